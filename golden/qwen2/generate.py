@@ -1,0 +1,201 @@
+"""Tiny Qwen2 checkpoints as transformers writes them, with logits and greedy generations.
+
+    python golden/qwen2/generate.py        # once with golden/requirements.txt,
+                                           # once with golden/requirements-transformers4.txt
+
+Each run writes the cases that name the major version of the transformers it finds as
+their writer, and for the other cases only `config-transformers<major>.json`, so that a
+reader of both config formats can be tested on the same model. Rerunning changes no byte
+(with one thread, on the same kind of machine).
+"""
+
+import json
+import pathlib
+import sys
+
+import torch
+import transformers
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+from json_text import compact, f32
+
+HERE = pathlib.Path(__file__).parent
+MAJOR = int(transformers.__version__.split(".")[0])
+NEW_TOKENS = 20
+
+# name: who writes it, shape, end-of-sequence ids as one number or as a list
+CASES = {
+    "tied-4-heads-2-kv-theta-1e4": dict(
+        writer=5, seed=11, hidden=32, ffn=48, layers=2, heads=4, kv_heads=2, vocab=33,
+        theta=1e4, tied=True, eos_list=False,
+    ),
+    "untied-4-heads-4-kv-theta-1e6": dict(
+        writer=5, seed=12, hidden=32, ffn=40, layers=2, heads=4, kv_heads=4, vocab=40,
+        theta=1e6, tied=False, eos_list=True,
+    ),
+    "untied-6-heads-1-kv-theta-1e4": dict(
+        writer=5, seed=13, hidden=48, ffn=56, layers=2, heads=6, kv_heads=1, vocab=29,
+        theta=1e4, tied=False, eos_list=False,
+    ),
+    "tied-4-heads-2-kv-theta-1e6-transformers-4": dict(
+        writer=4, seed=15, hidden=32, ffn=48, layers=3, heads=4, kv_heads=2, vocab=27,
+        theta=1e6, tied=True, eos_list=True,
+    ),
+}
+LENGTHS = (12, 7, 1)
+PROMPT_LENGTHS = (5, 1, 9, 3)
+
+
+def build(case):
+    """A model whose every parameter is random: biases and norm weights too, which
+    transformers would start at 0 and 1, where a loader that drops them goes unnoticed."""
+    settings = dict(
+        vocab_size=case["vocab"], hidden_size=case["hidden"], intermediate_size=case["ffn"],
+        num_hidden_layers=case["layers"], num_attention_heads=case["heads"],
+        num_key_value_heads=case["kv_heads"], max_position_embeddings=64,
+        tie_word_embeddings=case["tied"], rms_norm_eps=1e-6,
+        bos_token_id=None, eos_token_id=None, pad_token_id=None,
+    )
+    if MAJOR >= 5:
+        settings["rope_parameters"] = {"rope_type": "default", "rope_theta": case["theta"]}
+        settings["dtype"] = "float32"
+    else:
+        settings["rope_theta"] = case["theta"]
+        settings["torch_dtype"] = "float32"
+    config = transformers.Qwen2Config(**settings)
+    config._attn_implementation = "eager"
+    model = transformers.Qwen2ForCausalLM(config).float().eval()
+    generator = torch.Generator().manual_seed(case["seed"])
+    with torch.no_grad():
+        for name, parameter in sorted(model.named_parameters()):
+            noise = torch.randn(parameter.shape, generator=generator)
+            if name.endswith("norm.weight") or "layernorm" in name:
+                parameter.copy_(1 + 0.2 * noise)
+            elif name.endswith("bias"):
+                parameter.copy_(0.5 * noise)
+            else:
+                # Louder blocks than embeddings, or a tied head repeats its input.
+                gain = 0.5 if "embed" in name or "lm_head" in name else 1.2
+                parameter.copy_(noise * (gain / parameter.shape[-1] ** 0.5))
+    return model, generator
+
+
+def random_ids(lengths, vocab, generator):
+    return [torch.randint(vocab, (length,), generator=generator).tolist() for length in lengths]
+
+
+def greedy(model, prompt, eos):
+    """Response ids, the end-of-sequence token included, and the smallest gap between the
+    best and the second-best logit on the way."""
+    out = model.generate(
+        torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+        max_new_tokens=NEW_TOKENS, do_sample=False, eos_token_id=eos, pad_token_id=0,
+        output_logits=True, return_dict_in_generate=True,
+    )
+    best = torch.stack(out.logits).squeeze(1).topk(2, dim=-1).values
+    return out.sequences[0, len(prompt):].tolist(), (best[:, 0] - best[:, 1]).min().item()
+
+
+def choose_eos(model, prompts, as_list):
+    """End-of-sequence ids that stop at least one prompt midway and leave one running."""
+    free = [greedy(model, prompt, None)[0] for prompt in prompts]
+    candidates = [
+        (token,) if not as_list else (token, other)
+        for response in free for token in response[3:-3]
+        for other in (range(1) if not as_list else sorted({t for r in free for t in r} - {token}))
+    ]
+    for eos in candidates:
+        ends = [next((i for i, t in enumerate(r) if t in eos), None) for r in free]
+        used = {r[i] for r, i in zip(free, ends) if i is not None}
+        if None in ends and len(used) == len(eos) and any(i is not None and i >= 3 for i in ends):
+            return list(eos) if as_list else eos[0]
+    sys.exit(f"no token stops one prompt and leaves another running: choose another seed {free}")
+
+
+def generate(name, case):
+    folder = HERE / name
+    model, generator = build(case)
+    sequences = random_ids(LENGTHS, case["vocab"], generator)
+    prompts = random_ids(PROMPT_LENGTHS, case["vocab"], generator)
+    eos = choose_eos(model, prompts, case["eos_list"])
+    model.generation_config = transformers.GenerationConfig(
+        eos_token_id=eos, pad_token_id=0, do_sample=True, temperature=0.7, top_p=0.8, top_k=20)
+    model.config.eos_token_id = eos if isinstance(eos, int) else eos[0]
+    model.save_pretrained(folder, safe_serialization=True)
+
+    (folder / "model.safetensors").chmod(0o644)
+    with torch.no_grad():
+        logits = [model(torch.tensor([ids])).logits[0] for ids in sequences]
+        double = transformers.Qwen2ForCausalLM.from_pretrained(
+            folder, attn_implementation="eager").double().eval()
+        wide = [double(torch.tensor([ids])).logits[0] for ids in sequences]
+        del double
+    check_sensitivity(name, case, folder, sequences[0], logits[0])
+    noise = max((a.double() - b).abs().max().item() for a, b in zip(logits, wide))
+    assert noise < 2e-6, f"{name}: float32 noise {noise} is too near the tolerance"
+
+    runs = []
+    for prompt in prompts:
+        response, gap = greedy(model, prompt, eos)
+        assert gap > 1e-3, f"{name}: a tie within {gap}; choose another seed"
+        stops = {eos} if isinstance(eos, int) else set(eos)
+        stopped = response[-1] in stops
+        assert stopped or len(response) == NEW_TOKENS
+        runs.append({"prompt_ids": prompt, "response_ids": response,
+                     "finish": "stop" if stopped else "length"})
+    assert {run["finish"] for run in runs} == {"stop", "length"}
+    expected = {
+        "provenance": {
+            "command": "python golden/qwen2/generate.py", "seed": case["seed"],
+            "torch": torch.__version__, "transformers": transformers.__version__,
+            "dtype": "float32", "attention": "eager", "threads": 1,
+            "largest_difference_to_float64": noise,
+        },
+        "logits": [{"input_ids": ids, "logits": [f32(row) for row in rows]}
+                   for ids, rows in zip(sequences, logits)],
+        "greedy": {"max_new_tokens": NEW_TOKENS, 
+                   "eos_token_ids": eos if isinstance(eos, list) else [eos], "runs": runs},
+    }
+    (folder / "expected.json").write_text(compact(expected))
+    size = max(row.abs().max().item() for row in logits)
+    print(f"{name}: eos {eos}, lengths {[len(r['response_ids']) for r in runs]}, "
+          f"largest logit {size:.2f}, f32 noise {noise:.1e}")
+
+
+def check_sensitivity(name, case, folder, ids, logits):
+    """What a wrong reader would do must move the logits far beyond the tolerance of 1e-5."""
+    settings = json.loads((folder / "config.json").read_text())
+    wrong_theta = 1e10 / case["theta"]
+    if MAJOR >= 5:
+        theta = {"rope_parameters": {**settings["rope_parameters"], "rope_theta": wrong_theta}}
+    else:
+        theta = {"rope_theta": wrong_theta}
+    for what, change in {"RoPE theta": theta, "epsilon": {"rms_norm_eps": 1e-5}, "bias": {}}.items():
+        config = transformers.Qwen2Config(**{**settings, **change})
+        wrong = transformers.Qwen2ForCausalLM.from_pretrained(
+            folder, config=config, attn_implementation="eager").float().eval()
+        with torch.no_grad():
+            if what == "bias":
+                wrong.model.layers[0].self_attn.k_proj.bias.zero_()
+            moved = (wrong(torch.tensor([ids])).logits[0] - logits).abs().max().item()
+        assert moved > 1e-4, f"{name}: a wrong {what} moves the logits by {moved} only"
+
+
+def main():
+    torch.set_num_threads(1)
+    for name, case in CASES.items():
+        (HERE / name).mkdir(exist_ok=True)
+        if case["writer"] == MAJOR:
+            generate(name, case)
+        elif (HERE / name / "expected.json").exists():
+            model, _ = build(case)
+            eos = json.loads((HERE / name / "expected.json").read_text())["greedy"]["eos_token_ids"]
+            model.config.eos_token_id = eos[0]
+            model.config.architectures = ["Qwen2ForCausalLM"]
+            model.config.to_json_file(HERE / name / f"config-transformers{MAJOR}.json")
+        else:
+            print(f"{name}: needs transformers {case['writer']} first")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+//! `dapo generate`: sample responses from a checkpoint.
+
+use crate::checkpoint;
+use crate::commands::exit::Invalid;
+use crate::commands::exit::Usage;
+use crate::commands::progress::Progress;
+use crate::config::Sampling;
+use crate::files;
+use crate::prompt::Tokenizer;
+use crate::records::Finish;
+use crate::rng::Id;
+use crate::rng::Purpose;
+use crate::rng::stream;
+use crate::rollout::generate;
+use crate::rollout::generate::Limits;
+use crate::rollout::generate::Request;
+use anyhow::Result;
+use anyhow::bail;
+use serde::Deserialize;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Sample responses for prompts, with per-token log-probs.
+///
+/// Each line of the prompts file is {"prompt": TEXT} or {"prompt_ids": [IDS]}. Each line of
+/// the output has prompt (line index), sample, prompt_ids, response_ids, text, finish
+/// ("stop" or "length") and log_probs (nats, at the sampling temperature, before top-p).
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  echo '{\"prompt\": \"347+562*3?\"}' > prompts.jsonl\n  dapo generate --model golden/mini-aime/base --prompts prompts.jsonl -n 4"
+)]
+pub struct Args {
+    /// Checkpoint folder in the Hugging Face layout.
+    #[arg(long)]
+    model: PathBuf,
+    /// Prompts, one JSON object a line.
+    #[arg(long)]
+    prompts: PathBuf,
+    /// Responses for each prompt.
+    #[arg(short = 'n', long = "samples", default_value_t = 1)]
+    samples: u64,
+    /// Divides the logits; 0 is greedy.
+    #[arg(long, default_value_t = 1.0)]
+    temperature: f64,
+    /// Keeps the most probable tokens of this mass.
+    #[arg(long, default_value_t = 1.0)]
+    top_p: f64,
+    /// Keeps this many most probable tokens; 0 keeps all.
+    #[arg(long, default_value_t = 0)]
+    top_k: u64,
+    /// Longest response.
+    #[arg(long, default_value_t = 160)]
+    max_tokens: usize,
+    /// The same seed gives the same responses.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Responses generated at the same time.
+    #[arg(long, default_value_t = 256)]
+    batch: usize,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    prompt: Option<String>,
+    prompt_ids: Option<Vec<u32>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Output<'a> {
+    prompt: u64,
+    sample: u64,
+    prompt_ids: &'a [u32],
+    response_ids: &'a [u32],
+    text: String,
+    finish: Finish,
+    log_probs: &'a [f64],
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// A model or prompts that cannot be used, or sampling settings out of range.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    if !(args.temperature >= 0.0 && args.temperature.is_finite()) {
+        bail!(Usage(format!("--temperature must be at least 0, got {}", args.temperature)));
+    }
+    if !(args.top_p > 0.0 && args.top_p <= 1.0) {
+        bail!(Usage(format!("--top-p must be in (0, 1], got {}", args.top_p)));
+    }
+    let model = checkpoint::load_model(&args.model)?;
+    let tokenizer = Tokenizer::load(&args.model)?;
+    let prompts = prompts(args, &tokenizer)?;
+    let keys: Vec<(u64, u64)> = (0..prompts.len() as u64)
+        .flat_map(|prompt| (0..args.samples).map(move |sample| (prompt, sample)))
+        .collect();
+    let requests: Vec<Request> = keys
+        .iter()
+        .map(|&(prompt, sample)| Request {
+            prompt: &prompts[prompt as usize],
+            stream: stream(args.seed, Purpose::Generate, &[Id::from(prompt), Id::from(sample)]),
+        })
+        .collect();
+    let limits = Limits {
+        sampling: Sampling { temperature: args.temperature, top_p: args.top_p, top_k: args.top_k },
+        max_response_tokens: args.max_tokens,
+        stop_tokens: tokenizer.stop_tokens(),
+        batch_rows: args.batch,
+    };
+    let mut bar = Progress::new("generate", requests.len() as u64);
+    let responses =
+        generate::generate(&model, &requests, &limits, |done| bar.set(done as u64, "responses"))?;
+    bar.finish();
+    for ((&(prompt, sample), request), response) in keys.iter().zip(&requests).zip(&responses) {
+        let output = Output {
+            prompt,
+            sample,
+            prompt_ids: request.prompt,
+            response_ids: &response.tokens,
+            text: tokenizer.decode(&response.tokens),
+            finish: response.finish,
+            log_probs: &response.log_probs,
+        };
+        println!("{}", serde_json::to_string(&output)?);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn prompts(args: &Args, tokenizer: &Tokenizer) -> Result<Vec<Vec<u32>>> {
+    let lines: Vec<Line> = files::read_lines(&args.prompts)?;
+    if lines.is_empty() {
+        bail!(Invalid(format!("{} holds no prompts", args.prompts.display())));
+    }
+    let mut prompts = Vec::with_capacity(lines.len());
+    for (index, line) in lines.into_iter().enumerate() {
+        prompts.push(match (line.prompt, line.prompt_ids) {
+            (Some(text), None) => tokenizer.encode(&text)?,
+            (None, Some(ids)) => ids,
+            _ => bail!(Invalid(format!(
+                "{}: record {} needs either \"prompt\" or \"prompt_ids\"",
+                args.prompts.display(),
+                index + 1
+            ))),
+        });
+    }
+    Ok(prompts)
+}

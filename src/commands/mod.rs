@@ -1,0 +1,54 @@
+//! One file a verb: arguments, then work, then an exit code. The only place that prints.
+
+pub mod data;
+pub mod eval;
+pub mod exit;
+pub mod generate;
+pub mod golden;
+pub mod grade;
+pub mod pretrain;
+pub mod progress;
+pub mod report;
+pub mod score;
+pub mod train;
+
+use std::process::ExitCode;
+
+/// Reference harness for DAPO (arXiv 2503.14476): train, evaluate, report, check.
+#[derive(Debug, clap::Parser)]
+#[command(version, about, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    Train(train::Args),
+    Eval(eval::Args),
+    Report(report::ReportArgs),
+    Data(data::DataArgs),
+    Grade(grade::Args),
+    Golden(golden::Args),
+    Generate(generate::Args),
+    Score(score::Args),
+    Pretrain(pretrain::Args),
+}
+
+/// Runs the chosen verb.
+///
+/// # Errors
+/// Whatever the verb could not do, with the file or run that it concerns.
+pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
+    match &cli.verb {
+        Verb::Train(args) => train::run(args),
+        Verb::Eval(args) => eval::run(args),
+        Verb::Report(args) => report::run(args),
+        Verb::Data(args) => data::run(args),
+        Verb::Grade(args) => grade::run(args),
+        Verb::Golden(args) => golden::run(args),
+        Verb::Generate(args) => generate::run(args),
+        Verb::Score(args) => score::run(args),
+        Verb::Pretrain(args) => pretrain::run(args),
+    }
+}

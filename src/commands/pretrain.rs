@@ -1,0 +1,85 @@
+//! `dapo pretrain`: make the embedded benchmark's base policy.
+
+use crate::checkpoint;
+use crate::commands::progress::Progress;
+use crate::data::mini_aime::tokenizer;
+use crate::files;
+use crate::model::qwen2::Qwen2;
+use crate::pretrain;
+use crate::pretrain::Recipe;
+use crate::prompt::Tokenizer;
+use anyhow::Context;
+use anyhow::Result;
+use serde_json::json;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Make the embedded benchmark's base policy from written solutions.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  dapo pretrain golden/mini-aime/recipe.toml --out runs/base")]
+pub struct Args {
+    /// Recipe: the policy's shape and the stages of pretraining.
+    recipe: PathBuf,
+    /// Folder for the checkpoint, in the Hugging Face layout.
+    #[arg(long)]
+    out: PathBuf,
+    /// Threads of LibTorch. Other counts may give other bits.
+    #[arg(long, default_value_t = 2)]
+    threads: i32,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// A recipe that cannot be read, a folder that cannot be written, or divergence.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    tch::set_num_threads(args.threads);
+    let recipe: Recipe = toml::from_str(&files::read_text(&args.recipe)?)
+        .with_context(|| args.recipe.display().to_string())?;
+    write_companions(&args.out, &recipe)?;
+    let tokenizer = Tokenizer::load(&args.out)?;
+    let total = recipe.stages.iter().map(|stage| stage.updates).sum();
+    let mut bar = Progress::new("pretrain", total);
+    let log = args.out.join("pretrain.jsonl");
+    let (mut done, mut window, mut failed) = (0, Vec::new(), None);
+    let model = pretrain::pretrain(&recipe, &tokenizer, |update| {
+        done += 1;
+        window.push(update.loss);
+        bar.set(done, &format!("{} loss {:.4}", update.stage, update.loss));
+        if window.len() == 100 {
+            let mean = window.drain(..).sum::<f64>() / 100.0;
+            let line =
+                json!({"stage": update.stage, "update": update.update, "loss_mean_100": mean});
+            failed = failed.take().or(files::append_line(&log, &line).err());
+        }
+    })?;
+    bar.finish();
+    if let Some(error) = failed {
+        return Err(error.into());
+    }
+    save(&args.out, &model)?;
+    println!(
+        "{}  {}",
+        files::sha256_file(&args.out.join("model.safetensors"))?,
+        args.out.display()
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write_companions(out: &Path, recipe: &Recipe) -> Result<()> {
+    files::create_folder(out)?;
+    tokenizer::write_tokenizer(out)?;
+    let (eos, pad) = (tokenizer::EOS_TOKEN_ID, tokenizer::PAD_TOKEN_ID);
+    files::write_json(&out.join("config.json"), &recipe.config().to_json(eos, pad))?;
+    let generation = json!({"eos_token_id": eos, "pad_token_id": pad, "do_sample": true,
+        "temperature": 1.0, "top_p": 0.7});
+    files::write_json(&out.join("generation_config.json"), &generation)?;
+    files::write_atomic(&out.join("pretrain.jsonl"), b"")?;
+    Ok(())
+}
+
+fn save(out: &Path, model: &Qwen2) -> Result<()> {
+    checkpoint::write_tensors(&out.join("model.safetensors"), &checkpoint::values(model))?;
+    Ok(())
+}

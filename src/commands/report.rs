@@ -1,0 +1,112 @@
+//! `dapo report RUN`: HTML, Markdown and JSON of one run folder.
+
+use crate::files;
+use crate::report;
+use crate::report::Report;
+use crate::report::text;
+use crate::run_folder::RunFolder;
+use clap::Args;
+use comfy_table::CellAlignment;
+use comfy_table::ContentArrangement;
+use comfy_table::Table;
+use comfy_table::presets;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// The folder holds no run, or a file in it is malformed.
+const INVALID_DATA: u8 = 3;
+
+/// Write a report of one run as HTML, Markdown and JSON.
+///
+/// Reads the records and tables of a run folder, finished or not, and writes report.html
+/// (self-contained), report.md and report.json into it. No model is loaded.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Example:\n  dapo report runs/dapo-seed1-1f2e3d4c5b6a\n\n\
+Exit codes:\n  0  the report was written, whether or not its checks held\n  \
+3  the folder is missing or a file in it is malformed; the message names it")]
+pub struct ReportArgs {
+    /// The run folder.
+    #[arg(value_name = "RUN")]
+    pub run: PathBuf,
+}
+
+/// Writes the report, and prints where it is and a summary. Tables are never coloured.
+///
+/// # Errors
+/// When a file of the report cannot be written.
+pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
+    let folder = RunFolder::at(&args.run);
+    let report = match report::write(&folder) {
+        Ok(report) => report,
+        Err(report::load::Error::Files(
+            error @ files::Error::Io { action: "write" | "create folder", .. },
+        )) => {
+            return Err(error.into());
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            return Ok(ExitCode::from(INVALID_DATA));
+        }
+    };
+    println!("{}: {}", report.run.name, report.headline);
+    println!("{}", report.status.sentence);
+    if !report.evaluations.is_empty() {
+        println!("\n{}", summary(&report));
+    }
+    for check in report.checks.iter().filter(|check| !check.held) {
+        println!("\nnot so: {} ({})", check.what, check.detail);
+    }
+    println!();
+    for name in ["report.html", "report.md", "report.json"] {
+        println!("{}", folder.path(name).display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn summary(report: &Report) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header([
+        "set",
+        "n × k",
+        "policy",
+        "avg@k %",
+        "95 %, these",
+        "95 %, others",
+        "cons@k %",
+    ]);
+    for result in &report.evaluations {
+        let size = format!("{} × {}", result.problems, result.samples);
+        for (policy, evaluation) in [("base", &result.base), ("final", &result.last)] {
+            let Some(evaluation) = evaluation else { continue };
+            let (avg, cons) = (&evaluation.avg_at_k, text::points(evaluation.cons_at_k));
+            table.add_row([
+                result.set.clone(),
+                size.clone(),
+                policy.to_owned(),
+                text::points(avg.value),
+                text::interval(avg.fixed_problems.low, avg.fixed_problems.high),
+                text::interval(avg.new_problems.low, avg.new_problems.high),
+                cons,
+            ]);
+        }
+        if let Some(change) = &result.difference {
+            table.add_row([
+                result.set.clone(),
+                size.clone(),
+                "change".to_owned(),
+                text::signed_points(change.value),
+                text::interval(change.fixed_problems.low, change.fixed_problems.high),
+                text::interval(change.new_problems.low, change.new_problems.high),
+                String::new(),
+            ]);
+        }
+    }
+    for column in 3..7 {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}

@@ -1,0 +1,101 @@
+//! `dapo score`: log-probs of given responses under the training forward.
+
+use crate::batch::MicroBatch;
+use crate::batch::Row;
+use crate::checkpoint;
+use crate::commands::exit::Invalid;
+use crate::commands::exit::Usage;
+use crate::files;
+use crate::model::qwen2::Qwen2;
+use anyhow::Context;
+use anyhow::Result;
+use anyhow::bail;
+use serde::Deserialize;
+use serde_json::json;
+use std::io::Read;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tch::Kind;
+use tch::Tensor;
+
+/// Score responses from standard input with the training forward.
+///
+/// Each input line is {"prompt_ids": [IDS], "response_ids": [IDS]}; each output line has
+/// log_probs and entropy, one value for each response token, in nats.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  echo '{\"prompt_ids\": [5, 6], \"response_ids\": [7, 1]}' | dapo score --model golden/mini-aime/base"
+)]
+pub struct Args {
+    /// Checkpoint folder in the Hugging Face layout.
+    #[arg(long)]
+    model: PathBuf,
+    /// Divides the logits; greater than 0.
+    #[arg(long, default_value_t = 1.0)]
+    temperature: f64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    prompt_ids: Vec<u32>,
+    response_ids: Vec<u32>,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// A model that cannot be loaded, or lines that it cannot score, by number.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    if !(args.temperature > 0.0 && args.temperature.is_finite()) {
+        bail!(Usage(format!("--temperature must be greater than 0, got {}", args.temperature)));
+    }
+    let model = checkpoint::load_model(&args.model)?;
+    let mut input = Vec::new();
+    std::io::stdin().lock().read_to_end(&mut input).context("cannot read standard input")?;
+    let lines: Vec<Line> = files::parse_lines(Path::new("standard input"), &input)?;
+    for (index, line) in lines.iter().enumerate() {
+        check(&model, line).with_context(|| format!("standard input, record {}", index + 1))?;
+        let (log_probs, entropy) = score(&model, line, args.temperature);
+        println!("{}", json!({"log_probs": log_probs, "entropy": entropy}));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check(model: &Qwen2, line: &Line) -> Result<()> {
+    let config = model.config();
+    if line.prompt_ids.is_empty() {
+        bail!(Invalid("prompt_ids is empty: the first response token follows nothing".into()));
+    }
+    let length = (line.prompt_ids.len() + line.response_ids.len()) as i64;
+    if length > config.max_position_embeddings {
+        let positions = config.max_position_embeddings;
+        bail!(Invalid(format!("{length} tokens exceed the model's {positions} positions")));
+    }
+    let ids = line.prompt_ids.iter().chain(&line.response_ids);
+    if let Some(id) = ids.into_iter().find(|&&id| i64::from(id) >= config.vocab_size) {
+        bail!(Invalid(format!("token {id} is not in the vocabulary of {}", config.vocab_size)));
+    }
+    Ok(())
+}
+
+/// One sequence at a time: its numbers do not depend on its neighbours.
+fn score(model: &Qwen2, line: &Line, temperature: f64) -> (Vec<f32>, Vec<f32>) {
+    if line.response_ids.is_empty() {
+        return (Vec::new(), Vec::new());
+    }
+    let row = Row {
+        group: 0,
+        tokens: [&line.prompt_ids[..], &line.response_ids[..]].concat(),
+        prompt_tokens: line.prompt_ids.len(),
+        advantage: 0.0,
+        in_loss: true,
+    };
+    let micro = MicroBatch::new(&[row], &[0]);
+    let statistics = tch::no_grad(|| micro.token_statistics(model, temperature));
+    let values = |tensor: &Tensor| {
+        Vec::try_from(tensor.to_kind(Kind::Float).flatten(0, -1)).expect("a dense f32 tensor")
+    };
+    (values(&statistics.log_probs), values(&statistics.entropy))
+}

@@ -1,0 +1,106 @@
+//! `dapo train`: train, evaluate, report.
+
+use crate::commands::exit;
+use crate::commands::progress::Progress;
+use crate::config::extends;
+use crate::report;
+use crate::run;
+use crate::run::Event;
+use crate::run_folder::Ending;
+use crate::run_folder::RunFolder;
+use crate::train::Phase;
+use anyhow::Context;
+use anyhow::Result;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Train an arm under one seed, evaluate it, and write its report.
+///
+/// A finished run of the same arm, seed and inputs is not run again.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  dapo train experiments/dapo.toml\n  dapo train experiments/base.toml --seed 2 --out runs/grpo-2"
+)]
+pub struct Args {
+    /// Experiment file (TOML).
+    experiment: PathBuf,
+    /// Run seed, instead of the file's.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Threads of LibTorch, instead of the file's. Other counts may give other bits.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    threads: Option<u64>,
+    /// Run folder. Default: `runs/<name>-seed<seed>-<key>`.
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// An experiment, model or data set that cannot be used; a folder that cannot be written.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let mut experiment = extends::load(&args.experiment)?;
+    experiment.execution.seed = args.seed.unwrap_or(experiment.execution.seed);
+    experiment.execution.threads = args.threads.unwrap_or(experiment.execution.threads);
+    tch::set_num_threads(experiment.execution.threads as i32);
+    let inputs = run::prepare(experiment)?;
+    let manifest = &inputs.manifest;
+    let folder = RunFolder::at(args.out.clone().unwrap_or_else(|| {
+        let key = &manifest.run_key[..8];
+        PathBuf::from(format!("runs/{}-seed{}-{key}", manifest.name, manifest.seed))
+    }));
+    let again = folder.path("outcome.json").exists();
+    eprintln!("arm {} seed {} → {}", manifest.name, manifest.seed, folder.root().display());
+    let mut bar = Progress::new("train", inputs.experiment.training.rollout_steps);
+    let outcome = run::run(&inputs, &folder, &mut |event| show(&mut bar, event))?;
+    bar.finish();
+    if again {
+        eprintln!("this run was finished before; nothing was trained again");
+    }
+    eprintln!("{:?}: {}", outcome.ending, outcome.reason);
+    report::write(&folder).with_context(|| format!("the report of {}", folder.root().display()))?;
+    println!("{}", folder.path("report.html").display());
+    Ok(match outcome.ending {
+        Ending::Diverged => ExitCode::from(exit::DIVERGED),
+        Ending::Finished | Ending::Saturated => ExitCode::SUCCESS,
+    })
+}
+
+fn show(bar: &mut Progress, event: Event) {
+    match event {
+        Event::Phase(step, _, Phase::Generation(done, total)) => {
+            bar.set(step - 1, &format!("generating {done}/{total}"));
+        }
+        Event::Phase(step, _, Phase::Update(done, total)) => {
+            bar.set(step - 1, &format!("update {done}/{total}"));
+        }
+        Event::Evaluating(set, done, total) => {
+            bar.message(&format!("evaluating {set} {done}/{total}"))
+        }
+        Event::Evaluated(record) => bar.note(&format!(
+            "eval  {:<14} step {:>3}  avg@{} {:5.1} %  (± {:.1} on these problems)  length {:.0}",
+            record.set,
+            record.counters.rollout_steps,
+            record.samples,
+            100.0 * record.avg_at_k,
+            196.0 * record.standard_error_fixed_problems,
+            record.response_tokens_mean,
+        )),
+        Event::Step(metrics, timings) => {
+            let get = |name: &str| metrics.metrics.get(name).copied().unwrap_or(f64::NAN);
+            bar.note(&format!(
+                "step {:>3}  reward {:+.2}  accuracy {:5.1} %  length {:4.0}  entropy {:.3}  useful {:3.0} %  rounds {}  {:.1} s",
+                metrics.step,
+                get("rollout/reward_mean"),
+                100.0 * get("rollout/accuracy"),
+                get("rollout/response_tokens_mean"),
+                get("policy/entropy"),
+                100.0 * get("rollout/groups_useful_share"),
+                get("rollout/rounds"),
+                timings.seconds.get("total").copied().unwrap_or(f64::NAN),
+            ));
+            bar.set(metrics.step, "");
+        }
+    }
+}

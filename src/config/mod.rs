@@ -1,0 +1,260 @@
+//! An experiment file: what is computed (`Arm`, hashed), what is read and where it executes.
+//!
+//! No default that can move a number lives in code: `experiments/base.toml` states every key.
+
+pub mod dapo;
+pub mod extends;
+pub mod validate;
+
+use crate::config::dapo::Dapo;
+use crate::files;
+use serde::Deserialize;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// One experiment file, with everything that it extends merged in.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// The arm's name in reports. Not part of its identity.
+    pub name: String,
+    /// The files that are read; their digests, not their paths, are part of a run's key.
+    pub inputs: Inputs,
+    /// Where and how it executes. Not part of the arm's identity.
+    pub execution: Execution,
+    /// How a problem becomes a prompt.
+    pub prompt: Prompt,
+    /// How responses are sampled for training.
+    pub rollout: Rollout,
+    /// How rewards are computed.
+    pub reward: Reward,
+    /// The techniques and the open choices.
+    pub dapo: Dapo,
+    /// How a rollout step becomes updates.
+    pub training: Training,
+    /// AdamW and its schedule.
+    pub optimizer: Optimizer,
+    /// When and how the policy is evaluated.
+    pub evaluation: Evaluation,
+}
+
+/// The parts of an experiment that may move a number on an ideal machine. Their canonical
+/// JSON is the arm's identity.
+#[derive(Debug, Serialize)]
+pub struct Arm<'a> {
+    prompt: &'a Prompt,
+    rollout: &'a Rollout,
+    reward: &'a Reward,
+    dapo: &'a Dapo,
+    training: &'a Training,
+    optimizer: &'a Optimizer,
+    evaluation: &'a Evaluation,
+}
+
+impl Experiment {
+    /// What is computed, without names, paths, seed and execution.
+    pub fn arm(&self) -> Arm<'_> {
+        Arm {
+            prompt: &self.prompt,
+            rollout: &self.rollout,
+            reward: &self.reward,
+            dapo: &self.dapo,
+            training: &self.training,
+            optimizer: &self.optimizer,
+            evaluation: &self.evaluation,
+        }
+    }
+
+    /// The arm's identity: SHA-256 of its canonical JSON.
+    pub fn arm_sha256(&self) -> String {
+        files::sha256(files::canonical_json_line(&self.arm()).as_bytes())
+    }
+}
+
+/// How a problem becomes a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prompt {
+    /// The text around the question.
+    pub template: PromptTemplate,
+}
+
+/// The text around a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PromptTemplate {
+    /// The question alone (mini-AIME).
+    Question,
+    /// The released data's instruction around the question, without a chat template.
+    Dapo,
+}
+
+/// Sampling for training.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rollout {
+    /// Prompts of one generation round.
+    pub prompts_per_round: u64,
+    /// G: responses for each prompt.
+    pub group_size: u64,
+    /// Longest prompt; a longer one is an error.
+    pub max_prompt_tokens: u64,
+    /// L_max: a response without a stop token by then is truncated.
+    pub max_response_tokens: u64,
+    /// How tokens are drawn.
+    pub sampling: Sampling,
+}
+
+/// How a token is drawn from the policy's distribution.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sampling {
+    /// Divides the logits; 0 is greedy.
+    pub temperature: f64,
+    /// Keeps the smallest set of most probable tokens with at least this mass; 1 keeps all.
+    pub top_p: f64,
+    /// Keeps this many most probable tokens; 0 keeps all.
+    pub top_k: u64,
+}
+
+/// The verifier of Eq. 7.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reward {
+    /// Which rule extracts and compares the answer.
+    pub verifier: Verifier,
+}
+
+/// The released verifier's two modes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verifier {
+    /// The last `Answer: …`, normalised.
+    AnswerLine,
+    /// The last `\boxed{…}`, compared raw.
+    StrictBox,
+}
+
+/// How one rollout step becomes updates.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Training {
+    /// M: rollout steps of the run.
+    pub rollout_steps: u64,
+    /// N: prompts (groups) that one rollout step trains on.
+    pub prompts_per_step: u64,
+    /// Rollouts of one update.
+    pub mini_batch_rollouts: u64,
+    /// μ: passes over a rollout step's batch.
+    pub epochs_per_step: u64,
+    /// How the step's rollouts are ordered before they are cut into mini-batches.
+    pub mini_batch_order: MiniBatchOrder,
+    /// A checkpoint is written every so many rollout steps, and at the end; 0: only at the end.
+    pub checkpoint_every_steps: u64,
+}
+
+/// Order of the rollouts before they are cut into mini-batches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MiniBatchOrder {
+    /// Whole groups, shuffled by the run's stream.
+    ShuffledGroups,
+    /// Sorted into length bands by the released code's `balance_batch` with one rank.
+    LengthBands,
+}
+
+/// AdamW with decoupled weight decay and a constant rate after warm-up.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Optimizer {
+    /// The rate after warm-up.
+    pub learning_rate: f64,
+    /// β₁.
+    pub beta1: f64,
+    /// β₂.
+    pub beta2: f64,
+    /// Added to the root of the second moment.
+    pub epsilon: f64,
+    /// Decoupled weight decay, multiplied by the rate.
+    pub weight_decay: f64,
+    /// Gradients are scaled down to this global L2 norm.
+    pub max_gradient_norm: f64,
+    /// Linear warm-up.
+    pub warm_up: WarmUp,
+}
+
+/// Linear warm-up over rollout steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WarmUp {
+    /// Length of the ramp; 0 is no warm-up.
+    pub rollout_steps: u64,
+    /// Where the ramp starts.
+    pub start: WarmUpStart,
+}
+
+/// The first rollout step's rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WarmUpStart {
+    /// Step s (from 0) runs at (s + 1) / length: the first update already moves.
+    FirstStep,
+    /// Step s runs at s / length: the first step trains nothing (released code).
+    Zero,
+}
+
+/// Evaluation on frozen weights.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Evaluation {
+    /// How evaluation responses are drawn; their limit is the training's L_max.
+    pub sampling: Sampling,
+    /// The development set is evaluated before training, every so many rollout steps and at
+    /// the end; 0: only before and at the end.
+    pub every_steps: u64,
+    /// k for each set, by name: `dev`, and every test set.
+    pub samples: BTreeMap<String, u64>,
+}
+
+/// The files that a run reads.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Inputs {
+    /// Folder in the Hugging Face layout: config, weights, tokenizer, generation config.
+    pub model: PathBuf,
+    /// Training and evaluation problems.
+    pub data: Data,
+}
+
+/// Where problems come from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Data {
+    /// The embedded benchmark, generated in memory.
+    MiniAime {},
+    /// Files in the released data's schema (parquet) or JSONL.
+    Files {
+        /// Training problems.
+        train: PathBuf,
+        /// Development problems, evaluated during training.
+        dev: PathBuf,
+        /// Final evaluation sets.
+        test: Vec<PathBuf>,
+    },
+}
+
+/// Where and how a run executes. Outside the arm's identity; under `fast` arithmetic part
+/// of the run's key, because there it can change bits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Execution {
+    /// The run seed: every random draw derives from it.
+    pub seed: u64,
+    /// Threads of LibTorch.
+    pub threads: u64,
+    /// Rollouts of one forward and backward pass.
+    pub micro_batch_rollouts: u64,
+    /// Responses generated at the same time.
+    pub generation_batch_rollouts: u64,
+}

@@ -1,0 +1,194 @@
+//! Problems: generated (mini-AIME) or read from files.
+
+pub mod mini_aime;
+pub mod problem_file;
+pub mod template;
+
+use crate::config::Data;
+use crate::files;
+use crate::records::Problem;
+use crate::tables;
+use crate::tables::problems::NamedProblem;
+use crate::tables::problems::write_problems;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::path::PathBuf;
+
+/// The problems of one experiment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DataSets {
+    /// Trained on.
+    pub train: Vec<Problem>,
+    /// Evaluated during training.
+    pub dev: Vec<Problem>,
+    /// Evaluated at the end: set name and problems.
+    pub tests: Vec<(String, Vec<Problem>)>,
+}
+
+/// Data that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file that cannot be read or is not JSON.
+    #[error(transparent)]
+    File(#[from] files::Error),
+    /// A parquet file that is not in the released schema.
+    #[error(transparent)]
+    Table(#[from] tables::Error),
+    /// A file that is neither parquet nor JSON lines, by its name.
+    #[error("{}: expected a file named *.parquet or *.jsonl", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file without problems.
+    #[error("{}: no problems in it", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A problem without text.
+    #[error("{}: record {record} (from 0): the {field} is empty", path.display())]
+    Blank {
+        /// The file.
+        path: PathBuf,
+        /// Row of a table, or record of a JSON-lines file.
+        record: usize,
+        /// `question` or `answer`.
+        field: &'static str,
+    },
+    /// Prompts that stand in the file with different answers.
+    #[error("{}: {count} prompts have conflicting answers: {listed}", path.display())]
+    Conflicts {
+        /// The file.
+        path: PathBuf,
+        /// How many prompts.
+        count: usize,
+        /// The first of them with their answers and records.
+        listed: String,
+    },
+    /// Two problems of a JSON-lines file with the same id.
+    #[error("{}: two problems have the id `{id}`: {first:?} and {second:?}", path.display())]
+    DuplicateId {
+        /// The file.
+        path: PathBuf,
+        /// The id.
+        id: String,
+        /// Question of the first.
+        first: String,
+        /// Question of the second.
+        second: String,
+    },
+    /// Two evaluation sets with the same name.
+    #[error("{}: another evaluation set is also named `{name}` (a set is named after its file)", path.display())]
+    DuplicateSet {
+        /// The second file.
+        path: PathBuf,
+        /// The name.
+        name: String,
+    },
+}
+
+/// Loads or generates the problems of an experiment. A test set is named after its file.
+///
+/// # Errors
+/// When a file is missing, malformed, empty or contradicts itself; see
+/// [`problem_file::read`].
+pub fn load(data: &Data) -> Result<DataSets, Error> {
+    let Data::Files { train, dev, test } = data else {
+        return Ok(mini_aime::generate());
+    };
+    // The records of metrics and outcomes call the development set `dev`.
+    let mut names = BTreeSet::from([mini_aime::DEV.to_string()]);
+    let mut tests = Vec::new();
+    for path in test {
+        let name = set_name(path);
+        if !names.insert(name.clone()) {
+            return Err(Error::DuplicateSet { path: path.clone(), name });
+        }
+        tests.push((name, consistent(path)?));
+    }
+    Ok(DataSets { train: consistent(train)?, dev: consistent(dev)?, tests })
+}
+
+fn consistent(path: &Path) -> Result<Vec<Problem>, Error> {
+    problem_file::read(path)?.consistent(path)
+}
+
+/// A set is named after its file.
+pub fn set_name(path: &Path) -> String {
+    path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+/// SHA-256 over the problems' canonical JSON lines, in order: the content of a set, whatever
+/// file it came from.
+pub fn digest(problems: &[Problem]) -> String {
+    let mut lines = String::new();
+    for problem in problems {
+        lines += &files::canonical_json_line(problem);
+        lines.push('\n');
+    }
+    files::sha256(lines.as_bytes())
+}
+
+/// Writes problems as parquet in the released schema. Reading the file gives the same
+/// problems, ids included. `templated` puts the released instruction around each question in
+/// the `prompt` column, for readers that take prompts from there.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write(path: &Path, problems: &[Problem], templated: bool) -> Result<(), tables::Error> {
+    let prompt = |problem: &Problem| match templated {
+        true => template::wrap(&problem.question),
+        false => problem.question.clone(),
+    };
+    let prompts: Vec<String> = problems.iter().map(prompt).collect();
+    let pairs = problems.iter().zip(&prompts);
+    let rows: Vec<_> = pairs.map(|(problem, prompt)| NamedProblem::new(problem, prompt)).collect();
+    write_problems(path, &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mini_aime_survives_being_written_as_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(format!("{name}.parquet"));
+        let mut sets = mini_aime::generate();
+        sets.train.truncate(500);
+        write(&path("train"), &sets.train, false).unwrap();
+        write(&path("dev"), &sets.dev, true).unwrap();
+        for (name, problems) in &sets.tests {
+            write(&path(name), problems, false).unwrap();
+        }
+        let test = vec![path("mini-aime"), path("mini-aime-plus")];
+        let data = Data::Files { train: path("train"), dev: path("dev"), test };
+        assert_eq!(load(&data).unwrap(), sets);
+    }
+
+    #[test]
+    fn two_test_files_with_one_name_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for name in ["a.jsonl", "b/a.jsonl"] {
+            let line = br#"{"question": "1+1?", "answer": "2"}"#;
+            files::write_atomic(&path(name), line).unwrap();
+        }
+        let test = vec![path("a.jsonl"), path("b/a.jsonl")];
+        let data = Data::Files { train: path("a.jsonl"), dev: path("a.jsonl"), test };
+        let error = load(&data).unwrap_err().to_string();
+        assert!(error.contains("b/a.jsonl: another evaluation set is also named `a`"), "{error}");
+    }
+
+    #[test]
+    fn a_digest_follows_content_and_order_and_is_pinned_for_the_benchmark() {
+        let sets = mini_aime::generate();
+        let mut swapped = sets.dev.clone();
+        swapped.swap(0, 1);
+        assert_ne!(digest(&sets.dev), digest(&swapped));
+        let mut digests = vec![("train", digest(&sets.train)), ("dev", digest(&sets.dev))];
+        digests.extend(sets.tests.iter().map(|(name, rows)| (name.as_str(), digest(rows))));
+        insta::assert_debug_snapshot!(digests);
+    }
+}

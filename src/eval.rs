@@ -1,0 +1,182 @@
+//! Evaluation on frozen weights: k responses for each problem, every outcome kept, grouped by
+//! problem and never by answer.
+
+use crate::config::Experiment;
+use crate::config::Sampling;
+use crate::model::qwen2::Qwen2;
+use crate::prompt;
+use crate::prompt::Tokenizer;
+use crate::records::Finish;
+use crate::records::Problem;
+use crate::records::Prompt;
+use crate::reward;
+use crate::rng::Id;
+use crate::rng::Purpose;
+use crate::rng::stream;
+use crate::rollout::generate;
+use crate::rollout::generate::Limits;
+use crate::rollout::generate::Request;
+use crate::rollout::generate::Response;
+use crate::run_folder::Counters;
+use crate::run_folder::EvaluationRecord;
+use crate::stats;
+use crate::stats::Sample;
+use crate::tables::Outcome;
+
+/// An evaluation that cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A problem that cannot be rendered.
+    #[error(transparent)]
+    Prompt(#[from] prompt::Error),
+    /// A prompt that the model cannot serve.
+    #[error("evaluation set {set}: {source}")]
+    Generate {
+        /// The set.
+        set: String,
+        /// What is wrong.
+        source: generate::Error,
+    },
+    /// A set without problems or samples.
+    #[error("evaluation set {set}: {source}")]
+    Statistics {
+        /// The set.
+        set: String,
+        /// What is wrong.
+        source: stats::Error,
+    },
+}
+
+/// One set of problems and how often each is sampled.
+#[derive(Debug, Clone, Copy)]
+pub struct Set<'a> {
+    /// Its name; part of the key of every draw.
+    pub name: &'a str,
+    /// Its problems, unique by id.
+    pub problems: &'a [Problem],
+    /// k.
+    pub samples: u64,
+}
+
+/// Samples k responses for each problem and grades them: outcomes in the order (problem,
+/// sample). Draws are keyed by (seed, set, problem, sample), not by the checkpoint, so that
+/// checkpoints and arms are compared under common random numbers.
+///
+/// # Errors
+/// A problem that cannot be rendered or served.
+pub fn outcomes(
+    model: &Qwen2,
+    tokenizer: &Tokenizer,
+    experiment: &Experiment,
+    set: Set,
+    mut progress: impl FnMut(usize, usize),
+) -> Result<Vec<Outcome>, Error> {
+    let prompts = prompts(tokenizer, experiment, set)?;
+    let seed = experiment.execution.seed;
+    let requests: Vec<Request> = prompts
+        .iter()
+        .flat_map(|prompt| (0..set.samples).map(move |sample| (prompt, sample)))
+        .map(|(prompt, sample)| {
+            let ids = [Id::from(set.name), Id::from(prompt.problem.id.as_str()), Id::from(sample)];
+            Request { prompt: &prompt.tokens, stream: stream(seed, Purpose::Evaluation, &ids) }
+        })
+        .collect();
+    let limits = limits(experiment, experiment.evaluation.sampling, tokenizer);
+    let responses =
+        generate::generate(model, &requests, &limits, |done| progress(done, requests.len()))
+            .map_err(|source| Error::Generate { set: set.name.to_string(), source })?;
+    let keys = prompts.iter().flat_map(|prompt| (0..set.samples).map(move |s| (prompt, s)));
+    Ok(keys
+        .zip(responses)
+        .map(|((prompt, sample), response)| {
+            grade(tokenizer, experiment, &prompt.problem, sample, &response)
+        })
+        .collect())
+}
+
+/// What `evaluations.jsonl` says about graded outcomes in the order of [`outcomes`].
+///
+/// # Errors
+/// When there are no outcomes.
+pub fn record(
+    set: Set,
+    counters: Counters,
+    outcomes: &[Outcome],
+    outcomes_sha256: String,
+) -> Result<EvaluationRecord, Error> {
+    let by_problem: Vec<Vec<Sample>> = outcomes
+        .chunk_by(|a, b| a.problem == b.problem)
+        .map(|rows| {
+            rows.iter()
+                .map(|row| Sample {
+                    is_correct: row.is_correct,
+                    prediction: row.prediction.clone(),
+                })
+                .collect()
+        })
+        .collect();
+    let summary = stats::summary(&by_problem)
+        .map_err(|source| Error::Statistics { set: set.name.to_string(), source })?;
+    let count = outcomes.len() as f64;
+    let tokens: u64 = outcomes.iter().map(|row| u64::from(row.response_tokens)).sum();
+    let truncated = outcomes.iter().filter(|row| row.truncated).count();
+    Ok(EvaluationRecord {
+        counters,
+        set: set.name.to_string(),
+        problems: summary.problems,
+        samples: summary.samples,
+        avg_at_k: summary.avg_at_k,
+        standard_error_fixed_problems: summary.standard_error_fixed_problems,
+        standard_error_new_problems: summary.standard_error_new_problems,
+        pass_at_k: summary.pass_at_k,
+        cons_at_k: summary.cons_at_k,
+        truncated_share: truncated as f64 / count,
+        response_tokens_mean: tokens as f64 / count,
+        outcomes_sha256,
+    })
+}
+
+/// Limits of generation under an experiment, with the sampling of training or evaluation.
+pub fn limits<'a>(
+    experiment: &Experiment,
+    sampling: Sampling,
+    tokenizer: &'a Tokenizer,
+) -> Limits<'a> {
+    Limits {
+        sampling,
+        max_response_tokens: experiment.rollout.max_response_tokens as usize,
+        stop_tokens: tokenizer.stop_tokens(),
+        batch_rows: experiment.execution.generation_batch_rollouts as usize,
+    }
+}
+
+fn prompts(
+    tokenizer: &Tokenizer,
+    experiment: &Experiment,
+    set: Set,
+) -> Result<Vec<Prompt>, prompt::Error> {
+    let limit = experiment.rollout.max_prompt_tokens;
+    let template = experiment.prompt.template;
+    set.problems.iter().map(|problem| prompt::prompt(problem, template, tokenizer, limit)).collect()
+}
+
+fn grade(
+    tokenizer: &Tokenizer,
+    experiment: &Experiment,
+    problem: &Problem,
+    sample: u64,
+    response: &Response,
+) -> Outcome {
+    let text = tokenizer.decode(&response.tokens);
+    let grade = reward::grade(&text, &problem.answer, experiment.reward.verifier);
+    Outcome {
+        problem: problem.id.clone(),
+        sample: sample as u32,
+        is_correct: grade.is_correct,
+        response_tokens: response.tokens.len() as u32,
+        truncated: response.finish == Finish::Length,
+        prediction: grade.prediction,
+        answer: problem.answer.clone(),
+        response: text,
+    }
+}

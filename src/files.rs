@@ -1,0 +1,278 @@
+//! The only module that touches the file system: atomic replacement, canonical JSON,
+//! SHA-256, JSON lines. Every error names its path.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "this is the module that clippy.toml sends everybody to"
+)]
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use sha2::Digest;
+use sha2::Sha256;
+use std::fs;
+use std::io;
+use std::io::Read;
+use std::io::Write;
+use std::path::Path;
+use std::path::PathBuf;
+
+/// A file that could not be read, written or understood.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The operating system refused.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// Text that is not the JSON that was expected.
+    #[error("{}: {reason}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with the place.
+        reason: String,
+    },
+    /// One line of a JSON-lines file.
+    #[error("{}:{line}: {reason}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Line number, from 1.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_path_buf();
+    move |source| Error::Io { action, path, source }
+}
+
+/// The file's bytes.
+pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    fs::read(path).map_err(io_error("read", path))
+}
+
+/// The file's text; not UTF-8 is an error.
+pub fn read_text(path: &Path) -> Result<String, Error> {
+    fs::read_to_string(path).map_err(io_error("read", path))
+}
+
+/// Creates a folder and its parents.
+pub fn create_folder(path: &Path) -> Result<(), Error> {
+    fs::create_dir_all(path).map_err(io_error("create folder", path))
+}
+
+/// Removes a folder and what is in it, or does nothing when there is none.
+pub fn remove_folder(path: &Path) -> Result<(), Error> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(io_error("remove folder", path)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Names of the entries of a folder, sorted.
+pub fn list(path: &Path) -> Result<Vec<String>, Error> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(path).map_err(io_error("list", path))? {
+        let entry = entry.map_err(io_error("list", path))?;
+        names.push(entry.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Replaces a file in one step: a reader sees the old bytes or the new ones, never a part.
+/// The data and the folder's entry reach the disk before this returns.
+pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    write_atomic_with(path, |file| file.write_all(bytes))
+}
+
+/// As [`write_atomic`], with the bytes produced by a function.
+pub fn write_atomic_with(
+    path: &Path,
+    fill: impl FnOnce(&mut fs::File) -> io::Result<()>,
+) -> Result<(), Error> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    create_folder(folder)?;
+    let write = || -> io::Result<()> {
+        let mut file = tempfile::Builder::new().prefix(".partial-").tempfile_in(folder)?;
+        fill(file.as_file_mut())?;
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
+        }
+        file.as_file().sync_all()?;
+        file.persist(path).map_err(|error| error.error)?;
+        fs::File::open(folder)?.sync_all()
+    };
+    write().map_err(io_error("write", path))
+}
+
+/// Moves a finished folder into place, replacing one that is there.
+pub fn replace_folder(from: &Path, to: &Path) -> Result<(), Error> {
+    remove_folder(to)?;
+    fs::rename(from, to).map_err(io_error("move into place", to))?;
+    let parent = to.parent().unwrap_or(Path::new("."));
+    fs::File::open(parent).and_then(|folder| folder.sync_all()).map_err(io_error("sync", parent))
+}
+
+/// JSON with object keys sorted, two-space indentation and a final newline: the same value
+/// gives the same bytes.
+///
+/// # Panics
+/// When the value cannot be represented in JSON (a map whose keys are not strings).
+pub fn canonical_json(value: &impl Serialize) -> String {
+    // serde_json's `Value` keeps objects in a sorted map.
+    let value = serde_json::to_value(value).expect("a plain record is representable in JSON");
+    let mut text = serde_json::to_string_pretty(&value).expect("a JSON value can be printed");
+    text.push('\n');
+    text
+}
+
+/// As [`canonical_json`], on one line without a final newline.
+///
+/// # Panics
+/// When the value cannot be represented in JSON.
+pub fn canonical_json_line(value: &impl Serialize) -> String {
+    let value = serde_json::to_value(value).expect("a plain record is representable in JSON");
+    value.to_string()
+}
+
+/// Writes a value as canonical JSON, atomically.
+pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Error> {
+    write_atomic(path, canonical_json(value).as_bytes())
+}
+
+/// Reads one JSON value; the error names the key path.
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
+    let text = read_text(path)?;
+    let mut deserializer = serde_json::Deserializer::from_str(&text);
+    serde_path_to_error::deserialize(&mut deserializer)
+        .map_err(|error| Error::Json { path: path.to_path_buf(), reason: error.to_string() })
+}
+
+/// Appends one record as a line and hands it to the operating system at once.
+pub fn append_line(path: &Path, record: &impl Serialize) -> Result<(), Error> {
+    let mut line = canonical_json_line(record);
+    line.push('\n');
+    let append = || -> io::Result<()> {
+        let mut file = fs::OpenOptions::new().create(true).append(true).open(path)?;
+        file.write_all(line.as_bytes())
+    };
+    append().map_err(io_error("append to", path))
+}
+
+/// Reads a JSON-lines file; blank lines are skipped, a bad line is named by its number.
+pub fn read_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Error> {
+    parse_lines(path, &read(path)?)
+}
+
+/// As [`read_lines`], of bytes that came from elsewhere; `path` is for messages.
+pub fn parse_lines<T: DeserializeOwned>(path: &Path, bytes: &[u8]) -> Result<Vec<T>, Error> {
+    let mut records = Vec::new();
+    for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+        let at = |reason: String| Error::Line { path: path.to_path_buf(), line: index + 1, reason };
+        let text = std::str::from_utf8(line)
+            .map_err(|error| at(format!("not UTF-8 at byte {}", error.valid_up_to())))?;
+        if text.trim().is_empty() {
+            continue;
+        }
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        let record = serde_path_to_error::deserialize(&mut deserializer)
+            .map_err(|error| at(error.to_string()))?;
+        deserializer.end().map_err(|error| at(error.to_string()))?;
+        records.push(record);
+    }
+    Ok(records)
+}
+
+/// Lower-case hexadecimal SHA-256.
+pub fn sha256(bytes: &[u8]) -> String {
+    hexadecimal(&Sha256::digest(bytes))
+}
+
+/// SHA-256 of a file, read in pieces.
+pub fn sha256_file(path: &Path) -> Result<String, Error> {
+    let mut file = fs::File::open(path).map_err(io_error("read", path))?;
+    let mut hash = Sha256::new();
+    let mut piece = vec![0; 1 << 20];
+    loop {
+        let count = file.read(&mut piece).map_err(io_error("read", path))?;
+        if count == 0 {
+            return Ok(hexadecimal(&hash.finalize()));
+        }
+        hash.update(&piece[..count]);
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn canonical_json_does_not_depend_on_the_order_of_keys() {
+        let one: serde_json::Value = serde_json::from_str(r#"{"b": [1.5, 2], "a": null}"#).unwrap();
+        let two: serde_json::Value = serde_json::from_str(r#"{"a": null, "b": [1.5, 2]}"#).unwrap();
+        assert_eq!(canonical_json_line(&one), r#"{"a":null,"b":[1.5,2]}"#);
+        assert_eq!(canonical_json(&one), canonical_json(&two));
+    }
+
+    #[test]
+    fn sha256_agrees_with_the_published_vector_of_abc() {
+        let digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(sha256(b"abc"), digest);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("abc");
+        write_atomic(&path, b"abc").unwrap();
+        assert_eq!(sha256_file(&path).unwrap(), digest);
+    }
+
+    #[test]
+    fn a_bad_line_is_named_by_its_number() {
+        let text = b"{\"x\": 1}\n\n{\"x\": }\n";
+        let error = parse_lines::<serde_json::Value>(Path::new("f.jsonl"), text).unwrap_err();
+        assert!(error.to_string().starts_with("f.jsonl:3: "), "{error}");
+        let text = b"{\"x\": 1} trailing\n";
+        let error = parse_lines::<serde_json::Value>(Path::new("f.jsonl"), text).unwrap_err();
+        assert!(error.to_string().starts_with("f.jsonl:1: "), "{error}");
+    }
+
+    #[test]
+    fn a_failed_write_leaves_the_old_file_and_no_leftover() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("value.json");
+        write_atomic(&path, b"old").unwrap();
+        let failed = write_atomic_with(&path, |file| {
+            file.write_all(b"ne")?;
+            Err(io::Error::other("the disk is full"))
+        });
+        assert!(failed.unwrap_err().to_string().contains("the disk is full"));
+        assert_eq!(read(&path).unwrap(), b"old");
+        assert_eq!(list(folder.path()).unwrap(), ["value.json"]);
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let error = read(Path::new("/no/such/file")).unwrap_err();
+        assert!(error.to_string().starts_with("cannot read /no/such/file: "), "{error}");
+    }
+}

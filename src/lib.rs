@@ -1,0 +1,44 @@
+//! The reference harness for DAPO (arXiv 2503.14476).
+//!
+//! Modules stand in pipeline order, and a module uses only modules declared above it:
+//!
+//! ```text
+//! data → prompt → rollout → reward → overlong → dynamic sampling → advantage → batch
+//!      → objective → optimizer → checkpoint → eval → run folder → stats → report
+//! ```
+//!
+//! Each stage takes values and returns values; [`train`] alone closes the loop.
+
+// foundation
+pub mod records;
+pub mod files;
+pub mod tables;
+pub mod rng;
+pub mod config;
+pub mod run_folder;
+pub mod environment;
+// pipeline
+pub mod data;
+pub mod prompt;
+pub mod numerics;
+pub mod model;
+pub mod rollout;
+pub mod reward;
+pub mod dapo;
+pub mod batch;
+pub mod optimizer;
+pub mod checkpoint;
+pub mod policy;
+pub mod update;
+pub mod stats;
+pub mod eval;
+pub mod effects;
+pub mod pretrain;
+pub mod train;
+pub mod run;
+// reading runs
+pub mod reference;
+pub mod report;
+// what exists for verl's calling conventions only
+pub mod verl_vectors;
+pub mod commands;

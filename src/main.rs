@@ -1,0 +1,17 @@
+//! Parse, dispatch, exit code.
+
+use clap::Parser;
+use dapo::commands;
+use dapo::commands::Cli;
+use dapo::commands::exit;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match commands::run(&Cli::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(exit::code(&error))
+        }
+    }
+}

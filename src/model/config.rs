@@ -1,0 +1,267 @@
+//! `config.json` of a Qwen2 checkpoint, as transformers 4 and 5 write it.
+
+use serde_json::Map;
+use serde_json::Value;
+use serde_json::json;
+
+/// A `config.json` that this model cannot honour.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Error {
+    /// A key is absent or has another type.
+    #[error("{key} must be {expected}, got {got}")]
+    Key {
+        /// The key.
+        key: String,
+        /// What it must be.
+        expected: &'static str,
+        /// What stands there.
+        got: String,
+    },
+    /// A key asks for something that is not implemented.
+    #[error("{key} = {got} is not supported: {reason}")]
+    Unsupported {
+        /// The key.
+        key: String,
+        /// Its value.
+        got: String,
+        /// What is supported.
+        reason: &'static str,
+    },
+}
+
+/// The shape of a Qwen2 model, with the field names of `config.json`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Rows of the embedding.
+    pub vocab_size: i64,
+    /// Width of the residual stream.
+    pub hidden_size: i64,
+    /// Width of the feed-forward layer.
+    pub intermediate_size: i64,
+    /// Decoder layers.
+    pub num_hidden_layers: i64,
+    /// Query heads.
+    pub num_attention_heads: i64,
+    /// Key and value heads.
+    pub num_key_value_heads: i64,
+    /// Width of one head.
+    pub head_dim: i64,
+    /// Longest sequence.
+    pub max_position_embeddings: i64,
+    /// Base of the rotary frequencies.
+    pub rope_theta: f64,
+    /// ε of the RMS norms.
+    pub rms_norm_eps: f64,
+    /// The head is the transposed embedding.
+    pub tie_word_embeddings: bool,
+}
+
+impl Config {
+    /// Reads the fields, refusing what would silently change the numbers.
+    ///
+    /// # Errors
+    /// [`Error::Key`] for an absent or mistyped key, [`Error::Unsupported`] for another
+    /// architecture, activation, rotary scaling, or sliding-window attention.
+    pub fn from_json(json: &Value) -> Result<Self, Error> {
+        expect(json, "model_type", "qwen2", "only qwen2 is")?;
+        expect(json, "hidden_act", "silu", "only silu is")?;
+        if json.get("use_sliding_window").and_then(Value::as_bool) == Some(true) {
+            return Err(unsupported("use_sliding_window", json, "only full attention is"));
+        }
+        let heads = integer(json, "num_attention_heads")?;
+        let hidden_size = integer(json, "hidden_size")?;
+        let head_dim = match json.get("head_dim") {
+            None | Some(Value::Null) => hidden_size / heads,
+            Some(_) => integer(json, "head_dim")?,
+        };
+        let config = Self {
+            vocab_size: integer(json, "vocab_size")?,
+            hidden_size,
+            intermediate_size: integer(json, "intermediate_size")?,
+            num_hidden_layers: integer(json, "num_hidden_layers")?,
+            num_attention_heads: heads,
+            num_key_value_heads: match json.get("num_key_value_heads") {
+                None | Some(Value::Null) => heads,
+                Some(_) => integer(json, "num_key_value_heads")?,
+            },
+            head_dim,
+            max_position_embeddings: integer(json, "max_position_embeddings")?,
+            rope_theta: rope_theta(json)?,
+            rms_norm_eps: number(json, "rms_norm_eps")?,
+            tie_word_embeddings: match json.get("tie_word_embeddings") {
+                None | Some(Value::Null) => false,
+                Some(Value::Bool(tied)) => *tied,
+                Some(other) => return Err(key("tie_word_embeddings", "a boolean", Some(other))),
+            },
+        };
+        if config.num_attention_heads % config.num_key_value_heads != 0 {
+            return Err(unsupported(
+                "num_key_value_heads",
+                json,
+                "it must divide num_attention_heads",
+            ));
+        }
+        if config.head_dim % 2 != 0 {
+            return Err(unsupported("head_dim", json, "rotary embedding needs an even width"));
+        }
+        Ok(config)
+    }
+
+    /// The fields as `config.json`, readable by transformers 4 (`rope_theta`, `torch_dtype`)
+    /// and 5 (`rope_parameters`, `dtype`).
+    pub fn to_json(&self, eos_token_id: u32, pad_token_id: u32) -> Value {
+        json!({
+            "architectures": ["Qwen2ForCausalLM"],
+            "attention_dropout": 0.0,
+            "bos_token_id": null,
+            "dtype": "float32",
+            "eos_token_id": eos_token_id,
+            "head_dim": self.head_dim,
+            "hidden_act": "silu",
+            "hidden_size": self.hidden_size,
+            "initializer_range": 0.02,
+            "intermediate_size": self.intermediate_size,
+            "max_position_embeddings": self.max_position_embeddings,
+            "model_type": "qwen2",
+            "num_attention_heads": self.num_attention_heads,
+            "num_hidden_layers": self.num_hidden_layers,
+            "num_key_value_heads": self.num_key_value_heads,
+            "pad_token_id": pad_token_id,
+            "rms_norm_eps": self.rms_norm_eps,
+            "rope_parameters": {"rope_theta": self.rope_theta, "rope_type": "default"},
+            "rope_scaling": null,
+            "rope_theta": self.rope_theta,
+            "tie_word_embeddings": self.tie_word_embeddings,
+            "torch_dtype": "float32",
+            "use_cache": true,
+            "use_sliding_window": false,
+            "vocab_size": self.vocab_size,
+        })
+    }
+
+    /// Every tensor of a checkpoint of this shape: name → dimensions.
+    pub fn tensor_shapes(&self) -> Vec<(String, Vec<i64>)> {
+        let queries = self.num_attention_heads * self.head_dim;
+        let keys = self.num_key_value_heads * self.head_dim;
+        let (hidden, inner) = (self.hidden_size, self.intermediate_size);
+        let mut shapes = vec![
+            ("model.embed_tokens.weight".to_string(), vec![self.vocab_size, hidden]),
+            ("model.norm.weight".to_string(), vec![hidden]),
+        ];
+        for layer in 0..self.num_hidden_layers {
+            let mut add = |name: &str, shape: Vec<i64>| {
+                shapes.push((format!("model.layers.{layer}.{name}"), shape));
+            };
+            add("input_layernorm.weight", vec![hidden]);
+            add("post_attention_layernorm.weight", vec![hidden]);
+            for (name, out) in [("q_proj", queries), ("k_proj", keys), ("v_proj", keys)] {
+                add(&format!("self_attn.{name}.weight"), vec![out, hidden]);
+                add(&format!("self_attn.{name}.bias"), vec![out]);
+            }
+            add("self_attn.o_proj.weight", vec![hidden, queries]);
+            add("mlp.gate_proj.weight", vec![inner, hidden]);
+            add("mlp.up_proj.weight", vec![inner, hidden]);
+            add("mlp.down_proj.weight", vec![hidden, inner]);
+        }
+        if !self.tie_word_embeddings {
+            shapes.push(("lm_head.weight".to_string(), vec![self.vocab_size, hidden]));
+        }
+        shapes
+    }
+}
+
+fn rope_theta(json: &Value) -> Result<f64, Error> {
+    for name in ["rope_scaling", "rope_parameters"] {
+        let Some(Value::Object(rope)) = json.get(name) else { continue };
+        let kind = rope.get("rope_type").or_else(|| rope.get("type"));
+        if kind.is_some_and(|kind| kind != "default") {
+            return Err(unsupported(name, json, "only unscaled rotary embedding is"));
+        }
+    }
+    let nested = json.get("rope_parameters").and_then(|rope| rope.get("rope_theta"));
+    match nested.or_else(|| json.get("rope_theta")) {
+        Some(value) => value.as_f64().ok_or_else(|| key("rope_theta", "a number", Some(value))),
+        None => Err(key("rope_theta", "a number", None)),
+    }
+}
+
+fn expect(json: &Value, name: &str, want: &str, reason: &'static str) -> Result<(), Error> {
+    match json.get(name) {
+        Some(Value::String(got)) if got == want => Ok(()),
+        Some(Value::String(_)) => Err(unsupported(name, json, reason)),
+        other => Err(key(name, "a string", other)),
+    }
+}
+
+fn integer(json: &Value, name: &str) -> Result<i64, Error> {
+    match json.get(name).and_then(Value::as_i64) {
+        Some(value) if value > 0 && value < 1 << 31 => Ok(value),
+        _ => Err(key(name, "a positive integer", json.get(name))),
+    }
+}
+
+fn number(json: &Value, name: &str) -> Result<f64, Error> {
+    json.get(name).and_then(Value::as_f64).ok_or_else(|| key(name, "a number", json.get(name)))
+}
+
+fn key(name: &str, expected: &'static str, got: Option<&Value>) -> Error {
+    let got = got.map_or("nothing".to_string(), Value::to_string);
+    Error::Key { key: name.to_string(), expected, got }
+}
+
+fn unsupported(name: &str, json: &Value, reason: &'static str) -> Error {
+    let empty = Value::Object(Map::new());
+    let got = json.get(name).unwrap_or(&empty).to_string();
+    Error::Unsupported { key: name.to_string(), got, reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tiny() -> Config {
+        Config {
+            vocab_size: 27,
+            hidden_size: 16,
+            intermediate_size: 24,
+            num_hidden_layers: 2,
+            num_attention_heads: 4,
+            num_key_value_heads: 2,
+            head_dim: 4,
+            max_position_embeddings: 64,
+            rope_theta: 10000.0,
+            rms_norm_eps: 1e-6,
+            tie_word_embeddings: true,
+        }
+    }
+
+    #[test]
+    fn a_written_config_reads_back_in_the_style_of_either_version() {
+        let json = tiny().to_json(1, 0);
+        assert_eq!(Config::from_json(&json), Ok(tiny()));
+        for (missing, _) in [("rope_parameters", 5), ("rope_theta", 4)] {
+            let mut style = json.clone();
+            style.as_object_mut().unwrap().remove(missing);
+            assert_eq!(Config::from_json(&style), Ok(tiny()), "without {missing}");
+        }
+    }
+
+    #[test]
+    fn what_would_change_the_numbers_is_refused_by_name() {
+        for (name, value) in [
+            ("model_type", json!("llama")),
+            ("hidden_act", json!("gelu")),
+            ("use_sliding_window", json!(true)),
+            ("rope_scaling", json!({"type": "yarn", "factor": 4.0})),
+            ("rope_parameters", json!({"rope_type": "linear", "rope_theta": 1e4})),
+            ("num_key_value_heads", json!(3)),
+            ("hidden_size", json!(-16)),
+            ("vocab_size", json!("many")),
+        ] {
+            let mut json = tiny().to_json(1, 0);
+            json[name] = value;
+            let error = Config::from_json(&json).unwrap_err().to_string();
+            assert!(error.contains(name), "{name}: {error}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! A policy that is being trained: the model, its weights as plain values, and AdamW's state.
+//! Gradients go out of the tensors, new weights go back in; nothing else mutates the model.
+
+use crate::checkpoint;
+use crate::config::Optimizer;
+use crate::model::qwen2::Qwen2;
+use crate::optimizer;
+use crate::optimizer::AdamW;
+use crate::optimizer::Tensors;
+use tch::Kind;
+use tch::Tensor;
+
+/// Model, master weights and optimiser state.
+#[derive(Debug)]
+pub struct Policy {
+    model: Qwen2,
+    weights: Tensors,
+    optimizer: AdamW,
+}
+
+impl Policy {
+    /// Makes a model trainable.
+    pub fn new(model: Qwen2, optimizer: &Optimizer) -> Self {
+        for tensor in model.parameters().values() {
+            let _ = tensor.set_requires_grad(true);
+        }
+        let weights = checkpoint::values(&model)
+            .into_iter()
+            .map(|(name, (_, values))| (name, values))
+            .collect();
+        Self { model, weights, optimizer: AdamW::new(optimizer) }
+    }
+
+    /// The model with its newest weights.
+    pub fn model(&self) -> &Qwen2 {
+        &self.model
+    }
+
+    /// The model alone, no longer trainable.
+    pub fn into_model(self) -> Qwen2 {
+        for tensor in self.model.parameters().values() {
+            let _ = tensor.set_requires_grad(false);
+        }
+        self.model
+    }
+
+    /// AdamW's state.
+    pub fn optimizer(&self) -> &AdamW {
+        &self.optimizer
+    }
+
+    /// Forgets the gradients of the last update.
+    pub fn zero_gradients(&mut self) {
+        for tensor in self.model.parameters().values() {
+            tensor.shallow_clone().zero_grad();
+        }
+    }
+
+    /// The gradients accumulated since [`Policy::zero_gradients`]; 0 where a tensor took no
+    /// part in the loss.
+    pub fn gradients(&self) -> Tensors {
+        let gradient = |tensor: &Tensor| {
+            let gradient = tensor.grad();
+            if gradient.defined() {
+                let flat = gradient.to_kind(Kind::Float).contiguous().flatten(0, -1);
+                Vec::try_from(flat).expect("a dense f32 tensor")
+            } else {
+                vec![0.0; tensor.numel()]
+            }
+        };
+        self.model.parameters().iter().map(|(name, t)| (name.clone(), gradient(t))).collect()
+    }
+
+    /// Clips the accumulated gradients, makes one AdamW update and writes the weights back.
+    /// Returns the gradient's norm before clipping.
+    ///
+    /// # Errors
+    /// When a gradient is NaN or infinite; the weights are then unchanged.
+    pub fn update(&mut self, learning_rate: f64) -> Result<f64, optimizer::Error> {
+        let gradients = self.gradients();
+        let norm = self.optimizer.step(&mut self.weights, &gradients, learning_rate)?;
+        tch::no_grad(|| {
+            for (name, tensor) in self.model.parameters() {
+                let values = Tensor::from_slice(&self.weights[name]).view(tensor.size().as_slice());
+                tensor.shallow_clone().copy_(&values);
+            }
+        });
+        Ok(norm)
+    }
+}

@@ -1,0 +1,293 @@
+//! The embedded benchmark's base policy: a fresh Qwen2 trained on written solutions by
+//! cross-entropy over the response tokens, in stages that differ in the styles' shares.
+
+use crate::batch;
+use crate::batch::MicroBatch;
+use crate::batch::Row;
+use crate::config::Optimizer;
+use crate::config::WarmUp;
+use crate::config::WarmUpStart;
+use crate::data::mini_aime;
+use crate::data::mini_aime::Expression;
+use crate::data::mini_aime::solution::Style;
+use crate::data::mini_aime::solution::solution;
+use crate::data::mini_aime::tokenizer;
+use crate::model::config::Config;
+use crate::model::qwen2::Qwen2;
+use crate::optimizer;
+use crate::policy::Policy;
+use crate::prompt;
+use crate::prompt::Tokenizer;
+use crate::rng::Id;
+use crate::rng::Purpose;
+use crate::rng::Stream;
+use crate::rng::stream;
+use serde::Deserialize;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use tch::Kind;
+
+/// Sequences of one forward and backward pass: longest first, so that little is padding.
+const MICRO_BATCH_SEQUENCES: usize = 16;
+
+/// Pretraining that cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A solution that the tokenizer cannot express.
+    #[error(transparent)]
+    Prompt(#[from] prompt::Error),
+    /// The loss or a gradient is NaN or infinite.
+    #[error("stage {stage}, update {update}: {source}")]
+    Diverged {
+        /// The stage's name.
+        stage: String,
+        /// The update, from 1.
+        update: u64,
+        /// Which tensor.
+        source: optimizer::Error,
+    },
+}
+
+/// How a base policy is made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recipe {
+    /// Initial weights, problems and styles derive from it.
+    pub seed: u64,
+    /// The policy's shape.
+    pub model: Shape,
+    /// AdamW without its rate, which each stage sets.
+    pub optimizer: AdamSettings,
+    /// Run one after another on the same weights, each with fresh moments.
+    pub stages: Vec<Stage>,
+}
+
+/// The policy's shape; the vocabulary is the benchmark's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shape {
+    hidden_size: i64,
+    intermediate_size: i64,
+    num_hidden_layers: i64,
+    num_attention_heads: i64,
+    num_key_value_heads: i64,
+    max_position_embeddings: i64,
+    rope_theta: f64,
+    rms_norm_eps: f64,
+    tie_word_embeddings: bool,
+}
+
+/// AdamW's constants.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AdamSettings {
+    beta1: f64,
+    beta2: f64,
+    epsilon: f64,
+    weight_decay: f64,
+    max_gradient_norm: f64,
+}
+
+/// One stage of pretraining.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stage {
+    /// For progress and the log.
+    pub name: String,
+    /// Optimiser steps.
+    pub updates: u64,
+    /// Solutions of one update.
+    pub sequences_per_update: u64,
+    /// Where a rambling solution is cut.
+    pub max_response_tokens: u64,
+    /// Rate after warm-up.
+    pub learning_rate: f64,
+    /// Linear warm-up.
+    pub warm_up_updates: u64,
+    /// The cosine decay ends at this share of the rate.
+    pub final_rate_share: f64,
+    /// How often each style is written.
+    pub shares: Shares,
+}
+
+/// Shares of the solution styles; they are normalised.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shares {
+    guess: f64,
+    steps: f64,
+    careful: f64,
+    ramble: f64,
+}
+
+/// One update, for progress and the log.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Progress {
+    /// The stage's name.
+    pub stage: String,
+    /// Update within the stage, from 1.
+    pub update: u64,
+    /// Mean cross-entropy over response tokens, in nats.
+    pub loss: f64,
+    /// Gradient norm before clipping.
+    pub gradient_norm: f64,
+}
+
+impl Recipe {
+    /// The model's `config.json` content.
+    pub fn config(&self) -> Config {
+        let shape = &self.model;
+        Config {
+            vocab_size: tokenizer::vocabulary_size() as i64,
+            hidden_size: shape.hidden_size,
+            intermediate_size: shape.intermediate_size,
+            num_hidden_layers: shape.num_hidden_layers,
+            num_attention_heads: shape.num_attention_heads,
+            num_key_value_heads: shape.num_key_value_heads,
+            head_dim: shape.hidden_size / shape.num_attention_heads,
+            max_position_embeddings: shape.max_position_embeddings,
+            rope_theta: shape.rope_theta,
+            rms_norm_eps: shape.rms_norm_eps,
+            tie_word_embeddings: shape.tie_word_embeddings,
+        }
+    }
+
+    fn adamw(&self, stage: &Stage) -> Optimizer {
+        let AdamSettings { beta1, beta2, epsilon, weight_decay, max_gradient_norm } =
+            self.optimizer;
+        // The rate is passed to each update; the schedule of rollout steps is not used.
+        let warm_up = WarmUp { rollout_steps: 0, start: WarmUpStart::FirstStep };
+        let learning_rate = stage.learning_rate;
+        Optimizer { learning_rate, beta1, beta2, epsilon, weight_decay, max_gradient_norm, warm_up }
+    }
+}
+
+/// Makes the base policy. `progress` sees every update.
+///
+/// # Errors
+/// When a solution cannot be tokenized, or a gradient is not finite.
+pub fn pretrain(
+    recipe: &Recipe,
+    tokenizer: &Tokenizer,
+    mut progress: impl FnMut(&Progress),
+) -> Result<Qwen2, Error> {
+    let mut model = Qwen2::initialise(recipe.config(), recipe.seed);
+    let held_out = held_out_questions();
+    for stage in &recipe.stages {
+        let mut policy = Policy::new(model, &recipe.adamw(stage));
+        for update in 0..stage.updates {
+            let rows = sequences(recipe.seed, stage, update, &held_out, tokenizer)?;
+            let loss = accumulate(&mut policy, &rows);
+            let gradient_norm = policy.update(stage.rate(update)).map_err(|source| {
+                Error::Diverged { stage: stage.name.clone(), update: update + 1, source }
+            })?;
+            let stage = stage.name.clone();
+            progress(&Progress { stage, update: update + 1, loss, gradient_norm });
+        }
+        model = policy.into_model();
+    }
+    Ok(model)
+}
+
+/// Questions of the development and evaluation sets, which pretraining never sees.
+fn held_out_questions() -> BTreeSet<String> {
+    let sets = mini_aime::generate();
+    let tests = sets.tests.into_iter().flat_map(|(_, problems)| problems);
+    tests.chain(sets.dev).map(|problem| problem.question).collect()
+}
+
+/// The solutions of one update. Each is a function of (seed, stage, update, row) alone.
+fn sequences(
+    seed: u64,
+    stage: &Stage,
+    update: u64,
+    held_out: &BTreeSet<String>,
+    tokenizer: &Tokenizer,
+) -> Result<Vec<Row>, Error> {
+    let mut rows = Vec::with_capacity(stage.sequences_per_update as usize);
+    for row in 0..stage.sequences_per_update {
+        let ids = [Id::from(stage.name.as_str()), Id::from(update), Id::from(row)];
+        let mut draws = stream(seed, Purpose::Pretraining, &ids);
+        let style = stage.shares.draw(draws.uniform());
+        let expression = draw_expression(&mut draws, held_out);
+        rows.push(written(&expression, style, stage.max_response_tokens, tokenizer)?);
+    }
+    Ok(rows)
+}
+
+fn draw_expression(draws: &mut Stream, held_out: &BTreeSet<String>) -> Expression {
+    loop {
+        let expression = mini_aime::TASK.draw(draws);
+        if !held_out.contains(&expression.question()) {
+            return expression;
+        }
+    }
+}
+
+/// A question with a written solution. Only a solution that ends has the end token.
+fn written(
+    expression: &Expression,
+    style: Style,
+    max_response_tokens: u64,
+    tokenizer: &Tokenizer,
+) -> Result<Row, Error> {
+    let prompt = tokenizer.encode(&expression.question())?;
+    let mut response =
+        tokenizer.encode(&solution(expression, style, max_response_tokens as usize))?;
+    if style != Style::Ramble {
+        response.push(tokenizer::EOS_TOKEN_ID);
+    }
+    let prompt_tokens = prompt.len();
+    let tokens = [prompt, response].concat();
+    Ok(Row { group: 0, tokens, prompt_tokens, advantage: 0.0, in_loss: true })
+}
+
+/// Gradients of the mean cross-entropy over all response tokens of the update.
+fn accumulate(policy: &mut Policy, rows: &[Row]) -> f64 {
+    let tokens: u64 = rows.iter().map(Row::loss_tokens).sum();
+    let all: Vec<usize> = (0..rows.len()).collect();
+    policy.zero_gradients();
+    let mut total = 0.0;
+    for members in batch::micro_batches(rows, &all, MICRO_BATCH_SEQUENCES) {
+        let micro = MicroBatch::new(rows, &members);
+        let log_probs = micro.log_probs(policy.model(), 1.0);
+        let log_probs = log_probs.masked_fill(&micro.loss_mask.logical_not(), 0.0);
+        let loss = -log_probs.sum(Kind::Float) / tokens as f64;
+        total += loss.double_value(&[]);
+        loss.backward();
+    }
+    total
+}
+
+impl Stage {
+    /// Linear warm-up, then a cosine from the full rate to its final share.
+    fn rate(&self, update: u64) -> f64 {
+        let warm_up = if self.warm_up_updates > update {
+            (update + 1) as f64 / self.warm_up_updates as f64
+        } else {
+            1.0
+        };
+        let done = update as f64 / self.updates as f64;
+        let cosine = 0.5 * (1.0 + libm::cos(std::f64::consts::PI * done));
+        let share = self.final_rate_share + (1.0 - self.final_rate_share) * cosine;
+        self.learning_rate * warm_up * share
+    }
+}
+
+impl Shares {
+    fn draw(&self, uniform: f64) -> Style {
+        let all = [
+            (Style::Guess, self.guess),
+            (Style::Steps, self.steps),
+            (Style::Careful, self.careful),
+            (Style::Ramble, self.ramble),
+        ];
+        let total: f64 = all.iter().map(|(_, share)| share).sum();
+        let mut mass = 0.0;
+        let chosen = all.iter().find(|(_, share)| {
+            mass += share / total;
+            uniform < mass
+        });
+        chosen.map_or(Style::Ramble, |(style, _)| *style)
+    }
+}

@@ -1,0 +1,129 @@
+//! The last chapters: what a reader needs to place and to check the run.
+
+use crate::reference;
+use crate::report::Report;
+use crate::report::document::Block;
+use crate::report::document::Cell;
+use crate::report::document::Grid;
+use crate::report::document::Section;
+use std::collections::BTreeMap;
+
+/// Table 1, and what it can be compared with.
+pub fn published(report: &Report) -> Section<'_> {
+    let mut blocks = Vec::new();
+    let comparable = if report.run.embedded_benchmark {
+        "This run\u{2019}s accuracies are on mini-AIME, a synthetic arithmetic benchmark with a very \
+         small model. They are not AIME accuracies and cannot be set against a value of this \
+         table. What can be compared is direction and order: whether entropy collapses without \
+         Clip-Higher, whether a technique that helps there helps here, whether Dynamic Sampling \
+         needs fewer updates for the same score \u{2014} and that only between arms of this \
+         harness, with several seeds each."
+    } else {
+        "This run used its own data and model. Its accuracies can be set against a value of this \
+         table only if model, evaluation set, prompt and sampling are those of the paper; \
+         direction and order of techniques can be compared between arms of this harness, with \
+         several seeds each."
+    };
+    blocks.push(Block::Text(comparable.to_owned()));
+    for table in &report.published {
+        let mut above: Option<f64> = None;
+        let row = |row: &reference::Row| {
+            let step = row.technique.as_ref().and(above).map(|above| row.value - above);
+            above = Some(row.value);
+            let step = step.map(|step| format!("+{step}")).unwrap_or_default();
+            vec![
+                Cell::plain(&row.label),
+                Cell::styled("strong", row.value.to_string()),
+                Cell::plain(step),
+            ]
+        };
+        let rows = table.rows.iter().map(row).collect();
+        blocks.push(Block::Text(format!(
+            "{}. {} ({}, {}, {}).",
+            table.title, table.remark, table.benchmark, table.metric, table.source
+        )));
+        blocks.push(Block::Grid(Grid { columns: vec!["row", "percent #", "step #"], rows }));
+    }
+    blocks.push(Block::Text(
+        "Equality with 50, or the size of any single step of Table 1, cannot be tested against \
+         it: each row is one run without spread, and the authors\u{2019} own later runs differ \
+         from the corresponding rows by 2 to 8 points (without Dynamic Sampling: 42 there, 50 here), \
+         as large as any single step."
+            .to_owned(),
+    ));
+    Section { id: "published", title: "The paper\u{2019}s results, for reference", blocks }
+}
+
+/// Identity, inputs, machine, digests.
+pub fn environment(report: &Report) -> Section<'_> {
+    let facts = |facts: &BTreeMap<String, String>, look: &'static str| -> Vec<Vec<Cell>> {
+        facts
+            .iter()
+            .map(|(name, value)| vec![Cell::plain(name), Cell::styled(look, value)])
+            .collect()
+    };
+    let mut identity = vec![
+        vec![Cell::plain("arm"), Cell::styled("code", &report.run.arm_sha256)],
+        vec![Cell::plain("run key"), Cell::styled("code", &report.run.run_key)],
+    ];
+    identity.extend(facts(&report.inputs, "code"));
+    let mut blocks = vec![
+        Block::Heading("Identity and inputs"),
+        Block::Grid(Grid { columns: vec!["what", "SHA-256"], rows: identity }),
+        Block::Heading("Machine"),
+    ];
+    blocks.push(if report.environment.is_empty() {
+        Block::Text("Not recorded.".to_owned())
+    } else {
+        Block::Grid(Grid { columns: vec!["fact", "value"], rows: facts(&report.environment, "") })
+    });
+    if !report.digests.is_empty() {
+        blocks.push(Block::Text(
+            "Digests of the checkpoints and of every other file that the run wrote are listed \
+             under \u{201c}How to check it\u{201d}."
+                .to_owned(),
+        ));
+    }
+    Section { id: "environment", title: "Environment and digests", blocks }
+}
+
+/// What was checked, and how to check more.
+pub fn checking(report: &Report) -> Section<'_> {
+    let rows: Vec<Vec<Cell>> = report
+        .checks
+        .iter()
+        .map(|check| {
+            let (look, word) = if check.held { ("good", "holds") } else { ("bad", "fails") };
+            vec![Cell::plain(&check.what), Cell::styled(look, word), Cell::plain(&check.detail)]
+        })
+        .collect();
+    let mut blocks = Vec::new();
+    if !rows.is_empty() {
+        blocks.push(Block::Text("Checked while this report was made:".to_owned()));
+        blocks.push(Block::Grid(Grid { columns: vec!["fact", "", "seen"], rows }));
+    }
+    blocks.push(Block::Text(
+        "To check more: every number here is also in report.json; `dapo report` on this folder \
+         makes the same report again; every evaluated response is in evaluations/ and every \
+         training rollout that was kept in rollouts/, as parquet."
+            .to_owned(),
+    ));
+    let repeated = match report.run.exactness.as_str() {
+        "exact-here" => {
+            "Train the arm again with this seed on the same kind of machine and build: \
+             the files below must come out with the same digests."
+        }
+        _ => {
+            "Train the arm again with this seed: the files below must come out with the same digests."
+        }
+    };
+    if !report.digests.is_empty() {
+        let lines: Vec<String> =
+            report.digests.iter().map(|(name, digest)| format!("{digest}  {name}")).collect();
+        blocks.push(Block::Text(format!(
+            "{repeated} In the run folder, feed them to `sha256sum -c`:"
+        )));
+        blocks.push(Block::Code(lines.join("\n")));
+    }
+    Section { id: "check", title: "How to check it", blocks }
+}

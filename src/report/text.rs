@@ -1,0 +1,209 @@
+//! Numbers and foreign text as a reader sees them. Rounding: shares to 0.1 percentage
+//! points, standard errors to two digits. Everything that a model, a data set or a machine
+//! wrote passes through [`visible`] before it enters a report.
+
+use std::fmt::Write;
+
+/// Foreign text on one line: whatever does not print as itself (control characters, terminal
+/// escapes, direction marks, combining marks, line ends) is shown as a Rust escape, and a
+/// backslash is doubled, so that the result is unambiguous.
+pub fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '"' | '\'' => shown.push(character),
+            // Stands for a line end in `excerpt`.
+            '⏎' => shown.push_str("\\u{23ce}"),
+            _ => shown.extend(character.escape_debug()),
+        }
+    }
+    shown
+}
+
+/// As [`visible`], over several lines, each line end marked `⏎`, and at most about `limit`
+/// characters: the beginning, and the end, where an answer stands.
+pub fn excerpt(text: &str, limit: usize) -> String {
+    let total = text.chars().count();
+    let shown = |part: &str| visible_lines(part);
+    if total <= limit {
+        return shown(text);
+    }
+    let head = limit * 3 / 5;
+    let tail = limit - head;
+    let start: String = text.chars().take(head).collect();
+    let end: String = text.chars().skip(total - tail).collect();
+    format!(
+        "{}\n[… {} characters …]\n{}",
+        shown(&start),
+        grouped((total - limit) as u64),
+        shown(&end)
+    )
+}
+
+fn visible_lines(text: &str) -> String {
+    text.split('\n').map(visible).collect::<Vec<_>>().join("⏎\n")
+}
+
+/// A share as percent: `71.2 %`.
+pub fn percent(share: f64) -> String {
+    format!("{} %", points(share))
+}
+
+/// A share in percentage points without a unit: `71.2`.
+pub fn points(share: f64) -> String {
+    let value = share * 100.0;
+    // No "-0.0".
+    if value.abs() < 0.05 { "0.0".to_owned() } else { format!("{value:.1}") }
+}
+
+/// A difference of shares: `+58.9`.
+pub fn signed_points(share: f64) -> String {
+    let text = points(share);
+    if share * 100.0 >= 0.05 { format!("+{text}") } else { text.replace('-', "−") }
+}
+
+/// A standard error of a share in percentage points, two digits: `1.3`, `0.84`, `12`.
+pub fn standard_error(share: f64) -> String {
+    let value = share * 100.0;
+    if value == 0.0 || !value.is_finite() {
+        return if value == 0.0 { "0".to_owned() } else { "unknown".to_owned() };
+    }
+    let decimals = (1 - value.log10().floor() as i32).clamp(0, 6);
+    format!("{value:.*}", decimals as usize)
+}
+
+/// An interval of shares in percentage points: `[69.0, 73.4]`.
+pub fn interval(low: f64, high: f64) -> String {
+    format!("[{}, {}]", points(low), points(high)).replace('-', "−")
+}
+
+/// A quantity of unknown size with about four digits: `0.01250`, `12.50`, `4,700`.
+pub fn number(value: f64) -> String {
+    let size = value.abs();
+    let text = if value == 0.0 {
+        "0".to_owned()
+    } else if !(1e-4..1e9).contains(&size) {
+        format!("{value:.2e}")
+    } else if value.fract() == 0.0 || size >= 1000.0 {
+        let sign = if value < 0.0 { "-" } else { "" };
+        format!("{sign}{}", grouped(size.round() as u64))
+    } else {
+        let decimals = (3 - size.log10().floor() as i32).clamp(1, 6);
+        format!("{value:.*}", decimals as usize)
+    };
+    text.replace('-', "−")
+}
+
+/// A number with its sign and a fixed number of decimals: `+1.50`, `−0.5`.
+pub fn signed(value: f64, decimals: usize) -> String {
+    format!("{value:+.decimals$}").replace('-', "−")
+}
+
+/// A count with thousands separated: `12,345`.
+pub fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Wall-clock time: `8.2 s`, `4 min 05 s`, `2 h 07 min`.
+pub fn duration(seconds: f64) -> String {
+    if seconds < 60.0 {
+        return format!("{seconds:.1} s");
+    }
+    let whole = seconds.round() as u64;
+    match whole {
+        0..3600 => format!("{} min {:02} s", whole / 60, whole % 60),
+        _ => format!("{} h {:02} min", whole / 3600, whole % 3600 / 60),
+    }
+}
+
+/// The first twelve digits of a digest.
+pub fn short_digest(digest: &str) -> String {
+    visible(&digest.chars().take(12).collect::<String>())
+}
+
+/// A curve in block characters, resampled at `width` evenly spaced x; empty without points.
+pub fn sparkline(points: &[(f64, f64)], width: usize) -> String {
+    const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let (Some(first), Some(last)) = (points.first(), points.last()) else {
+        return String::new();
+    };
+    let (low, high) = range(points.iter().map(|point| point.1));
+    let mut line = String::new();
+    let mut at = 0;
+    for column in 0..width.min(points.len()) {
+        let columns = width.min(points.len());
+        let part = if columns == 1 { 0.0 } else { column as f64 / (columns - 1) as f64 };
+        let x = first.0 + part * (last.0 - first.0);
+        while at + 1 < points.len() && points[at + 1].0 <= x {
+            at += 1;
+        }
+        let level = if high > low { (points[at].1 - low) / (high - low) * 7.0 } else { 0.0 };
+        let _ = write!(line, "{}", BLOCKS[(level.round() as usize).min(7)]);
+    }
+    line
+}
+
+/// The least and the greatest value; (∞, −∞) of nothing.
+pub fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+        (low.min(value), high.max(value))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_moves_a_terminal_or_reorders_text_stays() {
+        let hostile =
+            "\u{1b}[31mred\u{7}\r\n\t\u{202e}evil\u{200b}\u{feff}\u{9b}2J e\u{301}\u{2028}";
+        let shown = visible(hostile);
+        assert!(shown.chars().all(|c| !c.is_control()), "{shown}");
+        assert_eq!(
+            shown,
+            "\\u{1b}[31mred\\u{7}\\r\\n\\t\\u{202e}evil\\u{200b}\\u{feff}\\u{9b}2J e\\u{301}\\u{2028}"
+        );
+        assert_eq!(visible("\\n"), "\\\\n");
+        assert_eq!(visible("x² ≤ 3, it's \"so\""), "x² ≤ 3, it's \"so\"");
+    }
+
+    #[test]
+    fn an_excerpt_keeps_both_ends_and_counts_what_it_left_out() {
+        let text = format!("{}middle{}", "a".repeat(1000), "z".repeat(1000));
+        let shown = excerpt(&text, 600);
+        assert!(shown.starts_with("aaaa") && shown.ends_with("zzzz"));
+        assert!(shown.contains("[… 1,406 characters …]"), "{shown}");
+        assert_eq!(excerpt("a\nb⏎", 600), "a⏎\nb\\u{23ce}");
+    }
+
+    #[test]
+    fn numbers_follow_the_rounding_rule() {
+        assert_eq!(percent(0.71249), "71.2 %");
+        assert_eq!(points(-0.0001), "0.0");
+        assert_eq!((signed_points(0.589), signed_points(-0.02)), ("+58.9".into(), "−2.0".into()));
+        let errors = [0.0132, 0.0084, 0.123, 0.0, 0.00051].map(standard_error);
+        assert_eq!(errors, ["1.3", "0.84", "12", "0", "0.051"]);
+        assert_eq!(interval(-0.013, 0.5), "[−1.3, 50.0]");
+        let numbers = [0.0125, 12.5, 4700.4, 0.00001, -3.0, 0.0, 123456.0].map(number);
+        assert_eq!(numbers, ["0.01250", "12.50", "4,700", "1.00e−5", "−3", "0", "123,456"]);
+        assert_eq!(duration(245.0), "4 min 05 s");
+        assert_eq!(duration(7620.0), "2 h 07 min");
+    }
+
+    #[test]
+    fn a_sparkline_spans_the_range_of_its_curve() {
+        let rising: Vec<(f64, f64)> = (0..8).map(|i| (f64::from(i), f64::from(i))).collect();
+        assert_eq!(sparkline(&rising, 8), "▁▂▃▄▅▆▇█");
+        assert_eq!(sparkline(&[(0.0, 3.0)], 8), "▁");
+        assert_eq!(sparkline(&[], 8), "");
+    }
+}

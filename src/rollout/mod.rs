@@ -1,0 +1,5 @@
+//! Sampling: prompts → responses, batched, with a KV cache. Never draws randomness of its
+//! own: each response brings its stream.
+
+pub mod generate;
+pub mod sampler;

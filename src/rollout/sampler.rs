@@ -1,0 +1,143 @@
+//! One token from logits and a uniform, in f64: temperature, top-k, top-p, inverse CDF.
+
+use crate::config::Sampling;
+
+/// A sampled token.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Draw {
+    /// Its id.
+    pub token: u32,
+    /// Its log-prob in nats under softmax(logits / temperature) over the whole vocabulary:
+    /// what the training forward computes. Top-k and top-p do not enter.
+    pub log_prob: f64,
+}
+
+/// Draws the token whose interval of the cumulative distribution holds `uniform`.
+///
+/// Temperature 0 is greedy, the log-prob then being that of temperature 1. Top-k keeps the k
+/// most probable tokens, top-p the smallest set of most probable tokens of at least that
+/// mass; ties are broken by the lower token id. The kept tokens' mass is renormalised and
+/// walked in order of token id.
+///
+/// # Panics
+/// When there are no logits or all are −∞ or NaN.
+pub fn sample(logits: &[f32], sampling: &Sampling, uniform: f64) -> Draw {
+    let greedy = sampling.temperature == 0.0;
+    let scale = if greedy { 1.0 } else { 1.0 / sampling.temperature };
+    let scaled = |token: usize| f64::from(logits[token]) * scale;
+    let max = (0..logits.len()).map(scaled).fold(f64::NEG_INFINITY, f64::max);
+    assert!(max.is_finite(), "the policy's logits are not finite");
+    let weights: Vec<f64> = (0..logits.len()).map(|token| libm::exp(scaled(token) - max)).collect();
+    let total: f64 = weights.iter().sum();
+    let log_prob = |token: usize| scaled(token) - max - libm::log(total);
+    let token = if greedy {
+        (0..logits.len()).rev().max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap_or(0)
+    } else if sampling.top_k == 0 && sampling.top_p >= 1.0 {
+        invert(&weights, 0..weights.len(), uniform * total)
+    } else {
+        let mut kept = most_probable(&weights, total, sampling);
+        kept.sort_unstable();
+        let mass: f64 = kept.iter().map(|&token| weights[token]).sum();
+        invert(&weights, kept.into_iter(), uniform * mass)
+    };
+    Draw { token: token as u32, log_prob: log_prob(token) }
+}
+
+fn most_probable(weights: &[f64], total: f64, sampling: &Sampling) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..weights.len()).collect();
+    order.sort_by(|&a, &b| weights[b].total_cmp(&weights[a]).then(a.cmp(&b)));
+    if sampling.top_k > 0 {
+        order.truncate(sampling.top_k as usize);
+    }
+    // Top-p looks at the distribution that top-k left, as transformers and vLLM do.
+    let left: f64 =
+        if sampling.top_k > 0 { order.iter().map(|&token| weights[token]).sum() } else { total };
+    let mut mass = 0.0;
+    let enough = order.iter().position(|&token| {
+        mass += weights[token];
+        mass >= sampling.top_p * left
+    });
+    order.truncate(enough.map_or(order.len(), |last| last + 1));
+    order
+}
+
+fn invert(weights: &[f64], tokens: impl Iterator<Item = usize>, target: f64) -> usize {
+    let mut mass = 0.0;
+    let mut last = 0;
+    for token in tokens {
+        if weights[token] == 0.0 {
+            continue;
+        }
+        mass += weights[token];
+        last = token;
+        if target < mass {
+            break;
+        }
+    }
+    // Rounding may leave the target at the very end: the last possible token takes it.
+    last
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PLAIN: Sampling = Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 };
+
+    fn logits_of(probabilities: &[f64]) -> Vec<f32> {
+        probabilities.iter().map(|p| p.ln() as f32).collect()
+    }
+
+    #[test]
+    fn a_uniform_selects_the_interval_that_holds_it() {
+        let logits = logits_of(&[0.2, 0.5, 0.3]);
+        for (uniform, token) in [(0.0, 0), (0.19, 0), (0.21, 1), (0.69, 1), (0.71, 2), (0.9999, 2)]
+        {
+            let draw = sample(&logits, &PLAIN, uniform);
+            assert_eq!(draw.token, token, "uniform {uniform}");
+        }
+        assert!((sample(&logits, &PLAIN, 0.5).log_prob - 0.5f64.ln()).abs() < 1e-7);
+    }
+
+    #[test]
+    fn top_p_keeps_the_smallest_sufficient_set_and_ties_go_to_the_lower_id() {
+        let logits = logits_of(&[0.25, 0.25, 0.4, 0.1]);
+        let sampling = Sampling { top_p: 0.6, ..PLAIN };
+        let drawn: Vec<u32> =
+            (0..100).map(|i| sample(&logits, &sampling, f64::from(i) / 100.0).token).collect();
+        assert!(drawn.contains(&0) && drawn.contains(&2));
+        assert!(!drawn.contains(&1) && !drawn.contains(&3));
+        // The log-prob is that of the full distribution all the same.
+        assert!((sample(&logits, &sampling, 0.0).log_prob - 0.25f64.ln()).abs() < 1e-6);
+    }
+
+    #[test]
+    fn top_k_one_and_temperature_zero_take_the_first_of_the_best() {
+        let logits = [0.5f32, 2.0, 2.0, -1.0];
+        for sampling in [Sampling { top_k: 1, ..PLAIN }, Sampling { temperature: 0.0, ..PLAIN }] {
+            for uniform in [0.0, 0.5, 0.999] {
+                assert_eq!(sample(&logits, &sampling, uniform).token, 1);
+            }
+        }
+    }
+
+    #[test]
+    fn temperature_sharpens_the_log_prob() {
+        let logits = [1.0f32, 0.0];
+        let cold = sample(&logits, &Sampling { temperature: 0.5, ..PLAIN }, 0.0);
+        assert!((cold.log_prob - (-(1.0 + (-2.0f64).exp()).ln())).abs() < 1e-12);
+    }
+
+    proptest! {
+        #[test]
+        fn a_token_of_probability_zero_is_never_drawn(
+            uniform in 0.0..1.0f64, top_p in 0.05..1.0f64, top_k in 0u64..4
+        ) {
+            let logits = [f32::NEG_INFINITY, 0.3, f32::NEG_INFINITY, -0.2, f32::NEG_INFINITY];
+            let draw = sample(&logits, &Sampling { temperature: 0.7, top_p, top_k }, uniform);
+            prop_assert!(draw.token == 1 || draw.token == 3);
+            prop_assert!(draw.log_prob.is_finite());
+        }
+    }
+}

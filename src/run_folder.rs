@@ -1,0 +1,217 @@
+//! The layout of a run folder and the records in it. Everything that a report or a later
+//! verification reads goes through here.
+//!
+//! ```text
+//! runs/<name>-seed<seed>-<key>/
+//!   experiment.json        the resolved experiment
+//!   manifest.json          identity: digests of arm, data, tokenizer, base; versions
+//!   environment.json       machine facts (outside every comparison)
+//!   metrics.jsonl          one line a rollout step; the same bytes for the same run
+//!   timings.jsonl          wall-clock seconds, memory (outside every comparison)
+//!   evaluations.jsonl      one line for each evaluated set
+//!   evaluations/           every outcome, as parquet
+//!   rollouts/              every training rollout, as parquet
+//!   checkpoints/           step-NNNNNN/, Hugging Face layout plus optimizer and counters
+//!   outcome.json           how the run ended, with digests of what it wrote
+//!   report.{html,md,json}
+//! ```
+
+use crate::config::Experiment;
+use crate::files;
+use serde::Deserialize;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::path::PathBuf;
+
+/// The three clocks of a run. The paper's x-axis counts updates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Counters {
+    /// Batches of prompts that were sampled, refill rounds included.
+    pub generation_rounds: u64,
+    /// Times the policy was trained on a full batch.
+    pub rollout_steps: u64,
+    /// Optimiser steps.
+    pub updates: u64,
+}
+
+/// One line of `metrics.jsonl`. Names are `stage/name`; a value that does not exist in a
+/// step (the mean of nothing) is left out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepMetrics {
+    /// Rollout step, from 1.
+    pub step: u64,
+    /// The clocks after this step.
+    pub counters: Counters,
+    /// `stage/name` → value.
+    pub metrics: BTreeMap<String, f64>,
+}
+
+/// One line of `timings.jsonl`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepTimings {
+    /// Rollout step, from 1.
+    pub step: u64,
+    /// `phase` → wall-clock seconds.
+    pub seconds: BTreeMap<String, f64>,
+}
+
+/// One line of `evaluations.jsonl`: a set evaluated at a step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EvaluationRecord {
+    /// The clocks when it was evaluated; all 0 for the base policy.
+    pub counters: Counters,
+    /// `dev`, `mini-aime`, `mini-aime-plus`, or a file's stem.
+    pub set: String,
+    /// n: problems.
+    pub problems: u64,
+    /// k: samples for each problem.
+    pub samples: u64,
+    /// Mean accuracy over problems and samples, in [0, 1].
+    pub avg_at_k: f64,
+    /// Standard error for "this checkpoint on these problems" (sampling noise only).
+    pub standard_error_fixed_problems: f64,
+    /// Standard error for "another draw of problems" (clustered by problem).
+    pub standard_error_new_problems: f64,
+    /// Unbiased pass@k for k = 1, 2, 4, … up to `samples`.
+    pub pass_at_k: BTreeMap<u64, f64>,
+    /// Share of problems whose most frequent answer is correct.
+    pub cons_at_k: f64,
+    /// Share of truncated responses.
+    pub truncated_share: f64,
+    /// Mean response length in tokens.
+    pub response_tokens_mean: f64,
+    /// SHA-256 of the outcomes file.
+    pub outcomes_sha256: String,
+}
+
+/// `manifest.json`: what this run is. Nothing in it depends on time or place.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Version of this crate.
+    pub harness: String,
+    /// The arm's name.
+    pub name: String,
+    /// SHA-256 of the arm's canonical JSON.
+    pub arm_sha256: String,
+    /// The run seed.
+    pub seed: u64,
+    /// SHA-256 over arm, seed, inputs and (under `fast` arithmetic) execution.
+    pub run_key: String,
+    /// How exactly a repetition agrees: `exact-here` for `fast` arithmetic.
+    pub exactness: String,
+    /// `data/train`, `tokenizer`, `base/model.safetensors`, … → SHA-256.
+    pub inputs: BTreeMap<String, String>,
+}
+
+/// `environment.json`: facts about the machine, for the reader.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Environment {
+    /// `name` → value, such as `cpu`, `threads`, `libtorch`, `git_commit`.
+    pub facts: BTreeMap<String, String>,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ending {
+    /// All rollout steps were done.
+    Finished,
+    /// No group of a whole step had a useful gradient: nothing left to learn from.
+    Saturated,
+    /// A loss or gradient was not finite.
+    Diverged,
+}
+
+/// `outcome.json`, written last.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Outcome {
+    /// How it ended.
+    pub ending: Ending,
+    /// One sentence for the reader.
+    pub reason: String,
+    /// The clocks at the end.
+    pub counters: Counters,
+    /// File under the run folder → SHA-256: metrics, evaluations, rollouts, checkpoints.
+    pub digests: BTreeMap<String, String>,
+}
+
+/// Paths of a run folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunFolder {
+    root: PathBuf,
+}
+
+impl RunFolder {
+    /// A run folder at `root`, which need not exist yet.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// The folder itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// A file or folder by its name in the layout.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    /// `experiment.json`.
+    pub fn experiment(&self) -> Result<Experiment, files::Error> {
+        files::read_json(&self.path("experiment.json"))
+    }
+
+    /// `manifest.json`.
+    pub fn manifest(&self) -> Result<Manifest, files::Error> {
+        files::read_json(&self.path("manifest.json"))
+    }
+
+    /// `environment.json`.
+    pub fn environment(&self) -> Result<Environment, files::Error> {
+        files::read_json(&self.path("environment.json"))
+    }
+
+    /// `metrics.jsonl`, in order.
+    pub fn metrics(&self) -> Result<Vec<StepMetrics>, files::Error> {
+        files::read_lines(&self.path("metrics.jsonl"))
+    }
+
+    /// `timings.jsonl`, in order.
+    pub fn timings(&self) -> Result<Vec<StepTimings>, files::Error> {
+        files::read_lines(&self.path("timings.jsonl"))
+    }
+
+    /// `evaluations.jsonl`, in order.
+    pub fn evaluations(&self) -> Result<Vec<EvaluationRecord>, files::Error> {
+        files::read_lines(&self.path("evaluations.jsonl"))
+    }
+
+    /// `outcome.json`.
+    pub fn outcome(&self) -> Result<Outcome, files::Error> {
+        files::read_json(&self.path("outcome.json"))
+    }
+
+    /// The training rollouts of a step.
+    pub fn rollouts(&self, step: u64) -> PathBuf {
+        self.root.join(format!("rollouts/step-{step:06}.parquet"))
+    }
+
+    /// The outcomes of a set evaluated after a step.
+    pub fn outcomes(&self, set: &str, step: u64) -> PathBuf {
+        self.root.join(format!("evaluations/{set}-step-{step:06}.parquet"))
+    }
+
+    /// The checkpoint after a step.
+    pub fn checkpoint(&self, step: u64) -> PathBuf {
+        self.root.join(format!("checkpoints/step-{step:06}"))
+    }
+}

@@ -1,0 +1,530 @@
+//! Algorithm 1 of the paper: the only place that closes a loop.
+
+use crate::batch;
+use crate::batch::MicroBatch;
+use crate::batch::Row;
+use crate::config::Experiment;
+use crate::config::dapo::AtCap;
+use crate::config::dapo::DynamicSampling;
+use crate::config::dapo::Surplus;
+use crate::dapo::advantage;
+use crate::dapo::aggregation::StepTotals;
+use crate::dapo::dynamic_sampling;
+use crate::dapo::dynamic_sampling::Buffer;
+use crate::dapo::dynamic_sampling::Next;
+use crate::dapo::objective::Sums;
+use crate::dapo::overlong;
+use crate::effects;
+use crate::effects::Metrics;
+use crate::eval;
+use crate::model::qwen2::Qwen2;
+use crate::optimizer;
+use crate::policy::Policy;
+use crate::prompt;
+use crate::prompt::Tokenizer;
+use crate::records::Group;
+use crate::records::Problem;
+use crate::records::Prompt;
+use crate::records::Rollout;
+use crate::records::ScoredRollout;
+use crate::reward;
+use crate::rng::Id;
+use crate::rng::Purpose;
+use crate::rng::stream;
+use crate::rollout::generate;
+use crate::rollout::generate::Request;
+use crate::run_folder::Counters;
+use crate::update;
+use crate::update::Updated;
+use std::collections::BTreeMap;
+use std::time::Instant;
+use tch::Tensor;
+
+/// A step that cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A problem that cannot be rendered.
+    #[error(transparent)]
+    Prompt(#[from] prompt::Error),
+    /// A prompt that the model cannot serve.
+    #[error("rollout step {step}: {source}")]
+    Generate {
+        /// Rollout step, from 1.
+        step: u64,
+        /// What is wrong.
+        source: generate::Error,
+    },
+    /// Dynamic Sampling's cap, with `at_cap = "stop"`.
+    #[error("rollout step {step}: {source}")]
+    CapReached {
+        /// Rollout step, from 1.
+        step: u64,
+        /// The share that was kept.
+        source: dynamic_sampling::CapReached,
+    },
+    /// A loss or gradient that is NaN or infinite. The weights are those before the update.
+    #[error("rollout step {step}, update {update}: {source}")]
+    Diverged {
+        /// Rollout step, from 1.
+        step: u64,
+        /// Update of the run, from 1.
+        update: u64,
+        /// Which value.
+        source: update::Error,
+    },
+}
+
+/// A step's progress, for whoever watches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Responses of a generation round: done of total.
+    Generation(usize, usize),
+    /// Updates of the step: done of total.
+    Update(usize, usize),
+}
+
+/// One rollout step, done.
+#[derive(Debug)]
+pub struct Step {
+    /// Every group that was generated, with those carried over in front.
+    pub groups: Vec<Group<ScoredRollout>>,
+    /// Indices into `groups` of the batch, in batch order, with each rollout's advantage.
+    pub trained: Vec<(usize, Vec<f64>)>,
+    /// How many of `groups` were carried over from the step before.
+    pub carried: usize,
+    /// `stage/name` → value.
+    pub metrics: Metrics,
+    /// Phase → wall-clock seconds.
+    pub seconds: BTreeMap<String, f64>,
+}
+
+/// What a step came to.
+#[derive(Debug)]
+pub enum StepOutcome {
+    /// The policy was trained.
+    Trained(Box<Step>),
+    /// No group had a useful gradient: there is nothing left to learn from.
+    Saturated,
+}
+
+/// The state that Algorithm 1 carries from step to step.
+#[derive(Debug)]
+pub struct Trainer<'a> {
+    experiment: &'a Experiment,
+    tokenizer: &'a Tokenizer,
+    problems: &'a [Problem],
+    /// The policy π_θ.
+    policy: Policy,
+    /// π_ref of a KL penalty: the frozen base policy.
+    reference: Option<Qwen2>,
+    counters: Counters,
+    prompts_drawn: u64,
+    /// Useful groups beyond the last batch, with `surplus = "carry"`.
+    carried: Vec<Group<ScoredRollout>>,
+    /// Shares of solution styles are a metric of the embedded benchmark alone.
+    styles: bool,
+}
+
+impl<'a> Trainer<'a> {
+    /// A trainer at step 0. `reference` is needed by a KL penalty and unused otherwise.
+    ///
+    /// # Panics
+    /// When there are no problems.
+    pub fn new(
+        experiment: &'a Experiment,
+        tokenizer: &'a Tokenizer,
+        problems: &'a [Problem],
+        model: Qwen2,
+        reference: Option<Qwen2>,
+        styles: bool,
+    ) -> Self {
+        assert!(!problems.is_empty(), "training needs problems");
+        Self {
+            policy: Policy::new(model, &experiment.optimizer),
+            experiment,
+            tokenizer,
+            problems,
+            reference,
+            counters: Counters::default(),
+            prompts_drawn: 0,
+            carried: Vec::new(),
+            styles,
+        }
+    }
+
+    /// The policy that is being trained.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The three clocks.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Position in the endless sequence of shuffled epochs.
+    pub fn prompts_drawn(&self) -> u64 {
+        self.prompts_drawn
+    }
+
+    /// Useful groups that wait for the next step.
+    pub fn carried(&self) -> &[Group<ScoredRollout>] {
+        &self.carried
+    }
+
+    /// One rollout step: Algorithm 1, lines 2–11.
+    ///
+    /// # Errors
+    /// See [`Error`]; a failed step leaves the weights of its last complete update.
+    pub fn step(&mut self, watch: &mut dyn FnMut(Phase)) -> Result<StepOutcome, Error> {
+        let mut clock = Clock::default();
+        let carried = self.carried.len();
+        let mut groups = std::mem::take(&mut self.carried);
+        let mut buffer = Buffer::new((0..carried).collect());
+        loop {
+            let prompts = self.draw_prompts()?; // line 2
+            let sampled = self.generate(&prompts, &groups[carried..], &mut clock, watch)?; // 3–4
+            let round = groups.len()..groups.len() + sampled.len();
+            groups.extend(clock.time("grading", || self.score(sampled))); // 5
+            let filter = self.experiment.dapo.dynamic_sampling != DynamicSampling::None {};
+            buffer.add_round(round.collect(), |&index| {
+                !filter || is_useful(&groups[index]) // 6
+            });
+            if !self.sample_more(&buffer)? {
+                break; // 7–8
+            }
+        }
+        let rounds = u64::from(buffer.rounds());
+        let (batch, surplus) = buffer.take(self.prompts_per_step(), self.surplus());
+        if batch.is_empty() {
+            return Ok(StepOutcome::Saturated);
+        }
+        let advantages: Vec<Vec<f64>> =
+            batch.iter().map(|&index| self.advantages(&groups[index])).collect(); // 9
+        let chosen: Vec<Group<ScoredRollout>> =
+            batch.iter().map(|&index| groups[index].clone()).collect();
+        let rows = batch::rows(&chosen, &advantages, self.experiment.dapo.overlong.filter);
+        let new: Vec<&Group<ScoredRollout>> = groups[carried..].iter().collect();
+        let mut metrics = effects::generated(&new, rounds, self.styles);
+        let masked = rows.iter().filter(|row| !row.in_loss).count() as u64;
+        metrics.extend(effects::trained(&chosen.iter().collect::<Vec<_>>(), masked));
+        metrics.extend(self.improve(&rows, &chosen, &mut clock, watch)?); // 10–11
+        self.carried = surplus.into_iter().map(|index| groups[index].clone()).collect();
+        self.counters.rollout_steps += 1;
+        Ok(StepOutcome::Trained(Box::new(Step {
+            trained: batch.into_iter().zip(advantages).collect(),
+            groups,
+            carried,
+            metrics,
+            seconds: clock.seconds(),
+        })))
+    }
+
+    fn prompts_per_step(&self) -> usize {
+        self.experiment.training.prompts_per_step as usize
+    }
+
+    fn surplus(&self) -> Surplus {
+        match self.experiment.dapo.dynamic_sampling {
+            DynamicSampling::None {} => Surplus::Discard,
+            DynamicSampling::Resample { surplus, .. } => surplus,
+        }
+    }
+
+    /// The prompts of one generation round: the next ones of the shuffled epochs. Without
+    /// Dynamic Sampling one round is the whole batch.
+    fn draw_prompts(&mut self) -> Result<Vec<Prompt>, Error> {
+        let count = match self.experiment.dapo.dynamic_sampling {
+            DynamicSampling::None {} => self.experiment.training.prompts_per_step,
+            DynamicSampling::Resample { .. } => self.experiment.rollout.prompts_per_round,
+        };
+        let size = self.problems.len() as u64;
+        let seed = self.experiment.execution.seed;
+        let order_of = |epoch: u64| {
+            let mut order: Vec<usize> = (0..self.problems.len()).collect();
+            stream(seed, Purpose::DataOrder, &[Id::from(epoch)]).shuffle(&mut order);
+            (epoch, order)
+        };
+        let mut current = order_of(self.prompts_drawn / size);
+        let mut prompts = Vec::with_capacity(count as usize);
+        for drawn in self.prompts_drawn..self.prompts_drawn + count {
+            if current.0 != drawn / size {
+                current = order_of(drawn / size);
+            }
+            prompts.push(prompt::prompt(
+                &self.problems[current.1[(drawn % size) as usize]],
+                self.experiment.prompt.template,
+                self.tokenizer,
+                self.experiment.rollout.max_prompt_tokens,
+            )?);
+        }
+        self.prompts_drawn += count;
+        Ok(prompts)
+    }
+
+    /// G responses for each prompt from the current policy. `earlier` are the groups that
+    /// this step already sampled: a problem drawn again counts its attempts.
+    fn generate(
+        &mut self,
+        prompts: &[Prompt],
+        earlier: &[Group<ScoredRollout>],
+        clock: &mut Clock,
+        watch: &mut dyn FnMut(Phase),
+    ) -> Result<Vec<Group<Rollout>>, Error> {
+        let mut attempts: BTreeMap<&str, u32> = BTreeMap::new();
+        for group in earlier {
+            *attempts.entry(group.prompt.problem.id.as_str()).or_default() += 1;
+        }
+        let (seed, step) = (self.experiment.execution.seed, self.counters.rollout_steps);
+        let size = self.experiment.rollout.group_size;
+        let mut attempt_of = Vec::with_capacity(prompts.len());
+        let mut requests = Vec::with_capacity(prompts.len() * size as usize);
+        for prompt in prompts {
+            let id = prompt.problem.id.as_str();
+            let attempt = attempts.entry(id).or_default();
+            for sample in 0..size {
+                let key =
+                    [Id::from(step), Id::from(id), Id::from(u64::from(*attempt)), Id::from(sample)];
+                let stream = stream(seed, Purpose::Rollout, &key);
+                requests.push(Request { prompt: &prompt.tokens, stream });
+            }
+            attempt_of.push(*attempt);
+            *attempt += 1;
+        }
+        let sampling = self.experiment.rollout.sampling;
+        let limits = eval::limits(self.experiment, sampling, self.tokenizer);
+        let total = requests.len();
+        let responses = clock
+            .time("generation", || {
+                generate::generate(self.policy.model(), &requests, &limits, |done| {
+                    watch(Phase::Generation(done, total));
+                })
+            })
+            .map_err(|source| Error::Generate { step: step + 1, source })?;
+        self.counters.generation_rounds += 1;
+        let mut responses = responses.into_iter();
+        let groups = prompts.iter().zip(attempt_of).map(|(prompt, attempt)| {
+            let rollouts = responses
+                .by_ref()
+                .take(size as usize)
+                .map(|response| {
+                    let text = self.tokenizer.decode(&response.tokens);
+                    Rollout::new(response.tokens, response.log_probs, response.finish, text)
+                })
+                .collect();
+            Group { prompt: prompt.clone(), attempt, rollouts }
+        });
+        Ok(groups.collect())
+    }
+
+    /// Eq. 7 plus Eq. 13.
+    fn score(&self, sampled: Vec<Group<Rollout>>) -> Vec<Group<ScoredRollout>> {
+        let limit = self.experiment.rollout.max_response_tokens;
+        let mut scored = Vec::with_capacity(sampled.len());
+        for group in sampled {
+            let mut group = reward::grade_group(group, self.experiment.reward.verifier);
+            overlong::shape(&mut group, limit, &self.experiment.dapo.overlong);
+            scored.push(group);
+        }
+        scored
+    }
+
+    /// Lines 7–8: whether another round is needed and allowed.
+    fn sample_more(&self, buffer: &Buffer<usize>) -> Result<bool, Error> {
+        let DynamicSampling::Resample { max_rounds, at_cap, .. } =
+            self.experiment.dapo.dynamic_sampling
+        else {
+            return Ok(false);
+        };
+        let target = self.prompts_per_step();
+        match (buffer.next(target, max_rounds), at_cap) {
+            (Next::Train, _) | (Next::CapReached, AtCap::Train) => Ok(false),
+            (Next::SampleMore, _) => Ok(true),
+            (Next::CapReached, AtCap::Stop) => Err(Error::CapReached {
+                step: self.counters.rollout_steps + 1,
+                source: buffer.cap_reached(target),
+            }),
+        }
+    }
+
+    fn advantages(&self, group: &Group<ScoredRollout>) -> Vec<f64> {
+        let rewards: Vec<f64> = group.rollouts.iter().map(ScoredRollout::reward).collect();
+        advantage::advantages(&rewards, &self.experiment.dapo.advantage)
+    }
+
+    /// Lines 10–11: μ passes of mini-batch updates on Eq. 8.
+    fn improve(
+        &mut self,
+        rows: &[Row],
+        groups: &[Group<ScoredRollout>],
+        clock: &mut Clock,
+        watch: &mut dyn FnMut(Phase),
+    ) -> Result<Metrics, Error> {
+        let old = clock.time("old_log_probs", || self.frozen(self.policy.model(), rows));
+        let reference = clock.time("old_log_probs", || {
+            self.reference.as_ref().map(|model| self.frozen(model, rows).log_probs)
+        });
+        let mut metrics = old.metrics(groups);
+        let training = &self.experiment.training;
+        let (seed, step) = (self.experiment.execution.seed, self.counters.rollout_steps);
+        let mut plan = Vec::new();
+        for epoch in 0..training.epochs_per_step {
+            let order = stream(seed, Purpose::MiniBatchOrder, &[Id::from(step), Id::from(epoch)]);
+            plan.extend(batch::mini_batches(rows, training, order));
+        }
+        let totals = StepTotals {
+            tokens: rows.iter().map(Row::loss_tokens).sum(),
+            mini_batches: plan.len() as u64 / training.epochs_per_step,
+        };
+        let rate = optimizer::learning_rate(&self.experiment.optimizer, step);
+        let settings = update::Settings {
+            dapo: &self.experiment.dapo,
+            temperature: self.experiment.rollout.sampling.temperature,
+            micro_batch_rollouts: self.experiment.execution.micro_batch_rollouts as usize,
+        };
+        let mut updates = Updates::default();
+        for (done, members) in plan.iter().enumerate() {
+            let batch = update::MiniBatch {
+                rows,
+                members,
+                old_log_probs: &old.log_probs,
+                ref_log_probs: reference.as_deref(),
+                totals,
+            };
+            let made = clock
+                .time("update", || update::update(&mut self.policy, &batch, &settings, rate))
+                .map_err(|source| Error::Diverged {
+                    step: step + 1,
+                    update: self.counters.updates + 1,
+                    source,
+                })?;
+            self.counters.updates += 1;
+            updates.add(&made);
+            watch(Phase::Update(done + 1, plan.len()));
+        }
+        metrics.extend(updates.metrics(self.experiment.optimizer.max_gradient_norm, rate));
+        Ok(metrics)
+    }
+
+    /// Log-probs and entropy of frozen weights for every row, in row order.
+    fn frozen(&self, model: &Qwen2, rows: &[Row]) -> Frozen {
+        let all: Vec<usize> = (0..rows.len()).collect();
+        let size = self.experiment.execution.micro_batch_rollouts as usize;
+        let temperature = self.experiment.rollout.sampling.temperature;
+        let mut frozen = Frozen {
+            log_probs: vec![Vec::new(); rows.len()],
+            entropy: vec![Vec::new(); rows.len()],
+        };
+        for members in batch::micro_batches(rows, &all, size) {
+            let micro = MicroBatch::new(rows, &members);
+            let statistics = tch::no_grad(|| micro.token_statistics(model, temperature));
+            for (at, &row) in members.iter().enumerate() {
+                let length = rows[row].response_tokens() as i64;
+                let values = |tensor: &Tensor| {
+                    let row = tensor.get(at as i64).narrow(0, 0, length).to_kind(tch::Kind::Float);
+                    Vec::<f32>::try_from(row.contiguous()).expect("a dense f32 tensor")
+                };
+                frozen.log_probs[row] = values(&statistics.log_probs);
+                frozen.entropy[row] = values(&statistics.entropy);
+            }
+        }
+        frozen
+    }
+}
+
+fn is_useful(group: &Group<ScoredRollout>) -> bool {
+    dynamic_sampling::is_useful(group.correct(), group.rollouts.len())
+}
+
+/// What frozen weights say about every response token: one list a row.
+struct Frozen {
+    log_probs: Vec<Vec<f32>>,
+    entropy: Vec<Vec<f32>>,
+}
+
+impl Frozen {
+    /// Entropy, mean token probability, and how far the sampler's log-probs lie from these.
+    fn metrics(&self, groups: &[Group<ScoredRollout>]) -> Metrics {
+        let rollouts = groups.iter().flat_map(|group| &group.rollouts);
+        let sampler = rollouts.flat_map(|scored| &scored.rollout.rollout_log_probs);
+        let trainer = self.log_probs.iter().flatten().map(|&value| f64::from(value));
+        let (mut mismatch, mut mismatch_max, mut probability, mut tokens) = (0.0, 0.0f64, 0.0, 0.0);
+        for (sampled, trained) in sampler.zip(trainer) {
+            let distance = (sampled - trained).abs();
+            mismatch += distance;
+            mismatch_max = mismatch_max.max(distance);
+            probability += libm::exp(trained);
+            tokens += 1.0;
+        }
+        let entropy: f64 = self.entropy.iter().flatten().map(|&value| f64::from(value)).sum();
+        if tokens == 0.0 {
+            return Metrics::new();
+        }
+        Metrics::from([
+            ("policy/entropy".to_string(), entropy / tokens),
+            ("policy/token_probability_mean".to_string(), probability / tokens),
+            ("policy/mismatch_mean".to_string(), mismatch / tokens),
+            ("policy/mismatch_max".to_string(), mismatch_max),
+        ])
+    }
+}
+
+/// Sums over the updates of a step.
+#[derive(Default)]
+struct Updates {
+    sums: Sums,
+    norms: Vec<f64>,
+}
+
+impl Updates {
+    fn add(&mut self, made: &Updated) {
+        self.sums.add(&made.sums);
+        self.norms.push(made.gradient_norm);
+    }
+
+    fn metrics(&self, max_norm: f64, learning_rate: f64) -> Metrics {
+        let updates = self.norms.len() as f64;
+        let largest = self.norms.iter().copied().fold(0.0, f64::max);
+        let clipped = self.norms.iter().filter(|&&norm| norm > max_norm).count() as f64;
+        let mut metrics = Metrics::from([
+            ("loss/value".to_string(), self.sums.loss / updates),
+            ("optimizer/gradient_norm_mean".to_string(), self.norms.iter().sum::<f64>() / updates),
+            ("optimizer/gradient_norm_max".to_string(), largest),
+            ("optimizer/clipped_updates_share".to_string(), clipped / updates),
+            ("optimizer/learning_rate".to_string(), learning_rate),
+        ]);
+        if let Some(loss) = self.sums.metrics() {
+            for (name, value) in [
+                ("clip_fraction_low", Some(loss.clip_fraction_low)),
+                ("clip_fraction_high", Some(loss.clip_fraction_high)),
+                ("clip_fraction_dual", Some(loss.dual_clip_fraction)),
+                ("up_clipped_probability_mean", loss.up_clipped_probability_mean),
+                ("approx_kl", Some(loss.kl_to_old_k3)),
+                ("ratio_max", Some(loss.ratio_max)),
+                ("kl_penalty", Some(loss.kl_penalty_mean)),
+            ] {
+                if let Some(value) = value {
+                    metrics.insert(format!("loss/{name}"), value);
+                }
+            }
+        }
+        metrics
+    }
+}
+
+/// Wall-clock seconds by phase.
+#[derive(Default)]
+struct Clock(BTreeMap<String, f64>);
+
+impl Clock {
+    fn time<T>(&mut self, phase: &str, work: impl FnOnce() -> T) -> T {
+        let started = Instant::now();
+        let result = work();
+        *self.0.entry(phase.to_string()).or_default() += started.elapsed().as_secs_f64();
+        result
+    }
+
+    fn seconds(self) -> BTreeMap<String, f64> {
+        self.0
+    }
+}

@@ -1,0 +1,123 @@
+//! One update: the loss of a mini-batch summed over its micro-batches, its gradient, clipping
+//! and AdamW. Lines 10–11 of Algorithm 1, for one mini-batch.
+
+use crate::batch;
+use crate::batch::MicroBatch;
+use crate::batch::Row;
+use crate::config::dapo::Dapo;
+use crate::dapo::aggregation;
+use crate::dapo::aggregation::StepTotals;
+use crate::dapo::objective;
+use crate::dapo::objective::Inputs;
+use crate::dapo::objective::Sums;
+use crate::optimizer;
+use crate::policy::Policy;
+use tch::Tensor;
+
+/// Why an update was not made. The weights are those before it.
+#[derive(Debug, thiserror::Error, PartialEq)]
+pub enum Error {
+    /// The loss is NaN or infinite.
+    #[error("the loss is {0}")]
+    Loss(f64),
+    /// A gradient is.
+    #[error(transparent)]
+    Gradient(#[from] optimizer::Error),
+}
+
+/// How every update of a run is made.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings<'a> {
+    /// The objective.
+    pub dapo: &'a Dapo,
+    /// Temperature at which the responses were sampled.
+    pub temperature: f64,
+    /// Rows of one forward and backward pass. Decides where sums are rounded, nothing else
+    /// (but with `token_mean_unit = "micro-batch"` it is part of the objective).
+    pub micro_batch_rollouts: usize,
+}
+
+/// The rows of a rollout step, what frozen policies say about them, and which of them this
+/// update uses.
+#[derive(Debug, Clone, Copy)]
+pub struct MiniBatch<'a> {
+    /// All rows of the step.
+    pub rows: &'a [Row],
+    /// Indices of this mini-batch's rows.
+    pub members: &'a [usize],
+    /// log π_old of each response token: one list for each row of the step.
+    pub old_log_probs: &'a [Vec<f32>],
+    /// log π_ref likewise, for a KL penalty.
+    pub ref_log_probs: Option<&'a [Vec<f32>]>,
+    /// Totals of the step, for a normaliser that spans it.
+    pub totals: StepTotals,
+}
+
+/// What an update was.
+#[derive(Debug, Clone, Copy)]
+pub struct Updated {
+    /// Sums over the mini-batch's tokens; `loss` is −J of Eq. 8.
+    pub sums: Sums,
+    /// Global L2 norm of the gradient, before clipping.
+    pub gradient_norm: f64,
+}
+
+/// Improves the policy on one mini-batch.
+///
+/// # Errors
+/// When the loss or a gradient is not finite; the weights are then unchanged.
+pub fn update(
+    policy: &mut Policy,
+    batch: &MiniBatch,
+    settings: &Settings,
+    learning_rate: f64,
+) -> Result<Updated, Error> {
+    let size = settings.micro_batch_rollouts;
+    let micro_batches = batch::micro_batches(batch.rows, batch.members, size);
+    let weights = row_weights(batch, &micro_batches, settings.dapo);
+    policy.zero_gradients();
+    let mut sums = Sums::default();
+    for (members, weights) in micro_batches.iter().zip(&weights) {
+        let micro = MicroBatch::new(batch.rows, members);
+        let pad = |values: &[Vec<f32>]| {
+            micro.pad(&members.iter().map(|&row| &values[row][..]).collect::<Vec<_>>())
+        };
+        let log_probs = micro.log_probs(policy.model(), settings.temperature);
+        let (old_log_probs, ref_log_probs) =
+            (pad(batch.old_log_probs), batch.ref_log_probs.map(pad));
+        let row_weights = Tensor::from_slice(weights);
+        let inputs = Inputs {
+            log_probs: &log_probs,
+            old_log_probs: &old_log_probs,
+            ref_log_probs: ref_log_probs.as_ref(),
+            advantages: &micro.advantages,
+            response_mask: &micro.loss_mask,
+            row_weights: &row_weights,
+        };
+        let objective = objective::objective(&inputs, settings.dapo);
+        objective.loss.backward();
+        sums.add(&objective.sums);
+    }
+    if !sums.loss.is_finite() {
+        return Err(Error::Loss(sums.loss));
+    }
+    let gradient_norm = policy.update(learning_rate)?;
+    Ok(Updated { sums, gradient_norm })
+}
+
+/// Weights of each micro-batch's rows. The normaliser spans the mini-batch or more, so it is
+/// computed before the rows are looked at one micro-batch at a time.
+fn row_weights(batch: &MiniBatch, micro_batches: &[Vec<usize>], dapo: &Dapo) -> Vec<Vec<f64>> {
+    let mut described = Vec::new();
+    for (micro_batch, members) in micro_batches.iter().enumerate() {
+        described.extend(members.iter().map(|&row| aggregation::Row {
+            tokens: batch.rows[row].loss_tokens(),
+            group: batch.rows[row].group,
+            micro_batch,
+        }));
+    }
+    let (aggregation, unit) = (dapo.aggregation, dapo.token_mean_unit);
+    let weights = aggregation::row_weights(&described, aggregation, unit, batch.totals);
+    let mut weights = weights.into_iter();
+    micro_batches.iter().map(|members| weights.by_ref().take(members.len()).collect()).collect()
+}

@@ -1,0 +1,156 @@
+//! The verbs that outsiders feed: generate, score, eval; and the base policy's provenance.
+
+use crate::golden_data;
+use assert_cmd::Command;
+use dapo::files;
+use serde_json::Value;
+use serde_json::json;
+
+fn run(arguments: &[&str], input: &str) -> (i32, Vec<Value>, String) {
+    let output = Command::cargo_bin("dapo")
+        .unwrap()
+        .args(arguments)
+        .write_stdin(input.to_string())
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let talk = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code().unwrap(), lines, talk)
+}
+
+fn base() -> String {
+    golden_data::folder("mini-aime/base").display().to_string()
+}
+
+fn prompts(text: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("prompts.jsonl");
+    files::write_atomic(&path, text.as_bytes()).unwrap();
+    (folder, path.display().to_string())
+}
+
+const QUESTIONS: &str = "{\"prompt\": \"347+562*3?\"}\n{\"prompt\": \"100+100+100?\"}\n{\"prompt_ids\": [4, 5, 6, 12, 7]}\n";
+
+#[test]
+fn a_draw_depends_on_seed_prompt_and_sample_and_not_on_the_batch() {
+    let (_folder, path) = prompts(QUESTIONS);
+    let base = base();
+    let generate = |batch: &str, seed: &str| {
+        let arguments = [
+            "generate",
+            "--model",
+            &base,
+            "--prompts",
+            &path,
+            "-n",
+            "6",
+            "--seed",
+            seed,
+            "--batch",
+            batch,
+            "--top-p",
+            "0.9",
+        ];
+        let (code, lines, talk) = run(&arguments, "");
+        assert_eq!((code, lines.len()), (0, 18), "{talk}");
+        lines.iter().map(|line| line["response_ids"].clone()).collect::<Vec<_>>()
+    };
+    let alone = generate("1", "1");
+    assert_eq!(alone, generate("5", "1"));
+    assert_eq!(alone, generate("256", "1"));
+    assert_ne!(alone, generate("256", "2"));
+}
+
+#[test]
+fn scoring_a_generated_response_gives_back_its_log_probs() {
+    let (_folder, path) = prompts(QUESTIONS);
+    let base = base();
+    for temperature in ["1.0", "0.7"] {
+        let arguments = [
+            "generate",
+            "--model",
+            &base,
+            "--prompts",
+            &path,
+            "-n",
+            "2",
+            "--temperature",
+            temperature,
+        ];
+        let (_, generated, _) = run(&arguments, "");
+        let input: String = generated
+            .iter()
+            .map(|line| {
+                let line =
+                    json!({"prompt_ids": line["prompt_ids"], "response_ids": line["response_ids"]});
+                format!("{line}\n")
+            })
+            .collect();
+        let arguments = ["score", "--model", &base, "--temperature", temperature];
+        let (code, scored, talk) = run(&arguments, &input);
+        assert_eq!((code, scored.len()), (0, generated.len()), "{talk}");
+        for (generated, scored) in generated.iter().zip(&scored) {
+            let numbers = |value: &Value| -> Vec<f64> {
+                value.as_array().unwrap().iter().map(|n| n.as_f64().unwrap()).collect()
+            };
+            let (sampler, trainer) =
+                (numbers(&generated["log_probs"]), numbers(&scored["log_probs"]));
+            assert_eq!(sampler.len(), trainer.len());
+            for (a, b) in sampler.iter().zip(&trainer) {
+                assert!((a - b).abs() < 1e-4, "{a} {b}");
+            }
+            // Entropy of 26 tokens, in nats.
+            let entropy = numbers(&scored["entropy"]);
+            assert!(entropy.iter().all(|h| (-1e-6..=26f64.ln()).contains(h)), "{entropy:?}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_served_is_named_with_exit_code_3_and_bad_flags_with_2() {
+    let base = base();
+    let score = ["score", "--model", &base];
+    for (input, expected) in [
+        ("{\"prompt_ids\": [], \"response_ids\": [1]}", "prompt_ids is empty"),
+        ("{\"prompt_ids\": [1], \"response_ids\": [99]}", "token 99"),
+        ("{\"prompt_ids\": [1]}", "response_ids"),
+        ("{\"prompt_ids\": [1], \"response_ids\": [1]}\nnonsense", "standard input:2"),
+    ] {
+        let (code, _, talk) = run(&score, input);
+        assert!(code == 3 && talk.contains(expected), "{input}: {code} {talk}");
+    }
+    let (code, _, talk) = run(&["score", "--model", "nowhere"], "");
+    assert!(code == 3 && talk.contains("nowhere"), "{talk}");
+    let (code, _, talk) = run(&["score", "--model", &base, "--temperature", "0"], "");
+    assert!(code == 2 && talk.contains("--temperature"), "{talk}");
+    let (_folder, path) = prompts("{\"prompt\": \"drop table\"}\n");
+    let (code, _, talk) = run(&["generate", "--model", &base, "--prompts", &path], "");
+    assert!(code == 3 && talk.contains("not in the vocabulary"), "{talk}");
+}
+
+#[test]
+fn the_committed_base_policy_is_the_one_that_its_digest_names() {
+    let folder = golden_data::folder("mini-aime");
+    let noted = files::read_text(&folder.join("SHA256SUMS")).unwrap();
+    let mut checked = 0;
+    for line in noted.lines() {
+        let (digest, name) = line.split_once("  ").unwrap();
+        assert_eq!(files::sha256_file(&folder.join(name)).unwrap(), digest, "{name}");
+        checked += 1;
+    }
+    assert!(checked >= 5 && noted.contains("base/model.safetensors"));
+}
+
+#[test]
+fn evaluation_records_are_printed_as_json_and_reproducible() {
+    let base_file = format!("{}/experiments/smoke.toml", env!("CARGO_MANIFEST_DIR"));
+    let arguments = ["eval", &base_file, "--set", "dev", "--samples", "2", "--json"];
+    let (code, first, talk) = run(&arguments, "");
+    assert_eq!((code, first.len()), (0, 1), "{talk}");
+    assert_eq!(first, run(&arguments, "").1);
+    assert_eq!(first[0]["problems"], 64);
+    assert_eq!(first[0]["samples"], 2);
+    let (code, _, talk) = run(&["eval", &base_file, "--set", "aime"], "");
+    assert!(code == 2 && talk.contains("there are dev, mini-aime"), "{talk}");
+}

@@ -1,0 +1,16 @@
+//! Integration tests: one binary, one module a concern.
+
+mod commands;
+mod data;
+mod experiments;
+mod golden;
+mod golden_data;
+mod grade;
+mod hygiene;
+mod layers;
+mod qwen2;
+mod report;
+mod repository;
+mod run_fixture;
+mod train;
+mod update;

@@ -1,0 +1,122 @@
+//! Parity of the model with transformers, on golden/qwen2 (see generate.py there).
+
+use crate::golden_data;
+use dapo::checkpoint;
+use dapo::config::Sampling;
+use dapo::model::config::Config;
+use dapo::records::Finish;
+use dapo::rng::Purpose;
+use dapo::rng::stream;
+use dapo::rollout::generate;
+use dapo::rollout::generate::Limits;
+use dapo::rollout::generate::Request;
+use serde::Deserialize;
+use tch::Kind;
+use tch::Tensor;
+
+#[derive(Deserialize)]
+struct Expected {
+    logits: Vec<Logits>,
+    greedy: Greedy,
+}
+
+#[derive(Deserialize)]
+struct Logits {
+    input_ids: Vec<i64>,
+    logits: Vec<Vec<f64>>,
+}
+
+#[derive(Deserialize)]
+struct Greedy {
+    max_new_tokens: usize,
+    eos_token_ids: Vec<u32>,
+    runs: Vec<GreedyRun>,
+}
+
+#[derive(Deserialize)]
+struct GreedyRun {
+    prompt_ids: Vec<u32>,
+    response_ids: Vec<u32>,
+    finish: Finish,
+}
+
+#[test]
+fn logits_agree_with_transformers_within_1e_5() {
+    for case in golden_data::cases("qwen2") {
+        let model = checkpoint::load_model(&case).unwrap();
+        for expected in golden_data::read::<Expected>(&case.join("expected.json")).logits {
+            let tokens = Tensor::from_slice(&expected.input_ids).unsqueeze(0);
+            let logits = tch::no_grad(|| model.logits(&model.forward(&tokens)));
+            let ours = Vec::<f64>::try_from(logits.to_kind(Kind::Double).flatten(0, -1)).unwrap();
+            let theirs = expected.logits.concat();
+            assert_eq!(ours.len(), theirs.len());
+            for (at, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
+                let distance = (ours - theirs).abs();
+                assert!(distance <= 1e-5, "{} {at}: {ours} {theirs}", case.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn right_padding_changes_nothing_to_its_left() {
+    for case in golden_data::cases("qwen2") {
+        let model = checkpoint::load_model(&case).unwrap();
+        let expected: Expected = golden_data::read(&case.join("expected.json"));
+        let ids = &expected.logits[1].input_ids;
+        let mut padded = ids.clone();
+        padded.extend([0; 5]);
+        let hidden =
+            |ids: &[i64]| tch::no_grad(|| model.forward(&Tensor::from_slice(ids).unsqueeze(0)));
+        let (alone, beside) = (hidden(ids), hidden(&padded).narrow(1, 0, ids.len() as i64));
+        let distance = (alone - beside).abs().max().double_value(&[]);
+        assert!(distance < 1e-5, "{}: {distance}", case.display());
+    }
+}
+
+#[test]
+fn greedy_generations_are_equal_token_for_token_alone_and_in_a_batch() {
+    for case in golden_data::cases("qwen2") {
+        let model = checkpoint::load_model(&case).unwrap();
+        let greedy = golden_data::read::<Expected>(&case.join("expected.json")).greedy;
+        let requests: Vec<Request> = greedy
+            .runs
+            .iter()
+            .map(|run| Request {
+                prompt: &run.prompt_ids,
+                stream: stream(0, Purpose::Generate, &[]),
+            })
+            .collect();
+        for batch_rows in [1, 2, 64] {
+            let limits = Limits {
+                sampling: Sampling { temperature: 0.0, top_p: 1.0, top_k: 0 },
+                max_response_tokens: greedy.max_new_tokens,
+                stop_tokens: &greedy.eos_token_ids,
+                batch_rows,
+            };
+            let responses = generate::generate(&model, &requests, &limits, |_| ()).unwrap();
+            for (run, response) in greedy.runs.iter().zip(responses) {
+                assert_eq!(run.response_ids, response.tokens, "{}", case.display());
+                assert_eq!(run.finish, response.finish);
+            }
+        }
+    }
+}
+
+#[test]
+fn configs_of_transformers_4_and_5_say_the_same() {
+    let mut versions = [0, 0];
+    for case in golden_data::cases("qwen2") {
+        let read = |name: &str| {
+            Config::from_json(&golden_data::read::<serde_json::Value>(&case.join(name))).unwrap()
+        };
+        for (at, version) in [4, 5].into_iter().enumerate() {
+            let other = format!("config-transformers{version}.json");
+            if case.join(&other).exists() {
+                versions[at] += 1;
+                assert_eq!(read("config.json"), read(&other), "{}", case.display());
+            }
+        }
+    }
+    assert!(versions[0] > 0 && versions[1] > 0, "both versions must be read: {versions:?}");
+}

@@ -1,0 +1,285 @@
+//! `dapo report`: what a reader sees, and what a folder that is incomplete, tampered with or
+//! hostile leads to.
+
+use crate::run_fixture;
+use crate::run_fixture::HOSTILE;
+use assert_cmd::Command;
+use dapo::files;
+use dapo::report;
+use dapo::report::text;
+use dapo::run_folder::Ending;
+use dapo::run_folder::Outcome;
+use dapo::run_folder::RunFolder;
+use std::collections::BTreeMap;
+
+fn html(run: &RunFolder) -> String {
+    files::read_text(&run.path("report.html")).unwrap()
+}
+
+fn markdown(run: &RunFolder) -> String {
+    files::read_text(&run.path("report.md")).unwrap()
+}
+
+fn dapo() -> Command {
+    let mut command = Command::cargo_bin("dapo").unwrap();
+    command.arg("report");
+    command
+}
+
+#[test]
+fn a_finished_run_reads_as_this_markdown() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = run_fixture::finished(folder.path());
+    report::write(&run).unwrap();
+    // Digests depend on the version of the parquet writer.
+    insta::with_settings!({ filters => vec![
+        (r"\b[0-9a-f]{64}\b", "[sha256]"),
+        (r"\b(arm|run) [0-9a-f]{12}\b", "$1 [digest]"),
+    ]}, { insta::assert_snapshot!(markdown(&run)); });
+}
+
+#[test]
+fn the_page_is_well_formed_and_loads_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    for run in [
+        run_fixture::finished(&folder.path().join("finished")),
+        run_fixture::started(&folder.path().join("started")),
+    ] {
+        report::write(&run).unwrap();
+        let page = html(&run);
+        assert_balanced(&page);
+        for loading in
+            ["src=", "<script", "<link", "<iframe", "@import", "url(", "href=\"http", "<img"]
+        {
+            assert!(!tags(&page).any(|tag| tag.contains(loading)), "{loading}");
+        }
+        assert!(!page.contains("@import") && !page.contains("url("));
+        assert!(page.contains("default-src 'none'"));
+        assert!(!page.contains("NaN"), "a number that does not exist is not drawn");
+    }
+}
+
+/// Every tag of a page, without the angle brackets.
+fn tags(page: &str) -> impl Iterator<Item = &str> {
+    page.split('<').skip(1).map(|rest| rest.split('>').next().unwrap())
+}
+
+fn assert_balanced(page: &str) {
+    let mut open: Vec<&str> = Vec::new();
+    for tag in tags(page) {
+        let name = tag.split([' ', '\n', '/']).find(|part| !part.is_empty()).unwrap();
+        let is_void = ["!DOCTYPE", "meta", "br", "hr"].contains(&name);
+        if let Some(closed) = tag.strip_prefix('/') {
+            assert_eq!(open.pop(), Some(closed), "closed out of order in <{tag}>");
+        } else if !is_void && !tag.ends_with('/') {
+            assert!(name.chars().all(|c| c.is_ascii_alphanumeric()), "not a tag: <{tag}>");
+            open.push(name);
+        }
+    }
+    assert_eq!(open, Vec::<&str>::new(), "left open");
+}
+
+#[test]
+fn hostile_text_is_shown_and_never_obeyed() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = run_fixture::finished(folder.path());
+    report::write(&run).unwrap();
+    let (page, document) = (html(&run), markdown(&run));
+    let json = files::read_text(&run.path("report.json")).unwrap();
+    for (name, text) in [("html", &page), ("md", &document), ("json", &json)] {
+        assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{name}");
+        assert!(!text.contains('\u{202e}'), "{name}");
+        assert!(text.contains("\\u{1b}[2J") || text.contains("\\\\u{1b}[2J"), "{name} shows it");
+    }
+    assert!(page.contains("&#60;script&#62;alert(1)") || page.contains("&lt;script&gt;alert(1)"));
+    assert!(!page.contains("<script") && !page.contains("<img") && !page.contains("</pre><"));
+    // Inside a fence Markdown is inert; outside of one, every mark is escaped.
+    let outside: String = document.split("\n```").step_by(2).collect();
+    let outside = outside.replace("\\]", "");
+    assert!(
+        !outside.contains("<script") && !outside.contains("](http") && !outside.contains("http://")
+    );
+    assert!(outside.contains("&lt;script&gt;"));
+}
+
+#[test]
+fn json_and_both_pages_show_the_same_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = run_fixture::finished(folder.path());
+    let report = report::write(&run).unwrap();
+    let json: serde_json::Value = files::read_json(&run.path("report.json")).unwrap();
+    assert_eq!(json, serde_json::to_value(&report).unwrap());
+    let (page, document) = (html(&run), markdown(&run));
+    for result in json["evaluations"].as_array().unwrap() {
+        for policy in ["base", "last"] {
+            let avg = &result[policy]["avg_at_k"];
+            let new = &avg["new_problems"];
+            let end = |end: &str| new[end].as_f64().unwrap();
+            let interval = text::interval(end("low"), end("high"));
+            let value = text::points(avg["value"].as_f64().unwrap());
+            assert!(page.contains(&format!("<span>{value}</span>")), "{value}");
+            assert!(page.contains(&interval) && document.contains(&interval), "{interval}");
+            assert!(document.contains(&format!("**{value}**")), "{value}");
+        }
+    }
+    let updates = json["counts"]["counters"]["updates"].as_u64().unwrap();
+    assert_eq!(updates, 160);
+    assert!(document.contains("| updates | 160 |"));
+    assert!(document.contains(report.headline.as_str().split('[').next().unwrap()));
+}
+
+#[test]
+fn the_same_folder_gives_the_same_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = run_fixture::finished(folder.path());
+    let written = || {
+        report::write(&run).unwrap();
+        ["report.html", "report.md", "report.json"]
+            .map(|name| files::read(&run.path(name)).unwrap())
+    };
+    assert_eq!(written(), written());
+}
+
+#[test]
+fn an_unfinished_run_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = run_fixture::started(folder.path());
+    let report = report::write(&run).unwrap();
+    assert_eq!(report.status.state, "unfinished");
+    assert_eq!(report.headline, "No evaluation is recorded yet: this run has no result.");
+    assert!(html(&run).contains("not recorded in this run"));
+
+    run_fixture::evaluate(&run, "dev", 0, 8, 4);
+    (1..=3).for_each(|step| run_fixture::record_step(&run, step));
+    let report = report::write(&run).unwrap();
+    assert!(report.status.sentence.contains("3 of 40 rollout steps (12 updates)"));
+    assert!(report.headline.contains("for the base policy"), "{}", report.headline);
+    assert!(markdown(&run).contains("a snapshot, not a result"));
+}
+
+#[test]
+fn a_run_that_ended_early_says_how() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = run_fixture::started(folder.path());
+    run_fixture::record_step(&run, 1);
+    let outcome = Outcome {
+        ending: Ending::Saturated,
+        reason: "no group of rollout step 2 had a useful gradient".to_owned(),
+        counters: report::build(&run).unwrap().counts.counters,
+        digests: BTreeMap::new(),
+    };
+    files::write_json(&run.path("outcome.json"), &outcome).unwrap();
+    let report = report::write(&run).unwrap();
+    assert_eq!(report.status.state, "saturated");
+    assert!(
+        markdown(&run).contains("Saturated: no group of rollout step 2 had a useful gradient.")
+    );
+}
+
+#[test]
+fn naive_grpo_is_named_as_such() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = run_fixture::started(folder.path());
+    let mut experiment = serde_json::to_value(run_fixture::experiment()).unwrap();
+    experiment["dapo"]["clip"]["high"] = 0.2.into();
+    experiment["dapo"]["aggregation"] = "response-mean".into();
+    experiment["dapo"]["dynamic_sampling"] = serde_json::json!({ "kind": "none" });
+    experiment["dapo"]["overlong"]["punishment"] = serde_json::json!({ "kind": "none" });
+    files::write_json(&run.path("experiment.json"), &experiment).unwrap();
+    let report = report::write(&run).unwrap();
+    assert!(report.techniques.iter().all(|technique| !technique.on));
+    assert!(markdown(&run).contains("this is naive GRPO"));
+}
+
+#[test]
+fn a_changed_outcome_or_digest_is_reported_and_not_hidden() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = run_fixture::finished(folder.path());
+    assert!(report::build(&run).unwrap().checks.iter().all(|check| check.held));
+
+    let path = run.outcomes("mini-aime", 40);
+    let mut rows = dapo::tables::read_outcomes(&path).unwrap();
+    let flipped = rows.iter_mut().find(|row| !row.is_correct).unwrap();
+    flipped.is_correct = true;
+    dapo::tables::write_outcomes(&path, &rows).unwrap();
+    let report = report::write(&run).unwrap();
+    let failed: Vec<&str> = report
+        .checks
+        .iter()
+        .filter(|check| !check.held)
+        .map(|check| check.detail.as_str())
+        .collect();
+    assert_eq!(
+        failed,
+        [
+            "1 of 15 files: evaluations/mini-aime-step-000040.parquet differs",
+            "1 of 9 tables: mini-aime at step 40 differs",
+            "1 of 9 evaluations computed again: mini-aime at step 40 does not follow from its outcomes",
+        ]
+    );
+    assert_eq!(html(&run).matches("<p class=\"alert\">").count(), 3);
+    let output = dapo().arg(run.root()).assert().success();
+    let stdout = String::from_utf8(output.get_output().stdout.clone()).unwrap();
+    assert!(stdout.contains("not so: "), "{stdout}");
+}
+
+#[test]
+fn the_command_prints_a_summary_and_where_the_files_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = run_fixture::finished(folder.path());
+    let output = dapo().arg(run.root()).assert().success();
+    let stdout = String::from_utf8(output.get_output().stdout.clone()).unwrap();
+    assert!(!stdout.chars().any(|c| c.is_control() && c != '\n'), "no colour, no escapes");
+    let root = folder.path().display().to_string();
+    insta::assert_snapshot!(stdout.replace(&root, "[run]"));
+    for name in ["report.html", "report.md", "report.json"] {
+        assert!(run.path(name).exists());
+    }
+}
+
+#[test]
+fn a_missing_folder_is_named_with_exit_code_3() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("no-such-run");
+    let output = dapo().arg(&missing).assert().code(3);
+    let stderr = String::from_utf8(output.get_output().stderr.clone()).unwrap();
+    assert!(stderr.contains(&format!("{} is not a run folder", missing.display())), "{stderr}");
+    assert!(!missing.exists(), "nothing is written for a folder that is no run");
+}
+
+#[test]
+fn a_malformed_file_is_named_with_exit_code_3() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, bytes, expected) in [
+        ("manifest.json", "{\"harness\": 1}", "manifest.json: harness"),
+        ("metrics.jsonl", "{\"step\": 1}\n", "metrics.jsonl:1: "),
+        ("evaluations/dev-step-000000.parquet", "not a table", "dev-step-000000.parquet"),
+        ("rollouts/step-000001.parquet", "not a table", "step-000001.parquet"),
+    ] {
+        let run = run_fixture::started(&folder.path().join(name.replace('/', "-")));
+        run_fixture::evaluate(&run, "dev", 0, 4, 2);
+        files::write_atomic(&run.path(name), bytes.as_bytes()).unwrap();
+        let output = dapo().arg(run.root()).assert().code(3);
+        let stderr = String::from_utf8(output.get_output().stderr.clone()).unwrap();
+        assert!(stderr.starts_with("error: ") && stderr.contains(expected), "{name}: {stderr}");
+        assert!(!run.path("report.html").exists());
+    }
+}
+
+#[test]
+fn help_shows_an_example_and_the_exit_codes() {
+    let output = dapo().arg("--help").assert().success();
+    let stdout = String::from_utf8(output.get_output().stdout.clone()).unwrap();
+    assert!(stdout.contains("dapo report runs/") && stdout.contains("Exit codes"), "{stdout}");
+}
+
+#[test]
+fn the_fixture_is_hostile_where_the_tests_look() {
+    // Otherwise the test above would pass on harmless text.
+    let folder = tempfile::tempdir().unwrap();
+    let run = run_fixture::finished(folder.path());
+    let report = report::build(&run).unwrap();
+    let shown = text::visible(HOSTILE);
+    assert_eq!(report.environment["hostile"], shown);
+    assert!(report.samples.iter().any(|sample| sample.response.contains("<script>alert(1)")));
+}

@@ -1,0 +1,82 @@
+//! The files of this repository, for tests that look at the sources themselves.
+
+use dapo::files;
+use std::path::Path;
+use std::path::PathBuf;
+
+/// A file with its path relative to the repository's root, with `/` between its parts.
+#[derive(Debug, Clone)]
+pub struct Source {
+    /// Such as `src/config/mod.rs`.
+    pub path: String,
+    /// The whole text.
+    pub text: String,
+}
+
+impl Source {
+    /// A source that exists in a test only.
+    pub fn planted(path: &str, text: &str) -> Self {
+        Self { path: path.into(), text: text.into() }
+    }
+}
+
+/// The folder of `Cargo.toml`.
+pub fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every Rust file under `src/`, in order of path.
+pub fn sources() -> Vec<Source> {
+    paths(&root().join("src"))
+        .into_iter()
+        .filter(|path| path.ends_with(".rs"))
+        .map(|path| read(&format!("src/{path}")).expect("a Rust file is text"))
+        .collect()
+}
+
+/// Every text file that could be committed: what `.gitignore` names at the root is left out.
+pub fn tracked_text() -> Vec<Source> {
+    let ignored = files::read_text(&root().join(".gitignore")).expect(".gitignore is readable");
+    let ignored: Vec<&str> = ignored.lines().filter_map(|line| line.strip_prefix('/')).collect();
+    let is_ignored = |name: &str| {
+        name == ".git"
+            || ignored.iter().any(|pattern| match pattern.strip_suffix('*') {
+                Some(start) => name.starts_with(start),
+                None => name == *pattern,
+            })
+    };
+    let mut found = Vec::new();
+    for name in files::list(&root()).expect("the root can be listed") {
+        if is_ignored(&name) {
+            continue;
+        }
+        if root().join(&name).is_dir() {
+            let inside = paths(&root().join(&name));
+            found.extend(inside.iter().filter_map(|path| read(&format!("{name}/{path}"))));
+        } else {
+            found.extend(read(&name));
+        }
+    }
+    found
+}
+
+/// The file's text; `None` when it is not UTF-8.
+fn read(path: &str) -> Option<Source> {
+    let bytes = files::read(&root().join(path)).expect("a listed file is readable");
+    let text = String::from_utf8(bytes).ok()?;
+    Some(Source { path: path.to_string(), text })
+}
+
+/// Files below a folder, relative to it, sorted.
+fn paths(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for name in files::list(folder).expect("a folder of the repository can be listed") {
+        let path = folder.join(&name);
+        if path.is_dir() {
+            found.extend(paths(&path).into_iter().map(|inner| format!("{name}/{inner}")));
+        } else {
+            found.push(name);
+        }
+    }
+    found
+}

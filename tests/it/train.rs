@@ -1,0 +1,289 @@
+//! Whole runs of the trainer on the embedded benchmark's base policy.
+
+use assert_cmd::Command;
+use dapo::config::Experiment;
+use dapo::config::MiniBatchOrder;
+use dapo::config::dapo::AtCap;
+use dapo::config::dapo::DynamicSampling;
+use dapo::config::dapo::Kl;
+use dapo::config::dapo::KlEstimator;
+use dapo::config::dapo::Punishment;
+use dapo::config::dapo::Surplus;
+use dapo::config::extends;
+use dapo::files;
+use dapo::run;
+use dapo::run_folder::RunFolder;
+use dapo::train;
+use dapo::train::Step;
+use dapo::train::StepOutcome;
+use dapo::train::Trainer;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::path::PathBuf;
+
+fn experiment(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments").join(name)
+}
+
+/// The smoke experiment with short responses, changed.
+fn smoke(change: impl FnOnce(&mut Experiment)) -> run::Inputs {
+    let mut experiment = extends::load(&experiment("smoke.toml")).unwrap();
+    experiment.rollout.max_response_tokens = 64;
+    change(&mut experiment);
+    run::prepare(experiment).unwrap()
+}
+
+fn steps(inputs: &run::Inputs, count: usize) -> Result<(Vec<Step>, u64), train::Error> {
+    let model = || dapo::checkpoint::load_model(&inputs.experiment.inputs.model).unwrap();
+    let reference = (inputs.experiment.dapo.kl != Kl::None {}).then(model);
+    let (experiment, tokenizer) = (&inputs.experiment, &inputs.tokenizer);
+    let mut trainer =
+        Trainer::new(experiment, tokenizer, &inputs.data.train, model(), reference, true);
+    let mut made = Vec::new();
+    for _ in 0..count {
+        match trainer.step(&mut |_| ())? {
+            StepOutcome::Trained(step) => made.push(*step),
+            StepOutcome::Saturated => panic!("the base policy is not saturated"),
+        }
+    }
+    Ok((made, trainer.counters().updates))
+}
+
+fn dapo(arguments: &[&str]) -> (i32, String) {
+    let output = Command::cargo_bin("dapo").unwrap().args(arguments).output().unwrap();
+    (output.status.code().unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// Every file of a run but those that may differ, with its digest.
+fn digests(root: &Path) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![String::new()];
+    while let Some(folder) = folders.pop() {
+        for name in files::list(&root.join(&folder)).unwrap() {
+            let relative = Path::new(&folder).join(name).display().to_string();
+            if root.join(&relative).is_dir() {
+                folders.push(relative);
+            } else if !["timings.jsonl", "environment.json"].contains(&relative.as_str())
+                && !relative.starts_with("report.")
+            {
+                found.insert(relative.clone(), files::sha256_file(&root.join(&relative)).unwrap());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn two_runs_of_one_arm_and_seed_are_byte_identical_and_another_seed_is_not() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = experiment("smoke.toml").display().to_string();
+    let run = |name: &str, seed: &str| {
+        let out = scratch.path().join(name);
+        let (code, talk) =
+            dapo(&["train", &file, "--seed", seed, "--out", &out.display().to_string()]);
+        assert_eq!(code, 0, "{talk}");
+        digests(&out)
+    };
+    let (first, again, other) = (run("a", "1"), run("b", "1"), run("c", "2"));
+    assert!(first.len() > 10, "{first:?}");
+    assert_eq!(first, again);
+    for name in ["metrics.jsonl", "rollouts/step-000001.parquet", "outcome.json"] {
+        assert_ne!(first[name], other[name], "{name}");
+    }
+    let weights = first.keys().find(|name| name.ends_with("model.safetensors")).unwrap();
+    assert_ne!(first[weights], other[weights]);
+
+    // A finished run is not run again, and its folder is not given to another run.
+    let out = scratch.path().join("a").display().to_string();
+    let (code, talk) = dapo(&["train", &file, "--seed", "1", "--out", &out]);
+    assert!(code == 0 && talk.contains("nothing was trained again"), "{talk}");
+    let (code, talk) = dapo(&["train", &file, "--seed", "2", "--out", &out]);
+    assert!(code == 3 && talk.contains("holds another run"), "{code} {talk}");
+    assert_eq!(first, digests(&scratch.path().join("a")));
+
+    // What was written reads back, and every noted digest holds.
+    let folder = RunFolder::at(scratch.path().join("a"));
+    let outcome = folder.outcome().unwrap();
+    for (name, digest) in &outcome.digests {
+        assert_eq!(files::sha256_file(&folder.path(name)).unwrap(), *digest, "{name}");
+    }
+    let rows = dapo::tables::read_rollouts(&folder.rollouts(1)).unwrap();
+    assert!(rows.iter().any(|row| row.trained) && rows.iter().all(|row| !row.tokens.is_empty()));
+    for name in ["report.html", "report.md", "report.json"] {
+        assert!(folder.path(name).exists(), "{name}");
+    }
+}
+
+#[test]
+fn dynamic_sampling_refills_until_the_batch_is_full_of_useful_groups() {
+    let inputs = smoke(|experiment| {
+        experiment.rollout.prompts_per_round = 3;
+        experiment.dapo.dynamic_sampling = DynamicSampling::Resample {
+            max_rounds: 0,
+            at_cap: AtCap::Stop,
+            surplus: Surplus::Discard,
+        };
+    });
+    let (made, updates) = steps(&inputs, 2).unwrap();
+    for step in &made {
+        assert_eq!(step.trained.len(), 8);
+        assert!(step.metrics["rollout/rounds"] >= 3.0, "{:?}", step.metrics);
+        for (index, advantages) in &step.trained {
+            let group = &step.groups[*index];
+            assert!(0 < group.correct() && group.correct() < group.rollouts.len());
+            assert!(advantages.iter().all(|advantage| *advantage != 0.0));
+        }
+    }
+    assert_eq!(updates, 4);
+}
+
+#[test]
+fn the_cap_stops_the_run_and_names_the_kept_share() {
+    let inputs = smoke(|experiment| {
+        experiment.rollout.prompts_per_round = 2;
+        experiment.dapo.dynamic_sampling = DynamicSampling::Resample {
+            max_rounds: 2,
+            at_cap: AtCap::Stop,
+            surplus: Surplus::Discard,
+        };
+    });
+    let error = steps(&inputs, 1).unwrap_err();
+    assert!(matches!(error, train::Error::CapReached { step: 1, .. }), "{error}");
+    assert!(error.to_string().contains("of 4 sampled groups"), "{error}");
+}
+
+#[test]
+fn at_the_cap_the_step_may_train_on_what_there_is() {
+    let inputs = smoke(|experiment| {
+        experiment.dapo.dynamic_sampling = DynamicSampling::Resample {
+            max_rounds: 1,
+            at_cap: AtCap::Train,
+            surplus: Surplus::Discard,
+        };
+    });
+    let (made, _) = steps(&inputs, 1).unwrap();
+    assert!((1..8).contains(&made[0].trained.len()), "{}", made[0].trained.len());
+}
+
+#[test]
+fn surplus_groups_are_carried_to_the_next_step_when_asked() {
+    let carry = |surplus| {
+        let inputs = smoke(|experiment| {
+            experiment.rollout.prompts_per_round = 32;
+            experiment.dapo.dynamic_sampling =
+                DynamicSampling::Resample { max_rounds: 0, at_cap: AtCap::Stop, surplus };
+        });
+        let (made, _) = steps(&inputs, 2).unwrap();
+        // Groups that were carried over are not counted as generated again.
+        let rounds = made[1].metrics["rollout/rounds"];
+        assert_eq!(made[1].metrics["rollout/generated_rollouts"], rounds * 4.0 * 32.0);
+        made[1].carried
+    };
+    assert!(carry(Surplus::Carry) > 0);
+    assert_eq!(carry(Surplus::Discard), 0);
+}
+
+#[test]
+fn without_dynamic_sampling_every_group_trains() {
+    let inputs = smoke(|experiment| {
+        experiment.dapo.dynamic_sampling = DynamicSampling::None {};
+    });
+    let (made, _) = steps(&inputs, 1).unwrap();
+    assert_eq!(made[0].trained.len(), 8);
+    assert_eq!(made[0].metrics["rollout/rounds"], 1.0);
+    let useless = |index: &usize| {
+        let group = &made[0].groups[*index];
+        group.correct() == 0 || group.correct() == group.rollouts.len()
+    };
+    assert!(made[0].trained.iter().any(|(index, _)| useless(index)));
+}
+
+#[test]
+fn a_kl_penalty_is_zero_before_the_first_update_and_grows() {
+    let inputs = smoke(|experiment| {
+        experiment.dapo.kl = Kl::Penalty { estimator: KlEstimator::K3, coefficient: 0.1 };
+        experiment.training.mini_batch_rollouts = 32;
+        experiment.optimizer.learning_rate = 1e-3;
+    });
+    let (made, updates) = steps(&inputs, 2).unwrap();
+    assert_eq!(updates, 2);
+    // The first update's policy is the reference, to the rounding of f32.
+    assert!(made[0].metrics["loss/kl_penalty"].abs() < 1e-6, "{:?}", made[0].metrics);
+    assert!(made[1].metrics["loss/kl_penalty"] > 1e-5, "{:?}", made[1].metrics);
+}
+
+#[test]
+fn overlong_filtering_masks_truncated_rows_and_soft_punishment_lowers_their_reward() {
+    let truncating = |experiment: &mut Experiment| {
+        experiment.rollout.max_response_tokens = 40;
+        experiment.dapo.overlong.punishment = Punishment::None {};
+        experiment.dapo.dynamic_sampling = DynamicSampling::None {};
+    };
+    let plain = smoke(truncating);
+    let filtered = smoke(|experiment| {
+        truncating(experiment);
+        experiment.dapo.overlong.filter = true;
+    });
+    let punished = smoke(|experiment| {
+        truncating(experiment);
+        experiment.dapo.overlong.punishment = Punishment::Soft {
+            cache_tokens: 8,
+            factor: 1.0,
+            beyond: dapo::config::dapo::Beyond::Clamped,
+        };
+    });
+    let metrics = |inputs: &run::Inputs| steps(inputs, 1).unwrap().0.remove(0).metrics;
+    let (plain, filtered, punished) = (metrics(&plain), metrics(&filtered), metrics(&punished));
+    let truncated = plain["train/truncated_share"] * plain["train/rollouts"];
+    assert!(truncated >= 1.0, "{plain:?}");
+    assert_eq!(plain["train/masked_rollouts"], 0.0);
+    assert_eq!(filtered["train/masked_rollouts"], truncated);
+    assert_eq!(filtered["rollout/reward_mean"], plain["rollout/reward_mean"]);
+    assert!(punished["rollout/reward_mean"] < plain["rollout/reward_mean"]);
+    assert_eq!(punished["rollout/accuracy"], plain["rollout/accuracy"]);
+}
+
+#[test]
+fn length_bands_train_every_rollout_of_the_step_once() {
+    let inputs = smoke(|experiment| {
+        experiment.training.mini_batch_order = MiniBatchOrder::LengthBands;
+    });
+    let (made, updates) = steps(&inputs, 1).unwrap();
+    assert_eq!((made[0].trained.len(), updates), (8, 2));
+}
+
+#[test]
+fn the_samplers_log_probs_agree_with_the_training_forward() {
+    let (made, _) = steps(&smoke(|_| ()), 2).unwrap();
+    for step in made {
+        // f32 through two different batch shapes: rounding, not disagreement.
+        assert!(step.metrics["policy/mismatch_max"] < 1e-3, "{:?}", step.metrics);
+        assert!(step.metrics["policy/mismatch_mean"] < 1e-5, "{:?}", step.metrics);
+    }
+}
+
+#[test]
+fn bad_experiments_are_refused_with_exit_code_3_and_nothing_is_written() {
+    let scratch = tempfile::tempdir().unwrap();
+    let out = scratch.path().join("run").display().to_string();
+    let write = |text: &str| {
+        let path = scratch.path().join("arm.toml");
+        let text = format!("extends = {:?}\n{text}", experiment("smoke.toml").display());
+        files::write_atomic(&path, text.as_bytes()).unwrap();
+        path.display().to_string()
+    };
+    for (text, expected) in [
+        ("[dapo]\nclip_hgih = 1", "clip_hgih"),
+        ("[inputs]\nmodel = \"nowhere\"", "nowhere"),
+        ("[evaluation]\nsamples = { dev = nan }", "dev"),
+        ("[rollout]\nmax_response_tokens = 100000", "positions"),
+    ] {
+        let (code, talk) = dapo(&["train", &write(text), "--out", &out]);
+        assert_eq!(code, 3, "{text}: {talk}");
+        assert!(talk.contains(expected), "{text}: {talk}");
+    }
+    let (code, talk) = dapo(&["train", "/no/such/file.toml"]);
+    assert!(code == 3 && talk.contains("/no/such/file.toml"), "{talk}");
+    let (code, _) = dapo(&["train"]);
+    assert_eq!(code, 2);
+}
