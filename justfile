@@ -1,0 +1,86 @@
+# Recipes of this project. `./justw` runs them where `just` is not installed.
+# A recipe is at most three lines: logic lives in the binary or under .ci/.
+
+set positional-arguments
+set shell := ["bash", "-euo", "pipefail", "-c"]
+
+dapo := "target/debug/dapo"
+
+# List the recipes
+[private]
+default:
+    @{{ quote(just_executable()) }} --justfile {{ quote(justfile()) }} --list
+
+# Train DAPO on the embedded benchmark, evaluate it and write the report
+[group('reproduce')]
+reproduce *ARGS: build
+    {{ dapo }} train experiments/dapo.toml --out runs/reproduce "$@"
+
+# Train, evaluate and report any experiment file: just train experiments/base.toml --seed 2
+[group('reproduce')]
+train EXPERIMENT *ARGS: build
+    {{ dapo }} train "$@"
+
+# Write the report of a run folder again: just report runs/reproduce
+[group('reproduce')]
+report RUN *ARGS: build
+    {{ dapo }} report "$@"
+
+# Train the base model of the embedded benchmark from nothing, into runs/base
+[group('reproduce')]
+pretrain *ARGS: build
+    {{ dapo }} pretrain golden/mini-aime/recipe.toml --out runs/base "$@"
+
+# Put LibTorch into .libtorch (does nothing when it is there)
+[group('build')]
+setup:
+    @.ci/setup-libtorch
+
+# Build the binary
+[group('build')]
+build: setup
+    cargo build
+
+# Write the API documentation and refuse warnings
+[group('build')]
+doc: setup
+    RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --document-private-items
+
+# Everything that must pass before a commit: format, lints, documentation, tests
+[group('check')]
+test: lint doc
+    if cargo nextest --version >/dev/null 2>&1; then cargo nextest run; else cargo test --lib --bins --tests; fi
+    cargo test --doc
+
+# Check the format, and refuse every warning of the compiler and of clippy
+[group('check')]
+lint: setup
+    cargo fmt --check
+    cargo clippy --all-targets -- -D warnings
+
+# Format the code
+[group('check')]
+fmt:
+    cargo fmt
+
+# Compare the functions with verl's golden vectors
+[group('check')]
+golden: build
+    {{ dapo }} golden golden/verl
+    {{ dapo }} golden golden/verl-edge
+
+# Two short rollout steps through the whole pipeline, into a temporary folder
+[group('check')]
+smoke: build
+    out=$(mktemp -d) && trap 'rm -rf "$out"' EXIT && {{ dapo }} train experiments/smoke.toml --out "$out/run"
+
+# Accept the present output as the new snapshots; look at the difference before a commit
+[group('maintain')]
+bless: setup
+    INSTA_UPDATE=always cargo test --lib --bins --tests
+
+# Delete every run under runs/
+[confirm('Delete every run under runs/?')]
+[group('maintain')]
+clean-runs:
+    rm -rf runs
