@@ -1,12 +1,13 @@
 //! Facts about the machine and the build, for the reader of a run. Outside every comparison.
 
+use crate::files;
 use crate::run_folder::Environment;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// Version of LibTorch that tch 0.24 binds, and the folder it was linked from.
-pub const LIBTORCH: &str = "2.11.0";
+/// The folder that LibTorch was linked from.
+const LIBTORCH_LIB: &str = env!("DAPO_LIBTORCH_LIB");
 
 /// CPU, memory, kernel, threads, LibTorch, toolchain's target, and the commit of the working
 /// folder's repository. A fact that cannot be found is left out.
@@ -18,27 +19,22 @@ pub fn describe(threads: u64) -> Environment {
         }
     };
     put("harness", Some(env!("CARGO_PKG_VERSION").to_string()));
-    put("libtorch", Some(LIBTORCH.to_string()));
+    let lib = Path::new(LIBTORCH_LIB);
+    put("libtorch", proc_text(&lib.join("../build-version")));
+    put("libtorch_cpu_sha256", files::sha256_file(&lib.join("libtorch_cpu.so")).ok());
     put("target", Some(format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS)));
     put("threads", Some(threads.to_string()));
     put("cores", std::thread::available_parallelism().ok().map(|cores| cores.to_string()));
     put("cpu", field("/proc/cpuinfo", "model name"));
     put("cpu_capability", cpu_capability());
     put("memory", field("/proc/meminfo", "MemTotal"));
-    put("kernel", proc_text("/proc/sys/kernel/osrelease"));
+    put("kernel", proc_text(Path::new("/proc/sys/kernel/osrelease")));
     put("git_commit", git(&["rev-parse", "HEAD"]));
     put("git_dirty", git_dirty());
     for name in ["ATEN_CPU_CAPABILITY", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA", "OMP_NUM_THREADS"] {
         put(name, std::env::var(name).ok());
     }
     Environment { facts }
-}
-
-/// Largest memory that this process has used so far, in bytes; `None` where the kernel does
-/// not say.
-pub fn peak_memory_bytes() -> Option<u64> {
-    let text = field("/proc/self/status", "VmHWM")?;
-    text.split_whitespace().next()?.parse::<u64>().ok().map(|kibibytes| kibibytes * 1024)
 }
 
 fn cpu_capability() -> Option<String> {
@@ -59,13 +55,12 @@ fn git_dirty() -> Option<String> {
     output.status.success().then(|| (!output.stdout.is_empty()).to_string())
 }
 
-fn proc_text(path: &str) -> Option<String> {
-    let text = crate::files::read_text(Path::new(path)).ok()?;
-    Some(text.trim().to_string())
+fn proc_text(path: &Path) -> Option<String> {
+    Some(files::read_text(path).ok()?.trim().to_string())
 }
 
 fn field(path: &str, name: &str) -> Option<String> {
-    let text = proc_text(path)?;
+    let text = proc_text(Path::new(path))?;
     let line = text.lines().find(|line| line.starts_with(name))?;
     Some(line.split_once(':')?.1.trim().to_string())
 }

@@ -69,9 +69,9 @@ def main():
         for name, expected in zip(worst, reference(model, prompt, response)):
             assert len(score[name]) == len(expected), f"{name}: {len(score[name])} values for {len(expected)} tokens"
             for ours, theirs in zip(score[name], expected):
-                worst[name] = max(worst[name], abs(ours - theirs))
+                worst[name] = max(worst[name], abs(ours - theirs) / max(1.0, abs(theirs)))
     print(f"{args.model}: {len(pairs)} sequences, transformers {transformers.__version__}, "
-          f"largest difference {worst['log_probs']:.1e} in log-probs, {worst['entropy']:.1e} in entropy")
+          f"largest relative difference {worst['log_probs']:.1e} in log-probs, {worst['entropy']:.1e} in entropy")
     if not max(worst.values()) <= args.tolerance:
         sys.exit(f"more than the tolerance of {args.tolerance}")
 

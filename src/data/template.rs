@@ -1,4 +1,4 @@
-//! The released data's instruction around a question (dapo_facts §6.2; the `prompt` column of
+//! The released data's instruction around a question (the `prompt` column of
 //! DAPO-Math-17k and AIME 2024).
 
 /// What stands before the question.

@@ -1,5 +1,5 @@
-//! Problems in the schema of the released data (DAPO-Math-17k and AIME 2024; dapo_facts
-//! §6.1, §6.3), which verl reads too.
+//! Problems in the schema of the released data (DAPO-Math-17k and AIME 2024),
+//! which verl reads too.
 
 use crate::records::Problem;
 use crate::tables::Error;

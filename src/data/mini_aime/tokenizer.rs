@@ -80,6 +80,8 @@ fn tokenizer_config() -> Value {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": EOS_TOKEN,
         "pad_token": PAD_TOKEN,
+        // Without one, transformers 5 adds a token of its own beyond the vocabulary.
+        "unk_token": PAD_TOKEN,
         "clean_up_tokenization_spaces": false,
         "model_max_length": 512,
         "model_input_names": ["input_ids", "attention_mask"],

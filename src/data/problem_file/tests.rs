@@ -135,7 +135,7 @@ fn aime_2024_is_thirty_problems_in_960_rows() {
     let file = read(&path).unwrap();
     assert_eq!((file.records, file.problems.len()), (960, 30));
     assert!(file.conflicts.is_empty());
-    // Ground truth by index, dapo_facts §6.1.
+    // The ground truth of the released file, by index.
     let truths = [
         45, 116, 540, 468, 385, 23, 371, 33, 104, 809, 73, 601, 80, 315, 721, 127, 197, 294, 902,
         211, 110, 113, 55, 104, 25, 204, 236, 480, 321, 699,
