@@ -94,17 +94,17 @@ pub fn micro_batches(rows: &[Row], members: &[usize], size: usize) -> Vec<Vec<us
 /// Padded tensors of one micro-batch.
 #[derive(Debug)]
 pub struct MicroBatch {
-    /// Prompt and response without the last token, right-padded: [batch, length].
+    /// Prompt and response without the last token, right-padded: `[batch, length]`.
     tokens: Tensor,
-    /// Sampled tokens: [batch, response].
+    /// Sampled tokens: `[batch, response]`.
     targets: Tensor,
-    /// Where in `tokens` the state that predicts each target lies: [batch, response].
+    /// Where in `tokens` the state that predicts each target lies: `[batch, response]`.
     states: Tensor,
-    /// True on response tokens, filtered or not: [batch, response].
+    /// True on response tokens, filtered or not: `[batch, response]`.
     pub response_mask: Tensor,
-    /// True on response tokens that enter the loss: [batch, response].
+    /// True on response tokens that enter the loss: `[batch, response]`.
     pub loss_mask: Tensor,
-    /// Â_i: [batch, 1].
+    /// Â_i: `[batch, 1]`.
     pub advantages: Tensor,
 }
 
@@ -146,7 +146,7 @@ impl MicroBatch {
         }
     }
 
-    /// Values for each response token, one list a row, as a padded tensor [batch, response].
+    /// Values for each response token, one list a row, as a padded tensor `[batch, response]`.
     pub fn pad(&self, values: &[&[f32]]) -> Tensor {
         let (batch, width) = self.targets.size2().expect("targets have two dimensions");
         let mut padded = vec![0f32; (batch * width) as usize];
@@ -157,7 +157,7 @@ impl MicroBatch {
     }
 
     /// The training forward: log π_θ of each response token at `temperature`, in nats:
-    /// [batch, response], with its graph.
+    /// `[batch, response]`, with its graph.
     pub fn log_probs(&self, model: &Qwen2, temperature: f64) -> Tensor {
         numerics::log_probs(&self.logits(model), &self.targets, temperature)
     }
@@ -172,7 +172,7 @@ impl MicroBatch {
         }
     }
 
-    /// Logits that predict each response token: [batch, response, vocab].
+    /// Logits that predict each response token: `[batch, response, vocab]`.
     fn logits(&self, model: &Qwen2) -> Tensor {
         let hidden = model.forward(&self.tokens); // [batch, length, hidden]
         let width = hidden.size()[2];
@@ -185,9 +185,9 @@ impl MicroBatch {
 /// What the training forward says about each response token.
 #[derive(Debug)]
 pub struct TokenStatistics {
-    /// log π_θ(o_t | q, o_<t): [batch, response].
+    /// log π_θ(o_t | q, o_<t): `[batch, response]`.
     pub log_probs: Tensor,
-    /// Entropy of the distribution that o_t was drawn from: [batch, response].
+    /// Entropy of the distribution that o_t was drawn from: `[batch, response]`.
     pub entropy: Tensor,
 }
 

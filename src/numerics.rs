@@ -7,12 +7,12 @@
 use tch::Kind;
 use tch::Tensor;
 
-/// `x · weightᵀ + bias`: x [..., in], weight [out, in], bias [out] → [..., out].
+/// `x · weightᵀ + bias`: x `[..., in]`, weight `[out, in]`, bias `[out]` → `[..., out]`.
 pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
     x.linear(weight, bias)
 }
 
-/// Rows of a table: weight [vocab, hidden], ids [...] → [..., hidden].
+/// Rows of a table: weight `[vocab, hidden]`, ids `[...]` → `[..., hidden]`.
 pub fn embedding(weight: &Tensor, ids: &Tensor) -> Tensor {
     Tensor::embedding(weight, ids, -1, false, false)
 }
@@ -30,7 +30,7 @@ pub fn swiglu(gate: &Tensor, up: &Tensor) -> Tensor {
 }
 
 /// Rotary position embedding in the half-split layout of Qwen2:
-/// `x · cos + rotate_half(x) · sin`; x [..., length, head_dim], cos and sin broadcast.
+/// `x · cos + rotate_half(x) · sin`; x `[..., length, head_dim]`, cos and sin broadcast.
 pub fn rotary(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Tensor {
     let halves = x.chunk(2, -1);
     let rotated = Tensor::cat(&[halves[1].neg(), halves[0].shallow_clone()], -1);
@@ -39,8 +39,8 @@ pub fn rotary(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Tensor {
 
 /// Causal attention of a whole sequence with itself.
 ///
-/// queries [batch, heads, length, head_dim], keys and values
-/// [batch, kv_heads, length, head_dim] → [batch, heads, length, head_dim].
+/// queries `[batch, heads, length, head_dim]`, keys and values
+/// `[batch, kv_heads, length, head_dim]` → `[batch, heads, length, head_dim]`.
 pub fn causal_attention(queries: &Tensor, keys: &Tensor, values: &Tensor) -> Tensor {
     let grouped = queries.size()[1] != keys.size()[1];
     Tensor::scaled_dot_product_attention::<Tensor>(
@@ -50,8 +50,8 @@ pub fn causal_attention(queries: &Tensor, keys: &Tensor, values: &Tensor) -> Ten
 
 /// Attention of one new query for each row over that row's first keys.
 ///
-/// queries [batch, heads, 1, head_dim], keys and values [batch, kv_heads, slots, head_dim],
-/// `hidden_slots` [batch, 1, 1, slots] true where a row has no key → [batch, heads, 1, head_dim].
+/// queries `[batch, heads, 1, head_dim]`, keys and values `[batch, kv_heads, slots, head_dim]`,
+/// `hidden_slots` `[batch, 1, 1, slots]` true where a row has no key → `[batch, heads, 1, head_dim]`.
 pub fn cached_attention(
     queries: &Tensor,
     keys: &Tensor,
@@ -67,14 +67,14 @@ pub fn cached_attention(
     weights.matmul(values).view([batch, heads, 1, head_dim])
 }
 
-/// Log-probability of each token: logits [..., vocab], tokens [...] → [...], in nats, of the
+/// Log-probability of each token: logits `[..., vocab]`, tokens `[...]` → `[...]`, in nats, of the
 /// distribution softmax(logits / temperature). Computed in f32 or wider.
 pub fn log_probs(logits: &Tensor, tokens: &Tensor, temperature: f64) -> Tensor {
     let all = log_distribution(logits, temperature);
     all.gather(-1, &tokens.unsqueeze(-1), false).squeeze_dim(-1)
 }
 
-/// Entropy of softmax(logits / temperature): logits [..., vocab] → [...], in nats.
+/// Entropy of softmax(logits / temperature): logits `[..., vocab]` → `[...]`, in nats.
 pub fn entropy(logits: &Tensor, temperature: f64) -> Tensor {
     let all = log_distribution(logits, temperature);
     let kind = all.kind();

@@ -23,7 +23,7 @@ use std::process::ExitCode;
 
 /// Sample responses for prompts, with per-token log-probs.
 ///
-/// Each line of the prompts file is {"prompt": TEXT} or {"prompt_ids": [IDS]}. Each line of
+/// Each line of the prompts file is `{"prompt": TEXT}` or `{"prompt_ids": [IDS]}`. Each line of
 /// the output has prompt (line index), sample, prompt_ids, response_ids, text, finish
 /// ("stop" or "length") and log_probs (nats, at the sampling temperature, before top-p).
 #[derive(Debug, clap::Args)]

@@ -24,8 +24,9 @@ pub struct Args {
     /// Folder for the checkpoint, in the Hugging Face layout.
     #[arg(long)]
     out: PathBuf,
-    /// Threads of LibTorch. Other counts may give other bits.
-    #[arg(long, default_value_t = 2)]
+    /// Threads of LibTorch. The committed base policy was made with 1; other counts may give
+    /// other bits.
+    #[arg(long, default_value_t = 1)]
     threads: i32,
 }
 

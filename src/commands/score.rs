@@ -21,7 +21,7 @@ use tch::Tensor;
 
 /// Score responses from standard input with the training forward.
 ///
-/// Each input line is {"prompt_ids": [IDS], "response_ids": [IDS]}; each output line has
+/// Each input line is `{"prompt_ids": [IDS], "response_ids": [IDS]}`; each output line has
 /// log_probs and entropy, one value for each response token, in nats.
 #[derive(Debug, clap::Args)]
 #[command(

@@ -113,7 +113,7 @@ impl Qwen2 {
     }
 
     /// Hidden states of whole sequences from position 0, after the final norm:
-    /// tokens [batch, length] → [batch, length, hidden]. Right padding changes nothing to
+    /// tokens `[batch, length]` → `[batch, length, hidden]`. Right padding changes nothing to
     /// its left.
     pub fn forward(&self, tokens: &Tensor) -> Tensor {
         self.run(tokens, None)
@@ -139,8 +139,8 @@ impl Qwen2 {
         numerics::rms_norm(&hidden, &self.norm, self.config.rms_norm_eps)
     }
 
-    /// One more token for each row: tokens [batch], position of that token in each row
-    /// [batch] → final hidden states [batch, hidden]. The cache must hold every earlier
+    /// One more token for each row: tokens `[batch]`, position of that token in each row
+    /// `[batch]` → final hidden states `[batch, hidden]`. The cache must hold every earlier
     /// position of each row.
     pub fn decode(&self, tokens: &Tensor, positions: &Tensor, cache: &mut KvCache) -> Tensor {
         let at = |table: &Tensor| table.index_select(0, positions).unsqueeze(1).unsqueeze(1);
@@ -161,7 +161,7 @@ impl Qwen2 {
         numerics::rms_norm(&hidden, &self.norm, self.config.rms_norm_eps).squeeze_dim(1)
     }
 
-    /// Next-token logits: final hidden states [..., hidden] → [..., vocab].
+    /// Next-token logits: final hidden states `[..., hidden]` → `[..., vocab]`.
     pub fn logits(&self, hidden: &Tensor) -> Tensor {
         numerics::linear(hidden, &self.lm_head, None)
     }
@@ -170,7 +170,7 @@ impl Qwen2 {
 /// Keys and values of earlier positions: position p of a row lies in slot p, for every row.
 #[derive(Debug)]
 pub struct KvCache {
-    /// For each layer: keys and values, both [batch, kv_heads, capacity, head_dim].
+    /// For each layer: keys and values, both `[batch, kv_heads, capacity, head_dim]`.
     layers: Vec<(Tensor, Tensor)>,
 }
 
@@ -257,8 +257,8 @@ impl Layer {
         }
     }
 
-    /// hidden [batch, length, hidden] → the same; cos and sin broadcast to
-    /// [batch, heads, length, head_dim].
+    /// hidden `[batch, length, hidden]` → the same; cos and sin broadcast to
+    /// `[batch, heads, length, head_dim]`.
     fn forward(
         &self,
         config: &Config,
@@ -291,7 +291,7 @@ impl Layer {
     }
 }
 
-/// Cosines and sines of the rotary embedding: both [max_position_embeddings, head_dim], f32.
+/// Cosines and sines of the rotary embedding: both `[max_position_embeddings, head_dim]`, f32.
 ///
 /// The frequencies and the angles are rounded to f32 as in transformers, whatever the
 /// model's dtype: in bf16 not even the positions could be represented.
