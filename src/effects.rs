@@ -2,6 +2,7 @@
 //! behind the paper's figures, and what each technique did.
 
 use crate::dapo::dynamic_sampling;
+use crate::dapo::objective::Sums;
 use crate::data::mini_aime::solution;
 use crate::data::mini_aime::solution::Style;
 use crate::records::Group;
@@ -56,6 +57,51 @@ pub fn trained(groups: &[&Group<ScoredRollout>], masked: u64) -> Metrics {
     metrics
 }
 
+/// Sums over the updates of a step.
+#[derive(Debug, Clone, Default)]
+pub struct Updates {
+    sums: Sums,
+    norms: Vec<f64>,
+}
+
+impl Updates {
+    /// Adds one update: its loss's sums, and the gradient norm before clipping.
+    pub fn add(&mut self, sums: &Sums, gradient_norm: f64) {
+        self.sums.add(sums);
+        self.norms.push(gradient_norm);
+    }
+
+    /// `loss/name` and `optimizer/name` → value, once updates were made.
+    pub fn metrics(&self, max_norm: f64, learning_rate: f64) -> Metrics {
+        let updates = self.norms.len() as f64;
+        let largest = self.norms.iter().copied().fold(0.0, f64::max);
+        let clipped = self.norms.iter().filter(|&&norm| norm > max_norm).count() as f64;
+        let mut metrics = Metrics::from([
+            ("loss/value".to_string(), self.sums.loss / updates),
+            ("optimizer/gradient_norm_mean".to_string(), self.norms.iter().sum::<f64>() / updates),
+            ("optimizer/gradient_norm_max".to_string(), largest),
+            ("optimizer/clipped_updates_share".to_string(), clipped / updates),
+            ("optimizer/learning_rate".to_string(), learning_rate),
+        ]);
+        if let Some(loss) = self.sums.metrics() {
+            for (name, value) in [
+                ("clip_fraction_low", Some(loss.clip_fraction_low)),
+                ("clip_fraction_high", Some(loss.clip_fraction_high)),
+                ("clip_fraction_dual", Some(loss.dual_clip_fraction)),
+                ("up_clipped_probability_mean", loss.up_clipped_probability_mean),
+                ("approx_kl", Some(loss.kl_to_old_k3)),
+                ("ratio_max", Some(loss.ratio_max)),
+                ("kl_penalty", Some(loss.kl_penalty_mean)),
+            ] {
+                if let Some(value) = value {
+                    metrics.insert(format!("loss/{name}"), value);
+                }
+            }
+        }
+        metrics
+    }
+}
+
 /// Reward, accuracy and length of rollouts, under `stage/`.
 fn described(stage: &str, groups: &[&Group<ScoredRollout>]) -> Metrics {
     let rollouts: Vec<&ScoredRollout> = groups.iter().flat_map(|group| &group.rollouts).collect();
@@ -92,4 +138,78 @@ fn style_shares(rollouts: &[&ScoredRollout]) -> BTreeMap<&'static str, f64> {
         *shares.entry(name).or_default() += 1.0 / rollouts.len() as f64;
     }
     shares
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::Finish;
+    use crate::records::Problem;
+    use crate::records::Prompt;
+    use crate::records::Rollout;
+
+    fn scored(text: &str, is_correct: bool, finish: Finish, penalty: f64) -> ScoredRollout {
+        let tokens = vec![3; text.len()];
+        let log_probs = vec![-0.5; text.len()];
+        ScoredRollout {
+            rollout: Rollout::new(tokens, log_probs, finish, text.to_string()),
+            is_correct,
+            prediction: None,
+            correctness_reward: if is_correct { 1.0 } else { -1.0 },
+            overlong_penalty: penalty,
+        }
+    }
+
+    fn group(rollouts: Vec<ScoredRollout>) -> Group<ScoredRollout> {
+        let problem = Problem { id: "a".into(), question: "1+1?".into(), answer: "2".into() };
+        Group { prompt: Prompt { problem, tokens: vec![1] }, attempt: 0, rollouts }
+    }
+
+    #[test]
+    fn a_steps_metrics_count_what_was_generated() {
+        let solved = group(vec![
+            scored("Answer: 2", true, Finish::Stop, 0.0),
+            scored("1+1=2;Answer: 2", true, Finish::Stop, -0.5),
+        ]);
+        let mixed = group(vec![
+            scored("1+1=2;1+1=2;1+1=", false, Finish::Length, -1.0),
+            scored("1+1=02,2;Answer: 2", true, Finish::Stop, 0.0),
+        ]);
+        let failed = group(vec![
+            scored("hm", false, Finish::Stop, 0.0),
+            scored("Answer: 3", false, Finish::Stop, 0.0),
+        ]);
+        let metrics = generated(&[&solved, &mixed, &failed], 2, true);
+        for (name, value) in [
+            ("rollout/groups", 3.0),
+            ("rollout/rounds", 2.0),
+            ("rollout/generated_rollouts", 6.0),
+            ("rollout/groups_all_correct_share", 1.0 / 3.0),
+            ("rollout/groups_all_wrong_share", 1.0 / 3.0),
+            ("rollout/groups_useful_share", 1.0 / 3.0),
+            ("rollout/accuracy", 0.5),
+            ("rollout/correctness_mean", 0.0),
+            ("rollout/reward_mean", -0.25),
+            ("rollout/punished_share", 2.0 / 6.0),
+            ("rollout/truncated_share", 1.0 / 6.0),
+            ("rollout/response_tokens_max", 18.0),
+            ("rollout/style_guess_share", 2.0 / 6.0),
+            ("rollout/style_steps_share", 1.0 / 6.0),
+            ("rollout/style_careful_share", 1.0 / 6.0),
+            ("rollout/style_ramble_share", 1.0 / 6.0),
+            ("rollout/style_other_share", 1.0 / 6.0),
+        ] {
+            assert!((metrics[name] - value).abs() < 1e-12, "{name}: {}", metrics[name]);
+        }
+        let after = trained(&[&mixed], 1);
+        assert_eq!((after["train/accuracy"], after["train/masked_rollouts"]), (0.5, 1.0));
+    }
+
+    #[test]
+    fn the_mean_of_nothing_is_left_out() {
+        let metrics = generated(&[], 0, true);
+        assert_eq!(metrics["rollout/generated_rollouts"], 0.0);
+        assert!(!metrics.contains_key("rollout/reward_mean"));
+        assert!(metrics.values().all(|value| value.is_finite()));
+    }
 }

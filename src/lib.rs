@@ -29,6 +29,7 @@ pub mod batch;
 pub mod optimizer;
 pub mod checkpoint;
 pub mod policy;
+pub mod frozen;
 pub mod update;
 pub mod stats;
 pub mod eval;

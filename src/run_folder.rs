@@ -49,7 +49,7 @@ pub struct StepMetrics {
     pub metrics: BTreeMap<String, f64>,
 }
 
-/// One line of `timings.jsonl`.
+/// One line of `timings.jsonl`: a rollout step, or an evaluation or checkpoint after it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepTimings {

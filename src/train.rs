@@ -1,7 +1,6 @@
 //! Algorithm 1 of the paper: the only place that closes a loop.
 
 use crate::batch;
-use crate::batch::MicroBatch;
 use crate::batch::Row;
 use crate::config::Experiment;
 use crate::config::dapo::AtCap;
@@ -12,11 +11,12 @@ use crate::dapo::aggregation::StepTotals;
 use crate::dapo::dynamic_sampling;
 use crate::dapo::dynamic_sampling::Buffer;
 use crate::dapo::dynamic_sampling::Next;
-use crate::dapo::objective::Sums;
 use crate::dapo::overlong;
 use crate::effects;
 use crate::effects::Metrics;
+use crate::effects::Updates;
 use crate::eval;
+use crate::frozen;
 use crate::model::qwen2::Qwen2;
 use crate::optimizer;
 use crate::policy::Policy;
@@ -35,10 +35,8 @@ use crate::rollout::generate;
 use crate::rollout::generate::Request;
 use crate::run_folder::Counters;
 use crate::update;
-use crate::update::Updated;
 use std::collections::BTreeMap;
 use std::time::Instant;
-use tch::Tensor;
 
 /// A step that cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -165,11 +163,6 @@ impl<'a> Trainer<'a> {
     /// Position in the endless sequence of shuffled epochs.
     pub fn prompts_drawn(&self) -> u64 {
         self.prompts_drawn
-    }
-
-    /// Useful groups that wait for the next step.
-    pub fn carried(&self) -> &[Group<ScoredRollout>] {
-        &self.carried
     }
 
     /// One rollout step: Algorithm 1, lines 2–11.
@@ -360,10 +353,12 @@ impl<'a> Trainer<'a> {
         clock: &mut Clock,
         watch: &mut dyn FnMut(Phase),
     ) -> Result<Metrics, Error> {
-        let old = clock.time("old_log_probs", || self.frozen(self.policy.model(), rows));
-        let reference = clock.time("old_log_probs", || {
-            self.reference.as_ref().map(|model| self.frozen(model, rows).log_probs)
-        });
+        let temperature = self.experiment.rollout.sampling.temperature;
+        let micro_batch_rollouts = self.experiment.execution.micro_batch_rollouts as usize;
+        let frozen = |model| frozen::read(model, rows, temperature, micro_batch_rollouts);
+        let old = clock.time("old_log_probs", || frozen(self.policy.model()));
+        let reference = clock
+            .time("old_log_probs", || self.reference.as_ref().map(|model| frozen(model).log_probs));
         let mut metrics = old.metrics(groups);
         let training = &self.experiment.training;
         let (seed, step) = (self.experiment.execution.seed, self.counters.rollout_steps);
@@ -377,11 +372,8 @@ impl<'a> Trainer<'a> {
             mini_batches: plan.len() as u64 / training.epochs_per_step,
         };
         let rate = optimizer::learning_rate(&self.experiment.optimizer, step);
-        let settings = update::Settings {
-            dapo: &self.experiment.dapo,
-            temperature: self.experiment.rollout.sampling.temperature,
-            micro_batch_rollouts: self.experiment.execution.micro_batch_rollouts as usize,
-        };
+        let settings =
+            update::Settings { dapo: &self.experiment.dapo, temperature, micro_batch_rollouts };
         let mut updates = Updates::default();
         for (done, members) in plan.iter().enumerate() {
             let batch = update::MiniBatch {
@@ -399,117 +391,16 @@ impl<'a> Trainer<'a> {
                     source,
                 })?;
             self.counters.updates += 1;
-            updates.add(&made);
+            updates.add(&made.sums, made.gradient_norm);
             watch(Phase::Update(done + 1, plan.len()));
         }
         metrics.extend(updates.metrics(self.experiment.optimizer.max_gradient_norm, rate));
         Ok(metrics)
     }
-
-    /// Log-probs and entropy of frozen weights for every row, in row order.
-    fn frozen(&self, model: &Qwen2, rows: &[Row]) -> Frozen {
-        let all: Vec<usize> = (0..rows.len()).collect();
-        let size = self.experiment.execution.micro_batch_rollouts as usize;
-        let temperature = self.experiment.rollout.sampling.temperature;
-        let mut frozen = Frozen {
-            log_probs: vec![Vec::new(); rows.len()],
-            entropy: vec![Vec::new(); rows.len()],
-        };
-        for members in batch::micro_batches(rows, &all, size) {
-            let micro = MicroBatch::new(rows, &members);
-            let statistics = tch::no_grad(|| micro.token_statistics(model, temperature));
-            for (at, &row) in members.iter().enumerate() {
-                let length = rows[row].response_tokens() as i64;
-                let values = |tensor: &Tensor| {
-                    let row = tensor.get(at as i64).narrow(0, 0, length).to_kind(tch::Kind::Float);
-                    Vec::<f32>::try_from(row.contiguous()).expect("a dense f32 tensor")
-                };
-                frozen.log_probs[row] = values(&statistics.log_probs);
-                frozen.entropy[row] = values(&statistics.entropy);
-            }
-        }
-        frozen
-    }
 }
 
 fn is_useful(group: &Group<ScoredRollout>) -> bool {
     dynamic_sampling::is_useful(group.correct(), group.rollouts.len())
-}
-
-/// What frozen weights say about every response token: one list a row.
-struct Frozen {
-    log_probs: Vec<Vec<f32>>,
-    entropy: Vec<Vec<f32>>,
-}
-
-impl Frozen {
-    /// Entropy, mean token probability, and how far the sampler's log-probs lie from these.
-    fn metrics(&self, groups: &[Group<ScoredRollout>]) -> Metrics {
-        let rollouts = groups.iter().flat_map(|group| &group.rollouts);
-        let sampler = rollouts.flat_map(|scored| &scored.rollout.rollout_log_probs);
-        let trainer = self.log_probs.iter().flatten().map(|&value| f64::from(value));
-        let (mut mismatch, mut mismatch_max, mut probability, mut tokens) = (0.0, 0.0f64, 0.0, 0.0);
-        for (sampled, trained) in sampler.zip(trainer) {
-            let distance = (sampled - trained).abs();
-            mismatch += distance;
-            mismatch_max = mismatch_max.max(distance);
-            probability += libm::exp(trained);
-            tokens += 1.0;
-        }
-        let entropy: f64 = self.entropy.iter().flatten().map(|&value| f64::from(value)).sum();
-        if tokens == 0.0 {
-            return Metrics::new();
-        }
-        Metrics::from([
-            ("policy/entropy".to_string(), entropy / tokens),
-            ("policy/token_probability_mean".to_string(), probability / tokens),
-            ("policy/mismatch_mean".to_string(), mismatch / tokens),
-            ("policy/mismatch_max".to_string(), mismatch_max),
-        ])
-    }
-}
-
-/// Sums over the updates of a step.
-#[derive(Default)]
-struct Updates {
-    sums: Sums,
-    norms: Vec<f64>,
-}
-
-impl Updates {
-    fn add(&mut self, made: &Updated) {
-        self.sums.add(&made.sums);
-        self.norms.push(made.gradient_norm);
-    }
-
-    fn metrics(&self, max_norm: f64, learning_rate: f64) -> Metrics {
-        let updates = self.norms.len() as f64;
-        let largest = self.norms.iter().copied().fold(0.0, f64::max);
-        let clipped = self.norms.iter().filter(|&&norm| norm > max_norm).count() as f64;
-        let mut metrics = Metrics::from([
-            ("loss/value".to_string(), self.sums.loss / updates),
-            ("optimizer/gradient_norm_mean".to_string(), self.norms.iter().sum::<f64>() / updates),
-            ("optimizer/gradient_norm_max".to_string(), largest),
-            ("optimizer/clipped_updates_share".to_string(), clipped / updates),
-            ("optimizer/learning_rate".to_string(), learning_rate),
-        ]);
-        if let Some(loss) = self.sums.metrics() {
-            for (name, value) in [
-                ("clip_fraction_low", Some(loss.clip_fraction_low)),
-                ("clip_fraction_high", Some(loss.clip_fraction_high)),
-                ("clip_fraction_dual", Some(loss.dual_clip_fraction)),
-                ("up_clipped_probability_mean", loss.up_clipped_probability_mean),
-                ("approx_kl", Some(loss.kl_to_old_k3)),
-                ("ratio_max", Some(loss.ratio_max)),
-                ("kl_penalty", Some(loss.kl_penalty_mean)),
-            ] {
-                if let Some(value) = value {
-                    metrics.insert(format!("loss/{name}"), value);
-                }
-            }
-        }
-        metrics
-    }
 }
 
 /// Wall-clock seconds by phase.

@@ -10,6 +10,8 @@ use crate::files;
 use crate::records::Problem;
 use crate::run;
 use crate::run::Event;
+use crate::run::inputs;
+use crate::run::inputs::Inputs;
 use crate::run_folder::Counters;
 use crate::run_folder::EvaluationRecord;
 use crate::run_folder::RunFolder;
@@ -58,7 +60,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         experiment.inputs.model = model.clone();
     }
     tch::set_num_threads(experiment.execution.threads as i32);
-    let inputs = run::prepare(experiment)?;
+    let inputs = inputs::prepare(experiment)?;
     let model = checkpoint::load_model(&inputs.experiment.inputs.model)?;
     let kept = args.out.clone().map(RunFolder::at);
     let scratch = tempfile::tempdir()?;
@@ -81,7 +83,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn chosen<'a>(args: &'a Args, inputs: &'a run::Inputs) -> Result<Vec<Set<'a>>> {
+fn chosen<'a>(args: &'a Args, inputs: &'a Inputs) -> Result<Vec<Set<'a>>> {
     let known: Vec<(&str, &[Problem])> = std::iter::once((mini_aime::DEV, &inputs.data.dev[..]))
         .chain(inputs.data.tests.iter().map(|(name, problems)| (name.as_str(), &problems[..])))
         .collect();

@@ -14,9 +14,18 @@ pub mod train;
 
 use std::process::ExitCode;
 
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  success
+  1  a bug, or an unexpected failure of the machine
+  2  usage
+  3  invalid configuration, input or data
+  4  something does not agree with its reference
+  5  diverged: a loss or gradient was not finite";
+
 /// Reference harness for DAPO (arXiv 2503.14476): train, evaluate, report, check.
 #[derive(Debug, clap::Parser)]
-#[command(version, about, max_term_width = 100)]
+#[command(version, about, max_term_width = 100, after_help = EXIT_CODES)]
 pub struct Cli {
     #[command(subcommand)]
     verb: Verb,

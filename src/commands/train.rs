@@ -6,6 +6,7 @@ use crate::config::extends;
 use crate::report;
 use crate::run;
 use crate::run::Event;
+use crate::run::inputs;
 use crate::run_folder::Ending;
 use crate::run_folder::RunFolder;
 use crate::train::Phase;
@@ -44,13 +45,16 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     experiment.execution.seed = args.seed.unwrap_or(experiment.execution.seed);
     experiment.execution.threads = args.threads.unwrap_or(experiment.execution.threads);
     tch::set_num_threads(experiment.execution.threads as i32);
-    let inputs = run::prepare(experiment)?;
+    let inputs = inputs::prepare(experiment)?;
     let manifest = &inputs.manifest;
     let folder = RunFolder::at(args.out.clone().unwrap_or_else(|| {
         let key = &manifest.run_key[..8];
         PathBuf::from(format!("runs/{}-seed{}-{key}", manifest.name, manifest.seed))
     }));
     let again = folder.path("outcome.json").exists();
+    if !again && folder.path("manifest.json").exists() {
+        eprintln!("{} holds an unfinished run: it starts again", folder.root().display());
+    }
     eprintln!("arm {} seed {} → {}", manifest.name, manifest.seed, folder.root().display());
     let mut bar = Progress::new("train", inputs.experiment.training.rollout_steps);
     let outcome = run::run(&inputs, &folder, &mut |event| show(&mut bar, event))?;

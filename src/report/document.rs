@@ -167,7 +167,7 @@ fn tiles(report: &Report) -> Vec<Tile> {
     if let Some(seconds) = counts.seconds {
         let tokens = counts.generated_tokens.map(|tokens| text::grouped(tokens as u64));
         tiles.push(Tile {
-            label: "wall clock of training".to_owned(),
+            label: "wall clock".to_owned(),
             value: text::duration(seconds),
             note: tokens.map(|tokens| format!("{tokens} tokens generated")).unwrap_or_default(),
         });

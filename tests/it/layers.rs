@@ -6,7 +6,7 @@ use crate::repository::Source;
 use std::collections::BTreeSet;
 
 /// Where tensors may appear. The other modules are tested without them.
-const TENSORS: [&str; 15] = [
+const TENSORS: [&str; 16] = [
     "numerics",
     "model",
     "rollout",
@@ -17,6 +17,7 @@ const TENSORS: [&str; 15] = [
     "dapo/objective",
     "checkpoint",
     "policy",
+    "frozen",
     "update",
     "eval",
     "pretrain",

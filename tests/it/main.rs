@@ -1,5 +1,6 @@
 //! Integration tests: one binary, one module a concern.
 
+mod adamw;
 mod commands;
 mod data;
 mod experiments;

@@ -1,39 +1,39 @@
 //! One run from its experiment to its outcome: steps, evaluations, checkpoints, and the
 //! records that everything else reads.
 
+pub mod inputs;
+pub mod rows;
+
 use crate::checkpoint;
 use crate::checkpoint::TrainerState;
 use crate::config::Data;
-use crate::config::Experiment;
 use crate::config::dapo::Kl;
 use crate::data;
-use crate::data::DataSets;
 use crate::data::mini_aime;
 use crate::environment;
 use crate::eval;
 use crate::eval::Set;
 use crate::files;
 use crate::model::qwen2::Qwen2;
-use crate::policy::Policy;
 use crate::prompt;
-use crate::prompt::Tokenizer;
+use crate::run::inputs::Inputs;
+use crate::run::rows::moments;
+use crate::run::rows::rollout_rows;
 use crate::run_folder::Counters;
 use crate::run_folder::Ending;
 use crate::run_folder::EvaluationRecord;
-use crate::run_folder::Manifest;
 use crate::run_folder::Outcome;
 use crate::run_folder::RunFolder;
 use crate::run_folder::StepMetrics;
 use crate::run_folder::StepTimings;
 use crate::tables;
-use crate::tables::RolloutRow;
 use crate::train;
 use crate::train::Phase;
 use crate::train::Step;
 use crate::train::StepOutcome;
 use crate::train::Trainer;
-use serde_json::json;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -95,19 +95,6 @@ pub enum Error {
     },
 }
 
-/// Everything a run reads, loaded and fitted together.
-#[derive(Debug)]
-pub struct Inputs {
-    /// What is computed and where.
-    pub experiment: Experiment,
-    /// Text ↔ tokens.
-    pub tokenizer: Tokenizer,
-    /// Problems.
-    pub data: DataSets,
-    /// What this run is.
-    pub manifest: Manifest,
-}
-
 /// What a run tells while it goes on.
 #[derive(Debug)]
 pub enum Event<'a> {
@@ -119,77 +106,6 @@ pub enum Event<'a> {
     Evaluating(&'a str, usize, usize),
     /// A set was evaluated.
     Evaluated(&'a EvaluationRecord),
-}
-
-/// Loads data, tokenizer and model configuration, and fixes the run's identity.
-///
-/// # Errors
-/// Whatever is missing, malformed, or does not fit together.
-pub fn prepare(experiment: Experiment) -> Result<Inputs, Error> {
-    let data = data::load(&experiment.inputs.data)?;
-    let folder = &experiment.inputs.model;
-    let tokenizer = Tokenizer::load(folder)?;
-    let model = checkpoint::load_model(folder)?;
-    let (tokens, vocabulary) = (tokenizer.vocabulary_size(), model.config().vocab_size);
-    if tokens as i64 > vocabulary {
-        return Err(Error::Vocabulary { folder: folder.clone(), tokens, vocabulary });
-    }
-    let manifest = manifest(&experiment, &data)?;
-    let inputs = Inputs { experiment, tokenizer, data, manifest };
-    for (name, _) in named_sets(&inputs.data).into_iter().skip(1) {
-        inputs.samples(name)?;
-    }
-    Ok(inputs)
-}
-
-impl Inputs {
-    /// k for an evaluation set.
-    ///
-    /// # Errors
-    /// When the experiment does not state it.
-    pub fn samples(&self, set: &str) -> Result<u64, Error> {
-        let samples = &self.experiment.evaluation.samples;
-        samples.get(set).copied().ok_or_else(|| Error::Samples {
-            set: set.to_string(),
-            known: samples.keys().cloned().collect(),
-        })
-    }
-}
-
-fn manifest(experiment: &Experiment, sets: &DataSets) -> Result<Manifest, Error> {
-    let mut inputs = BTreeMap::new();
-    for (name, problems) in named_sets(sets) {
-        inputs.insert(format!("data/{name}"), data::digest(problems));
-    }
-    for name in checkpoint::COMPANIONS.iter().chain(&["model.safetensors"]) {
-        let path = experiment.inputs.model.join(name);
-        if path.exists() {
-            inputs.insert(format!("base/{name}"), files::sha256_file(&path)?);
-        }
-    }
-    let arm_sha256 = experiment.arm_sha256();
-    // Under `fast` arithmetic threads and batch sizes can change bits, so they are part of
-    // what this run is.
-    let key = json!({
-        "arm_sha256": arm_sha256,
-        "execution": experiment.execution,
-        "inputs": inputs,
-    });
-    Ok(Manifest {
-        harness: env!("CARGO_PKG_VERSION").to_string(),
-        name: experiment.name.clone(),
-        arm_sha256,
-        seed: experiment.execution.seed,
-        run_key: files::sha256(files::canonical_json_line(&key).as_bytes()),
-        exactness: "exact-here".to_string(),
-        inputs,
-    })
-}
-
-fn named_sets(sets: &DataSets) -> Vec<(&str, &[crate::records::Problem])> {
-    let mut named = vec![("train", &sets.train[..]), (mini_aime::DEV, &sets.dev[..])];
-    named.extend(sets.tests.iter().map(|(name, problems)| (name.as_str(), &problems[..])));
-    named
 }
 
 /// Trains, evaluates and records. A finished run of the same key in the folder is returned as
@@ -211,6 +127,9 @@ pub fn run(
     let (ending, reason) = run.train(watch)?;
     if ending != Ending::Diverged {
         run.evaluate_tests(watch)?;
+    }
+    for name in ["metrics.jsonl", "evaluations.jsonl"] {
+        run.note_digest(&folder.path(name))?;
     }
     let outcome = Outcome {
         ending,
@@ -344,7 +263,16 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Appends what a phase outside the rollout steps took.
+    fn record_seconds(&self, phase: &str, started: Instant) -> Result<(), Error> {
+        let taken = started.elapsed().as_secs_f64();
+        let seconds = [phase, "total"].map(|name| (name.to_string(), taken)).into();
+        let timings = StepTimings { step: self.trainer.counters().rollout_steps, seconds };
+        Ok(files::append_line(&self.folder.path("timings.jsonl"), &timings)?)
+    }
+
     fn save_checkpoint(&mut self, step: u64) -> Result<(), Error> {
+        let started = Instant::now();
         let path = self.folder.checkpoint(step);
         let policy = self.trainer.policy();
         let state = TrainerState {
@@ -357,7 +285,7 @@ impl<'a> Run<'a> {
         for name in ["model.safetensors", "optimizer.safetensors", "trainer.json"] {
             self.note_digest(&path.join(name))?;
         }
-        Ok(())
+        self.record_seconds("checkpoint", started)
     }
 
     /// The development set, once for each step.
@@ -368,19 +296,16 @@ impl<'a> Run<'a> {
         if self.folder.outcomes(set.name, step).exists() {
             return Ok(());
         }
-        evaluate_into(
-            self.inputs,
-            self.folder,
-            self.trainer.policy().model(),
-            set,
-            (step, counters),
-            watch,
-        )?;
-        self.note_digest(&self.folder.outcomes(set.name, step))
+        let started = Instant::now();
+        let model = self.trainer.policy().model();
+        evaluate_into(self.inputs, self.folder, model, set, (step, counters), watch)?;
+        self.note_digest(&self.folder.outcomes(set.name, step))?;
+        self.record_seconds("evaluation", started)
     }
 
     /// The final sets, for the base policy and for the trained one.
     fn evaluate_tests(&mut self, watch: &mut dyn FnMut(Event)) -> Result<(), Error> {
+        let started = Instant::now();
         let base = checkpoint::load_model(&self.inputs.experiment.inputs.model)?;
         let counters = self.trainer.counters();
         for (name, problems) in &self.inputs.data.tests {
@@ -397,13 +322,10 @@ impl<'a> Run<'a> {
             self.note_digest(&self.folder.outcomes(name, 0))?;
             self.note_digest(&self.folder.outcomes(name, counters.rollout_steps))?;
         }
-        for name in ["metrics.jsonl", "evaluations.jsonl"] {
-            self.note_digest(&self.folder.path(name))?;
-        }
-        Ok(())
+        self.record_seconds("evaluation", started)
     }
 
-    fn note_digest(&mut self, path: &std::path::Path) -> Result<(), Error> {
+    fn note_digest(&mut self, path: &Path) -> Result<(), Error> {
         let name = path.strip_prefix(self.folder.root()).unwrap_or(path);
         self.digests.insert(name.display().to_string(), files::sha256_file(path)?);
         Ok(())
@@ -432,51 +354,4 @@ pub fn evaluate_into(
     files::append_line(&folder.path("evaluations.jsonl"), &record)?;
     watch(Event::Evaluated(&record));
     Ok(record)
-}
-
-fn moments(policy: &Policy) -> BTreeMap<String, (Vec<i64>, Vec<f32>)> {
-    let state = policy.optimizer().state();
-    let shape = |name: &String| policy.model().parameters()[name].size();
-    let named = |prefix: &'static str, moments: &BTreeMap<String, Vec<f32>>| {
-        moments
-            .iter()
-            .map(|(name, values)| (format!("{prefix}.{name}"), (shape(name), values.clone())))
-            .collect::<Vec<_>>()
-    };
-    named("first", &state.first_moments)
-        .into_iter()
-        .chain(named("second", &state.second_moments))
-        .collect()
-}
-
-fn rollout_rows(step: &Step) -> Vec<RolloutRow> {
-    let advantages: BTreeMap<usize, &Vec<f64>> =
-        step.trained.iter().map(|(index, advantages)| (*index, advantages)).collect();
-    let mut rows = Vec::new();
-    for (index, group) in step.groups.iter().enumerate() {
-        let problem = &group.prompt.problem;
-        for (sample, scored) in group.rollouts.iter().enumerate() {
-            let trained = advantages.get(&index);
-            rows.push(RolloutRow {
-                group: index as u32,
-                problem: problem.id.clone(),
-                question: problem.question.clone(),
-                answer: problem.answer.clone(),
-                attempt: group.attempt,
-                sample: sample as u32,
-                trained: trained.is_some(),
-                is_correct: scored.is_correct,
-                prediction: scored.prediction.clone(),
-                reward: scored.reward(),
-                correctness_reward: scored.correctness_reward,
-                overlong_penalty: scored.overlong_penalty,
-                advantage: trained.map_or(0.0, |advantages| advantages[sample]),
-                truncated: scored.rollout.truncated(),
-                tokens: scored.rollout.tokens.clone(),
-                rollout_log_probs: scored.rollout.rollout_log_probs.clone(),
-                response: scored.rollout.text.clone(),
-            });
-        }
-    }
-    rows
 }

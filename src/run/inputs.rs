@@ -1,0 +1,98 @@
+//! What a run reads, loaded and fitted together, and the run's identity.
+
+use crate::checkpoint;
+use crate::config::Experiment;
+use crate::data;
+use crate::data::DataSets;
+use crate::data::mini_aime;
+use crate::files;
+use crate::prompt::Tokenizer;
+use crate::records::Problem;
+use crate::run::Error;
+use crate::run_folder::Manifest;
+use serde_json::json;
+use std::collections::BTreeMap;
+
+/// Everything a run reads, loaded and fitted together.
+#[derive(Debug)]
+pub struct Inputs {
+    /// What is computed and where.
+    pub experiment: Experiment,
+    /// Text ↔ tokens.
+    pub tokenizer: Tokenizer,
+    /// Problems.
+    pub data: DataSets,
+    /// What this run is.
+    pub manifest: Manifest,
+}
+
+/// Loads data, tokenizer and model configuration, and fixes the run's identity.
+///
+/// # Errors
+/// Whatever is missing, malformed, or does not fit together.
+pub fn prepare(experiment: Experiment) -> Result<Inputs, Error> {
+    let data = data::load(&experiment.inputs.data)?;
+    let folder = &experiment.inputs.model;
+    let tokenizer = Tokenizer::load(folder)?;
+    let model = checkpoint::load_model(folder)?;
+    let (tokens, vocabulary) = (tokenizer.vocabulary_size(), model.config().vocab_size);
+    if tokens as i64 > vocabulary {
+        return Err(Error::Vocabulary { folder: folder.clone(), tokens, vocabulary });
+    }
+    let manifest = manifest(&experiment, &data)?;
+    let inputs = Inputs { experiment, tokenizer, data, manifest };
+    for (name, _) in named_sets(&inputs.data).into_iter().skip(1) {
+        inputs.samples(name)?;
+    }
+    Ok(inputs)
+}
+
+impl Inputs {
+    /// k for an evaluation set.
+    ///
+    /// # Errors
+    /// When the experiment does not state it.
+    pub fn samples(&self, set: &str) -> Result<u64, Error> {
+        let samples = &self.experiment.evaluation.samples;
+        samples.get(set).copied().ok_or_else(|| Error::Samples {
+            set: set.to_string(),
+            known: samples.keys().cloned().collect(),
+        })
+    }
+}
+
+fn manifest(experiment: &Experiment, sets: &DataSets) -> Result<Manifest, Error> {
+    let mut inputs = BTreeMap::new();
+    for (name, problems) in named_sets(sets) {
+        inputs.insert(format!("data/{name}"), data::digest(problems));
+    }
+    for name in checkpoint::COMPANIONS.iter().chain(&["model.safetensors"]) {
+        let path = experiment.inputs.model.join(name);
+        if path.exists() {
+            inputs.insert(format!("base/{name}"), files::sha256_file(&path)?);
+        }
+    }
+    let arm_sha256 = experiment.arm_sha256();
+    // Under `fast` arithmetic threads and batch sizes can change bits, so they are part of
+    // what this run is.
+    let key = json!({
+        "arm_sha256": arm_sha256,
+        "execution": experiment.execution,
+        "inputs": inputs,
+    });
+    Ok(Manifest {
+        harness: env!("CARGO_PKG_VERSION").to_string(),
+        name: experiment.name.clone(),
+        arm_sha256,
+        seed: experiment.execution.seed,
+        run_key: files::sha256(files::canonical_json_line(&key).as_bytes()),
+        exactness: "exact-here".to_string(),
+        inputs,
+    })
+}
+
+fn named_sets(sets: &DataSets) -> Vec<(&str, &[Problem])> {
+    let mut named = vec![("train", &sets.train[..]), (mini_aime::DEV, &sets.dev[..])];
+    named.extend(sets.tests.iter().map(|(name, problems)| (name.as_str(), &problems[..])));
+    named
+}

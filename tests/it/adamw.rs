@@ -1,0 +1,90 @@
+//! AdamW and gradient clipping against torch on f32 tensors (golden/adamw, see generate.py there).
+
+use crate::golden_data;
+use dapo::config::Optimizer;
+use dapo::config::WarmUp;
+use dapo::config::WarmUpStart;
+use dapo::optimizer::AdamW;
+use dapo::optimizer::Tensors;
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct File {
+    cases: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    name: String,
+    settings: Settings,
+    start: Tensors,
+    steps: Vec<Step>,
+}
+
+#[derive(Deserialize)]
+struct Settings {
+    learning_rate: f64,
+    beta1: f64,
+    beta2: f64,
+    epsilon: f64,
+    weight_decay: f64,
+    max_gradient_norm: f64,
+}
+
+#[derive(Deserialize)]
+struct Step {
+    gradients: Tensors,
+    gradient_norm: f64,
+    parameters: Tensors,
+    first_moments: Tensors,
+    second_moments: Tensors,
+}
+
+/// Largest difference, relative to the size of the tensor's largest element.
+fn distance(ours: &Tensors, theirs: &Tensors) -> f64 {
+    assert!(ours.keys().eq(theirs.keys()));
+    let mut worst = 0.0f64;
+    for (name, theirs) in theirs {
+        assert_eq!(ours[name].len(), theirs.len(), "{name}");
+        let size = theirs.iter().fold(1e-30f64, |size, value| size.max(f64::from(value.abs())));
+        for (a, b) in ours[name].iter().zip(theirs) {
+            worst = worst.max((f64::from(*a) - f64::from(*b)).abs() / size);
+        }
+    }
+    worst
+}
+
+#[test]
+fn parameters_moments_and_norms_agree_with_torch_over_five_steps() {
+    let file: File = golden_data::read(&golden_data::folder("adamw/adamw.json"));
+    assert!(file.cases.len() >= 4);
+    for case in file.cases {
+        let Settings { learning_rate, beta1, beta2, epsilon, weight_decay, max_gradient_norm } =
+            case.settings;
+        let warm_up = WarmUp { rollout_steps: 0, start: WarmUpStart::FirstStep };
+        let mut adamw = AdamW::new(&Optimizer {
+            learning_rate,
+            beta1,
+            beta2,
+            epsilon,
+            weight_decay,
+            max_gradient_norm,
+            warm_up,
+        });
+        let mut parameters = case.start;
+        for (number, step) in case.steps.iter().enumerate() {
+            let name = format!("{} step {}", case.name, number + 1);
+            let norm = adamw.step(&mut parameters, &step.gradients, learning_rate).unwrap();
+            assert!((norm / step.gradient_norm - 1.0).abs() < 1e-6, "{name}: norm {norm}");
+            let state = adamw.state();
+            for (what, ours, theirs) in [
+                ("parameters", &parameters, &step.parameters),
+                ("first moments", &state.first_moments, &step.first_moments),
+                ("second moments", &state.second_moments, &step.second_moments),
+            ] {
+                let worst = distance(ours, theirs);
+                assert!(worst < 1e-6, "{name}: {what} differ by {worst}");
+            }
+        }
+    }
+}
