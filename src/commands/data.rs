@@ -15,7 +15,7 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// `dapo data …`
+/// Prepare problems as files: deduplicated, with digests
 #[derive(Debug, Args)]
 pub struct DataArgs {
     #[command(subcommand)]

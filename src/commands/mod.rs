@@ -23,9 +23,9 @@ Exit codes:
   4  something does not agree with its reference
   5  diverged: a loss or gradient was not finite";
 
-/// Reference harness for DAPO (arXiv 2503.14476): train, evaluate, report, check.
+/// Reference harness for DAPO (arXiv 2503.14476): train, evaluate, report, check
 #[derive(Debug, clap::Parser)]
-#[command(version, about, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(version, max_term_width = 100, after_help = EXIT_CODES)]
 pub struct Cli {
     #[command(subcommand)]
     verb: Verb,
