@@ -10,7 +10,7 @@ fn main() -> ExitCode {
     match commands::run(&Cli::parse()) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", exit::message(&error));
             ExitCode::from(exit::code(&error))
         }
     }

@@ -48,6 +48,19 @@ pub fn code(error: &anyhow::Error) -> u8 {
     }
 }
 
+/// An error with its causes on one line. A cause that the message before it already tells is
+/// not told again.
+pub fn message(error: &anyhow::Error) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for cause in error.chain() {
+        let text = cause.to_string();
+        if !parts.last().is_some_and(|last| last.contains(&text)) {
+            parts.push(text);
+        }
+    }
+    parts.join(": ")
+}
+
 fn is_input(cause: &(dyn std::error::Error + 'static)) -> bool {
     cause.is::<Invalid>()
         || cause.is::<files::Error>()
@@ -61,4 +74,25 @@ fn is_input(cause: &(dyn std::error::Error + 'static)) -> bool {
         || cause.is::<eval::Error>()
         || cause.is::<train::Error>()
         || cause.is::<run::Error>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn a_missing_file_is_told_once_and_is_the_users_to_mend() {
+        let missing = files::read(Path::new("nowhere")).unwrap_err();
+        let error = anyhow::Error::from(missing).context("the experiment");
+        assert_eq!(message(&error).matches("No such file").count(), 1, "{}", message(&error));
+        assert!(message(&error).starts_with("the experiment: cannot read nowhere: "));
+        assert_eq!(code(&error), INVALID);
+    }
+
+    #[test]
+    fn an_error_that_no_input_explains_is_a_bug() {
+        assert_eq!(code(&anyhow::anyhow!("something else")), BUG);
+        assert_eq!(code(&anyhow::Error::from(Usage("--x".into()))), USAGE);
+    }
 }
