@@ -1,9 +1,7 @@
 //! AdamW and gradient clipping against torch on f32 tensors (golden/adamw, see generate.py there).
 
 use crate::golden_data;
-use dapo::config::Optimizer;
-use dapo::config::WarmUp;
-use dapo::config::WarmUpStart;
+use crate::golden_data::AdamWSettings;
 use dapo::optimizer::AdamW;
 use dapo::optimizer::Tensors;
 use serde::Deserialize;
@@ -16,19 +14,9 @@ struct File {
 #[derive(Deserialize)]
 struct Case {
     name: String,
-    settings: Settings,
+    settings: AdamWSettings,
     start: Tensors,
     steps: Vec<Step>,
-}
-
-#[derive(Deserialize)]
-struct Settings {
-    learning_rate: f64,
-    beta1: f64,
-    beta2: f64,
-    epsilon: f64,
-    weight_decay: f64,
-    max_gradient_norm: f64,
 }
 
 #[derive(Deserialize)]
@@ -59,18 +47,8 @@ fn parameters_moments_and_norms_agree_with_torch_over_five_steps() {
     let file: File = golden_data::read(&golden_data::folder("adamw/adamw.json"));
     assert!(file.cases.len() >= 4);
     for case in file.cases {
-        let Settings { learning_rate, beta1, beta2, epsilon, weight_decay, max_gradient_norm } =
-            case.settings;
-        let warm_up = WarmUp { rollout_steps: 0, start: WarmUpStart::FirstStep };
-        let mut adamw = AdamW::new(&Optimizer {
-            learning_rate,
-            beta1,
-            beta2,
-            epsilon,
-            weight_decay,
-            max_gradient_norm,
-            warm_up,
-        });
+        let learning_rate = case.settings.learning_rate;
+        let mut adamw = AdamW::new(&case.settings.optimizer());
         let mut parameters = case.start;
         for (number, step) in case.steps.iter().enumerate() {
             let name = format!("{} step {}", case.name, number + 1);

@@ -1,5 +1,9 @@
 //! Reading golden data.
 
+use dapo::config::Optimizer;
+use dapo::config::WarmUp;
+use dapo::config::WarmUpStart;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::path::Path;
 use std::path::PathBuf;
@@ -25,4 +29,29 @@ pub fn cases(name: &str) -> Vec<PathBuf> {
 /// A JSON file of a golden folder.
 pub fn read<T: DeserializeOwned>(path: &Path) -> T {
     dapo::files::read_json(path).unwrap()
+}
+
+/// AdamW's settings as the generators write them; none of them warms up.
+#[derive(Deserialize)]
+pub struct AdamWSettings {
+    pub learning_rate: f64,
+    beta1: f64,
+    beta2: f64,
+    epsilon: f64,
+    weight_decay: f64,
+    max_gradient_norm: f64,
+}
+
+impl AdamWSettings {
+    pub fn optimizer(&self) -> Optimizer {
+        Optimizer {
+            learning_rate: self.learning_rate,
+            beta1: self.beta1,
+            beta2: self.beta2,
+            epsilon: self.epsilon,
+            weight_decay: self.weight_decay,
+            max_gradient_norm: self.max_gradient_norm,
+            warm_up: WarmUp { rollout_steps: 0, start: WarmUpStart::FirstStep },
+        }
+    }
 }

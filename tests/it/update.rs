@@ -2,12 +2,10 @@
 //! backward, clipping and AdamW, for GRPO and DAPO settings; and the laws of an update.
 
 use crate::golden_data;
+use crate::golden_data::AdamWSettings;
 use dapo::batch;
 use dapo::batch::Row;
 use dapo::checkpoint;
-use dapo::config::Optimizer;
-use dapo::config::WarmUp;
-use dapo::config::WarmUpStart;
 use dapo::config::dapo::Advantage;
 use dapo::config::dapo::Aggregation;
 use dapo::config::dapo::Beyond;
@@ -62,17 +60,7 @@ struct CaseSettings {
     advantage_epsilon: f64,
     max_response_tokens: u64,
     cache_tokens: u64,
-    optimizer: CaseOptimizer,
-}
-
-#[derive(Deserialize)]
-struct CaseOptimizer {
-    learning_rate: f64,
-    beta1: f64,
-    beta2: f64,
-    epsilon: f64,
-    weight_decay: f64,
-    max_gradient_norm: f64,
+    optimizer: AdamWSettings,
 }
 
 #[derive(Deserialize)]
@@ -132,19 +120,6 @@ impl Case {
         }
     }
 
-    fn optimizer(&self) -> Optimizer {
-        let o = &self.settings.optimizer;
-        Optimizer {
-            learning_rate: o.learning_rate,
-            beta1: o.beta1,
-            beta2: o.beta2,
-            epsilon: o.epsilon,
-            weight_decay: o.weight_decay,
-            max_gradient_norm: o.max_gradient_norm,
-            warm_up: WarmUp { rollout_steps: 0, start: WarmUpStart::FirstStep },
-        }
-    }
-
     /// The rows as the trainer makes them: rewards shaped and advantages computed here.
     fn rows(&self) -> Vec<Row> {
         let dapo = self.dapo();
@@ -172,7 +147,10 @@ impl Case {
     }
 
     fn policy(&self, case: &Path) -> Policy {
-        Policy::new(checkpoint::load_model(&case.join(&self.model)).unwrap(), &self.optimizer())
+        Policy::new(
+            checkpoint::load_model(&case.join(&self.model)).unwrap(),
+            &self.settings.optimizer.optimizer(),
+        )
     }
 
     fn members(&self, rows: &[Row], update: &CaseUpdate) -> Vec<usize> {
