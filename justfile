@@ -11,10 +11,10 @@ dapo := "target/debug/dapo"
 default:
     @{{ quote(just_executable()) }} --justfile {{ quote(justfile()) }} --list
 
-# Train DAPO on the embedded benchmark, evaluate it and write the report
+# Train DAPO on the embedded benchmark, evaluate it and write the report; goes on after a stop
 [group('reproduce')]
 reproduce *ARGS: build
-    {{ dapo }} train experiments/dapo.toml --out runs/reproduce "$@"
+    {{ dapo }} train experiments/dapo.toml --out runs/reproduce --resume "$@"
 
 # Train, evaluate and report any experiment file: just train experiments/base.toml --seed 2
 [group('reproduce')]

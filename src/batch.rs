@@ -214,7 +214,6 @@ mod tests {
             mini_batch_rollouts,
             epochs_per_step: 1,
             mini_batch_order,
-            checkpoint_every_steps: 0,
         }
     }
 

@@ -1,13 +1,18 @@
 //! A checkpoint is a folder in the Hugging Face layout (`config.json`, `model.safetensors`,
-//! tokenizer, generation config), plus `optimizer.safetensors` and `trainer.json` for a run
-//! that is to go on. No RNG state: every draw is a function of counters.
+//! tokenizer, generation config), plus what a run needs to go on: `optimizer.safetensors`,
+//! `trainer.json` with the clocks and the digests of all other files, and `carried.parquet` where
+//! groups were carried over. No RNG state: every draw is a function of counters.
 
 use crate::files;
 use crate::model::config;
 use crate::model::config::Config;
 use crate::model::qwen2;
 use crate::model::qwen2::Qwen2;
+use crate::optimizer;
+use crate::optimizer::Tensors;
 use crate::run_folder::Counters;
+use crate::tables;
+use crate::tables::RolloutRow;
 use safetensors::Dtype;
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
@@ -59,22 +64,52 @@ pub enum Error {
         /// What is wrong.
         source: qwen2::Error,
     },
+    /// The groups that were carried over.
+    #[error(transparent)]
+    Table(#[from] tables::Error),
+    /// A file of a checkpoint is not the one that was written.
+    #[error("{}: damaged: its SHA-256 is {found}, trainer.json says {written}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Its digest.
+        found: String,
+        /// The digest of what was written.
+        written: String,
+    },
 }
 
 /// Files of a base folder that a checkpoint carries along unchanged.
 pub const COMPANIONS: [&str; 4] =
     ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"];
 
-/// Where a run stands, beside weights and moments.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TrainerState {
+const WEIGHTS: &str = "model.safetensors";
+const MOMENTS: &str = "optimizer.safetensors";
+const CARRIED: &str = "carried.parquet";
+const TRAINER: &str = "trainer.json";
+
+/// Where a run stands, beside the weights.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Progress {
     /// The three clocks.
     pub counters: Counters,
     /// Prompts drawn so far: position in the endless sequence of shuffled epochs.
     pub prompts_drawn: u64,
-    /// Optimiser steps that AdamW's bias correction counts.
-    pub optimizer_steps: u64,
+    /// AdamW's moments and the number of its updates.
+    pub optimizer: optimizer::State,
+    /// Rollouts of the groups that Dynamic Sampling carried over to the next step.
+    pub carried: Vec<RolloutRow>,
+}
+
+/// `trainer.json`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    counters: Counters,
+    prompts_drawn: u64,
+    optimizer_updates: u64,
+    /// Every other file of the checkpoint → SHA-256.
+    sha256: BTreeMap<String, String>,
 }
 
 /// Loads a Qwen2 policy from a Hugging Face folder, in f32.
@@ -86,7 +121,7 @@ pub fn load_model(folder: &Path) -> Result<Qwen2, Error> {
     let path = folder.join("config.json");
     let json: serde_json::Value = files::read_json(&path)?;
     let config = Config::from_json(&json).map_err(|source| Error::Config { path, source })?;
-    let path = folder.join("model.safetensors");
+    let path = folder.join(WEIGHTS);
     let tensors = read_tensors(&path)?;
     Qwen2::new(config, tensors).map_err(|source| Error::Tensors { path, source })
 }
@@ -100,34 +135,114 @@ pub fn save_model(folder: &Path, model: &Qwen2, base: &Path) -> Result<(), Error
             files::write_atomic(&folder.join(name), &files::read(&from)?)?;
         }
     }
-    write_tensors(&folder.join("model.safetensors"), &values(model))
+    write_tensors(&folder.join(WEIGHTS), &values(model))
 }
 
 /// Writes a whole checkpoint in one step: either all of it is there or none.
-pub fn save(
-    folder: &Path,
-    model: &Qwen2,
-    base: &Path,
-    moments: &BTreeMap<String, (Vec<i64>, Vec<f32>)>,
-    state: &TrainerState,
-) -> Result<(), Error> {
-    let mut name = folder.file_name().unwrap_or_default().to_os_string();
-    name.push(".partial");
-    let partial = folder.with_file_name(name);
+pub fn save(folder: &Path, model: &Qwen2, base: &Path, progress: &Progress) -> Result<(), Error> {
+    let partial = files::partial_folder(folder);
     files::remove_folder(&partial)?;
     save_model(&partial, model, base)?;
-    write_tensors(&partial.join("optimizer.safetensors"), moments)?;
-    files::write_json(&partial.join("trainer.json"), state)?;
+    write_tensors(&partial.join(MOMENTS), &named_moments(model, &progress.optimizer))?;
+    if !progress.carried.is_empty() {
+        tables::write_rollouts(&partial.join(CARRIED), &progress.carried)?;
+    }
+    let mut sha256 = BTreeMap::new();
+    for name in files::list(&partial)? {
+        let digest = files::sha256_file(&partial.join(&name))?;
+        sha256.insert(name, digest);
+    }
+    let record = Record {
+        counters: progress.counters,
+        prompts_drawn: progress.prompts_drawn,
+        optimizer_updates: progress.optimizer.updates,
+        sha256,
+    };
+    files::write_json(&partial.join(TRAINER), &record)?;
     Ok(files::replace_folder(&partial, folder)?)
+}
+
+/// Loads a checkpoint that [`save`] wrote, every byte compared with its digest.
+///
+/// # Errors
+/// A missing, damaged or malformed file, by its path.
+pub fn load(folder: &Path) -> Result<(Qwen2, Progress), Error> {
+    let record: Record = files::read_json(&folder.join(TRAINER))?;
+    for (name, written) in &record.sha256 {
+        let path = folder.join(name);
+        let (found, written) = (files::sha256_file(&path)?, written.clone());
+        if found != written {
+            return Err(Error::Damaged { path, found, written });
+        }
+    }
+    let model = load_model(folder)?;
+    let path = folder.join(MOMENTS);
+    let moments = read_tensors(&path)?;
+    let optimizer = match record.optimizer_updates {
+        0 => optimizer::State::default(),
+        updates => moments_of(&model, moments, updates)
+            .map_err(|source| Error::Tensors { path, source })?,
+    };
+    let carried = match record.sha256.contains_key(CARRIED) {
+        true => tables::read_rollouts(&folder.join(CARRIED))?,
+        false => Vec::new(),
+    };
+    let Record { counters, prompts_drawn, .. } = record;
+    Ok((model, Progress { counters, prompts_drawn, optimizer, carried }))
+}
+
+const FIRST: &str = "first";
+const SECOND: &str = "second";
+
+/// AdamW's moments as named tensors with their shapes.
+fn named_moments(
+    model: &Qwen2,
+    state: &optimizer::State,
+) -> BTreeMap<String, (Vec<i64>, Vec<f32>)> {
+    let mut named = BTreeMap::new();
+    for (prefix, moments) in [(FIRST, &state.first_moments), (SECOND, &state.second_moments)] {
+        for (name, values) in moments {
+            let shape = model.parameters()[name].size();
+            named.insert(format!("{prefix}.{name}"), (shape, values.clone()));
+        }
+    }
+    named
+}
+
+/// The moments of exactly the model's tensors.
+fn moments_of(
+    model: &Qwen2,
+    mut tensors: BTreeMap<String, Tensor>,
+    updates: u64,
+) -> Result<optimizer::State, qwen2::Error> {
+    let mut take = |prefix: &str| {
+        let mut moments = Tensors::new();
+        for (name, parameter) in model.parameters() {
+            let key = format!("{prefix}.{name}");
+            let Some(tensor) = tensors.remove(&key) else { return Err(qwen2::Error::Missing(key)) };
+            let (got, want) = (tensor.size(), parameter.size());
+            if got != want {
+                return Err(qwen2::Error::Shape { name: key, got, want });
+            }
+            moments.insert(name.clone(), plain(&tensor).1);
+        }
+        Ok(moments)
+    };
+    let (first_moments, second_moments) = (take(FIRST)?, take(SECOND)?);
+    match tensors.into_keys().next() {
+        Some(name) => Err(qwen2::Error::Unknown(name)),
+        None => Ok(optimizer::State { updates, first_moments, second_moments }),
+    }
 }
 
 /// The policy's weights as plain values: name → (shape, values).
 pub fn values(model: &Qwen2) -> BTreeMap<String, (Vec<i64>, Vec<f32>)> {
-    let plain = |tensor: &Tensor| {
-        let flat = tensor.detach().to_kind(Kind::Float).contiguous().flatten(0, -1);
-        (tensor.size(), Vec::try_from(flat).expect("a dense f32 tensor"))
-    };
     model.parameters().iter().map(|(name, tensor)| (name.clone(), plain(tensor))).collect()
+}
+
+fn plain(tensor: &Tensor) -> (Vec<i64>, Vec<f32>) {
+    let flat = tensor.detach().to_kind(Kind::Float).contiguous().flatten(0, -1);
+    (tensor.size(), Vec::try_from(flat).expect("a dense f32 tensor"))
 }
 
 /// Every tensor of a safetensors file, as f32.
@@ -217,6 +332,59 @@ mod tests {
         for name in ["config.json", "model.safetensors"] {
             let read = |folder: &tempfile::TempDir| files::read(&folder.path().join(name)).unwrap();
             assert_eq!(read(&base), read(&copy), "{name}");
+        }
+    }
+
+    fn progress() -> Progress {
+        let moments = |value: f32| {
+            let model = values(&Qwen2::initialise(tiny(), 3));
+            model.into_iter().map(|(name, (_, v))| (name, vec![value; v.len()])).collect()
+        };
+        Progress {
+            counters: Counters { generation_rounds: 5, rollout_steps: 2, updates: 7 },
+            prompts_drawn: 40,
+            optimizer: optimizer::State {
+                updates: 7,
+                first_moments: moments(0.25),
+                second_moments: moments(0.5),
+            },
+            carried: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_saved_checkpoint_loads_as_what_was_saved() {
+        let base = folder_with(&tiny());
+        let model = load_model(base.path()).unwrap();
+        let scratch = tempfile::tempdir().unwrap();
+        for (name, progress) in [("a", progress()), ("b", Progress::default())] {
+            let folder = scratch.path().join(name);
+            save(&folder, &model, base.path(), &progress).unwrap();
+            let (loaded, found) = load(&folder).unwrap();
+            assert_eq!(found, progress);
+            assert_eq!(values(&loaded), values(&model));
+        }
+        assert_eq!(files::list(scratch.path()).unwrap(), ["a", "b"]);
+    }
+
+    #[test]
+    fn one_flipped_bit_anywhere_in_a_checkpoint_is_refused_by_the_files_name() {
+        let base = folder_with(&tiny());
+        let model = load_model(base.path()).unwrap();
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path().join("checkpoint");
+        for name in ["config.json", WEIGHTS, MOMENTS] {
+            save(&folder, &model, base.path(), &progress()).unwrap();
+            let path = folder.join(name);
+            let mut bytes = files::read(&path).unwrap();
+            let last = bytes.len() - 1;
+            bytes[last] ^= 1;
+            files::write_atomic(&path, &bytes).unwrap();
+            let error = load(&folder).unwrap_err();
+            assert!(matches!(error, Error::Damaged { .. }), "{error}");
+            assert!(error.to_string().contains(name), "{error}");
+            files::remove_file(&path).unwrap();
+            assert!(load(&folder).unwrap_err().to_string().contains(name));
         }
     }
 

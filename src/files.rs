@@ -81,6 +81,16 @@ pub fn remove_folder(path: &Path) -> Result<(), Error> {
     }
 }
 
+/// Removes a file, or does nothing when there is none.
+pub fn remove_file(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(io_error("remove", path)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Names of the entries of a folder, sorted.
 pub fn list(path: &Path) -> Result<Vec<String>, Error> {
     let mut names = Vec::new();
@@ -109,7 +119,7 @@ pub fn write_atomic_with(
     };
     create_folder(folder)?;
     let write = || -> io::Result<()> {
-        let mut file = tempfile::Builder::new().prefix(".partial-").tempfile_in(folder)?;
+        let mut file = tempfile::Builder::new().prefix(PARTIAL_FILE).tempfile_in(folder)?;
         fill(file.as_file_mut())?;
         #[cfg(unix)]
         {
@@ -123,12 +133,71 @@ pub fn write_atomic_with(
     write().map_err(io_error("write", path))
 }
 
-/// Moves a finished folder into place, replacing one that is there.
+/// Moves a finished folder into place, replacing one that is there. The entries of both
+/// folders reach the disk before this returns.
 pub fn replace_folder(from: &Path, to: &Path) -> Result<(), Error> {
     remove_folder(to)?;
+    let sync = |path: &Path| {
+        fs::File::open(path).and_then(|folder| folder.sync_all()).map_err(io_error("sync", path))
+    };
+    sync(from)?;
     fs::rename(from, to).map_err(io_error("move into place", to))?;
-    let parent = to.parent().unwrap_or(Path::new("."));
-    fs::File::open(parent).and_then(|folder| folder.sync_all()).map_err(io_error("sync", parent))
+    sync(to.parent().unwrap_or(Path::new(".")))
+}
+
+/// How the names of unfinished files and folders start or end.
+const PARTIAL_FILE: &str = ".partial-";
+const PARTIAL_FOLDER: &str = ".partial";
+
+/// The name under which a folder is filled before [`replace_folder`] moves it into place.
+pub fn partial_folder(folder: &Path) -> PathBuf {
+    let mut name = folder.file_name().unwrap_or_default().to_os_string();
+    name.push(PARTIAL_FOLDER);
+    folder.with_file_name(name)
+}
+
+/// Whether a name is that of a file or folder that a killed process left half written.
+pub fn is_partial(name: &str) -> bool {
+    name.starts_with(PARTIAL_FILE) || name.ends_with(PARTIAL_FOLDER)
+}
+
+/// Removes what a killed process left half written directly in a folder, if there is one.
+pub fn remove_partial(folder: &Path) -> Result<(), Error> {
+    if !folder.is_dir() {
+        return Ok(());
+    }
+    for name in list(folder)?.iter().filter(|name| is_partial(name)) {
+        let path = folder.join(name);
+        match path.is_dir() {
+            true => remove_folder(&path)?,
+            false => remove_file(&path)?,
+        }
+    }
+    Ok(())
+}
+
+/// An exclusive hold on a file: at most one process has it. It is given back when the value is
+/// dropped and when the process ends, however it ends.
+#[derive(Debug)]
+pub struct Lock {
+    _file: fs::File,
+}
+
+/// Takes the hold on a file, creating it; `None` when another process has it.
+pub fn lock(path: &Path) -> Result<Option<Lock>, Error> {
+    let open = fs::OpenOptions::new().create(true).truncate(false).write(true).open(path);
+    let file = open.map_err(io_error("lock", path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(Lock { _file: file })),
+        Err(fs::TryLockError::WouldBlock) => Ok(None),
+        Err(fs::TryLockError::Error(error)) => Err(io_error("lock", path)(error)),
+    }
+}
+
+/// Whether another process holds the file; a file that does not exist is not held.
+pub fn is_locked(path: &Path) -> bool {
+    let held = |file: fs::File| matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock));
+    fs::File::open(path).is_ok_and(held)
 }
 
 /// JSON with object keys sorted, two-space indentation and a final newline: the same value
@@ -166,15 +235,34 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
         .map_err(|error| Error::Json { path: path.to_path_buf(), reason: error.to_string() })
 }
 
-/// Appends one record as a line and hands it to the operating system at once.
+/// Appends one record as a line; it has reached the disk when this returns. A write that is
+/// cut off leaves a part of a line at the end, which [`complete_lines`] drops.
 pub fn append_line(path: &Path, record: &impl Serialize) -> Result<(), Error> {
     let mut line = canonical_json_line(record);
     line.push('\n');
     let append = || -> io::Result<()> {
         let mut file = fs::OpenOptions::new().create(true).append(true).open(path)?;
-        file.write_all(line.as_bytes())
+        file.write_all(line.as_bytes())?;
+        file.sync_data()
     };
     append().map_err(io_error("append to", path))
+}
+
+/// Replaces a JSON-lines file by these records, atomically.
+pub fn write_lines<T: Serialize>(path: &Path, records: &[T]) -> Result<(), Error> {
+    let lines: String = records.iter().map(|record| canonical_json_line(record) + "\n").collect();
+    write_atomic(path, lines.as_bytes())
+}
+
+/// The records before the first line that is not whole: what a killed process had finished
+/// writing. A file that does not exist has none.
+pub fn complete_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Error> {
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let bytes = read(path)?;
+    let whole = bytes.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
+    Ok(whole.map_while(|line| serde_json::from_slice(line).ok()).collect())
 }
 
 /// Reads a JSON-lines file; blank lines are skipped, a bad line is named by its number.
@@ -268,6 +356,44 @@ mod tests {
         assert!(failed.unwrap_err().to_string().contains("the disk is full"));
         assert_eq!(read(&path).unwrap(), b"old");
         assert_eq!(list(folder.path()).unwrap(), ["value.json"]);
+    }
+
+    #[test]
+    fn a_line_that_was_cut_off_is_dropped_and_the_lines_before_it_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lines.jsonl");
+        assert_eq!(complete_lines::<u64>(&path).unwrap(), Vec::<u64>::new());
+        write_atomic(&path, b"1\n2\n3").unwrap();
+        assert_eq!(complete_lines::<u64>(&path).unwrap(), [1, 2]);
+        write_atomic(&path, b"1\n{\"x\n3\n").unwrap();
+        assert_eq!(complete_lines::<u64>(&path).unwrap(), [1]);
+        write_lines(&path, &[4u64, 5]).unwrap();
+        append_line(&path, &6u64).unwrap();
+        assert_eq!(read(&path).unwrap(), b"4\n5\n6\n");
+    }
+
+    #[test]
+    fn a_lock_is_held_once_and_given_back_when_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.lock");
+        assert!(!is_locked(&path));
+        let held = lock(&path).unwrap();
+        assert!(held.is_some() && is_locked(&path));
+        assert!(lock(&path).unwrap().is_none());
+        drop(held);
+        assert!(!is_locked(&path) && lock(&path).unwrap().is_some());
+    }
+
+    #[test]
+    fn leftovers_of_a_killed_write_are_removed_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        write_atomic(&at("step-000001/model"), b"whole").unwrap();
+        write_atomic(&partial_folder(&at("step-000002")).join("model"), b"half").unwrap();
+        write_atomic(&at(".partial-xyz"), b"half").unwrap();
+        remove_partial(folder.path()).unwrap();
+        assert_eq!(list(folder.path()).unwrap(), ["step-000001"]);
+        remove_partial(&at("nowhere")).unwrap();
     }
 
     #[test]

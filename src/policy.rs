@@ -19,8 +19,13 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Makes a model trainable.
+    /// Makes a model trainable, before its first update.
     pub fn new(model: Qwen2, optimizer: &Optimizer) -> Self {
+        Self::resume(model, optimizer, optimizer::State::default())
+    }
+
+    /// Goes on with a checkpoint's weights and moments.
+    pub fn resume(model: Qwen2, optimizer: &Optimizer, state: optimizer::State) -> Self {
         for tensor in model.parameters().values() {
             let _ = tensor.set_requires_grad(true);
         }
@@ -28,7 +33,7 @@ impl Policy {
             .into_iter()
             .map(|(name, (_, values))| (name, values))
             .collect();
-        Self { model, weights, optimizer: AdamW::new(optimizer) }
+        Self { model, weights, optimizer: AdamW::from_state(optimizer, state) }
     }
 
     /// The model with its newest weights.

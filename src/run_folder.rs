@@ -5,13 +5,16 @@
 //! runs/<name>-seed<seed>-<key>/
 //!   experiment.json        the resolved experiment
 //!   manifest.json          identity: digests of arm, data, tokenizer, base; versions
-//!   environment.json       machine facts (outside every comparison)
+//!   environment.json       machine facts of the first session (outside every comparison)
+//!   sessions.jsonl         one line each time the run was begun or resumed (likewise)
+//!   run.lock               held by the process that works on the run
 //!   metrics.jsonl          one line a rollout step; the same bytes for the same run
 //!   timings.jsonl          wall-clock seconds, memory (outside every comparison)
 //!   evaluations.jsonl      one line for each evaluated set
 //!   evaluations/           every outcome, as parquet
 //!   rollouts/              every training rollout, as parquet
 //!   checkpoints/           step-NNNNNN/, Hugging Face layout plus optimizer and counters
+//!   diverged/              rollouts, metrics and policy of the step that was not finite
 //!   outcome.json           how the run ended, with digests of what it wrote
 //!   report.{html,md,json}
 //! ```
@@ -23,6 +26,27 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::path::PathBuf;
+
+/// Everything that a run writes directly in its folder.
+pub const LAYOUT: [&str; 17] = [
+    "experiment.json",
+    "manifest.json",
+    "environment.json",
+    "sessions.jsonl",
+    "run.lock",
+    "plan.json",
+    "metrics.jsonl",
+    "timings.jsonl",
+    "evaluations.jsonl",
+    "evaluations",
+    "rollouts",
+    "checkpoints",
+    "diverged",
+    "outcome.json",
+    "report.html",
+    "report.md",
+    "report.json",
+];
 
 /// The three clocks of a run. The paper's x-axis counts updates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -117,6 +141,30 @@ pub struct Environment {
     pub facts: BTreeMap<String, String>,
 }
 
+/// One line of `sessions.jsonl`: a process that began or resumed the run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Session {
+    /// Rollout step of the checkpoint that it went on from; 0 for the base policy.
+    pub from_step: u64,
+    /// Facts that differ from `environment.json`: name → the first session's and this one's.
+    pub changed: BTreeMap<String, [String; 2]>,
+}
+
+/// `diverged/divergence.json`: the step that was not finite.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DivergenceRecord {
+    /// Rollout step, from 1.
+    pub step: u64,
+    /// Update of the run that failed, from 1.
+    pub update: u64,
+    /// Which value was not finite.
+    pub reason: String,
+    /// What had been measured of the step by then; values that are not finite are left out.
+    pub metrics: BTreeMap<String, f64>,
+}
+
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -208,6 +256,54 @@ impl RunFolder {
     /// The outcomes of a set evaluated after a step.
     pub fn outcomes(&self, set: &str, step: u64) -> PathBuf {
         self.root.join(format!("evaluations/{set}-step-{step:06}.parquet"))
+    }
+
+    /// Takes hold of the run; `None` when another process works on it.
+    pub fn lock(&self) -> Result<Option<files::Lock>, files::Error> {
+        files::lock(&self.path("run.lock"))
+    }
+
+    /// Whether another process works on the run.
+    pub fn is_locked(&self) -> bool {
+        files::is_locked(&self.path("run.lock"))
+    }
+
+    /// `sessions.jsonl`, in order.
+    pub fn sessions(&self) -> Result<Vec<Session>, files::Error> {
+        files::read_lines(&self.path("sessions.jsonl"))
+    }
+
+    /// Rollout steps of the checkpoints that are there, ascending.
+    pub fn checkpoint_steps(&self) -> Result<Vec<u64>, files::Error> {
+        let path = self.path("checkpoints");
+        if !path.is_dir() {
+            return Ok(Vec::new());
+        }
+        let step = |name: &String| name.strip_prefix("step-")?.parse().ok();
+        Ok(files::list(&path)?.iter().filter_map(step).collect())
+    }
+
+    /// SHA-256 of everything that the same run writes with the same bits, by its path under the
+    /// folder: metrics, evaluations, rollouts and checkpoints.
+    pub fn digests(&self) -> Result<BTreeMap<String, String>, files::Error> {
+        let mut names = vec!["metrics.jsonl".to_string(), "evaluations.jsonl".to_string()];
+        let mut inside = |folder: String| -> Result<(), files::Error> {
+            for name in files::list(&self.path(&folder))? {
+                names.push(format!("{folder}/{name}"));
+            }
+            Ok(())
+        };
+        inside("evaluations".to_string())?;
+        inside("rollouts".to_string())?;
+        for step in self.checkpoint_steps()? {
+            inside(format!("checkpoints/step-{step:06}"))?;
+        }
+        let mut digests = BTreeMap::new();
+        for name in names {
+            let digest = files::sha256_file(&self.path(&name))?;
+            digests.insert(name, digest);
+        }
+        Ok(digests)
     }
 
     /// The checkpoint after a step.

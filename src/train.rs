@@ -60,16 +60,6 @@ pub enum Error {
         /// The share that was kept.
         source: dynamic_sampling::CapReached,
     },
-    /// A loss or gradient that is NaN or infinite. The weights are those before the update.
-    #[error("rollout step {step}, update {update}: {source}")]
-    Diverged {
-        /// Rollout step, from 1.
-        step: u64,
-        /// Update of the run, from 1.
-        update: u64,
-        /// Which value.
-        source: update::Error,
-    },
 }
 
 /// A step's progress, for whoever watches.
@@ -101,8 +91,34 @@ pub struct Step {
 pub enum StepOutcome {
     /// The policy was trained.
     Trained(Box<Step>),
-    /// No group had a useful gradient: there is nothing left to learn from.
+    /// No group had a useful gradient: there is nothing left to learn from. The trainer stands
+    /// where it stood before the step.
     Saturated,
+    /// A loss or gradient was NaN or infinite. The weights are those of the last update that was
+    /// made.
+    Diverged(Box<Divergence>),
+}
+
+/// A value that was not finite, and what led to it.
+#[derive(Debug)]
+pub struct Divergence {
+    /// The step as far as it came: what was generated, trained on and measured.
+    pub step: Step,
+    /// Which update of the run failed, from 1.
+    pub update: u64,
+    /// Which value.
+    pub source: update::Error,
+}
+
+/// Where Algorithm 1 stands between two rollout steps, beside the policy.
+#[derive(Debug, Clone, Default)]
+pub struct Position {
+    /// The three clocks.
+    pub counters: Counters,
+    /// Position in the endless sequence of shuffled epochs.
+    pub prompts_drawn: u64,
+    /// Useful groups beyond the last batch, with `surplus = "carry"`.
+    pub carried: Vec<Group<ScoredRollout>>,
 }
 
 /// The state that Algorithm 1 carries from step to step.
@@ -115,16 +131,14 @@ pub struct Trainer<'a> {
     policy: Policy,
     /// π_ref of a KL penalty: the frozen base policy.
     reference: Option<Qwen2>,
-    counters: Counters,
-    prompts_drawn: u64,
-    /// Useful groups beyond the last batch, with `surplus = "carry"`.
-    carried: Vec<Group<ScoredRollout>>,
+    position: Position,
     /// Shares of solution styles are a metric of the embedded benchmark alone.
     styles: bool,
 }
 
 impl<'a> Trainer<'a> {
-    /// A trainer at step 0. `reference` is needed by a KL penalty and unused otherwise.
+    /// A trainer at step 0 with a base policy. `reference` is needed by a KL penalty and unused
+    /// otherwise.
     ///
     /// # Panics
     /// When there are no problems.
@@ -137,17 +151,15 @@ impl<'a> Trainer<'a> {
         styles: bool,
     ) -> Self {
         assert!(!problems.is_empty(), "training needs problems");
-        Self {
-            policy: Policy::new(model, &experiment.optimizer),
-            experiment,
-            tokenizer,
-            problems,
-            reference,
-            counters: Counters::default(),
-            prompts_drawn: 0,
-            carried: Vec::new(),
-            styles,
-        }
+        let policy = Policy::new(model, &experiment.optimizer);
+        let position = Position::default();
+        Self { policy, experiment, tokenizer, problems, reference, position, styles }
+    }
+
+    /// Goes on from a policy and the position that belongs to it.
+    pub fn resume(mut self, policy: Policy, position: Position) -> Self {
+        (self.policy, self.position) = (policy, position);
+        self
     }
 
     /// The policy that is being trained.
@@ -157,12 +169,12 @@ impl<'a> Trainer<'a> {
 
     /// The three clocks.
     pub fn counters(&self) -> Counters {
-        self.counters
+        self.position.counters
     }
 
-    /// Position in the endless sequence of shuffled epochs.
-    pub fn prompts_drawn(&self) -> u64 {
-        self.prompts_drawn
+    /// Where the trainer stands.
+    pub fn position(&self) -> &Position {
+        &self.position
     }
 
     /// One rollout step: Algorithm 1, lines 2–11.
@@ -170,9 +182,10 @@ impl<'a> Trainer<'a> {
     /// # Errors
     /// See [`Error`]; a failed step leaves the weights of its last complete update.
     pub fn step(&mut self, watch: &mut dyn FnMut(Phase)) -> Result<StepOutcome, Error> {
+        let before = self.position.clone();
         let mut clock = Clock::default();
-        let carried = self.carried.len();
-        let mut groups = std::mem::take(&mut self.carried);
+        let carried = self.position.carried.len();
+        let mut groups = std::mem::take(&mut self.position.carried);
         let mut buffer = Buffer::new((0..carried).collect());
         loop {
             let prompts = self.draw_prompts()?; // line 2
@@ -190,6 +203,7 @@ impl<'a> Trainer<'a> {
         let rounds = u64::from(buffer.rounds());
         let (batch, surplus) = buffer.take(self.prompts_per_step(), self.surplus());
         if batch.is_empty() {
+            self.position = before;
             return Ok(StepOutcome::Saturated);
         }
         let advantages: Vec<Vec<f64>> =
@@ -201,16 +215,18 @@ impl<'a> Trainer<'a> {
         let mut metrics = effects::generated(&new, rounds, self.styles);
         let masked = rows.iter().filter(|row| !row.in_loss).count() as u64;
         metrics.extend(effects::trained(&chosen.iter().collect::<Vec<_>>(), masked));
-        metrics.extend(self.improve(&rows, &chosen, &mut clock, watch)?); // 10–11
-        self.carried = surplus.into_iter().map(|index| groups[index].clone()).collect();
-        self.counters.rollout_steps += 1;
-        Ok(StepOutcome::Trained(Box::new(Step {
-            trained: batch.into_iter().zip(advantages).collect(),
-            groups,
-            carried,
-            metrics,
-            seconds: clock.seconds(),
-        })))
+        let improved = self.improve(&rows, &chosen, &mut clock, &mut metrics, watch); // 10–11
+        let kept = surplus.into_iter().map(|index| groups[index].clone()).collect();
+        let seconds = clock.seconds();
+        let trained = batch.into_iter().zip(advantages).collect();
+        let step = Step { trained, groups, carried, metrics, seconds };
+        if let Err(source) = improved {
+            let update = self.position.counters.updates + 1;
+            return Ok(StepOutcome::Diverged(Box::new(Divergence { step, update, source })));
+        }
+        self.position.carried = kept;
+        self.position.counters.rollout_steps += 1;
+        Ok(StepOutcome::Trained(Box::new(step)))
     }
 
     fn prompts_per_step(&self) -> usize {
@@ -238,9 +254,9 @@ impl<'a> Trainer<'a> {
             stream(seed, Purpose::DataOrder, &[Id::from(epoch)]).shuffle(&mut order);
             (epoch, order)
         };
-        let mut current = order_of(self.prompts_drawn / size);
+        let mut current = order_of(self.position.prompts_drawn / size);
         let mut prompts = Vec::with_capacity(count as usize);
-        for drawn in self.prompts_drawn..self.prompts_drawn + count {
+        for drawn in self.position.prompts_drawn..self.position.prompts_drawn + count {
             if current.0 != drawn / size {
                 current = order_of(drawn / size);
             }
@@ -251,7 +267,7 @@ impl<'a> Trainer<'a> {
                 self.experiment.rollout.max_prompt_tokens,
             )?);
         }
-        self.prompts_drawn += count;
+        self.position.prompts_drawn += count;
         Ok(prompts)
     }
 
@@ -268,7 +284,7 @@ impl<'a> Trainer<'a> {
         for group in earlier {
             *attempts.entry(group.prompt.problem.id.as_str()).or_default() += 1;
         }
-        let (seed, step) = (self.experiment.execution.seed, self.counters.rollout_steps);
+        let (seed, step) = (self.experiment.execution.seed, self.position.counters.rollout_steps);
         let size = self.experiment.rollout.group_size;
         let mut attempt_of = Vec::with_capacity(prompts.len());
         let mut requests = Vec::with_capacity(prompts.len() * size as usize);
@@ -287,6 +303,7 @@ impl<'a> Trainer<'a> {
         let sampling = self.experiment.rollout.sampling;
         let limits = eval::limits(self.experiment, sampling, self.tokenizer);
         let total = requests.len();
+        tracing::debug!(step = step + 1, responses = total, "generation");
         let responses = clock
             .time("generation", || {
                 generate::generate(self.policy.model(), &requests, &limits, |done| {
@@ -294,7 +311,7 @@ impl<'a> Trainer<'a> {
                 })
             })
             .map_err(|source| Error::Generate { step: step + 1, source })?;
-        self.counters.generation_rounds += 1;
+        self.position.counters.generation_rounds += 1;
         let mut responses = responses.into_iter();
         let groups = prompts.iter().zip(attempt_of).map(|(prompt, attempt)| {
             let rollouts = responses
@@ -334,7 +351,7 @@ impl<'a> Trainer<'a> {
             (Next::Train, _) | (Next::CapReached, AtCap::Train) => Ok(false),
             (Next::SampleMore, _) => Ok(true),
             (Next::CapReached, AtCap::Stop) => Err(Error::CapReached {
-                step: self.counters.rollout_steps + 1,
+                step: self.position.counters.rollout_steps + 1,
                 source: buffer.cap_reached(target),
             }),
         }
@@ -345,23 +362,25 @@ impl<'a> Trainer<'a> {
         advantage::advantages(&rewards, &self.experiment.dapo.advantage)
     }
 
-    /// Lines 10–11: μ passes of mini-batch updates on Eq. 8.
+    /// Lines 10–11: μ passes of mini-batch updates on Eq. 8. What was measured before a
+    /// failure is in `metrics` too.
     fn improve(
         &mut self,
         rows: &[Row],
         groups: &[Group<ScoredRollout>],
         clock: &mut Clock,
+        metrics: &mut Metrics,
         watch: &mut dyn FnMut(Phase),
-    ) -> Result<Metrics, Error> {
+    ) -> Result<(), update::Error> {
         let temperature = self.experiment.rollout.sampling.temperature;
         let micro_batch_rollouts = self.experiment.execution.micro_batch_rollouts as usize;
         let frozen = |model| frozen::read(model, rows, temperature, micro_batch_rollouts);
         let old = clock.time("old_log_probs", || frozen(self.policy.model()));
         let reference = clock
             .time("old_log_probs", || self.reference.as_ref().map(|model| frozen(model).log_probs));
-        let mut metrics = old.metrics(groups);
+        metrics.extend(old.metrics(groups));
         let training = &self.experiment.training;
-        let (seed, step) = (self.experiment.execution.seed, self.counters.rollout_steps);
+        let (seed, step) = (self.experiment.execution.seed, self.position.counters.rollout_steps);
         let mut plan = Vec::new();
         for epoch in 0..training.epochs_per_step {
             let order = stream(seed, Purpose::MiniBatchOrder, &[Id::from(step), Id::from(epoch)]);
@@ -376,6 +395,7 @@ impl<'a> Trainer<'a> {
             update::Settings { dapo: &self.experiment.dapo, temperature, micro_batch_rollouts };
         let mut updates = Updates::default();
         for (done, members) in plan.iter().enumerate() {
+            tracing::debug!(step = step + 1, update = self.position.counters.updates + 1, "update");
             let batch = update::MiniBatch {
                 rows,
                 members,
@@ -384,18 +404,13 @@ impl<'a> Trainer<'a> {
                 totals,
             };
             let made = clock
-                .time("update", || update::update(&mut self.policy, &batch, &settings, rate))
-                .map_err(|source| Error::Diverged {
-                    step: step + 1,
-                    update: self.counters.updates + 1,
-                    source,
-                })?;
-            self.counters.updates += 1;
+                .time("update", || update::update(&mut self.policy, &batch, &settings, rate))?;
+            self.position.counters.updates += 1;
             updates.add(&made.sums, made.gradient_norm);
             watch(Phase::Update(done + 1, plan.len()));
         }
         metrics.extend(updates.metrics(self.experiment.optimizer.max_gradient_norm, rate));
-        Ok(metrics)
+        Ok(())
     }
 }
 

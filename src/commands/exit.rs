@@ -5,11 +5,14 @@ use crate::config::extends;
 use crate::data;
 use crate::eval;
 use crate::files;
+use crate::pretrain;
 use crate::prompt;
 use crate::rollout::generate;
 use crate::run;
 use crate::tables;
 use crate::train;
+use std::io;
+use std::io::ErrorKind;
 
 /// Done.
 pub const SUCCESS: u8 = 0;
@@ -21,7 +24,7 @@ pub const USAGE: u8 = 2;
 pub const INVALID: u8 = 3;
 /// Something does not agree with its reference.
 pub const MISMATCH: u8 = 4;
-/// A loss or gradient was not finite.
+/// A loss, a gradient or a logit was not finite.
 pub const DIVERGED: u8 = 5;
 
 /// Arguments that clap accepts and the verb cannot use.
@@ -39,8 +42,10 @@ pub fn code(error: &anyhow::Error) -> u8 {
     let has = |test: fn(&(dyn std::error::Error + 'static)) -> bool| error.chain().any(test);
     if has(|cause| cause.is::<Usage>()) {
         USAGE
-    } else if has(|cause| matches!(cause.downcast_ref(), Some(train::Error::Diverged { .. }))) {
+    } else if has(|cause| matches!(cause.downcast_ref(), Some(pretrain::Error::Diverged { .. }))) {
         DIVERGED
+    } else if has(is_machine) {
+        BUG
     } else if has(is_input) {
         INVALID
     } else {
@@ -59,6 +64,24 @@ pub fn message(error: &anyhow::Error) -> String {
         }
     }
     parts.join(": ")
+}
+
+/// A full disk or a failing one is nobody's input. A path that is missing, forbidden or of
+/// another kind is the user's to mend.
+fn is_machine(cause: &(dyn std::error::Error + 'static)) -> bool {
+    const ASKED_FOR: [ErrorKind; 9] = [
+        ErrorKind::NotFound,
+        ErrorKind::PermissionDenied,
+        ErrorKind::ReadOnlyFilesystem,
+        ErrorKind::NotADirectory,
+        ErrorKind::IsADirectory,
+        ErrorKind::InvalidData,
+        ErrorKind::InvalidInput,
+        ErrorKind::InvalidFilename,
+        ErrorKind::AlreadyExists,
+    ];
+    let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+    kind.is_some_and(|kind| !ASKED_FOR.contains(&kind))
 }
 
 fn is_input(cause: &(dyn std::error::Error + 'static)) -> bool {
@@ -88,6 +111,15 @@ mod tests {
         assert_eq!(message(&error).matches("No such file").count(), 1, "{}", message(&error));
         assert!(message(&error).starts_with("the experiment: cannot read nowhere: "));
         assert_eq!(code(&error), INVALID);
+    }
+
+    #[test]
+    fn a_full_disk_is_the_machines_failure_and_a_path_that_cannot_be_is_the_users() {
+        let full = files::append_line(Path::new("/dev/full"), &1u64).unwrap_err();
+        let error = anyhow::Error::from(run::Error::from(full));
+        assert_eq!(code(&error), BUG, "{}", message(&error));
+        let below_a_file = files::write_atomic(Path::new("/dev/null/x"), b"").unwrap_err();
+        assert_eq!(code(&anyhow::Error::from(run::Error::from(below_a_file))), INVALID);
     }
 
     #[test]

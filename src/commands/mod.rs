@@ -6,6 +6,8 @@ pub mod exit;
 pub mod generate;
 pub mod golden;
 pub mod grade;
+pub mod interrupt;
+pub mod logs;
 pub mod pretrain;
 pub mod progress;
 pub mod report;
@@ -21,7 +23,12 @@ Exit codes:
   2  usage
   3  invalid configuration, input or data
   4  something does not agree with its reference
-  5  diverged: a loss or gradient was not finite";
+  5  diverged: a loss, a gradient or a logit was not finite
+  130, 143  stopped by Ctrl-C or SIGTERM; train --resume goes on
+
+Environment:
+  DAPO_LOG  what is logged on standard error, such as info or debug
+  NO_COLOR  no colour on a terminal";
 
 /// Reference harness for DAPO (arXiv 2503.14476): train, evaluate, report, check
 #[derive(Debug, clap::Parser)]
@@ -49,6 +56,8 @@ enum Verb {
 /// # Errors
 /// Whatever the verb could not do, with the file or run that it concerns.
 pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
+    interrupt::end_on_closed_pipe()?;
+    logs::start();
     match &cli.verb {
         Verb::Train(args) => train::run(args),
         Verb::Eval(args) => eval::run(args),

@@ -1,12 +1,15 @@
 //! `dapo train`: train, evaluate, report.
 
 use crate::commands::exit;
+use crate::commands::interrupt::Interrupt;
 use crate::commands::progress::Progress;
 use crate::config::extends;
 use crate::report;
 use crate::run;
+use crate::run::Ended;
 use crate::run::Event;
 use crate::run::inputs;
+use crate::run::session::Unfinished;
 use crate::run_folder::Ending;
 use crate::run_folder::RunFolder;
 use crate::train::Phase;
@@ -17,10 +20,11 @@ use std::process::ExitCode;
 
 /// Train an arm under one seed, evaluate it, and write its report.
 ///
-/// A finished run of the same arm, seed and inputs is not run again.
+/// A finished run of the same arm, seed and inputs is not run again. Ctrl-C stops after the present
+/// rollout step and saves a checkpoint; a second one stops at once.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  dapo train experiments/dapo.toml\n  dapo train experiments/base.toml --seed 2 --out runs/grpo-2"
+    after_help = "Examples:\n  dapo train experiments/dapo.toml\n  dapo train experiments/base.toml --seed 2 --out runs/grpo-2\n  dapo train experiments/base.toml --seed 2 --out runs/grpo-2 --resume"
 )]
 pub struct Args {
     /// Experiment file (TOML).
@@ -34,6 +38,12 @@ pub struct Args {
     /// Run folder. Default: `runs/<name>-seed<seed>-<key>`.
     #[arg(long)]
     out: Option<PathBuf>,
+    /// Go on with an unfinished run from its newest good checkpoint; without one, begin.
+    #[arg(long, conflicts_with = "restart")]
+    resume: bool,
+    /// Delete what this run wrote before, finished or not, and begin again.
+    #[arg(long)]
+    restart: bool,
 }
 
 /// Runs the verb.
@@ -51,18 +61,38 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let key = &manifest.run_key[..8];
         PathBuf::from(format!("runs/{}-seed{}-{key}", manifest.name, manifest.seed))
     }));
-    let again = folder.path("outcome.json").exists();
-    if !again && folder.path("manifest.json").exists() {
-        eprintln!("{} holds an unfinished run: it starts again", folder.root().display());
-    }
+    let again = !args.restart && folder.path("outcome.json").exists();
     eprintln!("arm {} seed {} → {}", manifest.name, manifest.seed, folder.root().display());
+    let unfinished = match (args.resume, args.restart) {
+        (true, _) => Unfinished::Resume,
+        (_, true) => Unfinished::Restart,
+        _ => Unfinished::Refuse,
+    };
+    let interrupt = Interrupt::listen()?;
     let mut bar = Progress::new("train", inputs.experiment.training.rollout_steps);
-    let outcome = run::run(&inputs, &folder, &mut |event| show(&mut bar, event))?;
+    let ended = run::run(&inputs, &folder, unfinished, &|| interrupt.asked(), &mut |event| {
+        if interrupt.news() {
+            bar.note("stopping after this rollout step or evaluation; once more stops at once");
+        }
+        show(&mut bar, event);
+    })?;
     bar.finish();
+    let outcome = match ended {
+        Ended::Finished(outcome) => outcome,
+        Ended::Stopped(step) => {
+            eprintln!("stopped after rollout step {step}; the same command with --resume goes on");
+            return Ok(interrupt.exit_code());
+        }
+    };
     if again {
         eprintln!("this run was finished before; nothing was trained again");
     }
     eprintln!("{:?}: {}", outcome.ending, outcome.reason);
+    if outcome.ending == Ending::Diverged {
+        let kept = folder.path("diverged");
+        eprintln!("the step's rollouts, metrics and policy are in {}", kept.display());
+    }
+    tracing::debug!("report");
     report::write(&folder).with_context(|| format!("the report of {}", folder.root().display()))?;
     println!("{}", folder.path("report.html").display());
     Ok(match outcome.ending {
@@ -79,6 +109,9 @@ fn show(bar: &mut Progress, event: Event) {
         Event::Phase(step, _, Phase::Update(done, total)) => {
             bar.set(step - 1, &format!("update {done}/{total}"));
         }
+        Event::Resumed(step) => bar.note(&format!("resuming after rollout step {step}")),
+        Event::Saved(step) => tracing::info!(step, "checkpoint saved"),
+        Event::Warning(text) => bar.note(&format!("warning: {text}")),
         Event::Evaluating(set, done, total) => {
             bar.message(&format!("evaluating {set} {done}/{total}"))
         }
@@ -92,6 +125,7 @@ fn show(bar: &mut Progress, event: Event) {
             record.response_tokens_mean,
         )),
         Event::Step(metrics, timings) => {
+            tracing::info!(step = metrics.step, "rollout step done");
             let get = |name: &str| metrics.metrics.get(name).copied().unwrap_or(f64::NAN);
             bar.note(&format!(
                 "step {:>3}  reward {:+.2}  accuracy {:5.1} %  length {:4.0}  entropy {:.3}  useful {:3.0} %  rounds {}  {:.1} s",

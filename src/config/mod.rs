@@ -37,6 +37,8 @@ pub struct Experiment {
     pub optimizer: Optimizer,
     /// When and how the policy is evaluated.
     pub evaluation: Evaluation,
+    /// What a run keeps. Not part of the arm's identity.
+    pub checkpoints: Checkpoints,
 }
 
 /// The parts of an experiment that may move a number on an ideal machine. Their canonical
@@ -150,8 +152,6 @@ pub struct Training {
     pub epochs_per_step: u64,
     /// How the step's rollouts are ordered before they are cut into mini-batches.
     pub mini_batch_order: MiniBatchOrder,
-    /// A checkpoint is written every so many rollout steps, and at the end; 0: only at the end.
-    pub checkpoint_every_steps: u64,
 }
 
 /// Order of the rollouts before they are cut into mini-batches.
@@ -215,6 +215,19 @@ pub struct Evaluation {
     pub every_steps: u64,
     /// k for each set, by name: `dev`, and every test set.
     pub samples: BTreeMap<String, u64>,
+}
+
+/// Which checkpoints are written and kept. They change no number, so they are neither part of
+/// the arm's identity nor of the run's key: a run may be resumed with others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Checkpoints {
+    /// One is written every so many rollout steps, and at the end; 0: only at the end.
+    pub every_steps: u64,
+    /// The newest so many are kept. Two, so that there is one before a damaged one.
+    pub keep_last: u64,
+    /// So are those of every so many rollout steps; 0: none but the newest.
+    pub keep_every: u64,
 }
 
 /// The files that a run reads.

@@ -33,6 +33,7 @@ pub fn problems(experiment: &Experiment) -> Vec<String> {
     check_optimizer(&mut check, optimizer);
     check_evaluation(&mut check, evaluation);
     check_execution(&mut check, execution);
+    check.at_least_one("checkpoints.keep_last", experiment.checkpoints.keep_last);
     check_dapo(&mut check, dapo);
     check_batches(&mut check, experiment);
     check_groups(&mut check, experiment);

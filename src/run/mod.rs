@@ -3,23 +3,29 @@
 
 pub mod inputs;
 pub mod rows;
+pub mod session;
 
 use crate::checkpoint;
-use crate::checkpoint::TrainerState;
+use crate::checkpoint::Progress;
 use crate::config::Data;
 use crate::config::dapo::Kl;
 use crate::data;
 use crate::data::mini_aime;
-use crate::environment;
 use crate::eval;
 use crate::eval::Set;
 use crate::files;
 use crate::model::qwen2::Qwen2;
+use crate::policy::Policy;
 use crate::prompt;
 use crate::run::inputs::Inputs;
-use crate::run::rows::moments;
+use crate::run::rows::carried_groups;
+use crate::run::rows::carried_rows;
 use crate::run::rows::rollout_rows;
+use crate::run::session::Opened;
+use crate::run::session::Start;
+use crate::run::session::Unfinished;
 use crate::run_folder::Counters;
+use crate::run_folder::DivergenceRecord;
 use crate::run_folder::Ending;
 use crate::run_folder::EvaluationRecord;
 use crate::run_folder::Outcome;
@@ -28,12 +34,12 @@ use crate::run_folder::StepMetrics;
 use crate::run_folder::StepTimings;
 use crate::tables;
 use crate::train;
+use crate::train::Divergence;
 use crate::train::Phase;
+use crate::train::Position;
 use crate::train::Step;
 use crate::train::StepOutcome;
 use crate::train::Trainer;
-use std::collections::BTreeMap;
-use std::path::Path;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -93,6 +99,33 @@ pub enum Error {
         /// The key of the run that was asked for.
         wanted: String,
     },
+    /// The folder holds a run that was interrupted.
+    #[error(
+        "{} holds an unfinished run ({recorded} of {planned} rollout steps are recorded); \
+         --resume goes on with it, --restart deletes it and begins again", folder.display()
+    )]
+    Unfinished {
+        /// The run folder.
+        folder: PathBuf,
+        /// Rollout steps that are recorded.
+        recorded: u64,
+        /// Rollout steps of the run.
+        planned: u64,
+    },
+    /// Another process works on the run.
+    #[error("{} is in use by another process", folder.display())]
+    InUse {
+        /// The run folder.
+        folder: PathBuf,
+    },
+    /// The folder holds something that no run writes.
+    #[error("{} is not a run folder: it holds {stranger}; choose another --out", folder.display())]
+    NotARunFolder {
+        /// The folder.
+        folder: PathBuf,
+        /// A name that no run writes.
+        stranger: String,
+    },
 }
 
 /// What a run tells while it goes on.
@@ -106,71 +139,53 @@ pub enum Event<'a> {
     Evaluating(&'a str, usize, usize),
     /// A set was evaluated.
     Evaluated(&'a EvaluationRecord),
+    /// The run goes on after this rollout step; 0 is the base policy.
+    Resumed(u64),
+    /// A checkpoint was written after this rollout step.
+    Saved(u64),
+    /// Something that the user should know.
+    Warning(&'a str),
+}
+
+/// How a session ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ended {
+    /// The run is over.
+    Finished(Outcome),
+    /// It was asked to stop and can be resumed after this rollout step.
+    Stopped(u64),
 }
 
 /// Trains, evaluates and records. A finished run of the same key in the folder is returned as
-/// it is; an unfinished one starts again from the base policy.
+/// it is. `stop` is asked between rollout steps and between evaluation sets: once it says yes,
+/// a checkpoint is written and the session ends.
 ///
 /// # Errors
 /// See [`Error`]. Divergence ends the run with an outcome that says so, not with an error.
 pub fn run(
     inputs: &Inputs,
     folder: &RunFolder,
+    unfinished: Unfinished,
+    stop: &dyn Fn() -> bool,
     watch: &mut dyn FnMut(Event),
-) -> Result<Outcome, Error> {
-    if let Some(outcome) = finished(inputs, folder)? {
-        return Ok(outcome);
-    }
-    start(inputs, folder)?;
-    let mut run = Run::new(inputs, folder)?;
-    run.evaluate_dev(watch)?;
-    let (ending, reason) = run.train(watch)?;
-    if ending != Ending::Diverged {
-        run.evaluate_tests(watch)?;
-    }
-    for name in ["metrics.jsonl", "evaluations.jsonl"] {
-        run.note_digest(&folder.path(name))?;
-    }
-    let outcome = Outcome {
-        ending,
-        reason,
-        counters: run.trainer.counters(),
-        digests: std::mem::take(&mut run.digests),
+) -> Result<Ended, Error> {
+    let start = match session::open(inputs, folder, unfinished, watch)? {
+        Opened::Finished(outcome) => return Ok(Ended::Finished(outcome)),
+        Opened::Ready(start) => *start,
     };
+    if let Some((_, progress)) = &start.checkpoint {
+        watch(Event::Resumed(progress.counters.rollout_steps));
+    }
+    let mut run = Run::new(inputs, folder, start, stop)?;
+    let stopped = |run: &Run| Ok(Ended::Stopped(run.trainer.counters().rollout_steps));
+    let Some((ending, reason)) = run.train(watch)? else { return stopped(&run) };
+    if ending != Ending::Diverged && !run.evaluate_tests(watch)? {
+        return stopped(&run);
+    }
+    let counters = run.trainer.counters();
+    let outcome = Outcome { ending, reason, counters, digests: folder.digests()? };
     files::write_json(&folder.path("outcome.json"), &outcome)?;
-    Ok(outcome)
-}
-
-/// The outcome of a finished run of the same key, if the folder holds one.
-fn finished(inputs: &Inputs, folder: &RunFolder) -> Result<Option<Outcome>, Error> {
-    if !folder.path("manifest.json").exists() {
-        return Ok(None);
-    }
-    let found = folder.manifest()?.run_key;
-    if found != inputs.manifest.run_key {
-        let (folder, wanted) = (folder.root().to_path_buf(), inputs.manifest.run_key.clone());
-        return Err(Error::OtherRun { folder, found, wanted });
-    }
-    match folder.path("outcome.json").exists() {
-        true => Ok(Some(folder.outcome()?)),
-        false => Ok(None),
-    }
-}
-
-fn start(inputs: &Inputs, folder: &RunFolder) -> Result<(), Error> {
-    files::create_folder(folder.root())?;
-    files::write_json(&folder.path("manifest.json"), &inputs.manifest)?;
-    files::write_json(&folder.path("experiment.json"), &inputs.experiment)?;
-    let environment = environment::describe(inputs.experiment.execution.threads);
-    files::write_json(&folder.path("environment.json"), &environment)?;
-    for name in ["rollouts", "evaluations", "checkpoints"] {
-        files::remove_folder(&folder.path(name))?;
-        files::create_folder(&folder.path(name))?;
-    }
-    for name in ["metrics.jsonl", "timings.jsonl", "evaluations.jsonl"] {
-        files::write_atomic(&folder.path(name), b"")?;
-    }
-    Ok(())
+    Ok(Ended::Finished(outcome))
 }
 
 /// A run in progress.
@@ -178,11 +193,20 @@ struct Run<'a> {
     inputs: &'a Inputs,
     folder: &'a RunFolder,
     trainer: Trainer<'a>,
-    digests: BTreeMap<String, String>,
+    /// What `evaluations.jsonl` holds: set and rollout step.
+    evaluated: Vec<(String, u64)>,
+    stop: &'a dyn Fn() -> bool,
+    /// Holds the folder.
+    _start: Start,
 }
 
 impl<'a> Run<'a> {
-    fn new(inputs: &'a Inputs, folder: &'a RunFolder) -> Result<Self, Error> {
+    fn new(
+        inputs: &'a Inputs,
+        folder: &'a RunFolder,
+        mut start: Start,
+        stop: &'a dyn Fn() -> bool,
+    ) -> Result<Self, Error> {
         let experiment = &inputs.experiment;
         let load = || checkpoint::load_model(&experiment.inputs.model);
         let reference = match experiment.dapo.kl {
@@ -190,56 +214,77 @@ impl<'a> Run<'a> {
             Kl::Penalty { .. } => Some(load()?),
         };
         let styles = matches!(experiment.inputs.data, Data::MiniAime {});
-        let trainer = Trainer::new(
-            experiment,
-            &inputs.tokenizer,
-            &inputs.data.train,
-            load()?,
-            reference,
-            styles,
-        );
-        Ok(Self { inputs, folder, trainer, digests: BTreeMap::new() })
+        let (tokenizer, problems) = (&inputs.tokenizer, &inputs.data.train);
+        let mut trainer = Trainer::new(experiment, tokenizer, problems, load()?, reference, styles);
+        if let Some((model, progress)) = start.checkpoint.take() {
+            let policy = Policy::resume(model, &experiment.optimizer, progress.optimizer);
+            let position = Position {
+                counters: progress.counters,
+                prompts_drawn: progress.prompts_drawn,
+                carried: carried_groups(&progress.carried, experiment, tokenizer)?,
+            };
+            trainer = trainer.resume(policy, position);
+        }
+        let key = |record: EvaluationRecord| (record.set, record.counters.rollout_steps);
+        let evaluated = std::mem::take(&mut start.evaluated).into_iter().map(key).collect();
+        Ok(Self { inputs, folder, trainer, evaluated, stop, _start: start })
     }
 
-    fn train(&mut self, watch: &mut dyn FnMut(Event)) -> Result<(Ending, String), Error> {
-        let training = &self.inputs.experiment.training;
-        let steps = training.rollout_steps;
-        for number in 1..=steps {
-            let started = Instant::now();
+    /// Rollout steps up to the end, or `None` when the session was asked to stop. What is due
+    /// after a step depends on its number alone, so that a resumed run does the same.
+    fn train(&mut self, watch: &mut dyn FnMut(Event)) -> Result<Option<(Ending, String)>, Error> {
+        let steps = self.inputs.experiment.training.rollout_steps;
+        let every = self.inputs.experiment.evaluation.every_steps;
+        loop {
+            let done = self.trainer.counters().rollout_steps;
+            if done == steps || done.is_multiple_of(every) {
+                self.evaluate_dev(watch)?;
+            }
+            if done == steps {
+                self.remove_old_checkpoints(done)?;
+                return Ok(Some((Ending::Finished, format!("{steps} rollout steps were done"))));
+            }
+            if (self.stop)() {
+                self.save_checkpoint(watch)?;
+                return Ok(None);
+            }
+            let (started, number) = (Instant::now(), done + 1);
             let outcome = self.trainer.step(&mut |phase| watch(Event::Phase(number, steps, phase)));
-            let step = match outcome {
-                Ok(StepOutcome::Trained(step)) => step,
-                Ok(StepOutcome::Saturated) => {
-                    self.finish_training(number - 1, watch)?;
+            match outcome? {
+                StepOutcome::Trained(step) => self.record_step(number, *step, started, watch)?,
+                StepOutcome::Saturated => {
+                    self.save_checkpoint(watch)?;
+                    self.evaluate_dev(watch)?;
                     let reason = format!(
                         "no group of rollout step {number} was partly correct: nothing left to learn from"
                     );
-                    return Ok((Ending::Saturated, reason));
+                    return Ok(Some((Ending::Saturated, reason)));
                 }
-                Err(error @ train::Error::Diverged { .. }) => {
-                    return Ok((Ending::Diverged, error.to_string()));
-                }
-                Err(error) => return Err(error.into()),
-            };
-            self.record_step(number, *step, started, watch)?;
-            let due = |every: u64| every > 0 && number % every == 0;
-            if number == steps {
-                self.finish_training(number, watch)?;
-            } else {
-                if due(training.checkpoint_every_steps) {
-                    self.save_checkpoint(number)?;
-                }
-                if due(self.inputs.experiment.evaluation.every_steps) {
-                    self.evaluate_dev(watch)?;
+                StepOutcome::Diverged(divergence) => {
+                    let reason = self.record_divergence(number, *divergence)?;
+                    return Ok(Some((Ending::Diverged, reason)));
                 }
             }
+            if number == steps || self.is_scheduled(number) {
+                self.save_checkpoint(watch)?;
+            }
         }
-        Ok((Ending::Finished, format!("{steps} rollout steps were done")))
     }
 
-    fn finish_training(&mut self, step: u64, watch: &mut dyn FnMut(Event)) -> Result<(), Error> {
-        self.save_checkpoint(step)?;
-        self.evaluate_dev(watch)
+    /// Keeps what a look into a divergence needs: the step's rollouts and metrics, and the
+    /// policy before the update that failed.
+    fn record_divergence(&self, number: u64, found: Divergence) -> Result<String, Error> {
+        let reason = format!("rollout step {number}, update {}: {}", found.update, found.source);
+        let folder = self.folder.path("diverged");
+        files::remove_folder(&folder)?;
+        self.save(&folder.join("checkpoint"))?;
+        tables::write_rollouts(&folder.join("rollouts.parquet"), &rollout_rows(&found.step))?;
+        let mut metrics = found.step.metrics;
+        metrics.retain(|_, value| value.is_finite());
+        let (step, update) = (number, found.update);
+        let record = DivergenceRecord { step, update, reason: reason.clone(), metrics };
+        files::write_json(&folder.join("divergence.json"), &record)?;
+        Ok(reason)
     }
 
     fn record_step(
@@ -249,9 +294,7 @@ impl<'a> Run<'a> {
         started: Instant,
         watch: &mut dyn FnMut(Event),
     ) -> Result<(), Error> {
-        let path = self.folder.rollouts(number);
-        tables::write_rollouts(&path, &rollout_rows(&step))?;
-        self.note_digest(&path)?;
+        tables::write_rollouts(&self.folder.rollouts(number), &rollout_rows(&step))?;
         let counters = self.trainer.counters();
         let metrics = StepMetrics { step: number, counters, metrics: step.metrics };
         files::append_line(&self.folder.path("metrics.jsonl"), &metrics)?;
@@ -271,64 +314,105 @@ impl<'a> Run<'a> {
         Ok(files::append_line(&self.folder.path("timings.jsonl"), &timings)?)
     }
 
-    fn save_checkpoint(&mut self, step: u64) -> Result<(), Error> {
-        let started = Instant::now();
-        let path = self.folder.checkpoint(step);
-        let policy = self.trainer.policy();
-        let state = TrainerState {
-            counters: self.trainer.counters(),
-            prompts_drawn: self.trainer.prompts_drawn(),
-            optimizer_steps: policy.optimizer().state().updates,
+    /// Whether a checkpoint of this step is written in every run of this schedule.
+    fn is_scheduled(&self, step: u64) -> bool {
+        let every = self.inputs.experiment.checkpoints.every_steps;
+        every > 0 && step.is_multiple_of(every)
+    }
+
+    /// Writes the checkpoint of the present step and removes those that need not be kept. One
+    /// that is there already has the same bits.
+    fn save_checkpoint(&mut self, watch: &mut dyn FnMut(Event)) -> Result<(), Error> {
+        let step = self.trainer.counters().rollout_steps;
+        if !self.folder.checkpoint(step).exists() {
+            tracing::debug!(step, "checkpoint");
+            let started = Instant::now();
+            self.save(&self.folder.checkpoint(step))?;
+            self.record_seconds("checkpoint", started)?;
+        }
+        watch(Event::Saved(step));
+        self.remove_old_checkpoints(step)
+    }
+
+    /// Keeps the newest scheduled checkpoints, those of every so many steps, and that of the
+    /// present step. Which stand at the end of a run does not depend on where it was stopped.
+    fn remove_old_checkpoints(&self, step: u64) -> Result<(), Error> {
+        let kept = self.inputs.experiment.checkpoints;
+        let all = self.folder.checkpoint_steps()?;
+        let scheduled: Vec<u64> =
+            all.iter().copied().filter(|&it| it == step || self.is_scheduled(it)).collect();
+        let newest = &scheduled[scheduled.len().saturating_sub(kept.keep_last as usize)..];
+        for old in all {
+            let by_number = kept.keep_every > 0
+                && old.is_multiple_of(kept.keep_every)
+                && self.is_scheduled(old);
+            if !newest.contains(&old) && !by_number {
+                files::remove_folder(&self.folder.checkpoint(old))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn save(&self, folder: &std::path::Path) -> Result<(), Error> {
+        let (policy, position) = (self.trainer.policy(), self.trainer.position());
+        let progress = Progress {
+            counters: position.counters,
+            prompts_drawn: position.prompts_drawn,
+            optimizer: policy.optimizer().state().clone(),
+            carried: carried_rows(&position.carried),
         };
         let base = &self.inputs.experiment.inputs.model;
-        checkpoint::save(&path, policy.model(), base, &moments(policy), &state)?;
-        for name in ["model.safetensors", "optimizer.safetensors", "trainer.json"] {
-            self.note_digest(&path.join(name))?;
-        }
-        self.record_seconds("checkpoint", started)
+        Ok(checkpoint::save(folder, policy.model(), base, &progress)?)
     }
 
     /// The development set, once for each step.
     fn evaluate_dev(&mut self, watch: &mut dyn FnMut(Event)) -> Result<(), Error> {
         let samples = self.inputs.samples(mini_aime::DEV)?;
         let set = Set { name: mini_aime::DEV, problems: &self.inputs.data.dev, samples };
-        let (step, counters) = (self.trainer.counters().rollout_steps, self.trainer.counters());
-        if self.folder.outcomes(set.name, step).exists() {
-            return Ok(());
-        }
-        let started = Instant::now();
-        let model = self.trainer.policy().model();
-        evaluate_into(self.inputs, self.folder, model, set, (step, counters), watch)?;
-        self.note_digest(&self.folder.outcomes(set.name, step))?;
-        self.record_seconds("evaluation", started)
+        let counters = self.trainer.counters();
+        self.evaluate(None, set, counters, watch)
     }
 
-    /// The final sets, for the base policy and for the trained one.
-    fn evaluate_tests(&mut self, watch: &mut dyn FnMut(Event)) -> Result<(), Error> {
-        let started = Instant::now();
+    /// The final sets, for the base policy and for the trained one; false when the session was
+    /// asked to stop.
+    fn evaluate_tests(&mut self, watch: &mut dyn FnMut(Event)) -> Result<bool, Error> {
         let base = checkpoint::load_model(&self.inputs.experiment.inputs.model)?;
         let counters = self.trainer.counters();
-        for (name, problems) in &self.inputs.data.tests {
-            let samples = self.inputs.samples(name)?;
-            let set = Set { name, problems, samples };
-            let mut policies = vec![(&base, (0, Counters::default()))];
+        let inputs = self.inputs;
+        for (name, problems) in &inputs.data.tests {
+            let set = Set { name, problems, samples: inputs.samples(name)? };
+            let mut policies = vec![(Some(&base), Counters::default())];
             if counters.rollout_steps > 0 {
-                let when = (counters.rollout_steps, counters);
-                policies.push((self.trainer.policy().model(), when));
+                policies.push((None, counters));
             }
             for (model, when) in policies {
-                evaluate_into(self.inputs, self.folder, model, set, when, watch)?;
+                if (self.stop)() {
+                    return Ok(false);
+                }
+                self.evaluate(model, set, when, watch)?;
             }
-            self.note_digest(&self.folder.outcomes(name, 0))?;
-            self.note_digest(&self.folder.outcomes(name, counters.rollout_steps))?;
         }
-        self.record_seconds("evaluation", started)
+        Ok(true)
     }
 
-    fn note_digest(&mut self, path: &Path) -> Result<(), Error> {
-        let name = path.strip_prefix(self.folder.root()).unwrap_or(path);
-        self.digests.insert(name.display().to_string(), files::sha256_file(path)?);
-        Ok(())
+    /// Evaluates a policy, the trained one unless another is given, unless that is recorded.
+    fn evaluate(
+        &mut self,
+        model: Option<&Qwen2>,
+        set: Set,
+        counters: Counters,
+        watch: &mut dyn FnMut(Event),
+    ) -> Result<(), Error> {
+        let key = (set.name.to_string(), counters.rollout_steps);
+        if self.evaluated.contains(&key) {
+            return Ok(());
+        }
+        tracing::debug!(set = set.name, step = key.1, "evaluation");
+        let started = Instant::now();
+        let model = model.unwrap_or(self.trainer.policy().model());
+        evaluate_into(self.inputs, self.folder, model, set, (key.1, counters), watch)?;
+        self.evaluated.push(key);
+        self.record_seconds("evaluation", started)
     }
 }
 

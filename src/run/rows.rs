@@ -1,32 +1,35 @@
-//! A step and a policy's moments in the form in which they are stored.
+//! A step's rollouts in the form in which they are stored, and back.
 
-use crate::policy::Policy;
+use crate::config::Experiment;
+use crate::prompt;
+use crate::prompt::Tokenizer;
+use crate::records::Finish;
+use crate::records::Group;
+use crate::records::Problem;
+use crate::records::Rollout;
+use crate::records::ScoredRollout;
 use crate::tables::RolloutRow;
 use crate::train::Step;
 use std::collections::BTreeMap;
-
-/// AdamW's moments as named tensors with their shapes.
-pub fn moments(policy: &Policy) -> BTreeMap<String, (Vec<i64>, Vec<f32>)> {
-    let state = policy.optimizer().state();
-    let shape = |name: &String| policy.model().parameters()[name].size();
-    let named = |prefix: &'static str, moments: &BTreeMap<String, Vec<f32>>| {
-        moments
-            .iter()
-            .map(|(name, values)| (format!("{prefix}.{name}"), (shape(name), values.clone())))
-            .collect::<Vec<_>>()
-    };
-    named("first", &state.first_moments)
-        .into_iter()
-        .chain(named("second", &state.second_moments))
-        .collect()
-}
 
 /// Every rollout of a step, as the rows of its table.
 pub fn rollout_rows(step: &Step) -> Vec<RolloutRow> {
     let advantages: BTreeMap<usize, &Vec<f64>> =
         step.trained.iter().map(|(index, advantages)| (*index, advantages)).collect();
+    rows(&step.groups, &advantages)
+}
+
+/// Groups that were carried over, as rows.
+pub fn carried_rows(groups: &[Group<ScoredRollout>]) -> Vec<RolloutRow> {
+    rows(groups, &BTreeMap::new())
+}
+
+fn rows(
+    groups: &[Group<ScoredRollout>],
+    advantages: &BTreeMap<usize, &Vec<f64>>,
+) -> Vec<RolloutRow> {
     let mut rows = Vec::new();
-    for (index, group) in step.groups.iter().enumerate() {
+    for (index, group) in groups.iter().enumerate() {
         let problem = &group.prompt.problem;
         for (sample, scored) in group.rollouts.iter().enumerate() {
             let trained = advantages.get(&index);
@@ -52,4 +55,41 @@ pub fn rollout_rows(step: &Step) -> Vec<RolloutRow> {
         }
     }
     rows
+}
+
+/// The groups that [`carried_rows`] stored.
+///
+/// # Errors
+/// A problem that cannot be rendered: the rows are of another run.
+pub fn carried_groups(
+    rows: &[RolloutRow],
+    experiment: &Experiment,
+    tokenizer: &Tokenizer,
+) -> Result<Vec<Group<ScoredRollout>>, prompt::Error> {
+    let limit = experiment.rollout.max_prompt_tokens;
+    let mut groups = Vec::new();
+    for members in rows.chunk_by(|a, b| a.group == b.group) {
+        let first = &members[0];
+        let problem = Problem {
+            id: first.problem.clone(),
+            question: first.question.clone(),
+            answer: first.answer.clone(),
+        };
+        let prompt = prompt::prompt(&problem, experiment.prompt.template, tokenizer, limit)?;
+        let rollouts = members.iter().map(scored).collect();
+        groups.push(Group { prompt, attempt: first.attempt, rollouts });
+    }
+    Ok(groups)
+}
+
+fn scored(row: &RolloutRow) -> ScoredRollout {
+    let finish = if row.truncated { Finish::Length } else { Finish::Stop };
+    let (tokens, log_probs) = (row.tokens.clone(), row.rollout_log_probs.clone());
+    ScoredRollout {
+        rollout: Rollout::new(tokens, log_probs, finish, row.response.clone()),
+        is_correct: row.is_correct,
+        prediction: row.prediction.clone(),
+        correctness_reward: row.correctness_reward,
+        overlong_penalty: row.overlong_penalty,
+    }
 }

@@ -8,6 +8,7 @@ mod golden;
 mod golden_data;
 mod grade;
 mod hygiene;
+mod interruption;
 mod layers;
 mod qwen2;
 mod report;

@@ -120,8 +120,9 @@ pub fn experiment() -> Experiment {
         },
         "training": {
             "rollout_steps": STEPS, "prompts_per_step": 32, "mini_batch_rollouts": 64, "epochs_per_step": 1,
-            "mini_batch_order": "shuffled-groups", "checkpoint_every_steps": 20
+            "mini_batch_order": "shuffled-groups"
         },
+        "checkpoints": { "every_steps": 5, "keep_last": 2, "keep_every": 20 },
         "optimizer": {
             "learning_rate": 2e-4, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.1,
             "max_gradient_norm": 1.0, "warm_up": { "rollout_steps": 5, "start": "first-step" }

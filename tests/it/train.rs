@@ -13,6 +13,8 @@ use dapo::config::extends;
 use dapo::files;
 use dapo::run::inputs;
 use dapo::run::inputs::Inputs;
+use dapo::run_folder::DivergenceRecord;
+use dapo::run_folder::Ending;
 use dapo::run_folder::RunFolder;
 use dapo::train;
 use dapo::train::Step;
@@ -45,6 +47,7 @@ fn steps(inputs: &Inputs, count: usize) -> Result<(Vec<Step>, u64), train::Error
         match trainer.step(&mut |_| ())? {
             StepOutcome::Trained(step) => made.push(*step),
             StepOutcome::Saturated => panic!("the base policy is not saturated"),
+            StepOutcome::Diverged(divergence) => panic!("{}", divergence.source),
         }
     }
     Ok((made, trainer.counters().updates))
@@ -64,7 +67,8 @@ fn digests(root: &Path) -> BTreeMap<String, String> {
             let relative = Path::new(&folder).join(name).display().to_string();
             if root.join(&relative).is_dir() {
                 folders.push(relative);
-            } else if !["timings.jsonl", "environment.json"].contains(&relative.as_str())
+            } else if !["timings.jsonl", "environment.json", "plan.json"]
+                .contains(&relative.as_str())
                 && !relative.starts_with("report.")
             {
                 found.insert(relative.clone(), files::sha256_file(&root.join(&relative)).unwrap());
@@ -288,4 +292,36 @@ fn bad_experiments_are_refused_with_exit_code_3_and_nothing_is_written() {
     assert!(code == 3 && talk.contains("/no/such/file.toml"), "{talk}");
     let (code, _) = dapo(&["train"]);
     assert_eq!(code, 2);
+}
+
+#[test]
+fn a_loss_that_is_not_finite_ends_the_run_with_code_5_and_keeps_what_led_to_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (file, out) = (scratch.path().join("explode.toml"), scratch.path().join("run"));
+    let text = format!(
+        "name = \"explode\"\nextends = {:?}\n[optimizer]\nlearning_rate = 1e30\n",
+        experiment("smoke.toml").display().to_string()
+    );
+    files::write_atomic(&file, text.as_bytes()).unwrap();
+    let (file, place) = (file.display().to_string(), out.display().to_string());
+    let (code, talk) = dapo(&["train", &file, "--out", &place]);
+    assert_eq!(code, 5, "{talk}");
+    assert!(talk.contains("rollout step 1, update 2: the loss is NaN"), "{talk}");
+
+    let folder = RunFolder::at(&out);
+    let record: DivergenceRecord =
+        files::read_json(&folder.path("diverged/divergence.json")).unwrap();
+    assert_eq!((record.step, record.update), (1, 2));
+    assert!(record.metrics.contains_key("rollout/accuracy"), "{:?}", record.metrics);
+    let rows = dapo::tables::read_rollouts(&folder.path("diverged/rollouts.parquet")).unwrap();
+    assert!(rows.iter().filter(|row| row.trained).count() >= 4);
+    let (_, progress) = dapo::checkpoint::load(&folder.path("diverged/checkpoint")).unwrap();
+    assert_eq!(progress.counters.updates, 1);
+    assert_eq!(folder.outcome().unwrap().ending, Ending::Diverged);
+
+    // It stays on record; going on would come to the same.
+    for flag in ["--resume", "--threads=1"] {
+        let (code, talk) = dapo(&["train", &file, flag, "--out", &place]);
+        assert!(code == 5 && talk.contains("nothing was trained again"), "{talk}");
+    }
 }

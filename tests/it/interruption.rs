@@ -1,0 +1,286 @@
+//! A run that is killed, stopped, starved of disk or damaged goes on to the bits of one that was
+//! not. What must be equal is everything that `outcome.json` digests.
+
+use assert_cmd::cargo::CommandCargoExt;
+use dapo::files;
+use dapo::rng::Id;
+use dapo::rng::Purpose;
+use dapo::rng::Stream;
+use dapo::rng::stream;
+use dapo::run_folder::RunFolder;
+use std::collections::BTreeMap;
+use std::io::BufRead;
+use std::io::BufReader;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Child;
+use std::process::Command;
+use std::process::Stdio;
+use std::time::Duration;
+
+/// Three short steps with every part of the state: refills, carried groups, a KL reference,
+/// checkpoints that come and go, evaluations between them.
+const EXPERIMENT: &str = r#"
+name = "interrupted"
+extends = "BASE"
+
+[rollout]
+max_response_tokens = 64
+
+[training]
+rollout_steps = 3
+prompts_per_step = 4
+mini_batch_rollouts = 8
+
+[dapo.dynamic_sampling]
+kind = "resample"
+max_rounds = 6
+at_cap = "train"
+surplus = "carry"
+
+[dapo.overlong.punishment]
+kind = "soft"
+cache_tokens = 16
+factor = 1.0
+beyond = "clamped"
+
+[dapo.kl]
+kind = "penalty"
+estimator = "k3"
+coefficient = 0.01
+
+[evaluation]
+every_steps = 2
+samples = { dev = 1, mini-aime = 2, mini-aime-plus = 1 }
+
+[checkpoints]
+every_steps = 1
+keep_last = 2
+keep_every = 0
+"#;
+
+/// A folder with the experiment, and the digests of a run that nothing disturbed.
+struct Scene {
+    folder: tempfile::TempDir,
+    expected: BTreeMap<String, String>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/smoke.toml");
+        let text = EXPERIMENT.replace("BASE", &base.display().to_string());
+        files::write_atomic(&folder.path().join("experiment.toml"), text.as_bytes()).unwrap();
+        let scene = Self { folder, expected: BTreeMap::new() };
+        let (code, talk) = scene.finish("undisturbed", "--restart");
+        assert_eq!(code, Some(0), "{talk}");
+        let expected = RunFolder::at(scene.run("undisturbed")).outcome().unwrap().digests;
+        assert!(expected.keys().any(|name| name.ends_with("carried.parquet")), "{expected:?}");
+        Self { expected, ..scene }
+    }
+
+    fn run(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn command(&self, name: &str, flag: &str) -> Command {
+        let mut command = Command::cargo_bin("dapo").unwrap();
+        command.args(["train", "experiment.toml", flag, "--out", name]);
+        command.current_dir(self.folder.path()).env("DAPO_LOG", "debug");
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs to the end.
+    fn finish(&self, name: &str, flag: &str) -> (Option<i32>, String) {
+        let output = self.command(name, flag).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    /// Runs until the log has told `occurrences` times what contains `marker`, and a little
+    /// longer. `None` when the process ended before.
+    fn run_until(&self, name: &str, marker: &str, occurrences: u64, wait: f64) -> Option<Child> {
+        let mut child = self.command(name, "--resume").spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut seen = 0;
+        for line in lines.by_ref() {
+            let line = line.unwrap_or_default();
+            if line.contains(" DEBUG ") && line.contains(marker) {
+                seen += 1;
+            }
+            if seen == occurrences {
+                break;
+            }
+        }
+        if seen < occurrences {
+            child.wait().unwrap();
+            return None;
+        }
+        // Nobody closes the pipe on a process that still talks.
+        std::thread::spawn(move || lines.for_each(drop));
+        std::thread::sleep(Duration::from_secs_f64(wait));
+        Some(child)
+    }
+
+    /// Kills runs at five random moments after `marker`, resumes each until it ends, and
+    /// compares.
+    fn kills(&self, marker: &str, most_seconds: f64) {
+        let mut draws: Stream = stream(1, Purpose::Generate, &[Id::from(marker)]);
+        let (mut struck, mut attempts, mut round) = (0, 0, 0);
+        while struck < 5 {
+            attempts += 1;
+            assert!(attempts <= 20, "{marker}: {struck} of 20 kills struck a living process");
+            let name = format!("killed-in-{marker}-{round}");
+            // Only the report is written by a session that finds the run finished.
+            let occurrences =
+                if marker == "report" { 1 } else { 1 + (draws.uniform() * 2.0) as u64 };
+            let wait = draws.uniform() * most_seconds;
+            let child = self.run_until(&name, marker, occurrences, wait);
+            let reached = child.is_some();
+            if let Some(mut child) = child {
+                struck += usize::from(child.try_wait().unwrap().is_none());
+                child.kill().unwrap();
+                child.wait().unwrap();
+            }
+            if !reached || struck == 5 {
+                self.resumes_to_the_same_bits(&name);
+                round += 1;
+            }
+        }
+        println!("{marker}: {struck} kills in {attempts} attempts, {round} runs");
+    }
+
+    fn resumes_to_the_same_bits(&self, name: &str) {
+        let (code, talk) = self.finish(name, "--resume");
+        assert_eq!(code, Some(0), "{name}: {talk}");
+        let folder = RunFolder::at(self.run(name));
+        assert_eq!(folder.outcome().unwrap().digests, self.expected, "{name}");
+        assert_eq!(folder.digests().unwrap(), self.expected, "{name}");
+        assert!(folder.path("report.html").exists());
+        for inside in ["", "rollouts", "evaluations", "checkpoints"] {
+            let names = files::list(&folder.path(inside)).unwrap();
+            assert!(!names.iter().any(|name| files::is_partial(name)), "{names:?}");
+        }
+    }
+}
+
+#[test]
+fn a_run_killed_at_random_moments_of_every_phase_ends_with_the_same_bits() {
+    let scene = Scene::new();
+    for (marker, most_seconds) in [
+        ("generation", 0.15),
+        ("update", 0.1),
+        ("checkpoint", 0.02),
+        ("evaluation", 0.1),
+        ("report", 0.02),
+    ] {
+        scene.kills(marker, most_seconds);
+    }
+}
+
+#[test]
+fn the_first_signal_stops_after_the_step_and_the_second_at_once() {
+    let scene = Scene::new();
+    for (signal, code) in [("INT", 130), ("TERM", 143)] {
+        let name = format!("stopped-by-{signal}");
+        let mut child = scene.run_until(&name, "generation", 1, 0.0).unwrap();
+        send(&child, signal);
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+        let folder = RunFolder::at(scene.run(&name));
+        assert_eq!(folder.checkpoint_steps().unwrap(), [1]);
+
+        let mut child = scene.run_until(&name, "generation", 1, 0.0).unwrap();
+        send(&child, signal);
+        std::thread::sleep(Duration::from_millis(20));
+        send(&child, signal);
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+        assert_eq!(folder.metrics().unwrap().len(), 1);
+        scene.resumes_to_the_same_bits(&name);
+    }
+}
+
+fn send(child: &Child, signal: &str) {
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+}
+
+#[test]
+fn an_unfinished_run_is_neither_repeated_nor_entered_twice_unless_asked_for() {
+    let scene = Scene::new();
+    let mut child = scene.run_until("run", "generation step=2", 1, 0.0).unwrap();
+    send(&child, "STOP");
+    let (code, talk) = scene.finish("run", "--resume");
+    assert!(code == Some(3) && talk.contains("in use by another process"), "{talk}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+
+    let plain = scene.finish("run", "--threads=1");
+    assert!(plain.0 == Some(3) && plain.1.contains("--resume goes on"), "{}", plain.1);
+    assert!(plain.1.contains("1 of 3 rollout steps"), "{}", plain.1);
+    let (code, talk) = scene.finish("run", "--restart");
+    assert!(code == Some(0) && !talk.contains("resuming"), "{talk}");
+    assert_eq!(RunFolder::at(scene.run("run")).digests().unwrap(), scene.expected);
+
+    let stranger = scene.run("stranger/thesis.txt");
+    files::write_atomic(&stranger, b"years of work").unwrap();
+    let (code, talk) = scene.finish("stranger", "--restart");
+    assert!(code == Some(3) && talk.contains("it holds thesis.txt"), "{talk}");
+    assert_eq!(files::read(&stranger).unwrap(), b"years of work");
+}
+
+#[test]
+fn a_damaged_checkpoint_is_refused_by_name_and_the_one_before_it_is_used() {
+    let scene = Scene::new();
+    let damage = |name: &str, step: u64, file: &str| {
+        let path = RunFolder::at(scene.run(name)).checkpoint(step).join(file);
+        let mut bytes = files::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 4;
+        files::write_atomic(&path, &bytes).unwrap();
+    };
+    let mut child = scene.run_until("run", "generation step=3", 1, 0.0).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    damage("run", 2, "optimizer.safetensors");
+    let mut child = scene.run_until("run", "generation step=3", 1, 0.0).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let root = RunFolder::at(scene.run("run"));
+    assert!(root.path("checkpoints/damaged-step-000002").exists());
+
+    // Both damaged: the run begins again from the base policy.
+    damage("run", 1, "model.safetensors");
+    files::remove_file(&root.checkpoint(2).join("trainer.json")).unwrap();
+    let (code, talk) = scene.finish("run", "--resume");
+    assert_eq!(code, Some(0), "{talk}");
+    for name in ["step-000002 is refused", "step-000001 is refused", "model.safetensors: damaged"] {
+        assert!(talk.contains(name), "{name}: {talk}");
+    }
+    files::remove_folder(&root.path("checkpoints/damaged-step-000001")).unwrap();
+    files::remove_folder(&root.path("checkpoints/damaged-step-000002")).unwrap();
+    scene.resumes_to_the_same_bits("run");
+}
+
+/// A limit on file size is a full disk that needs no privilege: a write beyond it fails.
+#[test]
+fn a_disk_that_fills_ends_the_run_with_code_1_and_the_run_goes_on_when_there_is_room() {
+    let scene = Scene::new();
+    let program = Command::cargo_bin("dapo").unwrap();
+    // The blocks of bash are 1 KiB: rollouts fit, a model of 1.2 MB does not.
+    for (blocks, step) in [(600, 1), (10, 0)] {
+        let script = format!(
+            "trap '' XFSZ; ulimit -f {blocks}; exec {:?} train experiment.toml --resume --out full",
+            program.get_program()
+        );
+        let output = Command::new("bash")
+            .args(["-c", &script])
+            .current_dir(scene.folder.path())
+            .output()
+            .unwrap();
+        let talk = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{talk}");
+        assert!(talk.contains("error: cannot write"), "{talk}");
+        assert_eq!(RunFolder::at(scene.run("full")).metrics().unwrap().len(), step, "{talk}");
+    }
+    scene.resumes_to_the_same_bits("full");
+}
