@@ -38,6 +38,7 @@ pub mod pretrain;
 pub mod train;
 pub mod run;
 // reading runs
+pub mod effect_checks;
 pub mod reference;
 pub mod report;
 // what exists for verl's calling conventions only

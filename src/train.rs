@@ -15,6 +15,7 @@ use crate::dapo::overlong;
 use crate::effects;
 use crate::effects::Metrics;
 use crate::effects::Updates;
+use crate::effects::techniques;
 use crate::eval;
 use crate::frozen;
 use crate::model::qwen2::Qwen2;
@@ -213,6 +214,16 @@ impl<'a> Trainer<'a> {
         let rows = batch::rows(&chosen, &advantages, self.experiment.dapo.overlong.filter);
         let new: Vec<&Group<ScoredRollout>> = groups[carried..].iter().collect();
         let mut metrics = effects::generated(&new, rounds, self.styles);
+        let step = techniques::Step {
+            groups: &groups,
+            carried,
+            rounds,
+            batch: &batch,
+            surplus: &surplus,
+            advantages: &advantages,
+            rows: &rows,
+        };
+        metrics.extend(techniques::metrics(&step, self.experiment));
         let masked = rows.iter().filter(|row| !row.in_loss).count() as u64;
         metrics.extend(effects::trained(&chosen.iter().collect::<Vec<_>>(), masked));
         let improved = self.improve(&rows, &chosen, &mut clock, &mut metrics, watch); // 10–11
@@ -406,7 +417,7 @@ impl<'a> Trainer<'a> {
             let made = clock
                 .time("update", || update::update(&mut self.policy, &batch, &settings, rate))?;
             self.position.counters.updates += 1;
-            updates.add(&made.sums, made.gradient_norm);
+            updates.add(&made.sums, made.gradient_norm, made.weight_shift);
             watch(Phase::Update(done + 1, plan.len()));
         }
         metrics.extend(updates.metrics(self.experiment.optimizer.max_gradient_norm, rate));

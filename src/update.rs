@@ -10,6 +10,8 @@ use crate::dapo::aggregation::StepTotals;
 use crate::dapo::objective;
 use crate::dapo::objective::Inputs;
 use crate::dapo::objective::Sums;
+use crate::dapo::weight_shift;
+use crate::dapo::weight_shift::WeightShift;
 use crate::optimizer;
 use crate::policy::Policy;
 use tch::Tensor;
@@ -60,6 +62,8 @@ pub struct Updated {
     pub sums: Sums,
     /// Global L2 norm of the gradient, before clipping.
     pub gradient_norm: f64,
+    /// Loss weight that the aggregation moved between responses; `None` when all are masked.
+    pub weight_shift: Option<WeightShift>,
 }
 
 /// Improves the policy on one mini-batch.
@@ -102,7 +106,9 @@ pub fn update(
         return Err(Error::Loss(sums.loss));
     }
     let gradient_norm = policy.update(learning_rate)?;
-    Ok(Updated { sums, gradient_norm })
+    let tokens = micro_batches.iter().flatten().map(|&row| batch.rows[row].loss_tokens());
+    let weighted: Vec<(u64, f64)> = tokens.zip(weights.into_iter().flatten()).collect();
+    Ok(Updated { sums, gradient_norm, weight_shift: weight_shift::weight_shift(&weighted) })
 }
 
 /// Weights of each micro-batch's rows. The normaliser spans the mini-batch or more, so it is

@@ -1,6 +1,8 @@
 //! One file a verb: arguments, then work, then an exit code. The only place that prints.
 
+pub mod config;
 pub mod data;
+pub mod effects;
 pub mod eval;
 pub mod exit;
 pub mod generate;
@@ -44,6 +46,7 @@ enum Verb {
     Eval(eval::Args),
     Report(report::ReportArgs),
     Data(data::DataArgs),
+    Config(config::ConfigArgs),
     Grade(grade::Args),
     Golden(golden::Args),
     Generate(generate::Args),
@@ -63,6 +66,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Eval(args) => eval::run(args),
         Verb::Report(args) => report::run(args),
         Verb::Data(args) => data::run(args),
+        Verb::Config(args) => config::run(args),
         Verb::Grade(args) => grade::run(args),
         Verb::Golden(args) => golden::run(args),
         Verb::Generate(args) => generate::run(args),

@@ -56,6 +56,9 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     for check in report.checks.iter().filter(|check| !check.held) {
         println!("\nnot so: {} ({})", check.what, check.detail);
     }
+    for warning in report.effects.warnings() {
+        println!("\nwarning: {warning}");
+    }
     println!();
     for name in ["report.html", "report.md", "report.json"] {
         println!("{}", folder.path(name).display());

@@ -1,5 +1,6 @@
 //! `dapo train`: train, evaluate, report.
 
+use crate::commands::effects;
 use crate::commands::exit;
 use crate::commands::interrupt::Interrupt;
 use crate::commands::progress::Progress;
@@ -93,7 +94,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         eprintln!("the step's rollouts, metrics and policy are in {}", kept.display());
     }
     tracing::debug!("report");
-    report::write(&folder).with_context(|| format!("the report of {}", folder.root().display()))?;
+    let report = report::write(&folder)
+        .with_context(|| format!("the report of {}", folder.root().display()))?;
+    effects::print_effects(&report.effects);
     println!("{}", folder.path("report.html").display());
     Ok(match outcome.ending {
         Ending::Diverged => ExitCode::from(exit::DIVERGED),

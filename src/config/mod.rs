@@ -2,8 +2,10 @@
 //!
 //! No default that can move a number lives in code: `experiments/base.toml` states every key.
 
+pub mod compare;
 pub mod dapo;
 pub mod extends;
+pub mod sources;
 pub mod validate;
 
 use crate::config::dapo::Dapo;

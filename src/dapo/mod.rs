@@ -5,6 +5,7 @@
 //! | Clip-Higher | §3.1 | Eq. 10 | [`clip`] | `clip` |
 //! | Dynamic Sampling | §3.2 | Eq. 11 | [`dynamic_sampling`] | `dynamic_sampling` |
 //! | Token-level loss | §3.3 | Eq. 12 | [`aggregation`] | `aggregation`, `token_mean_unit` |
+//! | — how much weight it moves | — | — | [`weight_shift`] | — |
 //! | Overlong reward shaping | §3.4 | Eq. 13 | [`overlong`] | `overlong` |
 //! | Group-relative advantage | §2.2 | Eq. 9 | [`advantage`] | `advantage` |
 //! | KL penalty (removed by §2.3) | §2.2 | Eq. 5 | [`kl`] | `kl` |
@@ -18,4 +19,5 @@ pub mod length_bands;
 pub mod clip;
 pub mod kl;
 pub mod aggregation;
+pub mod weight_shift;
 pub mod objective;

@@ -5,6 +5,7 @@ use crate::config::dapo::Dapo;
 use crate::config::dapo::Kl;
 use crate::dapo::aggregation;
 use crate::dapo::clip;
+use crate::dapo::clip::Surrogate;
 use crate::dapo::kl;
 use serde::Deserialize;
 use serde::Serialize;
@@ -56,6 +57,7 @@ pub fn objective(inputs: &Inputs, dapo: &Dapo) -> Objective {
         &dapo.dual_clip,
         &dapo.log_ratio_clamp,
     );
+    let let_through = count(&let_through(&surrogate, inputs.advantages, dapo.clip.low));
     let (losses, kl_penalty) = match dapo.kl {
         Kl::None {} => (surrogate.losses, 0.0),
         Kl::Penalty { estimator, coefficient } => {
@@ -84,6 +86,7 @@ pub fn objective(inputs: &Inputs, dapo: &Dapo) -> Objective {
         tokens: count(&mask),
         clipped_low: count(&surrogate.clipped_low),
         clipped_high: count(&surrogate.clipped_high),
+        let_through,
         dual_clipped: count(&surrogate.dual_clipped),
         up_clipped_probability: sum(&probability(inputs.old_log_probs), &surrogate.clipped_high),
         probability: sum(&probability(inputs.log_probs), &mask),
@@ -109,6 +112,9 @@ pub struct Sums {
     pub clipped_low: u64,
     /// Tokens whose upper clip was taken (Â > 0, r > 1 + ε_high).
     pub clipped_high: u64,
+    /// Tokens that a symmetric clip would have stopped and this one let through (Â > 0,
+    /// 1 + ε_low < r, upper clip not taken): what Clip-Higher does.
+    pub let_through: u64,
     /// Tokens whose dual clip was taken.
     pub dual_clipped: u64,
     /// Σ π_old over up-clipped tokens (Fig. 3a). The paper does not say which policy's
@@ -134,6 +140,7 @@ impl Sums {
         self.tokens += other.tokens;
         self.clipped_low += other.clipped_low;
         self.clipped_high += other.clipped_high;
+        self.let_through += other.let_through;
         self.dual_clipped += other.dual_clipped;
         self.up_clipped_probability += other.up_clipped_probability;
         self.probability += other.probability;
@@ -189,6 +196,16 @@ pub struct Metrics {
     pub ratio_max: f64,
     /// Mean KL penalty before its coefficient; 0 without one.
     pub kl_penalty_mean: f64,
+}
+
+/// Tokens between the two upper bounds: Â > 0, a clip at 1 + ε_low would be taken, the upper clip
+/// is not. It looks at what the surrogate did, never at ε_high, and decides by the surrogate's
+/// own strict comparison: a symmetric clip gives none whatever the rounding.
+fn let_through(surrogate: &Surrogate, advantages: &Tensor, low: f64) -> Tensor {
+    let unclipped = -advantages * &surrogate.ratio;
+    let symmetric = -advantages * surrogate.ratio.clamp_max(1.0 + low);
+    let stopped = symmetric.gt_tensor(&unclipped).logical_and(&advantages.gt(0.0));
+    stopped.logical_and(&surrogate.clipped_high.logical_not())
 }
 
 fn count(flags: &Tensor) -> u64 {

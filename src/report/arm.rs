@@ -1,9 +1,9 @@
-//! What was run: each technique of the paper, on or off, with its settings and what it did in
-//! this run, and every choice that the paper leaves open with the value taken.
+//! What was run: each technique of the paper, on or off, with its settings, and every choice that the paper leaves open with the value taken.
 
 use crate::config::Experiment;
 use crate::config::Sampling;
 use crate::config::Verifier;
+use crate::config::compare;
 use crate::config::dapo::Aggregation;
 use crate::config::dapo::AtCap;
 use crate::config::dapo::Beyond;
@@ -15,9 +15,7 @@ use crate::config::dapo::Punishment;
 use crate::config::dapo::Std;
 use crate::config::dapo::Surplus;
 use crate::config::dapo::TokenMeanUnit;
-use crate::report::dynamics;
 use crate::report::text;
-use crate::run_folder::StepMetrics;
 use serde::Serialize;
 
 /// One technique of the paper.
@@ -31,8 +29,6 @@ pub struct Technique {
     pub on: bool,
     /// Its settings, or what takes its place.
     pub settings: String,
-    /// What the metrics show of it, where they can.
-    pub seen: Option<String>,
 }
 
 /// A choice that the paper leaves open, or that paper and released code decide differently.
@@ -49,84 +45,59 @@ pub struct Decision {
 }
 
 /// The technique manifest.
-pub fn techniques(experiment: &Experiment, metrics: &[StepMetrics]) -> Vec<Technique> {
+pub fn techniques(experiment: &Experiment) -> Vec<Technique> {
+    let dapo = &experiment.dapo;
     vec![
-        clip_higher(experiment, metrics),
-        dynamic_sampling(experiment, metrics),
-        token_level_loss(experiment, metrics),
-        overlong_filtering(experiment, metrics),
-        soft_overlong_punishment(experiment, metrics),
+        Technique {
+            name: "Clip-Higher",
+            place: "§3.1, Eq. 10",
+            on: dapo.clip.high > dapo.clip.low,
+            settings: format!("ε_low = {}, ε_high = {}", dapo.clip.low, dapo.clip.high),
+        },
+        dynamic_sampling(dapo.dynamic_sampling),
+        Technique {
+            name: "Token-level loss",
+            place: "§3.3, Eq. 12",
+            on: dapo.aggregation == Aggregation::TokenMean,
+            settings: match dapo.aggregation {
+                Aggregation::TokenMean => {
+                    format!("mean over the tokens {}", unit(dapo.token_mean_unit))
+                }
+                Aggregation::ResponseMean => {
+                    "mean of each response, then over responses".to_owned()
+                }
+                Aggregation::ResponseSum => "sum of each response, mean over responses".to_owned(),
+            },
+        },
+        Technique {
+            name: "Overlong Filtering",
+            place: "§3.4",
+            on: dapo.overlong.filter,
+            settings: format!(
+                "truncated responses {} the loss",
+                if dapo.overlong.filter { "leave" } else { "stay in" }
+            ),
+        },
+        soft_overlong_punishment(experiment),
     ]
 }
 
-fn clip_higher(experiment: &Experiment, metrics: &[StepMetrics]) -> Technique {
-    let clip = experiment.dapo.clip;
-    let clipped = dynamics::mean(metrics, "loss/clip_fraction_high");
-    Technique {
-        name: "Clip-Higher",
-        place: "§3.1, Eq. 10",
-        on: clip.high > clip.low,
-        settings: format!("ε_low = {}, ε_high = {}", clip.low, clip.high),
-        seen: clipped.map(|share| format!("{} of tokens clipped from above", fine_percent(share))),
-    }
-}
-
-fn dynamic_sampling(experiment: &Experiment, metrics: &[StepMetrics]) -> Technique {
-    let useful = dynamics::mean(metrics, "rollout/groups_useful_share");
-    let rounds = dynamics::mean(metrics, "rollout/rounds");
+fn dynamic_sampling(dynamic_sampling: DynamicSampling) -> Technique {
     Technique {
         name: "Dynamic Sampling",
         place: "§3.2, Eq. 11",
-        on: matches!(experiment.dapo.dynamic_sampling, DynamicSampling::Resample { .. }),
-        settings: match experiment.dapo.dynamic_sampling {
+        on: matches!(dynamic_sampling, DynamicSampling::Resample { .. }),
+        settings: match dynamic_sampling {
             DynamicSampling::None {} => "every group trains".to_owned(),
             DynamicSampling::Resample { max_rounds: 0, .. } => "resample without a cap".to_owned(),
             DynamicSampling::Resample { max_rounds, .. } => {
                 format!("resample, at most {max_rounds} rounds a step")
             }
         },
-        seen: useful.zip(rounds).map(|(useful, rounds)| {
-            format!("{} of sampled groups useful, {rounds:.2} rounds a step", text::percent(useful))
-        }),
     }
 }
 
-fn token_level_loss(experiment: &Experiment, metrics: &[StepMetrics]) -> Technique {
-    let lengths = dynamics::mean(metrics, "train/response_tokens_mean");
-    let longest = dynamics::highest(metrics, "train/response_tokens_max");
-    let dapo = &experiment.dapo;
-    Technique {
-        name: "Token-level loss",
-        place: "§3.3, Eq. 12",
-        on: dapo.aggregation == Aggregation::TokenMean,
-        settings: match dapo.aggregation {
-            Aggregation::TokenMean => {
-                format!("mean over the tokens {}", unit(dapo.token_mean_unit))
-            }
-            Aggregation::ResponseMean => "mean of each response, then over responses".to_owned(),
-            Aggregation::ResponseSum => "sum of each response, mean over responses".to_owned(),
-        },
-        // The normaliser itself leaves no trace; it matters where lengths differ.
-        seen: lengths.zip(longest).map(|(mean, longest)| {
-            format!("trained responses: mean {mean:.1}, longest {longest} tokens")
-        }),
-    }
-}
-
-fn overlong_filtering(experiment: &Experiment, metrics: &[StepMetrics]) -> Technique {
-    let masked = dynamics::sum(metrics, "train/masked_rollouts");
-    let on = experiment.dapo.overlong.filter;
-    Technique {
-        name: "Overlong Filtering",
-        place: "§3.4",
-        on,
-        settings: format!("truncated responses {} the loss", if on { "leave" } else { "stay in" }),
-        seen: masked.map(|count| format!("{} rollouts masked", text::grouped(count as u64))),
-    }
-}
-
-fn soft_overlong_punishment(experiment: &Experiment, metrics: &[StepMetrics]) -> Technique {
-    let punished = dynamics::mean(metrics, "rollout/punished_share");
+fn soft_overlong_punishment(experiment: &Experiment) -> Technique {
     let punishment = experiment.dapo.overlong.punishment;
     Technique {
         name: "Soft Overlong Punishment",
@@ -139,13 +110,7 @@ fn soft_overlong_punishment(experiment: &Experiment, metrics: &[StepMetrics]) ->
                 experiment.rollout.max_response_tokens
             ),
         },
-        seen: punished.map(|share| format!("{} of rollouts punished", fine_percent(share))),
     }
-}
-
-/// Small shares keep two decimals: a technique that acts rarely must not read as 0.0 %.
-fn fine_percent(share: f64) -> String {
-    format!("{:.2} %", share * 100.0)
 }
 
 fn unit(unit: TokenMeanUnit) -> &'static str {
@@ -374,24 +339,24 @@ fn key(choice: &impl Serialize) -> String {
 
 /// The other settings of the arm as `table.key` → value, in the order of their names.
 pub fn settings(experiment: &Experiment) -> Vec<(String, String)> {
-    let value = serde_json::to_value(experiment).expect("an experiment is representable in JSON");
+    let values = compare::flat(experiment);
     let mut settings = Vec::new();
-    for table in ["rollout", "training", "optimizer", "evaluation", "prompt", "execution"] {
-        flatten(table, &value[table], &mut settings);
+    for table in [
+        "rollout.",
+        "training.",
+        "optimizer.",
+        "evaluation.",
+        "prompt.",
+        "execution.",
+        "checkpoints.",
+    ] {
+        for (key, value) in values.iter().filter(|(key, _)| key.starts_with(table)) {
+            let shown = match value {
+                serde_json::Value::String(choice) => text::visible(choice),
+                other => other.to_string(),
+            };
+            settings.push((text::visible(key), shown));
+        }
     }
     settings
-}
-
-fn flatten(name: &str, value: &serde_json::Value, settings: &mut Vec<(String, String)>) {
-    match value {
-        serde_json::Value::Object(table) => {
-            for (key, value) in table {
-                flatten(&format!("{name}.{key}"), value, settings);
-            }
-        }
-        serde_json::Value::String(choice) => {
-            settings.push((name.to_owned(), text::visible(choice)));
-        }
-        other => settings.push((name.to_owned(), other.to_string())),
-    }
 }

@@ -21,7 +21,7 @@ pub struct Document<'a> {
     pub status: &'a str,
     /// The result in one sentence.
     pub headline: &'a str,
-    /// Checks that failed.
+    /// Checks that failed, and techniques that are on and did nothing or off and acted.
     pub alerts: Vec<String>,
     /// The few numbers that a reader looks for first.
     pub tiles: Vec<Tile>,
@@ -105,6 +105,8 @@ impl Cell {
 pub fn document(report: &Report) -> Document<'_> {
     let run = &report.run;
     let failed = report.checks.iter().filter(|check| !check.held);
+    let failed = failed.map(|check| format!("not so: {} ({})", check.what, check.detail));
+    let warnings = report.effects.warnings().into_iter().map(|text| format!("warning: {text}"));
     Document {
         title: format!("{}, seed {}", run.name, run.seed),
         subtitle: format!(
@@ -117,10 +119,11 @@ pub fn document(report: &Report) -> Document<'_> {
         state: report.status.state,
         status: &report.status.sentence,
         headline: &report.headline,
-        alerts: failed.map(|check| format!("not so: {} ({})", check.what, check.detail)).collect(),
+        alerts: failed.chain(warnings).collect(),
         tiles: tiles(report),
         sections: vec![
             sections::what_was_run(report),
+            sections::effects(report),
             sections::evaluation(report),
             sections::curves(report),
             sections::dynamics(report),

@@ -45,7 +45,7 @@ pub struct Counts {
     pub seconds: Option<f64>,
 }
 
-const MEANINGS: [(&str, &str); 22] = [
+const MEANINGS: [(&str, &str); 32] = [
     ("rollout/reward_mean", "shaped reward, all generated rollouts"),
     ("train/reward_mean", "shaped reward, the batch after filtering"),
     ("rollout/accuracy", "share correct, all generated rollouts"),
@@ -58,11 +58,27 @@ const MEANINGS: [(&str, &str); 22] = [
     ("rollout/groups_all_wrong_share", "groups with accuracy 0"),
     ("rollout/rounds", "generation rounds of one step"),
     ("rollout/overlong_penalty_mean", "mean penalty of Eq. 13"),
+    ("effect/soft_punishment_punished_rollouts", "responses with a length penalty"),
+    ("effect/soft_punishment_moved_advantages", "trained advantages that the penalty moved"),
+    ("effect/overlong_filtering_masked_rollouts", "rollouts of the batch outside the loss"),
+    ("effect/dynamic_sampling_dropped_all_correct_groups", "groups dropped as solved"),
+    ("effect/dynamic_sampling_dropped_all_wrong_groups", "groups dropped as failed"),
+    ("effect/dynamic_sampling_batch_filled_share", "groups of the batch over prompts_per_step"),
+    (
+        "effect/token_level_loss_moved_share_mean",
+        "loss weight on other tokens than by response mean",
+    ),
+    (
+        "effect/token_level_loss_longest_quarter_weight",
+        "longest quarter's weight over its weight by response mean",
+    ),
+    ("effect/token_level_loss_shortest_quarter_weight", "the same of the shortest quarter"),
     ("policy/entropy", "nats a token"),
     ("policy/token_probability_mean", "probability of the sampled token"),
     ("policy/mismatch_max", "largest |sampler − trainer| log-prob"),
     ("loss/clip_fraction_low", "tokens clipped from below"),
     ("loss/clip_fraction_high", "tokens clipped from above"),
+    ("effect/clip_higher_let_through_share", "tokens between the two upper bounds"),
     ("loss/up_clipped_probability_mean", "mean probability of up-clipped tokens"),
     ("loss/approx_kl", "approximate KL to π_old"),
     ("optimizer/gradient_norm_mean", "before clipping"),

@@ -227,17 +227,40 @@ const OWN_FIGURES: [Plan; 8] = [
     plan("Divergence from π_old", "nats", &[("loss/approx_kl", "approximate KL")]),
 ];
 
+const EFFECT_FIGURES: [Plan; 4] = [
+    plan(
+        "Tokens above 1 + ε_low, advantage > 0",
+        "percent",
+        &[
+            ("effect/clip_higher_let_through_share", "let through"),
+            ("loss/clip_fraction_high", "clipped"),
+        ],
+    ),
+    plan("Groups dropped", "percent", &[("effect/dynamic_sampling_dropped_share", "dropped")]),
+    plan(
+        "Loss weight moved between responses",
+        "percent",
+        &[("effect/token_level_loss_moved_share_mean", "against the response mean")],
+    ),
+    plan("Responses punished", "percent", &[("effect/soft_punishment_punished_share", "punished")]),
+];
+
+/// What each technique did, where the run recorded it.
+pub fn effects(metrics: &[StepMetrics]) -> Vec<Figure> {
+    own_figures(metrics, &EFFECT_FIGURES)
+}
+
 /// What the paper does not plot but a reader of a run needs; empty quantities are left out.
 pub fn own(metrics: &[StepMetrics]) -> Vec<Figure> {
-    let figure =
-        |title: &str, unit: &'static str, ours: Vec<Line>| own_figure(title, "updates", unit, ours);
-    let mut figures: Vec<Figure> = OWN_FIGURES
-        .iter()
-        .map(|plan| figure(plan.title, plan.unit, lines(metrics, plan)))
-        .collect();
-    figures.push(figure("Solution styles", "percent", styles(metrics)));
+    let mut figures = own_figures(metrics, &OWN_FIGURES);
+    figures.push(own_figure("Solution styles", "updates", "percent", styles(metrics)));
     figures.retain(|figure| !figure.ours.is_empty());
     figures
+}
+
+fn own_figures(metrics: &[StepMetrics], plans: &[Plan]) -> Vec<Figure> {
+    let figure = |plan: &Plan| own_figure(plan.title, "updates", plan.unit, lines(metrics, plan));
+    plans.iter().map(figure).filter(|figure| !figure.ours.is_empty()).collect()
 }
 
 /// Unbiased pass@k over k, the base policy beside the final one, for each set.

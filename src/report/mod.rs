@@ -18,6 +18,8 @@ pub mod sections;
 pub mod text;
 
 use crate::config::Data;
+use crate::effect_checks;
+use crate::effect_checks::Effects;
 use crate::files;
 use crate::reference;
 use crate::report::arm::Decision;
@@ -49,6 +51,8 @@ pub struct Report {
     pub headline: String,
     /// The technique manifest.
     pub techniques: Vec<Technique>,
+    /// What the run shows of each technique.
+    pub effects: Effects,
     /// Every open decision.
     pub decisions: Vec<Decision>,
     /// The other settings.
@@ -59,6 +63,8 @@ pub struct Report {
     pub strip: Option<Strip>,
     /// Curves beside the paper's.
     pub figures: Vec<Figure>,
+    /// What each technique did, over updates.
+    pub effect_figures: Vec<Figure>,
     /// Curves that the paper does not have.
     pub own_figures: Vec<Figure>,
     /// pass@k over k, for each set.
@@ -136,11 +142,13 @@ pub fn build(run: &RunFolder) -> Result<Report, Error> {
         run: identity(&loaded),
         status: status(&loaded),
         headline: evaluations::headline(&loaded, &evaluations),
-        techniques: arm::techniques(&loaded.experiment, &loaded.metrics),
+        techniques: arm::techniques(&loaded.experiment),
+        effects: effect_checks::check(&loaded.experiment, &loaded.metrics),
         decisions: arm::decisions(&loaded.experiment),
         settings: arm::settings(&loaded.experiment),
         strip: evaluations::strip(&loaded, &evaluations),
         figures: figures::beside_the_paper(&loaded.metrics, &evaluations),
+        effect_figures: figures::effects(&loaded.metrics),
         own_figures: figures::own(&loaded.metrics),
         pass_at_k: figures::pass_at_k(&evaluations),
         metrics: dynamics::rows(&loaded.metrics),

@@ -1,5 +1,8 @@
 //! The chapters of the report, in reviewer order.
 
+use crate::effect_checks::Finding;
+use crate::effect_checks::NamedWarning;
+use crate::effect_checks::Verdict;
 use crate::reference;
 use crate::report::Report;
 use crate::report::arm::Technique;
@@ -12,6 +15,50 @@ use crate::report::evaluations::Estimate;
 use crate::report::evaluations::Evaluation;
 use crate::report::evaluations::SetResult;
 use crate::report::text;
+
+/// What the run shows of each technique, whatever its switch says.
+pub fn effects(report: &Report) -> Section<'_> {
+    let effects = &report.effects;
+    let row = |finding: &Finding| {
+        let state = if finding.enabled { "on" } else { "off" };
+        let look = match finding.verdict {
+            Verdict::Acted => "good",
+            Verdict::EnabledButDidNothing | Verdict::DisabledButActed => "bad",
+            Verdict::Off | Verdict::NotRecorded => "quiet",
+        };
+        vec![
+            Cell::styled("strong", finding.technique),
+            Cell::styled(state, state),
+            Cell::styled(look, finding.verdict.words()),
+            Cell::plain(&finding.evidence),
+        ]
+    };
+    let mut blocks = vec![
+        Block::Text(
+            "What the records show of each technique, read from the rollouts, the batches, the \
+             loss and its weights, and not from the switch. A technique that is on and did nothing, \
+             or is off and acted, is a warning at the top of this report. Counts are sums over the \
+             recorded rollout steps."
+                .to_owned(),
+        ),
+        Block::Grid(Grid {
+            columns: vec!["technique", "", "in this run", "seen"],
+            rows: effects.findings.iter().map(row).collect(),
+        }),
+    ];
+    if !effects.named_warnings.is_empty() {
+        let row = |warning: &NamedWarning| {
+            vec![Cell::styled("bad", warning.name), Cell::plain(&warning.sentence)]
+        };
+        let rows = effects.named_warnings.iter().map(row).collect();
+        blocks.push(Block::Text("Settings whose effect is easily overlooked:".to_owned()));
+        blocks.push(Block::Grid(Grid { columns: vec!["warning", "in this run"], rows }));
+    }
+    if !report.effect_figures.is_empty() {
+        blocks.push(Block::Charts(&report.effect_figures));
+    }
+    Section { id: "effects", title: "Is each technique doing something?", blocks }
+}
 
 /// The technique manifest, the open decisions, the other settings.
 pub fn what_was_run(report: &Report) -> Section<'_> {
@@ -42,12 +89,9 @@ pub fn what_was_run(report: &Report) -> Section<'_> {
         id: "run",
         title: "What was run",
         blocks: vec![
-            Block::Text(format!(
-                "{summary} The last column is what the metrics show of each technique, so that \
-                 one that is switched on but does nothing can be seen; means are over rollout steps."
-            )),
+            Block::Text(summary),
             Block::Grid(Grid {
-                columns: vec!["technique", "paper", "", "settings", "seen in this run"],
+                columns: vec!["technique", "paper", "", "settings"],
                 rows: report.techniques.iter().map(technique_row).collect(),
             }),
             Block::Folded(
@@ -75,7 +119,6 @@ fn technique_row(technique: &Technique) -> Vec<Cell> {
         Cell::styled("quiet", technique.place),
         Cell::styled(state, state),
         Cell::plain(&technique.settings),
-        Cell::plain(technique.seen.clone().unwrap_or_else(|| "not recorded".to_owned())),
     ]
 }
 

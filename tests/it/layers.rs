@@ -26,7 +26,7 @@ const TENSORS: [&str; 16] = [
 ];
 
 /// Modules that read finished runs, and the modules that made them.
-const READERS: [&str; 3] = ["stats", "reference", "report"];
+const READERS: [&str; 4] = ["stats", "effect_checks", "reference", "report"];
 const MAKERS: [&str; 7] = ["model", "rollout", "dapo", "batch", "optimizer", "pretrain", "train"];
 
 /// Names that say nothing about what is inside.

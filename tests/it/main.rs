@@ -2,7 +2,9 @@
 
 mod adamw;
 mod commands;
+mod config;
 mod data;
+mod effects;
 mod experiments;
 mod golden;
 mod golden_data;

@@ -203,6 +203,7 @@ pub fn record_step(run: &RunFolder, step: u64) {
     if step > 3 {
         metrics.insert("loss/up_clipped_probability_mean".to_owned(), 0.15 + noise(0.1));
     }
+    metrics.extend(effects(accuracy, solved, unsolved, late));
     for (name, share) in style {
         metrics.insert(format!("rollout/style_{name}_share"), share);
     }
@@ -211,6 +212,44 @@ pub fn record_step(run: &RunFolder, step: u64) {
     let record = StepMetrics { step, counters: counters(step), metrics };
     files::append_line(&run.path("metrics.jsonl"), &record).unwrap();
     record_timings(run, step);
+}
+
+/// What each technique did in a step of full DAPO.
+fn effects(accuracy: f64, solved: f64, unsolved: f64, late: f64) -> BTreeMap<String, f64> {
+    let rounds = 1.0 + (3.0 * solved).floor();
+    let punished = (256.0 * rounds * 0.04 * (1.0 - late)).round();
+    let longest = 1.9 - 0.4 * accuracy;
+    [
+        ("rollout/groups", 32.0 * rounds),
+        ("effect/loss_tokens", 15_000.0),
+        ("effect/clip_higher_let_through_tokens", (22.0 * (1.0 - 0.5 * late)).round()),
+        ("effect/clip_higher_let_through_share", (22.0 * (1.0 - 0.5 * late)).round() / 15_000.0),
+        ("effect/clip_higher_clipped_above_tokens", 31.0),
+        ("effect/dynamic_sampling_dropped_all_correct_groups", (32.0 * rounds * solved).round()),
+        ("effect/dynamic_sampling_dropped_all_wrong_groups", (32.0 * rounds * unsolved).round()),
+        ("effect/dynamic_sampling_dropped_share", solved + unsolved),
+        ("effect/dynamic_sampling_refill_rounds", rounds - 1.0),
+        ("effect/dynamic_sampling_discarded_surplus_groups", 3.0),
+        ("effect/dynamic_sampling_carried_surplus_groups", 0.0),
+        ("effect/dynamic_sampling_trained_useless_groups", 0.0),
+        ("effect/dynamic_sampling_batch_filled_share", 1.0),
+        ("effect/overlong_filtering_truncated_rollouts", (30.0 * (1.0 - late)).round()),
+        ("effect/overlong_filtering_masked_rollouts", 0.0),
+        ("effect/overlong_filtering_masked_tokens", 0.0),
+        ("effect/soft_punishment_punished_rollouts", punished),
+        ("effect/soft_punishment_punished_share", punished / (256.0 * rounds)),
+        ("effect/soft_punishment_penalty_sum", -0.75 * punished),
+        ("effect/soft_punishment_due_rollouts", punished),
+        ("effect/soft_punishment_moved_advantages", 3.0 * punished),
+        ("effect/token_level_loss_moved_share_mean", 0.18 - 0.05 * late),
+        ("effect/token_level_loss_moved_share_max", 0.22),
+        ("effect/token_level_loss_longest_quarter_weight", longest),
+        ("effect/token_level_loss_shortest_quarter_weight", 0.4 + 0.1 * late),
+        ("loss/ratio_max", 1.9),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), value))
+    .collect()
 }
 
 fn record_timings(run: &RunFolder, step: u64) {

@@ -153,6 +153,25 @@ fn the_loss_of_a_small_batch_equals_the_formula_by_hand() {
 }
 
 #[test]
+fn clip_higher_lets_tokens_between_the_two_upper_bounds_through_and_a_symmetric_clip_none() {
+    let mut batch = sample();
+    // Row 0 has Â > 0: below, between and above the bounds 1.2 and 1.28. Row 1 has Â < 0.
+    batch.rows = vec![(3, 1.0), (2, -0.5)];
+    for (token, ratio) in batch.log_probs[0].iter_mut().zip([1.19, 1.25, 1.3]) {
+        *token = [-1.0 + f64::ln(ratio), -1.0, -1.0];
+    }
+    for (token, ratio) in batch.log_probs[1].iter_mut().zip([1.25, 1.3]) {
+        *token = [-1.0 + f64::ln(ratio), -1.0, -1.0];
+    }
+    let mut config = dapo();
+    let on = run(&batch, &config, 2, LENGTH).sums;
+    assert_eq!((on.let_through, on.clipped_high), (1, 1));
+    config.clip.high = 0.2;
+    let off = run(&batch, &config, 2, LENGTH).sums;
+    assert_eq!((off.let_through, off.clipped_high), (0, 2));
+}
+
+#[test]
 fn every_switch_of_the_objective_changes_the_loss() {
     let base = run(&sample(), &dapo(), 2, LENGTH).loss;
     let switches: [fn(&mut Dapo); 8] = [
@@ -228,6 +247,33 @@ proptest! {
                 prop_assert!(same(&run(&batch, &config, micro, LENGTH), &whole));
             }
         }
+    }
+
+    #[test]
+    fn what_clip_higher_lets_through_is_what_the_symmetric_clip_stopped(batch in mini_batches()) {
+        let mut config = dapo();
+        let higher = run(&batch, &config, 3, LENGTH).sums;
+        config.clip.high = config.clip.low;
+        let symmetric = run(&batch, &config, 3, LENGTH).sums;
+        prop_assert!(symmetric.let_through == 0);
+        prop_assert!(higher.let_through + higher.clipped_high == symmetric.clipped_high);
+    }
+
+    #[test]
+    fn a_ratio_at_the_very_bound_is_never_let_through_by_a_symmetric_clip(
+        ulps in -3i32..4, advantage in 1e-3f32..4.0, old in -3.0f32..-0.5,
+    ) {
+        // In f32 the product with the advantage may round a ratio above the bound onto it.
+        let bound = 1.2f32.ln().to_bits().checked_add_signed(ulps).map(f32::from_bits);
+        let log_probs = Tensor::from_slice(&[old + bound.unwrap()]).view([1, 1]);
+        let old = Tensor::from_slice(&[old]).view([1, 1]);
+        let config = Clip { low: 0.2, high: 0.2 };
+        let advantages = Tensor::from_slice(&[advantage]).view([1, 1]);
+        let mask = Tensor::from_slice(&[true]).view([1, 1]);
+        let (dual, clamp) = (DualClip::None {}, LogRatioClamp::None {});
+        let surrogate =
+            clip::surrogate(&log_probs, &old, &advantages, &mask, &config, &dual, &clamp);
+        prop_assert!(count(&let_through(&surrogate, &advantages, config.low)) == 0);
     }
 
     #[test]

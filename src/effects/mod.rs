@@ -1,8 +1,11 @@
 //! What a rollout step looked like, before and after filtering, as named metrics: the numbers
 //! behind the paper's figures, and what each technique did.
 
+pub mod techniques;
+
 use crate::dapo::dynamic_sampling;
 use crate::dapo::objective::Sums;
+use crate::dapo::weight_shift::WeightShift;
 use crate::data::mini_aime::solution;
 use crate::data::mini_aime::solution::Style;
 use crate::records::Group;
@@ -62,16 +65,20 @@ pub fn trained(groups: &[&Group<ScoredRollout>], masked: u64) -> Metrics {
 pub struct Updates {
     sums: Sums,
     norms: Vec<f64>,
+    weight_shifts: Vec<WeightShift>,
 }
 
 impl Updates {
-    /// Adds one update: its loss's sums, and the gradient norm before clipping.
-    pub fn add(&mut self, sums: &Sums, gradient_norm: f64) {
+    /// Adds one update: its loss's sums, the gradient norm before clipping, and the weight
+    /// that its aggregation moved.
+    pub fn add(&mut self, sums: &Sums, gradient_norm: f64, weight_shift: Option<WeightShift>) {
         self.sums.add(sums);
         self.norms.push(gradient_norm);
+        self.weight_shifts.extend(weight_shift);
     }
 
-    /// `loss/name` and `optimizer/name` → value, once updates were made.
+    /// `loss/name`, `optimizer/name` and, for the techniques that act in the loss,
+    /// `effect/name` → value, once updates were made.
     pub fn metrics(&self, max_norm: f64, learning_rate: f64) -> Metrics {
         let updates = self.norms.len() as f64;
         let largest = self.norms.iter().copied().fold(0.0, f64::max);
@@ -97,6 +104,33 @@ impl Updates {
                     metrics.insert(format!("loss/{name}"), value);
                 }
             }
+        }
+        metrics.extend(self.effects());
+        metrics
+    }
+
+    /// What Clip-Higher and the aggregation did.
+    fn effects(&self) -> Metrics {
+        let Sums { tokens, let_through, clipped_high, .. } = self.sums;
+        let mut metrics = Metrics::new();
+        let mut put = |name: &str, value: f64| {
+            metrics.insert(format!("effect/{name}"), value);
+        };
+        put("loss_tokens", tokens as f64);
+        put("clip_higher_let_through_tokens", let_through as f64);
+        put("clip_higher_clipped_above_tokens", clipped_high as f64);
+        if tokens > 0 {
+            put("clip_higher_let_through_share", let_through as f64 / tokens as f64);
+        }
+        let shifts = &self.weight_shifts;
+        let mean =
+            |of: fn(&WeightShift) -> f64| shifts.iter().map(of).sum::<f64>() / shifts.len() as f64;
+        if !shifts.is_empty() {
+            let largest = shifts.iter().map(|shift| shift.moved_share).fold(0.0, f64::max);
+            put("token_level_loss_moved_share_mean", mean(|shift| shift.moved_share));
+            put("token_level_loss_moved_share_max", largest);
+            put("token_level_loss_longest_quarter_weight", mean(|shift| shift.longest_quarter));
+            put("token_level_loss_shortest_quarter_weight", mean(|shift| shift.shortest_quarter));
         }
         metrics
     }

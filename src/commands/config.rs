@@ -1,0 +1,370 @@
+//! `dapo config`: what an experiment resolves to, what each key means, and how two differ.
+
+use crate::commands::exit;
+use crate::config::Experiment;
+use crate::config::compare;
+use crate::config::compare::Difference;
+use crate::config::compare::Publication;
+use crate::config::compare::Side;
+use crate::config::extends;
+use crate::config::sources;
+use crate::config::sources::Key;
+use crate::files;
+use crate::run_folder::RunFolder;
+use anyhow::Result;
+use serde_json::Value;
+use serde_json::json;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Show an experiment, explain a key, or name every key in which two experiments differ.
+///
+/// An experiment is a TOML file, an arm's name (`dapo` is experiments/dapo.toml, `clip-higher` is
+/// experiments/arms/clip-higher.toml) or a run folder.
+#[derive(Debug, clap::Args)]
+pub struct ConfigArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    Diff(DiffArgs),
+    Show(ShowArgs),
+    Explain(ExplainArgs),
+}
+
+/// Name every key in which two experiments differ, with its source in paper and released code.
+///
+/// `paper` and `released-code` stand for the values that the paper and the released 32B script
+/// state; keys on which they are silent are listed by name and are no difference.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  dapo config diff grpo dapo
+  dapo config diff experiments/dapo.toml runs/reproduce
+  dapo config diff dapo paper
+  dapo config diff paper released-code
+  dapo config diff runs/a runs/b --json
+
+Exit codes:
+  0  compared, whether or not they differ
+  3  an experiment cannot be found or read
+  4  with --exit-code: they are not the same arm (name, paths, seed and execution do not count)")]
+struct DiffArgs {
+    /// Experiment file, arm, run folder, `paper` or `released-code`.
+    a: String,
+    /// The same, to compare with.
+    b: String,
+    /// One JSON document instead of text.
+    #[arg(long)]
+    json: bool,
+    /// End with exit code 4 when the two are not the same arm.
+    #[arg(long)]
+    exit_code: bool,
+}
+
+/// Print an experiment with everything that it extends merged in, and its arm's digest.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  dapo config show clip-higher")]
+struct ShowArgs {
+    /// Experiment file, arm or run folder.
+    experiment: String,
+    /// One JSON document instead of TOML.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Say what a key means, its unit, and what the paper and the released code say about it.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  dapo config explain dapo.clip.high\n  dapo config explain optimizer"
+)]
+struct ExplainArgs {
+    /// A key, or the beginning of several; every key without it.
+    key: Option<String>,
+    /// One JSON document instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// An experiment that cannot be found or read, or a key that does not exist.
+pub fn run(args: &ConfigArgs) -> Result<ExitCode> {
+    match &args.action {
+        Action::Diff(args) => diff(args),
+        Action::Show(args) => show(args),
+        Action::Explain(args) => explain(args),
+    }
+}
+
+/// One side of a comparison, as the user named it.
+struct Operand {
+    name: String,
+    side: Side,
+    experiment: Option<Experiment>,
+}
+
+impl Operand {
+    fn of(name: &str) -> Result<Self> {
+        let publication = match name {
+            "paper" => Some(Publication::Paper),
+            "released-code" => Some(Publication::ReleasedCode),
+            _ => None,
+        };
+        if let Some(publication) = publication {
+            let side = Side::publication(publication);
+            return Ok(Self { name: name.to_string(), side, experiment: None });
+        }
+        let (path, experiment) = experiment(name)?;
+        let side = Side::experiment(&experiment);
+        Ok(Self { name: path.display().to_string(), side, experiment: Some(experiment) })
+    }
+
+    fn arm_sha256(&self) -> Option<String> {
+        self.experiment.as_ref().map(Experiment::arm_sha256)
+    }
+
+    /// Name, and the digest of an arm.
+    fn title(&self) -> String {
+        match &self.experiment {
+            None => format!("{} (the values that it states)", self.name),
+            Some(experiment) => {
+                format!("{}, arm {} {}", self.name, experiment.name, &experiment.arm_sha256()[..12])
+            }
+        }
+    }
+}
+
+/// The experiment that a user means, and where it was found.
+fn experiment(name: &str) -> Result<(PathBuf, Experiment)> {
+    let path = Path::new(name);
+    if path.is_dir() {
+        let experiment = RunFolder::at(path).experiment()?;
+        return Ok((path.to_path_buf(), experiment));
+    }
+    if path.exists() || name.ends_with(".toml") {
+        return Ok((path.to_path_buf(), extends::load(path)?));
+    }
+    let candidates = [format!("experiments/{name}.toml"), format!("experiments/arms/{name}.toml")];
+    if let Some(found) = candidates.iter().map(Path::new).find(|path| path.exists()) {
+        return Ok((found.to_path_buf(), extends::load(found)?));
+    }
+    let mut known = Vec::new();
+    for (path, experiment) in arms() {
+        if experiment.name == name {
+            return Ok((path, experiment));
+        }
+        known.push(experiment.name);
+    }
+    known.sort();
+    let reason = format!(
+        "{name} is no file, no run folder, and no arm: neither {} nor {} exists, and the arms \
+         here are {}",
+        candidates[0],
+        candidates[1],
+        if known.is_empty() { "none".to_string() } else { known.join(", ") }
+    );
+    Err(exit::Invalid(reason).into())
+}
+
+/// The experiment files of the folder that the command runs in. One that cannot be used is
+/// passed over: it was not asked for.
+fn arms() -> Vec<(PathBuf, Experiment)> {
+    let mut found = Vec::new();
+    for folder in ["experiments", "experiments/arms"].map(Path::new) {
+        for name in files::list(folder).unwrap_or_default() {
+            let path = folder.join(name);
+            if path.extension().is_some_and(|ending| ending == "toml") {
+                found.extend(extends::load(&path).map(|experiment| (path, experiment)));
+            }
+        }
+    }
+    found
+}
+
+fn diff(args: &DiffArgs) -> Result<ExitCode> {
+    let (a, b) = (Operand::of(&args.a)?, Operand::of(&args.b)?);
+    let differences = compare::differences(&a.side, &b.side);
+    let unstated = unstated(&a, &b);
+    if args.json {
+        print!("{}", files::canonical_json(&diff_json(&a, &b, &differences, &unstated)));
+    } else {
+        print!("{}", diff_text(&a, &b, &differences, &unstated));
+    }
+    let same_arm = differences.iter().all(|difference| !difference.in_arm);
+    Ok(ExitCode::from(if args.exit_code && !same_arm { exit::MISMATCH } else { exit::SUCCESS }))
+}
+
+/// Keys of the arm that one side has and the other, a publication, states no value of.
+fn unstated<'a>(a: &'a Operand, b: &'a Operand) -> Vec<&'a str> {
+    let missing = |of: &'a Side, from: &'a Side| {
+        let silent = move |path: &&String| !from.complete && !from.values.contains_key(*path);
+        of.values.keys().filter(silent)
+    };
+    let mut paths: Vec<&str> = missing(&a.side, &b.side)
+        .chain(missing(&b.side, &a.side))
+        .map(String::as_str)
+        .filter(|path| compare::in_arm(path))
+        .collect();
+    paths.sort_unstable();
+    paths
+}
+
+fn diff_json(a: &Operand, b: &Operand, differences: &[Difference], unstated: &[&str]) -> Value {
+    let operand = |operand: &Operand| {
+        json!({
+            "name": operand.name,
+            "arm": operand.experiment.as_ref().map(|experiment| &experiment.name),
+            "arm_sha256": operand.arm_sha256(),
+        })
+    };
+    let difference = |difference: &Difference| {
+        let key = sources::of(&difference.key);
+        json!({
+            "key": difference.key,
+            "a": difference.a,
+            "b": difference.b,
+            "in_arm": difference.in_arm,
+            "meaning": key.map(|key| key.meaning),
+            "unit": key.map(|key| key.unit),
+            "paper": key.map(|key| key.paper.sentence()),
+            "released_code": key.map(|key| key.released_code.sentence()),
+        })
+    };
+    json!({
+        "schema": "dapo-config-diff/1",
+        "a": operand(a),
+        "b": operand(b),
+        "same_arm": differences.iter().all(|difference| !difference.in_arm),
+        "differences": differences.iter().map(difference).collect::<Vec<_>>(),
+        "not_stated": unstated,
+    })
+}
+
+fn diff_text(a: &Operand, b: &Operand, differences: &[Difference], unstated: &[&str]) -> String {
+    let (inside, outside): (Vec<&Difference>, Vec<&Difference>) =
+        differences.iter().partition(|difference| difference.in_arm);
+    let mut text = format!("a: {}\nb: {}\n", a.title(), b.title());
+    let publication = a.experiment.is_none() || b.experiment.is_none();
+    text += &match (inside.len(), publication) {
+        (0, false) => "same arm: no key of its identity differs\n".to_string(),
+        (0, true) => "no stated key of the arm's identity differs\n".to_string(),
+        (1, _) => "1 key of the arm's identity differs\n".to_string(),
+        (count, _) => format!("{count} keys of the arm's identity differ\n"),
+    };
+    for difference in inside {
+        text += &difference_text(difference);
+    }
+    if !outside.is_empty() {
+        text += "\noutside the arm's identity:\n";
+    }
+    for difference in outside {
+        let Difference { key, a, b, .. } = difference;
+        text += &format!("  {key}: {} → {}\n", shown(a.as_ref()), shown(b.as_ref()));
+    }
+    if !unstated.is_empty() {
+        text += &format!("\n{} keys of the arm have no value there:\n", unstated.len());
+    }
+    let publications = [a, b].into_iter().filter(|operand| operand.experiment.is_none());
+    let names: Vec<&str> = publications.map(|operand| operand.name.as_str()).collect();
+    for path in unstated {
+        let remark = |name: &&str| {
+            let key = sources::of(path)?;
+            let stated = if *name == "paper" { key.paper } else { key.released_code };
+            let said = stated.value.is_none() && !stated.remark.is_empty();
+            said.then(|| format!("; {name}: {}", stated.sentence()))
+        };
+        text += &format!("  {path}{}\n", names.iter().filter_map(remark).collect::<String>());
+    }
+    text
+}
+
+fn difference_text(difference: &Difference) -> String {
+    let key = sources::of(&difference.key);
+    let mut text = format!("\n{}\n", difference.key);
+    if let Some(key) = key {
+        text += &format!("  {}\n", key.meaning);
+    }
+    let mut line = |name: &str, value: &str| text += &format!("  {name:<15}{value}\n");
+    line("a", &with_unit(difference.a.as_ref(), key));
+    line("b", &with_unit(difference.b.as_ref(), key));
+    if let Some(key) = key {
+        line("paper", &key.paper.sentence());
+        line("released code", &key.released_code.sentence());
+    }
+    text
+}
+
+fn with_unit(value: Option<&Value>, key: Option<&Key>) -> String {
+    let unit = key.map(|key| key.unit).filter(|unit| !unit.is_empty() && value.is_some());
+    [shown(value)].into_iter().chain(unit.map(str::to_string)).collect::<Vec<_>>().join(" ")
+}
+
+/// A value as an experiment file writes it.
+fn shown(value: Option<&Value>) -> String {
+    value.map_or("absent".to_string(), Value::to_string)
+}
+
+fn show(args: &ShowArgs) -> Result<ExitCode> {
+    let (path, experiment) = experiment(&args.experiment)?;
+    if args.json {
+        let document = json!({
+            "schema": "dapo-config/1",
+            "source": path.display().to_string(),
+            "arm_sha256": experiment.arm_sha256(),
+            "experiment": experiment,
+        });
+        print!("{}", files::canonical_json(&document));
+    } else {
+        println!("# {}", path.display());
+        println!("# arm {}", experiment.arm_sha256());
+        println!("# [inputs] and [execution] are not part of the arm; paths are relative to here");
+        print!("{}", toml::to_string(&experiment)?);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn explain(args: &ExplainArgs) -> Result<ExitCode> {
+    let asked = args.key.as_deref().unwrap_or_default();
+    let below = format!("{}.", asked.trim_end_matches('.'));
+    let chosen: Vec<&Key> = sources::KEYS
+        .iter()
+        .filter(|key| asked.is_empty() || key.matches(asked) || key.path.starts_with(&below))
+        .collect();
+    if chosen.is_empty() {
+        let hint = "`dapo config explain` without a key lists all";
+        return Err(exit::Usage(format!("there is no key {asked}; {hint}")).into());
+    }
+    if args.json {
+        let entry = |key: &&Key| {
+            json!({
+                "key": key.path,
+                "meaning": key.meaning,
+                "unit": key.unit,
+                "in_arm": compare::in_arm(key.path),
+                "paper": key.paper.sentence(),
+                "released_code": key.released_code.sentence(),
+            })
+        };
+        let entries: Vec<Value> = chosen.iter().map(entry).collect();
+        print!("{}", files::canonical_json(&entries));
+        return Ok(ExitCode::SUCCESS);
+    }
+    for (index, key) in chosen.into_iter().enumerate() {
+        if index > 0 {
+            println!();
+        }
+        let outside = if compare::in_arm(key.path) { "" } else { " (outside the arm's identity)" };
+        println!("{}{outside}", key.path);
+        println!("  meaning        {}", key.meaning);
+        if !key.unit.is_empty() {
+            println!("  unit           {}", key.unit);
+        }
+        println!("  paper          {}", key.paper.sentence());
+        println!("  released code  {}", key.released_code.sentence());
+    }
+    Ok(ExitCode::SUCCESS)
+}

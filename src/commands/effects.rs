@@ -1,0 +1,76 @@
+//! What each technique did in a run, for the terminal: one line a technique, and every warning
+//! loud enough to be seen at the end of a long run.
+
+use crate::effect_checks::Effects;
+use crate::effect_checks::Finding;
+use std::io::IsTerminal;
+
+/// Prints the findings and the warnings of a run to standard error. Colour is for terminals
+/// only, and `NO_COLOR` (set to anything but nothing) turns it off.
+pub fn print_effects(effects: &Effects) {
+    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let colour = std::io::stderr().is_terminal() && !no_color;
+    eprint!("{}", lines(effects, colour));
+}
+
+fn lines(effects: &Effects, colour: bool) -> String {
+    let steps = match effects.steps {
+        1 => "1 rollout step".to_string(),
+        steps => format!("{steps} rollout steps"),
+    };
+    let mut text = format!("what each technique did in {steps}:\n");
+    for Finding { technique, enabled, verdict, evidence } in &effects.findings {
+        let switch = if *enabled { "on" } else { "off" };
+        let verdict = verdict.words();
+        text += &format!("  {technique:<25} {switch:<4} {verdict:<12}  {evidence}\n");
+    }
+    for warning in effects.warnings() {
+        text += &match colour {
+            true => format!("\u{1b}[1;33mwarning: {warning}\u{1b}[0m\n"),
+            false => format!("warning: {warning}\n"),
+        };
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::effect_checks::NamedWarning;
+    use crate::effect_checks::Verdict;
+
+    fn effects() -> Effects {
+        let finding = |technique, enabled, verdict| Finding {
+            technique,
+            enabled,
+            verdict,
+            evidence: "0 of 9 were".to_string(),
+        };
+        Effects {
+            steps: 3,
+            findings: vec![
+                finding("Clip-Higher", true, Verdict::EnabledButDidNothing),
+                finding("Dynamic Sampling", false, Verdict::Off),
+            ],
+            named_warnings: vec![NamedWarning { name: "a-name", sentence: "says why".to_string() }],
+        }
+    }
+
+    #[test]
+    fn every_technique_has_a_line_and_every_warning_stands_out() {
+        let plain = lines(&effects(), false);
+        assert_eq!(
+            plain.lines().collect::<Vec<_>>(),
+            [
+                "what each technique did in 3 rollout steps:",
+                "  Clip-Higher               on   did nothing   0 of 9 were",
+                "  Dynamic Sampling          off  idle          0 of 9 were",
+                "warning: Clip-Higher is on and did nothing: 0 of 9 were",
+                "warning: a-name: says why",
+            ]
+        );
+        let coloured = lines(&effects(), true);
+        assert_eq!(coloured.matches("\u{1b}[1;33mwarning: ").count(), 2);
+        assert!(!plain.contains('\u{1b}'));
+    }
+}
