@@ -63,6 +63,16 @@ lint: setup
 fmt:
     cargo fmt
 
+# Time a rollout step by phase: just bench --json reports/bench/NAME.json
+[group('check')]
+bench *ARGS: build
+    {{ dapo }} bench "$@"
+
+# Count the instructions of the pure functions and compare with .ci/instructions.json
+[group('check')]
+count-instructions *ARGS: setup
+    @.ci/count-instructions "$@"
+
 # Compare the functions with verl's golden vectors
 [group('check')]
 golden: build

@@ -1,5 +1,5 @@
-//! Groups with advantages → rows → mini-batches → padded micro-batches, and the training
-//! forward over one micro-batch.
+//! Groups with advantages → rows → mini-batches → micro-batches → passes, and the training
+//! forward over one pass.
 
 use crate::config::MiniBatchOrder;
 use crate::config::Training;
@@ -91,103 +91,118 @@ pub fn micro_batches(rows: &[Row], members: &[usize], size: usize) -> Vec<Vec<us
     sorted.chunks(size.max(1)).map(<[usize]>::to_vec).collect()
 }
 
-/// Padded tensors of one micro-batch.
-#[derive(Debug)]
-pub struct MicroBatch {
-    /// Prompt and response without the last token, right-padded: `[batch, length]`.
-    tokens: Tensor,
-    /// Sampled tokens: `[batch, response]`.
-    targets: Tensor,
-    /// Where in `tokens` the state that predicts each target lies: `[batch, response]`.
-    states: Tensor,
-    /// True on response tokens, filtered or not: `[batch, response]`.
-    pub response_mask: Tensor,
-    /// True on response tokens that enter the loss: `[batch, response]`.
-    pub loss_mask: Tensor,
-    /// Â_i: `[batch, 1]`.
-    pub advantages: Tensor,
+/// Tokens of one pass, padding included: what the caches of a core hold of the activations.
+const PASS_TOKENS: usize = 1024;
+
+/// Cuts a micro-batch, longest row first, into passes: the rows of one forward and backward
+/// pass. Whatever the cut, losses and gradients add up to those of the micro-batch.
+pub fn passes(rows: &[Row], micro_batch: &[usize]) -> Vec<Vec<usize>> {
+    let mut passes: Vec<Vec<usize>> = Vec::new();
+    for &row in micro_batch {
+        let fits = |pass: &Vec<usize>| (pass.len() + 1) * rows[pass[0]].tokens.len() <= PASS_TOKENS;
+        match passes.last_mut().filter(|pass| fits(pass)) {
+            Some(pass) => pass.push(row),
+            None => passes.push(vec![row]),
+        }
+    }
+    passes
 }
 
-impl MicroBatch {
+/// Tensors of one pass. Only what the model reads is padded: response tokens stand one after
+/// another, row by row, `tokens` of them.
+#[derive(Debug)]
+pub struct Pass {
+    /// Prompt and response without the last token, right-padded: `[batch, length]`.
+    inputs: Tensor,
+    /// Response tokens: `[tokens]`.
+    targets: Tensor,
+    /// Where in the flattened `inputs` the state that predicts each target lies: `[tokens]`.
+    states: Tensor,
+    /// True on response tokens that enter the loss: `[tokens]`.
+    pub loss_mask: Tensor,
+    /// Â_i of each token's row: `[tokens]`.
+    pub advantages: Tensor,
+    /// Response tokens of each row.
+    lengths: Vec<usize>,
+}
+
+impl Pass {
     /// Packs the chosen rows.
     pub fn new(rows: &[Row], members: &[usize]) -> Self {
         let chosen = || members.iter().map(|&member| &rows[member]);
-        let batch = members.len();
         let length = chosen().map(|row| row.tokens.len().saturating_sub(1)).max().unwrap_or(0);
-        let width = chosen().map(Row::response_tokens).max().unwrap_or(0);
-        let mut tokens = vec![0i64; batch * length];
-        let mut targets = vec![0i64; batch * width];
-        let mut states = vec![0i64; batch * width];
-        let mut response_mask = vec![false; batch * width];
-        let mut loss_mask = vec![false; batch * width];
+        let mut inputs = vec![0i64; members.len() * length];
+        let (mut targets, mut states) = (Vec::new(), Vec::new());
+        let (mut loss_mask, mut advantages) = (Vec::new(), Vec::new());
         for (at, row) in chosen().enumerate() {
             for (place, &token) in row.tokens[..row.tokens.len() - 1].iter().enumerate() {
-                tokens[at * length + place] = i64::from(token);
+                inputs[at * length + place] = i64::from(token);
             }
             for (place, &token) in row.tokens[row.prompt_tokens..].iter().enumerate() {
-                let slot = at * width + place;
-                targets[slot] = i64::from(token);
-                states[slot] = (row.prompt_tokens + place - 1) as i64;
-                response_mask[slot] = true;
-                loss_mask[slot] = row.in_loss;
+                targets.push(i64::from(token));
+                states.push((at * length + row.prompt_tokens + place - 1) as i64);
+                loss_mask.push(row.in_loss);
+                advantages.push(row.advantage as f32);
             }
         }
-        let advantages: Vec<f64> = chosen().map(|row| row.advantage).collect();
-        let shape = [batch as i64, width as i64];
         Self {
-            tokens: Tensor::from_slice(&tokens).view([batch as i64, length as i64]),
-            targets: Tensor::from_slice(&targets).view(shape),
-            states: Tensor::from_slice(&states).view(shape),
-            response_mask: Tensor::from_slice(&response_mask).view(shape),
-            loss_mask: Tensor::from_slice(&loss_mask).view(shape),
-            advantages: Tensor::from_slice(&advantages)
-                .to_kind(Kind::Float)
-                .view([batch as i64, 1]),
+            inputs: Tensor::from_slice(&inputs).view([members.len() as i64, length as i64]),
+            targets: Tensor::from_slice(&targets),
+            states: Tensor::from_slice(&states),
+            loss_mask: Tensor::from_slice(&loss_mask),
+            advantages: Tensor::from_slice(&advantages),
+            lengths: chosen().map(Row::response_tokens).collect(),
         }
     }
 
-    /// Values for each response token, one list a row, as a padded tensor `[batch, response]`.
-    pub fn pad(&self, values: &[&[f32]]) -> Tensor {
-        let (batch, width) = self.targets.size2().expect("targets have two dimensions");
-        let mut padded = vec![0f32; (batch * width) as usize];
-        for (at, row) in values.iter().enumerate() {
-            padded[at * width as usize..][..row.len()].copy_from_slice(row);
-        }
-        Tensor::from_slice(&padded).view([batch, width])
+    /// One value for each row as one for each of its response tokens: `[tokens]`.
+    pub fn for_each_token(&self, values: &[f64]) -> Tensor {
+        let repeated = values.iter().zip(&self.lengths);
+        let repeated: Vec<f64> =
+            repeated.flat_map(|(&value, &length)| std::iter::repeat_n(value, length)).collect();
+        Tensor::from_slice(&repeated)
+    }
+
+    /// `[tokens]` as one list for each row.
+    pub fn by_row(&self, values: &Tensor) -> Vec<Vec<f32>> {
+        let values: Vec<f32> =
+            Vec::try_from(values.to_kind(Kind::Float).contiguous()).expect("a dense f32 tensor");
+        let mut rest = &values[..];
+        let mut take = |&length: &usize| {
+            let (row, after) = rest.split_at(length);
+            rest = after;
+            row.to_vec()
+        };
+        self.lengths.iter().map(&mut take).collect()
     }
 
     /// The training forward: log π_θ of each response token at `temperature`, in nats:
-    /// `[batch, response]`, with its graph.
+    /// `[tokens]`, with its graph.
     pub fn log_probs(&self, model: &Qwen2, temperature: f64) -> Tensor {
         numerics::log_probs(&self.logits(model), &self.targets, temperature)
     }
 
-    /// As [`MicroBatch::log_probs`], with the entropy of the distribution that each token was
+    /// As [`Pass::log_probs`], with the entropy of the distribution that each token was
     /// drawn from.
     pub fn token_statistics(&self, model: &Qwen2, temperature: f64) -> TokenStatistics {
-        let logits = self.logits(model);
-        TokenStatistics {
-            log_probs: numerics::log_probs(&logits, &self.targets, temperature),
-            entropy: numerics::entropy(&logits, temperature),
-        }
+        let (log_probs, entropy) =
+            numerics::log_probs_and_entropy(&self.logits(model), &self.targets, temperature);
+        TokenStatistics { log_probs, entropy }
     }
 
-    /// Logits that predict each response token: `[batch, response, vocab]`.
+    /// Logits that predict each response token: `[tokens, vocab]`.
     fn logits(&self, model: &Qwen2) -> Tensor {
-        let hidden = model.forward(&self.tokens); // [batch, length, hidden]
-        let width = hidden.size()[2];
-        let (batch, response) = self.states.size2().expect("states have two dimensions");
-        let index = self.states.unsqueeze(-1).expand([batch, response, width], true);
-        model.logits(&hidden.gather(1, &index, false))
+        let hidden = model.forward(&self.inputs); // [batch, length, hidden]
+        model.logits(&hidden.flatten(0, 1).index_select(0, &self.states))
     }
 }
 
 /// What the training forward says about each response token.
 #[derive(Debug)]
 pub struct TokenStatistics {
-    /// log π_θ(o_t | q, o_<t): `[batch, response]`.
+    /// log π_θ(o_t | q, o_<t): `[tokens]`.
     pub log_probs: Tensor,
-    /// Entropy of the distribution that o_t was drawn from: `[batch, response]`.
+    /// Entropy of the distribution that o_t was drawn from: `[tokens]`.
     pub entropy: Tensor,
 }
 
@@ -249,21 +264,36 @@ mod tests {
     #[test]
     fn the_stop_token_is_a_target_and_the_first_target_is_predicted_by_the_last_prompt_token() {
         let rows = [row(0, 3, 2), row(0, 2, 4)];
-        let micro = MicroBatch::new(&rows, &[0, 1]);
+        let pass = Pass::new(&rows, &[0, 1]);
         let values = |tensor: &Tensor| Vec::<i64>::try_from(tensor.flatten(0, -1)).unwrap();
-        assert_eq!(values(&micro.targets), [3, 4, 0, 0, 2, 3, 4, 5]);
-        assert_eq!(values(&micro.states), [2, 3, 0, 0, 1, 2, 3, 4]);
-        assert_eq!(values(&micro.response_mask.to_kind(Kind::Int64)), [1, 1, 0, 0, 1, 1, 1, 1]);
+        assert_eq!(values(&pass.targets), [3, 4, 2, 3, 4, 5]);
+        assert_eq!(values(&pass.states), [2, 3, 6, 7, 8, 9]);
         // The last token predicts nothing and is not fed.
-        assert_eq!(micro.tokens.size(), [2, 5]);
+        assert_eq!(pass.inputs.size(), [2, 5]);
+        assert_eq!(pass.by_row(&pass.targets), [vec![3.0, 4.0], vec![2.0, 3.0, 4.0, 5.0]]);
+        let repeated = Vec::<f64>::try_from(pass.for_each_token(&[0.5, 2.0])).unwrap();
+        assert_eq!(repeated, [0.5, 0.5, 2.0, 2.0, 2.0, 2.0]);
     }
 
     #[test]
     fn a_filtered_row_keeps_its_response_but_leaves_the_loss() {
         let rows = [Row { in_loss: false, ..row(0, 3, 2) }];
-        let micro = MicroBatch::new(&rows, &[0]);
+        let pass = Pass::new(&rows, &[0]);
         assert_eq!(rows[0].loss_tokens(), 0);
-        assert_eq!(micro.loss_mask.sum(Kind::Int64).int64_value(&[]), 0);
-        assert_eq!(micro.response_mask.sum(Kind::Int64).int64_value(&[]), 2);
+        assert_eq!(pass.loss_mask.sum(Kind::Int64).int64_value(&[]), 0);
+        assert_eq!(pass.targets.size(), [2]);
+    }
+
+    #[test]
+    fn passes_keep_every_row_in_order_and_stay_within_their_tokens() {
+        let rows: Vec<Row> = (0..40).map(|i| row(i / 4, 3, 2000 - 50 * i)).collect();
+        let micro_batch = micro_batches(&rows, &(0..40).collect::<Vec<_>>(), 64).concat();
+        let passes = passes(&rows, &micro_batch);
+        assert_eq!(passes.concat(), micro_batch);
+        assert!(passes.len() > 1 && passes.iter().any(|pass| pass.len() > 1));
+        for pass in passes.iter().filter(|pass| pass.len() > 1) {
+            let longest = pass.iter().map(|&row| rows[row].tokens.len()).max().unwrap();
+            assert!(pass.len() * longest <= PASS_TOKENS);
+        }
     }
 }

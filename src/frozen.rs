@@ -2,14 +2,13 @@
 //! how far the sampler's log-probs lie from the training forward's.
 
 use crate::batch;
-use crate::batch::MicroBatch;
+use crate::batch::Pass;
 use crate::batch::Row;
 use crate::model::qwen2::Qwen2;
 use crate::records::Group;
 use crate::records::ScoredRollout;
+use crate::workers;
 use std::collections::BTreeMap;
-use tch::Kind;
-use tch::Tensor;
 
 /// Log-probs and entropy in nats: one list for each row, one value for each response token.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,17 +24,22 @@ pub fn read(model: &Qwen2, rows: &[Row], temperature: f64, micro_batch_rollouts:
     let all: Vec<usize> = (0..rows.len()).collect();
     let empty = vec![Vec::new(); rows.len()];
     let mut frozen = Frozen { log_probs: empty.clone(), entropy: empty };
-    for members in batch::micro_batches(rows, &all, micro_batch_rollouts) {
-        let micro = MicroBatch::new(rows, &members);
-        let statistics = tch::no_grad(|| micro.token_statistics(model, temperature));
-        for (at, &row) in members.iter().enumerate() {
-            let length = rows[row].response_tokens() as i64;
-            let values = |tensor: &Tensor| {
-                let row = tensor.get(at as i64).narrow(0, 0, length).to_kind(Kind::Float);
-                Vec::<f32>::try_from(row.contiguous()).expect("a dense f32 tensor")
-            };
-            frozen.log_probs[row] = values(&statistics.log_probs);
-            frozen.entropy[row] = values(&statistics.entropy);
+    let micro_batches = batch::micro_batches(rows, &all, micro_batch_rollouts);
+    let passes: Vec<Vec<usize>> =
+        micro_batches.iter().flat_map(|members| batch::passes(rows, members)).collect();
+    let read = workers::map(
+        &passes,
+        || model.share(),
+        |model, members| {
+            let pass = Pass::new(rows, members);
+            let statistics = tch::no_grad(|| pass.token_statistics(model, temperature));
+            (pass.by_row(&statistics.log_probs), pass.by_row(&statistics.entropy))
+        },
+    );
+    for (members, (log_probs, entropy)) in passes.iter().zip(read) {
+        for ((&row, log_probs), entropy) in members.iter().zip(log_probs).zip(entropy) {
+            frozen.log_probs[row] = log_probs;
+            frozen.entropy[row] = entropy;
         }
     }
     frozen

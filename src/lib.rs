@@ -20,6 +20,7 @@ pub mod environment;
 // pipeline
 pub mod data;
 pub mod prompt;
+pub mod workers;
 pub mod numerics;
 pub mod model;
 pub mod rollout;
@@ -37,6 +38,7 @@ pub mod effects;
 pub mod pretrain;
 pub mod train;
 pub mod run;
+pub mod bench;
 // reading runs
 pub mod effect_checks;
 pub mod reference;

@@ -54,35 +54,17 @@ impl Policy {
         &self.optimizer
     }
 
-    /// Forgets the gradients of the last update.
-    pub fn zero_gradients(&mut self) {
-        for tensor in self.model.parameters().values() {
-            tensor.shallow_clone().zero_grad();
-        }
-    }
-
-    /// The gradients accumulated since [`Policy::zero_gradients`]; 0 where a tensor took no
-    /// part in the loss.
-    pub fn gradients(&self) -> Tensors {
-        let gradient = |tensor: &Tensor| {
-            let gradient = tensor.grad();
-            if gradient.defined() {
-                let flat = gradient.to_kind(Kind::Float).contiguous().flatten(0, -1);
-                Vec::try_from(flat).expect("a dense f32 tensor")
-            } else {
-                vec![0.0; tensor.numel()]
-            }
-        };
-        self.model.parameters().iter().map(|(name, t)| (name.clone(), gradient(t))).collect()
-    }
-
-    /// Clips the accumulated gradients, makes one AdamW update and writes the weights back.
-    /// Returns the gradient's norm before clipping.
+    /// Clips the gradients, makes one AdamW update and writes the weights back. Returns the
+    /// gradient's norm before clipping.
     ///
     /// # Errors
     /// When a gradient is NaN or infinite; the weights are then unchanged.
-    pub fn update(&mut self, learning_rate: f64) -> Result<f64, optimizer::Error> {
-        let gradients = self.gradients();
+    pub fn update(
+        &mut self,
+        gradients: Gradients,
+        learning_rate: f64,
+    ) -> Result<f64, optimizer::Error> {
+        let gradients = gradients.values(&self.model);
         let norm = self.optimizer.step(&mut self.weights, &gradients, learning_rate)?;
         tch::no_grad(|| {
             for (name, tensor) in self.model.parameters() {
@@ -91,5 +73,49 @@ impl Policy {
             }
         });
         Ok(norm)
+    }
+}
+
+/// Gradients of a loss that is summed over passes: one tensor for each parameter, in the order
+/// of names.
+#[derive(Debug, Default)]
+pub struct Gradients {
+    /// Empty before the first pass; undefined where a parameter took no part.
+    tensors: Vec<Tensor>,
+}
+
+impl Gradients {
+    /// The gradient of a scalar; its graph is freed.
+    pub fn of(loss: &Tensor, model: &Qwen2) -> Self {
+        let parameters: Vec<&Tensor> = model.parameters().values().collect();
+        Self { tensors: Tensor::run_backward(&[loss], &parameters, false, false) }
+    }
+
+    /// Adds the gradients of another pass. The order of passes is the order of the sum.
+    pub fn add(&mut self, other: Self) {
+        if self.tensors.is_empty() {
+            self.tensors = other.tensors;
+            return;
+        }
+        for (sum, term) in self.tensors.iter_mut().zip(other.tensors) {
+            if !sum.defined() {
+                *sum = term;
+            } else if term.defined() {
+                *sum = &*sum + term;
+            }
+        }
+    }
+
+    /// As plain values by name; 0 where a parameter took no part.
+    fn values(&self, model: &Qwen2) -> Tensors {
+        let mut gradients = self.tensors.iter();
+        let mut values = |parameter: &Tensor| match gradients.next() {
+            Some(gradient) if gradient.defined() => {
+                let flat = gradient.to_kind(Kind::Float).contiguous().flatten(0, -1);
+                Vec::try_from(flat).expect("a dense f32 tensor")
+            }
+            _ => vec![0.0; parameter.numel()],
+        };
+        model.parameters().iter().map(|(name, tensor)| (name.clone(), values(tensor))).collect()
     }
 }

@@ -2,7 +2,7 @@
 //! cross-entropy over the response tokens, in stages that differ in the styles' shares.
 
 use crate::batch;
-use crate::batch::MicroBatch;
+use crate::batch::Pass;
 use crate::batch::Row;
 use crate::config::Optimizer;
 use crate::config::WarmUp;
@@ -15,6 +15,7 @@ use crate::data::mini_aime::tokenizer;
 use crate::model::config::Config;
 use crate::model::qwen2::Qwen2;
 use crate::optimizer;
+use crate::policy::Gradients;
 use crate::policy::Policy;
 use crate::prompt;
 use crate::prompt::Tokenizer;
@@ -22,13 +23,11 @@ use crate::rng::Id;
 use crate::rng::Purpose;
 use crate::rng::Stream;
 use crate::rng::stream;
+use crate::workers;
 use serde::Deserialize;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use tch::Kind;
-
-/// Sequences of one forward and backward pass: longest first, so that little is padding.
-const MICRO_BATCH_SEQUENCES: usize = 16;
 
 /// Pretraining that cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -177,8 +176,8 @@ pub fn pretrain(
         let mut policy = Policy::new(model, &recipe.adamw(stage));
         for update in 0..stage.updates {
             let rows = sequences(recipe.seed, stage, update, &held_out, tokenizer)?;
-            let loss = accumulate(&mut policy, &rows);
-            let gradient_norm = policy.update(stage.rate(update)).map_err(|source| {
+            let (loss, gradients) = loss(&policy, &rows);
+            let gradient_norm = policy.update(gradients, stage.rate(update)).map_err(|source| {
                 Error::Diverged { stage: stage.name.clone(), update: update + 1, source }
             })?;
             let stage = stage.name.clone();
@@ -242,21 +241,26 @@ fn written(
     Ok(Row { group: 0, tokens, prompt_tokens, advantage: 0.0, in_loss: true })
 }
 
-/// Gradients of the mean cross-entropy over all response tokens of the update.
-fn accumulate(policy: &mut Policy, rows: &[Row]) -> f64 {
+/// Mean cross-entropy over all response tokens of the update, with its gradients.
+fn loss(policy: &Policy, rows: &[Row]) -> (f64, Gradients) {
     let tokens: u64 = rows.iter().map(Row::loss_tokens).sum();
     let all: Vec<usize> = (0..rows.len()).collect();
-    policy.zero_gradients();
-    let mut total = 0.0;
-    for members in batch::micro_batches(rows, &all, MICRO_BATCH_SEQUENCES) {
-        let micro = MicroBatch::new(rows, &members);
-        let log_probs = micro.log_probs(policy.model(), 1.0);
-        let log_probs = log_probs.masked_fill(&micro.loss_mask.logical_not(), 0.0);
-        let loss = -log_probs.sum(Kind::Float) / tokens as f64;
-        total += loss.double_value(&[]);
-        loss.backward();
+    let passes = batch::passes(rows, &batch::micro_batches(rows, &all, rows.len()).concat());
+    let made = workers::map(
+        &passes,
+        || policy.model().share(),
+        |model, members| {
+            let log_probs = Pass::new(rows, members).log_probs(model, 1.0);
+            let loss = -log_probs.sum(Kind::Float) / tokens as f64;
+            (loss.double_value(&[]), Gradients::of(&loss, model))
+        },
+    );
+    let (mut total, mut gradients) = (0.0, Gradients::default());
+    for (loss, gradient) in made {
+        total += loss;
+        gradients.add(gradient);
     }
-    total
+    (total, gradients)
 }
 
 impl Stage {

@@ -157,8 +157,6 @@ pub struct Session {
 pub struct DivergenceRecord {
     /// Rollout step, from 1.
     pub step: u64,
-    /// Update of the run that failed, from 1.
-    pub update: u64,
     /// Which value was not finite.
     pub reason: String,
     /// What had been measured of the step by then; values that are not finite are left out.

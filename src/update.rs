@@ -2,7 +2,7 @@
 //! and AdamW. Lines 10–11 of Algorithm 1, for one mini-batch.
 
 use crate::batch;
-use crate::batch::MicroBatch;
+use crate::batch::Pass;
 use crate::batch::Row;
 use crate::config::dapo::Dapo;
 use crate::dapo::aggregation;
@@ -12,8 +12,11 @@ use crate::dapo::objective::Inputs;
 use crate::dapo::objective::Sums;
 use crate::dapo::weight_shift;
 use crate::dapo::weight_shift::WeightShift;
+use crate::model::qwen2::Qwen2;
 use crate::optimizer;
+use crate::policy::Gradients;
 use crate::policy::Policy;
+use crate::workers;
 use tch::Tensor;
 
 /// Why an update was not made. The weights are those before it.
@@ -79,36 +82,62 @@ pub fn update(
     let size = settings.micro_batch_rollouts;
     let micro_batches = batch::micro_batches(batch.rows, batch.members, size);
     let weights = row_weights(batch, &micro_batches, settings.dapo);
-    policy.zero_gradients();
+    let tokens = micro_batches.iter().flatten().map(|&row| batch.rows[row].loss_tokens());
+    let weighted: Vec<(u64, f64)> = tokens.zip(weights.iter().flatten().copied()).collect();
+    let weight_shift = weight_shift::weight_shift(&weighted);
+    let mut passes = Vec::new();
+    for (members, weights) in micro_batches.iter().zip(weights) {
+        let mut weights = weights.into_iter();
+        for members in batch::passes(batch.rows, members) {
+            let weights: Vec<f64> = weights.by_ref().take(members.len()).collect();
+            passes.push((members, weights));
+        }
+    }
+    let made = workers::map(
+        &passes,
+        || policy.model().share(),
+        |model, (members, weights)| pass(model, batch, members, weights, settings),
+    );
     let mut sums = Sums::default();
-    for (members, weights) in micro_batches.iter().zip(&weights) {
-        let micro = MicroBatch::new(batch.rows, members);
-        let pad = |values: &[Vec<f32>]| {
-            micro.pad(&members.iter().map(|&row| &values[row][..]).collect::<Vec<_>>())
-        };
-        let log_probs = micro.log_probs(policy.model(), settings.temperature);
-        let (old_log_probs, ref_log_probs) =
-            (pad(batch.old_log_probs), batch.ref_log_probs.map(pad));
-        let row_weights = Tensor::from_slice(weights);
-        let inputs = Inputs {
-            log_probs: &log_probs,
-            old_log_probs: &old_log_probs,
-            ref_log_probs: ref_log_probs.as_ref(),
-            advantages: &micro.advantages,
-            response_mask: &micro.loss_mask,
-            row_weights: &row_weights,
-        };
-        let objective = objective::objective(&inputs, settings.dapo);
-        objective.loss.backward();
-        sums.add(&objective.sums);
+    let mut gradients = Gradients::default();
+    for (pass_sums, pass_gradients) in made {
+        sums.add(&pass_sums);
+        gradients.add(pass_gradients);
     }
     if !sums.loss.is_finite() {
         return Err(Error::Loss(sums.loss));
     }
-    let gradient_norm = policy.update(learning_rate)?;
-    let tokens = micro_batches.iter().flatten().map(|&row| batch.rows[row].loss_tokens());
-    let weighted: Vec<(u64, f64)> = tokens.zip(weights.into_iter().flatten()).collect();
-    Ok(Updated { sums, gradient_norm, weight_shift: weight_shift::weight_shift(&weighted) })
+    let gradient_norm = policy.update(gradients, learning_rate)?;
+    Ok(Updated { sums, gradient_norm, weight_shift })
+}
+
+/// Loss and gradient of one pass.
+fn pass(
+    model: &Qwen2,
+    batch: &MiniBatch,
+    members: &[usize],
+    row_weights: &[f64],
+    settings: &Settings,
+) -> (Sums, Gradients) {
+    let pass = Pass::new(batch.rows, members);
+    let chosen = |values: &[Vec<f32>]| {
+        let values: Vec<f32> = members.iter().flat_map(|&row| &values[row]).copied().collect();
+        Tensor::from_slice(&values).unsqueeze(-1)
+    };
+    let log_probs = pass.log_probs(model, settings.temperature).unsqueeze(-1);
+    let (old_log_probs, ref_log_probs) =
+        (chosen(batch.old_log_probs), batch.ref_log_probs.map(chosen));
+    // The objective's rows are tokens here, each with the weight of its response.
+    let inputs = Inputs {
+        log_probs: &log_probs,
+        old_log_probs: &old_log_probs,
+        ref_log_probs: ref_log_probs.as_ref(),
+        advantages: &pass.advantages.unsqueeze(-1),
+        response_mask: &pass.loss_mask.unsqueeze(-1),
+        row_weights: &pass.for_each_token(row_weights),
+    };
+    let objective = objective::objective(&inputs, settings.dapo);
+    (objective.sums, Gradients::of(&objective.loss, model))
 }
 
 /// Weights of each micro-batch's rows. The normaliser spans the mini-batch or more, so it is

@@ -15,6 +15,7 @@ use crate::run::inputs::Inputs;
 use crate::run_folder::Counters;
 use crate::run_folder::EvaluationRecord;
 use crate::run_folder::RunFolder;
+use crate::workers;
 use anyhow::Result;
 use anyhow::bail;
 use comfy_table::Table;
@@ -59,7 +60,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if let Some(model) = &args.model {
         experiment.inputs.model = model.clone();
     }
-    tch::set_num_threads(experiment.execution.threads as i32);
+    workers::set_count(experiment.execution.threads);
     let inputs = inputs::prepare(experiment)?;
     let model = checkpoint::load_model(&inputs.experiment.inputs.model)?;
     let kept = args.out.clone().map(RunFolder::at);

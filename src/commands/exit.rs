@@ -10,7 +10,7 @@ use crate::prompt;
 use crate::rollout::generate;
 use crate::run;
 use crate::tables;
-use crate::train;
+use crate::train::step;
 use std::io;
 use std::io::ErrorKind;
 
@@ -42,7 +42,7 @@ pub fn code(error: &anyhow::Error) -> u8 {
     let has = |test: fn(&(dyn std::error::Error + 'static)) -> bool| error.chain().any(test);
     if has(|cause| cause.is::<Usage>()) {
         USAGE
-    } else if has(|cause| matches!(cause.downcast_ref(), Some(pretrain::Error::Diverged { .. }))) {
+    } else if has(is_divergence) {
         DIVERGED
     } else if has(is_machine) {
         BUG
@@ -64,6 +64,12 @@ pub fn message(error: &anyhow::Error) -> String {
         }
     }
     parts.join(": ")
+}
+
+/// Weights that are not finite, or whose products are not.
+fn is_divergence(cause: &(dyn std::error::Error + 'static)) -> bool {
+    matches!(cause.downcast_ref(), Some(pretrain::Error::Diverged { .. }))
+        || matches!(cause.downcast_ref(), Some(generate::Error::NotFinite { .. }))
 }
 
 /// A full disk or a failing one is nobody's input. A path that is missing, forbidden or of
@@ -95,7 +101,7 @@ fn is_input(cause: &(dyn std::error::Error + 'static)) -> bool {
         || cause.is::<checkpoint::Error>()
         || cause.is::<generate::Error>()
         || cause.is::<eval::Error>()
-        || cause.is::<train::Error>()
+        || cause.is::<step::Error>()
         || cause.is::<run::Error>()
 }
 

@@ -1,5 +1,6 @@
 //! One file a verb: arguments, then work, then an exit code. The only place that prints.
 
+pub mod bench;
 pub mod config;
 pub mod data;
 pub mod effects;
@@ -52,6 +53,7 @@ enum Verb {
     Generate(generate::Args),
     Score(score::Args),
     Pretrain(pretrain::Args),
+    Bench(bench::Args),
 }
 
 /// Runs the chosen verb.
@@ -72,5 +74,6 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Generate(args) => generate::run(args),
         Verb::Score(args) => score::run(args),
         Verb::Pretrain(args) => pretrain::run(args),
+        Verb::Bench(args) => bench::run(args),
     }
 }

@@ -8,6 +8,7 @@ use crate::model::qwen2::Qwen2;
 use crate::pretrain;
 use crate::pretrain::Recipe;
 use crate::prompt::Tokenizer;
+use crate::workers;
 use anyhow::Context;
 use anyhow::Result;
 use serde_json::json;
@@ -27,7 +28,7 @@ pub struct Args {
     /// Threads of LibTorch. The committed base policy was made with 1; other counts may give
     /// other bits.
     #[arg(long, default_value_t = 1)]
-    threads: i32,
+    threads: u64,
 }
 
 /// Runs the verb.
@@ -35,7 +36,7 @@ pub struct Args {
 /// # Errors
 /// A recipe that cannot be read, a folder that cannot be written, or divergence.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    tch::set_num_threads(args.threads);
+    workers::set_count(args.threads);
     let recipe: Recipe = toml::from_str(&files::read_text(&args.recipe)?)
         .with_context(|| args.recipe.display().to_string())?;
     write_companions(&args.out, &recipe)?;

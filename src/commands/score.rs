@@ -1,6 +1,6 @@
 //! `dapo score`: log-probs of given responses under the training forward.
 
-use crate::batch::MicroBatch;
+use crate::batch::Pass;
 use crate::batch::Row;
 use crate::checkpoint;
 use crate::commands::exit::Invalid;
@@ -92,8 +92,8 @@ fn score(model: &Qwen2, line: &Line, temperature: f64) -> (Vec<f32>, Vec<f32>) {
         advantage: 0.0,
         in_loss: true,
     };
-    let micro = MicroBatch::new(&[row], &[0]);
-    let statistics = tch::no_grad(|| micro.token_statistics(model, temperature));
+    let pass = Pass::new(&[row], &[0]);
+    let statistics = tch::no_grad(|| pass.token_statistics(model, temperature));
     let values = |tensor: &Tensor| {
         Vec::try_from(tensor.to_kind(Kind::Float).flatten(0, -1)).expect("a dense f32 tensor")
     };

@@ -13,7 +13,8 @@ use crate::run::inputs;
 use crate::run::session::Unfinished;
 use crate::run_folder::Ending;
 use crate::run_folder::RunFolder;
-use crate::train::Phase;
+use crate::train::step::Phase;
+use crate::workers;
 use anyhow::Context;
 use anyhow::Result;
 use std::path::PathBuf;
@@ -55,7 +56,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut experiment = extends::load(&args.experiment)?;
     experiment.execution.seed = args.seed.unwrap_or(experiment.execution.seed);
     experiment.execution.threads = args.threads.unwrap_or(experiment.execution.threads);
-    tch::set_num_threads(experiment.execution.threads as i32);
+    workers::set_count(experiment.execution.threads);
     let inputs = inputs::prepare(experiment)?;
     let manifest = &inputs.manifest;
     let folder = RunFolder::at(args.out.clone().unwrap_or_else(|| {

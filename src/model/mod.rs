@@ -2,4 +2,5 @@
 //! is an argument, so training and sampling share no hidden state.
 
 pub mod config;
+pub mod cache;
 pub mod qwen2;

@@ -1,6 +1,7 @@
 //! The Qwen2 decoder: RMSNorm, rotary embedding, grouped-query attention with QKV bias,
 //! SwiGLU, tied or untied head.
 
+use crate::model::cache::KvCache;
 use crate::model::config::Config;
 use crate::numerics;
 use crate::rng::Id;
@@ -8,7 +9,6 @@ use crate::rng::Purpose;
 use crate::rng::stream;
 use std::collections::BTreeMap;
 use tch::Device;
-use tch::Kind;
 use tch::Tensor;
 
 /// A checkpoint whose tensors are not those of its configuration.
@@ -41,9 +41,20 @@ pub struct Qwen2 {
     layers: Vec<Layer>,
     norm: Tensor,
     lm_head: Tensor,
-    cos: Tensor,
-    sin: Tensor,
+    /// e^{iφ} of each position: `[max_position_embeddings, 1, head_dim / 2]`.
+    rotation: Tensor,
 }
+
+/// Weights in the form in which the forward pass uses them, with their graph to the parameters:
+/// products that read the same input are one matrix, and each norm's weight is inside the
+/// matrix that follows it.
+#[derive(Debug)]
+pub struct Prepared {
+    layers: Vec<PreparedLayer>,
+}
+
+/// Keys and values of one layer: both `[tokens, kv_heads, head_dim]`.
+pub type KeysAndValues = (Tensor, Tensor);
 
 impl Qwen2 {
     /// A policy from the tensors of a checkpoint, exactly those that its shape needs.
@@ -68,10 +79,10 @@ impl Qwen2 {
         let layers = (0..config.num_hidden_layers).map(|index| Layer::new(index, &get)).collect();
         let head =
             if config.tie_word_embeddings { "model.embed_tokens.weight" } else { "lm_head.weight" };
-        let (cos, sin) = rotary_tables(&config, get("model.norm.weight").device());
+        let rotation = rotation_table(&config, get("model.norm.weight").device());
         let (embed_tokens, norm, lm_head) =
             (get("model.embed_tokens.weight"), get("model.norm.weight"), get(head));
-        Ok(Self { embed_tokens, layers, norm, lm_head, cos, sin, config, parameters })
+        Ok(Self { embed_tokens, layers, norm, lm_head, rotation, config, parameters })
     }
 
     /// A fresh policy: weights N(0, 0.02²) from the seed's streams, norms 1, biases 0, as
@@ -112,117 +123,104 @@ impl Qwen2 {
         &self.parameters
     }
 
+    /// The same policy for another thread: every tensor is shared, none is copied.
+    pub fn share(&self) -> Self {
+        let parameters =
+            self.parameters.iter().map(|(name, tensor)| (name.clone(), tensor.shallow_clone()));
+        Self::new(self.config.clone(), parameters.collect()).expect("the tensors of a policy")
+    }
+
+    /// The weights as the forward pass uses them: once for a forward and its backward pass, or
+    /// once for all tokens of a generation.
+    pub fn prepare(&self) -> Prepared {
+        Prepared { layers: self.layers.iter().map(|layer| layer.prepare(&self.config)).collect() }
+    }
+
+    /// As [`Qwen2::prepare`], without a graph and laid out for the products of few rows: the same
+    /// matrices, stored by column.
+    pub fn prepare_for_sampling(&self) -> Prepared {
+        let by_column = |weight: Tensor| weight.tr().contiguous().tr();
+        let layer = |layer: &Layer| {
+            let PreparedLayer { qkv, qkv_bias, o, gate, up, down } = layer.prepare(&self.config);
+            let [qkv, o, gate, up, down] = [qkv, o, gate, up, down].map(by_column);
+            PreparedLayer { qkv, qkv_bias, o, gate, up, down }
+        };
+        tch::no_grad(|| Prepared { layers: self.layers.iter().map(layer).collect() })
+    }
+
     /// Hidden states of whole sequences from position 0, after the final norm:
     /// tokens `[batch, length]` → `[batch, length, hidden]`. Right padding changes nothing to
     /// its left.
     pub fn forward(&self, tokens: &Tensor) -> Tensor {
-        self.run(tokens, None)
+        self.whole(&self.prepare(), tokens, |_| ())
     }
 
-    /// As [`Qwen2::forward`], writing keys and values to the first slots of an empty cache.
-    pub fn prefill(&self, tokens: &Tensor, cache: &mut KvCache) -> Tensor {
-        self.run(tokens, Some(cache))
+    /// As [`Qwen2::forward`], with the keys and values of each layer, `batch · length` tokens.
+    pub fn prefill(&self, prepared: &Prepared, tokens: &Tensor) -> (Tensor, Vec<KeysAndValues>) {
+        let mut kept = Vec::new();
+        let hidden = self.whole(prepared, tokens, |keys_and_values| kept.push(keys_and_values));
+        (hidden, kept)
     }
 
-    fn run(&self, tokens: &Tensor, mut cache: Option<&mut KvCache>) -> Tensor {
-        let (_, length) = tokens.size2().expect("tokens have two dimensions");
-        let (cos, sin) = (self.cos.narrow(0, 0, length), self.sin.narrow(0, 0, length));
-        let mut hidden = numerics::embedding(&self.embed_tokens, tokens); // [batch, length, hidden]
-        for (index, layer) in self.layers.iter().enumerate() {
-            hidden = layer.forward(&self.config, &hidden, &cos, &sin, |queries, keys, values| {
-                if let Some(cache) = cache.as_deref_mut() {
-                    cache.write_prefix(index, keys, values);
-                }
-                numerics::causal_attention(queries, keys, values)
+    fn whole(
+        &self,
+        prepared: &Prepared,
+        tokens: &Tensor,
+        mut keep: impl FnMut(KeysAndValues),
+    ) -> Tensor {
+        let (batch, length) = tokens.size2().expect("tokens have two dimensions");
+        let rotation = self.rotation.narrow(0, 0, length).repeat([batch, 1, 1]);
+        let hidden =
+            self.run(prepared, &tokens.view([-1]), &rotation, |_, queries, keys, values| {
+                let mixed = numerics::causal_attention(&queries, &keys, &values, length);
+                keep((keys, values));
+                mixed
+            });
+        hidden.view([batch, length, self.config.hidden_size])
+    }
+
+    /// One more token for each row of the cache: tokens `[rows]`, position of that token in
+    /// each row `[rows]` → final hidden states `[rows, hidden]`. The cache must hold every
+    /// earlier position of each row.
+    pub fn decode(
+        &self,
+        prepared: &Prepared,
+        tokens: &Tensor,
+        positions: &Tensor,
+        cache: &mut KvCache,
+    ) -> Tensor {
+        let rotation = self.rotation.index_select(0, positions);
+        let mask = cache.begin();
+        let hidden = self.run(prepared, tokens, &rotation, |layer, queries, keys, values| {
+            let (keys, values) = cache.append(layer, &keys, &values);
+            numerics::cached_attention(&queries, &keys, &values, &mask)
+        });
+        cache.end();
+        hidden
+    }
+
+    /// tokens `[tokens]`, rotation of each token's position → `[tokens, hidden]`. `attend` gets
+    /// the layer, queries `[tokens, heads, head_dim]`, and keys and values
+    /// `[tokens, kv_heads, head_dim]`; it returns `[tokens, heads · head_dim]`.
+    fn run(
+        &self,
+        prepared: &Prepared,
+        tokens: &Tensor,
+        rotation: &Tensor,
+        mut attend: impl FnMut(usize, Tensor, Tensor, Tensor) -> Tensor,
+    ) -> Tensor {
+        let mut hidden = numerics::embedding(&self.embed_tokens, tokens); // [tokens, hidden]
+        for (index, layer) in prepared.layers.iter().enumerate() {
+            hidden = layer.forward(&self.config, &hidden, rotation, |queries, keys, values| {
+                attend(index, queries, keys, values)
             });
         }
-        numerics::rms_norm(&hidden, &self.norm, self.config.rms_norm_eps)
-    }
-
-    /// One more token for each row: tokens `[batch]`, position of that token in each row
-    /// `[batch]` → final hidden states `[batch, hidden]`. The cache must hold every earlier
-    /// position of each row.
-    pub fn decode(&self, tokens: &Tensor, positions: &Tensor, cache: &mut KvCache) -> Tensor {
-        let at = |table: &Tensor| table.index_select(0, positions).unsqueeze(1).unsqueeze(1);
-        let (cos, sin) = (at(&self.cos), at(&self.sin)); // [batch, 1, 1, head_dim]
-        let slots = positions.max().int64_value(&[]) + 1;
-        let hidden_slots = Tensor::arange(slots, (Kind::Int64, positions.device()))
-            .unsqueeze(0)
-            .gt_tensor(&positions.unsqueeze(1))
-            .unsqueeze(1)
-            .unsqueeze(1); // [batch, 1, 1, slots]
-        let mut hidden = numerics::embedding(&self.embed_tokens, &tokens.unsqueeze(1));
-        for (index, layer) in self.layers.iter().enumerate() {
-            hidden = layer.forward(&self.config, &hidden, &cos, &sin, |queries, keys, values| {
-                let (keys, values) = cache.append(index, positions, slots, keys, values);
-                numerics::cached_attention(queries, &keys, &values, &hidden_slots)
-            });
-        }
-        numerics::rms_norm(&hidden, &self.norm, self.config.rms_norm_eps).squeeze_dim(1)
+        numerics::rms_norm(&hidden, self.config.rms_norm_eps) * &self.norm
     }
 
     /// Next-token logits: final hidden states `[..., hidden]` → `[..., vocab]`.
     pub fn logits(&self, hidden: &Tensor) -> Tensor {
         numerics::linear(hidden, &self.lm_head, None)
-    }
-}
-
-/// Keys and values of earlier positions: position p of a row lies in slot p, for every row.
-#[derive(Debug)]
-pub struct KvCache {
-    /// For each layer: keys and values, both `[batch, kv_heads, capacity, head_dim]`.
-    layers: Vec<(Tensor, Tensor)>,
-}
-
-impl KvCache {
-    /// An empty cache for `batch` rows of at most `capacity` positions.
-    pub fn new(model: &Qwen2, batch: i64, capacity: i64) -> Self {
-        let config = model.config();
-        let shape = [batch, config.num_key_value_heads, capacity, config.head_dim];
-        let options = (model.embed_tokens.kind(), model.embed_tokens.device());
-        let layer = |_| (Tensor::zeros(shape, options), Tensor::zeros(shape, options));
-        Self { layers: (0..config.num_hidden_layers).map(layer).collect() }
-    }
-
-    /// The cache of chosen rows, in the given order; a row may be chosen often. The capacity
-    /// becomes `capacity`, of which the first `filled` slots are copied.
-    pub fn select(&self, rows: &Tensor, filled: i64, capacity: i64) -> Self {
-        let pick = |tensor: &Tensor| {
-            let (_, kv_heads, _, head_dim) = tensor.size4().expect("a cache has four dimensions");
-            let chosen = Tensor::zeros(
-                [rows.size()[0], kv_heads, capacity, head_dim],
-                (tensor.kind(), tensor.device()),
-            );
-            chosen.narrow(2, 0, filled).copy_(&tensor.narrow(2, 0, filled).index_select(0, rows));
-            chosen
-        };
-        Self {
-            layers: self.layers.iter().map(|(keys, values)| (pick(keys), pick(values))).collect(),
-        }
-    }
-
-    fn write_prefix(&mut self, layer: usize, keys: &Tensor, values: &Tensor) {
-        let length = keys.size()[2];
-        let (all_keys, all_values) = &self.layers[layer];
-        all_keys.narrow(2, 0, length).copy_(keys);
-        all_values.narrow(2, 0, length).copy_(values);
-    }
-
-    /// Writes one position for each row and returns the first `slots` of all rows.
-    fn append(
-        &mut self,
-        layer: usize,
-        positions: &Tensor,
-        slots: i64,
-        keys: &Tensor,
-        values: &Tensor,
-    ) -> (Tensor, Tensor) {
-        let (batch, kv_heads, _, head_dim) = keys.size4().expect("keys have four dimensions");
-        let index = positions.view([batch, 1, 1, 1]).expand([batch, kv_heads, 1, head_dim], true);
-        let (all_keys, all_values) = &mut self.layers[layer];
-        let _ = all_keys.scatter_(2, &index, keys);
-        let _ = all_values.scatter_(2, &index, values);
-        (all_keys.narrow(2, 0, slots), all_values.narrow(2, 0, slots))
     }
 }
 
@@ -257,63 +255,88 @@ impl Layer {
         }
     }
 
-    /// hidden `[batch, length, hidden]` → the same; cos and sin broadcast to
-    /// `[batch, heads, length, head_dim]`.
+    fn prepare(&self, config: &Config) -> PreparedLayer {
+        let half = config.head_dim / 2;
+        // A dimension and its partner half a head away become neighbours, which
+        // `numerics::rotary` turns together. Queries and keys alike: no score changes.
+        let interleave = |tensor: &Tensor, heads: i64| {
+            let halves = tensor.view([heads, 2, half, -1]);
+            halves.transpose(1, 2).reshape(tensor.size().as_slice())
+        };
+        let (queries, keys) = (config.num_attention_heads, config.num_key_value_heads);
+        let joined = |query: &Tensor, key: &Tensor, value: &Tensor| {
+            let parts = [interleave(query, queries), interleave(key, keys), value.shallow_clone()];
+            Tensor::cat(&parts, 0)
+        };
+        let (q, k, v) = (&self.q_proj, &self.k_proj, &self.v_proj);
+        PreparedLayer {
+            qkv: joined(&q.0, &k.0, &v.0) * &self.input_layernorm,
+            qkv_bias: joined(&q.1, &k.1, &v.1),
+            o: self.o_proj.shallow_clone(),
+            gate: &self.gate_proj * &self.post_attention_layernorm,
+            up: &self.up_proj * &self.post_attention_layernorm,
+            down: self.down_proj.shallow_clone(),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct PreparedLayer {
+    /// `[(heads + 2 · kv_heads) · head_dim, hidden]`: queries, keys, values.
+    qkv: Tensor,
+    qkv_bias: Tensor,
+    o: Tensor,
+    gate: Tensor,
+    up: Tensor,
+    down: Tensor,
+}
+
+impl PreparedLayer {
+    /// hidden `[tokens, hidden]` → the same; rotation `[tokens, 1, head_dim / 2]`.
     fn forward(
         &self,
         config: &Config,
         hidden: &Tensor,
-        cos: &Tensor,
-        sin: &Tensor,
-        attend: impl FnOnce(&Tensor, &Tensor, &Tensor) -> Tensor,
+        rotation: &Tensor,
+        attend: impl FnOnce(Tensor, Tensor, Tensor) -> Tensor,
     ) -> Tensor {
-        let (batch, length, _) = hidden.size3().expect("hidden states have three dimensions");
-        let normed = numerics::rms_norm(hidden, &self.input_layernorm, config.rms_norm_eps);
-        let heads = |(weight, bias): &(Tensor, Tensor), count: i64| {
-            numerics::linear(&normed, weight, Some(bias))
-                .view([batch, length, count, config.head_dim])
-                .transpose(1, 2) // [batch, heads, length, head_dim]
-        };
-        let queries = numerics::rotary(&heads(&self.q_proj, config.num_attention_heads), cos, sin);
-        let keys = numerics::rotary(&heads(&self.k_proj, config.num_key_value_heads), cos, sin);
-        let values = heads(&self.v_proj, config.num_key_value_heads);
-        let width = config.num_attention_heads * config.head_dim;
+        let (heads, kv_heads) = (config.num_attention_heads, config.num_key_value_heads);
+        let tokens = hidden.size()[0];
+        let normed = numerics::rms_norm(hidden, config.rms_norm_eps);
+        let joined = numerics::linear(&normed, &self.qkv, Some(&self.qkv_bias));
+        let joined = joined.view([tokens, heads + 2 * kv_heads, config.head_dim]);
+        let parts = joined.split_with_sizes([heads + kv_heads, kv_heads], 1);
+        let turned = numerics::rotary(&parts[0], rotation);
+        let turned = turned.split_with_sizes([heads, kv_heads], 1);
         let mixed =
-            attend(&queries, &keys, &values).transpose(1, 2).reshape([batch, length, width]); // [batch, length, heads · head_dim]
-        let hidden = hidden + numerics::linear(&mixed, &self.o_proj, None);
-        let normed =
-            numerics::rms_norm(&hidden, &self.post_attention_layernorm, config.rms_norm_eps);
-        let inner = numerics::swiglu(
-            &numerics::linear(&normed, &self.gate_proj, None),
-            &numerics::linear(&normed, &self.up_proj, None),
-        );
-        hidden + numerics::linear(&inner, &self.down_proj, None)
+            attend(turned[0].shallow_clone(), turned[1].shallow_clone(), parts[1].shallow_clone());
+        let hidden = hidden + numerics::linear(&mixed, &self.o, None);
+        let normed = numerics::rms_norm(&hidden, config.rms_norm_eps);
+        let gate = numerics::linear(&normed, &self.gate, None);
+        let inner = numerics::swiglu(&gate, &numerics::linear(&normed, &self.up, None));
+        hidden + numerics::linear(&inner, &self.down, None)
     }
 }
 
-/// Cosines and sines of the rotary embedding: both `[max_position_embeddings, head_dim]`, f32.
+/// e^{iφ} of the rotary embedding, `[max_position_embeddings, 1, head_dim / 2]`, in f32.
 ///
 /// The frequencies and the angles are rounded to f32 as in transformers, whatever the
 /// model's dtype: in bf16 not even the positions could be represented.
-fn rotary_tables(config: &Config, device: Device) -> (Tensor, Tensor) {
+fn rotation_table(config: &Config, device: Device) -> Tensor {
     let half = config.head_dim / 2;
     let frequency = |index: i64| {
         libm::pow(config.rope_theta, -(2.0 * index as f64) / config.head_dim as f64) as f32
     };
     let frequencies: Vec<f32> = (0..half).map(frequency).collect();
     let table = |function: fn(f64) -> f64| {
-        let mut values =
-            Vec::with_capacity((config.max_position_embeddings * config.head_dim) as usize);
-        for position in 0..config.max_position_embeddings {
-            for _ in 0..2 {
-                values.extend(
-                    frequencies.iter().map(|f| function(f64::from(position as f32 * f)) as f32),
-                );
-            }
-        }
+        let positions = 0..config.max_position_embeddings;
+        let values: Vec<f32> = positions
+            .flat_map(|position| frequencies.iter().map(move |f| position as f32 * f))
+            .map(|angle| function(f64::from(angle)) as f32)
+            .collect();
         Tensor::from_slice(&values)
-            .view([config.max_position_embeddings, config.head_dim])
+            .view([config.max_position_embeddings, 1, half])
             .to_device(device)
     };
-    (table(libm::cos), table(libm::sin))
+    Tensor::complex(&table(libm::cos), &table(libm::sin))
 }

@@ -1,12 +1,15 @@
-//! Batched generation with a KV cache. Finished rows leave the batch; each row's draws come
-//! from its own stream, so the batch decides nothing.
+//! Batched generation with a KV cache. Finished rows leave the batch and waiting requests take
+//! their places; each row's draws come from its own stream, so the batch decides nothing.
 
 use crate::config::Sampling;
-use crate::model::qwen2::KvCache;
+use crate::model::cache;
+use crate::model::cache::KvCache;
+use crate::model::qwen2::Prepared;
 use crate::model::qwen2::Qwen2;
 use crate::records::Finish;
 use crate::rng::Stream;
 use crate::rollout::sampler;
+use crate::workers;
 use tch::Tensor;
 
 /// One response to sample.
@@ -75,13 +78,29 @@ pub enum Error {
         /// Rows of the embedding.
         vocabulary: usize,
     },
+    /// Weights that have diverged: no token can be drawn.
+    #[error("prompt {index}: the logits of response token {token} are not finite")]
+    NotFinite {
+        /// Position of the request.
+        index: usize,
+        /// Position in the response, from 0.
+        token: usize,
+    },
 }
 
-/// Samples one response for each request, in order. `progress` is called with the number of
-/// responses finished so far.
+/// A thread gets at least so many requests: fewer are not worth its start.
+const REQUESTS_PER_THREAD: usize = 16;
+/// Waiting requests join when this share of the rows is free, so that their prompts are read
+/// together.
+const JOIN_SHARE: usize = 8;
+
+/// Samples one response for each request, in order. `progress` is called often, with the number
+/// of responses finished so far.
+///
+/// Each thread takes one part of the requests, so rounding depends on the number of threads.
 ///
 /// # Errors
-/// A request that the model cannot serve, by its position.
+/// A request that the model cannot serve, or a distribution that is not finite, by position.
 pub fn generate(
     model: &Qwen2,
     requests: &[Request],
@@ -89,13 +108,27 @@ pub fn generate(
     mut progress: impl FnMut(usize),
 ) -> Result<Vec<Response>, Error> {
     check(model, requests, limits)?;
-    let mut responses = Vec::with_capacity(requests.len());
-    for batch in requests.chunks(limits.batch_rows.max(1)) {
-        let done = responses.len();
-        let mut batch_done = |count| progress(done + count);
-        responses.extend(tch::no_grad(|| generate_batch(model, batch, limits, &mut batch_done)));
+    if limits.max_response_tokens == 0 {
+        let empty = Response { tokens: vec![], log_probs: vec![], finish: Finish::Length };
+        return Ok(vec![empty; requests.len()]);
     }
-    Ok(responses)
+    let threads = workers::count().min(requests.len().div_ceil(REQUESTS_PER_THREAD)).max(1);
+    let size = requests.len().div_ceil(threads).max(1);
+    let limits =
+        Limits { batch_rows: limits.batch_rows.div_ceil(threads).max(1), ..limits.clone() };
+    let parts = requests.chunks(size).enumerate();
+    let lanes = parts.map(|(part, requests)| (model.share(), part * size, requests)).collect();
+    let work = |(model, first, requests): (Qwen2, usize, &[Request]),
+                tell: &mut dyn FnMut(usize)| {
+        tch::no_grad(|| Lane::new(&model, first, requests, &limits).run(tell))
+    };
+    let mut done = 0;
+    let responses = workers::each(lanes, work, |finished| {
+        done += finished;
+        progress(done);
+    });
+    let responses: Result<Vec<Vec<Response>>, Error> = responses.into_iter().collect();
+    Ok(responses?.concat())
 }
 
 fn check(model: &Qwen2, requests: &[Request], limits: &Limits) -> Result<(), Error> {
@@ -117,139 +150,153 @@ fn check(model: &Qwen2, requests: &[Request], limits: &Limits) -> Result<(), Err
     Ok(())
 }
 
-/// A row that is still being generated.
+/// A row that is being generated.
 struct Row {
-    index: usize,
+    /// Its request within the lane.
+    request: usize,
+    /// Position of the token that is fed next.
     position: usize,
+    /// That token.
+    token: u32,
     stream: Stream,
-    finished: bool,
 }
 
-fn generate_batch(
-    model: &Qwen2,
-    requests: &[Request],
-    limits: &Limits,
-    progress: &mut impl FnMut(usize),
-) -> Vec<Response> {
-    let empty = || Response { tokens: vec![], log_probs: vec![], finish: Finish::Length };
-    let mut responses: Vec<Response> = requests.iter().map(|_| empty()).collect();
-    if limits.max_response_tokens == 0 {
-        return responses;
-    }
-    let (mut hidden, mut cache, longest) = prefill(model, requests);
-    let mut capacity = longest;
-    let mut rows: Vec<Row> = requests
-        .iter()
-        .enumerate()
-        .map(|(index, request)| Row {
-            index,
-            position: request.prompt.len(),
-            stream: request.stream.clone(),
-            finished: false,
-        })
-        .collect();
-    loop {
-        let next = draw(model, &hidden, limits, &mut rows, &mut responses);
-        let kept: Vec<usize> = (0..rows.len()).filter(|&row| !rows[row].finished).collect();
-        progress(responses.len() - kept.len());
-        if kept.is_empty() {
-            return responses;
-        }
-        let filled = rows.iter().map(|row| row.position).max().unwrap_or(0);
-        // Leaving rows are dropped when they are a quarter of the batch, or when the cache
-        // must grow anyway: each drop copies the cache.
-        if kept.len() * 4 <= rows.len() * 3 || filled >= capacity {
-            capacity = (filled + 32).min(longest + limits.max_response_tokens);
-            let chosen: Vec<i64> = kept.iter().map(|&row| row as i64).collect();
-            cache = cache.select(&Tensor::from_slice(&chosen), filled as i64, capacity as i64);
-            rows = keep(rows, &kept);
-            hidden = step(model, &mut rows, &pick(&next, &kept), &mut cache);
-        } else {
-            hidden = step(model, &mut rows, &next, &mut cache);
-        }
-    }
+/// What one thread generates.
+struct Lane<'a> {
+    model: &'a Qwen2,
+    prepared: Prepared,
+    /// Position of the lane's first request among all, for messages.
+    first: usize,
+    requests: &'a [Request<'a>],
+    limits: &'a Limits<'a>,
+    responses: Vec<Response>,
+    /// Requests that have not begun: those from here on.
+    waiting: usize,
+    /// Rows in the order of the cache.
+    rows: Vec<Row>,
+    cache: KvCache,
 }
 
-fn keep(rows: Vec<Row>, kept: &[usize]) -> Vec<Row> {
-    let mut rows: Vec<Option<Row>> = rows.into_iter().map(Some).collect();
-    kept.iter().filter_map(|&row| rows[row].take()).collect()
-}
-
-fn pick(tokens: &[u32], kept: &[usize]) -> Vec<u32> {
-    kept.iter().map(|&row| tokens[row]).collect()
-}
-
-/// Final hidden state of each request's last prompt token, the filled cache with one row for
-/// each request, and the longest prompt. Equal neighbouring prompts are computed once.
-fn prefill(model: &Qwen2, requests: &[Request]) -> (Tensor, KvCache, usize) {
-    let mut prompts: Vec<&[u32]> = Vec::new();
-    let mut prompt_of_row = Vec::with_capacity(requests.len());
-    for request in requests {
-        if prompts.last() != Some(&request.prompt) {
-            prompts.push(request.prompt);
-        }
-        prompt_of_row.push(prompts.len() as i64 - 1);
-    }
-    let longest = prompts.iter().map(|prompt| prompt.len()).max().unwrap_or(0);
-    let mut tokens = vec![0i64; prompts.len() * longest];
-    for (row, prompt) in prompts.iter().enumerate() {
-        for (at, &token) in prompt.iter().enumerate() {
-            tokens[row * longest + at] = i64::from(token);
+impl<'a> Lane<'a> {
+    fn new(
+        model: &'a Qwen2,
+        first: usize,
+        requests: &'a [Request<'a>],
+        limits: &'a Limits<'a>,
+    ) -> Self {
+        let rows = limits.batch_rows.min(requests.len());
+        let longest = requests.iter().map(|request| request.prompt.len()).max().unwrap_or(0);
+        let empty = || Response { tokens: vec![], log_probs: vec![], finish: Finish::Length };
+        Self {
+            prepared: model.prepare_for_sampling(),
+            model,
+            first,
+            requests,
+            limits,
+            responses: requests.iter().map(|_| empty()).collect(),
+            waiting: 0,
+            rows: Vec::with_capacity(rows),
+            cache: KvCache::new(model, rows, longest),
         }
     }
-    let batch = prompts.len() as i64;
-    let tokens = Tensor::from_slice(&tokens).view([batch, longest as i64]);
-    let mut cache = KvCache::new(model, batch, longest as i64);
-    let hidden = model.prefill(&tokens, &mut cache); // [prompts, longest, hidden]
-    let width = hidden.size()[2];
-    let last: Vec<i64> = prompts.iter().map(|prompt| prompt.len() as i64 - 1).collect();
-    let last = Tensor::from_slice(&last).view([batch, 1, 1]).expand([batch, 1, width], true);
-    let hidden = hidden.gather(1, &last, false).squeeze_dim(1); // [prompts, hidden]
-    let rows = Tensor::from_slice(&prompt_of_row);
-    let cache = cache.select(&rows, longest as i64, longest as i64);
-    (hidden.index_select(0, &rows), cache, longest)
-}
 
-/// Draws the next token of every unfinished row and records it. Returns a token for each
-/// row; that of a finished row is padding which nothing reads.
-fn draw(
-    model: &Qwen2,
-    hidden: &Tensor,
-    limits: &Limits,
-    rows: &mut [Row],
-    responses: &mut [Response],
-) -> Vec<u32> {
-    let logits = model.logits(hidden); // [rows, vocab]
-    let vocabulary = logits.size()[1] as usize;
-    let values: Vec<f32> = Vec::try_from(logits.to_kind(tch::Kind::Float).flatten(0, -1))
-        .expect("logits are a dense f32 tensor");
-    let mut next = vec![0; rows.len()];
-    for (at, row) in rows.iter_mut().enumerate() {
-        if row.finished {
-            continue;
+    /// All responses. `tell` gets the number of those finished since it was last called.
+    fn run(mut self, tell: &mut dyn FnMut(usize)) -> Result<Vec<Response>, Error> {
+        let capacity = self.limits.batch_rows.min(self.requests.len());
+        loop {
+            let free = capacity - self.rows.len();
+            let mut finished = 0;
+            if self.waiting < self.requests.len()
+                && (self.rows.is_empty() || free * JOIN_SHARE >= capacity)
+            {
+                finished += self.join(free)?;
+            } else if self.rows.is_empty() {
+                return Ok(self.responses);
+            } else {
+                let hidden = self.feed();
+                finished += self.draw(&hidden, 0)?;
+            }
+            tell(finished);
         }
-        let logits = &values[at * vocabulary..(at + 1) * vocabulary];
-        let drawn = sampler::sample(logits, &limits.sampling, row.stream.uniform());
-        let response = &mut responses[row.index];
-        response.tokens.push(drawn.token);
-        response.log_probs.push(drawn.log_prob);
-        if limits.stop_tokens.contains(&drawn.token) {
-            response.finish = Finish::Stop;
-            row.finished = true;
-        } else if response.tokens.len() == limits.max_response_tokens {
-            row.finished = true;
-        }
-        next[at] = drawn.token;
     }
-    next
-}
 
-/// Feeds the drawn tokens: hidden states of each row's newest token.
-fn step(model: &Qwen2, rows: &mut [Row], tokens: &[u32], cache: &mut KvCache) -> Tensor {
-    let ids: Vec<i64> = tokens.iter().map(|&token| i64::from(token)).collect();
-    let positions: Vec<i64> = rows.iter().map(|row| row.position as i64).collect();
-    for row in rows.iter_mut().filter(|row| !row.finished) {
-        row.position += 1;
+    /// Begins the next `count` requests: reads their prompts, equal neighbours once, and draws
+    /// their first tokens. Returns how many responses that finished.
+    fn join(&mut self, count: usize) -> Result<usize, Error> {
+        let end = (self.waiting + count).min(self.requests.len());
+        let mut prompts: Vec<&[u32]> = Vec::new();
+        let mut prompt_of_row = Vec::with_capacity(count);
+        let old_rows = self.rows.len();
+        for request in self.waiting..end {
+            let Request { prompt, stream } = &self.requests[request];
+            if prompts.last() != Some(prompt) {
+                prompts.push(prompt);
+            }
+            prompt_of_row.push(prompts.len() - 1);
+            let (position, stream) = (prompt.len(), stream.clone());
+            self.rows.push(Row { request, position, token: 0, stream });
+        }
+        self.waiting = end;
+        let lengths: Vec<usize> = prompts.iter().map(|prompt| prompt.len()).collect();
+        let longest = lengths.iter().copied().max().unwrap_or(0);
+        let mut tokens = vec![0i64; prompts.len() * longest];
+        for (row, prompt) in prompts.iter().enumerate() {
+            for (at, &token) in prompt.iter().enumerate() {
+                tokens[row * longest + at] = i64::from(token);
+            }
+        }
+        let tokens = Tensor::from_slice(&tokens).view([prompts.len() as i64, longest as i64]);
+        let (hidden, kept) = self.model.prefill(&self.prepared, &tokens);
+        self.cache.join(&kept, longest, &lengths, &prompt_of_row);
+        let last =
+            prompt_of_row.iter().map(|&prompt| (prompt * longest + lengths[prompt] - 1) as i64);
+        let last = Tensor::from_slice(&last.collect::<Vec<_>>());
+        self.draw(&hidden.flatten(0, 1).index_select(0, &last), old_rows)
     }
-    model.decode(&Tensor::from_slice(&ids), &Tensor::from_slice(&positions), cache)
+
+    /// Feeds each row's newest token: their final hidden states.
+    fn feed(&mut self) -> Tensor {
+        let tokens: Vec<i64> = self.rows.iter().map(|row| i64::from(row.token)).collect();
+        let positions: Vec<i64> = self.rows.iter().map(|row| row.position as i64).collect();
+        self.rows.iter_mut().for_each(|row| row.position += 1);
+        let (tokens, positions) = (Tensor::from_slice(&tokens), Tensor::from_slice(&positions));
+        self.model.decode(&self.prepared, &tokens, &positions, &mut self.cache)
+    }
+
+    /// Draws the next token of the rows from `from` on, whose hidden states these are. Rows
+    /// that finish leave. Returns how many did.
+    fn draw(&mut self, hidden: &Tensor, from: usize) -> Result<usize, Error> {
+        let logits = self.model.logits(hidden); // [rows, vocab]
+        let vocabulary = logits.size()[1] as usize;
+        let values: Vec<f32> = Vec::try_from(logits.to_kind(tch::Kind::Float).flatten(0, -1))
+            .expect("logits are a dense f32 tensor");
+        let mut leaves = vec![false; self.rows.len()];
+        for (at, logits) in values.chunks(vocabulary).enumerate() {
+            let row = &mut self.rows[from + at];
+            let response = &mut self.responses[row.request];
+            let drawn = sampler::sample(logits, &self.limits.sampling, row.stream.uniform());
+            let Some(drawn) = drawn else {
+                let (index, token) = (self.first + row.request, response.tokens.len());
+                return Err(Error::NotFinite { index, token });
+            };
+            response.tokens.push(drawn.token);
+            response.log_probs.push(drawn.log_prob);
+            row.token = drawn.token;
+            if self.limits.stop_tokens.contains(&drawn.token) {
+                response.finish = Finish::Stop;
+                leaves[from + at] = true;
+            } else {
+                leaves[from + at] = response.tokens.len() == self.limits.max_response_tokens;
+            }
+        }
+        let finished = leaves.iter().filter(|leaves| **leaves).count();
+        if finished > 0 {
+            self.cache.leave(&leaves);
+            for (from, to) in cache::fill_holes(&leaves) {
+                self.rows.swap(from, to);
+            }
+            self.rows.truncate(self.rows.len() - finished);
+        }
+        Ok(finished)
+    }
 }

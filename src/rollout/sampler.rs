@@ -19,16 +19,18 @@ pub struct Draw {
 /// mass; ties are broken by the lower token id. The kept tokens' mass is renormalised and
 /// walked in order of token id.
 ///
-/// # Panics
-/// When there are no logits or all are −∞ or NaN.
-pub fn sample(logits: &[f32], sampling: &Sampling, uniform: f64) -> Draw {
+/// `None` when the logits are no distribution: NaN or +∞ is among them, or all are −∞.
+pub fn sample(logits: &[f32], sampling: &Sampling, uniform: f64) -> Option<Draw> {
     let greedy = sampling.temperature == 0.0;
     let scale = if greedy { 1.0 } else { 1.0 / sampling.temperature };
     let scaled = |token: usize| f64::from(logits[token]) * scale;
     let max = (0..logits.len()).map(scaled).fold(f64::NEG_INFINITY, f64::max);
-    assert!(max.is_finite(), "the policy's logits are not finite");
     let weights: Vec<f64> = (0..logits.len()).map(|token| libm::exp(scaled(token) - max)).collect();
+    // `f64::max` passes over a NaN; the sum of the weights does not.
     let total: f64 = weights.iter().sum();
+    if !(max.is_finite() && total.is_finite()) {
+        return None;
+    }
     let log_prob = |token: usize| scaled(token) - max - libm::log(total);
     let token = if greedy {
         (0..logits.len()).rev().max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap_or(0)
@@ -40,7 +42,7 @@ pub fn sample(logits: &[f32], sampling: &Sampling, uniform: f64) -> Draw {
         let mass: f64 = kept.iter().map(|&token| weights[token]).sum();
         invert(&weights, kept.into_iter(), uniform * mass)
     };
-    Draw { token: token as u32, log_prob: log_prob(token) }
+    Some(Draw { token: token as u32, log_prob: log_prob(token) })
 }
 
 fn most_probable(weights: &[f64], total: f64, sampling: &Sampling) -> Vec<usize> {
@@ -85,6 +87,10 @@ mod tests {
 
     const PLAIN: Sampling = Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 };
 
+    fn draw(logits: &[f32], sampling: &Sampling, uniform: f64) -> Draw {
+        sample(logits, sampling, uniform).unwrap()
+    }
+
     fn logits_of(probabilities: &[f64]) -> Vec<f32> {
         probabilities.iter().map(|p| p.ln() as f32).collect()
     }
@@ -94,10 +100,10 @@ mod tests {
         let logits = logits_of(&[0.2, 0.5, 0.3]);
         for (uniform, token) in [(0.0, 0), (0.19, 0), (0.21, 1), (0.69, 1), (0.71, 2), (0.9999, 2)]
         {
-            let draw = sample(&logits, &PLAIN, uniform);
-            assert_eq!(draw.token, token, "uniform {uniform}");
+            let drawn = draw(&logits, &PLAIN, uniform);
+            assert_eq!(drawn.token, token, "uniform {uniform}");
         }
-        assert!((sample(&logits, &PLAIN, 0.5).log_prob - 0.5f64.ln()).abs() < 1e-7);
+        assert!((draw(&logits, &PLAIN, 0.5).log_prob - 0.5f64.ln()).abs() < 1e-7);
     }
 
     #[test]
@@ -105,11 +111,11 @@ mod tests {
         let logits = logits_of(&[0.25, 0.25, 0.4, 0.1]);
         let sampling = Sampling { top_p: 0.6, ..PLAIN };
         let drawn: Vec<u32> =
-            (0..100).map(|i| sample(&logits, &sampling, f64::from(i) / 100.0).token).collect();
+            (0..100).map(|i| draw(&logits, &sampling, f64::from(i) / 100.0).token).collect();
         assert!(drawn.contains(&0) && drawn.contains(&2));
         assert!(!drawn.contains(&1) && !drawn.contains(&3));
         // The log-prob is that of the full distribution all the same.
-        assert!((sample(&logits, &sampling, 0.0).log_prob - 0.25f64.ln()).abs() < 1e-6);
+        assert!((draw(&logits, &sampling, 0.0).log_prob - 0.25f64.ln()).abs() < 1e-6);
     }
 
     #[test]
@@ -117,7 +123,7 @@ mod tests {
         let logits = [0.5f32, 2.0, 2.0, -1.0];
         for sampling in [Sampling { top_k: 1, ..PLAIN }, Sampling { temperature: 0.0, ..PLAIN }] {
             for uniform in [0.0, 0.5, 0.999] {
-                assert_eq!(sample(&logits, &sampling, uniform).token, 1);
+                assert_eq!(draw(&logits, &sampling, uniform).token, 1);
             }
         }
     }
@@ -125,8 +131,18 @@ mod tests {
     #[test]
     fn temperature_sharpens_the_log_prob() {
         let logits = [1.0f32, 0.0];
-        let cold = sample(&logits, &Sampling { temperature: 0.5, ..PLAIN }, 0.0);
+        let cold = draw(&logits, &Sampling { temperature: 0.5, ..PLAIN }, 0.0);
         assert!((cold.log_prob - (-(1.0 + (-2.0f64).exp()).ln())).abs() < 1e-12);
+    }
+
+    #[test]
+    fn logits_that_are_no_distribution_draw_nothing() {
+        let infinity = f32::INFINITY;
+        for bad in [&[0.0, f32::NAN, 1.0][..], &[0.0, infinity], &[-infinity, -infinity], &[]] {
+            for sampling in [PLAIN, Sampling { temperature: 0.0, ..PLAIN }] {
+                assert_eq!(sample(bad, &sampling, 0.5), None, "{bad:?}");
+            }
+        }
     }
 
     proptest! {
@@ -135,9 +151,9 @@ mod tests {
             uniform in 0.0..1.0f64, top_p in 0.05..1.0f64, top_k in 0u64..4
         ) {
             let logits = [f32::NEG_INFINITY, 0.3, f32::NEG_INFINITY, -0.2, f32::NEG_INFINITY];
-            let draw = sample(&logits, &Sampling { temperature: 0.7, top_p, top_k }, uniform);
-            prop_assert!(draw.token == 1 || draw.token == 3);
-            prop_assert!(draw.log_prob.is_finite());
+            let drawn = draw(&logits, &Sampling { temperature: 0.7, top_p, top_k }, uniform);
+            prop_assert!(drawn.token == 1 || drawn.token == 3);
+            prop_assert!(drawn.log_prob.is_finite());
         }
     }
 }

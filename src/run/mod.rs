@@ -6,7 +6,6 @@ pub mod rows;
 pub mod session;
 
 use crate::checkpoint;
-use crate::checkpoint::Progress;
 use crate::config::Data;
 use crate::config::dapo::Kl;
 use crate::data;
@@ -19,7 +18,7 @@ use crate::policy::Policy;
 use crate::prompt;
 use crate::run::inputs::Inputs;
 use crate::run::rows::carried_groups;
-use crate::run::rows::carried_rows;
+use crate::run::rows::progress;
 use crate::run::rows::rollout_rows;
 use crate::run::session::Opened;
 use crate::run::session::Start;
@@ -33,13 +32,13 @@ use crate::run_folder::RunFolder;
 use crate::run_folder::StepMetrics;
 use crate::run_folder::StepTimings;
 use crate::tables;
-use crate::train;
-use crate::train::Divergence;
-use crate::train::Phase;
-use crate::train::Position;
-use crate::train::Step;
-use crate::train::StepOutcome;
 use crate::train::Trainer;
+use crate::train::step;
+use crate::train::step::Divergence;
+use crate::train::step::Phase;
+use crate::train::step::Position;
+use crate::train::step::Step;
+use crate::train::step::StepOutcome;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -78,7 +77,7 @@ pub enum Error {
     Evaluation(#[from] eval::Error),
     /// A rollout step.
     #[error(transparent)]
-    Step(#[from] train::Error),
+    Step(#[from] step::Error),
     /// A set whose k is not stated.
     #[error("evaluation.samples has no entry for the set {set}; it has {}", known.join(", "))]
     Samples {
@@ -274,15 +273,14 @@ impl<'a> Run<'a> {
     /// Keeps what a look into a divergence needs: the step's rollouts and metrics, and the
     /// policy before the update that failed.
     fn record_divergence(&self, number: u64, found: Divergence) -> Result<String, Error> {
-        let reason = format!("rollout step {number}, update {}: {}", found.update, found.source);
+        let reason = format!("rollout step {number}, {}", found.source);
         let folder = self.folder.path("diverged");
         files::remove_folder(&folder)?;
         self.save(&folder.join("checkpoint"))?;
         tables::write_rollouts(&folder.join("rollouts.parquet"), &rollout_rows(&found.step))?;
         let mut metrics = found.step.metrics;
         metrics.retain(|_, value| value.is_finite());
-        let (step, update) = (number, found.update);
-        let record = DivergenceRecord { step, update, reason: reason.clone(), metrics };
+        let record = DivergenceRecord { step: number, reason: reason.clone(), metrics };
         files::write_json(&folder.join("divergence.json"), &record)?;
         Ok(reason)
     }
@@ -354,15 +352,9 @@ impl<'a> Run<'a> {
     }
 
     fn save(&self, folder: &std::path::Path) -> Result<(), Error> {
-        let (policy, position) = (self.trainer.policy(), self.trainer.position());
-        let progress = Progress {
-            counters: position.counters,
-            prompts_drawn: position.prompts_drawn,
-            optimizer: policy.optimizer().state().clone(),
-            carried: carried_rows(&position.carried),
-        };
         let base = &self.inputs.experiment.inputs.model;
-        Ok(checkpoint::save(folder, policy.model(), base, &progress)?)
+        let model = self.trainer.policy().model();
+        Ok(checkpoint::save(folder, model, base, &progress(&self.trainer))?)
     }
 
     /// The development set, once for each step.

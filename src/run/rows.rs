@@ -1,5 +1,6 @@
 //! A step's rollouts in the form in which they are stored, and back.
 
+use crate::checkpoint::Progress;
 use crate::config::Experiment;
 use crate::prompt;
 use crate::prompt::Tokenizer;
@@ -9,7 +10,8 @@ use crate::records::Problem;
 use crate::records::Rollout;
 use crate::records::ScoredRollout;
 use crate::tables::RolloutRow;
-use crate::train::Step;
+use crate::train::Trainer;
+use crate::train::step::Step;
 use std::collections::BTreeMap;
 
 /// Every rollout of a step, as the rows of its table.
@@ -19,8 +21,19 @@ pub fn rollout_rows(step: &Step) -> Vec<RolloutRow> {
     rows(&step.groups, &advantages)
 }
 
+/// What a checkpoint keeps beside the weights.
+pub fn progress(trainer: &Trainer) -> Progress {
+    let position = trainer.position();
+    Progress {
+        counters: position.counters,
+        prompts_drawn: position.prompts_drawn,
+        optimizer: trainer.policy().optimizer().state().clone(),
+        carried: carried_rows(&position.carried),
+    }
+}
+
 /// Groups that were carried over, as rows.
-pub fn carried_rows(groups: &[Group<ScoredRollout>]) -> Vec<RolloutRow> {
+fn carried_rows(groups: &[Group<ScoredRollout>]) -> Vec<RolloutRow> {
     rows(groups, &BTreeMap::new())
 }
 
@@ -57,7 +70,7 @@ fn rows(
     rows
 }
 
-/// The groups that [`carried_rows`] stored.
+/// The groups that a checkpoint carries over.
 ///
 /// # Errors
 /// A problem that cannot be rendered: the rows are of another run.

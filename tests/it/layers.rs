@@ -6,7 +6,8 @@ use crate::repository::Source;
 use std::collections::BTreeSet;
 
 /// Where tensors may appear. The other modules are tested without them.
-const TENSORS: [&str; 16] = [
+const TENSORS: [&str; 18] = [
+    "workers",
     "numerics",
     "model",
     "rollout",
@@ -22,6 +23,7 @@ const TENSORS: [&str; 16] = [
     "eval",
     "pretrain",
     "train",
+    "bench",
     "verl_vectors",
 ];
 

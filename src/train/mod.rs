@@ -1,5 +1,7 @@
 //! Algorithm 1 of the paper: the only place that closes a loop.
 
+pub mod step;
+
 use crate::batch;
 use crate::batch::Row;
 use crate::config::Experiment;
@@ -35,92 +37,16 @@ use crate::rng::stream;
 use crate::rollout::generate;
 use crate::rollout::generate::Request;
 use crate::run_folder::Counters;
+use crate::train::step::Clock;
+use crate::train::step::Divergence;
+use crate::train::step::Error;
+use crate::train::step::NotFinite;
+use crate::train::step::Phase;
+use crate::train::step::Position;
+use crate::train::step::Step;
+use crate::train::step::StepOutcome;
 use crate::update;
 use std::collections::BTreeMap;
-use std::time::Instant;
-
-/// A step that cannot be made.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// A problem that cannot be rendered.
-    #[error(transparent)]
-    Prompt(#[from] prompt::Error),
-    /// A prompt that the model cannot serve.
-    #[error("rollout step {step}: {source}")]
-    Generate {
-        /// Rollout step, from 1.
-        step: u64,
-        /// What is wrong.
-        source: generate::Error,
-    },
-    /// Dynamic Sampling's cap, with `at_cap = "stop"`.
-    #[error("rollout step {step}: {source}")]
-    CapReached {
-        /// Rollout step, from 1.
-        step: u64,
-        /// The share that was kept.
-        source: dynamic_sampling::CapReached,
-    },
-}
-
-/// A step's progress, for whoever watches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// Responses of a generation round: done of total.
-    Generation(usize, usize),
-    /// Updates of the step: done of total.
-    Update(usize, usize),
-}
-
-/// One rollout step, done.
-#[derive(Debug)]
-pub struct Step {
-    /// Every group that was generated, with those carried over in front.
-    pub groups: Vec<Group<ScoredRollout>>,
-    /// Indices into `groups` of the batch, in batch order, with each rollout's advantage.
-    pub trained: Vec<(usize, Vec<f64>)>,
-    /// How many of `groups` were carried over from the step before.
-    pub carried: usize,
-    /// `stage/name` → value.
-    pub metrics: Metrics,
-    /// Phase → wall-clock seconds.
-    pub seconds: BTreeMap<String, f64>,
-}
-
-/// What a step came to.
-#[derive(Debug)]
-pub enum StepOutcome {
-    /// The policy was trained.
-    Trained(Box<Step>),
-    /// No group had a useful gradient: there is nothing left to learn from. The trainer stands
-    /// where it stood before the step.
-    Saturated,
-    /// A loss or gradient was NaN or infinite. The weights are those of the last update that was
-    /// made.
-    Diverged(Box<Divergence>),
-}
-
-/// A value that was not finite, and what led to it.
-#[derive(Debug)]
-pub struct Divergence {
-    /// The step as far as it came: what was generated, trained on and measured.
-    pub step: Step,
-    /// Which update of the run failed, from 1.
-    pub update: u64,
-    /// Which value.
-    pub source: update::Error,
-}
-
-/// Where Algorithm 1 stands between two rollout steps, beside the policy.
-#[derive(Debug, Clone, Default)]
-pub struct Position {
-    /// The three clocks.
-    pub counters: Counters,
-    /// Position in the endless sequence of shuffled epochs.
-    pub prompts_drawn: u64,
-    /// Useful groups beyond the last batch, with `surplus = "carry"`.
-    pub carried: Vec<Group<ScoredRollout>>,
-}
 
 /// The state that Algorithm 1 carries from step to step.
 #[derive(Debug)]
@@ -188,18 +114,13 @@ impl<'a> Trainer<'a> {
         let carried = self.position.carried.len();
         let mut groups = std::mem::take(&mut self.position.carried);
         let mut buffer = Buffer::new((0..carried).collect());
-        loop {
-            let prompts = self.draw_prompts()?; // line 2
-            let sampled = self.generate(&prompts, &groups[carried..], &mut clock, watch)?; // 3–4
-            let round = groups.len()..groups.len() + sampled.len();
-            groups.extend(clock.time("grading", || self.score(sampled))); // 5
-            let filter = self.experiment.dapo.dynamic_sampling != DynamicSampling::None {};
-            buffer.add_round(round.collect(), |&index| {
-                !filter || is_useful(&groups[index]) // 6
-            });
-            if !self.sample_more(&buffer)? {
-                break; // 7–8
+        match self.fill(&mut groups, &mut buffer, &mut clock, watch) {
+            Ok(()) => {}
+            Err(Error::Generate { source: source @ generate::Error::NotFinite { .. }, .. }) => {
+                let step = Step { groups, carried, seconds: clock.seconds(), ..Step::default() };
+                return Ok(diverged(step, NotFinite::Sampling(source)));
             }
+            Err(error) => return Err(error),
         }
         let rounds = u64::from(buffer.rounds());
         let (batch, surplus) = buffer.take(self.prompts_per_step(), self.surplus());
@@ -212,9 +133,7 @@ impl<'a> Trainer<'a> {
         let chosen: Vec<Group<ScoredRollout>> =
             batch.iter().map(|&index| groups[index].clone()).collect();
         let rows = batch::rows(&chosen, &advantages, self.experiment.dapo.overlong.filter);
-        let new: Vec<&Group<ScoredRollout>> = groups[carried..].iter().collect();
-        let mut metrics = effects::generated(&new, rounds, self.styles);
-        let step = techniques::Step {
+        let mut metrics = self.describe(&techniques::Step {
             groups: &groups,
             carried,
             rounds,
@@ -222,10 +141,7 @@ impl<'a> Trainer<'a> {
             surplus: &surplus,
             advantages: &advantages,
             rows: &rows,
-        };
-        metrics.extend(techniques::metrics(&step, self.experiment));
-        let masked = rows.iter().filter(|row| !row.in_loss).count() as u64;
-        metrics.extend(effects::trained(&chosen.iter().collect::<Vec<_>>(), masked));
+        });
         let improved = self.improve(&rows, &chosen, &mut clock, &mut metrics, watch); // 10–11
         let kept = surplus.into_iter().map(|index| groups[index].clone()).collect();
         let seconds = clock.seconds();
@@ -233,11 +149,48 @@ impl<'a> Trainer<'a> {
         let step = Step { trained, groups, carried, metrics, seconds };
         if let Err(source) = improved {
             let update = self.position.counters.updates + 1;
-            return Ok(StepOutcome::Diverged(Box::new(Divergence { step, update, source })));
+            return Ok(diverged(step, NotFinite::Update(update, source)));
         }
         self.position.carried = kept;
         self.position.counters.rollout_steps += 1;
         Ok(StepOutcome::Trained(Box::new(step)))
+    }
+
+    /// Lines 2–8: generation rounds until the buffer is full. `groups` begins with those that
+    /// were carried over, which the buffer holds already.
+    fn fill(
+        &mut self,
+        groups: &mut Vec<Group<ScoredRollout>>,
+        buffer: &mut Buffer<usize>,
+        clock: &mut Clock,
+        watch: &mut dyn FnMut(Phase),
+    ) -> Result<(), Error> {
+        let carried = groups.len();
+        let filter = self.experiment.dapo.dynamic_sampling != DynamicSampling::None {};
+        loop {
+            let prompts = self.draw_prompts()?; // line 2
+            let sampled = self.generate(&prompts, &groups[carried..], clock, watch)?; // 3–4
+            let round = groups.len()..groups.len() + sampled.len();
+            groups.extend(clock.time("grading", || self.score(sampled))); // 5
+            buffer.add_round(round.collect(), |&index| {
+                !filter || is_useful(&groups[index]) // 6
+            });
+            if !self.sample_more(buffer)? {
+                return Ok(()); // 7–8
+            }
+        }
+    }
+
+    /// Metrics of what was generated and of the batch, before the updates.
+    fn describe(&self, step: &techniques::Step) -> Metrics {
+        let new: Vec<&Group<ScoredRollout>> = step.groups[step.carried..].iter().collect();
+        let mut metrics = effects::generated(&new, step.rounds, self.styles);
+        metrics.extend(techniques::metrics(step, self.experiment));
+        let chosen: Vec<&Group<ScoredRollout>> =
+            step.batch.iter().map(|&index| &step.groups[index]).collect();
+        let masked = step.rows.iter().filter(|row| !row.in_loss).count() as u64;
+        metrics.extend(effects::trained(&chosen, masked));
+        metrics
     }
 
     fn prompts_per_step(&self) -> usize {
@@ -425,23 +378,10 @@ impl<'a> Trainer<'a> {
     }
 }
 
-fn is_useful(group: &Group<ScoredRollout>) -> bool {
-    dynamic_sampling::is_useful(group.correct(), group.rollouts.len())
+fn diverged(step: Step, source: NotFinite) -> StepOutcome {
+    StepOutcome::Diverged(Box::new(Divergence { step, source }))
 }
 
-/// Wall-clock seconds by phase.
-#[derive(Default)]
-struct Clock(BTreeMap<String, f64>);
-
-impl Clock {
-    fn time<T>(&mut self, phase: &str, work: impl FnOnce() -> T) -> T {
-        let started = Instant::now();
-        let result = work();
-        *self.0.entry(phase.to_string()).or_default() += started.elapsed().as_secs_f64();
-        result
-    }
-
-    fn seconds(self) -> BTreeMap<String, f64> {
-        self.0
-    }
+fn is_useful(group: &Group<ScoredRollout>) -> bool {
+    dynamic_sampling::is_useful(group.correct(), group.rollouts.len())
 }

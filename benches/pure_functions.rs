@@ -1,0 +1,140 @@
+//! Work of fixed size for each pure function on the way of a rollout. `.ci/count-instructions`
+//! runs this under callgrind, which counts the instructions inside `measured::*`: a figure that
+//! is the same run after run, on a loaded machine too.
+
+mod measured {
+    use dapo::config::Sampling;
+    use dapo::config::Verifier;
+    use dapo::config::dapo::Advantage;
+    use dapo::config::dapo::Aggregation;
+    use dapo::config::dapo::Beyond;
+    use dapo::config::dapo::Punishment;
+    use dapo::config::dapo::Std;
+    use dapo::config::dapo::Surplus;
+    use dapo::config::dapo::TokenMeanUnit;
+    use dapo::dapo::advantage;
+    use dapo::dapo::aggregation;
+    use dapo::dapo::aggregation::StepTotals;
+    use dapo::dapo::dynamic_sampling;
+    use dapo::dapo::dynamic_sampling::Buffer;
+    use dapo::dapo::length_bands;
+    use dapo::dapo::overlong;
+    use dapo::reward;
+    use dapo::rng;
+    use dapo::rng::Id;
+    use dapo::rng::Purpose;
+    use dapo::rollout::sampler;
+    use dapo::stats;
+    use dapo::stats::Sample;
+    use std::hint::black_box;
+
+    /// Numbers without a pattern: 0 to 999.
+    fn numbers(count: u64) -> impl Iterator<Item = u64> {
+        (0..count).map(|index| index.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32).map(|n| n % 1000)
+    }
+
+    #[inline(never)]
+    pub fn grading() {
+        for number in numbers(500) {
+            let response = format!("347+562=909;909*3=2727;{number}+1=7,Answer: {number}");
+            black_box(reward::grade(black_box(&response), "727", Verifier::AnswerLine));
+        }
+    }
+
+    #[inline(never)]
+    pub fn overlong_punishment() {
+        let punishment =
+            Punishment::Soft { cache_tokens: 32, factor: 1.0, beyond: Beyond::Clamped };
+        for tokens in numbers(20_000) {
+            black_box(overlong::soft_punishment(black_box(tokens / 5), 160, &punishment));
+        }
+    }
+
+    #[inline(never)]
+    pub fn advantages() {
+        let config = Advantage { std: Std::Sample, epsilon: 1e-6 };
+        let rewards: Vec<f64> = numbers(8000).map(|number| number as f64 / 500.0 - 1.0).collect();
+        for group in rewards.chunks(16) {
+            black_box(advantage::advantages(black_box(group), &config));
+        }
+    }
+
+    #[inline(never)]
+    pub fn dynamic_sampling() {
+        let correct: Vec<u64> = numbers(20_000).map(|number| number % 17).collect();
+        for groups in correct.chunks(512) {
+            let mut buffer = Buffer::new(Vec::new());
+            for round in groups.chunks(64) {
+                let useful = |&count: &u64| dynamic_sampling::is_useful(count as usize, 16);
+                buffer.add_round(round.to_vec(), useful);
+            }
+            black_box(buffer.take(256, Surplus::Discard));
+        }
+    }
+
+    #[inline(never)]
+    pub fn aggregation_weights() {
+        let row = |(index, tokens): (usize, u64)| aggregation::Row {
+            tokens,
+            group: index / 16,
+            micro_batch: index / 64,
+        };
+        let rows: Vec<aggregation::Row> = numbers(4096).enumerate().map(row).collect();
+        let step = StepTotals { tokens: 2_000_000, mini_batches: 16 };
+        for unit in [TokenMeanUnit::MiniBatch, TokenMeanUnit::Group, TokenMeanUnit::MicroBatch] {
+            black_box(aggregation::row_weights(&rows, Aggregation::TokenMean, unit, step));
+        }
+        let unit = TokenMeanUnit::MiniBatch;
+        black_box(aggregation::row_weights(&rows, Aggregation::ResponseMean, unit, step));
+    }
+
+    #[inline(never)]
+    pub fn length_bands() {
+        let lengths: Vec<u64> = numbers(512).collect();
+        black_box(length_bands::length_bands(black_box(&lengths), 4));
+    }
+
+    #[inline(never)]
+    pub fn sampling() {
+        let logits: Vec<f32> = numbers(26_000).map(|number| number as f32 / 200.0).collect();
+        for (index, logits) in logits.chunks(26).enumerate() {
+            let top_p = if index % 2 == 0 { 1.0 } else { 0.7 };
+            let sampling = Sampling { temperature: 1.0, top_p, top_k: 0 };
+            black_box(sampler::sample(black_box(logits), &sampling, index as f64 / 1000.0));
+        }
+    }
+
+    #[inline(never)]
+    pub fn random_streams() {
+        for sample in 0..500u64 {
+            let ids = [Id::from(7), Id::from("train/00017"), Id::from(0), Id::from(sample)];
+            let mut stream = rng::stream(1, Purpose::Rollout, &ids);
+            for _ in 0..50 {
+                black_box(stream.uniform());
+            }
+        }
+    }
+
+    #[inline(never)]
+    pub fn statistics() {
+        let sample = |number: u64| Sample {
+            is_correct: number < 400,
+            prediction: Some((number % 10).to_string()),
+        };
+        let samples: Vec<Sample> = numbers(30 * 32).map(sample).collect();
+        let problems: Vec<Vec<Sample>> = samples.chunks(32).map(<[Sample]>::to_vec).collect();
+        black_box(stats::summary(black_box(&problems)).expect("problems with samples"));
+    }
+}
+
+fn main() {
+    measured::grading();
+    measured::overlong_punishment();
+    measured::advantages();
+    measured::dynamic_sampling();
+    measured::aggregation_weights();
+    measured::length_bands();
+    measured::sampling();
+    measured::random_streams();
+    measured::statistics();
+}

@@ -1,0 +1,117 @@
+//! `dapo bench`: time a rollout step by phase.
+
+use crate::bench;
+use crate::bench::Record;
+use crate::commands::progress::Progress;
+use crate::config::extends;
+use crate::files;
+use anyhow::Context;
+use anyhow::Result;
+use comfy_table::Table;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Time one rollout step by phase, with the limit that this machine's matrix product sets.
+///
+/// Without --model the policy has 0.79 M random weights, whose responses have about 50 tokens.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  dapo bench\n  dapo bench experiments/dapo.toml --model golden/mini-aime/base --threads 1"
+)]
+pub struct Args {
+    /// Experiment file: the step's shape.
+    #[arg(default_value = "experiments/bench.toml")]
+    experiment: PathBuf,
+    /// Policy, instead of the random one.
+    #[arg(long)]
+    model: Option<PathBuf>,
+    /// Threads, instead of the file's.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    threads: Option<u64>,
+    /// Timed repetitions, after one that is not timed.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    repetitions: u64,
+    /// Write the figures with machine and commit to this file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// An experiment or model that cannot be used, or a file that cannot be written.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let mut experiment = extends::load(&args.experiment)?;
+    experiment.execution.threads = args.threads.unwrap_or(experiment.execution.threads);
+    let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+    experiment.inputs.model = match &args.model {
+        Some(model) => model.clone(),
+        None => {
+            bench::write_random_policy(folder.path(), experiment.execution.seed)?;
+            folder.path().to_path_buf()
+        }
+    };
+    let mut bar = Progress::new("bench", args.repetitions + 1);
+    let record = bench::measure(experiment, args.repetitions, &mut |repetition| {
+        bar.set(repetition + 1, "rollout steps");
+    })?;
+    bar.finish();
+    if let Some(path) = &args.json {
+        files::write_json(path, &record)?;
+    }
+    print(&record);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(record: &Record) {
+    let work = &record.workload;
+    let fact = |name: &str| record.environment.get(name).map_or("unknown", String::as_str);
+    println!(
+        "{}, {} cores, LibTorch {}, commit {}{}",
+        fact("cpu"),
+        fact("cores"),
+        fact("libtorch"),
+        fact("git_commit"),
+        if fact("git_dirty") == "true" { " with changes" } else { "" }
+    );
+    println!(
+        "{}: {} rollouts of {:.1} response tokens on average (longest {}), {} updates, {} parameters, {} threads, {} repetitions",
+        work.experiment,
+        work.rollouts,
+        work.response_tokens as f64 / work.rollouts as f64,
+        work.longest_response_tokens,
+        work.updates,
+        work.parameters,
+        work.threads,
+        work.repetitions
+    );
+    let rates: Vec<String> = record.gemm_gflops.iter().map(|rate| format!("{rate:.0}")).collect();
+    println!("f32 matrix product on 1, 2, … threads: {} GFLOP/s", rates.join(", "));
+    println!("peak memory: {:.0} MB\n", record.peak_memory_bytes as f64 / 1e6);
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::ASCII_MARKDOWN);
+    table.set_header([
+        "phase", "median s", "least", "most", "share", "tokens/s", "GFLOP", "limit s", "of limit",
+    ]);
+    for phase in &record.phases {
+        let seconds = &phase.seconds;
+        let or_blank = |value: Option<String>| value.unwrap_or_default();
+        table.add_row([
+            phase.name.clone(),
+            format!("{:.4}", seconds.median),
+            format!("{:.4}", seconds.least),
+            format!("{:.4}", seconds.most),
+            format!("{:.1} %", 100.0 * phase.share),
+            or_blank(phase.tokens.map(|tokens| format!("{:.0}", tokens as f64 / seconds.median))),
+            or_blank(phase.flops.map(|flops| format!("{:.1}", flops / 1e9))),
+            or_blank(phase.limit_seconds.map(|limit| format!("{limit:.4}"))),
+            or_blank(
+                phase.limit_seconds.map(|limit| format!("{:.0} %", 100.0 * limit / seconds.median)),
+            ),
+        ]);
+    }
+    println!("{table}\n");
+    for (name, what) in bench::PHASES {
+        println!("{name}: {what}");
+    }
+}
