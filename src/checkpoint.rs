@@ -56,6 +56,28 @@ pub enum Error {
         /// Its type.
         dtype: String,
     },
+    /// A weight that is NaN or infinite.
+    #[error("{}: tensor {name} holds {value} at element {element}", path.display())]
+    NotFinite {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+        /// Place in the flattened tensor.
+        element: usize,
+        /// What stands there.
+        value: f32,
+    },
+    /// A tensor too large to be one: a damaged header.
+    #[error("{}: tensor {name} has shape {shape:?}, which no tensor of a policy has", path.display())]
+    Size {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+        /// Its shape.
+        shape: Vec<usize>,
+    },
     /// The tensors are not those of the configuration.
     #[error("{}: {source}", path.display())]
     Tensors {
@@ -116,13 +138,16 @@ struct Record {
 ///
 /// # Errors
 /// Missing or malformed files; another architecture; missing, unknown or wrongly shaped
-/// tensors, by name.
+/// tensors, and such that hold NaN or infinity, by name.
 pub fn load_model(folder: &Path) -> Result<Qwen2, Error> {
     let path = folder.join("config.json");
     let json: serde_json::Value = files::read_json(&path)?;
     let config = Config::from_json(&json).map_err(|source| Error::Config { path, source })?;
     let path = folder.join(WEIGHTS);
     let tensors = read_tensors(&path)?;
+    for (name, tensor) in &tensors {
+        all_finite(&path, name, tensor)?;
+    }
     Qwen2::new(config, tensors).map_err(|source| Error::Tensors { path, source })
 }
 
@@ -245,6 +270,20 @@ fn plain(tensor: &Tensor) -> (Vec<i64>, Vec<f32>) {
     (tensor.size(), Vec::try_from(flat).expect("a dense f32 tensor"))
 }
 
+/// Refuses NaN and infinity: they would spread to every number of a run.
+fn all_finite(path: &Path, name: &str, tensor: &Tensor) -> Result<(), Error> {
+    if bool::try_from(tensor.isfinite().all()).expect("one truth value") {
+        return Ok(());
+    }
+    let values: Vec<f32> = Vec::try_from(tensor.flatten(0, -1)).expect("a dense f32 tensor");
+    let element = values.iter().position(|value| !value.is_finite()).expect("one is not finite");
+    let (path, name, value) = (path.to_path_buf(), name.to_string(), values[element]);
+    Err(Error::NotFinite { path, name, element, value })
+}
+
+/// Longest side of a tensor. safetensors accepts any sides whose product is 0.
+const MOST_ELEMENTS_OF_A_SIDE: usize = 1 << 31;
+
 /// Every tensor of a safetensors file, as f32.
 pub fn read_tensors(path: &Path) -> Result<BTreeMap<String, Tensor>, Error> {
     let bytes = files::read(path)?;
@@ -261,6 +300,11 @@ pub fn read_tensors(path: &Path) -> Result<BTreeMap<String, Tensor>, Error> {
                 return Err(Error::Dtype { path, name: name.to_string(), dtype });
             }
         };
+        if view.shape().len() > 8 || view.shape().iter().any(|&side| side > MOST_ELEMENTS_OF_A_SIDE)
+        {
+            let (path, shape) = (path.to_path_buf(), view.shape().to_vec());
+            return Err(Error::Size { path, name: name.to_string(), shape });
+        }
         let shape: Vec<i64> = view.shape().iter().map(|&size| size as i64).collect();
         let tensor = Tensor::from_data_size(view.data(), &shape, kind).to_kind(Kind::Float);
         tensors.insert(name.to_string(), tensor);

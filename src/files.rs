@@ -66,6 +66,21 @@ pub fn read_text(path: &Path) -> Result<String, Error> {
     fs::read_to_string(path).map_err(io_error("read", path))
 }
 
+/// As [`read_text`], of a file that cannot sensibly be larger than `limit` bytes: nothing
+/// beyond them is read, so that a device without end is refused and not swallowed.
+pub fn read_text_up_to(path: &Path, limit: u64) -> Result<String, Error> {
+    let mut bytes = Vec::new();
+    let file = fs::File::open(path).map_err(io_error("read", path))?;
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(io_error("read", path))?;
+    let refuse =
+        |reason: String| io_error("read", path)(io::Error::new(io::ErrorKind::InvalidData, reason));
+    if bytes.len() as u64 > limit {
+        return Err(refuse(format!("larger than {limit} bytes")));
+    }
+    String::from_utf8(bytes)
+        .map_err(|error| refuse(format!("not UTF-8 at byte {}", error.utf8_error().valid_up_to())))
+}
+
 /// Creates a folder and its parents.
 pub fn create_folder(path: &Path) -> Result<(), Error> {
     fs::create_dir_all(path).map_err(io_error("create folder", path))
@@ -81,7 +96,7 @@ pub fn remove_folder(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Removes a file, or does nothing when there is none.
+/// Removes a file, not what a link points to; does nothing when there is none.
 pub fn remove_file(path: &Path) -> Result<(), Error> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -100,6 +115,41 @@ pub fn list(path: &Path) -> Result<Vec<String>, Error> {
     }
     names.sort();
     Ok(names)
+}
+
+/// What an entry of a folder is, without following a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A folder.
+    Folder,
+    /// A symbolic link, a device, a socket: nothing that this program made.
+    Other,
+}
+
+/// What an entry is; `None` when there is none.
+pub fn kind(path: &Path) -> Result<Option<Kind>, Error> {
+    match fs::symlink_metadata(path) {
+        Ok(entry) if entry.is_file() => Ok(Some(Kind::File)),
+        Ok(entry) if entry.is_dir() => Ok(Some(Kind::Folder)),
+        Ok(_) => Ok(Some(Kind::Other)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io_error("look at", path)(error)),
+    }
+}
+
+/// Bytes of a file, or of all files below a folder. Links are not followed.
+pub fn size_bytes(path: &Path) -> Result<u64, Error> {
+    let entry = fs::symlink_metadata(path).map_err(io_error("look at", path))?;
+    if !entry.is_dir() {
+        return Ok(entry.len());
+    }
+    let mut bytes = 0;
+    for name in list(path)? {
+        bytes += size_bytes(&path.join(name))?;
+    }
+    Ok(bytes)
 }
 
 /// Replaces a file in one step: a reader sees the old bytes or the new ones, never a part.
@@ -194,10 +244,19 @@ pub fn lock(path: &Path) -> Result<Option<Lock>, Error> {
     }
 }
 
-/// Whether another process holds the file; a file that does not exist is not held.
-pub fn is_locked(path: &Path) -> bool {
-    let held = |file: fs::File| matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock));
-    fs::File::open(path).is_ok_and(held)
+/// Whether another process holds the lock of a file; false when there is no such file.
+pub fn is_locked(path: &Path) -> Result<bool, Error> {
+    let file = match fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(io_error("open", path)(error)),
+    };
+    // A shared lock is refused while somebody holds the exclusive one, and given back at once.
+    match file.try_lock_shared() {
+        Ok(()) => Ok(false),
+        Err(fs::TryLockError::WouldBlock) => Ok(true),
+        Err(fs::TryLockError::Error(error)) => Err(io_error("look at the lock of", path)(error)),
+    }
 }
 
 /// JSON with object keys sorted, two-space indentation and a final newline: the same value
@@ -281,9 +340,11 @@ pub fn parse_lines<T: DeserializeOwned>(path: &Path, bytes: &[u8]) -> Result<Vec
             continue;
         }
         let mut deserializer = serde_json::Deserializer::from_str(text);
+        // The parser sees one line, which it calls line 1.
+        let in_line = |reason: String| at(reason.replace(" at line 1 column ", " at column "));
         let record = serde_path_to_error::deserialize(&mut deserializer)
-            .map_err(|error| at(error.to_string()))?;
-        deserializer.end().map_err(|error| at(error.to_string()))?;
+            .map_err(|error| in_line(error.to_string()))?;
+        deserializer.end().map_err(|error| in_line(error.to_string()))?;
         records.push(record);
     }
     Ok(records)
@@ -376,12 +437,12 @@ mod tests {
     fn a_lock_is_held_once_and_given_back_when_dropped() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.lock");
-        assert!(!is_locked(&path));
+        assert!(!is_locked(&path).unwrap());
         let held = lock(&path).unwrap();
-        assert!(held.is_some() && is_locked(&path));
+        assert!(held.is_some() && is_locked(&path).unwrap());
         assert!(lock(&path).unwrap().is_none());
         drop(held);
-        assert!(!is_locked(&path) && lock(&path).unwrap().is_some());
+        assert!(!is_locked(&path).unwrap() && lock(&path).unwrap().is_some());
     }
 
     #[test]

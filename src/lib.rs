@@ -10,6 +10,8 @@
 //! Each stage takes values and returns values; [`train`] alone closes the loop.
 
 // foundation
+pub mod visible;
+pub mod contained;
 pub mod records;
 pub mod files;
 pub mod tables;
@@ -40,6 +42,7 @@ pub mod train;
 pub mod run;
 pub mod bench;
 // reading runs
+pub mod housekeeping;
 pub mod effect_checks;
 pub mod reference;
 pub mod report;

@@ -4,14 +4,22 @@ use clap::Parser;
 use dapo::commands;
 use dapo::commands::Cli;
 use dapo::commands::exit;
+use dapo::commands::output;
+use dapo::visible;
+use std::panic;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match commands::run(&Cli::parse()) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("error: {}", exit::message(&error));
+    output::end_with_the_reader();
+    let cli = Cli::parse();
+    // A panic was printed by its hook; it is a bug, and has a bug's exit code.
+    match panic::catch_unwind(|| commands::run(&cli)) {
+        Ok(Ok(code)) => code,
+        Ok(Err(error)) if output::reader_left(&error) => ExitCode::from(exit::SUCCESS),
+        Ok(Err(error)) => {
+            eprintln!("error: {}", visible::message(&exit::message(&error)));
             ExitCode::from(exit::code(&error))
         }
+        Err(_panic) => ExitCode::from(exit::BUG),
     }
 }

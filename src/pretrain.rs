@@ -35,6 +35,18 @@ pub enum Error {
     /// A solution that the tokenizer cannot express.
     #[error(transparent)]
     Prompt(#[from] prompt::Error),
+    /// A solution that is longer than the policy's positions.
+    #[error(
+        "stage {stage}: a solution of {tokens} tokens exceeds model.max_position_embeddings ({positions})"
+    )]
+    TooLong {
+        /// The stage's name.
+        stage: String,
+        /// Question and solution.
+        tokens: usize,
+        /// The policy's positions.
+        positions: i64,
+    },
     /// The loss or a gradient is NaN or infinite.
     #[error("stage {stage}, update {update}: {source}")]
     Diverged {
@@ -46,6 +58,10 @@ pub enum Error {
         source: optimizer::Error,
     },
 }
+
+/// Rows of one update, and tokens of a row, at most: what a recipe larger than that means is
+/// not known.
+const MOST: u64 = 1 << 20;
 
 /// How a base policy is made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -151,6 +167,64 @@ impl Recipe {
         }
     }
 
+    /// Everything that is wrong with the recipe, one sentence each, starting with the key. Empty
+    /// when it can run.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut check = |holds: bool, key: String, rule: &str, got: String| {
+            if !holds {
+                problems.push(format!("{key} must be {rule}, got {got}"));
+            }
+        };
+        let AdamSettings { beta1, beta2, epsilon, weight_decay, max_gradient_norm } =
+            self.optimizer;
+        for (key, value, rule, holds) in [
+            ("beta1", beta1, "in [0, 1)", (0.0..1.0).contains(&beta1)),
+            ("beta2", beta2, "in [0, 1)", (0.0..1.0).contains(&beta2)),
+            ("epsilon", epsilon, "at least 0", epsilon >= 0.0),
+            ("weight_decay", weight_decay, "at least 0", weight_decay >= 0.0),
+            ("max_gradient_norm", max_gradient_norm, "above 0", max_gradient_norm > 0.0),
+        ] {
+            let holds = holds && value.is_finite();
+            check(holds, format!("optimizer.{key}"), rule, value.to_string());
+        }
+        check(!self.stages.is_empty(), "stages".into(), "at least one", "none".into());
+        for (index, stage) in self.stages.iter().enumerate() {
+            let key = |name: &str| format!("stages[{index}].{name}");
+            for (name, value) in [
+                ("updates", stage.updates),
+                ("sequences_per_update", stage.sequences_per_update),
+                ("max_response_tokens", stage.max_response_tokens),
+            ] {
+                let holds = (1..=MOST).contains(&value);
+                check(holds, key(name), "from 1 to 1048576", value.to_string());
+            }
+            for (name, value) in [
+                ("learning_rate", stage.learning_rate),
+                ("final_rate_share", stage.final_rate_share),
+            ] {
+                let holds = value >= 0.0 && value.is_finite();
+                check(holds, key(name), "at least 0", value.to_string());
+            }
+            let shares = stage.shares.all().map(|(_, share)| share);
+            let sums = shares.iter().all(|share| *share >= 0.0 && share.is_finite())
+                && shares.iter().sum::<f64>() > 0.0;
+            check(sums, key("shares"), "at least 0 with a sum above 0", format!("{shares:?}"));
+        }
+        // A policy's shape is what its own config.json says, under the rules of any other.
+        let shape = self.model.num_attention_heads >= 1;
+        let got = self.model.num_attention_heads.to_string();
+        check(shape, "model.num_attention_heads".into(), "a positive integer", got);
+        let (width, heads) = (self.model.hidden_size, self.model.num_attention_heads);
+        let divides = shape && width % heads == 0;
+        let rule = "a multiple of model.num_attention_heads";
+        check(divides || !shape, "model.hidden_size".into(), rule, width.to_string());
+        if shape && let Err(error) = Config::from_json(&self.config().to_json(0, 0)) {
+            problems.push(format!("model.{error}"));
+        }
+        problems
+    }
+
     fn adamw(&self, stage: &Stage) -> Optimizer {
         let AdamSettings { beta1, beta2, epsilon, weight_decay, max_gradient_norm } =
             self.optimizer;
@@ -176,6 +250,11 @@ pub fn pretrain(
         let mut policy = Policy::new(model, &recipe.adamw(stage));
         for update in 0..stage.updates {
             let rows = sequences(recipe.seed, stage, update, &held_out, tokenizer)?;
+            let tokens = rows.iter().map(|row| row.tokens.len()).max().unwrap_or(0);
+            let positions = recipe.model.max_position_embeddings;
+            if tokens as i64 > positions {
+                return Err(Error::TooLong { stage: stage.name.clone(), tokens, positions });
+            }
             let (loss, gradients) = loss(&policy, &rows);
             let gradient_norm = policy.update(gradients, stage.rate(update)).map_err(|source| {
                 Error::Diverged { stage: stage.name.clone(), update: update + 1, source }
@@ -279,13 +358,17 @@ impl Stage {
 }
 
 impl Shares {
-    fn draw(&self, uniform: f64) -> Style {
-        let all = [
+    fn all(&self) -> [(Style, f64); 4] {
+        [
             (Style::Guess, self.guess),
             (Style::Steps, self.steps),
             (Style::Careful, self.careful),
             (Style::Ramble, self.ramble),
-        ];
+        ]
+    }
+
+    fn draw(&self, uniform: f64) -> Style {
+        let all = self.all();
         let total: f64 = all.iter().map(|(_, share)| share).sum();
         let mut mass = 0.0;
         let chosen = all.iter().find(|(_, share)| {

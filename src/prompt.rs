@@ -1,10 +1,12 @@
 //! Template and tokenizer: `Problem` → `Prompt`.
 
 use crate::config::PromptTemplate;
+use crate::contained;
 use crate::data::template;
 use crate::files;
 use crate::records::Problem;
 use crate::records::Prompt;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use std::path::Path;
 use std::path::PathBuf;
@@ -39,6 +41,18 @@ pub enum Error {
         /// What stands there.
         value: String,
     },
+    /// Tokenizer and model do not belong together.
+    #[error("{}: token {token:?} has id {id}, the model's vocabulary has only {vocabulary} rows", path.display())]
+    Vocabulary {
+        /// The tokenizer.
+        path: PathBuf,
+        /// The token with the largest id.
+        token: String,
+        /// Its id.
+        id: u32,
+        /// Rows of the model's embedding.
+        vocabulary: i64,
+    },
     /// Text that the vocabulary cannot express.
     #[error("cannot tokenize {text:?}: {reason}")]
     Encode {
@@ -63,6 +77,16 @@ pub enum Error {
         /// Length of the rendered prompt.
         tokens: usize,
         /// The limit.
+        limit: u64,
+    },
+    /// A text so long that tokenizing it would take minutes to say the same.
+    #[error("problem {id}: its prompt has {bytes} bytes, max_prompt_tokens is {limit}")]
+    TooLongText {
+        /// The problem's id.
+        id: String,
+        /// Size of the rendered prompt.
+        bytes: usize,
+        /// The limit in tokens.
         limit: u64,
     },
     /// A prompt without a single token.
@@ -90,10 +114,30 @@ impl Tokenizer {
     pub fn load(folder: &Path) -> Result<Self, Error> {
         let path = folder.join("tokenizer.json");
         let bytes = files::read(&path)?;
-        let inner = tokenizers::Tokenizer::from_bytes(&bytes)
-            .map_err(|error| Error::Tokenizer { path, reason: error.to_string() })?;
+        let read = || tokenizers::Tokenizer::from_bytes(&bytes).map_err(|error| error.to_string());
+        // What is no JSON at all is told with its place; the library may panic over it.
+        let inner = match serde_json::from_slice::<IgnoredAny>(&bytes) {
+            Ok(_json) => contained::contained(read).and_then(|result| result),
+            Err(error) => Err(error.to_string()),
+        };
+        let inner = inner.map_err(|reason| Error::Tokenizer { path, reason })?;
         let stop_tokens = stop_tokens(folder, largest_id(&inner))?;
         Ok(Self { inner, stop_tokens, sha256: files::sha256(&bytes) })
+    }
+
+    /// Whether every token of the tokenizer in `folder` has a row of the model's embedding.
+    ///
+    /// # Errors
+    /// [`Error::Vocabulary`], with the largest id.
+    pub fn fits(&self, folder: &Path, vocabulary: i64) -> Result<(), Error> {
+        let largest = self.inner.get_vocab(true).into_iter().max_by_key(|(_, id)| *id);
+        match largest {
+            Some((token, id)) if i64::from(id) >= vocabulary => {
+                let path = folder.join("tokenizer.json");
+                Err(Error::Vocabulary { path, token, id, vocabulary })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Token ids of a text. No token is added at either end; special tokens that are spelled
@@ -188,6 +232,9 @@ pub fn render(problem: &Problem, template: PromptTemplate) -> String {
     }
 }
 
+/// No token of a text stands for more: Qwen's longest are runs of 128 spaces.
+const MOST_BYTES_OF_A_TOKEN: u64 = 1024;
+
 /// Renders and tokenizes a problem.
 ///
 /// # Errors
@@ -200,7 +247,11 @@ pub fn prompt(
     max_prompt_tokens: u64,
 ) -> Result<Prompt, Error> {
     let id = problem.id.clone();
-    let tokens = match tokenizer.encode(&render(problem, template)) {
+    let text = render(problem, template);
+    if text.len() as u64 / MOST_BYTES_OF_A_TOKEN > max_prompt_tokens {
+        return Err(Error::TooLongText { id, bytes: text.len(), limit: max_prompt_tokens });
+    }
+    let tokens = match tokenizer.encode(&text) {
         Ok(tokens) => tokens,
         Err(error) => return Err(Error::Problem { id, source: Box::new(error) }),
     };

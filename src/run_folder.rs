@@ -48,6 +48,9 @@ pub const LAYOUT: [&str; 17] = [
     "report.json",
 ];
 
+/// How the name of a checkpoint that was refused begins; its step follows.
+pub const DAMAGED_CHECKPOINT: &str = "damaged-step-";
+
 /// The three clocks of a run. The paper's x-axis counts updates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -262,7 +265,7 @@ impl RunFolder {
     }
 
     /// Whether another process works on the run.
-    pub fn is_locked(&self) -> bool {
+    pub fn is_locked(&self) -> Result<bool, files::Error> {
         files::is_locked(&self.path("run.lock"))
     }
 

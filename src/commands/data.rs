@@ -6,11 +6,13 @@ use crate::data::mini_aime;
 use crate::data::problem_file;
 use crate::files;
 use crate::records::Problem;
+use crate::visible;
 use anyhow::Context;
 use clap::Args;
 use clap::Subcommand;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,6 +39,8 @@ Examples:
       data/aime-2024.parquet: 30 problems of 960 rows
   dapo data prepare dapo-math-17k.parquet --out data --drop-conflicting
       without the prompts that stand in the file with several answers
+  dapo data prepare train.jsonl --without aime-2024.parquet --out data
+      without the problems of an evaluation set
 
 Exit codes: 0 done, 1 cannot write, 2 usage, 3 data that cannot be used")]
     Prepare(PrepareArgs),
@@ -53,6 +57,13 @@ struct PrepareArgs {
     /// Leave out prompts that have several answers, instead of refusing the file
     #[arg(long)]
     drop_conflicting: bool,
+    /// Leave out the problems whose question stands in this file too: what is evaluated must
+    /// not be trained on. May be repeated.
+    #[arg(long, value_name = "FILE")]
+    without: Vec<PathBuf>,
+    /// Print one JSON object instead of lines: the content of digests.json.
+    #[arg(long)]
+    json: bool,
 }
 
 /// One set of `digests.json`.
@@ -79,32 +90,45 @@ pub fn run(args: &DataArgs) -> anyhow::Result<ExitCode> {
         eprintln!("error: --out {} would replace {}", args.out.display(), args.source.display());
         return Ok(ExitCode::from(exit::USAGE));
     }
-    let sets = if args.source == Path::new(mini_aime::MINI_AIME) {
-        Ok(mini_aime_sets())
-    } else {
-        file_set(args)
+    let prepared = match args.source == Path::new(mini_aime::MINI_AIME) {
+        true => Ok(Prepared { sets: mini_aime_sets(), notes: Vec::new() }),
+        false => file_set(args),
     };
-    let sets = match sets {
-        Ok(sets) => sets,
+    let prepared = match prepared {
+        Ok(prepared) => prepared,
         Err(error) => {
-            eprintln!("error: {error}");
+            eprintln!("error: {}", visible::message(&error.to_string()));
             return Ok(ExitCode::from(exit::INVALID));
         }
     };
+    for note in &prepared.notes {
+        eprintln!("{}", visible::message(note));
+    }
     let mut digests = BTreeMap::new();
     // The embedded benchmark's prompt is the question alone; files keep the released form.
     let templated = args.source != Path::new(mini_aime::MINI_AIME);
-    for (name, problems) in &sets {
+    for (name, problems) in &prepared.sets {
         let path = args.out.join(format!("{name}.parquet"));
         data::write(&path, problems, templated)
             .with_context(|| format!("cannot write the set `{name}`"))?;
         let sha256 = data::digest(problems);
-        println!("{name}: {} problems, sha256 {sha256}, {}", problems.len(), path.display());
+        if !args.json {
+            println!("{name}: {} problems, sha256 {sha256}, {}", problems.len(), path.display());
+        }
         let file_sha256 = files::sha256_file(&path)?;
         digests.insert(name, SetDigest { problems: problems.len(), sha256, file_sha256 });
     }
     files::write_json(&args.out.join("digests.json"), &digests)?;
+    if args.json {
+        println!("{}", visible::json(&files::canonical_json_line(&digests)));
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is to be written, and what to say about it.
+struct Prepared {
+    sets: Vec<(String, Vec<Problem>)>,
+    notes: Vec<String>,
 }
 
 fn mini_aime_sets() -> Vec<(String, Vec<Problem>)> {
@@ -113,17 +137,30 @@ fn mini_aime_sets() -> Vec<(String, Vec<Problem>)> {
     trained.into_iter().chain(tests).collect()
 }
 
-fn file_set(args: &PrepareArgs) -> Result<Vec<(String, Vec<Problem>)>, data::Error> {
+fn file_set(args: &PrepareArgs) -> Result<Prepared, data::Error> {
     let path = &args.source;
     let file = problem_file::read(path)?;
     let (records, conflicting) = (file.records, file.conflicts.len());
-    let problems = if args.drop_conflicting { file.problems } else { file.consistent(path)? };
+    let mut problems = if args.drop_conflicting { file.problems } else { file.consistent(path)? };
+    let mut notes =
+        vec![format!("{}: {records} records, {} problems", path.display(), problems.len())];
+    if conflicting > 0 {
+        notes.push(format!("left out: {conflicting} prompts with conflicting answers"));
+    }
+    for other in &args.without {
+        let known = problem_file::read(other)?;
+        let known: BTreeSet<String> =
+            known.problems.iter().map(|problem| data::words(&problem.question)).collect();
+        let before = problems.len();
+        problems.retain(|problem| !known.contains(&data::words(&problem.question)));
+        notes.push(format!(
+            "left out: {} problems of {}",
+            before - problems.len(),
+            other.display()
+        ));
+    }
     if problems.is_empty() {
         return Err(data::Error::Empty { path: path.clone() });
     }
-    println!("{}: {records} records, {} problems", path.display(), problems.len());
-    if conflicting > 0 {
-        println!("left out: {conflicting} prompts with conflicting answers");
-    }
-    Ok(vec![(data::set_name(path), problems)])
+    Ok(Prepared { sets: vec![(data::set_name(path), problems)], notes })
 }

@@ -1,6 +1,7 @@
 //! `dapo eval`: evaluate a checkpoint.
 
 use crate::checkpoint;
+use crate::commands::exit::Invalid;
 use crate::commands::exit::Usage;
 use crate::commands::progress::Progress;
 use crate::config::extends;
@@ -15,6 +16,7 @@ use crate::run::inputs::Inputs;
 use crate::run_folder::Counters;
 use crate::run_folder::EvaluationRecord;
 use crate::run_folder::RunFolder;
+use crate::visible;
 use crate::workers;
 use anyhow::Result;
 use anyhow::bail;
@@ -37,7 +39,7 @@ pub struct Args {
     #[arg(long = "set", value_name = "NAME")]
     sets: Vec<String>,
     /// k, instead of the experiment's.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     samples: Option<u64>,
     /// Run seed, instead of the file's.
     #[arg(long)]
@@ -61,6 +63,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         experiment.inputs.model = model.clone();
     }
     workers::set_count(experiment.execution.threads);
+    if let Some(out) = &args.out
+        && out.join("manifest.json").exists()
+    {
+        let out = out.display();
+        bail!(Invalid(format!(
+            "{out} holds a run, whose evaluations these would replace; choose another --out"
+        )));
+    }
     let inputs = inputs::prepare(experiment)?;
     let model = checkpoint::load_model(&inputs.experiment.inputs.model)?;
     let kept = args.out.clone().map(RunFolder::at);
@@ -110,7 +120,7 @@ fn chosen<'a>(args: &'a Args, inputs: &'a Inputs) -> Result<Vec<Set<'a>>> {
 fn print(records: &[EvaluationRecord], json: bool) {
     if json {
         for record in records {
-            println!("{}", files::canonical_json_line(record));
+            println!("{}", visible::json(&files::canonical_json_line(record)));
         }
         return;
     }
@@ -131,7 +141,7 @@ fn print(records: &[EvaluationRecord], json: bool) {
         let percent = |value: f64| format!("{:.1}", 100.0 * value);
         let pass = record.pass_at_k.get(&record.samples).copied().unwrap_or(f64::NAN);
         table.add_row([
-            record.set.clone(),
+            visible::visible(&record.set),
             format!("{} × {}", record.problems, record.samples),
             percent(record.avg_at_k),
             percent(1.96 * record.standard_error_fixed_problems),

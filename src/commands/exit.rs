@@ -27,6 +27,9 @@ pub const MISMATCH: u8 = 4;
 /// A loss, a gradient or a logit was not finite.
 pub const DIVERGED: u8 = 5;
 
+/// Standard error was closed: what a shell says of a process that SIGPIPE ended.
+pub const NOBODY_LISTENS: u8 = 141;
+
 /// Arguments that clap accepts and the verb cannot use.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]

@@ -14,6 +14,7 @@ use crate::rng::stream;
 use crate::rollout::generate;
 use crate::rollout::generate::Limits;
 use crate::rollout::generate::Request;
+use crate::visible;
 use anyhow::Result;
 use anyhow::bail;
 use serde::Deserialize;
@@ -51,7 +52,7 @@ pub struct Args {
     top_k: u64,
     /// Longest response.
     #[arg(long, default_value_t = 160)]
-    max_tokens: usize,
+    max_tokens: u32,
     /// The same seed gives the same responses.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -91,6 +92,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let model = checkpoint::load_model(&args.model)?;
     let tokenizer = Tokenizer::load(&args.model)?;
+    tokenizer.fits(&args.model, model.config().vocab_size)?;
     let prompts = prompts(args, &tokenizer)?;
     let keys: Vec<(u64, u64)> = (0..prompts.len() as u64)
         .flat_map(|prompt| (0..args.samples).map(move |sample| (prompt, sample)))
@@ -104,7 +106,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         .collect();
     let limits = Limits {
         sampling: Sampling { temperature: args.temperature, top_p: args.top_p, top_k: args.top_k },
-        max_response_tokens: args.max_tokens,
+        max_response_tokens: args.max_tokens as usize,
         stop_tokens: tokenizer.stop_tokens(),
         batch_rows: args.batch,
     };
@@ -122,7 +124,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             finish: response.finish,
             log_probs: &response.log_probs,
         };
-        println!("{}", serde_json::to_string(&output)?);
+        println!("{}", visible::json(&serde_json::to_string(&output)?));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,7 +1,9 @@
 //! `dapo golden`: the project's functions on vectors that verl's functions produced.
 
+use crate::commands::exit;
 use crate::verl_vectors;
 use crate::verl_vectors::FileReport;
+use crate::visible;
 use comfy_table::Table;
 use comfy_table::presets;
 use std::path::Path;
@@ -28,9 +30,6 @@ pub struct Args {
     pub json: bool,
 }
 
-const UNREADABLE: u8 = 3;
-const DIFFERENT: u8 = 4;
-
 /// Runs `dapo golden`.
 ///
 /// # Errors
@@ -40,17 +39,17 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.json {
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
         let report = serde_json::json!({ "files": reports, "errors": errors });
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        println!("{}", visible::json(&serde_json::to_string_pretty(&report)?));
     } else if !reports.is_empty() {
         print(&reports);
     }
     for error in &errors {
-        eprintln!("error: {error}");
+        eprintln!("error: {}", visible::message(&error.to_string()));
     }
     let differs = reports.iter().any(|report| report.passed < report.cases);
     Ok(match (errors.is_empty(), differs) {
-        (false, _) => ExitCode::from(UNREADABLE),
-        (true, true) => ExitCode::from(DIFFERENT),
+        (false, _) => ExitCode::from(exit::INVALID),
+        (true, true) => ExitCode::from(exit::MISMATCH),
         (true, false) => ExitCode::SUCCESS,
     })
 }
@@ -90,13 +89,18 @@ fn print(reports: &[FileReport]) {
     for report in reports {
         for failure in &report.failures {
             let mismatch = &failure.mismatch;
-            println!(
+            let line = format!(
                 "{}: {}: {}: got {}, want {}",
                 report.file, failure.case, mismatch.field, mismatch.got, mismatch.want
             );
+            println!("{}", visible::message(&line));
         }
         for input in &report.unread_inputs {
-            println!("{}: {input}: this input is not read and may change the result", report.file);
+            let line = format!(
+                "{}: {input}: this input is not read and may change the result",
+                report.file
+            );
+            println!("{}", visible::message(&line));
         }
     }
 }

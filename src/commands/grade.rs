@@ -1,9 +1,11 @@
 //! `dapo grade`: the verifier on a file of responses.
 
+use crate::commands::exit;
 use crate::config::Verifier;
 use crate::files;
 use crate::reward;
 use crate::reward::Explanation;
+use crate::visible;
 use serde::Deserialize;
 use serde::Serialize;
 use std::io::Write;
@@ -63,8 +65,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let lines: Vec<Line> = match files::read_lines(&args.file) {
         Ok(lines) => lines,
         Err(error) => {
-            eprintln!("error: {error}");
-            return Ok(ExitCode::from(3));
+            eprintln!("error: {}", visible::message(&error.to_string()));
+            return Ok(ExitCode::from(exit::INVALID));
         }
     };
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
@@ -74,7 +76,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             _ => Verifier::AnswerLine,
         };
         let explanation = reward::explain(&line.response, &line.ground_truth, verifier);
-        writeln!(out, "{}", graded(&explanation, verifier, args.explain)?)?;
+        writeln!(out, "{}", visible::json(&graded(&explanation, verifier, args.explain)?))?;
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)

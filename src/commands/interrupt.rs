@@ -4,7 +4,6 @@
 
 use anyhow::Result;
 use signal_hook::consts::SIGINT;
-use signal_hook::consts::SIGPIPE;
 use signal_hook::consts::SIGTERM;
 use signal_hook::flag;
 use std::process::ExitCode;
@@ -12,15 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
-
-/// A reader that went away (`dapo … | head`) ends the process quietly, as any Unix tool.
-///
-/// # Errors
-/// When the system refuses a handler.
-pub fn end_on_closed_pipe() -> Result<()> {
-    flag::register_conditional_default(SIGPIPE, Arc::new(AtomicBool::new(true)))?;
-    Ok(())
-}
 
 /// A shell's code for a process that a signal ended is this plus the signal's number.
 const SIGNALLED: usize = 128;

@@ -1,19 +1,23 @@
 //! One file a verb: arguments, then work, then an exit code. The only place that prints.
 
 pub mod bench;
+pub mod completions;
 pub mod config;
 pub mod data;
 pub mod effects;
 pub mod eval;
 pub mod exit;
+pub mod gc;
 pub mod generate;
 pub mod golden;
 pub mod grade;
 pub mod interrupt;
 pub mod logs;
+pub mod output;
 pub mod pretrain;
 pub mod progress;
 pub mod report;
+pub mod runs;
 pub mod score;
 pub mod train;
 
@@ -54,6 +58,9 @@ enum Verb {
     Score(score::Args),
     Pretrain(pretrain::Args),
     Bench(bench::Args),
+    Runs(runs::Args),
+    Gc(gc::Args),
+    Completions(completions::Args),
 }
 
 /// Runs the chosen verb.
@@ -61,7 +68,6 @@ enum Verb {
 /// # Errors
 /// Whatever the verb could not do, with the file or run that it concerns.
 pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
-    interrupt::end_on_closed_pipe()?;
     logs::start();
     match &cli.verb {
         Verb::Train(args) => train::run(args),
@@ -75,5 +81,8 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Score(args) => score::run(args),
         Verb::Pretrain(args) => pretrain::run(args),
         Verb::Bench(args) => bench::run(args),
+        Verb::Runs(args) => runs::run(args),
+        Verb::Gc(args) => gc::run(args),
+        Verb::Completions(args) => completions::run(args),
     }
 }

@@ -1,16 +1,20 @@
 //! `dapo pretrain`: make the embedded benchmark's base policy.
 
 use crate::checkpoint;
+use crate::commands::exit;
+use crate::commands::exit::Invalid;
 use crate::commands::progress::Progress;
+use crate::config::diagnose;
 use crate::data::mini_aime::tokenizer;
 use crate::files;
 use crate::model::qwen2::Qwen2;
 use crate::pretrain;
 use crate::pretrain::Recipe;
 use crate::prompt::Tokenizer;
+use crate::visible;
 use crate::workers;
-use anyhow::Context;
 use anyhow::Result;
+use anyhow::bail;
 use serde_json::json;
 use std::path::Path;
 use std::path::PathBuf;
@@ -28,8 +32,12 @@ pub struct Args {
     /// Threads of LibTorch. The committed base policy was made with 1; other counts may give
     /// other bits.
     #[arg(long, default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1024))]
     threads: u64,
 }
+
+/// Largest recipe; a larger file, or a device without end, is not read.
+const MOST_RECIPE_BYTES: u64 = 1 << 20;
 
 /// Runs the verb.
 ///
@@ -37,8 +45,8 @@ pub struct Args {
 /// A recipe that cannot be read, a folder that cannot be written, or divergence.
 pub fn run(args: &Args) -> Result<ExitCode> {
     workers::set_count(args.threads);
-    let recipe: Recipe = toml::from_str(&files::read_text(&args.recipe)?)
-        .with_context(|| args.recipe.display().to_string())?;
+    let recipe = recipe(&args.recipe)?;
+    check_out(&args.out)?;
     write_companions(&args.out, &recipe)?;
     let tokenizer = Tokenizer::load(&args.out)?;
     let total = recipe.stages.iter().map(|stage| stage.updates).sum();
@@ -55,8 +63,16 @@ pub fn run(args: &Args) -> Result<ExitCode> {
                 json!({"stage": update.stage, "update": update.update, "loss_mean_100": mean});
             failed = failed.take().or(files::append_line(&log, &line).err());
         }
-    })?;
+    });
     bar.finish();
+    let model = match model {
+        Ok(model) => model,
+        Err(error @ pretrain::Error::Diverged { .. }) => {
+            eprintln!("error: {}", visible::message(&error.to_string()));
+            return Ok(ExitCode::from(exit::DIVERGED));
+        }
+        Err(error) => bail!(Invalid(error.to_string())),
+    };
     if let Some(error) = failed {
         return Err(error.into());
     }
@@ -67,6 +83,33 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         args.out.display()
     );
     Ok(ExitCode::SUCCESS)
+}
+
+fn recipe(path: &Path) -> Result<Recipe> {
+    let text = files::read_text_up_to(path, MOST_RECIPE_BYTES)?;
+    let recipe: Recipe = toml::from_str(&text).map_err(|error| {
+        let suggestion = diagnose::with_suggestion(error.message());
+        let place = error.to_string();
+        let rest = suggestion.strip_prefix(error.message()).unwrap_or_default();
+        Invalid(format!("{}: {}{rest}", path.display(), place.trim_end()))
+    })?;
+    let problems = recipe.problems();
+    if !problems.is_empty() {
+        let line = |problem: &String| format!("{}: {problem}", path.display());
+        bail!(Invalid(problems.iter().map(line).collect::<Vec<_>>().join("\n")));
+    }
+    Ok(recipe)
+}
+
+/// A folder that holds something else than an earlier base policy of this verb keeps it.
+fn check_out(out: &Path) -> Result<()> {
+    if out.exists() && !out.join("pretrain.jsonl").exists() && !files::list(out)?.is_empty() {
+        let out = out.display();
+        bail!(Invalid(format!(
+            "{out} is not empty and holds no pretrain.jsonl; choose another --out"
+        )));
+    }
+    Ok(())
 }
 
 fn write_companions(out: &Path, recipe: &Recipe) -> Result<()> {

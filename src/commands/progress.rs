@@ -1,10 +1,11 @@
 //! Progress on long work: a bar on a terminal, plain lines elsewhere. Everything goes to
-//! standard error; standard output is data.
+//! standard error; standard output is data. Names of files and sets are made visible here.
 
+use crate::commands::output;
+use crate::visible;
 use indicatif::ProgressBar;
 use indicatif::ProgressDrawTarget;
 use indicatif::ProgressStyle;
-use std::io::IsTerminal;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -23,26 +24,27 @@ pub struct Progress {
 impl Progress {
     /// Starts at 0 of `total`.
     pub fn new(label: &str, total: u64) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
+        let label = visible::message(label);
+        let bar = output::may_draw().then(|| {
             let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
             let template = "{prefix} [{bar:24}] {pos}/{len} {elapsed}<{eta} {wide_msg}";
             let style = ProgressStyle::with_template(template)
                 .unwrap_or_else(|_| ProgressStyle::default_bar())
                 .progress_chars("=> ");
             bar.set_style(style);
-            bar.set_prefix(label.to_string());
+            bar.set_prefix(label.clone());
             bar.enable_steady_tick(Duration::from_millis(500));
             bar
         });
-        let label = label.to_string();
         Self { bar, label, total, started: Instant::now(), printed: None }
     }
 
     /// `done` units are done; `message` says what matters now.
     pub fn set(&mut self, done: u64, message: &str) {
+        let message = visible::message(message);
         if let Some(bar) = &self.bar {
             bar.set_position(done);
-            bar.set_message(message.to_string());
+            bar.set_message(message);
             return;
         }
         let due = self.printed.is_none_or(|at| at.elapsed() >= PLAIN_INTERVAL);
@@ -55,6 +57,7 @@ impl Progress {
 
     /// Says what is being done, without moving.
     pub fn message(&mut self, message: &str) {
+        let message = &visible::message(message);
         match &self.bar {
             Some(bar) => bar.set_message(message.to_string()),
             None => self.plain(message),
@@ -70,6 +73,7 @@ impl Progress {
 
     /// Prints a line that stays.
     pub fn note(&self, line: &str) {
+        let line = &visible::message(line);
         match &self.bar {
             Some(bar) => bar.println(line),
             None => eprintln!("{line}"),

@@ -5,6 +5,7 @@ use crate::report;
 use crate::report::Report;
 use crate::report::text;
 use crate::run_folder::RunFolder;
+use crate::visible;
 use clap::Args;
 use comfy_table::CellAlignment;
 use comfy_table::ContentArrangement;
@@ -28,6 +29,9 @@ pub struct ReportArgs {
     /// The run folder.
     #[arg(value_name = "RUN")]
     pub run: PathBuf,
+    /// Print the report as one line of JSON instead of a summary.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Writes the report, and prints where it is and a summary. Tables are never coloured.
@@ -44,10 +48,14 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
             return Err(error.into());
         }
         Err(error) => {
-            eprintln!("error: {error}");
+            eprintln!("error: {}", visible::message(&error.to_string()));
             return Ok(ExitCode::from(INVALID_DATA));
         }
     };
+    if args.json {
+        println!("{}", visible::json(&files::canonical_json_line(&report)));
+        return Ok(ExitCode::SUCCESS);
+    }
     println!("{}: {}", report.run.name, report.headline);
     println!("{}", report.status.sentence);
     if !report.evaluations.is_empty() {

@@ -1,6 +1,7 @@
 //! Loading an experiment file: follow `extends`, merge, resolve paths, deserialise, validate.
 
 use crate::config::Experiment;
+use crate::config::diagnose;
 use crate::config::validate;
 use crate::files;
 use std::path::Component;
@@ -11,6 +12,12 @@ use toml::Value;
 
 /// Longest chain of files, the first one included.
 const MAX_FILES: usize = 8;
+
+/// Largest experiment file. A larger one, or a device without end, is not read.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// How many problems one message lists.
+const MAX_PROBLEMS: usize = 50;
 
 /// An experiment file that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -64,33 +71,73 @@ pub enum Error {
 /// that states them.
 ///
 /// # Errors
-/// When a file cannot be read, the chain is circular, a key is unknown, missing or of the
-/// wrong type (one at a time), or values are refused by [`validate::problems`] (all at once).
+/// When a file cannot be read, the chain is circular, keys are unknown, missing or of the wrong
+/// type, or values are refused by [`validate::problems`]: as many of them at once as can be
+/// seen, each with the file that states it.
 pub fn load(path: &Path) -> Result<Experiment, Error> {
-    let chain = read_chain(path)?;
+    let mut chain = read_chain(path)?;
+    let mut problems: Vec<String> = Vec::new();
+    while problems.len() < MAX_PROBLEMS {
+        let merged = merged(&chain);
+        let failure = match diagnose::parse(&merged) {
+            Ok(experiment) => {
+                // Rules between keys say nothing while a key's value is not the one meant.
+                let found = match problems.is_empty() {
+                    true => validate::problems(&experiment),
+                    false => validate::ranges(&experiment),
+                };
+                problems.extend(found.into_iter().map(|problem| with_file(&chain, problem)));
+                return match problems.is_empty() {
+                    true => Ok(experiment),
+                    false => Err(Error::Invalid { problems }),
+                };
+            }
+            Err(failure) => diagnose::explained(&merged, failure),
+        };
+        let stating = stated_in(&chain, &failure.key);
+        let path = chain[stating].0.display();
+        let problem = match failure.key.as_str() {
+            "." => format!("{path}: {}", failure.reason),
+            key => format!("{path}: {key}: {}", failure.reason),
+        };
+        // What is missing only because a wrong value was taken away is no problem of its own.
+        let follows = !problems.is_empty() && failure.reason.starts_with("missing field");
+        if !follows {
+            problems.push(problem);
+        }
+        // The next problem shows when this one is out of the way: without the key, the value
+        // of a parent stands there, if any does.
+        if follows || !remove(&mut chain[stating].1, &failure.key) {
+            break;
+        }
+    }
+    Err(Error::Invalid { problems })
+}
+
+fn merged(chain: &[(PathBuf, Table)]) -> Table {
     let mut merged = Table::new();
     for (_, table) in chain.iter().rev() {
         merge(&mut merged, table);
     }
-    let experiment: Experiment =
-        serde_path_to_error::deserialize(Value::Table(merged)).map_err(|error| {
-            let key = error.path().to_string();
-            let reason = with_suggestion(error.into_inner().message());
-            let path = stated_in(&chain, &key).to_path_buf();
-            Error::Key { path, key, reason }
-        })?;
-    let problems = validate::problems(&experiment);
-    if problems.is_empty() {
-        return Ok(experiment);
+    merged
+}
+
+/// A sentence that starts with a key, with the file that states the key.
+fn with_file(chain: &[(PathBuf, Table)], problem: String) -> String {
+    let key = problem.split(' ').next().unwrap_or_default();
+    format!("{}: {problem}", chain[stated_in(chain, key)].0.display())
+}
+
+/// Takes a key, or the longest part of it that is stated, out of a table. A key of a table
+/// with a `kind` takes the table with it: what is left of it would be incomplete.
+fn remove(table: &mut Table, key: &str) -> bool {
+    let (part, rest) = key.split_once('.').map_or((key, None), |(part, rest)| (part, Some(rest)));
+    match (table.get_mut(part), rest) {
+        (Some(Value::Table(inner)), Some(rest)) if !inner.contains_key("kind") => {
+            remove(inner, rest) || table.remove(part).is_some()
+        }
+        _ => table.remove(part).is_some(),
     }
-    let problems = problems
-        .into_iter()
-        .map(|problem| {
-            let key = problem.split(' ').next().unwrap_or_default();
-            format!("{}: {problem}", stated_in(&chain, key).display())
-        })
-        .collect();
-    Err(Error::Invalid { problems })
 }
 
 /// The file and its ancestors, without their `extends` keys.
@@ -108,11 +155,15 @@ fn read_chain(path: &Path) -> Result<Vec<(PathBuf, Table)>, Error> {
         if chain.len() == MAX_FILES {
             return Err(Error::TooDeep { chain: names() });
         }
-        let mut table: Table =
-            files::read_text(&path)?.parse().map_err(|error: toml::de::Error| {
-                let reason = error.to_string().trim_end().to_string();
+        let mut table: Table = files::read_text_up_to(&path, MAX_FILE_BYTES)?.parse().map_err(
+            |error: toml::de::Error| {
+                let mut reason = error.to_string().trim_end().to_string();
+                if !reason.starts_with("TOML") {
+                    reason = format!("not TOML: {reason}");
+                }
                 Error::Toml { path: path.clone(), reason }
-            })?;
+            },
+        )?;
         let folder = path.parent().unwrap_or(Path::new("")).to_path_buf();
         next = match table.remove("extends") {
             None => None,
@@ -181,8 +232,8 @@ fn merge(base: &mut Table, overlay: &Table) {
     }
 }
 
-/// The nearest file of the chain that states a key, or the longest part of it.
-fn stated_in<'a>(chain: &'a [(PathBuf, Table)], key: &str) -> &'a Path {
+/// Which file of the chain states a key, or the longest part of it: the nearest.
+fn stated_in(chain: &[(PathBuf, Table)], key: &str) -> usize {
     let depth = |table: &Table| {
         let mut value = Some(table);
         let mut depth = 0;
@@ -195,41 +246,7 @@ fn stated_in<'a>(chain: &'a [(PathBuf, Table)], key: &str) -> &'a Path {
     };
     let depths: Vec<usize> = chain.iter().map(|(_, table)| depth(table)).collect();
     let deepest = depths.iter().max().expect("a chain has at least one file");
-    let nearest = depths.iter().position(|depth| depth == deepest).expect("the maximum is there");
-    &chain[nearest].0
-}
-
-/// serde lists the valid names in backticks; the nearest one to the unknown name is put first.
-fn with_suggestion(reason: &str) -> String {
-    let unknown = reason.starts_with("unknown field") || reason.starts_with("unknown variant");
-    let mut names = reason.split('`').skip(1).step_by(2);
-    let nearest = match (unknown, names.next()) {
-        (true, Some(wrong)) => names
-            .map(|name| (distance(wrong, name), name))
-            .min()
-            .filter(|(distance, name)| 2 * distance <= wrong.len().max(name.len())),
-        _ => None,
-    };
-    match nearest {
-        Some((_, name)) => format!("{reason}; did you mean `{name}`?"),
-        None => reason.to_string(),
-    }
-}
-
-/// Levenshtein: single-character insertions, deletions and substitutions.
-fn distance(one: &str, two: &str) -> usize {
-    let two: Vec<char> = two.chars().collect();
-    let mut row: Vec<usize> = (0..=two.len()).collect();
-    for (index, a) in one.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = index + 1;
-        for (column, b) in two.iter().enumerate() {
-            let substituted = diagonal + usize::from(a != *b);
-            diagonal = row[column + 1];
-            row[column + 1] = substituted.min(row[column] + 1).min(diagonal + 1);
-        }
-    }
-    row[two.len()]
+    depths.iter().position(|depth| depth == deepest).expect("the maximum is there")
 }
 
 #[cfg(test)]

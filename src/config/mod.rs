@@ -4,6 +4,7 @@
 
 pub mod compare;
 pub mod dapo;
+pub mod diagnose;
 pub mod extends;
 pub mod sources;
 pub mod validate;

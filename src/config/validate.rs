@@ -21,9 +21,24 @@ use crate::config::dapo::Std;
 use crate::config::dapo::TokenMeanUnit;
 use std::fmt::Display;
 
+/// No count of prompts, rollouts, tokens or steps is larger: the paper's largest is 20,480.
+/// Counts below it can be multiplied in pairs without overflow.
+const MOST: u64 = 1 << 24;
+
+/// Threads that LibTorch is given at most.
+const MOST_THREADS: u64 = 1024;
+
 /// Everything that is wrong with an experiment, one sentence each, starting with the key's
 /// path. Empty when it can run.
 pub fn problems(experiment: &Experiment) -> Vec<String> {
+    let mut check = Check { problems: ranges(experiment) };
+    check_batches(&mut check, experiment);
+    check_groups(&mut check, experiment);
+    check.problems
+}
+
+/// What is wrong with single values, whatever the other keys say.
+pub fn ranges(experiment: &Experiment) -> Vec<String> {
     let Experiment { name, rollout, dapo, training, optimizer, evaluation, execution, .. } =
         experiment;
     let mut check = Check { problems: Vec::new() };
@@ -35,8 +50,6 @@ pub fn problems(experiment: &Experiment) -> Vec<String> {
     check_execution(&mut check, execution);
     check.at_least_one("checkpoints.keep_last", experiment.checkpoints.keep_last);
     check_dapo(&mut check, dapo);
-    check_batches(&mut check, experiment);
-    check_groups(&mut check, experiment);
     check.problems
 }
 
@@ -60,6 +73,7 @@ impl Check {
 
     fn at_least_one(&mut self, key: &str, value: u64) {
         self.that(value >= 1, || format!("{key} must be at least 1, got 0"));
+        self.that(value <= MOST, || format!("{key} must be at most {MOST}, got {value}"));
     }
 
     fn at_most(&mut self, key: &str, value: u64, limit: u64, what: impl Display) {
@@ -124,6 +138,9 @@ fn check_evaluation(check: &mut Check, evaluation: &Evaluation) {
 
 fn check_execution(check: &mut Check, execution: &Execution) {
     check.at_least_one("execution.threads", execution.threads);
+    check.that(execution.threads <= MOST_THREADS || execution.threads > MOST, || {
+        format!("execution.threads must be at most {MOST_THREADS}, got {}", execution.threads)
+    });
     check.at_least_one("execution.micro_batch_rollouts", execution.micro_batch_rollouts);
     check.at_least_one("execution.generation_batch_rollouts", execution.generation_batch_rollouts);
 }
@@ -152,6 +169,17 @@ fn check_dapo(check: &mut Check, dapo: &Dapo) {
 fn check_batches(check: &mut Check, experiment: &Experiment) {
     let Experiment { rollout, training, optimizer, dapo, .. } = experiment;
     let rollouts = training.prompts_per_step.saturating_mul(rollout.group_size);
+    check.that(rollouts <= MOST, || {
+        format!(
+            "training.prompts_per_step × rollout.group_size must be at most {MOST}, got {rollouts}"
+        )
+    });
+    let round = rollout.prompts_per_round.saturating_mul(rollout.group_size);
+    check.that(round <= MOST, || {
+        format!(
+            "rollout.prompts_per_round × rollout.group_size must be at most {MOST}, got {round}"
+        )
+    });
     let mini_batch = training.mini_batch_rollouts;
     let key = "training.mini_batch_rollouts";
     check.at_most(key, mini_batch, rollouts, "prompts_per_step × group_size");

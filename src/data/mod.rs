@@ -78,6 +78,21 @@ pub enum Error {
         /// Question of the second.
         second: String,
     },
+    /// Problems that are trained on and evaluated.
+    #[error(
+        "{count} problems of {} also stand in the training file {}: {listed}; leave them out with `dapo data prepare {} --without {} --out DIR`",
+        evaluated.display(), train.display(), train.display(), evaluated.display()
+    )]
+    Overlap {
+        /// The training file.
+        train: PathBuf,
+        /// The development or test file.
+        evaluated: PathBuf,
+        /// How many problems.
+        count: usize,
+        /// The first of them.
+        listed: String,
+    },
     /// Two evaluation sets with the same name.
     #[error("{}: another evaluation set is also named `{name}` (a set is named after its file)", path.display())]
     DuplicateSet {
@@ -91,8 +106,9 @@ pub enum Error {
 /// Loads or generates the problems of an experiment. A test set is named after its file.
 ///
 /// # Errors
-/// When a file is missing, malformed, empty or contradicts itself; see
-/// [`problem_file::read`].
+/// When a file is missing, malformed, empty or contradicts itself (see
+/// [`problem_file::read`]), or when a problem of an evaluation set is trained on
+/// ([`Error::Overlap`]): accuracy on it would say nothing.
 pub fn load(data: &Data) -> Result<DataSets, Error> {
     let Data::Files { train, dev, test } = data else {
         return Ok(mini_aime::generate());
@@ -107,7 +123,40 @@ pub fn load(data: &Data) -> Result<DataSets, Error> {
         }
         tests.push((name, consistent(path)?));
     }
-    Ok(DataSets { train: consistent(train)?, dev: consistent(dev)?, tests })
+    let sets = DataSets { train: consistent(train)?, dev: consistent(dev)?, tests };
+    let evaluated = sets.tests.iter().map(|(_, problems)| problems);
+    for (path, problems) in test.iter().zip(evaluated).chain([(dev, &sets.dev)]) {
+        refuse_overlap((train, &sets.train), (path, problems))?;
+    }
+    Ok(sets)
+}
+
+/// What makes two questions the same problem: their words, however they are spaced.
+pub fn words(question: &str) -> String {
+    question.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn refuse_overlap(
+    (train, trained): (&Path, &[Problem]),
+    (path, evaluated): (&Path, &[Problem]),
+) -> Result<(), Error> {
+    let known: BTreeSet<String> = trained.iter().map(|problem| words(&problem.question)).collect();
+    let shared: Vec<&Problem> =
+        evaluated.iter().filter(|problem| known.contains(&words(&problem.question))).collect();
+    if shared.is_empty() {
+        return Ok(());
+    }
+    let start = |problem: &&Problem| {
+        let start: String = problem.question.chars().take(60).collect();
+        format!("{start:?} ({})", problem.id)
+    };
+    let listed: Vec<String> = shared.iter().take(3).map(start).collect();
+    Err(Error::Overlap {
+        train: train.to_path_buf(),
+        evaluated: path.to_path_buf(),
+        count: shared.len(),
+        listed: listed.join(", "),
+    })
 }
 
 fn consistent(path: &Path) -> Result<Vec<Problem>, Error> {
@@ -179,6 +228,32 @@ mod tests {
         let data = Data::Files { train: path("a.jsonl"), dev: path("a.jsonl"), test };
         let error = load(&data).unwrap_err().to_string();
         assert!(error.contains("b/a.jsonl: another evaluation set is also named `a`"), "{error}");
+    }
+
+    #[test]
+    fn a_problem_that_is_trained_on_and_evaluated_is_refused_and_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, questions: &[&str]| {
+            let path = folder.path().join(name);
+            let line = |question: &&str| format!("{{\"question\": {question:?}, \"answer\": 2}}\n");
+            let lines: String = questions.iter().map(line).collect();
+            files::write_atomic(&path, lines.as_bytes()).unwrap();
+            path
+        };
+        let train = write("train.jsonl", &["1+1?", "2+0?", "0+2?"]);
+        let clean = write("clean.jsonl", &["3-1?"]);
+        let dirty = write("dirty.jsonl", &["4-2?", " 2+0? "]);
+        let load = |dev: &PathBuf, test: &PathBuf| {
+            let (dev, test) = (dev.clone(), vec![test.clone()]);
+            load(&Data::Files { train: train.clone(), dev, test })
+        };
+        let other = write("other.jsonl", &["5-3?"]);
+        assert!(load(&clean, &other).is_ok());
+        for (dev, test) in [(&dirty, &other), (&clean, &dirty)] {
+            let error = load(dev, test).unwrap_err().to_string();
+            let error = error.replace(&format!("{}/", folder.path().display()), "");
+            assert!(error.starts_with("1 problems of dirty.jsonl also stand in the training file train.jsonl: \" 2+0? \" (dirty/00001)"), "{error}");
+        }
     }
 
     #[test]

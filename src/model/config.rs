@@ -29,6 +29,14 @@ pub enum Error {
     },
 }
 
+// A size beyond these is a damaged file: memory is asked for before a tensor is compared. The
+// largest Qwen2 has 152,064 tokens, width 29,568, 80 layers, 64 heads and 1,010,000 positions.
+const MOST_TOKENS: i64 = 1 << 24;
+const MOST_WIDTH: i64 = 1 << 20;
+const MOST_LAYERS: i64 = 1 << 10;
+const MOST_HEADS: i64 = 1 << 10;
+const MOST_POSITIONS: i64 = 1 << 20;
+
 /// The shape of a Qwen2 model, with the field names of `config.json`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -68,26 +76,33 @@ impl Config {
         if json.get("use_sliding_window").and_then(Value::as_bool) == Some(true) {
             return Err(unsupported("use_sliding_window", json, "only full attention is"));
         }
-        let heads = integer(json, "num_attention_heads")?;
-        let hidden_size = integer(json, "hidden_size")?;
+        let heads = integer(json, "num_attention_heads", MOST_HEADS)?;
+        let hidden_size = integer(json, "hidden_size", MOST_WIDTH)?;
         let head_dim = match json.get("head_dim") {
+            None | Some(Value::Null) if hidden_size % heads != 0 => {
+                return Err(unsupported(
+                    "num_attention_heads",
+                    json,
+                    "it must divide hidden_size where head_dim is not stated",
+                ));
+            }
             None | Some(Value::Null) => hidden_size / heads,
-            Some(_) => integer(json, "head_dim")?,
+            Some(_) => integer(json, "head_dim", MOST_WIDTH)?,
         };
         let config = Self {
-            vocab_size: integer(json, "vocab_size")?,
+            vocab_size: integer(json, "vocab_size", MOST_TOKENS)?,
             hidden_size,
-            intermediate_size: integer(json, "intermediate_size")?,
-            num_hidden_layers: integer(json, "num_hidden_layers")?,
+            intermediate_size: integer(json, "intermediate_size", MOST_WIDTH)?,
+            num_hidden_layers: integer(json, "num_hidden_layers", MOST_LAYERS)?,
             num_attention_heads: heads,
             num_key_value_heads: match json.get("num_key_value_heads") {
                 None | Some(Value::Null) => heads,
-                Some(_) => integer(json, "num_key_value_heads")?,
+                Some(_) => integer(json, "num_key_value_heads", MOST_HEADS)?,
             },
             head_dim,
-            max_position_embeddings: integer(json, "max_position_embeddings")?,
+            max_position_embeddings: integer(json, "max_position_embeddings", MOST_POSITIONS)?,
             rope_theta: rope_theta(json)?,
-            rms_norm_eps: number(json, "rms_norm_eps")?,
+            rms_norm_eps: positive("rms_norm_eps", json.get("rms_norm_eps"))?,
             tie_word_embeddings: match json.get("tie_word_embeddings") {
                 None | Some(Value::Null) => false,
                 Some(Value::Bool(tied)) => *tied,
@@ -179,10 +194,7 @@ fn rope_theta(json: &Value) -> Result<f64, Error> {
         }
     }
     let nested = json.get("rope_parameters").and_then(|rope| rope.get("rope_theta"));
-    match nested.or_else(|| json.get("rope_theta")) {
-        Some(value) => value.as_f64().ok_or_else(|| key("rope_theta", "a number", Some(value))),
-        None => Err(key("rope_theta", "a number", None)),
-    }
+    positive("rope_theta", nested.or_else(|| json.get("rope_theta")))
 }
 
 fn expect(json: &Value, name: &str, want: &str, reason: &'static str) -> Result<(), Error> {
@@ -193,15 +205,21 @@ fn expect(json: &Value, name: &str, want: &str, reason: &'static str) -> Result<
     }
 }
 
-fn integer(json: &Value, name: &str) -> Result<i64, Error> {
+fn integer(json: &Value, name: &str, most: i64) -> Result<i64, Error> {
     match json.get(name).and_then(Value::as_i64) {
-        Some(value) if value > 0 && value < 1 << 31 => Ok(value),
+        Some(value) if value > 0 && value <= most => Ok(value),
+        Some(value) if value > most => {
+            Err(unsupported(name, json, "it is larger than that of any Qwen2 model"))
+        }
         _ => Err(key(name, "a positive integer", json.get(name))),
     }
 }
 
-fn number(json: &Value, name: &str) -> Result<f64, Error> {
-    json.get(name).and_then(Value::as_f64).ok_or_else(|| key(name, "a number", json.get(name)))
+fn positive(name: &str, value: Option<&Value>) -> Result<f64, Error> {
+    match value.and_then(Value::as_f64) {
+        Some(number) if number > 0.0 && number.is_finite() => Ok(number),
+        _ => Err(key(name, "a positive number", value)),
+    }
 }
 
 fn key(name: &str, expected: &'static str, got: Option<&Value>) -> Error {
@@ -257,8 +275,16 @@ mod tests {
             ("num_key_value_heads", json!(3)),
             ("hidden_size", json!(-16)),
             ("vocab_size", json!("many")),
+            ("max_position_embeddings", json!(1i64 << 40)),
+            ("num_hidden_layers", json!(1 << 30)),
+            ("num_attention_heads", json!(0)),
+            ("rope_theta", json!(0.0)),
+            ("rms_norm_eps", json!(-1e-6)),
         ] {
             let mut json = tiny().to_json(1, 0);
+            if name == "rope_theta" {
+                json["rope_parameters"] = Value::Null;
+            }
             json[name] = value;
             let error = Config::from_json(&json).unwrap_err().to_string();
             assert!(error.contains(name), "{name}: {error}");

@@ -1,26 +1,16 @@
 //! Numbers and foreign text as a reader sees them. Rounding: shares to 0.1 percentage
 //! points, standard errors to two digits. Everything that a model, a data set or a machine
-//! wrote passes through [`visible`] before it enters a report.
+//! wrote passes through [`visible()`] before it enters a report.
 
+use crate::visible;
 use std::fmt::Write;
 
-/// Foreign text on one line: whatever does not print as itself (control characters, terminal
-/// escapes, direction marks, combining marks, line ends) is shown as a Rust escape, and a
-/// backslash is doubled, so that the result is unambiguous.
+/// Foreign text on one line; see [`visible::visible`].
 pub fn visible(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '"' | '\'' => shown.push(character),
-            // Stands for a line end in `excerpt`.
-            '⏎' => shown.push_str("\\u{23ce}"),
-            _ => shown.extend(character.escape_debug()),
-        }
-    }
-    shown
+    visible::visible(text)
 }
 
-/// As [`visible`], over several lines, each line end marked `⏎`, and at most about `limit`
+/// As [`visible()`], over several lines, each line end marked `⏎`, and at most about `limit`
 /// characters: the beginning, and the end, where an answer stands.
 pub fn excerpt(text: &str, limit: usize) -> String {
     let total = text.chars().count();
@@ -161,20 +151,6 @@ pub fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn nothing_that_moves_a_terminal_or_reorders_text_stays() {
-        let hostile =
-            "\u{1b}[31mred\u{7}\r\n\t\u{202e}evil\u{200b}\u{feff}\u{9b}2J e\u{301}\u{2028}";
-        let shown = visible(hostile);
-        assert!(shown.chars().all(|c| !c.is_control()), "{shown}");
-        assert_eq!(
-            shown,
-            "\\u{1b}[31mred\\u{7}\\r\\n\\t\\u{202e}evil\\u{200b}\\u{feff}\\u{9b}2J e\\u{301}\\u{2028}"
-        );
-        assert_eq!(visible("\\n"), "\\\\n");
-        assert_eq!(visible("x² ≤ 3, it's \"so\""), "x² ≤ 3, it's \"so\"");
-    }
 
     #[test]
     fn an_excerpt_keeps_both_ends_and_counts_what_it_left_out() {

@@ -2,10 +2,12 @@
 
 use crate::checkpoint;
 use crate::config::Experiment;
+use crate::config::Prompt;
 use crate::data;
 use crate::data::DataSets;
 use crate::data::mini_aime;
 use crate::files;
+use crate::prompt;
 use crate::prompt::Tokenizer;
 use crate::records::Problem;
 use crate::run::Error;
@@ -35,16 +37,31 @@ pub fn prepare(experiment: Experiment) -> Result<Inputs, Error> {
     let folder = &experiment.inputs.model;
     let tokenizer = Tokenizer::load(folder)?;
     let model = checkpoint::load_model(folder)?;
-    let (tokens, vocabulary) = (tokenizer.vocabulary_size(), model.config().vocab_size);
-    if tokens as i64 > vocabulary {
-        return Err(Error::Vocabulary { folder: folder.clone(), tokens, vocabulary });
-    }
+    tokenizer.fits(folder, model.config().vocab_size)?;
     let manifest = manifest(&experiment, &data)?;
     let inputs = Inputs { experiment, tokenizer, data, manifest };
     for (name, _) in named_sets(&inputs.data).into_iter().skip(1) {
         inputs.samples(name)?;
     }
+    check_prompts(&inputs, model.config().max_position_embeddings)?;
     Ok(inputs)
+}
+
+/// Every problem can be tokenized and answered: found out now, not after hours of training.
+fn check_prompts(inputs: &Inputs, positions: i64) -> Result<(), Error> {
+    let Experiment { prompt: Prompt { template }, rollout, .. } = &inputs.experiment;
+    for (_, problems) in named_sets(&inputs.data) {
+        for problem in problems {
+            let limit = rollout.max_prompt_tokens;
+            let prompt = prompt::prompt(problem, *template, &inputs.tokenizer, limit)?;
+            let (tokens, response) = (prompt.tokens.len(), rollout.max_response_tokens);
+            if tokens as u64 + response > positions as u64 {
+                let problem = problem.id.clone();
+                return Err(Error::Positions { problem, tokens, response, positions });
+            }
+        }
+    }
+    Ok(())
 }
 
 impl Inputs {

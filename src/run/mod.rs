@@ -60,17 +60,19 @@ pub enum Error {
     /// The base policy or a checkpoint.
     #[error(transparent)]
     Checkpoint(#[from] checkpoint::Error),
-    /// Tokenizer and model do not belong together.
+    /// Prompt and response do not fit the positions that the model knows.
     #[error(
-        "{}: the tokenizer has {tokens} tokens, the model's vocabulary only {vocabulary}", folder.display()
+        "problem {problem}: its prompt has {tokens} tokens; with rollout.max_response_tokens ({response}) that exceeds the model's {positions} positions"
     )]
-    Vocabulary {
-        /// The model's folder.
-        folder: PathBuf,
-        /// Tokens of the tokenizer.
+    Positions {
+        /// The problem's id.
+        problem: String,
+        /// Length of its prompt.
         tokens: usize,
-        /// Rows of the embedding.
-        vocabulary: i64,
+        /// L_max.
+        response: u64,
+        /// `max_position_embeddings`.
+        positions: i64,
     },
     /// An evaluation.
     #[error(transparent)]
@@ -85,6 +87,16 @@ pub enum Error {
         set: String,
         /// The sets that have an entry.
         known: Vec<String>,
+    },
+    /// The folder holds files, and no run.
+    #[error(
+        "{} is not empty and holds no run ({found} is in it); choose another --out", folder.display()
+    )]
+    NotARun {
+        /// The folder.
+        folder: PathBuf,
+        /// The first thing in it.
+        found: String,
     },
     /// The folder belongs to another run.
     #[error(
@@ -116,14 +128,6 @@ pub enum Error {
     InUse {
         /// The run folder.
         folder: PathBuf,
-    },
-    /// The folder holds something that no run writes.
-    #[error("{} is not a run folder: it holds {stranger}; choose another --out", folder.display())]
-    NotARunFolder {
-        /// The folder.
-        folder: PathBuf,
-        /// A name that no run writes.
-        stranger: String,
     },
 }
 

@@ -12,6 +12,7 @@ use crate::model::qwen2::Qwen2;
 use crate::run::Error;
 use crate::run::Event;
 use crate::run::inputs::Inputs;
+use crate::run_folder::DAMAGED_CHECKPOINT;
 use crate::run_folder::EvaluationRecord;
 use crate::run_folder::LAYOUT;
 use crate::run_folder::Outcome;
@@ -112,16 +113,16 @@ fn finished(inputs: &Inputs, folder: &RunFolder) -> Result<Option<Outcome>, Erro
 }
 
 /// A folder without a manifest may hold what a killed first session left, and nothing else:
-/// beginning a run deletes what stands under the layout's names.
+/// beginning a run deletes what stands under the layout's names. A session's lock comes first.
 fn refuse_strangers(folder: &RunFolder) -> Result<(), Error> {
     if !folder.root().exists() || folder.path("manifest.json").exists() {
         return Ok(());
     }
-    let known = |name: &String| files::is_partial(name) || LAYOUT.contains(&name.as_str());
+    let begun = folder.path("run.lock").exists();
+    let known =
+        |name: &String| files::is_partial(name) || (begun && LAYOUT.contains(&name.as_str()));
     match files::list(folder.root())?.into_iter().find(|name| !known(name)) {
-        Some(stranger) => {
-            Err(Error::NotARunFolder { folder: folder.root().to_path_buf(), stranger })
-        }
+        Some(found) => Err(Error::NotARun { folder: folder.root().to_path_buf(), found }),
         None => Ok(()),
     }
 }
@@ -174,7 +175,7 @@ fn resume(
                     "checkpoint {} is refused: {reason}",
                     folder.checkpoint(step).display()
                 )));
-                let aside = folder.path(&format!("checkpoints/damaged-step-{step:06}"));
+                let aside = folder.path(&format!("checkpoints/{DAMAGED_CHECKPOINT}{step:06}"));
                 files::replace_folder(&folder.checkpoint(step), &aside)?;
             }
         }

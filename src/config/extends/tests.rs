@@ -67,7 +67,8 @@ fn a_part_of_a_table_with_a_kind_is_not_merged_into_it() {
     let part = "extends = \"arm.toml\"\n[dapo.dynamic_sampling]\nmax_rounds = 5";
     files::write_atomic(&path, part.as_bytes()).unwrap();
     let error = load(&path).unwrap_err().to_string();
-    assert!(error.ends_with("part.toml: dapo.dynamic_sampling: missing field `kind`"), "{error}");
+    let expected = "part.toml: dapo.dynamic_sampling: missing field `kind`, one of";
+    assert!(error.contains(expected) && error.ends_with("only max_rounds"), "{error}");
 }
 
 #[test]
@@ -140,8 +141,8 @@ fn bad_keys_are_refused_with_file_key_and_nearest_name() {
         ),
         (
             "[dapo.overlong.punishment]\nkind = \"none\"\ncache_tokens = 32",
-            "arm.toml: dapo.overlong.punishment: unknown field `cache_tokens`",
-            "",
+            "arm.toml: dapo.overlong.punishment.cache_tokens: unknown field `cache_tokens` with",
+            "it is a key of kind = \"soft\"",
         ),
         (
             "[dapo.dual_clip]\nkind = \"constant\"",
@@ -293,4 +294,98 @@ fn the_resolved_experiment_survives_json() {
     let experiment = arm("[inputs]\nmodel = \"m\"").unwrap();
     let json = files::canonical_json(&experiment);
     assert_eq!(serde_json::from_str::<Experiment>(&json).unwrap(), experiment);
+}
+
+#[test]
+fn every_key_of_every_table_is_suggested_for_its_misspelling() {
+    // The base with every technique's variant on: a table that has all keys.
+    let on = "[dapo]\ndual_clip = { kind = \"constant\", c = 10.0 }\n\
+              log_ratio_clamp = { kind = \"symmetric\", bound = 20.0 }\n\
+              kl = { kind = \"penalty\", estimator = \"k3\", coefficient = 0.04 }\n\
+              dynamic_sampling = { kind = \"resample\", max_rounds = 4, at_cap = \"train\", surplus = \"carry\" }\n\
+              overlong.punishment = { kind = \"soft\", cache_tokens = 32, factor = 1.0, beyond = \"clamped\" }\n\
+              [inputs]\ndata = { kind = \"files\", train = \"a\", dev = \"b\", test = [\"c\"] }";
+    let experiment = arm(on).unwrap();
+    let Value::Table(whole) = Value::try_from(&experiment).unwrap() else { panic!("a table") };
+    let mut seen = 0;
+    for key in keys(&whole, "") {
+        // Names of sets are the user's own.
+        if key.starts_with("evaluation.samples.") || key.ends_with(".kind") {
+            continue;
+        }
+        let (folder, name) = key.rsplit_once('.').unwrap_or(("", &key));
+        let wrong = format!("{name}x");
+        let misspelt = renamed(&whole, &key, &wrong);
+        let failure = diagnose::parse(&misspelt).unwrap_err();
+        let failure = diagnose::explained(&misspelt, failure);
+        assert!(
+            failure.reason.ends_with(&format!("did you mean `{name}`?")),
+            "{key}: {}",
+            failure.reason
+        );
+        let expected = if folder.is_empty() { wrong } else { format!("{folder}.{wrong}") };
+        assert_eq!(failure.key, expected);
+        seen += 1;
+    }
+    assert!(seen > 55, "only {seen} keys");
+}
+
+/// Every key below a table, dotted.
+fn keys(table: &Table, prefix: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (name, value) in table {
+        let key = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+        if let Value::Table(inner) = value {
+            found.extend(keys(inner, &key));
+        }
+        found.push(key);
+    }
+    found
+}
+
+fn renamed(whole: &Table, key: &str, wrong: &str) -> Table {
+    let mut copy = whole.clone();
+    let parts: Vec<&str> = key.split('.').collect();
+    let (name, folders) = parts.split_last().unwrap();
+    let mut table = &mut copy;
+    for part in folders {
+        table = table.get_mut(*part).unwrap().as_table_mut().unwrap();
+    }
+    let value = table.remove(*name).unwrap();
+    table.insert(wrong.to_string(), value);
+    copy
+}
+
+#[test]
+fn every_value_of_every_enum_is_suggested_for_its_misspelling() {
+    let Value::Table(whole) = Value::try_from(arm("").unwrap()).unwrap() else { panic!("a table") };
+    for (key, value) in [
+        ("prompt.template", "dapo"),
+        ("reward.verifier", "strict-box"),
+        ("training.mini_batch_order", "length-bands"),
+        ("optimizer.warm_up.start", "first-step"),
+        ("dapo.aggregation", "response-sum"),
+        ("dapo.token_mean_unit", "micro-batch"),
+        ("dapo.advantage.std", "population"),
+        ("dapo.dual_clip.kind", "constant"),
+        ("dapo.dynamic_sampling.kind", "resample"),
+        ("dapo.kl.kind", "penalty"),
+        ("inputs.data.kind", "files"),
+    ] {
+        let mut misspelt = whole.clone();
+        let mut table = &mut misspelt;
+        let (folders, name) = key.rsplit_once('.').unwrap();
+        for part in folders.split('.') {
+            table = table.get_mut(part).unwrap().as_table_mut().unwrap();
+        }
+        table.insert(name.into(), Value::String(format!("{value}x")));
+        let failure = diagnose::parse(&misspelt).unwrap_err();
+        let failure = diagnose::explained(&misspelt, failure);
+        assert_eq!(failure.key, key);
+        assert!(
+            failure.reason.ends_with(&format!("did you mean `{value}`?")),
+            "{key}: {}",
+            failure.reason
+        );
+    }
 }

@@ -1,0 +1,31 @@
+//! `dapo completions`: a script for a shell.
+
+use crate::commands::Cli;
+use anyhow::Result;
+use clap::CommandFactory;
+use clap_complete::Shell;
+use std::io;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Print a completion script for a shell.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  source <(dapo completions bash)
+  dapo completions zsh > ~/.zfunc/_dapo
+  dapo completions fish > ~/.config/fish/completions/dapo.fish")]
+pub struct Args {
+    /// The shell.
+    shell: Shell,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// When standard output cannot be written to.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "dapo", &mut script);
+    io::stdout().lock().write_all(&script)?;
+    Ok(ExitCode::SUCCESS)
+}

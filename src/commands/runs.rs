@@ -1,0 +1,88 @@
+//! `dapo runs`: what lies in a folder of runs.
+
+use crate::files;
+use crate::housekeeping;
+use crate::housekeeping::RunSummary;
+use crate::visible;
+use anyhow::Result;
+use comfy_table::CellAlignment;
+use comfy_table::Table;
+use comfy_table::presets;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// List the runs of a folder: state, steps, size and accuracy.
+///
+/// States: finished, saturated (nothing left to learn from), diverged, unfinished (no outcome,
+/// no process), running (a process holds its lock), damaged (a record cannot be read; said on
+/// standard error). Accuracy is the last evaluation of each set, avg@k in percent.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  dapo runs
+  dapo runs runs/study --json | grep '\"state\":\"unfinished\"'")]
+pub struct Args {
+    /// Folder of runs, or one run.
+    #[arg(default_value = "runs")]
+    dir: PathBuf,
+    /// Print one JSON record a line instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// A folder that cannot be listed.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let mut summaries = Vec::new();
+    for folder in housekeeping::runs(&args.dir)? {
+        summaries.push(housekeeping::summary(&folder)?);
+    }
+    for summary in &summaries {
+        if let Some(damage) = &summary.damage {
+            eprintln!("{}", visible::message(&format!("{}: {damage}", summary.folder.display())));
+        }
+    }
+    if args.json {
+        for summary in &summaries {
+            println!("{}", visible::json(&files::canonical_json_line(summary)));
+        }
+    } else if summaries.is_empty() {
+        eprintln!("{}", visible::message(&format!("{}: no runs", args.dir.display())));
+    } else {
+        println!("{}", table(&summaries));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(summaries: &[RunSummary]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN);
+    table.set_header(["run", "arm", "seed", "arm hash", "state", "steps", "size", "accuracy %"]);
+    for summary in summaries {
+        let or_unknown = |text: Option<String>| text.unwrap_or_else(|| "?".to_string());
+        let planned = or_unknown(summary.steps_planned.map(|steps| steps.to_string()));
+        let hash = summary.arm_sha256.as_ref().map(|hash| hash.chars().take(8).collect());
+        let accuracy: Vec<String> = summary
+            .accuracy
+            .iter()
+            .map(|(set, share)| format!("{} {:.1}", visible::visible(set), 100.0 * share))
+            .collect();
+        table.add_row([
+            visible::visible(&summary.folder.display().to_string()),
+            visible::visible(&or_unknown(summary.name.clone())),
+            or_unknown(summary.seed.map(|seed| seed.to_string())),
+            visible::visible(&or_unknown(hash)),
+            summary.state.name().to_string(),
+            format!("{}/{planned}", summary.steps_done),
+            housekeeping::readable(summary.size_bytes),
+            accuracy.join(", "),
+        ]);
+    }
+    for column in [2, 5, 6] {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}

@@ -1,0 +1,81 @@
+//! What a policy with a byte-level vocabulary can emit, and where it is shown.
+
+use crate::bad_input::acts;
+use crate::golden_data;
+use assert_cmd::Command;
+use dapo::checkpoint;
+use dapo::files;
+use dapo::model::config::Config;
+use dapo::model::qwen2::Qwen2;
+use dapo::prompt::Tokenizer;
+use serde_json::Value;
+use std::path::Path;
+
+/// A folder with the byte-level tokenizer, and a random policy over its 258 tokens.
+fn byte_level(folder: &Path) {
+    let tokenizer = golden_data::folder("tokenizers/byte-level.json");
+    files::write_atomic(&folder.join("tokenizer.json"), &files::read(&tokenizer).unwrap()).unwrap();
+    let config = Config {
+        vocab_size: 258,
+        hidden_size: 8,
+        intermediate_size: 12,
+        num_hidden_layers: 1,
+        num_attention_heads: 2,
+        num_key_value_heads: 1,
+        head_dim: 4,
+        max_position_embeddings: 256,
+        rope_theta: 10000.0,
+        rms_norm_eps: 1e-6,
+        tie_word_embeddings: true,
+    };
+    files::write_json(&folder.join("config.json"), &config.to_json(1, 0)).unwrap();
+    let values = checkpoint::values(&Qwen2::initialise(config, 3));
+    checkpoint::write_tensors(&folder.join("model.safetensors"), &values).unwrap();
+}
+
+#[test]
+fn every_byte_has_a_token_and_half_a_character_decodes_to_a_replacement() {
+    let folder = tempfile::tempdir().unwrap();
+    byte_level(folder.path());
+    let tokenizer = Tokenizer::load(folder.path()).unwrap();
+    let text = "a\u{e9}\u{20ac}\u{1f600}\n\u{1b}[2J";
+    let tokens = tokenizer.encode(text).unwrap();
+    let bytes: Vec<u32> = text.bytes().map(|byte| u32::from(byte) + 2).collect();
+    assert_eq!(tokens, bytes);
+    assert_eq!(tokenizer.decode(&tokens), text);
+    // The first two of the four bytes of U+1F600.
+    let half = &tokenizer.encode("\u{1f600}").unwrap()[..2];
+    assert_eq!(tokenizer.decode(half), "\u{fffd}");
+    assert_eq!(tokenizer.decode(&[0xff + 2, 0x80 + 2, 1]), "\u{fffd}\u{fffd}");
+    assert_eq!(tokenizer.decode(&[2]), "\0");
+}
+
+#[test]
+fn whatever_a_policy_emits_its_line_of_json_prints_and_keeps_its_value() {
+    let folder = tempfile::tempdir().unwrap();
+    byte_level(folder.path());
+    let prompts = folder.path().join("prompts.jsonl");
+    files::write_atomic(&prompts, b"{\"prompt\": \"\\u001b]52;c;aGk=\\u0007\"}\n").unwrap();
+    let output = Command::cargo_bin("dapo")
+        .unwrap()
+        .args(["generate", "-n", "64", "--max-tokens", "120", "--prompts"])
+        .arg(&prompts)
+        .arg("--model")
+        .arg(folder.path())
+        .env("OMP_NUM_THREADS", "1")
+        .assert()
+        .success();
+    let stdout = String::from_utf8(output.get_output().stdout.clone()).unwrap();
+    assert_eq!(stdout.lines().count(), 64);
+    assert_eq!(stdout.chars().find(acts), None);
+    let tokenizer = Tokenizer::load(folder.path()).unwrap();
+    let mut emitted = String::new();
+    for line in stdout.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let ids: Vec<u32> = serde_json::from_value(line["response_ids"].clone()).unwrap();
+        assert_eq!(line["text"], tokenizer.decode(&ids));
+        emitted += line["text"].as_str().unwrap();
+    }
+    // Otherwise the test would pass on harmless text.
+    assert!(emitted.contains('\u{fffd}') && emitted.contains('\u{1b}'), "{emitted:?}");
+}

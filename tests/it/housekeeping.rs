@@ -1,0 +1,202 @@
+//! `dapo runs`, `dapo gc`, `dapo completions`, and standard output that goes nowhere.
+
+#![expect(
+    clippy::disallowed_types,
+    reason = "locks and devices are opened as another process would"
+)]
+
+use crate::run_fixture;
+use assert_cmd::Command;
+use dapo::files;
+use dapo::run_folder::RunFolder;
+use serde_json::Value;
+use std::path::Path;
+use std::process::Stdio;
+
+fn dapo(folder: &Path, arguments: &str) -> (i32, String, String) {
+    let output = Command::cargo_bin("dapo")
+        .unwrap()
+        .args(arguments.split(' '))
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+fn checkpoint(run: &RunFolder, step: u64) {
+    files::write_atomic(&run.checkpoint(step).join("model.safetensors"), b"weights").unwrap();
+}
+
+/// `runs/` with a finished run, an unfinished one, a damaged one, leftovers, and things that
+/// are no runs.
+fn runs(root: &Path) {
+    let finished = run_fixture::finished(&root.join("runs/b-finished"));
+    for step in [10, 20, 30] {
+        checkpoint(&finished, step);
+    }
+    let unfinished = run_fixture::started(&root.join("runs/study/unfinished"));
+    (1..=3).for_each(|step| run_fixture::record_step(&unfinished, step));
+    (1..=3).for_each(|step| checkpoint(&unfinished, step));
+    for name in [".partial-Ab3x", "checkpoints/step-000004.partial/model.safetensors"] {
+        files::write_atomic(&unfinished.path(name), b"half").unwrap();
+    }
+    let damaged = run_fixture::started(&root.join("runs/damaged"));
+    files::write_atomic(&damaged.path("outcome.json"), b"{").unwrap();
+    files::write_atomic(&damaged.path(".partial-keep"), b"half").unwrap();
+    files::write_atomic(&root.join("runs/notes/checkpoints/step-000001/x"), b"mine").unwrap();
+    files::write_atomic(&root.join("runs/notes/.partial-mine"), b"mine").unwrap();
+    files::write_atomic(&root.join("elsewhere/checkpoints/step-000001/model.safetensors"), b"mine")
+        .unwrap();
+    run_fixture::started(&root.join("elsewhere"));
+    std::os::unix::fs::symlink(root.join("elsewhere"), root.join("runs/link")).unwrap();
+    std::os::unix::fs::symlink(root.join("elsewhere"), unfinished.path(".partial-link")).unwrap();
+}
+
+#[test]
+fn runs_are_listed_with_state_steps_and_accuracy() {
+    let folder = tempfile::tempdir().unwrap();
+    runs(folder.path());
+    let (code, out, talk) = dapo(folder.path(), "runs");
+    assert_eq!(code, 0, "{talk}");
+    assert!(talk.contains("runs/damaged: runs/damaged/outcome.json: EOF"), "{talk}");
+    let sized = regex_free_sizes(&out);
+    insta::assert_snapshot!(sized);
+    let (_, json, _) = dapo(folder.path(), "runs --json");
+    let records: Vec<Value> =
+        json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let states: Vec<&str> = records.iter().map(|run| run["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["finished", "damaged", "unfinished"]);
+    assert_eq!(records[2]["steps_done"], 3);
+    assert!(records[0]["size_bytes"].as_u64().unwrap() > 10_000);
+    let (code, one, _) = dapo(folder.path(), "runs runs/study/unfinished --json");
+    assert_eq!((code, one.lines().count()), (0, 1));
+}
+
+/// The table with sizes left out: they depend on the version of the parquet writer.
+fn regex_free_sizes(table: &str) -> String {
+    let column = |line: &str| {
+        let mut cells: Vec<&str> = line.split('|').collect();
+        if cells.len() > 7 {
+            cells[7] = " … ";
+        }
+        cells.join("|")
+    };
+    table.lines().map(column).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn gc_says_first_and_deletes_only_what_it_said_and_only_with_yes() {
+    let folder = tempfile::tempdir().unwrap();
+    runs(folder.path());
+    let (code, said, talk) = dapo(folder.path(), "gc");
+    assert_eq!(code, 0, "{talk}");
+    let expected = [
+        "runs/b-finished/checkpoints/step-000010",
+        "runs/b-finished/checkpoints/step-000020",
+        "runs/b-finished/checkpoints/step-000030",
+        "runs/study/unfinished/.partial-Ab3x",
+        "runs/study/unfinished/checkpoints/step-000004.partial",
+        "runs/study/unfinished/checkpoints/step-000001",
+    ];
+    let named: Vec<&str> = said.lines().map(|line| line.split(' ').nth(2).unwrap()).collect();
+    assert_eq!(named, expected);
+    assert!(said.lines().all(|line| line.starts_with("would delete ")), "{said}");
+    assert!(talk.contains("6 could be deleted") && talk.contains("--yes"), "{talk}");
+    let there = |name: &str| folder.path().join(name).symlink_metadata().is_ok();
+    assert!(expected.iter().all(|name| there(name)), "a dry run deletes nothing");
+
+    let (code, _, talk) = dapo(folder.path(), "gc --yes");
+    assert!(code == 0 && talk.contains("deleted 6"), "{talk}");
+    assert!(expected.iter().all(|name| !there(name)));
+    for kept in [
+        "runs/b-finished/checkpoints/step-000040/model.safetensors",
+        "runs/study/unfinished/checkpoints/step-000002/model.safetensors",
+        "runs/study/unfinished/checkpoints/step-000003/model.safetensors",
+        "runs/study/unfinished/.partial-link",
+        "runs/damaged/.partial-keep",
+        "runs/notes/.partial-mine",
+        "runs/notes/checkpoints/step-000001/x",
+        "runs/link",
+        "elsewhere/checkpoints/step-000001/model.safetensors",
+    ] {
+        assert!(there(kept), "{kept}");
+    }
+    let (_, _, talk) = dapo(folder.path(), "gc");
+    assert!(talk.contains("nothing to delete"), "{talk}");
+}
+
+#[test]
+fn gc_deletes_unfinished_runs_when_asked_and_never_one_that_is_locked() {
+    let folder = tempfile::tempdir().unwrap();
+    runs(folder.path());
+    let lock = folder.path().join("runs/study/unfinished/run.lock");
+    files::write_atomic(&lock, b"").unwrap();
+    let held = std::fs::File::open(&lock).unwrap();
+    held.lock().unwrap();
+    let (_, listed, _) = dapo(folder.path(), "runs --json");
+    assert!(listed.contains("\"state\":\"running\""), "{listed}");
+    let (code, said, _) = dapo(folder.path(), "gc --unfinished --yes --json");
+    assert!(code == 0 && !said.contains("study/unfinished"), "{said}");
+    held.unlock().unwrap();
+    let (_, said, _) = dapo(folder.path(), "gc --unfinished --yes --json");
+    let record: Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
+    assert_eq!(record["path"], "runs/study/unfinished");
+    assert_eq!(
+        (&record["deleted"], &record["reason"]),
+        (&true.into(), &"a run without an outcome".into())
+    );
+    assert!(!folder.path().join("runs/study/unfinished").exists());
+    assert!(
+        folder.path().join("runs/damaged").exists() && folder.path().join("elsewhere").exists()
+    );
+}
+
+#[test]
+fn completions_know_every_verb() {
+    let folder = tempfile::tempdir().unwrap();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let (code, script, talk) = dapo(folder.path(), &format!("completions {shell}"));
+        assert_eq!(code, 0, "{talk}");
+        for verb in ["train", "pretrain", "runs", "gc", "--keep-last"] {
+            assert!(script.contains(verb.trim_start_matches("--")), "{shell}: {verb}");
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_error_and_a_full_disk_is_one_line() {
+    let program = assert_cmd::cargo::cargo_bin("dapo");
+    let folder = tempfile::tempdir().unwrap();
+    run_fixture::finished(&folder.path().join("run"));
+    for arguments in [["report", "run", "--json"], ["completions", "bash", ""], ["runs", ".", ""]] {
+        let arguments: Vec<&str> = arguments.into_iter().filter(|part| !part.is_empty()).collect();
+        let mut command = std::process::Command::new(&program);
+        let command = command.args(&arguments).current_dir(folder.path());
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = command.stdout(full).stderr(Stdio::piped()).output().unwrap();
+        let talk = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {talk}");
+        assert!(talk.starts_with("error: ") && talk.contains("No space left"), "{talk}");
+        assert!(!talk.contains("panicked"), "{talk}");
+
+        let mut command = std::process::Command::new(&program);
+        let command = command.args(&arguments).current_dir(folder.path());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+    }
+}
+
+#[test]
+fn the_container_recipe_names_the_pinned_toolchain() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |name: &str| files::read_text(&root.join(name)).unwrap();
+    let pin = read("rust-toolchain.toml");
+    let version = pin.split('"').nth(1).unwrap();
+    assert!(read("Containerfile").contains(&format!("FROM rust:{version}-bookworm AS build")));
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(read("CITATION.cff").contains(&format!("\nversion: {version}\n")));
+}
