@@ -106,6 +106,35 @@ pub fn remove_file(path: &Path) -> Result<(), Error> {
     }
 }
 
+/// Overwrites a file that is already there, in place and without a copy: for the files of the
+/// kernel, which are switches. Everything else is written by [`write_atomic`].
+pub fn write_in_place(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let write = || fs::OpenOptions::new().write(true).open(path)?.write_all(bytes);
+    write().map_err(io_error("write", path))
+}
+
+/// The nearest folder that exists: the path itself or an ancestor.
+pub fn nearest_folder(path: &Path) -> &Path {
+    let whole = path.ancestors().find(|folder| folder.is_dir());
+    whole.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Bytes that this user can still write where `path` is or will be.
+pub fn free_bytes(path: &Path) -> Result<u64, Error> {
+    let folder = nearest_folder(path);
+    let facts = rustix::fs::statvfs(folder)
+        .map_err(|error| io_error("ask for the free space of", folder)(error.into()))?;
+    Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
+}
+
+/// An empty folder that is removed when the value is dropped, on the disk of `path`, which
+/// need not exist yet.
+pub fn scratch_folder(path: &Path) -> Result<tempfile::TempDir, Error> {
+    let folder = nearest_folder(path);
+    let made = tempfile::Builder::new().prefix(".scratch-").tempdir_in(folder);
+    made.map_err(io_error("create a folder in", folder))
+}
+
 /// Names of the entries of a folder, sorted.
 pub fn list(path: &Path) -> Result<Vec<String>, Error> {
     let mut names = Vec::new();
@@ -455,6 +484,22 @@ mod tests {
         remove_partial(folder.path()).unwrap();
         assert_eq!(list(folder.path()).unwrap(), ["step-000001"]);
         remove_partial(&at("nowhere")).unwrap();
+    }
+
+    #[test]
+    fn sizes_are_summed_below_a_folder_and_free_space_is_known_where_nothing_is_yet() {
+        let folder = tempfile::tempdir().unwrap();
+        write_atomic(&folder.path().join("a"), &[0; 10]).unwrap();
+        write_atomic(&folder.path().join("b/c"), &[0; 5]).unwrap();
+        assert_eq!(size_bytes(folder.path()).unwrap(), 15);
+        let later = folder.path().join("not/yet");
+        assert_eq!(nearest_folder(&later), folder.path());
+        assert_eq!(nearest_folder(Path::new("not-yet")), Path::new("."));
+        assert!(free_bytes(&later).unwrap() > 0);
+        let scratch = scratch_folder(&later).unwrap().path().to_path_buf();
+        assert!(scratch.starts_with(folder.path()) && !scratch.exists());
+        write_in_place(&folder.path().join("a"), b"x").unwrap();
+        assert!(write_in_place(&folder.path().join("none"), b"x").is_err());
     }
 
     #[test]

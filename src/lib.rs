@@ -40,6 +40,7 @@ pub mod effects;
 pub mod pretrain;
 pub mod train;
 pub mod run;
+pub mod plan;
 pub mod bench;
 // reading runs
 pub mod housekeeping;

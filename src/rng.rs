@@ -27,6 +27,8 @@ pub enum Purpose {
     Problems,
     /// Pretraining's choice of problem and style; ids: (stage, update, row).
     Pretraining,
+    /// What a plan's probe samples before a run; ids: (kind, …).
+    Plan,
 }
 
 impl Purpose {
@@ -40,6 +42,7 @@ impl Purpose {
             Self::Initialisation => "initialisation",
             Self::Problems => "problems",
             Self::Pretraining => "pretraining",
+            Self::Plan => "plan",
         }
     }
 }

@@ -9,6 +9,7 @@
 //!   sessions.jsonl         one line each time the run was begun or resumed (likewise)
 //!   run.lock               held by the process that works on the run
 //!   metrics.jsonl          one line a rollout step; the same bytes for the same run
+//!   plan.json              what was estimated before, and what came true (likewise)
 //!   timings.jsonl          wall-clock seconds, memory (outside every comparison)
 //!   evaluations.jsonl      one line for each evaluated set
 //!   evaluations/           every outcome, as parquet

@@ -14,6 +14,8 @@ pub mod grade;
 pub mod interrupt;
 pub mod logs;
 pub mod output;
+pub mod plan;
+pub mod plan_table;
 pub mod pretrain;
 pub mod progress;
 pub mod report;
@@ -48,6 +50,7 @@ pub struct Cli {
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     Train(train::Args),
+    Plan(plan::Args),
     Eval(eval::Args),
     Report(report::ReportArgs),
     Data(data::DataArgs),
@@ -71,6 +74,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     logs::start();
     match &cli.verb {
         Verb::Train(args) => train::run(args),
+        Verb::Plan(args) => plan::run(args),
         Verb::Eval(args) => eval::run(args),
         Verb::Report(args) => report::run(args),
         Verb::Data(args) => data::run(args),

@@ -3,6 +3,7 @@
 use crate::commands::effects;
 use crate::commands::exit;
 use crate::commands::interrupt::Interrupt;
+use crate::commands::plan::Planned;
 use crate::commands::progress::Progress;
 use crate::config::extends;
 use crate::report;
@@ -46,6 +47,9 @@ pub struct Args {
     /// Delete what this run wrote before, finished or not, and begin again.
     #[arg(long)]
     restart: bool,
+    /// Measure nothing before the run, and start even when the plan cannot be met.
+    #[arg(long)]
+    no_plan: bool,
 }
 
 /// Runs the verb.
@@ -70,12 +74,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         (_, true) => Unfinished::Restart,
         _ => Unfinished::Refuse,
     };
+    let mut planned = Planned::before(&inputs, &folder, !args.no_plan)?;
     let interrupt = Interrupt::listen()?;
     let mut bar = Progress::new("train", inputs.experiment.training.rollout_steps);
     let ended = run::run(&inputs, &folder, unfinished, &|| interrupt.asked(), &mut |event| {
         if interrupt.news() {
             bar.note("stopping after this rollout step or evaluation; once more stops at once");
         }
+        planned.keep();
         show(&mut bar, event);
     })?;
     bar.finish();
@@ -86,6 +92,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             return Ok(interrupt.exit_code());
         }
     };
+    planned.after();
     if again {
         eprintln!("this run was finished before; nothing was trained again");
     }

@@ -39,6 +39,7 @@ use crate::train::step::Phase;
 use crate::train::step::Position;
 use crate::train::step::Step;
 use crate::train::step::StepOutcome;
+use crate::update;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -80,6 +81,9 @@ pub enum Error {
     /// A rollout step.
     #[error(transparent)]
     Step(#[from] step::Error),
+    /// A trial update of the base policy, before the run.
+    #[error("a trial update of the base policy: {0}")]
+    TrialUpdate(#[source] update::Error),
     /// A set whose k is not stated.
     #[error("evaluation.samples has no entry for the set {set}; it has {}", known.join(", "))]
     Samples {

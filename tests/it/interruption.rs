@@ -85,7 +85,7 @@ impl Scene {
 
     fn command(&self, name: &str, flag: &str) -> Command {
         let mut command = Command::cargo_bin("dapo").unwrap();
-        command.args(["train", "experiment.toml", flag, "--out", name]);
+        command.args(["train", "experiment.toml", "--no-plan", flag, "--out", name]);
         command.current_dir(self.folder.path()).env("DAPO_LOG", "debug");
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         command
@@ -269,7 +269,7 @@ fn a_disk_that_fills_ends_the_run_with_code_1_and_the_run_goes_on_when_there_is_
     // The blocks of bash are 1 KiB: rollouts fit, a model of 1.2 MB does not.
     for (blocks, step) in [(600, 1), (10, 0)] {
         let script = format!(
-            "trap '' XFSZ; ulimit -f {blocks}; exec {:?} train experiment.toml --resume --out full",
+            "trap '' XFSZ; ulimit -f {blocks}; exec {:?} train experiment.toml --no-plan --resume --out full",
             program.get_program()
         );
         let output = Command::new("bash")

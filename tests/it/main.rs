@@ -17,6 +17,7 @@ mod hygiene;
 mod interruption;
 mod layers;
 mod own_task;
+mod plan;
 mod qwen2;
 mod report;
 mod repository;

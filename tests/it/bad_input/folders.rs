@@ -142,7 +142,7 @@ fn unwritable() -> Vec<Case> {
         case(
             "train: --out where nobody may write",
             |s| s.arm(""),
-            "train arm.toml --out /proc/run",
+            "train arm.toml --no-plan --out /proc/run",
             &["/proc/run: "],
         ),
         case(

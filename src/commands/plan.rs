@@ -1,0 +1,200 @@
+//! `dapo plan`: what a run will do and need, before it starts; what came true, after it.
+
+use crate::commands::exit::Invalid;
+use crate::commands::plan_table;
+use crate::config::extends;
+use crate::files;
+use crate::plan;
+use crate::plan::Plan;
+use crate::plan::Record;
+use crate::plan::actual;
+use crate::plan::actual::Process;
+use crate::plan::machine;
+use crate::plan::warnings::Name;
+use crate::run::inputs;
+use crate::run::inputs::Inputs;
+use crate::run_folder::Manifest;
+use crate::run_folder::RunFolder;
+use crate::workers;
+use anyhow::Result;
+use anyhow::bail;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Plan a run: updates, rollouts, memory, disk, time, and what Dynamic Sampling will keep.
+///
+/// Prints counts by arithmetic, then estimates from a probe of a few seconds with the base policy.
+/// Of a run folder it shows the plan beside what came true. Nothing is written.
+#[derive(Debug, clap::Args)]
+#[command(after_help = help())]
+pub struct Args {
+    /// Experiment file (TOML), or the folder of a run that was planned.
+    experiment: PathBuf,
+    /// Run seed, instead of the file's.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Threads of LibTorch, instead of the file's.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    threads: Option<u64>,
+    /// Count only: measure nothing.
+    #[arg(long)]
+    no_probe: bool,
+    /// Print one JSON value instead of tables.
+    #[arg(long)]
+    json: bool,
+}
+
+fn help() -> String {
+    let mut text = "Examples:\n  dapo plan experiments/dapo.toml\n  dapo plan experiments/base.toml --threads 1 --json\n  dapo plan runs/reproduce\n\nWarnings and errors (exit code 3) by name:\n".to_string();
+    for (name, meaning) in Name::ALL {
+        text += &format!("  {:<24} {meaning}\n", name.text());
+    }
+    text
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// An experiment, model or data set that cannot be used; a plan that cannot be met.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    if args.experiment.is_dir() {
+        return show_run(args);
+    }
+    let mut experiment = extends::load(&args.experiment)?;
+    experiment.execution.seed = args.seed.unwrap_or(experiment.execution.seed);
+    experiment.execution.threads = args.threads.unwrap_or(experiment.execution.threads);
+    workers::set_count(experiment.execution.threads);
+    let inputs = inputs::prepare(experiment)?;
+    let plan = plan::make(&inputs, &PathBuf::from("runs"), !args.no_probe)?;
+    match args.json {
+        true => print!("{}", files::canonical_json(&plan)),
+        false => println!("{}", plan_table::plan(&plan)),
+    }
+    findings(&plan);
+    refuse(&plan)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The plan of a run folder beside what its records say now.
+fn show_run(args: &Args) -> Result<ExitCode> {
+    let folder = RunFolder::at(&args.experiment);
+    let path = folder.path(plan::FILE);
+    if !path.exists() {
+        let message = format!("{} is missing: this run was not planned", path.display());
+        bail!(Invalid(message));
+    }
+    let Record { plan, actual } = files::read_json(&path)?;
+    let process = actual.and_then(|actual| actual.process);
+    let actual = Some(actual::read(&folder, &plan, process)?);
+    let record = Record { plan, actual };
+    match args.json {
+        true => print!("{}", files::canonical_json(&record)),
+        false => {
+            println!("{}", plan_table::plan(&record.plan));
+            println!("{}", plan_table::comparison(&record));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn findings(plan: &Plan) {
+    for warning in &plan.warnings {
+        eprintln!("{warning}");
+    }
+}
+
+fn refuse(plan: &Plan) -> Result<()> {
+    if !plan.can_start() {
+        bail!(Invalid("this plan cannot be met: see the errors above".into()));
+    }
+    Ok(())
+}
+
+/// The plan of a training run, from before its start to its end.
+pub struct Planned {
+    /// `None` when the folder holds a finished run: there is nothing to plan.
+    record: Option<Record>,
+    folder: RunFolder,
+    /// The run folder's record is up to date.
+    kept: bool,
+    /// This process goes on with a run that another one planned.
+    partial: bool,
+    started: Instant,
+    processor_seconds: Option<f64>,
+    peak_reset: bool,
+}
+
+impl Planned {
+    /// Plans and prints, unless the folder holds this run's plan already (the run then goes on)
+    /// or a finished run. `measure` is false for `--no-plan`: counts only, and findings do not forbid.
+    ///
+    /// # Errors
+    /// A plan that cannot be met, or what would also stop the run.
+    pub fn before(inputs: &Inputs, folder: &RunFolder, measure: bool) -> Result<Self> {
+        let path = folder.path(plan::FILE);
+        let known: Option<Record> = if path.exists() { files::read_json(&path).ok() } else { None };
+        let known = known.filter(|record| record.plan.run_key == inputs.manifest.run_key);
+        let partial = known.is_some();
+        let other = |found: Manifest| found.run_key != inputs.manifest.run_key;
+        let record = match known {
+            // Finished, or another run's folder, which the trainer will refuse.
+            _ if folder.path("outcome.json").exists() || folder.manifest().is_ok_and(other) => None,
+            Some(record) => Some(record),
+            None => {
+                let plan = plan::make(inputs, folder.root(), measure)?;
+                eprintln!("{}", plan_table::plan(&plan));
+                findings(&plan);
+                if measure {
+                    refuse(&plan)?;
+                }
+                Some(Record { plan, actual: None })
+            }
+        };
+        Ok(Self {
+            record,
+            folder: folder.clone(),
+            kept: partial,
+            partial,
+            peak_reset: machine::reset_peak(),
+            started: Instant::now(),
+            processor_seconds: machine::processor_seconds(),
+        })
+    }
+
+    /// Writes the plan into the run folder, once. To be called when the folder belongs to
+    /// this run. A plan that cannot be kept is said and stops nothing.
+    pub fn keep(&mut self) {
+        if let Some(record) = self.record.as_ref().filter(|_| !self.kept) {
+            write(&self.folder, record);
+            self.kept = true;
+        }
+    }
+
+    /// Reads what the run did, keeps it and prints it beside the plan.
+    pub fn after(self) {
+        let Some(Record { plan, .. }) = self.record else { return };
+        let wall = self.started.elapsed().as_secs_f64();
+        let used = || Some(machine::processor_seconds()? - self.processor_seconds?);
+        let process = Process {
+            peak_memory_bytes: machine::process_bytes("VmHWM"),
+            peak_includes_probe: !self.peak_reset && plan.probe.is_some(),
+            processor_share: used().map(|used| used / wall),
+            partial: self.partial,
+        };
+        match actual::read(&self.folder, &plan, Some(process)) {
+            Ok(actual) => {
+                let record = Record { plan, actual: Some(actual) };
+                write(&self.folder, &record);
+                eprintln!("{}", plan_table::comparison(&record));
+            }
+            Err(error) => eprintln!("planned against actual: {error}"),
+        }
+    }
+}
+
+fn write(folder: &RunFolder, record: &Record) {
+    if let Err(error) = files::write_json(&folder.path(plan::FILE), record) {
+        eprintln!("the plan is not kept: {error}");
+    }
+}

@@ -1,0 +1,273 @@
+//! A plan, and a plan beside what came true, as text.
+
+use crate::plan::Estimate;
+use crate::plan::Estimates;
+use crate::plan::Plan;
+use crate::plan::Record;
+use crate::plan::forecast::Forecast;
+use crate::plan::warnings::Severity;
+use crate::plan::work::Range;
+use comfy_table::Table;
+
+/// The plan: counts, the probe, the forecast, estimates.
+pub fn plan(plan: &Plan) -> String {
+    let mut parts = vec![
+        format!("plan of {}, seed {}, {} threads", plan.name, plan.seed, plan.threads),
+        counts(plan),
+    ];
+    if let Some(probe) = &plan.probe {
+        let [low, middle, high] = probe.response_tokens_percentiles;
+        parts.push(format!(
+            "probe ({:.1} s, {} groups of the base policy): {:.1} % correct, {:.1} % truncated, response length mean {:.0} (10 % {low}, 50 % {middle}, 90 % {high}){}, {:.0} tokens/s",
+            probe.seconds,
+            probe.groups,
+            100.0 * probe.accuracy,
+            100.0 * probe.truncated_share,
+            probe.response_tokens_mean,
+            probe
+                .correct_response_tokens_mean
+                .map_or(String::new(), |mean| format!(", of correct ones {mean:.0}")),
+            probe.generated_tokens_per_second,
+        ));
+    }
+    parts.extend(plan.forecast.as_ref().map(forecast));
+    parts.extend(plan.estimates.as_ref().map(estimates));
+    parts.push(space(plan));
+    parts.join("\n")
+}
+
+fn counts(plan: &Plan) -> String {
+    let work = &plan.work;
+    let mut table = table(&["count", "least", "expected", "most"]);
+    let exact = |value: u64| ["".into(), number(value as f64), "".into()];
+    let range = |range: Range| {
+        let most = range.most.map_or("no bound".into(), number);
+        [number(range.least), range.expected.map_or("unknown".into(), number), most]
+    };
+    for (name, [least, expected, most]) in [
+        ("training problems", exact(work.problems)),
+        ("clock 1: generation rounds", range(work.generation_rounds)),
+        ("clock 2: rollout steps", exact(work.rollout_steps)),
+        ("clock 3: updates (the paper's x-axis)", exact(work.updates)),
+        ("prompts drawn", range(work.prompts_drawn)),
+        ("epochs over the data", range(work.epochs_over_data)),
+        ("rollouts to generate", range(work.rollouts)),
+        ("rollouts trained on", exact(work.trained_rollouts)),
+        ("evaluation responses, dev", exact(work.dev_responses)),
+        ("evaluation responses, test sets", exact(work.test_responses)),
+        ("checkpoints written", exact(work.checkpoints)),
+        ("checkpoints kept", exact(work.kept_checkpoints)),
+    ] {
+        table.add_row([name.to_string(), least, expected, most]);
+    }
+    table.to_string()
+}
+
+fn forecast(forecast: &Forecast) -> String {
+    let groups: u64 = forecast.correct_counts.iter().sum();
+    let share = forecast.useful_share;
+    let percent = |value: f64| format!("{:.0} %", 100.0 * value);
+    let fit = forecast
+        .fit
+        .map_or(String::new(), |(_, useful)| format!("; beta-binomial fit {}", percent(useful)));
+    let mut text = format!(
+        "groups of the base policy: {} useful (95 % interval {} to {}{fit}), {} all wrong, {} all correct, of {groups}",
+        percent(share.value),
+        percent(share.low),
+        percent(share.high),
+        percent(forecast.all_wrong_share),
+        percent(forecast.all_correct_share),
+    );
+    let Some([middle, fewest, most]) = &forecast.rounds else { return text };
+    let mean = |value: Option<f64>| value.map_or("unbounded".into(), |mean| format!("{mean:.2}"));
+    let listed: Vec<String> = middle
+        .probabilities
+        .iter()
+        .enumerate()
+        .filter(|(_, probability)| **probability >= 0.005)
+        .map(|(index, probability)| format!("{} with {}", index + 1, percent(*probability)))
+        .collect();
+    text += &format!(
+        "\ndynamic sampling: {} rounds a step (interval {} to {}): {}; the cap is reached with the batch not full in {} of the steps.\nThe kept share moves during training: a better policy fails fewer groups and solves more of them outright.",
+        mean(middle.expected),
+        mean(fewest.expected),
+        mean(most.expected),
+        listed.join(", "),
+        percent(middle.cap_probability),
+    );
+    text
+}
+
+fn estimates(estimates: &Estimates) -> String {
+    let mut table = table(&["estimate", "base lengths", "point", "bound (L_max, all rounds)"]);
+    let columns = [&estimates.base, &estimates.point, &estimates.bound];
+    let mut row = |name: &str, of: &dyn Fn(&Estimate) -> String| {
+        table.add_row(std::iter::once(name.to_string()).chain(columns.map(of)));
+    };
+    row("mean response length, tokens", &|one| format!("{:.0}", one.response_tokens_mean));
+    row("rollouts", &|one| number(one.rollouts));
+    row("response tokens, with evaluation", &|one| number(one.response_tokens));
+    row("disk", &|one| bytes(one.disk_bytes));
+    for phase in estimates.point.seconds.keys() {
+        row(&format!("time, {phase}"), &|one| seconds(one.seconds[phase]));
+    }
+    format!(
+        "{table}\nThe point takes training responses as long as the base policy's correct ones; training may make them longer or shorter, which no probe can know."
+    )
+}
+
+fn space(plan: &Plan) -> String {
+    let (memory, disk) = (&plan.memory, &plan.disk);
+    let basis = if memory.measured { "measured with the run's batches" } else { "from shapes" };
+    let known = |value: Option<f64>| value.map_or("unknown".into(), bytes);
+    let errors = plan.warnings.iter().filter(|w| w.severity == Severity::Error).count();
+    let verdict = if errors == 0 { String::new() } else { format!("\n{errors} errors") };
+    format!(
+        "memory: peak about {} ({basis}), {} available; disk: {} a checkpoint, {} free{verdict}",
+        bytes(memory.needed_bytes),
+        known(memory.available_bytes),
+        bytes(disk.checkpoint_bytes),
+        known(disk.free_bytes),
+    )
+}
+
+/// Planned against actual, with ratios.
+pub fn comparison(record: &Record) -> String {
+    let Record { plan, actual: Some(actual) } = record else {
+        return "planned against actual: the run has not ended".into();
+    };
+    let estimates = plan.estimates.as_ref();
+    let estimate = |of: &dyn Fn(&Estimate) -> f64| {
+        let each = estimates.map(|all| [of(&all.base), of(&all.point), of(&all.bound)]);
+        each.map_or([None; 3], |values| values.map(Some))
+    };
+    let mut table = table(&[
+        "planned against actual",
+        "base lengths",
+        "point",
+        "bound",
+        "actual",
+        "actual / point",
+    ]);
+    let mut row = |name: &str, planned: [Option<f64>; 3], actual: f64, text: fn(f64) -> String| {
+        let shown = planned.map(|value| value.map_or("".into(), text));
+        let ratio = planned[1].map_or("".into(), |point| format!("{:.2}", actual / point));
+        let ends = [text(actual), ratio];
+        table.add_row(std::iter::once(name.to_string()).chain(shown).chain(ends));
+    };
+    let work = &plan.work;
+    let rounds = work.generation_rounds;
+    let updates = Some(work.updates as f64);
+    let counters = actual.counters;
+    row("updates", [updates; 3], counters.updates as f64, number);
+    let expected = [rounds.expected, rounds.expected, rounds.most];
+    row("generation rounds", expected, counters.generation_rounds as f64, number);
+    row("rollouts", estimate(&|one| one.rollouts), actual.rollouts, number);
+    row("response tokens", estimate(&|one| one.response_tokens), actual.response_tokens, number);
+    row("disk", estimate(&|one| one.disk_bytes), actual.disk_bytes, bytes);
+    let process = actual.process.as_ref();
+    if let Some(peak) = process.and_then(|process| process.peak_memory_bytes) {
+        row("peak memory", [Some(plan.memory.needed_bytes); 3], peak as f64, bytes);
+    }
+    let total = actual.seconds["total"];
+    row("time", estimate(&|one| one.seconds["total"]), total, seconds);
+    let mut text = table.to_string();
+    if let Some(given) = &actual.given_seconds {
+        text += &format!(
+            "\ngiven what was generated, the model says {}; it took {} (ratio {:.2})",
+            seconds(given["total"]),
+            seconds(total),
+            total / given["total"]
+        );
+        let phases: Vec<String> = given
+            .iter()
+            .filter(|(phase, _)| *phase != "total")
+            .map(|(phase, model)| {
+                let took = actual.seconds.get(phase).copied().unwrap_or(0.0);
+                format!("{phase} {} / {}", seconds(took), seconds(*model))
+            })
+            .collect();
+        text += &format!("\n  took / model: {}", phases.join(", "));
+        text += &shares(record, total / given["total"]);
+    }
+    text
+}
+
+/// How busy the machine was during probe and run, and the ratio without that.
+fn shares(record: &Record, ratio: f64) -> String {
+    let process = record.actual.as_ref().and_then(|actual| actual.process);
+    let run = process.filter(|process| !process.partial).and_then(|one| one.processor_share);
+    let probe = record.plan.probe.as_ref().and_then(|probe| probe.processor_share);
+    let (Some(run), Some(probe)) = (run, probe) else { return String::new() };
+    format!(
+        "\n  of one core the probe had {:.0} %, the run {:.0} %; in processor seconds the ratio is {:.2}",
+        100.0 * probe,
+        100.0 * run,
+        ratio * run / probe
+    )
+}
+
+fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::ASCII_MARKDOWN);
+    table.set_header(header.to_vec());
+    table
+}
+
+/// A count with at most two decimals, thousands set apart; in powers of ten when it is huge.
+fn number(value: f64) -> String {
+    if value.abs() >= 1e12 {
+        return format!("{value:.3e}");
+    }
+    let text = if value.fract() == 0.0 || value >= 1000.0 {
+        format!("{value:.0}")
+    } else {
+        format!("{value:.2}")
+    };
+    let (whole, rest) = text.split_once('.').unwrap_or((&text, ""));
+    let digits: Vec<char> = whole.chars().collect();
+    let mut grouped = String::new();
+    for (index, digit) in digits.iter().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(' ');
+        }
+        grouped.push(*digit);
+    }
+    if rest.is_empty() { grouped } else { format!("{grouped}.{rest}") }
+}
+
+fn bytes(value: f64) -> String {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let unit = units.iter().find(|(_, power)| value >= (1u64 << power) as f64);
+    match unit {
+        Some((name, power)) => format!("{:.2} {name}", value / (1u64 << power) as f64),
+        None => format!("{value:.0} B"),
+    }
+}
+
+fn seconds(value: f64) -> String {
+    match value {
+        value if value >= 172_800.0 => format!("{:.1} days", value / 86_400.0),
+        value if value >= 7_200.0 => format!("{:.1} h", value / 3_600.0),
+        value if value >= 120.0 => format!("{:.1} min", value / 60.0),
+        value if value >= 1.0 => format!("{value:.1} s"),
+        value => format!("{:.0} ms", 1000.0 * value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_bytes_and_seconds_are_readable_at_every_size() {
+        assert_eq!(number(1_234_567.0), "1 234 567");
+        assert_eq!(number(1.5), "1.50");
+        assert_eq!(number(40.0), "40");
+        assert_eq!(number(3.4e38), "3.400e38");
+        assert_eq!(bytes(1536.0), "1.50 KiB");
+        assert_eq!(bytes(3.0 * 1024.0 * 1024.0 * 1024.0), "3.00 GiB");
+        let texts = [0.0021, 59.0, 150.0, 10_000.0, 864_000.0].map(seconds);
+        assert_eq!(texts, ["2 ms", "59.0 s", "2.5 min", "2.8 h", "10.0 days"]);
+    }
+}

@@ -1,0 +1,126 @@
+//! Bytes: memory that a run needs at its peak, and disk that it fills.
+
+use crate::config::Experiment;
+use crate::config::dapo::Kl;
+use crate::model::config::Config;
+use crate::plan::machine;
+use crate::plan::probe::Measured;
+use crate::plan::work::Work;
+use serde::Deserialize;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Bytes of an f32.
+const FLOAT: f64 = 4.0;
+
+/// Peak memory of the process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Memory {
+    /// Estimate of the run's peak.
+    pub needed_bytes: f64,
+    /// The estimate is the peak of a probe with the run's batches; else the sum of `parts`.
+    pub measured: bool,
+    /// Part → bytes, counted from shapes; activations by a rough formula.
+    pub parts: BTreeMap<String, f64>,
+    /// What the process can still get, what it holds now included; `None` where the system
+    /// does not say.
+    pub available_bytes: Option<f64>,
+}
+
+/// Values of a model of this shape.
+pub fn parameters(config: &Config) -> f64 {
+    let count = |shape: &Vec<i64>| shape.iter().map(|&size| size as f64).product::<f64>();
+    config.tensor_shapes().iter().map(|(_, shape)| count(shape)).sum()
+}
+
+/// Estimates the peak. A probe ran with the run's own batches, so its peak is the estimate; to
+/// that comes what the probe did not hold.
+pub fn memory(
+    experiment: &Experiment,
+    config: &Config,
+    prompt_tokens: u64,
+    work: &Work,
+    measured: Option<&Measured>,
+) -> Memory {
+    let parts = parts(experiment, config, prompt_tokens as f64);
+    let now = machine::process_bytes("VmRSS").unwrap_or(0) as f64;
+    let available_bytes = machine::available_memory_bytes().map(|bytes| bytes as f64 + now);
+    let peak = measured.and_then(|measured| {
+        let peak = measured.probe.peak_memory_bytes? as f64;
+        // A probe that was cut did not hold what a whole batch holds.
+        measured.probe.cut_at_tokens.is_none().then_some(peak)
+    });
+    let sum = parts.values().sum::<f64>();
+    let needed_bytes = match peak {
+        Some(peak) => {
+            let lengths = measured.map_or(0.0, |measured| measured.training.mean());
+            let round = work.rollouts.least / work.generation_rounds.least.max(1.0);
+            peak + parts.get("reference").copied().unwrap_or(0.0)
+                + rollouts(round * work.rounds_per_step.best(), lengths)
+        }
+        None => sum,
+    };
+    Memory { needed_bytes, measured: peak.is_some(), parts, available_bytes }
+}
+
+/// The rollouts of a step as records: ids, f64 log-probs, text, and the table's copy of them.
+fn rollouts(count: f64, tokens: f64) -> f64 {
+    /// 4 + 8 bytes a token twice, and a byte of text three times.
+    const TOKEN_BYTES: f64 = 27.0;
+    count * tokens * TOKEN_BYTES
+}
+
+fn parts(experiment: &Experiment, config: &Config, prompt: f64) -> BTreeMap<String, f64> {
+    let weights = FLOAT * parameters(config);
+    let response = experiment.rollout.max_response_tokens as f64;
+    let (layers, hidden) = (config.num_hidden_layers as f64, config.hidden_size as f64);
+    let round = experiment.rollout.prompts_per_round.saturating_mul(experiment.rollout.group_size);
+    let rows = round.min(experiment.execution.generation_batch_rollouts) as f64;
+    let keys = (config.num_key_value_heads * config.head_dim) as f64;
+    // The cache is copied when rows leave the batch.
+    let cache = 2.0 * FLOAT * 2.0 * layers * rows * keys * (prompt + response);
+    let micro =
+        experiment.execution.micro_batch_rollouts.min(experiment.training.mini_batch_rollouts);
+    // Saved for backward: about 14 values of the residual's width and 6 of the inner one.
+    let token = layers * (14.0 * hidden + 6.0 * config.intermediate_size as f64)
+        + 3.0 * config.vocab_size as f64;
+    let activations = FLOAT * micro as f64 * (prompt + response) * token;
+    let reference = match experiment.dapo.kl {
+        Kl::None {} => 0.0,
+        Kl::Penalty { .. } => weights,
+    };
+    let now = machine::process_bytes("VmRSS").unwrap_or(0) as f64;
+    [
+        ("process", now),
+        ("weights", weights),
+        ("base_weights", weights),
+        ("reference", reference),
+        ("master_weights", weights),
+        ("gradients", 2.0 * weights),
+        ("moments", 2.0 * weights),
+        ("kv_cache", cache),
+        ("activations", activations),
+    ]
+    .map(|(name, bytes)| (name.to_string(), bytes))
+    .into()
+}
+
+/// What a run writes and keeps.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Disk {
+    /// With responses of the stated length; without a probe the checkpoints alone.
+    pub needed_bytes: f64,
+    /// When every response runs to L_max and every step to its cap.
+    pub most_bytes: f64,
+    /// Bytes of one checkpoint: weights and two moments.
+    pub checkpoint_bytes: f64,
+    /// Free for this user where the run will write; `None` where the system does not say.
+    pub free_bytes: Option<f64>,
+}
+
+/// Bytes of one checkpoint by its tensors.
+pub fn checkpoint_bytes(config: &Config) -> f64 {
+    3.0 * FLOAT * parameters(config)
+}

@@ -1,0 +1,174 @@
+//! `dapo plan`, and the plan of a training run, as a user meets them.
+
+use assert_cmd::Command;
+use dapo::files;
+use dapo::plan::Plan;
+use dapo::plan::Record;
+use serde_json::Value;
+use std::path::Path;
+use std::path::PathBuf;
+
+fn experiments() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments")
+}
+
+/// Exit code, standard output, standard error.
+fn dapo(arguments: &[&str]) -> (i32, String, String) {
+    let output = Command::cargo_bin("dapo").unwrap().args(arguments).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+/// An experiment file that extends a shipped one.
+fn arm(folder: &Path, parent: &str, text: &str) -> String {
+    let path = folder.join("arm.toml");
+    let text = format!("extends = {:?}\n{text}", experiments().join(parent).display());
+    files::write_atomic(&path, text.as_bytes()).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn every_shipped_experiment_can_be_planned() {
+    let mut planned = 0;
+    for folder in [experiments(), experiments().join("arms")] {
+        for name in files::list(&folder).unwrap().iter().filter(|name| name.ends_with(".toml")) {
+            let path = folder.join(name).display().to_string();
+            let (code, out, talk) = dapo(&["plan", &path, "--no-probe", "--json"]);
+            assert_eq!(code, 0, "{name}: {talk}");
+            let plan: Plan = serde_json::from_str(&out).unwrap();
+            assert!(plan.probe.is_none() && plan.work.updates > 0, "{name}");
+            planned += 1;
+        }
+    }
+    assert!(planned >= 8, "{planned}");
+}
+
+/// Replaces what is measured by a word; counts stay.
+fn without_measurements(value: &mut Value, path: &str) {
+    let measured = ["probe", "estimates", "memory", "disk", "forecast.", "run_key", "warnings"];
+    let kept = ["forecast", "memory.measured", "memory.parts"];
+    match value {
+        Value::Object(entries) => {
+            for (name, entry) in entries {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                without_measurements(entry, &path);
+            }
+        }
+        Value::Array(entries) if !path.starts_with("work") => {
+            entries.iter_mut().for_each(|entry| without_measurements(entry, path));
+            entries.truncate(1);
+        }
+        Value::Number(_) | Value::String(_) | Value::Null
+            if measured.iter().any(|start| path.starts_with(start)) && !kept.contains(&path) =>
+        {
+            *value = Value::String("[measured]".into());
+        }
+        Value::Number(_) if path.contains("expected") && path.starts_with("work") => {
+            *value = Value::String("[measured]".into());
+        }
+        _ => (),
+    }
+}
+
+#[test]
+fn a_plan_with_a_probe_is_a_json_value_of_a_known_shape() {
+    let path = experiments().join("smoke.toml").display().to_string();
+    let (code, out, talk) = dapo(&["plan", &path, "--json"]);
+    assert_eq!(code, 0, "{talk}");
+    let plan: Plan = serde_json::from_str(&out).unwrap();
+    let (probe, forecast) = (plan.probe.unwrap(), plan.forecast.unwrap());
+    assert!(probe.accuracy > 0.0 && probe.truncated_share < 0.5, "{probe:?}");
+    assert!((0.2..0.8).contains(&forecast.useful_share.value), "{forecast:?}");
+    let estimates = plan.estimates.unwrap();
+    assert!(estimates.bound.seconds["total"] > estimates.point.seconds["total"]);
+    assert!(plan.memory.measured && plan.memory.needed_bytes > 5e7);
+    let mut shape: Value = serde_json::from_str(&out).unwrap();
+    without_measurements(&mut shape, "");
+    shape["warnings"] = Value::String("[measured]".into());
+    insta::assert_snapshot!(files::canonical_json(&shape));
+}
+
+#[test]
+fn the_probe_draws_the_same_responses_each_time() {
+    let path = experiments().join("smoke.toml").display().to_string();
+    let drawn = || {
+        let (_, out, _) = dapo(&["plan", &path, "--json"]);
+        let plan: Plan = serde_json::from_str(&out).unwrap();
+        (plan.probe.unwrap().groups, plan.forecast.unwrap().correct_counts)
+    };
+    let (one, two) = (drawn(), drawn());
+    let (fewer, more) = if one.0 <= two.0 { (one, two) } else { (two, one) };
+    // A busy machine stops after fewer groups: they are the first of the others.
+    assert!(fewer.1.iter().zip(&more.1).all(|(few, many)| few <= many), "{fewer:?} {more:?}");
+    assert!(fewer.0 < more.0 || fewer == more);
+}
+
+#[test]
+fn plans_that_cannot_be_met_exit_with_3_and_name_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    for (text, expected) in [
+        ("[inputs]\nmodel = \"nowhere\"", "nowhere"),
+        ("[rollout]\nmax_response_tokens = 100000", "256 positions"),
+        ("[training]\nmini_batch_rollouts = 64", "mini_batch_rollouts"),
+        (
+            "[dapo.overlong.punishment]\nkind = \"soft\"\ncache_tokens = 160\nfactor = 1.0\nbeyond = \"clamped\"",
+            "cache_tokens",
+        ),
+        ("[optimizer]\nwarm_up = { rollout_steps = 3, start = \"zero\" }", "warm_up"),
+    ] {
+        let (code, _, talk) = dapo(&["plan", &arm(folder.path(), "smoke.toml", text)]);
+        assert!(code == 3 && talk.contains(expected), "{text}: {code} {talk}");
+    }
+    let (code, _, talk) = dapo(&["plan", &folder.path().display().to_string()]);
+    assert!(code == 3 && talk.contains("plan.json"), "{talk}");
+}
+
+#[test]
+fn odd_sizes_are_planned_without_a_crash() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = |count: usize| {
+        let lines: Vec<String> = (0..count)
+            .map(|n| {
+                format!("{{\"id\": \"p{n}\", \"question\": \"{n}+1?\", \"answer\": \"{}\"}}", n + 1)
+            })
+            .collect();
+        let place = |name: &str| folder.path().join(name).display().to_string();
+        let (train, dev) = (place("train.jsonl"), place("dev.jsonl"));
+        files::write_atomic(Path::new(&train), lines.join("\n").as_bytes()).unwrap();
+        let other = r#"{"id": "d", "question": "100+1?", "answer": "101"}"#;
+        files::write_atomic(Path::new(&dev), other.as_bytes()).unwrap();
+        format!("[inputs.data]\nkind = \"files\"\ntrain = {train:?}\ndev = {dev:?}\ntest = []")
+    };
+    let huge = "[training]\nrollout_steps = 16777216\n[execution]\ngeneration_batch_rollouts = 16777216\nmicro_batch_rollouts = 16777216";
+    let (code, out, talk) = dapo(&["plan", &arm(folder.path(), "smoke.toml", huge), "--no-probe"]);
+    assert!(code == 0 || talk.contains("disk-short"), "{code} {talk}");
+    assert!(out.contains("e") && talk.contains("data-repeats"), "{out} {talk}");
+    let (code, _, talk) = dapo(&["plan", &arm(folder.path(), "smoke.toml", &data(3))]);
+    assert_eq!(code, 0, "{talk}");
+    assert!(talk.contains("warning[data-repeats]: ") && talk.contains("[data-smaller-than-round]"));
+    let (code, _, talk) = dapo(&["plan", &arm(folder.path(), "smoke.toml", &data(0))]);
+    assert!(code == 3 && talk.contains("no problems"), "{talk}");
+}
+
+#[test]
+fn a_run_keeps_its_plan_and_is_compared_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run").display().to_string();
+    let path = experiments().join("smoke.toml").display().to_string();
+    let (code, _, talk) = dapo(&["train", &path, "--out", &out]);
+    assert_eq!(code, 0, "{talk}");
+    assert!(talk.contains("plan of smoke") && talk.contains("given what was generated"), "{talk}");
+    let read = || files::read_json::<Record>(&Path::new(&out).join("plan.json")).unwrap();
+    let Record { plan, actual: Some(actual) } = read() else { panic!("no actual") };
+    assert_eq!(actual.counters.updates, plan.work.updates);
+    assert!(actual.seconds["total"] > 0.0 && actual.disk_bytes > 1e6, "{actual:?}");
+    // Bytes are no matter of luck.
+    let disk = actual.disk_bytes / plan.estimates.unwrap().point.disk_bytes;
+    assert!((0.75..1.25).contains(&disk), "{disk}");
+    let outcome = files::read_text(&Path::new(&out).join("outcome.json")).unwrap();
+    assert!(!outcome.contains("plan.json"), "a plan is outside every comparison");
+    let (code, shown, _) = dapo(&["plan", &out]);
+    assert!(code == 0 && shown.contains("planned against actual"), "{shown}");
+    let (code, shown, _) = dapo(&["plan", &out, "--json"]);
+    assert!(code == 0 && serde_json::from_str::<Record>(&shown).is_ok());
+}
