@@ -2,7 +2,10 @@
 //!
 //! `fast` arithmetic: LibTorch's own f32 kernels. Their bits depend on threads, instruction
 //! set and batch shape, so results are `exact-here` at best. The model and the losses call
-//! nothing else for arithmetic, so that another arithmetic has one place to go.
+//! nothing else for arithmetic, so that another arithmetic has one place to go. Decode steps of
+//! f32 policies on the CPU do their small operations in [`slices`].
+
+pub mod slices;
 
 use tch::Kind;
 use tch::Tensor;

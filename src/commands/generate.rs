@@ -15,6 +15,7 @@ use crate::rollout::generate;
 use crate::rollout::generate::Limits;
 use crate::rollout::generate::Request;
 use crate::visible;
+use crate::workers;
 use anyhow::Result;
 use anyhow::bail;
 use serde::Deserialize;
@@ -59,6 +60,10 @@ pub struct Args {
     /// Responses generated at the same time.
     #[arg(long, default_value_t = 256)]
     batch: usize,
+    /// Threads, each with a part of the responses. The part decides with which others a response
+    /// is generated, so rounding depends on it.
+    #[arg(long, default_value_t = 1)]
+    threads: u64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -90,6 +95,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if !(args.top_p > 0.0 && args.top_p <= 1.0) {
         bail!(Usage(format!("--top-p must be in (0, 1], got {}", args.top_p)));
     }
+    workers::set_count(args.threads);
     let model = checkpoint::load_model(&args.model)?;
     let tokenizer = Tokenizer::load(&args.model)?;
     tokenizer.fits(&args.model, model.config().vocab_size)?;

@@ -7,6 +7,7 @@ use crate::commands::exit::Invalid;
 use crate::commands::exit::Usage;
 use crate::files;
 use crate::model::qwen2::Qwen2;
+use crate::workers;
 use anyhow::Context;
 use anyhow::Result;
 use anyhow::bail;
@@ -34,6 +35,9 @@ pub struct Args {
     /// Divides the logits; greater than 0.
     #[arg(long, default_value_t = 1.0)]
     temperature: f64,
+    /// Threads. Each takes whole lines, so the number decides nothing but the time.
+    #[arg(long, default_value_t = 1)]
+    threads: u64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -51,13 +55,17 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if !(args.temperature > 0.0 && args.temperature.is_finite()) {
         bail!(Usage(format!("--temperature must be greater than 0, got {}", args.temperature)));
     }
+    workers::set_count(args.threads);
     let model = checkpoint::load_model(&args.model)?;
     let mut input = Vec::new();
     std::io::stdin().lock().read_to_end(&mut input).context("cannot read standard input")?;
     let lines: Vec<Line> = files::parse_lines(Path::new("standard input"), &input)?;
     for (index, line) in lines.iter().enumerate() {
         check(&model, line).with_context(|| format!("standard input, record {}", index + 1))?;
-        let (log_probs, entropy) = score(&model, line, args.temperature);
+    }
+    let scores =
+        workers::map(&lines, || model.share(), |model, line| score(model, line, args.temperature));
+    for (log_probs, entropy) in scores {
         println!("{}", json!({"log_probs": log_probs, "entropy": entropy}));
     }
     Ok(ExitCode::SUCCESS)

@@ -1,17 +1,137 @@
-//! The KV cache of a generation: rows join and leave, and all write the same slot at a time.
+//! The KV cache of a generation: rows join and leave.
 
 use crate::model::qwen2::KeysAndValues;
 use crate::model::qwen2::Qwen2;
+use crate::numerics::slices;
+use crate::numerics::slices::Heads;
+use crate::numerics::slices::Slots;
+use tch::Device;
+use tch::Kind;
 use tch::Tensor;
+
+/// Keys and values of earlier positions of all rows.
+#[derive(Debug)]
+pub enum KvCache {
+    /// Of an f32 policy on the CPU.
+    Rows(RowCache),
+    /// Of any policy.
+    Shared(SharedSlots),
+}
+
+impl KvCache {
+    /// An empty cache for at most `rows` rows at a time, whose longest prompt has `longest`
+    /// tokens.
+    pub fn new(model: &Qwen2, rows: usize, longest: usize) -> Self {
+        let weight = &model.parameters()["model.norm.weight"];
+        match (weight.kind(), weight.device()) {
+            (Kind::Float, Device::Cpu) => Self::Rows(RowCache::new(model)),
+            _ => Self::Shared(SharedSlots::new(model, rows, longest)),
+        }
+    }
+
+    /// Adds rows whose prompts were just read. `prompt_of_row` numbers the prompts, each of
+    /// `length` tokens in `prompts`, of which the first `lengths[prompt]` count.
+    ///
+    /// # Panics
+    /// When there is no room for as many rows, or a prompt is longer than `longest` was.
+    pub fn join(
+        &mut self,
+        prompts: &[KeysAndValues],
+        length: usize,
+        lengths: &[usize],
+        prompt_of_row: &[usize],
+    ) {
+        match self {
+            Self::Rows(cache) => cache.join(prompts, length, lengths, prompt_of_row),
+            Self::Shared(cache) => cache.join(prompts, length, lengths, prompt_of_row),
+        }
+    }
+
+    /// Removes rows: `leaves[row]` for each row in use. The last rows take the places of those
+    /// that leave before them, as [`fill_holes`] says.
+    pub fn leave(&mut self, leaves: &[bool]) {
+        match self {
+            Self::Rows(cache) => cache.leave(leaves),
+            Self::Shared(cache) => cache.leave(leaves),
+        }
+    }
+}
+
+/// Keys and values in slices, for each row its own: a row attends over its own slots only, and
+/// leaves without a copy.
+#[derive(Debug)]
+pub struct RowCache {
+    heads: Heads,
+    layers: usize,
+    /// For each row its layers.
+    rows: Vec<Vec<Slots>>,
+}
+
+impl RowCache {
+    fn new(model: &Qwen2) -> Self {
+        let config = model.config();
+        let heads = Heads {
+            queries: config.num_attention_heads as usize,
+            keys: config.num_key_value_heads as usize,
+            width: config.head_dim as usize,
+        };
+        Self { heads, layers: config.num_hidden_layers as usize, rows: Vec::new() }
+    }
+
+    fn join(
+        &mut self,
+        prompts: &[KeysAndValues],
+        length: usize,
+        lengths: &[usize],
+        prompt_of_row: &[usize],
+    ) {
+        let first = self.rows.len();
+        let layers = self.layers;
+        let empty = || (0..layers).map(|_| Slots::default()).collect();
+        self.rows.extend(prompt_of_row.iter().map(|_| empty()));
+        let width = self.heads.keys * self.heads.width;
+        let numbers = |tensor: &Tensor| -> Vec<f32> {
+            Vec::try_from(tensor.flatten(0, -1)).expect("keys and values are dense f32 tensors")
+        };
+        for (layer, (keys, values)) in prompts.iter().enumerate() {
+            let (keys, values) = (numbers(keys), numbers(values));
+            for (row, &prompt) in self.rows[first..].iter_mut().zip(prompt_of_row) {
+                for token in prompt * length..prompt * length + lengths[prompt] {
+                    let at = token * width..(token + 1) * width;
+                    row[layer].push(self.heads, &keys[at.clone()], &values[at]);
+                }
+            }
+        }
+    }
+
+    fn leave(&mut self, leaves: &[bool]) {
+        for (from, to) in fill_holes(leaves) {
+            self.rows.swap(from, to);
+        }
+        self.rows.truncate(leaves.iter().filter(|leaves| !**leaves).count());
+    }
+
+    /// Appends a slot of one layer to each row and attends over it, as [`slices::attend`] says.
+    pub(crate) fn attend(
+        &mut self,
+        layer: usize,
+        joined: &mut [f32],
+        rotation: &[f32],
+        mixed: &mut Vec<f32>,
+    ) {
+        let rows = self.rows.iter_mut().map(|row| &mut row[layer]);
+        slices::attend(self.heads, joined, rotation, rows, mixed);
+    }
+}
 
 /// Slots that are added when the cache is full, at least.
 const ROOM: usize = 32;
 
-/// Keys and values of earlier positions. The newest position of every row lies in the same
+/// Keys and values in tensors. The newest position of every row lies in the same
 /// slot, whatever its number in the row: a step then writes one slot for all rows, without an
 /// index. A row that begins later begins at a later slot; what lies before is masked.
 #[derive(Debug)]
-pub struct KvCache {
+pub struct SharedSlots {
     /// `[layers, 2, rows, slots, kv_heads, head_dim]`: keys, then values. Slots beyond `filled`
     /// and rows beyond `starts` are zeros or what once was there: masked, but finite.
     all: Tensor,
@@ -24,10 +144,8 @@ pub struct KvCache {
     filled: usize,
 }
 
-impl KvCache {
-    /// An empty cache for at most `rows` rows at a time, whose longest prompt has `longest`
-    /// tokens.
-    pub fn new(model: &Qwen2, rows: usize, longest: usize) -> Self {
+impl SharedSlots {
+    fn new(model: &Qwen2, rows: usize, longest: usize) -> Self {
         let config = model.config();
         let weight = &model.parameters()["model.norm.weight"];
         let options = (weight.kind(), weight.device());
@@ -50,12 +168,7 @@ impl KvCache {
         cache
     }
 
-    /// Adds rows whose prompts were just read. `prompt_of_row` numbers the prompts, each of
-    /// `length` tokens in `prompts`, of which the first `lengths[prompt]` count.
-    ///
-    /// # Panics
-    /// When there is no room for as many rows, or a prompt is longer than `longest` was.
-    pub fn join(
+    fn join(
         &mut self,
         prompts: &[KeysAndValues],
         length: usize,
@@ -89,9 +202,7 @@ impl KvCache {
         self.see();
     }
 
-    /// Removes rows: `leaves[row]` for each row in use. The last rows take the places of those
-    /// that leave before them, as [`fill_holes`] says.
-    pub fn leave(&mut self, leaves: &[bool]) {
+    fn leave(&mut self, leaves: &[bool]) {
         let filled = self.filled as i64;
         for (from, to) in fill_holes(leaves) {
             let row = |at: usize| self.all.select(2, at as i64).narrow(2, 0, filled);

@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 use tch::Device;
 use tch::Tensor;
 
+mod decode;
+
 /// A checkpoint whose tensors are not those of its configuration.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Error {
@@ -51,6 +53,9 @@ pub struct Qwen2 {
 #[derive(Debug)]
 pub struct Prepared {
     layers: Vec<PreparedLayer>,
+    /// Of each layer, gate and up as one matrix `[2 · intermediate, hidden]`: for sampling only,
+    /// otherwise empty.
+    gates_and_ups: Vec<Tensor>,
 }
 
 /// Keys and values of one layer: both `[tokens, kv_heads, head_dim]`.
@@ -133,19 +138,27 @@ impl Qwen2 {
     /// The weights as the forward pass uses them: once for a forward and its backward pass, or
     /// once for all tokens of a generation.
     pub fn prepare(&self) -> Prepared {
-        Prepared { layers: self.layers.iter().map(|layer| layer.prepare(&self.config)).collect() }
+        let layers = self.layers.iter().map(|layer| layer.prepare(&self.config));
+        Prepared { layers: layers.collect(), gates_and_ups: Vec::new() }
     }
 
     /// As [`Qwen2::prepare`], without a graph and laid out for the products of few rows: the same
     /// matrices, stored by column.
     pub fn prepare_for_sampling(&self) -> Prepared {
         let by_column = |weight: Tensor| weight.tr().contiguous().tr();
-        let layer = |layer: &Layer| {
+        let (mut layers, mut gates_and_ups) = (Vec::new(), Vec::new());
+        let _no_graph = tch::no_grad_guard();
+        for layer in &self.layers {
             let PreparedLayer { qkv, qkv_bias, o, gate, up, down } = layer.prepare(&self.config);
-            let [qkv, o, gate, up, down] = [qkv, o, gate, up, down].map(by_column);
-            PreparedLayer { qkv, qkv_bias, o, gate, up, down }
-        };
-        tch::no_grad(|| Prepared { layers: self.layers.iter().map(layer).collect() })
+            let gate_and_up = Tensor::cat(&[gate, up], 0);
+            let [qkv, o, gate_and_up, down] = [qkv, o, gate_and_up, down].map(by_column);
+            // Both are views: the prompts' pass and the steps share one copy.
+            let halves = gate_and_up.chunk(2, 0);
+            let (gate, up) = (halves[0].shallow_clone(), halves[1].shallow_clone());
+            gates_and_ups.push(gate_and_up);
+            layers.push(PreparedLayer { qkv, qkv_bias, o, gate, up, down });
+        }
+        Prepared { layers, gates_and_ups }
     }
 
     /// Hidden states of whole sequences from position 0, after the final norm:
@@ -181,7 +194,7 @@ impl Qwen2 {
 
     /// One more token for each row of the cache: tokens `[rows]`, position of that token in
     /// each row `[rows]` → final hidden states `[rows, hidden]`. The cache must hold every
-    /// earlier position of each row.
+    /// earlier position of each row, and `prepared` be [`Qwen2::prepare_for_sampling`]'s.
     pub fn decode(
         &self,
         prepared: &Prepared,
@@ -189,6 +202,12 @@ impl Qwen2 {
         positions: &Tensor,
         cache: &mut KvCache,
     ) -> Tensor {
+        let cache = match cache {
+            KvCache::Rows(cache) => {
+                return self.decode_on_slices(prepared, tokens, positions, cache);
+            }
+            KvCache::Shared(cache) => cache,
+        };
         let rotation = self.rotation.index_select(0, positions);
         let mask = cache.begin();
         let hidden = self.run(prepared, tokens, &rotation, |layer, queries, keys, values| {

@@ -97,7 +97,9 @@ const JOIN_SHARE: usize = 8;
 /// Samples one response for each request, in order. `progress` is called often, with the number
 /// of responses finished so far.
 ///
-/// Each thread takes one part of the requests, so rounding depends on the number of threads.
+/// Each thread takes one part of the requests. The matrix products round by the number of rows
+/// that are generated together, and so by the number of threads; of an f32 policy on the CPU
+/// nothing else does (see [`crate::numerics::slices`]).
 ///
 /// # Errors
 /// A request that the model cannot serve, or a distribution that is not finite, by position.
@@ -300,3 +302,6 @@ impl<'a> Lane<'a> {
         Ok(finished)
     }
 }
+
+#[cfg(test)]
+mod tests;
