@@ -12,6 +12,7 @@ use crate::eval::Set;
 use crate::files;
 use crate::model::config::Config;
 use crate::model::qwen2::Qwen2;
+use crate::plan::machine;
 use crate::run;
 use crate::run::inputs;
 use crate::run::inputs::Inputs;
@@ -202,7 +203,7 @@ pub fn measure(
         workload,
         gemm_gflops,
         phases,
-        peak_memory_bytes: peak_memory_bytes().unwrap_or(0),
+        peak_memory_bytes: machine::process_bytes("VmHWM").unwrap_or(0),
     })
 }
 
@@ -376,14 +377,6 @@ fn sequence_flops(config: &Config, from: u64, to: u64, predicted: u64) -> f64 {
     config.num_hidden_layers as f64 * layer + head
 }
 
-/// Largest resident memory of this process so far, from the kernel.
-fn peak_memory_bytes() -> Option<u64> {
-    let status = files::read_text(Path::new("/proc/self/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-    Some(kibibytes * 1024)
-}
-
 /// GFLOP/s of an f32 matrix product on so many threads: best of five.
 fn gemm_gflops(threads: u64) -> f64 {
     const SIZE: i64 = 1024;
@@ -400,33 +393,4 @@ fn gemm_gflops(threads: u64) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_random_policy_has_the_stated_size_and_loads() {
-        let folder = tempfile::tempdir().unwrap();
-        write_random_policy(folder.path(), 1).unwrap();
-        let model = checkpoint::load_model(folder.path()).unwrap();
-        let parameters: usize = model.parameters().values().map(Tensor::numel).sum();
-        assert_eq!(parameters, 795_264);
-    }
-
-    #[test]
-    fn operations_of_a_sequence_add_up_over_its_parts() {
-        let folder = tempfile::tempdir().unwrap();
-        write_random_policy(folder.path(), 1).unwrap();
-        let model = checkpoint::load_model(folder.path()).unwrap();
-        let flops = |from, to, predicted| sequence_flops(model.config(), from, to, predicted);
-        assert_eq!(flops(0, 9, 4) + flops(9, 30, 21), flops(0, 30, 25));
-        // One token: two operations a weight of the linear layers, one key to attend to.
-        let linear = 4 * (128 * 256 + 128 * 128 + 3 * 128 * 384) + 26 * 128;
-        assert_eq!(flops(0, 1, 1), f64::from(2 * linear + 4 * 4 * 128));
-    }
-
-    #[test]
-    fn a_spread_is_ordered() {
-        let spread = spread(&[3.0, 1.0, 2.0]);
-        assert_eq!((spread.least, spread.median, spread.most), (1.0, 2.0, 3.0));
-    }
-}
+mod tests;

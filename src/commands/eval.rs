@@ -9,8 +9,8 @@ use crate::data::mini_aime;
 use crate::eval::Set;
 use crate::files;
 use crate::records::Problem;
-use crate::run;
 use crate::run::Event;
+use crate::run::evaluations;
 use crate::run::inputs;
 use crate::run::inputs::Inputs;
 use crate::run_folder::Counters;
@@ -82,11 +82,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let total = set.problems.len() as u64 * set.samples;
         let mut bar = Progress::new(set.name, total);
         let when = (0, Counters::default());
-        let record = run::evaluate_into(&inputs, &folder, &model, set, when, &mut |event| {
-            if let Event::Evaluating(_, done, _) = event {
-                bar.set(done as u64, "responses");
-            }
-        })?;
+        let record =
+            evaluations::evaluate_into(&inputs, &folder, &model, set, when, &mut |event| {
+                if let Event::Evaluating(_, done, _) = event {
+                    bar.set(done as u64, "responses");
+                }
+            })?;
         bar.finish();
         records.push(record);
     }

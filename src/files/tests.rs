@@ -1,0 +1,103 @@
+use super::*;
+
+#[test]
+fn canonical_json_does_not_depend_on_the_order_of_keys() {
+    let one: serde_json::Value = serde_json::from_str(r#"{"b": [1.5, 2], "a": null}"#).unwrap();
+    let two: serde_json::Value = serde_json::from_str(r#"{"a": null, "b": [1.5, 2]}"#).unwrap();
+    assert_eq!(canonical_json_line(&one), r#"{"a":null,"b":[1.5,2]}"#);
+    assert_eq!(canonical_json(&one), canonical_json(&two));
+}
+
+#[test]
+fn sha256_agrees_with_the_published_vector_of_abc() {
+    let digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    assert_eq!(sha256(b"abc"), digest);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("abc");
+    write_atomic(&path, b"abc").unwrap();
+    assert_eq!(sha256_file(&path).unwrap(), digest);
+}
+
+#[test]
+fn a_bad_line_is_named_by_its_number() {
+    let text = b"{\"x\": 1}\n\n{\"x\": }\n";
+    let error = parse_lines::<serde_json::Value>(Path::new("f.jsonl"), text).unwrap_err();
+    assert!(error.to_string().starts_with("f.jsonl:3: "), "{error}");
+    let text = b"{\"x\": 1} trailing\n";
+    let error = parse_lines::<serde_json::Value>(Path::new("f.jsonl"), text).unwrap_err();
+    assert!(error.to_string().starts_with("f.jsonl:1: "), "{error}");
+}
+
+#[test]
+fn a_failed_write_leaves_the_old_file_and_no_leftover() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("value.json");
+    write_atomic(&path, b"old").unwrap();
+    let failed = write_atomic_with(&path, |file| {
+        file.write_all(b"ne")?;
+        Err(io::Error::other("the disk is full"))
+    });
+    assert!(failed.unwrap_err().to_string().contains("the disk is full"));
+    assert_eq!(read(&path).unwrap(), b"old");
+    assert_eq!(list(folder.path()).unwrap(), ["value.json"]);
+}
+
+#[test]
+fn a_line_that_was_cut_off_is_dropped_and_the_lines_before_it_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("lines.jsonl");
+    assert_eq!(complete_lines::<u64>(&path).unwrap(), Vec::<u64>::new());
+    write_atomic(&path, b"1\n2\n3").unwrap();
+    assert_eq!(complete_lines::<u64>(&path).unwrap(), [1, 2]);
+    write_atomic(&path, b"1\n{\"x\n3\n").unwrap();
+    assert_eq!(complete_lines::<u64>(&path).unwrap(), [1]);
+    write_lines(&path, &[4u64, 5]).unwrap();
+    append_line(&path, &6u64).unwrap();
+    assert_eq!(read(&path).unwrap(), b"4\n5\n6\n");
+}
+
+#[test]
+fn a_lock_is_held_once_and_given_back_when_dropped() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.lock");
+    assert!(!is_locked(&path).unwrap());
+    let held = lock(&path).unwrap();
+    assert!(held.is_some() && is_locked(&path).unwrap());
+    assert!(lock(&path).unwrap().is_none());
+    drop(held);
+    assert!(!is_locked(&path).unwrap() && lock(&path).unwrap().is_some());
+}
+
+#[test]
+fn leftovers_of_a_killed_write_are_removed_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    write_atomic(&at("step-000001/model"), b"whole").unwrap();
+    write_atomic(&partial_folder(&at("step-000002")).join("model"), b"half").unwrap();
+    write_atomic(&at(".partial-xyz"), b"half").unwrap();
+    remove_partial(folder.path()).unwrap();
+    assert_eq!(list(folder.path()).unwrap(), ["step-000001"]);
+    remove_partial(&at("nowhere")).unwrap();
+}
+
+#[test]
+fn sizes_are_summed_below_a_folder_and_free_space_is_known_where_nothing_is_yet() {
+    let folder = tempfile::tempdir().unwrap();
+    write_atomic(&folder.path().join("a"), &[0; 10]).unwrap();
+    write_atomic(&folder.path().join("b/c"), &[0; 5]).unwrap();
+    assert_eq!(size_bytes(folder.path()).unwrap(), 15);
+    let later = folder.path().join("not/yet");
+    assert_eq!(nearest_folder(&later), folder.path());
+    assert_eq!(nearest_folder(Path::new("not-yet")), Path::new("."));
+    assert!(free_bytes(&later).unwrap() > 0);
+    let scratch = scratch_folder(&later).unwrap().path().to_path_buf();
+    assert!(scratch.starts_with(folder.path()) && !scratch.exists());
+    write_in_place(&folder.path().join("a"), b"x").unwrap();
+    assert!(write_in_place(&folder.path().join("none"), b"x").is_err());
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let error = read(Path::new("/no/such/file")).unwrap_err();
+    assert!(error.to_string().starts_with("cannot read /no/such/file: "), "{error}");
+}
