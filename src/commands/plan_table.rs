@@ -229,7 +229,7 @@ fn number(value: f64) -> String {
     let mut grouped = String::new();
     for (index, digit) in digits.iter().enumerate() {
         if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            grouped.push(' ');
+            grouped.push(',');
         }
         grouped.push(*digit);
     }
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn numbers_bytes_and_seconds_are_readable_at_every_size() {
-        assert_eq!(number(1_234_567.0), "1 234 567");
+        assert_eq!(number(1_234_567.0), "1,234,567");
         assert_eq!(number(1.5), "1.50");
         assert_eq!(number(40.0), "40");
         assert_eq!(number(3.4e38), "3.400e38");

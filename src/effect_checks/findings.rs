@@ -33,7 +33,29 @@ fn finding(technique: &'static str, enabled: bool, seen: Option<(bool, String)>)
             (verdict, evidence)
         }
     };
-    Finding { technique, enabled, verdict, evidence }
+    Finding { technique, enabled, verdict, evidence: grouped(&evidence) }
+}
+
+/// Counts of five digits and more with their thousands separated; decimals are left alone.
+fn grouped(sentence: &str) -> String {
+    let mut shown = String::with_capacity(sentence.len());
+    let mut rest = sentence;
+    while let Some(start) = rest.find(|character: char| character.is_ascii_digit()) {
+        let (before, from) = rest.split_at(start);
+        let end = from.find(|character: char| !character.is_ascii_digit()).unwrap_or(from.len());
+        let (digits, after) = from.split_at(end);
+        shown.push_str(before);
+        let is_fraction = before.ends_with('.');
+        for (index, digit) in digits.chars().enumerate() {
+            let left = digits.len() - index;
+            if digits.len() >= 5 && !is_fraction && index > 0 && left.is_multiple_of(3) {
+                shown.push(',');
+            }
+            shown.push(digit);
+        }
+        rest = after;
+    }
+    shown + rest
 }
 
 /// Tokens between the two upper bounds. Above both the gradient is 0 with and without the
@@ -211,5 +233,18 @@ fn percent(part: f64, of: f64) -> String {
     } else {
         let decimals = (1.0 - share.log10().floor()) as usize;
         format!("{share:.decimals$} %")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_grouped_and_decimals_are_not() {
+        let sentence = "127 of 711117 tokens (0.017859 %), 1705 groups; 12345678";
+        let shown = "127 of 711,117 tokens (0.017859 %), 1705 groups; 12,345,678";
+        assert_eq!(grouped(sentence), shown);
+        assert_eq!(grouped("none"), "none");
     }
 }

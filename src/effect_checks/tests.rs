@@ -226,7 +226,7 @@ fn a_share_that_is_small_does_not_read_as_nothing() {
     let acts = [("effect/clip_higher_let_through_tokens", 1.0), ("effect/loss_tokens", 40_000.0)];
     let effects = check(&load("arms/clip-higher.toml"), &steps(&acts));
     let evidence = &of(&effects, "Clip-Higher").evidence;
-    assert!(evidence.starts_with("2 of 80000 loss tokens (0.0025 %)"), "{evidence}");
+    assert!(evidence.starts_with("2 of 80,000 loss tokens (0.0025 %)"), "{evidence}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::report::document::Block;
 use crate::report::document::Cell;
 use crate::report::document::Grid;
 use crate::report::document::Section;
+use crate::run_folder::Session;
 use std::collections::BTreeMap;
 
 /// Table 1, and what it can be compared with.
@@ -77,6 +78,9 @@ pub fn environment(report: &Report) -> Section<'_> {
     } else {
         Block::Grid(Grid { columns: vec!["fact", "value"], rows: facts(&report.environment, "") })
     });
+    if !report.sessions.is_empty() {
+        blocks.push(Block::Text(sessions(&report.sessions)));
+    }
     if !report.digests.is_empty() {
         blocks.push(Block::Text(
             "Digests of the checkpoints and of every other file that the run wrote are listed \
@@ -85,6 +89,27 @@ pub fn environment(report: &Report) -> Section<'_> {
         ));
     }
     Section { id: "environment", title: "Environment and digests", blocks }
+}
+
+/// How often the run was resumed, and whether that was on the machine and build that it began on.
+fn sessions(sessions: &[Session]) -> String {
+    let [_, resumed @ ..] = sessions else { return String::new() };
+    if resumed.is_empty() {
+        return "The run was made in one session.".to_owned();
+    }
+    let steps: Vec<String> = resumed.iter().map(|it| it.from_step.to_string()).collect();
+    let mut text = format!("The run was resumed after rollout step {}", steps.join(", "));
+    let changed: BTreeMap<&String, &[String; 2]> =
+        resumed.iter().flat_map(|session| &session.changed).collect();
+    let facts: Vec<String> = changed
+        .iter()
+        .map(|(name, [first, here])| format!("{name}: {first}, then {here}"))
+        .collect();
+    text += &match facts.is_empty() {
+        true => ", each time on the machine and build that it began on.".to_owned(),
+        false => format!(". What differed from the first session: {}.", facts.join("; ")),
+    };
+    text
 }
 
 /// What was checked, and how to check more.

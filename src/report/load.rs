@@ -8,6 +8,7 @@ use crate::run_folder::EvaluationRecord;
 use crate::run_folder::Manifest;
 use crate::run_folder::Outcome;
 use crate::run_folder::RunFolder;
+use crate::run_folder::Session;
 use crate::run_folder::StepMetrics;
 use crate::run_folder::StepTimings;
 use crate::stats::Sample;
@@ -26,6 +27,8 @@ pub struct Loaded {
     pub manifest: Manifest,
     /// `environment.json`.
     pub environment: Option<Environment>,
+    /// `sessions.jsonl`.
+    pub sessions: Vec<Session>,
     /// `metrics.jsonl`.
     pub metrics: Vec<StepMetrics>,
     /// `timings.jsonl`.
@@ -104,6 +107,7 @@ pub fn load(run: &RunFolder) -> Result<Loaded, Error> {
         experiment,
         manifest: run.manifest()?,
         environment: optional(run.environment())?,
+        sessions: optional(run.sessions())?.unwrap_or_default(),
         metrics: optional(run.metrics())?.unwrap_or_default(),
         timings: optional(run.timings())?.unwrap_or_default(),
         evaluations,

@@ -35,6 +35,7 @@ use crate::report::load::Loaded;
 use crate::report::samples::SampleRollout;
 use crate::run_folder::Ending;
 use crate::run_folder::RunFolder;
+use crate::run_folder::Session;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -77,6 +78,8 @@ pub struct Report {
     pub samples: Vec<SampleRollout>,
     /// Machine facts.
     pub environment: BTreeMap<String, String>,
+    /// Each time the run was begun or resumed.
+    pub sessions: Vec<Session>,
     /// Input → SHA-256.
     pub inputs: BTreeMap<String, String>,
     /// Written file → SHA-256; empty while the run is unfinished.
@@ -155,6 +158,7 @@ pub fn build(run: &RunFolder) -> Result<Report, Error> {
         counts: dynamics::counts(&loaded),
         samples: samples::samples(&loaded),
         environment: environment.unwrap_or_default(),
+        sessions: loaded.sessions.iter().map(visible_session).collect(),
         inputs: visible(&loaded.manifest.inputs),
         digests: loaded.outcome.as_ref().map(|end| visible(&end.digests)).unwrap_or_default(),
         checks: checks::checks(run, &loaded)?,
@@ -206,4 +210,13 @@ fn status(loaded: &Loaded) -> Status {
 
 fn visible(facts: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     facts.iter().map(|(name, value)| (text::visible(name), text::visible(value))).collect()
+}
+
+fn visible_session(session: &Session) -> Session {
+    let shown = |[first, here]: &[String; 2]| [text::visible(first), text::visible(here)];
+    let changed = session.changed.iter();
+    Session {
+        changed: changed.map(|(name, values)| (text::visible(name), shown(values))).collect(),
+        ..session.clone()
+    }
 }

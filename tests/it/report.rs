@@ -10,6 +10,7 @@ use dapo::report::text;
 use dapo::run_folder::Ending;
 use dapo::run_folder::Outcome;
 use dapo::run_folder::RunFolder;
+use dapo::run_folder::Session;
 use std::collections::BTreeMap;
 
 fn html(run: &RunFolder) -> String {
@@ -155,6 +156,22 @@ fn an_unfinished_run_says_so() {
     assert!(report.status.sentence.contains("3 of 40 rollout steps (12 updates)"));
     assert!(report.headline.contains("for the base policy"), "{}", report.headline);
     assert!(markdown(&run).contains("a snapshot, not a result"));
+}
+
+#[test]
+fn a_resumed_run_says_after_which_steps_and_what_differed() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = run_fixture::started(folder.path());
+    let begin = |from_step: u64, changed: BTreeMap<String, [String; 2]>| {
+        files::append_line(&run.path("sessions.jsonl"), &Session { from_step, changed }).unwrap();
+        report::write(&run).unwrap();
+        markdown(&run)
+    };
+    assert!(begin(0, BTreeMap::new()).contains("made in one session"));
+    let text = begin(5, BTreeMap::new());
+    assert!(text.contains("resumed after rollout step 5, each time on the machine"), "{text}");
+    let text = begin(10, [("cpu".to_string(), ["A".to_string(), "B".to_string()])].into());
+    assert!(text.contains("rollout step 5, 10. What differed") && text.contains("cpu: A, then B"));
 }
 
 #[test]
