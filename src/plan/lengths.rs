@@ -17,6 +17,13 @@ impl Lengths {
         Self(vec![tokens])
     }
 
+    /// Every length multiplied by `factor`, none beyond `most`.
+    pub fn lengthened(&self, factor: f64, most: u64) -> Self {
+        let longer =
+            |&tokens: &u64| ((tokens as f64 * factor).round() as u64).min(most.max(tokens));
+        Self(self.0.iter().map(longer).collect())
+    }
+
     /// How many lengths there are.
     pub fn count(&self) -> usize {
         self.0.len()
@@ -135,6 +142,12 @@ mod tests {
         assert!((lengths.longest_of(1e6) - 40.0).abs() < 1e-9);
         assert_eq!((lengths.quantile(0.0), lengths.quantile(1.0)), (10, 40));
         assert_eq!(Lengths::new(vec![]), None);
+    }
+
+    #[test]
+    fn lengthened_responses_stay_within_the_limit() {
+        let lengths = Lengths::new(vec![8, 100, 150, 160]).unwrap();
+        assert_eq!(lengths.lengthened(1.25, 160), Lengths(vec![10, 125, 160, 160]));
     }
 
     #[test]
