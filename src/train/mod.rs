@@ -117,6 +117,8 @@ impl<'a> Trainer<'a> {
         match self.fill(&mut groups, &mut buffer, &mut clock, watch) {
             Ok(()) => {}
             Err(Error::Generate { source: source @ generate::Error::NotFinite { .. }, .. }) => {
+                // No update was made: the trainer stands where it stood, so the step can be replayed.
+                self.position = before;
                 let step = Step { groups, carried, seconds: clock.seconds(), ..Step::default() };
                 return Ok(diverged(step, NotFinite::Sampling(source)));
             }

@@ -187,14 +187,17 @@ fn the_first_signal_stops_after_the_step_and_the_second_at_once() {
         send(&child, signal);
         assert_eq!(child.wait().unwrap().code(), Some(code));
         let folder = RunFolder::at(scene.run(&name));
-        assert_eq!(folder.checkpoint_steps().unwrap(), [1]);
+        // The step that was under way when the signal came: the first, or on a busy machine the
+        // second.
+        let stopped = *folder.checkpoint_steps().unwrap().last().unwrap();
+        assert!(stopped < 3, "stopped after rollout step {stopped} of 3");
 
         let mut child = scene.run_until(&name, "generation", 1, 0.0).unwrap();
         send(&child, signal);
         std::thread::sleep(Duration::from_millis(20));
         send(&child, signal);
         assert_eq!(child.wait().unwrap().code(), Some(code));
-        assert_eq!(folder.metrics().unwrap().len(), 1);
+        assert_eq!(folder.metrics().unwrap().len() as u64, stopped);
         scene.resumes_to_the_same_bits(&name);
     }
 }

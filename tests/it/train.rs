@@ -296,21 +296,47 @@ fn bad_experiments_are_refused_with_exit_code_3_and_nothing_is_written() {
     assert_eq!(code, 2);
 }
 
-#[test]
-fn a_loss_that_is_not_finite_ends_the_run_with_code_5_and_keeps_what_led_to_it() {
-    let scratch = tempfile::tempdir().unwrap();
-    let (file, out) = (scratch.path().join("explode.toml"), scratch.path().join("run"));
+/// The smoke experiment at a rate that no weights survive, as a file, and a place for its run.
+fn exploding(scratch: &Path, rest: &str) -> (String, String) {
+    let file = scratch.join("explode.toml");
     let text = format!(
-        "name = \"explode\"\nextends = {:?}\n[optimizer]\nlearning_rate = 1e30\n",
+        "name = \"explode\"\nextends = {:?}\n[optimizer]\nlearning_rate = 1e30\n{rest}",
         experiment("smoke.toml").display().to_string()
     );
     files::write_atomic(&file, text.as_bytes()).unwrap();
-    let (file, place) = (file.display().to_string(), out.display().to_string());
-    let (code, talk) = dapo(&["train", &file, "--out", &place]);
+    (file.display().to_string(), scratch.join("run").display().to_string())
+}
+
+#[test]
+fn logits_that_are_not_finite_end_the_run_like_a_loss_and_name_prompt_and_token() {
+    let scratch = tempfile::tempdir().unwrap();
+    // One update a step: its loss is finite, and the next step samples from what it left.
+    let (file, place) = exploding(scratch.path(), "[training]\nmini_batch_rollouts = 32\n");
+    let (code, talk) = dapo(&["train", &file, "--no-plan", "--out", &place]);
+    assert_eq!(code, 5, "{talk}");
+    let reason = "rollout step 2, prompt 0: the logits of response token 0 are not finite";
+    assert!(talk.contains(reason), "{talk}");
+
+    let folder = RunFolder::at(&place);
+    let outcome = folder.outcome().unwrap();
+    assert_eq!((outcome.ending, outcome.reason.as_str()), (Ending::Diverged, reason));
+    // What is kept stands before the step: step 1's checkpoint, byte for byte.
+    let kept = folder.path("diverged/checkpoint");
+    for name in ["model.safetensors", "optimizer.safetensors", "trainer.json"] {
+        let read = |root: &Path| files::read(&root.join(name)).unwrap();
+        assert_eq!(read(&kept), read(&folder.checkpoint(1)), "{name}");
+    }
+}
+
+#[test]
+fn a_loss_that_is_not_finite_ends_the_run_with_code_5_and_keeps_what_led_to_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (file, place) = exploding(scratch.path(), "");
+    let (code, talk) = dapo(&["train", &file, "--no-plan", "--out", &place]);
     assert_eq!(code, 5, "{talk}");
     assert!(talk.contains("rollout step 1, update 2: the loss is NaN"), "{talk}");
 
-    let folder = RunFolder::at(&out);
+    let folder = RunFolder::at(&place);
     let record: DivergenceRecord =
         files::read_json(&folder.path("diverged/divergence.json")).unwrap();
     assert_eq!(record.step, 1);
