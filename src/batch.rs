@@ -5,8 +5,11 @@ use crate::config::MiniBatchOrder;
 use crate::config::Training;
 use crate::dapo::length_bands::length_bands;
 use crate::dapo::overlong;
+use crate::model::exact::UpdateScale;
+use crate::model::gradients::Gradients;
 use crate::model::qwen2::Qwen2;
-use crate::numerics;
+use crate::model::sequences::Sequences;
+use crate::numerics::exact;
 use crate::records::Group;
 use crate::records::ScoredRollout;
 use crate::rng::Stream;
@@ -108,16 +111,12 @@ pub fn passes(rows: &[Row], micro_batch: &[usize]) -> Vec<Vec<usize>> {
     passes
 }
 
-/// Tensors of one pass. Only what the model reads is padded: response tokens stand one after
-/// another, row by row, `tokens` of them.
+/// One forward, or forward and backward, pass. Response tokens stand one after another, row by
+/// row, `tokens` of them.
 #[derive(Debug)]
 pub struct Pass {
-    /// Prompt and response without the last token, right-padded: `[batch, length]`.
-    inputs: Tensor,
-    /// Response tokens: `[tokens]`.
-    targets: Tensor,
-    /// Where in the flattened `inputs` the state that predicts each target lies: `[tokens]`.
-    states: Tensor,
+    /// Prompt and response without the last token, and the response tokens as targets.
+    sequences: Sequences,
     /// True on response tokens that enter the loss: `[tokens]`.
     pub loss_mask: Tensor,
     /// Â_i of each token's row: `[tokens]`.
@@ -129,29 +128,22 @@ pub struct Pass {
 impl Pass {
     /// Packs the chosen rows.
     pub fn new(rows: &[Row], members: &[usize]) -> Self {
-        let chosen = || members.iter().map(|&member| &rows[member]);
-        let length = chosen().map(|row| row.tokens.len().saturating_sub(1)).max().unwrap_or(0);
-        let mut inputs = vec![0i64; members.len() * length];
-        let (mut targets, mut states) = (Vec::new(), Vec::new());
-        let (mut loss_mask, mut advantages) = (Vec::new(), Vec::new());
-        for (at, row) in chosen().enumerate() {
-            for (place, &token) in row.tokens[..row.tokens.len() - 1].iter().enumerate() {
-                inputs[at * length + place] = i64::from(token);
-            }
-            for (place, &token) in row.tokens[row.prompt_tokens..].iter().enumerate() {
-                targets.push(i64::from(token));
-                states.push((at * length + row.prompt_tokens + place - 1) as i64);
-                loss_mask.push(row.in_loss);
-                advantages.push(row.advantage as f32);
-            }
+        let mut sequences = Sequences::default();
+        let (mut loss_mask, mut advantages, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
+        for row in members.iter().map(|&member| &rows[member]) {
+            // The last token predicts nothing; the first target follows the last prompt token.
+            let inputs = &row.tokens[..row.tokens.len() - 1];
+            sequences.push(inputs, row.prompt_tokens - 1, &row.tokens[row.prompt_tokens..]);
+            let length = row.response_tokens();
+            loss_mask.extend(std::iter::repeat_n(row.in_loss, length));
+            advantages.extend(std::iter::repeat_n(row.advantage as f32, length));
+            lengths.push(length);
         }
         Self {
-            inputs: Tensor::from_slice(&inputs).view([members.len() as i64, length as i64]),
-            targets: Tensor::from_slice(&targets),
-            states: Tensor::from_slice(&states),
+            sequences,
             loss_mask: Tensor::from_slice(&loss_mask),
             advantages: Tensor::from_slice(&advantages),
-            lengths: chosen().map(Row::response_tokens).collect(),
+            lengths,
         }
     }
 
@@ -164,9 +156,9 @@ impl Pass {
     }
 
     /// `[tokens]` as one list for each row.
-    pub fn by_row(&self, values: &Tensor) -> Vec<Vec<f32>> {
-        let values: Vec<f32> =
-            Vec::try_from(values.to_kind(Kind::Float).contiguous()).expect("a dense f32 tensor");
+    pub fn by_row(&self, values: &Tensor) -> Vec<Vec<f64>> {
+        let values: Vec<f64> =
+            Vec::try_from(values.to_kind(Kind::Double).contiguous()).expect("a dense tensor");
         let mut rest = &values[..];
         let mut take = |&length: &usize| {
             let (row, after) = rest.split_at(length);
@@ -176,31 +168,32 @@ impl Pass {
         self.lengths.iter().map(&mut take).collect()
     }
 
-    /// The training forward: log π_θ of each response token at `temperature`, in nats:
-    /// `[tokens]`, with its graph.
-    pub fn log_probs(&self, model: &Qwen2, temperature: f64) -> Tensor {
-        numerics::log_probs(&self.logits(model), &self.targets, temperature)
-    }
-
-    /// As [`Pass::log_probs`], with the entropy of the distribution that each token was
-    /// drawn from.
+    /// What the training forward says about each response token, at `temperature`, without a
+    /// graph.
     pub fn token_statistics(&self, model: &Qwen2, temperature: f64) -> TokenStatistics {
-        let (log_probs, entropy) =
-            numerics::log_probs_and_entropy(&self.logits(model), &self.targets, temperature);
+        let (log_probs, entropy) = model.statistics(&self.sequences, temperature);
         TokenStatistics { log_probs, entropy }
     }
 
-    /// Logits that predict each response token: `[tokens, vocab]`.
-    fn logits(&self, model: &Qwen2) -> Tensor {
-        let hidden = model.forward(&self.inputs); // [batch, length, hidden]
-        model.logits(&hidden.flatten(0, 1).index_select(0, &self.states))
+    /// Gradients of a loss, as [`Qwen2::gradients`] of the response tokens.
+    ///
+    /// # Errors
+    /// As [`Qwen2::gradients`].
+    pub fn gradients<R>(
+        &self,
+        model: &Qwen2,
+        temperature: f64,
+        scale: UpdateScale,
+        loss: impl FnOnce(&Tensor) -> (Tensor, R),
+    ) -> Result<(Gradients, R), exact::Error> {
+        model.gradients(&self.sequences, temperature, scale, loss)
     }
 }
 
 /// What the training forward says about each response token.
 #[derive(Debug)]
 pub struct TokenStatistics {
-    /// log π_θ(o_t | q, o_<t): `[tokens]`.
+    /// log π_θ(o_t | q, o_<t): `[tokens]`, in nats.
     pub log_probs: Tensor,
     /// Entropy of the distribution that o_t was drawn from: `[tokens]`.
     pub entropy: Tensor,
@@ -266,11 +259,15 @@ mod tests {
         let rows = [row(0, 3, 2), row(0, 2, 4)];
         let pass = Pass::new(&rows, &[0, 1]);
         let values = |tensor: &Tensor| Vec::<i64>::try_from(tensor.flatten(0, -1)).unwrap();
-        assert_eq!(values(&pass.targets), [3, 4, 2, 3, 4, 5]);
-        assert_eq!(values(&pass.states), [2, 3, 6, 7, 8, 9]);
+        assert_eq!(pass.sequences.targets, [3, 4, 2, 3, 4, 5]);
         // The last token predicts nothing and is not fed.
-        assert_eq!(pass.inputs.size(), [2, 5]);
-        assert_eq!(pass.by_row(&pass.targets), [vec![3.0, 4.0], vec![2.0, 3.0, 4.0, 5.0]]);
+        assert_eq!(pass.sequences.lengths, [4, 5]);
+        assert_eq!(pass.sequences.states, [2, 3, 5, 6, 7, 8]);
+        let (padded, states) = pass.sequences.padded();
+        assert_eq!(padded.size(), [2, 5]);
+        assert_eq!(values(&states), [2, 3, 6, 7, 8, 9]);
+        let targets = pass.sequences.target_tensor();
+        assert_eq!(pass.by_row(&targets), [vec![3.0, 4.0], vec![2.0, 3.0, 4.0, 5.0]]);
         let repeated = Vec::<f64>::try_from(pass.for_each_token(&[0.5, 2.0])).unwrap();
         assert_eq!(repeated, [0.5, 0.5, 2.0, 2.0, 2.0, 2.0]);
     }
@@ -281,7 +278,7 @@ mod tests {
         let pass = Pass::new(&rows, &[0]);
         assert_eq!(rows[0].loss_tokens(), 0);
         assert_eq!(pass.loss_mask.sum(Kind::Int64).int64_value(&[]), 0);
-        assert_eq!(pass.targets.size(), [2]);
+        assert_eq!(pass.sequences.targets.len(), 2);
     }
 
     #[test]

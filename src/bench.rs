@@ -268,8 +268,7 @@ type Seconds = Vec<(&'static str, f64)>;
 /// One repetition: seconds by phase, and what was done.
 fn repeat(inputs: &Inputs) -> Result<(Seconds, Done), Error> {
     let experiment = &inputs.experiment;
-    let base = &experiment.inputs.model;
-    let model = checkpoint::load_model(base).map_err(run::Error::from)?;
+    let model = inputs.base_policy()?;
     let config = model.config().clone();
     let parameters = model.parameters().values().map(|tensor| tensor.numel() as u64).sum();
     let mut trainer =

@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Frozen {
     /// log π of the sampled token.
-    pub log_probs: Vec<Vec<f32>>,
+    pub log_probs: Vec<Vec<f64>>,
     /// Entropy of the distribution that it was drawn from.
-    pub entropy: Vec<Vec<f32>>,
+    pub entropy: Vec<Vec<f64>>,
 }
 
 /// The training forward without a graph over all rows, in row order.
@@ -32,7 +32,7 @@ pub fn read(model: &Qwen2, rows: &[Row], temperature: f64, micro_batch_rollouts:
         || model.share(),
         |model, members| {
             let pass = Pass::new(rows, members);
-            let statistics = tch::no_grad(|| pass.token_statistics(model, temperature));
+            let statistics = pass.token_statistics(model, temperature);
             (pass.by_row(&statistics.log_probs), pass.by_row(&statistics.entropy))
         },
     );
@@ -51,7 +51,7 @@ impl Frozen {
     pub fn metrics(&self, groups: &[Group<ScoredRollout>]) -> BTreeMap<String, f64> {
         let rollouts = groups.iter().flat_map(|group| &group.rollouts);
         let sampler = rollouts.flat_map(|scored| &scored.rollout.rollout_log_probs);
-        let trainer = self.log_probs.iter().flatten().map(|&value| f64::from(value));
+        let trainer = self.log_probs.iter().flatten().copied();
         let (mut mismatch, mut mismatch_max, mut probability, mut tokens) = (0.0, 0.0f64, 0.0, 0.0);
         for (sampled, trained) in sampler.zip(trainer) {
             let distance = (sampled - trained).abs();
@@ -60,7 +60,7 @@ impl Frozen {
             probability += libm::exp(trained);
             tokens += 1.0;
         }
-        let entropy: f64 = self.entropy.iter().flatten().map(|&value| f64::from(value)).sum();
+        let entropy: f64 = self.entropy.iter().flatten().sum();
         if tokens == 0.0 {
             return BTreeMap::new();
         }

@@ -1,189 +1,116 @@
-//! The small set of tensor operations that the model and the losses are written in.
+//! The small set of operations that the model and the losses are written in, and the two
+//! arithmetics that carry them out.
 //!
-//! `fast` arithmetic: LibTorch's own f32 kernels. Their bits depend on threads, instruction
-//! set and batch shape, so results are `exact-here` at best. The model and the losses call
-//! nothing else for arithmetic, so that another arithmetic has one place to go. Decode steps of
-//! f32 policies on the CPU do their small operations in [`slices`].
+//! [`fast`]: LibTorch's own f32 kernels, with their automatic derivatives. Their bits depend on the
+//! instruction set, on LibTorch's build and on the batch's shape: `exact-here` at best. Decode
+//! steps of f32 policies on the CPU do their small operations in [`slices`].
+//!
+//! [`exact`]: the same bits on any machine, in any batch and in any order.
 
+pub mod exact;
+pub mod fast;
+pub mod folded;
+pub mod functions;
 pub mod slices;
+pub mod vectorised;
 
+use crate::config::Numerics;
 use tch::Kind;
 use tch::Tensor;
 
-/// `x · weightᵀ + bias`: x `[..., in]`, weight `[out, in]`, bias `[out]` → `[..., out]`.
-pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
-    x.linear(weight, bias)
+/// What a decoder is made of. Rows hold the numbers of one token each, `[tokens, width]`. An
+/// argument that is taken by value is used for the last time.
+pub trait Operations {
+    /// Token ids.
+    type Tokens: ?Sized;
+    /// Numbers of each token.
+    type Rows;
+    /// A matrix of weights, with what is folded into it.
+    type Weight;
+
+    /// The table's row of each token.
+    fn embedding(&mut self, table: &Self::Weight, tokens: &Self::Tokens) -> Self::Rows;
+
+    /// x / √(mean(x²) + ε) of each row, of `width` numbers. The norm's weight is inside the matrix
+    /// that follows.
+    fn rms_norm(&mut self, x: &Self::Rows, width: usize) -> Self::Rows;
+
+    /// Queries, keys and values of normed rows; rotary embedding; causal attention. The mixture of
+    /// each token's values, heads next to each other.
+    fn attention(&mut self, layer: usize, x: Self::Rows, qkv: &Self::Weight) -> Self::Rows;
+
+    /// The product that follows [`Operations::attention`].
+    fn attention_output(&mut self, x: Self::Rows, weight: &Self::Weight) -> Self::Rows;
+
+    /// SwiGLU of normed rows: `silu(x · gateᵀ) · (x · upᵀ)`.
+    fn swiglu(
+        &mut self,
+        layer: usize,
+        x: Self::Rows,
+        gate: &Self::Weight,
+        up: &Self::Weight,
+    ) -> Self::Rows;
+
+    /// The product that follows [`Operations::swiglu`].
+    fn swiglu_output(&mut self, x: Self::Rows, weight: &Self::Weight) -> Self::Rows;
+
+    /// The residual stream and what a layer adds to it.
+    fn add(&mut self, x: Self::Rows, more: Self::Rows) -> Self::Rows;
+
+    /// Normed rows times a norm's weight.
+    fn scale(&mut self, x: Self::Rows, weight: &Self::Weight) -> Self::Rows;
 }
 
-/// Rows of a table: weight `[vocab, hidden]`, ids `[...]` → `[..., hidden]`.
-pub fn embedding(weight: &Tensor, ids: &Tensor) -> Tensor {
-    Tensor::embedding(weight, ids, -1, false, false)
-}
-
-/// Root-mean-square normalisation over the last dimension, without its weight:
-/// `x / √(mean(x²) + epsilon)`, statistics in f32 or wider.
-pub fn rms_norm(x: &Tensor, epsilon: f64) -> Tensor {
-    let width = x.size().last().copied().unwrap_or(1) as f64;
-    // The norm has a short derivative: half the passes over x that a mean of squares has.
-    let norm = x.norm_scalaropt_dim(2.0, [-1i64], true);
-    x * (norm.square() / width + epsilon).rsqrt()
-}
-
-/// SwiGLU: `silu(gate) · up`, element by element.
-pub fn swiglu(gate: &Tensor, up: &Tensor) -> Tensor {
-    gate.silu() * up
-}
-
-/// Rotary position embedding, each pair of neighbours turned as one complex number:
-/// x `[tokens, heads, head_dim]`, rotation e^{iφ} `[tokens, 1, head_dim / 2]` → as x.
-pub fn rotary(x: &Tensor, rotation: &Tensor) -> Tensor {
-    let (tokens, heads, head_dim) = x.size3().expect("heads have three dimensions");
-    let pairs = Tensor::view_as_complex(&x.view([tokens, heads, head_dim / 2, 2]));
-    (pairs * rotation).view_as_real().view([tokens, heads, head_dim])
-}
-
-/// From this length on, attention goes without a matrix of all scores: below, the matrix is
-/// small and its two products are faster.
-const LONG_SEQUENCE: i64 = 192;
-
-/// Causal attention of whole sequences with themselves: queries
-/// `[batch · length, heads, head_dim]`, keys and values `[batch · length, kv_heads, head_dim]`
-/// → `[batch · length, heads · head_dim]`.
-pub fn causal_attention(queries: &Tensor, keys: &Tensor, values: &Tensor, length: i64) -> Tensor {
-    match length < LONG_SEQUENCE {
-        true => short_causal_attention(queries, keys, values, length),
-        false => long_causal_attention(queries, keys, values, length),
+/// e^x, number by number: LibTorch's, or the pinned one of f64 numbers, the same everywhere.
+pub fn exp(x: &Tensor, numerics: Numerics) -> Tensor {
+    if numerics == Numerics::Fast {
+        return x.exp();
+    }
+    let values: Vec<f64> =
+        Vec::try_from(x.detach().contiguous().flatten(0, -1)).expect("a dense f64 tensor");
+    let values: Vec<f64> = values.into_iter().map(libm::exp).collect();
+    let value = Tensor::from_slice(&values).view(x.size().as_slice());
+    match x.requires_grad() {
+        // The factor is 1, and its derivative that of x: LibTorch has no derivatives of our own.
+        true => value * ((x - x.detach()) + 1.0),
+        false => value,
     }
 }
 
-/// The heads of a group share keys: they stand below each other in one product.
-fn short_causal_attention(queries: &Tensor, keys: &Tensor, values: &Tensor, length: i64) -> Tensor {
-    let (tokens, heads, head_dim) = queries.size3().expect("queries have three dimensions");
-    let (batch, kv_heads) = (tokens / length, keys.size()[1]);
-    let group = heads / kv_heads;
-    let stacked = queries
-        .view([batch, length, kv_heads, group, head_dim])
-        .permute([0, 2, 3, 1, 4])
-        .reshape([batch * kv_heads, group * length, head_dim]);
-    let split = |x: &Tensor| {
-        x.reshape([batch, length, kv_heads, head_dim]).transpose(1, 2).reshape([
-            batch * kv_heads,
-            length,
-            head_dim,
-        ])
-    };
-    let options = (queries.kind(), queries.device());
-    let hidden = Tensor::full([length, length], f64::NEG_INFINITY, options).triu(1);
-    let hidden = hidden.repeat([group, 1]); // [group · length, length]
-    let scale = 1.0 / (head_dim as f64).sqrt();
-    let scores = hidden.baddbmm(&stacked, &split(keys).transpose(1, 2), 1.0, scale);
-    scores
-        .softmax(-1, scores.kind())
-        .bmm(&split(values))
-        .view([batch, kv_heads, group, length, head_dim])
-        .permute([0, 3, 1, 2, 4])
-        .reshape([tokens, heads * head_dim])
-}
-
-fn long_causal_attention(queries: &Tensor, keys: &Tensor, values: &Tensor, length: i64) -> Tensor {
-    let (tokens, heads, head_dim) = queries.size3().expect("queries have three dimensions");
-    let split =
-        |x: &Tensor| x.reshape([tokens / length, length, x.size()[1], head_dim]).transpose(1, 2);
-    let grouped = heads != keys.size()[1];
-    Tensor::scaled_dot_product_attention::<Tensor>(
-        &split(queries),
-        &split(keys),
-        &split(values),
-        None,
-        0.0,
-        true,
-        None,
-        grouped,
-    )
-    .transpose(1, 2)
-    .reshape([tokens, heads * head_dim])
-}
-
-/// Attention of one new query for each row over that row's slots.
-///
-/// queries `[rows, heads, head_dim]`, keys and values `[rows, slots, kv_heads, head_dim]`,
-/// `mask` `[rows, 1, 1, slots]` 0 where a row has a key and −∞ elsewhere
-/// → `[rows, heads · head_dim]`.
-pub fn cached_attention(queries: &Tensor, keys: &Tensor, values: &Tensor, mask: &Tensor) -> Tensor {
-    let (rows, heads, head_dim) = queries.size3().expect("queries have three dimensions");
-    let kv_heads = keys.size()[2];
-    // The heads of a group are as many queries of one head.
-    let grouped = queries.view([rows, kv_heads, heads / kv_heads, head_dim]);
-    Tensor::scaled_dot_product_attention(
-        &grouped,
-        &keys.transpose(1, 2),
-        &values.transpose(1, 2),
-        Some(mask),
-        0.0,
-        false,
-        None,
-        false,
-    )
-    .reshape([rows, heads * head_dim])
-}
-
-/// Log-probability of each token: logits `[..., vocab]`, tokens `[...]` → `[...]`, in nats, of the
-/// distribution softmax(logits / temperature). Computed in f32 or wider.
-pub fn log_probs(logits: &Tensor, tokens: &Tensor, temperature: f64) -> Tensor {
-    let all = log_distribution(logits, temperature);
-    all.gather(-1, &tokens.unsqueeze(-1), false).squeeze_dim(-1)
-}
-
-/// Entropy of softmax(logits / temperature): logits `[..., vocab]` → `[...]`, in nats.
-pub fn entropy(logits: &Tensor, temperature: f64) -> Tensor {
-    entropy_of(&log_distribution(logits, temperature))
-}
-
-/// [`log_probs`] and [`entropy`] with one softmax for both.
-pub fn log_probs_and_entropy(
-    logits: &Tensor,
-    tokens: &Tensor,
-    temperature: f64,
-) -> (Tensor, Tensor) {
-    let all = log_distribution(logits, temperature);
-    (all.gather(-1, &tokens.unsqueeze(-1), false).squeeze_dim(-1), entropy_of(&all))
-}
-
-fn entropy_of(log_distribution: &Tensor) -> Tensor {
-    let kind = log_distribution.kind();
-    -(log_distribution.exp() * log_distribution).sum_dim_intlist([-1i64].as_slice(), false, kind)
-}
-
-fn log_distribution(logits: &Tensor, temperature: f64) -> Tensor {
-    let kind = if logits.kind() == Kind::Double { Kind::Double } else { Kind::Float };
-    let scaled = if temperature == 1.0 { logits.shallow_clone() } else { logits / temperature };
-    scaled.log_softmax(-1, kind)
+/// Σ x in f64, of a tensor without a graph, each number first rounded to a multiple of 2^−36. As
+/// long as the sum stays below 2^16 it is exact, whatever its order; so are sums of such sums.
+pub fn sum(x: &Tensor) -> f64 {
+    // Adding 1.5 · 2^(52 − 36) leaves no bit below 2^−36.
+    const SHIFT: f64 = 1.5 * (1u64 << 16) as f64;
+    let x = x.detach().to_kind(Kind::Double);
+    let rounded = (x + SHIFT) - SHIFT;
+    rounded.sum(Kind::Double).double_value(&[])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tch::Device;
 
     #[test]
-    fn short_and_long_attention_are_the_same_function() {
-        let wave = |heads: i64, shift: f64| {
-            let count = 2 * 5 * heads * 4;
-            let values = Tensor::arange(count, (Kind::Double, Device::Cpu));
-            (values * 0.37 + shift).sin().view([10, heads, 4])
-        };
-        let (queries, keys, values) = (wave(6, 0.0), wave(2, 1.0), wave(2, 2.0));
-        let short = short_causal_attention(&queries, &keys, &values, 5);
-        let long = long_causal_attention(&queries, &keys, &values, 5);
-        assert!((short - long).abs().max().double_value(&[]) < 1e-12);
+    fn exp_of_doubles_is_libms_and_its_own_derivative() {
+        let x = Tensor::from_slice(&[-2.5f64, 0.0, 1.25]).set_requires_grad(true);
+        let y = exp(&x, Numerics::Exact);
+        let gradient = Tensor::run_backward(&[y.sum(Kind::Double)], &[&x], false, false);
+        for (at, x) in [-2.5, 0.0, 1.25].into_iter().enumerate() {
+            assert_eq!(y.double_value(&[at as i64]), libm::exp(x));
+            assert_eq!(gradient[0].double_value(&[at as i64]), libm::exp(x));
+        }
     }
 
     #[test]
-    fn a_norm_of_zeros_is_zero_with_a_finite_gradient() {
-        let x = Tensor::zeros([2, 3], (Kind::Float, Device::Cpu)).set_requires_grad(true);
-        let y = rms_norm(&x, 1e-6);
-        let gradient = Tensor::run_backward(&[y.sum(Kind::Float)], &[&x], false, false);
-        assert_eq!(y.abs().max().double_value(&[]), 0.0);
-        assert!(gradient[0].isfinite().all().int64_value(&[]) == 1);
+    fn a_sum_does_not_depend_on_how_it_is_cut() {
+        let values: Vec<f64> = (0..1000).map(|at| libm::sin(f64::from(at) * 0.37) * 3.0).collect();
+        let whole = sum(&Tensor::from_slice(&values));
+        for size in [1, 7, 64] {
+            let parts = values.rchunks(size).map(|part| sum(&Tensor::from_slice(part)));
+            assert_eq!(parts.sum::<f64>(), whole);
+        }
+        assert!((whole - values.iter().sum::<f64>()).abs() < 1e-7);
+        assert!(sum(&Tensor::from_slice(&[1.0, f64::NAN])).is_nan());
     }
 }

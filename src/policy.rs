@@ -3,11 +3,11 @@
 
 use crate::checkpoint;
 use crate::config::Optimizer;
+use crate::model::gradients::Gradients;
 use crate::model::qwen2::Qwen2;
 use crate::optimizer;
 use crate::optimizer::AdamW;
 use crate::optimizer::Tensors;
-use tch::Kind;
 use tch::Tensor;
 
 /// Model, master weights and optimiser state.
@@ -72,50 +72,7 @@ impl Policy {
                 tensor.shallow_clone().copy_(&values);
             }
         });
+        self.model.parameters_changed();
         Ok(norm)
-    }
-}
-
-/// Gradients of a loss that is summed over passes: one tensor for each parameter, in the order
-/// of names.
-#[derive(Debug, Default)]
-pub struct Gradients {
-    /// Empty before the first pass; undefined where a parameter took no part.
-    tensors: Vec<Tensor>,
-}
-
-impl Gradients {
-    /// The gradient of a scalar; its graph is freed.
-    pub fn of(loss: &Tensor, model: &Qwen2) -> Self {
-        let parameters: Vec<&Tensor> = model.parameters().values().collect();
-        Self { tensors: Tensor::run_backward(&[loss], &parameters, false, false) }
-    }
-
-    /// Adds the gradients of another pass. The order of passes is the order of the sum.
-    pub fn add(&mut self, other: Self) {
-        if self.tensors.is_empty() {
-            self.tensors = other.tensors;
-            return;
-        }
-        for (sum, term) in self.tensors.iter_mut().zip(other.tensors) {
-            if !sum.defined() {
-                *sum = term;
-            } else if term.defined() {
-                *sum = &*sum + term;
-            }
-        }
-    }
-
-    /// As plain values by name; 0 where a parameter took no part.
-    fn values(&self, model: &Qwen2) -> Tensors {
-        let mut gradients = self.tensors.iter();
-        let mut values = |parameter: &Tensor| match gradients.next() {
-            Some(gradient) if gradient.defined() => {
-                let flat = gradient.to_kind(Kind::Float).contiguous().flatten(0, -1);
-                Vec::try_from(flat).expect("a dense f32 tensor")
-            }
-            _ => vec![0.0; parameter.numel()],
-        };
-        model.parameters().iter().map(|(name, tensor)| (name.clone(), values(tensor))).collect()
     }
 }

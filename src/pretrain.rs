@@ -4,6 +4,7 @@
 use crate::batch;
 use crate::batch::Pass;
 use crate::batch::Row;
+use crate::config::Numerics;
 use crate::config::Optimizer;
 use crate::config::WarmUp;
 use crate::config::WarmUpStart;
@@ -13,9 +14,12 @@ use crate::data::mini_aime::solution::Style;
 use crate::data::mini_aime::solution::solution;
 use crate::data::mini_aime::tokenizer;
 use crate::model::config::Config;
+use crate::model::exact::UpdateScale;
+use crate::model::gradients::Gradients;
 use crate::model::qwen2::Qwen2;
+use crate::numerics;
+use crate::numerics::exact;
 use crate::optimizer;
-use crate::policy::Gradients;
 use crate::policy::Policy;
 use crate::prompt;
 use crate::prompt::Tokenizer;
@@ -27,11 +31,13 @@ use crate::workers;
 use serde::Deserialize;
 use serde::Serialize;
 use std::collections::BTreeSet;
-use tch::Kind;
 
 /// Pretraining that cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// A policy or an update that exact arithmetic cannot serve.
+    #[error(transparent)]
+    Exact(#[from] exact::Error),
     /// A solution that the tokenizer cannot express.
     #[error(transparent)]
     Prompt(#[from] prompt::Error),
@@ -67,6 +73,8 @@ const MOST: u64 = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
+    /// How numbers are computed.
+    pub numerics: Numerics,
     /// Initial weights, problems and styles derive from it.
     pub seed: u64,
     /// The policy's shape.
@@ -244,7 +252,8 @@ pub fn pretrain(
     tokenizer: &Tokenizer,
     mut progress: impl FnMut(&Progress),
 ) -> Result<Qwen2, Error> {
-    let mut model = Qwen2::initialise(recipe.config(), recipe.seed);
+    let mut model =
+        Qwen2::initialise(recipe.config(), recipe.seed).with_numerics(recipe.numerics)?;
     let held_out = held_out_questions();
     for stage in &recipe.stages {
         let mut policy = Policy::new(model, &recipe.adamw(stage));
@@ -255,7 +264,7 @@ pub fn pretrain(
             if tokens as i64 > positions {
                 return Err(Error::TooLong { stage: stage.name.clone(), tokens, positions });
             }
-            let (loss, gradients) = loss(&policy, &rows);
+            let (loss, gradients) = loss(&policy, &rows)?;
             let gradient_norm = policy.update(gradients, stage.rate(update)).map_err(|source| {
                 Error::Diverged { stage: stage.name.clone(), update: update + 1, source }
             })?;
@@ -321,25 +330,30 @@ fn written(
 }
 
 /// Mean cross-entropy over all response tokens of the update, with its gradients.
-fn loss(policy: &Policy, rows: &[Row]) -> (f64, Gradients) {
-    let tokens: u64 = rows.iter().map(Row::loss_tokens).sum();
+fn loss(policy: &Policy, rows: &[Row]) -> Result<(f64, Gradients), exact::Error> {
+    let tokens = rows.iter().map(Row::loss_tokens).sum::<u64>() as f64;
     let all: Vec<usize> = (0..rows.len()).collect();
     let passes = batch::passes(rows, &batch::micro_batches(rows, &all, rows.len()).concat());
+    let fed = rows.iter().map(|row| row.tokens.len()).sum();
+    let scale = UpdateScale { largest_weight: 1.0 / tokens, tokens: fed };
     let made = workers::map(
         &passes,
         || policy.model().share(),
         |model, members| {
-            let log_probs = Pass::new(rows, members).log_probs(model, 1.0);
-            let loss = -log_probs.sum(Kind::Float) / tokens as f64;
-            (loss.double_value(&[]), Gradients::of(&loss, model))
+            Pass::new(rows, members).gradients(model, 1.0, scale, |log_probs| {
+                let losses = -log_probs / tokens;
+                let loss = losses.sum(losses.kind());
+                (loss, numerics::sum(&losses))
+            })
         },
     );
     let (mut total, mut gradients) = (0.0, Gradients::default());
-    for (loss, gradient) in made {
+    for pass in made {
+        let (gradient, loss) = pass?;
         total += loss;
         gradients.add(gradient);
     }
-    (total, gradients)
+    Ok((total, gradients))
 }
 
 impl Stage {

@@ -5,6 +5,7 @@ use crate::batch;
 use crate::batch::Pass;
 use crate::batch::Row;
 use crate::config::dapo::Dapo;
+use crate::config::dapo::Kl;
 use crate::dapo::aggregation;
 use crate::dapo::aggregation::StepTotals;
 use crate::dapo::objective;
@@ -12,9 +13,12 @@ use crate::dapo::objective::Inputs;
 use crate::dapo::objective::Sums;
 use crate::dapo::weight_shift;
 use crate::dapo::weight_shift::WeightShift;
+use crate::model::exact::UpdateScale;
+use crate::model::gradients::Gradients;
 use crate::model::qwen2::Qwen2;
+use crate::numerics::exact;
+use crate::numerics::exact::window::Tally;
 use crate::optimizer;
-use crate::policy::Gradients;
 use crate::policy::Policy;
 use crate::workers;
 use tch::Tensor;
@@ -28,6 +32,9 @@ pub enum Error {
     /// A gradient is.
     #[error(transparent)]
     Gradient(#[from] optimizer::Error),
+    /// Exact arithmetic cannot serve an update of so many tokens.
+    #[error(transparent)]
+    Exact(#[from] exact::Error),
 }
 
 /// How every update of a run is made.
@@ -51,9 +58,9 @@ pub struct MiniBatch<'a> {
     /// Indices of this mini-batch's rows.
     pub members: &'a [usize],
     /// log π_old of each response token: one list for each row of the step.
-    pub old_log_probs: &'a [Vec<f32>],
+    pub old_log_probs: &'a [Vec<f64>],
     /// log π_ref likewise, for a KL penalty.
-    pub ref_log_probs: Option<&'a [Vec<f32>]>,
+    pub ref_log_probs: Option<&'a [Vec<f64>]>,
     /// Totals of the step, for a normaliser that spans it.
     pub totals: StepTotals,
 }
@@ -67,6 +74,28 @@ pub struct Updated {
     pub gradient_norm: f64,
     /// Loss weight that the aggregation moved between responses; `None` when all are masked.
     pub weight_shift: Option<WeightShift>,
+    /// What rounding into windows changed; `None` under fast arithmetic.
+    pub rounding: Option<Rounding>,
+}
+
+/// What rounding into windows changed in an update.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rounding {
+    /// Numbers of the policy's weights.
+    pub weights: Tally,
+    /// Numbers of the forward passes.
+    pub activations: Tally,
+    /// Numbers of the backward passes.
+    pub gradients: Tally,
+}
+
+impl Rounding {
+    /// Adds another update.
+    pub fn add(&mut self, other: &Self) {
+        self.weights.add(other.weights);
+        self.activations.add(other.activations);
+        self.gradients.add(other.gradients);
+    }
 }
 
 /// Improves the policy on one mini-batch.
@@ -85,6 +114,7 @@ pub fn update(
     let tokens = micro_batches.iter().flatten().map(|&row| batch.rows[row].loss_tokens());
     let weighted: Vec<(u64, f64)> = tokens.zip(weights.iter().flatten().copied()).collect();
     let weight_shift = weight_shift::weight_shift(&weighted);
+    let scale = update_scale(batch, &micro_batches, &weights, settings.dapo);
     let mut passes = Vec::new();
     for (members, weights) in micro_batches.iter().zip(weights) {
         let mut weights = weights.into_iter();
@@ -96,48 +126,79 @@ pub fn update(
     let made = workers::map(
         &passes,
         || policy.model().share(),
-        |model, (members, weights)| pass(model, batch, members, weights, settings),
+        |model, (members, weights)| pass(model, batch, members, weights, settings, scale),
     );
     let mut sums = Sums::default();
     let mut gradients = Gradients::default();
-    for (pass_sums, pass_gradients) in made {
+    for pass in made {
+        let (pass_gradients, pass_sums) = pass?;
         sums.add(&pass_sums);
         gradients.add(pass_gradients);
     }
     if !sums.loss.is_finite() {
         return Err(Error::Loss(sums.loss));
     }
+    let tallies = policy.model().weight_tally().zip(gradients.tallies());
+    let rounding = tallies.map(|(weights, [activations, gradients])| Rounding {
+        weights,
+        activations,
+        gradients,
+    });
     let gradient_norm = policy.update(gradients, learning_rate)?;
-    Ok(Updated { sums, gradient_norm, weight_shift })
+    Ok(Updated { sums, gradient_norm, weight_shift, rounding })
 }
 
-/// Loss and gradient of one pass.
+/// Gradient and loss of one pass.
 fn pass(
     model: &Qwen2,
     batch: &MiniBatch,
     members: &[usize],
     row_weights: &[f64],
     settings: &Settings,
-) -> (Sums, Gradients) {
+    scale: UpdateScale,
+) -> Result<(Gradients, Sums), exact::Error> {
     let pass = Pass::new(batch.rows, members);
-    let chosen = |values: &[Vec<f32>]| {
-        let values: Vec<f32> = members.iter().flat_map(|&row| &values[row]).copied().collect();
-        Tensor::from_slice(&values).unsqueeze(-1)
+    let chosen = |values: &[Vec<f64>], kind| {
+        let values: Vec<f64> = members.iter().flat_map(|&row| &values[row]).copied().collect();
+        Tensor::from_slice(&values).unsqueeze(-1).to_kind(kind)
     };
-    let log_probs = pass.log_probs(model, settings.temperature).unsqueeze(-1);
-    let (old_log_probs, ref_log_probs) =
-        (chosen(batch.old_log_probs), batch.ref_log_probs.map(chosen));
-    // The objective's rows are tokens here, each with the weight of its response.
-    let inputs = Inputs {
-        log_probs: &log_probs,
-        old_log_probs: &old_log_probs,
-        ref_log_probs: ref_log_probs.as_ref(),
-        advantages: &pass.advantages.unsqueeze(-1),
-        response_mask: &pass.loss_mask.unsqueeze(-1),
-        row_weights: &pass.for_each_token(row_weights),
+    pass.gradients(model, settings.temperature, scale, |log_probs| {
+        let log_probs = log_probs.unsqueeze(-1);
+        let kind = log_probs.kind();
+        let ref_log_probs = batch.ref_log_probs.map(|values| chosen(values, kind));
+        // The objective's rows are tokens here, each with the weight of its response.
+        let inputs = Inputs {
+            log_probs: &log_probs,
+            old_log_probs: &chosen(batch.old_log_probs, kind),
+            ref_log_probs: ref_log_probs.as_ref(),
+            advantages: &pass.advantages.unsqueeze(-1).to_kind(kind),
+            response_mask: &pass.loss_mask.unsqueeze(-1),
+            row_weights: &pass.for_each_token(row_weights),
+            numerics: model.numerics(),
+        };
+        let objective = objective::objective(&inputs, settings.dapo);
+        (objective.loss, objective.sums)
+    })
+}
+
+/// What every pass of the mini-batch shares, whatever the cut: the largest weight of a log-prob
+/// in the loss at ratio 1, and the number of tokens.
+fn update_scale(
+    batch: &MiniBatch,
+    micro_batches: &[Vec<usize>],
+    weights: &[Vec<f64>],
+    dapo: &Dapo,
+) -> UpdateScale {
+    let penalty = match dapo.kl {
+        Kl::None {} => 0.0,
+        Kl::Penalty { coefficient, .. } => coefficient,
     };
-    let objective = objective::objective(&inputs, settings.dapo);
-    (objective.sums, Gradients::of(&objective.loss, model))
+    let weighted = micro_batches.iter().flatten().zip(weights.iter().flatten());
+    let largest_weight = weighted
+        .map(|(&row, weight)| weight * (batch.rows[row].advantage.abs() + penalty))
+        .fold(0.0, f64::max);
+    let tokens = batch.members.iter().map(|&row| batch.rows[row].tokens.len()).sum();
+    UpdateScale { largest_weight, tokens }
 }
 
 /// Weights of each micro-batch's rows. The normaliser spans the mini-batch or more, so it is

@@ -1,6 +1,5 @@
 //! `dapo eval`: evaluate a checkpoint.
 
-use crate::checkpoint;
 use crate::commands::exit::Invalid;
 use crate::commands::exit::Usage;
 use crate::commands::progress::Progress;
@@ -72,7 +71,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         )));
     }
     let inputs = inputs::prepare(experiment)?;
-    let model = checkpoint::load_model(&inputs.experiment.inputs.model)?;
+    let model = inputs.base_policy()?;
     let kept = args.out.clone().map(RunFolder::at);
     let scratch = tempfile::tempdir()?;
     let folder = kept.unwrap_or_else(|| RunFolder::at(scratch.path()));

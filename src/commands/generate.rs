@@ -4,6 +4,7 @@ use crate::checkpoint;
 use crate::commands::exit::Invalid;
 use crate::commands::exit::Usage;
 use crate::commands::progress::Progress;
+use crate::config::Numerics;
 use crate::config::Sampling;
 use crate::files;
 use crate::prompt::Tokenizer;
@@ -60,6 +61,9 @@ pub struct Args {
     /// Responses generated at the same time.
     #[arg(long, default_value_t = 256)]
     batch: usize,
+    /// How numbers are computed: the same bits on any machine, or LibTorch's f32 kernels.
+    #[arg(long, value_enum, default_value_t = Numerics::Fast)]
+    numerics: Numerics,
     /// Threads, each with a part of the responses. The part decides with which others a response
     /// is generated, so rounding depends on it.
     #[arg(long, default_value_t = 1)]
@@ -96,7 +100,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         bail!(Usage(format!("--top-p must be in (0, 1], got {}", args.top_p)));
     }
     workers::set_count(args.threads);
-    let model = checkpoint::load_model(&args.model)?;
+    let model = checkpoint::load_model(&args.model)?.with_numerics(args.numerics)?;
     let tokenizer = Tokenizer::load(&args.model)?;
     tokenizer.fits(&args.model, model.config().vocab_size)?;
     let prompts = prompts(args, &tokenizer)?;

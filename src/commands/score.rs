@@ -5,6 +5,7 @@ use crate::batch::Row;
 use crate::checkpoint;
 use crate::commands::exit::Invalid;
 use crate::commands::exit::Usage;
+use crate::config::Numerics;
 use crate::files;
 use crate::model::qwen2::Qwen2;
 use crate::workers;
@@ -35,6 +36,9 @@ pub struct Args {
     /// Divides the logits; greater than 0.
     #[arg(long, default_value_t = 1.0)]
     temperature: f64,
+    /// How numbers are computed: the same bits on any machine, or LibTorch's f32 kernels.
+    #[arg(long, value_enum, default_value_t = Numerics::Fast)]
+    numerics: Numerics,
     /// Threads. Each takes whole lines, so the number decides nothing but the time.
     #[arg(long, default_value_t = 1)]
     threads: u64,
@@ -56,7 +60,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         bail!(Usage(format!("--temperature must be greater than 0, got {}", args.temperature)));
     }
     workers::set_count(args.threads);
-    let model = checkpoint::load_model(&args.model)?;
+    let model = checkpoint::load_model(&args.model)?.with_numerics(args.numerics)?;
     let mut input = Vec::new();
     std::io::stdin().lock().read_to_end(&mut input).context("cannot read standard input")?;
     let lines: Vec<Line> = files::parse_lines(Path::new("standard input"), &input)?;
@@ -101,7 +105,7 @@ fn score(model: &Qwen2, line: &Line, temperature: f64) -> (Vec<f32>, Vec<f32>) {
         in_loss: true,
     };
     let pass = Pass::new(&[row], &[0]);
-    let statistics = tch::no_grad(|| pass.token_statistics(model, temperature));
+    let statistics = pass.token_statistics(model, temperature);
     let values = |tensor: &Tensor| {
         Vec::try_from(tensor.to_kind(Kind::Float).flatten(0, -1)).expect("a dense f32 tensor")
     };

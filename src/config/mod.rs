@@ -22,6 +22,8 @@ use std::path::PathBuf;
 pub struct Experiment {
     /// The arm's name in reports. Not part of its identity.
     pub name: String,
+    /// How numbers are computed.
+    pub numerics: Numerics,
     /// The files that are read; their digests, not their paths, are part of a run's key.
     pub inputs: Inputs,
     /// Where and how it executes. Not part of the arm's identity.
@@ -48,6 +50,7 @@ pub struct Experiment {
 /// JSON is the arm's identity.
 #[derive(Debug, Serialize)]
 pub struct Arm<'a> {
+    numerics: Numerics,
     prompt: &'a Prompt,
     rollout: &'a Rollout,
     reward: &'a Reward,
@@ -61,6 +64,7 @@ impl Experiment {
     /// What is computed, without names, paths, seed and execution.
     pub fn arm(&self) -> Arm<'_> {
         Arm {
+            numerics: self.numerics,
             prompt: &self.prompt,
             rollout: &self.rollout,
             reward: &self.reward,
@@ -74,6 +78,25 @@ impl Experiment {
     /// The arm's identity: SHA-256 of its canonical JSON.
     pub fn arm_sha256(&self) -> String {
         files::sha256(files::canonical_json_line(&self.arm()).as_bytes())
+    }
+}
+
+/// How numbers are computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Numerics {
+    /// The same bits on any machine, by construction.
+    Exact,
+    /// LibTorch's f32 kernels: the same bits on the same machine and build.
+    Fast,
+}
+
+impl std::fmt::Display for Numerics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Exact => "exact",
+            Self::Fast => "fast",
+        })
     }
 }
 
@@ -260,8 +283,8 @@ pub enum Data {
     },
 }
 
-/// Where and how a run executes. Outside the arm's identity; under `fast` arithmetic part
-/// of the run's key, because there it can change bits.
+/// Where and how a run executes. Outside the arm's identity. Under `fast` arithmetic all of it is
+/// part of the run's key, because there it can change bits; under `exact` only the seed is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Execution {

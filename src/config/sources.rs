@@ -98,6 +98,7 @@ const CLAMP: &str = "verl/trainer/ppo/core_algos.py:1210-1212";
 /// Every key, in the order of an experiment file.
 pub const KEYS: &[Key] = &[
     key("name", "", "the arm's name in reports; not part of its identity"),
+    key("numerics", "", "how numbers are computed: the same bits anywhere, or LibTorch's kernels"),
     key(
         "inputs.model",
         "",

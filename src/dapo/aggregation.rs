@@ -7,6 +7,7 @@
 
 use crate::config::dapo::Aggregation;
 use crate::config::dapo::TokenMeanUnit;
+use crate::numerics;
 use std::collections::BTreeMap;
 use tch::Kind;
 use tch::Tensor;
@@ -91,10 +92,20 @@ pub fn row_weights(
 /// outside the mask, NaN included, reaches neither the value nor the gradient. The sum runs in
 /// f64 whatever the losses' kind.
 pub fn weighted_sum(losses: &Tensor, response_mask: &Tensor, row_weights: &Tensor) -> Tensor {
+    weighted(losses, response_mask, row_weights).sum(Kind::Double)
+}
+
+/// The value of [`weighted_sum`], each term rounded so that it depends neither on the order of the
+/// sum nor on how a mini-batch is cut (see [`numerics::sum`]).
+pub fn weighted_sum_exactly(losses: &Tensor, response_mask: &Tensor, row_weights: &Tensor) -> f64 {
+    numerics::sum(&weighted(losses, response_mask, row_weights))
+}
+
+fn weighted(losses: &Tensor, response_mask: &Tensor, row_weights: &Tensor) -> Tensor {
     let mask = response_mask.to_kind(Kind::Bool);
     let inside = losses.where_self(&mask, &losses.zeros_like()).to_kind(Kind::Double);
     let weights = row_weights.to_kind(Kind::Double).unsqueeze(-1); // [batch, 1]
-    (inside * weights).sum(Kind::Double)
+    inside * weights
 }
 
 #[derive(Debug, Default)]

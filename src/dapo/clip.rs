@@ -1,8 +1,10 @@
 //! Clip-Higher, §3.1: the clipped surrogate of Eq. 10, per token.
 
+use crate::config::Numerics;
 use crate::config::dapo::Clip;
 use crate::config::dapo::DualClip;
 use crate::config::dapo::LogRatioClamp;
+use crate::numerics::exp;
 use tch::Kind;
 use tch::Tensor;
 
@@ -43,6 +45,7 @@ pub struct Surrogate {
 ///
 /// # Panics
 /// When the shapes do not agree.
+#[expect(clippy::too_many_arguments, reason = "one for each choice that the surrogate leaves open")]
 pub fn surrogate(
     log_probs: &Tensor,
     old_log_probs: &Tensor,
@@ -51,6 +54,7 @@ pub fn surrogate(
     clip: &Clip,
     dual_clip: &DualClip,
     log_ratio_clamp: &LogRatioClamp,
+    numerics: Numerics,
 ) -> Surrogate {
     let (batch, length) = log_probs.size2().expect("log_probs must be [batch, length]");
     assert_eq!(old_log_probs.size(), [batch, length], "old_log_probs must be [batch, length]");
@@ -71,7 +75,7 @@ pub fn surrogate(
         LogRatioClamp::Symmetric { bound } => log_ratio.clamp(-bound, bound),
     };
 
-    let ratio = log_ratio.detach().exp();
+    let ratio = exp(&log_ratio.detach(), numerics);
     let unclipped = -&advantages * &ratio;
     let clipped = -&advantages * ratio.clamp(1.0 - clip.low, 1.0 + clip.high);
     let bound = match *dual_clip {
@@ -88,7 +92,7 @@ pub fn surrogate(
     // A log r that is not a number stays: it must not be hidden.
     let acts = advantages.ne(0.0).logical_or(&log_ratio.isnan());
     let live = acts.logical_and(&clip_taken.logical_or(&dual_clipped).logical_not());
-    let live_losses = -&advantages * log_ratio.where_self(&live, &zero).exp();
+    let live_losses = -&advantages * exp(&log_ratio.where_self(&live, &zero), numerics);
     // On the bound of the dual clip both branches are equal: half the gradient, as torch.min.
     let tied = larger.eq_tensor(&bound).logical_and(&negative);
     let halved = (&live_losses + live_losses.detach()) * 0.5;

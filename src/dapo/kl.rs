@@ -1,6 +1,8 @@
 //! KL penalty to a frozen reference policy (GRPO, Eq. 5). DAPO has none (§2.3).
 
+use crate::config::Numerics;
 use crate::config::dapo::KlEstimator;
+use crate::numerics::exp;
 use tch::Tensor;
 
 /// An estimate of KL(π_θ ‖ π_ref) from each sampled token, with the graph to `log_probs`:
@@ -13,13 +15,18 @@ use tch::Tensor;
 /// divergence", as in verl/trainer/ppo/core_algos.py:1841-1902.
 ///
 /// Deviation: none from Eq. 5. The released code's clamps (κ to ±20, k3 to ±10) are not here.
-pub fn penalty(log_probs: &Tensor, ref_log_probs: &Tensor, estimator: KlEstimator) -> Tensor {
+pub fn penalty(
+    log_probs: &Tensor,
+    ref_log_probs: &Tensor,
+    estimator: KlEstimator,
+    numerics: Numerics,
+) -> Tensor {
     match estimator {
         KlEstimator::K1 => log_probs - ref_log_probs,
         KlEstimator::K2 => (log_probs - ref_log_probs).square() * 0.5,
         KlEstimator::K3 => {
             let kappa = ref_log_probs - log_probs;
-            kappa.exp() - kappa - 1.0
+            exp(&kappa, numerics) - kappa - 1.0
         }
     }
 }
@@ -33,7 +40,8 @@ mod tests {
 
     fn all(log_prob: f64, reference: f64) -> [f64; 3] {
         [KlEstimator::K1, KlEstimator::K2, KlEstimator::K3].map(|estimator| {
-            penalty(&Tensor::from(log_prob), &Tensor::from(reference), estimator).double_value(&[])
+            penalty(&Tensor::from(log_prob), &Tensor::from(reference), estimator, Numerics::Exact)
+                .double_value(&[])
         })
     }
 
@@ -70,7 +78,7 @@ mod tests {
         #[test]
         fn the_gradient_of_k2_is_the_log_ratio(log_prob in -5.0..0.0f64, reference in -5.0..0.0f64) {
             let leaf = Tensor::from(log_prob).set_requires_grad(true);
-            let value = penalty(&leaf, &Tensor::from(reference), KlEstimator::K2);
+            let value = penalty(&leaf, &Tensor::from(reference), KlEstimator::K2, Numerics::Exact);
             let gradient = Tensor::run_backward(&[value.sum(Kind::Double)], &[&leaf], false, false);
             prop_assert!((gradient[0].double_value(&[]) - (log_prob - reference)).abs() < 1e-12);
         }

@@ -1,12 +1,14 @@
 //! The objective, Eq. 8: clipped surrogate, optional KL term, aggregation, and the metrics
 //! that stem from the loss.
 
+use crate::config::Numerics;
 use crate::config::dapo::Dapo;
 use crate::config::dapo::Kl;
 use crate::dapo::aggregation;
 use crate::dapo::clip;
 use crate::dapo::clip::Surrogate;
 use crate::dapo::kl;
+use crate::numerics;
 use serde::Deserialize;
 use serde::Serialize;
 use tch::Kind;
@@ -27,6 +29,8 @@ pub struct Inputs<'a> {
     pub response_mask: &'a Tensor,
     /// Weights of [`aggregation::row_weights`] for these rows, `[batch]`.
     pub row_weights: &'a Tensor,
+    /// Whose e^x is used.
+    pub numerics: Numerics,
 }
 
 /// The loss of one micro-batch and its metrics.
@@ -56,6 +60,7 @@ pub fn objective(inputs: &Inputs, dapo: &Dapo) -> Objective {
         &dapo.clip,
         &dapo.dual_clip,
         &dapo.log_ratio_clamp,
+        inputs.numerics,
     );
     let let_through = count(&let_through(&surrogate, inputs.advantages, dapo.clip.low));
     let (losses, kl_penalty) = match dapo.kl {
@@ -72,6 +77,7 @@ pub fn objective(inputs: &Inputs, dapo: &Dapo) -> Objective {
                 &inputs.log_probs.where_self(&mask, &zero),
                 &reference.where_self(&mask, &zero),
                 estimator,
+                inputs.numerics,
             );
             let total = sum(&penalty, &mask);
             (surrogate.losses + penalty * coefficient, total)
@@ -79,9 +85,11 @@ pub fn objective(inputs: &Inputs, dapo: &Dapo) -> Objective {
     };
     let loss = aggregation::weighted_sum(&losses, &mask, inputs.row_weights);
 
-    let probability = |log_probs: &Tensor| log_probs.detach().to_kind(Kind::Double).exp();
+    let probability = |log_probs: &Tensor| {
+        numerics::exp(&log_probs.detach().to_kind(Kind::Double), inputs.numerics)
+    };
     let log_ratio = surrogate.log_ratio.to_kind(Kind::Double);
-    let ratio = log_ratio.exp();
+    let ratio = numerics::exp(&log_ratio, inputs.numerics);
     let sums = Sums {
         tokens: count(&mask),
         clipped_low: count(&surrogate.clipped_low),
@@ -98,7 +106,7 @@ pub fn objective(inputs: &Inputs, dapo: &Dapo) -> Objective {
             ratio.masked_select(&mask).max().double_value(&[])
         },
         kl_penalty,
-        loss: loss.double_value(&[]),
+        loss: aggregation::weighted_sum_exactly(&losses, &mask, inputs.row_weights),
     };
     Objective { loss, sums }
 }
@@ -215,7 +223,7 @@ fn count(flags: &Tensor) -> u64 {
 /// Sum in f64 of `values` where `flags` are true.
 fn sum(values: &Tensor, flags: &Tensor) -> f64 {
     let values = values.detach().to_kind(Kind::Double);
-    values.where_self(flags, &values.zeros_like()).sum(Kind::Double).double_value(&[])
+    numerics::sum(&values.where_self(flags, &values.zeros_like()))
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ use crate::data::mini_aime::solution;
 use crate::data::mini_aime::solution::Style;
 use crate::records::Group;
 use crate::records::ScoredRollout;
+use crate::update::Rounding;
+use crate::update::Updated;
 use std::collections::BTreeMap;
 
 /// `stage/name` → value. A value that does not exist (the mean of nothing) is left out.
@@ -66,15 +68,18 @@ pub struct Updates {
     sums: Sums,
     norms: Vec<f64>,
     weight_shifts: Vec<WeightShift>,
+    rounding: Option<Rounding>,
 }
 
 impl Updates {
-    /// Adds one update: its loss's sums, the gradient norm before clipping, and the weight
-    /// that its aggregation moved.
-    pub fn add(&mut self, sums: &Sums, gradient_norm: f64, weight_shift: Option<WeightShift>) {
-        self.sums.add(sums);
-        self.norms.push(gradient_norm);
-        self.weight_shifts.extend(weight_shift);
+    /// Adds one update.
+    pub fn add(&mut self, made: &Updated) {
+        self.sums.add(&made.sums);
+        self.norms.push(made.gradient_norm);
+        self.weight_shifts.extend(made.weight_shift);
+        if let Some(rounding) = &made.rounding {
+            self.rounding.get_or_insert_default().add(rounding);
+        }
     }
 
     /// `loss/name`, `optimizer/name` and, for the techniques that act in the loss,
@@ -106,6 +111,7 @@ impl Updates {
             }
         }
         metrics.extend(self.effects());
+        metrics.extend(self.rounding.iter().flat_map(rounding_metrics));
         metrics
     }
 
@@ -134,6 +140,21 @@ impl Updates {
         }
         metrics
     }
+}
+
+/// What rounding into windows changed: shares of the numbers that were rounded.
+fn rounding_metrics(rounding: &Rounding) -> Metrics {
+    let mut metrics = Metrics::new();
+    for (name, tally) in [
+        ("weights", rounding.weights),
+        ("activations", rounding.activations),
+        ("gradients", rounding.gradients),
+    ] {
+        let share = |count: u64| count as f64 / tally.rounded.max(1) as f64;
+        metrics.insert(format!("exact/{name}_saturated_share"), share(tally.saturated));
+        metrics.insert(format!("exact/{name}_flushed_share"), share(tally.flushed));
+    }
+    metrics
 }
 
 /// Reward, accuracy and length of rollouts, under `stage/`.

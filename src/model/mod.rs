@@ -2,5 +2,12 @@
 //! is an argument, so training and sampling share no hidden state.
 
 pub mod config;
+pub mod sequences;
+pub mod decoder;
+pub mod exact;
+pub mod tensors;
 pub mod cache;
+pub mod step;
+pub mod gradients;
 pub mod qwen2;
+pub mod generation;

@@ -1,17 +1,31 @@
-//! The Qwen2 decoder: RMSNorm, rotary embedding, grouped-query attention with QKV bias,
-//! SwiGLU, tied or untied head.
+//! A Qwen2 policy: its shape, its parameters, and what they say about tokens.
 
+use crate::config::Numerics;
 use crate::model::cache::KvCache;
 use crate::model::config::Config;
-use crate::numerics;
+use crate::model::decoder::Decoder;
+use crate::model::exact::ExactPolicy;
+use crate::model::exact::UpdateScale;
+use crate::model::gradients::Gradients;
+use crate::model::sequences::Sequences;
+use crate::model::step::Step;
+use crate::model::step::copy_into;
+use crate::model::tensors::Tensors;
+use crate::model::tensors::Weight;
+use crate::numerics::exact;
+use crate::numerics::exact::weights;
+use crate::numerics::exact::weights::Parameters;
+use crate::numerics::exact::window::Tally;
+use crate::numerics::fast;
 use crate::rng::Id;
 use crate::rng::Purpose;
 use crate::rng::stream;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tch::Device;
+use tch::Kind;
 use tch::Tensor;
-
-mod decode;
 
 /// A checkpoint whose tensors are not those of its configuration.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -39,20 +53,17 @@ pub enum Error {
 pub struct Qwen2 {
     config: Config,
     parameters: BTreeMap<String, Tensor>,
-    embed_tokens: Tensor,
-    layers: Vec<Layer>,
-    norm: Tensor,
-    lm_head: Tensor,
     /// e^{iφ} of each position: `[max_position_embeddings, 1, head_dim / 2]`.
     rotation: Tensor,
+    numerics: Numerics,
+    /// The weights as exact arithmetic reads them; made when they are first asked for.
+    exact: RefCell<Option<Arc<ExactPolicy>>>,
 }
 
-/// Weights in the form in which the forward pass uses them, with their graph to the parameters:
-/// products that read the same input are one matrix, and each norm's weight is inside the
-/// matrix that follows it.
+/// Weights in the form in which fast arithmetic uses them, with their graph to the parameters.
 #[derive(Debug)]
 pub struct Prepared {
-    layers: Vec<PreparedLayer>,
+    decoder: Decoder<Weight>,
     /// Of each layer, gate and up as one matrix `[2 · intermediate, hidden]`: for sampling only,
     /// otherwise empty.
     gates_and_ups: Vec<Tensor>,
@@ -62,7 +73,8 @@ pub struct Prepared {
 pub type KeysAndValues = (Tensor, Tensor);
 
 impl Qwen2 {
-    /// A policy from the tensors of a checkpoint, exactly those that its shape needs.
+    /// A policy from the tensors of a checkpoint, exactly those that its shape needs, under fast
+    /// arithmetic.
     ///
     /// # Errors
     /// A missing, unknown or wrongly shaped tensor, by name.
@@ -80,14 +92,9 @@ impl Qwen2 {
         {
             return Err(Error::Unknown(name.clone()));
         }
-        let get = |name: &str| parameters[name].shallow_clone();
-        let layers = (0..config.num_hidden_layers).map(|index| Layer::new(index, &get)).collect();
-        let head =
-            if config.tie_word_embeddings { "model.embed_tokens.weight" } else { "lm_head.weight" };
-        let rotation = rotation_table(&config, get("model.norm.weight").device());
-        let (embed_tokens, norm, lm_head) =
-            (get("model.embed_tokens.weight"), get("model.norm.weight"), get(head));
-        Ok(Self { embed_tokens, layers, norm, lm_head, rotation, config, parameters })
+        let rotation = rotation_table(&config, parameters["model.norm.weight"].device());
+        let (numerics, exact) = (Numerics::Fast, RefCell::new(None));
+        Ok(Self { config, parameters, rotation, numerics, exact })
     }
 
     /// A fresh policy: weights N(0, 0.02²) from the seed's streams, norms 1, biases 0, as
@@ -118,9 +125,27 @@ impl Qwen2 {
         Self::new(config, parameters).expect("the tensors are made to the configuration's shapes")
     }
 
+    /// The same policy under an arithmetic.
+    ///
+    /// # Errors
+    /// A shape that exact arithmetic cannot serve.
+    pub fn with_numerics(mut self, numerics: Numerics) -> Result<Self, exact::Error> {
+        self.numerics = numerics;
+        if numerics == Numerics::Exact {
+            let made = self.make_exact()?;
+            self.exact = RefCell::new(Some(Arc::new(made)));
+        }
+        Ok(self)
+    }
+
     /// The policy's shape.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Its arithmetic.
+    pub fn numerics(&self) -> Numerics {
+        self.numerics
     }
 
     /// Tensor name → tensor, sharing the model's storage.
@@ -128,40 +153,143 @@ impl Qwen2 {
         &self.parameters
     }
 
+    /// Must be called after the parameters' numbers have changed.
+    pub fn parameters_changed(&self) {
+        self.exact.replace(None);
+    }
+
     /// The same policy for another thread: every tensor is shared, none is copied.
     pub fn share(&self) -> Self {
         let parameters =
             self.parameters.iter().map(|(name, tensor)| (name.clone(), tensor.shallow_clone()));
-        Self::new(self.config.clone(), parameters.collect()).expect("the tensors of a policy")
+        Self {
+            config: self.config.clone(),
+            parameters: parameters.collect(),
+            rotation: self.rotation.shallow_clone(),
+            numerics: self.numerics,
+            exact: RefCell::new(self.exact()),
+        }
+    }
+
+    /// The weights as exact arithmetic reads them; `None` under fast arithmetic.
+    ///
+    /// # Panics
+    /// Never: the shape was accepted by [`Qwen2::with_numerics`].
+    pub fn exact(&self) -> Option<Arc<ExactPolicy>> {
+        if self.numerics == Numerics::Fast {
+            return None;
+        }
+        let mut exact = self.exact.borrow_mut();
+        let made = exact.get_or_insert_with(|| {
+            Arc::new(self.make_exact().expect("a shape that was accepted before"))
+        });
+        Some(made.clone())
+    }
+
+    fn make_exact(&self) -> Result<ExactPolicy, exact::Error> {
+        let rotation = self.rotation.view_as_real().to_kind(Kind::Float).flatten(0, -1);
+        let rotation = Vec::try_from(rotation).expect("a dense f32 tensor");
+        ExactPolicy::new(&self.config, &self.plain_parameters(), Arc::new(rotation))
+    }
+
+    /// The parameters as plain values.
+    fn plain_parameters(&self) -> Parameters {
+        let plain = |tensor: &Tensor| {
+            let flat = tensor.detach().to_kind(Kind::Float).contiguous().flatten(0, -1);
+            Vec::try_from(flat).expect("a dense f32 tensor")
+        };
+        self.parameters.iter().map(|(name, tensor)| (name.clone(), plain(tensor))).collect()
+    }
+
+    /// Exact sums over tokens as gradients of the parameters.
+    pub(super) fn exact_gradients(&self, sums: &weights::Gradients) -> Parameters {
+        let exact = self.exact().expect("gradients of an exact policy");
+        exact.of_parameters(sums, &self.plain_parameters())
+    }
+
+    /// How much rounding into their window changed the weights; `None` under fast arithmetic.
+    pub fn weight_tally(&self) -> Option<Tally> {
+        self.exact().map(|exact| exact.tally)
     }
 
     /// The weights as the forward pass uses them: once for a forward and its backward pass, or
     /// once for all tokens of a generation.
     pub fn prepare(&self) -> Prepared {
-        let layers = self.layers.iter().map(|layer| layer.prepare(&self.config));
-        Prepared { layers: layers.collect(), gates_and_ups: Vec::new() }
+        let decoder = Decoder::of(&self.config);
+        let decoder = decoder.map(|folded| Weight::new(folded, &self.parameters));
+        Prepared { decoder, gates_and_ups: Vec::new() }
     }
 
     /// As [`Qwen2::prepare`], without a graph and laid out for the products of few rows: the same
     /// matrices, stored by column.
     pub fn prepare_for_sampling(&self) -> Prepared {
-        let by_column = |weight: Tensor| weight.tr().contiguous().tr();
-        let (mut layers, mut gates_and_ups) = (Vec::new(), Vec::new());
         let _no_graph = tch::no_grad_guard();
-        for layer in &self.layers {
-            let PreparedLayer { qkv, qkv_bias, o, gate, up, down } = layer.prepare(&self.config);
-            let gate_and_up = Tensor::cat(&[gate, up], 0);
-            let [qkv, o, gate_and_up, down] = [qkv, o, gate_and_up, down].map(by_column);
+        let Prepared { mut decoder, mut gates_and_ups } = self.prepare();
+        for layer in &mut decoder.layers {
+            let joined = Tensor::cat(&[&layer.gate.matrix, &layer.up.matrix], 0);
+            let joined = Weight { matrix: joined, bias: None }.by_column().matrix;
             // Both are views: the prompts' pass and the steps share one copy.
-            let halves = gate_and_up.chunk(2, 0);
-            let (gate, up) = (halves[0].shallow_clone(), halves[1].shallow_clone());
-            gates_and_ups.push(gate_and_up);
-            layers.push(PreparedLayer { qkv, qkv_bias, o, gate, up, down });
+            let halves = joined.chunk(2, 0);
+            layer.gate.matrix = halves[0].shallow_clone();
+            layer.up.matrix = halves[1].shallow_clone();
+            gates_and_ups.push(joined);
+            for weight in [&mut layer.qkv, &mut layer.o, &mut layer.down] {
+                weight.matrix = weight.matrix.tr().contiguous().tr();
+            }
         }
-        Prepared { layers, gates_and_ups }
+        Prepared { decoder, gates_and_ups }
     }
 
-    /// Hidden states of whole sequences from position 0, after the final norm:
+    /// Log-prob and entropy of each target, without a graph: both `[targets]` in nats, f32 under
+    /// fast arithmetic and f64 under exact.
+    pub fn statistics(&self, sequences: &Sequences, temperature: f64) -> (Tensor, Tensor) {
+        if let Some(exact) = self.exact() {
+            let found = exact.statistics(sequences, temperature);
+            return (Tensor::from_slice(&found.log_probs), Tensor::from_slice(&found.entropy));
+        }
+        tch::no_grad(|| {
+            let (logits, targets) = self.target_logits(sequences);
+            fast::log_probs_and_entropy(&logits, &targets, temperature)
+        })
+    }
+
+    /// Gradients of a loss: `loss` gets the log-prob of each target, `[targets]` in nats with its
+    /// graph, and returns the loss and whatever else it found.
+    ///
+    /// # Errors
+    /// Under exact arithmetic, an update of too many tokens.
+    pub fn gradients<R>(
+        &self,
+        sequences: &Sequences,
+        temperature: f64,
+        scale: UpdateScale,
+        loss: impl FnOnce(&Tensor) -> (Tensor, R),
+    ) -> Result<(Gradients, R), exact::Error> {
+        let Some(exact) = self.exact() else {
+            let (logits, targets) = self.target_logits(sequences);
+            let (loss, found) = loss(&fast::log_probs(&logits, &targets, temperature));
+            return Ok((Gradients::of(&loss, self), found));
+        };
+        let by_log_probs = |log_probs: &[f64]| {
+            let leaf = Tensor::from_slice(log_probs).set_requires_grad(true);
+            let (loss, found) = loss(&leaf);
+            let derivative = Tensor::run_backward(&[loss], &[&leaf], false, false);
+            let derivative = derivative[0].to_kind(Kind::Double).contiguous();
+            (Vec::try_from(derivative).expect("a dense f64 tensor"), found)
+        };
+        let (gradients, found) = exact.gradients(sequences, temperature, scale, by_log_probs)?;
+        Ok((Gradients::Exact(gradients), found))
+    }
+
+    /// Logits that predict each target, `[targets, vocab]`, and the targets.
+    fn target_logits(&self, sequences: &Sequences) -> (Tensor, Tensor) {
+        let (tokens, states) = sequences.padded();
+        let hidden = self.forward(&tokens); // [batch, length, hidden]
+        let logits = self.logits(&hidden.flatten(0, 1).index_select(0, &states));
+        (logits, sequences.target_tensor())
+    }
+
+    /// Hidden states of whole sequences from position 0 by fast arithmetic, after the final norm:
     /// tokens `[batch, length]` → `[batch, length, hidden]`. Right padding changes nothing to
     /// its left.
     pub fn forward(&self, tokens: &Tensor) -> Tensor {
@@ -183,18 +311,29 @@ impl Qwen2 {
     ) -> Tensor {
         let (batch, length) = tokens.size2().expect("tokens have two dimensions");
         let rotation = self.rotation.narrow(0, 0, length).repeat([batch, 1, 1]);
-        let hidden =
-            self.run(prepared, &tokens.view([-1]), &rotation, |_, queries, keys, values| {
-                let mixed = numerics::causal_attention(&queries, &keys, &values, length);
-                keep((keys, values));
-                mixed
-            });
+        let mut attend = |_, queries: Tensor, keys: Tensor, values: Tensor| {
+            let mixed = fast::causal_attention(&queries, &keys, &values, length);
+            keep((keys, values));
+            mixed
+        };
+        let hidden = self.run(prepared, &tokens.view([-1]), rotation, &mut attend);
         hidden.view([batch, length, self.config.hidden_size])
     }
 
-    /// One more token for each row of the cache: tokens `[rows]`, position of that token in
-    /// each row `[rows]` → final hidden states `[rows, hidden]`. The cache must hold every
-    /// earlier position of each row, and `prepared` be [`Qwen2::prepare_for_sampling`]'s.
+    fn run(
+        &self,
+        prepared: &Prepared,
+        tokens: &Tensor,
+        rotation: Tensor,
+        attend: &mut dyn FnMut(usize, Tensor, Tensor, Tensor) -> Tensor,
+    ) -> Tensor {
+        let mut operations = Tensors { config: &self.config, rotation, attend };
+        prepared.decoder.run(&mut operations, tokens, self.config.hidden_size as usize)
+    }
+
+    /// One more token for each row of the cache by fast arithmetic: tokens `[rows]`, position of
+    /// that token in each row `[rows]` → final hidden states `[rows, hidden]`. The cache must hold
+    /// every earlier position of each row, and `prepared` be [`Qwen2::prepare_for_sampling`]'s.
     pub fn decode(
         &self,
         prepared: &Prepared,
@@ -202,138 +341,43 @@ impl Qwen2 {
         positions: &Tensor,
         cache: &mut KvCache,
     ) -> Tensor {
-        let cache = match cache {
-            KvCache::Rows(cache) => {
-                return self.decode_on_slices(prepared, tokens, positions, cache);
-            }
-            KvCache::Shared(cache) => cache,
-        };
         let rotation = self.rotation.index_select(0, positions);
-        let mask = cache.begin();
-        let hidden = self.run(prepared, tokens, &rotation, |layer, queries, keys, values| {
-            let (keys, values) = cache.append(layer, &keys, &values);
-            numerics::cached_attention(&queries, &keys, &values, &mask)
-        });
-        cache.end();
-        hidden
-    }
-
-    /// tokens `[tokens]`, rotation of each token's position → `[tokens, hidden]`. `attend` gets
-    /// the layer, queries `[tokens, heads, head_dim]`, and keys and values
-    /// `[tokens, kv_heads, head_dim]`; it returns `[tokens, heads · head_dim]`.
-    fn run(
-        &self,
-        prepared: &Prepared,
-        tokens: &Tensor,
-        rotation: &Tensor,
-        mut attend: impl FnMut(usize, Tensor, Tensor, Tensor) -> Tensor,
-    ) -> Tensor {
-        let mut hidden = numerics::embedding(&self.embed_tokens, tokens); // [tokens, hidden]
-        for (index, layer) in prepared.layers.iter().enumerate() {
-            hidden = layer.forward(&self.config, &hidden, rotation, |queries, keys, values| {
-                attend(index, queries, keys, values)
-            });
+        match cache {
+            KvCache::Rows(cache) => {
+                let width = self.config.hidden_size;
+                let mut turns = Vec::new(); // [rows, head_dim / 2, 2]
+                copy_into(&mut turns, &rotation.view_as_real());
+                let mut step = Step {
+                    epsilon: self.config.rms_norm_eps,
+                    inner_width: self.config.intermediate_size as usize,
+                    rotation: turns,
+                    gates_and_ups: &prepared.gates_and_ups,
+                    cache,
+                    spare: Vec::new(),
+                };
+                let hidden = prepared.decoder.run(&mut step, tokens, width as usize);
+                Tensor::from_slice(&hidden).view([-1, width])
+            }
+            KvCache::Shared(cache) => {
+                let mask = cache.begin();
+                let mut attend = |layer, queries: Tensor, keys: Tensor, values: Tensor| {
+                    let (keys, values) = cache.append(layer, &keys, &values);
+                    fast::cached_attention(&queries, &keys, &values, &mask)
+                };
+                let hidden = self.run(prepared, tokens, rotation, &mut attend);
+                cache.end();
+                hidden
+            }
         }
-        numerics::rms_norm(&hidden, self.config.rms_norm_eps) * &self.norm
     }
 
-    /// Next-token logits: final hidden states `[..., hidden]` → `[..., vocab]`.
+    /// Next-token logits by fast arithmetic: final hidden states `[..., hidden]` → `[..., vocab]`.
     pub fn logits(&self, hidden: &Tensor) -> Tensor {
-        numerics::linear(hidden, &self.lm_head, None)
-    }
-}
-
-#[derive(Debug)]
-struct Layer {
-    input_layernorm: Tensor,
-    q_proj: (Tensor, Tensor),
-    k_proj: (Tensor, Tensor),
-    v_proj: (Tensor, Tensor),
-    o_proj: Tensor,
-    post_attention_layernorm: Tensor,
-    gate_proj: Tensor,
-    up_proj: Tensor,
-    down_proj: Tensor,
-}
-
-impl Layer {
-    fn new(index: i64, get: &impl Fn(&str) -> Tensor) -> Self {
-        let weight = |name: &str| get(&format!("model.layers.{index}.{name}.weight"));
-        let with_bias =
-            |name: &str| (weight(name), get(&format!("model.layers.{index}.{name}.bias")));
-        Self {
-            input_layernorm: weight("input_layernorm"),
-            q_proj: with_bias("self_attn.q_proj"),
-            k_proj: with_bias("self_attn.k_proj"),
-            v_proj: with_bias("self_attn.v_proj"),
-            o_proj: weight("self_attn.o_proj"),
-            post_attention_layernorm: weight("post_attention_layernorm"),
-            gate_proj: weight("mlp.gate_proj"),
-            up_proj: weight("mlp.up_proj"),
-            down_proj: weight("mlp.down_proj"),
-        }
-    }
-
-    fn prepare(&self, config: &Config) -> PreparedLayer {
-        let half = config.head_dim / 2;
-        // A dimension and its partner half a head away become neighbours, which
-        // `numerics::rotary` turns together. Queries and keys alike: no score changes.
-        let interleave = |tensor: &Tensor, heads: i64| {
-            let halves = tensor.view([heads, 2, half, -1]);
-            halves.transpose(1, 2).reshape(tensor.size().as_slice())
+        let name = match self.config.tie_word_embeddings {
+            true => "model.embed_tokens.weight",
+            false => "lm_head.weight",
         };
-        let (queries, keys) = (config.num_attention_heads, config.num_key_value_heads);
-        let joined = |query: &Tensor, key: &Tensor, value: &Tensor| {
-            let parts = [interleave(query, queries), interleave(key, keys), value.shallow_clone()];
-            Tensor::cat(&parts, 0)
-        };
-        let (q, k, v) = (&self.q_proj, &self.k_proj, &self.v_proj);
-        PreparedLayer {
-            qkv: joined(&q.0, &k.0, &v.0) * &self.input_layernorm,
-            qkv_bias: joined(&q.1, &k.1, &v.1),
-            o: self.o_proj.shallow_clone(),
-            gate: &self.gate_proj * &self.post_attention_layernorm,
-            up: &self.up_proj * &self.post_attention_layernorm,
-            down: self.down_proj.shallow_clone(),
-        }
-    }
-}
-
-#[derive(Debug)]
-struct PreparedLayer {
-    /// `[(heads + 2 · kv_heads) · head_dim, hidden]`: queries, keys, values.
-    qkv: Tensor,
-    qkv_bias: Tensor,
-    o: Tensor,
-    gate: Tensor,
-    up: Tensor,
-    down: Tensor,
-}
-
-impl PreparedLayer {
-    /// hidden `[tokens, hidden]` → the same; rotation `[tokens, 1, head_dim / 2]`.
-    fn forward(
-        &self,
-        config: &Config,
-        hidden: &Tensor,
-        rotation: &Tensor,
-        attend: impl FnOnce(Tensor, Tensor, Tensor) -> Tensor,
-    ) -> Tensor {
-        let (heads, kv_heads) = (config.num_attention_heads, config.num_key_value_heads);
-        let tokens = hidden.size()[0];
-        let normed = numerics::rms_norm(hidden, config.rms_norm_eps);
-        let joined = numerics::linear(&normed, &self.qkv, Some(&self.qkv_bias));
-        let joined = joined.view([tokens, heads + 2 * kv_heads, config.head_dim]);
-        let parts = joined.split_with_sizes([heads + kv_heads, kv_heads], 1);
-        let turned = numerics::rotary(&parts[0], rotation);
-        let turned = turned.split_with_sizes([heads, kv_heads], 1);
-        let mixed =
-            attend(turned[0].shallow_clone(), turned[1].shallow_clone(), parts[1].shallow_clone());
-        let hidden = hidden + numerics::linear(&mixed, &self.o, None);
-        let normed = numerics::rms_norm(&hidden, config.rms_norm_eps);
-        let gate = numerics::linear(&normed, &self.gate, None);
-        let inner = numerics::swiglu(&gate, &numerics::linear(&normed, &self.up, None));
-        hidden + numerics::linear(&inner, &self.down, None)
+        fast::linear(hidden, &self.parameters[name], None)
     }
 }
 

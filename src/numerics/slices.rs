@@ -7,6 +7,8 @@
 //! here: a row gets the same bits alone and in company. (The products between these loops are
 //! LibTorch's, and round by the number of rows.)
 
+use crate::numerics::functions::exp;
+use crate::numerics::vectorised::vectorised;
 use pulp::Arch;
 use pulp::Simd;
 use pulp::WithSimd;
@@ -14,36 +16,6 @@ use pulp::WithSimd;
 /// Numbers that are summed side by side, and slots of a block of keys. The registers of every
 /// instruction set hold this many or a whole part of them.
 const LANES: usize = 16;
-
-/// e^x in f32, within 2 units in the last place: 2^n · e^r with |r| ≤ ln 2 / 2, the polynomial
-/// of Cephes' `expf`. Results below the smallest normal number become about that number, results
-/// above 2^127 become infinity, NaN stays NaN.
-#[inline(always)]
-fn exp(x: f32) -> f32 {
-    // Adding and subtracting 1.5 · 2²³ rounds to a whole number.
-    const ROUND: f32 = 12_582_912.0;
-    // ln 2 = HIGH + LOW, HIGH with few bits: n · HIGH is exact.
-    const HIGH: f32 = 0.693_359_4;
-    const LOW: f32 = -2.121_944_4e-4;
-    // Comparisons, not `max` and `min`, which would lose a NaN.
-    let x = if x < -87.3 { -87.3 } else { x };
-    let above = x > 88.0;
-    let x = if above { 88.0 } else { x };
-    let shifted = x * std::f32::consts::LOG2_E + ROUND;
-    let n = shifted - ROUND;
-    let r = (x - n * HIGH) - n * LOW;
-    let mut p = 1.987_569_1e-4;
-    p = p * r + 1.398_199_9e-3;
-    p = p * r + 8.333_452e-3;
-    p = p * r + 4.166_579_6e-2;
-    p = p * r + 1.666_666_5e-1;
-    p = p * r + 0.5;
-    let e_r = p * (r * r) + r + 1.0;
-    // The low bits of `shifted` are n; shifted into the exponent's place they make 2^n.
-    let power = (shifted.to_bits() << 23).wrapping_add(1.0f32.to_bits());
-    let result = e_r * f32::from_bits(power);
-    if above { f32::INFINITY } else { result }
-}
 
 /// Folds each of [`LANES`] lanes of x by itself. Loops over arrays of lanes would say the same,
 /// but are compiled to scalar code; the vectors of `simd` are not.
@@ -90,7 +62,7 @@ fn sum(lanes: &[f32; LANES]) -> f32 {
     sums[0]
 }
 
-/// [`crate::numerics::rms_norm`] of rows `[rows, width]`, written into `normed` of the same size.
+/// [`crate::numerics::fast::rms_norm`] of rows `[rows, width]`, written into `normed` of the same size.
 pub fn rms_norm(x: &[f32], width: usize, epsilon: f64, normed: &mut Vec<f32>) {
     normed.resize(x.len(), 0.0);
     Arch::new().dispatch(Norm { x, width, epsilon: epsilon as f32, normed });
@@ -120,7 +92,7 @@ impl WithSimd for Norm<'_> {
 
 /// Adds `more` to `x`, element by element.
 pub fn add(x: &mut [f32], more: &[f32]) {
-    Arch::new().dispatch(
+    vectorised(
         #[inline(always)]
         || x.iter_mut().zip(more).for_each(|(x, more)| *x += more),
     );
@@ -130,7 +102,7 @@ pub fn add(x: &mut [f32], more: &[f32]) {
 /// into `inner`.
 pub fn swiglu(gates_and_ups: &[f32], width: usize, inner: &mut Vec<f32>) {
     inner.resize(gates_and_ups.len() / 2, 0.0);
-    Arch::new().dispatch(
+    vectorised(
         #[inline(always)]
         || {
             let rows = gates_and_ups.chunks_exact(2 * width);
@@ -286,7 +258,7 @@ fn add_weighted<S: Simd>(simd: S, weights: &[f32], panel: &[f32], sums: &mut [f3
     }
 }
 
-/// Turns pairs of neighbours, as [`crate::numerics::rotary`]: x `[heads, width]`, rotation
+/// Turns pairs of neighbours, as [`crate::numerics::fast::rotary`]: x `[heads, width]`, rotation
 /// `[width / 2, 2]`.
 #[inline(always)]
 fn rotate(x: &mut [f32], rotation: &[f32]) {

@@ -105,7 +105,7 @@ pub struct Measured {
 pub fn measure(inputs: &Inputs, folder: &Path) -> Result<Measured, Error> {
     let threads = inputs.experiment.execution.threads;
     let (watch, processor) = (Stopwatch::start(threads), machine::processor_seconds());
-    let model = crate::checkpoint::load_model(&inputs.experiment.inputs.model)?;
+    let model = inputs.base_policy()?;
     let training = training(inputs, &model)?;
     let evaluation = evaluation(inputs, &model)?;
     let speed = speed::measure(&inputs.experiment, &model, &training.groups)?;

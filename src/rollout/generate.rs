@@ -3,14 +3,12 @@
 
 use crate::config::Sampling;
 use crate::model::cache;
-use crate::model::cache::KvCache;
-use crate::model::qwen2::Prepared;
+use crate::model::generation::Generation;
 use crate::model::qwen2::Qwen2;
 use crate::records::Finish;
 use crate::rng::Stream;
 use crate::rollout::sampler;
 use crate::workers;
-use tch::Tensor;
 
 /// One response to sample.
 #[derive(Debug, Clone)]
@@ -97,9 +95,10 @@ const JOIN_SHARE: usize = 8;
 /// Samples one response for each request, in order. `progress` is called often, with the number
 /// of responses finished so far.
 ///
-/// Each thread takes one part of the requests. The matrix products round by the number of rows
-/// that are generated together, and so by the number of threads; of an f32 policy on the CPU
-/// nothing else does (see [`crate::numerics::slices`]).
+/// Each thread takes one part of the requests. Under exact arithmetic nothing depends on that.
+/// Under fast arithmetic the matrix products round by the number of rows that are generated
+/// together, and so by the number of threads; of an f32 policy on the CPU nothing else does
+/// (see [`crate::numerics::slices`]).
 ///
 /// # Errors
 /// A request that the model cannot serve, or a distribution that is not finite, by position.
@@ -165,8 +164,7 @@ struct Row {
 
 /// What one thread generates.
 struct Lane<'a> {
-    model: &'a Qwen2,
-    prepared: Prepared,
+    generation: Generation<'a>,
     /// Position of the lane's first request among all, for messages.
     first: usize,
     requests: &'a [Request<'a>],
@@ -174,9 +172,8 @@ struct Lane<'a> {
     responses: Vec<Response>,
     /// Requests that have not begun: those from here on.
     waiting: usize,
-    /// Rows in the order of the cache.
+    /// Rows in the order of the generation.
     rows: Vec<Row>,
-    cache: KvCache,
 }
 
 impl<'a> Lane<'a> {
@@ -190,15 +187,13 @@ impl<'a> Lane<'a> {
         let longest = requests.iter().map(|request| request.prompt.len()).max().unwrap_or(0);
         let empty = || Response { tokens: vec![], log_probs: vec![], finish: Finish::Length };
         Self {
-            prepared: model.prepare_for_sampling(),
-            model,
+            generation: Generation::new(model, rows, longest),
             first,
             requests,
             limits,
             responses: requests.iter().map(|_| empty()).collect(),
             waiting: 0,
             rows: Vec::with_capacity(rows),
-            cache: KvCache::new(model, rows, longest),
         }
     }
 
@@ -215,8 +210,8 @@ impl<'a> Lane<'a> {
             } else if self.rows.is_empty() {
                 return Ok(self.responses);
             } else {
-                let hidden = self.feed();
-                finished += self.draw(&hidden, 0)?;
+                let logits = self.feed();
+                finished += self.draw(&logits, 0)?;
             }
             tell(finished);
         }
@@ -239,41 +234,24 @@ impl<'a> Lane<'a> {
             self.rows.push(Row { request, position, token: 0, stream });
         }
         self.waiting = end;
-        let lengths: Vec<usize> = prompts.iter().map(|prompt| prompt.len()).collect();
-        let longest = lengths.iter().copied().max().unwrap_or(0);
-        let mut tokens = vec![0i64; prompts.len() * longest];
-        for (row, prompt) in prompts.iter().enumerate() {
-            for (at, &token) in prompt.iter().enumerate() {
-                tokens[row * longest + at] = i64::from(token);
-            }
-        }
-        let tokens = Tensor::from_slice(&tokens).view([prompts.len() as i64, longest as i64]);
-        let (hidden, kept) = self.model.prefill(&self.prepared, &tokens);
-        self.cache.join(&kept, longest, &lengths, &prompt_of_row);
-        let last =
-            prompt_of_row.iter().map(|&prompt| (prompt * longest + lengths[prompt] - 1) as i64);
-        let last = Tensor::from_slice(&last.collect::<Vec<_>>());
-        self.draw(&hidden.flatten(0, 1).index_select(0, &last), old_rows)
+        let logits = self.generation.join(&prompts, &prompt_of_row);
+        self.draw(&logits, old_rows)
     }
 
-    /// Feeds each row's newest token: their final hidden states.
-    fn feed(&mut self) -> Tensor {
-        let tokens: Vec<i64> = self.rows.iter().map(|row| i64::from(row.token)).collect();
-        let positions: Vec<i64> = self.rows.iter().map(|row| row.position as i64).collect();
+    /// Feeds each row's newest token: the logits that follow, `[rows, vocab]`.
+    fn feed(&mut self) -> Vec<f64> {
+        let tokens: Vec<u32> = self.rows.iter().map(|row| row.token).collect();
+        let positions: Vec<usize> = self.rows.iter().map(|row| row.position).collect();
         self.rows.iter_mut().for_each(|row| row.position += 1);
-        let (tokens, positions) = (Tensor::from_slice(&tokens), Tensor::from_slice(&positions));
-        self.model.decode(&self.prepared, &tokens, &positions, &mut self.cache)
+        self.generation.feed(&tokens, &positions)
     }
 
-    /// Draws the next token of the rows from `from` on, whose hidden states these are. Rows
-    /// that finish leave. Returns how many did.
-    fn draw(&mut self, hidden: &Tensor, from: usize) -> Result<usize, Error> {
-        let logits = self.model.logits(hidden); // [rows, vocab]
-        let vocabulary = logits.size()[1] as usize;
-        let values: Vec<f32> = Vec::try_from(logits.to_kind(tch::Kind::Float).flatten(0, -1))
-            .expect("logits are a dense f32 tensor");
+    /// Draws the next token of the rows from `from` on, whose logits these are. Rows that finish
+    /// leave. Returns how many did.
+    fn draw(&mut self, logits: &[f64], from: usize) -> Result<usize, Error> {
+        let vocabulary = (logits.len() / (self.rows.len() - from)).max(1);
         let mut leaves = vec![false; self.rows.len()];
-        for (at, logits) in values.chunks(vocabulary).enumerate() {
+        for (at, logits) in logits.chunks(vocabulary).enumerate() {
             let row = &mut self.rows[from + at];
             let response = &mut self.responses[row.request];
             let drawn = sampler::sample(logits, &self.limits.sampling, row.stream.uniform());
@@ -293,7 +271,7 @@ impl<'a> Lane<'a> {
         }
         let finished = leaves.iter().filter(|leaves| **leaves).count();
         if finished > 0 {
-            self.cache.leave(&leaves);
+            self.generation.leave(&leaves);
             for (from, to) in cache::fill_holes(&leaves) {
                 self.rows.swap(from, to);
             }

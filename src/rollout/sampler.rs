@@ -1,6 +1,7 @@
 //! One token from logits and a uniform, in f64: temperature, top-k, top-p, inverse CDF.
 
 use crate::config::Sampling;
+use crate::numerics::functions::Distribution;
 
 /// A sampled token.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -20,29 +21,22 @@ pub struct Draw {
 /// walked in order of token id.
 ///
 /// `None` when the logits are no distribution: NaN or +∞ is among them, or all are −∞.
-pub fn sample(logits: &[f32], sampling: &Sampling, uniform: f64) -> Option<Draw> {
+pub fn sample(logits: &[f64], sampling: &Sampling, uniform: f64) -> Option<Draw> {
     let greedy = sampling.temperature == 0.0;
-    let scale = if greedy { 1.0 } else { 1.0 / sampling.temperature };
-    let scaled = |token: usize| f64::from(logits[token]) * scale;
-    let max = (0..logits.len()).map(scaled).fold(f64::NEG_INFINITY, f64::max);
-    let weights: Vec<f64> = (0..logits.len()).map(|token| libm::exp(scaled(token) - max)).collect();
-    // `f64::max` passes over a NaN; the sum of the weights does not.
-    let total: f64 = weights.iter().sum();
-    if !(max.is_finite() && total.is_finite()) {
-        return None;
-    }
-    let log_prob = |token: usize| scaled(token) - max - libm::log(total);
+    let temperature = if greedy { 1.0 } else { sampling.temperature };
+    let distribution = Distribution::new(logits, temperature)?;
+    let (weights, total) = (&distribution.weights, distribution.total);
     let token = if greedy {
         (0..logits.len()).rev().max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap_or(0)
     } else if sampling.top_k == 0 && sampling.top_p >= 1.0 {
-        invert(&weights, 0..weights.len(), uniform * total)
+        invert(weights, 0..weights.len(), uniform * total)
     } else {
-        let mut kept = most_probable(&weights, total, sampling);
+        let mut kept = most_probable(weights, total, sampling);
         kept.sort_unstable();
         let mass: f64 = kept.iter().map(|&token| weights[token]).sum();
-        invert(&weights, kept.into_iter(), uniform * mass)
+        invert(weights, kept.into_iter(), uniform * mass)
     };
-    Some(Draw { token: token as u32, log_prob: log_prob(token) })
+    Some(Draw { token: token as u32, log_prob: distribution.log_prob(logits[token]) })
 }
 
 fn most_probable(weights: &[f64], total: f64, sampling: &Sampling) -> Vec<usize> {
@@ -87,12 +81,12 @@ mod tests {
 
     const PLAIN: Sampling = Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 };
 
-    fn draw(logits: &[f32], sampling: &Sampling, uniform: f64) -> Draw {
+    fn draw(logits: &[f64], sampling: &Sampling, uniform: f64) -> Draw {
         sample(logits, sampling, uniform).unwrap()
     }
 
-    fn logits_of(probabilities: &[f64]) -> Vec<f32> {
-        probabilities.iter().map(|p| p.ln() as f32).collect()
+    fn logits_of(probabilities: &[f64]) -> Vec<f64> {
+        probabilities.iter().map(|p| p.ln()).collect()
     }
 
     #[test]
@@ -120,7 +114,7 @@ mod tests {
 
     #[test]
     fn top_k_one_and_temperature_zero_take_the_first_of_the_best() {
-        let logits = [0.5f32, 2.0, 2.0, -1.0];
+        let logits = [0.5f64, 2.0, 2.0, -1.0];
         for sampling in [Sampling { top_k: 1, ..PLAIN }, Sampling { temperature: 0.0, ..PLAIN }] {
             for uniform in [0.0, 0.5, 0.999] {
                 assert_eq!(draw(&logits, &sampling, uniform).token, 1);
@@ -130,15 +124,15 @@ mod tests {
 
     #[test]
     fn temperature_sharpens_the_log_prob() {
-        let logits = [1.0f32, 0.0];
+        let logits = [1.0f64, 0.0];
         let cold = draw(&logits, &Sampling { temperature: 0.5, ..PLAIN }, 0.0);
         assert!((cold.log_prob - (-(1.0 + (-2.0f64).exp()).ln())).abs() < 1e-12);
     }
 
     #[test]
     fn logits_that_are_no_distribution_draw_nothing() {
-        let infinity = f32::INFINITY;
-        for bad in [&[0.0, f32::NAN, 1.0][..], &[0.0, infinity], &[-infinity, -infinity], &[]] {
+        let infinity = f64::INFINITY;
+        for bad in [&[0.0, f64::NAN, 1.0][..], &[0.0, infinity], &[-infinity, -infinity], &[]] {
             for sampling in [PLAIN, Sampling { temperature: 0.0, ..PLAIN }] {
                 assert_eq!(sample(bad, &sampling, 0.5), None, "{bad:?}");
             }
@@ -150,7 +144,7 @@ mod tests {
         fn a_token_of_probability_zero_is_never_drawn(
             uniform in 0.0..1.0f64, top_p in 0.05..1.0f64, top_k in 0u64..4
         ) {
-            let logits = [f32::NEG_INFINITY, 0.3, f32::NEG_INFINITY, -0.2, f32::NEG_INFINITY];
+            let logits = [f64::NEG_INFINITY, 0.3, f64::NEG_INFINITY, -0.2, f64::NEG_INFINITY];
             let drawn = draw(&logits, &Sampling { temperature: 0.7, top_p, top_k }, uniform);
             prop_assert!(drawn.token == 1 || drawn.token == 3);
             prop_assert!(drawn.log_prob.is_finite());

@@ -1,6 +1,5 @@
 //! The evaluations of a run, each made once.
 
-use crate::checkpoint;
 use crate::data::mini_aime;
 use crate::eval;
 use crate::eval::Set;
@@ -28,7 +27,7 @@ impl Run<'_> {
     /// The final sets, for the base policy and for the trained one; false when the session was
     /// asked to stop.
     pub(super) fn evaluate_tests(&mut self, watch: &mut dyn FnMut(Event)) -> Result<bool, Error> {
-        let base = checkpoint::load_model(&self.inputs.experiment.inputs.model)?;
+        let base = self.inputs.base_policy()?;
         let counters = self.trainer.counters();
         let inputs = self.inputs;
         for (name, problems) in &inputs.data.tests {

@@ -2,11 +2,17 @@
 
 use crate::checkpoint;
 use crate::config::Experiment;
+use crate::config::Numerics;
 use crate::config::Prompt;
+use crate::config::dapo::TokenMeanUnit;
 use crate::data;
 use crate::data::DataSets;
 use crate::data::mini_aime;
 use crate::files;
+use crate::model::config::Config;
+use crate::model::exact::ExactPolicy;
+use crate::model::qwen2::Qwen2;
+use crate::numerics::exact::window::Windows;
 use crate::prompt;
 use crate::prompt::Tokenizer;
 use crate::records::Problem;
@@ -44,7 +50,20 @@ pub fn prepare(experiment: Experiment) -> Result<Inputs, Error> {
         inputs.samples(name)?;
     }
     check_prompts(&inputs, model.config().max_position_embeddings)?;
+    check_exactness(&inputs.experiment, model.config())?;
     Ok(inputs)
+}
+
+/// Under exact arithmetic every sum of the run is exact: found out now, from sizes alone.
+fn check_exactness(experiment: &Experiment, config: &Config) -> Result<(), Error> {
+    if experiment.numerics == Numerics::Fast {
+        return Ok(());
+    }
+    let longest = experiment.rollout.max_prompt_tokens + experiment.rollout.max_response_tokens;
+    let tokens = experiment.training.mini_batch_rollouts.saturating_mul(longest);
+    let shape = ExactPolicy::shape(config);
+    Windows::new(shape)?.gradient(shape, tokens as usize)?;
+    Ok(())
 }
 
 /// Every problem can be tokenized and answered: found out now, not after hours of training.
@@ -65,6 +84,15 @@ fn check_prompts(inputs: &Inputs, positions: i64) -> Result<(), Error> {
 }
 
 impl Inputs {
+    /// The base policy, under the experiment's arithmetic.
+    ///
+    /// # Errors
+    /// Files that do not make a policy.
+    pub fn base_policy(&self) -> Result<Qwen2, Error> {
+        let model = checkpoint::load_model(&self.experiment.inputs.model)?;
+        Ok(model.with_numerics(self.experiment.numerics)?)
+    }
+
     /// k for an evaluation set.
     ///
     /// # Errors
@@ -90,20 +118,25 @@ fn manifest(experiment: &Experiment, sets: &DataSets) -> Result<Manifest, Error>
         }
     }
     let arm_sha256 = experiment.arm_sha256();
+    let execution = &experiment.execution;
     // Under `fast` arithmetic threads and batch sizes can change bits, so they are part of
-    // what this run is.
-    let key = json!({
-        "arm_sha256": arm_sha256,
-        "execution": experiment.execution,
-        "inputs": inputs,
-    });
+    // what this run is. Under `exact` they cannot, but the objective may name a micro-batch.
+    let (exactness, execution) = match experiment.numerics {
+        Numerics::Fast => ("exact-here", json!(execution)),
+        Numerics::Exact if experiment.dapo.token_mean_unit == TokenMeanUnit::MicroBatch => {
+            let micro_batch_rollouts = execution.micro_batch_rollouts;
+            ("exact", json!({"seed": execution.seed, "micro_batch_rollouts": micro_batch_rollouts}))
+        }
+        Numerics::Exact => ("exact", json!({"seed": execution.seed})),
+    };
+    let key = json!({"arm_sha256": arm_sha256, "execution": execution, "inputs": inputs});
     Ok(Manifest {
         harness: env!("CARGO_PKG_VERSION").to_string(),
         name: experiment.name.clone(),
         arm_sha256,
         seed: experiment.execution.seed,
         run_key: files::sha256(files::canonical_json_line(&key).as_bytes()),
-        exactness: "exact-here".to_string(),
+        exactness: exactness.to_string(),
         inputs,
     })
 }

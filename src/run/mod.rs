@@ -12,6 +12,7 @@ use crate::config::dapo::Kl;
 use crate::data;
 use crate::eval;
 use crate::files;
+use crate::numerics::exact;
 use crate::policy::Policy;
 use crate::prompt;
 use crate::run::inputs::Inputs;
@@ -72,6 +73,9 @@ pub enum Error {
         /// `max_position_embeddings`.
         positions: i64,
     },
+    /// A policy or an update that exact arithmetic cannot serve.
+    #[error(transparent)]
+    Exact(#[from] exact::Error),
     /// An evaluation.
     #[error(transparent)]
     Evaluation(#[from] eval::Error),
@@ -212,7 +216,7 @@ impl<'a> Run<'a> {
         stop: &'a dyn Fn() -> bool,
     ) -> Result<Self, Error> {
         let experiment = &inputs.experiment;
-        let load = || checkpoint::load_model(&experiment.inputs.model);
+        let load = || inputs.base_policy();
         let reference = match experiment.dapo.kl {
             Kl::None {} => None,
             Kl::Penalty { .. } => Some(load()?),
@@ -221,6 +225,7 @@ impl<'a> Run<'a> {
         let (tokenizer, problems) = (&inputs.tokenizer, &inputs.data.train);
         let mut trainer = Trainer::new(experiment, tokenizer, problems, load()?, reference, styles);
         if let Some((model, progress)) = start.checkpoint.take() {
+            let model = model.with_numerics(experiment.numerics)?;
             let policy = Policy::resume(model, &experiment.optimizer, progress.optimizer);
             let position = Position {
                 counters: progress.counters,

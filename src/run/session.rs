@@ -5,6 +5,7 @@
 
 use crate::checkpoint;
 use crate::checkpoint::Progress;
+use crate::config::Numerics;
 use crate::environment;
 use crate::files;
 use crate::files::Lock;
@@ -275,7 +276,7 @@ fn record_session(
         .filter(matters)
         .map(|name| format!("{name} was {}, is {}", changed[name][0], changed[name][1]))
         .collect();
-    if !differing.is_empty() {
+    if !differing.is_empty() && inputs.experiment.numerics == Numerics::Fast {
         watch(Event::Warning(&format!(
             "this session differs from the run's first ({}): the result may differ in its last bits \
              from an uninterrupted run",

@@ -372,7 +372,7 @@ impl<'a> Trainer<'a> {
             let made = clock
                 .time("update", || update::update(&mut self.policy, &batch, &settings, rate))?;
             self.position.counters.updates += 1;
-            updates.add(&made.sums, made.gradient_norm, made.weight_shift);
+            updates.add(&made);
             watch(Phase::Update(done + 1, plan.len()));
         }
         metrics.extend(updates.metrics(self.experiment.optimizer.max_gradient_norm, rate));

@@ -1,9 +1,10 @@
 //! verl's log-probs, entropy and KL estimates (verl/utils/torch_functional.py:148-263,
 //! verl/trainer/ppo/core_algos.py:1782-1796 and 1841-1902).
 
+use crate::config::Numerics;
 use crate::config::dapo::KlEstimator;
 use crate::dapo::kl::penalty;
-use crate::numerics;
+use crate::numerics::fast;
 use crate::verl_vectors::aggregation::Mode;
 use crate::verl_vectors::aggregation::aggregate;
 use crate::verl_vectors::case::Case;
@@ -50,10 +51,10 @@ pub fn entropy_and_log_probs(case: &Case) -> Result<Outputs, Malformed> {
         let gradient = Tensor::run_backward(&[value.sum(None)], &[&leaf], true, false);
         Got::tensor(&gradient[0])
     };
-    let entropy = numerics::entropy(&leaf, 1.0);
-    let log_probs = numerics::log_probs(&leaf, &labels, 1.0);
+    let entropy = fast::entropy(&leaf, 1.0);
+    let log_probs = fast::log_probs(&leaf, &labels, 1.0);
     // The chunked variant casts its logits to float32 and flattens the rows.
-    let chunked = numerics::entropy(&leaf.detach().to_kind(Kind::Float), 1.0).view(-1);
+    let chunked = fast::entropy(&leaf.detach().to_kind(Kind::Float), 1.0).view(-1);
     let mut result = outputs([
         ("entropy_from_logits", Got::tensor(&entropy)),
         ("grad_entropy_sum_wrt_logits", gradient_of(&entropy)),
@@ -66,7 +67,7 @@ pub fn entropy_and_log_probs(case: &Case) -> Result<Outputs, Malformed> {
         ("logprobs_v2", Got::tensor(&log_probs)),
     ]);
     if let Some(temperature) = case.optional_number("temperature_for_scaled")? {
-        let scaled = numerics::log_probs(&leaf, &labels, temperature);
+        let scaled = fast::log_probs(&leaf, &labels, temperature);
         result.insert("logprobs_temperature_scaled".to_owned(), Got::tensor(&scaled));
     }
     if case.optional("response_mask").is_some() && rows.len() == 2 {
@@ -95,12 +96,12 @@ pub fn kl_penalty(case: &Case) -> Result<Outputs, Malformed> {
     let reference = case.array_like("ref_logprob", &log_probs)?.tensor(Some(kind));
     let leaf = log_probs.tensor(Some(kind)).set_requires_grad(true);
     let kl = match case.text("kl_penalty")? {
-        "kl" | "k1" => penalty(&leaf, &reference, KlEstimator::K1),
-        "abs" => penalty(&leaf, &reference, KlEstimator::K1).abs(),
-        "mse" | "k2" => penalty(&leaf, &reference, KlEstimator::K2),
+        "kl" | "k1" => penalty(&leaf, &reference, KlEstimator::K1, Numerics::Fast),
+        "abs" => penalty(&leaf, &reference, KlEstimator::K1, Numerics::Fast).abs(),
+        "mse" | "k2" => penalty(&leaf, &reference, KlEstimator::K2, Numerics::Fast),
         "low_var_kl" | "k3" => {
             let kappa = (&reference - &leaf).clamp(-CLAMPS[0], CLAMPS[0]);
-            let k3 = penalty(&-kappa, &reference.zeros_like(), KlEstimator::K3);
+            let k3 = penalty(&-kappa, &reference.zeros_like(), KlEstimator::K3, Numerics::Fast);
             k3.clamp(-CLAMPS[1], CLAMPS[1])
         }
         // Also for a name ending in `+`, which verl does not strip.

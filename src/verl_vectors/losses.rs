@@ -1,5 +1,6 @@
 //! verl's policy losses (verl/trainer/ppo/core_algos.py:1083-1250).
 
+use crate::config::Numerics;
 use crate::config::dapo::Clip;
 use crate::config::dapo::DualClip;
 use crate::config::dapo::LogRatioClamp;
@@ -147,8 +148,16 @@ fn loss(case: &Case, clip: &Clip, mode: &Mode) -> Result<Result<Loss, Outputs>, 
     let old = old_log_probs.tensor(Some(kind));
     let every = leaf.ones_like();
     let dual_clip = DualClip::Constant { c };
-    let result =
-        surrogate(&leaf, &old, &advantages.tensor(Some(kind)), &every, clip, &dual_clip, &CLAMP);
+    let result = surrogate(
+        &leaf,
+        &old,
+        &advantages.tensor(Some(kind)),
+        &every,
+        clip,
+        &dual_clip,
+        &CLAMP,
+        Numerics::Fast,
+    );
     let losses = match case.optional("rollout_is_weights") {
         Some(Value::Array(_)) => {
             result.losses * case.array_like("rollout_is_weights", &log_probs)?.tensor(Some(kind))

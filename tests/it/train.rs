@@ -300,7 +300,7 @@ fn bad_experiments_are_refused_with_exit_code_3_and_nothing_is_written() {
 fn exploding(scratch: &Path, rest: &str) -> (String, String) {
     let file = scratch.join("explode.toml");
     let text = format!(
-        "name = \"explode\"\nextends = {:?}\n[optimizer]\nlearning_rate = 1e30\n{rest}",
+        "name = \"explode\"\nextends = {:?}\nnumerics = \"fast\"\n[optimizer]\nlearning_rate = 1e30\n{rest}",
         experiment("smoke.toml").display().to_string()
     );
     files::write_atomic(&file, text.as_bytes()).unwrap();

@@ -77,8 +77,8 @@ struct CaseRollout {
     correctness_reward: f64,
     reward: f64,
     response_mask: Vec<u8>,
-    old_log_probs: Vec<f32>,
-    ref_log_probs: Option<Vec<f32>>,
+    old_log_probs: Vec<f64>,
+    ref_log_probs: Option<Vec<f64>>,
     advantage: f64,
 }
 
@@ -163,7 +163,7 @@ fn scored(group: &CaseGroup) -> Group<ScoredRollout> {
     let rollouts = group.rollouts.iter().map(|rollout| ScoredRollout {
         rollout: Rollout::new(
             rollout.response_ids.clone(),
-            rollout.old_log_probs.iter().map(|&value| f64::from(value)).collect(),
+            rollout.old_log_probs.clone(),
             if rollout.truncated { Finish::Length } else { Finish::Stop },
             String::new(),
         ),
@@ -188,8 +188,8 @@ struct Made {
 
 fn make(case: &Case, folder: &Path, dapo: &Dapo, rows: &[Row], micro: usize) -> Made {
     let mut policy = case.policy(folder);
-    let old: Vec<Vec<f32>> = case.expected().iter().map(|r| r.old_log_probs.clone()).collect();
-    let reference: Option<Vec<Vec<f32>>> =
+    let old: Vec<Vec<f64>> = case.expected().iter().map(|r| r.old_log_probs.clone()).collect();
+    let reference: Option<Vec<Vec<f64>>> =
         case.expected().iter().map(|r| r.ref_log_probs.clone()).collect();
     let settings =
         Settings { dapo, temperature: case.settings.temperature, micro_batch_rollouts: micro };
@@ -316,7 +316,7 @@ fn a_divergent_update_is_an_error_and_leaves_the_weights() {
     let rows: Vec<Row> =
         case.rows().into_iter().map(|row| Row { advantage: f64::NAN, ..row }).collect();
     let mut policy = case.policy(&folder);
-    let old: Vec<Vec<f32>> = case.expected().iter().map(|r| r.old_log_probs.clone()).collect();
+    let old: Vec<Vec<f64>> = case.expected().iter().map(|r| r.old_log_probs.clone()).collect();
     let dapo = case.dapo();
     let members: Vec<usize> = (0..rows.len()).collect();
     let totals = StepTotals { tokens: 1, mini_batches: 1 };

@@ -96,6 +96,7 @@ fn run(batch: &MiniBatch, config: &Dapo, micro: usize, width: usize) -> Outcome 
                 advantages: &Tensor::from_slice(&advantages).unsqueeze(-1),
                 response_mask: &mask,
                 row_weights: &Tensor::from_slice(&weights[start..end]),
+                numerics: Numerics::Fast,
             },
             config,
         );
@@ -138,17 +139,17 @@ fn sample() -> MiniBatch {
 fn the_loss_of_a_small_batch_equals_the_formula_by_hand() {
     let outcome = run(&sample(), &dapo(), 2, LENGTH);
     let by_hand = -(1.28 + 1.0) + 0.5 * (0.8 + 1.1 + 20.0 + 1.0 + 0.9);
-    assert!((outcome.loss - by_hand / 7.0).abs() < 1e-12, "{}", outcome.loss);
+    assert!((outcome.loss - by_hand / 7.0).abs() < 1e-10, "{}", outcome.loss);
     let sums = outcome.sums;
     assert_eq!((sums.tokens, sums.clipped_low, sums.clipped_high, sums.dual_clipped), (7, 1, 1, 0));
     let metrics = sums.metrics().unwrap();
     assert_eq!(metrics.clip_fraction_high, 1.0 / 7.0);
-    assert!((metrics.up_clipped_probability_mean.unwrap() - (-3.0f64).exp()).abs() < 1e-15);
+    assert!((metrics.up_clipped_probability_mean.unwrap() - (-3.0f64).exp()).abs() < 2e-11);
     assert!((metrics.ratio_max - 20.0).abs() < 1e-12);
     let logs: f64 = [1.5f64, 0.5, 1.1, 20.0, 0.9].iter().map(|r| r.ln()).sum();
-    assert!((metrics.kl_to_old_k1 + logs / 7.0).abs() < 1e-12);
+    assert!((metrics.kl_to_old_k1 + logs / 7.0).abs() < 2e-11);
     let linear: f64 = [1.5f64, 0.5, 1.1, 20.0, 0.9].iter().map(|r| r - 1.0).sum();
-    assert!((metrics.kl_to_old_k3 - (linear - logs) / 7.0).abs() < 1e-12);
+    assert!((metrics.kl_to_old_k3 - (linear - logs) / 7.0).abs() < 2e-11);
     assert_eq!(metrics.kl_penalty_mean, 0.0);
 }
 
@@ -208,8 +209,8 @@ fn the_kl_term_is_added_with_its_coefficient() {
         let without = run(&batch, &config, 2, LENGTH).loss;
         config.kl = Kl::Penalty { estimator, coefficient: 0.5 };
         let with = run(&batch, &config, 2, LENGTH);
-        assert!((with.loss - without - 0.5 * each).abs() < 1e-12, "{estimator:?}");
-        assert!((with.sums.metrics().unwrap().kl_penalty_mean - each).abs() < 1e-12);
+        assert!((with.loss - without - 0.5 * each).abs() < 4e-11, "{estimator:?}");
+        assert!((with.sums.metrics().unwrap().kl_penalty_mean - each).abs() < 2e-11);
     }
 }
 
@@ -272,7 +273,7 @@ proptest! {
         let mask = Tensor::from_slice(&[true]).view([1, 1]);
         let (dual, clamp) = (DualClip::None {}, LogRatioClamp::None {});
         let surrogate =
-            clip::surrogate(&log_probs, &old, &advantages, &mask, &config, &dual, &clamp);
+            clip::surrogate(&log_probs, &old, &advantages, &mask, &config, &dual, &clamp, Numerics::Fast);
         prop_assert!(count(&let_through(&surrogate, &advantages, config.low)) == 0);
     }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::numerics;
+use crate::numerics::fast;
 use proptest::prelude::prop_assert;
 use proptest::proptest;
 use tch::Kind;
@@ -47,10 +47,10 @@ fn norm_and_swiglu_are_those_of_tensors_for_widths_that_are_no_whole_blocks() {
         let rows = Tensor::from_slice(&x).view([3, 2 * width as i64]);
         let mut ours = Vec::new();
         rms_norm(&x, 2 * width, 1e-6, &mut ours);
-        assert_close(&ours, &numbers(&numerics::rms_norm(&rows, 1e-6)), 1e-6);
+        assert_close(&ours, &numbers(&fast::rms_norm(&rows, 1e-6)), 1e-6);
         swiglu(&x, width, &mut ours);
         let halves = rows.chunk(2, 1);
-        assert_close(&ours, &numbers(&numerics::swiglu(&halves[0], &halves[1])), 1e-6);
+        assert_close(&ours, &numbers(&fast::swiglu(&halves[0], &halves[1])), 1e-6);
     }
 }
 
@@ -68,7 +68,7 @@ fn both(heads: Heads, lengths: &[usize]) -> (Vec<f32>, Vec<f32>) {
     let turns = Tensor::from_slice(&rotation).view([rows as i64, 1, heads.width as i64 / 2, 2]);
     let (queries, keys) = (heads.queries as i64, heads.keys as i64);
     let parts = tensor.split_with_sizes([queries + keys, keys], 1);
-    let turned = numerics::rotary(&parts[0].contiguous(), &turns.view_as_complex());
+    let turned = fast::rotary(&parts[0].contiguous(), &turns.view_as_complex());
     let turned = turned.split_with_sizes([queries, keys], 1);
     let new = [numbers(&turned[1]), numbers(&parts[1])];
     for (row, &length) in lengths.iter().enumerate() {
@@ -92,7 +92,7 @@ fn both(heads: Heads, lengths: &[usize]) -> (Vec<f32>, Vec<f32>) {
     let [all_keys, all_values] = all.map(|all| Tensor::from_slice(&all).view(shape));
     let mask = Tensor::from_slice(&mask).view([rows as i64, 1, 1, longest as i64]);
     let queries = turned[0].contiguous();
-    let theirs = numerics::cached_attention(&queries, &all_keys, &all_values, &mask);
+    let theirs = fast::cached_attention(&queries, &all_keys, &all_values, &mask);
     (mixed, numbers(&theirs.to_kind(Kind::Float)))
 }
 

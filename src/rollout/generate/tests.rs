@@ -1,10 +1,12 @@
 use super::*;
+use crate::model::cache::KvCache;
 use crate::model::config::Config;
 use crate::rng::Id;
 use crate::rng::Purpose;
 use crate::rng::stream;
 use std::collections::BTreeMap;
 use tch::Kind;
+use tch::Tensor;
 
 const STOP: [u32; 1] = [1];
 

@@ -1,0 +1,79 @@
+//! Gradients of a loss that is summed over passes.
+
+use crate::model::qwen2::Qwen2;
+use crate::numerics::exact::weights;
+use crate::numerics::exact::weights::Parameters;
+use crate::numerics::exact::window::Tally;
+use tch::Kind;
+use tch::Tensor;
+
+/// Gradients of every parameter, of the passes that were added so far.
+#[derive(Debug, Default)]
+pub enum Gradients {
+    /// Of no pass.
+    #[default]
+    None,
+    /// One tensor for each parameter, in the order of names; undefined where a parameter took no
+    /// part.
+    Fast(Vec<Tensor>),
+    /// Exact sums.
+    Exact(weights::Gradients),
+}
+
+impl Gradients {
+    /// The gradient of a scalar; its graph is freed.
+    pub fn of(loss: &Tensor, model: &Qwen2) -> Self {
+        let parameters: Vec<&Tensor> = model.parameters().values().collect();
+        Self::Fast(Tensor::run_backward(&[loss], &parameters, false, false))
+    }
+
+    /// Adds the gradients of another pass. The order of passes is the order of the sum; exact sums
+    /// do not depend on it.
+    ///
+    /// # Panics
+    /// When the two are of different arithmetics.
+    pub fn add(&mut self, other: Self) {
+        match (&mut *self, other) {
+            (_, Self::None) => {}
+            (Self::None, other) => *self = other,
+            (Self::Fast(sums), Self::Fast(terms)) => {
+                for (sum, term) in sums.iter_mut().zip(terms) {
+                    if !sum.defined() {
+                        *sum = term;
+                    } else if term.defined() {
+                        *sum = &*sum + term;
+                    }
+                }
+            }
+            (Self::Exact(sums), Self::Exact(terms)) => sums.add(terms),
+            _ => panic!("gradients of two arithmetics"),
+        }
+    }
+
+    /// As plain values by name; 0 where a parameter took no part.
+    pub fn values(&self, model: &Qwen2) -> Parameters {
+        let tensors = match self {
+            Self::Exact(sums) => return model.exact_gradients(sums),
+            Self::Fast(tensors) => &tensors[..],
+            Self::None => &[],
+        };
+        let mut gradients = tensors.iter();
+        let mut values = |parameter: &Tensor| match gradients.next() {
+            Some(gradient) if gradient.defined() => {
+                let flat = gradient.to_kind(Kind::Float).contiguous().flatten(0, -1);
+                Vec::try_from(flat).expect("a dense f32 tensor")
+            }
+            _ => vec![0.0; parameter.numel()],
+        };
+        model.parameters().iter().map(|(name, tensor)| (name.clone(), values(tensor))).collect()
+    }
+
+    /// How much rounding into windows changed in the forward and in the backward passes; `None`
+    /// under fast arithmetic.
+    pub fn tallies(&self) -> Option<[Tally; 2]> {
+        match self {
+            Self::Exact(sums) => Some([sums.activations, sums.gradients]),
+            _ => None,
+        }
+    }
+}

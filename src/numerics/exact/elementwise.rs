@@ -1,0 +1,277 @@
+//! Loops over rows of f32: separate additions, products, divisions and roots, each rounded by
+//! itself; sums of products of numbers out of windows, which are exact in f64.
+
+use crate::numerics::exact::orders;
+use crate::numerics::exact::window::Tally;
+use crate::numerics::exact::window::Window;
+use crate::numerics::functions::exp;
+use crate::numerics::vectorised::vectorised;
+use pulp::Arch;
+use pulp::Simd;
+use pulp::WithSimd;
+
+/// Rounds every number into the window.
+pub fn round(x: &mut [f32], window: Window, tally: &mut Tally) {
+    let (mut saturated, mut flushed) = (0u64, 0u64);
+    let rounder = window.rounder();
+    vectorised(
+        #[inline(always)]
+        || {
+            // Counts of few numbers at a time fit the registers of f32.
+            for x in x.chunks_mut(1 << 12) {
+                let (mut above, mut below) = (0u32, 0u32);
+                for x in x {
+                    let rounded = rounder.round(*x);
+                    // Additions that are checked are not compiled to vectors.
+                    above = above.wrapping_add(u32::from(x.abs() > rounder.bound));
+                    below = below.wrapping_add(u32::from((rounded == 0.0) & (*x != 0.0)));
+                    *x = rounded;
+                }
+                saturated += u64::from(above);
+                flushed += u64::from(below);
+            }
+        },
+    );
+    tally.add(Tally { rounded: x.len() as u64, saturated, flushed });
+}
+
+/// Σ a · b in f64 of each row of a and b, `[rows, width]` → `[rows]`. Both must be out of windows
+/// that leave the sums their bits.
+pub fn dots(a: &[f32], b: &[f32], width: usize) -> Vec<f64> {
+    let mut sums = vec![0.0; a.len() / width];
+    Arch::new().dispatch(Dots { a, b, width, sums: &mut sums });
+    if orders::checked() {
+        for order in orders::others(width) {
+            let rows = a.chunks_exact(width).zip(b.chunks_exact(width));
+            let other = rows.map(|(a, b)| {
+                order.iter().fold(0.0, |sum, &at| sum + f64::from(a[at]) * f64::from(b[at]))
+            });
+            orders::compare(&sums, &other.collect::<Vec<f64>>());
+        }
+    }
+    sums
+}
+
+struct Dots<'a> {
+    a: &'a [f32],
+    b: &'a [f32],
+    width: usize,
+    sums: &'a mut [f64],
+}
+
+impl WithSimd for Dots<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { a, b, width, sums } = self;
+        // Loops that only convert are compiled to vectors, loops that add are not.
+        let (mut wide_a, mut wide_b) = (vec![0f64; width], vec![0f64; width]);
+        let rows = a.chunks_exact(width).zip(b.chunks_exact(width));
+        for (sum, (a, b)) in sums.iter_mut().zip(rows) {
+            wide_a.iter_mut().zip(a).for_each(|(wide, x)| *wide = f64::from(*x));
+            wide_b.iter_mut().zip(b).for_each(|(wide, x)| *wide = f64::from(*x));
+            let (a, a_rest) = S::as_simd_f64s(&wide_a);
+            let (b, b_rest) = S::as_simd_f64s(&wide_b);
+            let mut lanes = simd.splat_f64s(0.0);
+            for (a, b) in a.iter().zip(b) {
+                lanes = simd.mul_add_f64s(*a, *b, lanes);
+            }
+            let rest: f64 = a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum();
+            *sum = simd.reduce_sum_f64s(lanes) + rest;
+        }
+    }
+}
+
+/// Adds every row of x `[rows, width]` to `sums` `[width]`.
+pub fn add_rows(sums: &mut [f64], x: &[f32]) {
+    if orders::checked() {
+        let rows: Vec<&[f32]> = x.chunks_exact(sums.len()).collect();
+        let total = |order: &mut dyn Iterator<Item = usize>| {
+            let mut total = sums.to_vec();
+            order.for_each(|row| {
+                total.iter_mut().zip(rows[row]).for_each(|(sum, x)| *sum += f64::from(*x));
+            });
+            total
+        };
+        let straight = total(&mut (0..rows.len()));
+        for order in orders::others(rows.len()) {
+            orders::compare(&straight, &total(&mut order.into_iter()));
+        }
+    }
+    for row in x.chunks_exact(sums.len()) {
+        sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += f64::from(*x));
+    }
+}
+
+/// 1 / √(mean(x²) + epsilon) of each row of x `[rows, width]`.
+pub fn inverse_root_mean_squares(x: &[f32], width: usize, epsilon: f64) -> Vec<f32> {
+    let inverse = |squares: f64| (1.0 / (squares / width as f64 + epsilon).sqrt()) as f32;
+    dots(x, x, width).into_iter().map(inverse).collect()
+}
+
+/// Each row times its own factor.
+pub fn scale_rows(x: &[f32], factors: &[f32], width: usize) -> Vec<f32> {
+    let mut scaled = x.to_vec();
+    vectorised(
+        #[inline(always)]
+        || {
+            for (row, factor) in scaled.chunks_exact_mut(width).zip(factors) {
+                row.iter_mut().for_each(|x| *x *= factor);
+            }
+        },
+    );
+    scaled
+}
+
+/// The derivative of y = x / √(mean(x²) + epsilon): `(g − y · mean(g · y)) · factor`, row by row.
+pub fn norm_derivative(g: &[f32], y: &[f32], factors: &[f32], width: usize) -> Vec<f32> {
+    let means = dots(g, y, width);
+    let mut derivative = g.to_vec();
+    vectorised(
+        #[inline(always)]
+        || {
+            let rows = derivative.chunks_exact_mut(width).zip(y.chunks_exact(width));
+            for ((row, y), (mean, factor)) in rows.zip(means.iter().zip(factors)) {
+                let mean = (mean / width as f64) as f32;
+                for (g, y) in row.iter_mut().zip(y) {
+                    *g = (*g - y * mean) * factor;
+                }
+            }
+        },
+    );
+    derivative
+}
+
+/// Every row of x `[rows, width]` times `weights` `[width]`, number by number.
+pub fn scale_columns(x: &[f32], weights: &[f32]) -> Vec<f32> {
+    let mut scaled = x.to_vec();
+    vectorised(
+        #[inline(always)]
+        || {
+            for row in scaled.chunks_exact_mut(weights.len()) {
+                row.iter_mut().zip(weights).for_each(|(x, weight)| *x *= weight);
+            }
+        },
+    );
+    scaled
+}
+
+/// a · b, number by number.
+pub fn multiply(a: &[f32], b: &[f32]) -> Vec<f32> {
+    let mut product = a.to_vec();
+    vectorised(
+        #[inline(always)]
+        || product.iter_mut().zip(b).for_each(|(a, b)| *a *= b),
+    );
+    product
+}
+
+/// Adds `more` to x, number by number.
+pub fn add(x: &mut [f32], more: &[f32]) {
+    vectorised(
+        #[inline(always)]
+        || x.iter_mut().zip(more).for_each(|(x, more)| *x += more),
+    );
+}
+
+/// Adds `bias` `[width]` to every row.
+pub fn add_to_rows(x: &mut [f32], bias: &[f32]) {
+    for row in x.chunks_exact_mut(bias.len()) {
+        row.iter_mut().zip(bias).for_each(|(x, bias)| *x += bias);
+    }
+}
+
+/// silu(gate) · up.
+pub fn swiglu(gate: &[f32], up: &[f32]) -> Vec<f32> {
+    let mut inner = gate.to_vec();
+    vectorised(
+        #[inline(always)]
+        || {
+            for (gate, up) in inner.iter_mut().zip(up) {
+                *gate = *gate / (1.0 + exp(-*gate)) * up;
+            }
+        },
+    );
+    inner
+}
+
+/// The derivatives of [`swiglu`] by gate and by up.
+pub fn swiglu_derivatives(g: &[f32], gate: &[f32], up: &[f32]) -> (Vec<f32>, Vec<f32>) {
+    let (mut by_gate, mut by_up) = (vec![0.0; g.len()], vec![0.0; g.len()]);
+    vectorised(
+        #[inline(always)]
+        || {
+            let inputs = g.iter().zip(gate).zip(up);
+            let outputs = by_gate.iter_mut().zip(&mut by_up);
+            for (((g, gate), up), (by_gate, by_up)) in inputs.zip(outputs) {
+                let share = 1.0 / (1.0 + exp(-gate));
+                let silu = gate * share;
+                *by_up = g * silu;
+                *by_gate = g * up * (share + silu * (1.0 - share));
+            }
+        },
+    );
+    (by_gate, by_up)
+}
+
+/// Turns the pairs of neighbours of each head: x `[heads, width]`, rotation (cos, sin) of each
+/// pair `[width / 2, 2]`; `back` turns the other way.
+pub fn turn(x: &mut [f32], rotation: &[f32], back: bool) {
+    let sign = if back { -1.0 } else { 1.0 };
+    let (turns, _) = rotation.as_chunks::<2>();
+    for head in x.chunks_exact_mut(rotation.len()) {
+        for ([a, b], [cos, sin]) in head.as_chunks_mut::<2>().0.iter_mut().zip(turns) {
+            let sin = sign * sin;
+            (*a, *b) = (*a * cos - *b * sin, *a * sin + *b * cos);
+        }
+    }
+}
+
+/// Softmax of scores times `scale`, as numbers of the window: the exponentials are rounded into
+/// it, so that their sum is exact, and so are the shares. The number of scores that follow, or
+/// stand around, cannot matter.
+#[inline(always)]
+pub fn softmax<S: Simd>(simd: S, scores: &mut [f32], scale: f32, window: Window) {
+    let (vectors, rest) = S::as_simd_f32s(scores);
+    let mut lanes = simd.splat_f32s(f32::NEG_INFINITY);
+    for vector in vectors {
+        lanes = simd.max_f32s(lanes, *vector);
+    }
+    let most = rest.iter().fold(simd.reduce_max_f32s(lanes), |most, &score| most.max(score));
+    let rounder = window.rounder();
+    for score in scores.iter_mut() {
+        *score = rounder.round(exp((*score - most) * scale));
+    }
+    // The exponentials are whole multiples of the window's spacing: integers add up as they like.
+    let (mut steps, per_step) = (0u64, 1.0 / window.spacing());
+    for scores in scores.chunks(1 << 10) {
+        let step = |score: &f32| (*score * per_step) as i32 as u32;
+        steps += u64::from(scores.iter().map(step).fold(0, u32::wrapping_add));
+    }
+    let share = (1.0 / (steps as f64 * f64::from(window.spacing()))) as f32;
+    for score in scores.iter_mut() {
+        *score = rounder.round(*score * share);
+    }
+}
+
+/// Adds a · b of every row, `[rows, width]` both, to `sums` `[width]`.
+pub fn add_products(sums: &mut [f64], a: &[f32], b: &[f32]) {
+    let width = sums.len();
+    let add = |sums: &mut [f64], row: usize| {
+        let rows = a[row * width..][..width].iter().zip(&b[row * width..][..width]);
+        for (sum, (a, b)) in sums.iter_mut().zip(rows) {
+            *sum += f64::from(*a) * f64::from(*b);
+        }
+    };
+    let rows = a.len() / width;
+    let before = sums.to_vec();
+    (0..rows).for_each(|row| add(sums, row));
+    if orders::checked() {
+        for order in orders::others(rows) {
+            let mut other = before.clone();
+            order.into_iter().for_each(|row| add(&mut other, row));
+            orders::compare(sums, &other);
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! `fast` arithmetic: LibTorch's own f32 kernels, with their derivatives. Their bits depend on
+//! threads, instruction set and batch shape, so results are `exact-here` at best.
+
+use tch::Kind;
+use tch::Tensor;
+
+/// `x · weightᵀ + bias`: x `[..., in]`, weight `[out, in]`, bias `[out]` → `[..., out]`.
+pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+    x.linear(weight, bias)
+}
+
+/// Rows of a table: weight `[vocab, hidden]`, ids `[...]` → `[..., hidden]`.
+pub fn embedding(weight: &Tensor, ids: &Tensor) -> Tensor {
+    Tensor::embedding(weight, ids, -1, false, false)
+}
+
+/// Root-mean-square normalisation over the last dimension, without its weight:
+/// `x / √(mean(x²) + epsilon)`, statistics in f32 or wider.
+pub fn rms_norm(x: &Tensor, epsilon: f64) -> Tensor {
+    let width = x.size().last().copied().unwrap_or(1) as f64;
+    // The norm has a short derivative: half the passes over x that a mean of squares has.
+    let norm = x.norm_scalaropt_dim(2.0, [-1i64], true);
+    x * (norm.square() / width + epsilon).rsqrt()
+}
+
+/// SwiGLU: `silu(gate) · up`, element by element.
+pub fn swiglu(gate: &Tensor, up: &Tensor) -> Tensor {
+    gate.silu() * up
+}
+
+/// Rotary position embedding, each pair of neighbours turned as one complex number:
+/// x `[tokens, heads, head_dim]`, rotation e^{iφ} `[tokens, 1, head_dim / 2]` → as x.
+pub fn rotary(x: &Tensor, rotation: &Tensor) -> Tensor {
+    let (tokens, heads, head_dim) = x.size3().expect("heads have three dimensions");
+    let pairs = Tensor::view_as_complex(&x.view([tokens, heads, head_dim / 2, 2]));
+    (pairs * rotation).view_as_real().view([tokens, heads, head_dim])
+}
+
+/// From this length on, attention goes without a matrix of all scores: below, the matrix is
+/// small and its two products are faster.
+const LONG_SEQUENCE: i64 = 192;
+
+/// Causal attention of whole sequences with themselves: queries
+/// `[batch · length, heads, head_dim]`, keys and values `[batch · length, kv_heads, head_dim]`
+/// → `[batch · length, heads · head_dim]`.
+pub fn causal_attention(queries: &Tensor, keys: &Tensor, values: &Tensor, length: i64) -> Tensor {
+    match length < LONG_SEQUENCE {
+        true => short_causal_attention(queries, keys, values, length),
+        false => long_causal_attention(queries, keys, values, length),
+    }
+}
+
+/// The heads of a group share keys: they stand below each other in one product.
+fn short_causal_attention(queries: &Tensor, keys: &Tensor, values: &Tensor, length: i64) -> Tensor {
+    let (tokens, heads, head_dim) = queries.size3().expect("queries have three dimensions");
+    let (batch, kv_heads) = (tokens / length, keys.size()[1]);
+    let group = heads / kv_heads;
+    let stacked = queries
+        .view([batch, length, kv_heads, group, head_dim])
+        .permute([0, 2, 3, 1, 4])
+        .reshape([batch * kv_heads, group * length, head_dim]);
+    let split = |x: &Tensor| {
+        x.reshape([batch, length, kv_heads, head_dim]).transpose(1, 2).reshape([
+            batch * kv_heads,
+            length,
+            head_dim,
+        ])
+    };
+    let options = (queries.kind(), queries.device());
+    let hidden = Tensor::full([length, length], f64::NEG_INFINITY, options).triu(1);
+    let hidden = hidden.repeat([group, 1]); // [group · length, length]
+    let scale = 1.0 / (head_dim as f64).sqrt();
+    let scores = hidden.baddbmm(&stacked, &split(keys).transpose(1, 2), 1.0, scale);
+    scores
+        .softmax(-1, scores.kind())
+        .bmm(&split(values))
+        .view([batch, kv_heads, group, length, head_dim])
+        .permute([0, 3, 1, 2, 4])
+        .reshape([tokens, heads * head_dim])
+}
+
+fn long_causal_attention(queries: &Tensor, keys: &Tensor, values: &Tensor, length: i64) -> Tensor {
+    let (tokens, heads, head_dim) = queries.size3().expect("queries have three dimensions");
+    let split =
+        |x: &Tensor| x.reshape([tokens / length, length, x.size()[1], head_dim]).transpose(1, 2);
+    let grouped = heads != keys.size()[1];
+    Tensor::scaled_dot_product_attention::<Tensor>(
+        &split(queries),
+        &split(keys),
+        &split(values),
+        None,
+        0.0,
+        true,
+        None,
+        grouped,
+    )
+    .transpose(1, 2)
+    .reshape([tokens, heads * head_dim])
+}
+
+/// Attention of one new query for each row over that row's slots.
+///
+/// queries `[rows, heads, head_dim]`, keys and values `[rows, slots, kv_heads, head_dim]`,
+/// `mask` `[rows, 1, 1, slots]` 0 where a row has a key and −∞ elsewhere
+/// → `[rows, heads · head_dim]`.
+pub fn cached_attention(queries: &Tensor, keys: &Tensor, values: &Tensor, mask: &Tensor) -> Tensor {
+    let (rows, heads, head_dim) = queries.size3().expect("queries have three dimensions");
+    let kv_heads = keys.size()[2];
+    // The heads of a group are as many queries of one head.
+    let grouped = queries.view([rows, kv_heads, heads / kv_heads, head_dim]);
+    Tensor::scaled_dot_product_attention(
+        &grouped,
+        &keys.transpose(1, 2),
+        &values.transpose(1, 2),
+        Some(mask),
+        0.0,
+        false,
+        None,
+        false,
+    )
+    .reshape([rows, heads * head_dim])
+}
+
+/// Log-probability of each token: logits `[..., vocab]`, tokens `[...]` → `[...]`, in nats, of the
+/// distribution softmax(logits / temperature). Computed in f32 or wider.
+pub fn log_probs(logits: &Tensor, tokens: &Tensor, temperature: f64) -> Tensor {
+    let all = log_distribution(logits, temperature);
+    all.gather(-1, &tokens.unsqueeze(-1), false).squeeze_dim(-1)
+}
+
+/// Entropy of softmax(logits / temperature): logits `[..., vocab]` → `[...]`, in nats.
+pub fn entropy(logits: &Tensor, temperature: f64) -> Tensor {
+    entropy_of(&log_distribution(logits, temperature))
+}
+
+/// [`log_probs`] and [`entropy`] with one softmax for both.
+pub fn log_probs_and_entropy(
+    logits: &Tensor,
+    tokens: &Tensor,
+    temperature: f64,
+) -> (Tensor, Tensor) {
+    let all = log_distribution(logits, temperature);
+    (all.gather(-1, &tokens.unsqueeze(-1), false).squeeze_dim(-1), entropy_of(&all))
+}
+
+fn entropy_of(log_distribution: &Tensor) -> Tensor {
+    let kind = log_distribution.kind();
+    -(log_distribution.exp() * log_distribution).sum_dim_intlist([-1i64].as_slice(), false, kind)
+}
+
+fn log_distribution(logits: &Tensor, temperature: f64) -> Tensor {
+    let kind = if logits.kind() == Kind::Double { Kind::Double } else { Kind::Float };
+    let scaled = if temperature == 1.0 { logits.shallow_clone() } else { logits / temperature };
+    scaled.log_softmax(-1, kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tch::Device;
+
+    #[test]
+    fn short_and_long_attention_are_the_same_function() {
+        let wave = |heads: i64, shift: f64| {
+            let count = 2 * 5 * heads * 4;
+            let values = Tensor::arange(count, (Kind::Double, Device::Cpu));
+            (values * 0.37 + shift).sin().view([10, heads, 4])
+        };
+        let (queries, keys, values) = (wave(6, 0.0), wave(2, 1.0), wave(2, 2.0));
+        let short = short_causal_attention(&queries, &keys, &values, 5);
+        let long = long_causal_attention(&queries, &keys, &values, 5);
+        assert!((short - long).abs().max().double_value(&[]) < 1e-12);
+    }
+
+    #[test]
+    fn a_norm_of_zeros_is_zero_with_a_finite_gradient() {
+        let x = Tensor::zeros([2, 3], (Kind::Float, Device::Cpu)).set_requires_grad(true);
+        let y = rms_norm(&x, 1e-6);
+        let gradient = Tensor::run_backward(&[y.sum(Kind::Float)], &[&x], false, false);
+        assert_eq!(y.abs().max().double_value(&[]), 0.0);
+        assert!(gradient[0].isfinite().all().int64_value(&[]) == 1);
+    }
+}

@@ -1,0 +1,167 @@
+//! How the matrices of a forward pass are made of a checkpoint's parameters: products that read
+//! the same input are one matrix, and each norm's weight is inside the matrix that follows it.
+
+use std::collections::BTreeMap;
+
+/// One matrix of the forward pass: rows of one or several parameters, times a norm's weight.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Folded {
+    /// Parameters whose rows stand below each other.
+    pub parts: Vec<Part>,
+    /// The norm whose weight multiplies every row.
+    pub norm: Option<String>,
+    /// Numbers of a row.
+    pub inputs: usize,
+}
+
+/// One parameter of a [`Folded`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// The matrix, or a vector that is one row.
+    pub weight: String,
+    /// The bias of its rows.
+    pub bias: Option<String>,
+    /// Of queries and keys the number of heads: in each head a row and its partner half a head
+    /// away become neighbours, which a rotation turns together. Queries and keys alike, so no
+    /// score changes.
+    pub interleaved_heads: Option<usize>,
+}
+
+impl Part {
+    /// For each row of the matrix its row of the parameter.
+    fn order(&self, rows: usize) -> Vec<usize> {
+        let Some(heads) = self.interleaved_heads else { return (0..rows).collect() };
+        let width = rows / heads;
+        let row = |at: usize| {
+            let (head, place) = (at / width, at % width);
+            head * width + place % 2 * (width / 2) + place / 2
+        };
+        (0..rows).map(row).collect()
+    }
+}
+
+type Values<T> = BTreeMap<String, Vec<T>>;
+
+impl Folded {
+    /// One parameter as it is.
+    pub fn of(weight: &str, inputs: usize) -> Self {
+        let part = Part { weight: weight.to_string(), bias: None, interleaved_heads: None };
+        Self { parts: vec![part], norm: None, inputs }
+    }
+
+    /// The parameters' rows in the order of the matrix, without the norm's weight.
+    pub fn rows(&self, parameters: &Values<f32>) -> Vec<f32> {
+        let mut rows = Vec::new();
+        for part in &self.parts {
+            let values = &parameters[&part.weight];
+            for row in part.order(values.len() / self.inputs) {
+                rows.extend_from_slice(&values[row * self.inputs..][..self.inputs]);
+            }
+        }
+        rows
+    }
+
+    /// The biases in the order of the matrix' rows; `None` when there are none.
+    pub fn bias(&self, parameters: &Values<f32>) -> Option<Vec<f32>> {
+        let mut joined = Vec::new();
+        for part in &self.parts {
+            let bias = &parameters[part.bias.as_ref()?];
+            joined.extend(part.order(bias.len()).into_iter().map(|row| bias[row]));
+        }
+        Some(joined)
+    }
+
+    /// The derivative of folding: adds what the gradient of the matrix, `[rows, inputs]`, gives
+    /// to its parameters and to its norm, row by row.
+    pub fn give_rows(&self, by_matrix: &[f64], parameters: &Values<f32>, sums: &mut Values<f64>) {
+        let norm = self.norm.as_ref().map(|name| (name, &parameters[name]));
+        let mut by_norm = vec![0f64; self.inputs];
+        let mut rest = by_matrix.chunks_exact(self.inputs);
+        for part in &self.parts {
+            let values = &parameters[&part.weight];
+            let by_part = sums.get_mut(&part.weight).expect("a sum for every parameter");
+            for row in part.order(values.len() / self.inputs) {
+                let by_row = rest.next().expect("a gradient for every row");
+                let place = row * self.inputs..(row + 1) * self.inputs;
+                let (by_part, values) = (&mut by_part[place.clone()], &values[place]);
+                match norm {
+                    None => by_part.iter_mut().zip(by_row).for_each(|(sum, g)| *sum += g),
+                    Some((_, weights)) => {
+                        for (at, g) in by_row.iter().enumerate() {
+                            by_part[at] += g * f64::from(weights[at]);
+                            by_norm[at] += g * f64::from(values[at]);
+                        }
+                    }
+                }
+            }
+        }
+        if let Some((name, _)) = norm {
+            let sum = sums.get_mut(name).expect("a sum for every parameter");
+            sum.iter_mut().zip(by_norm).for_each(|(sum, g)| *sum += g);
+        }
+    }
+
+    /// As [`Folded::give_rows`], for the biases.
+    pub fn give_bias(&self, by_bias: &[f64], sums: &mut Values<f64>) {
+        let mut rest = by_bias.iter();
+        for name in self.parts.iter().filter_map(|part| part.bias.as_ref()) {
+            let part = self.parts.iter().find(|part| part.bias.as_ref() == Some(name));
+            let sum = sums.get_mut(name).expect("a sum for every parameter");
+            let order = part.expect("the bias of a part").order(sum.len());
+            for (row, g) in order.into_iter().zip(rest.by_ref()) {
+                sum[row] += g;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(weight: &str, heads: Option<usize>) -> Part {
+        let bias = Some(format!("{weight}.bias"));
+        Part { weight: weight.to_string(), bias, interleaved_heads: heads }
+    }
+
+    #[test]
+    fn rows_of_a_head_and_their_partners_become_neighbours() {
+        let folded =
+            Folded { parts: vec![part("q", Some(2)), part("v", None)], norm: None, inputs: 1 };
+        let values = |first: u8, count: u8| (first..first + count).map(f32::from).collect();
+        let parameters: BTreeMap<String, Vec<f32>> = [
+            ("q".to_string(), values(0, 8)),
+            ("q.bias".to_string(), values(0, 8)),
+            ("v".to_string(), values(8, 2)),
+            ("v.bias".to_string(), values(8, 2)),
+        ]
+        .into();
+        let expected = [0.0, 2.0, 1.0, 3.0, 4.0, 6.0, 5.0, 7.0, 8.0, 9.0];
+        assert_eq!(folded.rows(&parameters), expected);
+        assert_eq!(folded.bias(&parameters).unwrap(), expected);
+        // A gradient finds its way back.
+        let zeros = |(name, values): (&String, &Vec<f32>)| (name.clone(), vec![0f64; values.len()]);
+        let mut sums: BTreeMap<String, Vec<f64>> = parameters.iter().map(zeros).collect();
+        let gradient = expected.map(f64::from);
+        folded.give_rows(&gradient, &parameters, &mut sums);
+        folded.give_bias(&gradient, &mut sums);
+        for (name, values) in &parameters {
+            assert_eq!(sums[name], values.iter().map(|x| f64::from(*x)).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_norms_weight_gets_the_sum_over_rows() {
+        let mut folded = Folded::of("w", 2);
+        folded.norm = Some("n".to_string());
+        let parameters = BTreeMap::from([
+            ("w".to_string(), vec![1.0, 2.0, 3.0, 4.0]),
+            ("n".to_string(), vec![10.0, 100.0]),
+        ]);
+        let mut sums =
+            BTreeMap::from([("w".to_string(), vec![0.0; 4]), ("n".to_string(), vec![0.0; 2])]);
+        folded.give_rows(&[1.0, 1.0, 1.0, 2.0], &parameters, &mut sums);
+        assert_eq!(sums["w"], [10.0, 100.0, 10.0, 200.0]);
+        assert_eq!(sums["n"], [4.0, 10.0]);
+    }
+}
