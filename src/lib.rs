@@ -18,6 +18,7 @@ pub mod tables;
 pub mod rng;
 pub mod config;
 pub mod run_folder;
+pub mod ledger;
 pub mod environment;
 // pipeline
 pub mod data;
@@ -47,6 +48,7 @@ pub mod housekeeping;
 pub mod effect_checks;
 pub mod reference;
 pub mod report;
+pub mod verify;
 // what exists for verl's calling conventions only
 pub mod verl_vectors;
 pub mod commands;

@@ -3,6 +3,8 @@
 
 use crate::checkpoint;
 use crate::config::Optimizer;
+use crate::ledger;
+use crate::ledger::Components;
 use crate::model::gradients::Gradients;
 use crate::model::qwen2::Qwen2;
 use crate::optimizer;
@@ -54,8 +56,16 @@ impl Policy {
         &self.optimizer
     }
 
+    /// The ledger's components `weights` and `moments`, as they are now.
+    pub fn components(&self) -> Components {
+        let state = self.optimizer.state();
+        let moments = ledger::moments(state.updates, &state.first_moments, &state.second_moments);
+        let named = [("weights", ledger::tensors(&self.weights)), ("moments", moments)];
+        named.map(|(name, digest)| (name.to_string(), digest)).into()
+    }
+
     /// Clips the gradients, makes one AdamW update and writes the weights back. Returns the
-    /// gradient's norm before clipping.
+    /// gradients and their norm, both before clipping.
     ///
     /// # Errors
     /// When a gradient is NaN or infinite; the weights are then unchanged.
@@ -63,7 +73,7 @@ impl Policy {
         &mut self,
         gradients: Gradients,
         learning_rate: f64,
-    ) -> Result<f64, optimizer::Error> {
+    ) -> Result<(Tensors, f64), optimizer::Error> {
         let gradients = gradients.values(&self.model);
         let norm = self.optimizer.step(&mut self.weights, &gradients, learning_rate)?;
         tch::no_grad(|| {
@@ -73,6 +83,6 @@ impl Policy {
             }
         });
         self.model.parameters_changed();
-        Ok(norm)
+        Ok((gradients, norm))
     }
 }

@@ -265,9 +265,12 @@ pub fn pretrain(
                 return Err(Error::TooLong { stage: stage.name.clone(), tokens, positions });
             }
             let (loss, gradients) = loss(&policy, &rows)?;
-            let gradient_norm = policy.update(gradients, stage.rate(update)).map_err(|source| {
-                Error::Diverged { stage: stage.name.clone(), update: update + 1, source }
-            })?;
+            let (_, gradient_norm) =
+                policy.update(gradients, stage.rate(update)).map_err(|source| Error::Diverged {
+                    stage: stage.name.clone(),
+                    update: update + 1,
+                    source,
+                })?;
             let stage = stage.name.clone();
             progress(&Progress { stage, update: update + 1, loss, gradient_norm });
         }

@@ -29,6 +29,8 @@ pub enum Purpose {
     Pretraining,
     /// What a plan's probe samples before a run; ids: (kind, …).
     Plan,
+    /// Rollout steps that a verification executes again, under the reviewer's seed.
+    Challenge,
 }
 
 impl Purpose {
@@ -43,6 +45,7 @@ impl Purpose {
             Self::Problems => "problems",
             Self::Pretraining => "pretraining",
             Self::Plan => "plan",
+            Self::Challenge => "challenge",
         }
     }
 }

@@ -9,6 +9,7 @@
 //!   sessions.jsonl         one line each time the run was begun or resumed (likewise)
 //!   run.lock               held by the process that works on the run
 //!   metrics.jsonl          one line a rollout step; the same bytes for the same run
+//!   ledger.jsonl           hash chain over inputs, rollout steps and ending; see `ledger`
 //!   plan.json              what was estimated before, and what came true (likewise)
 //!   timings.jsonl          wall-clock seconds, memory (outside every comparison)
 //!   evaluations.jsonl      one line for each evaluated set
@@ -29,7 +30,7 @@ use std::path::Path;
 use std::path::PathBuf;
 
 /// Everything that a run writes directly in its folder.
-pub const LAYOUT: [&str; 17] = [
+pub const LAYOUT: [&str; 18] = [
     "experiment.json",
     "manifest.json",
     "environment.json",
@@ -37,6 +38,7 @@ pub const LAYOUT: [&str; 17] = [
     "run.lock",
     "plan.json",
     "metrics.jsonl",
+    "ledger.jsonl",
     "timings.jsonl",
     "evaluations.jsonl",
     "evaluations",
@@ -286,9 +288,10 @@ impl RunFolder {
     }
 
     /// SHA-256 of everything that the same run writes with the same bits, by its path under the
-    /// folder: metrics, evaluations, rollouts and checkpoints.
+    /// folder: metrics, ledger, evaluations, rollouts and checkpoints.
     pub fn digests(&self) -> Result<BTreeMap<String, String>, files::Error> {
-        let mut names = vec!["metrics.jsonl".to_string(), "evaluations.jsonl".to_string()];
+        let mut names =
+            ["metrics.jsonl", "ledger.jsonl", "evaluations.jsonl"].map(String::from).to_vec();
         let mut inside = |folder: String| -> Result<(), files::Error> {
             for name in files::list(&self.path(&folder))? {
                 names.push(format!("{folder}/{name}"));

@@ -13,6 +13,7 @@ use crate::dapo::objective::Inputs;
 use crate::dapo::objective::Sums;
 use crate::dapo::weight_shift;
 use crate::dapo::weight_shift::WeightShift;
+use crate::ledger;
 use crate::model::exact::UpdateScale;
 use crate::model::gradients::Gradients;
 use crate::model::qwen2::Qwen2;
@@ -66,12 +67,14 @@ pub struct MiniBatch<'a> {
 }
 
 /// What an update was.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Updated {
     /// Sums over the mini-batch's tokens; `loss` is −J of Eq. 8.
     pub sums: Sums,
     /// Global L2 norm of the gradient, before clipping.
     pub gradient_norm: f64,
+    /// SHA-256 of the gradient before clipping, as the ledger has it.
+    pub gradients_sha256: String,
     /// Loss weight that the aggregation moved between responses; `None` when all are masked.
     pub weight_shift: Option<WeightShift>,
     /// What rounding into windows changed; `None` under fast arithmetic.
@@ -144,8 +147,9 @@ pub fn update(
         activations,
         gradients,
     });
-    let gradient_norm = policy.update(gradients, learning_rate)?;
-    Ok(Updated { sums, gradient_norm, weight_shift, rounding })
+    let (gradients, gradient_norm) = policy.update(gradients, learning_rate)?;
+    let gradients_sha256 = ledger::tensors(&gradients);
+    Ok(Updated { sums, gradient_norm, gradients_sha256, weight_shift, rounding })
 }
 
 /// Gradient and loss of one pass.

@@ -11,6 +11,7 @@ use crate::rollout::generate;
 use crate::run;
 use crate::tables;
 use crate::train::step;
+use crate::verify;
 use std::io;
 use std::io::ErrorKind;
 
@@ -26,6 +27,8 @@ pub const INVALID: u8 = 3;
 pub const MISMATCH: u8 = 4;
 /// A loss, a gradient or a logit was not finite.
 pub const DIVERGED: u8 = 5;
+/// Something is missing or cannot be compared on this machine.
+pub const INCONCLUSIVE: u8 = 6;
 
 /// Standard error was closed: what a shell says of a process that SIGPIPE ended.
 pub const NOBODY_LISTENS: u8 = 141;
@@ -106,6 +109,7 @@ fn is_input(cause: &(dyn std::error::Error + 'static)) -> bool {
         || cause.is::<eval::Error>()
         || cause.is::<step::Error>()
         || cause.is::<run::Error>()
+        || cause.is::<verify::Error>()
 }
 
 #[cfg(test)]

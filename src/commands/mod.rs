@@ -22,6 +22,7 @@ pub mod report;
 pub mod runs;
 pub mod score;
 pub mod train;
+pub mod verify;
 
 use std::process::ExitCode;
 
@@ -33,6 +34,7 @@ Exit codes:
   3  invalid configuration, input or data
   4  something does not agree with its reference
   5  diverged: a loss, a gradient or a logit was not finite
+  6  inconclusive: something is missing or cannot be compared on this machine
   130, 143  stopped by Ctrl-C or SIGTERM; train --resume goes on
 
 Environment:
@@ -53,6 +55,7 @@ enum Verb {
     Plan(plan::Args),
     Eval(eval::Args),
     Report(report::ReportArgs),
+    Verify(verify::Args),
     Data(data::DataArgs),
     Config(config::ConfigArgs),
     Grade(grade::Args),
@@ -77,6 +80,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Plan(args) => plan::run(args),
         Verb::Eval(args) => eval::run(args),
         Verb::Report(args) => report::run(args),
+        Verb::Verify(args) => verify::run(args),
         Verb::Data(args) => data::run(args),
         Verb::Config(args) => config::run(args),
         Verb::Grade(args) => grade::run(args),

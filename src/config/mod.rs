@@ -9,10 +9,14 @@ pub mod extends;
 pub mod sources;
 pub mod validate;
 
+use crate::config::dapo::Aggregation;
 use crate::config::dapo::Dapo;
+use crate::config::dapo::TokenMeanUnit;
 use crate::files;
 use serde::Deserialize;
 use serde::Serialize;
+use serde_json::Value;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -72,6 +76,21 @@ impl Experiment {
             training: &self.training,
             optimizer: &self.optimizer,
             evaluation: &self.evaluation,
+        }
+    }
+
+    /// The part of `[execution]` that can change a bit of the run. Under `fast` arithmetic all of
+    /// it can; under `exact` only the seed, and the micro-batch where the objective names it.
+    pub fn bound_execution(&self) -> Value {
+        let Execution { seed, micro_batch_rollouts, .. } = self.execution;
+        let by_micro_batch = self.dapo.aggregation == Aggregation::TokenMean
+            && self.dapo.token_mean_unit == TokenMeanUnit::MicroBatch;
+        match self.numerics {
+            Numerics::Fast => json!(self.execution),
+            Numerics::Exact if by_micro_batch => {
+                json!({"seed": seed, "micro_batch_rollouts": micro_batch_rollouts})
+            }
+            Numerics::Exact => json!({"seed": seed}),
         }
     }
 

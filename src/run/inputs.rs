@@ -4,7 +4,6 @@ use crate::checkpoint;
 use crate::config::Experiment;
 use crate::config::Numerics;
 use crate::config::Prompt;
-use crate::config::dapo::TokenMeanUnit;
 use crate::data;
 use crate::data::DataSets;
 use crate::data::mini_aime;
@@ -117,31 +116,37 @@ fn manifest(experiment: &Experiment, sets: &DataSets) -> Result<Manifest, Error>
             inputs.insert(format!("base/{name}"), files::sha256_file(&path)?);
         }
     }
-    let arm_sha256 = experiment.arm_sha256();
-    let execution = &experiment.execution;
-    // Under `fast` arithmetic threads and batch sizes can change bits, so they are part of
-    // what this run is. Under `exact` they cannot, but the objective may name a micro-batch.
-    let (exactness, execution) = match experiment.numerics {
-        Numerics::Fast => ("exact-here", json!(execution)),
-        Numerics::Exact if experiment.dapo.token_mean_unit == TokenMeanUnit::MicroBatch => {
-            let micro_batch_rollouts = execution.micro_batch_rollouts;
-            ("exact", json!({"seed": execution.seed, "micro_batch_rollouts": micro_batch_rollouts}))
-        }
-        Numerics::Exact => ("exact", json!({"seed": execution.seed})),
-    };
-    let key = json!({"arm_sha256": arm_sha256, "execution": execution, "inputs": inputs});
     Ok(Manifest {
         harness: env!("CARGO_PKG_VERSION").to_string(),
         name: experiment.name.clone(),
-        arm_sha256,
+        arm_sha256: experiment.arm_sha256(),
         seed: experiment.execution.seed,
-        run_key: files::sha256(files::canonical_json_line(&key).as_bytes()),
-        exactness: exactness.to_string(),
+        run_key: run_key(experiment, &inputs),
+        exactness: exactness(experiment.numerics).to_string(),
         inputs,
     })
 }
 
-fn named_sets(sets: &DataSets) -> Vec<(&str, &[Problem])> {
+/// How exactly a repetition of a run agrees.
+pub fn exactness(numerics: Numerics) -> &'static str {
+    match numerics {
+        Numerics::Exact => "exact",
+        Numerics::Fast => "exact-here",
+    }
+}
+
+/// The run's identity: SHA-256 over arm, execution and the digests of its inputs.
+pub fn run_key(experiment: &Experiment, inputs: &BTreeMap<String, String>) -> String {
+    let key = json!({
+        "arm_sha256": experiment.arm_sha256(),
+        "execution": experiment.bound_execution(),
+        "inputs": inputs,
+    });
+    files::sha256(files::canonical_json_line(&key).as_bytes())
+}
+
+/// Every set of problems by its name: the training set, the development set, the others.
+pub fn named_sets(sets: &DataSets) -> Vec<(&str, &[Problem])> {
     let mut named = vec![("train", &sets.train[..]), (mini_aime::DEV, &sets.dev[..])];
     named.extend(sets.tests.iter().map(|(name, problems)| (name.as_str(), &problems[..])));
     named

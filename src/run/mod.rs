@@ -7,11 +7,15 @@ pub mod rows;
 pub mod session;
 
 use crate::checkpoint;
+use crate::checkpoint::Progress;
 use crate::config::Data;
 use crate::config::dapo::Kl;
 use crate::data;
 use crate::eval;
 use crate::files;
+use crate::ledger;
+use crate::ledger::Kind;
+use crate::model::qwen2::Qwen2;
 use crate::numerics::exact;
 use crate::policy::Policy;
 use crate::prompt;
@@ -19,6 +23,7 @@ use crate::run::inputs::Inputs;
 use crate::run::rows::carried_groups;
 use crate::run::rows::progress;
 use crate::run::rows::rollout_rows;
+use crate::run::rows::step_components;
 use crate::run::session::Opened;
 use crate::run::session::Start;
 use crate::run::session::Unfinished;
@@ -38,6 +43,7 @@ use crate::train::step::Position;
 use crate::train::step::Step;
 use crate::train::step::StepOutcome;
 use crate::update;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -191,9 +197,39 @@ pub fn run(
         return stopped(&run);
     }
     let counters = run.trainer.counters();
-    let outcome = Outcome { ending, reason, counters, digests: folder.digests()? };
+    let mut outcome = Outcome { ending, reason, counters, digests: BTreeMap::new() };
+    run.record_end(&outcome)?;
+    outcome.digests = folder.digests()?;
     files::write_json(&folder.path("outcome.json"), &outcome)?;
     Ok(Ended::Finished(outcome))
+}
+
+/// The trainer as it stands at a checkpoint, or before the first step.
+///
+/// # Errors
+/// A base policy that cannot be loaded, or carried groups of another run.
+pub fn trainer(
+    inputs: &Inputs,
+    checkpoint: Option<(Qwen2, Progress)>,
+) -> Result<Trainer<'_>, Error> {
+    let experiment = &inputs.experiment;
+    let load = || inputs.base_policy();
+    let reference = match experiment.dapo.kl {
+        Kl::None {} => None,
+        Kl::Penalty { .. } => Some(load()?),
+    };
+    let styles = matches!(experiment.inputs.data, Data::MiniAime {});
+    let (tokenizer, problems) = (&inputs.tokenizer, &inputs.data.train);
+    let trainer = Trainer::new(experiment, tokenizer, problems, load()?, reference, styles);
+    let Some((model, progress)) = checkpoint else { return Ok(trainer) };
+    let model = model.with_numerics(experiment.numerics)?;
+    let policy = Policy::resume(model, &experiment.optimizer, progress.optimizer);
+    let position = Position {
+        counters: progress.counters,
+        prompts_drawn: progress.prompts_drawn,
+        carried: carried_groups(&progress.carried, experiment, tokenizer)?,
+    };
+    Ok(trainer.resume(policy, position))
 }
 
 /// A run in progress.
@@ -203,6 +239,8 @@ struct Run<'a> {
     trainer: Trainer<'a>,
     /// What `evaluations.jsonl` holds: set and rollout step.
     evaluated: Vec<(String, u64)>,
+    /// The ledger's last head.
+    head: String,
     stop: &'a dyn Fn() -> bool,
     /// Holds the folder.
     _start: Start,
@@ -215,28 +253,11 @@ impl<'a> Run<'a> {
         mut start: Start,
         stop: &'a dyn Fn() -> bool,
     ) -> Result<Self, Error> {
-        let experiment = &inputs.experiment;
-        let load = || inputs.base_policy();
-        let reference = match experiment.dapo.kl {
-            Kl::None {} => None,
-            Kl::Penalty { .. } => Some(load()?),
-        };
-        let styles = matches!(experiment.inputs.data, Data::MiniAime {});
-        let (tokenizer, problems) = (&inputs.tokenizer, &inputs.data.train);
-        let mut trainer = Trainer::new(experiment, tokenizer, problems, load()?, reference, styles);
-        if let Some((model, progress)) = start.checkpoint.take() {
-            let model = model.with_numerics(experiment.numerics)?;
-            let policy = Policy::resume(model, &experiment.optimizer, progress.optimizer);
-            let position = Position {
-                counters: progress.counters,
-                prompts_drawn: progress.prompts_drawn,
-                carried: carried_groups(&progress.carried, experiment, tokenizer)?,
-            };
-            trainer = trainer.resume(policy, position);
-        }
+        let trainer = trainer(inputs, start.checkpoint.take())?;
         let key = |record: EvaluationRecord| (record.set, record.counters.rollout_steps);
         let evaluated = std::mem::take(&mut start.evaluated).into_iter().map(key).collect();
-        Ok(Self { inputs, folder, trainer, evaluated, stop, _start: start })
+        let head = std::mem::take(&mut start.head);
+        Ok(Self { inputs, folder, trainer, evaluated, head, stop, _start: start })
     }
 
     /// Rollout steps up to the end, or `None` when the session was asked to stop. What is due
@@ -302,15 +323,27 @@ impl<'a> Run<'a> {
         started: Instant,
         watch: &mut dyn FnMut(Event),
     ) -> Result<(), Error> {
-        tables::write_rollouts(&self.folder.rollouts(number), &rollout_rows(&step))?;
+        let rows = rollout_rows(&step);
+        tables::write_rollouts(&self.folder.rollouts(number), &rows)?;
         let counters = self.trainer.counters();
         let metrics = StepMetrics { step: number, counters, metrics: step.metrics };
         files::append_line(&self.folder.path("metrics.jsonl"), &metrics)?;
+        let components = step_components(&rows, &metrics, step.components);
+        let place = (Kind::RolloutStep, number);
+        self.head = ledger::append(self.folder, &self.head, place, components)?.head;
         let mut seconds = step.seconds;
         seconds.insert("total".to_string(), started.elapsed().as_secs_f64());
         let timings = StepTimings { step: number, seconds };
         files::append_line(&self.folder.path("timings.jsonl"), &timings)?;
         watch(Event::Step(&metrics, &timings));
+        Ok(())
+    }
+
+    /// Closes the ledger. The digests of files are not in it: the ledger's own is among them.
+    fn record_end(&self, outcome: &Outcome) -> Result<(), Error> {
+        let components = ledger::end(&self.folder.evaluations()?, outcome);
+        let place = (Kind::End, self.trainer.counters().rollout_steps);
+        ledger::append(self.folder, &self.head, place, components)?;
         Ok(())
     }
 

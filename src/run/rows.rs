@@ -2,6 +2,8 @@
 
 use crate::checkpoint::Progress;
 use crate::config::Experiment;
+use crate::ledger;
+use crate::ledger::Components;
 use crate::prompt;
 use crate::prompt::Tokenizer;
 use crate::records::Finish;
@@ -9,6 +11,7 @@ use crate::records::Group;
 use crate::records::Problem;
 use crate::records::Rollout;
 use crate::records::ScoredRollout;
+use crate::run_folder::StepMetrics;
 use crate::tables::RolloutRow;
 use crate::train::Trainer;
 use crate::train::step::Step;
@@ -19,6 +22,19 @@ pub fn rollout_rows(step: &Step) -> Vec<RolloutRow> {
     let advantages: BTreeMap<usize, &Vec<f64>> =
         step.trained.iter().map(|(index, advantages)| (*index, advantages)).collect();
     rows(&step.groups, &advantages)
+}
+
+/// The ledger's components of a rollout step, from its records and from what the trainer alone
+/// saw.
+pub fn step_components(
+    rows: &[RolloutRow],
+    metrics: &StepMetrics,
+    unrecorded: Components,
+) -> Components {
+    let mut components = ledger::rollouts(rows);
+    components.insert("metrics".to_string(), ledger::metrics(metrics));
+    components.extend(unrecorded);
+    components
 }
 
 /// What a checkpoint keeps beside the weights.
@@ -95,7 +111,8 @@ pub fn carried_groups(
     Ok(groups)
 }
 
-fn scored(row: &RolloutRow) -> ScoredRollout {
+/// One rollout of a table. As many log-probs as tokens are needed.
+pub fn scored(row: &RolloutRow) -> ScoredRollout {
     let finish = if row.truncated { Finish::Length } else { Finish::Stop };
     let (tokens, log_probs) = (row.tokens.clone(), row.rollout_log_probs.clone());
     ScoredRollout {

@@ -9,6 +9,8 @@ use crate::config::Numerics;
 use crate::environment;
 use crate::files;
 use crate::files::Lock;
+use crate::ledger;
+use crate::ledger::Entry;
 use crate::model::qwen2::Qwen2;
 use crate::run::Error;
 use crate::run::Event;
@@ -50,6 +52,8 @@ pub struct Start {
     pub checkpoint: Option<(Qwen2, Progress)>,
     /// Evaluations that need not be made again.
     pub evaluated: Vec<EvaluationRecord>,
+    /// The ledger's last head.
+    pub head: String,
     _lock: Lock,
 }
 
@@ -94,7 +98,8 @@ pub fn open(
     };
     let from_step = checkpoint.as_ref().map_or(0, |(_, progress)| progress.counters.rollout_steps);
     record_session(inputs, folder, from_step, watch)?;
-    Ok(Opened::Ready(Box::new(Start { checkpoint, evaluated, _lock: lock })))
+    let head = folder.ledger()?.pop().map(|entry| entry.head).unwrap_or_default();
+    Ok(Opened::Ready(Box::new(Start { checkpoint, evaluated, head, _lock: lock })))
 }
 
 /// The outcome of a finished run of the same key, if the folder holds one.
@@ -146,10 +151,15 @@ fn initialise(inputs: &Inputs, folder: &RunFolder) -> Result<(), Error> {
     for name in ["metrics.jsonl", "timings.jsonl", "evaluations.jsonl", "sessions.jsonl"] {
         files::write_atomic(&folder.path(name), b"")?;
     }
+    files::write_lines(&folder.path(ledger::FILE), &[genesis(inputs)])?;
     files::write_json(&folder.path("experiment.json"), &inputs.experiment)?;
     let environment = environment::describe(inputs.experiment.execution.threads);
     files::write_json(&folder.path("environment.json"), &environment)?;
     Ok(files::write_json(&folder.path("manifest.json"), &inputs.manifest)?)
+}
+
+fn genesis(inputs: &Inputs) -> Entry {
+    ledger::genesis(&inputs.manifest, &inputs.experiment)
 }
 
 type Resumed = (Option<(Qwen2, Progress)>, Vec<EvaluationRecord>);
@@ -166,7 +176,7 @@ fn resume(
     }
     let mut checkpoint = None;
     for step in folder.checkpoint_steps()?.into_iter().rev() {
-        match usable(folder, step) {
+        match usable(inputs, folder, step) {
             Ok(found) => {
                 checkpoint = Some(found);
                 break;
@@ -182,14 +192,15 @@ fn resume(
         }
     }
     let step = checkpoint.as_ref().map_or(0, |(_, progress)| progress.counters.rollout_steps);
-    let evaluated = rewind(folder, step)?;
+    let evaluated = rewind(inputs, folder, step)?;
     // The schedule of checkpoints may differ from the first session's.
     files::write_json(&folder.path("experiment.json"), &inputs.experiment)?;
     Ok((checkpoint, evaluated))
 }
 
-/// A checkpoint all of whose bytes are as written, and whose steps are all recorded.
-fn usable(folder: &RunFolder, step: u64) -> Result<(Qwen2, Progress), String> {
+/// A checkpoint all of whose bytes are as written, and whose steps are all recorded and in the
+/// ledger.
+fn usable(inputs: &Inputs, folder: &RunFolder, step: u64) -> Result<(Qwen2, Progress), String> {
     let found = checkpoint::load(&folder.checkpoint(step)).map_err(|error| error.to_string())?;
     let counted = found.1.counters.rollout_steps;
     if counted != step {
@@ -199,16 +210,30 @@ fn usable(folder: &RunFolder, step: u64) -> Result<(Qwen2, Progress), String> {
     let recorded: Vec<StepMetrics> =
         files::complete_lines(&path).map_err(|error| error.to_string())?;
     let expected = 1..=step;
-    match recorded.iter().map(|line| line.step).take(step as usize).eq(expected) {
-        true => Ok(found),
-        false => Err(format!("{} does not hold its {step} rollout steps", path.display())),
+    if !recorded.iter().map(|line| line.step).take(step as usize).eq(expected) {
+        return Err(format!("{} does not hold its {step} rollout steps", path.display()));
+    }
+    let path = folder.path(ledger::FILE);
+    let mut chain: Vec<Entry> = files::complete_lines(&path).map_err(|error| error.to_string())?;
+    chain.truncate(step as usize + 1);
+    match ledger::check_chain(&chain) {
+        Ok(steps) if steps == step && chain[0] == genesis(inputs) => Ok(found),
+        Ok(_) => Err(format!("{} does not hold its {step} rollout steps", path.display())),
+        Err(broken) => Err(format!("{}: {broken}", path.display())),
     }
 }
 
 /// Takes back everything that was written after rollout step `step`. Returns the evaluations
 /// that stand: those up to the first one that is of a later step or whose outcomes are not
 /// those that were recorded.
-fn rewind(folder: &RunFolder, step: u64) -> Result<Vec<EvaluationRecord>, Error> {
+fn rewind(inputs: &Inputs, folder: &RunFolder, step: u64) -> Result<Vec<EvaluationRecord>, Error> {
+    let path = folder.path(ledger::FILE);
+    let mut chain: Vec<Entry> = files::complete_lines(&path)?;
+    chain.truncate(step as usize + 1);
+    if step == 0 {
+        chain = vec![genesis(inputs)];
+    }
+    files::write_lines(&path, &chain)?;
     let path = folder.path("metrics.jsonl");
     let metrics: Vec<StepMetrics> = files::complete_lines(&path)?;
     files::write_lines(&path, &metrics[..metrics.len().min(step as usize)])?;

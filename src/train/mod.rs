@@ -20,6 +20,8 @@ use crate::effects::Updates;
 use crate::effects::techniques;
 use crate::eval;
 use crate::frozen;
+use crate::ledger;
+use crate::ledger::Components;
 use crate::model::qwen2::Qwen2;
 use crate::optimizer;
 use crate::policy::Policy;
@@ -148,10 +150,14 @@ impl<'a> Trainer<'a> {
         let kept = surplus.into_iter().map(|index| groups[index].clone()).collect();
         let seconds = clock.seconds();
         let trained = batch.into_iter().zip(advantages).collect();
-        let step = Step { trained, groups, carried, metrics, seconds };
-        if let Err(source) = improved {
-            let update = self.position.counters.updates + 1;
-            return Ok(diverged(step, NotFinite::Update(update, source)));
+        let mut step =
+            Step { trained, groups, carried, metrics, seconds, components: Components::new() };
+        match improved {
+            Ok(components) => step.components = components,
+            Err(source) => {
+                let update = self.position.counters.updates + 1;
+                return Ok(diverged(step, NotFinite::Update(update, source)));
+            }
         }
         self.position.carried = kept;
         self.position.counters.rollout_steps += 1;
@@ -329,7 +335,7 @@ impl<'a> Trainer<'a> {
     }
 
     /// Lines 10–11: μ passes of mini-batch updates on Eq. 8. What was measured before a
-    /// failure is in `metrics` too.
+    /// failure is in `metrics` too. Returns the ledger's components that only this shows.
     fn improve(
         &mut self,
         rows: &[Row],
@@ -337,7 +343,7 @@ impl<'a> Trainer<'a> {
         clock: &mut Clock,
         metrics: &mut Metrics,
         watch: &mut dyn FnMut(Phase),
-    ) -> Result<(), update::Error> {
+    ) -> Result<Components, update::Error> {
         let temperature = self.experiment.rollout.sampling.temperature;
         let micro_batch_rollouts = self.experiment.execution.micro_batch_rollouts as usize;
         let frozen = |model| frozen::read(model, rows, temperature, micro_batch_rollouts);
@@ -360,6 +366,7 @@ impl<'a> Trainer<'a> {
         let settings =
             update::Settings { dapo: &self.experiment.dapo, temperature, micro_batch_rollouts };
         let mut updates = Updates::default();
+        let mut gradients = Vec::with_capacity(plan.len());
         for (done, members) in plan.iter().enumerate() {
             tracing::debug!(step = step + 1, update = self.position.counters.updates + 1, "update");
             let batch = update::MiniBatch {
@@ -373,10 +380,20 @@ impl<'a> Trainer<'a> {
                 .time("update", || update::update(&mut self.policy, &batch, &settings, rate))?;
             self.position.counters.updates += 1;
             updates.add(&made);
+            gradients.push(made.gradients_sha256);
             watch(Phase::Update(done + 1, plan.len()));
         }
         metrics.extend(updates.metrics(self.experiment.optimizer.max_gradient_norm, rate));
-        Ok(())
+        let components = || {
+            let named = [
+                ("old_log_probs", ledger::log_probs(&old.log_probs)),
+                ("gradients", ledger::sequence(&gradients)),
+            ];
+            let mut components = self.policy.components();
+            components.extend(named.map(|(name, digest)| (name.to_string(), digest)));
+            components
+        };
+        Ok(clock.time("ledger", components))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::dapo::dynamic_sampling;
 use crate::effects::Metrics;
+use crate::ledger::Components;
 use crate::prompt;
 use crate::records::Group;
 use crate::records::ScoredRollout;
@@ -55,6 +56,9 @@ pub struct Step {
     pub carried: usize,
     /// `stage/name` → value.
     pub metrics: Metrics,
+    /// Of the ledger's components those that no record shows: `old_log_probs`, `gradients`,
+    /// `weights` and `moments`.
+    pub components: Components,
     /// Phase → wall-clock seconds.
     pub seconds: BTreeMap<String, f64>,
 }

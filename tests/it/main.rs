@@ -24,3 +24,4 @@ mod repository;
 mod run_fixture;
 mod train;
 mod update;
+mod verify;

@@ -1,0 +1,145 @@
+//! `dapo verify RUN`: whether a run folder from somebody else is what it says it is.
+
+use crate::commands::exit;
+use crate::files;
+use crate::run_folder::RunFolder;
+use crate::verify;
+use crate::verify::Check;
+use crate::verify::Options;
+use crate::verify::Verdict;
+use crate::verify::Verification;
+use crate::verify::replay::Challenge;
+use crate::verify::replay::Replay;
+use crate::verify::replay::Request;
+use crate::visible;
+use crate::workers;
+use anyhow::Result;
+use comfy_table::Table;
+use comfy_table::presets;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Verify a run folder from somebody else, offline and without trusting it.
+///
+/// Hashes every file again and computes everything derived again: rewards from responses,
+/// advantages from rewards, scores from outcomes, the ledger and the report. With --replay, rollout
+/// steps are executed again and compared bit for bit. Nothing in the folder is changed.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_long_help = "Choose the seed of a challenge yourself, after you received the folder: \
+who forges a run must not know which steps you will execute. --challenge-from-ledger needs no \
+reviewer and is weaker: a forger can change a byte and try again until it picks harmless steps.\n\n\
+Examples:\n  dapo verify runs/dapo-seed1-1f2e3d4c\n  \
+dapo verify received --replay 4 --challenge 90210 --base golden/mini-aime/base\n  \
+dapo verify received --json\n\n\
+Exit codes:\n  0  verified: everything that was compared agrees\n  \
+4  mismatch: named by file, step, component and value\n  \
+6  inconclusive: something is missing, or cannot be compared on this machine\n  \
+3  the folder holds no run"
+)]
+pub struct Args {
+    /// The run folder.
+    #[arg(value_name = "RUN")]
+    run: PathBuf,
+    /// Rollout steps that a challenge picks are executed again.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    replay: Option<u64>,
+    /// The reviewer's seed, which picks the steps.
+    #[arg(
+        long,
+        value_name = "SEED",
+        requires = "replay",
+        conflicts_with = "challenge_from_ledger"
+    )]
+    challenge: Option<u64>,
+    /// Let the ledger's last hash pick the steps. Weaker: a forger can retry.
+    #[arg(long, requires = "replay")]
+    challenge_from_ledger: bool,
+    /// Folder of the base policy, instead of the one that experiment.json names.
+    #[arg(long, value_name = "FOLDER")]
+    base: Option<PathBuf>,
+    /// Print everything as one line of JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// A folder that holds no run, or that cannot be listed.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let replay = match (args.replay, args.challenge, args.challenge_from_ledger) {
+        (None, ..) => None,
+        (Some(steps), Some(seed), _) => Some(Request { steps, challenge: Challenge::Seed(seed) }),
+        (Some(steps), None, true) => Some(Request { steps, challenge: Challenge::Ledger }),
+        (Some(_), None, false) => {
+            let text =
+                "--replay needs --challenge SEED (or --challenge-from-ledger, which is weaker)";
+            return Err(exit::Usage(text.to_string()).into());
+        }
+    };
+    let folder = RunFolder::at(&args.run);
+    // Under `fast` arithmetic the run's own threads; the experiment is validated before it is used.
+    let threads = folder.experiment().map_or(1, |experiment| experiment.execution.threads);
+    workers::set_count(threads.clamp(1, 1024));
+    let options = Options { base: args.base.clone(), replay };
+    let found = verify::verify(&folder, &options, &mut |what| eprintln!("{what}"))?;
+    if args.json {
+        println!("{}", visible::json(&files::canonical_json_line(&found)));
+    } else {
+        print(&found);
+    }
+    Ok(ExitCode::from(match found.verdict {
+        Verdict::Verified => exit::SUCCESS,
+        Verdict::Mismatch => exit::MISMATCH,
+        Verdict::Inconclusive => exit::INCONCLUSIVE,
+    }))
+}
+
+fn print(found: &Verification) {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN);
+    table.set_header(["check", "verdict", "compared"]);
+    for Check { name, verdict, compared, .. } in &found.checks {
+        table.add_row([*name, verdict.name(), compared.as_str()]);
+    }
+    println!("{table}");
+    for check in &found.checks {
+        for finding in &check.findings {
+            println!("\n{}: {}: {}", finding.verdict.name(), finding.place, finding.what);
+        }
+        if check.further_findings > 0 {
+            println!("\n… and {} more in {}", check.further_findings, check.name);
+        }
+    }
+    if let Some(replay) = &found.replay {
+        print_replay(replay);
+    }
+    println!("\nNot checked:");
+    for note in &found.not_checked {
+        println!("  {note}");
+    }
+    println!("\n{}", found.verdict.name());
+}
+
+fn print_replay(replay: &Replay) {
+    let list = |steps: &[u64]| steps.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+    println!("\nChallenge: {}; it picks {}", replay.challenge, list(&replay.picked));
+    println!(
+        "Executed again: {} of {} rollout steps ({:.1} %): {}",
+        replay.covered.len(),
+        replay.steps,
+        100.0 * replay.covered_share,
+        list(&replay.covered)
+    );
+    println!("Chance that at least one of k altered steps is caught:");
+    for detection in &replay.detection {
+        println!(
+            "  k = {:>2}: at least {:5.1} % whichever steps they are, over the challenge's seeds; \
+             {:5.1} % with the steps above, if all are equally likely",
+            detection.altered_steps,
+            100.0 * detection.at_least,
+            100.0 * detection.uniform
+        );
+    }
+}

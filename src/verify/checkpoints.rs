@@ -1,0 +1,174 @@
+//! Checkpoints: every byte by the digests of `trainer.json`, and weights, moments, clocks and
+//! carried groups by what the ledger and the tables say of the step.
+
+use crate::checkpoint;
+use crate::checkpoint::Progress;
+use crate::config::dapo::DynamicSampling;
+use crate::files;
+use crate::ledger;
+use crate::run_folder::Counters;
+use crate::run_folder::RunFolder;
+use crate::verify::Check;
+use crate::verify::identity::Records;
+use crate::verify::stays_inside;
+use crate::verify::steps;
+use crate::verify::steps::Waiting;
+use crate::verify::walk::Found;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// Checks every checkpoint. Returns the steps of those that agree with everything.
+pub fn check(
+    folder: &RunFolder,
+    records: &Records,
+    waiting: &Waiting,
+    found: &Found,
+) -> (Check, BTreeSet<u64>) {
+    let mut check = Check::new("checkpoints");
+    let mut kept = BTreeSet::new();
+    let steps = found.steps("checkpoints/step-", "/trainer.json");
+    let folders: BTreeSet<&str> = found
+        .files
+        .iter()
+        .filter_map(|name| name.strip_prefix("checkpoints/")?.split_once('/'))
+        .map(|(step, _)| step)
+        .collect();
+    for name in &folders {
+        if !found.files.contains(&format!("checkpoints/{name}/trainer.json")) {
+            check.mismatch(format!("checkpoints/{name}/trainer.json"), "is missing");
+        }
+    }
+    for &step in &steps {
+        if one(&mut check, folder, records, waiting, found, step) {
+            kept.insert(step);
+        }
+    }
+    let last = records.steps();
+    if records.outcome.is_some() && !steps.contains(&last) {
+        check.inconclusive(
+            format!("checkpoints/step-{last:06}"),
+            "is missing: the last weights cannot be compared with the ledger",
+        );
+    }
+    let compared =
+        format!("{} checkpoints: files, weights, moments, clocks, carried groups", steps.len());
+    (check.compared(compared), kept)
+}
+
+/// One checkpoint; whether it agrees with everything.
+fn one(
+    check: &mut Check,
+    folder: &RunFolder,
+    records: &Records,
+    waiting: &Waiting,
+    found: &Found,
+    step: u64,
+) -> bool {
+    let name = format!("checkpoints/step-{step:06}");
+    let before = check.findings.len() as u64 + check.further_findings;
+    // Names before paths: a digest's name is joined to the folder when a checkpoint is loaded.
+    if !named_files(check, folder, found, &name) {
+        return false;
+    }
+    let (model, progress) = match checkpoint::load(&folder.path(&name)) {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            check.mismatch(&name, error);
+            return false;
+        }
+    };
+    for companion in checkpoint::COMPANIONS {
+        let path = format!("{name}/{companion}");
+        let here =
+            found.files.contains(&path).then(|| files::sha256_file(&folder.path(&path)).ok());
+        let written = records.manifest.inputs.get(&format!("base/{companion}"));
+        if here.flatten().as_ref() != written {
+            check.mismatch(path, "is not the base policy's file");
+        }
+    }
+    clocks(check, records, &name, step, &progress);
+    if step > 0 {
+        let weights =
+            checkpoint::values(&model).into_iter().map(|(key, (_, values))| (key, values));
+        let state = &progress.optimizer;
+        let moments = ledger::moments(state.updates, &state.first_moments, &state.second_moments);
+        for (component, digest) in
+            [("weights", ledger::tensors(&weights.collect())), ("moments", moments)]
+        {
+            if records.component(step, component) != Some(&digest) {
+                let what = format!("the ledger's component {component} of step {step} is another");
+                check.mismatch(&name, what);
+            }
+        }
+        match waiting.get(&step) {
+            Some(groups) if *groups == steps::groups(&progress.carried) => {}
+            Some(_) => check.mismatch(
+                format!("{name}/carried.parquet"),
+                "its groups are not those that waited after the step",
+            ),
+            None => check.inconclusive(&name, "what waited after the step is unknown"),
+        }
+    }
+    before == check.findings.len() as u64 + check.further_findings
+}
+
+/// `trainer.json` names plain files of its folder, and all of them.
+fn named_files(check: &mut Check, folder: &RunFolder, found: &Found, name: &str) -> bool {
+    let place = format!("{name}/trainer.json");
+    let read: Result<Value, files::Error> = files::read_json(&folder.path(&place));
+    let digests = match &read {
+        Ok(value) => value.get("sha256").and_then(Value::as_object),
+        Err(error) => {
+            check.mismatch(place, error);
+            return false;
+        }
+    };
+    let Some(digests) = digests else {
+        check.mismatch(place, "has no digests");
+        return false;
+    };
+    let mut good = true;
+    for file in digests.keys() {
+        if !stays_inside(file) || file.contains('/') {
+            check.mismatch(format!("{place}, digest of {file}"), "the path leaves the checkpoint");
+            good = false;
+        } else if !found.files.contains(&format!("{name}/{file}")) {
+            check.mismatch(format!("{name}/{file}"), "is missing");
+            good = false;
+        }
+    }
+    let inside = format!("{name}/");
+    for file in found.files.iter().filter_map(|path| path.strip_prefix(&inside)) {
+        if file != "trainer.json" && !digests.contains_key(file) {
+            check.mismatch(
+                format!("{name}/{file}"),
+                "trainer.json has no digest of it: it was added",
+            );
+            good = false;
+        }
+    }
+    good
+}
+
+/// Clocks and the place in the data.
+fn clocks(check: &mut Check, records: &Records, name: &str, step: u64, progress: &Progress) {
+    let place = |key: &str| format!("{name}/trainer.json, {key}");
+    let line = records.metrics.iter().find(|line| line.step == step);
+    let expected = match (step, line) {
+        (0, _) => Counters::default(),
+        (_, Some(line)) => line.counters,
+        (_, None) => return check.mismatch(name, "is of no recorded step"),
+    };
+    if progress.counters != expected {
+        let what = format!("are {:?}, metrics.jsonl says {expected:?}", progress.counters);
+        check.mismatch(place("counters"), what);
+    }
+    let experiment = &records.experiment;
+    let per_round = match experiment.dapo.dynamic_sampling {
+        DynamicSampling::None {} => experiment.training.prompts_per_step,
+        DynamicSampling::Resample { .. } => experiment.rollout.prompts_per_round,
+    };
+    let drawn = expected.generation_rounds.saturating_mul(per_round);
+    check.equal(place("prompts_drawn"), progress.prompts_drawn, drawn);
+    check.equal(place("optimizer_updates"), progress.optimizer.updates, expected.updates);
+}

@@ -1,0 +1,253 @@
+//! Whether a run folder that somebody else sent is what it says it is. The folder is not
+//! trusted: every file is hashed again, everything derived is computed again from what it was
+//! derived from, and rollout steps that a challenge picks are executed again and compared bit for
+//! bit. Nothing in the folder is changed, and no network is used.
+//!
+//! What is compared with nothing: `timings.jsonl`, `environment.json`, `sessions.jsonl` and
+//! `plan.json` tell of time and machine. They are attested by whoever ran it, no more.
+
+pub mod checkpoints;
+pub mod coverage;
+pub mod identity;
+pub mod inputs;
+pub mod replay;
+pub mod responses;
+pub mod scores;
+pub mod steps;
+pub mod walk;
+
+use crate::files;
+use crate::run_folder::RunFolder;
+use crate::verify::replay::Replay;
+use crate::visible;
+use serde::Serialize;
+use std::fmt::Display;
+use std::path::PathBuf;
+
+/// A folder that cannot be looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no run.
+    #[error("{} is not a run folder: there is no manifest.json in it", root.display())]
+    NotARun {
+        /// The folder.
+        root: PathBuf,
+    },
+    /// The file system refused.
+    #[error(transparent)]
+    File(#[from] files::Error),
+}
+
+/// What a check came to. The worst of all checks is the verdict of the whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Everything that was compared agrees, and nothing that belongs to the check was left out.
+    Verified,
+    /// Something is missing, or cannot be compared here.
+    Inconclusive,
+    /// Something is not what the folder says it is.
+    Mismatch,
+}
+
+impl Verdict {
+    /// As it is printed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Verified => "verified",
+            Self::Inconclusive => "inconclusive",
+            Self::Mismatch => "mismatch",
+        }
+    }
+}
+
+/// One thing that does not agree or could not be compared. Foreign text in it is visible.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Finding {
+    /// [`Verdict::Mismatch`] or [`Verdict::Inconclusive`].
+    pub verdict: Verdict,
+    /// File, step, component, row or key.
+    pub place: String,
+    /// What was found there.
+    pub what: String,
+}
+
+/// One check with what it found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Check {
+    /// Its name.
+    pub name: &'static str,
+    /// The worst of its findings.
+    pub verdict: Verdict,
+    /// What was compared, with counts.
+    pub compared: String,
+    /// The first findings.
+    pub findings: Vec<Finding>,
+    /// How many more there are.
+    pub further_findings: u64,
+}
+
+/// Findings that a check keeps.
+const MOST_FINDINGS: usize = 20;
+
+impl Check {
+    fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            verdict: Verdict::Verified,
+            compared: String::new(),
+            findings: Vec::new(),
+            further_findings: 0,
+        }
+    }
+
+    fn mismatch(&mut self, place: impl Display, what: impl Display) {
+        self.find(Verdict::Mismatch, place.to_string(), what.to_string());
+    }
+
+    fn inconclusive(&mut self, place: impl Display, what: impl Display) {
+        self.find(Verdict::Inconclusive, place.to_string(), what.to_string());
+    }
+
+    fn find(&mut self, verdict: Verdict, place: String, what: String) {
+        self.verdict = self.verdict.max(verdict);
+        if self.findings.len() == MOST_FINDINGS {
+            self.further_findings += 1;
+            return;
+        }
+        let (place, what) = (visible::message(&place), visible::message(&what));
+        self.findings.push(Finding { verdict, place, what });
+    }
+
+    /// Notes a mismatch unless two things are equal.
+    fn equal<T: PartialEq + Display>(&mut self, place: impl Display, found: T, expected: T) {
+        if found != expected {
+            self.mismatch(place, format!("is {found}, should be {expected}"));
+        }
+    }
+
+    fn compared(mut self, what: impl Into<String>) -> Self {
+        self.compared = what.into();
+        self
+    }
+
+    fn failed(&self) -> bool {
+        self.verdict == Verdict::Mismatch
+    }
+}
+
+/// What to do beyond the checks that every call makes.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The base policy's folder, in place of the one that `experiment.json` names.
+    pub base: Option<PathBuf>,
+    /// Execute rollout steps again.
+    pub replay: Option<replay::Request>,
+}
+
+/// Everything that was found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Verification {
+    /// Version of this structure.
+    pub schema: &'static str,
+    /// The worst verdict of the checks.
+    pub verdict: Verdict,
+    /// In the order in which they were made.
+    pub checks: Vec<Check>,
+    /// What was executed again.
+    pub replay: Option<Replay>,
+    /// What no check can know.
+    pub not_checked: Vec<String>,
+}
+
+/// Verifies a run folder. `watch` is told what is being done.
+///
+/// # Errors
+/// When there is no run in the folder, or it cannot be listed.
+pub fn verify(
+    folder: &RunFolder,
+    options: &Options,
+    watch: &mut dyn FnMut(&str),
+) -> Result<Verification, Error> {
+    let manifest = folder.path("manifest.json");
+    if files::kind(&manifest)?.is_none() {
+        return Err(Error::NotARun { root: folder.root().to_path_buf() });
+    }
+    let mut checks = Vec::new();
+    let replay = examine(folder, options, &mut checks, watch)?;
+    let verdict = checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Verified);
+    let not_checked = not_checked(replay.as_ref());
+    Ok(Verification { schema: "dapo-verification/1", verdict, checks, replay, not_checked })
+}
+
+/// All checks, up to the first one without which the others make no sense.
+fn examine(
+    folder: &RunFolder,
+    options: &Options,
+    checks: &mut Vec<Check>,
+    watch: &mut dyn FnMut(&str),
+) -> Result<Option<Replay>, Error> {
+    watch("walking the folder");
+    let (check, found) = walk::walk(folder)?;
+    checks.push(check);
+    // What a link leads to is not the folder's, and reading it could be what the sender wants.
+    if found.links > 0 {
+        return Ok(None);
+    }
+    let (check, records) = identity::read(folder);
+    checks.push(check);
+    let Some(records) = records else { return Ok(None) };
+    checks.push(walk::digests(folder, &found, records.outcome.as_ref()));
+    checks.push(identity::identity(&records));
+    let (check, local) = inputs::find(folder, &records, options.base.as_deref());
+    checks.push(check);
+    checks.push(identity::ledger(&records));
+    watch("computing the rollout steps' records again");
+    let (check, waiting) = steps::check(folder, &records, &local, &found);
+    checks.push(check);
+    watch("checkpoints");
+    let (check, kept) = checkpoints::check(folder, &records, &waiting, &found);
+    checks.push(check);
+    watch("evaluations and report");
+    checks.push(scores::evaluations(folder, &records, &local, &found));
+    checks.push(scores::report(folder, &records, &found));
+    let Some(request) = &options.replay else { return Ok(None) };
+    if checks.iter().any(Check::failed) {
+        let mut check = Check::new("replay");
+        check.inconclusive("replay", "not begun: the checks above found mismatches already");
+        checks.push(check.compared("nothing"));
+        return Ok(None);
+    }
+    let (check, replay) = replay::replay(folder, &records, &local, &kept, request, watch);
+    checks.push(check);
+    Ok(replay)
+}
+
+fn not_checked(replay: Option<&Replay>) -> Vec<String> {
+    let mut notes = vec![
+        "timings.jsonl, environment.json, sessions.jsonl and plan.json, and the seconds, machine facts and \
+         sessions that the report takes from them: attested by whoever ran it"
+            .to_string(),
+        "responses of evaluations: graded again as they are stored, not generated again".to_string(),
+    ];
+    match replay {
+        None => notes.push(
+            "generation and updates: no rollout step was executed again (--replay N --challenge SEED), so \
+             rollouts, gradients and weights that were made otherwise are not noticed"
+                .to_string(),
+        ),
+        Some(replay) if replay.covered.len() as u64 != replay.steps => notes.push(format!(
+            "generation and updates of the {} rollout steps that were not executed again",
+            replay.steps - replay.covered.len() as u64
+        )),
+        Some(_) => {}
+    }
+    notes
+}
+
+/// Whether a relative path stays where it starts: only plain names, none of them `..`.
+fn stays_inside(name: &str) -> bool {
+    let plain =
+        |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains('\\');
+    name.split('/').all(plain) && !name.contains('\0')
+}

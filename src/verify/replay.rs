@@ -1,0 +1,337 @@
+//! Rollout steps that a challenge picks, executed again by the trainer from the nearest earlier
+//! checkpoint and compared with the ledger bit for bit, with every step passed on the way.
+
+use crate::config::Numerics;
+use crate::checkpoint;
+use crate::config::dapo::Kl;
+use crate::environment;
+use crate::files;
+use crate::rng::Id;
+use crate::rng::Purpose;
+use crate::rng::stream;
+use crate::run;
+use crate::run::inputs;
+use crate::run::inputs::Inputs;
+use crate::run::rows::rollout_rows;
+use crate::run::rows::step_components;
+use crate::run_folder::RunFolder;
+use crate::run_folder::StepMetrics;
+use crate::tables;
+use crate::tables::RolloutRow;
+use crate::train::Trainer;
+use crate::train::step::StepOutcome;
+use crate::verify::Check;
+use crate::verify::Verdict;
+use crate::verify::coverage;
+use crate::verify::coverage::Detection;
+use crate::verify::identity::COMPONENTS;
+use crate::verify::identity::Records;
+use crate::verify::inputs::Local;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+
+/// Who picks the steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Challenge {
+    /// The reviewer, by a seed that the sender did not know.
+    Seed(u64),
+    /// The ledger's last head. Weaker: a forger can try forgeries until it picks other steps.
+    Ledger,
+}
+
+/// What to execute again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// How many steps are picked; no more than there are.
+    pub steps: u64,
+    /// By whom.
+    pub challenge: Challenge,
+}
+
+/// What was executed again.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Replay {
+    /// Rollout steps of the run.
+    pub steps: u64,
+    /// How the steps were picked.
+    pub challenge: String,
+    /// The steps that the challenge picked, ascending.
+    pub picked: Vec<u64>,
+    /// The steps that were executed and compared, ascending.
+    pub covered: Vec<u64>,
+    /// Covered steps over all.
+    pub covered_share: f64,
+    /// How likely altered steps would have been caught.
+    pub detection: Vec<Detection>,
+}
+
+/// Steps to execute, from the checkpoint after `start` (0 is the base policy) to `end`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Segment {
+    start: u64,
+    end: u64,
+}
+
+/// Executes and compares.
+pub fn replay(
+    folder: &RunFolder,
+    records: &Records,
+    local: &Local,
+    kept: &BTreeSet<u64>,
+    request: &Request,
+    watch: &mut dyn FnMut(&str),
+) -> (Check, Option<Replay>) {
+    let mut check = Check::new("replay");
+    let steps = records.steps();
+    let picked = pick(records, request);
+    let (segments, unreachable) = segments(&picked, kept, local.base.is_some());
+    for step in unreachable {
+        let what =
+            "there is no earlier checkpoint, and the base policy is not here (--base FOLDER)";
+        check.inconclusive(format!("step {step}"), what);
+    }
+    let mut covered = BTreeSet::new();
+    match prepare(folder, records, local, kept) {
+        Ok(inputs) => {
+            let machine = other_machine(folder, records);
+            for segment in segments {
+                let replayed =
+                    Replayed { folder, records, inputs: &inputs, machine: machine.as_deref() };
+                replayed.segment(segment, &mut check, &mut covered, watch);
+            }
+        }
+        Err(reason) => check.inconclusive("replay", reason),
+    }
+    let challenge = match request.challenge {
+        Challenge::Seed(seed) => format!("seed {seed} of the reviewer"),
+        Challenge::Ledger => "the ledger's last head (weaker: a forger can retry)".to_string(),
+    };
+    let (count, picks) = (covered.len() as u64, picked.len() as u64);
+    let replay = Replay {
+        steps,
+        challenge,
+        picked,
+        covered_share: if steps == 0 { 0.0 } else { count as f64 / steps as f64 },
+        detection: coverage::detections(steps, picks.min(count), count),
+        covered: covered.into_iter().collect(),
+    };
+    let compared = format!(
+        "{count} of {steps} rollout steps executed again, every ledger component compared bit for bit"
+    );
+    (check.compared(compared), Some(replay))
+}
+
+/// Distinct steps, ascending: the first so many of a permutation drawn from the challenge.
+fn pick(records: &Records, request: &Request) -> Vec<u64> {
+    let mut steps: Vec<u64> = (1..=records.steps()).collect();
+    let head = records.ledger.last().map(|entry| entry.head.as_str()).unwrap_or_default();
+    let mut draws = match request.challenge {
+        Challenge::Seed(seed) => stream(seed, Purpose::Challenge, &[]),
+        Challenge::Ledger => stream(0, Purpose::Challenge, &[Id::from(head)]),
+    };
+    draws.shuffle(&mut steps);
+    steps.truncate(usize::try_from(request.steps).unwrap_or(usize::MAX));
+    steps.sort_unstable();
+    steps
+}
+
+/// The least work that reaches every picked step, and the steps that cannot be reached.
+fn segments(picked: &[u64], kept: &BTreeSet<u64>, base: bool) -> (Vec<Segment>, Vec<u64>) {
+    let mut ends: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut unreachable = Vec::new();
+    for &step in picked {
+        let checkpoint = kept.range(1..step).next_back().copied();
+        match checkpoint.or(base.then_some(0)) {
+            Some(start) => drop(ends.insert(start, step)),
+            None => unreachable.push(step),
+        }
+    }
+    (ends.into_iter().map(|(start, end)| Segment { start, end }).collect(), unreachable)
+}
+
+/// What the trainer reads. Without the base policy a checkpoint stands in for its tokenizer and
+/// configuration, which are the same files; a KL penalty needs the base policy itself.
+fn prepare(
+    folder: &RunFolder,
+    records: &Records,
+    local: &Local,
+    kept: &BTreeSet<u64>,
+) -> Result<Inputs, String> {
+    if local.data.is_none() {
+        return Err("the problems are not here".to_string());
+    }
+    let mut experiment = records.experiment.clone();
+    experiment.inputs.model = match (&local.base, kept.last()) {
+        (Some(base), _) => base.clone(),
+        (None, Some(step)) if experiment.dapo.kl == Kl::None {} => folder.checkpoint(*step),
+        _ => return Err("the base policy is not here (--base FOLDER)".to_string()),
+    };
+    inputs::prepare(experiment).map_err(|error| error.to_string())
+}
+
+/// Under `fast` arithmetic bits depend on machine and build: in what this one differs from the
+/// run's, as far as its records tell. `None` when they must agree.
+fn other_machine(folder: &RunFolder, records: &Records) -> Option<String> {
+    if records.experiment.numerics == Numerics::Exact {
+        return None;
+    }
+    let here = environment::describe(records.experiment.execution.threads).facts;
+    let Ok(there) = folder.environment() else {
+        return Some("environment.json cannot be read".to_string());
+    };
+    let matters = |name: &&String| !["git_dirty", "kernel", "memory"].contains(&name.as_str());
+    let names: BTreeSet<&String> = here.keys().chain(there.facts.keys()).collect();
+    let mut differing: Vec<String> = names
+        .into_iter()
+        .filter(matters)
+        .filter(|name| here.get(*name) != there.facts.get(*name))
+        .cloned()
+        .collect();
+    let sessions = folder.sessions().unwrap_or_default();
+    let changed = sessions.iter().flat_map(|session| session.changed.keys()).filter(matters);
+    differing.extend(changed.map(|name| format!("{name} within the run")));
+    (!differing.is_empty()).then(|| differing.join(", "))
+}
+
+struct Replayed<'a> {
+    folder: &'a RunFolder,
+    records: &'a Records,
+    inputs: &'a Inputs,
+    /// In what this machine differs from the run's, where that may matter.
+    machine: Option<&'a str>,
+}
+
+impl Replayed<'_> {
+    /// Executes a segment until its end or its first difference: what follows has another start.
+    fn segment(
+        &self,
+        segment: Segment,
+        check: &mut Check,
+        covered: &mut BTreeSet<u64>,
+        watch: &mut dyn FnMut(&str),
+    ) {
+        let name = format!("checkpoints/step-{:06}", segment.start);
+        let start = match segment.start {
+            0 => None,
+            step => match checkpoint::load(&self.folder.checkpoint(step)) {
+                Ok(loaded) => Some(loaded),
+                Err(error) => return check.mismatch(name, error),
+            },
+        };
+        let mut trainer = match run::trainer(self.inputs, start) {
+            Ok(trainer) => trainer,
+            Err(error) => return check.mismatch(name, error),
+        };
+        for step in segment.start + 1..=segment.end {
+            watch(&format!("executing rollout step {step} again"));
+            covered.insert(step);
+            if !self.step(&mut trainer, step, check) {
+                return;
+            }
+        }
+    }
+
+    /// One step; whether it agrees.
+    fn step(&self, trainer: &mut Trainer, step: u64, check: &mut Check) -> bool {
+        let place = format!("step {step}");
+        let made = match trainer.step(&mut |_| ()) {
+            Ok(StepOutcome::Trained(made)) => *made,
+            Ok(StepOutcome::Saturated) => {
+                self.differs(check, place, "finds nothing to train on here".to_string());
+                return false;
+            }
+            Ok(StepOutcome::Diverged(divergence)) => {
+                self.differs(check, place, format!("diverges here: {}", divergence.source));
+                return false;
+            }
+            Err(error) => {
+                self.differs(check, place, format!("cannot be made here: {error}"));
+                return false;
+            }
+        };
+        let rows = rollout_rows(&made);
+        let counters = trainer.counters();
+        let metrics = StepMetrics { step, counters, metrics: made.metrics };
+        let again = step_components(&rows, &metrics, made.components);
+        let differing: Vec<&str> = COMPONENTS
+            .into_iter()
+            .filter(|name| again.get(*name) != self.records.component(step, name))
+            .collect();
+        let Some(first) = differing.first() else { return true };
+        let detail = match *first {
+            "metrics" => self.metric(&metrics),
+            "old_log_probs" | "gradients" | "weights" | "moments" => None,
+            _ => self.row(step, &rows),
+        };
+        let what = format!(
+            "executed again it differs in {}{}",
+            differing.join(", "),
+            detail.map_or(String::new(), |detail| format!("; first in {detail}"))
+        );
+        self.differs(check, format!("{place}, component {first}"), what);
+        false
+    }
+
+    /// A difference proves a forgery only where the same bits must come out.
+    fn differs(&self, check: &mut Check, place: String, what: String) {
+        let (verdict, what) = match self.machine {
+            None => (Verdict::Mismatch, what),
+            Some(facts) => (
+                Verdict::Inconclusive,
+                format!(
+                    "{what}; fast arithmetic may differ here, for the run was made elsewhere ({facts})"
+                ),
+            ),
+        };
+        check.find(verdict, place, what);
+    }
+
+    /// The first stored rollout that differs.
+    fn row(&self, step: u64, again: &[RolloutRow]) -> Option<String> {
+        let stored = tables::read_rollouts(&self.folder.rollouts(step)).ok()?;
+        if stored.len() != again.len() {
+            return Some(format!(
+                "the number of rollouts: {} stored, {} here",
+                stored.len(),
+                again.len()
+            ));
+        }
+        let (number, (old, new)) =
+            stored.iter().zip(again).enumerate().find(|(_, (a, b))| a != b)?;
+        let token = old.tokens.iter().zip(&new.tokens).position(|(a, b)| a != b);
+        let column = match (old.problem == new.problem, token) {
+            (false, _) => format!("the problem: {} stored, {} here", old.problem, new.problem),
+            (true, Some(at)) => {
+                format!("token {at}: {} stored, {} here", old.tokens[at], new.tokens[at])
+            }
+            (true, None) => "log-probs, reward or advantage".to_string(),
+        };
+        Some(format!("row {number} (problem {}, sample {}): {column}", old.problem, old.sample))
+    }
+
+    /// The first metric that differs.
+    fn metric(&self, again: &StepMetrics) -> Option<String> {
+        let stored = self.records.metrics.iter().find(|line| line.step == again.step)?;
+        let (name, value) =
+            again.metrics.iter().find(|(name, value)| stored.metrics.get(*name) != Some(value))?;
+        let stored = files::canonical_json_line(&stored.metrics.get(name));
+        Some(format!("{name}: {stored} stored, {value} here"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_picked_step_is_reached_from_the_nearest_earlier_checkpoint_in_one_pass() {
+        let kept = BTreeSet::from([5, 10, 20]);
+        let (found, unreachable) = segments(&[3, 5, 6, 9, 20, 31], &kept, true);
+        let expected =
+            [(0, 5), (5, 9), (10, 20), (20, 31)].map(|(start, end)| Segment { start, end });
+        assert_eq!((found, unreachable), (expected.to_vec(), vec![]));
+        let (found, unreachable) = segments(&[3, 6], &kept, false);
+        assert_eq!((found, unreachable), (vec![Segment { start: 5, end: 6 }], vec![3]));
+    }
+}

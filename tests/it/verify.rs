@@ -1,0 +1,471 @@
+//! A finished run that was tampered with in every way that we could think of: each is caught and
+//! named. Some are done twice: plainly, and by a forger who makes every digest, the ledger and
+//! the report again.
+
+use assert_cmd::Command;
+use dapo::checkpoint;
+use dapo::config::Experiment;
+use dapo::config::dapo::AtCap;
+use dapo::config::dapo::DynamicSampling;
+use dapo::config::dapo::Surplus;
+use dapo::config::extends;
+use dapo::files;
+use dapo::ledger;
+use dapo::ledger::Entry;
+use dapo::ledger::Kind;
+use dapo::report;
+use dapo::run;
+use dapo::run::inputs;
+use dapo::run::session::Unfinished;
+use dapo::run_folder::RunFolder;
+use dapo::run_folder::StepMetrics;
+use dapo::tables;
+use dapo::tables::Outcome;
+use dapo::tables::RolloutRow;
+use dapo::verify;
+use dapo::verify::Options;
+use dapo::verify::Verdict;
+use dapo::verify::Verification;
+use dapo::verify::replay::Challenge;
+use dapo::verify::replay::Request;
+use dapo::workers;
+use serde_json::Value;
+use serde_json::json;
+use std::path::Path;
+
+/// Three short steps with refills and carried groups, and a checkpoint after each.
+fn experiment() -> Experiment {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/smoke.toml");
+    let mut experiment = extends::load(&file).unwrap();
+    experiment.rollout.max_response_tokens = 64;
+    experiment.training.rollout_steps = 3;
+    experiment.training.prompts_per_step = 4;
+    experiment.training.mini_batch_rollouts = 8;
+    experiment.checkpoints.keep_last = 3;
+    experiment.dapo.dynamic_sampling =
+        DynamicSampling::Resample { max_rounds: 6, at_cap: AtCap::Train, surplus: Surplus::Carry };
+    experiment.evaluation.samples.insert("mini-aime".to_string(), 1);
+    experiment
+}
+
+/// A finished run with its report.
+fn finished(folder: &RunFolder) {
+    // As the binary does: under fast arithmetic threads can change bits.
+    workers::set_count(1);
+    let inputs = inputs::prepare(experiment()).unwrap();
+    run::run(&inputs, folder, Unfinished::Refuse, &|| false, &mut |_| ()).unwrap();
+    report::write(folder).unwrap();
+}
+
+fn copy(from: &Path, to: &Path) {
+    for name in files::list(from).unwrap() {
+        let (from, to) = (from.join(&name), to.join(&name));
+        match from.is_dir() {
+            true => copy(&from, &to),
+            false => files::write_atomic(&to, &files::read(&from).unwrap()).unwrap(),
+        }
+    }
+}
+
+fn verified(folder: &RunFolder) -> Verification {
+    verify::verify(folder, &Options::default(), &mut |_| ()).unwrap()
+}
+
+fn replayed(folder: &RunFolder, steps: u64, seed: u64) -> Verification {
+    let replay = Some(Request { steps, challenge: Challenge::Seed(seed) });
+    let options = Options { replay, ..Options::default() };
+    verify::verify(folder, &options, &mut |_| ()).unwrap()
+}
+
+/// `place: what` of every finding of a verdict.
+fn findings(of: &Verification, verdict: Verdict) -> Vec<String> {
+    let all = of.checks.iter().flat_map(|check| &check.findings);
+    let chosen = all.filter(|finding| finding.verdict == verdict);
+    chosen.map(|finding| format!("{}: {}", finding.place, finding.what)).collect()
+}
+
+/// What a forger does after a change: every digest, the ledger and the report are made again.
+/// What only the trainer knows stays as it was.
+fn forge(folder: &RunFolder) {
+    for step in folder.checkpoint_steps().unwrap() {
+        let path = folder.checkpoint(step).join("trainer.json");
+        let mut record: Value = files::read_json(&path).unwrap();
+        let names: Vec<String> = record["sha256"].as_object().unwrap().keys().cloned().collect();
+        for name in names {
+            let digest = files::sha256_file(&folder.checkpoint(step).join(&name)).unwrap();
+            record["sha256"][name] = json!(digest);
+        }
+        files::write_json(&path, &record).unwrap();
+    }
+    let metrics = folder.metrics().unwrap();
+    let genesis = ledger::genesis(&folder.manifest().unwrap(), &folder.experiment().unwrap());
+    let mut chain = vec![genesis];
+    for (line, old) in metrics.iter().zip(folder.ledger().unwrap().into_iter().skip(1)) {
+        let mut components = old.components;
+        components
+            .extend(ledger::rollouts(&tables::read_rollouts(&folder.rollouts(line.step)).unwrap()));
+        components.insert("metrics".to_string(), ledger::metrics(line));
+        if let Ok((model, progress)) = checkpoint::load(&folder.checkpoint(line.step)) {
+            let weights = checkpoint::values(&model).into_iter();
+            let weights = weights.map(|(name, (_, values))| (name, values)).collect();
+            let state = progress.optimizer;
+            let moments =
+                ledger::moments(state.updates, &state.first_moments, &state.second_moments);
+            components.insert("weights".to_string(), ledger::tensors(&weights));
+            components.insert("moments".to_string(), moments);
+        }
+        let head = chain.last().unwrap().head.clone();
+        chain.push(Entry::after(&head, Kind::RolloutStep, line.step, components));
+    }
+    let mut outcome = folder.outcome().unwrap();
+    let end = ledger::end(&folder.evaluations().unwrap(), &outcome);
+    let head = chain.last().unwrap().head.clone();
+    chain.push(Entry::after(&head, Kind::End, metrics.len() as u64, end));
+    files::write_lines(&folder.path(ledger::FILE), &chain).unwrap();
+    outcome.digests = folder.digests().unwrap();
+    files::write_json(&folder.path("outcome.json"), &outcome).unwrap();
+    report::write(folder).unwrap();
+}
+
+fn metric(folder: &RunFolder, name: &str) {
+    let mut lines: Vec<StepMetrics> = folder.metrics().unwrap();
+    *lines[1].metrics.get_mut(name).unwrap() += 0.125;
+    files::write_lines(&folder.path("metrics.jsonl"), &lines).unwrap();
+}
+
+fn rollouts(folder: &RunFolder, step: u64, change: impl FnOnce(&mut Vec<RolloutRow>)) {
+    let mut rows = tables::read_rollouts(&folder.rollouts(step)).unwrap();
+    change(&mut rows);
+    tables::write_rollouts(&folder.rollouts(step), &rows).unwrap();
+}
+
+/// A wrong response becomes a correct one in every column but the text.
+fn reward(rows: &mut [RolloutRow]) {
+    let row = rows.iter_mut().find(|row| !row.is_correct).unwrap();
+    (row.is_correct, row.correctness_reward) = (true, 1.0);
+    row.reward = 1.0 + row.overlong_penalty;
+}
+
+fn outcomes(folder: &RunFolder, change: impl FnOnce(&mut Vec<Outcome>)) {
+    let path = folder.outcomes("mini-aime", 3);
+    let mut rows = tables::read_outcomes(&path).unwrap();
+    change(&mut rows);
+    tables::write_outcomes(&path, &rows).unwrap();
+    let mut records = folder.evaluations().unwrap();
+    let digest = files::sha256_file(&path).unwrap();
+    let of = |it: &&mut dapo::run_folder::EvaluationRecord| {
+        it.set == "mini-aime" && it.counters.rollout_steps == 3
+    };
+    records.iter_mut().find(of).unwrap().outcomes_sha256 = digest;
+    files::write_lines(&folder.path("evaluations.jsonl"), &records).unwrap();
+}
+
+fn truncate(folder: &RunFolder, name: &str) {
+    let bytes = files::read(&folder.path(name)).unwrap();
+    files::write_atomic(&folder.path(name), &bytes[..bytes.len() / 2]).unwrap();
+}
+
+fn json(folder: &RunFolder, name: &str, change: impl FnOnce(&mut Value)) {
+    let mut value: Value = files::read_json(&folder.path(name)).unwrap();
+    change(&mut value);
+    files::write_json(&folder.path(name), &value).unwrap();
+}
+
+/// Flips the lowest bit of the last weight.
+fn weight(folder: &RunFolder, step: u64) {
+    let path = folder.checkpoint(step).join("model.safetensors");
+    let mut bytes = files::read(&path).unwrap();
+    let last = bytes.len() - 4;
+    bytes[last] ^= 1;
+    files::write_atomic(&path, &bytes).unwrap();
+}
+
+fn link(folder: &RunFolder, name: &str, target: &str) {
+    files::remove_file(&folder.path(name)).unwrap();
+    std::os::unix::fs::symlink(target, folder.path(name)).unwrap();
+}
+
+type Change = fn(&RunFolder);
+
+/// What is done to the folder, and the beginning of a finding that has to come of it.
+const PLAIN: [(&str, Change, &str); 22] = [
+    ("an edited metric", |it| metric(it, "policy/entropy"), "step 2, component metrics: "),
+    (
+        "an edited metric's file",
+        |it| metric(it, "policy/entropy"),
+        "metrics.jsonl: its SHA-256 is ",
+    ),
+    (
+        "two rollouts swapped",
+        |it| {
+            rollouts(it, 1, |rows| {
+                let (a, b) = (rows[0].clone(), rows[1].clone());
+                rows[0] = RolloutRow { sample: 0, ..b };
+                rows[1] = RolloutRow { sample: 1, ..a };
+            })
+        },
+        "step 1, component tokens: ",
+    ),
+    ("a changed reward", |it| rollouts(it, 2, |rows| reward(rows)), "step 2, component rewards: "),
+    (
+        "a re-ordered ledger",
+        |it| {
+            let mut lines = it.ledger().unwrap();
+            lines.swap(1, 2);
+            files::write_lines(&it.path(ledger::FILE), &lines).unwrap();
+        },
+        "ledger.jsonl: line 2: its head does not follow",
+    ),
+    ("a replaced checkpoint", |it| weight(it, 2), "checkpoints/step-000002: "),
+    (
+        "a truncated table",
+        |it| truncate(it, "rollouts/step-000001.parquet"),
+        "rollouts/step-000001.parquet: ",
+    ),
+    (
+        "a truncated checkpoint",
+        |it| truncate(it, "checkpoints/step-000003/model.safetensors"),
+        "checkpoints/step-000003/model.safetensors: its SHA-256 is ",
+    ),
+    ("a truncated record", |it| truncate(it, "experiment.json"), "experiment.json: "),
+    (
+        "a config that differs from its hash",
+        |it| json(it, "experiment.json", |value| value["dapo"]["clip"]["high"] = json!(0.25)),
+        "manifest.json, arm_sha256: is ",
+    ),
+    (
+        "another seed",
+        |it| json(it, "experiment.json", |value| value["execution"]["seed"] = json!(9)),
+        "manifest.json, seed: is 1, should be 9",
+    ),
+    (
+        "an added file",
+        |it| files::write_atomic(&it.path("notes.txt"), b"x").unwrap(),
+        "notes.txt: has no place in a run folder",
+    ),
+    (
+        "an added table",
+        |it| files::write_atomic(&it.rollouts(9), b"x").unwrap(),
+        "rollouts/step-000009.parquet: outcome.json has no digest of it",
+    ),
+    (
+        "an added file in a checkpoint",
+        |it| files::write_atomic(&it.checkpoint(3).join("carried.parquet.old"), b"x").unwrap(),
+        "checkpoints/step-000003/carried.parquet.old: has no place",
+    ),
+    (
+        "a missing table",
+        |it| files::remove_file(&it.rollouts(2)).unwrap(),
+        "rollouts/step-000002.parquet: is missing",
+    ),
+    (
+        "a missing record",
+        |it| files::remove_file(&it.path("metrics.jsonl")).unwrap(),
+        "metrics.jsonl: cannot read ",
+    ),
+    (
+        "a link out of the folder",
+        |it| link(it, "rollouts/step-000001.parquet", "/etc/hostname"),
+        "rollouts/step-000001.parquet: is a symbolic link",
+    ),
+    (
+        "a link as a folder",
+        |it| {
+            files::remove_folder(&it.path("evaluations")).unwrap();
+            link(it, "evaluations", "/etc");
+        },
+        "evaluations: is a symbolic link",
+    ),
+    (
+        "a digest of a file elsewhere",
+        |it| json(it, "outcome.json", |value| value["digests"]["../../etc/hostname"] = json!("00")),
+        "outcome.json, digest of ../../etc/hostname: the path leaves the run folder",
+    ),
+    (
+        "a checkpoint's digest of a file elsewhere",
+        |it| {
+            json(it, "checkpoints/step-000003/trainer.json", |value| {
+                value["sha256"]["/etc/hostname"] = json!("00");
+            })
+        },
+        "checkpoints/step-000003/trainer.json, digest of /etc/hostname: the path leaves",
+    ),
+    (
+        "an edited report",
+        |it| json(it, "report.json", |value| value["evaluations"][0]["problems"] = json!(99)),
+        "report.json, evaluations[0], problems: is 99, should be ",
+    ),
+    (
+        "a changed outcome",
+        |it| outcomes(it, |rows| rows[0].is_correct = !rows[0].is_correct),
+        "evaluations/mini-aime-step-000003.parquet, row 0, is_correct: ",
+    ),
+];
+
+/// Likewise, with everything made again by the forger that can be made without training.
+const FORGED: [(&str, Change, &str); 8] = [
+    (
+        "an edited metric of the rollouts",
+        |it| metric(it, "rollout/accuracy"),
+        "metrics.jsonl, step 2, rollout/accuracy: is ",
+    ),
+    (
+        "a changed reward",
+        |it| rollouts(it, 2, |rows| reward(rows)),
+        "rollouts/step-000002.parquet, row ",
+    ),
+    (
+        "a changed response",
+        |it| rollouts(it, 1, |rows| rows[0].response = "Answer: 1".to_string()),
+        "rollouts/step-000001.parquet, row 0, response: is not the text of its tokens",
+    ),
+    (
+        "a changed advantage",
+        |it| {
+            rollouts(it, 1, |rows| {
+                rows.iter_mut().find(|row| row.trained).unwrap().advantage += 1e-9;
+            })
+        },
+        "rollouts/step-000001.parquet, row ",
+    ),
+    (
+        "a group kept that has no gradient",
+        |it| {
+            rollouts(it, 1, |rows| {
+                let group = rows.iter().find(|row| !row.trained).unwrap().group;
+                rows.iter_mut().filter(|row| row.group == group).for_each(|row| row.trained = true);
+            })
+        },
+        "rollouts/step-000001.parquet, group ",
+    ),
+    (
+        "an easier problem",
+        |it| {
+            rollouts(it, 1, |rows| rows.iter_mut().take(4).for_each(|row| row.answer = "0".into()))
+        },
+        "rollouts/step-000001.parquet, group 0: ",
+    ),
+    (
+        "an evaluation left out",
+        |it| {
+            let mut records = it.evaluations().unwrap();
+            let gone = records.remove(0);
+            let step = gone.counters.rollout_steps;
+            files::remove_file(&it.outcomes(&gone.set, step)).unwrap();
+            files::write_lines(&it.path("evaluations.jsonl"), &records).unwrap();
+        },
+        "evaluations.jsonl: dev at step 0 is missing",
+    ),
+    (
+        "a better score",
+        |it| {
+            let mut records = it.evaluations().unwrap();
+            records.last_mut().unwrap().avg_at_k = 1.0;
+            files::write_lines(&it.path("evaluations.jsonl"), &records).unwrap();
+        },
+        "evaluations.jsonl, mini-aime-plus at step 3, avg_at_k: is 1",
+    ),
+];
+
+#[test]
+fn every_way_of_tampering_is_caught_and_named() {
+    let scratch = tempfile::tempdir().unwrap();
+    let whole = RunFolder::at(scratch.path().join("whole"));
+    finished(&whole);
+    let found = verified(&whole);
+    assert_eq!(found.verdict, Verdict::Verified, "{:#?}", found.checks);
+    // Making every digest again changes nothing of an honest run.
+    let before = whole.digests().unwrap();
+    forge(&whole);
+    assert_eq!(whole.digests().unwrap(), before);
+
+    let plain = PLAIN.iter().map(|case| (case, false));
+    for ((name, change, expected), forged) in plain.chain(FORGED.iter().map(|case| (case, true))) {
+        let folder = RunFolder::at(scratch.path().join("changed"));
+        copy(whole.root(), folder.root());
+        change(&folder);
+        if forged {
+            forge(&folder);
+        }
+        let found = verified(&folder);
+        let named = findings(&found, Verdict::Mismatch);
+        assert_eq!(found.verdict, Verdict::Mismatch, "{name}");
+        assert!(named.iter().any(|it| it.starts_with(expected)), "{name}: {named:#?}");
+        files::remove_folder(folder.root()).unwrap();
+    }
+}
+
+#[test]
+fn a_replaced_checkpoint_whose_digests_and_ledger_were_made_again_is_caught_by_replay_alone() {
+    let scratch = tempfile::tempdir().unwrap();
+    let whole = RunFolder::at(scratch.path().join("whole"));
+    finished(&whole);
+    // Every step, executed again, has the bits of the run.
+    let found = replayed(&whole, 9, 7);
+    assert_eq!(found.verdict, Verdict::Verified, "{:#?}", found.checks);
+    let replay = found.replay.unwrap();
+    assert_eq!((replay.picked, replay.covered), (vec![1, 2, 3], vec![1, 2, 3]));
+    assert!(replay.detection.iter().all(|it| it.at_least == 1.0 && it.uniform == 1.0));
+
+    let forged = RunFolder::at(scratch.path().join("forged"));
+    copy(whole.root(), forged.root());
+    weight(&forged, 3);
+    forge(&forged);
+    let found = verified(&forged);
+    assert_eq!(found.verdict, Verdict::Verified, "{:#?}", found.checks);
+    let found = replayed(&forged, 3, 7);
+    let named = findings(&found, Verdict::Mismatch);
+    assert_eq!(found.verdict, Verdict::Mismatch, "{named:?}");
+    let only = "step 3, component weights: executed again it differs in weights";
+    assert_eq!(named, [only], "{found:#?}");
+
+    // Rollouts that fit each other and were never sampled.
+    let swapped = RunFolder::at(scratch.path().join("swapped"));
+    copy(whole.root(), swapped.root());
+    (PLAIN[2].1)(&swapped);
+    forge(&swapped);
+    assert_eq!(verified(&swapped).verdict, Verdict::Verified);
+    let found = replayed(&swapped, 3, 7);
+    let named = findings(&found, Verdict::Mismatch);
+    assert!(named[0].starts_with("step 1, component tokens: "), "{named:?}");
+    assert!(named[0].contains("first in row 0 (problem "), "{named:?}");
+
+    // On another kind of machine fast arithmetic may differ: that proves nothing.
+    json(&forged, "environment.json", |value| value["facts"]["cpu"] = json!("another"));
+    report::write(&forged).unwrap();
+    let found = replayed(&forged, 3, 7);
+    let named = findings(&found, Verdict::Inconclusive);
+    assert_eq!(found.verdict, Verdict::Inconclusive, "{found:#?}");
+    assert!(named[0].contains("the run was made elsewhere (cpu)"), "{named:?}");
+
+    exit_codes(&whole, &forged);
+}
+
+/// What a user sees, by the exit code.
+fn exit_codes(whole: &RunFolder, forged: &RunFolder) {
+    let run = |folder: &RunFolder, more: &[&str]| {
+        let mut command = Command::cargo_bin("dapo").unwrap();
+        let output = command.arg("verify").arg(folder.root()).args(more).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+    };
+    let (code, out, talk) = run(whole, &["--replay", "1", "--challenge-from-ledger"]);
+    assert_eq!(code, 0, "{out}{talk}");
+    for words in ["weaker: a forger can retry", "k =  1: at least ", "\nverified\n"] {
+        assert!(out.contains(words), "{words}: {out}");
+    }
+    let (code, out, _) = run(forged, &["--base", "/nowhere", "--json"]);
+    let found: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &found["verdict"]), (6, &json!("inconclusive")), "{out}");
+    files::remove_file(&forged.rollouts(1)).unwrap();
+    let (code, out, _) = run(forged, &[]);
+    assert!(
+        code == 4 && out.contains("mismatch: rollouts/step-000001.parquet: is missing"),
+        "{out}"
+    );
+    let (code, _, talk) = run(forged, &["--replay", "1"]);
+    assert!(code == 2 && talk.contains("--challenge SEED"), "{talk}");
+    let nothing = RunFolder::at(forged.root().join("rollouts"));
+    let (code, _, talk) = run(&nothing, &[]);
+    assert!(code == 3 && talk.contains("is not a run folder"), "{talk}");
+}
