@@ -79,6 +79,11 @@ golden: build
     {{ dapo }} golden golden/verl
     {{ dapo }} golden golden/verl-edge
 
+# Compare with the golden runs: a ledger bit for bit, curves within declared margins
+[group('check')]
+regress *ARGS: build
+    {{ dapo }} regress "$@"
+
 # Two short rollout steps through the whole pipeline, into a temporary folder
 [group('check')]
 smoke: build

@@ -312,6 +312,18 @@ pub fn read_tensors(path: &Path) -> Result<BTreeMap<String, Tensor>, Error> {
     Ok(tensors)
 }
 
+/// Tensors as plain values: name → (shape, values).
+pub type Values = BTreeMap<String, (Vec<i64>, Vec<f32>)>;
+
+/// As [`read_tensors`], as plain values.
+///
+/// # Errors
+/// As [`read_tensors`].
+pub fn read_values(path: &Path) -> Result<Values, Error> {
+    let tensors = read_tensors(path)?;
+    Ok(tensors.into_iter().map(|(name, tensor)| (name, plain(&tensor))).collect())
+}
+
 /// Writes tensors as f32, in name order and without metadata but the format mark that
 /// transformers looks for: the same values give the same bytes.
 pub fn write_tensors(

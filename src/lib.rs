@@ -49,6 +49,8 @@ pub mod effect_checks;
 pub mod reference;
 pub mod report;
 pub mod verify;
+pub mod run_diff;
+pub mod regress;
 // what exists for verl's calling conventions only
 pub mod verl_vectors;
 pub mod commands;

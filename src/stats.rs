@@ -2,6 +2,8 @@
 //! j = 1…kᵢ, xᵢⱼ ∈ {0, 1}, p̂ᵢ = mean of xᵢⱼ over j. A problem is the unit that repeats;
 //! √(μ̂(1−μ̂)/nk), which treats all samples as independent, is never used.
 
+pub mod equivalence;
+
 use std::collections::BTreeMap;
 
 /// One evaluated response.

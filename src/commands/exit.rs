@@ -7,8 +7,10 @@ use crate::eval;
 use crate::files;
 use crate::pretrain;
 use crate::prompt;
+use crate::regress;
 use crate::rollout::generate;
 use crate::run;
+use crate::run_diff;
 use crate::tables;
 use crate::train::step;
 use crate::verify;
@@ -110,6 +112,8 @@ fn is_input(cause: &(dyn std::error::Error + 'static)) -> bool {
         || cause.is::<step::Error>()
         || cause.is::<run::Error>()
         || cause.is::<verify::Error>()
+        || cause.is::<run_diff::Error>()
+        || cause.is::<regress::Error>()
 }
 
 #[cfg(test)]

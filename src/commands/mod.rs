@@ -4,6 +4,7 @@ pub mod bench;
 pub mod completions;
 pub mod config;
 pub mod data;
+pub mod diff;
 pub mod effects;
 pub mod eval;
 pub mod exit;
@@ -18,6 +19,7 @@ pub mod plan;
 pub mod plan_table;
 pub mod pretrain;
 pub mod progress;
+pub mod regress;
 pub mod report;
 pub mod runs;
 pub mod score;
@@ -56,6 +58,8 @@ enum Verb {
     Eval(eval::Args),
     Report(report::ReportArgs),
     Verify(verify::Args),
+    Diff(diff::Args),
+    Regress(regress::Args),
     Data(data::DataArgs),
     Config(config::ConfigArgs),
     Grade(grade::Args),
@@ -81,6 +85,8 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Eval(args) => eval::run(args),
         Verb::Report(args) => report::run(args),
         Verb::Verify(args) => verify::run(args),
+        Verb::Diff(args) => diff::run(args),
+        Verb::Regress(args) => regress::run(args),
         Verb::Data(args) => data::run(args),
         Verb::Config(args) => config::run(args),
         Verb::Grade(args) => grade::run(args),

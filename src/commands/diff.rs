@@ -1,0 +1,55 @@
+//! `dapo diff`: where two runs first differ.
+
+use crate::commands::exit;
+use crate::files;
+use crate::run_diff;
+use crate::run_diff::Verdict;
+use crate::run_diff::text;
+use crate::run_folder::RunFolder;
+use crate::visible;
+use anyhow::Result;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Find the first rollout step and component at which two runs differ, and what differs there.
+///
+/// Ledgers are compared, and stored records: rollouts (problem, sample, token), metrics,
+/// checkpoints (tensor, element) and evaluations, by bits, with distances in units in the last
+/// place. Gradients and old log-probs are not stored; of them the ledgers tell. Differences of
+/// configuration, inputs and machine follow. Runs may be unfinished or from other machines.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  dapo diff runs/a runs/b
+  dapo diff golden/runs/exact runs/mine --json
+
+Exit codes:
+  0  identical: every recorded number agrees
+  3  a folder holds no run, or a record cannot be read
+  4  they differ, or one goes further than the other (said which and how far they agree), or
+     records are missing that would tell")]
+pub struct Args {
+    /// Run folder.
+    a: PathBuf,
+    /// Run folder to compare with.
+    b: PathBuf,
+    /// One JSON document instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// A folder that holds no run, or a record that cannot be read.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let diff = run_diff::compare(&RunFolder::at(&args.a), &RunFolder::at(&args.b))?;
+    if args.json {
+        print!("{}", visible::json(&files::canonical_json(&diff)));
+    } else {
+        print!("{}", text::text(&diff));
+    }
+    Ok(ExitCode::from(match diff.verdict {
+        Verdict::Identical => exit::SUCCESS,
+        Verdict::Prefix | Verdict::Different | Verdict::Inconclusive => exit::MISMATCH,
+    }))
+}

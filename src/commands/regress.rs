@@ -1,0 +1,316 @@
+//! `dapo regress`: does this program still compute what it did when the golden runs were blessed?
+
+use crate::commands::exit;
+use crate::files;
+use crate::regress;
+use crate::regress::Golden;
+use crate::regress::bless;
+use crate::regress::bless::Blessed;
+use crate::regress::curves;
+use crate::regress::curves::Curves;
+use crate::regress::curves::Judged;
+use crate::regress::exact;
+use crate::regress::exact::Compared;
+use crate::regress::rule;
+use crate::regress::rule::Rule;
+use crate::run::inputs;
+use crate::run_diff::text;
+use crate::run_folder::RunFolder;
+use crate::stats::equivalence;
+use crate::stats::equivalence::Verdict;
+use crate::visible;
+use crate::workers;
+use anyhow::Context;
+use anyhow::Result;
+use comfy_table::Table;
+use comfy_table::presets;
+use serde_json::Value;
+use serde_json::json;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+/// Compare this program with the golden runs.
+///
+/// exact: a short run whose ledger must be the golden one bit for bit; otherwise the first
+/// rollout step and component that differ are named. fast: several seeds of a short run, whose
+/// mean curves must lie within declared margins (two one-sided tests). Both are declared in
+/// rule.toml beside the golden files.
+///
+/// With --bless the present results become the golden ones. That needs a clean git tree and a
+/// reason, which goes into LOG.md with the old and the new digest.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  dapo regress
+  dapo regress --part exact --host-line
+  dapo regress --bless --reason \"exp from the libm crate\"
+
+Exit codes:
+  0  the ledger is the golden one, and every point is reproduced
+  3  no golden run, one of another arm or rule, or a blessing that is refused
+  4  the ledger differs, or a point is not reproduced or inconclusive")]
+pub struct Args {
+    /// Folder with rule.toml and the golden files.
+    #[arg(long, default_value = "golden/runs")]
+    golden: PathBuf,
+    /// Only this part.
+    #[arg(long)]
+    part: Option<Part>,
+    /// Threads of LibTorch, instead of the experiments'. Under fast arithmetic they are a part
+    /// of what the exact part's ledger binds.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    threads: Option<u64>,
+    /// Keep the runs in this folder, which must not exist or be empty; otherwise they are
+    /// deleted.
+    #[arg(long)]
+    keep: Option<PathBuf>,
+    /// One JSON document instead of text.
+    #[arg(long, conflicts_with = "host_line")]
+    json: bool,
+    /// Print the line that HOSTS.md needs for this machine, when the exact part agrees.
+    #[arg(long, conflicts_with = "bless")]
+    host_line: bool,
+    /// Make the present results the golden ones.
+    #[arg(long, requires = "reason", conflicts_with = "json")]
+    bless: bool,
+    /// Why they changed; for LOG.md.
+    #[arg(long, requires = "bless")]
+    reason: Option<String>,
+}
+
+/// A part of the comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// The ledger, bit for bit.
+    Exact,
+    /// The curves, within margins.
+    Fast,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// Golden files that are missing or stale, a run that fails, or a blessing that is refused.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let golden = Golden::at(&args.golden);
+    let rule = rule::load(&golden.rule())?;
+    // Asked before anything is computed.
+    let reason = args.reason.as_deref().filter(|_| args.bless);
+    let leave = reason.map(|reason| bless::leave(&golden, reason)).transpose()?;
+    let scratch = files::scratch_folder(&std::env::temp_dir())?;
+    let runs = args.keep.as_deref().unwrap_or(scratch.path());
+    if runs.is_dir() && !files::list(runs)?.is_empty() {
+        let reason = format!("--keep {}: the folder is not empty", runs.display());
+        return Err(exit::Invalid(reason).into());
+    }
+    let asked = |part| args.part.is_none_or(|only| only == part);
+    let (wants_exact, wants_fast) = (asked(Part::Exact), asked(Part::Fast) && !args.host_line);
+    // What is missing or stale is said before anything is computed, too.
+    let old = match wants_fast && leave.is_none() {
+        true => Some(curves::load(&golden, &rule.fast)?),
+        false => None,
+    };
+    let exact = match wants_exact {
+        true => Some(exact_run(&golden, &rule, runs, args.threads)?),
+        false => None,
+    };
+    let new = match wants_fast {
+        true => Some(fast_runs(&golden, &rule, runs, args.threads)?),
+        false => None,
+    };
+    if let Some(leave) = leave {
+        let parts = accept(&golden, &rule, exact.as_ref(), new.as_ref())?;
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+        bless::record(&golden, &leave, &parts, now)?;
+        println!("{}", visible::visible(&golden.log().display().to_string()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let compared = exact.as_ref().map(|run| exact::compare(&golden, run)).transpose()?;
+    let judged = match (&old, &new) {
+        (Some(old), Some(new)) => Some(curves::compare(&golden, &rule.fast, old, new)?),
+        _ => None,
+    };
+    tell(args, &rule, exact.as_ref(), compared.as_ref(), judged.as_deref())
+}
+
+/// Prints what was found, and says it with the exit code.
+fn tell(
+    args: &Args,
+    rule: &Rule,
+    run: Option<&RunFolder>,
+    compared: Option<&Compared>,
+    judged: Option<&[Judged]>,
+) -> Result<ExitCode> {
+    if args.json {
+        print!("{}", visible::json(&files::canonical_json(&document(compared, judged))));
+    } else {
+        print!("{}", result_text(rule, compared, judged));
+    }
+    let same = compared.is_none_or(|compared| compared.diff.is_none());
+    let reproduced = judged.is_none_or(|it| curves::verdict(it) == Verdict::Reproduced);
+    if let (true, true, Some(run), Some(compared)) = (args.host_line, same, run, compared) {
+        println!("{}", host_line(run, &compared.head)?);
+    }
+    Ok(ExitCode::from(if same && reproduced { exit::SUCCESS } else { exit::MISMATCH }))
+}
+
+/// The exact part's run, to its end.
+fn exact_run(golden: &Golden, rule: &Rule, runs: &Path, threads: Option<u64>) -> Result<RunFolder> {
+    let mut experiment = regress::experiment(&golden.rule(), &rule.exact.experiment)?;
+    experiment.execution.threads = threads.unwrap_or(experiment.execution.threads);
+    workers::set_count(experiment.execution.threads);
+    let folder = RunFolder::at(runs.join("exact"));
+    eprintln!("exact: {} rollout steps", experiment.training.rollout_steps);
+    regress::complete(&inputs::prepare(experiment)?, &folder)?;
+    Ok(folder)
+}
+
+/// The curves of every seed.
+fn fast_runs(golden: &Golden, rule: &Rule, runs: &Path, threads: Option<u64>) -> Result<Curves> {
+    let experiment = regress::experiment(&golden.rule(), &rule.fast.experiment)?;
+    let threads = threads.unwrap_or(experiment.execution.threads);
+    workers::set_count(threads);
+    let (count, mut done) = (rule.fast.seeds.len(), 0);
+    let watch = &mut |seed| {
+        done += 1;
+        eprintln!("fast: seed {seed} done, {done} of {count}");
+    };
+    Ok(curves::run(golden, &rule.fast, threads, &runs.join("fast"), watch)?)
+}
+
+/// Puts the present results in the place of the golden ones.
+fn accept(
+    golden: &Golden,
+    rule: &Rule,
+    exact: Option<&RunFolder>,
+    fast: Option<&Curves>,
+) -> Result<Vec<Blessed>> {
+    let mut parts = Vec::new();
+    if let Some(run) = exact {
+        let (before, now) = exact::replace(golden, run)?;
+        parts.push(Blessed { part: "exact", before, now });
+    }
+    if let Some(curves) = fast {
+        eprint!("{}", sensitivity(rule, curves)?);
+        // A program that repeats its golden values has to pass: otherwise the margins are too
+        // narrow for so many seeds.
+        let judged = curves::compare(golden, &rule.fast, curves, curves)?;
+        if let Some(point) = judged.iter().find(|it| it.equivalence.verdict != Verdict::Reproduced)
+        {
+            let reason = format!(
+                "{}: the half width {} of its own noise is not below the margin {}: more seeds or a wider margin",
+                point.point.name(),
+                point.equivalence.half_width,
+                point.equivalence.margin
+            );
+            return Err(exit::Invalid(reason).into());
+        }
+        let path = golden.curves();
+        let before = path.exists().then(|| files::sha256_file(&path)).transpose()?;
+        files::write_json(&path, curves)?;
+        parts.push(Blessed { part: "fast", before, now: files::sha256_file(&path)? });
+    }
+    Ok(parts)
+}
+
+/// What the margins can see, given the spread of the values over seeds.
+fn sensitivity(rule: &Rule, curves: &Curves) -> Result<String> {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN);
+    table.set_header(["point", "mean", "sd over seeds", "margin", "false alarm", "seen at 95 %"]);
+    for point in &rule.fast.points {
+        let values = curves.values_of(point)?;
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        let deviation = (squares / (values.len() - 1) as f64).sqrt();
+        let sees = equivalence::sensitivity(deviation, values.len(), rule.fast.alpha, point.margin);
+        let numbers = [mean, deviation, point.margin].map(|number| format!("{number:.4}"));
+        let [mean, deviation, margin] = numbers;
+        let alarm = format!("{:.1e}", sees.false_alarm);
+        table.add_row([
+            point.name(),
+            mean,
+            deviation,
+            margin,
+            alarm,
+            format!("{:.4}", sees.visible),
+        ]);
+    }
+    Ok(format!("{table}\n"))
+}
+
+fn result_text(rule: &Rule, exact: Option<&Compared>, fast: Option<&[Judged]>) -> String {
+    let mut text = String::new();
+    match exact {
+        Some(Compared { diff: None, head, .. }) => text += &format!("exact: same ledger, {head}\n"),
+        Some(Compared { diff: Some(diff), golden, head }) => {
+            text +=
+                &format!("exact: another ledger, {head}, golden {golden}\n{}", text::text(diff));
+        }
+        None => {}
+    }
+    if let Some(judged) = fast {
+        let confidence = 100.0 * (1.0 - 2.0 * rule.fast.alpha);
+        text += &format!(
+            "fast: {} ({} seeds; difference with its {confidence:.0} % interval, within ± margin)\n",
+            words(curves::verdict(judged)),
+            rule.fast.seeds.len()
+        );
+        text += &format!("{}\n", judged_table(judged));
+    }
+    text
+}
+
+fn judged_table(judged: &[Judged]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN);
+    table.set_header(["point", "golden", "new", "difference", "margin", "verdict"]);
+    for Judged { point, golden, new, equivalence } in judged {
+        table.add_row([
+            visible::visible(&point.name()),
+            format!("{golden:.4}"),
+            format!("{new:.4}"),
+            format!("{:+.4} ± {:.4}", equivalence.difference, equivalence.half_width),
+            format!("{:.4}", equivalence.margin),
+            words(equivalence.verdict).to_string(),
+        ]);
+    }
+    table
+}
+
+fn words(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Reproduced => "reproduced",
+        Verdict::NotReproduced => "not reproduced",
+        Verdict::Inconclusive => "inconclusive",
+    }
+}
+
+fn document(exact: Option<&Compared>, fast: Option<&[Judged]>) -> Value {
+    let exact = exact.map(|it| {
+        json!({ "same": it.diff.is_none(), "golden": it.golden, "head": it.head, "diff": it.diff })
+    });
+    let fast = fast.map(|it| json!({ "verdict": curves::verdict(it), "points": it }));
+    json!({ "schema": "dapo-regress/1", "exact": exact, "fast": fast })
+}
+
+/// A row of the table in HOSTS.md.
+fn host_line(run: &RunFolder, head: &str) -> Result<String> {
+    let facts = run.environment().context("the run's environment")?.facts;
+    let threads = run.experiment()?.execution.threads;
+    let fact = |name: &str| {
+        let value = facts.get(name).map_or("unknown", String::as_str);
+        visible::visible(value).replace('|', "\\|")
+    };
+    let cells = [
+        fact("cpu"),
+        fact("cpu_capability"),
+        fact("libtorch"),
+        fact("libtorch_cpu_sha256"),
+        threads.to_string(),
+        fact("git_commit"),
+        head.to_string(),
+    ];
+    Ok(format!("| {} |", cells.join(" | ")))
+}

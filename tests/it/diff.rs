@@ -1,0 +1,267 @@
+//! `dapo diff`: two runs, whole or tampered with, and what it names.
+
+use crate::run_fixture;
+use assert_cmd::Command;
+use dapo::config::Experiment;
+use dapo::config::extends;
+use dapo::files;
+use dapo::ledger;
+use dapo::ledger::Components;
+use dapo::ledger::Entry;
+use dapo::ledger::Kind;
+use dapo::run;
+use dapo::run::Event;
+use dapo::run::inputs;
+use dapo::run::session::Unfinished;
+use dapo::run_diff;
+use dapo::run_diff::Basis;
+use dapo::run_diff::RunDiff;
+use dapo::run_diff::Verdict;
+use dapo::run_diff::finding::Finding;
+use dapo::run_diff::text;
+use dapo::run_folder::RunFolder;
+use dapo::tables;
+use serde_json::Value;
+use std::cell::Cell;
+use std::path::Path;
+
+/// Two rollout steps of the walkthrough's task, with short responses.
+pub fn tiny(change: impl FnOnce(&mut Experiment)) -> Experiment {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/own-task/own-task.toml");
+    let mut experiment = extends::load(&file).unwrap();
+    experiment.execution.threads = 1;
+    experiment.rollout.max_response_tokens = 64;
+    experiment.evaluation.samples = [("dev".to_string(), 1), ("test".to_string(), 1)].into();
+    experiment.checkpoints.every_steps = 1;
+    experiment.checkpoints.keep_last = 2;
+    change(&mut experiment);
+    experiment
+}
+
+/// Runs an experiment; at most `steps` rollout steps of it.
+fn train(root: &Path, steps: u64, change: impl FnOnce(&mut Experiment)) -> RunFolder {
+    let (inputs, folder) = (inputs::prepare(tiny(change)).unwrap(), RunFolder::at(root));
+    let done = Cell::new(0);
+    let stop = || done.get() >= steps;
+    run::run(&inputs, &folder, Unfinished::Refuse, &stop, &mut |event| {
+        if let Event::Step(..) = event {
+            done.set(done.get() + 1);
+        }
+    })
+    .unwrap();
+    folder
+}
+
+/// A copy of a run, as a stranger would receive it.
+pub fn copy(from: &RunFolder, to: &Path) -> RunFolder {
+    fn walk(from: &Path, to: &Path) {
+        for name in files::list(from).unwrap() {
+            let (from, to) = (from.join(&name), to.join(&name));
+            match from.is_dir() {
+                true => walk(&from, &to),
+                false => files::write_atomic(&to, &files::read(&from).unwrap()).unwrap(),
+            }
+        }
+    }
+    walk(from.root(), to);
+    RunFolder::at(to)
+}
+
+fn diff(a: &RunFolder, b: &RunFolder) -> RunDiff {
+    run_diff::compare(a, b).unwrap()
+}
+
+fn finding<'a>(diff: &'a RunDiff, component: &str) -> &'a Finding {
+    let found = diff.findings.iter().find(|finding| finding.component == component);
+    found.unwrap_or_else(|| panic!("no {component} in {diff:#?}"))
+}
+
+fn first(diff: &RunDiff) -> (u64, &str, bool) {
+    let first = diff.first.as_ref().unwrap_or_else(|| panic!("{diff:#?}"));
+    (first.step, &first.component, first.by_ledger)
+}
+
+#[test]
+fn runs_differ_where_seed_rate_or_length_make_them_differ() {
+    let scratch = tempfile::tempdir().unwrap();
+    let at = |name: &str| scratch.path().join(name);
+    let one = train(&at("one"), 9, |_| ());
+    let again = train(&at("again"), 9, |_| ());
+    let same = diff(&one, &again);
+    assert_eq!(
+        (same.verdict, same.basis, same.agreeing_steps),
+        (Verdict::Identical, Basis::Ledgers, 2)
+    );
+    assert_eq!((same.first, same.findings, same.identity), (None, vec![], vec![]));
+
+    // Another seed: the first rollout step draws other problems.
+    let seed = train(&at("seed"), 9, |experiment| experiment.execution.seed = 2);
+    let other = diff(&one, &seed);
+    assert_eq!((other.verdict, first(&other)), (Verdict::Different, (1, "problems", true)));
+    assert!(other.identity.iter().any(|named| named.name == "seed"), "{other:#?}");
+    assert_eq!(finding(&other, "gradients").first, None);
+    assert!(finding(&other, "gradients").remark.as_ref().unwrap().contains("not stored"));
+
+    // Another learning rate: the first step is sampled, graded and differentiated alike.
+    let rate = train(&at("rate"), 9, |experiment| experiment.optimizer.learning_rate *= 1.5);
+    let other = diff(&one, &rate);
+    let found = other.first.as_ref().unwrap();
+    assert_eq!(found.step, 1);
+    for name in ["problems", "tokens", "sampler_log_probs", "rewards", "old_log_probs"] {
+        assert!(found.agreeing.contains(&name.to_string()), "{found:#?}");
+    }
+    assert!(found.differing.contains(&"weights".to_string()), "{found:#?}");
+    let weights = finding(&other, "weights");
+    assert_eq!(weights.file.as_deref(), Some("checkpoints/step-000001/model.safetensors"));
+    assert!(weights.differing > 1000 && weights.first.as_ref().unwrap().ulps > Some(0));
+    let keys: Vec<&str> = other.config.iter().map(|it| it.key.as_str()).collect();
+    assert_eq!(keys, ["optimizer.learning_rate"]);
+
+    // A run that was stopped agrees as far as it goes.
+    let short = train(&at("short"), 1, |_| ());
+    let prefix = diff(&one, &short);
+    assert_eq!((prefix.verdict, prefix.agreeing_steps), (Verdict::Prefix, 1), "{prefix:#?}");
+    let lines = text::text(&prefix);
+    assert!(lines.contains("they agree up to rollout step 1"), "{lines}");
+
+    // Without ledgers the stored records tell; a missing one is no agreement.
+    for run in [&one, &again, &seed] {
+        files::remove_file(&run.path(ledger::FILE)).unwrap();
+    }
+    let same = diff(&one, &again);
+    assert_eq!((same.verdict, same.basis), (Verdict::Identical, Basis::Files));
+    assert_eq!(same.notes.len(), 2, "{:?}", same.notes);
+    assert_eq!(first(&diff(&one, &seed)), (1, "problems", false));
+    files::remove_file(&again.rollouts(2)).unwrap();
+    assert_eq!(diff(&one, &again).verdict, Verdict::Inconclusive);
+}
+
+#[test]
+fn one_flipped_bit_is_found_and_counted_in_ulps() {
+    let scratch = tempfile::tempdir().unwrap();
+    let at = |name: &str| scratch.path().join(name);
+    let whole = train(&at("whole"), 9, |_| ());
+
+    let changed = copy(&whole, &at("log-prob"));
+    let mut rows = tables::read_rollouts(&changed.rollouts(2)).unwrap();
+    let value = &mut rows[5].rollout_log_probs[3];
+    *value = f64::from_bits(value.to_bits() ^ 1);
+    tables::write_rollouts(&changed.rollouts(2), &rows).unwrap();
+    let found = diff(&whole, &changed);
+    assert_eq!(first(&found), (2, "sampler_log_probs", false));
+    let one = finding(&found, "sampler_log_probs");
+    let pair = one.first.as_ref().unwrap();
+    assert_eq!((one.differing, pair.ulps), (1, Some(1)));
+    let place = format!(
+        "problem {}, attempt {}, sample {}, token 3",
+        rows[5].problem, rows[5].attempt, rows[5].sample
+    );
+    assert_eq!(pair.at.text(), place);
+    assert!(
+        found.notes[0].contains("b's rollouts are not those of its ledger"),
+        "{:?}",
+        found.notes
+    );
+
+    let changed = copy(&whole, &at("reward"));
+    let mut rows = tables::read_rollouts(&changed.rollouts(1)).unwrap();
+    rows[7].reward = -rows[7].reward;
+    tables::write_rollouts(&changed.rollouts(1), &rows).unwrap();
+    let found = diff(&changed, &whole);
+    assert_eq!(first(&found), (1, "rewards", false));
+    assert_eq!(finding(&found, "rewards").differing, 1);
+
+    let changed = copy(&whole, &at("weight"));
+    let path = changed.checkpoint(2).join("model.safetensors");
+    let mut bytes = files::read(&path).unwrap();
+    let last = bytes.len() - 4;
+    bytes[last] ^= 1;
+    files::write_atomic(&path, &bytes).unwrap();
+    let found = diff(&whole, &changed);
+    assert_eq!(first(&found), (2, "weights", false));
+    let weights = finding(&found, "weights");
+    let pair = weights.first.as_ref().unwrap();
+    assert_eq!((weights.differing, pair.ulps), (1, Some(1)));
+    assert!(pair.at.text().starts_with("tensor "), "{}", pair.at.text());
+    assert!(weights.compared > 100_000);
+
+    let outcomes = whole.outcomes("dev", 0);
+    let mut rows = tables::read_outcomes(&outcomes).unwrap();
+    rows[0].is_correct = !rows[0].is_correct;
+    let changed = copy(&whole, &at("outcome"));
+    tables::write_outcomes(&changed.outcomes("dev", 0), &rows).unwrap();
+    let found = diff(&whole, &changed);
+    assert_eq!((first(&found), found.agreeing_steps), ((0, "evaluations", false), 2));
+}
+
+/// A ledger of made-up digests for a made-up run; `odd` gives other ones from a step on.
+fn with_ledger(run: &RunFolder, odd: &[(u64, &str)]) {
+    let manifest = run.manifest().unwrap();
+    let mut entries = vec![ledger::genesis(&manifest, &run.experiment().unwrap())];
+    for step in 1..=run_fixture::STEPS {
+        let digest = |name: &&str| {
+            let changed = odd.iter().any(|(from, odd)| odd == name && step >= *from);
+            files::sha256(format!("{name} {step} {changed}").as_bytes())
+        };
+        let components: Components =
+            run_diff::COMPONENTS.iter().map(|name| (name.to_string(), digest(name))).collect();
+        let head = entries.last().unwrap().head.clone();
+        entries.push(Entry::after(&head, Kind::RolloutStep, step, components));
+    }
+    files::write_lines(&run.path(ledger::FILE), &entries).unwrap();
+}
+
+/// The command's exit code and output, without the folder's name.
+fn dapo(scratch: &Path, arguments: &[&str]) -> (i32, String) {
+    let output = Command::cargo_bin("dapo").unwrap().args(arguments).output().unwrap();
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    (output.status.code().unwrap(), text.replace(&scratch.display().to_string(), "SCRATCH"))
+}
+
+#[test]
+fn a_difference_reads_as_these_lines() {
+    let scratch = tempfile::tempdir().unwrap();
+    let at = |name: &str| scratch.path().join(name);
+    let name = |name: &str| at(name).display().to_string();
+    let (a, b) = (run_fixture::finished(&at("a")), run_fixture::finished(&at("b")));
+    let (code, same) = dapo(scratch.path(), &["diff", &name("a"), &name("b")]);
+    assert_eq!(code, 0);
+    assert!(same.contains("identical: 40 rollout steps"), "{same}");
+
+    // No ledgers: the stored records tell. The machine differs too.
+    let mut rows = tables::read_rollouts(&b.rollouts(20)).unwrap();
+    rows[9].rollout_log_probs[2] = rows[9].rollout_log_probs[2].next_up();
+    rows[9].rollout_log_probs[4] = f64::NAN;
+    rows[9].reward = 1.0;
+    tables::write_rollouts(&b.rollouts(20), &rows).unwrap();
+    let mut environment = b.environment().unwrap();
+    environment.facts.insert("cpu".to_string(), "another CPU".to_string());
+    files::write_json(&b.path("environment.json"), &environment).unwrap();
+    let (code, lines) = dapo(scratch.path(), &["diff", &name("a"), &name("b")]);
+    assert_eq!(code, 4);
+    insta::assert_snapshot!("records_differ", lines);
+    let (code, json) = dapo(scratch.path(), &["diff", &name("a"), &name("b"), "--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        (code, &json["schema"], &json["first"]["step"]),
+        (4, &"dapo-diff/1".into(), &20.into())
+    );
+    assert_eq!(json["findings"][0]["first"]["a"]["bits"], "0xbfd0000000000000");
+
+    // Ledgers: the gradients differ before anything that is stored does.
+    let c = run_fixture::finished(&at("c"));
+    let mut experiment = c.experiment().unwrap();
+    experiment.optimizer.learning_rate = 2.00001e-4;
+    files::write_json(&c.path("experiment.json"), &experiment).unwrap();
+    with_ledger(&a, &[]);
+    with_ledger(&c, &[(3, "gradients"), (3, "weights"), (4, "tokens")]);
+    let (code, lines) = dapo(scratch.path(), &["diff", &name("a"), &name("c")]);
+    assert_eq!(code, 4);
+    insta::assert_snapshot!("ledgers_differ", lines);
+
+    let output = Command::cargo_bin("dapo").unwrap().args(["diff", &name("a"), &name("")]).output();
+    let output = output.unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is not a run folder"));
+}

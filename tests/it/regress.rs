@@ -1,0 +1,211 @@
+//! `dapo regress`: golden runs in a folder of their own, and the changes that must fail it.
+
+use crate::diff::tiny;
+use assert_cmd::Command;
+use dapo::config::Experiment;
+use dapo::files;
+use dapo::regress;
+use dapo::regress::Golden;
+use dapo::regress::curves;
+use dapo::regress::exact;
+use dapo::regress::rule;
+use dapo::run::inputs;
+use dapo::run::inputs::Inputs;
+use dapo::run_diff::RunDiff;
+use dapo::run_folder::RunFolder;
+use dapo::stats::equivalence;
+use dapo::tables;
+use std::path::Path;
+use std::process;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn a_rate_a_bound_or_a_reward_that_moves_breaks_the_golden_ledger() {
+    let scratch = tempfile::tempdir().unwrap();
+    let golden = Golden::at(scratch.path().join("golden"));
+    let prepared = |change: fn(&mut Experiment)| inputs::prepare(tiny(change)).unwrap();
+    let run = |name: &str, inputs: &Inputs| {
+        let folder = RunFolder::at(scratch.path().join(name));
+        regress::complete(inputs, &folder).unwrap();
+        folder
+    };
+    let first = run("first", &prepared(|_| ()));
+    assert!(exact::compare(&golden, &first).unwrap_err().to_string().contains("no golden run"));
+    exact::replace(&golden, &first).unwrap();
+    let differ = |name: &str, inputs: &Inputs| -> RunDiff {
+        exact::compare(&golden, &run(name, inputs)).unwrap().diff.unwrap()
+    };
+    let identity = |diff: &RunDiff| -> Vec<String> {
+        diff.identity.iter().map(|named| named.name.clone()).collect()
+    };
+
+    // The unchanged program passes.
+    let again = exact::compare(&golden, &run("again", &prepared(|_| ()))).unwrap();
+    assert_eq!((again.diff, again.golden), (None, again.head));
+
+    // Learning rate + 1e-9, in the experiment: another arm, and the first step's weights differ.
+    let rate: fn(&mut Experiment) = |experiment| experiment.optimizer.learning_rate += 1e-9;
+    let diff = differ("rate", &prepared(rate));
+    assert_eq!(identity(&diff), ["arm"]);
+    assert_eq!(diff.config[0].key, "optimizer.learning_rate");
+    let found = diff.first.unwrap();
+    assert_eq!(found.step, 1);
+    assert!(found.differing.contains(&"weights".to_string()), "{found:#?}");
+    assert!(found.agreeing.contains(&"tokens".to_string()), "{found:#?}");
+
+    // The same in the program alone, which still believes to run the golden arm.
+    let mut inputs = prepared(|_| ());
+    rate(&mut inputs.experiment);
+    let diff = differ("program", &inputs);
+    assert_eq!(identity(&diff), [""; 0]);
+    assert_eq!(diff.first.unwrap().step, 1);
+
+    // Clip-Higher's bound + 1e-7: no token lies in between, so only what is bound before the
+    // first step differs.
+    let diff = differ("clip", &prepared(|experiment| experiment.dapo.clip.high = 0.2800001));
+    assert_eq!(identity(&diff), ["arm"]);
+    assert_eq!(diff.config[0].key, "dapo.clip.high");
+
+    // One reward flipped: the program grades one response by another answer.
+    let rows = tables::read_rollouts(&first.rollouts(1)).unwrap();
+    let solved = |row: &tables::RolloutRow| {
+        let group = rows.iter().filter(|other| other.group == row.group);
+        row.is_correct && group.filter(|other| other.is_correct).count() == 1
+    };
+    let row = rows.iter().find(|row| solved(row)).expect("a group with one correct response");
+    let mut inputs = prepared(|_| ());
+    let mut train = inputs.data.train.iter_mut();
+    train.find(|problem| problem.id == row.problem).unwrap().answer = "-1".to_string();
+    let flipped = run("reward", &inputs);
+    let changed = tables::read_rollouts(&flipped.rollouts(1)).unwrap();
+    let rewards = rows.iter().zip(&changed).filter(|(a, b)| a.is_correct != b.is_correct);
+    assert_eq!(rewards.count(), 1);
+    let diff = exact::compare(&golden, &flipped).unwrap().diff.unwrap();
+    assert_eq!(identity(&diff), [""; 0]);
+    let found = diff.first.unwrap();
+    assert_eq!(found.step, 1);
+    // The group is now all wrong, so another round of prompts is drawn: more than rewards differs.
+    assert!(found.differing.contains(&"rewards".to_string()), "{found:#?}");
+}
+
+/// A repository with a rule, and nothing blessed.
+fn repository(scratch: &Path) -> String {
+    let task = root().join("experiments/own-task/own-task.toml");
+    let experiment = format!(
+        "name = \"tiny\"\nextends = {:?}\n[execution]\nthreads = 1\n[rollout]\nmax_response_tokens = 64\n\
+         [training]\nrollout_steps = 1\n[evaluation]\nsamples = {{ dev = 1, test = 1 }}\n",
+        task.display()
+    );
+    let rule = "[exact]\nexperiment = \"tiny.toml\"\n[fast]\nexperiment = \"tiny.toml\"\n\
+                seeds = [1, 2]\nalpha = 0.05\n[[fast.points]]\nvalue = \"evaluation/dev\"\n\
+                steps = [1, 1]\nmargin = 20.0\n";
+    for (name, text) in [("tiny.toml", experiment.as_str()), ("rule.toml", rule)] {
+        files::write_atomic(&scratch.join(name), text.as_bytes()).unwrap();
+    }
+    git(scratch, &["init", "-q"]);
+    commit(scratch);
+    scratch.display().to_string()
+}
+
+fn git(folder: &Path, arguments: &[&str]) {
+    let identity = ["-c", "user.name=test", "-c", "user.email=test@example.org"];
+    let output =
+        process::Command::new("git").arg("-C").arg(folder).args(identity).args(arguments).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn commit(folder: &Path) {
+    git(folder, &["add", "-A"]);
+    git(folder, &["commit", "-q", "-m", "state"]);
+}
+
+fn regress(arguments: &[&str]) -> (i32, String, String) {
+    let mut command = Command::cargo_bin("dapo").unwrap();
+    let output = command.arg("regress").args(arguments).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn a_blessing_needs_a_reason_and_a_clean_tree_and_a_change_then_fails() {
+    let scratch = tempfile::tempdir().unwrap();
+    let root = scratch.path();
+    let name = repository(root);
+    let golden = ["--golden", name.as_str()];
+    let with = |more: &[&str]| regress(&[&golden[..], more].concat());
+
+    let (code, _, talk) = with(&[]);
+    assert!(code == 3 && talk.contains("there is no golden run"), "{code} {talk}");
+    assert_eq!(with(&["--bless"]).0, 2);
+    let (code, _, talk) = with(&["--bless", "--reason", " . "]);
+    assert!(code == 3 && talk.contains("a reason"), "{code} {talk}");
+    files::write_atomic(&root.join("new.txt"), b"").unwrap();
+    let (code, _, talk) = with(&["--bless", "--reason", "first"]);
+    assert!(code == 3 && talk.contains("new.txt first: commit"), "{code} {talk}");
+    files::remove_file(&root.join("new.txt")).unwrap();
+
+    let (code, _, talk) = with(&["--bless", "--reason", "the first | golden\nruns"]);
+    assert_eq!(code, 0, "{talk}");
+    let log = files::read_text(&root.join("LOG.md")).unwrap();
+    assert!(log.contains("| the first \\| golden runs |\n"), "{log}");
+    assert_eq!(log.matches("none → ").count(), 2, "{log}");
+
+    let (code, text, _) = with(&["--json"]);
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((code, &json["exact"]["same"]), (0, &true.into()), "{text}");
+    assert_eq!(json["fast"]["verdict"], "reproduced");
+    let (code, text, _) = with(&["--host-line"]);
+    let head = json["exact"]["head"].as_str().unwrap();
+    assert!(code == 0 && text.lines().last().unwrap().ends_with(&format!("{head} |")), "{text}");
+
+    // A learning rate of its own fails both parts; a margin that was moved fails the second.
+    let path = root.join("tiny.toml");
+    let text = files::read_text(&path).unwrap();
+    let moved = format!("{text}[optimizer]\nlearning_rate = 2.00001e-4\n");
+    files::write_atomic(&path, moved.as_bytes()).unwrap();
+    let (code, text, _) = with(&["--part", "exact"]);
+    assert_eq!(code, 4);
+    assert!(text.contains("different: first at rollout step 1, component "), "{text}");
+    assert!(text.contains("optimizer.learning_rate: 0.0002 → 0.000200001"), "{text}");
+    let (code, _, talk) = with(&["--part", "fast"]);
+    assert!(code == 3 && talk.contains("the arm is not that of the golden curves"), "{talk}");
+    let path = root.join("rule.toml");
+    let text = files::read_text(&path).unwrap().replace("20.0", "21.0");
+    files::write_atomic(&path, text.as_bytes()).unwrap();
+    let (code, _, talk) = with(&["--part", "fast"]);
+    assert!(code == 3 && talk.contains("the rule is not that of the golden curves"), "{talk}");
+}
+
+#[test]
+fn the_golden_curves_pass_their_own_rule_and_seldom_fail_with_other_draws() {
+    let golden = Golden::at(root().join("golden/runs"));
+    let rule = rule::load(&golden.rule()).unwrap().fast;
+    let curves = curves::load(&golden, &rule).unwrap();
+    let judged = curves::compare(&golden, &rule, &curves, &curves).unwrap();
+    assert_eq!(curves::verdict(&judged), equivalence::Verdict::Reproduced);
+    let mut alarms = 0.0;
+    for point in &rule.points {
+        let values = curves.values_of(point).unwrap();
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        let deviation = (squares / (values.len() - 1) as f64).sqrt();
+        let sees = equivalence::sensitivity(deviation, values.len(), rule.alpha, point.margin);
+        alarms += sees.false_alarm;
+        // The margin is no wider than four standard deviations of one run.
+        assert!(point.margin < 4.0 * deviation, "{}: {deviation}", point.name());
+    }
+    assert!(alarms < 0.02, "{alarms}");
+    // Curves of a policy that stopped learning after step 4 are not reproduced.
+    let mut stopped = curves.clone();
+    let accuracy = stopped.values.get_mut("rollout/accuracy").unwrap();
+    let before = accuracy[&1].clone();
+    for step in 5..=8 {
+        accuracy.insert(step, before.clone());
+    }
+    let judged = curves::compare(&golden, &rule, &curves, &stopped).unwrap();
+    assert_eq!(curves::verdict(&judged), equivalence::Verdict::NotReproduced);
+}
