@@ -5,9 +5,44 @@ use crate::run_folder::Environment;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
+use std::time::SystemTime;
+use std::time::UNIX_EPOCH;
 
 /// The folder that LibTorch was linked from.
 const LIBTORCH_LIB: &str = env!("DAPO_LIBTORCH_LIB");
+
+/// The lock file that this binary was compiled with.
+const CARGO_LOCK: &[u8] = include_bytes!("../Cargo.lock");
+
+/// Variables that change which kernels LibTorch, MKL, oneDNN and OpenMP choose, and how many
+/// threads they use.
+pub const PINS: [&str; 9] = [
+    "ATEN_CPU_CAPABILITY",
+    "MKL_CBWR",
+    "MKL_DYNAMIC",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "MKL_NUM_THREADS",
+    "OMP_DYNAMIC",
+    "OMP_NUM_THREADS",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "ONEDNN_MAX_CPU_ISA",
+];
+
+/// The present time in milliseconds since 1970-01-01 UTC, for `sessions.jsonl` and
+/// `timings.jsonl` alone: no number of a run may depend on it.
+pub fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    since.as_millis() as u64
+}
+
+/// A recorded time as RFC 3339 in UTC, such as `2026-11-20T08:15:30.250Z`; `None` beyond the
+/// year 9999, which no clock has written.
+pub fn rfc3339(milliseconds: u64) -> Option<String> {
+    const LAST: u64 = 253_402_300_799_999;
+    let time = UNIX_EPOCH + Duration::from_millis(milliseconds.min(LAST));
+    (milliseconds <= LAST).then(|| humantime::format_rfc3339_millis(time).to_string())
+}
 
 /// CPU, memory, kernel, threads, LibTorch, toolchain's target, and the commit of the working
 /// folder's repository. A fact that cannot be found is left out.
@@ -22,6 +57,7 @@ pub fn describe(threads: u64) -> Environment {
     let lib = Path::new(LIBTORCH_LIB);
     put("libtorch", proc_text(&lib.join("../build-version")));
     put("libtorch_cpu_sha256", files::sha256_file(&lib.join("libtorch_cpu.so")).ok());
+    put("cargo_lock_sha256", Some(files::sha256(CARGO_LOCK)));
     put("target", Some(format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS)));
     put("threads", Some(threads.to_string()));
     put("cores", std::thread::available_parallelism().ok().map(|cores| cores.to_string()));
@@ -31,15 +67,24 @@ pub fn describe(threads: u64) -> Environment {
     put("kernel", proc_text(Path::new("/proc/sys/kernel/osrelease")));
     put("git_commit", git(&["rev-parse", "HEAD"]));
     put("git_dirty", git_dirty());
-    for name in ["ATEN_CPU_CAPABILITY", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA", "OMP_NUM_THREADS"] {
+    for name in PINS {
         put(name, std::env::var(name).ok());
     }
     Environment { facts }
 }
 
+/// The instruction sets that the processor reports, as `/proc/cpuinfo` names them.
+pub fn cpu_flags() -> Vec<String> {
+    let flags = field("/proc/cpuinfo", "flags").unwrap_or_default();
+    flags.split_whitespace().map(str::to_string).collect()
+}
+
 fn cpu_capability() -> Option<String> {
-    let flags = field("/proc/cpuinfo", "flags")?;
-    let has = |name: &str| flags.split_whitespace().any(|flag| flag == name);
+    let flags = cpu_flags();
+    if flags.is_empty() {
+        return None;
+    }
+    let has = |name: &str| flags.iter().any(|flag| flag == name);
     Some(["avx512f", "avx2"].into_iter().find(|name| has(name)).unwrap_or("baseline").to_string())
 }
 
@@ -63,4 +108,18 @@ fn field(path: &str, name: &str) -> Option<String> {
     let text = proc_text(Path::new(path))?;
     let line = text.lines().find(|line| line.starts_with(name))?;
     Some(line.split_once(':')?.1.trim().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_as_rfc_3339_up_to_the_year_9999() {
+        assert_eq!(rfc3339(0).as_deref(), Some("1970-01-01T00:00:00.000Z"));
+        assert_eq!(rfc3339(1_763_683_200_250).as_deref(), Some("2025-11-21T00:00:00.250Z"));
+        assert_eq!(rfc3339(253_402_300_799_999).as_deref(), Some("9999-12-31T23:59:59.999Z"));
+        assert_eq!(rfc3339(253_402_300_800_000), None);
+        assert_eq!(rfc3339(u64::MAX), None);
+    }
 }

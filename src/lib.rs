@@ -44,6 +44,8 @@ pub mod run;
 pub mod plan;
 pub mod bench;
 // reading runs
+pub mod export;
+pub mod attest;
 pub mod housekeeping;
 pub mod effect_checks;
 pub mod reference;
@@ -51,6 +53,7 @@ pub mod report;
 pub mod verify;
 pub mod run_diff;
 pub mod regress;
+pub mod doctor;
 // what exists for verl's calling conventions only
 pub mod verl_vectors;
 pub mod commands;

@@ -31,6 +31,8 @@ pub enum Purpose {
     Plan,
     /// Rollout steps that a verification executes again, under the reviewer's seed.
     Challenge,
+    /// Operands of the numeric fingerprint; ids: (operation, operand).
+    Fingerprint,
 }
 
 impl Purpose {
@@ -46,6 +48,7 @@ impl Purpose {
             Self::Pretraining => "pretraining",
             Self::Plan => "plan",
             Self::Challenge => "challenge",
+            Self::Fingerprint => "fingerprint",
         }
     }
 }

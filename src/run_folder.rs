@@ -19,6 +19,8 @@
 //!   diverged/              rollouts, metrics and policy of the step that was not finite
 //!   outcome.json           how the run ended, with digests of what it wrote
 //!   report.{html,md,json}
+//!   ro-crate-metadata.json what is in the folder and how it came to be, as a Process Run Crate
+//!   attestation.json       who says so: an in-toto statement about every file
 //! ```
 
 use crate::config::Experiment;
@@ -30,7 +32,7 @@ use std::path::Path;
 use std::path::PathBuf;
 
 /// Everything that a run writes directly in its folder.
-pub const LAYOUT: [&str; 18] = [
+pub const LAYOUT: [&str; 20] = [
     "experiment.json",
     "manifest.json",
     "environment.json",
@@ -49,6 +51,8 @@ pub const LAYOUT: [&str; 18] = [
     "report.html",
     "report.md",
     "report.json",
+    "ro-crate-metadata.json",
+    "attestation.json",
 ];
 
 /// How the name of a checkpoint that was refused begins; its step follows.
@@ -87,6 +91,9 @@ pub struct StepTimings {
     pub step: u64,
     /// `phase` → wall-clock seconds.
     pub seconds: BTreeMap<String, f64>,
+    /// When it ended: milliseconds since 1970-01-01 UTC. Older runs did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_ms: Option<u64>,
 }
 
 /// One line of `evaluations.jsonl`: a set evaluated at a step.
@@ -155,6 +162,12 @@ pub struct Session {
     pub from_step: u64,
     /// Facts that differ from `environment.json`: name → the first session's and this one's.
     pub changed: BTreeMap<String, [String; 2]>,
+    /// When it began: milliseconds since 1970-01-01 UTC. Older runs did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_ms: Option<u64>,
+    /// When it ended; absent when the process was killed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_ms: Option<u64>,
 }
 
 /// `diverged/divergence.json`: the step that was not finite.

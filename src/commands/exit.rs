@@ -1,9 +1,11 @@
 //! Exit codes: one table for every verb.
 
+use crate::attest;
 use crate::checkpoint;
 use crate::config::extends;
 use crate::data;
 use crate::eval;
+use crate::export::mllog;
 use crate::files;
 use crate::pretrain;
 use crate::prompt;
@@ -50,6 +52,8 @@ pub fn code(error: &anyhow::Error) -> u8 {
     let has = |test: fn(&(dyn std::error::Error + 'static)) -> bool| error.chain().any(test);
     if has(|cause| cause.is::<Usage>()) {
         USAGE
+    } else if has(is_mismatch) {
+        MISMATCH
     } else if has(is_divergence) {
         DIVERGED
     } else if has(is_machine) {
@@ -72,6 +76,18 @@ pub fn message(error: &anyhow::Error) -> String {
         }
     }
     parts.join(": ")
+}
+
+/// Files or signatures that are not what a record says of them.
+fn is_mismatch(cause: &(dyn std::error::Error + 'static)) -> bool {
+    matches!(
+        cause.downcast_ref(),
+        Some(
+            attest::Error::Altered { .. }
+                | attest::Error::Unsigned
+                | attest::Error::WrongSignature { .. }
+        )
+    )
 }
 
 /// Weights that are not finite, or whose products are not.
@@ -100,6 +116,8 @@ fn is_machine(cause: &(dyn std::error::Error + 'static)) -> bool {
 
 fn is_input(cause: &(dyn std::error::Error + 'static)) -> bool {
     cause.is::<Invalid>()
+        || cause.is::<attest::Error>()
+        || cause.is::<mllog::Error>()
         || cause.is::<files::Error>()
         || cause.is::<tables::Error>()
         || cause.is::<extends::Error>()

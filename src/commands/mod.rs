@@ -1,10 +1,12 @@
 //! One file a verb: arguments, then work, then an exit code. The only place that prints.
 
+pub mod attest;
 pub mod bench;
 pub mod completions;
 pub mod config;
 pub mod data;
 pub mod diff;
+pub mod doctor;
 pub mod effects;
 pub mod eval;
 pub mod exit;
@@ -60,6 +62,7 @@ enum Verb {
     Verify(verify::Args),
     Diff(diff::Args),
     Regress(regress::Args),
+    Attest(attest::Args),
     Data(data::DataArgs),
     Config(config::ConfigArgs),
     Grade(grade::Args),
@@ -67,6 +70,7 @@ enum Verb {
     Generate(generate::Args),
     Score(score::Args),
     Pretrain(pretrain::Args),
+    Doctor(doctor::Args),
     Bench(bench::Args),
     Runs(runs::Args),
     Gc(gc::Args),
@@ -87,6 +91,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Verify(args) => verify::run(args),
         Verb::Diff(args) => diff::run(args),
         Verb::Regress(args) => regress::run(args),
+        Verb::Attest(args) => attest::run(args),
         Verb::Data(args) => data::run(args),
         Verb::Config(args) => config::run(args),
         Verb::Grade(args) => grade::run(args),
@@ -94,6 +99,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Generate(args) => generate::run(args),
         Verb::Score(args) => score::run(args),
         Verb::Pretrain(args) => pretrain::run(args),
+        Verb::Doctor(args) => doctor::run(args),
         Verb::Bench(args) => bench::run(args),
         Verb::Runs(args) => runs::run(args),
         Verb::Gc(args) => gc::run(args),

@@ -1,5 +1,6 @@
 //! `dapo report RUN`: HTML, Markdown and JSON of one run folder.
 
+use crate::export::mllog;
 use crate::files;
 use crate::report;
 use crate::report::Report;
@@ -22,7 +23,8 @@ const INVALID_DATA: u8 = 3;
 /// Reads the records and tables of a run folder, finished or not, and writes report.html
 /// (self-contained), report.md and report.json into it. No model is loaded.
 #[derive(Debug, Args)]
-#[command(after_long_help = "Example:\n  dapo report runs/dapo-seed1-1f2e3d4c5b6a\n\n\
+#[command(after_long_help = "Examples:\n  dapo report runs/dapo-seed1-1f2e3d4c5b6a\n  \
+dapo report runs/dapo-seed1-1f2e3d4c5b6a --mllog > run.log\n\n\
 Exit codes:\n  0  the report was written, whether or not its checks held\n  \
 3  the folder is missing or a file in it is malformed; the message names it")]
 pub struct ReportArgs {
@@ -32,6 +34,9 @@ pub struct ReportArgs {
     /// Print the report as one line of JSON instead of a summary.
     #[arg(long)]
     pub json: bool,
+    /// Print the run as :::MLLOG lines, the log format of MLPerf, and write nothing.
+    #[arg(long, conflicts_with = "json")]
+    pub mllog: bool,
 }
 
 /// Writes the report, and prints where it is and a summary. Tables are never coloured.
@@ -40,6 +45,10 @@ pub struct ReportArgs {
 /// When a file of the report cannot be written.
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let folder = RunFolder::at(&args.run);
+    if args.mllog {
+        print!("{}", mllog::lines(&folder)?);
+        return Ok(ExitCode::SUCCESS);
+    }
     let report = match report::write(&folder) {
         Ok(report) => report,
         Err(report::load::Error::Files(

@@ -1,6 +1,8 @@
 //! `dapo verify RUN`: whether a run folder from somebody else is what it says it is.
 
+use crate::attest::key;
 use crate::commands::exit;
+use crate::config::Numerics;
 use crate::files;
 use crate::run_folder::RunFolder;
 use crate::verify;
@@ -58,6 +60,9 @@ pub struct Args {
     /// Folder of the base policy, instead of the one that experiment.json names.
     #[arg(long, value_name = "FOLDER")]
     base: Option<PathBuf>,
+    /// Ed25519 public key in PEM that must have signed attestation.json.
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
     /// Print everything as one line of JSON.
     #[arg(long)]
     json: bool,
@@ -79,10 +84,16 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
     };
     let folder = RunFolder::at(&args.run);
-    // Under `fast` arithmetic the run's own threads; the experiment is validated before it is used.
-    let threads = folder.experiment().map_or(1, |experiment| experiment.execution.threads);
+    // Under `fast` arithmetic the run's own threads, elsewhere those that are here. The
+    // experiment is validated before it is used.
+    let here = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);
+    let threads = match folder.experiment() {
+        Ok(experiment) if experiment.numerics == Numerics::Fast => experiment.execution.threads,
+        _ => here,
+    };
     workers::set_count(threads.clamp(1, 1024));
-    let options = Options { base: args.base.clone(), replay };
+    let key = args.key.as_deref().map(key::read_public).transpose()?;
+    let options = Options { base: args.base.clone(), replay, key };
     let found = verify::verify(&folder, &options, &mut |what| eprintln!("{what}"))?;
     if args.json {
         println!("{}", visible::json(&files::canonical_json_line(&found)));

@@ -2,6 +2,7 @@
 
 use crate::reference;
 use crate::report::Report;
+use crate::report::checklist::Item;
 use crate::report::document::Block;
 use crate::report::document::Cell;
 use crate::report::document::Grid;
@@ -89,6 +90,40 @@ pub fn environment(report: &Report) -> Section<'_> {
         ));
     }
     Section { id: "environment", title: "Environment and digests", blocks }
+}
+
+/// What is documented well enough to repeat the run, and what is not.
+pub fn checklist(report: &Report) -> Section<'_> {
+    let list = &report.checklist;
+    let row = |item: &Item| {
+        let (look, word) = if item.met { ("good", "met") } else { ("bad", "not met") };
+        let paper = match item.paper {
+            Some(true) => "Yes",
+            Some(false) => "No",
+            None => "not known",
+        };
+        vec![
+            Cell::plain(item.variable),
+            Cell::styled(look, word),
+            Cell::plain(&item.fact),
+            Cell::styled("quiet", paper),
+        ]
+    };
+    let met = list.items.iter().filter(|item| item.met).count();
+    let blocks = vec![
+        Block::Text(format!(
+            "{met} of {} variables are met, {}. Each row rests on what the run recorded, \
+             pseudocode on the program. The last column is for comparison; its source: {}.",
+            list.items.len(),
+            list.basis,
+            list.paper_source
+        )),
+        Block::Grid(Grid {
+            columns: vec!["variable", "this run", "recorded, or missing", "the paper"],
+            rows: list.items.iter().map(row).collect(),
+        }),
+    ];
+    Section { id: "checklist", title: "Reproducibility checklist", blocks }
 }
 
 /// How often the run was resumed, and whether that was on the machine and build that it began on.

@@ -130,6 +130,7 @@ pub fn document(report: &Report) -> Document<'_> {
             sections::cost(report),
             sections::samples(report),
             appendix::environment(report),
+            appendix::checklist(report),
             appendix::published(report),
             appendix::checking(report),
         ],

@@ -4,6 +4,7 @@
 
 pub mod appendix;
 pub mod arm;
+pub mod checklist;
 pub mod checks;
 pub mod document;
 pub mod dynamics;
@@ -20,10 +21,12 @@ pub mod text;
 use crate::config::Data;
 use crate::effect_checks;
 use crate::effect_checks::Effects;
+use crate::export::ro_crate;
 use crate::files;
 use crate::reference;
 use crate::report::arm::Decision;
 use crate::report::arm::Technique;
+use crate::report::checklist::Checklist;
 use crate::report::checks::Check;
 use crate::report::dynamics::Counts;
 use crate::report::dynamics::MetricRow;
@@ -84,6 +87,8 @@ pub struct Report {
     pub inputs: BTreeMap<String, String>,
     /// Written file → SHA-256; empty while the run is unfinished.
     pub digests: BTreeMap<String, String>,
+    /// The reproducibility checklist.
+    pub checklist: Checklist,
     /// What was checked while this report was made.
     pub checks: Vec<Check>,
     /// Table 1 and the authors' re-runs.
@@ -119,7 +124,7 @@ pub struct Status {
 }
 
 /// Builds the report and writes `report.html`, `report.md` and `report.json` into the run
-/// folder, each atomically.
+/// folder, each atomically; then, for a run that has ended, `ro-crate-metadata.json`.
 ///
 /// # Errors
 /// When the folder holds no run, a record or table is malformed, or a file cannot be written.
@@ -129,6 +134,8 @@ pub fn write(run: &RunFolder) -> Result<Report, Error> {
     files::write_atomic(&run.path("report.html"), html::render(&document).as_bytes())?;
     files::write_atomic(&run.path("report.md"), markdown::render(&document).as_bytes())?;
     files::write_json(&run.path("report.json"), &report)?;
+    // Last: it lists the report among the run's files.
+    ro_crate::write(run)?;
     Ok(report)
 }
 
@@ -161,6 +168,7 @@ pub fn build(run: &RunFolder) -> Result<Report, Error> {
         sessions: loaded.sessions.iter().map(visible_session).collect(),
         inputs: visible(&loaded.manifest.inputs),
         digests: loaded.outcome.as_ref().map(|end| visible(&end.digests)).unwrap_or_default(),
+        checklist: checklist::checklist(&loaded),
         checks: checks::checks(run, &loaded)?,
         published: vec![reference::table_1().clone(), reference::authors_reruns().clone()],
         evaluations,

@@ -11,6 +11,7 @@ use crate::checkpoint::Progress;
 use crate::config::Data;
 use crate::config::dapo::Kl;
 use crate::data;
+use crate::environment;
 use crate::eval;
 use crate::files;
 use crate::ledger;
@@ -191,7 +192,10 @@ pub fn run(
         watch(Event::Resumed(progress.counters.rollout_steps));
     }
     let mut run = Run::new(inputs, folder, start, stop)?;
-    let stopped = |run: &Run| Ok(Ended::Stopped(run.trainer.counters().rollout_steps));
+    let stopped = |run: &Run| {
+        session::close(folder)?;
+        Ok(Ended::Stopped(run.trainer.counters().rollout_steps))
+    };
     let Some((ending, reason)) = run.train(watch)? else { return stopped(&run) };
     if ending != Ending::Diverged && !run.evaluate_tests(watch)? {
         return stopped(&run);
@@ -201,6 +205,7 @@ pub fn run(
     run.record_end(&outcome)?;
     outcome.digests = folder.digests()?;
     files::write_json(&folder.path("outcome.json"), &outcome)?;
+    session::close(folder)?;
     Ok(Ended::Finished(outcome))
 }
 
@@ -333,7 +338,7 @@ impl<'a> Run<'a> {
         self.head = ledger::append(self.folder, &self.head, place, components)?.head;
         let mut seconds = step.seconds;
         seconds.insert("total".to_string(), started.elapsed().as_secs_f64());
-        let timings = StepTimings { step: number, seconds };
+        let timings = StepTimings { step: number, seconds, ended_ms: Some(environment::now_ms()) };
         files::append_line(&self.folder.path("timings.jsonl"), &timings)?;
         watch(Event::Step(&metrics, &timings));
         Ok(())
@@ -351,7 +356,8 @@ impl<'a> Run<'a> {
     fn record_seconds(&self, phase: &str, started: Instant) -> Result<(), Error> {
         let taken = started.elapsed().as_secs_f64();
         let seconds = [phase, "total"].map(|name| (name.to_string(), taken)).into();
-        let timings = StepTimings { step: self.trainer.counters().rollout_steps, seconds };
+        let step = self.trainer.counters().rollout_steps;
+        let timings = StepTimings { step, seconds, ended_ms: Some(environment::now_ms()) };
         Ok(files::append_line(&self.folder.path("timings.jsonl"), &timings)?)
     }
 

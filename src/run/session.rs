@@ -308,6 +308,17 @@ fn record_session(
             differing.join("; ")
         )));
     }
-    let session = Session { from_step, changed };
+    let started_ms = Some(environment::now_ms());
+    let session = Session { from_step, changed, started_ms, ended_ms: None };
     Ok(files::append_line(&folder.path("sessions.jsonl"), &session)?)
+}
+
+/// Notes when the present session ended.
+pub(super) fn close(folder: &RunFolder) -> Result<(), Error> {
+    let path = folder.path("sessions.jsonl");
+    let mut sessions: Vec<Session> = files::complete_lines(&path)?;
+    if let Some(session) = sessions.last_mut() {
+        session.ended_ms = Some(environment::now_ms());
+    }
+    Ok(files::write_lines(&path, &sessions)?)
 }

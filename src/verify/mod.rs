@@ -16,10 +16,13 @@ pub mod scores;
 pub mod steps;
 pub mod walk;
 
+use crate::attest;
+use crate::attest::check::Trust;
 use crate::files;
 use crate::run_folder::RunFolder;
 use crate::verify::replay::Replay;
 use crate::visible;
+use ed25519_dalek::VerifyingKey;
 use serde::Serialize;
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -143,6 +146,8 @@ pub struct Options {
     pub base: Option<PathBuf>,
     /// Execute rollout steps again.
     pub replay: Option<replay::Request>,
+    /// Whose signature the attestation must bear.
+    pub key: Option<VerifyingKey>,
 }
 
 /// Everything that was found.
@@ -211,6 +216,7 @@ fn examine(
     watch("evaluations and report");
     checks.push(scores::evaluations(folder, &records, &local, &found));
     checks.push(scores::report(folder, &records, &found));
+    checks.extend(attestation(folder, options.key.as_ref()));
     let Some(request) = &options.replay else { return Ok(None) };
     if checks.iter().any(Check::failed) {
         let mut check = Check::new("replay");
@@ -221,6 +227,36 @@ fn examine(
     let (check, replay) = replay::replay(folder, &records, &local, &kept, request, watch);
     checks.push(check);
     Ok(replay)
+}
+
+/// What `attestation.json` says about the folder, when there is one or a key asks for it.
+fn attestation(folder: &RunFolder, key: Option<&VerifyingKey>) -> Option<Check> {
+    let mut check = Check::new("attestation");
+    if !folder.path(attest::NAME).exists() {
+        key?;
+        check.inconclusive(attest::NAME, "is missing: there is no signature to verify");
+        return Some(check.compared("nothing"));
+    }
+    let checked = attest::check::read(folder)
+        .and_then(|envelope| attest::check::check(&envelope, key, folder));
+    let compared = match checked {
+        Err(error) => {
+            check.mismatch(attest::NAME, error);
+            "nothing".to_string()
+        }
+        Ok(checked) => {
+            checked.problems.iter().for_each(|problem| check.mismatch(attest::NAME, problem));
+            let trust = match checked.trust {
+                Trust::Unsigned {} => "not signed".to_string(),
+                Trust::NotVerified { signatures } => {
+                    format!("{signatures} signatures not verified, no --key")
+                }
+                Trust::Verified { keyid } => format!("signed by key {keyid}"),
+            };
+            format!("{} attested files; {trust}", checked.files)
+        }
+    };
+    Some(check.compared(compared))
 }
 
 fn not_checked(replay: Option<&Replay>) -> Vec<String> {

@@ -1,8 +1,8 @@
 //! Rollout steps that a challenge picks, executed again by the trainer from the nearest earlier
 //! checkpoint and compared with the ledger bit for bit, with every step passed on the way.
 
-use crate::config::Numerics;
 use crate::checkpoint;
+use crate::config::Numerics;
 use crate::config::dapo::Kl;
 use crate::environment;
 use crate::files;

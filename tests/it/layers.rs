@@ -6,7 +6,7 @@ use crate::repository::Source;
 use std::collections::BTreeSet;
 
 /// Where tensors may appear. The other modules are tested without them.
-const TENSORS: [&str; 18] = [
+const TENSORS: [&str; 19] = [
     "workers",
     "numerics",
     "model",
@@ -24,11 +24,12 @@ const TENSORS: [&str; 18] = [
     "pretrain",
     "train",
     "bench",
+    "doctor",
     "verl_vectors",
 ];
 
 /// Modules that read finished runs, and the modules that made them.
-const READERS: [&str; 4] = ["stats", "effect_checks", "reference", "report"];
+const READERS: [&str; 6] = ["stats", "export", "attest", "effect_checks", "reference", "report"];
 const MAKERS: [&str; 7] = ["model", "rollout", "dapo", "batch", "optimizer", "pretrain", "train"];
 
 /// Names that say nothing about what is inside.

@@ -2,12 +2,15 @@
 
 mod adamw;
 mod bad_input;
+mod checklist;
 mod commands;
 mod config;
 mod data;
 mod diff;
+mod doctor;
 mod effects;
 mod experiments;
+mod export;
 mod fuzz;
 mod golden;
 mod golden_data;
@@ -19,6 +22,7 @@ mod interruption;
 mod layers;
 mod own_task;
 mod plan;
+mod provenance;
 mod qwen2;
 mod regress;
 mod report;

@@ -163,7 +163,8 @@ fn a_resumed_run_says_after_which_steps_and_what_differed() {
     let folder = tempfile::tempdir().unwrap();
     let run = run_fixture::started(folder.path());
     let begin = |from_step: u64, changed: BTreeMap<String, [String; 2]>| {
-        files::append_line(&run.path("sessions.jsonl"), &Session { from_step, changed }).unwrap();
+        let session = Session { from_step, changed, started_ms: None, ended_ms: None };
+        files::append_line(&run.path("sessions.jsonl"), &session).unwrap();
         report::write(&run).unwrap();
         markdown(&run)
     };

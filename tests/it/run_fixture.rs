@@ -14,6 +14,7 @@ use dapo::run_folder::EvaluationRecord;
 use dapo::run_folder::Manifest;
 use dapo::run_folder::Outcome;
 use dapo::run_folder::RunFolder;
+use dapo::run_folder::Session;
 use dapo::run_folder::StepMetrics;
 use dapo::run_folder::StepTimings;
 use dapo::stats;
@@ -66,6 +67,13 @@ pub fn finished(root: &Path) -> RunFolder {
         digests,
     };
     files::write_json(&run.path("outcome.json"), &outcome).unwrap();
+    let session = Session {
+        from_step: 0,
+        changed: BTreeMap::new(),
+        started_ms: Some(ended_ms(0)),
+        ended_ms: Some(ended_ms(STEPS + 1)),
+    };
+    files::write_lines(&run.path("sessions.jsonl"), &[session]).unwrap();
     run
 }
 
@@ -253,6 +261,11 @@ fn effects(accuracy: f64, solved: f64, unsolved: f64, late: f64) -> BTreeMap<Str
     .collect()
 }
 
+/// The end of a rollout step on the made-up clock: 12 seconds a step from 20 November 2026 on.
+fn ended_ms(step: u64) -> u64 {
+    1_795_161_600_000 + 12_000 * step
+}
+
 fn record_timings(run: &RunFolder, step: u64) {
     let phases = [
         ("generation", 5.2),
@@ -263,8 +276,8 @@ fn record_timings(run: &RunFolder, step: u64) {
     ];
     let seconds = phases
         .map(|(phase, seconds)| (phase.to_owned(), seconds * (1.0 + step as f64 / STEPS as f64)));
-    files::append_line(&run.path("timings.jsonl"), &StepTimings { step, seconds: seconds.into() })
-        .unwrap();
+    let timings = StepTimings { step, seconds: seconds.into(), ended_ms: Some(ended_ms(step)) };
+    files::append_line(&run.path("timings.jsonl"), &timings).unwrap();
 }
 
 /// Writes the outcomes of a set and appends its record.

@@ -1,0 +1,219 @@
+//! A run as a crate and as a log. What other programs say of them is in `golden/provenance/`.
+
+use crate::checklist::items;
+use crate::golden_data;
+use crate::provenance::dapo;
+use crate::provenance::finished;
+use crate::run_fixture;
+use dapo::attest;
+use dapo::attest::check;
+use dapo::config::Data;
+use dapo::config::extends;
+use dapo::export::mllog;
+use dapo::export::ro_crate;
+use dapo::files;
+use dapo::report;
+use dapo::run;
+use dapo::run::inputs;
+use dapo::run::session::Unfinished;
+use dapo::run_folder::Ending;
+use dapo::run_folder::RunFolder;
+use dapo::run_folder::Session;
+use serde_json::Value;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::path::PathBuf;
+
+/// A real run of two steps, with its report.
+fn trained(root: &Path) -> RunFolder {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/smoke.toml");
+    let mut experiment = extends::load(&path).unwrap();
+    experiment.rollout.max_response_tokens = 48;
+    experiment.training.rollout_steps = 2;
+    experiment.inputs.data = small_data(root);
+    experiment.evaluation.samples = [("dev", 1), ("test", 2)].map(|(n, k)| (n.into(), k)).into();
+    let inputs = inputs::prepare(experiment).unwrap();
+    let run = RunFolder::at(root.join("run"));
+    run::run(&inputs, &run, Unfinished::Refuse, &|| false, &mut |_| ()).unwrap();
+    report::write(&run).unwrap();
+    run
+}
+
+fn small_data(root: &Path) -> Data {
+    let write = |name: &str, from: u64, count: u64| -> PathBuf {
+        let path = root.join(name);
+        let line = |i: u64| {
+            let (a, b) = (100 + from + i, 200 + 3 * i);
+            format!("{}\n", json!({ "question": format!("{a}+{b}?"), "answer": (a + b) % 1000 }))
+        };
+        files::write_atomic(&path, (0..count).map(line).collect::<String>().as_bytes()).unwrap();
+        path
+    };
+    Data::Files {
+        train: write("train.jsonl", 0, 64),
+        dev: write("dev.jsonl", 300, 4),
+        test: vec![write("test.jsonl", 500, 4)],
+    }
+}
+
+#[test]
+fn a_trained_run_is_attested_crated_and_logged_with_its_recorded_times() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = trained(folder.path());
+    let sessions: Vec<Session> = run.sessions().unwrap();
+    let (Some(began), Some(ended)) = (sessions[0].started_ms, sessions[0].ended_ms) else {
+        panic!("a session records its times: {sessions:?}")
+    };
+    assert!(began <= ended);
+    let envelope = attest::write(&run, "urn:example:lab", None).unwrap();
+    assert_eq!(check::check(&envelope, None, &run).unwrap().problems, []);
+    let statement: Value = serde_json::from_slice(&envelope.open(None).unwrap()).unwrap();
+    let definition = &statement["predicate"]["buildDefinition"];
+    let names: BTreeSet<&str> = definition["resolvedDependencies"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|resource| resource["name"].as_str().unwrap())
+        .collect();
+    let expected = ["Cargo.lock", "libtorch_cpu.so", "data/train", "base/tokenizer.json"];
+    assert!(expected.iter().all(|name| names.contains(name)), "{names:?}");
+    assert_eq!(definition["externalParameters"]["experiment"]["training"]["rollout_steps"], 2);
+    let metadata = &statement["predicate"]["runDetails"]["metadata"];
+    assert!(metadata["startedOn"].as_str().unwrap().ends_with('Z'), "{metadata}");
+
+    let metadata: Value = files::read_json(&run.path(ro_crate::NAME)).unwrap();
+    let files_in_it = entities(&metadata).values().filter(|it| it["@type"] == "File").count();
+    assert!(files_in_it > 15, "{files_in_it}");
+
+    let log = mllog::lines(&run).unwrap();
+    let lines = parsed(&log);
+    let count = |key: &str| lines.iter().filter(|line| line["key"] == key).count();
+    assert_eq!((count("block_start"), count("block_stop"), count("run_stop")), (2, 2, 1));
+    // dev before and after, and the test set for base and trained policy.
+    assert_eq!((count("eval_start"), count("eval_accuracy"), count("eval_stop")), (4, 4, 4));
+    let times: Vec<u64> = lines.iter().map(|line| line["time_ms"].as_u64().unwrap()).collect();
+    assert!(times.iter().all(|time| (began..=ended).contains(time)), "{began} {times:?} {ended}");
+
+    // What is not known of data from files is not met, and the report says so.
+    let items = items(&run);
+    assert!(!items["data"].met && items["data"].fact.contains("licence"), "{items:?}");
+    assert!(items["dataset splits"].met && items["software dependencies"].met, "{items:?}");
+    assert!(items["experiment setup"].met && items["hardware specification"].met, "{items:?}");
+}
+
+fn entities(metadata: &Value) -> BTreeMap<String, Value> {
+    let graph = metadata["@graph"].as_array().unwrap();
+    graph.iter().map(|it| (it["@id"].as_str().unwrap().to_string(), it.clone())).collect()
+}
+
+/// Type and keys of each kind of entity of a crate, files and settings taken together.
+fn structure(metadata: &Value) -> BTreeMap<String, BTreeSet<String>> {
+    let mut kinds: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (id, entity) in entities(metadata) {
+        let kind = entity["@type"].as_str().unwrap();
+        let name = match kind {
+            "File" | "PropertyValue" => kind.to_string(),
+            _ => format!("{kind} {id}"),
+        };
+        kinds.entry(name).or_default().extend(entity.as_object().unwrap().keys().cloned());
+    }
+    kinds
+}
+
+#[test]
+fn a_crate_has_the_structure_of_the_one_that_the_validator_accepted() {
+    let (_folder, run) = finished();
+    let ours: Value = files::read_json(&run.path(ro_crate::NAME)).unwrap();
+    let golden = golden_data::folder("provenance").join("ro-crate-metadata.json");
+    let golden: Value = files::read_json(&golden).unwrap();
+    assert_eq!(ours["@context"], golden["@context"]);
+    assert_eq!(structure(&ours), structure(&golden));
+    let all = entities(&ours);
+    for name in ["metrics.jsonl", "report.html", "checkpoints/step-000040/model.safetensors"] {
+        assert_eq!(all[name]["sha256"], files::sha256_file(&run.path(name)).unwrap(), "{name}");
+    }
+    assert_eq!(all["#run"]["startTime"], "2026-11-20T08:00:00.000+00:00");
+    // Whatever is referred to by a relative id is described.
+    let described: BTreeSet<&String> = all.keys().collect();
+    let mut referred = Vec::new();
+    references(&ours["@graph"], &mut referred);
+    let outside = |id: &&String| !described.contains(*id) && !id.starts_with("https://w3id.org/");
+    assert_eq!(referred.iter().filter(outside).collect::<Vec<_>>(), Vec::<&String>::new());
+}
+
+/// Every `{"@id": …}` that has no other key.
+fn references(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Array(values) => values.iter().for_each(|value| references(value, found)),
+        Value::Object(object) => match (object.len(), object.get("@id")) {
+            (1, Some(Value::String(id))) => found.push(id.clone()),
+            _ => object.values().for_each(|value| references(value, found)),
+        },
+        _ => {}
+    }
+}
+
+#[test]
+fn a_diverged_run_is_a_failed_action_and_an_unfinished_one_has_no_crate() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = run_fixture::started(&folder.path().join("started"));
+    report::write(&run).unwrap();
+    assert!(!run.path(ro_crate::NAME).exists());
+    let (_folder, run) = finished();
+    let mut outcome = run.outcome().unwrap();
+    outcome.ending = Ending::Diverged;
+    outcome.reason = "rollout step 3, the loss is not finite".into();
+    files::write_json(&run.path("outcome.json"), &outcome).unwrap();
+    let action = entities(&ro_crate::metadata(&run).unwrap())["#run"].clone();
+    assert_eq!(action["actionStatus"], "http://schema.org/FailedActionStatus");
+    assert_eq!(action["error"], outcome.reason);
+    let last = parsed(&mllog::lines(&run).unwrap()).pop().unwrap();
+    assert_eq!(last["metadata"]["status"], "aborted");
+}
+
+fn parsed(log: &str) -> Vec<Value> {
+    let line = |line: &str| serde_json::from_str(line.strip_prefix(":::MLLOG ").unwrap()).unwrap();
+    log.lines().map(line).collect()
+}
+
+#[test]
+fn a_log_has_the_lines_that_the_parser_of_mlcommons_accepted() {
+    let (_folder, run) = finished();
+    let root = run.root().display().to_string();
+    let (code, stdout, _) = dapo(&["report", &root, "--mllog"]);
+    assert_eq!(code, 0);
+    let golden = golden_data::folder("provenance").join("mllog.txt");
+    // The program's own lines may move.
+    let without_place = |text: &str| -> Vec<Value> {
+        let mut lines = parsed(text);
+        for line in &mut lines {
+            let place = line["metadata"].as_object_mut().unwrap();
+            assert_eq!(place.remove("file").unwrap(), "src/export/mllog.rs");
+            assert!(place.remove("lineno").unwrap().as_u64().unwrap() > 0);
+        }
+        lines
+    };
+    assert_eq!(without_place(&stdout), without_place(&files::read_text(&golden).unwrap()));
+    let keys = "{\"namespace\":\"\",\"time_ms\":1795161600000,\"event_type\":\"INTERVAL_START\",\"key\":\"init_start\",\"value\":null,\"metadata\":{\"file\":";
+    assert!(stdout.starts_with(&format!(":::MLLOG {keys}")), "{stdout}");
+}
+
+#[test]
+fn a_run_without_times_or_end_has_no_log_and_says_why() {
+    let (_folder, run) = finished();
+    files::write_atomic(&run.path("sessions.jsonl"), b"{\"changed\":{},\"from_step\":0}\n")
+        .unwrap();
+    let root = run.root().display().to_string();
+    let (code, stdout, talk) = dapo(&["report", &root, "--mllog"]);
+    assert!(
+        code == 3
+            && stdout.is_empty()
+            && talk.contains("sessions.jsonl: the first session has no time"),
+        "{talk}"
+    );
+    files::remove_file(&run.path("outcome.json")).unwrap();
+    let (code, _, talk) = dapo(&["report", &root, "--mllog"]);
+    assert!(code == 3 && talk.contains("has not ended"), "{talk}");
+}
