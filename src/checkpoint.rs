@@ -3,7 +3,10 @@
 //! `trainer.json` with the clocks and the digests of all other files, and `carried.parquet` where
 //! groups were carried over. No RNG state: every draw is a function of counters.
 
+mod tensors;
+
 use crate::files;
+use crate::files::foreign;
 use crate::model::config;
 use crate::model::config::Config;
 use crate::model::qwen2;
@@ -14,7 +17,6 @@ use crate::run_folder::Counters;
 use crate::tables;
 use crate::tables::RolloutRow;
 use safetensors::Dtype;
-use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 use serde::Deserialize;
 use serde::Serialize;
@@ -78,6 +80,16 @@ pub enum Error {
         /// Its shape.
         shape: Vec<usize>,
     },
+    /// A number that no run counts to.
+    #[error("{}: {key} = {count}, which no run counts to", path.display())]
+    Count {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        count: u64,
+    },
     /// The tensors are not those of the configuration.
     #[error("{}: {source}", path.display())]
     Tensors {
@@ -134,6 +146,27 @@ struct Record {
     sha256: BTreeMap<String, String>,
 }
 
+/// A count that no run reaches, and from which counting on overflows nothing.
+const MOST_COUNTED: u64 = 1 << 48;
+
+impl Record {
+    /// No digest covers this file, and the trainer counts on from its numbers.
+    fn counts_are_possible(&self, path: &Path) -> Result<(), Error> {
+        let Self { counters, prompts_drawn, optimizer_updates, .. } = self;
+        let counts = [
+            ("counters.generation_rounds", counters.generation_rounds),
+            ("counters.rollout_steps", counters.rollout_steps),
+            ("counters.updates", counters.updates),
+            ("prompts_drawn", *prompts_drawn),
+            ("optimizer_updates", *optimizer_updates),
+        ];
+        match counts.into_iter().find(|(_, count)| *count > MOST_COUNTED) {
+            Some((key, count)) => Err(Error::Count { path: path.to_path_buf(), key, count }),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Loads a Qwen2 policy from a Hugging Face folder, in f32.
 ///
 /// # Errors
@@ -142,13 +175,57 @@ struct Record {
 pub fn load_model(folder: &Path) -> Result<Qwen2, Error> {
     let path = folder.join("config.json");
     let json: serde_json::Value = files::read_json(&path)?;
-    let config = Config::from_json(&json).map_err(|source| Error::Config { path, source })?;
+    let config = Config::from_json(&json)
+        .and_then(|config| rotations_fit(&config).map(|()| config))
+        .map_err(|source| Error::Config { path, source })?;
     let path = folder.join(WEIGHTS);
-    let tensors = read_tensors(&path)?;
+    let weights = tensors::open(&path)?;
+    // Before a byte of a tensor is read or memory for one is asked for.
+    let found = weights.entries.iter().map(|(name, entry)| (name, &entry.shape));
+    shapes_agree(&config, found.collect())
+        .map_err(|source| Error::Tensors { path: path.clone(), source })?;
+    let tensors = weights.read(&path)?;
     for (name, tensor) in &tensors {
         all_finite(&path, name, tensor)?;
     }
     Qwen2::new(config, tensors).map_err(|source| Error::Tensors { path, source })
+}
+
+/// Positions times the width of a head, at most: a table of so many angles is made before any
+/// tensor is used. The longest Qwen2 has 1,010,000 positions and heads of 128.
+const MOST_ROTATIONS: i64 = 1 << 28;
+
+fn rotations_fit(config: &Config) -> Result<(), config::Error> {
+    match config.max_position_embeddings.checked_mul(config.head_dim) {
+        Some(rotations) if rotations <= MOST_ROTATIONS => Ok(()),
+        _ => Err(config::Error::Unsupported {
+            key: "max_position_embeddings".to_string(),
+            got: config.max_position_embeddings.to_string(),
+            reason: "times head_dim it is larger than that of any Qwen2 model",
+        }),
+    }
+}
+
+/// The file has the tensors of the configuration and no others: sizes that a configuration
+/// claims are believed when the file has them.
+fn shapes_agree(
+    config: &Config,
+    mut found: BTreeMap<&String, &Vec<i64>>,
+) -> Result<(), qwen2::Error> {
+    for (name, want) in config.tensor_shapes() {
+        match found.remove(&name) {
+            None => return Err(qwen2::Error::Missing(name)),
+            Some(got) if *got != want => {
+                let got = got.clone();
+                return Err(qwen2::Error::Shape { name, got, want });
+            }
+            Some(_) => {}
+        }
+    }
+    match found.into_keys().next() {
+        Some(name) => Err(qwen2::Error::Unknown(name.clone())),
+        None => Ok(()),
+    }
 }
 
 /// Writes the policy's weights, and copies what else the base folder holds.
@@ -192,9 +269,11 @@ pub fn save(folder: &Path, model: &Qwen2, base: &Path, progress: &Progress) -> R
 /// # Errors
 /// A missing, damaged or malformed file, by its path.
 pub fn load(folder: &Path) -> Result<(Qwen2, Progress), Error> {
-    let record: Record = files::read_json(&folder.join(TRAINER))?;
+    let path = foreign::inside(folder, TRAINER)?;
+    let record: Record = files::read_json(&path)?;
+    record.counts_are_possible(&path)?;
     for (name, written) in &record.sha256 {
-        let path = folder.join(name);
+        let path = foreign::inside(folder, name)?;
         let (found, written) = (files::sha256_file(&path)?, written.clone());
         if found != written {
             return Err(Error::Damaged { path, found, written });
@@ -281,35 +360,9 @@ fn all_finite(path: &Path, name: &str, tensor: &Tensor) -> Result<(), Error> {
     Err(Error::NotFinite { path, name, element, value })
 }
 
-/// Longest side of a tensor. safetensors accepts any sides whose product is 0.
-const MOST_ELEMENTS_OF_A_SIDE: usize = 1 << 31;
-
 /// Every tensor of a safetensors file, as f32.
 pub fn read_tensors(path: &Path) -> Result<BTreeMap<String, Tensor>, Error> {
-    let bytes = files::read(path)?;
-    let invalid = |reason: String| Error::Safetensors { path: path.to_path_buf(), reason };
-    let file = SafeTensors::deserialize(&bytes).map_err(|error| invalid(error.to_string()))?;
-    let mut tensors = BTreeMap::new();
-    for (name, view) in file.iter() {
-        let kind = match view.dtype() {
-            Dtype::F32 => Kind::Float,
-            Dtype::BF16 => Kind::BFloat16,
-            Dtype::F16 => Kind::Half,
-            other => {
-                let (path, dtype) = (path.to_path_buf(), format!("{other:?}"));
-                return Err(Error::Dtype { path, name: name.to_string(), dtype });
-            }
-        };
-        if view.shape().len() > 8 || view.shape().iter().any(|&side| side > MOST_ELEMENTS_OF_A_SIDE)
-        {
-            let (path, shape) = (path.to_path_buf(), view.shape().to_vec());
-            return Err(Error::Size { path, name: name.to_string(), shape });
-        }
-        let shape: Vec<i64> = view.shape().iter().map(|&size| size as i64).collect();
-        let tensor = Tensor::from_data_size(view.data(), &shape, kind).to_kind(Kind::Float);
-        tensors.insert(name.to_string(), tensor);
-    }
-    Ok(tensors)
+    tensors::open(path)?.read(path)
 }
 
 /// Tensors as plain values: name → (shape, values).

@@ -5,6 +5,7 @@
 //!
 //! What cannot be contained is an allocation that fails: it ends the process (SIGABRT). polars
 //! 0.55 reserves as many validity bits as a damaged page's run length claims, up to 2^61 bytes.
+//! [`crate::apart`] reads tables in a process of its own for that reason.
 
 use std::panic;
 use std::panic::PanicHookInfo;

@@ -7,6 +7,8 @@
     reason = "this is the module that clippy.toml sends everybody to"
 )]
 
+pub mod foreign;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::Digest;
@@ -15,6 +17,7 @@ use std::fs;
 use std::io;
 use std::io::Read;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -39,6 +42,16 @@ pub enum Error {
         /// What is wrong, with the place.
         reason: String,
     },
+    /// A name from a file or from somebody else that is not one of something in the folder.
+    #[error("{}: {name:?} names nothing inside this folder: {reason}", folder.display())]
+    Outside {
+        /// The folder.
+        folder: PathBuf,
+        /// The start of the name.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// One line of a JSON-lines file.
     #[error("{}:{line}: {reason}", path.display())]
     Line {
@@ -56,29 +69,22 @@ fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Erro
     move |source| Error::Io { action, path, source }
 }
 
-/// The file's bytes.
+/// The file's bytes, at most [`foreign::MOST_FILE_BYTES`].
 pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
-    fs::read(path).map_err(io_error("read", path))
+    foreign::read_up_to(path, foreign::MOST_FILE_BYTES)
 }
 
 /// The file's text; not UTF-8 is an error.
 pub fn read_text(path: &Path) -> Result<String, Error> {
-    fs::read_to_string(path).map_err(io_error("read", path))
+    read_text_up_to(path, foreign::MOST_FILE_BYTES)
 }
 
-/// As [`read_text`], of a file that cannot sensibly be larger than `limit` bytes: nothing
-/// beyond them is read, so that a device without end is refused and not swallowed.
+/// As [`read_text`], of a file that cannot sensibly be larger than `limit` bytes.
 pub fn read_text_up_to(path: &Path, limit: u64) -> Result<String, Error> {
-    let mut bytes = Vec::new();
-    let file = fs::File::open(path).map_err(io_error("read", path))?;
-    file.take(limit + 1).read_to_end(&mut bytes).map_err(io_error("read", path))?;
-    let refuse =
-        |reason: String| io_error("read", path)(io::Error::new(io::ErrorKind::InvalidData, reason));
-    if bytes.len() as u64 > limit {
-        return Err(refuse(format!("larger than {limit} bytes")));
-    }
-    String::from_utf8(bytes)
-        .map_err(|error| refuse(format!("not UTF-8 at byte {}", error.utf8_error().valid_up_to())))
+    String::from_utf8(foreign::read_up_to(path, limit)?).map_err(|error| {
+        let reason = format!("not UTF-8 at byte {}", error.utf8_error().valid_up_to());
+        io_error("read", path)(io::Error::new(io::ErrorKind::InvalidData, reason))
+    })
 }
 
 /// Creates a folder and its parents.
@@ -140,6 +146,10 @@ pub fn list(path: &Path) -> Result<Vec<String>, Error> {
     let mut names = Vec::new();
     for entry in fs::read_dir(path).map_err(io_error("list", path))? {
         let entry = entry.map_err(io_error("list", path))?;
+        if names.len() == foreign::MOST_ENTRIES {
+            let reason = format!("more than {} entries", foreign::MOST_ENTRIES);
+            return Err(io_error("list", path)(io::Error::new(io::ErrorKind::InvalidData, reason)));
+        }
         names.push(entry.file_name().to_string_lossy().into_owned());
     }
     names.sort();
@@ -281,7 +291,11 @@ pub struct Lock {
 
 /// Takes the hold on a file, creating it; `None` when another process has it.
 pub fn lock(path: &Path) -> Result<Option<Lock>, Error> {
-    let open = fs::OpenOptions::new().create(true).truncate(false).write(true).open(path);
+    // A link is not followed: a folder from elsewhere shall make no file in another.
+    let no_link = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).expect("a flag of open(2)");
+    let mut options = fs::OpenOptions::new();
+    let options = options.create(true).truncate(false).write(true).custom_flags(no_link);
+    let open = options.open(path);
     let file = open.map_err(io_error("lock", path))?;
     match file.try_lock() {
         Ok(()) => Ok(Some(Lock { _file: file })),
@@ -292,10 +306,13 @@ pub fn lock(path: &Path) -> Result<Option<Lock>, Error> {
 
 /// Whether another process holds the lock of a file; false when there is no such file.
 pub fn is_locked(path: &Path) -> Result<bool, Error> {
-    let file = match fs::File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(io_error("open", path)(error)),
+    let file = match kind(path)? {
+        None => return Ok(false),
+        Some(Kind::File) => fs::File::open(path).map_err(io_error("open", path))?,
+        Some(Kind::Folder | Kind::Other) => {
+            let error = io::Error::new(io::ErrorKind::InvalidData, "it is no regular file");
+            return Err(io_error("open", path)(error));
+        }
     };
     // A shared lock is refused while somebody holds the exclusive one, and given back at once.
     match file.try_lock_shared() {
@@ -332,12 +349,19 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Error> {
     write_atomic(path, canonical_json(value).as_bytes())
 }
 
-/// Reads one JSON value; the error names the key path.
+/// Reads one JSON value of at most [`foreign::MOST_JSON_BYTES`]; the error names the key path. A
+/// key that stands twice in an object is an error.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
-    let text = read_text(path)?;
+    let invalid = |reason: String| Error::Json { path: path.to_path_buf(), reason };
+    let (file, _size) = foreign::open_regular(path)?;
+    drop(file);
+    let text = read_text_up_to(path, foreign::MOST_JSON_BYTES)?;
     let mut deserializer = serde_json::Deserializer::from_str(&text);
-    serde_path_to_error::deserialize(&mut deserializer)
-        .map_err(|error| Error::Json { path: path.to_path_buf(), reason: error.to_string() })
+    let value = serde_path_to_error::deserialize(&mut deserializer)
+        .map_err(|error| invalid(error.to_string()))?;
+    deserializer.end().map_err(|error| invalid(error.to_string()))?;
+    foreign::refuse_repeated_keys(&text).map_err(|error| invalid(error.to_string()))?;
+    Ok(value)
 }
 
 /// Appends one record as a line; it has reached the disk when this returns. A write that is
@@ -365,35 +389,62 @@ pub fn complete_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Error>
     if !path.exists() {
         return Ok(Vec::new());
     }
-    let bytes = read(path)?;
+    let bytes = foreign::read_up_to(path, foreign::RECORDS.bytes)?;
     let whole = bytes.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
-    Ok(whole.map_while(|line| serde_json::from_slice(line).ok()).collect())
+    let parse = |(index, line)| parse_line(path, index + 1, line).ok().flatten();
+    Ok(whole.enumerate().map_while(parse).collect())
 }
 
-/// Reads a JSON-lines file; blank lines are skipped, a bad line is named by its number.
+/// Reads a JSON-lines file of a run folder, within [`foreign::RECORDS`]; blank lines are skipped,
+/// a bad line is named by its number.
 pub fn read_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Error> {
-    parse_lines(path, &read(path)?)
+    let (file, _size) = foreign::open_regular(path)?;
+    lines_of(path, io::BufReader::new(file), foreign::RECORDS)
 }
 
-/// As [`read_lines`], of bytes that came from elsewhere; `path` is for messages.
+/// As [`read_lines`], of a file that the user names, within [`foreign::DATA`].
+pub fn read_data_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Error> {
+    lines_of(path, io::BufReader::new(foreign::open(path)?), foreign::DATA)
+}
+
+/// As [`read_data_lines`], of bytes that came from elsewhere; `path` is for messages.
 pub fn parse_lines<T: DeserializeOwned>(path: &Path, bytes: &[u8]) -> Result<Vec<T>, Error> {
+    lines_of(path, bytes, foreign::DATA)
+}
+
+fn lines_of<T: DeserializeOwned>(
+    path: &Path,
+    reader: impl io::BufRead,
+    limits: foreign::Limits,
+) -> Result<Vec<T>, Error> {
     let mut records = Vec::new();
-    for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
-        let at = |reason: String| Error::Line { path: path.to_path_buf(), line: index + 1, reason };
-        let text = std::str::from_utf8(line)
-            .map_err(|error| at(format!("not UTF-8 at byte {}", error.valid_up_to())))?;
-        if text.trim().is_empty() {
-            continue;
-        }
-        let mut deserializer = serde_json::Deserializer::from_str(text);
-        // The parser sees one line, which it calls line 1.
-        let in_line = |reason: String| at(reason.replace(" at line 1 column ", " at column "));
-        let record = serde_path_to_error::deserialize(&mut deserializer)
-            .map_err(|error| in_line(error.to_string()))?;
-        deserializer.end().map_err(|error| in_line(error.to_string()))?;
-        records.push(record);
-    }
+    foreign::each_line(path, reader, limits, |number, line| {
+        records.extend(parse_line(path, number, line)?);
+        Ok(())
+    })?;
     Ok(records)
+}
+
+/// One line's record; `None` when it is blank.
+fn parse_line<T: DeserializeOwned>(
+    path: &Path,
+    number: usize,
+    line: &[u8],
+) -> Result<Option<T>, Error> {
+    let at = |reason: String| Error::Line { path: path.to_path_buf(), line: number, reason };
+    let text = std::str::from_utf8(line)
+        .map_err(|error| at(format!("not UTF-8 at byte {}", error.valid_up_to())))?;
+    if text.trim().is_empty() {
+        return Ok(None);
+    }
+    // The parser sees one line, which it calls line 1.
+    let in_line = |reason: String| at(reason.replace(" at line 1 column ", " at column "));
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let record = serde_path_to_error::deserialize(&mut deserializer)
+        .map_err(|error| in_line(error.to_string()))?;
+    deserializer.end().map_err(|error| in_line(error.to_string()))?;
+    foreign::refuse_repeated_keys(text).map_err(|error| in_line(error.to_string()))?;
+    Ok(Some(record))
 }
 
 /// Lower-case hexadecimal SHA-256.
@@ -403,7 +454,7 @@ pub fn sha256(bytes: &[u8]) -> String {
 
 /// SHA-256 of a file, read in pieces.
 pub fn sha256_file(path: &Path) -> Result<String, Error> {
-    let mut file = fs::File::open(path).map_err(io_error("read", path))?;
+    let (mut file, _size) = foreign::open_regular(path)?;
     let mut hash = Sha256::new();
     let mut piece = vec![0; 1 << 20];
     loop {

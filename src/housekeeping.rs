@@ -145,9 +145,11 @@ pub fn summary(run: &RunFolder) -> Result<RunSummary, files::Error> {
     let outcome = if ended { run.outcome().map_err(&mut note).ok() } else { None };
     let metrics = present(run, "metrics.jsonl", run.metrics(), &mut note);
     let evaluations = present(run, "evaluations.jsonl", run.evaluations(), &mut note);
+    // A lock that is no file is somebody's trick: nothing of such a run is touched.
+    let locked = run.is_locked().map_err(&mut note).ok();
     let state = match outcome.map(|outcome| outcome.ending) {
-        _ if run.is_locked()? => State::Running,
-        _ if manifest.is_none() || experiment.is_none() => State::Damaged,
+        _ if locked == Some(true) => State::Running,
+        _ if locked.is_none() || manifest.is_none() || experiment.is_none() => State::Damaged,
         Some(Ending::Finished) if damage.is_empty() => State::Finished,
         Some(Ending::Saturated) if damage.is_empty() => State::Saturated,
         Some(Ending::Diverged) if damage.is_empty() => State::Diverged,

@@ -14,6 +14,7 @@ pub mod visible;
 pub mod contained;
 pub mod records;
 pub mod files;
+pub mod apart;
 pub mod tables;
 pub mod rng;
 pub mod config;

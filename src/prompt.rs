@@ -4,9 +4,9 @@ use crate::config::PromptTemplate;
 use crate::contained;
 use crate::data::template;
 use crate::files;
+use crate::files::foreign;
 use crate::records::Problem;
 use crate::records::Prompt;
-use serde::de::IgnoredAny;
 use serde_json::Value;
 use std::path::Path;
 use std::path::PathBuf;
@@ -113,14 +113,18 @@ impl Tokenizer {
     /// When a file is missing or malformed, or no stop token is named.
     pub fn load(folder: &Path) -> Result<Self, Error> {
         let path = folder.join("tokenizer.json");
-        let bytes = files::read(&path)?;
+        let bytes = foreign::read_up_to(&path, foreign::MOST_TOKENIZER_BYTES)?;
         let read = || tokenizers::Tokenizer::from_bytes(&bytes).map_err(|error| error.to_string());
         // What is no JSON at all is told with its place; the library may panic over it.
-        let inner = match serde_json::from_slice::<IgnoredAny>(&bytes) {
-            Ok(_json) => contained::contained(read).and_then(|result| result),
+        let inner = match serde_json::from_slice::<Value>(&bytes) {
+            Ok(json) => growth_is_bounded(&json)
+                .and_then(|()| contained::contained(read).and_then(|result| result)),
             Err(error) => Err(error.to_string()),
         };
-        let inner = inner.map_err(|reason| Error::Tokenizer { path, reason })?;
+        let mut inner = inner.map_err(|reason| Error::Tokenizer { path, reason })?;
+        // A prompt is never cut, and nothing is added to it: to no length that a file asks for.
+        inner.with_padding(None);
+        inner.with_truncation(None).expect("no truncation is always possible");
         let stop_tokens = stop_tokens(folder, largest_id(&inner))?;
         Ok(Self { inner, stop_tokens, sha256: files::sha256(&bytes) })
     }
@@ -146,15 +150,24 @@ impl Tokenizer {
     /// # Errors
     /// When the vocabulary has no token for a character.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, Error> {
-        match self.inner.encode(text, false) {
-            Ok(encoding) => Ok(encoding.get_ids().to_vec()),
-            Err(error) => Err(self.encode_error(text, error.to_string())),
+        match self.ids(text) {
+            Ok(ids) => Ok(ids),
+            Err(reason) => Err(self.encode_error(text, reason)),
         }
     }
 
+    /// The library trusts its tokenizer's parts to fit together; those of a file need not.
+    fn ids(&self, text: &str) -> Result<Vec<u32>, String> {
+        let encode = || self.inner.encode(text, false).map_err(|error| error.to_string());
+        let encoding = contained::contained(encode).and_then(|result| result)?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
     fn encode_error(&self, text: &str, reason: String) -> Error {
-        let unknown =
-            text.chars().find(|character| self.inner.encode(character.to_string(), false).is_err());
+        let unknown = text
+            .chars()
+            .take(MOST_CHARACTERS_TRIED)
+            .find(|character| self.ids(&character.to_string()).is_err());
         Error::Encode {
             text: text.chars().take(40).collect(),
             reason: match unknown {
@@ -167,7 +180,9 @@ impl Tokenizer {
     /// The text of token ids, without special tokens. Ids that the tokenizer does not know
     /// (a model's padding rows) have no text, and bytes that are not UTF-8 become U+FFFD.
     pub fn decode(&self, tokens: &[u32]) -> String {
-        self.inner.decode(tokens, true).expect("the tokenizer's decoder accepts its own tokens")
+        let decode = || self.inner.decode(tokens, true).map_err(|error| error.to_string());
+        // A decoder that cannot say what a token is gives it no text, as an unknown id has none.
+        contained::contained(decode).and_then(|result| result).unwrap_or_default()
     }
 
     /// Number of tokens, special and added ones included. A model's vocabulary may be padded
@@ -185,6 +200,53 @@ impl Tokenizer {
     pub fn sha256(&self) -> &str {
         &self.sha256
     }
+}
+
+/// Characters that are tried one by one to find the one without a token.
+const MOST_CHARACTERS_TRIED: usize = 10_000;
+
+/// How many times longer the rules of a `tokenizer.json` may make a text.
+const MOST_GROWTH: f64 = 4096.0;
+
+/// Rules are applied one after another, and each may make a text longer: thirty that double it
+/// make gigabytes of one character. The product of what each can do at most is bounded.
+fn growth_is_bounded(json: &Value) -> Result<(), String> {
+    for part in ["normalizer", "pre_tokenizer", "decoder"] {
+        let growth = json.get(part).map_or(1.0, growth);
+        if growth > MOST_GROWTH {
+            return Err(format!(
+                "its {part} can make a text {growth:e} times longer, at most {MOST_GROWTH} is allowed"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// How many times longer a rule, and those inside it, can make a text.
+fn growth(rule: &Value) -> f64 {
+    let own = rule.as_object().map_or(1.0, |fields| {
+        // `Replace` puts its content in place of a match, of nothing even, and `Prepend`, `Fuse`
+        // and the like add theirs once.
+        let text = |name: &str| fields.get(name).and_then(Value::as_str).map_or(0, str::len);
+        let kind = fields.get("type").and_then(Value::as_str);
+        match kind {
+            Some("Replace") => 1.0 + text("content") as f64,
+            Some("Prepend") => 1.0 + text("prepend") as f64,
+            Some("Metaspace") => 1.0 + text("replacement").max(text("str_rep")) as f64,
+            // A byte becomes a character of up to two bytes, a composed one several.
+            Some("ByteLevel") => 2.0,
+            Some("NFD" | "NFKD" | "NFKC" | "Nmt" | "Lowercase" | "BertNormalizer") => 2.0,
+            _ => 1.0,
+        }
+    });
+    let inside: f64 = match rule {
+        Value::Array(rules) => rules.iter().map(growth).product(),
+        Value::Object(fields) => {
+            fields.values().filter(|value| value.is_array()).map(growth).product()
+        }
+        _ => 1.0,
+    };
+    own * inside
 }
 
 fn largest_id(tokenizer: &tokenizers::Tokenizer) -> u32 {

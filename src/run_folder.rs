@@ -25,6 +25,7 @@
 
 use crate::config::Experiment;
 use crate::files;
+use crate::files::foreign;
 use serde::Deserialize;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -230,39 +231,57 @@ impl RunFolder {
         self.root.join(name)
     }
 
+    /// As [`RunFolder::path`], of a name that a record of the folder gave, or of a file to be
+    /// read: a folder may come from somebody else.
+    ///
+    /// # Errors
+    /// A name that leaves the folder, and one that is a link or leads through one.
+    pub fn inside(&self, name: &str) -> Result<PathBuf, files::Error> {
+        foreign::inside(&self.root, name)
+    }
+
+    /// The outcomes of a set that a record names, after a step.
+    ///
+    /// # Errors
+    /// As [`RunFolder::inside`]; a set's name is no path.
+    pub fn recorded_outcomes(&self, set: &str, step: u64) -> Result<PathBuf, files::Error> {
+        self.inside(set)?;
+        self.inside(&format!("evaluations/{set}-step-{step:06}.parquet"))
+    }
+
     /// `experiment.json`.
     pub fn experiment(&self) -> Result<Experiment, files::Error> {
-        files::read_json(&self.path("experiment.json"))
+        files::read_json(&self.inside("experiment.json")?)
     }
 
     /// `manifest.json`.
     pub fn manifest(&self) -> Result<Manifest, files::Error> {
-        files::read_json(&self.path("manifest.json"))
+        files::read_json(&self.inside("manifest.json")?)
     }
 
     /// `environment.json`.
     pub fn environment(&self) -> Result<Environment, files::Error> {
-        files::read_json(&self.path("environment.json"))
+        files::read_json(&self.inside("environment.json")?)
     }
 
     /// `metrics.jsonl`, in order.
     pub fn metrics(&self) -> Result<Vec<StepMetrics>, files::Error> {
-        files::read_lines(&self.path("metrics.jsonl"))
+        files::read_lines(&self.inside("metrics.jsonl")?)
     }
 
     /// `timings.jsonl`, in order.
     pub fn timings(&self) -> Result<Vec<StepTimings>, files::Error> {
-        files::read_lines(&self.path("timings.jsonl"))
+        files::read_lines(&self.inside("timings.jsonl")?)
     }
 
     /// `evaluations.jsonl`, in order.
     pub fn evaluations(&self) -> Result<Vec<EvaluationRecord>, files::Error> {
-        files::read_lines(&self.path("evaluations.jsonl"))
+        files::read_lines(&self.inside("evaluations.jsonl")?)
     }
 
     /// `outcome.json`.
     pub fn outcome(&self) -> Result<Outcome, files::Error> {
-        files::read_json(&self.path("outcome.json"))
+        files::read_json(&self.inside("outcome.json")?)
     }
 
     /// The training rollouts of a step.
@@ -287,7 +306,7 @@ impl RunFolder {
 
     /// `sessions.jsonl`, in order.
     pub fn sessions(&self) -> Result<Vec<Session>, files::Error> {
-        files::read_lines(&self.path("sessions.jsonl"))
+        files::read_lines(&self.inside("sessions.jsonl")?)
     }
 
     /// Rollout steps of the checkpoints that are there, ascending.
@@ -318,7 +337,7 @@ impl RunFolder {
         }
         let mut digests = BTreeMap::new();
         for name in names {
-            let digest = files::sha256_file(&self.path(&name))?;
+            let digest = files::sha256_file(&self.inside(&name)?)?;
             digests.insert(name, digest);
         }
         Ok(digests)

@@ -123,3 +123,26 @@ fn truncated_and_hostile_weights_are_errors_not_crashes() {
         assert!(matches!(error, Error::Safetensors { .. }), "{error}");
     }
 }
+
+#[test]
+fn a_digest_of_a_file_elsewhere_and_counts_that_no_run_reaches_are_refused() {
+    let scratch = tempfile::tempdir().unwrap();
+    files::write_atomic(&scratch.path().join("outside"), b"x").unwrap();
+    let folder = scratch.path().join("step-000001");
+    let write = |name: &str, updates: u64| {
+        let json = serde_json::json!({
+            "counters": { "generation_rounds": 1, "rollout_steps": 1, "updates": updates },
+            "prompts_drawn": 1,
+            "optimizer_updates": 1,
+            "sha256": { name: files::sha256(b"x") },
+        });
+        files::write_json(&folder.join("trainer.json"), &json).unwrap();
+        load(&folder).unwrap_err().to_string()
+    };
+    for name in ["../outside", "/dev/zero", "a/../../outside"] {
+        let refusal = write(name, 1);
+        assert!(refusal.contains("names nothing inside this folder"), "{refusal}");
+    }
+    let refusal = write("config.json", u64::MAX);
+    assert!(refusal.ends_with("counters.updates = 18446744073709551615, which no run counts to"));
+}

@@ -140,7 +140,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 fn prompts(args: &Args, tokenizer: &Tokenizer) -> Result<Vec<Vec<u32>>> {
-    let lines: Vec<Line> = files::read_lines(&args.prompts)?;
+    let lines: Vec<Line> = files::read_data_lines(&args.prompts)?;
     if lines.is_empty() {
         bail!(Invalid(format!("{} holds no prompts", args.prompts.display())));
     }

@@ -62,7 +62,7 @@ struct Explained<'a> {
 /// # Errors
 /// When standard output cannot be written to.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let lines: Vec<Line> = match files::read_lines(&args.file) {
+    let lines: Vec<Line> = match files::read_data_lines(&args.file) {
         Ok(lines) => lines,
         Err(error) => {
             eprintln!("error: {}", visible::message(&error.to_string()));

@@ -25,6 +25,7 @@ pub mod regress;
 pub mod report;
 pub mod runs;
 pub mod score;
+pub mod table_reader;
 pub mod train;
 pub mod verify;
 
@@ -75,6 +76,8 @@ enum Verb {
     Runs(runs::Args),
     Gc(gc::Args),
     Completions(completions::Args),
+    #[command(name = table_reader::VERB, hide = true)]
+    TableReader(table_reader::Args),
 }
 
 /// Runs the chosen verb.
@@ -83,6 +86,7 @@ enum Verb {
 /// Whatever the verb could not do, with the file or run that it concerns.
 pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     logs::start();
+    table_reader::register();
     match &cli.verb {
         Verb::Train(args) => train::run(args),
         Verb::Plan(args) => plan::run(args),
@@ -104,5 +108,6 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Runs(args) => runs::run(args),
         Verb::Gc(args) => gc::run(args),
         Verb::Completions(args) => completions::run(args),
+        Verb::TableReader(args) => table_reader::run(args),
     }
 }

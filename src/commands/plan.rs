@@ -79,7 +79,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 /// The plan of a run folder beside what its records say now.
 fn show_run(args: &Args) -> Result<ExitCode> {
     let folder = RunFolder::at(&args.experiment);
-    let path = folder.path(plan::FILE);
+    let path = folder.inside(plan::FILE)?;
     if !path.exists() {
         let message = format!("{} is missing: this run was not planned", path.display());
         bail!(Invalid(message));

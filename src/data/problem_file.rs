@@ -103,7 +103,7 @@ pub fn read(path: &Path) -> Result<ProblemFile, Error> {
             (rows.into_iter().map(|row| from_row(row, &stem)).collect::<Vec<_>>(), false)
         }
         Some("jsonl") => {
-            let lines: Vec<Line> = files::read_lines(path)?;
+            let lines: Vec<Line> = files::read_data_lines(path)?;
             (lines.into_iter().map(from_line).collect(), true)
         }
         _ => return Err(Error::Format { path: path.to_path_buf() }),

@@ -43,7 +43,7 @@ const EFFECTS: [(&str, &str); 9] = [
     ("ATEN_CPU_CAPABILITY", "softmax, log-softmax, silu, sigmoid, norms"),
     ("MKL_CBWR", "matrix products, exp, log, tanh, erf, sqrt"),
     ("MKL_DYNAMIC", ""),
-    ("MKL_ENABLE_INSTRUCTIONS", "matrix products, exp, log, tanh, erf, sqrt, on Intel processors"),
+    ("MKL_ENABLE_INSTRUCTIONS", ""),
     ("MKL_NUM_THREADS", ""),
     ("OMP_DYNAMIC", ""),
     ("OMP_NUM_THREADS", ""),

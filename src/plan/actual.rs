@@ -100,15 +100,15 @@ fn load(folder: &RunFolder, experiment: &Experiment, plan: &Plan) -> Result<Load
     let mut load = Load::default();
     let mut before = Counters::default();
     for line in folder.metrics()? {
-        let path = folder.rollouts(line.step);
+        let path = folder.inside(&format!("rollouts/step-{:06}.parquet", line.step))?;
         let rows = tables::read_rollouts(&path)?;
-        let rounds = line.counters.generation_rounds - before.generation_rounds;
-        let updates = line.counters.updates - before.updates;
+        let rounds = line.counters.generation_rounds.saturating_sub(before.generation_rounds);
+        let updates = line.counters.updates.saturating_sub(before.updates);
         add_step(&mut load, &rows, rounds, updates, experiment, plan.prompts.mean_tokens);
         before = line.counters;
     }
     for record in folder.evaluations()? {
-        let path = folder.outcomes(&record.set, record.counters.rollout_steps);
+        let path = folder.recorded_outcomes(&record.set, record.counters.rollout_steps)?;
         let outcomes = tables::read_outcomes(&path)?;
         let lengths: Vec<f64> =
             outcomes.iter().map(|outcome| f64::from(outcome.response_tokens)).collect();

@@ -95,7 +95,7 @@ pub fn load(run: &RunFolder) -> Result<Loaded, Error> {
     })?;
     let mut evaluations = Vec::new();
     for record in optional(run.evaluations())?.unwrap_or_default() {
-        let path = run.outcomes(&record.set, record.counters.rollout_steps);
+        let path = run.recorded_outcomes(&record.set, record.counters.rollout_steps)?;
         let outcomes_sha256 = optional(files::sha256_file(&path))?;
         let outcomes = match &outcomes_sha256 {
             Some(_) => Some(by_problem(&path)?),
@@ -154,7 +154,11 @@ fn first_and_last_rollouts(run: &RunFolder) -> Result<Vec<(u64, Vec<RolloutRow>)
     let mut chosen: Vec<u64> =
         steps.iter().min().into_iter().chain(steps.iter().max()).copied().collect();
     chosen.dedup();
-    chosen.into_iter().map(|step| Ok((step, tables::read_rollouts(&run.rollouts(step))?))).collect()
+    let read = |step: u64| {
+        let path = run.inside(&format!("rollouts/step-{step:06}.parquet"))?;
+        Ok((step, tables::read_rollouts(&path)?))
+    };
+    chosen.into_iter().map(read).collect()
 }
 
 /// A file that is not there is no error: an unfinished run lacks some.

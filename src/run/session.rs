@@ -9,6 +9,7 @@ use crate::config::Numerics;
 use crate::environment;
 use crate::files;
 use crate::files::Lock;
+use crate::files::foreign;
 use crate::ledger;
 use crate::ledger::Entry;
 use crate::model::qwen2::Qwen2;
@@ -75,6 +76,8 @@ pub fn open(
     }
     refuse_strangers(folder)?;
     files::create_folder(folder.root())?;
+    // A session deletes and appends: behind a link it would do so elsewhere.
+    foreign::refuse_links(folder.root())?;
     let root = || folder.root().to_path_buf();
     let lock = folder.lock()?.ok_or_else(|| Error::InUse { folder: root() })?;
     let begun = folder.path("manifest.json").exists();
@@ -244,8 +247,8 @@ fn rewind(inputs: &Inputs, folder: &RunFolder, step: u64) -> Result<Vec<Evaluati
     let path = folder.path("evaluations.jsonl");
     let mut evaluated: Vec<EvaluationRecord> = files::complete_lines(&path)?;
     let stands = |record: &EvaluationRecord| {
-        let path = folder.outcomes(&record.set, record.counters.rollout_steps);
-        let found = files::sha256_file(&path);
+        let path = folder.recorded_outcomes(&record.set, record.counters.rollout_steps);
+        let found = path.and_then(|path| files::sha256_file(&path));
         record.counters.rollout_steps <= step && found.is_ok_and(|it| it == record.outcomes_sha256)
     };
     let standing = evaluated.iter().take_while(|record| stands(record)).count();

@@ -203,7 +203,8 @@ impl<'a> Search<'a> {
             let same_set =
                 |it: &&EvaluationRecord| it.set == one.set && it.counters.rollout_steps == step;
             let Some(other) = self.b.evaluations.iter().find(same_set) else { continue };
-            let paths = [self.a, self.b].map(|side| side.folder.outcomes(&one.set, step));
+            let path = |side: &Side| side.folder.recorded_outcomes(&one.set, step);
+            let paths = [path(self.a)?, path(self.b)?];
             let file = format!("evaluations/{}-step-{step:06}.parquet", one.set);
             if self.both(&file, paths.each_ref().map(|path| path.exists()))
                 && files::sha256_file(&paths[0])? != files::sha256_file(&paths[1])?

@@ -1,8 +1,9 @@
 //! Columns from records, and rows from columns: all that the tables need of polars.
 
-use crate::contained;
 use crate::files;
+use crate::files::foreign;
 use crate::tables::Error;
+use crate::tables::decode;
 use polars::prelude::AnyValue;
 use polars::prelude::Column;
 use polars::prelude::DataFrame;
@@ -11,21 +12,15 @@ use polars::prelude::Float64Type;
 use polars::prelude::IntoSeries;
 use polars::prelude::ListBuilderTrait;
 use polars::prelude::ListPrimitiveChunkedBuilder;
-use polars::prelude::ParquetReader;
 use polars::prelude::ParquetWriter;
 use polars::prelude::PolarsNumericType;
 use polars::prelude::PolarsResult;
-use polars::prelude::SerReader;
 use polars::prelude::UInt32Type;
 use std::io;
-use std::io::Cursor;
 use std::path::Path;
 
 /// Rows of one parquet row group. Stated here because the bytes depend on it.
 const ROW_GROUP_ROWS: usize = 1 << 18;
-
-/// Rows of a table that is read at most. The largest file of the released data has 1.8 million.
-const MOST_ROWS: usize = 1 << 26;
 
 /// Columns of a table to be written, one value a record.
 pub struct Columns<'a, R> {
@@ -135,27 +130,9 @@ impl<'a> Table<'a> {
     /// Those of the named columns that are there, or all: a column of a type that this build
     /// cannot read does no harm when nobody asks for it.
     pub fn read_columns(path: &'a Path, names: Option<&[&str]>) -> Result<Self, Error> {
-        let bytes = files::read(path)?;
+        let bytes = foreign::read_up_to(path, foreign::MOST_FILE_BYTES)?;
         let unreadable = |reason: String| Error::Parquet { path: path.to_path_buf(), reason };
-        if bytes.len() < 12 || !bytes.starts_with(b"PAR1") || !bytes.ends_with(b"PAR1") {
-            return Err(unreadable(
-                "it does not begin and end with PAR1: another format, or cut off".into(),
-            ));
-        }
-        let frame = contained::contained(|| -> Result<DataFrame, String> {
-            let mut reader = ParquetReader::new(Cursor::new(bytes));
-            let rows = reader.num_rows().map_err(|error| error.to_string())?;
-            if rows > MOST_ROWS {
-                return Err(format!("it claims {rows} rows, more than {MOST_ROWS}"));
-            }
-            let present = reader.schema().map_err(|error| error.to_string())?;
-            let wanted = names.map(|names| {
-                let names = names.iter().filter(|name| present.contains(name));
-                names.map(|name| name.to_string()).collect()
-            });
-            reader.with_columns(wanted).finish().map_err(|error| error.to_string())
-        });
-        let frame = frame.and_then(|frame| frame).map_err(unreadable)?;
+        let frame = decode::frame(bytes, names).map_err(unreadable)?;
         Ok(Self { path, frame })
     }
 

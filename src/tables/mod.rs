@@ -3,6 +3,7 @@
 //! identifies its content.
 
 mod columns;
+pub mod decode;
 pub mod problems;
 
 use crate::files;

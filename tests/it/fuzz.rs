@@ -1,9 +1,19 @@
 //! Short fuzzing of everything that reads a file: random bytes, and valid files with flipped
 //! bits, cut ends, spliced pieces and absurd numbers. The property: `Ok` or `Err`, never a
-//! panic, never an allocation that the file's size does not justify.
+//! panic, never an end of the process, never memory beyond [`MEMORY_BYTES`], never a case that
+//! takes half a minute.
 //!
-//! The seeds are fixed. `DAPO_FUZZ_SECONDS=600 cargo nextest run fuzz` goes on with further
-//! seeds for so long in each test; a failure prints the number of its case.
+//! Each target runs in a process of its own (this test binary again, with `DAPO_FUZZ_TARGET`),
+//! whose address space is limited: an abort, a stack overflow or an allocation that fails is
+//! seen as the end of that process, counted, and the target goes on with the next case. Tables
+//! are read as the program reads them, in a process apart.
+//!
+//! The cases are a function of their number. `DAPO_FUZZ_SECONDS=600 cargo nextest run fuzz` goes
+//! on with further ones for so long in each target; a failure prints target and number, and
+//! `DAPO_FUZZ_FIRST=<number>` begins there.
+//!
+//! libFuzzer is not used: `cargo-fuzz` needs a nightly compiler for its instrumentation, and this
+//! repository is built with the pinned stable one.
 
 #![expect(
     clippy::disallowed_methods,
@@ -12,20 +22,38 @@
 
 use crate::golden_data;
 use crate::run_fixture;
+use dapo::apart;
 use dapo::checkpoint;
+use dapo::checkpoint::Progress;
+use dapo::commands::table_reader;
 use dapo::config::extends;
 use dapo::data::problem_file;
+use dapo::effect_checks;
 use dapo::files;
+use dapo::housekeeping;
+use dapo::housekeeping::Rules;
 use dapo::model::config::Config;
 use dapo::model::qwen2::Qwen2;
+use dapo::optimizer::State;
+use dapo::plan;
 use dapo::prompt::Tokenizer;
 use dapo::report;
 use dapo::rng::Id;
 use dapo::rng::Purpose;
 use dapo::rng::Stream;
 use dapo::rng::stream;
+use dapo::run::inputs;
+use dapo::run_folder::Counters;
+use dapo::run_folder::Ending;
+use dapo::run_folder::Outcome;
+use dapo::run_folder::RunFolder;
 use dapo::tables;
+use rustix::process::Resource;
+use rustix::process::Rlimit;
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -108,69 +136,165 @@ fn mutated(draws: &mut Draws, valid: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Says which case panicked.
-struct Noted<'a>(&'a str, u64);
+/// Address space that a target may take beyond what it starts with. Tables have their own limit.
+const MEMORY_BYTES: u64 = 3 << 30;
 
-impl Drop for Noted<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("fuzz case {} of {}", self.1, self.0);
+/// A case that takes longer counts as one without end.
+const MOST_SECONDS: u64 = 30;
+
+/// A target stops after so many ends of its process: they are one defect.
+const MOST_ENDS: usize = 20;
+
+/// Target, cases of a short run, and what reads a spoilt file.
+type Target = (&'static str, u64, fn(&Path) -> Spoil);
+
+/// Reads one spoilt copy.
+type Spoil = Box<dyn FnMut(&mut Draws)>;
+
+const TARGETS: [Target; 19] = [
+    ("experiment.toml", 300, experiment_file),
+    ("problems.jsonl", 2000, problem_lines),
+    ("model.safetensors", 1000, |folder| weights(folder, "model.safetensors")),
+    ("config.json", 800, |folder| weights(folder, "config.json")),
+    ("trainer.json", 150, |folder| checkpoint_file(folder, "trainer.json")),
+    ("optimizer.safetensors", 100, |folder| checkpoint_file(folder, "optimizer.safetensors")),
+    ("tokenizer.json", 400, tokenizer),
+    ("problems.parquet", 150, |folder| table(folder, "problems.parquet")),
+    ("outcomes.parquet", 150, |folder| table(folder, "outcomes.parquet")),
+    ("rollouts.parquet", 150, |folder| table(folder, "rollouts.parquet")),
+    ("experiment.json", 40, |folder| record(folder, "experiment.json")),
+    ("manifest.json", 40, |folder| record(folder, "manifest.json")),
+    ("environment.json", 30, |folder| record(folder, "environment.json")),
+    ("metrics.jsonl", 60, |folder| record(folder, "metrics.jsonl")),
+    ("timings.jsonl", 40, |folder| record(folder, "timings.jsonl")),
+    ("evaluations.jsonl", 60, |folder| record(folder, "evaluations.jsonl")),
+    ("plan.json", 40, |folder| record(folder, plan::FILE)),
+    ("outcome.json", 40, |folder| record(folder, "outcome.json")),
+    ("run folder", 40, whole_folder),
+];
+
+/// Where the next case begins in an earlier run's numbering, and how long to go on.
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Runs these targets one after another, each in processes of its own.
+fn fuzz(names: &[&str]) {
+    let mut wrong = Vec::new();
+    for name in names {
+        let folder = tempfile::tempdir().unwrap();
+        let mut first = number("DAPO_FUZZ_FIRST").unwrap_or(0);
+        let started = Instant::now();
+        let (mut cases, mut ends) = (0, 0);
+        loop {
+            let seconds = number("DAPO_FUZZ_SECONDS")
+                .map(|seconds| seconds.saturating_sub(started.elapsed().as_secs()));
+            let output = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "fuzz::one_target_of_the_fuzz_tests", "--ignored", "--nocapture"])
+                .env("DAPO_FUZZ_TARGET", name)
+                .env("DAPO_FUZZ_FOLDER", folder.path())
+                .env("DAPO_FUZZ_FIRST", first.to_string())
+                .envs(seconds.map(|seconds| ("DAPO_FUZZ_SECONDS", seconds.to_string())))
+                .env("OMP_NUM_THREADS", "1")
+                .output()
+                .unwrap();
+            // Written before each case: the number of the one that was going on.
+            let at = files::read_text(&folder.path().join(".case")).unwrap_or_default();
+            let at: u64 = at.trim().parse().expect("the target wrote the number of its case");
+            cases += at + 1 - first;
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            if output.status.success() {
+                let apart = said.lines().filter(|line| line.starts_with("ended ")).count();
+                let peak = said.lines().find(|line| line.starts_with("peak ")).unwrap_or_default();
+                eprintln!("{name}: {cases} cases, {ends} ends, {apart} in a process apart, {peak}");
+                break;
+            }
+            ends += 1;
+            let tail: Vec<&str> = said.lines().rev().take(12).collect();
+            let tail: Vec<&str> = tail.into_iter().rev().collect();
+            wrong.push(format!("{name}, case {at}: {}\n{}", output.status, tail.join("\n")));
+            first = at + 1;
+            if ends == MOST_ENDS {
+                wrong.push(format!("{name}: {MOST_ENDS} ends, given up"));
+                break;
+            }
         }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
-/// Runs `read` on spoilt copies of `valid`: `cases` of them, or for `DAPO_FUZZ_SECONDS`.
-fn fuzz(name: &str, cases: u64, valid: &[Vec<u8>], mut read: impl FnMut(&[u8])) {
-    let seconds = std::env::var("DAPO_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
+#[test]
+#[ignore = "a process of the tests below, which say what it shall do"]
+fn one_target_of_the_fuzz_tests() {
+    let name = std::env::var("DAPO_FUZZ_TARGET").expect("run by the other fuzz tests");
+    let folder = PathBuf::from(std::env::var("DAPO_FUZZ_FOLDER").unwrap());
+    let (_, short, make) = *TARGETS.iter().find(|(target, ..)| *target == name).unwrap();
+    apart::use_program(env!("CARGO_BIN_EXE_dapo").into(), table_reader::VERB);
+    let mut read = make(&folder);
+    limit_memory();
+    let first = number("DAPO_FUZZ_FIRST").unwrap_or(0);
+    let seconds = number("DAPO_FUZZ_SECONDS");
     let started = Instant::now();
-    let mut case = 0;
+    let mut case = first;
     while match seconds {
         Some(seconds) => started.elapsed() < Duration::from_secs(seconds),
-        None => case < cases,
+        None => case < short,
     } {
-        let _noted = Noted(name, case);
-        let mut draws = Draws(stream(1, Purpose::Generate, &[Id::from(name), Id::from(case)]));
-        let chosen = draws.below(valid.len());
-        let bytes = mutated(&mut draws, &valid[chosen]);
+        std::fs::write(folder.join(".case"), case.to_string()).unwrap();
+        let mut draws =
+            Draws(stream(1, Purpose::Generate, &[Id::from(name.as_str()), Id::from(case)]));
         let before = Instant::now();
-        read(&bytes);
+        read(&mut draws);
         let taken = before.elapsed();
-        assert!(taken < Duration::from_secs(30), "{} bytes took {taken:?}", bytes.len());
+        assert!(taken < Duration::from_secs(MOST_SECONDS), "a case took {taken:?}");
         case += 1;
     }
+    // A case of the short run that is behind `first` leaves nothing to do.
+    if case == first {
+        std::fs::write(folder.join(".case"), case.saturating_sub(1).to_string()).unwrap();
+    }
+    let status = files::read_text(Path::new("/proc/self/status")).unwrap();
+    let peak = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
+    eprintln!("peak {}", peak.trim_start_matches("VmHWM:").trim());
 }
 
-fn file(folder: &Path, name: &str, bytes: &[u8]) -> std::path::PathBuf {
+fn limit_memory() {
+    let pages = files::read_text(Path::new("/proc/self/statm")).unwrap();
+    let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
+    let most = pages * rustix::param::page_size() as u64 + MEMORY_BYTES;
+    let limit = Rlimit { current: Some(most), maximum: None };
+    rustix::process::setrlimit(Resource::As, limit).unwrap();
+}
+
+fn file(folder: &Path, name: &str, bytes: &[u8]) -> PathBuf {
     let path = folder.join(name);
     std::fs::write(&path, bytes).unwrap();
     path
 }
 
-#[test]
-fn fuzz_experiment_files_never_panic() {
-    let folder = tempfile::tempdir().unwrap();
+fn experiment_file(folder: &Path) -> Spoil {
+    let folder = folder.to_path_buf();
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments");
-    let base = files::read(&shipped.join("base.toml")).unwrap();
-    let dapo = files::read(&shipped.join("dapo.toml")).unwrap();
-    std::fs::write(folder.path().join("base.toml"), &base).unwrap();
-    fuzz("experiment", 400, &[base, dapo], |bytes| {
-        let result = extends::load(&file(folder.path(), "arm.toml", bytes));
-        if let Err(error) = result {
+    let valid = ["base.toml", "dapo.toml"].map(|name| files::read(&shipped.join(name)).unwrap());
+    std::fs::write(folder.join("base.toml"), &valid[0]).unwrap();
+    Box::new(move |draws| {
+        let chosen = draws.below(2);
+        let bytes = mutated(draws, &valid[chosen]);
+        if let Err(error) = extends::load(&file(&folder, "arm.toml", &bytes)) {
             assert!(!error.to_string().is_empty());
         }
-    });
+    })
 }
 
-#[test]
-fn fuzz_json_lines_never_panic() {
-    let folder = tempfile::tempdir().unwrap();
-    let lines = b"{\"id\": 7, \"question\": \"1+2?\", \"answer\": \"3\"}\n\n{\"question\": \"0-1?\", \"answer\": -1}\n";
-    fuzz("lines", 3000, &[lines.to_vec()], |bytes| {
-        let path = file(folder.path(), "set.jsonl", bytes);
+fn problem_lines(folder: &Path) -> Spoil {
+    let folder = folder.to_path_buf();
+    let valid = b"{\"id\": 7, \"question\": \"1+2?\", \"answer\": \"3\"}\n\n{\"question\": \"0-1?\", \"answer\": -1}\n";
+    Box::new(move |draws| {
+        let path = file(&folder, "set.jsonl", &mutated(draws, valid));
         if let Ok(file) = problem_file::read(&path) {
             let _ = file.consistent(&path);
         }
-    });
+    })
 }
 
 fn tiny() -> Config {
@@ -189,89 +313,246 @@ fn tiny() -> Config {
     }
 }
 
-#[test]
-fn fuzz_checkpoints_never_panic() {
-    let folder = tempfile::tempdir().unwrap();
-    let weights = folder.path().join("model.safetensors");
-    let tensors = checkpoint::values(&Qwen2::initialise(tiny(), 3));
-    checkpoint::write_tensors(&weights, &tensors).unwrap();
-    let config = files::canonical_json(&tiny().to_json(1, 0)).into_bytes();
-    let valid = files::read(&weights).unwrap();
-    std::fs::write(folder.path().join("config.json"), &config).unwrap();
-    // Most of a file is weights, of which any bits are valid: spoil the header more often.
-    let header = valid[..8 + u64::from_le_bytes(valid[..8].try_into().unwrap()) as usize].to_vec();
-    fuzz("weights", 1500, &[valid.clone(), header.clone(), header], |bytes| {
-        file(folder.path(), "model.safetensors", bytes);
-        let _ = checkpoint::load_model(folder.path());
-    });
-    std::fs::write(&weights, &valid).unwrap();
-    fuzz("config.json", 1000, &[config], |bytes| {
-        file(folder.path(), "config.json", bytes);
-        let _ = checkpoint::load_model(folder.path());
-    });
+/// The header of a safetensors file: most of the rest is weights, of which any bits are valid.
+fn header(bytes: &[u8]) -> Vec<u8> {
+    bytes[..8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize].to_vec()
 }
 
-#[test]
-fn fuzz_tokenizers_never_panic() {
-    let folder = tempfile::tempdir().unwrap();
+/// A spoilt header before the whole rest of a safetensors file, or any part of it spoilt.
+fn mutated_tensors(draws: &mut Draws, valid: &[u8]) -> Vec<u8> {
+    let header = header(valid);
+    match draws.below(3) {
+        0 => mutated(draws, valid),
+        1 => mutated(draws, &header),
+        _ => {
+            let text = mutated(draws, &header[8..]);
+            let length = (text.len() as u64).to_le_bytes();
+            [&length[..], &text, &valid[header.len()..]].concat()
+        }
+    }
+}
+
+fn model_folder(folder: &Path) {
+    std::fs::create_dir_all(folder).unwrap();
+    let tensors = checkpoint::values(&Qwen2::initialise(tiny(), 3));
+    checkpoint::write_tensors(&folder.join("model.safetensors"), &tensors).unwrap();
+    files::write_json(&folder.join("config.json"), &tiny().to_json(1, 0)).unwrap();
+}
+
+fn weights(folder: &Path, name: &'static str) -> Spoil {
+    let folder = folder.to_path_buf();
+    model_folder(&folder);
+    let valid = files::read(&folder.join(name)).unwrap();
+    Box::new(move |draws| {
+        let bytes = match name {
+            "config.json" => mutated(draws, &valid),
+            _ => mutated_tensors(draws, &valid),
+        };
+        file(&folder, name, &bytes);
+        let _ = checkpoint::load_model(&folder);
+    })
+}
+
+fn checkpoint_file(folder: &Path, name: &'static str) -> Spoil {
+    let (base, folder) = (folder.join("base"), folder.join("step-000001"));
+    model_folder(&base);
+    let model = checkpoint::load_model(&base).unwrap();
+    let ones = || -> BTreeMap<String, Vec<f32>> {
+        let values = checkpoint::values(&model);
+        values.into_iter().map(|(name, (_, values))| (name, vec![1.0; values.len()])).collect()
+    };
+    let optimizer = State { updates: 4, first_moments: ones(), second_moments: ones() };
+    let progress = Progress { optimizer, ..Progress::default() };
+    checkpoint::save(&folder, &model, &base, &progress).unwrap();
+    let valid = files::read(&folder.join(name)).unwrap();
+    let record = files::read_text(&folder.join("trainer.json")).unwrap();
+    let written = files::sha256(&valid);
+    Box::new(move |draws| {
+        let bytes = match name {
+            "trainer.json" => mutated(draws, &valid),
+            _ => mutated_tensors(draws, &valid),
+        };
+        file(&folder, name, &bytes);
+        // Whoever replaces a file replaces its digest: otherwise nothing but the digest is met.
+        if name != "trainer.json" {
+            let record = record.replace(&written, &files::sha256(&bytes));
+            file(&folder, "trainer.json", record.as_bytes());
+        }
+        let _ = checkpoint::load(&folder);
+    })
+}
+
+fn tokenizer(folder: &Path) -> Spoil {
+    let folder = folder.to_path_buf();
     let base = golden_data::folder("mini-aime/base");
     let valid = [
         files::read(&base.join("tokenizer.json")).unwrap(),
         files::read(&golden_data::folder("tokenizers/byte-level.json")).unwrap(),
     ];
-    std::fs::write(folder.path().join("config.json"), b"{\"eos_token_id\": 1}").unwrap();
-    fuzz("tokenizer", 600, &valid, |bytes| {
-        file(folder.path(), "tokenizer.json", bytes);
-        if let Ok(tokenizer) = Tokenizer::load(folder.path()) {
+    std::fs::write(folder.join("config.json"), b"{\"eos_token_id\": 1}").unwrap();
+    Box::new(move |draws| {
+        let chosen = draws.below(2);
+        file(&folder, "tokenizer.json", &mutated(draws, &valid[chosen]));
+        if let Ok(tokenizer) = Tokenizer::load(&folder) {
             let _ = tokenizer.encode("12+34? \u{e9}\u{1b}[2J");
             let _ = tokenizer.decode(&(0..40).collect::<Vec<u32>>());
-            let _ = tokenizer.fits(folder.path(), 11);
+            let _ = tokenizer.fits(&folder, 11);
         }
-    });
+    })
 }
 
-/// The fixed cases pass. `DAPO_FUZZ_SECONDS=15` finds files over which polars aborts: see
-/// `src/contained.rs` for what is known about it.
-#[test]
-fn fuzz_parquet_never_panics() {
-    let folder = tempfile::tempdir().unwrap();
-    let run = run_fixture::started(&folder.path().join("run"));
+fn table(folder: &Path, name: &'static str) -> Spoil {
+    let folder = folder.to_path_buf();
+    let run = run_fixture::started(&folder.join("run"));
     run_fixture::evaluate(&run, "dev", 0, 4, 2);
-    let problems = folder.path().join("problems.parquet");
-    let dev = dapo::data::mini_aime::generate().dev;
-    dapo::data::write(&problems, &dev[..8], true).unwrap();
-    let outcomes = files::read(&run.outcomes("dev", 0)).unwrap();
-    let valid = [files::read(&problems).unwrap(), outcomes];
-    fuzz("parquet", 600, &valid, |bytes| {
-        let path = file(folder.path(), "set.parquet", bytes);
-        let _ = problem_file::read(&path);
-        let _ = tables::read_outcomes(&path);
-        let _ = tables::read_rollouts(&path);
-    });
+    let path = folder.join(name);
+    match name {
+        "problems.parquet" => {
+            let dev = dapo::data::mini_aime::generate().dev;
+            dapo::data::write(&path, &dev[..8], true).unwrap();
+        }
+        "outcomes.parquet" => {
+            std::fs::copy(run.outcomes("dev", 0), &path).unwrap();
+        }
+        _ => tables::write_rollouts(&path, &run_fixture::rollouts(1)).unwrap(),
+    }
+    let valid = files::read(&path).unwrap();
+    Box::new(move |draws| {
+        let path = file(&folder, name, &mutated(draws, &valid));
+        let error = match name {
+            "problems.parquet" => problem_file::read(&path).err().map(|error| error.to_string()),
+            "outcomes.parquet" => tables::read_outcomes(&path).err().map(|error| error.to_string()),
+            _ => tables::read_rollouts(&path).err().map(|error| error.to_string()),
+        };
+        // How a reader ended that would have taken the program with it.
+        let ended = ["MiB)", "its reader", " s)"];
+        if let Some(error) = error.filter(|error| ended.iter().any(|end| error.contains(end))) {
+            eprintln!("ended {error}");
+            if let Ok(keep) = std::env::var("DAPO_FUZZ_KEEP") {
+                std::fs::copy(&path, Path::new(&keep).join(name)).unwrap();
+            }
+        }
+    })
 }
 
-#[test]
-fn fuzz_run_folders_never_panic() {
-    let folder = tempfile::tempdir().unwrap();
-    let run = run_fixture::started(folder.path());
+/// A small run folder with everything that a report reads.
+fn small_run(folder: &Path) -> RunFolder {
+    let run = run_fixture::started(&folder.join("run"));
     run_fixture::evaluate(&run, "dev", 0, 4, 2);
     (1..=2).for_each(|step| run_fixture::record_step(&run, step));
-    let names = [
-        "experiment.json",
-        "manifest.json",
-        "environment.json",
-        "metrics.jsonl",
-        "timings.jsonl",
-        "evaluations.jsonl",
-    ];
-    for name in names {
-        let valid = files::read(&run.path(name)).unwrap();
-        fuzz(name, 60, std::slice::from_ref(&valid), |bytes| {
-            file(folder.path(), name, bytes);
-            if report::build(&run).is_ok() {
-                let _ = report::write(&run);
-            }
-        });
-        std::fs::write(run.path(name), &valid).unwrap();
+    for step in 1..=2 {
+        tables::write_rollouts(&run.rollouts(step), &run_fixture::rollouts(step)).unwrap();
     }
+    let smoke = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/smoke.toml");
+    let inputs = inputs::prepare(extends::load(&smoke).unwrap()).unwrap();
+    let plan = plan::make(&inputs, run.root(), false).unwrap();
+    files::write_json(&run.path(plan::FILE), &plan::Record { plan, actual: None }).unwrap();
+    let outcome = Outcome {
+        ending: Ending::Finished,
+        reason: "all rollout steps were done".to_owned(),
+        counters: Counters { generation_rounds: 3, rollout_steps: 2, updates: 8 },
+        digests: run.digests().unwrap(),
+    };
+    files::write_json(&run.path("outcome.json"), &outcome).unwrap();
+    run
+}
+
+/// Every reader of a run folder.
+fn read_folder(root: &Path, run: &RunFolder) {
+    if report::build(run).is_ok() {
+        let _ = report::write(run);
+    }
+    if let (Ok(experiment), Ok(metrics)) = (run.experiment(), run.metrics()) {
+        let _ = effect_checks::check(&experiment, &metrics).warnings();
+    }
+    for found in housekeeping::runs(root).unwrap_or_default() {
+        let _ = housekeeping::summary(&found);
+    }
+    let _ = housekeeping::candidates(root, Rules { keep_last: 1, unfinished: true });
+    let _ = run.digests();
+    let record: Result<plan::Record, _> = files::read_json(&run.path(plan::FILE));
+    if let Ok(record) = record {
+        let _ = plan::actual::read(run, &record.plan, None);
+    }
+}
+
+fn record(folder: &Path, name: &'static str) -> Spoil {
+    let folder = folder.to_path_buf();
+    let run = small_run(&folder);
+    let valid = files::read(&run.path(name)).unwrap();
+    Box::new(move |draws| {
+        file(run.root(), name, &mutated(draws, &valid));
+        read_folder(&folder, &run);
+    })
+}
+
+/// Any one or two files of a run folder spoilt, replaced by a link, or swapped.
+fn whole_folder(folder: &Path) -> Spoil {
+    let folder = folder.to_path_buf();
+    let run = small_run(&folder);
+    let mut names: Vec<String> = files::list(run.root()).unwrap();
+    names.retain(|name| run.path(name).is_file());
+    for inside in ["evaluations", "rollouts"] {
+        let listed = files::list(&run.path(inside)).unwrap();
+        names.extend(listed.into_iter().map(|name| format!("{inside}/{name}")));
+    }
+    let valid: Vec<Vec<u8>> =
+        names.iter().map(|name| files::read(&run.path(name)).unwrap()).collect();
+    let outside = file(&folder, "outside.json", b"{}");
+    Box::new(move |draws| {
+        for _ in 0..1 + draws.below(2) {
+            let index = draws.below(names.len());
+            let path = run.path(&names[index]);
+            // Never through a link that an earlier draw has made.
+            std::fs::remove_file(&path).unwrap();
+            match draws.below(6) {
+                0 => {
+                    let targets = [Path::new("/dev/zero"), &outside, Path::new(".")];
+                    std::os::unix::fs::symlink(targets[draws.below(3)], &path).unwrap();
+                }
+                1 => std::fs::write(&path, &valid[draws.below(valid.len())]).unwrap(),
+                _ => std::fs::write(&path, mutated(draws, &valid[index])).unwrap(),
+            }
+        }
+        read_folder(&folder, &run);
+        assert_eq!(files::read(&outside).unwrap(), b"{}", "written outside of the folder");
+        for (name, bytes) in names.iter().zip(&valid) {
+            files::write_atomic(&run.path(name), bytes).unwrap();
+        }
+    })
+}
+
+#[test]
+fn fuzz_experiments_and_problems_end_in_a_message() {
+    fuzz(&["experiment.toml", "problems.jsonl"]);
+}
+
+#[test]
+fn fuzz_checkpoints_end_in_a_message() {
+    fuzz(&["model.safetensors", "config.json", "trainer.json", "optimizer.safetensors"]);
+}
+
+#[test]
+fn fuzz_tokenizers_end_in_a_message() {
+    fuzz(&["tokenizer.json"]);
+}
+
+#[test]
+fn fuzz_tables_end_in_a_message() {
+    fuzz(&["problems.parquet", "outcomes.parquet", "rollouts.parquet"]);
+}
+
+#[test]
+fn fuzz_identities_end_in_a_message() {
+    fuzz(&["experiment.json", "manifest.json", "environment.json", "plan.json", "outcome.json"]);
+}
+
+#[test]
+fn fuzz_records_end_in_a_message() {
+    fuzz(&["metrics.jsonl", "timings.jsonl", "evaluations.jsonl"]);
+}
+
+#[test]
+fn fuzz_run_folders_end_in_a_message() {
+    fuzz(&["run folder"]);
 }

@@ -79,3 +79,28 @@ fn whatever_a_policy_emits_its_line_of_json_prints_and_keeps_its_value() {
     // Otherwise the test would pass on harmless text.
     assert!(emitted.contains('\u{fffd}') && emitted.contains('\u{1b}'), "{emitted:?}");
 }
+
+#[test]
+fn a_session_begins_in_no_folder_that_has_a_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let smoke = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/smoke.toml");
+    let train = |resume: &[&str]| {
+        let mut command = Command::cargo_bin("dapo").unwrap();
+        command.args(["train", "--no-plan", "--out"]).arg(&run).arg(&smoke).args(resume);
+        command.current_dir(env!("CARGO_MANIFEST_DIR")).env("OMP_NUM_THREADS", "1").assert()
+    };
+    train(&[]).success();
+    // An unfinished run whose evaluations are somebody else's folder.
+    files::remove_file(&run.join("outcome.json")).unwrap();
+    files::remove_folder(&run.join("evaluations")).unwrap();
+    let elsewhere = folder.path().join("elsewhere");
+    files::write_atomic(&elsewhere.join("precious"), b"mine").unwrap();
+    std::os::unix::fs::symlink(&elsewhere, run.join("evaluations")).unwrap();
+    for how in ["--resume", "--restart"] {
+        let output = train(&[how]).code(3);
+        let stderr = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+        assert!(stderr.contains("\"evaluations\" names nothing inside this folder"), "{stderr}");
+    }
+    assert_eq!(files::read(&elsewhere.join("precious")).unwrap(), b"mine");
+}

@@ -339,7 +339,7 @@ pub fn evaluate(run: &RunFolder, set: &str, step: u64, problems: u64, samples: u
 }
 
 /// Six groups of four: correct, wrong and truncated responses, one of them hostile.
-fn rollouts(step: u64) -> Vec<RolloutRow> {
+pub fn rollouts(step: u64) -> Vec<RolloutRow> {
     let mut rows = Vec::new();
     for group in 0..6u32 {
         for sample in 0..4u32 {

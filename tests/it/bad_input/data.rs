@@ -97,17 +97,17 @@ fn lines() -> Vec<Case> {
         case(
             "line of 100 MB that is not JSON",
             |s| s.data_with("x".repeat(100_000_000)),
-            &["train.jsonl:1: expected value"],
+            &["train.jsonl:1: a line of more than 16777216 bytes"],
         ),
         case(
-            "line of 100 MB that is a question",
+            "line of 14 MB that is a question",
             |s| {
                 s.data_with(format!(
                     "{{\"question\": \"{}\", \"answer\": 1}}",
-                    "1+".repeat(50_000_000)
+                    "1+".repeat(7_000_000)
                 ))
             },
-            &["problem train/00000: its prompt has 100000000 bytes, max_prompt_tokens is 24"],
+            &["problem train/00000: its prompt has 14000000 bytes, max_prompt_tokens is 24"],
         ),
         case(
             "hostile text in a line",

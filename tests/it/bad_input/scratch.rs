@@ -34,6 +34,13 @@ impl Scratch {
         files::write_atomic(&self.at(name), content.as_ref()).unwrap();
     }
 
+    /// A file that claims a size and has holes in place of bytes.
+    pub fn holes(&self, path: &Path, bytes: u64) {
+        #[expect(clippy::disallowed_types, reason = "no function of ours makes holes")]
+        let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.set_len(bytes).unwrap();
+    }
+
     /// `arm.toml`, an arm of the smoke experiment.
     pub fn arm(&self, text: &str) {
         let smoke = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/smoke.toml");

@@ -1,0 +1,93 @@
+use super::*;
+
+fn reason(result: Result<PathBuf, Error>) -> String {
+    match result {
+        Err(Error::Outside { reason, .. }) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_name_becomes_a_path_only_inside_its_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("run");
+    files::write_atomic(&root.join("rollouts/a"), b"a").unwrap();
+    files::write_atomic(&folder.path().join("outside"), b"o").unwrap();
+    assert_eq!(inside(&root, "rollouts/a").unwrap(), root.join("rollouts/a"));
+    // What is not there yet may be made.
+    assert_eq!(inside(&root, "rollouts/b").unwrap(), root.join("rollouts/b"));
+    for name in ["../outside", "/etc/passwd", "rollouts/../../outside", "a//b", "./a", "a/.", ".."]
+    {
+        assert_eq!(reason(inside(&root, name)), "it is not a plain relative path", "{name}");
+    }
+    assert_eq!(reason(inside(&root, "")), "it has 0 bytes");
+    assert_eq!(reason(inside(&root, "a\0b")), "it has a control character");
+    assert_eq!(reason(inside(&root, &"a".repeat(2000))), "it has 2000 bytes");
+    assert_eq!(reason(inside(&root, "rollouts/a/b")), "a is a file");
+}
+
+#[test]
+fn a_link_on_the_way_is_refused_and_so_is_a_folder_that_has_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("run");
+    files::write_atomic(&root.join("rollouts/a"), b"a").unwrap();
+    refuse_links(&root).unwrap();
+    std::os::unix::fs::symlink("rollouts", root.join("evaluations")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", root.join("rollouts/zero")).unwrap();
+    assert_eq!(reason(inside(&root, "evaluations/a")), "evaluations is a link, or no regular file");
+    assert_eq!(reason(inside(&root, "rollouts/zero")), "zero is a link, or no regular file");
+    let error = refuse_links(&root).unwrap_err().to_string();
+    assert!(error.ends_with("it is a link, or no regular file"), "{error}");
+}
+
+#[test]
+fn nothing_is_read_beyond_a_limit() {
+    let zero = Path::new("/dev/zero");
+    let error = read_up_to(zero, 1 << 20).unwrap_err().to_string();
+    assert_eq!(error, "cannot read /dev/zero: larger than 1048576 bytes");
+    assert!(open_regular(zero).unwrap_err().to_string().contains("no regular file"));
+    // A file with holes: of a size that no disk has, and no memory either.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("holes.json");
+    fs::File::create(&path).unwrap().set_len(1 << 40).unwrap();
+    for error in [
+        files::read(&path).map(drop).unwrap_err(),
+        files::read_json::<u64>(&path).map(drop).unwrap_err(),
+        files::read_lines::<u64>(&path).map(drop).unwrap_err(),
+        files::complete_lines::<u64>(&path).map(drop).unwrap_err(),
+    ] {
+        let text = error.to_string();
+        assert!(text.contains("arger than ") || text.contains("more than "), "{text}");
+    }
+}
+
+#[test]
+fn lines_have_a_length_a_number_and_a_sum() {
+    let limits = Limits { bytes: 20, line_bytes: 8, lines: 4 };
+    let read = |text: &str| {
+        let mut lines = Vec::new();
+        let end = each_line(Path::new("f"), text.as_bytes(), limits, |number, line| {
+            lines.push((number, String::from_utf8(line.to_vec()).unwrap()));
+            Ok(())
+        });
+        end.map(|()| lines).map_err(|error| error.to_string())
+    };
+    let lines = vec![(1, "12345678".to_string()), (2, String::new()), (3, "x".to_string())];
+    assert_eq!(read("12345678\n\nx"), Ok(lines));
+    assert_eq!(read("1\n123456789\n").unwrap_err(), "f:2: a line of more than 8 bytes");
+    assert_eq!(
+        read("1234567\n1234567\n1234567\n").unwrap_err(),
+        "f:3: the file has more than 20 bytes"
+    );
+    assert_eq!(read("\n\n\n\n\n").unwrap_err(), "f:5: the file has more than 4 lines");
+}
+
+#[test]
+fn a_key_that_stands_twice_is_refused_wherever_it_stands() {
+    let refused = |text: &str| refuse_repeated_keys(text).unwrap_err().to_string();
+    refuse_repeated_keys(r#"{"a": [{"b": 1}, {"b": 2}], "b": {"a": null}}"#).unwrap();
+    assert!(refused(r#"{"a": 1, "a": 2}"#).starts_with("duplicate field `a`"));
+    assert!(refused(r#"[{"x": {"a": 1, "\u0061": 2}}]"#).starts_with("duplicate field `a`"));
+    let deep = "[".repeat(100_000);
+    assert!(refused(&deep).starts_with("recursion limit exceeded"));
+}
