@@ -137,6 +137,10 @@ pub fn check(experiment: &Experiment, metrics: &[StepMetrics]) -> Effects {
     }
 }
 
+/// Share of cut-off numbers beyond which a run says so. Runs of the embedded benchmark stay below
+/// a thousandth of it.
+const MOST_SATURATED_SHARE: f64 = 1e-3;
+
 fn named_warnings(recorded: &Recorded) -> Vec<NamedWarning> {
     let experiment = recorded.experiment;
     let mut warnings = Vec::new();
@@ -178,6 +182,18 @@ fn named_warnings(recorded: &Recorded) -> Vec<NamedWarning> {
              length, and the token mean is taken inside such a band"
                 .to_string(),
         );
+    }
+    for what in ["weights", "activations", "gradients"] {
+        let share = recorded.highest(&format!("exact/{what}_saturated_share")).unwrap_or(0.0);
+        if share > MOST_SATURATED_SHARE {
+            warn(
+                "exact-saturation",
+                format!(
+                    "in one rollout step {:.2} % of the {what} were larger than the window of exact                      arithmetic and were cut off: the policy outgrew it, or diverged",
+                    share * 100.0
+                ),
+            );
+        }
     }
     let useless = recorded.sum("effect/dynamic_sampling_trained_useless_groups").unwrap_or(0.0);
     if findings::resamples(experiment) && useless > 0.0 {

@@ -91,6 +91,17 @@ fn of<'a>(effects: &'a Effects, technique: &str) -> &'a Finding {
 }
 
 #[test]
+fn numbers_that_outgrow_the_windows_of_exact_arithmetic_are_a_warning() {
+    let grpo = load("base.toml");
+    let warned = |share: f64| {
+        let effects = check(&grpo, &steps(&[("exact/weights_saturated_share", share)]));
+        effects.named_warnings.iter().any(|warning| warning.name == "exact-saturation")
+    };
+    assert!(!warned(0.0) && !warned(1e-4));
+    assert!(warned(0.02));
+}
+
+#[test]
 fn each_technique_that_is_on_and_acts_is_said_to_act_and_the_others_to_be_off() {
     for (technique, arm, acts) in CASES {
         let effects = check(&load(arm), &steps(acts));

@@ -30,6 +30,8 @@ pub fn tiny(change: impl FnOnce(&mut Experiment)) -> Experiment {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/own-task/own-task.toml");
     let mut experiment = extends::load(&file).unwrap();
     experiment.execution.threads = 1;
+    // A seed whose steps both have groups to learn from.
+    experiment.execution.seed = 4;
     experiment.rollout.max_response_tokens = 64;
     experiment.evaluation.samples = [("dev".to_string(), 1), ("test".to_string(), 1)].into();
     experiment.checkpoints.every_steps = 1;

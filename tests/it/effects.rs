@@ -35,7 +35,7 @@ fn train(parent: &str, dapo: &str, short: Short) -> (Effects, Vec<StepMetrics>, 
     let Short { micro_batch_rollouts, mini_batch_rollouts, epochs_per_step, start } = short;
     let text = format!(
         "name = \"arm\"\nextends = \"{}\"\n\
-         [execution]\nthreads = 1\nmicro_batch_rollouts = {micro_batch_rollouts}\n\
+         [execution]\nseed = 4\nthreads = 1\nmicro_batch_rollouts = {micro_batch_rollouts}\n\
          [rollout]\nprompts_per_round = 16\nmax_response_tokens = 48\n\
          [training]\nrollout_steps = 2\nprompts_per_step = 16\n\
          mini_batch_rollouts = {mini_batch_rollouts}\nepochs_per_step = {epochs_per_step}\n\

@@ -9,9 +9,11 @@ use dapo::attest;
 use dapo::attest::check;
 use dapo::config::Data;
 use dapo::config::extends;
+use dapo::data::mini_aime;
 use dapo::export::mllog;
 use dapo::export::ro_crate;
 use dapo::files;
+use dapo::records::Problem;
 use dapo::report;
 use dapo::run;
 use dapo::run::inputs;
@@ -41,18 +43,20 @@ fn trained(root: &Path) -> RunFolder {
     run
 }
 
+/// Some problems of the embedded benchmark, as files.
 fn small_data(root: &Path) -> Data {
-    let write = |name: &str, from: u64, count: u64| -> PathBuf {
+    let problems = mini_aime::generate().train;
+    let write = |name: &str, from: usize, count: usize| -> PathBuf {
         let path = root.join(name);
-        let line = |i: u64| {
-            let (a, b) = (100 + from + i, 200 + 3 * i);
-            format!("{}\n", json!({ "question": format!("{a}+{b}?"), "answer": (a + b) % 1000 }))
+        let line = |problem: &Problem| {
+            format!("{}\n", json!({ "question": problem.question, "answer": problem.answer }))
         };
-        files::write_atomic(&path, (0..count).map(line).collect::<String>().as_bytes()).unwrap();
+        let lines: String = problems[from..from + count].iter().map(line).collect();
+        files::write_atomic(&path, lines.as_bytes()).unwrap();
         path
     };
     Data::Files {
-        train: write("train.jsonl", 0, 64),
+        train: write("train.jsonl", 0, 256),
         dev: write("dev.jsonl", 300, 4),
         test: vec![write("test.jsonl", 500, 4)],
     }

@@ -32,6 +32,8 @@ use dapo::effect_checks;
 use dapo::files;
 use dapo::housekeeping;
 use dapo::housekeeping::Rules;
+use dapo::ledger;
+use dapo::ledger::Kind;
 use dapo::model::config::Config;
 use dapo::model::qwen2::Qwen2;
 use dapo::optimizer::State;
@@ -151,7 +153,7 @@ type Target = (&'static str, u64, fn(&Path) -> Spoil);
 /// Reads one spoilt copy.
 type Spoil = Box<dyn FnMut(&mut Draws)>;
 
-const TARGETS: [Target; 19] = [
+const TARGETS: [Target; 20] = [
     ("experiment.toml", 300, experiment_file),
     ("problems.jsonl", 2000, problem_lines),
     ("model.safetensors", 1000, |folder| weights(folder, "model.safetensors")),
@@ -166,6 +168,7 @@ const TARGETS: [Target; 19] = [
     ("manifest.json", 40, |folder| record(folder, "manifest.json")),
     ("environment.json", 30, |folder| record(folder, "environment.json")),
     ("metrics.jsonl", 60, |folder| record(folder, "metrics.jsonl")),
+    ("ledger.jsonl", 60, |folder| record(folder, "ledger.jsonl")),
     ("timings.jsonl", 40, |folder| record(folder, "timings.jsonl")),
     ("evaluations.jsonl", 60, |folder| record(folder, "evaluations.jsonl")),
     ("plan.json", 40, |folder| record(folder, plan::FILE)),
@@ -447,6 +450,7 @@ fn small_run(folder: &Path) -> RunFolder {
     let inputs = inputs::prepare(extends::load(&smoke).unwrap()).unwrap();
     let plan = plan::make(&inputs, run.root(), false).unwrap();
     files::write_json(&run.path(plan::FILE), &plan::Record { plan, actual: None }).unwrap();
+    ledger::append(&run, "", (Kind::Genesis, 0), BTreeMap::new()).unwrap();
     let outcome = Outcome {
         ending: Ending::Finished,
         reason: "all rollout steps were done".to_owned(),
@@ -461,6 +465,9 @@ fn small_run(folder: &Path) -> RunFolder {
 fn read_folder(root: &Path, run: &RunFolder) {
     if report::build(run).is_ok() {
         let _ = report::write(run);
+    }
+    if let Ok(entries) = run.ledger() {
+        let _ = ledger::check_chain(&entries);
     }
     if let (Ok(experiment), Ok(metrics)) = (run.experiment(), run.metrics()) {
         let _ = effect_checks::check(&experiment, &metrics).warnings();
@@ -549,7 +556,7 @@ fn fuzz_identities_end_in_a_message() {
 
 #[test]
 fn fuzz_records_end_in_a_message() {
-    fuzz(&["metrics.jsonl", "timings.jsonl", "evaluations.jsonl"]);
+    fuzz(&["metrics.jsonl", "ledger.jsonl", "timings.jsonl", "evaluations.jsonl"]);
 }
 
 #[test]

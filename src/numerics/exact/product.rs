@@ -12,7 +12,7 @@ use pulp::WithSimd;
 /// Columns of a panel: whole registers of every instruction set.
 const PANEL: usize = 16;
 
-/// The right operand `[terms, columns]`, in panels of [`PANEL`] columns.
+/// The right operand `[terms, columns]`, in panels of 16 columns.
 #[derive(Debug, Clone)]
 pub struct Panels {
     /// `[panels, terms, PANEL]`, zeros beyond the last column.
