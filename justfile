@@ -68,6 +68,11 @@ fmt:
 bench *ARGS: build
     {{ dapo }} bench "$@"
 
+# Repeat a short training under many settings and print which digests are equal
+[group('check')]
+exactness *ARGS: build
+    {{ dapo }} exactness "$@"
+
 # Count the instructions of the pure functions and compare with .ci/instructions.json
 [group('check')]
 count-instructions *ARGS: setup

@@ -55,6 +55,7 @@ pub mod verify;
 pub mod run_diff;
 pub mod regress;
 pub mod doctor;
+pub mod exactness;
 // what exists for verl's calling conventions only
 pub mod verl_vectors;
 pub mod commands;

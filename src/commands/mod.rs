@@ -9,6 +9,8 @@ pub mod diff;
 pub mod doctor;
 pub mod effects;
 pub mod eval;
+pub mod exactness;
+pub mod exactness_cell;
 pub mod exit;
 pub mod gc;
 pub mod generate;
@@ -73,6 +75,9 @@ enum Verb {
     Pretrain(pretrain::Args),
     Doctor(doctor::Args),
     Bench(bench::Args),
+    Exactness(exactness::Args),
+    #[command(hide = true)]
+    ExactnessCell(exactness_cell::Args),
     Runs(runs::Args),
     Gc(gc::Args),
     Completions(completions::Args),
@@ -105,6 +110,8 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Pretrain(args) => pretrain::run(args),
         Verb::Doctor(args) => doctor::run(args),
         Verb::Bench(args) => bench::run(args),
+        Verb::Exactness(args) => exactness::run(args),
+        Verb::ExactnessCell(args) => exactness_cell::run(args),
         Verb::Runs(args) => runs::run(args),
         Verb::Gc(args) => gc::run(args),
         Verb::Completions(args) => completions::run(args),

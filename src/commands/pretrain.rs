@@ -85,7 +85,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn recipe(path: &Path) -> Result<Recipe> {
+/// Reads and checks a recipe.
+///
+/// # Errors
+/// A file that cannot be read, or a recipe that cannot run, by key.
+pub fn recipe(path: &Path) -> Result<Recipe> {
     let text = files::read_text_up_to(path, MOST_RECIPE_BYTES)?;
     let recipe: Recipe = toml::from_str(&text).map_err(|error| {
         let suggestion = diagnose::with_suggestion(error.message());

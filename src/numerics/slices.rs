@@ -8,8 +8,8 @@
 //! LibTorch's, and round by the number of rows.)
 
 use crate::numerics::functions::exp;
+use crate::numerics::vectorised::dispatch;
 use crate::numerics::vectorised::vectorised;
-use pulp::Arch;
 use pulp::Simd;
 use pulp::WithSimd;
 
@@ -65,7 +65,7 @@ fn sum(lanes: &[f32; LANES]) -> f32 {
 /// [`crate::numerics::fast::rms_norm`] of rows `[rows, width]`, written into `normed` of the same size.
 pub fn rms_norm(x: &[f32], width: usize, epsilon: f64, normed: &mut Vec<f32>) {
     normed.resize(x.len(), 0.0);
-    Arch::new().dispatch(Norm { x, width, epsilon: epsilon as f32, normed });
+    dispatch(Norm { x, width, epsilon: epsilon as f32, normed });
 }
 
 struct Norm<'a> {
@@ -285,7 +285,7 @@ pub fn attend<'a>(
     let queries = heads.queries * heads.width;
     mixed.clear();
     mixed.resize(joined.len() / heads.joined_width() * queries, 0.0);
-    Arch::new().dispatch(Attention { heads, joined, rotation, rows, mixed });
+    dispatch(Attention { heads, joined, rotation, rows, mixed });
 }
 
 struct Attention<'a, R> {

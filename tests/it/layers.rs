@@ -259,6 +259,91 @@ fn tree_with(path: &str, text: &str) -> Vec<Source> {
     sources
 }
 
+/// Functions whose bits the standard library leaves to the machine and LibTorch to the instruction
+/// set. Roots are exact everywhere.
+const FUNCTIONS: [&str; 33] = [
+    "exp",
+    "exp2",
+    "exp_m1",
+    "expm1",
+    "ln",
+    "ln_1p",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "sin",
+    "cos",
+    "sin_cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "atan2",
+    "sinh",
+    "cosh",
+    "tanh",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "log_softmax",
+    "logsumexp",
+    "powf",
+    "powi",
+    "pow_tensor_scalar",
+    "hypot",
+    "cbrt",
+    "rsqrt",
+    "mul_add",
+];
+
+/// Where they may be called: fast arithmetic, and what only looks at runs. In `numerics` it is
+/// the fast branch of `exp`; in `stats` the interval of a difference, which no run records.
+const FUNCTIONS_ALLOWED: [(&str, usize); 2] = [("numerics", 1), ("stats", 1)];
+const OUTSIDE_OF_RUNS: [&str; 9] = [
+    "numerics/fast",
+    "report",
+    "effect_checks",
+    "plan",
+    "bench",
+    "housekeeping",
+    "reference",
+    "verl_vectors",
+    "commands",
+];
+
+/// Calls of [`FUNCTIONS`] in a file, outside its tests.
+fn function_calls(source: &Source) -> Vec<String> {
+    let code = code(&source.text);
+    let code = code.split("#[cfg(test)]").next().unwrap_or_default();
+    let calls = code.lines().enumerate().flat_map(|(index, line)| {
+        let called = FUNCTIONS.iter().filter(move |name| {
+            line.contains(&format!(".{name}("))
+                || line.contains(&format!("f64::{name}("))
+                || line.contains(&format!("f32::{name}("))
+        });
+        called.map(move |name| format!("{}:{}: {name}", source.path, index + 1))
+    });
+    calls.collect()
+}
+
+#[test]
+fn a_run_calls_no_function_that_the_machine_decides() {
+    for source in repository::sources() {
+        let module = module_of(&source.path);
+        let outside =
+            OUTSIDE_OF_RUNS.iter().any(|it| module == *it || module.starts_with(&format!("{it}/")));
+        if outside || module.ends_with("/tests") {
+            continue;
+        }
+        let calls = function_calls(&source);
+        let allowed = FUNCTIONS_ALLOWED.iter().find(|(name, _)| *name == module);
+        assert_eq!(calls.len(), allowed.map_or(0, |(_, count)| *count), "{calls:#?}");
+    }
+    let planted = Source::planted("src/x.rs", "fn f(x: f64) { x.exp(); f64::ln(x); libm::exp(x) }");
+    assert_eq!(function_calls(&planted).len(), 2);
+}
+
 #[test]
 fn a_tree_that_keeps_the_rules_has_no_violation() {
     let clean = tree_with("src/dapo/clip.rs", "use crate::config::dapo::Clip;\nuse tch::Tensor;\n");

@@ -9,6 +9,7 @@ mod data;
 mod diff;
 mod doctor;
 mod effects;
+mod exactness;
 mod experiments;
 mod export;
 mod fuzz;

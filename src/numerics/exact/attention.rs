@@ -9,8 +9,8 @@ use crate::numerics::exact::window::Tally;
 use crate::numerics::exact::window::Window;
 use crate::numerics::exact::window::Windows;
 use crate::numerics::slices::Heads;
+use crate::numerics::vectorised::dispatch;
 use crate::numerics::vectorised::vectorised;
-use pulp::Arch;
 use pulp::Simd;
 use pulp::WithSimd;
 
@@ -92,7 +92,7 @@ impl Head {
         let keys = Panels::of_columns(&keys, width, windows.key);
         let mut shares = product::multiply_rounded(Left::Rows(&queries, windows.key), &keys);
         let (scale, window) = (self.scale(), windows.share);
-        Arch::new().dispatch(Softmax { shares: &mut shares, length, scale, window });
+        dispatch(Softmax { shares: &mut shares, length, scale, window });
         let values = Panels::of_rows(&values, width, windows.value);
         let stacked = product::multiply_rounded(Left::Rows(&shares, windows.share), &values);
         self.unstack(&stacked, mixed, self.heads.queries * width);

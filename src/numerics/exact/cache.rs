@@ -4,7 +4,7 @@ use crate::numerics::exact::elementwise;
 use crate::numerics::exact::orders;
 use crate::numerics::exact::window::Windows;
 use crate::numerics::slices::Heads;
-use pulp::Arch;
+use crate::numerics::vectorised::dispatch;
 use pulp::Simd;
 use pulp::WithSimd;
 
@@ -45,7 +45,7 @@ impl Slots {
     /// Attention of one turned and rounded query over all slots: queries
     /// `[heads.queries, heads.width]` → `mixed` of the same shape, not rounded.
     pub fn attend(&self, heads: Heads, queries: &[f32], windows: &Windows, mixed: &mut [f32]) {
-        Arch::new().dispatch(Attention { slots: self, heads, queries, windows, mixed });
+        dispatch(Attention { slots: self, heads, queries, windows, mixed });
         if orders::checked() {
             self.check_orders(heads, queries, windows, mixed);
         }
@@ -64,7 +64,7 @@ impl Slots {
                     as f32
             };
             let mut shares: Vec<f32> = (0..self.filled).map(score).collect();
-            Arch::new().dispatch(Softmax { shares: &mut shares, heads, windows });
+            dispatch(Softmax { shares: &mut shares, heads, windows });
             for (at, mixed) in mixed.iter().enumerate() {
                 let value =
                     |slot: usize| self.values[place(slot) + (slot % LANES) * heads.width + at];

@@ -5,8 +5,8 @@ use crate::numerics::exact::orders;
 use crate::numerics::exact::window::Tally;
 use crate::numerics::exact::window::Window;
 use crate::numerics::functions::exp;
+use crate::numerics::vectorised::dispatch;
 use crate::numerics::vectorised::vectorised;
-use pulp::Arch;
 use pulp::Simd;
 use pulp::WithSimd;
 
@@ -39,7 +39,7 @@ pub fn round(x: &mut [f32], window: Window, tally: &mut Tally) {
 /// that leave the sums their bits.
 pub fn dots(a: &[f32], b: &[f32], width: usize) -> Vec<f64> {
     let mut sums = vec![0.0; a.len() / width];
-    Arch::new().dispatch(Dots { a, b, width, sums: &mut sums });
+    dispatch(Dots { a, b, width, sums: &mut sums });
     if orders::checked() {
         for order in orders::others(width) {
             let rows = a.chunks_exact(width).zip(b.chunks_exact(width));

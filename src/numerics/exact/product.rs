@@ -5,7 +5,7 @@
 use crate::numerics::exact::orders;
 use crate::numerics::exact::window;
 use crate::numerics::exact::window::Window;
-use pulp::Arch;
+use crate::numerics::vectorised::dispatch;
 use pulp::Simd;
 use pulp::WithSimd;
 
@@ -196,7 +196,7 @@ fn run(left: Left, right: &Panels, put: impl FnMut(usize, &[f64])) {
     if orders::checked() {
         check_orders(left, right);
     }
-    Arch::new().dispatch(Product { left, right, put });
+    dispatch(Product { left, right, put });
 }
 
 /// Computes the product again with the terms reversed and shuffled: the same bits, or a panic.
@@ -205,7 +205,7 @@ fn check_orders(left: Left, right: &Panels) {
         let mut product = vec![0.0; rows(left, right) * right.columns];
         let put =
             |at: usize, values: &[f64]| product[at..at + values.len()].copy_from_slice(values);
-        Arch::new().dispatch(Product { left, right, put });
+        dispatch(Product { left, right, put });
         product
     };
     let straight = whole(left, right);
