@@ -18,6 +18,7 @@
 //! Logits are unrounded f64 sums.
 
 pub mod attention;
+pub mod backward;
 pub mod cache;
 pub mod elementwise;
 pub mod orders;
@@ -27,9 +28,10 @@ pub mod window;
 
 use crate::numerics::Operations;
 use crate::numerics::exact::attention::Head;
+use crate::numerics::exact::backward::Backward;
+use crate::numerics::exact::backward::BackwardSetting;
 use crate::numerics::exact::cache::Slots;
 use crate::numerics::exact::product::Left;
-use crate::numerics::exact::product::Panels;
 use crate::numerics::exact::weights::Gradients;
 use crate::numerics::exact::weights::Weight;
 use crate::numerics::exact::window::Tally;
@@ -203,57 +205,6 @@ impl<'a> Exact<'a> {
         }
         backward.gradients.activations.add(self.tally);
         backward.gradients
-    }
-}
-
-/// What a backward pass needs beside its gradient.
-#[derive(Debug, Clone, Copy)]
-pub struct BackwardSetting {
-    /// Window of gradients.
-    pub window: Window,
-    /// The loss weight that counts as 1.
-    pub unit: f64,
-    /// Tokens of all passes whose gradients are added.
-    pub tokens_in_all: usize,
-    /// Weights of the policy.
-    pub slots: usize,
-}
-
-/// A backward pass under way.
-struct Backward {
-    /// Gradients of nodes that have not been handed on.
-    waiting: Vec<Option<Vec<f32>>>,
-    gradients: Gradients,
-    window: Window,
-    windows: Windows,
-    tokens_in_all: usize,
-}
-
-impl Backward {
-    /// Adds to a node's gradient. Everything is rounded into the window of gradients.
-    fn give(&mut self, node: usize, mut gradient: Vec<f32>) {
-        let tally = &mut self.gradients.gradients;
-        elementwise::round(&mut gradient, self.window, tally);
-        match &mut self.waiting[node] {
-            Some(sum) => {
-                // Two numbers of the window add up to an f32 without rounding.
-                elementwise::add(sum, &gradient);
-                elementwise::round(sum, self.window, tally);
-            }
-            empty => *empty = Some(gradient),
-        }
-    }
-
-    /// The gradient of a linear layer's input, and its weight's added to the sums.
-    fn linear(&mut self, g: &[f32], x: &[f32], window: Window, weight: &Weight) -> Vec<f32> {
-        let left = Left::Columns(g, self.window);
-        let right = Panels::of_rows(x, weight.inputs, window);
-        let tokens = self.tokens_in_all;
-        product::multiply_onto(self.gradients.matrix(weight), left, &right, tokens);
-        if weight.bias.is_some() {
-            elementwise::add_rows(self.gradients.bias(weight), g);
-        }
-        product::multiply_rounded(Left::Rows(g, self.window), &weight.backward)
     }
 }
 
@@ -447,14 +398,6 @@ impl Exact<'_> {
                 backward.give(x.node, by_x);
             })
         })
-    }
-}
-
-impl Backward {
-    /// Adds g · x over tokens to the sums of a vector of weights.
-    fn scale(&mut self, g: &[f32], x: &[f32], weight: &Weight) {
-        let sums = self.gradients.matrix(weight);
-        elementwise::add_products(sums, g, x);
     }
 }
 

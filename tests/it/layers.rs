@@ -300,8 +300,10 @@ const FUNCTIONS: [&str; 33] = [
 /// Where they may be called: fast arithmetic, and what only looks at runs. In `numerics` it is
 /// the fast branch of `exp`; in `stats` the interval of a difference, which no run records.
 const FUNCTIONS_ALLOWED: [(&str, usize); 2] = [("numerics", 1), ("stats", 1)];
-const OUTSIDE_OF_RUNS: [&str; 9] = [
+const OUTSIDE_OF_RUNS: [&str; 11] = [
     "numerics/fast",
+    "doctor",
+    "regress",
     "report",
     "effect_checks",
     "plan",

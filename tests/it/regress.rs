@@ -100,7 +100,7 @@ fn repository(scratch: &Path) -> String {
         task.display()
     );
     let rule = "[exact]\nexperiment = \"tiny.toml\"\n[fast]\nexperiment = \"tiny.toml\"\n\
-                seeds = [1, 2]\nalpha = 0.05\n[[fast.points]]\nvalue = \"evaluation/dev\"\n\
+                seeds = [2, 4]\nalpha = 0.05\n[[fast.points]]\nvalue = \"evaluation/dev\"\n\
                 steps = [1, 1]\nmargin = 20.0\n";
     for (name, text) in [("tiny.toml", experiment.as_str()), ("rule.toml", rule)] {
         files::write_atomic(&scratch.join(name), text.as_bytes()).unwrap();

@@ -128,6 +128,26 @@ fn two_runs_of_one_arm_and_seed_are_byte_identical_and_another_seed_is_not() {
 }
 
 #[test]
+fn two_fast_runs_on_one_machine_are_byte_identical_and_exact_ones_have_other_bits() {
+    let scratch = tempfile::tempdir().unwrap();
+    let fast = scratch.path().join("fast.toml");
+    let smoke = experiment("smoke.toml").display().to_string();
+    let text = format!("name = \"smoke\"\nextends = {smoke:?}\nnumerics = \"fast\"\n");
+    files::write_atomic(&fast, text.as_bytes()).unwrap();
+    let run = |name: &str, file: &str| {
+        let out = scratch.path().join(name).display().to_string();
+        let (code, talk) = dapo(&["train", file, "--no-plan", "--out", &out]);
+        assert_eq!(code, 0, "{talk}");
+        digests(Path::new(&out))
+    };
+    let fast = fast.display().to_string();
+    let (first, again, exact) = (run("a", &fast), run("b", &fast), run("c", &smoke));
+    assert_eq!(first, again);
+    let weights = first.keys().find(|name| name.ends_with("model.safetensors")).unwrap();
+    assert_ne!(first[weights], exact[weights]);
+}
+
+#[test]
 fn dynamic_sampling_refills_until_the_batch_is_full_of_useful_groups() {
     let inputs = smoke(|experiment| {
         experiment.rollout.prompts_per_round = 3;

@@ -199,9 +199,13 @@ const PLAIN: [(&str, Change, &str); 22] = [
         "two rollouts swapped",
         |it| {
             rollouts(it, 1, |rows| {
-                let (a, b) = (rows[0].clone(), rows[1].clone());
-                rows[0] = RolloutRow { sample: 0, ..b };
-                rows[1] = RolloutRow { sample: 1, ..a };
+                // Two samples may be the same text: swapping those changes nothing.
+                let differs = |row: &RolloutRow| row.tokens != rows[0].tokens;
+                let other = rows.iter().position(differs).unwrap();
+                let (a, b) = (rows[0].clone(), rows[other].clone());
+                assert_eq!(a.group, b.group);
+                rows[0] = RolloutRow { sample: a.sample, ..b.clone() };
+                rows[other] = RolloutRow { sample: b.sample, ..a };
             })
         },
         "step 1, component tokens: ",
