@@ -5,6 +5,7 @@
 use assert_cmd::Command;
 use dapo::checkpoint;
 use dapo::config::Experiment;
+use dapo::config::Numerics;
 use dapo::config::dapo::AtCap;
 use dapo::config::dapo::DynamicSampling;
 use dapo::config::dapo::Surplus;
@@ -434,15 +435,31 @@ fn a_replaced_checkpoint_whose_digests_and_ledger_were_made_again_is_caught_by_r
     assert!(named[0].starts_with("step 1, component tokens: "), "{named:?}");
     assert!(named[0].contains("first in row 0 (problem "), "{named:?}");
 
-    // On another kind of machine fast arithmetic may differ: that proves nothing.
+    // Exact arithmetic has no other machine: a difference is one, wherever the run was made.
     json(&forged, "environment.json", |value| value["facts"]["cpu"] = json!("another"));
     report::write(&forged).unwrap();
-    let found = replayed(&forged, 3, 7);
+    assert_eq!(replayed(&forged, 3, 7).verdict, Verdict::Mismatch);
+
+    exit_codes(&whole, &forged);
+}
+
+#[test]
+fn a_replay_of_fast_arithmetic_that_differs_on_another_machine_is_inconclusive() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = RunFolder::at(scratch.path().join("run"));
+    workers::set_count(1);
+    let fast = Experiment { numerics: Numerics::Fast, ..experiment() };
+    let inputs = inputs::prepare(fast).unwrap();
+    run::run(&inputs, &folder, Unfinished::Refuse, &|| false, &mut |_| ()).unwrap();
+    weight(&folder, 3);
+    forge(&folder);
+    assert_eq!(replayed(&folder, 3, 7).verdict, Verdict::Mismatch);
+    json(&folder, "environment.json", |value| value["facts"]["cpu"] = json!("another"));
+    report::write(&folder).unwrap();
+    let found = replayed(&folder, 3, 7);
     let named = findings(&found, Verdict::Inconclusive);
     assert_eq!(found.verdict, Verdict::Inconclusive, "{found:#?}");
     assert!(named[0].contains("the run was made elsewhere (cpu)"), "{named:?}");
-
-    exit_codes(&whole, &forged);
 }
 
 /// What a user sees, by the exit code.
