@@ -45,6 +45,7 @@ pub mod run;
 pub mod plan;
 pub mod bench;
 // reading runs
+pub mod cell;
 pub mod export;
 pub mod attest;
 pub mod housekeeping;
