@@ -23,7 +23,10 @@ pub fn penalty(
 ) -> Tensor {
     match estimator {
         KlEstimator::K1 => log_probs - ref_log_probs,
-        KlEstimator::K2 => (log_probs - ref_log_probs).square() * 0.5,
+        KlEstimator::K2 => {
+            let k1 = log_probs - ref_log_probs;
+            &k1 * &k1 * 0.5
+        }
         KlEstimator::K3 => {
             let kappa = ref_log_probs - log_probs;
             exp(&kappa, numerics) - kappa - 1.0

@@ -170,7 +170,7 @@ fn words<'a>(line: &'a str, word: &str) -> Vec<&'a str> {
 
 /// The text with comments, string literals and character literals replaced by blanks; lines
 /// keep their numbers.
-fn code(text: &str) -> String {
+pub fn code(text: &str) -> String {
     let bytes: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len());
     let mut at = 0;

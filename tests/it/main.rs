@@ -29,6 +29,7 @@ mod regress;
 mod report;
 mod repository;
 mod run_fixture;
+mod tensor_operations;
 mod train;
 mod update;
 mod verify;

@@ -1,0 +1,87 @@
+//! What exact arithmetic leaves to LibTorch: the objective's operations, one by one.
+
+use crate::layers;
+use crate::repository;
+use crate::repository::Source;
+
+/// What the objective's tensors may be asked for: under exact arithmetic these run in LibTorch on
+/// f64 numbers, so they are the elementwise operations that IEEE 754 fixes, comparisons, choices
+/// and shapes. `sum` is called on flags, on numbers that were rounded first, and once for a loss
+/// whose value is never read.
+const TENSOR_OPERATIONS: [&str; 32] = [
+    "clamp",
+    "clamp_max",
+    "contiguous",
+    "detach",
+    "double_value",
+    "eq_tensor",
+    "expand",
+    "flatten",
+    "full_like",
+    "gt",
+    "gt_tensor",
+    "int64_value",
+    "isnan",
+    "kind",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "lt",
+    "masked_select",
+    "max",
+    "ne",
+    "requires_grad",
+    "set_requires_grad",
+    "shallow_clone",
+    "size",
+    "size2",
+    "sum",
+    "to_kind",
+    "unsqueeze",
+    "view",
+    "where_self",
+    "zeros_like",
+];
+
+/// Methods of the standard library in the same files; `exp` is the fast branch of `numerics::exp`.
+const OTHER_METHODS: [&str; 15] = [
+    "as_slice",
+    "collect",
+    "count",
+    "entry",
+    "expect",
+    "filter",
+    "into_iter",
+    "is_nan",
+    "iter",
+    "len",
+    "map",
+    "or_default",
+    "then",
+    "values",
+    "exp",
+];
+
+#[test]
+fn the_objective_asks_its_tensors_for_elementwise_operations_only() {
+    let files =
+        ["aggregation", "clip", "kl", "objective"].map(|name| format!("src/dapo/{name}.rs"));
+    let files: Vec<String> = files.into_iter().chain(["src/numerics.rs".to_string()]).collect();
+    let sources = repository::sources();
+    let checked: Vec<&Source> = sources.iter().filter(|s| files.contains(&s.path)).collect();
+    assert_eq!(checked.len(), files.len());
+    for source in checked {
+        let code = layers::code(&source.text);
+        let code = code.split("#[cfg(test)]").next().unwrap_or_default();
+        for method in code.split('.').skip(1).filter_map(called) {
+            let known = TENSOR_OPERATIONS.contains(&method) || OTHER_METHODS.contains(&method);
+            assert!(known, "{} calls `{method}`: is it the same on every machine?", source.path);
+        }
+    }
+}
+
+/// The method that the text after a dot calls.
+fn called(text: &str) -> Option<&str> {
+    let end = text.find(|c: char| !(c.is_alphanumeric() || c == '_'))?;
+    text[end..].starts_with(['(', ':']).then_some(&text[..end]).filter(|name| !name.is_empty())
+}
