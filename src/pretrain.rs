@@ -4,6 +4,7 @@
 use crate::batch;
 use crate::batch::Pass;
 use crate::batch::Row;
+use crate::config::MiniAimeVariant;
 use crate::config::Numerics;
 use crate::config::Optimizer;
 use crate::config::WarmUp;
@@ -279,11 +280,14 @@ pub fn pretrain(
     Ok(model)
 }
 
-/// Questions of the development and evaluation sets, which pretraining never sees.
+/// Questions of the development and evaluation sets of every variant, which pretraining never sees.
 fn held_out_questions() -> BTreeSet<String> {
-    let sets = mini_aime::generate();
-    let tests = sets.tests.into_iter().flat_map(|(_, problems)| problems);
-    tests.chain(sets.dev).map(|problem| problem.question).collect()
+    let sets = [MiniAimeVariant::Standard, MiniAimeVariant::MoreProducts].map(mini_aime::generate);
+    let evaluated = sets.into_iter().flat_map(|sets| {
+        let tests = sets.tests.into_iter().flat_map(|(_, problems)| problems);
+        tests.chain(sets.dev)
+    });
+    evaluated.map(|problem| problem.question).collect()
 }
 
 /// The solutions of one update. Each is a function of (seed, stage, update, row) alone.

@@ -1,6 +1,7 @@
 //! `dapo data`: problems as files.
 
 use crate::commands::exit;
+use crate::config::MiniAimeVariant;
 use crate::data;
 use crate::data::mini_aime;
 use crate::data::problem_file;
@@ -54,6 +55,9 @@ struct PrepareArgs {
     /// Folder to write to; files of the same name are replaced
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
+    /// Which problems of `mini-aime`
+    #[arg(long, value_enum, default_value = "standard")]
+    variant: MiniAimeVariant,
     /// Leave out prompts that have several answers, instead of refusing the file
     #[arg(long)]
     drop_conflicting: bool,
@@ -91,7 +95,7 @@ pub fn run(args: &DataArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(exit::USAGE));
     }
     let prepared = match args.source == Path::new(mini_aime::MINI_AIME) {
-        true => Ok(Prepared { sets: mini_aime_sets(), notes: Vec::new() }),
+        true => Ok(Prepared { sets: mini_aime_sets(args.variant), notes: Vec::new() }),
         false => file_set(args),
     };
     let prepared = match prepared {
@@ -131,8 +135,8 @@ struct Prepared {
     notes: Vec<String>,
 }
 
-fn mini_aime_sets() -> Vec<(String, Vec<Problem>)> {
-    let data::DataSets { train, dev, tests } = mini_aime::generate();
+fn mini_aime_sets(variant: MiniAimeVariant) -> Vec<(String, Vec<Problem>)> {
+    let data::DataSets { train, dev, tests } = mini_aime::generate(variant);
     let trained = [(mini_aime::TRAIN.to_string(), train), (mini_aime::DEV.to_string(), dev)];
     trained.into_iter().chain(tests).collect()
 }

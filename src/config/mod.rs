@@ -285,12 +285,25 @@ pub struct Inputs {
     pub data: Data,
 }
 
+/// Which problems of the embedded benchmark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum MiniAimeVariant {
+    /// Three operations of ten multiply.
+    Standard,
+    /// Six operations of ten multiply. Its problems are its own.
+    MoreProducts,
+}
+
 /// Where problems come from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Data {
     /// The embedded benchmark, generated in memory.
-    MiniAime {},
+    MiniAime {
+        /// The benchmark, or its variant for a check of what was found on it.
+        variant: MiniAimeVariant,
+    },
     /// Files in the released data's schema (parquet) or JSONL.
     Files {
         /// Training problems.

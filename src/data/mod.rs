@@ -110,8 +110,9 @@ pub enum Error {
 /// [`problem_file::read`]), or when a problem of an evaluation set is trained on
 /// ([`Error::Overlap`]): accuracy on it would say nothing.
 pub fn load(data: &Data) -> Result<DataSets, Error> {
-    let Data::Files { train, dev, test } = data else {
-        return Ok(mini_aime::generate());
+    let (train, dev, test) = match data {
+        Data::MiniAime { variant } => return Ok(mini_aime::generate(*variant)),
+        Data::Files { train, dev, test } => (train, dev, test),
     };
     // The records of metrics and outcomes call the development set `dev`.
     let mut names = BTreeSet::from([mini_aime::DEV.to_string()]);
@@ -199,12 +200,13 @@ pub fn write(path: &Path, problems: &[Problem], templated: bool) -> Result<(), t
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::MiniAimeVariant;
 
     #[test]
     fn mini_aime_survives_being_written_as_files() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(format!("{name}.parquet"));
-        let mut sets = mini_aime::generate();
+        let mut sets = mini_aime::generate(MiniAimeVariant::Standard);
         sets.train.truncate(500);
         write(&path("train"), &sets.train, false).unwrap();
         write(&path("dev"), &sets.dev, true).unwrap();
@@ -258,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_digest_follows_content_and_order_and_is_pinned_for_the_benchmark() {
-        let sets = mini_aime::generate();
+        let sets = mini_aime::generate(MiniAimeVariant::Standard);
         let mut swapped = sets.dev.clone();
         swapped.swap(0, 1);
         assert_ne!(digest(&sets.dev), digest(&swapped));

@@ -138,7 +138,7 @@ fn settings(
     run: &RunFolder,
 ) -> Result<(), files::Error> {
     let benchmark = match experiment.inputs.data {
-        Data::MiniAime {} => "dapo_mini_aime",
+        Data::MiniAime { .. } => "dapo_mini_aime",
         Data::Files { .. } => "dapo_files",
     };
     let (rollout, optimizer) = (&experiment.rollout, &experiment.optimizer);

@@ -75,7 +75,7 @@ pub fn metadata(run: &RunFolder) -> Result<Value, files::Error> {
 /// of somebody else has one that nobody recorded.
 fn licence(data: &Data) -> Value {
     match data {
-        Data::MiniAime {} => json!({
+        Data::MiniAime { .. } => json!({
             "@id": "https://spdx.org/licenses/Apache-2.0",
             "@type": "CreativeWork",
             "name": "Apache License 2.0",

@@ -184,7 +184,7 @@ fn identity(loaded: &Loaded) -> Run {
         run_key: text::visible(&manifest.run_key),
         exactness: text::visible(&manifest.exactness),
         harness: text::visible(&manifest.harness),
-        embedded_benchmark: matches!(loaded.experiment.inputs.data, Data::MiniAime {}),
+        embedded_benchmark: matches!(loaded.experiment.inputs.data, Data::MiniAime { .. }),
     }
 }
 

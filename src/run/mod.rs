@@ -223,7 +223,7 @@ pub fn trainer(
         Kl::None {} => None,
         Kl::Penalty { .. } => Some(load()?),
     };
-    let styles = matches!(experiment.inputs.data, Data::MiniAime {});
+    let styles = matches!(experiment.inputs.data, Data::MiniAime { .. });
     let (tokenizer, problems) = (&inputs.tokenizer, &inputs.data.train);
     let trainer = Trainer::new(experiment, tokenizer, problems, load()?, reference, styles);
     let Some((model, progress)) = checkpoint else { return Ok(trainer) };

@@ -276,7 +276,7 @@ fn metrics(
     let owned: Vec<Group<ScoredRollout>> = chosen.iter().map(|group| (*group).clone()).collect();
     let rows = batch::rows(&owned, advantages, experiment.dapo.overlong.filter);
     let new: Vec<&Group<ScoredRollout>> = groups[carried.min(groups.len())..].iter().collect();
-    let styles = matches!(experiment.inputs.data, Data::MiniAime {});
+    let styles = matches!(experiment.inputs.data, Data::MiniAime { .. });
     let mut again = effects::generated(&new, made.rounds, styles);
     let (batch, surplus) = (&made.batch, &made.surplus);
     let step = techniques::Step {

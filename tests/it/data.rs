@@ -4,6 +4,7 @@ use clap::Parser;
 use dapo::commands::data::DataArgs;
 use dapo::commands::data::run;
 use dapo::config::Data;
+use dapo::config::MiniAimeVariant;
 use dapo::data;
 use dapo::files;
 use serde_json::Value;
@@ -29,8 +30,10 @@ fn prepared_mini_aime_is_the_embedded_benchmark() {
     let path = |name: &str| folder.path().join(format!("{name}.parquet"));
     let test = vec![path("mini-aime"), path("mini-aime-plus")];
     let prepared = Data::Files { train: path("train"), dev: path("dev"), test };
-    let (prepared, embedded) =
-        (data::load(&prepared).unwrap(), data::load(&Data::MiniAime {}).unwrap());
+    let (prepared, embedded) = (
+        data::load(&prepared).unwrap(),
+        data::load(&Data::MiniAime { variant: MiniAimeVariant::Standard }).unwrap(),
+    );
     assert!(prepared == embedded);
     let digests: Value = files::read_json(&folder.path().join("digests.json")).unwrap();
     assert_eq!(digests["train"]["sha256"], data::digest(&embedded.train));
@@ -66,7 +69,7 @@ fn a_missing_file_is_exit_code_3() {
 fn the_source_is_never_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("dev.parquet");
-    let problems = data::load(&Data::MiniAime {}).unwrap().dev;
+    let problems = data::load(&Data::MiniAime { variant: MiniAimeVariant::Standard }).unwrap().dev;
     data::write(&source, &problems, false).unwrap();
     let before = files::sha256_file(&source).unwrap();
     assert_eq!(prepare(&source, folder.path(), &[]), ExitCode::from(2));

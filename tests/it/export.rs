@@ -8,6 +8,7 @@ use crate::run_fixture;
 use dapo::attest;
 use dapo::attest::check;
 use dapo::config::Data;
+use dapo::config::MiniAimeVariant;
 use dapo::config::extends;
 use dapo::data::mini_aime;
 use dapo::export::mllog;
@@ -45,7 +46,7 @@ fn trained(root: &Path) -> RunFolder {
 
 /// Some problems of the embedded benchmark, as files.
 fn small_data(root: &Path) -> Data {
-    let problems = mini_aime::generate().train;
+    let problems = mini_aime::generate(MiniAimeVariant::Standard).train;
     let write = |name: &str, from: usize, count: usize| -> PathBuf {
         let path = root.join(name);
         let line = |problem: &Problem| {

@@ -26,6 +26,7 @@ use dapo::apart;
 use dapo::checkpoint;
 use dapo::checkpoint::Progress;
 use dapo::commands::table_reader;
+use dapo::config::MiniAimeVariant;
 use dapo::config::extends;
 use dapo::data::problem_file;
 use dapo::effect_checks;
@@ -411,7 +412,7 @@ fn table(folder: &Path, name: &'static str) -> Spoil {
     let path = folder.join(name);
     match name {
         "problems.parquet" => {
-            let dev = dapo::data::mini_aime::generate().dev;
+            let dev = dapo::data::mini_aime::generate(MiniAimeVariant::Standard).dev;
             dapo::data::write(&path, &dev[..8], true).unwrap();
         }
         "outcomes.parquet" => {

@@ -105,7 +105,7 @@ pub fn experiment() -> Experiment {
     let value = json!({
         "name": "dapo",
         "numerics": "fast",
-        "inputs": { "model": "golden/mini-aime/base", "data": { "kind": "mini-aime" } },
+        "inputs": { "model": "golden/mini-aime/base", "data": { "kind": "mini-aime", "variant": "standard" } },
         "execution": { "seed": 1, "threads": 2, "micro_batch_rollouts": 64, "generation_batch_rollouts": 256 },
         "prompt": { "template": "question" },
         "rollout": {

@@ -5,6 +5,7 @@
 pub mod solution;
 pub mod tokenizer;
 
+use crate::config::MiniAimeVariant;
 use crate::data::DataSets;
 use crate::records::Problem;
 use crate::rng;
@@ -13,8 +14,16 @@ use crate::rng::Purpose;
 use crate::rng::Stream;
 use std::collections::BTreeSet;
 
-/// Seed of the generator: another value is another benchmark.
+/// Seed of the problems that are trained on and of the development set. Another value of this or
+/// of the next two is another benchmark.
 pub const GENERATOR_SEED: u64 = 20_240_214;
+
+/// Seed of the evaluation sets. It was fixed with the benchmark's settings, which were chosen on the
+/// development set, and before any policy was evaluated on its problems.
+pub const EVALUATION_SEED: u64 = 20_261_122;
+
+/// Seed of every set of [`MiniAimeVariant::MoreProducts`].
+pub const MORE_PRODUCTS_SEED: u64 = 20_261_123;
 
 /// The paper's AIME: 30 problems, evaluated with 32 samples each.
 pub const MINI_AIME: &str = "mini-aime";
@@ -25,10 +34,24 @@ pub const DEV: &str = "dev";
 /// Trained on.
 pub const TRAIN: &str = "train";
 
-/// Name, number of problems and digits of the index in ids, in the order in which the sets
-/// take their questions: a question that an earlier set has is drawn again.
-const SETS: [(&str, usize, usize); 4] =
-    [(MINI_AIME, 30, 4), (MINI_AIME_PLUS, 256, 4), (DEV, 64, 4), (TRAIN, 17_000, 5)];
+/// A set of problems.
+struct Set {
+    name: &'static str,
+    problems: usize,
+    /// Digits of the index in ids.
+    digits: usize,
+    /// Whether the training never looks at it before its end.
+    evaluation: bool,
+}
+
+/// In the order in which the sets take their questions: a question that an earlier set has is
+/// drawn again.
+const SETS: [Set; 4] = [
+    Set { name: MINI_AIME, problems: 30, digits: 4, evaluation: true },
+    Set { name: MINI_AIME_PLUS, problems: 256, digits: 4, evaluation: true },
+    Set { name: DEV, problems: 64, digits: 4, evaluation: false },
+    Set { name: TRAIN, problems: 17_000, digits: 5, evaluation: false },
+];
 
 /// How hard the benchmark is.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -62,6 +85,22 @@ pub const TASK: Task = Task {
     multiply_share: 0.3,
     digits: 3,
 };
+
+/// The benchmark or its variant.
+fn task(variant: MiniAimeVariant) -> Task {
+    match variant {
+        MiniAimeVariant::Standard => TASK,
+        MiniAimeVariant::MoreProducts => Task { multiply_share: 0.6, ..TASK },
+    }
+}
+
+fn seed(variant: MiniAimeVariant, set: &Set) -> u64 {
+    match variant {
+        MiniAimeVariant::Standard if set.evaluation => EVALUATION_SEED,
+        MiniAimeVariant::Standard => GENERATOR_SEED,
+        MiniAimeVariant::MoreProducts => MORE_PRODUCTS_SEED,
+    }
+}
 
 impl Task {
     /// Every result is taken modulo this: 10^digits.
@@ -156,26 +195,27 @@ impl Expression {
 }
 
 /// The benchmark's sets, disjoint by question. The same on every machine.
-pub fn generate() -> DataSets {
+pub fn generate(variant: MiniAimeVariant) -> DataSets {
     let mut taken = BTreeSet::new();
     let [mini_aime, plus, dev, train] =
-        SETS.map(|(set, count, width)| draw_set(set, count, width, &mut taken));
+        SETS.map(|set| draw_set(&set, task(variant), seed(variant, &set), &mut taken));
     let tests = vec![(MINI_AIME.to_string(), mini_aime), (MINI_AIME_PLUS.to_string(), plus)];
     DataSets { train, dev, tests }
 }
 
-fn draw_set(set: &str, count: usize, width: usize, taken: &mut BTreeSet<String>) -> Vec<Problem> {
-    (0..count as u64)
+fn draw_set(set: &Set, task: Task, seed: u64, taken: &mut BTreeSet<String>) -> Vec<Problem> {
+    let Set { name, problems, digits, .. } = *set;
+    (0..problems as u64)
         .map(|index| {
             let expression = (0u64..)
                 .map(|attempt| {
-                    let ids = [Id::from(set), Id::from(index), Id::from(attempt)];
-                    TASK.draw(&mut rng::stream(GENERATOR_SEED, Purpose::Problems, &ids))
+                    let ids = [Id::from(name), Id::from(index), Id::from(attempt)];
+                    task.draw(&mut rng::stream(seed, Purpose::Problems, &ids))
                 })
                 .find(|expression| taken.insert(expression.question()))
                 .expect("the sequence of attempts is endless");
             Problem {
-                id: format!("{set}/{index:0width$}"),
+                id: format!("{name}/{index:0digits$}"),
                 question: expression.question(),
                 answer: expression.answer().to_string(),
             }
@@ -212,7 +252,7 @@ mod tests {
 
     #[test]
     fn the_sets_are_disjoint_by_question_and_have_their_sizes() {
-        let sets = generate();
+        let sets = generate(MiniAimeVariant::Standard);
         assert_eq!(sets.train.len(), 17_000);
         assert_eq!(sets.dev.len(), 64);
         let tests: Vec<_> =
@@ -229,16 +269,17 @@ mod tests {
     #[test]
     fn a_duplicate_question_is_drawn_again() {
         let mut taken = BTreeSet::new();
-        let first = draw_set("train", 3, 5, &mut taken);
-        assert_eq!(draw_set("train", 3, 5, &mut BTreeSet::new()), first);
-        let other = draw_set("train", 3, 5, &mut taken);
+        let set = Set { name: TRAIN, problems: 3, digits: 5, evaluation: false };
+        let first = draw_set(&set, TASK, 1, &mut taken);
+        assert_eq!(draw_set(&set, TASK, 1, &mut BTreeSet::new()), first);
+        let other = draw_set(&set, TASK, 1, &mut taken);
         assert!(first.iter().all(|problem| !other.iter().any(|o| o.question == problem.question)));
         assert_eq!(first[2].id, other[2].id);
     }
 
     #[test]
     fn answers_agree_with_an_evaluation_of_the_text() {
-        for problem in all(&generate()) {
+        for problem in all(&generate(MiniAimeVariant::Standard)) {
             assert_eq!(problem.answer, evaluate(&problem.question).to_string(), "{problem:?}");
         }
     }
@@ -246,7 +287,7 @@ mod tests {
     #[test]
     fn the_first_problems_are_pinned() {
         // A change here is another benchmark: every result on it moves.
-        let sets = generate();
+        let sets = generate(MiniAimeVariant::Standard);
         let rows: Vec<_> = [&sets.tests[0].1, &sets.tests[1].1, &sets.dev, &sets.train]
             .iter()
             .flat_map(|problems| &problems[..2])
@@ -256,8 +297,28 @@ mod tests {
     }
 
     #[test]
+    fn the_variant_has_its_own_problems_with_twice_the_products() {
+        let [standard, variant] =
+            [MiniAimeVariant::Standard, MiniAimeVariant::MoreProducts].map(generate);
+        let share = |problems: &[Problem]| {
+            let count = |signs: &[char]| -> usize {
+                problems.iter().map(|problem| problem.question.matches(signs).count()).sum()
+            };
+            count(&['*']) as f64 / count(&['*', '+']) as f64
+        };
+        // Six standard errors of a share of 51,000.
+        assert!((share(&standard.train) - 0.3).abs() < 0.0125);
+        assert!((share(&variant.train) - 0.6).abs() < 0.0135);
+        let evaluated = |sets: &DataSets| -> BTreeSet<String> {
+            let tests = sets.tests.iter().flat_map(|(_, problems)| problems);
+            tests.chain(&sets.dev).map(|problem| problem.question.clone()).collect()
+        };
+        assert!(evaluated(&standard).intersection(&evaluated(&variant)).count() < 20);
+    }
+
+    #[test]
     fn chains_have_the_stated_shape() {
-        let sets = generate();
+        let sets = generate(MiniAimeVariant::Standard);
         let mut counts = [0usize; 5];
         let mut multiplications = 0;
         for problem in &sets.train {
