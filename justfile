@@ -26,6 +26,11 @@ train EXPERIMENT *ARGS: build
 report RUN *ARGS: build
     {{ dapo }} report "$@"
 
+# Run the ladder of Table 1 with 3 seeds, or other grids: just ablate add-one --seeds 1..5
+[group('reproduce')]
+ablate *ARGS: build
+    {{ dapo }} ablate "$@"
+
 # Train the base model of the embedded benchmark from nothing, into runs/base
 [group('reproduce')]
 pretrain *ARGS: build

@@ -3,11 +3,14 @@
 //! from its cells alone, without the run folders.
 
 pub mod bits;
+pub mod build;
+pub mod compare;
 
 use crate::cell::bits::Bits;
 use crate::config::Experiment;
 use crate::files;
 use crate::run_folder::Counters;
+use crate::tables;
 use serde::Deserialize;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -26,10 +29,13 @@ pub enum Error {
     /// The file system or JSON refused.
     #[error(transparent)]
     File(#[from] files::Error),
-    /// The record contradicts itself.
+    /// A table of a run folder cannot be read.
+    #[error(transparent)]
+    Table(#[from] tables::Error),
+    /// The record, or a file of the run that it is made from, contradicts itself or another one.
     #[error("{}: {reason}", path.display())]
     Invalid {
-        /// The record.
+        /// The file.
         path: PathBuf,
         /// What does not fit.
         reason: String,
@@ -78,7 +84,9 @@ pub struct Cell {
     pub inputs: BTreeMap<String, String>,
     /// The clocks after each rollout step; entry t is step t + 1.
     pub counters: Vec<Counters>,
-    /// `stage/name` → a value for each rollout step; `None` where the step has none.
+    /// `stage/name` → a value for each rollout step; `None` where the step has none. Rounded to
+    /// nine significant digits; to fewer, and without some metrics, where a run has so many
+    /// steps that the record would be too large (`build::ROOM`).
     pub metrics: BTreeMap<String, Vec<Option<f64>>>,
     /// Set → ids of its problems, in the order of the outcomes.
     pub problems: BTreeMap<String, ProblemIds>,
@@ -86,8 +94,8 @@ pub struct Cell {
     pub evaluations: Vec<CellEvaluation>,
     /// The last head of the hash chain; `None` when the run failed.
     pub ledger_head: Option<String>,
-    /// `metrics.jsonl`, `evaluations.jsonl`, `ledger.jsonl` and the last checkpoint's
-    /// `model.safetensors` → SHA-256.
+    /// `metrics.jsonl`, `evaluations.jsonl`, `ledger.jsonl` and, under the name
+    /// `model.safetensors`, the last checkpoint's weights → SHA-256.
     pub digests: BTreeMap<String, String>,
     /// Machine facts, outside every comparison.
     pub environment: BTreeMap<String, String>,

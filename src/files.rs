@@ -251,6 +251,20 @@ pub fn replace_folder(from: &Path, to: &Path) -> Result<(), Error> {
     sync(to.parent().unwrap_or(Path::new(".")))
 }
 
+/// Renames a file or folder that cannot be used to `<name>.set-aside-<n>`, the first that is
+/// free, and returns where it is now.
+pub fn set_aside(path: &Path) -> Result<PathBuf, Error> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let numbered = |number: u32| path.with_file_name(format!("{name}.set-aside-{number}"));
+    let mut number = 1;
+    while kind(&numbered(number))?.is_some() {
+        number += 1;
+    }
+    let aside = numbered(number);
+    fs::rename(path, &aside).map_err(io_error("set aside", path))?;
+    Ok(aside)
+}
+
 /// How the names of unfinished files and folders start or end.
 const PARTIAL_FILE: &str = ".partial-";
 const PARTIAL_FOLDER: &str = ".partial";

@@ -46,6 +46,8 @@ pub mod plan;
 pub mod bench;
 // reading runs
 pub mod cell;
+pub mod grid;
+pub mod ablate;
 pub mod export;
 pub mod attest;
 pub mod housekeeping;

@@ -1,12 +1,16 @@
 //! Exit codes: one table for every verb.
 
+use crate::ablate;
 use crate::attest;
+use crate::cell;
 use crate::checkpoint;
 use crate::config::extends;
 use crate::data;
 use crate::eval;
 use crate::export::mllog;
+use crate::export::study;
 use crate::files;
+use crate::grid;
 use crate::pretrain;
 use crate::prompt;
 use crate::regress;
@@ -132,6 +136,10 @@ fn is_input(cause: &(dyn std::error::Error + 'static)) -> bool {
         || cause.is::<verify::Error>()
         || cause.is::<run_diff::Error>()
         || cause.is::<regress::Error>()
+        || cause.is::<grid::Error>()
+        || cause.is::<cell::Error>()
+        || cause.is::<ablate::Error>()
+        || cause.is::<study::Error>()
 }
 
 #[cfg(test)]

@@ -1,7 +1,11 @@
 //! One file a verb: arguments, then work, then an exit code. The only place that prints.
 
+pub mod ablate;
+pub mod ablate_progress;
+pub mod ablate_table;
 pub mod attest;
 pub mod bench;
+pub mod cells;
 pub mod completions;
 pub mod config;
 pub mod data;
@@ -12,6 +16,7 @@ pub mod eval;
 pub mod exactness;
 pub mod exactness_cell;
 pub mod exit;
+pub mod export;
 pub mod gc;
 pub mod generate;
 pub mod golden;
@@ -59,6 +64,9 @@ pub struct Cli {
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     Train(train::Args),
+    Ablate(ablate::Args),
+    Cells(cells::Args),
+    Export(export::Args),
     Plan(plan::Args),
     Eval(eval::Args),
     Report(report::ReportArgs),
@@ -94,6 +102,9 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     table_reader::register();
     match &cli.verb {
         Verb::Train(args) => train::run(args),
+        Verb::Ablate(args) => ablate::run(args),
+        Verb::Cells(args) => cells::run(args),
+        Verb::Export(args) => export::run(args),
         Verb::Plan(args) => plan::run(args),
         Verb::Eval(args) => eval::run(args),
         Verb::Report(args) => report::run(args),

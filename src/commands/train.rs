@@ -1,11 +1,15 @@
 //! `dapo train`: train, evaluate, report.
 
+use crate::cell::Cell;
 use crate::commands::effects;
 use crate::commands::exit;
 use crate::commands::interrupt::Interrupt;
 use crate::commands::plan::Planned;
 use crate::commands::progress::Progress;
+use crate::config::Experiment;
 use crate::config::extends;
+use crate::config::validate;
+use crate::files;
 use crate::report;
 use crate::run;
 use crate::run::Ended;
@@ -18,6 +22,7 @@ use crate::train::step::Phase;
 use crate::workers;
 use anyhow::Context;
 use anyhow::Result;
+use std::path::Path;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -30,7 +35,8 @@ use std::process::ExitCode;
     after_help = "Examples:\n  dapo train experiments/dapo.toml\n  dapo train experiments/base.toml --seed 2 --out runs/grpo-2\n  dapo train experiments/base.toml --seed 2 --out runs/grpo-2 --resume"
 )]
 pub struct Args {
-    /// Experiment file (TOML).
+    /// Experiment file (TOML), a resolved one (experiment.json of a run), or a cell's record, whose
+    /// seed it then has. Paths in JSON are relative to the working folder.
     experiment: PathBuf,
     /// Run seed, instead of the file's.
     #[arg(long)]
@@ -57,7 +63,7 @@ pub struct Args {
 /// # Errors
 /// An experiment, model or data set that cannot be used; a folder that cannot be written.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let mut experiment = extends::load(&args.experiment)?;
+    let mut experiment = load(&args.experiment)?;
     experiment.execution.seed = args.seed.unwrap_or(experiment.execution.seed);
     experiment.execution.threads = args.threads.unwrap_or(experiment.execution.threads);
     workers::set_count(experiment.execution.threads);
@@ -110,6 +116,25 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Ending::Diverged => ExitCode::from(exit::DIVERGED),
         Ending::Finished | Ending::Saturated => ExitCode::SUCCESS,
     })
+}
+
+/// An experiment: TOML with what it extends, or resolved JSON, alone or in a cell's record.
+fn load(path: &Path) -> Result<Experiment> {
+    if path.extension().is_none_or(|extension| extension != "json") {
+        return Ok(extends::load(path)?);
+    }
+    let value: serde_json::Value = files::read_json(path)?;
+    if value.get("record_sha256").is_some() {
+        return Ok(Cell::read(path)?.experiment);
+    }
+    let experiment: Experiment = files::read_json(path)?;
+    let problems = validate::problems(&experiment).into_iter();
+    let problems: Vec<String> =
+        problems.map(|problem| format!("{}: {problem}", path.display())).collect();
+    match problems.is_empty() {
+        true => Ok(experiment),
+        false => Err(extends::Error::Invalid { problems }.into()),
+    }
 }
 
 fn show(bar: &mut Progress, event: Event) {

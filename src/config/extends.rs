@@ -75,7 +75,18 @@ pub enum Error {
 /// type, or values are refused by [`validate::problems`]: as many of them at once as can be
 /// seen, each with the file that states it.
 pub fn load(path: &Path) -> Result<Experiment, Error> {
-    let mut chain = read_chain(path)?;
+    resolve(chain(path)?)
+}
+
+/// Where tables come from, with the tables, the one that wins first.
+pub type Chain = Vec<(PathBuf, Table)>;
+
+/// Merges a chain of at least one table and checks the result, as [`load`] does. Each problem
+/// begins with the place that states it.
+///
+/// # Errors
+/// As [`load`].
+pub fn resolve(mut chain: Chain) -> Result<Experiment, Error> {
     let mut problems: Vec<String> = Vec::new();
     while problems.len() < MAX_PROBLEMS {
         let merged = merged(&chain);
@@ -114,6 +125,7 @@ pub fn load(path: &Path) -> Result<Experiment, Error> {
     Err(Error::Invalid { problems })
 }
 
+/// A chain's tables in one.
 fn merged(chain: &[(PathBuf, Table)]) -> Table {
     let mut merged = Table::new();
     for (_, table) in chain.iter().rev() {
@@ -140,9 +152,13 @@ fn remove(table: &mut Table, key: &str) -> bool {
     }
 }
 
-/// The file and its ancestors, without their `extends` keys.
-fn read_chain(path: &Path) -> Result<Vec<(PathBuf, Table)>, Error> {
-    let mut chain: Vec<(PathBuf, Table)> = Vec::new();
+/// The file and its ancestors, without their `extends` keys, with the paths of `[inputs]` relative
+/// to where the process runs.
+///
+/// # Errors
+/// A file that cannot be read or is not TOML, and a chain that is circular or too long.
+pub fn chain(path: &Path) -> Result<Chain, Error> {
+    let mut chain: Chain = Vec::new();
     let mut next = Some(normal(path));
     while let Some(path) = next {
         let names = || {
@@ -155,15 +171,7 @@ fn read_chain(path: &Path) -> Result<Vec<(PathBuf, Table)>, Error> {
         if chain.len() == MAX_FILES {
             return Err(Error::TooDeep { chain: names() });
         }
-        let mut table: Table = files::read_text_up_to(&path, MAX_FILE_BYTES)?.parse().map_err(
-            |error: toml::de::Error| {
-                let mut reason = error.to_string().trim_end().to_string();
-                if !reason.starts_with("TOML") {
-                    reason = format!("not TOML: {reason}");
-                }
-                Error::Toml { path: path.clone(), reason }
-            },
-        )?;
+        let mut table = read_table(&path)?;
         let folder = path.parent().unwrap_or(Path::new("")).to_path_buf();
         next = match table.remove("extends") {
             None => None,
@@ -179,8 +187,23 @@ fn read_chain(path: &Path) -> Result<Vec<(PathBuf, Table)>, Error> {
     Ok(chain)
 }
 
+/// A TOML file of the size of an experiment file.
+///
+/// # Errors
+/// When it cannot be read, is larger, or is not TOML.
+pub fn read_table(path: &Path) -> Result<Table, Error> {
+    let text = files::read_text_up_to(path, MAX_FILE_BYTES)?;
+    text.parse().map_err(|error: toml::de::Error| {
+        let mut reason = error.to_string().trim_end().to_string();
+        if !reason.starts_with("TOML") {
+            reason = format!("not TOML: {reason}");
+        }
+        Error::Toml { path: path.to_path_buf(), reason }
+    })
+}
+
 /// Without `.` and `folder/..`, so that two spellings of one file are equal.
-fn normal(path: &Path) -> PathBuf {
+pub fn normal(path: &Path) -> PathBuf {
     let mut parts: Vec<Component> = Vec::new();
     for part in path.components() {
         match (part, parts.last()) {

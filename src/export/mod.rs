@@ -1,6 +1,8 @@
-//! A run in the formats that others read. What stands in them is recorded in the run folder;
+//! A run, or a study's cells, in the formats that others read. What stands in them is recorded in the run folder;
 //! nothing is measured, looked up or invented here.
 
 pub mod inventory;
 pub mod mllog;
 pub mod ro_crate;
+pub mod study;
+pub mod tensorboard;

@@ -58,6 +58,12 @@ impl<'a, R> Columns<'a, R> {
         self.columns.push(Column::new(name.into(), values));
     }
 
+    /// Large integers.
+    pub fn u64(&mut self, name: &str, field: impl Fn(&'a R) -> u64) {
+        let values: Vec<u64> = self.records.iter().map(field).collect();
+        self.columns.push(Column::new(name.into(), values));
+    }
+
     /// Truth values.
     pub fn bool(&mut self, name: &str, field: impl Fn(&R) -> bool) {
         let values: Vec<bool> = self.records.iter().map(field).collect();

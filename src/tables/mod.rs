@@ -4,6 +4,7 @@
 
 mod columns;
 pub mod decode;
+pub mod long;
 pub mod problems;
 
 use crate::files;

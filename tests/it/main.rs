@@ -1,5 +1,6 @@
 //! Integration tests: one binary, one module a concern.
 
+mod ablate;
 mod adamw;
 mod bad_input;
 mod checklist;

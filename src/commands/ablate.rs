@@ -1,0 +1,242 @@
+//! `dapo ablate`: every arm of a grid with every seed, each as a process of its own.
+
+use crate::ablate::Study;
+use crate::ablate::jobs;
+use crate::ablate::jobs::Job;
+use crate::ablate::jobs::State;
+use crate::ablate::schedule;
+use crate::ablate::schedule::Options;
+use crate::ablate::summary;
+use crate::cell;
+use crate::cell::Cell;
+use crate::cell::CellEnding;
+use crate::commands::ablate_progress::Shown;
+use crate::commands::ablate_table;
+use crate::commands::exit;
+use crate::commands::interrupt::Interrupt;
+use crate::files;
+use crate::grid::Grid;
+use crate::grid::file;
+use crate::grid::file::Source;
+use crate::visible;
+use anyhow::Result;
+use anyhow::bail;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Run a grid: every arm with every seed, each as a process with one thread.
+///
+/// A grid is the name of one in experiments/grids (ladder, add-one, leave-one-out, fidelity) or a
+/// TOML file; several share one study, and an arm that stands in several is run once. A cell that is
+/// on record is not run again; an unfinished one is gone on with. A record that was edited, or that
+/// does not fit its run folder, is renamed and the cell is run again. A cell that fails stays on
+/// record with its reason while the others go on. Ctrl-C stops after the present rollout steps.
+///
+/// Reports, statistics and resuming read STUDY/grids and STUDY/cells alone: run folders may be
+/// deleted afterwards.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  dapo ablate ladder
+  dapo ablate ladder add-one --seeds 1..5 --jobs 2
+  dapo ablate experiments/grids/ladder.toml --dry-run
+  dapo ablate ladder --study runs/mine --seeds 7 --last-checkpoint-only
+
+Exit codes:
+  0  every cell is on record, finished or saturated
+  3  a grid, an arm or its inputs cannot be used, or the study is in use
+  5  a cell diverged
+  6  a cell failed
+  130, 143  stopped by Ctrl-C or SIGTERM; the same command goes on")]
+pub struct Args {
+    /// Grids: names of shipped ones, or TOML files.
+    #[arg(default_value = "ladder")]
+    grids: Vec<String>,
+    /// Seeds in place of the grids' own: a list, with ranges that include their end.
+    #[arg(long, value_parser = seeds)]
+    seeds: Option<Seeds>,
+    /// Folder of the study.
+    #[arg(long, default_value = "runs/ablate")]
+    study: PathBuf,
+    /// Cells at the same time. Default: as many as there are cores.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
+    jobs: Option<u64>,
+    /// Print cells, cost, what is there, and how the arms differ; run and write nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// With --dry-run: measure nothing where no cell tells what one costs.
+    #[arg(long, requires = "dry_run")]
+    no_probe: bool,
+    /// Begin failed cells again.
+    #[arg(long)]
+    retry_failed: bool,
+    /// Runs keep their last checkpoint alone, whatever [checkpoints] says (about 3 MB instead of 10
+    /// on the embedded benchmark). It changes no number, and `dapo verify` misses nothing.
+    #[arg(long)]
+    last_checkpoint_only: bool,
+}
+
+/// Distinct seeds in the order in which they were given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Seeds(Vec<u64>);
+
+/// `1,2,3`, `1..5`, `1,4..6`.
+fn seeds(text: &str) -> Result<Seeds, String> {
+    const MOST: u64 = 1024;
+    let number = |text: &str| {
+        text.trim().parse::<u64>().map_err(|_| format!("{text:?} is no seed; write 1,2,3 or 1..5"))
+    };
+    let mut seeds: Vec<u64> = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = match part.split_once("..") {
+            Some((first, last)) => (number(first)?, number(last.trim_start_matches('='))?),
+            None => (number(part)?, number(part)?),
+        };
+        if first > last || last - first >= MOST {
+            return Err(format!("{part:?} is no range of at most {MOST} seeds"));
+        }
+        seeds.extend(first..=last);
+    }
+    let distinct: BTreeSet<&u64> = seeds.iter().collect();
+    match distinct.len() == seeds.len() {
+        true => Ok(Seeds(seeds)),
+        false => Err("a seed stands there twice".to_string()),
+    }
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// Grids, arms or inputs that cannot be used, a study that is in use, a folder that cannot be
+/// written.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let mut sources = Vec::new();
+    for name in &args.grids {
+        let mut source = file::load(&file::find(name))?;
+        if let Some(Seeds(seeds)) = &args.seeds {
+            source.grid.seeds.clone_from(seeds);
+        }
+        sources.push(source);
+    }
+    let grids: Vec<Grid> = sources.iter().map(|source| source.grid.clone()).collect();
+    let study = Study::at(&args.study);
+    if args.dry_run {
+        return dry_run(args, &study, &sources, &jobs::jobs(&study, &grids)?);
+    }
+    let interrupt = Interrupt::listen()?;
+    let _lock = study.lock()?;
+    let mut jobs = jobs::jobs(&study, &grids)?;
+    for grid in &grids {
+        study.keep(grid)?;
+    }
+    let options = Options {
+        program: std::env::current_exe()?,
+        at_once: at_once(args),
+        retry_failed: args.retry_failed,
+        last_checkpoint_only: args.last_checkpoint_only,
+    };
+    let count = jobs.len();
+    eprintln!(
+        "{count} cells in {}, {} at a time",
+        visible::message(&args.study.display().to_string()),
+        options.at_once
+    );
+    let mut shown = Shown::new(count);
+    schedule::run(&study, &mut jobs, &options, &|| interrupt.asked(), &mut |event| {
+        if interrupt.news() {
+            shown.note("stopping after the present rollout steps; once more stops at once");
+        }
+        shown.show(&event);
+    })?;
+    shown.finish();
+    let cells: Vec<&Cell> = jobs.iter().filter_map(|job| job.state.cell()).collect();
+    for grid in &grids {
+        println!("{}\n", ablate_table::summary(grid, &summary::summary(grid, &cells)));
+    }
+    Ok(ending(args, &study, &jobs, &interrupt))
+}
+
+fn at_once(args: &Args) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    args.jobs.map_or_else(cores, |jobs| jobs as usize)
+}
+
+/// Says what is left and why, and gives the exit code.
+fn ending(args: &Args, study: &Study, jobs: &[Job], interrupt: &Interrupt) -> ExitCode {
+    let of = |ending: CellEnding| {
+        let is = move |job: &&Job| job.state.cell().is_some_and(|cell| cell.ending == ending);
+        jobs.iter().filter(is)
+    };
+    for job in of(CellEnding::Diverged).chain(of(CellEnding::Failed)) {
+        let cell = job.state.cell();
+        let (how, reason) =
+            cell.map_or(("", ""), |cell| (summary::ending(cell.ending), cell.reason.as_str()));
+        eprintln!("{}", visible::message(&format!("{} {how}: {reason}", job.title())));
+    }
+    let recorded = jobs.iter().filter(|job| job.state.cell().is_some()).count();
+    eprintln!(
+        "{recorded} of {} cells are on record in {}",
+        jobs.len(),
+        visible::message(&study.cells().display().to_string())
+    );
+    if recorded < jobs.len() {
+        eprintln!("stopped; the same command goes on");
+        if interrupt.asked() {
+            return interrupt.exit_code();
+        }
+    }
+    if of(CellEnding::Failed).next().is_some() {
+        if !args.retry_failed {
+            eprintln!("--retry-failed begins failed cells again");
+        }
+        return ExitCode::from(exit::INCONCLUSIVE);
+    }
+    match of(CellEnding::Diverged).next() {
+        Some(_) => ExitCode::from(exit::DIVERGED),
+        None => ExitCode::from(exit::SUCCESS),
+    }
+}
+
+/// Cells, cost, what is there, and how the arms differ.
+fn dry_run(args: &Args, study: &Study, sources: &[Source], jobs: &[Job]) -> Result<ExitCode> {
+    for source in sources {
+        println!("{}", ablate_table::arms(source));
+        println!("{}\n", ablate_table::states(&source.grid, jobs));
+    }
+    for job in jobs {
+        if let State::Unusable { reason } = &job.state {
+            println!("{}", visible::message(&format!("{}: {reason}", job.title())));
+        }
+    }
+    let measured = measured(study)?;
+    println!("{}", ablate_table::cost(jobs, &measured, args.no_probe, at_once(args))?);
+    Ok(ExitCode::from(exit::SUCCESS))
+}
+
+/// Every cell of the study that ended by itself: what one costs here.
+fn measured(study: &Study) -> Result<Vec<Cell>> {
+    if files::kind(&study.cells())?.is_none() {
+        return Ok(Vec::new());
+    }
+    if files::kind(&study.cells())? != Some(files::Kind::Folder) {
+        bail!(exit::Invalid(format!("{}: is no folder", study.cells().display())));
+    }
+    // Those that cannot be used were named with their job, or belong to none.
+    let (cells, _refused) = cell::read_folder(&study.cells())?;
+    Ok(cells.into_iter().filter(|cell| cell.ending != CellEnding::Failed).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_lists_and_ranges_with_their_end() {
+        assert_eq!(seeds("1,2,3"), Ok(Seeds(vec![1, 2, 3])));
+        assert_eq!(seeds("1..3"), Ok(Seeds(vec![1, 2, 3])));
+        assert_eq!(seeds("7, 1..=2"), Ok(Seeds(vec![7, 1, 2])));
+        for text in ["", "x", "1,1", "3..1", "1..3,2", "0..18446744073709551615", "-1"] {
+            assert!(seeds(text).is_err(), "{text}");
+        }
+    }
+}

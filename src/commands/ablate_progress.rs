@@ -1,0 +1,175 @@
+//! Progress of a grid on standard error: on a terminal a line for the whole and one for each
+//! running cell; elsewhere plain lines, one when a cell begins or ends and one a minute.
+
+use crate::ablate::jobs::Job;
+use crate::ablate::jobs::State;
+use crate::ablate::schedule::Event;
+use crate::ablate::schedule::Progress;
+use crate::commands::ablate_table;
+use crate::commands::output;
+use crate::visible;
+use indicatif::MultiProgress;
+use indicatif::ProgressBar;
+use indicatif::ProgressDrawTarget;
+use indicatif::ProgressStyle;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use std::time::Instant;
+
+/// How often a plain line is printed.
+const PLAIN_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The lines of a grid.
+pub struct Shown {
+    cells: usize,
+    bars: Option<Bars>,
+    titles: BTreeMap<String, Running>,
+    printed: Option<Instant>,
+}
+
+/// A cell that runs.
+struct Running {
+    steps: u64,
+    bar: Option<ProgressBar>,
+}
+
+struct Bars {
+    all: MultiProgress,
+    grid: ProgressBar,
+}
+
+fn style(template: &str) -> ProgressStyle {
+    let style = ProgressStyle::with_template(template);
+    style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> ")
+}
+
+impl Shown {
+    /// Of so many cells.
+    pub fn new(cells: usize) -> Self {
+        let bars = output::may_draw().then(|| {
+            let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
+            let grid = all.add(ProgressBar::new(1));
+            grid.set_style(style("ablate [{bar:24}] {elapsed} {wide_msg}"));
+            grid.enable_steady_tick(Duration::from_millis(500));
+            Bars { all, grid }
+        });
+        Self { cells, bars, titles: BTreeMap::new(), printed: None }
+    }
+
+    /// Shows an event.
+    pub fn show(&mut self, event: &Event) {
+        match event {
+            Event::Started(job) => self.started(job),
+            Event::Ended(job) => self.ended(job),
+            Event::Note(text) => self.note(text),
+            Event::Progress(progress) => self.progress(progress),
+        }
+    }
+
+    /// Prints a line that stays.
+    pub fn note(&self, line: &str) {
+        let line = visible::message(line);
+        match &self.bars {
+            // A line that a terminal refuses is lost like any other.
+            Some(bars) => drop(bars.all.println(line)),
+            None => eprintln!("{line}"),
+        }
+    }
+
+    /// Ends the lines.
+    pub fn finish(self) {
+        if let Some(bars) = self.bars {
+            bars.grid.finish_and_clear();
+            drop(bars.all.clear());
+        }
+    }
+
+    fn started(&mut self, job: &Job) {
+        let title = visible::message(&job.title());
+        let bar = self.bars.as_ref().map(|bars| {
+            let bar = bars.all.add(ProgressBar::new(job.steps()));
+            bar.set_style(style("  {prefix} [{bar:16}] {pos}/{len} {wide_msg}"));
+            bar.set_prefix(title.clone());
+            bar
+        });
+        if bar.is_none() {
+            let from = match job.state {
+                State::Unfinished { steps } if steps > 0 => format!(", {steps} steps are recorded"),
+                _ => String::new(),
+            };
+            eprintln!("begins: {title}{from}");
+        }
+        self.titles.insert(job.title(), Running { steps: job.steps(), bar });
+    }
+
+    fn ended(&mut self, job: &Job) {
+        if let Some(bar) = self.titles.remove(&job.title()).and_then(|running| running.bar) {
+            bar.finish_and_clear();
+        }
+        self.note(&format!("{}: {}", job.title(), said(job)));
+    }
+
+    fn progress(&mut self, progress: &Progress) {
+        let left = progress.seconds_left.map(ablate_table::duration);
+        let message = format!(
+            "{} of {} cells, {} running, {} waiting; {}/{} steps; {} left",
+            progress.done,
+            self.cells,
+            progress.running.len(),
+            progress.waiting,
+            progress.steps_done,
+            progress.steps_planned,
+            left.as_deref().unwrap_or("?"),
+        );
+        let dev = |accuracy: Option<f64>| {
+            accuracy.map_or(String::new(), |share| format!("dev {:.1} %", 100.0 * share))
+        };
+        if let Some(bars) = &self.bars {
+            bars.grid.set_length(progress.steps_planned.max(1));
+            bars.grid.set_position(progress.steps_done);
+            bars.grid.set_message(message);
+            for status in &progress.running {
+                let Some(bar) = self.titles.get(&status.title).and_then(|it| it.bar.as_ref())
+                else {
+                    continue;
+                };
+                bar.set_position(status.steps);
+                bar.set_message(dev(status.dev_accuracy));
+            }
+            return;
+        }
+        // Where cells begin and end says enough in the first minute.
+        let printed = *self.printed.get_or_insert_with(Instant::now);
+        if printed.elapsed() < PLAIN_INTERVAL {
+            return;
+        }
+        self.printed = Some(Instant::now());
+        let running = progress.running.iter().map(|status| {
+            let steps = self.titles.get(&status.title).map_or(0, |running| running.steps);
+            let line =
+                format!("{} {}/{steps} {}", status.title, status.steps, dev(status.dev_accuracy));
+            line.trim_end().to_string()
+        });
+        let running: Vec<String> = running.collect();
+        eprintln!("{}", visible::message(&format!("{message}; {}", running.join("; "))));
+    }
+}
+
+/// How a cell ended, in one line.
+fn said(job: &Job) -> String {
+    let Some(cell) = job.state.cell() else {
+        return format!("left {}; the same command goes on", job.state.name());
+    };
+    if matches!(job.state, State::Failed(_)) {
+        return format!("failed: {}", cell.reason);
+    }
+    let scores: Vec<String> = cell
+        .problems
+        .keys()
+        .filter_map(|set| {
+            Some(format!("{set} {:.1} %", 100.0 * cell.last_evaluation(set)?.avg_at_k()))
+        })
+        .collect();
+    let time = ablate_table::duration(cell.wall_seconds);
+    format!("{} in {time}: {}", job.state.name(), scores.join(", "))
+}

@@ -1,0 +1,108 @@
+//! `dapo cells`: the records of a study, and whether a run is the one of a record.
+
+use crate::ablate::Study;
+use crate::cell;
+use crate::cell::Cell;
+use crate::cell::build;
+use crate::commands::ablate_table;
+use crate::commands::exit;
+use crate::files;
+use crate::grid::Grid;
+use crate::run_folder::RunFolder;
+use crate::visible;
+use anyhow::Result;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// List the cells of a study, or compare a run of your own with a cell's record.
+///
+/// To check a cell of somebody's study: run it again with `dapo train CELL.json --out RUN`, then
+/// compare with `dapo cells CELL.json --run RUN`. Under exact arithmetic everything but times,
+/// machine facts and names must be equal, bit for bit.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  dapo cells runs/ablate
+  dapo train reports/study/cells/0123456789ab-seed1.json --out runs/mine
+  dapo cells reports/study/cells/0123456789ab-seed1.json --run runs/mine
+
+Exit codes:
+  0  listed; with --run: the run is the record's
+  3  the study, the record or the run cannot be used
+  4  a record that cannot be used; with --run: the run is another one")]
+pub struct Args {
+    /// Folder of a study; with --run, a cell's record.
+    study: PathBuf,
+    /// Run folder to compare with the record.
+    #[arg(long)]
+    run: Option<PathBuf>,
+    /// Print one JSON value.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// A study, record or run folder that cannot be used.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    match &args.run {
+        Some(run) => compare(args, &RunFolder::at(run)),
+        None => list(args),
+    }
+}
+
+fn list(args: &Args) -> Result<ExitCode> {
+    let study = Study::at(&args.study);
+    let (cells, refused) = cell::read_folder(&study.cells())?;
+    for error in &refused {
+        eprintln!("{}", visible::message(&error.to_string()));
+    }
+    if args.json {
+        print!("{}", visible::json(&files::canonical_json(&cells)));
+    } else {
+        println!("{}", ablate_table::cells(&cells, &names(&study)?));
+    }
+    let whole = refused.is_empty();
+    Ok(ExitCode::from(if whole { exit::SUCCESS } else { exit::MISMATCH }))
+}
+
+/// Arm hash → every `<grid>/<arm>` of the study.
+///
+/// # Errors
+/// A grid that cannot be read.
+pub fn names(study: &Study) -> Result<BTreeMap<String, Vec<String>>> {
+    let mut names: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let folder = study.root().join("grids");
+    if files::kind(&folder)?.is_none() {
+        return Ok(names);
+    }
+    for name in files::list(&folder)?.iter().filter(|name| name.ends_with(".json")) {
+        let grid = Grid::read(&folder.join(name))?;
+        for arm in grid.arms {
+            names.entry(arm.arm_sha256).or_default().push(format!("{}/{}", grid.name, arm.name));
+        }
+    }
+    Ok(names)
+}
+
+fn compare(args: &Args, folder: &RunFolder) -> Result<ExitCode> {
+    let (record, found) = (Cell::read(&args.study)?, build::build(folder)?);
+    let differences = cell::compare::differences(&record, &found);
+    if args.json {
+        print!("{}", visible::json(&files::canonical_json(&differences)));
+    } else {
+        for difference in &differences {
+            println!("{}", visible::message(difference));
+        }
+    }
+    let head = record.ledger_head.as_deref().unwrap_or("none");
+    if differences.is_empty() {
+        eprintln!("the run is the record's, to the ledger's head {}", visible::message(head));
+        return Ok(ExitCode::from(exit::SUCCESS));
+    }
+    if record.exactness != "exact" {
+        eprintln!("under fast arithmetic another machine or build may give other bits");
+    }
+    Ok(ExitCode::from(exit::MISMATCH))
+}

@@ -1,0 +1,400 @@
+//! Grids run, stop, go on, and notice what was tampered with. Every run is two tiny rollout steps
+//! on the problems of `experiments/own-task`.
+
+use assert_cmd::cargo::CommandCargoExt;
+use dapo::cell::Cell;
+use dapo::cell::CellEnding;
+use dapo::files;
+use dapo::grid::Grid;
+use std::io::BufRead;
+use std::io::BufReader;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Child;
+use std::process::Command;
+use std::process::Stdio;
+use std::time::Duration;
+use std::time::Instant;
+
+/// Fast enough to be run often; its numbers mean nothing.
+const BASE: &str = r#"
+name = "tiny"
+extends = "OWN"
+
+[rollout]
+prompts_per_round = 4
+group_size = 4
+max_response_tokens = 48
+
+[training]
+prompts_per_step = 4
+mini_batch_rollouts = 8
+
+[evaluation]
+every_steps = 1
+samples = { dev = 1, test = 2 }
+
+[dapo.dynamic_sampling]
+kind = "none"
+
+[checkpoints]
+every_steps = 1
+keep_last = 2
+keep_every = 0
+"#;
+
+const GRID: &str = r#"
+name = "tiny"
+question = "Does it run?"
+base = "base.toml"
+seeds = [1, 2]
+
+[[arms]]
+name = "all"
+label = "every technique"
+
+[[arms]]
+name = "symmetric"
+label = "− Clip-Higher"
+after = "all"
+[arms.set.dapo]
+clip = { high = 0.2 }
+overlong = { punishment = { kind = "none" } }
+"#;
+
+/// A folder with a base experiment and a grid.
+struct Scene {
+    folder: tempfile::TempDir,
+}
+
+impl Scene {
+    fn new(grid: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/own-task/own-task.toml");
+        let base = BASE.replace("OWN", &own.display().to_string());
+        for (name, text) in [("base.toml", base.as_str()), ("grid.toml", grid)] {
+            files::write_atomic(&folder.path().join(name), text.as_bytes()).unwrap();
+        }
+        Self { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::cargo_bin("dapo").unwrap();
+        command.args(arguments).current_dir(self.folder.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Exit code, standard output, standard error.
+    fn dapo(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+        let output = self.command(arguments).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    }
+
+    fn ablate(&self, rest: &[&str]) -> (Option<i32>, String, String) {
+        let fixed = ["ablate", "grid.toml", "--study", "study", "--jobs", "2"];
+        self.dapo(&[&fixed, rest].concat())
+    }
+
+    /// Names of records, and of what else lies beside them.
+    fn records(&self) -> (Vec<String>, Vec<String>) {
+        let names = files::list(&self.path("study/cells")).unwrap_or_default();
+        names.into_iter().partition(|name| name.ends_with(".json"))
+    }
+
+    fn record(&self, name: &str) -> PathBuf {
+        self.path("study/cells").join(name)
+    }
+
+    fn cell(&self, name: &str) -> Cell {
+        Cell::read(&self.record(name)).unwrap()
+    }
+
+    /// Begins the grid and waits until a run folder has recorded a rollout step.
+    fn until_a_step(&self) -> Child {
+        let child = self
+            .command(&["ablate", "grid.toml", "--study", "study", "--jobs", "2"])
+            .stderr(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let begun = Instant::now();
+        let runs = self.path("study/runs");
+        let trained = || {
+            let runs_there = files::list(&runs).unwrap_or_default();
+            runs_there.iter().any(|run| {
+                let path = runs.join(run).join("metrics.jsonl");
+                files::size_bytes(&path).is_ok_and(|bytes| bytes > 0)
+            })
+        };
+        while !trained() {
+            assert!(begun.elapsed() < Duration::from_secs(120), "no step was trained");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        child
+    }
+}
+
+/// What two records of one run have in common: everything but times and the machine.
+fn same_run(a: &Cell, b: &Cell) {
+    let differences = dapo::cell::compare::differences(a, b);
+    assert!(differences.is_empty(), "{differences:?}");
+}
+
+#[test]
+fn a_grid_is_run_once_survives_kills_and_runs_again_what_was_edited() {
+    let scene = Scene::new(GRID);
+    let (code, plan, talk) = scene.ablate(&["--dry-run", "--no-probe"]);
+    assert_eq!(code, Some(0), "{talk}");
+    // The hashes are the benchmark's, which may be tuned.
+    insta::with_settings!({ filters => vec![(r"  [0-9a-f]{12}  ", "  [hash]  ")] }, {
+        insta::assert_snapshot!("dry_run", plan);
+    });
+    assert!(!scene.path("study").exists(), "a dry run writes nothing");
+
+    // Killed without warning; then stopped as asked; then to the end.
+    let mut child = scene.until_a_step();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut child =
+        scene.command(&["ablate", "grid.toml", "--study", "study", "--jobs", "2"]).spawn().unwrap();
+    let mut talk = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(talk.by_ref().map_while(Result::ok).any(|line| line.starts_with("begins: ")));
+    let asked = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(asked.success());
+    let talk: Vec<String> = talk.map_while(Result::ok).collect();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{talk:?}");
+    assert!(talk.contains(&"stopped; the same command goes on".to_string()), "{talk:?}");
+    let (code, table, talk) = scene.ablate(&[]);
+    assert_eq!(code, Some(0), "{talk}");
+    assert!(table.contains("2 finished"), "{table}");
+    let (names, others) = scene.records();
+    assert_eq!((names.len(), others.len()), (4, 0));
+
+    // Recorded is recorded.
+    let before: Vec<Vec<u8>> =
+        names.iter().map(|name| files::read(&scene.record(name)).unwrap()).collect();
+    let (code, _, talk) = scene.ablate(&[]);
+    assert!(code == Some(0) && !talk.contains("begins: "), "{talk}");
+    let after: Vec<Vec<u8>> =
+        names.iter().map(|name| files::read(&scene.record(name)).unwrap()).collect();
+    assert_eq!(before, after);
+
+    records_hold_what_the_runs_did(&scene, &names);
+    edited_records_are_set_aside(&scene, &names);
+    a_study_without_run_folders_is_whole(&scene, &names);
+}
+
+fn records_hold_what_the_runs_did(scene: &Scene, names: &[String]) {
+    let grid = Grid::read(&scene.path("study/grids/tiny.json")).unwrap();
+    for name in names {
+        let cell = scene.cell(name);
+        assert!(grid.arms.iter().any(|arm| arm.arm_sha256 == cell.arm_sha256));
+        assert!(files::size_bytes(&scene.record(name)).unwrap() < dapo::cell::MAX_BYTES);
+        assert_eq!((cell.counters.len(), cell.ending), (2, CellEnding::Finished));
+        let sets: Vec<(&str, u64)> = cell
+            .evaluations
+            .iter()
+            .map(|it| (it.set.as_str(), it.counters.rollout_steps))
+            .collect();
+        assert_eq!(sets, [("dev", 0), ("dev", 1), ("dev", 2), ("test", 0), ("test", 2)]);
+        let generated = cell.metric("rollout/generated_rollouts").unwrap();
+        let sum: f64 = generated.iter().flatten().sum();
+        let last = cell.last_evaluation("test").unwrap();
+        assert_eq!((last.generated_rollouts as f64, last.outcomes.len()), (sum, 16));
+        assert_eq!(cell.evaluations[0].generated_rollouts, 0);
+        assert!(cell.wall_seconds > 0.0 && cell.ledger_head.is_some());
+        assert!(cell.digests.contains_key("model.safetensors"), "{:?}", cell.digests);
+    }
+    // A reviewer runs one cell again from its record and compares.
+    let record = format!("study/cells/{}", names[0]);
+    let (code, _, talk) = scene.dapo(&["train", &record, "--no-plan", "--out", "mine"]);
+    assert_eq!(code, Some(0), "{talk}");
+    let (code, differences, talk) = scene.dapo(&["cells", &record, "--run", "mine"]);
+    assert_eq!((code, differences.as_str()), (Some(0), ""), "{talk}");
+    let other = format!("study/cells/{}", names[1]);
+    let (code, differences, _) = scene.dapo(&["cells", &other, "--run", "mine"]);
+    assert_eq!(code, Some(4));
+    assert!(differences.contains("ledger_head: "), "{differences}");
+}
+
+fn edited_records_are_set_aside(scene: &Scene, names: &[String]) {
+    let [first, second] = [scene.cell(&names[0]), scene.cell(&names[1])];
+    // One record is edited; of another cell the run folder is.
+    let edited = files::read_text(&scene.record(&names[0])).unwrap();
+    let edited = edited.replacen("\"cons_at_k\":", "\"cons_at_k\":1", 1);
+    files::write_atomic(&scene.record(&names[0]), edited.as_bytes()).unwrap();
+    let end = format!("-seed{}-{}", second.seed, &second.run_key[..8]);
+    let runs = files::list(&scene.path("study/runs")).unwrap();
+    let run = runs.iter().find(|run| run.ends_with(&end)).unwrap();
+    let metrics = scene.path("study/runs").join(run).join("metrics.jsonl");
+    let text = files::read_text(&metrics).unwrap().replacen(
+        "\"policy/entropy\":",
+        "\"policy/entropy\":1",
+        1,
+    );
+    files::write_atomic(&metrics, text.as_bytes()).unwrap();
+
+    let (code, _, talk) = scene.ablate(&[]);
+    assert_eq!(code, Some(0), "{talk}");
+    assert!(talk.contains(&format!("{}: its digest does not fit its content", names[0])), "{talk}");
+    let misfit = format!("{}: metrics.jsonl of its run folder is another one", names[1]);
+    assert!(talk.contains(&misfit), "{talk}");
+    assert_eq!(talk.matches("begins: ").count(), 2, "{talk}");
+    assert_eq!(talk.matches("set aside: ").count(), 4, "{talk}");
+    let (again, aside) = scene.records();
+    assert_eq!(again, names);
+    assert_eq!(aside.len(), 2, "{aside:?}");
+    same_run(&scene.cell(&names[0]), &first);
+    same_run(&scene.cell(&names[1]), &second);
+}
+
+fn a_study_without_run_folders_is_whole(scene: &Scene, names: &[String]) {
+    files::remove_folder(&scene.path("study/runs")).unwrap();
+    let (code, _, talk) = scene.ablate(&[]);
+    assert!(code == Some(0) && !talk.contains("begins: "), "{talk}");
+    let (code, listed, _) = scene.dapo(&["cells", "study"]);
+    assert_eq!(code, Some(0));
+    assert!(names.iter().all(|name| listed.contains(name.trim_end_matches(".json"))), "{listed}");
+    assert!(listed.contains("tiny/symmetric"), "{listed}");
+    exports_hold_every_value(scene, names);
+    // More seeds join those that are there; the grid's file has them all.
+    let (code, plan, _) = scene.ablate(&["--dry-run", "--seeds", "2..3"]);
+    assert_eq!(code, Some(0));
+    assert!(
+        plan.contains("4 cells, 2 to run") && plan.contains("from the cells on record"),
+        "{plan}"
+    );
+    // Other data are other cells, whatever the arm.
+    let own = files::read_text(&scene.path("base.toml")).unwrap();
+    let dev = "\n[inputs.data]\nkind = \"files\"\ntrain = \"TRAIN\"\ndev = \"dev.jsonl\"\ntest = [\"TEST\"]\n";
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/own-task");
+    let at = |name: &str| folder.join(name).display().to_string();
+    let dev = dev.replace("TRAIN", &at("train.jsonl")).replace("TEST", &at("test.jsonl"));
+    files::write_atomic(&scene.path("base.toml"), (own + &dev).as_bytes()).unwrap();
+    let other = "{\"question\": \"1+2?\", \"answer\": 3}\n";
+    files::write_atomic(&scene.path("dev.jsonl"), other.as_bytes()).unwrap();
+    let (code, _, talk) = scene.ablate(&[]);
+    assert_eq!(code, Some(3), "{talk}");
+    assert!(talk.contains("this cell was made from other inputs (data/dev)"), "{talk}");
+}
+
+fn exports_hold_every_value(scene: &Scene, names: &[String]) {
+    let (code, _, talk) =
+        scene.dapo(&["export", "study", "--csv", "--parquet", "--tensorboard", "--out", "tables"]);
+    assert_eq!(code, Some(0), "{talk}");
+    let cells: Vec<Cell> = names.iter().map(|name| scene.cell(name)).collect();
+    let lines = |name: &str| {
+        let text = files::read_text(&scene.path("tables").join(name)).unwrap();
+        text.lines().skip(1).map(str::to_string).collect::<Vec<_>>()
+    };
+    let values = |cell: &Cell| cell.metrics.values().flatten().flatten().count();
+    assert_eq!(lines("metrics.csv").len(), cells.iter().map(values).sum::<usize>());
+    let outcomes = |cell: &Cell| cell.evaluations.iter().map(|it| it.outcomes.len()).sum::<usize>();
+    assert_eq!(lines("outcomes.csv").len(), cells.iter().map(outcomes).sum::<usize>());
+    assert_eq!(lines("evaluations.csv").len(), 4 * 5);
+    // `problem`, `sample` and the outcome are columns that other tools read as they are.
+    let correct = lines("outcomes.csv").iter().filter(|line| line.ends_with(",1")).count();
+    let of = |cell: &Cell| {
+        let correct = |it: &dapo::cell::CellEvaluation| it.correct().iter().sum::<u64>();
+        cell.evaluations.iter().map(correct).sum::<u64>()
+    };
+    assert_eq!(correct as u64, cells.iter().map(of).sum::<u64>());
+    for name in ["metrics", "evaluations", "outcomes"] {
+        assert!(scene.path(&format!("tables/{name}.parquet")).exists());
+    }
+    for arm in ["tiny.all", "tiny.symmetric"] {
+        let seeds = files::list(&scene.path("tables/tensorboard").join(arm)).unwrap();
+        assert_eq!(seeds, ["seed-1", "seed-2"]);
+    }
+    let (code, _, _) = scene.dapo(&["export", "study"]);
+    assert_eq!(code, Some(2));
+}
+
+#[test]
+fn failed_and_diverged_arms_stay_on_record_while_the_others_go_on() {
+    let arms = r#"
+[[arms]]
+name = "stops"
+after = "all"
+[arms.set]
+training = { prompts_per_step = 16, rollout_steps = 1 }
+dapo.dynamic_sampling = { kind = "resample", max_rounds = 4, at_cap = "stop", surplus = "discard" }
+
+[[arms]]
+name = "explodes"
+after = "all"
+[arms.set.optimizer]
+learning_rate = 1e30
+"#;
+    let short = GRID.split("\n[[arms]]\nname = \"symmetric\"").next().unwrap();
+    let scene = Scene::new(&(short.replace("seeds = [1, 2]", "seeds = [1]") + arms));
+    let base = files::read_text(&scene.path("base.toml")).unwrap();
+    let fast = base.replacen("name = \"tiny\"", "name = \"tiny\"\nnumerics = \"fast\"", 1);
+    files::write_atomic(&scene.path("base.toml"), fast.as_bytes()).unwrap();
+
+    // A study in use is left alone.
+    let held = files::create_folder(&scene.path("study"))
+        .and_then(|()| files::lock(&scene.path("study/ablate.lock")))
+        .unwrap();
+    let (code, _, talk) = scene.ablate(&[]);
+    assert_eq!(code, Some(3), "{talk}");
+    assert!(talk.contains("study is in use by another `dapo ablate`"), "{talk}");
+    drop(held);
+
+    let (code, table, talk) = scene.ablate(&["--last-checkpoint-only"]);
+    assert_eq!(code, Some(6), "{talk}");
+    for expected in ["1 finished", "1 diverged", "1 failed"] {
+        assert!(table.contains(expected), "{table}");
+    }
+    assert!(
+        talk.contains(
+            "tiny/stops seed 1 failed: error: rollout step 1: dynamic sampling reached its cap"
+        ),
+        "{talk}"
+    );
+    assert!(talk.contains("tiny/explodes seed 1 diverged: rollout step 1"), "{talk}");
+    let (names, _) = scene.records();
+    let cells: Vec<Cell> = names.iter().map(|name| scene.cell(name)).collect();
+    let of = |ending| cells.iter().find(|cell| cell.ending == ending).unwrap();
+    let failed = of(CellEnding::Failed);
+    assert_eq!((&failed.ledger_head, failed.counters.len()), (&None, 0));
+    assert_eq!(failed.evaluations.len(), 1, "the base policy was evaluated before it failed");
+    let diverged = of(CellEnding::Diverged);
+    assert!(diverged.reason.starts_with("rollout step 1, update "), "{}", diverged.reason);
+    assert!(diverged.ledger_head.is_some());
+
+    // Of the finished cell the last checkpoint is left, and what is left verifies.
+    let runs = files::list(&scene.path("study/runs")).unwrap();
+    let run = runs.iter().find(|run| run.starts_with("tiny.all-seed1-")).unwrap();
+    let run = format!("study/runs/{run}");
+    assert_eq!(files::list(&scene.path(&run).join("checkpoints")).unwrap(), ["step-000002"]);
+    let (code, checks, talk) = scene.dapo(&["verify", &run]);
+    assert_eq!(code, Some(0), "{checks}{talk}");
+
+    let (code, _, talk) = scene.ablate(&[]);
+    assert!(code == Some(6) && !talk.contains("begins: "), "{talk}");
+    let (code, _, talk) = scene.ablate(&["--retry-failed"]);
+    assert!(code == Some(6) && talk.matches("begins: tiny/stops").count() == 1, "{talk}");
+}
+
+#[test]
+fn a_grid_that_cannot_be_used_ends_with_code_3_before_anything_is_written() {
+    let scene = Scene::new(&GRID.replace("high = 0.2", "high = 0.28"));
+    let (code, _, talk) = scene.ablate(&[]);
+    assert_eq!(code, Some(3));
+    assert!(
+        talk.contains("grid.toml, arm \"symmetric\": dapo.clip.high: changes nothing"),
+        "{talk}"
+    );
+    let (code, _, talk) = scene.dapo(&["ablate", "nowhere"]);
+    assert!(code == Some(3) && talk.contains("experiments/grids/nowhere.toml"), "{talk}");
+    let (code, _, _) = scene.ablate(&["--seeds", "3..1"]);
+    assert_eq!(code, Some(2));
+    assert!(!scene.path("study").exists());
+}
