@@ -1,5 +1,6 @@
-//! Published numbers, as data with provenance: tables and figure curves of the paper, and the
-//! authors' own re-runs. The files and their origin are described in `golden/paper/README.md`.
+//! Published numbers, as data with provenance: tables and figure curves of the paper, what the
+//! authors published later, and what others measured. The files and their origin are described
+//! in `golden/paper/README.md`. Code compares with them; nobody retypes one.
 
 use serde::Deserialize;
 use serde::Serialize;
@@ -9,7 +10,8 @@ use std::sync::LazyLock;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
-    /// `table-1`, `authors-reruns`.
+    /// `table-1`, `authors-reruns`, `readme`, `independent-evaluation`, `figure-1-marker`,
+    /// `figure-6-line`.
     pub id: String,
     /// The source's own caption.
     pub title: String,
@@ -21,6 +23,10 @@ pub struct Table {
     pub metric: String,
     /// Unit of every value.
     pub unit: String,
+    /// Unit of [`Row::x`]; `None`: the rows have none.
+    pub x_unit: Option<String>,
+    /// What is known of how exact the values are.
+    pub uncertainty: String,
     /// What a reader must know before comparing.
     pub remark: String,
     /// In the source's order.
@@ -37,6 +43,11 @@ pub struct Row {
     pub value: f64,
     /// The technique that this row adds to the one above, if it adds one.
     pub technique: Option<String>,
+    /// What the source itself prints after ±, in the table's unit.
+    pub uncertainty: Option<f64>,
+    /// Where the value stands on an axis, in [`Table::x_unit`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub x: Option<f64>,
 }
 
 /// One curve of a figure.
@@ -99,8 +110,36 @@ pub fn authors_reruns() -> &'static Table {
 }
 
 fn table(id: &str) -> &'static Table {
-    let found = TABLES.tables.iter().find(|table| table.id == id);
-    found.unwrap_or_else(|| panic!("golden/paper/tables.json has no table `{id}`"))
+    find_table(id).unwrap_or_else(|| panic!("golden/paper/tables.json has no table `{id}`"))
+}
+
+/// Every table, in the file's order.
+pub fn tables() -> &'static [Table] {
+    &TABLES.tables
+}
+
+/// A table by its id.
+pub fn find_table(id: &str) -> Option<&'static Table> {
+    TABLES.tables.iter().find(|table| table.id == id)
+}
+
+impl Table {
+    /// A row by its label.
+    pub fn row(&self, label: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.label == label)
+    }
+}
+
+impl Row {
+    /// The value of a percent table as a share in [0, 1], which this harness computes in.
+    pub fn share(&self) -> f64 {
+        self.value / 100.0
+    }
+}
+
+/// A curve by its figure and the legend's text.
+pub fn curve(figure: &str, label: &str) -> Option<&'static Curve> {
+    CURVES.curves.iter().find(|curve| curve.figure == figure && curve.label == label)
 }
 
 /// All curves of a figure such as `3b`, in the legend's order; empty for an unknown figure.
@@ -146,6 +185,45 @@ mod tests {
     fn the_authors_reruns_contradict_table_1_on_dynamic_sampling() {
         let values: Vec<f64> = authors_reruns().rows.iter().map(|row| row.value).collect();
         assert_eq!(values, [52.0, 50.0, 44.0]);
+    }
+
+    #[test]
+    fn every_published_number_has_its_source_unit_and_uncertainty() {
+        let value = |id: &str, label: &str| {
+            let row = find_table(id).unwrap().row(label).unwrap();
+            (row.value, row.uncertainty)
+        };
+        assert_eq!(value("readme", "DAPO"), (50.0, None));
+        let early = "early version, without Token-level Loss and Dynamic Sampling";
+        assert_eq!(value("readme", early), (44.0, None));
+        assert_eq!(value("table-1", "DeepSeek-R1-Zero-Qwen-32B"), (47.0, None));
+        assert_eq!(value("independent-evaluation", "AIME 2024"), (43.0, Some(4.0)));
+        let marker = &find_table("figure-1-marker").unwrap().rows[0];
+        assert_eq!((marker.value, marker.x), (47.0, Some(10_000.0)));
+        assert!((table("figure-6-line").rows[0].share() - 0.429).abs() < 1e-12);
+        for table in tables() {
+            for text in [&table.source, &table.unit, &table.uncertainty, &table.remark] {
+                assert!(!text.is_empty(), "{}", table.id);
+            }
+            assert_eq!(table.x_unit.is_some(), table.rows.iter().any(|row| row.x.is_some()));
+        }
+    }
+
+    #[test]
+    fn plotted_aime_averages_lie_on_a_grid_of_one_480th() {
+        let mut points = 0;
+        let figures = [("1", "avg@32", 100.0), ("2a", "", 1.0), ("5a", "", 1.0), ("6", "", 1.0)];
+        for (name, label, scale) in figures {
+            for curve in figure(name).iter().filter(|it| label.is_empty() || it.label == label) {
+                assert!(curve.remark.contains("1/480"), "{name}");
+                for (_, y) in &curve.points {
+                    let steps = y / scale * 480.0;
+                    assert!((steps - steps.round()).abs() < 0.02, "{name}: {y}");
+                    points += 1;
+                }
+            }
+        }
+        assert_eq!(points, 393);
     }
 
     #[test]

@@ -33,6 +33,10 @@ pub enum Purpose {
     Challenge,
     /// Operands of the numeric fingerprint; ids: (operation, operand).
     Fingerprint,
+    /// Random splits, sign flips and bootstrap draws of a statistic; ids: (method, …).
+    Resampling,
+    /// Simulated outcomes on which a statistic is calibrated; ids: (scenario, replicate).
+    Simulation,
 }
 
 impl Purpose {
@@ -49,6 +53,8 @@ impl Purpose {
             Self::Plan => "plan",
             Self::Challenge => "challenge",
             Self::Fingerprint => "fingerprint",
+            Self::Resampling => "resampling",
+            Self::Simulation => "simulation",
         }
     }
 }

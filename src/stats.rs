@@ -2,8 +2,14 @@
 //! j = 1…kᵢ, xᵢⱼ ∈ {0, 1}, p̂ᵢ = mean of xᵢⱼ over j. A problem is the unit that repeats;
 //! √(μ̂(1−μ̂)/nk), which treats all samples as independent, is never used.
 
+pub mod aggregates;
+pub mod between;
+pub mod distributions;
 pub mod equivalence;
+pub mod time_to_level;
+pub mod verdict;
 
+use crate::stats::distributions::t_quantile;
 use std::collections::BTreeMap;
 
 /// One evaluated response.
@@ -210,70 +216,6 @@ pub fn half_width_new_problems(standard_error: f64, problems: u64) -> f64 {
         0 | 1 => f64::INFINITY,
         n => t_quantile(0.975, (n - 1) as f64) * standard_error,
     }
-}
-
-/// The quantile of Student's t with `df` > 0 degrees of freedom, for 0 < `p` < 1, to a
-/// relative accuracy of about 1e-12: bisection on the distribution function.
-///
-/// # Panics
-/// When `p` or `df` is outside its range.
-pub fn t_quantile(p: f64, df: f64) -> f64 {
-    assert!(p > 0.0 && p < 1.0, "a probability must lie in (0, 1), got {p}");
-    assert!(df > 0.0 && df.is_finite(), "degrees of freedom must be positive, got {df}");
-    if p < 0.5 {
-        return -t_quantile(1.0 - p, df);
-    }
-    // P(T > t) = ½ I_x(df/2, ½) with x = df/(df + t²).
-    let above = |t: f64| 0.5 * regularised_incomplete_beta(df / 2.0, 0.5, df / (df + t * t));
-    let (mut low, mut high) = (0.0, 1.0);
-    while above(high) > 1.0 - p {
-        low = high;
-        high *= 2.0;
-    }
-    loop {
-        let middle = 0.5 * (low + high);
-        if middle <= low || middle >= high {
-            return middle;
-        }
-        if above(middle) > 1.0 - p { low = middle } else { high = middle }
-    }
-}
-
-/// I_x(a, b) by its continued fraction (Abramowitz & Stegun 26.5.8, modified Lentz), on the
-/// side of the mean where it converges fast.
-fn regularised_incomplete_beta(a: f64, b: f64, x: f64) -> f64 {
-    if x <= 0.0 {
-        return 0.0;
-    }
-    if x >= 1.0 {
-        return 1.0;
-    }
-    if x > (a + 1.0) / (a + b + 2.0) {
-        return 1.0 - regularised_incomplete_beta(b, a, 1.0 - x);
-    }
-    let log_beta = libm::lgamma(a) + libm::lgamma(b) - libm::lgamma(a + b);
-    let front = libm::exp(a * libm::log(x) + b * libm::log1p(-x) - log_beta) / a;
-    // The smallest number that keeps a division defined without moving a digit.
-    const TINY: f64 = 1e-300;
-    let kept = |value: f64| if value.abs() < TINY { TINY } else { value };
-    let (mut c, mut d) = (1.0, 1.0 / kept(1.0 - (a + b) * x / (a + 1.0)));
-    let mut fraction = d;
-    for m in 1..500 {
-        let m = f64::from(m);
-        let even = m * (b - m) * x / ((a + 2.0 * m - 1.0) * (a + 2.0 * m));
-        let odd = -(a + m) * (a + b + m) * x / ((a + 2.0 * m) * (a + 2.0 * m + 1.0));
-        let mut step = 1.0;
-        for coefficient in [even, odd] {
-            d = 1.0 / kept(1.0 + coefficient * d);
-            c = kept(1.0 + coefficient / c);
-            step = c * d;
-            fraction *= step;
-        }
-        if (step - 1.0).abs() < f64::EPSILON {
-            break;
-        }
-    }
-    front * fraction
 }
 
 fn check(problems: &[Vec<Sample>]) -> Result<(), Error> {

@@ -15,17 +15,18 @@ Y_UNIT = {
 }
 X_REGULAR = "x: +-1 update"
 X_STRETCHED = "x: +-80 updates (points are 78.8 apart where evaluation every 80 updates is expected)"
+GRID = "; every value is a multiple of 1/480, though 30 problems x 32 samples would allow 1/960"
 REMARK = {
     "fig1": "AIME 2024 of the full DAPO run; averages are multiples of 1/480, pass and cons of 1/30",
-    "fig2a": "ablation run; the base setting is not stated",
+    "fig2a": "ablation run; the base setting is not stated" + GRID,
     "fig2b": "ablation run; the base setting is not stated; falls to 0.005 without Clip-Higher",
     "fig3a": "the exact definition (old or new policy, mean or maximum) is not given",
     "fig3b": "without Dynamic Sampling; the legend says avg@32 although groups have 16 responses",
     "fig4a": "ablation run; the base setting is not stated",
     "fig4b": "ablation run; the base setting is not stated",
-    "fig5a": "the caption says Overlong Reward Shaping, the legend overlong filtering",
+    "fig5a": "the caption says Overlong Reward Shaping, the legend overlong filtering" + GRID,
     "fig5b": "the caption says Overlong Reward Shaping, the legend overlong filtering",
-    "fig6": "ablation run; one update with Dynamic Sampling generates more prompts than one without",
+    "fig6": "ablation run; one update with Dynamic Sampling generates more prompts than one without" + GRID,
     "fig7a": "the full DAPO run; dips from 743 to 566 tokens first, then grows with two plateaus",
     "fig7b": "the full DAPO run; not stated whether before or after filtering",
     "fig7c": "the full DAPO run; falls to 0.32 at 2,285 updates, then climbs back",

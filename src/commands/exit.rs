@@ -4,6 +4,7 @@ use crate::ablate;
 use crate::attest;
 use crate::cell;
 use crate::checkpoint;
+use crate::claims;
 use crate::config::extends;
 use crate::data;
 use crate::eval;
@@ -17,6 +18,7 @@ use crate::regress;
 use crate::rollout::generate;
 use crate::run;
 use crate::run_diff;
+use crate::study as studies;
 use crate::tables;
 use crate::train::step;
 use crate::verify;
@@ -136,10 +138,12 @@ fn is_input(cause: &(dyn std::error::Error + 'static)) -> bool {
         || cause.is::<verify::Error>()
         || cause.is::<run_diff::Error>()
         || cause.is::<regress::Error>()
+        || cause.is::<study::Error>()
+        || cause.is::<claims::Error>()
         || cause.is::<grid::Error>()
         || cause.is::<cell::Error>()
         || cause.is::<ablate::Error>()
-        || cause.is::<study::Error>()
+        || cause.is::<studies::Error>()
 }
 
 #[cfg(test)]

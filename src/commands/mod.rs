@@ -6,6 +6,7 @@ pub mod ablate_table;
 pub mod attest;
 pub mod bench;
 pub mod cells;
+pub mod claims;
 pub mod completions;
 pub mod config;
 pub mod data;
@@ -70,6 +71,7 @@ enum Verb {
     Plan(plan::Args),
     Eval(eval::Args),
     Report(report::ReportArgs),
+    Claims(claims::Args),
     Verify(verify::Args),
     Diff(diff::Args),
     Regress(regress::Args),
@@ -108,6 +110,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Plan(args) => plan::run(args),
         Verb::Eval(args) => eval::run(args),
         Verb::Report(args) => report::run(args),
+        Verb::Claims(args) => claims::run(args),
         Verb::Verify(args) => verify::run(args),
         Verb::Diff(args) => diff::run(args),
         Verb::Regress(args) => regress::run(args),

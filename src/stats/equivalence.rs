@@ -5,6 +5,7 @@
 //! noisier it is. Here noise costs the verdict: it becomes inconclusive.
 
 use crate::stats;
+use crate::stats::distributions;
 use serde::Deserialize;
 use serde::Serialize;
 
@@ -84,17 +85,9 @@ pub fn equivalence(
         return Err(Error::Alpha(alpha));
     }
     let difference = stats::mean(new) - stats::mean(reference);
-    let [one, other] = [reference, new].map(|values| {
-        let error = stats::standard_error_of_mean(values);
-        (error * error, (values.len() - 1) as f64)
-    });
-    let variance = one.0 + other.0;
-    let standard_error = variance.sqrt();
-    // A variance so small that its square is 0 has no degrees of freedom of its own either.
-    let below = one.0 * one.0 / one.1 + other.0 * other.0 / other.1;
-    let degrees_of_freedom = if below > 0.0 { variance * variance / below } else { 0.0 };
+    let (standard_error, degrees_of_freedom) = welch_error(reference, new);
     let half_width = match degrees_of_freedom > 0.0 {
-        true => stats::t_quantile(1.0 - alpha, degrees_of_freedom) * standard_error,
+        true => distributions::t_quantile(1.0 - alpha, degrees_of_freedom) * standard_error,
         false => 0.0,
     };
     let size = difference.abs();
@@ -108,6 +101,42 @@ pub fn equivalence(
     Ok(Equivalence { difference, standard_error, degrees_of_freedom, half_width, margin, verdict })
 }
 
+/// Standard error of the difference of two means and its degrees of freedom ν (Welch and
+/// Satterthwaite), which are 0 where neither side has any spread. Both sides have two values.
+pub(crate) fn welch_error(a: &[f64], b: &[f64]) -> (f64, f64) {
+    let [one, other] = [a, b].map(|values| {
+        let error = stats::standard_error_of_mean(values);
+        (error * error, (values.len() - 1) as f64)
+    });
+    let variance = one.0 + other.0;
+    // A variance so small that its square is 0 has no degrees of freedom of its own either.
+    let below = one.0 * one.0 / one.1 + other.0 * other.0 / other.1;
+    let degrees_of_freedom = if below > 0.0 { variance * variance / below } else { 0.0 };
+    (variance.sqrt(), degrees_of_freedom)
+}
+
+/// The chance that two samples of normal values with standard deviation `deviation` and the same
+/// true mean are called reproduced: the power that a margin can have at best. Exact for the test
+/// with a pooled variance, which Welch's approaches from below with unequal numbers of values;
+/// 0 where the margin is smaller than what any interval of so few values must leave.
+pub fn attainable_power(deviation: f64, n_a: usize, n_b: usize, alpha: f64, margin: f64) -> f64 {
+    let fits = alpha > 0.0 && alpha < 0.5 && margin > 0.0 && deviation >= 0.0;
+    if n_a < 2 || n_b < 2 || !fits || !deviation.is_finite() {
+        return 0.0;
+    }
+    let standard_error = deviation * (1.0 / n_a as f64 + 1.0 / n_b as f64).sqrt();
+    if standard_error == 0.0 {
+        return 1.0;
+    }
+    let df = (n_a + n_b - 2) as f64;
+    let t = distributions::t_quantile(1.0 - alpha, df);
+    let power = distributions::over_estimated_deviation(df, |s| {
+        let room = margin / standard_error - t * s;
+        if room > 0.0 { 1.0 - 2.0 * distributions::normal_below(-room) } else { 0.0 }
+    });
+    power.clamp(0.0, 1.0)
+}
+
 /// What a rule can see, for values of standard deviation `deviation` and as many of them on both
 /// sides: the chance that an unchanged program whose values are drawn anew is not called
 /// reproduced, and the true difference that is not called reproduced with probability 0.95. Both
@@ -116,7 +145,7 @@ pub fn equivalence(
 pub fn sensitivity(deviation: f64, values: usize, alpha: f64, margin: f64) -> Sensitivity {
     let n = values.max(2) as f64;
     let standard_error = deviation * (2.0 / n).sqrt();
-    let room = margin - stats::t_quantile(1.0 - alpha, 2.0 * (n - 1.0)) * standard_error;
+    let room = margin - distributions::t_quantile(1.0 - alpha, 2.0 * (n - 1.0)) * standard_error;
     let false_alarm = match standard_error > 0.0 {
         // P(|Z| > room / SE)
         true => libm::erfc((room / standard_error).max(0.0) / std::f64::consts::SQRT_2),

@@ -2,6 +2,7 @@
 //! `stats.sem`, and the binomial form of pass@k in exact integers).
 
 use super::*;
+use crate::stats::distributions::regularised_incomplete_beta;
 use proptest::prelude::*;
 
 fn outcomes(rows: &[&[u8]]) -> Vec<Vec<Sample>> {

@@ -48,10 +48,16 @@ fn differences(one: &Experiment, two: &Experiment) -> Vec<String> {
         .collect()
 }
 
-/// All TOML files below a folder.
+/// What else is TOML here: the paper's claims, the study's declaration, grids of arms.
+const NO_EXPERIMENTS: [&str; 3] = ["claims.toml", "study.toml", "grids"];
+
+/// All experiment files below a folder.
 fn experiment_files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for name in files::list(folder).expect("the folder is there") {
+        if NO_EXPERIMENTS.contains(&name.as_str()) {
+            continue;
+        }
         let path = folder.join(&name);
         if path.is_dir() {
             found.extend(experiment_files(&path));

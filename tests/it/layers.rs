@@ -29,7 +29,8 @@ const TENSORS: [&str; 19] = [
 ];
 
 /// Modules that read finished runs, and the modules that made them.
-const READERS: [&str; 6] = ["stats", "export", "attest", "effect_checks", "reference", "report"];
+const READERS: [&str; 8] =
+    ["stats", "study", "export", "attest", "effect_checks", "reference", "claims", "report"];
 const MAKERS: [&str; 7] = ["model", "rollout", "dapo", "batch", "optimizer", "pretrain", "train"];
 
 /// Names that say nothing about what is inside.

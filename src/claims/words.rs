@@ -1,0 +1,58 @@
+//! Evidence in one phrase. Scores are in percent points here and nowhere else.
+
+use crate::claims::evidence::AcrossRunsResult;
+use crate::claims::evidence::LevelResult;
+use crate::claims::published;
+use crate::study::comparisons::Comparison;
+
+/// Both means, the difference with its interval, p and the numbers of runs.
+pub fn comparison(comparison: &Comparison) -> String {
+    let (arm, reference) = comparison.means();
+    let (Some(arm), Some(reference), Some(result)) = (arm, reference, &comparison.result) else {
+        return String::new();
+    };
+    let metric = &comparison.declared.metric;
+    let shown = |value: f64| match metric.is_score() {
+        true => format!("{:.1} %", 100.0 * value),
+        false => published::number(value),
+    };
+    let points = |value: f64| match metric.is_score() {
+        true => format!("{:+.1}", 100.0 * value),
+        false if value > 0.0 => format!("+{}", published::number(value)),
+        false => published::number(value),
+    };
+    let runs = format!("{} and {} runs", comparison.arm.len(), comparison.reference.len());
+    let p = format!("p {:.4}, adjusted {:.4}", result.p, result.adjusted_p);
+    if let Some((median, other)) = result.medians {
+        let words = |median: Option<f64>| {
+            median.map_or("never (median)".to_string(), |it| format!("{it:.0} (median)"))
+        };
+        return format!("{} against {}; {p}; {runs}", words(median), words(other));
+    }
+    let interval = result.interval.map_or(String::new(), |it| {
+        format!(" ({:.0} % {} to {})", 100.0 * it.level, points(it.low), points(it.high))
+    });
+    let unit = if metric.is_score() { " points" } else { "" };
+    let difference = points(result.difference);
+    let (arm, reference) = (shown(arm), shown(reference));
+    format!("{arm} against {reference}: {difference}{unit}{interval}; {p}; {runs}")
+}
+
+/// The mean with its interval beside the bound.
+pub fn level(level: &LevelResult) -> String {
+    let number = published::number;
+    let interval = level.interval.map_or(String::new(), |it| {
+        format!(" ({:.1} % {} to {})", 100.0 * it.level, number(it.low), number(it.high))
+    });
+    let (mean, bound) = (number(level.mean), level.bound);
+    format!("{mean}{interval} against {bound}; {} runs", level.runs.len())
+}
+
+/// The correlation with its interval.
+pub fn across_runs(result: &AcrossRunsResult, arms: usize) -> String {
+    let Some(r) = result.correlation else { return String::new() };
+    let interval = result.interval.map_or(String::new(), |it| {
+        format!(" ({:.1} % {:.2} to {:.2})", 100.0 * it.level, it.low, it.high)
+    });
+    format!("r = {r:.2}{interval}; {} runs of {arms} arms, within arms", result.runs.len())
+}

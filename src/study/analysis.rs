@@ -1,0 +1,178 @@
+//! Everything that a study says, in one value: reports and `dapo claims` print from it and
+//! compute nothing themselves.
+
+use crate::study;
+use crate::study::Study;
+use crate::study::arms;
+use crate::study::arms::ArmSummary;
+use crate::study::comparisons;
+use crate::study::comparisons::Comparison;
+use crate::study::comparisons::FamilyResult;
+use crate::study::declaration::Declaration;
+use crate::study::declaration::Declared;
+use crate::study::declaration::Direction;
+use crate::study::declaration::Family;
+use crate::study::levels;
+use crate::study::levels::ArmTimes;
+use crate::study::membership::Excluded;
+use crate::study::metric::At;
+use crate::study::metric::Metric;
+use crate::study::metric::Statistic;
+use serde::Serialize;
+
+/// A study's results.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Analysis {
+    /// What it was computed by.
+    pub declaration: Declaration,
+    /// SHA-256 of the declaration.
+    pub declaration_sha256: String,
+    /// In the order of reports.
+    pub grids: Vec<GridSummary>,
+    /// Declared families with their results.
+    pub families: Vec<FamilyResult>,
+    /// Cells that do not count, each with its reason.
+    pub excluded: Vec<Excluded>,
+    /// What a reader must know before any verdict.
+    pub remarks: Vec<String>,
+}
+
+/// A grid's results.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct GridSummary {
+    /// `ladder`, …
+    pub name: String,
+    /// What it asks.
+    pub question: String,
+    /// In the grid's order.
+    pub arms: Vec<ArmSummary>,
+    /// Each arm against the one that its row is compared with, on the primary set at the last
+    /// evaluation, in the grid's order. Results of a declared comparison are taken from there;
+    /// the others are adjusted among themselves and exploratory.
+    pub differences: Vec<Comparison>,
+    /// When each arm's runs reached the declared level; empty without one.
+    pub times: Vec<ArmTimes>,
+}
+
+/// Computes everything.
+pub fn analyse(study: &Study) -> Analysis {
+    let declaration = &study.declaration;
+    let families = comparisons::families(study);
+    let grids = study
+        .grids
+        .iter()
+        .map(|grid| {
+            let arms = arms::summaries(study, grid);
+            GridSummary {
+                name: grid.name.clone(),
+                question: grid.question.clone(),
+                differences: differences(study, &grid.name, &arms, &families),
+                times: declaration
+                    .time_to_level
+                    .as_ref()
+                    .map(|level| levels::times(study, grid, level))
+                    .unwrap_or_default(),
+                arms,
+            }
+        })
+        .collect();
+    Analysis {
+        declaration: declaration.clone(),
+        declaration_sha256: declaration.sha256(),
+        grids,
+        families,
+        excluded: study.excluded.clone(),
+        remarks: remarks(study),
+    }
+}
+
+impl Analysis {
+    /// A declared comparison of a family.
+    pub fn comparison(&self, family: &str, id: &str) -> Option<&Comparison> {
+        let family = self.families.iter().find(|it| it.id == family)?;
+        family.comparisons.iter().find(|it| it.declared.id == id)
+    }
+}
+
+/// The rows' differences of a grid.
+fn differences(
+    study: &Study,
+    grid: &str,
+    arms: &[ArmSummary],
+    families: &[FamilyResult],
+) -> Vec<Comparison> {
+    let metric = Metric::Evaluation {
+        set: study.declaration.primary_set.clone(),
+        at: At::Last,
+        statistic: Statistic::AvgAtK,
+    };
+    let rows = arms.iter().filter_map(|arm| {
+        Some(Declared {
+            id: arm.id.split_once('/')?.1.to_string(),
+            arm: arm.id.clone(),
+            reference: arm.compared_with.clone()?,
+            metric: metric.clone(),
+            direction: Direction::Higher,
+        })
+    });
+    let rows: Vec<Declared> = rows.collect();
+    let declared = |row: &Declared| find(families, row).cloned();
+    let open: Vec<Declared> = rows.iter().filter(|row| declared(row).is_none()).cloned().collect();
+    let family = Family {
+        id: format!("{grid} (rows)"),
+        question: "each row against the one before".to_string(),
+        comparisons: open,
+    };
+    let exploratory = comparisons::family(study, &family, false).comparisons;
+    let found = |row: &Declared| {
+        declared(row).or_else(|| exploratory.iter().find(|it| it.declared == *row).cloned())
+    };
+    rows.iter().filter_map(found).collect()
+}
+
+/// A declared comparison of the same arms and metric, whatever its family and name.
+pub fn find<'a>(families: &'a [FamilyResult], row: &Declared) -> Option<&'a Comparison> {
+    families.iter().flat_map(|family| &family.comparisons).find(|comparison| {
+        let declared = &comparison.declared;
+        declared.arm == row.arm
+            && declared.reference == row.reference
+            && declared.metric == row.metric
+    })
+}
+
+fn remarks(study: &Study) -> Vec<String> {
+    let declaration = &study.declaration;
+    let mut remarks = vec![study::SHARED_BASE.to_string()];
+    if !declaration.registered {
+        remarks.push("nothing was registered beforehand: every verdict is exploratory".to_string());
+    }
+    if declaration.pilot.is_none() {
+        remarks.push("no pilot σ was declared: no minimum detectable effect is given".to_string());
+    }
+    let failed = study.excluded.iter().filter(|it| it.failed).count();
+    let others = study.excluded.len() - failed;
+    if failed > 0 {
+        remarks.push(format!("{failed} failed runs do not count; they are listed"));
+    }
+    if others > 0 {
+        remarks.push(format!("{others} records do not belong and do not count; they are listed"));
+    }
+    let held_out = declaration.held_out.as_ref();
+    let absent = held_out.filter(|it| study.grids.iter().all(|grid| grid.name != it.grid));
+    if let Some(held_out) = absent {
+        remarks.push(format!("the held-out variant `{}` is not in this study", held_out.grid));
+    }
+    let grids: Vec<&str> = study.grids.iter().map(|grid| grid.name.as_str()).collect();
+    let incomplete = study
+        .grids
+        .iter()
+        .flat_map(|grid| grid.arms.iter().map(move |arm| format!("{}/{}", grid.name, arm.name)));
+    let missing: usize = incomplete.map(|id| study.missing_seeds(&id).len()).sum();
+    if missing > 0 {
+        remarks.push(format!(
+            "{missing} runs of the grids {} are missing: this is not the whole study",
+            grids.join(", ")
+        ));
+    }
+    remarks
+}

@@ -1,0 +1,60 @@
+//! When each run reached the declared level, by updates and by generated rollouts. Runs that
+//! never did are censored at their last evaluation, not dropped.
+
+use crate::grid::Grid;
+use crate::stats::time_to_level;
+use crate::stats::time_to_level::TimeToEvent;
+use crate::study::Study;
+use crate::study::declaration::Level;
+use crate::study::metric;
+use crate::study::metric::Clock;
+use serde::Serialize;
+
+/// An arm's times to the level.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ArmTimes {
+    /// `<grid>/<arm>`.
+    pub arm: String,
+    /// Over updates.
+    pub updates: Times,
+    /// Over generated rollouts.
+    pub generated_rollouts: Times,
+}
+
+/// Times on one clock.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Times {
+    /// Seed and time.
+    pub seeds: Vec<(u64, TimeToEvent)>,
+    /// Runs that reached the level.
+    pub reached: u64,
+    /// Kaplan–Meier median; `None` where more than half never reached it.
+    pub median: Option<f64>,
+}
+
+/// The arms of a grid, in its order.
+pub fn times(study: &Study, grid: &Grid, level: &Level) -> Vec<ArmTimes> {
+    let of = |arm: &crate::grid::Arm| {
+        let id = format!("{}/{}", grid.name, arm.name);
+        ArmTimes {
+            updates: on_clock(study, &id, level, Clock::Updates),
+            generated_rollouts: on_clock(study, &id, level, Clock::GeneratedRollouts),
+            arm: id,
+        }
+    };
+    grid.arms.iter().map(of).collect()
+}
+
+fn on_clock(study: &Study, id: &str, level: &Level, clock: Clock) -> Times {
+    let seeds: Vec<(u64, TimeToEvent)> = study
+        .cells_of(id)
+        .into_iter()
+        .filter_map(|cell| {
+            let time = metric::time_to_level(cell, &level.set, level.level, clock).ok()?;
+            Some((cell.seed, time))
+        })
+        .collect();
+    let runs: Vec<TimeToEvent> = seeds.iter().map(|(_, time)| *time).collect();
+    let median = time_to_level::median_time(&runs).ok().flatten();
+    Times { reached: runs.iter().filter(|run| run.reached).count() as u64, seeds, median }
+}

@@ -1,0 +1,180 @@
+//! Which cells count for which arm. A cell that does not is listed with its reason: none is
+//! mixed in silently, and none disappears.
+
+use crate::cell;
+use crate::cell::Cell;
+use crate::cell::CellEnding;
+use crate::files;
+use crate::grid::Arm;
+use crate::grid::Grid;
+use crate::study::declaration::Declaration;
+use serde::Deserialize;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+
+/// A cell that does not count.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Excluded {
+    /// The record's file, or what refused it.
+    pub cell: String,
+    /// `<grid>/<arm>` for which it does not count; `None`: for no arm.
+    pub arm: Option<String>,
+    /// Its seed, when the record could be read.
+    pub seed: Option<u64>,
+    /// Whether the run itself failed: an outcome, unlike a record that does not belong.
+    pub failed: bool,
+    /// Why.
+    pub reason: String,
+}
+
+impl Excluded {
+    /// A file that is no record.
+    pub fn unreadable(error: &cell::Error) -> Self {
+        Self {
+            cell: "unreadable".to_string(),
+            arm: None,
+            seed: None,
+            failed: false,
+            reason: error.to_string(),
+        }
+    }
+
+    fn new(cell: &Cell, arm: Option<&str>, reason: String) -> Self {
+        Self {
+            cell: cell.file_name(),
+            arm: arm.map(str::to_string),
+            seed: Some(cell.seed),
+            failed: cell.ending == CellEnding::Failed,
+            reason,
+        }
+    }
+}
+
+/// The seeds that an arm of a grid is to have.
+pub fn expected_seeds<'a>(declaration: &'a Declaration, grid: &'a Grid) -> &'a [u64] {
+    match declaration.seeds.is_empty() {
+        true => &grid.seeds,
+        false => &declaration.seeds,
+    }
+}
+
+/// `<grid>/<arm>` → indices of its cells by seed.
+type Members = BTreeMap<String, Vec<usize>>;
+
+/// Sorts cells into arms. `cells` are in the order of their file names.
+pub fn sort(declaration: &Declaration, grids: &[Grid], cells: &[Cell]) -> (Members, Vec<Excluded>) {
+    let mut members = Members::new();
+    let mut excluded = Vec::new();
+    let mut known = BTreeSet::new();
+    for grid in grids {
+        known.extend(grid.arms.iter().map(|arm| arm.arm_sha256.clone()));
+        let mut candidates: Vec<(&Arm, usize)> = Vec::new();
+        for arm in &grid.arms {
+            let id = format!("{}/{}", grid.name, arm.name);
+            members.insert(id.clone(), Vec::new());
+            let mut seeds = BTreeSet::new();
+            for (index, cell) in cells.iter().enumerate() {
+                if cell.arm_sha256 != arm.arm_sha256 {
+                    continue;
+                }
+                let reason = unfit(declaration, grid, cell).or_else(|| {
+                    (!seeds.insert(cell.seed))
+                        .then(|| "another record of this arm and seed comes before it".to_string())
+                });
+                match reason {
+                    Some(reason) => excluded.push(Excluded::new(cell, Some(&id), reason)),
+                    None => candidates.push((arm, index)),
+                }
+            }
+        }
+        for (arm, index, reason) in strangers(&candidates, cells) {
+            let id = format!("{}/{}", grid.name, arm.name);
+            match reason {
+                Some(reason) => excluded.push(Excluded::new(&cells[index], Some(&id), reason)),
+                None => members.entry(id).or_default().push(index),
+            }
+        }
+    }
+    for cell in cells.iter().filter(|cell| !known.contains(&cell.arm_sha256)) {
+        let reason = format!("its arm `{}` is in no grid of the study", cell.name);
+        excluded.push(Excluded::new(cell, None, reason));
+    }
+    for indices in members.values_mut() {
+        indices.sort_by_key(|index| cells[*index].seed);
+    }
+    excluded.sort();
+    (members, excluded)
+}
+
+/// Why a cell of the right arm does not count by itself.
+fn unfit(declaration: &Declaration, grid: &Grid, cell: &Cell) -> Option<String> {
+    if declaration.tuning_seeds.contains(&cell.seed) {
+        return Some(format!("seed {} is a tuning seed", cell.seed));
+    }
+    let expected = expected_seeds(declaration, grid);
+    if !expected.contains(&cell.seed) {
+        return Some(format!("seed {} is not one of the study's: {expected:?}", cell.seed));
+    }
+    (cell.ending == CellEnding::Failed).then(|| format!("the run failed: {}", cell.reason))
+}
+
+/// Each candidate of a grid with why it cannot stand beside the others. Arms that declare the
+/// same inputs must have read the same files, with the same harness.
+fn strangers<'a>(
+    candidates: &[(&'a Arm, usize)],
+    cells: &[Cell],
+) -> Vec<(&'a Arm, usize, Option<String>)> {
+    let mut groups: BTreeMap<String, Vec<(&'a Arm, usize)>> = BTreeMap::new();
+    for (arm, index) in candidates {
+        let inputs = files::canonical_json_line(&arm.experiment.inputs);
+        groups.entry(inputs).or_default().push((arm, *index));
+    }
+    let mut judged = Vec::new();
+    for group in groups.values() {
+        let facts: Vec<BTreeMap<String, String>> =
+            group.iter().map(|(_, index)| facts(&cells[*index])).collect();
+        let common = most_common(&facts);
+        for ((arm, index), own) in group.iter().zip(&facts) {
+            judged.push((*arm, *index, difference(&common, own)));
+        }
+    }
+    judged
+}
+
+/// What must be the same in cells that are compared.
+fn facts(cell: &Cell) -> BTreeMap<String, String> {
+    let inputs = cell.inputs.iter().map(|(name, digest)| (name.clone(), digest.clone()));
+    let problems = cell.problems.iter().map(|(set, ids)| {
+        (format!("problems of {set}"), format!("{} of {}", ids.sha256, ids.count))
+    });
+    let harness = ("harness".to_string(), cell.harness.clone());
+    inputs.chain(problems).chain([harness]).collect()
+}
+
+/// Each fact's most frequent value; of equally frequent ones the smallest.
+fn most_common(facts: &[BTreeMap<String, String>]) -> BTreeMap<String, String> {
+    let mut counts: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
+    for own in facts {
+        for (name, value) in own {
+            *counts.entry(name).or_default().entry(value).or_default() += 1;
+        }
+    }
+    let most = |values: BTreeMap<&str, usize>| {
+        let largest = values.values().copied().max().unwrap_or(0);
+        let first = values.into_iter().find(|(_, count)| *count == largest);
+        first.map_or(String::new(), |(value, _)| value.to_string())
+    };
+    counts.into_iter().map(|(name, values)| (name.to_string(), most(values))).collect()
+}
+
+/// The first fact in which a cell differs. A set that it did not evaluate is no difference.
+fn difference(common: &BTreeMap<String, String>, own: &BTreeMap<String, String>) -> Option<String> {
+    let differing = own.iter().find(|(name, value)| common.get(*name) != Some(*value));
+    differing.map(|(name, value)| {
+        let short = |text: &str| text.chars().take(12).collect::<String>();
+        let other = common.get(name).map_or("absent".to_string(), |text| short(text));
+        format!("its `{name}` is {}, that of most cells of the grid {other}", short(value))
+    })
+}

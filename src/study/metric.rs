@@ -1,0 +1,334 @@
+//! What is read off one run: a number for each cell, defined once for comparisons, claims and
+//! tables.
+
+use crate::cell::Cell;
+use crate::cell::CellEvaluation;
+use crate::stats;
+use crate::stats::time_to_level::TimeToEvent;
+use crate::study::window;
+use crate::study::window::Reduce;
+use crate::study::window::Window;
+use serde::Deserialize;
+use serde::Serialize;
+
+/// A number of one run.
+///
+/// Windows are shares of the rollout steps that the run itself did, so that a run that ended
+/// early still has a beginning and an end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "source", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Metric {
+    /// A statistic of an evaluated set.
+    Evaluation {
+        /// `dev`, `mini-aime`, `mini-aime-plus`, or a file's stem.
+        set: String,
+        /// Which evaluation.
+        at: At,
+        /// What of it.
+        statistic: Statistic,
+    },
+    /// A training metric over a window of rollout steps.
+    Metric {
+        /// `stage/name`, such as `policy/entropy`.
+        name: String,
+        /// Which rollout steps.
+        window: Window,
+        /// How they become one number.
+        reduce: Reduce,
+    },
+    /// Mean of a training metric in a late window minus its mean in an early one.
+    Contrast {
+        /// `stage/name`.
+        name: String,
+        /// The first window.
+        early: Window,
+        /// The second window.
+        late: Window,
+    },
+    /// Pearson's correlation of two training metrics over the rollout steps of one run.
+    Correlation {
+        /// `stage/name`.
+        x: String,
+        /// `stage/name`.
+        y: String,
+        /// Which rollout steps.
+        window: Window,
+    },
+    /// The clock's reading at the first evaluation whose avg@k is at least `level`. A run that
+    /// never gets there is censored at its last evaluation.
+    TimeToLevel {
+        /// The evaluated set.
+        set: String,
+        /// avg@k in [0, 1].
+        level: f64,
+        /// Updates or generated rollouts.
+        clock: Clock,
+    },
+}
+
+/// Which evaluation of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum At {
+    /// The last one, wherever the run ended.
+    Last,
+    /// The last one at or below a common number of generated rollouts: the smallest total of a
+    /// run that did all its rollout steps. Nothing is interpolated.
+    EqualRollouts,
+}
+
+/// What of an evaluation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Statistic {
+    /// Mean accuracy over problems and samples.
+    AvgAtK,
+    /// Share of problems whose most frequent answer is correct.
+    ConsAtK,
+    /// Share of problems with at least one correct sample.
+    PassAtK,
+    /// Share of truncated responses.
+    TruncatedShare,
+    /// Mean response length.
+    ResponseTokensMean,
+}
+
+/// What runs are laid along.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Clock {
+    /// Optimiser steps.
+    Updates,
+    /// Rollouts generated for training, dropped ones included.
+    GeneratedRollouts,
+}
+
+impl Clock {
+    /// For an axis.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Updates => "updates",
+            Self::GeneratedRollouts => "generated rollouts",
+        }
+    }
+
+    /// The clock when a set was evaluated.
+    pub fn at(self, evaluation: &CellEvaluation) -> u64 {
+        match self {
+            Self::Updates => evaluation.counters.updates,
+            Self::GeneratedRollouts => evaluation.generated_rollouts,
+        }
+    }
+}
+
+impl Statistic {
+    /// Of one evaluation.
+    pub fn of(self, evaluation: &CellEvaluation) -> f64 {
+        match self {
+            Self::AvgAtK => evaluation.avg_at_k(),
+            Self::ConsAtK => evaluation.cons_at_k,
+            Self::PassAtK => {
+                let solved = evaluation.correct().iter().filter(|c| **c > 0).count() as f64;
+                solved / evaluation.correct().len().max(1) as f64
+            }
+            Self::TruncatedShare => evaluation.truncated_share,
+            Self::ResponseTokensMean => evaluation.response_tokens_mean,
+        }
+    }
+
+    /// As tables write it.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::AvgAtK => "avg@k",
+            Self::ConsAtK => "cons@k",
+            Self::PassAtK => "pass@k",
+            Self::TruncatedShare => "truncated share",
+            Self::ResponseTokensMean => "mean response tokens",
+        }
+    }
+}
+
+impl Metric {
+    /// What no run could have, in words: a bad window or level.
+    pub fn problem(&self) -> Option<String> {
+        match self {
+            Self::Evaluation { set, .. } => set.is_empty().then(|| "`set` is empty".to_string()),
+            Self::Metric { window, .. } | Self::Correlation { window, .. } => window.problem(),
+            Self::Contrast { early, late, .. } => early.problem().or_else(|| late.problem()),
+            Self::TimeToLevel { level, .. } => (!(*level > 0.0 && *level <= 1.0))
+                .then(|| format!("level {level} must lie in (0, 1]")),
+        }
+    }
+
+    /// Whether a larger value is a better policy: what `improves` and `hurts` may be said of.
+    pub fn is_score(&self) -> bool {
+        use Statistic::AvgAtK;
+        use Statistic::ConsAtK;
+        use Statistic::PassAtK;
+        matches!(self, Self::Evaluation { statistic: AvgAtK | ConsAtK | PassAtK, .. })
+    }
+
+    /// Whether δ and the pilot's σ were declared for it: avg@k alone.
+    pub fn is_avg_at_k(&self) -> bool {
+        matches!(self, Self::Evaluation { statistic: Statistic::AvgAtK, .. })
+    }
+
+    /// Whether runs can be censored.
+    pub fn is_time(&self) -> bool {
+        matches!(self, Self::TimeToLevel { .. })
+    }
+
+    /// One phrase for tables.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Evaluation { set, at: At::Last, statistic } => {
+                format!("{} on {set}, last evaluation", statistic.words())
+            }
+            Self::Evaluation { set, at: At::EqualRollouts, statistic } => {
+                format!("{} on {set}, at equal generated rollouts", statistic.words())
+            }
+            Self::Metric { name, window, reduce } => {
+                format!("{} of {name}, {}", reduce.words(), window.words())
+            }
+            Self::Contrast { name, early, late } => {
+                format!("{name}, {} minus {}", late.words(), early.words())
+            }
+            Self::Correlation { x, y, window } => {
+                format!("correlation of {x} and {y}, {}", window.words())
+            }
+            Self::TimeToLevel { set, level, clock } => {
+                format!("{} until {:.0} % avg@k on {set}", clock.words(), 100.0 * level)
+            }
+        }
+    }
+
+    /// The metric's value of a run.
+    ///
+    /// `budget` is the common number of generated rollouts, which [`At::EqualRollouts`] needs.
+    /// For [`Metric::TimeToLevel`] it is the clock's reading, censored or not: see
+    /// [`time_to_level`].
+    ///
+    /// # Errors
+    /// In words, when the run's record does not have it.
+    pub fn value(&self, cell: &Cell, budget: Option<u64>) -> Result<f64, String> {
+        let value = match self {
+            Self::Evaluation { set, at, statistic } => {
+                let evaluation = match at {
+                    At::Last => last_evaluation(cell, set)?,
+                    At::EqualRollouts => {
+                        let budget = budget.ok_or("no common number of generated rollouts")?;
+                        evaluation_within(cell, set, budget)?
+                    }
+                };
+                statistic.of(evaluation)
+            }
+            Self::Metric { name, window, reduce } => {
+                let values = window.values(series(cell, name)?);
+                reduce.of(&values).ok_or_else(|| nothing(name, *window))?
+            }
+            Self::Contrast { name, early, late } => {
+                let mean = |window: &Window| {
+                    let values = window.values(series(cell, name)?);
+                    Reduce::Mean.of(&values).ok_or_else(|| nothing(name, *window))
+                };
+                mean(late)? - mean(early)?
+            }
+            Self::Correlation { x, y, window } => {
+                let (left, right) = (series(cell, x)?, series(cell, y)?);
+                let both: Vec<Option<f64>> =
+                    left.iter().zip(right).map(|(a, b)| a.and(*b)).collect();
+                let indices = window.values(&both);
+                let pairs: Vec<(f64, f64)> = indices
+                    .iter()
+                    .filter_map(|(index, y)| Some((left[*index as usize]?, *y)))
+                    .collect();
+                window::correlation(&pairs).ok_or_else(|| {
+                    format!("`{x}` and `{y}` have too few values or no spread: no correlation")
+                })?
+            }
+            Self::TimeToLevel { set, level, clock } => {
+                time_to_level(cell, set, *level, *clock)?.time
+            }
+        };
+        match value.is_finite() {
+            true => Ok(value),
+            false => Err(format!("{} is {value}", self.words())),
+        }
+    }
+}
+
+fn series<'a>(cell: &'a Cell, name: &str) -> Result<&'a [Option<f64>], String> {
+    cell.metric(name).ok_or_else(|| format!("the record has no metric `{name}`"))
+}
+
+fn nothing(name: &str, window: Window) -> String {
+    format!("`{name}` has no value in the {}", window.words())
+}
+
+fn last_evaluation<'a>(cell: &'a Cell, set: &str) -> Result<&'a CellEvaluation, String> {
+    cell.last_evaluation(set).ok_or_else(|| format!("`{set}` was never evaluated"))
+}
+
+/// The last evaluation of a set at or below so many generated rollouts. The base policy's does
+/// not stand for a trained one: a set that was evaluated only at both ends of a run has no value
+/// in between.
+pub fn evaluation_within<'a>(
+    cell: &'a Cell,
+    set: &str,
+    budget: u64,
+) -> Result<&'a CellEvaluation, String> {
+    let mut within = cell
+        .evaluations
+        .iter()
+        .filter(|evaluation| evaluation.set == set && evaluation.generated_rollouts <= budget);
+    let last = within
+        .next_back()
+        .ok_or_else(|| format!("`{set}` was never evaluated within {budget} generated rollouts"))?;
+    if last.counters.updates == 0 && cell.counters.last().is_some_and(|end| end.updates > 0) {
+        return Err(format!(
+            "`{set}` was not evaluated between the base policy and {budget} generated rollouts"
+        ));
+    }
+    Ok(last)
+}
+
+/// Rollouts that a run generated for training, all in all.
+pub fn generated_rollouts(cell: &Cell) -> u64 {
+    let evaluated = cell.evaluations.iter().map(|evaluation| evaluation.generated_rollouts).max();
+    let summed = cell.metric("rollout/generated_rollouts").map_or(0.0, |values| {
+        values.iter().flatten().filter(|value| value.is_finite()).sum::<f64>()
+    });
+    // A record from elsewhere may hold any number.
+    evaluated.unwrap_or(0).max(summed.clamp(0.0, 9e15) as u64)
+}
+
+/// The first evaluation of a set at or above a level.
+///
+/// # Errors
+/// In words, when the set was never evaluated.
+pub fn time_to_level(
+    cell: &Cell,
+    set: &str,
+    level: f64,
+    clock: Clock,
+) -> Result<TimeToEvent, String> {
+    let last = last_evaluation(cell, set)?;
+    let first = cell.evaluations_of(set).find(|evaluation| evaluation.avg_at_k() >= level);
+    Ok(match first {
+        Some(evaluation) => TimeToEvent { time: clock.at(evaluation) as f64, reached: true },
+        None => TimeToEvent { time: clock.at(last) as f64, reached: false },
+    })
+}
+
+/// Standard error of avg@k from decoding alone: this checkpoint on these problems.
+pub fn decoding_standard_error(evaluation: &CellEvaluation) -> f64 {
+    stats::standard_error_fixed_problems(&samples(evaluation))
+}
+
+/// Outcomes as `stats` takes them; predictions are not in a cell.
+pub fn samples(evaluation: &CellEvaluation) -> Vec<Vec<stats::Sample>> {
+    let sample = |is_correct: &bool| stats::Sample { is_correct: *is_correct, prediction: None };
+    let per_problem = evaluation.samples.max(1) as usize;
+    let rows = evaluation.outcomes.values().chunks(per_problem);
+    rows.map(|row| row.iter().map(sample).collect()).collect()
+}

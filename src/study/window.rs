@@ -1,0 +1,122 @@
+//! Parts of a run, and how the values of a part become one number.
+
+use serde::Deserialize;
+use serde::Serialize;
+
+/// A part of a run: the rollout steps whose middle, as a share of all that were done, is at
+/// least `from_share` and below `to_share`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Window {
+    /// In [0, 1).
+    pub from_share: f64,
+    /// In (0, 1].
+    pub to_share: f64,
+}
+
+/// How the values of a window become one number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reduce {
+    /// Their mean.
+    Mean,
+    /// Their sum.
+    Sum,
+    /// The smallest.
+    Minimum,
+    /// The largest.
+    Maximum,
+    /// Least squares, per rollout step.
+    Slope,
+}
+
+impl Window {
+    /// A window that names no step of any run, in words.
+    pub fn problem(&self) -> Option<String> {
+        let Self { from_share, to_share } = *self;
+        let fine = (0.0..1.0).contains(&from_share) && from_share < to_share && to_share <= 1.0;
+        (!fine).then(|| {
+            format!(
+                "window {from_share} to {to_share} must satisfy 0 <= from_share < to_share <= 1"
+            )
+        })
+    }
+
+    /// The window's entries of a metric with their indices, without the steps that have none.
+    pub fn values(&self, all: &[Option<f64>]) -> Vec<(f64, f64)> {
+        let steps = all.len() as f64;
+        let inside = |index: usize| {
+            let middle = (index as f64 + 0.5) / steps;
+            middle >= self.from_share && middle < self.to_share
+        };
+        let entries = all.iter().enumerate().filter(|(index, _)| inside(*index));
+        entries.filter_map(|(index, value)| Some((index as f64, (*value)?))).collect()
+    }
+
+    /// `the last 25 %`, `the first 20 %` or `20 % to 60 %`.
+    pub fn words(&self) -> String {
+        let percent = |share: f64| format!("{}", (share * 1000.0).round() / 10.0);
+        match (self.from_share, self.to_share) {
+            (0.0, 1.0) => "all rollout steps".to_string(),
+            (from, 1.0) => format!("last {} % of the steps", percent(1.0 - from)),
+            (0.0, to) => format!("first {} % of the steps", percent(to)),
+            (from, to) => format!("{} to {} % of the steps", percent(from), percent(to)),
+        }
+    }
+}
+
+impl Reduce {
+    /// Of (index, value) pairs; `None` of none, or of a slope without spread.
+    pub fn of(self, values: &[(f64, f64)]) -> Option<f64> {
+        let ys = || values.iter().map(|(_, y)| *y);
+        let count = values.len() as f64;
+        if values.is_empty() {
+            return None;
+        }
+        match self {
+            Self::Mean => Some(ys().sum::<f64>() / count),
+            Self::Sum => Some(ys().sum()),
+            Self::Minimum => ys().reduce(f64::min),
+            Self::Maximum => ys().reduce(f64::max),
+            Self::Slope => slope(values),
+        }
+    }
+
+    /// For tables.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Mean => "mean",
+            Self::Sum => "sum",
+            Self::Minimum => "minimum",
+            Self::Maximum => "maximum",
+            Self::Slope => "slope",
+        }
+    }
+}
+
+fn slope(values: &[(f64, f64)]) -> Option<f64> {
+    let count = values.len() as f64;
+    let mean_x = values.iter().map(|(x, _)| x).sum::<f64>() / count;
+    let mean_y = values.iter().map(|(_, y)| y).sum::<f64>() / count;
+    let spread: f64 = values.iter().map(|(x, _)| (x - mean_x) * (x - mean_x)).sum();
+    let common: f64 = values.iter().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum();
+    (spread > 0.0).then(|| common / spread)
+}
+
+/// Pearson's correlation; `None` for fewer than 3 pairs or a side without spread.
+pub fn correlation(pairs: &[(f64, f64)]) -> Option<f64> {
+    if pairs.len() < 3 {
+        return None;
+    }
+    let count = pairs.len() as f64;
+    let mean_x = pairs.iter().map(|(x, _)| x).sum::<f64>() / count;
+    let mean_y = pairs.iter().map(|(_, y)| y).sum::<f64>() / count;
+    let (mut xx, mut yy, mut xy) = (0.0, 0.0, 0.0);
+    for (x, y) in pairs {
+        xx += (x - mean_x) * (x - mean_x);
+        yy += (y - mean_y) * (y - mean_y);
+        xy += (x - mean_x) * (y - mean_y);
+    }
+    let value = xy / (xx.sqrt() * yy.sqrt());
+    value.is_finite().then(|| value.clamp(-1.0, 1.0))
+}

@@ -1,0 +1,354 @@
+//! Studies of made-up cells: which cells count, and what the comparisons say of known truths.
+
+use crate::study_fixture;
+use crate::study_fixture::Shape;
+use dapo::cell::Cell;
+use dapo::cell::CellEnding;
+use dapo::files;
+use dapo::grid::Grid;
+use dapo::study;
+use dapo::study::Study;
+use dapo::study::analysis;
+use dapo::study::arms;
+use dapo::study::comparisons::Word;
+use dapo::study::curves;
+use dapo::study::curves::Series;
+use dapo::study::declaration;
+use dapo::study::declaration::Declaration;
+use dapo::study::metric::Clock;
+use dapo::study::metric::Statistic;
+use dapo::study::problems;
+
+const SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
+
+/// A declaration with one family on the ladder's ends.
+fn declared(text: &str) -> Declaration {
+    let whole = format!(
+        r#"
+question = "does DAPO improve on GRPO?"
+registered = true
+seeds = [1, 2, 3, 4, 5]
+tuning_seeds = [101, 102]
+level = 0.95
+alpha = 0.05
+power = 0.8
+primary_set = "mini-aime-plus"
+curve_set = "dev"
+margin = 0.02
+pilot = {{ sigma = 0.03, runs = 8, of = "GRPO and DAPO on dev" }}
+time_to_level = {{ set = "dev", level = 0.4 }}
+{text}"#
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("study.toml");
+    files::write_atomic(&path, whole.as_bytes()).unwrap();
+    declaration::load(&path).unwrap()
+}
+
+const PRIMARY: &str = r#"
+[[families]]
+id = "primary"
+question = "is DAPO better than GRPO?"
+[[families.comparisons]]
+id = "dapo-grpo"
+arm = "ladder/dynamic-sampling"
+reference = "ladder/grpo"
+metric = { source = "evaluation", set = "mini-aime-plus", at = "last", statistic = "avg-at-k" }
+direction = "higher"
+[[families.comparisons]]
+id = "dapo-grpo-rollouts"
+arm = "ladder/dynamic-sampling"
+reference = "ladder/grpo"
+metric = { source = "evaluation", set = "dev", at = "equal-rollouts", statistic = "avg-at-k" }
+direction = "higher"
+[[families.comparisons]]
+id = "time"
+arm = "ladder/dynamic-sampling"
+reference = "ladder/grpo"
+metric = { source = "time-to-level", set = "dev", level = 0.4, clock = "updates" }
+direction = "lower"
+"#;
+
+/// Cells of an arm with the given shape, the seeds `width` apart in score.
+fn cells(grids: &[Grid], arm: &str, shape: &Shape, width: f64) -> Vec<Cell> {
+    let arm = study_fixture::arm(grids, arm);
+    let each = |(index, seed): (usize, &u64)| {
+        let mut shape = shape.clone();
+        shape.score.1 += study_fixture::spread(index, SEEDS.len(), width);
+        study_fixture::cell(arm, *seed, &shape)
+    };
+    SEEDS.iter().enumerate().map(each).collect()
+}
+
+fn two_arms(grpo: f64, dapo: f64, width: f64) -> (Vec<Grid>, Vec<Cell>) {
+    let grids = study_fixture::grids(&SEEDS);
+    let mut all = cells(&grids, "ladder/grpo", &Shape::ending_at(grpo), width);
+    let rich = Shape { rollouts_per_step: 512, ..Shape::ending_at(dapo) };
+    all.extend(cells(&grids, "ladder/dynamic-sampling", &rich, width));
+    (grids, all)
+}
+
+#[test]
+fn a_known_gain_improves_and_a_known_loss_hurts() {
+    let word = |grpo, dapo| {
+        let (grids, cells) = two_arms(grpo, dapo, 0.01);
+        let study = Study::new(grids, cells, Some(declared(PRIMARY)));
+        let analysis = analysis::analyse(&study);
+        let comparison = analysis.comparison("primary", "dapo-grpo").unwrap().clone();
+        let result = comparison.result.clone().unwrap();
+        assert!((result.difference - (dapo - grpo)).abs() < 1e-3, "{result:?}");
+        // C(10, 5) splits, two of them as extreme, times three comparisons.
+        assert!((result.p - 2.0 / 252.0).abs() < 1e-12);
+        assert!(result.adjusted_p <= 3.0 * result.p + 1e-12);
+        assert!(result.minimum_detectable_effect.unwrap() > 0.03);
+        comparison.word
+    };
+    assert_eq!(word(0.4, 0.6), Word::Improves);
+    assert_eq!(word(0.6, 0.4), Word::Hurts);
+}
+
+#[test]
+fn no_effect_shown_and_equivalent_are_different_words() {
+    let comparison = |width| {
+        let (grids, cells) = two_arms(0.5, 0.501, width);
+        let study = Study::new(grids, cells, Some(declared(PRIMARY)));
+        let analysis = analysis::analyse(&study);
+        analysis.comparison("primary", "dapo-grpo").unwrap().clone()
+    };
+    assert_eq!(comparison(0.002).word, Word::Equivalent);
+    let wide = comparison(0.05);
+    assert_eq!(wide.word, Word::Inconclusive);
+    assert!(wide.reason.contains("no effect shown"), "{}", wide.reason);
+}
+
+#[test]
+fn at_equal_generated_rollouts_the_expensive_arm_is_read_earlier() {
+    let (grids, cells) = two_arms(0.5, 0.6, 0.01);
+    let study = Study::new(grids, cells, Some(declared(PRIMARY)));
+    let analysis = analysis::analyse(&study);
+    let comparison = analysis.comparison("primary", "dapo-grpo-rollouts").unwrap();
+    // 40 steps of 256 rollouts; the other arm generates twice as many a step.
+    assert_eq!(comparison.budget, Some(10_240));
+    let (dapo, grpo) = comparison.means();
+    assert!((dapo.unwrap() - 0.4).abs() < 0.01, "halfway from 0.2 to 0.6: {dapo:?}");
+    assert!((grpo.unwrap() - 0.5).abs() < 0.01, "{grpo:?}");
+    assert_eq!(comparison.word, Word::Hurts);
+    let summary = &analysis.grids[0].arms[5];
+    let equal = summary.at_equal_rollouts.as_ref().unwrap();
+    assert_eq!((equal.budget, equal.set.as_str()), (10_240, "dev"));
+}
+
+#[test]
+fn a_set_that_was_not_evaluated_on_the_way_has_no_score_at_equal_rollouts() {
+    let (grids, cells) = two_arms(0.5, 0.6, 0.01);
+    let family = PRIMARY.replace(
+        r#"set = "dev", at = "equal-rollouts""#,
+        r#"set = "mini-aime-plus", at = "equal-rollouts""#,
+    );
+    let study = Study::new(grids, cells, Some(declared(&family)));
+    let analysis = analysis::analyse(&study);
+    let comparison = analysis.comparison("primary", "dapo-grpo-rollouts").unwrap();
+    assert_eq!(comparison.word, Word::NotCompared);
+    assert!(comparison.reason.contains("was not evaluated between"), "{}", comparison.reason);
+}
+
+#[test]
+fn runs_that_never_reach_the_level_are_censored_and_not_dropped() {
+    let (grids, cells) = two_arms(0.3, 0.8, 0.01);
+    let study = Study::new(grids, cells, Some(declared(PRIMARY)));
+    let analysis = analysis::analyse(&study);
+    let comparison = analysis.comparison("primary", "time").unwrap();
+    assert!(comparison.reference.iter().all(|run| run.censored && run.value == 160.0));
+    assert!(comparison.arm.iter().all(|run| !run.censored && run.value < 100.0));
+    assert_eq!(comparison.word, Word::Improves, "{comparison:?}");
+    assert_eq!(comparison.shown().unwrap().words(), "lower");
+    let times = &analysis.grids[0].times;
+    assert_eq!(times[0].updates.median, None);
+    assert_eq!(times[5].updates.reached, 5);
+}
+
+#[test]
+fn failed_cells_are_listed_by_name_and_diverged_ones_count_with_their_last_evaluation() {
+    let (grids, mut cells) = two_arms(0.4, 0.6, 0.01);
+    let arm = study_fixture::arm(&grids, "ladder/grpo");
+    let early = |ending| Shape { steps: 12, ending, ..Shape::ending_at(0.4) };
+    cells[0] = study_fixture::cell(arm, 1, &early(CellEnding::Failed));
+    cells[1] = study_fixture::cell(arm, 2, &early(CellEnding::Diverged));
+    let study = Study::new(grids, cells, Some(declared(PRIMARY)));
+    let analysis = analysis::analyse(&study);
+    let summary = &analysis.grids[0].arms[0];
+    assert_eq!((summary.failed, summary.diverged, summary.seeds.len()), (1, 1, 4));
+    assert_eq!(summary.missing_seeds, [1]);
+    assert!((summary.seeds[0].avg_at_k - 0.26).abs() < 1e-3, "12 of 40 steps from 0.2 to 0.4");
+    let failed: Vec<_> = study.excluded.iter().filter(|it| it.failed).collect();
+    // The same cell stands in the ladder and in add-one.
+    let arms: Vec<_> = failed.iter().map(|it| it.arm.as_deref().unwrap()).collect();
+    assert_eq!(arms, ["add-one/grpo", "ladder/grpo"]);
+    assert!(failed[0].reason.starts_with("the run failed"), "{failed:?}");
+}
+
+#[test]
+fn a_run_that_counts_and_has_no_score_is_never_left_out_in_silence() {
+    let (grids, mut cells) = two_arms(0.4, 0.6, 0.01);
+    cells[5].ending = CellEnding::Diverged;
+    cells[5].evaluations.retain(|evaluation| evaluation.set == "dev");
+    cells[5] = cells[5].clone().sealed();
+    let study = Study::new(grids, cells, Some(declared(PRIMARY)));
+    let analysis = analysis::analyse(&study);
+    let comparison = analysis.comparison("primary", "dapo-grpo").unwrap();
+    assert_eq!(comparison.word, Word::NotCompared);
+    assert!(
+        comparison.reason.starts_with("ladder/dynamic-sampling seed 1: `mini-aime-plus` was never"),
+        "{}",
+        comparison.reason
+    );
+    let summary = &analysis.grids[0].arms[5];
+    assert_eq!((summary.without_score.as_slice(), summary.seeds.len()), (&[1][..], 4));
+}
+
+#[test]
+fn cells_that_do_not_belong_are_named_and_never_mixed_in() {
+    let (grids, mut cells) = two_arms(0.4, 0.6, 0.01);
+    let change = |cell: &mut Cell, change: fn(&mut Cell)| {
+        change(cell);
+        *cell = cell.clone().sealed();
+    };
+    change(&mut cells[0], |it| it.harness = "0.0.9".to_owned());
+    change(&mut cells[1], |it| {
+        it.inputs.insert("tokenizer".to_owned(), "another".to_owned());
+    });
+    change(&mut cells[2], |it| {
+        it.problems.get_mut("dev").unwrap().sha256 = "other problems".to_owned();
+    });
+    let arm = study_fixture::arm(&grids, "ladder/grpo");
+    cells.push(study_fixture::cell(arm, 101, &Shape::default()));
+    cells.push(study_fixture::cell(arm, 7, &Shape::default()));
+    let mut stranger = study_fixture::cell(arm, 3, &Shape::default());
+    stranger.experiment.optimizer.learning_rate *= 2.0;
+    stranger.arm_sha256 = stranger.experiment.arm_sha256();
+    cells.push(stranger.sealed());
+    let study = Study::new(grids, cells, Some(declared(PRIMARY)));
+    let seeds: Vec<u64> = study.cells_of("ladder/grpo").iter().map(|cell| cell.seed).collect();
+    assert_eq!(seeds, [4, 5]);
+    let reasons: Vec<&str> = study
+        .excluded
+        .iter()
+        .filter(|it| it.arm.as_deref() != Some("add-one/grpo"))
+        .map(|it| it.reason.as_str())
+        .collect();
+    for expected in [
+        "its `harness` is 0.0.9, that of most cells of the grid 0.1.0",
+        "its `tokenizer` is another",
+        "its `problems of dev` is other proble",
+        "seed 101 is a tuning seed",
+        "seed 7 is not one of the study's: [1, 2, 3, 4, 5]",
+        "its arm `grpo` is in no grid of the study",
+    ] {
+        assert!(reasons.iter().any(|it| it.starts_with(expected)), "{expected}: {reasons:#?}");
+    }
+}
+
+#[test]
+fn a_folder_says_the_same_as_the_values_and_names_what_it_cannot_read() {
+    let (grids, cells) = two_arms(0.4, 0.6, 0.01);
+    let folder = tempfile::tempdir().unwrap();
+    study_fixture::write(folder.path(), &grids, &cells);
+    let declaration = declared(PRIMARY);
+    files::write_json(&folder.path().join("study.json"), &declaration).unwrap();
+    let read = study::load(folder.path(), None).unwrap();
+    assert_eq!(read.declaration, declaration);
+    let made = Study::new(grids, cells.into_iter().rev().collect(), Some(declaration));
+    assert_eq!(analysis::analyse(&read), analysis::analyse(&made));
+
+    let name = made.cells[0].file_name();
+    let path = folder.path().join("cells").join(&name);
+    let text = files::read_text(&path).unwrap().replace("\"seed\":1", "\"seed\":2");
+    files::write_atomic(&path, text.as_bytes()).unwrap();
+    let read = study::load(folder.path(), None).unwrap();
+    let reason = &read.excluded.iter().find(|it| it.cell == "unreadable").unwrap().reason;
+    assert!(reason.contains(&name) && reason.contains("edited or damaged"), "{reason}");
+
+    let empty = tempfile::tempdir().unwrap();
+    let error = study::load(empty.path(), None).unwrap_err().to_string();
+    assert!(error.ends_with("is no study: it has no folder `grids`"), "{error}");
+}
+
+#[test]
+fn an_undeclared_study_is_analysed_row_by_row_and_says_so() {
+    let (grids, cells) = two_arms(0.4, 0.6, 0.01);
+    let study = Study::new(grids, cells, None);
+    let analysis = analysis::analyse(&study);
+    assert!(analysis.remarks.iter().any(|it| it.contains("exploratory")));
+    let ladder = &analysis.grids[0];
+    assert_eq!(ladder.name, "ladder");
+    assert!(ladder.differences.iter().all(|it| !it.registered));
+    assert!(ladder.differences.iter().all(|it| it.word == Word::NotCompared));
+    assert!(ladder.differences[0].reason.contains("no run that counts"));
+}
+
+#[test]
+fn one_run_has_a_mean_and_no_interval() {
+    let mean = arms::mean(&[0.5], 0.95).unwrap();
+    assert_eq!((mean.mean, mean.interval, mean.standard_deviation), (0.5, None, None));
+    assert_eq!(arms::mean(&[], 0.95), None);
+    let three = arms::mean(&[0.4, 0.5, 0.6], 0.95).unwrap();
+    // t(0.975, 2) = 4.3027, s = 0.1.
+    let interval = three.interval.unwrap();
+    assert!((interval.high - 0.5 - 4.302_653 * 0.1 / 3f64.sqrt()).abs() < 1e-6);
+}
+
+#[test]
+fn curves_have_every_seed_and_a_band_on_both_clocks() {
+    let (grids, cells) = two_arms(0.4, 0.6, 0.01);
+    let study = Study::new(grids, cells, Some(declared(PRIMARY)));
+    let series = Series::Evaluation { set: "dev".to_owned(), statistic: Statistic::AvgAtK };
+    let updates = curves::curve(&study, "ladder/dynamic-sampling", &series, Clock::Updates);
+    assert_eq!((updates.seeds.len(), updates.band.len()), (5, 9));
+    let last = updates.band.last().unwrap();
+    assert_eq!((last.x, last.runs), (160.0, 5));
+    assert!((last.mean - 0.6).abs() < 0.01 && last.lowest < last.mean && last.mean < last.highest);
+    let metric = Series::Metric { name: "policy/entropy".to_owned() };
+    let rollouts = curves::curve(&study, "ladder/grpo", &metric, Clock::GeneratedRollouts);
+    let (first, last) = (rollouts.band.first().unwrap(), rollouts.band.last().unwrap());
+    assert_eq!((first.x, last.x), (256.0, 10_240.0));
+    assert!((last.mean - 0.1).abs() < 1e-9);
+    assert_eq!(curves::interpolated(&[(0.0, 0.0), (2.0, 4.0)], 1.0), Some(2.0));
+    assert_eq!(curves::interpolated(&[(0.0, 0.0), (2.0, 4.0)], 2.1), None);
+}
+
+#[test]
+fn problems_that_changed_are_counted() {
+    let (grids, cells) = two_arms(0.4, 0.6, 0.0);
+    let study = Study::new(grids, cells, Some(declared(PRIMARY)));
+    let arms = ["ladder/grpo", "ladder/dynamic-sampling"];
+    let matrix = problems::matrix(&study, &arms, "mini-aime-plus").unwrap();
+    assert_eq!((matrix.problems, matrix.arms.len(), matrix.arms[0].runs), (256, 2, 5));
+    assert_eq!(matrix.hardest_first.len(), 256);
+    let change = problems::paired_change(&study, arms[1], arms[0], "mini-aime-plus").unwrap();
+    assert!((change.mean - 0.2).abs() < 1e-3, "{}", change.mean);
+    assert_eq!(change.better + change.worse + change.same, 256);
+    assert!(change.better > change.worse);
+    assert_eq!(problems::matrix(&study, &["ladder/clip-higher"], "dev"), None);
+}
+
+#[test]
+fn declarations_that_contradict_themselves_are_refused_with_key_and_value() {
+    let good = files::canonical_json(&declared(PRIMARY));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("study.json");
+    for (from, to, expected) in [
+        ("\"alpha\": 0.05", "\"alpha\": 5", "`alpha` must lie in (0, 1), got 5"),
+        ("\"margin\": 0.02", "\"margin\": -1", "`margin` must lie in (0, 1), got -1"),
+        ("101,", "1,", "seed 1 stands in `seeds` and in `tuning_seeds`"),
+        ("\"ladder/grpo\"", "\"grpo\"", "`grpo` is not `<grid>/<arm>`"),
+        ("\"id\": \"time\"", "\"id\": \"dapo-grpo\"", "is there twice"),
+        ("\"level\": 0.4", "\"level\": 7.0", "must lie in (0, 1"),
+        ("\"power\"", "\"strength\"", "unknown field `strength`"),
+        ("\"equal-rollouts\"", "\"sometimes\"", "unknown variant `sometimes`"),
+    ] {
+        assert!(good.contains(from), "{from}: {good}");
+        files::write_atomic(&path, good.replace(from, to).as_bytes()).unwrap();
+        let error = declaration::load(&path).unwrap_err().to_string();
+        assert!(error.contains(expected) && error.contains("study.json"), "{to}: {error}");
+    }
+}

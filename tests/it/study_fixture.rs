@@ -1,0 +1,207 @@
+//! Made-up studies whose truth is known: the shipped grids, and cells whose scores and metrics
+//! are exactly what a test asks for. Nothing is drawn at random.
+
+use dapo::cell;
+use dapo::cell::Cell;
+use dapo::cell::CellEnding;
+use dapo::cell::CellEvaluation;
+use dapo::cell::ProblemIds;
+use dapo::cell::bits::Bits;
+use dapo::files;
+use dapo::grid::Arm;
+use dapo::grid::Grid;
+use dapo::grid::file;
+use dapo::run_folder::Counters;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+pub const STEPS: u64 = 40;
+
+/// (set, problems, samples).
+const SETS: [(&str, u64, u64); 3] =
+    [("dev", 64, 4), ("mini-aime", 30, 32), ("mini-aime-plus", 256, 8)];
+
+/// What a run looks like. Metrics move on a straight line from the first to the last step, each
+/// step's value plus or minus `wobble` in turn.
+#[derive(Debug, Clone)]
+pub struct Shape {
+    /// avg@k before training and at the end, on every set.
+    pub score: (f64, f64),
+    /// Rollout steps that were done, at most [`STEPS`].
+    pub steps: u64,
+    /// Rollouts that each step generates.
+    pub rollouts_per_step: u64,
+    pub ending: CellEnding,
+    /// `stage/name` → first and last value.
+    pub metrics: BTreeMap<String, (f64, f64)>,
+    pub wobble: f64,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        let metrics = [
+            ("policy/entropy", (0.2, 0.1)),
+            ("policy/token_probability_mean", (0.90, 0.95)),
+            ("rollout/response_tokens_mean", (30.0, 60.0)),
+            ("rollout/reward_mean", (-0.7, 0.4)),
+            ("rollout/groups_all_correct_share", (0.02, 0.4)),
+            ("rollout/groups_useful_share", (0.8, 0.4)),
+            ("rollout/truncated_share", (0.06, 0.01)),
+            ("rollout/style_careful_share", (0.01, 0.3)),
+            ("train/reward_mean", (-0.7, 0.4)),
+            ("loss/clip_fraction_high", (0.001, 0.001)),
+            ("loss/clip_fraction_low", (0.001, 0.001)),
+            ("loss/up_clipped_probability_mean", (0.1, 0.12)),
+        ];
+        Self {
+            score: (0.2, 0.5),
+            steps: STEPS,
+            rollouts_per_step: 256,
+            ending: CellEnding::Finished,
+            metrics: metrics.map(|(name, ends)| (name.to_owned(), ends)).into(),
+            wobble: 0.0,
+        }
+    }
+}
+
+impl Shape {
+    /// The shape with another last score.
+    pub fn ending_at(score: f64) -> Self {
+        Self { score: (0.2, score), ..Self::default() }
+    }
+
+    /// The shape with another course of a metric.
+    pub fn with(mut self, name: &str, first: f64, last: f64) -> Self {
+        self.metrics.insert(name.to_owned(), (first, last));
+        self
+    }
+}
+
+/// The shipped grids, resolved, with their seeds replaced.
+pub fn grids(seeds: &[u64]) -> Vec<Grid> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = root.join("experiments/grids");
+    ["ladder", "add-one", "leave-one-out", "fidelity"]
+        .map(|name| {
+            let mut grid = file::load(&folder.join(format!("{name}.toml"))).unwrap().grid;
+            grid.seeds = seeds.to_vec();
+            grid
+        })
+        .into()
+}
+
+/// An arm by `<grid>/<arm>`.
+pub fn arm<'a>(grids: &'a [Grid], id: &str) -> &'a Arm {
+    let (grid, arm) = id.split_once('/').unwrap();
+    grids.iter().find(|it| it.name == grid).unwrap().arm(arm).unwrap()
+}
+
+/// A cell of an arm.
+pub fn cell(arm: &Arm, seed: u64, shape: &Shape) -> Cell {
+    let mut experiment = arm.experiment.clone();
+    experiment.execution.seed = seed;
+    let counters: Vec<Counters> = (1..=shape.steps).map(counters).collect();
+    let evaluated = |step: u64, (set, problems, samples): (&str, u64, u64)| {
+        let along = step as f64 / STEPS as f64;
+        let score = shape.score.0 + (shape.score.1 - shape.score.0) * along;
+        evaluation(set, problems, samples, score, step, step * shape.rollouts_per_step)
+    };
+    let mut evaluations: Vec<CellEvaluation> = (0..=shape.steps)
+        .filter(|step| step % 5 == 0 || *step == shape.steps)
+        .map(|step| evaluated(step, SETS[0]))
+        .collect();
+    for set in &SETS[1..] {
+        evaluations.extend([0, shape.steps].map(|step| evaluated(step, *set)));
+    }
+    let mut metrics: BTreeMap<String, Vec<Option<f64>>> = shape
+        .metrics
+        .iter()
+        .map(|(name, ends)| (name.clone(), line(*ends, shape.steps, shape.wobble)))
+        .collect();
+    let generated = vec![Some(shape.rollouts_per_step as f64); shape.steps as usize];
+    metrics.insert("rollout/generated_rollouts".to_owned(), generated);
+    let digest = |text: &str| files::sha256(text.as_bytes());
+    let sets = SETS.iter().map(|(set, count, _)| {
+        ((*set).to_owned(), ProblemIds { count: *count, sha256: digest(set) })
+    });
+    let inputs = ["data/train", "tokenizer", "base/model.safetensors"];
+    Cell {
+        format: cell::FORMAT,
+        name: arm.name.clone(),
+        arm_sha256: arm.arm_sha256.clone(),
+        seed,
+        run_key: digest(&format!("{} {seed}", arm.arm_sha256)),
+        exactness: "exact".to_owned(),
+        harness: "0.1.0".to_owned(),
+        ending: shape.ending,
+        reason: "as the test asked".to_owned(),
+        experiment,
+        inputs: inputs.map(|name| (name.to_owned(), digest(name))).into(),
+        counters,
+        metrics,
+        problems: sets.collect(),
+        evaluations,
+        ledger_head: (shape.ending != CellEnding::Failed).then(|| digest("ledger")),
+        digests: BTreeMap::new(),
+        environment: BTreeMap::new(),
+        wall_seconds: 60.0,
+        record_sha256: String::new(),
+    }
+    .sealed()
+}
+
+/// Writes a study folder.
+pub fn write(folder: &Path, grids: &[Grid], cells: &[Cell]) {
+    for grid in grids {
+        files::create_folder(&folder.join("grids")).unwrap();
+        grid.write(folder).unwrap();
+    }
+    for cell in cells {
+        cell.write(&folder.join("cells")).unwrap();
+    }
+}
+
+/// Deviations of seeds from their arm's score: symmetric, different for every seed.
+pub fn spread(index: usize, runs: usize, width: f64) -> f64 {
+    width * (index as f64 - (runs as f64 - 1.0) / 2.0)
+}
+
+fn counters(step: u64) -> Counters {
+    Counters { generation_rounds: step, rollout_steps: step, updates: 4 * step }
+}
+
+fn line((first, last): (f64, f64), steps: u64, wobble: f64) -> Vec<Option<f64>> {
+    let value = |step: u64| {
+        let along = if steps > 1 { step as f64 / (steps - 1) as f64 } else { 1.0 };
+        let sign = if step % 2 == 0 { 1.0 } else { -1.0 };
+        let exact = first + (last - first) * along + sign * wobble;
+        Some((exact * 1e6).round() / 1e6)
+    };
+    (0..steps).map(value).collect()
+}
+
+/// Outcomes with exactly the share `score` correct, to the nearest sample, spread evenly.
+fn evaluation(
+    set: &str,
+    problems: u64,
+    samples: u64,
+    score: f64,
+    step: u64,
+    generated_rollouts: u64,
+) -> CellEvaluation {
+    let all = problems * samples;
+    let correct = (score.clamp(0.0, 1.0) * all as f64).round() as u64;
+    let bit = |index: u64| (index + 1) * correct / all > index * correct / all;
+    let counters = if step == 0 { Counters::default() } else { counters(step) };
+    CellEvaluation {
+        set: set.to_owned(),
+        counters,
+        generated_rollouts,
+        samples,
+        outcomes: (0..all).map(bit).collect::<Bits>(),
+        cons_at_k: score,
+        truncated_share: 0.0,
+        response_tokens_mean: 50.0,
+        outcomes_sha256: files::sha256(set.as_bytes()),
+    }
+}
