@@ -1,9 +1,11 @@
-//! `dapo report RUN`: HTML, Markdown and JSON of one run folder.
+//! `dapo report RUN` and `dapo report STUDY`: HTML, Markdown and JSON of one run folder, or of a
+//! study.
 
 use crate::export::mllog;
 use crate::files;
 use crate::report;
 use crate::report::Report;
+use crate::report::study;
 use crate::report::text;
 use crate::run_folder::RunFolder;
 use crate::visible;
@@ -12,25 +14,35 @@ use comfy_table::CellAlignment;
 use comfy_table::ContentArrangement;
 use comfy_table::Table;
 use comfy_table::presets;
+use std::path::Path;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// The folder holds no run, or a file in it is malformed.
 const INVALID_DATA: u8 = 3;
 
-/// Write a report of one run as HTML, Markdown and JSON.
+/// Write a report of one run, or of a study, as HTML, Markdown and JSON.
 ///
 /// Reads the records and tables of a run folder, finished or not, and writes report.html
-/// (self-contained), report.md and report.json into it. No model is loaded.
+/// (self-contained), report.md and report.json into it. A folder with `grids` is a study: its
+/// report is made from `grids`, `cells` and `study.json` alone. No model is loaded.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n  dapo report runs/dapo-seed1-1f2e3d4c5b6a\n  \
-dapo report runs/dapo-seed1-1f2e3d4c5b6a --mllog > run.log\n\n\
+dapo report runs/dapo-seed1-1f2e3d4c5b6a --mllog > run.log\n  \
+dapo report runs/ablate\n  \
+dapo report reports/study --declaration experiments/study.toml --out again\n\n\
 Exit codes:\n  0  the report was written, whether or not its checks held\n  \
 3  the folder is missing or a file in it is malformed; the message names it")]
 pub struct ReportArgs {
-    /// The run folder.
-    #[arg(value_name = "RUN")]
+    /// A run folder, or a study.
+    #[arg(value_name = "RUN|STUDY")]
     pub run: PathBuf,
+    /// Of a study: what was declared beforehand, in place of the study's own study.json.
+    #[arg(long, value_name = "FILE", conflicts_with = "mllog")]
+    pub declaration: Option<PathBuf>,
+    /// Of a study: the folder that the report is written into, in place of the study's.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "mllog")]
+    pub out: Option<PathBuf>,
     /// Print the report as one line of JSON instead of a summary.
     #[arg(long)]
     pub json: bool,
@@ -44,6 +56,15 @@ pub struct ReportArgs {
 /// # Errors
 /// When a file of the report cannot be written.
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
+    if is_study(&args.run) && !args.mllog {
+        return study_report(args);
+    }
+    if args.declaration.is_some() || args.out.is_some() {
+        let folder = args.run.display().to_string();
+        let message = "--declaration and --out are for a study, a folder with `grids`";
+        eprintln!("error: {}: {message}", visible::message(&folder));
+        return Ok(ExitCode::from(INVALID_DATA));
+    }
     let folder = RunFolder::at(&args.run);
     if args.mllog {
         print!("{}", mllog::lines(&folder)?);
@@ -79,6 +100,38 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     println!();
     for name in ["report.html", "report.md", "report.json"] {
         println!("{}", folder.path(name).display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether the folder is a study and no run.
+fn is_study(folder: &Path) -> bool {
+    let has = |name: &str| folder.join(name).is_dir();
+    (has("grids") || has("cells")) && !folder.join("manifest.json").exists()
+}
+
+fn study_report(args: &ReportArgs) -> anyhow::Result<ExitCode> {
+    let written = study::write(&args.run, args.declaration.as_deref(), args.out.as_deref());
+    let (report, paths) = match written {
+        Ok(written) => written,
+        Err(study::Error::Write(error)) => return Err(error.into()),
+        Err(error) => {
+            eprintln!("error: {}", visible::message(&error.to_string()));
+            return Ok(ExitCode::from(INVALID_DATA));
+        }
+    };
+    if args.json {
+        print!("{}", study::json(&report));
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("{}", report.page.question);
+    println!("{}", report.page.headline);
+    for alert in &report.page.alerts {
+        println!("\nnote: {alert}");
+    }
+    println!();
+    for path in paths {
+        println!("{}", path.display());
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -184,7 +184,7 @@ fn sample(out: &mut String, sample: &SampleRollout) {
 }
 
 /// A code block whose fence is longer than any run of backticks inside it.
-fn fenced(out: &mut String, content: &str) {
+pub fn fenced(out: &mut String, content: &str) {
     let longest = content.split(|character| character != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);
     let _ = writeln!(out, "{fence}text\n{content}\n{fence}\n");
@@ -192,7 +192,7 @@ fn fenced(out: &mut String, content: &str) {
 
 /// Text that Markdown shows as it is. What cannot act is left alone, for the source's reader:
 /// underscores inside words, brackets around numbers, backslashes before letters.
-fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let characters: Vec<char> = text.chars().collect();
     let mut escaped = String::with_capacity(text.len());
     for (index, character) in characters.iter().copied().enumerate() {

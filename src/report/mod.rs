@@ -16,6 +16,7 @@ pub mod markdown;
 pub mod plots;
 pub mod samples;
 pub mod sections;
+pub mod study;
 pub mod text;
 
 use crate::config::Data;

@@ -190,7 +190,7 @@ impl Frame {
 
 /// Round numbers that cover `low` to `high` in about `count` steps of 1, 2, 2.5 or 5 times a
 /// power of ten.
-fn ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
+pub fn ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
     let rough = (high - low) / count as f64;
     let power = 10f64.powf(rough.log10().floor());
     let step = [1.0, 2.0, 2.5, 5.0, 10.0]
@@ -203,7 +203,8 @@ fn ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
     (first..=last).map(|index| index as f64 * step).collect()
 }
 
-fn tick_label(value: f64) -> String {
+/// A tick's value: enough digits for a step of 0.0025, without trailing zeros.
+pub fn tick_label(value: f64) -> String {
     let size = value.abs();
     let text = match size {
         0.0 => "0".to_owned(),
@@ -316,7 +317,7 @@ fn strip_panel(svg: &mut String, title: &str, rows: &[&Option<String>], left: f6
 }
 
 /// Text inside SVG, which the template does not escape.
-fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

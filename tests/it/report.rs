@@ -65,7 +65,7 @@ fn tags(page: &str) -> impl Iterator<Item = &str> {
     page.split('<').skip(1).map(|rest| rest.split('>').next().unwrap())
 }
 
-fn assert_balanced(page: &str) {
+pub fn assert_balanced(page: &str) {
     let mut open: Vec<&str> = Vec::new();
     for tag in tags(page) {
         let name = tag.split([' ', '\n', '/']).find(|part| !part.is_empty()).unwrap();

@@ -1,0 +1,207 @@
+//! What every chapter needs: the study and its analysis, names as a reader sees them, a style
+//! for each arm that is the same in all figures, and how numbers of a unit are written.
+
+use crate::claims::evidence::Judged;
+use crate::report::plots;
+use crate::report::study::page::TableCell;
+use crate::report::text;
+use crate::stats::between::Interval;
+use crate::study::Study;
+use crate::study::analysis::Analysis;
+use crate::study::analysis::GridSummary;
+use crate::study::arms::ArmSummary;
+use crate::study::metric::Metric;
+use crate::study::metric::Statistic;
+use std::collections::BTreeMap;
+
+/// The study with its results.
+pub struct Context<'a> {
+    /// Grids and cells.
+    pub study: &'a Study,
+    /// Everything that was computed of them.
+    pub analysis: &'a Analysis,
+    /// The paper's claims, judged.
+    pub judged: &'a Judged,
+    /// `<grid>/<arm>` → style.
+    styles: BTreeMap<String, usize>,
+}
+
+/// How a number is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// A share in data, percentage points in print.
+    Share,
+    /// As it is.
+    Plain,
+}
+
+impl<'a> Context<'a> {
+    /// Names and styles of a study.
+    pub fn new(study: &'a Study, analysis: &'a Analysis, judged: &'a Judged) -> Self {
+        Self { study, analysis, judged, styles: styles(analysis) }
+    }
+
+    /// An arm's row, by `<grid>/<arm>`.
+    pub fn arm(&self, id: &str) -> Option<&'a ArmSummary> {
+        self.analysis.grids.iter().flat_map(|grid| &grid.arms).find(|arm| arm.id == id)
+    }
+
+    /// An arm's label, foreign text made visible; its name where the study has no such arm.
+    pub fn label(&self, id: &str) -> String {
+        text::visible(self.arm(id).map_or(id, |arm| &arm.label))
+    }
+
+    /// Colour, dashes and marker of an arm.
+    pub fn style(&self, id: &str) -> usize {
+        self.styles.get(id).copied().unwrap_or_default()
+    }
+
+    /// `95 %`.
+    pub fn level(&self) -> String {
+        let level = 100.0 * self.analysis.declaration.level;
+        format!("{} %", plots::tick_label(level))
+    }
+
+    /// Name of the headline score, with its k where all runs agree: `avg@8 on mini-aime-plus`.
+    pub fn score_name(&self) -> String {
+        let set = text::visible(&self.analysis.declaration.primary_set);
+        let mut samples = self
+            .analysis
+            .grids
+            .iter()
+            .flat_map(|grid| &grid.arms)
+            .flat_map(|arm| &arm.seeds)
+            .map(|seed| seed.samples);
+        let k = samples.next().filter(|first| samples.all(|other| other == *first));
+        format!("avg@{} on {set}", k.map_or("k".to_owned(), |k| k.to_string()))
+    }
+
+    /// Every run that counts, once, though several grids may share it.
+    pub fn counted_cells(&self) -> Vec<&'a crate::cell::Cell> {
+        let mut cells = BTreeMap::new();
+        for arm in self.analysis.grids.iter().flat_map(|grid| &grid.arms) {
+            for cell in self.study.cells_of(&arm.id) {
+                cells.insert(cell.file_name(), cell);
+            }
+        }
+        cells.into_values().collect()
+    }
+}
+
+/// Arms of several grids (the baseline, DAPO) have the first styles, the same ones everywhere;
+/// the rest of each grid follows in its order.
+fn styles(analysis: &Analysis) -> BTreeMap<String, usize> {
+    let grids_of = |hash: &str| {
+        let has = |grid: &&GridSummary| grid.arms.iter().any(|arm| arm.arm_sha256 == hash);
+        analysis.grids.iter().filter(has).count()
+    };
+    let mut shared: Vec<&str> = Vec::new();
+    for arm in analysis.grids.iter().flat_map(|grid| &grid.arms) {
+        if grids_of(&arm.arm_sha256) > 1 && !shared.contains(&arm.arm_sha256.as_str()) {
+            shared.push(&arm.arm_sha256);
+        }
+    }
+    // The baseline and DAPO; with more, a grid would run out of colours.
+    shared.truncate(2);
+    let mut styles = BTreeMap::new();
+    for grid in &analysis.grids {
+        let mut next = shared.len();
+        for arm in &grid.arms {
+            let place = shared.iter().position(|hash| *hash == arm.arm_sha256);
+            let style = place.unwrap_or(next);
+            next += usize::from(place.is_none());
+            styles.insert(arm.id.clone(), style);
+        }
+    }
+    styles
+}
+
+/// How a metric's values are written.
+pub fn unit_of(metric: &Metric) -> Unit {
+    let share =
+        |name: &str| ["share", "fraction", "accuracy"].iter().any(|word| name.contains(word));
+    match metric {
+        Metric::Evaluation { statistic: Statistic::ResponseTokensMean, .. }
+        | Metric::Correlation { .. }
+        | Metric::TimeToLevel { .. } => Unit::Plain,
+        Metric::Evaluation { .. } => Unit::Share,
+        Metric::Metric { name, .. } | Metric::Contrast { name, .. } => match share(name) {
+            true => Unit::Share,
+            false => Unit::Plain,
+        },
+    }
+}
+
+impl Unit {
+    /// `62.1` of a share 0.621; else about four digits.
+    pub fn show(self, value: f64) -> String {
+        match (value.is_finite(), self) {
+            (false, _) => "not finite".to_owned(),
+            (true, Self::Share) => text::points(value).replace('-', "−"),
+            (true, Self::Plain) => text::number(value),
+        }
+    }
+
+    /// With its sign.
+    pub fn signed(self, value: f64) -> String {
+        let shown = match self {
+            _ if !value.is_finite() => return "not finite".to_owned(),
+            Self::Share => return text::signed_points(value),
+            Self::Plain => text::number(value),
+        };
+        if value > 0.0 { format!("+{shown}") } else { shown }
+    }
+
+    /// `[60.1, 64.2]`.
+    pub fn interval(self, interval: &Interval) -> String {
+        format!("[{}, {}]", self.show(interval.low), self.show(interval.high))
+    }
+
+    /// Values in the unit of print: percentage points of shares.
+    pub fn scale(self) -> f64 {
+        match self {
+            Self::Share => 100.0,
+            Self::Plain => 1.0,
+        }
+    }
+
+    /// For an axis or a column.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Share => "%",
+            Self::Plain => "",
+        }
+    }
+}
+
+/// A p value: `0.008`, `< 0.0001`.
+pub fn p_value(p: f64) -> String {
+    match p {
+        p if !p.is_finite() => "none".to_owned(),
+        p if p < 0.0001 => "< 0.0001".to_owned(),
+        p if p < 0.1 => format!("{p:.4}"),
+        p => format!("{p:.3}"),
+    }
+}
+
+/// A cell with an interval.
+pub fn interval_cell(unit: Unit, interval: Option<&Interval>, why_not: &str) -> TableCell {
+    match interval {
+        Some(interval) => TableCell::value(unit.interval(interval), [interval.low, interval.high]),
+        None => TableCell::missing(why_not),
+    }
+}
+
+/// `3 runs`, `1 run`.
+pub fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{} {}", text::grouped(count as u64), if count == 1 { one } else { many })
+}
+
+/// `a, b and c`.
+pub fn listed(names: &[String]) -> String {
+    match names {
+        [] => "none".to_owned(),
+        [one] => one.clone(),
+        [all @ .., last] => format!("{} and {last}", all.join(", ")),
+    }
+}

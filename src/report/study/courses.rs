@@ -1,0 +1,365 @@
+//! Curves of every arm: each seed, the mean and a band, with the paper's curve of the same
+//! quantity beside them on axes of its own.
+
+use crate::reference;
+use crate::report::study::context;
+use crate::report::study::context::Context;
+use crate::report::study::context::Unit;
+use crate::report::study::page::Block;
+use crate::report::study::page::Column;
+use crate::report::study::page::CurveLine;
+use crate::report::study::page::Curves;
+use crate::report::study::page::Figure;
+use crate::report::study::page::LegendEntry;
+use crate::report::study::page::Panel;
+use crate::report::study::page::RunLine;
+use crate::report::study::page::Section;
+use crate::report::study::page::Table;
+use crate::report::study::page::TableCell;
+use crate::report::study::scores;
+use crate::report::text;
+use crate::study::analysis::GridSummary;
+use crate::study::curves;
+use crate::study::curves::Curve;
+use crate::study::curves::Series;
+use crate::study::metric::Clock;
+use crate::study::metric::Statistic;
+
+/// Columns of a curve drawn in block characters.
+const SPARKLINE_COLUMNS: usize = 24;
+
+/// A quantity.
+struct Plan {
+    id: &'static str,
+    title: &'static str,
+    /// `None`: avg@k of the curve set.
+    metric: Option<&'static str>,
+    clock: Clock,
+    unit: Unit,
+    unit_name: &'static str,
+    /// The paper's figures of it.
+    paper: &'static [&'static str],
+    /// What a reader must know before comparing.
+    remark: &'static str,
+}
+
+const fn metric(
+    id: &'static str,
+    title: &'static str,
+    name: &'static str,
+    unit_name: &'static str,
+) -> Plan {
+    let unit = match unit_name.as_bytes() {
+        b"%" => Unit::Share,
+        _ => Unit::Plain,
+    };
+    Plan {
+        id,
+        title,
+        metric: Some(name),
+        clock: Clock::Updates,
+        unit,
+        unit_name,
+        paper: &[],
+        remark: "",
+    }
+}
+
+impl Plan {
+    const fn beside(self, paper: &'static [&'static str], remark: &'static str) -> Self {
+        Self { paper, remark, ..self }
+    }
+}
+
+const ACCURACY: Plan = Plan {
+    id: "accuracy",
+    title: "Accuracy by updates",
+    metric: None,
+    clock: Clock::Updates,
+    unit: Unit::Share,
+    unit_name: "%",
+    paper: &["1", "2a", "5a"],
+    remark: "",
+};
+
+const PLANS: [Plan; 12] = [
+    ACCURACY,
+    Plan {
+        id: "accuracy-rollouts",
+        title: "Accuracy by generated rollouts",
+        clock: Clock::GeneratedRollouts,
+        paper: &["6"],
+        remark: "Dynamic Sampling generates more rollouts for each update; on this axis it pays for \
+                 them. The paper draws the comparison over updates only.",
+        ..ACCURACY
+    },
+    metric("entropy", "Entropy of the policy", "policy/entropy", "nats").beside(
+        &["2b", "4a", "5b", "7c"],
+        "Entropy depends on the vocabulary: only its course can be compared.",
+    ),
+    metric("length", "Mean response length", "rollout/response_tokens_mean", "tokens")
+        .beside(&["7a", "4b"], "Lengths are in each model\u{2019}s own tokens."),
+    metric("reward", "Mean reward", "rollout/reward_mean", "reward")
+        .beside(&["7b"], "Correctness as ±1 plus the length penalty, of all generated rollouts."),
+    metric(
+        "probability",
+        "Mean probability of sampled tokens",
+        "policy/token_probability_mean",
+        "probability",
+    )
+    .beside(&["7d"], "The mirror image of the entropy."),
+    metric(
+        "all-correct",
+        "Groups with every answer correct",
+        "rollout/groups_all_correct_share",
+        "%",
+    )
+    .beside(&["3b"], "These groups have no gradient; Dynamic Sampling drops them."),
+    metric(
+        "up-clipped",
+        "Mean probability of up-clipped tokens",
+        "loss/up_clipped_probability_mean",
+        "probability",
+    )
+    .beside(&["3a"], "Steps without such a token are left out."),
+    metric("clip-high", "Tokens clipped from above", "loss/clip_fraction_high", "%"),
+    metric("clip-low", "Tokens clipped from below", "loss/clip_fraction_low", "%"),
+    metric("truncated", "Truncated responses", "rollout/truncated_share", "%"),
+    metric("careful", "Responses in the careful style", "rollout/style_careful_share", "%"),
+];
+
+/// All curves: of the first grid openly, of the others on demand.
+pub fn section(context: &Context) -> Section {
+    let mut blocks = vec![Block::Text(format!(
+        "Thick lines are means over the training runs of an arm, thin lines the runs, bands the range \
+         from the lowest to the highest run. x counts updates (optimiser steps), as in the paper, or \
+         rollouts generated for training, dropped ones included. The paper\u{2019}s curves stand beside ours \
+         for their shape, on axes of their own: {}.",
+        reference::curves_source()
+    ))];
+    for (index, grid) in context.analysis.grids.iter().enumerate() {
+        let figures: Vec<Block> = PLANS
+            .iter()
+            .map(|plan| Block::Figure(figure(context, grid, plan, index == 0)))
+            .collect();
+        let name = text::visible(&grid.name);
+        match index {
+            0 => {
+                blocks.push(Block::Heading(format!("Curves of {name}")));
+                blocks.extend(figures);
+            }
+            _ => blocks.push(Block::More(format!("Curves of {name}"), figures)),
+        }
+    }
+    Section { id: "curves".into(), title: "Curves beside the paper\u{2019}s".into(), blocks }
+}
+
+fn figure(context: &Context, grid: &GridSummary, plan: &Plan, with_paper: bool) -> Figure {
+    let series = match plan.metric {
+        Some(name) => Series::Metric { name: name.to_owned() },
+        None => Series::Evaluation {
+            set: context.analysis.declaration.curve_set.clone(),
+            statistic: Statistic::AvgAtK,
+        },
+    };
+    let drawn: Vec<(CurveLine, bool)> = grid
+        .arms
+        .iter()
+        .map(|arm| {
+            let curve = curves::curve(context.study, &arm.id, &series, plan.clock);
+            let label = text::visible(&arm.label);
+            let line = line(&curve, label, context.style(&arm.id), plan.unit.scale());
+            (line, !curve.seeds.is_empty())
+        })
+        .collect();
+    let absent: Vec<String> =
+        drawn.iter().filter(|(_, there)| !there).map(|(line, _)| line.label.clone()).collect();
+    let lines: Vec<CurveLine> =
+        drawn.into_iter().filter(|(_, there)| *there).map(|(line, _)| line).collect();
+    let mut panels = vec![Panel::Curves(Curves {
+        title: "this study".to_owned(),
+        x: plan.clock.words().to_owned(),
+        unit: plan.unit_name.to_owned(),
+        published: false,
+        lines: lines.clone(),
+    })];
+    let mut remark = String::new();
+    if with_paper {
+        panels.extend(plan.paper.iter().filter_map(|name| published(name)));
+        remark = plan.remark.to_owned();
+    }
+    let set = match plan.metric {
+        Some(_) => String::new(),
+        None => format!(" on {}", text::visible(&context.analysis.declaration.curve_set)),
+    };
+    Figure {
+        id: format!("{}-{}", plan.id, scores::anchor(&grid.name)),
+        title: format!("{}{set}", plan.title),
+        caption: caption(&lines, plan, &absent, &remark),
+        legend: legend(&lines),
+        numbers: numbers(&lines, plan, &panels[1..]),
+        panels,
+    }
+}
+
+fn legend(lines: &[CurveLine]) -> Vec<LegendEntry> {
+    lines.iter().map(|line| LegendEntry { style: line.style, label: line.label.clone() }).collect()
+}
+
+/// Values in the unit of print.
+fn line(curve: &Curve, label: String, style: usize, scale: f64) -> CurveLine {
+    let scaled = |points: &[(f64, f64)]| -> Vec<(f64, f64)> {
+        points.iter().map(|(x, y)| (*x, scale * y)).collect()
+    };
+    let runs: Vec<RunLine> = curve
+        .seeds
+        .iter()
+        .map(|seed| RunLine { seed: seed.seed, points: scaled(&seed.points) })
+        .collect();
+    // One run has no band: it is its own centre.
+    let centre = match curve.band.is_empty() {
+        true => runs.first().map(|run| run.points.clone()).unwrap_or_default(),
+        false => curve.band.iter().map(|point| (point.x, scale * point.mean)).collect(),
+    };
+    let band = curve
+        .band
+        .iter()
+        .map(|point| (point.x, scale * point.lowest, scale * point.highest))
+        .collect();
+    CurveLine { label, style, centre, band, runs }
+}
+
+fn published(name: &str) -> Option<Panel> {
+    let found = reference::figure(name);
+    let first = found.first()?;
+    // Fig. 1 has three statistics of one run; only avg@32 is what we plot.
+    let shown = if name == "1" { 1 } else { found.len() };
+    let percent = |unit: &str| matches!(unit, "share" | "percent");
+    let line = |(index, curve): (usize, &&reference::Curve)| {
+        let scale = if curve.y_unit == "share" { 100.0 } else { 1.0 };
+        CurveLine {
+            label: curve.label.clone(),
+            style: index,
+            centre: curve.points.iter().map(|(x, y)| (*x, scale * y)).collect(),
+            band: Vec::new(),
+            runs: Vec::new(),
+        }
+    };
+    Some(Panel::Curves(Curves {
+        title: format!("the paper\u{2019}s Fig. {name}"),
+        x: first.x_unit.clone(),
+        unit: if percent(&first.y_unit) { "%".to_owned() } else { first.y_unit.clone() },
+        published: true,
+        lines: found.iter().take(shown).enumerate().map(line).collect(),
+    }))
+}
+
+fn ends(line: &CurveLine) -> Option<(f64, f64)> {
+    Some((line.centre.first()?.1, line.centre.last()?.1))
+}
+
+/// A value in the unit of print: shares are percent already.
+fn shown(plan: &Plan, value: f64) -> String {
+    match plan.unit {
+        // A tenth of a percent of all tokens is a lot of clipping.
+        Unit::Share if value != 0.0 && value.abs() < 1.0 => format!("{} %", text::number(value)),
+        Unit::Share => format!("{value:.1} %").replace('-', "−"),
+        Unit::Plain => text::number(value),
+    }
+}
+
+fn caption(lines: &[CurveLine], plan: &Plan, absent: &[String], remark: &str) -> String {
+    let with_ends = || lines.iter().filter_map(|line| Some((ends(line)?, line)));
+    let highest = with_ends().reduce(|a, b| if b.0.1 > a.0.1 { b } else { a });
+    let lowest = with_ends().reduce(|a, b| if b.0.1 < a.0.1 { b } else { a });
+    let mut caption = match (highest, lowest) {
+        (Some((high, highest)), Some((low, lowest))) if lines.len() > 1 => {
+            let rising = with_ends().filter(|((first, last), _)| last > first).count();
+            format!(
+                "At the end {} is highest ({}), {} lowest ({}). From the first to the last point the \
+                 mean rises in {rising} of {} arms.",
+                highest.label,
+                shown(plan, high.1),
+                lowest.label,
+                shown(plan, low.1),
+                lines.len()
+            )
+        }
+        (Some(((first, last), line)), _) => {
+            format!("{} goes from {} to {}.", line.label, shown(plan, first), shown(plan, last))
+        }
+        _ => "No run that counts recorded it.".to_owned(),
+    };
+    let single: Vec<String> =
+        lines.iter().filter(|line| line.runs.len() == 1).map(|line| line.label.clone()).collect();
+    if !single.is_empty() && single.len() == lines.len() {
+        caption += " Every arm has one run: there is no band.";
+    } else if !single.is_empty() {
+        caption += &format!(" One run, no band: {}.", context::listed(&single));
+    }
+    if !absent.is_empty() && !lines.is_empty() {
+        caption += &format!(" Not recorded: {}.", context::listed(absent));
+    }
+    if !remark.is_empty() {
+        caption += &format!(" {remark}");
+    }
+    caption
+}
+
+fn numbers(lines: &[CurveLine], plan: &Plan, paper: &[Panel]) -> Table {
+    // Values as they are in data: shares, not percent.
+    let row = |line: &CurveLine, of: String, scale: f64, show: &dyn Fn(f64) -> String| {
+        let (low, high) = text::range(line.centre.iter().map(|point| point.1));
+        let cell = |value: Option<f64>| match value.filter(|value| value.is_finite()) {
+            Some(value) => TableCell::value(show(value), [value / scale]),
+            None => TableCell::missing("–"),
+        };
+        let ends = ends(line);
+        let range = line.band.last().map(|(_, low, high)| (*low, *high));
+        vec![
+            TableCell::plain(&line.label),
+            TableCell::plain(of),
+            cell(ends.map(|ends| ends.0)),
+            TableCell::plain(text::sparkline(&line.centre, SPARKLINE_COLUMNS)),
+            cell(ends.map(|ends| ends.1)),
+            range.map_or(TableCell::missing("–"), |(low, high)| {
+                let text = format!("{} to {}", show(low), show(high));
+                TableCell::value(text, [low / scale, high / scale])
+            }),
+            cell(Some(low)),
+            cell(Some(high)),
+        ]
+    };
+    let mut rows: Vec<Vec<TableCell>> = lines
+        .iter()
+        .map(|line| {
+            let runs = context::counted(line.runs.len(), "run", "runs");
+            row(line, runs, plan.unit.scale(), &|value| shown(plan, value))
+        })
+        .collect();
+    for panel in paper {
+        let Panel::Curves(curves) = panel else { continue };
+        let percent = curves.unit == "%";
+        let show = |value: f64| match percent {
+            true => format!("{value:.1} %"),
+            false => text::number(value),
+        };
+        let scale = if percent { 100.0 } else { 1.0 };
+        let lines = curves.lines.iter();
+        rows.extend(lines.map(|line| row(line, curves.title.clone(), scale, &show)));
+    }
+    Table {
+        rows,
+        caption: format!("{} over {}: means over runs.", plan.title, plan.clock.words()),
+        columns: vec![
+            Column::text("line"),
+            Column::text("of"),
+            Column::number("first"),
+            Column::text("course"),
+            Column::number("last"),
+            Column::number("runs at the last point"),
+            Column::number("lowest"),
+            Column::number("highest"),
+        ],
+    }
+}

@@ -1,0 +1,143 @@
+//! The report of a study: one data structure, [`StudyReport`], built from a study's grids, cells
+//! and declaration alone, and rendered as HTML, Markdown and JSON. It computes no statistics:
+//! `study` does. It holds no time of day: the same records give the same bytes.
+
+pub mod charts;
+pub mod checking;
+pub mod claims;
+pub mod comparison;
+pub mod context;
+pub mod courses;
+pub mod effects;
+pub mod html;
+pub mod markdown;
+pub mod omitted;
+pub mod overview;
+pub mod page;
+pub mod power;
+pub mod problem_map;
+pub mod published;
+pub mod row_charts;
+pub mod scores;
+pub mod surroundings;
+
+use crate::claims as paper_claims;
+use crate::claims::evidence;
+use crate::claims::evidence::Judged;
+use crate::files;
+use crate::report::study::context::Context;
+use crate::report::study::page::Page;
+use crate::report::text;
+use crate::study;
+use crate::study::Study;
+use crate::study::analysis;
+use crate::study::analysis::Analysis;
+use crate::visible;
+use serde::Serialize;
+use std::path::Path;
+use std::path::PathBuf;
+
+/// Version of the structure.
+const SCHEMA: &str = "dapo-study-report/1";
+
+/// A report that cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The folder is no study, or a file in it cannot be used.
+    #[error(transparent)]
+    Study(#[from] study::Error),
+    /// The report cannot be written.
+    #[error(transparent)]
+    Write(files::Error),
+}
+
+/// Everything that a study's report shows.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StudyReport {
+    /// Version of this structure.
+    pub schema: &'static str,
+    /// What a reader sees, in order; foreign text is made visible, every number stands beside
+    /// its unrounded value.
+    pub page: Page,
+    /// What it was taken from, as `study` computed it; shares in [0, 1].
+    pub analysis: Analysis,
+    /// The paper's claims, judged by it.
+    pub claims: Judged,
+}
+
+/// Builds the report from a study folder without writing anything.
+///
+/// # Errors
+/// A folder that is no study, or a grid or declaration that cannot be used.
+pub fn build(folder: &Path, declared: Option<&Path>) -> Result<StudyReport, Error> {
+    Ok(report(&study::load(folder, declared)?))
+}
+
+/// The report of a study that was read.
+pub fn report(study: &Study) -> StudyReport {
+    let analysis = analysis::analyse(study);
+    let judged = evidence::judge(study, &analysis, &paper_claims::shipped());
+    let page = page_of(&Context::new(study, &analysis, &judged));
+    StudyReport { schema: SCHEMA, page, analysis, claims: judged }
+}
+
+/// Builds the report and writes `report.html`, `report.md` and `report.json`, each atomically,
+/// into `out`, or into the study's folder.
+///
+/// # Errors
+/// As [`build`], and when a file cannot be written.
+pub fn write(
+    folder: &Path,
+    declared: Option<&Path>,
+    out: Option<&Path>,
+) -> Result<(StudyReport, [PathBuf; 3]), Error> {
+    let report = build(folder, declared)?;
+    if let Some(out) = out {
+        files::create_folder(out).map_err(Error::Write)?;
+    }
+    let out = out.unwrap_or(folder);
+    let paths = ["report.html", "report.md", "report.json"].map(|name| out.join(name));
+    let texts = [html::render(&report.page), markdown::render(&report.page), json(&report)];
+    for (path, text) in paths.iter().zip(&texts) {
+        files::write_atomic(path, text.as_bytes()).map_err(Error::Write)?;
+    }
+    Ok((report, paths))
+}
+
+/// The report as one line of canonical JSON, in which nothing moves a terminal.
+pub fn json(report: &StudyReport) -> String {
+    visible::json(&files::canonical_json_line(report)) + "\n"
+}
+
+/// The page in the order that a reviewer reads.
+fn page_of(context: &Context) -> Page {
+    let declaration = &context.analysis.declaration;
+    let names: Vec<String> =
+        context.analysis.grids.iter().map(|grid| text::visible(&grid.name)).collect();
+    Page {
+        title: format!("Ablation study: {}", names.join(", ")),
+        subtitle: format!(
+            "declaration {} · {}",
+            text::short_digest(&context.analysis.declaration_sha256),
+            context::counted(context.counted_cells().len(), "training run", "training runs")
+        ),
+        state: if declaration.registered { "registered" } else { "exploratory" },
+        question: text::visible(&declaration.question),
+        headline: overview::headline(context),
+        alerts: overview::alerts(context),
+        tiles: overview::tiles(context),
+        sections: vec![
+            overview::section(context),
+            comparison::section(context),
+            courses::section(context),
+            problem_map::section(context),
+            claims::section(context),
+            comparison::fidelity(context),
+            power::section(context),
+            checking::section(context),
+            effects::section(context),
+            surroundings::section(context),
+            omitted::section(context),
+        ],
+    }
+}

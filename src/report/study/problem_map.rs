@@ -1,0 +1,193 @@
+//! Which arms solve which problems, and which problems changed between two arms.
+
+use crate::report::study::context;
+use crate::report::study::context::Context;
+use crate::report::study::page::Block;
+use crate::report::study::page::Changes;
+use crate::report::study::page::Column;
+use crate::report::study::page::Figure;
+use crate::report::study::page::Heat;
+use crate::report::study::page::HeatRow;
+use crate::report::study::page::Panel;
+use crate::report::study::page::Section;
+use crate::report::study::page::Table;
+use crate::report::study::page::TableCell;
+use crate::report::study::scores;
+use crate::report::text;
+use crate::study::analysis::GridSummary;
+use crate::study::problems;
+use crate::study::problems::Matrix;
+use crate::study::problems::PairedChange;
+
+/// Heat maps and paired changes: of the first grid openly, of the others on demand.
+pub fn section(context: &Context) -> Section {
+    let mut blocks = vec![Block::Text(
+        "Each column is a problem, ordered from the hardest to the easiest over the arms shown; the \
+         shade is the share of correct samples at the last evaluation, averaged over the runs. Below, \
+         what changed problem by problem from one arm to another. These describe the runs that were \
+         made on these problems; they test nothing."
+            .to_owned(),
+    )];
+    for (index, grid) in context.analysis.grids.iter().enumerate() {
+        let figures = grid_blocks(context, grid);
+        let title = format!("Problems of {}", text::visible(&grid.name));
+        match index {
+            0 => blocks.extend(figures),
+            _ => blocks.push(Block::More(title, figures)),
+        }
+    }
+    Section { id: "problems".into(), title: "Problem by problem".into(), blocks }
+}
+
+fn grid_blocks(context: &Context, grid: &GridSummary) -> Vec<Block> {
+    let set = &context.analysis.declaration.primary_set;
+    let ids: Vec<&str> = grid.arms.iter().map(|arm| arm.id.as_str()).collect();
+    let Some(matrix) = problems::matrix(context.study, &ids, set) else {
+        let (set, name) = (text::visible(set), text::visible(&grid.name));
+        return vec![Block::Text(format!("No run of {name} that counts evaluated {set}."))];
+    };
+    let mut blocks = vec![Block::Figure(heat(context, grid, &matrix))];
+    let changes: Vec<PairedChange> = grid
+        .arms
+        .iter()
+        .filter_map(|arm| {
+            let reference = arm.compared_with.as_ref()?;
+            problems::paired_change(context.study, &arm.id, reference, set)
+        })
+        .collect();
+    if !changes.is_empty() {
+        blocks.push(Block::Figure(paired(context, grid, &changes)));
+    }
+    blocks
+}
+
+fn heat(context: &Context, grid: &GridSummary, matrix: &Matrix) -> Figure {
+    let row = |arm: &problems::ArmProblems| HeatRow {
+        label: context.label(&arm.arm),
+        shares: matrix
+            .hardest_first
+            .iter()
+            .map(|index| arm.accuracies.get(*index).copied())
+            .collect(),
+    };
+    let count = matrix.problems as usize;
+    let always = |of: fn(f64) -> bool| {
+        (0..count).filter(|index| matrix.arms.iter().all(|arm| of(arm.accuracies[*index]))).count()
+    };
+    let (never, solved) = (always(|share| share <= 0.0), always(|share| share >= 1.0));
+    let absent: Vec<String> = grid
+        .arms
+        .iter()
+        .filter(|arm| matrix.arms.iter().all(|row| row.arm != arm.id))
+        .map(|arm| text::visible(&arm.label))
+        .collect();
+    let mut caption = format!(
+        "Of {} of {}, {never} are never solved by any arm and {solved} always by all; the arms differ \
+         on the {} in between.",
+        context::counted(count, "problem", "problems"),
+        text::visible(&matrix.set),
+        count - never - solved
+    );
+    if !absent.is_empty() {
+        caption += &format!(
+            " Not shown, because no run that counts evaluated the same problems: {}.",
+            context::listed(&absent)
+        );
+    }
+    Figure {
+        id: format!("problems-{}", scores::anchor(&grid.name)),
+        title: format!("{}: who solves which problem", text::visible(&grid.name)),
+        caption,
+        legend: Vec::new(),
+        panels: vec![Panel::Heat(Heat {
+            columns: context::counted(count, "problem", "problems"),
+            order: matrix.hardest_first.clone(),
+            rows: matrix.arms.iter().map(row).collect(),
+        })],
+        numbers: heat_numbers(context, matrix),
+    }
+}
+
+fn heat_numbers(context: &Context, matrix: &Matrix) -> Table {
+    let rows = matrix.arms.iter().map(|arm| {
+        let count = |of: fn(f64) -> bool| {
+            let found = arm.accuracies.iter().filter(|share| of(**share)).count();
+            TableCell::value(text::grouped(found as u64), [found as f64])
+        };
+        vec![
+            TableCell::plain(context.label(&arm.arm)),
+            TableCell::value(arm.runs.to_string(), [arm.runs as f64]),
+            count(|share| share <= 0.0),
+            count(|share| share > 0.0 && share < 0.5),
+            count(|share| (0.5..1.0).contains(&share)),
+            count(|share| share >= 1.0),
+        ]
+    });
+    Table {
+        rows: rows.collect(),
+        caption: format!(
+            "Problems of {} by the share of correct samples.",
+            text::visible(&matrix.set)
+        ),
+        columns: vec![
+            Column::text("arm"),
+            Column::number("runs"),
+            Column::number("never"),
+            Column::number("below half"),
+            Column::number("half or more"),
+            Column::number("always"),
+        ],
+    }
+}
+
+fn paired(context: &Context, grid: &GridSummary, changes: &[PairedChange]) -> Figure {
+    let against = |change: &PairedChange| {
+        format!("{} against {}", context.label(&change.arm), context.label(&change.reference))
+    };
+    let panel = |change: &PairedChange| {
+        let mut differences = change.differences.clone();
+        differences.sort_by(|a, b| b.total_cmp(a));
+        Panel::Changes(Changes { title: against(change), differences })
+    };
+    let most = changes.iter().max_by_key(|change| change.better + change.worse);
+    let caption = most.map_or(String::new(), |change| {
+        format!(
+            "Problems sorted from the largest gain (blue, up) to the largest loss (orange, down), in \
+             percentage points. Most problems moved in {}: {} solved more often, {} less often, {} \
+             as often.",
+            against(change),
+            change.better,
+            change.worse,
+            change.same
+        )
+    });
+    let rows = changes.iter().map(|change| {
+        let count = |count: u64| TableCell::value(text::grouped(count), [count as f64]);
+        vec![
+            TableCell::plain(against(change)),
+            count(change.better),
+            count(change.worse),
+            count(change.same),
+            TableCell::value(text::signed_points(change.mean), [change.mean]),
+        ]
+    });
+    Figure {
+        id: format!("changes-{}", scores::anchor(&grid.name)),
+        title: format!("{}: paired changes", text::visible(&grid.name)),
+        caption,
+        legend: Vec::new(),
+        panels: changes.iter().map(panel).collect(),
+        numbers: Table {
+            rows: rows.collect(),
+            caption: "Problems solved more, less and equally often, and the mean change in points."
+                .to_owned(),
+            columns: vec![
+                Column::text("pair"),
+                Column::number("more often"),
+                Column::number("less often"),
+                Column::number("as often"),
+                Column::number("mean change"),
+            ],
+        },
+    }
+}

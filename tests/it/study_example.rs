@@ -1,0 +1,146 @@
+//! A made-up study with the look of a real one: every metric of a real run, seeds that differ,
+//! problems of different difficulty. Everything is a function of its arguments.
+
+use crate::study_fixture;
+use crate::study_fixture::Shape;
+use dapo::cell::Cell;
+use dapo::cell::bits::Bits;
+use dapo::files;
+use dapo::grid::Arm;
+use dapo::grid::Grid;
+use dapo::rng::Id;
+use dapo::rng::Purpose;
+use dapo::rng::stream;
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+
+/// One cell for each arm and seed; arms that stand in several grids have one.
+pub fn cells(grids: &[Grid], seeds: &[u64]) -> Vec<Cell> {
+    let mut known = BTreeSet::new();
+    let arms = grids.iter().flat_map(|grid| &grid.arms);
+    let new: Vec<&Arm> = arms.filter(|arm| known.insert(arm.arm_sha256.clone())).collect();
+    new.iter().flat_map(|arm| seeds.iter().map(|seed| cell(arm, *seed))).collect()
+}
+
+/// A finished run.
+pub fn cell(arm: &Arm, seed: u64) -> Cell {
+    let dapo = &arm.experiment.dapo;
+    let json = serde_json::to_value(dapo).unwrap();
+    let resamples = json["dynamic_sampling"]["kind"] == "resample";
+    let higher = json["clip"]["high"].as_f64().unwrap() > 0.2;
+    let token_mean = json["aggregation"] == "token-mean";
+    let soft = json["overlong"]["punishment"]["kind"] == "soft";
+    let filter = json["overlong"]["filter"] == true;
+    let gains =
+        [(resamples, 0.13), (higher, 0.10), (token_mean, 0.03), (soft, 0.05), (filter, 0.04)];
+    let gain: f64 = gains.iter().filter(|(on, _)| *on).map(|(_, gain)| gain).sum();
+    let luck = 0.05 * (uniform(arm, seed, 0) - 0.5);
+    let end = 0.40 + gain + luck;
+    let mut cell = study_fixture::cell(arm, seed, &Shape::ending_at(end));
+    let generated = if resamples { 512.0 } else { 256.0 };
+    let mut sum = 0.0;
+    let rounds: Vec<f64> = (0..study_fixture::STEPS)
+        .map(|step| {
+            generated
+                + if resamples {
+                    256.0 * (uniform(arm, seed, 100 + step) * 1.6).floor()
+                } else {
+                    0.0
+                }
+        })
+        .collect();
+    let totals: Vec<f64> = rounds
+        .iter()
+        .map(|it| {
+            sum += it;
+            sum
+        })
+        .collect();
+    for evaluation in &mut cell.evaluations {
+        let step = evaluation.counters.rollout_steps;
+        let score = course(0.26, end, step as f64 / study_fixture::STEPS as f64);
+        let problems = cell.problems[&evaluation.set].count;
+        evaluation.generated_rollouts =
+            step.checked_sub(1).map_or(0, |at| totals[at as usize] as u64);
+        let mut draws =
+            stream(key(arm, seed), Purpose::Evaluation, &[Id::Number(step), Id::Number(problems)]);
+        evaluation.outcomes = (0..problems * evaluation.samples)
+            .map(|index| {
+                let problem = index / evaluation.samples;
+                let hard = 2.4 * (uniform_of(7, problem) - 0.5) * 3.0;
+                let chance = 1.0 / (1.0 + (-((score / (1.0 - score)).ln() * 1.6 - hard)).exp());
+                draws.uniform() < chance
+            })
+            .collect::<Bits>();
+    }
+    metrics(&mut cell, arm, seed, (higher, end), &rounds);
+    let digest = |text: &str| files::sha256(format!("{text} {} {seed}", arm.arm_sha256).as_bytes());
+    cell.ledger_head = Some(digest("ledger"));
+    cell.digests = ["metrics.jsonl", "ledger.jsonl", "model.safetensors"]
+        .map(|name| (name.to_owned(), digest(name)))
+        .into();
+    let facts = [("cpu", "Intel(R) Xeon(R) Processor"), ("cores", "2"), ("libtorch", "2.11.0")];
+    cell.environment = facts.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    cell.wall_seconds = 55.0 + 20.0 * uniform(arm, seed, 1);
+    cell.sealed()
+}
+
+fn metrics(cell: &mut Cell, arm: &Arm, seed: u64, (higher, end): (bool, f64), rounds: &[f64]) {
+    let late = if higher { 0.09 } else { 0.012 };
+    let named: [(&str, f64, f64); 17] = [
+        ("policy/entropy", 0.19, late),
+        ("policy/token_probability_mean", 0.92, 1.0 - late / 2.5),
+        ("rollout/response_tokens_mean", 30.0, 40.0 + 60.0 * end),
+        ("rollout/reward_mean", -0.55, 2.0 * end - 1.0),
+        ("rollout/accuracy", 0.22, end),
+        ("rollout/groups_all_correct_share", 0.02, 0.75 * end),
+        ("rollout/groups_useful_share", 0.8, 0.9 - 0.75 * end),
+        ("rollout/truncated_share", 0.08, 0.01),
+        ("rollout/style_careful_share", 0.01, end * 0.8),
+        ("loss/clip_fraction_high", 0.002, if higher { 0.0006 } else { 0.0016 }),
+        ("loss/clip_fraction_low", 0.0015, 0.001),
+        ("loss/up_clipped_probability_mean", 0.12, 0.3),
+        ("optimizer/gradient_norm_mean", 0.4, 0.2),
+        ("optimizer/learning_rate", 0.0002, 0.0002),
+        ("train/rollouts", 256.0, 256.0),
+        ("rollout/groups", 64.0, 64.0),
+        ("effect/loss_tokens", 12000.0, 23000.0),
+    ];
+    let mut metrics: BTreeMap<String, Vec<Option<f64>>> = BTreeMap::new();
+    for (place, (name, first, last)) in named.into_iter().enumerate() {
+        let values = (0..study_fixture::STEPS).map(|step| {
+            let along = step as f64 / (study_fixture::STEPS - 1) as f64;
+            let noise = 1.0 + 0.12 * (uniform(arm, seed, 20_000 + 100 * step + place as u64) - 0.5);
+            let value = course(first, last, along);
+            let value = if name.ends_with("learning_rate") { value } else { value * noise };
+            // Rare tokens: not every step has one.
+            (place != 11 || step % 7 != 3).then(|| format!("{value:.6e}").parse().unwrap())
+        });
+        metrics.insert(name.to_owned(), values.collect());
+    }
+    for name in dapo::effect_checks::METRICS {
+        metrics.entry(name.to_owned()).or_insert_with(|| vec![Some(3.0); rounds.len()]);
+    }
+    let rounds = rounds.iter().map(|it| Some(*it)).collect();
+    metrics.insert("rollout/generated_rollouts".to_owned(), rounds);
+    cell.metrics = metrics;
+}
+
+/// From the first value towards the last, fast at the beginning.
+fn course(first: f64, last: f64, along: f64) -> f64 {
+    let part = (1.0 - (-3.0 * along).exp()) / (1.0 - (-3.0f64).exp());
+    first + (last - first) * part
+}
+
+fn uniform(arm: &Arm, seed: u64, place: u64) -> f64 {
+    uniform_of(key(arm, seed), place)
+}
+
+fn key(arm: &Arm, seed: u64) -> u64 {
+    let arm = u64::from_str_radix(&arm.arm_sha256[..8], 16).unwrap();
+    arm.wrapping_mul(1_000_003).wrapping_add(seed)
+}
+
+fn uniform_of(seed: u64, place: u64) -> f64 {
+    stream(seed, Purpose::Generate, &[Id::Number(place)]).uniform()
+}

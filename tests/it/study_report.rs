@@ -1,0 +1,249 @@
+//! `dapo report STUDY`: what a reader sees, and what a study that is small, incomplete or hostile
+//! leads to.
+
+use crate::run_fixture::HOSTILE;
+use crate::study_example;
+use crate::study_fixture;
+use assert_cmd::Command;
+use dapo::cell::Cell;
+use dapo::cell::CellEnding;
+use dapo::files;
+use dapo::grid::Grid;
+use dapo::report::study;
+use dapo::report::study::StudyReport;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+use std::time::Instant;
+
+/// The shipped grids of these names, with so many seeds.
+fn grids(names: &[&str], seeds: &[u64]) -> Vec<Grid> {
+    let mut grids = study_fixture::grids(seeds);
+    grids.retain(|grid| names.contains(&grid.name.as_str()));
+    grids
+}
+
+struct Written {
+    report: StudyReport,
+    html: String,
+    markdown: String,
+    json: String,
+}
+
+fn written(folder: &Path, grids: &[Grid], cells: &[Cell]) -> Written {
+    study_fixture::write(folder, grids, cells);
+    let (report, paths) = study::write(folder, None, None).unwrap();
+    let [html, markdown, json] = paths.map(|path| files::read_text(&path).unwrap());
+    Written { report, html, markdown, json }
+}
+
+fn small(seeds: &[u64]) -> (Vec<Grid>, Vec<Cell>) {
+    let mut grids = grids(&["leave-one-out"], seeds);
+    grids[0].arms.truncate(3);
+    let cells = study_example::cells(&grids, seeds);
+    (grids, cells)
+}
+
+#[test]
+fn a_small_study_reads_as_this_markdown() {
+    let folder = tempfile::tempdir().unwrap();
+    let (grids, cells) = small(&[1, 2, 3]);
+    let written = written(folder.path(), &grids, &cells);
+    // Arms have a hash of every key: a new key in base.toml must not change this file.
+    insta::with_settings!({ filters => vec![
+        (r"\b[0-9a-f]{64}\b", "[sha256]"),
+        (r"\b[0-9a-f]{12}\b", "[digest]"),
+    ]}, { insta::assert_snapshot!(written.markdown); });
+}
+
+#[test]
+fn forty_cells_render_in_time_and_in_less_than_five_megabytes() {
+    let seeds = [1, 2, 3, 4];
+    let folder = tempfile::tempdir().unwrap();
+    let grids = grids(&["ladder", "leave-one-out"], &seeds);
+    let mut cells = study_example::cells(&grids, &seeds);
+    cells.truncate(40);
+    assert!(cells.len() >= 32, "{}", cells.len());
+    study_fixture::write(folder.path(), &grids, &cells);
+    let start = Instant::now();
+    let (_, paths) = study::write(folder.path(), None, None).unwrap();
+    let took = start.elapsed();
+    let bytes = files::read_text(&paths[0]).unwrap().len();
+    // Generous: an unoptimised build on a machine that does other things.
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    assert!(bytes < 5_000_000, "{bytes} bytes");
+}
+
+#[test]
+fn the_same_cells_give_the_same_bytes_and_no_time_of_day() {
+    let (grids, cells) = small(&[1, 2]);
+    let folder = tempfile::tempdir().unwrap();
+    let first = written(&folder.path().join("a"), &grids, &cells);
+    let reversed: Vec<Cell> = cells.into_iter().rev().collect();
+    let second = written(&folder.path().join("b"), &grids, &reversed);
+    assert_eq!(first.html, second.html);
+    assert_eq!(first.markdown, second.markdown);
+    assert_eq!(first.json, second.json);
+    let year =
+        |text: &str| text.contains("2026-") || text.contains("T00:") || text.contains(" UTC");
+    assert!(!year(&first.html) && !year(&first.markdown) && !year(&first.json));
+}
+
+#[test]
+fn every_number_of_the_markdown_stands_in_the_json() {
+    let (grids, cells) = small(&[1, 2, 3]);
+    let folder = tempfile::tempdir().unwrap();
+    let written = written(folder.path(), &grids, &cells);
+    let numbers = |text: &str| -> BTreeSet<String> {
+        let plain = text.replace("\\\\", "");
+        let is_part = |c: char| c.is_ascii_digit() || c == '.' || c == ',';
+        let words = plain.split(|c: char| !is_part(c));
+        let found = words.map(|word| word.trim_matches([',', '.']).to_owned());
+        found.filter(|word| word.chars().any(|c| c.is_ascii_digit())).collect()
+    };
+    let json = numbers(&written.json);
+    let missing: Vec<String> =
+        numbers(&written.markdown).into_iter().filter(|number| !json.contains(number)).collect();
+    assert_eq!(missing, Vec::<String>::new());
+    // And the page shows the same numbers as the Markdown's tables.
+    let cells = written.markdown.lines().filter(|line| line.starts_with("| **"));
+    for line in cells {
+        for number in numbers(line) {
+            assert!(written.html.contains(&number), "{number} of {line}");
+        }
+    }
+}
+
+#[test]
+fn hostile_text_in_cells_is_shown_and_never_obeyed() {
+    let (mut grids, mut cells) = small(&[1, 2, 3]);
+    grids[0].question = HOSTILE.to_owned();
+    for arm in &mut grids[0].arms {
+        arm.label = format!("{} {HOSTILE}", arm.name);
+    }
+    for cell in &mut cells {
+        HOSTILE.clone_into(&mut cell.name);
+        HOSTILE.clone_into(&mut cell.reason);
+        cell.exactness = "exact".to_owned();
+        HOSTILE.clone_into(&mut cell.harness);
+        cell.environment.insert(HOSTILE.to_owned(), HOSTILE.to_owned());
+        cell.inputs.insert(HOSTILE.to_owned(), HOSTILE.to_owned());
+        cell.digests.insert(format!("{HOSTILE}model.safetensors"), HOSTILE.to_owned());
+        cell.ledger_head = Some(HOSTILE.to_owned());
+        let values = cell.metrics["policy/entropy"].clone();
+        cell.metrics.insert(HOSTILE.to_owned(), values);
+    }
+    let mut failed = cells[0].clone();
+    failed.seed = 3;
+    failed.experiment.execution.seed = 3;
+    failed.ending = CellEnding::Failed;
+    cells.retain(|cell| cell.file_name() != failed.file_name());
+    cells.push(failed);
+    let cells: Vec<Cell> = cells.into_iter().map(Cell::sealed).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let written = written(folder.path(), &grids, &cells);
+    for (name, text) in
+        [("html", &written.html), ("md", &written.markdown), ("json", &written.json)]
+    {
+        assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{name}");
+        assert!(!text.contains('\u{202e}'), "{name}");
+        assert!(text.contains("u{1b}[2J"), "{name} shows it");
+    }
+    let page = &written.html;
+    assert!(page.contains("&#60;script&#62;alert(1)") || page.contains("&lt;script&gt;alert(1)"));
+    for acting in ["<script", "<img", "</pre><", "href=\"http", "onerror=y>"] {
+        assert!(!page.contains(acting), "{acting}");
+    }
+    let outside: String = written.markdown.split("\n```").step_by(2).collect();
+    let outside = outside.replace("\\]", "");
+    assert!(!outside.contains("<script") && !outside.contains("](http"));
+    assert!(!outside.contains("http://"));
+}
+
+#[test]
+fn the_page_is_well_formed_marked_up_and_loads_nothing() {
+    let (grids, cells) = small(&[1, 2, 3]);
+    let folder = tempfile::tempdir().unwrap();
+    let page = written(folder.path(), &grids, &cells).html;
+    crate::report::assert_balanced(&page);
+    for loading in ["src=", "<script", "<link", "<iframe", "@import", "url(", "<img", "=\"http"] {
+        assert!(!page.contains(loading), "{loading}");
+    }
+    assert!(!page.contains("NaN") && !page.contains("inf\""));
+    let count = |tag: &str| page.matches(tag).count();
+    assert_eq!(count("<table>"), count("<caption>"), "every table has a caption");
+    let headers = count("<th ");
+    assert_eq!(headers, count("<th scope=\"col\"") + count("<th scope=\"row\""));
+    let charts = count("<svg class=\"chart\"");
+    assert!(charts > 5);
+    let described = "role=\"img\" aria-label=\"";
+    assert_eq!(count(described), charts, "every picture has a text");
+    let ids: Vec<&str> =
+        page.split(" id=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+    let unique: BTreeSet<&&str> = ids.iter().collect();
+    assert_eq!(unique.len(), ids.len(), "anchors are unique");
+}
+
+#[test]
+fn what_is_missing_is_said_and_nothing_breaks() {
+    let seeds = [1, 2, 3];
+    let (grids, all) = small(&seeds);
+    let of = |name: &str| -> String { grids[0].arm(name).unwrap().arm_sha256.clone() };
+    let folder = tempfile::tempdir().unwrap();
+    let case = |name: &str, cells: &[Cell]| written(&folder.path().join(name), &grids, cells);
+
+    let none = case("none", &[]);
+    assert!(none.markdown.contains("9 runs of the grids leave-one-out are missing"));
+    assert!(none.report.page.headline.starts_with("Not known:"), "{}", none.report.page.headline);
+    assert!(none.html.contains("No run that counts recorded it."));
+
+    let without: Vec<Cell> =
+        all.iter().filter(|cell| cell.arm_sha256 != of("clip-higher")).cloned().collect();
+    let text = case("without-arm", &without).markdown;
+    assert!(text.contains("Arms without a score:"), "{text}");
+    assert!(text.contains("Not recorded: "));
+
+    let one: Vec<Cell> = all.iter().filter(|cell| cell.seed == 1).cloned().collect();
+    let text = case("one-seed", &one).markdown;
+    assert!(text.contains("one run has none"), "an arm with one run has no interval");
+    assert!(text.contains("Every arm has one run: there is no band."));
+
+    let mut failed = all.clone();
+    let cell = &mut failed[0];
+    cell.ending = CellEnding::Failed;
+    cell.reason = "the process was killed".to_owned();
+    *cell = cell.clone().sealed();
+    let text = case("failed", &failed).markdown;
+    assert!(text.contains("the process was killed") && text.contains("1 failed"), "{text}");
+
+    let mut unseen = all.clone();
+    for cell in &mut unseen {
+        cell.evaluations.retain(|evaluation| evaluation.set != "mini-aime-plus");
+        *cell = cell.clone().sealed();
+    }
+    let text = case("not-evaluated", &unseen).markdown;
+    assert!(text.contains("No run of leave-one-out that counts evaluated mini-aime-plus."));
+    assert!(text.contains("Grids that are not in this study: ladder, add-one and fidelity."));
+}
+
+#[test]
+fn the_command_writes_three_files_and_names_a_folder_that_is_no_study() {
+    let (grids, cells) = small(&[1, 2]);
+    let folder = tempfile::tempdir().unwrap();
+    study_fixture::write(folder.path(), &grids, &cells);
+    let out = folder.path().join("elsewhere");
+    let run = |arguments: &[&Path]| {
+        let mut command = Command::cargo_bin("dapo").unwrap();
+        command.arg("report").args(arguments).output().unwrap()
+    };
+    let output = run(&[folder.path(), Path::new("--out"), &out]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for name in ["report.html", "report.md", "report.json"] {
+        assert!(out.join(name).is_file(), "{name}");
+        assert!(!folder.path().join(name).exists(), "{name} stands in the study");
+    }
+    files::remove_folder(&folder.path().join("grids")).unwrap();
+    let output = run(&[folder.path()]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("grids"));
+}
