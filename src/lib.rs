@@ -49,6 +49,7 @@ pub mod cell;
 pub mod grid;
 pub mod ablate;
 pub mod study;
+pub mod comparison;
 pub mod export;
 pub mod attest;
 pub mod housekeeping;

@@ -2,14 +2,19 @@
 //! j = 1…kᵢ, xᵢⱼ ∈ {0, 1}, p̂ᵢ = mean of xᵢⱼ over j. A problem is the unit that repeats;
 //! √(μ̂(1−μ̂)/nk), which treats all samples as independent, is never used.
 
+pub mod accuracy;
 pub mod aggregates;
 pub mod between;
+pub mod calibration;
 pub mod distributions;
 pub mod equivalence;
+pub mod outcomes;
+pub mod paired;
 pub mod time_to_level;
 pub mod verdict;
 
 use crate::stats::distributions::t_quantile;
+use crate::stats::outcomes::Counts;
 use std::collections::BTreeMap;
 
 /// One evaluated response.
@@ -96,16 +101,7 @@ pub fn avg_at_k(problems: &[Vec<Sample>]) -> f64 {
 /// A problem with one sample shows no spread of its own; it counts with μ̂(1−μ̂), which is at
 /// least the mean of p(1−p) over problems, so the result errs upwards.
 pub fn standard_error_fixed_problems(problems: &[Vec<Sample>]) -> f64 {
-    let overall = avg_at_k(problems);
-    let variance: f64 = problems
-        .iter()
-        .zip(accuracies(problems))
-        .map(|(samples, p)| match samples.len() {
-            1 => overall * (1.0 - overall),
-            k => p * (1.0 - p) / (k - 1) as f64,
-        })
-        .sum();
-    variance.max(0.0).sqrt() / problems.len() as f64
+    outcomes::standard_error_fixed_problems(&counts(problems))
 }
 
 /// Noise of avg@k when the problems are a draw too (clustered by problem, Miller 2024):
@@ -126,21 +122,8 @@ pub fn standard_error_new_problems(problems: &[Vec<Sample>]) -> f64 {
 /// # Panics
 /// When `k` is 0 or above the fewest samples of any problem.
 pub fn pass_at_k(problems: &[Vec<Sample>], k: usize) -> f64 {
-    assert!(k > 0, "pass@k needs k > 0");
-    let passes: Vec<f64> = problems
-        .iter()
-        .map(|samples| {
-            let (total, correct) = (samples.len(), correct(samples));
-            assert!(k <= total, "pass@{k} needs {k} samples of each problem, got {total}");
-            if total - correct < k {
-                return 1.0;
-            }
-            let none: f64 =
-                (total - correct + 1..=total).map(|i| 1.0 - k as f64 / i as f64).product();
-            1.0 - none
-        })
-        .collect();
-    mean(&passes)
+    let counts = counts(problems);
+    mean(&counts.iter().map(|counts| counts.pass_at_k(k as u64)).collect::<Vec<f64>>())
 }
 
 /// cons@k: share of problems whose most frequent prediction among the first k responses is
@@ -228,15 +211,20 @@ fn check(problems: &[Vec<Sample>]) -> Result<(), Error> {
     }
 }
 
-fn correct(samples: &[Sample]) -> usize {
-    samples.iter().filter(|sample| sample.is_correct).count()
+fn accuracies(problems: &[Vec<Sample>]) -> Vec<f64> {
+    counts(problems).iter().map(Counts::accuracy).collect()
 }
 
-fn accuracies(problems: &[Vec<Sample>]) -> Vec<f64> {
+/// Correct responses of each problem.
+fn counts(problems: &[Vec<Sample>]) -> Vec<Counts> {
     if let Err(error) = check(problems) {
         panic!("{error}");
     }
-    problems.iter().map(|samples| correct(samples) as f64 / samples.len() as f64).collect()
+    let of = |samples: &Vec<Sample>| Counts {
+        correct: samples.iter().filter(|sample| sample.is_correct).count() as u64,
+        samples: samples.len() as u64,
+    };
+    problems.iter().map(of).collect()
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -250,5 +238,7 @@ fn standard_error_of_mean(values: &[f64]) -> f64 {
     (squares / (n * (n - 1.0))).sqrt()
 }
 
+#[cfg(test)]
+mod golden_tests;
 #[cfg(test)]
 mod tests;

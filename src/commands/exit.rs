@@ -5,6 +5,7 @@ use crate::attest;
 use crate::cell;
 use crate::checkpoint;
 use crate::claims;
+use crate::comparison;
 use crate::config::extends;
 use crate::data;
 use crate::eval;
@@ -137,6 +138,7 @@ fn is_input(cause: &(dyn std::error::Error + 'static)) -> bool {
         || cause.is::<run::Error>()
         || cause.is::<verify::Error>()
         || cause.is::<run_diff::Error>()
+        || cause.is::<comparison::Error>()
         || cause.is::<regress::Error>()
         || cause.is::<study::Error>()
         || cause.is::<claims::Error>()

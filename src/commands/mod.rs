@@ -5,8 +5,10 @@ pub mod ablate_progress;
 pub mod ablate_table;
 pub mod attest;
 pub mod bench;
+pub mod calibrate;
 pub mod cells;
 pub mod claims;
+pub mod compare;
 pub mod completions;
 pub mod config;
 pub mod data;
@@ -74,6 +76,7 @@ enum Verb {
     Claims(claims::Args),
     Verify(verify::Args),
     Diff(diff::Args),
+    Compare(compare::Args),
     Regress(regress::Args),
     Attest(attest::Args),
     Data(data::DataArgs),
@@ -85,6 +88,7 @@ enum Verb {
     Pretrain(pretrain::Args),
     Doctor(doctor::Args),
     Bench(bench::Args),
+    Calibrate(calibrate::Args),
     Exactness(exactness::Args),
     #[command(hide = true)]
     ExactnessCell(exactness_cell::Args),
@@ -113,6 +117,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Claims(args) => claims::run(args),
         Verb::Verify(args) => verify::run(args),
         Verb::Diff(args) => diff::run(args),
+        Verb::Compare(args) => compare::run(args),
         Verb::Regress(args) => regress::run(args),
         Verb::Attest(args) => attest::run(args),
         Verb::Data(args) => data::run(args),
@@ -124,6 +129,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Pretrain(args) => pretrain::run(args),
         Verb::Doctor(args) => doctor::run(args),
         Verb::Bench(args) => bench::run(args),
+        Verb::Calibrate(args) => calibrate::run(args),
         Verb::Exactness(args) => exactness::run(args),
         Verb::ExactnessCell(args) => exactness_cell::run(args),
         Verb::Runs(args) => runs::run(args),

@@ -109,6 +109,7 @@ pub const KEYS: &[Key] = &[
     key("inputs.data.kind", "", "where problems come from: the embedded benchmark or files")
         .paper(says("DAPO-Math-17K", "§3.5"))
         .released(says("dapo-math-17k.parquet: 1,791,700 rows of about 17 k problems", SCRIPT)),
+    key("inputs.data.variant", "", "which problems of the embedded benchmark"),
     key("inputs.data.train", "", "file of training problems"),
     key("inputs.data.dev", "", "file of development problems, evaluated during training"),
     key("inputs.data.test", "", "files of final evaluation problems")

@@ -1,4 +1,4 @@
-//! Aggregates of scores[run][task] as rliable defines them (Agarwal et al. 2021, arXiv
+//! Aggregates of `scores[run][task]` as rliable defines them (Agarwal et al. 2021, arXiv
 //! 2108.13264; `rliable/metrics.py`, `rliable/library.py` at 3ccd9f4), with a bootstrap that two
 //! calls repeat. A task is whatever every run was scored on: a set, a problem, an arm's endpoint.
 
@@ -10,8 +10,9 @@ use crate::stats::between;
 use crate::stats::between::Error;
 use crate::stats::between::Interval;
 
-/// Fewest runs that a bootstrap may resample: below, its intervals are known to be too short.
-pub const FEWEST_BOOTSTRAP_RUNS: usize = 10;
+/// Fewest runs that a bootstrap may resample. Over 10 normal runs a nominal 95 % interval of the
+/// mean covers 90 %, over 20 still less than 93 % (`golden/stats/`).
+pub const FEWEST_BOOTSTRAP_RUNS: usize = 30;
 
 /// Interquartile mean: the mean after the ⌊m/4⌋ lowest and as many highest of the m values are
 /// dropped (scipy's `trim_mean` with 0.25). On scores that are nearly 0 or 1 it says little.
@@ -27,7 +28,7 @@ pub fn iqm(values: &[f64]) -> Result<f64, Error> {
 }
 
 /// P(b > a) for a run of each on the same task, averaged over tasks: the Mann–Whitney U of a
-/// task's two columns over n_a · n_b, ties counting ½. Arguments are scores[run][task].
+/// task's two columns over n_a · n_b, ties counting ½. Arguments are `scores[run][task]`.
 ///
 /// # Errors
 /// A side without runs or tasks, sides with other tasks, or a value that is not finite.
@@ -95,6 +96,18 @@ pub fn stratified_bootstrap(
         }
         tasks("a bootstrap", group)?;
     }
+    Ok(any_bootstrap(groups, statistic, replicates, level, name))
+}
+
+/// [`stratified_bootstrap`] of any number of runs: what calibration looks at where nothing is
+/// offered.
+pub(crate) fn any_bootstrap(
+    groups: &[&[Vec<f64>]],
+    statistic: impl Fn(&[Vec<Vec<f64>>]) -> f64,
+    replicates: usize,
+    level: f64,
+    name: &str,
+) -> Interval {
     let mut draw = rng::stream(0, Purpose::Resampling, &[Id::from("bootstrap"), Id::from(name)]);
     let mut drawn: Vec<Vec<Vec<f64>>> = groups.iter().map(|group| group.to_vec()).collect();
     let mut values: Vec<f64> = Vec::with_capacity(replicates);
@@ -110,7 +123,7 @@ pub fn stratified_bootstrap(
     }
     values.sort_by(f64::total_cmp);
     let tail = (1.0 - level) / 2.0;
-    Ok(Interval { low: percentile(&values, tail), high: percentile(&values, 1.0 - tail), level })
+    Interval { low: percentile(&values, tail), high: percentile(&values, 1.0 - tail), level }
 }
 
 /// The `share` quantile of sorted values, with linear interpolation.

@@ -310,7 +310,7 @@ fn means(
         margin.and_then(|margin| equivalence::equivalence(&a, &b, declaration.alpha, margin).ok());
     Ok(TestResult {
         difference: welch.difference,
-        interval: Some(welch.interval),
+        interval: welch.interval,
         p: test.p,
         adjusted_p: test.p,
         smallest_p: test.smallest_p,

@@ -164,6 +164,11 @@ impl<'a> Table<'a> {
         })
     }
 
+    /// The names of the columns that were read.
+    pub fn names(&self) -> Vec<String> {
+        self.frame.columns().iter().map(|column| column.name().to_string()).collect()
+    }
+
     fn present(&self) -> String {
         let describe = |column: &Column| match column.dtype() {
             DataType::Struct(fields) => {

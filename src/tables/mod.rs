@@ -4,6 +4,7 @@
 
 mod columns;
 pub mod decode;
+pub mod graded;
 pub mod long;
 pub mod problems;
 

@@ -6,6 +6,7 @@ mod bad_input;
 mod checklist;
 mod claims;
 mod commands;
+mod compare;
 mod config;
 mod data;
 mod diff;

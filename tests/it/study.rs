@@ -291,10 +291,12 @@ fn one_run_has_a_mean_and_no_interval() {
     let mean = arms::mean(&[0.5], 0.95).unwrap();
     assert_eq!((mean.mean, mean.interval, mean.standard_deviation), (0.5, None, None));
     assert_eq!(arms::mean(&[], 0.95), None);
-    let three = arms::mean(&[0.4, 0.5, 0.6], 0.95).unwrap();
-    // t(0.975, 2) = 4.3027, s = 0.1.
-    let interval = three.interval.unwrap();
-    assert!((interval.high - 0.5 - 4.302_653 * 0.1 / 3f64.sqrt()).abs() < 1e-6);
+    let five = arms::mean(&[0.4, 0.4, 0.5, 0.6, 0.6], 0.95).unwrap();
+    // t(0.975, 4) = 2.776445, s = 0.1.
+    let interval = five.interval.unwrap();
+    assert!((interval.high - 0.5 - 2.776_445 * 0.1 / 5f64.sqrt()).abs() < 1e-6);
+    // Fewer than five runs have no interval that covers what it says (golden/stats).
+    assert_eq!(arms::mean(&[0.4, 0.5, 0.6], 0.95).unwrap().interval, None);
 }
 
 #[test]

@@ -74,24 +74,32 @@ fn random_sign_flips_repeat_and_agree_with_all_of_them() {
 
 #[test]
 fn values_without_spread_give_an_interval_of_width_0() {
-    let interval = t_interval(&[0.5; 3], 0.95).unwrap();
+    let interval = t_interval(&[0.5; 5], 0.95).unwrap();
     assert_eq!((interval.low, interval.high), (0.5, 0.5));
-    let difference = welch(&[1.0; 3], &[2.0; 3], 0.95).unwrap();
+    let difference = welch(&[1.0; 5], &[2.0; 5], 0.95).unwrap();
     assert_eq!((difference.difference, difference.degrees_of_freedom), (1.0, 0.0));
-    assert_eq!(difference.interval, Interval { low: 1.0, high: 1.0, level: 0.95 });
+    assert_eq!(difference.interval, Some(Interval { low: 1.0, high: 1.0, level: 0.95 }));
+}
+
+#[test]
+fn below_five_runs_a_side_there_is_a_difference_and_no_interval() {
+    assert!(t_interval(&[0.1, 0.2, 0.3, 0.4], 0.95).is_err());
+    let few = welch(&[0.1, 0.2, 0.3, 0.4], &[0.2, 0.3, 0.4, 0.5, 0.6], 0.95).unwrap();
+    assert_eq!(few.interval, None);
+    assert!((few.difference - 0.15).abs() < 1e-12 && few.standard_error > 0.0);
 }
 
 #[test]
 fn what_nothing_follows_from_is_refused_with_the_method_and_the_value() {
     assert_eq!(
         t_interval(&[1.0], 0.95).unwrap_err().to_string(),
-        "a t interval over runs needs at least 2 runs, got 1"
+        "a t interval over runs (with fewer it covers too little) needs at least 5 runs, got 1"
     );
     assert_eq!(
         welch(&[1.0, f64::NAN], &[1.0, 2.0], 0.95).unwrap_err().to_string(),
         "a Welch interval needs finite values, got NaN"
     );
-    assert_eq!(t_interval(&[1.0, 2.0], 1.0), Err(Error::Level(1.0)));
+    assert_eq!(t_interval(&[1.0; 5], 1.0), Err(Error::Level(1.0)));
     assert_eq!(welch(&[1.0, 1.0], &[2.0, 2.0], 0.0), Err(Error::Level(0.0)));
     assert!(permutation_test(&[], &[1.0]).is_err());
     assert!(permutation_test(&[f64::INFINITY], &[1.0]).is_err());

@@ -1,0 +1,110 @@
+//! `dapo compare`: tables, run folders and what it refuses.
+
+use crate::run_fixture;
+use assert_cmd::Command;
+use dapo::files;
+use serde_json::Value;
+use std::path::Path;
+
+fn compare(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
+    let mut command = Command::cargo_bin("dapo").unwrap();
+    let output = command.current_dir(folder).arg("compare").args(arguments).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+/// A table in which sample `j` of problem `i` is correct where `(7·i + 5·j) % 10` is below `tenths`.
+fn table(header: &str, problems: u64, samples: u64, tenths: u64) -> String {
+    let rows = (0..problems).flat_map(|i| (0..samples).map(move |j| (i, j)));
+    let row = |(i, j)| format!("{i},{j},{}\n", u8::from((7 * i + 5 * j + i * j) % 10 < tenths));
+    format!("{header}\n{}", rows.map(row).collect::<String>())
+}
+
+#[test]
+fn two_csv_tables_give_text_markdown_and_json_with_the_same_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, tenths| {
+        let text = table("question_id,repeat,correct", 30, 8, tenths);
+        files::write_atomic(&folder.path().join(name), text.as_bytes()).unwrap();
+    };
+    write("base.csv", 3);
+    write("tuned.csv", 7);
+    let (code, text, talk) = compare(folder.path(), &["base.csv", "tuned.csv"]);
+    assert_eq!((code, &*talk), (0, ""));
+    insta::assert_snapshot!(text);
+    let (_, markdown, _) = compare(folder.path(), &["base.csv", "tuned.csv", "--markdown"]);
+    let (_, json, _) = compare(folder.path(), &["base.csv", "tuned.csv", "--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let difference = json["paired"]["difference"].as_f64().unwrap();
+    let shown = format!("{:+.1}", 100.0 * difference);
+    assert!(text.contains(&shown) && markdown.contains(&shown), "{shown}");
+    assert_eq!(json["between_runs"], Value::Null);
+    assert_eq!(json["changes"].as_array().unwrap().len(), 30);
+}
+
+#[test]
+fn run_folders_are_compared_by_the_last_evaluation_of_a_set() {
+    let folder = tempfile::tempdir().unwrap();
+    run_fixture::finished(&folder.path().join("one"));
+    run_fixture::finished(&folder.path().join("two"));
+    let (code, _, talk) = compare(folder.path(), &["one", "two"]);
+    assert_eq!(code, 3, "{talk}");
+    assert!(talk.contains("one: several sets were evaluated, choose one with --set: dev, mini-aime, mini-aime-plus"), "{talk}");
+    let (code, json, talk) =
+        compare(folder.path(), &["one", "two", "--set", "mini-aime", "--json"]);
+    assert_eq!(code, 0, "{talk}");
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["a"]["accuracy"]["problems"], 30);
+    assert_eq!(json["a"]["accuracy"]["samples"], 32);
+    assert_eq!(json["paired"]["difference"], 0.0);
+    // The same checkpoint twice: nothing changed, so that no interval is offered.
+    assert_eq!(json["paired"]["uncertainties"][1]["interval"], Value::Null);
+}
+
+#[test]
+fn what_cannot_be_compared_is_refused_with_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        files::write_atomic(&folder.path().join(name), text.as_bytes()).unwrap();
+    };
+    write("a.csv", &table("problem,sample,correct", 12, 4, 5));
+    write("b.csv", &table("problem,sample,correct", 10, 4, 5));
+    write("no.csv", "problem,correct\n1,1\n");
+    write("bad.parquet", "PAR1 not parquet PAR1");
+    let refused = |arguments: &[&str], code: i32, words: &str| {
+        let (got, text, talk) = compare(folder.path(), arguments);
+        assert_eq!((got, &*text), (code, ""), "{talk}");
+        assert!(talk.contains(words), "{talk}");
+    };
+    refused(&["a.csv", "b.csv"], 3, "a.csv and b.csv are not about the same problems: 2 problems");
+    refused(&["a.csv", "no.csv"], 3, "no.csv: no column `sample`");
+    refused(&["a.csv", "bad.parquet"], 3, "bad.parquet: not a readable parquet file");
+    refused(&["a.csv", "nowhere.csv"], 3, "nowhere.csv");
+    refused(&["a.csv"], 2, "");
+    refused(&["a.csv", "a.csv", "--level", "2"], 2, "--level 2");
+    let (code, text, _) = compare(folder.path(), &["a.csv", "b.csv", "--common-problems"]);
+    assert_eq!(code, 0);
+    assert!(text.contains("only the 10 problems"), "{text}");
+    let no_sample = ["no.csv", "no.csv", "--no-sample-column"];
+    let (code, text, talk) = compare(folder.path(), &no_sample);
+    assert_eq!(code, 0, "{talk}");
+    assert!(text.contains("one problem says nothing about others"), "{text}");
+}
+
+#[test]
+fn calibration_repeats_its_bytes_and_names_what_is_outside_its_range() {
+    let folder = tempfile::tempdir().unwrap();
+    let calibrate = |out: &str| {
+        let mut command = Command::cargo_bin("dapo").unwrap();
+        let output = command
+            .current_dir(folder.path())
+            .args(["calibrate", "--replicates", "2", "--out", out])
+            .output()
+            .unwrap();
+        let code = output.status.code().unwrap();
+        // Two replicates tell nothing, and no share of so few is judged.
+        assert_eq!(code, 0, "{}", String::from_utf8_lossy(&output.stderr));
+        files::read(&folder.path().join(out).join("calibration.json")).unwrap()
+    };
+    assert_eq!(calibrate("one"), calibrate("two"));
+}
