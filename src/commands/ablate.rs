@@ -70,7 +70,7 @@ pub struct Args {
     /// Begin failed cells again.
     #[arg(long)]
     retry_failed: bool,
-    /// Runs keep their last checkpoint alone, whatever [checkpoints] says (about 3 MB instead of 10
+    /// Runs keep their last checkpoint alone, whatever the experiment says (about 3 MB instead of 10
     /// on the embedded benchmark). It changes no number, and `dapo verify` misses nothing.
     #[arg(long)]
     last_checkpoint_only: bool,

@@ -1,4 +1,4 @@
-//! Arms × seeds: what is compared with what. A grid is written as TOML ([`file`]), resolved into
+//! Arms × seeds: what is compared with what. A grid is written as TOML ([`mod@file`]), resolved into
 //! experiments, and kept with a study as `grids/<grid>.json`, so that whoever reads the study
 //! needs no other file.
 

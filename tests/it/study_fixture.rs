@@ -173,7 +173,7 @@ fn counters(step: u64) -> Counters {
 fn line((first, last): (f64, f64), steps: u64, wobble: f64) -> Vec<Option<f64>> {
     let value = |step: u64| {
         let along = if steps > 1 { step as f64 / (steps - 1) as f64 } else { 1.0 };
-        let sign = if step % 2 == 0 { 1.0 } else { -1.0 };
+        let sign = if step.is_multiple_of(2) { 1.0 } else { -1.0 };
         let exact = first + (last - first) * along + sign * wobble;
         Some((exact * 1e6).round() / 1e6)
     };
