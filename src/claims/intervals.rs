@@ -7,6 +7,7 @@ use crate::claims::evidence::PartResult;
 use crate::claims::evidence::Verdict;
 use crate::claims::needed;
 use crate::claims::words;
+use crate::stats::between;
 use crate::stats::between::Interval;
 use crate::study::Study;
 use crate::study::arms;
@@ -24,7 +25,7 @@ pub fn level(
     alpha: f64,
 ) {
     if let Some(reason) = study.absence(arm) {
-        part.needed = Some(format!("at least 2 runs of `{arm}`"));
+        part.needed = Some(format!("at least {} runs of `{arm}`", between::FEWEST_RUNS));
         part.reason = reason;
         return;
     }
@@ -65,8 +66,9 @@ fn decide(
 ) {
     let (bound, sign) = (result.bound, direction.sign());
     let Some(interval) = result.interval else {
-        part.reason = "one run has no interval over training".to_string();
-        part.needed = Some(format!("at least 2 runs of `{}`", result.arm));
+        let (runs, least) = (values.len(), between::FEWEST_RUNS);
+        part.reason = format!("an interval over training takes {least} runs, there are {runs}");
+        part.needed = Some(format!("at least {least} runs of `{}`", result.arm));
         return;
     };
     let beyond = |end: f64| sign * (end - bound);

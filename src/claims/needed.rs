@@ -16,14 +16,18 @@ const MOST_RUNS: usize = 1000;
 pub fn for_difference(study: &Study, comparison: &Comparison) -> String {
     let Declared { arm, reference, .. } = &comparison.declared;
     let Some(result) = &comparison.result else {
-        return format!("at least 2 runs of `{arm}` and of `{reference}` that have this value");
+        let least = between::FEWEST_RUNS;
+        return format!(
+            "at least {least} runs of `{arm}` and of `{reference}` that have this value"
+        );
     };
     let declaration = &study.declaration;
     // Holm's first step: the strictest that this comparison can meet.
     let family = study.declaration.families.iter().find(|it| it.id == comparison.family);
     let size = family.map_or(1, |family| family.comparisons.len()).max(1);
     let alpha = declaration.alpha / size as f64;
-    let least = (2..MOST_RUNS).find(|n| between::smallest_p(*n, *n) <= alpha).unwrap_or(MOST_RUNS);
+    let mut runs = between::FEWEST_RUNS..MOST_RUNS;
+    let least = runs.find(|n| between::smallest_p(*n, *n) <= alpha).unwrap_or(MOST_RUNS);
     if result.interval.is_none() || result.difference == 0.0 {
         let seen = comparison.arm.len().min(comparison.reference.len());
         return match least > seen {

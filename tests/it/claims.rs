@@ -233,7 +233,7 @@ fn three_seeds_cannot_show_a_difference_however_large() {
     assert_eq!(found.verdict, Verdict::Inconclusive);
     let part = &found.parts[0];
     assert!(part.reason.contains("their smallest p is 0.1000, above 0.05"), "{}", part.reason);
-    assert!(part.needed.as_deref().unwrap().contains("4 runs of each arm"), "{:?}", part.needed);
+    assert!(part.needed.as_deref().unwrap().contains("5 runs of each arm"), "{:?}", part.needed);
     // One seed has nothing between training runs at all.
     let (grids, cells) = study(as_the_paper_says, &[1], 0.0);
     let mut declaration = declared();
@@ -260,7 +260,7 @@ fn a_missing_arm_and_failed_runs_leave_a_claim_open_by_name() {
     assert_eq!(missing.verdict, Verdict::Inconclusive);
     let part = &missing.parts[0];
     assert_eq!(part.reason, "`add-one/soft-overlong-punishment` has no run that counts");
-    assert!(part.needed.as_deref().unwrap().contains("at least 2 runs"));
+    assert!(part.needed.as_deref().unwrap().contains("at least 5 runs"));
     let ladder = claim(&judged, "each-row-improves");
     assert_eq!(ladder.verdict, Verdict::Inconclusive);
     assert!(ladder.reason.contains("clip-higher, soft-overlong-punishment"), "{}", ladder.reason);

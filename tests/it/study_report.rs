@@ -205,7 +205,7 @@ fn what_is_missing_is_said_and_nothing_breaks() {
 
     let one: Vec<Cell> = all.iter().filter(|cell| cell.seed == 1).cloned().collect();
     let text = case("one-seed", &one).markdown;
-    assert!(text.contains("fewer than five runs have none"), "an arm with one run has no interval");
+    assert!(text.contains("none below 5 runs"), "an arm with one run has no interval");
     assert!(text.contains("Every arm has one run: there is no band."));
 
     let mut failed = all.clone();

@@ -185,11 +185,7 @@ fn arm_row(context: &Context, grid: &GridSummary, arm: &ArmSummary) -> Vec<Table
         label,
         TableCell::plain(runs(arm)),
         TableCell::value(text::points(score.mean), [score.mean]).looking(Look::Strong),
-        context::interval_cell(
-            Unit::Share,
-            score.interval.as_ref(),
-            "fewer than five runs have none",
-        ),
+        context::interval_cell(Unit::Share, score.interval.as_ref(), "none below 5 runs"),
         around(arm.decoding_standard_error.map(stats::half_width_fixed_problems)),
         around(
             arm.problems_standard_error
