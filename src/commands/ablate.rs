@@ -27,11 +27,12 @@ use std::process::ExitCode;
 
 /// Run a grid: every arm with every seed, each as a process with one thread.
 ///
-/// A grid is the name of one in experiments/grids (ladder, add-one, leave-one-out, fidelity) or a
-/// TOML file; several share one study, and an arm that stands in several is run once. A cell that is
-/// on record is not run again; an unfinished one is gone on with. A record that was edited, or that
-/// does not fit its run folder, is renamed and the cell is run again. A cell that fails stays on
-/// record with its reason while the others go on. Ctrl-C stops after the present rollout steps.
+/// A grid is the name of one in experiments/grids (ladder, add-one, leave-one-out, fidelity,
+/// held-out, learning-rate) or a TOML file; several share one study, and an arm that stands in
+/// several is run once. A cell that is on record is not run again; an unfinished one is gone on
+/// with. A record that was edited, or that does not fit its run folder, is renamed and the cell is
+/// run again. A cell that fails stays on record with its reason while the others go on. Ctrl-C stops
+/// after the present rollout steps.
 ///
 /// Reports, statistics and resuming read STUDY/grids and STUDY/cells alone: run folders may be
 /// deleted afterwards.

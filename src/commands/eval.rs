@@ -4,7 +4,6 @@ use crate::commands::exit::Invalid;
 use crate::commands::exit::Usage;
 use crate::commands::progress::Progress;
 use crate::config::extends;
-use crate::data::mini_aime;
 use crate::eval::Set;
 use crate::files;
 use crate::records::Problem;
@@ -95,9 +94,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 fn chosen<'a>(args: &'a Args, inputs: &'a Inputs) -> Result<Vec<Set<'a>>> {
-    let known: Vec<(&str, &[Problem])> = std::iter::once((mini_aime::DEV, &inputs.data.dev[..]))
-        .chain(inputs.data.tests.iter().map(|(name, problems)| (name.as_str(), &problems[..])))
-        .collect();
+    let known: Vec<(&str, &[Problem])> = inputs.data.evaluated().collect();
     let wanted: Vec<&str> = match args.sets.is_empty() {
         true => known[1..].iter().map(|(name, _)| *name).collect(),
         false => args.sets.iter().map(String::as_str).collect(),

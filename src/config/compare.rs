@@ -30,7 +30,7 @@ pub fn flat(experiment: &Experiment) -> BTreeMap<String, Value> {
 /// not part of the arm's identity.
 pub fn in_arm(path: &str) -> bool {
     let outside = ["name", "inputs", "execution", "checkpoints"];
-    !outside.contains(&path.split('.').next().unwrap_or(path))
+    path == "inputs.data.variant" || !outside.contains(&path.split('.').next().unwrap_or(path))
 }
 
 /// One side of a comparison.

@@ -28,7 +28,8 @@ pub struct Experiment {
     pub name: String,
     /// How numbers are computed.
     pub numerics: Numerics,
-    /// The files that are read; their digests, not their paths, are part of a run's key.
+    /// What is read. The digests of files, not their paths, are part of a run's key; a variant
+    /// of the embedded benchmark is part of the arm's identity.
     pub inputs: Inputs,
     /// Where and how it executes. Not part of the arm's identity.
     pub execution: Execution,
@@ -55,6 +56,8 @@ pub struct Experiment {
 #[derive(Debug, Serialize)]
 pub struct Arm<'a> {
     numerics: Numerics,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inputs: Option<ArmInputs>,
     prompt: &'a Prompt,
     rollout: &'a Rollout,
     reward: &'a Reward,
@@ -64,11 +67,29 @@ pub struct Arm<'a> {
     evaluation: &'a Evaluation,
 }
 
+/// What of the inputs is a parameter and no file: which problems are generated. Files are told
+/// apart by their digests, in a run's key.
+#[derive(Debug, Serialize)]
+struct ArmInputs {
+    data: ArmData,
+}
+
+/// See [`ArmInputs`].
+#[derive(Debug, Serialize)]
+struct ArmData {
+    variant: MiniAimeVariant,
+}
+
 impl Experiment {
     /// What is computed, without names, paths, seed and execution.
     pub fn arm(&self) -> Arm<'_> {
+        let inputs = match self.inputs.data {
+            Data::MiniAime { variant } => Some(ArmInputs { data: ArmData { variant } }),
+            Data::Files { .. } => None,
+        };
         Arm {
             numerics: self.numerics,
+            inputs,
             prompt: &self.prompt,
             rollout: &self.rollout,
             reward: &self.reward,
@@ -255,11 +276,23 @@ pub enum WarmUpStart {
 pub struct Evaluation {
     /// How evaluation responses are drawn; their limit is the training's L_max.
     pub sampling: Sampling,
-    /// The development set is evaluated before training, every so many rollout steps and at
-    /// the end; 0: only before and at the end.
+    /// How often the sets of `during_training` are evaluated, in rollout steps; 0: only before
+    /// training and at the end.
     pub every_steps: u64,
+    /// The sets that are evaluated every so many rollout steps. Every other set is evaluated
+    /// before training and at the end.
+    pub during_training: Vec<String>,
     /// k for each set, by name: `dev`, and every test set.
     pub samples: BTreeMap<String, u64>,
+}
+
+impl Evaluation {
+    /// Whether a set is evaluated after so many rollout steps; 0 is the base policy.
+    pub fn is_due(&self, set: &str, step: u64, is_end: bool) -> bool {
+        let is_on_the_way = step.is_multiple_of(self.every_steps)
+            && self.during_training.iter().any(|it| it == set);
+        step == 0 || is_end || is_on_the_way
+    }
 }
 
 /// Which checkpoints are written and kept. They change no number, so they are neither part of

@@ -209,8 +209,18 @@ pub const KEYS: &[Key] = &[
         "the first rollout step trains nothing",
         "verl/utils/torch_functional.py:769-772; verl/workers/fsdp_workers.py:919-921",
     )),
-    key("evaluation.every_steps", "rollout steps", "how often the development set is evaluated")
-        .released(is("5", SCRIPT)),
+    key(
+        "evaluation.every_steps",
+        "rollout steps",
+        "how often the sets of during_training are evaluated",
+    )
+    .released(is("5", SCRIPT)),
+    key(
+        "evaluation.during_training",
+        "",
+        "sets that are evaluated every so many rollout steps; the others before and at the end",
+    )
+    .released(says("AIME 2024, the one validation file", SCRIPT)),
     key("evaluation.samples.*", "samples", "k: responses to each problem of this set")
         .paper(says("32 on AIME 2024", "§4.1"))
         .released(says("n = 1 on a file that holds each problem 32 times", SCRIPT)),

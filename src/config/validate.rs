@@ -134,6 +134,17 @@ fn check_evaluation(check: &mut Check, evaluation: &Evaluation) {
     for (set, &samples) in &evaluation.samples {
         check.at_least_one(&format!("evaluation.samples.{set}"), samples);
     }
+    let on_the_way = &evaluation.during_training;
+    for (index, set) in on_the_way.iter().enumerate() {
+        check.that(evaluation.samples.contains_key(set), || {
+            format!(
+                "evaluation.during_training names {set:?}, which evaluation.samples has no k for"
+            )
+        });
+        check.that(!on_the_way[..index].contains(set), || {
+            format!("evaluation.during_training names {set:?} twice")
+        });
+    }
 }
 
 fn check_execution(check: &mut Check, execution: &Execution) {

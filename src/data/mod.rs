@@ -19,10 +19,18 @@ use std::path::PathBuf;
 pub struct DataSets {
     /// Trained on.
     pub train: Vec<Problem>,
-    /// Evaluated during training.
+    /// What choices may be made by.
     pub dev: Vec<Problem>,
-    /// Evaluated at the end: set name and problems.
+    /// What a run is judged by: set name and problems.
     pub tests: Vec<(String, Vec<Problem>)>,
+}
+
+impl DataSets {
+    /// Every set that is evaluated, by its name: the development set first.
+    pub fn evaluated(&self) -> impl Iterator<Item = (&str, &[Problem])> {
+        let tests = self.tests.iter().map(|(name, problems)| (name.as_str(), &problems[..]));
+        std::iter::once((mini_aime::DEV, &self.dev[..])).chain(tests)
+    }
 }
 
 /// Data that cannot be used.

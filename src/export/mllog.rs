@@ -110,7 +110,7 @@ pub fn lines(run: &RunFolder) -> Result<String, Error> {
     let began = phases.first().map_or(started, |phase| phase.began.max(started));
     log.put(END, (began, "init_stop"), Value::Null, Value::Null);
     log.put(START, (began, "run_start"), Value::Null, Value::Null);
-    course(&mut log, &phases, &run.metrics()?, run.evaluations()?, outcome.counters.rollout_steps);
+    course(&mut log, &phases, &run.metrics()?, run.evaluations()?);
     let last = phases.last().map_or(began, |phase| phase.ended);
     let (status, word) = match outcome.ending {
         Ending::Finished => ("success", "finished"),
@@ -194,7 +194,6 @@ fn course(
     phases: &[Phase],
     metrics: &[StepMetrics],
     evaluations: Vec<EvaluationRecord>,
-    last_step: u64,
 ) {
     // Samples after each step.
     let mut samples = BTreeMap::from([(0, 0u64)]);
@@ -212,7 +211,7 @@ fn course(
     for phase in phases.iter().filter(|phase| is_evaluation(phase)) {
         *coming.entry(phase.timings.step).or_default() += 1;
     }
-    let mut waiting = by_step_of_the_trainer(evaluations, last_step);
+    let mut waiting = by_step(evaluations);
     for phase in phases {
         let step = phase.timings.step;
         if is_evaluation(phase) {
@@ -239,16 +238,10 @@ fn course(
 }
 
 /// The records of the evaluations that were made when the trainer stood at a step, last first.
-/// The final sets are evaluated at the end, for the base policy too.
-fn by_step_of_the_trainer(
-    evaluations: Vec<EvaluationRecord>,
-    last_step: u64,
-) -> BTreeMap<u64, Vec<EvaluationRecord>> {
+fn by_step(evaluations: Vec<EvaluationRecord>) -> BTreeMap<u64, Vec<EvaluationRecord>> {
     let mut waiting: BTreeMap<u64, Vec<EvaluationRecord>> = BTreeMap::new();
     for record in evaluations.into_iter().rev() {
-        let is_dev = record.set == "dev";
-        let step = if is_dev { record.counters.rollout_steps } else { last_step };
-        waiting.entry(step).or_default().push(record);
+        waiting.entry(record.counters.rollout_steps).or_default().push(record);
     }
     waiting
 }

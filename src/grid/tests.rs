@@ -5,7 +5,8 @@ use crate::grid::file::Source;
 use std::fmt::Write;
 use toml::Table;
 
-const SHIPPED: [&str; 4] = ["ladder", "add-one", "leave-one-out", "fidelity"];
+const SHIPPED: [&str; 6] =
+    ["ladder", "add-one", "leave-one-out", "fidelity", "held-out", "learning-rate"];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -76,6 +77,18 @@ fn grpo_and_dapo_of_every_shipped_grid_are_the_shipped_experiments() {
 }
 
 #[test]
+fn the_held_out_arms_are_grpo_and_dapo_on_other_problems() {
+    let keys = |arm: &str, shipped_as: &str| -> Vec<String> {
+        let shipped_as = extends::load(&root().join(shipped_as)).unwrap();
+        let arm = shipped("held-out").grid.arm(arm).unwrap().experiment.clone();
+        let found = differences(&shipped_as, &arm).into_iter();
+        found.filter(|it| it.in_arm).map(|it| it.key).collect()
+    };
+    assert_eq!(keys("grpo", "experiments/base.toml"), ["inputs.data.variant"]);
+    assert_eq!(keys("dapo", "experiments/dapo.toml"), ["inputs.data.variant"]);
+}
+
+#[test]
 fn the_arms_of_add_one_are_the_files_of_experiments_arms() {
     let grid = shipped("add-one").grid;
     let files = files::list(&root().join("experiments/arms")).unwrap();
@@ -111,7 +124,9 @@ fn the_shipped_grids_have_the_arms_that_studies_name() {
          dynamic-sampling dapo\n\
          leave-one-out: dapo clip-higher soft-overlong-punishment token-level-loss dynamic-sampling\n\
          fidelity: dapo token-mean-by-group length-bands advantage-not-divided filter-kept \
-         warm-up-from-zero surplus-carried ten-rounds kl-penalty\n"
+         warm-up-from-zero surplus-carried ten-rounds kl-penalty\n\
+         held-out: grpo dapo\n\
+         learning-rate: grpo-half dapo-half grpo-twice dapo-twice\n"
     );
 }
 

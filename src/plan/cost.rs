@@ -229,19 +229,21 @@ impl Load {
             ..Self::default()
         };
         let samples = |set: &str| experiment.evaluation.samples.get(set).copied().unwrap_or(0);
-        let mut evaluate = |responses: f64, lengths: &Lengths, times: f64| {
+        let mut evaluate_so_often = |responses: f64, lengths: &Lengths, times: f64| {
             load.evaluation_iterations += times * lengths.iterations(responses, batch);
             load.evaluation_tokens += times * responses * lengths.mean();
             load.evaluation_responses += times * responses;
             load.evaluation_files += times;
         };
-        let dev = sizes.dev as f64 * samples(mini_aime::DEV) as f64;
-        evaluate(dev, scenario.evaluation_base, 1.0);
-        evaluate(dev, scenario.evaluation_trained, work.dev_evaluations as f64 - 1.0);
+        let mut evaluate = |name: &str, problems: u64| {
+            let responses = problems as f64 * samples(name) as f64;
+            let trained = work::evaluations_of(experiment, name) as f64 - 1.0;
+            evaluate_so_often(responses, scenario.evaluation_base, 1.0);
+            evaluate_so_often(responses, scenario.evaluation_trained, trained);
+        };
+        evaluate(mini_aime::DEV, sizes.dev);
         for (name, problems) in &sizes.tests {
-            let responses = *problems as f64 * samples(name) as f64;
-            evaluate(responses, scenario.evaluation_base, 1.0);
-            evaluate(responses, scenario.evaluation_trained, 1.0);
+            evaluate(name, *problems);
         }
         load
     }

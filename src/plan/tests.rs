@@ -26,17 +26,17 @@ fn counted(experiment: &Experiment) -> Work {
 #[test]
 fn the_work_of_grpo_and_of_dapo_is_that_counted_by_hand() {
     let grpo = counted(&experiment("base.toml"));
-    assert_eq!((grpo.rollout_steps, grpo.updates_per_step, grpo.updates), (40, 8, 320));
+    assert_eq!((grpo.rollout_steps, grpo.updates_per_step, grpo.updates), (40, 4, 160));
     assert_eq!(grpo.generation_rounds, Range::exactly(40.0));
     assert_eq!(grpo.rollouts, Range::exactly(40.0 * 32.0 * 8.0));
     assert_eq!(grpo.trained_rollouts, 10_240);
     assert!((grpo.epochs_over_data.least - 1_280.0 / 17_000.0).abs() < 1e-12);
     // Steps 0, 5, …, 35 and 40; 64 problems × 4.
-    assert_eq!((grpo.dev_evaluations, grpo.dev_responses), (9, 9 * 256));
-    assert_eq!(grpo.test_responses, 2 * (30 * 32 + 256 * 8));
+    assert_eq!((grpo.evaluations, grpo.dev_responses), (9 + 9 + 2, 9 * 256));
+    assert_eq!(grpo.test_responses, 2 * 30 * 32 + 9 * 256 * 8);
     let dapo = counted(&experiment("dapo.toml"));
     let rounds = Range { least: 40.0, expected: None, most: Some(160.0) };
-    assert_eq!((dapo.generation_rounds, dapo.updates), (rounds, 320));
+    assert_eq!((dapo.generation_rounds, dapo.updates), (rounds, 160));
     assert_eq!(dapo.rollouts.most, Some(160.0 * 256.0));
 }
 

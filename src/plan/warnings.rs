@@ -214,9 +214,9 @@ fn machine(findings: &mut Findings, plan: &Plan) {
         let (evaluation, total) = (phase("evaluation"), phase("total"));
         findings.warn(evaluation > total - evaluation, Name::EvaluationHeavy, || {
             format!(
-                "evaluations take {:.0} % of the estimated time: {} evaluations of the development set and the test sets twice",
+                "evaluations take {:.0} % of the estimated time: a set is evaluated {} times",
                 100.0 * evaluation / total,
-                plan.work.dev_evaluations
+                plan.work.evaluations
             )
         });
     }

@@ -89,11 +89,11 @@ pub struct Work {
     pub rollouts: Range,
     /// Responses that enter updates, each once per epoch of a step.
     pub trained_rollouts: u64,
-    /// Evaluations of the development set.
-    pub dev_evaluations: u64,
+    /// Evaluations of a set, all sets together.
+    pub evaluations: u64,
     /// Responses of all evaluations of the development set.
     pub dev_responses: u64,
-    /// Responses of the test sets, base policy and final policy.
+    /// Responses of all evaluations of the test sets.
     pub test_responses: u64,
     /// Checkpoints written.
     pub checkpoints: u64,
@@ -127,6 +127,15 @@ fn between(steps: u64, every: u64) -> u64 {
     steps.saturating_sub(1).checked_div(every).unwrap_or(0)
 }
 
+/// Evaluations of one set: before training, every so many steps if it is among those, and at the
+/// end.
+pub fn evaluations_of(experiment: &Experiment, set: &str) -> u64 {
+    let Experiment { evaluation, training, .. } = experiment;
+    let is_on_the_way = evaluation.during_training.iter().any(|it| it == set);
+    let every = if is_on_the_way { evaluation.every_steps } else { 0 };
+    between(training.rollout_steps, every).saturating_add(2)
+}
+
 /// Generation rounds of one rollout step when nothing is known of the policy: the least is
 /// that of a policy whose every group is useful.
 pub fn rounds_without_forecast(experiment: &Experiment) -> Range {
@@ -157,14 +166,12 @@ impl Work {
         let generation_rounds = rounds_per_step.times(steps as f64);
         let prompts_drawn = generation_rounds.times(prompts_per_round(experiment) as f64);
         let samples = |set: &str| evaluation.samples.get(set).copied().unwrap_or(0);
-        // Before training, every so many steps, and at the end.
-        let dev_evaluations = between(steps, evaluation.every_steps).saturating_add(2);
-        let dev_responses =
-            dev_evaluations.saturating_mul(sizes.dev).saturating_mul(samples(mini_aime::DEV));
-        let test_responses = sizes.tests.iter().fold(0u64, |sum, (name, problems)| {
-            let both_policies = problems.saturating_mul(samples(name)).saturating_mul(2);
-            sum.saturating_add(both_policies)
-        });
+        let responses = |set: &str, problems: u64| {
+            evaluations_of(experiment, set).saturating_mul(problems).saturating_mul(samples(set))
+        };
+        let tests = || sizes.tests.iter().map(|(name, problems)| (name.as_str(), *problems));
+        let of_tests = |sum: u64, (name, problems)| sum.saturating_add(responses(name, problems));
+        let evaluated = std::iter::once(mini_aime::DEV).chain(tests().map(|(name, _)| name));
         Self {
             problems: sizes.train,
             rollout_steps: steps,
@@ -176,9 +183,9 @@ impl Work {
             epochs_over_data: prompts_drawn.times(1.0 / sizes.train.max(1) as f64),
             rollouts: prompts_drawn.times(rollout.group_size as f64),
             trained_rollouts: step_rollouts.saturating_mul(steps),
-            dev_evaluations,
-            dev_responses,
-            test_responses,
+            evaluations: evaluated.map(|set| evaluations_of(experiment, set)).sum(),
+            dev_responses: responses(mini_aime::DEV, sizes.dev),
+            test_responses: tests().fold(0, of_tests),
             checkpoints: checkpoints(experiment),
             kept_checkpoints: kept_checkpoints(experiment),
         }

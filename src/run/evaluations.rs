@@ -1,6 +1,5 @@
 //! The evaluations of a run, each made once.
 
-use crate::data::mini_aime;
 use crate::eval;
 use crate::eval::Set;
 use crate::files;
@@ -16,54 +15,33 @@ use crate::tables;
 use std::time::Instant;
 
 impl Run<'_> {
-    /// The development set, once for each step.
-    pub(super) fn evaluate_dev(&mut self, watch: &mut dyn FnMut(Event)) -> Result<(), Error> {
-        let samples = self.inputs.samples(mini_aime::DEV)?;
-        let set = Set { name: mini_aime::DEV, problems: &self.inputs.data.dev, samples };
-        let counters = self.trainer.counters();
-        self.evaluate(None, set, counters, watch)
-    }
-
-    /// The final sets, for the base policy and for the trained one; false when the session was
-    /// asked to stop.
-    pub(super) fn evaluate_tests(&mut self, watch: &mut dyn FnMut(Event)) -> Result<bool, Error> {
-        let base = self.inputs.base_policy()?;
-        let counters = self.trainer.counters();
-        let inputs = self.inputs;
-        for (name, problems) in &inputs.data.tests {
+    /// Every set that is due and not on record, on the present policy; false when the session
+    /// was asked to stop before one of them.
+    pub(super) fn evaluate(
+        &mut self,
+        is_end: bool,
+        watch: &mut dyn FnMut(Event),
+    ) -> Result<bool, Error> {
+        let (inputs, counters) = (self.inputs, self.trainer.counters());
+        let step = counters.rollout_steps;
+        for (name, problems) in inputs.data.evaluated() {
+            let key = (name.to_string(), step);
+            let is_due = inputs.experiment.evaluation.is_due(name, step, is_end);
+            if !is_due || self.evaluated.contains(&key) {
+                continue;
+            }
+            if (self.stop)() {
+                return Ok(false);
+            }
+            tracing::debug!(set = name, step, "evaluation");
+            let started = Instant::now();
             let set = Set { name, problems, samples: inputs.samples(name)? };
-            let mut policies = vec![(Some(&base), Counters::default())];
-            if counters.rollout_steps > 0 {
-                policies.push((None, counters));
-            }
-            for (model, when) in policies {
-                if (self.stop)() {
-                    return Ok(false);
-                }
-                self.evaluate(model, set, when, watch)?;
-            }
+            let model = self.trainer.policy().model();
+            evaluate_into(inputs, self.folder, model, set, (step, counters), watch)?;
+            self.evaluated.push(key);
+            self.record_seconds("evaluation", started)?;
         }
         Ok(true)
-    }
-
-    /// Evaluates a policy, the trained one unless another is given, unless that is recorded.
-    fn evaluate(
-        &mut self,
-        model: Option<&Qwen2>,
-        set: Set,
-        counters: Counters,
-        watch: &mut dyn FnMut(Event),
-    ) -> Result<(), Error> {
-        let key = (set.name.to_string(), counters.rollout_steps);
-        if self.evaluated.contains(&key) {
-            return Ok(());
-        }
-        tracing::debug!(set = set.name, step = key.1, "evaluation");
-        let started = Instant::now();
-        let model = model.unwrap_or(self.trainer.policy().model());
-        evaluate_into(self.inputs, self.folder, model, set, (key.1, counters), watch)?;
-        self.evaluated.push(key);
-        self.record_seconds("evaluation", started)
     }
 }
 

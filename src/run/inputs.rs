@@ -147,7 +147,5 @@ pub fn run_key(experiment: &Experiment, inputs: &BTreeMap<String, String>) -> St
 
 /// Every set of problems by its name: the training set, the development set, the others.
 pub fn named_sets(sets: &DataSets) -> Vec<(&str, &[Problem])> {
-    let mut named = vec![("train", &sets.train[..]), (mini_aime::DEV, &sets.dev[..])];
-    named.extend(sets.tests.iter().map(|(name, problems)| (name.as_str(), &problems[..])));
-    named
+    std::iter::once((mini_aime::TRAIN, &sets.train[..])).chain(sets.evaluated()).collect()
 }

@@ -197,9 +197,6 @@ pub fn run(
         Ok(Ended::Stopped(run.trainer.counters().rollout_steps))
     };
     let Some((ending, reason)) = run.train(watch)? else { return stopped(&run) };
-    if ending != Ending::Diverged && !run.evaluate_tests(watch)? {
-        return stopped(&run);
-    }
     let counters = run.trainer.counters();
     let mut outcome = Outcome { ending, reason, counters, digests: BTreeMap::new() };
     run.record_end(&outcome)?;
@@ -269,11 +266,11 @@ impl<'a> Run<'a> {
     /// after a step depends on its number alone, so that a resumed run does the same.
     fn train(&mut self, watch: &mut dyn FnMut(Event)) -> Result<Option<(Ending, String)>, Error> {
         let steps = self.inputs.experiment.training.rollout_steps;
-        let every = self.inputs.experiment.evaluation.every_steps;
         loop {
             let done = self.trainer.counters().rollout_steps;
-            if done == steps || done.is_multiple_of(every) {
-                self.evaluate_dev(watch)?;
+            if !self.evaluate(done == steps, watch)? {
+                self.save_checkpoint(watch)?;
+                return Ok(None);
             }
             if done == steps {
                 self.remove_old_checkpoints(done)?;
@@ -289,7 +286,9 @@ impl<'a> Run<'a> {
                 StepOutcome::Trained(step) => self.record_step(number, *step, started, watch)?,
                 StepOutcome::Saturated => {
                     self.save_checkpoint(watch)?;
-                    self.evaluate_dev(watch)?;
+                    if !self.evaluate(true, watch)? {
+                        return Ok(None);
+                    }
                     let reason = format!(
                         "no group of rollout step {number} was partly correct: nothing left to learn from"
                     );

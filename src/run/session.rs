@@ -25,6 +25,7 @@ use crate::run_folder::Session;
 use crate::run_folder::StepMetrics;
 use crate::run_folder::StepTimings;
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 /// What to do with a run that was begun and not finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,8 +178,19 @@ fn resume(
     for name in ["", "rollouts", "evaluations", "checkpoints"] {
         files::remove_partial(&folder.path(name))?;
     }
+    let evaluated = standing(folder)?;
     let mut checkpoint = None;
     for step in folder.checkpoint_steps()?.into_iter().rev() {
+        // A session evaluates what is due from its checkpoint on, and nothing before.
+        if let Some((set, missing)) = missing(inputs, &evaluated, step) {
+            watch(Event::Warning(&format!(
+                "checkpoint {} is passed over: the evaluation of {set} at rollout step {missing} \
+                 is missing or damaged, and is made again",
+                folder.checkpoint(step).display()
+            )));
+            files::remove_folder(&folder.checkpoint(step))?;
+            continue;
+        }
         match usable(inputs, folder, step) {
             Ok(found) => {
                 checkpoint = Some(found);
@@ -195,7 +207,7 @@ fn resume(
         }
     }
     let step = checkpoint.as_ref().map_or(0, |(_, progress)| progress.counters.rollout_steps);
-    let evaluated = rewind(inputs, folder, step)?;
+    let evaluated = rewind(inputs, folder, evaluated, step)?;
     // The schedule of checkpoints may differ from the first session's.
     files::write_json(&folder.path("experiment.json"), &inputs.experiment)?;
     Ok((checkpoint, evaluated))
@@ -226,10 +238,44 @@ fn usable(inputs: &Inputs, folder: &RunFolder, step: u64) -> Result<(Qwen2, Prog
     }
 }
 
+/// The evaluations up to the first one whose outcomes are not those that were recorded.
+fn standing(folder: &RunFolder) -> Result<Vec<EvaluationRecord>, Error> {
+    let stands = |record: &EvaluationRecord| {
+        let path = folder.recorded_outcomes(&record.set, record.counters.rollout_steps);
+        let found = path.and_then(|path| files::sha256_file(&path));
+        found.is_ok_and(|digest| digest == record.outcomes_sha256)
+    };
+    let mut evaluated: Vec<EvaluationRecord> =
+        files::complete_lines(&folder.path("evaluations.jsonl"))?;
+    let count = evaluated.iter().take_while(|record| stands(record)).count();
+    evaluated.truncate(count);
+    Ok(evaluated)
+}
+
+/// The first evaluation that was due before rollout step `step` and is not on record.
+fn missing<'a>(
+    inputs: &'a Inputs,
+    evaluated: &[EvaluationRecord],
+    step: u64,
+) -> Option<(&'a str, u64)> {
+    let made: BTreeSet<(&str, u64)> = evaluated
+        .iter()
+        .map(|record| (record.set.as_str(), record.counters.rollout_steps))
+        .collect();
+    let sets = || inputs.data.evaluated().map(|(set, _)| set);
+    let keys = (0..step).flat_map(|step| sets().map(move |set| (set, step)));
+    let is_due = |&(set, step): &(&str, u64)| inputs.experiment.evaluation.is_due(set, step, false);
+    keys.filter(is_due).find(|key| !made.contains(key))
+}
+
 /// Takes back everything that was written after rollout step `step`. Returns the evaluations
-/// that stand: those up to the first one that is of a later step or whose outcomes are not
-/// those that were recorded.
-fn rewind(inputs: &Inputs, folder: &RunFolder, step: u64) -> Result<Vec<EvaluationRecord>, Error> {
+/// that stand: those up to the first one that is of a later step.
+fn rewind(
+    inputs: &Inputs,
+    folder: &RunFolder,
+    mut evaluated: Vec<EvaluationRecord>,
+    step: u64,
+) -> Result<Vec<EvaluationRecord>, Error> {
     let path = folder.path(ledger::FILE);
     let mut chain: Vec<Entry> = files::complete_lines(&path)?;
     chain.truncate(step as usize + 1);
@@ -244,16 +290,10 @@ fn rewind(inputs: &Inputs, folder: &RunFolder, step: u64) -> Result<Vec<Evaluati
     let mut timings: Vec<StepTimings> = files::complete_lines(&path)?;
     timings.retain(|line| line.step <= step);
     files::write_lines(&path, &timings)?;
-    let path = folder.path("evaluations.jsonl");
-    let mut evaluated: Vec<EvaluationRecord> = files::complete_lines(&path)?;
-    let stands = |record: &EvaluationRecord| {
-        let path = folder.recorded_outcomes(&record.set, record.counters.rollout_steps);
-        let found = path.and_then(|path| files::sha256_file(&path));
-        record.counters.rollout_steps <= step && found.is_ok_and(|it| it == record.outcomes_sha256)
-    };
-    let standing = evaluated.iter().take_while(|record| stands(record)).count();
-    evaluated.truncate(standing);
-    files::write_lines(&path, &evaluated)?;
+    let on_time = |record: &&EvaluationRecord| record.counters.rollout_steps <= step;
+    let count = evaluated.iter().take_while(on_time).count();
+    evaluated.truncate(count);
+    files::write_lines(&folder.path("evaluations.jsonl"), &evaluated)?;
     remove_unless(folder, "evaluations", |name| {
         let keep = |record: &EvaluationRecord| {
             folder.outcomes(&record.set, record.counters.rollout_steps).ends_with(name)
@@ -292,7 +332,7 @@ fn record_session(
     let value = |facts: &BTreeMap<String, String>, name: &str| {
         facts.get(name).cloned().unwrap_or_else(|| "unknown".to_string())
     };
-    let names: std::collections::BTreeSet<&String> = first.keys().chain(here.keys()).collect();
+    let names: BTreeSet<&String> = first.keys().chain(here.keys()).collect();
     let changed: BTreeMap<String, [String; 2]> = names
         .into_iter()
         .filter(|name| first.get(*name) != here.get(*name))

@@ -30,7 +30,8 @@ pub struct ArmSummary {
     pub seeds: Vec<SeedScore>,
     /// Over the seeds.
     pub score: Option<Mean>,
-    /// avg@k on the curve set at equal generated rollouts.
+    /// avg@k at equal generated rollouts, on the primary set where the grid's runs evaluated it on
+    /// the way, else on the curve set.
     pub at_equal_rollouts: Option<EqualRollouts>,
     /// Mean over the runs of the decoding standard error: what the score's spread would be if
     /// training were always the same.
@@ -141,6 +142,14 @@ pub fn summaries(study: &Study, grid: &Grid) -> Vec<ArmSummary> {
     let all: Vec<&Cell> = ids.iter().flat_map(|id| study.cells_of(id)).collect();
     let budget = common_budget(&all);
     let declaration = &study.declaration;
+    let on_the_way = |cell: &&Cell| {
+        let evaluations = cell.evaluations_of(&declaration.primary_set);
+        evaluations.filter(|it| it.counters.updates > 0).count() > 1
+    };
+    let way_set = match all.iter().any(on_the_way) {
+        true => &declaration.primary_set,
+        false => &declaration.curve_set,
+    };
     let summary = |(arm, id): (&crate::grid::Arm, &String)| {
         let cells = study.cells_of(id);
         let seeds: Vec<SeedScore> = cells
@@ -162,7 +171,8 @@ pub fn summaries(study: &Study, grid: &Grid) -> Vec<ArmSummary> {
             score: of(|seed| seed.avg_at_k),
             decoding_standard_error: of(|seed| seed.decoding_standard_error).map(|it| it.mean),
             problems_standard_error: of(|seed| seed.problems_standard_error).map(|it| it.mean),
-            at_equal_rollouts: budget.and_then(|budget| equal_rollouts(study, &cells, budget)),
+            at_equal_rollouts: budget
+                .and_then(|budget| equal_rollouts(study, &cells, (way_set, budget))),
             base_score: base_score(&cells, &declaration.primary_set),
             without_score: without_score(&cells, &declaration.primary_set),
             missing_seeds: study.missing_seeds(id),
@@ -200,8 +210,11 @@ fn seed_score(cell: &Cell, evaluation: &CellEvaluation) -> Option<SeedScore> {
     })
 }
 
-fn equal_rollouts(study: &Study, cells: &[&Cell], budget: u64) -> Option<EqualRollouts> {
-    let set = &study.declaration.curve_set;
+fn equal_rollouts(
+    study: &Study,
+    cells: &[&Cell],
+    (set, budget): (&str, u64),
+) -> Option<EqualRollouts> {
     let seeds: Vec<(u64, f64, u64)> = cells
         .iter()
         .filter_map(|cell| {
@@ -211,7 +224,7 @@ fn equal_rollouts(study: &Study, cells: &[&Cell], budget: u64) -> Option<EqualRo
         .collect();
     let values: Vec<f64> = seeds.iter().map(|(_, score, _)| *score).collect();
     let score = mean(&values, study.declaration.level);
-    (!seeds.is_empty()).then(|| EqualRollouts { set: set.clone(), budget, seeds, score })
+    (!seeds.is_empty()).then(|| EqualRollouts { set: set.to_string(), budget, seeds, score })
 }
 
 /// The base policy's score: the evaluation before any update.

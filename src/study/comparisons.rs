@@ -2,6 +2,7 @@
 //! Welch's interval beside it, and the p that Holm leaves of it in its family.
 
 use crate::cell::Cell;
+use crate::stats::aggregates;
 use crate::stats::between;
 use crate::stats::between::Interval;
 use crate::stats::equivalence;
@@ -79,6 +80,9 @@ pub struct TestResult {
     pub interval: Option<Interval>,
     /// Two-sided permutation p: of the difference of means, or of the log-rank scores.
     pub p: f64,
+    /// Share of pairs of a run of the arm and one of the reference in which the arm's value is the
+    /// higher, ties counting ½; `None` for times to a level. It decides nothing.
+    pub probability_higher: Option<f64>,
     /// p after Holm in the family.
     pub adjusted_p: f64,
     /// The smallest p that so many runs can give.
@@ -297,6 +301,7 @@ fn means(
     let declaration = &study.declaration;
     let values = |runs: &[RunValue]| runs.iter().map(|run| run.value).collect::<Vec<f64>>();
     let (a, b) = (values(reference), values(arm));
+    let column = |runs: &[f64]| runs.iter().map(|value| vec![*value]).collect::<Vec<_>>();
     let welch = between::welch(&a, &b, declaration.level).map_err(|error| error.to_string())?;
     let test = between::permutation_test(&a, &b).map_err(|error| error.to_string())?;
     let pilot = declaration.pilot.as_ref().filter(|_| metric.is_avg_at_k());
@@ -311,6 +316,7 @@ fn means(
     Ok(TestResult {
         difference: welch.difference,
         interval: welch.interval,
+        probability_higher: aggregates::probability_of_improvement(&column(&a), &column(&b)).ok(),
         p: test.p,
         adjusted_p: test.p,
         smallest_p: test.smallest_p,
@@ -332,6 +338,7 @@ fn times(reference: &[RunValue], arm: &[RunValue]) -> Result<TestResult, String>
     Ok(TestResult {
         difference: test.observed_minus_expected,
         interval: None,
+        probability_higher: None,
         p: test.permutation.p,
         adjusted_p: test.permutation.p,
         smallest_p: test.permutation.smallest_p,

@@ -41,7 +41,8 @@ const PRIMARY_SET: &str = "mini-aime-plus";
 const CURVE_SET: &str = "dev";
 
 /// Grids of this project in the order of reports; others follow by name.
-const ORDER: [&str; 4] = ["ladder", "add-one", "leave-one-out", "fidelity"];
+const ORDER: [&str; 6] =
+    ["ladder", "add-one", "leave-one-out", "fidelity", "held-out", "learning-rate"];
 
 /// What every verdict has to say, because no seed of a study has a base of its own.
 pub const SHARED_BASE: &str = "all runs start from one base checkpoint: intervals and tests are \

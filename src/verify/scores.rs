@@ -1,5 +1,6 @@
 //! Evaluations computed again from the stored responses, and the report from the folder.
 
+use crate::data::mini_aime;
 use crate::eval;
 use crate::eval::Set;
 use crate::files;
@@ -22,9 +23,6 @@ use crate::verify::inputs::Local;
 use crate::verify::walk::Found;
 use serde_json::Value;
 use std::collections::BTreeSet;
-
-/// The development set's name in records.
-const DEV: &str = "dev";
 
 /// Every evaluation that the experiment demands is there once, and follows from its outcomes.
 pub fn evaluations(folder: &RunFolder, records: &Records, local: &Local, found: &Found) -> Check {
@@ -84,18 +82,15 @@ pub fn evaluations(folder: &RunFolder, records: &Records, local: &Local, found: 
 
 /// Set and step of every evaluation that a run makes which ended so.
 fn expected(records: &Records, ending: Ending) -> BTreeSet<(String, u64)> {
-    let (last, every) = (records.steps(), records.experiment.evaluation.every_steps);
+    let (last, evaluation) = (records.steps(), &records.experiment.evaluation);
     let complete = ending != Ending::Diverged;
-    let due = |step: &u64| (complete && *step == last) || step.is_multiple_of(every);
-    let mut all: BTreeSet<(String, u64)> =
-        (0..=last).filter(due).map(|step| (DEV.to_string(), step)).collect();
     let names = records.manifest.inputs.keys().filter_map(|name| name.strip_prefix("data/"));
-    if complete {
-        for set in names.filter(|set| ![DEV, "train"].contains(set)) {
-            all.extend([0, last].map(|step| (set.to_string(), step)));
-        }
-    }
-    all
+    let of_set = |set: &str| {
+        let due = |step: &u64| evaluation.is_due(set, *step, complete && *step == last);
+        let keys = (0..=last).filter(due).map(|step| (set.to_string(), step));
+        keys.collect::<Vec<_>>()
+    };
+    names.filter(|set| *set != mini_aime::TRAIN).flat_map(of_set).collect()
 }
 
 fn set_of<'a>(local: &'a Local, name: &str) -> Option<&'a [Problem]> {

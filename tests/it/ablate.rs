@@ -202,7 +202,7 @@ fn records_hold_what_the_runs_did(scene: &Scene, names: &[String]) {
             .iter()
             .map(|it| (it.set.as_str(), it.counters.rollout_steps))
             .collect();
-        assert_eq!(sets, [("dev", 0), ("dev", 1), ("dev", 2), ("test", 0), ("test", 2)]);
+        assert_eq!(sets, [("dev", 0), ("test", 0), ("dev", 1), ("dev", 2), ("test", 2)]);
         let generated = cell.metric("rollout/generated_rollouts").unwrap();
         let sum: f64 = generated.iter().flatten().sum();
         let last = cell.last_evaluation("test").unwrap();
@@ -364,7 +364,7 @@ learning_rate = 1e30
     let of = |ending| cells.iter().find(|cell| cell.ending == ending).unwrap();
     let failed = of(CellEnding::Failed);
     assert_eq!((&failed.ledger_head, failed.counters.len()), (&None, 0));
-    assert_eq!(failed.evaluations.len(), 1, "the base policy was evaluated before it failed");
+    assert_eq!(failed.evaluations.len(), 2, "dev and test, the base policy before it failed");
     let diverged = of(CellEnding::Diverged);
     assert!(diverged.reason.starts_with("rollout step 1, update "), "{}", diverged.reason);
     assert!(diverged.ledger_head.is_some());

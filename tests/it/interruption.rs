@@ -264,6 +264,26 @@ fn a_damaged_checkpoint_is_refused_by_name_and_the_one_before_it_is_used() {
     scene.resumes_to_the_same_bits("run");
 }
 
+#[test]
+fn a_damaged_evaluation_is_made_again_from_a_checkpoint_that_stands_before_it() {
+    let scene = Scene::new();
+    let root = RunFolder::at(scene.run("run"));
+    for (step, passed_over) in [(0, [1, 2].as_slice()), (2, &[])] {
+        let mut child = scene.run_until("run", "generation step=3", 1, 0.0).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        files::write_atomic(&root.outcomes("mini-aime-plus", step), b"no table").unwrap();
+        let (code, talk) = scene.finish("run", "--resume");
+        assert_eq!(code, Some(0), "{talk}");
+        for checkpoint in [1, 2] {
+            let told = talk.contains(&format!("step-{checkpoint:06} is passed over"));
+            assert_eq!(told, passed_over.contains(&checkpoint), "{talk}");
+        }
+        assert_eq!(root.digests().unwrap(), scene.expected);
+        files::remove_folder(root.root()).unwrap();
+    }
+}
+
 /// A limit on file size is a full disk that needs no privilege: a write beyond it fails.
 #[test]
 fn a_disk_that_fills_ends_the_run_with_code_1_and_the_run_goes_on_when_there_is_room() {

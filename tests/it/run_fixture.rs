@@ -138,7 +138,7 @@ pub fn experiment() -> Experiment {
         },
         "evaluation": {
             "sampling": { "temperature": 1.0, "top_p": 0.7, "top_k": 0 },
-            "every_steps": 10, "samples": { "dev": 4, "mini-aime": 32 }
+            "every_steps": 10, "during_training": ["dev"], "samples": { "dev": 4, "mini-aime": 32 }
         }
     });
     serde_json::from_value(value).unwrap()

@@ -135,7 +135,7 @@ fn at_equal_generated_rollouts_the_expensive_arm_is_read_earlier() {
     assert_eq!(comparison.word, Word::Hurts);
     let summary = &analysis.grids[0].arms[5];
     let equal = summary.at_equal_rollouts.as_ref().unwrap();
-    assert_eq!((equal.budget, equal.set.as_str()), (10_240, "dev"));
+    assert_eq!((equal.budget, equal.set.as_str()), (10_240, "mini-aime-plus"));
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn a_set_that_was_not_evaluated_on_the_way_has_no_score_at_equal_rollouts() {
     let (grids, cells) = two_arms(0.5, 0.6, 0.01);
     let family = PRIMARY.replace(
         r#"set = "dev", at = "equal-rollouts""#,
-        r#"set = "mini-aime-plus", at = "equal-rollouts""#,
+        r#"set = "mini-aime", at = "equal-rollouts""#,
     );
     let study = Study::new(grids, cells, Some(declared(&family)));
     let analysis = analysis::analyse(&study);
@@ -224,7 +224,7 @@ fn cells_that_do_not_belong_are_named_and_never_mixed_in() {
     cells.push(study_fixture::cell(arm, 101, &Shape::default()));
     cells.push(study_fixture::cell(arm, 7, &Shape::default()));
     let mut stranger = study_fixture::cell(arm, 3, &Shape::default());
-    stranger.experiment.optimizer.learning_rate *= 2.0;
+    stranger.experiment.optimizer.learning_rate *= 3.0;
     stranger.arm_sha256 = stranger.experiment.arm_sha256();
     cells.push(stranger.sealed());
     let study = Study::new(grids, cells, Some(declared(PRIMARY)));

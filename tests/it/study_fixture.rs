@@ -81,7 +81,7 @@ impl Shape {
 pub fn grids(seeds: &[u64]) -> Vec<Grid> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = root.join("experiments/grids");
-    ["ladder", "add-one", "leave-one-out", "fidelity"]
+    ["ladder", "add-one", "leave-one-out", "fidelity", "held-out", "learning-rate"]
         .map(|name| {
             let mut grid = file::load(&folder.join(format!("{name}.toml"))).unwrap().grid;
             grid.seeds = seeds.to_vec();
@@ -108,11 +108,9 @@ pub fn cell(arm: &Arm, seed: u64, shape: &Shape) -> Cell {
     };
     let mut evaluations: Vec<CellEvaluation> = (0..=shape.steps)
         .filter(|step| step % 5 == 0 || *step == shape.steps)
-        .map(|step| evaluated(step, SETS[0]))
+        .flat_map(|step| [SETS[0], SETS[2]].map(|set| evaluated(step, set)))
         .collect();
-    for set in &SETS[1..] {
-        evaluations.extend([0, shape.steps].map(|step| evaluated(step, *set)));
-    }
+    evaluations.extend([0, shape.steps].map(|step| evaluated(step, SETS[1])));
     let mut metrics: BTreeMap<String, Vec<Option<f64>>> = shape
         .metrics
         .iter()

@@ -223,7 +223,9 @@ fn what_is_missing_is_said_and_nothing_breaks() {
     }
     let text = case("not-evaluated", &unseen).markdown;
     assert!(text.contains("No run of leave-one-out that counts evaluated mini-aime-plus."));
-    assert!(text.contains("Grids that are not in this study: ladder, add-one and fidelity."));
+    assert!(text.contains(
+        "Grids that are not in this study: ladder, add-one, fidelity, held-out and learning-rate."
+    ));
 }
 
 #[test]

@@ -310,6 +310,8 @@ fn bad_experiments_are_refused_with_exit_code_3_and_nothing_is_written() {
         ("[dapo]\nclip_hgih = 1", "clip_hgih"),
         ("[inputs]\nmodel = \"nowhere\"", "nowhere"),
         ("[evaluation]\nsamples = { dev = nan }", "dev"),
+        ("[evaluation]\nduring_training = [\"dve\"]", "during_training names \"dve\", which"),
+        ("[evaluation]\nduring_training = [\"dev\", \"dev\"]", "names \"dev\" twice"),
         ("[rollout]\nmax_response_tokens = 100000", "positions"),
     ] {
         let (code, talk) = dapo(&["train", &write(text), "--out", &out]);
@@ -373,6 +375,15 @@ fn a_loss_that_is_not_finite_ends_the_run_with_code_5_and_keeps_what_led_to_it()
     let (_, progress) = dapo::checkpoint::load(&folder.path("diverged/checkpoint")).unwrap();
     assert_eq!(progress.counters.updates, 1);
     assert_eq!(folder.outcome().unwrap().ending, Ending::Diverged);
+    // It counts with its last evaluations, so there are some of every set.
+    let evaluated: Vec<(String, u64)> = folder
+        .evaluations()
+        .unwrap()
+        .into_iter()
+        .map(|record| (record.set, record.counters.rollout_steps))
+        .collect();
+    let sets = ["dev", "mini-aime", "mini-aime-plus"];
+    assert_eq!(evaluated, sets.map(|set| (set.to_string(), 0)));
 
     // It stays on record; going on would come to the same.
     for flag in ["--resume", "--threads=1"] {

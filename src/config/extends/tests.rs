@@ -221,7 +221,7 @@ fn values_out_of_range_are_refused() {
         ("[execution]\nthreads = 0", "execution.threads must be at least 1, got 0"),
         (
             "[dapo.overlong.punishment]\nkind = \"soft\"\ncache_tokens = 160\nfactor = 1.0\nbeyond = \"clamped\"",
-            "dapo.overlong.punishment.cache_tokens must be below rollout.max_response_tokens (120), got 160",
+            "dapo.overlong.punishment.cache_tokens must be below rollout.max_response_tokens (140), got 160",
         ),
     ];
     for (text, expected) in table {

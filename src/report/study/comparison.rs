@@ -263,6 +263,7 @@ pub fn comparisons(context: &Context, caption: String, list: &[Comparison]) -> T
         Column::number("means"),
         Column::number("difference"),
         Column::number(context.level()),
+        Column::number("share of pairs of runs with the arm above"),
         Column::number("p; after Holm; smallest"),
         Column::number("could have found"),
         Column::text("verdict"),
@@ -309,6 +310,7 @@ fn comparison_row(context: &Context, comparison: &Comparison) -> Vec<TableCell> 
         TableCell::value(format!("{} and {}", mean(arm), mean(reference)), means),
         number(result.map(|result| result.difference), &|value| unit.signed(value)),
         context::interval_cell(unit, result.and_then(|result| result.interval.as_ref()), "–"),
+        number(result.and_then(|result| result.probability_higher), &text::percent),
         result.map_or_else(missing, |result| {
             let p = [result.p, result.adjusted_p, result.smallest_p];
             TableCell::value(p.map(context::p_value).join("; "), p)

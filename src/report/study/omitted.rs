@@ -12,7 +12,8 @@ use crate::report::text;
 use crate::study::comparisons::Word;
 
 /// Grids that a whole study of this project has.
-const GRIDS: [&str; 4] = ["ladder", "add-one", "leave-one-out", comparison::FIDELITY];
+const GRIDS: [&str; 6] =
+    ["ladder", "add-one", "leave-one-out", comparison::FIDELITY, "held-out", "learning-rate"];
 
 /// The chapter.
 pub fn section(context: &Context) -> Section {

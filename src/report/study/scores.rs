@@ -13,6 +13,7 @@ use crate::report::study::page::Panel;
 use crate::report::study::page::Table;
 use crate::report::study::page::TableCell;
 use crate::report::text;
+use crate::stats::aggregates;
 use crate::study::analysis::GridSummary;
 use crate::study::arms::ArmSummary;
 use crate::study::arms::SeedScore;
@@ -108,7 +109,10 @@ fn seeds(context: &Context, grid: &GridSummary) -> Table {
         vec![
             TableCell::plain(text::visible(&arm.label)),
             TableCell::plain(list(&|seed| seed.seed.to_string())),
-            TableCell::value(list(&|seed| text::points(seed.avg_at_k)), values),
+            TableCell::value(list(&|seed| text::points(seed.avg_at_k)), values.clone()),
+            aggregates::iqm(&values).map_or(TableCell::missing("–"), |iqm| {
+                TableCell::value(text::points(iqm), [iqm])
+            }),
             deviation.map_or(TableCell::missing("–"), |deviation| {
                 TableCell::value(text::standard_error(deviation), [deviation])
             }),
@@ -122,6 +126,7 @@ fn seeds(context: &Context, grid: &GridSummary) -> Table {
             Column::text("arm"),
             Column::text("seeds"),
             Column::text("scores, %"),
+            Column::number("interquartile mean, %"),
             Column::number("standard deviation, points"),
             Column::text("missing seeds"),
         ],
