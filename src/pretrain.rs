@@ -4,7 +4,6 @@
 use crate::batch;
 use crate::batch::Pass;
 use crate::batch::Row;
-use crate::config::MiniAimeVariant;
 use crate::config::Numerics;
 use crate::config::Optimizer;
 use crate::config::WarmUp;
@@ -255,7 +254,7 @@ pub fn pretrain(
 ) -> Result<Qwen2, Error> {
     let mut model =
         Qwen2::initialise(recipe.config(), recipe.seed).with_numerics(recipe.numerics)?;
-    let held_out = held_out_questions();
+    let held_out = mini_aime::evaluated_questions();
     for stage in &recipe.stages {
         let mut policy = Policy::new(model, &recipe.adamw(stage));
         for update in 0..stage.updates {
@@ -278,16 +277,6 @@ pub fn pretrain(
         model = policy.into_model();
     }
     Ok(model)
-}
-
-/// Questions of the development and evaluation sets of every variant, which pretraining never sees.
-fn held_out_questions() -> BTreeSet<String> {
-    let sets = [MiniAimeVariant::Standard, MiniAimeVariant::MoreProducts].map(mini_aime::generate);
-    let evaluated = sets.into_iter().flat_map(|sets| {
-        let tests = sets.tests.into_iter().flat_map(|(_, problems)| problems);
-        tests.chain(sets.dev)
-    });
-    evaluated.map(|problem| problem.question).collect()
 }
 
 /// The solutions of one update. Each is a function of (seed, stage, update, row) alone.
@@ -397,5 +386,40 @@ impl Shares {
             uniform < mass
         });
         chosen.map_or(Style::Ramble, |(style, _)| *style)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::MiniAimeVariant;
+    use crate::files;
+
+    /// So the base policy that was made before the present evaluation sets is the one that the
+    /// recipe gives with them.
+    #[test]
+    fn pretraining_draws_no_question_of_the_evaluation_sets_so_it_has_none_to_draw_again() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/mini-aime/recipe.toml");
+        let recipe: Recipe = toml::from_str(&files::read_text(path.as_ref()).unwrap()).unwrap();
+        let sets = mini_aime::generate(MiniAimeVariant::Standard);
+        let tests = sets.tests.iter().flat_map(|(_, problems)| problems);
+        let evaluated: BTreeSet<&str> = tests.map(|problem| problem.question.as_str()).collect();
+        let excluded = mini_aime::evaluated_questions();
+        for stage in &recipe.stages {
+            for (update, row) in (0..stage.updates)
+                .flat_map(|update| (0..stage.sequences_per_update).map(move |row| (update, row)))
+            {
+                let ids = [Id::from(stage.name.as_str()), Id::from(update), Id::from(row)];
+                let mut draws = stream(recipe.seed, Purpose::Pretraining, &ids);
+                draws.uniform();
+                loop {
+                    let question = mini_aime::TASK.draw(&mut draws).question();
+                    assert!(!evaluated.contains(question.as_str()), "{question}");
+                    if !excluded.contains(&question) {
+                        break;
+                    }
+                }
+            }
+        }
     }
 }

@@ -18,9 +18,13 @@ use std::collections::BTreeSet;
 /// of the next two is another benchmark.
 pub const GENERATOR_SEED: u64 = 20_240_214;
 
-/// Seed of the evaluation sets. It was fixed with the benchmark's settings, which were chosen on the
-/// development set, and before any policy was evaluated on its problems.
-pub const EVALUATION_SEED: u64 = 20_261_122;
+/// Seed of the evaluation sets. It was fixed before any policy was evaluated on its problems
+/// (`experiments/PREREGISTRATION.md`): the first from 20,261,124 on whose sets hold no question that
+/// pretraining drew, so that the base policy did not have to be made again.
+pub const EVALUATION_SEED: u64 = 20_261_124;
+
+/// Seed of the evaluation sets that were looked at while the benchmark's settings were searched for.
+const EARLIER_EVALUATION_SEED: u64 = 20_261_122;
 
 /// Seed of every set of [`MiniAimeVariant::MoreProducts`].
 pub const MORE_PRODUCTS_SEED: u64 = 20_261_123;
@@ -29,7 +33,7 @@ pub const MORE_PRODUCTS_SEED: u64 = 20_261_123;
 pub const MINI_AIME: &str = "mini-aime";
 /// More problems of the same kind, for statistical power.
 pub const MINI_AIME_PLUS: &str = "mini-aime-plus";
-/// Evaluated during training.
+/// What choices may be made by.
 pub const DEV: &str = "dev";
 /// Trained on.
 pub const TRAIN: &str = "train";
@@ -40,7 +44,7 @@ struct Set {
     problems: usize,
     /// Digits of the index in ids.
     digits: usize,
-    /// Whether the training never looks at it before its end.
+    /// Whether runs are judged by it, so that no choice may be made by it.
     evaluation: bool,
 }
 
@@ -201,6 +205,22 @@ pub fn generate(variant: MiniAimeVariant) -> DataSets {
         SETS.map(|set| draw_set(&set, task(variant), seed(variant, &set), &mut taken));
     let tests = vec![(MINI_AIME.to_string(), mini_aime), (MINI_AIME_PLUS.to_string(), plus)];
     DataSets { train, dev, tests }
+}
+
+/// Questions that pretraining never sees: those of the development and evaluation sets of every
+/// variant, and of the evaluation sets that were looked at before the present ones.
+pub fn evaluated_questions() -> BTreeSet<String> {
+    let mut taken = BTreeSet::new();
+    for set in SETS.iter().filter(|set| set.evaluation) {
+        draw_set(set, TASK, EARLIER_EVALUATION_SEED, &mut taken);
+    }
+    let mut questions = taken;
+    for variant in [MiniAimeVariant::Standard, MiniAimeVariant::MoreProducts] {
+        let sets = generate(variant);
+        let evaluated = sets.evaluated().flat_map(|(_, problems)| problems);
+        questions.extend(evaluated.map(|problem| problem.question.clone()));
+    }
+    questions
 }
 
 fn draw_set(set: &Set, task: Task, seed: u64, taken: &mut BTreeSet<String>) -> Vec<Problem> {
