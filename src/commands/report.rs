@@ -25,7 +25,8 @@ const INVALID_DATA: u8 = 3;
 ///
 /// Reads the records and tables of a run folder, finished or not, and writes report.html
 /// (self-contained), report.md and report.json into it. A folder with `grids` is a study: its
-/// report is made from `grids`, `cells` and `study.json` alone. No model is loaded.
+/// report is made from `grids`, `cells` and `study.json` alone, and `scores.svg` is written beside
+/// it: the first grid's runs as a picture. No model is loaded.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n  dapo report runs/dapo-seed1-1f2e3d4c5b6a\n  \
 dapo report runs/dapo-seed1-1f2e3d4c5b6a --mllog > run.log\n  \

@@ -12,6 +12,7 @@ use dapo::run_folder::Outcome;
 use dapo::run_folder::RunFolder;
 use dapo::run_folder::Session;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 fn html(run: &RunFolder) -> String {
     files::read_text(&run.path("report.html")).unwrap()
@@ -230,7 +231,7 @@ fn a_changed_outcome_or_digest_is_reported_and_not_hidden() {
     assert_eq!(
         failed,
         [
-            "1 of 15 files: evaluations/mini-aime-step-000040.parquet differs",
+            "1 of 14 files, and the checkpoints that are there: evaluations/mini-aime-step-000040.parquet differs",
             "1 of 9 tables: mini-aime at step 40 differs",
             "1 of 9 evaluations computed again: mini-aime at step 40 does not follow from its outcomes",
         ]
@@ -300,4 +301,75 @@ fn the_fixture_is_hostile_where_the_tests_look() {
     let shown = text::visible(HOSTILE);
     assert_eq!(report.environment["hostile"], shown);
     assert!(report.samples.iter().any(|sample| sample.response.contains("<script>alert(1)")));
+}
+
+/// Relative luminance of `#rrggbb` (WCAG 2.2).
+fn luminance(colour: &str) -> f64 {
+    let channel = |at: usize| {
+        let value = f64::from(u8::from_str_radix(&colour[at..at + 2], 16).unwrap()) / 255.0;
+        if value <= 0.04045 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) }
+    };
+    0.2126 * channel(1) + 0.7152 * channel(3) + 0.0722 * channel(5)
+}
+
+fn contrast(one: &str, other: &str) -> f64 {
+    let (one, other) = (luminance(one), luminance(other));
+    (one.max(other) + 0.05) / (one.min(other) + 0.05)
+}
+
+/// The colours of a style sheet, light and dark: the first rule of each kind that states them.
+fn palettes(css: &str) -> [BTreeMap<String, String>; 2] {
+    let read = |css: &str| -> BTreeMap<String, String> {
+        let declared = css.split(['{', '}', ';']).filter_map(|it| it.split_once(':'));
+        let colours = declared.filter_map(|(name, value)| {
+            let name = name.trim().strip_prefix("--")?;
+            let colour = value.trim();
+            (colour.len() == 7 && colour.starts_with('#'))
+                .then(|| (name.to_owned(), colour.to_owned()))
+        });
+        let mut found = BTreeMap::new();
+        colours.for_each(|(name, colour)| {
+            found.entry(name).or_insert(colour);
+        });
+        found
+    };
+    // Print is black on white.
+    let screen = css.split("@media print").next().unwrap();
+    let (light, dark) = screen.split_once("prefers-color-scheme: dark").unwrap();
+    [read(light), read(dark)]
+}
+
+#[test]
+fn text_has_the_contrast_of_wcag_aa_and_lines_that_of_graphics() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/report/templates");
+    let read = |name: &str| palettes(&files::read_text(&folder.join(name)).unwrap());
+    let (shared, own) = (read("report.css"), read("study.css"));
+    for dark in [0, 1] {
+        let mut study = shared[0].clone();
+        study.extend(own[0].clone());
+        study.extend(if dark == 1 { shared[1].clone() } else { BTreeMap::new() });
+        study.extend(own[dark].clone());
+        let mut run = shared[0].clone();
+        run.extend(shared[dark].clone());
+        for (page, colours) in [("run", run), ("study", study)] {
+            let against = |name: &str| {
+                let colour = &colours[name];
+                ["paper", "wash"].map(|ground| contrast(colour, &colours[ground]))
+            };
+            let text = ["ink", "soft", "faint", "good", "bad", "warn"];
+            let lines = colours.keys().filter(|name| {
+                let study_line = name.starts_with('c') && name.len() == 2;
+                let run_line = name.starts_with("ours") || name.starts_with("paper0");
+                study_line || run_line || ["correct", "truncated", "no-answer"].contains(&&***name)
+            });
+            for name in text {
+                let found = against(name);
+                assert!(found.iter().all(|it| *it >= 4.5), "{page} {dark} {name}: {found:?}");
+            }
+            for name in lines {
+                let found = against(name);
+                assert!(found.iter().all(|it| *it >= 3.0), "{page} {dark} {name}: {found:?}");
+            }
+        }
+    }
 }

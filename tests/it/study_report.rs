@@ -33,7 +33,7 @@ struct Written {
 fn written(folder: &Path, grids: &[Grid], cells: &[Cell]) -> Written {
     study_fixture::write(folder, grids, cells);
     let (report, paths) = study::write(folder, None, None).unwrap();
-    let [html, markdown, json] = paths.map(|path| files::read_text(&path).unwrap());
+    let [html, markdown, json, _] = paths.map(|path| files::read_text(&path).unwrap());
     Written { report, html, markdown, json }
 }
 
@@ -229,7 +229,7 @@ fn what_is_missing_is_said_and_nothing_breaks() {
 }
 
 #[test]
-fn the_command_writes_three_files_and_names_a_folder_that_is_no_study() {
+fn the_command_writes_its_files_and_names_a_folder_that_is_no_study() {
     let (grids, cells) = small(&[1, 2]);
     let folder = tempfile::tempdir().unwrap();
     study_fixture::write(folder.path(), &grids, &cells);
@@ -240,10 +240,13 @@ fn the_command_writes_three_files_and_names_a_folder_that_is_no_study() {
     };
     let output = run(&[folder.path(), Path::new("--out"), &out]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    for name in ["report.html", "report.md", "report.json"] {
+    for name in ["report.html", "report.md", "report.json", "scores.svg"] {
         assert!(out.join(name).is_file(), "{name}");
         assert!(!folder.path().join(name).exists(), "{name} stands in the study");
     }
+    let picture = files::read_text(&out.join("scores.svg")).unwrap();
+    assert!(picture.starts_with("<svg xmlns=") && picture.ends_with("</svg>\n"), "{picture}");
+    assert!(picture.contains("prefers-color-scheme: dark") && picture.contains("class=\"seed"));
     files::remove_folder(&folder.path().join("grids")).unwrap();
     let output = run(&[folder.path()]);
     assert_eq!(output.status.code(), Some(3));

@@ -373,6 +373,16 @@ const FORGED: [(&str, Change, &str); 8] = [
 ];
 
 #[test]
+fn removing_a_whole_checkpoint_is_no_tampering() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = RunFolder::at(scratch.path().join("run"));
+    finished(&folder);
+    files::remove_folder(&folder.checkpoint(1)).unwrap();
+    let found = verified(&folder);
+    assert_eq!(findings(&found, Verdict::Mismatch), [""; 0], "{:#?}", found.checks);
+}
+
+#[test]
 fn every_way_of_tampering_is_caught_and_named() {
     let scratch = tempfile::tempdir().unwrap();
     let whole = RunFolder::at(scratch.path().join("whole"));

@@ -26,16 +26,17 @@ struct Piece<'a> {
     block: &'a Block,
 }
 
+/// The style of the page and its pictures: what reports share, and what a study's adds.
+pub const STYLES: [&str; 2] =
+    [include_str!("../templates/report.css"), include_str!("../templates/study.css")];
+
 /// The page.
 ///
 /// # Panics
 /// Never on a page: writing to a string cannot fail.
 pub fn render(page: &Page) -> String {
-    let whole = Whole {
-        page,
-        style: include_str!("../templates/report.css"),
-        study_style: include_str!("../templates/study.css"),
-    };
+    let [style, study_style] = STYLES;
+    let whole = Whole { page, style, study_style };
     whole.render().expect("writing to a string cannot fail")
 }
 

@@ -14,6 +14,7 @@ pub mod markdown;
 pub mod omitted;
 pub mod overview;
 pub mod page;
+pub mod picture;
 pub mod power;
 pub mod problem_map;
 pub mod published;
@@ -81,8 +82,9 @@ pub fn report(study: &Study) -> StudyReport {
     StudyReport { schema: SCHEMA, page, analysis, claims: judged }
 }
 
-/// Builds the report and writes `report.html`, `report.md` and `report.json`, each atomically,
-/// into `out`, or into the study's folder.
+/// Builds the report and writes `report.html`, `report.md`, `report.json` and `scores.svg` (the
+/// first grid's runs as a picture of its own), each atomically, into `out`, or into the study's
+/// folder.
 ///
 /// # Errors
 /// As [`build`], and when a file cannot be written.
@@ -90,14 +92,20 @@ pub fn write(
     folder: &Path,
     declared: Option<&Path>,
     out: Option<&Path>,
-) -> Result<(StudyReport, [PathBuf; 3]), Error> {
+) -> Result<(StudyReport, [PathBuf; 4]), Error> {
     let report = build(folder, declared)?;
     if let Some(out) = out {
         files::create_folder(out).map_err(Error::Write)?;
     }
     let out = out.unwrap_or(folder);
-    let paths = ["report.html", "report.md", "report.json"].map(|name| out.join(name));
-    let texts = [html::render(&report.page), markdown::render(&report.page), json(&report)];
+    let names = ["report.html", "report.md", "report.json", "scores.svg"];
+    let paths = names.map(|name| out.join(name));
+    let texts = [
+        html::render(&report.page),
+        markdown::render(&report.page),
+        json(&report),
+        picture::scores(&report.page),
+    ];
     for (path, text) in paths.iter().zip(&texts) {
         files::write_atomic(path, text.as_bytes()).map_err(Error::Write)?;
     }
