@@ -13,11 +13,14 @@ use crate::cell::CellEnding;
 use crate::commands::ablate_progress::Shown;
 use crate::commands::ablate_table;
 use crate::commands::exit;
+use crate::commands::exit::Invalid;
 use crate::commands::interrupt::Interrupt;
 use crate::files;
 use crate::grid::Grid;
 use crate::grid::file;
 use crate::grid::file::Source;
+use crate::study::declaration;
+use crate::study::declaration::Declaration;
 use crate::visible;
 use anyhow::Result;
 use anyhow::bail;
@@ -42,10 +45,11 @@ use std::process::ExitCode;
   dapo ablate ladder add-one --seeds 1..5 --jobs 2
   dapo ablate experiments/grids/ladder.toml --dry-run
   dapo ablate ladder --study runs/mine --seeds 7 --last-checkpoint-only
+  dapo ablate ladder held-out --study runs/mine --declaration experiments/study.toml
 
 Exit codes:
   0  every cell is on record, finished or saturated
-  3  a grid, an arm or its inputs cannot be used, or the study is in use
+  3  a grid, an arm or its inputs cannot be used, the study is in use, or was declared otherwise
   5  a cell diverged
   6  a cell failed
   130, 143  stopped by Ctrl-C or SIGTERM; the same command goes on")]
@@ -56,6 +60,10 @@ pub struct Args {
     /// Seeds in place of the grids' own: a list, with ranges that include their end.
     #[arg(long, value_parser = seeds)]
     seeds: Option<Seeds>,
+    /// What was decided beforehand, such as experiments/study.toml: kept as STUDY/study.json, which
+    /// reports read. Its seeds are run when --seeds gives none.
+    #[arg(long, value_name = "FILE")]
+    declaration: Option<PathBuf>,
     /// Folder of the study.
     #[arg(long, default_value = "runs/ablate")]
     study: PathBuf,
@@ -111,11 +119,18 @@ fn seeds(text: &str) -> Result<Seeds, String> {
 /// Grids, arms or inputs that cannot be used, a study that is in use, a folder that cannot be
 /// written.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    let declaration = match &args.declaration {
+        Some(path) => Some(declaration::load(path).map_err(|it| Invalid(it.to_string()))?),
+        None => None,
+    };
+    let declared = declaration.as_ref().map(|it| it.seeds.as_slice());
+    let declared = declared.filter(|seeds| !seeds.is_empty());
     let mut sources = Vec::new();
     for name in &args.grids {
         let mut source = file::load(&file::find(name))?;
-        if let Some(Seeds(seeds)) = &args.seeds {
-            source.grid.seeds.clone_from(seeds);
+        let given = args.seeds.as_ref().map(|Seeds(seeds)| seeds.as_slice());
+        if let Some(seeds) = given.or(declared) {
+            source.grid.seeds = seeds.to_vec();
         }
         sources.push(source);
     }
@@ -127,6 +142,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let interrupt = Interrupt::listen()?;
     let _lock = study.lock()?;
     let mut jobs = jobs::jobs(&study, &grids)?;
+    if let Some(declaration) = &declaration {
+        declare(&study, declaration)?;
+    }
     for grid in &grids {
         study.keep(grid)?;
     }
@@ -155,6 +173,30 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         println!("{}\n", ablate_table::summary(grid, &summary::summary(grid, &cells)));
     }
     Ok(ending(args, &study, &jobs, &interrupt))
+}
+
+/// Keeps what was decided beforehand with the study; once there, it stays as it is.
+fn declare(study: &Study, declaration: &Declaration) -> Result<()> {
+    let path = study.root().join("study.json");
+    if files::kind(&path)?.is_some() {
+        let known = declaration::load(&path).map_err(|it| Invalid(it.to_string()))?;
+        if known != *declaration {
+            let path = path.display();
+            bail!(Invalid(format!(
+                "{path}: the study was declared otherwise; use another --study"
+            )));
+        }
+        return Ok(());
+    }
+    let recorded = measured(study)?.len();
+    if recorded > 0 {
+        let cells = if recorded == 1 { "cell" } else { "cells" };
+        eprintln!(
+            "the declaration was put beside {recorded} {cells} on record: nothing here shows that it is \
+             the older one"
+        );
+    }
+    Ok(files::write_json(&path, declaration)?)
 }
 
 fn at_once(args: &Args) -> usize {
@@ -220,7 +262,7 @@ fn measured(study: &Study) -> Result<Vec<Cell>> {
         return Ok(Vec::new());
     }
     if files::kind(&study.cells())? != Some(files::Kind::Folder) {
-        bail!(exit::Invalid(format!("{}: is no folder", study.cells().display())));
+        bail!(Invalid(format!("{}: is no folder", study.cells().display())));
     }
     // Those that cannot be used were named with their job, or belong to none.
     let (cells, _refused) = cell::read_folder(&study.cells())?;

@@ -317,6 +317,36 @@ fn exports_hold_every_value(scene: &Scene, names: &[String]) {
 }
 
 #[test]
+fn what_was_declared_stays_with_the_study_and_gives_its_seeds() {
+    let short = GRID.split("\n[[arms]]\nname = \"symmetric\"").next().unwrap();
+    let scene = Scene::new(short);
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/study.toml");
+    let text = files::read_text(&shipped).unwrap();
+    let seeds = text.lines().find(|line| line.starts_with("seeds = ")).unwrap();
+    let declare = |text: &str| {
+        files::write_atomic(&scene.path("declared.toml"), text.as_bytes()).unwrap();
+        scene.ablate(&["--declaration", "declared.toml"])
+    };
+    let (code, _, talk) = declare("question = 1");
+    assert!(code == Some(3) && talk.contains("declared.toml: "), "{code:?} {talk}");
+    assert!(!scene.path("study").exists());
+
+    let own = text.replace(seeds, "seeds = [5]");
+    let (code, _, talk) = declare(&own);
+    assert_eq!(code, Some(0), "{talk}");
+    let (names, _) = scene.records();
+    assert_eq!(names.iter().map(|name| scene.cell(name).seed).collect::<Vec<_>>(), [5]);
+    let kept = dapo::study::declaration::load(&scene.path("study/study.json")).unwrap();
+    assert_eq!(kept, dapo::study::declaration::load(&scene.path("declared.toml")).unwrap());
+
+    let (code, _, talk) = declare(&own.replace("margin = 0.04", "margin = 0.05"));
+    assert!(code == Some(3) && talk.contains("the study was declared otherwise"), "{talk}");
+    files::remove_file(&scene.path("study/study.json")).unwrap();
+    let (code, _, talk) = declare(&own);
+    assert!(code == Some(0) && talk.contains("put beside 1 cell on record"), "{talk}");
+}
+
+#[test]
 fn failed_and_diverged_arms_stay_on_record_while_the_others_go_on() {
     let arms = r#"
 [[arms]]

@@ -11,7 +11,9 @@ use crate::report::study::page::Panel;
 
 /// Width on a page, in CSS pixels.
 const WIDTH: u32 = 720;
-const FONT: &str = "system-ui, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif";
+const FONT: &str = "-apple-system, 'Segoe UI', 'DejaVu Sans', Verdana, sans-serif";
+/// Height of the heading, in the chart's units.
+const HEADING: f64 = 28.0;
 
 /// The first figure whose rows are arms, as a whole SVG file; an empty picture when no grid has one.
 pub fn scores(page: &Page) -> String {
@@ -25,20 +27,39 @@ pub fn scores(page: &Page) -> String {
         .filter_map(|figure| Some((figure, rows(figure)?)))
         .find(|(_, panel)| matches!(panel, Panel::Intervals(_)));
     match found {
-        Some((figure, panel)) => alone(&charts::panel(&panel, &figure.caption), &figure.title),
-        None => alone(&(charts::open(1.0, "no runs") + "</svg>"), "no runs"),
+        Some((figure, panel)) => {
+            let heading = match &panel {
+                Panel::Intervals(intervals) => intervals.title.as_str(),
+                _ => "",
+            };
+            let grid = figure.title.split(':').next().unwrap_or_default();
+            let heading = format!("{grid}: {heading}, every training run");
+            alone(&charts::panel(&panel, ""), (&heading, &figure.caption))
+        }
+        None => alone(&(charts::open(1.0, "") + "</svg>"), ("no runs", "")),
     }
 }
 
-/// An inline picture as a file: with its namespace, a size, a title, the style and a ground.
-fn alone(inline: &str, title: &str) -> String {
+/// An inline picture as a file: with its namespace, a size, a heading, a description, the style
+/// and a ground.
+fn alone(inline: &str, (heading, description): (&str, &str)) -> String {
     let style: String = html::STYLES.concat();
     let (head, rest) = inline.split_once('>').unwrap_or((inline, ""));
-    let attributes = head.trim_start_matches("<svg");
+    let inside = rest.trim_end_matches("</svg>");
+    // viewBox="0 0 WIDTH HEIGHT"
+    let numbers = head.split('"').find(|it| it.starts_with("0 0 ")).unwrap_or_default();
+    let height = numbers.rsplit(' ').next().and_then(|it| it.parse::<f64>().ok());
+    let height = height.unwrap_or_default() + HEADING;
     format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" font-family=\"{FONT}\"{attributes}>\
-         <title>{}</title><style><![CDATA[{style}]]></style>\
-         <rect width=\"100%\" height=\"100%\" fill=\"var(--paper)\"/>{rest}\n",
-        escape(title)
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" width=\"{WIDTH}\" \
+         viewBox=\"0 0 {} {height}\" style=\"font-family: {FONT}\" role=\"img\">\
+         <title>{}</title><desc>{}</desc><style><![CDATA[{style}]]></style>\
+         <rect width=\"100%\" height=\"100%\" fill=\"var(--paper)\"/>\
+         <text class=\"name\" x=\"8\" y=\"18\">{}</text>\
+         <g transform=\"translate(0 {HEADING})\">{inside}</g></svg>\n",
+        charts::WIDTH,
+        escape(heading),
+        escape(description),
+        escape(heading)
     )
 }
