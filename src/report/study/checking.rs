@@ -27,8 +27,8 @@ pub fn section(context: &Context) -> Section {
             )));
             blocks.push(Block::Text(format!(
                 "The cell that took least time: {}, seed {}. The first command trains it again from \
-                 its own record, the second compares every metric, outcome and digest and prints \
-                 nothing where all are equal, the third makes this report from the records again.",
+                 its own record, the second compares every metric, outcome and digest and lists \
+                 what differs, the third makes this report from the records again.",
                 text::visible(&cell.name),
                 cell.seed
             )));
