@@ -7,8 +7,9 @@
 //!
 //! The process is this program with a hidden verb. It starts with the first read and serves the
 //! following ones, because loading LibTorch's libraries takes longer than most reads; it ends
-//! with this process, and by itself when nothing was asked for some seconds. A program that does not call [`use_program`]
-//! (the tests of the library) reads in its own process.
+//! with this process, and by itself when nothing was asked for some seconds. A file that is too
+//! large for this goes through [`stream`]. A program that does not call [`use_program`] (the
+//! tests of the library) reads in its own process.
 
 use crate::files;
 use rustix::event;
@@ -34,6 +35,8 @@ use std::process::Stdio;
 use std::sync::Mutex;
 use std::sync::OnceLock;
 use std::sync::PoisonError;
+
+pub mod stream;
 
 /// What one request may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +74,22 @@ pub fn is_available() -> bool {
     PROGRAM.get().is_some()
 }
 
+/// This program with the hidden verb; what it answers comes through a pipe.
+fn command() -> Result<Command, String> {
+    let (program, verb) = PROGRAM.get().ok_or("no program to read tables with")?;
+    let mut command = Command::new(program);
+    command.arg(verb).stdout(Stdio::piped()).stderr(Stdio::null());
+    // One thread: its stacks count as memory. Verbose readers print where the answer goes.
+    command.env("POLARS_MAX_THREADS", "1").env("OMP_NUM_THREADS", "1");
+    command.env_remove("POLARS_VERBOSE").env_remove("PARQUET_DO_VERBOSE");
+    Ok(command)
+}
+
+fn cannot_start(error: &io::Error) -> String {
+    let program = PROGRAM.get().map_or_else(String::new, |(path, _)| path.display().to_string());
+    format!("cannot start {program}: {error}")
+}
+
 struct Reader {
     process: Child,
     input: ChildStdin,
@@ -79,15 +98,8 @@ struct Reader {
 
 impl Reader {
     fn start() -> Result<Self, String> {
-        let (program, verb) = PROGRAM.get().ok_or("no program to read tables with")?;
-        let mut command = Command::new(program);
-        command.arg(verb).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        // One thread: its stacks count as memory. Verbose readers print where the answer goes.
-        command.env("POLARS_MAX_THREADS", "1").env("OMP_NUM_THREADS", "1");
-        command.env_remove("POLARS_VERBOSE").env_remove("PARQUET_DO_VERBOSE");
-        let mut process = command
-            .spawn()
-            .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+        let mut process =
+            command()?.stdin(Stdio::piped()).spawn().map_err(|error| cannot_start(&error))?;
         let input = process.stdin.take().ok_or("no pipe to the reader")?;
         let output = process.stdout.take().ok_or("no pipe from the reader")?;
         Ok(Self { process, input, output })
@@ -196,8 +208,7 @@ fn explain(lost: &Lost, status: Option<ExitStatus>, limits: Limits) -> String {
 /// # Errors
 /// When a limit cannot be set or an answer cannot be written.
 pub fn serve(answer: impl Fn(&[u8]) -> Result<Vec<u8>, String>) -> io::Result<()> {
-    let none = Rlimit { current: Some(0), maximum: Some(0) };
-    process::setrlimit(Resource::Core, none)?;
+    no_core_file()?;
     let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
     while readable_within(&io::stdin(), IDLE_SECONDS)? {
         let mut head = [0; 24];
@@ -222,6 +233,12 @@ pub fn serve(answer: impl Fn(&[u8]) -> Result<Vec<u8>, String>) -> io::Result<()
         output.flush()?;
     }
     Ok(())
+}
+
+/// A process that is ended over foreign bytes leaves nothing behind.
+fn no_core_file() -> io::Result<()> {
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    Ok(process::setrlimit(Resource::Core, none)?)
 }
 
 /// Limits this process to what it has and so much more. The hard limits stay, so that the next

@@ -114,8 +114,17 @@ pub enum Error {
 }
 
 /// Files of a base folder that a checkpoint carries along unchanged.
-pub const COMPANIONS: [&str; 4] =
-    ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"];
+pub const COMPANIONS: [&str; 9] = [
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+];
 
 const WEIGHTS: &str = "model.safetensors";
 const MOMENTS: &str = "optimizer.safetensors";

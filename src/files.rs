@@ -432,7 +432,7 @@ fn lines_of<T: DeserializeOwned>(
     limits: foreign::Limits,
 ) -> Result<Vec<T>, Error> {
     let mut records = Vec::new();
-    foreign::each_line(path, reader, limits, |number, line| {
+    foreign::each_line(path, reader, limits, |number, line| -> Result<(), Error> {
         records.extend(parse_line(path, number, line)?);
         Ok(())
     })?;
@@ -440,7 +440,10 @@ fn lines_of<T: DeserializeOwned>(
 }
 
 /// One line's record; `None` when it is blank.
-fn parse_line<T: DeserializeOwned>(
+///
+/// # Errors
+/// The line's number and what is wrong with it.
+pub fn parse_line<T: DeserializeOwned>(
     path: &Path,
     number: usize,
     line: &[u8],
@@ -480,7 +483,8 @@ pub fn sha256_file(path: &Path) -> Result<String, Error> {
     }
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
+/// Lower-case hexadecimal digits.
+pub fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -23,12 +23,14 @@ pub mod ledger;
 pub mod environment;
 // pipeline
 pub mod data;
+pub mod chat_template;
 pub mod prompt;
 pub mod workers;
 pub mod numerics;
 pub mod model;
 pub mod rollout;
 pub mod reward;
+pub mod audit;
 pub mod dapo;
 pub mod batch;
 pub mod optimizer;

@@ -1,5 +1,7 @@
-//! Template and tokenizer: `Problem` → `Prompt`.
+//! Templates and tokenizer: `Problem` → `Prompt`.
 
+use crate::chat_template;
+use crate::chat_template::ChatTemplate;
 use crate::config::PromptTemplate;
 use crate::contained;
 use crate::data::template;
@@ -7,9 +9,11 @@ use crate::files;
 use crate::files::foreign;
 use crate::records::Problem;
 use crate::records::Prompt;
+use crate::tables::problems::Message;
 use serde_json::Value;
 use std::path::Path;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 /// A tokenizer or a prompt that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +21,15 @@ pub enum Error {
     /// A file is missing or is not JSON.
     #[error(transparent)]
     File(#[from] files::Error),
+    /// A chat template that cannot be used, or refuses a prompt.
+    #[error(transparent)]
+    ChatTemplate(#[from] chat_template::Error),
+    /// A prompt is to be put into a chat template that is not there.
+    #[error("{}: no chat template: neither chat_template.jinja nor chat_template in tokenizer_config.json", folder.display())]
+    NoChatTemplate {
+        /// The model's folder.
+        folder: PathBuf,
+    },
     /// `tokenizer.json` that the tokenizers library refuses.
     #[error("{}: not a tokenizer: {reason}", path.display())]
     Tokenizer {
@@ -103,6 +116,9 @@ pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     stop_tokens: Vec<u32>,
     sha256: String,
+    folder: PathBuf,
+    /// Read when a prompt needs it first.
+    chat_template: OnceLock<Option<ChatTemplate>>,
 }
 
 impl Tokenizer {
@@ -126,7 +142,33 @@ impl Tokenizer {
         inner.with_padding(None);
         inner.with_truncation(None).expect("no truncation is always possible");
         let stop_tokens = stop_tokens(folder, largest_id(&inner))?;
-        Ok(Self { inner, stop_tokens, sha256: files::sha256(&bytes) })
+        let sha256 = files::sha256(&bytes);
+        let (folder, chat_template) = (folder.to_path_buf(), OnceLock::new());
+        Ok(Self { inner, stop_tokens, sha256, folder, chat_template })
+    }
+
+    /// The chat template of the folder; `None` when it has none.
+    ///
+    /// # Errors
+    /// When it cannot be used.
+    pub fn chat_template(&self) -> Result<Option<&ChatTemplate>, Error> {
+        if let Some(template) = self.chat_template.get() {
+            return Ok(template.as_ref());
+        }
+        let template = ChatTemplate::load(&self.folder)?;
+        Ok(self.chat_template.get_or_init(|| template).as_ref())
+    }
+
+    /// A user's message in the chat template, up to where the assistant's answer begins.
+    ///
+    /// # Errors
+    /// When there is no chat template, or it refuses the message.
+    pub fn in_chat(&self, content: String) -> Result<String, Error> {
+        let Some(template) = self.chat_template()? else {
+            return Err(Error::NoChatTemplate { folder: self.folder.clone() });
+        };
+        let message = Message { role: "user".to_string(), content };
+        Ok(template.render(&[message], true)?)
     }
 
     /// Whether every token of the tokenizer in `folder` has a row of the model's embedding.
@@ -194,6 +236,19 @@ impl Tokenizer {
     /// Ids that end a response: sorted, at least one.
     pub fn stop_tokens(&self) -> &[u32] {
         &self.stop_tokens
+    }
+
+    /// The token with which the chat template ends an assistant's turn, when it does not stop a
+    /// response: a policy that ends its answers so would go on to the limit. Qwen2.5's base
+    /// models stop at `<|endoftext|>`, their template ends a turn with `<|im_end|>`.
+    ///
+    /// # Errors
+    /// When the chat template cannot be used.
+    pub fn unstopped_end_of_turn(&self) -> Result<Option<(u32, String)>, Error> {
+        let Some(template) = self.chat_template()? else { return Ok(None) };
+        let end = self.encode(&template.end_of_turn()).unwrap_or_default();
+        let first = end.first().filter(|token| !self.stop_tokens.contains(token));
+        Ok(first.map(|token| (*token, self.inner.id_to_token(*token).unwrap_or_default())))
     }
 
     /// SHA-256 of `tokenizer.json`.
@@ -287,10 +342,19 @@ fn stop_tokens(folder: &Path, largest: u32) -> Result<Vec<u32>, Error> {
 }
 
 /// The text that the policy continues.
-pub fn render(problem: &Problem, template: PromptTemplate) -> String {
+///
+/// # Errors
+/// When the template is the tokenizer's and there is none, or it refuses the question.
+pub fn render(
+    problem: &Problem,
+    template: PromptTemplate,
+    tokenizer: &Tokenizer,
+) -> Result<String, Error> {
     match template {
-        PromptTemplate::Question => problem.question.clone(),
-        PromptTemplate::Dapo => template::wrap(&problem.question),
+        PromptTemplate::Question => Ok(problem.question.clone()),
+        PromptTemplate::Dapo => Ok(template::wrap(&problem.question)),
+        PromptTemplate::Chat => tokenizer.in_chat(problem.question.clone()),
+        PromptTemplate::DapoChat => tokenizer.in_chat(template::wrap(&problem.question)),
     }
 }
 
@@ -309,14 +373,12 @@ pub fn prompt(
     max_prompt_tokens: u64,
 ) -> Result<Prompt, Error> {
     let id = problem.id.clone();
-    let text = render(problem, template);
+    let in_problem = |error| Error::Problem { id: id.clone(), source: Box::new(error) };
+    let text = render(problem, template, tokenizer).map_err(in_problem)?;
     if text.len() as u64 / MOST_BYTES_OF_A_TOKEN > max_prompt_tokens {
         return Err(Error::TooLongText { id, bytes: text.len(), limit: max_prompt_tokens });
     }
-    let tokens = match tokenizer.encode(&text) {
-        Ok(tokens) => tokens,
-        Err(error) => return Err(Error::Problem { id, source: Box::new(error) }),
-    };
+    let tokens = tokenizer.encode(&text).map_err(in_problem)?;
     if tokens.is_empty() {
         return Err(Error::Empty { id });
     }
@@ -327,95 +389,4 @@ pub fn prompt(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::data::mini_aime::tokenizer::write_tokenizer;
-
-    fn folder(generation_config: &str) -> tempfile::TempDir {
-        let folder = tempfile::tempdir().unwrap();
-        write_tokenizer(folder.path()).unwrap();
-        let path = folder.path().join("generation_config.json");
-        files::write_atomic(&path, generation_config.as_bytes()).unwrap();
-        folder
-    }
-
-    fn tokenizer() -> Tokenizer {
-        Tokenizer::load(folder(r#"{"eos_token_id": 1}"#).path()).unwrap()
-    }
-
-    fn problem(question: &str) -> Problem {
-        Problem { id: "dev/0001".into(), question: question.into(), answer: "1".into() }
-    }
-
-    #[test]
-    fn mini_aime_texts_survive_encoding_and_decoding() {
-        let tokenizer = tokenizer();
-        for text in ["347+562*3+128?", "347+562=909;7+2=09,Answer: 855", "  ", ""] {
-            let tokens = tokenizer.encode(text).unwrap();
-            assert_eq!(tokens.len(), text.len());
-            assert_eq!(tokenizer.decode(&tokens), text);
-        }
-        assert_eq!(
-            tokenizer.encode("0a").unwrap_err().to_string(),
-            r#"cannot tokenize "0a": 'a' is not in the vocabulary"#
-        );
-        assert_eq!(tokenizer.encode("09").unwrap(), [2, 11]);
-        assert_eq!(tokenizer.vocabulary_size(), 26);
-    }
-
-    #[test]
-    fn special_and_unknown_ids_have_no_text() {
-        assert_eq!(tokenizer().decode(&[0, 2, 1, 99, 3]), "01");
-    }
-
-    #[test]
-    fn stop_tokens_are_a_number_or_a_list_and_config_json_is_the_fallback() {
-        let load = |text: &str| Tokenizer::load(folder(text).path());
-        assert_eq!(load(r#"{"eos_token_id": 1}"#).unwrap().stop_tokens(), [1]);
-        assert_eq!(load(r#"{"eos_token_id": [7, 1, 7]}"#).unwrap().stop_tokens(), [1, 7]);
-        for bad in
-            [r#"{"eos_token_id": 26}"#, r#"{"eos_token_id": []}"#, r#"{"eos_token_id": "x"}"#]
-        {
-            let error = load(bad).unwrap_err().to_string();
-            assert!(error.contains("generation_config.json: eos_token_id must be"), "{error}");
-        }
-        let folder = folder("{}");
-        let error = Tokenizer::load(folder.path()).unwrap_err().to_string();
-        assert!(error.ends_with("no eos_token_id in generation_config.json or config.json"));
-        let path = folder.path().join("config.json");
-        files::write_atomic(&path, br#"{"eos_token_id": 3}"#).unwrap();
-        assert_eq!(Tokenizer::load(folder.path()).unwrap().stop_tokens(), [3]);
-    }
-
-    #[test]
-    fn a_prompt_longer_than_the_limit_is_an_error_that_names_the_problem() {
-        let tokenizer = tokenizer();
-        let question = problem("12+34?");
-        let prompt = |limit| prompt(&question, PromptTemplate::Question, &tokenizer, limit);
-        assert_eq!(prompt(6).unwrap().tokens, tokenizer.encode("12+34?").unwrap());
-        let error = prompt(5).unwrap_err().to_string();
-        assert_eq!(error, "problem dev/0001: its prompt has 6 tokens, max_prompt_tokens is 5");
-    }
-
-    #[test]
-    fn an_empty_prompt_and_an_unknown_character_name_the_problem() {
-        let tokenizer = tokenizer();
-        let prompt = |text: &str| {
-            prompt(&problem(text), PromptTemplate::Question, &tokenizer, 9).unwrap_err().to_string()
-        };
-        assert_eq!(prompt(""), "problem dev/0001: its prompt is empty");
-        assert!(prompt("1-2").starts_with("problem dev/0001: cannot tokenize "));
-    }
-
-    #[test]
-    fn the_dapo_template_is_the_released_text() {
-        let text = render(&problem("What is 1+1?"), PromptTemplate::Dapo);
-        assert_eq!(
-            text,
-            "Solve the following math problem step by step. The last line of your response \
-             should be of the form Answer: $Answer (without quotes) where $Answer is the answer \
-             to the problem.\n\nWhat is 1+1?\n\nRemember to put your answer on its own line after \
-             \"Answer:\"."
-        );
-    }
-}
+mod tests;

@@ -1,5 +1,7 @@
 //! `dapo data`: problems as files.
 
+use crate::commands::data_audit;
+use crate::commands::data_audit::AuditArgs;
 use crate::commands::exit;
 use crate::config::MiniAimeVariant;
 use crate::data;
@@ -18,7 +20,7 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Prepare problems as files: deduplicated, with digests
+/// Look at files of problems, and prepare them: deduplicated, with digests
 #[derive(Debug, Args)]
 pub struct DataArgs {
     #[command(subcommand)]
@@ -27,10 +29,14 @@ pub struct DataArgs {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    Audit(AuditArgs),
     /// Write problems as canonical parquet, with digests
     ///
-    /// Repeated rows become one problem, every problem gets an id, and the content's SHA-256
-    /// goes into DIR/digests.json. The files are in the schema of the released data, and an
+    /// Rows with the same question, however it is spaced, and the same answer become one problem,
+    /// every problem gets an id, and the content's SHA-256 goes into DIR/digests.json. A question
+    /// that stands in the file with several answers is left out with all its rows: nothing in
+    /// the file says which answer is right. What was left out, and why, is listed in
+    /// DIR/NAME.left-out.jsonl. The files are in the schema of the released data, and an
     /// experiment reads them with `inputs.data.kind = "files"`.
     #[command(after_long_help = "\
 Examples:
@@ -38,8 +44,8 @@ Examples:
       train, dev, mini-aime and mini-aime-plus of the embedded benchmark
   dapo data prepare aime-2024.parquet --out data
       data/aime-2024.parquet: 30 problems of 960 rows
-  dapo data prepare dapo-math-17k.parquet --out data --drop-conflicting
-      without the prompts that stand in the file with several answers
+  dapo data prepare dapo-math-17k.parquet --out data --refuse-conflicting
+      stop where a question has several answers, instead of leaving it out
   dapo data prepare train.jsonl --without aime-2024.parquet --out data
       without the problems of an evaluation set
 
@@ -58,9 +64,9 @@ struct PrepareArgs {
     /// Which problems of `mini-aime`
     #[arg(long, value_enum, default_value = "standard")]
     variant: MiniAimeVariant,
-    /// Leave out prompts that have several answers, instead of refusing the file
+    /// Refuse a file in which a question has several answers, instead of leaving the question out
     #[arg(long)]
-    drop_conflicting: bool,
+    refuse_conflicting: bool,
     /// Leave out the problems whose question stands in this file too: what is evaluated must
     /// not be trained on. May be repeated.
     #[arg(long, value_name = "FILE")]
@@ -70,6 +76,9 @@ struct PrepareArgs {
     json: bool,
 }
 
+/// Conflicting questions that are printed.
+const LISTED: usize = 10;
+
 /// One set of `digests.json`.
 #[derive(Debug, Serialize)]
 struct SetDigest {
@@ -78,6 +87,31 @@ struct SetDigest {
     sha256: String,
     /// SHA-256 of the parquet file.
     file_sha256: String,
+    /// Of a file: what it was made of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<Source>,
+}
+
+/// Where a set came from, and what of it was left out.
+#[derive(Debug, Clone, Serialize)]
+struct Source {
+    /// SHA-256 of the file.
+    file_sha256: String,
+    /// Its rows.
+    rows: usize,
+    /// Questions that it has with several answers.
+    conflicting: usize,
+    /// Problems that an evaluation set has too.
+    evaluated: usize,
+}
+
+/// A line of `NAME.left-out.jsonl`.
+#[derive(Debug, Serialize)]
+struct LeftOut {
+    reason: String,
+    question: String,
+    /// All of them.
+    answers: Vec<String>,
 }
 
 /// Runs the verb.
@@ -86,7 +120,13 @@ struct SetDigest {
 /// When something cannot be written. Data that cannot be used is reported here and is exit
 /// code 3.
 pub fn run(args: &DataArgs) -> anyhow::Result<ExitCode> {
-    let Verb::Prepare(args) = &args.verb;
+    match &args.verb {
+        Verb::Audit(args) => data_audit::run(args),
+        Verb::Prepare(args) => prepare(args),
+    }
+}
+
+fn prepare(args: &PrepareArgs) -> anyhow::Result<ExitCode> {
     let target = args.out.join(format!("{}.parquet", data::set_name(&args.source)));
     if let (Ok(source), Ok(target)) = (args.source.canonicalize(), target.canonicalize())
         && source == target
@@ -95,15 +135,8 @@ pub fn run(args: &DataArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(exit::USAGE));
     }
     let prepared = match args.source == Path::new(mini_aime::MINI_AIME) {
-        true => Ok(Prepared { sets: mini_aime_sets(args.variant), notes: Vec::new() }),
-        false => file_set(args),
-    };
-    let prepared = match prepared {
-        Ok(prepared) => prepared,
-        Err(error) => {
-            eprintln!("error: {}", visible::message(&error.to_string()));
-            return Ok(ExitCode::from(exit::INVALID));
-        }
+        true => Prepared { sets: mini_aime_sets(args.variant), ..Prepared::default() },
+        false => file_set(args)?,
     };
     for note in &prepared.notes {
         eprintln!("{}", visible::message(note));
@@ -120,7 +153,15 @@ pub fn run(args: &DataArgs) -> anyhow::Result<ExitCode> {
             println!("{name}: {} problems, sha256 {sha256}, {}", problems.len(), path.display());
         }
         let file_sha256 = files::sha256_file(&path)?;
-        digests.insert(name, SetDigest { problems: problems.len(), sha256, file_sha256 });
+        let source = prepared.source.clone();
+        digests.insert(name, SetDigest { problems: problems.len(), sha256, file_sha256, source });
+        let left_out = args.out.join(format!("{name}.left-out.jsonl"));
+        if prepared.left_out.is_empty() {
+            // One of an earlier preparation would speak of this one.
+            files::remove_file(&left_out)?;
+        } else {
+            files::write_lines(&left_out, &prepared.left_out)?;
+        }
     }
     files::write_json(&args.out.join("digests.json"), &digests)?;
     if args.json {
@@ -130,9 +171,12 @@ pub fn run(args: &DataArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// What is to be written, and what to say about it.
+#[derive(Default)]
 struct Prepared {
     sets: Vec<(String, Vec<Problem>)>,
     notes: Vec<String>,
+    left_out: Vec<LeftOut>,
+    source: Option<Source>,
 }
 
 fn mini_aime_sets(variant: MiniAimeVariant) -> Vec<(String, Vec<Problem>)> {
@@ -141,30 +185,45 @@ fn mini_aime_sets(variant: MiniAimeVariant) -> Vec<(String, Vec<Problem>)> {
     trained.into_iter().chain(tests).collect()
 }
 
-fn file_set(args: &PrepareArgs) -> Result<Prepared, data::Error> {
+fn file_set(args: &PrepareArgs) -> anyhow::Result<Prepared> {
     let path = &args.source;
     let file = problem_file::read(path)?;
-    let (records, conflicting) = (file.records, file.conflicts.len());
-    let mut problems = if args.drop_conflicting { file.problems } else { file.consistent(path)? };
-    let mut notes =
-        vec![format!("{}: {records} records, {} problems", path.display(), problems.len())];
-    if conflicting > 0 {
-        notes.push(format!("left out: {conflicting} prompts with conflicting answers"));
+    let (rows, conflicting) = (file.records, file.conflicts.len());
+    let mut left_out: Vec<LeftOut> = Vec::new();
+    let problems = file.problems.len();
+    let mut notes = vec![format!("{}: {rows} rows, {problems} problems", path.display())];
+    if conflicting > 0 && !args.refuse_conflicting {
+        notes.push(format!("left out: {conflicting} questions with several answers"));
+        let told = file.conflicts.iter().take(LISTED);
+        notes.extend(told.map(|conflict| format!("  {}", conflict.told())));
+        left_out.extend(file.conflicts.iter().map(|conflict| LeftOut {
+            reason: "several answers".to_string(),
+            question: conflict.question.clone(),
+            answers: conflict.answers.iter().map(|(answer, _)| answer.clone()).collect(),
+        }));
     }
+    let mut problems = if args.refuse_conflicting { file.consistent(path)? } else { file.problems };
+    let mut evaluated = 0;
     for other in &args.without {
-        let known = problem_file::read(other)?;
-        let known: BTreeSet<String> =
-            known.problems.iter().map(|problem| data::words(&problem.question)).collect();
-        let before = problems.len();
-        problems.retain(|problem| !known.contains(&data::words(&problem.question)));
-        notes.push(format!(
-            "left out: {} problems of {}",
-            before - problems.len(),
-            other.display()
-        ));
+        let known = problem_file::read(other)?.problems;
+        let known: BTreeSet<[u8; 32]> =
+            known.iter().map(|problem| data::identity(&problem.question)).collect();
+        let is_evaluated = |problem: &Problem| known.contains(&data::identity(&problem.question));
+        let (shared, kept): (Vec<Problem>, Vec<Problem>) =
+            problems.into_iter().partition(is_evaluated);
+        problems = kept;
+        evaluated += shared.len();
+        notes.push(format!("left out: {} problems of {}", shared.len(), other.display()));
+        left_out.extend(shared.into_iter().map(|problem| LeftOut {
+            reason: format!("stands in {}", other.display()),
+            question: problem.question,
+            answers: vec![problem.answer],
+        }));
     }
     if problems.is_empty() {
-        return Err(data::Error::Empty { path: path.clone() });
+        return Err(data::Error::Empty { path: path.clone() }.into());
     }
-    Ok(Prepared { sets: vec![(data::set_name(path), problems)], notes })
+    let file_sha256 = files::sha256_file(path)?;
+    let source = Some(Source { file_sha256, rows, conflicting, evaluated });
+    Ok(Prepared { sets: vec![(data::set_name(path), problems)], notes, left_out, source })
 }

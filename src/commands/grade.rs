@@ -1,22 +1,30 @@
 //! `dapo grade`: the verifier on a file of responses.
 
-use crate::commands::exit;
 use crate::config::Verifier;
 use crate::files;
 use crate::reward;
 use crate::reward::Explanation;
+use crate::reward::Reason;
+use crate::reward::python_text::last_code_points;
+use crate::tables;
+use crate::tables::Response;
 use crate::visible;
+use comfy_table::Table;
+use comfy_table::presets;
 use serde::Deserialize;
 use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Grade responses by the released verifier's rules (Eq. 7).
 ///
-/// Each line of FILE is {"response", "ground_truth", "strict_box_verify"?}; other keys are
-/// ignored. Each line of the output is {"score": ±1.0, "acc": bool, "pred": string or null},
-/// in the same order.
+/// A file is JSON lines of {"response", "ground_truth", "strict_box_verify"?}, other keys
+/// ignored, or a table of rollouts or of evaluation outcomes from a run folder (*.parquet). Each
+/// line of the output is {"score": ±1.0, "acc": bool, "pred": string or null}, in the same order.
+/// With --summary it is one table: how many responses were rejected for which reason.
 ///
 /// Exit codes: 0 all lines graded (right or wrong), 2 usage, 3 a file or line that cannot be
 /// read; then nothing is printed but the error, which names the line.
@@ -24,13 +32,21 @@ use std::process::ExitCode;
 #[command(after_help = "Examples:
   dapo grade responses.jsonl
   dapo grade responses.jsonl --explain | grep '\"acc\":false'
+  dapo grade runs/reproduce/rollouts/*.parquet --summary
   echo '{\"response\": \"Answer: 540.\", \"ground_truth\": \"540\"}' | dapo grade /dev/stdin --explain")]
 pub struct Args {
-    /// JSON lines to grade.
-    pub file: PathBuf,
+    /// JSON lines or tables to grade.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
     /// Add the matched text, both normalised sides, and why.
     #[arg(long)]
     pub explain: bool,
+    /// Print one table of reasons, with their shares and an example each, instead of the lines.
+    #[arg(long, conflicts_with = "explain")]
+    pub summary: bool,
+    /// Which rules, where a line does not say it.
+    #[arg(long, value_enum, default_value = "answer-line")]
+    pub verifier: Verifier,
 }
 
 #[derive(Debug, Deserialize)]
@@ -38,6 +54,15 @@ struct Line {
     response: String,
     ground_truth: String,
     strict_box_verify: Option<bool>,
+    #[serde(skip)]
+    truncated: bool,
+}
+
+impl From<Response> for Line {
+    fn from(row: Response) -> Self {
+        let Response { response, answer, truncated } = row;
+        Self { response, ground_truth: answer, strict_box_verify: None, truncated }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -60,26 +85,102 @@ struct Explained<'a> {
 /// Runs `dapo grade`.
 ///
 /// # Errors
-/// When standard output cannot be written to.
+/// When a file cannot be read or standard output cannot be written to.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let lines: Vec<Line> = match files::read_data_lines(&args.file) {
-        Ok(lines) => lines,
-        Err(error) => {
-            eprintln!("error: {}", visible::message(&error.to_string()));
-            return Ok(ExitCode::from(exit::INVALID));
+    let mut lines: Vec<Line> = Vec::new();
+    for file in &args.files {
+        match file.extension().is_some_and(|extension| extension == "parquet") {
+            true => lines.extend(tables::read_responses(file)?.into_iter().map(Line::from)),
+            false => lines.extend(files::read_data_lines::<Line>(file)?),
         }
-    };
+    }
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut summary = Summary::default();
     for line in &lines {
         let verifier = match line.strict_box_verify {
             Some(true) => Verifier::StrictBox,
-            _ => Verifier::AnswerLine,
+            Some(false) => Verifier::AnswerLine,
+            None => args.verifier,
         };
         let explanation = reward::explain(&line.response, &line.ground_truth, verifier);
-        writeln!(out, "{}", visible::json(&graded(&explanation, verifier, args.explain)?))?;
+        match args.summary {
+            true => summary.add(line, &explanation),
+            false => {
+                let line = graded(&explanation, verifier, args.explain)?;
+                writeln!(out, "{}", visible::json(&line))?;
+            }
+        }
+    }
+    if args.summary {
+        writeln!(out, "{}", summary.table())?;
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Responses by reason.
+#[derive(Default)]
+struct Summary {
+    responses: u64,
+    reasons: BTreeMap<Reason, Counted>,
+}
+
+/// The responses of one reason.
+struct Counted {
+    responses: u64,
+    /// Reached the limit, where the table says so.
+    truncated: u64,
+    example: String,
+}
+
+/// Characters of a side of an example.
+const EXAMPLE_CHARACTERS: usize = 24;
+
+impl Summary {
+    fn add(&mut self, line: &Line, explanation: &Explanation) {
+        self.responses += 1;
+        let example = || {
+            let shown =
+                |text: &str| visible::visible(&visible::shortened(text, EXAMPLE_CHARACTERS));
+            let truth = shown(&explanation.compared_ground_truth);
+            match &explanation.matched {
+                Some(matched) => format!("`{}` for `{truth}`", shown(matched)),
+                None => {
+                    let end = last_code_points(&line.response, EXAMPLE_CHARACTERS);
+                    format!("… `{}` for `{truth}`", shown(end))
+                }
+            }
+        };
+        let counted = self.reasons.entry(explanation.reason).or_insert_with(|| Counted {
+            responses: 0,
+            truncated: 0,
+            example: example(),
+        });
+        counted.responses += 1;
+        counted.truncated += u64::from(line.truncated);
+    }
+
+    /// Most frequent first.
+    fn table(&self) -> Table {
+        let mut table = Table::new();
+        table.load_style(presets::ASCII_MARKDOWN);
+        table.set_header(["verdict", "why", "responses", "share", "truncated", "first example"]);
+        let mut reasons: Vec<(&Reason, &Counted)> = self.reasons.iter().collect();
+        reasons.sort_by_key(|(reason, counted)| (Reverse(counted.responses), **reason));
+        for (reason, counted) in reasons {
+            let verdict = if *reason == Reason::Equal { "accepted" } else { "rejected" };
+            let share = 100.0 * counted.responses as f64 / self.responses as f64;
+            table.add_row([
+                verdict.to_string(),
+                reason.to_string(),
+                counted.responses.to_string(),
+                format!("{share:.1} %"),
+                counted.truncated.to_string(),
+                counted.example.clone(),
+            ]);
+        }
+        table
+    }
 }
 
 fn graded(

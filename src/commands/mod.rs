@@ -12,6 +12,7 @@ pub mod compare;
 pub mod completions;
 pub mod config;
 pub mod data;
+pub mod data_audit;
 pub mod diff;
 pub mod doctor;
 pub mod effects;

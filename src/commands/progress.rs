@@ -80,6 +80,13 @@ impl Progress {
         }
     }
 
+    /// Ends the bar and takes it off the terminal.
+    pub fn clear(self) {
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
     /// Ends the bar, leaving its last state.
     pub fn finish(self) {
         if let Some(bar) = self.bar {

@@ -1,7 +1,10 @@
-//! The hidden verb behind every parquet file that is read: see `src/apart.rs`.
+//! The hidden verb behind every parquet file that is read and every chat template that is tried:
+//! see `src/apart.rs`.
 
 use crate::apart;
+use crate::chat_template;
 use crate::tables::decode;
+use crate::tables::problem_rows;
 use anyhow::Context;
 use std::process::ExitCode;
 
@@ -10,7 +13,12 @@ pub const VERB: &str = "table-reader";
 
 /// Read tables for another process of this program, from standard input to standard output
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Send the rows of a problem file that is standard input, within this memory (bytes beyond
+    /// what the process has) and processor time (seconds)
+    #[arg(long = &problem_rows::ARGUMENT[2..], num_args = 2, value_names = ["BYTES", "SECONDS"])]
+    problem_rows: Option<Vec<u64>>,
+}
 
 /// Tables are read by this executable from now on, in a process apart.
 pub fn register() {
@@ -23,7 +31,14 @@ pub fn register() {
 ///
 /// # Errors
 /// When a limit cannot be set or an answer cannot be written.
-pub fn run(_args: &Args) -> anyhow::Result<ExitCode> {
-    apart::serve(decode::answer).context("reading tables for another process")?;
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    match args.problem_rows.as_deref() {
+        Some([bytes, seconds]) => problem_rows::answer(&[*bytes, *seconds]),
+        _ => apart::serve(|request| match chat_template::answer(request) {
+            Some(answer) => answer,
+            None => decode::answer(request),
+        }),
+    }
+    .context("reading tables for another process")?;
     Ok(ExitCode::SUCCESS)
 }

@@ -156,6 +156,11 @@ pub enum PromptTemplate {
     Question,
     /// The released data's instruction around the question, without a chat template.
     Dapo,
+    /// The question as the user's message in the model's chat template.
+    Chat,
+    /// The released data's instruction around the question, as the user's message in the model's
+    /// chat template: what the released code trains on.
+    DapoChat,
 }
 
 /// Sampling for training.
@@ -195,7 +200,7 @@ pub struct Reward {
 }
 
 /// The released verifier's two modes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verifier {
     /// The last `Answer: …`, normalised.

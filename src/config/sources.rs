@@ -138,7 +138,7 @@ pub const KEYS: &[Key] = &[
         "those of every so many steps are kept; 0: none",
     ),
     key("prompt.template", "", "the text around a question").released(says(
-        "the instruction that \"dapo\" is, inside the tokenizer's chat template",
+        "\"dapo-chat\": the instruction that \"dapo\" is, inside the tokenizer's chat template",
         "README.md of DAPO",
     )),
     key("rollout.prompts_per_round", "prompts", "prompts of one generation round")

@@ -2,6 +2,7 @@
 
 pub mod mini_aime;
 pub mod problem_file;
+pub mod source;
 pub mod template;
 
 use crate::config::Data;
@@ -10,6 +11,8 @@ use crate::records::Problem;
 use crate::tables;
 use crate::tables::problems::NamedProblem;
 use crate::tables::problems::write_problems;
+use sha2::Digest;
+use sha2::Sha256;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::path::PathBuf;
@@ -64,12 +67,40 @@ pub enum Error {
         /// `question` or `answer`.
         field: &'static str,
     },
-    /// Prompts that stand in the file with different answers.
-    #[error("{}: {count} prompts have conflicting answers: {listed}", path.display())]
+    /// A prompt that would lose messages.
+    #[error("{}: record {record} (from 0): its prompt has the messages `{roles}`, expected one of a `user`", path.display())]
+    Messages {
+        /// The file.
+        path: PathBuf,
+        /// Row of a table, or record of a JSON-lines file.
+        record: usize,
+        /// Who wrote them.
+        roles: String,
+    },
+    /// A prompt whose tokens cannot be counted.
+    #[error("{}: record {record} (from 0): {reason}", path.display())]
+    Tokens {
+        /// The file.
+        path: PathBuf,
+        /// Row of a table, or record of a JSON-lines file.
+        record: usize,
+        /// What the tokenizer says.
+        reason: String,
+    },
+    /// More than can be held.
+    #[error("{}: its distinct problems have more than {most} bytes", path.display())]
+    TooMuch {
+        /// The file.
+        path: PathBuf,
+        /// The limit.
+        most: usize,
+    },
+    /// Questions that stand in the file with different answers.
+    #[error("{}: {count} questions have conflicting answers: {listed}", path.display())]
     Conflicts {
         /// The file.
         path: PathBuf,
-        /// How many prompts.
+        /// How many questions.
         count: usize,
         /// The first of them with their answers and records.
         listed: String,
@@ -140,18 +171,26 @@ pub fn load(data: &Data) -> Result<DataSets, Error> {
     Ok(sets)
 }
 
-/// What makes two questions the same problem: their words, however they are spaced.
-pub fn words(question: &str) -> String {
-    question.split_whitespace().collect::<Vec<_>>().join(" ")
+/// What makes two questions the same problem: SHA-256 of their words, however they are spaced.
+pub fn identity(question: &str) -> [u8; 32] {
+    let mut separator = "";
+    let mut hash = Sha256::new();
+    for word in question.split_whitespace() {
+        hash.update(separator);
+        hash.update(word);
+        separator = " ";
+    }
+    hash.finalize().into()
 }
 
 fn refuse_overlap(
     (train, trained): (&Path, &[Problem]),
     (path, evaluated): (&Path, &[Problem]),
 ) -> Result<(), Error> {
-    let known: BTreeSet<String> = trained.iter().map(|problem| words(&problem.question)).collect();
+    let identities = trained.iter().map(|problem| identity(&problem.question));
+    let known: BTreeSet<[u8; 32]> = identities.collect();
     let shared: Vec<&Problem> =
-        evaluated.iter().filter(|problem| known.contains(&words(&problem.question))).collect();
+        evaluated.iter().filter(|problem| known.contains(&identity(&problem.question))).collect();
     if shared.is_empty() {
         return Ok(());
     }

@@ -1,25 +1,26 @@
-//! A file of problems: parquet in the released schema, or JSON lines.
+//! A file of problems without its repetitions.
 //!
 //! The released files repeat themselves: AIME 2024 is 30 problems × 32 copies, DAPO-Math-17k
-//! about 17,400 × 103. Rows with the same prompt and the same answer are one problem.
+//! about 17,400 × 103. Rows with the same question, however it is spaced, and the same answer are
+//! one problem.
 
+use crate::data;
 use crate::data::Error;
 use crate::data::set_name;
-use crate::data::template;
-use crate::files;
+use crate::data::source;
+use crate::data::source::SourceRow;
 use crate::records::Problem;
 use crate::tables::problems::Index;
-use crate::tables::problems::ProblemRow;
-use crate::tables::problems::read_problems;
-use serde::Deserialize;
-use serde::Deserializer;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
 use std::path::Path;
 
-/// How many conflicting prompts a message lists.
+/// How many conflicting questions a message lists.
 const LISTED_CONFLICTS: usize = 10;
+
+/// Bytes of distinct questions and answers that are held at most.
+const MOST_BYTES: usize = 1 << 30;
 
 /// What a file holds, without repetitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,21 +29,21 @@ pub struct ProblemFile {
     pub records: usize,
     /// Problems in the order of their first record, without those of `conflicts`.
     pub problems: Vec<Problem>,
-    /// Prompts that stand in the file with more than one answer.
+    /// Questions that stand in the file with more than one answer.
     pub conflicts: Vec<Conflict>,
 }
 
-/// A prompt with more than one answer.
+/// A question with more than one answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// The text that the records share.
-    pub prompt: String,
+    /// As it first stands in the file.
+    pub question: String,
     /// Each answer with its first record (from 0).
     pub answers: Vec<(String, usize)>,
 }
 
 impl ProblemFile {
-    /// The problems, when no prompt has conflicting answers. `path` is for the message.
+    /// The problems, when no question has conflicting answers. `path` is for the message.
     ///
     /// # Errors
     /// [`Error::Conflicts`], with the first ten.
@@ -50,19 +51,9 @@ impl ProblemFile {
         if self.conflicts.is_empty() {
             return Ok(self.problems);
         }
-        let one = |conflict: &Conflict| {
-            let answers: Vec<String> = conflict
-                .answers
-                .iter()
-                .map(|(answer, record)| format!("`{answer}` (record {record})"))
-                .collect();
-            let question = template::unwrap(&conflict.prompt).unwrap_or(&conflict.prompt);
-            let start: String = question.chars().take(60).collect();
-            format!("{start:?} has {}", answers.join(" and "))
-        };
         let count = self.conflicts.len();
         let mut listed: Vec<String> =
-            self.conflicts.iter().take(LISTED_CONFLICTS).map(one).collect();
+            self.conflicts.iter().take(LISTED_CONFLICTS).map(Conflict::told).collect();
         if count > LISTED_CONFLICTS {
             listed.push(format!("{} more", count - LISTED_CONFLICTS));
         }
@@ -71,168 +62,130 @@ impl ProblemFile {
     }
 }
 
-/// One record before repetitions are removed.
-struct Record {
-    /// Records with the same text are the same problem.
-    prompt: String,
-    question: String,
-    answer: String,
-    id: Option<String>,
+impl Conflict {
+    /// The start of the question and its answers, for a message.
+    pub fn told(&self) -> String {
+        let answers: Vec<String> = self
+            .answers
+            .iter()
+            .map(|(answer, record)| format!("`{answer}` (record {record})"))
+            .collect();
+        let start: String = self.question.chars().take(60).collect();
+        format!("{start:?} has {}", answers.join(" and "))
+    }
 }
 
-/// Reads `*.parquet` or `*.jsonl`.
+/// The first record of a question.
+struct First {
+    question: String,
+    /// Each answer with its first record.
+    answers: Vec<(String, usize)>,
+    id: Option<String>,
+    /// No other problem of the file may have this id.
+    is_named: bool,
+}
+
+/// Reads `*.parquet` or `*.jsonl` (see [`source`]).
 ///
-/// Parquet, in the released schema: the question is `extra_info.raw_problem`; without one,
-/// the prompt's text without the released template where it matches exactly, else the
-/// prompt's text as it is. The id is `extra_info.index` when it is text and
-/// `<file stem>/<index>` when it is a number; when a problem has none or two share one (an
-/// index is not promised to be unique), every problem is `<file stem>/<position>`.
-///
-/// JSON lines: `{"id"?, "question", "answer"}`; id and answer may be integers. A problem
-/// without id is `<file stem>/<position>`.
+/// The id is `extra_info.index` when it is text and `<file stem>/<index>` when it is a number;
+/// when a problem has none or two share one (an index is not promised to be unique), every
+/// problem is `<file stem>/<position>`. In JSON lines of our own form an `id` is a promise, and a
+/// problem without one is `<file stem>/<position>`.
 ///
 /// # Errors
-/// When the file is missing or malformed, has no problems, an empty question or answer, or
-/// two JSON lines share an id. Conflicting answers are returned, not an error here.
+/// When the file is missing or malformed, has no problems, an empty question or answer or a
+/// prompt that is not one message of the user, when two JSON lines share an id, or when its
+/// distinct problems have more than 1 GiB. Conflicting answers are returned, not an error here.
 pub fn read(path: &Path) -> Result<ProblemFile, Error> {
     let stem = set_name(path);
-    let extension = path.extension().and_then(|extension| extension.to_str());
-    let (records, ids_are_promised) = match extension {
-        Some("parquet") => {
-            let rows = read_problems(path)?;
-            (rows.into_iter().map(|row| from_row(row, &stem)).collect::<Vec<_>>(), false)
+    let mut records = 0;
+    let mut bytes = 0;
+    let mut firsts: Vec<First> = Vec::new();
+    let mut known: BTreeMap<[u8; 32], usize> = BTreeMap::new();
+    source::each_row(path, &mut |row| {
+        usable(path, &row)?;
+        records += 1;
+        let answer = &row.row.ground_truth;
+        match known.entry(data::identity(row.question())) {
+            Entry::Vacant(free) => {
+                bytes += row.question().len() + answer.len();
+                free.insert(firsts.len());
+                firsts.push(First {
+                    question: row.question().to_string(),
+                    answers: vec![(answer.clone(), row.number)],
+                    id: id(&row, &stem),
+                    is_named: row.is_named,
+                });
+            }
+            Entry::Occupied(present) => {
+                let answers = &mut firsts[*present.get()].answers;
+                if !answers.iter().any(|(other, _)| other == answer) {
+                    bytes += answer.len();
+                    answers.push((answer.clone(), row.number));
+                }
+            }
         }
-        Some("jsonl") => {
-            let lines: Vec<Line> = files::read_data_lines(path)?;
-            (lines.into_iter().map(from_line).collect(), true)
+        match bytes > MOST_BYTES {
+            true => Err(Error::TooMuch { path: path.to_path_buf(), most: MOST_BYTES }),
+            false => Ok(()),
         }
-        _ => return Err(Error::Format { path: path.to_path_buf() }),
-    };
-    if records.is_empty() {
+    })?;
+    if records == 0 {
         return Err(Error::Empty { path: path.to_path_buf() });
     }
-    for (record, content) in records.iter().enumerate() {
-        let blank = |field| Error::Blank { path: path.to_path_buf(), record, field };
-        if content.question.trim().is_empty() {
-            return Err(blank("question"));
-        }
-        if content.answer.trim().is_empty() {
-            return Err(blank("answer"));
-        }
-    }
-    let count = records.len();
-    let (kept, conflicts) = without_repetitions(records);
-    let problems = if ids_are_promised {
-        with_promised_ids(kept, path, &stem)?
-    } else {
-        with_indices(kept, &stem)
-    };
-    Ok(ProblemFile { records: count, problems, conflicts })
+    let (kept, conflicting): (Vec<First>, Vec<First>) =
+        firsts.into_iter().partition(|first| first.answers.len() == 1);
+    let conflict = |first: First| Conflict { question: first.question, answers: first.answers };
+    let conflicts = conflicting.into_iter().map(conflict).collect();
+    Ok(ProblemFile { records, problems: with_ids(kept, path, &stem)?, conflicts })
 }
 
-fn from_row(row: ProblemRow, stem: &str) -> Record {
-    let ProblemRow { prompt, ground_truth, index, raw_problem } = row;
-    let question = match raw_problem {
-        Some(raw) => raw,
-        None => template::unwrap(&prompt).unwrap_or(&prompt).to_string(),
-    };
-    let id = index.map(|index| match index {
+/// Whether training can take a row.
+fn usable(path: &Path, row: &SourceRow) -> Result<(), Error> {
+    let record = row.number;
+    if !row.is_one_user_message() {
+        let roles = row.row.prompt.iter().map(|message| message.role.as_str());
+        let roles: Vec<&str> = roles.take(8).collect();
+        let (path, roles) = (path.to_path_buf(), roles.join(", "));
+        return Err(Error::Messages { path, record, roles });
+    }
+    let blank = |field| Err(Error::Blank { path: path.to_path_buf(), record, field });
+    if row.question().trim().is_empty() {
+        return blank("question");
+    }
+    if row.row.ground_truth.trim().is_empty() {
+        return blank("answer");
+    }
+    Ok(())
+}
+
+fn id(row: &SourceRow, stem: &str) -> Option<String> {
+    row.row.index.as_ref().map(|index| match index {
         Index::Number(number) => format!("{stem}/{number}"),
-        Index::Name(name) => name,
-    });
-    Record { prompt, question, answer: ground_truth, id }
+        Index::Name(name) => name.clone(),
+    })
 }
 
-/// One line of a JSON-lines file.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Line {
-    #[serde(default, deserialize_with = "optional_text_or_integer")]
-    id: Option<String>,
-    question: String,
-    #[serde(deserialize_with = "text_or_integer")]
-    answer: String,
-}
-
-fn text_or_integer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    match serde_json::Value::deserialize(deserializer)? {
-        serde_json::Value::String(text) => Ok(text),
-        serde_json::Value::Number(number) if !number.is_f64() => Ok(number.to_string()),
-        other => Err(serde::de::Error::custom(format!("expected text or an integer, got {other}"))),
-    }
-}
-
-fn optional_text_or_integer<'de, D>(deserializer: D) -> Result<Option<String>, D::Error>
-where
-    D: Deserializer<'de>,
-{
-    text_or_integer(deserializer).map(Some)
-}
-
-fn from_line(line: Line) -> Record {
-    let Line { id, question, answer } = line;
-    Record { prompt: question.clone(), question, answer, id }
-}
-
-/// The first record of each prompt that has one answer, and the prompts that have several.
-fn without_repetitions(records: Vec<Record>) -> (Vec<Record>, Vec<Conflict>) {
-    let mut answers: BTreeMap<&str, Vec<(&str, usize)>> = BTreeMap::new();
-    for (index, record) in records.iter().enumerate() {
-        let known = answers.entry(&record.prompt).or_default();
-        if !known.iter().any(|(answer, _)| *answer == record.answer) {
-            known.push((&record.answer, index));
-        }
-    }
-    let mut conflicts: Vec<Conflict> = answers
-        .iter()
-        .filter(|(_, answers)| answers.len() > 1)
-        .map(|(prompt, answers)| Conflict {
-            prompt: prompt.to_string(),
-            answers: answers.iter().map(|(text, index)| (text.to_string(), *index)).collect(),
-        })
-        .collect();
-    conflicts.sort_by_key(|conflict| conflict.answers[0].1);
-    let firsts: BTreeSet<usize> =
-        answers.values().filter(|answers| answers.len() == 1).map(|answers| answers[0].1).collect();
-    let kept = records
-        .into_iter()
-        .enumerate()
-        .filter(|(index, _)| firsts.contains(index))
-        .map(|(_, record)| record)
-        .collect();
-    (kept, conflicts)
-}
-
-fn with_indices(records: Vec<Record>, stem: &str) -> Vec<Problem> {
-    let distinct: BTreeSet<&String> = records.iter().filter_map(|r| r.id.as_ref()).collect();
-    let usable = distinct.len() == records.len();
-    let problem = |(position, record): (usize, Record)| {
-        let id = record.id.filter(|_| usable).unwrap_or_else(|| positional(stem, position));
-        Problem { id, question: record.question, answer: record.answer }
-    };
-    records.into_iter().enumerate().map(problem).collect()
-}
-
-fn with_promised_ids(records: Vec<Record>, path: &Path, stem: &str) -> Result<Vec<Problem>, Error> {
+/// The problems with their ids. A named one keeps its name; the others keep their index where
+/// every one has an index of its own.
+fn with_ids(kept: Vec<First>, path: &Path, stem: &str) -> Result<Vec<Problem>, Error> {
+    let indices = || kept.iter().filter(|first| !first.is_named);
+    let distinct: BTreeSet<&String> = indices().filter_map(|first| first.id.as_ref()).collect();
+    let usable = distinct.len() == indices().count();
     let mut questions: BTreeMap<String, String> = BTreeMap::new();
     let mut problems = Vec::new();
-    for (position, record) in records.into_iter().enumerate() {
-        let id = record.id.unwrap_or_else(|| positional(stem, position));
-        match questions.entry(id.clone()) {
-            Entry::Vacant(free) => free.insert(record.question.clone()),
-            Entry::Occupied(first) => {
-                let path = path.to_path_buf();
-                let (first, second) = (first.get().clone(), record.question);
-                return Err(Error::DuplicateId { path, id, first, second });
-            }
-        };
-        problems.push(Problem { id, question: record.question, answer: record.answer });
+    for (position, first) in kept.into_iter().enumerate() {
+        let First { question, answers, id, is_named } = first;
+        let id = id.filter(|_| is_named || usable);
+        let id = id.unwrap_or_else(|| format!("{stem}/{position:05}"));
+        let answer = answers.into_iter().next().map_or_else(String::new, |(answer, _)| answer);
+        if let Some(first) = questions.insert(id.clone(), question.clone()) {
+            let path = path.to_path_buf();
+            return Err(Error::DuplicateId { path, id, first, second: question });
+        }
+        problems.push(Problem { id, question, answer });
     }
     Ok(problems)
-}
-
-fn positional(stem: &str, position: usize) -> String {
-    format!("{stem}/{position:05}")
 }
 
 #[cfg(test)]

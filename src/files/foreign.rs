@@ -94,6 +94,11 @@ pub fn open_regular(path: &Path) -> Result<(fs::File, u64), Error> {
     }
 }
 
+/// A file that another process has opened for this one.
+pub fn reopened(descriptor: std::os::fd::OwnedFd) -> fs::File {
+    fs::File::from(descriptor)
+}
+
 /// The bytes of a file that has at most `limit` of them. Nothing beyond them is read, so that a
 /// device without end is refused and not swallowed.
 pub fn read_up_to(path: &Path, limit: u64) -> Result<Vec<u8>, Error> {
@@ -114,12 +119,12 @@ fn invalid(path: &Path, reason: String) -> Error {
 
 /// Calls `each` with the number (from 1) and the bytes of every line, end not included. One line
 /// is in memory at a time.
-pub fn each_line(
+pub fn each_line<E: From<Error>>(
     path: &Path,
     mut reader: impl BufRead,
     limits: Limits,
-    mut each: impl FnMut(usize, &[u8]) -> Result<(), Error>,
-) -> Result<(), Error> {
+    mut each: impl FnMut(usize, &[u8]) -> Result<(), E>,
+) -> Result<(), E> {
     let (mut line, mut number, mut total) = (Vec::new(), 0, 0);
     loop {
         line.clear();
@@ -132,7 +137,7 @@ pub fn each_line(
         total += count as u64;
         let refuse = |reason: String| {
             let (path, line) = (path.to_path_buf(), number);
-            Err(Error::Line { path, line, reason })
+            Err(E::from(Error::Line { path, line, reason }))
         };
         if line.last() == Some(&b'\n') {
             line.pop();

@@ -25,6 +25,7 @@ mod tests;
 
 use crate::checkpoint;
 use crate::config::Experiment;
+use crate::config::PromptTemplate;
 use crate::config::dapo::DynamicSampling;
 use crate::config::dapo::Surplus;
 use crate::files;
@@ -105,6 +106,9 @@ pub struct Prompts {
     pub mean_tokens: f64,
     /// The longest.
     pub longest_tokens: u64,
+    /// The token with which the chat template ends a turn, where it does not stop a response.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unstopped_end_of_turn: Option<String>,
 }
 
 /// Seconds and bytes under three assumptions about responses. No estimate can know how
@@ -177,7 +181,14 @@ fn prompts(inputs: &Inputs) -> Result<Prompts, Error> {
         longest = longest.max(tokens);
     }
     let (checked, mean_tokens) = (checked as u64, sum as f64 / checked.max(1) as f64);
-    Ok(Prompts { checked, mean_tokens, longest_tokens: longest })
+    let unstopped = match template {
+        PromptTemplate::Question | PromptTemplate::Dapo => None,
+        PromptTemplate::Chat | PromptTemplate::DapoChat => {
+            inputs.tokenizer.unstopped_end_of_turn()?
+        }
+    };
+    let unstopped_end_of_turn = unstopped.map(|(id, token)| format!("{token} ({id})"));
+    Ok(Prompts { checked, mean_tokens, longest_tokens: longest, unstopped_end_of_turn })
 }
 
 fn assemble(

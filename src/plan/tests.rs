@@ -166,7 +166,7 @@ fn every_warning_fires_on_its_cause_and_not_without() {
     let (experiment, plan) = sound();
     assert_eq!(warnings::of(&plan, &experiment), []);
     type Change = fn(&mut Plan, &mut Experiment);
-    let cases: [(Name, Severity, Change); 15] = [
+    let cases: [(Name, Severity, Change); 16] = [
         (Name::DataRepeats, Severity::Warning, |plan, _| plan.work.epochs_over_data.least = 2.5),
         (Name::DataSmallerThanRound, Severity::Warning, |plan, _| plan.work.problems = 31),
         (Name::WarmUpLong, Severity::Warning, |_, experiment| {
@@ -184,6 +184,9 @@ fn every_warning_fires_on_its_cause_and_not_without() {
         }),
         (Name::StopTokenMissing, Severity::Warning, |plan, _| {
             plan.probe.as_mut().unwrap().truncated_share = 1.0;
+        }),
+        (Name::EndOfTurnUnstopped, Severity::Warning, |plan, _| {
+            plan.prompts.unstopped_end_of_turn = Some("<|im_end|> (151645)".into());
         }),
         (Name::EvaluationHeavy, Severity::Warning, |plan, _| {
             let seconds = &mut plan.estimates.as_mut().unwrap().point.seconds;

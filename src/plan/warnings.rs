@@ -40,6 +40,8 @@ pub enum Name {
     TruncationHigh,
     /// No response of the probe ended with a stop token.
     StopTokenMissing,
+    /// The chat template ends a turn with a token that stops no response.
+    EndOfTurnUnstopped,
     /// Evaluations take longer than training.
     EvaluationHeavy,
     /// The run needs more memory than there is.
@@ -54,7 +56,7 @@ pub enum Name {
 
 impl Name {
     /// Every name with its meaning, for help texts.
-    pub const ALL: [(Name, &'static str); 12] = [
+    pub const ALL: [(Name, &'static str); 13] = [
         (Name::DataRepeats, "the training data are used more than once"),
         (Name::DataSmallerThanRound, "one generation round draws a problem more than once"),
         (Name::WarmUpLong, "the warm-up ends in the second half of the run"),
@@ -62,6 +64,7 @@ impl Name {
         (Name::RefillCap, "dynamic sampling is expected to reach its cap of rounds"),
         (Name::TruncationHigh, "over half of the base policy's responses are truncated"),
         (Name::StopTokenMissing, "no response of the base policy ended with a stop token"),
+        (Name::EndOfTurnUnstopped, "the chat template's end of a turn stops no response"),
         (Name::EvaluationHeavy, "evaluations take longer than training"),
         (Name::MemoryShort, "more memory needed than there is (error beyond 25 %)"),
         (Name::DiskShort, "more disk needed than is free (error unless only at L_max)"),
@@ -116,6 +119,14 @@ impl Findings {
 pub fn of(plan: &Plan, experiment: &Experiment) -> Vec<Warning> {
     let mut findings = Findings(Vec::new());
     data(&mut findings, plan, experiment);
+    if let Some(token) = &plan.prompts.unstopped_end_of_turn {
+        let message = format!(
+            "the chat template ends a turn with {token}, which stops no response: a policy that \
+             ends its answers so goes on to the limit. eos_token_id of generation_config.json may \
+             be a list of both"
+        );
+        findings.add(Name::EndOfTurnUnstopped, Severity::Warning, message);
+    }
     let (ramp, steps) = (experiment.optimizer.warm_up.rollout_steps, plan.work.rollout_steps);
     findings.warn(ramp > steps / 2 + steps % 2, Name::WarmUpLong, || {
         format!("the warm-up takes {ramp} of {steps} rollout steps: over half of the run is below the learning rate")

@@ -82,7 +82,7 @@ pub struct Explanation {
 }
 
 /// Why a response was accepted or rejected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Reason {
     /// Both sides are the same string.
     #[error("both sides are equal")]

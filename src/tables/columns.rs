@@ -188,7 +188,8 @@ impl<'a> Table<'a> {
         expected: &'static str,
         value: String,
     ) -> Error {
-        Error::Cell { path: self.path.to_path_buf(), column: column.into(), row, expected, value }
+        let (path, column) = (self.path.to_path_buf(), column.to_string());
+        Error::Cell { path, column, row, expected: expected.to_string(), value }
     }
 }
 

@@ -23,6 +23,9 @@ const MOST_PARTS: usize = 1 << 16;
 /// What one cell takes beside its text, about: the cell in polars and the field of a record.
 const CELL_BYTES: u64 = 32;
 
+/// Of a file without the marks of the format.
+pub const NOT_PARQUET: &str = "it does not begin and end with PAR1: another format, or cut off";
+
 /// Processor time of one table.
 const MOST_SECONDS: u64 = 120;
 
@@ -49,7 +52,7 @@ fn limits(file_bytes: u64) -> apart::Limits {
 /// What is wrong with the bytes.
 pub fn frame(bytes: Vec<u8>, names: Option<&[&str]>) -> Result<DataFrame, String> {
     if bytes.len() < 12 || !bytes.starts_with(b"PAR1") || !bytes.ends_with(b"PAR1") {
-        return Err("it does not begin and end with PAR1: another format, or cut off".into());
+        return Err(NOT_PARQUET.into());
     }
     if !apart::is_available() {
         return decoded(bytes, names);

@@ -1,11 +1,12 @@
 //! Typed records ↔ parquet: evaluation outcomes, training rollouts, problems. The only module
-//! that uses polars. The same records give the same bytes, so that a table's SHA-256
+//! that uses polars, and the `parquet` crate for files that are too large to be held whole. The same records give the same bytes, so that a table's SHA-256
 //! identifies its content.
 
 mod columns;
 pub mod decode;
 pub mod graded;
 pub mod long;
+pub mod problem_rows;
 pub mod problems;
 
 use crate::files;
@@ -49,7 +50,7 @@ pub enum Error {
         /// Row, from 0 as dataframes count.
         row: usize,
         /// The type that the record has.
-        expected: &'static str,
+        expected: String,
         /// What stands there.
         value: String,
     },
@@ -150,6 +151,33 @@ pub fn read_outcomes(path: &Path) -> Result<Vec<Outcome>, Error> {
         })
     };
     Table::read(path)?.rows().map(|row| outcome(&row)).collect()
+}
+
+/// What a verifier reads of a row of [`write_outcomes`] or [`write_rollouts`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Response {
+    /// The response without special tokens.
+    pub response: String,
+    /// The ground truth.
+    pub answer: String,
+    /// The response reached the limit without a stop token.
+    pub truncated: bool,
+}
+
+/// Reads the responses of outcomes or rollouts, in order.
+///
+/// # Errors
+/// When the file is no such table.
+pub fn read_responses(path: &Path) -> Result<Vec<Response>, Error> {
+    let response = |row: &Row| {
+        Ok(Response {
+            response: row.text("response")?,
+            answer: row.text("answer")?,
+            truncated: row.bool("truncated")?,
+        })
+    };
+    let table = Table::read_columns(path, Some(&["response", "answer", "truncated"]))?;
+    table.rows().map(|row| response(&row)).collect()
 }
 
 /// Writes training rollouts, one row each, atomically.

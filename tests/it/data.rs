@@ -18,9 +18,13 @@ struct Cli {
 }
 
 fn prepare(source: &Path, out: &Path, flags: &[&str]) -> ExitCode {
+    run_prepare(source, out, flags).unwrap()
+}
+
+fn run_prepare(source: &Path, out: &Path, flags: &[&str]) -> anyhow::Result<ExitCode> {
     let fixed = ["dapo", "prepare", source.to_str().unwrap(), "--out", out.to_str().unwrap()];
     let cli = Cli::try_parse_from(fixed.iter().chain(flags)).unwrap();
-    run(&cli.data).unwrap()
+    run(&cli.data)
 }
 
 #[test]
@@ -43,26 +47,39 @@ fn prepared_mini_aime_is_the_embedded_benchmark() {
 }
 
 #[test]
-fn conflicting_answers_are_exit_code_3_unless_dropped() {
+fn questions_with_several_answers_are_left_out_and_listed_or_refused() {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("set.jsonl");
-    let lines = "{\"question\": \"p\", \"answer\": 1}\n{\"question\": \"p\", \"answer\": 2}\n\
+    let lines = "{\"question\": \"p\", \"answer\": 1}\n{\"question\": \" p\", \"answer\": 2}\n\
                  {\"id\": \"x\", \"question\": \"q\", \"answer\": 3}\n";
     files::write_atomic(&source, lines.as_bytes()).unwrap();
     let out = folder.path().join("out");
-    assert_eq!(prepare(&source, &out, &[]), ExitCode::from(3));
+    let refused = run_prepare(&source, &out, &["--refuse-conflicting"]).unwrap_err();
+    assert!(refused.to_string().contains("1 questions have conflicting answers"), "{refused}");
     assert!(!out.exists());
-    assert_eq!(prepare(&source, &out, &["--drop-conflicting"]), ExitCode::SUCCESS);
+    assert_eq!(prepare(&source, &out, &[]), ExitCode::SUCCESS);
     let kept = data::problem_file::read(&out.join("set.parquet")).unwrap().problems;
     assert_eq!(kept.len(), 1);
     assert_eq!((kept[0].id.as_str(), kept[0].answer.as_str()), ("x", "3"));
+    let left_out: Vec<Value> = files::read_lines(&out.join("set.left-out.jsonl")).unwrap();
+    let expected = serde_json::json!(
+        [{"reason": "several answers", "question": "p", "answers": ["1", "2"]}]
+    );
+    assert_eq!(Value::Array(left_out), expected);
+    let digests: Value = files::read_json(&out.join("digests.json")).unwrap();
+    let told = &digests["set"]["source"];
+    assert_eq!((&told["rows"], &told["conflicting"]), (&Value::from(3), &Value::from(1)));
+    // A later preparation without contradictions leaves no list of an earlier one.
+    files::write_atomic(&source, b"{\"question\": \"q\", \"answer\": 3}\n").unwrap();
+    assert_eq!(prepare(&source, &out, &[]), ExitCode::SUCCESS);
+    assert!(!out.join("set.left-out.jsonl").exists());
 }
 
 #[test]
-fn a_missing_file_is_exit_code_3() {
+fn a_missing_file_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("none.parquet");
-    assert_eq!(prepare(&source, folder.path(), &[]), ExitCode::from(3));
+    assert!(run_prepare(&source, folder.path(), &[]).is_err());
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! `dapo grade`.
 
 use assert_cmd::Command;
+use dapo::tables;
+use dapo::tables::Outcome;
 use serde_json::Value;
 use serde_json::json;
 use std::path::Path;
@@ -95,4 +97,44 @@ fn a_bad_line_is_named_and_nothing_is_printed() {
 #[test]
 fn an_empty_file_gives_no_lines() {
     assert_eq!(grade("", &[]), (0, String::new(), String::new()));
+}
+
+#[test]
+fn a_summary_counts_responses_by_why_they_were_rejected() {
+    let line = |response: &str| json!({"response": response, "ground_truth": "540"}).to_string();
+    let responses = ["Answer: 540", "Answer: 540", "Answer: 541", "**Answer:** 540.", "I think"];
+    let text = responses.map(line).join("\n");
+    let (code, out, _) = grade(&text, &["--summary"]);
+    assert_eq!(code, 0);
+    insta::assert_snapshot!(out);
+}
+
+#[test]
+fn a_table_of_outcomes_is_graded_as_lines_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("outcomes.parquet");
+    let outcome = |response: &str, truncated| Outcome {
+        problem: "p".into(),
+        sample: 0,
+        is_correct: false,
+        response_tokens: 3,
+        truncated,
+        prediction: None,
+        answer: "540".into(),
+        response: response.into(),
+    };
+    let outcomes = [outcome("Answer: 540", false), outcome("so 540 + ", true)];
+    tables::write_outcomes(&path, &outcomes).unwrap();
+    let graded = |flags: &[&str]| {
+        let mut dapo = Command::cargo_bin("dapo").unwrap();
+        let output = dapo.arg("grade").arg(&path).args(flags).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let scores: Vec<Value> = parse(&graded(&[])).iter().map(|line| line["score"].clone()).collect();
+    assert_eq!(scores, [json!(1.0), json!(-1.0)]);
+    let summary = graded(&["--summary"]);
+    let rejected = summary.lines().find(|line| line.contains("rejected")).unwrap();
+    let cells: Vec<&str> = rejected.split('|').map(str::trim).collect();
+    assert_eq!(cells[3..6], ["1", "50.0 %", "1"], "{rejected}");
 }

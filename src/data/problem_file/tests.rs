@@ -1,6 +1,8 @@
 //! Tests of reading problems from files.
 
 use super::*;
+use crate::data::template;
+use crate::files;
 use crate::tables::problems::NamedProblem;
 use crate::tables::problems::write_problems;
 use std::path::PathBuf;
@@ -70,7 +72,7 @@ fn bad_json_lines_are_refused_with_the_reason() {
         ),
         (
             "{\"question\": \"p\", \"answer\": 1}\n{\"question\": \"p\", \"answer\": 2}",
-            "set.jsonl: 1 prompts have conflicting answers: \"p\" has `1` (record 0) and `2` (record 1)",
+            "set.jsonl: 1 questions have conflicting answers: \"p\" has `1` (record 0) and `2` (record 1)",
         ),
     ];
     for (lines, expected) in table {
@@ -107,21 +109,72 @@ fn conflicting_answers_are_kept_apart_from_the_problems() {
     let file = read(&path).unwrap();
     assert_eq!(ids(&file.problems), ["b"]);
     let answers = vec![("1".to_string(), 0), ("2".to_string(), 2)];
-    assert_eq!(file.conflicts, [Conflict { prompt: "p".into(), answers }]);
+    assert_eq!(file.conflicts, [Conflict { question: "p".into(), answers }]);
+}
+
+#[test]
+fn the_same_question_with_other_spaces_is_the_same_problem() {
+    let rows = [row("a", "p  q", "1"), row("b", "p q ", "1"), row("c", "r\ns", "1")];
+    let (_folder, path) = parquet(&[&rows[..], &[row("d", "r s", "2")]].concat());
+    let file = read(&path).unwrap();
+    assert_eq!(ids(&file.problems), ["a"]);
+    assert_eq!(file.problems[0].question, "p  q");
+    assert_eq!(file.conflicts[0].question, "r\ns");
 }
 
 #[test]
 fn a_row_without_raw_problem_has_its_template_removed_where_it_matches_exactly() {
-    let row = |prompt: String| ProblemRow {
-        prompt,
-        ground_truth: "1".into(),
-        index: Some(Index::Number(3)),
-        raw_problem: None,
+    let line = |prompt: &str| {
+        let messages = serde_json::json!([{"role": "user", "content": prompt}]);
+        let line = serde_json::json!({
+            "data_source": "math_dapo", "prompt": messages, "ability": "MATH",
+            "reward_model": {"ground_truth": "1", "style": "rule"}, "extra_info": {"index": 3},
+        });
+        let (_folder, path) = jsonl(&line.to_string());
+        read(&path).unwrap().problems.remove(0)
     };
-    let exact = from_row(row(template::wrap("What is 1?")), "aime");
-    assert_eq!((exact.question.as_str(), exact.id.as_deref()), ("What is 1?", Some("aime/3")));
+    let exact = line(&template::wrap("What is 1?"));
+    assert_eq!((exact.question.as_str(), exact.id.as_str()), ("What is 1?", "set/3"));
     let other = template::wrap("What is 1?") + " ";
-    assert_eq!(from_row(row(other.clone()), "aime").question, other);
+    assert_eq!(line(&other).question, other);
+}
+
+#[test]
+fn lines_in_the_released_schema_and_the_table_are_the_same_problems() {
+    let (_folder, path) = parquet(&[row("a", "p", "1"), row("b", "q", "-2")]);
+    let table = read(&path).unwrap();
+    let line = |row: &NamedProblem| {
+        serde_json::json!({
+            "prompt": [{"content": row.prompt, "role": "user"}],
+            "reward_model": {"ground_truth": row.ground_truth},
+            "extra_info": {"index": row.id, "raw_problem": row.raw_problem},
+        })
+        .to_string()
+    };
+    let lines = [row("a", "p", "1"), row("b", "q", "-2")].map(|row| line(&row)).join("\n");
+    let (_other, path) = jsonl(&lines);
+    assert_eq!(read(&path).unwrap(), table);
+}
+
+#[test]
+fn a_prompt_with_other_messages_than_one_of_the_user_is_refused() {
+    let line = r#"{"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}], "reward_model": {"ground_truth": 1}}"#;
+    assert_eq!(
+        refusal(line),
+        "set.jsonl: record 0 (from 0): its prompt has the messages `system, user`, expected one \
+         of a `user`"
+    );
+    for (line, expected) in [
+        (r#"{"prompt": "q", "reward_model": {"ground_truth": 1}}"#, "prompt: invalid type: string"),
+        (r#"{"prompt": []}"#, "missing field `reward_model`"),
+        (
+            r#"{"prompt": [], "reward_model": {"ground_truth": 1}, "extra_info": {"index": 0.5}}"#,
+            "extra_info.index: expected text or an integer, got 0.5",
+        ),
+    ] {
+        let refusal = refusal(line);
+        assert!(refusal.contains(expected), "{refusal}");
+    }
 }
 
 #[test]
@@ -147,9 +200,10 @@ fn aime_2024_is_thirty_problems_in_960_rows() {
         assert!(!problem.question.contains("Remember to put your answer"));
     }
     // The released template around the raw problem is the released prompt, byte for byte.
-    let rows = read_problems(&path).unwrap();
-    for row in &rows {
-        let raw = row.raw_problem.as_deref().expect("AIME 2024 has the raw problem");
-        assert_eq!(template::unwrap(&row.prompt), Some(raw));
-    }
+    source::each_row(&path, &mut |row| {
+        let raw = row.row.raw_problem.as_deref().expect("AIME 2024 has the raw problem");
+        assert_eq!(template::unwrap(&row.row.prompt[0].content), Some(raw));
+        Ok(())
+    })
+    .unwrap();
 }

@@ -68,7 +68,7 @@ fn lines_have_a_length_a_number_and_a_sum() {
         let mut lines = Vec::new();
         let end = each_line(Path::new("f"), text.as_bytes(), limits, |number, line| {
             lines.push((number, String::from_utf8(line.to_vec()).unwrap()));
-            Ok(())
+            Ok::<(), Error>(())
         });
         end.map(|()| lines).map_err(|error| error.to_string())
     };

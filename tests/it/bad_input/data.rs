@@ -144,7 +144,7 @@ fn sets() -> Vec<Case> {
             "contradictory answers",
             |s| s.data_with(format!("{GOOD}{}", GOOD.replace(": 200}", ": 201}"))),
             &[
-                "train.jsonl: 1 prompts have conflicting answers: \"100+100?\" has `200` (record 0) and `201` (record 1)",
+                "train.jsonl: 1 questions have conflicting answers: \"100+100?\" has `200` (record 0) and `201` (record 1)",
             ],
         ),
         case(
@@ -195,7 +195,7 @@ fn sets() -> Vec<Case> {
             make: |s| s.write("many.jsonl", GOOD.repeat(10)),
             command: "data prepare many.jsonl --out out",
             code: 0,
-            says: &["many.jsonl: 10 records, 1 problems"],
+            says: &["many.jsonl: 10 rows, 1 problems"],
         },
         verb(
             "nothing left without an evaluation set",
@@ -280,6 +280,39 @@ fn parquet() -> Vec<Case> {
             |s| s.write("set.parquet", ""),
             PREPARE,
             &["set.parquet: not a readable parquet file"],
+        ),
+        verb(
+            "audit: a page that claims 2^61 values",
+            |s| {
+                released(s, "whole.parquet", &["100+100?", "100+101?"]);
+                let mut bytes = files::read(&s.at("whole.parquet")).unwrap();
+                // Behind the magic stands the header of the first page: its sizes are claims.
+                bytes[5..12].copy_from_slice(&[0xff; 7]);
+                s.write("set.parquet", bytes)
+            },
+            "data audit set.parquet",
+            &["set.parquet: not a readable parquet file: "],
+        ),
+        verb(
+            "audit: a line of 20 MB",
+            |s| s.write("a.jsonl", format!("{{\"question\": \"{}\"", "x".repeat(20_000_000))),
+            "data audit a.jsonl",
+            &["a.jsonl:1: a line of more than 16777216 bytes"],
+        ),
+        verb(
+            "audit: a folder for a tokenizer that has none",
+            |s| s.write("a.jsonl", GOOD),
+            "data audit a.jsonl --tokenizer .",
+            &["tokenizer.json: No such file"],
+        ),
+        verb(
+            "audit: a question that the tokenizer cannot express",
+            |s| {
+                with_base(s);
+                s.write("a.jsonl", "{\"question\": \"Q\", \"answer\": 1}")
+            },
+            "data audit a.jsonl --tokenizer base",
+            &["a.jsonl: record 0 (from 0): cannot tokenize \"Q\": 'Q' is not in the vocabulary"],
         ),
     ]
 }

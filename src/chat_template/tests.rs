@@ -1,0 +1,143 @@
+//! Tests of chat templates: published ones against transformers, and files that are none.
+
+use super::*;
+use serde_json::json;
+
+/// One rendering by transformers.
+#[derive(Deserialize)]
+struct Rendered {
+    conversation: String,
+    add_generation_prompt: bool,
+    text: Option<String>,
+    error: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Published {
+    tokens: BTreeMap<String, String>,
+    template: String,
+    rendered: Vec<Rendered>,
+}
+
+#[derive(Deserialize)]
+struct Golden {
+    conversations: BTreeMap<String, Vec<Message>>,
+    templates: BTreeMap<String, Published>,
+}
+
+fn golden() -> Golden {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/chat-template/templates.json");
+    files::read_json(&path).unwrap()
+}
+
+/// A model folder with this `tokenizer_config.json`.
+fn folder(config: &serde_json::Value) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    files::write_json(&folder.path().join("tokenizer_config.json"), config).unwrap();
+    folder
+}
+
+fn of(template: &str) -> Result<ChatTemplate, String> {
+    let folder = folder(&json!({"chat_template": template}));
+    match ChatTemplate::load(folder.path()) {
+        Ok(template) => Ok(template.unwrap()),
+        Err(error) => Err(error.to_string().replace(&format!("{}/", folder.path().display()), "")),
+    }
+}
+
+fn user(content: &str) -> [Message; 1] {
+    [Message { role: "user".into(), content: content.into() }]
+}
+
+#[test]
+fn published_templates_render_as_transformers_renders_them() {
+    let golden = golden();
+    assert!(golden.templates.len() >= 6);
+    let mut compared = 0;
+    for (name, published) in &golden.templates {
+        let mut config = json!({"chat_template": published.template});
+        for (token, text) in &published.tokens {
+            config[token] = json!({"content": text, "lstrip": false});
+        }
+        let template = ChatTemplate::load(folder(&config).path()).unwrap().unwrap();
+        for expected in &published.rendered {
+            let messages = &golden.conversations[&expected.conversation];
+            let rendered = template.render(messages, expected.add_generation_prompt);
+            let place = format!("{name}, {}", expected.conversation);
+            match (&expected.text, &expected.error) {
+                (Some(text), _) => assert_eq!(&rendered.unwrap(), text, "{place}"),
+                (None, error) => {
+                    let refusal = rendered.unwrap_err().to_string();
+                    assert!(refusal.contains(error.as_deref().unwrap()), "{place}: {refusal}");
+                }
+            }
+            compared += 1;
+        }
+    }
+    assert!(compared >= 100, "{compared} renderings");
+}
+
+#[test]
+fn the_end_of_a_turn_is_what_follows_an_answer() {
+    let golden = golden();
+    let end = |name: &str| {
+        let published = &golden.templates[name];
+        let mut config = json!(published.tokens);
+        config["chat_template"] = json!(published.template);
+        ChatTemplate::load(folder(&config).path()).unwrap().unwrap().end_of_turn()
+    };
+    assert_eq!(end("qwen2_5"), "<|im_end|>\n");
+    assert_eq!(end("llama3"), "<|eot_id|>");
+    assert_eq!(end("deepseekv3"), "<｜end▁of▁sentence｜>");
+    assert_eq!(of("{{ messages[0].content }}").unwrap().end_of_turn(), "");
+}
+
+#[test]
+fn a_template_is_a_file_a_text_or_the_default_of_several() {
+    let named = json!([{"name": "tools", "template": "t"}, {"name": "default", "template": "d"}]);
+    let several = folder(&json!({"chat_template": named}));
+    let render = |folder: &tempfile::TempDir| {
+        let template = ChatTemplate::load(folder.path()).unwrap().unwrap();
+        template.render(&user("q"), true).unwrap()
+    };
+    assert_eq!(render(&several), "d");
+    files::write_atomic(&several.path().join("chat_template.jinja"), b"file").unwrap();
+    assert_eq!(render(&several), "file");
+    assert_eq!(ChatTemplate::load(folder(&json!({"bos_token": "x"})).path()).unwrap(), None);
+    assert_eq!(ChatTemplate::load(tempfile::tempdir().unwrap().path()).unwrap(), None);
+    for value in [json!(7), json!([{"name": "tools", "template": "t"}])] {
+        let error = ChatTemplate::load(folder(&json!({"chat_template": value})).path());
+        assert!(error.unwrap_err().to_string().contains("must be a text, or a list"));
+    }
+}
+
+#[test]
+fn what_is_no_template_is_refused_with_its_line() {
+    let refusal = of("{% if %}").unwrap_err();
+    assert!(refusal.starts_with("tokenizer_config.json: chat template: "), "{refusal}");
+    assert!(refusal.ends_with("(line 1)"), "{refusal}");
+    let refusal = of("a\n{{ raise_exception('no ' + messages[0].role) }}").unwrap_err();
+    assert_eq!(refusal, "tokenizer_config.json: chat template: no user (line 2)");
+    let refusal = of("{{ messages[0].content.nothing.more }}").unwrap_err();
+    assert!(refusal.contains("chat template: "), "{refusal}");
+}
+
+#[test]
+fn a_template_without_end_runs_out_of_fuel() {
+    let endless = "{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}";
+    let refusal = of(endless).unwrap_err();
+    assert!(refusal.contains("fuel"), "{refusal}");
+}
+
+#[test]
+fn a_template_is_not_told_the_time() {
+    let template = "{% if strftime_now is defined %}clock{% else %}none{% endif %}";
+    assert_eq!(of(template).unwrap().render(&user("q"), true).unwrap(), "none");
+}
+
+#[test]
+fn json_has_the_spaces_of_python() {
+    let template = "{{ messages[0] | tojson }}";
+    let text = of(template).unwrap().render(&user("é <b> \"q\""), true).unwrap();
+    assert_eq!(text, r#"{"role": "user", "content": "é <b> \"q\""}"#);
+}

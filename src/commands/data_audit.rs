@@ -1,0 +1,212 @@
+//! `dapo data audit`: what a file of problems holds.
+
+use crate::audit;
+use crate::audit::Audit;
+use crate::audit::FindingKind;
+use crate::audit::Options;
+use crate::audit::TokenCount;
+use crate::commands::progress::Progress;
+use crate::data::source::Format;
+use crate::data::source::SourceRow;
+use crate::files;
+use crate::prompt;
+use crate::prompt::Tokenizer;
+use crate::visible;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Say what a file of problems holds before it is trained on or evaluated with
+///
+/// Counts rows and problems (the same question, however it is spaced), copies, contradictions,
+/// answers by kind, prompts by template, indices; checks that the verifier accepts each ground
+/// truth when a response states it; and gives digests that do not depend on the order of rows.
+/// Rows are read one at a time.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  dapo data audit aime-2024.parquet
+  dapo data audit dapo-math-17k.parquet --tokenizer Qwen2.5-7B
+      prompt lengths in tokens
+  dapo data audit train.jsonl --json | jq .answers
+
+Exit codes: 0 the whole file was read, whatever was found; 2 usage; 3 a file that cannot be read")]
+pub struct AuditArgs {
+    /// Parquet or JSON lines in the released schema, or JSON lines with
+    /// {\"id\"?, \"question\", \"answer\"}
+    file: PathBuf,
+    /// Folder with a tokenizer.json, and a chat template if prompts go into one: prompt lengths in
+    /// tokens instead of characters
+    #[arg(long, value_name = "DIR")]
+    tokenizer: Option<PathBuf>,
+    /// Longest prompt that is no finding, in tokens
+    #[arg(long, value_name = "TOKENS", default_value_t = 2048)]
+    max_prompt_tokens: u64,
+    /// Prompts of a rollout step, for the length of an epoch
+    #[arg(long, value_name = "PROMPTS", default_value_t = 512, value_parser = clap::value_parser!(u64).range(1..))]
+    prompts_per_step: u64,
+    /// Print one JSON object with every count
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// When the file or the tokenizer cannot be used.
+pub fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
+    let tokenizer = args.tokenizer.as_deref().map(Tokenizer::load).transpose()?;
+    let count = |row: &SourceRow| -> Result<u64, String> {
+        let tokenizer = tokenizer.as_ref().expect("called with a tokenizer only");
+        prompt_tokens(tokenizer, row).map_err(|error| error.to_string())
+    };
+    let tokens = match (&args.tokenizer, &tokenizer) {
+        (Some(folder), Some(tokenizer)) => {
+            let chat = tokenizer.chat_template()?.map_or("without a", |_template| "in its");
+            let described = format!("tokens of {}, {chat} chat template", folder.display());
+            Some(TokenCount { described, count: &count })
+        }
+        _ => None,
+    };
+    let options = Options {
+        tokens,
+        max_prompt_tokens: args.max_prompt_tokens,
+        prompts_per_step: args.prompts_per_step,
+    };
+    let mut bar: Option<Progress> = None;
+    let audited = audit::audit(&args.file, &options, &mut |done, total| {
+        let bar = bar.get_or_insert_with(|| Progress::new("audit", total));
+        bar.set(done, "");
+    });
+    if let Some(bar) = bar {
+        bar.clear();
+    }
+    let audit = audited?;
+    match args.json {
+        true => println!("{}", visible::json(&files::canonical_json_line(&audit))),
+        false => println!("{}", visible::message(&text(&audit))),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Tokens of a row's messages, in the chat template where there is one.
+fn prompt_tokens(tokenizer: &Tokenizer, row: &SourceRow) -> Result<u64, prompt::Error> {
+    let text = match tokenizer.chat_template()? {
+        Some(template) => template.render(&row.row.prompt, true)?,
+        None => row.row.prompt.iter().map(|message| message.content.as_str()).collect(),
+    };
+    Ok(tokenizer.encode(&text)?.len() as u64)
+}
+
+/// Names and values in two columns, then the findings.
+fn text(audit: &Audit) -> String {
+    let format = match audit.format {
+        Format::Parquet => "parquet",
+        Format::JsonLines => "JSON lines",
+    };
+    let mut lines = vec![format!("{}: {format}, {} bytes", audit.file, audit.bytes)];
+    lines.extend(audit.known_as.as_ref().map(|name| format!("This is {name}.")));
+    lines.push(String::new());
+    let row = |(name, value): (&str, String)| format!("  {name:<18} {value}");
+    lines.extend(rows(audit).into_iter().map(row));
+    lines.push(String::new());
+    if audit.findings.is_empty() {
+        lines.push("Nothing to note.".to_string());
+    }
+    for finding in &audit.findings {
+        let kind = match finding.kind {
+            FindingKind::Note => "note",
+            FindingKind::Warning => "warning",
+        };
+        lines.push(format!("{kind}: {}", finding.text));
+    }
+    for conflict in &audit.conflicts.listed {
+        let answer = |(answer, rows): &(String, u64)| format!("`{answer}` in {rows} rows");
+        let answers: Vec<String> = conflict.answers.iter().map(answer).collect();
+        lines.push(format!("  {:?} has {}", conflict.question, answers.join(" and ")));
+    }
+    lines.join("\n")
+}
+
+fn rows(audit: &Audit) -> Vec<(&'static str, String)> {
+    let Audit { copies, prompts, answers, indices, content, .. } = audit;
+    let lengths = &prompts.lengths;
+    let copies = match copies.fewest == copies.most {
+        true => format!("{} of each", copies.most),
+        false => format!("{} to {}, {:.1} on average", copies.fewest, copies.most, copies.mean),
+    };
+    let shared = |(answer, problems): &(String, u64)| format!("{answer} ({problems} problems)");
+    let shared: Vec<String> = answers.shared_listed.iter().take(3).map(shared).collect();
+    vec![
+        ("rows", audit.rows.to_string()),
+        ("problems", audit.problems.to_string()),
+        ("copies", copies),
+        ("conflicting", format!("{} questions with several answers", audit.conflicts.problems)),
+        (
+            "answers",
+            format!(
+                "{} different; {} integers ({} negative, {} above 999, {} padded), {} others, {} empty",
+                answers.distinct,
+                answers.integers,
+                answers.negative,
+                answers.above_999,
+                answers.padded,
+                answers.other,
+                answers.blank
+            ),
+        ),
+        (
+            "shared answers",
+            match (answers.shared, shared.join(", ")) {
+                (0, _) => "none".to_string(),
+                (1..=3, listed) => listed,
+                (count, listed) => format!("{count}: {listed}, …"),
+            },
+        ),
+        (
+            "verifier",
+            match answers.unverifiable {
+                0 => "accepts every answer when a response states it".to_string(),
+                count => format!("rejects {count} answers even when a response states them"),
+            },
+        ),
+        (
+            "prompts",
+            format!(
+                "{} in the released template, {} in another, {} not one user message",
+                prompts.released_template, prompts.other_template, prompts.not_one_user_message
+            ),
+        ),
+        (
+            "prompt length",
+            format!(
+                "{} to {}, median {}, 95 % up to {} ({})",
+                lengths.shortest,
+                lengths.longest,
+                lengths.median,
+                lengths.percentile_95,
+                lengths.unit
+            ),
+        ),
+        (
+            "index",
+            format!(
+                "{} integers, {} texts, {} missing; {} different",
+                indices.integers, indices.texts, indices.missing, indices.distinct
+            ),
+        ),
+        ("data_source", counts(&audit.data_sources)),
+        ("style", counts(&audit.styles)),
+        ("sha256 of file", audit.file_sha256.clone()),
+        ("… of rows", format!("{}, in any order", content.rows_sha256)),
+        ("… of problems", format!("{}, in any order and number", content.problems_sha256)),
+    ]
+}
+
+fn counts(names: &BTreeMap<String, u64>) -> String {
+    let one = |(name, rows): (&String, &u64)| match name.as_str() {
+        "" => format!("none {rows}"),
+        name => format!("{name} {rows}"),
+    };
+    names.iter().map(one).collect::<Vec<_>>().join(", ")
+}
