@@ -11,6 +11,7 @@ use crate::eval;
 use crate::eval::Set;
 use crate::files;
 use crate::model::config::Config;
+use crate::model::config::Family;
 use crate::model::qwen2::Qwen2;
 use crate::plan::machine;
 use crate::run;
@@ -139,6 +140,7 @@ const STOP_WEIGHT: f32 = -0.12;
 pub fn write_random_policy(folder: &Path, seed: u64) -> Result<(), Error> {
     let vocabulary = tokenizer::vocabulary_size();
     let config = Config {
+        family: Family::Qwen2,
         vocab_size: vocabulary as i64,
         hidden_size: 128,
         intermediate_size: 384,

@@ -3,8 +3,9 @@
 //! `trainer.json` with the clocks and the digests of all other files, and `carried.parquet` where
 //! groups were carried over. No RNG state: every draw is a function of counters.
 
-mod tensors;
+pub mod weights;
 
+use crate::checkpoint::weights::Weights;
 use crate::files;
 use crate::files::foreign;
 use crate::model::config;
@@ -17,10 +18,13 @@ use crate::run_folder::Counters;
 use crate::tables;
 use crate::tables::RolloutRow;
 use safetensors::Dtype;
-use safetensors::tensor::TensorView;
+use safetensors::tensor::Metadata;
+use safetensors::tensor::TensorInfo;
 use serde::Deserialize;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::io;
+use std::io::Write;
 use std::path::Path;
 use std::path::PathBuf;
 use tch::Kind;
@@ -47,6 +51,20 @@ pub enum Error {
         path: PathBuf,
         /// What is wrong.
         reason: String,
+    },
+    /// An index of several weight files that does not fit them.
+    #[error("{}: {reason}", path.display())]
+    Index {
+        /// The index.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Weights as a pickle, which executes what it says.
+    #[error("{}: a pickle is a program and is not read; convert it to safetensors", path.display())]
+    Pickled {
+        /// The file.
+        path: PathBuf,
     },
     /// A tensor of a type that is not read.
     #[error("{}: tensor {name} has type {dtype}, expected F32, BF16 or F16", path.display())]
@@ -126,7 +144,7 @@ pub const COMPANIONS: [&str; 9] = [
     "merges.txt",
 ];
 
-const WEIGHTS: &str = "model.safetensors";
+const WEIGHTS: &str = weights::SINGLE;
 const MOMENTS: &str = "optimizer.safetensors";
 const CARRIED: &str = "carried.parquet";
 const TRAINER: &str = "trainer.json";
@@ -176,28 +194,44 @@ impl Record {
     }
 }
 
-/// Loads a Qwen2 policy from a Hugging Face folder, in f32.
+/// Loads a policy from a Hugging Face folder, in f32.
 ///
 /// # Errors
 /// Missing or malformed files; another architecture; missing, unknown or wrongly shaped
 /// tensors, and such that hold NaN or infinity, by name.
 pub fn load_model(folder: &Path) -> Result<Qwen2, Error> {
+    let (config, weights) = open_model(folder)?;
+    let tensors = weights.read()?;
+    for (name, tensor) in &tensors {
+        all_finite(weights.path_of(name), name, tensor)?;
+    }
+    let path = folder.join(WEIGHTS);
+    Qwen2::new(config, tensors).map_err(|source| Error::Tensors { path, source })
+}
+
+/// The shape of a policy and its weights, before a byte of a tensor is read or memory for one is
+/// asked for.
+///
+/// # Errors
+/// As [`load_model`], but for what the tensors hold.
+pub fn open_model(folder: &Path) -> Result<(Config, Weights), Error> {
     let path = folder.join("config.json");
     let json: serde_json::Value = files::read_json(&path)?;
     let config = Config::from_json(&json)
         .and_then(|config| rotations_fit(&config).map(|()| config))
         .map_err(|source| Error::Config { path, source })?;
-    let path = folder.join(WEIGHTS);
-    let weights = tensors::open(&path)?;
-    // Before a byte of a tensor is read or memory for one is asked for.
+    let weights = weights::open_folder(folder)?;
     let found = weights.entries.iter().map(|(name, entry)| (name, &entry.shape));
-    shapes_agree(&config, found.collect())
-        .map_err(|source| Error::Tensors { path: path.clone(), source })?;
-    let tensors = weights.read(&path)?;
-    for (name, tensor) in &tensors {
-        all_finite(&path, name, tensor)?;
-    }
-    Qwen2::new(config, tensors).map_err(|source| Error::Tensors { path, source })
+    shapes_agree(&config, found.collect()).map_err(|source| {
+        let path = match &source {
+            qwen2::Error::Missing(_) => folder.join(WEIGHTS),
+            qwen2::Error::Unknown(name) | qwen2::Error::Shape { name, .. } => {
+                weights.path_of(name).to_path_buf()
+            }
+        };
+        Error::Tensors { path, source }
+    })?;
+    Ok((config, weights))
 }
 
 /// Positions times the width of a head, at most: a table of so many angles is made before any
@@ -246,7 +280,9 @@ pub fn save_model(folder: &Path, model: &Qwen2, base: &Path) -> Result<(), Error
             files::write_atomic(&folder.join(name), &files::read(&from)?)?;
         }
     }
-    write_tensors(&folder.join(WEIGHTS), &values(model))
+    let parameters = model.parameters();
+    let shapes = parameters.iter().map(|(name, tensor)| (name.clone(), tensor.size()));
+    write_each(&folder.join(WEIGHTS), shapes.collect(), &|name| plain(&parameters[name]).1)
 }
 
 /// Writes a whole checkpoint in one step: either all of it is there or none.
@@ -371,7 +407,7 @@ fn all_finite(path: &Path, name: &str, tensor: &Tensor) -> Result<(), Error> {
 
 /// Every tensor of a safetensors file, as f32.
 pub fn read_tensors(path: &Path) -> Result<BTreeMap<String, Tensor>, Error> {
-    tensors::open(path)?.read(path)
+    weights::open(path)?.read()
 }
 
 /// Tensors as plain values: name → (shape, values).
@@ -387,29 +423,50 @@ pub fn read_values(path: &Path) -> Result<Values, Error> {
 }
 
 /// Writes tensors as f32, in name order and without metadata but the format mark that
-/// transformers looks for: the same values give the same bytes.
-pub fn write_tensors(
+/// transformers looks for: the same values give the same bytes. One tensor's bytes are made at a
+/// time.
+pub fn write_tensors(path: &Path, tensors: &Values) -> Result<(), Error> {
+    let values = |name: &String| tensors[name].1.clone();
+    let shapes = tensors.iter().map(|(name, (shape, _))| (name.clone(), shape.clone()));
+    write_each(path, shapes.collect(), &values)
+}
+
+/// As [`write_tensors`], with the values of a tensor asked for when they are written.
+fn write_each(
     path: &Path,
-    tensors: &BTreeMap<String, (Vec<i64>, Vec<f32>)>,
+    shapes: BTreeMap<String, Vec<i64>>,
+    values: &dyn Fn(&String) -> Vec<f32>,
 ) -> Result<(), Error> {
-    let bytes: BTreeMap<&String, Vec<u8>> = tensors
-        .iter()
-        .map(|(name, (_, values))| (name, values.iter().flat_map(|v| v.to_le_bytes()).collect()))
-        .collect();
-    let mut views = Vec::with_capacity(tensors.len());
-    for (name, (shape, _)) in tensors {
-        let shape = shape.iter().map(|&size| size as usize).collect();
-        let view = TensorView::new(Dtype::F32, shape, &bytes[name]).map_err(|error| {
-            Error::Safetensors { path: path.to_path_buf(), reason: error.to_string() }
-        })?;
-        views.push((name.as_str(), view));
-    }
+    let mut end = 0;
+    let info = |shape: &[i64]| {
+        let shape: Vec<usize> = shape.iter().map(|&side| side as usize).collect();
+        let start = end;
+        end += shape.iter().product::<usize>() * size_of::<f32>();
+        TensorInfo { dtype: Dtype::F32, shape, data_offsets: (start, end) }
+    };
+    let infos: Vec<TensorInfo> = shapes.values().map(|shape| &shape[..]).map(info).collect();
+    let named = shapes.keys().cloned().zip(infos).collect();
     #[expect(clippy::disallowed_types, reason = "the crate asks for this map; it has one key")]
-    let metadata = std::collections::HashMap::from([("format".to_string(), "pt".to_string())]);
-    let file = safetensors::serialize(views, Some(metadata)).map_err(|error| {
-        Error::Safetensors { path: path.to_path_buf(), reason: error.to_string() }
+    let format = std::collections::HashMap::from([("format".to_string(), "pt".to_string())]);
+    let header = Metadata::new(Some(format), named).map_err(|error| Error::Safetensors {
+        path: path.to_path_buf(),
+        reason: error.to_string(),
     })?;
-    Ok(files::write_atomic(path, &file)?)
+    let mut header = serde_json::to_vec(&header).expect("names and numbers");
+    // The tensors begin at a multiple of eight bytes, as the crate's own writer has it.
+    header.resize(header.len().next_multiple_of(8), b' ');
+    let write = |file: &mut dyn Write| -> io::Result<()> {
+        let mut file = io::BufWriter::with_capacity(1 << 20, file);
+        file.write_all(&(header.len() as u64).to_le_bytes())?;
+        file.write_all(&header)?;
+        for name in shapes.keys() {
+            for value in values(name) {
+                file.write_all(&value.to_le_bytes())?;
+            }
+        }
+        file.flush()
+    };
+    Ok(files::write_atomic_with(path, |file| write(file))?)
 }
 
 #[cfg(test)]

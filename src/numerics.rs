@@ -18,6 +18,15 @@ use crate::config::Numerics;
 use tch::Kind;
 use tch::Tensor;
 
+/// Weights of the norms that Qwen3 has behind its queries and keys, `[head_dim]` each.
+#[derive(Debug, Clone)]
+pub struct HeadNorms<W> {
+    /// Of every query head.
+    pub queries: W,
+    /// Of every key head.
+    pub keys: W,
+}
+
 /// What a decoder is made of. Rows hold the numbers of one token each, `[tokens, width]`. An
 /// argument that is taken by value is used for the last time.
 pub trait Operations {
@@ -35,9 +44,16 @@ pub trait Operations {
     /// that follows.
     fn rms_norm(&mut self, x: &Self::Rows, width: usize) -> Self::Rows;
 
-    /// Queries, keys and values of normed rows; rotary embedding; causal attention. The mixture of
-    /// each token's values, heads next to each other.
-    fn attention(&mut self, layer: usize, x: Self::Rows, qkv: &Self::Weight) -> Self::Rows;
+    /// Queries, keys and values of normed rows; norms of each query and key where the architecture
+    /// has them; rotary embedding; causal attention. The mixture of each token's values, heads next
+    /// to each other.
+    fn attention(
+        &mut self,
+        layer: usize,
+        x: Self::Rows,
+        qkv: &Self::Weight,
+        norms: Option<&HeadNorms<Self::Weight>>,
+    ) -> Self::Rows;
 
     /// The product that follows [`Operations::attention`].
     fn attention_output(&mut self, x: Self::Rows, weight: &Self::Weight) -> Self::Rows;

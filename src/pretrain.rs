@@ -14,6 +14,7 @@ use crate::data::mini_aime::solution::Style;
 use crate::data::mini_aime::solution::solution;
 use crate::data::mini_aime::tokenizer;
 use crate::model::config::Config;
+use crate::model::config::Family;
 use crate::model::exact::UpdateScale;
 use crate::model::gradients::Gradients;
 use crate::model::qwen2::Qwen2;
@@ -161,6 +162,7 @@ impl Recipe {
     pub fn config(&self) -> Config {
         let shape = &self.model;
         Config {
+            family: Family::Qwen2,
             vocab_size: tokenizer::vocabulary_size() as i64,
             hidden_size: shape.hidden_size,
             intermediate_size: shape.intermediate_size,

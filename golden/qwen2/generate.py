@@ -1,7 +1,8 @@
-"""Tiny Qwen2 checkpoints as transformers writes them, with logits and greedy generations.
+"""Tiny Qwen2, Qwen3 and Llama checkpoints as transformers writes them, with logits and greedy
+generations.
 
-    python golden/qwen2/generate.py        # once with golden/requirements.txt,
-                                           # once with golden/requirements-transformers4.txt
+    python golden/qwen2/generate.py [CASE ...]     # once with golden/requirements.txt,
+                                                   # once with golden/requirements-transformers4.txt
 
 Each run writes the cases that name the major version of the transformers it finds as
 their writer, and for the other cases only `config-transformers<major>.json`, so that a
@@ -9,6 +10,7 @@ reader of both config formats can be tested on the same model. Rerunning changes
 (with one thread, on the same kind of machine).
 """
 
+import copy
 import json
 import pathlib
 import sys
@@ -37,6 +39,19 @@ CASES = {
         writer=5, seed=13, hidden=48, ffn=56, layers=2, heads=6, kv_heads=1, vocab=29,
         theta=1e4, tied=False, eos_list=False,
     ),
+    # Several files with an index, in bfloat16; the logits are those of these weights in float32.
+    "sharded-bf16": dict(
+        writer=5, seed=16, hidden=32, ffn=48, layers=3, heads=4, kv_heads=2, vocab=33,
+        theta=1e6, tied=True, eos_list=False, dtype="bfloat16", shard="16KB",
+    ),
+    "qwen3": dict(
+        family="Qwen3", writer=5, seed=17, hidden=32, ffn=48, layers=2, heads=4, kv_heads=2,
+        vocab=31, theta=1e6, tied=True, eos_list=False, head_dim=16,
+    ),
+    "llama": dict(
+        family="Llama", writer=5, seed=18, hidden=32, ffn=40, layers=2, heads=4, kv_heads=2,
+        vocab=37, theta=5e5, tied=False, eos_list=False,
+    ),
     "tied-4-heads-2-kv-theta-1e6-transformers-4": dict(
         writer=4, seed=15, hidden=32, ffn=48, layers=3, heads=4, kv_heads=2, vocab=27,
         theta=1e6, tied=True, eos_list=True,
@@ -44,6 +59,14 @@ CASES = {
 }
 LENGTHS = (12, 7, 1)
 PROMPT_LENGTHS = (5, 1, 9, 3)
+
+
+def family(case):
+    return case.get("family", "Qwen2")
+
+
+def model_class(case):
+    return getattr(transformers, f"{family(case)}ForCausalLM")
 
 
 def build(case):
@@ -56,15 +79,17 @@ def build(case):
         tie_word_embeddings=case["tied"], rms_norm_eps=1e-6,
         bos_token_id=None, eos_token_id=None, pad_token_id=None,
     )
+    if "head_dim" in case:
+        settings["head_dim"] = case["head_dim"]
     if MAJOR >= 5:
         settings["rope_parameters"] = {"rope_type": "default", "rope_theta": case["theta"]}
         settings["dtype"] = "float32"
     else:
         settings["rope_theta"] = case["theta"]
         settings["torch_dtype"] = "float32"
-    config = transformers.Qwen2Config(**settings)
+    config = getattr(transformers, f"{family(case)}Config")(**settings)
     config._attn_implementation = "eager"
-    model = transformers.Qwen2ForCausalLM(config).float().eval()
+    model = model_class(case)(config).float().eval()
     generator = torch.Generator().manual_seed(case["seed"])
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):
@@ -77,6 +102,8 @@ def build(case):
                 # Louder blocks than embeddings, or a tied head repeats its input.
                 gain = 0.5 if "embed" in name or "lm_head" in name else 1.2
                 parameter.copy_(noise * (gain / parameter.shape[-1] ** 0.5))
+            if case.get("dtype") == "bfloat16":  # not the frequencies, which stay in float32
+                parameter.copy_(parameter.bfloat16().float())
     return model, generator
 
 
@@ -121,13 +148,18 @@ def generate(name, case):
     model.generation_config = transformers.GenerationConfig(
         eos_token_id=eos, pad_token_id=0, do_sample=True, temperature=0.7, top_p=0.8, top_k=20)
     model.config.eos_token_id = eos if isinstance(eos, int) else eos[0]
-    model.save_pretrained(folder, safe_serialization=True)
+    if "shard" in case:
+        stored = copy.deepcopy(model).bfloat16()  # its parameters lose nothing more
+        stored.save_pretrained(folder, safe_serialization=True, max_shard_size=case["shard"])
+    else:
+        model.save_pretrained(folder, safe_serialization=True)
 
-    (folder / "model.safetensors").chmod(0o644)
+    for file in folder.glob("*.safetensors"):
+        file.chmod(0o644)
     with torch.no_grad():
         logits = [model(torch.tensor([ids])).logits[0] for ids in sequences]
-        double = transformers.Qwen2ForCausalLM.from_pretrained(
-            folder, attn_implementation="eager").double().eval()
+        double = model_class(case).from_pretrained(
+            folder, attn_implementation="eager", dtype="float32").double().eval()
         wide = [double(torch.tensor([ids])).logits[0] for ids in sequences]
         del double
     check_sensitivity(name, case, folder, sequences[0], logits[0])
@@ -170,20 +202,25 @@ def check_sensitivity(name, case, folder, ids, logits):
         theta = {"rope_parameters": {**settings["rope_parameters"], "rope_theta": wrong_theta}}
     else:
         theta = {"rope_theta": wrong_theta}
-    for what, change in {"RoPE theta": theta, "epsilon": {"rms_norm_eps": 1e-5}, "bias": {}}.items():
-        config = transformers.Qwen2Config(**{**settings, **change})
-        wrong = transformers.Qwen2ForCausalLM.from_pretrained(
-            folder, config=config, attn_implementation="eager").float().eval()
+    changes = {"RoPE theta": theta, "epsilon": {"rms_norm_eps": 1e-5}}
+    changes |= {"Qwen2": {"bias": {}}, "Qwen3": {"norm": {}}}.get(family(case), {})
+    for what, change in changes.items():
+        config = getattr(transformers, f"{family(case)}Config")(**{**settings, **change})
+        wrong = model_class(case).from_pretrained(
+            folder, config=config, attn_implementation="eager", dtype="float32").eval()
         with torch.no_grad():
             if what == "bias":
                 wrong.model.layers[0].self_attn.k_proj.bias.zero_()
+            if what == "norm":
+                wrong.model.layers[0].self_attn.k_norm.weight.fill_(1)
             moved = (wrong(torch.tensor([ids])).logits[0] - logits).abs().max().item()
         assert moved > 1e-4, f"{name}: a wrong {what} moves the logits by {moved} only"
 
 
 def main():
     torch.set_num_threads(1)
-    for name, case in CASES.items():
+    chosen = sys.argv[1:] or list(CASES)
+    for name, case in ((name, CASES[name]) for name in chosen):
         (HERE / name).mkdir(exist_ok=True)
         if case["writer"] == MAJOR:
             generate(name, case)
@@ -191,7 +228,7 @@ def main():
             model, _ = build(case)
             eos = json.loads((HERE / name / "expected.json").read_text())["greedy"]["eos_token_ids"]
             model.config.eos_token_id = eos[0]
-            model.config.architectures = ["Qwen2ForCausalLM"]
+            model.config.architectures = [f"{family(case)}ForCausalLM"]
             model.config.to_json_file(HERE / name / f"config-transformers{MAJOR}.json")
         else:
             print(f"{name}: needs transformers {case['writer']} first")

@@ -1,7 +1,9 @@
 use super::*;
+use crate::model::config::Family;
 
 fn tiny() -> Config {
     Config {
+        family: Family::Qwen2,
         vocab_size: 11,
         hidden_size: 8,
         intermediate_size: 12,
@@ -145,4 +147,103 @@ fn a_digest_of_a_file_elsewhere_and_counts_that_no_run_reaches_are_refused() {
     }
     let refusal = write("config.json", u64::MAX);
     assert!(refusal.ends_with("counters.updates = 18446744073709551615, which no run counts to"));
+}
+
+/// The policy of [`folder_with`] in two files with an index.
+fn sharded() -> tempfile::TempDir {
+    let folder = folder_with(&tiny());
+    let whole = values(&load_model(folder.path()).unwrap());
+    files::remove_file(&folder.path().join(WEIGHTS)).unwrap();
+    let mut map = BTreeMap::new();
+    for (number, half) in [(1, true), (2, false)] {
+        let file = format!("model-{number:05}-of-00002.safetensors");
+        let chosen = |(name, _): &(&String, &(Vec<i64>, Vec<f32>))| name.contains("mlp") == half;
+        let part: Values = whole
+            .iter()
+            .filter(chosen)
+            .map(|(name, tensor)| (name.clone(), tensor.clone()))
+            .collect();
+        map.extend(part.keys().map(|name| (name.clone(), file.clone())));
+        write_tensors(&folder.path().join(file), &part).unwrap();
+    }
+    write_index(&folder, &map);
+    folder
+}
+
+fn write_index(folder: &tempfile::TempDir, map: &BTreeMap<String, String>) {
+    let index = serde_json::json!({"metadata": {"total_size": 1}, "weight_map": map});
+    files::write_json(&folder.path().join(weights::INDEX), &index).unwrap();
+}
+
+#[test]
+fn weights_in_several_files_are_those_of_one_file() {
+    let folder = sharded();
+    let model = load_model(folder.path()).unwrap();
+    assert_eq!(values(&model), values(&Qwen2::initialise(tiny(), 3)));
+    let names = weights::names(folder.path()).unwrap();
+    let first = ["model.safetensors.index.json", "model-00001-of-00002.safetensors"];
+    assert_eq!(names[..2], first);
+    // What a run saves is one file.
+    let copy = tempfile::tempdir().unwrap();
+    save_model(copy.path(), &model, folder.path()).unwrap();
+    assert_eq!(files::list(copy.path()).unwrap(), ["config.json", "model.safetensors"]);
+    assert_eq!(weights::names(copy.path()).unwrap(), ["model.safetensors"]);
+}
+
+#[test]
+fn an_index_that_does_not_fit_its_files_is_refused() {
+    let refusal = |folder: &tempfile::TempDir| load_model(folder.path()).unwrap_err().to_string();
+    let of_index = |folder: &tempfile::TempDir| -> BTreeMap<String, String> {
+        let index: serde_json::Value =
+            files::read_json(&folder.path().join(weights::INDEX)).unwrap();
+        serde_json::from_value(index["weight_map"].clone()).unwrap()
+    };
+    let changed = |change: &dyn Fn(&mut BTreeMap<String, String>)| {
+        let folder = sharded();
+        let mut map = of_index(&folder);
+        change(&mut map);
+        write_index(&folder, &map);
+        refusal(&folder)
+    };
+    let text = changed(&|map| drop(map.remove("lm_head.weight")));
+    assert!(text.contains("tensor lm_head.weight of model-00002-of-00002.safetensors is not in"));
+    let moved = |map: &mut BTreeMap<String, String>| {
+        let other = map["model.layers.0.mlp.up_proj.weight"].clone();
+        map.insert("lm_head.weight".into(), other);
+    };
+    let text = changed(&moved);
+    assert!(text.contains("tensor lm_head.weight is not in model-00001"), "{text}");
+    for name in ["../model.safetensors", "/etc/passwd", "model.bin"] {
+        let elsewhere = |map: &mut BTreeMap<String, String>| {
+            map.insert("lm_head.weight".into(), name.into());
+        };
+        let text = changed(&elsewhere);
+        assert!(text.contains("is no safetensors file of its folder"), "{text}");
+    }
+    let folder = sharded();
+    files::remove_file(&folder.path().join("model-00002-of-00002.safetensors")).unwrap();
+    assert!(refusal(&folder).contains("model-00002-of-00002.safetensors: No such file"));
+    assert!(changed(&BTreeMap::clear).contains("it names 0 files"));
+}
+
+#[test]
+fn a_pickle_is_named_and_not_read() {
+    let folder = folder_with(&tiny());
+    files::remove_file(&folder.path().join(WEIGHTS)).unwrap();
+    files::write_atomic(&folder.path().join("pytorch_model.bin"), b"x").unwrap();
+    let error = load_model(folder.path()).unwrap_err().to_string();
+    assert!(error.ends_with("a pickle is a program and is not read; convert it to safetensors"));
+}
+
+#[test]
+fn a_tensor_that_lies_unaligned_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("odd.safetensors");
+    let header = br#"{"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
+    assert_eq!(header.len() % 4, 2);
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header);
+    bytes.extend([1.5f32, -2.0].iter().flat_map(|value| value.to_le_bytes()));
+    files::write_atomic(&path, &bytes).unwrap();
+    assert_eq!(read_values(&path).unwrap()["x"], (vec![2], vec![1.5, -2.0]));
 }

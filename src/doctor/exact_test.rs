@@ -5,6 +5,7 @@ use crate::config::Numerics;
 use crate::doctor::self_checks::SelfCheck;
 use crate::ledger;
 use crate::model::config::Config;
+use crate::model::config::Family;
 use crate::model::exact::UpdateScale;
 use crate::model::qwen2::Qwen2;
 use crate::model::sequences::Sequences;
@@ -38,6 +39,7 @@ pub fn exact_arithmetic() -> SelfCheck {
 
 fn compute() -> Result<[String; 2], exact::Error> {
     let config = Config {
+        family: Family::Qwen2,
         vocab_size: 19,
         hidden_size: 48,
         intermediate_size: 72,

@@ -12,7 +12,7 @@ use tch::Tensor;
 /// Keys and values of earlier positions of all rows.
 #[derive(Debug)]
 pub enum KvCache {
-    /// Of an f32 policy on the CPU.
+    /// Of an f32 policy on the CPU, without norms of heads.
     Rows(RowCache),
     /// Of any policy.
     Shared(SharedSlots),
@@ -24,7 +24,9 @@ impl KvCache {
     pub fn new(model: &Qwen2, rows: usize, longest: usize) -> Self {
         let weight = &model.parameters()["model.norm.weight"];
         match (weight.kind(), weight.device()) {
-            (Kind::Float, Device::Cpu) => Self::Rows(RowCache::new(model)),
+            (Kind::Float, Device::Cpu) if !model.config().family.has_head_norms() => {
+                Self::Rows(RowCache::new(model))
+            }
             _ => Self::Shared(SharedSlots::new(model, rows, longest)),
         }
     }

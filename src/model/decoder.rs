@@ -1,7 +1,9 @@
-//! The Qwen2 decoder, once for every arithmetic: RMSNorm, rotary embedding, grouped-query attention
-//! with QKV bias, SwiGLU.
+//! The decoder, once for every arithmetic: RMSNorm, rotary embedding, grouped-query attention,
+//! SwiGLU. Qwen2 has biases of queries, keys and values, Qwen3 norms of queries and keys, Llama
+//! neither.
 
 use crate::model::config::Config;
+use crate::numerics::HeadNorms;
 use crate::numerics::Operations;
 use crate::numerics::folded::Folded;
 use crate::numerics::folded::Part;
@@ -24,6 +26,8 @@ pub struct Decoder<W> {
 pub struct Layer<W> {
     /// Queries, keys, values: `[(heads + 2 · kv_heads) · head_dim, hidden]`.
     pub qkv: W,
+    /// Norms of queries and keys, where the architecture has them.
+    pub head_norms: Option<HeadNorms<W>>,
     /// `[hidden, heads · head_dim]`.
     pub o: W,
     /// `[intermediate, hidden]`.
@@ -56,7 +60,7 @@ impl Layer<Folded> {
         let weight = |name: &str| format!("model.layers.{index}.{name}.weight");
         let part = |name: &str, heads: Option<i64>| Part {
             weight: weight(name),
-            bias: Some(format!("model.layers.{index}.{name}.bias")),
+            bias: config.family.has_biases().then(|| format!("model.layers.{index}.{name}.bias")),
             interleaved_heads: heads.map(|heads| heads as usize),
         };
         let normed = |name: &str, norm: &str| Folded {
@@ -73,6 +77,15 @@ impl Layer<Folded> {
                 norm: Some(weight("input_layernorm")),
                 inputs: hidden,
             },
+            head_norms: config.family.has_head_norms().then(|| {
+                // Its numbers lie as those of a head do.
+                let norm = |name: &str| {
+                    let mut norm = Folded::of(&weight(name), config.head_dim as usize);
+                    norm.parts[0].interleaved_heads = Some(1);
+                    norm
+                };
+                HeadNorms { queries: norm("self_attn.q_norm"), keys: norm("self_attn.k_norm") }
+            }),
             o: Folded::of(&weight("self_attn.o_proj"), mixed),
             gate: normed("mlp.gate_proj", "post_attention_layernorm"),
             up: normed("mlp.up_proj", "post_attention_layernorm"),
@@ -88,6 +101,10 @@ impl<W> Decoder<W> {
         let embed_tokens = change(&self.embed_tokens);
         let mut layer = |layer: &'a Layer<W>| Layer {
             qkv: change(&layer.qkv),
+            head_norms: layer.head_norms.as_ref().map(|norms| HeadNorms {
+                queries: change(&norms.queries),
+                keys: change(&norms.keys),
+            }),
             o: change(&layer.o),
             gate: change(&layer.gate),
             up: change(&layer.up),
@@ -107,7 +124,7 @@ impl<W> Decoder<W> {
         let mut hidden = operations.embedding(&self.embed_tokens, tokens);
         for (index, layer) in self.layers.iter().enumerate() {
             let normed = operations.rms_norm(&hidden, width);
-            let mixed = operations.attention(index, normed, &layer.qkv);
+            let mixed = operations.attention(index, normed, &layer.qkv, layer.head_norms.as_ref());
             let mixed = operations.attention_output(mixed, &layer.o);
             hidden = operations.add(hidden, mixed);
             let normed = operations.rms_norm(&hidden, width);

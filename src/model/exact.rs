@@ -90,10 +90,21 @@ impl ExactPolicy {
         }
     }
 
+    /// The windows of a policy of this shape.
+    ///
+    /// # Errors
+    /// An architecture that exact arithmetic does not have, or sums that would not be exact.
+    pub fn windows(config: &Config) -> Result<Windows, exact::Error> {
+        match config.family.has_head_norms() {
+            true => Err(exact::Error::HeadNorms),
+            false => Windows::new(Self::shape(config)),
+        }
+    }
+
     /// Folds and rounds a policy's parameters.
     ///
     /// # Errors
-    /// A shape whose sums would not be exact.
+    /// As [`ExactPolicy::windows`].
     pub fn new(
         config: &Config,
         parameters: &Parameters,
@@ -105,7 +116,7 @@ impl ExactPolicy {
             keys: config.num_key_value_heads as usize,
             width: config.head_dim as usize,
         };
-        let (windows, epsilon) = (Windows::new(shape)?, config.rms_norm_eps);
+        let (windows, epsilon) = (Self::windows(config)?, config.rms_norm_eps);
         let settings = Settings { windows, heads, epsilon };
         let folded = Decoder::of(config);
         let (mut slot, mut tally) = (0, Tally::default());

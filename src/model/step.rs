@@ -3,6 +3,7 @@
 
 use crate::model::cache::RowCache;
 use crate::model::tensors::Weight;
+use crate::numerics::HeadNorms;
 use crate::numerics::Operations;
 use crate::numerics::fast;
 use crate::numerics::slices;
@@ -60,7 +61,14 @@ impl Operations for Step<'_> {
         normed
     }
 
-    fn attention(&mut self, layer: usize, x: Vec<f32>, qkv: &Weight) -> Vec<f32> {
+    fn attention(
+        &mut self,
+        layer: usize,
+        x: Vec<f32>,
+        qkv: &Weight,
+        norms: Option<&HeadNorms<Weight>>,
+    ) -> Vec<f32> {
+        assert!(norms.is_none(), "rows of slices are for policies without norms of heads");
         let mut joined = self.multiply(x, &qkv.matrix, qkv.bias.as_ref());
         let mut mixed = self.spare.pop().unwrap_or_default();
         self.cache.attend(layer, &mut joined, &self.rotation, &mut mixed);

@@ -1,6 +1,7 @@
 //! The decoder's operations on LibTorch tensors, with their automatic derivatives.
 
 use crate::model::config::Config;
+use crate::numerics::HeadNorms;
 use crate::numerics::Operations;
 use crate::numerics::fast;
 use crate::numerics::folded::Folded;
@@ -85,12 +86,28 @@ impl Operations for Tensors<'_> {
         fast::rms_norm(x, self.config.rms_norm_eps)
     }
 
-    fn attention(&mut self, layer: usize, x: Tensor, qkv: &Weight) -> Tensor {
+    fn attention(
+        &mut self,
+        layer: usize,
+        x: Tensor,
+        qkv: &Weight,
+        norms: Option<&HeadNorms<Weight>>,
+    ) -> Tensor {
         let (heads, kv_heads) = (self.config.num_attention_heads, self.config.num_key_value_heads);
         let tokens = x.size()[0];
         let joined = qkv.multiply(&x).view([tokens, heads + 2 * kv_heads, self.config.head_dim]);
         let parts = joined.split_with_sizes([heads + kv_heads, kv_heads], 1);
-        let turned = fast::rotary(&parts[0], &self.rotation);
+        let turned = match norms {
+            None => fast::rotary(&parts[0], &self.rotation),
+            Some(norms) => {
+                let heads = parts[0].split_with_sizes([heads, kv_heads], 1);
+                let normed = |x: &Tensor, norm: &Weight| {
+                    fast::rms_norm(x, self.config.rms_norm_eps) * &norm.matrix
+                };
+                let heads = [normed(&heads[0], &norms.queries), normed(&heads[1], &norms.keys)];
+                fast::rotary(&Tensor::cat(&heads, 1), &self.rotation)
+            }
+        };
         let turned = turned.split_with_sizes([heads, kv_heads], 1);
         let (queries, keys) = (turned[0].shallow_clone(), turned[1].shallow_clone());
         (self.attend)(layer, queries, keys, parts[1].shallow_clone())

@@ -26,6 +26,7 @@ pub mod product;
 pub mod weights;
 pub mod window;
 
+use crate::numerics::HeadNorms;
 use crate::numerics::Operations;
 use crate::numerics::exact::attention::Head;
 use crate::numerics::exact::backward::Backward;
@@ -54,6 +55,11 @@ pub enum Error {
         /// Bits that it needs.
         bits: u32,
     },
+    /// Norms of queries and keys, which Qwen3 has.
+    #[error(
+        "exact arithmetic: it has no norms of queries and keys; this policy needs fast arithmetic"
+    )]
+    HeadNorms,
     /// Gradients that would be cut too short.
     #[error(
         "exact arithmetic: with {tokens} tokens in an update and {outputs} outputs of a layer, {width} bits are left for a gradient, fewer than {least}; use smaller mini-batches or fast arithmetic"
@@ -246,7 +252,14 @@ impl Operations for Exact<'_> {
         })
     }
 
-    fn attention(&mut self, layer: usize, x: Rows, qkv: &Arc<Weight>) -> Rows {
+    fn attention(
+        &mut self,
+        layer: usize,
+        x: Rows,
+        qkv: &Arc<Weight>,
+        norms: Option<&HeadNorms<Arc<Weight>>>,
+    ) -> Rows {
+        assert!(norms.is_none(), "a policy with norms of heads is refused before");
         let Settings { windows, heads, .. } = self.settings;
         let mut joined =
             product::multiply_rounded(Left::Rows(&x.values, windows.normed), &qkv.forward);

@@ -23,13 +23,11 @@ pub mod actual;
 #[cfg(test)]
 mod tests;
 
-use crate::checkpoint;
 use crate::config::Experiment;
 use crate::config::PromptTemplate;
 use crate::config::dapo::DynamicSampling;
 use crate::config::dapo::Surplus;
 use crate::files;
-use crate::model::config::Config;
 use crate::plan::actual::Actual;
 use crate::plan::cost::Load;
 use crate::plan::cost::Scenario;
@@ -155,12 +153,10 @@ impl Plan {
 /// What would also stop the run: a prompt that cannot be tokenized, the model, a folder that
 /// cannot be written.
 pub fn make(inputs: &Inputs, folder: &Path, measure: bool) -> Result<Plan, Error> {
-    let experiment = &inputs.experiment;
     let sizes = Sizes::of(&inputs.data);
-    let config = checkpoint::load_model(&experiment.inputs.model)?.config().clone();
     let prompts = prompts(inputs)?;
     let assembled =
-        |measured: Option<&Measured>| assemble(inputs, &sizes, &config, &prompts, measured, folder);
+        |measured: Option<&Measured>| assemble(inputs, &sizes, &prompts, measured, folder);
     let counted = assembled(None);
     if !measure || !counted.can_start() {
         return Ok(counted);
@@ -194,12 +190,11 @@ fn prompts(inputs: &Inputs) -> Result<Prompts, Error> {
 fn assemble(
     inputs: &Inputs,
     sizes: &Sizes,
-    config: &Config,
     prompts: &Prompts,
     measured: Option<&Measured>,
     folder: &Path,
 ) -> Plan {
-    let experiment = &inputs.experiment;
+    let (experiment, config) = (&inputs.experiment, &inputs.config);
     let refill = refill(experiment);
     let forecast = measured
         .map(|measured| Forecast::new(&measured.correct, experiment.rollout.group_size, refill));

@@ -1,6 +1,7 @@
 //! What a run reads, loaded and fitted together, and the run's identity.
 
 use crate::checkpoint;
+use crate::checkpoint::weights;
 use crate::config::Experiment;
 use crate::config::Numerics;
 use crate::config::Prompt;
@@ -11,13 +12,13 @@ use crate::files;
 use crate::model::config::Config;
 use crate::model::exact::ExactPolicy;
 use crate::model::qwen2::Qwen2;
-use crate::numerics::exact::window::Windows;
 use crate::prompt;
 use crate::prompt::Tokenizer;
 use crate::records::Problem;
 use crate::run::Error;
 use crate::run_folder::Manifest;
 use serde_json::json;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 /// Everything a run reads, loaded and fitted together.
@@ -31,6 +32,10 @@ pub struct Inputs {
     pub data: DataSets,
     /// What this run is.
     pub manifest: Manifest,
+    /// Shape of the base policy.
+    pub config: Config,
+    /// The base policy as it was checked, for the first who asks: it may be large.
+    base: RefCell<Option<Qwen2>>,
 }
 
 /// Loads data, tokenizer and model configuration, and fixes the run's identity.
@@ -44,12 +49,14 @@ pub fn prepare(experiment: Experiment) -> Result<Inputs, Error> {
     let model = checkpoint::load_model(folder)?;
     tokenizer.fits(folder, model.config().vocab_size)?;
     let manifest = manifest(&experiment, &data)?;
-    let inputs = Inputs { experiment, tokenizer, data, manifest };
+    let config = model.config().clone();
+    let base = RefCell::new(Some(model));
+    let inputs = Inputs { experiment, tokenizer, data, manifest, config, base };
     for (name, _) in named_sets(&inputs.data).into_iter().skip(1) {
         inputs.samples(name)?;
     }
-    check_prompts(&inputs, model.config().max_position_embeddings)?;
-    check_exactness(&inputs.experiment, model.config())?;
+    check_prompts(&inputs, inputs.config.max_position_embeddings)?;
+    check_exactness(&inputs.experiment, &inputs.config)?;
     Ok(inputs)
 }
 
@@ -60,8 +67,7 @@ fn check_exactness(experiment: &Experiment, config: &Config) -> Result<(), Error
     }
     let longest = experiment.rollout.max_prompt_tokens + experiment.rollout.max_response_tokens;
     let tokens = experiment.training.mini_batch_rollouts.saturating_mul(longest);
-    let shape = ExactPolicy::shape(config);
-    Windows::new(shape)?.gradient(shape, tokens as usize)?;
+    ExactPolicy::windows(config)?.gradient(ExactPolicy::shape(config), tokens as usize)?;
     Ok(())
 }
 
@@ -88,7 +94,11 @@ impl Inputs {
     /// # Errors
     /// Files that do not make a policy.
     pub fn base_policy(&self) -> Result<Qwen2, Error> {
-        let model = checkpoint::load_model(&self.experiment.inputs.model)?;
+        let checked = self.base.take();
+        let model = match checked {
+            Some(model) => model,
+            None => checkpoint::load_model(&self.experiment.inputs.model)?,
+        };
         Ok(model.with_numerics(self.experiment.numerics)?)
     }
 
@@ -110,8 +120,10 @@ fn manifest(experiment: &Experiment, sets: &DataSets) -> Result<Manifest, Error>
     for (name, problems) in named_sets(sets) {
         inputs.insert(format!("data/{name}"), data::digest(problems));
     }
-    for name in checkpoint::COMPANIONS.iter().chain(&["model.safetensors"]) {
-        let path = experiment.inputs.model.join(name);
+    let folder = &experiment.inputs.model;
+    let companions = checkpoint::COMPANIONS.map(str::to_string).into_iter();
+    for name in companions.chain(weights::names(folder)?) {
+        let path = folder.join(&name);
         if path.exists() {
             inputs.insert(format!("base/{name}"), files::sha256_file(&path)?);
         }

@@ -2,6 +2,7 @@
 //! only when it has the digest that the manifest binds.
 
 use crate::checkpoint;
+use crate::checkpoint::weights;
 use crate::config::Data;
 use crate::data;
 use crate::data::DataSets;
@@ -12,6 +13,7 @@ use crate::run_folder::RunFolder;
 use crate::verify::Check;
 use crate::verify::identity::Records;
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -29,8 +31,10 @@ pub struct Local {
 /// Looks for the inputs where `experiment.json` says, or for the base policy in `base`.
 pub fn find(folder: &RunFolder, records: &Records, base: Option<&Path>) -> (Check, Local) {
     let mut check = Check::new("inputs");
-    for name in ["config.json", "tokenizer.json", "model.safetensors"] {
-        if !records.manifest.inputs.contains_key(&format!("base/{name}")) {
+    let bound = |name: &str| records.manifest.inputs.contains_key(&format!("base/{name}"));
+    let weights = if bound(weights::INDEX) { weights::INDEX } else { weights::SINGLE };
+    for name in ["config.json", "tokenizer.json", weights] {
+        if !bound(name) {
             check.mismatch(format!("manifest.json, inputs.base/{name}"), "is missing");
         }
     }
@@ -75,9 +79,7 @@ fn sets(check: &mut Check, records: &Records) -> Option<DataSets> {
         return Some(sets);
     }
     let names = here.keys().chain(written.keys());
-    for name in names
-        .filter(|name| here.get(*name) != written.get(*name))
-        .collect::<std::collections::BTreeSet<_>>()
+    for name in names.filter(|name| here.get(*name) != written.get(*name)).collect::<BTreeSet<_>>()
     {
         let place = format!("manifest.json, inputs.{name}");
         // The embedded benchmark is a function of the version; a file here may be another one.
@@ -94,10 +96,15 @@ fn sets(check: &mut Check, records: &Records) -> Option<DataSets> {
 /// Whether a folder holds exactly the base policy that the manifest binds.
 fn is_base(check: &mut Check, records: &Records, folder: &Path) -> bool {
     let mut all = true;
-    for name in checkpoint::COMPANIONS.iter().chain(&["model.safetensors"]) {
+    // What the manifest binds, and what would be read in its place if it lay there too.
+    let bound = records.manifest.inputs.keys().filter_map(|name| name.strip_prefix("base/"));
+    let names: BTreeSet<&str> = checkpoint::COMPANIONS.into_iter().chain(bound).collect();
+    for name in names.into_iter().chain([weights::SINGLE, weights::INDEX]) {
         let written = records.manifest.inputs.get(&format!("base/{name}"));
+        // A name of the manifest stays in the folder; its files may be links, as in a cache.
         let path = folder.join(name);
-        let found = if path.is_file() { files::sha256_file(&path).ok() } else { None };
+        let is_file = !name.contains('/') && path.is_file();
+        let found = if is_file { files::sha256_file(&path).ok() } else { None };
         if found.as_ref() == written {
             continue;
         }

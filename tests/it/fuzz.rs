@@ -36,6 +36,7 @@ use dapo::housekeeping::Rules;
 use dapo::ledger;
 use dapo::ledger::Kind;
 use dapo::model::config::Config;
+use dapo::model::config::Family;
 use dapo::model::qwen2::Qwen2;
 use dapo::optimizer::State;
 use dapo::plan;
@@ -154,11 +155,12 @@ type Target = (&'static str, u64, fn(&Path) -> Spoil);
 /// Reads one spoilt copy.
 type Spoil = Box<dyn FnMut(&mut Draws)>;
 
-const TARGETS: [Target; 20] = [
+const TARGETS: [Target; 21] = [
     ("experiment.toml", 300, experiment_file),
     ("problems.jsonl", 2000, problem_lines),
     ("model.safetensors", 1000, |folder| weights(folder, "model.safetensors")),
     ("config.json", 800, |folder| weights(folder, "config.json")),
+    ("model.safetensors.index.json", 300, weight_index),
     ("trainer.json", 150, |folder| checkpoint_file(folder, "trainer.json")),
     ("optimizer.safetensors", 100, |folder| checkpoint_file(folder, "optimizer.safetensors")),
     ("tokenizer.json", 400, tokenizer),
@@ -303,6 +305,7 @@ fn problem_lines(folder: &Path) -> Spoil {
 
 fn tiny() -> Config {
     Config {
+        family: Family::Qwen2,
         vocab_size: 11,
         hidden_size: 8,
         intermediate_size: 12,
@@ -353,6 +356,19 @@ fn weights(folder: &Path, name: &'static str) -> Spoil {
             _ => mutated_tensors(draws, &valid),
         };
         file(&folder, name, &bytes);
+        let _ = checkpoint::load_model(&folder);
+    })
+}
+
+fn weight_index(folder: &Path) -> Spoil {
+    const NAME: &str = "model.safetensors.index.json";
+    let (folder, sharded) = (folder.to_path_buf(), golden_data::folder("qwen2/sharded-bf16"));
+    for name in files::list(&sharded).unwrap() {
+        std::fs::copy(sharded.join(&name), folder.join(&name)).unwrap();
+    }
+    let valid = files::read(&sharded.join(NAME)).unwrap();
+    Box::new(move |draws| {
+        file(&folder, NAME, &mutated(draws, &valid));
         let _ = checkpoint::load_model(&folder);
     })
 }
@@ -538,6 +554,7 @@ fn fuzz_experiments_and_problems_end_in_a_message() {
 #[test]
 fn fuzz_checkpoints_end_in_a_message() {
     fuzz(&["model.safetensors", "config.json", "trainer.json", "optimizer.safetensors"]);
+    fuzz(&["model.safetensors.index.json"]);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use assert_cmd::Command;
 use dapo::checkpoint;
 use dapo::files;
 use dapo::model::config::Config;
+use dapo::model::config::Family;
 use dapo::model::qwen2::Qwen2;
 use dapo::prompt::Tokenizer;
 use serde_json::Value;
@@ -16,6 +17,7 @@ fn byte_level(folder: &Path) {
     let tokenizer = golden_data::folder("tokenizers/byte-level.json");
     files::write_atomic(&folder.join("tokenizer.json"), &files::read(&tokenizer).unwrap()).unwrap();
     let config = Config {
+        family: Family::Qwen2,
         vocab_size: 258,
         hidden_size: 8,
         intermediate_size: 12,

@@ -1,4 +1,5 @@
-//! Parity of the model with transformers, on golden/qwen2 (see generate.py there).
+//! Parity of the models (Qwen2, Qwen3, Llama; one file or several) with transformers, on
+//! golden/qwen2 (see generate.py there).
 
 use crate::golden_data;
 use dapo::checkpoint;

@@ -1,5 +1,6 @@
 use super::*;
 use crate::config::Numerics;
+use crate::model::config::Family;
 use crate::model::generation::Generation;
 use crate::model::qwen2::Qwen2;
 use crate::numerics::exact::orders;
@@ -9,6 +10,7 @@ use tch::Tensor;
 
 fn config() -> Config {
     Config {
+        family: Family::Qwen2,
         vocab_size: 11,
         hidden_size: 24,
         intermediate_size: 40,
@@ -157,4 +159,11 @@ fn gradients_have_the_same_bits_however_their_tokens_are_cut() {
         (start, first) = (start + length, first + length - 1);
     }
     assert_eq!(sum.values(&model), whole);
+}
+
+#[test]
+fn a_policy_with_norms_of_heads_is_refused() {
+    let config = Config { family: Family::Qwen3, ..config() };
+    let refused = Qwen2::initialise(config, 1).with_numerics(Numerics::Exact).unwrap_err();
+    assert_eq!(refused, exact::Error::HeadNorms);
 }

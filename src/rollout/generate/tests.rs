@@ -1,6 +1,7 @@
 use super::*;
 use crate::model::cache::KvCache;
 use crate::model::config::Config;
+use crate::model::config::Family;
 use crate::rng::Id;
 use crate::rng::Purpose;
 use crate::rng::stream;
@@ -12,6 +13,7 @@ const STOP: [u32; 1] = [1];
 
 fn config() -> Config {
     Config {
+        family: Family::Qwen2,
         vocab_size: 11,
         hidden_size: 24,
         intermediate_size: 40,

@@ -39,6 +39,41 @@ fn weights() -> Vec<Case> {
             &["cannot read model/model.safetensors: No such file"],
         ),
         case(
+            "weights as a pickle",
+            |s| {
+                s.model();
+                dapo::files::remove_file(&s.at("model/model.safetensors")).unwrap();
+                s.write("model/pytorch_model.bin", "x")
+            },
+            &[
+                "model/pytorch_model.bin: a pickle is a program and is not read; convert it to safetensors",
+            ],
+        ),
+        case(
+            "one of several weight files missing",
+            |s| {
+                s.model();
+                let folder = crate::golden_data::folder("qwen2/sharded-bf16");
+                for name in ["model.safetensors.index.json", "config.json"] {
+                    let text = dapo::files::read(&folder.join(name)).unwrap();
+                    s.write(&format!("model/{name}"), text);
+                }
+                dapo::files::remove_file(&s.at("model/model.safetensors")).unwrap()
+            },
+            &["cannot read model/model-00001-of-00004.safetensors: No such file"],
+        ),
+        case(
+            "an index that is no index",
+            |s| {
+                s.model();
+                dapo::files::remove_file(&s.at("model/model.safetensors")).unwrap();
+                s.write("model/model.safetensors.index.json", "{\"weight_map\": [1]}")
+            },
+            &[
+                "model/model.safetensors.index.json: weight_map: invalid type: sequence, expected a map",
+            ],
+        ),
+        case(
             "weights empty",
             |s| s.model_with(WEIGHTS, |_| Vec::new()),
             &["model/model.safetensors: not a valid safetensors file"],
@@ -175,8 +210,10 @@ fn sizes() -> Vec<Case> {
         ),
         case(
             "another architecture",
-            |s| s.model_with_text("config.json", "\"qwen2\"", "\"llama\""),
-            &["model/config.json: model_type = \"llama\" is not supported: only qwen2 is"],
+            |s| s.model_with_text("config.json", "\"qwen2\"", "\"mistral\""),
+            &[
+                "model/config.json: model_type = \"mistral\" is not supported: only dense qwen2, qwen3 and llama are",
+            ],
         ),
         case(
             "no heads",
