@@ -8,6 +8,7 @@ use crate::data::mini_aime;
 use crate::data::mini_aime::tokenizer;
 use crate::environment;
 use crate::eval;
+use crate::eval::Protocol;
 use crate::eval::Set;
 use crate::files;
 use crate::model::config::Config;
@@ -292,8 +293,9 @@ fn repeat(inputs: &Inputs) -> Result<(Seconds, Done), Error> {
     let samples = inputs.samples(mini_aime::DEV)?;
     let set = Set { name: mini_aime::DEV, problems: &inputs.data.dev, samples };
     let model = trainer.policy().model();
-    let outcomes = eval::outcomes(model, &inputs.tokenizer, experiment, set, |_, _| ())
-        .map_err(run::Error::from)?;
+    let outcomes =
+        eval::outcomes(model, &inputs.tokenizer, &Protocol::of(experiment), set, |_, _| ())
+            .map_err(run::Error::from)?;
     let evaluation = started.elapsed().as_secs_f64();
     seconds.extend([
         ("other", rollout_step - counted),

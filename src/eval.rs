@@ -1,8 +1,13 @@
 //! Evaluation on frozen weights: k responses for each problem, every outcome kept, grouped by
 //! problem and never by answer.
 
+pub mod resumable;
+
 use crate::config::Experiment;
+use crate::config::PromptTemplate;
 use crate::config::Sampling;
+use crate::config::Verifier;
+use crate::files;
 use crate::model::qwen2::Qwen2;
 use crate::prompt;
 use crate::prompt::Tokenizer;
@@ -22,6 +27,7 @@ use crate::run_folder::EvaluationRecord;
 use crate::stats;
 use crate::stats::Sample;
 use crate::tables::Outcome;
+use serde::Serialize;
 
 /// An evaluation that cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +43,9 @@ pub enum Error {
         /// What is wrong.
         source: generate::Error,
     },
+    /// Outcomes that an earlier session kept.
+    #[error(transparent)]
+    File(#[from] files::Error),
     /// A set without problems or samples.
     #[error("evaluation set {set}: {source}")]
     Statistics {
@@ -58,6 +67,40 @@ pub struct Set<'a> {
     pub samples: u64,
 }
 
+/// How responses are asked for, sampled and judged.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Protocol {
+    /// The text around a question.
+    pub template: PromptTemplate,
+    /// A longer prompt is an error.
+    pub max_prompt_tokens: u64,
+    /// L_max.
+    pub max_response_tokens: u64,
+    /// Temperature, top-p, top-k.
+    pub sampling: Sampling,
+    /// Rules of correctness.
+    pub verifier: Verifier,
+    /// Of every draw.
+    pub seed: u64,
+    /// Responses generated at the same time.
+    pub batch_rows: u64,
+}
+
+impl Protocol {
+    /// An experiment's.
+    pub fn of(experiment: &Experiment) -> Self {
+        Self {
+            template: experiment.prompt.template,
+            max_prompt_tokens: experiment.rollout.max_prompt_tokens,
+            max_response_tokens: experiment.rollout.max_response_tokens,
+            sampling: experiment.evaluation.sampling,
+            verifier: experiment.reward.verifier,
+            seed: experiment.execution.seed,
+            batch_rows: experiment.execution.generation_batch_rollouts,
+        }
+    }
+}
+
 /// Samples k responses for each problem and grades them: outcomes in the order (problem,
 /// sample). Draws are keyed by (seed, set, problem, sample), not by the checkpoint, so that
 /// checkpoints and arms are compared under common random numbers.
@@ -67,12 +110,12 @@ pub struct Set<'a> {
 pub fn outcomes(
     model: &Qwen2,
     tokenizer: &Tokenizer,
-    experiment: &Experiment,
+    protocol: &Protocol,
     set: Set,
     mut progress: impl FnMut(usize, usize),
 ) -> Result<Vec<Outcome>, Error> {
-    let prompts = prompts(tokenizer, experiment, set)?;
-    let seed = experiment.execution.seed;
+    let prompts = prompts(tokenizer, protocol, set)?;
+    let seed = protocol.seed;
     let requests: Vec<Request> = prompts
         .iter()
         .flat_map(|prompt| (0..set.samples).map(move |sample| (prompt, sample)))
@@ -81,7 +124,12 @@ pub fn outcomes(
             Request { prompt: &prompt.tokens, stream: stream(seed, Purpose::Evaluation, &ids) }
         })
         .collect();
-    let limits = limits(experiment, experiment.evaluation.sampling, tokenizer);
+    let limits = Limits {
+        sampling: protocol.sampling,
+        max_response_tokens: protocol.max_response_tokens as usize,
+        stop_tokens: tokenizer.stop_tokens(),
+        batch_rows: protocol.batch_rows as usize,
+    };
     let responses =
         generate::generate(model, &requests, &limits, |done| progress(done, requests.len()))
             .map_err(|source| Error::Generate { set: set.name.to_string(), source })?;
@@ -89,7 +137,7 @@ pub fn outcomes(
     Ok(keys
         .zip(responses)
         .map(|((prompt, sample), response)| {
-            grade(tokenizer, experiment, &prompt.problem, sample, &response)
+            grade(tokenizer, protocol, &prompt.problem, sample, &response)
         })
         .collect())
 }
@@ -152,23 +200,23 @@ pub fn limits<'a>(
 
 fn prompts(
     tokenizer: &Tokenizer,
-    experiment: &Experiment,
+    protocol: &Protocol,
     set: Set,
 ) -> Result<Vec<Prompt>, prompt::Error> {
-    let limit = experiment.rollout.max_prompt_tokens;
-    let template = experiment.prompt.template;
-    set.problems.iter().map(|problem| prompt::prompt(problem, template, tokenizer, limit)).collect()
+    let Protocol { template, max_prompt_tokens, .. } = *protocol;
+    let prompt = |problem| prompt::prompt(problem, template, tokenizer, max_prompt_tokens);
+    set.problems.iter().map(prompt).collect()
 }
 
 fn grade(
     tokenizer: &Tokenizer,
-    experiment: &Experiment,
+    protocol: &Protocol,
     problem: &Problem,
     sample: u64,
     response: &Response,
 ) -> Outcome {
     let text = tokenizer.decode(&response.tokens);
-    let grade = reward::grade(&text, &problem.answer, experiment.reward.verifier);
+    let grade = reward::grade(&text, &problem.answer, protocol.verifier);
     Outcome {
         problem: problem.id.clone(),
         sample: sample as u32,

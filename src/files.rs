@@ -381,11 +381,15 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
 /// Appends one record as a line; it has reached the disk when this returns. A write that is
 /// cut off leaves a part of a line at the end, which [`complete_lines`] drops.
 pub fn append_line(path: &Path, record: &impl Serialize) -> Result<(), Error> {
-    let mut line = canonical_json_line(record);
-    line.push('\n');
+    append_lines(path, std::slice::from_ref(record))
+}
+
+/// As [`append_line`], several records at once.
+pub fn append_lines<T: Serialize>(path: &Path, records: &[T]) -> Result<(), Error> {
+    let lines: String = records.iter().map(|record| canonical_json_line(record) + "\n").collect();
     let append = || -> io::Result<()> {
         let mut file = fs::OpenOptions::new().create(true).append(true).open(path)?;
-        file.write_all(line.as_bytes())?;
+        file.write_all(lines.as_bytes())?;
         file.sync_data()
     };
     append().map_err(io_error("append to", path))

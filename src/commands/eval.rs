@@ -1,5 +1,8 @@
-//! `dapo eval`: evaluate a checkpoint.
+//! `dapo eval`: evaluate a checkpoint on the sets of an experiment, or on files of problems.
 
+use crate::commands::eval_files;
+use crate::commands::eval_files::ProtocolArgs;
+use crate::commands::eval_files::Settings;
 use crate::commands::exit::Invalid;
 use crate::commands::exit::Usage;
 use crate::commands::progress::Progress;
@@ -23,31 +26,44 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Evaluate a checkpoint: avg@k, pass@k, cons@k, every outcome kept as parquet.
+///
+/// Either on the evaluation sets of an experiment, by its settings, or with --data on files of
+/// problems by the paper's protocol: 32 samples of each problem at temperature 1 and top-p 0.7,
+/// at most 20,480 tokens, the released instruction in the model's chat template. Repeated rows of
+/// a file are one problem. With --out an interrupted evaluation of files goes on where it was.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  dapo eval experiments/dapo.toml\n  dapo eval experiments/dapo.toml --model runs/reproduce/checkpoints/step-000040 --set mini-aime --samples 64"
-)]
+#[command(after_help = "Examples:
+  dapo eval experiments/dapo.toml
+  dapo eval experiments/dapo.toml --model runs/reproduce/checkpoints/step-000040 --set mini-aime --samples 64
+  dapo eval --model models/Qwen2.5-7B --data aime-2024.parquet --out evals/qwen2.5-7b")]
 pub struct Args {
     /// Experiment file: data, template, sampling, limits, verifier.
-    experiment: PathBuf,
+    #[arg(conflicts_with = "data")]
+    experiment: Option<PathBuf>,
     /// Checkpoint folder. Default: the experiment's base model.
-    #[arg(long)]
+    #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
+    /// Files of problems instead of an experiment's sets: parquet in the released schema, or JSON
+    /// lines.
+    #[arg(long, value_name = "FILE", requires = "model")]
+    data: Vec<PathBuf>,
     /// Sets to evaluate (dev, or a test set). Default: all test sets.
-    #[arg(long = "set", value_name = "NAME")]
+    #[arg(long = "set", value_name = "NAME", conflicts_with = "data")]
     sets: Vec<String>,
-    /// k, instead of the experiment's.
+    /// k, instead of the experiment's or the paper's 32.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     samples: Option<u64>,
-    /// Run seed, instead of the file's.
+    /// Run seed, instead of the file's or 1.
     #[arg(long)]
     seed: Option<u64>,
     /// Folder for the outcomes. Default: none are kept.
-    #[arg(long)]
+    #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Print one JSON record a line instead of a table.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    protocol: ProtocolArgs,
 }
 
 /// Runs the verb.
@@ -55,7 +71,15 @@ pub struct Args {
 /// # Errors
 /// An experiment, model, data set or set name that cannot be used.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let mut experiment = extends::load(&args.experiment)?;
+    if let Some(model) = args.model.as_deref().filter(|_| !args.data.is_empty()) {
+        let Args { data, samples, seed, out, json, protocol, .. } = args;
+        let settings = Settings { model, data, samples: *samples, seed: *seed, json: *json };
+        return eval_files::run(&settings, out.as_deref(), protocol);
+    }
+    let Some(experiment) = &args.experiment else {
+        bail!(Usage("an experiment file is needed, or --model and --data".to_string()));
+    };
+    let mut experiment = extends::load(experiment)?;
     experiment.execution.seed = args.seed.unwrap_or(experiment.execution.seed);
     if let Some(model) = &args.model {
         experiment.inputs.model = model.clone();
@@ -114,7 +138,8 @@ fn chosen<'a>(args: &'a Args, inputs: &'a Inputs) -> Result<Vec<Set<'a>>> {
     Ok(sets)
 }
 
-fn print(records: &[EvaluationRecord], json: bool) {
+/// A table, or JSON lines.
+pub fn print(records: &[EvaluationRecord], json: bool) {
     if json {
         for record in records {
             println!("{}", visible::json(&files::canonical_json_line(record)));

@@ -17,6 +17,7 @@ pub mod diff;
 pub mod doctor;
 pub mod effects;
 pub mod eval;
+pub mod eval_files;
 pub mod exactness;
 pub mod exactness_cell;
 pub mod exit;

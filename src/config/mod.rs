@@ -149,7 +149,7 @@ pub struct Prompt {
 }
 
 /// The text around a question.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum PromptTemplate {
     /// The question alone (mini-AIME).
@@ -366,4 +366,19 @@ pub struct Execution {
     pub micro_batch_rollouts: u64,
     /// Responses generated at the same time.
     pub generation_batch_rollouts: u64,
+    /// What a pass does without holding, for models that would not fit otherwise; absent: it holds
+    /// everything. Fast arithmetic only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Memory>,
+}
+
+/// Time for memory in training passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Memory {
+    /// The forward pass keeps what goes into each layer, and the backward pass computes the layer
+    /// again (activation checkpointing).
+    pub recompute_layers: bool,
+    /// Targets whose logits are in memory at the same time; 0: all.
+    pub logits_chunk_tokens: u64,
 }

@@ -126,6 +126,17 @@ pub const KEYS: &[Key] = &[
         "responses that are generated at the same time",
     ),
     key(
+        "execution.memory.recompute_layers",
+        "",
+        "the backward pass computes each layer again from what went into it",
+    )
+    .released(says("gradient checkpointing is on", SCRIPT)),
+    key(
+        "execution.memory.logits_chunk_tokens",
+        "tokens",
+        "targets whose logits are in memory at the same time; 0: all",
+    ),
+    key(
         "checkpoints.every_steps",
         "rollout steps",
         "how often a checkpoint is written; 0: at the end",

@@ -5,6 +5,7 @@ use crate::config::Evaluation;
 use crate::config::Execution;
 use crate::config::Experiment;
 use crate::config::MiniBatchOrder;
+use crate::config::Numerics;
 use crate::config::Optimizer;
 use crate::config::Rollout;
 use crate::config::Sampling;
@@ -32,6 +33,10 @@ const MOST_THREADS: u64 = 1024;
 /// path. Empty when it can run.
 pub fn problems(experiment: &Experiment) -> Vec<String> {
     let mut check = Check { problems: ranges(experiment) };
+    let is_exact = experiment.numerics == Numerics::Exact;
+    check.that(!(is_exact && experiment.execution.memory.is_some()), || {
+        "execution.memory is for numerics = \"fast\"; exact arithmetic keeps its own tape".into()
+    });
     check_batches(&mut check, experiment);
     check_groups(&mut check, experiment);
     check.problems
@@ -154,6 +159,10 @@ fn check_execution(check: &mut Check, execution: &Execution) {
     });
     check.at_least_one("execution.micro_batch_rollouts", execution.micro_batch_rollouts);
     check.at_least_one("execution.generation_batch_rollouts", execution.generation_batch_rollouts);
+    if let Some(memory) = execution.memory {
+        let key = "execution.memory.logits_chunk_tokens";
+        check.at_most(key, memory.logits_chunk_tokens, MOST, MOST);
+    }
 }
 
 fn check_dapo(check: &mut Check, dapo: &Dapo) {

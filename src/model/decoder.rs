@@ -94,23 +94,48 @@ impl Layer<Folded> {
     }
 }
 
+impl<W> Layer<W> {
+    /// The same layer of other matrices, each made from the old one, always in this order.
+    pub fn map<'a, V>(&'a self, mut change: impl FnMut(&'a W) -> V) -> Layer<V> {
+        Layer {
+            qkv: change(&self.qkv),
+            head_norms: self.head_norms.as_ref().map(|norms| HeadNorms {
+                queries: change(&norms.queries),
+                keys: change(&norms.keys),
+            }),
+            o: change(&self.o),
+            gate: change(&self.gate),
+            up: change(&self.up),
+            down: change(&self.down),
+        }
+    }
+
+    /// The residual stream after this layer, `[tokens, hidden]`. `index` counts layers, `width` is
+    /// hidden.
+    pub fn run<O: Operations<Weight = W>>(
+        &self,
+        operations: &mut O,
+        index: usize,
+        hidden: O::Rows,
+        width: usize,
+    ) -> O::Rows {
+        let normed = operations.rms_norm(&hidden, width);
+        let mixed = operations.attention(index, normed, &self.qkv, self.head_norms.as_ref());
+        let mixed = operations.attention_output(mixed, &self.o);
+        let hidden = operations.add(hidden, mixed);
+        let normed = operations.rms_norm(&hidden, width);
+        let inner = operations.swiglu(index, normed, &self.gate, &self.up);
+        let inner = operations.swiglu_output(inner, &self.down);
+        operations.add(hidden, inner)
+    }
+}
+
 impl<W> Decoder<W> {
     /// The same decoder of other matrices, each made from the old one. The order is always the
     /// same.
     pub fn map<'a, V>(&'a self, mut change: impl FnMut(&'a W) -> V) -> Decoder<V> {
         let embed_tokens = change(&self.embed_tokens);
-        let mut layer = |layer: &'a Layer<W>| Layer {
-            qkv: change(&layer.qkv),
-            head_norms: layer.head_norms.as_ref().map(|norms| HeadNorms {
-                queries: change(&norms.queries),
-                keys: change(&norms.keys),
-            }),
-            o: change(&layer.o),
-            gate: change(&layer.gate),
-            up: change(&layer.up),
-            down: change(&layer.down),
-        };
-        let layers = self.layers.iter().map(&mut layer).collect();
+        let layers = self.layers.iter().map(|layer| layer.map(&mut change)).collect();
         Decoder { embed_tokens, layers, norm: change(&self.norm), lm_head: change(&self.lm_head) }
     }
 
@@ -123,14 +148,7 @@ impl<W> Decoder<W> {
     ) -> O::Rows {
         let mut hidden = operations.embedding(&self.embed_tokens, tokens);
         for (index, layer) in self.layers.iter().enumerate() {
-            let normed = operations.rms_norm(&hidden, width);
-            let mixed = operations.attention(index, normed, &layer.qkv, layer.head_norms.as_ref());
-            let mixed = operations.attention_output(mixed, &layer.o);
-            hidden = operations.add(hidden, mixed);
-            let normed = operations.rms_norm(&hidden, width);
-            let inner = operations.swiglu(index, normed, &layer.gate, &layer.up);
-            let inner = operations.swiglu_output(inner, &layer.down);
-            hidden = operations.add(hidden, inner);
+            hidden = layer.run(operations, index, hidden, width);
         }
         let normed = operations.rms_norm(&hidden, width);
         operations.scale(normed, &self.norm)

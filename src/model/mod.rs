@@ -1,4 +1,4 @@
-//! Qwen2: configuration, forward pass, KV cache. Names equal the checkpoint's keys. The cache
+//! The decoder of Qwen2 and its relatives: configuration, forward pass, KV cache. Names equal the checkpoint's keys. The cache
 //! is an argument, so training and sampling share no hidden state.
 
 pub mod config;
@@ -9,5 +9,6 @@ pub mod tensors;
 pub mod cache;
 pub mod step;
 pub mod gradients;
+pub mod recompute;
 pub mod qwen2;
 pub mod generation;

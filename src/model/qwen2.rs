@@ -1,5 +1,6 @@
 //! A Qwen2 policy: its shape, its parameters, and what they say about tokens.
 
+use crate::config::Memory;
 use crate::config::Numerics;
 use crate::model::cache::KvCache;
 use crate::model::config::Config;
@@ -7,6 +8,7 @@ use crate::model::decoder::Decoder;
 use crate::model::exact::ExactPolicy;
 use crate::model::exact::UpdateScale;
 use crate::model::gradients::Gradients;
+use crate::model::recompute::Pass;
 use crate::model::sequences::Sequences;
 use crate::model::step::Step;
 use crate::model::step::copy_into;
@@ -56,6 +58,8 @@ pub struct Qwen2 {
     /// e^{iφ} of each position: `[max_position_embeddings, 1, head_dim / 2]`.
     rotation: Tensor,
     numerics: Numerics,
+    /// What a training pass does without holding.
+    memory: Option<Memory>,
     /// The weights as exact arithmetic reads them; made when they are first asked for.
     exact: RefCell<Option<Arc<ExactPolicy>>>,
 }
@@ -94,7 +98,7 @@ impl Qwen2 {
         }
         let rotation = rotation_table(&config, parameters["model.norm.weight"].device());
         let (numerics, exact) = (Numerics::Fast, RefCell::new(None));
-        Ok(Self { config, parameters, rotation, numerics, exact })
+        Ok(Self { config, parameters, rotation, numerics, memory: None, exact })
     }
 
     /// A fresh policy: weights N(0, 0.02²) from the seed's streams, norms 1, biases 0, as
@@ -138,6 +142,12 @@ impl Qwen2 {
         Ok(self)
     }
 
+    /// The same policy, whose training passes hold less.
+    pub fn with_memory(mut self, memory: Option<Memory>) -> Self {
+        self.memory = memory;
+        self
+    }
+
     /// The policy's shape.
     pub fn config(&self) -> &Config {
         &self.config
@@ -167,6 +177,7 @@ impl Qwen2 {
             parameters: parameters.collect(),
             rotation: self.rotation.shallow_clone(),
             numerics: self.numerics,
+            memory: self.memory,
             exact: RefCell::new(self.exact()),
         }
     }
@@ -247,6 +258,9 @@ impl Qwen2 {
             let found = exact.statistics(sequences, temperature);
             return (Tensor::from_slice(&found.log_probs), Tensor::from_slice(&found.entropy));
         }
+        if let Some(memory) = self.memory {
+            return Pass::new(self, memory, sequences, temperature).statistics();
+        }
         tch::no_grad(|| {
             let (logits, targets) = self.target_logits(sequences);
             fast::log_probs_and_entropy(&logits, &targets, temperature)
@@ -266,6 +280,9 @@ impl Qwen2 {
         loss: impl FnOnce(&Tensor) -> (Tensor, R),
     ) -> Result<(Gradients, R), exact::Error> {
         let Some(exact) = self.exact() else {
+            if let Some(memory) = self.memory {
+                return Ok(Pass::new(self, memory, sequences, temperature).gradients(loss));
+            }
             let (logits, targets) = self.target_logits(sequences);
             let (loss, found) = loss(&fast::log_probs(&logits, &targets, temperature));
             return Ok((Gradients::of(&loss, self), found));
@@ -310,7 +327,7 @@ impl Qwen2 {
         mut keep: impl FnMut(KeysAndValues),
     ) -> Tensor {
         let (batch, length) = tokens.size2().expect("tokens have two dimensions");
-        let rotation = self.rotation.narrow(0, 0, length).repeat([batch, 1, 1]);
+        let rotation = self.rotation_of(batch, length);
         let mut attend = |_, queries: Tensor, keys: Tensor, values: Tensor| {
             let mixed = fast::causal_attention(&queries, &keys, &values, length);
             keep((keys, values));
@@ -318,6 +335,11 @@ impl Qwen2 {
         };
         let hidden = self.run(prepared, &tokens.view([-1]), rotation, &mut attend);
         hidden.view([batch, length, self.config.hidden_size])
+    }
+
+    /// e^{iφ} of each token of whole sequences, `[batch · length, 1, head_dim / 2]`.
+    pub(super) fn rotation_of(&self, batch: i64, length: i64) -> Tensor {
+        self.rotation.narrow(0, 0, length).repeat([batch, 1, 1])
     }
 
     fn run(
@@ -373,11 +395,15 @@ impl Qwen2 {
 
     /// Next-token logits by fast arithmetic: final hidden states `[..., hidden]` → `[..., vocab]`.
     pub fn logits(&self, hidden: &Tensor) -> Tensor {
-        let name = match self.config.tie_word_embeddings {
+        fast::linear(hidden, &self.parameters[self.head_name()], None)
+    }
+
+    /// The parameter that makes logits of hidden states.
+    pub(super) fn head_name(&self) -> &'static str {
+        match self.config.tie_word_embeddings {
             true => "model.embed_tokens.weight",
             false => "lm_head.weight",
-        };
-        fast::linear(hidden, &self.parameters[name], None)
+        }
     }
 }
 

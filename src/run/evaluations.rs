@@ -1,6 +1,7 @@
 //! The evaluations of a run, each made once.
 
 use crate::eval;
+use crate::eval::Protocol;
 use crate::eval::Set;
 use crate::files;
 use crate::model::qwen2::Qwen2;
@@ -57,10 +58,10 @@ pub fn evaluate_into(
     (step, counters): (u64, Counters),
     watch: &mut dyn FnMut(Event),
 ) -> Result<EvaluationRecord, Error> {
-    let outcomes =
-        eval::outcomes(model, &inputs.tokenizer, &inputs.experiment, set, |done, total| {
-            watch(Event::Evaluating(set.name, done, total));
-        })?;
+    let protocol = Protocol::of(&inputs.experiment);
+    let outcomes = eval::outcomes(model, &inputs.tokenizer, &protocol, set, |done, total| {
+        watch(Event::Evaluating(set.name, done, total));
+    })?;
     let path = folder.outcomes(set.name, step);
     tables::write_outcomes(&path, &outcomes)?;
     let record = eval::record(set, counters, &outcomes, files::sha256_file(&path)?)?;

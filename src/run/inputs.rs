@@ -99,6 +99,15 @@ impl Inputs {
             Some(model) => model,
             None => checkpoint::load_model(&self.experiment.inputs.model)?,
         };
+        self.executed(model)
+    }
+
+    /// A policy under the experiment's arithmetic and use of memory.
+    ///
+    /// # Errors
+    /// A shape that exact arithmetic cannot serve.
+    pub fn executed(&self, model: Qwen2) -> Result<Qwen2, Error> {
+        let model = model.with_memory(self.experiment.execution.memory);
         Ok(model.with_numerics(self.experiment.numerics)?)
     }
 

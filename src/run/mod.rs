@@ -224,7 +224,7 @@ pub fn trainer(
     let (tokenizer, problems) = (&inputs.tokenizer, &inputs.data.train);
     let trainer = Trainer::new(experiment, tokenizer, problems, load()?, reference, styles);
     let Some((model, progress)) = checkpoint else { return Ok(trainer) };
-    let model = model.with_numerics(experiment.numerics)?;
+    let model = inputs.executed(model)?;
     let policy = Policy::resume(model, &experiment.optimizer, progress.optimizer);
     let position = Position {
         counters: progress.counters,

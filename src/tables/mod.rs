@@ -13,6 +13,8 @@ use crate::files;
 use crate::tables::columns::Columns;
 use crate::tables::columns::Row;
 use crate::tables::columns::Table;
+use serde::Deserialize;
+use serde::Serialize;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -57,7 +59,8 @@ pub enum Error {
 }
 
 /// One evaluated response.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Outcome {
     /// The problem's id.
     pub problem: String,

@@ -14,6 +14,8 @@ fn everything_on() -> Experiment {
     let mut value = serde_json::to_value(load("dapo.toml")).unwrap();
     value["inputs"]["data"] =
         json!({ "kind": "files", "train": "a", "dev": "b", "test": ["c", "d"] });
+    value["numerics"] = json!("fast");
+    value["execution"]["memory"] = json!({ "recompute_layers": true, "logits_chunk_tokens": 1024 });
     value["dapo"]["dual_clip"] = json!({ "kind": "constant", "c": 10.0 });
     value["dapo"]["log_ratio_clamp"] = json!({ "kind": "symmetric", "bound": 20.0 });
     value["dapo"]["kl"] = json!({ "kind": "penalty", "estimator": "k3", "coefficient": 0.04 });

@@ -48,6 +48,7 @@ pub fn measure(
     groups: &[Group<ScoredRollout>],
 ) -> Result<Speed, Error> {
     let copy = checkpoint::load_model(&experiment.inputs.model)?;
+    let copy = copy.with_memory(experiment.execution.memory);
     let copy = copy.with_numerics(experiment.numerics)?;
     let mut policy = Policy::new(copy, &experiment.optimizer);
     let advantages: Vec<Vec<f64>> = groups

@@ -1,0 +1,126 @@
+//! `dapo eval --data`: a checkpoint on files of problems.
+
+use crate::golden_data;
+use assert_cmd::Command;
+use dapo::checkpoint;
+use dapo::config::MiniAimeVariant;
+use dapo::config::PromptTemplate;
+use dapo::config::Sampling;
+use dapo::config::Verifier;
+use dapo::data;
+use dapo::data::mini_aime;
+use dapo::eval;
+use dapo::eval::Protocol;
+use dapo::eval::Set;
+use dapo::eval::resumable;
+use dapo::files;
+use dapo::model::qwen2::Qwen2;
+use dapo::prompt::Tokenizer;
+use dapo::records::Problem;
+use serde_json::Value;
+use std::cell::Cell;
+use std::path::Path;
+
+fn problems() -> Vec<Problem> {
+    mini_aime::generate(MiniAimeVariant::Standard).dev[..6].to_vec()
+}
+
+fn protocol() -> Protocol {
+    Protocol {
+        template: PromptTemplate::Question,
+        max_prompt_tokens: 24,
+        max_response_tokens: 60,
+        sampling: Sampling { temperature: 1.0, top_p: 0.7, top_k: 0 },
+        verifier: Verifier::AnswerLine,
+        seed: 1,
+        batch_rows: 2,
+    }
+}
+
+fn base() -> (Qwen2, Tokenizer) {
+    let folder = golden_data::folder("mini-aime/base");
+    (checkpoint::load_model(&folder).unwrap(), Tokenizer::load(&folder).unwrap())
+}
+
+#[test]
+fn an_interrupted_evaluation_goes_on_to_the_same_outcomes() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = folder.path().join("set.partial.jsonl");
+    let ((model, tokenizer), problems) = (base(), problems());
+    let set = Set { name: "set", problems: &problems, samples: 4 };
+    let session = |key: &str, parts: usize| {
+        let asked = Cell::new(0);
+        let stop = || asked.replace(asked.get() + 1) == parts;
+        let begun = Cell::new(None);
+        let progress = |done: usize, _: usize| begun.set(begun.get().or(Some(done)));
+        let kept = (kept.as_path(), key);
+        let made = resumable::outcomes(&model, &tokenizer, &protocol(), set, kept, &stop, progress);
+        (made.unwrap(), begun.get().unwrap())
+    };
+    // A part of four batches of two rows holds two problems.
+    assert_eq!(session("a", 1), (None, 0));
+    // A killed session leaves outcomes of a part that did not end, and a part of a line.
+    let text = files::read_text(&kept).unwrap();
+    let outcome = text.lines().find(|line| line.contains("Outcome")).unwrap();
+    files::write_atomic(&kept, format!("{text}{outcome}\n{}", &outcome[..9]).as_bytes()).unwrap();
+    let (outcomes, begun) = session("a", usize::MAX);
+    assert_eq!(begun, 8);
+    let whole = eval::outcomes(&model, &tokenizer, &protocol(), set, |_, _| ()).unwrap();
+    assert_eq!(outcomes.unwrap(), whole);
+    // Another key begins again.
+    assert_eq!(session("b", 0), (None, 0));
+}
+
+fn dapo(arguments: &[&str], folder: &Path) -> (i32, String, String) {
+    let output =
+        Command::cargo_bin("dapo").unwrap().args(arguments).current_dir(folder).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn a_file_is_evaluated_by_the_protocol_of_the_flags_and_each_problem_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let twice = [problems(), problems()].concat();
+    let ids = |(at, problem): (usize, Problem)| Problem { id: format!("row/{at}"), ..problem };
+    let rows: Vec<Problem> = twice.into_iter().enumerate().map(ids).collect();
+    data::write(&folder.path().join("set.parquet"), &rows, false).unwrap();
+    let base = golden_data::folder("mini-aime/base").display().to_string();
+    let mut arguments = vec!["eval", "--model", &base, "--data", "set.parquet", "--out", "out"];
+    arguments.extend(["--template", "question", "--max-prompt-tokens", "24"]);
+    arguments.extend(["--max-response-tokens", "60", "--samples", "4"]);
+    let (code, table, talk) = dapo(&arguments, folder.path());
+    assert_eq!(code, 0, "{talk}");
+    assert!(table.contains("6 × 4"), "{table}");
+    assert!(table.contains("  these checkpoints, these problems: "), "{table}");
+    assert!(table.contains("  another training run: no interval: "), "{table}");
+    assert_eq!(files::list(&folder.path().join("out")).unwrap(), ["set.json", "set.parquet"]);
+    let record: Value = files::read_json(&folder.path().join("out/set.json")).unwrap();
+    assert_eq!((&record["problems"], &record["samples"]), (&Value::from(6), &Value::from(4)));
+    let json = [&arguments[..], &["--json"]].concat();
+    let (_, line, _) = dapo(&json, folder.path());
+    assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), record);
+}
+
+#[test]
+fn what_does_not_fit_is_refused_before_anything_is_generated() {
+    let folder = tempfile::tempdir().unwrap();
+    data::write(&folder.path().join("set.parquet"), &problems(), false).unwrap();
+    let base = golden_data::folder("mini-aime/base").display().to_string();
+    let eval = |flags: &[&str]| {
+        let fixed = ["eval", "--model", &base, "--data", "set.parquet"];
+        let (code, _, talk) = dapo(&[&fixed[..], flags].concat(), folder.path());
+        (code, talk)
+    };
+    let (code, talk) = eval(&["--template", "question"]);
+    assert!(code == 3 && talk.contains("are more than the model's"), "{talk}");
+    let short = ["--max-response-tokens", "60", "--max-prompt-tokens", "24"];
+    let (code, talk) = eval(&short);
+    assert!(code == 3 && talk.contains("no chat template"), "{talk}");
+    let (code, talk) = eval(&["--top-p", "0"]);
+    assert!(code == 2 && talk.contains("--top-p must be in (0, 1]"), "{talk}");
+    let (code, talk) = eval(&["--data", "set.parquet"]);
+    assert!(code == 2 && talk.contains("two files of --data are named"), "{talk}");
+    let (code, _, talk) = dapo(&["eval"], folder.path());
+    assert!(code == 2 && talk.contains("an experiment file is needed, or --model"), "{talk}");
+}
