@@ -231,7 +231,7 @@ pub fn audit(
     let mut collected = collect::Collected::default();
     source::each_row(path, &mut |row| {
         collected.take(path, &row, options)?;
-        if row.number % 4096 == 0 {
+        if row.number % 4096 == 4095 {
             progress(row.done, row.total);
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use crate::audit;
 use crate::audit::Audit;
+use crate::audit::Finding;
 use crate::audit::FindingKind;
 use crate::audit::Options;
 use crate::audit::TokenCount;
@@ -33,7 +34,7 @@ Examples:
 Exit codes: 0 the whole file was read, whatever was found; 2 usage; 3 a file that cannot be read")]
 pub struct AuditArgs {
     /// Parquet or JSON lines in the released schema, or JSON lines with
-    /// {\"id\"?, \"question\", \"answer\"}
+    /// {"id"?, "question", "answer"}
     file: PathBuf,
     /// Folder with a tokenizer.json, and a chat template if prompts go into one: prompt lengths in
     /// tokens instead of characters
@@ -81,7 +82,17 @@ pub fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
     if let Some(bar) = bar {
         bar.clear();
     }
-    let audit = audited?;
+    let mut audit = audited?;
+    if let Some((id, token)) =
+        tokenizer.as_ref().map_or(Ok(None), Tokenizer::unstopped_end_of_turn)?
+    {
+        let text = format!(
+            "The chat template ends a turn with {token} ({id}), which stops no response: a policy \
+             that ends its answers so goes on to the limit. eos_token_id of generation_config.json \
+             may be a list of both."
+        );
+        audit.findings.push(Finding { kind: FindingKind::Warning, text });
+    }
     match args.json {
         true => println!("{}", visible::json(&files::canonical_json_line(&audit))),
         false => println!("{}", visible::message(&text(&audit))),

@@ -1,5 +1,6 @@
 //! `dapo data`, driven through its library function: what it writes and how it refuses.
 
+use crate::golden_data;
 use clap::Parser;
 use dapo::commands::data::DataArgs;
 use dapo::commands::data::run;
@@ -92,4 +93,28 @@ fn the_source_is_never_replaced() {
     assert_eq!(prepare(&source, folder.path(), &[]), ExitCode::from(2));
     assert_eq!(files::sha256_file(&source).unwrap(), before);
     assert_eq!(files::list(folder.path()).unwrap(), ["dev.parquet"]);
+}
+
+#[test]
+fn an_audit_counts_tokens_in_the_chat_template_and_names_an_end_of_turn_that_stops_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let bytes = files::read(&golden_data::folder("tokenizers/byte-level.json")).unwrap();
+    files::write_atomic(&at("tokenizer.json"), &bytes).unwrap();
+    files::write_atomic(&at("generation_config.json"), b"{\"eos_token_id\": 1}").unwrap();
+    files::write_atomic(&at("set.jsonl"), b"{\"question\": \"1+1?\", \"answer\": 2}").unwrap();
+    let audit = || -> Value {
+        let mut dapo = assert_cmd::Command::cargo_bin("dapo").unwrap();
+        let verb = ["data", "audit", "set.jsonl", "--tokenizer", ".", "--json"];
+        let output = dapo.args(verb).current_dir(folder.path()).output().unwrap();
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let plain = audit();
+    assert_eq!(plain["prompts"]["lengths"]["longest"], 4);
+    let chat = "{% for m in messages %}[{{ m.content }}|{% endfor %}";
+    files::write_atomic(&at("chat_template.jinja"), chat.as_bytes()).unwrap();
+    let in_chat = audit();
+    assert_eq!(in_chat["prompts"]["lengths"]["longest"], 6);
+    let warned = |audit: &Value| audit["findings"].to_string().contains("ends a turn with | (");
+    assert_eq!((warned(&plain), warned(&in_chat)), (false, true));
 }
