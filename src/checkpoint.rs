@@ -27,6 +27,7 @@ use std::io;
 use std::io::Write;
 use std::path::Path;
 use std::path::PathBuf;
+use std::sync::Arc;
 use tch::Kind;
 use tch::Tensor;
 
@@ -157,7 +158,7 @@ pub struct Progress {
     /// Prompts drawn so far: position in the endless sequence of shuffled epochs.
     pub prompts_drawn: u64,
     /// AdamW's moments and the number of its updates.
-    pub optimizer: optimizer::State,
+    pub optimizer: Arc<optimizer::State>,
     /// Rollouts of the groups that Dynamic Sampling carried over to the next step.
     pub carried: Vec<RolloutRow>,
 }
@@ -290,7 +291,7 @@ pub fn save(folder: &Path, model: &Qwen2, base: &Path, progress: &Progress) -> R
     let partial = files::partial_folder(folder);
     files::remove_folder(&partial)?;
     save_model(&partial, model, base)?;
-    write_tensors(&partial.join(MOMENTS), &named_moments(model, &progress.optimizer))?;
+    write_moments(&partial.join(MOMENTS), model, &progress.optimizer)?;
     if !progress.carried.is_empty() {
         tables::write_rollouts(&partial.join(CARRIED), &progress.carried)?;
     }
@@ -337,25 +338,26 @@ pub fn load(folder: &Path) -> Result<(Qwen2, Progress), Error> {
         false => Vec::new(),
     };
     let Record { counters, prompts_drawn, .. } = record;
+    let optimizer = Arc::new(optimizer);
     Ok((model, Progress { counters, prompts_drawn, optimizer, carried }))
 }
 
 const FIRST: &str = "first";
 const SECOND: &str = "second";
 
-/// AdamW's moments as named tensors with their shapes.
-fn named_moments(
-    model: &Qwen2,
-    state: &optimizer::State,
-) -> BTreeMap<String, (Vec<i64>, Vec<f32>)> {
-    let mut named = BTreeMap::new();
-    for (prefix, moments) in [(FIRST, &state.first_moments), (SECOND, &state.second_moments)] {
-        for (name, values) in moments {
-            let shape = model.parameters()[name].size();
-            named.insert(format!("{prefix}.{name}"), (shape, values.clone()));
-        }
-    }
-    named
+/// Writes AdamW's moments, which together are twice as large as the policy, without a copy of all.
+fn write_moments(path: &Path, model: &Qwen2, state: &optimizer::State) -> Result<(), Error> {
+    let moments = [(FIRST, &state.first_moments), (SECOND, &state.second_moments)];
+    let named: BTreeMap<String, (&String, &Vec<f32>)> = moments
+        .into_iter()
+        .flat_map(|(prefix, moments)| {
+            moments.iter().map(move |(name, values)| (format!("{prefix}.{name}"), (name, values)))
+        })
+        .collect();
+    let shape = |(key, (name, _)): (&String, &(&String, &Vec<f32>))| {
+        (key.clone(), model.parameters()[*name].size())
+    };
+    write_each(path, named.iter().map(shape).collect(), &|key| named[key].1.clone())
 }
 
 /// The moments of exactly the model's tensors.

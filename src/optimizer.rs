@@ -9,6 +9,7 @@ use crate::config::WarmUpStart;
 use serde::Deserialize;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Values by tensor name. The order of names is the order of every sum.
 pub type Tensors = BTreeMap<String, Vec<f32>>;
@@ -58,7 +59,8 @@ pub struct State {
 #[derive(Debug, Clone)]
 pub struct AdamW {
     config: Optimizer,
-    state: State,
+    /// Twice as large as the policy: a checkpoint that is being written shares it.
+    state: Arc<State>,
 }
 
 impl AdamW {
@@ -68,12 +70,12 @@ impl AdamW {
     }
 
     /// Resumes from a kept state.
-    pub fn from_state(config: &Optimizer, state: State) -> Self {
-        Self { config: config.clone(), state }
+    pub fn from_state(config: &Optimizer, state: impl Into<Arc<State>>) -> Self {
+        Self { config: config.clone(), state: state.into() }
     }
 
     /// The state to keep.
-    pub fn state(&self) -> &State {
+    pub fn state(&self) -> &Arc<State> {
         &self.state
     }
 
@@ -91,21 +93,21 @@ impl AdamW {
         learning_rate: f64,
     ) -> Result<f64, Error> {
         check_same("gradient", parameters, gradients)?;
-        if self.state.updates == 0 {
+        let state = Arc::make_mut(&mut self.state);
+        if state.updates == 0 {
             let zeros =
                 |(name, values): (&String, &Vec<f32>)| (name.clone(), vec![0.0; values.len()]);
-            self.state.first_moments = parameters.iter().map(zeros).collect();
-            self.state.second_moments = parameters.iter().map(zeros).collect();
+            state.first_moments = parameters.iter().map(zeros).collect();
+            state.second_moments = parameters.iter().map(zeros).collect();
         }
-        check_same("first moment", parameters, &self.state.first_moments)?;
-        check_same("second moment", parameters, &self.state.second_moments)?;
+        check_same("first moment", parameters, &state.first_moments)?;
+        check_same("second moment", parameters, &state.second_moments)?;
         let norm = finite_norm(gradients)?;
         let scale = clip_coefficient(norm, self.config.max_gradient_norm);
 
-        self.state.updates += 1;
-        let update = Update::new(&self.config, learning_rate, self.state.updates);
-        let moments =
-            self.state.first_moments.values_mut().zip(self.state.second_moments.values_mut());
+        state.updates += 1;
+        let update = Update::new(&self.config, learning_rate, state.updates);
+        let moments = state.first_moments.values_mut().zip(state.second_moments.values_mut());
         for ((values, gradient), (first, second)) in
             parameters.values_mut().zip(gradients.values()).zip(moments)
         {

@@ -10,6 +10,7 @@ use crate::model::qwen2::Qwen2;
 use crate::optimizer;
 use crate::optimizer::AdamW;
 use crate::optimizer::Tensors;
+use std::sync::Arc;
 use tch::Tensor;
 
 /// Model, master weights and optimiser state.
@@ -27,7 +28,11 @@ impl Policy {
     }
 
     /// Goes on with a checkpoint's weights and moments.
-    pub fn resume(model: Qwen2, optimizer: &Optimizer, state: optimizer::State) -> Self {
+    pub fn resume(
+        model: Qwen2,
+        optimizer: &Optimizer,
+        state: impl Into<Arc<optimizer::State>>,
+    ) -> Self {
         for tensor in model.parameters().values() {
             let _ = tensor.set_requires_grad(true);
         }

@@ -47,11 +47,11 @@ fn progress() -> Progress {
     Progress {
         counters: Counters { generation_rounds: 5, rollout_steps: 2, updates: 7 },
         prompts_drawn: 40,
-        optimizer: optimizer::State {
+        optimizer: Arc::new(optimizer::State {
             updates: 7,
             first_moments: moments(0.25),
             second_moments: moments(0.5),
-        },
+        }),
         carried: Vec::new(),
     }
 }

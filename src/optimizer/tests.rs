@@ -60,8 +60,9 @@ fn a_resumed_run_is_the_same_bit_for_bit() {
         for (i, gradient) in gradients().iter().enumerate() {
             adamw.step(&mut parameters, gradient, 1e-3).unwrap();
             if resume_after == Some(i) {
-                let kept = serde_json::to_string(adamw.state()).unwrap();
-                adamw = AdamW::from_state(&config(), serde_json::from_str(&kept).unwrap());
+                let kept = serde_json::to_string(&**adamw.state()).unwrap();
+                let kept: State = serde_json::from_str(&kept).unwrap();
+                adamw = AdamW::from_state(&config(), kept);
             }
         }
         (parameters, adamw.state().clone())
