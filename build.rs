@@ -8,4 +8,9 @@ fn main() {
         .expect("torch-sys did not report LibTorch's folder; run `just setup`");
     println!("cargo:rustc-env=DAPO_LIBTORCH_LIB={lib}");
     println!("cargo:rustc-link-arg=-Wl,-rpath,{lib}");
+    // Nothing is used of libtorch.so itself, and a linker leaves out what is not used. It is what
+    // loads the CUDA libraries where the LibTorch that is found at run time has them.
+    let all = "-Wl,--push-state,--no-as-needed,-ltorch,--pop-state";
+    println!("cargo:rustc-link-arg=-L{lib}");
+    println!("cargo:rustc-link-arg={all}");
 }

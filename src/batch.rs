@@ -1,6 +1,7 @@
 //! Groups with advantages → rows → mini-batches → micro-batches → passes, and the training
 //! forward over one pass.
 
+use crate::config::Execution;
 use crate::config::MiniBatchOrder;
 use crate::config::Training;
 use crate::dapo::length_bands::length_bands;
@@ -94,15 +95,33 @@ pub fn micro_batches(rows: &[Row], members: &[usize], size: usize) -> Vec<Vec<us
     sorted.chunks(size.max(1)).map(<[usize]>::to_vec).collect()
 }
 
-/// Tokens of one pass, padding included: what the caches of a core hold of the activations.
-const PASS_TOKENS: usize = 1024;
+/// How rows are cut into what is computed at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cut {
+    /// Rows of a micro-batch. Decides where sums are rounded, nothing else (but with
+    /// `token_mean_unit = "micro-batch"` it is part of the objective).
+    pub micro_batch_rollouts: usize,
+    /// Tokens of one forward and backward pass, padding included.
+    pub pass_tokens: usize,
+}
 
-/// Cuts a micro-batch, longest row first, into passes: the rows of one forward and backward
-/// pass. Whatever the cut, losses and gradients add up to those of the micro-batch.
-pub fn passes(rows: &[Row], micro_batch: &[usize]) -> Vec<Vec<usize>> {
+impl Cut {
+    /// What an experiment says.
+    pub fn of(execution: &Execution) -> Self {
+        Self {
+            micro_batch_rollouts: execution.micro_batch_rollouts as usize,
+            pass_tokens: execution.tokens_of_a_pass(),
+        }
+    }
+}
+
+/// Cuts a micro-batch, longest row first, into passes of at most so many tokens, padding included:
+/// the rows of one forward and backward pass. Whatever the cut, losses and gradients add up to those
+/// of the micro-batch.
+pub fn passes(rows: &[Row], micro_batch: &[usize], most_tokens: usize) -> Vec<Vec<usize>> {
     let mut passes: Vec<Vec<usize>> = Vec::new();
     for &row in micro_batch {
-        let fits = |pass: &Vec<usize>| (pass.len() + 1) * rows[pass[0]].tokens.len() <= PASS_TOKENS;
+        let fits = |pass: &Vec<usize>| (pass.len() + 1) * rows[pass[0]].tokens.len() <= most_tokens;
         match passes.last_mut().filter(|pass| fits(pass)) {
             Some(pass) => pass.push(row),
             None => passes.push(vec![row]),
@@ -285,12 +304,12 @@ mod tests {
     fn passes_keep_every_row_in_order_and_stay_within_their_tokens() {
         let rows: Vec<Row> = (0..40).map(|i| row(i / 4, 3, 2000 - 50 * i)).collect();
         let micro_batch = micro_batches(&rows, &(0..40).collect::<Vec<_>>(), 64).concat();
-        let passes = passes(&rows, &micro_batch);
+        let passes = passes(&rows, &micro_batch, 1024);
         assert_eq!(passes.concat(), micro_batch);
         assert!(passes.len() > 1 && passes.iter().any(|pass| pass.len() > 1));
         for pass in passes.iter().filter(|pass| pass.len() > 1) {
             let longest = pass.iter().map(|&row| rows[row].tokens.len()).max().unwrap();
-            assert!(pass.len() * longest <= PASS_TOKENS);
+            assert!(pass.len() * longest <= 1024);
         }
     }
 }

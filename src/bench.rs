@@ -15,6 +15,7 @@ use crate::model::config::Config;
 use crate::model::config::Family;
 use crate::model::qwen2::Qwen2;
 use crate::plan::machine;
+use crate::policy::Policy;
 use crate::run;
 use crate::run::inputs;
 use crate::run::inputs::Inputs;
@@ -274,8 +275,9 @@ fn repeat(inputs: &Inputs) -> Result<(Seconds, Done), Error> {
     let model = inputs.base_policy()?;
     let config = model.config().clone();
     let parameters = model.parameters().values().map(|tensor| tensor.numel() as u64).sum();
+    let policy = Policy::new(model, &experiment.optimizer);
     let mut trainer =
-        Trainer::new(experiment, &inputs.tokenizer, &inputs.data.train, model, None, true);
+        Trainer::new(experiment, &inputs.tokenizer, &inputs.data.train, policy, None, true);
     let started = Instant::now();
     let outcome = trainer.step(&mut |_| ()).map_err(run::Error::from)?;
     let rollout_step = started.elapsed().as_secs_f64();
@@ -331,8 +333,9 @@ fn write(inputs: &Inputs, trainer: &Trainer, step: &Step) -> Result<(), Error> {
         .map_err(run::Error::from)?;
     let (counters, metrics) = (trainer.counters(), step.metrics.clone());
     files::append_line(&at("metrics.jsonl"), &StepMetrics { step: 1, counters, metrics })?;
-    let (model, base) = (trainer.policy().model(), &inputs.experiment.inputs.model);
-    checkpoint::save(&at("checkpoint"), model, base, &progress(trainer))
+    let (policy, base) = (trainer.policy(), &inputs.experiment.inputs.model);
+    let (weights, moments) = (policy.weights(), policy.moments());
+    checkpoint::save(&at("checkpoint"), weights, moments, base, &progress(trainer))
         .map_err(run::Error::from)?;
     Ok(())
 }

@@ -14,6 +14,8 @@ use crate::model::qwen2;
 use crate::model::qwen2::Qwen2;
 use crate::optimizer;
 use crate::optimizer::Tensors;
+use crate::optimizer::on_device;
+use crate::optimizer::on_device::DeviceAdamW;
 use crate::run_folder::Counters;
 use crate::tables;
 use crate::tables::RolloutRow;
@@ -27,8 +29,6 @@ use std::io;
 use std::io::Write;
 use std::path::Path;
 use std::path::PathBuf;
-use std::sync::Arc;
-use tch::Kind;
 use tch::Tensor;
 
 /// A checkpoint that cannot be read or written.
@@ -157,10 +157,49 @@ pub struct Progress {
     pub counters: Counters,
     /// Prompts drawn so far: position in the endless sequence of shuffled epochs.
     pub prompts_drawn: u64,
-    /// AdamW's moments and the number of its updates.
-    pub optimizer: Arc<optimizer::State>,
     /// Rollouts of the groups that Dynamic Sampling carried over to the next step.
     pub carried: Vec<RolloutRow>,
+}
+
+/// A checkpoint that was read.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The policy, in f32 and on the processor.
+    pub model: Qwen2,
+    /// AdamW's moments and the number of its updates.
+    pub optimizer: optimizer::State,
+    /// Where the run stands.
+    pub progress: Progress,
+}
+
+/// AdamW's state as a checkpoint writes it: values are asked for one tensor at a time, since all
+/// together are twice as large as the policy.
+pub trait Moments {
+    /// Number of updates.
+    fn updates(&self) -> u64;
+
+    /// First and second moment of a tensor. Asked for after the first update.
+    fn of(&self, name: &str) -> [Vec<f32>; 2];
+}
+
+impl Moments for optimizer::State {
+    fn updates(&self) -> u64 {
+        self.updates
+    }
+
+    fn of(&self, name: &str) -> [Vec<f32>; 2] {
+        [self.first_moments[name].clone(), self.second_moments[name].clone()]
+    }
+}
+
+impl Moments for DeviceAdamW {
+    fn updates(&self) -> u64 {
+        self.updates()
+    }
+
+    fn of(&self, name: &str) -> [Vec<f32>; 2] {
+        self.moments(name)
+    }
 }
 
 /// `trainer.json`.
@@ -273,7 +312,11 @@ fn shapes_agree(
 }
 
 /// Writes the policy's weights, and copies what else the base folder holds.
-pub fn save_model(folder: &Path, model: &Qwen2, base: &Path) -> Result<(), Error> {
+pub fn save_model(
+    folder: &Path,
+    parameters: &BTreeMap<String, Tensor>,
+    base: &Path,
+) -> Result<(), Error> {
     files::create_folder(folder)?;
     for name in COMPANIONS {
         let from = base.join(name);
@@ -281,17 +324,22 @@ pub fn save_model(folder: &Path, model: &Qwen2, base: &Path) -> Result<(), Error
             files::write_atomic(&folder.join(name), &files::read(&from)?)?;
         }
     }
-    let parameters = model.parameters();
     let shapes = parameters.iter().map(|(name, tensor)| (name.clone(), tensor.size()));
     write_each(&folder.join(WEIGHTS), shapes.collect(), &|name| plain(&parameters[name]).1)
 }
 
 /// Writes a whole checkpoint in one step: either all of it is there or none.
-pub fn save(folder: &Path, model: &Qwen2, base: &Path, progress: &Progress) -> Result<(), Error> {
+pub fn save(
+    folder: &Path,
+    parameters: &BTreeMap<String, Tensor>,
+    moments: &dyn Moments,
+    base: &Path,
+    progress: &Progress,
+) -> Result<(), Error> {
     let partial = files::partial_folder(folder);
     files::remove_folder(&partial)?;
-    save_model(&partial, model, base)?;
-    write_moments(&partial.join(MOMENTS), model, &progress.optimizer)?;
+    save_model(&partial, parameters, base)?;
+    write_moments(&partial.join(MOMENTS), parameters, moments)?;
     if !progress.carried.is_empty() {
         tables::write_rollouts(&partial.join(CARRIED), &progress.carried)?;
     }
@@ -303,7 +351,7 @@ pub fn save(folder: &Path, model: &Qwen2, base: &Path, progress: &Progress) -> R
     let record = Record {
         counters: progress.counters,
         prompts_drawn: progress.prompts_drawn,
-        optimizer_updates: progress.optimizer.updates,
+        optimizer_updates: moments.updates(),
         sha256,
     };
     files::write_json(&partial.join(TRAINER), &record)?;
@@ -314,7 +362,7 @@ pub fn save(folder: &Path, model: &Qwen2, base: &Path, progress: &Progress) -> R
 ///
 /// # Errors
 /// A missing, damaged or malformed file, by its path.
-pub fn load(folder: &Path) -> Result<(Qwen2, Progress), Error> {
+pub fn load(folder: &Path) -> Result<Loaded, Error> {
     let path = foreign::inside(folder, TRAINER)?;
     let record: Record = files::read_json(&path)?;
     record.counts_are_possible(&path)?;
@@ -338,26 +386,35 @@ pub fn load(folder: &Path) -> Result<(Qwen2, Progress), Error> {
         false => Vec::new(),
     };
     let Record { counters, prompts_drawn, .. } = record;
-    let optimizer = Arc::new(optimizer);
-    Ok((model, Progress { counters, prompts_drawn, optimizer, carried }))
+    Ok(Loaded { model, optimizer, progress: Progress { counters, prompts_drawn, carried } })
 }
 
 const FIRST: &str = "first";
 const SECOND: &str = "second";
 
 /// Writes AdamW's moments, which together are twice as large as the policy, without a copy of all.
-fn write_moments(path: &Path, model: &Qwen2, state: &optimizer::State) -> Result<(), Error> {
-    let moments = [(FIRST, &state.first_moments), (SECOND, &state.second_moments)];
-    let named: BTreeMap<String, (&String, &Vec<f32>)> = moments
-        .into_iter()
-        .flat_map(|(prefix, moments)| {
-            moments.iter().map(move |(name, values)| (format!("{prefix}.{name}"), (name, values)))
-        })
-        .collect();
-    let shape = |(key, (name, _)): (&String, &(&String, &Vec<f32>))| {
-        (key.clone(), model.parameters()[*name].size())
+fn write_moments(
+    path: &Path,
+    parameters: &BTreeMap<String, Tensor>,
+    moments: &dyn Moments,
+) -> Result<(), Error> {
+    let shapes: BTreeMap<String, Vec<i64>> = match moments.updates() {
+        0 => BTreeMap::new(),
+        _ => [FIRST, SECOND]
+            .into_iter()
+            .flat_map(|prefix| {
+                let key = move |(name, tensor): (&String, &Tensor)| {
+                    (format!("{prefix}.{name}"), tensor.size())
+                };
+                parameters.iter().map(key)
+            })
+            .collect(),
     };
-    write_each(path, named.iter().map(shape).collect(), &|key| named[key].1.clone())
+    write_each(path, shapes, &|key| {
+        let (prefix, name) = key.split_once('.').expect("a prefix was put before the name");
+        let [first, second] = moments.of(name);
+        if prefix == FIRST { first } else { second }
+    })
 }
 
 /// The moments of exactly the model's tensors.
@@ -392,8 +449,7 @@ pub fn values(model: &Qwen2) -> BTreeMap<String, (Vec<i64>, Vec<f32>)> {
 }
 
 fn plain(tensor: &Tensor) -> (Vec<i64>, Vec<f32>) {
-    let flat = tensor.detach().to_kind(Kind::Float).contiguous().flatten(0, -1);
-    (tensor.size(), Vec::try_from(flat).expect("a dense f32 tensor"))
+    (tensor.size(), on_device::plain(tensor))
 }
 
 /// Refuses NaN and infinity: they would spread to every number of a run.

@@ -1,7 +1,8 @@
 //! Libraries that panic on malformed files: polars on some parquet (a page that is shorter than
 //! its header says, an unknown encoding), tokenizers on some `tokenizer.json` (a decoder that is
 //! cut off). They trust what they read. A file is user input, and user input never ends this
-//! program, so such a read is contained here, and nowhere else.
+//! program, so such a read is contained here, and nowhere else. So is LibTorch, when memory does
+//! not suffice ([`crate::halving`]).
 //!
 //! What cannot be contained is an allocation that fails: it ends the process (SIGABRT). polars
 //! 0.55 reserves as many validity bits as a damaged page's run length claims, up to 2^61 bytes.
@@ -22,15 +23,24 @@ static READING: AtomicUsize = AtomicUsize::new(0);
 /// # Errors
 /// The panic's message.
 pub fn contained<T>(read: impl FnOnce() -> T) -> Result<T, String> {
+    caught(read).map_err(|text| format!("damaged ({text})"))
+}
+
+/// Runs work of a library that panics where it could say no. A panic becomes its message, and is
+/// not printed unless it is our own.
+///
+/// # Errors
+/// The panic's message.
+pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     silence_while_reading();
     READING.fetch_add(1, Ordering::SeqCst);
-    // The closure owns the bytes and its reader: nothing that it left half-done is seen again.
-    let result = panic::catch_unwind(panic::AssertUnwindSafe(read));
+    // The closure owns what it works on: nothing that it left half-done is seen again.
+    let result = panic::catch_unwind(panic::AssertUnwindSafe(work));
     READING.fetch_sub(1, Ordering::SeqCst);
     result.map_err(|payload| {
         let text = payload.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
-        format!("damaged ({})", text.unwrap_or("the reader gave up"))
+        text.unwrap_or("the reader gave up").to_string()
     })
 }
 

@@ -4,6 +4,7 @@ use crate::files;
 use crate::run_folder::Environment;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 use std::time::SystemTime;
@@ -28,6 +29,17 @@ pub const PINS: [&str; 9] = [
     "ONEDNN_DEFAULT_FPMATH_MODE",
     "ONEDNN_MAX_CPU_ISA",
 ];
+
+/// The folder of the LibTorch that this process has loaded: the linked one, unless
+/// `LD_LIBRARY_PATH` names another.
+pub fn libtorch_folder() -> PathBuf {
+    let maps = files::read_text(Path::new("/proc/self/maps")).unwrap_or_default();
+    let loaded = maps.lines().find_map(|line| {
+        let place = line.find('/')?;
+        line[place..].strip_suffix("/libtorch_cpu.so").map(PathBuf::from)
+    });
+    loaded.unwrap_or_else(|| PathBuf::from(LIBTORCH_LIB))
+}
 
 /// The present time in milliseconds since 1970-01-01 UTC, for `sessions.jsonl` and
 /// `timings.jsonl` alone: no number of a run may depend on it.
@@ -54,7 +66,7 @@ pub fn describe(threads: u64) -> Environment {
         }
     };
     put("harness", Some(env!("CARGO_PKG_VERSION").to_string()));
-    let lib = Path::new(LIBTORCH_LIB);
+    let lib = libtorch_folder();
     put("libtorch", proc_text(&lib.join("../build-version")));
     put("libtorch_cpu_sha256", files::sha256_file(&lib.join("libtorch_cpu.so")).ok());
     put("cargo_lock_sha256", Some(files::sha256(CARGO_LOCK)));

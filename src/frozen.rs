@@ -2,13 +2,16 @@
 //! how far the sampler's log-probs lie from the training forward's.
 
 use crate::batch;
+use crate::batch::Cut;
 use crate::batch::Pass;
 use crate::batch::Row;
+use crate::halving;
 use crate::model::qwen2::Qwen2;
 use crate::records::Group;
 use crate::records::ScoredRollout;
 use crate::workers;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 
 /// Log-probs and entropy in nats: one list for each row, one value for each response token.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,35 +20,54 @@ pub struct Frozen {
     pub log_probs: Vec<Vec<f64>>,
     /// Entropy of the distribution that it was drawn from.
     pub entropy: Vec<Vec<f64>>,
+    /// Passes that memory did not hold and that were made in halves.
+    pub passes_halved: u64,
 }
 
 /// The training forward without a graph over all rows, in row order.
-pub fn read(model: &Qwen2, rows: &[Row], temperature: f64, micro_batch_rollouts: usize) -> Frozen {
+///
+/// # Errors
+/// When memory does not hold a pass over one row, of a policy whose weights lie as they are stored.
+pub fn read(
+    model: &Qwen2,
+    rows: &[Row],
+    temperature: f64,
+    cut: Cut,
+) -> Result<Frozen, halving::Error<Infallible>> {
     let all: Vec<usize> = (0..rows.len()).collect();
     let empty = vec![Vec::new(); rows.len()];
-    let mut frozen = Frozen { log_probs: empty.clone(), entropy: empty };
-    let micro_batches = batch::micro_batches(rows, &all, micro_batch_rollouts);
-    let passes: Vec<Vec<usize>> =
-        micro_batches.iter().flat_map(|members| batch::passes(rows, members)).collect();
-    let read = workers::map(
-        &passes,
-        || model.share(),
-        |model, members| {
-            let pass = Pass::new(rows, members);
-            let statistics = pass.token_statistics(model, temperature);
-            (pass.by_row(&statistics.log_probs), pass.by_row(&statistics.entropy))
-        },
-    );
-    for (members, (log_probs, entropy)) in passes.iter().zip(read) {
-        for ((&row, log_probs), entropy) in members.iter().zip(log_probs).zip(entropy) {
-            frozen.log_probs[row] = log_probs;
-            frozen.entropy[row] = entropy;
-        }
+    let mut frozen = Frozen { log_probs: empty.clone(), entropy: empty, passes_halved: 0 };
+    let micro_batches = batch::micro_batches(rows, &all, cut.micro_batch_rollouts);
+    let cut = |members: &Vec<usize>| batch::passes(rows, members, cut.pass_tokens);
+    let passes: Vec<Vec<usize>> = micro_batches.iter().flat_map(cut).collect();
+    let read = |model: &Qwen2, members: &[usize]| {
+        let pass = Pass::new(rows, members);
+        let statistics = pass.token_statistics(model, temperature);
+        (pass.by_row(&statistics.log_probs), pass.by_row(&statistics.entropy))
+    };
+    if model.is_large() {
+        let take = |members: &[usize], read| frozen.put(members, read);
+        let work = |members: &[usize]| Ok(read(model, members));
+        frozen.passes_halved = workers::together(|| halving::each(passes, work, take))?;
+        return Ok(frozen);
     }
-    frozen
+    let made = workers::map(&passes, || model.share(), |model, members| read(model, members));
+    for (members, read) in passes.iter().zip(made) {
+        frozen.put(members, read);
+    }
+    Ok(frozen)
 }
 
+type OfRows = (Vec<Vec<f64>>, Vec<Vec<f64>>);
+
 impl Frozen {
+    fn put(&mut self, members: &[usize], (log_probs, entropy): OfRows) {
+        for ((&row, log_probs), entropy) in members.iter().zip(log_probs).zip(entropy) {
+            self.log_probs[row] = log_probs;
+            self.entropy[row] = entropy;
+        }
+    }
+
     /// Entropy, mean token probability, and how far the sampler's log-probs lie from these, as
     /// `policy/name` → value. `groups` are those that the rows were made of, in order.
     pub fn metrics(&self, groups: &[Group<ScoredRollout>]) -> BTreeMap<String, f64> {

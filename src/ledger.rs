@@ -214,12 +214,31 @@ pub fn tensors(tensors: &Tensors) -> String {
     digest.finish()
 }
 
+/// As [`tensors`], of values that are made one after another: a policy's may be large.
+pub fn each_tensor<'a>(tensors: impl ExactSizeIterator<Item = (&'a String, Vec<f32>)>) -> String {
+    let mut digest = Digest::default();
+    digest.each_tensor(tensors);
+    digest.finish()
+}
+
 /// `moments`: AdamW's number of updates, first and second moments.
 pub fn moments(updates: u64, first: &Tensors, second: &Tensors) -> String {
     let mut digest = Digest::default();
     digest.count(updates);
     digest.tensors(first);
     digest.tensors(second);
+    digest.finish()
+}
+
+/// As [`moments`], of values that are made one after another.
+pub fn each_moment<'a, T: ExactSizeIterator<Item = (&'a String, Vec<f32>)>>(
+    updates: u64,
+    [first, second]: [T; 2],
+) -> String {
+    let mut digest = Digest::default();
+    digest.count(updates);
+    digest.each_tensor(first);
+    digest.each_tensor(second);
     digest.finish()
 }
 
@@ -307,12 +326,23 @@ impl Digest {
         self.count(tensors.len() as u64);
         let mut bytes = Vec::new();
         for (name, values) in tensors {
-            self.text(name);
-            self.count(values.len() as u64);
-            bytes.clear();
-            bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-            self.0.update(&bytes);
+            self.values(name, values, &mut bytes);
         }
+    }
+
+    fn each_tensor<'a>(&mut self, tensors: impl ExactSizeIterator<Item = (&'a String, Vec<f32>)>) {
+        self.count(tensors.len() as u64);
+        let mut bytes = Vec::new();
+        tensors.for_each(|(name, values)| self.values(name, &values, &mut bytes));
+    }
+
+    /// `bytes` is scratch.
+    fn values(&mut self, name: &str, values: &[f32], bytes: &mut Vec<u8>) {
+        self.text(name);
+        self.count(values.len() as u64);
+        bytes.clear();
+        bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+        self.0.update(&*bytes);
     }
 
     fn finish(self) -> String {

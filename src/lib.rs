@@ -12,6 +12,7 @@
 // foundation
 pub mod visible;
 pub mod contained;
+pub mod halving;
 pub mod records;
 pub mod files;
 pub mod apart;

@@ -4,6 +4,8 @@
 //! Plain loops in tensor-name order: element arithmetic in f64, one rounding to f32 when a
 //! parameter or a moment is stored. No thread count and no instruction set can change a bit.
 
+pub mod on_device;
+
 use crate::config::Optimizer;
 use crate::config::WarmUpStart;
 use serde::Deserialize;
@@ -27,6 +29,9 @@ pub enum Error {
         /// Its number of elements.
         count: usize,
     },
+    /// Gradients that are finite and whose squares are not, in f32.
+    #[error("the gradient's norm is infinite")]
+    NormOverflow,
     /// Parameters, gradients and moments do not describe the same tensors.
     #[error("{what} of {tensor}: {expected} elements expected, got {got}")]
     Mismatch {

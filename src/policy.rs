@@ -1,7 +1,8 @@
-//! A policy that is being trained: the model, its weights as plain values, and AdamW's state.
-//! Gradients go out of the tensors, new weights go back in; nothing else mutates the model.
+//! A policy that is being trained: the model, its f32 weights, and AdamW's state. Gradients go out
+//! of the tensors, new weights go back in; nothing else mutates the model.
 
 use crate::checkpoint;
+use crate::checkpoint::Moments;
 use crate::config::Optimizer;
 use crate::ledger;
 use crate::ledger::Components;
@@ -10,37 +11,64 @@ use crate::model::qwen2::Qwen2;
 use crate::optimizer;
 use crate::optimizer::AdamW;
 use crate::optimizer::Tensors;
+use crate::optimizer::on_device::DeviceAdamW;
+use crate::optimizer::on_device::OnDevice;
+use crate::optimizer::on_device::plain;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use tch::Kind;
 use tch::Tensor;
 
-/// Model, master weights and optimiser state.
+/// Model, f32 weights and optimiser state.
 #[derive(Debug)]
 pub struct Policy {
     model: Qwen2,
-    weights: Tensors,
-    optimizer: AdamW,
+    trained: Trained,
+}
+
+/// What updates change.
+#[derive(Debug)]
+enum Trained {
+    /// Plain values: the same bits everywhere.
+    Plain { weights: Tensors, optimizer: AdamW },
+    /// Tensors where the policy is, for large ones. Weights in f32 are the model's own.
+    OnDevice(DeviceAdamW),
 }
 
 impl Policy {
     /// Makes a model trainable, before its first update.
     pub fn new(model: Qwen2, optimizer: &Optimizer) -> Self {
-        Self::resume(model, optimizer, optimizer::State::default())
+        Self::resume(model, None, optimizer, optimizer::State::default())
     }
 
-    /// Goes on with a checkpoint's weights and moments.
+    /// Goes on with a checkpoint's weights and moments. `stored` are the weights as the checkpoint
+    /// holds them, where the model computes in a narrower form; without them the model's own are
+    /// the weights.
+    ///
+    /// # Panics
+    /// When `stored` are not the model's tensors.
     pub fn resume(
         model: Qwen2,
+        stored: Option<&BTreeMap<String, Tensor>>,
         optimizer: &Optimizer,
         state: impl Into<Arc<optimizer::State>>,
     ) -> Self {
         for tensor in model.parameters().values() {
             let _ = tensor.set_requires_grad(true);
         }
-        let weights = checkpoint::values(&model)
-            .into_iter()
-            .map(|(name, (_, values))| (name, values))
-            .collect();
-        Self { model, weights, optimizer: AdamW::from_state(optimizer, state) }
+        let state = state.into();
+        let trained = match model.is_large() {
+            true => {
+                let weights = wide_weights(&model, stored.unwrap_or(model.parameters()));
+                Trained::OnDevice(DeviceAdamW::new(optimizer, weights, &state))
+            }
+            false => {
+                let values = checkpoint::values(&model).into_iter();
+                let weights = values.map(|(name, (_, values))| (name, values)).collect();
+                Trained::Plain { weights, optimizer: AdamW::from_state(optimizer, state) }
+            }
+        };
+        Self { model, trained }
     }
 
     /// The model with its newest weights.
@@ -56,21 +84,38 @@ impl Policy {
         self.model
     }
 
-    /// AdamW's state.
-    pub fn optimizer(&self) -> &AdamW {
-        &self.optimizer
+    /// The weights that a checkpoint holds: f32, whatever the model computes in.
+    pub fn weights(&self) -> &BTreeMap<String, Tensor> {
+        match &self.trained {
+            Trained::Plain { .. } => self.model.parameters(),
+            Trained::OnDevice(adamw) => adamw.weights(),
+        }
+    }
+
+    /// AdamW's state, as a checkpoint holds it.
+    pub fn moments(&self) -> &dyn Moments {
+        match &self.trained {
+            Trained::Plain { optimizer, .. } => &**optimizer.state(),
+            Trained::OnDevice(adamw) => adamw,
+        }
     }
 
     /// The ledger's components `weights` and `moments`, as they are now.
     pub fn components(&self) -> Components {
-        let state = self.optimizer.state();
-        let moments = ledger::moments(state.updates, &state.first_moments, &state.second_moments);
-        let named = [("weights", ledger::tensors(&self.weights)), ("moments", moments)];
-        named.map(|(name, digest)| (name.to_string(), digest)).into()
+        let [weights, moments] = match &self.trained {
+            Trained::Plain { weights, optimizer } => {
+                let optimizer::State { updates, first_moments, second_moments } =
+                    &**optimizer.state();
+                let moments = ledger::moments(*updates, first_moments, second_moments);
+                [ledger::tensors(weights), moments]
+            }
+            Trained::OnDevice(adamw) => adamw.digests(),
+        };
+        [("weights".to_string(), weights), ("moments".to_string(), moments)].into()
     }
 
-    /// Clips the gradients, makes one AdamW update and writes the weights back. Returns the
-    /// gradients and their norm, both before clipping.
+    /// Clips the gradients, makes one AdamW update and writes the weights back. Returns the SHA-256
+    /// of the gradients as the ledger has it, and their norm, both before clipping.
     ///
     /// # Errors
     /// When a gradient is NaN or infinite; the weights are then unchanged.
@@ -78,16 +123,50 @@ impl Policy {
         &mut self,
         gradients: Gradients,
         learning_rate: f64,
-    ) -> Result<(Tensors, f64), optimizer::Error> {
-        let gradients = gradients.values(&self.model);
-        let norm = self.optimizer.step(&mut self.weights, &gradients, learning_rate)?;
-        tch::no_grad(|| {
-            for (name, tensor) in self.model.parameters() {
-                let values = Tensor::from_slice(&self.weights[name]).view(tensor.size().as_slice());
-                tensor.shallow_clone().copy_(&values);
+    ) -> Result<(String, f64), optimizer::Error> {
+        let _no_graph = tch::no_grad_guard();
+        let made = match &mut self.trained {
+            Trained::Plain { weights, optimizer } => {
+                let gradients = gradients.values(&self.model);
+                let norm = optimizer.step(weights, &gradients, learning_rate)?;
+                for (name, tensor) in self.model.parameters() {
+                    let values = Tensor::from_slice(&weights[name]);
+                    tensor.shallow_clone().copy_(&values.view(tensor.size().as_slice()));
+                }
+                (ledger::tensors(&gradients), norm)
             }
-        });
+            Trained::OnDevice(adamw) => {
+                let gradients = gradients.into_tensors();
+                let norm = adamw.step(&gradients, learning_rate)?;
+                if self.model.kind() != Kind::Float {
+                    for (tensor, weight) in
+                        self.model.parameters().values().zip(adamw.weights().values())
+                    {
+                        tensor.shallow_clone().copy_(weight);
+                    }
+                }
+                let names = self.model.parameters().iter();
+                let mut all = gradients.iter();
+                let of = |(name, parameter): (_, &Tensor)| match all.next() {
+                    Some(gradient) if gradient.defined() => (name, plain(gradient)),
+                    _ => (name, vec![0.0; parameter.numel()]),
+                };
+                (ledger::each_tensor(names.map(of)), norm)
+            }
+        };
         self.model.parameters_changed();
-        Ok((gradients, norm))
+        Ok(made)
     }
+}
+
+/// The weights in f32 where the model is. Those that are there in f32 already are shared.
+fn wide_weights(model: &Qwen2, stored: &BTreeMap<String, Tensor>) -> OnDevice {
+    let wide = |(name, own): (&String, &Tensor)| {
+        let weight = match model.kind() {
+            Kind::Float => own.detach(),
+            _ => stored[name].detach().to_device(model.device()).to_kind(Kind::Float),
+        };
+        (name.clone(), weight)
+    };
+    model.parameters().iter().map(wide).collect()
 }

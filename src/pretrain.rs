@@ -241,7 +241,17 @@ impl Recipe {
         // The rate is passed to each update; the schedule of rollout steps is not used.
         let warm_up = WarmUp { rollout_steps: 0, start: WarmUpStart::FirstStep };
         let learning_rate = stage.learning_rate;
-        Optimizer { learning_rate, beta1, beta2, epsilon, weight_decay, max_gradient_norm, warm_up }
+        let non_finite = None;
+        Optimizer {
+            learning_rate,
+            beta1,
+            beta2,
+            epsilon,
+            weight_decay,
+            max_gradient_norm,
+            non_finite,
+            warm_up,
+        }
     }
 }
 
@@ -327,11 +337,15 @@ fn written(
     Ok(Row { group: 0, tokens, prompt_tokens, advantage: 0.0, in_loss: true })
 }
 
+/// Tokens of one pass: what the caches of a core hold of the activations.
+const PASS_TOKENS: usize = 1024;
+
 /// Mean cross-entropy over all response tokens of the update, with its gradients.
 fn loss(policy: &Policy, rows: &[Row]) -> Result<(f64, Gradients), exact::Error> {
     let tokens = rows.iter().map(Row::loss_tokens).sum::<u64>() as f64;
     let all: Vec<usize> = (0..rows.len()).collect();
-    let passes = batch::passes(rows, &batch::micro_batches(rows, &all, rows.len()).concat());
+    let micro_batch = batch::micro_batches(rows, &all, rows.len()).concat();
+    let passes = batch::passes(rows, &micro_batch, PASS_TOKENS);
     let fed = rows.iter().map(|row| row.tokens.len()).sum();
     let scale = UpdateScale { largest_weight: 1.0 / tokens, tokens: fed };
     let made = workers::map(

@@ -2,6 +2,7 @@
 //! and AdamW. Lines 10–11 of Algorithm 1, for one mini-batch.
 
 use crate::batch;
+use crate::batch::Cut;
 use crate::batch::Pass;
 use crate::batch::Row;
 use crate::config::dapo::Dapo;
@@ -13,7 +14,7 @@ use crate::dapo::objective::Inputs;
 use crate::dapo::objective::Sums;
 use crate::dapo::weight_shift;
 use crate::dapo::weight_shift::WeightShift;
-use crate::ledger;
+use crate::halving;
 use crate::model::exact::UpdateScale;
 use crate::model::gradients::Gradients;
 use crate::model::qwen2::Qwen2;
@@ -22,6 +23,7 @@ use crate::numerics::exact::window::Tally;
 use crate::optimizer;
 use crate::policy::Policy;
 use crate::workers;
+use std::convert::Infallible;
 use tch::Tensor;
 
 /// Why an update was not made. The weights are those before it.
@@ -36,6 +38,40 @@ pub enum Error {
     /// Exact arithmetic cannot serve an update of so many tokens.
     #[error(transparent)]
     Exact(#[from] exact::Error),
+    /// Memory does not hold a pass over one row.
+    #[error("memory does not hold a pass over one row: {0}")]
+    OutOfMemory(String),
+}
+
+impl Error {
+    /// Whether a number was not finite, and not something else that went wrong.
+    pub fn is_not_finite(&self) -> bool {
+        matches!(
+            self,
+            Self::Loss(_)
+                | Self::Gradient(
+                    optimizer::Error::NotFinite { .. } | optimizer::Error::NormOverflow
+                )
+        )
+    }
+}
+
+impl From<halving::Error<exact::Error>> for Error {
+    fn from(error: halving::Error<exact::Error>) -> Self {
+        match error {
+            halving::Error::OutOfMemory(text) => Self::OutOfMemory(text),
+            halving::Error::Work(error) => Self::Exact(error),
+        }
+    }
+}
+
+impl From<halving::Error<Infallible>> for Error {
+    fn from(error: halving::Error<Infallible>) -> Self {
+        match error {
+            halving::Error::OutOfMemory(text) => Self::OutOfMemory(text),
+            halving::Error::Work(never) => match never {},
+        }
+    }
 }
 
 /// How every update of a run is made.
@@ -45,9 +81,8 @@ pub struct Settings<'a> {
     pub dapo: &'a Dapo,
     /// Temperature at which the responses were sampled.
     pub temperature: f64,
-    /// Rows of one forward and backward pass. Decides where sums are rounded, nothing else
-    /// (but with `token_mean_unit = "micro-batch"` it is part of the objective).
-    pub micro_batch_rollouts: usize,
+    /// How the mini-batch is cut.
+    pub cut: Cut,
 }
 
 /// The rows of a rollout step, what frozen policies say about them, and which of them this
@@ -79,6 +114,8 @@ pub struct Updated {
     pub weight_shift: Option<WeightShift>,
     /// What rounding into windows changed; `None` under fast arithmetic.
     pub rounding: Option<Rounding>,
+    /// Passes that memory did not hold and that were made in halves.
+    pub passes_halved: u64,
 }
 
 /// What rounding into windows changed in an update.
@@ -111,8 +148,8 @@ pub fn update(
     settings: &Settings,
     learning_rate: f64,
 ) -> Result<Updated, Error> {
-    let size = settings.micro_batch_rollouts;
-    let micro_batches = batch::micro_batches(batch.rows, batch.members, size);
+    let Cut { micro_batch_rollouts, pass_tokens } = settings.cut;
+    let micro_batches = batch::micro_batches(batch.rows, batch.members, micro_batch_rollouts);
     let weights = row_weights(batch, &micro_batches, settings.dapo);
     let tokens = micro_batches.iter().flatten().map(|&row| batch.rows[row].loss_tokens());
     let weighted: Vec<(u64, f64)> = tokens.zip(weights.iter().flatten().copied()).collect();
@@ -121,22 +158,28 @@ pub fn update(
     let mut passes = Vec::new();
     for (members, weights) in micro_batches.iter().zip(weights) {
         let mut weights = weights.into_iter();
-        for members in batch::passes(batch.rows, members) {
-            let weights: Vec<f64> = weights.by_ref().take(members.len()).collect();
-            passes.push((members, weights));
+        for members in batch::passes(batch.rows, members, pass_tokens) {
+            passes.push(members.into_iter().zip(weights.by_ref()).collect::<Vec<Weighted>>());
         }
     }
-    let made = workers::map(
-        &passes,
-        || policy.model().share(),
-        |model, (members, weights)| pass(model, batch, members, weights, settings, scale),
-    );
+    let made = |model: &Qwen2, rows: &[Weighted]| pass(model, batch, rows, settings, scale);
     let mut sums = Sums::default();
     let mut gradients = Gradients::default();
-    for pass in made {
-        let (pass_gradients, pass_sums) = pass?;
+    let mut add = |(of_pass, pass_sums)| {
         sums.add(&pass_sums);
-        gradients.add(pass_gradients);
+        gradients.add(of_pass);
+    };
+    let model = policy.model();
+    let mut passes_halved = 0;
+    if model.is_large() {
+        let work = |rows: &[Weighted]| made(model, rows);
+        let each = || halving::each(passes, work, |_, pass| add(pass));
+        passes_halved = workers::together(each)?;
+    } else {
+        let work = |model: &Qwen2, rows: &Vec<Weighted>| made(model, rows);
+        for pass in workers::map(&passes, || model.share(), work) {
+            add(pass?);
+        }
     }
     if !sums.loss.is_finite() {
         return Err(Error::Loss(sums.loss));
@@ -147,21 +190,23 @@ pub fn update(
         activations,
         gradients,
     });
-    let (gradients, gradient_norm) = policy.update(gradients, learning_rate)?;
-    let gradients_sha256 = ledger::tensors(&gradients);
-    Ok(Updated { sums, gradient_norm, gradients_sha256, weight_shift, rounding })
+    let (gradients_sha256, gradient_norm) = policy.update(gradients, learning_rate)?;
+    Ok(Updated { sums, gradient_norm, gradients_sha256, weight_shift, rounding, passes_halved })
 }
+
+/// A row by its index, and its weight in the loss.
+type Weighted = (usize, f64);
 
 /// Gradient and loss of one pass.
 fn pass(
     model: &Qwen2,
     batch: &MiniBatch,
-    members: &[usize],
-    row_weights: &[f64],
+    rows: &[Weighted],
     settings: &Settings,
     scale: UpdateScale,
 ) -> Result<(Gradients, Sums), exact::Error> {
-    let pass = Pass::new(batch.rows, members);
+    let (members, row_weights): (Vec<usize>, Vec<f64>) = rows.iter().copied().unzip();
+    let pass = Pass::new(batch.rows, &members);
     let chosen = |values: &[Vec<f64>], kind| {
         let values: Vec<f64> = members.iter().flat_map(|&row| &values[row]).copied().collect();
         Tensor::from_slice(&values).unsqueeze(-1).to_kind(kind)
@@ -177,7 +222,7 @@ fn pass(
             ref_log_probs: ref_log_probs.as_ref(),
             advantages: &pass.advantages.unsqueeze(-1).to_kind(kind),
             response_mask: &pass.loss_mask.unsqueeze(-1),
-            row_weights: &pass.for_each_token(row_weights),
+            row_weights: &pass.for_each_token(&row_weights),
             numerics: model.numerics(),
         };
         let objective = objective::objective(&inputs, settings.dapo);

@@ -24,6 +24,18 @@ pub fn count() -> usize {
     COUNT.load(Ordering::Relaxed).max(1)
 }
 
+/// Work on the calling thread whose operations LibTorch cuts among all threads: for large
+/// operations, of which two side by side would hold twice as much.
+pub fn together<R>(work: impl FnOnce() -> R) -> R {
+    let threads = count() as i32;
+    if tch::get_num_threads() != threads {
+        tch::set_num_threads(threads);
+    }
+    let result = work();
+    tch::set_num_threads(1);
+    result
+}
+
 /// One result for each item, in order. Each thread takes the next item that nobody has, and
 /// brings what `context` made for it: tensors cannot be shared, only handed over.
 ///

@@ -1,11 +1,11 @@
 //! `dapo eval --data`: a checkpoint on files of problems, by the paper's protocol.
 
-use crate::checkpoint;
 use crate::checkpoint::weights;
 use crate::commands::eval;
 use crate::commands::exit::Invalid;
 use crate::commands::exit::Usage;
 use crate::commands::interrupt::Interrupt;
+use crate::commands::place::PlaceArgs;
 use crate::commands::progress::Progress;
 use crate::config::Numerics;
 use crate::config::PromptTemplate;
@@ -64,6 +64,8 @@ pub struct ProtocolArgs {
     /// How numbers are computed
     #[arg(long, value_enum, default_value = "fast", requires = "data")]
     numerics: Numerics,
+    #[command(flatten)]
+    place: PlaceArgs,
     /// Threads, each with a part of the responses
     #[arg(long, default_value_t = 1, requires = "data")]
     threads: u64,
@@ -103,7 +105,7 @@ pub fn run(settings: &Settings, out: Option<&Path>, args: &ProtocolArgs) -> Resu
         sets.push((name, problem_file::read(path)?.consistent(path)?));
     }
     let tokenizer = Tokenizer::load(settings.model)?;
-    let model = checkpoint::load_model(settings.model)?.with_numerics(args.numerics)?;
+    let model = args.place.load(settings.model, args.numerics)?;
     tokenizer.fits(settings.model, model.config().vocab_size)?;
     fits(&model, &protocol)?;
     if let Some((id, token)) = tokenizer.unstopped_end_of_turn()? {

@@ -1,8 +1,8 @@
 //! `dapo generate`: sample responses from a checkpoint.
 
-use crate::checkpoint;
 use crate::commands::exit::Invalid;
 use crate::commands::exit::Usage;
+use crate::commands::place::PlaceArgs;
 use crate::commands::progress::Progress;
 use crate::config::Numerics;
 use crate::config::Sampling;
@@ -64,6 +64,8 @@ pub struct Args {
     /// How numbers are computed: the same bits on any machine, or LibTorch's f32 kernels.
     #[arg(long, value_enum, default_value_t = Numerics::Fast)]
     numerics: Numerics,
+    #[command(flatten)]
+    place: PlaceArgs,
     /// Threads, each with a part of the responses. The part decides with which others a response
     /// is generated, so rounding depends on it.
     #[arg(long, default_value_t = 1)]
@@ -100,7 +102,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         bail!(Usage(format!("--top-p must be in (0, 1], got {}", args.top_p)));
     }
     workers::set_count(args.threads);
-    let model = checkpoint::load_model(&args.model)?.with_numerics(args.numerics)?;
+    let model = args.place.load(&args.model, args.numerics)?;
     let tokenizer = Tokenizer::load(&args.model)?;
     tokenizer.fits(&args.model, model.config().vocab_size)?;
     let prompts = prompts(args, &tokenizer)?;

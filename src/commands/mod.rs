@@ -29,6 +29,7 @@ pub mod grade;
 pub mod interrupt;
 pub mod logs;
 pub mod output;
+pub mod place;
 pub mod plan;
 pub mod plan_table;
 pub mod pretrain;

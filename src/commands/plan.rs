@@ -3,6 +3,7 @@
 use crate::commands::exit::Invalid;
 use crate::commands::plan_table;
 use crate::config::extends;
+use crate::config::place::Device;
 use crate::files;
 use crate::plan;
 use crate::plan::Plan;
@@ -37,6 +38,9 @@ pub struct Args {
     /// Threads of LibTorch, instead of the file's.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1024))]
     threads: Option<u64>,
+    /// What computes, instead of the file's: cpu, cuda or cuda:N.
+    #[arg(long)]
+    device: Option<Device>,
     /// Count only: measure nothing.
     #[arg(long)]
     no_probe: bool,
@@ -64,6 +68,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut experiment = extends::load(&args.experiment)?;
     experiment.execution.seed = args.seed.unwrap_or(experiment.execution.seed);
     experiment.execution.threads = args.threads.unwrap_or(experiment.execution.threads);
+    experiment.execution.device = args.device.or(experiment.execution.device);
     workers::set_count(experiment.execution.threads);
     let inputs = inputs::prepare(experiment)?;
     let plan = plan::make(&inputs, &PathBuf::from("runs"), !args.no_probe)?;

@@ -5,9 +5,11 @@ use crate::plan::Estimates;
 use crate::plan::Plan;
 use crate::plan::Record;
 use crate::plan::forecast::Forecast;
+use crate::plan::space::Memory;
 use crate::plan::warnings::Severity;
 use crate::plan::work::Range;
 use comfy_table::Table;
+use std::collections::BTreeMap;
 
 /// The plan: counts, the probe, the forecast, estimates.
 pub fn plan(plan: &Plan) -> String {
@@ -122,6 +124,7 @@ fn space(plan: &Plan) -> String {
     let known = |value: Option<f64>| value.map_or("unknown".into(), bytes);
     let errors = plan.warnings.iter().filter(|w| w.severity == Severity::Error).count();
     let verdict = if errors == 0 { String::new() } else { format!("\n{errors} errors") };
+    let verdict = by_phase(memory) + &verdict;
     format!(
         "memory: peak about {} ({basis}), {} available; disk: {} a checkpoint, {} free{verdict}",
         bytes(memory.needed_bytes),
@@ -129,6 +132,20 @@ fn space(plan: &Plan) -> String {
         bytes(disk.checkpoint_bytes),
         known(disk.free_bytes),
     )
+}
+
+/// Each phase, and the parts of the one that needs most.
+fn by_phase(memory: &Memory) -> String {
+    if memory.phases.is_empty() {
+        return String::new();
+    }
+    let listed = |parts: &BTreeMap<String, f64>| {
+        let mut parts: Vec<(&String, &f64)> = parts.iter().collect();
+        parts.sort_by(|a, b| b.1.total_cmp(a.1));
+        let parts = parts.into_iter().map(|(name, size)| format!("{name} {}", bytes(*size)));
+        parts.collect::<Vec<String>>().join(", ")
+    };
+    format!("\n  by phase: {}\n  the largest: {}", listed(&memory.phases), listed(&memory.parts))
 }
 
 /// Planned against actual, with ratios.

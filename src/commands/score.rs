@@ -2,9 +2,9 @@
 
 use crate::batch::Pass;
 use crate::batch::Row;
-use crate::checkpoint;
 use crate::commands::exit::Invalid;
 use crate::commands::exit::Usage;
+use crate::commands::place::PlaceArgs;
 use crate::config::Numerics;
 use crate::files;
 use crate::model::qwen2::Qwen2;
@@ -39,6 +39,8 @@ pub struct Args {
     /// How numbers are computed: the same bits on any machine, or LibTorch's f32 kernels.
     #[arg(long, value_enum, default_value_t = Numerics::Fast)]
     numerics: Numerics,
+    #[command(flatten)]
+    place: PlaceArgs,
     /// Threads. Each takes whole lines, so the number decides nothing but the time.
     #[arg(long, default_value_t = 1)]
     threads: u64,
@@ -60,15 +62,18 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         bail!(Usage(format!("--temperature must be greater than 0, got {}", args.temperature)));
     }
     workers::set_count(args.threads);
-    let model = checkpoint::load_model(&args.model)?.with_numerics(args.numerics)?;
+    let model = args.place.load(&args.model, args.numerics)?;
     let mut input = Vec::new();
     std::io::stdin().lock().read_to_end(&mut input).context("cannot read standard input")?;
     let lines: Vec<Line> = files::parse_lines(Path::new("standard input"), &input)?;
     for (index, line) in lines.iter().enumerate() {
         check(&model, line).with_context(|| format!("standard input, record {}", index + 1))?;
     }
-    let scores =
-        workers::map(&lines, || model.share(), |model, line| score(model, line, args.temperature));
+    let score = |model: &Qwen2, line: &Line| score(model, line, args.temperature);
+    let scores = match model.is_large() {
+        true => workers::together(|| lines.iter().map(|line| score(&model, line)).collect()),
+        false => workers::map(&lines, || model.share(), score),
+    };
     for (log_probs, entropy) in scores {
         println!("{}", json!({"log_probs": log_probs, "entropy": entropy}));
     }

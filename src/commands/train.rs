@@ -8,6 +8,7 @@ use crate::commands::plan::Planned;
 use crate::commands::progress::Progress;
 use crate::config::Experiment;
 use crate::config::extends;
+use crate::config::place::Device;
 use crate::config::validate;
 use crate::files;
 use crate::report;
@@ -44,6 +45,9 @@ pub struct Args {
     /// Threads of LibTorch, instead of the file's. Other counts may give other bits.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1024))]
     threads: Option<u64>,
+    /// What computes, instead of the file's: cpu, cuda or cuda:N.
+    #[arg(long)]
+    device: Option<Device>,
     /// Run folder. Default: `runs/<name>-seed<seed>-<key>`.
     #[arg(long)]
     out: Option<PathBuf>,
@@ -66,6 +70,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut experiment = load(&args.experiment)?;
     experiment.execution.seed = args.seed.unwrap_or(experiment.execution.seed);
     experiment.execution.threads = args.threads.unwrap_or(experiment.execution.threads);
+    experiment.execution.device = args.device.or(experiment.execution.device);
     workers::set_count(experiment.execution.threads);
     let inputs = inputs::prepare(experiment)?;
     let manifest = &inputs.manifest;

@@ -6,12 +6,15 @@ pub mod compare;
 pub mod dapo;
 pub mod diagnose;
 pub mod extends;
+pub mod place;
 pub mod sources;
 pub mod validate;
 
 use crate::config::dapo::Aggregation;
 use crate::config::dapo::Dapo;
 use crate::config::dapo::TokenMeanUnit;
+use crate::config::place::Device;
+use crate::config::place::WeightKind;
 use crate::files;
 use serde::Deserialize;
 use serde::Serialize;
@@ -251,8 +254,22 @@ pub struct Optimizer {
     pub weight_decay: f64,
     /// Gradients are scaled down to this global L2 norm.
     pub max_gradient_norm: f64,
+    /// What happens at a gradient that is NaN or infinite; absent: the run stops. It is part of the
+    /// arm's identity where it is stated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub non_finite: Option<NonFinite>,
     /// Linear warm-up.
     pub warm_up: WarmUp,
+}
+
+/// What happens at a gradient that is NaN or infinite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NonFinite {
+    /// The run ends, and the step's data are kept.
+    Stop,
+    /// The update is left out and counted, as the released code does.
+    Skip,
 }
 
 /// Linear warm-up over rollout steps.
@@ -370,6 +387,25 @@ pub struct Execution {
     /// everything. Fast arithmetic only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
+    /// What computes; absent: the processor. Fast arithmetic only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<Device>,
+    /// The form of the weights; absent: f32. Fast arithmetic only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights: Option<WeightKind>,
+    /// Tokens of one forward and backward pass, padding included: a micro-batch is cut into passes
+    /// of at most so many; absent: 1024, what the caches of a core hold. Fast arithmetic only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pass_tokens: Option<u64>,
+}
+
+impl Execution {
+    /// [`Execution::pass_tokens`], stated or not.
+    pub fn tokens_of_a_pass(&self) -> usize {
+        /// What the caches of a core hold of a small policy's activations.
+        const CACHED: u64 = 1024;
+        self.pass_tokens.unwrap_or(CACHED) as usize
+    }
 }
 
 /// Time for memory in training passes.

@@ -93,6 +93,7 @@ const SAMPLING: &str = "run_dapo_qwen2.5_32b.sh:25-31";
 const PUNISHMENT: &str = "verl/workers/reward_manager/dapo.py:116-125";
 const NO_KL: &str = "run_dapo_qwen2.5_32b.sh:9-12";
 const DUAL: &str = "run_dapo_qwen2.5_32b.sh; verl/trainer/ppo/core_algos.py:1229-1235";
+const FSDP: &str = "verl/workers/fsdp_workers.py, its defaults";
 const CLAMP: &str = "verl/trainer/ppo/core_algos.py:1210-1212";
 
 /// Every key, in the order of an experiment file.
@@ -136,6 +137,11 @@ pub const KEYS: &[Key] = &[
         "tokens",
         "targets whose logits are in memory at the same time; 0: all",
     ),
+    key("execution.device", "", "what computes: \"cpu\", \"cuda\" or \"cuda:N\""),
+    key("execution.weights", "", "the form in which the policy computes with its weights")
+        .released(says("bf16 in the passes, f32 in the optimiser and for sums of gradients", FSDP)),
+    key("execution.pass_tokens", "tokens", "tokens of one forward and backward pass")
+        .released(says("22,528 a GPU, without padding", SCRIPT)),
     key(
         "checkpoints.every_steps",
         "rollout steps",
@@ -212,6 +218,13 @@ pub const KEYS: &[Key] = &[
         .released(is("0.1", SCRIPT)),
     key("optimizer.max_gradient_norm", "L2 norm", "the norm that gradients are scaled down to")
         .released(is("1.0", SCRIPT)),
+    key("optimizer.non_finite", "", "what happens at a gradient that is NaN or infinite").released(
+        is_and_says(
+            "\"skip\"",
+            "the update is left out, with a printed warning",
+            "verl/workers/actor/dp_actor.py:410-414",
+        ),
+    ),
     key("optimizer.warm_up.rollout_steps", "rollout steps", "length of the linear warm-up")
         .paper(is("20", "§4.1"))
         .released(is("10", SCRIPT)),

@@ -20,6 +20,8 @@ use crate::config::dapo::LogRatioClamp;
 use crate::config::dapo::Punishment;
 use crate::config::dapo::Std;
 use crate::config::dapo::TokenMeanUnit;
+use crate::config::place::Device;
+use crate::config::place::WeightKind;
 use std::fmt::Display;
 
 /// No count of prompts, rollouts, tokens or steps is larger: the paper's largest is 20,480.
@@ -34,9 +36,21 @@ const MOST_THREADS: u64 = 1024;
 pub fn problems(experiment: &Experiment) -> Vec<String> {
     let mut check = Check { problems: ranges(experiment) };
     let is_exact = experiment.numerics == Numerics::Exact;
-    check.that(!(is_exact && experiment.execution.memory.is_some()), || {
+    let Execution { memory, device, weights, pass_tokens, .. } = &experiment.execution;
+    check.that(!(is_exact && memory.is_some()), || {
         "execution.memory is for numerics = \"fast\"; exact arithmetic keeps its own tape".into()
     });
+    for (key, stated) in [
+        ("execution.device", device.is_some_and(|device| device != Device::Cpu)),
+        ("execution.weights", weights.is_some_and(|weights| weights != WeightKind::F32)),
+        ("execution.pass_tokens", pass_tokens.is_some()),
+    ] {
+        check.that(!(is_exact && stated), || {
+            format!(
+                "{key} is for numerics = \"fast\"; exact arithmetic is f32 on the processor, and no cut into passes changes it"
+            )
+        });
+    }
     check_batches(&mut check, experiment);
     check_groups(&mut check, experiment);
     check.problems
@@ -159,6 +173,9 @@ fn check_execution(check: &mut Check, execution: &Execution) {
     });
     check.at_least_one("execution.micro_batch_rollouts", execution.micro_batch_rollouts);
     check.at_least_one("execution.generation_batch_rollouts", execution.generation_batch_rollouts);
+    if let Some(tokens) = execution.pass_tokens {
+        check.at_least_one("execution.pass_tokens", tokens);
+    }
     if let Some(memory) = execution.memory {
         let key = "execution.memory.logits_chunk_tokens";
         check.at_most(key, memory.logits_chunk_tokens, MOST, MOST);

@@ -69,6 +69,7 @@ pub struct Updates {
     norms: Vec<f64>,
     weight_shifts: Vec<WeightShift>,
     rounding: Option<Rounding>,
+    skipped: u64,
 }
 
 impl Updates {
@@ -82,10 +83,23 @@ impl Updates {
         }
     }
 
+    /// Counts an update that was left out, because a number of it was not finite.
+    pub fn skip(&mut self) {
+        self.skipped += 1;
+    }
+
+    /// Updates that were left out.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
     /// `loss/name`, `optimizer/name` and, for the techniques that act in the loss,
     /// `effect/name` → value, once updates were made.
     pub fn metrics(&self, max_norm: f64, learning_rate: f64) -> Metrics {
         let updates = self.norms.len() as f64;
+        if self.norms.is_empty() {
+            return [("optimizer/learning_rate".to_string(), learning_rate)].into();
+        }
         let largest = self.norms.iter().copied().fold(0.0, f64::max);
         let clipped = self.norms.iter().filter(|&&norm| norm > max_norm).count() as f64;
         let mut metrics = Metrics::from([

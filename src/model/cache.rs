@@ -2,10 +2,10 @@
 
 use crate::model::qwen2::KeysAndValues;
 use crate::model::qwen2::Qwen2;
+use crate::model::tensors::Layout;
 use crate::numerics::slices;
 use crate::numerics::slices::Heads;
 use crate::numerics::slices::Slots;
-use tch::Device;
 use tch::Kind;
 use tch::Tensor;
 
@@ -22,13 +22,17 @@ impl KvCache {
     /// An empty cache for at most `rows` rows at a time, whose longest prompt has `longest`
     /// tokens.
     pub fn new(model: &Qwen2, rows: usize, longest: usize) -> Self {
-        let weight = &model.parameters()["model.norm.weight"];
-        match (weight.kind(), weight.device()) {
-            (Kind::Float, Device::Cpu) if !model.config().family.has_head_norms() => {
-                Self::Rows(RowCache::new(model))
-            }
-            _ => Self::Shared(SharedSlots::new(model, rows, longest)),
+        let normed = model.config().family.has_head_norms();
+        match (model.kind(), model.layout()) {
+            (Kind::Float, Layout::Folded) if !normed => Self::Rows(RowCache::new(model)),
+            _ => Self::Shared(SharedSlots::new(model, rows, longest, ROOM)),
         }
+    }
+
+    /// As [`KvCache::new`], with room for rows of `longest` and `more` tokens from the beginning.
+    pub fn preallocated(model: &Qwen2, rows: usize, longest: usize, more: usize) -> Self {
+        let room = more + (longest + more).div_ceil(SPARE_SHARE);
+        Self::Shared(SharedSlots::new(model, rows, longest, room))
     }
 
     /// Adds rows whose prompts were just read. `prompt_of_row` numbers the prompts, each of
@@ -129,6 +133,11 @@ impl RowCache {
 /// Slots that are added when the cache is full, at least.
 const ROOM: usize = 32;
 
+/// A full cache is moved to its beginning in place when that frees at least this share of it. A
+/// preallocated one has as much more than its longest row, so that it never grows, and moves
+/// seldom.
+const SPARE_SHARE: usize = 8;
+
 /// Keys and values in tensors. The newest position of every row lies in the same
 /// slot, whatever its number in the row: a step then writes one slot for all rows, without an
 /// index. A row that begins later begins at a later slot; what lies before is masked.
@@ -144,18 +153,19 @@ pub struct SharedSlots {
     /// First slot of each row in use; these are the first rows of `all`.
     starts: Vec<usize>,
     filled: usize,
+    /// The longest prompt: so many slots are always filled, for one that joins.
+    longest: usize,
 }
 
 impl SharedSlots {
-    fn new(model: &Qwen2, rows: usize, longest: usize) -> Self {
+    fn new(model: &Qwen2, rows: usize, longest: usize, room: usize) -> Self {
         let config = model.config();
-        let weight = &model.parameters()["model.norm.weight"];
-        let options = (weight.kind(), weight.device());
+        let options = (model.kind(), model.device());
         let shape = [
             config.num_hidden_layers,
             2,
             rows as i64,
-            (longest + ROOM) as i64,
+            (longest + room) as i64,
             config.num_key_value_heads,
             config.head_dim,
         ];
@@ -165,6 +175,7 @@ impl SharedSlots {
             mask: Tensor::empty([0], options),
             starts: Vec::new(),
             filled: longest,
+            longest,
         };
         cache.see();
         cache
@@ -242,10 +253,17 @@ impl SharedSlots {
         self.filled += 1;
     }
 
-    /// Drops the slots before the earliest start and adds half as many as are left.
+    /// Drops the slots before the earliest start; where these are few, adds half as many as are
+    /// left.
     fn make_room(&mut self) {
         let first = self.starts.iter().copied().min().unwrap_or(self.filled);
+        let first = first.min(self.filled - self.longest);
         let used = self.filled - first;
+        // A share of what is used: the spare part of a preallocated cache is that of its rows.
+        if first > 0 && first * SPARE_SHARE >= used {
+            self.move_to_the_beginning(first);
+            return;
+        }
         let mut shape = self.all.size();
         shape[3] = (used + (used / 2).max(ROOM)) as i64;
         let roomy = Tensor::zeros(shape.as_slice(), (self.all.kind(), self.all.device()));
@@ -255,7 +273,24 @@ impl SharedSlots {
             .narrow(3, 0, used as i64)
             .copy_(&self.all.narrow(2, 0, rows).narrow(3, first as i64, used as i64));
         self.all = roomy;
-        self.filled = used;
+        self.moved_by(first);
+    }
+
+    /// The slots from `first` on become the first ones, layer by layer: no second cache is held.
+    fn move_to_the_beginning(&mut self, first: usize) {
+        let (rows, used) = (self.starts.len() as i64, (self.filled - first) as i64);
+        for (keys, values) in &self.layers {
+            for slots in [keys, values] {
+                let slots = slots.narrow(0, 0, rows);
+                let kept = slots.narrow(1, first as i64, used).copy();
+                slots.narrow(1, 0, used).copy_(&kept);
+            }
+        }
+        self.moved_by(first);
+    }
+
+    fn moved_by(&mut self, first: usize) {
+        self.filled -= first;
         self.starts.iter_mut().for_each(|start| *start -= first);
         self.see();
     }

@@ -20,11 +20,20 @@ pub enum Gradients {
     Exact(weights::Gradients),
 }
 
+/// A gradient in the form in which passes are summed: of bf16 weights f32.
+pub(super) fn widened(gradient: &Tensor) -> Tensor {
+    match gradient.defined() && gradient.kind() == Kind::BFloat16 {
+        true => gradient.to_kind(Kind::Float),
+        false => gradient.shallow_clone(),
+    }
+}
+
 impl Gradients {
     /// The gradient of a scalar; its graph is freed.
     pub fn of(loss: &Tensor, model: &Qwen2) -> Self {
         let parameters: Vec<&Tensor> = model.parameters().values().collect();
-        Self::Fast(Tensor::run_backward(&[loss], &parameters, false, false))
+        let gradients = Tensor::run_backward(&[loss], &parameters, false, false);
+        Self::Fast(gradients.iter().map(widened).collect())
     }
 
     /// Adds the gradients of another pass. The order of passes is the order of the sum; exact sums
@@ -41,12 +50,24 @@ impl Gradients {
                     if !sum.defined() {
                         *sum = term;
                     } else if term.defined() {
-                        *sum = &*sum + term;
+                        *sum += term;
                     }
                 }
             }
             (Self::Exact(sums), Self::Exact(terms)) => sums.add(terms),
             _ => panic!("gradients of two arithmetics"),
+        }
+    }
+
+    /// The tensors of fast arithmetic, none where no pass was added.
+    ///
+    /// # Panics
+    /// When the gradients are exact sums.
+    pub fn into_tensors(self) -> Vec<Tensor> {
+        match self {
+            Self::None => Vec::new(),
+            Self::Fast(tensors) => tensors,
+            Self::Exact(_) => panic!("tensors of exact sums"),
         }
     }
 

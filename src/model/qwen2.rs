@@ -2,9 +2,14 @@
 
 use crate::config::Memory;
 use crate::config::Numerics;
+use crate::config::place;
+use crate::config::place::Place;
+use crate::config::place::WeightKind;
+use crate::environment;
 use crate::model::cache::KvCache;
 use crate::model::config::Config;
 use crate::model::decoder::Decoder;
+use crate::model::decoder::Layer;
 use crate::model::exact::ExactPolicy;
 use crate::model::exact::UpdateScale;
 use crate::model::gradients::Gradients;
@@ -12,6 +17,8 @@ use crate::model::recompute::Pass;
 use crate::model::sequences::Sequences;
 use crate::model::step::Step;
 use crate::model::step::copy_into;
+use crate::model::tensors::Layout;
+use crate::model::tensors::Linear;
 use crate::model::tensors::Tensors;
 use crate::model::tensors::Weight;
 use crate::numerics::exact;
@@ -19,11 +26,13 @@ use crate::numerics::exact::weights;
 use crate::numerics::exact::weights::Parameters;
 use crate::numerics::exact::window::Tally;
 use crate::numerics::fast;
+use crate::numerics::folded::Folded;
 use crate::rng::Id;
 use crate::rng::Purpose;
 use crate::rng::stream;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use tch::Device;
 use tch::Kind;
@@ -55,7 +64,11 @@ pub enum Error {
 pub struct Qwen2 {
     config: Config,
     parameters: BTreeMap<String, Tensor>,
-    /// e^{iφ} of each position: `[max_position_embeddings, 1, head_dim / 2]`.
+    layout: Layout,
+    /// Under [`Layout::Stored`], for each layer.
+    joined: Vec<Joined>,
+    /// Cosine and sine of each position's angles, in the form of [`Tensors::rotation`]:
+    /// `[max_position_embeddings, ...]`.
     rotation: Tensor,
     numerics: Numerics,
     /// What a training pass does without holding.
@@ -64,12 +77,22 @@ pub struct Qwen2 {
     exact: RefCell<Option<Arc<ExactPolicy>>>,
 }
 
+/// Matrices that sampling multiplies at once. The parameters are views of them: nothing is held
+/// twice.
+#[derive(Debug)]
+struct Joined {
+    /// Queries, keys and values.
+    qkv: Linear,
+    /// `[2 · intermediate, hidden]`.
+    gate_and_up: Tensor,
+}
+
 /// Weights in the form in which fast arithmetic uses them, with their graph to the parameters.
 #[derive(Debug)]
 pub struct Prepared {
     decoder: Decoder<Weight>,
-    /// Of each layer, gate and up as one matrix `[2 · intermediate, hidden]`: for sampling only,
-    /// otherwise empty.
+    /// Of each layer, gate and up as one matrix `[2 · intermediate, hidden]`: for sampling under
+    /// [`Layout::Folded`] only, otherwise empty.
     gates_and_ups: Vec<Tensor>,
 }
 
@@ -96,9 +119,58 @@ impl Qwen2 {
         {
             return Err(Error::Unknown(name.clone()));
         }
-        let rotation = rotation_table(&config, parameters["model.norm.weight"].device());
+        let layout = Layout::of(&parameters);
+        Ok(Self::laid_out(config, parameters, layout, None))
+    }
+
+    /// A policy of the right tensors, under fast arithmetic.
+    fn laid_out(
+        config: Config,
+        mut parameters: BTreeMap<String, Tensor>,
+        layout: Layout,
+        memory: Option<Memory>,
+    ) -> Self {
+        let turns = rotation_table(&config);
+        let (rotation, joined) = match layout {
+            Layout::Folded => (turns.view_as_complex(), Vec::new()),
+            Layout::Stored => {
+                let weight = &parameters["model.norm.weight"];
+                let turns = turns.to_device(weight.device()).to_kind(weight.kind());
+                let layers = Decoder::of(&config).layers;
+                let join = |layer: &Layer<Folded>| Joined::new(layer, &mut parameters);
+                (turns, layers.iter().map(join).collect())
+            }
+        };
         let (numerics, exact) = (Numerics::Fast, RefCell::new(None));
-        Ok(Self { config, parameters, rotation, numerics, memory: None, exact })
+        Self { config, parameters, layout, joined, rotation, numerics, memory, exact }
+    }
+
+    /// The same policy elsewhere or in another form, under fast arithmetic.
+    ///
+    /// # Errors
+    /// A device that is not there.
+    pub fn placed(self, place: Place) -> Result<Self, PlaceError> {
+        let device = device(place.device)?;
+        let kind = match (place.weights, self.kind()) {
+            (WeightKind::Bf16, _) => Kind::BFloat16,
+            (WeightKind::F32, Kind::Double) => Kind::Double,
+            (WeightKind::F32, _) => Kind::Float,
+        };
+        if (device, kind, place.memory) == (self.device(), self.kind(), self.memory) {
+            return Ok(self);
+        }
+        let Self { config, parameters, joined, .. } = self;
+        drop(joined);
+        // One after another: the old tensor of each is gone before the next is made.
+        let moved = parameters
+            .into_iter()
+            .map(|(name, tensor)| (name, tensor.detach().to_device(device).to_kind(kind)));
+        let parameters: BTreeMap<String, Tensor> = moved.collect();
+        let layout = match place.memory {
+            Some(_) => Layout::Stored,
+            None => Layout::of(&parameters),
+        };
+        Ok(Self::laid_out(config, parameters, layout, place.memory))
     }
 
     /// A fresh policy: weights N(0, 0.02²) from the seed's streams, norms 1, biases 0, as
@@ -142,15 +214,30 @@ impl Qwen2 {
         Ok(self)
     }
 
-    /// The same policy, whose training passes hold less.
-    pub fn with_memory(mut self, memory: Option<Memory>) -> Self {
-        self.memory = memory;
-        self
-    }
-
     /// The policy's shape.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// What computes.
+    pub fn device(&self) -> Device {
+        self.parameters["model.norm.weight"].device()
+    }
+
+    /// The form of its weights.
+    pub fn kind(&self) -> Kind {
+        self.parameters["model.norm.weight"].kind()
+    }
+
+    /// How its weights lie in memory.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Whether its operations are large enough to be cut among threads, or are not on the processor:
+    /// then one pass is made at a time, and memory may end it.
+    pub fn is_large(&self) -> bool {
+        self.numerics == Numerics::Fast && self.layout == Layout::Stored
     }
 
     /// Its arithmetic.
@@ -175,6 +262,8 @@ impl Qwen2 {
         Self {
             config: self.config.clone(),
             parameters: parameters.collect(),
+            layout: self.layout,
+            joined: self.joined.iter().map(Joined::share).collect(),
             rotation: self.rotation.shallow_clone(),
             numerics: self.numerics,
             memory: self.memory,
@@ -198,7 +287,7 @@ impl Qwen2 {
     }
 
     fn make_exact(&self) -> Result<ExactPolicy, exact::Error> {
-        let rotation = self.rotation.view_as_real().to_kind(Kind::Float).flatten(0, -1);
+        let rotation = rotation_table(&self.config).flatten(0, -1);
         let rotation = Vec::try_from(rotation).expect("a dense f32 tensor");
         ExactPolicy::new(&self.config, &self.plain_parameters(), Arc::new(rotation))
     }
@@ -227,32 +316,41 @@ impl Qwen2 {
     /// once for all tokens of a generation.
     pub fn prepare(&self) -> Prepared {
         let decoder = Decoder::of(&self.config);
-        let decoder = decoder.map(|folded| Weight::new(folded, &self.parameters));
+        let decoder = decoder.map(|folded| Weight::new(folded, &self.parameters, self.layout));
         Prepared { decoder, gates_and_ups: Vec::new() }
     }
 
-    /// As [`Qwen2::prepare`], without a graph and laid out for the products of few rows: the same
-    /// matrices, stored by column.
+    /// As [`Qwen2::prepare`], without a graph and laid out for the products of few rows: folded,
+    /// the same matrices stored by column; stored, without a copy.
     pub fn prepare_for_sampling(&self) -> Prepared {
         let _no_graph = tch::no_grad_guard();
         let Prepared { mut decoder, mut gates_and_ups } = self.prepare();
+        for (layer, joined) in decoder.layers.iter_mut().zip(&self.joined) {
+            layer.qkv.parts = vec![joined.qkv.share()];
+            layer.gate.parts =
+                vec![Linear { matrix: joined.gate_and_up.shallow_clone(), bias: None }];
+        }
+        if self.layout == Layout::Stored {
+            return Prepared { decoder, gates_and_ups };
+        }
+        let by_column = |matrix: &Tensor| matrix.tr().contiguous().tr();
         for layer in &mut decoder.layers {
-            let joined = Tensor::cat(&[&layer.gate.matrix, &layer.up.matrix], 0);
-            let joined = Weight { matrix: joined, bias: None }.by_column().matrix;
+            let joined = Tensor::cat(&[layer.gate.matrix(), layer.up.matrix()], 0);
+            let joined = by_column(&joined);
             // Both are views: the prompts' pass and the steps share one copy.
             let halves = joined.chunk(2, 0);
-            layer.gate.matrix = halves[0].shallow_clone();
-            layer.up.matrix = halves[1].shallow_clone();
+            layer.gate.parts[0].matrix = halves[0].shallow_clone();
+            layer.up.parts[0].matrix = halves[1].shallow_clone();
             gates_and_ups.push(joined);
             for weight in [&mut layer.qkv, &mut layer.o, &mut layer.down] {
-                weight.matrix = weight.matrix.tr().contiguous().tr();
+                weight.parts[0].matrix = by_column(weight.matrix());
             }
         }
         Prepared { decoder, gates_and_ups }
     }
 
-    /// Log-prob and entropy of each target, without a graph: both `[targets]` in nats, f32 under
-    /// fast arithmetic and f64 under exact.
+    /// Log-prob and entropy of each target, without a graph and on the processor: both `[targets]`
+    /// in nats, f32 under fast arithmetic and f64 under exact.
     pub fn statistics(&self, sequences: &Sequences, temperature: f64) -> (Tensor, Tensor) {
         if let Some(exact) = self.exact() {
             let found = exact.statistics(sequences, temperature);
@@ -263,12 +361,13 @@ impl Qwen2 {
         }
         tch::no_grad(|| {
             let (logits, targets) = self.target_logits(sequences);
-            fast::log_probs_and_entropy(&logits, &targets, temperature)
+            let (log_probs, entropy) = fast::log_probs_and_entropy(&logits, &targets, temperature);
+            (log_probs.to_device(Device::Cpu), entropy.to_device(Device::Cpu))
         })
     }
 
     /// Gradients of a loss: `loss` gets the log-prob of each target, `[targets]` in nats with its
-    /// graph, and returns the loss and whatever else it found.
+    /// graph and on the processor, and returns the loss and whatever else it found.
     ///
     /// # Errors
     /// Under exact arithmetic, an update of too many tokens.
@@ -284,7 +383,8 @@ impl Qwen2 {
                 return Ok(Pass::new(self, memory, sequences, temperature).gradients(loss));
             }
             let (logits, targets) = self.target_logits(sequences);
-            let (loss, found) = loss(&fast::log_probs(&logits, &targets, temperature));
+            let log_probs = fast::log_probs(&logits, &targets, temperature);
+            let (loss, found) = loss(&log_probs.to_device(Device::Cpu));
             return Ok((Gradients::of(&loss, self), found));
         };
         let by_log_probs = |log_probs: &[f64]| {
@@ -300,10 +400,12 @@ impl Qwen2 {
 
     /// Logits that predict each target, `[targets, vocab]`, and the targets.
     fn target_logits(&self, sequences: &Sequences) -> (Tensor, Tensor) {
+        let device = self.device();
         let (tokens, states) = sequences.padded();
-        let hidden = self.forward(&tokens); // [batch, length, hidden]
+        let hidden = self.forward(&tokens.to_device(device)); // [batch, length, hidden]
+        let states = states.to_device(device);
         let logits = self.logits(&hidden.flatten(0, 1).index_select(0, &states));
-        (logits, sequences.target_tensor())
+        (logits, sequences.target_tensor().to_device(device))
     }
 
     /// Hidden states of whole sequences from position 0 by fast arithmetic, after the final norm:
@@ -337,9 +439,13 @@ impl Qwen2 {
         hidden.view([batch, length, self.config.hidden_size])
     }
 
-    /// e^{iφ} of each token of whole sequences, `[batch · length, 1, head_dim / 2]`.
+    /// [`Tensors::rotation`] of each token of whole sequences, `[batch · length, ...]`.
     pub(super) fn rotation_of(&self, batch: i64, length: i64) -> Tensor {
-        self.rotation.narrow(0, 0, length).repeat([batch, 1, 1])
+        let turns = self.rotation.narrow(0, 0, length);
+        match self.layout {
+            Layout::Folded => turns.repeat([batch, 1, 1]),
+            Layout::Stored => turns.repeat([batch, 1, 1, 1]),
+        }
     }
 
     fn run(
@@ -349,7 +455,8 @@ impl Qwen2 {
         rotation: Tensor,
         attend: &mut dyn FnMut(usize, Tensor, Tensor, Tensor) -> Tensor,
     ) -> Tensor {
-        let mut operations = Tensors { config: &self.config, rotation, attend };
+        let (config, layout) = (&self.config, self.layout);
+        let mut operations = Tensors { config, layout, rotation, attend };
         prepared.decoder.run(&mut operations, tokens, self.config.hidden_size as usize)
     }
 
@@ -407,25 +514,91 @@ impl Qwen2 {
     }
 }
 
-/// e^{iφ} of the rotary embedding, `[max_position_embeddings, 1, head_dim / 2]`, in f32.
+/// Cosine and sine of the rotary embedding's angles, `[max_position_embeddings, 1, head_dim / 2,
+/// 2]`, in f32 and on the processor.
 ///
 /// The frequencies and the angles are rounded to f32 as in transformers, whatever the
 /// model's dtype: in bf16 not even the positions could be represented.
-fn rotation_table(config: &Config, device: Device) -> Tensor {
+fn rotation_table(config: &Config) -> Tensor {
     let half = config.head_dim / 2;
     let frequency = |index: i64| {
         libm::pow(config.rope_theta, -(2.0 * index as f64) / config.head_dim as f64) as f32
     };
     let frequencies: Vec<f32> = (0..half).map(frequency).collect();
-    let table = |function: fn(f64) -> f64| {
-        let positions = 0..config.max_position_embeddings;
-        let values: Vec<f32> = positions
-            .flat_map(|position| frequencies.iter().map(move |f| position as f32 * f))
-            .map(|angle| function(f64::from(angle)) as f32)
-            .collect();
-        Tensor::from_slice(&values)
-            .view([config.max_position_embeddings, 1, half])
-            .to_device(device)
-    };
-    Tensor::complex(&table(libm::cos), &table(libm::sin))
+    let values: Vec<f32> = (0..config.max_position_embeddings)
+        .flat_map(|position| frequencies.iter().map(move |f| position as f32 * f))
+        .flat_map(|angle| {
+            let angle = f64::from(angle);
+            [libm::cos(angle) as f32, libm::sin(angle) as f32]
+        })
+        .collect();
+    Tensor::from_slice(&values).view([config.max_position_embeddings, 1, half, 2])
+}
+
+/// A device that is not there.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlaceError {
+    /// LibTorch was built without CUDA.
+    #[error(
+        "{device} was asked for, and the LibTorch in {} was built without CUDA. Set LD_LIBRARY_PATH \
+         to the lib folder of LibTorch 2.11 for CUDA; torch/lib of the Python package torch 2.11 is \
+         one",
+        folder.display()
+    )]
+    NoCuda {
+        /// What was asked for.
+        device: place::Device,
+        /// The LibTorch that is loaded.
+        folder: PathBuf,
+    },
+    /// A card that the machine has not.
+    #[error(
+        "{device} was asked for, and LibTorch finds {cards} CUDA devices, numbered from 0; \
+         `nvidia-smi` says which ones the driver sees"
+    )]
+    NoCard {
+        /// What was asked for.
+        device: place::Device,
+        /// CUDA devices that LibTorch finds.
+        cards: i64,
+    },
+}
+
+/// LibTorch's name of a device that is there.
+fn device(asked: place::Device) -> Result<Device, PlaceError> {
+    let place::Device::Cuda(card) = asked else { return Ok(Device::Cpu) };
+    if !tch::utils::has_cuda() {
+        return Err(PlaceError::NoCuda { device: asked, folder: environment::libtorch_folder() });
+    }
+    let cards = if tch::Cuda::is_available() { tch::Cuda::device_count() } else { 0 };
+    match i64::from(card) < cards {
+        true => Ok(Device::Cuda(card as usize)),
+        false => Err(PlaceError::NoCard { device: asked, cards }),
+    }
+}
+
+impl Joined {
+    /// Joins the matrices of a layer and makes its parameters views of them.
+    fn new(layer: &Layer<Folded>, parameters: &mut BTreeMap<String, Tensor>) -> Self {
+        let mut join = |names: &[&String]| {
+            let parts: Vec<Tensor> = names.iter().map(|name| parameters[*name].detach()).collect();
+            let sizes: Vec<i64> = parts.iter().map(|part| part.size()[0]).collect();
+            let joined = Tensor::cat(&parts, 0);
+            for (name, view) in names.iter().zip(joined.split_with_sizes(&sizes, 0)) {
+                let trains = parameters[*name].requires_grad();
+                parameters.insert((*name).clone(), view.set_requires_grad(trains));
+            }
+            joined
+        };
+        let weights: Vec<&String> = layer.qkv.parts.iter().map(|part| &part.weight).collect();
+        let biases: Option<Vec<&String>> =
+            layer.qkv.parts.iter().map(|part| part.bias.as_ref()).collect();
+        let qkv = Linear { matrix: join(&weights), bias: biases.map(|names| join(&names)) };
+        let gate_and_up = join(&[&layer.gate.parts[0].weight, &layer.up.parts[0].weight]);
+        Self { qkv, gate_and_up }
+    }
+
+    fn share(&self) -> Self {
+        Self { qkv: self.qkv.share(), gate_and_up: self.gate_and_up.shallow_clone() }
+    }
 }

@@ -5,6 +5,7 @@
 use crate::config::Memory;
 use crate::model::decoder::Decoder;
 use crate::model::gradients::Gradients;
+use crate::model::gradients::widened;
 use crate::model::qwen2::Qwen2;
 use crate::model::sequences::Sequences;
 use crate::model::tensors::Tensors;
@@ -13,6 +14,7 @@ use crate::numerics::Operations;
 use crate::numerics::fast;
 use crate::numerics::folded::Folded;
 use std::collections::BTreeMap;
+use tch::Device;
 use tch::Tensor;
 
 /// One pass over whole sequences.
@@ -43,9 +45,9 @@ impl Sums {
             return;
         }
         match self.0.get_mut(name) {
-            Some(sum) => *sum = &*sum + term,
+            Some(sum) => *sum += term,
             None => {
-                self.0.insert(name.to_string(), term.shallow_clone());
+                self.0.insert(name.to_string(), widened(term).copy());
             }
         }
     }
@@ -54,17 +56,18 @@ impl Sums {
 impl<'a> Pass<'a> {
     /// A pass of a policy.
     pub fn new(model: &'a Qwen2, memory: Memory, sequences: &Sequences, temperature: f64) -> Self {
+        let device = model.device();
         let (tokens, states) = sequences.padded();
         let (batch, length) = tokens.size2().expect("tokens have two dimensions");
         Self {
             model,
             memory,
             folded: Decoder::of(model.config()),
-            tokens: tokens.view([-1]),
+            tokens: tokens.view([-1]).to_device(device),
             length,
             rotation: model.rotation_of(batch, length),
-            states,
-            targets: sequences.target_tensor(),
+            states: states.to_device(device),
+            targets: sequences.target_tensor().to_device(device),
             temperature,
         }
     }
@@ -81,7 +84,8 @@ impl<'a> Pass<'a> {
             of(&chosen.narrow(0, from, count), &self.targets.narrow(0, from, count))
         });
         let (log_probs, entropy): (Vec<Tensor>, Vec<Tensor>) = parts.unzip();
-        (Tensor::cat(&log_probs, 0), Tensor::cat(&entropy, 0))
+        let joined = |parts: &[Tensor]| Tensor::cat(parts, 0).to_device(Device::Cpu);
+        (joined(&log_probs), joined(&entropy))
     }
 
     /// Gradients of a loss of the targets' log-probs, as [`Qwen2::gradients`] has it.
@@ -146,9 +150,10 @@ impl<'a> Pass<'a> {
             let part = |(from, count)| log_probs(from, count, &chosen.narrow(0, from, count));
             self.parts().map(part).collect::<Vec<Tensor>>()
         });
-        let leaf = Tensor::cat(&parts, 0).set_requires_grad(true);
+        let leaf = Tensor::cat(&parts, 0).to_device(Device::Cpu).set_requires_grad(true);
         let (loss, found) = loss(&leaf);
         let by_log_probs = Tensor::run_backward(&[loss], &[&leaf], false, false).remove(0);
+        let by_log_probs = by_log_probs.to_device(chosen.device());
         let head = self.model.head_name().to_string();
         let mut by_chosen = Vec::new();
         for (from, count) in self.parts() {
@@ -206,14 +211,16 @@ impl<'a> Pass<'a> {
     /// One layer, with weights that live as long as its graph does.
     fn layer(&self, index: usize, hidden: Tensor) -> Tensor {
         let parameters = self.model.parameters();
-        let layer = self.folded.layers[index].map(|folded| Weight::new(folded, parameters));
+        let layout = self.model.layout();
+        let layer = &self.folded.layers[index];
+        let layer = layer.map(|folded| Weight::new(folded, parameters, layout));
         let width = self.model.config().hidden_size as usize;
         self.with_operations(|operations| layer.run(operations, index, hidden, width))
     }
 
     /// The final norm.
     fn finish(&self, hidden: &Tensor) -> Tensor {
-        let norm = Weight::new(&self.folded.norm, self.model.parameters());
+        let norm = Weight::new(&self.folded.norm, self.model.parameters(), self.model.layout());
         let width = self.model.config().hidden_size as usize;
         self.with_operations(|operations| {
             let normed = operations.rms_norm(hidden, width);
@@ -226,8 +233,8 @@ impl<'a> Pass<'a> {
             fast::causal_attention(&queries, &keys, &values, self.length)
         };
         let rotation = self.rotation.shallow_clone();
-        let config = self.model.config();
-        run(&mut Tensors { config, rotation, attend: &mut attend })
+        let (config, layout) = (self.model.config(), self.model.layout());
+        run(&mut Tensors { config, layout, rotation, attend: &mut attend })
     }
 }
 

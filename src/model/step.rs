@@ -51,7 +51,7 @@ impl Operations for Step<'_> {
 
     fn embedding(&mut self, table: &Weight, tokens: &Tensor) -> Vec<f32> {
         let mut hidden = Vec::new();
-        copy_into(&mut hidden, &fast::embedding(&table.matrix, tokens));
+        copy_into(&mut hidden, &fast::embedding(table.matrix(), tokens));
         hidden
     }
 
@@ -69,7 +69,7 @@ impl Operations for Step<'_> {
         norms: Option<&HeadNorms<Weight>>,
     ) -> Vec<f32> {
         assert!(norms.is_none(), "rows of slices are for policies without norms of heads");
-        let mut joined = self.multiply(x, &qkv.matrix, qkv.bias.as_ref());
+        let mut joined = self.multiply(x, qkv.matrix(), qkv.parts[0].bias.as_ref());
         let mut mixed = self.spare.pop().unwrap_or_default();
         self.cache.attend(layer, &mut joined, &self.rotation, &mut mixed);
         self.spare.push(joined);
@@ -77,7 +77,7 @@ impl Operations for Step<'_> {
     }
 
     fn attention_output(&mut self, x: Vec<f32>, weight: &Weight) -> Vec<f32> {
-        self.multiply(x, &weight.matrix, None)
+        self.multiply(x, weight.matrix(), None)
     }
 
     fn swiglu(&mut self, layer: usize, x: Vec<f32>, _gate: &Weight, _up: &Weight) -> Vec<f32> {
@@ -90,7 +90,7 @@ impl Operations for Step<'_> {
     }
 
     fn swiglu_output(&mut self, x: Vec<f32>, weight: &Weight) -> Vec<f32> {
-        self.multiply(x, &weight.matrix, None)
+        self.multiply(x, weight.matrix(), None)
     }
 
     fn add(&mut self, mut x: Vec<f32>, more: Vec<f32>) -> Vec<f32> {
@@ -101,7 +101,7 @@ impl Operations for Step<'_> {
 
     fn scale(&mut self, x: Vec<f32>, weight: &Weight) -> Vec<f32> {
         let mut weights = self.spare.pop().unwrap_or_default();
-        copy_into(&mut weights, &weight.matrix);
+        copy_into(&mut weights, weight.matrix());
         let mut scaled = x;
         for row in scaled.chunks_exact_mut(weights.len()) {
             row.iter_mut().zip(&weights).for_each(|(x, weight)| *x *= weight);

@@ -1,6 +1,7 @@
 //! `fast` arithmetic: LibTorch's own f32 kernels, with their derivatives. Their bits depend on
 //! threads, instruction set and batch shape, so results are `exact-here` at best.
 
+use tch::Device;
 use tch::Kind;
 use tch::Tensor;
 
@@ -23,6 +24,12 @@ pub fn rms_norm(x: &Tensor, epsilon: f64) -> Tensor {
     x * (norm.square() / width + epsilon).rsqrt()
 }
 
+/// Root-mean-square normalisation over the last dimension times `weight`, in one operation;
+/// statistics and product in f32 or wider, rounded once.
+pub fn weighted_rms_norm(x: &Tensor, weight: &Tensor, epsilon: f64) -> Tensor {
+    x.rms_norm(weight.size(), Some(weight), epsilon)
+}
+
 /// SwiGLU: `silu(gate) · up`, element by element.
 pub fn swiglu(gate: &Tensor, up: &Tensor) -> Tensor {
     gate.silu() * up
@@ -36,6 +43,16 @@ pub fn rotary(x: &Tensor, rotation: &Tensor) -> Tensor {
     (pairs * rotation).view_as_real().view([tokens, heads, head_dim])
 }
 
+/// Rotary position embedding in the layout of checkpoints, where a number and its partner lie half
+/// a head apart: x `[tokens, heads, head_dim]`, turns `[tokens, 1, head_dim / 2, 2]` (cosine, sine)
+/// → as x.
+pub fn rotary_halves(x: &Tensor, turns: &Tensor) -> Tensor {
+    let (cos, sin) = (turns.select(-1, 0), turns.select(-1, 1));
+    let halves = x.chunk(2, -1);
+    let (a, b) = (&halves[0], &halves[1]);
+    Tensor::cat(&[a * &cos - b * &sin, b * &cos + a * &sin], -1)
+}
+
 /// From this length on, attention goes without a matrix of all scores: below, the matrix is
 /// small and its two products are faster.
 const LONG_SEQUENCE: i64 = 192;
@@ -44,7 +61,10 @@ const LONG_SEQUENCE: i64 = 192;
 /// `[batch · length, heads, head_dim]`, keys and values `[batch · length, kv_heads, head_dim]`
 /// → `[batch · length, heads · head_dim]`.
 pub fn causal_attention(queries: &Tensor, keys: &Tensor, values: &Tensor, length: i64) -> Tensor {
-    match length < LONG_SEQUENCE {
+    let short = length < LONG_SEQUENCE
+        && queries.device() == Device::Cpu
+        && queries.kind() != Kind::BFloat16;
+    match short {
         true => short_causal_attention(queries, keys, values, length),
         false => long_causal_attention(queries, keys, values, length),
     }
@@ -148,7 +168,8 @@ fn entropy_of(log_distribution: &Tensor) -> Tensor {
     -(log_distribution.exp() * log_distribution).sum_dim_intlist([-1i64].as_slice(), false, kind)
 }
 
-fn log_distribution(logits: &Tensor, temperature: f64) -> Tensor {
+/// log softmax(logits / temperature): logits `[..., vocab]`, in f32 or wider.
+pub fn log_distribution(logits: &Tensor, temperature: f64) -> Tensor {
     let kind = if logits.kind() == Kind::Double { Kind::Double } else { Kind::Float };
     let scaled = if temperature == 1.0 { logits.shallow_clone() } else { logits / temperature };
     scaled.log_softmax(-1, kind)
@@ -157,7 +178,6 @@ fn log_distribution(logits: &Tensor, temperature: f64) -> Tensor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tch::Device;
 
     #[test]
     fn short_and_long_attention_are_the_same_function() {

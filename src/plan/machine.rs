@@ -5,6 +5,7 @@ use crate::files;
 use cpu_time::ProcessTime;
 use std::path::Path;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Instant;
 
 /// Bytes of a field of `/proc/self/status`, such as `VmHWM` (peak) or `VmRSS` (now).
@@ -57,6 +58,19 @@ impl Stopwatch {
 pub fn available_memory_bytes() -> Option<u64> {
     let system = kilobytes("/proc/meminfo", "MemAvailable");
     system.into_iter().chain(control_group_bytes()).min()
+}
+
+/// Memory of a graphics card that is free now, as the driver's own tool says; `None` where there is
+/// no such tool or no such card.
+pub fn card_memory_bytes(card: u32) -> Option<u64> {
+    let asked = [
+        "--query-gpu=memory.free".to_string(),
+        "--format=csv,noheader,nounits".to_string(),
+        format!("--id={card}"),
+    ];
+    let said = Command::new("nvidia-smi").args(asked).output().ok()?;
+    let mebibytes = String::from_utf8(said.stdout).ok()?.trim().parse::<u64>().ok()?;
+    said.status.success().then(|| mebibytes.saturating_mul(1 << 20))
 }
 
 fn kilobytes(path: &str, field: &str) -> Option<u64> {

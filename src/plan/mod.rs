@@ -17,6 +17,7 @@ pub mod lengths;
 pub mod machine;
 pub mod cost;
 pub mod probe;
+pub mod phases;
 pub mod space;
 pub mod warnings;
 pub mod actual;

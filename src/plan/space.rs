@@ -2,8 +2,11 @@
 
 use crate::config::Experiment;
 use crate::config::dapo::Kl;
+use crate::config::place::Device;
 use crate::model::config::Config;
 use crate::plan::machine;
+use crate::plan::phases;
+use crate::plan::phases::Parts;
 use crate::plan::probe::Measured;
 use crate::plan::work::Work;
 use serde::Deserialize;
@@ -21,8 +24,12 @@ pub struct Memory {
     pub needed_bytes: f64,
     /// The estimate is the peak of a probe with the run's batches; else the sum of `parts`.
     pub measured: bool,
-    /// Part → bytes, counted from shapes; activations by a rough formula.
+    /// Part → bytes, counted from shapes; activations by a rough formula. Of a policy that is held
+    /// as its checkpoint stores it, the parts of the phase that needs most.
     pub parts: BTreeMap<String, f64>,
+    /// Of such a policy: phase → bytes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub phases: BTreeMap<String, f64>,
     /// What the process can still get, what it holds now included; `None` where the system
     /// does not say.
     pub available_bytes: Option<f64>,
@@ -43,9 +50,11 @@ pub fn memory(
     work: &Work,
     measured: Option<&Measured>,
 ) -> Memory {
+    if phases::are_stored(experiment, config) {
+        return by_phase(experiment, config, prompt_tokens as f64);
+    }
     let parts = parts(experiment, config, prompt_tokens as f64);
-    let now = machine::process_bytes("VmRSS").unwrap_or(0) as f64;
-    let available_bytes = machine::available_memory_bytes().map(|bytes| bytes as f64 + now);
+    let available_bytes = available(Device::Cpu);
     let peak = measured.and_then(|measured| {
         let peak = measured.probe.peak_memory_bytes? as f64;
         // A probe that was cut did not hold what a whole batch holds.
@@ -61,7 +70,31 @@ pub fn memory(
         }
         None => sum,
     };
-    Memory { needed_bytes, measured: peak.is_some(), parts, available_bytes }
+    let phases = BTreeMap::new();
+    Memory { needed_bytes, measured: peak.is_some(), parts, phases, available_bytes }
+}
+
+/// From shapes alone: a probe's peak would be that of its own short batches.
+fn by_phase(experiment: &Experiment, config: &Config, prompt: f64) -> Memory {
+    let phases = phases::of(experiment, config, prompt);
+    let sum = |parts: &Parts| parts.values().sum::<f64>();
+    let most = phases.values().max_by(|a, b| sum(a).total_cmp(&sum(b)));
+    let parts = most.cloned().unwrap_or_default();
+    let needed_bytes = sum(&parts);
+    let phases = phases.iter().map(|(phase, parts)| (phase.clone(), sum(parts))).collect();
+    let available_bytes = available(experiment.execution.device.unwrap_or_default());
+    Memory { needed_bytes, measured: false, parts, phases, available_bytes }
+}
+
+/// What the process can still get where it computes, what it holds now included.
+fn available(device: Device) -> Option<f64> {
+    match device {
+        Device::Cpu => {
+            let now = machine::process_bytes("VmRSS").unwrap_or(0);
+            machine::available_memory_bytes().map(|bytes| (bytes + now) as f64)
+        }
+        Device::Cuda(card) => machine::card_memory_bytes(card).map(|bytes| bytes as f64),
+    }
 }
 
 /// The rollouts of a step as records: ids, f64 log-probs, text, and the table's copy of them.

@@ -233,8 +233,9 @@ fn machine(findings: &mut Findings, plan: &Plan) {
     }
     let (memory, disk) = (&plan.memory, &plan.disk);
     if let Some(available) = memory.available_bytes.filter(|&bytes| bytes < memory.needed_bytes) {
-        // The estimate may be off by a quarter.
-        let hopeless = available < 0.75 * memory.needed_bytes;
+        // The estimate may be off by a quarter, that by phases by a seventh.
+        let certain = if memory.phases.is_empty() { 0.75 } else { 0.87 };
+        let hopeless = available < certain * memory.needed_bytes;
         findings.add(
             Name::MemoryShort,
             if hopeless { Severity::Error } else { Severity::Warning },

@@ -7,6 +7,7 @@ use crate::model::generation::Generation;
 use crate::model::qwen2::Qwen2;
 use crate::records::Finish;
 use crate::rng::Stream;
+use crate::rollout::blocks;
 use crate::rollout::sampler;
 use crate::workers;
 
@@ -90,7 +91,7 @@ pub enum Error {
 const REQUESTS_PER_THREAD: usize = 16;
 /// Waiting requests join when this share of the rows is free, so that their prompts are read
 /// together.
-const JOIN_SHARE: usize = 8;
+pub(super) const JOIN_SHARE: usize = 8;
 
 /// Samples one response for each request, in order. `progress` is called often, with the number
 /// of responses finished so far.
@@ -98,7 +99,8 @@ const JOIN_SHARE: usize = 8;
 /// Each thread takes one part of the requests. Under exact arithmetic nothing depends on that.
 /// Under fast arithmetic the matrix products round by the number of rows that are generated
 /// together, and so by the number of threads; of an f32 policy on the CPU nothing else does
-/// (see [`crate::numerics::slices`]).
+/// (see [`crate::numerics::slices`]). A policy whose weights lie as they are stored generates all
+/// requests together (see [`blocks`]).
 ///
 /// # Errors
 /// A request that the model cannot serve, or a distribution that is not finite, by position.
@@ -112,6 +114,16 @@ pub fn generate(
     if limits.max_response_tokens == 0 {
         let empty = Response { tokens: vec![], log_probs: vec![], finish: Finish::Length };
         return Ok(vec![empty; requests.len()]);
+    }
+    if model.is_large() {
+        let mut done = 0;
+        let mut tell = |finished| {
+            done += finished;
+            progress(done);
+        };
+        return workers::together(|| {
+            tch::no_grad(|| blocks::generate(model, requests, limits, &mut tell))
+        });
     }
     let threads = workers::count().min(requests.len().div_ceil(REQUESTS_PER_THREAD)).max(1);
     let size = requests.len().div_ceil(threads).max(1);

@@ -3,3 +3,5 @@
 
 pub mod generate;
 pub mod sampler;
+pub mod blocks;
+pub mod tensor_sampler;

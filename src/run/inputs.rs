@@ -5,6 +5,7 @@ use crate::checkpoint::weights;
 use crate::config::Experiment;
 use crate::config::Numerics;
 use crate::config::Prompt;
+use crate::config::place::Place;
 use crate::data;
 use crate::data::DataSets;
 use crate::data::mini_aime;
@@ -43,6 +44,10 @@ pub struct Inputs {
 /// # Errors
 /// Whatever is missing, malformed, or does not fit together.
 pub fn prepare(experiment: Experiment) -> Result<Inputs, Error> {
+    let place = Place::of(&experiment.execution);
+    if experiment.numerics == Numerics::Exact && place != Place::default() {
+        return Err(Error::ExactElsewhere { device: place.device, weights: place.weights });
+    }
     let data = data::load(&experiment.inputs.data)?;
     let folder = &experiment.inputs.model;
     let tokenizer = Tokenizer::load(folder)?;
@@ -102,12 +107,17 @@ impl Inputs {
         self.executed(model)
     }
 
-    /// A policy under the experiment's arithmetic and use of memory.
+    /// The base policy as it was checked is not asked for: its memory is free again.
+    pub fn forget_base_policy(&self) {
+        self.base.take();
+    }
+
+    /// A policy under the experiment's arithmetic, in the place where it says.
     ///
     /// # Errors
-    /// A shape that exact arithmetic cannot serve.
+    /// A device that is not there, or a shape that exact arithmetic cannot serve.
     pub fn executed(&self, model: Qwen2) -> Result<Qwen2, Error> {
-        let model = model.with_memory(self.experiment.execution.memory);
+        let model = model.placed(Place::of(&self.experiment.execution))?;
         Ok(model.with_numerics(self.experiment.numerics)?)
     }
 

@@ -7,16 +7,17 @@ pub mod rows;
 pub mod session;
 
 use crate::checkpoint;
-use crate::checkpoint::Progress;
+use crate::checkpoint::Loaded;
 use crate::config::Data;
 use crate::config::dapo::Kl;
+use crate::config::place;
 use crate::data;
 use crate::environment;
 use crate::eval;
 use crate::files;
 use crate::ledger;
 use crate::ledger::Kind;
-use crate::model::qwen2::Qwen2;
+use crate::model::qwen2::PlaceError;
 use crate::numerics::exact;
 use crate::policy::Policy;
 use crate::prompt;
@@ -79,6 +80,19 @@ pub enum Error {
         response: u64,
         /// `max_position_embeddings`.
         positions: i64,
+    },
+    /// A device that is not there.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// Exact arithmetic elsewhere than on the processor.
+    #[error(
+        "numerics = \"exact\" is f32 on the processor, and {device} in {weights} was asked for"
+    )]
+    ExactElsewhere {
+        /// What was asked for.
+        device: place::Device,
+        /// In which form.
+        weights: place::WeightKind,
     },
     /// A policy or an update that exact arithmetic cannot serve.
     #[error(transparent)]
@@ -188,7 +202,7 @@ pub fn run(
         Opened::Finished(outcome) => return Ok(Ended::Finished(outcome)),
         Opened::Ready(start) => *start,
     };
-    if let Some((_, progress)) = &start.checkpoint {
+    if let Some(Loaded { progress, .. }) = &start.checkpoint {
         watch(Event::Resumed(progress.counters.rollout_steps));
     }
     let mut run = Run::new(inputs, folder, start, stop)?;
@@ -210,10 +224,7 @@ pub fn run(
 ///
 /// # Errors
 /// A base policy that cannot be loaded, or carried groups of another run.
-pub fn trainer(
-    inputs: &Inputs,
-    checkpoint: Option<(Qwen2, Progress)>,
-) -> Result<Trainer<'_>, Error> {
+pub fn trainer(inputs: &Inputs, checkpoint: Option<Loaded>) -> Result<Trainer<'_>, Error> {
     let experiment = &inputs.experiment;
     let load = || inputs.base_policy();
     let reference = match experiment.dapo.kl {
@@ -222,16 +233,20 @@ pub fn trainer(
     };
     let styles = matches!(experiment.inputs.data, Data::MiniAime { .. });
     let (tokenizer, problems) = (&inputs.tokenizer, &inputs.data.train);
-    let trainer = Trainer::new(experiment, tokenizer, problems, load()?, reference, styles);
-    let Some((model, progress)) = checkpoint else { return Ok(trainer) };
-    let model = inputs.executed(model)?;
-    let policy = Policy::resume(model, &experiment.optimizer, progress.optimizer);
+    let trainer = |policy| Trainer::new(experiment, tokenizer, problems, policy, reference, styles);
+    let Some(Loaded { model, optimizer, progress }) = checkpoint else {
+        return Ok(trainer(Policy::new(load()?, &experiment.optimizer)));
+    };
+    inputs.forget_base_policy();
+    let stored = model.share();
+    let (model, settings) = (inputs.executed(model)?, &experiment.optimizer);
+    let policy = Policy::resume(model, Some(stored.parameters()), settings, optimizer);
     let position = Position {
         counters: progress.counters,
         prompts_drawn: progress.prompts_drawn,
         carried: carried_groups(&progress.carried, experiment, tokenizer)?,
     };
-    Ok(trainer.resume(policy, position))
+    Ok(trainer(policy).resume(position))
 }
 
 /// A run in progress.
@@ -401,7 +416,8 @@ impl<'a> Run<'a> {
 
     fn save(&self, folder: &std::path::Path) -> Result<(), Error> {
         let base = &self.inputs.experiment.inputs.model;
-        let model = self.trainer.policy().model();
-        Ok(checkpoint::save(folder, model, base, &progress(&self.trainer))?)
+        let policy = self.trainer.policy();
+        let (weights, moments) = (policy.weights(), policy.moments());
+        Ok(checkpoint::save(folder, weights, moments, base, &progress(&self.trainer))?)
     }
 }

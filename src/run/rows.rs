@@ -43,7 +43,6 @@ pub fn progress(trainer: &Trainer) -> Progress {
     Progress {
         counters: position.counters,
         prompts_drawn: position.prompts_drawn,
-        optimizer: trainer.policy().optimizer().state().clone(),
         carried: carried_rows(&position.carried),
     }
 }

@@ -4,7 +4,7 @@
 //! taken back first.
 
 use crate::checkpoint;
-use crate::checkpoint::Progress;
+use crate::checkpoint::Loaded;
 use crate::config::Numerics;
 use crate::environment;
 use crate::files;
@@ -12,7 +12,6 @@ use crate::files::Lock;
 use crate::files::foreign;
 use crate::ledger;
 use crate::ledger::Entry;
-use crate::model::qwen2::Qwen2;
 use crate::run::Error;
 use crate::run::Event;
 use crate::run::inputs::Inputs;
@@ -51,7 +50,7 @@ pub enum Opened {
 #[derive(Debug)]
 pub struct Start {
     /// The policy and what belongs to it; `None` is the base policy before its first step.
-    pub checkpoint: Option<(Qwen2, Progress)>,
+    pub checkpoint: Option<Loaded>,
     /// Evaluations that need not be made again.
     pub evaluated: Vec<EvaluationRecord>,
     /// The ledger's last head.
@@ -100,7 +99,7 @@ pub fn open(
             (None, Vec::new())
         }
     };
-    let from_step = checkpoint.as_ref().map_or(0, |(_, progress)| progress.counters.rollout_steps);
+    let from_step = checkpoint.as_ref().map_or(0, |it| it.progress.counters.rollout_steps);
     record_session(inputs, folder, from_step, watch)?;
     let head = folder.ledger()?.pop().map(|entry| entry.head).unwrap_or_default();
     Ok(Opened::Ready(Box::new(Start { checkpoint, evaluated, head, _lock: lock })))
@@ -166,7 +165,7 @@ fn genesis(inputs: &Inputs) -> Entry {
     ledger::genesis(&inputs.manifest, &inputs.experiment)
 }
 
-type Resumed = (Option<(Qwen2, Progress)>, Vec<EvaluationRecord>);
+type Resumed = (Option<Loaded>, Vec<EvaluationRecord>);
 
 /// The newest checkpoint that can be used, and the folder as it was when it was written. With
 /// none the run begins again from the base policy.
@@ -206,7 +205,7 @@ fn resume(
             }
         }
     }
-    let step = checkpoint.as_ref().map_or(0, |(_, progress)| progress.counters.rollout_steps);
+    let step = checkpoint.as_ref().map_or(0, |it| it.progress.counters.rollout_steps);
     let evaluated = rewind(inputs, folder, evaluated, step)?;
     // The schedule of checkpoints may differ from the first session's.
     files::write_json(&folder.path("experiment.json"), &inputs.experiment)?;
@@ -215,9 +214,9 @@ fn resume(
 
 /// A checkpoint all of whose bytes are as written, and whose steps are all recorded and in the
 /// ledger.
-fn usable(inputs: &Inputs, folder: &RunFolder, step: u64) -> Result<(Qwen2, Progress), String> {
+fn usable(inputs: &Inputs, folder: &RunFolder, step: u64) -> Result<Loaded, String> {
     let found = checkpoint::load(&folder.checkpoint(step)).map_err(|error| error.to_string())?;
-    let counted = found.1.counters.rollout_steps;
+    let counted = found.progress.counters.rollout_steps;
     if counted != step {
         return Err(format!("its trainer.json counts {counted} rollout steps"));
     }

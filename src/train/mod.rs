@@ -3,8 +3,10 @@
 pub mod step;
 
 use crate::batch;
+use crate::batch::Cut;
 use crate::batch::Row;
 use crate::config::Experiment;
+use crate::config::NonFinite;
 use crate::config::dapo::AtCap;
 use crate::config::dapo::DynamicSampling;
 use crate::config::dapo::Surplus;
@@ -50,6 +52,9 @@ use crate::train::step::StepOutcome;
 use crate::update;
 use std::collections::BTreeMap;
 
+/// Stands in the ledger for the gradient of an update that was left out.
+const SKIPPED: &str = "left out: not finite";
+
 /// The state that Algorithm 1 carries from step to step.
 #[derive(Debug)]
 pub struct Trainer<'a> {
@@ -66,7 +71,7 @@ pub struct Trainer<'a> {
 }
 
 impl<'a> Trainer<'a> {
-    /// A trainer at step 0 with a base policy. `reference` is needed by a KL penalty and unused
+    /// A trainer at step 0 with a policy. `reference` is needed by a KL penalty and unused
     /// otherwise.
     ///
     /// # Panics
@@ -75,20 +80,18 @@ impl<'a> Trainer<'a> {
         experiment: &'a Experiment,
         tokenizer: &'a Tokenizer,
         problems: &'a [Problem],
-        model: Qwen2,
+        policy: Policy,
         reference: Option<Qwen2>,
         styles: bool,
     ) -> Self {
         assert!(!problems.is_empty(), "training needs problems");
-        let policy = Policy::new(model, &experiment.optimizer);
         let position = Position::default();
         Self { policy, experiment, tokenizer, problems, reference, position, styles }
     }
 
-    /// Goes on from a policy and the position that belongs to it.
-    pub fn resume(mut self, policy: Policy, position: Position) -> Self {
-        (self.policy, self.position) = (policy, position);
-        self
+    /// Goes on from the position that belongs to the policy.
+    pub fn resume(self, position: Position) -> Self {
+        Self { position, ..self }
     }
 
     /// The policy that is being trained.
@@ -154,9 +157,13 @@ impl<'a> Trainer<'a> {
             Step { trained, groups, carried, metrics, seconds, components: Components::new() };
         match improved {
             Ok(components) => step.components = components,
-            Err(source) => {
+            Err(source) if source.is_not_finite() => {
                 let update = self.position.counters.updates + 1;
                 return Ok(diverged(step, NotFinite::Update(update, source)));
+            }
+            Err(source) => {
+                let step = self.position.counters.rollout_steps + 1;
+                return Err(Error::Update { step, source });
             }
         }
         self.position.carried = kept;
@@ -345,11 +352,14 @@ impl<'a> Trainer<'a> {
         watch: &mut dyn FnMut(Phase),
     ) -> Result<Components, update::Error> {
         let temperature = self.experiment.rollout.sampling.temperature;
-        let micro_batch_rollouts = self.experiment.execution.micro_batch_rollouts as usize;
-        let frozen = |model| frozen::read(model, rows, temperature, micro_batch_rollouts);
-        let old = clock.time("old_log_probs", || frozen(self.policy.model()));
-        let reference = clock
-            .time("old_log_probs", || self.reference.as_ref().map(|model| frozen(model).log_probs));
+        let cut = Cut::of(&self.experiment.execution);
+        let frozen = |model| frozen::read(model, rows, temperature, cut);
+        let old = clock.time("old_log_probs", || frozen(self.policy.model()))?;
+        let reference =
+            clock.time("old_log_probs", || self.reference.as_ref().map(frozen).transpose())?;
+        let mut passes_halved = old.passes_halved;
+        passes_halved += reference.as_ref().map_or(0, |frozen| frozen.passes_halved);
+        let reference = reference.map(|frozen| frozen.log_probs);
         metrics.extend(old.metrics(groups));
         let training = &self.experiment.training;
         let (seed, step) = (self.experiment.execution.seed, self.position.counters.rollout_steps);
@@ -363,8 +373,8 @@ impl<'a> Trainer<'a> {
             mini_batches: plan.len() as u64 / training.epochs_per_step,
         };
         let rate = optimizer::learning_rate(&self.experiment.optimizer, step);
-        let settings =
-            update::Settings { dapo: &self.experiment.dapo, temperature, micro_batch_rollouts };
+        let settings = update::Settings { dapo: &self.experiment.dapo, temperature, cut };
+        let skips = self.experiment.optimizer.non_finite == Some(NonFinite::Skip);
         let mut updates = Updates::default();
         let mut gradients = Vec::with_capacity(plan.len());
         for (done, members) in plan.iter().enumerate() {
@@ -376,14 +386,31 @@ impl<'a> Trainer<'a> {
                 ref_log_probs: reference.as_deref(),
                 totals,
             };
-            let made = clock
-                .time("update", || update::update(&mut self.policy, &batch, &settings, rate))?;
+            let made =
+                clock.time("update", || update::update(&mut self.policy, &batch, &settings, rate));
+            match made {
+                Ok(made) => {
+                    passes_halved += made.passes_halved;
+                    updates.add(&made);
+                    gradients.push(made.gradients_sha256);
+                }
+                Err(error) if skips && error.is_not_finite() => {
+                    tracing::warn!(step = step + 1, %error, "an update is left out");
+                    updates.skip();
+                    gradients.push(SKIPPED.to_string());
+                }
+                Err(error) => return Err(error),
+            }
             self.position.counters.updates += 1;
-            updates.add(&made);
-            gradients.push(made.gradients_sha256);
             watch(Phase::Update(done + 1, plan.len()));
         }
         metrics.extend(updates.metrics(self.experiment.optimizer.max_gradient_norm, rate));
+        if skips {
+            metrics.insert("optimizer/skipped_updates".to_string(), updates.skipped() as f64);
+        }
+        if passes_halved > 0 {
+            metrics.insert("memory/passes_halved".to_string(), passes_halved as f64);
+        }
         let components = || {
             let named = [
                 ("old_log_probs", ledger::log_probs(&old.log_probs)),

@@ -26,6 +26,14 @@ pub enum Error {
         /// What is wrong.
         source: generate::Error,
     },
+    /// An update that memory does not hold, or that exact arithmetic cannot serve.
+    #[error("rollout step {step}: {source}")]
+    Update {
+        /// Rollout step, from 1.
+        step: u64,
+        /// What is wrong.
+        source: update::Error,
+    },
     /// Dynamic Sampling's cap, with `at_cap = "stop"`.
     #[error("rollout step {step}: {source}")]
     CapReached {

@@ -262,6 +262,7 @@ pub fn adamw(case: &Case) -> Result<Outputs, Malformed> {
         epsilon: case.optional_number("eps")?.unwrap_or(optimizer().epsilon),
         weight_decay: case.optional_number("weight_decay")?.unwrap_or(optimizer().weight_decay),
         max_gradient_norm: case.optional_number("grad_clip_max_norm")?.unwrap_or(f64::INFINITY),
+        non_finite: None,
         ..optimizer()
     };
     let mut elements: Vec<Element> = values
@@ -295,6 +296,7 @@ fn optimizer() -> Optimizer {
         epsilon: 1e-8,
         weight_decay: 0.01,
         max_gradient_norm: f64::INFINITY,
+        non_finite: None,
         warm_up: WarmUp { rollout_steps: 0, start: WarmUpStart::Zero },
     }
 }

@@ -382,8 +382,8 @@ fn checkpoint_file(folder: &Path, name: &'static str) -> Spoil {
         values.into_iter().map(|(name, (_, values))| (name, vec![1.0; values.len()])).collect()
     };
     let optimizer = State { updates: 4, first_moments: ones(), second_moments: ones() };
-    let progress = Progress { optimizer: optimizer.into(), ..Progress::default() };
-    checkpoint::save(&folder, &model, &base, &progress).unwrap();
+    let progress = Progress::default();
+    checkpoint::save(&folder, model.parameters(), &optimizer, &base, &progress).unwrap();
     let valid = files::read(&folder.join(name)).unwrap();
     let record = files::read_text(&folder.join("trainer.json")).unwrap();
     let written = files::sha256(&valid);

@@ -51,6 +51,7 @@ impl AdamWSettings {
             epsilon: self.epsilon,
             weight_decay: self.weight_decay,
             max_gradient_norm: self.max_gradient_norm,
+            non_finite: None,
             warm_up: WarmUp { rollout_steps: 0, start: WarmUpStart::FirstStep },
         }
     }

@@ -33,6 +33,7 @@ mod regress;
 mod report;
 mod repository;
 mod run_fixture;
+mod stored;
 mod study;
 mod study_example;
 mod study_fixture;

@@ -11,6 +11,7 @@ use dapo::config::dapo::Punishment;
 use dapo::config::dapo::Surplus;
 use dapo::config::extends;
 use dapo::files;
+use dapo::policy::Policy;
 use dapo::run::inputs;
 use dapo::run::inputs::Inputs;
 use dapo::run_folder::DivergenceRecord;
@@ -40,8 +41,9 @@ fn steps(inputs: &Inputs, count: usize) -> Result<(Vec<Step>, u64), step::Error>
     let model = || dapo::checkpoint::load_model(&inputs.experiment.inputs.model).unwrap();
     let reference = (inputs.experiment.dapo.kl != Kl::None {}).then(model);
     let (experiment, tokenizer) = (&inputs.experiment, &inputs.tokenizer);
+    let policy = Policy::new(model(), &experiment.optimizer);
     let mut trainer =
-        Trainer::new(experiment, tokenizer, &inputs.data.train, model(), reference, true);
+        Trainer::new(experiment, tokenizer, &inputs.data.train, policy, reference, true);
     let mut made = Vec::new();
     for _ in 0..count {
         match trainer.step(&mut |_| ())? {
@@ -372,7 +374,7 @@ fn a_loss_that_is_not_finite_ends_the_run_with_code_5_and_keeps_what_led_to_it()
     assert!(record.metrics.contains_key("rollout/accuracy"), "{:?}", record.metrics);
     let rows = dapo::tables::read_rollouts(&folder.path("diverged/rollouts.parquet")).unwrap();
     assert!(rows.iter().filter(|row| row.trained).count() >= 4);
-    let (_, progress) = dapo::checkpoint::load(&folder.path("diverged/checkpoint")).unwrap();
+    let progress = dapo::checkpoint::load(&folder.path("diverged/checkpoint")).unwrap().progress;
     assert_eq!(progress.counters.updates, 1);
     assert_eq!(folder.outcome().unwrap().ending, Ending::Diverged);
     // It counts with its last evaluations, so there are some of every set.

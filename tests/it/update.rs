@@ -4,6 +4,7 @@
 use crate::golden_data;
 use crate::golden_data::AdamWSettings;
 use dapo::batch;
+use dapo::batch::Cut;
 use dapo::batch::Row;
 use dapo::checkpoint;
 use dapo::config::dapo::Advantage;
@@ -191,8 +192,8 @@ fn make(case: &Case, folder: &Path, dapo: &Dapo, rows: &[Row], micro: usize) -> 
     let old: Vec<Vec<f64>> = case.expected().iter().map(|r| r.old_log_probs.clone()).collect();
     let reference: Option<Vec<Vec<f64>>> =
         case.expected().iter().map(|r| r.ref_log_probs.clone()).collect();
-    let settings =
-        Settings { dapo, temperature: case.settings.temperature, micro_batch_rollouts: micro };
+    let cut = Cut { micro_batch_rollouts: micro, pass_tokens: 1024 };
+    let settings = Settings { dapo, temperature: case.settings.temperature, cut };
     let totals = StepTotals {
         tokens: rows.iter().map(Row::loss_tokens).sum(),
         mini_batches: case.updates.len() as u64,
@@ -327,7 +328,8 @@ fn a_divergent_update_is_an_error_and_leaves_the_weights() {
         ref_log_probs: None,
         totals,
     };
-    let settings = Settings { dapo: &dapo, temperature: 1.0, micro_batch_rollouts: 4 };
+    let cut = Cut { micro_batch_rollouts: 4, pass_tokens: 1024 };
+    let settings = Settings { dapo: &dapo, temperature: 1.0, cut };
     let before = checkpoint::values(policy.model());
     assert!(update::update(&mut policy, &batch, &settings, 1e-3).is_err());
     assert_eq!(before, checkpoint::values(policy.model()));

@@ -4,6 +4,7 @@
 
 use assert_cmd::Command;
 use dapo::checkpoint;
+use dapo::checkpoint::Loaded;
 use dapo::config::Experiment;
 use dapo::config::Numerics;
 use dapo::config::dapo::AtCap;
@@ -106,10 +107,11 @@ fn forge(folder: &RunFolder) {
         components
             .extend(ledger::rollouts(&tables::read_rollouts(&folder.rollouts(line.step)).unwrap()));
         components.insert("metrics".to_string(), ledger::metrics(line));
-        if let Ok((model, progress)) = checkpoint::load(&folder.checkpoint(line.step)) {
+        if let Ok(Loaded { model, optimizer: state, .. }) =
+            checkpoint::load(&folder.checkpoint(line.step))
+        {
             let weights = checkpoint::values(&model).into_iter();
             let weights = weights.map(|(name, (_, values))| (name, values)).collect();
-            let state = progress.optimizer;
             let moments =
                 ledger::moments(state.updates, &state.first_moments, &state.second_moments);
             components.insert("weights".to_string(), ledger::tensors(&weights));

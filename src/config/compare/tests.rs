@@ -16,6 +16,10 @@ fn everything_on() -> Experiment {
         json!({ "kind": "files", "train": "a", "dev": "b", "test": ["c", "d"] });
     value["numerics"] = json!("fast");
     value["execution"]["memory"] = json!({ "recompute_layers": true, "logits_chunk_tokens": 1024 });
+    value["execution"]["device"] = json!("cuda:1");
+    value["execution"]["weights"] = json!("bf16");
+    value["execution"]["pass_tokens"] = json!(16_384);
+    value["optimizer"]["non_finite"] = json!("skip");
     value["dapo"]["dual_clip"] = json!({ "kind": "constant", "c": 10.0 });
     value["dapo"]["log_ratio_clamp"] = json!({ "kind": "symmetric", "bound": 20.0 });
     value["dapo"]["kl"] = json!({ "kind": "penalty", "estimator": "k3", "coefficient": 0.04 });

@@ -1,6 +1,7 @@
 //! Tests of passes that hold less: their gradients are those of the plain pass.
 
 use super::*;
+use crate::config::place::Place;
 use crate::model::config::Config;
 use crate::model::config::Family;
 use crate::model::exact::UpdateScale;
@@ -42,9 +43,18 @@ fn sequences() -> Sequences {
     sequences
 }
 
+/// The policy with passes that hold less, trainable.
+fn placed(model: Qwen2, memory: Option<Memory>) -> Qwen2 {
+    let model = model.placed(Place { memory, ..Place::default() }).unwrap();
+    for tensor in model.parameters().values() {
+        let _ = tensor.set_requires_grad(true);
+    }
+    model
+}
+
 /// Gradients by name and what the loss said, with `memory`.
 fn gradients(model: Qwen2, memory: Option<Memory>) -> (BTreeMap<String, Tensor>, f64) {
-    let model = model.with_memory(memory);
+    let model = placed(model, memory);
     let scale = UpdateScale { largest_weight: 1.0, tokens: 17 };
     let weights = Tensor::arange(11, (Kind::Double, tch::Device::Cpu)) * 0.3 - 1.0;
     let loss = |log_probs: &Tensor| {
@@ -84,7 +94,7 @@ fn statistics_are_those_of_the_plain_pass() {
     let plain = policy(Family::Qwen2, true).statistics(&sequences(), 0.8);
     for logits_chunk_tokens in [0, 3] {
         let memory = Memory { recompute_layers: true, logits_chunk_tokens };
-        let model = policy(Family::Qwen2, true).with_memory(Some(memory));
+        let model = placed(policy(Family::Qwen2, true), Some(memory));
         let found = model.statistics(&sequences(), 0.8);
         for (plain, found) in [(&plain.0, found.0), (&plain.1, found.1)] {
             assert!((plain - found).abs().max().double_value(&[]) < 1e-12);
@@ -97,7 +107,7 @@ fn a_pass_without_targets_has_no_gradient() {
     let mut sequences = Sequences::default();
     sequences.push(&[1, 2, 3], 3, &[]);
     let memory = Memory { recompute_layers: true, logits_chunk_tokens: 2 };
-    let model = policy(Family::Qwen2, true).with_memory(Some(memory));
+    let model = placed(policy(Family::Qwen2, true), Some(memory));
     let pass = Pass::new(&model, memory, &sequences, 1.0);
     assert_eq!(pass.statistics().0.size(), [0]);
 }

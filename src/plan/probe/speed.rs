@@ -1,10 +1,12 @@
 //! Seconds of frozen forward passes and of updates, on a copy of the policy.
 
 use crate::batch;
+use crate::batch::Cut;
 use crate::batch::Row;
 use crate::checkpoint;
 use crate::config::Experiment;
 use crate::config::dapo::Kl;
+use crate::config::place::Place;
 use crate::dapo::advantage;
 use crate::dapo::aggregation::StepTotals;
 use crate::frozen;
@@ -48,7 +50,7 @@ pub fn measure(
     groups: &[Group<ScoredRollout>],
 ) -> Result<Speed, Error> {
     let copy = checkpoint::load_model(&experiment.inputs.model)?;
-    let copy = copy.with_memory(experiment.execution.memory);
+    let copy = copy.placed(Place::of(&experiment.execution))?;
     let copy = copy.with_numerics(experiment.numerics)?;
     let mut policy = Policy::new(copy, &experiment.optimizer);
     let advantages: Vec<Vec<f64>> = groups
@@ -113,9 +115,11 @@ fn time(
     rows: &[Row],
 ) -> Result<Timed, Error> {
     let temperature = experiment.rollout.sampling.temperature;
-    let micro_batch_rollouts = rows.len();
+    let execution = &experiment.execution;
+    let cut = Cut { micro_batch_rollouts: rows.len(), ..Cut::of(execution) };
     let watch = Stopwatch::start(experiment.execution.threads);
-    let old = frozen::read(model, rows, temperature, micro_batch_rollouts);
+    let old = frozen::read(model, rows, temperature, cut)
+        .map_err(|error| Error::TrialUpdate(error.into()))?;
     let frozen_seconds = watch.seconds();
     let members: Vec<usize> = (0..rows.len()).collect();
     let totals = StepTotals { tokens: rows.iter().map(Row::loss_tokens).sum(), mini_batches: 1 };
@@ -127,7 +131,7 @@ fn time(
         ref_log_probs: penalised.then_some(&old.log_probs[..]),
         totals,
     };
-    let settings = update::Settings { dapo: &experiment.dapo, temperature, micro_batch_rollouts };
+    let settings = update::Settings { dapo: &experiment.dapo, temperature, cut };
     let watch = Stopwatch::start(experiment.execution.threads);
     // A rate of 0 costs the same and leaves the weights as they are.
     update::update(policy, &batch, &settings, 0.0).map_err(Error::TrialUpdate)?;

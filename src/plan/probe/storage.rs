@@ -43,9 +43,8 @@ pub fn measure(
     let checkpoint = scratch.path().join("checkpoint");
     let started = Instant::now();
     let base = &inputs.experiment.inputs.model;
-    let optimizer = policy.optimizer().state().clone();
-    let progress = Progress { optimizer, ..Progress::default() };
-    checkpoint::save(&checkpoint, policy.model(), base, &progress)?;
+    let progress = Progress::default();
+    checkpoint::save(&checkpoint, policy.weights(), policy.moments(), base, &progress)?;
     for name in files::list(&checkpoint)? {
         files::sha256_file(&checkpoint.join(name))?;
     }

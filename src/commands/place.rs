@@ -1,0 +1,41 @@
+//! Flags that say where a policy is held: the same for every verb that takes a checkpoint folder.
+
+use crate::checkpoint;
+use crate::commands::exit::Usage;
+use crate::config::Numerics;
+use crate::config::place::Device;
+use crate::config::place::Place;
+use crate::config::place::WeightKind;
+use crate::model::qwen2::Qwen2;
+use anyhow::Result;
+use anyhow::bail;
+use std::path::Path;
+
+/// Where and in which form a policy is held.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct PlaceArgs {
+    /// What computes: cpu, cuda or cuda:N; exact arithmetic is on the processor
+    #[arg(long, default_value = "cpu")]
+    device: Device,
+    /// Form of the weights; exact arithmetic is f32
+    #[arg(long, value_enum, default_value = "f32")]
+    weights: WeightKind,
+}
+
+impl PlaceArgs {
+    /// A checkpoint's policy there, under an arithmetic.
+    ///
+    /// # Errors
+    /// A folder that holds no policy, a device that is not there, or exact arithmetic elsewhere than
+    /// on the processor.
+    pub fn load(self, folder: &Path, numerics: Numerics) -> Result<Qwen2> {
+        let Self { device, weights } = self;
+        let place = Place { device, weights, memory: None };
+        if numerics == Numerics::Exact && place != Place::default() {
+            bail!(Usage(format!(
+                "--numerics exact is f32 on the processor, got --device {device} --weights {weights}"
+            )));
+        }
+        Ok(checkpoint::load_model(folder)?.placed(place)?.with_numerics(numerics)?)
+    }
+}

@@ -1,0 +1,110 @@
+//! Passes over rows that are done again in halves when the device's memory does not hold them.
+
+use crate::contained;
+
+/// Work that memory ended, or that failed by itself.
+#[derive(Debug, thiserror::Error, PartialEq)]
+pub enum Error<E> {
+    /// Not even one row fits.
+    #[error("memory does not hold a pass over one row: {0}")]
+    OutOfMemory(String),
+    /// What the work said.
+    #[error(transparent)]
+    Work(E),
+}
+
+/// Does `work` on each part, in order, and hands what comes of it to `take`. A part for which
+/// memory does not suffice is cut into two. Returns how often that happened.
+///
+/// # Errors
+/// What `work` says, and a part of one row that does not fit.
+///
+/// # Panics
+/// When `work` does, for another reason than memory.
+pub fn each<T: Clone, R, E>(
+    parts: Vec<Vec<T>>,
+    mut work: impl FnMut(&[T]) -> Result<R, E>,
+    mut take: impl FnMut(&[T], R),
+) -> Result<u64, Error<E>> {
+    let mut waiting: Vec<Vec<T>> = parts.into_iter().rev().collect();
+    let mut halved = 0;
+    while let Some(part) = waiting.pop() {
+        match contained::caught(|| work(&part)) {
+            Ok(result) => take(&part, result.map_err(Error::Work)?),
+            Err(text) if !is_out_of_memory(&text) => panic!("{text}"),
+            Err(text) if part.len() < 2 => return Err(Error::OutOfMemory(text)),
+            Err(text) => {
+                let (first, second) = part.split_at(part.len() / 2);
+                tracing::warn!(
+                    rows = part.len(),
+                    reason = first_line(&text),
+                    "memory does not hold a pass; it is made again in halves"
+                );
+                halved += 1;
+                waiting.push(second.to_vec());
+                waiting.push(first.to_vec());
+            }
+        }
+    }
+    Ok(halved)
+}
+
+/// What LibTorch's allocators say, that of the processor and that of CUDA.
+fn is_out_of_memory(text: &str) -> bool {
+    [
+        "CUDA out of memory",
+        "DefaultCPUAllocator: can't allocate memory",
+        "CUBLAS_STATUS_ALLOC_FAILED",
+    ]
+    .iter()
+    .any(|known| text.contains(known))
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tch::Device;
+    use tch::Kind;
+    use tch::Tensor;
+
+    /// Asks LibTorch for more than any machine has when there are more than `most` rows.
+    fn greedy(rows: &[u32], most: usize) -> Result<u32, String> {
+        if rows.len() > most {
+            let _ = Tensor::empty([1 << 46], (Kind::Float, Device::Cpu));
+        }
+        match rows.contains(&99) {
+            true => Err("no".to_string()),
+            false => Ok(rows.iter().sum()),
+        }
+    }
+
+    #[test]
+    fn a_part_that_does_not_fit_is_done_in_halves_and_in_order() {
+        let mut seen = Vec::new();
+        let parts = vec![vec![1, 2, 3, 4, 5], vec![6, 7]];
+        let halved =
+            each(parts, |rows| greedy(rows, 2), |rows, sum| seen.push((rows.to_vec(), sum)));
+        assert_eq!(halved, Ok(2));
+        assert_eq!(seen, [(vec![1, 2], 3), (vec![3], 3), (vec![4, 5], 9), (vec![6, 7], 13),]);
+    }
+
+    #[test]
+    fn one_row_that_does_not_fit_is_an_error_and_so_is_what_the_work_says() {
+        let failed = each(vec![vec![1, 2]], |rows| greedy(rows, 0), |_, _| ());
+        let Err(Error::OutOfMemory(text)) = failed else { panic!("{failed:?}") };
+        assert!(text.contains("allocate memory"), "{text}");
+        let failed = each(vec![vec![99]], |rows| greedy(rows, 2), |_, _| ());
+        assert_eq!(failed, Err(Error::Work("no".to_string())));
+    }
+
+    #[test]
+    #[should_panic(expected = "something else")]
+    fn another_panic_goes_on() {
+        let work = |_: &[u32]| -> Result<(), ()> { panic!("something else") };
+        let _ = each(vec![vec![1, 2]], work, |_, ()| ());
+    }
+}

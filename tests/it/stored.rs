@@ -1,0 +1,251 @@
+//! Policies whose weights lie as a checkpoint stores them: in bf16, with passes that hold less, or
+//! too large for copies. They say what the others say, and train and resume as they do.
+
+use crate::golden_data;
+use dapo::checkpoint;
+use dapo::checkpoint::Loaded;
+use dapo::config::Memory;
+use dapo::config::NonFinite;
+use dapo::config::Numerics;
+use dapo::config::Sampling;
+use dapo::config::dapo::Kl;
+use dapo::config::dapo::KlEstimator;
+use dapo::config::extends;
+use dapo::config::place::Place;
+use dapo::config::place::WeightKind;
+use dapo::model::qwen2::Qwen2;
+use dapo::model::tensors::Layout;
+use dapo::policy::Policy;
+use dapo::rng::Id;
+use dapo::rng::Purpose;
+use dapo::rng::stream;
+use dapo::rollout::generate;
+use dapo::rollout::generate::Limits;
+use dapo::rollout::generate::Request;
+use dapo::rollout::generate::Response;
+use dapo::run;
+use dapo::run::Ended;
+use dapo::run::inputs;
+use dapo::run::inputs::Inputs;
+use dapo::run::session::Unfinished;
+use dapo::run_folder::Ending;
+use dapo::run_folder::RunFolder;
+use serde::Deserialize;
+use std::cell::Cell;
+use std::path::Path;
+use tch::Kind;
+use tch::Tensor;
+
+/// Passes that hold less: the reason for which a small policy in f32 is stored.
+const MEMORY: Memory = Memory { recompute_layers: true, logits_chunk_tokens: 16 };
+
+fn stored(model: Qwen2) -> Qwen2 {
+    let model = model.placed(Place { memory: Some(MEMORY), ..Place::default() }).unwrap();
+    assert_eq!(model.layout(), Layout::Stored);
+    model
+}
+
+fn bf16(model: Qwen2) -> Qwen2 {
+    model.placed(Place { weights: WeightKind::Bf16, ..Place::default() }).unwrap()
+}
+
+#[derive(Deserialize)]
+struct Expected {
+    logits: Vec<Logits>,
+}
+
+#[derive(Deserialize)]
+struct Logits {
+    input_ids: Vec<i64>,
+    logits: Vec<Vec<f64>>,
+}
+
+/// Largest distance of the logits from transformers', of all golden cases, and the largest logit.
+fn distance(place: impl Fn(Qwen2) -> Qwen2) -> (f64, f64) {
+    let (mut distance, mut size) = (0f64, 0f64);
+    for case in golden_data::cases("qwen2") {
+        let model = place(checkpoint::load_model(&case).unwrap());
+        for expected in golden_data::read::<Expected>(&case.join("expected.json")).logits {
+            let tokens = Tensor::from_slice(&expected.input_ids).unsqueeze(0);
+            let logits = tch::no_grad(|| model.logits(&model.forward(&tokens)));
+            let ours = Vec::<f64>::try_from(logits.to_kind(Kind::Double).flatten(0, -1)).unwrap();
+            for (ours, theirs) in ours.iter().zip(expected.logits.concat()) {
+                distance = distance.max((ours - theirs).abs());
+                size = size.max(theirs.abs());
+            }
+        }
+    }
+    (distance, size)
+}
+
+#[test]
+fn logits_agree_with_transformers_in_f32_and_to_the_rounding_of_bf16() {
+    let (in_f32, size) = distance(stored);
+    assert!(in_f32 <= 1e-5, "{in_f32}");
+    let (in_bf16, _) = distance(bf16);
+    // Eight bits of a number, and a few roundings in a row.
+    assert!(in_bf16 > in_f32 && in_bf16 < size * 0.05, "{in_bf16} of {size}");
+}
+
+fn prompts() -> Vec<Vec<u32>> {
+    (0..30u32).map(|row| (0..1 + row % 7).map(|at| 3 + (row * 5 + at * 3) % 20).collect()).collect()
+}
+
+fn responses(model: &Qwen2, sampling: Sampling, batch_rows: usize) -> Vec<Response> {
+    let prompts = prompts();
+    let requests: Vec<Request> = prompts
+        .iter()
+        .zip(0u64..)
+        .map(|(prompt, row)| Request {
+            prompt,
+            stream: stream(7, Purpose::Generate, &[Id::from(row)]),
+        })
+        .collect();
+    let limits = Limits { sampling, max_response_tokens: 45, stop_tokens: &[1, 2, 9], batch_rows };
+    generate::generate(model, &requests, &limits, |_| ()).unwrap()
+}
+
+#[test]
+fn blocks_of_tokens_are_what_token_by_token_is_whoever_joins_when() {
+    let base = || checkpoint::load_model(Path::new("golden/mini-aime/base")).unwrap();
+    for sampling in [
+        Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 },
+        Sampling { temperature: 1.0, top_p: 0.7, top_k: 0 },
+        Sampling { temperature: 0.0, top_p: 1.0, top_k: 0 },
+    ] {
+        let token_by_token = responses(&base(), sampling, 30);
+        let lengths: Vec<usize> = token_by_token.iter().map(|it| it.tokens.len()).collect();
+        assert!(lengths.iter().min() < lengths.iter().max(), "rows leave at different times");
+        let model = stored(base());
+        for batch_rows in [1, 4, 9, 30] {
+            for (ours, theirs) in
+                responses(&model, sampling, batch_rows).iter().zip(&token_by_token)
+            {
+                assert_eq!((&ours.tokens, ours.finish), (&theirs.tokens, theirs.finish));
+                for (ours, theirs) in ours.log_probs.iter().zip(&theirs.log_probs) {
+                    assert!((ours - theirs).abs() < 1e-4, "{ours} {theirs}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn weights_in_bf16_are_trained_in_f32() {
+    let inputs = smoke(|_| ());
+    let model = bf16(checkpoint::load_model(Path::new("golden/mini-aime/base")).unwrap());
+    let policy = Policy::new(model, &inputs.experiment.optimizer);
+    for (name, weight) in policy.weights() {
+        assert_eq!(weight.kind(), Kind::Float, "{name}");
+        assert_eq!(policy.model().parameters()[name].kind(), Kind::BFloat16, "{name}");
+    }
+}
+
+/// The smoke experiment under fast arithmetic, changed.
+fn smoke(change: impl FnOnce(&mut dapo::config::Experiment)) -> Inputs {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/smoke.toml");
+    let mut experiment = extends::load(&file).unwrap();
+    experiment.numerics = Numerics::Fast;
+    experiment.rollout.max_response_tokens = 64;
+    change(&mut experiment);
+    inputs::prepare(experiment).unwrap()
+}
+
+/// Trains in `folder`, stopping once after `stop_after` rollout steps, and goes on.
+fn train(inputs: &Inputs, folder: &Path, stop_after: Option<u64>) -> RunFolder {
+    let folder = RunFolder::at(folder);
+    if let Some(steps) = stop_after {
+        let done = Cell::new(0);
+        let ended =
+            run::run(inputs, &folder, Unfinished::Refuse, &|| done.get() >= steps, &mut |event| {
+                if let run::Event::Step(metrics, _) = event {
+                    done.set(metrics.step);
+                }
+            });
+        assert_eq!(ended.unwrap(), Ended::Stopped(steps));
+    }
+    let ended = run::run(inputs, &folder, Unfinished::Resume, &|| false, &mut |_| ()).unwrap();
+    let Ended::Finished(outcome) = ended else { panic!("it was not asked to stop") };
+    assert_eq!(outcome.ending, Ending::Finished, "{}", outcome.reason);
+    folder
+}
+
+#[test]
+fn a_run_in_bf16_resumes_to_the_same_ledger_and_its_checkpoint_is_f32() {
+    let inputs = || {
+        smoke(|experiment| {
+            experiment.execution.weights = Some(WeightKind::Bf16);
+            experiment.execution.memory = Some(MEMORY);
+            experiment.execution.pass_tokens = Some(400);
+        })
+    };
+    let scratch = tempfile::tempdir().unwrap();
+    let whole = train(&inputs(), &scratch.path().join("whole"), None);
+    let resumed = train(&inputs(), &scratch.path().join("resumed"), Some(1));
+    let head = |folder: &RunFolder| folder.ledger().unwrap().pop().unwrap().head;
+    assert_eq!(head(&whole), head(&resumed));
+    let Loaded { model, optimizer, .. } = checkpoint::load(&whole.checkpoint(2)).unwrap();
+    assert_eq!((model.kind(), optimizer.updates), (Kind::Float, 4));
+    // Updates are far smaller than the distance of two neighbours in bf16: kept in it, most of
+    // them would be lost.
+    let narrow = |tensor: &Tensor| tensor.to_kind(Kind::BFloat16).to_kind(Kind::Float);
+    let rounded = |tensor: &&Tensor| !tensor.equal(&narrow(tensor));
+    assert!(model.parameters().values().filter(rounded).count() > model.parameters().len() / 2);
+    let mismatch = whole.metrics().unwrap()[0].metrics["policy/mismatch_mean"];
+    assert!(mismatch < 0.05, "sampler and trainer differ by {mismatch}");
+}
+
+#[test]
+fn passes_that_hold_less_make_the_updates_of_the_plain_ones() {
+    let scratch = tempfile::tempdir().unwrap();
+    let weights = |name: &str, memory: Option<Memory>| {
+        let inputs = smoke(|experiment| experiment.execution.memory = memory);
+        let folder = train(&inputs, &scratch.path().join(name), None);
+        let metrics = folder.metrics().unwrap();
+        (folder.checkpoint(2), metrics[0].metrics["optimizer/gradient_norm_mean"])
+    };
+    let ((_, plain), (_, stored)) = (weights("plain", None), weights("stored", Some(MEMORY)));
+    assert!((plain - stored).abs() < 1e-3 * plain, "{plain} {stored}");
+}
+
+#[test]
+fn updates_that_are_not_finite_are_left_out_and_counted_where_the_experiment_says_so() {
+    let exploding = |non_finite| {
+        smoke(|experiment| {
+            // Infinite in f32: its product with a divergence of 0 is no number.
+            let coefficient = 1e308;
+            experiment.dapo.kl = Kl::Penalty { estimator: KlEstimator::K3, coefficient };
+            experiment.optimizer.non_finite = non_finite;
+        })
+    };
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = train(&exploding(Some(NonFinite::Skip)), &scratch.path().join("skip"), None);
+    for line in folder.metrics().unwrap() {
+        assert_eq!(line.metrics["optimizer/skipped_updates"], 2.0);
+    }
+    let loaded = checkpoint::load(&folder.checkpoint(2)).unwrap();
+    assert_eq!((loaded.optimizer.updates, loaded.progress.counters.updates), (0, 4));
+    let base = checkpoint::load_model(Path::new("golden/mini-aime/base")).unwrap();
+    assert_eq!(checkpoint::values(&loaded.model), checkpoint::values(&base));
+    for (name, non_finite) in [("absent", None), ("stop", Some(NonFinite::Stop))] {
+        let inputs = exploding(non_finite);
+        let folder = RunFolder::at(scratch.path().join(name));
+        let ended = run::run(&inputs, &folder, Unfinished::Refuse, &|| false, &mut |_| ()).unwrap();
+        let Ended::Finished(outcome) = ended else { panic!("it was not asked to stop") };
+        assert_eq!(outcome.ending, Ending::Diverged, "{}", outcome.reason);
+        assert!(folder.path("diverged/rollouts.parquet").exists());
+    }
+}
+
+#[test]
+fn a_card_that_is_not_there_is_refused_with_what_to_do() {
+    if tch::Cuda::is_available() {
+        eprintln!("skipped: this machine has a CUDA device");
+        return;
+    }
+    let device = "cuda:1".parse().unwrap();
+    let model = checkpoint::load_model(Path::new("golden/mini-aime/base")).unwrap();
+    let error = model.placed(Place { device, ..Place::default() }).unwrap_err().to_string();
+    let help = if tch::utils::has_cuda() { "nvidia-smi" } else { "LD_LIBRARY_PATH" };
+    assert!(error.contains("cuda:1") && error.contains(help), "{error}");
+}
