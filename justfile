@@ -73,6 +73,11 @@ fmt:
 bench *ARGS: build
     {{ dapo }} bench "$@"
 
+# Measure generation and updates on a CUDA card beside transformers and PyTorch on the same card
+[group('check')]
+bench-gpu PYTHON="python3": build
+    benches/reference/gpu.sh {{ dapo }} {{ PYTHON }}
+
 # Repeat a short training under many settings and print which digests are equal
 [group('check')]
 exactness *ARGS: build

@@ -2,6 +2,8 @@
 //! phase, beside the floating-point operations that each phase needs and the rate at which
 //! this machine multiplies matrices.
 
+pub mod throughput;
+
 use crate::checkpoint;
 use crate::config::Experiment;
 use crate::data::mini_aime;

@@ -70,7 +70,7 @@ pub struct Cell {
     pub seed: u64,
     /// SHA-256 over arm, seed and inputs.
     pub run_key: String,
-    /// `exact` or `exact-here`.
+    /// `exact`, `exact-here` or `approximate`.
     pub exactness: String,
     /// Version of the harness.
     pub harness: String,

@@ -141,7 +141,8 @@ pub struct Manifest {
     pub seed: u64,
     /// SHA-256 over arm, seed, inputs and (under `fast` arithmetic) execution.
     pub run_key: String,
-    /// How exactly a repetition agrees: `exact-here` for `fast` arithmetic.
+    /// How exactly a repetition agrees: `exact-here` for `fast` arithmetic on the processor,
+    /// `approximate` on a card.
     pub exactness: String,
     /// `data/train`, `tokenizer`, `base/model.safetensors`, … → SHA-256.
     pub inputs: BTreeMap<String, String>,

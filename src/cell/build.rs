@@ -178,7 +178,7 @@ fn check_identity(experiment: &Experiment, manifest: &Manifest) -> Result<(), Re
     }
     let agrees = manifest.arm_sha256 == experiment.arm_sha256()
         && manifest.seed == experiment.execution.seed
-        && manifest.exactness == inputs::exactness(experiment.numerics)
+        && manifest.exactness == inputs::exactness(experiment)
         && manifest.run_key == inputs::run_key(experiment, &manifest.inputs);
     match agrees {
         true => Ok(()),

@@ -14,6 +14,8 @@ use anyhow::Context;
 use clap::Args;
 use clap::Subcommand;
 use serde::Serialize;
+use serde_json::Value;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -48,6 +50,8 @@ Examples:
       stop where a question has several answers, instead of leaving it out
   dapo data prepare train.jsonl --without aime-2024.parquet --out data
       without the problems of an evaluation set
+  dapo data prepare dapo-math-17k.parquet --without aime-2024.parquet --hold-out 64 --out data
+      data/dapo-math-17k.parquet and 64 of its problems in data/dapo-math-17k-dev.parquet
 
 Exit codes: 0 done, 1 cannot write, 2 usage, 3 data that cannot be used")]
     Prepare(PrepareArgs),
@@ -71,6 +75,10 @@ struct PrepareArgs {
     /// not be trained on. May be repeated.
     #[arg(long, value_name = "FILE")]
     without: Vec<PathBuf>,
+    /// Put so many problems into a set of their own, NAME-dev, instead: those whose question has the
+    /// smallest digest, so that neither order nor number of the rows decides.
+    #[arg(long, value_name = "COUNT")]
+    hold_out: Option<usize>,
     /// Print one JSON object instead of lines: the content of digests.json.
     #[arg(long)]
     json: bool,
@@ -141,7 +149,12 @@ fn prepare(args: &PrepareArgs) -> anyhow::Result<ExitCode> {
     for note in &prepared.notes {
         eprintln!("{}", visible::message(note));
     }
-    let mut digests = BTreeMap::new();
+    // Sets that were prepared into this folder before keep their entries.
+    let digests_file = args.out.join("digests.json");
+    let mut digests: BTreeMap<String, Value> = match digests_file.exists() {
+        true => files::read_json(&digests_file)?,
+        false => BTreeMap::new(),
+    };
     // The embedded benchmark's prompt is the question alone; files keep the released form.
     let templated = args.source != Path::new(mini_aime::MINI_AIME);
     for (name, problems) in &prepared.sets {
@@ -154,16 +167,17 @@ fn prepare(args: &PrepareArgs) -> anyhow::Result<ExitCode> {
         }
         let file_sha256 = files::sha256_file(&path)?;
         let source = prepared.source.clone();
-        digests.insert(name, SetDigest { problems: problems.len(), sha256, file_sha256, source });
+        let entry = SetDigest { problems: problems.len(), sha256, file_sha256, source };
+        digests.insert(name.clone(), json!(entry));
         let left_out = args.out.join(format!("{name}.left-out.jsonl"));
-        if prepared.left_out.is_empty() {
+        if prepared.left_out.is_empty() || *name != data::set_name(&args.source) {
             // One of an earlier preparation would speak of this one.
             files::remove_file(&left_out)?;
         } else {
             files::write_lines(&left_out, &prepared.left_out)?;
         }
     }
-    files::write_json(&args.out.join("digests.json"), &digests)?;
+    files::write_json(&digests_file, &digests)?;
     if args.json {
         println!("{}", visible::json(&files::canonical_json_line(&digests)));
     }
@@ -220,10 +234,28 @@ fn file_set(args: &PrepareArgs) -> anyhow::Result<Prepared> {
             answers: vec![problem.answer],
         }));
     }
+    let held_out = hold_out(&mut problems, args.hold_out.unwrap_or(0));
     if problems.is_empty() {
         return Err(data::Error::Empty { path: path.clone() }.into());
     }
     let file_sha256 = files::sha256_file(path)?;
     let source = Some(Source { file_sha256, rows, conflicting, evaluated });
-    Ok(Prepared { sets: vec![(data::set_name(path), problems)], notes, left_out, source })
+    let name = data::set_name(path);
+    let mut sets = vec![(name.clone(), problems)];
+    if !held_out.is_empty() {
+        sets.push((format!("{name}-dev"), held_out));
+    }
+    Ok(Prepared { sets, notes, left_out, source })
+}
+
+/// Takes out the problems whose question has the smallest digest. Both parts keep their order.
+fn hold_out(problems: &mut Vec<Problem>, count: usize) -> Vec<Problem> {
+    let mut order: Vec<[u8; 32]> =
+        problems.iter().map(|problem| data::identity(&problem.question)).collect();
+    order.sort_unstable();
+    let taken: BTreeSet<[u8; 32]> = order.into_iter().take(count).collect();
+    let is_taken = |problem: &Problem| taken.contains(&data::identity(&problem.question));
+    let (held_out, kept) = std::mem::take(problems).into_iter().partition(is_taken);
+    *problems = kept;
+    held_out
 }

@@ -84,6 +84,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if let Some(model) = &args.model {
         experiment.inputs.model = model.clone();
     }
+    args.protocol.place.overrule(&mut experiment.execution);
     workers::set_count(experiment.execution.threads);
     if let Some(out) = &args.out
         && out.join("manifest.json").exists()

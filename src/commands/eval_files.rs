@@ -64,8 +64,9 @@ pub struct ProtocolArgs {
     /// How numbers are computed
     #[arg(long, value_enum, default_value = "fast", requires = "data")]
     numerics: Numerics,
+    /// Where the policy is held; also when an experiment is evaluated.
     #[command(flatten)]
-    place: PlaceArgs,
+    pub place: PlaceArgs,
     /// Threads, each with a part of the responses
     #[arg(long, default_value_t = 1, requires = "data")]
     threads: u64,
@@ -126,6 +127,7 @@ pub fn run(settings: &Settings, out: Option<&Path>, args: &ProtocolArgs) -> Resu
         let key = json!({
             "protocol": protocol,
             "numerics": args.numerics,
+            "place": args.place.told(),
             "weights": weights,
             "tokenizer": tokenizer.sha256(),
             "problems": data::digest(problems),

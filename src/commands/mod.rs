@@ -39,6 +39,7 @@ pub mod report;
 pub mod runs;
 pub mod score;
 pub mod table_reader;
+pub mod throughput;
 pub mod train;
 pub mod verify;
 
@@ -91,6 +92,7 @@ enum Verb {
     Pretrain(pretrain::Args),
     Doctor(doctor::Args),
     Bench(bench::Args),
+    Throughput(throughput::Args),
     Calibrate(calibrate::Args),
     Exactness(exactness::Args),
     #[command(hide = true)]
@@ -132,6 +134,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Pretrain(args) => pretrain::run(args),
         Verb::Doctor(args) => doctor::run(args),
         Verb::Bench(args) => bench::run(args),
+        Verb::Throughput(args) => throughput::run(args),
         Verb::Calibrate(args) => calibrate::run(args),
         Verb::Exactness(args) => exactness::run(args),
         Verb::ExactnessCell(args) => exactness_cell::run(args),

@@ -2,6 +2,7 @@
 
 use crate::checkpoint;
 use crate::commands::exit::Usage;
+use crate::config::Execution;
 use crate::config::Numerics;
 use crate::config::place::Device;
 use crate::config::place::Place;
@@ -23,6 +24,21 @@ pub struct PlaceArgs {
 }
 
 impl PlaceArgs {
+    /// What differs from the defaults takes the place of an experiment's own.
+    pub fn overrule(self, execution: &mut Execution) {
+        if self.device != Device::default() {
+            execution.device = Some(self.device);
+        }
+        if self.weights != WeightKind::default() {
+            execution.weights = Some(self.weights);
+        }
+    }
+
+    /// For keys of what may be gone on with: another device or form rounds otherwise.
+    pub fn told(self) -> String {
+        format!("{} on {}", self.weights, self.device)
+    }
+
     /// A checkpoint's policy there, under an arithmetic.
     ///
     /// # Errors

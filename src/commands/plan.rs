@@ -70,7 +70,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     experiment.execution.threads = args.threads.unwrap_or(experiment.execution.threads);
     experiment.execution.device = args.device.or(experiment.execution.device);
     workers::set_count(experiment.execution.threads);
-    let inputs = inputs::prepare(experiment)?;
+    let inputs = match args.no_probe {
+        true => inputs::prepare_without_weights(experiment)?,
+        false => inputs::prepare(experiment)?,
+    };
     let plan = plan::make(&inputs, &PathBuf::from("runs"), !args.no_probe)?;
     match args.json {
         true => print!("{}", files::canonical_json(&plan)),

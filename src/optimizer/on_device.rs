@@ -98,7 +98,15 @@ impl DeviceAdamW {
                     &zero
                 }
             };
-            update.apply_to(weight, moments, &(gradient.to_kind(Kind::Float) * scale));
+            for (from, count) in parts(weight) {
+                let part = |tensor: &Tensor| match tensor.dim() {
+                    0 => tensor.shallow_clone(),
+                    _ => tensor.narrow(0, from, count),
+                };
+                let scaled = part(gradient).to_kind(Kind::Float) * scale;
+                let [first, second] = &*moments;
+                update.apply_to(&mut part(weight), &mut [part(first), part(second)], &scaled);
+            }
         }
         Ok(norm)
     }
@@ -137,6 +145,16 @@ impl Update {
         *weight *= self.keep;
         *weight -= &*first / root * self.step_size;
     }
+}
+
+/// First row and number of rows of the parts of a tensor that are updated at once. What an update
+/// computes on the way is as large as a part five times.
+fn parts(tensor: &Tensor) -> impl Iterator<Item = (i64, i64)> {
+    const NUMBERS: i64 = 1 << 24;
+    let rows = tensor.size().first().copied().unwrap_or(1).max(1);
+    let width = (tensor.numel() as i64 / rows).max(1);
+    let size = (NUMBERS / width).max(1);
+    (0..rows).step_by(size as usize).map(move |from| (from, size.min(rows - from)))
 }
 
 /// A tensor's numbers.

@@ -191,8 +191,9 @@ impl<'a> Sizes<'a> {
     }
 
     fn optimizer(&self) -> Vec<(&'static str, f64)> {
-        // Of the largest tensor: its scaled gradient, a square, a root, a quotient and its product.
-        vec![("gradients", F32 * self.parameters), ("updates", 5.0 * F32 * self.table())]
+        // Of one part of a tensor: its scaled gradient, a square, a root, a quotient, its product.
+        let part = self.table().min((1u64 << 24) as f64);
+        vec![("gradients", F32 * self.parameters), ("updates", 5.0 * F32 * part)]
     }
 
     /// Values of the largest tensor, the embedding's table.

@@ -173,6 +173,11 @@ pub fn checking(report: &Report) -> Section<'_> {
             "Train the arm again with this seed on the same kind of machine and build: \
              the files below must come out with the same digests."
         }
+        "approximate" => {
+            "Train the arm again with this seed: its numbers must come out about the same. The run \
+             was on a graphics card, whose sums have no fixed order, so that digests of another \
+             run differ; those below show whether this folder is as it was written."
+        }
         _ => {
             "Train the arm again with this seed: the files below must come out with the same digests."
         }

@@ -5,6 +5,7 @@ use crate::checkpoint::weights;
 use crate::config::Experiment;
 use crate::config::Numerics;
 use crate::config::Prompt;
+use crate::config::place::Device;
 use crate::config::place::Place;
 use crate::data;
 use crate::data::DataSets;
@@ -39,11 +40,26 @@ pub struct Inputs {
     base: RefCell<Option<Qwen2>>,
 }
 
-/// Loads data, tokenizer and model configuration, and fixes the run's identity.
+/// Loads data, tokenizer and base policy, and fixes the run's identity.
 ///
 /// # Errors
 /// Whatever is missing, malformed, or does not fit together.
 pub fn prepare(experiment: Experiment) -> Result<Inputs, Error> {
+    let model = checkpoint::load_model(&experiment.inputs.model)?;
+    assemble(experiment, model.config().clone(), Some(model))
+}
+
+/// As [`prepare`], for who asks for the base policy's shape alone: of its weights the headers are
+/// read.
+///
+/// # Errors
+/// As [`prepare`], but for what the weights hold.
+pub fn prepare_without_weights(experiment: Experiment) -> Result<Inputs, Error> {
+    let (config, _) = checkpoint::open_model(&experiment.inputs.model)?;
+    assemble(experiment, config, None)
+}
+
+fn assemble(experiment: Experiment, config: Config, model: Option<Qwen2>) -> Result<Inputs, Error> {
     let place = Place::of(&experiment.execution);
     if experiment.numerics == Numerics::Exact && place != Place::default() {
         return Err(Error::ExactElsewhere { device: place.device, weights: place.weights });
@@ -51,11 +67,9 @@ pub fn prepare(experiment: Experiment) -> Result<Inputs, Error> {
     let data = data::load(&experiment.inputs.data)?;
     let folder = &experiment.inputs.model;
     let tokenizer = Tokenizer::load(folder)?;
-    let model = checkpoint::load_model(folder)?;
-    tokenizer.fits(folder, model.config().vocab_size)?;
+    tokenizer.fits(folder, config.vocab_size)?;
     let manifest = manifest(&experiment, &data)?;
-    let config = model.config().clone();
-    let base = RefCell::new(Some(model));
+    let base = RefCell::new(model);
     let inputs = Inputs { experiment, tokenizer, data, manifest, config, base };
     for (name, _) in named_sets(&inputs.data).into_iter().skip(1) {
         inputs.samples(name)?;
@@ -153,16 +167,18 @@ fn manifest(experiment: &Experiment, sets: &DataSets) -> Result<Manifest, Error>
         arm_sha256: experiment.arm_sha256(),
         seed: experiment.execution.seed,
         run_key: run_key(experiment, &inputs),
-        exactness: exactness(experiment.numerics).to_string(),
+        exactness: exactness(experiment).to_string(),
         inputs,
     })
 }
 
 /// How exactly a repetition of a run agrees.
-pub fn exactness(numerics: Numerics) -> &'static str {
-    match numerics {
-        Numerics::Exact => "exact",
-        Numerics::Fast => "exact-here",
+pub fn exactness(experiment: &Experiment) -> &'static str {
+    match (experiment.numerics, experiment.execution.device.unwrap_or_default()) {
+        (Numerics::Exact, _) => "exact",
+        (Numerics::Fast, Device::Cpu) => "exact-here",
+        // The backward passes of its attention add in no fixed order.
+        (Numerics::Fast, Device::Cuda(_)) => "approximate",
     }
 }
 

@@ -116,7 +116,7 @@ pub fn identity(records: &Records) -> Check {
     check.equal(place("arm_sha256"), &manifest.arm_sha256, &experiment.arm_sha256());
     check.equal(place("name"), &manifest.name, &experiment.name);
     check.equal(place("seed"), manifest.seed, experiment.execution.seed);
-    let exactness = inputs::exactness(experiment.numerics).to_string();
+    let exactness = inputs::exactness(experiment).to_string();
     check.equal(place("exactness"), &manifest.exactness, &exactness);
     let key = inputs::run_key(experiment, &manifest.inputs);
     check.equal(place("run_key"), &manifest.run_key, &key);

@@ -4,6 +4,7 @@
 use crate::checkpoint;
 use crate::config::Numerics;
 use crate::config::dapo::Kl;
+use crate::config::place::Device;
 use crate::environment;
 use crate::files;
 use crate::rng::Id;
@@ -175,6 +176,9 @@ fn prepare(
 fn other_machine(folder: &RunFolder, records: &Records) -> Option<String> {
     if records.experiment.numerics == Numerics::Exact {
         return None;
+    }
+    if matches!(records.experiment.execution.device, Some(Device::Cuda(_))) {
+        return Some("a graphics card, whose sums have no fixed order".to_string());
     }
     let here = environment::describe(records.experiment.execution.threads).facts;
     let Ok(there) = folder.environment() else {

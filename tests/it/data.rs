@@ -9,6 +9,8 @@ use dapo::config::MiniAimeVariant;
 use dapo::data;
 use dapo::files;
 use serde_json::Value;
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -74,6 +76,41 @@ fn questions_with_several_answers_are_left_out_and_listed_or_refused() {
     files::write_atomic(&source, b"{\"question\": \"q\", \"answer\": 3}\n").unwrap();
     assert_eq!(prepare(&source, &out, &[]), ExitCode::SUCCESS);
     assert!(!out.join("set.left-out.jsonl").exists());
+}
+
+#[test]
+fn held_out_problems_are_a_set_of_their_own_whatever_the_order_of_the_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = |n: u32| format!("{{\"question\": \"{n} + {n}?\", \"answer\": {}}}\n", 2 * n);
+    let write = |name: &str, numbers: &mut dyn Iterator<Item = u32>| {
+        let path = folder.path().join(name).join("set.jsonl");
+        files::write_atomic(&path, numbers.map(line).collect::<String>().as_bytes()).unwrap();
+        path
+    };
+    let mut questions = Vec::new();
+    for (name, source) in
+        [("up", write("up", &mut (1..=40))), ("down", write("down", &mut (1..=40).rev()))]
+    {
+        let out = folder.path().join(name).join("out");
+        assert_eq!(prepare(&source, &out, &["--hold-out", "7"]), ExitCode::SUCCESS);
+        let read = |set: &str| {
+            let path = out.join(format!("{set}.parquet"));
+            let problems = data::problem_file::read(&path).unwrap().problems;
+            problems.into_iter().map(|problem| problem.question).collect::<BTreeSet<String>>()
+        };
+        let (train, dev) = (read("set"), read("set-dev"));
+        assert_eq!((train.len(), dev.len(), train.intersection(&dev).count()), (33, 7, 0));
+        questions.push(dev);
+    }
+    assert_eq!(questions[0], questions[1]);
+    // Another file goes beside it, and what is known of the first stays.
+    let (out, other) = (folder.path().join("up/out"), folder.path().join("other.jsonl"));
+    files::write_atomic(&other, line(50).as_bytes()).unwrap();
+    assert_eq!(prepare(&other, &out, &[]), ExitCode::SUCCESS);
+    let digests: BTreeMap<String, Value> = files::read_json(&out.join("digests.json")).unwrap();
+    assert_eq!(digests.keys().collect::<Vec<_>>(), ["other", "set", "set-dev"]);
+    // Nothing may be left to train on.
+    assert!(run_prepare(&other, &folder.path().join("none"), &["--hold-out", "1"]).is_err());
 }
 
 #[test]

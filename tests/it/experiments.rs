@@ -2,8 +2,15 @@
 //! keys that it is there for.
 
 use dapo::config::Experiment;
+use dapo::config::compare;
+use dapo::config::compare::Publication;
 use dapo::config::extends;
 use dapo::files;
+use dapo::grid;
+use dapo::grid::Grid;
+use dapo::model::config::Config;
+use dapo::model::config::Family;
+use dapo::plan::phases;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -120,4 +127,75 @@ fn every_arm_has_an_identity_of_its_own() {
             assert!(!same, "{} and {} compute the same", one.name, two.name);
         }
     }
+}
+
+const SIZES: [&str; 3] = ["0.5b", "1.5b", "7b"];
+
+#[test]
+fn the_ladders_of_real_models_climb_from_their_grpo_to_their_dapo() {
+    let names = |grid: &Grid| grid.arms.iter().map(|arm| arm.name.clone()).collect::<Vec<_>>();
+    let shipped = grid::file::load(&folder().join("grids/ladder.toml")).unwrap().grid;
+    for size in SIZES {
+        let path = folder().join(format!("qwen2.5/grids/ladder-{size}.toml"));
+        let grid = grid::file::load(&path).unwrap_or_else(|error| panic!("{error}")).grid;
+        assert_eq!(names(&grid), names(&shipped));
+        let ends = [grid.arms.first(), grid.arms.last()].map(|arm| &arm.unwrap().experiment);
+        for (arm, name) in ends.into_iter().zip(["grpo", "dapo"]) {
+            let alone = load(&format!("qwen2.5/{name}-{size}.toml"));
+            assert_eq!(arm.arm_sha256(), alone.arm_sha256(), "{name}-{size}");
+        }
+    }
+}
+
+#[test]
+fn the_papers_experiment_has_every_value_that_the_paper_states() {
+    let ours = compare::flat(&load("qwen2.5/paper-32b.toml"));
+    let paper = Publication::Paper.values();
+    assert!(paper.len() >= 10, "{paper:?}");
+    for (key, value) in paper {
+        let same = ours[&key] == value || ours[&key].as_f64() == value.as_f64();
+        assert!(same, "{key}: the paper says {value}, the file {}", ours[&key]);
+    }
+}
+
+/// The shape of a Qwen2.5 model: hidden, intermediate, layers, heads, kv heads, vocabulary, tied.
+fn shape(size: &str) -> Config {
+    let (hidden, inner, layers, heads, kv_heads, vocabulary, tied) = match size {
+        "0.5b" => (896, 4864, 24, 14, 2, 151_936, true),
+        "1.5b" => (1536, 8960, 28, 12, 2, 151_936, true),
+        "7b" => (3584, 18_944, 28, 28, 4, 152_064, false),
+        _ => (5120, 27_648, 64, 40, 8, 152_064, false),
+    };
+    Config {
+        family: Family::Qwen2,
+        vocab_size: vocabulary,
+        hidden_size: hidden,
+        intermediate_size: inner,
+        num_hidden_layers: layers,
+        num_attention_heads: heads,
+        num_key_value_heads: kv_heads,
+        head_dim: hidden / heads,
+        max_position_embeddings: 32_768,
+        rope_theta: 1e6,
+        rms_norm_eps: 1e-6,
+        tie_word_embeddings: tied,
+    }
+}
+
+#[test]
+fn real_models_fit_the_card_that_their_experiment_names_and_the_papers_fits_none() {
+    let needed = |file: &str, size: &str| {
+        let experiment = load(&format!("qwen2.5/{file}.toml"));
+        let prompt = experiment.rollout.max_prompt_tokens as f64;
+        let phases = phases::of(&experiment, &shape(size), prompt);
+        phases.values().map(|parts| parts.values().sum::<f64>()).fold(0.0, f64::max)
+    };
+    const GIB: f64 = (1u64 << 30) as f64;
+    for (size, card) in [("0.5b", 80e9), ("1.5b", 80e9), ("7b", 139.0 * GIB)] {
+        for arm in ["grpo", "dapo"] {
+            let bytes = needed(&format!("{arm}-{size}"), size);
+            assert!(bytes < card && bytes > 0.4 * card, "{arm}-{size}: {:.1} GB", bytes / 1e9);
+        }
+    }
+    assert!(needed("paper-32b", "32b") > 2.0 * 139.0 * GIB);
 }

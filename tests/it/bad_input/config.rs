@@ -211,6 +211,29 @@ impl Case {
 fn values() -> Vec<Case> {
     vec![
         case(
+            "a device that is none",
+            |s| s.arm("[execution]\ndevice = \"gpu\""),
+            &["arm.toml: execution.device: \"gpu\" is no device", "cuda:N"],
+        ),
+        case(
+            "exact arithmetic on a card and in 16 bits",
+            |s| s.arm("numerics = \"exact\"\n[execution]\ndevice = \"cuda\"\nweights = \"bf16\""),
+            &[
+                "arm.toml: execution.device is for numerics = \"fast\"",
+                "arm.toml: execution.weights is for numerics = \"fast\"",
+            ],
+        ),
+        case(
+            "passes of no token",
+            |s| s.arm("numerics = \"fast\"\n[execution]\npass_tokens = 0"),
+            &["arm.toml: execution.pass_tokens must be at least 1, got 0"],
+        ),
+        case(
+            "what to do with updates that are not finite, misspelt",
+            |s| s.arm("[optimizer]\nnon_finite = \"skp\""),
+            &["arm.toml: optimizer.non_finite", "stop", "skip"],
+        ),
+        case(
             "text where a number belongs",
             |s| s.arm("[rollout]\ngroup_size = \"8\""),
             &["arm.toml: rollout.group_size: invalid type: string \"8\", expected u64"],

@@ -1,0 +1,130 @@
+//! `dapo throughput`: how fast a checkpoint's policy generates and trains.
+
+use crate::bench::throughput;
+use crate::bench::throughput::Throughput;
+use crate::bench::throughput::Workload;
+use crate::commands::exit::Usage;
+use crate::commands::place::PlaceArgs;
+use crate::commands::progress::Progress;
+use crate::config::Numerics;
+use crate::config::extends;
+use crate::files;
+use crate::workers;
+use anyhow::Result;
+use anyhow::bail;
+use comfy_table::Table;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Measure how fast a checkpoint's policy generates and trains, on any device.
+///
+/// Generation is timed for each batch with responses of one length, without the reading of prompts;
+/// an update has its forward and backward passes, its gradient norm and AdamW. Beside each batch
+/// stands what the memory's bandwidth would allow if every step read the weights and the keys and
+/// values once and did nothing else.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  dapo throughput --model models/Qwen2.5-0.5B --batch 1,8,32 --threads 2\n  dapo throughput --model models/Qwen2.5-0.5B --device cuda --weights bf16 --batch 256,1024 --train-rows 64"
+)]
+pub struct Args {
+    /// Checkpoint folder in the Hugging Face layout.
+    #[arg(long)]
+    model: PathBuf,
+    #[command(flatten)]
+    place: PlaceArgs,
+    /// Rows that generate at the same time.
+    #[arg(long, value_delimiter = ',', default_value = "1,8,32",
+        value_parser = clap::value_parser!(u64).range(1..=65536))]
+    batch: Vec<u64>,
+    /// Tokens of every prompt.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    prompt_tokens: u64,
+    /// Tokens of every response.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(2..=1_000_000))]
+    new_tokens: u64,
+    /// Rows of an update; 0 measures none.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=65536))]
+    train_rows: u64,
+    /// Tokens of one forward and backward pass.
+    #[arg(long, default_value_t = 16384, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    pass_tokens: u64,
+    /// Threads.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    threads: u64,
+    /// Repetitions, of which the fastest counts.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    repetitions: u64,
+    /// Experiment whose objective and optimiser an update has.
+    #[arg(long, default_value = "experiments/dapo.toml")]
+    experiment: PathBuf,
+    /// Print one JSON value instead of tables.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// A model or a device that cannot be used, or a batch that the policy cannot serve.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let experiment = extends::load(&args.experiment)?;
+    workers::set_count(args.threads);
+    let model = args.place.load(&args.model, Numerics::Fast)?;
+    let (positions, longest) =
+        (model.config().max_position_embeddings, args.prompt_tokens + args.new_tokens);
+    if longest > positions as u64 {
+        bail!(Usage(format!("the model has {positions} positions, {longest} were asked for")));
+    }
+    let workload = Workload {
+        batches: args.batch.iter().map(|&batch| batch as usize).collect(),
+        prompt_tokens: args.prompt_tokens as usize,
+        new_tokens: args.new_tokens as usize,
+        train_rows: args.train_rows as usize,
+        pass_tokens: args.pass_tokens as usize,
+        repetitions: args.repetitions as usize,
+    };
+    let mut bar = Progress::new("throughput", 1);
+    let train = (&experiment.dapo, &experiment.optimizer);
+    let found = throughput::measure(model, &workload, train, &mut |what| bar.set(0, what))?;
+    bar.finish();
+    match args.json {
+        true => print!("{}", files::canonical_json(&found)),
+        false => show(&found),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(found: &Throughput) {
+    println!(
+        "{:.2} billion parameters in {} on {}; memory is read at {:.1} GB/s",
+        found.parameters as f64 / 1e9,
+        found.weights,
+        found.device,
+        found.bandwidth / 1e9
+    );
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::ASCII_MARKDOWN);
+    table.set_header(["rows", "first token s", "tokens/s", "limit of bandwidth", "of limit"]);
+    for one in &found.generation {
+        table.add_row([
+            one.batch.to_string(),
+            format!("{:.3}", one.first_token_seconds),
+            format!("{:.1}", one.tokens_per_second),
+            format!("{:.1}", one.bandwidth_limit),
+            format!("{:.0} %", 100.0 * one.tokens_per_second / one.bandwidth_limit),
+        ]);
+    }
+    println!("{table}");
+    if let Some(one) = found.training {
+        println!(
+            "an update of {} rows: {:.0} tokens/s, {:.2} TFLOP/s; forward alone {:.0} tokens/s",
+            one.rows,
+            one.tokens_per_second,
+            one.flops / 1e12,
+            one.forward_tokens_per_second
+        );
+    }
+    if let Some(peak) = found.peak_memory_bytes {
+        println!("peak memory of the process: {:.2} GB", peak as f64 / 1e9);
+    }
+}
