@@ -3,7 +3,7 @@
 use crate::model::cache::KvCache;
 use crate::model::cache::fill_holes;
 use crate::model::exact::ExactPolicy;
-use crate::model::qwen2::Prepared;
+use crate::model::prepared::Prepared;
 use crate::model::qwen2::Qwen2;
 use crate::numerics::exact::cache::Slots;
 use std::sync::Arc;

@@ -6,6 +6,8 @@ pub mod sequences;
 pub mod decoder;
 pub mod exact;
 pub mod tensors;
+pub mod devices;
+pub mod prepared;
 pub mod cache;
 pub mod step;
 pub mod gradients;

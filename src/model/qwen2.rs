@@ -2,25 +2,25 @@
 
 use crate::config::Memory;
 use crate::config::Numerics;
-use crate::config::place;
 use crate::config::place::Place;
 use crate::config::place::WeightKind;
-use crate::environment;
 use crate::model::cache::KvCache;
 use crate::model::config::Config;
 use crate::model::decoder::Decoder;
 use crate::model::decoder::Layer;
+use crate::model::devices;
+use crate::model::devices::PlaceError;
 use crate::model::exact::ExactPolicy;
 use crate::model::exact::UpdateScale;
 use crate::model::gradients::Gradients;
+use crate::model::prepared::Joined;
+use crate::model::prepared::Prepared;
 use crate::model::recompute::Pass;
 use crate::model::sequences::Sequences;
 use crate::model::step::Step;
 use crate::model::step::copy_into;
 use crate::model::tensors::Layout;
-use crate::model::tensors::Linear;
 use crate::model::tensors::Tensors;
-use crate::model::tensors::Weight;
 use crate::numerics::exact;
 use crate::numerics::exact::weights;
 use crate::numerics::exact::weights::Parameters;
@@ -32,7 +32,6 @@ use crate::rng::Purpose;
 use crate::rng::stream;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use tch::Device;
 use tch::Kind;
@@ -75,25 +74,6 @@ pub struct Qwen2 {
     memory: Option<Memory>,
     /// The weights as exact arithmetic reads them; made when they are first asked for.
     exact: RefCell<Option<Arc<ExactPolicy>>>,
-}
-
-/// Matrices that sampling multiplies at once. The parameters are views of them: nothing is held
-/// twice.
-#[derive(Debug)]
-struct Joined {
-    /// Queries, keys and values.
-    qkv: Linear,
-    /// `[2 · intermediate, hidden]`.
-    gate_and_up: Tensor,
-}
-
-/// Weights in the form in which fast arithmetic uses them, with their graph to the parameters.
-#[derive(Debug)]
-pub struct Prepared {
-    decoder: Decoder<Weight>,
-    /// Of each layer, gate and up as one matrix `[2 · intermediate, hidden]`: for sampling under
-    /// [`Layout::Folded`] only, otherwise empty.
-    gates_and_ups: Vec<Tensor>,
 }
 
 /// Keys and values of one layer: both `[tokens, kv_heads, head_dim]`.
@@ -150,7 +130,7 @@ impl Qwen2 {
     /// # Errors
     /// A device that is not there.
     pub fn placed(self, place: Place) -> Result<Self, PlaceError> {
-        let device = device(place.device)?;
+        let device = devices::device(place.device)?;
         let kind = match (place.weights, self.kind()) {
             (WeightKind::Bf16, _) => Kind::BFloat16,
             (WeightKind::F32, Kind::Double) => Kind::Double,
@@ -315,38 +295,13 @@ impl Qwen2 {
     /// The weights as the forward pass uses them: once for a forward and its backward pass, or
     /// once for all tokens of a generation.
     pub fn prepare(&self) -> Prepared {
-        let decoder = Decoder::of(&self.config);
-        let decoder = decoder.map(|folded| Weight::new(folded, &self.parameters, self.layout));
-        Prepared { decoder, gates_and_ups: Vec::new() }
+        Prepared::new(&self.config, &self.parameters, self.layout)
     }
 
     /// As [`Qwen2::prepare`], without a graph and laid out for the products of few rows: folded,
     /// the same matrices stored by column; stored, without a copy.
     pub fn prepare_for_sampling(&self) -> Prepared {
-        let _no_graph = tch::no_grad_guard();
-        let Prepared { mut decoder, mut gates_and_ups } = self.prepare();
-        for (layer, joined) in decoder.layers.iter_mut().zip(&self.joined) {
-            layer.qkv.parts = vec![joined.qkv.share()];
-            layer.gate.parts =
-                vec![Linear { matrix: joined.gate_and_up.shallow_clone(), bias: None }];
-        }
-        if self.layout == Layout::Stored {
-            return Prepared { decoder, gates_and_ups };
-        }
-        let by_column = |matrix: &Tensor| matrix.tr().contiguous().tr();
-        for layer in &mut decoder.layers {
-            let joined = Tensor::cat(&[layer.gate.matrix(), layer.up.matrix()], 0);
-            let joined = by_column(&joined);
-            // Both are views: the prompts' pass and the steps share one copy.
-            let halves = joined.chunk(2, 0);
-            layer.gate.parts[0].matrix = halves[0].shallow_clone();
-            layer.up.parts[0].matrix = halves[1].shallow_clone();
-            gates_and_ups.push(joined);
-            for weight in [&mut layer.qkv, &mut layer.o, &mut layer.down] {
-                weight.parts[0].matrix = by_column(weight.matrix());
-            }
-        }
-        Prepared { decoder, gates_and_ups }
+        tch::no_grad(|| self.prepare().for_sampling(&self.joined))
     }
 
     /// Log-prob and entropy of each target, without a graph and on the processor: both `[targets]`
@@ -533,72 +488,4 @@ fn rotation_table(config: &Config) -> Tensor {
         })
         .collect();
     Tensor::from_slice(&values).view([config.max_position_embeddings, 1, half, 2])
-}
-
-/// A device that is not there.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PlaceError {
-    /// LibTorch was built without CUDA.
-    #[error(
-        "{device} was asked for, and the LibTorch in {} was built without CUDA. Set LD_LIBRARY_PATH \
-         to the lib folder of LibTorch 2.11 for CUDA; torch/lib of the Python package torch 2.11 is \
-         one",
-        folder.display()
-    )]
-    NoCuda {
-        /// What was asked for.
-        device: place::Device,
-        /// The LibTorch that is loaded.
-        folder: PathBuf,
-    },
-    /// A card that the machine has not.
-    #[error(
-        "{device} was asked for, and LibTorch finds {cards} CUDA devices, numbered from 0; \
-         `nvidia-smi` says which ones the driver sees"
-    )]
-    NoCard {
-        /// What was asked for.
-        device: place::Device,
-        /// CUDA devices that LibTorch finds.
-        cards: i64,
-    },
-}
-
-/// LibTorch's name of a device that is there.
-fn device(asked: place::Device) -> Result<Device, PlaceError> {
-    let place::Device::Cuda(card) = asked else { return Ok(Device::Cpu) };
-    if !tch::utils::has_cuda() {
-        return Err(PlaceError::NoCuda { device: asked, folder: environment::libtorch_folder() });
-    }
-    let cards = if tch::Cuda::is_available() { tch::Cuda::device_count() } else { 0 };
-    match i64::from(card) < cards {
-        true => Ok(Device::Cuda(card as usize)),
-        false => Err(PlaceError::NoCard { device: asked, cards }),
-    }
-}
-
-impl Joined {
-    /// Joins the matrices of a layer and makes its parameters views of them.
-    fn new(layer: &Layer<Folded>, parameters: &mut BTreeMap<String, Tensor>) -> Self {
-        let mut join = |names: &[&String]| {
-            let parts: Vec<Tensor> = names.iter().map(|name| parameters[*name].detach()).collect();
-            let sizes: Vec<i64> = parts.iter().map(|part| part.size()[0]).collect();
-            let joined = Tensor::cat(&parts, 0);
-            for (name, view) in names.iter().zip(joined.split_with_sizes(&sizes, 0)) {
-                let trains = parameters[*name].requires_grad();
-                parameters.insert((*name).clone(), view.set_requires_grad(trains));
-            }
-            joined
-        };
-        let weights: Vec<&String> = layer.qkv.parts.iter().map(|part| &part.weight).collect();
-        let biases: Option<Vec<&String>> =
-            layer.qkv.parts.iter().map(|part| part.bias.as_ref()).collect();
-        let qkv = Linear { matrix: join(&weights), bias: biases.map(|names| join(&names)) };
-        let gate_and_up = join(&[&layer.gate.parts[0].weight, &layer.up.parts[0].weight]);
-        Self { qkv, gate_and_up }
-    }
-
-    fn share(&self) -> Self {
-        Self { qkv: self.qkv.share(), gate_and_up: self.gate_and_up.shallow_clone() }
-    }
 }

@@ -162,3 +162,6 @@ pub fn plain(tensor: &Tensor) -> Vec<f32> {
     let flat = tensor.detach().to_kind(Kind::Float).to_device(Device::Cpu).contiguous();
     Vec::try_from(flat.flatten(0, -1)).expect("a dense f32 tensor")
 }
+
+#[cfg(test)]
+mod tests;

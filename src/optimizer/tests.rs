@@ -1,9 +1,7 @@
 use super::*;
 use crate::config::WarmUp;
-use crate::optimizer::on_device::DeviceAdamW;
 use proptest::prelude::prop_assert;
 use proptest::proptest;
-use tch::Tensor;
 
 fn config() -> Optimizer {
     Optimizer {
@@ -53,40 +51,6 @@ fn three_updates_equal_torchs_to_the_rounding_of_f32() {
         }
     }
     assert_eq!(adamw.state().updates, 3);
-}
-
-#[test]
-fn updates_of_tensors_are_those_of_plain_values_to_the_rounding_of_f32() {
-    let mut parameters = start();
-    let mut plain = AdamW::new(&config());
-    let weights = start().into_iter().map(|(name, values)| (name, Tensor::from_slice(&values)));
-    let mut tensors = DeviceAdamW::new(&config(), weights.collect(), &State::default());
-    for gradient in gradients() {
-        let norm = plain.step(&mut parameters, &gradient, 2e-3).unwrap();
-        let gradient: Vec<Tensor> = gradient.values().map(|it| Tensor::from_slice(it)).collect();
-        let ours = tensors.step(&gradient, 2e-3).unwrap();
-        assert!((ours - norm).abs() < 1e-6 * norm);
-        for (name, values) in &parameters {
-            let ours: Vec<f32> = Vec::try_from(&tensors.weights()[name]).unwrap();
-            for (ours, plain) in ours.iter().zip(values) {
-                assert!((ours - plain).abs() <= 4.0 * f32::EPSILON * plain.abs(), "{ours} {plain}");
-            }
-        }
-    }
-    assert_eq!((tensors.updates(), plain.state().updates), (3, 3));
-    let [first, second] = tensors.moments("a");
-    for (ours, plain) in first.iter().zip(&plain.state().first_moments["a"]) {
-        assert!((ours - plain).abs() < 1e-7);
-    }
-    for (ours, plain) in second.iter().zip(&plain.state().second_moments["a"]) {
-        assert!((ours - plain).abs() < 1e-7);
-    }
-    // A gradient that is not finite is named and changes nothing.
-    let before = tensors.digests();
-    let bad = [Tensor::from_slice(&[0.1f32, f32::NAN, 0.0]), Tensor::from_slice(&[1f32])];
-    let error = tensors.step(&bad, 2e-3).unwrap_err();
-    assert_eq!(error, Error::NotFinite { tensor: "a".into(), index: 1, count: 3 });
-    assert_eq!(tensors.digests(), before);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! [`crate::rollout::sampler`] for all rows of a batch at once, on the policy's device: the same
 //! rule on the same uniforms, in f32 with sums in f64. Nothing waits for the processor.
 
+use crate::config::Numerics;
 use crate::config::Sampling;
+use crate::numerics;
 use crate::numerics::fast;
 use tch::Kind;
 use tch::Tensor;
@@ -18,7 +20,7 @@ pub fn sample(logits: &Tensor, sampling: &Sampling, uniforms: &Tensor) -> (Tenso
     let distribution = fast::log_distribution(logits, temperature);
     let tokens = match greedy {
         true => first_of_the_best(&distribution),
-        false => invert(&kept(&distribution.exp(), sampling), uniforms),
+        false => invert(&kept(&numerics::exp(&distribution, Numerics::Fast), sampling), uniforms),
     };
     let log_probs = distribution.gather(-1, &tokens.unsqueeze(-1), false).squeeze_dim(-1);
     (tokens, log_probs)

@@ -22,6 +22,7 @@ use crate::run_folder::Manifest;
 use serde_json::json;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// Everything a run reads, loaded and fitted together.
 #[derive(Debug)]
@@ -45,8 +46,10 @@ pub struct Inputs {
 /// # Errors
 /// Whatever is missing, malformed, or does not fit together.
 pub fn prepare(experiment: Experiment) -> Result<Inputs, Error> {
-    let model = checkpoint::load_model(&experiment.inputs.model)?;
-    assemble(experiment, model.config().clone(), Some(model))
+    assemble(experiment, |folder| {
+        let model = checkpoint::load_model(folder)?;
+        Ok((model.config().clone(), Some(model)))
+    })
 }
 
 /// As [`prepare`], for who asks for the base policy's shape alone: of its weights the headers are
@@ -55,11 +58,13 @@ pub fn prepare(experiment: Experiment) -> Result<Inputs, Error> {
 /// # Errors
 /// As [`prepare`], but for what the weights hold.
 pub fn prepare_without_weights(experiment: Experiment) -> Result<Inputs, Error> {
-    let (config, _) = checkpoint::open_model(&experiment.inputs.model)?;
-    assemble(experiment, config, None)
+    assemble(experiment, |folder| Ok((checkpoint::open_model(folder)?.0, None)))
 }
 
-fn assemble(experiment: Experiment, config: Config, model: Option<Qwen2>) -> Result<Inputs, Error> {
+fn assemble(
+    experiment: Experiment,
+    model: impl FnOnce(&Path) -> Result<(Config, Option<Qwen2>), Error>,
+) -> Result<Inputs, Error> {
     let place = Place::of(&experiment.execution);
     if experiment.numerics == Numerics::Exact && place != Place::default() {
         return Err(Error::ExactElsewhere { device: place.device, weights: place.weights });
@@ -67,6 +72,7 @@ fn assemble(experiment: Experiment, config: Config, model: Option<Qwen2>) -> Res
     let data = data::load(&experiment.inputs.data)?;
     let folder = &experiment.inputs.model;
     let tokenizer = Tokenizer::load(folder)?;
+    let (config, model) = model(folder)?;
     tokenizer.fits(folder, config.vocab_size)?;
     let manifest = manifest(&experiment, &data)?;
     let base = RefCell::new(model);

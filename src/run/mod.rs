@@ -17,7 +17,7 @@ use crate::eval;
 use crate::files;
 use crate::ledger;
 use crate::ledger::Kind;
-use crate::model::qwen2::PlaceError;
+use crate::model::devices::PlaceError;
 use crate::numerics::exact;
 use crate::policy::Policy;
 use crate::prompt;

@@ -6,7 +6,9 @@ use crate::repository::Source;
 use std::collections::BTreeSet;
 
 /// Where tensors may appear. The other modules are tested without them.
-const TENSORS: [&str; 19] = [
+const TENSORS: [&str; 21] = [
+    "halving",
+    "optimizer/on_device",
     "workers",
     "numerics",
     "model",
