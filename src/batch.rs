@@ -194,18 +194,19 @@ impl Pass {
         TokenStatistics { log_probs, entropy }
     }
 
-    /// Gradients of a loss, as [`Qwen2::gradients`] of the response tokens.
+    /// Adds the gradients of a loss to `sums`, as [`Qwen2::add_gradients`] of the response tokens.
     ///
     /// # Errors
-    /// As [`Qwen2::gradients`].
-    pub fn gradients<R>(
+    /// As [`Qwen2::add_gradients`].
+    pub fn add_gradients<R>(
         &self,
+        sums: &mut Gradients,
         model: &Qwen2,
         temperature: f64,
         scale: UpdateScale,
         loss: impl FnOnce(&Tensor) -> (Tensor, R),
-    ) -> Result<(Gradients, R), exact::Error> {
-        model.gradients(&self.sequences, temperature, scale, loss)
+    ) -> Result<R, exact::Error> {
+        model.add_gradients(sums, &self.sequences, temperature, scale, loss)
     }
 }
 

@@ -49,6 +49,47 @@ pub fn each<T: Clone, R, E>(
     Ok(halved)
 }
 
+/// Does `work` on all parts at once, where what it makes of them cannot be told apart by part: when
+/// memory does not suffice, it does it again with every part cut into two. Returns what came of it,
+/// and how many parts were cut.
+///
+/// # Errors
+/// What `work` says, and parts of one row that do not fit.
+///
+/// # Panics
+/// When `work` does, for another reason than memory.
+pub fn together<T: Clone, R, E>(
+    mut parts: Vec<Vec<T>>,
+    mut work: impl FnMut(&[Vec<T>]) -> Result<R, E>,
+) -> Result<(R, u64), Error<E>> {
+    let mut halved = 0;
+    loop {
+        match contained::caught(|| work(&parts)) {
+            Ok(result) => return Ok((result.map_err(Error::Work)?, halved)),
+            Err(text) if !is_out_of_memory(&text) => panic!("{text}"),
+            Err(text) if parts.iter().all(|part| part.len() < 2) => {
+                return Err(Error::OutOfMemory(text));
+            }
+            Err(text) => {
+                let before = parts.len();
+                parts = parts.iter().flat_map(|part| halves(part)).collect();
+                halved += (parts.len() - before) as u64;
+                tracing::warn!(
+                    passes = before,
+                    reason = first_line(&text),
+                    "memory does not hold a pass; all are made again in halves"
+                );
+            }
+        }
+    }
+}
+
+/// Both halves of a part; of one row the part itself.
+fn halves<T: Clone>(part: &[T]) -> impl Iterator<Item = Vec<T>> {
+    let (first, second) = part.split_at(part.len() / 2);
+    [first, second].into_iter().filter(|half| !half.is_empty()).map(<[T]>::to_vec)
+}
+
 /// What LibTorch's allocators say, that of the processor and that of CUDA.
 fn is_out_of_memory(text: &str) -> bool {
     [
@@ -90,6 +131,22 @@ mod tests {
             each(parts, |rows| greedy(rows, 2), |rows, sum| seen.push((rows.to_vec(), sum)));
         assert_eq!(halved, Ok(2));
         assert_eq!(seen, [(vec![1, 2], 3), (vec![3], 3), (vec![4, 5], 9), (vec![6, 7], 13),]);
+    }
+
+    #[test]
+    fn all_parts_are_cut_when_one_does_not_fit() {
+        let mut tries = Vec::new();
+        let parts = vec![vec![1], vec![2, 3, 4, 5, 6]];
+        let work = |parts: &[Vec<u32>]| {
+            tries.push(parts.len());
+            parts.iter().map(|rows| greedy(rows, 2)).sum::<Result<u32, String>>()
+        };
+        assert_eq!(together(parts, work), Ok((21, 3)));
+        assert_eq!(tries, [2, 3, 5]);
+        let failed = together(vec![vec![1, 2]], |parts| greedy(&parts[0], 0));
+        assert!(matches!(failed, Err(Error::OutOfMemory(_))), "{failed:?}");
+        let failed = together(vec![vec![99]], |parts| greedy(&parts[0], 2));
+        assert_eq!(failed, Err(Error::Work("no".to_string())));
     }
 
     #[test]

@@ -352,11 +352,14 @@ fn loss(policy: &Policy, rows: &[Row]) -> Result<(f64, Gradients), exact::Error>
         &passes,
         || policy.model().share(),
         |model, members| {
-            Pass::new(rows, members).gradients(model, 1.0, scale, |log_probs| {
-                let losses = -log_probs / tokens;
-                let loss = losses.sum(losses.kind());
-                (loss, numerics::sum(&losses))
-            })
+            let mut sums = Gradients::default();
+            let added =
+                Pass::new(rows, members).add_gradients(&mut sums, model, 1.0, scale, |log_probs| {
+                    let losses = -log_probs / tokens;
+                    let loss = losses.sum(losses.kind());
+                    (loss, numerics::sum(&losses))
+                });
+            added.map(|loss| (sums, loss))
         },
     );
     let (mut total, mut gradients) = (0.0, Gradients::default());

@@ -162,25 +162,34 @@ pub fn update(
             passes.push(members.into_iter().zip(weights.by_ref()).collect::<Vec<Weighted>>());
         }
     }
-    let made = |model: &Qwen2, rows: &[Weighted]| pass(model, batch, rows, settings, scale);
-    let mut sums = Sums::default();
-    let mut gradients = Gradients::default();
-    let mut add = |(of_pass, pass_sums)| {
-        sums.add(&pass_sums);
-        gradients.add(of_pass);
+    let add = |made: &mut Made, model: &Qwen2, rows: &[Weighted]| {
+        let sums = pass(&mut made.gradients, model, batch, rows, settings, scale)?;
+        made.sums.add(&sums);
+        Ok(())
     };
     let model = policy.model();
-    let mut passes_halved = 0;
-    if model.is_large() {
-        let work = |rows: &[Weighted]| made(model, rows);
-        let each = || halving::each(passes, work, |_, pass| add(pass));
-        passes_halved = workers::together(each)?;
+    let (Made { gradients, sums }, passes_halved) = if model.is_large() {
+        // One set of gradients, which memory may end in the middle of a pass.
+        let all = |passes: &[Vec<Weighted>]| {
+            let mut made = Made::default();
+            passes.iter().try_for_each(|rows| add(&mut made, model, rows))?;
+            Ok::<Made, exact::Error>(made)
+        };
+        workers::together(|| halving::together(passes, all))?
     } else {
-        let work = |model: &Qwen2, rows: &Vec<Weighted>| made(model, rows);
-        for pass in workers::map(&passes, || model.share(), work) {
-            add(pass?);
+        let one = |model: &Qwen2, rows: &Vec<Weighted>| {
+            let mut made = Made::default();
+            add(&mut made, model, rows)?;
+            Ok::<Made, exact::Error>(made)
+        };
+        let mut made = Made::default();
+        for pass in workers::map(&passes, || model.share(), one) {
+            let Made { gradients, sums } = pass?;
+            made.sums.add(&sums);
+            made.gradients.add(gradients);
         }
-    }
+        (made, 0)
+    };
     if !sums.loss.is_finite() {
         return Err(Error::Loss(sums.loss));
     }
@@ -197,21 +206,29 @@ pub fn update(
 /// A row by its index, and its weight in the loss.
 type Weighted = (usize, f64);
 
-/// Gradient and loss of one pass.
+/// What passes add up to.
+#[derive(Default)]
+struct Made {
+    gradients: Gradients,
+    sums: Sums,
+}
+
+/// Adds the gradients of one pass, and returns the sums over its tokens.
 fn pass(
+    gradients: &mut Gradients,
     model: &Qwen2,
     batch: &MiniBatch,
     rows: &[Weighted],
     settings: &Settings,
     scale: UpdateScale,
-) -> Result<(Gradients, Sums), exact::Error> {
+) -> Result<Sums, exact::Error> {
     let (members, row_weights): (Vec<usize>, Vec<f64>) = rows.iter().copied().unzip();
     let pass = Pass::new(batch.rows, &members);
     let chosen = |values: &[Vec<f64>], kind| {
         let values: Vec<f64> = members.iter().flat_map(|&row| &values[row]).copied().collect();
         Tensor::from_slice(&values).unsqueeze(-1).to_kind(kind)
     };
-    pass.gradients(model, settings.temperature, scale, |log_probs| {
+    pass.add_gradients(gradients, model, settings.temperature, scale, |log_probs| {
         let log_probs = log_probs.unsqueeze(-1);
         let kind = log_probs.kind();
         let ref_log_probs = batch.ref_log_probs.map(|values| chosen(values, kind));

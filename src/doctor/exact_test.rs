@@ -7,6 +7,7 @@ use crate::ledger;
 use crate::model::config::Config;
 use crate::model::config::Family;
 use crate::model::exact::UpdateScale;
+use crate::model::gradients::Gradients;
 use crate::model::qwen2::Qwen2;
 use crate::model::sequences::Sequences;
 use crate::numerics::exact;
@@ -70,7 +71,8 @@ fn compute() -> Result<[String; 2], exact::Error> {
     let log_probs = Vec::<f64>::try_from(&log_probs).expect("a dense f64 tensor");
     let scale = UpdateScale { largest_weight: 1.0, tokens: 70 };
     let loss = |log_probs: &Tensor| (-log_probs.sum(Kind::Double), ());
-    let (gradients, ()) = model.gradients(&sequences, 0.9, scale, loss)?;
+    let mut gradients = Gradients::default();
+    model.add_gradients(&mut gradients, &sequences, 0.9, scale, loss)?;
     Ok([ledger::log_probs(&[log_probs]), ledger::tensors(&gradients.values(&model))])
 }
 

@@ -20,20 +20,48 @@ pub enum Gradients {
     Exact(weights::Gradients),
 }
 
-/// A gradient in the form in which passes are summed: of bf16 weights f32.
-pub(super) fn widened(gradient: &Tensor) -> Tensor {
-    match gradient.defined() && gradient.kind() == Kind::BFloat16 {
-        true => gradient.to_kind(Kind::Float),
-        false => gradient.shallow_clone(),
+/// Adds one parameter's gradient to a sum, which is f32 where the weights are bf16. No other
+/// tensor shares the sum's memory.
+pub(super) fn add_to(sum: &mut Tensor, term: &Tensor) {
+    if !term.defined() {
+        return;
     }
+    if sum.defined() {
+        *sum += term;
+        return;
+    }
+    *sum = match term.kind() {
+        Kind::BFloat16 => term.to_kind(Kind::Float),
+        _ => term.copy(),
+    };
 }
 
 impl Gradients {
-    /// The gradient of a scalar; its graph is freed.
-    pub fn of(loss: &Tensor, model: &Qwen2) -> Self {
+    /// Adds the gradient of a scalar, whose graph is freed.
+    ///
+    /// # Panics
+    /// As [`Gradients::fast`].
+    pub(super) fn add_of(&mut self, loss: &Tensor, model: &Qwen2) {
         let parameters: Vec<&Tensor> = model.parameters().values().collect();
-        let gradients = Tensor::run_backward(&[loss], &parameters, false, false);
-        Self::Fast(gradients.iter().map(widened).collect())
+        let terms = Tensor::run_backward(&[loss], &parameters, false, false);
+        // Each term goes as soon as it is added.
+        for (sum, term) in self.fast(parameters.len()).iter_mut().zip(terms) {
+            add_to(sum, &term);
+        }
+    }
+
+    /// The sums of fast arithmetic, all undefined where no pass was added.
+    ///
+    /// # Panics
+    /// When the gradients are exact sums.
+    pub(super) fn fast(&mut self, parameters: usize) -> &mut [Tensor] {
+        if matches!(self, Self::None) {
+            *self = Self::Fast((0..parameters).map(|_| Tensor::default()).collect());
+        }
+        match self {
+            Self::Fast(sums) => sums,
+            _ => panic!("gradients of two arithmetics"),
+        }
     }
 
     /// Adds the gradients of another pass. The order of passes is the order of the sum; exact sums

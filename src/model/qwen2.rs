@@ -321,26 +321,35 @@ impl Qwen2 {
         })
     }
 
-    /// Gradients of a loss: `loss` gets the log-prob of each target, `[targets]` in nats with its
-    /// graph and on the processor, and returns the loss and whatever else it found.
+    /// Adds the gradients of a loss to `sums`: `loss` gets the log-prob of each target, `[targets]`
+    /// in nats with its graph and on the processor, and returns the loss and whatever else it
+    /// found. There is one set of sums for all passes of an update, because a set of its own for
+    /// each pass is as large as the weights in f32.
     ///
     /// # Errors
-    /// Under exact arithmetic, an update of too many tokens.
-    pub fn gradients<R>(
+    /// Under exact arithmetic, an update of too many tokens; nothing is added then.
+    ///
+    /// # Panics
+    /// When the sums are of another arithmetic. When LibTorch does, for want of memory: a part of
+    /// the gradients may be in the sums then.
+    pub fn add_gradients<R>(
         &self,
+        sums: &mut Gradients,
         sequences: &Sequences,
         temperature: f64,
         scale: UpdateScale,
         loss: impl FnOnce(&Tensor) -> (Tensor, R),
-    ) -> Result<(Gradients, R), exact::Error> {
+    ) -> Result<R, exact::Error> {
         let Some(exact) = self.exact() else {
             if let Some(memory) = self.memory {
-                return Ok(Pass::new(self, memory, sequences, temperature).gradients(loss));
+                let pass = Pass::new(self, memory, sequences, temperature);
+                return Ok(pass.add_gradients(sums, loss));
             }
             let (logits, targets) = self.target_logits(sequences);
             let log_probs = fast::log_probs(&logits, &targets, temperature);
             let (loss, found) = loss(&log_probs.to_device(Device::Cpu));
-            return Ok((Gradients::of(&loss, self), found));
+            sums.add_of(&loss, self);
+            return Ok(found);
         };
         let by_log_probs = |log_probs: &[f64]| {
             let leaf = Tensor::from_slice(log_probs).set_requires_grad(true);
@@ -350,7 +359,8 @@ impl Qwen2 {
             (Vec::try_from(derivative).expect("a dense f64 tensor"), found)
         };
         let (gradients, found) = exact.gradients(sequences, temperature, scale, by_log_probs)?;
-        Ok((Gradients::Exact(gradients), found))
+        sums.add(Gradients::Exact(gradients));
+        Ok(found)
     }
 
     /// Logits that predict each target, `[targets, vocab]`, and the targets.

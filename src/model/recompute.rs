@@ -5,7 +5,7 @@
 use crate::config::Memory;
 use crate::model::decoder::Decoder;
 use crate::model::gradients::Gradients;
-use crate::model::gradients::widened;
+use crate::model::gradients::add_to;
 use crate::model::qwen2::Qwen2;
 use crate::model::sequences::Sequences;
 use crate::model::tensors::Tensors;
@@ -35,23 +35,8 @@ pub struct Pass<'a> {
     temperature: f64,
 }
 
-/// Sums of gradients by parameter, in f32 or wider.
-#[derive(Default)]
-struct Sums(BTreeMap<String, Tensor>);
-
-impl Sums {
-    fn add(&mut self, name: &str, term: &Tensor) {
-        if !term.defined() {
-            return;
-        }
-        match self.0.get_mut(name) {
-            Some(sum) => *sum += term,
-            None => {
-                self.0.insert(name.to_string(), widened(term).copy());
-            }
-        }
-    }
-}
+/// Sums of gradients by parameter.
+type Sums<'a> = BTreeMap<&'a str, &'a mut Tensor>;
 
 impl<'a> Pass<'a> {
     /// A pass of a policy.
@@ -88,16 +73,18 @@ impl<'a> Pass<'a> {
         (joined(&log_probs), joined(&entropy))
     }
 
-    /// Gradients of a loss of the targets' log-probs, as [`Qwen2::gradients`] has it.
-    pub fn gradients<R>(&self, loss: impl FnOnce(&Tensor) -> (Tensor, R)) -> (Gradients, R) {
-        let mut sums = Sums::default();
-        let found = match self.memory.recompute_layers {
+    /// Adds the gradients of a loss of the targets' log-probs, as [`Qwen2::add_gradients`] has it.
+    pub fn add_gradients<R>(
+        &self,
+        sums: &mut Gradients,
+        loss: impl FnOnce(&Tensor) -> (Tensor, R),
+    ) -> R {
+        let names = self.model.parameters().keys().map(String::as_str);
+        let mut sums: Sums = names.zip(sums.fast(self.model.parameters().len())).collect();
+        match self.memory.recompute_layers {
             true => self.by_layer(loss, &mut sums),
             false => self.whole(loss, &mut sums),
-        };
-        let parameters = self.model.parameters().keys();
-        let sum = |name: &String| sums.0.remove(name).unwrap_or_default();
-        (Gradients::Fast(parameters.map(sum).collect()), found)
+        }
     }
 
     /// With the graph of all layers.
@@ -180,7 +167,7 @@ impl<'a> Pass<'a> {
         let sum = (output * by_output).sum(output.kind());
         let mut gradients = Tensor::run_backward(&[sum], &all, false, false);
         for (name, gradient) in names.iter().zip(gradients.drain(inputs.len()..)) {
-            sums.add(name, &gradient);
+            add_to(sums.get_mut(name.as_str()).expect("a sum for each parameter"), &gradient);
         }
         gradients
     }

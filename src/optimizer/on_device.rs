@@ -98,27 +98,25 @@ impl DeviceAdamW {
                     &zero
                 }
             };
-            for (from, count) in parts(weight) {
-                let part = |tensor: &Tensor| match tensor.dim() {
-                    0 => tensor.shallow_clone(),
-                    _ => tensor.narrow(0, from, count),
-                };
-                let scaled = part(gradient).to_kind(Kind::Float) * scale;
-                let [first, second] = &*moments;
-                update.apply_to(&mut part(weight), &mut [part(first), part(second)], &scaled);
+            let [first, second] = &*moments;
+            for rows in parts(weight) {
+                let scaled = part(gradient, rows).to_kind(Kind::Float) * scale;
+                let mut moments = [part(first, rows), part(second, rows)];
+                update.apply_to(&mut part(weight, rows), &mut moments, &scaled);
             }
         }
         Ok(norm)
     }
 
-    /// The squares of each tensor are summed in f64 where they are; one number comes over.
+    /// The squares of each part of a tensor are summed in f64 where they are; one number comes over.
     fn finite_norm(&self, gradients: &[Tensor]) -> Result<f64, Error> {
-        let sum = |gradient: &Tensor| gradient.square().sum(Kind::Double);
-        let defined: Vec<&Tensor> = gradients.iter().filter(|it| it.defined()).collect();
-        if defined.is_empty() {
+        let sum = |part: Tensor| part.square().sum(Kind::Double);
+        let defined = gradients.iter().filter(|gradient| gradient.defined());
+        let sums = |gradient| parts(gradient).map(move |rows| sum(part(gradient, rows)));
+        let sums: Vec<Tensor> = defined.flat_map(sums).collect();
+        if sums.is_empty() {
             return Ok(0.0);
         }
-        let sums: Vec<Tensor> = defined.into_iter().map(sum).collect();
         let norm = Tensor::stack(&sums, 0).sum(Kind::Double).double_value(&[]).sqrt();
         if norm.is_finite() {
             return Ok(norm);
@@ -155,6 +153,14 @@ fn parts(tensor: &Tensor) -> impl Iterator<Item = (i64, i64)> {
     let width = (tensor.numel() as i64 / rows).max(1);
     let size = (NUMBERS / width).max(1);
     (0..rows).step_by(size as usize).map(move |from| (from, size.min(rows - from)))
+}
+
+/// Some rows of a tensor, or its one number.
+fn part(tensor: &Tensor, (from, count): (i64, i64)) -> Tensor {
+    match tensor.dim() {
+        0 => tensor.shallow_clone(),
+        _ => tensor.narrow(0, from, count),
+    }
 }
 
 /// A tensor's numbers.

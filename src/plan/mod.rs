@@ -204,7 +204,7 @@ fn assemble(
     let estimates = measured.map(|measured| {
         estimates(experiment, sizes, &work, forecast.as_ref(), measured, prompts.mean_tokens)
     });
-    let memory = space::memory(experiment, config, prompts.longest_tokens, &work, measured);
+    let memory = space::memory(experiment, config, prompts, &work, measured);
     let checkpoint_bytes = measured
         .map_or(space::checkpoint_bytes(config), |measured| measured.probe.rates.checkpoint_bytes);
     let checkpoints = work.kept_checkpoints as f64 * checkpoint_bytes;

@@ -33,9 +33,22 @@ pub fn are_stored(experiment: &Experiment, config: &Config) -> bool {
     experiment.numerics == Numerics::Fast && (narrow || parameters(config) >= Layout::MANY as f64)
 }
 
-/// Phase → its parts. Prompts have `prompt` tokens at most.
-pub fn of(experiment: &Experiment, config: &Config, prompt: f64) -> BTreeMap<String, Parts> {
-    let sizes = Sizes::new(experiment, config, prompt);
+/// Tokens of the training prompts.
+#[derive(Debug, Clone, Copy)]
+pub struct PromptTokens {
+    /// Their mean.
+    pub mean: f64,
+    /// Of the longest.
+    pub longest: f64,
+}
+
+/// Phase → its parts.
+pub fn of(
+    experiment: &Experiment,
+    config: &Config,
+    prompts: PromptTokens,
+) -> BTreeMap<String, Parts> {
+    let sizes = Sizes::new(experiment, config, prompts);
     let phases = [
         ("generation", sizes.generation()),
         ("old_log_probs", sizes.old_log_probs()),
@@ -59,8 +72,8 @@ struct Sizes<'a> {
     parameters: f64,
     /// Bytes of a number of the policy.
     width: f64,
-    /// Tokens of a prompt and of a response, at most.
-    prompt: f64,
+    prompts: PromptTokens,
+    /// Tokens of a response, at most.
     response: f64,
     vocabulary: f64,
     hidden: f64,
@@ -72,7 +85,7 @@ struct Sizes<'a> {
 }
 
 impl<'a> Sizes<'a> {
-    fn new(experiment: &'a Experiment, config: &'a Config, prompt: f64) -> Self {
+    fn new(experiment: &'a Experiment, config: &'a Config, prompts: PromptTokens) -> Self {
         let place = Place::of(&experiment.execution);
         Self {
             experiment,
@@ -83,7 +96,7 @@ impl<'a> Sizes<'a> {
                 WeightKind::F32 => F32,
                 WeightKind::Bf16 => 2.0,
             },
-            prompt,
+            prompts,
             response: experiment.rollout.max_response_tokens as f64,
             vocabulary: config.vocab_size as f64,
             hidden: config.hidden_size as f64,
@@ -120,7 +133,7 @@ impl<'a> Sizes<'a> {
         let round = rollout.prompts_per_round.saturating_mul(rollout.group_size);
         let rows = round.min(self.experiment.execution.generation_batch_rollouts) as f64;
         // As much more than a row as is spare, and the block that a row may run beyond its end.
-        let slots = (self.prompt + self.response + 16.0) * 1.125;
+        let slots = (self.prompts.longest + self.response + 16.0) * 1.125;
         let cache = rows * slots * 2.0 * self.layers * self.keys * self.width;
         // Logits, their distribution, its exponential, and that padded to whole blocks.
         let mut draw = self.width + 3.0 * F32;
@@ -135,16 +148,18 @@ impl<'a> Sizes<'a> {
     /// Tokens of the longest pass, padding included.
     fn pass_tokens(&self) -> f64 {
         let execution = &self.experiment.execution;
-        let row = self.prompt + self.response;
+        let row = self.prompts.longest + self.response;
         let micro_batch = execution.micro_batch_rollouts as f64 * row;
         (execution.tokens_of_a_pass() as f64).min(micro_batch).max(row)
     }
 
-    /// Targets whose logits are held at once.
+    /// Targets whose logits are held at once: at most the responses of a pass.
     fn chunk(&self) -> f64 {
+        let share = self.response / (self.prompts.mean + self.response);
+        let targets = (share * self.pass_tokens()).max(self.response);
         match self.place.memory.map_or(0, |memory| memory.logits_chunk_tokens) {
-            0 => self.pass_tokens(),
-            tokens => (tokens as f64).min(self.pass_tokens()),
+            0 => targets,
+            tokens => (tokens as f64).min(targets),
         }
     }
 
@@ -172,28 +187,54 @@ impl<'a> Sizes<'a> {
         let tokens = self.pass_tokens();
         let recomputes = self.place.memory.is_some_and(|memory| memory.recompute_layers);
         let layer = (self.parameters - self.outside_layers()) / self.layers;
-        let mut parts = vec![("gradients", F32 * self.parameters)];
+        // Logits and their distribution, and the derivatives of both.
+        let logits = self.chunk() * self.vocabulary * (2.0 * self.width + 2.0 * F32);
+        let sums = ("gradients", F32 * self.parameters);
         if recomputes {
             // A layer's graph with its gradients, beside what went into every layer.
             let residuals = tokens * self.layers * self.hidden * self.width;
             let graph = tokens * (self.graph() + self.working());
-            parts.push(("activations", residuals + graph));
-            parts.push(("gradients_of_a_pass", self.width * layer.max(self.table())));
-        } else {
-            let graph = tokens * (self.layers * self.graph() + self.working());
-            parts.push(("activations", graph));
-            parts.push(("gradients_of_a_pass", self.width * self.parameters));
+            let most = self.width * layer.max(self.table()) + self.widened();
+            return vec![
+                sums,
+                ("activations", residuals + graph),
+                ("gradients_of_a_pass", most),
+                ("logits", logits),
+            ];
         }
-        // Logits and their distribution, and the derivatives of both; gradients of the table.
-        let logits = self.chunk() * self.vocabulary * (2.0 * self.width + 2.0 * F32);
-        parts.push(("logits", logits));
-        parts
+        // The graph shrinks as gradients are made: one of the ends of the backward pass holds most.
+        let graph = tokens * (self.layers * self.graph() + self.working());
+        let table = self.width * self.table();
+        let all = self.width * self.parameters + self.widened();
+        match graph + logits + table > all {
+            true => vec![
+                sums,
+                ("activations", graph),
+                ("gradients_of_a_pass", table),
+                ("logits", logits),
+            ],
+            false => vec![sums, ("gradients_of_a_pass", all)],
+        }
     }
 
     fn optimizer(&self) -> Vec<(&'static str, f64)> {
         // Of one part of a tensor: its scaled gradient, a square, a root, a quotient, its product.
-        let part = self.table().min((1u64 << 24) as f64);
-        vec![("gradients", F32 * self.parameters), ("updates", 5.0 * F32 * part)]
+        let part = 5.0 * F32 * self.table().min((1u64 << 24) as f64);
+        // The ledger reads one tensor at a time in the processor's memory.
+        let digest = match self.place.device {
+            Device::Cpu => F32 * self.table(),
+            Device::Cuda(_) => 0.0,
+        };
+        vec![("gradients", F32 * self.parameters), ("updates", part.max(digest))]
+    }
+
+    /// The largest gradient in f32 while it is added to the sums: the processor's addition of two
+    /// types makes a copy.
+    fn widened(&self) -> f64 {
+        match (self.place.device, self.place.weights) {
+            (Device::Cpu, WeightKind::Bf16) => F32 * self.table(),
+            _ => 0.0,
+        }
     }
 
     /// Values of the largest tensor, the embedding's table.

@@ -4,9 +4,11 @@ use crate::config::Experiment;
 use crate::config::dapo::Kl;
 use crate::config::place::Device;
 use crate::model::config::Config;
+use crate::plan::Prompts;
 use crate::plan::machine;
 use crate::plan::phases;
 use crate::plan::phases::Parts;
+use crate::plan::phases::PromptTokens;
 use crate::plan::probe::Measured;
 use crate::plan::work::Work;
 use serde::Deserialize;
@@ -46,14 +48,14 @@ pub fn parameters(config: &Config) -> f64 {
 pub fn memory(
     experiment: &Experiment,
     config: &Config,
-    prompt_tokens: u64,
+    prompts: &Prompts,
     work: &Work,
     measured: Option<&Measured>,
 ) -> Memory {
     if phases::are_stored(experiment, config) {
-        return by_phase(experiment, config, prompt_tokens as f64);
+        return by_phase(experiment, config, prompts);
     }
-    let parts = parts(experiment, config, prompt_tokens as f64);
+    let parts = parts(experiment, config, prompts.longest_tokens as f64);
     let available_bytes = available(Device::Cpu);
     let peak = measured.and_then(|measured| {
         let peak = measured.probe.peak_memory_bytes? as f64;
@@ -75,8 +77,9 @@ pub fn memory(
 }
 
 /// From shapes alone: a probe's peak would be that of its own short batches.
-fn by_phase(experiment: &Experiment, config: &Config, prompt: f64) -> Memory {
-    let phases = phases::of(experiment, config, prompt);
+fn by_phase(experiment: &Experiment, config: &Config, prompts: &Prompts) -> Memory {
+    let tokens = PromptTokens { mean: prompts.mean_tokens, longest: prompts.longest_tokens as f64 };
+    let phases = phases::of(experiment, config, tokens);
     let sum = |parts: &Parts| parts.values().sum::<f64>();
     let most = phases.values().max_by(|a, b| sum(a).total_cmp(&sum(b)));
     let parts = most.cloned().unwrap_or_default();

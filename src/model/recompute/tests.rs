@@ -62,7 +62,8 @@ fn gradients(model: Qwen2, memory: Option<Memory>) -> (BTreeMap<String, Tensor>,
         let value = loss.double_value(&[]);
         (loss, value)
     };
-    let (gradients, value) = model.gradients(&sequences(), 0.8, scale, loss).unwrap();
+    let mut gradients = Gradients::default();
+    let value = model.add_gradients(&mut gradients, &sequences(), 0.8, scale, loss).unwrap();
     let Gradients::Fast(tensors) = gradients else { panic!("fast arithmetic") };
     (model.parameters().keys().cloned().zip(tensors).collect(), value)
 }
@@ -85,6 +86,29 @@ fn gradients_are_those_of_the_plain_pass() {
                     );
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn passes_add_to_one_set_of_sums() {
+    let scale = UpdateScale { largest_weight: 1.0, tokens: 17 };
+    let loss = |log_probs: &Tensor| (log_probs.exp().sum(Kind::Double), ());
+    let sequences = sequences();
+    let memory = |recompute_layers| Memory { recompute_layers, logits_chunk_tokens: 4 };
+    for memory in [None, Some(memory(false)), Some(memory(true))] {
+        let model = placed(policy(Family::Qwen2, true), memory);
+        let sums = |passes| {
+            let mut sums = Gradients::default();
+            for _ in 0..passes {
+                model.add_gradients(&mut sums, &sequences, 0.8, scale, loss).unwrap();
+            }
+            sums.into_tensors()
+        };
+        for (once, thrice) in sums(1).iter().zip(sums(3)) {
+            let distance = (once * 3.0 - thrice).abs().max().double_value(&[]);
+            let size = once.abs().max().double_value(&[]);
+            assert!(size > 0.0 && distance <= 1e-12 * size, "{distance}, {memory:?}");
         }
     }
 }
