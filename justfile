@@ -73,6 +73,11 @@ fmt:
 bench *ARGS: build
     {{ dapo }} bench "$@"
 
+# Measure generation of 0.5 billion random weights beside transformers and llama.cpp
+[group('check')]
+bench-cpu PYTHON="python3": build
+    benches/reference/cpu.sh {{ dapo }} {{ PYTHON }}
+
 # Measure generation and updates on a CUDA card beside transformers and PyTorch on the same card
 [group('check')]
 bench-gpu PYTHON="python3": build

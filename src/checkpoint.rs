@@ -3,8 +3,10 @@
 //! `trainer.json` with the clocks and the digests of all other files, and `carried.parquet` where
 //! groups were carried over. No RNG state: every draw is a function of counters.
 
+pub mod moments;
 pub mod weights;
 
+use crate::checkpoint::moments::Moments;
 use crate::checkpoint::weights::Weights;
 use crate::files;
 use crate::files::foreign;
@@ -13,9 +15,7 @@ use crate::model::config::Config;
 use crate::model::qwen2;
 use crate::model::qwen2::Qwen2;
 use crate::optimizer;
-use crate::optimizer::Tensors;
 use crate::optimizer::on_device;
-use crate::optimizer::on_device::DeviceAdamW;
 use crate::run_folder::Counters;
 use crate::tables;
 use crate::tables::RolloutRow;
@@ -172,36 +172,6 @@ pub struct Loaded {
     pub progress: Progress,
 }
 
-/// AdamW's state as a checkpoint writes it: values are asked for one tensor at a time, since all
-/// together are twice as large as the policy.
-pub trait Moments {
-    /// Number of updates.
-    fn updates(&self) -> u64;
-
-    /// First and second moment of a tensor. Asked for after the first update.
-    fn of(&self, name: &str) -> [Vec<f32>; 2];
-}
-
-impl Moments for optimizer::State {
-    fn updates(&self) -> u64 {
-        self.updates
-    }
-
-    fn of(&self, name: &str) -> [Vec<f32>; 2] {
-        [self.first_moments[name].clone(), self.second_moments[name].clone()]
-    }
-}
-
-impl Moments for DeviceAdamW {
-    fn updates(&self) -> u64 {
-        self.updates()
-    }
-
-    fn of(&self, name: &str) -> [Vec<f32>; 2] {
-        self.moments(name)
-    }
-}
-
 /// `trainer.json`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -339,7 +309,7 @@ pub fn save(
     let partial = files::partial_folder(folder);
     files::remove_folder(&partial)?;
     save_model(&partial, parameters, base)?;
-    write_moments(&partial.join(MOMENTS), parameters, moments)?;
+    moments::write(&partial.join(MOMENTS), parameters, moments)?;
     if !progress.carried.is_empty() {
         tables::write_rollouts(&partial.join(CARRIED), &progress.carried)?;
     }
@@ -375,72 +345,13 @@ pub fn load(folder: &Path) -> Result<Loaded, Error> {
     }
     let model = load_model(folder)?;
     let path = folder.join(MOMENTS);
-    let moments = read_tensors(&path)?;
-    let optimizer = match record.optimizer_updates {
-        0 => optimizer::State::default(),
-        updates => moments_of(&model, moments, updates)
-            .map_err(|source| Error::Tensors { path, source })?,
-    };
+    let optimizer = moments::read(&path, &model, record.optimizer_updates)?;
     let carried = match record.sha256.contains_key(CARRIED) {
         true => tables::read_rollouts(&folder.join(CARRIED))?,
         false => Vec::new(),
     };
     let Record { counters, prompts_drawn, .. } = record;
     Ok(Loaded { model, optimizer, progress: Progress { counters, prompts_drawn, carried } })
-}
-
-const FIRST: &str = "first";
-const SECOND: &str = "second";
-
-/// Writes AdamW's moments, which together are twice as large as the policy, without a copy of all.
-fn write_moments(
-    path: &Path,
-    parameters: &BTreeMap<String, Tensor>,
-    moments: &dyn Moments,
-) -> Result<(), Error> {
-    let shapes: BTreeMap<String, Vec<i64>> = match moments.updates() {
-        0 => BTreeMap::new(),
-        _ => [FIRST, SECOND]
-            .into_iter()
-            .flat_map(|prefix| {
-                let key = move |(name, tensor): (&String, &Tensor)| {
-                    (format!("{prefix}.{name}"), tensor.size())
-                };
-                parameters.iter().map(key)
-            })
-            .collect(),
-    };
-    write_each(path, shapes, &|key| {
-        let (prefix, name) = key.split_once('.').expect("a prefix was put before the name");
-        let [first, second] = moments.of(name);
-        if prefix == FIRST { first } else { second }
-    })
-}
-
-/// The moments of exactly the model's tensors.
-fn moments_of(
-    model: &Qwen2,
-    mut tensors: BTreeMap<String, Tensor>,
-    updates: u64,
-) -> Result<optimizer::State, qwen2::Error> {
-    let mut take = |prefix: &str| {
-        let mut moments = Tensors::new();
-        for (name, parameter) in model.parameters() {
-            let key = format!("{prefix}.{name}");
-            let Some(tensor) = tensors.remove(&key) else { return Err(qwen2::Error::Missing(key)) };
-            let (got, want) = (tensor.size(), parameter.size());
-            if got != want {
-                return Err(qwen2::Error::Shape { name: key, got, want });
-            }
-            moments.insert(name.clone(), plain(&tensor).1);
-        }
-        Ok(moments)
-    };
-    let (first_moments, second_moments) = (take(FIRST)?, take(SECOND)?);
-    match tensors.into_keys().next() {
-        Some(name) => Err(qwen2::Error::Unknown(name)),
-        None => Ok(optimizer::State { updates, first_moments, second_moments }),
-    }
 }
 
 /// The policy's weights as plain values: name → (shape, values).

@@ -2,7 +2,7 @@
 //! of the tensors, new weights go back in; nothing else mutates the model.
 
 use crate::checkpoint;
-use crate::checkpoint::Moments;
+use crate::checkpoint::moments::Moments;
 use crate::config::Optimizer;
 use crate::ledger;
 use crate::ledger::Components;

@@ -19,17 +19,6 @@ for size in 0.5b 1.5b; do
         work=(--model "$model" --batch "$batch" --prompt-tokens 256 --new-tokens 256 --train-rows 64)
         "$dapo" throughput "${work[@]}" --device cuda --weights bf16 --json > "$out/dapo-$size-$batch.json"
         "$python" benches/reference/speed.py "${work[@]}" --device cuda --dtype bfloat16 > "$out/reference-$size-$batch.json"
-        "$python" - "$out/dapo-$size-$batch.json" "$out/reference-$size-$batch.json" <<'PYTHON'
-import json
-import sys
-
-ours, theirs = (json.load(open(path)) for path in sys.argv[1:])
-for one, other in zip(ours["generation"], theirs["transformers"]):
-    rate, limit = one["tokens_per_second"], one["bandwidth_limit"]
-    ratio = rate / other["tokens_per_second"]
-    print(f"{one['batch']} rows: {rate:.0f} tokens/s, {ratio:.2f} times transformers', {rate / limit:.0%} of the bandwidth's limit")
-ratio = ours["training"]["tokens_per_second"] / theirs["torch_training"]["tokens_per_second"]
-print(f"update: {ours['training']['tokens_per_second']:.0f} tokens/s, {ratio:.2f} times PyTorch's, {ours['training']['flops'] / 1e12:.0f} TFLOP/s")
-PYTHON
+        "$python" benches/reference/compare.py "$out/dapo-$size-$batch.json" "$out/reference-$size-$batch.json"
     done
 done

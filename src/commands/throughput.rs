@@ -2,6 +2,7 @@
 
 use crate::bench::throughput;
 use crate::bench::throughput::Throughput;
+use crate::bench::throughput::Update;
 use crate::bench::throughput::Workload;
 use crate::commands::exit::Usage;
 use crate::commands::place::PlaceArgs;
@@ -54,7 +55,7 @@ pub struct Args {
     /// Repetitions, of which the fastest counts.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     repetitions: u64,
-    /// Experiment whose objective and optimiser an update has.
+    /// Experiment whose objective and optimiser an update has, where one is measured.
     #[arg(long, default_value = "experiments/dapo.toml")]
     experiment: PathBuf,
     /// Print one JSON value instead of tables.
@@ -67,7 +68,7 @@ pub struct Args {
 /// # Errors
 /// A model or a device that cannot be used, or a batch that the policy cannot serve.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let experiment = extends::load(&args.experiment)?;
+    let experiment = (args.train_rows > 0).then(|| extends::load(&args.experiment)).transpose()?;
     workers::set_count(args.threads);
     let model = args.place.load(&args.model, Numerics::Fast)?;
     let (positions, longest) =
@@ -79,13 +80,22 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         batches: args.batch.iter().map(|&batch| batch as usize).collect(),
         prompt_tokens: args.prompt_tokens as usize,
         new_tokens: args.new_tokens as usize,
-        train_rows: args.train_rows as usize,
-        pass_tokens: args.pass_tokens as usize,
         repetitions: args.repetitions as usize,
     };
-    let mut bar = Progress::new("throughput", 1);
-    let train = (&experiment.dapo, &experiment.optimizer);
-    let found = throughput::measure(model, &workload, train, &mut |what| bar.set(0, what))?;
+    let measurements = workload.batches.len() as u64 + u64::from(experiment.is_some());
+    let mut bar = Progress::new("throughput", measurements);
+    let mut done = 0;
+    let train = experiment.as_ref().map(|experiment| Update {
+        rows: args.train_rows as usize,
+        pass_tokens: args.pass_tokens as usize,
+        dapo: &experiment.dapo,
+        optimizer: &experiment.optimizer,
+    });
+    let tell = &mut |what: &str| {
+        bar.set(done, what);
+        done += 1;
+    };
+    let found = throughput::measure(model, &workload, train.as_ref(), tell)?;
     bar.finish();
     match args.json {
         true => print!("{}", files::canonical_json(&found)),
@@ -106,12 +116,18 @@ fn show(found: &Throughput) {
     table.load_style(comfy_table::presets::ASCII_MARKDOWN);
     table.set_header(["rows", "first token s", "tokens/s", "limit of bandwidth", "of limit"]);
     for one in &found.generation {
+        let [rate, share] = match one.tokens_per_second {
+            None => ["too few tokens to tell".to_string(), String::new()],
+            Some(rate) => {
+                [format!("{rate:.1}"), format!("{:.0} %", 100.0 * rate / one.bandwidth_limit)]
+            }
+        };
         table.add_row([
             one.batch.to_string(),
             format!("{:.3}", one.first_token_seconds),
-            format!("{:.1}", one.tokens_per_second),
+            rate,
             format!("{:.1}", one.bandwidth_limit),
-            format!("{:.0} %", 100.0 * one.tokens_per_second / one.bandwidth_limit),
+            share,
         ]);
     }
     println!("{table}");

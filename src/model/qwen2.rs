@@ -467,7 +467,7 @@ impl Qwen2 {
 
     /// Next-token logits by fast arithmetic: final hidden states `[..., hidden]` → `[..., vocab]`.
     pub fn logits(&self, hidden: &Tensor) -> Tensor {
-        fast::linear(hidden, &self.parameters[self.head_name()], None)
+        self.layout.linear(hidden, &self.parameters[self.head_name()], None)
     }
 
     /// The parameter that makes logits of hidden states.

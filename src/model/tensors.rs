@@ -40,6 +40,16 @@ impl Layout {
     }
 }
 
+impl Layout {
+    /// As [`fast::linear`].
+    pub fn linear(self, x: &Tensor, matrix: &Tensor, bias: Option<&Tensor>) -> Tensor {
+        match self {
+            Self::Folded => fast::linear(x, matrix, bias),
+            Self::Stored => fast::linear_of_large(x, matrix, bias),
+        }
+    }
+}
+
 /// A product with a matrix.
 #[derive(Debug)]
 pub struct Linear {
@@ -51,8 +61,8 @@ pub struct Linear {
 
 impl Linear {
     /// x `[..., inputs]` → `[..., outputs]`.
-    pub fn apply(&self, x: &Tensor) -> Tensor {
-        fast::linear(x, &self.matrix, self.bias.as_ref())
+    pub fn apply(&self, x: &Tensor, layout: Layout) -> Tensor {
+        layout.linear(x, &self.matrix, self.bias.as_ref())
     }
 
     /// The same tensors.
@@ -124,9 +134,9 @@ impl Weight {
     }
 
     /// x `[..., inputs]` → `[..., outputs]` of the only matrix.
-    fn multiply(&self, x: &Tensor) -> Tensor {
+    fn multiply(&self, x: &Tensor, layout: Layout) -> Tensor {
         assert_eq!(self.parts.len(), 1, "one matrix");
-        self.parts[0].apply(x)
+        self.parts[0].apply(x, layout)
     }
 }
 
@@ -208,7 +218,9 @@ impl Operations for Tensors<'_> {
     ) -> Tensor {
         let (heads, kv_heads) = (self.config.num_attention_heads, self.config.num_key_value_heads);
         let x = self.normed(x, qkv.norm.as_ref());
-        let by_head = |part: &Linear| part.apply(&x).view([x.size()[0], -1, self.config.head_dim]);
+        let by_head = |part: &Linear| {
+            part.apply(&x, self.layout).view([x.size()[0], -1, self.config.head_dim])
+        };
         let (queries, keys, values) = match &qkv.parts[..] {
             [joined] if norms.is_none() => {
                 // Queries and keys turn together.
@@ -233,14 +245,14 @@ impl Operations for Tensors<'_> {
     }
 
     fn attention_output(&mut self, x: Tensor, weight: &Weight) -> Tensor {
-        weight.multiply(&x)
+        weight.multiply(&x, self.layout)
     }
 
     fn swiglu(&mut self, _layer: usize, x: Tensor, gate: &Weight, up: &Weight) -> Tensor {
         let x = self.normed(x, gate.norm.as_ref());
-        let gates = gate.multiply(&x);
+        let gates = gate.multiply(&x, self.layout);
         match gates.size()[1] == self.config.intermediate_size {
-            true => fast::swiglu(&gates, &up.multiply(&x)),
+            true => fast::swiglu(&gates, &up.multiply(&x, self.layout)),
             // One product made both.
             false => {
                 let halves = gates.chunk(2, 1);
@@ -250,7 +262,7 @@ impl Operations for Tensors<'_> {
     }
 
     fn swiglu_output(&mut self, x: Tensor, weight: &Weight) -> Tensor {
-        weight.multiply(&x)
+        weight.multiply(&x, self.layout)
     }
 
     fn add(&mut self, x: Tensor, more: Tensor) -> Tensor {

@@ -10,6 +10,21 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
     x.linear(weight, bias)
 }
 
+/// [`linear`] where the matrix is too large for the processor's caches: of a few rows, the matrix
+/// comes first in the product. Of 5 to 48 rows that takes 0.8 to 0.95 of the time, in f32 and in bf16;
+/// of fewer and of more rows it takes longer.
+pub fn linear_of_large(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+    let few = x.dim() == 2 && (5..=48).contains(&x.size()[0]) && x.device() == Device::Cpu;
+    if !few {
+        return linear(x, weight, bias);
+    }
+    let product = match bias {
+        None => weight.mm(&x.tr()),
+        Some(bias) => bias.unsqueeze(-1).addmm(weight, &x.tr()),
+    };
+    product.tr().contiguous()
+}
+
 /// Rows of a table: weight `[vocab, hidden]`, ids `[...]` → `[..., hidden]`.
 pub fn embedding(weight: &Tensor, ids: &Tensor) -> Tensor {
     Tensor::embedding(weight, ids, -1, false, false)

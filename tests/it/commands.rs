@@ -154,3 +154,35 @@ fn evaluation_records_are_printed_as_json_and_reproducible() {
     let (code, _, talk) = run(&["eval", &base_file, "--set", "aime"], "");
     assert!(code == 2 && talk.contains("there are dev, mini-aime"), "{talk}");
 }
+
+#[test]
+fn throughput_measures_batches_and_an_update_of_any_checkpoint() {
+    let base = base();
+    let measure = |more: &[&str]| -> Value {
+        let lengths = ["--prompt-tokens", "8", "--new-tokens", "100", "--repetitions", "3"];
+        let output = Command::cargo_bin("dapo")
+            .unwrap()
+            .args(["throughput", "--model", &base, "--batch", "1,3", "--json"])
+            .args(lengths)
+            .args(more)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let positive = |value: &Value| assert!(value.as_f64().unwrap() > 0.0, "{value}");
+    for weights in ["f32", "bf16"] {
+        let found = measure(&["--weights", weights, "--train-rows", "3", "--pass-tokens", "32"]);
+        assert_eq!((&found["weights"], &found["device"]), (&json!(weights), &json!("cpu")));
+        let batches = found["generation"].as_array().unwrap();
+        assert_eq!(batches.iter().map(|one| &one["batch"]).collect::<Vec<_>>(), [1, 3]);
+        for one in batches {
+            positive(&one["tokens_per_second"]);
+            positive(&one["bandwidth_limit"]);
+        }
+        assert_eq!(found["training"]["tokens"], 3 * 108);
+        positive(&found["training"]["tokens_per_second"]);
+        positive(&found["bandwidth"]);
+    }
+    assert_eq!(measure(&[])["training"], Value::Null);
+}

@@ -20,6 +20,7 @@ mod fuzz;
 mod golden;
 mod golden_data;
 mod grade;
+mod headline;
 mod hostile;
 mod housekeeping;
 mod hygiene;

@@ -1,0 +1,77 @@
+//! README's results are those of the study's report, digit for digit.
+
+use crate::repository;
+use dapo::files;
+use serde_json::Value;
+
+fn report() -> Value {
+    let file = repository::root().join("reports/study-1/report.json");
+    serde_json::from_str(&files::read_text(&file).unwrap()).unwrap()
+}
+
+fn readme() -> String {
+    files::read_text(&repository::root().join("README.md")).unwrap()
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+/// `57.7 [44.0, 71.4]`, in percent; of differences with a sign before the first number.
+fn with_interval(mean: &Value, interval: &Value, signed: bool) -> String {
+    let mean = 100.0 * number(mean);
+    let [low, high] = ["low", "high"].map(|end| 100.0 * number(&interval[end]));
+    let first = match signed {
+        true => format!("{mean:+.1}"),
+        false => format!("{mean:.1}"),
+    };
+    format!("{first} [{low:.1}, {high:.1}]").replace('-', "−")
+}
+
+fn of_result(comparison: &Value) -> String {
+    let result = &comparison["result"];
+    with_interval(&result["difference"], &result["interval"], true)
+}
+
+#[test]
+fn the_ladder_is_the_reports() {
+    let (report, readme) = (report(), readme());
+    let grids = report["analysis"]["grids"].as_array().unwrap();
+    let ladder = grids.iter().find(|grid| grid["name"] == "ladder").unwrap();
+    let arms = ladder["arms"].as_array().unwrap();
+    let differences = ladder["differences"].as_array().unwrap();
+    assert_eq!((arms.len(), differences.len()), (6, 5));
+    for arm in arms {
+        let score = with_interval(&arm["score"]["mean"], &arm["score"]["interval"], false);
+        let difference = differences.iter().find(|it| it["declared"]["arm"] == arm["id"]);
+        let (change, word) = match difference {
+            None => (String::new(), ""),
+            Some(it) => (of_result(it), it["word"].as_str().unwrap()),
+        };
+        let label = arm["label"].as_str().unwrap();
+        let row = format!("| {label} | {score} | {change} | {word} | ").replace("|  |", "| |");
+        let row = row.replace("|  |", "| |");
+        assert!(readme.contains(&row), "README has no row {row:?}");
+    }
+}
+
+#[test]
+fn the_differences_in_words_are_the_reports() {
+    let (report, readme) = (report(), readme());
+    let families = report["analysis"]["families"].as_array().unwrap();
+    let comparison = |family: &str, id: &str| {
+        let family = families.iter().find(|it| it["id"] == family);
+        let all = family.unwrap()["comparisons"].as_array().unwrap();
+        all.iter().find(|it| it["declared"]["id"] == id).unwrap()
+    };
+    let primary = comparison("primary", "equal-updates");
+    let p = number(&primary["result"]["p"]);
+    let (value, interval) =
+        of_result(primary).split_once(' ').map(|(a, b)| (a.to_string(), b.to_string())).unwrap();
+    assert!(
+        readme.contains(&format!("DAPO − GRPO: {value} points {interval}, permutation p = {p:.4}"))
+    );
+    let equal = comparison("equal-rollouts", "dapo");
+    let p = number(&equal["result"]["p"]);
+    assert!(readme.contains(&format!("no difference is shown: {}, p = {p:.2}", of_result(equal))));
+}
