@@ -243,7 +243,7 @@ pub fn audit(
     let audit = Audit {
         file: path.display().to_string(),
         format,
-        bytes: files::size_bytes(path)?,
+        bytes: files::file_bytes(path)?,
         known_as: findings::known_as(&file_sha256),
         file_sha256,
         ..collected.finish(options)

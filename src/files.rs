@@ -178,6 +178,11 @@ pub fn kind(path: &Path) -> Result<Option<Kind>, Error> {
     }
 }
 
+/// Bytes of a file, through links.
+pub fn file_bytes(path: &Path) -> Result<u64, Error> {
+    Ok(fs::metadata(path).map_err(io_error("look at", path))?.len())
+}
+
 /// Bytes of a file, or of all files below a folder. Links are not followed.
 pub fn size_bytes(path: &Path) -> Result<u64, Error> {
     let entry = fs::symlink_metadata(path).map_err(io_error("look at", path))?;

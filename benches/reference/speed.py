@@ -5,7 +5,7 @@
 
 Same weights, same lengths, random token ids, temperature 1, no token ends a response; the reading of
 prompts is timed apart and taken off, the fastest of the repetitions counts. A training step is a
-forward and backward pass with checkpointed layers in micro-batches of --pass-tokens, the norm of the
+forward and backward pass in micro-batches of --pass-tokens, no layer computed twice, the norm of the
 gradient, and one step of torch's AdamW on f32 weights. Needs torch and transformers; llama.cpp needs
 a GGUF file of the same weights (--gguf) and the package llama-cpp-python. Prints JSON.
 """
@@ -64,7 +64,6 @@ def training(model, device, args):
     rows = torch.randint(0, model.config.vocab_size, (args.train_rows, length), device=device)
     size = max(1, args.pass_tokens // length)
     model.train()
-    model.gradient_checkpointing_enable()
     parameters = list(model.parameters())
     master = [p.detach().clone().float().requires_grad_(True) for p in parameters]
     optimizer = torch.optim.AdamW(master, lr=0.0)

@@ -71,7 +71,7 @@ pub(super) fn write(
     })
 }
 
-/// Reads what [`write`] wrote, after `updates` updates.
+/// Reads what [`write()`] wrote, after `updates` updates.
 pub(super) fn read(path: &Path, model: &Qwen2, updates: u64) -> Result<optimizer::State, Error> {
     let tensors = checkpoint::read_tensors(path)?;
     if updates == 0 {

@@ -106,8 +106,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 fn show(found: &Throughput) {
     println!(
-        "{:.2} billion parameters in {} on {}; memory is read at {:.1} GB/s",
-        found.parameters as f64 / 1e9,
+        "{:.1} million parameters in {} on {}; memory is read at {:.1} GB/s",
+        found.parameters as f64 / 1e6,
         found.weights,
         found.device,
         found.bandwidth / 1e9

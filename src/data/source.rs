@@ -92,7 +92,7 @@ pub fn each_row(
         Format::JsonLines => {
             let file = foreign::open(path)?;
             // A pipe has no size: there is nothing to compare with then.
-            let total = files::size_bytes(path).unwrap_or(0);
+            let total = files::file_bytes(path).unwrap_or(0);
             let reader = io::BufReader::with_capacity(1 << 18, file);
             let mut done = 0;
             foreign::each_line(path, reader, foreign::DATA, |line, bytes| {

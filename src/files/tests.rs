@@ -86,6 +86,9 @@ fn sizes_are_summed_below_a_folder_and_free_space_is_known_where_nothing_is_yet(
     write_atomic(&folder.path().join("a"), &[0; 10]).unwrap();
     write_atomic(&folder.path().join("b/c"), &[0; 5]).unwrap();
     assert_eq!(size_bytes(folder.path()).unwrap(), 15);
+    let link = folder.path().join("b/link");
+    std::os::unix::fs::symlink(folder.path().join("a"), &link).unwrap();
+    assert_eq!(file_bytes(&link).unwrap(), 10);
     let later = folder.path().join("not/yet");
     assert_eq!(nearest_folder(&later), folder.path());
     assert_eq!(nearest_folder(Path::new("not-yet")), Path::new("."));
