@@ -1,4 +1,5 @@
-//! Passes over rows that are done again in halves when the device's memory does not hold them.
+//! Passes and generations that are done again with fewer rows when the device's memory does not hold
+//! them.
 
 use crate::contained;
 
@@ -6,7 +7,7 @@ use crate::contained;
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum Error<E> {
     /// Not even one row fits.
-    #[error("memory does not hold a pass over one row: {0}")]
+    #[error("memory does not hold one row: {0}")]
     OutOfMemory(String),
     /// What the work said.
     #[error(transparent)]
@@ -84,6 +85,34 @@ pub fn together<T: Clone, R, E>(
     }
 }
 
+/// Does `work` with at most so many rows at a time; with half as many when memory does not suffice.
+///
+/// # Errors
+/// What `work` says, and one row that does not fit.
+///
+/// # Panics
+/// When `work` does, for another reason than memory.
+pub fn fewer<R, E>(
+    mut rows: usize,
+    mut work: impl FnMut(usize) -> Result<R, E>,
+) -> Result<R, Error<E>> {
+    loop {
+        match contained::caught(|| work(rows)) {
+            Ok(result) => return result.map_err(Error::Work),
+            Err(text) if !is_out_of_memory(&text) => panic!("{text}"),
+            Err(text) if rows < 2 => return Err(Error::OutOfMemory(text)),
+            Err(text) => {
+                tracing::warn!(
+                    rows,
+                    reason = first_line(&text),
+                    "memory does not hold a generation; it is made again with half as many rows at a time"
+                );
+                rows /= 2;
+            }
+        }
+    }
+}
+
 /// Both halves of a part; of one row the part itself.
 fn halves<T: Clone>(part: &[T]) -> impl Iterator<Item = Vec<T>> {
     let (first, second) = part.split_at(part.len() / 2);
@@ -147,6 +176,14 @@ mod tests {
         assert!(matches!(failed, Err(Error::OutOfMemory(_))), "{failed:?}");
         let failed = together(vec![vec![99]], |parts| greedy(&parts[0], 2));
         assert_eq!(failed, Err(Error::Work("no".to_string())));
+    }
+
+    #[test]
+    fn a_generation_has_half_as_many_rows_until_it_fits() {
+        let work = |rows: usize| greedy(&vec![1; rows], 3);
+        assert_eq!(fewer(20, work), Ok(2));
+        assert_eq!(fewer(3, work), Ok(3));
+        assert!(matches!(fewer(9, |rows| greedy(&vec![1; rows], 0)), Err(Error::OutOfMemory(_))));
     }
 
     #[test]

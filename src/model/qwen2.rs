@@ -301,7 +301,7 @@ impl Qwen2 {
     /// As [`Qwen2::prepare`], without a graph and laid out for the products of few rows: folded,
     /// the same matrices stored by column; stored, without a copy.
     pub fn prepare_for_sampling(&self) -> Prepared {
-        tch::no_grad(|| self.prepare().for_sampling(&self.joined))
+        fast::without_graph(|| self.prepare().for_sampling(&self.joined))
     }
 
     /// Log-prob and entropy of each target, without a graph and on the processor: both `[targets]`
@@ -314,7 +314,7 @@ impl Qwen2 {
         if let Some(memory) = self.memory {
             return Pass::new(self, memory, sequences, temperature).statistics();
         }
-        tch::no_grad(|| {
+        fast::without_graph(|| {
             let (logits, targets) = self.target_logits(sequences);
             let (log_probs, entropy) = fast::log_probs_and_entropy(&logits, &targets, temperature);
             (log_probs.to_device(Device::Cpu), entropy.to_device(Device::Cpu))

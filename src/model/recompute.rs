@@ -101,7 +101,7 @@ impl<'a> Pass<'a> {
     /// One layer's graph at a time, the last one first.
     fn by_layer<R>(&self, loss: impl FnOnce(&Tensor) -> (Tensor, R), sums: &mut Sums) -> R {
         let mut residuals = Vec::new();
-        let last = tch::no_grad(|| self.residuals(&mut |residual| residuals.push(residual)));
+        let last = fast::without_graph(|| self.residuals(&mut |residual| residuals.push(residual)));
         let last = last.set_requires_grad(true);
         let chosen = self.finish(&last).index_select(0, &self.states);
         let (by_chosen, found) = self.by_chosen(&chosen, loss, sums);
@@ -133,7 +133,7 @@ impl<'a> Pass<'a> {
             let targets = self.targets.narrow(0, from, count);
             fast::log_probs(&self.model.logits(states), &targets, self.temperature)
         };
-        let parts = tch::no_grad(|| {
+        let parts = fast::without_graph(|| {
             let part = |(from, count)| log_probs(from, count, &chosen.narrow(0, from, count));
             self.parts().map(part).collect::<Vec<Tensor>>()
         });

@@ -5,6 +5,13 @@ use tch::Device;
 use tch::Kind;
 use tch::Tensor;
 
+/// Runs `work` without a graph. After a panic that somebody catches ([`crate::halving`]) graphs are
+/// made again, which `tch::no_grad` forgets.
+pub fn without_graph<T>(work: impl FnOnce() -> T) -> T {
+    let _guard = tch::no_grad_guard();
+    work()
+}
+
 /// `x · weightᵀ + bias`: x `[..., in]`, weight `[out, in]`, bias `[out]` → `[..., out]`.
 pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
     x.linear(weight, bias)
@@ -205,6 +212,14 @@ mod tests {
         let short = short_causal_attention(&queries, &keys, &values, 5);
         let long = long_causal_attention(&queries, &keys, &values, 5);
         assert!((short - long).abs().max().double_value(&[]) < 1e-12);
+    }
+
+    #[test]
+    fn graphs_are_made_again_after_a_panic_without_one() {
+        let panics = || without_graph(|| -> () { panic!("no memory") });
+        assert!(crate::contained::caught(panics).is_err());
+        let leaf = Tensor::zeros([1], (Kind::Float, Device::Cpu)).set_requires_grad(true);
+        assert!((leaf + 1.0).requires_grad());
     }
 
     #[test]

@@ -2,9 +2,11 @@
 //! their places; each row's draws come from its own stream, so the batch decides nothing.
 
 use crate::config::Sampling;
+use crate::halving;
 use crate::model::cache;
 use crate::model::generation::Generation;
 use crate::model::qwen2::Qwen2;
+use crate::numerics::fast;
 use crate::records::Finish;
 use crate::rng::Stream;
 use crate::rollout::blocks;
@@ -77,6 +79,9 @@ pub enum Error {
         /// Rows of the embedding.
         vocabulary: usize,
     },
+    /// Memory does not hold one row.
+    #[error("memory does not hold a generation of one row: {0}")]
+    OutOfMemory(String),
     /// Weights that have diverged: no token can be drawn.
     #[error("prompt {index}: the logits of response token {token} are not finite")]
     NotFinite {
@@ -85,6 +90,15 @@ pub enum Error {
         /// Position in the response, from 0.
         token: usize,
     },
+}
+
+impl From<halving::Error<Error>> for Error {
+    fn from(error: halving::Error<Error>) -> Self {
+        match error {
+            halving::Error::OutOfMemory(text) => Self::OutOfMemory(text),
+            halving::Error::Work(error) => error,
+        }
+    }
 }
 
 /// A thread gets at least so many requests: fewer are not worth its start.
@@ -100,10 +114,12 @@ pub(super) const JOIN_SHARE: usize = 8;
 /// Under fast arithmetic the matrix products round by the number of rows that are generated
 /// together, and so by the number of threads; of an f32 policy on the CPU nothing else does
 /// (see [`crate::numerics::slices`]). A policy whose weights lie as they are stored generates all
-/// requests together (see [`blocks`]).
+/// requests together (see [`blocks`]), and again with half as many rows at a time when memory does
+/// not hold them.
 ///
 /// # Errors
-/// A request that the model cannot serve, or a distribution that is not finite, by position.
+/// A request that the model cannot serve, or a distribution that is not finite, by position; memory
+/// that does not hold one row.
 pub fn generate(
     model: &Qwen2,
     requests: &[Request],
@@ -116,14 +132,20 @@ pub fn generate(
         return Ok(vec![empty; requests.len()]);
     }
     if model.is_large() {
-        let mut done = 0;
-        let mut tell = |finished| {
-            done += finished;
-            progress(done);
+        let mut told = 0;
+        let work = |batch_rows| {
+            let mut done = 0;
+            // What is generated again is not told again.
+            let mut tell = |finished| {
+                done += finished;
+                told = told.max(done);
+                progress(told);
+            };
+            let limits = Limits { batch_rows, ..limits.clone() };
+            fast::without_graph(|| blocks::generate(model, requests, &limits, &mut tell))
         };
-        return workers::together(|| {
-            tch::no_grad(|| blocks::generate(model, requests, limits, &mut tell))
-        });
+        let rows = limits.batch_rows.min(requests.len());
+        return Ok(workers::together(|| halving::fewer(rows, work))?);
     }
     let threads = workers::count().min(requests.len().div_ceil(REQUESTS_PER_THREAD)).max(1);
     let size = requests.len().div_ceil(threads).max(1);
@@ -133,7 +155,7 @@ pub fn generate(
     let lanes = parts.map(|(part, requests)| (model.share(), part * size, requests)).collect();
     let work = |(model, first, requests): (Qwen2, usize, &[Request]),
                 tell: &mut dyn FnMut(usize)| {
-        tch::no_grad(|| Lane::new(&model, first, requests, &limits).run(tell))
+        fast::without_graph(|| Lane::new(&model, first, requests, &limits).run(tell))
     };
     let mut done = 0;
     let responses = workers::each(lanes, work, |finished| {

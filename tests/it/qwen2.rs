@@ -5,6 +5,7 @@ use crate::golden_data;
 use dapo::checkpoint;
 use dapo::config::Sampling;
 use dapo::model::config::Config;
+use dapo::numerics::fast;
 use dapo::records::Finish;
 use dapo::rng::Purpose;
 use dapo::rng::stream;
@@ -47,7 +48,7 @@ fn logits_agree_with_transformers_within_1e_5() {
         let model = checkpoint::load_model(&case).unwrap();
         for expected in golden_data::read::<Expected>(&case.join("expected.json")).logits {
             let tokens = Tensor::from_slice(&expected.input_ids).unsqueeze(0);
-            let logits = tch::no_grad(|| model.logits(&model.forward(&tokens)));
+            let logits = fast::without_graph(|| model.logits(&model.forward(&tokens)));
             let ours = Vec::<f64>::try_from(logits.to_kind(Kind::Double).flatten(0, -1)).unwrap();
             let theirs = expected.logits.concat();
             assert_eq!(ours.len(), theirs.len());
@@ -67,8 +68,9 @@ fn right_padding_changes_nothing_to_its_left() {
         let ids = &expected.logits[1].input_ids;
         let mut padded = ids.clone();
         padded.extend([0; 5]);
-        let hidden =
-            |ids: &[i64]| tch::no_grad(|| model.forward(&Tensor::from_slice(ids).unsqueeze(0)));
+        let hidden = |ids: &[i64]| {
+            fast::without_graph(|| model.forward(&Tensor::from_slice(ids).unsqueeze(0)))
+        };
         let (alone, beside) = (hidden(ids), hidden(&padded).narrow(1, 0, ids.len() as i64));
         let distance = (alone - beside).abs().max().double_value(&[]);
         assert!(distance < 1e-5, "{}: {distance}", case.display());

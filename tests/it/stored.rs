@@ -15,6 +15,7 @@ use dapo::config::place::Place;
 use dapo::config::place::WeightKind;
 use dapo::model::qwen2::Qwen2;
 use dapo::model::tensors::Layout;
+use dapo::numerics::fast;
 use dapo::policy::Policy;
 use dapo::rng::Id;
 use dapo::rng::Purpose;
@@ -67,7 +68,7 @@ fn distance(place: impl Fn(Qwen2) -> Qwen2) -> (f64, f64) {
         let model = place(checkpoint::load_model(&case).unwrap());
         for expected in golden_data::read::<Expected>(&case.join("expected.json")).logits {
             let tokens = Tensor::from_slice(&expected.input_ids).unsqueeze(0);
-            let logits = tch::no_grad(|| model.logits(&model.forward(&tokens)));
+            let logits = fast::without_graph(|| model.logits(&model.forward(&tokens)));
             let ours = Vec::<f64>::try_from(logits.to_kind(Kind::Double).flatten(0, -1)).unwrap();
             for (ours, theirs) in ours.iter().zip(expected.logits.concat()) {
                 distance = distance.max((ours - theirs).abs());
