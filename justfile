@@ -88,6 +88,11 @@ bench-gpu PYTHON="python3": build
 exactness *ARGS: build
     {{ dapo }} exactness "$@"
 
+# Run the tests of numerics, models and generation and the golden exact run with scalar and AVX2 loops
+[group('check')]
+isa: build
+    @.ci/isa
+
 # Count the instructions of the pure functions and compare with .ci/instructions.json
 [group('check')]
 count-instructions *ARGS: setup

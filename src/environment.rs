@@ -16,10 +16,11 @@ const LIBTORCH_LIB: &str = env!("DAPO_LIBTORCH_LIB");
 /// The lock file that this binary was compiled with.
 const CARGO_LOCK: &[u8] = include_bytes!("../Cargo.lock");
 
-/// Variables that change which kernels LibTorch, MKL, oneDNN and OpenMP choose, and how many
-/// threads they use.
-pub const PINS: [&str; 9] = [
+/// Variables that change which kernels this crate, LibTorch, MKL, oneDNN and OpenMP choose, and how
+/// many threads they use.
+pub const PINS: [&str; 10] = [
     "ATEN_CPU_CAPABILITY",
+    "DAPO_INSTRUCTIONS",
     "MKL_CBWR",
     "MKL_DYNAMIC",
     "MKL_ENABLE_INSTRUCTIONS",

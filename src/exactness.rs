@@ -11,6 +11,7 @@ use crate::config::Data;
 use crate::config::Experiment;
 use crate::data;
 use crate::files;
+use crate::numerics::vectorised;
 use crate::numerics::vectorised::Instructions;
 use crate::pretrain::Recipe;
 use crate::records::Problem;
@@ -114,10 +115,8 @@ pub struct Setting {
     pub micro_batch_rollouts: u64,
     /// Responses generated at the same time.
     pub generation_batch_rollouts: u64,
-    /// Variables that LibTorch and its libraries read.
+    /// Variables that the loops, LibTorch and its libraries read.
     pub environment: Vec<(&'static str, &'static str)>,
-    /// Instruction set of the loops that are chosen at run time; the best where `None`.
-    pub instructions: Option<Instructions>,
     /// The first process, with so many threads, is killed after its first checkpoint.
     pub killed: Option<u64>,
     /// Every sum is computed again in other orders.
@@ -126,8 +125,9 @@ pub struct Setting {
     pub processor: Option<String>,
 }
 
-/// Variables that change how LibTorch, MKL and oneDNN compute. A cell has only its own.
-pub const VARIABLES: [&str; 8] = [
+/// Variables that change how the loops, LibTorch, MKL and oneDNN compute. A cell has only its own.
+pub const VARIABLES: [&str; 9] = [
+    vectorised::VARIABLE,
     "ATEN_CPU_CAPABILITY",
     "ONEDNN_MAX_CPU_ISA",
     "DNNL_MAX_CPU_ISA",
@@ -147,7 +147,6 @@ impl Setting {
             micro_batch_rollouts: 16,
             generation_batch_rollouts: 64,
             environment: Vec::new(),
-            instructions: None,
             killed: None,
             check_orders: false,
             processor: None,
@@ -192,16 +191,16 @@ impl Setting {
     /// The baseline of the tiny size and what is too slow for a larger one: the loops without
     /// vectors, whose fused multiplications are functions, and emulated processors.
     pub fn slow(processors: &[String]) -> Vec<Self> {
-        let sets = [Instructions::Scalar, Instructions::Avx2, Instructions::Avx512];
         let mut all = vec![Self::baseline()];
-        all.extend(sets.map(Self::loops));
+        all.extend(Instructions::ALL.map(Self::loops));
         all.extend(processors.iter().map(|model| Self::emulated(model)));
         all
     }
 
     fn loops(instructions: Instructions) -> Self {
-        let setting = Self::named(format!("run-time loops: {instructions}"));
-        Self { instructions: Some(instructions), ..setting }
+        let name = instructions.name();
+        let setting = Self::named(format!("run-time loops: {name}"));
+        Self { environment: vec![(vectorised::VARIABLE, name)], ..setting }
     }
 
     /// Many settings at once.
@@ -210,13 +209,13 @@ impl Setting {
             ("ATEN_CPU_CAPABILITY", "default"),
             ("MKL_CBWR", "COMPATIBLE"),
             ("ONEDNN_MAX_CPU_ISA", "SSE41"),
+            (vectorised::VARIABLE, Instructions::Avx2.name()),
         ];
         Self {
             threads: 2,
             micro_batch_rollouts: 3,
             generation_batch_rollouts: 11,
             environment,
-            instructions: Some(Instructions::Avx2),
             ..Self::named(
                 "2 threads, micro-batch 3, generation batch 11, avx2 loops, default ATen, COMPATIBLE MKL, SSE41 oneDNN",
             )

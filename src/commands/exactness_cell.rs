@@ -6,10 +6,7 @@ use crate::config::extends;
 use crate::exactness::Size;
 use crate::exactness::cell;
 use crate::exactness::cell::Work;
-use crate::exactness::process;
 use crate::exactness::process::Message;
-use crate::numerics::vectorised;
-use crate::numerics::vectorised::Instructions;
 use crate::run_folder::RunFolder;
 use anyhow::Result;
 use std::io::Write as _;
@@ -42,9 +39,6 @@ pub struct Args {
     /// Responses generated at the same time.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..))]
     generation_batch: u64,
-    /// Instruction set of the loops that are chosen at run time, instead of the best.
-    #[arg(long)]
-    instructions: Option<Instructions>,
     /// Compute every sum again reversed and shuffled; end where one differs.
     #[arg(long)]
     check_orders: bool,
@@ -58,12 +52,6 @@ pub struct Args {
 /// # Errors
 /// What keeps the cell from being computed.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if let Some(instructions) = args.instructions
-        && let Err(error) = vectorised::choose(instructions)
-    {
-        eprintln!("{error}");
-        return Ok(ExitCode::from(process::UNSUPPORTED));
-    }
     let mut experiment = extends::load(&args.experiment)?;
     experiment.numerics = args.numerics;
     experiment.execution.threads = args.threads;

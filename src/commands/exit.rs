@@ -13,6 +13,7 @@ use crate::export::mllog;
 use crate::export::study;
 use crate::files;
 use crate::grid;
+use crate::numerics::vectorised;
 use crate::pretrain;
 use crate::prompt;
 use crate::regress;
@@ -63,6 +64,8 @@ pub fn code(error: &anyhow::Error) -> u8 {
         MISMATCH
     } else if has(is_divergence) {
         DIVERGED
+    } else if has(is_lacking) {
+        INCONCLUSIVE
     } else if has(is_machine) {
         BUG
     } else if has(is_input) {
@@ -103,6 +106,11 @@ fn is_divergence(cause: &(dyn std::error::Error + 'static)) -> bool {
         || matches!(cause.downcast_ref(), Some(generate::Error::NotFinite { .. }))
 }
 
+/// What this machine cannot compute.
+fn is_lacking(cause: &(dyn std::error::Error + 'static)) -> bool {
+    matches!(cause.downcast_ref(), Some(vectorised::Error::Missing(_)))
+}
+
 /// A full disk or a failing one is nobody's input. A path that is missing, forbidden or of
 /// another kind is the user's to mend.
 fn is_machine(cause: &(dyn std::error::Error + 'static)) -> bool {
@@ -125,6 +133,7 @@ fn is_input(cause: &(dyn std::error::Error + 'static)) -> bool {
     cause.is::<Invalid>()
         || cause.is::<attest::Error>()
         || cause.is::<mllog::Error>()
+        || cause.is::<vectorised::Error>()
         || cause.is::<files::Error>()
         || cause.is::<tables::Error>()
         || cause.is::<extends::Error>()

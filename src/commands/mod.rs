@@ -43,6 +43,7 @@ pub mod throughput;
 pub mod train;
 pub mod verify;
 
+use crate::numerics::vectorised;
 use std::process::ExitCode;
 
 const EXIT_CODES: &str = "\
@@ -57,8 +58,10 @@ Exit codes:
   130, 143  stopped by Ctrl-C or SIGTERM; train --resume goes on
 
 Environment:
-  DAPO_LOG  what is logged on standard error, such as info or debug
-  NO_COLOR  no colour on a terminal";
+  DAPO_LOG           what is logged on standard error, such as info or debug
+  DAPO_INSTRUCTIONS  scalar, avx2 or avx512: the instruction set of the loops, in place of the
+                     best that the machine has; no exact number depends on it
+  NO_COLOR           no colour on a terminal";
 
 /// Reference harness for DAPO (arXiv 2503.14476): train, evaluate, report, check
 #[derive(Debug, clap::Parser)]
@@ -111,6 +114,7 @@ enum Verb {
 pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     logs::start();
     table_reader::register();
+    vectorised::check()?;
     match &cli.verb {
         Verb::Train(args) => train::run(args),
         Verb::Ablate(args) => ablate::run(args),

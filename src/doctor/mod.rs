@@ -39,8 +39,9 @@ const FLAGS: [&str; 13] = [
 /// What each variable of [`environment::PINS`] was seen or is documented to do to the numbers of
 /// this program under `fast` arithmetic; empty: nothing, because LibTorch computes each
 /// operation on one thread here, or because no operation was seen to change.
-const EFFECTS: [(&str, &str); 9] = [
+const EFFECTS: [(&str, &str); 10] = [
     ("ATEN_CPU_CAPABILITY", "softmax, log-softmax, silu, sigmoid, norms"),
+    ("DAPO_INSTRUCTIONS", ""),
     ("MKL_CBWR", "matrix products, exp, log, tanh, erf, sqrt"),
     ("MKL_DYNAMIC", ""),
     ("MKL_ENABLE_INSTRUCTIONS", ""),

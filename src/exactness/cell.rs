@@ -119,7 +119,7 @@ pub fn run(work: Work, folder: &RunFolder, saved: &mut dyn FnMut(u64)) -> Result
             Kind::End => end = entry.components,
         }
     }
-    let instructions = vectorised::chosen().to_string();
+    let instructions = vectorised::chosen().name().to_string();
     Ok(Digests {
         pretrained_weights,
         rollout_steps,

@@ -108,9 +108,6 @@ fn command(common: &Common, setting: &Setting, folder: &Path) -> Command {
     ] {
         command.args([name, &value]);
     }
-    if let Some(instructions) = setting.instructions {
-        command.args(["--instructions", &instructions.to_string()]);
-    }
     if setting.check_orders {
         command.arg("--check-orders");
     }

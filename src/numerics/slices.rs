@@ -31,7 +31,8 @@ fn fold_lanes<S: Simd>(
     let (vectors, _) = S::as_simd_f32s(x.as_flattened());
     for (at, folded) in folded.iter_mut().enumerate() {
         let mut value = simd.splat_f32s(start);
-        for vector in vectors[at..].iter().step_by(LANES / S::F32_LANES) {
+        // A row that is shorter than the lanes has no vectors.
+        for vector in vectors.get(at..).unwrap_or_default().iter().step_by(LANES / S::F32_LANES) {
             value = step(simd, value, *vector);
         }
         *folded = value;

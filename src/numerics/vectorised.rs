@@ -1,5 +1,5 @@
-//! Loops compiled for every instruction set, the best of which is chosen at run time: once for the
-//! whole process, and here alone.
+//! Loops compiled for every instruction set. A process uses one of them, which is decided once and
+//! here alone: the one that [`VARIABLE`] names, else the best that the machine has.
 
 use pulp::Arch;
 use pulp::Simd;
@@ -7,7 +7,7 @@ use pulp::WithSimd;
 use std::sync::OnceLock;
 
 /// Compiled instruction sets, from the oldest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Instructions {
     /// One number at a time: what every machine of the architecture has.
     Scalar,
@@ -17,70 +17,92 @@ pub enum Instructions {
     Avx512,
 }
 
-impl std::fmt::Display for Instructions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
+impl Instructions {
+    /// All of them, from the oldest.
+    pub const ALL: [Self; 3] = [Self::Scalar, Self::Avx2, Self::Avx512];
+
+    /// The value of [`VARIABLE`] that forces it.
+    pub const fn name(self) -> &'static str {
+        match self {
             Self::Scalar => "scalar",
             Self::Avx2 => "avx2",
             Self::Avx512 => "avx512",
-        })
+        }
+    }
+
+    fn of(arch: Arch) -> Self {
+        match arch {
+            #[cfg(target_arch = "x86_64")]
+            Arch::V3(_) => Self::Avx2,
+            #[cfg(target_arch = "x86_64")]
+            Arch::V4(_) => Self::Avx512,
+            _ => Self::Scalar,
+        }
+    }
+
+    /// `None` when the machine lacks it.
+    fn arch(self) -> Option<Arch> {
+        match self {
+            Self::Scalar => Some(Arch::Scalar),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => pulp::x86::V3::try_new().map(Arch::V3),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => pulp::x86::V4::try_new().map(Arch::V4),
+            #[cfg(not(target_arch = "x86_64"))]
+            Self::Avx2 | Self::Avx512 => None,
+        }
     }
 }
 
-/// An instruction set that cannot be chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+/// The environment variable that forces the instruction set of a process.
+pub const VARIABLE: &str = "DAPO_INSTRUCTIONS";
+
+/// A value of [`VARIABLE`] that cannot be followed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
+    /// It names no instruction set.
+    #[error("{VARIABLE} is {0:?}; it can be scalar, avx2 or avx512")]
+    Unknown(String),
     /// The machine lacks it.
-    #[error("this machine has no {0} instructions")]
-    Missing(Instructions),
-    /// Loops ran before the choice.
-    #[error("{0} instructions are in use already")]
-    InUse(Instructions),
+    #[error("{VARIABLE} is {0}, which this machine does not have")]
+    Missing(&'static str),
 }
 
-static CHOSEN: OnceLock<Arch> = OnceLock::new();
+/// What the environment asks for, or the best that the machine has.
+fn wanted() -> Result<Arch, Error> {
+    let Some(value) = std::env::var_os(VARIABLE) else { return Ok(Arch::new()) };
+    let named = Instructions::ALL.into_iter().find(|it| value == it.name());
+    let named = named.ok_or_else(|| Error::Unknown(value.to_string_lossy().into_owned()))?;
+    named.arch().ok_or(Error::Missing(named.name()))
+}
 
-/// Chooses an instruction set for the whole process, before anything is computed. Nothing that is
-/// `exact` may depend on it: this is how that is tried.
+/// Whether the environment asks for an instruction set that can be used here.
 ///
 /// # Errors
-/// When the machine lacks it, or another is in use already.
-pub fn choose(wanted: Instructions) -> Result<(), Error> {
-    let arch = arch_of(wanted).ok_or(Error::Missing(wanted))?;
-    CHOSEN.get_or_init(|| arch);
-    match chosen() {
-        chosen if chosen == wanted => Ok(()),
-        chosen => Err(Error::InUse(chosen)),
-    }
+/// See [`Error`]. The loops themselves panic then.
+pub fn check() -> Result<(), Error> {
+    wanted().map(drop)
 }
 
-/// The instruction set of this process: the chosen one, or the best that the machine has.
+/// The instruction set of this process.
 pub fn chosen() -> Instructions {
-    match CHOSEN.get_or_init(Arch::new) {
-        #[cfg(target_arch = "x86_64")]
-        Arch::V3(_) => Instructions::Avx2,
-        #[cfg(target_arch = "x86_64")]
-        Arch::V4(_) => Instructions::Avx512,
-        _ => Instructions::Scalar,
-    }
+    Instructions::of(arch())
 }
 
-fn arch_of(wanted: Instructions) -> Option<Arch> {
-    match wanted {
-        Instructions::Scalar => Some(Arch::Scalar),
-        #[cfg(target_arch = "x86_64")]
-        Instructions::Avx2 => pulp::x86::V3::try_new().map(Arch::V3),
-        #[cfg(target_arch = "x86_64")]
-        Instructions::Avx512 => pulp::x86::V4::try_new().map(Arch::V4),
-        #[cfg(not(target_arch = "x86_64"))]
-        Instructions::Avx2 | Instructions::Avx512 => None,
+fn arch() -> Arch {
+    static CHOSEN: OnceLock<Arch> = OnceLock::new();
+    #[cfg(test)]
+    if let Some(forced) = tests::forced() {
+        return forced;
     }
+    // A test that names an instruction set which is not there must not pass under another one.
+    *CHOSEN.get_or_init(|| wanted().unwrap_or_else(|error| panic!("{error}")))
 }
 
 /// Runs an operation, compiled for the process's instruction set.
 #[inline(always)]
 pub fn dispatch<W: WithSimd>(operation: W) -> W::Output {
-    CHOSEN.get_or_init(Arch::new).dispatch(operation)
+    arch().dispatch(operation)
 }
 
 /// Runs `work`, compiled for the process's instruction set. The closure must be marked
@@ -102,3 +124,6 @@ impl<R, F: FnMut() -> R> WithSimd for Work<F> {
         (self.0)()
     }
 }
+
+#[cfg(test)]
+mod tests;

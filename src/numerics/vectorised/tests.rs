@@ -1,0 +1,215 @@
+//! Every loop that is compiled for several instruction sets gives the same bits under each of them.
+
+use super::*;
+use crate::numerics::exact::attention::Head;
+use crate::numerics::exact::cache;
+use crate::numerics::exact::elementwise;
+use crate::numerics::exact::product;
+use crate::numerics::exact::product::Left;
+use crate::numerics::exact::product::Panels;
+use crate::numerics::exact::window::Shape;
+use crate::numerics::exact::window::Tally;
+use crate::numerics::exact::window::Window;
+use crate::numerics::exact::window::Windows;
+use crate::numerics::slices;
+use crate::numerics::slices::Heads;
+use proptest::prelude::ProptestConfig;
+use proptest::proptest;
+use std::cell::Cell;
+
+thread_local! {
+    /// In place of the process's own, for the loops of this thread.
+    static FORCED: Cell<Option<Arch>> = const { Cell::new(None) };
+}
+
+pub(super) fn forced() -> Option<Arch> {
+    FORCED.get()
+}
+
+const WIDTHS: std::ops::RangeInclusive<usize> = 1..=67;
+
+/// Holds the bits of `work` under every instruction set of this machine to those of scalar loops.
+fn assert_one_result<R: IntoIterator<Item = u64>>(width: usize, work: impl Fn() -> R) {
+    let mut scalar: Option<Vec<u64>> = None;
+    for instructions in Instructions::ALL {
+        let Some(arch) = instructions.arch() else { continue };
+        FORCED.set(Some(arch));
+        assert_eq!(chosen(), instructions);
+        let bits: Vec<u64> = work().into_iter().collect();
+        FORCED.set(None);
+        let expected = scalar.get_or_insert_with(|| bits.clone());
+        assert!(!expected.is_empty());
+        assert_eq!(&bits, expected, "width {width}, {} and scalar", instructions.name());
+    }
+}
+
+fn bits(values: &[f32]) -> Vec<u64> {
+    values.iter().map(|value| u64::from(value.to_bits())).collect()
+}
+
+fn bits_of_sums(values: &[f64]) -> Vec<u64> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+/// Numbers between −4 and 4 without a pattern, with zeros among them.
+fn noise(count: usize, seed: u64) -> Vec<f32> {
+    let number = |at: usize| {
+        let draw = (at as u64 + 1).wrapping_mul(seed | 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let draw = (draw ^ (draw >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        if draw.is_multiple_of(19) { 0.0 } else { (draw >> 40) as f32 / (1 << 21) as f32 - 4.0 }
+    };
+    (0..count).map(number).collect()
+}
+
+fn rounded(count: usize, seed: u64, window: Window) -> Vec<f32> {
+    noise(count, seed).into_iter().map(|x| window.round(x)).collect()
+}
+
+fn windows(width: usize) -> Windows {
+    let shape = Shape { hidden: 67, inner: 67, head: width, group: 2, positions: 64, outputs: 67 };
+    Windows::new(shape).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(6))]
+
+    #[test]
+    fn small_operations_on_slices(seed: u64) {
+        for width in WIDTHS {
+            let (x, more) = (noise(6 * width, seed), noise(6 * width, seed ^ 1));
+            assert_one_result(width, || {
+                let mut normed = Vec::new();
+                slices::rms_norm(&x, width, 1e-6, &mut normed);
+                bits(&normed)
+            });
+            assert_one_result(width, || {
+                let mut inner = Vec::new();
+                slices::swiglu(&x, width, &mut inner);
+                bits(&inner)
+            });
+            assert_one_result(width, || {
+                let mut sums = x.clone();
+                slices::add(&mut sums, &more);
+                bits(&sums)
+            });
+        }
+    }
+
+    #[test]
+    fn attention_on_slices(seed: u64) {
+        // A head has pairs of numbers.
+        for width in WIDTHS.filter(|width| width.is_multiple_of(2)) {
+            let heads = Heads { queries: 4, keys: 2, width };
+            let joined = noise(2 * heads.joined_width(), seed);
+            let rotation = noise(2 * width, seed ^ 1);
+            let length = 1 + seed as usize % 40;
+            let old = noise(length * heads.keys * width, seed ^ 2);
+            assert_one_result(width, || {
+                let mut rows = [slices::Slots::default(), slices::Slots::default()];
+                for (row, slots) in rows.iter_mut().enumerate() {
+                    // Of different lengths.
+                    for at in old.chunks_exact(heads.keys * width).skip(row) {
+                        slots.push(heads, at, at);
+                    }
+                }
+                let mut mixed = Vec::new();
+                slices::attend(heads, &mut joined.clone(), &rotation, rows.iter_mut(), &mut mixed);
+                bits(&mixed)
+            });
+        }
+    }
+
+    #[test]
+    fn exact_loops_over_rows(seed: u64) {
+        let window = Window::below(2, 20);
+        for width in WIDTHS {
+            let count = 5 * width;
+            let (x, y) = (rounded(count, seed, window), rounded(count, seed ^ 1, window));
+            let (wide, column) = (noise(count, seed ^ 2), noise(width, seed ^ 3));
+            let factors = noise(5, seed ^ 4);
+            assert_one_result(width, || {
+                let (mut x, mut tally) = (wide.clone(), Tally::default());
+                elementwise::round(&mut x, Window::below(1, 12), &mut tally);
+                let counts = [tally.rounded, tally.saturated, tally.flushed];
+                [bits(&x), counts.to_vec()].concat()
+            });
+            assert_one_result(width, || bits_of_sums(&elementwise::dots(&x, &y, width)));
+            assert_one_result(width, || {
+                bits(&elementwise::inverse_root_mean_squares(&x, width, 1e-6))
+            });
+            assert_one_result(width, || bits(&elementwise::scale_rows(&wide, &factors, width)));
+            assert_one_result(width, || {
+                bits(&elementwise::norm_derivative(&x, &y, &factors, width))
+            });
+            assert_one_result(width, || bits(&elementwise::scale_columns(&wide, &column)));
+            assert_one_result(width, || bits(&elementwise::multiply(&wide, &y)));
+            assert_one_result(width, || {
+                let mut sums = wide.clone();
+                elementwise::add(&mut sums, &y);
+                bits(&sums)
+            });
+            assert_one_result(width, || bits(&elementwise::swiglu(&wide, &y)));
+            assert_one_result(width, || {
+                let (by_gate, by_up) = elementwise::swiglu_derivatives(&wide, &x, &y);
+                bits(&[by_gate, by_up].concat())
+            });
+        }
+    }
+
+    #[test]
+    fn exact_products(seed: u64) {
+        let window = Window::below(2, 18);
+        let (rows, terms) = (1 + seed as usize % 19, 1 + seed as usize % 67);
+        for width in WIDTHS {
+            let (left, right) = (rounded(rows * terms, seed, window), rounded(terms * width, seed ^ 1, window));
+            for left in [Left::Rows(&left, window), Left::Columns(&left, window)] {
+                for right in [
+                    Panels::of_rows(&right, width, window),
+                    Panels::of_columns(&right, terms, window),
+                ] {
+                    assert_one_result(width, || bits_of_sums(&product::multiply(left, &right)));
+                    assert_one_result(width, || bits(&product::multiply_rounded(left, &right)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn exact_attention(seed: u64) {
+        for width in WIDTHS {
+            let (windows, gradient) = (windows(width), Window::below(4, 20));
+            let heads = Heads { queries: 4, keys: 2, width };
+            let length = 1 + seed as usize % 23;
+            let joined = rounded(length * heads.joined_width(), seed, windows.value);
+            let by_mixed = rounded(length * heads.queries * width, seed ^ 1, gradient);
+            let head = Head { heads, key: 1 };
+            assert_one_result(width, || {
+                let mut mixed = vec![0.0; by_mixed.len()];
+                let shares = head.attend(&joined, &mut mixed, &windows);
+                let mut by_joined = vec![0.0; joined.len()];
+                let mut tally = Tally::default();
+                let ways = (&windows, gradient);
+                head.differentiate(&by_mixed, &joined, &shares, &mut by_joined, ways, &mut tally);
+                let counts = [tally.rounded, tally.saturated, tally.flushed];
+                [bits(&mixed), bits(&shares), bits(&by_joined), counts.to_vec()].concat()
+            });
+            assert_one_result(width, || {
+                let mut slots = cache::Slots::default();
+                for at in joined.chunks_exact(heads.joined_width()) {
+                    let (keys, values) = at[heads.queries * width..].split_at(heads.keys * width);
+                    slots.push(heads, keys, values);
+                }
+                let queries = &joined[..heads.queries * width];
+                let mut mixed = vec![0.0; queries.len()];
+                slots.attend(heads, queries, &windows, &mut mixed);
+                bits(&mixed)
+            });
+        }
+    }
+}
+
+#[test]
+fn a_value_that_names_no_instruction_set_is_refused_with_the_names() {
+    let error = Error::Unknown("sse9".to_string()).to_string();
+    assert_eq!(error, "DAPO_INSTRUCTIONS is \"sse9\"; it can be scalar, avx2 or avx512");
+}
