@@ -233,6 +233,16 @@ impl Tokenizer {
         self.inner.get_vocab_size(true)
     }
 
+    /// Most characters by which one token makes a text longer; special tokens have none.
+    pub fn most_characters(&self) -> usize {
+        let length = |tokens: &[u32]| self.decode(tokens).chars().count();
+        // What a decoder puts between tokens counts too.
+        let ids = 0..=largest_id(&self.inner);
+        ids.map(|id| length(&[id]).max(length(&[id, id]).saturating_sub(length(&[id]))))
+            .max()
+            .unwrap_or(0)
+    }
+
     /// Ids that end a response: sorted, at least one.
     pub fn stop_tokens(&self) -> &[u32] {
         &self.stop_tokens

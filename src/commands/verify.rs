@@ -25,7 +25,8 @@ use std::process::ExitCode;
 ///
 /// Hashes every file again and computes everything derived again: rewards from responses,
 /// advantages from rewards, scores from outcomes, the ledger and the report. With --replay, rollout
-/// steps are executed again and compared bit for bit. Nothing in the folder is changed.
+/// steps and evaluations are executed again and compared bit for bit. The verdict names what was
+/// executed. Nothing in the folder is changed.
 #[derive(Debug, clap::Args)]
 #[command(
     after_long_help = "Choose the seed of a challenge yourself, after you received the folder: \
@@ -43,9 +44,19 @@ pub struct Args {
     /// The run folder.
     #[arg(value_name = "RUN")]
     run: PathBuf,
-    /// Rollout steps that a challenge picks are executed again.
+    /// N rollout steps and N evaluations that a challenge picks are executed again, and so is the
+    /// step in which a run ended early.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     replay: Option<u64>,
+    /// Problems of each picked evaluation that are sampled again; all of them under fast arithmetic.
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "replay",
+        default_value_t = 16,
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
+    replay_problems: u64,
     /// The reviewer's seed, which picks the steps.
     #[arg(
         long,
@@ -73,10 +84,15 @@ pub struct Args {
 /// # Errors
 /// A folder that holds no run, or that cannot be listed.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    let problems = args.replay_problems;
     let replay = match (args.replay, args.challenge, args.challenge_from_ledger) {
         (None, ..) => None,
-        (Some(steps), Some(seed), _) => Some(Request { steps, challenge: Challenge::Seed(seed) }),
-        (Some(steps), None, true) => Some(Request { steps, challenge: Challenge::Ledger }),
+        (Some(steps), Some(seed), _) => {
+            Some(Request { steps, problems, challenge: Challenge::Seed(seed) })
+        }
+        (Some(steps), None, true) => {
+            Some(Request { steps, problems, challenge: Challenge::Ledger })
+        }
         (Some(_), None, false) => {
             let text =
                 "--replay needs --challenge SEED (or --challenge-from-ledger, which is weaker)";
@@ -130,7 +146,7 @@ fn print(found: &Verification) {
     for note in &found.not_checked {
         println!("  {note}");
     }
-    println!("\n{}", found.verdict.name());
+    println!("\n{}", found.summary);
 }
 
 fn print_replay(replay: &Replay) {
@@ -143,6 +159,15 @@ fn print_replay(replay: &Replay) {
         100.0 * replay.covered_share,
         list(&replay.covered)
     );
+    let evaluations = &replay.evaluations;
+    println!(
+        "Executed again: {} of {} evaluations, {} of {} problems: {}",
+        evaluations.executed.len(),
+        evaluations.all,
+        evaluations.executed_problems,
+        evaluations.all_problems,
+        evaluations.executed.join(", ")
+    );
     println!("Chance that at least one of k altered steps is caught:");
     for detection in &replay.detection {
         println!(
@@ -151,6 +176,16 @@ fn print_replay(replay: &Replay) {
             detection.altered_steps,
             100.0 * detection.at_least,
             100.0 * detection.uniform
+        );
+    }
+    println!(
+        "Chance that an evaluation is caught in which the outcomes of k problems were altered:"
+    );
+    for detection in &evaluations.detection {
+        println!(
+            "  k = {:>2}: at least {:5.1} % whichever they are, over the challenge's seeds",
+            detection.altered_problems,
+            100.0 * detection.at_least
         );
     }
 }

@@ -62,6 +62,47 @@ pub fn trained(groups: &[&Group<ScoredRollout>], masked: u64) -> Metrics {
     metrics
 }
 
+/// Metrics that only the forward passes and updates of a step show, and no table of rollouts.
+const OF_UPDATES: [&str; 32] = [
+    "effect/clip_higher_clipped_above_tokens",
+    "effect/clip_higher_let_through_share",
+    "effect/clip_higher_let_through_tokens",
+    "effect/loss_tokens",
+    "effect/token_level_loss_longest_quarter_weight",
+    "effect/token_level_loss_moved_share_max",
+    "effect/token_level_loss_moved_share_mean",
+    "effect/token_level_loss_shortest_quarter_weight",
+    "exact/activations_flushed_share",
+    "exact/activations_saturated_share",
+    "exact/gradients_flushed_share",
+    "exact/gradients_saturated_share",
+    "exact/weights_flushed_share",
+    "exact/weights_saturated_share",
+    "loss/approx_kl",
+    "loss/clip_fraction_dual",
+    "loss/clip_fraction_high",
+    "loss/clip_fraction_low",
+    "loss/kl_penalty",
+    "loss/ratio_max",
+    "loss/up_clipped_probability_mean",
+    "loss/value",
+    "memory/passes_halved",
+    "optimizer/clipped_updates_share",
+    "optimizer/gradient_norm_max",
+    "optimizer/gradient_norm_mean",
+    "optimizer/learning_rate",
+    "optimizer/skipped_updates",
+    "policy/entropy",
+    "policy/mismatch_max",
+    "policy/mismatch_mean",
+    "policy/token_probability_mean",
+];
+
+/// Whether a metric of this name exists that only forward passes and updates show.
+pub fn is_of_updates(name: &str) -> bool {
+    OF_UPDATES.contains(&name)
+}
+
 /// Sums over the updates of a step.
 #[derive(Debug, Clone, Default)]
 pub struct Updates {

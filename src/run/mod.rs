@@ -40,6 +40,7 @@ use crate::tables;
 use crate::train::Trainer;
 use crate::train::step;
 use crate::train::step::Divergence;
+use crate::train::step::NotFinite;
 use crate::train::step::Phase;
 use crate::train::step::Position;
 use crate::train::step::Step;
@@ -220,6 +221,21 @@ pub fn run(
     Ok(Ended::Finished(outcome))
 }
 
+/// The reason of a run that did all its rollout steps.
+pub fn finished(steps: u64) -> String {
+    format!("{steps} rollout steps were done")
+}
+
+/// The reason of a run that ended in rollout step `number`, which found nothing to train on.
+pub fn saturated(number: u64) -> String {
+    format!("no group of rollout step {number} was partly correct: nothing left to learn from")
+}
+
+/// The reason of a run that ended in rollout step `number`, which was not finite.
+pub fn diverged(number: u64, source: &NotFinite) -> String {
+    format!("rollout step {number}, {source}")
+}
+
 /// The trainer as it stands at a checkpoint, or before the first step.
 ///
 /// # Errors
@@ -289,7 +305,7 @@ impl<'a> Run<'a> {
             }
             if done == steps {
                 self.remove_old_checkpoints(done)?;
-                return Ok(Some((Ending::Finished, format!("{steps} rollout steps were done"))));
+                return Ok(Some((Ending::Finished, finished(steps))));
             }
             if (self.stop)() {
                 self.save_checkpoint(watch)?;
@@ -304,10 +320,7 @@ impl<'a> Run<'a> {
                     if !self.evaluate(true, watch)? {
                         return Ok(None);
                     }
-                    let reason = format!(
-                        "no group of rollout step {number} was partly correct: nothing left to learn from"
-                    );
-                    return Ok(Some((Ending::Saturated, reason)));
+                    return Ok(Some((Ending::Saturated, saturated(number))));
                 }
                 StepOutcome::Diverged(divergence) => {
                     let reason = self.record_divergence(number, *divergence)?;
@@ -323,7 +336,7 @@ impl<'a> Run<'a> {
     /// Keeps what a look into a divergence needs: the step's rollouts and metrics, and the
     /// policy before the update that failed.
     fn record_divergence(&self, number: u64, found: Divergence) -> Result<String, Error> {
-        let reason = format!("rollout step {number}, {}", found.source);
+        let reason = diverged(number, &found.source);
         let folder = self.folder.path("diverged");
         files::remove_folder(&folder)?;
         self.save(&folder.join("checkpoint"))?;

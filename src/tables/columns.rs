@@ -133,6 +133,16 @@ impl<'a> Table<'a> {
         Self::read_columns(path, None)
     }
 
+    /// Exactly these columns.
+    pub fn read_exactly(path: &'a Path, names: &[&str]) -> Result<Self, Error> {
+        let table = Self::read(path)?;
+        let foreign = table.names().into_iter().find(|name| !names.contains(&name.as_str()));
+        match foreign {
+            None => Ok(table),
+            Some(column) => Err(Error::ForeignColumn { path: path.to_path_buf(), column }),
+        }
+    }
+
     /// Those of the named columns that are there, or all: a column of a type that this build
     /// cannot read does no harm when nobody asks for it.
     pub fn read_columns(path: &'a Path, names: Option<&[&str]>) -> Result<Self, Error> {

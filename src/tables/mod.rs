@@ -42,6 +42,14 @@ pub enum Error {
         /// The names that are there.
         present: String,
     },
+    /// A column that a table of this kind does not have.
+    #[error("{}: column `{column}` does not belong in this table", path.display())]
+    ForeignColumn {
+        /// The file.
+        path: PathBuf,
+        /// The column.
+        column: String,
+    },
     /// A cell of the wrong type, or empty.
     #[error("{}: column `{column}`, row {row} (from 0): expected {expected}, got {value}", path.display())]
     Cell {
@@ -119,6 +127,39 @@ pub struct RolloutRow {
     pub response: String,
 }
 
+/// The columns of [`write_outcomes`].
+const OUTCOME: [&str; 8] = [
+    "problem",
+    "sample",
+    "is_correct",
+    "response_tokens",
+    "truncated",
+    "prediction",
+    "answer",
+    "response",
+];
+
+/// The columns of [`write_rollouts`].
+const ROLLOUT: [&str; 17] = [
+    "group",
+    "problem",
+    "question",
+    "answer",
+    "attempt",
+    "sample",
+    "trained",
+    "is_correct",
+    "prediction",
+    "reward",
+    "correctness_reward",
+    "overlong_penalty",
+    "advantage",
+    "truncated",
+    "tokens",
+    "rollout_log_probs",
+    "response",
+];
+
 /// Writes outcomes, one row each, atomically.
 ///
 /// # Errors
@@ -136,7 +177,7 @@ pub fn write_outcomes(path: &Path, outcomes: &[Outcome]) -> Result<(), Error> {
     columns.write(path)
 }
 
-/// Reads what [`write_outcomes`] wrote, in order; other columns are ignored.
+/// Reads what [`write_outcomes`] wrote, in order.
 ///
 /// # Errors
 /// When the file is not such a table.
@@ -153,7 +194,7 @@ pub fn read_outcomes(path: &Path) -> Result<Vec<Outcome>, Error> {
             response: row.text("response")?,
         })
     };
-    Table::read(path)?.rows().map(|row| outcome(&row)).collect()
+    Table::read_exactly(path, &OUTCOME)?.rows().map(|row| outcome(&row)).collect()
 }
 
 /// What a verifier reads of a row of [`write_outcomes`] or [`write_rollouts`].
@@ -209,7 +250,7 @@ pub fn write_rollouts(path: &Path, rollouts: &[RolloutRow]) -> Result<(), Error>
     columns.write(path)
 }
 
-/// Reads what [`write_rollouts`] wrote, in order; other columns are ignored.
+/// Reads what [`write_rollouts`] wrote, in order.
 ///
 /// # Errors
 /// When the file is not such a table.
@@ -235,7 +276,7 @@ pub fn read_rollouts(path: &Path) -> Result<Vec<RolloutRow>, Error> {
             response: row.text("response")?,
         })
     };
-    Table::read(path)?.rows().map(|row| rollout(&row)).collect()
+    Table::read_exactly(path, &ROLLOUT)?.rows().map(|row| rollout(&row)).collect()
 }
 
 #[cfg(test)]
@@ -322,8 +363,8 @@ mod tests {
         let text =
             |error: Error| error.to_string().replace(&folder.path().display().to_string(), "");
         write_outcomes(&path, &outcomes()).unwrap();
-        let missing = text(read_rollouts(&path).unwrap_err());
-        assert!(missing.starts_with("/t.parquet: no column `group`, the file has problem, "));
+        let foreign = text(read_rollouts(&path).unwrap_err());
+        assert_eq!(foreign, "/t.parquet: column `response_tokens` does not belong in this table");
         let mut columns = Columns::of(&[1, 2]);
         columns.text("problem", |_| "dev/0001");
         columns.f64("sample", |number| f64::from(*number) / 2.0);
@@ -343,6 +384,14 @@ mod tests {
         assert_eq!(
             text(cell),
             "/t.parquet: column `problem`, row 1 (from 0): expected text, got null"
+        );
+        let mut columns = Columns::of(&[1]);
+        OUTCOME.iter().for_each(|name| columns.u32(name, |number| *number));
+        columns.u32("note", |number| *number);
+        columns.write(&path).unwrap();
+        assert_eq!(
+            text(read_outcomes(&path).unwrap_err()),
+            "/t.parquet: column `note` does not belong in this table"
         );
         files::write_atomic(&path, b"not parquet").unwrap();
         let refused = text(read_outcomes(&path).unwrap_err());

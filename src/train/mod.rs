@@ -219,33 +219,17 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// The prompts of one generation round: the next ones of the shuffled epochs. Without
-    /// Dynamic Sampling one round is the whole batch.
+    /// The prompts of one generation round: the next ones of the shuffled epochs.
     fn draw_prompts(&mut self) -> Result<Vec<Prompt>, Error> {
-        let count = match self.experiment.dapo.dynamic_sampling {
-            DynamicSampling::None {} => self.experiment.training.prompts_per_step,
-            DynamicSampling::Resample { .. } => self.experiment.rollout.prompts_per_round,
-        };
-        let size = self.problems.len() as u64;
+        let count = prompts_per_round(self.experiment);
         let seed = self.experiment.execution.seed;
-        let order_of = |epoch: u64| {
-            let mut order: Vec<usize> = (0..self.problems.len()).collect();
-            stream(seed, Purpose::DataOrder, &[Id::from(epoch)]).shuffle(&mut order);
-            (epoch, order)
+        let drawn = drawn(self.problems.len(), seed, self.position.prompts_drawn, count);
+        let prompt = |problem: usize| {
+            let (template, limit) =
+                (self.experiment.prompt.template, self.experiment.rollout.max_prompt_tokens);
+            prompt::prompt(&self.problems[problem], template, self.tokenizer, limit)
         };
-        let mut current = order_of(self.position.prompts_drawn / size);
-        let mut prompts = Vec::with_capacity(count as usize);
-        for drawn in self.position.prompts_drawn..self.position.prompts_drawn + count {
-            if current.0 != drawn / size {
-                current = order_of(drawn / size);
-            }
-            prompts.push(prompt::prompt(
-                &self.problems[current.1[(drawn % size) as usize]],
-                self.experiment.prompt.template,
-                self.tokenizer,
-                self.experiment.rollout.max_prompt_tokens,
-            )?);
-        }
+        let prompts = drawn.into_iter().map(prompt).collect::<Result<_, _>>()?;
         self.position.prompts_drawn += count;
         Ok(prompts)
     }
@@ -422,6 +406,33 @@ impl<'a> Trainer<'a> {
         };
         Ok(clock.time("ledger", components))
     }
+}
+
+/// Prompts of one generation round. Without Dynamic Sampling one round is the whole batch.
+pub fn prompts_per_round(experiment: &Experiment) -> u64 {
+    match experiment.dapo.dynamic_sampling {
+        DynamicSampling::None {} => experiment.training.prompts_per_step,
+        DynamicSampling::Resample { .. } => experiment.rollout.prompts_per_round,
+    }
+}
+
+/// Which of `problems` problems a run draws, as indices: `count` of them after the first `before`
+/// of the endless sequence of shuffled epochs.
+pub fn drawn(problems: usize, seed: u64, before: u64, count: u64) -> Vec<usize> {
+    let size = problems as u64;
+    let order_of = |epoch: u64| {
+        let mut order: Vec<usize> = (0..problems).collect();
+        stream(seed, Purpose::DataOrder, &[Id::from(epoch)]).shuffle(&mut order);
+        (epoch, order)
+    };
+    let mut current = order_of(before / size);
+    let problem = |drawn: u64| {
+        if current.0 != drawn / size {
+            current = order_of(drawn / size);
+        }
+        current.1[(drawn % size) as usize]
+    };
+    (before..before + count).map(problem).collect()
 }
 
 fn diverged(step: Step, source: NotFinite) -> StepOutcome {

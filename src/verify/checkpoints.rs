@@ -8,6 +8,7 @@ use crate::config::dapo::DynamicSampling;
 use crate::files;
 use crate::ledger;
 use crate::run_folder::Counters;
+use crate::run_folder::Ending;
 use crate::run_folder::RunFolder;
 use crate::run_folder::StepMetrics;
 use crate::verify::Check;
@@ -29,15 +30,9 @@ pub fn check(
     let mut check = Check::new("checkpoints");
     let mut kept = BTreeSet::new();
     let steps = found.steps("checkpoints/step-", "/trainer.json");
-    let folders: BTreeSet<&str> = found
-        .files
-        .iter()
-        .filter_map(|name| name.strip_prefix("checkpoints/")?.split_once('/'))
-        .map(|(step, _)| step)
-        .collect();
-    for name in &folders {
-        if !found.files.contains(&format!("checkpoints/{name}/trainer.json")) {
-            check.mismatch(format!("checkpoints/{name}/trainer.json"), "is missing");
+    for name in found.folders.iter().filter(|name| name.starts_with("checkpoints/")) {
+        if !found.files.contains(&format!("{name}/trainer.json")) {
+            check.mismatch(format!("{name}/trainer.json"), "is missing");
         }
     }
     for &step in &steps {
@@ -46,7 +41,10 @@ pub fn check(
         }
     }
     let last = records.steps();
-    if records.outcome.is_some() && !steps.contains(&last) {
+    let ending = records.outcome.as_ref().map(|outcome| outcome.ending);
+    // Of a run that was not finite the policy before the failed update is kept, in `diverged/`.
+    let is_kept = matches!(ending, Some(Ending::Finished | Ending::Saturated));
+    if is_kept && !steps.contains(&last) {
         check.inconclusive(
             format!("checkpoints/step-{last:06}"),
             "is missing: the last weights cannot be compared with the ledger",
@@ -68,26 +66,8 @@ fn one(
 ) -> bool {
     let name = format!("checkpoints/step-{step:06}");
     let before = check.findings.len() as u64 + check.further_findings;
-    // Names before paths: a digest's name is joined to the folder when a checkpoint is loaded.
-    if !named_files(check, folder, found, &name) {
-        return false;
-    }
-    let Loaded { model, optimizer, progress } = match checkpoint::load(&folder.path(&name)) {
-        Ok(loaded) => loaded,
-        Err(error) => {
-            check.mismatch(&name, error);
-            return false;
-        }
-    };
-    for companion in checkpoint::COMPANIONS {
-        let path = format!("{name}/{companion}");
-        let here =
-            found.files.contains(&path).then(|| files::sha256_file(&folder.path(&path)).ok());
-        let written = records.manifest.inputs.get(&format!("base/{companion}"));
-        if here.flatten().as_ref() != written {
-            check.mismatch(path, "is not the base policy's file");
-        }
-    }
+    let loaded = opened(check, folder, records, found, &name);
+    let Some(Loaded { model, optimizer, progress }) = loaded else { return false };
     clocks(check, records, &name, step, &progress);
     let made = expected_updates(records, step);
     check.equal(format!("{name}/trainer.json, optimizer_updates"), optimizer.updates, made);
@@ -114,6 +94,31 @@ fn one(
         }
     }
     before == check.findings.len() as u64 + check.further_findings
+}
+
+/// A checkpoint whose every file is as `trainer.json` says and, of the base policy's files, as
+/// the manifest does.
+pub fn opened(
+    check: &mut Check,
+    folder: &RunFolder,
+    records: &Records,
+    found: &Found,
+    name: &str,
+) -> Option<Loaded> {
+    // Names before paths: a digest's name is joined to the folder when a checkpoint is loaded.
+    if !named_files(check, folder, found, name) {
+        return None;
+    }
+    for companion in checkpoint::COMPANIONS {
+        let path = format!("{name}/{companion}");
+        let here =
+            found.files.contains(&path).then(|| files::sha256_file(&folder.path(&path)).ok());
+        let written = records.manifest.inputs.get(&format!("base/{companion}"));
+        if here.flatten().as_ref() != written {
+            check.mismatch(path, "is not the base policy's file");
+        }
+    }
+    checkpoint::load(&folder.path(name)).map_err(|error| check.mismatch(name, error)).ok()
 }
 
 /// `trainer.json` names plain files of its folder, and all of them.

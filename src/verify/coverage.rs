@@ -32,6 +32,32 @@ pub fn detections(steps: u64, picked: u64, covered: u64) -> Vec<Detection> {
         .collect()
 }
 
+/// The chance of catching altered outcomes in one evaluation.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct AlteredProblems {
+    /// k problems of one evaluation whose outcomes were altered before the seed of the challenge was
+    /// known.
+    pub altered_problems: u64,
+    /// Whichever evaluation and problems they are: at least this, over the seeds.
+    pub at_least: f64,
+}
+
+/// For k = 1, 5, 20 and 100, when `share` of the evaluations were executed; of each of these its
+/// problems and how many of them were sampled again.
+pub fn altered_problems(share: f64, evaluations: &[(u64, u64)]) -> Vec<AlteredProblems> {
+    let largest = evaluations.iter().map(|(problems, _)| *problems).max().unwrap_or(0);
+    let caught = |altered: u64| {
+        let each = evaluations
+            .iter()
+            .map(|&(problems, executed)| 1.0 - missed(problems, executed, altered.min(problems)));
+        share * each.fold(1.0, f64::min)
+    };
+    let altered = [1, 5, 20, 100].into_iter().filter(|&altered| altered <= largest);
+    altered
+        .map(|altered| AlteredProblems { altered_problems: altered, at_least: caught(altered) })
+        .collect()
+}
+
 /// C(T − n, k) / C(T, k): none of k marked steps among n drawn of T without replacement.
 fn missed(steps: u64, drawn: u64, altered: u64) -> f64 {
     let left = steps.saturating_sub(drawn);
@@ -53,6 +79,15 @@ mod tests {
             assert!((detection.at_least - chance).abs() < 1e-12, "{detection:?}");
         }
         assert_eq!(found.len(), 4);
+        // Half of the evaluations; of the larger one 4 of 20 problems: C(16, 5) / C(20, 5).
+        let found = altered_problems(0.5, &[(20, 4), (4, 2)]);
+        let missed = 16.0 * 15.0 * 14.0 * 13.0 * 12.0 / (20.0 * 19.0 * 18.0 * 17.0 * 16.0);
+        let expected = [(1, 0.5 * 0.2), (5, 0.5 * (1.0 - missed)), (20, 0.5)];
+        assert_eq!(found.len(), expected.len());
+        for (found, (k, chance)) in found.iter().zip(expected) {
+            assert_eq!(found.altered_problems, k);
+            assert!((found.at_least - chance).abs() < 1e-12, "{found:?}");
+        }
         assert_eq!(detections(2, 1, 2).len(), 2);
         assert_eq!(detections(2, 1, 2)[0].uniform, 1.0);
     }

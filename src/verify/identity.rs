@@ -5,7 +5,9 @@ use crate::config::validate;
 use crate::ledger;
 use crate::ledger::Entry;
 use crate::ledger::Kind;
+use crate::run;
 use crate::run::inputs;
+use crate::run_folder::Counters;
 use crate::run_folder::Ending;
 use crate::run_folder::EvaluationRecord;
 use crate::run_folder::Manifest;
@@ -13,6 +15,7 @@ use crate::run_folder::Outcome;
 use crate::run_folder::RunFolder;
 use crate::run_folder::StepMetrics;
 use crate::verify::Check;
+use crate::verify::Extent;
 use crate::verify::stays_inside;
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -38,6 +41,22 @@ impl Records {
     /// Rollout steps that are recorded.
     pub fn steps(&self) -> u64 {
         self.metrics.len() as u64
+    }
+
+    /// How much of the run could be executed again.
+    pub fn extent(&self) -> Extent {
+        let ending = self.outcome.as_ref().map(|outcome| outcome.ending);
+        Extent {
+            steps: self.steps(),
+            evaluations: self.evaluations.len() as u64,
+            ends_early: ending.is_some_and(|ending| ending != Ending::Finished),
+        }
+    }
+
+    /// The clocks after a rollout step; all 0 before the first.
+    pub fn counters(&self, step: u64) -> Counters {
+        let line = self.metrics.iter().find(|line| line.step == step);
+        line.map_or(Counters::default(), |line| line.counters)
     }
 
     /// The ledger's line of a rollout step, from 1.
@@ -196,28 +215,31 @@ fn different(
     }
 }
 
-/// The clocks of the outcome are those of the last step.
+/// The clocks of the outcome are those of the last step, and its reason is that of its ending.
 fn ending(check: &mut Check, records: &Records, outcome: &Outcome) {
     let last = records.metrics.last().map(|line| line.counters).unwrap_or_default();
     let place = |name: &str| format!("outcome.json, counters.{name}");
     let clocks = outcome.counters;
     check.equal(place("rollout_steps"), clocks.rollout_steps, last.rollout_steps);
     let planned = records.experiment.training.rollout_steps;
-    match outcome.ending {
-        Ending::Finished => {
-            check.equal(place("rollout_steps"), clocks.rollout_steps, planned);
-            check.equal(place("updates"), clocks.updates, last.updates);
-            check.equal(
-                place("generation_rounds"),
-                clocks.generation_rounds,
-                last.generation_rounds,
-            );
-        }
-        // A step that could not be made generates, and may update, without being recorded.
-        Ending::Saturated | Ending::Diverged => {
-            if clocks.rollout_steps >= planned {
-                check.mismatch("outcome.json, ending", "all rollout steps were done");
-            }
-        }
+    let reason = match outcome.ending {
+        Ending::Finished => Some(run::finished(planned)),
+        Ending::Saturated => Some(run::saturated(records.steps() + 1)),
+        // The value that was not finite: `diverged/` names it, and executing the step shows it.
+        Ending::Diverged => None,
+    };
+    if reason.is_some_and(|reason| reason != outcome.reason) {
+        check.mismatch("outcome.json, reason", "is not the sentence of this ending");
+    }
+    if outcome.ending == Ending::Finished {
+        check.equal(place("rollout_steps"), clocks.rollout_steps, planned);
+    } else if clocks.rollout_steps >= planned {
+        check.mismatch("outcome.json, ending", "all rollout steps were done");
+    }
+    // A step that was not finite generates, and may update, without being recorded.
+    if outcome.ending != Ending::Diverged {
+        check.equal(place("updates"), clocks.updates, last.updates);
+        let (rounds, last) = (clocks.generation_rounds, last.generation_rounds);
+        check.equal(place("generation_rounds"), rounds, last);
     }
 }

@@ -8,8 +8,10 @@
 
 pub mod checkpoints;
 pub mod coverage;
+pub mod ending;
 pub mod identity;
 pub mod inputs;
+pub mod metadata;
 pub mod replay;
 pub mod responses;
 pub mod scores;
@@ -118,7 +120,9 @@ impl Check {
             self.further_findings += 1;
             return;
         }
-        let (place, what) = (visible::message(&place), visible::message(&what));
+        // On one line: a name with line ends must not print a verdict of its own.
+        let line = |text: &str| visible::message(&text.replace('\n', "\\n"));
+        let (place, what) = (line(&place), line(&what));
         self.findings.push(Finding { verdict, place, what });
     }
 
@@ -150,6 +154,17 @@ pub struct Options {
     pub key: Option<VerifyingKey>,
 }
 
+/// How much of a run could be executed again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Extent {
+    /// Recorded rollout steps.
+    pub steps: u64,
+    /// Recorded evaluations.
+    pub evaluations: u64,
+    /// Whether it ended before its last step, saturated or diverged.
+    pub ends_early: bool,
+}
+
 /// Everything that was found.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verification {
@@ -157,6 +172,10 @@ pub struct Verification {
     pub schema: &'static str,
     /// The worst verdict of the checks.
     pub verdict: Verdict,
+    /// The verdict with what it rests on, in one line.
+    pub summary: String,
+    /// What there was to execute.
+    pub extent: Extent,
     /// In the order in which they were made.
     pub checks: Vec<Check>,
     /// What was executed again.
@@ -178,11 +197,34 @@ pub fn verify(
     if files::kind(&manifest)?.is_none() {
         return Err(Error::NotARun { root: folder.root().to_path_buf() });
     }
-    let mut checks = Vec::new();
-    let replay = examine(folder, options, &mut checks, watch)?;
+    let (mut checks, mut extent) = (Vec::new(), Extent::default());
+    let replay = examine(folder, options, &mut checks, &mut extent, watch)?;
     let verdict = checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Verified);
-    let not_checked = not_checked(replay.as_ref());
-    Ok(Verification { schema: "dapo-verification/1", verdict, checks, replay, not_checked })
+    let summary = summary(verdict, extent, replay.as_ref());
+    let not_checked = not_checked(extent, replay.as_ref());
+    let schema = "dapo-verification/2";
+    Ok(Verification { schema, verdict, summary, extent, checks, replay, not_checked })
+}
+
+/// The verdict, which names what was executed and what was not.
+fn summary(verdict: Verdict, extent: Extent, replay: Option<&Replay>) -> String {
+    if verdict != Verdict::Verified {
+        return verdict.name().to_string();
+    }
+    let steps = replay.map_or(0, |replay| replay.covered.len());
+    let mut summary = format!("verified (records), training replayed {steps} of {}", extent.steps);
+    let evaluations = replay.map(|replay| &replay.evaluations);
+    let executed = evaluations.map_or(0, |it| it.executed.len());
+    summary += &format!(", evaluations replayed {executed} of {}", extent.evaluations);
+    if let Some(evaluations) = evaluations.filter(|it| it.executed_problems > 0) {
+        let (some, all) = (evaluations.executed_problems, evaluations.all_problems);
+        summary += &format!(" ({some} of {all} problems)");
+    }
+    if extent.ends_early {
+        let is_executed = replay.is_some_and(|replay| replay.ending == Some(true));
+        summary += if is_executed { ", ending replayed" } else { ", ending not replayed" };
+    }
+    summary
 }
 
 /// All checks, up to the first one without which the others make no sense.
@@ -190,6 +232,7 @@ fn examine(
     folder: &RunFolder,
     options: &Options,
     checks: &mut Vec<Check>,
+    extent: &mut Extent,
     watch: &mut dyn FnMut(&str),
 ) -> Result<Option<Replay>, Error> {
     watch("walking the folder");
@@ -202,6 +245,7 @@ fn examine(
     let (check, records) = identity::read(folder);
     checks.push(check);
     let Some(records) = records else { return Ok(None) };
+    *extent = records.extent();
     checks.push(walk::digests(folder, &found, records.outcome.as_ref()));
     checks.push(identity::identity(&records));
     let (check, local) = inputs::find(folder, &records, options.base.as_deref());
@@ -214,8 +258,10 @@ fn examine(
     let (check, kept) = checkpoints::check(folder, &records, &waiting, &found);
     checks.push(check);
     watch("evaluations and report");
+    checks.push(ending::check(folder, &records, &local, &waiting, &found));
     checks.push(scores::evaluations(folder, &records, &local, &found));
     checks.push(scores::report(folder, &records, &found));
+    checks.extend(metadata::check(folder, &found));
     checks.extend(attestation(folder, options.key.as_ref()));
     let Some(request) = &options.replay else { return Ok(None) };
     if checks.iter().any(Check::failed) {
@@ -226,7 +272,7 @@ fn examine(
     }
     let (check, replay) = replay::replay(folder, &records, &local, &kept, request, watch);
     checks.push(check);
-    Ok(replay)
+    Ok(Some(replay))
 }
 
 /// What `attestation.json` says about the folder, when there is one or a key asks for it.
@@ -259,31 +305,43 @@ fn attestation(folder: &RunFolder, key: Option<&VerifyingKey>) -> Option<Check> 
     Some(check.compared(compared))
 }
 
-fn not_checked(replay: Option<&Replay>) -> Vec<String> {
+fn not_checked(extent: Extent, replay: Option<&Replay>) -> Vec<String> {
     let mut notes = vec![
         "timings.jsonl, environment.json, sessions.jsonl and plan.json, and the seconds, machine facts and \
-         sessions that the report takes from them: attested by whoever ran it"
+         sessions that the report and ro-crate-metadata.json take from them: attested by whoever ran it"
             .to_string(),
-        "responses of evaluations: graded again as they are stored, not generated again".to_string(),
+        "the name of the run, the paths of its inputs, the schedule of its checkpoints and, under exact \
+         arithmetic, its threads and batch sizes: no number depends on them"
+            .to_string(),
     ];
-    match replay {
-        None => notes.push(
-            "generation and updates: no rollout step was executed again (--replay N --challenge SEED), so \
-             rollouts, gradients and weights that were made otherwise are not noticed"
+    let missing = extent.steps - replay.map_or(0, |replay| replay.covered.len() as u64);
+    if missing > 0 {
+        notes.push(format!(
+            "generation and updates of the {missing} rollout steps that were not executed again \
+             (--replay N --challenge SEED): rollouts, metrics of the policy, the loss and the optimizer, \
+             gradients and weights that were made otherwise are not noticed there"
+        ));
+    }
+    let executed = replay.map(|replay| &replay.evaluations);
+    if executed.is_none_or(|it| it.executed_problems < it.all_problems) {
+        notes.push(
+            "whether the policy gave the responses of evaluations to problems that were not executed \
+             again: they are graded again as they are stored"
                 .to_string(),
-        ),
-        Some(replay) if replay.covered.len() as u64 != replay.steps => notes.push(format!(
-            "generation and updates of the {} rollout steps that were not executed again",
-            replay.steps - replay.covered.len() as u64
-        )),
-        Some(_) => {}
+        );
+    }
+    if extent.ends_early && !replay.is_some_and(|replay| replay.ending == Some(true)) {
+        notes.push(
+            "whether the run ends early as it says: the step was not executed again".to_string(),
+        );
     }
     notes
 }
 
-/// Whether a relative path stays where it starts: only plain names, none of them `..`.
+/// Whether a relative path stays where it starts: only plain names, none of them `..`, and nothing
+/// that does not print.
 fn stays_inside(name: &str) -> bool {
     let plain =
         |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains('\\');
-    name.split('/').all(plain) && !name.contains('\0')
+    name.split('/').all(plain) && !name.chars().any(char::is_control)
 }

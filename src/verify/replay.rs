@@ -1,5 +1,9 @@
-//! Rollout steps that a challenge picks, executed again by the trainer from the nearest earlier
-//! checkpoint and compared with the ledger bit for bit, with every step passed on the way.
+//! Rollout steps and evaluations that a challenge picks, executed again from the nearest earlier
+//! checkpoint: steps by the trainer, compared with the ledger bit for bit, with every step passed on
+//! the way; evaluations response by response. The step in which a run ended early is executed too.
+
+mod ending;
+pub mod evaluations;
 
 use crate::checkpoint;
 use crate::config::Numerics;
@@ -9,12 +13,14 @@ use crate::environment;
 use crate::files;
 use crate::rng::Id;
 use crate::rng::Purpose;
+use crate::rng::Stream;
 use crate::rng::stream;
 use crate::run;
 use crate::run::inputs;
 use crate::run::inputs::Inputs;
 use crate::run::rows::rollout_rows;
 use crate::run::rows::step_components;
+use crate::run_folder::Ending;
 use crate::run_folder::RunFolder;
 use crate::run_folder::StepMetrics;
 use crate::tables;
@@ -28,6 +34,8 @@ use crate::verify::coverage::Detection;
 use crate::verify::identity::COMPONENTS;
 use crate::verify::identity::Records;
 use crate::verify::inputs::Local;
+use crate::verify::replay::evaluations::Executed;
+use crate::verify::replay::evaluations::Picked;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -44,10 +52,24 @@ pub enum Challenge {
 /// What to execute again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// How many steps are picked; no more than there are.
+    /// How many rollout steps are picked, and how many evaluations; no more than there are.
     pub steps: u64,
+    /// Problems of each picked evaluation; no more than it has.
+    pub problems: u64,
     /// By whom.
     pub challenge: Challenge,
+}
+
+impl Request {
+    /// The draws of the challenge for one purpose, given a run's last head.
+    fn draws<'a>(&self, head: &'a str, purpose: &[Id<'a>]) -> Stream {
+        match self.challenge {
+            Challenge::Seed(seed) => stream(seed, Purpose::Challenge, purpose),
+            Challenge::Ledger => {
+                stream(0, Purpose::Challenge, &[&[Id::from(head)], purpose].concat())
+            }
+        }
+    }
 }
 
 /// What was executed again.
@@ -65,13 +87,72 @@ pub struct Replay {
     pub covered_share: f64,
     /// How likely altered steps would have been caught.
     pub detection: Vec<Detection>,
+    /// Evaluations that were executed.
+    pub evaluations: Executed,
+    /// Whether the step in which the run ended early was executed; `None`: it did not end early.
+    pub ending: Option<bool>,
 }
 
-/// Steps to execute, from the checkpoint after `start` (0 is the base policy) to `end`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Segment {
-    start: u64,
-    end: u64,
+/// What is executed: the states of the policy that are needed, and what is done in each.
+#[derive(Debug, Default)]
+struct Work {
+    /// From the checkpoint after each start (0 is the base policy) to an end.
+    segments: BTreeMap<u64, u64>,
+    /// What no checkpoint leads to.
+    unreachable: Vec<String>,
+    /// Evaluations by the rollout step after which they were made.
+    evaluations: BTreeMap<u64, Vec<Picked>>,
+    /// The last recorded rollout step of a run that ended early.
+    ending: Option<u64>,
+}
+
+impl Work {
+    /// The least work that reaches every picked step, every evaluation and an early ending.
+    fn plan(
+        picked: &[u64],
+        evaluations: Vec<Picked>,
+        ending: Option<u64>,
+        kept: &BTreeSet<u64>,
+        base: bool,
+    ) -> Self {
+        let mut work = Self::default();
+        let checkpoint = |state: u64| {
+            let newest = kept.range(..=state).next_back().copied();
+            newest.filter(|step| *step > 0).or(base.then_some(0))
+        };
+        for &step in picked {
+            match checkpoint(step - 1) {
+                Some(start) => drop(work.segments.insert(start, step)),
+                None => work.unreachable.push(format!("step {step}")),
+            }
+        }
+        for evaluation in evaluations {
+            match work.reach(evaluation.step, checkpoint) {
+                true => work.evaluations.entry(evaluation.step).or_default().push(evaluation),
+                false => work.unreachable.push(evaluation.name()),
+            }
+        }
+        if let Some(last) = ending {
+            match work.reach(last, checkpoint) {
+                true => work.ending = Some(last),
+                false => work.unreachable.push(format!("step {}", last + 1)),
+            }
+        }
+        work
+    }
+
+    /// Makes sure that the policy after rollout step `state` comes about; whether it can.
+    fn reach(&mut self, state: u64, checkpoint: impl Fn(u64) -> Option<u64>) -> bool {
+        if self.segments.iter().any(|(start, end)| (start..=end).contains(&&state)) {
+            return true;
+        }
+        let start = checkpoint(state);
+        // A segment that begins there ends before, or the state would have come about.
+        start.is_some_and(|start| {
+            self.segments.insert(start, state);
+            true
+        })
+    }
 }
 
 /// Executes and compares.
@@ -82,24 +163,26 @@ pub fn replay(
     kept: &BTreeSet<u64>,
     request: &Request,
     watch: &mut dyn FnMut(&str),
-) -> (Check, Option<Replay>) {
+) -> (Check, Replay) {
     let mut check = Check::new("replay");
-    let steps = records.steps();
-    let picked = pick(records, request);
-    let (segments, unreachable) = segments(&picked, kept, local.base.is_some());
-    for step in unreachable {
+    let (steps, picked) = (records.steps(), pick(records, request));
+    let ends_early = records.outcome.as_ref().is_some_and(|it| it.ending != Ending::Finished);
+    let ending = ends_early.then_some(steps);
+    let chosen = evaluations::pick(records, local, request);
+    let work = Work::plan(&picked, chosen, ending, kept, local.base.is_some());
+    for place in &work.unreachable {
         let what =
             "there is no earlier checkpoint, and the base policy is not here (--base FOLDER)";
-        check.inconclusive(format!("step {step}"), what);
+        check.inconclusive(place, what);
     }
-    let mut covered = BTreeSet::new();
+    let mut done = Done::default();
     match prepare(folder, records, local, kept) {
         Ok(inputs) => {
             let machine = other_machine(folder, records);
-            for segment in segments {
-                let replayed =
-                    Replayed { folder, records, inputs: &inputs, machine: machine.as_deref() };
-                replayed.segment(segment, &mut check, &mut covered, watch);
+            let replayed =
+                Replayed { folder, records, inputs: &inputs, machine: machine.as_deref(), work };
+            for (&start, &end) in &replayed.work.segments {
+                replayed.segment((start, end), &mut check, &mut done, watch);
             }
         }
         Err(reason) => check.inconclusive("replay", reason),
@@ -108,47 +191,33 @@ pub fn replay(
         Challenge::Seed(seed) => format!("seed {seed} of the reviewer"),
         Challenge::Ledger => "the ledger's last head (weaker: a forger can retry)".to_string(),
     };
-    let (count, picks) = (covered.len() as u64, picked.len() as u64);
+    let (count, picks) = (done.covered.len() as u64, picked.len() as u64);
     let replay = Replay {
         steps,
         challenge,
         picked,
         covered_share: if steps == 0 { 0.0 } else { count as f64 / steps as f64 },
         detection: coverage::detections(steps, picks.min(count), count),
-        covered: covered.into_iter().collect(),
+        covered: done.covered.into_iter().collect(),
+        evaluations: evaluations::executed(records, done.evaluations),
+        ending: ending.map(|_| done.ending),
     };
     let compared = format!(
-        "{count} of {steps} rollout steps executed again, every ledger component compared bit for bit"
+        "{count} of {steps} rollout steps executed again, every ledger component compared bit for \
+         bit; {} of {} evaluations, every response compared",
+        replay.evaluations.executed.len(),
+        replay.evaluations.all
     );
-    (check.compared(compared), Some(replay))
+    (check.compared(compared), replay)
 }
 
 /// Distinct steps, ascending: the first so many of a permutation drawn from the challenge.
 fn pick(records: &Records, request: &Request) -> Vec<u64> {
     let mut steps: Vec<u64> = (1..=records.steps()).collect();
-    let head = records.ledger.last().map(|entry| entry.head.as_str()).unwrap_or_default();
-    let mut draws = match request.challenge {
-        Challenge::Seed(seed) => stream(seed, Purpose::Challenge, &[]),
-        Challenge::Ledger => stream(0, Purpose::Challenge, &[Id::from(head)]),
-    };
-    draws.shuffle(&mut steps);
+    request.draws(records.head(), &[]).shuffle(&mut steps);
     steps.truncate(usize::try_from(request.steps).unwrap_or(usize::MAX));
     steps.sort_unstable();
     steps
-}
-
-/// The least work that reaches every picked step, and the steps that cannot be reached.
-fn segments(picked: &[u64], kept: &BTreeSet<u64>, base: bool) -> (Vec<Segment>, Vec<u64>) {
-    let mut ends: BTreeMap<u64, u64> = BTreeMap::new();
-    let mut unreachable = Vec::new();
-    for &step in picked {
-        let checkpoint = kept.range(1..step).next_back().copied();
-        match checkpoint.or(base.then_some(0)) {
-            Some(start) => drop(ends.insert(start, step)),
-            None => unreachable.push(step),
-        }
-    }
-    (ends.into_iter().map(|(start, end)| Segment { start, end }).collect(), unreachable)
 }
 
 /// What the trainer reads. Without the base policy a checkpoint stands in for its tokenizer and
@@ -198,40 +267,64 @@ fn other_machine(folder: &RunFolder, records: &Records) -> Option<String> {
     (!differing.is_empty()).then(|| differing.join(", "))
 }
 
+/// What was done.
+#[derive(Debug, Default)]
+struct Done {
+    covered: BTreeSet<u64>,
+    evaluations: Vec<Picked>,
+    ending: bool,
+}
+
 struct Replayed<'a> {
     folder: &'a RunFolder,
     records: &'a Records,
     inputs: &'a Inputs,
     /// In what this machine differs from the run's, where that may matter.
     machine: Option<&'a str>,
+    work: Work,
 }
 
 impl Replayed<'_> {
     /// Executes a segment until its end or its first difference: what follows has another start.
     fn segment(
         &self,
-        segment: Segment,
+        (start, end): (u64, u64),
         check: &mut Check,
-        covered: &mut BTreeSet<u64>,
+        done: &mut Done,
         watch: &mut dyn FnMut(&str),
     ) {
-        let name = format!("checkpoints/step-{:06}", segment.start);
-        let start = match segment.start {
+        let name = format!("checkpoints/step-{start:06}");
+        let loaded = match start {
             0 => None,
             step => match checkpoint::load(&self.folder.checkpoint(step)) {
                 Ok(loaded) => Some(loaded),
                 Err(error) => return check.mismatch(name, error),
             },
         };
-        let mut trainer = match run::trainer(self.inputs, start) {
+        let mut trainer = match run::trainer(self.inputs, loaded) {
             Ok(trainer) => trainer,
             Err(error) => return check.mismatch(name, error),
         };
-        for step in segment.start + 1..=segment.end {
-            watch(&format!("executing rollout step {step} again"));
-            covered.insert(step);
-            if !self.step(&mut trainer, step, check) {
-                return;
+        for state in start..=end {
+            if state > start {
+                watch(&format!("executing rollout step {state} again"));
+                done.covered.insert(state);
+                if !self.step(&mut trainer, state, check) {
+                    return;
+                }
+            }
+            for picked in self.work.evaluations.get(&state).into_iter().flatten() {
+                // The end of one segment may be the start of another.
+                if !done.evaluations.contains(picked) {
+                    watch(&format!("executing {} again", picked.name()));
+                    self.evaluation(trainer.policy().model(), picked, check);
+                    done.evaluations.push(picked.clone());
+                }
+            }
+            if self.work.ending == Some(state) && !done.ending {
+                watch(&format!("executing the end, rollout step {}", state + 1));
+                done.ending = true;
+                self.ending(&mut trainer, check);
             }
         }
     }
@@ -328,14 +421,30 @@ impl Replayed<'_> {
 mod tests {
     use super::*;
 
+    fn plan(picked: &[u64], states: &[u64], base: bool) -> Work {
+        let evaluation =
+            |&step: &u64| Picked { set: "dev".to_string(), step, problems: Vec::new() };
+        let kept = BTreeSet::from([5, 10, 20]);
+        Work::plan(picked, states.iter().map(evaluation).collect(), None, &kept, base)
+    }
+
     #[test]
     fn each_picked_step_is_reached_from_the_nearest_earlier_checkpoint_in_one_pass() {
-        let kept = BTreeSet::from([5, 10, 20]);
-        let (found, unreachable) = segments(&[3, 5, 6, 9, 20, 31], &kept, true);
-        let expected =
-            [(0, 5), (5, 9), (10, 20), (20, 31)].map(|(start, end)| Segment { start, end });
-        assert_eq!((found, unreachable), (expected.to_vec(), vec![]));
-        let (found, unreachable) = segments(&[3, 6], &kept, false);
-        assert_eq!((found, unreachable), (vec![Segment { start: 5, end: 6 }], vec![3]));
+        let work = plan(&[3, 5, 6, 9, 20, 31], &[], true);
+        assert_eq!(work.segments, BTreeMap::from([(0, 5), (5, 9), (10, 20), (20, 31)]));
+        assert_eq!(work.unreachable, [""; 0]);
+        let work = plan(&[3, 6], &[], false);
+        assert_eq!(work.segments, BTreeMap::from([(5, 6)]));
+        assert_eq!(work.unreachable, ["step 3"]);
+    }
+
+    #[test]
+    fn evaluations_are_made_on_the_way_or_from_the_nearest_checkpoint() {
+        let work = plan(&[7], &[0, 6, 8, 20, 22], true);
+        assert_eq!(work.segments, BTreeMap::from([(0, 0), (5, 8), (20, 22)]));
+        assert_eq!(work.evaluations.keys().copied().collect::<Vec<u64>>(), [0, 6, 8, 20, 22]);
+        let work = plan(&[], &[0, 5], false);
+        assert_eq!(work.segments, BTreeMap::from([(5, 5)]));
+        assert_eq!(work.unreachable, ["evaluations/dev-step-000000.parquet"]);
     }
 }

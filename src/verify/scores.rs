@@ -4,6 +4,7 @@ use crate::data::mini_aime;
 use crate::eval;
 use crate::eval::Set;
 use crate::files;
+use crate::prompt::Tokenizer;
 use crate::records::Problem;
 use crate::report;
 use crate::report::document;
@@ -28,11 +29,12 @@ use std::collections::BTreeSet;
 pub fn evaluations(folder: &RunFolder, records: &Records, local: &Local, found: &Found) -> Check {
     let mut check = Check::new("evaluations");
     let mut seen = BTreeSet::new();
+    let text = local.tokenizer.as_ref().map(Text::of);
     let mut outcomes = 0;
     for record in &records.evaluations {
         let step = record.counters.rollout_steps;
         let key = (record.set.clone(), step);
-        let name = format!("evaluations/{}-step-{step:06}.parquet", record.set);
+        let name = name(&record.set, step);
         if !seen.insert(key) {
             check.mismatch(
                 "evaluations.jsonl",
@@ -50,6 +52,10 @@ pub fn evaluations(folder: &RunFolder, records: &Records, local: &Local, found: 
                     same_problems(&mut check, &name, &rows, problems);
                 }
                 one(&mut check, folder, records, record, (&name, &rows));
+                for (number, row) in rows.iter().enumerate() {
+                    let place = format!("{name}, row {number}");
+                    text.iter().for_each(|text| text.written(&mut check, &place, row));
+                }
             }
             Err(error) => check.mismatch(name, error),
         }
@@ -67,15 +73,12 @@ pub fn evaluations(folder: &RunFolder, records: &Records, local: &Local, found: 
         }
     }
     for name in found.files.iter().filter(|name| name.starts_with("evaluations/")) {
-        let of = |(set, step): &(String, u64)| {
-            *name == format!("evaluations/{set}-step-{step:06}.parquet")
-        };
-        if !seen.iter().any(of) {
+        if !seen.iter().any(|(set, step)| *name == self::name(set, *step)) {
             check.mismatch(name, "no record in evaluations.jsonl is of it");
         }
     }
     check.compared(format!(
-        "{outcomes} outcomes of {} evaluations: graded again, every statistic computed again",
+        "{outcomes} outcomes of {} evaluations: graded again, lengths held against texts, every statistic computed again",
         records.evaluations.len()
     ))
 }
@@ -93,7 +96,56 @@ fn expected(records: &Records, ending: Ending) -> BTreeSet<(String, u64)> {
     names.filter(|set| *set != mini_aime::TRAIN).flat_map(of_set).collect()
 }
 
-fn set_of<'a>(local: &'a Local, name: &str) -> Option<&'a [Problem]> {
+/// The table of an evaluation's outcomes.
+pub fn name(set: &str, step: u64) -> String {
+    format!("evaluations/{set}-step-{step:06}.parquet")
+}
+
+/// What a tokenizer can write.
+struct Text<'a> {
+    tokenizer: &'a Tokenizer,
+    /// See [`Tokenizer::most_characters`].
+    most_characters: usize,
+}
+
+impl<'a> Text<'a> {
+    fn of(tokenizer: &'a Tokenizer) -> Self {
+        Self { tokenizer, most_characters: tokenizer.most_characters() }
+    }
+
+    /// Whether the response is a text of the vocabulary, and has a length that its text can have:
+    /// special tokens have no text, and a text of words can be cut in several ways.
+    fn written(&self, check: &mut Check, place: &str, row: &Outcome) {
+        let tokens = match self.tokenizer.encode(&row.response) {
+            Ok(tokens) => tokens,
+            Err(error) => return check.mismatch(format!("{place}, response"), error),
+        };
+        if self.tokenizer.decode(&tokens) != row.response {
+            let what = "the tokens of this text have another text";
+            return check.inconclusive(format!("{place}, response"), what);
+        }
+        // The stop token has no text.
+        let found = u64::from(row.response_tokens).checked_sub(u64::from(!row.truncated));
+        let fewest = row.response.chars().count().div_ceil(self.most_characters.max(1)) as u64;
+        let place = || format!("{place}, response_tokens");
+        match found {
+            Some(found) if found >= fewest => {
+                if self.most_characters == 1 && found > tokens.len() as u64 {
+                    let what = format!("is {found} without the end, its text has {}", tokens.len());
+                    check.inconclusive(place(), what);
+                }
+            }
+            _ => {
+                let what =
+                    format!("is {}, its text alone has {fewest} or more", row.response_tokens);
+                check.mismatch(place(), what);
+            }
+        }
+    }
+}
+
+/// The problems of a set, when they are here.
+pub fn set_of<'a>(local: &'a Local, name: &str) -> Option<&'a [Problem]> {
     let sets = inputs::named_sets(local.data.as_ref()?);
     sets.into_iter().skip(1).find(|(set, _)| *set == name).map(|(_, problems)| problems)
 }
@@ -208,7 +260,7 @@ pub fn report(folder: &RunFolder, records: &Records, found: &Found) -> Check {
 }
 
 /// Every leaf in which two JSON values differ, by its path.
-fn different(check: &mut Check, place: &str, found: &Value, expected: &Value) {
+pub fn different(check: &mut Check, place: &str, found: &Value, expected: &Value) {
     match (found, expected) {
         (Value::Object(a), Value::Object(b)) => {
             let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();

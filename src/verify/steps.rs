@@ -25,6 +25,7 @@ use crate::run_folder::RunFolder;
 use crate::run_folder::StepMetrics;
 use crate::tables;
 use crate::tables::RolloutRow;
+use crate::train;
 use crate::verify::Check;
 use crate::verify::identity::Records;
 use crate::verify::inputs::Local;
@@ -37,20 +38,66 @@ use std::collections::BTreeMap;
 /// Groups that wait for the step after, by step.
 pub type Waiting = BTreeMap<u64, Vec<Group<ScoredRollout>>>;
 
-/// Metrics that are functions of the rollouts, by how their names begin.
-const OF_ROLLOUTS: [&str; 5] = [
-    "rollout/",
-    "train/",
-    "effect/soft_punishment_",
-    "effect/dynamic_sampling_",
-    "effect/overlong_filtering_",
-];
+/// A table of rollouts.
+#[derive(Debug, Clone, Copy)]
+pub struct Table<'a> {
+    /// Its place in the folder.
+    pub name: &'a str,
+    /// All of it.
+    pub rows: &'a [RolloutRow],
+    /// The rollout step that it is of, from 1.
+    pub step: u64,
+}
 
 /// What was computed again of one step.
-struct Made {
+#[derive(Debug)]
+pub struct Made {
     rounds: u64,
     batch: Vec<usize>,
     surplus: Vec<usize>,
+    /// Every metric that is a function of the rollouts.
+    pub metrics: Metrics,
+}
+
+impl Table<'_> {
+    /// The groups, and how many of them were carried over; every response graded again and held
+    /// against its tokens, every problem against the seed. `None` when the rows are no groups.
+    pub fn groups(
+        self,
+        check: &mut Check,
+        records: &Records,
+        local: &Local,
+        waiting: &Waiting,
+    ) -> Option<(Vec<Group<ScoredRollout>>, usize)> {
+        if !well_formed(check, self.name, self.rows, &records.experiment) {
+            return None;
+        }
+        for (number, row) in self.rows.iter().enumerate() {
+            let place = format!("{}, row {number}", self.name);
+            graded(check, &place, row, &records.experiment);
+            decoded(check, &place, row, records, local);
+        }
+        let groups = groups(self.rows);
+        let before = waiting.get(&(self.step - 1));
+        let carried = carried(check, self.name, &groups, before, self.step);
+        drawn(check, self.name, (&groups, carried), self.step, records, local);
+        Some((groups, carried))
+    }
+
+    /// Which groups train, their advantages and the metrics of that. `None` when the rounds are not
+    /// those of Dynamic Sampling.
+    pub fn made(
+        self,
+        check: &mut Check,
+        groups: &[Group<ScoredRollout>],
+        carried: usize,
+        records: &Records,
+    ) -> Option<Made> {
+        let made = filtered(check, self.name, self.rows, groups, carried, records)?;
+        let advantages = advantages(check, self.name, self.rows, groups, &made, records);
+        let metrics = metrics(groups, carried, &made, &advantages, records);
+        Some(Made { metrics, ..made })
+    }
 }
 
 /// Checks every step's table against its inputs and against metrics and ledger.
@@ -74,23 +121,16 @@ pub fn check(
         };
         rollouts += rows.len();
         components(&mut check, records, line.step, &rows);
-        if !well_formed(&mut check, &name, &rows, &records.experiment) {
-            continue;
-        }
-        for (number, row) in rows.iter().enumerate() {
-            let place = format!("{name}, row {number}");
-            graded(&mut check, &place, row, &records.experiment);
-            decoded(&mut check, &place, row, records, local);
-        }
-        let groups = groups(&rows);
-        drawn(&mut check, &name, &groups, local);
-        let before = waiting.get(&(line.step - 1));
-        let carried = carried(&mut check, &name, &groups, before, line.step);
-        let Some(made) = filtered(&mut check, &name, &rows, &groups, carried, records) else {
+        let table = Table { name: &name, rows: &rows, step: line.step };
+        let Some((groups, carried)) = table.groups(&mut check, records, local, &waiting) else {
             continue;
         };
-        let advantages = advantages(&mut check, &name, &rows, &groups, &made, records);
-        metrics(&mut check, line, &groups, carried, &made, &advantages, records);
+        let Some(made) = table.made(&mut check, &groups, carried, records) else { continue };
+        let mut again = made.metrics.clone();
+        let rate = optimizer::learning_rate(&records.experiment.optimizer, line.step - 1);
+        again.insert("optimizer/learning_rate".to_string(), rate);
+        let place = format!("metrics.jsonl, step {}", line.step);
+        compare(&mut check, &place, &line.metrics, &again);
         clocks = counted(&mut check, line, clocks, &made, &groups, records);
         let kept = made.surplus.iter().map(|&index| groups[index].clone()).collect();
         waiting.insert(line.step, kept);
@@ -135,18 +175,36 @@ pub fn groups(rows: &[RolloutRow]) -> Vec<Group<ScoredRollout>> {
     rows.chunk_by(|a, b| a.group == b.group).map(group).collect()
 }
 
-/// Every problem is one of the training problems, with its question and answer.
-fn drawn(check: &mut Check, name: &str, groups: &[Group<ScoredRollout>], local: &Local) {
-    let Some(data) = &local.data else { return };
-    let known: BTreeMap<&str, &Problem> =
-        data.train.iter().map(|problem| (problem.id.as_str(), problem)).collect();
-    for (number, group) in groups.iter().enumerate() {
-        let problem = &group.prompt.problem;
-        if known.get(problem.id.as_str()) != Some(&problem) {
-            let what =
-                format!("{} is no training problem with this question and answer", problem.id);
-            check.mismatch(format!("{name}, group {number}"), what);
+/// The problems that were drawn in a step are those that the run's seed draws there, in their
+/// order, and each says how often it was drawn before in the step.
+fn drawn(
+    check: &mut Check,
+    name: &str,
+    (groups, carried): (&[Group<ScoredRollout>], usize),
+    step: u64,
+    records: &Records,
+    local: &Local,
+) {
+    let Some(data) = local.data.as_ref().filter(|data| !data.train.is_empty()) else { return };
+    let seed = records.experiment.execution.seed;
+    let rounds_before = records.counters(step - 1).generation_rounds;
+    let before = rounds_before.saturating_mul(train::prompts_per_round(&records.experiment));
+    let new = groups.get(carried..).unwrap_or_default();
+    let expected = train::drawn(data.train.len(), seed, before, new.len() as u64);
+    let mut attempts: BTreeMap<&str, u32> = BTreeMap::new();
+    for ((group, expected), number) in new.iter().zip(expected).zip(carried..) {
+        let (problem, expected) = (&group.prompt.problem, &data.train[expected]);
+        let place = || format!("{name}, group {number}");
+        if problem.id != expected.id {
+            let what = format!("is of {}, the seed draws {} here", problem.id, expected.id);
+            check.mismatch(place(), what);
+        } else if problem != expected {
+            let what = format!("has not the question and answer of {}", problem.id);
+            check.mismatch(place(), what);
         }
+        let attempt = attempts.entry(problem.id.as_str()).or_default();
+        check.equal(format!("{}, attempt", place()), group.attempt, *attempt);
+        *attempt += 1;
     }
 }
 
@@ -182,11 +240,11 @@ fn filtered(
     records: &Records,
 ) -> Option<Made> {
     let target = records.experiment.training.prompts_per_step as usize;
-    let (per_round, rule, surplus) = match records.experiment.dapo.dynamic_sampling {
-        DynamicSampling::None {} => (target, None, Surplus::Discard),
+    let per_round = train::prompts_per_round(&records.experiment) as usize;
+    let (rule, surplus) = match records.experiment.dapo.dynamic_sampling {
+        DynamicSampling::None {} => (None, Surplus::Discard),
         DynamicSampling::Resample { max_rounds, at_cap, surplus } => {
-            let per_round = records.experiment.rollout.prompts_per_round as usize;
-            (per_round, Some((max_rounds, at_cap)), surplus)
+            (Some((max_rounds, at_cap)), surplus)
         }
     };
     let new: Vec<usize> = (carried..groups.len()).collect();
@@ -233,7 +291,7 @@ fn filtered(
         let should = batch.contains(&(group as usize));
         check.equal(format!("{name}, group {group}, trained"), trained, should);
     }
-    Some(Made { rounds: rounds as u64, batch, surplus })
+    Some(Made { rounds: rounds as u64, batch, surplus, metrics: Metrics::new() })
 }
 
 /// Eq. 9 for the groups of the batch; 0 elsewhere.
@@ -260,16 +318,14 @@ fn advantages(
     advantages
 }
 
-/// Every metric that is a function of the rollouts, and the learning rate.
+/// Every metric that is a function of the rollouts.
 fn metrics(
-    check: &mut Check,
-    line: &StepMetrics,
     groups: &[Group<ScoredRollout>],
     carried: usize,
     made: &Made,
     advantages: &[Vec<f64>],
     records: &Records,
-) {
+) -> Metrics {
     let experiment = &records.experiment;
     let chosen: Vec<&Group<ScoredRollout>> =
         made.batch.iter().map(|&index| &groups[index]).collect();
@@ -291,22 +347,21 @@ fn metrics(
     again.extend(techniques::metrics(&step, experiment));
     let masked = rows.iter().filter(|row| !row.in_loss).count() as u64;
     again.extend(effects::trained(&chosen, masked));
-    let rate = optimizer::learning_rate(&experiment.optimizer, line.step - 1);
-    again.insert("optimizer/learning_rate".to_string(), rate);
-    compare(check, line, &again);
+    again
 }
 
-fn compare(check: &mut Check, line: &StepMetrics, again: &Metrics) {
-    let place = |name: &str| format!("metrics.jsonl, step {}, {name}", line.step);
+/// Holds recorded metrics to those that were computed again. Others must be of the updates.
+pub fn compare(check: &mut Check, place: &str, found: &Metrics, again: &Metrics) {
+    let place = |name: &str| format!("{place}, {name}");
     for (name, value) in again {
-        match line.metrics.get(name) {
+        match found.get(name) {
             Some(found) if found.to_bits() == value.to_bits() => {}
             Some(found) => check.mismatch(place(name), format!("is {found}, should be {value}")),
             None => check.mismatch(place(name), format!("is missing, should be {value}")),
         }
     }
-    let of_rollouts = |name: &&String| OF_ROLLOUTS.iter().any(|start| name.starts_with(start));
-    for name in line.metrics.keys().filter(of_rollouts).filter(|name| !again.contains_key(*name)) {
+    let known = |name: &String| effects::is_of_updates(name) || again.contains_key(name);
+    for name in found.keys().filter(|name| !known(name)) {
         check.mismatch(place(name), "does not exist in this step");
     }
 }

@@ -27,6 +27,8 @@ const CHECKPOINT: [&str; 4] =
 pub struct Found {
     /// Paths with `/` between their parts.
     pub files: BTreeSet<String>,
+    /// Folders, likewise.
+    pub folders: BTreeSet<String>,
     /// Symbolic links, devices and the like.
     pub links: u64,
 }
@@ -58,7 +60,10 @@ pub fn walk(folder: &RunFolder) -> Result<(Check, Found), files::Error> {
             }
             match (files::kind(&folder.path(&path))?, place(&path)) {
                 (Some(files::Kind::File), Place::File) => drop(found.files.insert(path)),
-                (Some(files::Kind::Folder), Place::Folder) => folders.push(path),
+                (Some(files::Kind::Folder), Place::Folder) => {
+                    found.folders.insert(path.clone());
+                    folders.push(path);
+                }
                 (Some(files::Kind::Other), _) => {
                     found.links += 1;
                     check.mismatch(&path, "is a symbolic link, a device or the like");

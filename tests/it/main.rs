@@ -16,6 +16,7 @@ mod eval_files;
 mod exactness;
 mod experiments;
 mod export;
+mod forgeries;
 mod fuzz;
 mod golden;
 mod golden_data;

@@ -36,7 +36,7 @@ use serde_json::json;
 use std::path::Path;
 
 /// Three short steps with refills and carried groups, and a checkpoint after each.
-fn experiment() -> Experiment {
+pub fn experiment() -> Experiment {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/smoke.toml");
     let mut experiment = extends::load(&file).unwrap();
     experiment.rollout.max_response_tokens = 64;
@@ -52,14 +52,19 @@ fn experiment() -> Experiment {
 
 /// A finished run with its report.
 fn finished(folder: &RunFolder) {
+    made(experiment(), folder);
+}
+
+/// A run of an experiment with its report.
+pub fn made(experiment: Experiment, folder: &RunFolder) {
     // As the binary does: under fast arithmetic threads can change bits.
     workers::set_count(1);
-    let inputs = inputs::prepare(experiment()).unwrap();
+    let inputs = inputs::prepare(experiment).unwrap();
     run::run(&inputs, folder, Unfinished::Refuse, &|| false, &mut |_| ()).unwrap();
     report::write(folder).unwrap();
 }
 
-fn copy(from: &Path, to: &Path) {
+pub fn copy(from: &Path, to: &Path) {
     for name in files::list(from).unwrap() {
         let (from, to) = (from.join(&name), to.join(&name));
         match from.is_dir() {
@@ -69,18 +74,18 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn verified(folder: &RunFolder) -> Verification {
+pub fn verified(folder: &RunFolder) -> Verification {
     verify::verify(folder, &Options::default(), &mut |_| ()).unwrap()
 }
 
-fn replayed(folder: &RunFolder, steps: u64, seed: u64) -> Verification {
-    let replay = Some(Request { steps, challenge: Challenge::Seed(seed) });
+pub fn replayed(folder: &RunFolder, steps: u64, seed: u64) -> Verification {
+    let replay = Some(Request { steps, problems: 8, challenge: Challenge::Seed(seed) });
     let options = Options { replay, ..Options::default() };
     verify::verify(folder, &options, &mut |_| ()).unwrap()
 }
 
 /// `place: what` of every finding of a verdict.
-fn findings(of: &Verification, verdict: Verdict) -> Vec<String> {
+pub fn findings(of: &Verification, verdict: Verdict) -> Vec<String> {
     let all = of.checks.iter().flat_map(|check| &check.findings);
     let chosen = all.filter(|finding| finding.verdict == verdict);
     chosen.map(|finding| format!("{}: {}", finding.place, finding.what)).collect()
@@ -88,7 +93,7 @@ fn findings(of: &Verification, verdict: Verdict) -> Vec<String> {
 
 /// What a forger does after a change: every digest, the ledger and the report are made again.
 /// What only the trainer knows stays as it was.
-fn forge(folder: &RunFolder) {
+pub fn forge(folder: &RunFolder) {
     for step in folder.checkpoint_steps().unwrap() {
         let path = folder.checkpoint(step).join("trainer.json");
         let mut record: Value = files::read_json(&path).unwrap();
@@ -168,7 +173,7 @@ fn truncate(folder: &RunFolder, name: &str) {
     files::write_atomic(&folder.path(name), &bytes[..bytes.len() / 2]).unwrap();
 }
 
-fn json(folder: &RunFolder, name: &str, change: impl FnOnce(&mut Value)) {
+pub fn json(folder: &RunFolder, name: &str, change: impl FnOnce(&mut Value)) {
     let mut value: Value = files::read_json(&folder.path(name)).unwrap();
     change(&mut value);
     files::write_json(&folder.path(name), &value).unwrap();
@@ -484,7 +489,8 @@ fn exit_codes(whole: &RunFolder, forged: &RunFolder) {
     };
     let (code, out, talk) = run(whole, &["--replay", "1", "--challenge-from-ledger"]);
     assert_eq!(code, 0, "{out}{talk}");
-    for words in ["weaker: a forger can retry", "k =  1: at least ", "\nverified\n"] {
+    let summary = "\nverified (records), training replayed ";
+    for words in ["weaker: a forger can retry", "k =  1: at least ", summary] {
         assert!(out.contains(words), "{words}: {out}");
     }
     let (code, out, _) = run(forged, &["--base", "/nowhere", "--json"]);

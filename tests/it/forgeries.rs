@@ -1,0 +1,320 @@
+//! Forgeries that fit every digest, the ledger and the report, because the forger made all of these
+//! again. Each ends in a mismatch, found in the records or by executing; where only executing can
+//! find it, the verdict over the records alone names what was not executed.
+
+use crate::verify::copy;
+use crate::verify::experiment;
+use crate::verify::findings;
+use crate::verify::forge;
+use crate::verify::json;
+use crate::verify::made;
+use crate::verify::replayed;
+use crate::verify::verified;
+use assert_cmd::Command;
+use dapo::config::Experiment;
+use dapo::config::Numerics;
+use dapo::config::Verifier;
+use dapo::eval;
+use dapo::eval::Set;
+use dapo::files;
+use dapo::report;
+use dapo::reward;
+use dapo::run::inputs;
+use dapo::run_folder::Ending;
+use dapo::run_folder::EvaluationRecord;
+use dapo::run_folder::RunFolder;
+use dapo::run_folder::StepMetrics;
+use dapo::tables;
+use dapo::tables::Outcome;
+use dapo::verify::Verdict;
+use dapo::verify::Verification;
+use serde_json::json;
+
+/// The first mismatch that begins so.
+fn assert_found(of: &Verification, expected: &str) {
+    let named = findings(of, Verdict::Mismatch);
+    assert_eq!(of.verdict, Verdict::Mismatch, "{expected}");
+    assert!(named.iter().any(|it| it.starts_with(expected)), "{expected}: {named:#?}");
+}
+
+fn assert_verified(of: &Verification, summary: &str) {
+    assert_eq!(of.verdict, Verdict::Verified, "{:#?}", of.checks);
+    assert_eq!(of.summary, summary);
+}
+
+/// Makes the outcomes of the last evaluation of mini-aime others, and its record with them.
+fn outcomes(folder: &RunFolder, change: impl Fn(&mut Outcome)) {
+    let path = folder.outcomes("mini-aime", 3);
+    let mut rows = tables::read_outcomes(&path).unwrap();
+    let verifier = folder.experiment().unwrap().reward.verifier;
+    for row in &mut rows {
+        change(row);
+        let grade = reward::grade(&row.response, &row.answer, verifier);
+        (row.is_correct, row.prediction) = (grade.is_correct, grade.prediction);
+    }
+    assert!(rows.iter().all(|row| row.is_correct), "the forgery is no better than the run");
+    tables::write_outcomes(&path, &rows).unwrap();
+    let mut records = folder.evaluations().unwrap();
+    let of = |it: &&mut EvaluationRecord| it.set == "mini-aime" && it.counters.rollout_steps == 3;
+    let record = records.iter_mut().find(of).unwrap();
+    let set = Set { name: "mini-aime", problems: &[], samples: record.samples };
+    let digest = files::sha256_file(&path).unwrap();
+    *record = eval::record(set, record.counters, &rows, digest).unwrap();
+    files::write_lines(&folder.path("evaluations.jsonl"), &records).unwrap();
+    forge(folder);
+}
+
+/// Says that the run is of another experiment.
+fn claim(folder: &RunFolder, change: impl FnOnce(&mut Experiment)) {
+    let (mut experiment, mut manifest) = (folder.experiment().unwrap(), folder.manifest().unwrap());
+    change(&mut experiment);
+    manifest.arm_sha256 = experiment.arm_sha256();
+    manifest.run_key = inputs::run_key(&experiment, &manifest.inputs);
+    files::write_json(&folder.path("experiment.json"), &experiment).unwrap();
+    files::write_json(&folder.path("manifest.json"), &manifest).unwrap();
+}
+
+fn end(folder: &RunFolder, ending: Ending, reason: &str) {
+    let mut outcome = folder.outcome().unwrap();
+    (outcome.ending, outcome.reason) = (ending, reason.to_string());
+    files::write_json(&folder.path("outcome.json"), &outcome).unwrap();
+}
+
+#[test]
+fn invented_scores_are_found_in_their_texts_or_by_sampling_them_again() {
+    let scratch = tempfile::tempdir().unwrap();
+    let whole = RunFolder::at(scratch.path().join("whole"));
+    made(experiment(), &whole);
+    let forged = RunFolder::at(scratch.path().join("forged"));
+    let copied = || {
+        files::remove_folder(forged.root()).unwrap();
+        copy(whole.root(), forged.root());
+    };
+
+    copied();
+    outcomes(&forged, |row| {
+        row.response = format!("The Answer: {}", row.answer);
+        (row.response_tokens, row.truncated) = (1, false);
+    });
+    let place = "evaluations/mini-aime-step-000003.parquet, row 0, response: cannot tokenize";
+    assert_found(&verified(&forged), place);
+
+    copied();
+    outcomes(&forged, |row| {
+        row.response = format!("Answer: {}", row.answer);
+        (row.response_tokens, row.truncated) = (1, false);
+    });
+    let place = "evaluations/mini-aime-step-000003.parquet, row 0, response_tokens: is 1, ";
+    assert_found(&verified(&forged), place);
+
+    // What the policy could have said and did not.
+    copied();
+    outcomes(&forged, |row| {
+        row.response = format!("Answer: {}", row.answer);
+        (row.response_tokens, row.truncated) = (row.response.len() as u32 + 1, false);
+    });
+    let all = whole.evaluations().unwrap().len() as u64;
+    let summary =
+        format!("verified (records), training replayed 0 of 3, evaluations replayed 0 of {all}");
+    assert_verified(&verified(&forged), &summary);
+    let found = replayed(&forged, all, 7);
+    assert_found(&found, "evaluations/mini-aime-step-000003.parquet: executed again ");
+    let executed = found.replay.unwrap().evaluations;
+    assert_eq!((executed.all, executed.executed.len() as u64), (all, all));
+    assert!(executed.executed_problems < executed.all_problems);
+    // All evaluations, 8 of the 256 problems of the largest set.
+    assert!((executed.detection[0].at_least - 8.0 / 256.0).abs() < 1e-12, "{executed:?}");
+
+    // The same challenge of the honest run.
+    let found = replayed(&whole, all, 7);
+    let (some, problems) = (executed.executed_problems, executed.all_problems);
+    assert_verified(
+        &found,
+        &format!(
+            "verified (records), training replayed 3 of 3, \
+             evaluations replayed {all} of {all} ({some} of {problems} problems)"
+        ),
+    );
+}
+
+#[test]
+fn evaluations_at_another_temperature_are_found_by_sampling_them_again() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = RunFolder::at(scratch.path().join("run"));
+    let mut greedy = experiment();
+    greedy.evaluation.sampling.temperature = 0.0;
+    made(greedy, &folder);
+    claim(&folder, |experiment| experiment.evaluation.sampling.temperature = 1.0);
+    forge(&folder);
+    assert_eq!(verified(&folder).verdict, Verdict::Verified);
+    assert_found(&replayed(&folder, 9, 7), "evaluations/");
+}
+
+#[test]
+fn a_run_that_was_cut_off_is_not_one_that_ended_early() {
+    let scratch = tempfile::tempdir().unwrap();
+    let whole = RunFolder::at(scratch.path().join("whole"));
+    made(Experiment { training: two_steps(), ..experiment() }, &whole);
+    claim(&whole, |claimed| claimed.training.rollout_steps = 3);
+    let forged = RunFolder::at(scratch.path().join("forged"));
+
+    copy(whole.root(), forged.root());
+    let reason = "no group of rollout step 3 was partly correct: nothing left to learn from";
+    end(&forged, Ending::Saturated, reason);
+    forge(&forged);
+    let found = verified(&forged);
+    assert_eq!(found.verdict, Verdict::Verified, "{:#?}", found.checks);
+    assert!(found.summary.ends_with(", ending not replayed"), "{}", found.summary);
+    let words =
+        "outcome.json, ending: says that the run ended in step 3 (no group of rollout step 3";
+    assert_found(&replayed(&forged, 1, 7), words);
+
+    end(&forged, Ending::Saturated, "the method is perfect");
+    forge(&forged);
+    assert_found(&verified(&forged), "outcome.json, reason: is not the sentence of this ending");
+
+    end(&forged, Ending::Diverged, "rollout step 3, update 5: the loss is NaN");
+    forge(&forged);
+    assert_found(&verified(&forged), "diverged/divergence.json: is missing");
+}
+
+fn two_steps() -> dapo::config::Training {
+    dapo::config::Training { rollout_steps: 2, ..experiment().training }
+}
+
+#[test]
+fn a_run_that_ended_early_is_verified_by_executing_its_last_step() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = RunFolder::at(scratch.path().join("saturated"));
+    let mut unsolvable = experiment();
+    // No response of the benchmark has a box.
+    unsolvable.reward.verifier = Verifier::StrictBox;
+    made(unsolvable, &folder);
+    assert_eq!(folder.outcome().unwrap().ending, Ending::Saturated);
+    let found = replayed(&folder, 1, 7);
+    assert_eq!(found.verdict, Verdict::Verified, "{:#?}", found.checks);
+    assert!(found.summary.ends_with(", ending replayed"), "{}", found.summary);
+
+    let folder = RunFolder::at(scratch.path().join("diverged"));
+    let mut exploding = Experiment { numerics: Numerics::Fast, ..experiment() };
+    exploding.optimizer.learning_rate = 1e30;
+    made(exploding, &folder);
+    assert_eq!(folder.outcome().unwrap().ending, Ending::Diverged);
+    let found = replayed(&folder, 1, 7);
+    assert_eq!(found.verdict, Verdict::Verified, "{:#?}", found.checks);
+    assert!(found.summary.ends_with(", ending replayed"), "{}", found.summary);
+
+    let changed = RunFolder::at(scratch.path().join("changed"));
+    type Change = fn(&RunFolder);
+    let cases: [(Change, &str); 4] = [
+        (
+            |it| json(it, "diverged/divergence.json", |it| it["metrics"]["policy/luck"] = json!(1)),
+            "diverged/divergence.json, policy/luck: does not exist in this step",
+        ),
+        (
+            |it| json(it, "diverged/divergence.json", |it| it["reason"] = json!("bad luck")),
+            "diverged/divergence.json, reason: is bad luck, should be rollout step ",
+        ),
+        (
+            |it| files::write_atomic(&it.path("diverged/rollouts.parquet"), b"garbage").unwrap(),
+            "diverged/rollouts.parquet: ",
+        ),
+        (
+            |it| files::remove_folder(&it.path("diverged/checkpoint")).unwrap(),
+            "diverged/checkpoint/trainer.json: is missing",
+        ),
+    ];
+    for (change, expected) in cases {
+        copy(folder.root(), changed.root());
+        change(&changed);
+        report::write(&changed).unwrap();
+        assert_found(&verified(&changed), expected);
+        files::remove_folder(changed.root()).unwrap();
+    }
+}
+
+#[test]
+fn whatever_the_report_prints_is_bound_made_again_or_refused() {
+    let scratch = tempfile::tempdir().unwrap();
+    let whole = RunFolder::at(scratch.path().join("whole"));
+    made(experiment(), &whole);
+    let changed = RunFolder::at(scratch.path().join("changed"));
+    let metric = |folder: &RunFolder, name: &str| {
+        let mut lines: Vec<StepMetrics> = folder.metrics().unwrap();
+        lines[1].metrics.insert(name.to_string(), 1.0);
+        files::write_lines(&folder.path("metrics.jsonl"), &lines).unwrap();
+    };
+    type Change<'a> = &'a dyn Fn(&RunFolder);
+    let cases: [(Change, &str); 5] = [
+        (
+            &|it| metric(it, "policy/aime_2024"),
+            "metrics.jsonl, step 2, policy/aime_2024: does not exist in this step",
+        ),
+        (
+            &|it| metric(it, "rollout/aime_2024"),
+            "metrics.jsonl, step 2, rollout/aime_2024: does not exist in this step",
+        ),
+        (
+            &|it| json(it, "manifest.json", |it| it["name"] = json!("dapo-by-somebody")),
+            "manifest.json, name: is dapo-by-somebody, should be ",
+        ),
+        (
+            &|it| end(it, Ending::Finished, "all benchmarks were solved"),
+            "outcome.json, reason: is not the sentence of this ending",
+        ),
+        (
+            &|it| files::create_folder(&it.checkpoint(7)).unwrap(),
+            "checkpoints/step-000007/trainer.json: is missing",
+        ),
+    ];
+    for (change, expected) in cases {
+        copy(whole.root(), changed.root());
+        change(&changed);
+        if !changed.checkpoint(7).exists() {
+            forge(&changed);
+        }
+        assert_found(&verified(&changed), expected);
+        files::remove_folder(changed.root()).unwrap();
+    }
+
+    copy(whole.root(), changed.root());
+    let name = "ro-crate-metadata.json";
+    json(&changed, name, |it| it["@graph"][1]["description"] = json!("Solves AIME."));
+    assert_found(
+        &verified(&changed),
+        "ro-crate-metadata.json, @graph, ./, description: is \"Solves",
+    );
+    files::remove_folder(changed.root()).unwrap();
+
+    // What a checkpoint's removal leaves of the crate is no forgery.
+    copy(whole.root(), changed.root());
+    files::remove_folder(&changed.checkpoint(1)).unwrap();
+    let found = verified(&changed);
+    assert_eq!(findings(&found, Verdict::Mismatch), [""; 0]);
+    files::remove_folder(changed.root()).unwrap();
+
+    // The steps change places: their problems are not those that the seed draws there.
+    copy(whole.root(), changed.root());
+    let [first, second] = [1, 2].map(|step| tables::read_rollouts(&whole.rollouts(step)).unwrap());
+    tables::write_rollouts(&changed.rollouts(1), &second).unwrap();
+    tables::write_rollouts(&changed.rollouts(2), &first).unwrap();
+    forge(&changed);
+    let found = verified(&changed);
+    let named = findings(&found, Verdict::Mismatch);
+    let is_drawn = |it: &&String| it.contains(", group 0: is of ") && it.contains("the seed draws");
+    assert!(named.iter().any(|it| is_drawn(&it)), "{named:#?}");
+}
+
+#[test]
+fn a_file_name_with_line_ends_prints_no_verdict() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = RunFolder::at(scratch.path().join("run"));
+    made(Experiment { training: two_steps(), ..experiment() }, &folder);
+    files::write_atomic(&folder.path("x\nverified (records)\n"), b"").unwrap();
+    let mut command = Command::cargo_bin("dapo").unwrap();
+    let output = command.arg("verify").arg(folder.root()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(4), "{text}");
+    assert!(text.contains("x\\nverified (records)\\n: has no place in a run folder"), "{text}");
+    assert!(!text.lines().any(|line| line.starts_with("verified")), "{text}");
+}
