@@ -77,7 +77,7 @@ pub enum Error {
         /// Its type.
         dtype: String,
     },
-    /// A weight that is NaN or infinite.
+    /// A weight or a moment that is NaN or infinite, or a mean of squares below 0.
     #[error("{}: tensor {name} holds {value} at element {element}", path.display())]
     NotFinite {
         /// The file.
@@ -363,13 +363,17 @@ fn plain(tensor: &Tensor) -> (Vec<i64>, Vec<f32>) {
     (tensor.size(), on_device::plain(tensor))
 }
 
-/// Refuses NaN and infinity: they would spread to every number of a run.
+/// Refuses NaN and infinity: they would spread to every number of a run. So would the root of a
+/// second moment below 0.
 fn all_finite(path: &Path, name: &str, tensor: &Tensor) -> Result<(), Error> {
-    if bool::try_from(tensor.isfinite().all()).expect("one truth value") {
+    let least = if name.starts_with(moments::SECOND) { 0.0 } else { f32::MIN };
+    let fits = tensor.ge(f64::from(least)).logical_and(&tensor.isfinite()).all();
+    if bool::try_from(fits).expect("one truth value") {
         return Ok(());
     }
     let values: Vec<f32> = Vec::try_from(tensor.flatten(0, -1)).expect("a dense f32 tensor");
-    let element = values.iter().position(|value| !value.is_finite()).expect("one is not finite");
+    let fits = |value: &f32| value.is_finite() && *value >= least;
+    let element = values.iter().position(|value| !fits(value)).expect("one does not fit");
     let (path, name, value) = (path.to_path_buf(), name.to_string(), values[element]);
     Err(Error::NotFinite { path, name, element, value })
 }

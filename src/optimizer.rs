@@ -32,6 +32,17 @@ pub enum Error {
     /// Gradients that are finite and whose squares are not, in f32.
     #[error("the gradient's norm is infinite")]
     NormOverflow,
+    /// Finite gradients after which a weight or a moment would be NaN or an infinity.
+    #[error("the update would make the {what} of {tensor} NaN or infinite")]
+    Overflow {
+        /// `weight`, `first moment` or `second moment`.
+        what: &'static str,
+        /// The tensor.
+        tensor: String,
+    },
+    /// Finite weights whose products are not, such as one with the norm before it.
+    #[error("the update would make products of the weights infinite")]
+    Products,
     /// Parameters, gradients and moments do not describe the same tensors.
     #[error("{what} of {tensor}: {expected} elements expected, got {got}")]
     Mismatch {
@@ -44,6 +55,29 @@ pub enum Error {
         /// Elements found; 0 when the tensor is missing.
         got: usize,
     },
+}
+
+impl Error {
+    /// Whether a number was not finite, and not something else that went wrong.
+    pub fn is_not_finite(&self) -> bool {
+        match self {
+            Self::NotFinite { .. }
+            | Self::NormOverflow
+            | Self::Overflow { .. }
+            | Self::Products => true,
+            Self::Mismatch { .. } => false,
+        }
+    }
+}
+
+/// What an update makes of a policy, before it is in place.
+#[derive(Debug)]
+pub struct Next {
+    /// The new parameters.
+    pub parameters: Tensors,
+    state: State,
+    /// Global L2 norm of the gradients before clipping.
+    pub norm: f64,
 }
 
 /// What has to be kept to resume.
@@ -87,18 +121,35 @@ impl AdamW {
     /// One update in place. Returns the global L2 norm of the gradients before clipping.
     ///
     /// # Errors
-    /// A gradient that is not finite, or tensors that do not match; nothing is changed then.
-    ///
-    /// Deviation: the released code skips an update whose norm is not finite, with a printed
-    /// warning (verl/workers/actor/dp_actor.py:410-414).
+    /// As [`AdamW::next`]; nothing is changed then.
     pub fn step(
         &mut self,
         parameters: &mut Tensors,
         gradients: &Tensors,
         learning_rate: f64,
     ) -> Result<f64, Error> {
+        let next = self.next(parameters, gradients, learning_rate)?;
+        let norm = next.norm;
+        *parameters = self.take(next);
+        Ok(norm)
+    }
+
+    /// What one update makes of parameters and state, all of it or nothing: the caller may look at it
+    /// before [`AdamW::take`] puts it in place.
+    ///
+    /// # Errors
+    /// A gradient, or a new parameter or moment, that is not finite; tensors that do not match.
+    ///
+    /// Deviation: the released code skips an update whose norm is not finite, with a printed
+    /// warning (verl/workers/actor/dp_actor.py:410-414).
+    pub fn next(
+        &self,
+        parameters: &Tensors,
+        gradients: &Tensors,
+        learning_rate: f64,
+    ) -> Result<Next, Error> {
         check_same("gradient", parameters, gradients)?;
-        let state = Arc::make_mut(&mut self.state);
+        let mut state = State::clone(&self.state);
         if state.updates == 0 {
             let zeros =
                 |(name, values): (&String, &Vec<f32>)| (name.clone(), vec![0.0; values.len()]);
@@ -112,6 +163,7 @@ impl AdamW {
 
         state.updates += 1;
         let update = Update::new(&self.config, learning_rate, state.updates);
+        let mut parameters = parameters.clone();
         let moments = state.first_moments.values_mut().zip(state.second_moments.values_mut());
         for ((values, gradient), (first, second)) in
             parameters.values_mut().zip(gradients.values()).zip(moments)
@@ -130,7 +182,16 @@ impl AdamW {
                 *second = after.second_moment as f32;
             }
         }
-        Ok(norm)
+        check_finite("weight", &parameters)?;
+        check_finite("first moment", &state.first_moments)?;
+        check_finite("second moment", &state.second_moments)?;
+        Ok(Next { parameters, state, norm })
+    }
+
+    /// Takes an update's moments for its own, and returns its parameters.
+    pub fn take(&mut self, next: Next) -> Tensors {
+        self.state = Arc::new(next.state);
+        next.parameters
     }
 }
 
@@ -233,6 +294,20 @@ fn finite_norm(gradients: &Tensors) -> Result<f64, Error> {
         }
     }
     unreachable!("a sum of squares of finite f32 values is finite")
+}
+
+fn check_finite(what: &'static str, tensors: &Tensors) -> Result<(), Error> {
+    for (tensor, values) in tensors {
+        if !all_finite(values) {
+            return Err(Error::Overflow { what, tensor: tensor.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// Without a branch for each number, so that the loop is compiled to vectors.
+fn all_finite(values: &[f32]) -> bool {
+    values.iter().fold(true, |all, value| all & value.is_finite())
 }
 
 fn check_same(what: &'static str, parameters: &Tensors, others: &Tensors) -> Result<(), Error> {

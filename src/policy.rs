@@ -118,7 +118,8 @@ impl Policy {
     /// of the gradients as the ledger has it, and their norm, both before clipping.
     ///
     /// # Errors
-    /// When a gradient is NaN or infinite; the weights are then unchanged.
+    /// When a gradient is NaN or infinite, or a new weight, moment, or product of weights that exact
+    /// arithmetic reads; weights and moments are then unchanged.
     pub fn update(
         &mut self,
         gradients: Gradients,
@@ -128,11 +129,15 @@ impl Policy {
         let made = match &mut self.trained {
             Trained::Plain { weights, optimizer } => {
                 let gradients = gradients.values(&self.model);
-                let norm = optimizer.step(weights, &gradients, learning_rate)?;
-                for (name, tensor) in self.model.parameters() {
-                    let values = Tensor::from_slice(&weights[name]);
-                    tensor.shallow_clone().copy_(&values.view(tensor.size().as_slice()));
+                let next = optimizer.next(weights, &gradients, learning_rate)?;
+                put(&self.model, &next.parameters);
+                // Exact arithmetic makes its matrices now rather than at their next use.
+                if self.model.weight_tally().is_some_and(|tally| tally.not_finite) {
+                    put(&self.model, weights);
+                    return Err(optimizer::Error::Products);
                 }
+                let norm = next.norm;
+                *weights = optimizer.take(next);
                 (ledger::tensors(&gradients), norm)
             }
             Trained::OnDevice(adamw) => {
@@ -145,6 +150,7 @@ impl Policy {
                         tensor.shallow_clone().copy_(weight);
                     }
                 }
+                self.model.parameters_changed();
                 let names = self.model.parameters().iter();
                 let mut all = gradients.iter();
                 let of = |(name, parameter): (_, &Tensor)| match all.next() {
@@ -154,9 +160,17 @@ impl Policy {
                 (ledger::each_tensor(names.map(of)), norm)
             }
         };
-        self.model.parameters_changed();
         Ok(made)
     }
+}
+
+/// Gives a model other weights.
+fn put(model: &Qwen2, weights: &Tensors) {
+    for (name, tensor) in model.parameters() {
+        let values = Tensor::from_slice(&weights[name]);
+        tensor.shallow_clone().copy_(&values.view(tensor.size().as_slice()));
+    }
+    model.parameters_changed();
 }
 
 /// The weights in f32 where the model is. Those that are there in f32 already are shared.

@@ -32,7 +32,10 @@ pub enum Error {
     /// The loss is NaN or infinite.
     #[error("the loss is {0}")]
     Loss(f64),
-    /// A gradient is.
+    /// Exact arithmetic: a number of the backward pass is, before it was rounded into its window.
+    #[error("a number of the backward pass is not finite")]
+    Backward,
+    /// A gradient is, or what the update would make of the weights and moments.
     #[error(transparent)]
     Gradient(#[from] optimizer::Error),
     /// Exact arithmetic cannot serve an update of so many tokens.
@@ -46,13 +49,11 @@ pub enum Error {
 impl Error {
     /// Whether a number was not finite, and not something else that went wrong.
     pub fn is_not_finite(&self) -> bool {
-        matches!(
-            self,
-            Self::Loss(_)
-                | Self::Gradient(
-                    optimizer::Error::NotFinite { .. } | optimizer::Error::NormOverflow
-                )
-        )
+        match self {
+            Self::Loss(_) | Self::Backward => true,
+            Self::Gradient(error) => error.is_not_finite(),
+            Self::Exact(_) | Self::OutOfMemory(_) => false,
+        }
     }
 }
 
@@ -141,7 +142,8 @@ impl Rounding {
 /// Improves the policy on one mini-batch.
 ///
 /// # Errors
-/// When the loss or a gradient is not finite; the weights are then unchanged.
+/// When the loss, a gradient, or what the update would make of the weights and moments is not finite;
+/// weights and moments are then unchanged.
 pub fn update(
     policy: &mut Policy,
     batch: &MiniBatch,
@@ -192,6 +194,9 @@ pub fn update(
     };
     if !sums.loss.is_finite() {
         return Err(Error::Loss(sums.loss));
+    }
+    if gradients.tallies().is_some_and(|[_, backward]| backward.not_finite) {
+        return Err(Error::Backward);
     }
     let tallies = policy.model().weight_tally().zip(gradients.tallies());
     let rounding = tallies.map(|(weights, [activations, gradients])| Rounding {

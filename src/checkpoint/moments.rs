@@ -14,7 +14,7 @@ use std::path::Path;
 use tch::Tensor;
 
 const FIRST: &str = "first";
-const SECOND: &str = "second";
+pub(super) const SECOND: &str = "second";
 
 /// AdamW's state as a checkpoint writes it: values are asked for one tensor at a time, since all
 /// together are twice as large as the policy.
@@ -76,6 +76,9 @@ pub(super) fn read(path: &Path, model: &Qwen2, updates: u64) -> Result<optimizer
     let tensors = checkpoint::read_tensors(path)?;
     if updates == 0 {
         return Ok(optimizer::State::default());
+    }
+    for (name, tensor) in &tensors {
+        checkpoint::all_finite(path, name, tensor)?;
     }
     of_model(model, tensors, updates)
         .map_err(|source| Error::Tensors { path: path.to_path_buf(), source })

@@ -94,6 +94,26 @@ fn one_flipped_bit_anywhere_in_a_checkpoint_is_refused_by_the_files_name() {
 }
 
 #[test]
+fn moments_that_no_update_leaves_are_refused_by_name() {
+    let base = folder_with(&tiny());
+    let model = load_model(base.path()).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().join("checkpoint");
+    for (first, second, words) in [
+        (f32::NAN, 0.5, "tensor first.lm_head.weight holds NaN at element 0"),
+        (0.5, f32::INFINITY, "tensor second.lm_head.weight holds inf at element 0"),
+        (-0.5, -0.5, "tensor second.lm_head.weight holds -0.5 at element 0"),
+    ] {
+        let mut state = state();
+        state.first_moments.get_mut("lm_head.weight").unwrap()[0] = first;
+        state.second_moments.get_mut("lm_head.weight").unwrap()[0] = second;
+        save(&folder, model.parameters(), &state, base.path(), &progress()).unwrap();
+        let error = load(&folder).unwrap_err().to_string();
+        assert!(error.contains("optimizer.safetensors") && error.ends_with(words), "{error}");
+    }
+}
+
+#[test]
 fn missing_unknown_and_misshapen_tensors_are_refused_by_name() {
     let base = folder_with(&tiny());
     let path = base.path().join("model.safetensors");

@@ -204,8 +204,18 @@ impl ExactPolicy {
         let mut operations = if recorded { operations.recorded() } else { operations };
         let hidden = self.decoder.run(&mut operations, &sequences.tokens, self.hidden);
         let last = operations.select(&hidden, &sequences.states, self.hidden);
-        let logits = operations.logits(&last, &self.decoder.lm_head);
+        let logits = self.logits(&operations, &last);
         (operations, last, logits)
+    }
+
+    /// Logits `[rows, vocab]`. All of them are NaN when a weight or an activation was NaN or infinite
+    /// before it was rounded: its window hides an infinity, and no token may come of it.
+    fn logits(&self, operations: &Exact, last: &Rows) -> Vec<f64> {
+        let mut logits = operations.logits(last, &self.decoder.lm_head);
+        if self.tally.not_finite || operations.tally().not_finite {
+            logits.fill(f64::NAN);
+        }
+        logits
     }
 
     /// Hidden states of whole sequences, the last of each, as logits; `keep` gets each layer's
@@ -223,7 +233,7 @@ impl ExactPolicy {
         let mut operations = Exact::new(self.settings, &self.rotation, attention);
         let hidden = self.decoder.run(&mut operations, &prompts.concat(), self.hidden);
         let last = operations.select(&hidden, &last, self.hidden);
-        operations.logits(&last, &self.decoder.lm_head)
+        self.logits(&operations, &last)
     }
 
     /// One more token for each row: logits `[rows, vocab]`.
@@ -236,7 +246,7 @@ impl ExactPolicy {
         let attention = Attention::Step { rows, positions };
         let mut operations = Exact::new(self.settings, &self.rotation, attention);
         let hidden = self.decoder.run(&mut operations, tokens, self.hidden);
-        operations.logits(&hidden, &self.decoder.lm_head)
+        self.logits(&operations, &hidden)
     }
 
     /// Gradients of the parameters.

@@ -3,6 +3,7 @@
 
 use crate::config::Optimizer;
 use crate::ledger;
+use crate::optimizer::Element;
 use crate::optimizer::Error;
 use crate::optimizer::State;
 use crate::optimizer::Tensors;
@@ -78,7 +79,7 @@ impl DeviceAdamW {
     /// the global L2 norm before clipping.
     ///
     /// # Errors
-    /// A gradient that is not finite; nothing is changed then.
+    /// A gradient, or a new weight or moment, that is not finite; nothing is changed then.
     ///
     /// # Panics
     /// When there are not as many gradients as weights.
@@ -86,10 +87,41 @@ impl DeviceAdamW {
         assert!(gradients.is_empty() || gradients.len() == self.weights.len(), "a gradient each");
         let norm = self.finite_norm(gradients)?;
         let scale = clip_coefficient(norm, self.config.max_gradient_norm);
+        let update = Update::new(&self.config, learning_rate, self.updates + 1);
+        // A copy of weights and moments may not fit beside them. Where their sizes leave room for
+        // doubt, which they do near f32's largest number alone, the update is tried part by part.
+        if !update.stays_finite(self.largest(), norm * scale) {
+            self.each_part(gradients, scale, |name, weight, moments, gradient| {
+                let (mut weight, mut moments) = (weight.copy(), moments.map(|it| it.copy()));
+                update.apply_to(&mut weight, &mut moments, gradient);
+                let [first, second] = &moments;
+                for (what, made) in
+                    [("weight", &weight), ("first moment", first), ("second moment", second)]
+                {
+                    if !bool::try_from(made.isfinite().all()).expect("one truth value") {
+                        return Err(Error::Overflow { what, tensor: name.clone() });
+                    }
+                }
+                Ok(())
+            })?;
+        }
         self.updates += 1;
-        let update = Update::new(&self.config, learning_rate, self.updates);
+        self.each_part(gradients, scale, |_, mut weight, mut moments, gradient| {
+            update.apply_to(&mut weight, &mut moments, gradient);
+            Ok(())
+        })?;
+        Ok(norm)
+    }
+
+    /// Calls `each` with a tensor's name and every part of it: weight, moments, clipped gradient.
+    fn each_part(
+        &self,
+        gradients: &[Tensor],
+        scale: f64,
+        mut each: impl FnMut(&String, Tensor, [Tensor; 2], &Tensor) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let mut gradients = gradients.iter();
-        for (weight, moments) in self.weights.values_mut().zip(self.moments.values_mut()) {
+        for ((name, weight), moments) in self.weights.iter().zip(self.moments.values()) {
             let zero;
             let gradient = match gradients.next() {
                 Some(gradient) if gradient.defined() => gradient,
@@ -98,14 +130,36 @@ impl DeviceAdamW {
                     &zero
                 }
             };
-            let [first, second] = &*moments;
             for rows in parts(weight) {
                 let scaled = part(gradient, rows).to_kind(Kind::Float) * scale;
-                let mut moments = [part(first, rows), part(second, rows)];
-                update.apply_to(&mut part(weight, rows), &mut moments, &scaled);
+                let moments = moments.each_ref().map(|moment| part(moment, rows));
+                each(name, part(weight, rows), moments, &scaled)?;
             }
         }
-        Ok(norm)
+        Ok(())
+    }
+
+    /// The largest sizes of a weight and of each moment, NaN where one is NaN. Three numbers come
+    /// over.
+    fn largest(&self) -> Element {
+        let largest = |tensors: &mut dyn Iterator<Item = &Tensor>| {
+            let sizes: Vec<Tensor> = tensors
+                .filter(|tensor| tensor.numel() > 0)
+                .map(|tensor| {
+                    let (least, most) = tensor.aminmax(None, false);
+                    most.maximum(&-least)
+                })
+                .collect();
+            match sizes.is_empty() {
+                true => 0.0,
+                false => Tensor::stack(&sizes, 0).max().double_value(&[]),
+            }
+        };
+        Element {
+            parameter: largest(&mut self.weights.values()),
+            first_moment: largest(&mut self.moments.values().map(|[first, _]| first)),
+            second_moment: largest(&mut self.moments.values().map(|[_, second]| second)),
+        }
     }
 
     /// The squares of each part of a tensor are summed in f64 where they are; one number comes over.
@@ -134,6 +188,19 @@ impl DeviceAdamW {
 }
 
 impl Update {
+    /// Whether weights and moments surely stay finite in f32, and every number on the way, when none
+    /// is larger than `largest`, no second moment is negative, and no clipped gradient is larger than
+    /// `gradient`.
+    fn stays_finite(&self, largest: Element, gradient: f64) -> bool {
+        let first_moment = largest.first_moment + gradient;
+        let second_moment = largest.second_moment + gradient * gradient;
+        let quotient = first_moment / self.epsilon;
+        let parameter = largest.parameter * (1.0 + self.keep.abs()) + quotient * self.step_size;
+        // Half of f32's range: what is left is more than rounding adds.
+        let fits = |number: f64| number < f64::from(f32::MAX) / 2.0;
+        [first_moment, second_moment, quotient, parameter].into_iter().all(fits)
+    }
+
     /// [`Update::apply`] on all elements, in f32.
     fn apply_to(&self, weight: &mut Tensor, [first, second]: &mut [Tensor; 2], gradient: &Tensor) {
         let _ = first.lerp_(gradient, self.first_weight);

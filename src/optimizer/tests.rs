@@ -105,6 +105,36 @@ fn a_gradient_that_is_not_finite_is_named_and_changes_nothing() {
 }
 
 #[test]
+fn an_update_after_which_a_number_would_not_be_finite_is_named_and_changes_nothing() {
+    let unclipped = Optimizer { max_gradient_norm: 1e38, ..config() };
+    let decay = |rate: f64| (config(), rate, start());
+    for ((config, rate, parameters), gradient, what, tensor) in [
+        // Each weight moves by about the rate.
+        (decay(1e39), tensors(&[0.1; 3], &[1.0]), "weight", "a"),
+        // The decay makes one weight of the last tensor too large.
+        (
+            (unclipped.clone(), 100.0, tensors(&[1.0], &[3e38])),
+            tensors(&[0.1], &[1.0]),
+            "weight",
+            "b",
+        ),
+        ((unclipped, 1e-3, start()), tensors(&[0.1; 3], &[1e30]), "second moment", "b"),
+    ] {
+        let mut adamw = AdamW::new(&config);
+        let mut changed = parameters.clone();
+        let small: Tensors =
+            gradient.iter().map(|(name, it)| (name.clone(), vec![1e-3; it.len()])).collect();
+        adamw.step(&mut changed, &small, 0.0).unwrap();
+        assert_eq!(changed, parameters);
+        let before = adamw.state().clone();
+        let error = adamw.step(&mut changed, &gradient, rate).unwrap_err();
+        assert_eq!(error, Error::Overflow { what, tensor: tensor.into() });
+        assert!(error.is_not_finite());
+        assert_eq!((changed, adamw.state()), (parameters, &before));
+    }
+}
+
+#[test]
 fn tensors_that_do_not_match_are_named() {
     let mut parameters = start();
     let mut gradient = gradients()[0].clone();

@@ -328,9 +328,14 @@ fn bad_experiments_are_refused_with_exit_code_3_and_nothing_is_written() {
 
 /// The smoke experiment at a rate that no weights survive, as a file, and a place for its run.
 fn exploding(scratch: &Path, rest: &str) -> (String, String) {
+    exploding_with(scratch, "fast", "1e30", rest)
+}
+
+fn exploding_with(scratch: &Path, numerics: &str, rate: &str, rest: &str) -> (String, String) {
     let file = scratch.join("explode.toml");
     let text = format!(
-        "name = \"explode\"\nextends = {:?}\nnumerics = \"fast\"\n[optimizer]\nlearning_rate = 1e30\n{rest}",
+        "name = \"explode\"\nextends = {:?}\nnumerics = {numerics:?}\n[optimizer]\n\
+         learning_rate = {rate}\n{rest}",
         experiment("smoke.toml").display().to_string()
     );
     files::write_atomic(&file, text.as_bytes()).unwrap();
@@ -392,4 +397,51 @@ fn a_loss_that_is_not_finite_ends_the_run_with_code_5_and_keeps_what_led_to_it()
         let (code, talk) = dapo(&["train", &file, flag, "--out", &place]);
         assert!(code == 5 && talk.contains("nothing was trained again"), "{talk}");
     }
+}
+
+#[test]
+fn an_update_that_would_break_the_weights_ends_the_run_with_code_5_under_any_arithmetic() {
+    for (numerics, rate, reason) in [
+        // Windows would make their largest number of an infinity, and the run would go on.
+        ("exact", "1e30", "the update would make products of the weights infinite"),
+        ("exact", "1e39", "NaN or infinite"),
+        ("fast", "1e39", "NaN or infinite"),
+    ] {
+        let scratch = tempfile::tempdir().unwrap();
+        let (file, place) = exploding_with(scratch.path(), numerics, rate, "");
+        let (code, talk) = dapo(&["train", &file, "--no-plan", "--out", &place]);
+        assert_eq!(code, 5, "{numerics} {rate}: {talk}");
+        let folder = RunFolder::at(&place);
+        let outcome = folder.outcome().unwrap();
+        assert_eq!(outcome.ending, Ending::Diverged);
+        assert!(outcome.reason.starts_with("rollout step 1, update 1: "), "{}", outcome.reason);
+        assert!(outcome.reason.contains(reason), "{}", outcome.reason);
+
+        // The policy before the update is kept, and no other one.
+        assert_eq!(folder.checkpoint_steps().unwrap(), [0u64; 0]);
+        let kept = dapo::checkpoint::load(&folder.path("diverged/checkpoint")).unwrap();
+        let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/mini-aime/base");
+        let base = dapo::checkpoint::load_model(&base).unwrap();
+        assert!(dapo::checkpoint::values(&kept.model) == dapo::checkpoint::values(&base));
+        assert_eq!((kept.optimizer.updates, kept.progress.counters.updates), (0, 0));
+        let (code, talk) = dapo(&["verify", &place]);
+        assert_ne!(code, 4, "an honest run is no mismatch: {talk}");
+        let (code, talk) = dapo(&["train", &file, "--resume", "--out", &place]);
+        assert!(code == 5 && talk.contains("nothing was trained again"), "{talk}");
+    }
+}
+
+#[test]
+fn weights_that_are_finite_and_larger_than_their_window_go_on_and_are_warned_of() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (file, place) = exploding_with(scratch.path(), "exact", "1e3", "");
+    let (code, talk) = dapo(&["train", &file, "--no-plan", "--out", &place]);
+    assert_eq!(code, 0, "{talk}");
+    let folder = RunFolder::at(&place);
+    let metrics = folder.metrics().unwrap();
+    let saturated = metrics.iter().map(|line| line.metrics["exact/weights_saturated_share"]);
+    assert!(saturated.fold(0.0, f64::max) > 0.4, "{metrics:?}");
+    assert!(talk.contains("larger than the window of exact"), "{talk}");
+    let (code, talk) = dapo(&["verify", &place]);
+    assert_eq!(code, 0, "{talk}");
 }

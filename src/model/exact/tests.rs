@@ -27,7 +27,17 @@ fn config() -> Config {
 
 /// Weights ten times as large as fresh ones: the context then decides about the next token.
 fn policy(kind: Kind, numerics: Numerics) -> Qwen2 {
-    let fresh = Qwen2::initialise(config(), 1);
+    with_parameters(config(), kind, numerics, |_| ())
+}
+
+/// The same with other parameters.
+fn with_parameters(
+    config: Config,
+    kind: Kind,
+    numerics: Numerics,
+    spoil: impl FnOnce(&mut BTreeMap<String, Tensor>),
+) -> Qwen2 {
+    let fresh = Qwen2::initialise(config.clone(), 1);
     let change = |(name, tensor): (&String, &Tensor)| {
         let tensor = match (name.ends_with("norm.weight"), name.ends_with("bias")) {
             (true, _) => tensor * 1.25,
@@ -36,8 +46,9 @@ fn policy(kind: Kind, numerics: Numerics) -> Qwen2 {
         };
         (name.clone(), tensor.to_kind(kind).set_requires_grad(true))
     };
-    let parameters: BTreeMap<String, Tensor> = fresh.parameters().iter().map(change).collect();
-    Qwen2::new(config(), parameters).unwrap().with_numerics(numerics).unwrap()
+    let mut parameters: BTreeMap<String, Tensor> = fresh.parameters().iter().map(change).collect();
+    spoil(&mut parameters);
+    Qwen2::new(config, parameters).unwrap().with_numerics(numerics).unwrap()
 }
 
 /// Sequences of different lengths; every token but the first two of each is a target.
@@ -161,6 +172,67 @@ fn gradients_have_the_same_bits_however_their_tokens_are_cut() {
         (start, first) = (start + length, first + length - 1);
     }
     assert_eq!(sum.values(&model), whole);
+}
+
+/// Whatever a policy says of tokens is NaN: log-probs, entropies, and the logits that follow a prompt
+/// and a token.
+fn says_nothing(model: &Qwen2) -> bool {
+    let (log_probs, entropy) = model.statistics(&sequences(&[9, 3]), 0.9);
+    let mut generation = Generation::new(model, 2, 3);
+    let first = generation.join(&[&[1, 2, 3], &[4]], &[0, 1]);
+    let next = generation.feed(&[5, 6], &[3, 1]);
+    let all = [values(&log_probs), values(&entropy), first, next].concat();
+    assert!(all.iter().all(|x| x.is_nan()) || all.iter().all(|x| x.is_finite()));
+    all[0].is_nan()
+}
+
+#[test]
+fn no_number_that_is_not_finite_passes_a_window_unnoticed() {
+    let spoilt = |names: &[&str], value: f32| {
+        with_parameters(config(), Kind::Float, Numerics::Exact, |parameters| {
+            for name in names {
+                let tensor = parameters[*name].detach().copy();
+                // One number, the last: of the embedding that of a token that no sequence has.
+                let flat = tensor.flatten(0, -1);
+                let _ = flat.narrow(0, flat.numel() as i64 - 1, 1).fill_(f64::from(value));
+                parameters.insert(name.to_string(), tensor);
+            }
+        })
+    };
+    assert!(!says_nothing(&policy(Kind::Float, Numerics::Exact)));
+    for (name, _) in config().tensor_shapes() {
+        for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            assert!(says_nothing(&spoilt(&[&name], value)), "{value} in {name}");
+        }
+        // What is larger than its window and finite is made as large as the window.
+        assert!(!says_nothing(&spoilt(&[&name], f32::MAX)), "{name}");
+    }
+    // Two finite weights whose product is infinite.
+    let norm = "model.layers.1.post_attention_layernorm.weight";
+    assert!(says_nothing(&spoilt(&[norm, "model.layers.1.mlp.up_proj.weight"], 1e30)));
+    // An activation alone: the factor of a row of zeros is infinite.
+    let config = Config { rms_norm_eps: 1e-300, ..config() };
+    let zeros = with_parameters(config, Kind::Float, Numerics::Exact, |parameters| {
+        let table = parameters["model.embed_tokens.weight"].zeros_like();
+        parameters.insert("model.embed_tokens.weight".to_string(), table);
+    });
+    assert!(says_nothing(&zeros));
+}
+
+#[test]
+fn a_derivative_that_is_not_finite_is_noticed_on_its_way_back() {
+    let model = policy(Kind::Float, Numerics::Exact);
+    let sequences = sequences(&[9, 3]);
+    let scale = UpdateScale { largest_weight: 1.0, tokens: 64 };
+    for (weight, noticed) in [(1.0, false), (f64::INFINITY, true), (f64::NAN, true), (1e300, true)]
+    {
+        // The first token's log-prob alone, whose derivative is the weight.
+        let mut sums = crate::model::gradients::Gradients::default();
+        let loss = |log_probs: &Tensor| (log_probs.get(0) * weight, ());
+        model.add_gradients(&mut sums, &sequences, 0.9, scale, loss).unwrap();
+        let [forward, backward] = sums.tallies().unwrap();
+        assert_eq!((forward.not_finite, backward.not_finite), (false, noticed), "{weight}");
+    }
 }
 
 #[test]

@@ -12,27 +12,31 @@ use pulp::WithSimd;
 
 /// Rounds every number into the window.
 pub fn round(x: &mut [f32], window: Window, tally: &mut Tally) {
-    let (mut saturated, mut flushed) = (0u64, 0u64);
+    let (mut saturated, mut flushed, mut largest) = (0u64, 0u64, 0u32);
     let rounder = window.rounder();
     vectorised(
         #[inline(always)]
         || {
             // Counts of few numbers at a time fit the registers of f32.
             for x in x.chunks_mut(1 << 12) {
-                let (mut above, mut below) = (0u32, 0u32);
+                let (mut above, mut below, mut most) = (0u32, 0u32, 0u32);
                 for x in x {
                     let rounded = rounder.round(*x);
                     // Additions that are checked are not compiled to vectors.
                     above = above.wrapping_add(u32::from(x.abs() > rounder.bound));
                     below = below.wrapping_add(u32::from((rounded == 0.0) & (*x != 0.0)));
+                    // Bits without the sign are in the order of sizes, NaN above all.
+                    most = most.max(x.abs().to_bits());
                     *x = rounded;
                 }
                 saturated += u64::from(above);
                 flushed += u64::from(below);
+                largest = largest.max(most);
             }
         },
     );
-    tally.add(Tally { rounded: x.len() as u64, saturated, flushed });
+    let not_finite = largest >= f32::INFINITY.to_bits();
+    tally.add(Tally { rounded: x.len() as u64, saturated, flushed, not_finite });
 }
 
 /// Σ a · b in f64 of each row of a and b, `[rows, width]` → `[rows]`. Both must be out of windows
@@ -272,6 +276,36 @@ pub fn add_products(sums: &mut [f64], a: &[f32], b: &[f32]) {
             let mut other = before.clone();
             order.into_iter().for_each(|row| add(&mut other, row));
             orders::compare(sums, &other);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: Window = Window::below(4, 18);
+
+    #[test]
+    fn what_is_not_finite_is_noticed_at_every_place_of_every_width_and_nothing_else_is() {
+        for width in 1..=67 {
+            let numbers: Vec<f32> = (0..width).map(|at| (at as f32 - 30.0) * 0.7).collect();
+            for at in 0..width {
+                for value in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX] {
+                    let mut numbers = numbers.clone();
+                    numbers[at] = value;
+                    let expected: Vec<f32> = numbers.iter().map(|&x| WINDOW.round(x)).collect();
+                    let mut tally = Tally::default();
+                    round(&mut numbers, WINDOW, &mut tally);
+                    assert_eq!(tally.not_finite, !value.is_finite(), "{value} at {at} of {width}");
+                    let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
+                    assert_eq!(bits(&numbers), bits(&expected));
+                    let mut all = Tally::default();
+                    all.add(tally);
+                    all.add(Tally::default());
+                    assert_eq!(all, tally, "it stays noticed");
+                }
+            }
         }
     }
 }

@@ -94,6 +94,9 @@ pub struct Tally {
     pub saturated: u64,
     /// Those that were not 0 and became 0.
     pub flushed: u64,
+    /// Whether NaN or an infinity was among them. A window makes its largest number of an infinity,
+    /// so nothing behind the window shows it.
+    pub not_finite: bool,
 }
 
 impl Tally {
@@ -102,6 +105,7 @@ impl Tally {
         self.rounded += other.rounded;
         self.saturated += other.saturated;
         self.flushed += other.flushed;
+        self.not_finite |= other.not_finite;
     }
 }
 

@@ -64,6 +64,47 @@ fn updates_of_tensors_are_those_of_plain_values_to_the_rounding_of_f32() {
 }
 
 #[test]
+fn an_update_after_which_a_number_would_not_be_finite_changes_no_tensor() {
+    let unclipped = Optimizer { max_gradient_norm: 1e38, ..config() };
+    for (config, rate, weights, gradient, what, tensor) in [
+        (config(), 1e39, start(), pair(&[0.1; 3], &[1.0]), "weight", "a"),
+        (unclipped.clone(), 100.0, pair(&[1.0], &[3e38]), pair(&[0.1], &[1.0]), "weight", "b"),
+        (unclipped.clone(), 1e-3, start(), pair(&[0.1; 3], &[1e19]), "second moment", "b"),
+    ] {
+        let tensors = |values: &Tensors| -> Vec<Tensor> {
+            values.values().map(|it| Tensor::from_slice(it)).collect()
+        };
+        let weights = weights.iter().map(|(name, it)| (name.clone(), Tensor::from_slice(it)));
+        let mut adamw = DeviceAdamW::new(&config, weights.collect(), &State::default());
+        let small: Vec<Tensor> =
+            tensors(&gradient).iter().map(|it| it.ones_like() * 1e-3).collect();
+        adamw.step(&small, 0.0).unwrap();
+        let before = adamw.digests();
+        let error = adamw.step(&tensors(&gradient), rate).unwrap_err();
+        assert_eq!(error, Error::Overflow { what, tensor: tensor.into() });
+        assert_eq!((adamw.digests(), adamw.updates()), (before, 1));
+        // Near f32's largest number an update that stays finite is made.
+        adamw.step(&small, 1e-3).unwrap();
+        assert_eq!(adamw.updates(), 2);
+    }
+}
+
+#[test]
+fn sizes_leave_no_doubt_about_an_update_of_usual_size() {
+    let update = Update::new(&config(), 1e-3, 1);
+    let usual = Element { parameter: 4.0, first_moment: 0.1, second_moment: 0.01 };
+    assert!(update.stays_finite(usual, 1.0));
+    for doubtful in [
+        Element { parameter: 3e38, ..usual },
+        Element { first_moment: f64::NAN, ..usual },
+        Element { second_moment: f64::INFINITY, ..usual },
+    ] {
+        assert!(!update.stays_finite(doubtful, 1.0), "{doubtful:?}");
+    }
+    assert!(!update.stays_finite(usual, 1e31), "{:?}", update);
+}
+
+#[test]
 fn a_large_tensor_is_updated_part_by_part_without_a_gap() {
     let large = Tensor::zeros([5, 1 << 23], (Kind::Float, Device::Cpu));
     let found: Vec<(i64, i64)> = parts(&large).collect();
