@@ -15,8 +15,8 @@ use sha2::Digest;
 use sha2::Sha256;
 use std::fs;
 use std::io;
-use std::io::Read;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::path::PathBuf;
@@ -305,7 +305,24 @@ pub fn remove_partial(folder: &Path) -> Result<(), Error> {
 /// dropped and when the process ends, however it ends.
 #[derive(Debug)]
 pub struct Lock {
-    _file: fs::File,
+    file: fs::File,
+    path: PathBuf,
+}
+
+impl Lock {
+    /// Whether the path still names the file that is held. Who removes or replaces the file lets
+    /// another process take hold of a new one.
+    ///
+    /// # Errors
+    /// When the operating system does not tell.
+    pub fn is_held(&self) -> Result<bool, Error> {
+        let held = self.file.metadata().map_err(io_error("look at the lock of", &self.path))?;
+        match fs::symlink_metadata(&self.path) {
+            Ok(named) => Ok((named.dev(), named.ino()) == (held.dev(), held.ino())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(io_error("look at the lock of", &self.path)(error)),
+        }
+    }
 }
 
 /// Takes the hold on a file, creating it; `None` when another process has it.
@@ -317,10 +334,13 @@ pub fn lock(path: &Path) -> Result<Option<Lock>, Error> {
     let open = options.open(path);
     let file = open.map_err(io_error("lock", path))?;
     match file.try_lock() {
-        Ok(()) => Ok(Some(Lock { _file: file })),
-        Err(fs::TryLockError::WouldBlock) => Ok(None),
-        Err(fs::TryLockError::Error(error)) => Err(io_error("lock", path)(error)),
+        Ok(()) => {}
+        Err(fs::TryLockError::WouldBlock) => return Ok(None),
+        Err(fs::TryLockError::Error(error)) => return Err(io_error("lock", path)(error)),
     }
+    // Between opening and locking another process may have put a new file in its place.
+    let lock = Lock { file, path: path.to_path_buf() };
+    Ok(lock.is_held()?.then_some(lock))
 }
 
 /// Whether another process holds the lock of a file; false when there is no such file.
@@ -478,18 +498,11 @@ pub fn sha256(bytes: &[u8]) -> String {
     hexadecimal(&Sha256::digest(bytes))
 }
 
-/// SHA-256 of a file, read in pieces.
+/// SHA-256 of a file, within the bounds of [`foreign::each_piece`].
 pub fn sha256_file(path: &Path) -> Result<String, Error> {
-    let (mut file, _size) = foreign::open_regular(path)?;
     let mut hash = Sha256::new();
-    let mut piece = vec![0; 1 << 20];
-    loop {
-        let count = file.read(&mut piece).map_err(io_error("read", path))?;
-        if count == 0 {
-            return Ok(hexadecimal(&hash.finalize()));
-        }
-        hash.update(&piece[..count]);
-    }
+    foreign::each_piece(path, |piece| hash.update(piece))?;
+    Ok(hexadecimal(&hash.finalize()))
 }
 
 /// Lower-case hexadecimal digits.

@@ -8,6 +8,7 @@
 //! | JSON lines of a run folder | 64 MiB, 2^20 lines of 1 MiB | 20,000 rollout steps |
 //! | JSON lines that a user names | 4 GiB, 2^26 lines of 16 MiB | the largest problem sets |
 //! | any other file that is read whole | 4 GiB | |
+//! | any file that is hashed | 256 GiB, an eighth of them data | AdamW's moments of a policy of 32 B |
 //! | `tokenizer.json` | 64 MiB | the largest published ones have 33 MB |
 //! | entries of a folder | 2^20 | |
 
@@ -33,6 +34,7 @@ use std::fs;
 use std::io;
 use std::io::BufRead;
 use std::io::Read;
+use std::io::Seek;
 use std::path::Component;
 use std::path::Path;
 use std::path::PathBuf;
@@ -59,6 +61,13 @@ pub const MOST_JSON_BYTES: u64 = 16 << 20;
 
 /// Any file that is read whole.
 pub const MOST_FILE_BYTES: u64 = 4 << 30;
+
+/// Any file that is hashed: AdamW's moments of a policy of 32 B, in one file.
+pub const MOST_HASHED_BYTES: u64 = 256 << 30;
+
+/// A larger file that is hashed has no more than 7 bytes of holes for each byte that its disk holds:
+/// one with holes claims a size that nobody had to send.
+const HOLES_ARE_LOOKED_FOR_FROM_BYTES: u64 = 1 << 16;
 
 /// `tokenizer.json`.
 pub const MOST_TOKENIZER_BYTES: u64 = 64 << 20;
@@ -92,6 +101,73 @@ pub fn open_regular(path: &Path) -> Result<(fs::File, u64), Error> {
         true => Ok((file, facts.len())),
         false => Err(invalid(path, "it is no regular file".to_string())),
     }
+}
+
+/// Calls `each` with the bytes of a file, piece by piece: of as many as it has, and of no more than
+/// somebody had to send.
+///
+/// # Errors
+/// What is no regular file on a disk; more than [`MOST_HASHED_BYTES`]; a file that is all but holes;
+/// one that is longer or shorter than it says, as those of a kernel's file system are.
+pub fn each_piece(path: &Path, mut each: impl FnMut(&[u8])) -> Result<(), Error> {
+    let (mut file, size) = open_regular(path)?;
+    if is_of_the_kernel(&file).map_err(io_error("read", path))? {
+        return Err(invalid(path, "it is no file on a disk".to_string()));
+    }
+    if size > MOST_HASHED_BYTES {
+        return Err(invalid(path, format!("larger than {MOST_HASHED_BYTES} bytes")));
+    }
+    if size >= HOLES_ARE_LOOKED_FOR_FROM_BYTES && !has_data(&file, size / 8) {
+        return Err(invalid(path, format!("of its {size} bytes almost all are holes")));
+    }
+    file.rewind().map_err(io_error("read", path))?;
+    let mut left = size;
+    let mut piece = vec![0; 1 << 20];
+    loop {
+        // One byte more than there should be shows a file that goes on.
+        let wanted = piece.len().min(usize::try_from(left + 1).unwrap_or(usize::MAX));
+        let count = file.read(&mut piece[..wanted]).map_err(io_error("read", path))?;
+        if count as u64 > left || (count == 0 && left > 0) {
+            return Err(invalid(
+                path,
+                format!("it has another size than the {size} bytes it says"),
+            ));
+        }
+        if count == 0 {
+            return Ok(());
+        }
+        left -= count as u64;
+        each(&piece[..count]);
+    }
+}
+
+/// Whether a file is of a file system that the kernel makes up: what it says of a size is no size,
+/// and reading may wait or have no end.
+fn is_of_the_kernel(file: &fs::File) -> io::Result<bool> {
+    /// `f_type` of procfs, sysfs, debugfs, tracefs, securityfs, and of control groups (1 and 2).
+    const MADE_UP: [u64; 7] =
+        [0x9fa0, 0x6265_6572, 0x6462_6720, 0x7472_6163, 0x7363_6673, 0x0027_e0eb, 0x6367_7270];
+    let kind = rustix::fs::fstatfs(file)?.f_type;
+    Ok(MADE_UP.contains(&(kind as u64)))
+}
+
+/// Whether at least so many bytes of a file are data and not holes. A file system that does not tell
+/// has data everywhere.
+fn has_data(file: &fs::File, least: u64) -> bool {
+    let (mut at, mut data) = (0, 0);
+    while data < least {
+        let from = match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(at)) {
+            Ok(from) => from,
+            // From here on there are holes alone.
+            Err(rustix::io::Errno::NXIO) => return false,
+            Err(_) => return true,
+        };
+        match rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(from)) {
+            Ok(to) => (at, data) = (to, data + (to - from)),
+            Err(_) => return true,
+        }
+    }
+    true
 }
 
 /// A file that another process has opened for this one.

@@ -100,6 +100,25 @@ fn sizes_are_summed_below_a_folder_and_free_space_is_known_where_nothing_is_yet(
 }
 
 #[test]
+fn a_lock_is_held_as_long_as_its_path_names_the_file_that_was_locked() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.lock");
+    let first = lock(&path).unwrap().unwrap();
+    assert!(first.is_held().unwrap());
+    assert!(lock(&path).unwrap().is_none());
+    remove_file(&path).unwrap();
+    assert!(!first.is_held().unwrap());
+    let second = lock(&path).unwrap().unwrap();
+    assert!(second.is_held().unwrap() && !first.is_held().unwrap());
+    // The folder was moved away with the lock in it.
+    let moved = folder.path().with_extension("moved");
+    fs::rename(folder.path(), &moved).unwrap();
+    assert!(!second.is_held().unwrap());
+    fs::rename(&moved, folder.path()).unwrap();
+    assert!(second.is_held().unwrap());
+}
+
+#[test]
 fn a_missing_file_is_named() {
     let error = read(Path::new("/no/such/file")).unwrap_err();
     assert!(error.to_string().starts_with("cannot read /no/such/file: "), "{error}");

@@ -62,6 +62,42 @@ fn nothing_is_read_beyond_a_limit() {
 }
 
 #[test]
+fn a_file_is_hashed_when_it_lies_on_a_disk_and_is_more_than_holes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("holes");
+    let refused = |path: &Path| files::sha256_file(path).unwrap_err().to_string();
+    for size in [1 << 20, 1 << 36] {
+        let mut file = fs::File::create(&path).unwrap();
+        file.set_len(size).unwrap();
+        assert!(refused(&path).ends_with(&format!("of its {size} bytes almost all are holes")));
+        // Data somewhere in it, before and behind holes.
+        file.seek(io::SeekFrom::Start(size / 2)).unwrap();
+        io::Write::write_all(&mut file, &[1; 4096]).unwrap();
+        assert!(refused(&path).contains("almost all are holes"));
+    }
+    fs::File::create(&path).unwrap().set_len(1 << 40).unwrap();
+    assert!(refused(&path).ends_with("larger than 274877906944 bytes"), "{}", refused(&path));
+    // What the kernel makes up has no size, or one that is none.
+    for made_up in ["/proc/self/pagemap", "/proc/self/maps", "/sys/kernel/uevent_seqnum"] {
+        assert!(refused(Path::new(made_up)).ends_with("it is no file on a disk"), "{made_up}");
+    }
+    for device in ["/dev/zero", "/dev/null"] {
+        assert!(refused(Path::new(device)).ends_with("it is no regular file"), "{device}");
+    }
+    // Some holes in real data are honest, and so are few bytes and none.
+    let mut file = fs::File::create(&path).unwrap();
+    io::Write::write_all(&mut file, &vec![7; 1 << 18]).unwrap();
+    file.set_len(1 << 20).unwrap();
+    let mut whole = vec![7; 1 << 18];
+    whole.resize(1 << 20, 0);
+    assert_eq!(files::sha256_file(&path).unwrap(), files::sha256(&whole));
+    for bytes in [&b""[..], &b"x"[..], &[0; 60_000][..]] {
+        files::write_atomic(&path, bytes).unwrap();
+        assert_eq!(files::sha256_file(&path).unwrap(), files::sha256(bytes));
+    }
+}
+
+#[test]
 fn lines_have_a_length_a_number_and_a_sum() {
     let limits = Limits { bytes: 20, line_bytes: 8, lines: 4 };
     let read = |text: &str| {

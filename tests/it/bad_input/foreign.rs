@@ -182,6 +182,22 @@ fn texts() -> Vec<Case> {
             &["run/manifest.json: larger than 16777216 bytes"],
         ),
         refused(
+            "outcomes of a hundred gigabytes of holes",
+            |s| {
+                let path = s.run().path("evaluations/dev-step-000000.parquet");
+                s.holes(&path, 100 << 30)
+            },
+            &["dev-step-000000.parquet: of its 107374182400 bytes almost all are holes"],
+        ),
+        refused(
+            "weights of a terabyte of holes",
+            |s| {
+                let path = s.run().path("checkpoints/step-000040/model.safetensors");
+                s.holes(&path, 1 << 40)
+            },
+            &["model.safetensors: larger than 274877906944 bytes"],
+        ),
+        refused(
             "metrics.jsonl 100,000 deep",
             |s| s.run_with("metrics.jsonl", |_| "{\"metrics\":".repeat(90_000).into_bytes()),
             &["run/metrics.jsonl:1: "],
