@@ -106,7 +106,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let mut bar = Progress::new(set.name, total);
         let when = (0, Counters::default());
         let record =
-            evaluations::evaluate_into(&inputs, &folder, &model, set, when, &mut |event| {
+            evaluations::evaluate_into(&inputs, || Ok(&folder), &model, set, when, &mut |event| {
                 if let Event::Evaluating(_, done, _) = event {
                     bar.set(done as u64, "responses");
                 }

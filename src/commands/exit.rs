@@ -37,7 +37,7 @@ pub const USAGE: u8 = 2;
 pub const INVALID: u8 = 3;
 /// Something does not agree with its reference.
 pub const MISMATCH: u8 = 4;
-/// A loss, a gradient or a logit was not finite.
+/// A weight, a loss, a gradient or a logit was not finite.
 pub const DIVERGED: u8 = 5;
 /// Something is missing or cannot be compared on this machine.
 pub const INCONCLUSIVE: u8 = 6;
@@ -178,6 +178,12 @@ mod tests {
         assert_eq!(code(&error), BUG, "{}", message(&error));
         let below_a_file = files::write_atomic(Path::new("/dev/null/x"), b"").unwrap_err();
         assert_eq!(code(&anyhow::Error::from(run::Error::from(below_a_file))), INVALID);
+    }
+
+    #[test]
+    fn a_lock_that_was_taken_away_is_the_users_to_mend() {
+        let lost = run::Error::LockLost { folder: "runs/a".into() };
+        assert_eq!(code(&anyhow::Error::from(lost)), INVALID);
     }
 
     #[test]

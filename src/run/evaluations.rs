@@ -38,7 +38,7 @@ impl Run<'_> {
             let started = Instant::now();
             let set = Set { name, problems, samples: inputs.samples(name)? };
             let model = self.trainer.policy().model();
-            evaluate_into(inputs, self.folder, model, set, (step, counters), watch)?;
+            evaluate_into(inputs, || self.held(), model, set, (step, counters), watch)?;
             self.evaluated.push(key);
             self.record_seconds("evaluation", started)?;
         }
@@ -46,13 +46,14 @@ impl Run<'_> {
     }
 }
 
-/// Evaluates a policy on a set, keeps every outcome, and appends the record.
+/// Evaluates a policy on a set, keeps every outcome, and appends the record. `folder` is asked for
+/// when there is something to write.
 ///
 /// # Errors
 /// A problem that cannot be served, or a file that cannot be written.
-pub fn evaluate_into(
+pub fn evaluate_into<'f>(
     inputs: &Inputs,
-    folder: &RunFolder,
+    folder: impl FnOnce() -> Result<&'f RunFolder, Error>,
     model: &Qwen2,
     set: Set,
     (step, counters): (u64, Counters),
@@ -62,6 +63,7 @@ pub fn evaluate_into(
     let outcomes = eval::outcomes(model, &inputs.tokenizer, &protocol, set, |done, total| {
         watch(Event::Evaluating(set.name, done, total));
     })?;
+    let folder = folder()?;
     let path = folder.outcomes(set.name, step);
     tables::write_outcomes(&path, &outcomes)?;
     let record = eval::record(set, counters, &outcomes, files::sha256_file(&path)?)?;

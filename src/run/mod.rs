@@ -15,6 +15,7 @@ use crate::data;
 use crate::environment;
 use crate::eval;
 use crate::files;
+use crate::files::Lock;
 use crate::ledger;
 use crate::ledger::Kind;
 use crate::model::devices::PlaceError;
@@ -156,6 +157,15 @@ pub enum Error {
         /// The run folder.
         folder: PathBuf,
     },
+    /// The lock was taken away while this process worked.
+    #[error(
+        "{}/run.lock was removed or replaced, so that another process may have begun; nothing \
+         further was written, and --resume goes on when no process works here", folder.display()
+    )]
+    LockLost {
+        /// The run folder.
+        folder: PathBuf,
+    },
 }
 
 /// What a run tells while it goes on.
@@ -208,7 +218,7 @@ pub fn run(
     }
     let mut run = Run::new(inputs, folder, start, stop)?;
     let stopped = |run: &Run| {
-        session::close(folder)?;
+        session::close(run.held()?)?;
         Ok(Ended::Stopped(run.trainer.counters().rollout_steps))
     };
     let Some((ending, reason)) = run.train(watch)? else { return stopped(&run) };
@@ -216,8 +226,8 @@ pub fn run(
     let mut outcome = Outcome { ending, reason, counters, digests: BTreeMap::new() };
     run.record_end(&outcome)?;
     outcome.digests = folder.digests()?;
-    files::write_json(&folder.path("outcome.json"), &outcome)?;
-    session::close(folder)?;
+    files::write_json(&run.held()?.path("outcome.json"), &outcome)?;
+    session::close(run.held()?)?;
     Ok(Ended::Finished(outcome))
 }
 
@@ -275,22 +285,34 @@ struct Run<'a> {
     /// The ledger's last head.
     head: String,
     stop: &'a dyn Fn() -> bool,
-    /// Holds the folder.
-    _start: Start,
+    /// The hold on the folder.
+    lock: Lock,
 }
 
 impl<'a> Run<'a> {
     fn new(
         inputs: &'a Inputs,
         folder: &'a RunFolder,
-        mut start: Start,
+        start: Start,
         stop: &'a dyn Fn() -> bool,
     ) -> Result<Self, Error> {
-        let trainer = trainer(inputs, start.checkpoint.take())?;
+        let Start { checkpoint, evaluated, head, lock } = start;
+        let trainer = trainer(inputs, checkpoint)?;
         let key = |record: EvaluationRecord| (record.set, record.counters.rollout_steps);
-        let evaluated = std::mem::take(&mut start.evaluated).into_iter().map(key).collect();
-        let head = std::mem::take(&mut start.head);
-        Ok(Self { inputs, folder, trainer, evaluated, head, stop, _start: start })
+        let evaluated = evaluated.into_iter().map(key).collect();
+        Ok(Self { inputs, folder, trainer, evaluated, head, stop, lock })
+    }
+
+    /// The folder, to write into it or to delete: asked for before each record, evaluation and
+    /// checkpoint and before the end.
+    ///
+    /// # Errors
+    /// When this process no longer holds the folder.
+    fn held(&self) -> Result<&'a RunFolder, Error> {
+        match self.lock.is_held()? {
+            true => Ok(self.folder),
+            false => Err(Error::LockLost { folder: self.folder.root().to_path_buf() }),
+        }
     }
 
     /// Rollout steps up to the end, or `None` when the session was asked to stop. What is due
@@ -337,7 +359,7 @@ impl<'a> Run<'a> {
     /// policy before the update that failed.
     fn record_divergence(&self, number: u64, found: Divergence) -> Result<String, Error> {
         let reason = diverged(number, &found.source);
-        let folder = self.folder.path("diverged");
+        let folder = self.held()?.path("diverged");
         files::remove_folder(&folder)?;
         self.save(&folder.join("checkpoint"))?;
         tables::write_rollouts(&folder.join("rollouts.parquet"), &rollout_rows(&found.step))?;
@@ -356,7 +378,7 @@ impl<'a> Run<'a> {
         watch: &mut dyn FnMut(Event),
     ) -> Result<(), Error> {
         let rows = rollout_rows(&step);
-        tables::write_rollouts(&self.folder.rollouts(number), &rows)?;
+        tables::write_rollouts(&self.held()?.rollouts(number), &rows)?;
         let counters = self.trainer.counters();
         let metrics = StepMetrics { step: number, counters, metrics: step.metrics };
         files::append_line(&self.folder.path("metrics.jsonl"), &metrics)?;
@@ -375,7 +397,7 @@ impl<'a> Run<'a> {
     fn record_end(&self, outcome: &Outcome) -> Result<(), Error> {
         let components = ledger::end(&self.folder.evaluations()?, outcome);
         let place = (Kind::End, self.trainer.counters().rollout_steps);
-        ledger::append(self.folder, &self.head, place, components)?;
+        ledger::append(self.held()?, &self.head, place, components)?;
         Ok(())
     }
 
@@ -385,7 +407,7 @@ impl<'a> Run<'a> {
         let seconds = [phase, "total"].map(|name| (name.to_string(), taken)).into();
         let step = self.trainer.counters().rollout_steps;
         let timings = StepTimings { step, seconds, ended_ms: Some(environment::now_ms()) };
-        Ok(files::append_line(&self.folder.path("timings.jsonl"), &timings)?)
+        Ok(files::append_line(&self.held()?.path("timings.jsonl"), &timings)?)
     }
 
     /// Whether a checkpoint of this step is written in every run of this schedule.
@@ -401,7 +423,7 @@ impl<'a> Run<'a> {
         if !self.folder.checkpoint(step).exists() {
             tracing::debug!(step, "checkpoint");
             let started = Instant::now();
-            self.save(&self.folder.checkpoint(step))?;
+            self.save(&self.held()?.checkpoint(step))?;
             self.record_seconds("checkpoint", started)?;
         }
         watch(Event::Saved(step));
@@ -421,7 +443,7 @@ impl<'a> Run<'a> {
                 && old.is_multiple_of(kept.keep_every)
                 && self.is_scheduled(old);
             if !newest.contains(&old) && !by_number {
-                files::remove_folder(&self.folder.checkpoint(old))?;
+                files::remove_folder(&self.held()?.checkpoint(old))?;
             }
         }
         Ok(())

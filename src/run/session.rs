@@ -11,7 +11,9 @@ use crate::files;
 use crate::files::Lock;
 use crate::files::foreign;
 use crate::ledger;
+use crate::ledger::Broken;
 use crate::ledger::Entry;
+use crate::prompt::Tokenizer;
 use crate::run::Error;
 use crate::run::Event;
 use crate::run::inputs::Inputs;
@@ -23,8 +25,12 @@ use crate::run_folder::RunFolder;
 use crate::run_folder::Session;
 use crate::run_folder::StepMetrics;
 use crate::run_folder::StepTimings;
+use crate::tables;
+use crate::tables::RolloutRow;
+use crate::workers;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
+use std::path::Path;
 
 /// What to do with a run that was begun and not finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +61,8 @@ pub struct Start {
     pub evaluated: Vec<EvaluationRecord>,
     /// The ledger's last head.
     pub head: String,
-    _lock: Lock,
+    /// The hold on the folder.
+    pub lock: Lock,
 }
 
 /// Takes hold of a run folder.
@@ -102,7 +109,7 @@ pub fn open(
     let from_step = checkpoint.as_ref().map_or(0, |it| it.progress.counters.rollout_steps);
     record_session(inputs, folder, from_step, watch)?;
     let head = folder.ledger()?.pop().map(|entry| entry.head).unwrap_or_default();
-    Ok(Opened::Ready(Box::new(Start { checkpoint, evaluated, head, _lock: lock })))
+    Ok(Opened::Ready(Box::new(Start { checkpoint, evaluated, head, lock })))
 }
 
 /// The outcome of a finished run of the same key, if the folder holds one.
@@ -178,19 +185,29 @@ fn resume(
         files::remove_partial(&folder.path(name))?;
     }
     let evaluated = standing(folder)?;
+    let steps = folder.checkpoint_steps()?;
+    let (sound, damage) = sound(inputs, folder, steps.iter().max().copied().unwrap_or(0))?;
     let mut checkpoint = None;
-    for step in folder.checkpoint_steps()?.into_iter().rev() {
-        // A session evaluates what is due from its checkpoint on, and nothing before.
-        if let Some((set, missing)) = missing(inputs, &evaluated, step) {
+    for step in steps.into_iter().rev() {
+        // What is recorded of the steps before a checkpoint is never made again. A session evaluates
+        // what is due from its checkpoint on, and nothing before.
+        let passed_over = match missing(inputs, &evaluated, step) {
+            _ if step > sound => damage.clone(),
+            Some((set, missing)) => Some(format!(
+                "the evaluation of {set} at rollout step {missing} is missing or damaged, and is \
+                 made again"
+            )),
+            None => None,
+        };
+        if let Some(reason) = passed_over {
             watch(Event::Warning(&format!(
-                "checkpoint {} is passed over: the evaluation of {set} at rollout step {missing} \
-                 is missing or damaged, and is made again",
+                "checkpoint {} is passed over: {reason}",
                 folder.checkpoint(step).display()
             )));
             files::remove_folder(&folder.checkpoint(step))?;
             continue;
         }
-        match usable(inputs, folder, step) {
+        match usable(folder, step) {
             Ok(found) => {
                 checkpoint = Some(found);
                 break;
@@ -212,29 +229,83 @@ fn resume(
     Ok((checkpoint, evaluated))
 }
 
-/// A checkpoint all of whose bytes are as written, and whose steps are all recorded and in the
-/// ledger.
-fn usable(inputs: &Inputs, folder: &RunFolder, step: u64) -> Result<Loaded, String> {
+/// A checkpoint all of whose bytes are as written.
+fn usable(folder: &RunFolder, step: u64) -> Result<Loaded, String> {
     let found = checkpoint::load(&folder.checkpoint(step)).map_err(|error| error.to_string())?;
-    let counted = found.progress.counters.rollout_steps;
-    if counted != step {
-        return Err(format!("its trainer.json counts {counted} rollout steps"));
+    match found.progress.counters.rollout_steps {
+        counted if counted == step => Ok(found),
+        counted => Err(format!("its trainer.json counts {counted} rollout steps")),
     }
-    let path = folder.path("metrics.jsonl");
-    let recorded: Vec<StepMetrics> =
-        files::complete_lines(&path).map_err(|error| error.to_string())?;
-    let expected = 1..=step;
-    if !recorded.iter().map(|line| line.step).take(step as usize).eq(expected) {
-        return Err(format!("{} does not hold its {step} rollout steps", path.display()));
-    }
+}
+
+/// The number of rollout steps, up to `last`, whose records are those that the ledger has, and what
+/// is wrong with the step that follows: the file and the step.
+fn sound(inputs: &Inputs, folder: &RunFolder, last: u64) -> Result<(u64, Option<String>), Error> {
     let path = folder.path(ledger::FILE);
-    let mut chain: Vec<Entry> = files::complete_lines(&path).map_err(|error| error.to_string())?;
-    chain.truncate(step as usize + 1);
-    match ledger::check_chain(&chain) {
-        Ok(steps) if steps == step && chain[0] == genesis(inputs) => Ok(found),
-        Ok(_) => Err(format!("{} does not hold its {step} rollout steps", path.display())),
-        Err(broken) => Err(format!("{}: {broken}", path.display())),
+    let mut chain: Vec<Entry> = files::complete_lines(&path)?;
+    chain.truncate(usize::try_from(last).unwrap_or(usize::MAX).saturating_add(1));
+    let (chained, mut damage) = match ledger::check_chain(&chain) {
+        Ok(_) if chain[0] != genesis(inputs) => {
+            (0, Some(format!("{}: its first line is not that of this run", path.display())))
+        }
+        // A ledger that ends is not damaged: the steps after it are no longer on record.
+        Ok(steps) => (steps, None),
+        Err(broken) => {
+            let line = match broken {
+                Broken::Empty => 1,
+                Broken::Head { line } | Broken::Place { line, .. } => line,
+            };
+            ((line as u64).saturating_sub(2), Some(format!("{}: {broken}", path.display())))
+        }
+    };
+    let metrics: Vec<StepMetrics> = files::complete_lines(&folder.path("metrics.jsonl"))?;
+    let steps: Vec<u64> = (1..=chained.min(last)).collect();
+    let tokenizer = &inputs.tokenizer;
+    let look = |(): &(), &step: &u64| {
+        damaged(tokenizer, folder, &chain[step as usize], metrics.get(step as usize - 1))
+    };
+    let found = workers::map(&steps, || (), look);
+    let mut sound = steps.len() as u64;
+    if let Some((step, reason)) = steps.iter().zip(found).find_map(|(step, it)| Some((step, it?))) {
+        (sound, damage) = (step - 1, Some(reason));
     }
+    let damage = damage.unwrap_or_else(|| format!("{} ends too early", path.display()));
+    let again = format!("{damage}; rollout step {} and what follows are made again", sound + 1);
+    Ok((sound, (sound < last).then_some(again)))
+}
+
+/// What is wrong with the records of a rollout step, of which the ledger has this line.
+fn damaged(
+    tokenizer: &Tokenizer,
+    folder: &RunFolder,
+    entry: &Entry,
+    metrics: Option<&StepMetrics>,
+) -> Option<String> {
+    let step = entry.step;
+    let differs = |path: &Path, component: &str| {
+        let path = path.display();
+        Some(format!("{path} is not what the ledger has of rollout step {step} ({component})"))
+    };
+    let agrees =
+        |name: &str, digest: &String| entry.components.get(name).is_some_and(|it| it == digest);
+    let path = folder.path("metrics.jsonl");
+    let is_line =
+        |line: &&StepMetrics| line.step == step && agrees("metrics", &ledger::metrics(line));
+    if metrics.filter(is_line).is_none() {
+        return differs(&path, "metrics");
+    }
+    let path = folder.rollouts(step);
+    let rows = match tables::read_rollouts(&path) {
+        Ok(rows) => rows,
+        Err(error) => return Some(format!("of rollout step {step}: {error}")),
+    };
+    let components = ledger::rollouts(&rows);
+    if let Some((name, _)) = components.iter().find(|(name, digest)| !agrees(name, digest)) {
+        return differs(&path, name);
+    }
+    // Of the tokens the ledger has a digest; their text follows from them.
+    let is_text = |row: &RolloutRow| tokenizer.decode(&row.tokens) == row.response;
+    if rows.iter().all(is_text) { None } else { differs(&path, "response") }
 }
 
 /// The evaluations up to the first one whose outcomes are not those that were recorded.

@@ -2,12 +2,20 @@
 //! not. What must be equal is everything that `outcome.json` digests.
 
 use assert_cmd::cargo::CommandCargoExt;
+use dapo::config::extends;
 use dapo::files;
 use dapo::rng::Id;
 use dapo::rng::Purpose;
 use dapo::rng::Stream;
 use dapo::rng::stream;
+use dapo::run;
+use dapo::run::Event;
+use dapo::run::inputs;
+use dapo::run::session::Unfinished;
 use dapo::run_folder::RunFolder;
+use dapo::tables;
+use dapo::train::step::Phase;
+use dapo::workers;
 use std::collections::BTreeMap;
 use std::io::BufRead;
 use std::io::BufReader;
@@ -282,6 +290,119 @@ fn a_damaged_evaluation_is_made_again_from_a_checkpoint_that_stands_before_it() 
         assert_eq!(root.digests().unwrap(), scene.expected);
         files::remove_folder(root.root()).unwrap();
     }
+}
+
+#[test]
+fn damaged_records_of_an_earlier_step_are_named_and_made_again() {
+    let scene = Scene::new();
+    let root = RunFolder::at(scene.run("run"));
+    let metric: fn(&RunFolder) = |root| {
+        let mut lines = root.metrics().unwrap();
+        let value = lines[1].metrics.remove("policy/entropy").unwrap();
+        lines[1].metrics.insert("policy/entropi".to_string(), value);
+        files::write_lines(&root.path("metrics.jsonl"), &lines).unwrap();
+    };
+    let reward: fn(&RunFolder) = |root| {
+        let mut rows = tables::read_rollouts(&root.rollouts(2)).unwrap();
+        rows[0].is_correct = !rows[0].is_correct;
+        tables::write_rollouts(&root.rollouts(2), &rows).unwrap();
+    };
+    let text: fn(&RunFolder) = |root| {
+        let mut rows = tables::read_rollouts(&root.rollouts(2)).unwrap();
+        rows[0].response.push('1');
+        tables::write_rollouts(&root.rollouts(2), &rows).unwrap();
+    };
+    let ledger: fn(&RunFolder) = |root| {
+        let mut lines = root.ledger().unwrap();
+        lines[2].components.insert("weights".to_string(), "0".repeat(64));
+        files::write_lines(&root.path("ledger.jsonl"), &lines).unwrap();
+    };
+    let gone: fn(&RunFolder) = |root| files::remove_file(&root.rollouts(1)).unwrap();
+    let short: fn(&RunFolder) = |root| {
+        let lines = root.ledger().unwrap();
+        files::write_lines(&root.path("ledger.jsonl"), &lines[..1]).unwrap();
+    };
+    for (damage, passed_over, named) in [
+        (gone, [1, 2].as_slice(), "of rollout step 1: cannot read"),
+        (metric, &[2], "metrics.jsonl is not what the ledger has of rollout step 2 (metrics)"),
+        (
+            reward,
+            &[2],
+            "step-000002.parquet is not what the ledger has of rollout step 2 (rewards)",
+        ),
+        (text, &[2], "step-000002.parquet is not what the ledger has of rollout step 2 (response)"),
+        (ledger, &[2], "ledger.jsonl: line 3: its head does not follow"),
+        (short, &[1, 2], "ledger.jsonl ends too early; rollout step 1"),
+    ] {
+        let mut child = scene.run_until("run", "generation step=3", 1, 0.0).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        damage(&root);
+        let (code, talk) = scene.finish("run", "--resume");
+        assert_eq!(code, Some(0), "{named}: {talk}");
+        for checkpoint in [1, 2] {
+            let told = talk.contains(&format!("step-{checkpoint:06} is passed over"));
+            assert_eq!(told, passed_over.contains(&checkpoint), "{named}: {talk}");
+        }
+        assert!(talk.contains(named), "{named}: {talk}");
+        assert_eq!(root.digests().unwrap(), scene.expected, "{named}");
+        files::remove_folder(root.root()).unwrap();
+    }
+}
+
+/// Every file below a folder with its digest.
+fn tree(root: &Path) -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    for name in files::list(root).unwrap() {
+        let path = root.join(name);
+        match path.is_dir() {
+            true => found.extend(tree(&path)),
+            false => drop(found.insert(path.clone(), files::sha256_file(&path).unwrap())),
+        }
+    }
+    found
+}
+
+#[test]
+fn a_session_whose_lock_is_taken_away_writes_nothing_further() {
+    let scene = Scene::new();
+    let experiment = extends::load(&scene.run("experiment.toml")).unwrap();
+    workers::set_count(1);
+    let inputs = inputs::prepare(experiment).unwrap();
+    let lock = |root: &RunFolder| root.path("run.lock");
+    let removed: fn(&Path) = |lock| files::remove_file(lock).unwrap();
+    // As a second process makes it anew.
+    let replaced: fn(&Path) = |lock| {
+        files::remove_file(lock).unwrap();
+        files::write_atomic(lock, b"").unwrap();
+    };
+    for (name, take) in [("removed", removed), ("replaced", replaced)] {
+        // After a step is recorded, after an evaluation, after a checkpoint, and while a step
+        // computes.
+        for moment in ["step", "evaluated", "saved", "update"] {
+            let root = RunFolder::at(scene.run(&format!("{name}-{moment}")));
+            let mut left = None;
+            let mut watch = |event: Event| {
+                let now = match event {
+                    Event::Step(..) => "step",
+                    Event::Evaluated(_) => "evaluated",
+                    Event::Saved(_) => "saved",
+                    Event::Phase(2, _, Phase::Update(1, _)) => "update",
+                    _ => "",
+                };
+                if now == moment && left.is_none() {
+                    take(&lock(&root));
+                    left = Some(tree(root.root()));
+                }
+            };
+            let ended = run::run(&inputs, &root, Unfinished::Refuse, &|| false, &mut watch);
+            let error = ended.unwrap_err();
+            assert!(matches!(error, run::Error::LockLost { .. }), "{error}");
+            assert!(error.to_string().contains("run.lock was removed or replaced"), "{error}");
+            assert_eq!(Some(tree(root.root())), left, "{name} at {moment}");
+        }
+    }
+    scene.resumes_to_the_same_bits("removed-update");
 }
 
 /// A limit on file size is a full disk that needs no privilege: a write beyond it fails.
