@@ -68,9 +68,13 @@ pub struct Args {
     /// Let the ledger's last hash pick the steps. Weaker: a forger can retry.
     #[arg(long, requires = "replay")]
     challenge_from_ledger: bool,
-    /// Folder of the base policy, instead of the one that experiment.json names.
+    /// Folder of the base policy; without it golden/mini-aime/base, the embedded benchmark's. A
+    /// path that the run folder names is never opened.
     #[arg(long, value_name = "FOLDER")]
     base: Option<PathBuf>,
+    /// Folder of the problem files, of a run on files.
+    #[arg(long, value_name = "FOLDER")]
+    data: Option<PathBuf>,
     /// Ed25519 public key in PEM that must have signed attestation.json.
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
@@ -109,7 +113,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     };
     workers::set_count(threads.clamp(1, 1024));
     let key = args.key.as_deref().map(key::read_public).transpose()?;
-    let options = Options { base: args.base.clone(), replay, key };
+    let options = Options { base: args.base.clone(), data: args.data.clone(), replay, key };
     let found = verify::verify(&folder, &options, &mut |what| eprintln!("{what}"))?;
     if args.json {
         println!("{}", visible::json(&files::canonical_json_line(&found)));

@@ -1,5 +1,9 @@
 //! The inputs of the run that are at hand here: problems, tokenizer, base policy. Each is used
 //! only when it has the digest that the manifest binds.
+//!
+//! `experiment.json` names paths of whoever made the run. None of them is opened: the sender would
+//! choose what is read here. The base policy lies where the reviewer says or where the embedded
+//! benchmark has its own, problem files lie below the folder that the reviewer names.
 
 use crate::checkpoint;
 use crate::checkpoint::weights;
@@ -7,6 +11,7 @@ use crate::config::Data;
 use crate::data;
 use crate::data::DataSets;
 use crate::files;
+use crate::files::foreign;
 use crate::prompt::Tokenizer;
 use crate::run::inputs;
 use crate::run_folder::RunFolder;
@@ -14,22 +19,37 @@ use crate::verify::Check;
 use crate::verify::identity::Records;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
+use std::path::Component;
 use std::path::Path;
 use std::path::PathBuf;
+
+/// The base policy of the embedded benchmark, below the current folder: a checkout has it.
+pub const EMBEDDED_BASE: &str = "golden/mini-aime/base";
+
+/// Where the reviewer says that inputs are.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Places<'a> {
+    /// The base policy's folder, in place of [`EMBEDDED_BASE`].
+    pub base: Option<&'a Path>,
+    /// The folder of the problem files.
+    pub data: Option<&'a Path>,
+}
 
 /// What is here and is what the run used.
 #[derive(Debug, Default)]
 pub struct Local {
     /// All sets of problems.
     pub data: Option<DataSets>,
+    /// Where they come from here.
+    pub source: Option<Data>,
     /// From the base policy's folder, else from a checkpoint.
     pub tokenizer: Option<Tokenizer>,
     /// The base policy's folder.
     pub base: Option<PathBuf>,
 }
 
-/// Looks for the inputs where `experiment.json` says, or for the base policy in `base`.
-pub fn find(folder: &RunFolder, records: &Records, base: Option<&Path>) -> (Check, Local) {
+/// Looks for the inputs in the reviewer's places.
+pub fn find(folder: &RunFolder, records: &Records, places: Places) -> (Check, Local) {
     let mut check = Check::new("inputs");
     let bound = |name: &str| records.manifest.inputs.contains_key(&format!("base/{name}"));
     let weights = if bound(weights::INDEX) { weights::INDEX } else { weights::SINGLE };
@@ -38,9 +58,10 @@ pub fn find(folder: &RunFolder, records: &Records, base: Option<&Path>) -> (Chec
             check.mismatch(format!("manifest.json, inputs.base/{name}"), "is missing");
         }
     }
-    let data = sets(&mut check, records);
-    let place = base.unwrap_or(&records.experiment.inputs.model);
-    let base = is_base(&mut check, records, place).then(|| place.to_path_buf());
+    let source = source(&mut check, records, places.data);
+    let data = source.as_ref().and_then(|source| sets(&mut check, records, source));
+    let base = is_base(&mut check, records, places.base)
+        .then(|| places.base.unwrap_or(Path::new(EMBEDDED_BASE)).to_path_buf());
     let tokenizer = tokenizer(&mut check, folder, records, base.as_deref());
     let here = |is: bool| if is { "here" } else { "not here" };
     let compared = format!(
@@ -49,20 +70,48 @@ pub fn find(folder: &RunFolder, records: &Records, base: Option<&Path>) -> (Chec
         here(base.is_some()),
         here(tokenizer.is_some())
     );
-    (check.compared(compared), Local { data, tokenizer, base })
+    (check.compared(compared), Local { data, source, tokenizer, base })
 }
 
-fn sets(check: &mut Check, records: &Records) -> Option<DataSets> {
-    let source = &records.experiment.inputs.data;
-    if let Data::Files { train, dev, test } = source {
-        // Not a device without end, whatever the sender wrote there.
-        let absent = [train, dev].into_iter().chain(test).find(|path| !path.is_file());
-        if let Some(path) = absent {
-            let what = format!("problems cannot be compared: {} is no file here", path.display());
+/// The problems' source, with files below the reviewer's folder: each is the one there whose path ends
+/// in most of the recorded path's names.
+fn source(check: &mut Check, records: &Records, folder: Option<&Path>) -> Option<Data> {
+    let Data::Files { train, dev, test } = &records.experiment.inputs.data else {
+        return Some(records.experiment.inputs.data.clone());
+    };
+    let mut found = |recorded: &PathBuf| {
+        let here = folder.and_then(|folder| below(folder, recorded));
+        if here.is_none() {
+            let name = recorded.file_name().unwrap_or_default().to_string_lossy();
+            let place = match folder {
+                Some(folder) => format!("below {}", folder.display()),
+                None => "known here".to_string(),
+            };
+            let what = format!(
+                "problems cannot be compared: {name} is not {place}; --data FOLDER says where the \
+                 problem files are"
+            );
             check.inconclusive("data", what);
-            return None;
         }
-    }
+        here
+    };
+    let (train, dev) = (found(train), found(dev));
+    let test: Vec<Option<PathBuf>> = test.iter().map(found).collect();
+    Some(Data::Files { train: train?, dev: dev?, test: test.into_iter().collect::<Option<_>>()? })
+}
+
+/// The file below a folder with the longest end of a recorded path. Links in the reviewer's folder
+/// are the reviewer's.
+fn below(folder: &Path, recorded: &Path) -> Option<PathBuf> {
+    let plain = |part: &Component| matches!(part, Component::Normal(_));
+    let parts: Vec<Component> = recorded.components().collect();
+    let first = parts.iter().rposition(|part| !plain(part)).map_or(0, |last| last + 1);
+    let ends = (first..parts.len()).map(|from| parts[from..].iter().collect::<PathBuf>());
+    // A device without end is no file.
+    ends.map(|end| folder.join(end)).find(|path| path.is_file())
+}
+
+fn sets(check: &mut Check, records: &Records, source: &Data) -> Option<DataSets> {
     let sets = data::load(source).map_err(|error| check.inconclusive("data", error)).ok()?;
     let mut here: BTreeMap<String, String> = BTreeMap::new();
     for (name, problems) in inputs::named_sets(&sets) {
@@ -93,25 +142,30 @@ fn sets(check: &mut Check, records: &Records) -> Option<DataSets> {
     None
 }
 
-/// Whether a folder holds exactly the base policy that the manifest binds.
-fn is_base(check: &mut Check, records: &Records, folder: &Path) -> bool {
+/// Whether the base policy's folder holds exactly what the manifest binds.
+fn is_base(check: &mut Check, records: &Records, given: Option<&Path>) -> bool {
     let mut all = true;
     // What the manifest binds, and what would be read in its place if it lay there too.
     let bound = records.manifest.inputs.keys().filter_map(|name| name.strip_prefix("base/"));
     let names: BTreeSet<&str> = checkpoint::COMPANIONS.into_iter().chain(bound).collect();
     for name in names.into_iter().chain([weights::SINGLE, weights::INDEX]) {
         let written = records.manifest.inputs.get(&format!("base/{name}"));
-        // A name of the manifest stays in the folder; its files may be links, as in a cache.
-        let path = folder.join(name);
-        let is_file = !name.contains('/') && path.is_file();
-        let found = if is_file { files::sha256_file(&path).ok() } else { None };
+        // A name of the manifest stays in the folder. The reviewer's own may hold links, as a cache
+        // does; the current folder may be the sender's.
+        let path = match given {
+            Some(folder) => (!name.contains('/')).then(|| folder.join(name)),
+            None => foreign::inside(Path::new("."), &format!("{EMBEDDED_BASE}/{name}")).ok(),
+        };
+        let path = path.filter(|path| path.is_file());
+        let found = path.as_ref().and_then(|path| files::sha256_file(path).ok());
         if found.as_ref() == written {
             continue;
         }
         all = false;
+        let place = given.unwrap_or(Path::new(EMBEDDED_BASE)).display();
         let what = match found {
-            None => format!("{} is not here; --base FOLDER says where it is", path.display()),
-            Some(_) => format!("{} is not the file that the run used", path.display()),
+            None => format!("{place} does not have it; --base FOLDER says where it is"),
+            Some(_) => format!("is not the file that {place} has; --base FOLDER says where it is"),
         };
         check.inconclusive(format!("manifest.json, inputs.base/{name}"), what);
     }

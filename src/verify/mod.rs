@@ -22,6 +22,7 @@ use crate::attest;
 use crate::attest::check::Trust;
 use crate::files;
 use crate::run_folder::RunFolder;
+use crate::verify::inputs::Places;
 use crate::verify::replay::Replay;
 use crate::visible;
 use ed25519_dalek::VerifyingKey;
@@ -146,8 +147,10 @@ impl Check {
 /// What to do beyond the checks that every call makes.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// The base policy's folder, in place of the one that `experiment.json` names.
+    /// The base policy's folder, in place of [`inputs::EMBEDDED_BASE`].
     pub base: Option<PathBuf>,
+    /// The folder of the problem files, of a run on files.
+    pub data: Option<PathBuf>,
     /// Execute rollout steps again.
     pub replay: Option<replay::Request>,
     /// Whose signature the attestation must bear.
@@ -248,7 +251,8 @@ fn examine(
     *extent = records.extent();
     checks.push(walk::digests(folder, &found, records.outcome.as_ref()));
     checks.push(identity::identity(&records));
-    let (check, local) = inputs::find(folder, &records, options.base.as_deref());
+    let places = Places { base: options.base.as_deref(), data: options.data.as_deref() };
+    let (check, local) = inputs::find(folder, &records, places);
     checks.push(check);
     checks.push(identity::ledger(&records));
     watch("computing the rollout steps' records again");

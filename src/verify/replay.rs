@@ -228,10 +228,11 @@ fn prepare(
     local: &Local,
     kept: &BTreeSet<u64>,
 ) -> Result<Inputs, String> {
-    if local.data.is_none() {
-        return Err("the problems are not here".to_string());
-    }
+    let Some(source) = local.source.clone().filter(|_| local.data.is_some()) else {
+        return Err("the problems are not here (--data FOLDER)".to_string());
+    };
     let mut experiment = records.experiment.clone();
+    experiment.inputs.data = source;
     experiment.inputs.model = match (&local.base, kept.last()) {
         (Some(base), _) => base.clone(),
         (None, Some(step)) if experiment.dapo.kl == Kl::None {} => folder.checkpoint(*step),

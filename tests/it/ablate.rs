@@ -404,7 +404,8 @@ learning_rate = 1e30
     let run = runs.iter().find(|run| run.starts_with("tiny.all-seed1-")).unwrap();
     let run = format!("study/runs/{run}");
     assert_eq!(files::list(&scene.path(&run).join("checkpoints")).unwrap(), ["step-000002"]);
-    let (code, checks, talk) = scene.dapo(&["verify", &run]);
+    let base = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/mini-aime/base");
+    let (code, checks, talk) = scene.dapo(&["verify", &run, "--base", base]);
     assert_eq!(code, Some(0), "{checks}{talk}");
 
     let (code, _, talk) = scene.ablate(&[]);

@@ -5,12 +5,16 @@
 use assert_cmd::Command;
 use dapo::checkpoint;
 use dapo::checkpoint::Loaded;
+use dapo::config::Data;
 use dapo::config::Experiment;
+use dapo::config::MiniAimeVariant;
 use dapo::config::Numerics;
 use dapo::config::dapo::AtCap;
 use dapo::config::dapo::DynamicSampling;
 use dapo::config::dapo::Surplus;
 use dapo::config::extends;
+use dapo::data;
+use dapo::data::mini_aime;
 use dapo::files;
 use dapo::ledger;
 use dapo::ledger::Entry;
@@ -477,6 +481,138 @@ fn a_replay_of_fast_arithmetic_that_differs_on_another_machine_is_inconclusive()
     let named = findings(&found, Verdict::Inconclusive);
     assert_eq!(found.verdict, Verdict::Inconclusive, "{found:#?}");
     assert!(named[0].contains("the run was made elsewhere (cpu)"), "{named:?}");
+}
+
+/// The binary's exit code and what it prints, in so much time that a terabyte is not read.
+fn verify_within_a_minute(folder: &RunFolder, more: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::cargo_bin("dapo").unwrap();
+    command.arg("verify").arg(folder.root()).args(more);
+    let output = command.timeout(std::time::Duration::from_secs(60)).output().unwrap();
+    (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn a_folder_made_to_hold_up_its_reader_is_refused_at_once() {
+    let scratch = tempfile::tempdir().unwrap();
+    let whole = RunFolder::at(scratch.path().join("whole"));
+    finished(&whole);
+    let folder = RunFolder::at(scratch.path().join("changed"));
+    for name in [
+        "checkpoints/step-000003/model.safetensors",
+        "checkpoints/step-000003/optimizer.safetensors",
+        "checkpoints/step-000002/tokenizer.json",
+        "rollouts/step-000001.parquet",
+        "evaluations/dev-step-000000.parquet",
+        "metrics.jsonl",
+        "ledger.jsonl",
+        "report.html",
+        "experiment.json",
+    ] {
+        let holes: &dyn Fn(&Path) = &|path| {
+            let bytes = files::read(path).unwrap();
+            #[expect(clippy::disallowed_types, reason = "no function of ours makes holes")]
+            let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+            // As it was, and then nothing up to a size that is not refused for itself.
+            file.set_len(if bytes.len() % 2 == 0 { 1 << 40 } else { 1 << 37 }).unwrap();
+        };
+        let pipe: &dyn Fn(&Path) = &|path| {
+            files::remove_file(path).unwrap();
+            let mode = rustix::fs::Mode::RUSR;
+            let kind = rustix::fs::FileType::Fifo;
+            rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, 0).unwrap();
+        };
+        for make in [holes, pipe] {
+            copy(whole.root(), folder.root());
+            make(&folder.path(name));
+            let (code, out) =
+                verify_within_a_minute(&folder, &["--replay", "1", "--challenge", "7"]);
+            assert_eq!(code, Some(4), "{name}: {out}");
+            assert!(out.contains(&format!("mismatch: {name}: ")), "{name}: {out}");
+            files::remove_folder(folder.root()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn no_path_that_a_run_folder_names_is_opened() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = RunFolder::at(scratch.path().join("run"));
+    finished(&folder);
+    let place = |folder: &RunFolder, model: &str| {
+        json(folder, "experiment.json", |value| value["inputs"]["model"] = json!(model));
+    };
+    // An honest run of a base policy that lay elsewhere: the reviewer's own decides.
+    place(&folder, "/home/somebody/else/base");
+    forge(&folder);
+    let found = replayed(&folder, 1, 7);
+    assert_eq!(found.verdict, Verdict::Verified, "{:#?}", found.checks);
+
+    // The memory of the reading process, whose reading has no end.
+    place(&folder, "/proc/self");
+    let mut manifest = folder.manifest().unwrap();
+    manifest.inputs.insert("base/pagemap".to_string(), "0".repeat(64));
+    manifest.run_key = inputs::run_key(&folder.experiment().unwrap(), &manifest.inputs);
+    files::write_json(&folder.path("manifest.json"), &manifest).unwrap();
+    forge(&folder);
+    let named = "inconclusive: manifest.json, inputs.base/pagemap: golden/mini-aime/base does not \
+                 have it; --base FOLDER says where it is";
+    let (code, out) = verify_within_a_minute(&folder, &[]);
+    assert_eq!(code, Some(6), "{out}");
+    assert!(out.contains(named), "{out}");
+    // A reviewer who names such a place reads no more of it than its sizes.
+    let (code, out) = verify_within_a_minute(&folder, &["--base", "/proc/self"]);
+    assert_eq!(code, Some(6), "{out}");
+    assert!(out.contains("inputs.base/pagemap: /proc/self does not have it"), "{out}");
+}
+
+#[test]
+fn problem_files_are_read_below_the_reviewers_folder_alone() {
+    let scratch = tempfile::tempdir().unwrap();
+    let there = scratch.path().join("there");
+    let mut sets = mini_aime::generate(MiniAimeVariant::Standard);
+    sets.train.truncate(400);
+    data::write(&there.join("sets/train.parquet"), &sets.train, false).unwrap();
+    data::write(&there.join("sets/dev.parquet"), &sets.dev, false).unwrap();
+    let mut test = Vec::new();
+    for (name, problems) in &sets.tests {
+        test.push(there.join(format!("{name}.parquet")));
+        data::write(test.last().unwrap(), problems, false).unwrap();
+    }
+    let mut experiment = experiment();
+    let (train, dev) = (there.join("sets/train.parquet"), there.join("sets/dev.parquet"));
+    experiment.inputs.data = Data::Files { train, dev, test };
+    let folder = RunFolder::at(scratch.path().join("run"));
+    workers::set_count(1);
+    let inputs = inputs::prepare(experiment).unwrap();
+    run::run(&inputs, &folder, Unfinished::Refuse, &|| false, &mut |_| ()).unwrap();
+    report::write(&folder).unwrap();
+
+    let verify = |data: Option<&Path>| {
+        let replay = Some(Request { steps: 1, challenge: Challenge::Seed(7) });
+        let data = data.map(Path::to_path_buf);
+        verify::verify(&folder, &Options { data, replay, ..Options::default() }, &mut |_| ())
+            .unwrap()
+    };
+    let found = verify(None);
+    assert_eq!(found.verdict, Verdict::Inconclusive, "{:#?}", found.checks);
+    let named = findings(&found, Verdict::Inconclusive);
+    let first = "data: problems cannot be compared: train.parquet is not known here; --data FOLDER \
+                 says where the problem files are";
+    assert!(named.contains(&first.to_string()), "{named:#?}");
+    assert!(named.contains(&"replay: the problems are not here (--data FOLDER)".to_string()));
+
+    // Where they are now: the end of a recorded path that is here decides, and the digests.
+    let here = scratch.path().join("here");
+    copy(&there, &here);
+    files::remove_folder(&there).unwrap();
+    let found = verify(Some(&here));
+    assert_eq!(found.verdict, Verdict::Verified, "{:#?}", found.checks);
+    data::write(&here.join("sets/dev.parquet"), &sets.dev[1..], false).unwrap();
+    let named = findings(&verify(Some(&here)), Verdict::Inconclusive);
+    assert!(
+        named[0].starts_with("manifest.json, inputs.data/dev: is not the digest"),
+        "{named:#?}"
+    );
 }
 
 /// What a user sees, by the exit code.
