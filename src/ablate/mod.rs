@@ -64,7 +64,7 @@ pub enum Error {
     },
     /// A record of the same arm and seed that was made from other data or another base policy.
     #[error(
-        "{}: this cell was made from other inputs ({what}); use another --study, or bring back the inputs", path.display()
+        "{}: this cell was made from other inputs ({what}); use another --out, or bring back the inputs", path.display()
     )]
     OtherInputs {
         /// The record.

@@ -10,6 +10,7 @@ pub mod text;
 
 use crate::claims::published::PaperCheck;
 use crate::files;
+use crate::study::Study;
 use crate::study::declaration;
 use crate::study::declaration::Direction;
 use crate::study::metric::Metric;
@@ -206,6 +207,15 @@ impl Test {
 /// Never: a test reads them.
 pub fn shipped() -> Claims {
     parse(SHIPPED).expect("experiments/claims.toml holds the claims")
+}
+
+/// The claims that come with the harness, for a study: none of one that did not run on the embedded
+/// benchmark, whose sets they are about (see [`CLAIMS_ELSEWHERE`](crate::study::CLAIMS_ELSEWHERE)).
+pub fn shipped_for(study: &Study) -> Claims {
+    match study.on_embedded_benchmark() {
+        true => shipped(),
+        false => Claims { claims: Vec::new() },
+    }
 }
 
 /// Reads claims from a file.

@@ -87,7 +87,10 @@ pub fn headline(judged: &Judged) -> String {
 
 /// Verdicts with their evidence as plain text.
 pub fn plain(judged: &Judged) -> String {
-    let mut text = format!("{} claims: {}\n\n", judged.claims.len(), headline(judged));
+    let mut text = match judged.claims.is_empty() {
+        true => String::new(),
+        false => format!("{} claims: {}\n\n", judged.claims.len(), headline(judged)),
+    };
     for claim in &judged.claims {
         text += &format!("{}: {}\n", claim.verdict.words().to_uppercase(), claim.id);
         text += &format!("  {} ({})\n  {}\n", claim.claim, source(&claim.source), claim.reason);
@@ -126,9 +129,13 @@ fn part_lines(claim: &ClaimResult, part: &PartResult) -> Vec<String> {
 
 /// Verdicts with their evidence as one Markdown table and the notes below it.
 pub fn markdown(judged: &Judged) -> String {
-    let mut text = format!("{} claims: {}.\n\n", judged.claims.len(), headline(judged));
-    text += "| Claim of the paper | Source | Verdict | Evidence here | The paper's own numbers |\n";
-    text += "|---|---|---|---|---|\n";
+    let mut text = String::new();
+    if !judged.claims.is_empty() {
+        text += &format!("{} claims: {}.\n\n", judged.claims.len(), headline(judged));
+        text +=
+            "| Claim of the paper | Source | Verdict | Evidence here | The paper's own numbers |\n";
+        text += "|---|---|---|---|---|\n";
+    }
     for claim in &judged.claims {
         let evidence = |part: &PartResult| {
             let said = if part.evidence.is_empty() { &part.reason } else { &part.evidence };

@@ -19,6 +19,7 @@ use crate::files;
 use crate::grid::Grid;
 use crate::grid::file;
 use crate::grid::file::Source;
+use crate::study as studies;
 use crate::study::declaration;
 use crate::study::declaration::Declaration;
 use crate::visible;
@@ -44,8 +45,8 @@ use std::process::ExitCode;
   dapo ablate ladder
   dapo ablate ladder add-one --seeds 1..5 --jobs 2
   dapo ablate experiments/grids/ladder.toml --dry-run
-  dapo ablate ladder --study runs/mine --seeds 7 --last-checkpoint-only
-  dapo ablate ladder held-out --study runs/mine --declaration experiments/study.toml
+  dapo ablate ladder --out runs/mine --seeds 7 --last-checkpoint-only
+  dapo ablate ladder held-out --out runs/registered --declaration experiments/study.toml
 
 Exit codes:
   0  every cell is on record, finished or saturated
@@ -65,8 +66,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     declaration: Option<PathBuf>,
     /// Folder of the study.
-    #[arg(long, default_value = "runs/ablate")]
-    study: PathBuf,
+    #[arg(long, visible_alias = "study", value_name = "FOLDER", default_value = "runs/ablate")]
+    out: PathBuf,
     /// Cells at the same time. Default: as many as there are cores.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
     jobs: Option<u64>,
@@ -135,7 +136,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         sources.push(source);
     }
     let grids: Vec<Grid> = sources.iter().map(|source| source.grid.clone()).collect();
-    let study = Study::at(&args.study);
+    let study = Study::at(&args.out);
+    check_sets(&study, &grids, declaration.is_some())?;
     if args.dry_run {
         return dry_run(args, &study, &sources, &jobs::jobs(&study, &grids)?);
     }
@@ -157,7 +159,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let count = jobs.len();
     eprintln!(
         "{count} cells in {}, {} at a time",
-        visible::message(&args.study.display().to_string()),
+        visible::message(&args.out.display().to_string()),
         options.at_once
     );
     let mut shown = Shown::new(count);
@@ -175,6 +177,21 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ending(args, &study, &jobs, &interrupt))
 }
 
+/// Grids that name other sets than those of the study are refused before anything is run, unless
+/// the sets are declared.
+fn check_sets(study: &Study, grids: &[Grid], declared: bool) -> Result<()> {
+    let root = study.root();
+    if declared || files::kind(&root.join("study.json"))?.is_some() {
+        return Ok(());
+    }
+    // A grid of the same name is replaced; one that cannot be read is the report's to refuse.
+    let mut all = studies::grids(root).unwrap_or_default();
+    all.retain(|known| grids.iter().all(|grid| grid.name != known.name));
+    all.extend_from_slice(grids);
+    let at = |reason: String| Invalid(format!("{}: {reason}", root.display()));
+    Ok(studies::one_pair_of_sets(&all).map_err(at)?)
+}
+
 /// Keeps what was decided beforehand with the study; once there, it stays as it is.
 fn declare(study: &Study, declaration: &Declaration) -> Result<()> {
     let path = study.root().join("study.json");
@@ -182,9 +199,7 @@ fn declare(study: &Study, declaration: &Declaration) -> Result<()> {
         let known = declaration::load(&path).map_err(|it| Invalid(it.to_string()))?;
         if known != *declaration {
             let path = path.display();
-            bail!(Invalid(format!(
-                "{path}: the study was declared otherwise; use another --study"
-            )));
+            bail!(Invalid(format!("{path}: the study was declared otherwise; use another --out")));
         }
         return Ok(());
     }

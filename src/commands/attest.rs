@@ -17,7 +17,7 @@ use std::process::ExitCode;
 /// a signature shows who says so, not that the run took place.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  dapo attest --new-key lab.pem\n  dapo attest runs/reproduce --key lab.pem --builder-id https://example.org/lab\n  openssl genpkey -algorithm ed25519 -out lab.pem   (makes a key too)\n\nExit codes:\n  3  the run has not ended, or a file or key cannot be used\n  4  a file of the run is not the one that outcome.json lists"
+    after_help = "Examples:\n  dapo attest --new-key lab.pem\n  dapo attest runs/reproduce --key lab.pem --builder-id https://example.org/lab\n  openssl genpkey -algorithm ed25519 -out lab.pem\n      makes a key too\n\nExit codes:\n  3  the run has not ended, or a file or key cannot be used\n  4  a file of the run is not the one that outcome.json lists"
 )]
 pub struct Args {
     /// The run folder.

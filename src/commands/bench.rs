@@ -2,6 +2,7 @@
 
 use crate::bench;
 use crate::bench::Record;
+use crate::commands::bounds;
 use crate::commands::progress::Progress;
 use crate::config::extends;
 use crate::files;
@@ -26,7 +27,7 @@ pub struct Args {
     #[arg(long)]
     model: Option<PathBuf>,
     /// Threads, instead of the file's.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    #[arg(long, value_parser = bounds::threads())]
     threads: Option<u64>,
     /// Timed repetitions, after one that is not timed.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]

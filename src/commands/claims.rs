@@ -52,10 +52,8 @@ pub struct Args {
 /// # Errors
 /// Claims, a declaration or a study that cannot be used.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let all = match &args.claims {
-        Some(path) => claims::load(path)?,
-        None => claims::shipped(),
-    };
+    let given = args.claims.as_deref().map(claims::load).transpose()?;
+    let all = given.clone().unwrap_or_else(claims::shipped);
     if let Some(id) = args.only.iter().find(|id| all.claims.iter().all(|it| it.id != **id)) {
         return Err(exit::Usage(format!("--only {id}: there is no such claim")).into());
     }
@@ -71,7 +69,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     };
     let study = study::load(folder, args.declaration.as_deref())?;
     let analysis = analysis::analyse(&study);
-    let mut judged = evidence::judge(&study, &analysis, &all);
+    let tested = given.unwrap_or_else(|| claims::shipped_for(&study));
+    let mut judged = evidence::judge(&study, &analysis, &tested);
     judged.claims.retain(|claim| wanted(&claim.id));
     if args.json {
         let document = json!({ "schema": "dapo-claims/1", "judged": judged });

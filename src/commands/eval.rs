@@ -1,5 +1,6 @@
 //! `dapo eval`: evaluate a checkpoint on the sets of an experiment, or on files of problems.
 
+use crate::commands::bounds;
 use crate::commands::eval_files;
 use crate::commands::eval_files::ProtocolArgs;
 use crate::commands::eval_files::Settings;
@@ -51,7 +52,7 @@ pub struct Args {
     #[arg(long = "set", value_name = "NAME", conflicts_with = "data")]
     sets: Vec<String>,
     /// k, instead of the experiment's or the paper's 32.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    #[arg(long, value_parser = bounds::count())]
     samples: Option<u64>,
     /// Run seed, instead of the file's or 1.
     #[arg(long)]
@@ -134,6 +135,8 @@ fn chosen<'a>(args: &'a Args, inputs: &'a Inputs) -> Result<Vec<Set<'a>>> {
             Some(samples) => samples,
             None => inputs.samples(name)?,
         };
+        let longest = inputs.experiment.rollout.max_response_tokens;
+        bounds::held("--samples", samples, problems.len() as u64, longest)?;
         sets.push(Set { name, problems, samples });
     }
     Ok(sets)

@@ -1,6 +1,7 @@
 //! `dapo eval --data`: a checkpoint on files of problems, by the paper's protocol.
 
 use crate::checkpoint::weights;
+use crate::commands::bounds;
 use crate::commands::eval;
 use crate::commands::exit::Invalid;
 use crate::commands::exit::Usage;
@@ -47,10 +48,12 @@ pub struct ProtocolArgs {
     #[arg(long, value_enum, default_value = "dapo-chat", requires = "data")]
     template: PromptTemplate,
     /// Longest prompt in tokens; a longer one is an error
-    #[arg(long, value_name = "TOKENS", default_value_t = 2048, requires = "data")]
+    #[arg(long, value_name = "TOKENS", default_value_t = 2048, requires = "data",
+        value_parser = bounds::count())]
     max_prompt_tokens: u64,
     /// Longest response in tokens
-    #[arg(long, value_name = "TOKENS", default_value_t = 20_480, requires = "data")]
+    #[arg(long, value_name = "TOKENS", default_value_t = 20_480, requires = "data",
+        value_parser = bounds::count())]
     max_response_tokens: u64,
     /// Divides the logits; 0 is greedy
     #[arg(long, default_value_t = 1.0, requires = "data")]
@@ -68,10 +71,11 @@ pub struct ProtocolArgs {
     #[command(flatten)]
     pub place: PlaceArgs,
     /// Threads, each with a part of the responses
-    #[arg(long, default_value_t = 1, requires = "data")]
+    #[arg(long, default_value_t = 1, requires = "data", value_parser = bounds::threads())]
     threads: u64,
     /// Responses generated at the same time
-    #[arg(long, value_name = "RESPONSES", default_value_t = 256, requires = "data")]
+    #[arg(long, value_name = "RESPONSES", default_value_t = 256, requires = "data",
+        value_parser = bounds::count())]
     batch: u64,
 }
 
@@ -109,6 +113,10 @@ pub fn run(settings: &Settings, out: Option<&Path>, args: &ProtocolArgs) -> Resu
     let model = args.place.load(settings.model, args.numerics)?;
     tokenizer.fits(settings.model, model.config().vocab_size)?;
     fits(&model, &protocol)?;
+    for (_, problems) in &sets {
+        let problems = problems.len() as u64;
+        bounds::held("--samples", samples, problems, protocol.max_response_tokens)?;
+    }
     if let Some((id, token)) = tokenizer.unstopped_end_of_turn()? {
         let warning = format!(
             "warning: the chat template ends a turn with {token} ({id}), which stops no response; \
@@ -181,16 +189,6 @@ fn protocol(args: &ProtocolArgs, seed: u64) -> Result<Protocol> {
     }
     if !(top_p > 0.0 && top_p <= 1.0) {
         bail!(Usage(format!("--top-p must be in (0, 1], got {top_p}")));
-    }
-    for (name, value) in [
-        ("--max-prompt-tokens", args.max_prompt_tokens),
-        ("--max-response-tokens", args.max_response_tokens),
-        ("--batch", args.batch),
-        ("--threads", args.threads),
-    ] {
-        if value == 0 || value > 1 << 24 {
-            bail!(Usage(format!("{name} must be between 1 and {}, got {value}", 1 << 24)));
-        }
     }
     Ok(Protocol {
         template: args.template,

@@ -1,5 +1,6 @@
 //! `dapo exactness-cell`: what `dapo exactness` starts for each cell. Not listed.
 
+use crate::commands::bounds;
 use crate::commands::pretrain;
 use crate::config::Numerics;
 use crate::config::extends;
@@ -31,7 +32,7 @@ pub struct Args {
     #[arg(long)]
     size: Size,
     /// Threads.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    #[arg(long, default_value_t = 1, value_parser = bounds::threads())]
     threads: u64,
     /// Rollouts of one forward and backward pass.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..))]

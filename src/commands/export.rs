@@ -1,4 +1,4 @@
-//! `dapo export`: a study's cells for other tools.
+//! `dapo export`: a study's cells, or a run's curves, for other tools.
 
 use crate::ablate::Study;
 use crate::cell;
@@ -6,14 +6,17 @@ use crate::commands::cells;
 use crate::commands::exit;
 use crate::commands::exit::Usage;
 use crate::export::study;
+use crate::files;
+use crate::run_folder::RunFolder;
 use crate::visible;
 use anyhow::Result;
 use anyhow::bail;
+use std::path::Path;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Export the cells of a study: metrics, evaluations and single outcomes as long-format tables, and
-/// TensorBoard event files.
+/// TensorBoard event files; or the curves of a run, finished or not, as an event file.
 ///
 /// Steps of TensorBoard count updates; the event files hold no times, so the same records give the
 /// same bytes. Tables have one row for each value, with the cell, its arms and its seed.
@@ -21,20 +24,22 @@ use std::process::ExitCode;
 #[command(after_help = "Examples:
   dapo export runs/ablate --csv
   dapo export reports/study --parquet --out tables
-  dapo export runs/ablate --tensorboard && tensorboard --logdir runs/ablate/export/tensorboard")]
+  dapo export runs/ablate --tensorboard && tensorboard --logdir runs/ablate/export/tensorboard
+  dapo export runs/reproduce --tensorboard")]
 pub struct Args {
-    /// Folder of a study.
-    study: PathBuf,
+    /// Folder of a study, or of a run.
+    #[arg(value_name = "STUDY|RUN")]
+    folder: PathBuf,
     /// metrics.csv, evaluations.csv, outcomes.csv.
     #[arg(long)]
     csv: bool,
     /// metrics.parquet, evaluations.parquet, outcomes.parquet.
     #[arg(long)]
     parquet: bool,
-    /// tensorboard/ARM/seed-N/events.out.tfevents…
+    /// tensorboard/ARM/seed-N/events.out.tfevents…; of a run tensorboard/RUN/events.out.tfevents…
     #[arg(long)]
     tensorboard: bool,
-    /// Folder to write to. Default: STUDY/export.
+    /// Folder to write to. Default: STUDY/export; of a run the folder `export` beside it.
     #[arg(long)]
     out: Option<PathBuf>,
 }
@@ -47,13 +52,16 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if !(args.csv || args.parquet || args.tensorboard) {
         bail!(Usage("choose --csv, --parquet or --tensorboard, or several".to_string()));
     }
-    let folder = Study::at(&args.study);
+    if files::kind(&args.folder.join("manifest.json"))?.is_some() {
+        return run_folder(args);
+    }
+    let folder = Study::at(&args.folder);
     let (cells, refused) = cell::read_folder(&folder.cells())?;
     for error in &refused {
         eprintln!("left out: {}", visible::message(&error.to_string()));
     }
     let keys = study::keys(&cells, &cells::names(&folder)?);
-    let out = args.out.clone().unwrap_or_else(|| args.study.join("export"));
+    let out = args.out.clone().unwrap_or_else(|| args.folder.join("export"));
     let mut paths = Vec::new();
     if args.csv {
         paths.extend(study::csv(&cells, &keys, &out)?);
@@ -69,4 +77,25 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let whole = refused.is_empty();
     Ok(ExitCode::from(if whole { exit::SUCCESS } else { exit::MISMATCH }))
+}
+
+/// A run's event file. It lies outside the run folder, which holds nothing but what the run wrote.
+fn run_folder(args: &Args) -> Result<ExitCode> {
+    let shown = visible::visible(&args.folder.display().to_string());
+    if args.csv || args.parquet {
+        bail!(Usage(format!(
+            "{shown} is a run: --tensorboard exports its curves; --csv and --parquet are for a study, \
+             and a run's tables are parquet already, in rollouts/ and evaluations/"
+        )));
+    }
+    let absolute = std::path::absolute(&args.folder)?;
+    let name = absolute.file_name().unwrap_or_default().to_string_lossy();
+    let beside = || match args.folder.file_name() {
+        Some(_) => args.folder.with_file_name("export"),
+        None => absolute.parent().unwrap_or(Path::new("")).join("export"),
+    };
+    let out = args.out.clone().unwrap_or_else(beside);
+    let path = study::run_events(&RunFolder::at(&args.folder), &name, &out)?;
+    println!("{}", visible::visible(&path.display().to_string()));
+    Ok(ExitCode::SUCCESS)
 }

@@ -18,8 +18,10 @@ use std::process::ExitCode;
 /// are named in its outcome: afterwards its report says that they are missing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  dapo gc                        what could go from runs/
-  dapo gc --keep-last 2 --yes    delete all but the two newest checkpoints of each run
+  dapo gc
+      what could go from runs/
+  dapo gc --keep-last 2 --yes
+      delete all but the two newest checkpoints of each run
   dapo gc runs/study --unfinished --json")]
 pub struct Args {
     /// Folder of runs, or one run.

@@ -1,5 +1,6 @@
 //! `dapo generate`: sample responses from a checkpoint.
 
+use crate::commands::bounds;
 use crate::commands::exit::Invalid;
 use crate::commands::exit::Usage;
 use crate::commands::place::PlaceArgs;
@@ -41,7 +42,7 @@ pub struct Args {
     #[arg(long)]
     prompts: PathBuf,
     /// Responses for each prompt.
-    #[arg(short = 'n', long = "samples", default_value_t = 1)]
+    #[arg(short = 'n', long = "samples", default_value_t = 1, value_parser = bounds::count())]
     samples: u64,
     /// Divides the logits; 0 is greedy.
     #[arg(long, default_value_t = 1.0)]
@@ -59,8 +60,8 @@ pub struct Args {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Responses generated at the same time.
-    #[arg(long, default_value_t = 256)]
-    batch: usize,
+    #[arg(long, default_value_t = 256, value_parser = bounds::count())]
+    batch: u64,
     /// How numbers are computed: the same bits on any machine, or LibTorch's f32 kernels.
     #[arg(long, value_enum, default_value_t = Numerics::Fast)]
     numerics: Numerics,
@@ -68,7 +69,7 @@ pub struct Args {
     place: PlaceArgs,
     /// Threads, each with a part of the responses. The part decides with which others a response
     /// is generated, so rounding depends on it.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = bounds::threads())]
     threads: u64,
 }
 
@@ -106,6 +107,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let tokenizer = Tokenizer::load(&args.model)?;
     tokenizer.fits(&args.model, model.config().vocab_size)?;
     let prompts = prompts(args, &tokenizer)?;
+    // A longer response is refused below, by the model's positions.
+    let longest = u64::from(args.max_tokens).min(model.config().max_position_embeddings as u64);
+    bounds::held("-n", args.samples, prompts.len() as u64, longest)?;
     let keys: Vec<(u64, u64)> = (0..prompts.len() as u64)
         .flat_map(|prompt| (0..args.samples).map(move |sample| (prompt, sample)))
         .collect();
@@ -120,7 +124,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         sampling: Sampling { temperature: args.temperature, top_p: args.top_p, top_k: args.top_k },
         max_response_tokens: args.max_tokens as usize,
         stop_tokens: tokenizer.stop_tokens(),
-        batch_rows: args.batch,
+        batch_rows: args.batch as usize,
     };
     let mut bar = Progress::new("generate", requests.len() as u64);
     let responses =

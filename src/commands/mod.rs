@@ -5,6 +5,7 @@ pub mod ablate_progress;
 pub mod ablate_table;
 pub mod attest;
 pub mod bench;
+pub mod bounds;
 pub mod calibrate;
 pub mod cells;
 pub mod claims;

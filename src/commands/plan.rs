@@ -1,5 +1,6 @@
 //! `dapo plan`: what a run will do and need, before it starts; what came true, after it.
 
+use crate::commands::bounds;
 use crate::commands::exit::Invalid;
 use crate::commands::plan_table;
 use crate::config::extends;
@@ -36,7 +37,7 @@ pub struct Args {
     #[arg(long)]
     seed: Option<u64>,
     /// Threads of LibTorch, instead of the file's.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    #[arg(long, value_parser = bounds::threads())]
     threads: Option<u64>,
     /// What computes, instead of the file's: cpu, cuda or cuda:N.
     #[arg(long)]

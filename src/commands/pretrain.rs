@@ -1,6 +1,7 @@
 //! `dapo pretrain`: make the embedded benchmark's base policy.
 
 use crate::checkpoint;
+use crate::commands::bounds;
 use crate::commands::exit;
 use crate::commands::exit::Invalid;
 use crate::commands::progress::Progress;
@@ -32,7 +33,7 @@ pub struct Args {
     /// Threads of LibTorch. The committed base policy was made with 1; other counts may give
     /// other bits.
     #[arg(long, default_value_t = 1)]
-    #[arg(value_parser = clap::value_parser!(u64).range(1..=1024))]
+    #[arg(value_parser = bounds::threads())]
     threads: u64,
 }
 

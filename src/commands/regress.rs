@@ -1,5 +1,6 @@
 //! `dapo regress`: does this program still compute what it did when the golden runs were blessed?
 
+use crate::commands::bounds;
 use crate::commands::exit;
 use crate::files;
 use crate::regress;
@@ -59,7 +60,7 @@ pub struct Args {
     part: Option<Part>,
     /// Threads of LibTorch, instead of the experiments'. Under fast arithmetic they are a part
     /// of what the exact part's ledger binds.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    #[arg(long, value_parser = bounds::threads())]
     threads: Option<u64>,
     /// Keep the runs in this folder, which must not exist or be empty; otherwise they are
     /// deleted.

@@ -2,6 +2,7 @@
 
 use crate::batch::Pass;
 use crate::batch::Row;
+use crate::commands::bounds;
 use crate::commands::exit::Invalid;
 use crate::commands::exit::Usage;
 use crate::commands::place::PlaceArgs;
@@ -42,7 +43,7 @@ pub struct Args {
     #[command(flatten)]
     place: PlaceArgs,
     /// Threads. Each takes whole lines, so the number decides nothing but the time.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = bounds::threads())]
     threads: u64,
 }
 

@@ -4,6 +4,7 @@ use crate::bench::throughput;
 use crate::bench::throughput::Throughput;
 use crate::bench::throughput::Update;
 use crate::bench::throughput::Workload;
+use crate::commands::bounds;
 use crate::commands::exit::Usage;
 use crate::commands::place::PlaceArgs;
 use crate::commands::progress::Progress;
@@ -47,10 +48,10 @@ pub struct Args {
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=65536))]
     train_rows: u64,
     /// Tokens of one forward and backward pass.
-    #[arg(long, default_value_t = 16384, value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    #[arg(long, default_value_t = 16384, value_parser = bounds::count())]
     pass_tokens: u64,
     /// Threads.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    #[arg(long, default_value_t = 1, value_parser = bounds::threads())]
     threads: u64,
     /// Repetitions, of which the fastest counts.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]

@@ -1,8 +1,10 @@
 //! `dapo train`: train, evaluate, report.
 
 use crate::cell::Cell;
+use crate::commands::bounds;
 use crate::commands::effects;
 use crate::commands::exit;
+use crate::commands::exit::Usage;
 use crate::commands::interrupt::Interrupt;
 use crate::commands::plan::Planned;
 use crate::commands::progress::Progress;
@@ -23,6 +25,7 @@ use crate::train::step::Phase;
 use crate::workers;
 use anyhow::Context;
 use anyhow::Result;
+use anyhow::bail;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -33,17 +36,21 @@ use std::process::ExitCode;
 /// rollout step and saves a checkpoint; a second one stops at once.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  dapo train experiments/dapo.toml\n  dapo train experiments/base.toml --seed 2 --out runs/grpo-2\n  dapo train experiments/base.toml --seed 2 --out runs/grpo-2 --resume"
+    after_help = "Examples:\n  dapo train experiments/dapo.toml\n  dapo train experiments/base.toml --seed 2 --out runs/grpo-2\n  dapo train experiments/base.toml --seed 2 --out runs/grpo-2 --resume\n  dapo train received/cells/0123456789ab-seed1.json --inputs . --out runs/check"
 )]
 pub struct Args {
     /// Experiment file (TOML), a resolved one (experiment.json of a run), or a cell's record, whose
-    /// seed it then has. Paths in JSON are relative to the working folder.
+    /// seed it then has.
     experiment: PathBuf,
+    /// Folder from which the relative paths of a JSON experiment or a record start, instead of the
+    /// working folder: where the run was made from, such as a checkout.
+    #[arg(long, value_name = "FOLDER")]
+    inputs: Option<PathBuf>,
     /// Run seed, instead of the file's.
     #[arg(long)]
     seed: Option<u64>,
     /// Threads of LibTorch, instead of the file's. Other counts may give other bits.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    #[arg(long, value_parser = bounds::threads())]
     threads: Option<u64>,
     /// What computes, instead of the file's: cpu, cuda or cuda:N.
     #[arg(long)]
@@ -67,7 +74,7 @@ pub struct Args {
 /// # Errors
 /// An experiment, model or data set that cannot be used; a folder that cannot be written.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let mut experiment = load(&args.experiment)?;
+    let mut experiment = load(&args.experiment, args.inputs.as_deref())?;
     experiment.execution.seed = args.seed.unwrap_or(experiment.execution.seed);
     experiment.execution.threads = args.threads.unwrap_or(experiment.execution.threads);
     experiment.execution.device = args.device.or(experiment.execution.device);
@@ -123,11 +130,26 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// An experiment: TOML with what it extends, or resolved JSON, alone or in a cell's record.
-fn load(path: &Path) -> Result<Experiment> {
+/// An experiment: TOML with what it extends, or resolved JSON, alone or in a cell's record, whose
+/// relative paths start from `inputs`.
+fn load(path: &Path, inputs: Option<&Path>) -> Result<Experiment> {
     if path.extension().is_none_or(|extension| extension != "json") {
+        if inputs.is_some() {
+            let path = path.display();
+            bail!(Usage(format!(
+                "--inputs is for JSON experiments and records; the paths of {path} are relative to it"
+            )));
+        }
         return Ok(extends::load(path)?);
     }
+    let mut experiment = resolved(path)?;
+    if let Some(folder) = inputs {
+        experiment.inputs.start_from(folder);
+    }
+    Ok(experiment)
+}
+
+fn resolved(path: &Path) -> Result<Experiment> {
     let value: serde_json::Value = files::read_json(path)?;
     if value.get("record_sha256").is_some() {
         return Ok(Cell::read(path)?.experiment);

@@ -21,6 +21,7 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::path::PathBuf;
 
 /// One experiment file, with everything that it extends merged in.
@@ -338,6 +339,20 @@ pub struct Inputs {
     pub model: PathBuf,
     /// Training and evaluation problems.
     pub data: Data,
+}
+
+impl Inputs {
+    /// Makes relative paths start from `folder`.
+    pub fn start_from(&mut self, folder: &Path) {
+        let mut paths = vec![&mut self.model];
+        if let Data::Files { train, dev, test } = &mut self.data {
+            paths.extend([train, dev]);
+            paths.extend(test);
+        }
+        for path in paths {
+            *path = folder.join(&path);
+        }
+    }
 }
 
 /// Which problems of the embedded benchmark.

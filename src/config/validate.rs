@@ -29,7 +29,7 @@ use std::fmt::Display;
 const MOST: u64 = 1 << 24;
 
 /// Threads that LibTorch is given at most.
-const MOST_THREADS: u64 = 1024;
+pub const MOST_THREADS: u64 = 1024;
 
 /// Everything that is wrong with an experiment, one sentence each, starting with the key's
 /// path. Empty when it can run.

@@ -211,6 +211,17 @@ fn consistent(path: &Path) -> Result<Vec<Problem>, Error> {
     problem_file::read(path)?.consistent(path)
 }
 
+/// The names of the sets that are evaluated, the development set first. No file is read.
+pub fn set_names(data: &Data) -> Vec<String> {
+    let tests: Vec<String> = match data {
+        Data::MiniAime { .. } => {
+            [mini_aime::MINI_AIME, mini_aime::MINI_AIME_PLUS].map(str::to_string).into()
+        }
+        Data::Files { test, .. } => test.iter().map(|path| set_name(path)).collect(),
+    };
+    std::iter::once(mini_aime::DEV.to_string()).chain(tests).collect()
+}
+
 /// A set is named after its file.
 pub fn set_name(path: &Path) -> String {
     path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
@@ -263,6 +274,9 @@ mod tests {
         let test = vec![path("mini-aime"), path("mini-aime-plus")];
         let data = Data::Files { train: path("train"), dev: path("dev"), test };
         assert_eq!(load(&data).unwrap(), sets);
+        let names: Vec<&str> = sets.evaluated().map(|(name, _)| name).collect();
+        assert_eq!(set_names(&data), names);
+        assert_eq!(set_names(&Data::MiniAime { variant: MiniAimeVariant::Standard }), names);
     }
 
     #[test]

@@ -6,6 +6,8 @@
 //! question = "How much does the upper clip bound matter?"
 //! base = "../dapo.toml"            # relative to this file
 //! seeds = [1, 2, 3]
+//! primary_set = "mini-aime-plus"   # scores and comparisons; without it: the only test set
+//! curve_set = "dev"                # without it: dev
 //!
 //! [[arms]]
 //! name = "dapo"                    # the base itself
@@ -33,6 +35,7 @@ use crate::grid::MOST_ARMS;
 use crate::grid::PaperRow;
 use crate::grid::axes;
 use crate::grid::differences;
+use crate::grid::sets::Sets;
 use crate::grid::text;
 use crate::grid::text::Keys;
 use serde_json::Value;
@@ -99,6 +102,7 @@ pub fn load(path: &Path) -> Result<Source, Error> {
     let question = keys.needed_text("question");
     let base = keys.needed_text("base");
     let seeds = seeds(&mut keys);
+    let stated = Sets { primary: keys.text("primary_set"), curve: keys.text("curve_set") };
     let (arms, axes) = (keys.tables("arms"), keys.tables("axes"));
     match (arms.is_empty(), axes.is_empty()) {
         (true, true) => keys.problem("arms", "there must be [[arms]] or [[axes]]"),
@@ -112,6 +116,10 @@ pub fn load(path: &Path) -> Result<Source, Error> {
         None => return Err(Error::Invalid { problems }),
     };
     let base = extends::resolve(chain.clone())?;
+    let sets = stated.resolved(&base.inputs.data).unwrap_or_else(|(key, problem)| {
+        problems.push(format!("{place}: {key}: {problem}"));
+        Sets::default()
+    });
     let written = match axes.is_empty() {
         true => patches(&place, arms, &mut problems),
         false => axes::arms(&place, axes, &base, &mut problems),
@@ -123,7 +131,8 @@ pub fn load(path: &Path) -> Result<Source, Error> {
         return Err(Error::Invalid { problems });
     }
     let question = question.unwrap_or_default();
-    Ok(Source { grid: Grid { name, question, seeds, arms }, base })
+    let Sets { primary: primary_set, curve: curve_set } = sets;
+    Ok(Source { grid: Grid { name, question, primary_set, curve_set, seeds, arms }, base })
 }
 
 fn seeds(keys: &mut Keys) -> Vec<u64> {

@@ -4,6 +4,7 @@
 
 pub mod axes;
 pub mod file;
+pub mod sets;
 pub mod text;
 
 use crate::config::Experiment;
@@ -12,7 +13,9 @@ use crate::config::compare::Difference;
 use crate::config::compare::Side;
 use crate::config::extends;
 use crate::config::validate;
+use crate::data;
 use crate::files;
+use crate::grid::sets::Sets;
 use serde::Deserialize;
 use serde::Serialize;
 use serde_json::Value;
@@ -52,6 +55,12 @@ pub struct Grid {
     pub name: String,
     /// What the grid is to answer.
     pub question: String,
+    /// The set that scores and comparisons are about; see [`Sets`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub primary_set: Option<String>,
+    /// The set of the curves; see [`Sets`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub curve_set: Option<String>,
     /// The run seeds.
     pub seeds: Vec<u64>,
     /// The arms, in the order of tables.
@@ -92,6 +101,11 @@ pub struct PaperRow {
 }
 
 impl Grid {
+    /// What an analysis that nobody declared is about.
+    pub fn sets(&self) -> Sets {
+        Sets { primary: self.primary_set.clone(), curve: self.curve_set.clone() }
+    }
+
     /// An arm by its name.
     pub fn arm(&self, name: &str) -> Option<&Arm> {
         self.arms.iter().find(|arm| arm.name == name)
@@ -153,6 +167,12 @@ impl Grid {
                 problems.push(at("`arm_sha256` is not the hash of `experiment`".to_string()));
             }
             problems.extend(validate::problems(&arm.experiment).into_iter().map(at));
+            let known = data::set_names(&arm.experiment.inputs.data);
+            for (key, name) in [("primary_set", &self.primary_set), ("curve_set", &self.curve_set)]
+            {
+                let problem = name.as_ref().and_then(|name| sets::unknown(name, &known));
+                problems.extend(problem.map(|problem| at(format!("{key}: {problem}"))));
+            }
         }
         problems
     }

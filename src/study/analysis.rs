@@ -143,6 +143,9 @@ pub fn find<'a>(families: &'a [FamilyResult], row: &Declared) -> Option<&'a Comp
 fn remarks(study: &Study) -> Vec<String> {
     let declaration = &study.declaration;
     let mut remarks = vec![study::SHARED_BASE.to_string()];
+    if !study.on_embedded_benchmark() {
+        remarks.push(study::CLAIMS_ELSEWHERE.to_string());
+    }
     if !declaration.registered {
         remarks.push("nothing was registered beforehand: every verdict is exploratory".to_string());
     }

@@ -26,6 +26,7 @@ pub mod window;
 
 use crate::cell;
 use crate::cell::Cell;
+use crate::config::Data;
 use crate::files;
 use crate::grid;
 use crate::grid::Arm;
@@ -36,10 +37,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::path::PathBuf;
 
-/// Sets that an undeclared analysis looks at.
-const PRIMARY_SET: &str = "mini-aime-plus";
-const CURVE_SET: &str = "dev";
-
 /// Grids of this project in the order of reports; others follow by name.
 const ORDER: [&str; 6] =
     ["ladder", "add-one", "leave-one-out", "fidelity", "held-out", "learning-rate"];
@@ -47,6 +44,11 @@ const ORDER: [&str; 6] =
 /// What every verdict has to say, because no seed of a study has a base of its own.
 pub const SHARED_BASE: &str = "all runs start from one base checkpoint: intervals and tests are \
 about another training run from this base, not about another base";
+
+/// What a report says in place of verdicts on the paper's claims where no arm ran on the embedded
+/// benchmark, whose sets the claims are about.
+pub const CLAIMS_ELSEWHERE: &str = "the paper\u{2019}s claims are not tested on these data: they are \
+judged on the embedded benchmark alone";
 
 /// A study that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -92,20 +94,10 @@ pub struct Study {
 pub fn load(folder: &Path, declared: Option<&Path>) -> Result<Study, Error> {
     let invalid =
         |reason: &str| Error::Invalid { path: folder.to_path_buf(), reason: reason.to_string() };
-    let grids_folder = folder.join("grids");
-    if !grids_folder.is_dir() {
+    if !folder.join("grids").is_dir() {
         return Err(invalid("is no study: it has no folder `grids`"));
     }
-    let mut grids = Vec::new();
-    for name in files::list(&grids_folder)?.into_iter().filter(|name| name.ends_with(".json")) {
-        let path = files::foreign::inside(&grids_folder, &name)?;
-        let grid = Grid::read(&path)?;
-        if format!("{}.json", grid.name) != name {
-            let reason = format!("the grid's own name is `{}`", grid.name);
-            return Err(Error::Invalid { path, reason });
-        }
-        grids.push(grid);
-    }
+    let grids = grids(folder)?;
     if grids.is_empty() {
         return Err(invalid("is no study: its folder `grids` has no grid"));
     }
@@ -113,7 +105,10 @@ pub fn load(folder: &Path, declared: Option<&Path>) -> Result<Study, Error> {
     let declaration = match declared {
         Some(path) => Some(declaration::load(path)?),
         None if copy.is_file() => Some(declaration::load(&copy)?),
-        None => None,
+        None => {
+            one_pair_of_sets(&grids).map_err(|reason| invalid(&reason))?;
+            None
+        }
     };
     let cells_folder = folder.join("cells");
     let (cells, refused) = match cells_folder.is_dir() {
@@ -126,8 +121,53 @@ pub fn load(folder: &Path, declared: Option<&Path>) -> Result<Study, Error> {
     Ok(study)
 }
 
+/// The resolved grids of a study folder, by the names of their files; none of a folder that has no
+/// folder `grids`.
+///
+/// # Errors
+/// A grid that cannot be used, or whose file has another's name.
+pub fn grids(folder: &Path) -> Result<Vec<Grid>, Error> {
+    let folder = folder.join("grids");
+    let mut grids = Vec::new();
+    if files::kind(&folder)?.is_none() {
+        return Ok(grids);
+    }
+    for name in files::list(&folder)?.into_iter().filter(|name| name.ends_with(".json")) {
+        let path = files::foreign::inside(&folder, &name)?;
+        let grid = Grid::read(&path)?;
+        if format!("{}.json", grid.name) != name {
+            let reason = format!("the grid's own name is `{}`", grid.name);
+            return Err(Error::Invalid { path, reason });
+        }
+        grids.push(grid);
+    }
+    Ok(grids)
+}
+
+/// Whether an analysis that nobody declared can be about all grids of a study: one score table has
+/// one set.
+///
+/// # Errors
+/// In words: two grids that name other sets, and what can be done.
+pub fn one_pair_of_sets(grids: &[Grid]) -> Result<(), String> {
+    let of = |grid: &Grid| (grid.sets().primary().to_string(), grid.sets().curve().to_string());
+    let Some(first) = grids.first() else { return Ok(()) };
+    let Some(other) = grids.iter().find(|grid| of(grid) != of(first)) else { return Ok(()) };
+    let words = |grid: &Grid| {
+        let (primary, curve) = of(grid);
+        format!("`{}` has primary_set {primary:?} and curve_set {curve:?}", grid.name)
+    };
+    Err(format!(
+        "its grids name other sets: {}, {}; run them as studies of their own, or declare the sets \
+         with --declaration",
+        words(first),
+        words(other)
+    ))
+}
+
 impl Study {
-    /// Sorts cells into the arms of grids.
+    /// Sorts cells into the arms of grids. Without a declaration the analysis is about the sets of
+    /// the first grid; [`load`] refuses grids that name others.
     pub fn new(
         mut grids: Vec<Grid>,
         mut cells: Vec<Cell>,
@@ -136,10 +176,18 @@ impl Study {
         let place = |grid: &Grid| ORDER.iter().position(|name| *name == grid.name);
         grids.sort_by_key(|grid| (place(grid).unwrap_or(ORDER.len()), grid.name.clone()));
         cells.sort_by_key(Cell::file_name);
-        let declaration =
-            declaration.unwrap_or_else(|| Declaration::undeclared(&grids, PRIMARY_SET, CURVE_SET));
+        let declaration = declaration.unwrap_or_else(|| {
+            let sets = grids.first().map(Grid::sets).unwrap_or_default();
+            Declaration::undeclared(&grids, sets.primary(), sets.curve())
+        });
         let (members, excluded) = membership::sort(&declaration, &grids, &cells);
         Self { declaration, grids, cells, members, excluded }
+    }
+
+    /// Whether any arm trains on the embedded benchmark.
+    pub fn on_embedded_benchmark(&self) -> bool {
+        let mut arms = self.grids.iter().flat_map(|grid| &grid.arms);
+        arms.any(|arm| matches!(arm.experiment.inputs.data, Data::MiniAime { .. }))
     }
 
     /// An arm by `<grid>/<arm>`.

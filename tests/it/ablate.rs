@@ -97,7 +97,7 @@ impl Scene {
     }
 
     fn ablate(&self, rest: &[&str]) -> (Option<i32>, String, String) {
-        let fixed = ["ablate", "grid.toml", "--study", "study", "--jobs", "2"];
+        let fixed = ["ablate", "grid.toml", "--out", "study", "--jobs", "2"];
         self.dapo(&[&fixed, rest].concat())
     }
 
@@ -118,7 +118,7 @@ impl Scene {
     /// Begins the grid and waits until a run folder has recorded a rollout step.
     fn until_a_step(&self) -> Child {
         let child = self
-            .command(&["ablate", "grid.toml", "--study", "study", "--jobs", "2"])
+            .command(&["ablate", "grid.toml", "--out", "study", "--jobs", "2"])
             .stderr(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
@@ -162,7 +162,7 @@ fn a_grid_is_run_once_survives_kills_and_runs_again_what_was_edited() {
     child.kill().unwrap();
     child.wait().unwrap();
     let mut child =
-        scene.command(&["ablate", "grid.toml", "--study", "study", "--jobs", "2"]).spawn().unwrap();
+        scene.command(&["ablate", "grid.toml", "--out", "study", "--jobs", "2"]).spawn().unwrap();
     let mut talk = BufReader::new(child.stderr.take().unwrap()).lines();
     assert!(talk.by_ref().map_while(Result::ok).any(|line| line.starts_with("begins: ")));
     let asked = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();

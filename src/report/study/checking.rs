@@ -26,11 +26,15 @@ pub fn section(context: &Context) -> Section {
                 minutes(cell.wall_seconds)
             )));
             blocks.push(Block::Text(format!(
-                "The cell that took least time: {}, seed {}. The first command trains it again from \
-                 its own record, the second compares every metric, outcome and digest and lists \
-                 what differs, the third makes this report from the records again.",
+                "The cell that took least time: {}, seed {}. Paste the lines in the folder of this \
+                 report. CHECKOUT is the folder that the study was run from, of which this record \
+                 names {}: write its path where the study was copied elsewhere. The first command \
+                 trains the cell again from its own record, the second compares every metric, \
+                 outcome and digest and lists what differs, the third makes this report from the \
+                 records again.",
                 text::visible(&cell.name),
-                cell.seed
+                cell.seed,
+                text::visible(&cell.experiment.inputs.model.display().to_string())
             )));
             blocks.push(Block::Code(commands(cell)));
             blocks.push(Block::Text(format!(
@@ -94,11 +98,15 @@ fn minutes(seconds: f64) -> String {
     context::counted(minutes, "minute", "minutes")
 }
 
-/// Paths are relative to the study's folder.
+/// Paths are relative to the study's folder, which lies two below the checkout unless it was copied.
+/// A relative `CHECKOUT` is there for `runs/STUDY` and `reports/STUDY`.
 fn commands(cell: &Cell) -> String {
     let name = text::visible(&cell.file_name());
     format!(
-        "dapo train cells/{name} --out check\ndapo cells cells/{name} --run check\ndapo report ."
+        "CHECKOUT=../..\n\
+         dapo train cells/{name} --inputs \"$CHECKOUT\" --out check\n\
+         dapo cells cells/{name} --run check\n\
+         dapo report . --out again"
     )
 }
 

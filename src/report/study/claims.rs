@@ -11,7 +11,9 @@ use crate::report::study::page::Look;
 use crate::report::study::page::Section;
 use crate::report::study::page::Table;
 use crate::report::study::page::TableCell;
+use crate::report::study::published;
 use crate::report::text;
+use crate::study;
 
 /// Which claims have which verdict.
 pub fn verdicts(context: &Context) -> Table {
@@ -43,6 +45,10 @@ pub fn verdicts(context: &Context) -> Table {
 /// The evidence, claim by claim.
 pub fn section(context: &Context) -> Section {
     let judged = context.judged;
+    if judged.claims.is_empty() {
+        let blocks = vec![Block::Text(published::sentence(study::CLAIMS_ELSEWHERE))];
+        return Section { id: "claims".into(), title: "Claims and their evidence".into(), blocks };
+    }
     let mut blocks = vec![Block::Text(
         "A claim is supported when each of its parts is shown, and contradicted when the opposite of \
          one is. A positive control is a claim that the benchmark was made or tuned to show: that it \
@@ -52,9 +58,6 @@ pub fn section(context: &Context) -> Section {
     )];
     blocks.push(Block::List(judged.remarks.iter().map(|remark| text::visible(remark)).collect()));
     blocks.extend(judged.claims.iter().map(|claim| Block::Table(evidence(claim))));
-    if judged.claims.is_empty() {
-        blocks.push(Block::Text("No claim was judged.".to_owned()));
-    }
     Section { id: "claims".into(), title: "Claims and their evidence".into(), blocks }
 }
 

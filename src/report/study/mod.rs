@@ -77,7 +77,7 @@ pub fn build(folder: &Path, declared: Option<&Path>) -> Result<StudyReport, Erro
 /// The report of a study that was read.
 pub fn report(study: &Study) -> StudyReport {
     let analysis = analysis::analyse(study);
-    let judged = evidence::judge(study, &analysis, &paper_claims::shipped());
+    let judged = evidence::judge(study, &analysis, &paper_claims::shipped_for(study));
     let page = page_of(&Context::new(study, &analysis, &judged));
     StudyReport { schema: SCHEMA, page, analysis, claims: judged }
 }

@@ -163,7 +163,10 @@ pub fn section(context: &Context) -> Section {
         }
         None => blocks.push(Block::Text("No comparison was declared.".into())),
     }
-    blocks.push(Block::Table(claims::verdicts(context)));
+    // The alerts above say of a study on other data that its claims are not tested.
+    if !context.judged.claims.is_empty() {
+        blocks.push(Block::Table(claims::verdicts(context)));
+    }
     Section { id: "verdicts".into(), title: "Verdicts".into(), blocks }
 }
 

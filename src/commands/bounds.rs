@@ -1,0 +1,67 @@
+//! Ranges of the flags that several verbs have: clap names flag, value and range, and the exit code
+//! is that of usage.
+
+use crate::commands::exit::Usage;
+use crate::config::validate;
+use crate::rollout::generate::Request;
+use crate::rollout::generate::Response;
+use clap::builder::RangedU64ValueParser;
+
+/// Most prompts, responses, samples or tokens that a flag asks for.
+pub const MOST: u64 = 1 << 24;
+
+/// `--threads`.
+pub fn threads() -> RangedU64ValueParser<u64> {
+    RangedU64ValueParser::new().range(1..=validate::MOST_THREADS)
+}
+
+/// A count of which there must be one: samples of a prompt, rows of a batch, tokens.
+pub fn count() -> RangedU64ValueParser<u64> {
+    RangedU64ValueParser::new().range(1..=MOST)
+}
+
+/// Most bytes of responses that a command holds until it prints them.
+const MOST_BYTES: u128 = 16 << 30;
+
+/// Whether the responses that a command asks for can be held, before any of them has memory.
+/// `tokens` is the longest response; each has an id and a log-prob, and the response itself what
+/// asking and answering take.
+///
+/// # Errors
+/// More than [`MOST_BYTES`], with the flag, its value and the largest that goes.
+pub fn held(flag: &str, samples: u64, prompts: u64, tokens: u64) -> Result<(), Usage> {
+    const TOKEN: u128 = (size_of::<u32>() + size_of::<f64>()) as u128;
+    const EACH: u128 =
+        (size_of::<(u64, u64)>() + size_of::<Request>() + size_of::<Response>()) as u128;
+    let a_sample = u128::from(prompts) * (EACH + TOKEN * u128::from(tokens));
+    match u128::from(samples) * a_sample <= MOST_BYTES {
+        true => Ok(()),
+        false => Err(Usage(format!(
+            "{flag} {samples} for {prompts} prompts may take {} GiB for responses of {tokens} tokens; \
+             at most {} GiB are held, which is {flag} {}",
+            u128::from(samples) * a_sample >> 30,
+            MOST_BYTES >> 30,
+            MOST_BYTES / a_sample
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_be_held_is_a_product_of_prompts_samples_and_tokens() {
+        let refused = |samples, prompts, tokens| {
+            held("-n", samples, prompts, tokens).map_err(|error| error.to_string()).err()
+        };
+        assert_eq!(refused(32, 30, 20_480), None);
+        assert_eq!(refused(1, u32::MAX.into(), 0).is_some(), size_of::<Request>() >= 4);
+        let told = refused(1 << 24, 2, 160).unwrap();
+        let most: u64 = told.rsplit(' ').next().unwrap().parse().unwrap();
+        assert!(told.starts_with("-n 16777216 for 2 prompts may take "), "{told}");
+        assert_eq!((refused(most, 2, 160), refused(most + 1, 2, 160).is_some()), (None, true));
+        // Nothing overflows.
+        assert!(refused(u64::MAX, u64::MAX, u64::MAX >> 8).is_some());
+    }
+}
