@@ -45,7 +45,7 @@ use std::process::ExitCode;
   dapo ablate ladder
   dapo ablate ladder add-one --seeds 1..5 --jobs 2
   dapo ablate experiments/grids/ladder.toml --dry-run
-  dapo ablate ladder --out runs/mine --seeds 7 --last-checkpoint-only
+  dapo ablate ladder --out runs/seed-7 --seeds 7 --last-checkpoint-only
   dapo ablate ladder held-out --out runs/registered --declaration experiments/study.toml
 
 Exit codes:

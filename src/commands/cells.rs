@@ -23,8 +23,8 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   dapo cells runs/ablate
-  dapo train reports/study/cells/0123456789ab-seed1.json --out runs/mine
-  dapo cells reports/study/cells/0123456789ab-seed1.json --run runs/mine
+  dapo train reports/study-1/cells/e5b675fea759-seed103.json --out runs/mine
+  dapo cells reports/study-1/cells/e5b675fea759-seed103.json --run runs/mine
 
 Exit codes:
   0  listed; with --run: the run is the record's

@@ -27,7 +27,7 @@ use std::process::ExitCode;
 #[command(after_long_help = "\
 Examples:
   dapo data audit aime-2024.parquet
-  dapo data audit dapo-math-17k.parquet --tokenizer Qwen2.5-7B
+  dapo data audit dapo-math-17k.parquet --tokenizer models/Qwen2.5-0.5B
       prompt lengths in tokens
   dapo data audit train.jsonl --json | jq .answers
 

@@ -35,7 +35,7 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   dapo eval experiments/dapo.toml
-  dapo eval experiments/dapo.toml --model runs/reproduce/checkpoints/step-000040 --set mini-aime --samples 64
+  dapo eval experiments/dapo.toml --model runs/reproduce/checkpoints/step-000040 --set mini-aime
   dapo eval --model models/Qwen2.5-7B --data aime-2024.parquet --out evals/qwen2.5-7b")]
 pub struct Args {
     /// Experiment file: data, template, sampling, limits, verifier.

@@ -23,7 +23,7 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   dapo export runs/ablate --csv
-  dapo export reports/study --parquet --out tables
+  dapo export reports/study-1 --parquet --out tables
   dapo export runs/ablate --tensorboard && tensorboard --logdir runs/ablate/export/tensorboard
   dapo export runs/reproduce --tensorboard")]
 pub struct Args {

@@ -28,10 +28,10 @@ const INVALID_DATA: u8 = 3;
 /// report is made from `grids`, `cells` and `study.json` alone, and `scores.svg` is written beside
 /// it: the first grid's runs as a picture. No model is loaded.
 #[derive(Debug, Args)]
-#[command(after_long_help = "Examples:\n  dapo report runs/dapo-seed1-1f2e3d4c5b6a\n  \
-dapo report runs/dapo-seed1-1f2e3d4c5b6a --mllog > run.log\n  \
+#[command(after_long_help = "Examples:\n  dapo report runs/dapo-seed1-1f2e3d4c\n  \
+dapo report runs/dapo-seed1-1f2e3d4c --mllog > run.log\n  \
 dapo report runs/ablate\n  \
-dapo report reports/study --declaration experiments/study.toml --out again\n\n\
+dapo report reports/study-1 --declaration experiments/study.toml --out again\n\n\
 Exit codes:\n  0  the report was written, whether or not its checks held\n  \
 3  the folder is missing or a file in it is malformed; the message names it")]
 pub struct ReportArgs {

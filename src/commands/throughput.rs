@@ -26,7 +26,7 @@ use std::process::ExitCode;
 /// values once and did nothing else.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  dapo throughput --model models/Qwen2.5-0.5B --batch 1,8,32 --threads 2\n  dapo throughput --model models/Qwen2.5-0.5B --device cuda --weights bf16 --batch 256,1024 --train-rows 64"
+    after_help = "Examples:\n  dapo throughput --model models/Qwen2.5-0.5B --batch 1,8,32 --threads 2\n  dapo throughput --model models/Qwen2.5-0.5B --device cuda --weights bf16 --batch 256,1024"
 )]
 pub struct Args {
     /// Checkpoint folder in the Hugging Face layout.

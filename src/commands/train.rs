@@ -36,7 +36,7 @@ use std::process::ExitCode;
 /// rollout step and saves a checkpoint; a second one stops at once.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  dapo train experiments/dapo.toml\n  dapo train experiments/base.toml --seed 2 --out runs/grpo-2\n  dapo train experiments/base.toml --seed 2 --out runs/grpo-2 --resume\n  dapo train received/cells/0123456789ab-seed1.json --inputs . --out runs/check"
+    after_help = "Examples:\n  dapo train experiments/dapo.toml\n  dapo train experiments/base.toml --seed 2 --out runs/grpo-2\n  dapo train experiments/base.toml --seed 2 --out runs/grpo-2 --resume\n  dapo train received/cells/e5b675fea759-seed103.json --inputs . --out runs/mine"
 )]
 pub struct Args {
     /// Experiment file (TOML), a resolved one (experiment.json of a run), or a cell's record, whose

@@ -31,7 +31,7 @@ pub fn section(context: &Context) -> Section {
     );
     let present = |name: &&&str| context.analysis.grids.iter().all(|grid| grid.name != **name);
     let absent: Vec<String> = GRIDS.iter().filter(present).map(|name| (*name).to_owned()).collect();
-    if !absent.is_empty() {
+    if !absent.is_empty() && comparison::embedded(context) {
         lines.push(format!("Grids that are not in this study: {}.", context::listed(&absent)));
     }
     lines.extend(rows_without_runs(context));

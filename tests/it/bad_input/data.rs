@@ -23,6 +23,15 @@ fn verb(
 
 const GOOD: &str = "{\"question\": \"100+100?\", \"answer\": 200}\n";
 
+/// A flag out of its range, with a policy, prompts and problems that are good.
+fn flag(name: &'static str, command: &'static str, says: &'static [&'static str]) -> Case {
+    let make = |s: &Scratch| {
+        prompts(s, "{\"prompt\": \"1+1?\"}");
+        s.write("problems.jsonl", "{\"question\": \"100+100?\", \"answer\": 200}\n");
+    };
+    Case { name, make, command, code: 2, says }
+}
+
 pub fn cases() -> Vec<Case> {
     let mut cases = lines();
     cases.extend(sets());
@@ -433,6 +442,67 @@ fn verbs() -> Vec<Case> {
             code: 0,
             says: &["\\u001b[2J\\u009b31m\\u202e\\u007f"],
         },
+        flag(
+            "generate: no samples",
+            "generate --model base --prompts p.jsonl -n 0",
+            &["'--samples <SAMPLES>': 0 is not in 1..=16777216"],
+        ),
+        flag(
+            "generate: more samples than any count",
+            "generate --model base --prompts p.jsonl -n 4294967295",
+            &["'--samples <SAMPLES>': 4294967295 is not in 1..=16777216"],
+        ),
+        flag(
+            "generate: more responses than can be held",
+            "generate --model base --prompts p.jsonl -n 16777216",
+            &["-n 16777216 asks for 16777216 responses", "at most 16 GiB are held, which is -n "],
+        ),
+        flag(
+            "generate: no rows at a time",
+            "generate --model base --prompts p.jsonl --batch 0",
+            &["'--batch <BATCH>': 0 is not in 1..=16777216"],
+        ),
+        flag(
+            "generate: no threads",
+            "generate --model base --prompts p.jsonl --threads 0",
+            &["'--threads <THREADS>': 0 is not in 1..=1024"],
+        ),
+        flag(
+            "generate: more threads than any machine",
+            "generate --model base --prompts p.jsonl --threads 100000",
+            &["'--threads <THREADS>': 100000 is not in 1..=1024"],
+        ),
+        flag(
+            "score: no threads",
+            "score --model base --threads 0",
+            &["'--threads <THREADS>': 0 is not in 1..=1024"],
+        ),
+        flag(
+            "score: more threads than any machine",
+            "score --model base --threads 100000",
+            &["'--threads <THREADS>': 100000 is not in 1..=1024"],
+        ),
+        flag(
+            "eval: more threads than any machine",
+            "eval --model base --data p.jsonl --threads 100000",
+            &["'--threads <THREADS>': 100000 is not in 1..=1024"],
+        ),
+        flag(
+            "eval: more responses than can be held",
+            "eval --model base --data problems.jsonl --template question --max-prompt-tokens 24 \
+             --max-response-tokens 160 --samples 16777216",
+            &["--samples 16777216 asks for 16777216 responses", "at most 16 GiB are held"],
+        ),
+        flag(
+            "throughput: no threads",
+            "throughput --model base --threads 0",
+            &["'--threads <THREADS>': 0 is not in 1..=1024"],
+        ),
+        flag(
+            "train: more threads than a flag may ask for",
+            "train arm.toml --threads 100000",
+            &["'--threads <THREADS>': 100000 is not in 1..=1024"],
+        ),
         verb(
             "vectors: unknown function",
             |s| s.write("v/unheard_of.json", "[]"),

@@ -1,0 +1,225 @@
+//! A study of one's own data: `experiments/own-task/grids/own-task.toml` from its grid to a report
+//! that is about its test set, whose commands are pasted into a copy of the study.
+
+use crate::repository;
+use assert_cmd::cargo::cargo_bin;
+use dapo::export::tensorboard;
+use dapo::files;
+use dapo::grid::Grid;
+use dapo::run_folder::RunFolder;
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+/// Exit code, standard output, standard error of a line for bash in which `dapo` is the binary.
+fn bash(folder: &Path, line: &str) -> (Option<i32>, String, String) {
+    let output = Command::new("bash")
+        .args(["-c", &format!("set -e\ndapo() {{ \"$BINARY\" \"$@\"; }}\n{line}")])
+        .env("BINARY", cargo_bin("dapo"))
+        .env("OMP_NUM_THREADS", "1")
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+/// A folder in which the names of a checkout are: `experiments`, a copy, and `golden`.
+fn checkout() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let root = repository::root();
+    let line = format!("cp -r {root:?}/experiments . && ln -s {root:?}/golden golden");
+    let (code, _, talk) = bash(folder.path(), &line);
+    assert_eq!(code, Some(0), "{talk}");
+    folder
+}
+
+const GRID: &str = "experiments/own-task/grids/own-task.toml";
+
+/// The grid with other words, beside it.
+fn changed(checkout: &Path, from: &str, to: &str) {
+    let text = files::read_text(&checkout.join(GRID)).unwrap();
+    assert!(text.contains(from), "{text}");
+    let path = checkout.join("experiments/own-task/grids/other.toml");
+    files::write_atomic(&path, text.replacen(from, to, 1).as_bytes()).unwrap();
+}
+
+#[test]
+fn a_study_over_files_is_judged_on_its_test_set_and_checked_from_a_copy() {
+    let checkout = checkout();
+    let root = checkout.path();
+    let (code, _, talk) = bash(root, &format!("dapo ablate {GRID} --jobs 2 --out runs/own"));
+    assert_eq!(code, Some(0), "{talk}");
+
+    let (code, shown, talk) = bash(root, "dapo report runs/own");
+    assert_eq!(code, Some(0), "{talk}");
+    assert_eq!(shown.matches("claims are not tested on these data").count(), 1, "{shown}");
+    assert!(shown.contains("avg@4 on test"), "{shown}");
+    let report: Value = files::read_json(&root.join("runs/own/report.json")).unwrap();
+    let analysis = &report["analysis"];
+    assert_eq!(analysis["declaration"]["primary_set"], "test");
+    assert_eq!(analysis["declaration"]["curve_set"], "dev");
+    let comparison = &analysis["families"][0]["comparisons"][0];
+    assert_eq!(comparison["declared"]["metric"]["set"], "test", "{comparison}");
+    assert!(comparison["result"]["p"].is_number(), "{comparison}");
+    let arms = analysis["grids"][0]["arms"].as_array().unwrap();
+    let scored = |arm: &&Value| arm["score"]["runs"] == 2;
+    assert_eq!((arms.len(), arms.iter().filter(scored).count()), (2, 2), "{arms:?}");
+    assert_eq!(report["claims"]["claims"], Value::Array(Vec::new()));
+    let markdown = files::read_text(&root.join("runs/own/report.md")).unwrap();
+    // In the alerts and in the claims' own chapter, and no claim in any table.
+    assert_eq!(markdown.matches("claims are not tested on these data").count(), 2);
+    assert!(!markdown.contains("positive control"), "claims are judged");
+    let (code, claims, _) = bash(root, "dapo claims runs/own");
+    assert_eq!(code, Some(0));
+    assert!(claims.contains("not tested on these data") && !claims.contains("INCONCLUSIVE"));
+
+    a_copy_is_checked_by_the_commands_of_its_report(root, &markdown);
+    a_run_exports_its_curves(root);
+}
+
+fn a_copy_is_checked_by_the_commands_of_its_report(root: &Path, markdown: &str) {
+    let begin = markdown.find("CHECKOUT=").unwrap();
+    let commands = &markdown[begin..begin + markdown[begin..].find("\n```").unwrap()];
+    // Pasted where the study is, as it stands there.
+    let (code, _, talk) = bash(&root.join("runs/own"), commands);
+    assert_eq!(code, Some(0), "{commands}\n{talk}");
+    assert!(talk.contains("the run is the record's, to the ledger's head"), "{talk}");
+    // Pasted into a copy elsewhere, with the one path that the report asks for.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let copied = format!("cp -r {root:?}/runs/own/{{grids,cells}} .");
+    assert_eq!(bash(elsewhere.path(), &copied).0, Some(0));
+    let (code, _, talk) = bash(elsewhere.path(), commands);
+    assert_eq!(code, Some(3), "the base policy is not two folders up: {talk}");
+    let there = commands.replacen("CHECKOUT=../..", &format!("CHECKOUT={root:?}"), 1);
+    let (code, _, talk) = bash(elsewhere.path(), &there);
+    assert_eq!(code, Some(0), "{there}\n{talk}");
+    assert!(talk.contains("the run is the record's, to the ledger's head"), "{talk}");
+    for name in ["report.md", "report.json"] {
+        let ours = files::read(&root.join("runs/own").join(name)).unwrap();
+        assert_eq!(files::read(&elsewhere.path().join("again").join(name)).unwrap(), ours);
+    }
+    let (code, _, talk) = bash(root, "dapo train experiments/dapo.toml --inputs .");
+    assert!(code == Some(2) && talk.contains("--inputs is for JSON experiments"), "{talk}");
+}
+
+fn a_run_exports_its_curves(root: &Path) {
+    let run = root.join("runs/own/check");
+    let (code, path, talk) = bash(&root.join("runs/own"), "dapo export check --tensorboard");
+    assert_eq!(
+        (code, path.as_str()),
+        (Some(0), "export/tensorboard/check/events.out.tfevents.0.dapo\n"),
+        "{talk}"
+    );
+    let event_file = root.join("runs/own").join(path.trim());
+    let bytes = files::read(&event_file).unwrap();
+    let folder = RunFolder::at(&run);
+    for line in folder.metrics().unwrap() {
+        for (tag, value) in &line.metrics {
+            // An event's tag and value, as they stand beside each other in the file.
+            let one = tensorboard::Scalar {
+                tag: tag.clone(),
+                step: line.counters.updates,
+                value: *value,
+            };
+            let whole = tensorboard::events(&[one]);
+            let record = &whole[tensorboard::events(&[]).len()..];
+            assert!(bytes.windows(record.len()).any(|part| part == record), "{tag}");
+        }
+    }
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    for tag in ["evaluation/test/avg_at_k", "evaluation/dev/generated_rollouts"] {
+        assert!(text.contains(tag), "{tag}");
+    }
+    // From inside the run, and of one that is at work and has written half a line.
+    let (code, _, talk) = bash(&run, "dapo export . --tensorboard");
+    assert_eq!(code, Some(0), "{talk}");
+    assert_eq!(files::read(&event_file).unwrap(), bytes);
+    let working = "cp -r check working && rm working/outcome.json && printf '{\"st' >> working/metrics.jsonl \
+                   && dapo export working --tensorboard --out curves";
+    let (code, _, talk) = bash(&root.join("runs/own"), working);
+    assert_eq!(code, Some(0), "{talk}");
+    let curves = root.join("runs/own/curves/tensorboard/working/events.out.tfevents.0.dapo");
+    assert_eq!(files::read(&curves).unwrap(), bytes);
+    let (code, _, talk) = bash(&root.join("runs/own"), "dapo export check --csv");
+    assert!(code == Some(2) && talk.contains("check is a run: --tensorboard exports"), "{talk}");
+}
+
+#[test]
+fn a_grid_names_sets_of_its_data_and_a_study_has_one_pair_of_them() {
+    let checkout = checkout();
+    let root = checkout.path();
+    let other = "experiments/own-task/grids/other.toml";
+    let look = |line: &str| bash(root, &format!("dapo ablate {line} --dry-run --no-probe"));
+    for (from, to, says) in [
+        (
+            "primary_set = \"test\"",
+            "primary_set = \"aime\"",
+            "primary_set: there is no set \"aime\"; there are dev, test",
+        ),
+        (
+            "curve_set = \"dev\"",
+            "curve_set = \"train\"",
+            "curve_set: there is no set \"train\"; there are dev, test",
+        ),
+    ] {
+        changed(root, from, to);
+        let (code, _, talk) = look(other);
+        assert!(code == Some(3) && talk.contains(says), "{talk}");
+    }
+    // Without the key: the only test set; of several one has to be named.
+    changed(root, "primary_set = \"test\"", "");
+    assert_eq!(look(other).0, Some(0));
+    let only = dapo::grid::file::load(&root.join(other)).unwrap().grid;
+    assert_eq!((only.sets().primary(), only.sets().curve()), ("test", "dev"));
+    let task = root.join("experiments/own-task/own-task.toml");
+    let text = files::read_text(&task).unwrap();
+    let two = text.replace("[\"test.jsonl\"]", "[\"test.jsonl\", \"more.jsonl\"]");
+    files::write_atomic(&task, two.as_bytes()).unwrap();
+    let (code, _, talk) = look(other);
+    assert!(
+        code == Some(3)
+            && talk.contains(
+                "primary_set: must say which set scores and comparisons are about: dev, test, more"
+            ),
+        "{talk}"
+    );
+    files::write_atomic(&task, text.as_bytes()).unwrap();
+
+    // A study has one score: grids that name other sets are refused before anything is run.
+    changed(root, "name = \"own-task\"", "name = \"second\"");
+    let second = files::read_text(&root.join(other)).unwrap();
+    let second = second.replacen("primary_set = \"test\"", "primary_set = \"dev\"", 1);
+    files::write_atomic(&root.join(other), second.as_bytes()).unwrap();
+    let says = "its grids name other sets: `own-task` has primary_set \"test\" and curve_set \"dev\", `second` has primary_set \"dev\"";
+    let (code, _, talk) = look(&format!("{GRID} {other}"));
+    assert!(code == Some(3) && talk.contains(says), "{talk}");
+    let declared = format!("{GRID} {other} --declaration experiments/study.toml");
+    assert_eq!(look(&declared).0, Some(0));
+    for grid in [GRID, other] {
+        dapo::grid::file::load(&root.join(grid)).unwrap().grid.write(&root.join("study")).unwrap();
+    }
+    let (code, _, talk) = bash(root, "dapo report study");
+    assert!(code == Some(3) && talk.contains(says), "{talk}");
+
+    // A resolved grid from before there were the keys means what it meant; a wrong name is refused.
+    let path = root.join("study/grids/own-task.json");
+    let text = files::read_text(&path).unwrap();
+    let keys = |primary: &str| {
+        text.replace("\"primary_set\": \"test\"", &format!("\"primary_set\": \"{primary}\""))
+    };
+    files::write_atomic(&path, keys("aime").as_bytes()).unwrap();
+    let error = Grid::read(&path).unwrap_err().to_string();
+    assert!(
+        error.contains("primary_set: there is no set \"aime\"; there are dev, test"),
+        "{error}"
+    );
+    let old: Value = serde_json::from_str(&text).unwrap();
+    let mut old = old.as_object().unwrap().clone();
+    old.retain(|key, _| !key.ends_with("_set"));
+    files::write_json(&path, &old).unwrap();
+    let old = Grid::read(&path).unwrap();
+    assert_eq!((old.sets().primary(), old.sets().curve()), ("mini-aime-plus", "dev"));
+    let committed = repository::root().join("reports/study-1/grids/ladder.json");
+    assert_eq!(Grid::read(&committed).unwrap().sets(), dapo::grid::sets::Sets::default());
+}
