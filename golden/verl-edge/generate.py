@@ -96,13 +96,18 @@ def kl_penalty(new, ref, name):
     raise NotImplementedError
 
 
-def dynamic_sampling(batches, n, target, cap):
+# The metrics that the recipe takes from float32 tensors (dapo_ray_trainer.py:239-248).
+OF_TENSORS = ("seq_reward", "seq_final_reward")
+
+
+def dynamic_sampling(batches, n, target, cap, name):
     steps, rows, prompts, rounds = [], [], 0, 0
+    kind = numpy.float32 if name in OF_TENSORS else lambda value: value
     for batch in batches:
         rounds += 1
         metric = defaultdict(list)
         for uid, value in zip(batch["uid"], batch["metric_values"]):
-            metric[uid].append(value)
+            metric[uid].append(kind(value))
         kept = [uid for uid, values in metric.items() if numpy.std(values) > 0 or len(values) == 1]
         prompts += len(kept)
         rows += [t for uid, t in zip(batch["uid"], batch["traj_id"]) if uid in kept]
@@ -342,7 +347,9 @@ def rewards():
         result = []
         for i, length in enumerate(lengths):
             text = "Answer: 7" if i % 2 == 0 else ""
-            score = 1.0 if text else -1.0
+            # verl decodes the valid tokens (`__call__` of dapo.py): of none, empty text.
+            graded = text if length > 0 else ""
+            score = 1.0 if graded else -1.0
             reward, row = score, {}
             if config["enable"]:
                 exceed = torch.tensor(length) - (limit - config["len"])
@@ -357,8 +364,8 @@ def rewards():
                 "response_text": text,
                 "ground_truth": "7",
                 "score": score,
-                "acc": bool(text),
-                "pred": "7" if text else "[INVALID]",
+                "acc": bool(graded),
+                "pred": "7" if graded else "[INVALID]",
                 "reward_sum": float(line.sum()),
                 "reward_nonzero_positions": line.nonzero().flatten().tolist(),
             }
@@ -395,7 +402,7 @@ def sampling():
                 trajectory += 1
             batches.append(made)
         inputs = {"rollout_n": n, "train_batch_size": target, "max_num_gen_batches": cap, "metric": metric}
-        outputs = dynamic_sampling(batches, n, target, cap)
+        outputs = dynamic_sampling(batches, n, target, cap, metric)
         add("dynamic_sampling_filter", name, inputs | {"gen_batches": batches}, outputs)
 
     def group(uid, *values):
@@ -413,6 +420,11 @@ def sampling():
     case("unequal_groups_are_cut_by_row", [group("p", 1, 0, 1) + group("q", 0, 1) + group("r", 1, 0, 0)], 2, 3, 10)
     flags = group("p", True, False) + group("q", True, True)
     case("truth_values", [flags], 2, 1, 10)
+    # One value in float32, two in float64.
+    for metric in (*OF_TENSORS, "score"):
+        for n in (2, 3, 8):
+            batch = [group("p", *[0.3] * (n - 1), 0.1 + 0.2) + group("q", *[0.3] * (n - 1), 0.5)]
+            case(f"tenths_as_{metric}_x{n}", batch, n, 1, 3, metric=metric)
     for value in (0.1, 0.7, -1.3, 1 / 3, 1.0):
         for n in (2, 3, 5, 7, 8, 9, 16, 130, 300):
             batch = [group("p", *[value] * n) + group("q", *[value] * (n - 1), value + 0.5)]

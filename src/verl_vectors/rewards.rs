@@ -131,7 +131,9 @@ fn reward_row(
         return Err(Malformed::new(&key, &format!("at most {padded} is expected, got {length}")));
     }
     let (response, ground_truth) = (text("response_text")?, text("ground_truth")?);
-    let grade = reward::grade(response, ground_truth, Verifier::AnswerLine);
+    // verl decodes the valid tokens: of none, empty text.
+    let graded = if length == 0 { "" } else { response };
+    let grade = reward::grade(graded, ground_truth, Verifier::AnswerLine);
     // verl divides and adds 0-dimensional tensors, in float32.
     let penalty = buffer.map(|(cache_tokens, factor)| {
         let line = Punishment::Soft { cache_tokens, factor: 1.0, beyond: Beyond::Unclamped };

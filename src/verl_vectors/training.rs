@@ -53,12 +53,17 @@ pub fn dynamic_sampling(case: &Case) -> Result<Outputs, Malformed> {
     let batches = case.required("gen_batches")?;
     let batches =
         batches.as_array().ok_or_else(|| Malformed::new("gen_batches", "a list is expected"))?;
+    // These two are sums of float32 tensors; the others are Python numbers.
+    let rounded: Rounded = match case.text_or("metric", "acc")? {
+        "seq_reward" | "seq_final_reward" => |value: f64| f64::from(value as f32),
+        _ => |value: f64| value,
+    };
     let mut steps = Vec::new();
     let mut buffer = Buffer::new(Vec::new());
     let mut position = 0;
     for (i, batch) in batches.iter().enumerate() {
         let groups = groups(&format!("gen_batches[{i}]"), batch, &mut position)?;
-        buffer.add_round(groups, kept_by_verl);
+        buffer.add_round(groups, |group| kept_by_verl(group, rounded));
         match buffer.next(target, cap) {
             Next::SampleMore => continue,
             Next::Train => {
@@ -119,9 +124,13 @@ fn trajectories(groups: Vec<Rows>, limit: usize) -> Got {
     Got::numbers(rows.into_iter().take(limit).map(|row| row.1))
 }
 
+/// How numpy rounds each result to the kind of its array. Double rounding changes no sum, product or
+/// quotient of two float32 numbers.
+type Rounded = fn(f64) -> f64;
+
 /// verl keeps a group of one, and any spread of the metric. On correctness that is Eq. 11.
-fn kept_by_verl(group: &Rows) -> bool {
-    let values: Vec<f64> = group.iter().map(|row| row.2).collect();
+fn kept_by_verl(group: &Rows, rounded: Rounded) -> bool {
+    let values: Vec<f64> = group.iter().map(|row| rounded(row.2)).collect();
     if values.len() == 1 {
         return true;
     }
@@ -129,37 +138,43 @@ fn kept_by_verl(group: &Rows) -> bool {
         let correct = values.iter().filter(|value| **value == 1.0).count();
         return is_useful(correct, values.len());
     }
-    numpy_variance(&values) > 0.0
+    numpy_variance(&values, rounded) > 0.0
 }
 
 /// The square of `np.std`: it can exceed 0 for a constant metric, by the rounding of the mean.
-fn numpy_variance(values: &[f64]) -> f64 {
+fn numpy_variance(values: &[f64], rounded: Rounded) -> f64 {
     let count = values.len() as f64;
-    let mean = numpy_sum(values) / count;
-    let squares: Vec<f64> = values.iter().map(|value| (value - mean) * (value - mean)).collect();
-    numpy_sum(&squares) / count
+    let mean = rounded(numpy_sum(values, rounded) / count);
+    let square = |value: &f64| {
+        let centred = rounded(value - mean);
+        rounded(centred * centred)
+    };
+    let squares: Vec<f64> = values.iter().map(square).collect();
+    rounded(numpy_sum(&squares, rounded) / count)
 }
 
 /// numpy's pairwise summation: eight running sums up to 128 elements, halves above.
-fn numpy_sum(values: &[f64]) -> f64 {
+fn numpy_sum(values: &[f64], rounded: Rounded) -> f64 {
     const LANES: usize = 8;
     const BLOCK: usize = 128;
+    let add = |sum: f64, value: &f64| rounded(sum + value);
     if values.len() < LANES {
-        return values.iter().sum();
+        return values.iter().fold(0.0, add);
     }
     if values.len() > BLOCK {
         let half = values.len() / 2;
         let (left, right) = values.split_at(half - half % LANES);
-        return numpy_sum(left) + numpy_sum(right);
+        return rounded(numpy_sum(left, rounded) + numpy_sum(right, rounded));
     }
     let mut lanes = [0.0; LANES];
     let chunks = values.chunks_exact(LANES);
     let rest = chunks.remainder();
     for chunk in chunks {
-        lanes.iter_mut().zip(chunk).for_each(|(lane, value)| *lane += value);
+        lanes.iter_mut().zip(chunk).for_each(|(lane, value)| *lane = add(*lane, value));
     }
     let [a, b, c, d, e, f, g, h] = lanes;
-    rest.iter().fold(((a + b) + (c + d)) + ((e + f) + (g + h)), |sum, value| sum + value)
+    let halves = [add(add(a, &b), &add(c, &d)), add(add(e, &f), &add(g, &h))];
+    rest.iter().fold(add(halves[0], &halves[1]), add)
 }
 
 /// The prompts of one generation batch, in order of first appearance.
