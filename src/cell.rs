@@ -4,7 +4,10 @@
 
 pub mod bits;
 pub mod build;
+pub mod check;
 pub mod compare;
+pub mod grading;
+pub mod numbers;
 
 use crate::cell::bits::Bits;
 use crate::config::Experiment;
@@ -22,6 +25,10 @@ pub const FORMAT: u64 = 1;
 
 /// Largest record, in bytes.
 pub const MAX_BYTES: u64 = 50_000;
+
+/// What no check of records can show, and what would; every verdict from records says it.
+pub const ONLY_TRAINING: &str = "only training a cell again (`dapo train CELL.json --out RUN`, \
+then `dapo cells CELL.json --run RUN`) shows that its record is of a run that took place";
 
 /// A record that cannot be read or used.
 #[derive(Debug, thiserror::Error)]
@@ -222,52 +229,8 @@ impl Cell {
         let text = files::read_text_up_to(path, MAX_BYTES)?;
         let invalid = |reason: String| Error::Invalid { path: path.to_path_buf(), reason };
         let cell: Self = serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
-        cell.check().map_err(invalid)?;
+        check::check(&cell).map_err(invalid)?;
         Ok(cell)
-    }
-
-    /// Whether the record agrees with itself.
-    fn check(&self) -> Result<(), String> {
-        if self.format != FORMAT {
-            return Err(format!(
-                "format {} is not {FORMAT}, the one this build reads",
-                self.format
-            ));
-        }
-        if self.record_sha256 != self.digest() {
-            return Err("its digest does not fit its content: it was edited or damaged".into());
-        }
-        if self.arm_sha256 != self.experiment.arm_sha256() {
-            return Err("`arm_sha256` is not the hash of `experiment`".into());
-        }
-        if self.seed != self.experiment.execution.seed {
-            return Err("`seed` is not the seed of `experiment`".into());
-        }
-        let steps = self.counters.len();
-        for (name, values) in &self.metrics {
-            if values.len() != steps {
-                let found = values.len();
-                return Err(format!("metric `{name}` has {found} values for {steps} steps"));
-            }
-        }
-        for evaluation in &self.evaluations {
-            let set = &evaluation.set;
-            let Some(problems) = self.problems.get(set) else {
-                return Err(format!("set `{set}` has no problems"));
-            };
-            if evaluation.samples == 0 || problems.count == 0 {
-                return Err(format!("set `{set}` was evaluated without problems or samples"));
-            }
-            let expected = problems.count.checked_mul(evaluation.samples);
-            if expected != Some(evaluation.outcomes.len() as u64) {
-                let (bits, k) = (evaluation.outcomes.len(), evaluation.samples);
-                return Err(format!(
-                    "set `{set}` has {bits} outcomes for {} problems with {k} samples each",
-                    problems.count
-                ));
-            }
-        }
-        Ok(())
     }
 }
 

@@ -10,6 +10,7 @@ pub mod distributions;
 pub mod equivalence;
 pub mod outcomes;
 pub mod paired;
+pub mod same_policy;
 pub mod time_to_level;
 pub mod verdict;
 

@@ -8,6 +8,10 @@ use crate::cell::Error;
 use crate::cell::FORMAT;
 use crate::cell::MAX_BYTES;
 use crate::cell::ProblemIds;
+use crate::cell::check;
+use crate::cell::check::GENERATED;
+use crate::cell::check::RECORDS;
+use crate::cell::numbers::significant;
 use crate::config::Experiment;
 use crate::config::validate;
 use crate::files;
@@ -27,12 +31,6 @@ use crate::tables;
 use crate::tables::Outcome as Row;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
-
-/// Files that are neither a table nor a checkpoint and that `outcome.json` must have digests of.
-const RECORDS: [&str; 3] = ["metrics.jsonl", "evaluations.jsonl", ledger::FILE];
-
-/// Rollouts that were generated for training in a step.
-const GENERATED: &str = "rollout/generated_rollouts";
 
 /// Longest reason of a failed run that is kept, in characters.
 const MOST_REASON: usize = 1000;
@@ -60,7 +58,7 @@ const ROOM: [(usize, &[&str]); 5] = [
 ///
 /// Each file is hashed again and compared with `outcome.json`; experiment, manifest, metrics,
 /// evaluations and ending are compared with the ledger; every evaluation's score is computed
-/// again from its outcomes. A checkpoint that is gone as a whole is not missed.
+/// again from its outcomes, and the record's fields are compared with each other. A checkpoint that is gone as a whole is not missed.
 ///
 /// # Errors
 /// A file that is missing, malformed, or not what the folder's other files say of it.
@@ -77,7 +75,7 @@ pub fn build(folder: &RunFolder) -> Result<Cell, Error> {
     let mut problems = BTreeMap::new();
     let mut evaluations = Vec::new();
     for record in &records {
-        evaluations.push(evaluation(folder, record, &metrics, &experiment, &mut problems)?);
+        evaluations.push(evaluation(folder, record, &experiment, &mut problems)?);
     }
     let ending = match outcome.ending {
         Ending::Finished => CellEnding::Finished,
@@ -89,7 +87,7 @@ pub fn build(folder: &RunFolder) -> Result<Cell, Error> {
         digests.extend(outcome.digests.get(name).map(|it| (name.to_string(), it.clone())));
     }
     digests.extend(last_weights(&outcome));
-    Ok(fitted(Cell {
+    let cell = fitted(Cell {
         format: FORMAT,
         name: manifest.name,
         arm_sha256: manifest.arm_sha256,
@@ -110,7 +108,10 @@ pub fn build(folder: &RunFolder) -> Result<Cell, Error> {
         environment: folder.environment()?.facts,
         wall_seconds: wall_seconds(&folder.sessions()?, &folder.timings()?),
         record_sha256: String::new(),
-    }))
+    });
+    let refuse = |reason| Error::Invalid { path: folder.root().to_path_buf(), reason };
+    check::check(&cell).map_err(refuse)?;
+    Ok(cell)
 }
 
 /// The record of a run that ended without an outcome: why, and what it had recorded. Nothing of
@@ -131,7 +132,7 @@ pub fn failed(
     let timings: Vec<StepTimings> =
         files::complete_lines(&folder.path("timings.jsonl")).unwrap_or_default();
     let mut problems = BTreeMap::new();
-    let read = |record| evaluation(folder, record, &metrics, experiment, &mut problems).ok();
+    let read = |record| evaluation(folder, record, experiment, &mut problems).ok();
     let evaluations: Vec<CellEvaluation> = records.iter().filter_map(read).collect();
     problems.retain(|set, _| evaluations.iter().any(|evaluation| evaluation.set == *set));
     let cell = fitted(Cell {
@@ -247,7 +248,6 @@ fn check_ledger(
 fn evaluation(
     folder: &RunFolder,
     record: &EvaluationRecord,
-    metrics: &[StepMetrics],
     experiment: &Experiment,
     problems: &mut BTreeMap<String, ProblemIds>,
 ) -> Result<CellEvaluation, Error> {
@@ -265,7 +265,7 @@ fn evaluation(
     let evaluation = CellEvaluation {
         set: record.set.clone(),
         counters: record.counters,
-        generated_rollouts: generated(record, metrics, experiment),
+        generated_rollouts: check::generated(experiment, record.counters),
         samples: record.samples,
         outcomes: rows.iter().map(|row| row.is_correct).collect(),
         cons_at_k: record.cons_at_k,
@@ -297,18 +297,6 @@ fn problem_ids(rows: &[Row], samples: u64) -> Result<ProblemIds, String> {
     }
     let lines: String = ids.iter().map(|id| format!("{id}\n")).collect();
     Ok(ProblemIds { count: ids.len() as u64, sha256: files::sha256(lines.as_bytes()) })
-}
-
-/// Rollouts that had been generated for training when a set was evaluated: those of the recorded
-/// steps, and whole rounds of a last step that found nothing to train on.
-fn generated(record: &EvaluationRecord, metrics: &[StepMetrics], experiment: &Experiment) -> u64 {
-    let until = record.counters.rollout_steps;
-    let recorded = || metrics.iter().take_while(|line| line.step <= until);
-    let rollouts: f64 = recorded().filter_map(|line| line.metrics.get(GENERATED)).sum();
-    let rounds = recorded().last().map_or(0, |line| line.counters.generation_rounds);
-    let unrecorded = record.counters.generation_rounds.saturating_sub(rounds);
-    let round = experiment.rollout.prompts_per_round.saturating_mul(experiment.rollout.group_size);
-    (rollouts as u64).saturating_add(unrecorded.saturating_mul(round))
 }
 
 /// Name → a value for each step.
@@ -365,11 +353,6 @@ fn fitted(cell: Cell) -> Cell {
     last.unwrap_or(cell)
 }
 
-/// A number with so many significant digits.
-fn significant(value: f64, digits: usize) -> f64 {
-    format!("{value:.*e}", digits.saturating_sub(1)).parse().unwrap_or(value)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -381,14 +364,19 @@ mod tests {
     fn long(steps: u64, metrics: u64) -> Cell {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let experiment = extends::load(&root.join("experiments/dapo.toml")).unwrap();
+        let digest = |name: &str| (name.to_string(), files::sha256(name.as_bytes()));
+        let inputs: BTreeMap<String, String> =
+            ["data/train", "base/config.json", "base/tokenizer.json", "base/model.safetensors"]
+                .map(digest)
+                .into();
         let manifest = Manifest {
             harness: "0.1.0".into(),
             name: "dapo".into(),
             arm_sha256: experiment.arm_sha256(),
             seed: experiment.execution.seed,
-            run_key: files::sha256(b"run"),
+            run_key: inputs::run_key(&experiment, &inputs),
             exactness: "exact".into(),
-            inputs: BTreeMap::new(),
+            inputs,
         };
         let nowhere = RunFolder::at("no/such/folder");
         let bare = failed(&experiment, &manifest, &nowhere, "a test");

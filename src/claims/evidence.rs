@@ -14,6 +14,7 @@ use crate::stats::between::Interval;
 use crate::study::Study;
 use crate::study::analysis;
 use crate::study::analysis::Analysis;
+use crate::study::arms::Mean;
 use crate::study::comparisons;
 use crate::study::comparisons::Comparison;
 use crate::study::comparisons::RunValue;
@@ -134,6 +135,9 @@ pub struct LevelResult {
     pub interval: Option<Interval>,
     /// The fixed value.
     pub bound: f64,
+    /// Of a mean over tokens, whose registered value weighs rollout steps equally: the mean over
+    /// the runs of the mean over tokens, with its interval. It decides nothing.
+    pub token_weighted: Option<Mean>,
 }
 
 /// A correlation over runs.

@@ -11,6 +11,7 @@ use crate::stats::between;
 use crate::stats::between::Interval;
 use crate::study::Study;
 use crate::study::arms;
+use crate::study::arms::Mean;
 use crate::study::comparisons::RunValue;
 use crate::study::declaration::Direction;
 use crate::study::metric::Metric;
@@ -50,10 +51,18 @@ pub fn level(
         mean: summary.mean,
         interval: summary.interval,
         bound,
+        token_weighted: token_weighted(study, (arm, metric), alpha),
     };
     part.evidence = words::level(&result);
     decide(part, &result, &values, direction, alpha);
     part.level = Some(result);
+}
+
+/// Over the runs that have the value; `None` unless all have.
+fn token_weighted(study: &Study, (arm, metric): (&str, &Metric), alpha: f64) -> Option<Mean> {
+    let runs = study.cells_of(arm);
+    let values: Option<Vec<f64>> = runs.iter().map(|cell| metric.token_weighted(cell)).collect();
+    arms::mean(&values?, 1.0 - alpha)
 }
 
 /// By where the interval lies.

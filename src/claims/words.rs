@@ -3,6 +3,7 @@
 use crate::claims::evidence::AcrossRunsResult;
 use crate::claims::evidence::LevelResult;
 use crate::claims::published;
+use crate::stats::between::Interval;
 use crate::study::comparisons::Comparison;
 
 /// Both means, the difference with its interval, p and the numbers of runs.
@@ -41,11 +42,18 @@ pub fn comparison(comparison: &Comparison) -> String {
 /// The mean with its interval beside the bound.
 pub fn level(level: &LevelResult) -> String {
     let number = published::number;
-    let interval = level.interval.map_or(String::new(), |it| {
-        format!(" ({:.1} % {} to {})", 100.0 * it.level, number(it.low), number(it.high))
+    let with_interval = |mean: f64, interval: Option<Interval>| {
+        let interval = interval.map_or(String::new(), |it| {
+            format!(" ({:.1} % {} to {})", 100.0 * it.level, number(it.low), number(it.high))
+        });
+        format!("{}{interval}", number(mean))
+    };
+    let (mean, bound) = (with_interval(level.mean, level.interval), level.bound);
+    let weighted = level.token_weighted.as_ref().map_or(String::new(), |weighted| {
+        let mean = with_interval(weighted.mean, weighted.interval);
+        format!("; this mean weighs rollout steps equally, by tokens it is {mean}")
     });
-    let (mean, bound) = (number(level.mean), level.bound);
-    format!("{mean}{interval} against {bound}; {} runs", level.runs.len())
+    format!("{mean} against {bound}; {} runs{weighted}", level.runs.len())
 }
 
 /// The correlation with its interval.

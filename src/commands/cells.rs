@@ -4,6 +4,7 @@ use crate::ablate::Study;
 use crate::cell;
 use crate::cell::Cell;
 use crate::cell::build;
+use crate::cell::grading;
 use crate::commands::ablate_table;
 use crate::commands::exit;
 use crate::files;
@@ -19,7 +20,8 @@ use std::process::ExitCode;
 ///
 /// To check a cell of somebody's study: run it again with `dapo train CELL.json --out RUN`, then
 /// compare with `dapo cells CELL.json --run RUN`. Under exact arithmetic everything but times,
-/// machine facts and names must be equal, bit for bit.
+/// machine facts and names must be equal, bit for bit. The run's stored responses are graded again:
+/// every outcome and prediction must be what the arm's verifier says.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   dapo cells runs/ablate
@@ -27,9 +29,10 @@ use std::process::ExitCode;
   dapo cells reports/study-1/cells/e5b675fea759-seed103.json --run runs/mine
 
 Exit codes:
-  0  listed; with --run: the run is the record's
+  0  listed; with --run: the run is the record's, and its responses have the stored grades
   3  the study, the record or the run cannot be used
-  4  a record that cannot be used; with --run: the run is another one")]
+  4  a record that cannot be used; with --run: the run is another one, or a response has another
+     grade than the stored one")]
 pub struct Args {
     /// Folder of a study; with --run, a cell's record.
     study: PathBuf,
@@ -88,7 +91,10 @@ pub fn names(study: &Study) -> Result<BTreeMap<String, Vec<String>>> {
 
 fn compare(args: &Args, folder: &RunFolder) -> Result<ExitCode> {
     let (record, found) = (Cell::read(&args.study)?, build::build(folder)?);
-    let differences = cell::compare::differences(&record, &found);
+    let mut differences = cell::compare::differences(&record, &found);
+    let graded = grading::again(folder, &found)?;
+    let mistaken = graded.differences.len();
+    differences.extend(graded.differences);
     if args.json {
         print!("{}", visible::json(&files::canonical_json(&differences)));
     } else {
@@ -96,6 +102,15 @@ fn compare(args: &Args, folder: &RunFolder) -> Result<ExitCode> {
             println!("{}", visible::message(difference));
         }
     }
+    eprintln!(
+        "{} stored responses of {} evaluations were graded again: {}",
+        graded.responses,
+        graded.evaluations,
+        match mistaken {
+            0 => "every outcome and prediction is the stored one".to_string(),
+            _ => format!("{mistaken} differ from what is stored"),
+        }
+    );
     let head = record.ledger_head.as_deref().unwrap_or("none");
     if differences.is_empty() {
         eprintln!("the run is the record's, to the ledger's head {}", visible::message(head));

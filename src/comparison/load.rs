@@ -1,6 +1,7 @@
 //! One side's runs from what a user names: a table, a cell record, a run folder, or a folder
 //! of these.
 
+use crate::cell;
 use crate::cell::Cell;
 use crate::comparison::Error;
 use crate::comparison::Run;
@@ -104,8 +105,11 @@ fn cell(path: &Path, options: &Options) -> Result<Run, Error> {
         (format!("{set}/{digest}/{index:05}"), Counts { correct, samples: last.samples })
     };
     let problems = last.correct().into_iter().enumerate().map(problem).collect();
-    let remark =
-        format!("set `{set}`, last evaluation; problems of a cell are named by their place");
+    let remark = format!(
+        "set `{set}`, last evaluation; problems of a cell are named by their place; the fields of \
+         its record were checked against each other; {}",
+        cell::ONLY_TRAINING
+    );
     Ok(Run { path: path.to_path_buf(), problems, remark: Some(remark) })
 }
 

@@ -178,7 +178,8 @@ fn csv_parquet_and_a_folder_of_runs_give_the_same_counts() {
     assert!(load::side(&[Path::new(&empty)], &options).is_err());
 }
 
-/// A cell record with one evaluation of 4 problems × 2 samples.
+/// The record of a run that diverged in its first rollout step: one evaluation of 4 problems × 2
+/// samples.
 fn cell(folder: &Path, seed: u64, bits: [bool; 8], ids: &str) -> PathBuf {
     use crate::cell::Cell;
     use crate::cell::CellEnding;
@@ -188,6 +189,13 @@ fn cell(folder: &Path, seed: u64, bits: [bool; 8], ids: &str) -> PathBuf {
     use crate::run_folder::Counters;
     let mut experiment = extends::load(Path::new("experiments/base.toml")).unwrap();
     experiment.execution.seed = seed;
+    experiment.evaluation.samples.insert("dev".into(), 2);
+    let digests = |names: &[&str]| -> BTreeMap<String, String> {
+        names.iter().map(|it| (it.to_string(), files::sha256(it.as_bytes()))).collect()
+    };
+    let weights = "base/model.safetensors";
+    let inputs =
+        digests(&["data/train", "data/dev", "base/config.json", "base/tokenizer.json", weights]);
     let evaluation = CellEvaluation {
         set: "dev".into(),
         counters: Counters::default(),
@@ -197,20 +205,20 @@ fn cell(folder: &Path, seed: u64, bits: [bool; 8], ids: &str) -> PathBuf {
         cons_at_k: 0.5,
         truncated_share: 0.0,
         response_tokens_mean: 1.0,
-        outcomes_sha256: String::new(),
+        outcomes_sha256: files::sha256(b"table"),
     };
     let cell = Cell {
         format: crate::cell::FORMAT,
         name: "grpo".into(),
         arm_sha256: experiment.arm_sha256(),
         seed,
-        run_key: "0".repeat(64),
+        run_key: crate::run::inputs::run_key(&experiment, &inputs),
         exactness: "exact".into(),
         harness: "0".into(),
-        ending: CellEnding::Finished,
+        ending: CellEnding::Diverged,
         reason: String::new(),
         experiment,
-        inputs: BTreeMap::new(),
+        inputs,
         counters: Vec::new(),
         metrics: BTreeMap::new(),
         problems: [(
@@ -219,8 +227,8 @@ fn cell(folder: &Path, seed: u64, bits: [bool; 8], ids: &str) -> PathBuf {
         )]
         .into(),
         evaluations: vec![evaluation],
-        ledger_head: None,
-        digests: BTreeMap::new(),
+        ledger_head: Some(files::sha256(b"head")),
+        digests: digests(&["metrics.jsonl", "evaluations.jsonl", "ledger.jsonl"]),
         environment: BTreeMap::new(),
         wall_seconds: 0.0,
         record_sha256: String::new(),

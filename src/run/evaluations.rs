@@ -1,5 +1,7 @@
 //! The evaluations of a run, each made once.
 
+use crate::config::Experiment;
+use crate::data::mini_aime;
 use crate::eval;
 use crate::eval::Protocol;
 use crate::eval::Set;
@@ -13,6 +15,8 @@ use crate::run_folder::Counters;
 use crate::run_folder::EvaluationRecord;
 use crate::run_folder::RunFolder;
 use crate::tables;
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 impl Run<'_> {
@@ -44,6 +48,23 @@ impl Run<'_> {
         }
         Ok(true)
     }
+}
+
+/// Set and rollout step of every evaluation of a run that did so many rollout steps. `inputs` are
+/// the manifest's; `complete`: the run ended by itself, so that every set was due at its end.
+pub fn due(
+    experiment: &Experiment,
+    inputs: &BTreeMap<String, String>,
+    steps: u64,
+    complete: bool,
+) -> BTreeSet<(String, u64)> {
+    let names = inputs.keys().filter_map(|name| name.strip_prefix("data/"));
+    let of_set = |set: &str| {
+        let due = |step: &u64| experiment.evaluation.is_due(set, *step, complete && *step == steps);
+        let keys = (0..=steps).filter(due).map(|step| (set.to_string(), step));
+        keys.collect::<Vec<_>>()
+    };
+    names.filter(|set| *set != mini_aime::TRAIN).flat_map(of_set).collect()
 }
 
 /// Evaluates a policy on a set, keeps every outcome, and appends the record. `folder` is asked for

@@ -1,6 +1,7 @@
 //! Everything that a study says, in one value: reports and `dapo claims` print from it and
 //! compute nothing themselves.
 
+use crate::stats::between;
 use crate::study;
 use crate::study::Study;
 use crate::study::arms;
@@ -19,6 +20,7 @@ use crate::study::metric::At;
 use crate::study::metric::Metric;
 use crate::study::metric::Statistic;
 use serde::Serialize;
+use std::collections::BTreeSet;
 
 /// A study's results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -33,8 +35,32 @@ pub struct Analysis {
     pub families: Vec<FamilyResult>,
     /// Cells that do not count, each with its reason.
     pub excluded: Vec<Excluded>,
+    /// How far training runs of one arm spread; `None` without an arm of two scored runs.
+    pub spread: Option<Spread>,
     /// What a reader must know before any verdict.
     pub remarks: Vec<String>,
+}
+
+/// σ between training runs of the primary score: as it was registered and as it was seen.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Spread {
+    /// The pilot's; `None` when none was declared.
+    pub registered: Option<f64>,
+    /// Pooled over the arms.
+    pub observed: f64,
+    /// The arm with the smallest standard deviation, and that.
+    pub smallest: (String, f64),
+    /// The arm with the largest standard deviation, and that.
+    pub largest: (String, f64),
+    /// Different arms with at least two scored runs.
+    pub arms: u64,
+    /// Runs of the smallest of them.
+    pub runs: u64,
+    /// The true difference between two arms of so many runs that a single comparison finds with
+    /// the declared power at α, from the registered σ.
+    pub registered_effect: Option<f64>,
+    /// The same from the observed σ.
+    pub observed_effect: Option<f64>,
 }
 
 /// A grid's results.
@@ -58,7 +84,7 @@ pub struct GridSummary {
 pub fn analyse(study: &Study) -> Analysis {
     let declaration = &study.declaration;
     let families = comparisons::families(study);
-    let grids = study
+    let grids: Vec<GridSummary> = study
         .grids
         .iter()
         .map(|grid| {
@@ -77,6 +103,7 @@ pub fn analyse(study: &Study) -> Analysis {
         })
         .collect();
     Analysis {
+        spread: spread(declaration, &grids),
         declaration: declaration.clone(),
         declaration_sha256: declaration.sha256(),
         grids,
@@ -92,6 +119,41 @@ impl Analysis {
         let family = self.families.iter().find(|it| it.id == family)?;
         family.comparisons.iter().find(|it| it.declared.id == id)
     }
+}
+
+/// Of the arms that have a spread, each once however many grids share it.
+fn spread(declaration: &Declaration, grids: &[GridSummary]) -> Option<Spread> {
+    let mut seen = BTreeSet::new();
+    let all = grids.iter().flat_map(|grid| &grid.arms);
+    let mut arms: Vec<(&ArmSummary, f64, u64)> = all
+        .filter_map(|arm| {
+            let score = arm.score.as_ref()?;
+            Some((arm, score.standard_deviation?, score.runs))
+        })
+        .collect();
+    arms.retain(|(arm, _, _)| seen.insert(&arm.arm_sha256));
+    let freedom: u64 = arms.iter().map(|(_, _, runs)| runs - 1).sum();
+    let squares: f64 = arms.iter().map(|(_, s, runs)| s * s * (runs - 1) as f64).sum();
+    let least = arms.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
+    let most = arms.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let observed = (squares / freedom as f64).sqrt();
+    let runs = arms.iter().map(|(_, _, runs)| *runs).min()?;
+    let registered = declaration.pilot.as_ref().map(|pilot| pilot.sigma);
+    let effect = |sigma| {
+        let (n, Declaration { alpha, power, .. }) = (runs as usize, declaration);
+        let effect = between::minimum_detectable_effect(sigma, n, n, *alpha, *power);
+        Some(effect).filter(|effect| effect.is_finite())
+    };
+    Some(Spread {
+        registered,
+        observed,
+        smallest: (least.0.id.clone(), least.1),
+        largest: (most.0.id.clone(), most.1),
+        arms: arms.len() as u64,
+        runs,
+        registered_effect: registered.and_then(effect),
+        observed_effect: effect(observed),
+    })
 }
 
 /// The rows' differences of a grid.
@@ -142,7 +204,7 @@ pub fn find<'a>(families: &'a [FamilyResult], row: &Declared) -> Option<&'a Comp
 
 fn remarks(study: &Study) -> Vec<String> {
     let declaration = &study.declaration;
-    let mut remarks = vec![study::SHARED_BASE.to_string()];
+    let mut remarks = vec![study::SHARED_BASE.to_string(), study::records_checked()];
     if !study.on_embedded_benchmark() {
         remarks.push(study::CLAIMS_ELSEWHERE.to_string());
     }

@@ -49,6 +49,11 @@ pub struct Comparison {
     pub reference: Vec<RunValue>,
     /// Runs that count and have no value, in words.
     pub without_value: Vec<String>,
+    /// Seeds whose runs of both arms have the same outcomes in every evaluation: what the arms
+    /// differ in changed nothing there.
+    pub identical_seeds: Vec<u64>,
+    /// Seeds that count in both arms.
+    pub common_seeds: u64,
     /// For [`At::EqualRollouts`]: the common number of generated rollouts.
     pub budget: Option<u64>,
     /// What the tests say; `None` when there was nothing to test.
@@ -94,6 +99,11 @@ pub struct TestResult {
     /// The true difference that would have been found with the declared power at α divided by the
     /// family's size, from the pilot's σ: for reading, never a decision. avg@k only.
     pub minimum_detectable_effect: Option<f64>,
+    /// Standard deviation over training runs that was observed, pooled over the two sides. avg@k
+    /// only.
+    pub observed_sigma: Option<f64>,
+    /// As the minimum detectable effect, from the observed σ: for reading, never a decision.
+    pub observed_detectable_effect: Option<f64>,
     /// Two one-sided tests against δ. avg@k only.
     pub equivalence: Option<Equivalence>,
     /// Medians of the time to the level (Kaplan–Meier): arm, reference; `None` inside where more
@@ -198,6 +208,8 @@ fn tested(
         arm: Vec::new(),
         reference: Vec::new(),
         without_value: Vec::new(),
+        identical_seeds: Vec::new(),
+        common_seeds: 0,
         budget: None,
         result: None,
         word: Word::NotCompared,
@@ -217,6 +229,13 @@ fn fill(study: &Study, comparison: &mut Comparison, size: usize) -> Result<(), S
         }
     }
     let (cells, others) = (study.cells_of(&arm), study.cells_of(&reference));
+    let both = cells
+        .iter()
+        .filter_map(|cell| Some((*cell, *others.iter().find(|other| other.seed == cell.seed)?)));
+    let both: Vec<(&Cell, &Cell)> = both.collect();
+    comparison.common_seeds = both.len() as u64;
+    let identical = both.into_iter().filter(|(cell, other)| outcomes(cell) == outcomes(other));
+    comparison.identical_seeds = identical.map(|(cell, _)| cell.seed).collect();
     comparable(&metric, &cells, &others)?;
     let both: Vec<&Cell> = cells.iter().chain(&others).copied().collect();
     if matches!(metric, Metric::Evaluation { at: At::EqualRollouts, .. }) {
@@ -256,6 +275,14 @@ fn fill(study: &Study, comparison: &mut Comparison, size: usize) -> Result<(), S
     };
     comparison.result = Some(result?);
     Ok(())
+}
+
+/// Every outcome of a run: set, rollout step, and which samples were correct.
+fn outcomes(cell: &Cell) -> Vec<(&str, u64, &[bool])> {
+    cell.evaluations
+        .iter()
+        .map(|it| (it.set.as_str(), it.counters.rollout_steps, it.outcomes.values()))
+        .collect()
 }
 
 fn run_value(cell: &Cell, metric: &Metric, budget: Option<u64>) -> Result<RunValue, String> {
@@ -306,10 +333,12 @@ fn means(
     let test = between::permutation_test(&a, &b).map_err(|error| error.to_string())?;
     let pilot = declaration.pilot.as_ref().filter(|_| metric.is_avg_at_k());
     let alpha = declaration.alpha / size.max(1) as f64;
-    let detectable = pilot.map(|pilot| {
+    let observed = pooled_deviation(&a, &b).filter(|_| metric.is_avg_at_k());
+    let detectable = |sigma: f64| {
         let (n_a, n_b) = (a.len(), b.len());
-        between::minimum_detectable_effect(pilot.sigma, n_a, n_b, alpha, declaration.power)
-    });
+        let effect = between::minimum_detectable_effect(sigma, n_a, n_b, alpha, declaration.power);
+        Some(effect).filter(|effect| effect.is_finite())
+    };
     let margin = metric.is_avg_at_k().then_some(declaration.margin);
     let equivalence =
         margin.and_then(|margin| equivalence::equivalence(&a, &b, declaration.alpha, margin).ok());
@@ -322,10 +351,22 @@ fn means(
         smallest_p: test.smallest_p,
         splits: test.splits,
         exact: test.exact,
-        minimum_detectable_effect: detectable.filter(|effect| effect.is_finite()),
+        minimum_detectable_effect: pilot.and_then(|pilot| detectable(pilot.sigma)),
+        observed_sigma: observed,
+        observed_detectable_effect: observed.and_then(detectable),
         equivalence,
         medians: None,
     })
+}
+
+/// Square root of the mean variance of two sides, each weighed by its degrees of freedom.
+fn pooled_deviation(a: &[f64], b: &[f64]) -> Option<f64> {
+    let squares = |values: &[f64]| {
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        values.iter().map(|value| (value - mean) * (value - mean)).sum::<f64>()
+    };
+    let freedom = (a.len() + b.len()).checked_sub(2).filter(|freedom| *freedom > 0)?;
+    Some(((squares(a) + squares(b)) / freedom as f64).sqrt())
 }
 
 fn times(reference: &[RunValue], arm: &[RunValue]) -> Result<TestResult, String> {
@@ -345,6 +386,8 @@ fn times(reference: &[RunValue], arm: &[RunValue]) -> Result<TestResult, String>
         splits: test.permutation.splits,
         exact: test.permutation.exact,
         minimum_detectable_effect: None,
+        observed_sigma: None,
+        observed_detectable_effect: None,
         equivalence: None,
         medians: Some((median(&b), median(&a))),
     })

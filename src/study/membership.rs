@@ -7,6 +7,7 @@ use crate::cell::CellEnding;
 use crate::files;
 use crate::grid::Arm;
 use crate::grid::Grid;
+use crate::study::crosscheck;
 use crate::study::declaration::Declaration;
 use serde::Deserialize;
 use serde::Serialize;
@@ -68,6 +69,7 @@ pub fn sort(declaration: &Declaration, grids: &[Grid], cells: &[Cell]) -> (Membe
     let mut members = Members::new();
     let mut excluded = Vec::new();
     let mut known = BTreeSet::new();
+    let suspects = crosscheck::suspects(cells, &candidates(declaration, grids, cells));
     for grid in grids {
         known.extend(grid.arms.iter().map(|arm| arm.arm_sha256.clone()));
         let mut candidates: Vec<(&Arm, usize)> = Vec::new();
@@ -79,10 +81,13 @@ pub fn sort(declaration: &Declaration, grids: &[Grid], cells: &[Cell]) -> (Membe
                 if cell.arm_sha256 != arm.arm_sha256 {
                     continue;
                 }
-                let reason = unfit(declaration, grid, cell).or_else(|| {
-                    (!seeds.insert(cell.seed))
-                        .then(|| "another record of this arm and seed comes before it".to_string())
-                });
+                let reason = unfit(declaration, grid, cell)
+                    .or_else(|| suspects.get(&index).cloned())
+                    .or_else(|| {
+                        (!seeds.insert(cell.seed)).then(|| {
+                            "another record of this arm and seed comes before it".to_string()
+                        })
+                    });
                 match reason {
                     Some(reason) => excluded.push(Excluded::new(cell, Some(&id), reason)),
                     None => candidates.push((arm, index)),
@@ -106,6 +111,17 @@ pub fn sort(declaration: &Declaration, grids: &[Grid], cells: &[Cell]) -> (Membe
     }
     excluded.sort();
     (members, excluded)
+}
+
+/// The cells that would count for some arm, were it for themselves alone.
+fn candidates(declaration: &Declaration, grids: &[Grid], cells: &[Cell]) -> BTreeSet<usize> {
+    let counts = |cell: &Cell| {
+        let mut of_arm = grids
+            .iter()
+            .filter(|grid| grid.arms.iter().any(|arm| arm.arm_sha256 == cell.arm_sha256));
+        of_arm.any(|grid| unfit(declaration, grid, cell).is_none())
+    };
+    (0..cells.len()).filter(|index| counts(&cells[*index])).collect()
 }
 
 /// Why a cell of the right arm does not count by itself.

@@ -257,6 +257,28 @@ impl Metric {
     }
 }
 
+/// Metrics that are means over tokens of a rollout step → the metrics that count those tokens.
+const TOKENS: [(&str, &str); 1] =
+    [("loss/up_clipped_probability_mean", "effect/clip_higher_clipped_above_tokens")];
+
+impl Metric {
+    /// The mean over a window's tokens, of a metric whose value weighs rollout steps equally: a
+    /// step with one such token would count as much as one with forty. `None` for any other
+    /// metric, and where the tokens were not counted.
+    pub fn token_weighted(&self, cell: &Cell) -> Option<f64> {
+        let Self::Metric { name, window, reduce: Reduce::Mean } = self else { return None };
+        let (_, count) = TOKENS.iter().find(|(mean, _)| mean == name)?;
+        let counts = cell.metric(count)?;
+        let (mut sum, mut tokens) = (0.0, 0.0);
+        for (index, mean) in window.values(cell.metric(name)?) {
+            let weight = (*counts.get(index as usize)?)?;
+            sum += weight * mean;
+            tokens += weight;
+        }
+        (tokens > 0.0).then(|| sum / tokens)
+    }
+}
+
 fn series<'a>(cell: &'a Cell, name: &str) -> Result<&'a [Option<f64>], String> {
     cell.metric(name).ok_or_else(|| format!("the record has no metric `{name}`"))
 }

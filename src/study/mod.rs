@@ -15,6 +15,7 @@
 pub mod analysis;
 pub mod arms;
 pub mod comparisons;
+pub mod crosscheck;
 pub mod curves;
 pub mod declaration;
 pub mod judgement;
@@ -49,6 +50,15 @@ about another training run from this base, not about another base";
 /// benchmark, whose sets the claims are about.
 pub const CLAIMS_ELSEWHERE: &str = "the paper\u{2019}s claims are not tested on these data: they are \
 judged on the embedded benchmark alone";
+
+/// What is known of the records that verdicts are computed from, and what is not.
+pub fn records_checked() -> String {
+    format!(
+        "the fields of every record were checked against each other, and the records against each \
+         other; {}",
+        cell::ONLY_TRAINING
+    )
+}
 
 /// A study that cannot be read.
 #[derive(Debug, thiserror::Error)]

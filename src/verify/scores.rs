@@ -1,6 +1,5 @@
 //! Evaluations computed again from the stored responses, and the report from the folder.
 
-use crate::data::mini_aime;
 use crate::eval;
 use crate::eval::Set;
 use crate::files;
@@ -11,6 +10,7 @@ use crate::report::document;
 use crate::report::html;
 use crate::report::markdown;
 use crate::reward;
+use crate::run::evaluations;
 use crate::run::inputs;
 use crate::run_folder::Counters;
 use crate::run_folder::Ending;
@@ -85,15 +85,9 @@ pub fn evaluations(folder: &RunFolder, records: &Records, local: &Local, found: 
 
 /// Set and step of every evaluation that a run makes which ended so.
 fn expected(records: &Records, ending: Ending) -> BTreeSet<(String, u64)> {
-    let (last, evaluation) = (records.steps(), &records.experiment.evaluation);
     let complete = ending != Ending::Diverged;
-    let names = records.manifest.inputs.keys().filter_map(|name| name.strip_prefix("data/"));
-    let of_set = |set: &str| {
-        let due = |step: &u64| evaluation.is_due(set, *step, complete && *step == last);
-        let keys = (0..=last).filter(due).map(|step| (set.to_string(), step));
-        keys.collect::<Vec<_>>()
-    };
-    names.filter(|set| *set != mini_aime::TRAIN).flat_map(of_set).collect()
+    let (experiment, inputs) = (&records.experiment, &records.manifest.inputs);
+    evaluations::due(experiment, inputs, records.steps(), complete)
 }
 
 /// The table of an evaluation's outcomes.

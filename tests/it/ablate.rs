@@ -217,6 +217,10 @@ fn records_hold_what_the_runs_did(scene: &Scene, names: &[String]) {
     assert_eq!(code, Some(0), "{talk}");
     let (code, differences, talk) = scene.dapo(&["cells", &record, "--run", "mine"]);
     assert_eq!((code, differences.as_str()), (Some(0), ""), "{talk}");
+    assert!(
+        talk.contains("graded again: every outcome and prediction is the stored one"),
+        "{talk}"
+    );
     let other = format!("study/cells/{}", names[1]);
     let (code, differences, _) = scene.dapo(&["cells", &other, "--run", "mine"]);
     assert_eq!(code, Some(4));

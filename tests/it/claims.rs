@@ -57,11 +57,11 @@ fn as_the_paper_says(arm: &str) -> Shape {
         "soft-overlong-punishment" => grpo(0.45)
             .with("rollout/truncated_share", 0.2, 0.02)
             .with("policy/entropy", 0.2, 0.4)
-            .with("rollout/response_tokens_mean", 30.0, 140.0),
+            .with("rollout/response_tokens_mean", 30.0, 136.0),
         "token-level-loss" => accuracy(Shape::ending_at(0.50), 0.4),
         "dynamic-sampling" if arm.starts_with("add-one") => accuracy(grpo(0.4), 0.7),
         "dynamic-sampling" | "dapo" => {
-            let shape = Shape { rollouts_per_step: 600, ..Shape::ending_at(0.9) };
+            let shape = Shape { rollouts_per_step: 512, ..Shape::ending_at(0.9) };
             dips(careful(accuracy(shape, 0.8)))
         }
         _ => Shape::ending_at(0.5),

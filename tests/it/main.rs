@@ -41,6 +41,7 @@ mod stored;
 mod study;
 mod study_example;
 mod study_fixture;
+mod study_forgeries;
 mod study_report;
 mod tensor_operations;
 mod train;

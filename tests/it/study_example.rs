@@ -2,12 +2,13 @@
 //! problems of different difficulty. Everything is a function of its arguments.
 
 use crate::study_fixture;
+use crate::study_fixture::ROUND;
 use crate::study_fixture::Shape;
 use dapo::cell::Cell;
 use dapo::cell::bits::Bits;
-use dapo::files;
 use dapo::grid::Arm;
 use dapo::grid::Grid;
+use dapo::optimizer;
 use dapo::rng::Id;
 use dapo::rng::Purpose;
 use dapo::rng::stream;
@@ -37,33 +38,28 @@ pub fn cell(arm: &Arm, seed: u64) -> Cell {
     let luck = 0.05 * (uniform(arm, seed, 0) - 0.5);
     let end = 0.40 + gain + luck;
     let mut cell = study_fixture::cell(arm, seed, &Shape::ending_at(end));
-    let generated = if resamples { 512.0 } else { 256.0 };
-    let mut sum = 0.0;
-    let rounds: Vec<f64> = (0..study_fixture::STEPS)
-        .map(|step| {
-            generated
-                + if resamples {
-                    256.0 * (uniform(arm, seed, 100 + step) * 1.6).floor()
-                } else {
-                    0.0
-                }
+    let rounds: Vec<u64> = (0..study_fixture::STEPS)
+        .map(|step| match resamples {
+            true => 2 + (uniform(arm, seed, 100 + step) * 1.6) as u64,
+            false => 1,
         })
         .collect();
-    let totals: Vec<f64> = rounds
-        .iter()
-        .map(|it| {
-            sum += it;
-            sum
-        })
-        .collect();
+    let mut sum = 0;
+    for (counters, rounds) in cell.counters.iter_mut().zip(&rounds) {
+        sum += rounds;
+        counters.generation_rounds = sum;
+    }
     for evaluation in &mut cell.evaluations {
         let step = evaluation.counters.rollout_steps;
+        if let Some(index) = step.checked_sub(1) {
+            evaluation.counters = cell.counters[index as usize];
+        }
         let score = course(0.26, end, step as f64 / study_fixture::STEPS as f64);
         let problems = cell.problems[&evaluation.set].count;
-        evaluation.generated_rollouts =
-            step.checked_sub(1).map_or(0, |at| totals[at as usize] as u64);
-        let mut draws =
-            stream(key(arm, seed), Purpose::Evaluation, &[Id::Number(step), Id::Number(problems)]);
+        evaluation.generated_rollouts = evaluation.counters.generation_rounds * ROUND;
+        // The base policy is the same for every arm.
+        let of = if step == 0 { seed } else { key(arm, seed) };
+        let mut draws = stream(of, Purpose::Evaluation, &[Id::Number(step), Id::Number(problems)]);
         evaluation.outcomes = (0..problems * evaluation.samples)
             .map(|index| {
                 let problem = index / evaluation.samples;
@@ -72,27 +68,24 @@ pub fn cell(arm: &Arm, seed: u64) -> Cell {
                 draws.uniform() < chance
             })
             .collect::<Bits>();
+        let most = |correct: &u64| 2 * correct > evaluation.samples;
+        let solved = evaluation.correct().iter().filter(|it| most(it)).count();
+        evaluation.cons_at_k = solved as f64 / problems as f64;
     }
     metrics(&mut cell, arm, seed, (higher, end), &rounds);
-    let digest = |text: &str| files::sha256(format!("{text} {} {seed}", arm.arm_sha256).as_bytes());
-    cell.ledger_head = Some(digest("ledger"));
-    cell.digests = ["metrics.jsonl", "ledger.jsonl", "model.safetensors"]
-        .map(|name| (name.to_owned(), digest(name)))
-        .into();
     let facts = [("cpu", "Intel(R) Xeon(R) Processor"), ("cores", "2"), ("libtorch", "2.11.0")];
     cell.environment = facts.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     cell.wall_seconds = 55.0 + 20.0 * uniform(arm, seed, 1);
     cell.sealed()
 }
 
-fn metrics(cell: &mut Cell, arm: &Arm, seed: u64, (higher, end): (bool, f64), rounds: &[f64]) {
+fn metrics(cell: &mut Cell, arm: &Arm, seed: u64, (higher, end): (bool, f64), rounds: &[u64]) {
     let late = if higher { 0.09 } else { 0.012 };
-    let named: [(&str, f64, f64); 17] = [
+    let named: [(&str, f64, f64); 12] = [
         ("policy/entropy", 0.19, late),
         ("policy/token_probability_mean", 0.92, 1.0 - late / 2.5),
         ("rollout/response_tokens_mean", 30.0, 40.0 + 60.0 * end),
         ("rollout/reward_mean", -0.55, 2.0 * end - 1.0),
-        ("rollout/accuracy", 0.22, end),
         ("rollout/groups_all_correct_share", 0.02, 0.75 * end),
         ("rollout/groups_useful_share", 0.8, 0.9 - 0.75 * end),
         ("rollout/truncated_share", 0.08, 0.01),
@@ -101,10 +94,6 @@ fn metrics(cell: &mut Cell, arm: &Arm, seed: u64, (higher, end): (bool, f64), ro
         ("loss/clip_fraction_low", 0.0015, 0.001),
         ("loss/up_clipped_probability_mean", 0.12, 0.3),
         ("optimizer/gradient_norm_mean", 0.4, 0.2),
-        ("optimizer/learning_rate", 0.0002, 0.0002),
-        ("train/rollouts", 256.0, 256.0),
-        ("rollout/groups", 64.0, 64.0),
-        ("effect/loss_tokens", 12000.0, 23000.0),
     ];
     let mut metrics: BTreeMap<String, Vec<Option<f64>>> = BTreeMap::new();
     for (place, (name, first, last)) in named.into_iter().enumerate() {
@@ -112,18 +101,51 @@ fn metrics(cell: &mut Cell, arm: &Arm, seed: u64, (higher, end): (bool, f64), ro
             let along = step as f64 / (study_fixture::STEPS - 1) as f64;
             let noise = 1.0 + 0.12 * (uniform(arm, seed, 20_000 + 100 * step + place as u64) - 0.5);
             let value = course(first, last, along);
-            let value = if name.ends_with("learning_rate") { value } else { value * noise };
+            let value = value * noise;
             // Rare tokens: not every step has one.
-            (place != 11 || step % 7 != 3).then(|| format!("{value:.6e}").parse().unwrap())
+            let rare = name == "loss/up_clipped_probability_mean" && step % 7 == 3;
+            (!rare).then(|| format!("{value:.6e}").parse().unwrap())
         });
         metrics.insert(name.to_owned(), values.collect());
     }
     for name in dapo::effect_checks::METRICS {
         metrics.entry(name.to_owned()).or_insert_with(|| vec![Some(3.0); rounds.len()]);
     }
-    let rounds = rounds.iter().map(|it| Some(*it)).collect();
-    metrics.insert("rollout/generated_rollouts".to_owned(), rounds);
+    bound(&mut metrics, arm, rounds);
     cell.metrics = metrics;
+}
+
+/// What the clocks, the experiment and the other metrics decide.
+fn bound(metrics: &mut BTreeMap<String, Vec<Option<f64>>>, arm: &Arm, rounds: &[u64]) {
+    let of = |name: &str, step: usize| metrics[name][step].unwrap();
+    let column = |value: &dyn Fn(usize) -> f64| -> Vec<Option<f64>> {
+        (0..rounds.len()).map(|step| format!("{:.6e}", value(step)).parse().ok()).collect()
+    };
+    let tokens = |step: usize| 12_000.0 + 250.0 * step as f64;
+    let half_useful = |step| 0.5 * of("rollout/groups_useful_share", step);
+    let columns = [
+        ("rollout/generated_rollouts", column(&|step| (rounds[step] * ROUND) as f64)),
+        ("rollout/groups", column(&|step| (rounds[step] * ROUND / 8) as f64)),
+        ("train/rollouts", column(&|_| 256.0)),
+        ("effect/loss_tokens", column(&tokens)),
+        ("effect/dynamic_sampling_batch_filled_share", column(&|_| 1.0)),
+        ("effect/dynamic_sampling_refill_rounds", column(&|step| rounds[step] as f64 - 1.0)),
+        (
+            "effect/clip_higher_clipped_above_tokens",
+            column(&|step| (of("loss/clip_fraction_high", step) * tokens(step)).round()),
+        ),
+        (
+            "rollout/accuracy",
+            column(&|step| of("rollout/groups_all_correct_share", step) + half_useful(step)),
+        ),
+        (
+            "optimizer/learning_rate",
+            column(&|step| optimizer::learning_rate(&arm.experiment.optimizer, step as u64)),
+        ),
+    ];
+    for (name, column) in columns {
+        metrics.insert(name.to_owned(), column);
+    }
 }
 
 /// From the first value towards the last, fast at the beginning.

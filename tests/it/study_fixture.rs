@@ -11,11 +11,18 @@ use dapo::files;
 use dapo::grid::Arm;
 use dapo::grid::Grid;
 use dapo::grid::file;
+use dapo::rng::Id;
+use dapo::rng::Purpose;
+use dapo::rng::stream;
+use dapo::run::inputs;
 use dapo::run_folder::Counters;
 use std::collections::BTreeMap;
 use std::path::Path;
 
 pub const STEPS: u64 = 40;
+
+/// Rollouts of a generation round.
+pub const ROUND: u64 = 256;
 
 /// (set, problems, samples).
 const SETS: [(&str, u64, u64); 3] =
@@ -29,7 +36,7 @@ pub struct Shape {
     pub score: (f64, f64),
     /// Rollout steps that were done, at most [`STEPS`].
     pub steps: u64,
-    /// Rollouts that each step generates.
+    /// Rollouts that each step generates, in rounds of 256.
     pub rollouts_per_step: u64,
     pub ending: CellEnding,
     /// `stage/name` → first and last value.
@@ -44,8 +51,8 @@ impl Default for Shape {
             ("policy/token_probability_mean", (0.90, 0.95)),
             ("rollout/response_tokens_mean", (30.0, 60.0)),
             ("rollout/reward_mean", (-0.7, 0.4)),
-            ("rollout/groups_all_correct_share", (0.02, 0.4)),
-            ("rollout/groups_useful_share", (0.8, 0.4)),
+            ("rollout/groups_all_correct_share", (0.0, 0.1)),
+            ("rollout/groups_useful_share", (0.75, 0.85)),
             ("rollout/truncated_share", (0.06, 0.01)),
             ("rollout/style_careful_share", (0.01, 0.3)),
             ("train/reward_mean", (-0.7, 0.4)),
@@ -100,17 +107,24 @@ pub fn arm<'a>(grids: &'a [Grid], id: &str) -> &'a Arm {
 pub fn cell(arm: &Arm, seed: u64, shape: &Shape) -> Cell {
     let mut experiment = arm.experiment.clone();
     experiment.execution.seed = seed;
-    let counters: Vec<Counters> = (1..=shape.steps).map(counters).collect();
+    let rounds = shape.rollouts_per_step / ROUND;
+    let counters: Vec<Counters> =
+        (1..=shape.steps).map(|step| self::counters(step, rounds)).collect();
     let evaluated = |step: u64, (set, problems, samples): (&str, u64, u64)| {
         let along = step as f64 / STEPS as f64;
         let score = shape.score.0 + (shape.score.1 - shape.score.0) * along;
-        evaluation(set, problems, samples, score, step, step * shape.rollouts_per_step)
+        evaluation((set, problems, samples), score, self::counters(step, rounds), seed)
     };
-    let mut evaluations: Vec<CellEvaluation> = (0..=shape.steps)
-        .filter(|step| step % 5 == 0 || *step == shape.steps)
-        .flat_map(|step| [SETS[0], SETS[2]].map(|set| evaluated(step, set)))
+    let complete = shape.ending != CellEnding::Diverged;
+    let evaluations: Vec<CellEvaluation> = (0..=shape.steps)
+        .filter(|step| step % 5 == 0 || (*step == shape.steps && complete))
+        .flat_map(|step| {
+            let is_end = step == 0 || (step == shape.steps && complete);
+            let due = move |set: &(&str, u64, u64)| set.0 != "mini-aime" || is_end;
+            SETS.into_iter().filter(due).map(move |set| (step, set))
+        })
+        .map(|(step, set)| evaluated(step, set))
         .collect();
-    evaluations.extend([0, shape.steps].map(|step| evaluated(step, SETS[1])));
     let mut metrics: BTreeMap<String, Vec<Option<f64>>> = shape
         .metrics
         .iter()
@@ -122,25 +136,37 @@ pub fn cell(arm: &Arm, seed: u64, shape: &Shape) -> Cell {
     let sets = SETS.iter().map(|(set, count, _)| {
         ((*set).to_owned(), ProblemIds { count: *count, sha256: digest(set) })
     });
-    let inputs = ["data/train", "tokenizer", "base/model.safetensors"];
+    let inputs: BTreeMap<String, String> = [
+        "data/train",
+        "data/dev",
+        "data/mini-aime",
+        "data/mini-aime-plus",
+        "base/config.json",
+        "base/tokenizer.json",
+        "base/model.safetensors",
+    ]
+    .map(|name| (name.to_owned(), digest(name)))
+    .into();
+    let own = |name: &str| digest(&format!("{name} {} {seed}", arm.arm_sha256));
+    let written = ["metrics.jsonl", "evaluations.jsonl", "ledger.jsonl", "model.safetensors"];
     Cell {
         format: cell::FORMAT,
         name: arm.name.clone(),
         arm_sha256: arm.arm_sha256.clone(),
         seed,
-        run_key: digest(&format!("{} {seed}", arm.arm_sha256)),
+        run_key: inputs::run_key(&experiment, &inputs),
         exactness: "exact".to_owned(),
         harness: "0.1.0".to_owned(),
         ending: shape.ending,
         reason: "as the test asked".to_owned(),
         experiment,
-        inputs: inputs.map(|name| (name.to_owned(), digest(name))).into(),
+        inputs,
         counters,
         metrics,
         problems: sets.collect(),
         evaluations,
-        ledger_head: (shape.ending != CellEnding::Failed).then(|| digest("ledger")),
-        digests: BTreeMap::new(),
+        ledger_head: (shape.ending != CellEnding::Failed).then(|| own("ledger")),
+        digests: written.map(|name| (name.to_owned(), own(name))).into(),
         environment: BTreeMap::new(),
         wall_seconds: 60.0,
         record_sha256: String::new(),
@@ -164,8 +190,8 @@ pub fn spread(index: usize, runs: usize, width: f64) -> f64 {
     width * (index as f64 - (runs as f64 - 1.0) / 2.0)
 }
 
-fn counters(step: u64) -> Counters {
-    Counters { generation_rounds: step, rollout_steps: step, updates: 4 * step }
+fn counters(step: u64, rounds: u64) -> Counters {
+    Counters { generation_rounds: rounds * step, rollout_steps: step, updates: 4 * step }
 }
 
 fn line((first, last): (f64, f64), steps: u64, wobble: f64) -> Vec<Option<f64>> {
@@ -178,26 +204,25 @@ fn line((first, last): (f64, f64), steps: u64, wobble: f64) -> Vec<Option<f64>> 
     (0..steps).map(value).collect()
 }
 
-/// Outcomes with exactly the share `score` correct, to the nearest sample, spread evenly.
+/// Outcomes with exactly the share `score` correct, to the nearest sample, in an order of the seed
+/// and the set.
 fn evaluation(
-    set: &str,
-    problems: u64,
-    samples: u64,
+    (set, problems, samples): (&str, u64, u64),
     score: f64,
-    step: u64,
-    generated_rollouts: u64,
+    counters: Counters,
+    seed: u64,
 ) -> CellEvaluation {
     let all = problems * samples;
     let correct = (score.clamp(0.0, 1.0) * all as f64).round() as u64;
-    let bit = |index: u64| (index + 1) * correct / all > index * correct / all;
-    let counters = if step == 0 { Counters::default() } else { counters(step) };
+    let mut outcomes: Vec<bool> = (0..all).map(|index| index < correct).collect();
+    stream(seed, Purpose::Evaluation, &[Id::from(set)]).shuffle(&mut outcomes);
     CellEvaluation {
         set: set.to_owned(),
         counters,
-        generated_rollouts,
+        generated_rollouts: counters.generation_rounds * ROUND,
         samples,
-        outcomes: (0..all).map(bit).collect::<Bits>(),
-        cons_at_k: score,
+        outcomes: outcomes.into_iter().collect::<Bits>(),
+        cons_at_k: (correct as f64 / samples as f64).round() / problems as f64,
         truncated_share: 0.0,
         response_tokens_mean: 50.0,
         outcomes_sha256: files::sha256(set.as_bytes()),

@@ -11,6 +11,7 @@ use dapo::files;
 use dapo::grid::Grid;
 use dapo::report::study;
 use dapo::report::study::StudyReport;
+use dapo::run::inputs;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
@@ -124,19 +125,21 @@ fn hostile_text_in_cells_is_shown_and_never_obeyed() {
     for cell in &mut cells {
         HOSTILE.clone_into(&mut cell.name);
         HOSTILE.clone_into(&mut cell.reason);
-        cell.exactness = "exact".to_owned();
         HOSTILE.clone_into(&mut cell.harness);
         cell.environment.insert(HOSTILE.to_owned(), HOSTILE.to_owned());
-        cell.inputs.insert(HOSTILE.to_owned(), HOSTILE.to_owned());
-        cell.digests.insert(format!("{HOSTILE}model.safetensors"), HOSTILE.to_owned());
-        cell.ledger_head = Some(HOSTILE.to_owned());
+        // A record whose digests are anything else is refused.
+        cell.inputs.insert(HOSTILE.to_owned(), "0".repeat(64));
+        cell.run_key = inputs::run_key(&cell.experiment, &cell.inputs);
+        cell.digests.insert(format!("{HOSTILE}model.safetensors"), "0".repeat(64));
         let values = cell.metrics["policy/entropy"].clone();
         cell.metrics.insert(HOSTILE.to_owned(), values);
     }
     let mut failed = cells[0].clone();
     failed.seed = 3;
     failed.experiment.execution.seed = 3;
+    failed.run_key = inputs::run_key(&failed.experiment, &failed.inputs);
     failed.ending = CellEnding::Failed;
+    failed.ledger_head = None;
     cells.retain(|cell| cell.file_name() != failed.file_name());
     cells.push(failed);
     let cells: Vec<Cell> = cells.into_iter().map(Cell::sealed).collect();
@@ -212,6 +215,7 @@ fn what_is_missing_is_said_and_nothing_breaks() {
     let cell = &mut failed[0];
     cell.ending = CellEnding::Failed;
     cell.reason = "the process was killed".to_owned();
+    cell.ledger_head = None;
     *cell = cell.clone().sealed();
     let text = case("failed", &failed).markdown;
     assert!(text.contains("the process was killed") && text.contains("1 failed"), "{text}");
@@ -219,6 +223,9 @@ fn what_is_missing_is_said_and_nothing_breaks() {
     let mut unseen = all.clone();
     for cell in &mut unseen {
         cell.evaluations.retain(|evaluation| evaluation.set != "mini-aime-plus");
+        cell.problems.remove("mini-aime-plus");
+        cell.inputs.remove("data/mini-aime-plus");
+        cell.run_key = inputs::run_key(&cell.experiment, &cell.inputs);
         *cell = cell.clone().sealed();
     }
     let text = case("not-evaluated", &unseen).markdown;

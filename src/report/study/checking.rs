@@ -38,8 +38,8 @@ pub fn section(context: &Context) -> Section {
             )));
             blocks.push(Block::Code(commands(cell)));
             blocks.push(Block::Text(format!(
-                "The ledger\u{2019}s last head must be {}. A forged record cannot have it unless the \
-                 run was made.",
+                "The ledger\u{2019}s last head must be {}. Somebody who \
+                 forges a record can write any head into it: what the two commands find is the check.",
                 cell.ledger_head.as_deref().map_or("none".to_owned(), text::visible)
             )));
         }

@@ -18,6 +18,7 @@ use crate::stats;
 use crate::study::analysis::GridSummary;
 use crate::study::arms::ArmSummary;
 use crate::study::comparisons::Comparison;
+use crate::study::comparisons::TestResult;
 use crate::study::comparisons::Word;
 
 /// The grid with a chapter of its own.
@@ -104,8 +105,9 @@ fn difference_of<'a>(grid: &'a GridSummary, arm: &ArmSummary) -> Option<&'a Comp
     })
 }
 
-/// Runs of an arm in words: `3 (seeds 1, 2, 3)`, with what is missing.
-fn runs(arm: &ArmSummary) -> String {
+/// How many runs an arm has, with what is missing of them and where they show no difference to the
+/// row that the arm is compared with.
+fn runs(arm: &ArmSummary, comparison: Option<&Comparison>) -> String {
     let mut words = arm.seeds.len().to_string();
     for (count, word) in
         [(arm.saturated, "saturated"), (arm.diverged, "diverged"), (arm.failed, "failed")]
@@ -116,6 +118,9 @@ fn runs(arm: &ArmSummary) -> String {
     }
     if !arm.missing_seeds.is_empty() {
         words += &format!(", {} missing", arm.missing_seeds.len());
+    }
+    if let Some(same) = comparison.and_then(same_outcomes) {
+        words += &format!("; {same}");
     }
     words
 }
@@ -169,7 +174,7 @@ fn arm_row(context: &Context, grid: &GridSummary, arm: &ArmSummary) -> Vec<Table
             0 => "no run",
             _ => "every run failed",
         };
-        let mut row = vec![label, TableCell::plain(runs(arm)), TableCell::missing(why)];
+        let mut row = vec![label, TableCell::plain(runs(arm, None)), TableCell::missing(why)];
         row.extend((0..6).map(|_| TableCell::missing("–")));
         return row;
     };
@@ -183,7 +188,7 @@ fn arm_row(context: &Context, grid: &GridSummary, arm: &ArmSummary) -> Vec<Table
     let problems = problems(context, arm);
     let mut row = vec![
         label,
-        TableCell::plain(runs(arm)),
+        TableCell::plain(runs(arm, difference_of(grid, arm))),
         TableCell::value(text::points(score.mean), [score.mean]).looking(Look::Strong),
         context::interval_cell(Unit::Share, score.interval.as_ref(), "none below 5 runs"),
         around(arm.decoding_standard_error.map(stats::half_width_fixed_problems)),
@@ -231,6 +236,36 @@ fn difference_cells(comparison: &Comparison) -> [TableCell; 3] {
     }
 }
 
+/// Seeds in which two arms have the same outcomes, in words; `None` without any.
+fn same_outcomes(comparison: &Comparison) -> Option<String> {
+    let Comparison { identical_seeds, common_seeds, .. } = comparison;
+    let same = identical_seeds.len();
+    (same > 0).then(|| {
+        format!("every outcome of the two arms is the same in {same} of {common_seeds} seeds")
+    })
+}
+
+/// The true differences that so many runs could have found: from the registered σ and from the
+/// observed one.
+fn detectable(context: &Context, result: &TestResult) -> TableCell {
+    let pilot = context.analysis.declaration.pilot.as_ref().map(|pilot| pilot.sigma);
+    let pairs = [
+        (result.minimum_detectable_effect, pilot),
+        (result.observed_detectable_effect, result.observed_sigma),
+    ];
+    if pairs.iter().all(|(effect, _)| effect.is_none()) {
+        return TableCell::missing("–");
+    }
+    let shown = pairs.map(|(effect, sigma)| match (effect, sigma) {
+        (Some(effect), Some(sigma)) => {
+            format!("{} (σ {})", Unit::Share.show(effect), text::standard_error(sigma))
+        }
+        _ => "–".to_owned(),
+    });
+    let values = pairs.iter().flat_map(|(effect, sigma)| effect.iter().chain(sigma));
+    TableCell::value(shown.join("; "), values.copied().collect::<Vec<f64>>())
+}
+
 /// The verdict's word.
 pub fn word(comparison: &Comparison) -> TableCell {
     let look = match comparison.word {
@@ -265,7 +300,7 @@ pub fn comparisons(context: &Context, caption: String, list: &[Comparison]) -> T
         Column::number(context.level()),
         Column::number("share of pairs of runs with the arm above"),
         Column::number("p; after Holm; smallest"),
-        Column::number("could have found"),
+        Column::number("could have found, with the registered σ; with the observed σ"),
         Column::text("verdict"),
         Column::text("why"),
     ];
@@ -285,6 +320,9 @@ fn comparison_row(context: &Context, comparison: &Comparison) -> Vec<TableCell> 
         let without: Vec<String> =
             comparison.without_value.iter().map(|reason| text::visible(reason)).collect();
         why += &format!("; without a value: {}", without.join("; "));
+    }
+    if let Some(same) = same_outcomes(comparison) {
+        why += &format!("; {same}");
     }
     if let Some(medians) = comparison.result.as_ref().and_then(|result| result.medians) {
         let median = |time: Option<f64>| time.map_or("not reached".to_owned(), text::number);
@@ -315,9 +353,7 @@ fn comparison_row(context: &Context, comparison: &Comparison) -> Vec<TableCell> 
             let p = [result.p, result.adjusted_p, result.smallest_p];
             TableCell::value(p.map(context::p_value).join("; "), p)
         }),
-        number(result.and_then(|result| result.minimum_detectable_effect), &|value| {
-            unit.show(value)
-        }),
+        result.map_or_else(missing, |result| detectable(context, result)),
         verdict,
         TableCell::plain(why),
     ]

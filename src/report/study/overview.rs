@@ -10,10 +10,14 @@ use crate::report::study::page::Section;
 use crate::report::study::page::Table;
 use crate::report::study::page::TableCell;
 use crate::report::study::page::Tile;
+use crate::report::study::power;
 use crate::report::text;
 use crate::study::comparisons::Comparison;
 use crate::study::comparisons::FamilyResult;
 use crate::study::comparisons::Word;
+use crate::study::declaration::Declared;
+use crate::study::metric::At;
+use crate::study::metric::Metric;
 
 /// The comparison that the study was made for: the first one of the first family.
 fn primary<'a>(context: &Context<'a>) -> Option<&'a Comparison> {
@@ -61,17 +65,59 @@ pub fn headline(context: &Context) -> String {
             )
         }
     };
+    let qualified = qualification(context, comparison);
     let exploratory =
         if comparison.registered { "" } else { " Exploratory: nothing was registered." };
     format!(
         "{verdict}: {metric}{means}, difference {}{interval}, permutation p = {} ({} after Holm) over \
-         {} and {} training runs.{exploratory}",
+         {} and {} training runs.{qualified}{exploratory}",
         unit.signed(result.difference),
         context::p_value(result.p),
         context::p_value(result.adjusted_p),
         comparison.arm.len(),
         comparison.reference.len()
     )
+}
+
+/// What keeps a shown difference from being a discovery: the benchmark was made to show it, or
+/// nothing is shown once the arms have generated the same number of rollouts.
+fn qualification(context: &Context, primary: &Comparison) -> String {
+    let declared = &primary.declared;
+    let same =
+        |other: &Declared| other.arm == declared.arm && other.reference == declared.reference;
+    let controls = context.judged.claims.iter().filter(|claim| claim.positive_control.is_some());
+    let is_control = controls.flat_map(|claim| &claim.parts).any(|part| {
+        part.comparison
+            .as_ref()
+            .is_some_and(|it| same(&it.declared) && it.declared.metric == declared.metric)
+    });
+    let control = (is_control && primary.shown().is_some()).then(|| {
+        let (arm, reference) = (context.label(&declared.arm), context.label(&declared.reference));
+        format!("the difference between {arm} and {reference} is a positive control")
+    });
+    let all = context.analysis.families.iter().flat_map(|family| &family.comparisons);
+    let equal = all.filter(|it| !std::ptr::eq(*it, primary)).find(|it| {
+        let at = &it.declared.metric;
+        same(&it.declared) && matches!(at, Metric::Evaluation { at: At::EqualRollouts, .. })
+    });
+    let equal = equal.map(|comparison| {
+        let unit = context::unit_of(&comparison.declared.metric);
+        let numbers = comparison.result.as_ref().map_or(String::new(), |result| {
+            let p = context::p_value(result.p);
+            format!(" ({}, p = {p})", unit.signed(result.difference))
+        });
+        let said = match comparison.word {
+            Word::Inconclusive => "no difference is shown",
+            Word::NotCompared => "nothing could be compared",
+            word => word.words(),
+        };
+        format!("{said} at equal generated rollouts{numbers}")
+    });
+    let said: Vec<String> = control.into_iter().chain(equal).collect();
+    match said.is_empty() {
+        true => String::new(),
+        false => format!(" {}", power::capital(&said.join(", and "))),
+    }
 }
 
 fn suffix(unit: context::Unit) -> &'static str {

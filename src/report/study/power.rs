@@ -30,6 +30,7 @@ pub fn section(context: &Context) -> Section {
             context.analysis.declaration_sha256
         )),
         Block::Table(declared(context)),
+        Block::Text(spread(context)),
         Block::Heading("Assumptions".into()),
         Block::List(assumptions(context)),
     ];
@@ -102,6 +103,36 @@ fn declared(context: &Context) -> Table {
     }
 }
 
+/// σ as it was registered and as it was seen, and what either could have found.
+fn spread(context: &Context) -> String {
+    let Some(spread) = &context.analysis.spread else {
+        return "No arm has two scored runs: nothing is known of the spread between training runs."
+            .to_owned();
+    };
+    let deviation = text::standard_error;
+    let with_effect = |sigma: f64, effect: Option<f64>| {
+        let effect = effect.map_or("nothing".to_owned(), |effect| {
+            format!("a difference of {} points", Unit::Share.show(effect))
+        });
+        format!("{} points, with which {effect} could have been found", deviation(sigma))
+    };
+    let registered = spread.registered.map_or("none was registered".to_owned(), |sigma| {
+        format!("the registered one is {}", with_effect(sigma, spread.registered_effect))
+    });
+    format!(
+        "σ between training runs: {registered}; the observed one, pooled over {}, is {}. By arm it \
+         goes from {} ({}) to {} points ({}). What could have been found is a true difference \
+         between two arms of {} by one comparison at the declared α and power.",
+        context::counted(spread.arms as usize, "arm", "arms"),
+        with_effect(spread.observed, spread.observed_effect),
+        deviation(spread.smallest.1),
+        context.label(&spread.smallest.0),
+        deviation(spread.largest.1),
+        context.label(&spread.largest.0),
+        context::counted(spread.runs as usize, "run", "runs"),
+    )
+}
+
 fn assumptions(context: &Context) -> Vec<String> {
     let mut lines: Vec<String> =
         context.analysis.remarks.iter().map(|remark| capital(&text::visible(remark))).collect();
@@ -117,15 +148,16 @@ fn assumptions(context: &Context) -> Vec<String> {
             "A run that saturated or diverged counts with its last evaluation; a failed run does not \
              count and is listed.",
             "\u{201c}Could have found\u{201d} is the true difference that so many runs find with the \
-             declared power, from the pilot\u{2019}s σ; it is there to read an inconclusive verdict, \
-             and decides nothing.",
+             declared power: from the pilot\u{2019}s σ, which was registered, and from the σ that the \
+             two arms showed. It is there to read an inconclusive verdict, and decides nothing.",
         ]
         .map(str::to_owned),
     );
     lines
 }
 
-fn capital(text: &str) -> String {
+/// A sentence of a fragment.
+pub fn capital(text: &str) -> String {
     let mut characters = text.chars();
     match characters.next() {
         Some(first) => first.to_uppercase().chain(characters).chain(['.']).collect(),

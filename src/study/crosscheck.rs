@@ -1,0 +1,283 @@
+//! Records against each other. Each may fit itself and still not be of a run of its own: a copy
+//! of another one, or scores that the common base policy does not have. What is found here does
+//! not count, and its reason says which rule it broke.
+//!
+//! - No two runs have the same ledger head: all records that share one are excluded.
+//! - No two runs of different seeds have the same outcomes in all evaluations of trained policies:
+//!   all records that do are excluded, because no copy can be told from its original. Problems
+//!   that were solved in all samples or in none say nothing; the others must make the accident
+//!   less probable than e^−[`INFORMATION`], with each problem's own accuracy as its chance.
+//! - Scores at rollout step 0 are of the one base policy, so they differ between seeds by the
+//!   sampling of responses alone. [`same_policy`] tests each evaluation against those of the other
+//!   seeds. The most extreme one is excluded while its p lies below [`IMPLAUSIBLE`]; of two seeds
+//!   both. An honest cell is excluded with a probability below 10⁻⁶ in any study of up to a
+//!   thousand seeds and sets.
+//! - Evaluations at rollout step 0 under exact arithmetic are equal bit for bit in cells of one
+//!   seed, base policy and set: their draws have the same keys. The odd ones out of a majority are
+//!   excluded; without a majority all are.
+
+use crate::cell::Cell;
+use crate::cell::CellEvaluation;
+use crate::config::Numerics;
+use crate::files;
+use crate::stats::same_policy;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+
+/// Least surprise, in nats, at which equal outcomes of different seeds are no accident: 10⁻¹³.
+pub const INFORMATION: f64 = 30.0;
+
+/// A p below this is no sampling noise.
+pub const IMPLAUSIBLE: f64 = 1e-9;
+
+/// Index of a cell → why it cannot count. `candidates` are the cells that would count otherwise,
+/// as indices of `cells`.
+pub fn suspects(cells: &[Cell], candidates: &BTreeSet<usize>) -> BTreeMap<usize, String> {
+    let mut found = Found { cells, reasons: BTreeMap::new() };
+    let all: Vec<usize> = candidates.iter().copied().collect();
+    found.shared_heads(&all);
+    found.copied_outcomes(&all);
+    for bases in found.base_evaluations(&all).into_values() {
+        found.implausible(&bases);
+        found.unequal(&bases);
+    }
+    found.reasons
+}
+
+/// Evaluations of one base policy on one set: the cell and its evaluation.
+type Bases<'a> = Vec<(usize, &'a CellEvaluation)>;
+
+struct Found<'a> {
+    cells: &'a [Cell],
+    reasons: BTreeMap<usize, String>,
+}
+
+impl<'a> Found<'a> {
+    fn exclude(&mut self, index: usize, reason: String) {
+        self.reasons.entry(index).or_insert(reason);
+    }
+
+    fn seed(&self, index: usize) -> u64 {
+        self.cells[index].seed
+    }
+
+    /// Every member of a group, with the names of the others.
+    fn exclude_all(&mut self, group: &[usize], reason: &dyn Fn(&str) -> String) {
+        for index in group {
+            let others = group.iter().filter(|other| *other != index);
+            let names: Vec<String> = others.map(|it| self.cells[*it].file_name()).collect();
+            self.exclude(*index, reason(&shortened(&names)));
+        }
+    }
+
+    fn shared_heads(&mut self, all: &[usize]) {
+        let mut heads: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for index in all {
+            if let Some(head) = self.cells[*index].ledger_head.as_deref() {
+                heads.entry(head).or_default().push(*index);
+            }
+        }
+        for group in heads.into_values().filter(|group| group.len() > 1) {
+            self.exclude_all(&group, &|others| {
+                format!("its ledger head is also that of {others}: no two runs have the same")
+            });
+        }
+    }
+
+    fn copied_outcomes(&mut self, all: &[usize]) {
+        let mut groups: BTreeMap<Vec<(&str, u64, &[bool])>, Vec<usize>> = BTreeMap::new();
+        for index in all {
+            let trained = trained(&self.cells[*index]);
+            let surprise: f64 = trained.iter().map(|evaluation| surprise(evaluation)).sum();
+            if surprise < INFORMATION {
+                continue;
+            }
+            let key = trained.into_iter().map(|evaluation| {
+                let step = evaluation.counters.rollout_steps;
+                (evaluation.set.as_str(), step, evaluation.outcomes.values())
+            });
+            groups.entry(key.collect()).or_default().push(*index);
+        }
+        for group in groups.into_values() {
+            let seeds: BTreeSet<u64> = group.iter().map(|index| self.seed(*index)).collect();
+            if seeds.len() > 1 {
+                self.exclude_all(&group, &|others| {
+                    format!(
+                        "every outcome of its trained policies is also that of {others}, of other \
+                         seeds: copies, of which none can be told from the original"
+                    )
+                });
+            }
+        }
+    }
+
+    /// What determines the distribution of a base policy's outcomes → those that are not excluded.
+    fn base_evaluations(&self, all: &[usize]) -> BTreeMap<String, Bases<'a>> {
+        let mut groups: BTreeMap<String, Bases> = BTreeMap::new();
+        for index in all.iter().filter(|index| !self.reasons.contains_key(index)) {
+            let cell = &self.cells[*index];
+            for evaluation in cell.evaluations.iter().filter(|it| it.counters.rollout_steps == 0) {
+                groups.entry(origin(cell, evaluation)).or_default().push((*index, evaluation));
+            }
+        }
+        groups
+    }
+
+    fn remaining(&self, bases: &Bases<'a>) -> Bases<'a> {
+        bases.iter().filter(|(index, _)| !self.reasons.contains_key(index)).copied().collect()
+    }
+
+    /// Excludes what cannot be sampling noise between seeds, the most extreme first.
+    fn implausible(&mut self, bases: &Bases<'a>) {
+        loop {
+            let left = self.remaining(bases);
+            // Seed → its different evaluations, as c_i, and who has each.
+            let mut seeds: BTreeMap<u64, BTreeMap<Vec<u64>, Bases>> = BTreeMap::new();
+            for (index, evaluation) in left {
+                let counts = evaluation.correct();
+                let of_seed = seeds.entry(self.seed(index)).or_default();
+                of_seed.entry(counts).or_default().push((index, evaluation));
+            }
+            if seeds.len() < 2 {
+                return;
+            }
+            let mut extreme = Vec::new();
+            for (seed, own) in &seeds {
+                for (counts, holders) in own {
+                    let p = least_extreme(*seed, counts, &seeds, holders[0].1.samples);
+                    extreme.extend((p < IMPLAUSIBLE).then(|| (p, holders.clone())));
+                }
+            }
+            // Of two seeds none is the odd one out.
+            let smallest = extreme.iter().map(|(p, _)| *p).fold(1.0, f64::min);
+            extreme.retain(|(p, _)| seeds.len() == 2 || *p == smallest);
+            if extreme.is_empty() {
+                return;
+            }
+            for (index, evaluation) in extreme.into_iter().flat_map(|(_, holders)| holders) {
+                let reason = format!(
+                    "its avg@{} on `{}` at rollout step 0 is {:.1} %, that of the same base policy \
+                     with other seeds {:.1} %: the chance of so much sampling noise is below \
+                     {IMPLAUSIBLE:e} (exact test, problem by problem)",
+                    evaluation.samples,
+                    evaluation.set,
+                    100.0 * evaluation.avg_at_k(),
+                    100.0 * self.other_score(bases, index)
+                );
+                self.exclude(index, reason);
+            }
+        }
+    }
+
+    /// Mean score of the other seeds.
+    fn other_score(&self, bases: &Bases<'a>, index: usize) -> f64 {
+        let others = bases.iter().filter(|(other, _)| self.seed(*other) != self.seed(index));
+        let scores: Vec<f64> = others.map(|(_, evaluation)| evaluation.avg_at_k()).collect();
+        scores.iter().sum::<f64>() / scores.len().max(1) as f64
+    }
+
+    /// Excludes what differs among cells of one seed under exact arithmetic.
+    fn unequal(&mut self, bases: &Bases<'a>) {
+        let mut seeds: BTreeMap<u64, BTreeMap<String, Vec<usize>>> = BTreeMap::new();
+        for (index, evaluation) in self.remaining(bases) {
+            if self.cells[index].experiment.numerics != Numerics::Exact {
+                continue;
+            }
+            // The table's digest depends on who wrote the table.
+            let bare = CellEvaluation { outcomes_sha256: String::new(), ..evaluation.clone() };
+            let of_seed = seeds.entry(self.seed(index)).or_default();
+            of_seed.entry(files::canonical_json_line(&bare)).or_default().push(index);
+        }
+        let Some(set) = bases.first().map(|(_, evaluation)| &evaluation.set) else { return };
+        for groups in seeds.into_values().filter(|groups| groups.len() > 1) {
+            let all: usize = groups.values().map(Vec::len).sum();
+            for group in groups.into_values() {
+                let others = all - group.len();
+                let what = match 2 * group.len() > all {
+                    true => continue,
+                    false if 2 * others > all => "that of the others",
+                    false => "that of the others, and no majority says which is right",
+                };
+                for index in group {
+                    let reason = format!(
+                        "its evaluation of `{set}` at rollout step 0 is not {what}: {all} cells have \
+                         its base policy, seed and set, and {others} of them another result"
+                    );
+                    self.exclude(index, reason);
+                }
+            }
+        }
+    }
+}
+
+/// The largest p of an evaluation against the others' seeds. Where a seed has several different
+/// evaluations its first stands for it; of two seeds each of the other's is tried, so that an
+/// honest one is not judged by a forged one.
+fn least_extreme(
+    seed: u64,
+    counts: &[u64],
+    seeds: &BTreeMap<u64, BTreeMap<Vec<u64>, Bases>>,
+    samples: u64,
+) -> f64 {
+    let others = || seeds.iter().filter(|(other, _)| **other != seed).map(|(_, own)| own);
+    let p = |others: &[&[u64]]| same_policy::two_sided_p(counts, others, samples);
+    match seeds.len() {
+        2 => others()
+            .flat_map(BTreeMap::keys)
+            .map(|other| p(&[other.as_slice()]))
+            .fold(0.0, f64::max),
+        _ => {
+            p(&others().filter_map(|own| own.keys().next()).map(Vec::as_slice).collect::<Vec<_>>())
+        }
+    }
+}
+
+/// Evaluations of policies that were trained.
+fn trained(cell: &Cell) -> Vec<&CellEvaluation> {
+    cell.evaluations.iter().filter(|evaluation| evaluation.counters.updates > 0).collect()
+}
+
+/// How improbable it is, in nats, that independent samples repeat these outcomes, when each
+/// problem's accuracy is the one that was seen.
+fn surprise(evaluation: &CellEvaluation) -> f64 {
+    let samples = evaluation.samples as f64;
+    let of = |count: f64| if count > 0.0 { -count * libm::log(count / samples) } else { 0.0 };
+    let correct = evaluation.correct().into_iter().map(|correct| correct as f64);
+    correct.map(|correct| of(correct) + of(samples - correct)).sum()
+}
+
+/// Everything but the seed that a base policy's outcomes on a set depend on.
+fn origin(cell: &Cell, evaluation: &CellEvaluation) -> String {
+    let experiment = &cell.experiment;
+    let base: BTreeMap<&String, &String> =
+        cell.inputs.iter().filter(|(name, _)| name.starts_with("base/")).collect();
+    let mut execution = json!(experiment.execution);
+    if let Some(fields) = execution.as_object_mut() {
+        fields.remove("seed");
+    }
+    let execution = (experiment.numerics == Numerics::Fast).then_some(execution);
+    files::canonical_json_line(&json!({
+        "base": base,
+        "set": evaluation.set,
+        "data": cell.inputs.get(&format!("data/{}", evaluation.set)),
+        "problems": cell.problems.get(&evaluation.set),
+        "samples": evaluation.samples,
+        "sampling": experiment.evaluation.sampling,
+        "max_response_tokens": experiment.rollout.max_response_tokens,
+        "template": experiment.prompt.template,
+        "verifier": experiment.reward.verifier,
+        "numerics": experiment.numerics,
+        "execution": execution,
+        "harness": cell.harness,
+    }))
+}
+
+/// The first names of a list, and how many follow.
+fn shortened(names: &[String]) -> String {
+    match names {
+        [one] => one.clone(),
+        [one, rest @ ..] => format!("{one} and {} more", rest.len()),
+        [] => "no other".to_string(),
+    }
+}
