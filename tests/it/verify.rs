@@ -542,7 +542,7 @@ fn no_path_that_a_run_folder_names_is_opened() {
         json(folder, "experiment.json", |value| value["inputs"]["model"] = json!(model));
     };
     // An honest run of a base policy that lay elsewhere: the reviewer's own decides.
-    place(&folder, "/home/somebody/else/base");
+    place(&folder, "/elsewhere/base");
     forge(&folder);
     let found = replayed(&folder, 1, 7);
     assert_eq!(found.verdict, Verdict::Verified, "{:#?}", found.checks);
@@ -588,7 +588,7 @@ fn problem_files_are_read_below_the_reviewers_folder_alone() {
     report::write(&folder).unwrap();
 
     let verify = |data: Option<&Path>| {
-        let replay = Some(Request { steps: 1, challenge: Challenge::Seed(7) });
+        let replay = Some(Request { steps: 1, problems: 2, challenge: Challenge::Seed(7) });
         let data = data.map(Path::to_path_buf);
         verify::verify(&folder, &Options { data, replay, ..Options::default() }, &mut |_| ())
             .unwrap()
