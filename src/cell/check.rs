@@ -18,6 +18,7 @@ use crate::ledger;
 use crate::run::evaluations;
 use crate::run::inputs;
 use crate::run_folder::Counters;
+use crate::train;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
@@ -30,7 +31,7 @@ pub const GENERATED: &str = "rollout/generated_rollouts";
 /// Rollouts that a run has generated for training when its clocks stand so: every generation
 /// round draws the same number of prompts.
 pub fn generated(experiment: &Experiment, counters: Counters) -> u64 {
-    let round = experiment.rollout.prompts_per_round.saturating_mul(experiment.rollout.group_size);
+    let round = train::prompts_per_round(experiment).saturating_mul(experiment.rollout.group_size);
     counters.generation_rounds.saturating_mul(round)
 }
 

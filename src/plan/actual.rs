@@ -8,12 +8,12 @@ use crate::plan::cost::Load;
 use crate::plan::cost::PHASES;
 use crate::plan::lengths;
 use crate::plan::lengths::Pass;
-use crate::plan::work;
 use crate::run::Error;
 use crate::run_folder::Counters;
 use crate::run_folder::RunFolder;
 use crate::tables;
 use crate::tables::RolloutRow;
+use crate::train;
 use serde::Deserialize;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -136,7 +136,7 @@ fn add_step(
 ) {
     let execution = &experiment.execution;
     let batch = execution.generation_batch_rollouts.max(1) as usize;
-    let round = work::prompts_per_round(experiment).saturating_mul(experiment.rollout.group_size);
+    let round = train::prompts_per_round(experiment).saturating_mul(experiment.rollout.group_size);
     let tokens = |row: &RolloutRow| row.tokens.len() as f64;
     // Groups that were carried over stand in front and were not generated in this step.
     let generated = (rounds.saturating_mul(round)).min(rows.len() as u64) as usize;

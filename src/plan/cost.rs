@@ -8,6 +8,7 @@ use crate::plan::lengths::Pass;
 use crate::plan::work;
 use crate::plan::work::Sizes;
 use crate::plan::work::Work;
+use crate::train;
 use serde::Deserialize;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -208,7 +209,7 @@ impl Load {
         let execution = &experiment.execution;
         let batch = execution.generation_batch_rollouts as f64;
         let round_rollouts =
-            work::prompts_per_round(experiment) as f64 * experiment.rollout.group_size as f64;
+            train::prompts_per_round(experiment) as f64 * experiment.rollout.group_size as f64;
         let rollouts = scenario.rounds * round_rollouts;
         let micro = execution.micro_batch_rollouts;
         let step_rollouts =

@@ -14,7 +14,6 @@ use crate::plan::lengths::Lengths;
 use crate::plan::machine;
 use crate::plan::machine::Stopwatch;
 use crate::plan::probe::speed::Speed;
-use crate::plan::work;
 use crate::prompt;
 use crate::records::Group;
 use crate::records::Problem;
@@ -31,6 +30,7 @@ use crate::rollout::generate::Request;
 use crate::rollout::generate::Response;
 use crate::run::Error;
 use crate::run::inputs::Inputs;
+use crate::train;
 use crate::train::step;
 use serde::Deserialize;
 use serde::Serialize;
@@ -200,7 +200,7 @@ impl Sampled {
 fn training(inputs: &Inputs, model: &Qwen2) -> Result<Sampled, Error> {
     let experiment = &inputs.experiment;
     let size = experiment.rollout.group_size;
-    let round = work::prompts_per_round(experiment).saturating_mul(size);
+    let round = train::prompts_per_round(experiment).saturating_mul(size);
     let plan = Plan {
         name: "training",
         problems: &inputs.data.train,

@@ -9,6 +9,7 @@ use crate::config::Experiment;
 use crate::config::dapo::AtCap;
 use crate::config::dapo::DynamicSampling;
 use crate::plan::Plan;
+use crate::train;
 use serde::Deserialize;
 use serde::Serialize;
 
@@ -156,7 +157,7 @@ fn data(findings: &mut Findings, plan: &Plan, experiment: &Experiment) {
             work.problems
         )
     });
-    let round = crate::plan::work::prompts_per_round(experiment);
+    let round = train::prompts_per_round(experiment);
     findings.warn(work.problems < round, Name::DataSmallerThanRound, || {
         format!("a generation round draws {round} prompts from {} problems", work.problems)
     });

@@ -6,6 +6,7 @@ use crate::config::dapo::DynamicSampling;
 use crate::config::dapo::Surplus;
 use crate::data::DataSets;
 use crate::data::mini_aime;
+use crate::train;
 use serde::Deserialize;
 use serde::Serialize;
 
@@ -101,14 +102,6 @@ pub struct Work {
     pub kept_checkpoints: u64,
 }
 
-/// Prompts of one generation round. Without Dynamic Sampling one round is the whole batch.
-pub fn prompts_per_round(experiment: &Experiment) -> u64 {
-    match experiment.dapo.dynamic_sampling {
-        DynamicSampling::None {} => experiment.training.prompts_per_step,
-        DynamicSampling::Resample { .. } => experiment.rollout.prompts_per_round,
-    }
-}
-
 /// Checkpoints that a run of `rollout_steps` writes: every so many steps, and at the end.
 pub fn checkpoints(experiment: &Experiment) -> u64 {
     between(experiment.training.rollout_steps, experiment.checkpoints.every_steps) + 1
@@ -164,7 +157,7 @@ impl Work {
             .div_ceil(training.mini_batch_rollouts.max(1))
             .saturating_mul(training.epochs_per_step);
         let generation_rounds = rounds_per_step.times(steps as f64);
-        let prompts_drawn = generation_rounds.times(prompts_per_round(experiment) as f64);
+        let prompts_drawn = generation_rounds.times(train::prompts_per_round(experiment) as f64);
         let samples = |set: &str| evaluation.samples.get(set).copied().unwrap_or(0);
         let responses = |set: &str, problems: u64| {
             evaluations_of(experiment, set).saturating_mul(problems).saturating_mul(samples(set))
