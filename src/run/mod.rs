@@ -1,6 +1,7 @@
 //! One run from its experiment to its outcome: steps, evaluations, checkpoints, and the
 //! records that everything else reads.
 
+pub mod damage;
 pub mod evaluations;
 pub mod inputs;
 pub mod rows;

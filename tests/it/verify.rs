@@ -542,7 +542,7 @@ fn no_path_that_a_run_folder_names_is_opened() {
         json(folder, "experiment.json", |value| value["inputs"]["model"] = json!(model));
     };
     // An honest run of a base policy that lay elsewhere: the reviewer's own decides.
-    place(&folder, "/elsewhere/base");
+    place(&folder, "/nowhere/base");
     forge(&folder);
     let found = replayed(&folder, 1, 7);
     assert_eq!(found.verdict, Verdict::Verified, "{:#?}", found.checks);

@@ -68,8 +68,7 @@ fn an_update_after_which_a_number_would_not_be_finite_changes_no_tensor() {
     let unclipped = Optimizer { max_gradient_norm: 1e38, ..config() };
     for (config, rate, weights, gradient, what, tensor) in [
         (config(), 1e39, start(), pair(&[0.1; 3], &[1.0]), "weight", "a"),
-        (unclipped.clone(), 100.0, pair(&[1.0], &[3e38]), pair(&[0.1], &[1.0]), "weight", "b"),
-        (unclipped.clone(), 1e-3, start(), pair(&[0.1; 3], &[1e19]), "second moment", "b"),
+        (unclipped, 100.0, pair(&[1.0], &[3e38]), pair(&[0.1], &[1.0]), "weight", "b"),
     ] {
         let tensors = |values: &Tensors| -> Vec<Tensor> {
             values.values().map(|it| Tensor::from_slice(it)).collect()
