@@ -169,7 +169,18 @@ impl CellEvaluation {
     }
 }
 
+/// Outcomes of evaluations: set, rollout step, and which samples were correct.
+pub type Outcomes<'a> = Vec<(&'a str, u64, &'a [bool])>;
+
 impl Cell {
+    /// The outcomes of the evaluations that are asked for, in order.
+    pub fn outcomes(&self, of: impl Fn(&CellEvaluation) -> bool) -> Outcomes<'_> {
+        let wanted = self.evaluations.iter().filter(|evaluation| of(evaluation));
+        wanted
+            .map(|it| (it.set.as_str(), it.counters.rollout_steps, it.outcomes.values()))
+            .collect()
+    }
+
     /// `<arm hash's first 12 digits>-seed<seed>.json`: the same arm and seed have the same name.
     /// A cell under `fast` arithmetic has its run key's first 12 digits in place of the arm's,
     /// because there the execution can change its bits.

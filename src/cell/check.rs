@@ -148,10 +148,9 @@ fn digests(cell: &Cell) -> Result<(), String> {
     if let Some(name) = wanted.into_iter().find(|name| !cell.digests.contains_key(*name)) {
         return Err(format!("`digests` has none of {name}"));
     }
-    let named = cell.digests.iter().map(|(name, digest)| (name, digest));
     let tables = cell.evaluations.iter().map(|it| (&it.set, &it.outcomes_sha256));
     let sets = cell.problems.iter().map(|(set, ids)| (set, &ids.sha256));
-    match named.chain(tables).chain(sets).find(|(_, digest)| !is_digest(digest)) {
+    match cell.digests.iter().chain(tables).chain(sets).find(|(_, digest)| !is_digest(digest)) {
         Some((name, _)) => Err(format!("the digest of {name} is no SHA-256")),
         None => Ok(()),
     }

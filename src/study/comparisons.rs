@@ -234,7 +234,8 @@ fn fill(study: &Study, comparison: &mut Comparison, size: usize) -> Result<(), S
         .filter_map(|cell| Some((*cell, *others.iter().find(|other| other.seed == cell.seed)?)));
     let both: Vec<(&Cell, &Cell)> = both.collect();
     comparison.common_seeds = both.len() as u64;
-    let identical = both.into_iter().filter(|(cell, other)| outcomes(cell) == outcomes(other));
+    let same = |cell: &Cell, other: &Cell| cell.outcomes(|_| true) == other.outcomes(|_| true);
+    let identical = both.into_iter().filter(|(cell, other)| same(cell, other));
     comparison.identical_seeds = identical.map(|(cell, _)| cell.seed).collect();
     comparable(&metric, &cells, &others)?;
     let both: Vec<&Cell> = cells.iter().chain(&others).copied().collect();
@@ -275,14 +276,6 @@ fn fill(study: &Study, comparison: &mut Comparison, size: usize) -> Result<(), S
     };
     comparison.result = Some(result?);
     Ok(())
-}
-
-/// Every outcome of a run: set, rollout step, and which samples were correct.
-fn outcomes(cell: &Cell) -> Vec<(&str, u64, &[bool])> {
-    cell.evaluations
-        .iter()
-        .map(|it| (it.set.as_str(), it.counters.rollout_steps, it.outcomes.values()))
-        .collect()
 }
 
 fn run_value(cell: &Cell, metric: &Metric, budget: Option<u64>) -> Result<RunValue, String> {

@@ -18,6 +18,7 @@
 
 use crate::cell::Cell;
 use crate::cell::CellEvaluation;
+use crate::cell::Outcomes;
 use crate::config::Numerics;
 use crate::files;
 use crate::stats::same_policy;
@@ -86,18 +87,14 @@ impl<'a> Found<'a> {
     }
 
     fn copied_outcomes(&mut self, all: &[usize]) {
-        let mut groups: BTreeMap<Vec<(&str, u64, &[bool])>, Vec<usize>> = BTreeMap::new();
+        let mut groups: BTreeMap<Outcomes, Vec<usize>> = BTreeMap::new();
         for index in all {
-            let trained = trained(&self.cells[*index]);
-            let surprise: f64 = trained.iter().map(|evaluation| surprise(evaluation)).sum();
-            if surprise < INFORMATION {
-                continue;
+            let cell = &self.cells[*index];
+            let surprise: f64 =
+                cell.evaluations.iter().filter(|it| is_trained(it)).map(surprise).sum();
+            if surprise >= INFORMATION {
+                groups.entry(cell.outcomes(is_trained)).or_default().push(*index);
             }
-            let key = trained.into_iter().map(|evaluation| {
-                let step = evaluation.counters.rollout_steps;
-                (evaluation.set.as_str(), step, evaluation.outcomes.values())
-            });
-            groups.entry(key.collect()).or_default().push(*index);
         }
         for group in groups.into_values() {
             let seeds: BTreeSet<u64> = group.iter().map(|index| self.seed(*index)).collect();
@@ -233,9 +230,9 @@ fn least_extreme(
     }
 }
 
-/// Evaluations of policies that were trained.
-fn trained(cell: &Cell) -> Vec<&CellEvaluation> {
-    cell.evaluations.iter().filter(|evaluation| evaluation.counters.updates > 0).collect()
+/// Whether an evaluation is of a policy that was trained.
+fn is_trained(evaluation: &CellEvaluation) -> bool {
+    evaluation.counters.updates > 0
 }
 
 /// How improbable it is, in nats, that independent samples repeat these outcomes, when each

@@ -101,7 +101,8 @@ fn metrics(cell: &mut Cell, arm: &Arm, seed: u64, (higher, end): (bool, f64), ro
             let along = step as f64 / (study_fixture::STEPS - 1) as f64;
             let noise = 1.0 + 0.12 * (uniform(arm, seed, 20_000 + 100 * step + place as u64) - 0.5);
             let value = course(first, last, along);
-            let value = value * noise;
+            let most = if name.ends_with("token_probability_mean") { 1.0 } else { f64::MAX };
+            let value = (value * noise).min(most);
             // Rare tokens: not every step has one.
             let rare = name == "loss/up_clipped_probability_mean" && step % 7 == 3;
             (!rare).then(|| format!("{value:.6e}").parse().unwrap())

@@ -212,6 +212,8 @@ fn one_changed_outcome_of_the_base_policy_is_the_odd_one_out() {
     );
 }
 
+type Change = Box<dyn Fn(&mut Cell)>;
+
 #[test]
 fn a_record_whose_fields_do_not_fit_each_other_is_refused_with_the_field() {
     let real = real();
@@ -225,7 +227,7 @@ fn a_record_whose_fields_do_not_fit_each_other_is_refused_with_the_field() {
             column[20] = column[20].map(value);
         }
     };
-    let cases: Vec<(Box<dyn Fn(&mut Cell)>, &str)> = vec![
+    let cases: Vec<(Change, &str)> = vec![
         (Box::new(|it| it.inputs.clear()), "`inputs` has no digest of data/train"),
         (
             Box::new(|it| drop(it.inputs.remove("data/mini-aime-plus"))),
@@ -243,12 +245,12 @@ fn a_record_whose_fields_do_not_fit_each_other_is_refused_with_the_field() {
         (Box::new(|it| it.ledger_head = None), "`ledger_head` is no SHA-256"),
         (Box::new(|it| it.digests.clear()), "`digests` has none of metrics.jsonl"),
         (Box::new(|it| it.exactness = "exact-here".into()), "`exactness` is not exact"),
-        (Box::new(|it| drop(it.counters.pop())), "has 40 values for 39 steps"),
+        (Box::new(|it| it.counters.truncate(39)), "has 40 values for 39 steps"),
         (Box::new(|it| it.counters[4].rollout_steps = 9), "rollout step 5: its clock says"),
         (Box::new(|it| it.counters[4].updates += 1), "rollout step 5: the updates rise by 5"),
         (
             Box::new(|it| it.counters[4].generation_rounds -= 1),
-            "rollout step 5: `rollout/generated_rollouts` is",
+            "rollout step 5: `rollout/rounds` is 2, the record's other fields say 1",
         ),
         (Box::new(|it| it.experiment.training.rollout_steps = 50), "cannot have ended so"),
         (Box::new(|it| drop(it.evaluations.pop())), "at rollout step 40 is missing"),
