@@ -48,7 +48,7 @@ const COMMANDS: &[(&str, How)] = {
         ("dapo plan experiments/dapo.toml", Run),
         ("dapo plan experiments/dapo.toml --threads 1", Run),
         ("dapo plan experiments/base.toml --threads 1 --json", Run),
-        ("dapo plan EXPERIMENT", As("dapo plan experiments/smoke.toml")),
+        ("dapo plan EXPERIMENT", As("dapo plan experiments/smoke.toml --no-probe")),
         ("dapo plan RUN_FOLDER", As("dapo plan runs/dapo-2")),
         ("dapo plan runs/reproduce", Run),
         ("dapo plan experiments/qwen2.5/dapo-0.5b.toml", Parsed(CARD)),
@@ -109,19 +109,19 @@ const COMMANDS: &[(&str, How)] = {
         ("dapo cells CELL.json --run runs/mine", Run),
         (
             "dapo train reports/study-1/cells/CELL.json --out runs/check",
-            As("dapo train received/CELL.json --out runs/check"),
+            As("dapo train CELL.json --out runs/mine"),
         ),
         (
             "dapo cells reports/study-1/cells/CELL.json --run runs/check",
-            As("dapo cells received/CELL.json --run runs/check"),
+            As("dapo cells CELL.json --run runs/mine"),
         ),
         (
             "dapo train cells/CELL.json --inputs \"$CHECKOUT\" --out check",
-            As("cd received && dapo train CELL.json --inputs \"$CHECKOUT\" --out check"),
+            As("cd received && dapo train CELL.json --inputs \"$CHECKOUT\" --out ../runs/mine"),
         ),
         (
             "dapo cells cells/CELL.json --run check",
-            As("cd received && dapo cells CELL.json --run check"),
+            As("cd received && dapo cells CELL.json --run ../runs/mine"),
         ),
         (
             "dapo train received/cells/CELL.json --inputs . --out runs/mine",
@@ -129,11 +129,11 @@ const COMMANDS: &[(&str, How)] = {
         ),
         (
             "dapo train reports/study-1/cells/CELL.json --out runs/mine",
-            As("dapo train received/CELL.json --out runs/mine"),
+            As("dapo train CELL.json --out runs/mine"),
         ),
         (
             "dapo cells reports/study-1/cells/CELL.json --run runs/mine",
-            As("dapo cells received/CELL.json --run runs/mine"),
+            As("dapo cells CELL.json --run runs/mine"),
         ),
         ("dapo export runs/ablate --csv", Run),
         ("dapo export runs/ablate --csv --tensorboard", Run),
@@ -422,7 +422,9 @@ fn printed() -> BTreeMap<String, BTreeSet<String>> {
         }
     }
     let mut examples = BTreeSet::new();
-    of_help(&mut Cli::command(), &mut examples);
+    let mut command = Cli::command();
+    command.build();
+    of_help(&mut command, &mut examples);
     places.push(("--help".to_string(), examples));
     let report = dapo::report::study::markdown::render(&small_report().page);
     places.push(("a study's report".to_string(), of_markdown(&report)));
@@ -589,8 +591,9 @@ fn checkout() -> tempfile::TempDir {
         "mkdir runs/study received",
         "for name in a b dapo-seed1-1f2e3d4c study/stopped; do cp -r runs/reproduce runs/$name; done",
         "rm runs/study/stopped/outcome.json",
-        "dapo ablate experiments/own-task/grids/own-task.toml --out runs/ablate",
-        "for name in CELL.json received/CELL.json; do cp $(ls runs/ablate/cells/*.json | head -n 1) $name; done",
+        "cp -r reports/study-1 runs/ablate",
+        "dapo ablate experiments/own-task/grids/own-task.toml --out runs/own-study",
+        "for name in CELL.json received/CELL.json; do cp $(ls runs/own-study/cells/*.json | head -n 1) $name; done",
     ];
     bash(path, RUN, "cp -r \"$ROOT/experiments\" .").unwrap();
     files::write_atomic(&path.join("experiments/base.toml"), base.as_bytes()).unwrap();

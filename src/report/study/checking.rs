@@ -27,14 +27,13 @@ pub fn section(context: &Context) -> Section {
             )));
             blocks.push(Block::Text(format!(
                 "The cell that took least time: {}, seed {}. Paste the lines in the folder of this \
-                 report. CHECKOUT is the folder that the study was run from, of which this record \
-                 names {}: write its path where the study was copied elsewhere. The first command \
-                 trains the cell again from its own record, the second compares every metric, \
-                 outcome and digest and lists what differs, the third makes this report from the \
-                 records again.",
+                 report. CHECKOUT is the folder that the study was run from: its records name the \
+                 base policy and files of problems from there. Write its path where the study was \
+                 copied elsewhere. The first command trains the cell again from its own record, the \
+                 second compares every metric, outcome and digest and lists what differs, the third \
+                 makes this report from the records again.",
                 text::visible(&cell.name),
-                cell.seed,
-                text::visible(&cell.experiment.inputs.model.display().to_string())
+                cell.seed
             )));
             blocks.push(Block::Code(commands(cell)));
             blocks.push(Block::Text(format!(
