@@ -100,7 +100,7 @@ mod measured {
         for (index, logits) in logits.chunks(26).enumerate() {
             let top_p = if index % 2 == 0 { 1.0 } else { 0.7 };
             let sampling = Sampling { temperature: 1.0, top_p, top_k: 0 };
-            black_box(sampler::sample(black_box(logits), &sampling, index as f64 / 1000.0));
+            black_box(sampler::sample(black_box(logits), &sampling, false, index as f64 / 1000.0));
         }
     }
 

@@ -127,6 +127,7 @@ pub fn outcomes(
     let limits = Limits {
         sampling: protocol.sampling,
         max_response_tokens: protocol.max_response_tokens as usize,
+        entropy: false,
         stop_tokens: tokenizer.stop_tokens(),
         batch_rows: protocol.batch_rows as usize,
     };
@@ -193,6 +194,7 @@ pub fn limits<'a>(
     Limits {
         sampling,
         max_response_tokens: experiment.rollout.max_response_tokens as usize,
+        entropy: false,
         stop_tokens: tokenizer.stop_tokens(),
         batch_rows: experiment.execution.generation_batch_rollouts as usize,
     }

@@ -152,9 +152,16 @@ pub fn append(
 pub fn genesis(manifest: &Manifest, experiment: &Experiment) -> Entry {
     let mut components = manifest.inputs.clone();
     components.insert("arm".to_string(), manifest.arm_sha256.clone());
-    let mut seed = Digest::default();
-    seed.count(experiment.execution.seed);
-    components.insert("seed".to_string(), seed.finish());
+    let number = |number: u64| {
+        let mut digest = Digest::default();
+        digest.count(number);
+        digest.finish()
+    };
+    components.insert("seed".to_string(), number(experiment.execution.seed));
+    // Format 1 came before there was another, and its first line does not say it.
+    if experiment.record_format() > 1 {
+        components.insert("format".to_string(), number(experiment.record_format()));
+    }
     // What cannot change a bit is attested beside the chain.
     let execution = files::canonical_json_line(&experiment.bound_execution());
     components.insert("execution".to_string(), files::sha256(execution.as_bytes()));

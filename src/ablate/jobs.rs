@@ -190,24 +190,36 @@ fn prepared(title: &str, experiment: &Experiment) -> Result<Manifest, Error> {
 fn job(
     study: &Study,
     title: String,
-    mut experiment: Experiment,
+    experiment: Experiment,
     manifest: Manifest,
     runs: &[String],
 ) -> Result<Job, Error> {
     let seed = experiment.execution.seed;
-    let run_key = inputs::run_key(&experiment, &manifest.inputs);
-    let mut manifest = Manifest { seed, run_key, ..manifest };
+    let mut manifest = Manifest { seed, ..manifest };
+    let of_format = |records| {
+        let experiment = Experiment { records, ..experiment.clone() };
+        let run_key = inputs::run_key(&experiment, &manifest.inputs);
+        let Manifest { arm_sha256, exactness, .. } = &manifest;
+        let file = cell::file_name(arm_sha256, &run_key, exactness, seed);
+        (experiment, run_key, study.cells().join(file))
+    };
+    // A study may be older than the newest format of records: a cell that is there counts.
+    let earlier = of_format(None);
+    let counts = |cell: Cell| cell.run_key == earlier.1;
+    let (mut experiment, run_key, record) = match Cell::read(&earlier.2).is_ok_and(counts) {
+        true => earlier,
+        false => of_format(experiment.records),
+    };
+    manifest.run_key = run_key;
     let end = format!("-seed{seed}-{}", &manifest.run_key[..8]);
     // Another grid may have begun it under its own name for the arm.
     let begun = runs.iter().find(|name| name.ends_with(&end));
     let name = begun.cloned().unwrap_or_else(|| format!("{}{end}", experiment.name));
     experiment.name = name.trim_end_matches(&end).to_string();
     manifest.name.clone_from(&experiment.name);
-    let Manifest { arm_sha256, run_key, exactness, .. } = &manifest;
-    let file = cell::file_name(arm_sha256, run_key, exactness, seed);
     Ok(Job {
         arms: vec![title],
-        record: study.cells().join(file),
+        record,
         folder: RunFolder::at(study.runs().join(name)),
         experiment,
         manifest,

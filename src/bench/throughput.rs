@@ -194,6 +194,7 @@ fn generate(
         let limits = Limits {
             sampling: Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 },
             max_response_tokens: tokens,
+            entropy: false,
             // Nothing ends a response: every row generates as many tokens as it may.
             stop_tokens: &[],
             batch_rows: batch,

@@ -123,6 +123,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let limits = Limits {
         sampling: Sampling { temperature: args.temperature, top_p: args.top_p, top_k: args.top_k },
         max_response_tokens: args.max_tokens as usize,
+        entropy: false,
         stop_tokens: tokenizer.stop_tokens(),
         batch_rows: args.batch as usize,
     };

@@ -29,7 +29,7 @@ pub fn flat(experiment: &Experiment) -> BTreeMap<String, Value> {
 /// Whether a key decides what is computed. The others say where and how it executes, and are
 /// not part of the arm's identity.
 pub fn in_arm(path: &str) -> bool {
-    let outside = ["name", "inputs", "execution", "checkpoints"];
+    let outside = ["name", "inputs", "execution", "checkpoints", "records"];
     path == "inputs.data.variant" || !outside.contains(&path.split('.').next().unwrap_or(path))
 }
 

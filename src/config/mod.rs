@@ -53,6 +53,9 @@ pub struct Experiment {
     pub evaluation: Evaluation,
     /// What a run keeps. Not part of the arm's identity.
     pub checkpoints: Checkpoints,
+    /// What a run records; absent: format 1. Not part of the arm's identity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub records: Option<Records>,
 }
 
 /// The parts of an experiment that may move a number on an ideal machine. Their canonical
@@ -102,6 +105,11 @@ impl Experiment {
             optimizer: &self.optimizer,
             evaluation: &self.evaluation,
         }
+    }
+
+    /// [`Records::format`], stated or not.
+    pub fn record_format(&self) -> u64 {
+        self.records.map_or(1, |records| records.format)
     }
 
     /// The part of `[execution]` that can change a bit of the run. Under `fast` arithmetic all of
@@ -330,6 +338,18 @@ pub struct Checkpoints {
     /// So are those of every so many rollout steps; 0: none but the newest.
     pub keep_every: u64,
 }
+
+/// What a run records of each rollout step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Records {
+    /// Of the metrics and of the ledger that binds them. 1: the policy's entropy and token
+    /// probability over the batch. 2: over all rollouts of the step as well.
+    pub format: u64,
+}
+
+/// The newest [`Records::format`].
+pub const NEWEST_FORMAT: u64 = 2;
 
 /// The files that a run reads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -154,6 +154,7 @@ pub const KEYS: &[Key] = &[
         "rollout steps",
         "those of every so many steps are kept; 0: none",
     ),
+    key("records.format", "", "form of metrics and ledger; 2: metrics of all rollouts; absent: 1"),
     key("prompt.template", "", "the text around a question").released(says(
         "\"dapo-chat\": the instruction that \"dapo\" is, inside the tokenizer's chat template",
         "README.md of DAPO",

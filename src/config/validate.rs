@@ -5,6 +5,7 @@ use crate::config::Evaluation;
 use crate::config::Execution;
 use crate::config::Experiment;
 use crate::config::MiniBatchOrder;
+use crate::config::NEWEST_FORMAT;
 use crate::config::Numerics;
 use crate::config::Optimizer;
 use crate::config::Rollout;
@@ -69,6 +70,10 @@ pub fn ranges(experiment: &Experiment) -> Vec<String> {
     check_execution(&mut check, execution);
     check.at_least_one("checkpoints.keep_last", experiment.checkpoints.keep_last);
     check_dapo(&mut check, dapo);
+    let format = experiment.record_format();
+    check.that((1..=NEWEST_FORMAT).contains(&format), || {
+        format!("records.format must be from 1 to {NEWEST_FORMAT}, got {format}")
+    });
     check.problems
 }
 

@@ -17,6 +17,29 @@ use std::collections::BTreeMap;
 /// `stage/name` → value. A value that does not exist (the mean of nothing) is left out.
 pub type Metrics = BTreeMap<String, f64>;
 
+/// Mean entropy over every token that was generated in a step, by the sampler's distribution. A step
+/// of records of format 2 has it.
+pub const ROLLOUT_ENTROPY: &str = "policy/rollout_entropy";
+
+/// Mean probability of every token that was generated in a step, by the sampler's log-probs. A step
+/// of records of format 2 has it.
+pub const ROLLOUT_PROBABILITY: &str = "policy/rollout_token_probability_mean";
+
+/// What the sampler says about everything that was generated in a step: [`ROLLOUT_PROBABILITY`], and
+/// [`ROLLOUT_ENTROPY`] where the sum of the entropies is known. Sums over a response's tokens in
+/// order, then over the responses in order.
+pub fn sampled(groups: &[&Group<ScoredRollout>], entropy: Option<f64>) -> Metrics {
+    let (mut probability, mut tokens) = (0.0, 0.0);
+    for scored in groups.iter().flat_map(|group| &group.rollouts) {
+        let log_probs = &scored.rollout.rollout_log_probs;
+        probability += log_probs.iter().map(|log_prob| libm::exp(*log_prob)).sum::<f64>();
+        tokens += log_probs.len() as f64;
+    }
+    let sums = [(ROLLOUT_ENTROPY, entropy), (ROLLOUT_PROBABILITY, Some(probability))];
+    let means = sums.into_iter().filter_map(|(name, sum)| Some((name.to_string(), sum? / tokens)));
+    means.filter(|_| tokens > 0.0).collect()
+}
+
 /// Metrics of everything that was generated in a step, before Dynamic Sampling.
 ///
 /// `styles` adds the shares of the embedded benchmark's solution styles.

@@ -32,9 +32,30 @@ pub struct ExactRows {
     rows: Vec<Vec<Slots>>,
 }
 
-/// How a token is drawn for each row: logits `[rows, vocab]`, uniforms `[rows]` → token ids and
-/// log-probs, both `[rows]`.
-type Draw<'a> = dyn Fn(&Tensor, &Tensor) -> (Tensor, Tensor) + 'a;
+/// A token for each row.
+#[derive(Debug)]
+pub struct Drawn {
+    /// Token ids `[rows]`.
+    pub tokens: Tensor,
+    /// Their log-probs in nats, `[rows]`.
+    pub log_probs: Tensor,
+    /// Entropy of each row's distribution in nats, `[rows]`, where it was asked for.
+    pub entropy: Option<Tensor>,
+}
+
+/// A drawn token.
+#[derive(Debug, Clone, Copy)]
+pub struct Token {
+    /// Its id.
+    pub id: u32,
+    /// Its log-prob in nats.
+    pub log_prob: f64,
+    /// Entropy of the distribution that it was drawn from, in nats, where it was asked for.
+    pub entropy: Option<f64>,
+}
+
+/// How a token is drawn for each row: logits `[rows, vocab]`, uniforms `[rows]`.
+type Draw<'a> = dyn Fn(&Tensor, &Tensor) -> Drawn + 'a;
 
 /// Rows of a policy whose weights lie as they are stored. Tokens are drawn where they are computed:
 /// nothing comes to the processor before a block of them is done.
@@ -54,14 +75,14 @@ impl<'a> Blocks<'a> {
     }
 
     /// Reads prompts, adds rows and draws each one's first token: `prompt_of_row` numbers the
-    /// prompts. (Token, log-prob) of each new row.
+    /// prompts. One token for each new row.
     pub fn join(
         &mut self,
         prompts: &[&[u32]],
         prompt_of_row: &[usize],
         uniforms: &[f64],
         draw: &Draw,
-    ) -> Vec<(u32, f64)> {
+    ) -> Vec<Token> {
         let (hidden, length) =
             read(self.model, &self.prepared, &mut self.cache, prompts, prompt_of_row);
         let hidden =
@@ -70,19 +91,18 @@ impl<'a> Blocks<'a> {
         let rows: Vec<i64> = prompt_of_row.iter().map(|&prompt| prompt as i64).collect();
         let logits = logits.index_select(0, &Tensor::from_slice(&rows).to_device(self.device));
         let uniforms = Tensor::from_slice(uniforms).to_device(self.device);
-        let (tokens, log_probs) = draw(&logits, &uniforms);
-        pairs(&tokens, &log_probs)
+        on_the_processor(&[draw(&logits, &uniforms)])
     }
 
     /// A block of tokens for every row: the newest token of each row and its position in the row;
-    /// uniforms `[count, rows]` → (token, log-prob), `[count, rows]`.
+    /// uniforms `[count, rows]` → `[count, rows]`.
     pub fn run(
         &mut self,
         tokens: &[u32],
         positions: &[usize],
         uniforms: &[f64],
         draw: &Draw,
-    ) -> Vec<(u32, f64)> {
+    ) -> Vec<Token> {
         let upload = |values: Vec<i64>| Tensor::from_slice(&values).to_device(self.device);
         let mut tokens = upload(tokens.iter().map(|&token| i64::from(token)).collect());
         let mut positions = upload(positions.iter().map(|&position| position as i64).collect());
@@ -90,16 +110,15 @@ impl<'a> Blocks<'a> {
         let uniforms = uniforms.view([-1, tokens.size()[0]]);
         // Rows that have ended go on to the end of the block.
         let last = self.model.config().max_position_embeddings - 1;
-        let (mut all_tokens, mut all_log_probs) = (Vec::new(), Vec::new());
+        let mut all = Vec::new();
         for at in 0..uniforms.size()[0] {
             let hidden = self.model.decode(&self.prepared, &tokens, &positions, &mut self.cache);
-            let (drawn, log_probs) = draw(&self.model.logits(&hidden), &uniforms.get(at));
+            let drawn = draw(&self.model.logits(&hidden), &uniforms.get(at));
             positions = (positions + 1).clamp_max(last);
-            tokens = drawn.shallow_clone();
-            all_tokens.push(drawn);
-            all_log_probs.push(log_probs);
+            tokens = drawn.tokens.shallow_clone();
+            all.push(drawn);
         }
-        pairs(&Tensor::cat(&all_tokens, 0), &Tensor::cat(&all_log_probs, 0))
+        on_the_processor(&all)
     }
 
     /// As [`Generation::leave`].
@@ -108,12 +127,25 @@ impl<'a> Blocks<'a> {
     }
 }
 
-/// Both tensors on the processor, side by side.
-fn pairs(tokens: &Tensor, log_probs: &Tensor) -> Vec<(u32, f64)> {
-    let tokens: Vec<i64> = Vec::try_from(tokens).expect("dense ids");
-    let log_probs: Vec<f64> =
-        Vec::try_from(log_probs.to_kind(Kind::Double)).expect("a dense tensor");
-    tokens.into_iter().map(|token| token as u32).zip(log_probs).collect()
+/// All draws on the processor, one after another.
+fn on_the_processor(drawn: &[Drawn]) -> Vec<Token> {
+    let joined = |of: &dyn Fn(&Drawn) -> Option<&Tensor>| {
+        let parts: Vec<&Tensor> = drawn.iter().filter_map(of).collect();
+        (!parts.is_empty()).then(|| Tensor::cat(&parts, 0))
+    };
+    let doubles = |tensor: Tensor| -> Vec<f64> {
+        Vec::try_from(tensor.to_kind(Kind::Double)).expect("a dense tensor")
+    };
+    let ids = joined(&|it| Some(&it.tokens)).map(|ids| Vec::try_from(ids).expect("dense ids"));
+    let ids: Vec<i64> = ids.unwrap_or_default();
+    let log_probs = joined(&|it| Some(&it.log_probs)).map_or(Vec::new(), doubles);
+    let entropy = joined(&|it| it.entropy.as_ref()).map(doubles);
+    let token = |(at, (id, log_prob))| Token {
+        id: id as u32,
+        log_prob,
+        entropy: entropy.as_ref().map(|entropy: &Vec<f64>| entropy[at]),
+    };
+    ids.into_iter().zip(log_probs).enumerate().map(token).collect()
 }
 
 /// Reads prompts and adds their rows to a cache: hidden states `[prompts, length, hidden]`, and the

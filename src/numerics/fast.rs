@@ -186,8 +186,13 @@ pub fn log_probs_and_entropy(
 }
 
 fn entropy_of(log_distribution: &Tensor) -> Tensor {
+    expected_surprise(&log_distribution.exp(), log_distribution)
+}
+
+/// [`entropy`] of a distribution that is at hand: −Σ p · log p over the last dimension.
+pub fn expected_surprise(probabilities: &Tensor, log_distribution: &Tensor) -> Tensor {
     let kind = log_distribution.kind();
-    -(log_distribution.exp() * log_distribution).sum_dim_intlist([-1i64].as_slice(), false, kind)
+    -(probabilities * log_distribution).sum_dim_intlist([-1i64].as_slice(), false, kind)
 }
 
 /// log softmax(logits / temperature): logits `[..., vocab]`, in f32 or wider.

@@ -368,10 +368,11 @@ fn score(
     group_size: u64,
 ) -> Vec<Group<ScoredRollout>> {
     let experiment = &inputs.experiment;
-    let mut responses = responses.into_iter().map(|Response { tokens, log_probs, finish }| {
-        let text = inputs.tokenizer.decode(&tokens);
-        Rollout::new(tokens, log_probs, finish, text)
-    });
+    let mut responses =
+        responses.into_iter().map(|Response { tokens, log_probs, finish, .. }| {
+            let text = inputs.tokenizer.decode(&tokens);
+            Rollout::new(tokens, log_probs, finish, text)
+        });
     let mut groups = Vec::with_capacity(prompts.len());
     for prompt in prompts {
         let rollouts = responses.by_ref().take(group_size as usize).collect();

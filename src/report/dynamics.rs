@@ -45,7 +45,7 @@ pub struct Counts {
     pub seconds: Option<f64>,
 }
 
-const MEANINGS: [(&str, &str); 32] = [
+const MEANINGS: [(&str, &str); 34] = [
     ("rollout/reward_mean", "shaped reward, all generated rollouts"),
     ("train/reward_mean", "shaped reward, the batch after filtering"),
     ("rollout/accuracy", "share correct, all generated rollouts"),
@@ -73,8 +73,10 @@ const MEANINGS: [(&str, &str); 32] = [
         "longest quarter's weight over its weight by response mean",
     ),
     ("effect/token_level_loss_shortest_quarter_weight", "the same of the shortest quarter"),
-    ("policy/entropy", "nats a token"),
-    ("policy/token_probability_mean", "probability of the sampled token"),
+    ("policy/rollout_entropy", "nats a token, all rollouts"),
+    ("policy/entropy", "nats a token, batch"),
+    ("policy/rollout_token_probability_mean", "probability of the sampled token, all rollouts"),
+    ("policy/token_probability_mean", "probability of the sampled token, batch"),
     ("policy/mismatch_max", "largest |sampler − trainer| log-prob"),
     ("loss/clip_fraction_low", "tokens clipped from below"),
     ("loss/clip_fraction_high", "tokens clipped from above"),

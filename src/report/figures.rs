@@ -86,12 +86,19 @@ const PAPER_FIGURES: [Plan; 6] = [
         "Both are ±1 for correctness plus the length penalty. Ours is drawn before and after \
          filtering, because the paper does not say which it plots.",
     ),
-    plan("Entropy of the policy", "nats", &[("policy/entropy", "this run")])
-        .beside("7c", "Depends on the vocabulary; only the course over training can be compared."),
+    plan(
+        "Entropy of the policy",
+        "nats",
+        &[("policy/rollout_entropy", "all rollouts"), ("policy/entropy", "batch")],
+    )
+    .beside("7c", "Depends on the vocabulary; only the course over training can be compared."),
     plan(
         "Mean probability of sampled tokens",
         "probability",
-        &[("policy/token_probability_mean", "this run")],
+        &[
+            ("policy/rollout_token_probability_mean", "all rollouts"),
+            ("policy/token_probability_mean", "batch"),
+        ],
     )
     .beside("7d", "The mirror image of the entropy."),
     plan(
@@ -309,4 +316,24 @@ fn styles(metrics: &[StepMetrics]) -> Vec<Line> {
             half_widths: Vec::new(),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run_folder::Counters;
+
+    #[test]
+    fn entropy_of_all_rollouts_stands_beside_the_batchs_where_it_was_recorded() {
+        let labels = |names: &[&str]| -> Vec<String> {
+            let metrics = names.iter().map(|name| ((*name).to_owned(), 0.25)).collect();
+            let line = StepMetrics { step: 1, counters: Counters::default(), metrics };
+            let figures = beside_the_paper(&[line], &[]);
+            let entropy = figures.iter().find(|figure| figure.paper_figure == Some("7c"));
+            entropy.unwrap().ours.iter().map(|line| line.label.clone()).collect()
+        };
+        assert_eq!(labels(&["policy/entropy"]), ["batch"]);
+        let both = ["policy/entropy", "policy/rollout_entropy"];
+        assert_eq!(labels(&both), ["all rollouts", "batch"]);
+    }
 }

@@ -4,6 +4,7 @@
 
 use crate::model::cache;
 use crate::model::generation::Blocks;
+use crate::model::generation::Token;
 use crate::model::qwen2::Qwen2;
 use crate::records::Finish;
 use crate::rng::Stream;
@@ -49,12 +50,11 @@ pub fn generate(
     let rows = limits.batch_rows.min(requests.len());
     let longest = requests.iter().map(|request| request.prompt.len()).max().unwrap_or(0);
     let slots = limits.max_response_tokens + BLOCK;
-    let empty = || Response { tokens: vec![], log_probs: vec![], finish: Finish::Length };
     let lane = Lane {
         blocks: Blocks::new(model, rows, longest, slots),
         requests,
         limits,
-        responses: requests.iter().map(|_| empty()).collect(),
+        responses: requests.iter().map(|_| Response::empty(limits)).collect(),
         waiting: 0,
         rows: Vec::with_capacity(rows),
     };
@@ -102,8 +102,9 @@ impl Lane<'_> {
             self.rows.push(row);
         }
         self.waiting += prompt_of_row.len();
-        let sampling = &self.limits.sampling;
-        let draw = |logits: &_, uniforms: &_| tensor_sampler::sample(logits, sampling, uniforms);
+        let Limits { sampling, entropy, .. } = self.limits;
+        let draw =
+            |logits: &_, uniforms: &_| tensor_sampler::sample(logits, sampling, *entropy, uniforms);
         let drawn = self.blocks.join(&prompts, &prompt_of_row, &uniforms, &draw);
         self.take(old_rows, &drawn)
     }
@@ -125,18 +126,19 @@ impl Lane<'_> {
         for (at, row) in self.rows.iter_mut().enumerate() {
             uniforms.iter_mut().skip(at).step_by(rows).for_each(|u| *u = row.stream.uniform());
         }
-        let sampling = &self.limits.sampling;
-        let draw = |logits: &_, uniforms: &_| tensor_sampler::sample(logits, sampling, uniforms);
+        let Limits { sampling, entropy, .. } = self.limits;
+        let draw =
+            |logits: &_, uniforms: &_| tensor_sampler::sample(logits, sampling, *entropy, uniforms);
         let drawn = self.blocks.run(&tokens, &positions, &uniforms, &draw);
         self.take(0, &drawn)
     }
 
     /// Appends what the rows from `from` on have drawn, token by token: `drawn` holds all rows'
     /// first tokens, then all rows' second ones. Rows that have ended leave. Returns how many.
-    fn take(&mut self, from: usize, drawn: &[(u32, f64)]) -> Result<usize, Error> {
+    fn take(&mut self, from: usize, drawn: &[Token]) -> Result<usize, Error> {
         let mut leaves = vec![false; self.rows.len()];
         for drawn in drawn.chunks(self.rows.len() - from) {
-            for (at, &(token, log_prob)) in drawn.iter().enumerate() {
+            for (at, &Token { id, log_prob, entropy }) in drawn.iter().enumerate() {
                 if leaves[from + at] {
                     continue;
                 }
@@ -145,9 +147,8 @@ impl Lane<'_> {
                 if !log_prob.is_finite() {
                     return Err(Error::NotFinite { index, token: response.tokens.len() });
                 }
-                response.tokens.push(token);
-                response.log_probs.push(log_prob);
-                let stops = self.limits.stop_tokens.contains(&token);
+                response.push(id, log_prob, entropy);
+                let stops = self.limits.stop_tokens.contains(&id);
                 if stops {
                     response.finish = Finish::Stop;
                 }

@@ -29,6 +29,8 @@ pub struct Limits<'a> {
     pub sampling: Sampling,
     /// L_max.
     pub max_response_tokens: usize,
+    /// Whether responses say the entropy of what they were drawn from.
+    pub entropy: bool,
     /// Any of these ends the response and is part of it.
     pub stop_tokens: &'a [u32],
     /// Rows that are generated at the same time.
@@ -42,8 +44,27 @@ pub struct Response {
     pub tokens: Vec<u32>,
     /// Log-prob of each token (see [`sampler::Draw`]).
     pub log_probs: Vec<f64>,
+    /// Σ over its tokens, in order, of the entropy of the distribution that each was drawn from:
+    /// softmax(logits / temperature) over the whole vocabulary, in nats. `None` unless
+    /// [`Limits::entropy`] asks for it.
+    pub entropy: Option<f64>,
     /// Why it ended.
     pub finish: Finish,
+}
+
+impl Response {
+    /// One that has not begun.
+    pub(super) fn empty(limits: &Limits) -> Self {
+        let (tokens, log_probs) = (Vec::new(), Vec::new());
+        Self { tokens, log_probs, entropy: limits.entropy.then_some(0.0), finish: Finish::Length }
+    }
+
+    /// Appends a token.
+    pub(super) fn push(&mut self, token: u32, log_prob: f64, entropy: Option<f64>) {
+        self.tokens.push(token);
+        self.log_probs.push(log_prob);
+        self.entropy = self.entropy.zip(entropy).map(|(sum, entropy)| sum + entropy);
+    }
 }
 
 /// A policy that cannot serve a request.
@@ -128,8 +149,7 @@ pub fn generate(
 ) -> Result<Vec<Response>, Error> {
     check(model, requests, limits)?;
     if limits.max_response_tokens == 0 {
-        let empty = Response { tokens: vec![], log_probs: vec![], finish: Finish::Length };
-        return Ok(vec![empty; requests.len()]);
+        return Ok(vec![Response::empty(limits); requests.len()]);
     }
     if model.is_large() {
         let mut told = 0;
@@ -219,13 +239,12 @@ impl<'a> Lane<'a> {
     ) -> Self {
         let rows = limits.batch_rows.min(requests.len());
         let longest = requests.iter().map(|request| request.prompt.len()).max().unwrap_or(0);
-        let empty = || Response { tokens: vec![], log_probs: vec![], finish: Finish::Length };
         Self {
             generation: Generation::new(model, rows, longest),
             first,
             requests,
             limits,
-            responses: requests.iter().map(|_| empty()).collect(),
+            responses: requests.iter().map(|_| Response::empty(limits)).collect(),
             waiting: 0,
             rows: Vec::with_capacity(rows),
         }
@@ -288,13 +307,13 @@ impl<'a> Lane<'a> {
         for (at, logits) in logits.chunks(vocabulary).enumerate() {
             let row = &mut self.rows[from + at];
             let response = &mut self.responses[row.request];
-            let drawn = sampler::sample(logits, &self.limits.sampling, row.stream.uniform());
+            let Limits { sampling, entropy, .. } = self.limits;
+            let drawn = sampler::sample(logits, sampling, *entropy, row.stream.uniform());
             let Some(drawn) = drawn else {
                 let (index, token) = (self.first + row.request, response.tokens.len());
                 return Err(Error::NotFinite { index, token });
             };
-            response.tokens.push(drawn.token);
-            response.log_probs.push(drawn.log_prob);
+            response.push(drawn.token, drawn.log_prob, drawn.entropy);
             row.token = drawn.token;
             if self.limits.stop_tokens.contains(&drawn.token) {
                 response.finish = Finish::Stop;

@@ -11,6 +11,8 @@ pub struct Draw {
     /// Its log-prob in nats under softmax(logits / temperature) over the whole vocabulary:
     /// what the training forward computes. Top-k and top-p do not enter.
     pub log_prob: f64,
+    /// Entropy of that distribution in nats, where it was asked for.
+    pub entropy: Option<f64>,
 }
 
 /// Draws the token whose interval of the cumulative distribution holds `uniform`.
@@ -21,7 +23,7 @@ pub struct Draw {
 /// walked in order of token id.
 ///
 /// `None` when the logits are no distribution: NaN or +∞ is among them, or all are −∞.
-pub fn sample(logits: &[f64], sampling: &Sampling, uniform: f64) -> Option<Draw> {
+pub fn sample(logits: &[f64], sampling: &Sampling, entropy: bool, uniform: f64) -> Option<Draw> {
     let greedy = sampling.temperature == 0.0;
     let temperature = if greedy { 1.0 } else { sampling.temperature };
     let distribution = Distribution::new(logits, temperature)?;
@@ -36,7 +38,11 @@ pub fn sample(logits: &[f64], sampling: &Sampling, uniform: f64) -> Option<Draw>
         let mass: f64 = kept.iter().map(|&token| weights[token]).sum();
         invert(weights, kept.into_iter(), uniform * mass)
     };
-    Some(Draw { token: token as u32, log_prob: distribution.log_prob(logits[token]) })
+    Some(Draw {
+        token: token as u32,
+        log_prob: distribution.log_prob(logits[token]),
+        entropy: entropy.then(|| distribution.entropy(logits)),
+    })
 }
 
 fn most_probable(weights: &[f64], total: f64, sampling: &Sampling) -> Vec<usize> {
@@ -82,7 +88,7 @@ mod tests {
     const PLAIN: Sampling = Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 };
 
     fn draw(logits: &[f64], sampling: &Sampling, uniform: f64) -> Draw {
-        sample(logits, sampling, uniform).unwrap()
+        sample(logits, sampling, true, uniform).unwrap()
     }
 
     fn logits_of(probabilities: &[f64]) -> Vec<f64> {
@@ -130,11 +136,27 @@ mod tests {
     }
 
     #[test]
+    fn the_entropy_is_that_of_all_tokens_at_the_temperature_whatever_is_kept() {
+        let logits = logits_of(&[0.2, 0.5, 0.3]);
+        let scaled: Vec<f64> = [0.2f64, 0.5, 0.3].iter().map(|p| p.powf(2.0)).collect();
+        let total: f64 = scaled.iter().sum();
+        let expected: f64 = scaled.iter().map(|p| -p / total * (p / total).ln()).sum();
+        for (top_p, top_k) in [(1.0, 0), (0.4, 0), (1.0, 1)] {
+            let drawn = draw(&logits, &Sampling { temperature: 0.5, top_p, top_k }, 0.3);
+            assert!((drawn.entropy.unwrap() - expected).abs() < 1e-12);
+        }
+        // A token that cannot come adds nothing.
+        let certain = draw(&[0.0, f64::NEG_INFINITY], &PLAIN, 0.5);
+        assert_eq!(certain.entropy, Some(0.0));
+        assert_eq!(sample(&logits, &PLAIN, false, 0.5).unwrap().entropy, None);
+    }
+
+    #[test]
     fn logits_that_are_no_distribution_draw_nothing() {
         let infinity = f64::INFINITY;
         for bad in [&[0.0, f64::NAN, 1.0][..], &[0.0, infinity], &[-infinity, -infinity], &[]] {
             for sampling in [PLAIN, Sampling { temperature: 0.0, ..PLAIN }] {
-                assert_eq!(sample(bad, &sampling, 0.5), None, "{bad:?}");
+                assert_eq!(sample(bad, &sampling, true, 0.5), None, "{bad:?}");
             }
         }
     }

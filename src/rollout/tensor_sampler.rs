@@ -3,6 +3,7 @@
 
 use crate::config::Numerics;
 use crate::config::Sampling;
+use crate::model::generation::Drawn;
 use crate::numerics;
 use crate::numerics::fast;
 use tch::Kind;
@@ -13,17 +14,21 @@ use tch::Tensor;
 /// vocabulary. Where the logits are no distribution the log-prob is not finite.
 ///
 /// Of the tokens that top-k and top-p keep, the one whose interval of the cumulative distribution
-/// holds the uniform, in the order of token ids.
-pub fn sample(logits: &Tensor, sampling: &Sampling, uniforms: &Tensor) -> (Tensor, Tensor) {
+/// holds the uniform, in the order of token ids. With `entropy`, the entropies `[rows]` of the
+/// distributions over the whole vocabulary.
+pub fn sample(logits: &Tensor, sampling: &Sampling, entropy: bool, uniforms: &Tensor) -> Drawn {
     let greedy = sampling.temperature == 0.0;
     let temperature = if greedy { 1.0 } else { sampling.temperature };
     let distribution = fast::log_distribution(logits, temperature);
-    let tokens = match greedy {
-        true => first_of_the_best(&distribution),
-        false => invert(&kept(&numerics::exp(&distribution, Numerics::Fast), sampling), uniforms),
+    let probabilities = (entropy || !greedy).then(|| numerics::exp(&distribution, Numerics::Fast));
+    let tokens = match &probabilities {
+        Some(probabilities) if !greedy => invert(&kept(probabilities, sampling), uniforms),
+        _ => first_of_the_best(&distribution),
     };
     let log_probs = distribution.gather(-1, &tokens.unsqueeze(-1), false).squeeze_dim(-1);
-    (tokens, log_probs)
+    let entropy = probabilities.filter(|_| entropy);
+    let entropy = entropy.map(|it| fast::expected_surprise(&it, &distribution));
+    Drawn { tokens, log_probs, entropy }
 }
 
 /// The lowest id among the largest values. LibTorch's argmax promises none.
@@ -106,13 +111,20 @@ mod tests {
         (0..rows).map(row).collect()
     }
 
-    fn together(logits: &[Vec<f64>], sampling: &Sampling, uniforms: &[f64]) -> Vec<(i64, f64)> {
+    fn drawn(logits: &[Vec<f64>], sampling: &Sampling, uniforms: &[f64]) -> Drawn {
         let rows = logits.len() as i64;
         let tensor = Tensor::from_slice(&logits.concat()).view([rows, -1]).to_kind(Kind::Float);
-        let (tokens, log_probs) = sample(&tensor, sampling, &Tensor::from_slice(uniforms));
-        let tokens: Vec<i64> = Vec::try_from(tokens).unwrap();
-        let log_probs: Vec<f64> = Vec::try_from(log_probs.to_kind(Kind::Double)).unwrap();
-        tokens.into_iter().zip(log_probs).collect()
+        sample(&tensor, sampling, true, &Tensor::from_slice(uniforms))
+    }
+
+    fn doubles(values: &Tensor) -> Vec<f64> {
+        Vec::try_from(values.to_kind(Kind::Double)).unwrap()
+    }
+
+    fn together(logits: &[Vec<f64>], sampling: &Sampling, uniforms: &[f64]) -> Vec<(i64, f64)> {
+        let drawn = drawn(logits, sampling, uniforms);
+        let tokens: Vec<i64> = Vec::try_from(drawn.tokens).unwrap();
+        tokens.into_iter().zip(doubles(&drawn.log_probs)).collect()
     }
 
     #[test]
@@ -128,11 +140,13 @@ mod tests {
             Sampling { temperature: 1.0, top_p: 0.9, top_k: 5000 },
             Sampling { temperature: 0.0, top_p: 1.0, top_k: 0 },
         ] {
-            let drawn = together(&logits, &sampling, &uniforms);
-            for ((logits, uniform), (token, log_prob)) in logits.iter().zip(&uniforms).zip(drawn) {
-                let alone = sampler::sample(logits, &sampling, *uniform).unwrap();
-                assert_eq!(token, i64::from(alone.token), "{sampling:?}, {uniform}");
+            let pairs = together(&logits, &sampling, &uniforms);
+            let entropy = doubles(&drawn(&logits, &sampling, &uniforms).entropy.unwrap());
+            for (row, (token, log_prob)) in pairs.into_iter().enumerate() {
+                let alone = sampler::sample(&logits[row], &sampling, true, uniforms[row]).unwrap();
+                assert_eq!(token, i64::from(alone.token), "{sampling:?}, {row}");
                 assert!((log_prob - alone.log_prob).abs() < 1e-5);
+                assert!((entropy[row] - alone.entropy.unwrap()).abs() < 1e-5);
             }
         }
     }

@@ -188,13 +188,17 @@ pub fn exactness(experiment: &Experiment) -> &'static str {
     }
 }
 
-/// The run's identity: SHA-256 over arm, execution and the digests of its inputs.
+/// The run's identity: SHA-256 over arm, execution, the digests of its inputs, and the format of
+/// its records where that is not the first.
 pub fn run_key(experiment: &Experiment, inputs: &BTreeMap<String, String>) -> String {
-    let key = json!({
+    let mut key = json!({
         "arm_sha256": experiment.arm_sha256(),
         "execution": experiment.bound_execution(),
         "inputs": inputs,
     });
+    if experiment.record_format() > 1 {
+        key["format"] = json!(experiment.record_format());
+    }
     files::sha256(files::canonical_json_line(&key).as_bytes())
 }
 

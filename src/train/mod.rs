@@ -39,6 +39,7 @@ use crate::rng::Id;
 use crate::rng::Purpose;
 use crate::rng::stream;
 use crate::rollout::generate;
+use crate::rollout::generate::Limits;
 use crate::rollout::generate::Request;
 use crate::run_folder::Counters;
 use crate::train::step::Clock;
@@ -119,8 +120,8 @@ impl<'a> Trainer<'a> {
         let carried = self.position.carried.len();
         let mut groups = std::mem::take(&mut self.position.carried);
         let mut buffer = Buffer::new((0..carried).collect());
-        match self.fill(&mut groups, &mut buffer, &mut clock, watch) {
-            Ok(()) => {}
+        let entropy = match self.fill(&mut groups, &mut buffer, &mut clock, watch) {
+            Ok(entropy) => entropy,
             Err(Error::Generate { source: source @ generate::Error::NotFinite { .. }, .. }) => {
                 // No update was made: the trainer stands where it stood, so the step can be replayed.
                 self.position = before;
@@ -128,7 +129,7 @@ impl<'a> Trainer<'a> {
                 return Ok(diverged(step, NotFinite::Sampling(source)));
             }
             Err(error) => return Err(error),
-        }
+        };
         let rounds = u64::from(buffer.rounds());
         let (batch, surplus) = buffer.take(self.prompts_per_step(), self.surplus());
         if batch.is_empty() {
@@ -140,7 +141,7 @@ impl<'a> Trainer<'a> {
         let chosen: Vec<Group<ScoredRollout>> =
             batch.iter().map(|&index| groups[index].clone()).collect();
         let rows = batch::rows(&chosen, &advantages, self.experiment.dapo.overlong.filter);
-        let mut metrics = self.describe(&techniques::Step {
+        let described = techniques::Step {
             groups: &groups,
             carried,
             rounds,
@@ -148,7 +149,8 @@ impl<'a> Trainer<'a> {
             surplus: &surplus,
             advantages: &advantages,
             rows: &rows,
-        });
+        };
+        let mut metrics = self.describe(&described, entropy);
         let improved = self.improve(&rows, &chosen, &mut clock, &mut metrics, watch); // 10–11
         let kept = surplus.into_iter().map(|index| groups[index].clone()).collect();
         let seconds = clock.seconds();
@@ -172,34 +174,41 @@ impl<'a> Trainer<'a> {
     }
 
     /// Lines 2–8: generation rounds until the buffer is full. `groups` begins with those that
-    /// were carried over, which the buffer holds already.
+    /// were carried over, which the buffer holds already. Returns the sum over the new responses of
+    /// their entropies, where the records have it.
     fn fill(
         &mut self,
         groups: &mut Vec<Group<ScoredRollout>>,
         buffer: &mut Buffer<usize>,
         clock: &mut Clock,
         watch: &mut dyn FnMut(Phase),
-    ) -> Result<(), Error> {
+    ) -> Result<Option<f64>, Error> {
         let carried = groups.len();
+        let mut entropy = (self.experiment.record_format() > 1).then_some(0.0);
         let filter = self.experiment.dapo.dynamic_sampling != DynamicSampling::None {};
         loop {
             let prompts = self.draw_prompts()?; // line 2
-            let sampled = self.generate(&prompts, &groups[carried..], clock, watch)?; // 3–4
+            let earlier = &groups[carried..];
+            let sampled = self.generate(&prompts, earlier, &mut entropy, clock, watch)?; // 3–4
             let round = groups.len()..groups.len() + sampled.len();
             groups.extend(clock.time("grading", || self.score(sampled))); // 5
             buffer.add_round(round.collect(), |&index| {
                 !filter || is_useful(&groups[index]) // 6
             });
             if !self.sample_more(buffer)? {
-                return Ok(()); // 7–8
+                return Ok(entropy); // 7–8
             }
         }
     }
 
-    /// Metrics of what was generated and of the batch, before the updates.
-    fn describe(&self, step: &techniques::Step) -> Metrics {
+    /// Metrics of what was generated and of the batch, before the updates; `entropy` as
+    /// [`Trainer::fill`] returns it.
+    fn describe(&self, step: &techniques::Step, entropy: Option<f64>) -> Metrics {
         let new: Vec<&Group<ScoredRollout>> = step.groups[step.carried..].iter().collect();
         let mut metrics = effects::generated(&new, step.rounds, self.styles);
+        if self.experiment.record_format() > 1 {
+            metrics.extend(effects::sampled(&new, entropy));
+        }
         metrics.extend(techniques::metrics(step, self.experiment));
         let chosen: Vec<&Group<ScoredRollout>> =
             step.batch.iter().map(|&index| &step.groups[index]).collect();
@@ -235,11 +244,13 @@ impl<'a> Trainer<'a> {
     }
 
     /// G responses for each prompt from the current policy. `earlier` are the groups that
-    /// this step already sampled: a problem drawn again counts its attempts.
+    /// this step already sampled: a problem drawn again counts its attempts. `entropy`, where it is
+    /// asked for, grows by that of each response.
     fn generate(
         &mut self,
         prompts: &[Prompt],
         earlier: &[Group<ScoredRollout>],
+        entropy: &mut Option<f64>,
         clock: &mut Clock,
         watch: &mut dyn FnMut(Phase),
     ) -> Result<Vec<Group<Rollout>>, Error> {
@@ -265,6 +276,7 @@ impl<'a> Trainer<'a> {
         }
         let sampling = self.experiment.rollout.sampling;
         let limits = eval::limits(self.experiment, sampling, self.tokenizer);
+        let limits = Limits { entropy: entropy.is_some(), ..limits };
         let total = requests.len();
         tracing::debug!(step = step + 1, responses = total, "generation");
         let responses = clock
@@ -275,6 +287,9 @@ impl<'a> Trainer<'a> {
             })
             .map_err(|source| Error::Generate { step: step + 1, source })?;
         self.position.counters.generation_rounds += 1;
+        for response in &responses {
+            *entropy = entropy.zip(response.entropy).map(|(sum, response)| sum + response);
+        }
         let mut responses = responses.into_iter();
         let groups = prompts.iter().zip(attempt_of).map(|(prompt, attempt)| {
             let rollouts = responses

@@ -85,7 +85,7 @@ fn record(
     // Sampling ends in the middle of a round: nothing trained and nothing was measured.
     let is_sampling = rows.iter().all(|row| !row.trained) && record.metrics.is_empty();
     if !is_sampling && let Some(made) = table.made(check, &groups, carried, records) {
-        steps::compare(check, RECORD, &record.metrics, &made.metrics);
+        steps::compare(check, RECORD, &record.metrics, &made.metrics, &records.experiment);
     }
 }
 

@@ -3,6 +3,7 @@
 
 use crate::batch;
 use crate::config::Data;
+use crate::config::Experiment;
 use crate::config::dapo::AtCap;
 use crate::config::dapo::DynamicSampling;
 use crate::config::dapo::Surplus;
@@ -130,7 +131,7 @@ pub fn check(
         let rate = optimizer::learning_rate(&records.experiment.optimizer, line.step - 1);
         again.insert("optimizer/learning_rate".to_string(), rate);
         let place = format!("metrics.jsonl, step {}", line.step);
-        compare(&mut check, &place, &line.metrics, &again);
+        compare(&mut check, &place, &line.metrics, &again, &records.experiment);
         clocks = counted(&mut check, line, clocks, &made, &groups, records);
         let kept = made.surplus.iter().map(|&index| groups[index].clone()).collect();
         waiting.insert(line.step, kept);
@@ -347,11 +348,20 @@ fn metrics(
     again.extend(techniques::metrics(&step, experiment));
     let masked = rows.iter().filter(|row| !row.in_loss).count() as u64;
     again.extend(effects::trained(&chosen, masked));
+    if experiment.record_format() > 1 {
+        again.extend(effects::sampled(&new, None));
+    }
     again
 }
 
 /// Holds recorded metrics to those that were computed again. Others must be of the updates.
-pub fn compare(check: &mut Check, place: &str, found: &Metrics, again: &Metrics) {
+pub fn compare(
+    check: &mut Check,
+    place: &str,
+    found: &Metrics,
+    again: &Metrics,
+    experiment: &Experiment,
+) {
     let place = |name: &str| format!("{place}, {name}");
     for (name, value) in again {
         match found.get(name) {
@@ -360,7 +370,14 @@ pub fn compare(check: &mut Check, place: &str, found: &Metrics, again: &Metrics)
             None => check.mismatch(place(name), format!("is missing, should be {value}")),
         }
     }
-    let known = |name: &String| effects::is_of_updates(name) || again.contains_key(name);
+    // No table has the distributions: that a step of format 2 has it is all that shows.
+    let entropy = (experiment.record_format() > 1).then_some(effects::ROLLOUT_ENTROPY);
+    if let Some(name) = entropy.filter(|name| !found.contains_key(*name)) {
+        check.mismatch(place(name), "is missing");
+    }
+    let known = |name: &String| {
+        effects::is_of_updates(name) || again.contains_key(name) || Some(name.as_str()) == entropy
+    };
     for name in found.keys().filter(|name| !known(name)) {
         check.mismatch(place(name), "does not exist in this step");
     }

@@ -33,6 +33,7 @@ mod plan;
 mod printed_commands;
 mod provenance;
 mod qwen2;
+mod record_format;
 mod regress;
 mod report;
 mod repository;

@@ -94,6 +94,7 @@ fn greedy_generations_are_equal_token_for_token_alone_and_in_a_batch() {
             let limits = Limits {
                 sampling: Sampling { temperature: 0.0, top_p: 1.0, top_k: 0 },
                 max_response_tokens: greedy.max_new_tokens,
+                entropy: false,
                 stop_tokens: &greedy.eos_token_ids,
                 batch_rows,
             };

@@ -102,7 +102,13 @@ fn responses(model: &Qwen2, sampling: Sampling, batch_rows: usize) -> Vec<Respon
             stream: stream(7, Purpose::Generate, &[Id::from(row)]),
         })
         .collect();
-    let limits = Limits { sampling, max_response_tokens: 45, stop_tokens: &[1, 2, 9], batch_rows };
+    let limits = Limits {
+        sampling,
+        max_response_tokens: 45,
+        entropy: true,
+        stop_tokens: &[1, 2, 9],
+        batch_rows,
+    };
     generate::generate(model, &requests, &limits, |_| ()).unwrap()
 }
 

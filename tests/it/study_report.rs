@@ -58,6 +58,24 @@ fn a_small_study_reads_as_this_markdown() {
 }
 
 #[test]
+fn a_study_has_the_metrics_of_all_rollouts_beside_the_batchs_where_a_cell_has_them() {
+    let (grids, mut cells) = small(&[1, 2]);
+    let folder = tempfile::tempdir().unwrap();
+    let title = "Mean probability of sampled tokens";
+    let before = written(&folder.path().join("a"), &grids, &cells).markdown;
+    assert!(before.contains(title) && !before.contains("all rollouts"));
+    for cell in &mut cells {
+        let values = cell.metrics["policy/token_probability_mean"].clone();
+        cell.metrics.insert("policy/rollout_token_probability_mean".to_owned(), values);
+    }
+    let cells: Vec<Cell> = cells.into_iter().map(Cell::sealed).collect();
+    let after = written(&folder.path().join("b"), &grids, &cells).markdown;
+    let both = [format!("{title}, all rollouts"), format!("{title}, batch")];
+    assert!(both.iter().all(|title| after.contains(title)));
+    assert!(!after.contains("Entropy of the policy, "));
+}
+
+#[test]
 fn forty_cells_render_in_time_and_in_less_than_five_megabytes() {
     let seeds = [1, 2, 3, 4];
     let folder = tempfile::tempdir().unwrap();

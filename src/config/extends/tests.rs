@@ -155,7 +155,7 @@ fn bad_keys_are_refused_with_file_key_and_nearest_name() {
             "",
         ),
         ("[execution]\nseed = -1", "arm.toml: execution.seed: invalid value: integer `-1`", ""),
-        ("[zzz]\n", "arm.toml: zzz: unknown field `zzz`", "`checkpoints`"),
+        ("[zzz]\n", "arm.toml: zzz: unknown field `zzz`", "`records`"),
     ];
     for (text, start, end) in table {
         let error = arm(text).unwrap_err();

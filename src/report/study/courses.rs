@@ -29,11 +29,16 @@ use crate::study::metric::Statistic;
 const SPARKLINE_COLUMNS: usize = 24;
 
 /// A quantity.
+#[derive(Clone, Copy)]
 struct Plan {
     id: &'static str,
     title: &'static str,
+    /// What it is taken over, where it is taken over two things.
+    scope: Scope,
     /// `None`: avg@k of the curve set.
     metric: Option<&'static str>,
+    /// The same over all rollouts of a step, which records of format 1 do not have.
+    of_all: Option<&'static str>,
     clock: Clock,
     unit: Unit,
     unit_name: &'static str,
@@ -41,6 +46,13 @@ struct Plan {
     paper: &'static [&'static str],
     /// What a reader must know before comparing.
     remark: &'static str,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Scope {
+    Only,
+    Batch,
+    AllRollouts,
 }
 
 const fn metric(
@@ -56,7 +68,9 @@ const fn metric(
     Plan {
         id,
         title,
+        scope: Scope::Only,
         metric: Some(name),
+        of_all: None,
         clock: Clock::Updates,
         unit,
         unit_name,
@@ -69,12 +83,47 @@ impl Plan {
     const fn beside(self, paper: &'static [&'static str], remark: &'static str) -> Self {
         Self { paper, remark, ..self }
     }
+
+    const fn over_all(self, name: &'static str) -> Self {
+        Self { of_all: Some(name), ..self }
+    }
+
+    /// The figures of a grid: where a cell has the quantity over all rollouts, that one and the
+    /// batch's.
+    fn figures(&self, context: &Context, grid: &GridSummary) -> Vec<Self> {
+        let has = |name: &&str| {
+            let mut cells = grid.arms.iter().flat_map(|arm| context.study.cells_of(&arm.id));
+            cells.any(|cell| cell.metric(name).is_some())
+        };
+        match self.of_all.filter(has) {
+            None => vec![*self],
+            Some(name) => vec![
+                Self { scope: Scope::AllRollouts, metric: Some(name), ..*self },
+                Self { scope: Scope::Batch, paper: &[], remark: "", ..*self },
+            ],
+        }
+    }
+
+    fn title(&self) -> String {
+        match self.scope {
+            Scope::Only => self.title.to_owned(),
+            Scope::Batch => format!("{}, batch", self.title),
+            Scope::AllRollouts => format!("{}, all rollouts", self.title),
+        }
+    }
+
+    fn id(&self, grid: &str) -> String {
+        let scope = if self.scope == Scope::AllRollouts { "-all-rollouts" } else { "" };
+        format!("{}{scope}-{}", self.id, scores::anchor(grid))
+    }
 }
 
 const ACCURACY: Plan = Plan {
     id: "accuracy",
     title: "Accuracy by updates",
+    scope: Scope::Only,
     metric: None,
+    of_all: None,
     clock: Clock::Updates,
     unit: Unit::Share,
     unit_name: "%",
@@ -93,10 +142,12 @@ const PLANS: [Plan; 12] = [
                  them. The paper draws the comparison over updates only.",
         ..ACCURACY
     },
-    metric("entropy", "Entropy of the policy", "policy/entropy", "nats").beside(
-        &["2b", "4a", "5b", "7c"],
-        "Entropy depends on the vocabulary: only its course can be compared.",
-    ),
+    metric("entropy", "Entropy of the policy", "policy/entropy", "nats")
+        .over_all("policy/rollout_entropy")
+        .beside(
+            &["2b", "4a", "5b", "7c"],
+            "Entropy depends on the vocabulary: only its course can be compared.",
+        ),
     metric("length", "Mean response length", "rollout/response_tokens_mean", "tokens")
         .beside(&["7a", "4b"], "Lengths are in each model\u{2019}s own tokens."),
     metric("reward", "Mean reward", "rollout/reward_mean", "reward")
@@ -107,6 +158,7 @@ const PLANS: [Plan; 12] = [
         "policy/token_probability_mean",
         "probability",
     )
+    .over_all("policy/rollout_token_probability_mean")
     .beside(&["7d"], "The mirror image of the entropy."),
     metric(
         "all-correct",
@@ -140,7 +192,8 @@ pub fn section(context: &Context) -> Section {
     for (index, grid) in context.analysis.grids.iter().enumerate() {
         let figures: Vec<Block> = PLANS
             .iter()
-            .map(|plan| Block::Figure(figure(context, grid, plan, index == 0)))
+            .flat_map(|plan| plan.figures(context, grid))
+            .map(|plan| Block::Figure(figure(context, grid, &plan, index == 0)))
             .collect();
         let name = text::visible(&grid.name);
         match index {
@@ -193,8 +246,8 @@ fn figure(context: &Context, grid: &GridSummary, plan: &Plan, with_paper: bool) 
         None => format!(" on {}", text::visible(&context.analysis.declaration.curve_set)),
     };
     Figure {
-        id: format!("{}-{}", plan.id, scores::anchor(&grid.name)),
-        title: format!("{}{set}", plan.title),
+        id: plan.id(&grid.name),
+        title: format!("{}{set}", plan.title()),
         caption: caption(&lines, plan, &absent, &remark),
         legend: legend(&lines),
         numbers: numbers(&lines, plan, &panels[1..]),
@@ -350,7 +403,7 @@ fn numbers(lines: &[CurveLine], plan: &Plan, paper: &[Panel]) -> Table {
     }
     Table {
         rows,
-        caption: format!("{} over {}: means over runs.", plan.title, plan.clock.words()),
+        caption: format!("{} over {}: means over runs.", plan.title(), plan.clock.words()),
         columns: vec![
             Column::text("line"),
             Column::text("of"),

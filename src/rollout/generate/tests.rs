@@ -1,7 +1,9 @@
 use super::*;
+use crate::config::Numerics;
 use crate::model::cache::KvCache;
 use crate::model::config::Config;
 use crate::model::config::Family;
+use crate::model::sequences::Sequences;
 use crate::rng::Id;
 use crate::rng::Purpose;
 use crate::rng::stream;
@@ -64,6 +66,7 @@ fn limits(batch_rows: usize) -> Limits<'static> {
     Limits {
         sampling: Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 },
         max_response_tokens: 40,
+        entropy: true,
         stop_tokens: &STOP,
         batch_rows,
     }
@@ -76,6 +79,8 @@ fn assert_agree(ours: &[Response], theirs: &[Response]) {
         for (ours, theirs) in ours.log_probs.iter().zip(&theirs.log_probs) {
             assert!((ours - theirs).abs() < 1e-5, "{ours} {theirs}");
         }
+        let (ours, theirs) = (ours.entropy.unwrap(), theirs.entropy.unwrap());
+        assert!((ours - theirs).abs() < 1e-4, "{ours} {theirs}");
     }
 }
 
@@ -101,6 +106,50 @@ fn policies_with_their_cache_in_slices_and_in_tensors_agree() {
         let (slices, tensors) =
             (responses(&model, &prompts, batch_rows), responses(&wide, &prompts, batch_rows));
         assert_agree(&slices, &tensors);
+    }
+}
+
+/// Σ of each token's entropy in order, by the training forward over the same tokens.
+fn trained_entropy(model: &Qwen2, prompt: &[u32], response: &Response) -> f64 {
+    let tokens = [prompt, &response.tokens].concat();
+    let mut sequences = Sequences::default();
+    sequences.push(&tokens[..tokens.len() - 1], prompt.len() - 1, &response.tokens);
+    let entropy = model.statistics(&sequences, 1.0).1.to_kind(Kind::Double);
+    Vec::<f64>::try_from(entropy).unwrap().into_iter().fold(0.0, |sum, entropy| sum + entropy)
+}
+
+#[test]
+fn the_entropy_of_a_response_is_the_training_forwards_and_under_exact_arithmetic_to_the_bit() {
+    let (fast, prompts) = (policy(), prompts());
+    for response in responses(&fast, &prompts, 7).iter().zip(&prompts) {
+        let (response, prompt) = response;
+        let trained = trained_entropy(&fast, prompt, response);
+        assert!((response.entropy.unwrap() - trained).abs() < 1e-4, "{response:?} {trained}");
+    }
+    let exact = policy().with_numerics(Numerics::Exact).unwrap();
+    let bits = |batch_rows: usize| -> Vec<u64> {
+        let responses = responses(&exact, &prompts, batch_rows);
+        responses.iter().map(|response| response.entropy.unwrap().to_bits()).collect()
+    };
+    let alone = bits(1);
+    assert!([2, 9, 30].iter().all(|&rows| bits(rows) == alone));
+    let trained = responses(&exact, &prompts, 30).into_iter().zip(&prompts);
+    let trained = trained.map(|(it, prompt)| trained_entropy(&exact, prompt, &it).to_bits());
+    assert_eq!(trained.collect::<Vec<u64>>(), alone);
+}
+
+#[test]
+fn entropy_is_told_where_it_is_asked_for_and_changes_no_draw() {
+    let (model, prompts) = (policy(), prompts());
+    let request = |prompt| Request { prompt, stream: stream(7, Purpose::Generate, &[]) };
+    let requests: Vec<Request> = prompts.iter().map(|prompt| request(&prompt[..])).collect();
+    let made = |entropy| {
+        let limits = Limits { entropy, ..limits(8) };
+        generate(&model, &requests, &limits, |_| ()).unwrap()
+    };
+    for (with, without) in made(true).into_iter().zip(made(false)) {
+        assert!(with.entropy.unwrap() > 0.0);
+        assert_eq!(without, Response { entropy: None, ..with });
     }
 }
 
