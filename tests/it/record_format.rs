@@ -207,7 +207,7 @@ fn found(folder: &RunFolder, change: impl FnOnce(&mut Metrics)) -> Vec<String> {
 #[test]
 fn verify_holds_each_format_to_its_own_metrics() {
     let scratch = tempfile::tempdir().unwrap();
-    let replay = Some(Request { steps: 1, challenge: Challenge::Seed(3) });
+    let replay = Some(Request { steps: 1, problems: 2, challenge: Challenge::Seed(3) });
     for (name, records) in [("first", None), ("second", SECOND)] {
         let folder = finished(scratch.path().join(name), records);
         let options = Options { replay, ..Options::default() };
