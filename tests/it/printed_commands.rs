@@ -18,7 +18,8 @@ use std::process::Command;
 enum How {
     /// Run as it is printed.
     Run,
-    /// Run with names of what is there in place of what the text leaves open.
+    /// Run with names of what is there in place of what the text leaves open, or without the probe of
+    /// a plan, which takes seconds.
     As(&'static str),
     /// Parsed alone, because of this.
     Parsed(&'static str),
@@ -38,18 +39,30 @@ const COMMANDS: &[(&str, How)] = {
         // train, plan
         ("./justw reproduce", Run),
         ("just reproduce", Run),
-        ("dapo train experiments/dapo.toml", Run),
-        ("dapo train experiments/dapo.toml --seed 2 --out runs/dapo-2", Run),
-        ("dapo train experiments/base.toml --seed 2 --out runs/grpo-2", Run),
+        ("dapo train experiments/dapo.toml", As("dapo train experiments/dapo.toml --no-plan")),
+        (
+            "dapo train experiments/dapo.toml --seed 2 --out runs/dapo-2",
+            As("dapo train experiments/dapo.toml --seed 2 --out runs/dapo-2 --no-plan"),
+        ),
+        (
+            "dapo train experiments/base.toml --seed 2 --out runs/grpo-2",
+            As("dapo train experiments/base.toml --seed 2 --out runs/grpo-2 --no-plan"),
+        ),
         ("dapo train experiments/base.toml --seed 2 --out runs/grpo-2 --resume", Run),
         ("./justw train experiments/arms/my-arm.toml", Run),
-        ("target/debug/dapo train experiments/own-task/own-task.toml --out runs/own-task", Run),
+        (
+            "target/debug/dapo train experiments/own-task/own-task.toml --out runs/own-task",
+            As("dapo train experiments/own-task/own-task.toml --out runs/own-task --no-plan"),
+        ),
         ("dapo train experiments/qwen2.5/dapo-0.5b.toml", Parsed(CARD)),
-        ("dapo plan experiments/dapo.toml", Run),
-        ("dapo plan experiments/dapo.toml --threads 1", Run),
+        ("dapo plan experiments/dapo.toml", As("dapo plan experiments/dapo.toml --no-probe")),
+        (
+            "dapo plan experiments/dapo.toml --threads 1",
+            As("dapo plan experiments/dapo.toml --threads 1 --no-probe"),
+        ),
         ("dapo plan experiments/base.toml --threads 1 --json", Run),
         ("dapo plan EXPERIMENT", As("dapo plan experiments/smoke.toml --no-probe")),
-        ("dapo plan RUN_FOLDER", As("dapo plan runs/dapo-2")),
+        ("dapo plan RUN_FOLDER", As("dapo plan runs/reproduce")),
         ("dapo plan runs/reproduce", Run),
         ("dapo plan experiments/qwen2.5/dapo-0.5b.toml", Parsed(CARD)),
         // studies
@@ -82,9 +95,12 @@ const COMMANDS: &[(&str, How)] = {
             "dapo ablate PATH.toml",
             As("dapo ablate experiments/own-task/grids/own-task.toml --dry-run --no-probe"),
         ),
-        ("dapo ablate GRID --dry-run", As("dapo ablate add-one --dry-run")),
+        ("dapo ablate GRID --dry-run", As("dapo ablate add-one --dry-run --no-probe")),
         ("dapo ablate ladder --dry-run", Run),
-        ("dapo ablate experiments/grids/ladder.toml --dry-run", Run),
+        (
+            "dapo ablate experiments/grids/ladder.toml --dry-run",
+            As("dapo ablate experiments/grids/ladder.toml --dry-run --no-probe"),
+        ),
         (
             "dapo ablate --declaration FILE",
             As("dapo ablate --declaration experiments/study.toml --dry-run --no-probe"),
@@ -105,7 +121,10 @@ const COMMANDS: &[(&str, How)] = {
             Run,
         ),
         ("dapo cells runs/ablate", Run),
-        ("dapo train CELL.json --out runs/mine", Run),
+        (
+            "dapo train CELL.json --out runs/mine",
+            As("dapo train CELL.json --out runs/mine --no-plan"),
+        ),
         ("dapo cells CELL.json --run runs/mine", Run),
         (
             "dapo train reports/study-1/cells/CELL.json --out runs/check",
