@@ -295,7 +295,9 @@ fn a_damaged_evaluation_is_made_again_from_a_checkpoint_that_stands_before_it() 
 #[test]
 fn damaged_records_of_an_earlier_step_are_named_and_made_again() {
     let scene = Scene::new();
-    let root = RunFolder::at(scene.run("run"));
+    let mut child = scene.run_until("killed", "generation step=3", 1, 0.0).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
     let metric: fn(&RunFolder) = |root| {
         let mut lines = root.metrics().unwrap();
         let value = lines[1].metrics.remove("policy/entropy").unwrap();
@@ -334,9 +336,8 @@ fn damaged_records_of_an_earlier_step_are_named_and_made_again() {
         (ledger, &[2], "ledger.jsonl: line 3: its head does not follow"),
         (short, &[1, 2], "ledger.jsonl ends too early; rollout step 1"),
     ] {
-        let mut child = scene.run_until("run", "generation step=3", 1, 0.0).unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
+        let root = RunFolder::at(scene.run("run"));
+        copy(&scene.run("killed"), root.root());
         damage(&root);
         let (code, talk) = scene.finish("run", "--resume");
         assert_eq!(code, Some(0), "{named}: {talk}");
@@ -347,6 +348,17 @@ fn damaged_records_of_an_earlier_step_are_named_and_made_again() {
         assert!(talk.contains(named), "{named}: {talk}");
         assert_eq!(root.digests().unwrap(), scene.expected, "{named}");
         files::remove_folder(root.root()).unwrap();
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    files::create_folder(to).unwrap();
+    for name in files::list(from).unwrap() {
+        let (from, to) = (from.join(&name), to.join(&name));
+        match from.is_dir() {
+            true => copy(&from, &to),
+            false => files::write_atomic(&to, &files::read(&from).unwrap()).unwrap(),
+        }
     }
 }
 

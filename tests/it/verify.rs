@@ -513,7 +513,7 @@ fn a_folder_made_to_hold_up_its_reader_is_refused_at_once() {
             #[expect(clippy::disallowed_types, reason = "no function of ours makes holes")]
             let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
             // As it was, and then nothing up to a size that is not refused for itself.
-            file.set_len(if bytes.len() % 2 == 0 { 1 << 40 } else { 1 << 37 }).unwrap();
+            file.set_len(if bytes.len().is_multiple_of(2) { 1 << 40 } else { 1 << 37 }).unwrap();
         };
         let pipe: &dyn Fn(&Path) = &|path| {
             files::remove_file(path).unwrap();
