@@ -120,9 +120,10 @@ fn metrics(cell: &mut Cell, arm: &Arm, seed: u64, (higher, end): (bool, f64), ro
 fn bound(metrics: &mut BTreeMap<String, Vec<Option<f64>>>, arm: &Arm, rounds: &[u64]) {
     let of = |name: &str, step: usize| metrics[name][step].unwrap();
     let column = |value: &dyn Fn(usize) -> f64| -> Vec<Option<f64>> {
-        (0..rounds.len()).map(|step| format!("{:.6e}", value(step)).parse().ok()).collect()
+        (0..rounds.len()).map(|step| format!("{:.8e}", value(step)).parse().ok()).collect()
     };
     let tokens = |step: usize| 12_000.0 + 250.0 * step as f64;
+    let clipped = |step| (of("loss/clip_fraction_high", step) * tokens(step)).round();
     let half_useful = |step| 0.5 * of("rollout/groups_useful_share", step);
     let columns = [
         ("rollout/generated_rollouts", column(&|step| (rounds[step] * ROUND) as f64)),
@@ -131,10 +132,8 @@ fn bound(metrics: &mut BTreeMap<String, Vec<Option<f64>>>, arm: &Arm, rounds: &[
         ("effect/loss_tokens", column(&tokens)),
         ("effect/dynamic_sampling_batch_filled_share", column(&|_| 1.0)),
         ("effect/dynamic_sampling_refill_rounds", column(&|step| rounds[step] as f64 - 1.0)),
-        (
-            "effect/clip_higher_clipped_above_tokens",
-            column(&|step| (of("loss/clip_fraction_high", step) * tokens(step)).round()),
-        ),
+        ("effect/clip_higher_clipped_above_tokens", column(&clipped)),
+        ("loss/clip_fraction_high", column(&|step| clipped(step) / tokens(step))),
         (
             "rollout/accuracy",
             column(&|step| of("rollout/groups_all_correct_share", step) + half_useful(step)),

@@ -254,10 +254,7 @@ fn a_record_whose_fields_do_not_fit_each_other_is_refused_with_the_field() {
         ),
         (Box::new(|it| it.experiment.training.rollout_steps = 50), "cannot have ended so"),
         (Box::new(|it| drop(it.evaluations.pop())), "at rollout step 40 is missing"),
-        (
-            Box::new(|it| it.evaluations.push(it.evaluations[26].clone())),
-            "at rollout step 40 stands twice",
-        ),
+        (Box::new(|it| it.evaluations.extend_from_within(19..)), "at rollout step 40 stands twice"),
         (
             Box::new(|it| at(it).counters.updates += 4),
             "at rollout step 20 has not the clocks of that step",
