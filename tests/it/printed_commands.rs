@@ -340,6 +340,7 @@ const COMMANDS: &[(&str, How)] = {
         ("./justw pretrain", Parsed(MINUTES)),
         ("dapo pretrain golden/mini-aime/recipe.toml --out runs/base", Parsed(MINUTES)),
         ("just setup", Parsed(TOOLS)),
+        ("./justw isa", Parsed(TOOLS)),
         ("./justw test", Parsed(TOOLS)),
         ("./justw bless", Parsed(TOOLS)),
         // The last: what runs hold goes.

@@ -207,7 +207,7 @@ fn other() -> Vec<Case> {
                 let bytes = dapo::files::read(&run.rollouts(40)).unwrap();
                 dapo::files::write_atomic(&run.outcomes("dev", 40), &bytes).unwrap()
             },
-            &["dev-step-000040.parquet: no column `response_tokens`"],
+            &["dev-step-000040.parquet: column `group` does not belong in this table"],
         ),
         refused(
             "metrics.jsonl with an unknown key",
