@@ -409,7 +409,8 @@ learning_rate = 1e30
     let run = format!("study/runs/{run}");
     assert_eq!(files::list(&scene.path(&run).join("checkpoints")).unwrap(), ["step-000002"]);
     let base = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/mini-aime/base");
-    let (code, checks, talk) = scene.dapo(&["verify", &run, "--base", base, "--data", "."]);
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/own-task");
+    let (code, checks, talk) = scene.dapo(&["verify", &run, "--base", base, "--data", data]);
     assert_eq!(code, Some(0), "{checks}{talk}");
 
     let (code, _, talk) = scene.ablate(&[]);

@@ -591,7 +591,9 @@ fn checkout() -> tempfile::TempDir {
         .collect();
     let made = [
         "mkdir -p golden models home/.zfunc home/.config/fish/completions reports/study-1/{grids,cells}",
-        "for name in mini-aime verl verl-edge runs; do ln -s \"$ROOT/golden/$name\" golden/; done",
+        "for name in verl verl-edge runs; do ln -s \"$ROOT/golden/$name\" golden/; done",
+        // `verify` follows no link to a base policy that nobody named.
+        "cp -r \"$ROOT/golden/mini-aime\" golden/",
         "ln -s \"$ROOT/golden/mini-aime/base\" models/Qwen2.5-0.5B",
         "cp \"$ROOT/reports/study-1/study.json\" reports/study-1/",
         "cp \"$ROOT/reports/study-1/grids/ladder.json\" reports/study-1/grids/",
