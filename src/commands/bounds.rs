@@ -28,7 +28,7 @@ const MOST_BYTES: u128 = 16 << 30;
 /// asking and answering take.
 ///
 /// # Errors
-/// More than [`MOST_BYTES`], with the flag, its value and the largest that goes.
+/// More than 16 GiB, with the flag, its value and the largest that goes.
 pub fn held(flag: &str, samples: u64, prompts: u64, tokens: u64) -> Result<(), Usage> {
     const TOKEN: u128 = (size_of::<u32>() + size_of::<f64>()) as u128;
     const EACH: u128 =

@@ -54,9 +54,7 @@ fn name_entities(metadata: &mut Value) {
 fn keep(value: &mut Value, in_place: &dyn Fn(&str) -> bool) {
     match value {
         Value::Array(values) => {
-            values.retain(|value| {
-                value.get("@id").and_then(Value::as_str).is_none_or(|id| in_place(id))
-            });
+            values.retain(|value| value.get("@id").and_then(Value::as_str).is_none_or(in_place));
             values.iter_mut().for_each(|value| keep(value, in_place));
         }
         Value::Object(fields) => fields.values_mut().for_each(|value| keep(value, in_place)),

@@ -334,7 +334,7 @@ fn not_checked(extent: Extent, replay: Option<&Replay>) -> Vec<String> {
                 .to_string(),
         );
     }
-    if extent.ends_early && !replay.is_some_and(|replay| replay.ending == Some(true)) {
+    if extent.ends_early && replay.is_none_or(|replay| replay.ending != Some(true)) {
         notes.push(
             "whether the run ends early as it says: the step was not executed again".to_string(),
         );
