@@ -187,7 +187,7 @@ fn print_replay(replay: &Replay) {
     );
     for detection in &evaluations.detection {
         println!(
-            "  k = {:>2}: at least {:5.1} % whichever they are, over the challenge's seeds",
+            "  k = {:>3}: at least {:5.1} % whichever they are, over the challenge's seeds",
             detection.altered_problems,
             100.0 * detection.at_least
         );
