@@ -236,8 +236,8 @@ impl Tokenizer {
     /// Most characters by which one token makes a text longer; special tokens have none.
     pub fn most_characters(&self) -> usize {
         let length = |tokens: &[u32]| self.decode(tokens).chars().count();
-        // What a decoder puts between tokens counts too.
-        let ids = 0..=largest_id(&self.inner);
+        // What a decoder puts between tokens counts too. The ids of a file may be few and large.
+        let ids = self.inner.get_vocab(true).into_values();
         ids.map(|id| length(&[id]).max(length(&[id, id]).saturating_sub(length(&[id]))))
             .max()
             .unwrap_or(0)
