@@ -3,29 +3,17 @@
 //! is the same run after run, on a loaded machine too.
 
 mod measured {
-    use dapo::config::Sampling;
-    use dapo::config::Verifier;
-    use dapo::config::dapo::Advantage;
-    use dapo::config::dapo::Aggregation;
-    use dapo::config::dapo::Beyond;
-    use dapo::config::dapo::Punishment;
-    use dapo::config::dapo::Std;
-    use dapo::config::dapo::Surplus;
-    use dapo::config::dapo::TokenMeanUnit;
-    use dapo::dapo::advantage;
-    use dapo::dapo::aggregation;
-    use dapo::dapo::aggregation::StepTotals;
-    use dapo::dapo::dynamic_sampling;
-    use dapo::dapo::dynamic_sampling::Buffer;
-    use dapo::dapo::length_bands;
-    use dapo::dapo::overlong;
-    use dapo::reward;
-    use dapo::rng;
-    use dapo::rng::Id;
-    use dapo::rng::Purpose;
-    use dapo::rollout::sampler;
-    use dapo::stats;
-    use dapo::stats::Sample;
+    use dapo::algorithm::{
+        Buffer, StepTotals, advantage, aggregation, dynamic_sampling, length_bands, overlong,
+    };
+    use dapo::base::Purpose;
+    use dapo::base::rng::{self, Id};
+    use dapo::experiment::{
+        Advantage, Aggregation, Beyond, Punishment, Sampling, Std, Surplus, TokenMeanUnit, Verifier,
+    };
+    use dapo::policy::sampling::sampler;
+    use dapo::statistics::{Sample, estimators};
+    use dapo::task::reward;
     use std::hint::black_box;
 
     /// Numbers without a pattern: 0 to 999.
@@ -123,7 +111,7 @@ mod measured {
         };
         let samples: Vec<Sample> = numbers(30 * 32).map(sample).collect();
         let problems: Vec<Vec<Sample>> = samples.chunks(32).map(<[Sample]>::to_vec).collect();
-        black_box(stats::summary(black_box(&problems)).expect("problems with samples"));
+        black_box(estimators::summary(black_box(&problems)).expect("problems with samples"));
     }
 }
 

@@ -1,70 +1,24 @@
-//! The reference harness for DAPO (arXiv 2503.14476).
+//! The reference harness for DAPO (arXiv 2503.14476): the full trainer under pinned seeds, every
+//! technique a switch, with records that a stranger can verify.
 //!
-//! Modules stand in pipeline order, and a module uses only modules declared above it:
+//! A room uses only rooms above it, and a file of a room only files above it in the room's
+//! `mod.rs`; a test checks both. A rollout goes through them in one direction:
 //!
 //! ```text
-//! data → prompt → rollout → reward → overlong → dynamic sampling → advantage → batch
-//!      → objective → optimizer → checkpoint → eval → run folder → stats → report
+//! problem → prompt → response → reward → overlong → dynamic sampling → advantage → batch
+//!         → objective → optimizer → checkpoint → evaluation → run folder → cell → report
 //! ```
-//!
-//! Each stage takes values and returns values; [`train`] alone closes the loop.
 
-// foundation
-pub mod visible;
-pub mod contained;
-pub mod halving;
-pub mod records;
-pub mod files;
-pub mod apart;
-pub mod tables;
-pub mod rng;
-pub mod config;
-pub mod run_folder;
-pub mod ledger;
-pub mod environment;
-// pipeline
-pub mod data;
-pub mod chat_template;
-pub mod prompt;
-pub mod workers;
-pub mod numerics;
-pub mod model;
-pub mod rollout;
-pub mod reward;
-pub mod audit;
-pub mod dapo;
-pub mod batch;
-pub mod optimizer;
-pub mod checkpoint;
-pub mod policy;
-pub mod frozen;
-pub mod update;
-pub mod stats;
-pub mod eval;
-pub mod effects;
-pub mod pretrain;
-pub mod train;
-pub mod run;
-pub mod plan;
-pub mod bench;
-// reading runs
-pub mod cell;
-pub mod grid;
-pub mod ablate;
-pub mod study;
-pub mod comparison;
-pub mod export;
-pub mod attest;
-pub mod housekeeping;
-pub mod effect_checks;
-pub mod reference;
-pub mod claims;
-pub mod report;
-pub mod verify;
-pub mod run_diff;
-pub mod regress;
-pub mod doctor;
-pub mod exactness;
-// what exists for verl's calling conventions only
-pub mod verl_vectors;
-pub mod commands;
+pub mod base; // files, workers, random streams: knows nothing of RL
+pub mod experiment; // what is asked: experiment files, identity, grids, facts about keys
+pub mod records; // what is kept: rollouts, run folder, ledger, tables
+pub mod task; // problems in, grades out
+pub mod statistics; // intervals, tests, verdicts
+pub mod numerics; // arithmetic: exact, fast
+pub mod algorithm; // the paper: one technique a file
+pub mod policy; // decoder, sampling, optimizer, checkpoint
+pub mod training; // Algorithm 1: step, update, evaluation, run, plan
+pub mod study; // many runs: ablate; cells → comparisons, claims
+pub mod report; // reports of runs and studies, exports
+pub mod verification; // verify, replay, diff, regress, doctor
+pub mod commands; // one file a verb

@@ -1,11 +1,8 @@
 //! Parse, dispatch, exit code.
 
 use clap::Parser;
-use dapo::commands;
-use dapo::commands::Cli;
-use dapo::commands::exit;
-use dapo::commands::output;
-use dapo::visible;
+use dapo::base::visible;
+use dapo::commands::{self, Cli, exit, output};
 use std::panic;
 use std::process::ExitCode;
 

@@ -1,20 +1,14 @@
 //! Progress of a grid on standard error: on a terminal a line for the whole and one for each
 //! running cell; elsewhere plain lines, one when a cell begins or ends and one a minute.
 
-use crate::ablate::jobs::Job;
-use crate::ablate::jobs::State;
-use crate::ablate::schedule::Event;
-use crate::ablate::schedule::Progress;
-use crate::commands::ablate_table;
-use crate::commands::output;
-use crate::visible;
-use indicatif::MultiProgress;
-use indicatif::ProgressBar;
-use indicatif::ProgressDrawTarget;
-use indicatif::ProgressStyle;
+use crate::base::visible;
+use crate::commands::{ablate_table, output};
+use crate::study::ablate::jobs::State;
+use crate::study::ablate::schedule::Event;
+use crate::study::{Job, Progress};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::BTreeMap;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// How often a plain line is printed.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(60);

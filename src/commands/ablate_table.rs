@@ -1,19 +1,16 @@
 //! Tables of `dapo ablate` and `dapo cells`.
 
-use crate::ablate::jobs::Job;
-use crate::ablate::jobs::State;
-use crate::ablate::summary::Summary;
-use crate::cell::Cell;
-use crate::grid::Grid;
-use crate::grid::differences;
-use crate::grid::file::Source;
-use crate::plan;
-use crate::run::inputs;
-use crate::visible;
+use crate::base::visible;
+use crate::experiment::Grid;
+use crate::experiment::grid::differences;
+use crate::experiment::grid::file::Source;
+use crate::study::ablate::jobs::State;
+use crate::study::ablate::summary::Summary;
+use crate::study::{Cell, Job};
+use crate::training::plan;
+use crate::training::run::inputs;
 use anyhow::Result;
-use comfy_table::CellAlignment;
-use comfy_table::Table;
-use comfy_table::presets;
+use comfy_table::{CellAlignment, Table, presets};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -195,7 +192,7 @@ pub fn cells(cells: &[Cell], names: &BTreeMap<String, Vec<String>>) -> Table {
             cell.file_name().trim_end_matches(".json").to_string(),
             visible::visible(&arms.unwrap_or_else(|| cell.name.clone())),
             cell.seed.to_string(),
-            crate::ablate::summary::ending(cell.ending).to_string(),
+            crate::study::ablate::summary::ending(cell.ending).to_string(),
             cell.counters.len().to_string(),
             cell.counters.last().map_or(0, |counters| counters.updates).to_string(),
             accuracy.join(", "),

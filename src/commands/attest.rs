@@ -1,10 +1,8 @@
 //! `dapo attest`: a statement about a run that others can check, signed or not.
 
-use crate::attest;
-use crate::attest::key;
-use crate::attest::statement;
 use crate::commands::exit::Usage;
-use crate::run_folder::RunFolder;
+use crate::records::RunFolder;
+use crate::report::attest::{self, key, statement};
 use anyhow::Result;
 use std::path::PathBuf;
 use std::process::ExitCode;

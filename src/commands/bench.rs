@@ -1,13 +1,11 @@
 //! `dapo bench`: time a rollout step by phase.
 
-use crate::bench;
-use crate::bench::Record;
+use crate::base::files;
 use crate::commands::bounds;
 use crate::commands::progress::Progress;
-use crate::config::extends;
-use crate::files;
-use anyhow::Context;
-use anyhow::Result;
+use crate::experiment::extends;
+use crate::training::bench::{self, Record};
+use anyhow::{Context, Result};
 use comfy_table::Table;
 use std::path::PathBuf;
 use std::process::ExitCode;

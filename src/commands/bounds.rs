@@ -2,9 +2,9 @@
 //! is that of usage.
 
 use crate::commands::exit::Usage;
-use crate::config::validate;
-use crate::rollout::generate::Request;
-use crate::rollout::generate::Response;
+use crate::experiment::validate;
+use crate::policy::Response;
+use crate::policy::sampling::generate::Request;
 use clap::builder::RangedU64ValueParser;
 
 /// Most prompts, responses, samples or tokens that a flag asks for.

@@ -1,9 +1,9 @@
 //! `dapo calibrate`: whether each statistical method keeps its promise on simulated data.
 
+use crate::base::files;
 use crate::commands::exit;
-use crate::files;
-use crate::stats::calibration;
-use crate::stats::calibration::table::Table;
+use crate::statistics::calibration;
+use crate::statistics::calibration::table::Table;
 use anyhow::Result;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,16 +1,12 @@
 //! `dapo cells`: the records of a study, and whether a run is the one of a record.
 
-use crate::ablate::Study;
-use crate::cell;
-use crate::cell::Cell;
-use crate::cell::build;
-use crate::cell::grading;
-use crate::commands::ablate_table;
-use crate::commands::exit;
-use crate::files;
-use crate::grid::Grid;
-use crate::run_folder::RunFolder;
-use crate::visible;
+use crate::base::{files, visible};
+use crate::commands::{ablate_table, exit};
+use crate::experiment::Grid;
+use crate::records::RunFolder;
+use crate::study::Cell;
+use crate::study::ablate::Study;
+use crate::study::cell::{self, build, grading};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,14 +1,9 @@
 //! `dapo claims`: the paper's empirical claims, and what a study says of each.
 
-use crate::claims;
-use crate::claims::Claims;
-use crate::claims::evidence;
-use crate::claims::text;
+use crate::base::{files, visible};
 use crate::commands::exit;
-use crate::files;
-use crate::study;
-use crate::study::analysis;
-use crate::visible;
+use crate::study::claims::{self, evidence, text};
+use crate::study::{Claims, analysis, collection};
 use anyhow::Result;
 use serde_json::json;
 use std::path::PathBuf;
@@ -67,7 +62,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     };
-    let study = study::load(folder, args.declaration.as_deref())?;
+    let study = collection::load(folder, args.declaration.as_deref())?;
     let analysis = analysis::analyse(&study);
     let tested = given.unwrap_or_else(|| claims::shipped_for(&study));
     let mut judged = evidence::judge(&study, &analysis, &tested);

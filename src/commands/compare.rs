@@ -1,13 +1,10 @@
 //! `dapo compare`: two sides from outcomes alone.
 
+use crate::base::{files, visible};
 use crate::commands::exit;
-use crate::comparison;
-use crate::comparison::load;
-use crate::comparison::text;
-use crate::comparison::text::Style;
-use crate::files;
-use crate::tables::graded::ColumnNames;
-use crate::visible;
+use crate::records::ColumnNames;
+use crate::study::Style;
+use crate::study::comparison::{self, load, text};
 use anyhow::Result;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -4,8 +4,7 @@ use crate::commands::Cli;
 use anyhow::Result;
 use clap::CommandFactory;
 use clap_complete::Shell;
-use std::io;
-use std::io::Write;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Print a completion script for a shell.

@@ -1,21 +1,14 @@
 //! `dapo config`: what an experiment resolves to, what each key means, and how two differ.
 
+use crate::base::files;
 use crate::commands::exit;
-use crate::config::Experiment;
-use crate::config::compare;
-use crate::config::compare::Difference;
-use crate::config::compare::Publication;
-use crate::config::compare::Side;
-use crate::config::extends;
-use crate::config::sources;
-use crate::config::sources::Key;
-use crate::files;
-use crate::run_folder::RunFolder;
+use crate::experiment::compare::{self, Difference, Side};
+use crate::experiment::sources::{self, Key};
+use crate::experiment::{Experiment, Publication, extends};
+use crate::records::RunFolder;
 use anyhow::Result;
-use serde_json::Value;
-use serde_json::json;
-use std::path::Path;
-use std::path::PathBuf;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Show an experiment, explain a key, or name every key in which two experiments differ.

@@ -1,25 +1,17 @@
 //! `dapo data`: problems as files.
 
-use crate::commands::data_audit;
-use crate::commands::data_audit::AuditArgs;
+use crate::base::{files, visible};
+use crate::commands::data_audit::{self, AuditArgs};
 use crate::commands::exit;
-use crate::config::MiniAimeVariant;
-use crate::data;
-use crate::data::mini_aime;
-use crate::data::problem_file;
-use crate::files;
+use crate::experiment::{MiniAimeVariant, sets};
 use crate::records::Problem;
-use crate::visible;
+use crate::task::data::{self, mini_aime, problem_file};
 use anyhow::Context;
-use clap::Args;
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use serde::Serialize;
-use serde_json::Value;
-use serde_json::json;
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
-use std::path::Path;
-use std::path::PathBuf;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Look at files of problems, and prepare them: deduplicated, with digests
@@ -135,14 +127,14 @@ pub fn run(args: &DataArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn prepare(args: &PrepareArgs) -> anyhow::Result<ExitCode> {
-    let target = args.out.join(format!("{}.parquet", data::set_name(&args.source)));
+    let target = args.out.join(format!("{}.parquet", sets::set_name(&args.source)));
     if let (Ok(source), Ok(target)) = (args.source.canonicalize(), target.canonicalize())
         && source == target
     {
         eprintln!("error: --out {} would replace {}", args.out.display(), args.source.display());
         return Ok(ExitCode::from(exit::USAGE));
     }
-    let prepared = match args.source == Path::new(mini_aime::MINI_AIME) {
+    let prepared = match args.source == Path::new(sets::MINI_AIME) {
         true => Prepared { sets: mini_aime_sets(args.variant), ..Prepared::default() },
         false => file_set(args)?,
     };
@@ -156,7 +148,7 @@ fn prepare(args: &PrepareArgs) -> anyhow::Result<ExitCode> {
         false => BTreeMap::new(),
     };
     // The embedded benchmark's prompt is the question alone; files keep the released form.
-    let templated = args.source != Path::new(mini_aime::MINI_AIME);
+    let templated = args.source != Path::new(sets::MINI_AIME);
     for (name, problems) in &prepared.sets {
         let path = args.out.join(format!("{name}.parquet"));
         data::write(&path, problems, templated)
@@ -170,7 +162,7 @@ fn prepare(args: &PrepareArgs) -> anyhow::Result<ExitCode> {
         let entry = SetDigest { problems: problems.len(), sha256, file_sha256, source };
         digests.insert(name.clone(), json!(entry));
         let left_out = args.out.join(format!("{name}.left-out.jsonl"));
-        if prepared.left_out.is_empty() || *name != data::set_name(&args.source) {
+        if prepared.left_out.is_empty() || *name != sets::set_name(&args.source) {
             // One of an earlier preparation would speak of this one.
             files::remove_file(&left_out)?;
         } else {
@@ -195,7 +187,7 @@ struct Prepared {
 
 fn mini_aime_sets(variant: MiniAimeVariant) -> Vec<(String, Vec<Problem>)> {
     let data::DataSets { train, dev, tests } = mini_aime::generate(variant);
-    let trained = [(mini_aime::TRAIN.to_string(), train), (mini_aime::DEV.to_string(), dev)];
+    let trained = [(mini_aime::TRAIN.to_string(), train), (sets::DEV.to_string(), dev)];
     trained.into_iter().chain(tests).collect()
 }
 
@@ -240,7 +232,7 @@ fn file_set(args: &PrepareArgs) -> anyhow::Result<Prepared> {
     }
     let file_sha256 = files::sha256_file(path)?;
     let source = Some(Source { file_sha256, rows, conflicting, evaluated });
-    let name = data::set_name(path);
+    let name = sets::set_name(path);
     let mut sets = vec![(name.clone(), problems)];
     if !held_out.is_empty() {
         sets.push((format!("{name}-dev"), held_out));

@@ -1,18 +1,10 @@
 //! `dapo data audit`: what a file of problems holds.
 
-use crate::audit;
-use crate::audit::Audit;
-use crate::audit::Finding;
-use crate::audit::FindingKind;
-use crate::audit::Options;
-use crate::audit::TokenCount;
+use crate::base::{files, visible};
 use crate::commands::progress::Progress;
-use crate::data::source::Format;
-use crate::data::source::SourceRow;
-use crate::files;
-use crate::prompt;
-use crate::prompt::Tokenizer;
-use crate::visible;
+use crate::task::audit::{self, Finding, Options};
+use crate::task::data::source::Format;
+use crate::task::{Audit, FindingKind, SourceRow, TokenCount, Tokenizer, prompt};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;

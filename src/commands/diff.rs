@@ -1,12 +1,9 @@
 //! `dapo diff`: where two runs first differ.
 
+use crate::base::{files, visible};
 use crate::commands::exit;
-use crate::files;
-use crate::run_diff;
-use crate::run_diff::Verdict;
-use crate::run_diff::text;
-use crate::run_folder::RunFolder;
-use crate::visible;
+use crate::records::RunFolder;
+use crate::verification::diff::{self, Verdict, text};
 use anyhow::Result;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -42,7 +39,7 @@ pub struct Args {
 /// # Errors
 /// A folder that holds no run, or a record that cannot be read.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let diff = run_diff::compare(&RunFolder::at(&args.a), &RunFolder::at(&args.b))?;
+    let diff = diff::compare(&RunFolder::at(&args.a), &RunFolder::at(&args.b))?;
     if args.json {
         print!("{}", visible::json(&files::canonical_json(&diff)));
     } else {

@@ -1,15 +1,11 @@
 //! `dapo doctor`: this machine and build, for a reader and for another machine.
 
+use crate::base::files;
+use crate::base::visible::{self, visible};
 use crate::commands::exit;
-use crate::doctor;
-use crate::doctor::Comparison;
-use crate::doctor::Examination;
-use crate::files;
-use crate::visible;
-use crate::visible::visible;
+use crate::verification::{Comparison, Examination, doctor};
 use anyhow::Result;
-use comfy_table::Table;
-use comfy_table::presets;
+use comfy_table::{Table, presets};
 use std::path::PathBuf;
 use std::process::ExitCode;
 

@@ -1,8 +1,8 @@
 //! What each technique did in a run, for the terminal: one line a technique, and every warning
 //! loud enough to be seen at the end of a long run.
 
-use crate::effect_checks::Effects;
-use crate::effect_checks::Finding;
+use crate::study::Effects;
+use crate::study::effect_checks::Finding;
 use std::io::IsTerminal;
 
 /// Prints the findings and the warnings of a run to standard error. Colour is for terminals
@@ -36,8 +36,8 @@ fn lines(effects: &Effects, colour: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::effect_checks::NamedWarning;
-    use crate::effect_checks::Verdict;
+    use crate::study::NamedWarning;
+    use crate::study::effect_checks::Verdict;
 
     fn effects() -> Effects {
         let finding = |technique, enabled, verdict| Finding {

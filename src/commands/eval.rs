@@ -1,28 +1,16 @@
 //! `dapo eval`: evaluate a checkpoint on the sets of an experiment, or on files of problems.
 
+use crate::base::{files, workers};
 use crate::commands::bounds;
-use crate::commands::eval_files;
-use crate::commands::eval_files::ProtocolArgs;
-use crate::commands::eval_files::Settings;
-use crate::commands::exit::Invalid;
-use crate::commands::exit::Usage;
+use crate::commands::eval_files::{self, ProtocolArgs, Settings};
+use crate::commands::exit::{Invalid, Usage};
 use crate::commands::progress::Progress;
-use crate::config::extends;
-use crate::eval::Set;
-use crate::files;
-use crate::records::Problem;
-use crate::run::Event;
-use crate::run::evaluations;
-use crate::run::inputs;
-use crate::run::inputs::Inputs;
-use crate::run_folder::Counters;
-use crate::run_folder::EvaluationRecord;
-use crate::run_folder::RunFolder;
-use crate::visible;
-use crate::workers;
-use anyhow::Result;
-use anyhow::bail;
-use comfy_table::Table;
+use crate::experiment::extends;
+use crate::records::{Counters, Problem, RunFolder};
+use crate::training::evaluation::Set;
+use crate::training::run::inputs::{self, Inputs};
+use crate::training::run::{Event, evaluations};
+use anyhow::{Result, bail};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -115,7 +103,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         bar.finish();
         records.push(record);
     }
-    print(&records, args.json);
+    eval_files::print(&records, args.json);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -140,43 +128,4 @@ fn chosen<'a>(args: &'a Args, inputs: &'a Inputs) -> Result<Vec<Set<'a>>> {
         sets.push(Set { name, problems, samples });
     }
     Ok(sets)
-}
-
-/// A table, or JSON lines.
-pub fn print(records: &[EvaluationRecord], json: bool) {
-    if json {
-        for record in records {
-            println!("{}", visible::json(&files::canonical_json_line(record)));
-        }
-        return;
-    }
-    let mut table = Table::new();
-    table.load_style(comfy_table::presets::ASCII_MARKDOWN);
-    table.set_header([
-        "set",
-        "n × k",
-        "avg@k %",
-        "± these problems",
-        "± new problems (SE)",
-        "pass@k %",
-        "cons@k %",
-        "truncated %",
-        "tokens",
-    ]);
-    for record in records {
-        let percent = |value: f64| format!("{:.1}", 100.0 * value);
-        let pass = record.pass_at_k.get(&record.samples).copied().unwrap_or(f64::NAN);
-        table.add_row([
-            visible::visible(&record.set),
-            format!("{} × {}", record.problems, record.samples),
-            percent(record.avg_at_k),
-            percent(1.96 * record.standard_error_fixed_problems),
-            percent(record.standard_error_new_problems),
-            percent(pass),
-            percent(record.cons_at_k),
-            percent(record.truncated_share),
-            format!("{:.0}", record.response_tokens_mean),
-        ]);
-    }
-    println!("{table}");
 }

@@ -1,40 +1,25 @@
 //! `dapo eval --data`: a checkpoint on files of problems, by the paper's protocol.
 
-use crate::checkpoint::weights;
+use crate::base::{files, visible, workers};
 use crate::commands::bounds;
-use crate::commands::eval;
-use crate::commands::exit::Invalid;
-use crate::commands::exit::Usage;
+use crate::commands::exit::{Invalid, Usage};
 use crate::commands::interrupt::Interrupt;
 use crate::commands::place::PlaceArgs;
 use crate::commands::progress::Progress;
-use crate::config::Numerics;
-use crate::config::PromptTemplate;
-use crate::config::Sampling;
-use crate::config::Verifier;
-use crate::data;
-use crate::data::problem_file;
-use crate::eval as evaluation;
-use crate::eval::Protocol;
-use crate::eval::Set;
-use crate::eval::resumable;
-use crate::files;
-use crate::model::qwen2::Qwen2;
-use crate::prompt::Tokenizer;
-use crate::records::Problem;
-use crate::run_folder::Counters;
-use crate::stats::accuracy;
-use crate::stats::accuracy::Accuracy;
-use crate::stats::outcomes::Counts;
-use crate::tables;
-use crate::tables::Outcome;
-use crate::visible;
-use crate::workers;
-use anyhow::Result;
-use anyhow::bail;
+use crate::experiment::{Numerics, PromptTemplate, Sampling, Verifier, sets};
+use crate::policy::Qwen2;
+use crate::policy::checkpoint::weights;
+use crate::records::tables::{self, Outcome};
+use crate::records::{Counters, EvaluationRecord, Problem};
+use crate::statistics::{Accuracy, Counts, accuracy};
+use crate::task::Tokenizer;
+use crate::task::data::{self, problem_file};
+use crate::training::Protocol;
+use crate::training::evaluation::{self, Set, resumable};
+use anyhow::{Result, bail};
+use comfy_table::Table;
 use serde_json::json;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Confidence of the intervals.
@@ -103,7 +88,7 @@ pub fn run(settings: &Settings, out: Option<&Path>, args: &ProtocolArgs) -> Resu
     workers::set_count(args.threads);
     let mut sets: Vec<(String, Vec<Problem>)> = Vec::new();
     for path in settings.data {
-        let name = data::set_name(path);
+        let name = sets::set_name(path);
         if sets.iter().any(|(known, _)| *known == name) {
             bail!(Usage(format!("two files of --data are named {name:?}")));
         }
@@ -173,7 +158,7 @@ pub fn run(settings: &Settings, out: Option<&Path>, args: &ProtocolArgs) -> Resu
         records.push((record, accuracy(&outcomes)?));
     }
     let (records, accuracies): (Vec<_>, Vec<_>) = records.into_iter().unzip();
-    eval::print(&records, settings.json);
+    print(&records, settings.json);
     if !settings.json {
         for (record, accuracy) in records.iter().zip(&accuracies) {
             println!("{}", visible::message(&intervals(&record.set, accuracy)));
@@ -249,4 +234,43 @@ fn intervals(set: &str, accuracy: &Accuracy) -> String {
         lines.push(format!("  {}: {range}", uncertainty.question.text()));
     }
     lines.join("\n")
+}
+
+/// A table, or JSON lines.
+pub fn print(records: &[EvaluationRecord], json: bool) {
+    if json {
+        for record in records {
+            println!("{}", visible::json(&files::canonical_json_line(record)));
+        }
+        return;
+    }
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::ASCII_MARKDOWN);
+    table.set_header([
+        "set",
+        "n × k",
+        "avg@k %",
+        "± these problems",
+        "± new problems (SE)",
+        "pass@k %",
+        "cons@k %",
+        "truncated %",
+        "tokens",
+    ]);
+    for record in records {
+        let percent = |value: f64| format!("{:.1}", 100.0 * value);
+        let pass = record.pass_at_k.get(&record.samples).copied().unwrap_or(f64::NAN);
+        table.add_row([
+            visible::visible(&record.set),
+            format!("{} × {}", record.problems, record.samples),
+            percent(record.avg_at_k),
+            percent(1.96 * record.standard_error_fixed_problems),
+            percent(record.standard_error_new_problems),
+            percent(pass),
+            percent(record.cons_at_k),
+            percent(record.truncated_share),
+            format!("{:.0}", record.response_tokens_mean),
+        ]);
+    }
+    println!("{table}");
 }

@@ -1,22 +1,14 @@
 //! `dapo exactness`: the same short training under many settings.
 
+use crate::base::{files, visible};
 use crate::commands::exit;
 use crate::commands::progress::Progress;
-use crate::config::Numerics;
-use crate::config::extends;
-use crate::environment;
-use crate::exactness::Setting;
-use crate::exactness::Size;
-use crate::exactness::matrix::COLUMNS;
-use crate::exactness::matrix::Matrix;
-use crate::exactness::matrix::Outcome;
-use crate::exactness::matrix::Row;
-use crate::exactness::process;
-use crate::exactness::process::Common;
-use crate::files;
-use crate::visible;
-use anyhow::Context;
-use anyhow::Result;
+use crate::experiment::{Numerics, extends};
+use crate::records::environment;
+use crate::verification::exactness::matrix::{COLUMNS, Row};
+use crate::verification::exactness::process;
+use crate::verification::{Common, Matrix, Outcome, Setting, Size};
+use anyhow::{Context, Result};
 use comfy_table::Table;
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -1,14 +1,10 @@
 //! `dapo exactness-cell`: what `dapo exactness` starts for each cell. Not listed.
 
-use crate::commands::bounds;
-use crate::commands::pretrain;
-use crate::config::Numerics;
-use crate::config::extends;
-use crate::exactness::Size;
-use crate::exactness::cell;
-use crate::exactness::cell::Work;
-use crate::exactness::process::Message;
-use crate::run_folder::RunFolder;
+use crate::commands::{bounds, pretrain};
+use crate::experiment::{Numerics, extends};
+use crate::records::RunFolder;
+use crate::verification::exactness::cell::{self, Work};
+use crate::verification::{Message, Size};
 use anyhow::Result;
 use std::io::Write as _;
 use std::path::PathBuf;

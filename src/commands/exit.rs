@@ -1,31 +1,18 @@
 //! Exit codes: one table for every verb.
 
-use crate::ablate;
-use crate::attest;
-use crate::cell;
-use crate::checkpoint;
-use crate::claims;
-use crate::comparison;
-use crate::config::extends;
-use crate::data;
-use crate::eval;
-use crate::export::mllog;
-use crate::export::study;
-use crate::files;
-use crate::grid;
+use crate::base::files;
+use crate::experiment::{extends, grid};
 use crate::numerics::vectorised;
-use crate::pretrain;
-use crate::prompt;
-use crate::regress;
-use crate::rollout::generate;
-use crate::run;
-use crate::run_diff;
-use crate::study as studies;
-use crate::tables;
-use crate::train::step;
-use crate::verify;
-use std::io;
-use std::io::ErrorKind;
+use crate::policy::checkpoint;
+use crate::policy::sampling::generate;
+use crate::records::tables;
+use crate::report::attest;
+use crate::report::export::{mllog, study};
+use crate::study::{ablate, cell, claims, comparison, error as studies};
+use crate::task::{data, prompt};
+use crate::training::{evaluation, pretraining, run, step};
+use crate::verification::{diff, regress, verify};
+use std::io::{self, ErrorKind};
 
 /// Done.
 pub const SUCCESS: u8 = 0;
@@ -102,7 +89,7 @@ fn is_mismatch(cause: &(dyn std::error::Error + 'static)) -> bool {
 
 /// Weights that are not finite, or whose products are not.
 fn is_divergence(cause: &(dyn std::error::Error + 'static)) -> bool {
-    matches!(cause.downcast_ref(), Some(pretrain::Error::Diverged { .. }))
+    matches!(cause.downcast_ref(), Some(pretraining::Error::Diverged { .. }))
         || matches!(cause.downcast_ref(), Some(generate::Error::NotFinite { .. }))
 }
 
@@ -142,11 +129,11 @@ fn is_input(cause: &(dyn std::error::Error + 'static)) -> bool {
         || cause.is::<prompt::Error>()
         || cause.is::<checkpoint::Error>()
         || cause.is::<generate::Error>()
-        || cause.is::<eval::Error>()
+        || cause.is::<evaluation::Error>()
         || cause.is::<step::Error>()
         || cause.is::<run::Error>()
         || cause.is::<verify::Error>()
-        || cause.is::<run_diff::Error>()
+        || cause.is::<diff::Error>()
         || cause.is::<comparison::Error>()
         || cause.is::<regress::Error>()
         || cause.is::<study::Error>()

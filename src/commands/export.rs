@@ -1,18 +1,14 @@
 //! `dapo export`: a study's cells, or a run's curves, for other tools.
 
-use crate::ablate::Study;
-use crate::cell;
+use crate::base::{files, visible};
 use crate::commands::cells;
-use crate::commands::exit;
-use crate::commands::exit::Usage;
-use crate::export::study;
-use crate::files;
-use crate::run_folder::RunFolder;
-use crate::visible;
-use anyhow::Result;
-use anyhow::bail;
-use std::path::Path;
-use std::path::PathBuf;
+use crate::commands::exit::{self, Usage};
+use crate::records::RunFolder;
+use crate::report::export::study;
+use crate::study::ablate::Study;
+use crate::study::cell;
+use anyhow::{Result, bail};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Export the cells of a study: metrics, evaluations and single outcomes as long-format tables, and

@@ -1,10 +1,7 @@
 //! `dapo gc`: what could be deleted, and with `--yes` its deletion.
 
-use crate::files;
-use crate::housekeeping;
-use crate::housekeeping::Candidate;
-use crate::housekeeping::Rules;
-use crate::visible;
+use crate::base::{files, visible};
+use crate::records::{Candidate, Rules, housekeeping};
 use anyhow::Result;
 use serde_json::json;
 use std::path::PathBuf;

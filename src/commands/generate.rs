@@ -1,27 +1,18 @@
 //! `dapo generate`: sample responses from a checkpoint.
 
+use crate::base::rng::{Id, stream};
+use crate::base::{Purpose, files, visible, workers};
 use crate::commands::bounds;
-use crate::commands::exit::Invalid;
-use crate::commands::exit::Usage;
+use crate::commands::exit::{Invalid, Usage};
 use crate::commands::place::PlaceArgs;
 use crate::commands::progress::Progress;
-use crate::config::Numerics;
-use crate::config::Sampling;
-use crate::files;
-use crate::prompt::Tokenizer;
+use crate::experiment::{Numerics, Sampling};
+use crate::policy::Limits;
+use crate::policy::sampling::generate::{self, Request};
 use crate::records::Finish;
-use crate::rng::Id;
-use crate::rng::Purpose;
-use crate::rng::stream;
-use crate::rollout::generate;
-use crate::rollout::generate::Limits;
-use crate::rollout::generate::Request;
-use crate::visible;
-use crate::workers;
-use anyhow::Result;
-use anyhow::bail;
-use serde::Deserialize;
-use serde::Serialize;
+use crate::task::Tokenizer;
+use anyhow::{Result, bail};
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::process::ExitCode;
 

@@ -1,13 +1,10 @@
 //! `dapo golden`: the project's functions on vectors that verl's functions produced.
 
+use crate::base::visible;
 use crate::commands::exit;
-use crate::verl_vectors;
-use crate::verl_vectors::FileReport;
-use crate::visible;
-use comfy_table::Table;
-use comfy_table::presets;
-use std::path::Path;
-use std::path::PathBuf;
+use crate::verification::{FileReport, verl_vectors};
+use comfy_table::{Table, presets};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Run this project's own functions on golden vectors, and compare every output.

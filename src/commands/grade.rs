@@ -1,18 +1,12 @@
 //! `dapo grade`: the verifier on a file of responses.
 
-use crate::config::Verifier;
-use crate::files;
-use crate::reward;
-use crate::reward::Explanation;
-use crate::reward::Reason;
-use crate::reward::python_text::last_code_points;
-use crate::tables;
-use crate::tables::Response;
-use crate::visible;
-use comfy_table::Table;
-use comfy_table::presets;
-use serde::Deserialize;
-use serde::Serialize;
+use crate::base::{files, visible};
+use crate::experiment::Verifier;
+use crate::records::{Response, tables};
+use crate::task::reward::python_text::last_code_points;
+use crate::task::{Explanation, Reason, reward};
+use comfy_table::{Table, presets};
+use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::Write;

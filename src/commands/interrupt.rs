@@ -3,14 +3,11 @@
 //! last checkpoint.
 
 use anyhow::Result;
-use signal_hook::consts::SIGINT;
-use signal_hook::consts::SIGTERM;
+use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// A shell's code for a process that a signal ended is this plus the signal's number.
 const SIGNALLED: usize = 128;

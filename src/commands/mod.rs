@@ -1,11 +1,24 @@
 //! One file a verb: arguments, then work, then an exit code. The only place that prints.
 
-pub mod ablate;
-pub mod ablate_progress;
+// what verbs share
 pub mod ablate_table;
+pub mod exit;
+pub mod interrupt;
+pub mod logs;
+pub mod plan_table;
+pub mod table_reader;
+pub mod bounds;
+pub mod output;
+pub mod place;
+pub mod ablate_progress;
+pub mod progress;
+pub mod data_audit;
+pub mod eval_files;
+pub mod throughput;
+// verbs
+pub mod ablate;
 pub mod attest;
 pub mod bench;
-pub mod bounds;
 pub mod calibrate;
 pub mod cells;
 pub mod claims;
@@ -13,34 +26,23 @@ pub mod compare;
 pub mod completions;
 pub mod config;
 pub mod data;
-pub mod data_audit;
 pub mod diff;
 pub mod doctor;
 pub mod effects;
 pub mod eval;
-pub mod eval_files;
 pub mod exactness;
-pub mod exactness_cell;
-pub mod exit;
 pub mod export;
 pub mod gc;
 pub mod generate;
 pub mod golden;
 pub mod grade;
-pub mod interrupt;
-pub mod logs;
-pub mod output;
-pub mod place;
 pub mod plan;
-pub mod plan_table;
 pub mod pretrain;
-pub mod progress;
+pub mod exactness_cell;
 pub mod regress;
 pub mod report;
 pub mod runs;
 pub mod score;
-pub mod table_reader;
-pub mod throughput;
 pub mod train;
 pub mod verify;
 

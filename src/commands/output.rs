@@ -1,8 +1,7 @@
 //! Standard output that cannot be written to, and what a terminal may be asked to do.
 
 use crate::commands::exit;
-use std::io;
-use std::panic;
+use std::{io, panic};
 
 /// `println!` panics when standard output cannot be written to. A reader that left (`dapo
 /// generate … | head`) has what it wanted: that is success, and silent. A full disk behind a

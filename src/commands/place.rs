@@ -1,15 +1,9 @@
 //! Flags that say where a policy is held: the same for every verb that takes a checkpoint folder.
 
-use crate::checkpoint;
 use crate::commands::exit::Usage;
-use crate::config::Execution;
-use crate::config::Numerics;
-use crate::config::place::Device;
-use crate::config::place::Place;
-use crate::config::place::WeightKind;
-use crate::model::qwen2::Qwen2;
-use anyhow::Result;
-use anyhow::bail;
+use crate::experiment::{Device, Execution, Numerics, Place, WeightKind};
+use crate::policy::{Qwen2, checkpoint};
+use anyhow::{Result, bail};
 use std::path::Path;
 
 /// Where and in which form a policy is held.

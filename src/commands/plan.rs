@@ -1,25 +1,15 @@
 //! `dapo plan`: what a run will do and need, before it starts; what came true, after it.
 
-use crate::commands::bounds;
+use crate::base::{files, workers};
 use crate::commands::exit::Invalid;
-use crate::commands::plan_table;
-use crate::config::extends;
-use crate::config::place::Device;
-use crate::files;
-use crate::plan;
-use crate::plan::Plan;
-use crate::plan::Record;
-use crate::plan::actual;
-use crate::plan::actual::Process;
-use crate::plan::machine;
-use crate::plan::warnings::Name;
-use crate::run::inputs;
-use crate::run::inputs::Inputs;
-use crate::run_folder::Manifest;
-use crate::run_folder::RunFolder;
-use crate::workers;
-use anyhow::Result;
-use anyhow::bail;
+use crate::commands::{bounds, plan_table};
+use crate::experiment::{Device, extends};
+use crate::records::{Manifest, RunFolder};
+use crate::training::plan::actual::{self, Process};
+use crate::training::plan::{self, Record, machine};
+use crate::training::run::inputs::{self, Inputs};
+use crate::training::{Name, Plan};
+use anyhow::{Result, bail};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;

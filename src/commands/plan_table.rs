@@ -1,13 +1,7 @@
 //! A plan, and a plan beside what came true, as text.
 
-use crate::plan::Estimate;
-use crate::plan::Estimates;
-use crate::plan::Plan;
-use crate::plan::Record;
-use crate::plan::forecast::Forecast;
-use crate::plan::space::Memory;
-use crate::plan::warnings::Severity;
-use crate::plan::work::Range;
+use crate::training::plan::Record;
+use crate::training::{Estimate, Estimates, Forecast, Memory, Plan, Range, Severity};
 use comfy_table::Table;
 use std::collections::BTreeMap;
 

@@ -1,24 +1,17 @@
 //! `dapo pretrain`: make the embedded benchmark's base policy.
 
-use crate::checkpoint;
+use crate::base::{files, visible, workers};
 use crate::commands::bounds;
-use crate::commands::exit;
-use crate::commands::exit::Invalid;
+use crate::commands::exit::{self, Invalid};
 use crate::commands::progress::Progress;
-use crate::config::diagnose;
-use crate::data::mini_aime::tokenizer;
-use crate::files;
-use crate::model::qwen2::Qwen2;
-use crate::pretrain;
-use crate::pretrain::Recipe;
-use crate::prompt::Tokenizer;
-use crate::visible;
-use crate::workers;
-use anyhow::Result;
-use anyhow::bail;
+use crate::experiment::diagnose;
+use crate::policy::{Qwen2, checkpoint};
+use crate::task::Tokenizer;
+use crate::task::data::mini_aime::tokenizer;
+use crate::training::{Recipe, pretraining};
+use anyhow::{Result, bail};
 use serde_json::json;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Make the embedded benchmark's base policy from written solutions.
@@ -54,7 +47,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut bar = Progress::new("pretrain", total);
     let log = args.out.join("pretrain.jsonl");
     let (mut done, mut window, mut failed) = (0, Vec::new(), None);
-    let model = pretrain::pretrain(&recipe, &tokenizer, |update| {
+    let model = pretraining::pretrain(&recipe, &tokenizer, |update| {
         done += 1;
         window.push(update.loss);
         bar.set(done, &format!("{} loss {:.4}", update.stage, update.loss));
@@ -68,7 +61,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     bar.finish();
     let model = match model {
         Ok(model) => model,
-        Err(error @ pretrain::Error::Diverged { .. }) => {
+        Err(error @ pretraining::Error::Diverged { .. }) => {
             eprintln!("error: {}", visible::message(&error.to_string()));
             return Ok(ExitCode::from(exit::DIVERGED));
         }

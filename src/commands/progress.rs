@@ -1,13 +1,10 @@
 //! Progress on long work: a bar on a terminal, plain lines elsewhere. Everything goes to
 //! standard error; standard output is data. Names of files and sets are made visible here.
 
+use crate::base::visible;
 use crate::commands::output;
-use crate::visible;
-use indicatif::ProgressBar;
-use indicatif::ProgressDrawTarget;
-use indicatif::ProgressStyle;
-use std::time::Duration;
-use std::time::Instant;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::time::{Duration, Instant};
 
 /// How often a plain line is printed.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(10);

@@ -1,34 +1,17 @@
 //! `dapo regress`: does this program still compute what it did when the golden runs were blessed?
 
-use crate::commands::bounds;
-use crate::commands::exit;
-use crate::files;
-use crate::regress;
-use crate::regress::Golden;
-use crate::regress::bless;
-use crate::regress::bless::Blessed;
-use crate::regress::curves;
-use crate::regress::curves::Curves;
-use crate::regress::curves::Judged;
-use crate::regress::exact;
-use crate::regress::exact::Compared;
-use crate::regress::rule;
-use crate::regress::rule::Rule;
-use crate::run::inputs;
-use crate::run_diff::text;
-use crate::run_folder::RunFolder;
-use crate::stats::equivalence;
-use crate::stats::equivalence::Verdict;
-use crate::visible;
-use crate::workers;
-use anyhow::Context;
-use anyhow::Result;
-use comfy_table::Table;
-use comfy_table::presets;
-use serde_json::Value;
-use serde_json::json;
-use std::path::Path;
-use std::path::PathBuf;
+use crate::base::{files, visible, workers};
+use crate::commands::{bounds, exit};
+use crate::records::RunFolder;
+use crate::statistics::equivalence::{self, Verdict};
+use crate::training::run::inputs;
+use crate::verification::diff::text;
+use crate::verification::regress::{self, bless, curves, exact, rule};
+use crate::verification::{Blessed, Compared, Curves, Golden, Judged, Rule};
+use anyhow::{Context, Result};
+use comfy_table::{Table, presets};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 

@@ -1,21 +1,14 @@
 //! `dapo report RUN` and `dapo report STUDY`: HTML, Markdown and JSON of one run folder, or of a
 //! study.
 
-use crate::export::mllog;
-use crate::files;
-use crate::report;
-use crate::report::Report;
-use crate::report::study;
-use crate::report::text;
-use crate::run_folder::RunFolder;
-use crate::visible;
+use crate::base::{files, visible};
+use crate::records::RunFolder;
+use crate::report::export::mllog;
+use crate::report::run::{self, Report};
+use crate::report::{study, text};
 use clap::Args;
-use comfy_table::CellAlignment;
-use comfy_table::ContentArrangement;
-use comfy_table::Table;
-use comfy_table::presets;
-use std::path::Path;
-use std::path::PathBuf;
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// The folder holds no run, or a file in it is malformed.
@@ -71,9 +64,9 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         print!("{}", mllog::lines(&folder)?);
         return Ok(ExitCode::SUCCESS);
     }
-    let report = match report::write(&folder) {
+    let report = match run::write(&folder) {
         Ok(report) => report,
-        Err(report::load::Error::Files(
+        Err(run::load::Error::Files(
             error @ files::Error::Io { action: "write" | "create folder", .. },
         )) => {
             return Err(error.into());

@@ -1,13 +1,9 @@
 //! `dapo runs`: what lies in a folder of runs.
 
-use crate::files;
-use crate::housekeeping;
-use crate::housekeeping::RunSummary;
-use crate::visible;
+use crate::base::{files, visible};
+use crate::records::{RunSummary, housekeeping};
 use anyhow::Result;
-use comfy_table::CellAlignment;
-use comfy_table::Table;
-use comfy_table::presets;
+use comfy_table::{CellAlignment, Table, presets};
 use std::path::PathBuf;
 use std::process::ExitCode;
 

@@ -1,26 +1,19 @@
 //! `dapo score`: log-probs of given responses under the training forward.
 
-use crate::batch::Pass;
-use crate::batch::Row;
+use crate::base::{files, workers};
 use crate::commands::bounds;
-use crate::commands::exit::Invalid;
-use crate::commands::exit::Usage;
+use crate::commands::exit::{Invalid, Usage};
 use crate::commands::place::PlaceArgs;
-use crate::config::Numerics;
-use crate::files;
-use crate::model::qwen2::Qwen2;
-use crate::workers;
-use anyhow::Context;
-use anyhow::Result;
-use anyhow::bail;
+use crate::experiment::Numerics;
+use crate::policy::Qwen2;
+use crate::policy::batch::{Pass, Row};
+use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde_json::json;
 use std::io::Read;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use tch::Kind;
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 /// Score responses from standard input with the training forward.
 ///

@@ -1,10 +1,9 @@
 //! The hidden verb behind every parquet file that is read and every chat template that is tried:
 //! see `src/apart.rs`.
 
-use crate::apart;
-use crate::chat_template;
-use crate::tables::decode;
-use crate::tables::problem_rows;
+use crate::base::apart;
+use crate::records::tables::{decode, problem_rows};
+use crate::task::chat_template;
 use anyhow::Context;
 use std::process::ExitCode;
 

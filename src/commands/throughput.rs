@@ -1,19 +1,14 @@
 //! `dapo throughput`: how fast a checkpoint's policy generates and trains.
 
-use crate::bench::throughput;
-use crate::bench::throughput::Throughput;
-use crate::bench::throughput::Update;
-use crate::bench::throughput::Workload;
+use crate::base::{files, workers};
 use crate::commands::bounds;
 use crate::commands::exit::Usage;
 use crate::commands::place::PlaceArgs;
 use crate::commands::progress::Progress;
-use crate::config::Numerics;
-use crate::config::extends;
-use crate::files;
-use crate::workers;
-use anyhow::Result;
-use anyhow::bail;
+use crate::experiment::{Numerics, extends};
+use crate::training::bench::throughput;
+use crate::training::{Throughput, Update, Workload};
+use anyhow::{Result, bail};
 use comfy_table::Table;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,33 +1,19 @@
 //! `dapo train`: train, evaluate, report.
 
-use crate::cell::Cell;
-use crate::commands::bounds;
-use crate::commands::effects;
-use crate::commands::exit;
-use crate::commands::exit::Usage;
+use crate::base::{files, workers};
+use crate::commands::exit::{self, Usage};
 use crate::commands::interrupt::Interrupt;
 use crate::commands::plan::Planned;
 use crate::commands::progress::Progress;
-use crate::config::Experiment;
-use crate::config::extends;
-use crate::config::place::Device;
-use crate::config::validate;
-use crate::files;
+use crate::commands::{bounds, effects};
+use crate::experiment::{Device, Experiment, extends, validate};
+use crate::records::{Ending, RunFolder};
 use crate::report;
-use crate::run;
-use crate::run::Ended;
-use crate::run::Event;
-use crate::run::inputs;
-use crate::run::session::Unfinished;
-use crate::run_folder::Ending;
-use crate::run_folder::RunFolder;
-use crate::train::step::Phase;
-use crate::workers;
-use anyhow::Context;
-use anyhow::Result;
-use anyhow::bail;
-use std::path::Path;
-use std::path::PathBuf;
+use crate::study::Cell;
+use crate::training::run::{self, Event, inputs};
+use crate::training::{Ended, Phase, Unfinished};
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Train an arm under one seed, evaluate it, and write its report.
@@ -120,7 +106,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         eprintln!("the step's rollouts, metrics and policy are in {}", kept.display());
     }
     tracing::debug!("report");
-    let report = report::write(&folder)
+    let report = report::run::write(&folder)
         .with_context(|| format!("the report of {}", folder.root().display()))?;
     effects::print_effects(&report.effects);
     println!("{}", folder.path("report.html").display());

@@ -1,23 +1,15 @@
 //! `dapo verify RUN`: whether a run folder from somebody else is what it says it is.
 
-use crate::attest::key;
+use crate::base::{files, visible, workers};
 use crate::commands::exit;
-use crate::config::Numerics;
-use crate::files;
-use crate::run_folder::RunFolder;
-use crate::verify;
-use crate::verify::Check;
-use crate::verify::Options;
-use crate::verify::Verdict;
-use crate::verify::Verification;
-use crate::verify::replay::Challenge;
-use crate::verify::replay::Replay;
-use crate::verify::replay::Request;
-use crate::visible;
-use crate::workers;
+use crate::experiment::Numerics;
+use crate::records::RunFolder;
+use crate::report::attest::key;
+use crate::verification::verify::replay::Request;
+use crate::verification::verify::{self, Check, Options, Verdict};
+use crate::verification::{Challenge, Replay, Verification};
 use anyhow::Result;
-use comfy_table::Table;
-use comfy_table::presets;
+use comfy_table::{Table, presets};
 use std::path::PathBuf;
 use std::process::ExitCode;
 

@@ -1,11 +1,9 @@
 //! `fast` arithmetic: LibTorch's own f32 kernels, with their derivatives. Their bits depend on
 //! threads, instruction set and batch shape, so results are `exact-here` at best.
 
-use tch::Device;
-use tch::Kind;
-use tch::Tensor;
+use tch::{Device, Kind, Tensor};
 
-/// Runs `work` without a graph. After a panic that somebody catches ([`crate::halving`]) graphs are
+/// Runs `work` without a graph. After a panic that somebody catches ([`crate::numerics::halving`]) graphs are
 /// made again, which `tch::no_grad` forgets.
 pub fn without_graph<T>(work: impl FnOnce() -> T) -> T {
     let _guard = tch::no_grad_guard();
@@ -222,7 +220,7 @@ mod tests {
     #[test]
     fn graphs_are_made_again_after_a_panic_without_one() {
         let panics = || without_graph(|| -> () { panic!("no memory") });
-        assert!(crate::contained::caught(panics).is_err());
+        assert!(crate::base::contained::caught(panics).is_err());
         let leaf = Tensor::zeros([1], (Kind::Float, Device::Cpu)).set_requires_grad(true);
         assert!((leaf + 1.0).requires_grad());
     }

@@ -1,231 +1,28 @@
-//! The report of one run: one data structure, [`Report`], built from a run folder by reading
-//! records and tables alone, and rendered as HTML, Markdown and JSON. It never loads a model
-//! and never trains.
+//! What a reader sees: reports of a run and of a study, exports, a statement.
+//!
+//! In: run folders, cells, analyses. Out: HTML, Markdown, JSON, other tools' formats. Never: a number that
+//! no record has, a policy or a trainer.
 
-pub mod appendix;
-pub mod arm;
-pub mod checklist;
-pub mod checks;
-pub mod document;
-pub mod dynamics;
-pub mod evaluations;
-pub mod figures;
-pub mod html;
-pub mod load;
-pub mod markdown;
-pub mod plots;
-pub mod samples;
-pub mod sections;
-pub mod study;
+pub mod export;
 pub mod text;
+pub mod attest;
+pub mod run;
+pub mod study;
 
-use crate::config::Data;
-use crate::effect_checks;
-use crate::effect_checks::Effects;
-use crate::export::ro_crate;
-use crate::files;
-use crate::reference;
-use crate::report::arm::Decision;
-use crate::report::arm::Technique;
-use crate::report::checklist::Checklist;
-use crate::report::checks::Check;
-use crate::report::dynamics::Counts;
-use crate::report::dynamics::MetricRow;
-use crate::report::evaluations::SetResult;
-use crate::report::evaluations::Strip;
-use crate::report::figures::Figure;
-use crate::report::load::Error;
-use crate::report::load::Loaded;
-use crate::report::samples::SampleRollout;
-use crate::run_folder::Ending;
-use crate::run_folder::RunFolder;
-use crate::run_folder::Session;
-use serde::Serialize;
-use std::collections::BTreeMap;
-
-/// Everything that a report shows. Foreign text in it is already made visible.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Report {
-    /// Version of this structure.
-    pub schema: &'static str,
-    /// What was run.
-    pub run: Run,
-    /// How far it came.
-    pub status: Status,
-    /// The result in one sentence, with its interval.
-    pub headline: String,
-    /// The technique manifest.
-    pub techniques: Vec<Technique>,
-    /// What the run shows of each technique.
-    pub effects: Effects,
-    /// Every open decision.
-    pub decisions: Vec<Decision>,
-    /// The other settings.
-    pub settings: Vec<(String, String)>,
-    /// By set.
-    pub evaluations: Vec<SetResult>,
-    /// Single outcomes of the headline set.
-    pub strip: Option<Strip>,
-    /// Curves beside the paper's.
-    pub figures: Vec<Figure>,
-    /// What each technique did, over updates.
-    pub effect_figures: Vec<Figure>,
-    /// Curves that the paper does not have.
-    pub own_figures: Vec<Figure>,
-    /// pass@k over k, for each set.
-    pub pass_at_k: Vec<Figure>,
-    /// Each metric's course.
-    pub metrics: Vec<MetricRow>,
-    /// Rollouts, tokens, seconds.
-    pub counts: Counts,
-    /// Rollouts to read.
-    pub samples: Vec<SampleRollout>,
-    /// Machine facts.
-    pub environment: BTreeMap<String, String>,
-    /// Each time the run was begun or resumed.
-    pub sessions: Vec<Session>,
-    /// Input → SHA-256.
-    pub inputs: BTreeMap<String, String>,
-    /// Written file → SHA-256; empty while the run is unfinished.
-    pub digests: BTreeMap<String, String>,
-    /// The reproducibility checklist.
-    pub checklist: Checklist,
-    /// What was checked while this report was made.
-    pub checks: Vec<Check>,
-    /// Table 1 and the authors' re-runs.
-    pub published: Vec<reference::Table>,
-}
-
-/// A run's identity.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Run {
-    /// The arm's name.
-    pub name: String,
-    /// The run seed.
-    pub seed: u64,
-    /// SHA-256 of the arm's canonical JSON.
-    pub arm_sha256: String,
-    /// SHA-256 over arm, seed and inputs.
-    pub run_key: String,
-    /// How exactly a repetition agrees.
-    pub exactness: String,
-    /// Version of the harness.
-    pub harness: String,
-    /// Whether it trained on the embedded benchmark.
-    pub embedded_benchmark: bool,
-}
-
-/// How far a run came.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Status {
-    /// `finished`, `saturated`, `diverged` or `unfinished`.
-    pub state: &'static str,
-    /// One sentence.
-    pub sentence: String,
-}
-
-/// Builds the report and writes `report.html`, `report.md` and `report.json` into the run
-/// folder, each atomically; then, for a run that has ended, `ro-crate-metadata.json`.
-///
-/// # Errors
-/// When the folder holds no run, a record or table is malformed, or a file cannot be written.
-pub fn write(run: &RunFolder) -> Result<Report, Error> {
-    let report = build(run)?;
-    let document = document::document(&report);
-    files::write_atomic(&run.path("report.html"), html::render(&document).as_bytes())?;
-    files::write_atomic(&run.path("report.md"), markdown::render(&document).as_bytes())?;
-    files::write_json(&run.path("report.json"), &report)?;
-    // Last: it lists the report among the run's files.
-    ro_crate::write(run)?;
-    Ok(report)
-}
-
-/// Builds the report without writing anything.
-///
-/// # Errors
-/// When the folder holds no run, or a record or table is malformed.
-pub fn build(run: &RunFolder) -> Result<Report, Error> {
-    let loaded = load::load(run)?;
-    let evaluations = evaluations::results(&loaded);
-    let environment = loaded.environment.as_ref().map(|environment| visible(&environment.facts));
-    Ok(Report {
-        schema: "dapo-report/1",
-        run: identity(&loaded),
-        status: status(&loaded),
-        headline: evaluations::headline(&loaded, &evaluations),
-        techniques: arm::techniques(&loaded.experiment),
-        effects: effect_checks::check(&loaded.experiment, &loaded.metrics),
-        decisions: arm::decisions(&loaded.experiment),
-        settings: arm::settings(&loaded.experiment),
-        strip: evaluations::strip(&loaded, &evaluations),
-        figures: figures::beside_the_paper(&loaded.metrics, &evaluations),
-        effect_figures: figures::effects(&loaded.metrics),
-        own_figures: figures::own(&loaded.metrics),
-        pass_at_k: figures::pass_at_k(&evaluations),
-        metrics: dynamics::rows(&loaded.metrics),
-        counts: dynamics::counts(&loaded),
-        samples: samples::samples(&loaded),
-        environment: environment.unwrap_or_default(),
-        sessions: loaded.sessions.iter().map(visible_session).collect(),
-        inputs: visible(&loaded.manifest.inputs),
-        digests: loaded.outcome.as_ref().map(|end| visible(&end.digests)).unwrap_or_default(),
-        checklist: checklist::checklist(&loaded),
-        checks: checks::checks(run, &loaded)?,
-        published: vec![reference::table_1().clone(), reference::authors_reruns().clone()],
-        evaluations,
-    })
-}
-
-fn identity(loaded: &Loaded) -> Run {
-    let manifest = &loaded.manifest;
-    Run {
-        name: text::visible(&manifest.name),
-        seed: manifest.seed,
-        arm_sha256: text::visible(&manifest.arm_sha256),
-        run_key: text::visible(&manifest.run_key),
-        exactness: text::visible(&manifest.exactness),
-        harness: text::visible(&manifest.harness),
-        embedded_benchmark: matches!(loaded.experiment.inputs.data, Data::MiniAime { .. }),
-    }
-}
-
-fn status(loaded: &Loaded) -> Status {
-    let planned = loaded.experiment.training.rollout_steps;
-    let Some(outcome) = &loaded.outcome else {
-        let recorded = loaded.metrics.last().map(|step| step.counters).unwrap_or_default();
-        return Status {
-            state: "unfinished",
-            sentence: format!(
-                "This run is unfinished: {} of {planned} rollout steps ({} updates) are recorded, \
-                 and there is no outcome.json. What follows is a snapshot, not a result.",
-                recorded.rollout_steps, recorded.updates
-            ),
-        };
-    };
-    let (state, word) = match outcome.ending {
-        Ending::Finished => ("finished", "Finished"),
-        Ending::Saturated => ("saturated", "Saturated"),
-        Ending::Diverged => ("diverged", "Diverged"),
-    };
-    let reason = text::visible(outcome.reason.trim_end_matches('.'));
-    Status {
-        state,
-        sentence: format!(
-            "{word}: {reason}. {} of {planned} rollout steps, {} updates.",
-            outcome.counters.rollout_steps, outcome.counters.updates
-        ),
-    }
-}
-
-fn visible(facts: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    facts.iter().map(|(name, value)| (text::visible(name), text::visible(value))).collect()
-}
-
-fn visible_session(session: &Session) -> Session {
-    let shown = |[first, here]: &[String; 2]| [text::visible(first), text::visible(here)];
-    let changed = session.changed.iter();
-    Session {
-        changed: changed.map(|(name, values)| (text::visible(name), shown(values))).collect(),
-        ..session.clone()
-    }
-}
+pub use crate::report::attest::check::{Problem, Trust};
+pub use crate::report::attest::envelope::Envelope;
+pub use crate::report::attest::statement::{Resource, Statement};
+pub use crate::report::export::tensorboard::Scalar;
+pub use crate::report::run::arm::{Decision, Technique};
+pub use crate::report::run::checklist::{Checklist, Item};
+pub use crate::report::run::document::{Cell, Document, Grid};
+pub use crate::report::run::dynamics::{Counts, MetricRow};
+pub use crate::report::run::evaluations::{Estimate, Evaluation, SetResult, Strip};
+pub use crate::report::run::load::{Loaded, LoadedEvaluation, ProblemOutcomes};
+pub use crate::report::run::samples::SampleRollout;
+pub use crate::report::study::StudyReport;
+pub use crate::report::study::context::Context;
+pub use crate::report::study::page::{
+    Changes, CurveLine, Curves, Heat, HeatRow, IntervalRow, Intervals, LegendEntry, Look, Panel,
+    RunLine, TableCell, Tile,
+};

@@ -2,7 +2,7 @@
 //! points, standard errors to two digits. Everything that a model, a data set or a machine
 //! wrote passes through [`visible()`] before it enters a report.
 
-use crate::visible;
+use crate::base::visible;
 use std::fmt::Write;
 
 /// Foreign text on one line; see [`visible::visible`].

@@ -1,24 +1,13 @@
 //! Everything that a study says, in one value: reports and `dapo claims` print from it and
 //! compute nothing themselves.
 
-use crate::stats::between;
-use crate::study;
-use crate::study::Study;
-use crate::study::arms;
-use crate::study::arms::ArmSummary;
-use crate::study::comparisons;
-use crate::study::comparisons::Comparison;
-use crate::study::comparisons::FamilyResult;
-use crate::study::declaration::Declaration;
-use crate::study::declaration::Declared;
-use crate::study::declaration::Direction;
-use crate::study::declaration::Family;
-use crate::study::levels;
-use crate::study::levels::ArmTimes;
-use crate::study::membership::Excluded;
-use crate::study::metric::At;
-use crate::study::metric::Metric;
-use crate::study::metric::Statistic;
+use crate::statistics::between;
+use crate::study::collection::{self, Study};
+use crate::study::comparisons::{self, Comparison};
+use crate::study::{
+    ArmSummary, ArmTimes, At, Declaration, Declared, Direction, Excluded, Family, FamilyResult,
+    Metric, Statistic, arms, levels,
+};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -204,9 +193,9 @@ pub fn find<'a>(families: &'a [FamilyResult], row: &Declared) -> Option<&'a Comp
 
 fn remarks(study: &Study) -> Vec<String> {
     let declaration = &study.declaration;
-    let mut remarks = vec![study::SHARED_BASE.to_string(), study::records_checked()];
+    let mut remarks = vec![collection::SHARED_BASE.to_string(), collection::records_checked()];
     if !study.on_embedded_benchmark() {
-        remarks.push(study::CLAIMS_ELSEWHERE.to_string());
+        remarks.push(collection::CLAIMS_ELSEWHERE.to_string());
     }
     if !declaration.registered {
         remarks.push("nothing was registered beforehand: every verdict is exploratory".to_string());

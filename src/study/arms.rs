@@ -1,16 +1,10 @@
 //! What each arm reached: every seed's score, their mean with its interval over training runs,
 //! and how the runs ended.
 
-use crate::cell::Cell;
-use crate::cell::CellEnding;
-use crate::cell::CellEvaluation;
-use crate::grid::Grid;
-use crate::grid::PaperRow;
-use crate::stats;
-use crate::stats::between;
-use crate::stats::between::Interval;
-use crate::study::Study;
-use crate::study::metric;
+use crate::experiment::{Grid, PaperRow};
+use crate::statistics::{Interval, between, estimators};
+use crate::study::collection::Study;
+use crate::study::{Cell, CellEnding, CellEvaluation, metric};
 use serde::Serialize;
 
 /// An arm of a grid.
@@ -150,7 +144,7 @@ pub fn summaries(study: &Study, grid: &Grid) -> Vec<ArmSummary> {
         true => &declaration.primary_set,
         false => &declaration.curve_set,
     };
-    let summary = |(arm, id): (&crate::grid::Arm, &String)| {
+    let summary = |(arm, id): (&crate::experiment::grid::Arm, &String)| {
         let cells = study.cells_of(id);
         let seeds: Vec<SeedScore> = cells
             .iter()
@@ -198,10 +192,10 @@ fn seed_score(cell: &Cell, evaluation: &CellEvaluation) -> Option<SeedScore> {
         ending: cell.ending,
         avg_at_k: evaluation.avg_at_k(),
         cons_at_k: evaluation.cons_at_k,
-        pass_at_k: stats::pass_at_k(&samples, evaluation.samples as usize),
+        pass_at_k: estimators::pass_at_k(&samples, evaluation.samples as usize),
         samples: evaluation.samples,
-        decoding_standard_error: stats::standard_error_fixed_problems(&samples),
-        problems_standard_error: stats::standard_error_new_problems(&samples),
+        decoding_standard_error: estimators::standard_error_fixed_problems(&samples),
+        problems_standard_error: estimators::standard_error_new_problems(&samples),
         response_tokens_mean: evaluation.response_tokens_mean,
         updates: cell.counters.last().map_or(0, |counters| counters.updates),
         generated_rollouts: metric::generated_rollouts(cell),

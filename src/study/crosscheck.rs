@@ -16,15 +16,12 @@
 //!   seed, base policy and set: their draws have the same keys. The odd ones out of a majority are
 //!   excluded; without a majority all are.
 
-use crate::cell::Cell;
-use crate::cell::CellEvaluation;
-use crate::cell::Outcomes;
-use crate::config::Numerics;
-use crate::files;
-use crate::stats::same_policy;
+use crate::base::files;
+use crate::experiment::Numerics;
+use crate::statistics::same_policy;
+use crate::study::{Cell, CellEvaluation, Outcomes};
 use serde_json::json;
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Least surprise, in nats, at which equal outcomes of different seeds are no accident: 10⁻¹³.
 pub const INFORMATION: f64 = 30.0;

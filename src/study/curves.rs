@@ -1,13 +1,9 @@
 //! Curves of an arm: every seed, and a band where the seeds can be laid over each other.
 
-use crate::cell::Cell;
-use crate::stats::between;
-use crate::stats::between::Interval;
-use crate::study::Study;
-use crate::study::metric::Clock;
-use crate::study::metric::Statistic;
-use serde::Deserialize;
-use serde::Serialize;
+use crate::statistics::{Interval, between};
+use crate::study::collection::Study;
+use crate::study::{Cell, Clock, Statistic};
+use serde::{Deserialize, Serialize};
 
 /// Points that a band over generated rollouts is computed at.
 const BAND_POINTS: usize = 41;

@@ -1,14 +1,11 @@
 //! `experiments/study.toml`: what was decided before the first run of a study. Code computes
 //! exactly what stands there, and says so of whatever does not.
 
-use crate::files;
-use crate::grid::Grid;
-use crate::study::Error;
-use crate::study::metric::At;
-use crate::study::metric::Metric;
-use crate::study::metric::Statistic;
-use serde::Deserialize;
-use serde::Serialize;
+use crate::base::files;
+use crate::experiment::Grid;
+use crate::study::error::Error;
+use crate::study::{At, Metric, Statistic};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::Path;
 

@@ -1,13 +1,11 @@
 //! When each run reached the declared level, by updates and by generated rollouts. Runs that
 //! never did are censored at their last evaluation, not dropped.
 
-use crate::grid::Grid;
-use crate::stats::time_to_level;
-use crate::stats::time_to_level::TimeToEvent;
-use crate::study::Study;
+use crate::experiment::Grid;
+use crate::statistics::{TimeToEvent, time_to_level};
+use crate::study::collection::Study;
 use crate::study::declaration::Level;
-use crate::study::metric;
-use crate::study::metric::Clock;
+use crate::study::{Clock, metric};
 use serde::Serialize;
 
 /// An arm's times to the level.
@@ -34,7 +32,7 @@ pub struct Times {
 
 /// The arms of a grid, in its order.
 pub fn times(study: &Study, grid: &Grid, level: &Level) -> Vec<ArmTimes> {
-    let of = |arm: &crate::grid::Arm| {
+    let of = |arm: &crate::experiment::grid::Arm| {
         let id = format!("{}/{}", grid.name, arm.name);
         ArmTimes {
             updates: on_clock(study, &id, level, Clock::Updates),

@@ -1,18 +1,11 @@
 //! Which cells count for which arm. A cell that does not is listed with its reason: none is
 //! mixed in silently, and none disappears.
 
-use crate::cell;
-use crate::cell::Cell;
-use crate::cell::CellEnding;
-use crate::files;
-use crate::grid::Arm;
-use crate::grid::Grid;
-use crate::study::crosscheck;
-use crate::study::declaration::Declaration;
-use serde::Deserialize;
-use serde::Serialize;
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use crate::base::files;
+use crate::experiment::{Arm, Grid};
+use crate::study::{Cell, CellEnding, Declaration, cell, crosscheck};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A cell that does not count.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -1,15 +1,9 @@
 //! What is read off one run: a number for each cell, defined once for comparisons, claims and
 //! tables.
 
-use crate::cell::Cell;
-use crate::cell::CellEvaluation;
-use crate::stats;
-use crate::stats::time_to_level::TimeToEvent;
-use crate::study::window;
-use crate::study::window::Reduce;
-use crate::study::window::Window;
-use serde::Deserialize;
-use serde::Serialize;
+use crate::statistics::{TimeToEvent, estimators};
+use crate::study::{Cell, CellEvaluation, Reduce, Window, window};
+use serde::{Deserialize, Serialize};
 
 /// A number of one run.
 ///
@@ -162,9 +156,7 @@ impl Metric {
 
     /// Whether a larger value is a better policy: what `improves` and `hurts` may be said of.
     pub fn is_score(&self) -> bool {
-        use Statistic::AvgAtK;
-        use Statistic::ConsAtK;
-        use Statistic::PassAtK;
+        use Statistic::{AvgAtK, ConsAtK, PassAtK};
         matches!(self, Self::Evaluation { statistic: AvgAtK | ConsAtK | PassAtK, .. })
     }
 
@@ -344,12 +336,13 @@ pub fn time_to_level(
 
 /// Standard error of avg@k from decoding alone: this checkpoint on these problems.
 pub fn decoding_standard_error(evaluation: &CellEvaluation) -> f64 {
-    stats::standard_error_fixed_problems(&samples(evaluation))
+    estimators::standard_error_fixed_problems(&samples(evaluation))
 }
 
 /// Outcomes as `stats` takes them; predictions are not in a cell.
-pub fn samples(evaluation: &CellEvaluation) -> Vec<Vec<stats::Sample>> {
-    let sample = |is_correct: &bool| stats::Sample { is_correct: *is_correct, prediction: None };
+pub fn samples(evaluation: &CellEvaluation) -> Vec<Vec<estimators::Sample>> {
+    let sample =
+        |is_correct: &bool| estimators::Sample { is_correct: *is_correct, prediction: None };
     let per_problem = evaluation.samples.max(1) as usize;
     let rows = evaluation.outcomes.values().chunks(per_problem);
     rows.map(|row| row.iter().map(sample).collect()).collect()

@@ -1,234 +1,47 @@
-//! A study: grids, the cells that their arms left, and what was declared beforehand. Everything
-//! that reports and claims say of more than one run is computed here, from `grids/` and
-//! `cells/` alone.
+//! Several runs: a grid carried out, records of its cells, comparisons and claims.
 //!
-//! ```text
-//! runs/ablate/
-//!   grids/<grid>.json   resolved grids
-//!   cells/<id>.json     records of finished runs
-//!   study.json          the declaration; optional
-//! ```
-//!
-//! An arm is named `<grid>/<arm>`. Several grids share the cells: a cell belongs to every arm
-//! that has its hash. Nothing depends on the order in which files are found.
+//! In: grids and finished runs. Out: cells, analyses, words. Never (but in [`ablate`] and [`cell`]): a
+//! policy or a trainer.
 
-pub mod analysis;
-pub mod arms;
-pub mod comparisons;
-pub mod crosscheck;
-pub mod curves;
-pub mod declaration;
-pub mod judgement;
-pub mod levels;
-pub mod membership;
-pub mod metric;
-pub mod problems;
+pub mod cell;
+pub mod effect_checks;
+pub mod error;
+pub mod paper;
 pub mod window;
+pub mod ablate;
+pub mod comparison;
+pub mod crosscheck;
+pub mod metric;
+pub mod declaration;
+pub mod membership;
+pub mod collection;
+pub mod arms;
+pub mod curves;
+pub mod levels;
+pub mod problems;
+pub mod comparisons;
+pub mod analysis;
+pub mod claims;
 
-use crate::cell;
-use crate::cell::Cell;
-use crate::config::Data;
-use crate::files;
-use crate::grid;
-use crate::grid::Arm;
-use crate::grid::Grid;
-use crate::study::declaration::Declaration;
-use crate::study::membership::Excluded;
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::path::PathBuf;
-
-/// Grids of this project in the order of reports; others follow by name.
-const ORDER: [&str; 6] =
-    ["ladder", "add-one", "leave-one-out", "fidelity", "held-out", "learning-rate"];
-
-/// What every verdict has to say, because no seed of a study has a base of its own.
-pub const SHARED_BASE: &str = "all runs start from one base checkpoint: intervals and tests are \
-about another training run from this base, not about another base";
-
-/// What a report says in place of verdicts on the paper's claims where no arm ran on the embedded
-/// benchmark, whose sets the claims are about.
-pub const CLAIMS_ELSEWHERE: &str = "the paper\u{2019}s claims are not tested on these data: they are \
-judged on the embedded benchmark alone";
-
-/// What is known of the records that verdicts are computed from, and what is not.
-pub fn records_checked() -> String {
-    format!(
-        "the fields of every record were checked against each other, and the records against each \
-         other; {}",
-        cell::ONLY_TRAINING
-    )
-}
-
-/// A study that cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// A file or folder cannot be read.
-    #[error(transparent)]
-    File(#[from] files::Error),
-    /// A grid cannot be used.
-    #[error(transparent)]
-    Grid(#[from] grid::Error),
-    /// A file contradicts itself.
-    #[error("{}: {reason}", path.display())]
-    Invalid {
-        /// The file or folder.
-        path: PathBuf,
-        /// What does not fit.
-        reason: String,
-    },
-}
-
-/// A study, read and sorted.
-#[derive(Debug, Clone)]
-pub struct Study {
-    /// What was declared, or what stands in its place.
-    pub declaration: Declaration,
-    /// In the order of reports.
-    pub grids: Vec<Grid>,
-    /// Every record that could be read, by file name.
-    pub cells: Vec<Cell>,
-    /// `<grid>/<arm>` → its cells that count, as indices of `cells`, by seed.
-    members: BTreeMap<String, Vec<usize>>,
-    /// What does not count, and why.
-    pub excluded: Vec<Excluded>,
-}
-
-/// Reads a study folder.
-///
-/// The declaration is the given file, else the folder's `study.json`, else none.
-///
-/// # Errors
-/// A folder without grids, a grid or a declaration that cannot be used. Single cells that cannot
-/// be read are listed in [`Study::excluded`].
-pub fn load(folder: &Path, declared: Option<&Path>) -> Result<Study, Error> {
-    let invalid =
-        |reason: &str| Error::Invalid { path: folder.to_path_buf(), reason: reason.to_string() };
-    if !folder.join("grids").is_dir() {
-        return Err(invalid("is no study: it has no folder `grids`"));
-    }
-    let grids = grids(folder)?;
-    if grids.is_empty() {
-        return Err(invalid("is no study: its folder `grids` has no grid"));
-    }
-    let copy = folder.join("study.json");
-    let declaration = match declared {
-        Some(path) => Some(declaration::load(path)?),
-        None if copy.is_file() => Some(declaration::load(&copy)?),
-        None => {
-            one_pair_of_sets(&grids).map_err(|reason| invalid(&reason))?;
-            None
-        }
-    };
-    let cells_folder = folder.join("cells");
-    let (cells, refused) = match cells_folder.is_dir() {
-        true => cell::read_folder(&cells_folder)?,
-        false => (Vec::new(), Vec::new()),
-    };
-    let mut study = Study::new(grids, cells, declaration);
-    study.excluded.extend(refused.iter().map(Excluded::unreadable));
-    study.excluded.sort();
-    Ok(study)
-}
-
-/// The resolved grids of a study folder, by the names of their files; none of a folder that has no
-/// folder `grids`.
-///
-/// # Errors
-/// A grid that cannot be used, or whose file has another's name.
-pub fn grids(folder: &Path) -> Result<Vec<Grid>, Error> {
-    let folder = folder.join("grids");
-    let mut grids = Vec::new();
-    if files::kind(&folder)?.is_none() {
-        return Ok(grids);
-    }
-    for name in files::list(&folder)?.into_iter().filter(|name| name.ends_with(".json")) {
-        let path = files::foreign::inside(&folder, &name)?;
-        let grid = Grid::read(&path)?;
-        if format!("{}.json", grid.name) != name {
-            let reason = format!("the grid's own name is `{}`", grid.name);
-            return Err(Error::Invalid { path, reason });
-        }
-        grids.push(grid);
-    }
-    Ok(grids)
-}
-
-/// Whether an analysis that nobody declared can be about all grids of a study: one score table has
-/// one set.
-///
-/// # Errors
-/// In words: two grids that name other sets, and what can be done.
-pub fn one_pair_of_sets(grids: &[Grid]) -> Result<(), String> {
-    let of = |grid: &Grid| (grid.sets().primary().to_string(), grid.sets().curve().to_string());
-    let Some(first) = grids.first() else { return Ok(()) };
-    let Some(other) = grids.iter().find(|grid| of(grid) != of(first)) else { return Ok(()) };
-    let words = |grid: &Grid| {
-        let (primary, curve) = of(grid);
-        format!("`{}` has primary_set {primary:?} and curve_set {curve:?}", grid.name)
-    };
-    Err(format!(
-        "its grids name other sets: {}, {}; run them as studies of their own, or declare the sets \
-         with --declaration",
-        words(first),
-        words(other)
-    ))
-}
-
-impl Study {
-    /// Sorts cells into the arms of grids. Without a declaration the analysis is about the sets of
-    /// the first grid; [`load`] refuses grids that name others.
-    pub fn new(
-        mut grids: Vec<Grid>,
-        mut cells: Vec<Cell>,
-        declaration: Option<Declaration>,
-    ) -> Self {
-        let place = |grid: &Grid| ORDER.iter().position(|name| *name == grid.name);
-        grids.sort_by_key(|grid| (place(grid).unwrap_or(ORDER.len()), grid.name.clone()));
-        cells.sort_by_key(Cell::file_name);
-        let declaration = declaration.unwrap_or_else(|| {
-            let sets = grids.first().map(Grid::sets).unwrap_or_default();
-            Declaration::undeclared(&grids, sets.primary(), sets.curve())
-        });
-        let (members, excluded) = membership::sort(&declaration, &grids, &cells);
-        Self { declaration, grids, cells, members, excluded }
-    }
-
-    /// Whether any arm trains on the embedded benchmark.
-    pub fn on_embedded_benchmark(&self) -> bool {
-        let mut arms = self.grids.iter().flat_map(|grid| &grid.arms);
-        arms.any(|arm| matches!(arm.experiment.inputs.data, Data::MiniAime { .. }))
-    }
-
-    /// An arm by `<grid>/<arm>`.
-    pub fn arm(&self, id: &str) -> Option<&Arm> {
-        let (grid, arm) = id.split_once('/')?;
-        self.grids.iter().find(|it| it.name == grid)?.arm(arm)
-    }
-
-    /// The cells of an arm that count, by seed; empty for an unknown arm.
-    pub fn cells_of(&self, id: &str) -> Vec<&Cell> {
-        let indices = self.members.get(id).map_or(&[][..], Vec::as_slice);
-        indices.iter().map(|index| &self.cells[*index]).collect()
-    }
-
-    /// Seeds that an arm should have and has not.
-    pub fn missing_seeds(&self, id: &str) -> Vec<u64> {
-        let Some((grid, _)) = id.split_once('/') else { return Vec::new() };
-        let Some(grid) = self.grids.iter().find(|it| it.name == grid) else { return Vec::new() };
-        let found: Vec<u64> = self.cells_of(id).iter().map(|cell| cell.seed).collect();
-        let expected = membership::expected_seeds(&self.declaration, grid);
-        expected.iter().copied().filter(|seed| !found.contains(seed)).collect()
-    }
-
-    /// Why an arm has no value, when it is not in the study or none of its cells counts.
-    pub fn absence(&self, id: &str) -> Option<String> {
-        match self.arm(id) {
-            None => Some(format!("the study has no arm `{id}`")),
-            Some(_) if self.cells_of(id).is_empty() => {
-                Some(format!("`{id}` has no run that counts"))
-            }
-            Some(_) => None,
-        }
-    }
-}
+pub use crate::study::ablate::jobs::Job;
+pub use crate::study::ablate::process::Ended;
+pub use crate::study::ablate::schedule::Progress;
+pub use crate::study::analysis::{Analysis, GridSummary};
+pub use crate::study::arms::{ArmSummary, Mean, SeedScore};
+pub use crate::study::cell::bits::Bits;
+pub use crate::study::cell::{Cell, CellEnding, CellEvaluation, Outcomes, ProblemIds};
+pub use crate::study::claims::evidence::{
+    AcrossRunsResult, ClaimResult, Judged, LevelResult, PartResult,
+};
+pub use crate::study::claims::published::{PaperCheck, PaperEvidence};
+pub use crate::study::claims::{Claim, Claims, Rule};
+pub use crate::study::comparison::text::Style;
+pub use crate::study::comparisons::{FamilyResult, RunValue, TestResult, Word};
+pub use crate::study::curves::Series;
+pub use crate::study::declaration::{Declaration, Declared, Direction, Family};
+pub use crate::study::effect_checks::{Effects, NamedWarning};
+pub use crate::study::levels::ArmTimes;
+pub use crate::study::membership::Excluded;
+pub use crate::study::metric::{At, Clock, Metric, Statistic};
+pub use crate::study::problems::{Matrix, PairedChange};
+pub use crate::study::window::{Reduce, Window};

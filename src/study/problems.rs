@@ -1,7 +1,7 @@
 //! Each problem by itself: which arms solve it, and which problems changed between two arms.
 
-use crate::cell::Cell;
-use crate::study::Study;
+use crate::study::Cell;
+use crate::study::collection::Study;
 use serde::Serialize;
 
 /// How often each arm of a list solves each problem of a set.

@@ -1,7 +1,6 @@
 //! Parts of a run, and how the values of a part become one number.
 
-use serde::Deserialize;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A part of a run: the rollout steps whose middle, as a share of all that were done, is at
 /// least `from_share` and below `to_share`.

@@ -2,19 +2,13 @@
 //! on the problems of `experiments/own-task`.
 
 use assert_cmd::cargo::CommandCargoExt;
-use dapo::cell::Cell;
-use dapo::cell::CellEnding;
-use dapo::files;
-use dapo::grid::Grid;
-use std::io::BufRead;
-use std::io::BufReader;
-use std::path::Path;
-use std::path::PathBuf;
-use std::process::Child;
-use std::process::Command;
-use std::process::Stdio;
-use std::time::Duration;
-use std::time::Instant;
+use dapo::base::files;
+use dapo::experiment::Grid;
+use dapo::study::{Cell, CellEnding};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Fast enough to be run often; its numbers mean nothing.
 const BASE: &str = r#"
@@ -142,7 +136,7 @@ impl Scene {
 
 /// What two records of one run have in common: everything but times and the machine.
 fn same_run(a: &Cell, b: &Cell) {
-    let differences = dapo::cell::compare::differences(a, b);
+    let differences = dapo::study::cell::compare::differences(a, b);
     assert!(differences.is_empty(), "{differences:?}");
 }
 
@@ -195,7 +189,7 @@ fn records_hold_what_the_runs_did(scene: &Scene, names: &[String]) {
     for name in names {
         let cell = scene.cell(name);
         assert!(grid.arms.iter().any(|arm| arm.arm_sha256 == cell.arm_sha256));
-        assert!(files::size_bytes(&scene.record(name)).unwrap() < dapo::cell::MAX_BYTES);
+        assert!(files::size_bytes(&scene.record(name)).unwrap() < dapo::study::cell::MAX_BYTES);
         assert_eq!((cell.counters.len(), cell.ending), (2, CellEnding::Finished));
         let sets: Vec<(&str, u64)> = cell
             .evaluations
@@ -305,7 +299,7 @@ fn exports_hold_every_value(scene: &Scene, names: &[String]) {
     // `problem`, `sample` and the outcome are columns that other tools read as they are.
     let correct = lines("outcomes.csv").iter().filter(|line| line.ends_with(",1")).count();
     let of = |cell: &Cell| {
-        let correct = |it: &dapo::cell::CellEvaluation| it.correct().iter().sum::<u64>();
+        let correct = |it: &dapo::study::cell::CellEvaluation| it.correct().iter().sum::<u64>();
         cell.evaluations.iter().map(correct).sum::<u64>()
     };
     assert_eq!(correct as u64, cells.iter().map(of).sum::<u64>());

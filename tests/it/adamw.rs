@@ -1,9 +1,8 @@
 //! AdamW and gradient clipping against torch on f32 tensors (golden/adamw, see generate.py there).
 
-use crate::golden_data;
-use crate::golden_data::AdamWSettings;
-use dapo::optimizer::AdamW;
-use dapo::optimizer::Tensors;
+use crate::golden_data::{self, AdamWSettings};
+use dapo::policy::AdamW;
+use dapo::policy::optimizer::Tensors;
 use serde::Deserialize;
 
 #[derive(Deserialize)]

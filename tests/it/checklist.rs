@@ -1,16 +1,13 @@
 //! The reproducibility checklist: what is met, and what is not.
 
 use crate::run_fixture;
-use dapo::files;
-use dapo::report;
-use dapo::report::checklist::Item;
-use dapo::run_folder::Environment;
-use dapo::run_folder::RunFolder;
-use dapo::run_folder::Session;
+use dapo::base::files;
+use dapo::records::{Environment, RunFolder, Session};
+use dapo::report::{Item, run};
 use std::collections::BTreeMap;
 
 pub fn items(run: &RunFolder) -> BTreeMap<&'static str, Item> {
-    let list = report::build(run).unwrap().checklist;
+    let list = run::build(run).unwrap().checklist;
     list.items.into_iter().map(|item| (item.variable, item)).collect()
 }
 
@@ -77,7 +74,7 @@ fn the_checklist_says_not_met_and_what_is_missing() {
         let scored_no = ["dataset splits", "hardware specification", "software dependencies"];
         assert_eq!(item.paper, scored_no.contains(&variable).then_some(false));
     }
-    report::write(&run).unwrap();
+    run::write(&run).unwrap();
     let markdown = files::read_text(&run.path("report.md")).unwrap();
     assert!(markdown.contains("Reproducibility checklist") && markdown.contains("not met"));
 }

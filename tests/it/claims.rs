@@ -1,23 +1,13 @@
 //! Claims judged on made-up studies whose truth is known, and `dapo claims` itself.
 
-use crate::study_fixture;
-use crate::study_fixture::Shape;
+use crate::study_fixture::{self, Shape};
 use assert_cmd::Command;
-use dapo::cell::Cell;
-use dapo::cell::CellEnding;
-use dapo::claims;
-use dapo::claims::Test;
-use dapo::claims::evidence;
-use dapo::claims::evidence::ClaimResult;
-use dapo::claims::evidence::Judged;
-use dapo::claims::evidence::Verdict;
-use dapo::claims::text;
-use dapo::files;
-use dapo::grid::Grid;
-use dapo::study::Study;
-use dapo::study::analysis;
-use dapo::study::declaration;
-use dapo::study::declaration::Declaration;
+use dapo::base::files;
+use dapo::experiment::Grid;
+use dapo::study::claims::evidence::{self, Verdict};
+use dapo::study::claims::{self, Test, text};
+use dapo::study::collection::Study;
+use dapo::study::{Cell, CellEnding, ClaimResult, Declaration, Judged, analysis, declaration};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -2,9 +2,8 @@
 
 use crate::golden_data;
 use assert_cmd::Command;
-use dapo::files;
-use serde_json::Value;
-use serde_json::json;
+use dapo::base::files;
+use serde_json::{Value, json};
 
 fn run(arguments: &[&str], input: &str) -> (i32, Vec<Value>, String) {
     let output = Command::cargo_bin("dapo")

@@ -2,7 +2,7 @@
 
 use crate::run_fixture;
 use assert_cmd::Command;
-use dapo::files;
+use dapo::base::files;
 use serde_json::Value;
 use std::path::Path;
 

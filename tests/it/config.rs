@@ -1,9 +1,8 @@
 //! `dapo config`: differing keys with their sources, for files, arms, runs and publications.
 
 use assert_cmd::Command;
-use dapo::config::extends;
-use dapo::config::sources;
-use dapo::files;
+use dapo::base::files;
+use dapo::experiment::{extends, sources};
 use serde_json::Value;
 use std::path::Path;
 

@@ -2,15 +2,12 @@
 
 use crate::golden_data;
 use clap::Parser;
-use dapo::commands::data::DataArgs;
-use dapo::commands::data::run;
-use dapo::config::Data;
-use dapo::config::MiniAimeVariant;
-use dapo::data;
-use dapo::files;
+use dapo::base::files;
+use dapo::commands::data::{DataArgs, run};
+use dapo::experiment::{Data, MiniAimeVariant};
+use dapo::task::data;
 use serde_json::Value;
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::ExitCode;
 

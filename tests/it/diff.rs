@@ -2,25 +2,15 @@
 
 use crate::run_fixture;
 use assert_cmd::Command;
-use dapo::config::Experiment;
-use dapo::config::extends;
-use dapo::files;
-use dapo::ledger;
-use dapo::ledger::Components;
-use dapo::ledger::Entry;
-use dapo::ledger::Kind;
-use dapo::run;
-use dapo::run::Event;
-use dapo::run::inputs;
-use dapo::run::session::Unfinished;
-use dapo::run_diff;
-use dapo::run_diff::Basis;
-use dapo::run_diff::RunDiff;
-use dapo::run_diff::Verdict;
-use dapo::run_diff::finding::Finding;
-use dapo::run_diff::text;
-use dapo::run_folder::RunFolder;
-use dapo::tables;
+use dapo::base::files;
+use dapo::experiment::{Experiment, extends};
+use dapo::records::ledger::{self, Entry, Kind};
+use dapo::records::{Components, RunFolder, tables};
+use dapo::training::Unfinished;
+use dapo::training::run::{self, Event, inputs};
+use dapo::verification::diff::finding::Finding;
+use dapo::verification::diff::{self, Verdict, text};
+use dapo::verification::{Basis, RunDiff};
 use serde_json::Value;
 use std::cell::Cell;
 use std::path::Path;
@@ -70,7 +60,7 @@ pub fn copy(from: &RunFolder, to: &Path) -> RunFolder {
 }
 
 fn diff(a: &RunFolder, b: &RunFolder) -> RunDiff {
-    run_diff::compare(a, b).unwrap()
+    diff::compare(a, b).unwrap()
 }
 
 fn finding<'a>(diff: &'a RunDiff, component: &str) -> &'a Finding {
@@ -206,7 +196,7 @@ fn with_ledger(run: &RunFolder, odd: &[(u64, &str)]) {
             files::sha256(format!("{name} {step} {changed}").as_bytes())
         };
         let components: Components =
-            run_diff::COMPONENTS.iter().map(|name| (name.to_string(), digest(name))).collect();
+            diff::COMPONENTS.iter().map(|name| (name.to_string(), digest(name))).collect();
         let head = entries.last().unwrap().head.clone();
         entries.push(Entry::after(&head, Kind::RolloutStep, step, components));
     }

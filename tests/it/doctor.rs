@@ -2,8 +2,8 @@
 
 use crate::provenance::dapo;
 use assert_cmd::Command;
-use dapo::doctor::Examination;
-use dapo::files;
+use dapo::base::files;
+use dapo::verification::Examination;
 
 #[test]
 fn the_doctor_agrees_with_itself_and_names_what_differs() {
@@ -38,7 +38,7 @@ fn a_lower_instruction_set_changes_the_fingerprint_and_the_doctor_names_the_oper
         serde_json::from_slice(&command.output().unwrap().stdout).unwrap()
     };
     let (here, lower) = (examine(None), examine(Some("default")));
-    let found = dapo::doctor::compare(&here, &lower);
+    let found = dapo::verification::doctor::compare(&here, &lower);
     let has_vectors = here.cpu_flags["avx2"];
     assert_eq!(found.operations.contains(&"softmax".to_string()), has_vectors, "{found:?}");
     assert_eq!(found.facts["ATEN_CPU_CAPABILITY"], ["not set", "default"]);

@@ -1,13 +1,10 @@
 //! Real runs, one arm a technique: what the run shows of each technique follows its switch.
 
 use assert_cmd::Command;
-use dapo::effect_checks;
-use dapo::effect_checks::Effects;
-use dapo::effect_checks::METRICS;
-use dapo::effect_checks::Verdict;
-use dapo::files;
-use dapo::run_folder::RunFolder;
-use dapo::run_folder::StepMetrics;
+use dapo::base::files;
+use dapo::records::{RunFolder, StepMetrics};
+use dapo::study::Effects;
+use dapo::study::effect_checks::{self, METRICS, Verdict};
 use std::path::Path;
 
 /// How a short run on the embedded benchmark is made, beside its arm.

@@ -2,21 +2,14 @@
 
 use crate::golden_data;
 use assert_cmd::Command;
-use dapo::checkpoint;
-use dapo::config::MiniAimeVariant;
-use dapo::config::PromptTemplate;
-use dapo::config::Sampling;
-use dapo::config::Verifier;
-use dapo::data;
-use dapo::data::mini_aime;
-use dapo::eval;
-use dapo::eval::Protocol;
-use dapo::eval::Set;
-use dapo::eval::resumable;
-use dapo::files;
-use dapo::model::qwen2::Qwen2;
-use dapo::prompt::Tokenizer;
+use dapo::base::files;
+use dapo::experiment::{MiniAimeVariant, PromptTemplate, Sampling, Verifier};
+use dapo::policy::{Qwen2, checkpoint};
 use dapo::records::Problem;
+use dapo::task::Tokenizer;
+use dapo::task::data::{self, mini_aime};
+use dapo::training::Protocol;
+use dapo::training::evaluation::{self, Set, resumable};
 use serde_json::Value;
 use std::cell::Cell;
 use std::path::Path;
@@ -65,7 +58,7 @@ fn an_interrupted_evaluation_goes_on_to_the_same_outcomes() {
     files::write_atomic(&kept, format!("{text}{outcome}\n{}", &outcome[..9]).as_bytes()).unwrap();
     let (outcomes, begun) = session("a", usize::MAX);
     assert_eq!(begun, 8);
-    let whole = eval::outcomes(&model, &tokenizer, &protocol(), set, |_, _| ()).unwrap();
+    let whole = evaluation::outcomes(&model, &tokenizer, &protocol(), set, |_, _| ()).unwrap();
     assert_eq!(outcomes.unwrap(), whole);
     // Another key begins again.
     assert_eq!(session("b", 0), (None, 0));

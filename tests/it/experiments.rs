@@ -1,21 +1,14 @@
 //! The shipped experiment files: each loads, and each differs from its parent in exactly the
 //! keys that it is there for.
 
-use dapo::config::Experiment;
-use dapo::config::compare;
-use dapo::config::compare::Publication;
-use dapo::config::extends;
-use dapo::files;
-use dapo::grid;
-use dapo::grid::Grid;
-use dapo::model::config::Config;
-use dapo::model::config::Family;
-use dapo::plan::phases;
-use dapo::plan::phases::PromptTokens;
+use dapo::base::files;
+use dapo::experiment::{Experiment, Grid, Publication, compare, extends, grid};
+use dapo::policy::{Config, Family};
+use dapo::training::PromptTokens;
+use dapo::training::plan::phases;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments")

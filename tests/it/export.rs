@@ -1,33 +1,20 @@
 //! A run as a crate and as a log. What other programs say of them is in `golden/provenance/`.
 
 use crate::checklist::items;
-use crate::golden_data;
-use crate::provenance::dapo;
-use crate::provenance::finished;
-use crate::run_fixture;
-use dapo::attest;
-use dapo::attest::check;
-use dapo::config::Data;
-use dapo::config::MiniAimeVariant;
-use dapo::config::extends;
-use dapo::data::mini_aime;
-use dapo::export::mllog;
-use dapo::export::ro_crate;
-use dapo::files;
-use dapo::records::Problem;
+use crate::provenance::{dapo, finished};
+use crate::{golden_data, run_fixture};
+use dapo::base::files;
+use dapo::experiment::{Data, MiniAimeVariant, extends};
+use dapo::records::{Ending, Problem, RunFolder, Session};
 use dapo::report;
-use dapo::run;
-use dapo::run::inputs;
-use dapo::run::session::Unfinished;
-use dapo::run_folder::Ending;
-use dapo::run_folder::RunFolder;
-use dapo::run_folder::Session;
-use serde_json::Value;
-use serde_json::json;
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
-use std::path::Path;
-use std::path::PathBuf;
+use dapo::report::attest::{self, check};
+use dapo::report::export::{mllog, ro_crate};
+use dapo::task::data::mini_aime;
+use dapo::training::Unfinished;
+use dapo::training::run::{self, inputs};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 /// A real run of two steps, with its report.
 fn trained(root: &Path) -> RunFolder {
@@ -40,7 +27,7 @@ fn trained(root: &Path) -> RunFolder {
     let inputs = inputs::prepare(experiment).unwrap();
     let run = RunFolder::at(root.join("run"));
     run::run(&inputs, &run, Unfinished::Refuse, &|| false, &mut |_| ()).unwrap();
-    report::write(&run).unwrap();
+    report::run::write(&run).unwrap();
     run
 }
 
@@ -164,7 +151,7 @@ fn references(value: &Value, found: &mut Vec<String>) {
 fn a_diverged_run_is_a_failed_action_and_an_unfinished_one_has_no_crate() {
     let folder = tempfile::tempdir().unwrap();
     let run = run_fixture::started(&folder.path().join("started"));
-    report::write(&run).unwrap();
+    report::run::write(&run).unwrap();
     assert!(!run.path(ro_crate::NAME).exists());
     let (_folder, run) = finished();
     let mut outcome = run.outcome().unwrap();
@@ -195,7 +182,7 @@ fn a_log_has_the_lines_that_the_parser_of_mlcommons_accepted() {
         let mut lines = parsed(text);
         for line in &mut lines {
             let place = line["metadata"].as_object_mut().unwrap();
-            assert_eq!(place.remove("file").unwrap(), "src/export/mllog.rs");
+            assert_eq!(place.remove("file").unwrap(), "src/report/export/mllog.rs");
             assert!(place.remove("lineno").unwrap().as_u64().unwrap() > 0);
         }
         lines

@@ -2,32 +2,18 @@
 //! again. Each ends in a mismatch, found in the records or by executing; where only executing can
 //! find it, the verdict over the records alone names what was not executed.
 
-use crate::verify::copy;
-use crate::verify::experiment;
-use crate::verify::findings;
-use crate::verify::forge;
-use crate::verify::json;
-use crate::verify::made;
-use crate::verify::replayed;
-use crate::verify::verified;
+use crate::verify::{copy, experiment, findings, forge, json, made, replayed, verified};
 use assert_cmd::Command;
-use dapo::config::Experiment;
-use dapo::config::Numerics;
-use dapo::config::Verifier;
-use dapo::eval;
-use dapo::eval::Set;
-use dapo::files;
-use dapo::report;
-use dapo::reward;
-use dapo::run::inputs;
-use dapo::run_folder::Ending;
-use dapo::run_folder::EvaluationRecord;
-use dapo::run_folder::RunFolder;
-use dapo::run_folder::StepMetrics;
-use dapo::tables;
-use dapo::tables::Outcome;
-use dapo::verify::Verdict;
-use dapo::verify::Verification;
+use dapo::base::files;
+use dapo::experiment::{Experiment, Numerics, Verifier};
+use dapo::records::tables::{self, Outcome};
+use dapo::records::{Ending, EvaluationRecord, RunFolder, StepMetrics};
+use dapo::report::run;
+use dapo::task::reward;
+use dapo::training::evaluation::{self, Set};
+use dapo::training::run::inputs;
+use dapo::verification::Verification;
+use dapo::verification::verify::Verdict;
 use serde_json::json;
 
 /// The first mismatch that begins so.
@@ -59,7 +45,7 @@ fn outcomes(folder: &RunFolder, change: impl Fn(&mut Outcome)) {
     let record = records.iter_mut().find(of).unwrap();
     let set = Set { name: "mini-aime", problems: &[], samples: record.samples };
     let digest = files::sha256_file(&path).unwrap();
-    *record = eval::record(set, record.counters, &rows, digest).unwrap();
+    *record = evaluation::record(set, record.counters, &rows, digest).unwrap();
     files::write_lines(&folder.path("evaluations.jsonl"), &records).unwrap();
     forge(folder);
 }
@@ -178,8 +164,8 @@ fn a_run_that_was_cut_off_is_not_one_that_ended_early() {
     assert_found(&verified(&forged), "diverged/divergence.json: is missing");
 }
 
-fn two_steps() -> dapo::config::Training {
-    dapo::config::Training { rollout_steps: 2, ..experiment().training }
+fn two_steps() -> dapo::experiment::config::Training {
+    dapo::experiment::config::Training { rollout_steps: 2, ..experiment().training }
 }
 
 #[test]
@@ -227,7 +213,7 @@ fn a_run_that_ended_early_is_verified_by_executing_its_last_step() {
     for (change, expected) in cases {
         copy(folder.root(), changed.root());
         change(&changed);
-        report::write(&changed).unwrap();
+        run::write(&changed).unwrap();
         assert_found(&verified(&changed), expected);
         files::remove_folder(changed.root()).unwrap();
     }

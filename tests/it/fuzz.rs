@@ -20,46 +20,27 @@
     reason = "thousands of small files are written without waiting for the disk"
 )]
 
-use crate::golden_data;
-use crate::run_fixture;
-use dapo::apart;
-use dapo::checkpoint;
-use dapo::checkpoint::Progress;
+use crate::{golden_data, run_fixture};
+use dapo::base::rng::{Id, Stream, stream};
+use dapo::base::{Purpose, apart, files};
 use dapo::commands::table_reader;
-use dapo::config::MiniAimeVariant;
-use dapo::config::extends;
-use dapo::data::problem_file;
-use dapo::effect_checks;
-use dapo::files;
-use dapo::housekeeping;
-use dapo::housekeeping::Rules;
-use dapo::ledger;
-use dapo::ledger::Kind;
-use dapo::model::config::Config;
-use dapo::model::config::Family;
-use dapo::model::qwen2::Qwen2;
-use dapo::optimizer::State;
-use dapo::plan;
-use dapo::prompt::Tokenizer;
-use dapo::report;
-use dapo::rng::Id;
-use dapo::rng::Purpose;
-use dapo::rng::Stream;
-use dapo::rng::stream;
-use dapo::run::inputs;
-use dapo::run_folder::Counters;
-use dapo::run_folder::Ending;
-use dapo::run_folder::Outcome;
-use dapo::run_folder::RunFolder;
-use dapo::tables;
-use rustix::process::Resource;
-use rustix::process::Rlimit;
+use dapo::experiment::{MiniAimeVariant, extends};
+use dapo::policy::optimizer::State;
+use dapo::policy::{Config, Family, Progress, Qwen2, checkpoint};
+use dapo::records::ledger::{self, Kind};
+use dapo::records::run_folder::Outcome;
+use dapo::records::{Counters, Ending, Rules, RunFolder, housekeeping, tables};
+use dapo::report::run;
+use dapo::study::effect_checks;
+use dapo::task::Tokenizer;
+use dapo::task::data::problem_file;
+use dapo::training::plan;
+use dapo::training::run::inputs;
+use rustix::process::{Resource, Rlimit};
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Draws of one case.
 struct Draws(Stream);
@@ -428,8 +409,8 @@ fn table(folder: &Path, name: &'static str) -> Spoil {
     let path = folder.join(name);
     match name {
         "problems.parquet" => {
-            let dev = dapo::data::mini_aime::generate(MiniAimeVariant::Standard).dev;
-            dapo::data::write(&path, &dev[..8], true).unwrap();
+            let dev = dapo::task::data::mini_aime::generate(MiniAimeVariant::Standard).dev;
+            dapo::task::data::write(&path, &dev[..8], true).unwrap();
         }
         "outcomes.parquet" => {
             std::fs::copy(run.outcomes("dev", 0), &path).unwrap();
@@ -480,8 +461,8 @@ fn small_run(folder: &Path) -> RunFolder {
 
 /// Every reader of a run folder.
 fn read_folder(root: &Path, run: &RunFolder) {
-    if report::build(run).is_ok() {
-        let _ = report::write(run);
+    if run::build(run).is_ok() {
+        let _ = run::write(run);
     }
     if let Ok(entries) = run.ledger() {
         let _ = ledger::check_chain(&entries);

@@ -1,12 +1,9 @@
 //! `dapo golden`, and that the committed vectors hold.
 
 use assert_cmd::Command;
-use dapo::verl_vectors::check_file;
-use dapo::verl_vectors::vector_files;
-use serde_json::Value;
-use serde_json::json;
-use std::path::Path;
-use std::path::PathBuf;
+use dapo::verification::verl_vectors::{check_file, vector_files};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
 
 fn golden(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(folder)
@@ -98,7 +95,7 @@ fn no_output_can_change_unnoticed() {
     let folder = tempfile::tempdir().unwrap();
     let mut changes = 0;
     for path in vector_files(&golden("verl")).unwrap() {
-        let text = dapo::files::read_text(&path).unwrap();
+        let text = dapo::base::files::read_text(&path).unwrap();
         let lines = path.extension().unwrap() == "jsonl";
         let file: Value = if lines {
             text.lines()
@@ -121,8 +118,11 @@ fn no_output_can_change_unnoticed() {
             for i in chosen {
                 let mut case = case.clone();
                 case[key] = all[i].clone();
-                dapo::files::write_atomic(&stem, json!({ "cases": [case] }).to_string().as_bytes())
-                    .unwrap();
+                dapo::base::files::write_atomic(
+                    &stem,
+                    json!({ "cases": [case] }).to_string().as_bytes(),
+                )
+                .unwrap();
                 let noticed = match check_file(&stem) {
                     Ok(report) => report.passed == 0 && !report.failures.is_empty(),
                     Err(_) => true,
@@ -136,7 +136,7 @@ fn no_output_can_change_unnoticed() {
 }
 
 fn write(folder: &Path, name: &str, value: &Value) {
-    dapo::files::write_atomic(&folder.join(name), value.to_string().as_bytes()).unwrap();
+    dapo::base::files::write_atomic(&folder.join(name), value.to_string().as_bytes()).unwrap();
 }
 
 fn case() -> Value {
@@ -169,9 +169,13 @@ fn what_cannot_be_read_exits_3_and_the_rest_is_still_checked() {
     let mut ragged = case();
     ragged["inputs"]["logprob"] = json!([[1.0], [1.0, 2.0]]);
     write(folder.path(), "kl_penalty.json", &json!([ragged]));
-    dapo::files::write_atomic(&folder.path().join("lr_schedule.json"), "{\"cases\": [".as_bytes())
+    dapo::base::files::write_atomic(
+        &folder.path().join("lr_schedule.json"),
+        "{\"cases\": [".as_bytes(),
+    )
+    .unwrap();
+    dapo::base::files::write_atomic(&folder.path().join("README.md"), "not a vector".as_bytes())
         .unwrap();
-    dapo::files::write_atomic(&folder.path().join("README.md"), "not a vector".as_bytes()).unwrap();
     let (code, out, errors) = run(folder.path(), &[]);
     assert_eq!(code, 3);
     assert!(out.contains("agg_loss.json"), "{out}");

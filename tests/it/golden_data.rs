@@ -1,12 +1,9 @@
 //! Reading golden data.
 
-use dapo::config::Optimizer;
-use dapo::config::WarmUp;
-use dapo::config::WarmUpStart;
+use dapo::experiment::{Optimizer, WarmUp, WarmUpStart};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The repository's golden folder.
 pub fn folder(name: &str) -> PathBuf {
@@ -15,7 +12,7 @@ pub fn folder(name: &str) -> PathBuf {
 
 /// The cases in a golden folder: its subfolders, sorted; at least one.
 pub fn cases(name: &str) -> Vec<PathBuf> {
-    let mut cases: Vec<PathBuf> = dapo::files::list(&folder(name))
+    let mut cases: Vec<PathBuf> = dapo::base::files::list(&folder(name))
         .unwrap()
         .into_iter()
         .map(|case| folder(name).join(case))
@@ -28,7 +25,7 @@ pub fn cases(name: &str) -> Vec<PathBuf> {
 
 /// A JSON file of a golden folder.
 pub fn read<T: DeserializeOwned>(path: &Path) -> T {
-    dapo::files::read_json(path).unwrap()
+    dapo::base::files::read_json(path).unwrap()
 }
 
 /// AdamW's settings as the generators write them; none of them warms up.

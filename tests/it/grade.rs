@@ -1,17 +1,15 @@
 //! `dapo grade`.
 
 use assert_cmd::Command;
-use dapo::tables;
-use dapo::tables::Outcome;
-use serde_json::Value;
-use serde_json::json;
+use dapo::records::tables::{self, Outcome};
+use serde_json::{Value, json};
 use std::path::Path;
 
 /// Exit code, stdout and stderr of `dapo grade` on this text.
 fn grade(lines: &str, flags: &[&str]) -> (i32, String, String) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("responses.jsonl");
-    dapo::files::write_atomic(&path, lines.as_ref()).unwrap();
+    dapo::base::files::write_atomic(&path, lines.as_ref()).unwrap();
     let output = Command::cargo_bin("dapo").unwrap().arg("grade").arg(&path).args(flags).output();
     let output = output.unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -30,8 +28,8 @@ fn parse(lines: &str) -> Vec<Value> {
 fn the_released_verifiers_cases_come_out_line_by_line() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
     for (folder, count) in [("verl", 50), ("verifier", 207)] {
-        let text =
-            dapo::files::read_text(&golden.join(folder).join("math_dapo_cases.jsonl")).unwrap();
+        let text = dapo::base::files::read_text(&golden.join(folder).join("math_dapo_cases.jsonl"))
+            .unwrap();
         // Pause tokens exist in verl's signature alone.
         let text: String = text
             .lines()

@@ -1,7 +1,7 @@
 //! README's results are those of the study's report, digit for digit.
 
 use crate::repository;
-use dapo::files;
+use dapo::base::files;
 use serde_json::Value;
 
 fn report() -> Value {

@@ -3,12 +3,9 @@
 use crate::bad_input::acts;
 use crate::golden_data;
 use assert_cmd::Command;
-use dapo::checkpoint;
-use dapo::files;
-use dapo::model::config::Config;
-use dapo::model::config::Family;
-use dapo::model::qwen2::Qwen2;
-use dapo::prompt::Tokenizer;
+use dapo::base::files;
+use dapo::policy::{Config, Family, Qwen2, checkpoint};
+use dapo::task::Tokenizer;
 use serde_json::Value;
 use std::path::Path;
 

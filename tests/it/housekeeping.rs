@@ -7,8 +7,8 @@
 
 use crate::run_fixture;
 use assert_cmd::Command;
-use dapo::files;
-use dapo::run_folder::RunFolder;
+use dapo::base::files;
+use dapo::records::RunFolder;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Stdio;

@@ -1,7 +1,6 @@
 //! What must not be in any committed text file.
 
-use crate::repository;
-use crate::repository::Source;
+use crate::repository::{self, Source};
 
 #[test]
 fn committed_files_name_no_machine_and_no_registry() {

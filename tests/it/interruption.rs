@@ -2,28 +2,16 @@
 //! not. What must be equal is everything that `outcome.json` digests.
 
 use assert_cmd::cargo::CommandCargoExt;
-use dapo::config::extends;
-use dapo::files;
-use dapo::rng::Id;
-use dapo::rng::Purpose;
-use dapo::rng::Stream;
-use dapo::rng::stream;
-use dapo::run;
-use dapo::run::Event;
-use dapo::run::inputs;
-use dapo::run::session::Unfinished;
-use dapo::run_folder::RunFolder;
-use dapo::tables;
-use dapo::train::step::Phase;
-use dapo::workers;
+use dapo::base::rng::{Id, Stream, stream};
+use dapo::base::{Purpose, files, workers};
+use dapo::experiment::extends;
+use dapo::records::{RunFolder, tables};
+use dapo::training::run::{self, Event, inputs};
+use dapo::training::{Phase, Unfinished};
 use std::collections::BTreeMap;
-use std::io::BufRead;
-use std::io::BufReader;
-use std::path::Path;
-use std::path::PathBuf;
-use std::process::Child;
-use std::process::Command;
-use std::process::Stdio;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// Three short steps with every part of the state: refills, carried groups, a KL reference,

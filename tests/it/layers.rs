@@ -1,39 +1,34 @@
-//! The arrows between modules: `lib.rs` declares them in pipeline order, and a module uses
-//! only modules declared above it. What the compiler cannot enforce in one crate is here.
+//! The house: `lib.rs` declares the rooms in order, and a room uses only rooms above it; the
+//! `mod.rs` of a room declares its files in order, and a file uses only files above it. What the
+//! compiler cannot enforce in one crate is here.
 
-use crate::repository;
-use crate::repository::Source;
-use std::collections::BTreeSet;
+use crate::repository::{self, Source};
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Where tensors may appear. The other modules are tested without them.
-const TENSORS: [&str; 21] = [
-    "halving",
-    "optimizer/on_device",
-    "workers",
+/// Where tensors may appear. The other places are tested without them.
+const TENSORS: [&str; 15] = [
+    "base/workers",
     "numerics",
-    "model",
-    "rollout",
-    "batch",
-    "dapo/clip",
-    "dapo/kl",
-    "dapo/aggregation",
-    "dapo/objective",
-    "checkpoint",
+    "algorithm/aggregation",
+    "algorithm/clip",
+    "algorithm/kl",
+    "algorithm/objective",
     "policy",
-    "frozen",
-    "update",
-    "eval",
-    "pretrain",
-    "train",
-    "bench",
-    "doctor",
-    "verl_vectors",
+    "training/bench",
+    "training/evaluation",
+    "training/pretraining",
+    "training/run",
+    "training/trainer",
+    "training/update",
+    "verification/doctor",
+    "verification/verl_vectors",
 ];
 
-/// Modules that read finished runs, and the modules that made them.
-const READERS: [&str; 8] =
-    ["stats", "study", "export", "attest", "effect_checks", "reference", "claims", "report"];
-const MAKERS: [&str; 7] = ["model", "rollout", "dapo", "batch", "optimizer", "pretrain", "train"];
+/// What reads finished runs may not use what made them.
+const READERS: [&str; 2] = ["study", "report"];
+const MAKERS: [&str; 2] = ["policy", "training"];
+/// They start runs and make their records.
+const MAY_MAKE: [&str; 2] = ["study/ablate", "study/cell"];
 
 /// Names that say nothing about what is inside.
 const VAGUE: [&str; 6] = ["utils", "util", "common", "helpers", "misc", "imp"];
@@ -46,23 +41,70 @@ fn the_sources_keep_their_layers() {
     assert!(violations.is_empty(), "\n{}\n", violations.join("\n"));
 }
 
+/// Rooms in order; in each its entries (files and folders) in order, and the entry of each item
+/// that the room names as its own.
+struct House {
+    rooms: Vec<String>,
+    entries: BTreeMap<String, Vec<String>>,
+    items: BTreeMap<(String, String), String>,
+}
+
+impl House {
+    fn of(sources: &[Source]) -> Self {
+        let lib = sources.iter().find(|source| source.path == "src/lib.rs").expect("src/lib.rs");
+        let rooms = declared_modules(&code(&lib.text));
+        assert!(rooms.len() > 2, "lib.rs declares {rooms:?}");
+        let mut house = Self { rooms, entries: BTreeMap::new(), items: BTreeMap::new() };
+        for room in &house.rooms {
+            let path = format!("src/{room}/mod.rs");
+            let Some(source) = sources.iter().find(|source| source.path == path) else { continue };
+            let code = code(&source.text);
+            house.entries.insert(room.clone(), declared_modules(&code));
+            for (_, path) in paths(&code) {
+                if let [own, entry, .., item] = &path[..]
+                    && own == room
+                {
+                    house.items.insert((room.clone(), item.clone()), entry.clone());
+                }
+            }
+        }
+        house
+    }
+
+    fn place(&self, room: &str) -> Option<usize> {
+        self.rooms.iter().position(|name| name == room)
+    }
+
+    /// Place of an entry, or of the entry that an item of the room stands in.
+    fn entry(&self, room: &str, name: &str) -> Option<usize> {
+        let entries = self.entries.get(room)?;
+        let item = self.items.get(&(room.to_string(), name.to_string()));
+        let name = item.map_or(name, String::as_str);
+        entries.iter().position(|entry| entry == name)
+    }
+}
+
 /// Every breach of a rule, as `path:line: what`.
 fn violations(sources: &[Source]) -> Vec<String> {
-    let lib = sources.iter().find(|source| source.path == "src/lib.rs").expect("src/lib.rs");
-    let order = declared_modules(&code(&lib.text));
-    assert!(order.len() > 2, "lib.rs declares {order:?}");
+    let house = House::of(sources);
     let mut found = Vec::new();
     for source in sources {
         let code = code(&source.text);
+        let at = |(line, what)| format!("{}:{line}: {what}", source.path);
         for (index, line) in code.lines().enumerate() {
-            let mut complaints = line_violations(&source.path, line);
-            complaints.extend(arrow_violations(&source.path, line, &order));
-            let at = |what| format!("{}:{}: {what}", source.path, index + 1);
-            found.extend(complaints.into_iter().map(at));
+            let complaints = line_violations(&source.path, line);
+            found.extend(complaints.into_iter().map(|what| at((index + 1, what))));
         }
+        let arrows: BTreeSet<_> =
+            arrow_violations(&source.path, &code, &house).into_iter().collect();
+        found.extend(arrows.into_iter().map(at));
         let file = source.path.trim_end_matches(".rs");
         for part in file.split('/').filter(|part| VAGUE.contains(part)) {
             found.push(format!("{}: `{part}` says nothing about what is inside", source.path));
+        }
+        let folder = format!("{file}/");
+        if sources.iter().any(|other| other.path.starts_with(&folder)) {
+            found.push(format!("{}: has a folder too; write {folder}mod.rs", source.path));
         }
     }
     found
@@ -77,10 +119,17 @@ fn declared_modules(code: &str) -> Vec<String> {
     names.collect()
 }
 
-/// The module of a file, as a path without `mod`: `src/config/mod.rs` is `config`.
+/// The module of a file, as a path without `mod`: `src/task/data/mod.rs` is `task/data`.
 fn module_of(path: &str) -> &str {
     let module = path.trim_start_matches("src/").trim_end_matches(".rs");
     module.trim_end_matches("/mod")
+}
+
+/// Is the module one of these, or in a folder of theirs?
+fn within(module: &str, places: &[&str]) -> bool {
+    places.iter().any(|place| {
+        module.strip_prefix(place).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    })
 }
 
 /// Rules that need one line of one file only.
@@ -93,22 +142,21 @@ fn line_violations(path: &str, line: &str) -> Vec<String> {
             found.push(what.to_string());
         }
     };
-    let within = |allowed: &&str| {
-        module.strip_prefix(*allowed).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
     let prints = ["println!", "print!"].iter().any(|name| has_word(line, name));
     forbid(prints && top != "commands" && top != "main", "prints to stdout outside commands");
     let tensors = names_crate(line, "tch") || names_crate(line, "torch_sys");
-    let tensors_allowed = top == "commands" || TENSORS.iter().any(within);
+    let tensors_allowed = top == "commands" || within(module, &TENSORS);
     forbid(tensors && !tensors_allowed, "uses tch in a module without tensors");
     let tables = names_crate(line, "polars") || names_crate(line, "parquet");
-    forbid(tables && top != "tables", "uses polars or parquet outside tables");
+    forbid(tables && !within(module, &["records/tables"]), "uses polars or parquet outside tables");
     let anyhow = names_crate(line, "anyhow");
     forbid(anyhow && top != "commands" && top != "main", "uses anyhow below commands");
     let statement = line.trim();
-    forbid(statement.starts_with("pub use "), "re-exports; name the item by its own path");
+    let of_room = path == format!("src/{top}/mod.rs")
+        && statement.starts_with(&format!("pub use crate::{top}::"));
+    let reexports = statement.starts_with("pub use ");
+    forbid(reexports && !of_room, "re-exports; only a room's mod.rs names the room's own items");
     let imports = statement.starts_with("use ");
-    forbid(imports && statement.contains('{'), "imports with braces; one `use` for each path");
     let glob = imports && statement.ends_with("::*;");
     let usual = ["use super::*;", "use proptest::prelude::*;"].contains(&statement);
     forbid(glob && !usual, "imports everything; name the items");
@@ -118,38 +166,93 @@ fn line_violations(path: &str, line: &str) -> Vec<String> {
     found
 }
 
-/// `crate::name` where `name` is not declared above the file's own module.
-fn arrow_violations(path: &str, line: &str, order: &[String]) -> Vec<String> {
+/// Paths into the crate that stand below their user, as line and complaint.
+fn arrow_violations(path: &str, code: &str, house: &House) -> Vec<(usize, String)> {
     if path == "src/lib.rs" {
         return Vec::new();
     }
-    let top = module_of(path).split('/').next().expect("a path has a first part");
-    let place = order.iter().position(|name| name == top);
-    let mut found = BTreeSet::new();
-    for after in words(line, "crate::") {
-        let name: String = after.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-        match order.iter().position(|other| *other == name) {
-            None if name.is_empty() => {
-                found.insert(format!("names several modules after `crate::`: {}", line.trim()));
+    let module = module_of(path);
+    let mut parts = module.split('/');
+    let room = parts.next().expect("a path has a first part");
+    let own_entry = parts.next().and_then(|entry| house.entry(room, entry));
+    let place = house.place(room);
+    let mut found = Vec::new();
+    if place.is_none() && room != "main" {
+        found.push((1, format!("lib.rs does not declare {room}")));
+    }
+    let of_tests = code[..code.find("#[cfg(test)]").unwrap_or(code.len())].lines().count();
+    let tests = module.ends_with("tests");
+    for (line, used) in paths(code) {
+        let name = &used[0];
+        match house.place(name) {
+            // Not a room: an item or a macro of lib.rs itself, which has none.
+            None => found.push((line, format!("`crate::{name}` is not a room of lib.rs"))),
+            Some(other) if place.is_some_and(|own| other > own) => {
+                found.push((line, format!("{room} uses {name}, which is declared below it")));
             }
-            // Not a module: an item or a macro of lib.rs itself, which has none.
-            None => {
-                found.insert(format!("`crate::{name}` is not a module of lib.rs"));
+            Some(other) if place == Some(other) && !tests && line <= of_tests => {
+                let entry = used.get(1).and_then(|entry| house.entry(room, entry));
+                if entry.zip(own_entry).is_some_and(|(entry, own)| entry > own) {
+                    let what = format!("{module} uses {}, which stands below it", used.join("::"));
+                    found.push((line, what));
+                }
             }
-            Some(other) => {
-                if place.is_some_and(|own| other > own) {
-                    found.insert(format!("{top} uses {name}, which is declared below it"));
+            Some(_) => {}
+        }
+        let reads = READERS.contains(&room) && !tests && !within(module, &MAY_MAKE);
+        if reads && MAKERS.contains(&name.as_str()) {
+            found.push((line, format!("{room} reads finished runs and may not use {name}")));
+        }
+    }
+    found
+}
+
+/// Every path after `crate::` with its line, the braces of imports written out.
+fn paths(code: &str) -> Vec<(usize, Vec<String>)> {
+    let mut found = Vec::new();
+    for after in words(code, "crate::") {
+        let line = code[..code.len() - after.len()].matches('\n').count() + 1;
+        let mut written = Vec::new();
+        tree(after, &mut Vec::new(), &mut written);
+        found.extend(written.into_iter().filter(|path| !path.is_empty()).map(|path| (line, path)));
+    }
+    found
+}
+
+/// Reads `a::b` or `a::{b, c::d}`; adds each path to `found`, and returns what follows.
+fn tree<'a>(text: &'a str, prefix: &mut Vec<String>, found: &mut Vec<Vec<String>>) -> &'a str {
+    let depth = prefix.len();
+    let mut rest = text;
+    loop {
+        rest = rest.trim_start();
+        if let Some(mut inside) = rest.strip_prefix('{') {
+            loop {
+                inside = tree(inside, prefix, found).trim_start();
+                match inside.strip_prefix(',') {
+                    Some(next) => inside = next,
+                    None => break,
                 }
-                if READERS.contains(&top) && MAKERS.contains(&name.as_str()) {
-                    found.insert(format!("{top} reads finished runs and may not use {name}"));
-                }
+            }
+            prefix.truncate(depth);
+            return inside.strip_prefix('}').unwrap_or(inside);
+        }
+        let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+        let (name, after) = rest.split_at(end);
+        if !name.is_empty() && name != "self" {
+            prefix.push(name.to_string());
+        }
+        match after.strip_prefix("::") {
+            Some(next) if !name.is_empty() => rest = next,
+            _ => {
+                found.push(prefix.clone());
+                prefix.truncate(depth);
+                let alias = after.strip_prefix(" as ").map(|alias| {
+                    alias.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_')
+                });
+                return alias.unwrap_or(after);
             }
         }
     }
-    if place.is_none() && top != "main" {
-        found.insert(format!("lib.rs does not declare {top}"));
-    }
-    found.into_iter().collect()
 }
 
 /// Does the line name this crate: `use tch::…`, `tch::Tensor`, `use tch;`?
@@ -250,12 +353,25 @@ fn tree_with(path: &str, text: &str) -> Vec<Source> {
     let mut sources = vec![
         Source::planted(
             "src/lib.rs",
-            "//! see [`train`]\npub mod files;\npub mod config;\npub mod dapo;\npub mod train;\npub mod report;\npub mod commands;\n",
+            "//! see [`training`]\npub mod base;\npub mod experiment;\npub mod algorithm;\npub mod training;\npub mod report;\npub mod commands;\n",
         ),
         Source::planted("src/main.rs", "use dapo::commands;\nfn main() { println!(\"\"); }\n"),
-        Source::planted("src/config/mod.rs", "use crate::files;\nuse crate::config::dapo::Clip;\n"),
-        Source::planted("src/train.rs", "use crate::config::Experiment;\nuse tch::Tensor;\n"),
-        Source::planted("src/commands/train.rs", "use crate::train::run;\nuse anyhow::Context;\n"),
+        Source::planted(
+            "src/experiment/mod.rs",
+            "pub mod dapo;\npub mod config;\npub use crate::experiment::config::{Experiment, Place};\n",
+        ),
+        Source::planted(
+            "src/experiment/config.rs",
+            "use crate::base::{self, files};\nuse crate::experiment::dapo::{Clip, Kl as Penalty, Std};\n",
+        ),
+        Source::planted(
+            "src/training/update.rs",
+            "use crate::experiment::{Experiment, dapo};\nuse tch::Tensor;\n",
+        ),
+        Source::planted(
+            "src/commands/train.rs",
+            "use crate::training::run;\nuse anyhow::Context;\n",
+        ),
     ];
     sources.retain(|source| source.path != path);
     sources.push(Source::planted(path, text));
@@ -300,21 +416,21 @@ const FUNCTIONS: [&str; 33] = [
     "mul_add",
 ];
 
-/// Where they may be called: fast arithmetic, and what only looks at runs. In `numerics` it is
-/// the fast branch of `exp`; in `stats` the interval of a difference, which no run records.
-const FUNCTIONS_ALLOWED: [(&str, usize); 2] = [("numerics", 1), ("stats", 1)];
-const OUTSIDE_OF_RUNS: [&str; 11] = [
+/// Where they may be called: fast arithmetic, and what only looks at runs. In `operations` it is
+/// the fast branch of `exp`; in `estimators` the interval of a difference, which no run records.
+const FUNCTIONS_ALLOWED: [(&str, usize); 2] =
+    [("numerics/operations", 1), ("statistics/estimators", 1)];
+const OUTSIDE_OF_RUNS: [&str; 10] = [
     "numerics/fast",
-    "doctor",
-    "regress",
+    "records/housekeeping",
+    "training/plan",
+    "training/bench",
+    "study/effect_checks",
+    "study/paper",
     "report",
-    "effect_checks",
-    "plan",
-    "bench",
-    "housekeeping",
-    "reference",
-    "verl_vectors",
-    "commands",
+    "verification/doctor",
+    "verification/regress",
+    "verification/verl_vectors",
 ];
 
 /// Calls of [`FUNCTIONS`] in a file, outside its tests.
@@ -336,8 +452,7 @@ fn function_calls(source: &Source) -> Vec<String> {
 fn a_run_calls_no_function_that_the_machine_decides() {
     for source in repository::sources() {
         let module = module_of(&source.path);
-        let outside =
-            OUTSIDE_OF_RUNS.iter().any(|it| module == *it || module.starts_with(&format!("{it}/")));
+        let outside = within(module, &OUTSIDE_OF_RUNS) || within(module, &["commands"]);
         if outside || module.ends_with("/tests") {
             continue;
         }
@@ -351,31 +466,43 @@ fn a_run_calls_no_function_that_the_machine_decides() {
 
 #[test]
 fn a_tree_that_keeps_the_rules_has_no_violation() {
-    let clean = tree_with("src/dapo/clip.rs", "use crate::config::dapo::Clip;\nuse tch::Tensor;\n");
-    assert_eq!(violations(&clean), Vec::<String>::new());
+    let text = "use crate::experiment::{Experiment, dapo::{Clip, Std}};\nuse tch::Tensor;\n";
+    assert_eq!(violations(&tree_with("src/algorithm/clip.rs", text)), Vec::<String>::new());
 }
 
 #[test]
 fn planted_violations_are_caught() {
     let cases = [
-        ("src/files.rs", "use crate::train::run;", "files uses train, which is declared below it"),
-        ("src/dapo/clip.rs", "fn f() -> crate::train::X {}", "dapo uses train"),
-        ("src/config/mod.rs", "use crate::{files, train};", "names several modules"),
-        ("src/config/mod.rs", "use std::{fs, io};", "imports with braces"),
-        ("src/config/mod.rs", "use crate::files::*;", "imports everything"),
-        ("src/config/mod.rs", "pub use crate::files::read;", "re-exports"),
-        ("src/config/mod.rs", "use super::train;", "names a parent by `super`"),
-        ("src/config/mod.rs", "use crate::nowhere::X;", "`crate::nowhere` is not a module"),
-        ("src/report/mod.rs", "use crate::train::Run;", "may not use train"),
+        ("src/base/files.rs", "use crate::training::run;", "base uses training, which is declared"),
+        ("src/algorithm/clip.rs", "fn f() -> crate::training::X {}", "algorithm uses training"),
+        (
+            "src/base/files.rs",
+            "use crate::{base::visible, training};",
+            "base uses training, which is declared below it",
+        ),
+        (
+            "src/base/files.rs",
+            "use crate::{\n    base::{visible as shown, rng::{Id, Stream}},\n    training,\n};",
+            "base uses training, which is declared below it",
+        ),
+        ("src/experiment/dapo.rs", "use crate::experiment::config::X;", "which stands below it"),
+        ("src/experiment/dapo.rs", "use crate::experiment::Place;", "which stands below it"),
+        ("src/experiment/dapo.rs", "type X = crate::experiment::Place;", "which stands below it"),
+        ("src/experiment/config.rs", "use crate::base::*;", "imports everything"),
+        ("src/experiment/config.rs", "pub use crate::experiment::dapo::Clip;", "re-exports"),
+        ("src/experiment/mod.rs", "pub use crate::base::files;", "re-exports"),
+        ("src/experiment/config.rs", "use super::training;", "names a parent by `super`"),
+        ("src/experiment/config.rs", "use crate::nowhere::X;", "`crate::nowhere` is not a room"),
+        ("src/report/mod.rs", "use crate::training::Run;", "may not use training"),
         ("src/report/mod.rs", "let x = tch::Kind::Float;", "uses tch"),
-        ("src/dapo/advantage.rs", "use tch::Tensor;", "uses tch"),
-        ("src/dapo/clipping.rs", "use tch::Tensor;", "uses tch"),
-        ("src/train.rs", "fn f() { println!(\"{x}\"); }", "prints to stdout"),
-        ("src/train.rs", "use anyhow::Result;", "uses anyhow"),
-        ("src/train.rs", "use polars::prelude::DataFrame;", "uses polars or parquet"),
-        ("src/audit.rs", "use parquet::record::Row;", "uses polars or parquet"),
-        ("src/train.rs", "#[allow(dead_code)]", "allows a lint"),
-        ("src/dapo/utils.rs", "", "`utils` says nothing"),
+        ("src/algorithm/advantage.rs", "use tch::Tensor;", "uses tch"),
+        ("src/algorithm/clipping.rs", "use tch::Tensor;", "uses tch"),
+        ("src/training/update.rs", "fn f() { println!(\"{x}\"); }", "prints to stdout"),
+        ("src/training/update.rs", "use anyhow::Result;", "uses anyhow"),
+        ("src/training/update.rs", "use polars::prelude::DataFrame;", "uses polars or parquet"),
+        ("src/training/update.rs", "#[allow(dead_code)]", "allows a lint"),
+        ("src/training.rs", "", "has a folder too"),
+        ("src/algorithm/utils.rs", "", "`utils` says nothing"),
         ("src/common/mod.rs", "", "`common` says nothing"),
         ("src/stray.rs", "fn f() {}", "lib.rs does not declare stray"),
     ];
@@ -391,12 +518,12 @@ fn planted_violations_are_caught() {
 #[test]
 fn comments_and_strings_are_not_code() {
     let text = r##"
-// use crate::train::run;
-/* use /* nested */ crate::train::run; */
+// use crate::training::run;
+/* use /* nested */ crate::training::run; */
 //! println!
-fn f<'a>(x: &'a str) { eprintln!("crate::train {}", '"'); let y = r#"tch::"x""#; }
+fn f<'a>(x: &'a str) { eprintln!("crate::training {}", '"'); let y = r#"tch::"x""#; }
 "##;
-    assert_eq!(violations(&tree_with("src/files.rs", text)), Vec::<String>::new());
-    let text = "fn f<'a>(x: &'a str, y: char) { y == '\\''; crate::train::run() }";
-    assert_eq!(violations(&tree_with("src/files.rs", text)).len(), 1);
+    assert_eq!(violations(&tree_with("src/base/files.rs", text)), Vec::<String>::new());
+    let text = "fn f<'a>(x: &'a str, y: char) { y == '\\''; crate::training::run() }";
+    assert_eq!(violations(&tree_with("src/base/files.rs", text)).len(), 1);
 }

@@ -3,10 +3,10 @@
 
 use crate::repository;
 use assert_cmd::cargo::cargo_bin;
-use dapo::export::tensorboard;
-use dapo::files;
-use dapo::grid::Grid;
-use dapo::run_folder::RunFolder;
+use dapo::base::files;
+use dapo::experiment::Grid;
+use dapo::records::RunFolder;
+use dapo::report::export::tensorboard;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
@@ -169,7 +169,7 @@ fn a_grid_names_sets_of_its_data_and_a_study_has_one_pair_of_them() {
     // Without the key: the only test set; of several one has to be named.
     changed(root, "primary_set = \"test\"", "");
     assert_eq!(look(other).0, Some(0));
-    let only = dapo::grid::file::load(&root.join(other)).unwrap().grid;
+    let only = dapo::experiment::grid::file::load(&root.join(other)).unwrap().grid;
     assert_eq!((only.sets().primary(), only.sets().curve()), ("test", "dev"));
     let task = root.join("experiments/own-task/own-task.toml");
     let text = files::read_text(&task).unwrap();
@@ -196,7 +196,11 @@ fn a_grid_names_sets_of_its_data_and_a_study_has_one_pair_of_them() {
     let declared = format!("{GRID} {other} --declaration experiments/study.toml");
     assert_eq!(look(&declared).0, Some(0));
     for grid in [GRID, other] {
-        dapo::grid::file::load(&root.join(grid)).unwrap().grid.write(&root.join("study")).unwrap();
+        dapo::experiment::grid::file::load(&root.join(grid))
+            .unwrap()
+            .grid
+            .write(&root.join("study"))
+            .unwrap();
     }
     let (code, _, talk) = bash(root, "dapo report study");
     assert!(code == Some(3) && talk.contains(says), "{talk}");
@@ -220,5 +224,5 @@ fn a_grid_names_sets_of_its_data_and_a_study_has_one_pair_of_them() {
     let old = Grid::read(&path).unwrap();
     assert_eq!((old.sets().primary(), old.sets().curve()), ("mini-aime-plus", "dev"));
     let committed = repository::root().join("reports/study-1/grids/ladder.json");
-    assert_eq!(Grid::read(&committed).unwrap().sets(), dapo::grid::sets::Sets::default());
+    assert_eq!(Grid::read(&committed).unwrap().sets(), dapo::experiment::sets::Sets::default());
 }

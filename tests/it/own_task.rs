@@ -1,11 +1,10 @@
 //! The walkthrough of `experiments/own-task/README.md`: its commands, on its files.
 
 use assert_cmd::Command;
-use dapo::files;
-use dapo::run_folder::RunFolder;
+use dapo::base::files;
+use dapo::records::RunFolder;
 use serde_json::Value;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/own-task")
@@ -33,7 +32,7 @@ fn a_task_of_ones_own_trains_evaluates_and_reports() {
     };
     assert_eq!((of("dev", 0), of("dev", 2)), ((8, 2), (8, 2)));
     assert_eq!((of("test", 0), of("test", 2)), ((8, 4), (8, 4)));
-    let rows = dapo::tables::read_rollouts(&run.rollouts(1)).unwrap();
+    let rows = dapo::records::tables::read_rollouts(&run.rollouts(1)).unwrap();
     assert!(rows.iter().all(|row| row.problem.starts_with("train/")));
     // The base policy can do some of it: otherwise there would be nothing to train on.
     assert!(rows.iter().any(|row| row.is_correct) && rows.iter().any(|row| !row.is_correct));
@@ -67,6 +66,6 @@ fn the_example_files_hold_disjoint_problems_and_the_verifier_reads_the_documente
     let output = output.success();
     let graded: Value = serde_json::from_slice(&output.get_output().stdout).unwrap();
     assert_eq!(graded["acc"], true);
-    let experiment = dapo::config::extends::load(&folder().join("own-task.toml")).unwrap();
-    dapo::data::load(&experiment.inputs.data).unwrap();
+    let experiment = dapo::experiment::extends::load(&folder().join("own-task.toml")).unwrap();
+    dapo::task::data::load(&experiment.inputs.data).unwrap();
 }

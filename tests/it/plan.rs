@@ -1,12 +1,11 @@
 //! `dapo plan`, and the plan of a training run, as a user meets them.
 
 use assert_cmd::Command;
-use dapo::files;
-use dapo::plan::Plan;
-use dapo::plan::Record;
+use dapo::base::files;
+use dapo::training::Plan;
+use dapo::training::plan::Record;
 use serde_json::Value;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 fn experiments() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments")

@@ -2,15 +2,12 @@
 //! [`COMMANDS`] says of each whether it is run, in a small copy of a checkout, or only parsed, and
 //! why. A printed command that is not listed fails, and so does a listed one that nothing prints.
 
-use crate::repository;
-use crate::study_fixture;
-use clap::CommandFactory;
-use clap::Parser;
+use crate::{repository, study_fixture};
+use clap::{CommandFactory, Parser};
+use dapo::base::files;
 use dapo::commands::Cli;
-use dapo::files;
 use dapo::report::study;
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
@@ -32,9 +29,7 @@ const TOOLS: &str = "runs tools that are not the binary";
 
 /// Every printed command, in an order in which they can be run.
 const COMMANDS: &[(&str, How)] = {
-    use How::As;
-    use How::Parsed;
-    use How::Run;
+    use How::{As, Parsed, Run};
     &[
         // train, plan
         ("./justw reproduce", Run),
@@ -463,7 +458,7 @@ fn small_report() -> study::StudyReport {
     grids.retain(|grid| grid.name == "ladder");
     let shape = study_fixture::Shape::default();
     let cells = grids[0].arms.iter().map(|arm| study_fixture::cell(arm, 1, &shape)).collect();
-    study::report(&dapo::study::Study::new(grids, cells, None))
+    study::report(&dapo::study::collection::Study::new(grids, cells, None))
 }
 
 #[test]
@@ -581,7 +576,9 @@ fn checkout() -> tempfile::TempDir {
         text.replacen(from, to, 1)
     });
     // The committed records of the ladder, three seeds of each arm.
-    let ladder = dapo::grid::Grid::read(&root.join("reports/study-1/grids/ladder.json")).unwrap();
+    let ladder =
+        dapo::experiment::grid::Grid::read(&root.join("reports/study-1/grids/ladder.json"))
+            .unwrap();
     let records: Vec<String> = ladder
         .arms
         .iter()

@@ -1,28 +1,19 @@
 //! Signed statements about a run. What other programs say of them is in `golden/provenance/`.
 
-use crate::golden_data;
-use crate::run_fixture;
+use crate::{golden_data, run_fixture};
 use assert_cmd::Command;
-use dapo::attest;
-use dapo::attest::check;
-use dapo::attest::check::Problem;
-use dapo::attest::check::Trust;
-use dapo::attest::envelope;
-use dapo::attest::envelope::Envelope;
-use dapo::attest::key;
-use dapo::export::mllog;
-use dapo::files;
-use dapo::report;
-use dapo::run_folder::RunFolder;
-use serde_json::Value;
-use serde_json::json;
-use std::path::Path;
-use std::path::PathBuf;
+use dapo::base::files;
+use dapo::records::RunFolder;
+use dapo::report::attest::{self, check, envelope, key};
+use dapo::report::export::mllog;
+use dapo::report::{Envelope, Problem, Trust, run};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
 
 pub fn finished() -> (tempfile::TempDir, RunFolder) {
     let folder = tempfile::tempdir().unwrap();
     let run = run_fixture::finished(&folder.path().join("run"));
-    report::write(&run).unwrap();
+    run::write(&run).unwrap();
     (folder, run)
 }
 
@@ -32,7 +23,7 @@ pub fn finished() -> (tempfile::TempDir, RunFolder) {
 fn the_example_run_is_written_for_other_programs() {
     let out = PathBuf::from(std::env::var_os("DAPO_EXAMPLE").expect("DAPO_EXAMPLE names a folder"));
     let run = run_fixture::finished(&out.join("run"));
-    report::write(&run).unwrap();
+    run::write(&run).unwrap();
     let private = out.join("key.pem");
     key::create(&private).unwrap();
     let key = key::read_private(&private).unwrap();
@@ -81,7 +72,7 @@ fn a_signed_run_holds_and_every_change_to_it_is_named() {
     assert_eq!((held.problems, held.builder_id.as_str()), (Vec::new(), "urn:dapo:self-attested"));
     assert_eq!(held.files, 25);
     // A report that is made again is the same report.
-    report::write(&run).unwrap();
+    run::write(&run).unwrap();
     assert_eq!(problems(), Vec::new());
 
     let metrics = files::read(&run.path("metrics.jsonl")).unwrap();

@@ -2,19 +2,15 @@
 //! golden/qwen2 (see generate.py there).
 
 use crate::golden_data;
-use dapo::checkpoint;
-use dapo::config::Sampling;
-use dapo::model::config::Config;
+use dapo::base::Purpose;
+use dapo::base::rng::stream;
+use dapo::experiment::Sampling;
 use dapo::numerics::fast;
+use dapo::policy::sampling::generate::{self, Request};
+use dapo::policy::{Config, Limits, checkpoint};
 use dapo::records::Finish;
-use dapo::rng::Purpose;
-use dapo::rng::stream;
-use dapo::rollout::generate;
-use dapo::rollout::generate::Limits;
-use dapo::rollout::generate::Request;
 use serde::Deserialize;
-use tch::Kind;
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 #[derive(Deserialize)]
 struct Expected {

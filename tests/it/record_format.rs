@@ -1,36 +1,20 @@
 //! Formats of a run's records: which metrics a step has, what binds the format, and that runs of
 //! the first one stay as they are.
 
-use dapo::ablate::Study;
-use dapo::ablate::jobs;
-use dapo::ablate::jobs::State;
-use dapo::cell::Cell;
-use dapo::config::Experiment;
-use dapo::config::Numerics;
-use dapo::config::Records;
-use dapo::config::extends;
-use dapo::effects::Metrics;
-use dapo::effects::ROLLOUT_ENTROPY;
-use dapo::effects::ROLLOUT_PROBABILITY;
-use dapo::files;
-use dapo::grid;
-use dapo::grid::Grid;
-use dapo::ledger;
-use dapo::regress::Golden;
-use dapo::run;
-use dapo::run::inputs;
-use dapo::run::session::Unfinished;
-use dapo::run_folder::RunFolder;
-use dapo::run_folder::StepMetrics;
-use dapo::train::step::StepOutcome;
-use dapo::verify;
-use dapo::verify::Options;
-use dapo::verify::Verdict;
-use dapo::verify::replay::Challenge;
-use dapo::verify::replay::Request;
+use dapo::base::files;
+use dapo::experiment::{Experiment, Grid, Numerics, Records, extends, grid};
+use dapo::records::{RunFolder, StepMetrics, ledger};
+use dapo::study::Cell;
+use dapo::study::ablate::Study;
+use dapo::study::ablate::jobs::{self, State};
+use dapo::training::effects::{ROLLOUT_ENTROPY, ROLLOUT_PROBABILITY};
+use dapo::training::run::{self, inputs};
+use dapo::training::{Metrics, StepOutcome, Unfinished};
+use dapo::verification::verify::replay::Request;
+use dapo::verification::verify::{self, Options, Verdict};
+use dapo::verification::{Challenge, Golden};
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const SECOND: Option<Records> = Some(Records { format: 2 });
 
@@ -54,7 +38,8 @@ fn stated(text: &str) -> Result<Experiment, String> {
 
 /// The records of the first study.
 fn cells() -> Vec<Cell> {
-    let (cells, refused) = dapo::cell::read_folder(&root().join("reports/study-1/cells")).unwrap();
+    let (cells, refused) =
+        dapo::study::cell::read_folder(&root().join("reports/study-1/cells")).unwrap();
     assert!(refused.is_empty(), "{refused:?}");
     cells
 }

@@ -2,19 +2,13 @@
 
 use crate::diff::tiny;
 use assert_cmd::Command;
-use dapo::config::Experiment;
-use dapo::files;
-use dapo::regress;
-use dapo::regress::Golden;
-use dapo::regress::curves;
-use dapo::regress::exact;
-use dapo::regress::rule;
-use dapo::run::inputs;
-use dapo::run::inputs::Inputs;
-use dapo::run_diff::RunDiff;
-use dapo::run_folder::RunFolder;
-use dapo::stats::equivalence;
-use dapo::tables;
+use dapo::base::files;
+use dapo::experiment::Experiment;
+use dapo::records::{RunFolder, tables};
+use dapo::statistics::equivalence;
+use dapo::training::run::inputs::{self, Inputs};
+use dapo::verification::regress::{self, curves, exact, rule};
+use dapo::verification::{Golden, RunDiff};
 use std::path::Path;
 use std::process;
 

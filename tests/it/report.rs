@@ -1,16 +1,12 @@
 //! `dapo report`: what a reader sees, and what a folder that is incomplete, tampered with or
 //! hostile leads to.
 
-use crate::run_fixture;
-use crate::run_fixture::HOSTILE;
+use crate::run_fixture::{self, HOSTILE};
 use assert_cmd::Command;
-use dapo::files;
-use dapo::report;
-use dapo::report::text;
-use dapo::run_folder::Ending;
-use dapo::run_folder::Outcome;
-use dapo::run_folder::RunFolder;
-use dapo::run_folder::Session;
+use dapo::base::files;
+use dapo::records::run_folder::Outcome;
+use dapo::records::{Ending, RunFolder, Session};
+use dapo::report::{run, text};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -32,7 +28,7 @@ fn dapo() -> Command {
 fn a_finished_run_reads_as_this_markdown() {
     let folder = tempfile::tempdir().unwrap();
     let run = run_fixture::finished(folder.path());
-    report::write(&run).unwrap();
+    run::write(&run).unwrap();
     // Digests depend on the version of the parquet writer.
     insta::with_settings!({ filters => vec![
         (r"\b[0-9a-f]{64}\b", "[sha256]"),
@@ -47,7 +43,7 @@ fn the_page_is_well_formed_and_loads_nothing() {
         run_fixture::finished(&folder.path().join("finished")),
         run_fixture::started(&folder.path().join("started")),
     ] {
-        report::write(&run).unwrap();
+        run::write(&run).unwrap();
         let page = html(&run);
         assert_balanced(&page);
         for loading in
@@ -85,7 +81,7 @@ pub fn assert_balanced(page: &str) {
 fn hostile_text_is_shown_and_never_obeyed() {
     let folder = tempfile::tempdir().unwrap();
     let run = run_fixture::finished(folder.path());
-    report::write(&run).unwrap();
+    run::write(&run).unwrap();
     let (page, document) = (html(&run), markdown(&run));
     let json = files::read_text(&run.path("report.json")).unwrap();
     for (name, text) in [("html", &page), ("md", &document), ("json", &json)] {
@@ -108,7 +104,7 @@ fn hostile_text_is_shown_and_never_obeyed() {
 fn json_and_both_pages_show_the_same_numbers() {
     let folder = tempfile::tempdir().unwrap();
     let run = run_fixture::finished(folder.path());
-    let report = report::write(&run).unwrap();
+    let report = run::write(&run).unwrap();
     let json: serde_json::Value = files::read_json(&run.path("report.json")).unwrap();
     assert_eq!(json, serde_json::to_value(&report).unwrap());
     let (page, document) = (html(&run), markdown(&run));
@@ -135,7 +131,7 @@ fn the_same_folder_gives_the_same_report() {
     let folder = tempfile::tempdir().unwrap();
     let run = run_fixture::finished(folder.path());
     let written = || {
-        report::write(&run).unwrap();
+        run::write(&run).unwrap();
         ["report.html", "report.md", "report.json"]
             .map(|name| files::read(&run.path(name)).unwrap())
     };
@@ -146,14 +142,14 @@ fn the_same_folder_gives_the_same_report() {
 fn an_unfinished_run_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let run = run_fixture::started(folder.path());
-    let report = report::write(&run).unwrap();
+    let report = run::write(&run).unwrap();
     assert_eq!(report.status.state, "unfinished");
     assert_eq!(report.headline, "No evaluation is recorded yet: this run has no result.");
     assert!(html(&run).contains("not recorded in this run"));
 
     run_fixture::evaluate(&run, "dev", 0, 8, 4);
     (1..=3).for_each(|step| run_fixture::record_step(&run, step));
-    let report = report::write(&run).unwrap();
+    let report = run::write(&run).unwrap();
     assert!(report.status.sentence.contains("3 of 40 rollout steps (12 updates)"));
     assert!(report.headline.contains("for the base policy"), "{}", report.headline);
     assert!(markdown(&run).contains("a snapshot, not a result"));
@@ -166,7 +162,7 @@ fn a_resumed_run_says_after_which_steps_and_what_differed() {
     let begin = |from_step: u64, changed: BTreeMap<String, [String; 2]>| {
         let session = Session { from_step, changed, started_ms: None, ended_ms: None };
         files::append_line(&run.path("sessions.jsonl"), &session).unwrap();
-        report::write(&run).unwrap();
+        run::write(&run).unwrap();
         markdown(&run)
     };
     assert!(begin(0, BTreeMap::new()).contains("made in one session"));
@@ -184,11 +180,11 @@ fn a_run_that_ended_early_says_how() {
     let outcome = Outcome {
         ending: Ending::Saturated,
         reason: "no group of rollout step 2 had a useful gradient".to_owned(),
-        counters: report::build(&run).unwrap().counts.counters,
+        counters: run::build(&run).unwrap().counts.counters,
         digests: BTreeMap::new(),
     };
     files::write_json(&run.path("outcome.json"), &outcome).unwrap();
-    let report = report::write(&run).unwrap();
+    let report = run::write(&run).unwrap();
     assert_eq!(report.status.state, "saturated");
     assert!(
         markdown(&run).contains("Saturated: no group of rollout step 2 had a useful gradient.")
@@ -205,7 +201,7 @@ fn naive_grpo_is_named_as_such() {
     experiment["dapo"]["dynamic_sampling"] = serde_json::json!({ "kind": "none" });
     experiment["dapo"]["overlong"]["punishment"] = serde_json::json!({ "kind": "none" });
     files::write_json(&run.path("experiment.json"), &experiment).unwrap();
-    let report = report::write(&run).unwrap();
+    let report = run::write(&run).unwrap();
     assert!(report.techniques.iter().all(|technique| !technique.on));
     assert!(markdown(&run).contains("this is naive GRPO"));
 }
@@ -214,14 +210,14 @@ fn naive_grpo_is_named_as_such() {
 fn a_changed_outcome_or_digest_is_reported_and_not_hidden() {
     let folder = tempfile::tempdir().unwrap();
     let run = run_fixture::finished(folder.path());
-    assert!(report::build(&run).unwrap().checks.iter().all(|check| check.held));
+    assert!(run::build(&run).unwrap().checks.iter().all(|check| check.held));
 
     let path = run.outcomes("mini-aime", 40);
-    let mut rows = dapo::tables::read_outcomes(&path).unwrap();
+    let mut rows = dapo::records::tables::read_outcomes(&path).unwrap();
     let flipped = rows.iter_mut().find(|row| !row.is_correct).unwrap();
     flipped.is_correct = true;
-    dapo::tables::write_outcomes(&path, &rows).unwrap();
-    let report = report::write(&run).unwrap();
+    dapo::records::tables::write_outcomes(&path, &rows).unwrap();
+    let report = run::write(&run).unwrap();
     let failed: Vec<&str> = report
         .checks
         .iter()
@@ -297,7 +293,7 @@ fn the_fixture_is_hostile_where_the_tests_look() {
     // Otherwise the test above would pass on harmless text.
     let folder = tempfile::tempdir().unwrap();
     let run = run_fixture::finished(folder.path());
-    let report = report::build(&run).unwrap();
+    let report = run::build(&run).unwrap();
     let shown = text::visible(HOSTILE);
     assert_eq!(report.environment["hostile"], shown);
     assert!(report.samples.iter().any(|sample| sample.response.contains("<script>alert(1)")));

@@ -1,13 +1,12 @@
 //! The files of this repository, for tests that look at the sources themselves.
 
-use dapo::files;
-use std::path::Path;
-use std::path::PathBuf;
+use dapo::base::files;
+use std::path::{Path, PathBuf};
 
 /// A file with its path relative to the repository's root, with `/` between its parts.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// Such as `src/config/mod.rs`.
+    /// Such as `src/experiment/mod.rs`.
     pub path: String,
     /// The whole text.
     pub text: String,

@@ -1,26 +1,15 @@
 //! A made-up run folder with the shape of a real one: 40 rollout steps in which a policy moves
 //! from guessing to careful solutions. Everything is a function of its arguments.
 
-use dapo::config::Experiment;
-use dapo::files;
-use dapo::rng::Id;
-use dapo::rng::Purpose;
-use dapo::rng::Stream;
-use dapo::rng::stream;
-use dapo::run_folder::Counters;
-use dapo::run_folder::Ending;
-use dapo::run_folder::Environment;
-use dapo::run_folder::EvaluationRecord;
-use dapo::run_folder::Manifest;
-use dapo::run_folder::Outcome;
-use dapo::run_folder::RunFolder;
-use dapo::run_folder::Session;
-use dapo::run_folder::StepMetrics;
-use dapo::run_folder::StepTimings;
-use dapo::stats;
-use dapo::stats::Sample;
-use dapo::tables;
-use dapo::tables::RolloutRow;
+use dapo::base::rng::{Id, Stream, stream};
+use dapo::base::{Purpose, files};
+use dapo::experiment::Experiment;
+use dapo::records::run_folder::Outcome;
+use dapo::records::{
+    Counters, Ending, Environment, EvaluationRecord, Manifest, RolloutRow, RunFolder, Session,
+    StepMetrics, StepTimings, tables,
+};
+use dapo::statistics::{Sample, estimators};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -317,7 +306,7 @@ pub fn evaluate(run: &RunFolder, set: &str, step: u64, problems: u64, samples: u
     };
     let grouped: Vec<Vec<Sample>> =
         rows.chunks(samples as usize).map(|rows| rows.iter().map(sample).collect()).collect();
-    let summary = stats::summary(&grouped).unwrap();
+    let summary = estimators::summary(&grouped).unwrap();
     let mean = |value: &dyn Fn(&tables::Outcome) -> f64| {
         rows.iter().map(value).sum::<f64>() / rows.len() as f64
     };

@@ -2,40 +2,22 @@
 //! too large for copies. They say what the others say, and train and resume as they do.
 
 use crate::golden_data;
-use dapo::checkpoint;
-use dapo::checkpoint::Loaded;
-use dapo::config::Memory;
-use dapo::config::NonFinite;
-use dapo::config::Numerics;
-use dapo::config::Sampling;
-use dapo::config::dapo::Kl;
-use dapo::config::dapo::KlEstimator;
-use dapo::config::extends;
-use dapo::config::place::Place;
-use dapo::config::place::WeightKind;
-use dapo::model::qwen2::Qwen2;
-use dapo::model::tensors::Layout;
+use dapo::base::Purpose;
+use dapo::base::rng::{Id, stream};
+use dapo::experiment::{
+    Kl, KlEstimator, Memory, NonFinite, Numerics, Place, Sampling, WeightKind, extends,
+};
 use dapo::numerics::fast;
-use dapo::policy::Policy;
-use dapo::rng::Id;
-use dapo::rng::Purpose;
-use dapo::rng::stream;
-use dapo::rollout::generate;
-use dapo::rollout::generate::Limits;
-use dapo::rollout::generate::Request;
-use dapo::rollout::generate::Response;
-use dapo::run;
-use dapo::run::Ended;
-use dapo::run::inputs;
-use dapo::run::inputs::Inputs;
-use dapo::run::session::Unfinished;
-use dapo::run_folder::Ending;
-use dapo::run_folder::RunFolder;
+use dapo::policy::sampling::generate::{self, Request};
+use dapo::policy::{Layout, Limits, Loaded, Policy, Qwen2, Response, checkpoint};
+use dapo::records::{Ending, RunFolder};
+use dapo::training::run;
+use dapo::training::run::inputs::{self, Inputs};
+use dapo::training::{Ended, Unfinished};
 use serde::Deserialize;
 use std::cell::Cell;
 use std::path::Path;
-use tch::Kind;
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 /// Passes that hold less: the reason for which a small policy in f32 is stored.
 const MEMORY: Memory = Memory { recompute_layers: true, logits_chunk_tokens: 16 };
@@ -149,7 +131,7 @@ fn weights_in_bf16_are_trained_in_f32() {
 }
 
 /// The smoke experiment under fast arithmetic, changed.
-fn smoke(change: impl FnOnce(&mut dapo::config::Experiment)) -> Inputs {
+fn smoke(change: impl FnOnce(&mut dapo::experiment::config::Experiment)) -> Inputs {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/smoke.toml");
     let mut experiment = extends::load(&file).unwrap();
     experiment.numerics = Numerics::Fast;

@@ -1,23 +1,13 @@
 //! Studies of made-up cells: which cells count, and what the comparisons say of known truths.
 
-use crate::study_fixture;
-use crate::study_fixture::Shape;
-use dapo::cell::Cell;
-use dapo::cell::CellEnding;
-use dapo::files;
-use dapo::grid::Grid;
-use dapo::study;
-use dapo::study::Study;
-use dapo::study::analysis;
-use dapo::study::arms;
-use dapo::study::comparisons::Word;
-use dapo::study::curves;
-use dapo::study::curves::Series;
-use dapo::study::declaration;
-use dapo::study::declaration::Declaration;
-use dapo::study::metric::Clock;
-use dapo::study::metric::Statistic;
-use dapo::study::problems;
+use crate::study_fixture::{self, Shape};
+use dapo::base::files;
+use dapo::experiment::Grid;
+use dapo::study::collection::{self, Study};
+use dapo::study::{
+    Cell, CellEnding, Clock, Declaration, Series, Statistic, Word, analysis, arms, curves,
+    declaration, problems,
+};
 
 const SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
 
@@ -255,7 +245,7 @@ fn a_folder_says_the_same_as_the_values_and_names_what_it_cannot_read() {
     study_fixture::write(folder.path(), &grids, &cells);
     let declaration = declared(PRIMARY);
     files::write_json(&folder.path().join("study.json"), &declaration).unwrap();
-    let read = study::load(folder.path(), None).unwrap();
+    let read = collection::load(folder.path(), None).unwrap();
     assert_eq!(read.declaration, declaration);
     let made = Study::new(grids, cells.into_iter().rev().collect(), Some(declaration));
     assert_eq!(analysis::analyse(&read), analysis::analyse(&made));
@@ -264,12 +254,12 @@ fn a_folder_says_the_same_as_the_values_and_names_what_it_cannot_read() {
     let path = folder.path().join("cells").join(&name);
     let text = files::read_text(&path).unwrap().replace("\"seed\":1", "\"seed\":2");
     files::write_atomic(&path, text.as_bytes()).unwrap();
-    let read = study::load(folder.path(), None).unwrap();
+    let read = collection::load(folder.path(), None).unwrap();
     let reason = &read.excluded.iter().find(|it| it.cell == "unreadable").unwrap().reason;
     assert!(reason.contains(&name) && reason.contains("edited or damaged"), "{reason}");
 
     let empty = tempfile::tempdir().unwrap();
-    let error = study::load(empty.path(), None).unwrap_err().to_string();
+    let error = collection::load(empty.path(), None).unwrap_err().to_string();
     assert!(error.ends_with("is no study: it has no folder `grids`"), "{error}");
 }
 

@@ -1,19 +1,13 @@
 //! A made-up study with the look of a real one: every metric of a real run, seeds that differ,
 //! problems of different difficulty. Everything is a function of its arguments.
 
-use crate::study_fixture;
-use crate::study_fixture::ROUND;
-use crate::study_fixture::Shape;
-use dapo::cell::Cell;
-use dapo::cell::bits::Bits;
-use dapo::grid::Arm;
-use dapo::grid::Grid;
-use dapo::optimizer;
-use dapo::rng::Id;
-use dapo::rng::Purpose;
-use dapo::rng::stream;
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use crate::study_fixture::{self, ROUND, Shape};
+use dapo::base::Purpose;
+use dapo::base::rng::{Id, stream};
+use dapo::experiment::{Arm, Grid};
+use dapo::policy::optimizer;
+use dapo::study::{Bits, Cell};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One cell for each arm and seed; arms that stand in several grids have one.
 pub fn cells(grids: &[Grid], seeds: &[u64]) -> Vec<Cell> {
@@ -109,7 +103,7 @@ fn metrics(cell: &mut Cell, arm: &Arm, seed: u64, (higher, end): (bool, f64), ro
         });
         metrics.insert(name.to_owned(), values.collect());
     }
-    for name in dapo::effect_checks::METRICS {
+    for name in dapo::study::effect_checks::METRICS {
         metrics.entry(name.to_owned()).or_insert_with(|| vec![Some(3.0); rounds.len()]);
     }
     bound(&mut metrics, arm, rounds);

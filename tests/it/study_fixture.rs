@@ -1,21 +1,13 @@
 //! Made-up studies whose truth is known: the shipped grids, and cells whose scores and metrics
 //! are exactly what a test asks for. Nothing is drawn at random.
 
-use dapo::cell;
-use dapo::cell::Cell;
-use dapo::cell::CellEnding;
-use dapo::cell::CellEvaluation;
-use dapo::cell::ProblemIds;
-use dapo::cell::bits::Bits;
-use dapo::files;
-use dapo::grid::Arm;
-use dapo::grid::Grid;
-use dapo::grid::file;
-use dapo::rng::Id;
-use dapo::rng::Purpose;
-use dapo::rng::stream;
-use dapo::run::inputs;
-use dapo::run_folder::Counters;
+use dapo::base::rng::{Id, stream};
+use dapo::base::{Purpose, files};
+use dapo::experiment::grid::file;
+use dapo::experiment::{Arm, Grid};
+use dapo::records::Counters;
+use dapo::study::{Bits, Cell, CellEnding, CellEvaluation, ProblemIds, cell};
+use dapo::training::run::inputs;
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -3,23 +3,15 @@
 
 use crate::repository;
 use assert_cmd::Command;
-use dapo::cell;
-use dapo::cell::Cell;
-use dapo::cell::CellEvaluation;
-use dapo::cell::bits::Bits;
-use dapo::cell::grading;
-use dapo::files;
-use dapo::run::inputs;
-use dapo::run_folder::RunFolder;
-use dapo::study;
-use dapo::study::Study;
-use dapo::study::analysis;
+use dapo::base::files;
+use dapo::records::RunFolder;
+use dapo::records::tables::{self, Outcome};
+use dapo::study::cell::{self, grading};
+use dapo::study::collection::{self, Study};
 use dapo::study::comparisons::Comparison;
-use dapo::study::comparisons::Word;
-use dapo::tables;
-use dapo::tables::Outcome;
-use std::path::Path;
-use std::path::PathBuf;
+use dapo::study::{Bits, Cell, CellEvaluation, Word, analysis};
+use dapo::training::run::inputs;
+use std::path::{Path, PathBuf};
 
 const GRPO: &str = "ladder/grpo";
 const DAPO: &str = "ladder/dynamic-sampling";
@@ -42,7 +34,7 @@ fn forged(real: &Study, arms: &[&str], change: impl Fn(&str, &mut Cell)) -> Stud
             resealed(cell).write(&folder.path().join("cells")).unwrap();
         }
     }
-    study::load(folder.path(), None).unwrap()
+    collection::load(folder.path(), None).unwrap()
 }
 
 /// Whatever can be computed again from the rest of the record.
@@ -53,7 +45,7 @@ fn resealed(mut cell: Cell) -> Cell {
 }
 
 fn real() -> Study {
-    study::load(&folder(), None).unwrap()
+    collection::load(&folder(), None).unwrap()
 }
 
 fn comparison(study: &Study, family: &str, id: &str) -> Comparison {

@@ -2,20 +2,16 @@
 //! leads to.
 
 use crate::run_fixture::HOSTILE;
-use crate::study_example;
-use crate::study_fixture;
+use crate::{study_example, study_fixture};
 use assert_cmd::Command;
-use dapo::cell::Cell;
-use dapo::cell::CellEnding;
-use dapo::files;
-use dapo::grid::Grid;
-use dapo::report::study;
-use dapo::report::study::StudyReport;
-use dapo::run::inputs;
+use dapo::base::files;
+use dapo::experiment::Grid;
+use dapo::report::{StudyReport, study};
+use dapo::study::{Cell, CellEnding};
+use dapo::training::run::inputs;
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The shipped grids of these names, with so many seeds.
 fn grids(names: &[&str], seeds: &[u64]) -> Vec<Grid> {

@@ -1,8 +1,7 @@
 //! What exact arithmetic leaves to LibTorch: the objective's operations, one by one.
 
 use crate::layers;
-use crate::repository;
-use crate::repository::Source;
+use crate::repository::{self, Source};
 
 /// What the objective's tensors may be asked for: under exact arithmetic these run in LibTorch on
 /// f64 numbers, so they are the elementwise operations that IEEE 754 fixes, comparisons, choices
@@ -64,9 +63,10 @@ const OTHER_METHODS: [&str; 15] = [
 
 #[test]
 fn the_objective_asks_its_tensors_for_elementwise_operations_only() {
-    let files =
-        ["aggregation", "clip", "kl", "objective"].map(|name| format!("src/dapo/{name}.rs"));
-    let files: Vec<String> = files.into_iter().chain(["src/numerics.rs".to_string()]).collect();
+    let files = ["aggregation/mod", "clip/mod", "kl", "objective/mod"]
+        .map(|name| format!("src/algorithm/{name}.rs"));
+    let files: Vec<String> =
+        files.into_iter().chain(["src/numerics/operations.rs".to_string()]).collect();
     let sources = repository::sources();
     let checked: Vec<&Source> = sources.iter().filter(|s| files.contains(&s.path)).collect();
     assert_eq!(checked.len(), files.len());

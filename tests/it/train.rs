@@ -1,29 +1,18 @@
 //! Whole runs of the trainer on the embedded benchmark's base policy.
 
 use assert_cmd::Command;
-use dapo::config::Experiment;
-use dapo::config::MiniBatchOrder;
-use dapo::config::dapo::AtCap;
-use dapo::config::dapo::DynamicSampling;
-use dapo::config::dapo::Kl;
-use dapo::config::dapo::KlEstimator;
-use dapo::config::dapo::Punishment;
-use dapo::config::dapo::Surplus;
-use dapo::config::extends;
-use dapo::files;
+use dapo::base::files;
+use dapo::experiment::{
+    AtCap, DynamicSampling, Experiment, Kl, KlEstimator, MiniBatchOrder, Punishment, Surplus,
+    extends,
+};
 use dapo::policy::Policy;
-use dapo::run::inputs;
-use dapo::run::inputs::Inputs;
-use dapo::run_folder::DivergenceRecord;
-use dapo::run_folder::Ending;
-use dapo::run_folder::RunFolder;
-use dapo::train::Trainer;
-use dapo::train::step;
-use dapo::train::step::Step;
-use dapo::train::step::StepOutcome;
+use dapo::records::{DivergenceRecord, Ending, RunFolder};
+use dapo::training::run::inputs::{self, Inputs};
+use dapo::training::step::{self, Step};
+use dapo::training::{StepOutcome, Trainer};
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 fn experiment(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments").join(name)
@@ -38,7 +27,7 @@ fn smoke(change: impl FnOnce(&mut Experiment)) -> Inputs {
 }
 
 fn steps(inputs: &Inputs, count: usize) -> Result<(Vec<Step>, u64), step::Error> {
-    let model = || dapo::checkpoint::load_model(&inputs.experiment.inputs.model).unwrap();
+    let model = || dapo::policy::checkpoint::load_model(&inputs.experiment.inputs.model).unwrap();
     let reference = (inputs.experiment.dapo.kl != Kl::None {}).then(model);
     let (experiment, tokenizer) = (&inputs.experiment, &inputs.tokenizer);
     let policy = Policy::new(model(), &experiment.optimizer);
@@ -122,7 +111,7 @@ fn two_runs_of_one_arm_and_seed_are_byte_identical_and_another_seed_is_not() {
     for (name, digest) in &outcome.digests {
         assert_eq!(files::sha256_file(&folder.path(name)).unwrap(), *digest, "{name}");
     }
-    let rows = dapo::tables::read_rollouts(&folder.rollouts(1)).unwrap();
+    let rows = dapo::records::tables::read_rollouts(&folder.rollouts(1)).unwrap();
     assert!(rows.iter().any(|row| row.trained) && rows.iter().all(|row| !row.tokens.is_empty()));
     for name in ["report.html", "report.md", "report.json"] {
         assert!(folder.path(name).exists(), "{name}");
@@ -265,7 +254,7 @@ fn overlong_filtering_masks_truncated_rows_and_soft_punishment_lowers_their_rewa
         experiment.dapo.overlong.punishment = Punishment::Soft {
             cache_tokens: 8,
             factor: 1.0,
-            beyond: dapo::config::dapo::Beyond::Clamped,
+            beyond: dapo::experiment::dapo::Beyond::Clamped,
         };
     });
     let metrics = |inputs: &Inputs| steps(inputs, 1).unwrap().0.remove(0).metrics;
@@ -377,9 +366,11 @@ fn a_loss_that_is_not_finite_ends_the_run_with_code_5_and_keeps_what_led_to_it()
     assert_eq!(record.step, 1);
     assert!(record.reason.contains("update 2"), "{}", record.reason);
     assert!(record.metrics.contains_key("rollout/accuracy"), "{:?}", record.metrics);
-    let rows = dapo::tables::read_rollouts(&folder.path("diverged/rollouts.parquet")).unwrap();
+    let rows =
+        dapo::records::tables::read_rollouts(&folder.path("diverged/rollouts.parquet")).unwrap();
     assert!(rows.iter().filter(|row| row.trained).count() >= 4);
-    let progress = dapo::checkpoint::load(&folder.path("diverged/checkpoint")).unwrap().progress;
+    let progress =
+        dapo::policy::checkpoint::load(&folder.path("diverged/checkpoint")).unwrap().progress;
     assert_eq!(progress.counters.updates, 1);
     assert_eq!(folder.outcome().unwrap().ending, Ending::Diverged);
     // It counts with its last evaluations, so there are some of every set.
@@ -419,10 +410,13 @@ fn an_update_that_would_break_the_weights_ends_the_run_with_code_5_under_any_ari
 
         // The policy before the update is kept, and no other one.
         assert_eq!(folder.checkpoint_steps().unwrap(), [0u64; 0]);
-        let kept = dapo::checkpoint::load(&folder.path("diverged/checkpoint")).unwrap();
+        let kept = dapo::policy::checkpoint::load(&folder.path("diverged/checkpoint")).unwrap();
         let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/mini-aime/base");
-        let base = dapo::checkpoint::load_model(&base).unwrap();
-        assert!(dapo::checkpoint::values(&kept.model) == dapo::checkpoint::values(&base));
+        let base = dapo::policy::checkpoint::load_model(&base).unwrap();
+        assert!(
+            dapo::policy::checkpoint::values(&kept.model)
+                == dapo::policy::checkpoint::values(&base)
+        );
         assert_eq!((kept.optimizer.updates, kept.progress.counters.updates), (0, 0));
         let (code, talk) = dapo(&["verify", &place]);
         assert_ne!(code, 4, "an honest run is no mismatch: {talk}");

@@ -1,39 +1,17 @@
 //! Whole updates against PyTorch (golden/update, see generate.py there): forward, loss,
 //! backward, clipping and AdamW, for GRPO and DAPO settings; and the laws of an update.
 
-use crate::golden_data;
-use crate::golden_data::AdamWSettings;
-use dapo::batch;
-use dapo::batch::Cut;
-use dapo::batch::Row;
-use dapo::checkpoint;
-use dapo::config::dapo::Advantage;
-use dapo::config::dapo::Aggregation;
-use dapo::config::dapo::Beyond;
-use dapo::config::dapo::Clip;
-use dapo::config::dapo::Dapo;
-use dapo::config::dapo::DualClip;
-use dapo::config::dapo::DynamicSampling;
-use dapo::config::dapo::Kl;
-use dapo::config::dapo::KlEstimator;
-use dapo::config::dapo::LogRatioClamp;
-use dapo::config::dapo::Overlong;
-use dapo::config::dapo::Punishment;
-use dapo::config::dapo::Std;
-use dapo::config::dapo::TokenMeanUnit;
-use dapo::dapo::advantage;
-use dapo::dapo::aggregation::StepTotals;
-use dapo::dapo::overlong;
-use dapo::policy::Policy;
-use dapo::records::Finish;
-use dapo::records::Group;
-use dapo::records::Problem;
-use dapo::records::Prompt;
-use dapo::records::Rollout;
-use dapo::records::ScoredRollout;
-use dapo::update;
-use dapo::update::MiniBatch;
-use dapo::update::Settings;
+use crate::golden_data::{self, AdamWSettings};
+use dapo::algorithm::{StepTotals, advantage, overlong};
+use dapo::experiment::{
+    Advantage, Aggregation, Beyond, Clip, Dapo, DualClip, DynamicSampling, Kl, KlEstimator,
+    LogRatioClamp, Overlong, Punishment, Std, TokenMeanUnit,
+};
+use dapo::policy::batch::{self, Cut, Row};
+use dapo::policy::{Policy, checkpoint};
+use dapo::records::{Finish, Group, Problem, Prompt, Rollout, ScoredRollout};
+use dapo::training::MiniBatch;
+use dapo::training::update::{self, Settings};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -3,40 +3,22 @@
 //! the report again.
 
 use assert_cmd::Command;
-use dapo::checkpoint;
-use dapo::checkpoint::Loaded;
-use dapo::config::Data;
-use dapo::config::Experiment;
-use dapo::config::MiniAimeVariant;
-use dapo::config::Numerics;
-use dapo::config::dapo::AtCap;
-use dapo::config::dapo::DynamicSampling;
-use dapo::config::dapo::Surplus;
-use dapo::config::extends;
-use dapo::data;
-use dapo::data::mini_aime;
-use dapo::files;
-use dapo::ledger;
-use dapo::ledger::Entry;
-use dapo::ledger::Kind;
+use dapo::base::{files, workers};
+use dapo::experiment::{
+    AtCap, Data, DynamicSampling, Experiment, MiniAimeVariant, Numerics, Surplus, extends,
+};
+use dapo::policy::{Loaded, checkpoint};
+use dapo::records::ledger::{self, Entry, Kind};
+use dapo::records::tables::{self, Outcome};
+use dapo::records::{RolloutRow, RunFolder, StepMetrics};
 use dapo::report;
-use dapo::run;
-use dapo::run::inputs;
-use dapo::run::session::Unfinished;
-use dapo::run_folder::RunFolder;
-use dapo::run_folder::StepMetrics;
-use dapo::tables;
-use dapo::tables::Outcome;
-use dapo::tables::RolloutRow;
-use dapo::verify;
-use dapo::verify::Options;
-use dapo::verify::Verdict;
-use dapo::verify::Verification;
-use dapo::verify::replay::Challenge;
-use dapo::verify::replay::Request;
-use dapo::workers;
-use serde_json::Value;
-use serde_json::json;
+use dapo::task::data::{self, mini_aime};
+use dapo::training::Unfinished;
+use dapo::training::run::{self, inputs};
+use dapo::verification::verify::replay::Request;
+use dapo::verification::verify::{self, Options, Verdict};
+use dapo::verification::{Challenge, Verification};
+use serde_json::{Value, json};
 use std::path::Path;
 
 /// Three short steps with refills and carried groups, and a checkpoint after each.
@@ -65,7 +47,7 @@ pub fn made(experiment: Experiment, folder: &RunFolder) {
     workers::set_count(1);
     let inputs = inputs::prepare(experiment).unwrap();
     run::run(&inputs, folder, Unfinished::Refuse, &|| false, &mut |_| ()).unwrap();
-    report::write(folder).unwrap();
+    report::run::write(folder).unwrap();
 }
 
 pub fn copy(from: &Path, to: &Path) {
@@ -136,7 +118,7 @@ pub fn forge(folder: &RunFolder) {
     files::write_lines(&folder.path(ledger::FILE), &chain).unwrap();
     outcome.digests = folder.digests().unwrap();
     files::write_json(&folder.path("outcome.json"), &outcome).unwrap();
-    report::write(folder).unwrap();
+    report::run::write(folder).unwrap();
 }
 
 fn metric(folder: &RunFolder, name: &str) {
@@ -165,7 +147,7 @@ fn outcomes(folder: &RunFolder, change: impl FnOnce(&mut Vec<Outcome>)) {
     tables::write_outcomes(&path, &rows).unwrap();
     let mut records = folder.evaluations().unwrap();
     let digest = files::sha256_file(&path).unwrap();
-    let of = |it: &&mut dapo::run_folder::EvaluationRecord| {
+    let of = |it: &&mut dapo::records::run_folder::EvaluationRecord| {
         it.set == "mini-aime" && it.counters.rollout_steps == 3
     };
     records.iter_mut().find(of).unwrap().outcomes_sha256 = digest;
@@ -458,7 +440,7 @@ fn a_replaced_checkpoint_whose_digests_and_ledger_were_made_again_is_caught_by_r
 
     // Exact arithmetic has no other machine: a difference is one, wherever the run was made.
     json(&forged, "environment.json", |value| value["facts"]["cpu"] = json!("another"));
-    report::write(&forged).unwrap();
+    report::run::write(&forged).unwrap();
     assert_eq!(replayed(&forged, 3, 7).verdict, Verdict::Mismatch);
 
     exit_codes(&whole, &forged);
@@ -476,7 +458,7 @@ fn a_replay_of_fast_arithmetic_that_differs_on_another_machine_is_inconclusive()
     forge(&folder);
     assert_eq!(replayed(&folder, 3, 7).verdict, Verdict::Mismatch);
     json(&folder, "environment.json", |value| value["facts"]["cpu"] = json!("another"));
-    report::write(&folder).unwrap();
+    report::run::write(&folder).unwrap();
     let found = replayed(&folder, 3, 7);
     let named = findings(&found, Verdict::Inconclusive);
     assert_eq!(found.verdict, Verdict::Inconclusive, "{found:#?}");
@@ -585,7 +567,7 @@ fn problem_files_are_read_below_the_reviewers_folder_alone() {
     workers::set_count(1);
     let inputs = inputs::prepare(experiment).unwrap();
     run::run(&inputs, &folder, Unfinished::Refuse, &|| false, &mut |_| ()).unwrap();
-    report::write(&folder).unwrap();
+    report::run::write(&folder).unwrap();
 
     let verify = |data: Option<&Path>| {
         let replay = Some(Request { steps: 1, problems: 2, challenge: Challenge::Seed(7) });

@@ -1,18 +1,10 @@
 //! Causal attention of one sequence and one head of keys. The query heads that share the keys
 //! stand below each other in one product.
 
-use crate::numerics::exact::elementwise;
-use crate::numerics::exact::product;
-use crate::numerics::exact::product::Left;
-use crate::numerics::exact::product::Panels;
-use crate::numerics::exact::window::Tally;
-use crate::numerics::exact::window::Window;
-use crate::numerics::exact::window::Windows;
-use crate::numerics::slices::Heads;
-use crate::numerics::vectorised::dispatch;
-use crate::numerics::vectorised::vectorised;
-use pulp::Simd;
-use pulp::WithSimd;
+use crate::numerics::exact::{elementwise, product};
+use crate::numerics::vectorised::{dispatch, vectorised};
+use crate::numerics::{Heads, Left, Panels, Tally, Window, Windows};
+use pulp::{Simd, WithSimd};
 
 /// The heads of a token's joined row `[queries, keys, values]` that one head of keys concerns.
 #[derive(Debug, Clone, Copy)]

@@ -1,14 +1,8 @@
 //! The backward pass: gradients of rows on their way back through the recorded operations, and
 //! the weights' sums over tokens.
 
-use crate::numerics::exact::elementwise;
-use crate::numerics::exact::product;
-use crate::numerics::exact::product::Left;
-use crate::numerics::exact::product::Panels;
-use crate::numerics::exact::weights::Gradients;
-use crate::numerics::exact::weights::Weight;
-use crate::numerics::exact::window::Window;
-use crate::numerics::exact::window::Windows;
+use crate::numerics::exact::{elementwise, product};
+use crate::numerics::{Gradients, Left, Panels, Weight, Window, Windows};
 
 /// What a backward pass needs beside its gradient.
 #[derive(Debug, Clone, Copy)]

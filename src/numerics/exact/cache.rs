@@ -1,12 +1,9 @@
 //! Keys and values of one row in one layer, for decode steps.
 
-use crate::numerics::exact::elementwise;
-use crate::numerics::exact::orders;
-use crate::numerics::exact::window::Windows;
-use crate::numerics::slices::Heads;
+use crate::numerics::exact::{elementwise, orders};
 use crate::numerics::vectorised::dispatch;
-use pulp::Simd;
-use pulp::WithSimd;
+use crate::numerics::{Heads, Windows};
+use pulp::{Simd, WithSimd};
 
 /// Slots of a block.
 const LANES: usize = 16;

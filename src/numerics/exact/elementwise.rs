@@ -2,13 +2,10 @@
 //! itself; sums of products of numbers out of windows, which are exact in f64.
 
 use crate::numerics::exact::orders;
-use crate::numerics::exact::window::Tally;
-use crate::numerics::exact::window::Window;
 use crate::numerics::functions::exp;
-use crate::numerics::vectorised::dispatch;
-use crate::numerics::vectorised::vectorised;
-use pulp::Simd;
-use pulp::WithSimd;
+use crate::numerics::vectorised::{dispatch, vectorised};
+use crate::numerics::{Tally, Window};
+use pulp::{Simd, WithSimd};
 
 /// Rounds every number into the window.
 pub fn round(x: &mut [f32], window: Window, tally: &mut Tally) {

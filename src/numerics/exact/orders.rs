@@ -1,9 +1,7 @@
 //! The proof by trial that sums are exact: while it is asked for, every product and every sum
 //! is computed again with its terms reversed and shuffled, and must have the same bits.
 
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 static CHECKED: AtomicBool = AtomicBool::new(false);
 static COMPARED: AtomicU64 = AtomicU64::new(0);

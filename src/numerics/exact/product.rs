@@ -2,12 +2,10 @@
 //! in f64. The order of a sum, fused multiplication, threads and the instruction set cannot
 //! change a bit, so the kernel is free to choose them for speed.
 
-use crate::numerics::exact::orders;
-use crate::numerics::exact::window;
-use crate::numerics::exact::window::Window;
+use crate::numerics::Window;
+use crate::numerics::exact::{orders, window};
 use crate::numerics::vectorised::dispatch;
-use pulp::Simd;
-use pulp::WithSimd;
+use pulp::{Simd, WithSimd};
 
 /// Columns of a panel: whole registers of every instruction set.
 const PANEL: usize = 16;

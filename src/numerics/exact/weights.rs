@@ -1,10 +1,7 @@
 //! Weights as exact products read them, and their gradients.
 
 use crate::numerics::exact::elementwise;
-use crate::numerics::exact::product::Panels;
-use crate::numerics::exact::window::Tally;
-use crate::numerics::exact::window::Windows;
-use crate::numerics::folded::Folded;
+use crate::numerics::{Folded, Panels, Tally, Windows};
 use std::collections::BTreeMap;
 
 /// Parameters by name.

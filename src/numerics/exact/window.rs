@@ -208,8 +208,7 @@ impl Windows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::prop_assert;
-    use proptest::prelude::prop_assert_eq;
+    use proptest::prelude::{prop_assert, prop_assert_eq};
     use proptest::proptest;
 
     #[test]

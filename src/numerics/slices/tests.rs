@@ -2,8 +2,7 @@ use super::*;
 use crate::numerics::fast;
 use proptest::prelude::prop_assert;
 use proptest::proptest;
-use tch::Kind;
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 /// Numbers between −1 and 1 without a pattern.
 fn noise(count: usize, seed: usize) -> Vec<f32> {

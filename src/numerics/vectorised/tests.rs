@@ -1,18 +1,9 @@
 //! Every loop that is compiled for several instruction sets gives the same bits under each of them.
 
 use super::*;
-use crate::numerics::exact::attention::Head;
-use crate::numerics::exact::cache;
-use crate::numerics::exact::elementwise;
-use crate::numerics::exact::product;
-use crate::numerics::exact::product::Left;
-use crate::numerics::exact::product::Panels;
 use crate::numerics::exact::window::Shape;
-use crate::numerics::exact::window::Tally;
-use crate::numerics::exact::window::Window;
-use crate::numerics::exact::window::Windows;
-use crate::numerics::slices;
-use crate::numerics::slices::Heads;
+use crate::numerics::exact::{cache, elementwise, product};
+use crate::numerics::{Head, Heads, Left, Panels, Tally, Window, Windows, slices};
 use proptest::prelude::ProptestConfig;
 use proptest::proptest;
 use std::cell::Cell;

@@ -2,14 +2,9 @@
 //! and dark are one picture; every line also has dashes and a marker of its own, so that none
 //! is told by colour alone. Labels stand above their rows: the pictures stay readable on a phone.
 
-use crate::report::plots;
-use crate::report::plots::escape;
-use crate::report::plots::tick_label;
-use crate::report::study::page::CurveLine;
-use crate::report::study::page::Curves;
-use crate::report::study::page::Panel;
+use crate::report::run::plots::{self, escape, tick_label};
 use crate::report::study::row_charts;
-use crate::report::text;
+use crate::report::{CurveLine, Curves, Panel, text};
 use std::fmt::Write;
 
 /// Width of every picture, in its own units.

@@ -1,19 +1,11 @@
 //! How a reader checks the study without trusting it: digests, ledger heads, and the commands
 //! that train one cell again and compare it bit for bit.
 
-use crate::cell::Cell;
-use crate::cell::CellEnding;
 use crate::report::study::context;
-use crate::report::study::context::Context;
-use crate::report::study::page::Block;
-use crate::report::study::page::Column;
-use crate::report::study::page::Look;
-use crate::report::study::page::Section;
-use crate::report::study::page::Table;
-use crate::report::study::page::TableCell;
-use crate::report::text;
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use crate::report::study::page::{Block, Column, Section, Table};
+use crate::report::{Context, Look, TableCell, text};
+use crate::study::{Cell, CellEnding};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The chapter.
 pub fn section(context: &Context) -> Section {

@@ -1,19 +1,11 @@
 //! The paper's claims: a verdict for each on the first screen, and the evidence of every part.
 
-use crate::claims::evidence::ClaimResult;
-use crate::claims::evidence::PartResult;
-use crate::claims::evidence::Verdict;
-use crate::claims::text as claim_text;
-use crate::report::study::context::Context;
-use crate::report::study::page::Block;
-use crate::report::study::page::Column;
-use crate::report::study::page::Look;
-use crate::report::study::page::Section;
-use crate::report::study::page::Table;
-use crate::report::study::page::TableCell;
+use crate::report::study::page::{Block, Column, Section, Table};
 use crate::report::study::published;
-use crate::report::text;
-use crate::study;
+use crate::report::{Context, Look, TableCell, text};
+use crate::study::claims::evidence::Verdict;
+use crate::study::claims::text as claim_text;
+use crate::study::{ClaimResult, PartResult, collection};
 
 /// Which claims have which verdict.
 pub fn verdicts(context: &Context) -> Table {
@@ -46,7 +38,7 @@ pub fn verdicts(context: &Context) -> Table {
 pub fn section(context: &Context) -> Section {
     let judged = context.judged;
     if judged.claims.is_empty() {
-        let blocks = vec![Block::Text(published::sentence(study::CLAIMS_ELSEWHERE))];
+        let blocks = vec![Block::Text(published::sentence(collection::CLAIMS_ELSEWHERE))];
         return Section { id: "claims".into(), title: "Claims and their evidence".into(), blocks };
     }
     let mut blocks = vec![Block::Text(

@@ -1,25 +1,14 @@
 //! The comparison tables: each arm's score with its three intervals and every seed, its
 //! difference to the row that it is compared with, and what the paper has in its place.
 
-use crate::config::Data;
-use crate::report::study::context;
-use crate::report::study::context::Context;
-use crate::report::study::context::Unit;
-use crate::report::study::page::Block;
-use crate::report::study::page::Column;
-use crate::report::study::page::Look;
-use crate::report::study::page::Section;
-use crate::report::study::page::Table;
-use crate::report::study::page::TableCell;
-use crate::report::study::published;
-use crate::report::study::scores;
-use crate::report::text;
-use crate::stats;
-use crate::study::analysis::GridSummary;
-use crate::study::arms::ArmSummary;
+use crate::experiment::Data;
+use crate::report::study::context::{self, Unit};
+use crate::report::study::page::{Block, Column, Section, Table};
+use crate::report::study::{published, scores};
+use crate::report::{Context, Look, TableCell, text};
+use crate::statistics::estimators;
 use crate::study::comparisons::Comparison;
-use crate::study::comparisons::TestResult;
-use crate::study::comparisons::Word;
+use crate::study::{ArmSummary, GridSummary, TestResult, Word};
 
 /// The grid with a chapter of its own.
 pub const FIDELITY: &str = "fidelity";
@@ -191,11 +180,11 @@ fn arm_row(context: &Context, grid: &GridSummary, arm: &ArmSummary) -> Vec<Table
         TableCell::plain(runs(arm, difference_of(grid, arm))),
         TableCell::value(text::points(score.mean), [score.mean]).looking(Look::Strong),
         context::interval_cell(Unit::Share, score.interval.as_ref(), "none below 5 runs"),
-        around(arm.decoding_standard_error.map(stats::half_width_fixed_problems)),
+        around(arm.decoding_standard_error.map(estimators::half_width_fixed_problems)),
         around(
             arm.problems_standard_error
                 .zip(problems)
-                .map(|(error, problems)| stats::half_width_new_problems(error, problems)),
+                .map(|(error, problems)| estimators::half_width_new_problems(error, problems)),
         ),
     ];
     match difference_of(grid, arm) {

@@ -1,17 +1,11 @@
 //! What every chapter needs: the study and its analysis, names as a reader sees them, a style
 //! for each arm that is the same in all figures, and how numbers of a unit are written.
 
-use crate::claims::evidence::Judged;
-use crate::report::plots;
-use crate::report::study::page::TableCell;
-use crate::report::text;
-use crate::stats::between::Interval;
-use crate::study::Study;
-use crate::study::analysis::Analysis;
-use crate::study::analysis::GridSummary;
-use crate::study::arms::ArmSummary;
-use crate::study::metric::Metric;
-use crate::study::metric::Statistic;
+use crate::report::run::plots;
+use crate::report::{TableCell, text};
+use crate::statistics::Interval;
+use crate::study::collection::Study;
+use crate::study::{Analysis, ArmSummary, GridSummary, Judged, Metric, Statistic};
 use std::collections::BTreeMap;
 
 /// The study with its results.
@@ -77,7 +71,7 @@ impl<'a> Context<'a> {
     }
 
     /// Every run that counts, once, though several grids may share it.
-    pub fn counted_cells(&self) -> Vec<&'a crate::cell::Cell> {
+    pub fn counted_cells(&self) -> Vec<&'a crate::study::cell::Cell> {
         let mut cells = BTreeMap::new();
         for arm in self.analysis.grids.iter().flat_map(|grid| &grid.arms) {
             for cell in self.study.cells_of(&arm.id) {

@@ -1,29 +1,12 @@
 //! Curves of every arm: each seed, the mean and a band, with the paper's curve of the same
 //! quantity beside them on axes of its own.
 
-use crate::reference;
-use crate::report::study::context;
-use crate::report::study::context::Context;
-use crate::report::study::context::Unit;
-use crate::report::study::page::Block;
-use crate::report::study::page::Column;
-use crate::report::study::page::CurveLine;
-use crate::report::study::page::Curves;
-use crate::report::study::page::Figure;
-use crate::report::study::page::LegendEntry;
-use crate::report::study::page::Panel;
-use crate::report::study::page::RunLine;
-use crate::report::study::page::Section;
-use crate::report::study::page::Table;
-use crate::report::study::page::TableCell;
+use crate::report::study::context::{self, Unit};
+use crate::report::study::page::{Block, Column, Figure, Section, Table};
 use crate::report::study::scores;
-use crate::report::text;
-use crate::study::analysis::GridSummary;
-use crate::study::curves;
-use crate::study::curves::Curve;
-use crate::study::curves::Series;
-use crate::study::metric::Clock;
-use crate::study::metric::Statistic;
+use crate::report::{Context, CurveLine, Curves, LegendEntry, Panel, RunLine, TableCell, text};
+use crate::study::curves::{self, Curve};
+use crate::study::{Clock, GridSummary, Series, Statistic, paper};
 
 /// Columns of a curve drawn in block characters.
 const SPARKLINE_COLUMNS: usize = 24;
@@ -187,7 +170,7 @@ pub fn section(context: &Context) -> Section {
          from the lowest to the highest run. x counts updates (optimiser steps), as in the paper, or \
          rollouts generated for training, dropped ones included. The paper\u{2019}s curves stand beside ours \
          for their shape, on axes of their own: {}.",
-        reference::curves_source()
+        paper::curves_source()
     ))];
     for (index, grid) in context.analysis.grids.iter().enumerate() {
         let figures: Vec<Block> = PLANS
@@ -283,12 +266,12 @@ fn line(curve: &Curve, label: String, style: usize, scale: f64) -> CurveLine {
 }
 
 fn published(name: &str) -> Option<Panel> {
-    let found = reference::figure(name);
+    let found = paper::figure(name);
     let first = found.first()?;
     // Fig. 1 has three statistics of one run; only avg@32 is what we plot.
     let shown = if name == "1" { 1 } else { found.len() };
     let percent = |unit: &str| matches!(unit, "share" | "percent");
-    let line = |(index, curve): (usize, &&reference::Curve)| {
+    let line = |(index, curve): (usize, &&paper::Curve)| {
         let scale = if curve.y_unit == "share" { 100.0 } else { 1.0 };
         CurveLine {
             label: curve.label.clone(),

@@ -1,19 +1,10 @@
 //! Is each technique doing something? The checks of a run's report, over all runs of an arm.
 
-use crate::cell::Cell;
-use crate::effect_checks;
-use crate::effect_checks::Effects;
-use crate::effect_checks::Finding;
-use crate::effect_checks::Verdict;
-use crate::report::study::context::Context;
-use crate::report::study::page::Block;
-use crate::report::study::page::Column;
-use crate::report::study::page::Look;
-use crate::report::study::page::Section;
-use crate::report::study::page::Table;
-use crate::report::study::page::TableCell;
-use crate::report::text;
-use crate::run_folder::StepMetrics;
+use crate::records::StepMetrics;
+use crate::report::study::page::{Block, Column, Section, Table};
+use crate::report::{Context, Look, TableCell, text};
+use crate::study::effect_checks::{self, Finding, Verdict};
+use crate::study::{Cell, Effects};
 use std::collections::BTreeMap;
 
 /// The chapter.
@@ -61,7 +52,7 @@ pub fn section(context: &Context) -> Section {
 
 /// The checks of one record.
 fn check(cell: &Cell) -> Effects {
-    let step = |(index, counters): (usize, &crate::run_folder::Counters)| StepMetrics {
+    let step = |(index, counters): (usize, &crate::records::run_folder::Counters)| StepMetrics {
         step: counters.rollout_steps,
         counters: *counters,
         metrics: cell

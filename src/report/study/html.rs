@@ -1,15 +1,9 @@
 //! One self-contained HTML file: its style and pictures are inside, it runs no script and loads
 //! nothing. askama escapes every value; only the SVG of `charts` is inserted as it is.
 
-use crate::report::study::charts;
-use crate::report::study::page::Block;
-use crate::report::study::page::Column;
-use crate::report::study::page::Figure;
-use crate::report::study::page::Page;
-use crate::report::study::page::Panel;
-use crate::report::study::page::Table;
-use crate::report::study::page::TableCell;
-use crate::report::study::row_charts;
+use crate::report::study::page::{Block, Column, Figure, Page, Table};
+use crate::report::study::{charts, row_charts};
+use crate::report::{Panel, TableCell};
 use askama::Template;
 
 #[derive(Template)]

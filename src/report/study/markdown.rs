@@ -2,12 +2,9 @@
 //! figure as its caption and its table of numbers. Foreign text is neutralised: no HTML, no
 //! links, no markup.
 
-use crate::report::markdown::escape;
-use crate::report::markdown::fenced;
-use crate::report::study::page::Block;
-use crate::report::study::page::Look;
-use crate::report::study::page::Page;
-use crate::report::study::page::Table;
+use crate::report::Look;
+use crate::report::run::markdown::{escape, fenced};
+use crate::report::study::page::{Block, Page, Table};
 use std::fmt::Write;
 
 /// The whole page.

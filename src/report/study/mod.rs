@@ -22,21 +22,14 @@ pub mod row_charts;
 pub mod scores;
 pub mod surroundings;
 
-use crate::claims as paper_claims;
-use crate::claims::evidence;
-use crate::claims::evidence::Judged;
-use crate::files;
-use crate::report::study::context::Context;
+use crate::base::{files, visible};
 use crate::report::study::page::Page;
-use crate::report::text;
-use crate::study;
-use crate::study::Study;
-use crate::study::analysis;
-use crate::study::analysis::Analysis;
-use crate::visible;
+use crate::report::{Context, text};
+use crate::study::claims::evidence;
+use crate::study::collection::{self, Study};
+use crate::study::{Analysis, Judged, analysis, claims as paper_claims, error};
 use serde::Serialize;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Version of the structure.
 const SCHEMA: &str = "dapo-study-report/1";
@@ -46,7 +39,7 @@ const SCHEMA: &str = "dapo-study-report/1";
 pub enum Error {
     /// The folder is no study, or a file in it cannot be used.
     #[error(transparent)]
-    Study(#[from] study::Error),
+    Study(#[from] error::Error),
     /// The report cannot be written.
     #[error(transparent)]
     Write(files::Error),
@@ -71,7 +64,7 @@ pub struct StudyReport {
 /// # Errors
 /// A folder that is no study, or a grid or declaration that cannot be used.
 pub fn build(folder: &Path, declared: Option<&Path>) -> Result<StudyReport, Error> {
-    Ok(report(&study::load(folder, declared)?))
+    Ok(report(&collection::load(folder, declared)?))
 }
 
 /// The report of a study that was read.

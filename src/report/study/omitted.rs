@@ -1,15 +1,10 @@
 //! What the study does not reproduce: its scale, rows and runs that are missing, and what no
 //! study of this kind could show.
 
-use crate::reference;
-use crate::report::study::comparison;
-use crate::report::study::context;
-use crate::report::study::context::Context;
-use crate::report::study::page::Block;
-use crate::report::study::page::Section;
-use crate::report::study::published;
-use crate::report::text;
-use crate::study::comparisons::Word;
+use crate::report::study::page::{Block, Section};
+use crate::report::study::{comparison, context, published};
+use crate::report::{Context, text};
+use crate::study::{Word, paper};
 
 /// Grids that a whole study of this project has.
 const GRIDS: [&str; 6] =
@@ -91,7 +86,7 @@ fn absent_rows_of_the_paper(context: &Context) -> Option<String> {
     let arms = || context.analysis.grids.iter().flat_map(|grid| &grid.arms);
     let has =
         |label: &str| arms().any(|arm| arm.paper.as_ref().is_some_and(|row| row.row == label));
-    let rows = &reference::table_1().rows;
+    let rows = &paper::table_1().rows;
     let absent: Vec<String> =
         rows.iter().filter(|row| !has(&row.label)).map(|row| row.label.clone()).collect();
     (!absent.is_empty())

@@ -1,23 +1,10 @@
 //! The first screen: the question, the answer, and every verdict.
 
-use crate::report::study::claims;
-use crate::report::study::comparison;
-use crate::report::study::context;
-use crate::report::study::context::Context;
-use crate::report::study::page::Block;
-use crate::report::study::page::Column;
-use crate::report::study::page::Section;
-use crate::report::study::page::Table;
-use crate::report::study::page::TableCell;
-use crate::report::study::page::Tile;
-use crate::report::study::power;
-use crate::report::text;
+use crate::report::study::page::{Block, Column, Section, Table};
+use crate::report::study::{claims, comparison, context, power};
+use crate::report::{Context, TableCell, Tile, text};
 use crate::study::comparisons::Comparison;
-use crate::study::comparisons::FamilyResult;
-use crate::study::comparisons::Word;
-use crate::study::declaration::Declared;
-use crate::study::metric::At;
-use crate::study::metric::Metric;
+use crate::study::{At, Declared, FamilyResult, Metric, Word};
 
 /// The comparison that the study was made for: the first one of the first family.
 fn primary<'a>(context: &Context<'a>) -> Option<&'a Comparison> {
@@ -132,7 +119,7 @@ pub fn alerts(context: &Context) -> Vec<String> {
     // That the base is shared holds of every study: it stands with the assumptions.
     let remarks = context.analysis.remarks.iter();
     remarks
-        .filter(|remark| *remark != crate::study::SHARED_BASE)
+        .filter(|remark| *remark != crate::study::collection::SHARED_BASE)
         .map(|remark| text::visible(remark))
         .collect()
 }

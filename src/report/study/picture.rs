@@ -1,13 +1,10 @@
 //! The scores of a study's first grid as a picture of its own, for a README or a slide: the chart
 //! of the page with the page's colours inside, light and dark.
 
-use crate::report::plots::escape;
-use crate::report::study::charts;
-use crate::report::study::html;
-use crate::report::study::page::Block;
-use crate::report::study::page::Figure;
-use crate::report::study::page::Page;
-use crate::report::study::page::Panel;
+use crate::report::Panel;
+use crate::report::run::plots::escape;
+use crate::report::study::page::{Block, Figure, Page};
+use crate::report::study::{charts, html};
 
 /// Width on a page, in CSS pixels.
 const WIDTH: u32 = 720;

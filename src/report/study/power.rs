@@ -1,21 +1,14 @@
 //! What the verdicts rest on: what was declared, which tests, what they assume, and what so few
 //! runs could have found.
 
-use crate::report::plots;
-use crate::report::study::comparison;
-use crate::report::study::context;
-use crate::report::study::context::Context;
-use crate::report::study::context::Unit;
-use crate::report::study::page::Block;
-use crate::report::study::page::Column;
-use crate::report::study::page::Section;
-use crate::report::study::page::Table;
-use crate::report::study::page::TableCell;
-use crate::report::study::published;
-use crate::report::text;
-use crate::stats::equivalence;
+use crate::report::run::plots;
+use crate::report::study::context::{self, Unit};
+use crate::report::study::page::{Block, Column, Section, Table};
+use crate::report::study::{comparison, published};
+use crate::report::{Context, TableCell, text};
+use crate::statistics::equivalence;
+use crate::study::FamilyResult;
 use crate::study::comparisons::Comparison;
-use crate::study::comparisons::FamilyResult;
 
 /// The chapter.
 pub fn section(context: &Context) -> Section {

@@ -1,23 +1,9 @@
 //! Which arms solve which problems, and which problems changed between two arms.
 
-use crate::report::study::context;
-use crate::report::study::context::Context;
-use crate::report::study::page::Block;
-use crate::report::study::page::Changes;
-use crate::report::study::page::Column;
-use crate::report::study::page::Figure;
-use crate::report::study::page::Heat;
-use crate::report::study::page::HeatRow;
-use crate::report::study::page::Panel;
-use crate::report::study::page::Section;
-use crate::report::study::page::Table;
-use crate::report::study::page::TableCell;
-use crate::report::study::scores;
-use crate::report::text;
-use crate::study::analysis::GridSummary;
-use crate::study::problems;
-use crate::study::problems::Matrix;
-use crate::study::problems::PairedChange;
+use crate::report::study::page::{Block, Column, Figure, Section, Table};
+use crate::report::study::{context, scores};
+use crate::report::{Changes, Context, Heat, HeatRow, Panel, TableCell, text};
+use crate::study::{GridSummary, Matrix, PairedChange, problems};
 
 /// Heat maps and paired changes: of the first grid openly, of the others on demand.
 pub fn section(context: &Context) -> Section {

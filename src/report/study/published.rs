@@ -1,13 +1,9 @@
 //! The paper's results and the re-runs, beside which ours stand.
 
-use crate::grid::PaperRow;
-use crate::reference;
-use crate::report::study::page::Block;
-use crate::report::study::page::Column;
-use crate::report::study::page::Look;
-use crate::report::study::page::Table;
-use crate::report::study::page::TableCell;
-use crate::report::text;
+use crate::experiment::PaperRow;
+use crate::report::study::page::{Block, Column, Table};
+use crate::report::{Look, TableCell, text};
+use crate::study::paper;
 
 /// A re-run of the authors → the row of Table 1 with the same techniques, or the nearest one
 /// (the remark of the re-runs says which is only near).
@@ -29,22 +25,22 @@ pub struct Published {
 
 /// What was published for a row; `None` for a row that no table has.
 pub fn beside(paper: &PaperRow) -> Option<Published> {
-    let rows = &reference::table_1().rows;
+    let rows = &paper::table_1().rows;
     let place = rows.iter().position(|row| row.label == paper.row)?;
     let row = &rows[place];
     let above = place.checked_sub(1).filter(|_| row.technique.is_some()).map(|at| rows[at].value);
     let name = RERUNS.iter().find(|(_, of)| *of == paper.row).map(|(name, _)| *name);
-    let reruns = &reference::authors_reruns().rows;
+    let reruns = &paper::authors_reruns().rows;
     let rerun = reruns.iter().find(|row| Some(row.label.as_str()) == name).map(|row| row.value);
     Some(Published { value: row.value, step: above.map(|above| row.value - above), rerun })
 }
 
 /// Every published table, as it was published.
 pub fn tables() -> Vec<Block> {
-    reference::tables().iter().map(|table| Block::Folded(published(table))).collect()
+    paper::tables().iter().map(|table| Block::Folded(published(table))).collect()
 }
 
-fn published(table: &reference::Table) -> Table {
+fn published(table: &paper::Table) -> Table {
     let mut above: Option<f64> = None;
     let rows = table.rows.iter().map(|row| {
         let step = row.technique.as_ref().and(above).map(|above| row.value - above);

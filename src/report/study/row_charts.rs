@@ -1,21 +1,8 @@
 //! The pictures of a study that are made of rows: intervals, heat maps and paired changes.
 
-use crate::report::plots;
-use crate::report::plots::escape;
-use crate::report::plots::tick_label;
-use crate::report::study::charts::BOTTOM;
-use crate::report::study::charts::LEFT;
-use crate::report::study::charts::RIGHT;
-use crate::report::study::charts::WIDTH;
-use crate::report::study::charts::classes;
-use crate::report::study::charts::marker;
-use crate::report::study::charts::nothing;
-use crate::report::study::charts::open;
-use crate::report::study::page::Changes;
-use crate::report::study::page::Heat;
-use crate::report::study::page::IntervalRow;
-use crate::report::study::page::Intervals;
-use crate::report::text;
+use crate::report::run::plots::{self, escape, tick_label};
+use crate::report::study::charts::{BOTTOM, LEFT, RIGHT, WIDTH, classes, marker, nothing, open};
+use crate::report::{Changes, Heat, IntervalRow, Intervals, text};
 use std::fmt::Write;
 
 /// Shades of a heat map.

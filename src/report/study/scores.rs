@@ -1,23 +1,13 @@
 //! A grid's scores and differences as figures, every run in them, and what else is known of an
 //! arm's last evaluation.
 
-use crate::report::plots;
-use crate::report::study::context;
-use crate::report::study::context::Context;
-use crate::report::study::context::Unit;
-use crate::report::study::page::Column;
-use crate::report::study::page::Figure;
-use crate::report::study::page::IntervalRow;
-use crate::report::study::page::Intervals;
-use crate::report::study::page::Panel;
-use crate::report::study::page::Table;
-use crate::report::study::page::TableCell;
-use crate::report::text;
-use crate::stats::aggregates;
-use crate::study::analysis::GridSummary;
-use crate::study::arms::ArmSummary;
-use crate::study::arms::SeedScore;
+use crate::report::run::plots;
+use crate::report::study::context::{self, Unit};
+use crate::report::study::page::{Column, Figure, Table};
+use crate::report::{Context, IntervalRow, Intervals, Panel, TableCell, text};
+use crate::statistics::aggregates;
 use crate::study::comparisons::Comparison;
+use crate::study::{ArmSummary, GridSummary, SeedScore};
 
 /// Every seed of every arm with mean and interval.
 pub fn scores(context: &Context, grid: &GridSummary) -> Figure {

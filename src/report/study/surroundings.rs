@@ -1,18 +1,10 @@
 //! Machines, versions, records that do not count, and the reproducibility checklist of a study.
 
-use crate::cell::Cell;
-use crate::report::study::checking;
-use crate::report::study::context;
-use crate::report::study::context::Context;
-use crate::report::study::page::Block;
-use crate::report::study::page::Column;
-use crate::report::study::page::Look;
-use crate::report::study::page::Section;
-use crate::report::study::page::Table;
-use crate::report::study::page::TableCell;
-use crate::report::text;
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use crate::report::study::page::{Block, Column, Section, Table};
+use crate::report::study::{checking, context};
+use crate::report::{Context, Look, TableCell, text};
+use crate::study::Cell;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The chapter.
 pub fn section(context: &Context) -> Section {

@@ -199,7 +199,7 @@ fn keys() -> Vec<Case> {
 }
 
 fn recipe() -> String {
-    dapo::files::read_text(&crate::golden_data::folder("mini-aime/recipe.toml")).unwrap()
+    dapo::base::files::read_text(&crate::golden_data::folder("mini-aime/recipe.toml")).unwrap()
 }
 
 impl Case {

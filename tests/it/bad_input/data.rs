@@ -1,12 +1,10 @@
 //! Problems for training, prompts for `generate`, sequences for `score`, responses for `grade`.
 
 use crate::bad_input::Case;
-use crate::bad_input::scratch::Scratch;
-use crate::bad_input::scratch::half;
-use dapo::data;
-use dapo::files;
-use dapo::records::Problem;
-use dapo::tables;
+use crate::bad_input::scratch::{Scratch, half};
+use dapo::base::files;
+use dapo::records::{Problem, tables};
+use dapo::task::data;
 
 fn case(name: &'static str, make: fn(&Scratch), says: &'static [&'static str]) -> Case {
     Case { name, make, command: "train arm.toml --out run", code: 3, says }

@@ -116,7 +116,7 @@ fn missing() -> Vec<Case> {
 
 fn recipe(s: &Scratch) {
     let recipe = crate::golden_data::folder("mini-aime/recipe.toml");
-    s.write("recipe.toml", dapo::files::read(&recipe).unwrap());
+    s.write("recipe.toml", dapo::base::files::read(&recipe).unwrap());
 }
 
 fn unwritable() -> Vec<Case> {
@@ -202,9 +202,9 @@ fn unwritable() -> Vec<Case> {
         Case {
             name: "data: --out would replace the source",
             make: |s| {
-                dapo::data::write(
+                dapo::task::data::write(
                     &s.at("a.parquet"),
-                    &[dapo::records::Problem {
+                    &[dapo::records::rollout::Problem {
                         id: "a".into(),
                         question: "1".into(),
                         answer: "1".into(),

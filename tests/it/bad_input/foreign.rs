@@ -4,13 +4,10 @@
 use crate::bad_input::Case;
 use crate::bad_input::scratch::Scratch;
 use crate::run_fixture;
-use dapo::files;
-use dapo::tables;
-use rustix::fs::CWD;
-use rustix::fs::FileType;
-use rustix::fs::Mode;
-use serde_json::Value;
-use serde_json::json;
+use dapo::base::files;
+use dapo::records::tables;
+use rustix::fs::{CWD, FileType, Mode};
+use serde_json::{Value, json};
 use std::os::unix::fs::symlink;
 
 fn case(

@@ -14,8 +14,7 @@ mod tokenizer;
 
 use crate::bad_input::scratch::Scratch;
 use assert_cmd::Command;
-use dapo::files;
-use dapo::files::Kind;
+use dapo::base::files::{self, Kind};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;

@@ -1,9 +1,7 @@
 //! Checkpoints: config.json and safetensors.
 
 use crate::bad_input::Case;
-use crate::bad_input::scratch::Scratch;
-use crate::bad_input::scratch::garbage;
-use crate::bad_input::scratch::half;
+use crate::bad_input::scratch::{Scratch, garbage, half};
 
 fn case(name: &'static str, make: fn(&Scratch), says: &'static [&'static str]) -> Case {
     Case { name, make, command: "train arm.toml --out run", code: 3, says }
@@ -34,7 +32,7 @@ fn weights() -> Vec<Case> {
             "weights missing",
             |s| {
                 s.model();
-                dapo::files::remove_file(&s.at("model/model.safetensors")).unwrap()
+                dapo::base::files::remove_file(&s.at("model/model.safetensors")).unwrap()
             },
             &["cannot read model/model.safetensors: No such file"],
         ),
@@ -42,7 +40,7 @@ fn weights() -> Vec<Case> {
             "weights as a pickle",
             |s| {
                 s.model();
-                dapo::files::remove_file(&s.at("model/model.safetensors")).unwrap();
+                dapo::base::files::remove_file(&s.at("model/model.safetensors")).unwrap();
                 s.write("model/pytorch_model.bin", "x")
             },
             &[
@@ -55,10 +53,10 @@ fn weights() -> Vec<Case> {
                 s.model();
                 let folder = crate::golden_data::folder("qwen2/sharded-bf16");
                 for name in ["model.safetensors.index.json", "config.json"] {
-                    let text = dapo::files::read(&folder.join(name)).unwrap();
+                    let text = dapo::base::files::read(&folder.join(name)).unwrap();
                     s.write(&format!("model/{name}"), text);
                 }
-                dapo::files::remove_file(&s.at("model/model.safetensors")).unwrap()
+                dapo::base::files::remove_file(&s.at("model/model.safetensors")).unwrap()
             },
             &["cannot read model/model-00001-of-00004.safetensors: No such file"],
         ),
@@ -66,7 +64,7 @@ fn weights() -> Vec<Case> {
             "an index that is no index",
             |s| {
                 s.model();
-                dapo::files::remove_file(&s.at("model/model.safetensors")).unwrap();
+                dapo::base::files::remove_file(&s.at("model/model.safetensors")).unwrap();
                 s.write("model/model.safetensors.index.json", "{\"weight_map\": [1]}")
             },
             &[
@@ -194,7 +192,7 @@ fn sizes() -> Vec<Case> {
             "config.json missing",
             |s| {
                 s.model();
-                dapo::files::remove_file(&s.at("model/config.json")).unwrap()
+                dapo::base::files::remove_file(&s.at("model/config.json")).unwrap()
             },
             &["cannot read model/config.json: No such file"],
         ),

@@ -2,9 +2,7 @@
 //! or says what is missing.
 
 use crate::bad_input::Case;
-use crate::bad_input::scratch::Scratch;
-use crate::bad_input::scratch::garbage;
-use crate::bad_input::scratch::half;
+use crate::bad_input::scratch::{Scratch, garbage, half};
 use crate::run_fixture;
 
 const REPORT: &str = "report run";
@@ -204,8 +202,8 @@ fn other() -> Vec<Case> {
             "table of rollouts in place of an evaluation's",
             |s| {
                 let run = s.run();
-                let bytes = dapo::files::read(&run.rollouts(40)).unwrap();
-                dapo::files::write_atomic(&run.outcomes("dev", 40), &bytes).unwrap()
+                let bytes = dapo::base::files::read(&run.rollouts(40)).unwrap();
+                dapo::base::files::write_atomic(&run.outcomes("dev", 40), &bytes).unwrap()
             },
             &["dev-step-000040.parquet: column `group` does not belong in this table"],
         ),
@@ -229,7 +227,7 @@ fn other() -> Vec<Case> {
             name: "runs: a run cut off while it wrote is unfinished",
             make: |s| {
                 s.run_with("metrics.jsonl", half);
-                dapo::files::remove_file(&s.at("run/outcome.json")).unwrap()
+                dapo::base::files::remove_file(&s.at("run/outcome.json")).unwrap()
             },
             command: "runs .",
             code: 0,

@@ -1,13 +1,11 @@
 //! A folder of one case's own, with what makes good input to be spoilt.
 
-use crate::golden_data;
-use crate::run_fixture;
-use dapo::checkpoint;
-use dapo::files;
-use dapo::run_folder::RunFolder;
+use crate::{golden_data, run_fixture};
+use dapo::base::files;
+use dapo::policy::checkpoint;
+use dapo::records::RunFolder;
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Tensors by name: shape and values.
 pub type Tensors = BTreeMap<String, (Vec<i64>, Vec<f32>)>;

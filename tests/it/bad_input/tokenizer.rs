@@ -1,9 +1,7 @@
 //! tokenizer.json and the stop tokens.
 
 use crate::bad_input::Case;
-use crate::bad_input::scratch::Scratch;
-use crate::bad_input::scratch::garbage;
-use crate::bad_input::scratch::half;
+use crate::bad_input::scratch::{Scratch, garbage, half};
 
 fn case(name: &'static str, make: fn(&Scratch), says: &'static [&'static str]) -> Case {
     Case { name, make, command: "train arm.toml --out run", code: 3, says }
@@ -23,7 +21,7 @@ pub fn cases() -> Vec<Case> {
             "tokenizer missing",
             |s| {
                 s.model();
-                dapo::files::remove_file(&s.at("model/tokenizer.json")).unwrap()
+                dapo::base::files::remove_file(&s.at("model/tokenizer.json")).unwrap()
             },
             &["cannot read model/tokenizer.json: No such file"],
         ),
@@ -82,7 +80,7 @@ pub fn cases() -> Vec<Case> {
                 s.model_with("generation_config.json", |_| b"{}".to_vec());
                 s.write(
                     "model/config.json",
-                    change(dapo::files::read(&s.at("model/config.json")).unwrap(), |json| {
+                    change(dapo::base::files::read(&s.at("model/config.json")).unwrap(), |json| {
                         json.as_object_mut().unwrap().remove("eos_token_id");
                     }),
                 );

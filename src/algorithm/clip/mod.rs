@@ -1,0 +1,109 @@
+//! Clip-Higher, §3.1: the clipped surrogate of Eq. 10, per token.
+
+use crate::experiment::{Clip, DualClip, LogRatioClamp, Numerics};
+use crate::numerics::operations::exp;
+use tch::{Kind, Tensor};
+
+/// The surrogate's per-token values, all `[batch, length]`.
+#[derive(Debug)]
+pub struct Surrogate {
+    /// −min(r Â, clip(r) Â), with the graph to `log_probs`; 0 outside the mask.
+    pub losses: Tensor,
+    /// log r, after the clamp where there is one; no graph; 0 outside the mask.
+    pub log_ratio: Tensor,
+    /// r of Eq. 9; no graph; 1 outside the mask.
+    pub ratio: Tensor,
+    /// Bool: Â < 0 and r < 1 − ε_low, the clipped branch was taken.
+    pub clipped_low: Tensor,
+    /// Bool: Â > 0 and r > 1 + ε_high, the clipped branch was taken.
+    pub clipped_high: Tensor,
+    /// Bool: Â < 0 and the bound of the dual clip was taken.
+    pub dual_clipped: Tensor,
+}
+
+/// The clipped surrogate, DAPO Eq. 10, as a loss:
+///
+/// ```text
+/// r = exp(log π_θ − log π_old),   ℓ = −min( r Â, clip(r, 1 − ε_low, 1 + ε_high) Â )
+/// ```
+///
+/// `log_probs` and `old_log_probs` are `[batch, length]` in f32 or f64, `advantages` is
+/// `[batch, length]` or `[batch, 1]`, `response_mask` is `[batch, length]` of any kind, true
+/// where not 0. What stands outside the mask, NaN and infinity included, reaches neither a
+/// value nor a gradient.
+///
+/// The gradient is exactly 0 where a clipped branch is taken and where Â = 0, also when r
+/// overflows. A branch counts as taken when its loss is strictly larger, as in the released
+/// code (verl/trainer/ppo/core_algos.py:1213-1235).
+///
+/// Deviation: with `dual_clip` the loss of Â < 0 is at most −Â c, and with `log_ratio_clamp`
+/// log r is clamped (gradient 0 outside); both are the released code's and off by default.
+///
+/// # Panics
+/// When the shapes do not agree.
+#[expect(clippy::too_many_arguments, reason = "one for each choice that the surrogate leaves open")]
+pub fn surrogate(
+    log_probs: &Tensor,
+    old_log_probs: &Tensor,
+    advantages: &Tensor,
+    response_mask: &Tensor,
+    clip: &Clip,
+    dual_clip: &DualClip,
+    log_ratio_clamp: &LogRatioClamp,
+    numerics: Numerics,
+) -> Surrogate {
+    let (batch, length) = log_probs.size2().expect("log_probs must be [batch, length]");
+    assert_eq!(old_log_probs.size(), [batch, length], "old_log_probs must be [batch, length]");
+    assert_eq!(response_mask.size(), [batch, length], "response_mask must be [batch, length]");
+    let per_row = advantages.size() == [batch, 1];
+    assert!(
+        per_row || advantages.size() == [batch, length],
+        "advantages must be [{batch}, 1] or [{batch}, {length}], got {:?}",
+        advantages.size()
+    );
+    let mask = response_mask.to_kind(Kind::Bool);
+    // Masked before any arithmetic: autograd turns 0 · NaN into NaN afterwards.
+    let zero = log_probs.zeros_like();
+    let advantages = advantages.expand([batch, length], false).where_self(&mask, &zero);
+    let log_ratio = log_probs.where_self(&mask, &zero) - old_log_probs.where_self(&mask, &zero);
+    let log_ratio = match *log_ratio_clamp {
+        LogRatioClamp::None {} => log_ratio,
+        LogRatioClamp::Symmetric { bound } => log_ratio.clamp(-bound, bound),
+    };
+
+    let ratio = exp(&log_ratio.detach(), numerics);
+    let unclipped = -&advantages * &ratio;
+    let clipped = -&advantages * ratio.clamp(1.0 - clip.low, 1.0 + clip.high);
+    let bound = match *dual_clip {
+        DualClip::None {} => advantages.full_like(f64::INFINITY),
+        DualClip::Constant { c } => -&advantages * c,
+    };
+    let negative = advantages.lt(0.0);
+    let clip_taken = clipped.gt_tensor(&unclipped);
+    let larger = clipped.where_self(&clip_taken, &unclipped);
+    let dual_clipped = larger.gt_tensor(&bound).logical_and(&negative);
+
+    // Only the unclipped branch keeps a graph, and only where Â ≠ 0: elsewhere log r is
+    // replaced before exp, so that an overflow there cannot make 0 · ∞ in the gradient.
+    // A log r that is not a number stays: it must not be hidden.
+    let acts = advantages.ne(0.0).logical_or(&log_ratio.isnan());
+    let live = acts.logical_and(&clip_taken.logical_or(&dual_clipped).logical_not());
+    let live_losses = -&advantages * exp(&log_ratio.where_self(&live, &zero), numerics);
+    // On the bound of the dual clip both branches are equal: half the gradient, as torch.min.
+    let tied = larger.eq_tensor(&bound).logical_and(&negative);
+    let halved = (&live_losses + live_losses.detach()) * 0.5;
+    let live_losses = halved.where_self(&tied, &live_losses);
+    let constant = bound.where_self(&dual_clipped, &larger).where_self(&acts, &zero);
+
+    Surrogate {
+        losses: live_losses.where_self(&live, &constant),
+        log_ratio: log_ratio.detach(),
+        clipped_low: clip_taken.logical_and(&negative),
+        clipped_high: clip_taken.logical_and(&advantages.gt(0.0)),
+        dual_clipped,
+        ratio,
+    }
+}
+
+#[cfg(test)]
+mod tests;

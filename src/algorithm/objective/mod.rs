@@ -1,0 +1,223 @@
+//! The objective, Eq. 8: clipped surrogate, optional KL term, aggregation, and the metrics
+//! that stem from the loss.
+
+use crate::algorithm::{Surrogate, aggregation, clip, kl};
+use crate::experiment::{Dapo, Kl, Numerics};
+use crate::numerics::operations;
+use serde::{Deserialize, Serialize};
+use tch::{Kind, Tensor};
+
+/// One micro-batch. All but the last two are `[batch, length]` in f32 or f64.
+#[derive(Debug, Clone, Copy)]
+pub struct Inputs<'a> {
+    /// log π_θ, with the graph to the weights.
+    pub log_probs: &'a Tensor,
+    /// log π_old, from the training forward at θ_old; no graph.
+    pub old_log_probs: &'a Tensor,
+    /// log π_ref, needed by a KL penalty; no graph.
+    pub ref_log_probs: Option<&'a Tensor>,
+    /// Â of Eq. 9, `[batch, length]` or `[batch, 1]`; no graph.
+    pub advantages: &'a Tensor,
+    /// True (or not 0) on response tokens that enter the loss.
+    pub response_mask: &'a Tensor,
+    /// Weights of [`aggregation::row_weights`] for these rows, `[batch]`.
+    pub row_weights: &'a Tensor,
+    /// Whose e^x is used.
+    pub numerics: Numerics,
+}
+
+/// The loss of one micro-batch and its metrics.
+#[derive(Debug)]
+pub struct Objective {
+    /// −J of Eq. 8, this micro-batch's share: an f64 scalar with its graph. The mini-batch's
+    /// loss is the sum over its micro-batches.
+    pub loss: Tensor,
+    /// Sums for the metrics.
+    pub sums: Sums,
+}
+
+/// DAPO Eq. 8 as a loss: the surrogate of Eq. 10 (plus β · KL when switched on), aggregated
+/// by the row weights.
+///
+/// Deviation: none from the paper with `dual_clip`, `log_ratio_clamp` and `kl` off.
+///
+/// # Panics
+/// When shapes do not agree, or a KL penalty is configured and `ref_log_probs` is missing.
+pub fn objective(inputs: &Inputs, dapo: &Dapo) -> Objective {
+    let mask = inputs.response_mask.to_kind(Kind::Bool);
+    let surrogate = clip::surrogate(
+        inputs.log_probs,
+        inputs.old_log_probs,
+        inputs.advantages,
+        &mask,
+        &dapo.clip,
+        &dapo.dual_clip,
+        &dapo.log_ratio_clamp,
+        inputs.numerics,
+    );
+    let let_through = count(&let_through(&surrogate, inputs.advantages, dapo.clip.low));
+    let (losses, kl_penalty) = match dapo.kl {
+        Kl::None {} => (surrogate.losses, 0.0),
+        Kl::Penalty { estimator, coefficient } => {
+            let reference = inputs.ref_log_probs.expect("a KL penalty needs ref_log_probs");
+            assert_eq!(
+                reference.size(),
+                inputs.log_probs.size(),
+                "ref_log_probs has another shape"
+            );
+            let zero = inputs.log_probs.zeros_like();
+            let penalty = kl::penalty(
+                &inputs.log_probs.where_self(&mask, &zero),
+                &reference.where_self(&mask, &zero),
+                estimator,
+                inputs.numerics,
+            );
+            let total = sum(&penalty, &mask);
+            (surrogate.losses + penalty * coefficient, total)
+        }
+    };
+    let loss = aggregation::weighted_sum(&losses, &mask, inputs.row_weights);
+
+    let probability = |log_probs: &Tensor| {
+        operations::exp(&log_probs.detach().to_kind(Kind::Double), inputs.numerics)
+    };
+    let log_ratio = surrogate.log_ratio.to_kind(Kind::Double);
+    let ratio = operations::exp(&log_ratio, inputs.numerics);
+    let sums = Sums {
+        tokens: count(&mask),
+        clipped_low: count(&surrogate.clipped_low),
+        clipped_high: count(&surrogate.clipped_high),
+        let_through,
+        dual_clipped: count(&surrogate.dual_clipped),
+        up_clipped_probability: sum(&probability(inputs.old_log_probs), &surrogate.clipped_high),
+        probability: sum(&probability(inputs.log_probs), &mask),
+        k1: -sum(&log_ratio, &mask),
+        k3: sum(&(&ratio - 1.0 - &log_ratio), &mask),
+        ratio_max: if count(&mask) == 0 {
+            0.0
+        } else {
+            ratio.masked_select(&mask).max().double_value(&[])
+        },
+        kl_penalty,
+        loss: aggregation::weighted_sum_exactly(&losses, &mask, inputs.row_weights),
+    };
+    Objective { loss, sums }
+}
+
+/// Sums over tokens in f64, to be added over micro-batches and updates.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Sums {
+    /// Tokens that entered the loss.
+    pub tokens: u64,
+    /// Tokens whose lower clip was taken (Â < 0, r < 1 − ε_low).
+    pub clipped_low: u64,
+    /// Tokens whose upper clip was taken (Â > 0, r > 1 + ε_high).
+    pub clipped_high: u64,
+    /// Tokens that a symmetric clip would have stopped and this one let through (Â > 0,
+    /// 1 + ε_low < r, upper clip not taken): what Clip-Higher does.
+    pub let_through: u64,
+    /// Tokens whose dual clip was taken.
+    pub dual_clipped: u64,
+    /// Σ π_old over up-clipped tokens (Fig. 3a). The paper does not say which policy's
+    /// probability it plots; this is the one that sampled the token.
+    pub up_clipped_probability: f64,
+    /// Σ π_θ.
+    pub probability: f64,
+    /// Σ −log r: the k1 estimate of KL(π_old ‖ π_θ).
+    pub k1: f64,
+    /// Σ (r − 1 − log r): the k3 estimate of the same.
+    pub k3: f64,
+    /// Largest r; 0 without tokens.
+    pub ratio_max: f64,
+    /// Σ of the KL penalty's estimator, before its coefficient.
+    pub kl_penalty: f64,
+    /// Σ of the losses: over one mini-batch's micro-batches, that mini-batch's loss.
+    pub loss: f64,
+}
+
+impl Sums {
+    /// Adds another micro-batch or update.
+    pub fn add(&mut self, other: &Self) {
+        self.tokens += other.tokens;
+        self.clipped_low += other.clipped_low;
+        self.clipped_high += other.clipped_high;
+        self.let_through += other.let_through;
+        self.dual_clipped += other.dual_clipped;
+        self.up_clipped_probability += other.up_clipped_probability;
+        self.probability += other.probability;
+        self.k1 += other.k1;
+        self.k3 += other.k3;
+        // A plain `max` would drop a NaN.
+        if other.ratio_max > self.ratio_max || other.ratio_max.is_nan() {
+            self.ratio_max = other.ratio_max;
+        }
+        self.kl_penalty += other.kl_penalty;
+        self.loss += other.loss;
+    }
+
+    /// Means over tokens; `None` when no token entered the loss.
+    pub fn metrics(&self) -> Option<Metrics> {
+        if self.tokens == 0 {
+            return None;
+        }
+        let tokens = self.tokens as f64;
+        Some(Metrics {
+            clip_fraction_low: self.clipped_low as f64 / tokens,
+            clip_fraction_high: self.clipped_high as f64 / tokens,
+            dual_clip_fraction: self.dual_clipped as f64 / tokens,
+            up_clipped_probability_mean: (self.clipped_high > 0)
+                .then(|| self.up_clipped_probability / self.clipped_high as f64),
+            probability_mean: self.probability / tokens,
+            kl_to_old_k1: self.k1 / tokens,
+            kl_to_old_k3: self.k3 / tokens,
+            ratio_max: self.ratio_max,
+            kl_penalty_mean: self.kl_penalty / tokens,
+        })
+    }
+}
+
+/// What the loss says about an update or a rollout step: means over the tokens in the loss.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Metrics {
+    /// Share of tokens whose lower clip was taken.
+    pub clip_fraction_low: f64,
+    /// Share of tokens whose upper clip was taken.
+    pub clip_fraction_high: f64,
+    /// Share of tokens whose dual clip was taken.
+    pub dual_clip_fraction: f64,
+    /// Mean π_old of up-clipped tokens (Fig. 3a); `None` when none was clipped.
+    pub up_clipped_probability_mean: Option<f64>,
+    /// Mean π_θ (Fig. 7d).
+    pub probability_mean: f64,
+    /// Mean −log r.
+    pub kl_to_old_k1: f64,
+    /// Mean r − 1 − log r.
+    pub kl_to_old_k3: f64,
+    /// Largest r.
+    pub ratio_max: f64,
+    /// Mean KL penalty before its coefficient; 0 without one.
+    pub kl_penalty_mean: f64,
+}
+
+/// Tokens between the two upper bounds: Â > 0, a clip at 1 + ε_low would be taken, the upper clip
+/// is not. It looks at what the surrogate did, never at ε_high, and decides by the surrogate's
+/// own strict comparison: a symmetric clip gives none whatever the rounding.
+fn let_through(surrogate: &Surrogate, advantages: &Tensor, low: f64) -> Tensor {
+    let unclipped = -advantages * &surrogate.ratio;
+    let symmetric = -advantages * surrogate.ratio.clamp_max(1.0 + low);
+    let stopped = symmetric.gt_tensor(&unclipped).logical_and(&advantages.gt(0.0));
+    stopped.logical_and(&surrogate.clipped_high.logical_not())
+}
+
+fn count(flags: &Tensor) -> u64 {
+    flags.sum(Kind::Int64).int64_value(&[]) as u64
+}
+
+/// Sum in f64 of `values` where `flags` are true.
+fn sum(values: &Tensor, flags: &Tensor) -> f64 {
+    let values = values.detach().to_kind(Kind::Double);
+    operations::sum(&values.where_self(flags, &values.zeros_like()))
+}
+
+#[cfg(test)]
+mod tests;

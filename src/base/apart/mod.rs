@@ -1,0 +1,259 @@
+//! A second process of this program for reads that may not end well. polars decodes parquet with
+//! unchecked access and trusts the counts in a page: on some damaged files it asks for 2^61
+//! bytes, and an allocation that fails ends the process (SIGABRT), which nothing can catch. So
+//! the bytes of a table go to a process that holds no files, no lock and no run, that may use
+//! only so much memory and time, and that answers with a table it has written itself. If it
+//! dies, the file is damaged, and a message says so.
+//!
+//! The process is this program with a hidden verb. It starts with the first read and serves the
+//! following ones, because loading LibTorch's libraries takes longer than most reads; it ends
+//! with this process, and by itself when nothing was asked for some seconds. A file that is too
+//! large for this goes through [`stream`]. A program that does not call [`use_program`] (the
+//! tests of the library) reads in its own process.
+
+use crate::base::files;
+use rustix::event::{self, PollFd, PollFlags, Timespec};
+use rustix::process::{self, Resource, Rlimit};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+pub mod stream;
+
+/// What one request may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Address space beyond what the idle process has.
+    pub memory_bytes: u64,
+    /// Processor time.
+    pub processor_seconds: u64,
+    /// Length of the answer.
+    pub answer_bytes: u64,
+}
+
+/// The process ends by itself when nothing was asked for so long.
+const IDLE_SECONDS: i64 = 5;
+
+/// Wall-clock time is given so many times as the processor's, for a busy machine.
+const WALL_PER_PROCESSOR_SECOND: u64 = 10;
+
+/// An answer to the request.
+const ANSWER: u8 = 0;
+/// A message that says what is wrong with the request's bytes.
+const REFUSAL: u8 = 1;
+
+static PROGRAM: OnceLock<(PathBuf, &'static str)> = OnceLock::new();
+static READER: Mutex<Option<Reader>> = Mutex::new(None);
+
+/// From now on [`ask`] starts this program with this verb, which calls [`serve`].
+pub fn use_program(program: PathBuf, verb: &'static str) {
+    // Said twice, the first one stays: there is one program.
+    let _again = PROGRAM.set((program, verb));
+}
+
+/// Whether [`use_program`] was called.
+pub fn is_available() -> bool {
+    PROGRAM.get().is_some()
+}
+
+/// This program with the hidden verb; what it answers comes through a pipe.
+fn command() -> Result<Command, String> {
+    let (program, verb) = PROGRAM.get().ok_or("no program to read tables with")?;
+    let mut command = Command::new(program);
+    command.arg(verb).stdout(Stdio::piped()).stderr(Stdio::null());
+    // One thread: its stacks count as memory. Verbose readers print where the answer goes.
+    command.env("POLARS_MAX_THREADS", "1").env("OMP_NUM_THREADS", "1");
+    command.env_remove("POLARS_VERBOSE").env_remove("PARQUET_DO_VERBOSE");
+    Ok(command)
+}
+
+fn cannot_start(error: &io::Error) -> String {
+    let program = PROGRAM.get().map_or_else(String::new, |(path, _)| path.display().to_string());
+    format!("cannot start {program}: {error}")
+}
+
+struct Reader {
+    process: Child,
+    input: ChildStdin,
+    output: ChildStdout,
+}
+
+impl Reader {
+    fn start() -> Result<Self, String> {
+        let mut process =
+            command()?.stdin(Stdio::piped()).spawn().map_err(|error| cannot_start(&error))?;
+        let input = process.stdin.take().ok_or("no pipe to the reader")?;
+        let output = process.stdout.take().ok_or("no pipe from the reader")?;
+        Ok(Self { process, input, output })
+    }
+
+    /// `Err` is a process that is of no use any more.
+    fn request(&mut self, request: &[u8], limits: Limits) -> Result<Result<Vec<u8>, String>, Lost> {
+        let mut header = Vec::new();
+        for value in [limits.memory_bytes, limits.processor_seconds, request.len() as u64] {
+            header.extend(value.to_le_bytes());
+        }
+        let send = |input: &mut ChildStdin| -> io::Result<()> {
+            input.write_all(&header)?;
+            input.write_all(request)?;
+            input.flush()
+        };
+        send(&mut self.input).map_err(|_broken| Lost::Ended)?;
+        let seconds = limits.processor_seconds.saturating_mul(WALL_PER_PROCESSOR_SECOND);
+        let ready = readable_within(&self.output, seconds as i64).map_err(|_error| Lost::Ended)?;
+        if !ready {
+            return Err(Lost::Slow);
+        }
+        let mut head = [0; 9];
+        self.output.read_exact(&mut head).map_err(|_broken| Lost::Ended)?;
+        let [kind, length @ ..] = head;
+        let length = u64::from_le_bytes(length);
+        if length > limits.answer_bytes {
+            return Err(Lost::Large(length));
+        }
+        let mut answer = Vec::new();
+        let taken = (&mut self.output).take(length).read_to_end(&mut answer);
+        if taken.map_err(|_broken| Lost::Ended)? as u64 != length {
+            return Err(Lost::Ended);
+        }
+        Ok(match kind {
+            ANSWER => Ok(answer),
+            _ => Err(String::from_utf8_lossy(&answer).into_owned()),
+        })
+    }
+
+    fn end(mut self) -> Option<ExitStatus> {
+        // It may have ended already; then this does nothing.
+        let _ended = self.process.kill();
+        self.process.wait().ok()
+    }
+}
+
+/// Why a process is of no use any more.
+enum Lost {
+    Ended,
+    Slow,
+    Large(u64),
+}
+
+/// The answer to a request, made in the second process.
+///
+/// # Errors
+/// What is wrong with the request's bytes, or how the process ended over them.
+pub fn ask(request: &[u8], limits: Limits) -> Result<Vec<u8>, String> {
+    let mut reader = READER.lock().unwrap_or_else(PoisonError::into_inner);
+    // It may have ended for want of requests: while it stood idle, or just now.
+    for _ in 0..2 {
+        let mut left = reader.take();
+        let lives = |left: &mut Reader| matches!(left.process.try_wait(), Ok(None));
+        let alive = left.as_mut().is_some_and(lives);
+        let mut running = match left {
+            Some(running) if alive => running,
+            _ => Reader::start()?,
+        };
+        let lost = match running.request(request, limits) {
+            Ok(result) => {
+                *reader = Some(running);
+                return result;
+            }
+            Err(lost) => lost,
+        };
+        let status = running.end();
+        match lost {
+            Lost::Ended if status.is_some_and(|status| status.success()) => {}
+            lost => return Err(explain(&lost, status, limits)),
+        }
+    }
+    Err("damaged (its reader ended without an answer)".to_string())
+}
+
+/// Signals by which a process ends that asked for too much. Their numbers are Linux's.
+const SIGABRT: i32 = 6;
+const SIGXCPU: i32 = 24;
+
+fn explain(lost: &Lost, status: Option<ExitStatus>, limits: Limits) -> String {
+    let memory = limits.memory_bytes >> 20;
+    let seconds = limits.processor_seconds;
+    match (lost, status.and_then(|status| status.signal())) {
+        (Lost::Large(bytes), _) => format!("it expands to {bytes} bytes"),
+        (Lost::Slow, _) | (_, Some(SIGXCPU)) => {
+            format!("damaged (reading it takes more than {seconds} s)")
+        }
+        (_, Some(SIGABRT)) => format!("damaged (reading it takes more than {memory} MiB)"),
+        (_, Some(signal)) => format!("damaged (signal {signal} ended its reader)"),
+        (_, None) => "damaged (its reader ended without an answer)".to_string(),
+    }
+}
+
+/// Answers requests on standard input until it ends, or until nothing is asked for some seconds.
+///
+/// # Errors
+/// When a limit cannot be set or an answer cannot be written.
+pub fn serve(answer: impl Fn(&[u8]) -> Result<Vec<u8>, String>) -> io::Result<()> {
+    no_core_file()?;
+    let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
+    while readable_within(&io::stdin(), IDLE_SECONDS)? {
+        let mut head = [0; 24];
+        if input.read_exact(&mut head).is_err() {
+            return Ok(());
+        }
+        let number = |at: usize| -> u64 {
+            let bytes = head[at..at + 8].try_into().expect("eight bytes");
+            u64::from_le_bytes(bytes)
+        };
+        let (memory_bytes, processor_seconds, length) = (number(0), number(8), number(16));
+        let mut request = Vec::new();
+        (&mut input).take(length).read_to_end(&mut request)?;
+        limit(memory_bytes, processor_seconds)?;
+        let (kind, text) = match answer(&request) {
+            Ok(bytes) => (ANSWER, bytes),
+            Err(message) => (REFUSAL, message.into_bytes()),
+        };
+        output.write_all(&[kind])?;
+        output.write_all(&(text.len() as u64).to_le_bytes())?;
+        output.write_all(&text)?;
+        output.flush()?;
+    }
+    Ok(())
+}
+
+/// A process that is ended over foreign bytes leaves nothing behind.
+fn no_core_file() -> io::Result<()> {
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    Ok(process::setrlimit(Resource::Core, none)?)
+}
+
+/// Limits this process to what it has and so much more. The hard limits stay, so that the next
+/// request can be given others.
+fn limit(memory_bytes: u64, processor_seconds: u64) -> io::Result<()> {
+    let set = |resource: Resource, most: u64| {
+        let maximum = process::getrlimit(resource).maximum;
+        let current = Some(maximum.map_or(most, |maximum| most.min(maximum)));
+        process::setrlimit(resource, Rlimit { current, maximum })
+    };
+    let statistics = files::read_text_up_to(Path::new("/proc/self/statm"), 4096);
+    let statistics = statistics.map_err(io::Error::other)?;
+    let pages = statistics.split(' ').next().and_then(|pages| pages.parse::<u64>().ok());
+    let pages = pages.ok_or_else(|| io::Error::other("/proc/self/statm has no number"))?;
+    let present = pages.saturating_mul(rustix::param::page_size() as u64);
+    set(Resource::As, present.saturating_add(memory_bytes))?;
+    let used = cpu_time::ProcessTime::try_now()?.as_duration().as_secs();
+    set(Resource::Cpu, used.saturating_add(1).saturating_add(processor_seconds))?;
+    Ok(())
+}
+
+/// Whether there is something to read, or the end, within so many seconds.
+fn readable_within(source: &impl AsFd, seconds: i64) -> io::Result<bool> {
+    let mut sources = [PollFd::new(source, PollFlags::IN)];
+    let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
+    loop {
+        match event::poll(&mut sources, Some(&time)) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

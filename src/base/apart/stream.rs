@@ -1,0 +1,74 @@
+//! A file that a second process decodes and sends on piece by piece, for files that are too
+//! large to be held whole on either side. The process gets the open file as its standard input
+//! and writes lines to its standard output; how it ended tells whether all of them came.
+
+use crate::base::Limits;
+use crate::base::apart::{self, Lost};
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::fd::OwnedFd;
+use std::process::{Child, ChildStdout, Stdio};
+
+/// The lines that a second process makes of a file.
+pub struct Stream {
+    process: Child,
+    output: BufReader<ChildStdout>,
+    limits: Limits,
+}
+
+impl Stream {
+    /// Starts this program with its hidden verb and `arguments`, with the file as its standard
+    /// input. [`Limits::answer_bytes`] bounds one line.
+    ///
+    /// # Errors
+    /// When the process cannot be started.
+    pub fn start(arguments: &[String], file: OwnedFd, limits: Limits) -> Result<Self, String> {
+        let mut command = apart::command()?;
+        command.args(arguments).stdin(Stdio::from(file));
+        let mut process = command.spawn().map_err(|error| apart::cannot_start(&error))?;
+        let output = process.stdout.take().ok_or("no pipe from the reader")?;
+        Ok(Self { process, output: BufReader::with_capacity(1 << 18, output), limits })
+    }
+
+    /// Puts the next line into `line`, without its end. `false` at the end of what was sent.
+    ///
+    /// # Errors
+    /// How the process ended, when that was not by itself, or a line that is too long.
+    pub fn next_line(&mut self, line: &mut Vec<u8>) -> Result<bool, String> {
+        line.clear();
+        let most = self.limits.answer_bytes;
+        let read = self.output.by_ref().take(most + 1).read_until(b'\n', line);
+        if read.is_err() || line.is_empty() {
+            let status = self.process.wait().map_err(|error| error.to_string())?;
+            return match status.success() && read.is_ok() {
+                true => Ok(false),
+                false => Err(apart::explain(&Lost::Ended, Some(status), self.limits)),
+            };
+        }
+        if line.pop() != Some(b'\n') {
+            let length = line.len() as u64 + 1;
+            return match length > most {
+                true => Err(apart::explain(&Lost::Large(length), None, self.limits)),
+                // It ended in the middle of a line.
+                false => Err(apart::explain(&Lost::Ended, self.process.wait().ok(), self.limits)),
+            };
+        }
+        Ok(true)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // Nobody reads the rest. After a regular end this does nothing.
+        let _ended = self.process.kill();
+        let _status = self.process.wait();
+    }
+}
+
+/// Sets the limits of the process that makes a stream. To be called before it reads the file.
+///
+/// # Errors
+/// When a limit cannot be set.
+pub fn limit(memory_bytes: u64, processor_seconds: u64) -> io::Result<()> {
+    apart::no_core_file()?;
+    apart::limit(memory_bytes, processor_seconds)
+}

@@ -1,0 +1,363 @@
+//! Reading what somebody else made: how much of it is read at most, and which of its names may
+//! become a path. One place for both, so that a reader of a run folder, a table or a checkpoint
+//! need not think of it again.
+//!
+//! | What | At most | Why so much |
+//! |---|---|---|
+//! | a JSON document | 16 MiB | digests of 100,000 files |
+//! | JSON lines of a run folder | 64 MiB, 2^20 lines of 1 MiB | 20,000 rollout steps |
+//! | JSON lines that a user names | 4 GiB, 2^26 lines of 16 MiB | the largest problem sets |
+//! | any other file that is read whole | 4 GiB | |
+//! | any file that is hashed | 256 GiB, an eighth of them data | AdamW's moments of a policy of 32 B |
+//! | `tokenizer.json` | 64 MiB | the largest published ones have 33 MB |
+//! | entries of a folder | 2^20 | |
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a part of the module that clippy.toml sends everybody to"
+)]
+
+use crate::base::files::{self, Error, Kind, io_error};
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use std::collections::BTreeSet;
+use std::io::{self, BufRead, Read, Seek};
+use std::path::{Component, Path, PathBuf};
+use std::{fmt, fs};
+
+/// How much of a JSON-lines file is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Bytes of one line, without its end.
+    pub line_bytes: u64,
+    /// Lines, blank ones included.
+    pub lines: usize,
+}
+
+/// A record file of a run folder. A line of metrics has 3 kB.
+pub const RECORDS: Limits = Limits { bytes: 64 << 20, line_bytes: 1 << 20, lines: 1 << 20 };
+
+/// Problems, prompts and responses that a user names.
+pub const DATA: Limits = Limits { bytes: 4 << 30, line_bytes: 16 << 20, lines: 1 << 26 };
+
+/// One JSON document.
+pub const MOST_JSON_BYTES: u64 = 16 << 20;
+
+/// Any file that is read whole.
+pub const MOST_FILE_BYTES: u64 = 4 << 30;
+
+/// Any file that is hashed: AdamW's moments of a policy of 32 B, in one file.
+pub const MOST_HASHED_BYTES: u64 = 256 << 30;
+
+/// A larger file that is hashed has no more than 7 bytes of holes for each byte that its disk holds:
+/// one with holes claims a size that nobody had to send.
+const HOLES_ARE_LOOKED_FOR_FROM_BYTES: u64 = 1 << 16;
+
+/// `tokenizer.json`.
+pub const MOST_TOKENIZER_BYTES: u64 = 64 << 20;
+
+/// Entries of a folder.
+pub const MOST_ENTRIES: usize = 1 << 20;
+
+/// Bytes of a name that becomes a path.
+const MOST_NAME_BYTES: usize = 1024;
+
+/// Opens a file to read it. A pipe without a writer would be waited for without end, so that
+/// only a pipe that is open already (`/dev/stdin`, `<(…)`) is read.
+pub fn open(path: &Path) -> Result<fs::File, Error> {
+    use std::os::unix::fs::FileTypeExt;
+    let facts = fs::metadata(path).map_err(io_error("read", path))?;
+    let is_open_already = path.starts_with("/dev") || path.starts_with("/proc");
+    if facts.file_type().is_fifo() && !is_open_already {
+        return Err(invalid(path, "it is a pipe".to_string()));
+    }
+    fs::File::open(path).map_err(io_error("read", path))
+}
+
+/// As [`open`], of a file whose end is known: no pipe, no device. The size comes with it.
+pub fn open_regular(path: &Path) -> Result<(fs::File, u64), Error> {
+    let file = open(path)?;
+    let facts = file.metadata().map_err(io_error("read", path))?;
+    if facts.is_dir() {
+        return Err(io_error("read", path)(io::ErrorKind::IsADirectory.into()));
+    }
+    match facts.is_file() {
+        true => Ok((file, facts.len())),
+        false => Err(invalid(path, "it is no regular file".to_string())),
+    }
+}
+
+/// Calls `each` with the bytes of a file, piece by piece: of as many as it has, and of no more than
+/// somebody had to send.
+///
+/// # Errors
+/// What is no regular file on a disk; more than [`MOST_HASHED_BYTES`]; a file that is all but holes;
+/// one that is longer or shorter than it says, as those of a kernel's file system are.
+pub fn each_piece(path: &Path, mut each: impl FnMut(&[u8])) -> Result<(), Error> {
+    let (mut file, size) = open_regular(path)?;
+    if is_of_the_kernel(&file).map_err(io_error("read", path))? {
+        return Err(invalid(path, "it is no file on a disk".to_string()));
+    }
+    if size > MOST_HASHED_BYTES {
+        return Err(invalid(path, format!("larger than {MOST_HASHED_BYTES} bytes")));
+    }
+    if size >= HOLES_ARE_LOOKED_FOR_FROM_BYTES && !has_data(&file, size / 8) {
+        return Err(invalid(path, format!("of its {size} bytes almost all are holes")));
+    }
+    file.rewind().map_err(io_error("read", path))?;
+    let mut left = size;
+    let mut piece = vec![0; 1 << 20];
+    loop {
+        // One byte more than there should be shows a file that goes on.
+        let wanted = piece.len().min(usize::try_from(left + 1).unwrap_or(usize::MAX));
+        let count = file.read(&mut piece[..wanted]).map_err(io_error("read", path))?;
+        if count as u64 > left || (count == 0 && left > 0) {
+            return Err(invalid(
+                path,
+                format!("it has another size than the {size} bytes it says"),
+            ));
+        }
+        if count == 0 {
+            return Ok(());
+        }
+        left -= count as u64;
+        each(&piece[..count]);
+    }
+}
+
+/// Whether a file is of a file system that the kernel makes up: what it says of a size is no size,
+/// and reading may wait or have no end.
+fn is_of_the_kernel(file: &fs::File) -> io::Result<bool> {
+    /// `f_type` of procfs, sysfs, debugfs, tracefs, securityfs, and of control groups (1 and 2).
+    const MADE_UP: [u64; 7] =
+        [0x9fa0, 0x6265_6572, 0x6462_6720, 0x7472_6163, 0x7363_6673, 0x0027_e0eb, 0x6367_7270];
+    let kind = rustix::fs::fstatfs(file)?.f_type;
+    Ok(MADE_UP.contains(&(kind as u64)))
+}
+
+/// Whether at least so many bytes of a file are data and not holes. A file system that does not tell
+/// has data everywhere.
+fn has_data(file: &fs::File, least: u64) -> bool {
+    let (mut at, mut data) = (0, 0);
+    while data < least {
+        let from = match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(at)) {
+            Ok(from) => from,
+            // From here on there are holes alone.
+            Err(rustix::io::Errno::NXIO) => return false,
+            Err(_) => return true,
+        };
+        match rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(from)) {
+            Ok(to) => (at, data) = (to, data + (to - from)),
+            Err(_) => return true,
+        }
+    }
+    true
+}
+
+/// A file that another process has opened for this one.
+pub fn reopened(descriptor: std::os::fd::OwnedFd) -> fs::File {
+    fs::File::from(descriptor)
+}
+
+/// The bytes of a file that has at most `limit` of them. Nothing beyond them is read, so that a
+/// device without end is refused and not swallowed.
+pub fn read_up_to(path: &Path, limit: u64) -> Result<Vec<u8>, Error> {
+    let file = open(path)?;
+    let size = file.metadata().map_err(io_error("read", path))?.len();
+    let too_large = || invalid(path, format!("larger than {limit} bytes"));
+    if size > limit {
+        return Err(too_large());
+    }
+    let mut bytes = Vec::new();
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(io_error("read", path))?;
+    if bytes.len() as u64 > limit { Err(too_large()) } else { Ok(bytes) }
+}
+
+fn invalid(path: &Path, reason: String) -> Error {
+    io_error("read", path)(io::Error::new(io::ErrorKind::InvalidData, reason))
+}
+
+/// Calls `each` with the number (from 1) and the bytes of every line, end not included. One line
+/// is in memory at a time.
+pub fn each_line<E: From<Error>>(
+    path: &Path,
+    mut reader: impl BufRead,
+    limits: Limits,
+    mut each: impl FnMut(usize, &[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let (mut line, mut number, mut total) = (Vec::new(), 0, 0);
+    loop {
+        line.clear();
+        let mut next = reader.by_ref().take(limits.line_bytes + 1);
+        let count = next.read_until(b'\n', &mut line).map_err(io_error("read", path))?;
+        if count == 0 {
+            return Ok(());
+        }
+        number += 1;
+        total += count as u64;
+        let refuse = |reason: String| {
+            let (path, line) = (path.to_path_buf(), number);
+            Err(E::from(Error::Line { path, line, reason }))
+        };
+        if line.last() == Some(&b'\n') {
+            line.pop();
+        } else if count as u64 > limits.line_bytes {
+            return refuse(format!("a line of more than {} bytes", limits.line_bytes));
+        }
+        if total > limits.bytes {
+            return refuse(format!("the file has more than {} bytes", limits.bytes));
+        }
+        if number > limits.lines {
+            return refuse(format!("the file has more than {} lines", limits.lines));
+        }
+        each(number, &line)?;
+    }
+}
+
+/// The path of something inside a folder by a name that a file or another person gave: the only
+/// way in which such a name becomes a path. The name has no `..`, is not absolute, and nothing on
+/// the way is a link, a pipe or a device. It need not exist.
+///
+/// # Errors
+/// [`Error::Outside`], with the reason.
+pub fn inside(folder: &Path, name: &str) -> Result<PathBuf, Error> {
+    let refuse = |reason: String| {
+        let name: String = name.chars().take(200).collect();
+        Err(Error::Outside { folder: folder.to_path_buf(), name, reason })
+    };
+    if name.is_empty() || name.len() > MOST_NAME_BYTES {
+        return refuse(format!("it has {} bytes", name.len()));
+    }
+    if name.chars().any(char::is_control) {
+        return refuse("it has a control character".to_string());
+    }
+    // `Path` drops `.` and doubled separators, by which two names would be one file.
+    let plain = |part: &str| !matches!(part, "" | "." | "..");
+    if !name.split('/').all(plain)
+        || !Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
+    {
+        return refuse("it is not a plain relative path".to_string());
+    }
+    let mut path = folder.to_path_buf();
+    let mut parts = name.split('/').peekable();
+    while let Some(part) = parts.next() {
+        path.push(part);
+        match (files::kind(&path), parts.peek()) {
+            (Ok(Some(Kind::Other)), _) => {
+                return refuse(format!("{part} is a link, or no regular file"));
+            }
+            (Ok(Some(Kind::File)), Some(_)) => return refuse(format!("{part} is a file")),
+            _ => {}
+        }
+    }
+    Ok(path)
+}
+
+/// Refuses a folder in which anything is a link, a pipe or a device: somebody who works in it
+/// would write or delete elsewhere. The folder itself may be a link.
+pub fn refuse_links(folder: &Path) -> Result<(), Error> {
+    let mut folders = vec![String::new()];
+    let mut seen = 0;
+    while let Some(relative) = folders.pop() {
+        for name in files::list(&folder.join(&relative))? {
+            let name = if relative.is_empty() { name } else { format!("{relative}/{name}") };
+            let refuse = |reason: &str| Error::Outside {
+                folder: folder.to_path_buf(),
+                name: name.clone(),
+                reason: reason.to_string(),
+            };
+            seen += 1;
+            if seen > MOST_ENTRIES {
+                return Err(refuse("the folder has too many entries"));
+            }
+            match files::kind(&folder.join(&name))? {
+                Some(Kind::Other) => return Err(refuse("it is a link, or no regular file")),
+                Some(Kind::Folder) => folders.push(name),
+                Some(Kind::File) | None => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Refuses JSON in which an object has a key twice: one reader would see the first value and
+/// another the last. The depth is bounded by `serde_json` (128).
+///
+/// # Errors
+/// The repeated key with its place, or why the text is no JSON.
+pub fn refuse_repeated_keys(text: &str) -> Result<(), serde_json::Error> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    Distinct.deserialize(&mut deserializer)
+}
+
+/// A value whose objects have distinct keys.
+#[derive(Clone, Copy)]
+struct Distinct;
+
+impl<'de> DeserializeSeed<'de> for Distinct {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Distinct {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.write_str("JSON")
+    }
+
+    fn visit_bool<E>(self, _value: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _value: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _value: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _value: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _value: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<(), A::Error> {
+        while values.next_element_seed(self)?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        let mut keys: BTreeSet<Key<'de>> = BTreeSet::new();
+        while let Some(key) = entries.next_key::<Key<'de>>()? {
+            if keys.contains(&key) {
+                let key: String = key.0.chars().take(80).collect();
+                return Err(serde::de::Error::custom(format!("duplicate field `{key}`")));
+            }
+            keys.insert(key);
+            entries.next_value_seed(self)?;
+        }
+        Ok(())
+    }
+}
+
+/// A key, borrowed from the text where nothing in it is escaped.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+struct Key<'a>(#[serde(borrow)] std::borrow::Cow<'a, str>);
+
+#[cfg(test)]
+mod tests;

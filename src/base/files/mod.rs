@@ -1,0 +1,510 @@
+//! The only module that touches the file system: atomic replacement, canonical JSON,
+//! SHA-256, JSON lines. Every error names its path.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "this is the module that clippy.toml sends everybody to"
+)]
+
+pub mod foreign;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// A file that could not be read, written or understood.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The operating system refused.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// Text that is not the JSON that was expected.
+    #[error("{}: {reason}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with the place.
+        reason: String,
+    },
+    /// A name from a file or from somebody else that is not one of something in the folder.
+    #[error("{}: {name:?} names nothing inside this folder: {reason}", folder.display())]
+    Outside {
+        /// The folder.
+        folder: PathBuf,
+        /// The start of the name.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// One line of a JSON-lines file.
+    #[error("{}:{line}: {reason}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Line number, from 1.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_path_buf();
+    move |source| Error::Io { action, path, source }
+}
+
+/// The file's bytes, at most [`foreign::MOST_FILE_BYTES`].
+pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    foreign::read_up_to(path, foreign::MOST_FILE_BYTES)
+}
+
+/// The file's text; not UTF-8 is an error.
+pub fn read_text(path: &Path) -> Result<String, Error> {
+    read_text_up_to(path, foreign::MOST_FILE_BYTES)
+}
+
+/// As [`read_text`], of a file that cannot sensibly be larger than `limit` bytes.
+pub fn read_text_up_to(path: &Path, limit: u64) -> Result<String, Error> {
+    String::from_utf8(foreign::read_up_to(path, limit)?).map_err(|error| {
+        let reason = format!("not UTF-8 at byte {}", error.utf8_error().valid_up_to());
+        io_error("read", path)(io::Error::new(io::ErrorKind::InvalidData, reason))
+    })
+}
+
+/// Creates a folder and its parents.
+pub fn create_folder(path: &Path) -> Result<(), Error> {
+    fs::create_dir_all(path).map_err(io_error("create folder", path))
+}
+
+/// Removes a folder and what is in it, or does nothing when there is none.
+pub fn remove_folder(path: &Path) -> Result<(), Error> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(io_error("remove folder", path)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Removes a file, not what a link points to; does nothing when there is none.
+pub fn remove_file(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(io_error("remove", path)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Overwrites a file that is already there, in place and without a copy: for the files of the
+/// kernel, which are switches. Everything else is written by [`write_atomic`].
+pub fn write_in_place(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let write = || fs::OpenOptions::new().write(true).open(path)?.write_all(bytes);
+    write().map_err(io_error("write", path))
+}
+
+/// The nearest folder that exists: the path itself or an ancestor.
+pub fn nearest_folder(path: &Path) -> &Path {
+    let whole = path.ancestors().find(|folder| folder.is_dir());
+    whole.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Bytes that this user can still write where `path` is or will be.
+pub fn free_bytes(path: &Path) -> Result<u64, Error> {
+    let folder = nearest_folder(path);
+    let facts = rustix::fs::statvfs(folder)
+        .map_err(|error| io_error("ask for the free space of", folder)(error.into()))?;
+    Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
+}
+
+/// An empty folder that is removed when the value is dropped, on the disk of `path`, which
+/// need not exist yet.
+pub fn scratch_folder(path: &Path) -> Result<tempfile::TempDir, Error> {
+    let folder = nearest_folder(path);
+    let made = tempfile::Builder::new().prefix(".scratch-").tempdir_in(folder);
+    made.map_err(io_error("create a folder in", folder))
+}
+
+/// Names of the entries of a folder, sorted.
+pub fn list(path: &Path) -> Result<Vec<String>, Error> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(path).map_err(io_error("list", path))? {
+        let entry = entry.map_err(io_error("list", path))?;
+        if names.len() == foreign::MOST_ENTRIES {
+            let reason = format!("more than {} entries", foreign::MOST_ENTRIES);
+            return Err(io_error("list", path)(io::Error::new(io::ErrorKind::InvalidData, reason)));
+        }
+        names.push(entry.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// What an entry of a folder is, without following a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A folder.
+    Folder,
+    /// A symbolic link, a device, a socket: nothing that this program made.
+    Other,
+}
+
+/// What an entry is; `None` when there is none.
+pub fn kind(path: &Path) -> Result<Option<Kind>, Error> {
+    match fs::symlink_metadata(path) {
+        Ok(entry) if entry.is_file() => Ok(Some(Kind::File)),
+        Ok(entry) if entry.is_dir() => Ok(Some(Kind::Folder)),
+        Ok(_) => Ok(Some(Kind::Other)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io_error("look at", path)(error)),
+    }
+}
+
+/// Bytes of a file, through links.
+pub fn file_bytes(path: &Path) -> Result<u64, Error> {
+    Ok(fs::metadata(path).map_err(io_error("look at", path))?.len())
+}
+
+/// Bytes of a file, or of all files below a folder. Links are not followed.
+pub fn size_bytes(path: &Path) -> Result<u64, Error> {
+    let entry = fs::symlink_metadata(path).map_err(io_error("look at", path))?;
+    if !entry.is_dir() {
+        return Ok(entry.len());
+    }
+    let mut bytes = 0;
+    for name in list(path)? {
+        bytes += size_bytes(&path.join(name))?;
+    }
+    Ok(bytes)
+}
+
+/// Replaces a file in one step: a reader sees the old bytes or the new ones, never a part.
+/// The data and the folder's entry reach the disk before this returns.
+pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    write_atomic_with(path, |file| file.write_all(bytes))
+}
+
+/// As [`write_atomic`], with the bytes produced by a function.
+pub fn write_atomic_with(
+    path: &Path,
+    fill: impl FnOnce(&mut fs::File) -> io::Result<()>,
+) -> Result<(), Error> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    create_folder(folder)?;
+    let write = || -> io::Result<()> {
+        let mut file = tempfile::Builder::new().prefix(PARTIAL_FILE).tempfile_in(folder)?;
+        fill(file.as_file_mut())?;
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
+        }
+        file.as_file().sync_all()?;
+        file.persist(path).map_err(|error| error.error)?;
+        fs::File::open(folder)?.sync_all()
+    };
+    write().map_err(io_error("write", path))
+}
+
+/// Writes a file that must not be there yet, with these permissions from its first byte on.
+pub fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Error> {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.mode(mode);
+    }
+    let write = || -> io::Result<()> {
+        let mut file = options.open(path)?;
+        file.write_all(bytes)?;
+        file.sync_all()
+    };
+    write().map_err(io_error("write", path))
+}
+
+/// Moves a finished folder into place, replacing one that is there. The entries of both
+/// folders reach the disk before this returns.
+pub fn replace_folder(from: &Path, to: &Path) -> Result<(), Error> {
+    remove_folder(to)?;
+    let sync = |path: &Path| {
+        fs::File::open(path).and_then(|folder| folder.sync_all()).map_err(io_error("sync", path))
+    };
+    sync(from)?;
+    fs::rename(from, to).map_err(io_error("move into place", to))?;
+    sync(to.parent().unwrap_or(Path::new(".")))
+}
+
+/// Renames a file or folder that cannot be used to `<name>.set-aside-<n>`, the first that is
+/// free, and returns where it is now.
+pub fn set_aside(path: &Path) -> Result<PathBuf, Error> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let numbered = |number: u32| path.with_file_name(format!("{name}.set-aside-{number}"));
+    let mut number = 1;
+    while kind(&numbered(number))?.is_some() {
+        number += 1;
+    }
+    let aside = numbered(number);
+    fs::rename(path, &aside).map_err(io_error("set aside", path))?;
+    Ok(aside)
+}
+
+/// How the names of unfinished files and folders start or end.
+const PARTIAL_FILE: &str = ".partial-";
+const PARTIAL_FOLDER: &str = ".partial";
+
+/// The name under which a folder is filled before [`replace_folder`] moves it into place.
+pub fn partial_folder(folder: &Path) -> PathBuf {
+    let mut name = folder.file_name().unwrap_or_default().to_os_string();
+    name.push(PARTIAL_FOLDER);
+    folder.with_file_name(name)
+}
+
+/// Whether a name is that of a file or folder that a killed process left half written.
+pub fn is_partial(name: &str) -> bool {
+    name.starts_with(PARTIAL_FILE) || name.ends_with(PARTIAL_FOLDER)
+}
+
+/// Removes what a killed process left half written directly in a folder, if there is one.
+pub fn remove_partial(folder: &Path) -> Result<(), Error> {
+    if !folder.is_dir() {
+        return Ok(());
+    }
+    for name in list(folder)?.iter().filter(|name| is_partial(name)) {
+        let path = folder.join(name);
+        match path.is_dir() {
+            true => remove_folder(&path)?,
+            false => remove_file(&path)?,
+        }
+    }
+    Ok(())
+}
+
+/// An exclusive hold on a file: at most one process has it. It is given back when the value is
+/// dropped and when the process ends, however it ends.
+#[derive(Debug)]
+pub struct Lock {
+    file: fs::File,
+    path: PathBuf,
+}
+
+impl Lock {
+    /// Whether the path still names the file that is held. Who removes or replaces the file lets
+    /// another process take hold of a new one.
+    ///
+    /// # Errors
+    /// When the operating system does not tell.
+    pub fn is_held(&self) -> Result<bool, Error> {
+        let held = self.file.metadata().map_err(io_error("look at the lock of", &self.path))?;
+        match fs::symlink_metadata(&self.path) {
+            Ok(named) => Ok((named.dev(), named.ino()) == (held.dev(), held.ino())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(io_error("look at the lock of", &self.path)(error)),
+        }
+    }
+}
+
+/// Takes the hold on a file, creating it; `None` when another process has it.
+pub fn lock(path: &Path) -> Result<Option<Lock>, Error> {
+    // A link is not followed: a folder from elsewhere shall make no file in another.
+    let no_link = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).expect("a flag of open(2)");
+    let mut options = fs::OpenOptions::new();
+    let options = options.create(true).truncate(false).write(true).custom_flags(no_link);
+    let open = options.open(path);
+    let file = open.map_err(io_error("lock", path))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(fs::TryLockError::WouldBlock) => return Ok(None),
+        Err(fs::TryLockError::Error(error)) => return Err(io_error("lock", path)(error)),
+    }
+    // Between opening and locking another process may have put a new file in its place.
+    let lock = Lock { file, path: path.to_path_buf() };
+    Ok(lock.is_held()?.then_some(lock))
+}
+
+/// Whether another process holds the lock of a file; false when there is no such file.
+pub fn is_locked(path: &Path) -> Result<bool, Error> {
+    let file = match kind(path)? {
+        None => return Ok(false),
+        Some(Kind::File) => fs::File::open(path).map_err(io_error("open", path))?,
+        Some(Kind::Folder | Kind::Other) => {
+            let error = io::Error::new(io::ErrorKind::InvalidData, "it is no regular file");
+            return Err(io_error("open", path)(error));
+        }
+    };
+    // A shared lock is refused while somebody holds the exclusive one, and given back at once.
+    match file.try_lock_shared() {
+        Ok(()) => Ok(false),
+        Err(fs::TryLockError::WouldBlock) => Ok(true),
+        Err(fs::TryLockError::Error(error)) => Err(io_error("look at the lock of", path)(error)),
+    }
+}
+
+/// JSON with object keys sorted, two-space indentation and a final newline: the same value
+/// gives the same bytes.
+///
+/// # Panics
+/// When the value cannot be represented in JSON (a map whose keys are not strings).
+pub fn canonical_json(value: &impl Serialize) -> String {
+    // serde_json's `Value` keeps objects in a sorted map.
+    let value = serde_json::to_value(value).expect("a plain record is representable in JSON");
+    let mut text = serde_json::to_string_pretty(&value).expect("a JSON value can be printed");
+    text.push('\n');
+    text
+}
+
+/// As [`canonical_json`], on one line without a final newline.
+///
+/// # Panics
+/// When the value cannot be represented in JSON.
+pub fn canonical_json_line(value: &impl Serialize) -> String {
+    let value = serde_json::to_value(value).expect("a plain record is representable in JSON");
+    value.to_string()
+}
+
+/// Writes a value as canonical JSON, atomically.
+pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Error> {
+    write_atomic(path, canonical_json(value).as_bytes())
+}
+
+/// Reads one JSON value of at most [`foreign::MOST_JSON_BYTES`]; the error names the key path. A
+/// key that stands twice in an object is an error.
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
+    let invalid = |reason: String| Error::Json { path: path.to_path_buf(), reason };
+    let (file, _size) = foreign::open_regular(path)?;
+    drop(file);
+    let text = read_text_up_to(path, foreign::MOST_JSON_BYTES)?;
+    let mut deserializer = serde_json::Deserializer::from_str(&text);
+    let value = serde_path_to_error::deserialize(&mut deserializer)
+        .map_err(|error| invalid(error.to_string()))?;
+    deserializer.end().map_err(|error| invalid(error.to_string()))?;
+    foreign::refuse_repeated_keys(&text).map_err(|error| invalid(error.to_string()))?;
+    Ok(value)
+}
+
+/// Appends one record as a line; it has reached the disk when this returns. A write that is
+/// cut off leaves a part of a line at the end, which [`complete_lines`] drops.
+pub fn append_line(path: &Path, record: &impl Serialize) -> Result<(), Error> {
+    append_lines(path, std::slice::from_ref(record))
+}
+
+/// As [`append_line`], several records at once.
+pub fn append_lines<T: Serialize>(path: &Path, records: &[T]) -> Result<(), Error> {
+    let lines: String = records.iter().map(|record| canonical_json_line(record) + "\n").collect();
+    let append = || -> io::Result<()> {
+        let mut file = fs::OpenOptions::new().create(true).append(true).open(path)?;
+        file.write_all(lines.as_bytes())?;
+        file.sync_data()
+    };
+    append().map_err(io_error("append to", path))
+}
+
+/// Replaces a JSON-lines file by these records, atomically.
+pub fn write_lines<T: Serialize>(path: &Path, records: &[T]) -> Result<(), Error> {
+    let lines: String = records.iter().map(|record| canonical_json_line(record) + "\n").collect();
+    write_atomic(path, lines.as_bytes())
+}
+
+/// The records before the first line that is not whole: what a killed process had finished
+/// writing. A file that does not exist has none.
+pub fn complete_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Error> {
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let bytes = foreign::read_up_to(path, foreign::RECORDS.bytes)?;
+    let whole = bytes.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
+    let parse = |(index, line)| parse_line(path, index + 1, line).ok().flatten();
+    Ok(whole.enumerate().map_while(parse).collect())
+}
+
+/// Reads a JSON-lines file of a run folder, within [`foreign::RECORDS`]; blank lines are skipped,
+/// a bad line is named by its number.
+pub fn read_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Error> {
+    let (file, _size) = foreign::open_regular(path)?;
+    lines_of(path, io::BufReader::new(file), foreign::RECORDS)
+}
+
+/// As [`read_lines`], of a file that the user names, within [`foreign::DATA`].
+pub fn read_data_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Error> {
+    lines_of(path, io::BufReader::new(foreign::open(path)?), foreign::DATA)
+}
+
+/// As [`read_data_lines`], of bytes that came from elsewhere; `path` is for messages.
+pub fn parse_lines<T: DeserializeOwned>(path: &Path, bytes: &[u8]) -> Result<Vec<T>, Error> {
+    lines_of(path, bytes, foreign::DATA)
+}
+
+fn lines_of<T: DeserializeOwned>(
+    path: &Path,
+    reader: impl io::BufRead,
+    limits: foreign::Limits,
+) -> Result<Vec<T>, Error> {
+    let mut records = Vec::new();
+    foreign::each_line(path, reader, limits, |number, line| -> Result<(), Error> {
+        records.extend(parse_line(path, number, line)?);
+        Ok(())
+    })?;
+    Ok(records)
+}
+
+/// One line's record; `None` when it is blank.
+///
+/// # Errors
+/// The line's number and what is wrong with it.
+pub fn parse_line<T: DeserializeOwned>(
+    path: &Path,
+    number: usize,
+    line: &[u8],
+) -> Result<Option<T>, Error> {
+    let at = |reason: String| Error::Line { path: path.to_path_buf(), line: number, reason };
+    let text = std::str::from_utf8(line)
+        .map_err(|error| at(format!("not UTF-8 at byte {}", error.valid_up_to())))?;
+    if text.trim().is_empty() {
+        return Ok(None);
+    }
+    // The parser sees one line, which it calls line 1.
+    let in_line = |reason: String| at(reason.replace(" at line 1 column ", " at column "));
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let record = serde_path_to_error::deserialize(&mut deserializer)
+        .map_err(|error| in_line(error.to_string()))?;
+    deserializer.end().map_err(|error| in_line(error.to_string()))?;
+    foreign::refuse_repeated_keys(text).map_err(|error| in_line(error.to_string()))?;
+    Ok(Some(record))
+}
+
+/// Lower-case hexadecimal SHA-256.
+pub fn sha256(bytes: &[u8]) -> String {
+    hexadecimal(&Sha256::digest(bytes))
+}
+
+/// SHA-256 of a file, within the bounds of [`foreign::each_piece`].
+pub fn sha256_file(path: &Path) -> Result<String, Error> {
+    let mut hash = Sha256::new();
+    foreign::each_piece(path, |piece| hash.update(piece))?;
+    Ok(hexadecimal(&hash.finalize()))
+}
+
+/// Lower-case hexadecimal digits.
+pub fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests;

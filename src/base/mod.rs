@@ -1,0 +1,15 @@
+//! What any program needs: files, workers, random streams.
+//!
+//! In: paths, bytes, seeds. Out: bytes, text, values, uniforms. Never: a word of reinforcement learning,
+//! a tensor, a file that is not bounded.
+
+pub mod contained;
+pub mod files;
+pub mod rng;
+pub mod visible;
+pub mod workers;
+pub mod apart;
+
+pub use crate::base::apart::Limits;
+pub use crate::base::files::Lock;
+pub use crate::base::rng::Purpose;

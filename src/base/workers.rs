@@ -1,0 +1,120 @@
+//! Threads that each run whole pieces of work with single-threaded kernels.
+//!
+//! LibTorch's own threads share every operation and meet after each: a small model's operations
+//! are too short for that, and beside another load each meeting waits for the slowest. Here a
+//! thread has pieces of its own, and what comes out is put together in the order of the pieces,
+//! so the number of threads decides nothing but the time.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+
+/// 0 until [`set_count`] is called.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Sets how many threads work from now on, in the whole process. LibTorch's operations run on
+/// one thread each from now on, on the calling thread too.
+pub fn set_count(threads: u64) {
+    COUNT.store(threads.max(1) as usize, Ordering::Relaxed);
+    tch::set_num_threads(1);
+}
+
+/// How many threads work: 1 where nobody has set another number.
+pub fn count() -> usize {
+    COUNT.load(Ordering::Relaxed).max(1)
+}
+
+/// Work on the calling thread whose operations LibTorch cuts among all threads: for large
+/// operations, of which two side by side would hold twice as much.
+pub fn together<R>(work: impl FnOnce() -> R) -> R {
+    let threads = count() as i32;
+    if tch::get_num_threads() != threads {
+        tch::set_num_threads(threads);
+    }
+    let result = work();
+    tch::set_num_threads(1);
+    result
+}
+
+/// One result for each item, in order. Each thread takes the next item that nobody has, and
+/// brings what `context` made for it: tensors cannot be shared, only handed over.
+///
+/// # Panics
+/// When `work` does.
+pub fn map<C: Send, T: Sync, R: Send>(
+    items: &[T],
+    context: impl Fn() -> C,
+    work: impl Fn(&C, &T) -> R + Sync,
+) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let contexts = (0..count().min(items.len())).map(|_| context()).collect();
+    let take = |context: C, _: &mut dyn FnMut(())| {
+        let mut done = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(index) else { return done };
+            done.push((index, work(&context, item)));
+        }
+    };
+    let mut done: Vec<(usize, R)> = each(contexts, take, |()| ()).into_iter().flatten().collect();
+    done.sort_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+/// One thread for each context. What `work` tells with its second argument reaches `watch` on
+/// the calling thread. With one thread in all, the work is done on the calling thread.
+///
+/// # Panics
+/// When `work` does.
+pub fn each<C: Send, M: Send, R: Send>(
+    contexts: Vec<C>,
+    work: impl Fn(C, &mut dyn FnMut(M)) -> R + Sync,
+    mut watch: impl FnMut(M),
+) -> Vec<R> {
+    if count() == 1 {
+        return contexts.into_iter().map(|context| work(context, &mut watch)).collect();
+    }
+    std::thread::scope(|scope| {
+        let (sender, receiver) = mpsc::channel();
+        let work = &work;
+        let spawn = |context| {
+            let sender = sender.clone();
+            scope.spawn(move || {
+                tch::set_num_threads(1);
+                // Nobody listens only when the caller is going down.
+                work(context, &mut |message| drop(sender.send(message)))
+            })
+        };
+        let threads: Vec<_> = contexts.into_iter().map(spawn).collect();
+        drop(sender);
+        receiver.iter().for_each(&mut watch);
+        let joined = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
+        joined
+            .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_come_in_the_order_of_the_items_for_any_number_of_threads() {
+        let items: Vec<u64> = (0..100).collect();
+        let squares: Vec<u64> = items.iter().map(|item| item * item).collect();
+        for threads in [1, 2, 5] {
+            set_count(threads);
+            assert_eq!(map(&items, || (), |(), item| item * item), squares);
+        }
+        assert!(map(&[0u64; 0], || (), |(), item| *item).is_empty());
+        let mut heard = Vec::new();
+        let work = |context: u64, tell: &mut dyn FnMut(u64)| {
+            tell(context);
+            tch::get_num_threads()
+        };
+        assert_eq!(each(vec![1, 2, 3], work, |message| heard.push(message)), [1, 1, 1]);
+        heard.sort_unstable();
+        assert_eq!(heard, [1, 2, 3], "messages reach the calling thread");
+        set_count(1);
+    }
+}

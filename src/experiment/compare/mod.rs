@@ -1,0 +1,121 @@
+//! Experiments as flat lists of keys, and how two of them differ.
+
+use crate::experiment::Experiment;
+use crate::experiment::sources::{self, Key};
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Key path → value of every setting: `dapo.clip.low` → 0.2. A list is one value.
+pub fn flat(experiment: &Experiment) -> BTreeMap<String, Value> {
+    fn walk(path: &str, value: Value, flat: &mut BTreeMap<String, Value>) {
+        let Value::Object(table) = value else {
+            flat.insert(path.to_string(), value);
+            return;
+        };
+        for (name, value) in table {
+            let path = if path.is_empty() { name } else { format!("{path}.{name}") };
+            walk(&path, value, flat);
+        }
+    }
+    let mut values = BTreeMap::new();
+    let value = serde_json::to_value(experiment).expect("an experiment is representable in JSON");
+    walk("", value, &mut values);
+    values
+}
+
+/// Whether a key decides what is computed. The others say where and how it executes, and are
+/// not part of the arm's identity.
+pub fn in_arm(path: &str) -> bool {
+    let outside = ["name", "inputs", "execution", "checkpoints", "records"];
+    path == "inputs.data.variant" || !outside.contains(&path.split('.').next().unwrap_or(path))
+}
+
+/// One side of a comparison.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Side {
+    /// Key path → value.
+    pub values: BTreeMap<String, Value>,
+    /// Every key is stated, so that one which is absent is not used. False of a publication.
+    pub complete: bool,
+}
+
+impl Side {
+    /// All keys of an experiment.
+    pub fn experiment(experiment: &Experiment) -> Self {
+        Self { values: flat(experiment), complete: true }
+    }
+
+    /// What a publication states.
+    pub fn publication(publication: Publication) -> Self {
+        Self { values: publication.values(), complete: false }
+    }
+}
+
+/// What an experiment is compared with when it is no experiment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Publication {
+    /// The values that the paper states.
+    Paper,
+    /// The values of the released code's 32B script.
+    ReleasedCode,
+}
+
+impl Publication {
+    /// Key path → value, for every key whose value the source states in a form that an
+    /// experiment could take.
+    pub fn values(self) -> BTreeMap<String, Value> {
+        let stated = |key: &Key| {
+            let stated = match self {
+                Self::Paper => key.paper,
+                Self::ReleasedCode => key.released_code,
+            };
+            let value = serde_json::from_str(stated.value?);
+            Some((key.path.to_string(), value.expect("the table holds JSON literals")))
+        };
+        sources::KEYS.iter().filter_map(stated).collect()
+    }
+}
+
+/// A key whose two values differ. `None` where a side has no such key: settings of a variant
+/// that it does not use.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Difference {
+    /// Key path.
+    pub key: String,
+    /// The first side's value.
+    pub a: Option<Value>,
+    /// The second side's value.
+    pub b: Option<Value>,
+    /// Whether the key is part of the arm's identity.
+    pub in_arm: bool,
+}
+
+/// Every key that differs, by path. A key that an experiment lacks differs from any value; one
+/// that a publication lacks was not stated, and is left out.
+pub fn differences(a: &Side, b: &Side) -> Vec<Difference> {
+    let paths: BTreeSet<&String> = a.values.keys().chain(b.values.keys()).collect();
+    let differ = |path: &&String| match (a.values.get(*path), b.values.get(*path)) {
+        (Some(a), Some(b)) => !same(a, b),
+        (None, _) => a.complete,
+        (_, None) => b.complete,
+    };
+    let difference = |path: &String| Difference {
+        key: path.clone(),
+        a: a.values.get(path).cloned(),
+        b: b.values.get(path).cloned(),
+        in_arm: in_arm(path),
+    };
+    paths.into_iter().filter(differ).map(difference).collect()
+}
+
+/// Equal values; 1 and 1.0 are.
+fn same(a: &Value, b: &Value) -> bool {
+    match (a.as_f64(), b.as_f64()) {
+        (Some(a), Some(b)) => a == b,
+        _ => a == b,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,214 @@
+//! What is wrong with an experiment's keys, in words: the exact key, the nearest valid name,
+//! and which variant a stray key belongs to. The valid names come from serde's own messages,
+//! so that no second list of keys exists: a table is deserialised again with one thing changed,
+//! and the message tells.
+
+use crate::experiment::Experiment;
+use toml::{Table, Value};
+
+/// A name that no table and no enum has.
+const NOBODY: &str = "\u{1}";
+
+/// Where an experiment's table fails, as serde sees it.
+pub struct Failure {
+    /// The key's path; for what is inside a table with a `kind`, the table's path.
+    pub key: String,
+    /// serde's message.
+    pub reason: String,
+}
+
+/// Deserialises a merged experiment.
+///
+/// # Errors
+/// The first key that is unknown, missing or of the wrong type.
+pub fn parse(merged: &Table) -> Result<Experiment, Failure> {
+    serde_path_to_error::deserialize(Value::Table(merged.clone())).map_err(|error| {
+        let key = error.path().to_string();
+        Failure { key, reason: error.into_inner().message().to_string() }
+    })
+}
+
+/// The failure with its exact key and with what would be valid in its place.
+pub fn explained(merged: &Table, failure: Failure) -> Failure {
+    let inside = get(merged, &failure.key).and_then(Value::as_table);
+    match inside {
+        Some(table) if failure.reason.starts_with("unknown variant") => {
+            let key = format!("{}.kind", failure.key);
+            let reason = match table.contains_key("kind") {
+                true => with_suggestion(&failure.reason),
+                false => failure.reason,
+            };
+            Failure { key, reason }
+        }
+        Some(table) if failure.reason.starts_with("unknown field") => {
+            unknown_in_variant(merged, table, failure)
+        }
+        Some(table) if failure.reason.starts_with("invalid ") => {
+            wrong_in_variant(merged, table, failure)
+        }
+        Some(table) if failure.reason.starts_with("missing field `kind`") => {
+            let kinds = kinds(merged, &failure.key);
+            let stated: Vec<&str> = table.keys().map(String::as_str).collect();
+            let reason = format!(
+                "missing field `kind`, one of {}; a table with a kind is replaced whole, and this one states only {}",
+                quoted(&kinds),
+                if stated.is_empty() { "nothing".to_string() } else { stated.join(", ") }
+            );
+            Failure { key: failure.key, reason }
+        }
+        _ => {
+            let reason = with_variants(merged, &failure);
+            Failure { key: failure.key, reason: with_suggestion(&reason) }
+        }
+    }
+}
+
+/// An unknown key of a table with a `kind`: serde names the table; the key may belong to
+/// another kind.
+fn unknown_in_variant(merged: &Table, table: &Table, failure: Failure) -> Failure {
+    let Some(stray) = failure.reason.split('`').nth(1).map(str::to_string) else { return failure };
+    // The table's own name is the unknown one.
+    if failure.key.rsplit('.').next() == Some(stray.as_str()) {
+        return Failure { reason: with_suggestion(&failure.reason), ..failure };
+    }
+    let Some(kind) = table.get("kind").and_then(Value::as_str) else {
+        return Failure { reason: with_suggestion(&failure.reason), ..failure };
+    };
+    let belongs = |other: &String| {
+        let mut probe = Table::new();
+        probe.insert("kind".into(), Value::String(other.clone()));
+        probe.insert(stray.clone(), table.get(&stray).cloned().unwrap_or(Value::Boolean(true)));
+        let unknown = format!("unknown field `{stray}`");
+        reason_with(merged, &failure.key, Value::Table(probe))
+            .is_none_or(|reason| !reason.starts_with(&unknown))
+    };
+    let owners: Vec<String> = kinds(merged, &failure.key).into_iter().filter(belongs).collect();
+    let reason = match owners.is_empty() {
+        true => with_suggestion(&failure.reason),
+        false => format!(
+            "unknown field `{stray}` with kind = \"{kind}\"; it is a key of kind = {}",
+            quoted(&owners)
+        ),
+    };
+    Failure { key: format!("{}.{stray}", failure.key), reason }
+}
+
+/// A value of the wrong type in a table with a `kind`: serde names the table; the key is the
+/// one without which the message is another.
+fn wrong_in_variant(merged: &Table, table: &Table, failure: Failure) -> Failure {
+    let guilty = table.keys().filter(|name| *name != "kind").find(|name| {
+        let mut without = table.clone();
+        without.remove(name.as_str());
+        reason_with(merged, &failure.key, Value::Table(without)).as_ref() != Some(&failure.reason)
+    });
+    match guilty {
+        Some(name) => Failure { key: format!("{}.{name}", failure.key), reason: failure.reason },
+        None => failure,
+    }
+}
+
+/// Where serde wants a variant, or a table with a kind, and got another type: the names.
+fn with_variants(merged: &Table, failure: &Failure) -> String {
+    if !failure.reason.starts_with("invalid type") {
+        return failure.reason.clone();
+    }
+    let got = get(merged, &failure.key).map(Value::to_string).unwrap_or_default();
+    let nobody = Value::String(NOBODY.into());
+    let names = match reason_with(merged, &failure.key, nobody) {
+        Some(reason) if reason.starts_with("unknown variant") => valid_names(&reason),
+        _ => Vec::new(),
+    };
+    if !names.is_empty() {
+        return format!("expected {}, got {got}", quoted(&names));
+    }
+    let kinds = kinds(merged, &failure.key);
+    if !kinds.is_empty() {
+        return format!("expected a table with kind = {}, got {got}", quoted(&kinds));
+    }
+    match failure.reason.split_once("expected struct ") {
+        Some((start, _name)) => format!("{start}expected a table"),
+        None => failure.reason.clone(),
+    }
+}
+
+/// The kinds of a table at a key; none when it has no kinds.
+fn kinds(merged: &Table, key: &str) -> Vec<String> {
+    let mut probe = Table::new();
+    probe.insert("kind".into(), Value::String(NOBODY.into()));
+    match reason_with(merged, key, Value::Table(probe)) {
+        Some(reason) if reason.starts_with("unknown variant") => valid_names(&reason),
+        _ => Vec::new(),
+    }
+}
+
+/// serde's message at `key` (or inside it) when another value stands there; none when the
+/// failure is elsewhere.
+fn reason_with(merged: &Table, key: &str, value: Value) -> Option<String> {
+    let mut probe = merged.clone();
+    let (folders, name) = match key.rsplit_once('.') {
+        Some((folders, name)) => (folders.split('.').collect(), name),
+        None => (Vec::new(), key),
+    };
+    let mut table = &mut probe;
+    for part in folders {
+        table = table.get_mut(part)?.as_table_mut()?;
+    }
+    table.insert(name.to_string(), value);
+    let here = |failure: &Failure| {
+        let inside = failure.key.strip_prefix(key);
+        inside.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    parse(&probe).err().filter(here).map(|failure| failure.reason)
+}
+
+fn get<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
+    let mut parts = key.split('.');
+    let mut value = table.get(parts.next()?)?;
+    for part in parts {
+        value = value.as_table()?.get(part)?;
+    }
+    Some(value)
+}
+
+fn quoted(names: &[String]) -> String {
+    names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(" or ")
+}
+
+/// The valid names that serde lists in backticks after the wrong one.
+fn valid_names(reason: &str) -> Vec<String> {
+    reason.split('`').skip(1).step_by(2).skip(1).map(str::to_string).collect()
+}
+
+/// The message with the nearest valid name, where serde lists the valid ones.
+pub fn with_suggestion(reason: &str) -> String {
+    let unknown = reason.starts_with("unknown field") || reason.starts_with("unknown variant");
+    let nearest = match (unknown, reason.split('`').nth(1)) {
+        (true, Some(wrong)) => valid_names(reason)
+            .into_iter()
+            .map(|name| (distance(wrong, &name), name))
+            .min()
+            .filter(|(distance, name)| 2 * distance <= wrong.len().max(name.len())),
+        _ => None,
+    };
+    match nearest {
+        Some((_, name)) => format!("{reason}; did you mean `{name}`?"),
+        None => reason.to_string(),
+    }
+}
+
+/// Levenshtein: single-character insertions, deletions and substitutions. Only the first 64
+/// characters count: no key is longer.
+fn distance(one: &str, two: &str) -> usize {
+    let two: Vec<char> = two.chars().take(64).collect();
+    let mut row: Vec<usize> = (0..=two.len()).collect();
+    for (index, a) in one.chars().take(64).enumerate() {
+        let mut diagonal = row[0];
+        row[0] = index + 1;
+        for (column, b) in two.iter().enumerate() {
+            let substituted = diagonal + usize::from(a != *b);
+            diagonal = row[column + 1];
+            row[column + 1] = substituted.min(row[column] + 1).min(diagonal + 1);
+        }
+    }
+    row[two.len()]
+}

@@ -1,0 +1,273 @@
+//! Loading an experiment file: follow `extends`, merge, resolve paths, deserialise, validate.
+
+use crate::base::files;
+use crate::experiment::{Experiment, diagnose, validate};
+use std::path::{Component, Path, PathBuf};
+use toml::{Table, Value};
+
+/// Longest chain of files, the first one included.
+const MAX_FILES: usize = 8;
+
+/// Largest experiment file. A larger one, or a device without end, is not read.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// How many problems one message lists.
+const MAX_PROBLEMS: usize = 50;
+
+/// An experiment file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file cannot be read.
+    #[error(transparent)]
+    File(#[from] files::Error),
+    /// Not TOML.
+    #[error("{}: {reason}", path.display())]
+    Toml {
+        /// The file.
+        path: PathBuf,
+        /// The parser's reason, with line and column.
+        reason: String,
+    },
+    /// A file extends itself, directly or through others.
+    #[error("extends goes in a circle: {chain}")]
+    Cycle {
+        /// The files, from the first to the one that closes the circle.
+        chain: String,
+    },
+    /// More files than anybody can follow.
+    #[error("extends is more than {MAX_FILES} files deep: {chain}")]
+    TooDeep {
+        /// The files.
+        chain: String,
+    },
+    /// A key that is unknown, missing or of the wrong type.
+    #[error("{}: {key}: {reason}", path.display())]
+    Key {
+        /// The file that states the key, or the first file when none does.
+        path: PathBuf,
+        /// The key's path, such as `dapo.clip.low`.
+        key: String,
+        /// What is wrong, with the nearest valid name.
+        reason: String,
+    },
+    /// Values that cannot be used, all of them.
+    #[error("{}", problems.join("\n"))]
+    Invalid {
+        /// One line each: file, key, rule, value.
+        problems: Vec<String>,
+    },
+}
+
+/// Loads an experiment file with everything that it extends.
+///
+/// `extends = "base.toml"` names one parent, relative to the file. The file's values win:
+/// tables merge, scalars and arrays are replaced, and a table with a `kind` key, in the file
+/// or in the parent, is replaced whole. Relative paths in `[inputs]` are relative to the file
+/// that states them.
+///
+/// # Errors
+/// When a file cannot be read, the chain is circular, keys are unknown, missing or of the wrong
+/// type, or values are refused by [`validate::problems`]: as many of them at once as can be
+/// seen, each with the file that states it.
+pub fn load(path: &Path) -> Result<Experiment, Error> {
+    resolve(chain(path)?)
+}
+
+/// Where tables come from, with the tables, the one that wins first.
+pub type Chain = Vec<(PathBuf, Table)>;
+
+/// Merges a chain of at least one table and checks the result, as [`load`] does. Each problem
+/// begins with the place that states it.
+///
+/// # Errors
+/// As [`load`].
+pub fn resolve(mut chain: Chain) -> Result<Experiment, Error> {
+    let mut problems: Vec<String> = Vec::new();
+    while problems.len() < MAX_PROBLEMS {
+        let merged = merged(&chain);
+        let failure = match diagnose::parse(&merged) {
+            Ok(mut experiment) => {
+                // Format 1 has no key in the records of earlier runs.
+                experiment.records = experiment.records.filter(|records| records.format != 1);
+                // Rules between keys say nothing while a key's value is not the one meant.
+                let found = match problems.is_empty() {
+                    true => validate::problems(&experiment),
+                    false => validate::ranges(&experiment),
+                };
+                problems.extend(found.into_iter().map(|problem| with_file(&chain, problem)));
+                return match problems.is_empty() {
+                    true => Ok(experiment),
+                    false => Err(Error::Invalid { problems }),
+                };
+            }
+            Err(failure) => diagnose::explained(&merged, failure),
+        };
+        let stating = stated_in(&chain, &failure.key);
+        let path = chain[stating].0.display();
+        let problem = match failure.key.as_str() {
+            "." => format!("{path}: {}", failure.reason),
+            key => format!("{path}: {key}: {}", failure.reason),
+        };
+        // What is missing only because a wrong value was taken away is no problem of its own.
+        let follows = !problems.is_empty() && failure.reason.starts_with("missing field");
+        if !follows {
+            problems.push(problem);
+        }
+        // The next problem shows when this one is out of the way: without the key, the value
+        // of a parent stands there, if any does.
+        if follows || !remove(&mut chain[stating].1, &failure.key) {
+            break;
+        }
+    }
+    Err(Error::Invalid { problems })
+}
+
+/// A chain's tables in one.
+fn merged(chain: &[(PathBuf, Table)]) -> Table {
+    let mut merged = Table::new();
+    for (_, table) in chain.iter().rev() {
+        merge(&mut merged, table);
+    }
+    merged
+}
+
+/// A sentence that starts with a key, with the file that states the key.
+fn with_file(chain: &[(PathBuf, Table)], problem: String) -> String {
+    let key = problem.split(' ').next().unwrap_or_default();
+    format!("{}: {problem}", chain[stated_in(chain, key)].0.display())
+}
+
+/// Takes a key, or the longest part of it that is stated, out of a table. A key of a table
+/// with a `kind` takes the table with it: what is left of it would be incomplete.
+fn remove(table: &mut Table, key: &str) -> bool {
+    let (part, rest) = key.split_once('.').map_or((key, None), |(part, rest)| (part, Some(rest)));
+    match (table.get_mut(part), rest) {
+        (Some(Value::Table(inner)), Some(rest)) if !inner.contains_key("kind") => {
+            remove(inner, rest) || table.remove(part).is_some()
+        }
+        _ => table.remove(part).is_some(),
+    }
+}
+
+/// The file and its ancestors, without their `extends` keys, with the paths of `[inputs]` relative
+/// to where the process runs.
+///
+/// # Errors
+/// A file that cannot be read or is not TOML, and a chain that is circular or too long.
+pub fn chain(path: &Path) -> Result<Chain, Error> {
+    let mut chain: Chain = Vec::new();
+    let mut next = Some(normal(path));
+    while let Some(path) = next {
+        let names = || {
+            let known = chain.iter().map(|(path, _)| path.display().to_string());
+            known.chain([path.display().to_string()]).collect::<Vec<_>>().join(" -> ")
+        };
+        if chain.iter().any(|(known, _)| *known == path) {
+            return Err(Error::Cycle { chain: names() });
+        }
+        if chain.len() == MAX_FILES {
+            return Err(Error::TooDeep { chain: names() });
+        }
+        let mut table = read_table(&path)?;
+        let folder = path.parent().unwrap_or(Path::new("")).to_path_buf();
+        next = match table.remove("extends") {
+            None => None,
+            Some(Value::String(parent)) => Some(normal(&folder.join(parent))),
+            Some(other) => {
+                let reason = format!("expected the name of one file, got {other}");
+                return Err(Error::Key { path, key: "extends".into(), reason });
+            }
+        };
+        resolve_inputs(&mut table, &folder);
+        chain.push((path, table));
+    }
+    Ok(chain)
+}
+
+/// A TOML file of the size of an experiment file.
+///
+/// # Errors
+/// When it cannot be read, is larger, or is not TOML.
+pub fn read_table(path: &Path) -> Result<Table, Error> {
+    let text = files::read_text_up_to(path, MAX_FILE_BYTES)?;
+    text.parse().map_err(|error: toml::de::Error| {
+        let mut reason = error.to_string().trim_end().to_string();
+        if !reason.starts_with("TOML") {
+            reason = format!("not TOML: {reason}");
+        }
+        Error::Toml { path: path.to_path_buf(), reason }
+    })
+}
+
+/// Without `.` and `folder/..`, so that two spellings of one file are equal.
+pub fn normal(path: &Path) -> PathBuf {
+    let mut parts: Vec<Component> = Vec::new();
+    for part in path.components() {
+        match (part, parts.last()) {
+            (Component::CurDir, _) => {}
+            (Component::ParentDir, Some(Component::Normal(_))) => {
+                parts.pop();
+            }
+            _ => parts.push(part),
+        }
+    }
+    parts.iter().collect()
+}
+
+/// Makes the paths of `[inputs]` relative to where the process runs.
+fn resolve_inputs(table: &mut Table, folder: &Path) {
+    let Some(Value::Table(inputs)) = table.get_mut("inputs") else { return };
+    let resolve = |value: &mut Value| {
+        let paths = match value {
+            Value::Array(values) => values.as_mut_slice(),
+            single => std::slice::from_mut(single),
+        };
+        for path in paths {
+            // What is not text is left for the deserialiser to refuse.
+            if let Value::String(text) = path {
+                *text = normal(&folder.join(&*text)).to_string_lossy().into_owned();
+            }
+        }
+    };
+    inputs.get_mut("model").map(resolve);
+    if let Some(Value::Table(data)) = inputs.get_mut("data") {
+        for key in ["train", "dev", "test"] {
+            data.get_mut(key).map(resolve);
+        }
+    }
+}
+
+fn merge(base: &mut Table, overlay: &Table) {
+    for (key, value) in overlay {
+        match (base.get_mut(key), value) {
+            (Some(Value::Table(below)), Value::Table(above))
+                if !below.contains_key("kind") && !above.contains_key("kind") =>
+            {
+                merge(below, above);
+            }
+            _ => {
+                base.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+/// Which file of the chain states a key, or the longest part of it: the nearest.
+fn stated_in(chain: &[(PathBuf, Table)], key: &str) -> usize {
+    let depth = |table: &Table| {
+        let mut value = Some(table);
+        let mut depth = 0;
+        for part in key.split('.') {
+            let Some(inner) = value.and_then(|table| table.get(part)) else { break };
+            depth += 1;
+            value = inner.as_table();
+        }
+        depth
+    };
+    let depths: Vec<usize> = chain.iter().map(|(_, table)| depth(table)).collect();
+    let deepest = depths.iter().max().expect("a chain has at least one file");
+    depths.iter().position(|depth| depth == deepest).expect("the maximum is there")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! The cartesian form of a grid: each axis is a key with its values, each arm one combination.
+
+use crate::experiment::grid::file::Written;
+use crate::experiment::grid::{MOST_ARMS, text};
+use crate::experiment::{Experiment, Keys};
+use toml::{Table, Value};
+
+/// One axis.
+struct Axis {
+    key: String,
+    values: Vec<Value>,
+}
+
+/// All combinations, the last axis running fastest. Each is applied to the base; every other is
+/// compared with the first. A key inside a table with a `kind` sets that key alone.
+pub(super) fn arms(
+    place: &str,
+    tables: Vec<Table>,
+    base: &Experiment,
+    problems: &mut Vec<String>,
+) -> Vec<Written> {
+    let known = problems.len();
+    let axes: Vec<Axis> = tables
+        .into_iter()
+        .enumerate()
+        .filter_map(|(index, table)| axis(&format!("{place}, axis {}", index + 1), table, problems))
+        .collect();
+    for (index, axis) in axes.iter().enumerate() {
+        if axes[..index].iter().any(|other| other.key == axis.key) {
+            problems.push(format!("{place}, axis {}: key: another axis has it", index + 1));
+        }
+    }
+    let count = axes.iter().try_fold(1usize, |count, axis| count.checked_mul(axis.values.len()));
+    if count.is_none_or(|count| count > MOST_ARMS) {
+        problems.push(format!("{place}: axes: more than {MOST_ARMS} combinations"));
+    }
+    if problems.len() > known {
+        return Vec::new();
+    }
+    let base = Table::try_from(base).unwrap_or_default();
+    let mut combinations: Vec<Vec<&Value>> = vec![Vec::new()];
+    for axis in &axes {
+        let mut longer = Vec::new();
+        for one in &combinations {
+            longer.extend(axis.values.iter().map(|value| [&one[..], &[value]].concat()));
+        }
+        combinations = longer;
+    }
+    let mut arms: Vec<Written> = Vec::new();
+    for values in combinations {
+        let pairs: Vec<(&Axis, &Value)> = axes.iter().zip(values).collect();
+        let mut set = Table::new();
+        for (axis, value) in &pairs {
+            assign(&mut set, &base, &axis.key, value);
+        }
+        let parts = |joint: &str| -> Vec<String> {
+            let part = |(axis, value): &(&Axis, &Value)| {
+                format!("{}{joint}{}", short(&axis.key), shown(value))
+            };
+            pairs.iter().map(part).collect()
+        };
+        let name: String = parts("-").join("_");
+        let usual = |c: char| if c.is_ascii_alphanumeric() || "-_+.".contains(c) { c } else { '-' };
+        let name: String = name.chars().map(usual).collect();
+        if let Some(problem) = text::plain(&name) {
+            problems.push(format!("{place}: axes: an arm's name {problem}"));
+        }
+        arms.push(Written {
+            label: Some(parts(" = ").join(", ")),
+            after: None,
+            compared_with: arms.first().map(|first| first.name.clone()),
+            paper: None,
+            set,
+            may_restate: true,
+            name,
+        });
+    }
+    arms
+}
+
+fn axis(place: &str, table: Table, problems: &mut Vec<String>) -> Option<Axis> {
+    let mut keys = Keys::of(place.to_string(), table, problems);
+    let key = keys.needed_text("key");
+    let values = keys.take("values");
+    let values = match values {
+        Some(Value::Array(values)) if values.len() >= 2 => Some(values),
+        _ => {
+            keys.problem("values", "expected a list of at least two values");
+            None
+        }
+    };
+    keys.finish();
+    Some(Axis { key: key?, values: values? })
+}
+
+/// Sets a dotted key in a patch. Where the base has a table with a `kind` on the way, the patch
+/// gets all of it, because it will be replaced whole.
+fn assign(set: &mut Table, base: &Table, key: &str, value: &Value) {
+    let Some((part, rest)) = key.split_once('.') else {
+        set.insert(key.to_string(), value.clone());
+        return;
+    };
+    let below = base.get(part).and_then(Value::as_table).cloned().unwrap_or_default();
+    let whole = if below.contains_key("kind") { below.clone() } else { Table::new() };
+    let inner = set.entry(part).or_insert(Value::Table(whole));
+    if let Value::Table(inner) = inner {
+        assign(inner, &below, rest, value);
+    }
+}
+
+/// The last part of a key; with the part before it where that is only a choice of a table.
+fn short(key: &str) -> String {
+    let parts: Vec<&str> = key.split('.').collect();
+    let kept = if parts.last() == Some(&"kind") { 2 } else { 1 };
+    parts[parts.len().saturating_sub(kept)..].join(".")
+}
+
+/// A value in a name.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Table(table) => match table.get("kind").and_then(Value::as_str) {
+            Some(kind) => kind.to_string(),
+            None => {
+                let pairs: Vec<String> =
+                    table.iter().map(|(key, value)| format!("{key}-{}", shown(value))).collect();
+                pairs.join("-")
+            }
+        },
+        other => other.to_string(),
+    }
+}

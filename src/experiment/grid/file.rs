@@ -1,0 +1,323 @@
+//! A grid as TOML: a base experiment and arms as patches on it, or axes whose values are
+//! combined.
+//!
+//! ```toml
+//! name = "clip"
+//! question = "How much does the upper clip bound matter?"
+//! base = "../dapo.toml"            # relative to this file
+//! seeds = [1, 2, 3]
+//! primary_set = "mini-aime-plus"   # scores and comparisons; without it: the only test set
+//! curve_set = "dev"                # without it: dev
+//!
+//! [[arms]]
+//! name = "dapo"                    # the base itself
+//!
+//! [[arms]]
+//! name = "symmetric"
+//! label = "ε_high = ε_low"
+//! after = "dapo"                   # the arm that `set` is applied to; without it: the base
+//! compared_with = "dapo"           # without it: `after`
+//! paper = { table = "Table 1", row = "..." }
+//! [arms.set.dapo.clip]             # merged as `extends` merges a file into its parent
+//! high = 0.2
+//! ```
+//!
+//! In place of arms, `[[axes]]` with `key = "dapo.clip.high"` and `values = [0.2, 0.28, 0.4]`.
+
+use crate::experiment::grid::{Error, MOST_ARMS, axes, differences, text};
+use crate::experiment::sets::Sets;
+use crate::experiment::{Arm, Chain, Experiment, Grid, Keys, PaperRow, compare, extends};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use toml::Table;
+
+/// Where the grids of this repository lie.
+pub const SHIPPED: &str = "experiments/grids";
+
+/// A grid with the experiment that it stands on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Source {
+    /// The resolved grid.
+    pub grid: Grid,
+    /// Its base.
+    pub base: Experiment,
+}
+
+impl Source {
+    /// The experiment that an arm's patch was applied to.
+    pub fn before(&self, arm: &Arm) -> &Experiment {
+        let after = arm.after.as_ref().and_then(|name| self.grid.arm(name));
+        after.map_or(&self.base, |arm| &arm.experiment)
+    }
+}
+
+/// An arm as it is written.
+#[derive(Debug, Clone)]
+pub(super) struct Written {
+    pub name: String,
+    pub label: Option<String>,
+    pub after: Option<String>,
+    pub compared_with: Option<String>,
+    pub paper: Option<PaperRow>,
+    pub set: Table,
+    /// An axis may have the base's own value; a patch may not say what is so already.
+    pub may_restate: bool,
+}
+
+/// The file of a grid: a path, or the name of a shipped one.
+pub fn find(grid: &str) -> PathBuf {
+    match grid.contains('/') || grid.ends_with(".toml") {
+        true => PathBuf::from(grid),
+        false => Path::new(SHIPPED).join(format!("{grid}.toml")),
+    }
+}
+
+/// Loads a grid and resolves its arms.
+///
+/// # Errors
+/// A file that cannot be read; and, all at once, keys that are unknown or of the wrong type,
+/// experiments that cannot run, patches that change nothing or more than an arm's identity, and
+/// arms that are the same.
+pub fn load(path: &Path) -> Result<Source, Error> {
+    let place = path.display().to_string();
+    let mut problems = Vec::new();
+    let mut keys = Keys::of(place.clone(), extends::read_table(path)?, &mut problems);
+    let name = keys.needed_text("name");
+    if let Some(problem) = name.as_deref().and_then(text::plain) {
+        keys.problem("name", &problem);
+    }
+    let question = keys.needed_text("question");
+    let base = keys.needed_text("base");
+    let seeds = seeds(&mut keys);
+    let stated = Sets { primary: keys.text("primary_set"), curve: keys.text("curve_set") };
+    let (arms, axes) = (keys.tables("arms"), keys.tables("axes"));
+    match (arms.is_empty(), axes.is_empty()) {
+        (true, true) => keys.problem("arms", "there must be [[arms]] or [[axes]]"),
+        (false, false) => keys.problem("axes", "a grid has [[arms]] or [[axes]], not both"),
+        _ => {}
+    }
+    keys.finish();
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let chain = match &base {
+        Some(base) => extends::chain(&extends::normal(&folder.join(base)))?,
+        None => return Err(Error::Invalid { problems }),
+    };
+    let base = extends::resolve(chain.clone())?;
+    let sets = stated.resolved(&base.inputs.data).unwrap_or_else(|(key, problem)| {
+        problems.push(format!("{place}: {key}: {problem}"));
+        Sets::default()
+    });
+    let written = match axes.is_empty() {
+        true => patches(&place, arms, &mut problems),
+        false => axes::arms(&place, axes, &base, &mut problems),
+    };
+    let name = name.unwrap_or_default();
+    let context = Context { place: &place, grid: &name, chain: &chain, base: &base };
+    let arms = context.resolve(written, &mut problems);
+    if !problems.is_empty() {
+        return Err(Error::Invalid { problems });
+    }
+    let question = question.unwrap_or_default();
+    let Sets { primary: primary_set, curve: curve_set } = sets;
+    Ok(Source { grid: Grid { name, question, primary_set, curve_set, seeds, arms }, base })
+}
+
+fn seeds(keys: &mut Keys) -> Vec<u64> {
+    let Some(value) = keys.take("seeds") else {
+        keys.problem("seeds", "is missing");
+        return Vec::new();
+    };
+    let integer = |value: &toml::Value| value.as_integer().and_then(|it| u64::try_from(it).ok());
+    let list: Option<Vec<u64>> =
+        value.as_array().and_then(|values| values.iter().map(integer).collect());
+    match list {
+        None => keys.problem("seeds", &format!("expected a list of seeds, got {value}")),
+        Some(seeds) => {
+            if let Some(problem) = text::seeds(&seeds) {
+                keys.problem("seeds", &problem);
+            }
+            return seeds;
+        }
+    }
+    Vec::new()
+}
+
+/// The arms that are written as patches.
+fn patches(place: &str, tables: Vec<Table>, problems: &mut Vec<String>) -> Vec<Written> {
+    let mut arms = Vec::new();
+    for (index, table) in tables.into_iter().enumerate().take(MOST_ARMS + 1) {
+        let own = table.get("name").and_then(toml::Value::as_str);
+        let place = match own {
+            Some(name) => format!("{place}, arm {name:?}"),
+            None => format!("{place}, arm {}", index + 1),
+        };
+        let mut keys = Keys::of(place, table, problems);
+        let name = keys.needed_text("name");
+        if let Some(problem) = name.as_deref().and_then(text::plain) {
+            keys.problem("name", &problem);
+        }
+        let label = keys.text("label");
+        let after = keys.text("after");
+        let compared_with = keys.text("compared_with");
+        let set = keys.table("set").unwrap_or_default();
+        let paper = paper(&mut keys);
+        keys.finish();
+        let name = name.unwrap_or_else(|| format!("arm-{}", index + 1));
+        arms.push(Written { name, label, after, compared_with, paper, set, may_restate: false });
+    }
+    arms
+}
+
+fn paper(keys: &mut Keys) -> Option<PaperRow> {
+    let table = keys.table("paper")?;
+    let mut inner = Vec::new();
+    let mut row = Keys::of(format!("{}: paper", keys.place), table, &mut inner);
+    let (table, label) = (row.needed_text("table"), row.needed_text("row"));
+    row.finish();
+    keys.add(inner);
+    Some(PaperRow { table: table?, row: label? })
+}
+
+/// What arms are resolved against.
+struct Context<'a> {
+    place: &'a str,
+    grid: &'a str,
+    chain: &'a Chain,
+    base: &'a Experiment,
+}
+
+/// An arm that is resolved, with the patches that led to it, the nearest first.
+struct Resolved {
+    arm: Arm,
+    chain: Chain,
+}
+
+impl Context<'_> {
+    fn resolve(&self, written: Vec<Written>, problems: &mut Vec<String>) -> Vec<Arm> {
+        if written.len() > MOST_ARMS {
+            let found = written.len();
+            problems.push(format!("{}: arms: at most {MOST_ARMS}, got {found}", self.place));
+            return Vec::new();
+        }
+        let mut names: Vec<String> = Vec::new();
+        let mut resolved: Vec<Resolved> = Vec::new();
+        for arm in written {
+            let place = format!("{}, arm {:?}", self.place, arm.name);
+            if names.contains(&arm.name) {
+                problems.push(format!("{place}: name: another arm has it"));
+                continue;
+            }
+            for (key, other) in [("after", &arm.after), ("compared_with", &arm.compared_with)] {
+                if let Some(other) = other.as_ref().filter(|other| !names.contains(*other)) {
+                    problems.push(format!("{place}: {key}: no arm before it is named {other:?}"));
+                }
+            }
+            names.push(arm.name.clone());
+            match self.one(&place, arm, &resolved) {
+                Ok(arm) => resolved.push(arm),
+                // What is wrong with an arm is wrong with those that stand on it.
+                Err(found) => {
+                    problems.extend(
+                        found.into_iter().filter(|it| !problems.contains(it)).collect::<Vec<_>>(),
+                    );
+                }
+            }
+        }
+        for (index, one) in resolved.iter().enumerate() {
+            let same = |other: &&Resolved| other.arm.arm_sha256 == one.arm.arm_sha256;
+            if let Some(other) = resolved[..index].iter().find(same) {
+                problems.push(format!(
+                    "{}, arm {:?}: is the same configuration as arm {:?}",
+                    self.place, one.arm.name, other.arm.name
+                ));
+            }
+        }
+        resolved.into_iter().map(|resolved| resolved.arm).collect()
+    }
+
+    fn one(&self, place: &str, arm: Written, before: &[Resolved]) -> Result<Resolved, Vec<String>> {
+        let after = match &arm.after {
+            None => None,
+            // Said already where the name was looked up, or with the arm that failed.
+            Some(name) => Some(before.iter().find(|it| it.arm.name == *name).ok_or(Vec::new())?),
+        };
+        let parent = after.map_or(self.base, |after| &after.arm.experiment);
+        let mut chain = vec![(PathBuf::from(place), arm.set.clone())];
+        chain.extend(after.map_or(self.chain, |after| &after.chain).iter().cloned());
+        let mut experiment = extends::resolve(chain.clone()).map_err(|error| match error {
+            extends::Error::Invalid { problems } => problems,
+            other => vec![format!("{place}: {other}")],
+        })?;
+        let changed = changed(parent, &experiment);
+        let problems = check(place, &arm, &changed, after.is_some() || !before.is_empty());
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        experiment.name = format!("{}.{}", self.grid, arm.name);
+        Ok(Resolved {
+            arm: Arm {
+                label: arm.label.unwrap_or_else(|| arm.name.clone()),
+                compared_with: arm.compared_with.or_else(|| arm.after.clone()),
+                name: arm.name,
+                after: arm.after,
+                paper: arm.paper,
+                set: changed.into_iter().filter_map(|(key, value)| Some((key, value?))).collect(),
+                arm_sha256: experiment.arm_sha256(),
+                experiment,
+            },
+            chain,
+        })
+    }
+}
+
+/// Key → the arm's value, of every key that differs; `None` where the arm has no such key.
+fn changed(parent: &Experiment, arm: &Experiment) -> BTreeMap<String, Option<Value>> {
+    differences(parent, arm).into_iter().map(|it| (it.key, it.b)).collect()
+}
+
+/// Whether what a patch states is what it changes, and part of an arm's identity.
+fn check(
+    place: &str,
+    arm: &Written,
+    changed: &BTreeMap<String, Option<Value>>,
+    must_change: bool,
+) -> Vec<String> {
+    let mut problems = Vec::new();
+    let declared = declared(&arm.set);
+    let within = |key: &str, unit: &str| {
+        key.strip_prefix(unit).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    for unit in &declared {
+        if !compare::in_arm(unit) {
+            problems.push(format!(
+                "{place}: {unit}: is no part of an arm's identity, so that two arms which differ in \
+                 it would share their cells; state it in the base"
+            ));
+        } else if !arm.may_restate && !changed.keys().any(|key| within(key, unit)) {
+            problems.push(format!("{place}: {unit}: changes nothing: it has this value already"));
+        }
+    }
+    let nothing = must_change && changed.is_empty() && !arm.may_restate;
+    if nothing && declared.is_empty() {
+        problems.push(format!("{place}: set: is missing or empty: the arm changes nothing"));
+    }
+    for key in changed.keys().filter(|key| !declared.iter().any(|unit| within(key, unit))) {
+        problems.push(format!("{place}: {key}: differs without being declared"));
+    }
+    problems
+}
+
+/// The keys that a patch states; of a table with a `kind`, which is replaced whole, the table.
+pub(super) fn declared(set: &Table) -> Vec<String> {
+    let mut units = Vec::new();
+    for (key, value) in set {
+        match value {
+            toml::Value::Table(table) if !table.contains_key("kind") => {
+                units.extend(declared(table).into_iter().map(|rest| format!("{key}.{rest}")));
+            }
+            _ => units.push(key.clone()),
+        }
+    }
+    units
+}

@@ -1,0 +1,182 @@
+//! Arms × seeds: what is compared with what. A grid is written as TOML ([`mod@file`]), resolved into
+//! experiments, and kept with a study as `grids/<grid>.json`, so that whoever reads the study
+//! needs no other file.
+
+pub mod axes;
+pub mod file;
+pub mod text;
+
+use crate::base::files;
+use crate::experiment::compare::{self, Difference, Side};
+use crate::experiment::sets::{self, Sets};
+use crate::experiment::{Experiment, extends, validate};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Most arms of a grid.
+pub const MOST_ARMS: usize = 256;
+
+/// Most seeds of a grid.
+pub const MOST_SEEDS: usize = 1024;
+
+/// A grid that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file cannot be read or written.
+    #[error(transparent)]
+    File(#[from] files::Error),
+    /// The file is not TOML, or the base experiment cannot be used.
+    #[error(transparent)]
+    Experiment(#[from] extends::Error),
+    /// Everything that is wrong with it.
+    #[error("{}", problems.join("\n"))]
+    Invalid {
+        /// One line each: file, arm, key, what is wrong.
+        problems: Vec<String>,
+    },
+}
+
+/// Arms × seeds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Grid {
+    /// Letters, digits, `-`, `_`, `+` and `.`; names the file in a study.
+    pub name: String,
+    /// What the grid is to answer.
+    pub question: String,
+    /// The set that scores and comparisons are about; see [`Sets`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub primary_set: Option<String>,
+    /// The set of the curves; see [`Sets`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub curve_set: Option<String>,
+    /// The run seeds.
+    pub seeds: Vec<u64>,
+    /// The arms, in the order of tables.
+    pub arms: Vec<Arm>,
+}
+
+/// One configuration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Arm {
+    /// Letters, digits, `-`, `_`, `+` and `.`; unique in the grid.
+    pub name: String,
+    /// As it stands in tables.
+    pub label: String,
+    /// The arm that this one's patch is applied to; `None`: the grid's base.
+    pub after: Option<String>,
+    /// The arm that this one is compared with in tables.
+    pub compared_with: Option<String>,
+    /// The paper's result beside which it stands.
+    pub paper: Option<PaperRow>,
+    /// Every key in which the arm differs from the one that it is applied to, dotted, with the
+    /// arm's value. Keys that only the other one has are not listed: they went with their table.
+    pub set: BTreeMap<String, Value>,
+    /// SHA-256 of the arm's canonical JSON.
+    pub arm_sha256: String,
+    /// The resolved experiment. Its seed and execution are the base's.
+    pub experiment: Experiment,
+}
+
+/// A row of a table of the paper.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PaperRow {
+    /// Such as `Table 1`.
+    pub table: String,
+    /// The row's label in the paper.
+    pub row: String,
+}
+
+impl Grid {
+    /// What an analysis that nobody declared is about.
+    pub fn sets(&self) -> Sets {
+        Sets { primary: self.primary_set.clone(), curve: self.curve_set.clone() }
+    }
+
+    /// An arm by its name.
+    pub fn arm(&self, name: &str) -> Option<&Arm> {
+        self.arms.iter().find(|arm| arm.name == name)
+    }
+
+    /// Where a study keeps the grid of a name.
+    pub fn path(study: &Path, name: &str) -> PathBuf {
+        study.join("grids").join(format!("{name}.json"))
+    }
+
+    /// Writes the grid into a study.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    pub fn write(&self, study: &Path) -> Result<PathBuf, Error> {
+        let path = Self::path(study, &self.name);
+        files::write_json(&path, self)?;
+        Ok(path)
+    }
+
+    /// Reads a resolved grid, which may come from somebody else.
+    ///
+    /// # Errors
+    /// A file that is no grid, or one that contradicts itself.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let grid: Self = files::read_json(path)?;
+        let problems = grid.problems();
+        if problems.is_empty() {
+            return Ok(grid);
+        }
+        let at = |problem: String| format!("{}: {problem}", path.display());
+        Err(Error::Invalid { problems: problems.into_iter().map(at).collect() })
+    }
+
+    /// Every way in which the grid contradicts itself.
+    fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        if let Some(problem) = text::plain(&self.name) {
+            problems.push(format!("name: {problem}"));
+        }
+        problems.extend(text::seeds(&self.seeds).map(|problem| format!("seeds: {problem}")));
+        if self.arms.is_empty() || self.arms.len() > MOST_ARMS {
+            let found = self.arms.len();
+            problems.push(format!("arms: there must be 1 to {MOST_ARMS}, got {found}"));
+        }
+        let mut names = BTreeSet::new();
+        for arm in &self.arms {
+            let at = |problem: String| format!("arm {:?}: {problem}", arm.name);
+            problems.extend(text::plain(&arm.name).map(at));
+            for (key, other) in [("after", &arm.after), ("compared_with", &arm.compared_with)] {
+                if let Some(other) = other.as_ref().filter(|other| !names.contains(*other)) {
+                    problems.push(at(format!("{key}: no arm before it is named {other:?}")));
+                }
+            }
+            if !names.insert(arm.name.clone()) {
+                problems.push(at("name: another arm has it".to_string()));
+            }
+            if arm.arm_sha256 != arm.experiment.arm_sha256() {
+                problems.push(at("`arm_sha256` is not the hash of `experiment`".to_string()));
+            }
+            problems.extend(validate::problems(&arm.experiment).into_iter().map(at));
+            let known = arm.experiment.inputs.data.set_names();
+            for (key, name) in [("primary_set", &self.primary_set), ("curve_set", &self.curve_set)]
+            {
+                let problem = name.as_ref().and_then(|name| sets::unknown(name, &known));
+                problems.extend(problem.map(|problem| at(format!("{key}: {problem}"))));
+            }
+        }
+        problems
+    }
+}
+
+/// Every key in which `arm` differs from the experiment that its patch was applied to.
+pub fn differences(before: &Experiment, arm: &Experiment) -> Vec<Difference> {
+    let [before, arm] = [before, arm].map(Side::experiment);
+    let mut differences = compare::differences(&before, &arm);
+    // An arm has a name of its own.
+    differences.retain(|difference| difference.key != "name");
+    differences
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! Typed values out of a TOML table, with every problem collected.
+
+use crate::experiment::diagnose;
+use crate::experiment::grid::MOST_SEEDS;
+use std::collections::BTreeSet;
+use toml::{Table, Value};
+
+/// Longest label or question, in characters.
+const MOST_CHARACTERS: usize = 500;
+
+/// What is wrong with a name of a grid or an arm, which names files and folders.
+pub fn plain(name: &str) -> Option<String> {
+    let usual = |character: char| character.is_ascii_alphanumeric() || "-_+.".contains(character);
+    let usable =
+        !name.is_empty() && name.len() <= 64 && !name.starts_with('.') && name.chars().all(usual);
+    (!usable).then(|| {
+        format!("must be 1 to 64 letters, digits and any of -_+. (not first), got {name:?}")
+    })
+}
+
+/// What is wrong with a list of seeds.
+pub fn seeds(seeds: &[u64]) -> Option<String> {
+    let distinct: BTreeSet<&u64> = seeds.iter().collect();
+    match seeds.len() {
+        0 => Some("there must be at least one".to_string()),
+        count if count > MOST_SEEDS => Some(format!("must be at most {MOST_SEEDS}, got {count}")),
+        count if count != distinct.len() => Some("one stands there twice".to_string()),
+        _ => None,
+    }
+}
+
+/// Takes the keys out of a table one by one and notes what is wrong.
+#[derive(Debug)]
+pub struct Keys<'a> {
+    /// Where the table stands, such as `grid.toml, arm 2`.
+    pub place: String,
+    table: Table,
+    known: Vec<&'static str>,
+    problems: &'a mut Vec<String>,
+}
+
+impl<'a> Keys<'a> {
+    /// The keys of a table.
+    pub fn of(place: String, table: Table, problems: &'a mut Vec<String>) -> Self {
+        Self { place, table, known: Vec::new(), problems }
+    }
+
+    /// Adds problems that were found elsewhere.
+    pub fn add(&mut self, problems: Vec<String>) {
+        self.problems.extend(problems);
+    }
+
+    /// Notes a problem with a key.
+    pub fn problem(&mut self, key: &str, what: &str) {
+        self.problems.push(format!("{}: {key}: {what}", self.place));
+    }
+
+    /// A value as it stands there.
+    pub fn take(&mut self, key: &'static str) -> Option<Value> {
+        self.known.push(key);
+        self.table.remove(key)
+    }
+
+    /// A text.
+    pub fn text(&mut self, key: &'static str) -> Option<String> {
+        match self.take(key)? {
+            Value::String(text) if text.chars().count() > MOST_CHARACTERS => {
+                self.problem(key, &format!("must be at most {MOST_CHARACTERS} characters"));
+                None
+            }
+            Value::String(text) => Some(text),
+            other => {
+                self.problem(key, &format!("expected a text, got {other}"));
+                None
+            }
+        }
+    }
+
+    /// A text that must be there.
+    pub fn needed_text(&mut self, key: &'static str) -> Option<String> {
+        if !self.table.contains_key(key) {
+            self.problem(key, "is missing");
+        }
+        self.text(key)
+    }
+
+    /// A name.
+    pub fn name(&mut self, key: &'static str) -> Option<String> {
+        let name = self.text(key)?;
+        match plain(&name) {
+            None => Some(name),
+            Some(problem) => {
+                self.problem(key, &problem);
+                None
+            }
+        }
+    }
+
+    /// A table.
+    pub fn table(&mut self, key: &'static str) -> Option<Table> {
+        match self.take(key)? {
+            Value::Table(table) => Some(table),
+            other => {
+                self.problem(key, &format!("expected a table, got {other}"));
+                None
+            }
+        }
+    }
+
+    /// Tables, written `[[key]]`; none when the key is absent.
+    pub fn tables(&mut self, key: &'static str) -> Vec<Table> {
+        let Some(value) = self.take(key) else { return Vec::new() };
+        let Value::Array(values) = value else {
+            self.problem(key, &format!("expected tables, written [[{key}]]"));
+            return Vec::new();
+        };
+        let mut tables = Vec::new();
+        for value in values {
+            match value {
+                Value::Table(table) => tables.push(table),
+                other => self.problem(key, &format!("expected tables [[{key}]], got {other}")),
+            }
+        }
+        tables
+    }
+
+    /// Refuses what was not taken.
+    pub fn finish(self) {
+        for key in self.table.keys() {
+            let valid: Vec<String> = self.known.iter().map(|name| format!("`{name}`")).collect();
+            let reason = format!("unknown field `{key}`, expected one of {}", valid.join(", "));
+            let reason = diagnose::with_suggestion(&reason);
+            self.problems.push(format!("{}: {reason}", self.place));
+        }
+    }
+}

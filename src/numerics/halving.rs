@@ -1,0 +1,202 @@
+//! Passes and generations that are done again with fewer rows when the device's memory does not hold
+//! them.
+
+use crate::base::contained;
+
+/// Work that memory ended, or that failed by itself.
+#[derive(Debug, thiserror::Error, PartialEq)]
+pub enum Error<E> {
+    /// Not even one row fits.
+    #[error("memory does not hold one row: {0}")]
+    OutOfMemory(String),
+    /// What the work said.
+    #[error(transparent)]
+    Work(E),
+}
+
+/// Does `work` on each part, in order, and hands what comes of it to `take`. A part for which
+/// memory does not suffice is cut into two. Returns how often that happened.
+///
+/// # Errors
+/// What `work` says, and a part of one row that does not fit.
+///
+/// # Panics
+/// When `work` does, for another reason than memory.
+pub fn each<T: Clone, R, E>(
+    parts: Vec<Vec<T>>,
+    mut work: impl FnMut(&[T]) -> Result<R, E>,
+    mut take: impl FnMut(&[T], R),
+) -> Result<u64, Error<E>> {
+    let mut waiting: Vec<Vec<T>> = parts.into_iter().rev().collect();
+    let mut halved = 0;
+    while let Some(part) = waiting.pop() {
+        match contained::caught(|| work(&part)) {
+            Ok(result) => take(&part, result.map_err(Error::Work)?),
+            Err(text) if !is_out_of_memory(&text) => panic!("{text}"),
+            Err(text) if part.len() < 2 => return Err(Error::OutOfMemory(text)),
+            Err(text) => {
+                let (first, second) = part.split_at(part.len() / 2);
+                tracing::warn!(
+                    rows = part.len(),
+                    reason = first_line(&text),
+                    "memory does not hold a pass; it is made again in halves"
+                );
+                halved += 1;
+                waiting.push(second.to_vec());
+                waiting.push(first.to_vec());
+            }
+        }
+    }
+    Ok(halved)
+}
+
+/// Does `work` on all parts at once, where what it makes of them cannot be told apart by part: when
+/// memory does not suffice, it does it again with every part cut into two. Returns what came of it,
+/// and how many parts were cut.
+///
+/// # Errors
+/// What `work` says, and parts of one row that do not fit.
+///
+/// # Panics
+/// When `work` does, for another reason than memory.
+pub fn together<T: Clone, R, E>(
+    mut parts: Vec<Vec<T>>,
+    mut work: impl FnMut(&[Vec<T>]) -> Result<R, E>,
+) -> Result<(R, u64), Error<E>> {
+    let mut halved = 0;
+    loop {
+        match contained::caught(|| work(&parts)) {
+            Ok(result) => return Ok((result.map_err(Error::Work)?, halved)),
+            Err(text) if !is_out_of_memory(&text) => panic!("{text}"),
+            Err(text) if parts.iter().all(|part| part.len() < 2) => {
+                return Err(Error::OutOfMemory(text));
+            }
+            Err(text) => {
+                let before = parts.len();
+                parts = parts.iter().flat_map(|part| halves(part)).collect();
+                halved += (parts.len() - before) as u64;
+                tracing::warn!(
+                    passes = before,
+                    reason = first_line(&text),
+                    "memory does not hold a pass; all are made again in halves"
+                );
+            }
+        }
+    }
+}
+
+/// Does `work` with at most so many rows at a time; with half as many when memory does not suffice.
+///
+/// # Errors
+/// What `work` says, and one row that does not fit.
+///
+/// # Panics
+/// When `work` does, for another reason than memory.
+pub fn fewer<R, E>(
+    mut rows: usize,
+    mut work: impl FnMut(usize) -> Result<R, E>,
+) -> Result<R, Error<E>> {
+    loop {
+        match contained::caught(|| work(rows)) {
+            Ok(result) => return result.map_err(Error::Work),
+            Err(text) if !is_out_of_memory(&text) => panic!("{text}"),
+            Err(text) if rows < 2 => return Err(Error::OutOfMemory(text)),
+            Err(text) => {
+                tracing::warn!(
+                    rows,
+                    reason = first_line(&text),
+                    "memory does not hold a generation; it is made again with half as many rows at a time"
+                );
+                rows /= 2;
+            }
+        }
+    }
+}
+
+/// Both halves of a part; of one row the part itself.
+fn halves<T: Clone>(part: &[T]) -> impl Iterator<Item = Vec<T>> {
+    let (first, second) = part.split_at(part.len() / 2);
+    [first, second].into_iter().filter(|half| !half.is_empty()).map(<[T]>::to_vec)
+}
+
+/// What LibTorch's allocators say, that of the processor and that of CUDA.
+fn is_out_of_memory(text: &str) -> bool {
+    [
+        "CUDA out of memory",
+        "DefaultCPUAllocator: can't allocate memory",
+        "CUBLAS_STATUS_ALLOC_FAILED",
+    ]
+    .iter()
+    .any(|known| text.contains(known))
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tch::{Device, Kind, Tensor};
+
+    /// Asks LibTorch for more than any machine has when there are more than `most` rows.
+    fn greedy(rows: &[u32], most: usize) -> Result<u32, String> {
+        if rows.len() > most {
+            let _ = Tensor::empty([1 << 46], (Kind::Float, Device::Cpu));
+        }
+        match rows.contains(&99) {
+            true => Err("no".to_string()),
+            false => Ok(rows.iter().sum()),
+        }
+    }
+
+    #[test]
+    fn a_part_that_does_not_fit_is_done_in_halves_and_in_order() {
+        let mut seen = Vec::new();
+        let parts = vec![vec![1, 2, 3, 4, 5], vec![6, 7]];
+        let halved =
+            each(parts, |rows| greedy(rows, 2), |rows, sum| seen.push((rows.to_vec(), sum)));
+        assert_eq!(halved, Ok(2));
+        assert_eq!(seen, [(vec![1, 2], 3), (vec![3], 3), (vec![4, 5], 9), (vec![6, 7], 13),]);
+    }
+
+    #[test]
+    fn all_parts_are_cut_when_one_does_not_fit() {
+        let mut tries = Vec::new();
+        let parts = vec![vec![1], vec![2, 3, 4, 5, 6]];
+        let work = |parts: &[Vec<u32>]| {
+            tries.push(parts.len());
+            parts.iter().map(|rows| greedy(rows, 2)).sum::<Result<u32, String>>()
+        };
+        assert_eq!(together(parts, work), Ok((21, 3)));
+        assert_eq!(tries, [2, 3, 5]);
+        let failed = together(vec![vec![1, 2]], |parts| greedy(&parts[0], 0));
+        assert!(matches!(failed, Err(Error::OutOfMemory(_))), "{failed:?}");
+        let failed = together(vec![vec![99]], |parts| greedy(&parts[0], 2));
+        assert_eq!(failed, Err(Error::Work("no".to_string())));
+    }
+
+    #[test]
+    fn a_generation_has_half_as_many_rows_until_it_fits() {
+        let work = |rows: usize| greedy(&vec![1; rows], 3);
+        assert_eq!(fewer(20, work), Ok(2));
+        assert_eq!(fewer(3, work), Ok(3));
+        assert!(matches!(fewer(9, |rows| greedy(&vec![1; rows], 0)), Err(Error::OutOfMemory(_))));
+    }
+
+    #[test]
+    fn one_row_that_does_not_fit_is_an_error_and_so_is_what_the_work_says() {
+        let failed = each(vec![vec![1, 2]], |rows| greedy(rows, 0), |_, _| ());
+        let Err(Error::OutOfMemory(text)) = failed else { panic!("{failed:?}") };
+        assert!(text.contains("allocate memory"), "{text}");
+        let failed = each(vec![vec![99]], |rows| greedy(rows, 2), |_, _| ());
+        assert_eq!(failed, Err(Error::Work("no".to_string())));
+    }
+
+    #[test]
+    #[should_panic(expected = "something else")]
+    fn another_panic_goes_on() {
+        let work = |_: &[u32]| -> Result<(), ()> { panic!("something else") };
+        let _ = each(vec![vec![1, 2]], work, |_, ()| ());
+    }
+}

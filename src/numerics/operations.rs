@@ -1,0 +1,124 @@
+//! The small set of operations that the model and the losses are written in, and the two
+//! arithmetics that carry them out.
+//!
+//! [`fast`]: LibTorch's own f32 kernels, with their automatic derivatives. Their bits depend on the
+//! instruction set, on LibTorch's build and on the batch's shape: `exact-here` at best. Decode
+//! steps of f32 policies on the CPU do their small operations in [`slices`].
+//!
+//! [`exact`]: the same bits on any machine, in any batch and in any order.
+
+use crate::experiment::Numerics;
+use tch::{Kind, Tensor};
+
+/// Weights of the norms that Qwen3 has behind its queries and keys, `[head_dim]` each.
+#[derive(Debug, Clone)]
+pub struct HeadNorms<W> {
+    /// Of every query head.
+    pub queries: W,
+    /// Of every key head.
+    pub keys: W,
+}
+
+/// What a decoder is made of. Rows hold the numbers of one token each, `[tokens, width]`. An
+/// argument that is taken by value is used for the last time.
+pub trait Operations {
+    /// Token ids.
+    type Tokens: ?Sized;
+    /// Numbers of each token.
+    type Rows;
+    /// A matrix of weights, with what is folded into it.
+    type Weight;
+
+    /// The table's row of each token.
+    fn embedding(&mut self, table: &Self::Weight, tokens: &Self::Tokens) -> Self::Rows;
+
+    /// x / √(mean(x²) + ε) of each row, of `width` numbers. The norm's weight is inside the matrix
+    /// that follows.
+    fn rms_norm(&mut self, x: &Self::Rows, width: usize) -> Self::Rows;
+
+    /// Queries, keys and values of normed rows; norms of each query and key where the architecture
+    /// has them; rotary embedding; causal attention. The mixture of each token's values, heads next
+    /// to each other.
+    fn attention(
+        &mut self,
+        layer: usize,
+        x: Self::Rows,
+        qkv: &Self::Weight,
+        norms: Option<&HeadNorms<Self::Weight>>,
+    ) -> Self::Rows;
+
+    /// The product that follows [`Operations::attention`].
+    fn attention_output(&mut self, x: Self::Rows, weight: &Self::Weight) -> Self::Rows;
+
+    /// SwiGLU of normed rows: `silu(x · gateᵀ) · (x · upᵀ)`.
+    fn swiglu(
+        &mut self,
+        layer: usize,
+        x: Self::Rows,
+        gate: &Self::Weight,
+        up: &Self::Weight,
+    ) -> Self::Rows;
+
+    /// The product that follows [`Operations::swiglu`].
+    fn swiglu_output(&mut self, x: Self::Rows, weight: &Self::Weight) -> Self::Rows;
+
+    /// The residual stream and what a layer adds to it.
+    fn add(&mut self, x: Self::Rows, more: Self::Rows) -> Self::Rows;
+
+    /// Normed rows times a norm's weight.
+    fn scale(&mut self, x: Self::Rows, weight: &Self::Weight) -> Self::Rows;
+}
+
+/// e^x, number by number: LibTorch's, or the pinned one of f64 numbers, the same everywhere.
+pub fn exp(x: &Tensor, numerics: Numerics) -> Tensor {
+    if numerics == Numerics::Fast {
+        return x.exp();
+    }
+    let values: Vec<f64> =
+        Vec::try_from(x.detach().contiguous().flatten(0, -1)).expect("a dense f64 tensor");
+    let values: Vec<f64> = values.into_iter().map(libm::exp).collect();
+    let value = Tensor::from_slice(&values).view(x.size().as_slice());
+    match x.requires_grad() {
+        // The factor is 1, and its derivative that of x: LibTorch has no derivatives of our own.
+        true => value * ((x - x.detach()) + 1.0),
+        false => value,
+    }
+}
+
+/// Σ x in f64, of a tensor without a graph, each number first rounded to a multiple of 2^−36. As
+/// long as the sum stays below 2^16 it is exact, whatever its order; so are sums of such sums.
+pub fn sum(x: &Tensor) -> f64 {
+    // Adding 1.5 · 2^(52 − 36) leaves no bit below 2^−36.
+    const SHIFT: f64 = 1.5 * (1u64 << 16) as f64;
+    let x = x.detach().to_kind(Kind::Double);
+    let rounded = (x + SHIFT) - SHIFT;
+    rounded.sum(Kind::Double).double_value(&[])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exp_of_doubles_is_libms_and_its_own_derivative() {
+        let x = Tensor::from_slice(&[-2.5f64, 0.0, 1.25]).set_requires_grad(true);
+        let y = exp(&x, Numerics::Exact);
+        let gradient = Tensor::run_backward(&[y.sum(Kind::Double)], &[&x], false, false);
+        for (at, x) in [-2.5, 0.0, 1.25].into_iter().enumerate() {
+            assert_eq!(y.double_value(&[at as i64]), libm::exp(x));
+            assert_eq!(gradient[0].double_value(&[at as i64]), libm::exp(x));
+        }
+    }
+
+    #[test]
+    fn a_sum_does_not_depend_on_how_it_is_cut() {
+        let values: Vec<f64> = (0..1000).map(|at| libm::sin(f64::from(at) * 0.37) * 3.0).collect();
+        let whole = sum(&Tensor::from_slice(&values));
+        for size in [1, 7, 64] {
+            let parts = values.rchunks(size).map(|part| sum(&Tensor::from_slice(part)));
+            assert_eq!(parts.sum::<f64>(), whole);
+        }
+        assert!((whole - values.iter().sum::<f64>()).abs() < 1e-7);
+        assert!(sum(&Tensor::from_slice(&[1.0, f64::NAN])).is_nan());
+    }
+}

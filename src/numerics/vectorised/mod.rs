@@ -1,0 +1,127 @@
+//! Loops compiled for every instruction set. A process uses one of them, which is decided once and
+//! here alone: the one that [`VARIABLE`] names, else the best that the machine has.
+
+use pulp::{Arch, Simd, WithSimd};
+use std::sync::OnceLock;
+
+/// Compiled instruction sets, from the oldest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Instructions {
+    /// One number at a time: what every machine of the architecture has.
+    Scalar,
+    /// x86-64-v3: 256 bits and fused multiply-add.
+    Avx2,
+    /// x86-64-v4: 512 bits.
+    Avx512,
+}
+
+impl Instructions {
+    /// All of them, from the oldest.
+    pub const ALL: [Self; 3] = [Self::Scalar, Self::Avx2, Self::Avx512];
+
+    /// The value of [`VARIABLE`] that forces it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512",
+        }
+    }
+
+    fn of(arch: Arch) -> Self {
+        match arch {
+            #[cfg(target_arch = "x86_64")]
+            Arch::V3(_) => Self::Avx2,
+            #[cfg(target_arch = "x86_64")]
+            Arch::V4(_) => Self::Avx512,
+            _ => Self::Scalar,
+        }
+    }
+
+    /// `None` when the machine lacks it.
+    fn arch(self) -> Option<Arch> {
+        match self {
+            Self::Scalar => Some(Arch::Scalar),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => pulp::x86::V3::try_new().map(Arch::V3),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => pulp::x86::V4::try_new().map(Arch::V4),
+            #[cfg(not(target_arch = "x86_64"))]
+            Self::Avx2 | Self::Avx512 => None,
+        }
+    }
+}
+
+/// The environment variable that forces the instruction set of a process.
+pub const VARIABLE: &str = "DAPO_INSTRUCTIONS";
+
+/// A value of [`VARIABLE`] that cannot be followed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// It names no instruction set.
+    #[error("{VARIABLE} is {0:?}; it can be scalar, avx2 or avx512")]
+    Unknown(String),
+    /// The machine lacks it.
+    #[error("{VARIABLE} is {0}, which this machine does not have")]
+    Missing(&'static str),
+}
+
+/// What the environment asks for, or the best that the machine has.
+fn wanted() -> Result<Arch, Error> {
+    let Some(value) = std::env::var_os(VARIABLE) else { return Ok(Arch::new()) };
+    let named = Instructions::ALL.into_iter().find(|it| value == it.name());
+    let named = named.ok_or_else(|| Error::Unknown(value.to_string_lossy().into_owned()))?;
+    named.arch().ok_or(Error::Missing(named.name()))
+}
+
+/// Whether the environment asks for an instruction set that can be used here.
+///
+/// # Errors
+/// See [`Error`]. The loops themselves panic then.
+pub fn check() -> Result<(), Error> {
+    wanted().map(drop)
+}
+
+/// The instruction set of this process.
+pub fn chosen() -> Instructions {
+    Instructions::of(arch())
+}
+
+fn arch() -> Arch {
+    static CHOSEN: OnceLock<Arch> = OnceLock::new();
+    #[cfg(test)]
+    if let Some(forced) = tests::forced() {
+        return forced;
+    }
+    // A test that names an instruction set which is not there must not pass under another one.
+    *CHOSEN.get_or_init(|| wanted().unwrap_or_else(|error| panic!("{error}")))
+}
+
+/// Runs an operation, compiled for the process's instruction set.
+#[inline(always)]
+pub fn dispatch<W: WithSimd>(operation: W) -> W::Output {
+    arch().dispatch(operation)
+}
+
+/// Runs `work`, compiled for the process's instruction set. The closure must be marked
+/// `#[inline(always)]`, or it is compiled for the oldest.
+#[inline(always)]
+pub fn vectorised<R>(work: impl FnMut() -> R) -> R {
+    dispatch(Work(work))
+}
+
+/// A closure of its own kind: one that is called as `FnOnce` goes through a shim that is not
+/// inlined.
+struct Work<F>(F);
+
+impl<R, F: FnMut() -> R> WithSimd for Work<F> {
+    type Output = R;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(mut self, _simd: S) -> R {
+        (self.0)()
+    }
+}
+
+#[cfg(test)]
+mod tests;

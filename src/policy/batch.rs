@@ -1,0 +1,309 @@
+//! Groups with advantages → rows → mini-batches → micro-batches → passes, and the training
+//! forward over one pass.
+
+use crate::algorithm::length_bands::length_bands;
+use crate::algorithm::overlong;
+use crate::base::rng::Stream;
+use crate::experiment::{Execution, MiniBatchOrder, Training};
+use crate::numerics::exact;
+use crate::policy::{Gradients, Qwen2, Sequences, UpdateScale};
+use crate::records::{Group, ScoredRollout};
+use tch::{Kind, Tensor};
+
+/// One rollout as the loss sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// Index of its group in the rollout step's batch.
+    pub group: usize,
+    /// Prompt and response token ids.
+    pub tokens: Vec<u32>,
+    /// How many of them are the prompt.
+    pub prompt_tokens: usize,
+    /// Â_i of Eq. 9.
+    pub advantage: f64,
+    /// False when Overlong Filtering masks this response's loss.
+    pub in_loss: bool,
+}
+
+impl Row {
+    /// Length of the response.
+    pub fn response_tokens(&self) -> usize {
+        self.tokens.len() - self.prompt_tokens
+    }
+
+    /// Tokens with `response_mask` 1: all of the response, or none when it is filtered.
+    pub fn loss_tokens(&self) -> u64 {
+        if self.in_loss { self.response_tokens() as u64 } else { 0 }
+    }
+}
+
+/// The rows of a rollout step, group by group, in the order of `groups`. `advantages[g][i]`
+/// belongs to rollout i of group g.
+pub fn rows(
+    groups: &[Group<ScoredRollout>],
+    advantages: &[Vec<f64>],
+    overlong_filter: bool,
+) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (index, group) in groups.iter().enumerate() {
+        for (scored, &advantage) in group.rollouts.iter().zip(&advantages[index]) {
+            rows.push(Row {
+                group: index,
+                tokens: [&group.prompt.tokens[..], &scored.rollout.tokens[..]].concat(),
+                prompt_tokens: group.prompt.tokens.len(),
+                advantage,
+                in_loss: overlong::enters_loss(scored.rollout.truncated(), overlong_filter),
+            });
+        }
+    }
+    rows
+}
+
+/// Row indices of each mini-batch. Groups stay whole under `shuffled-groups`; the last
+/// mini-batch is smaller when the step trains on fewer groups than planned.
+pub fn mini_batches(rows: &[Row], training: &Training, mut order: Stream) -> Vec<Vec<usize>> {
+    let ordered: Vec<usize> = match training.mini_batch_order {
+        MiniBatchOrder::ShuffledGroups => {
+            let groups = rows.iter().map(|row| row.group + 1).max().unwrap_or(0);
+            let mut members: Vec<Vec<usize>> = vec![Vec::new(); groups];
+            for (index, row) in rows.iter().enumerate() {
+                members[row.group].push(index);
+            }
+            order.shuffle(&mut members);
+            members.concat()
+        }
+        MiniBatchOrder::LengthBands => {
+            let lengths: Vec<u64> = rows.iter().map(|row| row.tokens.len() as u64).collect();
+            length_bands(&lengths, 1)
+        }
+    };
+    ordered.chunks(training.mini_batch_rollouts as usize).map(<[usize]>::to_vec).collect()
+}
+
+/// Cuts rows into micro-batches of at most `size`, longest first, so that rows of one
+/// micro-batch are padded little. Only where and how the sum is computed depends on it.
+pub fn micro_batches(rows: &[Row], members: &[usize], size: usize) -> Vec<Vec<usize>> {
+    let mut sorted = members.to_vec();
+    sorted.sort_by_key(|&row| (std::cmp::Reverse(rows[row].tokens.len()), row));
+    sorted.chunks(size.max(1)).map(<[usize]>::to_vec).collect()
+}
+
+/// How rows are cut into what is computed at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cut {
+    /// Rows of a micro-batch. Decides where sums are rounded, nothing else (but with
+    /// `token_mean_unit = "micro-batch"` it is part of the objective).
+    pub micro_batch_rollouts: usize,
+    /// Tokens of one forward and backward pass, padding included.
+    pub pass_tokens: usize,
+}
+
+impl Cut {
+    /// What an experiment says.
+    pub fn of(execution: &Execution) -> Self {
+        Self {
+            micro_batch_rollouts: execution.micro_batch_rollouts as usize,
+            pass_tokens: execution.tokens_of_a_pass(),
+        }
+    }
+}
+
+/// Cuts a micro-batch, longest row first, into passes of at most so many tokens, padding included:
+/// the rows of one forward and backward pass. Whatever the cut, losses and gradients add up to those
+/// of the micro-batch.
+pub fn passes(rows: &[Row], micro_batch: &[usize], most_tokens: usize) -> Vec<Vec<usize>> {
+    let mut passes: Vec<Vec<usize>> = Vec::new();
+    for &row in micro_batch {
+        let fits = |pass: &Vec<usize>| (pass.len() + 1) * rows[pass[0]].tokens.len() <= most_tokens;
+        match passes.last_mut().filter(|pass| fits(pass)) {
+            Some(pass) => pass.push(row),
+            None => passes.push(vec![row]),
+        }
+    }
+    passes
+}
+
+/// One forward, or forward and backward, pass. Response tokens stand one after another, row by
+/// row, `tokens` of them.
+#[derive(Debug)]
+pub struct Pass {
+    /// Prompt and response without the last token, and the response tokens as targets.
+    sequences: Sequences,
+    /// True on response tokens that enter the loss: `[tokens]`.
+    pub loss_mask: Tensor,
+    /// Â_i of each token's row: `[tokens]`.
+    pub advantages: Tensor,
+    /// Response tokens of each row.
+    lengths: Vec<usize>,
+}
+
+impl Pass {
+    /// Packs the chosen rows.
+    pub fn new(rows: &[Row], members: &[usize]) -> Self {
+        let mut sequences = Sequences::default();
+        let (mut loss_mask, mut advantages, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
+        for row in members.iter().map(|&member| &rows[member]) {
+            // The last token predicts nothing; the first target follows the last prompt token.
+            let inputs = &row.tokens[..row.tokens.len() - 1];
+            sequences.push(inputs, row.prompt_tokens - 1, &row.tokens[row.prompt_tokens..]);
+            let length = row.response_tokens();
+            loss_mask.extend(std::iter::repeat_n(row.in_loss, length));
+            advantages.extend(std::iter::repeat_n(row.advantage as f32, length));
+            lengths.push(length);
+        }
+        Self {
+            sequences,
+            loss_mask: Tensor::from_slice(&loss_mask),
+            advantages: Tensor::from_slice(&advantages),
+            lengths,
+        }
+    }
+
+    /// One value for each row as one for each of its response tokens: `[tokens]`.
+    pub fn for_each_token(&self, values: &[f64]) -> Tensor {
+        let repeated = values.iter().zip(&self.lengths);
+        let repeated: Vec<f64> =
+            repeated.flat_map(|(&value, &length)| std::iter::repeat_n(value, length)).collect();
+        Tensor::from_slice(&repeated)
+    }
+
+    /// `[tokens]` as one list for each row.
+    pub fn by_row(&self, values: &Tensor) -> Vec<Vec<f64>> {
+        let values: Vec<f64> =
+            Vec::try_from(values.to_kind(Kind::Double).contiguous()).expect("a dense tensor");
+        let mut rest = &values[..];
+        let mut take = |&length: &usize| {
+            let (row, after) = rest.split_at(length);
+            rest = after;
+            row.to_vec()
+        };
+        self.lengths.iter().map(&mut take).collect()
+    }
+
+    /// What the training forward says about each response token, at `temperature`, without a
+    /// graph.
+    pub fn token_statistics(&self, model: &Qwen2, temperature: f64) -> TokenStatistics {
+        let (log_probs, entropy) = model.statistics(&self.sequences, temperature);
+        TokenStatistics { log_probs, entropy }
+    }
+
+    /// Adds the gradients of a loss to `sums`, as [`Qwen2::add_gradients`] of the response tokens.
+    ///
+    /// # Errors
+    /// As [`Qwen2::add_gradients`].
+    pub fn add_gradients<R>(
+        &self,
+        sums: &mut Gradients,
+        model: &Qwen2,
+        temperature: f64,
+        scale: UpdateScale,
+        loss: impl FnOnce(&Tensor) -> (Tensor, R),
+    ) -> Result<R, exact::Error> {
+        model.add_gradients(sums, &self.sequences, temperature, scale, loss)
+    }
+}
+
+/// What the training forward says about each response token.
+#[derive(Debug)]
+pub struct TokenStatistics {
+    /// log π_θ(o_t | q, o_<t): `[tokens]`, in nats.
+    pub log_probs: Tensor,
+    /// Entropy of the distribution that o_t was drawn from: `[tokens]`.
+    pub entropy: Tensor,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Purpose;
+    use crate::base::rng::stream;
+
+    fn row(group: usize, prompt: usize, response: usize) -> Row {
+        Row {
+            group,
+            tokens: (0..(prompt + response) as u32).collect(),
+            prompt_tokens: prompt,
+            advantage: 1.0,
+            in_loss: true,
+        }
+    }
+
+    fn training(mini_batch_rollouts: u64, mini_batch_order: MiniBatchOrder) -> Training {
+        Training {
+            rollout_steps: 1,
+            prompts_per_step: 4,
+            mini_batch_rollouts,
+            epochs_per_step: 1,
+            mini_batch_order,
+        }
+    }
+
+    #[test]
+    fn shuffled_groups_stay_whole_and_every_row_trains_once() {
+        let rows: Vec<Row> = (0..12).map(|i| row(i / 3, 2, 1 + i)).collect();
+        let order = stream(1, Purpose::MiniBatchOrder, &[]);
+        let batches = mini_batches(&rows, &training(6, MiniBatchOrder::ShuffledGroups), order);
+        assert_eq!(batches.iter().map(Vec::len).collect::<Vec<_>>(), [6, 6]);
+        for batch in &batches {
+            for trio in batch.chunks(3) {
+                assert!(trio.iter().all(|&i| rows[i].group == rows[trio[0]].group));
+            }
+        }
+        let mut all = batches.concat();
+        all.sort_unstable();
+        assert_eq!(all, (0..12).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn length_bands_put_similar_lengths_together() {
+        let rows: Vec<Row> = (0..16).map(|i| row(i / 4, 2, 1 + (i * 7) % 16)).collect();
+        let order = stream(1, Purpose::MiniBatchOrder, &[]);
+        let batches = mini_batches(&rows, &training(4, MiniBatchOrder::LengthBands), order);
+        let spread = |batch: &Vec<usize>| {
+            let lengths: Vec<usize> = batch.iter().map(|&i| rows[i].tokens.len()).collect();
+            lengths.iter().max().unwrap() - lengths.iter().min().unwrap()
+        };
+        // Sixteen lengths 1…16 in four bands of every second length: at most 7 apart.
+        assert!(batches.iter().all(|batch| spread(batch) <= 7), "{batches:?}");
+    }
+
+    #[test]
+    fn the_stop_token_is_a_target_and_the_first_target_is_predicted_by_the_last_prompt_token() {
+        let rows = [row(0, 3, 2), row(0, 2, 4)];
+        let pass = Pass::new(&rows, &[0, 1]);
+        let values = |tensor: &Tensor| Vec::<i64>::try_from(tensor.flatten(0, -1)).unwrap();
+        assert_eq!(pass.sequences.targets, [3, 4, 2, 3, 4, 5]);
+        // The last token predicts nothing and is not fed.
+        assert_eq!(pass.sequences.lengths, [4, 5]);
+        assert_eq!(pass.sequences.states, [2, 3, 5, 6, 7, 8]);
+        let (padded, states) = pass.sequences.padded();
+        assert_eq!(padded.size(), [2, 5]);
+        assert_eq!(values(&states), [2, 3, 6, 7, 8, 9]);
+        let targets = pass.sequences.target_tensor();
+        assert_eq!(pass.by_row(&targets), [vec![3.0, 4.0], vec![2.0, 3.0, 4.0, 5.0]]);
+        let repeated = Vec::<f64>::try_from(pass.for_each_token(&[0.5, 2.0])).unwrap();
+        assert_eq!(repeated, [0.5, 0.5, 2.0, 2.0, 2.0, 2.0]);
+    }
+
+    #[test]
+    fn a_filtered_row_keeps_its_response_but_leaves_the_loss() {
+        let rows = [Row { in_loss: false, ..row(0, 3, 2) }];
+        let pass = Pass::new(&rows, &[0]);
+        assert_eq!(rows[0].loss_tokens(), 0);
+        assert_eq!(pass.loss_mask.sum(Kind::Int64).int64_value(&[]), 0);
+        assert_eq!(pass.sequences.targets.len(), 2);
+    }
+
+    #[test]
+    fn passes_keep_every_row_in_order_and_stay_within_their_tokens() {
+        let rows: Vec<Row> = (0..40).map(|i| row(i / 4, 3, 2000 - 50 * i)).collect();
+        let micro_batch = micro_batches(&rows, &(0..40).collect::<Vec<_>>(), 64).concat();
+        let passes = passes(&rows, &micro_batch, 1024);
+        assert_eq!(passes.concat(), micro_batch);
+        assert!(passes.len() > 1 && passes.iter().any(|pass| pass.len() > 1));
+        for pass in passes.iter().filter(|pass| pass.len() > 1) {
+            let longest = pass.iter().map(|&row| rows[row].tokens.len()).max().unwrap();
+            assert!(pass.len() * longest <= 1024);
+        }
+    }
+}

@@ -1,0 +1,434 @@
+//! A checkpoint is a folder in the Hugging Face layout (`config.json`, `model.safetensors`,
+//! tokenizer, generation config), plus what a run needs to go on: `optimizer.safetensors`,
+//! `trainer.json` with the clocks and the digests of all other files, and `carried.parquet` where
+//! groups were carried over. No RNG state: every draw is a function of counters.
+
+pub mod moments;
+pub mod weights;
+
+use crate::base::files::{self, foreign};
+use crate::policy::model::{config, qwen2};
+use crate::policy::optimizer::{self, on_device};
+use crate::policy::{Config, Moments, Qwen2, Weights};
+use crate::records::{Counters, RolloutRow, tables};
+use safetensors::Dtype;
+use safetensors::tensor::{Metadata, TensorInfo};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use tch::Tensor;
+
+/// A checkpoint that cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file is missing, unreadable, or not JSON.
+    #[error(transparent)]
+    File(#[from] files::Error),
+    /// `config.json` describes another architecture.
+    #[error("{}: {source}", path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: config::Error,
+    },
+    /// The weights are not a safetensors file.
+    #[error("{}: not a valid safetensors file: {reason}", path.display())]
+    Safetensors {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// An index of several weight files that does not fit them.
+    #[error("{}: {reason}", path.display())]
+    Index {
+        /// The index.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Weights as a pickle, which executes what it says.
+    #[error("{}: a pickle is a program and is not read; convert it to safetensors", path.display())]
+    Pickled {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A tensor of a type that is not read.
+    #[error("{}: tensor {name} has type {dtype}, expected F32, BF16 or F16", path.display())]
+    Dtype {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+        /// Its type.
+        dtype: String,
+    },
+    /// A weight or a moment that is NaN or infinite, or a mean of squares below 0.
+    #[error("{}: tensor {name} holds {value} at element {element}", path.display())]
+    NotFinite {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+        /// Place in the flattened tensor.
+        element: usize,
+        /// What stands there.
+        value: f32,
+    },
+    /// A tensor too large to be one: a damaged header.
+    #[error("{}: tensor {name} has shape {shape:?}, which no tensor of a policy has", path.display())]
+    Size {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+        /// Its shape.
+        shape: Vec<usize>,
+    },
+    /// A number that no run counts to.
+    #[error("{}: {key} = {count}, which no run counts to", path.display())]
+    Count {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        count: u64,
+    },
+    /// The tensors are not those of the configuration.
+    #[error("{}: {source}", path.display())]
+    Tensors {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: qwen2::Error,
+    },
+    /// The groups that were carried over.
+    #[error(transparent)]
+    Table(#[from] tables::Error),
+    /// A file of a checkpoint is not the one that was written.
+    #[error("{}: damaged: its SHA-256 is {found}, trainer.json says {written}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Its digest.
+        found: String,
+        /// The digest of what was written.
+        written: String,
+    },
+}
+
+/// Files of a base folder that a checkpoint carries along unchanged.
+pub const COMPANIONS: [&str; 9] = [
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+];
+
+const WEIGHTS: &str = weights::SINGLE;
+const MOMENTS: &str = "optimizer.safetensors";
+const CARRIED: &str = "carried.parquet";
+const TRAINER: &str = "trainer.json";
+
+/// Where a run stands, beside the weights.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Progress {
+    /// The three clocks.
+    pub counters: Counters,
+    /// Prompts drawn so far: position in the endless sequence of shuffled epochs.
+    pub prompts_drawn: u64,
+    /// Rollouts of the groups that Dynamic Sampling carried over to the next step.
+    pub carried: Vec<RolloutRow>,
+}
+
+/// A checkpoint that was read.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The policy, in f32 and on the processor.
+    pub model: Qwen2,
+    /// AdamW's moments and the number of its updates.
+    pub optimizer: optimizer::State,
+    /// Where the run stands.
+    pub progress: Progress,
+}
+
+/// `trainer.json`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    counters: Counters,
+    prompts_drawn: u64,
+    optimizer_updates: u64,
+    /// Every other file of the checkpoint → SHA-256.
+    sha256: BTreeMap<String, String>,
+}
+
+/// A count that no run reaches, and from which counting on overflows nothing.
+const MOST_COUNTED: u64 = 1 << 48;
+
+impl Record {
+    /// No digest covers this file, and the trainer counts on from its numbers.
+    fn counts_are_possible(&self, path: &Path) -> Result<(), Error> {
+        let Self { counters, prompts_drawn, optimizer_updates, .. } = self;
+        let counts = [
+            ("counters.generation_rounds", counters.generation_rounds),
+            ("counters.rollout_steps", counters.rollout_steps),
+            ("counters.updates", counters.updates),
+            ("prompts_drawn", *prompts_drawn),
+            ("optimizer_updates", *optimizer_updates),
+        ];
+        match counts.into_iter().find(|(_, count)| *count > MOST_COUNTED) {
+            Some((key, count)) => Err(Error::Count { path: path.to_path_buf(), key, count }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Loads a policy from a Hugging Face folder, in f32.
+///
+/// # Errors
+/// Missing or malformed files; another architecture; missing, unknown or wrongly shaped
+/// tensors, and such that hold NaN or infinity, by name.
+pub fn load_model(folder: &Path) -> Result<Qwen2, Error> {
+    let (config, weights) = open_model(folder)?;
+    let tensors = weights.read()?;
+    for (name, tensor) in &tensors {
+        all_finite(weights.path_of(name), name, tensor)?;
+    }
+    let path = folder.join(WEIGHTS);
+    Qwen2::new(config, tensors).map_err(|source| Error::Tensors { path, source })
+}
+
+/// The shape of a policy and its weights, before a byte of a tensor is read or memory for one is
+/// asked for.
+///
+/// # Errors
+/// As [`load_model`], but for what the tensors hold.
+pub fn open_model(folder: &Path) -> Result<(Config, Weights), Error> {
+    let path = folder.join("config.json");
+    let json: serde_json::Value = files::read_json(&path)?;
+    let config = Config::from_json(&json)
+        .and_then(|config| rotations_fit(&config).map(|()| config))
+        .map_err(|source| Error::Config { path, source })?;
+    let weights = weights::open_folder(folder)?;
+    let found = weights.entries.iter().map(|(name, entry)| (name, &entry.shape));
+    shapes_agree(&config, found.collect()).map_err(|source| {
+        let path = match &source {
+            qwen2::Error::Missing(_) => folder.join(WEIGHTS),
+            qwen2::Error::Unknown(name) | qwen2::Error::Shape { name, .. } => {
+                weights.path_of(name).to_path_buf()
+            }
+        };
+        Error::Tensors { path, source }
+    })?;
+    Ok((config, weights))
+}
+
+/// Positions times the width of a head, at most: a table of so many angles is made before any
+/// tensor is used. The longest Qwen2 has 1,010,000 positions and heads of 128.
+const MOST_ROTATIONS: i64 = 1 << 28;
+
+fn rotations_fit(config: &Config) -> Result<(), config::Error> {
+    match config.max_position_embeddings.checked_mul(config.head_dim) {
+        Some(rotations) if rotations <= MOST_ROTATIONS => Ok(()),
+        _ => Err(config::Error::Unsupported {
+            key: "max_position_embeddings".to_string(),
+            got: config.max_position_embeddings.to_string(),
+            reason: "times head_dim it is larger than that of any Qwen2 model",
+        }),
+    }
+}
+
+/// The file has the tensors of the configuration and no others: sizes that a configuration
+/// claims are believed when the file has them.
+fn shapes_agree(
+    config: &Config,
+    mut found: BTreeMap<&String, &Vec<i64>>,
+) -> Result<(), qwen2::Error> {
+    for (name, want) in config.tensor_shapes() {
+        match found.remove(&name) {
+            None => return Err(qwen2::Error::Missing(name)),
+            Some(got) if *got != want => {
+                let got = got.clone();
+                return Err(qwen2::Error::Shape { name, got, want });
+            }
+            Some(_) => {}
+        }
+    }
+    match found.into_keys().next() {
+        Some(name) => Err(qwen2::Error::Unknown(name.clone())),
+        None => Ok(()),
+    }
+}
+
+/// Writes the policy's weights, and copies what else the base folder holds.
+pub fn save_model(
+    folder: &Path,
+    parameters: &BTreeMap<String, Tensor>,
+    base: &Path,
+) -> Result<(), Error> {
+    files::create_folder(folder)?;
+    for name in COMPANIONS {
+        let from = base.join(name);
+        if from.exists() {
+            files::write_atomic(&folder.join(name), &files::read(&from)?)?;
+        }
+    }
+    let shapes = parameters.iter().map(|(name, tensor)| (name.clone(), tensor.size()));
+    write_each(&folder.join(WEIGHTS), shapes.collect(), &|name| plain(&parameters[name]).1)
+}
+
+/// Writes a whole checkpoint in one step: either all of it is there or none.
+pub fn save(
+    folder: &Path,
+    parameters: &BTreeMap<String, Tensor>,
+    moments: &dyn Moments,
+    base: &Path,
+    progress: &Progress,
+) -> Result<(), Error> {
+    let partial = files::partial_folder(folder);
+    files::remove_folder(&partial)?;
+    save_model(&partial, parameters, base)?;
+    moments::write(&partial.join(MOMENTS), parameters, moments)?;
+    if !progress.carried.is_empty() {
+        tables::write_rollouts(&partial.join(CARRIED), &progress.carried)?;
+    }
+    let mut sha256 = BTreeMap::new();
+    for name in files::list(&partial)? {
+        let digest = files::sha256_file(&partial.join(&name))?;
+        sha256.insert(name, digest);
+    }
+    let record = Record {
+        counters: progress.counters,
+        prompts_drawn: progress.prompts_drawn,
+        optimizer_updates: moments.updates(),
+        sha256,
+    };
+    files::write_json(&partial.join(TRAINER), &record)?;
+    Ok(files::replace_folder(&partial, folder)?)
+}
+
+/// Loads a checkpoint that [`save`] wrote, every byte compared with its digest.
+///
+/// # Errors
+/// A missing, damaged or malformed file, by its path.
+pub fn load(folder: &Path) -> Result<Loaded, Error> {
+    let path = foreign::inside(folder, TRAINER)?;
+    let record: Record = files::read_json(&path)?;
+    record.counts_are_possible(&path)?;
+    for (name, written) in &record.sha256 {
+        let path = foreign::inside(folder, name)?;
+        let (found, written) = (files::sha256_file(&path)?, written.clone());
+        if found != written {
+            return Err(Error::Damaged { path, found, written });
+        }
+    }
+    let model = load_model(folder)?;
+    let path = folder.join(MOMENTS);
+    let optimizer = moments::read(&path, &model, record.optimizer_updates)?;
+    let carried = match record.sha256.contains_key(CARRIED) {
+        true => tables::read_rollouts(&folder.join(CARRIED))?,
+        false => Vec::new(),
+    };
+    let Record { counters, prompts_drawn, .. } = record;
+    Ok(Loaded { model, optimizer, progress: Progress { counters, prompts_drawn, carried } })
+}
+
+/// The policy's weights as plain values: name → (shape, values).
+pub fn values(model: &Qwen2) -> BTreeMap<String, (Vec<i64>, Vec<f32>)> {
+    model.parameters().iter().map(|(name, tensor)| (name.clone(), plain(tensor))).collect()
+}
+
+fn plain(tensor: &Tensor) -> (Vec<i64>, Vec<f32>) {
+    (tensor.size(), on_device::plain(tensor))
+}
+
+/// Refuses NaN and infinity: they would spread to every number of a run. So would the root of a
+/// second moment below 0.
+fn all_finite(path: &Path, name: &str, tensor: &Tensor) -> Result<(), Error> {
+    let least = if name.starts_with(moments::SECOND) { 0.0 } else { f32::MIN };
+    let fits = tensor.ge(f64::from(least)).logical_and(&tensor.isfinite()).all();
+    if bool::try_from(fits).expect("one truth value") {
+        return Ok(());
+    }
+    let values: Vec<f32> = Vec::try_from(tensor.flatten(0, -1)).expect("a dense f32 tensor");
+    let fits = |value: &f32| value.is_finite() && *value >= least;
+    let element = values.iter().position(|value| !fits(value)).expect("one does not fit");
+    let (path, name, value) = (path.to_path_buf(), name.to_string(), values[element]);
+    Err(Error::NotFinite { path, name, element, value })
+}
+
+/// Every tensor of a safetensors file, as f32.
+pub fn read_tensors(path: &Path) -> Result<BTreeMap<String, Tensor>, Error> {
+    weights::open(path)?.read()
+}
+
+/// Tensors as plain values: name → (shape, values).
+pub type Values = BTreeMap<String, (Vec<i64>, Vec<f32>)>;
+
+/// As [`read_tensors`], as plain values.
+///
+/// # Errors
+/// As [`read_tensors`].
+pub fn read_values(path: &Path) -> Result<Values, Error> {
+    let tensors = read_tensors(path)?;
+    Ok(tensors.into_iter().map(|(name, tensor)| (name, plain(&tensor))).collect())
+}
+
+/// Writes tensors as f32, in name order and without metadata but the format mark that
+/// transformers looks for: the same values give the same bytes. One tensor's bytes are made at a
+/// time.
+pub fn write_tensors(path: &Path, tensors: &Values) -> Result<(), Error> {
+    let values = |name: &String| tensors[name].1.clone();
+    let shapes = tensors.iter().map(|(name, (shape, _))| (name.clone(), shape.clone()));
+    write_each(path, shapes.collect(), &values)
+}
+
+/// As [`write_tensors`], with the values of a tensor asked for when they are written.
+fn write_each(
+    path: &Path,
+    shapes: BTreeMap<String, Vec<i64>>,
+    values: &dyn Fn(&String) -> Vec<f32>,
+) -> Result<(), Error> {
+    let mut end = 0;
+    let info = |shape: &[i64]| {
+        let shape: Vec<usize> = shape.iter().map(|&side| side as usize).collect();
+        let start = end;
+        end += shape.iter().product::<usize>() * size_of::<f32>();
+        TensorInfo { dtype: Dtype::F32, shape, data_offsets: (start, end) }
+    };
+    let infos: Vec<TensorInfo> = shapes.values().map(|shape| &shape[..]).map(info).collect();
+    let named = shapes.keys().cloned().zip(infos).collect();
+    #[expect(clippy::disallowed_types, reason = "the crate asks for this map; it has one key")]
+    let format = std::collections::HashMap::from([("format".to_string(), "pt".to_string())]);
+    let header = Metadata::new(Some(format), named).map_err(|error| Error::Safetensors {
+        path: path.to_path_buf(),
+        reason: error.to_string(),
+    })?;
+    let mut header = serde_json::to_vec(&header).expect("names and numbers");
+    // The tensors begin at a multiple of eight bytes, as the crate's own writer has it.
+    header.resize(header.len().next_multiple_of(8), b' ');
+    let write = |file: &mut dyn Write| -> io::Result<()> {
+        let mut file = io::BufWriter::with_capacity(1 << 20, file);
+        file.write_all(&(header.len() as u64).to_le_bytes())?;
+        file.write_all(&header)?;
+        for name in shapes.keys() {
+            for value in values(name) {
+                file.write_all(&value.to_le_bytes())?;
+            }
+        }
+        file.flush()
+    };
+    Ok(files::write_atomic_with(path, |file| write(file))?)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,273 @@
+//! Reading safetensors files that may be anybody's: a header is checked against the file's size
+//! before a tensor is asked for, and files are mapped into memory, so that a tensor is held once,
+//! in the form in which it is used.
+//!
+//! A policy's weights are one file, or several with an index that says which tensor is in which
+//! (Qwen2.5 from 3B on).
+
+use crate::base::files::{self, foreign};
+use crate::policy::checkpoint::Error;
+use safetensors::Dtype;
+use safetensors::tensor::Metadata;
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use tch::{Device, Kind, Tensor};
+
+/// Bytes of a header. That of a policy of 80 layers has 120 kB; the format allows 100 MB.
+const MOST_HEADER_BYTES: u64 = 16 << 20;
+
+/// Longest side of a tensor. safetensors accepts any sides whose product is 0.
+const MOST_ELEMENTS_OF_A_SIDE: usize = 1 << 31;
+
+/// Files of one policy. Qwen2.5-72B has 37.
+const MOST_FILES: usize = 1024;
+
+/// The weights in one file.
+pub const SINGLE: &str = "model.safetensors";
+
+/// Which tensor is in which of several files.
+pub const INDEX: &str = "model.safetensors.index.json";
+
+/// Where a tensor lies.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// Index of its file.
+    file: usize,
+    /// Its type in the file.
+    pub kind: Kind,
+    /// Its shape.
+    pub shape: Vec<i64>,
+    /// First byte in the file, and the one after the last.
+    bytes: (u64, u64),
+}
+
+/// An open file.
+#[derive(Debug)]
+struct Source {
+    path: PathBuf,
+    file: Box<dyn OpenFile>,
+    size: u64,
+}
+
+/// What is needed of a file once its header was read.
+trait OpenFile: AsRawFd + std::fmt::Debug {}
+
+impl<T: AsRawFd + std::fmt::Debug> OpenFile for T {}
+
+/// Files whose headers were read.
+#[derive(Debug)]
+pub struct Weights {
+    sources: Vec<Source>,
+    /// By name.
+    pub entries: BTreeMap<String, Entry>,
+}
+
+/// `model.safetensors.index.json`.
+#[derive(Deserialize)]
+struct Index {
+    weight_map: BTreeMap<String, String>,
+}
+
+/// The names of the files that hold the weights of a folder, the index first where there is one.
+///
+/// # Errors
+/// An index that is malformed or names files outside of the folder.
+pub fn names(folder: &Path) -> Result<Vec<String>, Error> {
+    match indexed(folder)? {
+        None => Ok(vec![SINGLE.to_string()]),
+        Some((_, files)) => {
+            Ok(std::iter::once(INDEX.to_string()).chain(files.into_keys()).collect())
+        }
+    }
+}
+
+type Files = BTreeMap<String, BTreeSet<String>>;
+
+/// File → its tensors, where a folder has an index and not the one file, which goes first as it
+/// does in transformers.
+fn indexed(folder: &Path) -> Result<Option<(PathBuf, Files)>, Error> {
+    let path = folder.join(INDEX);
+    if folder.join(SINGLE).exists() || !path.exists() {
+        return Ok(None);
+    }
+    let index: Index = files::read_json(&path)?;
+    let mut files = Files::new();
+    for (tensor, file) in index.weight_map {
+        files.entry(file).or_default().insert(tensor);
+    }
+    let refuse = |reason: String| Error::Index { path: path.clone(), reason };
+    if files.is_empty() || files.len() > MOST_FILES {
+        return Err(refuse(format!("it names {} files", files.len())));
+    }
+    for name in files.keys() {
+        if name.contains('/') || !name.ends_with(".safetensors") {
+            return Err(refuse(format!("{name:?} is no safetensors file of its folder")));
+        }
+    }
+    Ok(Some((path, files)))
+}
+
+/// Opens a policy's weights and reads their headers.
+///
+/// # Errors
+/// As [`open`]; an index that names a tensor which its file has not, or leaves one out.
+pub fn open_folder(folder: &Path) -> Result<Weights, Error> {
+    let Some((path, files)) = indexed(folder)? else {
+        let single = folder.join(SINGLE);
+        if !single.exists() && folder.join("pytorch_model.bin").exists() {
+            return Err(Error::Pickled { path: folder.join("pytorch_model.bin") });
+        }
+        return open(&single);
+    };
+    let mut weights = Weights { sources: Vec::new(), entries: BTreeMap::new() };
+    for (name, tensors) in files {
+        let found = header(&folder.join(&name), weights.sources.len(), &mut weights.sources)?;
+        let refuse = |reason: String| Err(Error::Index { path: path.clone(), reason });
+        if let Some(absent) = tensors.iter().find(|tensor| !found.contains_key(*tensor)) {
+            return refuse(format!("tensor {absent} is not in {name}"));
+        }
+        if let Some(other) = found.keys().find(|tensor| !tensors.contains(*tensor)) {
+            return refuse(format!("tensor {other} of {name} is not in the index"));
+        }
+        weights.entries.extend(found);
+    }
+    weights.fits_into_memory(folder)?;
+    Ok(weights)
+}
+
+/// Opens one safetensors file and reads its header.
+///
+/// # Errors
+/// A header that is longer than the file or no header; a name that stands twice; tensors that
+/// overlap, leave a gap, do not end where the file ends, have another size than type and shape
+/// say, or would not fit into this machine's memory.
+pub fn open(path: &Path) -> Result<Weights, Error> {
+    let mut sources = Vec::new();
+    let entries = header(path, 0, &mut sources)?;
+    let weights = Weights { sources, entries };
+    weights.fits_into_memory(path)?;
+    Ok(weights)
+}
+
+/// The tensors of one file, which is added to the open ones.
+fn header(
+    path: &Path,
+    file: usize,
+    sources: &mut Vec<Source>,
+) -> Result<BTreeMap<String, Entry>, Error> {
+    let invalid = |reason: String| Error::Safetensors { path: path.to_path_buf(), reason };
+    let (mut source, size) = foreign::open_regular(path)?;
+    let unreadable = |error: io::Error| invalid(error.to_string());
+    let mut length = [0; 8];
+    source.read_exact(&mut length).map_err(|_short| invalid("it has no header".to_string()))?;
+    let length = u64::from_le_bytes(length);
+    if length > size - 8 || length > MOST_HEADER_BYTES {
+        let reason = format!(
+            "its header claims {length} bytes, the file has {size} and a header at most \
+             {MOST_HEADER_BYTES}"
+        );
+        return Err(invalid(reason));
+    }
+    let mut header = Vec::new();
+    (&mut source).take(length).read_to_end(&mut header).map_err(unreadable)?;
+    let header = String::from_utf8(header)
+        .map_err(|error| invalid(format!("header: not UTF-8 ({})", error.utf8_error())))?;
+    foreign::refuse_repeated_keys(&header).map_err(|error| invalid(format!("header: {error}")))?;
+    let metadata: Metadata =
+        serde_json::from_str(&header).map_err(|error| invalid(format!("header: {error}")))?;
+    let start = 8 + length;
+    let end = start.saturating_add(metadata.data_len() as u64);
+    if end != size {
+        return Err(invalid(format!("its tensors end at byte {end}, the file at {size}")));
+    }
+    let mut entries = BTreeMap::new();
+    for name in metadata.offset_keys() {
+        let info = metadata.info(&name).expect("a name of this header");
+        let kind = kind(path, &name, info.dtype)?;
+        let absurd = |side: &usize| *side > MOST_ELEMENTS_OF_A_SIDE;
+        if info.shape.len() > 8 || info.shape.iter().any(absurd) {
+            let (path, shape) = (path.to_path_buf(), info.shape.clone());
+            return Err(Error::Size { path, name, shape });
+        }
+        let shape = info.shape.iter().map(|&side| side as i64).collect();
+        let (from, to) = info.data_offsets;
+        let bytes = (start + from as u64, start + to as u64);
+        entries.insert(name, Entry { file, kind, shape, bytes });
+    }
+    sources.push(Source { path: path.to_path_buf(), file: Box::new(source), size });
+    Ok(entries)
+}
+
+fn kind(path: &Path, name: &str, dtype: Dtype) -> Result<Kind, Error> {
+    match dtype {
+        Dtype::F32 => Ok(Kind::Float),
+        Dtype::BF16 => Ok(Kind::BFloat16),
+        Dtype::F16 => Ok(Kind::Half),
+        other => {
+            let (path, dtype) = (path.to_path_buf(), format!("{other:?}"));
+            Err(Error::Dtype { path, name: name.to_string(), dtype })
+        }
+    }
+}
+
+impl Weights {
+    /// A file with holes has a size that its disk has not: what is asked for is compared with
+    /// the machine, not with the file.
+    fn fits_into_memory(&self, path: &Path) -> Result<(), Error> {
+        let elements = |entry: &Entry| entry.shape.iter().product::<i64>() as u64;
+        let needed = self.entries.values().map(|entry| elements(entry) * 4).sum::<u64>();
+        let facts = rustix::system::sysinfo();
+        let present = (facts.totalram as u64).saturating_mul(u64::from(facts.mem_unit));
+        if needed <= present {
+            return Ok(());
+        }
+        let reason = format!("its tensors need {needed} bytes, this machine has {present}");
+        Err(Error::Safetensors { path: path.to_path_buf(), reason })
+    }
+
+    /// The file of a tensor, for messages.
+    pub fn path_of(&self, name: &str) -> &Path {
+        let file = self.entries.get(name).map_or(0, |entry| entry.file);
+        &self.sources[file].path
+    }
+
+    /// Every tensor, as f32. The files are mapped: nothing but the result is held, and no tensor
+    /// of it shares memory with a file.
+    ///
+    /// # Errors
+    /// When a file cannot be mapped.
+    pub fn read(&self) -> Result<BTreeMap<String, Tensor>, Error> {
+        let maps: Vec<Tensor> = self.sources.iter().map(map).collect::<Result<_, _>>()?;
+        let read = |(name, entry): (&String, &Entry)| {
+            let stored = stored(&maps[entry.file], entry);
+            (name.clone(), stored.totype(Kind::Float).copy())
+        };
+        Ok(self.entries.iter().map(read).collect())
+    }
+}
+
+/// The bytes of a file as a tensor. The open file is mapped, not what its name stands for now.
+fn map(source: &Source) -> Result<Tensor, Error> {
+    let name = format!("/proc/self/fd/{}", source.file.as_raw_fd());
+    let options = (Kind::Uint8, Device::Cpu);
+    Tensor::f_from_file(&name, false, source.size as i64, options).map_err(|error| {
+        let reason = format!("cannot be mapped: {error}");
+        Error::Safetensors { path: source.path.clone(), reason }
+    })
+}
+
+/// A tensor as it lies in its mapped file.
+fn stored(map: &Tensor, entry: &Entry) -> Tensor {
+    let (from, to) = entry.bytes;
+    if from == to {
+        return Tensor::zeros(entry.shape.as_slice(), (entry.kind, Device::Cpu));
+    }
+    let bytes = map.narrow(0, from as i64, (to - from) as i64);
+    let width = entry.kind.elt_size_in_bytes() as u64;
+    // Elements may lie anywhere in a file; in memory they are aligned.
+    let aligned = if from % width == 0 { bytes } else { bytes.copy() };
+    aligned.view_dtype(entry.kind).view(entry.shape.as_slice())
+}

@@ -1,0 +1,92 @@
+//! What frozen weights say about every response token of a rollout step: π_old, π_ref, and
+//! how far the sampler's log-probs lie from the training forward's.
+
+use crate::base::workers;
+use crate::numerics::halving;
+use crate::policy::Qwen2;
+use crate::policy::batch::{self, Cut, Pass, Row};
+use crate::records::{Group, ScoredRollout};
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+
+/// Log-probs and entropy in nats: one list for each row, one value for each response token.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Frozen {
+    /// log π of the sampled token.
+    pub log_probs: Vec<Vec<f64>>,
+    /// Entropy of the distribution that it was drawn from.
+    pub entropy: Vec<Vec<f64>>,
+    /// Passes that memory did not hold and that were made in halves.
+    pub passes_halved: u64,
+}
+
+/// The training forward without a graph over all rows, in row order.
+///
+/// # Errors
+/// When memory does not hold a pass over one row, of a policy whose weights lie as they are stored.
+pub fn read(
+    model: &Qwen2,
+    rows: &[Row],
+    temperature: f64,
+    cut: Cut,
+) -> Result<Frozen, halving::Error<Infallible>> {
+    let all: Vec<usize> = (0..rows.len()).collect();
+    let empty = vec![Vec::new(); rows.len()];
+    let mut frozen = Frozen { log_probs: empty.clone(), entropy: empty, passes_halved: 0 };
+    let micro_batches = batch::micro_batches(rows, &all, cut.micro_batch_rollouts);
+    let cut = |members: &Vec<usize>| batch::passes(rows, members, cut.pass_tokens);
+    let passes: Vec<Vec<usize>> = micro_batches.iter().flat_map(cut).collect();
+    let read = |model: &Qwen2, members: &[usize]| {
+        let pass = Pass::new(rows, members);
+        let statistics = pass.token_statistics(model, temperature);
+        (pass.by_row(&statistics.log_probs), pass.by_row(&statistics.entropy))
+    };
+    if model.is_large() {
+        let take = |members: &[usize], read| frozen.put(members, read);
+        let work = |members: &[usize]| Ok(read(model, members));
+        frozen.passes_halved = workers::together(|| halving::each(passes, work, take))?;
+        return Ok(frozen);
+    }
+    let made = workers::map(&passes, || model.share(), |model, members| read(model, members));
+    for (members, read) in passes.iter().zip(made) {
+        frozen.put(members, read);
+    }
+    Ok(frozen)
+}
+
+type OfRows = (Vec<Vec<f64>>, Vec<Vec<f64>>);
+
+impl Frozen {
+    fn put(&mut self, members: &[usize], (log_probs, entropy): OfRows) {
+        for ((&row, log_probs), entropy) in members.iter().zip(log_probs).zip(entropy) {
+            self.log_probs[row] = log_probs;
+            self.entropy[row] = entropy;
+        }
+    }
+
+    /// Entropy, mean token probability, and how far the sampler's log-probs lie from these, as
+    /// `policy/name` → value. `groups` are those that the rows were made of, in order.
+    pub fn metrics(&self, groups: &[Group<ScoredRollout>]) -> BTreeMap<String, f64> {
+        let rollouts = groups.iter().flat_map(|group| &group.rollouts);
+        let sampler = rollouts.flat_map(|scored| &scored.rollout.rollout_log_probs);
+        let trainer = self.log_probs.iter().flatten().copied();
+        let (mut mismatch, mut mismatch_max, mut probability, mut tokens) = (0.0, 0.0f64, 0.0, 0.0);
+        for (sampled, trained) in sampler.zip(trainer) {
+            let distance = (sampled - trained).abs();
+            mismatch += distance;
+            mismatch_max = mismatch_max.max(distance);
+            probability += libm::exp(trained);
+            tokens += 1.0;
+        }
+        let entropy: f64 = self.entropy.iter().flatten().sum();
+        if tokens == 0.0 {
+            return BTreeMap::new();
+        }
+        BTreeMap::from([
+            ("policy/entropy".to_string(), entropy / tokens),
+            ("policy/token_probability_mean".to_string(), probability / tokens),
+            ("policy/mismatch_mean".to_string(), mismatch / tokens),
+            ("policy/mismatch_max".to_string(), mismatch_max),
+        ])
+    }
+}

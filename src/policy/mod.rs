@@ -1,0 +1,31 @@
+//! The policy: decoder, sampling, the training forward, optimizer, checkpoint.
+//!
+//! In: a checkpoint and tokens. Out: responses, log-probs, gradients, weights. Never: a reward, an
+//! advantage, a rule of the paper.
+
+pub mod model;
+pub mod optimizer;
+pub mod batch;
+pub mod checkpoint;
+pub mod sampling;
+pub mod frozen;
+pub mod trainable;
+
+pub use crate::policy::checkpoint::moments::Moments;
+pub use crate::policy::checkpoint::weights::Weights;
+pub use crate::policy::checkpoint::{Loaded, Progress, Values};
+pub use crate::policy::model::cache::{KvCache, RowCache};
+pub use crate::policy::model::config::{Config, Family};
+pub use crate::policy::model::decoder::{Decoder, Layer};
+pub use crate::policy::model::devices::PlaceError;
+pub use crate::policy::model::exact::{ExactPolicy, UpdateScale};
+pub use crate::policy::model::generation::{Blocks, Drawn, Generation, Token};
+pub use crate::policy::model::gradients::Gradients;
+pub use crate::policy::model::prepared::{Joined, Prepared};
+pub use crate::policy::model::qwen2::{KeysAndValues, Qwen2};
+pub use crate::policy::model::sequences::Sequences;
+pub use crate::policy::model::tensors::{Layout, Linear, Weight};
+pub use crate::policy::optimizer::on_device::{DeviceAdamW, OnDevice};
+pub use crate::policy::optimizer::{AdamW, Element, Update};
+pub use crate::policy::sampling::generate::{Limits, Response};
+pub use crate::policy::trainable::Policy;

@@ -1,0 +1,344 @@
+//! The KV cache of a generation: rows join and leave.
+
+use crate::numerics::Heads;
+use crate::numerics::slices::{self, Slots};
+use crate::policy::{KeysAndValues, Layout, Qwen2};
+use tch::{Kind, Tensor};
+
+/// Keys and values of earlier positions of all rows.
+#[derive(Debug)]
+pub enum KvCache {
+    /// Of an f32 policy on the CPU, without norms of heads.
+    Rows(RowCache),
+    /// Of any policy.
+    Shared(SharedSlots),
+}
+
+impl KvCache {
+    /// An empty cache for at most `rows` rows at a time, whose longest prompt has `longest`
+    /// tokens.
+    pub fn new(model: &Qwen2, rows: usize, longest: usize) -> Self {
+        let normed = model.config().family.has_head_norms();
+        match (model.kind(), model.layout()) {
+            (Kind::Float, Layout::Folded) if !normed => Self::Rows(RowCache::new(model)),
+            _ => Self::Shared(SharedSlots::new(model, rows, longest, ROOM)),
+        }
+    }
+
+    /// As [`KvCache::new`], with room for rows of `longest` and `more` tokens from the beginning.
+    pub fn preallocated(model: &Qwen2, rows: usize, longest: usize, more: usize) -> Self {
+        let room = more + (longest + more).div_ceil(SPARE_SHARE);
+        Self::Shared(SharedSlots::new(model, rows, longest, room))
+    }
+
+    /// Adds rows whose prompts were just read. `prompt_of_row` numbers the prompts, each of
+    /// `length` tokens in `prompts`, of which the first `lengths[prompt]` count.
+    ///
+    /// # Panics
+    /// When there is no room for as many rows, or a prompt is longer than `longest` was.
+    pub fn join(
+        &mut self,
+        prompts: &[KeysAndValues],
+        length: usize,
+        lengths: &[usize],
+        prompt_of_row: &[usize],
+    ) {
+        match self {
+            Self::Rows(cache) => cache.join(prompts, length, lengths, prompt_of_row),
+            Self::Shared(cache) => cache.join(prompts, length, lengths, prompt_of_row),
+        }
+    }
+
+    /// Removes rows: `leaves[row]` for each row in use. The last rows take the places of those
+    /// that leave before them, as [`fill_holes`] says.
+    pub fn leave(&mut self, leaves: &[bool]) {
+        match self {
+            Self::Rows(cache) => cache.leave(leaves),
+            Self::Shared(cache) => cache.leave(leaves),
+        }
+    }
+}
+
+/// Keys and values in slices, for each row its own: a row attends over its own slots only, and
+/// leaves without a copy.
+#[derive(Debug)]
+pub struct RowCache {
+    heads: Heads,
+    layers: usize,
+    /// For each row its layers.
+    rows: Vec<Vec<Slots>>,
+}
+
+impl RowCache {
+    fn new(model: &Qwen2) -> Self {
+        let config = model.config();
+        let heads = Heads {
+            queries: config.num_attention_heads as usize,
+            keys: config.num_key_value_heads as usize,
+            width: config.head_dim as usize,
+        };
+        Self { heads, layers: config.num_hidden_layers as usize, rows: Vec::new() }
+    }
+
+    fn join(
+        &mut self,
+        prompts: &[KeysAndValues],
+        length: usize,
+        lengths: &[usize],
+        prompt_of_row: &[usize],
+    ) {
+        let first = self.rows.len();
+        let layers = self.layers;
+        let empty = || (0..layers).map(|_| Slots::default()).collect();
+        self.rows.extend(prompt_of_row.iter().map(|_| empty()));
+        let width = self.heads.keys * self.heads.width;
+        let numbers = |tensor: &Tensor| -> Vec<f32> {
+            Vec::try_from(tensor.flatten(0, -1)).expect("keys and values are dense f32 tensors")
+        };
+        for (layer, (keys, values)) in prompts.iter().enumerate() {
+            let (keys, values) = (numbers(keys), numbers(values));
+            for (row, &prompt) in self.rows[first..].iter_mut().zip(prompt_of_row) {
+                for token in prompt * length..prompt * length + lengths[prompt] {
+                    let at = token * width..(token + 1) * width;
+                    row[layer].push(self.heads, &keys[at.clone()], &values[at]);
+                }
+            }
+        }
+    }
+
+    fn leave(&mut self, leaves: &[bool]) {
+        for (from, to) in fill_holes(leaves) {
+            self.rows.swap(from, to);
+        }
+        self.rows.truncate(leaves.iter().filter(|leaves| !**leaves).count());
+    }
+
+    /// Appends a slot of one layer to each row and attends over it, as [`slices::attend`] says.
+    pub(crate) fn attend(
+        &mut self,
+        layer: usize,
+        joined: &mut [f32],
+        rotation: &[f32],
+        mixed: &mut Vec<f32>,
+    ) {
+        let rows = self.rows.iter_mut().map(|row| &mut row[layer]);
+        slices::attend(self.heads, joined, rotation, rows, mixed);
+    }
+}
+
+/// Slots that are added when the cache is full, at least.
+const ROOM: usize = 32;
+
+/// A full cache is moved to its beginning in place when that frees at least this share of it. A
+/// preallocated one has as much more than its longest row, so that it never grows, and moves
+/// seldom.
+const SPARE_SHARE: usize = 8;
+
+/// Keys and values in tensors. The newest position of every row lies in the same
+/// slot, whatever its number in the row: a step then writes one slot for all rows, without an
+/// index. A row that begins later begins at a later slot; what lies before is masked.
+#[derive(Debug)]
+pub struct SharedSlots {
+    /// `[layers, 2, rows, slots, kv_heads, head_dim]`: keys, then values. Slots beyond `filled`
+    /// and rows beyond `starts` are zeros or what once was there: masked, but finite.
+    all: Tensor,
+    /// For each layer keys and values, both `[rows, slots, kv_heads, head_dim]`: views of `all`.
+    layers: Vec<(Tensor, Tensor)>,
+    /// `[rows, 1, 1, slots]`: −∞ before a row's start, else 0.
+    mask: Tensor,
+    /// First slot of each row in use; these are the first rows of `all`.
+    starts: Vec<usize>,
+    filled: usize,
+    /// The longest prompt: so many slots are always filled, for one that joins.
+    longest: usize,
+}
+
+impl SharedSlots {
+    fn new(model: &Qwen2, rows: usize, longest: usize, room: usize) -> Self {
+        let config = model.config();
+        let options = (model.kind(), model.device());
+        let shape = [
+            config.num_hidden_layers,
+            2,
+            rows as i64,
+            (longest + room) as i64,
+            config.num_key_value_heads,
+            config.head_dim,
+        ];
+        let mut cache = Self {
+            all: Tensor::zeros(shape, options),
+            layers: Vec::new(),
+            mask: Tensor::empty([0], options),
+            starts: Vec::new(),
+            filled: longest,
+            longest,
+        };
+        cache.see();
+        cache
+    }
+
+    fn join(
+        &mut self,
+        prompts: &[KeysAndValues],
+        length: usize,
+        lengths: &[usize],
+        prompt_of_row: &[usize],
+    ) {
+        assert!(self.starts.len() + prompt_of_row.len() <= self.all.size()[2] as usize);
+        assert!(length <= self.filled, "a prompt ends where the other rows are");
+        // A prompt stands at the right end of its slots; what stands before is masked.
+        let mut tokens = Vec::with_capacity(prompt_of_row.len() * length);
+        for &prompt in prompt_of_row {
+            let shift = length - lengths[prompt];
+            tokens
+                .extend((0..length).map(|at| (prompt * length + at.saturating_sub(shift)) as i64));
+        }
+        let tokens = Tensor::from_slice(&tokens).to_device(self.all.device());
+        let (rows, first) = (prompt_of_row.len() as i64, self.starts.len() as i64);
+        let place = |cache: &Tensor, prompts: &Tensor| {
+            let (_, kv_heads, head_dim) = prompts.size3().expect("keys have three dimensions");
+            let chosen = prompts.index_select(0, &tokens);
+            cache
+                .narrow(0, first, rows)
+                .narrow(1, (self.filled - length) as i64, length as i64)
+                .copy_(&chosen.view([rows, length as i64, kv_heads, head_dim]));
+        };
+        for ((keys, values), (prompt_keys, prompt_values)) in self.layers.iter().zip(prompts) {
+            place(keys, prompt_keys);
+            place(values, prompt_values);
+        }
+        self.starts.extend(prompt_of_row.iter().map(|&prompt| self.filled - lengths[prompt]));
+        self.see();
+    }
+
+    fn leave(&mut self, leaves: &[bool]) {
+        let filled = self.filled as i64;
+        for (from, to) in fill_holes(leaves) {
+            let row = |at: usize| self.all.select(2, at as i64).narrow(2, 0, filled);
+            row(to).copy_(&row(from));
+            self.mask.get(to as i64).copy_(&self.mask.get(from as i64));
+            self.starts[to] = self.starts[from];
+        }
+        self.starts.truncate(leaves.iter().filter(|leaves| !**leaves).count());
+    }
+
+    /// Opens the next slot for all rows. Returns the mask of a step, `[rows, 1, 1, slots]`.
+    pub(crate) fn begin(&mut self) -> Tensor {
+        if self.filled as i64 == self.all.size()[3] {
+            self.make_room();
+        }
+        let rows = self.starts.len() as i64;
+        self.mask.narrow(0, 0, rows).narrow(3, 0, self.filled as i64 + 1)
+    }
+
+    /// Writes the open slot of one layer, keys and values `[rows, kv_heads, head_dim]`, and
+    /// returns all slots of it, `[rows, slots, kv_heads, head_dim]`.
+    pub(crate) fn append(&self, layer: usize, keys: &Tensor, values: &Tensor) -> KeysAndValues {
+        let (rows, slot) = (self.starts.len() as i64, self.filled as i64);
+        let write = |all: &Tensor, new: &Tensor| {
+            let all = all.narrow(0, 0, rows);
+            all.select(1, slot).copy_(new);
+            all.narrow(1, 0, slot + 1)
+        };
+        let (all_keys, all_values) = &self.layers[layer];
+        (write(all_keys, keys), write(all_values, values))
+    }
+
+    /// Closes the open slot.
+    pub(crate) fn end(&mut self) {
+        self.filled += 1;
+    }
+
+    /// Drops the slots before the earliest start; where these are few, adds half as many as are
+    /// left.
+    fn make_room(&mut self) {
+        let first = self.starts.iter().copied().min().unwrap_or(self.filled);
+        let first = first.min(self.filled - self.longest);
+        let used = self.filled - first;
+        // A share of what is used: the spare part of a preallocated cache is that of its rows.
+        if first > 0 && first * SPARE_SHARE >= used {
+            self.move_to_the_beginning(first);
+            return;
+        }
+        let mut shape = self.all.size();
+        shape[3] = (used + (used / 2).max(ROOM)) as i64;
+        let roomy = Tensor::zeros(shape.as_slice(), (self.all.kind(), self.all.device()));
+        let rows = self.starts.len() as i64;
+        roomy
+            .narrow(2, 0, rows)
+            .narrow(3, 0, used as i64)
+            .copy_(&self.all.narrow(2, 0, rows).narrow(3, first as i64, used as i64));
+        self.all = roomy;
+        self.moved_by(first);
+    }
+
+    /// The slots from `first` on become the first ones, layer by layer: no second cache is held.
+    fn move_to_the_beginning(&mut self, first: usize) {
+        let (rows, used) = (self.starts.len() as i64, (self.filled - first) as i64);
+        for (keys, values) in &self.layers {
+            for slots in [keys, values] {
+                let slots = slots.narrow(0, 0, rows);
+                let kept = slots.narrow(1, first as i64, used).copy();
+                slots.narrow(1, 0, used).copy_(&kept);
+            }
+        }
+        self.moved_by(first);
+    }
+
+    fn moved_by(&mut self, first: usize) {
+        self.filled -= first;
+        self.starts.iter_mut().for_each(|start| *start -= first);
+        self.see();
+    }
+
+    /// Makes the views and the mask anew.
+    fn see(&mut self) {
+        let layer = |index| {
+            let layer = self.all.get(index);
+            (layer.get(0), layer.get(1))
+        };
+        self.layers = (0..self.all.size()[0]).map(layer).collect();
+        let (rows, slots) = (self.all.size()[2], self.all.size()[3]);
+        let mut mask = vec![0f32; (rows * slots) as usize];
+        for (row, &start) in self.starts.iter().enumerate() {
+            mask[row * slots as usize..][..start].fill(f32::NEG_INFINITY);
+        }
+        self.mask = Tensor::from_slice(&mask)
+            .view([rows, 1, 1, slots])
+            .to_device(self.all.device())
+            .to_kind(self.all.kind());
+    }
+}
+
+/// Moves (from, to) after which the rows that stay are the first: the last of them, from the
+/// last on, each into the first place that is free.
+pub fn fill_holes(leaves: &[bool]) -> Vec<(usize, usize)> {
+    let stay = leaves.iter().filter(|leaves| !**leaves).count();
+    let holes = (0..stay).filter(|&row| leaves[row]);
+    let movers = (stay..leaves.len()).rev().filter(|&row| !leaves[row]);
+    movers.zip(holes).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::prop_assert_eq;
+    use proptest::proptest;
+
+    proptest! {
+        #[test]
+        fn rows_that_stay_come_first_and_none_is_lost(
+            leaves in proptest::collection::vec(proptest::bool::ANY, 0..20),
+        ) {
+            let mut rows: Vec<usize> = (0..leaves.len()).collect();
+            let mut stay: Vec<usize> = rows.iter().copied().filter(|&row| !leaves[row]).collect();
+            for (from, to) in fill_holes(&leaves) {
+                rows[to] = rows[from];
+            }
+            rows.truncate(stay.len());
+            rows.sort_unstable();
+            stay.sort_unstable();
+            prop_assert_eq!(rows, stay);
+        }
+    }
+}

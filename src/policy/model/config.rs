@@ -1,0 +1,418 @@
+//! `config.json` of a Qwen2, Qwen3 or Llama checkpoint, as transformers 4 and 5 write it.
+
+use serde_json::{Map, Value, json};
+
+/// A `config.json` that this model cannot honour.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Error {
+    /// A key is absent or has another type.
+    #[error("{key} must be {expected}, got {got}")]
+    Key {
+        /// The key.
+        key: String,
+        /// What it must be.
+        expected: &'static str,
+        /// What stands there.
+        got: String,
+    },
+    /// A key asks for something that is not implemented.
+    #[error("{key} = {got} is not supported: {reason}")]
+    Unsupported {
+        /// The key.
+        key: String,
+        /// Its value.
+        got: String,
+        /// What is supported.
+        reason: &'static str,
+    },
+}
+
+// A size beyond these is a damaged file: memory is asked for before a tensor is compared. The
+// largest Qwen2 has 152,064 tokens, width 29,568, 80 layers, 64 heads and 1,010,000 positions.
+const MOST_TOKENS: i64 = 1 << 24;
+const MOST_WIDTH: i64 = 1 << 20;
+const MOST_LAYERS: i64 = 1 << 10;
+const MOST_HEADS: i64 = 1 << 10;
+const MOST_POSITIONS: i64 = 1 << 20;
+
+/// Architectures that are one decoder but for biases and norms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// Biases of queries, keys and values: Qwen2 and Qwen2.5.
+    Qwen2,
+    /// Norms of queries and keys.
+    Qwen3,
+    /// Neither: Llama without scaled rotary embedding.
+    Llama,
+}
+
+impl Family {
+    /// `model_type`, and the class of transformers.
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
+            Self::Qwen3 => ("qwen3", "Qwen3ForCausalLM"),
+            Self::Llama => ("llama", "LlamaForCausalLM"),
+        }
+    }
+
+    /// Whether queries, keys and values have biases.
+    pub fn has_biases(self) -> bool {
+        self == Self::Qwen2
+    }
+
+    /// Whether queries and keys are normed.
+    pub fn has_head_norms(self) -> bool {
+        self == Self::Qwen3
+    }
+
+    fn from_json(json: &Value) -> Result<Self, Error> {
+        let name = match json.get("model_type") {
+            Some(Value::String(name)) => name,
+            other => return Err(key("model_type", "a string", other)),
+        };
+        let known = [Self::Qwen2, Self::Qwen3, Self::Llama];
+        let family = known.into_iter().find(|family| family.names().0 == name);
+        family
+            .ok_or_else(|| unsupported("model_type", json, "only dense qwen2, qwen3 and llama are"))
+    }
+}
+
+/// The shape of a model, with the field names of `config.json`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Architecture.
+    pub family: Family,
+    /// Rows of the embedding.
+    pub vocab_size: i64,
+    /// Width of the residual stream.
+    pub hidden_size: i64,
+    /// Width of the feed-forward layer.
+    pub intermediate_size: i64,
+    /// Decoder layers.
+    pub num_hidden_layers: i64,
+    /// Query heads.
+    pub num_attention_heads: i64,
+    /// Key and value heads.
+    pub num_key_value_heads: i64,
+    /// Width of one head.
+    pub head_dim: i64,
+    /// Longest sequence.
+    pub max_position_embeddings: i64,
+    /// Base of the rotary frequencies.
+    pub rope_theta: f64,
+    /// ε of the RMS norms.
+    pub rms_norm_eps: f64,
+    /// The head is the transposed embedding.
+    pub tie_word_embeddings: bool,
+}
+
+impl Config {
+    /// Reads the fields, refusing what would silently change the numbers.
+    ///
+    /// # Errors
+    /// [`Error::Key`] for an absent or mistyped key, [`Error::Unsupported`] for another
+    /// architecture, activation, rotary scaling, or sliding-window attention.
+    pub fn from_json(json: &Value) -> Result<Self, Error> {
+        let family = Family::from_json(json)?;
+        expect(json, "hidden_act", "silu", "only silu is")?;
+        refuse_variants(json)?;
+        let heads = integer(json, "num_attention_heads", MOST_HEADS)?;
+        let hidden_size = integer(json, "hidden_size", MOST_WIDTH)?;
+        let head_dim = match json.get("head_dim") {
+            None | Some(Value::Null) if hidden_size % heads != 0 => {
+                return Err(unsupported(
+                    "num_attention_heads",
+                    json,
+                    "it must divide hidden_size where head_dim is not stated",
+                ));
+            }
+            None | Some(Value::Null) => hidden_size / heads,
+            Some(_) => integer(json, "head_dim", MOST_WIDTH)?,
+        };
+        let config = Self {
+            family,
+            vocab_size: integer(json, "vocab_size", MOST_TOKENS)?,
+            hidden_size,
+            intermediate_size: integer(json, "intermediate_size", MOST_WIDTH)?,
+            num_hidden_layers: integer(json, "num_hidden_layers", MOST_LAYERS)?,
+            num_attention_heads: heads,
+            num_key_value_heads: match json.get("num_key_value_heads") {
+                None | Some(Value::Null) => heads,
+                Some(_) => integer(json, "num_key_value_heads", MOST_HEADS)?,
+            },
+            head_dim,
+            max_position_embeddings: integer(json, "max_position_embeddings", MOST_POSITIONS)?,
+            rope_theta: rope_theta(json)?,
+            rms_norm_eps: positive("rms_norm_eps", json.get("rms_norm_eps"))?,
+            tie_word_embeddings: match json.get("tie_word_embeddings") {
+                None | Some(Value::Null) => false,
+                Some(Value::Bool(tied)) => *tied,
+                Some(other) => return Err(key("tie_word_embeddings", "a boolean", Some(other))),
+            },
+        };
+        if config.num_attention_heads % config.num_key_value_heads != 0 {
+            return Err(unsupported(
+                "num_key_value_heads",
+                json,
+                "it must divide num_attention_heads",
+            ));
+        }
+        if config.head_dim % 2 != 0 {
+            return Err(unsupported("head_dim", json, "rotary embedding needs an even width"));
+        }
+        Ok(config)
+    }
+
+    /// The fields as `config.json`, readable by transformers 4 (`rope_theta`, `torch_dtype`)
+    /// and 5 (`rope_parameters`, `dtype`).
+    pub fn to_json(&self, eos_token_id: u32, pad_token_id: u32) -> Value {
+        let (model_type, class) = self.family.names();
+        let mut json = json!({
+            "architectures": [class],
+            "attention_dropout": 0.0,
+            "bos_token_id": null,
+            "dtype": "float32",
+            "eos_token_id": eos_token_id,
+            "head_dim": self.head_dim,
+            "hidden_act": "silu",
+            "hidden_size": self.hidden_size,
+            "initializer_range": 0.02,
+            "intermediate_size": self.intermediate_size,
+            "max_position_embeddings": self.max_position_embeddings,
+            "model_type": model_type,
+            "num_attention_heads": self.num_attention_heads,
+            "num_hidden_layers": self.num_hidden_layers,
+            "num_key_value_heads": self.num_key_value_heads,
+            "pad_token_id": pad_token_id,
+            "rms_norm_eps": self.rms_norm_eps,
+            "rope_parameters": {"rope_theta": self.rope_theta, "rope_type": "default"},
+            "rope_scaling": null,
+            "rope_theta": self.rope_theta,
+            "tie_word_embeddings": self.tie_word_embeddings,
+            "torch_dtype": "float32",
+            "use_cache": true,
+            "use_sliding_window": false,
+            "vocab_size": self.vocab_size,
+        });
+        if !self.family.has_biases() {
+            json["attention_bias"] = json!(false);
+        }
+        if self.family == Family::Llama {
+            json["mlp_bias"] = json!(false);
+        }
+        json
+    }
+
+    /// Every tensor of a checkpoint of this shape: name → dimensions.
+    pub fn tensor_shapes(&self) -> Vec<(String, Vec<i64>)> {
+        let queries = self.num_attention_heads * self.head_dim;
+        let keys = self.num_key_value_heads * self.head_dim;
+        let (hidden, inner) = (self.hidden_size, self.intermediate_size);
+        let mut shapes = vec![
+            ("model.embed_tokens.weight".to_string(), vec![self.vocab_size, hidden]),
+            ("model.norm.weight".to_string(), vec![hidden]),
+        ];
+        for layer in 0..self.num_hidden_layers {
+            let mut add = |name: &str, shape: Vec<i64>| {
+                shapes.push((format!("model.layers.{layer}.{name}"), shape));
+            };
+            add("input_layernorm.weight", vec![hidden]);
+            add("post_attention_layernorm.weight", vec![hidden]);
+            for (name, out) in [("q_proj", queries), ("k_proj", keys), ("v_proj", keys)] {
+                add(&format!("self_attn.{name}.weight"), vec![out, hidden]);
+                if self.family.has_biases() {
+                    add(&format!("self_attn.{name}.bias"), vec![out]);
+                }
+            }
+            if self.family.has_head_norms() {
+                add("self_attn.q_norm.weight", vec![self.head_dim]);
+                add("self_attn.k_norm.weight", vec![self.head_dim]);
+            }
+            add("self_attn.o_proj.weight", vec![hidden, queries]);
+            add("mlp.gate_proj.weight", vec![inner, hidden]);
+            add("mlp.up_proj.weight", vec![inner, hidden]);
+            add("mlp.down_proj.weight", vec![hidden, inner]);
+        }
+        if !self.tie_word_embeddings {
+            shapes.push(("lm_head.weight".to_string(), vec![self.vocab_size, hidden]));
+        }
+        shapes
+    }
+}
+
+/// Refuses what the architectures allow and this decoder does not have.
+fn refuse_variants(json: &Value) -> Result<(), Error> {
+    for (name, reason) in [
+        ("use_sliding_window", "only full attention is"),
+        ("use_mrope", "only one position a token is"),
+        ("attention_bias", "only Qwen2's biases of queries, keys and values are"),
+        ("mlp_bias", "only layers without it are"),
+    ] {
+        if json.get(name).and_then(Value::as_bool) == Some(true) {
+            return Err(unsupported(name, json, reason));
+        }
+    }
+    let layers = json.get("layer_types").and_then(Value::as_array);
+    if layers.is_some_and(|layers| layers.iter().any(|layer| layer != "full_attention")) {
+        return Err(unsupported("layer_types", json, "only full attention is"));
+    }
+    Ok(())
+}
+
+fn rope_theta(json: &Value) -> Result<f64, Error> {
+    for name in ["rope_scaling", "rope_parameters"] {
+        let Some(Value::Object(rope)) = json.get(name) else { continue };
+        let kind = rope.get("rope_type").or_else(|| rope.get("type"));
+        if kind.is_some_and(|kind| kind != "default") {
+            return Err(unsupported(name, json, "only unscaled rotary embedding is"));
+        }
+        let partial = rope.get("partial_rotary_factor").and_then(Value::as_f64);
+        if partial.is_some_and(|factor| factor != 1.0) {
+            return Err(unsupported(name, json, "only rotary embedding of whole heads is"));
+        }
+    }
+    let nested = json.get("rope_parameters").and_then(|rope| rope.get("rope_theta"));
+    positive("rope_theta", nested.or_else(|| json.get("rope_theta")))
+}
+
+fn expect(json: &Value, name: &str, want: &str, reason: &'static str) -> Result<(), Error> {
+    match json.get(name) {
+        Some(Value::String(got)) if got == want => Ok(()),
+        Some(Value::String(_)) => Err(unsupported(name, json, reason)),
+        other => Err(key(name, "a string", other)),
+    }
+}
+
+fn integer(json: &Value, name: &str, most: i64) -> Result<i64, Error> {
+    match json.get(name).and_then(Value::as_i64) {
+        Some(value) if value > 0 && value <= most => Ok(value),
+        Some(value) if value > most => {
+            Err(unsupported(name, json, "it is larger than that of any Qwen2 model"))
+        }
+        _ => Err(key(name, "a positive integer", json.get(name))),
+    }
+}
+
+fn positive(name: &str, value: Option<&Value>) -> Result<f64, Error> {
+    match value.and_then(Value::as_f64) {
+        Some(number) if number > 0.0 && number.is_finite() => Ok(number),
+        _ => Err(key(name, "a positive number", value)),
+    }
+}
+
+fn key(name: &str, expected: &'static str, got: Option<&Value>) -> Error {
+    let got = got.map_or("nothing".to_string(), Value::to_string);
+    Error::Key { key: name.to_string(), expected, got }
+}
+
+fn unsupported(name: &str, json: &Value, reason: &'static str) -> Error {
+    let empty = Value::Object(Map::new());
+    let got = json.get(name).unwrap_or(&empty).to_string();
+    Error::Unsupported { key: name.to_string(), got, reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tiny() -> Config {
+        Config {
+            family: Family::Qwen2,
+            vocab_size: 27,
+            hidden_size: 16,
+            intermediate_size: 24,
+            num_hidden_layers: 2,
+            num_attention_heads: 4,
+            num_key_value_heads: 2,
+            head_dim: 4,
+            max_position_embeddings: 64,
+            rope_theta: 10000.0,
+            rms_norm_eps: 1e-6,
+            tie_word_embeddings: true,
+        }
+    }
+
+    #[test]
+    fn a_written_config_reads_back_in_the_style_of_either_version() {
+        let json = tiny().to_json(1, 0);
+        assert_eq!(Config::from_json(&json), Ok(tiny()));
+        for family in [Family::Qwen3, Family::Llama] {
+            let other = Config { family, ..tiny() };
+            assert_eq!(Config::from_json(&other.to_json(1, 0)), Ok(other));
+        }
+        for (missing, _) in [("rope_parameters", 5), ("rope_theta", 4)] {
+            let mut style = json.clone();
+            style.as_object_mut().unwrap().remove(missing);
+            assert_eq!(Config::from_json(&style), Ok(tiny()), "without {missing}");
+        }
+    }
+
+    #[test]
+    fn what_would_change_the_numbers_is_refused_by_name() {
+        for (name, value) in [
+            ("model_type", json!("mistral")),
+            ("use_mrope", json!(true)),
+            ("attention_bias", json!(true)),
+            ("layer_types", json!(["full_attention", "sliding_attention"])),
+            ("hidden_act", json!("gelu")),
+            ("use_sliding_window", json!(true)),
+            ("rope_scaling", json!({"type": "yarn", "factor": 4.0})),
+            ("rope_parameters", json!({"rope_type": "linear", "rope_theta": 1e4})),
+            ("rope_parameters", json!({"rope_theta": 1e4, "partial_rotary_factor": 0.5})),
+            ("num_key_value_heads", json!(3)),
+            ("hidden_size", json!(-16)),
+            ("vocab_size", json!("many")),
+            ("max_position_embeddings", json!(1i64 << 40)),
+            ("num_hidden_layers", json!(1 << 30)),
+            ("num_attention_heads", json!(0)),
+            ("rope_theta", json!(0.0)),
+            ("rms_norm_eps", json!(-1e-6)),
+        ] {
+            let mut json = tiny().to_json(1, 0);
+            if name == "rope_theta" {
+                json["rope_parameters"] = Value::Null;
+            }
+            json[name] = value;
+            let error = Config::from_json(&json).unwrap_err().to_string();
+            assert!(error.contains(name), "{name}: {error}");
+        }
+    }
+
+    /// hidden, intermediate, layers, heads, kv heads, vocabulary, tied; parameters in billions as
+    /// the model cards round them.
+    type Size = (i64, i64, i64, i64, i64, i64, bool, f64);
+
+    #[test]
+    fn every_size_of_qwen2_5_has_the_parameters_of_its_card() {
+        let sizes: [(&str, Size); 7] = [
+            ("0.5B", (896, 4864, 24, 14, 2, 151_936, true, 0.49)),
+            ("1.5B", (1536, 8960, 28, 12, 2, 151_936, true, 1.54)),
+            ("3B", (2048, 11_008, 36, 16, 2, 151_936, true, 3.09)),
+            ("7B", (3584, 18_944, 28, 28, 4, 152_064, false, 7.61)),
+            ("14B", (5120, 13_824, 48, 40, 8, 152_064, false, 14.7)),
+            ("32B", (5120, 27_648, 64, 40, 8, 152_064, false, 32.5)),
+            ("72B", (8192, 29_568, 80, 64, 8, 152_064, false, 72.7)),
+        ];
+        for (name, (hidden, inner, layers, heads, kv_heads, vocabulary, tied, billions)) in sizes {
+            let json = json!({
+                "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0,
+                "bos_token_id": 151_643, "eos_token_id": 151_643, "hidden_act": "silu",
+                "hidden_size": hidden, "initializer_range": 0.02, "intermediate_size": inner,
+                "max_position_embeddings": 32_768, "max_window_layers": layers,
+                "model_type": "qwen2", "num_attention_heads": heads,
+                "num_hidden_layers": layers, "num_key_value_heads": kv_heads,
+                "rms_norm_eps": 1e-6, "rope_theta": 1e6, "sliding_window": 32_768,
+                "tie_word_embeddings": tied, "torch_dtype": "bfloat16",
+                "transformers_version": "4.40.1", "use_cache": true, "use_mrope": false,
+                "use_sliding_window": false, "vocab_size": vocabulary,
+            });
+            let config = Config::from_json(&json).unwrap();
+            let shapes = config.tensor_shapes();
+            let elements: i64 = shapes.iter().map(|(_, shape)| shape.iter().product::<i64>()).sum();
+            let ours = elements as f64 / 1e9;
+            assert!((ours / billions - 1.0).abs() < 0.01, "{name}: {ours} billion parameters");
+            assert_eq!(config.head_dim, if name == "0.5B" { 64 } else { 128 });
+        }
+    }
+}

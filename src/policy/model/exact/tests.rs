@@ -1,0 +1,240 @@
+use super::*;
+use crate::experiment::Numerics;
+use crate::numerics::exact::orders;
+use crate::policy::{Family, Generation, Qwen2};
+use std::collections::BTreeMap;
+use tch::{Kind, Tensor};
+
+fn config() -> Config {
+    Config {
+        family: Family::Qwen2,
+        vocab_size: 11,
+        hidden_size: 24,
+        intermediate_size: 40,
+        num_hidden_layers: 2,
+        num_attention_heads: 4,
+        num_key_value_heads: 2,
+        head_dim: 12,
+        max_position_embeddings: 64,
+        rope_theta: 10_000.0,
+        rms_norm_eps: 1e-6,
+        tie_word_embeddings: true,
+    }
+}
+
+/// Weights ten times as large as fresh ones: the context then decides about the next token.
+fn policy(kind: Kind, numerics: Numerics) -> Qwen2 {
+    with_parameters(config(), kind, numerics, |_| ())
+}
+
+/// The same with other parameters.
+fn with_parameters(
+    config: Config,
+    kind: Kind,
+    numerics: Numerics,
+    spoil: impl FnOnce(&mut BTreeMap<String, Tensor>),
+) -> Qwen2 {
+    let fresh = Qwen2::initialise(config.clone(), 1);
+    let change = |(name, tensor): (&String, &Tensor)| {
+        let tensor = match (name.ends_with("norm.weight"), name.ends_with("bias")) {
+            (true, _) => tensor * 1.25,
+            (_, true) => tensor + 0.125,
+            _ => tensor * 10.0,
+        };
+        (name.clone(), tensor.to_kind(kind).set_requires_grad(true))
+    };
+    let mut parameters: BTreeMap<String, Tensor> = fresh.parameters().iter().map(change).collect();
+    spoil(&mut parameters);
+    Qwen2::new(config, parameters).unwrap().with_numerics(numerics).unwrap()
+}
+
+/// Sequences of different lengths; every token but the first two of each is a target.
+fn sequences(lengths: &[usize]) -> Sequences {
+    let mut sequences = Sequences::default();
+    for (row, &length) in lengths.iter().enumerate() {
+        let tokens: Vec<u32> =
+            (0..=length).map(|at| ((row * 5 + at * at + 3) % 11) as u32).collect();
+        sequences.push(&tokens[..length], 1, &tokens[2..]);
+    }
+    sequences
+}
+
+fn values(tensor: &Tensor) -> Vec<f64> {
+    Vec::try_from(tensor.to_kind(Kind::Double).flatten(0, -1)).unwrap()
+}
+
+/// A loss with a different weight for each token, none larger than 1.
+fn gradients(model: &Qwen2, sequences: &Sequences) -> BTreeMap<String, Vec<f32>> {
+    let scale = UpdateScale { largest_weight: 1.0, tokens: 64 };
+    let weights: Vec<f64> = sequences.targets.iter().map(|&id| 1.0 - f64::from(id) / 6.0).collect();
+    let loss = |log_probs: &Tensor| {
+        let weights = Tensor::from_slice(&weights).to_kind(log_probs.kind());
+        ((log_probs * weights).sum(log_probs.kind()), ())
+    };
+    let mut sums = crate::policy::model::gradients::Gradients::default();
+    model.add_gradients(&mut sums, sequences, 0.9, scale, loss).unwrap();
+    sums.values(model)
+}
+
+#[test]
+fn log_probs_and_entropy_are_those_of_doubles_within_the_windows() {
+    let sequences = sequences(&[9, 3, 30]);
+    let (wide, exact) =
+        (policy(Kind::Double, Numerics::Fast), policy(Kind::Float, Numerics::Exact));
+    let (expected, entropy) = wide.statistics(&sequences, 0.9);
+    let (got, got_entropy) = exact.statistics(&sequences, 0.9);
+    for (expected, got) in [(expected, got), (entropy, got_entropy)] {
+        for (expected, got) in values(&expected).into_iter().zip(values(&got)) {
+            assert!((expected - got).abs() < 2e-3, "{expected} {got}");
+        }
+    }
+}
+
+#[test]
+fn gradients_are_those_of_doubles_within_the_windows() {
+    let sequences = sequences(&[9, 3, 30]);
+    let expected = gradients(&policy(Kind::Double, Numerics::Fast), &sequences);
+    let got = gradients(&policy(Kind::Float, Numerics::Exact), &sequences);
+    for (name, expected) in &expected {
+        let size = expected.iter().fold(0f32, |most, x| most.max(x.abs()));
+        for (expected, got) in expected.iter().zip(&got[name]) {
+            // The windows' spacing, carried through two layers of weights up to 0.6.
+            assert!(
+                (expected - got).abs() < 2e-3 * size + 1e-5,
+                "{name}: {expected} {got} of {size}"
+            );
+        }
+    }
+}
+
+#[test]
+fn sums_have_the_same_bits_in_every_order() {
+    let before = orders::check(true);
+    let model = policy(Kind::Float, Numerics::Exact);
+    gradients(&model, &sequences(&[9, 3, 30]));
+    let mut generation = Generation::new(&model, 2, 4);
+    generation.join(&[&[1, 2, 3], &[4]], &[0, 1]);
+    generation.feed(&[5, 6], &[3, 1]);
+    assert!(orders::check(false) - before > 10_000, "sums were compared");
+}
+
+#[test]
+fn a_row_has_the_same_bits_alone_in_company_and_step_by_step() {
+    let model = policy(Kind::Float, Numerics::Exact);
+    let lengths = [9, 3, 30];
+    let together = values(&model.statistics(&sequences(&lengths), 1.0).0);
+    let all = sequences(&lengths);
+    let mut alone = Vec::new();
+    let mut stepped = Vec::new();
+    let mut start = 0;
+    for (row, &length) in lengths.iter().enumerate() {
+        let mut one = Sequences::default();
+        let tokens = &all.tokens[start..start + length];
+        let first = (0..row).map(|row| lengths[row] - 1).sum::<usize>();
+        let targets = &all.targets[first..first + length - 1];
+        one.push(tokens, 1, targets);
+        alone.extend(values(&model.statistics(&one, 1.0).0));
+        // The same tokens through the cache, beside another row.
+        let mut generation = Generation::new(&model, 2, 2);
+        let mut logits = generation.join(&[&tokens[..2], &[7]], &[0, 1]);
+        for (at, &target) in targets.iter().enumerate() {
+            let row = &logits[..11];
+            stepped.push(Distribution::new(row, 1.0).unwrap().log_prob(row[target as usize]));
+            logits = generation.feed(&[target, 3], &[at + 2, at + 1]);
+        }
+        start += length;
+    }
+    let bits = |values: &[f64]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    assert_eq!(bits(&together), bits(&alone));
+    assert_eq!(bits(&together), bits(&stepped));
+}
+
+#[test]
+fn gradients_have_the_same_bits_however_their_tokens_are_cut() {
+    let model = policy(Kind::Float, Numerics::Exact);
+    let whole = gradients(&model, &sequences(&[9, 3, 30]));
+    let scale = UpdateScale { largest_weight: 1.0, tokens: 64 };
+    let all = sequences(&[9, 3, 30]);
+    let weight = |id: u32| 1.0 - f64::from(id) / 6.0;
+    let mut sum = crate::policy::model::gradients::Gradients::default();
+    let (mut start, mut first) = (0, 0);
+    for length in [9, 3, 30] {
+        let mut one = Sequences::default();
+        let targets = &all.targets[first..first + length - 1];
+        one.push(&all.tokens[start..start + length], 1, targets);
+        let weights: Vec<f64> = targets.iter().map(|&id| weight(id)).collect();
+        let loss =
+            |log_probs: &Tensor| ((log_probs * Tensor::from_slice(&weights)).sum(Kind::Double), ());
+        model.add_gradients(&mut sum, &one, 0.9, scale, loss).unwrap();
+        (start, first) = (start + length, first + length - 1);
+    }
+    assert_eq!(sum.values(&model), whole);
+}
+
+/// Whatever a policy says of tokens is NaN: log-probs, entropies, and the logits that follow a prompt
+/// and a token.
+fn says_nothing(model: &Qwen2) -> bool {
+    let (log_probs, entropy) = model.statistics(&sequences(&[9, 3]), 0.9);
+    let mut generation = Generation::new(model, 2, 3);
+    let first = generation.join(&[&[1, 2, 3], &[4]], &[0, 1]);
+    let next = generation.feed(&[5, 6], &[3, 1]);
+    let all = [values(&log_probs), values(&entropy), first, next].concat();
+    assert!(all.iter().all(|x| x.is_nan()) || all.iter().all(|x| x.is_finite()));
+    all[0].is_nan()
+}
+
+#[test]
+fn no_number_that_is_not_finite_passes_a_window_unnoticed() {
+    let spoilt = |names: &[&str], value: f32| {
+        with_parameters(config(), Kind::Float, Numerics::Exact, |parameters| {
+            for name in names {
+                let tensor = parameters[*name].detach().copy();
+                // One number, the last: of the embedding that of a token that no sequence has.
+                let flat = tensor.flatten(0, -1);
+                let _ = flat.narrow(0, flat.numel() as i64 - 1, 1).fill_(f64::from(value));
+                parameters.insert(name.to_string(), tensor);
+            }
+        })
+    };
+    assert!(!says_nothing(&policy(Kind::Float, Numerics::Exact)));
+    for (name, _) in config().tensor_shapes() {
+        for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            assert!(says_nothing(&spoilt(&[&name], value)), "{value} in {name}");
+        }
+        // What is larger than its window and finite is made as large as the window.
+        assert!(!says_nothing(&spoilt(&[&name], 1e30)), "{name}");
+    }
+    // Two finite weights whose product is infinite.
+    let norm = "model.layers.1.post_attention_layernorm.weight";
+    assert!(says_nothing(&spoilt(&[norm, "model.layers.1.mlp.up_proj.weight"], 1e30)));
+    // An activation alone: the factor of a row of zeros is infinite.
+    let config = Config { rms_norm_eps: 1e-300, ..config() };
+    let zeros = with_parameters(config, Kind::Float, Numerics::Exact, |parameters| {
+        let table = parameters["model.embed_tokens.weight"].zeros_like();
+        parameters.insert("model.embed_tokens.weight".to_string(), table);
+    });
+    assert!(says_nothing(&zeros));
+}
+
+#[test]
+fn a_derivative_that_is_not_finite_is_noticed_on_its_way_back() {
+    let model = policy(Kind::Float, Numerics::Exact);
+    let sequences = sequences(&[9, 3]);
+    let scale = UpdateScale { largest_weight: 1.0, tokens: 64 };
+    for (weight, noticed) in [(1.0, false), (f64::INFINITY, true), (f64::NAN, true), (1e300, true)]
+    {
+        // The first token's log-prob alone, whose derivative is the weight.
+        let mut sums = crate::policy::model::gradients::Gradients::default();
+        let loss = |log_probs: &Tensor| (log_probs.get(0) * weight, ());
+        model.add_gradients(&mut sums, &sequences, 0.9, scale, loss).unwrap();
+        let [forward, backward] = sums.tallies().unwrap();
+        assert_eq!((forward.not_finite, backward.not_finite), (false, noticed), "{weight}");
+    }
+}
+
+#[test]
+fn a_policy_with_norms_of_heads_is_refused() {
+    let config = Config { family: Family::Qwen3, ..config() };
+    let refused = Qwen2::initialise(config, 1).with_numerics(Numerics::Exact).unwrap_err();
+    assert_eq!(refused, exact::Error::HeadNorms);
+}

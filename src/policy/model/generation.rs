@@ -1,0 +1,266 @@
+//! A policy that generates: rows begin with a prompt, take one token at a time, and leave.
+
+use crate::numerics::exact::cache::Slots;
+use crate::policy::model::cache::fill_holes;
+use crate::policy::{ExactPolicy, KvCache, Prepared, Qwen2};
+use std::sync::Arc;
+use tch::{Device, Kind, Tensor};
+
+/// The rows of a generation, by the policy's arithmetic.
+pub enum Generation<'a> {
+    /// See [`crate::numerics::fast`].
+    Fast(Box<Fast<'a>>),
+    /// See [`crate::numerics::exact`].
+    Exact(ExactRows),
+}
+
+/// Rows under fast arithmetic.
+pub struct Fast<'a> {
+    model: &'a Qwen2,
+    prepared: Prepared,
+    cache: KvCache,
+}
+
+/// Rows under exact arithmetic: for each its layers.
+pub struct ExactRows {
+    policy: Arc<ExactPolicy>,
+    rows: Vec<Vec<Slots>>,
+}
+
+/// A token for each row.
+#[derive(Debug)]
+pub struct Drawn {
+    /// Token ids `[rows]`.
+    pub tokens: Tensor,
+    /// Their log-probs in nats, `[rows]`.
+    pub log_probs: Tensor,
+    /// Entropy of each row's distribution in nats, `[rows]`, where it was asked for.
+    pub entropy: Option<Tensor>,
+}
+
+/// A drawn token.
+#[derive(Debug, Clone, Copy)]
+pub struct Token {
+    /// Its id.
+    pub id: u32,
+    /// Its log-prob in nats.
+    pub log_prob: f64,
+    /// Entropy of the distribution that it was drawn from, in nats, where it was asked for.
+    pub entropy: Option<f64>,
+}
+
+/// How a token is drawn for each row: logits `[rows, vocab]`, uniforms `[rows]`.
+type Draw<'a> = dyn Fn(&Tensor, &Tensor) -> Drawn + 'a;
+
+/// Rows of a policy whose weights lie as they are stored. Tokens are drawn where they are computed:
+/// nothing comes to the processor before a block of them is done.
+pub struct Blocks<'a> {
+    model: &'a Qwen2,
+    prepared: Prepared,
+    cache: KvCache,
+    device: Device,
+}
+
+impl<'a> Blocks<'a> {
+    /// No rows yet; at most `rows` at a time, whose longest prompt has `longest` tokens, and `more`
+    /// tokens behind it.
+    pub fn new(model: &'a Qwen2, rows: usize, longest: usize, more: usize) -> Self {
+        let cache = KvCache::preallocated(model, rows, longest, more);
+        Self { model, prepared: model.prepare_for_sampling(), cache, device: model.device() }
+    }
+
+    /// Reads prompts, adds rows and draws each one's first token: `prompt_of_row` numbers the
+    /// prompts. One token for each new row.
+    pub fn join(
+        &mut self,
+        prompts: &[&[u32]],
+        prompt_of_row: &[usize],
+        uniforms: &[f64],
+        draw: &Draw,
+    ) -> Vec<Token> {
+        let (hidden, length) =
+            read(self.model, &self.prepared, &mut self.cache, prompts, prompt_of_row);
+        let hidden =
+            hidden.flatten(0, 1).index_select(0, &ends(prompts, length).to_device(self.device));
+        let logits = self.model.logits(&hidden);
+        let rows: Vec<i64> = prompt_of_row.iter().map(|&prompt| prompt as i64).collect();
+        let logits = logits.index_select(0, &Tensor::from_slice(&rows).to_device(self.device));
+        let uniforms = Tensor::from_slice(uniforms).to_device(self.device);
+        on_the_processor(&[draw(&logits, &uniforms)])
+    }
+
+    /// A block of tokens for every row: the newest token of each row and its position in the row;
+    /// uniforms `[count, rows]` → `[count, rows]`.
+    pub fn run(
+        &mut self,
+        tokens: &[u32],
+        positions: &[usize],
+        uniforms: &[f64],
+        draw: &Draw,
+    ) -> Vec<Token> {
+        let upload = |values: Vec<i64>| Tensor::from_slice(&values).to_device(self.device);
+        let mut tokens = upload(tokens.iter().map(|&token| i64::from(token)).collect());
+        let mut positions = upload(positions.iter().map(|&position| position as i64).collect());
+        let uniforms = Tensor::from_slice(uniforms).to_device(self.device);
+        let uniforms = uniforms.view([-1, tokens.size()[0]]);
+        // Rows that have ended go on to the end of the block.
+        let last = self.model.config().max_position_embeddings - 1;
+        let mut all = Vec::new();
+        for at in 0..uniforms.size()[0] {
+            let hidden = self.model.decode(&self.prepared, &tokens, &positions, &mut self.cache);
+            let drawn = draw(&self.model.logits(&hidden), &uniforms.get(at));
+            positions = (positions + 1).clamp_max(last);
+            tokens = drawn.tokens.shallow_clone();
+            all.push(drawn);
+        }
+        on_the_processor(&all)
+    }
+
+    /// As [`Generation::leave`].
+    pub fn leave(&mut self, leaves: &[bool]) {
+        self.cache.leave(leaves);
+    }
+}
+
+/// All draws on the processor, one after another.
+fn on_the_processor(drawn: &[Drawn]) -> Vec<Token> {
+    let joined = |of: &dyn Fn(&Drawn) -> Option<&Tensor>| {
+        let parts: Vec<&Tensor> = drawn.iter().filter_map(of).collect();
+        (!parts.is_empty()).then(|| Tensor::cat(&parts, 0))
+    };
+    let doubles = |tensor: Tensor| -> Vec<f64> {
+        Vec::try_from(tensor.to_kind(Kind::Double)).expect("a dense tensor")
+    };
+    let ids = joined(&|it| Some(&it.tokens)).map(|ids| Vec::try_from(ids).expect("dense ids"));
+    let ids: Vec<i64> = ids.unwrap_or_default();
+    let log_probs = joined(&|it| Some(&it.log_probs)).map_or(Vec::new(), doubles);
+    let entropy = joined(&|it| it.entropy.as_ref()).map(doubles);
+    let token = |(at, (id, log_prob))| Token {
+        id: id as u32,
+        log_prob,
+        entropy: entropy.as_ref().map(|entropy: &Vec<f64>| entropy[at]),
+    };
+    ids.into_iter().zip(log_probs).enumerate().map(token).collect()
+}
+
+/// Reads prompts and adds their rows to a cache: hidden states `[prompts, length, hidden]`, and the
+/// longest prompt's length.
+fn read(
+    model: &Qwen2,
+    prepared: &Prepared,
+    cache: &mut KvCache,
+    prompts: &[&[u32]],
+    prompt_of_row: &[usize],
+) -> (Tensor, usize) {
+    let lengths: Vec<usize> = prompts.iter().map(|prompt| prompt.len()).collect();
+    let longest = lengths.iter().copied().max().unwrap_or(0);
+    let mut tokens = vec![0i64; prompts.len() * longest];
+    for (row, prompt) in prompts.iter().enumerate() {
+        for (at, &token) in prompt.iter().enumerate() {
+            tokens[row * longest + at] = i64::from(token);
+        }
+    }
+    let tokens = Tensor::from_slice(&tokens).view([prompts.len() as i64, longest as i64]);
+    let (hidden, kept) = model.prefill(prepared, &tokens.to_device(model.device()));
+    cache.join(&kept, longest, &lengths, prompt_of_row);
+    (hidden, longest)
+}
+
+/// Where each prompt's last token lies among padded prompts of one length.
+fn ends(prompts: &[&[u32]], length: usize) -> Tensor {
+    let end = |(row, prompt): (usize, &&[u32])| (row * length + prompt.len() - 1) as i64;
+    Tensor::from_slice(&prompts.iter().enumerate().map(end).collect::<Vec<_>>())
+}
+
+impl<'a> Generation<'a> {
+    /// No rows yet; at most `rows` at a time, whose longest prompt has `longest` tokens.
+    pub fn new(model: &'a Qwen2, rows: usize, longest: usize) -> Self {
+        match model.exact() {
+            Some(policy) => Self::Exact(ExactRows { policy, rows: Vec::new() }),
+            None => {
+                let (prepared, cache) =
+                    (model.prepare_for_sampling(), KvCache::new(model, rows, longest));
+                Self::Fast(Box::new(Fast { model, prepared, cache }))
+            }
+        }
+    }
+
+    /// Reads prompts and adds rows: `prompt_of_row` numbers the prompts. Logits that follow each
+    /// new row's prompt, `[new rows, vocab]`.
+    pub fn join(&mut self, prompts: &[&[u32]], prompt_of_row: &[usize]) -> Vec<f64> {
+        match self {
+            Self::Fast(fast) => fast.join(prompts, prompt_of_row),
+            Self::Exact(exact) => exact.join(prompts, prompt_of_row),
+        }
+    }
+
+    /// Feeds one token to each row, at its position in the row: logits `[rows, vocab]`.
+    pub fn feed(&mut self, tokens: &[u32], positions: &[usize]) -> Vec<f64> {
+        match self {
+            Self::Fast(fast) => fast.feed(tokens, positions),
+            Self::Exact(exact) => exact.policy.step(tokens, positions, &mut exact.rows),
+        }
+    }
+
+    /// Removes rows: `leaves[row]` for each. The last rows take the places of those that leave
+    /// before them, as [`fill_holes`] says.
+    pub fn leave(&mut self, leaves: &[bool]) {
+        match self {
+            Self::Fast(fast) => fast.cache.leave(leaves),
+            Self::Exact(exact) => {
+                for (from, to) in fill_holes(leaves) {
+                    exact.rows.swap(from, to);
+                }
+                exact.rows.truncate(leaves.iter().filter(|leaves| !**leaves).count());
+            }
+        }
+    }
+}
+
+impl Fast<'_> {
+    fn join(&mut self, prompts: &[&[u32]], prompt_of_row: &[usize]) -> Vec<f64> {
+        let (hidden, length) =
+            read(self.model, &self.prepared, &mut self.cache, prompts, prompt_of_row);
+        let rows: Vec<i64> = prompt_of_row.iter().map(|&prompt| prompt as i64).collect();
+        let last = ends(prompts, length).index_select(0, &Tensor::from_slice(&rows));
+        self.logits(&hidden.flatten(0, 1).index_select(0, &last))
+    }
+
+    fn feed(&mut self, tokens: &[u32], positions: &[usize]) -> Vec<f64> {
+        let tokens: Vec<i64> = tokens.iter().map(|&token| i64::from(token)).collect();
+        let positions: Vec<i64> = positions.iter().map(|&position| position as i64).collect();
+        let (tokens, positions) = (Tensor::from_slice(&tokens), Tensor::from_slice(&positions));
+        let hidden = self.model.decode(&self.prepared, &tokens, &positions, &mut self.cache);
+        self.logits(&hidden)
+    }
+
+    fn logits(&self, hidden: &Tensor) -> Vec<f64> {
+        let logits = self.model.logits(hidden).to_kind(Kind::Double).flatten(0, -1);
+        Vec::try_from(logits).expect("logits are a dense tensor")
+    }
+}
+
+impl ExactRows {
+    fn join(&mut self, prompts: &[&[u32]], prompt_of_row: &[usize]) -> Vec<f64> {
+        let policy = &self.policy;
+        let heads = policy.settings.heads;
+        let layers = policy.decoder.layers.len();
+        let mut read: Vec<Vec<Slots>> =
+            prompts.iter().map(|_| vec![Slots::default(); layers]).collect();
+        let mut keep = |layer: usize, joined: &[f32]| {
+            let mut rows = joined.chunks_exact(heads.joined_width());
+            for (slots, prompt) in read.iter_mut().zip(prompts) {
+                for row in rows.by_ref().take(prompt.len()) {
+                    let (_, rest) = row.split_at(heads.queries * heads.width);
+                    let (keys, values) = rest.split_at(heads.keys * heads.width);
+                    slots[layer].push(heads, keys, values);
+                }
+            }
+        };
+        let logits = policy.prefill(prompts, &mut keep);
+        self.rows.extend(prompt_of_row.iter().map(|&prompt| read[prompt].clone()));
+        let vocabulary = policy.decoder.lm_head.outputs();
+        let of_prompt = |&prompt: &usize| &logits[prompt * vocabulary..][..vocabulary];
+        prompt_of_row.iter().flat_map(of_prompt).copied().collect()
+    }
+}

@@ -1,0 +1,126 @@
+//! Gradients of a loss that is summed over passes.
+
+use crate::numerics::exact::weights;
+use crate::numerics::{Parameters, Tally};
+use crate::policy::Qwen2;
+use tch::{Kind, Tensor};
+
+/// Gradients of every parameter, of the passes that were added so far.
+#[derive(Debug, Default)]
+pub enum Gradients {
+    /// Of no pass.
+    #[default]
+    None,
+    /// One tensor for each parameter, in the order of names; undefined where a parameter took no
+    /// part.
+    Fast(Vec<Tensor>),
+    /// Exact sums.
+    Exact(weights::Gradients),
+}
+
+/// Adds one parameter's gradient to a sum, which is f32 where the weights are bf16. No other
+/// tensor shares the sum's memory.
+pub(super) fn add_to(sum: &mut Tensor, term: &Tensor) {
+    if !term.defined() {
+        return;
+    }
+    if sum.defined() {
+        *sum += term;
+        return;
+    }
+    *sum = match term.kind() {
+        Kind::BFloat16 => term.to_kind(Kind::Float),
+        _ => term.copy(),
+    };
+}
+
+impl Gradients {
+    /// Adds the gradient of a scalar, whose graph is freed.
+    ///
+    /// # Panics
+    /// As [`Gradients::fast`].
+    pub(super) fn add_of(&mut self, loss: &Tensor, model: &Qwen2) {
+        let parameters: Vec<&Tensor> = model.parameters().values().collect();
+        let terms = Tensor::run_backward(&[loss], &parameters, false, false);
+        // Each term goes as soon as it is added.
+        for (sum, term) in self.fast(parameters.len()).iter_mut().zip(terms) {
+            add_to(sum, &term);
+        }
+    }
+
+    /// The sums of fast arithmetic, all undefined where no pass was added.
+    ///
+    /// # Panics
+    /// When the gradients are exact sums.
+    pub(super) fn fast(&mut self, parameters: usize) -> &mut [Tensor] {
+        if matches!(self, Self::None) {
+            *self = Self::Fast((0..parameters).map(|_| Tensor::default()).collect());
+        }
+        match self {
+            Self::Fast(sums) => sums,
+            _ => panic!("gradients of two arithmetics"),
+        }
+    }
+
+    /// Adds the gradients of another pass. The order of passes is the order of the sum; exact sums
+    /// do not depend on it.
+    ///
+    /// # Panics
+    /// When the two are of different arithmetics.
+    pub fn add(&mut self, other: Self) {
+        match (&mut *self, other) {
+            (_, Self::None) => {}
+            (Self::None, other) => *self = other,
+            (Self::Fast(sums), Self::Fast(terms)) => {
+                for (sum, term) in sums.iter_mut().zip(terms) {
+                    if !sum.defined() {
+                        *sum = term;
+                    } else if term.defined() {
+                        *sum += term;
+                    }
+                }
+            }
+            (Self::Exact(sums), Self::Exact(terms)) => sums.add(terms),
+            _ => panic!("gradients of two arithmetics"),
+        }
+    }
+
+    /// The tensors of fast arithmetic, none where no pass was added.
+    ///
+    /// # Panics
+    /// When the gradients are exact sums.
+    pub fn into_tensors(self) -> Vec<Tensor> {
+        match self {
+            Self::None => Vec::new(),
+            Self::Fast(tensors) => tensors,
+            Self::Exact(_) => panic!("tensors of exact sums"),
+        }
+    }
+
+    /// As plain values by name; 0 where a parameter took no part.
+    pub fn values(&self, model: &Qwen2) -> Parameters {
+        let tensors = match self {
+            Self::Exact(sums) => return model.exact_gradients(sums),
+            Self::Fast(tensors) => &tensors[..],
+            Self::None => &[],
+        };
+        let mut gradients = tensors.iter();
+        let mut values = |parameter: &Tensor| match gradients.next() {
+            Some(gradient) if gradient.defined() => {
+                let flat = gradient.to_kind(Kind::Float).contiguous().flatten(0, -1);
+                Vec::try_from(flat).expect("a dense f32 tensor")
+            }
+            _ => vec![0.0; parameter.numel()],
+        };
+        model.parameters().iter().map(|(name, tensor)| (name.clone(), values(tensor))).collect()
+    }
+
+    /// How much rounding into windows changed in the forward and in the backward passes; `None`
+    /// under fast arithmetic.
+    pub fn tallies(&self) -> Option<[Tally; 2]> {
+        match self {
+            Self::Exact(sums) => Some([sums.activations, sums.gradients]),
+            _ => None,
+        }
+    }
+}

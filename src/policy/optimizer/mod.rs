@@ -1,0 +1,323 @@
+//! AdamW, gradient-norm clipping and the learning-rate schedule, with a state of our own so
+//! that a run can be resumed exactly.
+//!
+//! Plain loops in tensor-name order: element arithmetic in f64, one rounding to f32 when a
+//! parameter or a moment is stored. No thread count and no instruction set can change a bit.
+
+pub mod on_device;
+
+use crate::experiment::{Optimizer, WarmUpStart};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Values by tensor name. The order of names is the order of every sum.
+pub type Tensors = BTreeMap<String, Vec<f32>>;
+
+/// An update that cannot be made. Parameters and state are as they were.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A gradient holds NaN or an infinity.
+    #[error("the gradient of {tensor} is not finite at element {index} of {count}")]
+    NotFinite {
+        /// The first such tensor in name order.
+        tensor: String,
+        /// Its first such element.
+        index: usize,
+        /// Its number of elements.
+        count: usize,
+    },
+    /// Gradients that are finite and whose squares are not, in f32.
+    #[error("the gradient's norm is infinite")]
+    NormOverflow,
+    /// Finite gradients after which a weight or a moment would be NaN or an infinity.
+    #[error("the update would make the {what} of {tensor} NaN or infinite")]
+    Overflow {
+        /// `weight`, `first moment` or `second moment`.
+        what: &'static str,
+        /// The tensor.
+        tensor: String,
+    },
+    /// Finite weights whose products are not, such as one with the norm before it.
+    #[error("the update would make products of the weights infinite")]
+    Products,
+    /// Parameters, gradients and moments do not describe the same tensors.
+    #[error("{what} of {tensor}: {expected} elements expected, got {got}")]
+    Mismatch {
+        /// What is compared with the parameters.
+        what: &'static str,
+        /// The tensor.
+        tensor: String,
+        /// Elements of the parameter; 0 when there is no such parameter.
+        expected: usize,
+        /// Elements found; 0 when the tensor is missing.
+        got: usize,
+    },
+}
+
+impl Error {
+    /// Whether a number was not finite, and not something else that went wrong.
+    pub fn is_not_finite(&self) -> bool {
+        match self {
+            Self::NotFinite { .. }
+            | Self::NormOverflow
+            | Self::Overflow { .. }
+            | Self::Products => true,
+            Self::Mismatch { .. } => false,
+        }
+    }
+}
+
+/// What an update makes of a policy, before it is in place.
+#[derive(Debug)]
+pub struct Next {
+    /// The new parameters.
+    pub parameters: Tensors,
+    state: State,
+    /// Global L2 norm of the gradients before clipping.
+    pub norm: f64,
+}
+
+/// What has to be kept to resume.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct State {
+    /// Updates made so far: t of the bias corrections.
+    pub updates: u64,
+    /// m by tensor name; empty before the first update.
+    pub first_moments: Tensors,
+    /// v by tensor name; empty before the first update.
+    pub second_moments: Tensors,
+}
+
+/// AdamW with decoupled weight decay on all parameters and clipping of the global gradient
+/// norm: `torch.nn.utils.clip_grad_norm_` followed by one step of `torch.optim.AdamW` with
+/// one parameter group.
+#[derive(Debug, Clone)]
+pub struct AdamW {
+    config: Optimizer,
+    /// Twice as large as the policy: a checkpoint that is being written shares it.
+    state: Arc<State>,
+}
+
+impl AdamW {
+    /// An optimiser before its first update.
+    pub fn new(config: &Optimizer) -> Self {
+        Self::from_state(config, State::default())
+    }
+
+    /// Resumes from a kept state.
+    pub fn from_state(config: &Optimizer, state: impl Into<Arc<State>>) -> Self {
+        Self { config: config.clone(), state: state.into() }
+    }
+
+    /// The state to keep.
+    pub fn state(&self) -> &Arc<State> {
+        &self.state
+    }
+
+    /// One update in place. Returns the global L2 norm of the gradients before clipping.
+    ///
+    /// # Errors
+    /// As [`AdamW::next`]; nothing is changed then.
+    pub fn step(
+        &mut self,
+        parameters: &mut Tensors,
+        gradients: &Tensors,
+        learning_rate: f64,
+    ) -> Result<f64, Error> {
+        let next = self.next(parameters, gradients, learning_rate)?;
+        let norm = next.norm;
+        *parameters = self.take(next);
+        Ok(norm)
+    }
+
+    /// What one update makes of parameters and state, all of it or nothing: the caller may look at it
+    /// before [`AdamW::take`] puts it in place.
+    ///
+    /// # Errors
+    /// A gradient, or a new parameter or moment, that is not finite; tensors that do not match.
+    ///
+    /// Deviation: the released code skips an update whose norm is not finite, with a printed
+    /// warning (verl/workers/actor/dp_actor.py:410-414).
+    pub fn next(
+        &self,
+        parameters: &Tensors,
+        gradients: &Tensors,
+        learning_rate: f64,
+    ) -> Result<Next, Error> {
+        check_same("gradient", parameters, gradients)?;
+        let mut state = State::clone(&self.state);
+        if state.updates == 0 {
+            let zeros =
+                |(name, values): (&String, &Vec<f32>)| (name.clone(), vec![0.0; values.len()]);
+            state.first_moments = parameters.iter().map(zeros).collect();
+            state.second_moments = parameters.iter().map(zeros).collect();
+        }
+        check_same("first moment", parameters, &state.first_moments)?;
+        check_same("second moment", parameters, &state.second_moments)?;
+        let norm = finite_norm(gradients)?;
+        let scale = clip_coefficient(norm, self.config.max_gradient_norm);
+
+        state.updates += 1;
+        let update = Update::new(&self.config, learning_rate, state.updates);
+        let mut parameters = parameters.clone();
+        let moments = state.first_moments.values_mut().zip(state.second_moments.values_mut());
+        for ((values, gradient), (first, second)) in
+            parameters.values_mut().zip(gradients.values()).zip(moments)
+        {
+            for (((parameter, gradient), first), second) in
+                values.iter_mut().zip(gradient).zip(first).zip(second)
+            {
+                let before = Element {
+                    parameter: f64::from(*parameter),
+                    first_moment: f64::from(*first),
+                    second_moment: f64::from(*second),
+                };
+                let after = update.apply(before, f64::from(*gradient) * scale);
+                *parameter = after.parameter as f32;
+                *first = after.first_moment as f32;
+                *second = after.second_moment as f32;
+            }
+        }
+        check_finite("weight", &parameters)?;
+        check_finite("first moment", &state.first_moments)?;
+        check_finite("second moment", &state.second_moments)?;
+        Ok(Next { parameters, state, norm })
+    }
+
+    /// Takes an update's moments for its own, and returns its parameters.
+    pub fn take(&mut self, next: Next) -> Tensors {
+        self.state = Arc::new(next.state);
+        next.parameters
+    }
+}
+
+/// The factor of `torch.nn.utils.clip_grad_norm_`: `max_norm / (norm + 1e-6)`, at most 1.
+pub fn clip_coefficient(norm: f64, max_norm: f64) -> f64 {
+    /// torch's guard against division by 0.
+    const GUARD: f64 = 1e-6;
+    let coefficient = max_norm / (norm + GUARD);
+    // `f64::min` would hide a NaN.
+    if coefficient > 1.0 { 1.0 } else { coefficient }
+}
+
+/// The L2 norm of all elements as one f64 sum, in the iterator's order.
+pub fn global_norm(elements: impl Iterator<Item = f64>) -> f64 {
+    elements.map(|element| element * element).sum::<f64>().sqrt()
+}
+
+/// One element and its moments.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Element {
+    /// θ.
+    pub parameter: f64,
+    /// m.
+    pub first_moment: f64,
+    /// v.
+    pub second_moment: f64,
+}
+
+/// The constants of one update.
+#[derive(Debug, Clone, Copy)]
+pub struct Update {
+    keep: f64,
+    first_weight: f64,
+    beta2: f64,
+    second_weight: f64,
+    step_size: f64,
+    second_correction_root: f64,
+    epsilon: f64,
+}
+
+impl Update {
+    /// The constants of update number `updates`, from 1.
+    pub fn new(config: &Optimizer, learning_rate: f64, updates: u64) -> Self {
+        let t = updates as f64;
+        Self {
+            keep: 1.0 - learning_rate * config.weight_decay,
+            first_weight: 1.0 - config.beta1,
+            beta2: config.beta2,
+            second_weight: 1.0 - config.beta2,
+            step_size: learning_rate / (1.0 - libm::pow(config.beta1, t)),
+            second_correction_root: (1.0 - libm::pow(config.beta2, t)).sqrt(),
+            epsilon: config.epsilon,
+        }
+    }
+
+    /// `torch.optim.AdamW` on one element, in torch's order of operations:
+    ///
+    /// ```text
+    /// θ ← θ (1 − η λ)      m ← m + (1 − β₁)(g − m)      v ← β₂ v + (1 − β₂) g²
+    /// θ ← θ − η/(1 − β₁ᵗ) · m / (√v / √(1 − β₂ᵗ) + ε)
+    /// ```
+    pub fn apply(&self, element: Element, gradient: f64) -> Element {
+        let Element { parameter, first_moment, second_moment } = element;
+        let first_moment = first_moment + self.first_weight * (gradient - first_moment);
+        let second_moment = second_moment * self.beta2 + self.second_weight * gradient * gradient;
+        let root = second_moment.sqrt() / self.second_correction_root + self.epsilon;
+        let parameter = parameter * self.keep - self.step_size * (first_moment / root);
+        Element { parameter, first_moment, second_moment }
+    }
+}
+
+/// The learning rate of a rollout step, counted from 0: linear warm-up, then constant.
+///
+/// With [`WarmUpStart::FirstStep`] the factor is `(step + 1) / length`, with
+/// [`WarmUpStart::Zero`] it is `step / length` (verl/utils/torch_functional.py:752-774), both
+/// at most 1. All updates of a rollout step share the rate.
+pub fn learning_rate(config: &Optimizer, rollout_step: u64) -> f64 {
+    let length = config.warm_up.rollout_steps;
+    let reached = match config.warm_up.start {
+        WarmUpStart::FirstStep => rollout_step + 1,
+        WarmUpStart::Zero => rollout_step,
+    };
+    if reached >= length {
+        config.learning_rate
+    } else {
+        config.learning_rate * (reached as f64 / length as f64)
+    }
+}
+
+fn finite_norm(gradients: &Tensors) -> Result<f64, Error> {
+    let elements = gradients.values().flatten().map(|element| f64::from(*element));
+    let norm = global_norm(elements);
+    if norm.is_finite() {
+        return Ok(norm);
+    }
+    // The square of an f32 cannot overflow f64: some element is not finite itself.
+    for (tensor, values) in gradients {
+        if let Some(index) = values.iter().position(|value| !value.is_finite()) {
+            return Err(Error::NotFinite { tensor: tensor.clone(), index, count: values.len() });
+        }
+    }
+    unreachable!("a sum of squares of finite f32 values is finite")
+}
+
+fn check_finite(what: &'static str, tensors: &Tensors) -> Result<(), Error> {
+    for (tensor, values) in tensors {
+        if !all_finite(values) {
+            return Err(Error::Overflow { what, tensor: tensor.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// Without a branch for each number, so that the loop is compiled to vectors.
+fn all_finite(values: &[f32]) -> bool {
+    values.iter().fold(true, |all, value| all & value.is_finite())
+}
+
+fn check_same(what: &'static str, parameters: &Tensors, others: &Tensors) -> Result<(), Error> {
+    let length = |tensors: &Tensors, name: &String| tensors.get(name).map_or(0, Vec::len);
+    for name in parameters.keys().chain(others.keys()) {
+        let (expected, got) = (length(parameters, name), length(others, name));
+        if expected != got || parameters.contains_key(name) != others.contains_key(name) {
+            return Err(Error::Mismatch { what, tensor: name.clone(), expected, got });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

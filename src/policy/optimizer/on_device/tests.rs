@@ -1,0 +1,112 @@
+use super::*;
+use crate::experiment::{WarmUp, WarmUpStart};
+use crate::policy::AdamW;
+
+fn config() -> Optimizer {
+    Optimizer {
+        learning_rate: 2e-3,
+        beta1: 0.9,
+        beta2: 0.999,
+        epsilon: 1e-8,
+        weight_decay: 0.1,
+        max_gradient_norm: 1.0,
+        non_finite: None,
+        warm_up: WarmUp { rollout_steps: 0, start: WarmUpStart::FirstStep },
+    }
+}
+
+fn pair(a: &[f32], b: &[f32]) -> Tensors {
+    BTreeMap::from([("a".to_owned(), a.to_vec()), ("b".to_owned(), b.to_vec())])
+}
+
+fn start() -> Tensors {
+    pair(&[0.5, -1.25, 2.0], &[-0.75])
+}
+
+#[test]
+fn updates_of_tensors_are_those_of_plain_values_to_the_rounding_of_f32() {
+    let mut parameters = start();
+    let mut plain = AdamW::new(&config());
+    let weights = start().into_iter().map(|(name, values)| (name, Tensor::from_slice(&values)));
+    let mut tensors = DeviceAdamW::new(&config(), weights.collect(), &State::default());
+    let gradients = [
+        pair(&[0.3, -0.1, 0.05], &[2.0]),
+        pair(&[0.01, 0.0, -0.02], &[0.005]),
+        pair(&[-0.4, 0.2, 0.1], &[-0.3]),
+    ];
+    for gradient in gradients {
+        let norm = plain.step(&mut parameters, &gradient, 2e-3).unwrap();
+        let gradient: Vec<Tensor> = gradient.values().map(|it| Tensor::from_slice(it)).collect();
+        let ours = tensors.step(&gradient, 2e-3).unwrap();
+        assert!((ours - norm).abs() < 1e-6 * norm);
+        for (name, values) in &parameters {
+            let ours: Vec<f32> = Vec::try_from(&tensors.weights()[name]).unwrap();
+            for (ours, plain) in ours.iter().zip(values) {
+                assert!((ours - plain).abs() <= 4.0 * f32::EPSILON * plain.abs(), "{ours} {plain}");
+            }
+        }
+    }
+    assert_eq!((tensors.updates(), plain.state().updates), (3, 3));
+    let [first, second] = tensors.moments("a");
+    for (ours, plain) in first.iter().zip(&plain.state().first_moments["a"]) {
+        assert!((ours - plain).abs() < 1e-7);
+    }
+    for (ours, plain) in second.iter().zip(&plain.state().second_moments["a"]) {
+        assert!((ours - plain).abs() < 1e-7);
+    }
+    // A gradient that is not finite is named and changes nothing.
+    let before = tensors.digests();
+    let bad = [Tensor::from_slice(&[0.1f32, f32::NAN, 0.0]), Tensor::from_slice(&[1f32])];
+    let error = tensors.step(&bad, 2e-3).unwrap_err();
+    assert_eq!(error, Error::NotFinite { tensor: "a".into(), index: 1, count: 3 });
+    assert_eq!(tensors.digests(), before);
+}
+
+#[test]
+fn an_update_after_which_a_number_would_not_be_finite_changes_no_tensor() {
+    let unclipped = Optimizer { max_gradient_norm: 1e38, ..config() };
+    for (config, rate, weights, gradient, what, tensor) in [
+        (config(), 1e39, start(), pair(&[0.1; 3], &[1.0]), "weight", "a"),
+        (unclipped, 100.0, pair(&[1.0], &[3e38]), pair(&[0.1], &[1.0]), "weight", "b"),
+    ] {
+        let tensors = |values: &Tensors| -> Vec<Tensor> {
+            values.values().map(|it| Tensor::from_slice(it)).collect()
+        };
+        let weights = weights.iter().map(|(name, it)| (name.clone(), Tensor::from_slice(it)));
+        let mut adamw = DeviceAdamW::new(&config, weights.collect(), &State::default());
+        let small: Vec<Tensor> =
+            tensors(&gradient).iter().map(|it| it.ones_like() * 1e-3).collect();
+        adamw.step(&small, 0.0).unwrap();
+        let before = adamw.digests();
+        let error = adamw.step(&tensors(&gradient), rate).unwrap_err();
+        assert_eq!(error, Error::Overflow { what, tensor: tensor.into() });
+        assert_eq!((adamw.digests(), adamw.updates()), (before, 1));
+        // Near f32's largest number an update that stays finite is made.
+        adamw.step(&small, 1e-3).unwrap();
+        assert_eq!(adamw.updates(), 2);
+    }
+}
+
+#[test]
+fn sizes_leave_no_doubt_about_an_update_of_usual_size() {
+    let update = Update::new(&config(), 1e-3, 1);
+    let usual = Element { parameter: 4.0, first_moment: 0.1, second_moment: 0.01 };
+    assert!(update.stays_finite(usual, 1.0));
+    for doubtful in [
+        Element { parameter: 3e38, ..usual },
+        Element { first_moment: f64::NAN, ..usual },
+        Element { second_moment: f64::INFINITY, ..usual },
+    ] {
+        assert!(!update.stays_finite(doubtful, 1.0), "{doubtful:?}");
+    }
+    assert!(!update.stays_finite(usual, 1e31), "{:?}", update);
+}
+
+#[test]
+fn a_large_tensor_is_updated_part_by_part_without_a_gap() {
+    let large = Tensor::zeros([5, 1 << 23], (Kind::Float, Device::Cpu));
+    let found: Vec<(i64, i64)> = parts(&large).collect();
+    assert_eq!(found, [(0, 2), (2, 2), (4, 1)]);
+    let vector = Tensor::zeros([7], (Kind::Float, Device::Cpu));
+    assert_eq!(parts(&vector).collect::<Vec<_>>(), [(0, 7)]);
+}

@@ -1,0 +1,175 @@
+//! One token from logits and a uniform, in f64: temperature, top-k, top-p, inverse CDF.
+
+use crate::experiment::Sampling;
+use crate::numerics::Distribution;
+
+/// A sampled token.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Draw {
+    /// Its id.
+    pub token: u32,
+    /// Its log-prob in nats under softmax(logits / temperature) over the whole vocabulary:
+    /// what the training forward computes. Top-k and top-p do not enter.
+    pub log_prob: f64,
+    /// Entropy of that distribution in nats, where it was asked for.
+    pub entropy: Option<f64>,
+}
+
+/// Draws the token whose interval of the cumulative distribution holds `uniform`.
+///
+/// Temperature 0 is greedy, the log-prob then being that of temperature 1. Top-k keeps the k
+/// most probable tokens, top-p the smallest set of most probable tokens of at least that
+/// mass; ties are broken by the lower token id. The kept tokens' mass is renormalised and
+/// walked in order of token id.
+///
+/// `None` when the logits are no distribution: NaN or +∞ is among them, or all are −∞.
+pub fn sample(logits: &[f64], sampling: &Sampling, entropy: bool, uniform: f64) -> Option<Draw> {
+    let greedy = sampling.temperature == 0.0;
+    let temperature = if greedy { 1.0 } else { sampling.temperature };
+    let distribution = Distribution::new(logits, temperature)?;
+    let (weights, total) = (&distribution.weights, distribution.total);
+    let token = if greedy {
+        (0..logits.len()).rev().max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap_or(0)
+    } else if sampling.top_k == 0 && sampling.top_p >= 1.0 {
+        invert(weights, 0..weights.len(), uniform * total)
+    } else {
+        let mut kept = most_probable(weights, total, sampling);
+        kept.sort_unstable();
+        let mass: f64 = kept.iter().map(|&token| weights[token]).sum();
+        invert(weights, kept.into_iter(), uniform * mass)
+    };
+    Some(Draw {
+        token: token as u32,
+        log_prob: distribution.log_prob(logits[token]),
+        entropy: entropy.then(|| distribution.entropy(logits)),
+    })
+}
+
+fn most_probable(weights: &[f64], total: f64, sampling: &Sampling) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..weights.len()).collect();
+    order.sort_by(|&a, &b| weights[b].total_cmp(&weights[a]).then(a.cmp(&b)));
+    if sampling.top_k > 0 {
+        order.truncate(sampling.top_k as usize);
+    }
+    // Top-p looks at the distribution that top-k left, as transformers and vLLM do.
+    let left: f64 =
+        if sampling.top_k > 0 { order.iter().map(|&token| weights[token]).sum() } else { total };
+    let mut mass = 0.0;
+    let enough = order.iter().position(|&token| {
+        mass += weights[token];
+        mass >= sampling.top_p * left
+    });
+    order.truncate(enough.map_or(order.len(), |last| last + 1));
+    order
+}
+
+fn invert(weights: &[f64], tokens: impl Iterator<Item = usize>, target: f64) -> usize {
+    let mut mass = 0.0;
+    let mut last = 0;
+    for token in tokens {
+        if weights[token] == 0.0 {
+            continue;
+        }
+        mass += weights[token];
+        last = token;
+        if target < mass {
+            break;
+        }
+    }
+    // Rounding may leave the target at the very end: the last possible token takes it.
+    last
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PLAIN: Sampling = Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 };
+
+    fn draw(logits: &[f64], sampling: &Sampling, uniform: f64) -> Draw {
+        sample(logits, sampling, true, uniform).unwrap()
+    }
+
+    fn logits_of(probabilities: &[f64]) -> Vec<f64> {
+        probabilities.iter().map(|p| p.ln()).collect()
+    }
+
+    #[test]
+    fn a_uniform_selects_the_interval_that_holds_it() {
+        let logits = logits_of(&[0.2, 0.5, 0.3]);
+        for (uniform, token) in [(0.0, 0), (0.19, 0), (0.21, 1), (0.69, 1), (0.71, 2), (0.9999, 2)]
+        {
+            let drawn = draw(&logits, &PLAIN, uniform);
+            assert_eq!(drawn.token, token, "uniform {uniform}");
+        }
+        assert!((draw(&logits, &PLAIN, 0.5).log_prob - 0.5f64.ln()).abs() < 1e-7);
+    }
+
+    #[test]
+    fn top_p_keeps_the_smallest_sufficient_set_and_ties_go_to_the_lower_id() {
+        let logits = logits_of(&[0.25, 0.25, 0.4, 0.1]);
+        let sampling = Sampling { top_p: 0.6, ..PLAIN };
+        let drawn: Vec<u32> =
+            (0..100).map(|i| draw(&logits, &sampling, f64::from(i) / 100.0).token).collect();
+        assert!(drawn.contains(&0) && drawn.contains(&2));
+        assert!(!drawn.contains(&1) && !drawn.contains(&3));
+        // The log-prob is that of the full distribution all the same.
+        assert!((draw(&logits, &sampling, 0.0).log_prob - 0.25f64.ln()).abs() < 1e-6);
+    }
+
+    #[test]
+    fn top_k_one_and_temperature_zero_take_the_first_of_the_best() {
+        let logits = [0.5f64, 2.0, 2.0, -1.0];
+        for sampling in [Sampling { top_k: 1, ..PLAIN }, Sampling { temperature: 0.0, ..PLAIN }] {
+            for uniform in [0.0, 0.5, 0.999] {
+                assert_eq!(draw(&logits, &sampling, uniform).token, 1);
+            }
+        }
+    }
+
+    #[test]
+    fn temperature_sharpens_the_log_prob() {
+        let logits = [1.0f64, 0.0];
+        let cold = draw(&logits, &Sampling { temperature: 0.5, ..PLAIN }, 0.0);
+        assert!((cold.log_prob - (-(1.0 + (-2.0f64).exp()).ln())).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_entropy_is_that_of_all_tokens_at_the_temperature_whatever_is_kept() {
+        let logits = logits_of(&[0.2, 0.5, 0.3]);
+        let scaled: Vec<f64> = [0.2f64, 0.5, 0.3].iter().map(|p| p.powf(2.0)).collect();
+        let total: f64 = scaled.iter().sum();
+        let expected: f64 = scaled.iter().map(|p| -p / total * (p / total).ln()).sum();
+        for (top_p, top_k) in [(1.0, 0), (0.4, 0), (1.0, 1)] {
+            let drawn = draw(&logits, &Sampling { temperature: 0.5, top_p, top_k }, 0.3);
+            assert!((drawn.entropy.unwrap() - expected).abs() < 1e-12);
+        }
+        // A token that cannot come adds nothing.
+        let certain = draw(&[0.0, f64::NEG_INFINITY], &PLAIN, 0.5);
+        assert_eq!(certain.entropy, Some(0.0));
+        assert_eq!(sample(&logits, &PLAIN, false, 0.5).unwrap().entropy, None);
+    }
+
+    #[test]
+    fn logits_that_are_no_distribution_draw_nothing() {
+        let infinity = f64::INFINITY;
+        for bad in [&[0.0, f64::NAN, 1.0][..], &[0.0, infinity], &[-infinity, -infinity], &[]] {
+            for sampling in [PLAIN, Sampling { temperature: 0.0, ..PLAIN }] {
+                assert_eq!(sample(bad, &sampling, true, 0.5), None, "{bad:?}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_token_of_probability_zero_is_never_drawn(
+            uniform in 0.0..1.0f64, top_p in 0.05..1.0f64, top_k in 0u64..4
+        ) {
+            let logits = [f64::NEG_INFINITY, 0.3, f64::NEG_INFINITY, -0.2, f64::NEG_INFINITY];
+            let drawn = draw(&logits, &Sampling { temperature: 0.7, top_p, top_k }, uniform);
+            prop_assert!(drawn.token == 1 || drawn.token == 3);
+            prop_assert!(drawn.log_prob.is_finite());
+        }
+    }
+}

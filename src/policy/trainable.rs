@@ -1,0 +1,177 @@
+//! A policy that is being trained: the model, its f32 weights, and AdamW's state. Gradients go out
+//! of the tensors, new weights go back in; nothing else mutates the model.
+
+use crate::experiment::Optimizer;
+use crate::policy::optimizer::on_device::plain;
+use crate::policy::optimizer::{self, Tensors};
+use crate::policy::{AdamW, DeviceAdamW, Gradients, Moments, OnDevice, Qwen2, checkpoint};
+use crate::records::{Components, ledger};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tch::{Kind, Tensor};
+
+/// Model, f32 weights and optimiser state.
+#[derive(Debug)]
+pub struct Policy {
+    model: Qwen2,
+    trained: Trained,
+}
+
+/// What updates change.
+#[derive(Debug)]
+enum Trained {
+    /// Plain values: the same bits everywhere.
+    Plain { weights: Tensors, optimizer: AdamW },
+    /// Tensors where the policy is, for large ones. Weights in f32 are the model's own.
+    OnDevice(DeviceAdamW),
+}
+
+impl Policy {
+    /// Makes a model trainable, before its first update.
+    pub fn new(model: Qwen2, optimizer: &Optimizer) -> Self {
+        Self::resume(model, None, optimizer, optimizer::State::default())
+    }
+
+    /// Goes on with a checkpoint's weights and moments. `stored` are the weights as the checkpoint
+    /// holds them, where the model computes in a narrower form; without them the model's own are
+    /// the weights.
+    ///
+    /// # Panics
+    /// When `stored` are not the model's tensors.
+    pub fn resume(
+        model: Qwen2,
+        stored: Option<&BTreeMap<String, Tensor>>,
+        optimizer: &Optimizer,
+        state: impl Into<Arc<optimizer::State>>,
+    ) -> Self {
+        for tensor in model.parameters().values() {
+            let _ = tensor.set_requires_grad(true);
+        }
+        let state = state.into();
+        let trained = match model.is_large() {
+            true => {
+                let weights = wide_weights(&model, stored.unwrap_or(model.parameters()));
+                Trained::OnDevice(DeviceAdamW::new(optimizer, weights, &state))
+            }
+            false => {
+                let values = checkpoint::values(&model).into_iter();
+                let weights = values.map(|(name, (_, values))| (name, values)).collect();
+                Trained::Plain { weights, optimizer: AdamW::from_state(optimizer, state) }
+            }
+        };
+        Self { model, trained }
+    }
+
+    /// The model with its newest weights.
+    pub fn model(&self) -> &Qwen2 {
+        &self.model
+    }
+
+    /// The model alone, no longer trainable.
+    pub fn into_model(self) -> Qwen2 {
+        for tensor in self.model.parameters().values() {
+            let _ = tensor.set_requires_grad(false);
+        }
+        self.model
+    }
+
+    /// The weights that a checkpoint holds: f32, whatever the model computes in.
+    pub fn weights(&self) -> &BTreeMap<String, Tensor> {
+        match &self.trained {
+            Trained::Plain { .. } => self.model.parameters(),
+            Trained::OnDevice(adamw) => adamw.weights(),
+        }
+    }
+
+    /// AdamW's state, as a checkpoint holds it.
+    pub fn moments(&self) -> &dyn Moments {
+        match &self.trained {
+            Trained::Plain { optimizer, .. } => &**optimizer.state(),
+            Trained::OnDevice(adamw) => adamw,
+        }
+    }
+
+    /// The ledger's components `weights` and `moments`, as they are now.
+    pub fn components(&self) -> Components {
+        let [weights, moments] = match &self.trained {
+            Trained::Plain { weights, optimizer } => {
+                let optimizer::State { updates, first_moments, second_moments } =
+                    &**optimizer.state();
+                let moments = ledger::moments(*updates, first_moments, second_moments);
+                [ledger::tensors(weights), moments]
+            }
+            Trained::OnDevice(adamw) => adamw.digests(),
+        };
+        [("weights".to_string(), weights), ("moments".to_string(), moments)].into()
+    }
+
+    /// Clips the gradients, makes one AdamW update and writes the weights back. Returns the SHA-256
+    /// of the gradients as the ledger has it, and their norm, both before clipping.
+    ///
+    /// # Errors
+    /// When a gradient is NaN or infinite, or a new weight, moment, or product of weights that exact
+    /// arithmetic reads; weights and moments are then unchanged.
+    pub fn update(
+        &mut self,
+        gradients: Gradients,
+        learning_rate: f64,
+    ) -> Result<(String, f64), optimizer::Error> {
+        let _no_graph = tch::no_grad_guard();
+        let made = match &mut self.trained {
+            Trained::Plain { weights, optimizer } => {
+                let gradients = gradients.values(&self.model);
+                let next = optimizer.next(weights, &gradients, learning_rate)?;
+                put(&self.model, &next.parameters);
+                // Exact arithmetic makes its matrices now rather than at their next use.
+                if self.model.weight_tally().is_some_and(|tally| tally.not_finite) {
+                    put(&self.model, weights);
+                    return Err(optimizer::Error::Products);
+                }
+                let norm = next.norm;
+                *weights = optimizer.take(next);
+                (ledger::tensors(&gradients), norm)
+            }
+            Trained::OnDevice(adamw) => {
+                let gradients = gradients.into_tensors();
+                let norm = adamw.step(&gradients, learning_rate)?;
+                if self.model.kind() != Kind::Float {
+                    for (tensor, weight) in
+                        self.model.parameters().values().zip(adamw.weights().values())
+                    {
+                        tensor.shallow_clone().copy_(weight);
+                    }
+                }
+                self.model.parameters_changed();
+                let names = self.model.parameters().iter();
+                let mut all = gradients.iter();
+                let of = |(name, parameter): (_, &Tensor)| match all.next() {
+                    Some(gradient) if gradient.defined() => (name, plain(gradient)),
+                    _ => (name, vec![0.0; parameter.numel()]),
+                };
+                (ledger::each_tensor(names.map(of)), norm)
+            }
+        };
+        Ok(made)
+    }
+}
+
+/// Gives a model other weights.
+fn put(model: &Qwen2, weights: &Tensors) {
+    for (name, tensor) in model.parameters() {
+        let values = Tensor::from_slice(&weights[name]);
+        tensor.shallow_clone().copy_(&values.view(tensor.size().as_slice()));
+    }
+    model.parameters_changed();
+}
+
+/// The weights in f32 where the model is. Those that are there in f32 already are shared.
+fn wide_weights(model: &Qwen2, stored: &BTreeMap<String, Tensor>) -> OnDevice {
+    let wide = |(name, own): (&String, &Tensor)| {
+        let weight = match model.kind() {
+            Kind::Float => own.detach(),
+            _ => stored[name].detach().to_device(model.device()).to_kind(Kind::Float),
+        };
+        (name.clone(), weight)
+    };
+    model.parameters().iter().map(wide).collect()
+}

@@ -1,0 +1,135 @@
+//! Facts about the machine and the build, for the reader of a run. Outside every comparison.
+
+use crate::base::files;
+use crate::records::Environment;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The folder that LibTorch was linked from.
+const LIBTORCH_LIB: &str = env!("DAPO_LIBTORCH_LIB");
+
+/// The lock file that this binary was compiled with.
+const CARGO_LOCK: &[u8] = include_bytes!("../../Cargo.lock");
+
+/// Variables that change which kernels this crate, LibTorch, MKL, oneDNN and OpenMP choose, and how
+/// many threads they use.
+pub const PINS: [&str; 10] = [
+    "ATEN_CPU_CAPABILITY",
+    "DAPO_INSTRUCTIONS",
+    "MKL_CBWR",
+    "MKL_DYNAMIC",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "MKL_NUM_THREADS",
+    "OMP_DYNAMIC",
+    "OMP_NUM_THREADS",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "ONEDNN_MAX_CPU_ISA",
+];
+
+/// The folder of the LibTorch that this process has loaded: the linked one, unless
+/// `LD_LIBRARY_PATH` names another.
+pub fn libtorch_folder() -> PathBuf {
+    let maps = files::read_text(Path::new("/proc/self/maps")).unwrap_or_default();
+    let loaded = maps.lines().find_map(|line| {
+        let place = line.find('/')?;
+        line[place..].strip_suffix("/libtorch_cpu.so").map(PathBuf::from)
+    });
+    loaded.unwrap_or_else(|| PathBuf::from(LIBTORCH_LIB))
+}
+
+/// The present time in milliseconds since 1970-01-01 UTC, for `sessions.jsonl` and
+/// `timings.jsonl` alone: no number of a run may depend on it.
+pub fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    since.as_millis() as u64
+}
+
+/// A recorded time as RFC 3339 in UTC, such as `2026-11-20T08:15:30.250Z`; `None` beyond the
+/// year 9999, which no clock has written.
+pub fn rfc3339(milliseconds: u64) -> Option<String> {
+    const LAST: u64 = 253_402_300_799_999;
+    let time = UNIX_EPOCH + Duration::from_millis(milliseconds.min(LAST));
+    (milliseconds <= LAST).then(|| humantime::format_rfc3339_millis(time).to_string())
+}
+
+/// CPU, memory, kernel, threads, LibTorch, toolchain's target, and the commit of the working
+/// folder's repository. A fact that cannot be found is left out.
+pub fn describe(threads: u64) -> Environment {
+    let mut facts = BTreeMap::new();
+    let mut put = |name: &str, value: Option<String>| {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            facts.insert(name.to_string(), value);
+        }
+    };
+    put("harness", Some(env!("CARGO_PKG_VERSION").to_string()));
+    let lib = libtorch_folder();
+    put("libtorch", proc_text(&lib.join("../build-version")));
+    put("libtorch_cpu_sha256", files::sha256_file(&lib.join("libtorch_cpu.so")).ok());
+    put("cargo_lock_sha256", Some(files::sha256(CARGO_LOCK)));
+    put("target", Some(format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS)));
+    put("threads", Some(threads.to_string()));
+    put("cores", std::thread::available_parallelism().ok().map(|cores| cores.to_string()));
+    put("cpu", field("/proc/cpuinfo", "model name"));
+    put("cpu_capability", cpu_capability());
+    put("memory", field("/proc/meminfo", "MemTotal"));
+    put("kernel", proc_text(Path::new("/proc/sys/kernel/osrelease")));
+    put("git_commit", git(&["rev-parse", "HEAD"]));
+    put("git_dirty", git_dirty());
+    for name in PINS {
+        put(name, std::env::var(name).ok());
+    }
+    Environment { facts }
+}
+
+/// The instruction sets that the processor reports, as `/proc/cpuinfo` names them.
+pub fn cpu_flags() -> Vec<String> {
+    let flags = field("/proc/cpuinfo", "flags").unwrap_or_default();
+    flags.split_whitespace().map(str::to_string).collect()
+}
+
+fn cpu_capability() -> Option<String> {
+    let flags = cpu_flags();
+    if flags.is_empty() {
+        return None;
+    }
+    let has = |name: &str| flags.iter().any(|flag| flag == name);
+    Some(["avx512f", "avx2"].into_iter().find(|name| has(name)).unwrap_or("baseline").to_string())
+}
+
+fn git(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(arguments).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_string())
+}
+
+fn git_dirty() -> Option<String> {
+    let arguments = ["status", "--porcelain", "--untracked-files=no"];
+    let output = Command::new("git").args(arguments).output().ok()?;
+    output.status.success().then(|| (!output.stdout.is_empty()).to_string())
+}
+
+fn proc_text(path: &Path) -> Option<String> {
+    Some(files::read_text(path).ok()?.trim().to_string())
+}
+
+fn field(path: &str, name: &str) -> Option<String> {
+    let text = proc_text(Path::new(path))?;
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_as_rfc_3339_up_to_the_year_9999() {
+        assert_eq!(rfc3339(0).as_deref(), Some("1970-01-01T00:00:00.000Z"));
+        assert_eq!(rfc3339(1_763_683_200_250).as_deref(), Some("2025-11-21T00:00:00.250Z"));
+        assert_eq!(rfc3339(253_402_300_799_999).as_deref(), Some("9999-12-31T23:59:59.999Z"));
+        assert_eq!(rfc3339(253_402_300_800_000), None);
+        assert_eq!(rfc3339(u64::MAX), None);
+    }
+}

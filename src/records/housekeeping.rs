@@ -1,0 +1,310 @@
+//! What lies in a folder of runs, and what of it could go. Nothing is changed by looking; a
+//! folder that is not recognisably a run is never touched, nor is what a link points to.
+
+use crate::base::files::{self, Kind};
+use crate::records::run_folder::DAMAGED_CHECKPOINT;
+use crate::records::{Ending, EvaluationRecord, RunFolder};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// How deep runs are looked for below the folder: `runs/NAME` and `runs/STUDY/NAME`.
+const DEPTH: u32 = 2;
+
+/// An unfinished run keeps at least so many checkpoints: if the last one is damaged, the run
+/// goes on from the one before.
+const KEPT_WHILE_UNFINISHED: usize = 2;
+
+/// How far a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// All rollout steps were done.
+    Finished,
+    /// It ended because nothing was left to learn from.
+    Saturated,
+    /// A loss or gradient was not finite.
+    Diverged,
+    /// It has no outcome, and no process works on it.
+    Unfinished,
+    /// A process holds its lock.
+    Running,
+    /// A record of it cannot be read.
+    Damaged,
+}
+
+impl State {
+    /// One word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::Saturated => "saturated",
+            Self::Diverged => "diverged",
+            Self::Unfinished => "unfinished",
+            Self::Running => "running",
+            Self::Damaged => "damaged",
+        }
+    }
+}
+
+/// One run of a folder of runs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RunSummary {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// The arm's name.
+    pub name: Option<String>,
+    /// The run seed.
+    pub seed: Option<u64>,
+    /// SHA-256 of the arm.
+    pub arm_sha256: Option<String>,
+    /// How far it is.
+    pub state: State,
+    /// What cannot be read.
+    pub damage: Option<String>,
+    /// Rollout steps that are recorded.
+    pub steps_done: u64,
+    /// Rollout steps that the experiment asks for.
+    pub steps_planned: Option<u64>,
+    /// Size on disk.
+    pub size_bytes: u64,
+    /// The last evaluation of each set: avg@k in [0, 1].
+    pub accuracy: BTreeMap<String, f64>,
+}
+
+/// Something that could be deleted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Candidate {
+    /// File or folder.
+    pub path: PathBuf,
+    /// Its size.
+    pub size_bytes: u64,
+    /// Why it could go.
+    pub reason: String,
+    /// The run that it belongs to.
+    #[serde(skip)]
+    run: PathBuf,
+}
+
+/// What may be deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// Newest checkpoints that each run keeps, at least 1.
+    pub keep_last: usize,
+    /// Whole unfinished runs go too.
+    pub unfinished: bool,
+}
+
+/// Run folders below a folder, or the folder itself, sorted. A folder is a run when it holds a
+/// file `manifest.json` and a file `experiment.json`, which every run writes first.
+///
+/// # Errors
+/// When a folder cannot be listed.
+pub fn runs(root: &Path) -> Result<Vec<RunFolder>, files::Error> {
+    let mut found = Vec::new();
+    // The folder that was named may be a link; what is below it may not.
+    files::list(root)?;
+    collect(root, DEPTH, &mut found)?;
+    Ok(found)
+}
+
+fn collect(folder: &Path, depth: u32, found: &mut Vec<RunFolder>) -> Result<(), files::Error> {
+    let is_file = |name: &str| -> Result<bool, files::Error> {
+        Ok(files::kind(&folder.join(name))? == Some(Kind::File))
+    };
+    if is_file("manifest.json")? && is_file("experiment.json")? {
+        found.push(RunFolder::at(folder));
+        return Ok(());
+    }
+    if depth == 0 {
+        return Ok(());
+    }
+    for name in files::list(folder)? {
+        let path = folder.join(name);
+        if files::kind(&path)? == Some(Kind::Folder) {
+            collect(&path, depth - 1, found)?;
+        }
+    }
+    Ok(())
+}
+
+/// What a run folder says about itself. What cannot be read is part of the answer.
+///
+/// # Errors
+/// When the folder's size cannot be found.
+pub fn summary(run: &RunFolder) -> Result<RunSummary, files::Error> {
+    let mut damage: Vec<String> = Vec::new();
+    let mut note = |error: files::Error| damage.push(error.to_string());
+    let manifest = run.manifest().map_err(&mut note).ok();
+    let experiment = run.experiment().map_err(&mut note).ok();
+    let ended = files::kind(&run.path("outcome.json"))?.is_some();
+    let outcome = if ended { run.outcome().map_err(&mut note).ok() } else { None };
+    let metrics = present(run, "metrics.jsonl", run.metrics(), &mut note);
+    let evaluations = present(run, "evaluations.jsonl", run.evaluations(), &mut note);
+    // A lock that is no file is somebody's trick: nothing of such a run is touched.
+    let locked = run.is_locked().map_err(&mut note).ok();
+    let state = match outcome.map(|outcome| outcome.ending) {
+        _ if locked == Some(true) => State::Running,
+        _ if locked.is_none() || manifest.is_none() || experiment.is_none() => State::Damaged,
+        Some(Ending::Finished) if damage.is_empty() => State::Finished,
+        Some(Ending::Saturated) if damage.is_empty() => State::Saturated,
+        Some(Ending::Diverged) if damage.is_empty() => State::Diverged,
+        // A killed run may leave half a line at the end of a record.
+        None if !ended => State::Unfinished,
+        _ => State::Damaged,
+    };
+    Ok(RunSummary {
+        folder: run.root().to_path_buf(),
+        name: manifest.as_ref().map(|manifest| manifest.name.clone()),
+        seed: manifest.as_ref().map(|manifest| manifest.seed),
+        arm_sha256: manifest.map(|manifest| manifest.arm_sha256),
+        state,
+        damage: (!damage.is_empty()).then(|| damage.join("; ")),
+        steps_done: metrics.last().map_or(0, |step| step.step),
+        steps_planned: experiment.map(|experiment| experiment.training.rollout_steps),
+        size_bytes: files::size_bytes(run.root())?,
+        accuracy: last_of_each_set(&evaluations),
+    })
+}
+
+fn present<T>(
+    run: &RunFolder,
+    name: &str,
+    records: Result<Vec<T>, files::Error>,
+    note: &mut impl FnMut(files::Error),
+) -> Vec<T> {
+    match records {
+        Ok(records) => records,
+        Err(_missing) if !run.path(name).exists() => Vec::new(),
+        Err(error) => {
+            note(error);
+            Vec::new()
+        }
+    }
+}
+
+fn last_of_each_set(evaluations: &[EvaluationRecord]) -> BTreeMap<String, f64> {
+    evaluations.iter().map(|record| (record.set.clone(), record.avg_at_k)).collect()
+}
+
+/// What could be deleted below a folder of runs, by run, with sizes and reasons.
+///
+/// Leftovers of killed writes (`.partial…`), checkpoints that were refused, checkpoints other than the newest of a run, and
+/// with [`Rules::unfinished`] whole runs without an outcome. Nothing of a run that a process
+/// works on, nothing of a damaged run, no link and nothing behind one.
+///
+/// # Errors
+/// When a folder cannot be listed.
+pub fn candidates(root: &Path, rules: Rules) -> Result<Vec<Candidate>, files::Error> {
+    let mut found = Vec::new();
+    for run in runs(root)? {
+        let state = summary(&run)?.state;
+        if matches!(state, State::Running | State::Damaged) {
+            continue;
+        }
+        if state == State::Unfinished && rules.unfinished {
+            let reason = "a run without an outcome".to_string();
+            found.push(candidate(&run, run.root().to_path_buf(), reason)?);
+            continue;
+        }
+        leftovers(&run, &mut found)?;
+        old_checkpoints(&run, state, rules, &mut found)?;
+    }
+    Ok(found)
+}
+
+fn candidate(run: &RunFolder, path: PathBuf, reason: String) -> Result<Candidate, files::Error> {
+    let size_bytes = files::size_bytes(&path)?;
+    Ok(Candidate { path, size_bytes, reason, run: run.root().to_path_buf() })
+}
+
+/// Why an entry of a run folder is of no use.
+fn leftover(name: &str) -> Option<&'static str> {
+    match name {
+        _ if files::is_partial(name) => Some("left by a write that was killed"),
+        _ if name.starts_with(DAMAGED_CHECKPOINT) => Some("a checkpoint refused as damaged"),
+        _ => None,
+    }
+}
+
+fn leftovers(run: &RunFolder, found: &mut Vec<Candidate>) -> Result<(), files::Error> {
+    for folder in [".", "checkpoints", "rollouts", "evaluations"] {
+        let folder = if folder == "." { run.root().to_path_buf() } else { run.path(folder) };
+        if files::kind(&folder)? != Some(Kind::Folder) {
+            continue;
+        }
+        for name in files::list(&folder)? {
+            let path = folder.join(&name);
+            if let Some(reason) = leftover(&name)
+                && matches!(files::kind(&path)?, Some(Kind::File | Kind::Folder))
+            {
+                found.push(candidate(run, path, reason.to_string())?);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn old_checkpoints(
+    run: &RunFolder,
+    state: State,
+    rules: Rules,
+    found: &mut Vec<Candidate>,
+) -> Result<(), files::Error> {
+    let folder = run.path("checkpoints");
+    if files::kind(&folder)? != Some(Kind::Folder) {
+        return Ok(());
+    }
+    let step = |name: &str| name.strip_prefix("step-")?.parse::<u64>().ok();
+    let mut steps: Vec<(u64, PathBuf)> = Vec::new();
+    for name in files::list(&folder)? {
+        let path = folder.join(&name);
+        if let Some(step) = step(&name)
+            && files::kind(&path)? == Some(Kind::Folder)
+            && path.join("model.safetensors").exists()
+        {
+            steps.push((step, path));
+        }
+    }
+    steps.sort();
+    let least = if state == State::Unfinished { KEPT_WHILE_UNFINISHED } else { 1 };
+    let gone = steps.len().saturating_sub(rules.keep_last.max(least));
+    for (step, path) in steps.drain(..gone) {
+        let reason = format!(
+            "checkpoint of step {step}, older than the newest {}",
+            rules.keep_last.max(least)
+        );
+        found.push(candidate(run, path, reason)?);
+    }
+    Ok(())
+}
+
+/// Deletes one candidate, unless a process has begun to work on its run meanwhile.
+///
+/// # Errors
+/// When the file system refuses.
+pub fn delete(candidate: &Candidate) -> Result<bool, files::Error> {
+    let Some(_lock) = RunFolder::at(&candidate.run).lock()? else { return Ok(false) };
+    match files::kind(&candidate.path)? {
+        Some(Kind::Folder) => files::remove_folder(&candidate.path)?,
+        Some(Kind::File) => files::remove_file(&candidate.path)?,
+        Some(Kind::Other) | None => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// A size for a reader: `13 kB`, `1.2 GB`.
+pub fn readable(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    for unit in ["B", "kB", "MB", "GB"] {
+        if value < 999.5 {
+            return if unit == "B" || value >= 10.0 {
+                format!("{value:.0} {unit}")
+            } else {
+                format!("{value:.1} {unit}")
+            };
+        }
+        value /= 1000.0;
+    }
+    format!("{value:.1} TB")
+}

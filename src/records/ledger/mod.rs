@@ -1,0 +1,355 @@
+//! The hash chain of a run: one line for what goes in, one for each rollout step, one for how it
+//! ended. Each line has a digest for each component and a head over the head before it, so the
+//! last head binds the whole run and nothing in it can be changed, left out or moved unseen.
+//!
+//! Times and facts about the machine are not in it. Everything that is in it has one way to be
+//! written as bytes: counts and lengths are little-endian u64, text and lists are preceded by
+//! their length, reals are the little-endian bits of an f64 (an f32 that stands for a log-prob is
+//! widened, which is exact). Weights, moments and gradients are stored as f32 and hashed as f32.
+//!
+//! A forger who writes every line anew gets a chain that holds. What the chain says of the
+//! computation is checked by computing it again.
+
+use crate::base::files;
+use crate::experiment::Experiment;
+use crate::records::run_folder::Outcome;
+use crate::records::{EvaluationRecord, Manifest, RolloutRow, RunFolder, StepMetrics};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use std::collections::BTreeMap;
+
+/// The ledger's name in a run folder.
+pub const FILE: &str = "ledger.jsonl";
+
+/// Digests by the name of what they are of.
+pub type Components = BTreeMap<String, String>;
+
+/// Values by tensor name.
+pub type Tensors = BTreeMap<String, Vec<f32>>;
+
+/// What a line is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// What went in. The first line.
+    Genesis,
+    /// A rollout step.
+    RolloutStep,
+    /// The evaluations and the ending. The last line of a finished run.
+    End,
+}
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// What it is about.
+    pub kind: Kind,
+    /// Rollout step, from 1; 0 for the genesis, the last step for the end.
+    pub step: u64,
+    /// Component → SHA-256, hexadecimal.
+    pub components: Components,
+    /// SHA-256 of the head before and of this line without its head, hexadecimal.
+    pub head: String,
+}
+
+/// What a head is over, beside the head before it.
+#[derive(Serialize)]
+struct Content<'a> {
+    kind: Kind,
+    step: u64,
+    components: &'a Components,
+}
+
+impl Entry {
+    /// The line that follows on `previous`, the head of the line before (empty at the genesis).
+    pub fn after(previous: &str, kind: Kind, step: u64, components: Components) -> Self {
+        let content = Content { kind, step, components: &components };
+        let line = previous.to_string() + &files::canonical_json_line(&content);
+        Self { kind, step, head: files::sha256(line.as_bytes()), components }
+    }
+
+    /// Whether the head is that of this content after `previous`.
+    pub fn follows(&self, previous: &str) -> bool {
+        let again = Self::after(previous, self.kind, self.step, self.components.clone());
+        again.head == self.head
+    }
+}
+
+/// Where a chain does not hold.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Broken {
+    /// No line at all.
+    #[error("the ledger is empty")]
+    Empty,
+    /// The head is not that of the content and the line before.
+    #[error("line {line}: its head does not follow from the line before and its content")]
+    Head {
+        /// Line, from 1.
+        line: usize,
+    },
+    /// A line of another kind or step than its place demands.
+    #[error("line {line}: {kind:?} of step {step} cannot stand here")]
+    Place {
+        /// Line, from 1.
+        line: usize,
+        /// Its kind.
+        kind: Kind,
+        /// Its step.
+        step: u64,
+    },
+}
+
+/// Checks that the lines are a genesis, the rollout steps 1, 2, 3, … and at most one end, each
+/// chained to the one before. Returns the number of rollout steps.
+///
+/// # Errors
+/// The first line that breaks it.
+pub fn check_chain(entries: &[Entry]) -> Result<u64, Broken> {
+    let mut previous = "";
+    let mut steps = 0;
+    for (index, entry) in entries.iter().enumerate() {
+        let line = index + 1;
+        let in_place = match entry.kind {
+            Kind::Genesis => index == 0 && entry.step == 0,
+            Kind::RolloutStep => index > 0 && entry.step == index as u64,
+            Kind::End => index > 0 && line == entries.len() && entry.step == index as u64 - 1,
+        };
+        if !entry.follows(previous) {
+            return Err(Broken::Head { line });
+        }
+        if !in_place {
+            return Err(Broken::Place { line, kind: entry.kind, step: entry.step });
+        }
+        steps += u64::from(entry.kind == Kind::RolloutStep);
+        previous = &entry.head;
+    }
+    if entries.is_empty() { Err(Broken::Empty) } else { Ok(steps) }
+}
+
+/// Appends a line to a run's ledger and returns it.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn append(
+    folder: &RunFolder,
+    previous: &str,
+    (kind, step): (Kind, u64),
+    components: Components,
+) -> Result<Entry, files::Error> {
+    let entry = Entry::after(previous, kind, step, components);
+    files::append_line(&folder.path(FILE), &entry)?;
+    Ok(entry)
+}
+
+/// The first line of a run: everything that its key binds.
+pub fn genesis(manifest: &Manifest, experiment: &Experiment) -> Entry {
+    let mut components = manifest.inputs.clone();
+    components.insert("arm".to_string(), manifest.arm_sha256.clone());
+    let number = |number: u64| {
+        let mut digest = Digest::default();
+        digest.count(number);
+        digest.finish()
+    };
+    components.insert("seed".to_string(), number(experiment.execution.seed));
+    // Format 1 came before there was another, and its first line does not say it.
+    if experiment.record_format() > 1 {
+        components.insert("format".to_string(), number(experiment.record_format()));
+    }
+    // What cannot change a bit is attested beside the chain.
+    let execution = files::canonical_json_line(&experiment.bound_execution());
+    components.insert("execution".to_string(), files::sha256(execution.as_bytes()));
+    Entry::after("", Kind::Genesis, 0, components)
+}
+
+/// The components that a step's table of rollouts shows: `problems`, `tokens`,
+/// `sampler_log_probs`, `rewards`, `kept_groups` and `advantages`, over all rollouts in the
+/// table's order.
+pub fn rollouts(rows: &[RolloutRow]) -> Components {
+    let mut digests: [Digest; 6] = Default::default();
+    let [problems, tokens, log_probs, rewards, kept_groups, advantages] = &mut digests;
+    for digest in [&mut *tokens, &mut *log_probs, &mut *rewards, &mut *advantages] {
+        digest.count(rows.len() as u64);
+    }
+    let groups: Vec<&[RolloutRow]> = rows.chunk_by(|a, b| a.group == b.group).collect();
+    problems.count(groups.len() as u64);
+    kept_groups.count(groups.len() as u64);
+    for (group, first) in groups.iter().filter_map(|group| Some((group, group.first()?))) {
+        for text in [&first.problem, &first.question, &first.answer] {
+            problems.text(text);
+        }
+        problems.count(u64::from(first.attempt));
+        problems.count(group.len() as u64);
+        kept_groups.count(u64::from(first.trained));
+    }
+    for row in rows {
+        tokens.counts(row.tokens.iter().map(|token| u64::from(*token)));
+        tokens.count(u64::from(row.truncated));
+        log_probs.reals(row.rollout_log_probs.iter().copied());
+        rewards.count(u64::from(row.is_correct));
+        rewards.optional_text(row.prediction.as_deref());
+        rewards.real(row.correctness_reward);
+        rewards.real(row.overlong_penalty);
+        rewards.real(row.reward);
+        advantages.real(row.advantage);
+    }
+    let names = ["problems", "tokens", "sampler_log_probs", "rewards", "kept_groups", "advantages"];
+    names.into_iter().map(String::from).zip(digests.map(Digest::finish)).collect()
+}
+
+/// `old_log_probs`: the training forward at θ_old, one list for each row of the batch, in nats.
+pub fn log_probs<T: Copy + Into<f64>>(rows: &[Vec<T>]) -> String {
+    let mut digest = Digest::default();
+    digest.count(rows.len() as u64);
+    for row in rows {
+        digest.reals(row.iter().map(|value| (*value).into()));
+    }
+    digest.finish()
+}
+
+/// Tensors in the order of their names: `weights`, or the gradient of one update before
+/// clipping.
+pub fn tensors(tensors: &Tensors) -> String {
+    let mut digest = Digest::default();
+    digest.tensors(tensors);
+    digest.finish()
+}
+
+/// As [`tensors`], of values that are made one after another: a policy's may be large.
+pub fn each_tensor<'a>(tensors: impl ExactSizeIterator<Item = (&'a String, Vec<f32>)>) -> String {
+    let mut digest = Digest::default();
+    digest.each_tensor(tensors);
+    digest.finish()
+}
+
+/// `moments`: AdamW's number of updates, first and second moments.
+pub fn moments(updates: u64, first: &Tensors, second: &Tensors) -> String {
+    let mut digest = Digest::default();
+    digest.count(updates);
+    digest.tensors(first);
+    digest.tensors(second);
+    digest.finish()
+}
+
+/// As [`moments`], of values that are made one after another.
+pub fn each_moment<'a, T: ExactSizeIterator<Item = (&'a String, Vec<f32>)>>(
+    updates: u64,
+    [first, second]: [T; 2],
+) -> String {
+    let mut digest = Digest::default();
+    digest.count(updates);
+    digest.each_tensor(first);
+    digest.each_tensor(second);
+    digest.finish()
+}
+
+/// One digest over several in their order: `gradients`, over the updates of a step.
+pub fn sequence(digests: &[String]) -> String {
+    let mut all = Digest::default();
+    all.count(digests.len() as u64);
+    digests.iter().for_each(|digest| all.text(digest));
+    all.finish()
+}
+
+/// `metrics`: a step's clocks and metrics.
+pub fn metrics(line: &StepMetrics) -> String {
+    let mut digest = Digest::default();
+    let clocks = line.counters;
+    digest.counts([line.step, clocks.generation_rounds, clocks.rollout_steps, clocks.updates]);
+    digest.count(line.metrics.len() as u64);
+    for (name, value) in &line.metrics {
+        digest.text(name);
+        digest.real(*value);
+    }
+    digest.finish()
+}
+
+/// The components of the last line: `evaluations`, every record in its order, and `ending`: how,
+/// why and with which clocks.
+pub fn end(evaluations: &[EvaluationRecord], outcome: &Outcome) -> Components {
+    let mut records = Digest::default();
+    records.count(evaluations.len() as u64);
+    evaluations.iter().for_each(|record| records.text(&files::canonical_json_line(record)));
+    let mut ending = Digest::default();
+    ending.text(&files::canonical_json_line(&outcome.ending));
+    ending.text(&outcome.reason);
+    ending.text(&files::canonical_json_line(&outcome.counters));
+    [("evaluations", records), ("ending", ending)]
+        .map(|(name, digest)| (name.to_string(), digest.finish()))
+        .into()
+}
+
+impl RunFolder {
+    /// `ledger.jsonl`, in order; whether it holds is [`check_chain`]'s to say.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or a line is not an entry.
+    pub fn ledger(&self) -> Result<Vec<Entry>, files::Error> {
+        files::read_lines(&self.path(FILE))
+    }
+}
+
+/// SHA-256 over values that have one way to be written as bytes.
+#[derive(Debug, Clone, Default)]
+struct Digest(Sha256);
+
+impl Digest {
+    fn count(&mut self, count: u64) {
+        self.0.update(count.to_le_bytes());
+    }
+
+    fn counts(&mut self, counts: impl IntoIterator<Item = u64, IntoIter: ExactSizeIterator>) {
+        let counts = counts.into_iter();
+        self.count(counts.len() as u64);
+        counts.for_each(|count| self.count(count));
+    }
+
+    fn real(&mut self, value: f64) {
+        self.0.update(value.to_le_bytes());
+    }
+
+    fn reals(&mut self, values: impl ExactSizeIterator<Item = f64>) {
+        self.count(values.len() as u64);
+        values.for_each(|value| self.real(value));
+    }
+
+    fn text(&mut self, text: &str) {
+        self.count(text.len() as u64);
+        self.0.update(text.as_bytes());
+    }
+
+    fn optional_text(&mut self, text: Option<&str>) {
+        self.count(u64::from(text.is_some()));
+        self.text(text.unwrap_or_default());
+    }
+
+    fn tensors(&mut self, tensors: &Tensors) {
+        self.count(tensors.len() as u64);
+        let mut bytes = Vec::new();
+        for (name, values) in tensors {
+            self.values(name, values, &mut bytes);
+        }
+    }
+
+    fn each_tensor<'a>(&mut self, tensors: impl ExactSizeIterator<Item = (&'a String, Vec<f32>)>) {
+        self.count(tensors.len() as u64);
+        let mut bytes = Vec::new();
+        tensors.for_each(|(name, values)| self.values(name, &values, &mut bytes));
+    }
+
+    /// `bytes` is scratch.
+    fn values(&mut self, name: &str, values: &[f32], bytes: &mut Vec<u8>) {
+        self.text(name);
+        self.count(values.len() as u64);
+        bytes.clear();
+        bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+        self.0.update(&*bytes);
+    }
+
+    fn finish(self) -> String {
+        self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,23 @@
+//! What is kept: problems and rollouts, the run folder, its ledger and its tables.
+//!
+//! In: values of a run. Out: files, and the same values read from them again; files of strangers within
+//! limits. Never: a judgement about what is read.
+
+pub mod rollout;
+pub mod run_folder;
+pub mod environment;
+pub mod housekeeping;
+pub mod tables;
+pub mod ledger;
+
+pub use crate::records::housekeeping::{Candidate, Rules, RunSummary};
+pub use crate::records::ledger::{Broken, Components, Tensors};
+pub use crate::records::rollout::{Finish, Group, Problem, Prompt, Rollout, ScoredRollout};
+pub use crate::records::run_folder::{
+    Counters, DivergenceRecord, Ending, Environment, EvaluationRecord, Manifest, RunFolder,
+    Session, StepMetrics, StepTimings,
+};
+pub use crate::records::tables::graded::{ColumnNames, GradedTable};
+pub use crate::records::tables::long::{CellKey, EvaluationRow, MetricRow, OutcomeRow};
+pub use crate::records::tables::problems::{Index, Message, NamedProblem, ProblemRow};
+pub use crate::records::tables::{Response, RolloutRow};

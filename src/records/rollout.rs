@@ -1,0 +1,109 @@
+//! Plain data that flows through the pipeline: `Problem` → `Prompt` → `Group<Rollout>` →
+//! `Group<ScoredRollout>`. No behaviour beyond the invariants that constructors check.
+
+use serde::{Deserialize, Serialize};
+
+/// One row of a data set: a question with a verifiable answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// Unique within its data set; part of the key of every random draw for this problem.
+    pub id: String,
+    /// The question's text, before any template.
+    pub question: String,
+    /// The ground truth, as the verifier of Eq. 7 compares it (un-normalised).
+    pub answer: String,
+}
+
+/// A problem as the policy sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prompt {
+    /// The problem that was rendered.
+    pub problem: Problem,
+    /// Token ids of the rendered template, without padding.
+    pub tokens: Vec<u32>,
+}
+
+/// Why a response ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Finish {
+    /// A stop token was sampled. It is the response's last token.
+    Stop,
+    /// The response reached L_max without a stop token: it is *truncated*.
+    Length,
+}
+
+/// One sampled response o_i.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rollout {
+    /// Response token ids. A sampled stop token is part of the response.
+    pub tokens: Vec<u32>,
+    /// log π(token | prompt, earlier tokens) of the sampler at the sampling temperature,
+    /// over the whole vocabulary (before top-p and top-k); one per token, in nats.
+    pub rollout_log_probs: Vec<f64>,
+    /// Whether a stop token or the length limit ended the response.
+    pub finish: Finish,
+    /// The response decoded without special tokens.
+    pub text: String,
+}
+
+impl Rollout {
+    /// Checks that every token has its log-prob.
+    ///
+    /// # Panics
+    /// When the two lengths differ.
+    pub fn new(
+        tokens: Vec<u32>,
+        rollout_log_probs: Vec<f64>,
+        finish: Finish,
+        text: String,
+    ) -> Self {
+        assert_eq!(tokens.len(), rollout_log_probs.len(), "a rollout needs one log-prob per token");
+        Self { tokens, rollout_log_probs, finish, text }
+    }
+
+    /// The response hit L_max without a stop token.
+    pub fn truncated(&self) -> bool {
+        self.finish == Finish::Length
+    }
+}
+
+/// A rollout with its reward R_i.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScoredRollout {
+    /// The sampled response.
+    pub rollout: Rollout,
+    /// `is_equivalent(answer, response)` of Eq. 7. Dynamic Sampling looks at this alone.
+    pub is_correct: bool,
+    /// What the verifier read as the answer, normalised; `None` when it found nothing.
+    pub prediction: Option<String>,
+    /// Eq. 7: +1 when correct, −1 otherwise.
+    pub correctness_reward: f64,
+    /// Eq. 13: in [−1, 0] when clamped; 0 when the technique is off.
+    pub overlong_penalty: f64,
+}
+
+impl ScoredRollout {
+    /// The shaped reward R_i: Eq. 7 plus Eq. 13.
+    pub fn reward(&self) -> f64 {
+        self.correctness_reward + self.overlong_penalty
+    }
+}
+
+/// The G rollouts of one prompt.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group<R> {
+    /// The prompt that all rollouts answer.
+    pub prompt: Prompt,
+    /// How often this problem had been sampled before in the same rollout step.
+    pub attempt: u32,
+    /// G responses, indexed by sample number.
+    pub rollouts: Vec<R>,
+}
+
+impl Group<ScoredRollout> {
+    /// Number of correct rollouts: the count that Eq. 11 bounds.
+    pub fn correct(&self) -> usize {
+        self.rollouts.iter().filter(|rollout| rollout.is_correct).count()
+    }
+}

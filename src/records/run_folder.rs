@@ -1,0 +1,348 @@
+//! The layout of a run folder and the records in it. Everything that a report or a later
+//! verification reads goes through here.
+//!
+//! ```text
+//! runs/<name>-seed<seed>-<key>/
+//!   experiment.json        the resolved experiment
+//!   manifest.json          identity: digests of arm, data, tokenizer, base; versions
+//!   environment.json       machine facts of the first session (outside every comparison)
+//!   sessions.jsonl         one line each time the run was begun or resumed (likewise)
+//!   run.lock               held by the process that works on the run
+//!   metrics.jsonl          one line a rollout step; the same bytes for the same run
+//!   ledger.jsonl           hash chain over inputs, rollout steps and ending; see `ledger`
+//!   plan.json              what was estimated before, and what came true (likewise)
+//!   timings.jsonl          wall-clock seconds, memory (outside every comparison)
+//!   evaluations.jsonl      one line for each evaluated set
+//!   evaluations/           every outcome, as parquet
+//!   rollouts/              every training rollout, as parquet
+//!   checkpoints/           step-NNNNNN/, Hugging Face layout plus optimizer and counters
+//!   diverged/              rollouts, metrics and policy of the step that was not finite
+//!   outcome.json           how the run ended, with digests of what it wrote
+//!   report.{html,md,json}
+//!   ro-crate-metadata.json what is in the folder and how it came to be, as a Process Run Crate
+//!   attestation.json       who says so: an in-toto statement about every file
+//! ```
+
+use crate::base::files::{self, foreign};
+use crate::experiment::Experiment;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Everything that a run writes directly in its folder.
+pub const LAYOUT: [&str; 20] = [
+    "experiment.json",
+    "manifest.json",
+    "environment.json",
+    "sessions.jsonl",
+    "run.lock",
+    "plan.json",
+    "metrics.jsonl",
+    "ledger.jsonl",
+    "timings.jsonl",
+    "evaluations.jsonl",
+    "evaluations",
+    "rollouts",
+    "checkpoints",
+    "diverged",
+    "outcome.json",
+    "report.html",
+    "report.md",
+    "report.json",
+    "ro-crate-metadata.json",
+    "attestation.json",
+];
+
+/// How the name of a checkpoint that was refused begins; its step follows.
+pub const DAMAGED_CHECKPOINT: &str = "damaged-step-";
+
+/// The three clocks of a run. The paper's x-axis counts updates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Counters {
+    /// Batches of prompts that were sampled, refill rounds included.
+    pub generation_rounds: u64,
+    /// Times the policy was trained on a full batch.
+    pub rollout_steps: u64,
+    /// Optimiser steps.
+    pub updates: u64,
+}
+
+/// One line of `metrics.jsonl`. Names are `stage/name`; a value that does not exist in a
+/// step (the mean of nothing) is left out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepMetrics {
+    /// Rollout step, from 1.
+    pub step: u64,
+    /// The clocks after this step.
+    pub counters: Counters,
+    /// `stage/name` → value.
+    pub metrics: BTreeMap<String, f64>,
+}
+
+/// One line of `timings.jsonl`: a rollout step, or an evaluation or checkpoint after it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepTimings {
+    /// Rollout step, from 1.
+    pub step: u64,
+    /// `phase` → wall-clock seconds.
+    pub seconds: BTreeMap<String, f64>,
+    /// When it ended: milliseconds since 1970-01-01 UTC. Older runs did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_ms: Option<u64>,
+}
+
+/// One line of `evaluations.jsonl`: a set evaluated at a step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EvaluationRecord {
+    /// The clocks when it was evaluated; all 0 for the base policy.
+    pub counters: Counters,
+    /// `dev`, `mini-aime`, `mini-aime-plus`, or a file's stem.
+    pub set: String,
+    /// n: problems.
+    pub problems: u64,
+    /// k: samples for each problem.
+    pub samples: u64,
+    /// Mean accuracy over problems and samples, in [0, 1].
+    pub avg_at_k: f64,
+    /// Standard error for "this checkpoint on these problems" (sampling noise only).
+    pub standard_error_fixed_problems: f64,
+    /// Standard error for "another draw of problems" (clustered by problem).
+    pub standard_error_new_problems: f64,
+    /// Unbiased pass@k for k = 1, 2, 4, … up to `samples`.
+    pub pass_at_k: BTreeMap<u64, f64>,
+    /// Share of problems whose most frequent answer is correct.
+    pub cons_at_k: f64,
+    /// Share of truncated responses.
+    pub truncated_share: f64,
+    /// Mean response length in tokens.
+    pub response_tokens_mean: f64,
+    /// SHA-256 of the outcomes file.
+    pub outcomes_sha256: String,
+}
+
+/// `manifest.json`: what this run is. Nothing in it depends on time or place.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Version of this crate.
+    pub harness: String,
+    /// The arm's name.
+    pub name: String,
+    /// SHA-256 of the arm's canonical JSON.
+    pub arm_sha256: String,
+    /// The run seed.
+    pub seed: u64,
+    /// SHA-256 over arm, seed, inputs and (under `fast` arithmetic) execution.
+    pub run_key: String,
+    /// How exactly a repetition agrees: `exact-here` for `fast` arithmetic on the processor,
+    /// `approximate` on a card.
+    pub exactness: String,
+    /// `data/train`, `tokenizer`, `base/model.safetensors`, … → SHA-256.
+    pub inputs: BTreeMap<String, String>,
+}
+
+/// `environment.json`: facts about the machine, for the reader.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Environment {
+    /// `name` → value, such as `cpu`, `threads`, `libtorch`, `git_commit`.
+    pub facts: BTreeMap<String, String>,
+}
+
+/// One line of `sessions.jsonl`: a process that began or resumed the run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Session {
+    /// Rollout step of the checkpoint that it went on from; 0 for the base policy.
+    pub from_step: u64,
+    /// Facts that differ from `environment.json`: name → the first session's and this one's.
+    pub changed: BTreeMap<String, [String; 2]>,
+    /// When it began: milliseconds since 1970-01-01 UTC. Older runs did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_ms: Option<u64>,
+    /// When it ended; absent when the process was killed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_ms: Option<u64>,
+}
+
+/// `diverged/divergence.json`: the step that was not finite.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DivergenceRecord {
+    /// Rollout step, from 1.
+    pub step: u64,
+    /// Which value was not finite.
+    pub reason: String,
+    /// What had been measured of the step by then; values that are not finite are left out.
+    pub metrics: BTreeMap<String, f64>,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ending {
+    /// All rollout steps were done.
+    Finished,
+    /// No group of a whole step had a useful gradient: nothing left to learn from.
+    Saturated,
+    /// A loss or gradient was not finite.
+    Diverged,
+}
+
+/// `outcome.json`, written last.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Outcome {
+    /// How it ended.
+    pub ending: Ending,
+    /// One sentence for the reader.
+    pub reason: String,
+    /// The clocks at the end.
+    pub counters: Counters,
+    /// File under the run folder → SHA-256: metrics, evaluations, rollouts, checkpoints.
+    pub digests: BTreeMap<String, String>,
+}
+
+/// Paths of a run folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunFolder {
+    root: PathBuf,
+}
+
+impl RunFolder {
+    /// A run folder at `root`, which need not exist yet.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// The folder itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// A file or folder by its name in the layout.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    /// As [`RunFolder::path`], of a name that a record of the folder gave, or of a file to be
+    /// read: a folder may come from somebody else.
+    ///
+    /// # Errors
+    /// A name that leaves the folder, and one that is a link or leads through one.
+    pub fn inside(&self, name: &str) -> Result<PathBuf, files::Error> {
+        foreign::inside(&self.root, name)
+    }
+
+    /// The outcomes of a set that a record names, after a step.
+    ///
+    /// # Errors
+    /// As [`RunFolder::inside`]; a set's name is no path.
+    pub fn recorded_outcomes(&self, set: &str, step: u64) -> Result<PathBuf, files::Error> {
+        self.inside(set)?;
+        self.inside(&format!("evaluations/{set}-step-{step:06}.parquet"))
+    }
+
+    /// `experiment.json`.
+    pub fn experiment(&self) -> Result<Experiment, files::Error> {
+        files::read_json(&self.inside("experiment.json")?)
+    }
+
+    /// `manifest.json`.
+    pub fn manifest(&self) -> Result<Manifest, files::Error> {
+        files::read_json(&self.inside("manifest.json")?)
+    }
+
+    /// `environment.json`.
+    pub fn environment(&self) -> Result<Environment, files::Error> {
+        files::read_json(&self.inside("environment.json")?)
+    }
+
+    /// `metrics.jsonl`, in order.
+    pub fn metrics(&self) -> Result<Vec<StepMetrics>, files::Error> {
+        files::read_lines(&self.inside("metrics.jsonl")?)
+    }
+
+    /// `timings.jsonl`, in order.
+    pub fn timings(&self) -> Result<Vec<StepTimings>, files::Error> {
+        files::read_lines(&self.inside("timings.jsonl")?)
+    }
+
+    /// `evaluations.jsonl`, in order.
+    pub fn evaluations(&self) -> Result<Vec<EvaluationRecord>, files::Error> {
+        files::read_lines(&self.inside("evaluations.jsonl")?)
+    }
+
+    /// `outcome.json`.
+    pub fn outcome(&self) -> Result<Outcome, files::Error> {
+        files::read_json(&self.inside("outcome.json")?)
+    }
+
+    /// The training rollouts of a step.
+    pub fn rollouts(&self, step: u64) -> PathBuf {
+        self.root.join(format!("rollouts/step-{step:06}.parquet"))
+    }
+
+    /// The outcomes of a set evaluated after a step.
+    pub fn outcomes(&self, set: &str, step: u64) -> PathBuf {
+        self.root.join(format!("evaluations/{set}-step-{step:06}.parquet"))
+    }
+
+    /// Takes hold of the run; `None` when another process works on it.
+    pub fn lock(&self) -> Result<Option<files::Lock>, files::Error> {
+        files::lock(&self.path("run.lock"))
+    }
+
+    /// Whether another process works on the run.
+    pub fn is_locked(&self) -> Result<bool, files::Error> {
+        files::is_locked(&self.path("run.lock"))
+    }
+
+    /// `sessions.jsonl`, in order.
+    pub fn sessions(&self) -> Result<Vec<Session>, files::Error> {
+        files::read_lines(&self.inside("sessions.jsonl")?)
+    }
+
+    /// Rollout steps of the checkpoints that are there, ascending.
+    pub fn checkpoint_steps(&self) -> Result<Vec<u64>, files::Error> {
+        let path = self.path("checkpoints");
+        if !path.is_dir() {
+            return Ok(Vec::new());
+        }
+        let step = |name: &String| name.strip_prefix("step-")?.parse().ok();
+        Ok(files::list(&path)?.iter().filter_map(step).collect())
+    }
+
+    /// SHA-256 of everything that the same run writes with the same bits, by its path under the
+    /// folder: metrics, ledger, evaluations, rollouts and checkpoints.
+    pub fn digests(&self) -> Result<BTreeMap<String, String>, files::Error> {
+        let mut names =
+            ["metrics.jsonl", "ledger.jsonl", "evaluations.jsonl"].map(String::from).to_vec();
+        let mut inside = |folder: String| -> Result<(), files::Error> {
+            for name in files::list(&self.path(&folder))? {
+                names.push(format!("{folder}/{name}"));
+            }
+            Ok(())
+        };
+        inside("evaluations".to_string())?;
+        inside("rollouts".to_string())?;
+        for step in self.checkpoint_steps()? {
+            inside(format!("checkpoints/step-{step:06}"))?;
+        }
+        let mut digests = BTreeMap::new();
+        for name in names {
+            let digest = files::sha256_file(&self.inside(&name)?)?;
+            digests.insert(name, digest);
+        }
+        Ok(digests)
+    }
+
+    /// The checkpoint after a step.
+    pub fn checkpoint(&self, step: u64) -> PathBuf {
+        self.root.join(format!("checkpoints/step-{step:06}"))
+    }
+}

@@ -1,0 +1,217 @@
+//! Bytes of a parquet file → a table, when the bytes may be anybody's. What the footer claims is
+//! checked before a page is decoded, what the decoded table would expand to before a row is
+//! taken from it, and polars itself works in a process apart ([`apart`]).
+
+use crate::base::{apart, contained};
+use polars::prelude::{
+    Column, DataFrame, DataType, ParquetCompression, ParquetReader, ParquetWriter, SerReader,
+    Series,
+};
+use std::io::Cursor;
+
+/// Rows of a table that is read at most. The largest file of the released data has 1.8 million.
+const MOST_ROWS: usize = 1 << 26;
+
+/// Row groups and columns of a table. The writers that we know make a few.
+const MOST_PARTS: usize = 1 << 16;
+
+/// What one cell takes beside its text, about: the cell in polars and the field of a record.
+const CELL_BYTES: u64 = 32;
+
+/// Of a file without the marks of the format.
+pub const NOT_PARQUET: &str = "it does not begin and end with PAR1: another format, or cut off";
+
+/// Processor time of one table.
+const MOST_SECONDS: u64 = 120;
+
+/// What a file of so many bytes may expand to, in bytes: 256 MiB, and 32 times the file's size
+/// up to 4 GiB. Tables of this harness expand about 10 times; a bomb a million times.
+fn most_expanded_bytes(file_bytes: u64) -> u64 {
+    (256 << 20) + file_bytes.saturating_mul(32).min(4 << 30)
+}
+
+/// Memory for reading a file and writing it again: its pages, the table, the writer's copy and
+/// the answer.
+fn limits(file_bytes: u64) -> apart::Limits {
+    let expanded = most_expanded_bytes(file_bytes);
+    apart::Limits {
+        memory_bytes: file_bytes.saturating_mul(2).saturating_add(3 * expanded),
+        processor_seconds: MOST_SECONDS,
+        answer_bytes: expanded,
+    }
+}
+
+/// The table of a file's bytes: those of the named columns that are there, or all.
+///
+/// # Errors
+/// What is wrong with the bytes.
+pub fn frame(bytes: Vec<u8>, names: Option<&[&str]>) -> Result<DataFrame, String> {
+    if bytes.len() < 12 || !bytes.starts_with(b"PAR1") || !bytes.ends_with(b"PAR1") {
+        return Err(NOT_PARQUET.into());
+    }
+    if !apart::is_available() {
+        return decoded(bytes, names);
+    }
+    let limits = limits(bytes.len() as u64);
+    let own = apart::ask(&request(&bytes, names), limits)?;
+    // Written by our own process from what it had read: nothing in it is anybody's claim.
+    contained::contained(|| ParquetReader::new(Cursor::new(own)).finish())
+        .and_then(|frame| frame.map_err(|error| error.to_string()))
+}
+
+/// The names on one line (`null` for all), then the file.
+fn request(bytes: &[u8], names: Option<&[&str]>) -> Vec<u8> {
+    let mut request = serde_json::json!(names).to_string().into_bytes();
+    request.push(b'\n');
+    request.extend(bytes);
+    request
+}
+
+/// The answer of the process apart: the table, written again.
+///
+/// # Errors
+/// What is wrong with the bytes.
+pub fn answer(request: &[u8]) -> Result<Vec<u8>, String> {
+    let end = request.iter().position(|byte| *byte == b'\n').ok_or("a request without names")?;
+    let names: Option<Vec<&str>> =
+        serde_json::from_slice(&request[..end]).map_err(|error| error.to_string())?;
+    let mut frame = decoded(request[end + 1..].to_vec(), names.as_deref())?;
+    let mut own = Vec::new();
+    let written = contained::contained(|| {
+        ParquetWriter::new(&mut own)
+            .with_compression(ParquetCompression::Uncompressed)
+            .finish(&mut frame)
+    });
+    written.and_then(|written| written.map_err(|error| error.to_string()))?;
+    Ok(own)
+}
+
+/// Reads the bytes in this process.
+fn decoded(bytes: Vec<u8>, names: Option<&[&str]>) -> Result<DataFrame, String> {
+    let most = most_expanded_bytes(bytes.len() as u64);
+    let frame = contained::contained(|| -> Result<DataFrame, String> {
+        let mut reader = ParquetReader::new(Cursor::new(bytes));
+        claims(&mut reader, most)?;
+        let present = reader.schema().map_err(|error| error.to_string())?;
+        let wanted = names.map(|names| {
+            let names = names.iter().filter(|name| present.contains(name));
+            names.map(|name| name.to_string()).collect()
+        });
+        reader.with_columns(wanted).finish().map_err(|error| error.to_string())
+    });
+    let frame = frame.and_then(|frame| frame)?;
+    let expanded = contained::contained(|| {
+        frame.columns().iter().map(column_bytes).fold(0, u64::saturating_add)
+    })?;
+    if expanded > most {
+        return Err(format!("it expands to {expanded} bytes, more than {most}"));
+    }
+    Ok(frame)
+}
+
+/// Refuses a footer that claims more than a file of this size may expand to.
+fn claims(reader: &mut ParquetReader<Cursor<Vec<u8>>>, most: u64) -> Result<(), String> {
+    let metadata = reader.get_metadata().map_err(|error| error.to_string())?;
+    let rows = metadata.num_rows;
+    if rows > MOST_ROWS {
+        return Err(format!("it claims {rows} rows, more than {MOST_ROWS}"));
+    }
+    let chunks = || metadata.row_groups.iter().flat_map(|group| group.parquet_columns());
+    let parts = metadata.row_groups.len().saturating_add(chunks().count());
+    if parts > MOST_PARTS {
+        return Err(format!("it has {parts} row groups and columns, more than {MOST_PARTS}"));
+    }
+    let mut cells: u64 = 0;
+    let mut pages: u64 = 0;
+    for chunk in chunks() {
+        let (values, size) = (chunk.num_values(), chunk.uncompressed_size());
+        let (Ok(values), Ok(size)) = (u64::try_from(values), u64::try_from(size)) else {
+            return Err(format!("a column claims {values} values in {size} bytes"));
+        };
+        cells = cells.saturating_add(values);
+        pages = pages.saturating_add(size);
+    }
+    let groups = metadata.row_groups.iter().map(|group| group.num_rows());
+    let groups = groups.fold(0, usize::saturating_add);
+    if groups != rows {
+        return Err(format!("it claims {rows} rows, and {groups} in its row groups"));
+    }
+    let claimed = cells.saturating_mul(CELL_BYTES).max(pages);
+    if claimed > most {
+        return Err(format!("it claims to expand to {claimed} bytes, more than {most}"));
+    }
+    Ok(())
+}
+
+/// What a column takes when each cell has its own copy of its text: a dictionary names a long
+/// text often in few bytes.
+fn column_bytes(column: &Column) -> u64 {
+    series_bytes(column.as_materialized_series())
+}
+
+fn series_bytes(series: &Series) -> u64 {
+    let cells = series.len() as u64 * CELL_BYTES;
+    let inner = match series.dtype() {
+        DataType::String => series.str().map(|texts| {
+            let lengths = texts.iter().flatten().map(|text| text.len() as u64);
+            lengths.fold(0, u64::saturating_add)
+        }),
+        DataType::Binary => series.binary().map(|texts| {
+            let lengths = texts.iter().flatten().map(|bytes| bytes.len() as u64);
+            lengths.fold(0, u64::saturating_add)
+        }),
+        DataType::List(_) => series.list().map(|lists| series_bytes(&lists.get_inner())),
+        DataType::Struct(_) => series.struct_().map(|fields| {
+            fields.fields_as_series().iter().map(series_bytes).fold(0, u64::saturating_add)
+        }),
+        _ => Ok(0),
+    };
+    cells.saturating_add(inner.unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::files;
+    use crate::records::tables::columns::Columns;
+    use polars::prelude::{AnyValue, IntoColumn, NamedFrom, Scalar};
+
+    /// A parquet file of one column.
+    fn file(rows: usize, column: Column) -> Vec<u8> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.parquet");
+        let records = vec![(); rows];
+        let mut columns = Columns::of(&records);
+        columns.push(column);
+        columns.write(&path).unwrap();
+        files::read(&path).unwrap()
+    }
+
+    #[test]
+    fn a_dictionary_that_names_a_long_text_often_is_refused() {
+        let text = "x".repeat(1 << 20);
+        let rows = 4000;
+        let scalar = Scalar::new(DataType::String, AnyValue::StringOwned(text.as_str().into()));
+        let bytes = file(rows, Column::new_scalar("problem".into(), scalar, rows));
+        assert!(bytes.len() < 1 << 20, "{} bytes are no bomb", bytes.len());
+        let refusal = frame(bytes, None).unwrap_err();
+        assert!(refusal.starts_with("it expands to 4194"), "{refusal}");
+    }
+
+    #[test]
+    fn an_answer_is_the_table_of_the_request_and_a_refusal_is_a_message() {
+        let texts = Column::new("problem".into(), ["a", "b"]);
+        let numbers = [Series::new("".into(), [1u32, 2]), Series::new("".into(), [3u32])];
+        let lists = Series::new("tokens".into(), numbers).into_column();
+        for column in [texts, lists] {
+            let bytes = file(2, column);
+            let own = answer(&request(&bytes, None)).unwrap();
+            assert!(frame(own, None).unwrap().equals(&frame(bytes, None).unwrap()));
+        }
+        let bytes = file(1, Column::new("problem".into(), ["a"]));
+        let none = answer(&request(&bytes, Some(&["sample"]))).unwrap();
+        assert_eq!(frame(none, None).unwrap().width(), 0);
+        assert!(answer(b"null\nPAR1 no parquet PAR1").is_err());
+        assert!(answer(b"no line").is_err());
+    }
+}

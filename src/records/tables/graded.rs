@@ -1,0 +1,336 @@
+//! Any table of (problem, sample, correct), in parquet or CSV: outcomes of people who do not have
+//! our run folders. Column names are the caller's or one of the usual ones.
+
+use crate::base::files::{self, foreign};
+use crate::records::tables::Error;
+use crate::records::tables::columns::{Table, integer, shown};
+use polars::prelude::AnyValue;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Largest CSV file, in bytes.
+const MOST_CSV_BYTES: u64 = 1 << 30;
+
+/// Rows that are read at most: AIME with 32 samples has 960.
+const MOST_ROWS: usize = 1 << 24;
+
+/// Bytes of a problem's or a sample's name.
+const MOST_NAME_BYTES: usize = 1024;
+
+/// Names of the problem column that are recognised, best first.
+pub const PROBLEM_NAMES: [&str; 6] =
+    ["problem", "problem_id", "question_id", "task_id", "doc_id", "id"];
+
+/// Names of the sample column.
+pub const SAMPLE_NAMES: [&str; 5] = ["sample", "sample_id", "sample_index", "repeat", "attempt"];
+
+/// Names of the column of correctness.
+pub const CORRECT_NAMES: [&str; 4] = ["is_correct", "correct", "score", "acc"];
+
+/// The columns that a caller names.
+#[derive(Debug, Clone, Default)]
+pub struct ColumnNames {
+    /// Instead of [`PROBLEM_NAMES`].
+    pub problem: Option<String>,
+    /// Instead of [`SAMPLE_NAMES`].
+    pub sample: Option<String>,
+    /// Instead of [`CORRECT_NAMES`].
+    pub correct: Option<String>,
+    /// There is no sample column: rows of a problem are its samples, in order.
+    pub no_sample: bool,
+}
+
+/// One graded response.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Graded {
+    /// The problem's name; numbers as text.
+    pub problem: String,
+    /// The sample's name; `None` where the table has no such column.
+    pub sample: Option<String>,
+    /// Whether the response is correct.
+    pub is_correct: bool,
+}
+
+/// A table and the columns that were read: problem, sample, correct.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GradedTable {
+    /// Rows in order.
+    pub rows: Vec<Graded>,
+    /// The names of the three columns; no sample where there is none.
+    pub columns: (String, Option<String>, String),
+}
+
+/// Reads a table by what it is: parquet, or CSV with a line of names (tabs in a `.tsv`). Truth
+/// values are booleans, `true` and `false` in any case, or 0 and 1.
+///
+/// # Errors
+/// A file that is neither, a missing column, or a cell that is no truth value.
+pub fn read_graded(path: &Path, names: &ColumnNames) -> Result<GradedTable, Error> {
+    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or("");
+    match extension.to_ascii_lowercase().as_str() {
+        "csv" => read_csv(path, names, b','),
+        "tsv" => read_csv(path, names, b'\t'),
+        _ => read_parquet(path, names),
+    }
+}
+
+/// The columns among those that are present.
+fn choose(
+    path: &Path,
+    names: &ColumnNames,
+    present: &[String],
+) -> Result<(String, Option<String>, String), Error> {
+    let find = |wanted: &Option<String>, usual: &[&str]| -> Result<String, Error> {
+        let has = |name: &str| present.iter().any(|column| column == name);
+        let found = match wanted {
+            Some(name) => has(name).then(|| name.clone()),
+            None => usual.iter().find(|name| has(name)).map(ToString::to_string),
+        };
+        found.ok_or_else(|| Error::MissingColumn {
+            path: path.to_path_buf(),
+            column: wanted.clone().unwrap_or_else(|| usual.join("`, `")),
+            present: present.join(", "),
+        })
+    };
+    let sample = match names.no_sample {
+        true => None,
+        false => Some(find(&names.sample, &SAMPLE_NAMES)?),
+    };
+    let problem = find(&names.problem, &PROBLEM_NAMES)?;
+    Ok((problem, sample, find(&names.correct, &CORRECT_NAMES)?))
+}
+
+fn read_parquet(path: &Path, names: &ColumnNames) -> Result<GradedTable, Error> {
+    let own = [&names.problem, &names.sample, &names.correct].into_iter().flatten();
+    let usual = PROBLEM_NAMES.iter().chain(&SAMPLE_NAMES).chain(&CORRECT_NAMES);
+    // Each name once: a caller may name a usual one, or one column twice.
+    let wanted: BTreeSet<&str> = own.map(String::as_str).chain(usual.copied()).collect();
+    let wanted: Vec<&str> = wanted.into_iter().collect();
+    let table = Table::read_columns(path, Some(&wanted))?;
+    let columns = match choose(path, names, &table.names()) {
+        // Say what else the file has.
+        Err(Error::MissingColumn { .. }) => {
+            choose(path, names, &Table::read_columns(path, None)?.names())?
+        }
+        chosen => chosen?,
+    };
+    let (problem, correct) = (table.column(&columns.0)?, table.column(&columns.2)?);
+    let sample = columns.1.as_ref().map(|name| table.column(name)).transpose()?;
+    if problem.len() > MOST_ROWS {
+        return Err(too_many(path));
+    }
+    let rows = (0..problem.len()).map(|row| {
+        let value = |column: &polars::prelude::Column| -> AnyValue<'static> {
+            column.get(row).expect("columns are as long as the table").into_static()
+        };
+        let refuse = |name: &str, expected, value: &AnyValue| {
+            table.cell_error(name, row, expected, shown(value))
+        };
+        let named = |column, name: &str| {
+            let value = value(column);
+            identity(&value).ok_or_else(|| refuse(name, NAME, &value))
+        };
+        let is_correct = value(&correct);
+        Ok(Graded {
+            problem: named(&problem, &columns.0)?,
+            sample: match (&sample, &columns.1) {
+                (Some(column), Some(name)) => Some(named(column, name)?),
+                _ => None,
+            },
+            is_correct: truth(&is_correct).ok_or_else(|| refuse(&columns.2, TRUTH, &is_correct))?,
+        })
+    });
+    Ok(GradedTable {
+        rows: rows.collect::<Result<Vec<Graded>, Error>>()?,
+        columns: columns.clone(),
+    })
+}
+
+const NAME: &str = "text of at most 1024 bytes or an integer";
+const TRUTH: &str = "true, false, 0 or 1";
+
+fn identity(value: &AnyValue) -> Option<String> {
+    let text = value.get_str().map(str::to_string);
+    text.or_else(|| integer(value).map(|number| number.to_string()))
+        .filter(|text| !text.is_empty() && text.len() <= MOST_NAME_BYTES)
+}
+
+fn truth(value: &AnyValue) -> Option<bool> {
+    match value {
+        AnyValue::Boolean(value) => Some(*value),
+        AnyValue::Float64(value) => whole(*value),
+        AnyValue::Float32(value) => whole(f64::from(*value)),
+        value => match (value.get_str(), integer(value)) {
+            (Some(text), _) => truth_of_text(text),
+            (None, Some(number)) => whole(number as f64),
+            (None, None) => None,
+        },
+    }
+}
+
+fn whole(number: f64) -> Option<bool> {
+    (number == 0.0 || number == 1.0).then_some(number == 1.0)
+}
+
+fn truth_of_text(text: &str) -> Option<bool> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "true" | "1" | "1.0" => Some(true),
+        "false" | "0" | "0.0" => Some(false),
+        _ => None,
+    }
+}
+
+fn too_many(path: &Path) -> Error {
+    let reason = format!("more than {MOST_ROWS} rows");
+    Error::File(files::Error::Line { path: path.to_path_buf(), line: MOST_ROWS + 2, reason })
+}
+
+fn read_csv(path: &Path, names: &ColumnNames, delimiter: u8) -> Result<GradedTable, Error> {
+    let bytes = foreign::read_up_to(path, MOST_CSV_BYTES)?;
+    // Spreadsheets write a byte-order mark.
+    let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
+    let at = |line: u64, reason: String| {
+        Error::File(files::Error::Line { path: path.to_path_buf(), line: line as usize, reason })
+    };
+    let malformed = |error: csv::Error| {
+        let line = error.position().map_or(1, csv::Position::line);
+        at(line, error.to_string())
+    };
+    let mut reader = csv::ReaderBuilder::new().delimiter(delimiter).from_reader(text);
+    let header: Vec<String> =
+        reader.headers().map_err(malformed)?.iter().map(|name| name.trim().to_string()).collect();
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = header.iter().find(|name| !seen.insert(*name)) {
+        return Err(at(1, format!("two columns are called `{}`", cut(twice))));
+    }
+    let columns = choose(path, names, &header)?;
+    let place = |name: &str| header.iter().position(|column| column == name).unwrap_or(0);
+    let (problem, correct) = (place(&columns.0), place(&columns.2));
+    let sample = columns.1.as_deref().map(place);
+    let mut rows = Vec::new();
+    for record in reader.records() {
+        let record = record.map_err(malformed)?;
+        let line = record.position().map_or(0, csv::Position::line);
+        let field = |place: usize| record.get(place).unwrap_or("").trim();
+        let name = |place: usize| match field(place) {
+            text if text.is_empty() || text.len() > MOST_NAME_BYTES => {
+                let got = cut(text);
+                Err(at(line, format!("column `{}`: expected {NAME}, got `{got}`", header[place])))
+            }
+            text => Ok(text.to_string()),
+        };
+        let is_correct = truth_of_text(field(correct)).ok_or_else(|| {
+            let got = cut(field(correct));
+            at(line, format!("column `{}`: expected {TRUTH}, got `{got}`", columns.2))
+        })?;
+        if rows.len() == MOST_ROWS {
+            return Err(too_many(path));
+        }
+        rows.push(Graded {
+            problem: name(problem)?,
+            sample: sample.map(name).transpose()?,
+            is_correct,
+        });
+    }
+    Ok(GradedTable { rows, columns })
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::tables::columns::Columns;
+
+    fn csv(name: &str, text: &str, names: &ColumnNames) -> Result<GradedTable, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        files::write_atomic(&path, text.as_bytes()).unwrap();
+        let place = format!("{}/", folder.path().display());
+        read_graded(&path, names).map_err(|error| error.to_string().replace(&place, ""))
+    }
+
+    fn usual(text: &str) -> Result<GradedTable, String> {
+        csv("t.csv", text, &ColumnNames::default())
+    }
+
+    #[test]
+    fn the_usual_names_and_truth_values_are_recognised() {
+        let table = usual("\u{feff}id,repeat,model,correct\n1,0,x,True\n1, 1 ,x,0\n2,0,x,1.0\n");
+        let table = table.unwrap();
+        assert_eq!(table.columns, ("id".into(), Some("repeat".into()), "correct".into()));
+        let rows: Vec<_> = table.rows.iter().map(|row| (&*row.problem, row.is_correct)).collect();
+        assert_eq!(rows, [("1", true), ("1", false), ("2", true)]);
+        assert_eq!(table.rows[1].sample.as_deref(), Some("1"));
+        let tabs = csv("t.tsv", "problem\tsample\tacc\na,b\t0\t1\n", &ColumnNames::default());
+        assert_eq!(tabs.unwrap().rows[0].problem, "a,b");
+        let names = ColumnNames { no_sample: true, ..ColumnNames::default() };
+        assert_eq!(csv("t.csv", "problem,acc\na,1\n", &names).unwrap().rows[0].sample, None);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_csv_file_is_said_with_its_line() {
+        let refused = |text: &str| usual(text).unwrap_err();
+        assert_eq!(
+            refused("problem,n,is_correct\n"),
+            "t.csv: no column `sample`, `sample_id`, `sample_index`, `repeat`, `attempt`, \
+             the file has problem, n, is_correct"
+        );
+        assert_eq!(
+            refused("problem,sample,score\na,0,1\na,1,0.5\n"),
+            "t.csv:3: column `score`: expected true, false, 0 or 1, got `0.5`"
+        );
+        assert_eq!(
+            refused("problem,sample,score\n,0,1\n"),
+            "t.csv:2: column `problem`: expected text of at most 1024 bytes or an integer, got ``"
+        );
+        assert_eq!(
+            refused("problem,problem,sample\n"),
+            "t.csv:1: two columns are called `problem`"
+        );
+        assert!(refused("problem,sample,acc\na,0\n").starts_with("t.csv:2: "));
+        assert!(refused("").contains("no column"));
+        let bytes = "problem,sample,acc\n\"a,0,1\n".to_string();
+        assert!(usual(&bytes).is_err());
+        let names = ColumnNames { correct: Some("ok".into()), ..ColumnNames::default() };
+        let missing = csv("t.csv", "problem,sample,acc\n", &names).unwrap_err();
+        assert_eq!(missing, "t.csv: no column `ok`, the file has problem, sample, acc");
+    }
+
+    #[test]
+    fn parquet_with_integers_or_booleans_reads_the_same_and_other_columns_do_no_harm() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.parquet");
+        let records = [(7u32, 0u32, true), (7, 1, false)];
+        let write = |as_number: bool| {
+            let mut columns = Columns::of(&records);
+            columns.u32("id", |row| row.0);
+            columns.u32("sample", |row| row.1);
+            match as_number {
+                true => columns.f64("score", |row| f64::from(u8::from(row.2))),
+                false => columns.bool("score", |row| row.2),
+            }
+            columns.text("response", |_| "x");
+            columns.write(&path).unwrap();
+            read_graded(&path, &ColumnNames::default()).unwrap()
+        };
+        let table = write(true);
+        assert_eq!(table, write(false));
+        assert_eq!(
+            table.rows[1],
+            Graded { problem: "7".into(), sample: Some("1".into()), is_correct: false }
+        );
+        let names = ColumnNames { problem: Some("response".into()), ..ColumnNames::default() };
+        assert_eq!(read_graded(&path, &names).unwrap().rows[0].problem, "x");
+        let names = ColumnNames { correct: Some("id".into()), ..ColumnNames::default() };
+        let error = read_graded(&path, &names).unwrap_err().to_string();
+        assert!(
+            error.ends_with("column `id`, row 0 (from 0): expected true, false, 0 or 1, got 7")
+        );
+        let names = ColumnNames { correct: Some("ok".into()), ..ColumnNames::default() };
+        let error = read_graded(&path, &names).unwrap_err().to_string();
+        assert!(error.ends_with("no column `ok`, the file has id, sample, score, response"));
+    }
+}

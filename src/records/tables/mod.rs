@@ -1,0 +1,396 @@
+//! Typed records ↔ parquet: evaluation outcomes, training rollouts, problems. The only module
+//! that uses polars, and the `parquet` crate for files that are too large to be held whole. The same records give the same bytes, so that a table's SHA-256
+//! identifies its content.
+
+mod columns;
+pub mod decode;
+pub mod graded;
+pub mod long;
+pub mod problem_rows;
+pub mod problems;
+
+use crate::base::files;
+use crate::records::tables::columns::{Columns, Row, Table};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// A table that could not be written, read or understood.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file system refused.
+    #[error(transparent)]
+    File(#[from] files::Error),
+    /// Not parquet, or parquet with types that this build does not read.
+    #[error("{}: not a readable parquet file: {reason}", path.display())]
+    Parquet {
+        /// The file.
+        path: PathBuf,
+        /// The library's reason.
+        reason: String,
+    },
+    /// A column that the records need.
+    #[error("{}: no column `{column}`, the file has {present}", path.display())]
+    MissingColumn {
+        /// The file.
+        path: PathBuf,
+        /// The column, with `.` before a struct's field.
+        column: String,
+        /// The names that are there.
+        present: String,
+    },
+    /// A column that a table of this kind does not have.
+    #[error("{}: column `{column}` does not belong in this table", path.display())]
+    ForeignColumn {
+        /// The file.
+        path: PathBuf,
+        /// The column.
+        column: String,
+    },
+    /// A cell of the wrong type, or empty.
+    #[error("{}: column `{column}`, row {row} (from 0): expected {expected}, got {value}", path.display())]
+    Cell {
+        /// The file.
+        path: PathBuf,
+        /// The column, with `.` before a struct's field.
+        column: String,
+        /// Row, from 0 as dataframes count.
+        row: usize,
+        /// The type that the record has.
+        expected: String,
+        /// What stands there.
+        value: String,
+    },
+}
+
+/// One evaluated response.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Outcome {
+    /// The problem's id.
+    pub problem: String,
+    /// Sample number, from 0 to k − 1.
+    pub sample: u32,
+    /// Eq. 7's equivalence.
+    pub is_correct: bool,
+    /// Length of the response, stop token included.
+    pub response_tokens: u32,
+    /// The response reached the limit without a stop token.
+    pub truncated: bool,
+    /// What the verifier read as the answer, normalised.
+    pub prediction: Option<String>,
+    /// The ground truth.
+    pub answer: String,
+    /// The response without special tokens.
+    pub response: String,
+}
+
+/// One training rollout of one rollout step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RolloutRow {
+    /// Number of the group within the rollout step, in sampling order.
+    pub group: u32,
+    /// The problem's id.
+    pub problem: String,
+    /// The problem's text.
+    pub question: String,
+    /// The ground truth.
+    pub answer: String,
+    /// How often the problem had been sampled before in this rollout step.
+    pub attempt: u32,
+    /// Sample number within the group, from 0 to G − 1.
+    pub sample: u32,
+    /// The group was part of the trained batch.
+    pub trained: bool,
+    /// Eq. 7's equivalence.
+    pub is_correct: bool,
+    /// What the verifier read as the answer, normalised.
+    pub prediction: Option<String>,
+    /// Shaped reward R_i: the next two fields' sum.
+    pub reward: f64,
+    /// Eq. 7.
+    pub correctness_reward: f64,
+    /// Eq. 13.
+    pub overlong_penalty: f64,
+    /// Â of Eq. 9.
+    pub advantage: f64,
+    /// The response reached L_max without a stop token.
+    pub truncated: bool,
+    /// Response token ids, stop token included.
+    pub tokens: Vec<u32>,
+    /// Log-prob of each token when it was sampled, in nats; as many as `tokens`.
+    pub rollout_log_probs: Vec<f64>,
+    /// The response without special tokens.
+    pub response: String,
+}
+
+/// The columns of [`write_outcomes`].
+const OUTCOME: [&str; 8] = [
+    "problem",
+    "sample",
+    "is_correct",
+    "response_tokens",
+    "truncated",
+    "prediction",
+    "answer",
+    "response",
+];
+
+/// The columns of [`write_rollouts`].
+const ROLLOUT: [&str; 17] = [
+    "group",
+    "problem",
+    "question",
+    "answer",
+    "attempt",
+    "sample",
+    "trained",
+    "is_correct",
+    "prediction",
+    "reward",
+    "correctness_reward",
+    "overlong_penalty",
+    "advantage",
+    "truncated",
+    "tokens",
+    "rollout_log_probs",
+    "response",
+];
+
+/// Writes outcomes, one row each, atomically.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write_outcomes(path: &Path, outcomes: &[Outcome]) -> Result<(), Error> {
+    let mut columns = Columns::of(outcomes);
+    columns.text("problem", |outcome| &outcome.problem);
+    columns.u32("sample", |outcome| outcome.sample);
+    columns.bool("is_correct", |outcome| outcome.is_correct);
+    columns.u32("response_tokens", |outcome| outcome.response_tokens);
+    columns.bool("truncated", |outcome| outcome.truncated);
+    columns.optional_text("prediction", |outcome| outcome.prediction.as_deref());
+    columns.text("answer", |outcome| &outcome.answer);
+    columns.text("response", |outcome| &outcome.response);
+    columns.write(path)
+}
+
+/// Reads what [`write_outcomes`] wrote, in order.
+///
+/// # Errors
+/// When the file is not such a table.
+pub fn read_outcomes(path: &Path) -> Result<Vec<Outcome>, Error> {
+    let outcome = |row: &Row| {
+        Ok(Outcome {
+            problem: row.text("problem")?,
+            sample: row.u32("sample")?,
+            is_correct: row.bool("is_correct")?,
+            response_tokens: row.u32("response_tokens")?,
+            truncated: row.bool("truncated")?,
+            prediction: row.optional_text("prediction")?,
+            answer: row.text("answer")?,
+            response: row.text("response")?,
+        })
+    };
+    Table::read_exactly(path, &OUTCOME)?.rows().map(|row| outcome(&row)).collect()
+}
+
+/// What a verifier reads of a row of [`write_outcomes`] or [`write_rollouts`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Response {
+    /// The response without special tokens.
+    pub response: String,
+    /// The ground truth.
+    pub answer: String,
+    /// The response reached the limit without a stop token.
+    pub truncated: bool,
+}
+
+/// Reads the responses of outcomes or rollouts, in order.
+///
+/// # Errors
+/// When the file is no such table.
+pub fn read_responses(path: &Path) -> Result<Vec<Response>, Error> {
+    let response = |row: &Row| {
+        Ok(Response {
+            response: row.text("response")?,
+            answer: row.text("answer")?,
+            truncated: row.bool("truncated")?,
+        })
+    };
+    let table = Table::read_columns(path, Some(&["response", "answer", "truncated"]))?;
+    table.rows().map(|row| response(&row)).collect()
+}
+
+/// Writes training rollouts, one row each, atomically.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write_rollouts(path: &Path, rollouts: &[RolloutRow]) -> Result<(), Error> {
+    let mut columns = Columns::of(rollouts);
+    columns.u32("group", |rollout| rollout.group);
+    columns.text("problem", |rollout| &rollout.problem);
+    columns.text("question", |rollout| &rollout.question);
+    columns.text("answer", |rollout| &rollout.answer);
+    columns.u32("attempt", |rollout| rollout.attempt);
+    columns.u32("sample", |rollout| rollout.sample);
+    columns.bool("trained", |rollout| rollout.trained);
+    columns.bool("is_correct", |rollout| rollout.is_correct);
+    columns.optional_text("prediction", |rollout| rollout.prediction.as_deref());
+    columns.f64("reward", |rollout| rollout.reward);
+    columns.f64("correctness_reward", |rollout| rollout.correctness_reward);
+    columns.f64("overlong_penalty", |rollout| rollout.overlong_penalty);
+    columns.f64("advantage", |rollout| rollout.advantage);
+    columns.bool("truncated", |rollout| rollout.truncated);
+    columns.u32_list("tokens", |rollout| &rollout.tokens);
+    columns.f64_list("rollout_log_probs", |rollout| &rollout.rollout_log_probs);
+    columns.text("response", |rollout| &rollout.response);
+    columns.write(path)
+}
+
+/// Reads what [`write_rollouts`] wrote, in order.
+///
+/// # Errors
+/// When the file is not such a table.
+pub fn read_rollouts(path: &Path) -> Result<Vec<RolloutRow>, Error> {
+    let rollout = |row: &Row| {
+        Ok(RolloutRow {
+            group: row.u32("group")?,
+            problem: row.text("problem")?,
+            question: row.text("question")?,
+            answer: row.text("answer")?,
+            attempt: row.u32("attempt")?,
+            sample: row.u32("sample")?,
+            trained: row.bool("trained")?,
+            is_correct: row.bool("is_correct")?,
+            prediction: row.optional_text("prediction")?,
+            reward: row.f64("reward")?,
+            correctness_reward: row.f64("correctness_reward")?,
+            overlong_penalty: row.f64("overlong_penalty")?,
+            advantage: row.f64("advantage")?,
+            truncated: row.bool("truncated")?,
+            tokens: row.u32_list("tokens")?,
+            rollout_log_probs: row.f64_list("rollout_log_probs")?,
+            response: row.text("response")?,
+        })
+    };
+    Table::read_exactly(path, &ROLLOUT)?.rows().map(|row| rollout(&row)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcomes() -> Vec<Outcome> {
+        (0..700u32)
+            .map(|index| Outcome {
+                problem: format!("dev/{:04}", index / 32),
+                sample: index % 32,
+                is_correct: index % 3 == 0,
+                response_tokens: index,
+                truncated: index % 7 == 0,
+                prediction: (index % 2 == 0).then(|| index.to_string()),
+                answer: "855".into(),
+                response: format!("1+2=3;\nAnswer: {index} \u{1F600}"),
+            })
+            .collect()
+    }
+
+    fn rollouts() -> Vec<RolloutRow> {
+        (0..40u32)
+            .map(|index| RolloutRow {
+                group: index / 8,
+                problem: format!("train/{index:05}"),
+                question: "1+2?".into(),
+                answer: "3".into(),
+                attempt: index % 2,
+                sample: index % 8,
+                trained: index % 3 != 0,
+                is_correct: index % 5 == 0,
+                prediction: None,
+                reward: -1.0 - f64::from(index) / 7.0,
+                correctness_reward: -1.0,
+                overlong_penalty: -f64::from(index) / 7.0,
+                advantage: 0.1 + 0.2,
+                truncated: index == 0,
+                tokens: (0..index % 4).collect(),
+                rollout_log_probs: (0..index % 4).map(|t| -f64::from(t) / 3.0).collect(),
+                response: String::new(),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn outcomes_come_back_as_written_and_the_same_records_give_the_same_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for records in [outcomes(), Vec::new()] {
+            write_outcomes(&path("a"), &records).unwrap();
+            write_outcomes(&path("b"), &records).unwrap();
+            assert_eq!(read_outcomes(&path("a")).unwrap(), records);
+            assert_eq!(files::read(&path("a")).unwrap(), files::read(&path("b")).unwrap());
+        }
+    }
+
+    #[test]
+    fn rollouts_come_back_bit_for_bit_and_the_same_records_give_the_same_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for records in [rollouts(), Vec::new()] {
+            write_rollouts(&path("a"), &records).unwrap();
+            write_rollouts(&path("b"), &records).unwrap();
+            assert_eq!(read_rollouts(&path("a")).unwrap(), records);
+            assert_eq!(files::read(&path("a")).unwrap(), files::read(&path("b")).unwrap());
+        }
+    }
+
+    #[test]
+    fn the_bytes_of_a_table_are_pinned() {
+        // A change here (a new version of the parquet writer) changes every digest of a
+        // table in a run folder.
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("outcomes.parquet");
+        write_outcomes(&path, &outcomes()).unwrap();
+        insta::assert_snapshot!(files::sha256_file(&path).unwrap());
+    }
+
+    #[test]
+    fn errors_name_file_column_and_row() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.parquet");
+        let text =
+            |error: Error| error.to_string().replace(&folder.path().display().to_string(), "");
+        write_outcomes(&path, &outcomes()).unwrap();
+        let foreign = text(read_rollouts(&path).unwrap_err());
+        assert_eq!(foreign, "/t.parquet: column `response_tokens` does not belong in this table");
+        let mut columns = Columns::of(&[1, 2]);
+        columns.text("problem", |_| "dev/0001");
+        columns.f64("sample", |number| f64::from(*number) / 2.0);
+        columns.write(&path).unwrap();
+        assert_eq!(
+            text(read_outcomes(&path).unwrap_err()),
+            "/t.parquet: column `sample`, row 0 (from 0): expected an integer below 2^32, got 0.5"
+        );
+        let mut columns = Columns::of(&[Some("dev/0001"), None]);
+        columns.optional_text("problem", |name| *name);
+        columns.u32("sample", |_| 3);
+        columns.write(&path).unwrap();
+        let missing = text(read_outcomes(&path).unwrap_err());
+        assert!(missing.starts_with("/t.parquet: no column `is_correct`"), "{missing}");
+        let table = Table::read(&path).unwrap();
+        let cell = table.rows().nth(1).unwrap().text("problem").unwrap_err();
+        assert_eq!(
+            text(cell),
+            "/t.parquet: column `problem`, row 1 (from 0): expected text, got null"
+        );
+        let mut columns = Columns::of(&[1]);
+        OUTCOME.iter().for_each(|name| columns.u32(name, |number| *number));
+        columns.u32("note", |number| *number);
+        columns.write(&path).unwrap();
+        assert_eq!(
+            text(read_outcomes(&path).unwrap_err()),
+            "/t.parquet: column `note` does not belong in this table"
+        );
+        files::write_atomic(&path, b"not parquet").unwrap();
+        let refused = text(read_outcomes(&path).unwrap_err());
+        assert!(refused.starts_with("/t.parquet: not a readable parquet file: "), "{refused}");
+    }
+}

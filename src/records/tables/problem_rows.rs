@@ -1,0 +1,404 @@
+//! Rows of a problem file in the released schema, one at a time. DAPO-Math-17k has 1.8 million
+//! rows with 1.1 GB of text, so that a file is never held whole: a process apart decodes page by
+//! page ([`crate::base::apart::stream`]) and sends one line a row.
+
+use crate::base::apart;
+use crate::base::apart::stream::{self, Stream};
+use crate::base::contained;
+use crate::base::files::foreign;
+use crate::records::tables::Error;
+use crate::records::tables::decode::NOT_PARQUET;
+use crate::records::{Index, Message, ProblemRow};
+use parquet::file::reader::{ChunkReader, FileReader};
+use parquet::file::serialized_reader::SerializedFileReader;
+use parquet::record::{Field, Row};
+use parquet::schema::types::Type;
+use serde::{Deserialize, Serialize};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Rows of a file at most. The largest file of the released data has 1.8 million.
+const MOST_ROWS: u64 = 1 << 24;
+
+/// Row groups times columns of a file. The writers that we know make a few thousand.
+const MOST_PARTS: usize = 1 << 16;
+
+/// Bytes of one row's line between the processes.
+const MOST_ROW_BYTES: u64 = 16 << 20;
+
+/// What decoding may use: a page and a dictionary of each column are held at a time, of 1 MB
+/// with the writers that we know.
+const LIMITS: apart::Limits =
+    apart::Limits { memory_bytes: 512 << 20, processor_seconds: 600, answer_bytes: MOST_ROW_BYTES };
+
+/// First argument of the hidden verb for a stream of rows.
+pub const ARGUMENT: &str = "--problem-rows";
+
+/// What is wrong with a file, without its path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+enum Refusal {
+    Parquet { reason: String },
+    MissingColumn { column: String, present: String },
+    Cell { column: String, row: usize, expected: String, value: String },
+}
+
+impl Refusal {
+    fn parquet(reason: impl ToString) -> Self {
+        Self::Parquet { reason: reason.to_string() }
+    }
+
+    fn cell(column: &str, row: usize, expected: &str, value: &Field) -> Self {
+        let value = value.to_string();
+        let value = match value.char_indices().nth(80) {
+            Some((end, _)) => format!("{}…", &value[..end]),
+            None => value,
+        };
+        Self::Cell { column: column.to_string(), row, expected: expected.to_string(), value }
+    }
+
+    fn into_error(self, path: &Path) -> Error {
+        let path = path.to_path_buf();
+        match self {
+            Self::Parquet { reason } => Error::Parquet { path, reason },
+            Self::MissingColumn { column, present } => {
+                Error::MissingColumn { path, column, present }
+            }
+            Self::Cell { column, row, expected, value } => {
+                Error::Cell { path, column, row, expected, value }
+            }
+        }
+    }
+}
+
+/// One line of the stream: the number of rows, then each row, then the end or a refusal.
+#[derive(Debug, Serialize, Deserialize)]
+enum Sent {
+    Rows(u64),
+    Row(ProblemRow),
+    Refused(Refusal),
+    End {},
+}
+
+/// Calls `each` with every row in order and the number of rows of the file. `extra_info` and its
+/// fields, `data_source` and `reward_model.style` are optional; every other column is ignored.
+///
+/// # Errors
+/// When the file is no parquet, a column is missing, or a cell has another type; and what `each`
+/// returns, which ends the reading.
+pub fn each_problem_row<E: From<Error>>(
+    path: &Path,
+    each: &mut dyn FnMut(u64, ProblemRow) -> Result<(), E>,
+) -> Result<(), E> {
+    let (mut file, size) = foreign::open_regular(path).map_err(Error::from)?;
+    let unreadable = |reason: &str| Refusal::parquet(reason).into_error(path);
+    if !has_marks(&mut file, size).unwrap_or(false) {
+        return Err(unreadable(NOT_PARQUET).into());
+    }
+    let file = OwnedFd::from(file);
+    let mut refusal: Option<Refusal> = None;
+    let mut failure: Option<E> = None;
+    let mut rows = 0;
+    let mut ended = false;
+    let mut take = |sent: Sent| -> bool {
+        match sent {
+            Sent::Rows(count) => rows = count,
+            Sent::Row(row) => failure = each(rows, row).err(),
+            Sent::Refused(reason) => refusal = Some(reason),
+            Sent::End {} => ended = true,
+        }
+        failure.is_none() && refusal.is_none()
+    };
+    let read = match apart::is_available() {
+        true => receive(file, &mut take),
+        false => {
+            let mut sent = |sent: Sent| -> io::Result<()> {
+                if take(sent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
+            };
+            // A refusal of `take` is told below.
+            let _left = send(file, &mut sent);
+            Ok(())
+        }
+    };
+    match (failure, refusal, read) {
+        (Some(failure), _, _) => Err(failure),
+        (None, Some(refusal), _) => Err(refusal.into_error(path).into()),
+        (None, None, Err(reason)) => Err(unreadable(&reason).into()),
+        (None, None, Ok(())) if !ended => {
+            Err(unreadable("damaged (its reader ended without an answer)").into())
+        }
+        (None, None, Ok(())) => Ok(()),
+    }
+}
+
+/// Whether a file begins and ends as the format does.
+fn has_marks(file: &mut (impl Read + Seek), size: u64) -> io::Result<bool> {
+    let mut mark = [0; 4];
+    let mut is_mark_at = |place: SeekFrom| -> io::Result<bool> {
+        file.seek(place)?;
+        file.read_exact(&mut mark)?;
+        Ok(&mark == b"PAR1")
+    };
+    Ok(size >= 12 && is_mark_at(SeekFrom::Start(0))? && is_mark_at(SeekFrom::End(-4))?)
+}
+
+/// Takes what a process apart sends.
+fn receive(file: OwnedFd, take: &mut dyn FnMut(Sent) -> bool) -> Result<(), String> {
+    let limits = [LIMITS.memory_bytes, LIMITS.processor_seconds].map(|limit| limit.to_string());
+    let arguments = [vec![ARGUMENT.to_string()], limits.to_vec()].concat();
+    let mut stream = Stream::start(&arguments, file, LIMITS)?;
+    let mut line = Vec::new();
+    while stream.next_line(&mut line)? {
+        let sent = serde_json::from_slice(&line).map_err(|error| error.to_string())?;
+        if !take(sent) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The other side: decodes the file that is this process's standard input. `limits` are the
+/// arguments behind [`ARGUMENT`].
+///
+/// # Errors
+/// When a limit cannot be set or a line cannot be written.
+pub fn answer(limits: &[u64; 2]) -> io::Result<()> {
+    let [memory_bytes, processor_seconds] = *limits;
+    stream::limit(memory_bytes, processor_seconds)?;
+    let file = io::stdin().as_fd().try_clone_to_owned()?;
+    let mut output = io::BufWriter::with_capacity(1 << 18, io::stdout().lock());
+    send(file, &mut |sent| {
+        serde_json::to_writer(&mut output, &sent)?;
+        output.write_all(b"\n")
+    })?;
+    output.flush()
+}
+
+/// Everything that is to be said about a file, the end included. Fails only as `sent` does.
+fn send(file: OwnedFd, sent: &mut dyn FnMut(Sent) -> io::Result<()>) -> io::Result<()> {
+    let decoded = contained::contained(|| decode(foreign::reopened(file), sent));
+    match decoded.unwrap_or_else(|reason| Ok(Err(Refusal::parquet(reason))))? {
+        Ok(()) => sent(Sent::End {}),
+        Err(refusal) => sent(Sent::Refused(refusal)),
+    }
+}
+
+/// Sends the number of rows and the rows.
+fn decode<F: ChunkReader + 'static>(
+    file: F,
+    sent: &mut dyn FnMut(Sent) -> io::Result<()>,
+) -> io::Result<Result<(), Refusal>> {
+    let reader = match SerializedFileReader::new(file) {
+        Ok(reader) => reader,
+        Err(error) => return Ok(Err(Refusal::parquet(error))),
+    };
+    let rows = match claimed_rows(&reader) {
+        Ok(rows) => rows,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    sent(Sent::Rows(rows))?;
+    let schema = reader.metadata().file_metadata().schema();
+    let decoded = match wanted(schema) {
+        Ok(wanted) => reader.get_row_iter(Some(wanted)),
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let decoded = match decoded {
+        Ok(decoded) => decoded,
+        Err(error) => return Ok(Err(Refusal::parquet(error))),
+    };
+    let mut count = 0;
+    for row in decoded {
+        let row = row.map_err(Refusal::parquet);
+        match row.and_then(|row| problem_row(row, count as usize)) {
+            Ok(row) => sent(Sent::Row(row))?,
+            Err(refusal) => return Ok(Err(refusal)),
+        }
+        count += 1;
+    }
+    Ok(match count == rows {
+        true => Ok(()),
+        false => Err(Refusal::parquet(format!("it claims {rows} rows and has {count}"))),
+    })
+}
+
+/// The number of rows, when the footer's claims are such that reading is worth trying.
+fn claimed_rows(reader: &impl FileReader) -> Result<u64, Refusal> {
+    let metadata = reader.metadata();
+    let rows = metadata.file_metadata().num_rows();
+    let rows = u64::try_from(rows).ok().filter(|rows| *rows <= MOST_ROWS).ok_or_else(|| {
+        Refusal::parquet(format!("it claims {rows} rows, at most {MOST_ROWS} are read"))
+    })?;
+    let columns = metadata.file_metadata().schema_descr().num_columns();
+    let parts = metadata.num_row_groups().saturating_mul(columns);
+    if parts > MOST_PARTS {
+        let reason = format!("it has {parts} row groups and columns, more than {MOST_PARTS}");
+        return Err(Refusal::Parquet { reason });
+    }
+    Ok(rows)
+}
+
+/// Columns that are read, with the fields of those that are structs (none: the whole column).
+const WANTED: [(&str, &[&str]); 4] = [
+    ("data_source", &[]),
+    ("prompt", &[]),
+    ("reward_model", &["ground_truth", "style"]),
+    ("extra_info", &["index", "raw_problem"]),
+];
+
+/// The part of a schema that is read: a column of a type that nobody asks for does no harm.
+fn wanted(schema: &Type) -> Result<Type, Refusal> {
+    let missing = |column: &str| Refusal::MissingColumn {
+        column: column.to_string(),
+        present: present(schema),
+    };
+    let find = |fields: &[Arc<Type>], name: &str| {
+        fields.iter().find(|field| field.name() == name).cloned()
+    };
+    let mut chosen = Vec::new();
+    for (name, names) in WANTED {
+        let Some(field) = find(fields_of(schema), name) else { continue };
+        let inner: Vec<Arc<Type>> =
+            names.iter().filter_map(|name| find(fields_of(&field), name)).collect();
+        if names.is_empty() {
+            chosen.push(field);
+        } else if !inner.is_empty() {
+            let group = Type::group_type_builder(name)
+                .with_repetition(field.get_basic_info().repetition())
+                .with_fields(inner);
+            chosen.push(Arc::new(group.build().map_err(Refusal::parquet)?));
+        }
+    }
+    let has = |name: &str| chosen.iter().any(|field| field.name() == name);
+    if !has("prompt") {
+        return Err(missing("prompt"));
+    }
+    let truth = find(&chosen, "reward_model").and_then(|f| find(fields_of(&f), "ground_truth"));
+    if truth.is_none() {
+        return Err(missing("reward_model.ground_truth"));
+    }
+    let schema = Type::group_type_builder(schema.name()).with_fields(chosen);
+    schema.build().map_err(Refusal::parquet)
+}
+
+fn fields_of(group: &Type) -> &[Arc<Type>] {
+    if group.is_group() { group.get_fields() } else { &[] }
+}
+
+/// The columns of a file for a message, with the fields of those that are structs.
+fn present(schema: &Type) -> String {
+    let describe = |field: &Arc<Type>| {
+        let is_list = field.get_basic_info().logical_type_ref().is_some()
+            || field.get_basic_info().converted_type() == parquet::basic::ConvertedType::LIST;
+        if !field.is_group() || is_list {
+            return field.name().to_string();
+        }
+        let names: Vec<&str> = fields_of(field).iter().map(|inner| inner.name()).collect();
+        format!("{}.{{{}}}", field.name(), names.join(","))
+    };
+    fields_of(schema).iter().map(describe).collect::<Vec<_>>().join(", ")
+}
+
+fn problem_row(row: Row, number: usize) -> Result<ProblemRow, Refusal> {
+    let mut problem = ProblemRow::default();
+    let mut truth = Field::Null;
+    for (name, field) in row.into_columns() {
+        match name.as_str() {
+            "data_source" => problem.data_source = optional_text("data_source", number, field)?,
+            "prompt" => problem.prompt = messages(number, field)?,
+            "reward_model" => {
+                for (name, field) in group("reward_model", number, field)? {
+                    match name.as_str() {
+                        "ground_truth" => truth = field,
+                        "style" => {
+                            problem.style = optional_text("reward_model.style", number, field)?;
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            "extra_info" => {
+                for (name, field) in group("extra_info", number, field)? {
+                    match name.as_str() {
+                        "index" => problem.index = index(number, field)?,
+                        "raw_problem" => {
+                            let column = "extra_info.raw_problem";
+                            problem.raw_problem = optional_text(column, number, field)?;
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    problem.ground_truth = match index_value(&truth) {
+        Some(Index::Name(text)) => text,
+        Some(Index::Number(number)) => number.to_string(),
+        None => {
+            let column = "reward_model.ground_truth";
+            return Err(Refusal::cell(column, number, "text or an integer", &truth));
+        }
+    };
+    Ok(problem)
+}
+
+/// The fields of a struct; a null has none.
+fn group(column: &str, row: usize, field: Field) -> Result<Vec<(String, Field)>, Refusal> {
+    match field {
+        Field::Null => Ok(Vec::new()),
+        Field::Group(inner) => Ok(inner.into_columns()),
+        other => Err(Refusal::cell(column, row, "a struct", &other)),
+    }
+}
+
+fn optional_text(column: &str, row: usize, field: Field) -> Result<Option<String>, Refusal> {
+    match field {
+        Field::Null => Ok(None),
+        Field::Str(text) => Ok(Some(text)),
+        other => Err(Refusal::cell(column, row, "text or null", &other)),
+    }
+}
+
+fn index(row: usize, field: Field) -> Result<Option<Index>, Refusal> {
+    match (index_value(&field), field) {
+        (Some(index), _) => Ok(Some(index)),
+        (None, Field::Null) => Ok(None),
+        (None, other) => Err(Refusal::cell("extra_info.index", row, "text or an integer", &other)),
+    }
+}
+
+fn index_value(field: &Field) -> Option<Index> {
+    let number = match field {
+        Field::Str(text) => return Some(Index::Name(text.clone())),
+        Field::Byte(value) => i64::from(*value),
+        Field::Short(value) => i64::from(*value),
+        Field::Int(value) => i64::from(*value),
+        Field::Long(value) => *value,
+        Field::UByte(value) => i64::from(*value),
+        Field::UShort(value) => i64::from(*value),
+        Field::UInt(value) => i64::from(*value),
+        Field::ULong(value) => i64::try_from(*value).ok()?,
+        _ => return None,
+    };
+    Some(Index::Number(number))
+}
+
+fn messages(row: usize, field: Field) -> Result<Vec<Message>, Refusal> {
+    let refuse =
+        |field: &Field| Refusal::cell("prompt", row, "a list of {content, role}, both text", field);
+    let Field::ListInternal(list) = &field else { return Err(refuse(&field)) };
+    let message = |element: &Field| {
+        let Field::Group(message) = element else { return None };
+        let text = |wanted: &str| {
+            let mut columns = message.get_column_iter();
+            columns.find_map(|(name, field)| match field {
+                Field::Str(text) if name == wanted => Some(text.clone()),
+                _ => None,
+            })
+        };
+        Some(Message { role: text("role")?, content: text("content")? })
+    };
+    let messages: Option<Vec<Message>> = list.elements().iter().map(message).collect();
+    messages.ok_or_else(|| refuse(&field))
+}

@@ -1,0 +1,121 @@
+//! Problems in the schema of the released data (DAPO-Math-17k and AIME 2024),
+//! which verl reads too.
+
+use crate::records::Problem;
+use crate::records::tables::Error;
+use crate::records::tables::columns::Columns;
+use polars::chunked_array::builder::get_list_builder;
+use polars::prelude::{
+    Column, DataType, IntoSeries, ListBuilderTrait, PolarsResult, Series, StructChunked,
+};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// verl picks the verifier of Eq. 7 by this name (verl/utils/reward_score/__init__.py:59).
+const DATA_SOURCE: &str = "math_dapo";
+
+/// `reward_model.style` of the released files.
+const STYLE: &str = "rule-lighteval/MATH_v2";
+
+/// What identifies a row in `extra_info.index`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Index {
+    /// AIME 2024 counts its problems.
+    Number(i64),
+    /// DAPO-Math-17k has UUIDs; files written here have the problem's id.
+    Name(String),
+}
+
+/// One message of a prompt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    /// `user` in the released files.
+    pub role: String,
+    /// In the released files, the question inside its template.
+    pub content: String,
+}
+
+/// One row in the released schema.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProblemRow {
+    /// By which verl picks its verifier.
+    pub data_source: Option<String>,
+    /// The prompt.
+    pub prompt: Vec<Message>,
+    /// `reward_model.ground_truth`.
+    pub ground_truth: String,
+    /// `reward_model.style`.
+    pub style: Option<String>,
+    /// `extra_info.index`.
+    pub index: Option<Index>,
+    /// `extra_info.raw_problem`: the question without a template.
+    pub raw_problem: Option<String>,
+}
+
+/// Writes problems in the released schema, one row each, atomically.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write_problems(path: &Path, rows: &[NamedProblem]) -> Result<(), Error> {
+    let mut columns = Columns::of(rows);
+    columns.text("data_source", |_| DATA_SOURCE);
+    columns.push(prompt_column(rows).expect("the messages have one schema"));
+    columns.text("ability", |_| "MATH");
+    let text = |name: &str, values: Vec<&str>| Column::new(name.into(), values);
+    let all = |value: &'static str| vec![value; rows.len()];
+    let truths = rows.iter().map(|row| row.ground_truth).collect();
+    let reward_model = [text("ground_truth", truths), text("style", all(STYLE))];
+    let indices = rows.iter().map(|row| row.id).collect();
+    let raw = rows.iter().map(|row| row.raw_problem).collect();
+    let extra_info = [text("index", indices), text("raw_problem", raw)];
+    for (name, fields) in [("reward_model", reward_model), ("extra_info", extra_info)] {
+        let column = StructChunked::from_columns(name.into(), rows.len(), &fields)
+            .expect("the fields have one value a row");
+        columns.push(column.into_series().into());
+    }
+    columns.write(path)
+}
+
+/// A problem to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NamedProblem<'a> {
+    /// Goes into `extra_info.index`.
+    pub id: &'a str,
+    /// The question inside its template.
+    pub prompt: &'a str,
+    /// Goes into `reward_model.ground_truth`.
+    pub ground_truth: &'a str,
+    /// The question alone.
+    pub raw_problem: &'a str,
+}
+
+impl<'a> NamedProblem<'a> {
+    /// A problem whose prompt was rendered as `prompt`.
+    pub fn new(problem: &'a Problem, prompt: &'a str) -> Self {
+        Self {
+            id: &problem.id,
+            prompt,
+            ground_truth: &problem.answer,
+            raw_problem: &problem.question,
+        }
+    }
+}
+
+/// list<struct{content, role}> with one user message a row.
+fn prompt_column(rows: &[NamedProblem]) -> PolarsResult<Column> {
+    let contents: Vec<&str> = rows.iter().map(|row| row.prompt).collect();
+    let roles = vec!["user"; rows.len()];
+    let fields = [Column::new("content".into(), contents), Column::new("role".into(), roles)];
+    let messages: Series =
+        StructChunked::from_columns("prompt".into(), rows.len(), &fields)?.into_series();
+    let dtype: &DataType = messages.dtype();
+    let mut builder = get_list_builder(dtype, rows.len(), rows.len(), "prompt".into());
+    for row in 0..rows.len() {
+        builder.append_series(&messages.slice(row as i64, 1))?;
+    }
+    Ok(builder.finish().into_series().into())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! Tests of problems as tables: what is written is read again row by row, and what is no such
+//! table is refused with its column and row.
+
+use super::*;
+use crate::base::files;
+use crate::records::tables::problem_rows::each_problem_row;
+use polars::prelude::NamedFrom;
+use std::path::PathBuf;
+
+/// The rows, or the refusal without the folder.
+fn rows(path: &Path) -> Result<Vec<ProblemRow>, String> {
+    let mut rows = Vec::new();
+    let mut take = |total: u64, row| -> Result<(), Error> {
+        assert!(total > 0);
+        rows.push(row);
+        Ok(())
+    };
+    let folder = path.parent().unwrap().display();
+    match each_problem_row(path, &mut take) {
+        Ok(()) => Ok(rows),
+        Err(error) => Err(error.to_string().replace(&format!("{folder}/"), "")),
+    }
+}
+
+/// A table of one row with these columns.
+fn table(columns: Vec<Column>) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.parquet");
+    let mut table = Columns::of(&[()]);
+    columns.into_iter().for_each(|column| table.push(column));
+    table.write(&path).unwrap();
+    (folder, path)
+}
+
+fn structure(name: &str, field: Column) -> Column {
+    StructChunked::from_columns(name.into(), 1, &[field]).unwrap().into_series().into()
+}
+
+fn messages(roles: &[&str]) -> Column {
+    let contents = vec!["1+2?"; roles.len()];
+    let fields = [Column::new("role".into(), roles), Column::new("content".into(), contents)];
+    let series = StructChunked::from_columns("m".into(), roles.len(), &fields).unwrap();
+    Series::new("prompt".into(), [series.into_series()]).into()
+}
+
+fn truth() -> Column {
+    structure("reward_model", Column::new("ground_truth".into(), ["3"]))
+}
+
+#[test]
+fn what_is_written_is_read_row_by_row() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.parquet");
+    let written = |id: &'static str| NamedProblem {
+        id,
+        prompt: "Solve: 1+2?",
+        ground_truth: "3",
+        raw_problem: "1+2?",
+    };
+    write_problems(&path, &[written("a"), written("b")]).unwrap();
+    let expected = |id: &str| ProblemRow {
+        data_source: Some(DATA_SOURCE.into()),
+        prompt: vec![Message { role: "user".into(), content: "Solve: 1+2?".into() }],
+        ground_truth: "3".into(),
+        style: Some(STYLE.into()),
+        index: Some(Index::Name(id.into())),
+        raw_problem: Some("1+2?".into()),
+    };
+    assert_eq!(rows(&path).unwrap(), [expected("a"), expected("b")]);
+}
+
+#[test]
+fn all_messages_of_a_prompt_are_read_and_optional_columns_may_be_absent() {
+    let (_folder, path) = table(vec![messages(&["system", "user"]), truth()]);
+    let rows = rows(&path).unwrap();
+    let roles: Vec<&str> = rows[0].prompt.iter().map(|message| message.role.as_str()).collect();
+    assert_eq!(roles, ["system", "user"]);
+    assert_eq!((&rows[0].index, &rows[0].data_source), (&None, &None));
+}
+
+#[test]
+fn a_prompt_that_is_no_list_of_messages_is_refused() {
+    let (_folder, path) = table(vec![Column::new("prompt".into(), ["1+2?"]), truth()]);
+    assert_eq!(
+        rows(&path).unwrap_err(),
+        "t.parquet: column `prompt`, row 0 (from 0): expected a list of {content, role}, both \
+         text, got \"1+2?\""
+    );
+}
+
+#[test]
+fn an_index_that_is_neither_text_nor_an_integer_is_refused() {
+    let index = structure("extra_info", Column::new("index".into(), [0.5]));
+    let (_folder, path) = table(vec![messages(&["user"]), truth(), index]);
+    assert_eq!(
+        rows(&path).unwrap_err(),
+        "t.parquet: column `extra_info.index`, row 0 (from 0): expected text or an integer, \
+         got 0.5"
+    );
+}
+
+#[test]
+fn a_missing_field_is_named_with_what_is_there() {
+    let model = structure("reward_model", Column::new("truth".into(), ["3"]));
+    let (_folder, path) = table(vec![messages(&["user"]), model]);
+    assert_eq!(
+        rows(&path).unwrap_err(),
+        "t.parquet: no column `reward_model.ground_truth`, the file has prompt, \
+         reward_model.{truth}"
+    );
+}
+
+#[test]
+fn a_file_that_is_cut_off_or_no_parquet_is_refused() {
+    let (_folder, path) = table(vec![messages(&["user"]), truth()]);
+    let whole = files::read(&path).unwrap();
+    for bytes in [&whole[..whole.len() - 9], b"PAR1", b"", b"no table at all, but longer"] {
+        files::write_atomic(&path, bytes).unwrap();
+        let refusal = rows(&path).unwrap_err();
+        assert!(refusal.starts_with("t.parquet: not a readable parquet file: "), "{refusal}");
+    }
+}
+
+#[test]
+fn an_error_of_the_caller_ends_the_reading() {
+    let (_folder, path) = table(vec![messages(&["user"]), truth()]);
+    let mut take = |_total: u64, _row| {
+        Err(Error::MissingColumn { path: "p".into(), column: "c".into(), present: "x".into() })
+    };
+    let error = each_problem_row(&path, &mut take).unwrap_err().to_string();
+    assert_eq!(error, "p: no column `c`, the file has x");
+}

@@ -1,0 +1,270 @@
+//! A study's cells for other tools: long-format tables as CSV or parquet, and TensorBoard event
+//! files; of a run its event file. Everything comes from the records; times are not in it, so that
+//! the same records give the same bytes.
+
+use crate::base::files;
+use crate::records::tables::{self, long};
+use crate::records::{
+    CellKey, EvaluationRecord, EvaluationRow, MetricRow, OutcomeRow, RunFolder, StepMetrics,
+};
+use crate::report::Scalar;
+use crate::report::export::tensorboard;
+use crate::study::Cell;
+use crate::study::ablate::summary;
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+
+/// A study that cannot be exported.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file system refused.
+    #[error(transparent)]
+    File(#[from] files::Error),
+    /// A table cannot be written.
+    #[error(transparent)]
+    Table(#[from] tables::Error),
+}
+
+/// The rows of all cells.
+#[derive(Debug)]
+struct Rows<'a> {
+    metrics: Vec<MetricRow<'a>>,
+    evaluations: Vec<EvaluationRow<'a>>,
+    outcomes: Vec<OutcomeRow<'a>>,
+}
+
+/// Who each cell is; `names` gives every `<grid>/<arm>` of an arm's hash.
+pub fn keys(cells: &[Cell], names: &BTreeMap<String, Vec<String>>) -> Vec<CellKey> {
+    let key = |cell: &Cell| CellKey {
+        cell: cell.file_name().trim_end_matches(".json").to_string(),
+        arms: names.get(&cell.arm_sha256).map_or_else(|| cell.name.clone(), |it| it.join(" ")),
+        seed: cell.seed,
+    };
+    cells.iter().map(key).collect()
+}
+
+fn rows<'a>(cells: &'a [Cell], keys: &'a [CellKey]) -> Rows<'a> {
+    let mut rows = Rows { metrics: Vec::new(), evaluations: Vec::new(), outcomes: Vec::new() };
+    for (cell, key) in cells.iter().zip(keys) {
+        for (metric, values) in &cell.metrics {
+            for ((counters, value), step) in cell.counters.iter().zip(values).zip(1..) {
+                let Some(value) = *value else { continue };
+                let updates = counters.updates;
+                rows.metrics.push(MetricRow { key, step, updates, metric, value });
+            }
+        }
+        for evaluation in &cell.evaluations {
+            let set = evaluation.set.as_str();
+            let step = evaluation.counters.rollout_steps;
+            rows.evaluations.push(EvaluationRow {
+                key,
+                ending: summary::ending(cell.ending),
+                set,
+                step,
+                updates: evaluation.counters.updates,
+                generated_rollouts: evaluation.generated_rollouts,
+                problems: cell.problems.get(set).map_or(0, |problems| problems.count),
+                samples: evaluation.samples,
+                avg_at_k: evaluation.avg_at_k(),
+                cons_at_k: evaluation.cons_at_k,
+                truncated_share: evaluation.truncated_share,
+                response_tokens_mean: evaluation.response_tokens_mean,
+            });
+            let samples = evaluation.samples.max(1);
+            for (correct, number) in evaluation.outcomes.values().iter().zip(0u64..) {
+                let (problem, sample, correct) = (number / samples, number % samples, *correct);
+                rows.outcomes.push(OutcomeRow { key, set, step, problem, sample, correct });
+            }
+        }
+    }
+    rows
+}
+
+/// `metrics.parquet`, `evaluations.parquet` and `outcomes.parquet`.
+///
+/// # Errors
+/// When a file cannot be written.
+pub fn parquet(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBuf>, Error> {
+    let rows = rows(cells, keys);
+    let paths = ["metrics", "evaluations", "outcomes"].map(|it| out.join(format!("{it}.parquet")));
+    let [metrics, evaluations, outcomes] = &paths;
+    long::write_metrics(metrics, &rows.metrics)?;
+    long::write_evaluations(evaluations, &rows.evaluations)?;
+    long::write_outcomes(outcomes, &rows.outcomes)?;
+    Ok(paths.into())
+}
+
+/// `metrics.csv`, `evaluations.csv` and `outcomes.csv`, as RFC 4180 has it with line feeds alone.
+///
+/// # Errors
+/// When a file cannot be written.
+pub fn csv(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBuf>, Error> {
+    let rows = rows(cells, keys);
+    let mut metrics = String::from("cell,arms,seed,step,updates,metric,value\n");
+    for row in &rows.metrics {
+        let own: [&dyn Display; 4] = [&row.step, &row.updates, &row.metric, &row.value];
+        line(&mut metrics, row.key, &own);
+    }
+    let mut evaluations = String::from(
+        "cell,arms,seed,ending,set,step,updates,generated_rollouts,problems,samples,avg_at_k,\
+         cons_at_k,truncated_share,response_tokens_mean\n",
+    );
+    for row in &rows.evaluations {
+        let own: [&dyn Display; 11] = [
+            &row.ending,
+            &row.set,
+            &row.step,
+            &row.updates,
+            &row.generated_rollouts,
+            &row.problems,
+            &row.samples,
+            &row.avg_at_k,
+            &row.cons_at_k,
+            &row.truncated_share,
+            &row.response_tokens_mean,
+        ];
+        line(&mut evaluations, row.key, &own);
+    }
+    let mut outcomes = String::from("cell,arms,seed,set,step,problem,sample,correct\n");
+    for row in &rows.outcomes {
+        let own: [&dyn Display; 5] =
+            [&row.set, &row.step, &row.problem, &row.sample, &u8::from(row.correct)];
+        line(&mut outcomes, row.key, &own);
+    }
+    let mut paths = Vec::new();
+    for (name, text) in
+        [("metrics.csv", metrics), ("evaluations.csv", evaluations), ("outcomes.csv", outcomes)]
+    {
+        files::write_atomic(&out.join(name), text.as_bytes())?;
+        paths.push(out.join(name));
+    }
+    Ok(paths)
+}
+
+fn line(text: &mut String, key: &CellKey, own: &[&dyn Display]) {
+    let shared: [&dyn Display; 3] = [&key.cell, &key.arms, &key.seed];
+    let fields: Vec<String> =
+        shared.iter().chain(own).map(|field| quoted(&field.to_string())).collect();
+    *text += &fields.join(",");
+    text.push('\n');
+}
+
+/// A field of a CSV line. One that a spreadsheet would take for a formula is quoted with an
+/// apostrophe before it; numbers keep their sign.
+fn quoted(field: &str) -> String {
+    let formula = field.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    let field = match formula && field.parse::<f64>().is_err() {
+        true => format!("'{field}"),
+        false => field.to_string(),
+    };
+    match field.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", field.replace('"', "\"\"")),
+        false => field,
+    }
+}
+
+/// One event file for each cell, at `tensorboard/<grid>.<arm>/seed-<n>/`. A scalar's step counts
+/// updates, as the paper's x-axis does.
+///
+/// # Errors
+/// When a file cannot be written.
+pub fn events(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBuf>, Error> {
+    let mut paths = Vec::new();
+    for (cell, key) in cells.iter().zip(keys) {
+        let mut scalars = Vec::new();
+        for (tag, values) in &cell.metrics {
+            for (counters, value) in cell.counters.iter().zip(values) {
+                let Some(value) = *value else { continue };
+                scalars.push(Scalar { tag: tag.clone(), step: counters.updates, value });
+            }
+        }
+        for evaluation in &cell.evaluations {
+            let (set, step) = (&evaluation.set, evaluation.counters.updates);
+            scalars.extend(evaluation_scalars(
+                (set, step),
+                evaluation.avg_at_k(),
+                evaluation.response_tokens_mean,
+                evaluation.generated_rollouts as f64,
+            ));
+        }
+        // A name from a record becomes a path only after what is no plain character has gone.
+        let first = key.arms.split(' ').next().unwrap_or_default();
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "-_+.".contains(c) { c } else { '.' };
+        let name: String = first.chars().take(120).map(plain).collect();
+        let name = name.trim_start_matches('.');
+        let name = if name.is_empty() { key.cell.as_str() } else { name };
+        let folder = out.join("tensorboard").join(name).join(format!("seed-{}", key.seed));
+        paths.push(write_events(&folder, scalars)?);
+    }
+    Ok(paths)
+}
+
+/// The event file of a run, finished or not, at `tensorboard/<name>/`, as [`events`] has that of a
+/// cell.
+///
+/// # Errors
+/// When metrics or evaluations cannot be read, or the file cannot be written.
+pub fn run_events(run: &RunFolder, name: &str, out: &Path) -> Result<PathBuf, Error> {
+    let (metrics, records): (Vec<StepMetrics>, Vec<EvaluationRecord>) =
+        match files::kind(&run.path("outcome.json"))?.is_some() {
+            true => (run.metrics()?, run.evaluations()?),
+            // A run that is at work may be in the middle of a line.
+            false => (
+                files::complete_lines(&run.inside("metrics.jsonl")?)?,
+                files::complete_lines(&run.inside("evaluations.jsonl")?)?,
+            ),
+        };
+    let mut scalars = Vec::new();
+    for line in &metrics {
+        let step = line.counters.updates;
+        let values = line.metrics.iter().filter(|(_, value)| value.is_finite());
+        scalars.extend(values.map(|(tag, value)| Scalar { tag: tag.clone(), step, value: *value }));
+    }
+    for record in &records {
+        let until = record.counters.rollout_steps;
+        let generated = metrics.iter().filter(|line| line.step <= until);
+        scalars.extend(evaluation_scalars(
+            (&record.set, record.counters.updates),
+            record.avg_at_k,
+            record.response_tokens_mean,
+            generated.filter_map(|line| line.metrics.get("rollout/generated_rollouts")).sum(),
+        ));
+    }
+    write_events(&out.join("tensorboard").join(name), scalars)
+}
+
+/// What is drawn of an evaluation.
+fn evaluation_scalars(
+    (set, step): (&str, u64),
+    avg_at_k: f64,
+    response_tokens_mean: f64,
+    generated_rollouts: f64,
+) -> [Scalar; 3] {
+    [
+        ("avg_at_k", avg_at_k),
+        ("response_tokens_mean", response_tokens_mean),
+        ("generated_rollouts", generated_rollouts),
+    ]
+    .map(|(name, value)| Scalar { tag: format!("evaluation/{set}/{name}"), step, value })
+}
+
+fn write_events(folder: &Path, mut scalars: Vec<Scalar>) -> Result<PathBuf, Error> {
+    // TensorBoard draws points in the file's order.
+    scalars.sort_by_key(|scalar| scalar.step);
+    let path = folder.join("events.out.tfevents.0.dapo");
+    files::write_atomic(&path, &tensorboard::events(&scalars))?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_csv_are_quoted_where_they_must_be() {
+        assert_eq!(quoted("ladder/grpo add-one/grpo"), "ladder/grpo add-one/grpo");
+        assert_eq!(quoted("a,\"b\"\nc"), "\"a,\"\"b\"\"\nc\"");
+        assert_eq!((quoted("-0.5"), quoted("=1+1")), ("-0.5".to_string(), "'=1+1".to_string()));
+    }
+}

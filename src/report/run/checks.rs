@@ -1,0 +1,171 @@
+//! What this report checked while it was made: digests of the files, and statistics computed
+//! again from single outcomes. A check that fails is shown, never hidden.
+
+use crate::base::files;
+use crate::records::RunFolder;
+use crate::report::run::load;
+use crate::report::{Loaded, text};
+use crate::statistics::estimators;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// One fact that was checked.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Check {
+    /// The fact.
+    pub what: String,
+    /// Whether it holds.
+    pub held: bool,
+    /// What was seen.
+    pub detail: String,
+}
+
+/// Rounding of a sum over problems; statistics of the same outcomes agree to this.
+const TOLERANCE: f64 = 1e-12;
+
+/// All checks that this run folder allows.
+///
+/// # Errors
+/// When a file with a digest is there but cannot be read.
+pub fn checks(run: &RunFolder, loaded: &Loaded) -> Result<Vec<Check>, load::Error> {
+    let mut checks = Vec::new();
+    if let Some(outcome) = &loaded.outcome {
+        checks.push(digests(run, &outcome.digests)?);
+        let recorded = loaded.metrics.last().map(|step| step.counters).unwrap_or_default();
+        checks.push(Check {
+            what: "the clocks at the end are those of the last recorded step".to_owned(),
+            // A step with nothing to train on generates without training.
+            held: recorded.rollout_steps == outcome.counters.rollout_steps
+                && recorded.updates == outcome.counters.updates,
+            detail: format!(
+                "{} rollout steps and {} updates recorded, {} and {} at the end",
+                recorded.rollout_steps,
+                recorded.updates,
+                outcome.counters.rollout_steps,
+                outcome.counters.updates
+            ),
+        });
+    }
+    if !loaded.evaluations.is_empty() {
+        checks.push(outcome_tables(loaded));
+        checks.push(statistics(loaded));
+    }
+    Ok(checks)
+}
+
+fn digests(run: &RunFolder, digests: &BTreeMap<String, String>) -> Result<Check, load::Error> {
+    let mut wrong = Vec::new();
+    let is_checkpoints = |name: &str| name.starts_with("checkpoints/");
+    for (name, expected) in digests {
+        // `dapo gc` removes whole checkpoints; what is left of the run is as it was.
+        if is_checkpoints(name) && is_removed(run, name) {
+            continue;
+        }
+        // A name that leaves the folder is no file of the run, whatever it points at.
+        let Ok(path) = run.inside(name) else {
+            wrong.push(format!("{} names nothing inside the folder", text::visible(name)));
+            continue;
+        };
+        match load::optional(files::sha256_file(&path))? {
+            Some(found) if found == *expected => {}
+            Some(_) => wrong.push(format!("{} differs", text::visible(name))),
+            None => wrong.push(format!("{} is missing", text::visible(name))),
+        }
+    }
+    Ok(Check {
+        what: "every file that the run wrote has the digest of outcome.json".to_owned(),
+        held: wrong.is_empty(),
+        detail: listed(
+            digests.keys().filter(|name| !is_checkpoints(name)).count(),
+            "files, and the checkpoints that are there",
+            &wrong,
+        ),
+    })
+}
+
+/// Whether the checkpoint that a file belongs to is gone as a whole.
+fn is_removed(run: &RunFolder, name: &str) -> bool {
+    let folder = name.rsplit_once('/').and_then(|(folder, _)| run.inside(folder).ok());
+    folder.is_some_and(|folder| files::kind(&folder).is_ok_and(|kind| kind.is_none()))
+}
+
+fn outcome_tables(loaded: &Loaded) -> Check {
+    let wrong: Vec<String> = loaded
+        .evaluations
+        .iter()
+        .filter_map(|evaluation| {
+            let (record, name) = (&evaluation.record, text::visible(&evaluation.record.set));
+            let step = record.counters.rollout_steps;
+            match &evaluation.outcomes_sha256 {
+                None => Some(format!("{name} at step {step}: no table")),
+                Some(found) if *found != record.outcomes_sha256 => {
+                    Some(format!("{name} at step {step} differs"))
+                }
+                Some(_) => None,
+            }
+        })
+        .collect();
+    Check {
+        what: "every evaluation's table of outcomes has the digest of its record".to_owned(),
+        held: wrong.is_empty(),
+        detail: listed(loaded.evaluations.len(), "tables", &wrong),
+    }
+}
+
+fn statistics(loaded: &Loaded) -> Check {
+    let mut wrong = Vec::new();
+    let mut compared = 0;
+    for evaluation in &loaded.evaluations {
+        let Some(outcomes) = &evaluation.outcomes else { continue };
+        let record = &evaluation.record;
+        compared += 1;
+        let problems: Vec<_> = outcomes.iter().map(|problem| problem.samples.clone()).collect();
+        let agrees = estimators::summary(&problems).is_ok_and(|summary| {
+            let close = |a: f64, b: f64| (a - b).abs() <= TOLERANCE;
+            (summary.problems, summary.samples) == (record.problems, record.samples)
+                && close(summary.avg_at_k, record.avg_at_k)
+                && close(
+                    summary.standard_error_fixed_problems,
+                    record.standard_error_fixed_problems,
+                )
+                && close(summary.standard_error_new_problems, record.standard_error_new_problems)
+                && close(summary.cons_at_k, record.cons_at_k)
+                && summary.pass_at_k.keys().eq(record.pass_at_k.keys())
+                && summary
+                    .pass_at_k
+                    .values()
+                    .zip(record.pass_at_k.values())
+                    .all(|(a, b)| close(*a, *b))
+        });
+        let share = mean(outcomes.iter().flat_map(|p| p.truncated.iter().map(|t| f64::from(*t))));
+        let tokens =
+            mean(outcomes.iter().flat_map(|p| p.response_tokens.iter().map(|t| f64::from(*t))));
+        let lengths_agree = (share - record.truncated_share).abs() <= TOLERANCE
+            // Token counts are sums of integers; only their one division rounds.
+            && (tokens - record.response_tokens_mean).abs() <= 1e-9 * tokens.max(1.0);
+        if !(agrees && lengths_agree) {
+            wrong.push(format!(
+                "{} at step {} does not follow from its outcomes",
+                text::visible(&record.set),
+                record.counters.rollout_steps
+            ));
+        }
+    }
+    Check {
+        what: "avg@k, both standard errors, pass@k, cons@k, truncated share and length follow from the outcomes".to_owned(),
+        held: wrong.is_empty(),
+        detail: listed(compared, "evaluations computed again", &wrong),
+    }
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
+    sum / count
+}
+
+fn listed(total: usize, of: &str, wrong: &[String]) -> String {
+    match wrong.is_empty() {
+        true => format!("{total} {of}"),
+        false => format!("{} of {total} {of}: {}", wrong.len(), wrong.join("; ")),
+    }
+}

@@ -1,0 +1,168 @@
+//! The run over time: each recorded metric from the first to the last rollout step, counters,
+//! and where the wall-clock time went.
+
+use crate::records::{Counters, StepMetrics};
+use crate::report::{Loaded, text};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One metric over the run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MetricRow {
+    /// Its name in `metrics.jsonl`.
+    pub name: String,
+    /// What it is, for the main ones.
+    pub meaning: Option<&'static str>,
+    /// (rollout step, value) where it was first recorded.
+    pub first: (u64, f64),
+    /// (rollout step, value) where it was last recorded.
+    pub last: (u64, f64),
+    /// Lowest value.
+    pub low: f64,
+    /// Highest value.
+    pub high: f64,
+    /// (updates, value), every record.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// What the run consumed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Counts {
+    /// The three clocks at the last recorded step.
+    pub counters: Counters,
+    /// Rollouts that were sampled for training, dropped groups included.
+    pub generated_rollouts: Option<f64>,
+    /// Response tokens that were sampled for training.
+    pub generated_tokens: Option<f64>,
+    /// Rollouts that the loss saw.
+    pub trained_rollouts: Option<f64>,
+    /// Wall-clock seconds by phase, summed over steps, largest first; `total` apart.
+    pub seconds_by_phase: Vec<(String, f64)>,
+    /// Wall-clock seconds of all steps.
+    pub seconds: Option<f64>,
+}
+
+const MEANINGS: [(&str, &str); 34] = [
+    ("rollout/reward_mean", "shaped reward, all generated rollouts"),
+    ("train/reward_mean", "shaped reward, the batch after filtering"),
+    ("rollout/accuracy", "share correct, all generated rollouts"),
+    ("train/accuracy", "share correct, the batch after filtering"),
+    ("rollout/response_tokens_mean", "mean response length, all generated"),
+    ("train/response_tokens_mean", "mean response length after filtering"),
+    ("rollout/truncated_share", "responses cut at L_max"),
+    ("rollout/groups_useful_share", "groups neither all correct nor all wrong"),
+    ("rollout/groups_all_correct_share", "groups with accuracy 1"),
+    ("rollout/groups_all_wrong_share", "groups with accuracy 0"),
+    ("rollout/rounds", "generation rounds of one step"),
+    ("rollout/overlong_penalty_mean", "mean penalty of Eq. 13"),
+    ("effect/soft_punishment_punished_rollouts", "responses with a length penalty"),
+    ("effect/soft_punishment_moved_advantages", "trained advantages that the penalty moved"),
+    ("effect/overlong_filtering_masked_rollouts", "rollouts of the batch outside the loss"),
+    ("effect/dynamic_sampling_dropped_all_correct_groups", "groups dropped as solved"),
+    ("effect/dynamic_sampling_dropped_all_wrong_groups", "groups dropped as failed"),
+    ("effect/dynamic_sampling_batch_filled_share", "groups of the batch over prompts_per_step"),
+    (
+        "effect/token_level_loss_moved_share_mean",
+        "loss weight on other tokens than by response mean",
+    ),
+    (
+        "effect/token_level_loss_longest_quarter_weight",
+        "longest quarter's weight over its weight by response mean",
+    ),
+    ("effect/token_level_loss_shortest_quarter_weight", "the same of the shortest quarter"),
+    ("policy/rollout_entropy", "nats a token, all rollouts"),
+    ("policy/entropy", "nats a token, batch"),
+    ("policy/rollout_token_probability_mean", "probability of the sampled token, all rollouts"),
+    ("policy/token_probability_mean", "probability of the sampled token, batch"),
+    ("policy/mismatch_max", "largest |sampler − trainer| log-prob"),
+    ("loss/clip_fraction_low", "tokens clipped from below"),
+    ("loss/clip_fraction_high", "tokens clipped from above"),
+    ("effect/clip_higher_let_through_share", "tokens between the two upper bounds"),
+    ("loss/up_clipped_probability_mean", "mean probability of up-clipped tokens"),
+    ("loss/approx_kl", "approximate KL to π_old"),
+    ("optimizer/gradient_norm_mean", "before clipping"),
+    ("optimizer/clipped_updates_share", "updates with a clipped gradient"),
+    ("optimizer/learning_rate", "at the step"),
+];
+
+/// Every recorded metric: the main ones first and in pipeline order, then the rest by name.
+pub fn rows(metrics: &[StepMetrics]) -> Vec<MetricRow> {
+    let mut names: Vec<&str> = metrics
+        .iter()
+        .flat_map(|step| step.metrics.keys().map(String::as_str))
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect();
+    let rank = |name: &str| MEANINGS.iter().position(|(known, _)| *known == name);
+    names.sort_by_key(|name| (rank(name).unwrap_or(usize::MAX), *name));
+    let row = |name: &str| {
+        let recorded: Vec<(u64, f64)> =
+            metrics.iter().filter_map(|step| Some((step.step, *step.metrics.get(name)?))).collect();
+        let (low, high) = text::range(recorded.iter().map(|(_, value)| *value));
+        Some(MetricRow {
+            name: text::visible(name),
+            meaning: rank(name).map(|index| MEANINGS[index].1),
+            first: *recorded.first()?,
+            last: *recorded.last()?,
+            low,
+            high,
+            points: curve(metrics, name),
+        })
+    };
+    names.into_iter().filter_map(row).collect()
+}
+
+/// (updates, value) wherever the metric was recorded.
+pub fn curve(metrics: &[StepMetrics], name: &str) -> Vec<(f64, f64)> {
+    metrics
+        .iter()
+        .filter_map(|step| Some((step.counters.updates as f64, *step.metrics.get(name)?)))
+        .collect()
+}
+
+/// Sum over the steps that recorded the metric; `None` when none did.
+pub fn sum(metrics: &[StepMetrics], name: &str) -> Option<f64> {
+    let values: Vec<f64> = curve(metrics, name).into_iter().map(|point| point.1).collect();
+    (!values.is_empty()).then(|| values.iter().sum())
+}
+
+/// Mean over the steps that recorded the metric; `None` when none did.
+pub fn mean(metrics: &[StepMetrics], name: &str) -> Option<f64> {
+    let count = curve(metrics, name).len() as f64;
+    sum(metrics, name).map(|sum| sum / count)
+}
+
+/// The highest recorded value; `None` when there is none.
+pub fn highest(metrics: &[StepMetrics], name: &str) -> Option<f64> {
+    curve(metrics, name).into_iter().map(|point| point.1).reduce(f64::max)
+}
+
+/// Sums over the run.
+pub fn counts(loaded: &Loaded) -> Counts {
+    let mut phases: BTreeMap<&str, f64> = BTreeMap::new();
+    for step in &loaded.timings {
+        for (phase, seconds) in &step.seconds {
+            *phases.entry(phase).or_default() += seconds;
+        }
+    }
+    let total = phases.remove("total");
+    let mut by_phase: Vec<(String, f64)> =
+        phases.into_iter().map(|(phase, seconds)| (text::visible(phase), seconds)).collect();
+    by_phase.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let recorded = loaded.metrics.last().map(|step| step.counters);
+    Counts {
+        counters: loaded
+            .outcome
+            .as_ref()
+            .map(|outcome| outcome.counters)
+            .or(recorded)
+            .unwrap_or_default(),
+        generated_rollouts: sum(&loaded.metrics, "rollout/generated_rollouts"),
+        generated_tokens: sum(&loaded.metrics, "rollout/generated_tokens"),
+        trained_rollouts: sum(&loaded.metrics, "train/rollouts"),
+        seconds: total.or_else(|| {
+            (!by_phase.is_empty()).then(|| by_phase.iter().map(|(_, seconds)| seconds).sum())
+        }),
+        seconds_by_phase: by_phase,
+    }
+}

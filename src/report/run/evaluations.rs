@@ -1,0 +1,294 @@
+//! What the policy can do: each set before training and at the end, the paired difference,
+//! the history over updates, and every single outcome of the headline set.
+
+use crate::records::{Counters, EvaluationRecord};
+use crate::report::{Loaded, LoadedEvaluation, ProblemOutcomes, text};
+use crate::statistics::{Sample, estimators};
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A value with its two errors. The intervals hold 95 % and are cut at the value's range.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Estimate {
+    /// In [0, 1], or in [−1, 1] for a difference.
+    pub value: f64,
+    /// "This checkpoint on these problems": decoding noise, ±1.96 standard errors.
+    pub fixed_problems: Interval,
+    /// "Another draw of problems": clustered by problem, t with n − 1 degrees of freedom.
+    pub new_problems: Interval,
+}
+
+/// A standard error and the 95 % interval that it gives.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Interval {
+    /// The standard error.
+    pub standard_error: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+/// One evaluation of one set.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Evaluation {
+    /// The clocks of the policy.
+    pub counters: Counters,
+    /// avg@k.
+    pub avg_at_k: Estimate,
+    /// k → unbiased pass@k.
+    pub pass_at_k: BTreeMap<u64, f64>,
+    /// Share of problems whose most frequent answer is correct.
+    pub cons_at_k: f64,
+    /// Share of truncated responses.
+    pub truncated_share: f64,
+    /// Mean response length.
+    pub response_tokens_mean: f64,
+    /// SHA-256 of the table of outcomes.
+    pub outcomes_sha256: String,
+}
+
+/// One set: the base policy, the final policy, and the change between them.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SetResult {
+    /// The set's name.
+    pub set: String,
+    /// n.
+    pub problems: u64,
+    /// k.
+    pub samples: u64,
+    /// Before training.
+    pub base: Option<Evaluation>,
+    /// The latest after training began.
+    pub last: Option<Evaluation>,
+    /// last − base on the same problems, when both tables of outcomes are there.
+    pub difference: Option<Estimate>,
+    /// (updates, avg@k, half width of the interval for these problems), all evaluations.
+    pub history: Vec<(u64, f64, f64)>,
+}
+
+/// Every single outcome of one set.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Strip {
+    /// The set's name.
+    pub set: String,
+    /// Hardest problem last, by the final policy, then by the base policy.
+    pub rows: Vec<StripRow>,
+}
+
+/// One problem. A mark is `C` correct, `W` wrong, `T` truncated (and wrong), `N` no answer
+/// found, in order of the sample number.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StripRow {
+    /// The problem's id.
+    pub problem: String,
+    /// Marks of the base policy.
+    pub base: Option<String>,
+    /// Marks of the final policy.
+    pub last: Option<String>,
+}
+
+const HEADLINE_SET: &str = "mini-aime";
+const DEVELOPMENT_SET: &str = "dev";
+/// More rows than this are no longer a picture of single problems.
+const STRIP_PROBLEMS: usize = 64;
+
+/// One entry a set: the headline set first, the development set last.
+pub fn results(loaded: &Loaded) -> Vec<SetResult> {
+    let mut sets: Vec<&str> = Vec::new();
+    for evaluation in &loaded.evaluations {
+        if !sets.contains(&evaluation.record.set.as_str()) {
+            sets.push(&evaluation.record.set);
+        }
+    }
+    sets.sort_by_key(|set| (*set != HEADLINE_SET, *set == DEVELOPMENT_SET));
+    sets.into_iter().filter_map(|set| result(loaded, set)).collect()
+}
+
+fn result(loaded: &Loaded, set: &str) -> Option<SetResult> {
+    let of_set: Vec<&LoadedEvaluation> =
+        loaded.evaluations.iter().filter(|evaluation| evaluation.record.set == set).collect();
+    let (base, last) = base_and_last(&of_set);
+    let size = &last.or(base)?.record;
+    let difference = base.zip(last).and_then(|(base, last)| difference(base, last));
+    Some(SetResult {
+        set: text::visible(set),
+        problems: size.problems,
+        samples: size.samples,
+        base: base.map(|base| evaluation(&base.record)),
+        last: last.map(|last| evaluation(&last.record)),
+        difference,
+        history: of_set
+            .iter()
+            .map(|evaluation| {
+                let record = &evaluation.record;
+                let half =
+                    estimators::half_width_fixed_problems(record.standard_error_fixed_problems);
+                (record.counters.updates, record.avg_at_k, half)
+            })
+            .collect(),
+    })
+}
+
+fn base_and_last<'a>(
+    of_set: &[&'a LoadedEvaluation],
+) -> (Option<&'a LoadedEvaluation>, Option<&'a LoadedEvaluation>) {
+    let is_base = |evaluation: &&&LoadedEvaluation| evaluation.record.counters.updates == 0;
+    let base = of_set.iter().find(is_base).copied();
+    let last = of_set.iter().rev().find(|evaluation| !is_base(evaluation)).copied();
+    (base, last)
+}
+
+fn evaluation(record: &EvaluationRecord) -> Evaluation {
+    Evaluation {
+        counters: record.counters,
+        avg_at_k: estimate(
+            record.avg_at_k,
+            record.standard_error_fixed_problems,
+            record.standard_error_new_problems,
+            record.problems,
+            (0.0, 1.0),
+        ),
+        pass_at_k: record.pass_at_k.clone(),
+        cons_at_k: record.cons_at_k,
+        truncated_share: record.truncated_share,
+        response_tokens_mean: record.response_tokens_mean,
+        outcomes_sha256: text::visible(&record.outcomes_sha256),
+    }
+}
+
+fn estimate(value: f64, fixed: f64, new: f64, problems: u64, range: (f64, f64)) -> Estimate {
+    let interval = |standard_error: f64, half: f64| Interval {
+        standard_error,
+        low: (value - half).max(range.0),
+        high: (value + half).min(range.1),
+    };
+    Estimate {
+        value,
+        fixed_problems: interval(fixed, estimators::half_width_fixed_problems(fixed)),
+        new_problems: interval(new, estimators::half_width_new_problems(new, problems)),
+    }
+}
+
+fn difference(base: &LoadedEvaluation, last: &LoadedEvaluation) -> Option<Estimate> {
+    let (base, last) = (base.outcomes.as_ref()?, last.outcomes.as_ref()?);
+    if base.len() != last.len() {
+        return None;
+    }
+    let by_name: BTreeMap<&str, &ProblemOutcomes> =
+        base.iter().map(|problem| (problem.problem.as_str(), problem)).collect();
+    let before: Option<Vec<Vec<Sample>>> = last
+        .iter()
+        .map(|problem| Some(by_name.get(problem.problem.as_str())?.samples.clone()))
+        .collect();
+    let after: Vec<Vec<Sample>> = last.iter().map(|problem| problem.samples.clone()).collect();
+    let difference = estimators::paired_difference(&before?, &after).ok()?;
+    Some(estimate(
+        difference.mean,
+        difference.standard_error_fixed_problems,
+        difference.standard_error_new_problems,
+        after.len() as u64,
+        (-1.0, 1.0),
+    ))
+}
+
+/// The single outcomes of the headline set, or of another set that is small enough.
+pub fn strip(loaded: &Loaded, results: &[SetResult]) -> Option<Strip> {
+    let shown = results.iter().find(|result| {
+        result.problems as usize <= STRIP_PROBLEMS
+            && (result.base.is_some() || result.last.is_some())
+    })?;
+    let of_set: Vec<&LoadedEvaluation> = loaded
+        .evaluations
+        .iter()
+        .filter(|evaluation| text::visible(&evaluation.record.set) == shown.set)
+        .collect();
+    let (base, last) = base_and_last(&of_set);
+    let marks = |evaluation: Option<&LoadedEvaluation>| -> BTreeMap<String, String> {
+        let problems = evaluation.and_then(|evaluation| evaluation.outcomes.as_ref());
+        problems
+            .into_iter()
+            .flatten()
+            .map(|problem| (problem.problem.clone(), marks_of(problem)))
+            .collect()
+    };
+    let (base, last) = (marks(base), marks(last));
+    let names: BTreeSet<&String> = base.keys().chain(last.keys()).collect();
+    let mut rows: Vec<StripRow> = names
+        .into_iter()
+        .map(|name| StripRow {
+            problem: text::visible(name),
+            base: base.get(name).cloned(),
+            last: last.get(name).cloned(),
+        })
+        .collect();
+    let correct =
+        |marks: &Option<String>| marks.as_ref().map_or(0, |marks| marks.matches('C').count());
+    rows.sort_by_key(|row| Reverse((correct(&row.last), correct(&row.base))));
+    (!rows.is_empty()).then_some(Strip { set: shown.set.clone(), rows })
+}
+
+fn marks_of(problem: &ProblemOutcomes) -> String {
+    problem
+        .samples
+        .iter()
+        .zip(&problem.truncated)
+        .map(|(sample, truncated)| match sample {
+            Sample { is_correct: true, .. } => 'C',
+            _ if *truncated => 'T',
+            Sample { prediction: None, .. } => 'N',
+            _ => 'W',
+        })
+        .collect()
+}
+
+/// The result in one sentence, with its interval.
+pub fn headline(loaded: &Loaded, results: &[SetResult]) -> String {
+    let Some(result) = results.first() else {
+        return "No evaluation is recorded yet: this run has no result.".to_owned();
+    };
+    let size = format!("n = {} × k = {} × 1 run", result.problems, result.samples);
+    let on = format!("On {}, avg@{}", result.set, result.samples);
+    let around = |estimate: &Estimate| {
+        format!(
+            "95 % interval {} for these {} problems, {} for another draw of problems ({size})",
+            text::interval(estimate.fixed_problems.low, estimate.fixed_problems.high),
+            result.problems,
+            text::interval(estimate.new_problems.low, estimate.new_problems.high),
+        )
+    };
+    match (&result.base, &result.last, &result.difference) {
+        (Some(base), Some(last), Some(difference)) => {
+            let verb = match &difference.fixed_problems {
+                interval if interval.low > 0.0 => "rose",
+                interval if interval.high < 0.0 => "fell",
+                _ => "did not move measurably,",
+            };
+            format!(
+                "{on} {verb} from {} (base policy) to {} after {} updates: {} points, {}.",
+                text::percent(base.avg_at_k.value),
+                text::percent(last.avg_at_k.value),
+                text::grouped(last.counters.updates),
+                text::signed_points(difference.value),
+                around(difference),
+            )
+        }
+        (_, Some(last), _) => format!(
+            "{on} is {} after {} updates, {}.",
+            text::percent(last.avg_at_k.value),
+            text::grouped(last.counters.updates),
+            around(&last.avg_at_k),
+        ),
+        (Some(base), None, _) => {
+            let what =
+                if loaded.outcome.is_some() { "was evaluated" } else { "is evaluated so far" };
+            format!(
+                "{on} is {} for the base policy, {}; no trained policy {what} on it.",
+                text::percent(base.avg_at_k.value),
+                around(&base.avg_at_k),
+            )
+        }
+        (None, None, _) => unreachable!("a set without evaluations is not listed"),
+    }
+}

@@ -1,0 +1,169 @@
+//! Everything that a report is made from: the records of a run folder and its tables. What an
+//! unfinished run has not written yet is empty; what is there but unreadable is an error.
+
+use crate::base::files;
+use crate::experiment::Experiment;
+use crate::records::run_folder::Outcome;
+use crate::records::{
+    Environment, EvaluationRecord, Manifest, RolloutRow, RunFolder, Session, StepMetrics,
+    StepTimings, tables,
+};
+use crate::statistics::Sample;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The records of one run.
+pub struct Loaded {
+    /// `experiment.json`.
+    pub experiment: Experiment,
+    /// `manifest.json`.
+    pub manifest: Manifest,
+    /// `environment.json`.
+    pub environment: Option<Environment>,
+    /// `sessions.jsonl`.
+    pub sessions: Vec<Session>,
+    /// `metrics.jsonl`.
+    pub metrics: Vec<StepMetrics>,
+    /// `timings.jsonl`.
+    pub timings: Vec<StepTimings>,
+    /// `evaluations.jsonl`, each with its outcomes when the table is there.
+    pub evaluations: Vec<LoadedEvaluation>,
+    /// `outcome.json`.
+    pub outcome: Option<Outcome>,
+    /// (rollout step, its rollouts): the first and the last step with a table.
+    pub rollouts: Vec<(u64, Vec<RolloutRow>)>,
+}
+
+/// An evaluation with its single outcomes.
+pub struct LoadedEvaluation {
+    /// The record.
+    pub record: EvaluationRecord,
+    /// By problem, in the table's order; `None` when there is no table.
+    pub outcomes: Option<Vec<ProblemOutcomes>>,
+    /// SHA-256 of the table as it is now.
+    pub outcomes_sha256: Option<String>,
+}
+
+/// All samples of one problem.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProblemOutcomes {
+    /// The problem's id.
+    pub problem: String,
+    /// In order of the sample number.
+    pub samples: Vec<Sample>,
+    /// Of the same samples.
+    pub truncated: Vec<bool>,
+    /// Of the same samples.
+    pub response_tokens: Vec<u32>,
+}
+
+/// Why a run folder could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No run was ever started here.
+    #[error("{path} is not a run folder: {source}", path = root.display())]
+    NotARun {
+        /// The folder that was asked for.
+        root: PathBuf,
+        /// What is missing.
+        source: files::Error,
+    },
+    /// A record.
+    #[error(transparent)]
+    Files(#[from] files::Error),
+    /// A table.
+    #[error(transparent)]
+    Tables(#[from] tables::Error),
+}
+
+/// Reads a run folder.
+///
+/// # Errors
+/// When `experiment.json` or `manifest.json` is missing, or a file that is there cannot be
+/// understood. The message names it.
+pub fn load(run: &RunFolder) -> Result<Loaded, Error> {
+    let experiment = run.experiment().map_err(|source| match is_missing(&source) {
+        true => Error::NotARun { root: run.root().to_path_buf(), source },
+        false => Error::Files(source),
+    })?;
+    let mut evaluations = Vec::new();
+    for record in optional(run.evaluations())?.unwrap_or_default() {
+        let path = run.recorded_outcomes(&record.set, record.counters.rollout_steps)?;
+        let outcomes_sha256 = optional(files::sha256_file(&path))?;
+        let outcomes = match &outcomes_sha256 {
+            Some(_) => Some(by_problem(&path)?),
+            None => None,
+        };
+        evaluations.push(LoadedEvaluation { record, outcomes, outcomes_sha256 });
+    }
+    Ok(Loaded {
+        experiment,
+        manifest: run.manifest()?,
+        environment: optional(run.environment())?,
+        sessions: optional(run.sessions())?.unwrap_or_default(),
+        metrics: optional(run.metrics())?.unwrap_or_default(),
+        timings: optional(run.timings())?.unwrap_or_default(),
+        evaluations,
+        outcome: optional(run.outcome())?,
+        rollouts: first_and_last_rollouts(run)?,
+    })
+}
+
+fn by_problem(path: &Path) -> Result<Vec<ProblemOutcomes>, Error> {
+    let mut rows = tables::read_outcomes(path)?;
+    let mut order: Vec<String> = Vec::new();
+    let mut position = BTreeMap::new();
+    for row in &rows {
+        position.entry(row.problem.clone()).or_insert_with(|| {
+            order.push(row.problem.clone());
+            order.len() - 1
+        });
+    }
+    rows.sort_by_key(|row| (position[&row.problem], row.sample));
+    let mut problems: Vec<ProblemOutcomes> = order
+        .into_iter()
+        .map(|problem| ProblemOutcomes {
+            problem,
+            samples: Vec::new(),
+            truncated: Vec::new(),
+            response_tokens: Vec::new(),
+        })
+        .collect();
+    for row in rows {
+        let problem = &mut problems[position[&row.problem]];
+        problem.samples.push(Sample { is_correct: row.is_correct, prediction: row.prediction });
+        problem.truncated.push(row.truncated);
+        problem.response_tokens.push(row.response_tokens);
+    }
+    Ok(problems)
+}
+
+fn first_and_last_rollouts(run: &RunFolder) -> Result<Vec<(u64, Vec<RolloutRow>)>, Error> {
+    let names = optional(files::list(&run.path("rollouts")))?.unwrap_or_default();
+    let step = |name: &String| -> Option<u64> {
+        name.strip_prefix("step-")?.strip_suffix(".parquet")?.parse().ok()
+    };
+    let steps: Vec<u64> = names.iter().filter_map(step).collect();
+    let mut chosen: Vec<u64> =
+        steps.iter().min().into_iter().chain(steps.iter().max()).copied().collect();
+    chosen.dedup();
+    let read = |step: u64| {
+        let path = run.inside(&format!("rollouts/step-{step:06}.parquet"))?;
+        Ok((step, tables::read_rollouts(&path)?))
+    };
+    chosen.into_iter().map(read).collect()
+}
+
+/// A file that is not there is no error: an unfinished run lacks some.
+pub fn optional<T>(result: Result<T, files::Error>) -> Result<Option<T>, files::Error> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if is_missing(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_missing(error: &files::Error) -> bool {
+    matches!(error, files::Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+}

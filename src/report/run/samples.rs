@@ -1,0 +1,106 @@
+//! Rollouts to read: the first few correct, wrong and truncated ones of the first and the
+//! last rollout step, in the table's order, so that nobody picked them.
+
+use crate::records::RolloutRow;
+use crate::report::{Loaded, text};
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// One rollout with its reward and advantage. All texts are shown by [`text::visible`].
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SampleRollout {
+    /// Rollout step.
+    pub step: u64,
+    /// Why it is shown.
+    pub kind: Kind,
+    /// The problem's id.
+    pub problem: String,
+    /// Sampling attempt of the problem within the step.
+    pub attempt: u32,
+    /// Sample number within the group.
+    pub sample: u32,
+    /// Whether its group was trained on.
+    pub trained: bool,
+    /// The question.
+    pub question: String,
+    /// The ground truth.
+    pub answer: String,
+    /// What the verifier read.
+    pub prediction: Option<String>,
+    /// Eq. 7.
+    pub correctness_reward: f64,
+    /// Eq. 13.
+    pub overlong_penalty: f64,
+    /// Â.
+    pub advantage: f64,
+    /// Response length.
+    pub response_tokens: usize,
+    /// Mean log-prob of its tokens under the sampler, in nats.
+    pub mean_log_prob: Option<f64>,
+    /// At most about 600 characters of the response.
+    pub response: String,
+}
+
+/// What a sample stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Correct.
+    Correct,
+    /// Wrong, though it ended by itself.
+    Wrong,
+    /// Cut at L_max.
+    Truncated,
+}
+
+const SHOWN: [(Kind, usize); 3] = [(Kind::Correct, 2), (Kind::Wrong, 2), (Kind::Truncated, 1)];
+const RESPONSE_CHARACTERS: usize = 600;
+const QUESTION_CHARACTERS: usize = 400;
+const ANSWER_CHARACTERS: usize = 80;
+
+/// Samples of every step that was loaded, at most one a problem.
+pub fn samples(loaded: &Loaded) -> Vec<SampleRollout> {
+    let mut samples = Vec::new();
+    for (step, rows) in &loaded.rollouts {
+        let mut order: Vec<&RolloutRow> = rows.iter().collect();
+        order.sort_by_key(|row| (row.group, row.sample));
+        let mut problems = BTreeSet::new();
+        for (kind, count) in SHOWN {
+            let of_kind = order.iter().filter(|row| kind_of(row) == kind);
+            let fresh = of_kind.filter(|row| problems.insert((row.problem.as_str(), row.group)));
+            samples.extend(fresh.take(count).map(|row| sample(*step, kind, row)));
+        }
+    }
+    samples
+}
+
+fn kind_of(row: &RolloutRow) -> Kind {
+    match row {
+        RolloutRow { truncated: true, .. } => Kind::Truncated,
+        RolloutRow { is_correct: true, .. } => Kind::Correct,
+        _ => Kind::Wrong,
+    }
+}
+
+fn sample(step: u64, kind: Kind, row: &RolloutRow) -> SampleRollout {
+    let short = |text: &str| text::excerpt(text, ANSWER_CHARACTERS);
+    let log_probs = &row.rollout_log_probs;
+    let mean = log_probs.iter().sum::<f64>() / log_probs.len() as f64;
+    SampleRollout {
+        step,
+        kind,
+        problem: text::visible(&row.problem),
+        attempt: row.attempt,
+        sample: row.sample,
+        trained: row.trained,
+        question: text::excerpt(&row.question, QUESTION_CHARACTERS),
+        answer: short(&row.answer),
+        prediction: row.prediction.as_deref().map(short),
+        correctness_reward: row.correctness_reward,
+        overlong_penalty: row.overlong_penalty,
+        advantage: row.advantage,
+        response_tokens: row.tokens.len(),
+        mean_log_prob: (!log_probs.is_empty()).then_some(mean),
+        response: text::excerpt(&row.response, RESPONSE_CHARACTERS),
+    }
+}

@@ -1,0 +1,212 @@
+//! avg@k with three intervals, each with its question. One interval never answers another's
+//! question: more samples narrow the first, more problems the second, more training runs the third.
+
+use crate::statistics::between::{self, Error};
+use crate::statistics::distributions::t_quantile;
+use crate::statistics::{Counts, Interval, estimators, outcomes};
+use serde::{Deserialize, Serialize};
+
+/// Fewest problems for an interval over another draw of problems.
+pub const FEWEST_PROBLEMS: usize = 10;
+
+/// Fewest outcomes of the rarer kind, over all problems, for an interval over another decoding:
+/// below, too few outcomes show any spread.
+pub const FEWEST_MINORITY_OUTCOMES: u64 = 2;
+
+/// Fewest problems, as n · min(μ̂, 1 − μ̂), that a nearly solved or hardly solved set must leave
+/// for an interval over another draw of problems.
+pub const FEWEST_UNUSUAL_PROBLEMS: f64 = 2.0;
+
+/// What an interval is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Question {
+    /// These checkpoints on these problems, sampled again.
+    TheseCheckpointsOnTheseProblems,
+    /// These checkpoints on another draw of problems of this kind.
+    AnotherDrawOfProblems,
+    /// Another training run, on these problems.
+    AnotherTrainingRun,
+}
+
+impl Question {
+    /// The question as a table prints it.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::TheseCheckpointsOnTheseProblems => "these checkpoints, these problems",
+            Self::AnotherDrawOfProblems => "another draw of problems",
+            Self::AnotherTrainingRun => "another training run",
+        }
+    }
+}
+
+/// The answer to one question.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Uncertainty {
+    /// The question.
+    pub question: Question,
+    /// Standard error of avg@k, as a share; `None` where it cannot be estimated.
+    pub standard_error: Option<f64>,
+    /// `None` where no interval is offered.
+    pub interval: Option<Interval>,
+    /// Why there is no interval.
+    pub withheld: Option<String>,
+}
+
+/// avg@k of one or several training runs of a method on the same problems.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Accuracy {
+    /// n.
+    pub problems: u64,
+    /// k: the fewest samples of any problem of any run.
+    pub samples: u64,
+    /// S.
+    pub runs: u64,
+    /// Mean over runs of the mean over problems of p̂, a share.
+    pub avg_at_k: f64,
+    /// One for each [`Question`], in its order.
+    pub uncertainties: [Uncertainty; 3],
+}
+
+/// avg@k of `runs[run][problem]` with its three intervals of confidence `level`.
+///
+/// # Errors
+/// No run, no problem, runs on other problems, counts that are none, or a level outside (0, 1).
+pub fn accuracy(runs: &[Vec<Counts>], level: f64) -> Result<Accuracy, Error> {
+    check(runs)?;
+    if !(level > 0.0 && level < 1.0) {
+        return Err(Error::Level(level));
+    }
+    let by_run: Vec<f64> = runs.iter().map(|run| estimators::mean(&accuracies(run))).collect();
+    let avg_at_k = estimators::mean(&by_run);
+    let samples = runs.iter().flatten().map(|counts| counts.samples).min().unwrap_or(0);
+    Ok(Accuracy {
+        problems: runs[0].len() as u64,
+        samples,
+        runs: runs.len() as u64,
+        avg_at_k,
+        uncertainties: [
+            these_problems(runs, avg_at_k, level),
+            other_problems_of_shares(&problem_means(runs), avg_at_k, level),
+            other_runs(&by_run, level),
+        ],
+    })
+}
+
+/// p̂ of each problem, averaged over runs.
+pub fn problem_means(runs: &[Vec<Counts>]) -> Vec<f64> {
+    let of = |problem: usize| runs.iter().map(|run| run[problem].accuracy()).sum::<f64>();
+    (0..runs[0].len()).map(|problem| of(problem) / runs.len() as f64).collect()
+}
+
+/// Standard error of the mean over runs from decoding alone.
+pub fn decoding_error(runs: &[Vec<Counts>]) -> f64 {
+    let squares = runs.iter().map(|run| {
+        let error = outcomes::standard_error_fixed_problems(run);
+        error * error
+    });
+    squares.sum::<f64>().sqrt() / runs.len() as f64
+}
+
+/// Outcomes of the rarer kind of their problem.
+pub(crate) fn minority(runs: &[Vec<Counts>]) -> u64 {
+    runs.iter().flatten().map(Counts::minority).sum()
+}
+
+/// Why so few outcomes of the rarer kind carry no interval.
+pub(crate) fn too_few_minority(minority: u64) -> Option<String> {
+    let least = FEWEST_MINORITY_OUTCOMES;
+    (minority < least).then(|| {
+        format!(
+            "only {minority} outcomes differ from the usual one of their problem; it takes {least}"
+        )
+    })
+}
+
+/// Degrees of freedom whose quantiles are the normal distribution's.
+pub(crate) const MANY: f64 = 1e9;
+
+fn these_problems(runs: &[Vec<Counts>], centre: f64, level: f64) -> Uncertainty {
+    let error = decoding_error(runs);
+    let withheld = too_few_minority(minority(runs));
+    let half_width = t_quantile(0.5 + level / 2.0, MANY) * error;
+    let interval = withheld.is_none().then(|| Interval::around(centre, half_width, level));
+    let question = Question::TheseCheckpointsOnTheseProblems;
+    Uncertainty { question, standard_error: Some(error), interval, withheld }
+}
+
+/// The mean of one value a problem (p̂, or a paired difference of two) as a draw of problems.
+pub fn other_problems(values: &[f64], centre: f64, level: f64) -> Uncertainty {
+    let question = Question::AnotherDrawOfProblems;
+    let n = values.len();
+    if n < 2 {
+        let withheld = Some("one problem says nothing about others".to_string());
+        return Uncertainty { question, standard_error: None, interval: None, withheld };
+    }
+    let error = estimators::standard_error_of_mean(values);
+    let withheld =
+        (n < FEWEST_PROBLEMS).then(|| format!("{n} problems, fewer than {FEWEST_PROBLEMS}"));
+    let half_width = t_quantile(0.5 + level / 2.0, (n - 1) as f64) * error;
+    let interval = withheld.is_none().then(|| Interval::around(centre, half_width, level));
+    Uncertainty { question, standard_error: Some(error), interval, withheld }
+}
+
+/// [`other_problems`] for shares in [0, 1], which are withheld close to either end: a set of
+/// problems that is nearly all solved holds too few others to tell how many there are.
+fn other_problems_of_shares(values: &[f64], centre: f64, level: f64) -> Uncertainty {
+    let answer = other_problems(values, centre, level);
+    let left = values.len() as f64 * centre.min(1.0 - centre);
+    if answer.interval.is_none() || left >= FEWEST_UNUSUAL_PROBLEMS {
+        return answer;
+    }
+    let end = if centre > 0.5 { "unsolved" } else { "solved" };
+    let withheld = format!(
+        "avg@k leaves the equivalent of {left:.1} {end} problems; it takes {FEWEST_UNUSUAL_PROBLEMS}"
+    );
+    Uncertainty { interval: None, withheld: Some(withheld), ..answer }
+}
+
+fn other_runs(by_run: &[f64], level: f64) -> Uncertainty {
+    let question = Question::AnotherTrainingRun;
+    let standard_error = (by_run.len() > 1).then(|| estimators::standard_error_of_mean(by_run));
+    if by_run.len() == 1 {
+        let withheld = Some("one run says nothing about another".to_string());
+        return Uncertainty { question, standard_error, interval: None, withheld };
+    }
+    match between::t_interval(by_run, level) {
+        Ok(interval) => {
+            Uncertainty { question, standard_error, interval: Some(interval), withheld: None }
+        }
+        Err(error) => Uncertainty {
+            question,
+            standard_error,
+            interval: None,
+            withheld: Some(error.to_string()),
+        },
+    }
+}
+
+fn accuracies(run: &[Counts]) -> Vec<f64> {
+    run.iter().map(Counts::accuracy).collect()
+}
+
+/// The same positive number of problems in every run, and counts that can be.
+pub(crate) fn check(runs: &[Vec<Counts>]) -> Result<(), Error> {
+    const METHOD: &str = "avg@k";
+    let expected = runs.first().map_or(0, Vec::len);
+    if expected == 0 {
+        return Err(Error::TooFew { method: METHOD, what: "problems", needed: 1, got: 0 });
+    }
+    for (run, problems) in runs.iter().enumerate() {
+        if problems.len() != expected {
+            let got = problems.len();
+            return Err(Error::Ragged { method: METHOD, run, expected, got });
+        }
+        if problems.iter().any(|counts| counts.samples == 0 || counts.correct > counts.samples) {
+            return Err(Error::TooFew { method: METHOD, what: "samples", needed: 1, got: 0 });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,242 @@
+//! Calibration where the unit is the training run.
+
+use crate::base::rng::Stream;
+use crate::statistics::calibration::worlds::{self, SPREADS};
+use crate::statistics::calibration::{Promise, Row, Tally};
+use crate::statistics::verdict::{self, Verdict};
+use crate::statistics::{
+    Evidence, Interval, Measure, Runs, Spread, TimeToEvent, aggregates, between, equivalence,
+    time_to_level,
+};
+
+const T_INTERVAL: Promise =
+    Promise::coverage("t interval over runs", "avg@k of another training run");
+const WELCH: Promise =
+    Promise::coverage("Welch interval over runs", "difference of two methods over training runs");
+const PERMUTATION: Promise = Promise::test(
+    "permutation test over runs",
+    "do two methods give the same distribution of runs?",
+);
+const WORDS: Promise =
+    Promise::test("improves or hurts", "is the word given where the means are equal?");
+const LOG_RANK: Promise = Promise::test(
+    "log-rank test, permutation",
+    "do two methods have the same distribution of the time to a level?",
+);
+const CHI_SQUARE: Promise = Promise::test(
+    "log-rank test, chi-square (not offered)",
+    "do two methods have the same distribution of the time to a level?",
+);
+const TOST: Promise = Promise::test(
+    "two one-sided tests",
+    "is equivalence declared where the difference is the margin?",
+);
+const BOOTSTRAP_MEAN: Promise =
+    Promise::coverage("stratified bootstrap of the mean", "mean score of another training run");
+const BOOTSTRAP_IQM: Promise =
+    Promise::coverage("stratified bootstrap of the IQM", "interquartile mean over training runs");
+const FAMILY: Promise = Promise::test(
+    "Holm over five arms with one reference",
+    "is any of five true null hypotheses rejected?",
+);
+const DETECTABLE: Promise = Promise {
+    method: "minimum detectable effect",
+    question: "is the effect found by the permutation test with probability 0.8?",
+    measure: Measure::Power,
+    least: 0.75,
+    most: 0.85,
+};
+
+/// The benchmark of a simulated run: AIME's size.
+const PROBLEMS: usize = 30;
+const SAMPLES: u64 = 32;
+
+pub(super) fn rows(replicates: u64, add: &mut impl FnMut(Vec<Row>)) {
+    let two_modes = [Spread::BetaHalf, Spread::NearlySolved].map(|spread| (spread, Runs::TwoModes));
+    let like = SPREADS.map(|spread| (spread, Runs::OneMode));
+    for runs in [3, 4, 5, 8, 10] {
+        // Ten runs a side have 184,756 splits: fewer worlds.
+        let like = if runs == 10 { &like[1..2] } else { &like[..] };
+        for (spread, shape) in like.iter().chain(&two_modes) {
+            add(scores(replicates, *spread, [(*shape, 0.1); 2], runs));
+        }
+        let unlike = [(Runs::OneMode, 0.1), (Runs::OneMode, 0.3)];
+        add(scores(replicates, Spread::BetaHalf, unlike, runs));
+        let unlike = [(Runs::OneMode, 0.1), (Runs::TwoModes, 0.1)];
+        add(scores(replicates, Spread::BetaHalf, unlike, runs));
+    }
+    for runs in [5, 8] {
+        add(scores(replicates, Spread::BetaHalf, [(Runs::RareCollapse, 0.1); 2], runs));
+    }
+    for runs in [3, 5, 8, 10] {
+        let ends = if runs == 10 { &[40.0][..] } else { &[15.0, 40.0, 100.0] };
+        for &end in ends {
+            add(times(replicates, end, runs));
+        }
+    }
+    for runs in [5, 8, 10] {
+        for shape in [Runs::OneMode, Runs::TwoModes] {
+            add(margins(replicates, shape, runs));
+        }
+        if runs < 10 {
+            add(detectable(replicates, runs));
+            add(families(replicates, runs));
+        }
+    }
+    for runs in [10, 15, 20, 30] {
+        add(bootstraps(replicates, runs));
+    }
+}
+
+/// Scores of runs of one method on fixed problems.
+fn sample(draw: &mut Stream, p: &[f64], (shape, size): (Runs, f64), runs: usize) -> Vec<f64> {
+    (0..runs)
+        .map(|_| {
+            let z = shape.effect(draw, size);
+            worlds::run_score(draw, p, SAMPLES, z)
+        })
+        .collect()
+}
+
+/// Two methods whose runs have the same mean.
+fn scores(replicates: u64, spread: Spread, sides: [(Runs, f64); 2], runs: usize) -> Vec<Row> {
+    let unlike = sides[0] != sides[1];
+    let [a, b] = sides.map(|(shape, size)| match shape {
+        Runs::OneMode => format!("{shape:?} {size}"),
+        _ => format!("{shape:?}"),
+    });
+    let scenario =
+        if unlike { format!("{spread:?}, {a} against {b}") } else { format!("{spread:?}, {a}") };
+    let size = format!("S = {runs}");
+    let [mut t, mut welch, mut permutation, mut words] = [Tally::default(); 4];
+    for replicate in 0..replicates {
+        let mut draw = worlds::stream(&format!("scores, {scenario}, {size}"), replicate);
+        let p = spread.problems(&mut draw, PROBLEMS);
+        let truth = p.iter().sum::<f64>() / PROBLEMS as f64;
+        let a = sample(&mut draw, &p, sides[0], runs);
+        let b = sample(&mut draw, &p, sides[1], runs);
+        let interval = between::any_t_interval(&b, 0.95).expect("runs have scores");
+        t.count_offered(interval.contains(truth), between::t_interval(&b, 0.95).is_ok());
+        let offered = between::welch(&a, &b, 0.95).expect("runs have scores").interval;
+        let interval = between::any_welch_interval(&a, &b, 0.95).expect("runs have scores");
+        welch.count_offered(interval.contains(0.0), offered.is_some());
+        let p = between::permutation_test(&a, &b).expect("runs have scores").p;
+        permutation.count(p <= 0.05);
+        words.count(offered.is_some_and(|interval| speaks(p, interval)));
+    }
+    let rows = [(T_INTERVAL, t), (WELCH, welch), (PERMUTATION, permutation), (WORDS, words)];
+    let is_limit = |row: &Row| match row.measure {
+        // Means are equal and distributions are not: the test's own hypothesis is false.
+        Measure::FalseRejections => unlike,
+        _ => sides.iter().any(|(shape, _)| *shape == Runs::RareCollapse),
+    };
+    let rows = rows.map(|(promise, tally)| promise.row(&scenario, &size, tally));
+    rows.map(|row| Row { outside_question: is_limit(&row), ..row }).to_vec()
+}
+
+/// Whether a comparison without a family is called improves or hurts.
+fn speaks(p: f64, interval: Interval) -> bool {
+    let evidence = Evidence {
+        adjusted_p: p,
+        alpha: 0.05,
+        interval,
+        larger_is_better: true,
+        minimum_detectable_effect: f64::INFINITY,
+        equivalence: None,
+    };
+    matches!(verdict::verdict(&evidence), Verdict::Improves | Verdict::Hurts)
+}
+
+/// Times to a level: exponential with mean 20, seen at evaluations every 5, until `end`.
+fn times(replicates: u64, end: f64, runs: usize) -> Vec<Row> {
+    let reached = 100.0 * (1.0 - libm::exp(-end / 20.0));
+    let scenario = format!("{reached:.0} % of runs reach the level");
+    let size = format!("S = {runs}");
+    let [mut exact, mut chi_square] = [Tally::default(); 2];
+    for replicate in 0..replicates {
+        let mut draw = worlds::stream(&format!("times, {end}, {size}"), replicate);
+        let mut time = || {
+            let time = (-20.0 * libm::log(1.0 - draw.uniform()) / 5.0).ceil() * 5.0;
+            TimeToEvent { time: time.min(end), reached: time <= end }
+        };
+        let a: Vec<TimeToEvent> = (0..runs).map(|_| time()).collect();
+        let b: Vec<TimeToEvent> = (0..runs).map(|_| time()).collect();
+        let test = time_to_level::log_rank(&a, &b).expect("times are positive");
+        exact.count(test.permutation.p <= 0.05);
+        chi_square.count(test.chi_square_p <= 0.05);
+    }
+    let chi_square = CHI_SQUARE.row(&scenario, &size, chi_square);
+    vec![LOG_RANK.row(&scenario, &size, exact), Row { outside_question: true, ..chi_square }]
+}
+
+/// Two methods that differ by exactly the margin of 10 points.
+fn margins(replicates: u64, shape: Runs, runs: usize) -> Vec<Row> {
+    const MARGIN: f64 = 0.1;
+    let (scenario, size) = (format!("BetaHalf, {shape:?}"), format!("S = {runs}"));
+    let mut equivalent = Tally::default();
+    for replicate in 0..replicates {
+        let mut draw = worlds::stream(&format!("margins, {scenario}, {size}"), replicate);
+        let p = Spread::BetaHalf.problems(&mut draw, PROBLEMS);
+        let a = sample(&mut draw, &p, (shape, 0.2), runs);
+        let b: Vec<f64> =
+            sample(&mut draw, &p, (shape, 0.2), runs).iter().map(|y| y + MARGIN).collect();
+        let tests = equivalence::equivalence(&a, &b, 0.05, MARGIN).expect("runs have scores");
+        equivalent.count(tests.verdict == equivalence::Verdict::Reproduced);
+    }
+    vec![TOST.row(&scenario, &size, equivalent)]
+}
+
+/// Normal runs that differ by the detectable effect.
+fn detectable(replicates: u64, runs: usize) -> Vec<Row> {
+    let size = format!("S = {runs}");
+    let effect = between::minimum_detectable_effect(1.0, runs, runs, 0.05, 0.8);
+    let mut found = Tally::default();
+    for replicate in 0..replicates {
+        let mut draw = worlds::stream(&format!("detectable, {size}"), replicate);
+        let a: Vec<f64> = (0..runs).map(|_| draw.normals().0).collect();
+        let b: Vec<f64> = (0..runs).map(|_| draw.normals().0 + effect).collect();
+        found.count(between::permutation_test(&a, &b).expect("runs have scores").p <= 0.05);
+    }
+    vec![DETECTABLE.row("normal runs, sigma known", &size, found)]
+}
+
+/// Five arms without effect against the same reference runs.
+fn families(replicates: u64, runs: usize) -> Vec<Row> {
+    let size = format!("S = {runs}");
+    let mut any = Tally::default();
+    for replicate in 0..replicates {
+        let mut draw = worlds::stream(&format!("families, {size}"), replicate);
+        let mut arm = || (0..runs).map(|_| draw.normals().0).collect::<Vec<f64>>();
+        let reference = arm();
+        let p: Vec<f64> = (0..5)
+            .map(|_| between::permutation_test(&reference, &arm()).expect("runs have scores").p)
+            .collect();
+        any.count(between::holm(&p).iter().any(|p| *p <= 0.05));
+    }
+    vec![FAMILY.row("normal runs", &size, any)]
+}
+
+/// Percentile intervals of normal scores on one task.
+fn bootstraps(replicates: u64, runs: usize) -> Vec<Row> {
+    const DRAWS: usize = 500;
+    let size = format!("S = {runs}, {DRAWS} draws");
+    let [mut mean, mut iqm] = [Tally::default(); 2];
+    for replicate in 0..replicates {
+        let mut draw = worlds::stream(&format!("bootstraps, {runs}"), replicate);
+        let scores: Vec<Vec<f64>> = (0..runs).map(|_| vec![draw.normals().0]).collect();
+        let name = replicate.to_string();
+        let offered = runs >= aggregates::FEWEST_BOOTSTRAP_RUNS;
+        let interval = |statistic: fn(&[f64]) -> f64| {
+            let flat = |groups: &[Vec<Vec<f64>>]| {
+                statistic(&groups[0].iter().map(|run| run[0]).collect::<Vec<f64>>())
+            };
+            aggregates::any_bootstrap(&[&scores], flat, DRAWS, 0.95, &name).contains(0.0)
+        };
+        mean.count_offered(interval(|values| values.iter().sum::<f64>()), offered);
+        iqm.count_offered(interval(|values| aggregates::iqm(values).unwrap_or(f64::NAN)), offered);
+    }
+    vec![
+        BOOTSTRAP_MEAN.row("normal runs", &size, mean),
+        BOOTSTRAP_IQM.row("normal runs", &size, iqm),
+    ]
+}

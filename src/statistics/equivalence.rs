@@ -1,0 +1,254 @@
+//! Whether a value is still the same: two one-sided tests on two independent samples with
+//! unequal variances (Schuirmann 1987, Welch 1947), as the interval d ± t₁₋α,ν · SE against ±δ.
+//!
+//! A test of difference would call an unchanged program "not different" the more easily the
+//! noisier it is. Here noise costs the verdict: it becomes inconclusive.
+
+use crate::statistics::{distributions, estimators};
+use serde::{Deserialize, Serialize};
+
+/// What the two samples say about a difference smaller than the margin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// The interval of the difference lies within ±δ.
+    Reproduced,
+    /// It excludes 0 and does not lie within ±δ.
+    NotReproduced,
+    /// Neither: too few values for their spread.
+    Inconclusive,
+}
+
+/// Samples or rules that nothing follows from.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// A spread needs two values.
+    #[error("equivalence needs at least 2 values on each side, got {reference} and {new}")]
+    TooFew {
+        /// Values of the reference.
+        reference: usize,
+        /// New values.
+        new: usize,
+    },
+    /// NaN or infinity among the values.
+    #[error("equivalence needs finite values, got {0}")]
+    NotFinite(f64),
+    /// δ.
+    #[error("a margin must be a positive number, got {0}")]
+    Margin(f64),
+    /// α.
+    #[error("alpha must lie between 0 and 0.5, got {0}")]
+    Alpha(f64),
+}
+
+/// A comparison of new values with a reference.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Equivalence {
+    /// d = mean of the new values − mean of the reference.
+    pub difference: f64,
+    /// SE = √(s₁²/n₁ + s₂²/n₂), with sample variances.
+    pub standard_error: f64,
+    /// ν of Welch and Satterthwaite; 0 where neither side has any spread.
+    pub degrees_of_freedom: f64,
+    /// t₁₋α,ν · SE: half the width of the interval of confidence 1 − 2α.
+    pub half_width: f64,
+    /// δ, in the unit of the values.
+    pub margin: f64,
+    /// reproduced iff |d| + t₁₋α,ν · SE < δ.
+    pub verdict: Verdict,
+}
+
+/// Compares two samples. The chance to call samples reproduced whose true means differ by δ or
+/// more is at most α.
+///
+/// # Errors
+/// Fewer than two values on a side, values that are not finite, or a rule without meaning.
+pub fn equivalence(
+    reference: &[f64],
+    new: &[f64],
+    alpha: f64,
+    margin: f64,
+) -> Result<Equivalence, Error> {
+    if reference.len() < 2 || new.len() < 2 {
+        return Err(Error::TooFew { reference: reference.len(), new: new.len() });
+    }
+    if let Some(value) = reference.iter().chain(new).find(|value| !value.is_finite()) {
+        return Err(Error::NotFinite(*value));
+    }
+    if !(margin.is_finite() && margin > 0.0) {
+        return Err(Error::Margin(margin));
+    }
+    if !(alpha > 0.0 && alpha < 0.5) {
+        return Err(Error::Alpha(alpha));
+    }
+    let difference = estimators::mean(new) - estimators::mean(reference);
+    let (standard_error, degrees_of_freedom) = welch_error(reference, new);
+    let half_width = match degrees_of_freedom > 0.0 {
+        true => distributions::t_quantile(1.0 - alpha, degrees_of_freedom) * standard_error,
+        false => 0.0,
+    };
+    let size = difference.abs();
+    let verdict = if size + half_width < margin {
+        Verdict::Reproduced
+    } else if size > half_width {
+        Verdict::NotReproduced
+    } else {
+        Verdict::Inconclusive
+    };
+    Ok(Equivalence { difference, standard_error, degrees_of_freedom, half_width, margin, verdict })
+}
+
+/// Standard error of the difference of two means and its degrees of freedom ν (Welch and
+/// Satterthwaite), which are 0 where neither side has any spread. Both sides have two values.
+pub(crate) fn welch_error(a: &[f64], b: &[f64]) -> (f64, f64) {
+    let [one, other] = [a, b].map(|values| {
+        let error = estimators::standard_error_of_mean(values);
+        (error * error, (values.len() - 1) as f64)
+    });
+    let variance = one.0 + other.0;
+    // A variance so small that its square is 0 has no degrees of freedom of its own either.
+    let below = one.0 * one.0 / one.1 + other.0 * other.0 / other.1;
+    let degrees_of_freedom = if below > 0.0 { variance * variance / below } else { 0.0 };
+    (variance.sqrt(), degrees_of_freedom)
+}
+
+/// The chance that two samples of normal values with standard deviation `deviation` and the same
+/// true mean are called reproduced: the power that a margin can have at best. Exact for the test
+/// with a pooled variance, which Welch's approaches from below with unequal numbers of values;
+/// 0 where the margin is smaller than what any interval of so few values must leave.
+pub fn attainable_power(deviation: f64, n_a: usize, n_b: usize, alpha: f64, margin: f64) -> f64 {
+    let fits = alpha > 0.0 && alpha < 0.5 && margin > 0.0 && deviation >= 0.0;
+    if n_a < 2 || n_b < 2 || !fits || !deviation.is_finite() {
+        return 0.0;
+    }
+    let standard_error = deviation * (1.0 / n_a as f64 + 1.0 / n_b as f64).sqrt();
+    if standard_error == 0.0 {
+        return 1.0;
+    }
+    let df = (n_a + n_b - 2) as f64;
+    let t = distributions::t_quantile(1.0 - alpha, df);
+    let power = distributions::over_estimated_deviation(df, |s| {
+        let room = margin / standard_error - t * s;
+        if room > 0.0 { 1.0 - 2.0 * distributions::normal_below(-room) } else { 0.0 }
+    });
+    power.clamp(0.0, 1.0)
+}
+
+/// What a rule can see, for values of standard deviation `deviation` and as many of them on both
+/// sides: the chance that an unchanged program whose values are drawn anew is not called
+/// reproduced, and the true difference that is not called reproduced with probability 0.95. Both
+/// take the spread as known (the normal distribution in place of t), so they are a little
+/// optimistic for few values.
+pub fn sensitivity(deviation: f64, values: usize, alpha: f64, margin: f64) -> Sensitivity {
+    let n = values.max(2) as f64;
+    let standard_error = deviation * (2.0 / n).sqrt();
+    let room = margin - distributions::t_quantile(1.0 - alpha, 2.0 * (n - 1.0)) * standard_error;
+    let false_alarm = match standard_error > 0.0 {
+        // P(|Z| > room / SE)
+        true => libm::erfc((room / standard_error).max(0.0) / std::f64::consts::SQRT_2),
+        false => 0.0,
+    };
+    const Z_95: f64 = 1.6448536269514722;
+    Sensitivity { false_alarm, visible: room.max(0.0) + Z_95 * standard_error }
+}
+
+/// See [`sensitivity`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sensitivity {
+    /// Chance that an unchanged program with new draws is not called reproduced.
+    pub false_alarm: f64,
+    /// Difference that is noticed with probability 0.95, in the unit of the values.
+    pub visible: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const OLD: [f64; 6] = [0.21, 0.18, 0.25, 0.22, 0.19, 0.24];
+    const NEW: [f64; 5] = [0.23, 0.26, 0.20, 0.28, 0.31];
+
+    fn close(got: f64, expected: f64) {
+        assert!((got - expected).abs() <= 1e-12 * expected.abs().max(1.0), "{got} != {expected}");
+    }
+
+    #[test]
+    fn welch_agrees_with_scipy() {
+        // stats.ttest_ind(NEW, OLD, equal_var=False).df and stats.t.ppf(0.95, df), scipy 1.17.1.
+        let got = equivalence(&OLD, &NEW, 0.05, 0.1).unwrap();
+        close(got.difference, 0.04100000000000001);
+        close(got.standard_error, 0.022158519806160334);
+        close(got.degrees_of_freedom, 6.58439394767029);
+        close(got.half_width, 0.0423831698621664);
+    }
+
+    #[test]
+    fn the_verdict_follows_the_interval() {
+        let verdict = |margin| equivalence(&OLD, &NEW, 0.05, margin).unwrap().verdict;
+        // d = 0.041, half width 0.0424: the interval holds 0 and reaches to 0.0834.
+        assert_eq!(verdict(0.09), Verdict::Reproduced);
+        assert_eq!(verdict(0.08), Verdict::Inconclusive);
+        let shifted = NEW.map(|value| value + 0.1);
+        let far = |margin| equivalence(&OLD, &shifted, 0.05, margin).unwrap().verdict;
+        assert_eq!(far(0.1), Verdict::NotReproduced);
+        assert_eq!(far(0.2), Verdict::Reproduced);
+    }
+
+    #[test]
+    fn values_without_spread_are_compared_by_their_means() {
+        let same = equivalence(&[1.0, 1.0], &[1.0, 1.0, 1.0], 0.05, 1e-9).unwrap();
+        assert_eq!((same.verdict, same.half_width), (Verdict::Reproduced, 0.0));
+        let other = equivalence(&[1.0, 1.0], &[1.5, 1.5], 0.05, 0.5).unwrap();
+        assert_eq!(other.verdict, Verdict::NotReproduced);
+    }
+
+    #[test]
+    fn what_nothing_follows_from_is_refused() {
+        let refused = |old: &[f64], new: &[f64], alpha, margin| {
+            equivalence(old, new, alpha, margin).unwrap_err().to_string()
+        };
+        assert!(refused(&[1.0], &NEW, 0.05, 1.0).ends_with("got 1 and 5"));
+        assert!(refused(&OLD, &[1.0, f64::NAN], 0.05, 1.0).ends_with("got NaN"));
+        assert!(refused(&OLD, &NEW, 0.05, 0.0).starts_with("a margin"));
+        assert!(refused(&OLD, &NEW, 0.5, 1.0).starts_with("alpha"));
+    }
+
+    #[test]
+    fn what_a_rule_can_see_agrees_with_simulated_samples() {
+        // 12 against 12 values, sd 1, margin 1.5, alpha 0.05; draws of our own stream.
+        use crate::base::rng;
+        let mut draw = rng::stream(5, rng::Purpose::Generate, &[rng::Id::from("equivalence")]);
+        let mut normal = || {
+            let (u, v) = (1.0 - draw.uniform(), draw.uniform());
+            (-2.0 * libm::log(u)).sqrt() * libm::cos(2.0 * std::f64::consts::PI * v)
+        };
+        let mut alarms = |shift: f64| {
+            let noticed = (0..2000).filter(|_| {
+                let old: Vec<f64> = (0..12).map(|_| normal()).collect();
+                let new: Vec<f64> = (0..12).map(|_| normal() + shift).collect();
+                equivalence(&old, &new, 0.05, 1.5).unwrap().verdict != Verdict::Reproduced
+            });
+            noticed.count() as f64 / 2000.0
+        };
+        let Sensitivity { false_alarm, visible } = sensitivity(1.0, 12, 0.05, 1.5);
+        assert!((alarms(0.0) - false_alarm).abs() < 0.03, "{false_alarm}");
+        assert!((alarms(visible) - 0.95).abs() < 0.03, "{visible}");
+        // At a true difference of δ at most α are called reproduced.
+        assert!(1.0 - alarms(1.5) < 0.05 + 0.02);
+    }
+
+    proptest! {
+        #[test]
+        fn order_and_side_do_not_matter(
+            old in proptest::collection::vec(-1.0f64..1.0, 2..8),
+            new in proptest::collection::vec(-1.0f64..1.0, 2..8),
+        ) {
+            let there = equivalence(&old, &new, 0.05, 0.3).unwrap();
+            let back = equivalence(&new, &old, 0.05, 0.3).unwrap();
+            prop_assert_eq!(there.verdict, back.verdict);
+            prop_assert_eq!(there.difference, -back.difference);
+        }
+    }
+}

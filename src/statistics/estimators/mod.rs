@@ -1,0 +1,233 @@
+//! Statistics of an evaluation, as pure functions. Notation: problems i = 1…n, samples
+//! j = 1…kᵢ, xᵢⱼ ∈ {0, 1}, p̂ᵢ = mean of xᵢⱼ over j. A problem is the unit that repeats;
+//! √(μ̂(1−μ̂)/nk), which treats all samples as independent, is never used.
+
+use crate::statistics::distributions::t_quantile;
+use crate::statistics::{Counts, outcomes};
+use std::collections::BTreeMap;
+
+/// One evaluated response.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sample {
+    /// Eq. 7's verdict.
+    pub is_correct: bool,
+    /// The normalised answer that the verifier read; `None` when it found none.
+    pub prediction: Option<String>,
+}
+
+/// Outcomes that no statistic exists for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// An empty evaluation.
+    #[error("an evaluation needs at least one problem, got none")]
+    NoProblems,
+    /// A problem without responses.
+    #[error("problem {index} (from 0) has no samples")]
+    NoSamples {
+        /// Position in the list.
+        index: usize,
+    },
+    /// Two evaluations that are not over the same problems.
+    #[error("a paired difference needs the same problems on both sides, got {left} and {right}")]
+    Unpaired {
+        /// Problems on the left.
+        left: usize,
+        /// Problems on the right.
+        right: usize,
+    },
+}
+
+/// What an evaluation's record states about correctness.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Summary {
+    /// n.
+    pub problems: u64,
+    /// k: the fewest samples of any problem.
+    pub samples: u64,
+    /// [`avg_at_k`].
+    pub avg_at_k: f64,
+    /// [`standard_error_fixed_problems`].
+    pub standard_error_fixed_problems: f64,
+    /// [`standard_error_new_problems`].
+    pub standard_error_new_problems: f64,
+    /// [`pass_at_k`] for 1, 2, 4, … below `samples`, and for `samples`.
+    pub pass_at_k: BTreeMap<u64, f64>,
+    /// [`cons_at_k`] over the first `samples` responses of each problem.
+    pub cons_at_k: f64,
+}
+
+/// All statistics of one evaluation.
+///
+/// # Errors
+/// When there is no problem, or a problem has no sample.
+pub fn summary(problems: &[Vec<Sample>]) -> Result<Summary, Error> {
+    check(problems)?;
+    let samples = problems.iter().map(Vec::len).min().unwrap_or(0);
+    let doubling = std::iter::successors(Some(1), |k| Some(k * 2));
+    let ks = doubling.take_while(|k| *k < samples).chain([samples]);
+    Ok(Summary {
+        problems: problems.len() as u64,
+        samples: samples as u64,
+        avg_at_k: avg_at_k(problems),
+        standard_error_fixed_problems: standard_error_fixed_problems(problems),
+        standard_error_new_problems: standard_error_new_problems(problems),
+        pass_at_k: ks.map(|k| (k as u64, pass_at_k(problems, k))).collect(),
+        cons_at_k: cons_at_k(problems, samples),
+    })
+}
+
+/// avg@k: μ̂ = (1/n) Σᵢ p̂ᵢ. Every problem has the same weight, whatever its kᵢ.
+///
+/// # Panics
+/// Here and below: when there is no problem, or a problem has no sample.
+pub fn avg_at_k(problems: &[Vec<Sample>]) -> f64 {
+    mean(&accuracies(problems))
+}
+
+/// Decoding noise of avg@k: "how far off is this number for this checkpoint on these
+/// problems?" SE² = (1/n²) Σᵢ p̂ᵢ(1−p̂ᵢ)/(kᵢ−1).
+///
+/// A problem with one sample shows no spread of its own; it counts with μ̂(1−μ̂), which is at
+/// least the mean of p(1−p) over problems, so the result errs upwards.
+pub fn standard_error_fixed_problems(problems: &[Vec<Sample>]) -> f64 {
+    outcomes::standard_error_fixed_problems(&counts(problems))
+}
+
+/// Noise of avg@k when the problems are a draw too (clustered by problem, Miller 2024):
+/// "how far off is this number for this checkpoint on problems of this kind?"
+/// SE² = Σᵢ (p̂ᵢ−μ̂)² / (n(n−1)); with equal kᵢ this is the clustered estimator
+/// n/(n−1) · (nk)⁻² Σᵢ (Σⱼ (xᵢⱼ−μ̂))².
+///
+/// One problem says nothing about others: the result is then ½, the largest standard
+/// deviation that a quantity in [0, 1] can have.
+pub fn standard_error_new_problems(problems: &[Vec<Sample>]) -> f64 {
+    let accuracies = accuracies(problems);
+    if accuracies.len() == 1 { 0.5 } else { standard_error_of_mean(&accuracies) }
+}
+
+/// Unbiased pass@k, the chance that at least one of k samples is correct, averaged over
+/// problems: 1 − C(N−c, k)/C(N, k) = 1 − Π_{i=N−c+1}^{N} (1 − k/i), and 1 when N−c < k.
+///
+/// # Panics
+/// When `k` is 0 or above the fewest samples of any problem.
+pub fn pass_at_k(problems: &[Vec<Sample>], k: usize) -> f64 {
+    let counts = counts(problems);
+    mean(&counts.iter().map(|counts| counts.pass_at_k(k as u64)).collect::<Vec<f64>>())
+}
+
+/// cons@k: share of problems whose most frequent prediction among the first k responses is
+/// correct. Responses without an answer do not vote; among tied predictions the one that
+/// appeared first wins; a problem without a vote counts as wrong.
+pub fn cons_at_k(problems: &[Vec<Sample>], k: usize) -> f64 {
+    let verdicts: Vec<f64> = problems
+        .iter()
+        .map(|samples| f64::from(consensus_is_correct(&samples[..k.min(samples.len())])))
+        .collect();
+    mean(&verdicts)
+}
+
+fn consensus_is_correct(samples: &[Sample]) -> bool {
+    // prediction → (votes, position of the first vote)
+    let mut votes: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for (index, sample) in samples.iter().enumerate() {
+        if let Some(prediction) = &sample.prediction {
+            votes.entry(prediction).or_insert((0, index)).0 += 1;
+        }
+    }
+    let winner = votes.into_values().max_by_key(|(count, first)| (*count, usize::MAX - first));
+    winner.is_some_and(|(_, first)| samples[first].is_correct)
+}
+
+/// B − A over the same problems, with the two standard errors of [`Summary`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Difference {
+    /// d̄ = mean of dᵢ = p̂ᴮᵢ − p̂ᴬᵢ.
+    pub mean: f64,
+    /// Decoding noise alone: the two variances of [`standard_error_fixed_problems`] added.
+    pub standard_error_fixed_problems: f64,
+    /// Another draw of problems: SE² = Σ(dᵢ−d̄)²/(n(n−1)), which profits from the pairing.
+    pub standard_error_new_problems: f64,
+}
+
+/// Paired difference `after − before`; entry i of both is the same problem.
+///
+/// # Errors
+/// When a side is empty, a problem has no sample, or the sides differ in length.
+pub fn paired_difference(
+    before: &[Vec<Sample>],
+    after: &[Vec<Sample>],
+) -> Result<Difference, Error> {
+    check(before)?;
+    check(after)?;
+    if before.len() != after.len() {
+        return Err(Error::Unpaired { left: before.len(), right: after.len() });
+    }
+    let differences: Vec<f64> =
+        accuracies(before).iter().zip(accuracies(after)).map(|(b, a)| a - b).collect();
+    let fixed = standard_error_fixed_problems(before).hypot(standard_error_fixed_problems(after));
+    Ok(Difference {
+        mean: mean(&differences),
+        standard_error_fixed_problems: fixed,
+        // A difference of two shares lies in [−1, 1]: twice the range, twice the bound.
+        standard_error_new_problems: match differences.len() {
+            1 => 1.0,
+            _ => standard_error_of_mean(&differences),
+        },
+    })
+}
+
+/// Half the width of the 95 % interval for [`standard_error_fixed_problems`]: 1.96 · SE.
+pub fn half_width_fixed_problems(standard_error: f64) -> f64 {
+    1.96 * standard_error
+}
+
+/// Half the width of the 95 % interval for [`standard_error_new_problems`]:
+/// t₀.₉₇₅ with n − 1 degrees of freedom times SE; infinite for one problem.
+pub fn half_width_new_problems(standard_error: f64, problems: u64) -> f64 {
+    match problems {
+        0 | 1 => f64::INFINITY,
+        n => t_quantile(0.975, (n - 1) as f64) * standard_error,
+    }
+}
+
+fn check(problems: &[Vec<Sample>]) -> Result<(), Error> {
+    if problems.is_empty() {
+        return Err(Error::NoProblems);
+    }
+    match problems.iter().position(Vec::is_empty) {
+        Some(index) => Err(Error::NoSamples { index }),
+        None => Ok(()),
+    }
+}
+
+fn accuracies(problems: &[Vec<Sample>]) -> Vec<f64> {
+    counts(problems).iter().map(Counts::accuracy).collect()
+}
+
+/// Correct responses of each problem.
+fn counts(problems: &[Vec<Sample>]) -> Vec<Counts> {
+    if let Err(error) = check(problems) {
+        panic!("{error}");
+    }
+    let of = |samples: &Vec<Sample>| Counts {
+        correct: samples.iter().filter(|sample| sample.is_correct).count() as u64,
+        samples: samples.len() as u64,
+    };
+    problems.iter().map(of).collect()
+}
+
+pub(crate) fn mean(values: &[f64]) -> f64 {
+    assert!(!values.is_empty(), "{}", Error::NoProblems);
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+pub(crate) fn standard_error_of_mean(values: &[f64]) -> f64 {
+    let (n, centre) = (values.len() as f64, mean(values));
+    let squares: f64 = values.iter().map(|value| (value - centre) * (value - centre)).sum();
+    (squares / (n * (n - 1.0))).sqrt()
+}
+
+#[cfg(test)]
+mod golden_tests;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,27 @@
+//! Intervals, tests and verdicts, as pure functions of numbers.
+//!
+//! In: outcomes and scores. Out: estimates with intervals, p-values, a word. Never: a file, a clock, a run.
+
+pub mod distributions;
+pub mod outcomes;
+pub mod same_policy;
+pub mod estimators;
+pub mod equivalence;
+pub mod between;
+pub mod accuracy;
+pub mod aggregates;
+pub mod time_to_level;
+pub mod verdict;
+pub mod paired;
+pub mod calibration;
+
+pub use crate::statistics::accuracy::{Accuracy, Question, Uncertainty};
+pub use crate::statistics::between::{Interval, PermutationTest, WelchDifference};
+pub use crate::statistics::calibration::Measure;
+pub use crate::statistics::calibration::worlds::{Runs, Spread};
+pub use crate::statistics::equivalence::Equivalence;
+pub use crate::statistics::estimators::Sample;
+pub use crate::statistics::outcomes::Counts;
+pub use crate::statistics::paired::Paired;
+pub use crate::statistics::time_to_level::TimeToEvent;
+pub use crate::statistics::verdict::Evidence;

@@ -1,0 +1,98 @@
+//! Two methods on the same problems, problem by problem. The unit is the problem: these numbers
+//! speak of the checkpoints at hand, never of another training run.
+
+use crate::statistics::between::{self, Error};
+use crate::statistics::distributions::t_quantile;
+use crate::statistics::{
+    Counts, Interval, PermutationTest, Question, Uncertainty, accuracy, estimators,
+};
+use serde::{Deserialize, Serialize};
+
+/// Fewest problems, as Σ|d_i|, that must have changed for an interval over another draw of them.
+pub const FEWEST_CHANGED_PROBLEMS: f64 = 2.0;
+
+/// The paired difference b − a of avg@k.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Paired {
+    /// d̄: the mean over problems of d_i = p̂_i of b − p̂_i of a, each averaged over runs.
+    pub difference: f64,
+    /// Sampling again from the same checkpoints, then another draw of problems.
+    pub uncertainties: [Uncertainty; 2],
+    /// Whether the d_i are centred on 0 over another draw of problems.
+    pub sign_flip: PermutationTest,
+    /// Correlation of p̂_i of a and b over problems: what pairing gains; `None` where a side has
+    /// no spread.
+    pub correlation: Option<f64>,
+    /// d_i, in the order of the problems.
+    pub by_problem: Vec<f64>,
+}
+
+/// Compares `a[run][problem]` with `b[run][problem]`; entry i of every run is the same problem.
+///
+/// # Errors
+/// As [`accuracy::accuracy`], and where the sides have other numbers of problems.
+pub fn paired(a: &[Vec<Counts>], b: &[Vec<Counts>], level: f64) -> Result<Paired, Error> {
+    paired_up_to(a, b, level, between::MOST_SPLITS)
+}
+
+/// [`paired`] with at most so many sign flips.
+pub(crate) fn paired_up_to(
+    a: &[Vec<Counts>],
+    b: &[Vec<Counts>],
+    level: f64,
+    most_flips: u64,
+) -> Result<Paired, Error> {
+    accuracy::check(a)?;
+    accuracy::check(b)?;
+    if a[0].len() != b[0].len() {
+        let (expected, got) = (a[0].len(), b[0].len());
+        return Err(Error::Ragged { method: "a paired difference", run: 0, expected, got });
+    }
+    if !(level > 0.0 && level < 1.0) {
+        return Err(Error::Level(level));
+    }
+    let (before, after) = (accuracy::problem_means(a), accuracy::problem_means(b));
+    let by_problem: Vec<f64> = before.iter().zip(&after).map(|(a, b)| b - a).collect();
+    let difference = estimators::mean(&by_problem);
+    let [first, second] = [a, b].map(accuracy::decoding_error);
+    let error = (first * first + second * second).sqrt();
+    let half_width = t_quantile(0.5 + level / 2.0, accuracy::MANY) * error;
+    let minority = accuracy::minority(a) + accuracy::minority(b);
+    let withheld = accuracy::too_few_minority(minority);
+    let interval = withheld.is_none().then(|| Interval::around(difference, half_width, level));
+    let question = Question::TheseCheckpointsOnTheseProblems;
+    let these = Uncertainty { question, standard_error: Some(error), interval, withheld };
+    let others = other_problems(&by_problem, difference, level);
+    Ok(Paired {
+        difference,
+        uncertainties: [these, others],
+        sign_flip: between::sign_flips_up_to(&by_problem, most_flips)?,
+        correlation: correlation(&before, &after),
+        by_problem,
+    })
+}
+
+/// The interval over another draw of problems, withheld where the difference rests on too few
+/// problems: how often a rare change occurs cannot be told from none or one of it.
+fn other_problems(by_problem: &[f64], difference: f64, level: f64) -> Uncertainty {
+    let answer = accuracy::other_problems(by_problem, difference, level);
+    let changed: f64 = by_problem.iter().map(|value| value.abs()).sum();
+    if answer.interval.is_none() || changed >= FEWEST_CHANGED_PROBLEMS {
+        return answer;
+    }
+    let withheld = format!(
+        "the equivalent of {changed:.1} problems changed; it takes {FEWEST_CHANGED_PROBLEMS}"
+    );
+    Uncertainty { interval: None, withheld: Some(withheld), ..answer }
+}
+
+/// Pearson's correlation; `None` where a side has no spread.
+fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
+    let (mean_a, mean_b) = (estimators::mean(a), estimators::mean(b));
+    let sum = |f: &dyn Fn(f64, f64) -> f64| {
+        a.iter().zip(b).map(|(a, b)| f(a - mean_a, b - mean_b)).sum::<f64>()
+    };
+    let (aa, bb, ab) = (sum(&|a, _| a * a), sum(&|_, b| b * b), sum(&|a, b| a * b));
+    (aa > 0.0 && bb > 0.0).then(|| ab / (aa * bb).sqrt())
+}

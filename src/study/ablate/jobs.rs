@@ -1,0 +1,292 @@
+//! What is to be done: each arm with each seed once, and what is there of it already.
+
+use crate::base::files::{self, Kind};
+use crate::experiment::{Experiment, Grid};
+use crate::records::{Manifest, RunFolder, StepMetrics};
+use crate::study::ablate::{Error, Study};
+use crate::study::{Cell, CellEnding, cell};
+use crate::training::run::inputs;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// One arm with one seed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Job {
+    /// Every `<grid>/<arm>` that it is.
+    pub arms: Vec<String>,
+    /// What is run, with its seed and one thread.
+    pub experiment: Experiment,
+    /// Its identity.
+    pub manifest: Manifest,
+    /// Its record.
+    pub record: PathBuf,
+    /// Its run folder.
+    pub folder: RunFolder,
+    /// What is there.
+    pub state: State,
+}
+
+/// What is there of a job.
+#[derive(Debug, Clone, PartialEq)]
+pub enum State {
+    /// Nothing.
+    Missing,
+    /// A run folder without an outcome.
+    Unfinished {
+        /// Rollout steps that are recorded.
+        steps: u64,
+    },
+    /// A run folder with an outcome, and no record yet.
+    Ended,
+    /// A record of a run that ended.
+    Recorded(Box<Cell>),
+    /// A record of a run that failed.
+    Failed(Box<Cell>),
+    /// Something that cannot be used; it is set aside before the run is made again.
+    Unusable {
+        /// What is wrong, with the file's name.
+        reason: String,
+    },
+}
+
+impl State {
+    /// In a word or two.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Missing => "to run".to_string(),
+            Self::Unfinished { steps } => format!("unfinished, {steps} steps"),
+            Self::Ended => "to record".to_string(),
+            Self::Recorded(cell) => match cell.ending {
+                CellEnding::Finished => "finished",
+                CellEnding::Saturated => "saturated",
+                CellEnding::Diverged => "diverged",
+                CellEnding::Failed => "failed",
+            }
+            .to_string(),
+            Self::Failed(_) => "failed".to_string(),
+            Self::Unusable { .. } => "unusable, to run again".to_string(),
+        }
+    }
+
+    /// The record, of whatever ending.
+    pub fn cell(&self) -> Option<&Cell> {
+        match self {
+            Self::Recorded(cell) | Self::Failed(cell) => Some(cell),
+            _ => None,
+        }
+    }
+}
+
+impl Job {
+    /// Its arm and seed, for a reader.
+    pub fn title(&self) -> String {
+        let arm = self.arms.first().map_or("", String::as_str);
+        format!("{arm} seed {}", self.manifest.seed)
+    }
+
+    /// Its run folder's name.
+    pub fn run_name(&self) -> String {
+        let name = self.folder.root().file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+
+    /// Rollout steps that its experiment asks for.
+    pub fn steps(&self) -> u64 {
+        self.experiment.training.rollout_steps
+    }
+
+    /// Renames what cannot be used: the record and the run folder.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    pub fn set_aside(&mut self) -> Result<Vec<PathBuf>, Error> {
+        let mut moved = Vec::new();
+        for path in [self.record.as_path(), self.folder.root()] {
+            if files::kind(path)?.is_some() {
+                moved.push(files::set_aside(path)?);
+            }
+        }
+        self.state = State::Missing;
+        Ok(moved)
+    }
+}
+
+/// The jobs of grids, so that seeds complete in order: all arms of the first seed come first. An
+/// arm that stands in several grids is one job.
+///
+/// # Errors
+/// An arm whose inputs cannot be used, a record that was made from other inputs, or a folder that
+/// cannot be read.
+pub fn jobs(study: &Study, grids: &[Grid]) -> Result<Vec<Job>, Error> {
+    for (index, grid) in grids.iter().enumerate() {
+        if grids[..index].iter().any(|other| other.name == grid.name) {
+            return Err(Error::SameName { name: grid.name.clone() });
+        }
+    }
+    let mut manifests: BTreeMap<String, Manifest> = BTreeMap::new();
+    let mut jobs: Vec<Job> = Vec::new();
+    let runs = match files::kind(&study.runs())? {
+        Some(Kind::Folder) => files::list(&study.runs())?,
+        _ => Vec::new(),
+    };
+    let most = grids.iter().map(|grid| grid.seeds.len()).max().unwrap_or(0);
+    for turn in 0..most {
+        for grid in grids {
+            let Some(seed) = grid.seeds.get(turn) else { continue };
+            for arm in &grid.arms {
+                let title = format!("{}/{}", grid.name, arm.name);
+                let same = |job: &&mut Job| {
+                    job.manifest.arm_sha256 == arm.arm_sha256 && job.manifest.seed == *seed
+                };
+                if let Some(job) = jobs.iter_mut().find(same) {
+                    if job.experiment.inputs != arm.experiment.inputs {
+                        let first = job.arms.first().cloned().unwrap_or_default();
+                        return Err(Error::SharedArm { first, second: title });
+                    }
+                    job.arms.push(title);
+                    continue;
+                }
+                let manifest = match manifests.get(&arm.arm_sha256) {
+                    Some(manifest) => manifest.clone(),
+                    None => {
+                        let manifest = prepared(&title, &arm.experiment)?;
+                        manifests.insert(arm.arm_sha256.clone(), manifest.clone());
+                        manifest
+                    }
+                };
+                let experiment = executed(&arm.experiment, *seed);
+                jobs.push(job(study, title, experiment, manifest, &runs)?);
+            }
+        }
+    }
+    for job in &mut jobs {
+        job.state = state(job)?;
+    }
+    Ok(jobs)
+}
+
+/// The experiment of a cell: its seed, and one thread, since cells run side by side.
+fn executed(experiment: &Experiment, seed: u64) -> Experiment {
+    let mut experiment = experiment.clone();
+    experiment.execution.seed = seed;
+    experiment.execution.threads = 1;
+    experiment
+}
+
+fn prepared(title: &str, experiment: &Experiment) -> Result<Manifest, Error> {
+    let inputs = inputs::prepare(executed(experiment, experiment.execution.seed));
+    let inputs =
+        inputs.map_err(|source| Error::Arm { arm: title.to_string(), source: Box::new(source) })?;
+    Ok(inputs.manifest)
+}
+
+fn job(
+    study: &Study,
+    title: String,
+    experiment: Experiment,
+    manifest: Manifest,
+    runs: &[String],
+) -> Result<Job, Error> {
+    let seed = experiment.execution.seed;
+    let mut manifest = Manifest { seed, ..manifest };
+    let of_format = |records| {
+        let experiment = Experiment { records, ..experiment.clone() };
+        let run_key = inputs::run_key(&experiment, &manifest.inputs);
+        let Manifest { arm_sha256, exactness, .. } = &manifest;
+        let file = cell::file_name(arm_sha256, &run_key, exactness, seed);
+        (experiment, run_key, study.cells().join(file))
+    };
+    // A study may be older than the newest format of records: a cell that is there counts.
+    let earlier = of_format(None);
+    let counts = |cell: Cell| cell.run_key == earlier.1;
+    let (mut experiment, run_key, record) = match Cell::read(&earlier.2).is_ok_and(counts) {
+        true => earlier,
+        false => of_format(experiment.records),
+    };
+    manifest.run_key = run_key;
+    let end = format!("-seed{seed}-{}", &manifest.run_key[..8]);
+    // Another grid may have begun it under its own name for the arm.
+    let begun = runs.iter().find(|name| name.ends_with(&end));
+    let name = begun.cloned().unwrap_or_else(|| format!("{}{end}", experiment.name));
+    experiment.name = name.trim_end_matches(&end).to_string();
+    manifest.name.clone_from(&experiment.name);
+    Ok(Job {
+        arms: vec![title],
+        record,
+        folder: RunFolder::at(study.runs().join(name)),
+        experiment,
+        manifest,
+        state: State::Missing,
+    })
+}
+
+/// What is there of a job. Nothing is changed.
+///
+/// # Errors
+/// A record that was made from other inputs, or a folder that cannot be read.
+pub fn state(job: &Job) -> Result<State, Error> {
+    let ended = files::kind(&job.folder.path("outcome.json"))?.is_some();
+    if files::kind(&job.record)?.is_none() {
+        return Ok(match files::kind(&job.folder.path("manifest.json"))? {
+            _ if ended => State::Ended,
+            Some(_) => State::Unfinished { steps: steps_done(&job.folder) },
+            None => State::Missing,
+        });
+    }
+    let unusable = |reason: String| Ok(State::Unusable { reason });
+    let cell = match Cell::read(&job.record) {
+        Ok(cell) => cell,
+        Err(error) => return unusable(error.to_string()),
+    };
+    let name = job.record.display();
+    if cell.arm_sha256 != job.manifest.arm_sha256 || cell.seed != job.manifest.seed {
+        return unusable(format!("{name}: it is the record of another arm or seed"));
+    }
+    if cell.inputs != job.manifest.inputs {
+        let (before, now) = (&cell.inputs, &job.manifest.inputs);
+        let differ = |key: &&String| before.get(*key) != now.get(*key);
+        let mut keys: Vec<&str> =
+            before.keys().chain(now.keys()).filter(differ).map(String::as_str).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        return Err(Error::OtherInputs { path: job.record.clone(), what: keys.join(", ") });
+    }
+    if cell.run_key != job.manifest.run_key {
+        return unusable(format!("{name}: its `run_key` does not follow from its experiment"));
+    }
+    match (cell.ending, ended) {
+        (CellEnding::Failed, true) => Ok(State::Ended),
+        (CellEnding::Failed, false) => Ok(State::Failed(Box::new(cell))),
+        (_, true) => match misfit(job, &cell)? {
+            Some(file) => unusable(format!("{name}: {file} of its run folder is another one")),
+            None => Ok(State::Recorded(Box::new(cell))),
+        },
+        (_, false) if files::kind(job.folder.root())?.is_some() => {
+            unusable(format!("{name}: its run folder has no outcome.json"))
+        }
+        // A study that was received or committed has no run folders.
+        (_, false) => Ok(State::Recorded(Box::new(cell))),
+    }
+}
+
+/// A file of the run folder that the record has another digest of.
+fn misfit(job: &Job, cell: &Cell) -> Result<Option<String>, Error> {
+    for name in ["metrics.jsonl", "evaluations.jsonl", "ledger.jsonl"] {
+        let path = job.folder.inside(name)?;
+        let found = match files::kind(&path)? {
+            Some(Kind::File) => Some(files::sha256_file(&path)?),
+            _ => None,
+        };
+        if found.as_ref() != cell.digests.get(name) {
+            return Ok(Some(name.to_string()));
+        }
+    }
+    Ok(None)
+}
+
+/// Rollout steps that a run has recorded.
+pub fn steps_done(folder: &RunFolder) -> u64 {
+    let lines = files::complete_lines::<StepMetrics>(&folder.path("metrics.jsonl"));
+    // A run that cannot be read is found out by the process that goes on with it.
+    lines.map_or(0, |lines| lines.len() as u64)
+}

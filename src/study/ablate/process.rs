@@ -1,0 +1,134 @@
+//! A cell as a process: `dapo train` in a process group of its own, so that Ctrl-C reaches the
+//! parent alone, which asks every child once to stop after its present step.
+
+use crate::base::files;
+use crate::study::Job;
+use crate::study::ablate::{Error, Study};
+use rustix::process::{Pid, Signal};
+use std::collections::VecDeque;
+use std::io::{self, BufRead};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// Lines of standard error that are kept.
+const MOST_LINES: usize = 40;
+
+/// Longest line that is kept, in characters.
+const MOST_CHARACTERS: usize = 800;
+
+/// The last lines of a process.
+type Lines = Arc<Mutex<VecDeque<String>>>;
+
+/// A process that trains one cell.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    lines: Lines,
+    listener: Option<JoinHandle<()>>,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// The status as the system says it.
+    pub status: ExitStatus,
+    /// What it said last.
+    pub last_words: String,
+}
+
+impl Ended {
+    /// Ended by a signal, or as one that a signal asked to stop: nothing is wrong with the run.
+    pub fn by_signal(&self) -> bool {
+        let asked = [130, 143, 141].map(Some).contains(&self.status.code());
+        self.status.signal().is_some() || asked
+    }
+
+    /// For a record.
+    pub fn reason(&self) -> String {
+        match (self.status.signal(), self.last_words.as_str()) {
+            (Some(signal), _) => format!("signal {signal} ended the process"),
+            (None, "") => format!("the process ended with {}", self.status),
+            (None, words) => words.to_string(),
+        }
+    }
+}
+
+impl Process {
+    /// Starts a job's process.
+    ///
+    /// # Errors
+    /// When its experiment cannot be written or no process can be started.
+    pub fn start(program: &Path, study: &Study, job: &Job) -> Result<Self, Error> {
+        let experiment = study.experiment(&job.run_name());
+        files::write_json(&experiment, &job.experiment)?;
+        let mut command = Command::new(program);
+        command.arg("train").arg(&experiment).args(["--threads", "1", "--no-plan", "--resume"]);
+        command.arg("--out").arg(job.folder.root());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.process_group(0);
+        let mut child = command
+            .spawn()
+            .map_err(|source| Error::Start { program: program.to_path_buf(), source })?;
+        let lines = Lines::default();
+        let (errors, kept) = (child.stderr.take(), Arc::clone(&lines));
+        let listener = std::thread::spawn(move || {
+            let errors = errors.into_iter().map(io::BufReader::new);
+            for bytes in errors.flat_map(|errors| errors.split(b'\n')).map_while(Result::ok) {
+                let line = String::from_utf8_lossy(&bytes);
+                let line: String = line.trim_end().chars().take(MOST_CHARACTERS).collect();
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.push_back(line);
+                if kept.len() > MOST_LINES {
+                    kept.pop_front();
+                }
+            }
+        });
+        Ok(Self { child, lines, listener: Some(listener) })
+    }
+
+    /// The process's number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Asks it to stop after its present rollout step. One that has ended is not asked.
+    pub fn ask_to_stop(&mut self) {
+        let alive = matches!(self.child.try_wait(), Ok(None));
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid.filter(|_| alive) {
+            // It may end at this very moment; then there is nobody to ask.
+            let _gone = rustix::process::kill_process(pid, Signal::INT);
+        }
+    }
+
+    /// How it ended; `None` while it runs.
+    ///
+    /// # Errors
+    /// When the system cannot say.
+    pub fn ended(&mut self) -> io::Result<Option<Ended>> {
+        let Some(status) = self.child.try_wait()? else { return Ok(None) };
+        if let Some(listener) = self.listener.take() {
+            // A listener that panicked leaves the lines that it had.
+            drop(listener.join());
+        }
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = |line: &&String| !line.trim().is_empty();
+        let error = lines.iter().rev().find(|line| line.starts_with("error: "));
+        let last = error.or_else(|| lines.iter().rev().find(said));
+        Ok(Some(Ended { status, last_words: last.cloned().unwrap_or_default() }))
+    }
+}
+
+impl Drop for Process {
+    /// A parent that gives up leaves no process behind; what it trained up to its last checkpoint
+    /// is on the disk.
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _gone = self.child.kill();
+            let _status = self.child.wait();
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! The queue of cells: so many at a time, recorded as they end.
+
+use crate::base::files;
+use crate::experiment::sets;
+use crate::records::{EvaluationRecord, RunFolder};
+use crate::study::ablate::jobs::{self, State};
+use crate::study::ablate::process::Process;
+use crate::study::ablate::{Error, Study};
+use crate::study::cell::{self, build};
+use crate::study::{Ended, Job};
+use std::collections::{BTreeSet, VecDeque};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// How often processes are looked at.
+const TURN: Duration = Duration::from_millis(100);
+
+/// How often their records are read for the progress.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A cell whose process was killed, or whose run folder does not fit itself, is begun so often.
+const ATTEMPTS: u32 = 2;
+
+/// What may be chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// This program.
+    pub program: PathBuf,
+    /// Cells at the same time.
+    pub at_once: usize,
+    /// Failed cells are begun again.
+    pub retry_failed: bool,
+    /// Runs keep their last checkpoint alone, whatever their experiment says.
+    pub last_checkpoint_only: bool,
+}
+
+/// A cell that is being run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Status {
+    /// The job's [`Job::title`].
+    pub title: String,
+    /// Rollout steps that are recorded.
+    pub steps: u64,
+    /// avg@k of the last evaluation of the development set, in [0, 1].
+    pub dev_accuracy: Option<f64>,
+}
+
+/// How far the work is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Progress {
+    /// Cells that are recorded.
+    pub done: usize,
+    /// Cells that are being run.
+    pub running: Vec<Status>,
+    /// Cells that wait.
+    pub waiting: usize,
+    /// Rollout steps of all cells that are recorded or being run.
+    pub steps_done: u64,
+    /// Rollout steps of all cells.
+    pub steps_planned: u64,
+    /// Seconds that are left if the cells to come take as long as those that ended, or, while
+    /// none has, if the steps to come take as long as those of this call.
+    pub seconds_left: Option<f64>,
+}
+
+/// What is told while cells are run.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A cell was begun or is gone on with.
+    Started(&'a Job),
+    /// A cell is recorded, or was left unfinished.
+    Ended(&'a Job),
+    /// Something that the user should know.
+    Note(String),
+    /// How far it is.
+    Progress(&'a Progress),
+}
+
+struct Running {
+    job: usize,
+    process: Process,
+}
+
+struct Queue<'a> {
+    study: &'a Study,
+    options: &'a Options,
+    jobs: &'a mut [Job],
+    attempts: Vec<u32>,
+    waiting: VecDeque<usize>,
+    running: Vec<Running>,
+    begun: Instant,
+    steps_before: u64,
+    /// Jobs of which it was said that they wait for another process.
+    told: BTreeSet<usize>,
+}
+
+/// Runs what is to be run until everything is recorded, or until `stop` says so: then the
+/// processes are asked once, and end after their present rollout step with a checkpoint.
+///
+/// # Errors
+/// When a file cannot be written or no process can be started; processes that run are ended.
+pub fn run(
+    study: &Study,
+    jobs: &mut [Job],
+    options: &Options,
+    stop: &dyn Fn() -> bool,
+    watch: &mut dyn FnMut(Event),
+) -> Result<(), Error> {
+    if options.last_checkpoint_only {
+        // What a run keeps is no part of its identity, and changes no number.
+        for job in jobs.iter_mut() {
+            job.experiment.checkpoints.keep_last = 1;
+            job.experiment.checkpoints.keep_every = 0;
+        }
+    }
+    let to_run = |job: &Job| match job.state {
+        State::Recorded(_) => false,
+        State::Failed(_) => options.retry_failed,
+        _ => true,
+    };
+    let waiting = (0..jobs.len()).filter(|index| to_run(&jobs[*index])).collect();
+    let attempts = vec![0; jobs.len()];
+    let (running, begun) = (Vec::new(), Instant::now());
+    let mut queue = Queue {
+        study,
+        options,
+        jobs,
+        attempts,
+        waiting,
+        running,
+        begun,
+        steps_before: 0,
+        told: BTreeSet::new(),
+    };
+    queue.steps_before = queue.steps_done();
+    let (mut stopping, mut looked) = (false, None::<Instant>);
+    loop {
+        if stop() && !stopping {
+            stopping = true;
+            queue.waiting.clear();
+            queue.running.iter_mut().for_each(|running| running.process.ask_to_stop());
+        }
+        queue.start(watch)?;
+        queue.collect(stopping, watch)?;
+        if queue.running.is_empty() && queue.waiting.is_empty() {
+            return Ok(());
+        }
+        if looked.is_none_or(|at| at.elapsed() >= LOOK) {
+            looked = Some(Instant::now());
+            watch(Event::Progress(&queue.progress()));
+        }
+        std::thread::sleep(TURN);
+    }
+}
+
+impl Queue<'_> {
+    /// Begins waiting cells, in order, while there is room. One whose folder a process of an
+    /// earlier call still works in waits for it.
+    fn start(&mut self, watch: &mut dyn FnMut(Event)) -> Result<(), Error> {
+        let mut held = Vec::new();
+        while self.running.len() < self.options.at_once {
+            let Some(index) = self.waiting.pop_front() else { break };
+            let job = &mut self.jobs[index];
+            if job.folder.is_locked()? {
+                held.push(index);
+                if self.told.insert(index) {
+                    let folder = job.folder.root().display();
+                    watch(Event::Note(format!("{folder}: waits for the process that works in it")));
+                }
+                continue;
+            }
+            if let State::Unusable { reason } = &job.state {
+                watch(Event::Note(format!("{}: {reason}", job.title())));
+                for path in job.set_aside()? {
+                    watch(Event::Note(format!("set aside: {}", path.display())));
+                }
+            }
+            if job.state == State::Ended {
+                self.record(index, watch)?;
+                continue;
+            }
+            let process = Process::start(&self.options.program, self.study, job)?;
+            self.attempts[index] += 1;
+            watch(Event::Started(&self.jobs[index]));
+            self.running.push(Running { job: index, process });
+        }
+        for index in held.into_iter().rev() {
+            self.waiting.push_front(index);
+        }
+        Ok(())
+    }
+
+    /// Records the cells whose processes have ended.
+    fn collect(&mut self, stopping: bool, watch: &mut dyn FnMut(Event)) -> Result<(), Error> {
+        let mut at = 0;
+        while at < self.running.len() {
+            let ended = self.running[at].process.ended();
+            let program = || self.options.program.clone();
+            let ended = ended.map_err(|source| Error::Start { program: program(), source })?;
+            let Some(ended) = ended else {
+                at += 1;
+                continue;
+            };
+            let index = self.running.remove(at).job;
+            self.after(index, &ended, stopping, watch)?;
+        }
+        Ok(())
+    }
+
+    fn after(
+        &mut self,
+        index: usize,
+        ended: &Ended,
+        stopping: bool,
+        watch: &mut dyn FnMut(Event),
+    ) -> Result<(), Error> {
+        let job = &mut self.jobs[index];
+        if files::kind(&job.folder.path("outcome.json"))?.is_some() {
+            return self.record(index, watch);
+        }
+        let steps = jobs::steps_done(&job.folder);
+        if stopping && ended.by_signal() {
+            job.state = State::Unfinished { steps };
+            watch(Event::Ended(job));
+            return Ok(());
+        }
+        let elsewhere = job.folder.is_locked()?;
+        if elsewhere || (ended.by_signal() && self.attempts[index] < ATTEMPTS && !stopping) {
+            job.state = State::Unfinished { steps };
+            let reason = ended.reason();
+            watch(Event::Note(format!("{}: {reason}; it is gone on with", job.title())));
+            self.waiting.push_front(index);
+            return Ok(());
+        }
+        self.fail(index, &ended.reason(), watch)
+    }
+
+    /// Keeps a run that has no outcome on record.
+    fn fail(
+        &mut self,
+        index: usize,
+        reason: &str,
+        watch: &mut dyn FnMut(Event),
+    ) -> Result<(), Error> {
+        let job = &mut self.jobs[index];
+        let cell = build::failed(&job.experiment, &job.manifest, &job.folder, reason);
+        cell.write(&self.study.cells())?;
+        job.state = State::Failed(Box::new(cell));
+        watch(Event::Ended(job));
+        Ok(())
+    }
+
+    /// Makes the record of a run that has ended. A run folder that does not fit itself is set
+    /// aside and made again, once.
+    fn record(&mut self, index: usize, watch: &mut dyn FnMut(Event)) -> Result<(), Error> {
+        let job = &mut self.jobs[index];
+        let problem = match build::build(&job.folder) {
+            Ok(cell) if cell.run_key == job.manifest.run_key => {
+                // A run of very many steps has no record; the others go on.
+                match cell.write(&self.study.cells()) {
+                    Err(cell::Error::Invalid { path, reason }) => {
+                        let reason = format!("{}: {reason}", path.display());
+                        return self.fail(index, &reason, watch);
+                    }
+                    written => drop(written?),
+                }
+                job.state = State::Recorded(Box::new(cell));
+                watch(Event::Ended(job));
+                return Ok(());
+            }
+            Ok(_) => format!("{} holds another run", job.folder.root().display()),
+            Err(error) => error.to_string(),
+        };
+        if self.attempts[index] >= ATTEMPTS {
+            return self.fail(index, &problem, watch);
+        }
+        watch(Event::Note(format!("{}: {problem}", job.title())));
+        for path in job.set_aside()? {
+            watch(Event::Note(format!("set aside: {}", path.display())));
+        }
+        self.waiting.push_front(index);
+        Ok(())
+    }
+
+    fn steps_done(&self) -> u64 {
+        let recorded = |job: &Job| match &job.state {
+            // It will take no further step, whatever it was planned for.
+            State::Recorded(_) | State::Failed(_) | State::Ended => job.steps(),
+            State::Unfinished { steps } => *steps,
+            State::Missing | State::Unusable { .. } => 0,
+        };
+        self.jobs.iter().map(recorded).sum()
+    }
+
+    fn progress(&mut self) -> Progress {
+        let mut running = Vec::new();
+        for it in &self.running {
+            let job = &mut self.jobs[it.job];
+            let steps = jobs::steps_done(&job.folder);
+            job.state = State::Unfinished { steps };
+            let dev_accuracy = dev_accuracy(&job.folder);
+            running.push(Status { title: job.title(), steps, dev_accuracy });
+        }
+        let steps_planned: u64 = self.jobs.iter().map(Job::steps).sum();
+        let steps_done = self.steps_done();
+        let made = steps_done.saturating_sub(self.steps_before);
+        let left = steps_planned.saturating_sub(steps_done);
+        let seconds = self.begun.elapsed().as_secs_f64();
+        let by_steps = (made > 0).then(|| seconds / made as f64 * left as f64);
+        let done = |job: &&Job| job.state.cell().is_some();
+        Progress {
+            done: self.jobs.iter().filter(done).count(),
+            running,
+            waiting: self.waiting.len(),
+            steps_done,
+            steps_planned,
+            seconds_left: self.by_cells().or(by_steps),
+        }
+    }
+}
+
+impl Queue<'_> {
+    /// Seconds that are left by the mean time of the cells that ended by themselves. A cell's last
+    /// evaluations take time that no step tells of: a tenth of it, about.
+    fn by_cells(&self) -> Option<f64> {
+        const STEPS: f64 = 0.9;
+        let recorded = |job: &Job| match &job.state {
+            State::Recorded(cell) if cell.wall_seconds > 0.0 => Some(cell.wall_seconds),
+            _ => None,
+        };
+        let times: Vec<f64> = self.jobs.iter().filter_map(recorded).collect();
+        let mean = times.iter().sum::<f64>() / times.len() as f64;
+        let rest = |job: &Job| match &job.state {
+            State::Recorded(_) | State::Failed(_) | State::Ended => 0.0,
+            State::Missing | State::Unusable { .. } => 1.0,
+            State::Unfinished { steps } => 1.0 - STEPS * *steps as f64 / job.steps().max(1) as f64,
+        };
+        let left: f64 = self.jobs.iter().map(rest).sum();
+        let at_once = self.options.at_once.max(1) as f64;
+        // The last cells have nothing beside them.
+        (!times.is_empty()).then(|| mean * (left / at_once).max(left.min(0.1)))
+    }
+}
+
+/// avg@k of the newest evaluation of the development set.
+fn dev_accuracy(folder: &RunFolder) -> Option<f64> {
+    let path = folder.path("evaluations.jsonl");
+    // For the reader's eye alone: a file that cannot be read has no number.
+    let records: Vec<EvaluationRecord> = files::complete_lines(&path).unwrap_or_default();
+    records.iter().rfind(|record| record.set == sets::DEV).map(|record| record.avg_at_k)
+}

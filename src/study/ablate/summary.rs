@@ -1,0 +1,96 @@
+//! What cells came to: arm × set, means over seeds. A look at a grid that is done, without
+//! intervals or tests; those are a report's.
+
+use crate::experiment::{Grid, sets};
+use crate::study::{Cell, CellEnding};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The results of a grid.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Summary {
+    /// The sets, `dev` first.
+    pub sets: Vec<String>,
+    /// In the grid's order.
+    pub rows: Vec<Row>,
+}
+
+/// The results of an arm.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// The arm's name.
+    pub arm: String,
+    /// Its label.
+    pub label: String,
+    /// For each set: the mean over seeds of the last evaluation's avg@k in [0, 1], and the number
+    /// of seeds; `None` where none was evaluated.
+    pub scores: Vec<Option<(f64, u64)>>,
+    /// Mean over seeds of the updates that were made.
+    pub updates: Option<f64>,
+    /// Mean over seeds of the rollouts that were generated for training.
+    pub generated_rollouts: Option<f64>,
+    /// Ending → cells.
+    pub endings: BTreeMap<&'static str, u64>,
+    /// Seeds of the grid that have no record.
+    pub missing: u64,
+}
+
+/// Summarises a grid from the cells that are there, its own and others. A failed cell counts
+/// among the endings alone.
+pub fn summary(grid: &Grid, cells: &[&Cell]) -> Summary {
+    let of_arm = |hash: &str| -> Vec<&Cell> {
+        let wanted = |cell: &&&Cell| cell.arm_sha256 == hash && grid.seeds.contains(&cell.seed);
+        cells.iter().filter(wanted).copied().collect()
+    };
+    let sets: BTreeSet<&String> = grid
+        .arms
+        .iter()
+        .flat_map(|arm| of_arm(&arm.arm_sha256))
+        .flat_map(|cell| cell.problems.keys())
+        .collect();
+    let mut sets: Vec<String> = sets.into_iter().cloned().collect();
+    sets.sort_by_key(|set| set != sets::DEV);
+    let rows = grid.arms.iter().map(|arm| {
+        let all = of_arm(&arm.arm_sha256);
+        let mut endings = BTreeMap::new();
+        for cell in &all {
+            *endings.entry(ending(cell.ending)).or_insert(0) += 1;
+        }
+        let valid: Vec<&Cell> =
+            all.iter().copied().filter(|cell| cell.ending != CellEnding::Failed).collect();
+        let score = |set: &String| {
+            let last = |cell: &&Cell| Some(cell.last_evaluation(set)?.avg_at_k());
+            mean(valid.iter().filter_map(last))
+        };
+        let generated = |cell: &&Cell| {
+            let newest = cell.evaluations.iter().map(|it| it.generated_rollouts).max();
+            newest.map(|rollouts| rollouts as f64)
+        };
+        let updates = |cell: &&Cell| cell.counters.last().map(|it| it.updates as f64);
+        Row {
+            arm: arm.name.clone(),
+            label: arm.label.clone(),
+            scores: sets.iter().map(score).collect(),
+            updates: mean(valid.iter().filter_map(updates)).map(|it| it.0),
+            generated_rollouts: mean(valid.iter().filter_map(generated)).map(|it| it.0),
+            endings,
+            missing: (grid.seeds.len() as u64).saturating_sub(all.len() as u64),
+        }
+    });
+    Summary { rows: rows.collect(), sets: sets.clone() }
+}
+
+/// Mean and number of values; `None` without any.
+fn mean(values: impl Iterator<Item = f64>) -> Option<(f64, u64)> {
+    let (sum, count) = values.fold((0.0, 0), |(sum, count), value| (sum + value, count + 1));
+    (count > 0).then(|| (sum / count as f64, count))
+}
+
+/// An ending in a word.
+pub fn ending(ending: CellEnding) -> &'static str {
+    match ending {
+        CellEnding::Finished => "finished",
+        CellEnding::Saturated => "saturated",
+        CellEnding::Diverged => "diverged",
+        CellEnding::Failed => "failed",
+    }
+}

@@ -1,0 +1,419 @@
+//! A cell's record from a run folder. A finished run's files must fit its own `outcome.json` and
+//! its ledger, or there is no record; a run that failed leaves what it had recorded by then.
+
+use crate::base::files;
+use crate::experiment::{Experiment, validate};
+use crate::records::ledger::{self, Entry, Kind};
+use crate::records::run_folder::Outcome;
+use crate::records::tables::{self, Outcome as Row};
+use crate::records::{
+    Ending, EvaluationRecord, Manifest, RunFolder, Session, StepMetrics, StepTimings,
+};
+use crate::study::cell::check::{self, GENERATED, RECORDS};
+use crate::study::cell::numbers::significant;
+use crate::study::cell::{Error, FORMAT, MAX_BYTES};
+use crate::study::{Cell, CellEnding, CellEvaluation, ProblemIds};
+use crate::training::run::inputs;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Longest reason of a failed run that is kept, in characters.
+const MOST_REASON: usize = 1000;
+
+/// Significant digits of the metrics and whose metrics are kept: the first pair with which the
+/// record has at most [`MAX_BYTES`]. Forty rollout steps take the first.
+const ROOM: [(usize, &[&str]); 5] = [
+    (9, &[""]),
+    (6, &[""]),
+    (4, &[""]),
+    (4, &["rollout/", "policy/", "loss/", "train/"]),
+    (
+        4,
+        &[
+            "rollout/accuracy",
+            "rollout/reward_mean",
+            "rollout/response_tokens_mean",
+            GENERATED,
+            "policy/",
+        ],
+    ),
+];
+
+/// The record of a finished run.
+///
+/// Each file is hashed again and compared with `outcome.json`; experiment, manifest, metrics,
+/// evaluations and ending are compared with the ledger; every evaluation's score is computed
+/// again from its outcomes, and the record's fields are compared with each other. A checkpoint that is gone as a whole is not missed.
+///
+/// # Errors
+/// A file that is missing, malformed, or not what the folder's other files say of it.
+pub fn build(folder: &RunFolder) -> Result<Cell, Error> {
+    let (experiment, manifest) = (folder.experiment()?, folder.manifest()?);
+    let (metrics, records) = (folder.metrics()?, folder.evaluations()?);
+    let (ledger, outcome) = (folder.ledger()?, folder.outcome()?);
+    let refuse =
+        |(file, reason): (&str, String)| Error::Invalid { path: folder.path(file), reason };
+    check_identity(&experiment, &manifest).map_err(refuse)?;
+    check_digests(folder, &outcome)?;
+    check_ledger(&ledger, (&experiment, &manifest), &metrics, (&records, &outcome))
+        .map_err(refuse)?;
+    let mut problems = BTreeMap::new();
+    let mut evaluations = Vec::new();
+    for record in &records {
+        evaluations.push(evaluation(folder, record, &experiment, &mut problems)?);
+    }
+    let ending = match outcome.ending {
+        Ending::Finished => CellEnding::Finished,
+        Ending::Saturated => CellEnding::Saturated,
+        Ending::Diverged => CellEnding::Diverged,
+    };
+    let mut digests = BTreeMap::new();
+    for name in RECORDS {
+        digests.extend(outcome.digests.get(name).map(|it| (name.to_string(), it.clone())));
+    }
+    digests.extend(last_weights(&outcome));
+    let cell = fitted(Cell {
+        format: FORMAT,
+        name: manifest.name,
+        arm_sha256: manifest.arm_sha256,
+        seed: manifest.seed,
+        run_key: manifest.run_key,
+        exactness: manifest.exactness,
+        harness: manifest.harness,
+        ending,
+        reason: outcome.reason,
+        experiment,
+        inputs: manifest.inputs,
+        counters: metrics.iter().map(|line| line.counters).collect(),
+        metrics: columns(&metrics),
+        problems,
+        evaluations,
+        ledger_head: ledger.last().map(|entry| entry.head.clone()),
+        digests,
+        environment: folder.environment()?.facts,
+        wall_seconds: wall_seconds(&folder.sessions()?, &folder.timings()?),
+        record_sha256: String::new(),
+    });
+    let refuse = |reason| Error::Invalid { path: folder.root().to_path_buf(), reason };
+    check::check(&cell).map_err(refuse)?;
+    Ok(cell)
+}
+
+/// The record of a run that ended without an outcome: why, and what it had recorded. Nothing of
+/// it is a result.
+pub fn failed(
+    experiment: &Experiment,
+    manifest: &Manifest,
+    folder: &RunFolder,
+    reason: &str,
+) -> Cell {
+    // Whatever of the folder can be read is for the reader; that some of it cannot be is no news.
+    let metrics: Vec<StepMetrics> =
+        files::complete_lines(&folder.path("metrics.jsonl")).unwrap_or_default();
+    let records: Vec<EvaluationRecord> =
+        files::complete_lines(&folder.path("evaluations.jsonl")).unwrap_or_default();
+    let sessions: Vec<Session> =
+        files::complete_lines(&folder.path("sessions.jsonl")).unwrap_or_default();
+    let timings: Vec<StepTimings> =
+        files::complete_lines(&folder.path("timings.jsonl")).unwrap_or_default();
+    let mut problems = BTreeMap::new();
+    let read = |record| evaluation(folder, record, experiment, &mut problems).ok();
+    let evaluations: Vec<CellEvaluation> = records.iter().filter_map(read).collect();
+    problems.retain(|set, _| evaluations.iter().any(|evaluation| evaluation.set == *set));
+    let cell = fitted(Cell {
+        format: FORMAT,
+        name: manifest.name.clone(),
+        arm_sha256: manifest.arm_sha256.clone(),
+        seed: manifest.seed,
+        run_key: manifest.run_key.clone(),
+        exactness: manifest.exactness.clone(),
+        harness: manifest.harness.clone(),
+        ending: CellEnding::Failed,
+        reason: reason.chars().take(MOST_REASON).collect(),
+        experiment: experiment.clone(),
+        inputs: manifest.inputs.clone(),
+        counters: metrics.iter().map(|line| line.counters).collect(),
+        metrics: columns(&metrics),
+        problems,
+        evaluations,
+        ledger_head: None,
+        digests: BTreeMap::new(),
+        environment: folder.environment().map(|it| it.facts).unwrap_or_default(),
+        wall_seconds: wall_seconds(&sessions, &timings),
+        record_sha256: String::new(),
+    });
+    if bytes(&cell) <= MAX_BYTES {
+        return cell;
+    }
+    // That it failed, and why, has room in any case.
+    let (metrics, counters, evaluations) = (BTreeMap::new(), Vec::new(), Vec::new());
+    Cell { metrics, counters, evaluations, problems: BTreeMap::new(), ..cell }.sealed()
+}
+
+/// Size of a record's file.
+fn bytes(cell: &Cell) -> u64 {
+    files::canonical_json_line(cell).len() as u64 + 1
+}
+
+type Refusal = (&'static str, String);
+
+/// Experiment and manifest say the same.
+fn check_identity(experiment: &Experiment, manifest: &Manifest) -> Result<(), Refusal> {
+    if let Some(problem) = validate::problems(experiment).into_iter().next() {
+        return Err(("experiment.json", format!("no run can have it: {problem}")));
+    }
+    let agrees = manifest.arm_sha256 == experiment.arm_sha256()
+        && manifest.seed == experiment.execution.seed
+        && manifest.exactness == inputs::exactness(experiment)
+        && manifest.run_key == inputs::run_key(experiment, &manifest.inputs);
+    match agrees {
+        true => Ok(()),
+        false => Err(("manifest.json", "is not of the experiment in experiment.json".into())),
+    }
+}
+
+/// Every file is what `outcome.json` says of it.
+fn check_digests(folder: &RunFolder, outcome: &Outcome) -> Result<(), Error> {
+    let refuse = |name: &str, reason: String| Error::Invalid { path: folder.path(name), reason };
+    let missing = RECORDS.into_iter().find(|name| !outcome.digests.contains_key(*name));
+    if let Some(name) = missing {
+        return Err(refuse("outcome.json", format!("has no digest of {name}")));
+    }
+    for (name, written) in &outcome.digests {
+        let path = folder.inside(name)?;
+        let checkpoint = name.strip_prefix("checkpoints/").and_then(|rest| rest.split_once('/'));
+        if let Some((step, _)) = checkpoint
+            && !folder.path("checkpoints").join(step).exists()
+        {
+            continue;
+        }
+        let found = files::sha256_file(&path)?;
+        if found != *written {
+            let reason = format!("its SHA-256 is {found}, outcome.json says {written}");
+            return Err(refuse(name, reason));
+        }
+    }
+    Ok(())
+}
+
+/// The chain holds, and its lines follow from the records.
+fn check_ledger(
+    entries: &[Entry],
+    (experiment, manifest): (&Experiment, &Manifest),
+    metrics: &[StepMetrics],
+    (records, outcome): (&[EvaluationRecord], &Outcome),
+) -> Result<(), Refusal> {
+    let refuse = |reason: String| Err((ledger::FILE, reason));
+    match ledger::check_chain(entries) {
+        Err(broken) => return refuse(broken.to_string()),
+        Ok(steps) if steps != metrics.len() as u64 => {
+            return refuse(format!("has {steps} rollout steps, metrics.jsonl {}", metrics.len()));
+        }
+        Ok(_) => {}
+    }
+    let genesis = ledger::genesis(manifest, experiment);
+    if entries.first().map(|entry| &entry.components) != Some(&genesis.components) {
+        return refuse("its first line is not of this experiment and these inputs".to_string());
+    }
+    for (line, step) in metrics.iter().zip(1..) {
+        let component = entries.get(step as usize).and_then(|it| it.components.get("metrics"));
+        if line.step != step || component != Some(&ledger::metrics(line)) {
+            let reason = format!("line {step} is not the one in the ledger");
+            return Err(("metrics.jsonl", reason));
+        }
+    }
+    let end = entries.last().filter(|entry| entry.kind == Kind::End);
+    match end.is_some_and(|entry| entry.components == ledger::end(records, outcome)) {
+        true => Ok(()),
+        false => refuse("its end is not of these evaluations and this outcome".to_string()),
+    }
+}
+
+/// One evaluation, with its outcomes from the table. `problems` has the sets that were seen.
+fn evaluation(
+    folder: &RunFolder,
+    record: &EvaluationRecord,
+    experiment: &Experiment,
+    problems: &mut BTreeMap<String, ProblemIds>,
+) -> Result<CellEvaluation, Error> {
+    let path = folder.recorded_outcomes(&record.set, record.counters.rollout_steps)?;
+    let refuse = |reason: String| Error::Invalid { path: path.clone(), reason };
+    let outcomes_sha256 = files::sha256_file(&path)?;
+    if outcomes_sha256 != record.outcomes_sha256 {
+        return Err(refuse("is not the table that evaluations.jsonl has the digest of".into()));
+    }
+    let rows = tables::read_outcomes(&path)?;
+    let ids = problem_ids(&rows, record.samples).map_err(refuse)?;
+    if *problems.entry(record.set.clone()).or_insert_with(|| ids.clone()) != ids {
+        return Err(refuse("its problems are not those of the set's other evaluations".into()));
+    }
+    let evaluation = CellEvaluation {
+        set: record.set.clone(),
+        counters: record.counters,
+        generated_rollouts: check::generated(experiment, record.counters),
+        samples: record.samples,
+        outcomes: rows.iter().map(|row| row.is_correct).collect(),
+        cons_at_k: record.cons_at_k,
+        truncated_share: record.truncated_share,
+        response_tokens_mean: record.response_tokens_mean,
+        outcomes_sha256,
+    };
+    let (found, written) = (evaluation.avg_at_k(), record.avg_at_k);
+    match (found - written).abs() <= 1e-9 {
+        true => Ok(evaluation),
+        false => Err(refuse(format!("its avg@k is {found}, evaluations.jsonl says {written}"))),
+    }
+}
+
+/// The problems of a table in which each has the samples 0 to k − 1, one after the other.
+fn problem_ids(rows: &[Row], samples: u64) -> Result<ProblemIds, String> {
+    let mut ids = Vec::new();
+    for rows in rows.chunk_by(|a, b| a.problem == b.problem) {
+        let whole = rows.len() as u64 == samples
+            && rows.iter().zip(0u32..).all(|(row, sample)| row.sample == sample);
+        if !whole {
+            return Err(format!("problem {:?} has not the samples 0 to k - 1", rows[0].problem));
+        }
+        ids.push(rows[0].problem.as_str());
+    }
+    let distinct: BTreeSet<&str> = ids.iter().copied().collect();
+    if distinct.len() != ids.len() {
+        return Err("a problem stands in two places".to_string());
+    }
+    let lines: String = ids.iter().map(|id| format!("{id}\n")).collect();
+    Ok(ProblemIds { count: ids.len() as u64, sha256: files::sha256(lines.as_bytes()) })
+}
+
+/// Name → a value for each step.
+fn columns(metrics: &[StepMetrics]) -> BTreeMap<String, Vec<Option<f64>>> {
+    let names: BTreeSet<&String> = metrics.iter().flat_map(|line| line.metrics.keys()).collect();
+    let column =
+        |name: &String| metrics.iter().map(|line| line.metrics.get(name).copied()).collect();
+    names.into_iter().map(|name| (name.clone(), column(name))).collect()
+}
+
+/// The newest checkpoint's weights.
+fn last_weights(outcome: &Outcome) -> Option<(String, String)> {
+    const NAME: &str = "model.safetensors";
+    let of_checkpoint = |(path, digest): (&String, &String)| {
+        let step = path.strip_prefix("checkpoints/step-")?.strip_suffix(&format!("/{NAME}"))?;
+        Some((step.parse::<u64>().ok()?, digest.clone()))
+    };
+    let newest = outcome.digests.iter().filter_map(of_checkpoint).max()?;
+    Some((NAME.to_string(), newest.1))
+}
+
+/// What the sessions took together. One that was killed ended with its last record.
+fn wall_seconds(sessions: &[Session], timings: &[StepTimings]) -> f64 {
+    let mut milliseconds = 0;
+    for (index, session) in sessions.iter().enumerate() {
+        let Some(started) = session.started_ms else { continue };
+        let next = sessions.get(index + 1).and_then(|next| next.started_ms).unwrap_or(u64::MAX);
+        let within = |ended: &u64| (started..next).contains(ended);
+        let last = timings.iter().filter_map(|line| line.ended_ms).filter(within).max();
+        let ended = session.ended_ms.or(last).unwrap_or(started);
+        milliseconds += ended.saturating_sub(started);
+    }
+    milliseconds as f64 / 1000.0
+}
+
+/// The record with as much of its metrics as there is room for, sealed. One that is too large
+/// even so is refused when it is written.
+fn fitted(cell: Cell) -> Cell {
+    let mut last = None;
+    for (digits, kept) in ROOM {
+        let wanted = |name: &String| kept.iter().any(|start| name.starts_with(start));
+        let rounded = |values: &Vec<Option<f64>>| {
+            values.iter().map(|value| value.map(|value| significant(value, digits))).collect()
+        };
+        let metrics = cell.metrics.iter().filter(|(name, _)| wanted(name));
+        let metrics = metrics.map(|(name, values)| (name.clone(), rounded(values))).collect();
+        let fitted = Cell { metrics, ..cell.clone() }.sealed();
+        let fits = bytes(&fitted) <= MAX_BYTES;
+        last = Some(fitted);
+        if fits {
+            break;
+        }
+    }
+    last.unwrap_or(cell)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::extends;
+    use crate::records::Counters;
+    use std::path::Path;
+
+    /// A record with as many steps and metrics, all of them with many digits.
+    fn long(steps: u64, metrics: u64) -> Cell {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let experiment = extends::load(&root.join("experiments/dapo.toml")).unwrap();
+        let digest = |name: &str| (name.to_string(), files::sha256(name.as_bytes()));
+        let inputs: BTreeMap<String, String> =
+            ["data/train", "base/config.json", "base/tokenizer.json", "base/model.safetensors"]
+                .map(digest)
+                .into();
+        let manifest = Manifest {
+            harness: "0.1.0".into(),
+            name: "dapo".into(),
+            arm_sha256: experiment.arm_sha256(),
+            seed: experiment.execution.seed,
+            run_key: inputs::run_key(&experiment, &inputs),
+            exactness: "exact".into(),
+            inputs,
+        };
+        let nowhere = RunFolder::at("no/such/folder");
+        let bare = failed(&experiment, &manifest, &nowhere, "a test");
+        let name = |number| match number {
+            0 => "rollout/accuracy".to_string(),
+            1 => GENERATED.to_string(),
+            _ => format!("effect/measure_{number}"),
+        };
+        let value = |step, metric| Some((step as f64 * 0.317 + metric as f64).sin());
+        let column = |metric| (0..steps).map(|step| value(step, metric)).collect();
+        Cell {
+            counters: vec![Counters::default(); steps as usize],
+            metrics: (0..metrics).map(|metric| (name(metric), column(metric))).collect(),
+            ..bare
+        }
+    }
+
+    #[test]
+    fn records_fit_their_limit_with_fewer_digits_and_then_with_fewer_metrics() {
+        let folder = tempfile::tempdir().unwrap();
+        for (steps, metrics, kept) in [(40, 40, 40), (60, 80, 80), (400, 80, 2)] {
+            let cell = fitted(long(steps, metrics));
+            let path = cell.write(folder.path()).unwrap();
+            assert!(files::size_bytes(&path).unwrap() <= MAX_BYTES);
+            assert_eq!(Cell::read(&path).unwrap(), cell);
+            assert_eq!(cell.metrics.len(), kept);
+            assert!(cell.metrics.contains_key(GENERATED));
+        }
+        // What no room can be made for is refused, not cut.
+        let refused = fitted(long(3000, 2)).write(folder.path()).unwrap_err().to_string();
+        assert!(refused.contains("more than 50000"), "{refused}");
+    }
+
+    #[test]
+    fn metrics_keep_nine_digits_and_counts_keep_all() {
+        assert_eq!(significant(1.0 / 3.0, 9), 0.333333333);
+        assert_eq!(significant(-67_732.0, 9), -67_732.0);
+        assert_eq!(significant(0.0, 9), 0.0);
+        assert_eq!(significant(2.054_164_363e-7, 4), 2.054e-7);
+    }
+
+    #[test]
+    fn a_session_that_was_killed_took_until_its_last_record() {
+        let session = |started_ms, ended_ms| Session {
+            from_step: 0,
+            changed: BTreeMap::new(),
+            started_ms: Some(started_ms),
+            ended_ms,
+        };
+        let line =
+            |ended_ms| StepTimings { step: 1, seconds: BTreeMap::new(), ended_ms: Some(ended_ms) };
+        let sessions = [session(1_000, None), session(100_000, Some(105_500))];
+        assert_eq!(wall_seconds(&sessions, &[line(3_000), line(4_000), line(104_000)]), 8.5);
+        assert_eq!(wall_seconds(&[session(5, None)], &[]), 0.0);
+    }
+}

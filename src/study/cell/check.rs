@@ -1,0 +1,240 @@
+//! Whether the fields of a record fit each other and the experiment that stands in it. Whoever
+//! forges a record can make every digest of it again; what a run binds together he has to keep.
+//!
+//! A failed run is no result: of its record only the identity and the shape are checked.
+
+use crate::experiment::{AtCap, DynamicSampling, Experiment, validate};
+use crate::policy::checkpoint::weights;
+use crate::records::{Counters, ledger};
+use crate::study::cell::{FORMAT, numbers};
+use crate::study::{Cell, CellEnding, CellEvaluation};
+use crate::task::data::mini_aime;
+use crate::training::run::{evaluations, inputs};
+use crate::training::trainer;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Files whose digests every finished run leaves.
+pub const RECORDS: [&str; 3] = ["metrics.jsonl", "evaluations.jsonl", ledger::FILE];
+
+/// Rollouts that were generated for training in a step.
+pub const GENERATED: &str = "rollout/generated_rollouts";
+
+/// Rollouts that a run has generated for training when its clocks stand so: every generation
+/// round draws the same number of prompts.
+pub fn generated(experiment: &Experiment, counters: Counters) -> u64 {
+    let round =
+        trainer::prompts_per_round(experiment).saturating_mul(experiment.rollout.group_size);
+    counters.generation_rounds.saturating_mul(round)
+}
+
+/// Whether a record agrees with itself.
+///
+/// # Errors
+/// In words, the first field that does not fit.
+pub fn check(cell: &Cell) -> Result<(), String> {
+    if cell.format != FORMAT {
+        return Err(format!("format {} is not {FORMAT}, the one this build reads", cell.format));
+    }
+    if cell.record_sha256 != cell.digest() {
+        return Err("its digest does not fit its content: it was edited or damaged".into());
+    }
+    identity(cell)?;
+    shape(cell)?;
+    if cell.ending == CellEnding::Failed {
+        return match &cell.ledger_head {
+            None => Ok(()),
+            Some(_) => Err("the run failed and has a ledger head".into()),
+        };
+    }
+    digests(cell)?;
+    ending(cell)?;
+    numbers::steps(cell)?;
+    schedule(cell)?;
+    for evaluation in &cell.evaluations {
+        let place = format!(
+            "the evaluation of `{}` at rollout step {}",
+            evaluation.set, evaluation.counters.rollout_steps
+        );
+        clocks(cell, evaluation).map_err(|reason| format!("{place} {reason}"))?;
+        numbers::scores(cell, evaluation).map_err(|reason| format!("{place} {reason}"))?;
+    }
+    Ok(())
+}
+
+/// Arm, seed, exactness, inputs and key are those of the experiment.
+fn identity(cell: &Cell) -> Result<(), String> {
+    if cell.arm_sha256 != cell.experiment.arm_sha256() {
+        return Err("`arm_sha256` is not the hash of `experiment`".into());
+    }
+    if cell.seed != cell.experiment.execution.seed {
+        return Err("`seed` is not the seed of `experiment`".into());
+    }
+    if let Some(problem) = validate::problems(&cell.experiment).into_iter().next() {
+        return Err(format!("no run can have its `experiment`: {problem}"));
+    }
+    let exactness = inputs::exactness(&cell.experiment);
+    if cell.exactness != exactness {
+        return Err(format!("`exactness` is not {exactness}, which its `experiment` gives"));
+    }
+    let has = |name: String| cell.inputs.contains_key(&name);
+    let base = |name: &str| format!("base/{name}");
+    let missing = [format!("data/{}", mini_aime::TRAIN), base("config.json"), base(TOKENIZER)]
+        .into_iter()
+        .chain(cell.problems.keys().map(|set| format!("data/{set}")))
+        .find(|name| !has(name.clone()));
+    if let Some(name) = missing {
+        return Err(format!("`inputs` has no digest of {name}"));
+    }
+    if !has(base(weights::SINGLE)) && !has(base(weights::INDEX)) {
+        return Err("`inputs` has no digest of the base policy's weights".into());
+    }
+    if let Some((name, _)) = cell.inputs.iter().find(|(_, digest)| !is_digest(digest)) {
+        return Err(format!("`inputs` has no SHA-256 of {name}"));
+    }
+    if cell.run_key != inputs::run_key(&cell.experiment, &cell.inputs) {
+        return Err("`run_key` is not that of `experiment` and `inputs`".into());
+    }
+    Ok(())
+}
+
+/// The tokenizer that every base policy has.
+const TOKENIZER: &str = "tokenizer.json";
+
+/// Every column is as long as the run, every evaluation as long as its set.
+fn shape(cell: &Cell) -> Result<(), String> {
+    let steps = cell.counters.len();
+    for (name, values) in &cell.metrics {
+        if values.len() != steps {
+            let found = values.len();
+            return Err(format!("metric `{name}` has {found} values for {steps} steps"));
+        }
+    }
+    for evaluation in &cell.evaluations {
+        let set = &evaluation.set;
+        let Some(problems) = cell.problems.get(set) else {
+            return Err(format!("set `{set}` has no problems"));
+        };
+        if evaluation.samples == 0 || problems.count == 0 {
+            return Err(format!("set `{set}` was evaluated without problems or samples"));
+        }
+        let expected = problems.count.checked_mul(evaluation.samples);
+        if expected != Some(evaluation.outcomes.len() as u64) {
+            let (bits, k) = (evaluation.outcomes.len(), evaluation.samples);
+            return Err(format!(
+                "set `{set}` has {bits} outcomes for {} problems with {k} samples each",
+                problems.count
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What a run that ended by itself leaves: ledger head and digests, each a SHA-256.
+fn digests(cell: &Cell) -> Result<(), String> {
+    if !cell.ledger_head.as_deref().is_some_and(is_digest) {
+        return Err("`ledger_head` is no SHA-256, and the run did not fail".into());
+    }
+    // A run that diverged may have done so before its first checkpoint.
+    let weights = (cell.ending != CellEnding::Diverged).then_some(weights::SINGLE);
+    let wanted = RECORDS.into_iter().chain(weights);
+    if let Some(name) = wanted.into_iter().find(|name| !cell.digests.contains_key(*name)) {
+        return Err(format!("`digests` has none of {name}"));
+    }
+    let tables = cell.evaluations.iter().map(|it| (&it.set, &it.outcomes_sha256));
+    let sets = cell.problems.iter().map(|(set, ids)| (set, &ids.sha256));
+    match cell.digests.iter().chain(tables).chain(sets).find(|(_, digest)| !is_digest(digest)) {
+        Some((name, _)) => Err(format!("the digest of {name} is no SHA-256")),
+        None => Ok(()),
+    }
+}
+
+/// SHA-256 in lower-case hexadecimal.
+fn is_digest(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// As many rollout steps as the ending means.
+fn ending(cell: &Cell) -> Result<(), String> {
+    let (done, planned) = (cell.counters.len() as u64, cell.experiment.training.rollout_steps);
+    let fits = match cell.ending {
+        CellEnding::Finished => done == planned,
+        CellEnding::Saturated => done < planned && saturates(&cell.experiment).is_some(),
+        CellEnding::Diverged | CellEnding::Failed => done < planned,
+    };
+    match fits {
+        true => Ok(()),
+        false => Err(format!(
+            "a run of {planned} rollout steps cannot have ended so ({:?}) with {done} of them",
+            cell.ending
+        )),
+    }
+}
+
+/// Rounds after which a step that found nothing to train on ends the run; `None` where the
+/// experiment has no such end.
+fn saturates(experiment: &Experiment) -> Option<u64> {
+    match experiment.dapo.dynamic_sampling {
+        DynamicSampling::Resample { max_rounds, at_cap: AtCap::Train, .. } if max_rounds > 0 => {
+            Some(u64::from(max_rounds))
+        }
+        _ => None,
+    }
+}
+
+/// The evaluations are those that were due, each once, in the order of the rollout steps.
+fn schedule(cell: &Cell) -> Result<(), String> {
+    let steps = cell.counters.len() as u64;
+    let complete = cell.ending != CellEnding::Diverged;
+    let due = evaluations::due(&cell.experiment, &cell.inputs, steps, complete);
+    let mut found = BTreeSet::new();
+    let mut last = 0;
+    for evaluation in &cell.evaluations {
+        let step = evaluation.counters.rollout_steps;
+        let place = format!("the evaluation of `{}` at rollout step {step}", evaluation.set);
+        let key = (evaluation.set.clone(), step);
+        if !due.contains(&key) {
+            return Err(format!("{place} is none of this run's"));
+        }
+        if !found.insert(key) {
+            return Err(format!("{place} stands twice"));
+        }
+        if step < last {
+            return Err(format!("{place} stands after a later one"));
+        }
+        last = step;
+    }
+    match due.difference(&found).next() {
+        Some((set, step)) => {
+            Err(format!("the evaluation of `{set}` at rollout step {step} is missing"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// An evaluation has its rollout step's clocks, and the rollouts that were generated by then.
+fn clocks(cell: &Cell, evaluation: &CellEvaluation) -> Result<(), String> {
+    let found = evaluation.counters;
+    let step = found.rollout_steps;
+    let at = |step: u64| cell.counters.get(step.checked_sub(1)? as usize).copied();
+    let expected = at(step).unwrap_or_default();
+    // Earlier builds counted the rounds of the step that found nothing.
+    let end = cell.ending == CellEnding::Saturated && step == cell.counters.len() as u64;
+    let added = if end { saturates(&cell.experiment).unwrap_or(0) } else { 0 };
+    let most = expected.generation_rounds.saturating_add(added);
+    let rounds = expected.generation_rounds..=most;
+    if !rounds.contains(&found.generation_rounds) || found.updates != expected.updates {
+        return Err("has not the clocks of that step".into());
+    }
+    let rollouts = generated(&cell.experiment, found);
+    if evaluation.generated_rollouts != rollouts {
+        return Err(format!(
+            "says that {} rollouts were generated by then; the clocks say {rollouts}",
+            evaluation.generated_rollouts
+        ));
+    }
+    let samples: &BTreeMap<String, u64> = &cell.experiment.evaluation.samples;
+    match samples.get(&evaluation.set) {
+        Some(k) if *k == evaluation.samples => Ok(()),
+        _ => Err(format!("has {} samples, which is not the experiment's", evaluation.samples)),
+    }
+}

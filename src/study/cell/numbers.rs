@@ -1,0 +1,299 @@
+//! The numbers of a record against each other: clocks against metrics, metrics against their
+//! ranges and against those that they follow from, scores against outcomes.
+//!
+//! Metrics are rounded when a record is made. Counts are compared exactly, after the same
+//! rounding; other values within what rounding can do to the terms that they are computed from.
+
+use crate::experiment::DynamicSampling;
+use crate::policy::optimizer;
+use crate::records::Counters;
+use crate::study::cell::check::{self, GENERATED};
+use crate::study::{Cell, CellEvaluation};
+
+/// Significant digits to which records round their metrics.
+pub const DIGITS: [usize; 3] = [9, 6, 4];
+
+/// A number with so many significant digits.
+pub fn significant(value: f64, digits: usize) -> f64 {
+    format!("{value:.*e}", digits.saturating_sub(1)).parse().unwrap_or(value)
+}
+
+/// Clocks and metrics of every rollout step.
+///
+/// # Errors
+/// In words, the first number that does not fit.
+pub fn steps(cell: &Cell) -> Result<(), String> {
+    let digits = digits(cell)?;
+    if !cell.counters.is_empty() && cell.metric(GENERATED).is_none() {
+        return Err(format!("it has no metric `{GENERATED}`"));
+    }
+    for (name, values) in &cell.metrics {
+        let Some((low, high, whole)) = range(name, cell) else { continue };
+        for (index, value) in values.iter().enumerate() {
+            let Some(value) = *value else { continue };
+            let fits = value >= low && value <= high + 1e-9;
+            // A count of more digits than are kept is whole even so.
+            if !fits || (whole && value.fract() != 0.0) {
+                return Err(format!("`{name}` of rollout step {} cannot be {value}", index + 1));
+            }
+        }
+    }
+    let mut before = Counters::default();
+    for (index, counters) in cell.counters.iter().enumerate() {
+        let step = Step { cell, index, before, after: *counters, digits };
+        step.check().map_err(|reason| format!("rollout step {}: {reason}", index + 1))?;
+        before = *counters;
+    }
+    Ok(())
+}
+
+/// The fewest significant digits that hold all of a record's metrics.
+fn digits(cell: &Cell) -> Result<usize, String> {
+    let values = || cell.metrics.values().flatten().flatten();
+    let hold = |digits: &&usize| values().all(|value| significant(*value, **digits) == *value);
+    let fewest = DIGITS.iter().rev().find(hold).copied();
+    fewest.ok_or_else(|| format!("its metrics have more than {} significant digits", DIGITS[0]))
+}
+
+/// Smallest and largest value of a metric, and whether it is a whole number; `None` for a metric
+/// without bounds.
+fn range(name: &str, cell: &Cell) -> Option<(f64, f64, bool)> {
+    let limit = cell.experiment.rollout.max_response_tokens as f64;
+    let (stage, short) = name.split_once('/')?;
+    let ends = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
+    if short.starts_with("response_tokens_") {
+        return Some((0.0, limit, short.ends_with("max")));
+    }
+    if short == "correctness_mean" {
+        return Some((-1.0, 1.0, false));
+    }
+    if short == "accuracy"
+        || short.starts_with("clip_fraction_")
+        || ends(&["_share", "_share_mean", "_share_max", "probability_mean"])
+    {
+        return Some((0.0, 1.0, false));
+    }
+    let counted = ["_tokens", "_rollouts", "_groups", "/groups", "/rollouts", "rounds"];
+    if ends(&counted) {
+        return Some((0.0, f64::MAX, true));
+    }
+    let distances = ["entropy", "mismatch_mean", "mismatch_max", "ratio_max"];
+    let norms = stage == "optimizer" && short != "learning_rate";
+    (norms || distances.contains(&short)).then_some((0.0, f64::MAX, false))
+}
+
+/// A rollout step of a record.
+struct Step<'a> {
+    cell: &'a Cell,
+    /// From 0.
+    index: usize,
+    before: Counters,
+    after: Counters,
+    digits: usize,
+}
+
+impl Step<'_> {
+    fn check(&self) -> Result<(), String> {
+        let (rounds, updates) = self.clocks()?;
+        for (name, expected) in self.counts(rounds) {
+            let Some((found, expected)) = self.of(name).zip(expected) else { continue };
+            if found != expected && found != significant(expected, self.digits) {
+                return Err(format!(
+                    "`{name}` is {found}, the record's other fields say {expected}"
+                ));
+            }
+        }
+        for (name, terms) in self.sums() {
+            let (Some(found), Some(terms)) = (self.of(name), terms) else { continue };
+            let expected: f64 = terms.iter().sum();
+            let scale = terms.iter().fold(found.abs(), |scale, term| scale + term.abs());
+            if (found - expected).abs() > self.slack(scale) {
+                return Err(format!(
+                    "`{name}` is {found}, the record's other fields say {expected}"
+                ));
+            }
+        }
+        self.bounds()?;
+        let batches = self.of("train/rollouts").map(|rollouts| {
+            let training = &self.cell.experiment.training;
+            (rollouts as u64).div_ceil(training.mini_batch_rollouts) * training.epochs_per_step
+        });
+        // The count may be rounded in a record of few digits; then the clock is not bound.
+        match batches.filter(|_| self.digits > 4) {
+            Some(expected) if expected != updates => {
+                Err(format!("the updates rise by {updates}, its batch makes {expected}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Rounds and updates of the step.
+    fn clocks(&self) -> Result<(u64, u64), String> {
+        let Counters { generation_rounds, rollout_steps, updates } = self.after;
+        if rollout_steps != self.index as u64 + 1 {
+            return Err(format!("its clock says rollout step {rollout_steps}"));
+        }
+        let most = match self.cell.experiment.dapo.dynamic_sampling {
+            DynamicSampling::None {} => 1,
+            DynamicSampling::Resample { max_rounds: 0, .. } => u64::MAX,
+            DynamicSampling::Resample { max_rounds, .. } => u64::from(max_rounds),
+        };
+        let rounds = generation_rounds.checked_sub(self.before.generation_rounds);
+        let rounds = rounds.filter(|rounds| (1..=most).contains(rounds));
+        let updates = updates.checked_sub(self.before.updates).filter(|updates| *updates > 0);
+        match (rounds, updates) {
+            (None, _) => Err("its generation rounds cannot be those of one step".into()),
+            (_, None) => Err("its updates do not rise".into()),
+            (Some(rounds), Some(updates)) => Ok((rounds, updates)),
+        }
+    }
+
+    /// Counts and what they must be.
+    fn counts(&self, rounds: u64) -> [(&'static str, Option<f64>); 4] {
+        let experiment = &self.cell.experiment;
+        let size = experiment.rollout.group_size as f64;
+        let until = |counters| check::generated(experiment, counters);
+        let generated = until(self.after).saturating_sub(until(self.before)) as f64;
+        [
+            ("rollout/rounds", Some(rounds as f64)),
+            (GENERATED, Some(generated)),
+            ("rollout/groups", Some(generated / size)),
+            ("effect/dynamic_sampling_refill_rounds", Some(rounds as f64 - 1.0)),
+        ]
+    }
+
+    /// Values and the terms whose sum they must be.
+    fn sums(&self) -> [(&'static str, Option<Vec<f64>>); 11] {
+        let experiment = &self.cell.experiment;
+        let (epochs, target) = (
+            experiment.training.epochs_per_step as f64,
+            experiment.training.prompts_per_step as f64,
+        );
+        let size = experiment.rollout.group_size as f64;
+        let rate = optimizer::learning_rate(&experiment.optimizer, self.index as u64);
+        let of = |name: &str| self.of(name);
+        let correctness = |accuracy: &str| of(accuracy).map(|it| vec![2.0 * it, -1.0]);
+        let all = |names: &[&str]| names.iter().map(|name| of(name)).collect::<Option<Vec<f64>>>();
+        let tokens = |mean: &str, count: &str| of(mean).zip(of(count)).map(|(m, n)| m * n);
+        let useless = all(&["rollout/groups_all_correct_share", "rollout/groups_all_wrong_share"]);
+        // An update that was left out has no tokens.
+        let trained = tokens("train/response_tokens_mean", "train/rollouts")
+            .zip(of("effect/overlong_filtering_masked_tokens"))
+            .filter(|_| experiment.optimizer.non_finite.is_none());
+        [
+            ("optimizer/learning_rate", Some(vec![rate])),
+            ("train/rollouts", of("train/groups").map(|groups| vec![groups * size])),
+            (
+                "effect/clip_higher_clipped_above_tokens",
+                tokens("loss/clip_fraction_high", "effect/loss_tokens").map(|tokens| vec![tokens]),
+            ),
+            ("rollout/correctness_mean", correctness("rollout/accuracy")),
+            ("train/correctness_mean", correctness("train/accuracy")),
+            (
+                "rollout/reward_mean",
+                all(&["rollout/correctness_mean", "rollout/overlong_penalty_mean"]),
+            ),
+            ("train/reward_mean", all(&["train/correctness_mean", "train/overlong_penalty_mean"])),
+            (
+                "rollout/generated_tokens",
+                tokens("rollout/response_tokens_mean", GENERATED).map(|tokens| vec![tokens]),
+            ),
+            (
+                "rollout/groups_useful_share",
+                useless.map(|shares| vec![1.0, -shares[0], -shares[1]]),
+            ),
+            (
+                "effect/dynamic_sampling_batch_filled_share",
+                of("train/groups").map(|groups| vec![groups / target]),
+            ),
+            (
+                "effect/loss_tokens",
+                trained.map(|(all, masked)| vec![epochs * all, -epochs * masked]),
+            ),
+        ]
+    }
+
+    /// What bounds what.
+    fn bounds(&self) -> Result<(), String> {
+        let experiment = &self.cell.experiment;
+        let limit = experiment.rollout.max_response_tokens as f64;
+        let share = 1.0 / experiment.rollout.group_size as f64;
+        let full = experiment.training.prompts_per_step as f64;
+        let of = |name: &str| self.of(name);
+        let useful = of("rollout/groups_useful_share");
+        let solved = of("rollout/groups_all_correct_share").zip(useful);
+        let accuracy = of("rollout/accuracy");
+        let tokens = of("rollout/response_tokens_mean");
+        // (smaller, larger): a group that is partly correct has 1 to G − 1 correct rollouts.
+        let pairs = [
+            (solved.map(|(solved, useful)| solved + share * useful), accuracy),
+            (accuracy, solved.map(|(solved, useful)| solved + (1.0 - share) * useful)),
+            (of("rollout/truncated_share").map(|share| share * limit), tokens),
+            (tokens, of("rollout/response_tokens_max")),
+            (of("train/response_tokens_mean"), of("train/response_tokens_max")),
+            (of("optimizer/gradient_norm_mean"), of("optimizer/gradient_norm_max")),
+            (Some(1.0), of("train/groups")),
+            (of("train/groups"), Some(full)),
+        ];
+        let names = [
+            "rollout/accuracy",
+            "rollout/accuracy",
+            "rollout/truncated_share",
+            "rollout/response_tokens_mean",
+            "train/response_tokens_mean",
+            "optimizer/gradient_norm_mean",
+            "train/groups",
+            "train/groups",
+        ];
+        for (name, pair) in names.into_iter().zip(pairs) {
+            let (Some(low), Some(high)) = pair else { continue };
+            if low > high + self.slack(low.abs() + high.abs()) {
+                return Err(format!("`{name}` does not fit the metrics beside it"));
+            }
+        }
+        Ok(())
+    }
+
+    fn of(&self, name: &str) -> Option<f64> {
+        *self.cell.metric(name)?.get(self.index)?
+    }
+
+    /// What rounding to the record's digits can do to terms of this size together.
+    fn slack(&self, scale: f64) -> f64 {
+        2.0 * scale * libm::pow(10.0, 1.0 - self.digits as f64) + 1e-12
+    }
+}
+
+/// What an evaluation states beside its outcomes follows from whole responses, and the outcomes
+/// bound it.
+///
+/// # Errors
+/// In words, the first number that does not fit.
+pub fn scores(cell: &Cell, evaluation: &CellEvaluation) -> Result<(), String> {
+    let limit = cell.experiment.rollout.max_response_tokens as f64;
+    let correct = evaluation.correct();
+    let (problems, responses) = (correct.len() as f64, evaluation.outcomes.len() as f64);
+    let whole = |value: f64, count: f64| (value * count).round() / count == value;
+    let CellEvaluation { cons_at_k, truncated_share, response_tokens_mean, .. } = *evaluation;
+    for (name, value, high, count) in [
+        ("cons_at_k", cons_at_k, 1.0, problems),
+        ("truncated_share", truncated_share, 1.0, responses),
+        ("response_tokens_mean", response_tokens_mean, limit, responses),
+    ] {
+        if !(0.0..=high).contains(&value) || !whole(value, count) {
+            return Err(format!("cannot have the `{name}` {value}"));
+        }
+    }
+    let samples = evaluation.samples;
+    let count = |of: &dyn Fn(u64) -> bool| correct.iter().filter(|c| of(**c)).count() as f64;
+    // The most frequent answer is correct where all are, and wrong where none is.
+    let consensus = (cons_at_k * problems).round();
+    if consensus < count(&|c| c == samples) || consensus > count(&|c| c > 0) {
+        return Err("has a `cons_at_k` that its outcomes exclude".into());
+    }
+    // A truncated response is as long as a response can be.
+    if response_tokens_mean + 1e-9 < truncated_share * limit {
+        return Err("has more truncated responses than its mean length allows".into());
+    }
+    Ok(())
+}

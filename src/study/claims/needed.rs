@@ -1,0 +1,92 @@
+//! What an inconclusive part would need. Estimates for reading, from the values that were seen:
+//! never a decision.
+
+use crate::statistics::{between, distributions};
+use crate::study::collection::Study;
+use crate::study::comparisons::Comparison;
+use crate::study::{Declared, RunValue, arms};
+
+/// Most runs of an arm that are looked at.
+const MOST_RUNS: usize = 1000;
+
+/// How many runs of each arm an inconclusive difference would need.
+pub fn for_difference(study: &Study, comparison: &Comparison) -> String {
+    let Declared { arm, reference, .. } = &comparison.declared;
+    let Some(result) = &comparison.result else {
+        let least = between::FEWEST_RUNS;
+        return format!(
+            "at least {least} runs of `{arm}` and of `{reference}` that have this value"
+        );
+    };
+    let declaration = &study.declaration;
+    // Holm's first step: the strictest that this comparison can meet.
+    let family = study.declaration.families.iter().find(|it| it.id == comparison.family);
+    let size = family.map_or(1, |family| family.comparisons.len()).max(1);
+    let alpha = declaration.alpha / size as f64;
+    let mut runs = between::FEWEST_RUNS..MOST_RUNS;
+    let least = runs.find(|n| between::smallest_p(*n, *n) <= alpha).unwrap_or(MOST_RUNS);
+    if result.interval.is_none() || result.difference == 0.0 {
+        let seen = comparison.arm.len().min(comparison.reference.len());
+        return match least > seen {
+            true => format!("at least {least} runs of each arm"),
+            false => format!("more than the {seen} runs of each arm that there are"),
+        };
+    }
+    let values = |runs: &[RunValue]| runs.iter().map(|run| run.value).collect::<Vec<f64>>();
+    let variance = |runs: &[RunValue]| {
+        let deviation = arms::mean(&values(runs), declaration.level)
+            .and_then(|mean| mean.standard_deviation)
+            .unwrap_or(0.0);
+        deviation * deviation
+    };
+    let sigma = ((variance(&comparison.arm) + variance(&comparison.reference)) / 2.0).sqrt();
+    // Of two normal samples with that spread: n = 2 (z of 1 − α/2 + z_power)² σ²/d², and a quarter of z²
+    // more because σ is estimated. A permutation test needs about as many.
+    let z = normal_quantile(1.0 - alpha / 2.0);
+    let both = z + normal_quantile(declaration.power.max(0.5));
+    let size = result.difference / sigma.max(f64::MIN_POSITIVE);
+    let runs = (2.0 * both * both / (size * size) + z * z / 4.0).ceil();
+    if runs > MOST_RUNS as f64 {
+        return format!(
+            "more than {MOST_RUNS} runs of each arm for a difference like the one seen"
+        );
+    }
+    format!(
+        "about {} runs of each arm, were the difference as large as the one seen (power {:.0} %)",
+        least.max(runs as usize),
+        100.0 * declaration.power
+    )
+}
+
+/// How many runs an interval would need to leave a bound, were their spread and mean the same.
+pub fn for_level(values: &[f64], bound: f64, alpha: f64) -> String {
+    let deviation = arms::mean(values, 0.95).and_then(|it| it.standard_deviation).unwrap_or(0.0);
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    let enough = |n: &usize| {
+        let t = distributions::t_quantile(1.0 - alpha / 2.0, (*n - 1) as f64);
+        t * deviation / (*n as f64).sqrt() < (mean - bound).abs()
+    };
+    match (values.len() + 1..MOST_RUNS).find(enough) {
+        Some(n) => format!("about {n} runs, were mean and spread those seen"),
+        None => format!("more than {MOST_RUNS} runs with a mean and a spread like those seen"),
+    }
+}
+
+/// How many runs a correlation of 0 would need to be shown to be little.
+pub fn for_correlation(bound: f64, alpha: f64, arms: usize) -> String {
+    let z = normal_quantile(1.0 - alpha / 2.0) / libm::atanh(bound);
+    let runs = (z * z).ceil() as usize + arms + 2;
+    format!("at least {runs} runs in all, were the true correlation 0")
+}
+
+/// z with P(Z < z) = p for a standard normal Z and 0.5 <= `p` < 1, by bisection.
+pub fn normal_quantile(p: f64) -> f64 {
+    let (mut low, mut high) = (0.0, 40.0);
+    loop {
+        let middle = 0.5 * (low + high);
+        if middle <= low || middle >= high {
+            return middle;
+        }
+        if distributions::normal_below(middle) < p { low = middle } else { high = middle }
+    }
+}

@@ -1,0 +1,400 @@
+//! A claim against the paper's own numbers, by the same kinds of windows. The paper has one run
+//! behind each curve and row: what comes out says what the figure shows, not how sure one may be.
+
+use crate::study::paper::{self, Curve, Row};
+use crate::study::{Direction, Reduce, Window, curves, window};
+use serde::{Deserialize, Serialize};
+
+/// What of the paper's numbers is looked at. Windows are shares of the x-axis that all curves
+/// of the check have.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum PaperCheck {
+    /// One curve of a figure against another.
+    Difference {
+        /// Such as `2b`.
+        figure: String,
+        /// The legend's text.
+        arm: String,
+        /// The legend's text.
+        reference: String,
+        /// Where.
+        window: Window,
+        /// `mean`, `minimum` or `maximum`.
+        reduce: Reduce,
+        /// Which way the claim goes.
+        direction: Direction,
+    },
+    /// A late window of a curve against an early one.
+    Contrast {
+        /// Such as `7a`.
+        figure: String,
+        /// The legend's text.
+        label: String,
+        /// The first window.
+        early: Window,
+        /// The second window.
+        late: Window,
+        /// Which way the claim goes.
+        direction: Direction,
+    },
+    /// A curve against a fixed value.
+    Level {
+        /// Such as `3a`.
+        figure: String,
+        /// The legend's text.
+        label: String,
+        /// Where.
+        window: Window,
+        /// `mean`, `minimum` or `maximum`.
+        reduce: Reduce,
+        /// The value, in the curve's unit.
+        bound: f64,
+        /// Which side of it the claim says.
+        direction: Direction,
+    },
+    /// The first vertex of two curves at or above a published level.
+    FirstReaches {
+        /// Such as `6`.
+        figure: String,
+        /// The legend's text.
+        arm: String,
+        /// The legend's text.
+        reference: String,
+        /// The table with the level.
+        table: String,
+        /// Its row.
+        row: String,
+    },
+    /// Two rows of a table.
+    Rows {
+        /// Such as `table-1`.
+        table: String,
+        /// The row's label.
+        arm: String,
+        /// The row's label.
+        reference: String,
+        /// Which way the claim goes.
+        direction: Direction,
+        /// The same comparison as somebody ran it again: shown beside, decides nothing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        again: Option<Again>,
+    },
+    /// Correlation of two curves of one run over a window, at the vertices of the first.
+    Correlation {
+        /// Figure of the first.
+        x_figure: String,
+        /// Label of the first.
+        x_label: String,
+        /// Figure of the second.
+        y_figure: String,
+        /// Label of the second.
+        y_label: String,
+        /// Where.
+        window: Window,
+        /// The claim is that r is below this (`lower`), above it (`higher`), …
+        bound: f64,
+        /// … or, without a direction, that |r| is below it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        direction: Option<Direction>,
+    },
+}
+
+/// Two rows of another table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Again {
+    /// Such as `authors-reruns`.
+    pub table: String,
+    /// The row's label.
+    pub arm: String,
+    /// The row's label.
+    pub reference: String,
+}
+
+/// What the paper's numbers say.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PaperEvidence {
+    /// In a phrase, with the numbers.
+    pub words: String,
+    /// The number that decides, in `unit`.
+    pub value: f64,
+    /// Unit of the curve or table.
+    pub unit: String,
+    /// Whether it goes the claimed way.
+    pub agrees: bool,
+    /// What a reader must know: one run, grid, definition.
+    pub remark: String,
+}
+
+impl PaperCheck {
+    /// Whether the curves and rows exist and the windows name something.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn check(&self) -> Result<(), String> {
+        self.evidence().map(|_| ())
+    }
+
+    /// Looks it up and computes it.
+    ///
+    /// # Errors
+    /// In words: a curve or a row that is not published, or a window without points.
+    pub fn evidence(&self) -> Result<PaperEvidence, String> {
+        match self {
+            Self::Difference { figure, arm, reference, window, reduce, direction } => {
+                let curves = [curve(figure, arm)?, curve(figure, reference)?];
+                difference(curves, *window, *reduce, *direction)
+            }
+            Self::Contrast { figure, label, early, late, direction } => {
+                contrast(curve(figure, label)?, *early, *late, *direction)
+            }
+            Self::Level { figure, label, window, reduce, bound, direction } => {
+                level(curve(figure, label)?, (*window, *reduce), *bound, *direction)
+            }
+            Self::FirstReaches { figure, arm, reference, table, row } => {
+                first_reaches(figure, arm, reference, published(table, row)?)
+            }
+            Self::Rows { table, arm, reference, direction, again } => {
+                let (mut words, value) = rows(table, arm, reference)?;
+                if let Some(Again { table, arm, reference }) = again {
+                    words += &format!("; run again: {}", rows(table, arm, reference)?.0);
+                }
+                let table = paper::find_table(table).ok_or("no such table")?;
+                let agrees = direction.sign() * value > 0.0;
+                Ok(decided(words, value, &table.unit, agrees, &table.remark))
+            }
+            Self::Correlation {
+                x_figure,
+                x_label,
+                y_figure,
+                y_label,
+                window,
+                bound,
+                direction,
+            } => {
+                let (x, y) = (curve(x_figure, x_label)?, curve(y_figure, y_label)?);
+                correlation(x, y, *window, *bound, *direction)
+            }
+        }
+    }
+}
+
+fn decided(words: String, value: f64, unit: &str, agrees: bool, remark: &str) -> PaperEvidence {
+    let remark = format!("one run; {remark}");
+    PaperEvidence { words, value, unit: unit.to_string(), agrees, remark }
+}
+
+fn curve(figure: &str, label: &str) -> Result<&'static Curve, String> {
+    paper::curve(figure, label)
+        .ok_or_else(|| format!("figure `{figure}` has no published curve `{label}`"))
+}
+
+fn published(table: &str, row: &str) -> Result<&'static Row, String> {
+    let found = paper::find_table(table).and_then(|table| table.row(row));
+    found.ok_or_else(|| format!("table `{table}` has no published row `{row}`"))
+}
+
+/// The part of the x-axis that a window of all curves' common range is.
+fn common_range(curves: &[&Curve], window: Window) -> Result<(f64, f64), String> {
+    if let Some(reason) = window.problem() {
+        return Err(reason);
+    }
+    let ends = |curve: &&Curve| Some((curve.points.first()?.0, curve.points.last()?.0));
+    let ranges: Vec<(f64, f64)> = curves.iter().filter_map(ends).collect();
+    let low = ranges.iter().map(|range| range.0).fold(f64::NEG_INFINITY, f64::max);
+    let high = ranges.iter().map(|range| range.1).fold(f64::INFINITY, f64::min);
+    if ranges.len() < curves.len() || !(low.is_finite() && high > low) {
+        return Err("the curves have no common range".to_string());
+    }
+    let at = |share: f64| low + (high - low) * share;
+    Ok((at(window.from_share), at(window.to_share)))
+}
+
+/// Over a part of the x-axis, on the straight lines between vertices. The mean is the area under
+/// them: vertices that lay on a line were dropped when the figure was made.
+fn reduced(curve: &Curve, (from, to): (f64, f64), reduce: Reduce) -> Result<f64, String> {
+    let inner = curve.points.iter().copied().filter(|(x, _)| *x > from && *x < to);
+    let end = |x: f64| {
+        // An end computed as a share may lie a rounding error outside.
+        let inside = x.clamp(curve.points[0].0, curve.points[curve.points.len() - 1].0);
+        curves::interpolated(&curve.points, inside).map(|y| (x, y))
+    };
+    let (Some(first), Some(last)) = (end(from), end(to)) else {
+        return Err(format!("figure `{}` has no values there", curve.figure));
+    };
+    let points: Vec<(f64, f64)> = [first].into_iter().chain(inner).chain([last]).collect();
+    let ys = points.iter().map(|(_, y)| *y);
+    match reduce {
+        Reduce::Mean => {
+            let area: f64 = points
+                .windows(2)
+                .map(|pair| (pair[1].0 - pair[0].0) * (pair[0].1 + pair[1].1) / 2.0)
+                .sum();
+            Ok(area / (to - from))
+        }
+        Reduce::Minimum => Ok(ys.fold(f64::INFINITY, f64::min)),
+        Reduce::Maximum => Ok(ys.fold(f64::NEG_INFINITY, f64::max)),
+        Reduce::Sum | Reduce::Slope => {
+            Err("a published curve has no sum or slope here".to_string())
+        }
+    }
+}
+
+/// One curve against another over a part of their common range.
+fn difference(
+    [one, other]: [&Curve; 2],
+    window: Window,
+    reduce: Reduce,
+    direction: Direction,
+) -> Result<PaperEvidence, String> {
+    let (figure, arm, reference) = (&one.figure, &one.label, &other.label);
+    let range = common_range(&[one, other], window)?;
+    let (a, b) = (reduced(one, range, reduce)?, reduced(other, range, reduce)?);
+    let (reduce, unit) = (reduce_words(reduce), &one.y_unit);
+    let words = format!(
+        "Fig. {figure}, {reduce} over updates {:.0} to {:.0}: {} with “{arm}”, {} with “{reference}”",
+        range.0,
+        range.1,
+        number(a),
+        number(b)
+    );
+    Ok(decided(words, a - b, unit, direction.sign() * (a - b) > 0.0, &one.remark))
+}
+
+/// A late part of a curve against an early one.
+fn contrast(
+    curve: &Curve,
+    early: Window,
+    late: Window,
+    direction: Direction,
+) -> Result<PaperEvidence, String> {
+    let figure = &curve.figure;
+    let mean = |window: Window| reduced(curve, common_range(&[curve], window)?, Reduce::Mean);
+    let (before, after) = (mean(early)?, mean(late)?);
+    let words = format!(
+        "Fig. {figure}: {} {}, {} {}",
+        number(before),
+        window_words(early),
+        number(after),
+        window_words(late)
+    );
+    let value = after - before;
+    let agrees = direction.sign() * value > 0.0;
+    Ok(decided(words, value, &curve.y_unit, agrees, &curve.remark))
+}
+
+/// A part of a curve against a fixed value.
+fn level(
+    curve: &Curve,
+    (window, reduce): (Window, Reduce),
+    bound: f64,
+    direction: Direction,
+) -> Result<PaperEvidence, String> {
+    let figure = &curve.figure;
+    let range = common_range(&[curve], window)?;
+    let value = reduced(curve, range, reduce)?;
+    let words = format!(
+        "Fig. {figure}, {} over updates {:.0} to {:.0}: {}, against {bound}",
+        reduce_words(reduce),
+        range.0,
+        range.1,
+        number(value)
+    );
+    let agrees = direction.sign() * (value - bound) > 0.0;
+    Ok(decided(words, value, &curve.y_unit, agrees, &curve.remark))
+}
+
+/// Two rows of a table in words, and their difference in its unit.
+fn rows(table: &str, arm: &str, reference: &str) -> Result<(String, f64), String> {
+    let (one, other) = (published(table, arm)?, published(table, reference)?);
+    let (title, value) =
+        (paper::find_table(table).ok_or("no such table")?, one.value - other.value);
+    let words = format!(
+        "{:.0} for “{arm}”, {:.0} for “{reference}” ({})",
+        one.value, other.value, title.source
+    );
+    Ok((words, value))
+}
+
+fn first_reaches(
+    figure: &str,
+    arm: &str,
+    reference: &str,
+    row: &Row,
+) -> Result<PaperEvidence, String> {
+    let (one, other) = (curve(figure, arm)?, curve(figure, reference)?);
+    let level = match one.y_unit.as_str() {
+        "percent" => row.value,
+        _ => row.share(),
+    };
+    let first = |curve: &Curve| curve.points.iter().find(|(_, y)| *y >= level).map(|(x, _)| *x);
+    let end = |curve: &Curve| curve.points.last().map_or(0.0, |(x, _)| *x);
+    let said = |curve: &Curve| match first(curve) {
+        Some(x) => format!("first at {x:.0} updates with “{}”", curve.label),
+        None => format!("never in {:.0} updates with “{}”", end(curve), curve.label),
+    };
+    let words = format!("Fig. {figure}, level {}: {}, {}", number(level), said(one), said(other));
+    // Where the other never arrives, its last update bounds the ratio from below.
+    let (arm_x, reference_x) = (first(one), first(other).unwrap_or_else(|| end(other)));
+    let value = arm_x.map_or(f64::INFINITY, |x| x - reference_x);
+    if !value.is_finite() {
+        return Err(format!("figure `{figure}`: `{arm}` never reaches {level}"));
+    }
+    Ok(decided(words, value, "updates", value < 0.0, &one.remark))
+}
+
+fn correlation(
+    x: &Curve,
+    y: &Curve,
+    window: Window,
+    bound: f64,
+    direction: Option<Direction>,
+) -> Result<PaperEvidence, String> {
+    let (from, to) = common_range(&[x, y], window)?;
+    let inside = x.points.iter().filter(|(at, _)| *at >= from && *at <= to);
+    let pairs: Vec<(f64, f64)> = inside
+        .filter_map(|(at, value)| Some((*value, curves::interpolated(&y.points, *at)?)))
+        .collect();
+    let value = window::correlation(&pairs).ok_or("too few common points for a correlation")?;
+    let agrees = match direction {
+        Some(direction) => direction.sign() * (value - bound) > 0.0,
+        None => value.abs() < bound,
+    };
+    let words = format!(
+        "Figs {} and {}, updates {from:.0} to {to:.0}: correlation {value:.2} over {} points of one run",
+        x.figure,
+        y.figure,
+        pairs.len()
+    );
+    Ok(decided(words, value, "correlation", agrees, &x.remark))
+}
+
+fn reduce_words(reduce: Reduce) -> &'static str {
+    match reduce {
+        Reduce::Minimum => "minimum",
+        Reduce::Maximum => "maximum",
+        _ => "mean",
+    }
+}
+
+/// `in the last 25 % of the updates` or `at 30 to 60 % of the updates`.
+fn window_words(window: Window) -> String {
+    let words =
+        window.words().replace("the steps", "the updates").replace("rollout steps", "updates");
+    match words.starts_with(|first: char| first.is_ascii_digit()) {
+        true => format!("at {words}"),
+        false => format!("in the {words}"),
+    }
+}
+
+/// Four significant digits at most.
+pub fn number(value: f64) -> String {
+    let digits = match value.abs() {
+        size if size >= 100.0 => 0,
+        size if size >= 10.0 => 1,
+        size if size >= 1.0 => 2,
+        _ => 3,
+    };
+    format!("{value:.digits$}")
+}

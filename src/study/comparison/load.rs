@@ -1,0 +1,192 @@
+//! One side's runs from what a user names: a table, a cell record, a run folder, or a folder
+//! of these.
+
+use crate::base::files::{self, Kind, foreign};
+use crate::records::tables::graded;
+use crate::records::{ColumnNames, GradedTable, RunFolder};
+use crate::statistics::Counts;
+use crate::study::comparison::{Error, Run};
+use crate::study::{Cell, cell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// How tables are read.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Columns of tables.
+    pub columns: ColumnNames,
+    /// The evaluation set of cells and run folders; `None`: the only one.
+    pub set: Option<String>,
+    /// Problems may have different numbers of samples.
+    pub unequal_samples: bool,
+}
+
+/// The runs of one side: each path is a run, or a folder with one run an entry.
+///
+/// # Errors
+/// What cannot be read, and tables that contradict themselves.
+pub fn side<P: AsRef<Path>>(paths: &[P], options: &Options) -> Result<Vec<Run>, Error> {
+    let mut runs = Vec::new();
+    for path in paths.iter().map(AsRef::as_ref) {
+        match files::kind(path)? {
+            Some(Kind::Folder) if !is_run(path)? => {
+                for name in files::list(path)? {
+                    if name.starts_with('.') {
+                        continue;
+                    }
+                    let inside = foreign::inside(path, &name)?;
+                    runs.push(run(&inside, options)?);
+                }
+            }
+            _ => runs.push(run(path, options)?),
+        }
+    }
+    match (runs.is_empty(), paths.first()) {
+        (true, Some(path)) => Err(invalid(path.as_ref(), "the folder is empty".into())),
+        _ => Ok(runs),
+    }
+}
+
+fn is_run(folder: &Path) -> Result<bool, Error> {
+    Ok(files::kind(&folder.join("evaluations.jsonl"))? == Some(Kind::File))
+}
+
+fn run(path: &Path, options: &Options) -> Result<Run, Error> {
+    if files::kind(path)? == Some(Kind::Folder) {
+        return run_folder(path, options);
+    }
+    match path.extension().is_some_and(|extension| extension == "json") {
+        true => cell(path, options),
+        false => table(path, path, &options.columns, options),
+    }
+}
+
+/// The last evaluation of the set in a run folder.
+fn run_folder(path: &Path, options: &Options) -> Result<Run, Error> {
+    if !is_run(path)? {
+        return Err(invalid(path, "it is neither a run folder nor a table".into()));
+    }
+    let folder = RunFolder::at(path);
+    let evaluations = folder.evaluations()?;
+    let set = choose(path, evaluations.iter().map(|record| record.set.as_str()), options)?;
+    let last = evaluations.iter().rfind(|record| record.set == set);
+    let step = last.map_or(0, |record| record.counters.rollout_steps);
+    let outcomes = folder.recorded_outcomes(&set, step)?;
+    let name = |name: &str| Some(name.to_string());
+    let columns = ColumnNames {
+        problem: name("problem"),
+        sample: name("sample"),
+        correct: name("is_correct"),
+        no_sample: false,
+    };
+    let mut run = table(path, &outcomes, &columns, options)?;
+    run.remark = Some(format!("set `{set}`, last evaluation"));
+    Ok(run)
+}
+
+/// The last evaluation of the set in a cell record. A cell knows its problems by a digest: they
+/// get names of that digest and their place, which only another cell of the same set has.
+fn cell(path: &Path, options: &Options) -> Result<Run, Error> {
+    let cell = Cell::read(path)?;
+    let sets = cell.evaluations.iter().map(|evaluation| evaluation.set.as_str());
+    let set = choose(path, sets, options)?;
+    let (Some(last), Some(ids)) = (cell.last_evaluation(&set), cell.problems.get(&set)) else {
+        return Err(invalid(path, format!("set `{set}` was not evaluated")));
+    };
+    let digest = ids.sha256.get(..8).unwrap_or(&ids.sha256);
+    let problem = |(index, correct): (usize, u64)| {
+        (format!("{set}/{digest}/{index:05}"), Counts { correct, samples: last.samples })
+    };
+    let problems = last.correct().into_iter().enumerate().map(problem).collect();
+    let remark = format!(
+        "set `{set}`, last evaluation; problems of a cell are named by their place; the fields of \
+         its record were checked against each other; {}",
+        cell::ONLY_TRAINING
+    );
+    Ok(Run { path: path.to_path_buf(), problems, remark: Some(remark) })
+}
+
+fn choose<'a>(
+    path: &Path,
+    sets: impl Iterator<Item = &'a str>,
+    options: &Options,
+) -> Result<String, Error> {
+    let sets: BTreeSet<&str> = sets.collect();
+    let known = || sets.iter().copied().collect::<Vec<_>>().join(", ");
+    match (&options.set, sets.len()) {
+        (Some(set), _) if sets.contains(set.as_str()) => Ok(set.clone()),
+        (Some(set), _) => {
+            Err(invalid(path, format!("no evaluation of set `{set}`, only of {}", known())))
+        }
+        (None, 1) => Ok(known()),
+        (None, 0) => Err(invalid(path, "nothing was evaluated".into())),
+        (None, _) => Err(invalid(
+            path,
+            format!("several sets were evaluated, choose one with --set: {}", known()),
+        )),
+    }
+}
+
+fn table(
+    shown: &Path,
+    path: &Path,
+    columns: &ColumnNames,
+    options: &Options,
+) -> Result<Run, Error> {
+    let table = graded::read_graded(path, columns)?;
+    let problems = counts(shown, &table, options.unequal_samples)?;
+    let (problem, sample, correct) = &table.columns;
+    let sample = sample.as_ref().map_or("none".to_string(), |name| format!("`{name}`"));
+    let remark = format!("columns: problem `{problem}`, sample {sample}, correct `{correct}`");
+    Ok(Run { path: shown.to_path_buf(), problems, remark: Some(remark) })
+}
+
+fn counts(
+    path: &Path,
+    table: &GradedTable,
+    unequal_samples: bool,
+) -> Result<BTreeMap<String, Counts>, Error> {
+    let mut problems: BTreeMap<String, Counts> = BTreeMap::new();
+    let mut seen: BTreeSet<(&str, &str)> = BTreeSet::new();
+    for row in &table.rows {
+        if let Some(sample) = &row.sample
+            && !seen.insert((&row.problem, sample))
+        {
+            let (problem, sample) = (cut(&row.problem), cut(sample));
+            let reason = format!(
+                "problem {problem:?} has sample {sample:?} twice; \
+                 several training runs belong into several files"
+            );
+            return Err(invalid(path, reason));
+        }
+        let counts =
+            problems.entry(row.problem.clone()).or_insert(Counts { correct: 0, samples: 0 });
+        counts.samples += 1;
+        counts.correct += u64::from(row.is_correct);
+    }
+    let Some((first, k)) = problems.iter().next().map(|(name, counts)| (name, counts.samples))
+    else {
+        return Err(invalid(path, "the table has no rows".into()));
+    };
+    let other = problems.iter().find(|(_, counts)| counts.samples != k);
+    if let (Some((name, counts)), false) = (other, unequal_samples) {
+        let (first, name) = (cut(first), cut(name));
+        return Err(invalid(
+            path,
+            format!(
+                "problem {first:?} has {k} samples and problem {name:?} has {}; \
+                 --unequal-samples gives every problem the same weight",
+                counts.samples
+            ),
+        ));
+    }
+    Ok(problems)
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
+fn invalid(path: &Path, reason: String) -> Error {
+    Error::Invalid { path: path.to_path_buf(), reason }
+}

@@ -1,0 +1,301 @@
+//! Two sides, each one or several training runs evaluated on the same problems, compared from
+//! outcomes alone: (problem, sample, correct). With one run a side the unit is the problem and
+//! nothing is said about another training run; with several a side the unit is the run.
+
+pub mod load;
+pub mod text;
+
+use crate::records::tables;
+use crate::statistics::verdict::{self, Verdict};
+use crate::statistics::{
+    Accuracy, Counts, Evidence, Paired, PermutationTest, Question, WelchDifference, accuracy,
+    between, distributions, paired,
+};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Version of the JSON document.
+pub const FORMAT: u64 = 1;
+
+/// Power of a detectable effect.
+const POWER: f64 = 0.8;
+
+/// Sides that cannot be compared.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A table that cannot be read.
+    #[error(transparent)]
+    Table(#[from] tables::Error),
+    /// A record that cannot be read.
+    #[error(transparent)]
+    Cell(#[from] crate::study::cell::Error),
+    /// A run folder that cannot be read.
+    #[error(transparent)]
+    File(#[from] crate::base::files::Error),
+    /// Outcomes that contradict each other or the options.
+    #[error("{}: {reason}", path.display())]
+    Invalid {
+        /// The file or folder.
+        path: PathBuf,
+        /// What does not fit.
+        reason: String,
+    },
+    /// Files that are not about the same problems.
+    #[error(
+        "{} and {} are not about the same problems: {only} only in the first of them; \
+         --common-problems compares those that are in all", one.display(), other.display()
+    )]
+    OtherProblems {
+        /// A file with a problem that another does not have.
+        one: PathBuf,
+        /// The other.
+        other: PathBuf,
+        /// How many there are, and one of them.
+        only: String,
+    },
+    /// Statistics refused the numbers.
+    #[error(transparent)]
+    Statistics(#[from] between::Error),
+}
+
+/// One training run's counts, by problem.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    /// The file or folder.
+    pub path: PathBuf,
+    /// Problem → samples and how many of them are correct.
+    pub problems: BTreeMap<String, Counts>,
+    /// What a reader should know about how it was read.
+    pub remark: Option<String>,
+}
+
+/// One side.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Side {
+    /// One a run.
+    pub files: Vec<String>,
+    /// avg@k of each run, a share.
+    pub by_run: Vec<f64>,
+    /// avg@k with its intervals.
+    pub accuracy: Accuracy,
+    /// k → pass@k, a share, averaged over runs.
+    pub pass_at_k: BTreeMap<u64, f64>,
+}
+
+/// A problem on both sides.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Change {
+    /// Its name.
+    pub problem: String,
+    /// Share of correct samples of a.
+    pub a: f64,
+    /// The same of b.
+    pub b: f64,
+    /// b − a.
+    pub difference: f64,
+}
+
+/// The smallest true difference that a comparison like this finds with probability 0.8 at a
+/// two-sided 5 %, from the spread seen here: for reading, never a decision rule.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Detectable {
+    /// What repeats.
+    pub question: Question,
+    /// A share; `None` where no difference could be found, or the spread is unknown.
+    pub difference: Option<f64>,
+}
+
+/// The comparison between methods, where both sides have two runs or more.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BetweenRuns {
+    /// Difference of the means over runs with Welch's interval.
+    pub welch: WelchDifference,
+    /// The test that decides.
+    pub permutation: PermutationTest,
+    /// The word.
+    pub verdict: Verdict,
+}
+
+/// Everything that `dapo compare` says.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Comparison {
+    /// [`FORMAT`].
+    pub format: u64,
+    /// The side that the other is compared with.
+    pub a: Side,
+    /// The other.
+    pub b: Side,
+    /// The difference b − a, problem by problem, about these checkpoints.
+    pub paired: Paired,
+    /// The problems, the largest change first.
+    pub changes: Vec<Change>,
+    /// Training runs as the unit; `None` with a single run on a side.
+    pub between_runs: Option<BetweenRuns>,
+    /// One for each question.
+    pub detectable: Vec<Detectable>,
+    /// What a reader should know.
+    pub remarks: Vec<String>,
+}
+
+/// Compares b with a, each a list of runs, with intervals of confidence `level`.
+///
+/// # Errors
+/// Sides without runs, or runs that are not about the same problems (unless `common_problems`
+/// asks for those that are in all).
+pub fn compare(
+    a: &[Run],
+    b: &[Run],
+    level: f64,
+    common_problems: bool,
+) -> Result<Comparison, Error> {
+    let all: Vec<&Run> = a.iter().chain(b).collect();
+    let mut remarks: Vec<String> = Vec::new();
+    for run in &all {
+        remarks.extend(
+            run.remark
+                .iter()
+                .filter(|remark| !remarks.contains(remark))
+                .cloned()
+                .collect::<Vec<_>>(),
+        );
+    }
+    let names = problems(&all, common_problems, &mut remarks)?;
+    let counts = |runs: &[Run]| -> Vec<Vec<Counts>> {
+        runs.iter().map(|run| names.iter().map(|name| run.problems[*name]).collect()).collect()
+    };
+    let (before, after) = (counts(a), counts(b));
+    let paired = paired::paired(&before, &after, level)?;
+    let sides = [side(a, &before, level)?, side(b, &after, level)?];
+    let between_runs = between_runs(&sides[0].by_run, &sides[1].by_run, level)?;
+    let detectable = detectable(&paired, &sides);
+    let changes = changes(&names, &before, &after);
+    let [a, b] = sides;
+    Ok(Comparison { format: FORMAT, a, b, paired, changes, between_runs, detectable, remarks })
+}
+
+/// The problems of all runs, by name.
+fn problems<'a>(
+    runs: &[&'a Run],
+    common: bool,
+    remarks: &mut Vec<String>,
+) -> Result<Vec<&'a str>, Error> {
+    let Some(first) = runs.first() else { return Ok(Vec::new()) };
+    for one in runs {
+        for other in runs {
+            let mut only = one.problems.keys().filter(|name| !other.problems.contains_key(*name));
+            if let (Some(name), false) = (only.next(), common) {
+                let name: String = name.chars().take(80).collect();
+                return Err(Error::OtherProblems {
+                    one: one.path.clone(),
+                    other: other.path.clone(),
+                    only: format!("{} problems, such as {name:?},", 1 + only.count()),
+                });
+            }
+        }
+    }
+    let in_all = |name: &&String| runs.iter().all(|run| run.problems.contains_key(*name));
+    let names: Vec<&str> = first.problems.keys().filter(in_all).map(String::as_str).collect();
+    if names.is_empty() {
+        let reason = "no problem is in all files".to_string();
+        return Err(Error::Invalid { path: first.path.clone(), reason });
+    }
+    let largest = runs.iter().map(|run| run.problems.len()).max().unwrap_or(0);
+    if common && names.len() < largest {
+        let left = largest - names.len();
+        remarks.push(format!(
+            "only the {} problems that are in all files are compared; a file has up to {left} more",
+            names.len()
+        ));
+    }
+    Ok(names)
+}
+
+fn side(runs: &[Run], counts: &[Vec<Counts>], level: f64) -> Result<Side, Error> {
+    let accuracy = accuracy::accuracy(counts, level)?;
+    let doubling = std::iter::successors(Some(1), |k| Some(k * 2));
+    let ks = doubling.take_while(|k| *k < accuracy.samples).chain([accuracy.samples]);
+    let pass = |k: u64| {
+        let all = counts.iter().flatten();
+        let total: f64 = all.clone().map(|counts| counts.pass_at_k(k)).sum();
+        total / all.count() as f64
+    };
+    let mean = |run: &Vec<Counts>| run.iter().map(Counts::accuracy).sum::<f64>() / run.len() as f64;
+    Ok(Side {
+        files: runs.iter().map(|run| run.path.display().to_string()).collect(),
+        by_run: counts.iter().map(mean).collect(),
+        pass_at_k: ks.map(|k| (k, pass(k))).collect(),
+        accuracy,
+    })
+}
+
+fn changes(names: &[&str], a: &[Vec<Counts>], b: &[Vec<Counts>]) -> Vec<Change> {
+    let (a, b) = (accuracy::problem_means(a), accuracy::problem_means(b));
+    let change = |(index, name): (usize, &&str)| {
+        let (a, b) = (a[index], b[index]);
+        Change { problem: name.to_string(), a, b, difference: b - a }
+    };
+    let mut changes: Vec<Change> = names.iter().enumerate().map(change).collect();
+    // Stable: problems with the same change stay in the order of their names.
+    changes.sort_by(|one, other| other.difference.abs().total_cmp(&one.difference.abs()));
+    changes
+}
+
+fn between_runs(a: &[f64], b: &[f64], level: f64) -> Result<Option<BetweenRuns>, Error> {
+    if a.len() < 2 || b.len() < 2 {
+        return Ok(None);
+    }
+    let welch = between::welch(a, b, level)?;
+    let permutation = between::permutation_test(a, b)?;
+    let effect = run_effect(a, b);
+    let could_have_detected = effect.is_finite().then_some(effect);
+    let verdict = match welch.interval {
+        None => Verdict::Inconclusive { could_have_detected },
+        Some(interval) => verdict::verdict(&Evidence {
+            adjusted_p: permutation.p,
+            alpha: 0.05,
+            interval,
+            larger_is_better: true,
+            minimum_detectable_effect: effect,
+            equivalence: None,
+        }),
+    };
+    Ok(Some(BetweenRuns { welch, permutation, verdict }))
+}
+
+/// Detectable effect with the pooled standard deviation of the runs at hand.
+fn run_effect(a: &[f64], b: &[f64]) -> f64 {
+    let squares = |values: &[f64]| {
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        values.iter().map(|value| (value - mean) * (value - mean)).sum::<f64>()
+    };
+    let df = (a.len() + b.len()).saturating_sub(2);
+    if df == 0 || a.len() < between::FEWEST_RUNS || b.len() < between::FEWEST_RUNS {
+        return f64::INFINITY;
+    }
+    let sigma = ((squares(a) + squares(b)) / df as f64).sqrt();
+    between::minimum_detectable_effect(sigma, a.len(), b.len(), 0.05, POWER)
+}
+
+fn detectable(paired: &Paired, sides: &[Side; 2]) -> Vec<Detectable> {
+    let z = distributions::t_quantile(POWER, accuracy::MANY);
+    let n = sides[0].accuracy.problems;
+    let of = |index: usize, df: f64| {
+        let answer = &paired.uncertainties[index];
+        let error = answer.standard_error.filter(|_| answer.interval.is_some());
+        let t = distributions::t_quantile(0.975, df);
+        Detectable { question: answer.question, difference: error.map(|error| (t + z) * error) }
+    };
+    let effect = run_effect(&sides[0].by_run, &sides[1].by_run);
+    vec![
+        of(0, accuracy::MANY),
+        of(1, (n.max(2) - 1) as f64),
+        Detectable {
+            question: Question::AnotherTrainingRun,
+            difference: effect.is_finite().then_some(effect),
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,249 @@
+use super::*;
+use crate::base::files;
+use crate::records::ColumnNames;
+use crate::records::tables::{self, Outcome};
+use crate::statistics::Spread;
+use crate::statistics::calibration::worlds;
+use crate::study::Style;
+use crate::study::comparison::load::Options;
+use std::path::Path;
+use std::slice::from_ref;
+
+/// A run on made-up problems, each `shift` of the way from its chance to 1.
+fn made_up(name: &str, problems: usize, shift: f64) -> Run {
+    let mut problem = worlds::stream("problems of a comparison", 0);
+    let chances = Spread::BetaHalf.problems(&mut problem, problems);
+    let chances: Vec<f64> = chances.iter().map(|p| p + shift * (1.0 - p)).collect();
+    let mut draw = worlds::stream(name, 0);
+    let outcomes = worlds::evaluate(&mut draw, &chances, 16);
+    let names = (0..problems).map(|index| format!("aime/{index:02}"));
+    Run { path: PathBuf::from(name), problems: names.zip(outcomes).collect(), remark: None }
+}
+
+fn page(a: &[Run], b: &[Run], style: Style) -> String {
+    text::page(&compare(a, b, 0.95, false).unwrap(), style)
+}
+
+#[test]
+fn one_run_a_side_speaks_of_checkpoints_only() {
+    let (a, b) = (made_up("base.csv", 30, 0.0), made_up("tuned.csv", 30, 0.3));
+    insta::assert_snapshot!(page(&[a], &[b], Style::Plain));
+}
+
+#[test]
+fn several_runs_a_side_make_the_run_the_unit() {
+    let runs = |name: &str, count: u32, shift: f64| -> Vec<Run> {
+        let run = |seed| made_up(&format!("{name}-{seed}.csv"), 30, shift + 0.01 * f64::from(seed));
+        (0..count).map(run).collect()
+    };
+    let (a, b) = (runs("grpo", 5, 0.0), runs("dapo", 5, 0.4));
+    insta::assert_snapshot!(page(&a, &b, Style::Markdown));
+    let few = compare(&a[..3], &b[..3], 0.95, false).unwrap().between_runs.unwrap();
+    assert_eq!(few.verdict, Verdict::Inconclusive { could_have_detected: None });
+    assert_eq!((few.welch.interval, few.permutation.smallest_p), (None, 0.1));
+    let all = compare(&a, &b, 0.95, false).unwrap().between_runs.unwrap();
+    assert_eq!(all.verdict, Verdict::Improves);
+}
+
+#[test]
+fn what_no_interval_is_offered_for_says_why() {
+    let solved = |name: &str, correct| Run {
+        path: name.into(),
+        problems: (0..12).map(|i| (i.to_string(), Counts { correct, samples: 4 })).collect(),
+        remark: None,
+    };
+    insta::assert_snapshot!(page(&[solved("a", 4)], &[solved("b", 4)], Style::Plain));
+}
+
+#[test]
+fn the_json_document_has_the_numbers_of_the_text() {
+    let (a, b) = (made_up("base.csv", 12, 0.0), made_up("tuned.csv", 12, 0.3));
+    let comparison = compare(&[a], &[b], 0.95, false).unwrap();
+    let json = serde_json::to_value(&comparison).unwrap();
+    assert_eq!(json["paired"]["difference"], comparison.paired.difference);
+    assert_eq!(json["a"]["accuracy"]["problems"], 12);
+    assert_eq!(json["between_runs"], serde_json::Value::Null);
+    assert_eq!(json["changes"].as_array().unwrap().len(), 12);
+}
+
+#[test]
+fn names_of_files_and_problems_reach_a_terminal_as_printable_text() {
+    let hostile = "\u{1b}[31m|<script>";
+    let run = |path: &str, correct| Run {
+        path: path.into(),
+        problems: [(hostile.to_string(), Counts { correct, samples: 4 })].into(),
+        remark: None,
+    };
+    for style in [Style::Plain, Style::Markdown] {
+        let page = page(&[run(hostile, 1)], &[run("b", 3)], style);
+        assert!(!page.contains('\u{1b}'), "{page}");
+        assert!(style == Style::Plain || !page.contains("<script>"), "{page}");
+    }
+}
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.path().join(name);
+        files::create_folder(path.parent().unwrap()).unwrap();
+        files::write_atomic(&path, text.as_bytes()).unwrap();
+        path
+    }
+
+    fn refused(&self, name: &str, text: &str) -> String {
+        let path = self.write(name, text);
+        let error = load::side(&[path], &Options::default()).unwrap_err().to_string();
+        error.replace(&format!("{}/", self.0.path().display()), "")
+    }
+}
+
+#[test]
+fn tables_that_contradict_themselves_are_refused_with_the_problem() {
+    let folder = Folder::new();
+    assert_eq!(
+        folder.refused("t.csv", "id,sample,acc\n1,0,1\n1,0,0\n"),
+        "t.csv: problem \"1\" has sample \"0\" twice; several training runs belong into several files"
+    );
+    assert_eq!(
+        folder.refused("t.csv", "id,sample,acc\n1,0,1\n1,1,0\n2,0,1\n"),
+        "t.csv: problem \"1\" has 2 samples and problem \"2\" has 1; \
+         --unequal-samples gives every problem the same weight"
+    );
+    assert_eq!(folder.refused("t.csv", "id,sample,acc\n"), "t.csv: the table has no rows");
+    assert!(folder.refused("t.json", "{").starts_with("t.json: "));
+    let unequal = Options { unequal_samples: true, ..Options::default() };
+    let path = folder.write("t.csv", "id,sample,acc\n1,0,1\n1,1,0\n2,0,1\n");
+    let run = &load::side(&[path], &unequal).unwrap()[0];
+    assert_eq!(run.problems["1"], Counts { correct: 1, samples: 2 });
+    assert!(load::side(&[folder.0.path().join("nowhere.csv")], &unequal).is_err());
+}
+
+#[test]
+fn problems_of_one_side_only_are_refused_or_left_out_on_demand() {
+    let (a, b) = (made_up("a.csv", 12, 0.0), made_up("b.csv", 14, 0.0));
+    let error = compare(from_ref(&a), from_ref(&b), 0.95, false).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "b.csv and a.csv are not about the same problems: 2 problems, such as \"aime/12\", only \
+         in the first of them; --common-problems compares those that are in all"
+    );
+    let common = compare(from_ref(&a), &[b], 0.95, true).unwrap();
+    assert_eq!(common.a.accuracy.problems, 12);
+    assert_eq!(common.remarks.len(), 1);
+    let other =
+        Run { problems: [("x".into(), Counts { correct: 0, samples: 1 })].into(), ..a.clone() };
+    assert!(compare(&[a], &[other], 0.95, true).unwrap_err().to_string().contains("no problem"));
+}
+
+#[test]
+fn csv_parquet_and_a_folder_of_runs_give_the_same_counts() {
+    let folder = Folder::new();
+    let outcomes: Vec<Outcome> = (0..8u32)
+        .map(|index| Outcome {
+            problem: format!("dev/{}", index / 4),
+            sample: index % 4,
+            is_correct: index % 3 == 0,
+            response_tokens: 1,
+            truncated: false,
+            prediction: None,
+            answer: "1".into(),
+            response: "x".into(),
+        })
+        .collect();
+    let parquet = folder.0.path().join("one.parquet");
+    tables::write_outcomes(&parquet, &outcomes).unwrap();
+    let rows =
+        outcomes.iter().map(|it| format!("{},{},{}\n", it.sample, it.is_correct, it.problem));
+    let csv = format!("try,ok,problem\n{}", rows.collect::<String>());
+    let csv = folder.write("runs/two.csv", &csv);
+    let columns = ColumnNames {
+        sample: Some("try".into()),
+        correct: Some("ok".into()),
+        ..ColumnNames::default()
+    };
+    let options = Options { columns, ..Options::default() };
+    let from_csv = load::side(&[&csv], &options).unwrap();
+    let from_parquet = load::side(&[&parquet], &Options::default()).unwrap();
+    assert_eq!(from_csv[0].problems, from_parquet[0].problems);
+    let from_folder = load::side(&[csv.parent().unwrap()], &options).unwrap();
+    assert_eq!(from_folder, from_csv);
+    let empty = folder.0.path().join("empty");
+    files::create_folder(&empty).unwrap();
+    assert!(load::side(&[Path::new(&empty)], &options).is_err());
+}
+
+/// The record of a run that diverged in its first rollout step: one evaluation of 4 problems × 2
+/// samples.
+fn cell(folder: &Path, seed: u64, bits: [bool; 8], ids: &str) -> PathBuf {
+    use crate::experiment::extends;
+    use crate::records::Counters;
+    use crate::study::{Cell, CellEnding, CellEvaluation, ProblemIds};
+    let mut experiment = extends::load(Path::new("experiments/base.toml")).unwrap();
+    experiment.execution.seed = seed;
+    experiment.evaluation.samples.insert("dev".into(), 2);
+    let digests = |names: &[&str]| -> BTreeMap<String, String> {
+        names.iter().map(|it| (it.to_string(), files::sha256(it.as_bytes()))).collect()
+    };
+    let weights = "base/model.safetensors";
+    let inputs =
+        digests(&["data/train", "data/dev", "base/config.json", "base/tokenizer.json", weights]);
+    let evaluation = CellEvaluation {
+        set: "dev".into(),
+        counters: Counters::default(),
+        generated_rollouts: 0,
+        samples: 2,
+        outcomes: bits.into_iter().collect(),
+        cons_at_k: 0.5,
+        truncated_share: 0.0,
+        response_tokens_mean: 1.0,
+        outcomes_sha256: files::sha256(b"table"),
+    };
+    let cell = Cell {
+        format: crate::study::cell::FORMAT,
+        name: "grpo".into(),
+        arm_sha256: experiment.arm_sha256(),
+        seed,
+        run_key: crate::training::run::inputs::run_key(&experiment, &inputs),
+        exactness: "exact".into(),
+        harness: "0".into(),
+        ending: CellEnding::Diverged,
+        reason: String::new(),
+        experiment,
+        inputs,
+        counters: Vec::new(),
+        metrics: BTreeMap::new(),
+        problems: [(
+            "dev".to_string(),
+            ProblemIds { count: 4, sha256: files::sha256(ids.as_bytes()) },
+        )]
+        .into(),
+        evaluations: vec![evaluation],
+        ledger_head: Some(files::sha256(b"head")),
+        digests: digests(&["metrics.jsonl", "evaluations.jsonl", "ledger.jsonl"]),
+        environment: BTreeMap::new(),
+        wall_seconds: 0.0,
+        record_sha256: String::new(),
+    };
+    cell.sealed().write(folder).unwrap()
+}
+
+#[test]
+fn cells_are_compared_when_they_are_about_the_same_problems() {
+    let folder = tempfile::tempdir().unwrap();
+    let (t, f) = (true, false);
+    let one = cell(folder.path(), 1, [t, f, t, t, f, f, f, f], "ids");
+    let two = cell(folder.path(), 2, [t, t, t, t, f, f, f, t], "ids");
+    let other = cell(folder.path(), 3, [t, t, t, t, f, f, f, t], "other ids");
+    let side = |path: &Path| load::side(&[path], &Options::default()).unwrap();
+    let got = compare(&side(&one), &side(&two), 0.95, false).unwrap();
+    assert_eq!(got.paired.by_problem, [0.5, 0.0, 0.0, 0.5]);
+    assert!(compare(&side(&one), &side(&other), 0.95, false).is_err());
+    let missing = Options { set: Some("plus".into()), ..Options::default() };
+    let error = load::side(&[&one], &missing).unwrap_err().to_string();
+    assert!(error.ends_with("no evaluation of set `plus`, only of dev"), "{error}");
+}

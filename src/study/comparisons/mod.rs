@@ -1,0 +1,376 @@
+//! Comparisons between arms: the unit is the training run. Each has an exact permutation test,
+//! Welch's interval beside it, and the p that Holm leaves of it in its family.
+
+mod judgement;
+
+use crate::statistics::{
+    Equivalence, Interval, TimeToEvent, aggregates, between, equivalence, time_to_level,
+};
+use crate::study::collection::Study;
+use crate::study::{At, Cell, Declared, Direction, Family, Metric, arms, metric};
+use serde::{Deserialize, Serialize};
+
+/// A family with its results.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FamilyResult {
+    /// As declared.
+    pub id: String,
+    /// As declared.
+    pub question: String,
+    /// In the declared order.
+    pub comparisons: Vec<Comparison>,
+}
+
+/// One comparison with its result.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Comparison {
+    /// The family whose errors are counted together.
+    pub family: String,
+    /// What was declared.
+    pub declared: Declared,
+    /// The metric in words.
+    pub metric_words: String,
+    /// Whether it stands in a declaration that was registered before the first run.
+    pub registered: bool,
+    /// The arm's runs, by seed.
+    pub arm: Vec<RunValue>,
+    /// The reference's runs, by seed.
+    pub reference: Vec<RunValue>,
+    /// Runs that count and have no value, in words.
+    pub without_value: Vec<String>,
+    /// Seeds whose runs of both arms have the same outcomes in every evaluation: what the arms
+    /// differ in changed nothing there.
+    pub identical_seeds: Vec<u64>,
+    /// Seeds that count in both arms.
+    pub common_seeds: u64,
+    /// For [`At::EqualRollouts`]: the common number of generated rollouts.
+    pub budget: Option<u64>,
+    /// What the tests say; `None` when there was nothing to test.
+    pub result: Option<TestResult>,
+    /// The word.
+    pub word: Word,
+    /// One sentence on the word: what decided, or what is missing.
+    pub reason: String,
+}
+
+/// A run's value.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct RunValue {
+    /// The run seed.
+    pub seed: u64,
+    /// In the unit of the metric; shares in [0, 1].
+    pub value: f64,
+    /// True only for a time to a level that was not reached.
+    pub censored: bool,
+}
+
+/// What the tests of a comparison say. Differences are arm − reference.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TestResult {
+    /// Of the means; for times to a level observed minus expected arrivals of the arm (positive:
+    /// it arrives earlier).
+    pub difference: f64,
+    /// Welch's interval; `None` for times to a level, which may be censored.
+    pub interval: Option<Interval>,
+    /// Two-sided permutation p: of the difference of means, or of the log-rank scores.
+    pub p: f64,
+    /// Share of pairs of a run of the arm and one of the reference in which the arm's value is the
+    /// higher, ties counting ½; `None` for times to a level. It decides nothing.
+    pub probability_higher: Option<f64>,
+    /// p after Holm in the family.
+    pub adjusted_p: f64,
+    /// The smallest p that so many runs can give.
+    pub smallest_p: f64,
+    /// Splits that were looked at.
+    pub splits: u64,
+    /// Whether these were all.
+    pub exact: bool,
+    /// The true difference that would have been found with the declared power at α divided by the
+    /// family's size, from the pilot's σ: for reading, never a decision. avg@k only.
+    pub minimum_detectable_effect: Option<f64>,
+    /// Standard deviation over training runs that was observed, pooled over the two sides. avg@k
+    /// only.
+    pub observed_sigma: Option<f64>,
+    /// As the minimum detectable effect, from the observed σ: for reading, never a decision.
+    pub observed_detectable_effect: Option<f64>,
+    /// Two one-sided tests against δ. avg@k only.
+    pub equivalence: Option<Equivalence>,
+    /// Medians of the time to the level (Kaplan–Meier): arm, reference; `None` inside where more
+    /// than half never reached it. Times only.
+    pub medians: Option<(Option<f64>, Option<f64>)>,
+}
+
+/// What a comparison says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Word {
+    /// The arm's policy is better.
+    Improves,
+    /// The arm's policy is worse.
+    Hurts,
+    /// The arm's metric is higher, of a metric that is no score.
+    Higher,
+    /// The arm's metric is lower, of a metric that is no score.
+    Lower,
+    /// The difference is smaller than δ.
+    Equivalent,
+    /// No effect shown, and none excluded.
+    Inconclusive,
+    /// Nothing could be tested.
+    NotCompared,
+}
+
+impl Word {
+    /// As tables write it.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Improves => "improves",
+            Self::Hurts => "hurts",
+            Self::Higher => "higher",
+            Self::Lower => "lower",
+            Self::Equivalent => "equivalent",
+            Self::Inconclusive => "inconclusive",
+            Self::NotCompared => "not compared",
+        }
+    }
+}
+
+impl Comparison {
+    /// Whether the difference was shown, and which way it goes in the metric's own unit.
+    pub fn shown(&self) -> Option<Direction> {
+        let sign = self.result.as_ref()?.difference;
+        // A time's statistic is positive where the arm arrives earlier: its time is lower.
+        let higher = (sign > 0.0) != self.declared.metric.is_time();
+        let shown = matches!(self.word, Word::Improves | Word::Hurts | Word::Higher | Word::Lower);
+        shown.then_some(if higher { Direction::Higher } else { Direction::Lower })
+    }
+
+    /// Mean of the arm's and of the reference's values; `None` of none.
+    pub fn means(&self) -> (Option<f64>, Option<f64>) {
+        let mean = |values: &[RunValue]| {
+            let sum: f64 = values.iter().map(|run| run.value).sum();
+            (!values.is_empty()).then(|| sum / values.len() as f64)
+        };
+        (mean(&self.arm), mean(&self.reference))
+    }
+}
+
+/// Every family of the study's declaration.
+pub fn families(study: &Study) -> Vec<FamilyResult> {
+    let declaration = &study.declaration;
+    declaration.families.iter().map(|it| family(study, it, declaration.registered)).collect()
+}
+
+/// A family's comparisons, tested and adjusted together. One that cannot be tested counts in the
+/// adjustment with p = 1: leaving an arm out never makes the others easier.
+pub fn family(study: &Study, family: &Family, registered: bool) -> FamilyResult {
+    let size = family.comparisons.len();
+    let mut comparisons: Vec<Comparison> = family
+        .comparisons
+        .iter()
+        .map(|declared| tested(study, &family.id, declared, size, registered))
+        .collect();
+    let p: Vec<f64> =
+        comparisons.iter().map(|it| it.result.as_ref().map_or(1.0, |result| result.p)).collect();
+    for (comparison, adjusted) in comparisons.iter_mut().zip(between::holm(&p)) {
+        if let Some(result) = &mut comparison.result {
+            result.adjusted_p = adjusted;
+        }
+        judgement::judge(study, comparison, size);
+    }
+    FamilyResult { id: family.id.clone(), question: family.question.clone(), comparisons }
+}
+
+/// A comparison with its test, before the adjustment.
+fn tested(
+    study: &Study,
+    family: &str,
+    declared: &Declared,
+    size: usize,
+    registered: bool,
+) -> Comparison {
+    let mut comparison = Comparison {
+        family: family.to_string(),
+        declared: declared.clone(),
+        metric_words: declared.metric.words(),
+        registered,
+        arm: Vec::new(),
+        reference: Vec::new(),
+        without_value: Vec::new(),
+        identical_seeds: Vec::new(),
+        common_seeds: 0,
+        budget: None,
+        result: None,
+        word: Word::NotCompared,
+        reason: String::new(),
+    };
+    if let Err(reason) = fill(study, &mut comparison, size) {
+        comparison.reason = reason;
+    }
+    comparison
+}
+
+fn fill(study: &Study, comparison: &mut Comparison, size: usize) -> Result<(), String> {
+    let Declared { arm, reference, metric, .. } = comparison.declared.clone();
+    for id in [&arm, &reference] {
+        if let Some(reason) = study.absence(id) {
+            return Err(reason);
+        }
+    }
+    let (cells, others) = (study.cells_of(&arm), study.cells_of(&reference));
+    let both = cells
+        .iter()
+        .filter_map(|cell| Some((*cell, *others.iter().find(|other| other.seed == cell.seed)?)));
+    let both: Vec<(&Cell, &Cell)> = both.collect();
+    comparison.common_seeds = both.len() as u64;
+    let same = |cell: &Cell, other: &Cell| cell.outcomes(|_| true) == other.outcomes(|_| true);
+    let identical = both.into_iter().filter(|(cell, other)| same(cell, other));
+    comparison.identical_seeds = identical.map(|(cell, _)| cell.seed).collect();
+    comparable(&metric, &cells, &others)?;
+    let both: Vec<&Cell> = cells.iter().chain(&others).copied().collect();
+    if matches!(metric, Metric::Evaluation { at: At::EqualRollouts, .. }) {
+        comparison.budget = arms::common_budget(&both);
+    }
+    let budget = comparison.budget;
+    let mut without = Vec::new();
+    let mut values = |id: &str, cells: &[&Cell]| -> Vec<RunValue> {
+        let mut found = Vec::new();
+        for cell in cells {
+            match run_value(cell, &metric, budget) {
+                Ok(value) => found.push(value),
+                Err(reason) => without.push(format!("{id} seed {}: {reason}", cell.seed)),
+            }
+        }
+        found
+    };
+    comparison.arm = values(&arm, &cells);
+    comparison.reference = values(&reference, &others);
+    comparison.without_value = without;
+    // A run that diverged before its test sets were evaluated is the worst of its arm.
+    if let Some(first) = comparison.without_value.first().filter(|_| metric.is_score()) {
+        return Err(format!("{first}; leaving out a run that counts would favour its arm"));
+    }
+    let (runs, others) = (&comparison.arm, &comparison.reference);
+    if runs.len() < 2 || others.len() < 2 {
+        let first = comparison.without_value.first().map_or(String::new(), |it| format!(" ({it})"));
+        return Err(format!(
+            "needs at least 2 runs on each side, has {} and {}{first}",
+            runs.len(),
+            others.len()
+        ));
+    }
+    let result = match metric.is_time() {
+        true => times(others, runs),
+        false => means(study, &metric, others, runs, size),
+    };
+    comparison.result = Some(result?);
+    Ok(())
+}
+
+fn run_value(cell: &Cell, metric: &Metric, budget: Option<u64>) -> Result<RunValue, String> {
+    let censored = match metric {
+        Metric::TimeToLevel { set, level, clock } => {
+            !metric::time_to_level(cell, set, *level, *clock)?.reached
+        }
+        _ => false,
+    };
+    Ok(RunValue { seed: cell.seed, value: metric.value(cell, budget)?, censored })
+}
+
+/// Scores are compared on the same problems with the same number of samples only, and never
+/// across harness versions.
+fn comparable(metric: &Metric, arm: &[&Cell], reference: &[&Cell]) -> Result<(), String> {
+    let all = || reference.iter().chain(arm);
+    let Some(first) = all().next() else { return Ok(()) };
+    if let Some(other) = all().find(|cell| cell.harness != first.harness) {
+        return Err(format!("harness {} and {} are not mixed", first.harness, other.harness));
+    }
+    let (Metric::Evaluation { set, .. } | Metric::TimeToLevel { set, .. }) = metric else {
+        return Ok(());
+    };
+    let problems = |cell: &Cell| {
+        let ids = cell.problems.get(set).map(|ids| (ids.count, ids.sha256.clone()));
+        ids.zip(cell.last_evaluation(set).map(|evaluation| evaluation.samples))
+    };
+    let mut known = all().filter_map(|cell| problems(cell));
+    let Some(one) = known.next() else { return Ok(()) };
+    match known.all(|other| other == one) {
+        true => Ok(()),
+        false => Err(format!("the runs were not all evaluated on the same problems of `{set}`")),
+    }
+}
+
+fn means(
+    study: &Study,
+    metric: &Metric,
+    reference: &[RunValue],
+    arm: &[RunValue],
+    size: usize,
+) -> Result<TestResult, String> {
+    let declaration = &study.declaration;
+    let values = |runs: &[RunValue]| runs.iter().map(|run| run.value).collect::<Vec<f64>>();
+    let (a, b) = (values(reference), values(arm));
+    let column = |runs: &[f64]| runs.iter().map(|value| vec![*value]).collect::<Vec<_>>();
+    let welch = between::welch(&a, &b, declaration.level).map_err(|error| error.to_string())?;
+    let test = between::permutation_test(&a, &b).map_err(|error| error.to_string())?;
+    let pilot = declaration.pilot.as_ref().filter(|_| metric.is_avg_at_k());
+    let alpha = declaration.alpha / size.max(1) as f64;
+    let observed = pooled_deviation(&a, &b).filter(|_| metric.is_avg_at_k());
+    let detectable = |sigma: f64| {
+        let (n_a, n_b) = (a.len(), b.len());
+        let effect = between::minimum_detectable_effect(sigma, n_a, n_b, alpha, declaration.power);
+        Some(effect).filter(|effect| effect.is_finite())
+    };
+    let margin = metric.is_avg_at_k().then_some(declaration.margin);
+    let equivalence =
+        margin.and_then(|margin| equivalence::equivalence(&a, &b, declaration.alpha, margin).ok());
+    Ok(TestResult {
+        difference: welch.difference,
+        interval: welch.interval,
+        probability_higher: aggregates::probability_of_improvement(&column(&a), &column(&b)).ok(),
+        p: test.p,
+        adjusted_p: test.p,
+        smallest_p: test.smallest_p,
+        splits: test.splits,
+        exact: test.exact,
+        minimum_detectable_effect: pilot.and_then(|pilot| detectable(pilot.sigma)),
+        observed_sigma: observed,
+        observed_detectable_effect: observed.and_then(detectable),
+        equivalence,
+        medians: None,
+    })
+}
+
+/// Square root of the mean variance of two sides, each weighed by its degrees of freedom.
+fn pooled_deviation(a: &[f64], b: &[f64]) -> Option<f64> {
+    let squares = |values: &[f64]| {
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        values.iter().map(|value| (value - mean) * (value - mean)).sum::<f64>()
+    };
+    let freedom = (a.len() + b.len()).checked_sub(2).filter(|freedom| *freedom > 0)?;
+    Some(((squares(a) + squares(b)) / freedom as f64).sqrt())
+}
+
+fn times(reference: &[RunValue], arm: &[RunValue]) -> Result<TestResult, String> {
+    let events = |runs: &[RunValue]| -> Vec<TimeToEvent> {
+        runs.iter().map(|run| TimeToEvent { time: run.value, reached: !run.censored }).collect()
+    };
+    let (a, b) = (events(reference), events(arm));
+    let test = time_to_level::log_rank(&a, &b).map_err(|error| error.to_string())?;
+    let median = |runs: &[TimeToEvent]| time_to_level::median_time(runs).ok().flatten();
+    Ok(TestResult {
+        difference: test.observed_minus_expected,
+        interval: None,
+        probability_higher: None,
+        p: test.permutation.p,
+        adjusted_p: test.permutation.p,
+        smallest_p: test.permutation.smallest_p,
+        splits: test.permutation.splits,
+        exact: test.permutation.exact,
+        minimum_detectable_effect: None,
+        observed_sigma: None,
+        observed_detectable_effect: None,
+        equivalence: None,
+        medians: Some((median(&b), median(&a))),
+    })
+}

@@ -1,0 +1,244 @@
+//! One finding a technique. The verdict is read from what the run recorded; the switch only
+//! says whether that was wanted.
+
+use crate::experiment::{Aggregation, DynamicSampling, Experiment, Punishment, TokenMeanUnit};
+use crate::study::effect_checks::{Finding, Recorded, Verdict};
+
+/// Weight that sums of f64 move by rounding alone stays far below this.
+const ROUNDING: f64 = 1e-9;
+
+/// Whether the experiment has Dynamic Sampling on.
+pub fn resamples(experiment: &Experiment) -> bool {
+    matches!(experiment.dapo.dynamic_sampling, DynamicSampling::Resample { .. })
+}
+
+/// A finding from what was recorded: `None` when it was not, else whether the technique acted,
+/// with the numbers that say so.
+fn finding(technique: &'static str, enabled: bool, seen: Option<(bool, String)>) -> Finding {
+    let (verdict, evidence) = match seen {
+        None => (Verdict::NotRecorded, "no recorded rollout step says".to_string()),
+        Some((acted, evidence)) => {
+            let verdict = match (enabled, acted) {
+                (true, true) => Verdict::Acted,
+                (true, false) => Verdict::EnabledButDidNothing,
+                (false, true) => Verdict::DisabledButActed,
+                (false, false) => Verdict::Off,
+            };
+            (verdict, evidence)
+        }
+    };
+    Finding { technique, enabled, verdict, evidence: grouped(&evidence) }
+}
+
+/// Counts of five digits and more with their thousands separated; decimals are left alone.
+fn grouped(sentence: &str) -> String {
+    let mut shown = String::with_capacity(sentence.len());
+    let mut rest = sentence;
+    while let Some(start) = rest.find(|character: char| character.is_ascii_digit()) {
+        let (before, from) = rest.split_at(start);
+        let end = from.find(|character: char| !character.is_ascii_digit()).unwrap_or(from.len());
+        let (digits, after) = from.split_at(end);
+        shown.push_str(before);
+        let is_fraction = before.ends_with('.');
+        for (index, digit) in digits.chars().enumerate() {
+            let left = digits.len() - index;
+            if digits.len() >= 5 && !is_fraction && index > 0 && left.is_multiple_of(3) {
+                shown.push(',');
+            }
+            shown.push(digit);
+        }
+        rest = after;
+    }
+    shown + rest
+}
+
+/// Tokens between the two upper bounds. Above both the gradient is 0 with and without the
+/// technique, so only these are trained on differently.
+pub fn clip_higher(recorded: &Recorded) -> Finding {
+    let experiment = recorded.experiment;
+    let clip = experiment.dapo.clip;
+    let (lower, upper) = (1.0 + clip.low, 1.0 + clip.high);
+    let seen = || {
+        let through = recorded.sum("effect/clip_higher_let_through_tokens")?;
+        let tokens = recorded.sum("effect/loss_tokens")?;
+        let above = recorded.sum("effect/clip_higher_clipped_above_tokens")?;
+        let share = percent(through, tokens);
+        let mut evidence = if clip.high > clip.low {
+            format!(
+                "{through} of {tokens} loss tokens ({share}) lay between the upper bounds \
+                 {lower} and {upper} with a positive advantage and were let through; {above} more \
+                 were clipped above {upper}"
+            )
+        } else {
+            format!(
+                "{through} of {tokens} loss tokens above {lower} with a positive advantage were \
+                 let through; {above} were clipped"
+            )
+        };
+        let training = &experiment.training;
+        let rollouts = training.prompts_per_step * experiment.rollout.group_size;
+        let one_update = rollouts <= training.mini_batch_rollouts && training.epochs_per_step == 1;
+        if through == 0.0 && one_update {
+            evidence += "; a rollout step makes one update, whose ratio is 1 everywhere, so no \
+                         clip can act";
+        } else if let (0.0, Some(largest)) = (through, recorded.highest("loss/ratio_max")) {
+            evidence += &format!("; the largest ratio was {largest:.3}");
+        }
+        Some((through > 0.0, evidence))
+    };
+    finding("Clip-Higher", clip.high > clip.low, seen())
+}
+
+/// Groups that were generated and left out for being all correct or all wrong.
+pub fn dynamic_sampling(recorded: &Recorded) -> Finding {
+    let experiment = recorded.experiment;
+    let seen = || {
+        let correct = recorded.sum("effect/dynamic_sampling_dropped_all_correct_groups")?;
+        let wrong = recorded.sum("effect/dynamic_sampling_dropped_all_wrong_groups")?;
+        let groups = recorded.sum("rollout/groups")?;
+        let refills = recorded.sum("effect/dynamic_sampling_refill_rounds")?;
+        let useless = recorded.sum("effect/dynamic_sampling_trained_useless_groups")?;
+        let dropped = correct + wrong;
+        let mut evidence = format!(
+            "{dropped} of {groups} sampled groups ({}) were dropped, {correct} all correct and \
+             {wrong} all wrong; {refills} refill rounds",
+            percent(dropped, groups)
+        );
+        let surplus =
+            |what| recorded.sum(&format!("effect/dynamic_sampling_{what}_surplus_groups"));
+        for (verb, kind) in [("discarded", "discarded"), ("carried over", "carried")] {
+            if let Some(count) = surplus(kind).filter(|count| *count > 0.0) {
+                evidence += &format!("; {count} useful groups beyond the batch {verb}");
+            }
+        }
+        let filled: Vec<f64> =
+            recorded.values("effect/dynamic_sampling_batch_filled_share").collect();
+        let short = filled.iter().filter(|share| **share < 1.0).count();
+        if short > 0 {
+            let least = filled.iter().copied().fold(1.0, f64::min);
+            evidence += &format!(
+                "; at the cap {short} of {} steps trained on a batch that was not full (least {})",
+                filled.len(),
+                percent(least, 1.0)
+            );
+        }
+        if !resamples(experiment) && useless > 0.0 {
+            evidence += &format!("; {useless} groups without a useful gradient were trained on");
+        }
+        Some((dropped > 0.0, evidence))
+    };
+    finding("Dynamic Sampling", resamples(experiment), seen())
+}
+
+/// Loss weight on other tokens than under GRPO's response mean.
+pub fn token_level_loss(recorded: &Recorded) -> Finding {
+    let dapo = &recorded.experiment.dapo;
+    let seen = || {
+        let largest = recorded.highest("effect/token_level_loss_moved_share_max")?;
+        let mean = recorded.mean("effect/token_level_loss_moved_share_mean")?;
+        let longest = recorded.mean("effect/token_level_loss_longest_quarter_weight")?;
+        let shortest = recorded.mean("effect/token_level_loss_shortest_quarter_weight")?;
+        let acted = largest > ROUNDING;
+        let mut evidence = if acted {
+            format!(
+                "{} of the loss weight (mean over steps) lies on other tokens than under the \
+                 response mean: the longest quarter of the responses weighs {longest:.2} times, the \
+                 shortest {shortest:.2} times as much",
+                percent(mean, 1.0)
+            )
+        } else {
+            "every response had the weight that the response mean gives it".to_string()
+        };
+        match (dapo.aggregation, dapo.token_mean_unit) {
+            (Aggregation::ResponseSum, _) if acted => {
+                evidence += "; aggregation = \"response-sum\" weighs all tokens alike too";
+            }
+            (Aggregation::TokenMean, TokenMeanUnit::MicroBatch) if !acted => {
+                evidence += "; dapo.token_mean_unit = \"micro-batch\" with one response, or equal \
+                             lengths, in each micro-batch is the response mean";
+            }
+            (Aggregation::TokenMean, _) if !acted => {
+                evidence += "; the responses of each normalisation unit were equally long";
+            }
+            _ => {}
+        }
+        Some((acted, evidence))
+    };
+    finding("Token-level loss", dapo.aggregation == Aggregation::TokenMean, seen())
+}
+
+/// Rollouts of the batch that were kept out of the loss.
+pub fn overlong_filtering(recorded: &Recorded) -> Finding {
+    let seen = || {
+        let masked = recorded.sum("effect/overlong_filtering_masked_rollouts")?;
+        let tokens = recorded.sum("effect/overlong_filtering_masked_tokens")?;
+        let truncated = recorded.sum("effect/overlong_filtering_truncated_rollouts")?;
+        let trained = recorded.sum("train/rollouts")?;
+        let evidence = format!(
+            "{masked} of {trained} rollouts in the batches ({tokens} tokens) were masked; \
+             {truncated} were truncated"
+        );
+        Some((masked > 0.0, evidence))
+    };
+    finding("Overlong Filtering", recorded.experiment.dapo.overlong.filter, seen())
+}
+
+/// Responses with a length penalty, and the trained advantages that it moved. A penalty that
+/// reaches no advantage (the punished groups were dropped, or all responses of a group have the
+/// same penalty) trains nothing.
+pub fn soft_punishment(recorded: &Recorded) -> Finding {
+    let experiment = recorded.experiment;
+    let punishment = experiment.dapo.overlong.punishment;
+    let enabled = matches!(punishment, Punishment::Soft { .. });
+    let seen = || {
+        let punished = recorded.sum("effect/soft_punishment_punished_rollouts")?;
+        let penalty = recorded.sum("effect/soft_punishment_penalty_sum")?;
+        let moved = recorded.sum("effect/soft_punishment_moved_advantages")?;
+        let generated = recorded.sum("rollout/generated_rollouts")?;
+        let trained = recorded.sum("train/rollouts")?;
+        let mut evidence = format!(
+            "{punished} of {generated} responses ({}) were punished",
+            percent(punished, generated)
+        );
+        if punished > 0.0 {
+            evidence += &format!(", by {:.3} on average", -penalty / punished);
+        }
+        if let Punishment::Soft { cache_tokens, .. } = punishment {
+            let begin = experiment.rollout.max_response_tokens.saturating_sub(cache_tokens);
+            let due = recorded.sum("effect/soft_punishment_due_rollouts")?;
+            evidence += &format!("; {due} were longer than L_max − L_cache = {begin} tokens");
+            if let Some(longest) = recorded.highest("rollout/response_tokens_max") {
+                evidence += &format!(", the longest {longest}");
+            }
+        }
+        evidence += &format!("; {moved} of {trained} trained advantages moved");
+        // Off, a penalty alone is too much; on, it must reach the training.
+        let acted = if enabled { punished > 0.0 && moved > 0.0 } else { punished + moved > 0.0 };
+        Some((acted, evidence))
+    };
+    finding("Soft Overlong Punishment", enabled, seen())
+}
+
+/// A technique that acts rarely must not read as 0.00 %.
+fn percent(part: f64, of: f64) -> String {
+    let share = if of == 0.0 { 0.0 } else { 100.0 * part / of };
+    if share == 0.0 || share >= 0.01 {
+        format!("{share:.2} %")
+    } else {
+        let decimals = (1.0 - share.log10().floor()) as usize;
+        format!("{share:.decimals$} %")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_grouped_and_decimals_are_not() {
+        let sentence = "127 of 711117 tokens (0.017859 %), 1705 groups; 12345678";
+        let shown = "127 of 711,117 tokens (0.017859 %), 1705 groups; 12,345,678";
+        assert_eq!(grouped(sentence), shown);
+        assert_eq!(grouped("none"), "none");
+    }
+}

@@ -1,0 +1,234 @@
+//! Is each technique doing something? A function of a run's experiment and its recorded
+//! metrics: for each technique of the paper what the run shows of it, whatever its switch says,
+//! and settings whose effect is easily overlooked.
+//!
+//! Frameworks have printed a technique as enabled and trained without it. So an enabled
+//! technique that did nothing in the whole run is a warning, and so is a disabled one that acted.
+
+mod findings;
+
+use crate::experiment::{Aggregation, Experiment, MiniBatchOrder, TokenMeanUnit};
+use crate::records::StepMetrics;
+use serde::Serialize;
+
+/// The metrics that the checks read. Every rollout step records them.
+pub const METRICS: [&str; 18] = [
+    "effect/clip_higher_clipped_above_tokens",
+    "effect/clip_higher_let_through_tokens",
+    "effect/dynamic_sampling_batch_filled_share",
+    "effect/dynamic_sampling_dropped_all_correct_groups",
+    "effect/dynamic_sampling_dropped_all_wrong_groups",
+    "effect/dynamic_sampling_refill_rounds",
+    "effect/dynamic_sampling_trained_useless_groups",
+    "effect/loss_tokens",
+    "effect/overlong_filtering_masked_rollouts",
+    "effect/overlong_filtering_masked_tokens",
+    "effect/overlong_filtering_truncated_rollouts",
+    "effect/soft_punishment_moved_advantages",
+    "effect/soft_punishment_penalty_sum",
+    "effect/soft_punishment_punished_rollouts",
+    "optimizer/learning_rate",
+    "rollout/generated_rollouts",
+    "rollout/groups",
+    "train/rollouts",
+];
+
+/// What a run shows of a technique.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Enabled, and it changed what the policy was trained on.
+    Acted,
+    /// Enabled, and the run would have been the same without it. A warning.
+    EnabledButDidNothing,
+    /// Disabled, and it acted all the same. A warning.
+    DisabledButActed,
+    /// Disabled, and nothing shows of it.
+    Off,
+    /// The run recorded no step, or none with the metrics that would tell.
+    NotRecorded,
+}
+
+impl Verdict {
+    /// In a reader's words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Acted => "acted",
+            Self::EnabledButDidNothing => "did nothing",
+            Self::DisabledButActed => "acted",
+            Self::Off => "idle",
+            Self::NotRecorded => "not recorded",
+        }
+    }
+}
+
+/// One technique of the paper in one run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Finding {
+    /// The paper's name.
+    pub technique: &'static str,
+    /// Whether the experiment switches it on.
+    pub enabled: bool,
+    /// What the run shows.
+    pub verdict: Verdict,
+    /// The numbers behind the verdict, as one sentence without a full stop.
+    pub evidence: String,
+}
+
+impl Finding {
+    /// The warning that this finding is, if it is one.
+    pub fn warning(&self) -> Option<String> {
+        let Self { technique, evidence, .. } = self;
+        match self.verdict {
+            Verdict::EnabledButDidNothing => {
+                Some(format!("{technique} is on and did nothing: {evidence}"))
+            }
+            Verdict::DisabledButActed => Some(format!("{technique} is off and acted: {evidence}")),
+            Verdict::Acted | Verdict::Off | Verdict::NotRecorded => None,
+        }
+    }
+}
+
+/// A setting or an event whose effect is easily overlooked.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct NamedWarning {
+    /// A short name to search for.
+    pub name: &'static str,
+    /// What it means in this run.
+    pub sentence: String,
+}
+
+/// What a run shows of every technique.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Effects {
+    /// Rollout steps that were recorded.
+    pub steps: usize,
+    /// One for each technique, in the paper's order.
+    pub findings: Vec<Finding>,
+    /// Warnings that no single technique's finding says.
+    pub named_warnings: Vec<NamedWarning>,
+}
+
+impl Effects {
+    /// Every warning, techniques first.
+    pub fn warnings(&self) -> Vec<String> {
+        let findings = self.findings.iter().filter_map(Finding::warning);
+        let named = self.named_warnings.iter();
+        findings.chain(named.map(|w| format!("{}: {}", w.name, w.sentence))).collect()
+    }
+}
+
+/// Checks every technique over the steps that were recorded so far.
+pub fn check(experiment: &Experiment, metrics: &[StepMetrics]) -> Effects {
+    let recorded = Recorded { experiment, metrics };
+    Effects {
+        steps: metrics.len(),
+        findings: vec![
+            findings::clip_higher(&recorded),
+            findings::dynamic_sampling(&recorded),
+            findings::token_level_loss(&recorded),
+            findings::overlong_filtering(&recorded),
+            findings::soft_punishment(&recorded),
+        ],
+        named_warnings: named_warnings(&recorded),
+    }
+}
+
+/// Share of cut-off numbers beyond which a run says so. Runs of the embedded benchmark stay below
+/// a thousandth of it.
+const MOST_SATURATED_SHARE: f64 = 1e-3;
+
+fn named_warnings(recorded: &Recorded) -> Vec<NamedWarning> {
+    let experiment = recorded.experiment;
+    let mut warnings = Vec::new();
+    let mut warn = |name, sentence| warnings.push(NamedWarning { name, sentence });
+    let still: Vec<String> = recorded
+        .metrics
+        .iter()
+        .filter(|step| step.metrics.get("optimizer/learning_rate") == Some(&0.0))
+        .map(|step| step.step.to_string())
+        .collect();
+    if !still.is_empty() {
+        let steps = if still.len() == 1 { "step" } else { "steps" };
+        warn(
+            "learning-rate-zero",
+            format!(
+                "rollout {steps} {} ran at learning rate 0 and trained nothing \
+                 (optimizer.warm_up.start = \"zero\", as the released code)",
+                still.join(", ")
+            ),
+        );
+    }
+    let dapo = &experiment.dapo;
+    let token_mean = dapo.aggregation == Aggregation::TokenMean;
+    if token_mean && dapo.token_mean_unit == TokenMeanUnit::MicroBatch {
+        warn(
+            "micro-batch-token-mean",
+            format!(
+                "dapo.token_mean_unit = \"micro-batch\" makes the loss depend on \
+                 execution.micro_batch_rollouts (here {}); with one response a micro-batch it is \
+                 GRPO's response mean",
+                experiment.execution.micro_batch_rollouts
+            ),
+        );
+    }
+    if token_mean && experiment.training.mini_batch_order == MiniBatchOrder::LengthBands {
+        warn(
+            "length-band-mini-batches",
+            "training.mini_batch_order = \"length-bands\" gives each update responses of similar \
+             length, and the token mean is taken inside such a band"
+                .to_string(),
+        );
+    }
+    for what in ["weights", "activations", "gradients"] {
+        let share = recorded.highest(&format!("exact/{what}_saturated_share")).unwrap_or(0.0);
+        if share > MOST_SATURATED_SHARE {
+            warn(
+                "exact-saturation",
+                format!(
+                    "in one rollout step {:.2} % of the {what} were larger than the window of exact                      arithmetic and were cut off: the policy outgrew it, or diverged",
+                    share * 100.0
+                ),
+            );
+        }
+    }
+    let useless = recorded.sum("effect/dynamic_sampling_trained_useless_groups").unwrap_or(0.0);
+    if findings::resamples(experiment) && useless > 0.0 {
+        warn(
+            "useless-groups-trained",
+            format!(
+                "Dynamic Sampling is on, and {useless} groups that are all correct or all wrong \
+                 were trained on"
+            ),
+        );
+    }
+    warnings
+}
+
+/// A run's records, to be asked for sums and extremes over its steps.
+struct Recorded<'a> {
+    experiment: &'a Experiment,
+    metrics: &'a [StepMetrics],
+}
+
+impl Recorded<'_> {
+    fn values(&self, name: &str) -> impl Iterator<Item = f64> {
+        self.metrics.iter().filter_map(move |step| step.metrics.get(name).copied())
+    }
+
+    /// `None` when no step recorded it.
+    fn sum(&self, name: &str) -> Option<f64> {
+        self.values(name).reduce(|sum, value| sum + value)
+    }
+
+    fn mean(&self, name: &str) -> Option<f64> {
+        Some(self.sum(name)? / self.values(name).count() as f64)
+    }
+
+    fn highest(&self, name: &str) -> Option<f64> {
+        self.values(name).reduce(f64::max)
+    }
+}
+
+#[cfg(test)]
+mod tests;

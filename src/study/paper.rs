@@ -1,0 +1,294 @@
+//! Published numbers, as data with provenance: tables and figure curves of the paper, what the
+//! authors published later, and what others measured. The files and their origin are described
+//! in `golden/paper/README.md`. Code compares with them; nobody retypes one.
+
+use serde::{Deserialize, Serialize};
+use std::sync::LazyLock;
+
+/// A published table of results.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table {
+    /// `table-1`, `authors-reruns`, `readme`, `independent-evaluation`, `figure-1-marker`,
+    /// `figure-6-line`.
+    pub id: String,
+    /// The source's own caption.
+    pub title: String,
+    /// Document, page or commit.
+    pub source: String,
+    /// What was evaluated on.
+    pub benchmark: String,
+    /// The statistic, such as `avg@32`.
+    pub metric: String,
+    /// Unit of every value.
+    pub unit: String,
+    /// Unit of [`Row::x`]; `None`: the rows have none.
+    pub x_unit: Option<String>,
+    /// What is known of how exact the values are.
+    pub uncertainty: String,
+    /// What a reader must know before comparing.
+    pub remark: String,
+    /// In the source's order.
+    pub rows: Vec<Row>,
+}
+
+/// One published result.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Row {
+    /// The source's own label.
+    pub label: String,
+    /// In the table's unit.
+    pub value: f64,
+    /// The technique that this row adds to the one above, if it adds one.
+    pub technique: Option<String>,
+    /// What the source itself prints after ±, in the table's unit.
+    pub uncertainty: Option<f64>,
+    /// Where the value stands on an axis, in [`Table::x_unit`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub x: Option<f64>,
+}
+
+/// One curve of a figure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Curve {
+    /// `1`, `2a`, … `7d`.
+    pub figure: String,
+    /// The legend's text.
+    pub label: String,
+    /// Page of the paper.
+    pub page: u64,
+    /// Always `updates`: optimiser steps.
+    pub x_unit: String,
+    /// The axis' text.
+    pub y_label: String,
+    /// `percent`, `share`, `nats`, `tokens`, `reward` or `probability`.
+    pub y_unit: String,
+    /// How exactly a vertex could be read.
+    pub uncertainty: String,
+    /// What a reader must know before comparing.
+    pub remark: String,
+    /// (x, y), x rising; straight lines in between.
+    pub points: Vec<(f64, f64)>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tables {
+    tables: Vec<Table>,
+}
+
+/// Every curve with where it came from.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Curves {
+    source: String,
+    extraction_sha256: String,
+    curves: Vec<Curve>,
+}
+
+// Both files are part of the binary and read by the tests: a mistake in them cannot ship.
+static TABLES: LazyLock<Tables> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("../../golden/paper/tables.json"))
+        .expect("golden/paper/tables.json holds the published tables")
+});
+static CURVES: LazyLock<Curves> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("../../golden/paper/curves.json"))
+        .expect("golden/paper/curves.json holds the published curves")
+});
+
+/// Table 1 of the paper: the cumulative ladder from naive GRPO to DAPO.
+pub fn table_1() -> &'static Table {
+    table("table-1")
+}
+
+/// What the authors got from the released code later.
+pub fn authors_reruns() -> &'static Table {
+    table("authors-reruns")
+}
+
+fn table(id: &str) -> &'static Table {
+    find_table(id).unwrap_or_else(|| panic!("golden/paper/tables.json has no table `{id}`"))
+}
+
+/// Every table, in the file's order.
+pub fn tables() -> &'static [Table] {
+    &TABLES.tables
+}
+
+/// A table by its id.
+pub fn find_table(id: &str) -> Option<&'static Table> {
+    TABLES.tables.iter().find(|table| table.id == id)
+}
+
+impl Table {
+    /// A row by its label.
+    pub fn row(&self, label: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.label == label)
+    }
+}
+
+impl Row {
+    /// The value of a percent table as a share in [0, 1], which this harness computes in.
+    pub fn share(&self) -> f64 {
+        self.value / 100.0
+    }
+}
+
+/// A curve by its figure and the legend's text.
+pub fn curve(figure: &str, label: &str) -> Option<&'static Curve> {
+    CURVES.curves.iter().find(|curve| curve.figure == figure && curve.label == label)
+}
+
+/// All curves of a figure such as `3b`, in the legend's order; empty for an unknown figure.
+pub fn figure(name: &str) -> Vec<&'static Curve> {
+    CURVES.curves.iter().filter(|curve| curve.figure == name).collect()
+}
+
+/// The document that the curves were taken from.
+pub fn curves_source() -> &'static str {
+    &CURVES.source
+}
+
+/// SHA-256 of the extraction that the curves were converted from.
+pub fn curves_extraction_sha256() -> &'static str {
+    &CURVES.extraction_sha256
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_1_has_the_papers_rows_in_order() {
+        let values: Vec<f64> = table_1().rows.iter().map(|row| row.value).collect();
+        assert_eq!(values, [47.0, 30.0, 36.0, 38.0, 41.0, 42.0, 50.0]);
+        let increments: Vec<f64> = values[1..].windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert_eq!(increments, [6.0, 2.0, 3.0, 1.0, 8.0]);
+        let techniques: Vec<_> =
+            table_1().rows.iter().filter_map(|row| row.technique.as_deref()).collect();
+        assert_eq!(
+            techniques,
+            [
+                "overlong-filtering",
+                "clip-higher",
+                "soft-overlong-punishment",
+                "token-level-loss",
+                "dynamic-sampling"
+            ]
+        );
+    }
+
+    #[test]
+    fn the_authors_reruns_contradict_table_1_on_dynamic_sampling() {
+        let values: Vec<f64> = authors_reruns().rows.iter().map(|row| row.value).collect();
+        assert_eq!(values, [52.0, 50.0, 44.0]);
+    }
+
+    #[test]
+    fn every_published_number_has_its_source_unit_and_uncertainty() {
+        let value = |id: &str, label: &str| {
+            let row = find_table(id).unwrap().row(label).unwrap();
+            (row.value, row.uncertainty)
+        };
+        assert_eq!(value("readme", "DAPO"), (50.0, None));
+        let early = "early version, without Token-level Loss and Dynamic Sampling";
+        assert_eq!(value("readme", early), (44.0, None));
+        assert_eq!(value("table-1", "DeepSeek-R1-Zero-Qwen-32B"), (47.0, None));
+        assert_eq!(value("independent-evaluation", "AIME 2024"), (43.0, Some(4.0)));
+        let marker = &find_table("figure-1-marker").unwrap().rows[0];
+        assert_eq!((marker.value, marker.x), (47.0, Some(10_000.0)));
+        assert!((table("figure-6-line").rows[0].share() - 0.429).abs() < 1e-12);
+        for table in tables() {
+            for text in [&table.source, &table.unit, &table.uncertainty, &table.remark] {
+                assert!(!text.is_empty(), "{}", table.id);
+            }
+            assert_eq!(table.x_unit.is_some(), table.rows.iter().any(|row| row.x.is_some()));
+        }
+    }
+
+    #[test]
+    fn plotted_aime_averages_lie_on_a_grid_of_one_480th() {
+        let mut points = 0;
+        let figures = [("1", "avg@32", 100.0), ("2a", "", 1.0), ("5a", "", 1.0), ("6", "", 1.0)];
+        for (name, label, scale) in figures {
+            for curve in figure(name).iter().filter(|it| label.is_empty() || it.label == label) {
+                assert!(curve.remark.contains("1/480"), "{name}");
+                for (_, y) in &curve.points {
+                    let steps = y / scale * 480.0;
+                    assert!((steps - steps.round()).abs() < 0.02, "{name}: {y}");
+                    points += 1;
+                }
+            }
+        }
+        assert_eq!(points, 393);
+    }
+
+    #[test]
+    fn every_plotted_curve_of_the_paper_is_there() {
+        let found: Vec<(&str, usize)> =
+            CURVES.curves.iter().map(|curve| (curve.figure.as_str(), curve.points.len())).collect();
+        let expected = [
+            ("1", 66),
+            ("1", 67),
+            ("1", 61),
+            ("2a", 37),
+            ("2a", 29),
+            ("2b", 182),
+            ("2b", 104),
+            ("3a", 185),
+            ("3b", 550),
+            ("4a", 531),
+            ("4a", 318),
+            ("4b", 539),
+            ("4b", 316),
+            ("5a", 66),
+            ("5a", 54),
+            ("5b", 230),
+            ("5b", 105),
+            ("6", 35),
+            ("6", 106),
+            ("7a", 67),
+            ("7b", 67),
+            ("7c", 67),
+            ("7d", 67),
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn x_rises_along_every_curve_and_every_value_is_finite() {
+        for curve in &CURVES.curves {
+            let at = (&curve.figure, &curve.label);
+            assert!(curve.points.windows(2).all(|pair| pair[0].0 < pair[1].0), "{at:?}");
+            assert!(curve.points.iter().all(|(x, y)| x.is_finite() && y.is_finite()), "{at:?}");
+            assert_eq!(curve.x_unit, "updates", "{at:?}");
+        }
+    }
+
+    #[test]
+    fn shares_and_probabilities_lie_in_the_unit_interval() {
+        for curve in &CURVES.curves {
+            let top = match curve.y_unit.as_str() {
+                "share" | "probability" => 1.0,
+                "percent" => 100.0,
+                "nats" | "tokens" | "reward" => continue,
+                unit => panic!("unknown unit {unit}"),
+            };
+            assert!(curve.points.iter().all(|(_, y)| (0.0..=top).contains(y)), "{}", curve.figure);
+        }
+    }
+
+    #[test]
+    fn known_landmarks_are_where_the_paper_shows_them() {
+        let last = |name: &str| figure(name)[0].points.last().copied().unwrap();
+        assert_eq!(last("1"), (5280.0, 49.58559));
+        let entropy = &figure("2b")[1].points;
+        assert!(entropy.last().unwrap().1 < 0.01, "collapse without Clip-Higher");
+        assert_eq!(figure("7a")[0].points[0].1.round(), 743.0);
+        assert!(figure("9z").is_empty());
+        assert!(curves_source().contains("2503.14476"));
+        assert_eq!(curves_extraction_sha256().len(), 64);
+    }
+}

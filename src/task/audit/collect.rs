@@ -1,0 +1,348 @@
+//! One pass over the rows.
+
+use crate::base::files;
+use crate::experiment::Verifier;
+use crate::records::Index;
+use crate::task::audit::{LISTED, MOST_NAMES, Options};
+use crate::task::data::source::Format;
+use crate::task::data::{self, template};
+use crate::task::{
+    Answers, Audit, ConflictListed, Conflicts, Content, Copies, Indices, Lengths, Prompts,
+    SourceRow, reward,
+};
+use sha2::{Digest, Sha256};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Characters of a question or an answer that are listed.
+const LISTED_CHARACTERS: usize = 60;
+
+/// What is known of one problem.
+struct Known {
+    /// Start of the question as it first stood there.
+    start: String,
+    /// SHA-256's first bytes of that question's exact text.
+    exact: u64,
+    spaced_differently: bool,
+    /// Tokens or characters of its prompt.
+    length: u64,
+    /// Each answer with its rows.
+    answers: Vec<(String, u64)>,
+}
+
+/// Everything that one pass gathers.
+#[derive(Default)]
+pub struct Collected {
+    row_digests: Vec<[u8; 32]>,
+    problems: BTreeMap<[u8; 32], Known>,
+    /// Problem and whether another had the same index, by the index's digest.
+    indices: BTreeMap<u64, (u64, bool)>,
+    integers: u64,
+    texts: u64,
+    missing: u64,
+    released_template: u64,
+    other_template: u64,
+    not_one_user_message: u64,
+    raw_problem_differs: u64,
+    blank: u64,
+    data_sources: BTreeMap<String, u64>,
+    styles: BTreeMap<String, u64>,
+}
+
+impl Collected {
+    /// Rows so far.
+    pub fn rows(&self) -> u64 {
+        self.row_digests.len() as u64
+    }
+
+    /// Takes a row. Tokens are counted once a problem.
+    pub fn take(
+        &mut self,
+        path: &Path,
+        row: &SourceRow,
+        options: &Options,
+    ) -> Result<(), data::Error> {
+        self.row_digests.push(row_digest(row));
+        count(&mut self.data_sources, row.row.data_source.as_deref());
+        count(&mut self.styles, row.row.style.as_deref());
+        self.take_prompt(row);
+        let identity = data::identity(row.question());
+        self.take_index(row, first_bytes(&identity));
+        let exact = first_bytes(&Sha256::digest(row.question()).into());
+        let answer = &row.row.ground_truth;
+        if let Some(known) = self.problems.get_mut(&identity) {
+            known.spaced_differently |= known.exact != exact;
+            match known.answers.iter_mut().find(|(other, _)| other == answer) {
+                Some((_, rows)) => *rows += 1,
+                None => known.answers.push((answer.clone(), 1)),
+            }
+            return Ok(());
+        }
+        let length = match &options.tokens {
+            Some(tokens) => (tokens.count)(row).map_err(|reason| data::Error::Tokens {
+                path: path.to_path_buf(),
+                record: row.number,
+                reason,
+            })?,
+            None => row.row.prompt.iter().map(|m| m.content.chars().count() as u64).sum(),
+        };
+        let start = start(row.question());
+        let answers = vec![(answer.clone(), 1)];
+        let known = Known { start, exact, spaced_differently: false, length, answers };
+        self.problems.insert(identity, known);
+        Ok(())
+    }
+
+    fn take_prompt(&mut self, row: &SourceRow) {
+        self.blank += u64::from(row.question().trim().is_empty());
+        if !row.is_one_user_message() {
+            self.not_one_user_message += 1;
+            return;
+        }
+        let prompt = &row.row.prompt[0].content;
+        match template::unwrap(prompt) {
+            Some(inside) => {
+                self.released_template += 1;
+                let raw = row.row.raw_problem.as_deref().unwrap_or(inside);
+                self.raw_problem_differs += u64::from(raw != inside);
+            }
+            None => self.other_template += 1,
+        }
+    }
+
+    fn take_index(&mut self, row: &SourceRow, problem: u64) {
+        let name = match &row.row.index {
+            None => {
+                self.missing += 1;
+                return;
+            }
+            Some(Index::Number(number)) => {
+                self.integers += 1;
+                format!("number {number}")
+            }
+            Some(Index::Name(name)) => {
+                self.texts += 1;
+                format!("name {name}")
+            }
+        };
+        let name = first_bytes(&Sha256::digest(name).into());
+        let (first, is_shared) = self.indices.entry(name).or_insert((problem, false));
+        *is_shared |= *first != problem;
+    }
+
+    /// The audit, without what is known of the file alone.
+    pub fn finish(mut self, options: &Options) -> Audit {
+        self.row_digests.sort_unstable();
+        let mut rows = Sha256::new();
+        self.row_digests.iter().for_each(|digest| rows.update(digest));
+        let counts = || self.problems.values().map(Known::rows);
+        let problems = self.problems.len() as u64;
+        let copies = Copies {
+            fewest: counts().min().unwrap_or(0),
+            most: counts().max().unwrap_or(0),
+            mean: self.rows() as f64 / problems.max(1) as f64,
+        };
+        let content = Content {
+            rows_sha256: files::hexadecimal(&rows.finalize()),
+            problems_sha256: problems_digest(&self.problems),
+        };
+        let shared_indices = self.indices.values().filter(|(_, is_shared)| *is_shared);
+        let respaced = self.problems.values().filter(|known| known.spaced_differently);
+        Audit {
+            file: String::new(),
+            format: Format::Parquet,
+            bytes: 0,
+            file_sha256: String::new(),
+            known_as: None,
+            rows: self.rows(),
+            problems,
+            content,
+            copies,
+            prompts: Prompts {
+                released_template: self.released_template,
+                other_template: self.other_template,
+                not_one_user_message: self.not_one_user_message,
+                raw_problem_differs: self.raw_problem_differs,
+                blank: self.blank,
+                spaced_differently: respaced.count() as u64,
+                lengths: lengths(&self.problems, options),
+            },
+            answers: answers(&self.problems),
+            conflicts: conflicts(&self.problems),
+            indices: Indices {
+                integers: self.integers,
+                texts: self.texts,
+                missing: self.missing,
+                distinct: self.indices.len() as u64,
+                of_several_problems: shared_indices.count() as u64,
+            },
+            data_sources: self.data_sources,
+            styles: self.styles,
+            findings: Vec::new(),
+        }
+    }
+}
+
+impl Known {
+    fn rows(&self) -> u64 {
+        self.answers.iter().map(|(_, rows)| rows).sum()
+    }
+}
+
+/// Each field with its length before it, so that no two rows have the same bytes.
+fn row_digest(row: &SourceRow) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    let mut field = |text: Option<&str>| {
+        let length = text.map_or(u64::MAX, |text| text.len() as u64);
+        hash.update(length.to_le_bytes());
+        hash.update(text.unwrap_or_default());
+    };
+    let row = &row.row;
+    field(row.data_source.as_deref());
+    field(Some(&row.prompt.len().to_string()));
+    for message in &row.prompt {
+        field(Some(&message.role));
+        field(Some(&message.content));
+    }
+    field(Some(&row.ground_truth));
+    field(row.style.as_deref());
+    match &row.index {
+        None => field(None),
+        Some(Index::Number(number)) => field(Some(&format!("number {number}"))),
+        Some(Index::Name(name)) => field(Some(&format!("name {name}"))),
+    }
+    field(row.raw_problem.as_deref());
+    hash.finalize().into()
+}
+
+fn problems_digest(problems: &BTreeMap<[u8; 32], Known>) -> String {
+    let mut hash = Sha256::new();
+    for (identity, known) in problems {
+        let mut answers: Vec<&str> = known.answers.iter().map(|(answer, _)| &answer[..]).collect();
+        answers.sort_unstable();
+        for answer in answers {
+            hash.update(identity);
+            hash.update(Sha256::digest(answer));
+        }
+    }
+    files::hexadecimal(&hash.finalize())
+}
+
+fn lengths(problems: &BTreeMap<[u8; 32], Known>, options: &Options) -> Lengths {
+    let mut lengths: Vec<u64> = problems.values().map(|known| known.length).collect();
+    lengths.sort_unstable();
+    // The smallest length that so large a share of the problems does not exceed.
+    let quantile = |share: f64| {
+        let rank = (share * lengths.len() as f64).ceil() as usize;
+        lengths.get(rank.max(1) - 1).copied().unwrap_or(0)
+    };
+    let limit = options.max_prompt_tokens;
+    let over = || lengths.iter().filter(|length| **length > limit).count() as u64;
+    Lengths {
+        unit: match &options.tokens {
+            Some(tokens) => tokens.described.clone(),
+            None => "characters".to_string(),
+        },
+        shortest: quantile(0.0),
+        median: quantile(0.5),
+        percentile_95: quantile(0.95),
+        longest: quantile(1.0),
+        over_limit: options.tokens.as_ref().map(|_| over()),
+        limit_tokens: limit,
+    }
+}
+
+fn answers(problems: &BTreeMap<[u8; 32], Known>) -> Answers {
+    let mut owners: BTreeMap<&str, u64> = BTreeMap::new();
+    let pairs = problems.values().flat_map(|known| &known.answers);
+    pairs.for_each(|(answer, _)| *owners.entry(answer).or_default() += 1);
+    let mut counted = Answers {
+        distinct: owners.len() as u64,
+        integers: 0,
+        negative: 0,
+        above_999: 0,
+        padded: 0,
+        blank: 0,
+        other: 0,
+        other_listed: Vec::new(),
+        unverifiable: 0,
+        unverifiable_listed: Vec::new(),
+        shared: owners.values().filter(|problems| **problems > 1).count() as u64,
+        shared_listed: Vec::new(),
+    };
+    for (answer, problems) in &owners {
+        counted.count(answer, *problems);
+    }
+    let mut shared: Vec<(&str, u64)> = owners.into_iter().filter(|(_, n)| *n > 1).collect();
+    shared.sort_by_key(|(answer, problems)| (Reverse(*problems), *answer));
+    shared.truncate(LISTED);
+    counted.shared_listed = shared.into_iter().map(|(a, n)| (start(a), n)).collect();
+    counted
+}
+
+impl Answers {
+    /// Counts an answer that so many problems have.
+    fn count(&mut self, answer: &str, problems: u64) {
+        let digits = answer.strip_prefix(['-', '+']).unwrap_or(answer);
+        if answer.trim().is_empty() {
+            self.blank += problems;
+        } else if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            let significant = digits.trim_start_matches('0');
+            let is_negative = answer.starts_with('-') && !significant.is_empty();
+            let is_padded =
+                answer.starts_with('+') || (digits.len() > 1 && digits.starts_with('0'));
+            self.integers += problems;
+            self.negative += problems * u64::from(is_negative);
+            self.above_999 += problems * u64::from(!is_negative && significant.len() > 3);
+            self.padded += problems * u64::from(is_padded);
+        } else {
+            self.other += problems;
+            if self.other_listed.len() < LISTED {
+                self.other_listed.push(start(answer));
+            }
+        }
+        // The shortest response that states the ground truth, as the template asks for it.
+        let stated = format!("Answer: {answer}");
+        if !reward::grade(&stated, answer, Verifier::AnswerLine).is_correct {
+            self.unverifiable += problems;
+            if self.unverifiable_listed.len() < LISTED {
+                self.unverifiable_listed.push(start(answer));
+            }
+        }
+    }
+}
+
+fn conflicts(problems: &BTreeMap<[u8; 32], Known>) -> Conflicts {
+    let conflicting = || problems.values().filter(|known| known.answers.len() > 1);
+    let listed = |known: &Known| ConflictListed {
+        question: known.start.clone(),
+        answers: known.answers.iter().take(LISTED).map(|(a, rows)| (start(a), *rows)).collect(),
+    };
+    Conflicts {
+        problems: conflicting().count() as u64,
+        rows: conflicting().map(Known::rows).sum(),
+        listed: conflicting().take(LISTED).map(listed).collect(),
+    }
+}
+
+/// Counts a name; the names beyond a limit are counted together.
+fn count(names: &mut BTreeMap<String, u64>, name: Option<&str>) {
+    let name = start(name.unwrap_or_default());
+    let name = match names.len() < MOST_NAMES || names.contains_key(&name) {
+        true => name,
+        false => "(others)".to_string(),
+    };
+    *names.entry(name).or_default() += 1;
+}
+
+fn start(text: &str) -> String {
+    match text.char_indices().nth(LISTED_CHARACTERS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_string(),
+    }
+}
+
+fn first_bytes(digest: &[u8; 32]) -> u64 {
+    u64::from_le_bytes(digest[..8].try_into().expect("eight of 32 bytes"))
+}

@@ -1,0 +1,254 @@
+//! What a file of problems holds: repetitions, contradictions, answers that the verifier cannot
+//! accept, prompts that are no prompts of the release, and digests that do not depend on the
+//! order of rows. Nothing is judged by its name or its size: every row is read.
+
+mod collect;
+mod findings;
+
+use crate::base::files;
+use crate::task::SourceRow;
+use crate::task::data;
+use crate::task::data::source::{self, Format};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Entries of a list that is there to be looked at.
+pub const LISTED: usize = 10;
+
+/// Names of data sources, styles and roles that are counted apart.
+const MOST_NAMES: usize = 64;
+
+/// What an audit needs beside the file.
+pub struct Options<'a> {
+    /// Tokens of a row's prompt, and with what they were counted; else characters are counted.
+    pub tokens: Option<TokenCount<'a>>,
+    /// A longer prompt is a finding (the release's `max_prompt_length`).
+    pub max_prompt_tokens: u64,
+    /// Prompts of a rollout step, for the length of an epoch.
+    pub prompts_per_step: u64,
+}
+
+/// How tokens are counted.
+pub struct TokenCount<'a> {
+    /// For the reader: tokenizer and template.
+    pub described: String,
+    /// Tokens of a row's prompt.
+    pub count: &'a dyn Fn(&SourceRow) -> Result<u64, String>,
+}
+
+/// What a file of problems holds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Audit {
+    /// The file as it was named.
+    pub file: String,
+    /// Its format.
+    pub format: Format,
+    /// Its size.
+    pub bytes: u64,
+    /// SHA-256 of the file.
+    pub file_sha256: String,
+    /// What published file this is, by its SHA-256.
+    pub known_as: Option<String>,
+    /// Rows or records.
+    pub rows: u64,
+    /// Distinct questions, however they are spaced.
+    pub problems: u64,
+    /// Digests of the content.
+    pub content: Content,
+    /// How often a problem stands in the file.
+    pub copies: Copies,
+    /// The prompts.
+    pub prompts: Prompts,
+    /// The ground truths.
+    pub answers: Answers,
+    /// Questions with several answers.
+    pub conflicts: Conflicts,
+    /// What identifies rows.
+    pub indices: Indices,
+    /// Rows of each `data_source` (an empty name: none).
+    pub data_sources: BTreeMap<String, u64>,
+    /// Rows of each `reward_model.style` (an empty name: none).
+    pub styles: BTreeMap<String, u64>,
+    /// What a user of the file should know.
+    pub findings: Vec<Finding>,
+}
+
+/// Digests of a file's content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Content {
+    /// Of all rows as a multiset: the same whatever their order.
+    pub rows_sha256: String,
+    /// Of all (question, answer) as a set: the same whatever the order and the repetitions, and
+    /// whatever the template around the question.
+    pub problems_sha256: String,
+}
+
+/// How often a problem stands in the file.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Copies {
+    /// The fewest.
+    pub fewest: u64,
+    /// The most.
+    pub most: u64,
+    /// Rows / problems.
+    pub mean: f64,
+}
+
+/// The prompts of a file.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Prompts {
+    /// Rows whose prompt is exactly the released template around a question.
+    pub released_template: u64,
+    /// Rows whose prompt is one user message without that template.
+    pub other_template: u64,
+    /// Rows whose prompt is anything else: training refuses them.
+    pub not_one_user_message: u64,
+    /// Rows of the released template whose `raw_problem` is another question.
+    pub raw_problem_differs: u64,
+    /// Rows without a question.
+    pub blank: u64,
+    /// Problems whose question stands in the file with different spacing.
+    pub spaced_differently: u64,
+    /// Lengths over the problems, each once.
+    pub lengths: Lengths,
+}
+
+/// Lengths of the prompts of distinct problems.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Lengths {
+    /// `characters`, or how tokens were counted.
+    pub unit: String,
+    /// The shortest.
+    pub shortest: u64,
+    /// Half are not longer.
+    pub median: u64,
+    /// 95 % are not longer.
+    pub percentile_95: u64,
+    /// The longest.
+    pub longest: u64,
+    /// How many have more tokens than the limit; `None` when characters were counted.
+    pub over_limit: Option<u64>,
+    /// That limit, in tokens.
+    pub limit_tokens: u64,
+}
+
+/// The ground truths of distinct (question, answer) pairs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Answers {
+    /// Different ones.
+    pub distinct: u64,
+    /// Integers in decimal digits.
+    pub integers: u64,
+    /// Of these, below zero.
+    pub negative: u64,
+    /// Of these, above 999, the largest answer of an AIME.
+    pub above_999: u64,
+    /// Of these, with a leading zero or a plus sign: strings are compared.
+    pub padded: u64,
+    /// Without any text.
+    pub blank: u64,
+    /// Anything else.
+    pub other: u64,
+    /// The first of these.
+    pub other_listed: Vec<String>,
+    /// Those for which `Answer: <ground truth>` is graded wrong.
+    pub unverifiable: u64,
+    /// The first of these.
+    pub unverifiable_listed: Vec<String>,
+    /// Answers that belong to several problems.
+    pub shared: u64,
+    /// The most shared of them, with their number of problems.
+    pub shared_listed: Vec<(String, u64)>,
+}
+
+/// Questions that stand in the file with several answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Conflicts {
+    /// How many questions.
+    pub problems: u64,
+    /// Their rows.
+    pub rows: u64,
+    /// The first of them, with each answer and its rows.
+    pub listed: Vec<ConflictListed>,
+}
+
+/// One such question.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ConflictListed {
+    /// The start of the question.
+    pub question: String,
+    /// Each answer with its number of rows.
+    pub answers: Vec<(String, u64)>,
+}
+
+/// `extra_info.index`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Indices {
+    /// Rows with an integer.
+    pub integers: u64,
+    /// Rows with text.
+    pub texts: u64,
+    /// Rows without one.
+    pub missing: u64,
+    /// Different ones.
+    pub distinct: u64,
+    /// Indices that stand beside several problems: grouping by them would merge problems.
+    pub of_several_problems: u64,
+}
+
+/// Something that a user of the file should know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Whether it spoils a use of the file.
+    pub kind: FindingKind,
+    /// One or two sentences.
+    pub text: String,
+}
+
+/// How much a finding matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FindingKind {
+    /// Good to know.
+    Note,
+    /// Something will go wrong, or silently otherwise than expected.
+    Warning,
+}
+
+/// Reads the whole file. `progress` is called now and then with how much of how much was read.
+/// About 70 bytes are held for a row, and the answers and 200 bytes for a problem.
+///
+/// # Errors
+/// When the file is missing, in no format of problems, or malformed; see [`source::each_row`].
+pub fn audit(
+    path: &Path,
+    options: &Options,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Audit, data::Error> {
+    let format = Format::of(path)?;
+    let mut collected = collect::Collected::default();
+    source::each_row(path, &mut |row| {
+        collected.take(path, &row, options)?;
+        if row.number % 4096 == 4095 {
+            progress(row.done, row.total);
+        }
+        Ok(())
+    })?;
+    if collected.rows() == 0 {
+        return Err(data::Error::Empty { path: path.to_path_buf() });
+    }
+    let file_sha256 = files::sha256_file(path)?;
+    let audit = Audit {
+        file: path.display().to_string(),
+        format,
+        bytes: files::file_bytes(path)?,
+        known_as: findings::known_as(&file_sha256),
+        file_sha256,
+        ..collected.finish(options)
+    };
+    Ok(Audit { findings: findings::of(&audit, options), ..audit })
+}
+
+#[cfg(test)]
+mod tests;

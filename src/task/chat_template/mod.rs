@@ -1,0 +1,297 @@
+//! The chat template of a model folder: a Jinja program that makes one text of a conversation,
+//! rendered as transformers renders it (`apply_chat_template`).
+//!
+//! Deviation: a template is not told the time. Where transformers offers `strftime_now`, those
+//! templates that ask for today's date take the date that they have for programs without a clock:
+//! a prompt must not depend on the day.
+
+use crate::base::files::{self, foreign};
+use crate::base::{apart, contained};
+use crate::records::Message;
+use minijinja::syntax::SyntaxConfig;
+use minijinja::{Environment, Error as JinjaError, ErrorKind, Value};
+use minijinja_contrib::pycompat;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::ErrorKind as IoErrorKind;
+use std::path::{Path, PathBuf};
+
+/// Template files have up to 20 kB.
+const MOST_TEMPLATE_BYTES: u64 = 1 << 20;
+
+/// Instructions of one rendering. The longest published template takes a few thousand for a
+/// message.
+const FUEL: u64 = 2_000_000;
+
+/// What a rendering may use when it is tried for the first time.
+const LIMITS: apart::Limits =
+    apart::Limits { memory_bytes: 256 << 20, processor_seconds: 10, answer_bytes: 16 << 20 };
+
+/// Names of the special tokens that a template may use.
+const SPECIAL_TOKENS: [&str; 7] =
+    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+
+/// A chat template that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file is missing or is not JSON.
+    #[error(transparent)]
+    File(#[from] files::Error),
+    /// `chat_template` is neither a text nor a list with one that is named `default`.
+    #[error("{}: chat_template must be a text, or a list of {{name, template}} with the name `default`", path.display())]
+    Form {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The template is no program of the language, or refuses the conversation.
+    #[error("{}: chat template: {reason}", path.display())]
+    Template {
+        /// The file.
+        path: PathBuf,
+        /// What the engine or the template says.
+        reason: String,
+    },
+}
+
+/// A template with the special tokens that it may use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChatTemplate {
+    path: PathBuf,
+    source: String,
+    tokens: BTreeMap<String, String>,
+}
+
+/// The part of `tokenizer_config.json` that is read.
+#[derive(Deserialize)]
+struct TokenizerConfig {
+    chat_template: Option<serde_json::Value>,
+    #[serde(flatten)]
+    others: BTreeMap<String, serde_json::Value>,
+}
+
+impl ChatTemplate {
+    /// The template of a model folder: `chat_template.jinja` (as transformers has written it
+    /// since 4.51), else `chat_template` of `tokenizer_config.json`. `None` when there is none.
+    ///
+    /// # Errors
+    /// When a file is malformed, or the template cannot be compiled or does not render one user
+    /// message.
+    pub fn load(folder: &Path) -> Result<Option<Self>, Error> {
+        let config_path = folder.join("tokenizer_config.json");
+        let config = match files::read_json::<TokenizerConfig>(&config_path) {
+            Ok(config) => config,
+            Err(error) if is_absent(&error) => {
+                TokenizerConfig { chat_template: None, others: BTreeMap::new() }
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let file = folder.join("chat_template.jinja");
+        let (path, source) = match foreign::read_up_to(&file, MOST_TEMPLATE_BYTES) {
+            Ok(bytes) => {
+                let source = String::from_utf8(bytes);
+                let reason = |error: std::string::FromUtf8Error| error.to_string();
+                let source = source.map_err(|error| refuse(&file, reason(error)))?;
+                (file, source)
+            }
+            Err(error) if is_absent(&error) => match config.chat_template {
+                None | Some(serde_json::Value::Null) => return Ok(None),
+                Some(value) => match default_template(value) {
+                    Some(source) => (config_path, source),
+                    None => return Err(Error::Form { path: config_path }),
+                },
+            },
+            Err(error) => return Err(error.into()),
+        };
+        let text = |value: &serde_json::Value| {
+            // A token is a text, or an object with its content and how it is stripped.
+            let content = value.get("content").unwrap_or(value);
+            content.as_str().map(str::to_string)
+        };
+        let token = |name: &str| Some((name.to_string(), text(config.others.get(name)?)?));
+        let tokens = SPECIAL_TOKENS.into_iter().filter_map(token).collect();
+        let template = Self { path, source, tokens };
+        template.try_apart()?;
+        Ok(Some(template))
+    }
+
+    /// The text of a conversation. `add_generation_prompt` ends it with the beginning of an
+    /// assistant's turn.
+    ///
+    /// # Errors
+    /// When the template refuses the conversation (Gemma's, a system message) or fails.
+    pub fn render(
+        &self,
+        messages: &[Message],
+        add_generation_prompt: bool,
+    ) -> Result<String, Error> {
+        let rendered = contained::contained(|| self.rendered(messages, add_generation_prompt));
+        let reason = match rendered {
+            Ok(Ok(text)) => return Ok(text),
+            // The template's own words are the detail.
+            Ok(Err(error)) => {
+                let place = error.line().map_or_else(String::new, |line| format!(" (line {line})"));
+                let detail = error.detail().map(str::to_string);
+                format!("{}{place}", detail.unwrap_or_else(|| error.kind().to_string()))
+            }
+            Err(reason) => reason,
+        };
+        Err(refuse(&self.path, reason))
+    }
+
+    /// What the template puts behind an assistant's answer: the end of its turn. Empty when it
+    /// puts nothing there or does not take an answer.
+    pub fn end_of_turn(&self) -> String {
+        const ANSWER: &str = "a7f3c1";
+        let message = |role: &str, content: &str| Message {
+            role: role.to_string(),
+            content: content.to_string(),
+        };
+        let turns = [message("user", "?"), message("assistant", ANSWER)];
+        let text = self.render(&turns, false).unwrap_or_default();
+        text.rsplit_once(ANSWER).map_or_else(String::new, |(_, end)| end.to_string())
+    }
+
+    /// SHA-256 of the template and of the special tokens that it may use.
+    pub fn sha256(&self) -> String {
+        files::sha256(files::canonical_json(&(&self.source, &self.tokens)).as_bytes())
+    }
+
+    /// The file that it stands in.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn rendered(
+        &self,
+        messages: &[Message],
+        add_generation_prompt: bool,
+    ) -> Result<String, JinjaError> {
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
+        let mut environment = Environment::new();
+        environment.set_syntax(syntax);
+        environment.set_fuel(Some(FUEL));
+        environment.set_unknown_method_callback(pycompat::unknown_method_callback);
+        environment.add_function("raise_exception", raise_exception);
+        environment.add_filter("tojson", python_json);
+        let template = environment.template_from_str(&self.source)?;
+        let mut context: BTreeMap<&str, Value> = BTreeMap::new();
+        context.insert("messages", messages.iter().map(value).collect::<Vec<_>>().into());
+        context.insert("add_generation_prompt", Value::from(add_generation_prompt));
+        // transformers passes them always.
+        context.insert("tools", Value::from(()));
+        context.insert("documents", Value::from(()));
+        let tokens = self.tokens.iter().map(|(name, text)| (name.as_str(), Value::from(&text[..])));
+        context.extend(tokens);
+        template.render(context)
+    }
+
+    /// Renders one message in a process of its own first: a template is a program, and one that
+    /// doubles a text again and again would end the process that renders it.
+    fn try_apart(&self) -> Result<(), Error> {
+        if !apart::is_available() {
+            return self.first_rendering().map(|_text| ());
+        }
+        let request = [REQUEST.as_bytes(), &serde_json::to_vec(self).expect("texts")].concat();
+        match apart::ask(&request, LIMITS) {
+            Ok(_text) => Ok(()),
+            Err(reason) => Err(refuse(&self.path, reason)),
+        }
+    }
+
+    fn first_rendering(&self) -> Result<String, Error> {
+        let message = Message { role: "user".to_string(), content: "1+1?".to_string() };
+        self.render(&[message], true)
+    }
+}
+
+/// How a request to render begins.
+const REQUEST: &str = "chat template\n";
+
+/// The answer of the process apart, when the request is one to render.
+///
+/// # Errors
+/// What is wrong with the template.
+pub fn answer(request: &[u8]) -> Option<Result<Vec<u8>, String>> {
+    let template = request.strip_prefix(REQUEST.as_bytes())?;
+    let template: ChatTemplate = match serde_json::from_slice(template) {
+        Ok(template) => template,
+        Err(error) => return Some(Err(error.to_string())),
+    };
+    Some(match template.first_rendering() {
+        Ok(text) => Ok(text.into_bytes()),
+        Err(Error::Template { reason, .. }) => Err(reason),
+        Err(error) => Err(error.to_string()),
+    })
+}
+
+fn value(message: &Message) -> Value {
+    Value::from_pairs([("role", &message.role[..]), ("content", &message.content[..])])
+}
+
+fn refuse(path: &Path, reason: String) -> Error {
+    Error::Template { path: path.to_path_buf(), reason }
+}
+
+fn is_absent(error: &files::Error) -> bool {
+    matches!(error, files::Error::Io { source, .. } if source.kind() == IoErrorKind::NotFound)
+}
+
+/// The text, or the one that is named `default` of several.
+fn default_template(value: serde_json::Value) -> Option<String> {
+    match value {
+        serde_json::Value::String(text) => Some(text),
+        serde_json::Value::Array(named) => named.into_iter().find_map(|entry| {
+            let name = entry.get("name")?.as_str()?;
+            let template = entry.get("template")?.as_str()?;
+            (name == "default").then(|| template.to_string())
+        }),
+        _ => None,
+    }
+}
+
+/// The function by which templates refuse a conversation.
+fn raise_exception(message: String) -> Result<Value, JinjaError> {
+    Err(JinjaError::new(ErrorKind::InvalidOperation, message))
+}
+
+/// JSON as Python's `json.dumps` writes it, which transformers uses in place of Jinja's filter.
+fn python_json(value: &Value) -> Result<Value, JinjaError> {
+    let mut bytes = Vec::new();
+    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, PythonSpaces);
+    let failed = |error: &dyn std::fmt::Display| {
+        JinjaError::new(ErrorKind::BadSerialization, error.to_string())
+    };
+    value.serialize(&mut serializer).map_err(|error| failed(&error))?;
+    String::from_utf8(bytes).map(Value::from_safe_string).map_err(|error| failed(&error))
+}
+
+/// A space behind each comma and colon.
+struct PythonSpaces;
+
+impl serde_json::ser::Formatter for PythonSpaces {
+    fn begin_array_value<W: ?Sized + std::io::Write>(
+        &mut self,
+        writer: &mut W,
+        first: bool,
+    ) -> std::io::Result<()> {
+        if first { Ok(()) } else { writer.write_all(b", ") }
+    }
+
+    fn begin_object_key<W: ?Sized + std::io::Write>(
+        &mut self,
+        writer: &mut W,
+        first: bool,
+    ) -> std::io::Result<()> {
+        if first { Ok(()) } else { writer.write_all(b", ") }
+    }
+
+    fn begin_object_value<W: ?Sized + std::io::Write>(
+        &mut self,
+        writer: &mut W,
+    ) -> std::io::Result<()> {
+        writer.write_all(b": ")
+    }
+}
+
+#[cfg(test)]
+mod tests;

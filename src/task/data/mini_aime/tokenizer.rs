@@ -1,0 +1,117 @@
+//! mini-AIME's tokenizer in the Hugging Face format: one token a character, so that digits
+//! are single tokens. A character outside the vocabulary is an error in every reader, since
+//! the unknown token that the format asks for is not in the vocabulary.
+
+use crate::base::files;
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// Padding; never part of a prompt or response.
+pub const PAD_TOKEN: &str = "<pad>";
+/// Id of [`PAD_TOKEN`].
+pub const PAD_TOKEN_ID: u32 = 0;
+/// Ends a response.
+pub const EOS_TOKEN: &str = "<eos>";
+/// Id of [`EOS_TOKEN`].
+pub const EOS_TOKEN_ID: u32 = 1;
+
+/// The characters, in the order of their ids from 2 on.
+const CHARACTERS: &str = "0123456789+*=;,?: Answer";
+
+/// Number of tokens, special ones included.
+pub fn vocabulary_size() -> usize {
+    2 + characters().len()
+}
+
+/// Writes `tokenizer.json` and `tokenizer_config.json`; the same bytes on every machine.
+///
+/// # Errors
+/// When the folder cannot be written.
+pub fn write_tokenizer(folder: &Path) -> Result<(), files::Error> {
+    files::write_json(&folder.join("tokenizer.json"), &tokenizer())?;
+    files::write_json(&folder.join("tokenizer_config.json"), &tokenizer_config())
+}
+
+/// Without repetition, in order.
+fn characters() -> Vec<char> {
+    let mut unique = Vec::new();
+    for character in CHARACTERS.chars() {
+        if !unique.contains(&character) {
+            unique.push(character);
+        }
+    }
+    unique
+}
+
+fn tokenizer() -> Value {
+    let special = |id: u32, content: &str| {
+        json!({
+            "id": id, "content": content, "single_word": false, "lstrip": false,
+            "rstrip": false, "normalized": false, "special": true,
+        })
+    };
+    let mut vocabulary = serde_json::Map::new();
+    vocabulary.insert(PAD_TOKEN.into(), PAD_TOKEN_ID.into());
+    vocabulary.insert(EOS_TOKEN.into(), EOS_TOKEN_ID.into());
+    for (index, character) in characters().into_iter().enumerate() {
+        vocabulary.insert(character.to_string(), (index + 2).into());
+    }
+    json!({
+        "version": "1.0",
+        "truncation": null,
+        "padding": null,
+        "added_tokens": [special(PAD_TOKEN_ID, PAD_TOKEN), special(EOS_TOKEN_ID, EOS_TOKEN)],
+        "normalizer": null,
+        // `[\s\S]` is any character, newline included, in both regex engines that read this
+        // file: Rust's and the Python wheel's Oniguruma, which spell "dot all" differently.
+        "pre_tokenizer": {
+            "type": "Split", "pattern": {"Regex": r"[\s\S]"}, "behavior": "Isolated",
+            "invert": false,
+        },
+        "post_processor": null,
+        "decoder": {"type": "Fuse"},
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"},
+    })
+}
+
+fn tokenizer_config() -> Value {
+    json!({
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": EOS_TOKEN,
+        "pad_token": PAD_TOKEN,
+        // Without one, transformers 5 adds a token of its own beyond the vocabulary.
+        "unk_token": PAD_TOKEN,
+        "clean_up_tokenization_spaces": false,
+        "model_max_length": 512,
+        "model_input_names": ["input_ids", "attention_mask"],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_vocabulary_has_digits_at_2_to_11_and_every_id_once() {
+        let tokenizer = tokenizer();
+        let vocabulary = tokenizer["model"]["vocab"].as_object().unwrap();
+        for digit in 0..10 {
+            assert_eq!(vocabulary[&digit.to_string()], digit + 2);
+        }
+        let mut ids: Vec<_> = vocabulary.values().map(|id| id.as_u64().unwrap()).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, (0..26).collect::<Vec<_>>());
+        assert_eq!(vocabulary_size(), 26);
+    }
+
+    #[test]
+    fn the_files_are_the_same_bytes_each_time() {
+        let write = || {
+            let folder = tempfile::tempdir().unwrap();
+            write_tokenizer(folder.path()).unwrap();
+            ["tokenizer.json", "tokenizer_config.json"]
+                .map(|name| files::sha256_file(&folder.path().join(name)).unwrap())
+        };
+        assert_eq!(write(), write());
+    }
+}

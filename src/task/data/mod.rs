@@ -1,0 +1,312 @@
+//! Problems: generated (mini-AIME) or read from files.
+
+pub mod mini_aime;
+pub mod problem_file;
+pub mod source;
+pub mod template;
+
+use crate::base::files;
+use crate::experiment::{Data, sets};
+use crate::records::tables::problems::write_problems;
+use crate::records::{NamedProblem, Problem, tables};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// The problems of one experiment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DataSets {
+    /// Trained on.
+    pub train: Vec<Problem>,
+    /// What choices may be made by.
+    pub dev: Vec<Problem>,
+    /// What a run is judged by: set name and problems.
+    pub tests: Vec<(String, Vec<Problem>)>,
+}
+
+impl DataSets {
+    /// Every set that is evaluated, by its name: the development set first.
+    pub fn evaluated(&self) -> impl Iterator<Item = (&str, &[Problem])> {
+        let tests = self.tests.iter().map(|(name, problems)| (name.as_str(), &problems[..]));
+        std::iter::once((sets::DEV, &self.dev[..])).chain(tests)
+    }
+}
+
+/// Data that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file that cannot be read or is not JSON.
+    #[error(transparent)]
+    File(#[from] files::Error),
+    /// A parquet file that is not in the released schema.
+    #[error(transparent)]
+    Table(#[from] tables::Error),
+    /// A file that is neither parquet nor JSON lines, by its name.
+    #[error("{}: expected a file named *.parquet or *.jsonl", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file without problems.
+    #[error("{}: no problems in it", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A problem without text.
+    #[error("{}: record {record} (from 0): the {field} is empty", path.display())]
+    Blank {
+        /// The file.
+        path: PathBuf,
+        /// Row of a table, or record of a JSON-lines file.
+        record: usize,
+        /// `question` or `answer`.
+        field: &'static str,
+    },
+    /// A prompt that would lose messages.
+    #[error("{}: record {record} (from 0): its prompt has the messages `{roles}`, expected one of a `user`", path.display())]
+    Messages {
+        /// The file.
+        path: PathBuf,
+        /// Row of a table, or record of a JSON-lines file.
+        record: usize,
+        /// Who wrote them.
+        roles: String,
+    },
+    /// A prompt whose tokens cannot be counted.
+    #[error("{}: record {record} (from 0): {reason}", path.display())]
+    Tokens {
+        /// The file.
+        path: PathBuf,
+        /// Row of a table, or record of a JSON-lines file.
+        record: usize,
+        /// What the tokenizer says.
+        reason: String,
+    },
+    /// More than can be held.
+    #[error("{}: its distinct problems have more than {most} bytes", path.display())]
+    TooMuch {
+        /// The file.
+        path: PathBuf,
+        /// The limit.
+        most: usize,
+    },
+    /// Questions that stand in the file with different answers.
+    #[error("{}: {count} questions have conflicting answers: {listed}", path.display())]
+    Conflicts {
+        /// The file.
+        path: PathBuf,
+        /// How many questions.
+        count: usize,
+        /// The first of them with their answers and records.
+        listed: String,
+    },
+    /// Two problems of a JSON-lines file with the same id.
+    #[error("{}: two problems have the id `{id}`: {first:?} and {second:?}", path.display())]
+    DuplicateId {
+        /// The file.
+        path: PathBuf,
+        /// The id.
+        id: String,
+        /// Question of the first.
+        first: String,
+        /// Question of the second.
+        second: String,
+    },
+    /// Problems that are trained on and evaluated.
+    #[error(
+        "{count} problems of {} also stand in the training file {}: {listed}; leave them out with `dapo data prepare {} --without {} --out DIR`",
+        evaluated.display(), train.display(), train.display(), evaluated.display()
+    )]
+    Overlap {
+        /// The training file.
+        train: PathBuf,
+        /// The development or test file.
+        evaluated: PathBuf,
+        /// How many problems.
+        count: usize,
+        /// The first of them.
+        listed: String,
+    },
+    /// Two evaluation sets with the same name.
+    #[error("{}: another evaluation set is also named `{name}` (a set is named after its file)", path.display())]
+    DuplicateSet {
+        /// The second file.
+        path: PathBuf,
+        /// The name.
+        name: String,
+    },
+}
+
+/// Loads or generates the problems of an experiment. A test set is named after its file.
+///
+/// # Errors
+/// When a file is missing, malformed, empty or contradicts itself (see
+/// [`problem_file::read`]), or when a problem of an evaluation set is trained on
+/// ([`Error::Overlap`]): accuracy on it would say nothing.
+pub fn load(data: &Data) -> Result<DataSets, Error> {
+    let (train, dev, test) = match data {
+        Data::MiniAime { variant } => return Ok(mini_aime::generate(*variant)),
+        Data::Files { train, dev, test } => (train, dev, test),
+    };
+    // The records of metrics and outcomes call the development set `dev`.
+    let mut names = BTreeSet::from([sets::DEV.to_string()]);
+    let mut tests = Vec::new();
+    for path in test {
+        let name = sets::set_name(path);
+        if !names.insert(name.clone()) {
+            return Err(Error::DuplicateSet { path: path.clone(), name });
+        }
+        tests.push((name, consistent(path)?));
+    }
+    let sets = DataSets { train: consistent(train)?, dev: consistent(dev)?, tests };
+    let evaluated = sets.tests.iter().map(|(_, problems)| problems);
+    for (path, problems) in test.iter().zip(evaluated).chain([(dev, &sets.dev)]) {
+        refuse_overlap((train, &sets.train), (path, problems))?;
+    }
+    Ok(sets)
+}
+
+/// What makes two questions the same problem: SHA-256 of their words, however they are spaced.
+pub fn identity(question: &str) -> [u8; 32] {
+    let mut separator = "";
+    let mut hash = Sha256::new();
+    for word in question.split_whitespace() {
+        hash.update(separator);
+        hash.update(word);
+        separator = " ";
+    }
+    hash.finalize().into()
+}
+
+fn refuse_overlap(
+    (train, trained): (&Path, &[Problem]),
+    (path, evaluated): (&Path, &[Problem]),
+) -> Result<(), Error> {
+    let identities = trained.iter().map(|problem| identity(&problem.question));
+    let known: BTreeSet<[u8; 32]> = identities.collect();
+    let shared: Vec<&Problem> =
+        evaluated.iter().filter(|problem| known.contains(&identity(&problem.question))).collect();
+    if shared.is_empty() {
+        return Ok(());
+    }
+    let start = |problem: &&Problem| {
+        let start: String = problem.question.chars().take(60).collect();
+        format!("{start:?} ({})", problem.id)
+    };
+    let listed: Vec<String> = shared.iter().take(3).map(start).collect();
+    Err(Error::Overlap {
+        train: train.to_path_buf(),
+        evaluated: path.to_path_buf(),
+        count: shared.len(),
+        listed: listed.join(", "),
+    })
+}
+
+fn consistent(path: &Path) -> Result<Vec<Problem>, Error> {
+    problem_file::read(path)?.consistent(path)
+}
+
+/// SHA-256 over the problems' canonical JSON lines, in order: the content of a set, whatever
+/// file it came from.
+pub fn digest(problems: &[Problem]) -> String {
+    let mut lines = String::new();
+    for problem in problems {
+        lines += &files::canonical_json_line(problem);
+        lines.push('\n');
+    }
+    files::sha256(lines.as_bytes())
+}
+
+/// Writes problems as parquet in the released schema. Reading the file gives the same
+/// problems, ids included. `templated` puts the released instruction around each question in
+/// the `prompt` column, for readers that take prompts from there.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write(path: &Path, problems: &[Problem], templated: bool) -> Result<(), tables::Error> {
+    let prompt = |problem: &Problem| match templated {
+        true => template::wrap(&problem.question),
+        false => problem.question.clone(),
+    };
+    let prompts: Vec<String> = problems.iter().map(prompt).collect();
+    let pairs = problems.iter().zip(&prompts);
+    let rows: Vec<_> = pairs.map(|(problem, prompt)| NamedProblem::new(problem, prompt)).collect();
+    write_problems(path, &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::MiniAimeVariant;
+
+    #[test]
+    fn mini_aime_survives_being_written_as_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(format!("{name}.parquet"));
+        let mut sets = mini_aime::generate(MiniAimeVariant::Standard);
+        sets.train.truncate(500);
+        write(&path("train"), &sets.train, false).unwrap();
+        write(&path("dev"), &sets.dev, true).unwrap();
+        for (name, problems) in &sets.tests {
+            write(&path(name), problems, false).unwrap();
+        }
+        let test = vec![path("mini-aime"), path("mini-aime-plus")];
+        let data = Data::Files { train: path("train"), dev: path("dev"), test };
+        assert_eq!(load(&data).unwrap(), sets);
+        let names: Vec<&str> = sets.evaluated().map(|(name, _)| name).collect();
+        assert_eq!(data.set_names(), names);
+        assert_eq!(Data::MiniAime { variant: MiniAimeVariant::Standard }.set_names(), names);
+    }
+
+    #[test]
+    fn two_test_files_with_one_name_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for name in ["a.jsonl", "b/a.jsonl"] {
+            let line = br#"{"question": "1+1?", "answer": "2"}"#;
+            files::write_atomic(&path(name), line).unwrap();
+        }
+        let test = vec![path("a.jsonl"), path("b/a.jsonl")];
+        let data = Data::Files { train: path("a.jsonl"), dev: path("a.jsonl"), test };
+        let error = load(&data).unwrap_err().to_string();
+        assert!(error.contains("b/a.jsonl: another evaluation set is also named `a`"), "{error}");
+    }
+
+    #[test]
+    fn a_problem_that_is_trained_on_and_evaluated_is_refused_and_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, questions: &[&str]| {
+            let path = folder.path().join(name);
+            let line = |question: &&str| format!("{{\"question\": {question:?}, \"answer\": 2}}\n");
+            let lines: String = questions.iter().map(line).collect();
+            files::write_atomic(&path, lines.as_bytes()).unwrap();
+            path
+        };
+        let train = write("train.jsonl", &["1+1?", "2+0?", "0+2?"]);
+        let clean = write("clean.jsonl", &["3-1?"]);
+        let dirty = write("dirty.jsonl", &["4-2?", " 2+0? "]);
+        let load = |dev: &PathBuf, test: &PathBuf| {
+            let (dev, test) = (dev.clone(), vec![test.clone()]);
+            load(&Data::Files { train: train.clone(), dev, test })
+        };
+        let other = write("other.jsonl", &["5-3?"]);
+        assert!(load(&clean, &other).is_ok());
+        for (dev, test) in [(&dirty, &other), (&clean, &dirty)] {
+            let error = load(dev, test).unwrap_err().to_string();
+            let error = error.replace(&format!("{}/", folder.path().display()), "");
+            assert!(error.starts_with("1 problems of dirty.jsonl also stand in the training file train.jsonl: \" 2+0? \" (dirty/00001)"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_digest_follows_content_and_order_and_is_pinned_for_the_benchmark() {
+        let sets = mini_aime::generate(MiniAimeVariant::Standard);
+        let mut swapped = sets.dev.clone();
+        swapped.swap(0, 1);
+        assert_ne!(digest(&sets.dev), digest(&swapped));
+        let mut digests = vec![("train", digest(&sets.train)), ("dev", digest(&sets.dev))];
+        digests.extend(sets.tests.iter().map(|(name, rows)| (name.as_str(), digest(rows))));
+        insta::assert_debug_snapshot!(digests);
+    }
+}

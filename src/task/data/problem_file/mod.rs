@@ -1,0 +1,188 @@
+//! A file of problems without its repetitions.
+//!
+//! The released files repeat themselves: AIME 2024 is 30 problems × 32 copies, DAPO-Math-17k
+//! about 17,400 × 103. Rows with the same question, however it is spaced, and the same answer are
+//! one problem.
+
+use crate::experiment::sets;
+use crate::records::{Index, Problem};
+use crate::task::SourceRow;
+use crate::task::data::{self, Error, source};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// How many conflicting questions a message lists.
+const LISTED_CONFLICTS: usize = 10;
+
+/// Bytes of distinct questions and answers that are held at most.
+const MOST_BYTES: usize = 1 << 30;
+
+/// What a file holds, without repetitions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProblemFile {
+    /// Rows or records of the file.
+    pub records: usize,
+    /// Problems in the order of their first record, without those of `conflicts`.
+    pub problems: Vec<Problem>,
+    /// Questions that stand in the file with more than one answer.
+    pub conflicts: Vec<Conflict>,
+}
+
+/// A question with more than one answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conflict {
+    /// As it first stands in the file.
+    pub question: String,
+    /// Each answer with its first record (from 0).
+    pub answers: Vec<(String, usize)>,
+}
+
+impl ProblemFile {
+    /// The problems, when no question has conflicting answers. `path` is for the message.
+    ///
+    /// # Errors
+    /// [`Error::Conflicts`], with the first ten.
+    pub fn consistent(self, path: &Path) -> Result<Vec<Problem>, Error> {
+        if self.conflicts.is_empty() {
+            return Ok(self.problems);
+        }
+        let count = self.conflicts.len();
+        let mut listed: Vec<String> =
+            self.conflicts.iter().take(LISTED_CONFLICTS).map(Conflict::told).collect();
+        if count > LISTED_CONFLICTS {
+            listed.push(format!("{} more", count - LISTED_CONFLICTS));
+        }
+        let listed = listed.join("; ");
+        Err(Error::Conflicts { path: path.to_path_buf(), count, listed })
+    }
+}
+
+impl Conflict {
+    /// The start of the question and its answers, for a message.
+    pub fn told(&self) -> String {
+        let answers: Vec<String> = self
+            .answers
+            .iter()
+            .map(|(answer, record)| format!("`{answer}` (record {record})"))
+            .collect();
+        let start: String = self.question.chars().take(60).collect();
+        format!("{start:?} has {}", answers.join(" and "))
+    }
+}
+
+/// The first record of a question.
+struct First {
+    question: String,
+    /// Each answer with its first record.
+    answers: Vec<(String, usize)>,
+    id: Option<String>,
+    /// No other problem of the file may have this id.
+    is_named: bool,
+}
+
+/// Reads `*.parquet` or `*.jsonl` (see [`source`]).
+///
+/// The id is `extra_info.index` when it is text and `<file stem>/<index>` when it is a number;
+/// when a problem has none or two share one (an index is not promised to be unique), every
+/// problem is `<file stem>/<position>`. In JSON lines of our own form an `id` is a promise, and a
+/// problem without one is `<file stem>/<position>`.
+///
+/// # Errors
+/// When the file is missing or malformed, has no problems, an empty question or answer or a
+/// prompt that is not one message of the user, when two JSON lines share an id, or when its
+/// distinct problems have more than 1 GiB. Conflicting answers are returned, not an error here.
+pub fn read(path: &Path) -> Result<ProblemFile, Error> {
+    let stem = sets::set_name(path);
+    let mut records = 0;
+    let mut bytes = 0;
+    let mut firsts: Vec<First> = Vec::new();
+    let mut known: BTreeMap<[u8; 32], usize> = BTreeMap::new();
+    source::each_row(path, &mut |row| {
+        usable(path, &row)?;
+        records += 1;
+        let answer = &row.row.ground_truth;
+        match known.entry(data::identity(row.question())) {
+            Entry::Vacant(free) => {
+                bytes += row.question().len() + answer.len();
+                free.insert(firsts.len());
+                firsts.push(First {
+                    question: row.question().to_string(),
+                    answers: vec![(answer.clone(), row.number)],
+                    id: id(&row, &stem),
+                    is_named: row.is_named,
+                });
+            }
+            Entry::Occupied(present) => {
+                let answers = &mut firsts[*present.get()].answers;
+                if !answers.iter().any(|(other, _)| other == answer) {
+                    bytes += answer.len();
+                    answers.push((answer.clone(), row.number));
+                }
+            }
+        }
+        match bytes > MOST_BYTES {
+            true => Err(Error::TooMuch { path: path.to_path_buf(), most: MOST_BYTES }),
+            false => Ok(()),
+        }
+    })?;
+    if records == 0 {
+        return Err(Error::Empty { path: path.to_path_buf() });
+    }
+    let (kept, conflicting): (Vec<First>, Vec<First>) =
+        firsts.into_iter().partition(|first| first.answers.len() == 1);
+    let conflict = |first: First| Conflict { question: first.question, answers: first.answers };
+    let conflicts = conflicting.into_iter().map(conflict).collect();
+    Ok(ProblemFile { records, problems: with_ids(kept, path, &stem)?, conflicts })
+}
+
+/// Whether training can take a row.
+fn usable(path: &Path, row: &SourceRow) -> Result<(), Error> {
+    let record = row.number;
+    if !row.is_one_user_message() {
+        let roles = row.row.prompt.iter().map(|message| message.role.as_str());
+        let roles: Vec<&str> = roles.take(8).collect();
+        let (path, roles) = (path.to_path_buf(), roles.join(", "));
+        return Err(Error::Messages { path, record, roles });
+    }
+    let blank = |field| Err(Error::Blank { path: path.to_path_buf(), record, field });
+    if row.question().trim().is_empty() {
+        return blank("question");
+    }
+    if row.row.ground_truth.trim().is_empty() {
+        return blank("answer");
+    }
+    Ok(())
+}
+
+fn id(row: &SourceRow, stem: &str) -> Option<String> {
+    row.row.index.as_ref().map(|index| match index {
+        Index::Number(number) => format!("{stem}/{number}"),
+        Index::Name(name) => name.clone(),
+    })
+}
+
+/// The problems with their ids. A named one keeps its name; the others keep their index where
+/// every one has an index of its own.
+fn with_ids(kept: Vec<First>, path: &Path, stem: &str) -> Result<Vec<Problem>, Error> {
+    let indices = || kept.iter().filter(|first| !first.is_named);
+    let distinct: BTreeSet<&String> = indices().filter_map(|first| first.id.as_ref()).collect();
+    let usable = distinct.len() == indices().count();
+    let mut questions: BTreeMap<String, String> = BTreeMap::new();
+    let mut problems = Vec::new();
+    for (position, first) in kept.into_iter().enumerate() {
+        let First { question, answers, id, is_named } = first;
+        let id = id.filter(|_| is_named || usable);
+        let id = id.unwrap_or_else(|| format!("{stem}/{position:05}"));
+        let answer = answers.into_iter().next().map_or_else(String::new, |(answer, _)| answer);
+        if let Some(first) = questions.insert(id.clone(), question.clone()) {
+            let path = path.to_path_buf();
+            return Err(Error::DuplicateId { path, id, first, second: question });
+        }
+        problems.push(Problem { id, question, answer });
+    }
+    Ok(problems)
+}
+
+#[cfg(test)]
+mod tests;

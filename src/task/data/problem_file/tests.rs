@@ -1,0 +1,209 @@
+//! Tests of reading problems from files.
+
+use super::*;
+use crate::base::files;
+use crate::records::NamedProblem;
+use crate::records::tables::problems::write_problems;
+use crate::task::data::template;
+use std::path::PathBuf;
+
+/// A JSON-lines file `set.jsonl` in a folder of its own.
+fn jsonl(lines: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("set.jsonl");
+    files::write_atomic(&path, lines.as_bytes()).unwrap();
+    (folder, path)
+}
+
+/// The error's text without the folder.
+fn refusal(lines: &str) -> String {
+    let (folder, path) = jsonl(lines);
+    let error = match read(&path) {
+        Err(error) => error,
+        Ok(file) => file.consistent(&path).unwrap_err(),
+    };
+    error.to_string().replace(&format!("{}/", folder.path().display()), "")
+}
+
+fn parquet(rows: &[NamedProblem]) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("set.parquet");
+    write_problems(&path, rows).unwrap();
+    (folder, path)
+}
+
+fn row<'a>(id: &'a str, prompt: &'a str, ground_truth: &'a str) -> NamedProblem<'a> {
+    NamedProblem { id, prompt, ground_truth, raw_problem: prompt }
+}
+
+fn ids(problems: &[Problem]) -> Vec<&str> {
+    problems.iter().map(|problem| problem.id.as_str()).collect()
+}
+
+#[test]
+fn json_lines_take_integers_and_number_the_problems_without_id() {
+    let (_folder, path) = jsonl(concat!(
+        "{\"question\": \"1+1?\", \"answer\": 2}\n\n",
+        "{\"id\": 7, \"question\": \"1+2?\", \"answer\": \"3\"}\n",
+        "{\"question\": \"1+1?\", \"answer\": \"2\"}\n",
+        "{\"question\": \"0-1?\", \"answer\": -1}\n",
+    ));
+    let file = read(&path).unwrap();
+    assert_eq!(file.records, 4);
+    assert_eq!(ids(&file.problems), ["set/00000", "7", "set/00002"]);
+    assert_eq!(file.problems[2].answer, "-1");
+}
+
+#[test]
+fn bad_json_lines_are_refused_with_the_reason() {
+    let table = [
+        ("", "set.jsonl: no problems in it"),
+        ("{\"question\": \"q\"}", "set.jsonl:1: missing field `answer`"),
+        (
+            "\n{\"question\": \"q\", \"answer\": 2.5}",
+            "set.jsonl:2: answer: expected text or an integer, got 2.5",
+        ),
+        ("{\"question\": \" \", \"answer\": 1}", "record 0 (from 0): the question is empty"),
+        ("{\"question\": \"q\", \"answer\": \"\"}", "record 0 (from 0): the answer is empty"),
+        ("{\"question\": \"q\", \"answer\": 1, \"x\": 1}", "unknown field `x`"),
+        (
+            "{\"id\": 1, \"question\": \"p\", \"answer\": 1}\n{\"id\": \"1\", \"question\": \"q\", \"answer\": 1}",
+            "set.jsonl: two problems have the id `1`: \"p\" and \"q\"",
+        ),
+        (
+            "{\"question\": \"p\", \"answer\": 1}\n{\"question\": \"p\", \"answer\": 2}",
+            "set.jsonl: 1 questions have conflicting answers: \"p\" has `1` (record 0) and `2` (record 1)",
+        ),
+    ];
+    for (lines, expected) in table {
+        let refusal = refusal(lines);
+        assert!(refusal.contains(expected), "{refusal}");
+    }
+}
+
+#[test]
+fn a_file_of_another_kind_is_refused_by_its_name() {
+    let error = read(Path::new("data/problems.csv")).unwrap_err().to_string();
+    assert_eq!(error, "data/problems.csv: expected a file named *.parquet or *.jsonl");
+}
+
+#[test]
+fn repeated_rows_are_one_problem_and_keep_the_first_index() {
+    let rows = [row("a", "p", "1"), row("b", "q", "1"), row("c", "p", "1")];
+    let (_folder, path) = parquet(&rows);
+    let file = read(&path).unwrap();
+    assert_eq!(file.records, 3);
+    assert_eq!(ids(&file.problems), ["a", "b"]);
+}
+
+#[test]
+fn shared_indices_give_way_to_positions() {
+    let (_folder, path) = parquet(&[row("a", "p", "1"), row("a", "q", "1")]);
+    assert_eq!(ids(&read(&path).unwrap().problems), ["set/00000", "set/00001"]);
+}
+
+#[test]
+fn conflicting_answers_are_kept_apart_from_the_problems() {
+    let rows = [row("a", "p", "1"), row("b", "q", "5"), row("c", "p", "2"), row("d", "p", "1")];
+    let (_folder, path) = parquet(&rows);
+    let file = read(&path).unwrap();
+    assert_eq!(ids(&file.problems), ["b"]);
+    let answers = vec![("1".to_string(), 0), ("2".to_string(), 2)];
+    assert_eq!(file.conflicts, [Conflict { question: "p".into(), answers }]);
+}
+
+#[test]
+fn the_same_question_with_other_spaces_is_the_same_problem() {
+    let rows = [row("a", "p  q", "1"), row("b", "p q ", "1"), row("c", "r\ns", "1")];
+    let (_folder, path) = parquet(&[&rows[..], &[row("d", "r s", "2")]].concat());
+    let file = read(&path).unwrap();
+    assert_eq!(ids(&file.problems), ["a"]);
+    assert_eq!(file.problems[0].question, "p  q");
+    assert_eq!(file.conflicts[0].question, "r\ns");
+}
+
+#[test]
+fn a_row_without_raw_problem_has_its_template_removed_where_it_matches_exactly() {
+    let line = |prompt: &str| {
+        let messages = serde_json::json!([{"role": "user", "content": prompt}]);
+        let line = serde_json::json!({
+            "data_source": "math_dapo", "prompt": messages, "ability": "MATH",
+            "reward_model": {"ground_truth": "1", "style": "rule"}, "extra_info": {"index": 3},
+        });
+        let (_folder, path) = jsonl(&line.to_string());
+        read(&path).unwrap().problems.remove(0)
+    };
+    let exact = line(&template::wrap("What is 1?"));
+    assert_eq!((exact.question.as_str(), exact.id.as_str()), ("What is 1?", "set/3"));
+    let other = template::wrap("What is 1?") + " ";
+    assert_eq!(line(&other).question, other);
+}
+
+#[test]
+fn lines_in_the_released_schema_and_the_table_are_the_same_problems() {
+    let (_folder, path) = parquet(&[row("a", "p", "1"), row("b", "q", "-2")]);
+    let table = read(&path).unwrap();
+    let line = |row: &NamedProblem| {
+        serde_json::json!({
+            "prompt": [{"content": row.prompt, "role": "user"}],
+            "reward_model": {"ground_truth": row.ground_truth},
+            "extra_info": {"index": row.id, "raw_problem": row.raw_problem},
+        })
+        .to_string()
+    };
+    let lines = [row("a", "p", "1"), row("b", "q", "-2")].map(|row| line(&row)).join("\n");
+    let (_other, path) = jsonl(&lines);
+    assert_eq!(read(&path).unwrap(), table);
+}
+
+#[test]
+fn a_prompt_with_other_messages_than_one_of_the_user_is_refused() {
+    let line = r#"{"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}], "reward_model": {"ground_truth": 1}}"#;
+    assert_eq!(
+        refusal(line),
+        "set.jsonl: record 0 (from 0): its prompt has the messages `system, user`, expected one \
+         of a `user`"
+    );
+    for (line, expected) in [
+        (r#"{"prompt": "q", "reward_model": {"ground_truth": 1}}"#, "prompt: invalid type: string"),
+        (r#"{"prompt": []}"#, "missing field `reward_model`"),
+        (
+            r#"{"prompt": [], "reward_model": {"ground_truth": 1}, "extra_info": {"index": 0.5}}"#,
+            "extra_info.index: expected text or an integer, got 0.5",
+        ),
+    ] {
+        let refusal = refusal(line);
+        assert!(refusal.contains(expected), "{refusal}");
+    }
+}
+
+#[test]
+fn aime_2024_is_thirty_problems_in_960_rows() {
+    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/aime-2024.parquet");
+    let path = std::env::var_os("DAPO_TEST_AIME").map_or(default, PathBuf::from);
+    if !path.exists() {
+        eprintln!("skipped: no AIME 2024 file at {} (set DAPO_TEST_AIME)", path.display());
+        return;
+    }
+    let file = read(&path).unwrap();
+    assert_eq!((file.records, file.problems.len()), (960, 30));
+    assert!(file.conflicts.is_empty());
+    // The ground truth of the released file, by index.
+    let truths = [
+        45, 116, 540, 468, 385, 23, 371, 33, 104, 809, 73, 601, 80, 315, 721, 127, 197, 294, 902,
+        211, 110, 113, 55, 104, 25, 204, 236, 480, 321, 699,
+    ];
+    for problem in &file.problems {
+        let index = problem.id.strip_prefix("aime-2024/").expect("the id has the file's name");
+        let index: usize = index.parse().expect("the index is a number");
+        assert_eq!(problem.answer, truths[index].to_string());
+        assert!(!problem.question.contains("Remember to put your answer"));
+    }
+    // The released template around the raw problem is the released prompt, byte for byte.
+    source::each_row(&path, &mut |row| {
+        let raw = row.row.raw_problem.as_deref().expect("AIME 2024 has the raw problem");
+        assert_eq!(template::unwrap(&row.row.prompt[0].content), Some(raw));
+        Ok(())
+    })
+    .unwrap();
+}

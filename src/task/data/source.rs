@@ -1,0 +1,218 @@
+//! The rows of a file of problems, one at a time and in one form, whatever the file's format:
+//! parquet in the released schema, JSON lines in the same schema, or JSON lines of our own.
+
+use crate::base::files::{self, foreign};
+use crate::records::tables::problem_rows::each_problem_row;
+use crate::records::{Index, Message, ProblemRow};
+use crate::task::data::{Error, template};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize};
+use std::io;
+use std::path::Path;
+
+/// Format of a file of problems.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Format {
+    /// `*.parquet`, in the released schema.
+    Parquet,
+    /// `*.jsonl`: each line in the released schema, or `{"id"?, "question", "answer"}`.
+    JsonLines,
+}
+
+impl Format {
+    /// The format by the file's name.
+    ///
+    /// # Errors
+    /// [`Error::Format`].
+    pub fn of(path: &Path) -> Result<Self, Error> {
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("parquet") => Ok(Self::Parquet),
+            Some("jsonl") => Ok(Self::JsonLines),
+            _ => Err(Error::Format { path: path.to_path_buf() }),
+        }
+    }
+}
+
+/// One row with its place in the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceRow {
+    /// From 0; a blank line of a JSON-lines file is none.
+    pub number: usize,
+    /// Rows of the file, where that is known beforehand (parquet), else bytes.
+    pub total: u64,
+    /// How much of `total` has been read with this row.
+    pub done: u64,
+    /// It promises that its index is unique: a line of our own form with an `id`.
+    pub is_named: bool,
+    /// What stands there. A line of our own form has its question as the only message and as
+    /// `raw_problem`.
+    pub row: ProblemRow,
+}
+
+impl SourceRow {
+    /// The question: `raw_problem`; without one, the last message without the released template
+    /// where it matches exactly, else the last message as it is.
+    pub fn question(&self) -> &str {
+        let prompt = self.row.prompt.last().map_or("", |message| &message.content);
+        let raw = self.row.raw_problem.as_deref();
+        raw.unwrap_or_else(|| template::unwrap(prompt).unwrap_or(prompt))
+    }
+
+    /// Whether the prompt is one message of the user: what training takes. A system message
+    /// would be lost.
+    pub fn is_one_user_message(&self) -> bool {
+        matches!(&self.row.prompt[..], [message] if message.role == "user")
+    }
+}
+
+/// Calls `each` with every row in order. Only one row is held at a time.
+///
+/// # Errors
+/// When the file is missing, in neither format or malformed (the message names row or line), and
+/// what `each` returns.
+pub fn each_row(
+    path: &Path,
+    each: &mut dyn FnMut(SourceRow) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut number = 0;
+    match Format::of(path)? {
+        Format::Parquet => each_problem_row(path, &mut |total, row| {
+            let done = number as u64 + 1;
+            each(SourceRow { number, total, done, is_named: false, row })?;
+            number += 1;
+            Ok(())
+        }),
+        Format::JsonLines => {
+            let file = foreign::open(path)?;
+            // A pipe has no size: there is nothing to compare with then.
+            let total = files::file_bytes(path).unwrap_or(0);
+            let reader = io::BufReader::with_capacity(1 << 18, file);
+            let mut done = 0;
+            foreign::each_line(path, reader, foreign::DATA, |line, bytes| {
+                done += bytes.len() as u64 + 1;
+                let Some((row, is_named)) = parse(path, line, bytes)? else { return Ok(()) };
+                each(SourceRow { number, total, done: done.min(total), is_named, row })?;
+                number += 1;
+                Ok(())
+            })
+        }
+    }
+}
+
+/// One line; `None` when it is blank. The key `prompt` tells the released schema.
+fn parse(
+    path: &Path,
+    number: usize,
+    line: &[u8],
+) -> Result<Option<(ProblemRow, bool)>, files::Error> {
+    let form: Option<Form> = files::parse_line(path, number, line)?;
+    match form {
+        None => Ok(None),
+        Some(Form { prompt: Some(IgnoredAny) }) => {
+            let line: Option<ReleasedLine> = files::parse_line(path, number, line)?;
+            Ok(line.map(|line| (line.into_row(), false)))
+        }
+        Some(Form { prompt: None }) => {
+            let line: Option<OwnLine> = files::parse_line(path, number, line)?;
+            Ok(line.map(|line| {
+                let is_named = line.id.is_some();
+                (line.into_row(), is_named)
+            }))
+        }
+    }
+}
+
+/// What tells the two kinds of lines apart.
+#[derive(Deserialize)]
+struct Form {
+    prompt: Option<IgnoredAny>,
+}
+
+/// A line of our own form.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OwnLine {
+    #[serde(default, deserialize_with = "optional_text_or_integer")]
+    id: Option<String>,
+    question: String,
+    #[serde(deserialize_with = "text_or_integer")]
+    answer: String,
+}
+
+impl OwnLine {
+    fn into_row(self) -> ProblemRow {
+        let message = Message { role: "user".to_string(), content: self.question.clone() };
+        ProblemRow {
+            prompt: vec![message],
+            ground_truth: self.answer,
+            index: self.id.map(Index::Name),
+            raw_problem: Some(self.question),
+            ..ProblemRow::default()
+        }
+    }
+}
+
+/// A line in the released schema, as dataframes write one; other keys are ignored, as columns
+/// are.
+#[derive(Deserialize)]
+struct ReleasedLine {
+    data_source: Option<String>,
+    prompt: Vec<Message>,
+    reward_model: RewardModel,
+    extra_info: Option<ExtraInfo>,
+}
+
+#[derive(Deserialize)]
+struct RewardModel {
+    #[serde(deserialize_with = "text_or_integer")]
+    ground_truth: String,
+    style: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ExtraInfo {
+    #[serde(default, deserialize_with = "optional_index")]
+    index: Option<Index>,
+    raw_problem: Option<String>,
+}
+
+impl ReleasedLine {
+    fn into_row(self) -> ProblemRow {
+        let (index, raw_problem) =
+            self.extra_info.map_or((None, None), |extra| (extra.index, extra.raw_problem));
+        ProblemRow {
+            data_source: self.data_source,
+            prompt: self.prompt,
+            ground_truth: self.reward_model.ground_truth,
+            style: self.reward_model.style,
+            index,
+            raw_problem,
+        }
+    }
+}
+
+fn text_or_integer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    match serde_json::Value::deserialize(deserializer)? {
+        serde_json::Value::String(text) => Ok(text),
+        serde_json::Value::Number(number) if !number.is_f64() => Ok(number.to_string()),
+        other => Err(serde::de::Error::custom(format!("expected text or an integer, got {other}"))),
+    }
+}
+
+fn optional_text_or_integer<'de, D>(deserializer: D) -> Result<Option<String>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    text_or_integer(deserializer).map(Some)
+}
+
+fn optional_index<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Index>, D::Error> {
+    let value = serde_json::Value::deserialize(deserializer)?;
+    match (&value, value.as_i64()) {
+        (serde_json::Value::Null, _) => Ok(None),
+        (serde_json::Value::String(text), _) => Ok(Some(Index::Name(text.clone()))),
+        (_, Some(number)) => Ok(Some(Index::Number(number))),
+        _ => Err(serde::de::Error::custom(format!("expected text or an integer, got {value}"))),
+    }
+}

@@ -1,0 +1,22 @@
+//! Problems in, grades out: data sets, templates, tokenizer, verifiers, audit.
+//!
+//! In: problem files or a generator's seed, and responses. Out: prompts as tokens, and what Eq. 7 says of
+//! a response. Never: a policy.
+
+pub mod chat_template;
+pub mod data;
+pub mod reward;
+pub mod audit;
+pub mod prompt;
+
+pub use crate::task::audit::{
+    Answers, Audit, ConflictListed, Conflicts, Content, Copies, FindingKind, Indices, Lengths,
+    Prompts, TokenCount,
+};
+pub use crate::task::chat_template::ChatTemplate;
+pub use crate::task::data::DataSets;
+pub use crate::task::data::mini_aime::solution::Style;
+pub use crate::task::data::mini_aime::{Expression, Operation};
+pub use crate::task::data::source::SourceRow;
+pub use crate::task::prompt::Tokenizer;
+pub use crate::task::reward::{Explanation, Reason};

@@ -1,0 +1,397 @@
+//! Templates and tokenizer: `Problem` → `Prompt`.
+
+use crate::base::contained;
+use crate::base::files::{self, foreign};
+use crate::experiment::PromptTemplate;
+use crate::records::{Message, Problem, Prompt};
+use crate::task::data::template;
+use crate::task::{ChatTemplate, chat_template};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// A tokenizer or a prompt that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file is missing or is not JSON.
+    #[error(transparent)]
+    File(#[from] files::Error),
+    /// A chat template that cannot be used, or refuses a prompt.
+    #[error(transparent)]
+    ChatTemplate(#[from] chat_template::Error),
+    /// A prompt is to be put into a chat template that is not there.
+    #[error("{}: no chat template: neither chat_template.jinja nor chat_template in tokenizer_config.json", folder.display())]
+    NoChatTemplate {
+        /// The model's folder.
+        folder: PathBuf,
+    },
+    /// `tokenizer.json` that the tokenizers library refuses.
+    #[error("{}: not a tokenizer: {reason}", path.display())]
+    Tokenizer {
+        /// The file.
+        path: PathBuf,
+        /// The library's reason.
+        reason: String,
+    },
+    /// Neither generation config nor model config names a stop token.
+    #[error("{}: no eos_token_id in generation_config.json or config.json", folder.display())]
+    NoStopToken {
+        /// The model's folder.
+        folder: PathBuf,
+    },
+    /// `eos_token_id` is neither a token id nor a list of token ids.
+    #[error("{}: eos_token_id must be a token id below {vocabulary_size} or a list of them, got {value}", path.display())]
+    StopToken {
+        /// The file.
+        path: PathBuf,
+        /// Number of tokens.
+        vocabulary_size: usize,
+        /// What stands there.
+        value: String,
+    },
+    /// Tokenizer and model do not belong together.
+    #[error("{}: token {token:?} has id {id}, the model's vocabulary has only {vocabulary} rows", path.display())]
+    Vocabulary {
+        /// The tokenizer.
+        path: PathBuf,
+        /// The token with the largest id.
+        token: String,
+        /// Its id.
+        id: u32,
+        /// Rows of the model's embedding.
+        vocabulary: i64,
+    },
+    /// Text that the vocabulary cannot express.
+    #[error("cannot tokenize {text:?}: {reason}")]
+    Encode {
+        /// The start of the text.
+        text: String,
+        /// The character, or the library's reason.
+        reason: String,
+    },
+    /// A prompt that cannot be tokenized.
+    #[error("problem {id}: {source}")]
+    Problem {
+        /// The problem's id.
+        id: String,
+        /// What is wrong with its text.
+        source: Box<Error>,
+    },
+    /// A prompt longer than the limit.
+    #[error("problem {id}: its prompt has {tokens} tokens, max_prompt_tokens is {limit}")]
+    TooLong {
+        /// The problem's id.
+        id: String,
+        /// Length of the rendered prompt.
+        tokens: usize,
+        /// The limit.
+        limit: u64,
+    },
+    /// A text so long that tokenizing it would take minutes to say the same.
+    #[error("problem {id}: its prompt has {bytes} bytes, max_prompt_tokens is {limit}")]
+    TooLongText {
+        /// The problem's id.
+        id: String,
+        /// Size of the rendered prompt.
+        bytes: usize,
+        /// The limit in tokens.
+        limit: u64,
+    },
+    /// A prompt without a single token.
+    #[error("problem {id}: its prompt is empty")]
+    Empty {
+        /// The problem's id.
+        id: String,
+    },
+}
+
+/// A Hugging Face tokenizer with the tokens that stop a response.
+#[derive(Debug, Clone)]
+pub struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+    stop_tokens: Vec<u32>,
+    sha256: String,
+    folder: PathBuf,
+    /// Read when a prompt needs it first.
+    chat_template: OnceLock<Option<ChatTemplate>>,
+}
+
+impl Tokenizer {
+    /// Loads `tokenizer.json` of a model folder. Stop tokens are the `eos_token_id` (a number
+    /// or a list) of `generation_config.json`, else of `config.json`.
+    ///
+    /// # Errors
+    /// When a file is missing or malformed, or no stop token is named.
+    pub fn load(folder: &Path) -> Result<Self, Error> {
+        let path = folder.join("tokenizer.json");
+        let bytes = foreign::read_up_to(&path, foreign::MOST_TOKENIZER_BYTES)?;
+        let read = || tokenizers::Tokenizer::from_bytes(&bytes).map_err(|error| error.to_string());
+        // What is no JSON at all is told with its place; the library may panic over it.
+        let inner = match serde_json::from_slice::<Value>(&bytes) {
+            Ok(json) => growth_is_bounded(&json)
+                .and_then(|()| contained::contained(read).and_then(|result| result)),
+            Err(error) => Err(error.to_string()),
+        };
+        let mut inner = inner.map_err(|reason| Error::Tokenizer { path, reason })?;
+        // A prompt is never cut, and nothing is added to it: to no length that a file asks for.
+        inner.with_padding(None);
+        inner.with_truncation(None).expect("no truncation is always possible");
+        let stop_tokens = stop_tokens(folder, largest_id(&inner))?;
+        let sha256 = files::sha256(&bytes);
+        let (folder, chat_template) = (folder.to_path_buf(), OnceLock::new());
+        Ok(Self { inner, stop_tokens, sha256, folder, chat_template })
+    }
+
+    /// The chat template of the folder; `None` when it has none.
+    ///
+    /// # Errors
+    /// When it cannot be used.
+    pub fn chat_template(&self) -> Result<Option<&ChatTemplate>, Error> {
+        if let Some(template) = self.chat_template.get() {
+            return Ok(template.as_ref());
+        }
+        let template = ChatTemplate::load(&self.folder)?;
+        Ok(self.chat_template.get_or_init(|| template).as_ref())
+    }
+
+    /// A user's message in the chat template, up to where the assistant's answer begins.
+    ///
+    /// # Errors
+    /// When there is no chat template, or it refuses the message.
+    pub fn in_chat(&self, content: String) -> Result<String, Error> {
+        let Some(template) = self.chat_template()? else {
+            return Err(Error::NoChatTemplate { folder: self.folder.clone() });
+        };
+        let message = Message { role: "user".to_string(), content };
+        Ok(template.render(&[message], true)?)
+    }
+
+    /// Whether every token of the tokenizer in `folder` has a row of the model's embedding.
+    ///
+    /// # Errors
+    /// [`Error::Vocabulary`], with the largest id.
+    pub fn fits(&self, folder: &Path, vocabulary: i64) -> Result<(), Error> {
+        let largest = self.inner.get_vocab(true).into_iter().max_by_key(|(_, id)| *id);
+        match largest {
+            Some((token, id)) if i64::from(id) >= vocabulary => {
+                let path = folder.join("tokenizer.json");
+                Err(Error::Vocabulary { path, token, id, vocabulary })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Token ids of a text. No token is added at either end; special tokens that are spelled
+    /// out in the text become their ids.
+    ///
+    /// # Errors
+    /// When the vocabulary has no token for a character.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, Error> {
+        match self.ids(text) {
+            Ok(ids) => Ok(ids),
+            Err(reason) => Err(self.encode_error(text, reason)),
+        }
+    }
+
+    /// The library trusts its tokenizer's parts to fit together; those of a file need not.
+    fn ids(&self, text: &str) -> Result<Vec<u32>, String> {
+        let encode = || self.inner.encode(text, false).map_err(|error| error.to_string());
+        let encoding = contained::contained(encode).and_then(|result| result)?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    fn encode_error(&self, text: &str, reason: String) -> Error {
+        let unknown = text
+            .chars()
+            .take(MOST_CHARACTERS_TRIED)
+            .find(|character| self.ids(&character.to_string()).is_err());
+        Error::Encode {
+            text: text.chars().take(40).collect(),
+            reason: match unknown {
+                Some(character) => format!("{character:?} is not in the vocabulary"),
+                None => reason,
+            },
+        }
+    }
+
+    /// The text of token ids, without special tokens. Ids that the tokenizer does not know
+    /// (a model's padding rows) have no text, and bytes that are not UTF-8 become U+FFFD.
+    pub fn decode(&self, tokens: &[u32]) -> String {
+        let decode = || self.inner.decode(tokens, true).map_err(|error| error.to_string());
+        // A decoder that cannot say what a token is gives it no text, as an unknown id has none.
+        contained::contained(decode).and_then(|result| result).unwrap_or_default()
+    }
+
+    /// Number of tokens, special and added ones included. A model's vocabulary may be padded
+    /// beyond it.
+    pub fn vocabulary_size(&self) -> usize {
+        self.inner.get_vocab_size(true)
+    }
+
+    /// Most characters by which one token makes a text longer; special tokens have none.
+    pub fn most_characters(&self) -> usize {
+        let length = |tokens: &[u32]| self.decode(tokens).chars().count();
+        // What a decoder puts between tokens counts too. The ids of a file may be few and large.
+        let ids = self.inner.get_vocab(true).into_values();
+        ids.map(|id| length(&[id]).max(length(&[id, id]).saturating_sub(length(&[id]))))
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Ids that end a response: sorted, at least one.
+    pub fn stop_tokens(&self) -> &[u32] {
+        &self.stop_tokens
+    }
+
+    /// The token with which the chat template ends an assistant's turn, when it does not stop a
+    /// response: a policy that ends its answers so would go on to the limit. Qwen2.5's base
+    /// models stop at `<|endoftext|>`, their template ends a turn with `<|im_end|>`.
+    ///
+    /// # Errors
+    /// When the chat template cannot be used.
+    pub fn unstopped_end_of_turn(&self) -> Result<Option<(u32, String)>, Error> {
+        let Some(template) = self.chat_template()? else { return Ok(None) };
+        let end = self.encode(&template.end_of_turn()).unwrap_or_default();
+        let first = end.first().filter(|token| !self.stop_tokens.contains(token));
+        Ok(first.map(|token| (*token, self.inner.id_to_token(*token).unwrap_or_default())))
+    }
+
+    /// SHA-256 of `tokenizer.json`.
+    pub fn sha256(&self) -> &str {
+        &self.sha256
+    }
+}
+
+/// Characters that are tried one by one to find the one without a token.
+const MOST_CHARACTERS_TRIED: usize = 10_000;
+
+/// How many times longer the rules of a `tokenizer.json` may make a text.
+const MOST_GROWTH: f64 = 4096.0;
+
+/// Rules are applied one after another, and each may make a text longer: thirty that double it
+/// make gigabytes of one character. The product of what each can do at most is bounded.
+fn growth_is_bounded(json: &Value) -> Result<(), String> {
+    for part in ["normalizer", "pre_tokenizer", "decoder"] {
+        let growth = json.get(part).map_or(1.0, growth);
+        if growth > MOST_GROWTH {
+            return Err(format!(
+                "its {part} can make a text {growth:e} times longer, at most {MOST_GROWTH} is allowed"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// How many times longer a rule, and those inside it, can make a text.
+fn growth(rule: &Value) -> f64 {
+    let own = rule.as_object().map_or(1.0, |fields| {
+        // `Replace` puts its content in place of a match, of nothing even, and `Prepend`, `Fuse`
+        // and the like add theirs once.
+        let text = |name: &str| fields.get(name).and_then(Value::as_str).map_or(0, str::len);
+        let kind = fields.get("type").and_then(Value::as_str);
+        match kind {
+            Some("Replace") => 1.0 + text("content") as f64,
+            Some("Prepend") => 1.0 + text("prepend") as f64,
+            Some("Metaspace") => 1.0 + text("replacement").max(text("str_rep")) as f64,
+            // A byte becomes a character of up to two bytes, a composed one several.
+            Some("ByteLevel") => 2.0,
+            Some("NFD" | "NFKD" | "NFKC" | "Nmt" | "Lowercase" | "BertNormalizer") => 2.0,
+            _ => 1.0,
+        }
+    });
+    let inside: f64 = match rule {
+        Value::Array(rules) => rules.iter().map(growth).product(),
+        Value::Object(fields) => {
+            fields.values().filter(|value| value.is_array()).map(growth).product()
+        }
+        _ => 1.0,
+    };
+    own * inside
+}
+
+fn largest_id(tokenizer: &tokenizers::Tokenizer) -> u32 {
+    tokenizer.get_vocab(true).into_values().max().unwrap_or(0)
+}
+
+fn stop_tokens(folder: &Path, largest: u32) -> Result<Vec<u32>, Error> {
+    for name in ["generation_config.json", "config.json"] {
+        let path = folder.join(name);
+        let config: Value = match files::read_json(&path) {
+            Ok(config) => config,
+            Err(files::Error::Io { source, .. })
+                if source.kind() == std::io::ErrorKind::NotFound =>
+            {
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let value = match config.get("eos_token_id") {
+            None | Some(Value::Null) => continue,
+            Some(value) => value,
+        };
+        let id = |value: &Value| value.as_u64().filter(|id| *id <= u64::from(largest));
+        let ids: Option<Vec<u64>> = match value {
+            Value::Array(values) if !values.is_empty() => values.iter().map(id).collect(),
+            single => id(single).map(|id| vec![id]),
+        };
+        let Some(ids) = ids else {
+            let vocabulary_size = largest as usize + 1;
+            return Err(Error::StopToken { path, vocabulary_size, value: value.to_string() });
+        };
+        let mut ids: Vec<u32> = ids.into_iter().map(|id| id as u32).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        return Ok(ids);
+    }
+    Err(Error::NoStopToken { folder: folder.to_path_buf() })
+}
+
+/// The text that the policy continues.
+///
+/// # Errors
+/// When the template is the tokenizer's and there is none, or it refuses the question.
+pub fn render(
+    problem: &Problem,
+    template: PromptTemplate,
+    tokenizer: &Tokenizer,
+) -> Result<String, Error> {
+    match template {
+        PromptTemplate::Question => Ok(problem.question.clone()),
+        PromptTemplate::Dapo => Ok(template::wrap(&problem.question)),
+        PromptTemplate::Chat => tokenizer.in_chat(problem.question.clone()),
+        PromptTemplate::DapoChat => tokenizer.in_chat(template::wrap(&problem.question)),
+    }
+}
+
+/// No token of a text stands for more: Qwen's longest are runs of 128 spaces.
+const MOST_BYTES_OF_A_TOKEN: u64 = 1024;
+
+/// Renders and tokenizes a problem.
+///
+/// # Errors
+/// When the prompt is empty, has more than `max_prompt_tokens` tokens (it is never cut), or
+/// cannot be tokenized; the message names the problem.
+pub fn prompt(
+    problem: &Problem,
+    template: PromptTemplate,
+    tokenizer: &Tokenizer,
+    max_prompt_tokens: u64,
+) -> Result<Prompt, Error> {
+    let id = problem.id.clone();
+    let in_problem = |error| Error::Problem { id: id.clone(), source: Box::new(error) };
+    let text = render(problem, template, tokenizer).map_err(in_problem)?;
+    if text.len() as u64 / MOST_BYTES_OF_A_TOKEN > max_prompt_tokens {
+        return Err(Error::TooLongText { id, bytes: text.len(), limit: max_prompt_tokens });
+    }
+    let tokens = tokenizer.encode(&text).map_err(in_problem)?;
+    if tokens.is_empty() {
+        return Err(Error::Empty { id });
+    }
+    if tokens.len() as u64 > max_prompt_tokens {
+        return Err(Error::TooLong { id, tokens: tokens.len(), limit: max_prompt_tokens });
+    }
+    Ok(Prompt { problem: problem.clone(), tokens })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! Tests of templates and tokenizers.
+
+use super::*;
+use crate::task::data::mini_aime::tokenizer::write_tokenizer;
+
+fn folder(generation_config: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    write_tokenizer(folder.path()).unwrap();
+    let path = folder.path().join("generation_config.json");
+    files::write_atomic(&path, generation_config.as_bytes()).unwrap();
+    folder
+}
+
+fn tokenizer() -> Tokenizer {
+    Tokenizer::load(folder(r#"{"eos_token_id": 1}"#).path()).unwrap()
+}
+
+fn problem(question: &str) -> Problem {
+    Problem { id: "dev/0001".into(), question: question.into(), answer: "1".into() }
+}
+
+#[test]
+fn mini_aime_texts_survive_encoding_and_decoding() {
+    let tokenizer = tokenizer();
+    for text in ["347+562*3+128?", "347+562=909;7+2=09,Answer: 855", "  ", ""] {
+        let tokens = tokenizer.encode(text).unwrap();
+        assert_eq!(tokens.len(), text.len());
+        assert_eq!(tokenizer.decode(&tokens), text);
+    }
+    assert_eq!(
+        tokenizer.encode("0a").unwrap_err().to_string(),
+        r#"cannot tokenize "0a": 'a' is not in the vocabulary"#
+    );
+    assert_eq!(tokenizer.encode("09").unwrap(), [2, 11]);
+    assert_eq!(tokenizer.vocabulary_size(), 26);
+}
+
+#[test]
+fn special_and_unknown_ids_have_no_text() {
+    assert_eq!(tokenizer().decode(&[0, 2, 1, 99, 3]), "01");
+}
+
+#[test]
+fn the_longest_text_of_a_token_is_found_among_the_tokens_and_not_below_the_largest_id() {
+    assert_eq!(tokenizer().most_characters(), 1);
+    let folder = folder(r#"{"eos_token_id": 1}"#);
+    let path = folder.path().join("tokenizer.json");
+    let mut json: Value = files::read_json(&path).unwrap();
+    // Four billion ids would take hours.
+    json["model"]["vocab"]["Answer"] = (u32::MAX - 1).into();
+    files::write_json(&path, &json).unwrap();
+    assert_eq!(Tokenizer::load(folder.path()).unwrap().most_characters(), 6);
+}
+
+#[test]
+fn stop_tokens_are_a_number_or_a_list_and_config_json_is_the_fallback() {
+    let load = |text: &str| Tokenizer::load(folder(text).path());
+    assert_eq!(load(r#"{"eos_token_id": 1}"#).unwrap().stop_tokens(), [1]);
+    assert_eq!(load(r#"{"eos_token_id": [7, 1, 7]}"#).unwrap().stop_tokens(), [1, 7]);
+    for bad in [r#"{"eos_token_id": 26}"#, r#"{"eos_token_id": []}"#, r#"{"eos_token_id": "x"}"#] {
+        let error = load(bad).unwrap_err().to_string();
+        assert!(error.contains("generation_config.json: eos_token_id must be"), "{error}");
+    }
+    let folder = folder("{}");
+    let error = Tokenizer::load(folder.path()).unwrap_err().to_string();
+    assert!(error.ends_with("no eos_token_id in generation_config.json or config.json"));
+    let path = folder.path().join("config.json");
+    files::write_atomic(&path, br#"{"eos_token_id": 3}"#).unwrap();
+    assert_eq!(Tokenizer::load(folder.path()).unwrap().stop_tokens(), [3]);
+}
+
+#[test]
+fn a_prompt_longer_than_the_limit_is_an_error_that_names_the_problem() {
+    let tokenizer = tokenizer();
+    let question = problem("12+34?");
+    let prompt = |limit| prompt(&question, PromptTemplate::Question, &tokenizer, limit);
+    assert_eq!(prompt(6).unwrap().tokens, tokenizer.encode("12+34?").unwrap());
+    let error = prompt(5).unwrap_err().to_string();
+    assert_eq!(error, "problem dev/0001: its prompt has 6 tokens, max_prompt_tokens is 5");
+}
+
+#[test]
+fn an_empty_prompt_and_an_unknown_character_name_the_problem() {
+    let tokenizer = tokenizer();
+    let prompt = |text: &str| {
+        prompt(&problem(text), PromptTemplate::Question, &tokenizer, 9).unwrap_err().to_string()
+    };
+    assert_eq!(prompt(""), "problem dev/0001: its prompt is empty");
+    assert!(prompt("1-2").starts_with("problem dev/0001: cannot tokenize "));
+}
+
+#[test]
+fn the_dapo_template_is_the_released_text() {
+    let text = render(&problem("What is 1+1?"), PromptTemplate::Dapo, &tokenizer()).unwrap();
+    assert_eq!(
+        text,
+        "Solve the following math problem step by step. The last line of your response \
+         should be of the form Answer: $Answer (without quotes) where $Answer is the answer \
+         to the problem.\n\nWhat is 1+1?\n\nRemember to put your answer on its own line after \
+         \"Answer:\"."
+    );
+}
+
+#[test]
+fn a_chat_template_goes_around_the_question_or_the_released_instruction() {
+    let folder = folder(r#"{"eos_token_id": 1}"#);
+    let tokenizer = || Tokenizer::load(folder.path()).unwrap();
+    let text = |template| render(&problem("1+1?"), template, &tokenizer());
+    let refusal = text(PromptTemplate::Chat).unwrap_err().to_string();
+    assert!(refusal.contains("no chat template: neither chat_template.jinja nor"), "{refusal}");
+    let chat = "{{ messages[0].role }}:{{ messages[0].content }}>";
+    files::write_atomic(&folder.path().join("chat_template.jinja"), chat.as_bytes()).unwrap();
+    assert_eq!(text(PromptTemplate::Chat).unwrap(), "user:1+1?>");
+    let both = text(PromptTemplate::DapoChat).unwrap();
+    assert_eq!(both, format!("user:{}>", template::wrap("1+1?")));
+}

@@ -1,0 +1,256 @@
+//! The rule-based reward of Eq. 7: the released verifier's rules, exactly
+//! (verl/utils/reward_score/math_dapo.py), and why it decided as it did.
+//!
+//! The rules work on code points and on Python's idea of white space, digits and regular
+//! expressions; [`python_text`] holds those.
+
+pub mod python_text;
+pub mod answer;
+pub mod strict_box;
+
+use crate::experiment::Verifier;
+use crate::records::{Group, Rollout, ScoredRollout};
+use crate::task::reward::python_text::last_code_points;
+
+/// Only so many code points at the end of a response are looked at (math_dapo.py:260).
+pub const WINDOW: usize = 300;
+
+/// What the released verifier prints as prediction when there is no answer line.
+pub const INVALID: &str = "[INVALID]";
+
+/// The verifier's decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grade {
+    /// `is_equivalent(ŷ, y)` of Eq. 7.
+    pub is_correct: bool,
+    /// What was compared with the ground truth: normalised for an answer line, raw for a box;
+    /// `None` when the response has none.
+    pub prediction: Option<String>,
+}
+
+impl Grade {
+    /// Eq. 7: +1 when correct, −1 otherwise.
+    pub fn score(&self) -> f64 {
+        if self.is_correct { 1.0 } else { -1.0 }
+    }
+
+    /// The prediction as the released verifier returns it: `[INVALID]` for a response
+    /// without answer line, nothing for one without box.
+    pub fn released_prediction(&self, verifier: Verifier) -> Option<&str> {
+        match verifier {
+            Verifier::AnswerLine => Some(self.prediction.as_deref().unwrap_or(INVALID)),
+            Verifier::StrictBox => self.prediction.as_deref(),
+        }
+    }
+}
+
+/// Grades one response against one ground truth (math_dapo.py:220-272).
+///
+/// With [`Verifier::AnswerLine`] both sides are normalised; with [`Verifier::StrictBox`] the
+/// strings are compared as they are.
+///
+/// Deviation: none, odd cases included: `1,2` equals `12`, `540.0` does not equal `540`, and a
+/// response without answer line is "correct" when the ground truth is `[INVALID]`.
+pub fn grade(response: &str, ground_truth: &str, verifier: Verifier) -> Grade {
+    let window = last_code_points(response, WINDOW);
+    match verifier {
+        Verifier::AnswerLine => {
+            let prediction = answer::last_answer_line(window).map(answer::normalise);
+            let compared = prediction.clone().unwrap_or_else(|| answer::normalise(INVALID));
+            Grade { is_correct: compared == answer::normalise(ground_truth), prediction }
+        }
+        Verifier::StrictBox => {
+            let prediction = strict_box::last_box(window).map(str::to_owned);
+            Grade { is_correct: prediction.as_deref() == Some(ground_truth), prediction }
+        }
+    }
+}
+
+/// A decision with what led to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explanation {
+    /// The decision.
+    pub grade: Grade,
+    /// The text that was read as the answer, before any normalisation.
+    pub matched: Option<String>,
+    /// The ground truth as it was compared.
+    pub compared_ground_truth: String,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// Why a response was accepted or rejected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub enum Reason {
+    /// Both sides are the same string.
+    #[error("both sides are equal")]
+    Equal,
+    /// Nothing looks like `Answer: …`.
+    #[error("there is no `Answer:` followed by text")]
+    NoAnswerLine,
+    /// There is an answer line, but not near enough to the end.
+    #[error("`Answer:` stands before the last 300 characters, which alone are read")]
+    AnswerLineBeforeWindow,
+    /// A box alone is not read in this mode.
+    #[error("there is a `\\boxed{{…}}` but no `Answer:` followed by text")]
+    BoxWithoutAnswerLine,
+    /// No `\boxed{` at all.
+    #[error("there is no `\\boxed{{…}}`")]
+    NoBox,
+    /// A box, but not near enough to the end.
+    #[error("`\\boxed{{` stands before the last 100 characters, which alone are read")]
+    BoxBeforeWindow,
+    /// The last box does not end.
+    #[error("the last `\\boxed{{` has no matching brace")]
+    UnclosedBox,
+    /// The strings differ in notation only.
+    #[error(
+        "the same but for stars, a final full stop, a minus sign or the form of a number; strings are compared"
+    )]
+    DifferentNotation,
+    /// The strings differ.
+    #[error("the two sides differ")]
+    Different,
+}
+
+/// As [`grade`], with the matched text, both sides and the reason.
+pub fn explain(response: &str, ground_truth: &str, verifier: Verifier) -> Explanation {
+    let grade = grade(response, ground_truth, verifier);
+    let window = last_code_points(response, WINDOW);
+    let (matched, compared_ground_truth) = match verifier {
+        Verifier::AnswerLine => (answer::last_answer_line(window), answer::normalise(ground_truth)),
+        Verifier::StrictBox => (strict_box::last_box(window), ground_truth.to_owned()),
+    };
+    let reason = match (&grade.prediction, verifier) {
+        _ if grade.is_correct => Reason::Equal,
+        (Some(prediction), _) if plain(prediction) == plain(&compared_ground_truth) => {
+            Reason::DifferentNotation
+        }
+        (Some(_), _) => Reason::Different,
+        (None, Verifier::AnswerLine) if answer::last_answer_line(response).is_some() => {
+            Reason::AnswerLineBeforeWindow
+        }
+        (None, Verifier::AnswerLine) if strict_box::last_box(window).is_some() => {
+            Reason::BoxWithoutAnswerLine
+        }
+        (None, Verifier::AnswerLine) => Reason::NoAnswerLine,
+        (None, Verifier::StrictBox) if strict_box::is_unclosed(window) => Reason::UnclosedBox,
+        (None, Verifier::StrictBox) if response.contains(strict_box::OPENING) => {
+            Reason::BoxBeforeWindow
+        }
+        (None, Verifier::StrictBox) => Reason::NoBox,
+    };
+    Explanation { matched: matched.map(str::to_owned), compared_ground_truth, reason, grade }
+}
+
+/// Scores every rollout of a group by Eq. 7. The length penalty is left at 0: it belongs to
+/// `dapo::overlong`.
+pub fn grade_group(group: Group<Rollout>, verifier: Verifier) -> Group<ScoredRollout> {
+    let ground_truth = &group.prompt.problem.answer;
+    let score = |rollout: Rollout| {
+        let grade = grade(&rollout.text, ground_truth, verifier);
+        ScoredRollout {
+            rollout,
+            is_correct: grade.is_correct,
+            correctness_reward: grade.score(),
+            prediction: grade.prediction,
+            overlong_penalty: 0.0,
+        }
+    };
+    let rollouts = group.rollouts.into_iter().map(score).collect();
+    Group { prompt: group.prompt, attempt: group.attempt, rollouts }
+}
+
+/// A loose form for hints only: no decision rests on it.
+fn plain(text: &str) -> String {
+    let text = text.replace(['*', ' ', ',', '$'], "").replace('\u{2212}', "-");
+    let text = text.trim_end_matches('.');
+    match text.parse::<f64>() {
+        Ok(number) if number.is_finite() => number.to_string(),
+        _ => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::{Finish, Problem, Prompt};
+
+    fn reason(response: &str, ground_truth: &str, verifier: Verifier) -> Reason {
+        explain(response, ground_truth, verifier).reason
+    }
+
+    #[test]
+    fn a_correct_answer_line_scores_one_and_a_wrong_one_minus_one() {
+        let right = grade("Let us see.\nAnswer: $540$", "540", Verifier::AnswerLine);
+        assert_eq!((right.score(), right.prediction.as_deref()), (1.0, Some("540")));
+        let wrong = grade("Answer: 541", "540", Verifier::AnswerLine);
+        assert_eq!((wrong.score(), wrong.prediction.as_deref()), (-1.0, Some("541")));
+    }
+
+    #[test]
+    fn without_an_answer_the_prediction_is_none_and_the_released_form_is_kept() {
+        let none = grade("540", "540", Verifier::AnswerLine);
+        assert_eq!(none, Grade { is_correct: false, prediction: None });
+        assert_eq!(none.released_prediction(Verifier::AnswerLine), Some("[INVALID]"));
+        let none = grade("Answer: 540", "540", Verifier::StrictBox);
+        assert_eq!(none.released_prediction(Verifier::StrictBox), None);
+        assert!(grade("540", "[INVALID]", Verifier::AnswerLine).is_correct);
+    }
+
+    #[test]
+    fn windows_count_code_points_not_bytes() {
+        let far = |pad: usize| format!("Answer: 540\n{}", "é".repeat(pad));
+        assert!(grade(&far(288), "540", Verifier::AnswerLine).is_correct);
+        assert!(!grade(&far(289), "540", Verifier::AnswerLine).is_correct);
+        let boxed = |pad: usize| format!("\\boxed{{540}}{}", "😀".repeat(pad));
+        assert!(grade(&boxed(89), "540", Verifier::StrictBox).is_correct);
+        assert!(!grade(&boxed(90), "540", Verifier::StrictBox).is_correct);
+    }
+
+    #[test]
+    fn every_rejection_has_its_reason() {
+        use Verifier::{AnswerLine, StrictBox};
+        let far = format!("Answer: 7\n{}", "x".repeat(400));
+        let far_box = format!("\\boxed{{7}}{}", "x".repeat(400));
+        for (response, verifier, expected) in [
+            ("Answer: 7", AnswerLine, Reason::Equal),
+            ("The answer is: 7", AnswerLine, Reason::NoAnswerLine),
+            (far.as_str(), AnswerLine, Reason::AnswerLineBeforeWindow),
+            ("so \\boxed{7}", AnswerLine, Reason::BoxWithoutAnswerLine),
+            ("Answer: **7**", AnswerLine, Reason::DifferentNotation),
+            ("Answer: 7.", AnswerLine, Reason::DifferentNotation),
+            ("Answer: 007", AnswerLine, Reason::DifferentNotation),
+            ("Answer: 8", AnswerLine, Reason::Different),
+            ("\\boxed{7}", StrictBox, Reason::Equal),
+            ("Answer: 7", StrictBox, Reason::NoBox),
+            (far_box.as_str(), StrictBox, Reason::BoxBeforeWindow),
+            ("\\boxed{7", StrictBox, Reason::UnclosedBox),
+            ("\\boxed{7.0}", StrictBox, Reason::DifferentNotation),
+        ] {
+            assert_eq!(reason(response, "7", verifier), expected, "{response}");
+        }
+        let explanation = explain("Answer: x = 1,024 units", "1 024", AnswerLine);
+        assert_eq!(explanation.matched.as_deref(), Some("x = 1,024 units"));
+        assert_eq!(explanation.grade.prediction.as_deref(), Some("1024"));
+        assert_eq!(explanation.compared_ground_truth, "1024");
+    }
+
+    #[test]
+    fn a_group_is_scored_without_any_length_penalty() {
+        let rollout = |text: &str| Rollout::new(vec![], vec![], Finish::Length, text.into());
+        let problem = Problem { id: "p".into(), question: "?".into(), answer: "7".into() };
+        let group = Group {
+            prompt: Prompt { problem, tokens: vec![1] },
+            attempt: 2,
+            rollouts: vec![rollout("Answer: 7"), rollout("7")],
+        };
+        let scored = grade_group(group, Verifier::AnswerLine);
+        assert_eq!((scored.correct(), scored.attempt), (1, 2));
+        assert_eq!(scored.rollouts[0].reward(), 1.0);
+        assert_eq!(
+            (scored.rollouts[1].reward(), scored.rollouts[1].prediction.as_ref()),
+            (-1.0, None)
+        );
+    }
+}

@@ -1,0 +1,390 @@
+//! The benchmark: one whole rollout step through the trainer that `dapo train` uses, timed by
+//! phase, beside the floating-point operations that each phase needs and the rate at which
+//! this machine multiplies matrices.
+
+pub mod throughput;
+
+use crate::base::{files, workers};
+use crate::experiment::{Experiment, sets};
+use crate::policy::{Config, Family, Policy, Qwen2, checkpoint};
+use crate::records::{StepMetrics, environment, tables};
+use crate::task::data::mini_aime::tokenizer;
+use crate::training::evaluation::{self, Set};
+use crate::training::plan::machine;
+use crate::training::run;
+use crate::training::run::inputs::{self, Inputs};
+use crate::training::run::rows::{progress, rollout_rows};
+use crate::training::step::Step;
+use crate::training::{Protocol, StepOutcome, Trainer};
+use serde::Serialize;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Instant;
+use tch::{Kind, Tensor};
+
+/// A benchmark that cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A stage of the run.
+    #[error(transparent)]
+    Run(#[from] run::Error),
+    /// A file.
+    #[error(transparent)]
+    File(#[from] files::Error),
+    /// No folder for temporary files.
+    #[error("cannot make a temporary folder: {0}")]
+    Scratch(#[from] std::io::Error),
+    /// The step trained on nothing.
+    #[error(
+        "no group had a useful gradient, so nothing was trained; use dynamic_sampling.kind = \"none\" or another model"
+    )]
+    Saturated,
+}
+
+/// What was measured, with where.
+#[derive(Debug, Clone, Serialize)]
+pub struct Record {
+    /// Machine, build and commit (see [`environment::describe`]).
+    pub environment: BTreeMap<String, String>,
+    /// The workload.
+    pub workload: Workload,
+    /// GFLOP/s of an f32 matrix product of size 1024 on 1, 2, … threads: best of five.
+    pub gemm_gflops: Vec<f64>,
+    /// The phases, in the order of a step.
+    pub phases: Vec<Phase>,
+    /// Largest resident memory of the process so far.
+    pub peak_memory_bytes: u64,
+}
+
+/// What one repetition does.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Workload {
+    /// The experiment's name.
+    pub experiment: String,
+    /// Weights of the policy.
+    pub parameters: u64,
+    /// Threads.
+    pub threads: u64,
+    /// Timed repetitions, after one that is not timed.
+    pub repetitions: u64,
+    /// Responses that the step samples.
+    pub rollouts: u64,
+    /// Tokens of the step's distinct prompts.
+    pub prompt_tokens: u64,
+    /// Tokens of the step's responses.
+    pub response_tokens: u64,
+    /// Length of the longest response.
+    pub longest_response_tokens: u64,
+    /// Optimiser steps.
+    pub updates: u64,
+    /// Responses of the evaluation.
+    pub evaluation_responses: u64,
+    /// Their tokens.
+    pub evaluation_tokens: u64,
+}
+
+/// One phase over all timed repetitions.
+#[derive(Debug, Clone, Serialize)]
+pub struct Phase {
+    /// Its name.
+    pub name: String,
+    /// Median (the higher of two in the middle), least and most wall-clock seconds.
+    pub seconds: Spread,
+    /// Share of the median of everything, step, input/output and evaluation together.
+    pub share: f64,
+    /// Tokens that the phase produces or reads; absent where tokens are not what it works on.
+    pub tokens: Option<u64>,
+    /// Floating-point operations that its matrix products need; absent where there are none.
+    pub flops: Option<f64>,
+    /// Seconds of those operations at the machine's rate: no implementation that does them in
+    /// f32 is faster.
+    pub limit_seconds: Option<f64>,
+}
+
+/// Median, least and most of a few values.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Spread {
+    /// The middle value.
+    pub median: f64,
+    /// The least.
+    pub least: f64,
+    /// The most.
+    pub most: f64,
+}
+
+/// What the head takes from the constant direction for the stop token, found by trial: the
+/// responses of the workload then have 50 tokens on average, cut at 160.
+const STOP_WEIGHT: f32 = -0.12;
+
+/// Writes a policy of 0.79 M parameters with random weights and the embedded benchmark's
+/// tokenizer: hidden 128, 4 layers, 4 query and 2 key-value heads, feed-forward 384.
+///
+/// Fresh weights would stop with probability 1/26. One direction of the residual stream is
+/// therefore given to a constant (the first column of the embedding), from which the head
+/// takes an offset for the stop token's logit, so that a response ends at each token with a
+/// nearly constant probability: the sampler works as always, and nothing else ends a response.
+///
+/// # Errors
+/// When the folder cannot be written.
+pub fn write_random_policy(folder: &Path, seed: u64) -> Result<(), Error> {
+    let vocabulary = tokenizer::vocabulary_size();
+    let config = Config {
+        family: Family::Qwen2,
+        vocab_size: vocabulary as i64,
+        hidden_size: 128,
+        intermediate_size: 384,
+        num_hidden_layers: 4,
+        num_attention_heads: 4,
+        num_key_value_heads: 2,
+        head_dim: 32,
+        max_position_embeddings: 256,
+        rope_theta: 10000.0,
+        rms_norm_eps: 1e-6,
+        tie_word_embeddings: false,
+    };
+    let (eos, pad) = (tokenizer::EOS_TOKEN_ID, tokenizer::PAD_TOKEN_ID);
+    tokenizer::write_tokenizer(folder)?;
+    files::write_json(&folder.join("config.json"), &config.to_json(eos, pad))?;
+    files::write_json(&folder.join("generation_config.json"), &json!({"eos_token_id": eos}))?;
+    let width = config.hidden_size as usize;
+    let mut values = checkpoint::values(&Qwen2::initialise(config, seed));
+    let (_, embedding) = values.get_mut("model.embed_tokens.weight").expect("an embedding");
+    embedding.chunks_mut(width).for_each(|row| row[0] = 1.0);
+    let (_, head) = values.get_mut("lm_head.weight").expect("an untied head");
+    head.chunks_mut(width).for_each(|row| row[0] = 0.0);
+    head[eos as usize * width] = STOP_WEIGHT;
+    checkpoint::write_tensors(&folder.join("model.safetensors"), &values)
+        .map_err(run::Error::from)?;
+    Ok(())
+}
+
+/// Runs the experiment's first rollout step `repetitions` times from the same weights, after
+/// one time to warm up, with an evaluation of the development set and everything that a run
+/// writes after a step.
+///
+/// # Errors
+/// An experiment that cannot be prepared or run, or a step that trains on nothing.
+pub fn measure(
+    experiment: Experiment,
+    repetitions: u64,
+    watch: &mut dyn FnMut(u64),
+) -> Result<Record, Error> {
+    let threads = experiment.execution.threads;
+    let gemm_gflops: Vec<f64> = (1..=threads).map(gemm_gflops).collect();
+    workers::set_count(threads);
+    let inputs = inputs::prepare(experiment)?;
+    let mut seconds: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();
+    let mut work = None;
+    for repetition in 0..=repetitions {
+        let (taken, done) = repeat(&inputs)?;
+        if repetition > 0 {
+            for (phase, value) in taken {
+                seconds.entry(phase).or_default().push(value);
+            }
+        }
+        work = Some(done);
+        watch(repetition);
+    }
+    let (mut workload, flops) = work.expect("at least the warm-up was run");
+    workload.repetitions = repetitions;
+    let rate = gemm_gflops.last().copied().unwrap_or(f64::NAN) * 1e9;
+    let phases = phases(&seconds, &workload, &flops, rate);
+    Ok(Record {
+        environment: environment::describe(threads).facts,
+        workload,
+        gemm_gflops,
+        phases,
+        peak_memory_bytes: machine::process_bytes("VmHWM").unwrap_or(0),
+    })
+}
+
+/// The names of the phases and what they hold, in the order of the table.
+pub const PHASES: [(&str, &str); 9] = [
+    ("generation", "sampling of all responses, prefill included"),
+    ("grading", "verifier, overlong shaping"),
+    ("old_log_probs", "the training forward over all responses"),
+    ("update", "forward, loss, backward, clipping, AdamW"),
+    ("other", "rows, advantages, metrics, decoding of tokens"),
+    ("rollout_step", "the five above"),
+    ("input_output", "rollouts as parquet, metrics, checkpoint with moments, fsync"),
+    ("evaluation", "the development set: sampling and grading"),
+    ("total", "rollout step, input/output and evaluation"),
+];
+
+fn phases(
+    seconds: &BTreeMap<&'static str, Vec<f64>>,
+    workload: &Workload,
+    flops: &BTreeMap<&'static str, f64>,
+    rate: f64,
+) -> Vec<Phase> {
+    let total = spread(&seconds["total"]).median;
+    let tokens = |name: &str| match name {
+        "generation" | "old_log_probs" | "update" | "rollout_step" => {
+            Some(workload.response_tokens)
+        }
+        "evaluation" => Some(workload.evaluation_tokens),
+        _ => None,
+    };
+    let phase = |name: &str| {
+        let flops = flops.get(name).copied();
+        let seconds = spread(&seconds[name]);
+        Phase {
+            name: name.to_string(),
+            seconds,
+            share: seconds.median / total,
+            tokens: tokens(name),
+            flops,
+            limit_seconds: flops.map(|flops| flops / rate),
+        }
+    };
+    PHASES.iter().map(|(name, _)| phase(name)).collect()
+}
+
+fn spread(values: &[f64]) -> Spread {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let most = sorted.last().copied().unwrap_or(f64::NAN);
+    Spread {
+        median: sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN),
+        least: sorted.first().copied().unwrap_or(f64::NAN),
+        most,
+    }
+}
+
+/// What a repetition did: the workload, and operations by phase.
+type Done = (Workload, BTreeMap<&'static str, f64>);
+/// Seconds by phase.
+type Seconds = Vec<(&'static str, f64)>;
+
+/// One repetition: seconds by phase, and what was done.
+fn repeat(inputs: &Inputs) -> Result<(Seconds, Done), Error> {
+    let experiment = &inputs.experiment;
+    let model = inputs.base_policy()?;
+    let config = model.config().clone();
+    let parameters = model.parameters().values().map(|tensor| tensor.numel() as u64).sum();
+    let policy = Policy::new(model, &experiment.optimizer);
+    let mut trainer =
+        Trainer::new(experiment, &inputs.tokenizer, &inputs.data.train, policy, None, true);
+    let started = Instant::now();
+    let outcome = trainer.step(&mut |_| ()).map_err(run::Error::from)?;
+    let rollout_step = started.elapsed().as_secs_f64();
+    let StepOutcome::Trained(step) = outcome else { return Err(Error::Saturated) };
+
+    let named = ["generation", "grading", "old_log_probs", "update"];
+    let mut seconds =
+        named.map(|name| (name, step.seconds.get(name).copied().unwrap_or(0.0))).to_vec();
+    let counted: f64 = seconds.iter().map(|(_, value)| value).sum();
+    let started = Instant::now();
+    write(inputs, &trainer, &step)?;
+    let input_output = started.elapsed().as_secs_f64();
+
+    let started = Instant::now();
+    let samples = inputs.samples(sets::DEV)?;
+    let set = Set { name: sets::DEV, problems: &inputs.data.dev, samples };
+    let model = trainer.policy().model();
+    let outcomes =
+        evaluation::outcomes(model, &inputs.tokenizer, &Protocol::of(experiment), set, |_, _| ())
+            .map_err(run::Error::from)?;
+    let evaluation = started.elapsed().as_secs_f64();
+    seconds.extend([
+        ("other", rollout_step - counted),
+        ("rollout_step", rollout_step),
+        ("input_output", input_output),
+        ("evaluation", evaluation),
+        ("total", rollout_step + input_output + evaluation),
+    ]);
+
+    let lengths = sequence_lengths(&step);
+    let responses = || lengths.iter().flat_map(|(_, responses)| responses);
+    let workload = Workload {
+        experiment: experiment.name.clone(),
+        parameters,
+        threads: experiment.execution.threads,
+        repetitions: 0,
+        rollouts: responses().count() as u64,
+        prompt_tokens: lengths.iter().map(|(prompt, _)| prompt).sum(),
+        response_tokens: responses().sum(),
+        longest_response_tokens: responses().copied().max().unwrap_or(0),
+        updates: trainer.counters().updates,
+        evaluation_responses: outcomes.len() as u64,
+        evaluation_tokens: outcomes.iter().map(|outcome| u64::from(outcome.response_tokens)).sum(),
+    };
+    Ok((seconds, (workload, step_flops(&config, &lengths))))
+}
+
+/// What a run writes after a step that has a checkpoint.
+fn write(inputs: &Inputs, trainer: &Trainer, step: &Step) -> Result<(), Error> {
+    let scratch = tempfile::tempdir()?;
+    let at = |name: &str| scratch.path().join(name);
+    tables::write_rollouts(&at("rollouts.parquet"), &rollout_rows(step))
+        .map_err(run::Error::from)?;
+    let (counters, metrics) = (trainer.counters(), step.metrics.clone());
+    files::append_line(&at("metrics.jsonl"), &StepMetrics { step: 1, counters, metrics })?;
+    let (policy, base) = (trainer.policy(), &inputs.experiment.inputs.model);
+    let (weights, moments) = (policy.weights(), policy.moments());
+    checkpoint::save(&at("checkpoint"), weights, moments, base, &progress(trainer))
+        .map_err(run::Error::from)?;
+    Ok(())
+}
+
+/// For each group of the step: length of its prompt, lengths of its responses.
+fn sequence_lengths(step: &Step) -> Vec<(u64, Vec<u64>)> {
+    let length = |tokens: &Vec<u32>| tokens.len() as u64;
+    let groups = step.groups.iter().map(|group| {
+        let responses = group.rollouts.iter().map(|scored| length(&scored.rollout.tokens));
+        (length(&group.prompt.tokens), responses.collect())
+    });
+    groups.collect()
+}
+
+/// Operations of the step's matrix products, a multiplication and an addition counted as two.
+/// A prompt is counted once for its group in generation and once for each response in
+/// training, as the trainer feeds it; padding is not counted; backward is twice forward.
+fn step_flops(config: &Config, lengths: &[(u64, Vec<u64>)]) -> BTreeMap<&'static str, f64> {
+    let (mut generation, mut forward) = (0.0, 0.0);
+    for (prompt, responses) in lengths {
+        generation += sequence_flops(config, 0, *prompt, 1);
+        for response in responses {
+            // The last token is not fed.
+            generation += sequence_flops(config, *prompt, prompt + response - 1, response - 1);
+            forward += sequence_flops(config, 0, prompt + response - 1, *response);
+        }
+    }
+    let training = [("old_log_probs", forward), ("update", 3.0 * forward)];
+    let all = generation + 4.0 * forward;
+    [("generation", generation), ("rollout_step", all)].into_iter().chain(training).collect()
+}
+
+/// Operations of feeding the positions `from..to` of one sequence, with logits for `predicted`
+/// of them. Each position attends to itself and everything before it.
+fn sequence_flops(config: &Config, from: u64, to: u64, predicted: u64) -> f64 {
+    let (hidden, heads) = (config.hidden_size, config.num_attention_heads);
+    let queries = heads * config.head_dim;
+    let keys = config.num_key_value_heads * config.head_dim;
+    let weights =
+        hidden * (queries + 2 * keys) + queries * hidden + 3 * hidden * config.intermediate_size;
+    let (from, to) = (from as f64, to as f64);
+    let attended = (to * (to + 1.0) - from * (from + 1.0)) / 2.0;
+    let layer = 2.0 * weights as f64 * (to - from) + 4.0 * queries as f64 * attended;
+    let head = 2.0 * (config.vocab_size * hidden) as f64 * predicted as f64;
+    config.num_hidden_layers as f64 * layer + head
+}
+
+/// GFLOP/s of an f32 matrix product on so many threads: best of five.
+fn gemm_gflops(threads: u64) -> f64 {
+    const SIZE: i64 = 1024;
+    tch::set_num_threads(threads as i32);
+    let matrix = Tensor::ones([SIZE, SIZE], (Kind::Float, tch::Device::Cpu));
+    let product = || {
+        let started = Instant::now();
+        let _ = matrix.matmul(&matrix);
+        started.elapsed().as_secs_f64()
+    };
+    product();
+    let best = (0..5).map(|_| product()).fold(f64::INFINITY, f64::min);
+    2.0 * (SIZE as f64).powi(3) / best / 1e9
+}
+
+#[cfg(test)]
+mod tests;

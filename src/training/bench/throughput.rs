@@ -1,0 +1,266 @@
+//! How fast a checkpoint's policy generates and trains, at batches that are asked for, beside what
+//! the memory's bandwidth allows: for policies of real size, on any device.
+
+use crate::algorithm::StepTotals;
+use crate::base::rng::{Id, stream};
+use crate::base::{Purpose, workers};
+use crate::experiment::{Dapo, Optimizer, Sampling};
+use crate::policy::batch::{self, Cut, Row};
+use crate::policy::sampling::generate::{self, Request};
+use crate::policy::{Config, Limits, Policy, Qwen2, frozen};
+use crate::training::plan::machine;
+use crate::training::update;
+use serde::Serialize;
+use std::time::Instant;
+use tch::{Device, Kind, Tensor};
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct Workload {
+    /// Rows that generate at the same time, one measurement each.
+    pub batches: Vec<usize>,
+    /// Tokens of every prompt.
+    pub prompt_tokens: usize,
+    /// Tokens of every response.
+    pub new_tokens: usize,
+    /// Repetitions, of which the fastest counts.
+    pub repetitions: usize,
+}
+
+/// An update that is measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Update<'a> {
+    /// Rows of the workload's prompt and response.
+    pub rows: usize,
+    /// Tokens of one pass.
+    pub pass_tokens: usize,
+    /// The objective.
+    pub dapo: &'a Dapo,
+    /// The optimiser.
+    pub optimizer: &'a Optimizer,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Serialize)]
+pub struct Throughput {
+    /// `cpu` or `cuda:0`.
+    pub device: String,
+    /// `f32` or `bf16`.
+    pub weights: String,
+    /// Values of the policy.
+    pub parameters: u64,
+    /// Bytes a second that a product of a matrix and a vector reads from the device's memory.
+    pub bandwidth: f64,
+    /// One entry for each batch.
+    pub generation: Vec<Generation>,
+    /// An update, where one was asked for.
+    pub training: Option<Training>,
+    /// Largest resident memory of the process so far: on a card, of its processor's side.
+    pub peak_memory_bytes: Option<u64>,
+}
+
+/// Generation of one batch.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Generation {
+    /// Rows.
+    pub batch: usize,
+    /// Seconds until every row has its first token.
+    pub first_token_seconds: f64,
+    /// Tokens a second of all rows, after the first; `None` where so few took no longer than the
+    /// first.
+    pub tokens_per_second: Option<f64>,
+    /// Tokens a second if every step did nothing but read the weights and the keys and values once.
+    pub bandwidth_limit: f64,
+}
+
+/// One update: forward and backward pass, gradient norm, AdamW.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Training {
+    /// Rows.
+    pub rows: usize,
+    /// Tokens of all rows, prompts included.
+    pub tokens: usize,
+    /// Tokens a second.
+    pub tokens_per_second: f64,
+    /// Floating-point operations a second: six for each parameter and token, and attention's.
+    pub flops: f64,
+    /// Tokens a second of the forward pass alone, as for π_old.
+    pub forward_tokens_per_second: f64,
+}
+
+/// A generation or an update that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A generation.
+    #[error(transparent)]
+    Generate(#[from] generate::Error),
+    /// An update.
+    #[error(transparent)]
+    Update(#[from] update::Error),
+}
+
+/// Measures a policy, and an update of it where there is one.
+///
+/// # Errors
+/// A batch that the policy cannot serve, or an update that is not finite.
+pub fn measure(
+    model: Qwen2,
+    workload: &Workload,
+    train: Option<&Update>,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Throughput, Error> {
+    let bandwidth = workers::together(|| bandwidth(model.device()));
+    let parameters = model.parameters().values().map(Tensor::numel).sum::<usize>();
+    let mut generation = Vec::new();
+    for &batch in &workload.batches {
+        progress(&format!("generating {batch} rows"));
+        generation.push(generate(&model, workload, batch, bandwidth)?);
+    }
+    let device = match model.device() {
+        Device::Cuda(card) => format!("cuda:{card}"),
+        device => format!("{device:?}").to_lowercase(),
+    };
+    let weights = match model.kind() {
+        Kind::BFloat16 => "bf16".to_string(),
+        _ => "f32".to_string(),
+    };
+    let mut training = None;
+    if let Some(train) = train {
+        progress(&format!("an update of {} rows", train.rows));
+        training = Some(update(model, workload, train)?);
+    }
+    Ok(Throughput {
+        device,
+        weights,
+        parameters: parameters as u64,
+        bandwidth,
+        generation,
+        training,
+        peak_memory_bytes: machine::process_bytes("VmHWM"),
+    })
+}
+
+/// Bytes a second of a product of 1 GiB with a vector: it reads as a decode step does, and faster
+/// than a sum (31 and 27 GB/s on two cores).
+fn bandwidth(device: Device) -> f64 {
+    const WIDTH: i64 = 1 << 14;
+    let vector = Tensor::ones([WIDTH], (Kind::Float, device));
+    let matrix = Tensor::ones([WIDTH, WIDTH], (Kind::Float, device));
+    // Reading a number waits for the device.
+    let pass = || matrix.mv(&vector).double_value(&[0]);
+    pass();
+    let seconds = (0..9).map(|_| {
+        let started = Instant::now();
+        pass();
+        started.elapsed().as_secs_f64()
+    });
+    4.0 * (WIDTH * WIDTH) as f64 / seconds.fold(f64::INFINITY, f64::min)
+}
+
+fn prompts(config: &Config, rows: usize, tokens: usize) -> Vec<Vec<u32>> {
+    let row = |row: usize| {
+        let mut draws = stream(1, Purpose::Generate, &[Id::from(row as u64)]);
+        let token = |_| (draws.uniform() * config.vocab_size as f64) as u32;
+        (0..tokens).map(token).collect()
+    };
+    (0..rows).map(row).collect()
+}
+
+fn generate(
+    model: &Qwen2,
+    workload: &Workload,
+    batch: usize,
+    bandwidth: f64,
+) -> Result<Generation, Error> {
+    let prompts = prompts(model.config(), batch, workload.prompt_tokens);
+    let request =
+        |(prompt, row)| Request { prompt, stream: stream(2, Purpose::Generate, &[Id::from(row)]) };
+    let requests: Vec<Request> =
+        prompts.iter().map(Vec::as_slice).zip(0u64..).map(request).collect();
+    let timed = |tokens: usize| -> Result<f64, Error> {
+        let limits = Limits {
+            sampling: Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 },
+            max_response_tokens: tokens,
+            entropy: false,
+            // Nothing ends a response: every row generates as many tokens as it may.
+            stop_tokens: &[],
+            batch_rows: batch,
+        };
+        let started = Instant::now();
+        generate::generate(model, &requests, &limits, |_| ())?;
+        Ok(started.elapsed().as_secs_f64())
+    };
+    // Buffers and threads are made the first time.
+    timed(1)?;
+    let (mut first, mut all) = (f64::INFINITY, f64::INFINITY);
+    for _ in 0..workload.repetitions.max(1) {
+        first = first.min(timed(1)?);
+        all = all.min(timed(workload.new_tokens)?);
+    }
+    let steps = (workload.new_tokens - 1) as f64;
+    let config = model.config();
+    let width = model.kind().elt_size_in_bytes() as f64;
+    let weights = model.parameters().values().map(Tensor::numel).sum::<usize>() as f64 * width;
+    let token =
+        (2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim) as f64;
+    let held = workload.prompt_tokens as f64 + 0.5 * workload.new_tokens as f64;
+    let step_bytes = weights + batch as f64 * held * token * width;
+    Ok(Generation {
+        batch,
+        first_token_seconds: first,
+        tokens_per_second: (all > first).then(|| batch as f64 * steps / (all - first)),
+        bandwidth_limit: batch as f64 * bandwidth / step_bytes,
+    })
+}
+
+fn update(model: Qwen2, workload: &Workload, train: &Update) -> Result<Training, Error> {
+    let length = workload.prompt_tokens + workload.new_tokens;
+    let config = model.config().clone();
+    let rows: Vec<Row> = prompts(&config, train.rows, length)
+        .into_iter()
+        .enumerate()
+        .map(|(index, tokens)| Row {
+            group: index,
+            tokens,
+            prompt_tokens: workload.prompt_tokens,
+            advantage: if index % 2 == 0 { 1.0 } else { -1.0 },
+            in_loss: true,
+        })
+        .collect();
+    let cut = Cut { micro_batch_rollouts: rows.len(), pass_tokens: train.pass_tokens };
+    let members: Vec<usize> = (0..rows.len()).collect();
+    let parameters = model.parameters().values().map(Tensor::numel).sum::<usize>() as f64;
+    let mut policy = Policy::new(model, train.optimizer);
+    let tokens = rows.len() * length;
+    let (mut forward, mut whole) = (f64::INFINITY, f64::INFINITY);
+    for _ in 0..workload.repetitions.max(1) {
+        let started = Instant::now();
+        let old = frozen::read(policy.model(), &rows, 1.0, cut).map_err(update::Error::from)?;
+        forward = forward.min(started.elapsed().as_secs_f64());
+        let batch = update::MiniBatch {
+            rows: &rows,
+            members: &members,
+            old_log_probs: &old.log_probs,
+            ref_log_probs: None,
+            totals: StepTotals {
+                tokens: rows.iter().map(batch::Row::loss_tokens).sum(),
+                mini_batches: 1,
+            },
+        };
+        let settings = update::Settings { dapo: train.dapo, temperature: 1.0, cut };
+        let started = Instant::now();
+        // A rate of 0 costs the same and leaves the weights as they are.
+        update::update(&mut policy, &batch, &settings, 0.0)?;
+        whole = whole.min(started.elapsed().as_secs_f64());
+    }
+    let attention = 6.0
+        * (config.num_hidden_layers * config.num_attention_heads * config.head_dim) as f64
+        * length as f64;
+    Ok(Training {
+        rows: rows.len(),
+        tokens,
+        tokens_per_second: tokens as f64 / whole,
+        flops: (6.0 * parameters + attention) * tokens as f64 / whole,
+        forward_tokens_per_second: tokens as f64 / forward,
+    })
+}

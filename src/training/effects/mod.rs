@@ -1,0 +1,342 @@
+//! What a rollout step looked like, before and after filtering, as named metrics: the numbers
+//! behind the paper's figures, and what each technique did.
+
+pub mod techniques;
+
+use crate::algorithm::objective::Sums;
+use crate::algorithm::{WeightShift, dynamic_sampling};
+use crate::records::{Group, ScoredRollout};
+use crate::task::Style;
+use crate::task::data::mini_aime::solution;
+use crate::training::{Rounding, Updated};
+use std::collections::BTreeMap;
+
+/// `stage/name` → value. A value that does not exist (the mean of nothing) is left out.
+pub type Metrics = BTreeMap<String, f64>;
+
+/// Mean entropy over every token that was generated in a step, by the sampler's distribution. A step
+/// of records of format 2 has it.
+pub const ROLLOUT_ENTROPY: &str = "policy/rollout_entropy";
+
+/// Mean probability of every token that was generated in a step, by the sampler's log-probs. A step
+/// of records of format 2 has it.
+pub const ROLLOUT_PROBABILITY: &str = "policy/rollout_token_probability_mean";
+
+/// What the sampler says about everything that was generated in a step: [`ROLLOUT_PROBABILITY`], and
+/// [`ROLLOUT_ENTROPY`] where the sum of the entropies is known. Sums over a response's tokens in
+/// order, then over the responses in order.
+pub fn sampled(groups: &[&Group<ScoredRollout>], entropy: Option<f64>) -> Metrics {
+    let (mut probability, mut tokens) = (0.0, 0.0);
+    for scored in groups.iter().flat_map(|group| &group.rollouts) {
+        let log_probs = &scored.rollout.rollout_log_probs;
+        probability += log_probs.iter().map(|log_prob| libm::exp(*log_prob)).sum::<f64>();
+        tokens += log_probs.len() as f64;
+    }
+    let sums = [(ROLLOUT_ENTROPY, entropy), (ROLLOUT_PROBABILITY, Some(probability))];
+    let means = sums.into_iter().filter_map(|(name, sum)| Some((name.to_string(), sum? / tokens)));
+    means.filter(|_| tokens > 0.0).collect()
+}
+
+/// Metrics of everything that was generated in a step, before Dynamic Sampling.
+///
+/// `styles` adds the shares of the embedded benchmark's solution styles.
+pub fn generated(groups: &[&Group<ScoredRollout>], rounds: u64, styles: bool) -> Metrics {
+    let mut metrics = described("rollout", groups);
+    let count = groups.len() as f64;
+    let share = |of: &dyn Fn(&Group<ScoredRollout>) -> bool| {
+        groups.iter().filter(|group| of(group)).count() as f64 / count
+    };
+    let size = |group: &Group<ScoredRollout>| group.rollouts.len();
+    let mut put = |name: &str, value: f64| {
+        metrics.insert(format!("rollout/{name}"), value);
+    };
+    put("rounds", rounds as f64);
+    put("groups", count);
+    if !groups.is_empty() {
+        put("groups_all_correct_share", share(&|group| group.correct() == size(group)));
+        put("groups_all_wrong_share", share(&|group| group.correct() == 0));
+        put(
+            "groups_useful_share",
+            share(&|group| dynamic_sampling::is_useful(group.correct(), size(group))),
+        );
+    }
+    let rollouts: Vec<&ScoredRollout> = groups.iter().flat_map(|group| &group.rollouts).collect();
+    put("generated_rollouts", rollouts.len() as f64);
+    put("generated_tokens", rollouts.iter().map(|r| r.rollout.tokens.len() as f64).sum());
+    if styles && !rollouts.is_empty() {
+        for (name, share) in style_shares(&rollouts) {
+            put(&format!("style_{name}_share"), share);
+        }
+    }
+    metrics
+}
+
+/// Metrics of the batch that the step trains on, after Dynamic Sampling. `masked` rollouts
+/// are in the batch but not in the loss (Overlong Filtering).
+pub fn trained(groups: &[&Group<ScoredRollout>], masked: u64) -> Metrics {
+    let mut metrics = described("train", groups);
+    let rollouts: usize = groups.iter().map(|group| group.rollouts.len()).sum();
+    metrics.insert("train/groups".to_string(), groups.len() as f64);
+    metrics.insert("train/rollouts".to_string(), rollouts as f64);
+    metrics.insert("train/masked_rollouts".to_string(), masked as f64);
+    metrics
+}
+
+/// Metrics that only the forward passes and updates of a step show, and no table of rollouts.
+const OF_UPDATES: [&str; 32] = [
+    "effect/clip_higher_clipped_above_tokens",
+    "effect/clip_higher_let_through_share",
+    "effect/clip_higher_let_through_tokens",
+    "effect/loss_tokens",
+    "effect/token_level_loss_longest_quarter_weight",
+    "effect/token_level_loss_moved_share_max",
+    "effect/token_level_loss_moved_share_mean",
+    "effect/token_level_loss_shortest_quarter_weight",
+    "exact/activations_flushed_share",
+    "exact/activations_saturated_share",
+    "exact/gradients_flushed_share",
+    "exact/gradients_saturated_share",
+    "exact/weights_flushed_share",
+    "exact/weights_saturated_share",
+    "loss/approx_kl",
+    "loss/clip_fraction_dual",
+    "loss/clip_fraction_high",
+    "loss/clip_fraction_low",
+    "loss/kl_penalty",
+    "loss/ratio_max",
+    "loss/up_clipped_probability_mean",
+    "loss/value",
+    "memory/passes_halved",
+    "optimizer/clipped_updates_share",
+    "optimizer/gradient_norm_max",
+    "optimizer/gradient_norm_mean",
+    "optimizer/learning_rate",
+    "optimizer/skipped_updates",
+    "policy/entropy",
+    "policy/mismatch_max",
+    "policy/mismatch_mean",
+    "policy/token_probability_mean",
+];
+
+/// Whether a metric of this name exists that only forward passes and updates show.
+pub fn is_of_updates(name: &str) -> bool {
+    OF_UPDATES.contains(&name)
+}
+
+/// Sums over the updates of a step.
+#[derive(Debug, Clone, Default)]
+pub struct Updates {
+    sums: Sums,
+    norms: Vec<f64>,
+    weight_shifts: Vec<WeightShift>,
+    rounding: Option<Rounding>,
+    skipped: u64,
+}
+
+impl Updates {
+    /// Adds one update.
+    pub fn add(&mut self, made: &Updated) {
+        self.sums.add(&made.sums);
+        self.norms.push(made.gradient_norm);
+        self.weight_shifts.extend(made.weight_shift);
+        if let Some(rounding) = &made.rounding {
+            self.rounding.get_or_insert_default().add(rounding);
+        }
+    }
+
+    /// Counts an update that was left out, because a number of it was not finite.
+    pub fn skip(&mut self) {
+        self.skipped += 1;
+    }
+
+    /// Updates that were left out.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    /// `loss/name`, `optimizer/name` and, for the techniques that act in the loss,
+    /// `effect/name` → value, once updates were made.
+    pub fn metrics(&self, max_norm: f64, learning_rate: f64) -> Metrics {
+        let updates = self.norms.len() as f64;
+        if self.norms.is_empty() {
+            return [("optimizer/learning_rate".to_string(), learning_rate)].into();
+        }
+        let largest = self.norms.iter().copied().fold(0.0, f64::max);
+        let clipped = self.norms.iter().filter(|&&norm| norm > max_norm).count() as f64;
+        let mut metrics = Metrics::from([
+            ("loss/value".to_string(), self.sums.loss / updates),
+            ("optimizer/gradient_norm_mean".to_string(), self.norms.iter().sum::<f64>() / updates),
+            ("optimizer/gradient_norm_max".to_string(), largest),
+            ("optimizer/clipped_updates_share".to_string(), clipped / updates),
+            ("optimizer/learning_rate".to_string(), learning_rate),
+        ]);
+        if let Some(loss) = self.sums.metrics() {
+            for (name, value) in [
+                ("clip_fraction_low", Some(loss.clip_fraction_low)),
+                ("clip_fraction_high", Some(loss.clip_fraction_high)),
+                ("clip_fraction_dual", Some(loss.dual_clip_fraction)),
+                ("up_clipped_probability_mean", loss.up_clipped_probability_mean),
+                ("approx_kl", Some(loss.kl_to_old_k3)),
+                ("ratio_max", Some(loss.ratio_max)),
+                ("kl_penalty", Some(loss.kl_penalty_mean)),
+            ] {
+                if let Some(value) = value {
+                    metrics.insert(format!("loss/{name}"), value);
+                }
+            }
+        }
+        metrics.extend(self.effects());
+        metrics.extend(self.rounding.iter().flat_map(rounding_metrics));
+        metrics
+    }
+
+    /// What Clip-Higher and the aggregation did.
+    fn effects(&self) -> Metrics {
+        let Sums { tokens, let_through, clipped_high, .. } = self.sums;
+        let mut metrics = Metrics::new();
+        let mut put = |name: &str, value: f64| {
+            metrics.insert(format!("effect/{name}"), value);
+        };
+        put("loss_tokens", tokens as f64);
+        put("clip_higher_let_through_tokens", let_through as f64);
+        put("clip_higher_clipped_above_tokens", clipped_high as f64);
+        if tokens > 0 {
+            put("clip_higher_let_through_share", let_through as f64 / tokens as f64);
+        }
+        let shifts = &self.weight_shifts;
+        let mean =
+            |of: fn(&WeightShift) -> f64| shifts.iter().map(of).sum::<f64>() / shifts.len() as f64;
+        if !shifts.is_empty() {
+            let largest = shifts.iter().map(|shift| shift.moved_share).fold(0.0, f64::max);
+            put("token_level_loss_moved_share_mean", mean(|shift| shift.moved_share));
+            put("token_level_loss_moved_share_max", largest);
+            put("token_level_loss_longest_quarter_weight", mean(|shift| shift.longest_quarter));
+            put("token_level_loss_shortest_quarter_weight", mean(|shift| shift.shortest_quarter));
+        }
+        metrics
+    }
+}
+
+/// What rounding into windows changed: shares of the numbers that were rounded.
+fn rounding_metrics(rounding: &Rounding) -> Metrics {
+    let mut metrics = Metrics::new();
+    for (name, tally) in [
+        ("weights", rounding.weights),
+        ("activations", rounding.activations),
+        ("gradients", rounding.gradients),
+    ] {
+        let share = |count: u64| count as f64 / tally.rounded.max(1) as f64;
+        metrics.insert(format!("exact/{name}_saturated_share"), share(tally.saturated));
+        metrics.insert(format!("exact/{name}_flushed_share"), share(tally.flushed));
+    }
+    metrics
+}
+
+/// Reward, accuracy and length of rollouts, under `stage/`.
+fn described(stage: &str, groups: &[&Group<ScoredRollout>]) -> Metrics {
+    let rollouts: Vec<&ScoredRollout> = groups.iter().flat_map(|group| &group.rollouts).collect();
+    let mut metrics = Metrics::new();
+    if rollouts.is_empty() {
+        return metrics;
+    }
+    let mean = |of: &dyn Fn(&ScoredRollout) -> f64| {
+        rollouts.iter().map(|rollout| of(rollout)).sum::<f64>() / rollouts.len() as f64
+    };
+    let share = |of: &dyn Fn(&ScoredRollout) -> bool| mean(&|rollout| f64::from(of(rollout)));
+    let longest = rollouts.iter().map(|r| r.rollout.tokens.len()).max().unwrap_or(0);
+    for (name, value) in [
+        ("reward_mean", mean(&ScoredRollout::reward)),
+        ("correctness_mean", mean(&|r| r.correctness_reward)),
+        ("accuracy", share(&|r| r.is_correct)),
+        ("response_tokens_mean", mean(&|r| r.rollout.tokens.len() as f64)),
+        ("response_tokens_max", longest as f64),
+        ("truncated_share", share(&|r| r.rollout.truncated())),
+        ("overlong_penalty_mean", mean(&|r| r.overlong_penalty)),
+        ("punished_share", share(&|r| r.overlong_penalty < 0.0)),
+    ] {
+        metrics.insert(format!("{stage}/{name}"), value);
+    }
+    metrics
+}
+
+fn style_shares(rollouts: &[&ScoredRollout]) -> BTreeMap<&'static str, f64> {
+    let mut shares: BTreeMap<&'static str, f64> =
+        Style::ALL.iter().map(|style| (style.name(), 0.0)).collect();
+    shares.insert("other", 0.0);
+    for rollout in rollouts {
+        let name = solution::style_of(&rollout.rollout.text).map_or("other", Style::name);
+        *shares.entry(name).or_default() += 1.0 / rollouts.len() as f64;
+    }
+    shares
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::{Finish, Problem, Prompt, Rollout};
+
+    fn scored(text: &str, is_correct: bool, finish: Finish, penalty: f64) -> ScoredRollout {
+        let tokens = vec![3; text.len()];
+        let log_probs = vec![-0.5; text.len()];
+        ScoredRollout {
+            rollout: Rollout::new(tokens, log_probs, finish, text.to_string()),
+            is_correct,
+            prediction: None,
+            correctness_reward: if is_correct { 1.0 } else { -1.0 },
+            overlong_penalty: penalty,
+        }
+    }
+
+    fn group(rollouts: Vec<ScoredRollout>) -> Group<ScoredRollout> {
+        let problem = Problem { id: "a".into(), question: "1+1?".into(), answer: "2".into() };
+        Group { prompt: Prompt { problem, tokens: vec![1] }, attempt: 0, rollouts }
+    }
+
+    #[test]
+    fn a_steps_metrics_count_what_was_generated() {
+        let solved = group(vec![
+            scored("Answer: 2", true, Finish::Stop, 0.0),
+            scored("1+1=2;Answer: 2", true, Finish::Stop, -0.5),
+        ]);
+        let mixed = group(vec![
+            scored("1+1=2;1+1=2;1+1=", false, Finish::Length, -1.0),
+            scored("1+1=02,2;Answer: 2", true, Finish::Stop, 0.0),
+        ]);
+        let failed = group(vec![
+            scored("hm", false, Finish::Stop, 0.0),
+            scored("Answer: 3", false, Finish::Stop, 0.0),
+        ]);
+        let metrics = generated(&[&solved, &mixed, &failed], 2, true);
+        for (name, value) in [
+            ("rollout/groups", 3.0),
+            ("rollout/rounds", 2.0),
+            ("rollout/generated_rollouts", 6.0),
+            ("rollout/groups_all_correct_share", 1.0 / 3.0),
+            ("rollout/groups_all_wrong_share", 1.0 / 3.0),
+            ("rollout/groups_useful_share", 1.0 / 3.0),
+            ("rollout/accuracy", 0.5),
+            ("rollout/correctness_mean", 0.0),
+            ("rollout/reward_mean", -0.25),
+            ("rollout/punished_share", 2.0 / 6.0),
+            ("rollout/truncated_share", 1.0 / 6.0),
+            ("rollout/response_tokens_max", 18.0),
+            ("rollout/style_guess_share", 2.0 / 6.0),
+            ("rollout/style_steps_share", 1.0 / 6.0),
+            ("rollout/style_careful_share", 1.0 / 6.0),
+            ("rollout/style_ramble_share", 1.0 / 6.0),
+            ("rollout/style_other_share", 1.0 / 6.0),
+        ] {
+            assert!((metrics[name] - value).abs() < 1e-12, "{name}: {}", metrics[name]);
+        }
+        let after = trained(&[&mixed], 1);
+        assert_eq!((after["train/accuracy"], after["train/masked_rollouts"]), (0.5, 1.0));
+    }
+
+    #[test]
+    fn the_mean_of_nothing_is_left_out() {
+        let metrics = generated(&[], 0, true);
+        assert_eq!(metrics["rollout/generated_rollouts"], 0.0);
+        assert!(!metrics.contains_key("rollout/reward_mean"));
+        assert!(metrics.values().all(|value| value.is_finite()));
+    }
+}

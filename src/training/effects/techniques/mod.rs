@@ -1,0 +1,150 @@
+//! What each technique did in a rollout step, read from the rollouts, the batch and the
+//! advantages that came out, whatever the technique's switch says: a technique that is switched
+//! on and does not act, or acts though it is off, shows here.
+
+use crate::algorithm::{advantage, dynamic_sampling};
+use crate::experiment::{Experiment, Punishment};
+use crate::policy::batch::Row;
+use crate::records::{Group, ScoredRollout};
+use crate::training::Metrics;
+
+/// An advantage has moved when it differs by more than the rounding of a group's mean.
+const ROUNDING: f64 = 1e-9;
+
+/// A rollout step before its updates.
+#[derive(Debug, Clone, Copy)]
+pub struct Step<'a> {
+    /// Every group, those carried over from the step before in front.
+    pub groups: &'a [Group<ScoredRollout>],
+    /// How many of `groups` were carried over.
+    pub carried: usize,
+    /// Generation rounds.
+    pub rounds: u64,
+    /// Indices into `groups` of those that train, in batch order.
+    pub batch: &'a [usize],
+    /// Indices into `groups` of those that wait for the next step.
+    pub surplus: &'a [usize],
+    /// Â of each rollout of each group of the batch.
+    pub advantages: &'a [Vec<f64>],
+    /// The rollouts of the batch as the loss sees them, group by group.
+    pub rows: &'a [Row],
+}
+
+/// `effect/technique_what` → value, for the techniques that act before the loss. A value that
+/// does not exist (the mean of nothing) is left out.
+pub fn metrics(step: &Step, experiment: &Experiment) -> Metrics {
+    let mut metrics = soft_punishment(step, experiment);
+    metrics.extend(dynamic_sampling(step, experiment));
+    metrics.extend(overlong_filtering(step));
+    metrics
+}
+
+/// Soft Overlong Punishment, Eq. 13: the responses generated in this step that were punished,
+/// and the trained advantages that differ from those of correctness alone.
+fn soft_punishment(step: &Step, experiment: &Experiment) -> Metrics {
+    let generated: Vec<&ScoredRollout> =
+        step.groups[step.carried..].iter().flat_map(|group| &group.rollouts).collect();
+    let punished: Vec<&&ScoredRollout> =
+        generated.iter().filter(|rollout| rollout.overlong_penalty < 0.0).collect();
+    let count = punished.len() as f64;
+    // Not `sum`: that of nothing is −0.
+    let sum = punished.iter().fold(0.0, |sum, rollout| sum + rollout.overlong_penalty);
+    let mut metrics = Metrics::new();
+    let mut put = |name: &str, value: f64| {
+        metrics.insert(format!("effect/soft_punishment_{name}"), value);
+    };
+    put("punished_rollouts", count);
+    put("penalty_sum", sum);
+    if !generated.is_empty() {
+        put("punished_share", count / generated.len() as f64);
+    }
+    if !punished.is_empty() {
+        put("penalty_mean", sum / count);
+    }
+    let limit = experiment.rollout.max_response_tokens;
+    let tokens = |rollout: &ScoredRollout| rollout.rollout.tokens.len() as u64;
+    put("beyond_limit_rollouts", counted(&generated, |rollout| tokens(rollout) > limit));
+    if let Punishment::Soft { cache_tokens, .. } = experiment.dapo.overlong.punishment {
+        // Where Eq. 13 begins; what is longer ought to be punished, whether or not it was.
+        let begin = limit.saturating_sub(cache_tokens);
+        put("due_rollouts", counted(&generated, |rollout| tokens(rollout) > begin));
+        if !punished.is_empty() {
+            let inside: u64 = punished.iter().map(|r| tokens(r).saturating_sub(begin)).sum();
+            put("cache_tokens_mean", inside as f64 / count);
+        }
+    }
+    let (mut moved, mut distance, mut trained) = (0.0, 0.0, 0.0);
+    for (&group, advantages) in step.batch.iter().zip(step.advantages) {
+        let rollouts = &step.groups[group].rollouts;
+        let correctness: Vec<f64> = rollouts.iter().map(|r| r.correctness_reward).collect();
+        let unshaped = advantage::advantages(&correctness, &experiment.dapo.advantage);
+        for (shaped, unshaped) in advantages.iter().zip(unshaped) {
+            moved += f64::from((shaped - unshaped).abs() > ROUNDING);
+            distance += (shaped - unshaped).abs();
+            trained += 1.0;
+        }
+    }
+    put("moved_advantages", moved);
+    if trained > 0.0 {
+        put("moved_advantage_mean", distance / trained);
+    }
+    metrics
+}
+
+/// Dynamic Sampling, Eq. 11: groups that were generated and neither train nor wait, and how
+/// the batch came to be full.
+fn dynamic_sampling(step: &Step, experiment: &Experiment) -> Metrics {
+    let size = |group: &Group<ScoredRollout>| group.rollouts.len();
+    let useful =
+        |group: &Group<ScoredRollout>| dynamic_sampling::is_useful(group.correct(), size(group));
+    let left_out: Vec<&Group<ScoredRollout>> = (step.carried..step.groups.len())
+        .filter(|index| !step.batch.contains(index) && !step.surplus.contains(index))
+        .map(|index| &step.groups[index])
+        .collect();
+    let all_correct = counted(&left_out, |group| !useful(group) && group.correct() == size(group));
+    let useless = counted(&left_out, |group| !useful(group));
+    let generated = (step.groups.len() - step.carried) as f64;
+    let batch: Vec<&Group<ScoredRollout>> =
+        step.batch.iter().map(|&index| &step.groups[index]).collect();
+    let target = experiment.training.prompts_per_step as f64;
+    let mut metrics = Metrics::new();
+    let mut put = |name: &str, value: f64| {
+        metrics.insert(format!("effect/dynamic_sampling_{name}"), value);
+    };
+    put("dropped_all_correct_groups", all_correct);
+    put("dropped_all_wrong_groups", useless - all_correct);
+    if generated > 0.0 {
+        put("dropped_share", useless / generated);
+    }
+    put("refill_rounds", step.rounds.saturating_sub(1) as f64);
+    put("discarded_surplus_groups", left_out.len() as f64 - useless);
+    put("carried_surplus_groups", step.surplus.len() as f64);
+    put("trained_useless_groups", counted(&batch, |group| !useful(group)));
+    put("batch_filled_share", batch.len() as f64 / target);
+    metrics
+}
+
+/// Overlong Filtering: rollouts of the batch whose tokens are not in the loss, and the
+/// truncated ones, which it is meant for.
+fn overlong_filtering(step: &Step) -> Metrics {
+    let rollouts = step.batch.iter().flat_map(|&index| &step.groups[index].rollouts);
+    let truncated = rollouts.filter(|rollout| rollout.rollout.truncated()).count() as f64;
+    let masked: Vec<&Row> =
+        step.rows.iter().filter(|row| row.loss_tokens() < row.response_tokens() as u64).collect();
+    let tokens: u64 = masked.iter().map(|row| row.response_tokens() as u64).sum();
+    [
+        ("truncated_rollouts", truncated),
+        ("masked_rollouts", masked.len() as f64),
+        ("masked_tokens", tokens as f64),
+    ]
+    .into_iter()
+    .map(|(name, value)| (format!("effect/overlong_filtering_{name}"), value))
+    .collect()
+}
+
+fn counted<T>(of: &[&T], is: impl Fn(&T) -> bool) -> f64 {
+    of.iter().filter(|one| is(one)).count() as f64
+}
+
+#[cfg(test)]
+mod tests;

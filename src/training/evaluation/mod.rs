@@ -1,0 +1,217 @@
+//! Evaluation on frozen weights: k responses for each problem, every outcome kept, grouped by
+//! problem and never by answer.
+
+pub mod resumable;
+
+use crate::base::rng::{Id, stream};
+use crate::base::{Purpose, files};
+use crate::experiment::{Experiment, PromptTemplate, Sampling, Verifier};
+use crate::policy::sampling::generate::{self, Request};
+use crate::policy::{Limits, Qwen2, Response};
+use crate::records::tables::Outcome;
+use crate::records::{Counters, EvaluationRecord, Finish, Problem, Prompt};
+use crate::statistics::{Sample, estimators};
+use crate::task::{Tokenizer, prompt, reward};
+use serde::Serialize;
+
+/// An evaluation that cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A problem that cannot be rendered.
+    #[error(transparent)]
+    Prompt(#[from] prompt::Error),
+    /// A prompt that the model cannot serve.
+    #[error("evaluation set {set}: {source}")]
+    Generate {
+        /// The set.
+        set: String,
+        /// What is wrong.
+        source: generate::Error,
+    },
+    /// Outcomes that an earlier session kept.
+    #[error(transparent)]
+    File(#[from] files::Error),
+    /// A set without problems or samples.
+    #[error("evaluation set {set}: {source}")]
+    Statistics {
+        /// The set.
+        set: String,
+        /// What is wrong.
+        source: estimators::Error,
+    },
+}
+
+/// One set of problems and how often each is sampled.
+#[derive(Debug, Clone, Copy)]
+pub struct Set<'a> {
+    /// Its name; part of the key of every draw.
+    pub name: &'a str,
+    /// Its problems, unique by id.
+    pub problems: &'a [Problem],
+    /// k.
+    pub samples: u64,
+}
+
+/// How responses are asked for, sampled and judged.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Protocol {
+    /// The text around a question.
+    pub template: PromptTemplate,
+    /// A longer prompt is an error.
+    pub max_prompt_tokens: u64,
+    /// L_max.
+    pub max_response_tokens: u64,
+    /// Temperature, top-p, top-k.
+    pub sampling: Sampling,
+    /// Rules of correctness.
+    pub verifier: Verifier,
+    /// Of every draw.
+    pub seed: u64,
+    /// Responses generated at the same time.
+    pub batch_rows: u64,
+}
+
+impl Protocol {
+    /// An experiment's.
+    pub fn of(experiment: &Experiment) -> Self {
+        Self {
+            template: experiment.prompt.template,
+            max_prompt_tokens: experiment.rollout.max_prompt_tokens,
+            max_response_tokens: experiment.rollout.max_response_tokens,
+            sampling: experiment.evaluation.sampling,
+            verifier: experiment.reward.verifier,
+            seed: experiment.execution.seed,
+            batch_rows: experiment.execution.generation_batch_rollouts,
+        }
+    }
+}
+
+/// Samples k responses for each problem and grades them: outcomes in the order (problem,
+/// sample). Draws are keyed by (seed, set, problem, sample), not by the checkpoint, so that
+/// checkpoints and arms are compared under common random numbers.
+///
+/// # Errors
+/// A problem that cannot be rendered or served.
+pub fn outcomes(
+    model: &Qwen2,
+    tokenizer: &Tokenizer,
+    protocol: &Protocol,
+    set: Set,
+    mut progress: impl FnMut(usize, usize),
+) -> Result<Vec<Outcome>, Error> {
+    let prompts = prompts(tokenizer, protocol, set)?;
+    let seed = protocol.seed;
+    let requests: Vec<Request> = prompts
+        .iter()
+        .flat_map(|prompt| (0..set.samples).map(move |sample| (prompt, sample)))
+        .map(|(prompt, sample)| {
+            let ids = [Id::from(set.name), Id::from(prompt.problem.id.as_str()), Id::from(sample)];
+            Request { prompt: &prompt.tokens, stream: stream(seed, Purpose::Evaluation, &ids) }
+        })
+        .collect();
+    let limits = Limits {
+        sampling: protocol.sampling,
+        max_response_tokens: protocol.max_response_tokens as usize,
+        entropy: false,
+        stop_tokens: tokenizer.stop_tokens(),
+        batch_rows: protocol.batch_rows as usize,
+    };
+    let responses =
+        generate::generate(model, &requests, &limits, |done| progress(done, requests.len()))
+            .map_err(|source| Error::Generate { set: set.name.to_string(), source })?;
+    let keys = prompts.iter().flat_map(|prompt| (0..set.samples).map(move |s| (prompt, s)));
+    Ok(keys
+        .zip(responses)
+        .map(|((prompt, sample), response)| {
+            grade(tokenizer, protocol, &prompt.problem, sample, &response)
+        })
+        .collect())
+}
+
+/// What `evaluations.jsonl` says about graded outcomes in the order of [`outcomes`].
+///
+/// # Errors
+/// When there are no outcomes.
+pub fn record(
+    set: Set,
+    counters: Counters,
+    outcomes: &[Outcome],
+    outcomes_sha256: String,
+) -> Result<EvaluationRecord, Error> {
+    let by_problem: Vec<Vec<Sample>> = outcomes
+        .chunk_by(|a, b| a.problem == b.problem)
+        .map(|rows| {
+            rows.iter()
+                .map(|row| Sample {
+                    is_correct: row.is_correct,
+                    prediction: row.prediction.clone(),
+                })
+                .collect()
+        })
+        .collect();
+    let summary = estimators::summary(&by_problem)
+        .map_err(|source| Error::Statistics { set: set.name.to_string(), source })?;
+    let count = outcomes.len() as f64;
+    let tokens: u64 = outcomes.iter().map(|row| u64::from(row.response_tokens)).sum();
+    let truncated = outcomes.iter().filter(|row| row.truncated).count();
+    Ok(EvaluationRecord {
+        counters,
+        set: set.name.to_string(),
+        problems: summary.problems,
+        samples: summary.samples,
+        avg_at_k: summary.avg_at_k,
+        standard_error_fixed_problems: summary.standard_error_fixed_problems,
+        standard_error_new_problems: summary.standard_error_new_problems,
+        pass_at_k: summary.pass_at_k,
+        cons_at_k: summary.cons_at_k,
+        truncated_share: truncated as f64 / count,
+        response_tokens_mean: tokens as f64 / count,
+        outcomes_sha256,
+    })
+}
+
+/// Limits of generation under an experiment, with the sampling of training or evaluation.
+pub fn limits<'a>(
+    experiment: &Experiment,
+    sampling: Sampling,
+    tokenizer: &'a Tokenizer,
+) -> Limits<'a> {
+    Limits {
+        sampling,
+        max_response_tokens: experiment.rollout.max_response_tokens as usize,
+        entropy: false,
+        stop_tokens: tokenizer.stop_tokens(),
+        batch_rows: experiment.execution.generation_batch_rollouts as usize,
+    }
+}
+
+fn prompts(
+    tokenizer: &Tokenizer,
+    protocol: &Protocol,
+    set: Set,
+) -> Result<Vec<Prompt>, prompt::Error> {
+    let Protocol { template, max_prompt_tokens, .. } = *protocol;
+    let prompt = |problem| prompt::prompt(problem, template, tokenizer, max_prompt_tokens);
+    set.problems.iter().map(prompt).collect()
+}
+
+fn grade(
+    tokenizer: &Tokenizer,
+    protocol: &Protocol,
+    problem: &Problem,
+    sample: u64,
+    response: &Response,
+) -> Outcome {
+    let text = tokenizer.decode(&response.tokens);
+    let grade = reward::grade(&text, &problem.answer, protocol.verifier);
+    Outcome {
+        problem: problem.id.clone(),
+        sample: sample as u32,
+        is_correct: grade.is_correct,
+        response_tokens: response.tokens.len() as u32,
+        truncated: response.finish == Finish::Length,
+        prediction: grade.prediction,
+        answer: problem.answer.clone(),
+        response: text,
+    }
+}

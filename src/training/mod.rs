@@ -1,0 +1,35 @@
+//! Algorithm 1 and what it needs: update, evaluation, a run that resumes, the plan.
+//!
+//! In: an experiment, problems, a base policy. Out: a run folder. Never: a verdict about the paper.
+
+pub mod evaluation;
+pub mod pretraining;
+pub mod update;
+pub mod effects;
+pub mod step;
+pub mod trainer;
+pub mod run;
+pub mod plan;
+pub mod bench;
+
+pub use crate::training::bench::throughput::{Throughput, Update, Workload};
+pub use crate::training::effects::{Metrics, Updates};
+pub use crate::training::evaluation::Protocol;
+pub use crate::training::plan::actual::Actual;
+pub use crate::training::plan::cost::{DecodeRate, Load, PassRate, Rates, Scenario, TableRate};
+pub use crate::training::plan::forecast::{Forecast, Refill, Share};
+pub use crate::training::plan::lengths::Lengths;
+pub use crate::training::plan::machine::Stopwatch;
+pub use crate::training::plan::phases::{Parts, PromptTokens};
+pub use crate::training::plan::probe::Probe;
+pub use crate::training::plan::probe::speed::Speed;
+pub use crate::training::plan::space::{Disk, Memory};
+pub use crate::training::plan::warnings::{Name, Severity, Warning};
+pub use crate::training::plan::work::{Range, Sizes};
+pub use crate::training::plan::{Estimate, Estimates, Plan, Prompts};
+pub use crate::training::pretraining::Recipe;
+pub use crate::training::run::Ended;
+pub use crate::training::run::session::{Opened, Start, Unfinished};
+pub use crate::training::step::{Divergence, NotFinite, Phase, Position, StepOutcome};
+pub use crate::training::trainer::Trainer;
+pub use crate::training::update::{MiniBatch, Rounding, Updated};

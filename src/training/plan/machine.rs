@@ -1,0 +1,159 @@
+//! What the machine has and what this process uses: memory, processor time. Facts for a plan
+//! and for its comparison; no number of a run depends on them.
+
+use crate::base::files;
+use cpu_time::ProcessTime;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+/// Bytes of a field of `/proc/self/status`, such as `VmHWM` (peak) or `VmRSS` (now).
+pub fn process_bytes(field: &str) -> Option<u64> {
+    kilobytes("/proc/self/status", field)
+}
+
+/// Sets the process's peak memory back to what it uses now. False where that is not allowed:
+/// a later peak then includes an earlier one.
+pub fn reset_peak() -> bool {
+    // proc(5): 5 resets the peak resident set size.
+    files::write_in_place(Path::new("/proc/self/clear_refs"), b"5").is_ok()
+}
+
+/// Processor seconds of this process so far, all threads, user and system.
+pub fn processor_seconds() -> Option<f64> {
+    Some(ProcessTime::try_now().ok()?.as_duration().as_secs_f64())
+}
+
+/// Measures work. With one thread it counts processor time, which other processes on a busy
+/// machine disturb little; with more, wall-clock time, because threads that wait for each
+/// other use processor time as well.
+#[derive(Debug)]
+pub struct Stopwatch {
+    started: Instant,
+    processor_seconds: Option<f64>,
+}
+
+impl Stopwatch {
+    /// Starts for a process that computes with so many threads.
+    pub fn start(threads: u64) -> Self {
+        let processor_seconds = if threads == 1 { processor_seconds() } else { None };
+        Self { started: Instant::now(), processor_seconds }
+    }
+
+    /// Seconds of work since the start.
+    pub fn seconds(&self) -> f64 {
+        let used = || Some(processor_seconds()? - self.processor_seconds?);
+        used().unwrap_or_else(|| self.wall_seconds())
+    }
+
+    /// Wall-clock seconds since the start.
+    pub fn wall_seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+}
+
+/// Memory that this process can still get: what the system has available, or what its
+/// control group leaves, whichever is less.
+pub fn available_memory_bytes() -> Option<u64> {
+    let system = kilobytes("/proc/meminfo", "MemAvailable");
+    system.into_iter().chain(control_group_bytes()).min()
+}
+
+/// Memory of a graphics card that is free now, as the driver's own tool says; `None` where there is
+/// no such tool or no such card.
+pub fn card_memory_bytes(card: u32) -> Option<u64> {
+    let asked = [
+        "--query-gpu=memory.free".to_string(),
+        "--format=csv,noheader,nounits".to_string(),
+        format!("--id={card}"),
+    ];
+    let said = Command::new("nvidia-smi").args(asked).output().ok()?;
+    let mebibytes = String::from_utf8(said.stdout).ok()?.trim().parse::<u64>().ok()?;
+    said.status.success().then(|| mebibytes.saturating_mul(1 << 20))
+}
+
+fn kilobytes(path: &str, field: &str) -> Option<u64> {
+    let text = files::read_text(Path::new(path)).ok()?;
+    let line = text.lines().find(|line| line.split(':').next() == Some(field))?;
+    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()?.saturating_mul(1024))
+}
+
+/// What the control groups (version 2 or 1) leave to this process.
+fn control_group_bytes() -> Option<u64> {
+    let own = files::read_text(Path::new("/proc/self/cgroup")).unwrap_or_default();
+    let mut groups = vec![
+        (PathBuf::from("/sys/fs/cgroup"), ["memory.max", "memory.current"]),
+        (PathBuf::from("/sys/fs/cgroup/memory"), LEGACY),
+    ];
+    for line in own.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (_, controllers, path) = (parts.next(), parts.next(), parts.next());
+        let inside = path.unwrap_or_default().trim_start_matches('/');
+        match controllers {
+            Some("") => groups.push((groups[0].0.join(inside), groups[0].1)),
+            Some(names) if names.split(',').any(|name| name == "memory") => {
+                groups.push((groups[1].0.join(inside), LEGACY));
+            }
+            _ => (),
+        }
+    }
+    groups.iter().filter_map(|(folder, names)| left_in(folder, names)).min()
+}
+
+const LEGACY: [&str; 2] = ["memory.limit_in_bytes", "memory.usage_in_bytes"];
+
+/// Limit less usage; pages of files that can be dropped do not count as used.
+fn left_in(folder: &Path, [limit, usage]: &[&str; 2]) -> Option<u64> {
+    let number = |name: &str| files::read_text(&folder.join(name)).ok()?.trim().parse::<u64>().ok();
+    let statistics = files::read_text(&folder.join("memory.stat")).unwrap_or_default();
+    let droppable = statistics
+        .lines()
+        .find_map(|line| line.strip_prefix("inactive_file ")?.trim().parse::<u64>().ok())
+        .unwrap_or(0);
+    Some(number(limit)?.saturating_sub(number(usage)?.saturating_sub(droppable)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_has_a_peak_at_or_above_its_present_memory() {
+        let (now, peak) = (process_bytes("VmRSS").unwrap(), process_bytes("VmHWM").unwrap());
+        assert!(now > 1 << 20 && peak > 1 << 20, "{now} {peak}");
+        assert_eq!(process_bytes("NoSuchField"), None);
+        assert!(available_memory_bytes().unwrap() > 1 << 20);
+    }
+
+    #[test]
+    fn work_takes_processor_time() {
+        let before = processor_seconds().unwrap();
+        let mut sum = 0u64;
+        while processor_seconds().unwrap() < before + 0.02 {
+            sum = (0..100_000u64).fold(sum, |sum, value| sum.wrapping_mul(31).wrapping_add(value));
+        }
+        assert_ne!(sum, 1);
+        let watch = Stopwatch::start(1);
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        assert!(watch.seconds() < watch.wall_seconds(), "waiting is no work");
+        let watch = Stopwatch::start(2);
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        assert!(watch.seconds() >= 0.03);
+    }
+
+    #[test]
+    fn a_control_group_leaves_its_limit_less_what_cannot_be_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            files::write_atomic(&folder.path().join(name), text.as_bytes()).unwrap();
+        };
+        let names = ["memory.max", "memory.current"];
+        write("memory.max", "max\n");
+        write("memory.current", "700\n");
+        assert_eq!(left_in(folder.path(), &names), None, "no limit");
+        write("memory.max", "1000\n");
+        assert_eq!(left_in(folder.path(), &names), Some(300));
+        write("memory.stat", "anon 1\ninactive_file 200\n");
+        assert_eq!(left_in(folder.path(), &names), Some(500));
+    }
+}

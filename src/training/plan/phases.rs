@@ -1,0 +1,243 @@
+//! Memory of a policy whose weights lie as they are stored, phase by phase, counted from shapes.
+//!
+//! What is counted is what the phase holds when it holds most. Parts that a phase shares with all
+//! others (weights, moments) stand in each of them, so that a phase's parts add up to its peak.
+
+use crate::experiment::{Device, Experiment, Kl, Numerics, Place, WeightKind};
+use crate::policy::{Config, Layout};
+use crate::training::plan::space::parameters;
+use std::collections::BTreeMap;
+
+/// Part → bytes.
+pub type Parts = BTreeMap<String, f64>;
+
+/// Bytes of f32 and f64 numbers, and of token ids.
+const F32: f64 = 4.0;
+const F64: f64 = 8.0;
+
+/// What LibTorch and this program take before a tensor is made, on the processor.
+const PROCESS: f64 = 0.35e9;
+/// What a CUDA context and its libraries take on the card.
+const CUDA_CONTEXT: f64 = 0.6e9;
+
+/// Whether the run's policy is held as [`Layout::Stored`] has it.
+pub fn are_stored(experiment: &Experiment, config: &Config) -> bool {
+    let Place { device, weights, memory } = experiment.execution.place();
+    let narrow = device != Device::Cpu || weights == WeightKind::Bf16 || memory.is_some();
+    experiment.numerics == Numerics::Fast && (narrow || parameters(config) >= Layout::MANY as f64)
+}
+
+/// Tokens of the training prompts.
+#[derive(Debug, Clone, Copy)]
+pub struct PromptTokens {
+    /// Their mean.
+    pub mean: f64,
+    /// Of the longest.
+    pub longest: f64,
+}
+
+/// Phase → its parts.
+pub fn of(
+    experiment: &Experiment,
+    config: &Config,
+    prompts: PromptTokens,
+) -> BTreeMap<String, Parts> {
+    let sizes = Sizes::new(experiment, config, prompts);
+    let phases = [
+        ("generation", sizes.generation()),
+        ("old_log_probs", sizes.old_log_probs()),
+        ("update", sizes.update()),
+        ("optimizer", sizes.optimizer()),
+    ];
+    let named = |(phase, parts): (&str, Vec<(&str, f64)>)| {
+        let parts = parts.into_iter().filter(|(_, bytes)| *bytes > 0.0);
+        let all = sizes.always().into_iter().chain(parts);
+        (phase.to_string(), all.map(|(part, bytes)| (part.to_string(), bytes)).collect())
+    };
+    phases.map(named).into()
+}
+
+/// The sizes that everything is counted from.
+struct Sizes<'a> {
+    experiment: &'a Experiment,
+    config: &'a Config,
+    place: Place,
+    /// Values of the policy.
+    parameters: f64,
+    /// Bytes of a number of the policy.
+    width: f64,
+    prompts: PromptTokens,
+    /// Tokens of a response, at most.
+    response: f64,
+    vocabulary: f64,
+    hidden: f64,
+    inner: f64,
+    layers: f64,
+    /// Numbers of a token's queries, and of its keys.
+    queries: f64,
+    keys: f64,
+}
+
+impl<'a> Sizes<'a> {
+    fn new(experiment: &'a Experiment, config: &'a Config, prompts: PromptTokens) -> Self {
+        let place = experiment.execution.place();
+        Self {
+            experiment,
+            config,
+            place,
+            parameters: parameters(config),
+            width: match place.weights {
+                WeightKind::F32 => F32,
+                WeightKind::Bf16 => 2.0,
+            },
+            prompts,
+            response: experiment.rollout.max_response_tokens as f64,
+            vocabulary: config.vocab_size as f64,
+            hidden: config.hidden_size as f64,
+            inner: config.intermediate_size as f64,
+            layers: config.num_hidden_layers as f64,
+            queries: (config.num_attention_heads * config.head_dim) as f64,
+            keys: (config.num_key_value_heads * config.head_dim) as f64,
+        }
+    }
+
+    /// Held from the first update on, in every phase.
+    fn always(&self) -> Vec<(&'static str, f64)> {
+        let weights = self.width * self.parameters;
+        let process = match self.place.device {
+            Device::Cpu => PROCESS,
+            Device::Cuda(_) => CUDA_CONTEXT,
+        };
+        let mut parts = vec![
+            ("process", process),
+            ("weights", weights),
+            ("moments", 2.0 * F32 * self.parameters),
+        ];
+        if self.place.weights == WeightKind::Bf16 {
+            parts.push(("f32_weights", F32 * self.parameters));
+        }
+        if self.experiment.dapo.kl != (Kl::None {}) {
+            parts.push(("reference", weights));
+        }
+        parts
+    }
+
+    fn generation(&self) -> Vec<(&'static str, f64)> {
+        let rollout = &self.experiment.rollout;
+        let round = rollout.prompts_per_round.saturating_mul(rollout.group_size);
+        let rows = round.min(self.experiment.execution.generation_batch_rollouts) as f64;
+        // As much more than a row as is spare, and the block that a row may run beyond its end.
+        let slots = (self.prompts.longest + self.response + 16.0) * 1.125;
+        let cache = rows * slots * 2.0 * self.layers * self.keys * self.width;
+        // Logits, their distribution, its exponential, and that padded to whole blocks.
+        let mut draw = self.width + 3.0 * F32;
+        let evaluated = &self.experiment.evaluation.sampling;
+        if evaluated.top_p < 1.0 || rollout.sampling.top_p < 1.0 {
+            // Sorted values with their ids, cumulative sums and what is before each.
+            draw += 3.0 * F32 + 4.0 * F64;
+        }
+        vec![("kv_cache", cache), ("drawing", rows * self.vocabulary * draw)]
+    }
+
+    /// Tokens of the longest pass, padding included.
+    fn pass_tokens(&self) -> f64 {
+        let execution = &self.experiment.execution;
+        let row = self.prompts.longest + self.response;
+        let micro_batch = execution.micro_batch_rollouts as f64 * row;
+        (execution.tokens_of_a_pass() as f64).min(micro_batch).max(row)
+    }
+
+    /// Targets whose logits are held at once: at most the responses of a pass.
+    fn chunk(&self) -> f64 {
+        let share = self.response / (self.prompts.mean + self.response);
+        let targets = (share * self.pass_tokens()).max(self.response);
+        match self.place.memory.map_or(0, |memory| memory.logits_chunk_tokens) {
+            0 => targets,
+            tokens => (tokens as f64).min(targets),
+        }
+    }
+
+    /// What a token holds in one layer while the layer computes, without a graph.
+    fn working(&self) -> f64 {
+        self.width * (3.0 * self.hidden + 2.0 * (self.queries + 2.0 * self.keys) + 3.0 * self.inner)
+    }
+
+    /// What a token holds of one layer for its backward pass: inputs of norms in the type of the
+    /// weights and in f32, of products, queries and keys before and after the rotation, gates.
+    fn graph(&self) -> f64 {
+        let norms = 2.0 * self.hidden * (2.0 * self.width + 2.0 * F32);
+        let attention = self.width * (5.0 * (self.queries + self.keys) + 2.0 * self.keys);
+        norms + attention + self.width * (2.0 * self.hidden + 4.0 * self.inner)
+    }
+
+    fn old_log_probs(&self) -> Vec<(&'static str, f64)> {
+        let tokens = self.pass_tokens();
+        // Logits, their distribution, its exponential, and the product of both.
+        let logits = self.chunk() * self.vocabulary * (self.width + 3.0 * F32);
+        vec![("activations", tokens * self.working()), ("logits", logits)]
+    }
+
+    fn update(&self) -> Vec<(&'static str, f64)> {
+        let tokens = self.pass_tokens();
+        let recomputes = self.place.memory.is_some_and(|memory| memory.recompute_layers);
+        let layer = (self.parameters - self.outside_layers()) / self.layers;
+        // Logits and their distribution, and the derivatives of both.
+        let logits = self.chunk() * self.vocabulary * (2.0 * self.width + 2.0 * F32);
+        let sums = ("gradients", F32 * self.parameters);
+        if recomputes {
+            // A layer's graph with its gradients, beside what went into every layer.
+            let residuals = tokens * self.layers * self.hidden * self.width;
+            let graph = tokens * (self.graph() + self.working());
+            let most = self.width * layer.max(self.table()) + self.widened();
+            return vec![
+                sums,
+                ("activations", residuals + graph),
+                ("gradients_of_a_pass", most),
+                ("logits", logits),
+            ];
+        }
+        // The graph shrinks as gradients are made: one of the ends of the backward pass holds most.
+        let graph = tokens * (self.layers * self.graph() + self.working());
+        let table = self.width * self.table();
+        let all = self.width * self.parameters + self.widened();
+        match graph + logits + table > all {
+            true => vec![
+                sums,
+                ("activations", graph),
+                ("gradients_of_a_pass", table),
+                ("logits", logits),
+            ],
+            false => vec![sums, ("gradients_of_a_pass", all)],
+        }
+    }
+
+    fn optimizer(&self) -> Vec<(&'static str, f64)> {
+        // Of one part of a tensor: its scaled gradient, a square, a root, a quotient, its product.
+        let part = 5.0 * F32 * self.table().min((1u64 << 24) as f64);
+        // The ledger reads one tensor at a time in the processor's memory.
+        let digest = match self.place.device {
+            Device::Cpu => F32 * self.table(),
+            Device::Cuda(_) => 0.0,
+        };
+        vec![("gradients", F32 * self.parameters), ("updates", part.max(digest))]
+    }
+
+    /// The largest gradient in f32 while it is added to the sums: the processor's addition of two
+    /// types makes a copy.
+    fn widened(&self) -> f64 {
+        match (self.place.device, self.place.weights) {
+            (Device::Cpu, WeightKind::Bf16) => F32 * self.table(),
+            _ => 0.0,
+        }
+    }
+
+    /// Values of the largest tensor, the embedding's table.
+    fn table(&self) -> f64 {
+        self.vocabulary * self.hidden
+    }
+
+    fn outside_layers(&self) -> f64 {
+        let tables = if self.config.tie_word_embeddings { 1.0 } else { 2.0 };
+        tables * self.table() + self.hidden
+    }
+}

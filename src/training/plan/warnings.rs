@@ -1,0 +1,271 @@
+//! What is wrong with a plan, under stable names.
+//!
+//! Disagreements between settings (a mini-batch larger than the batch, L_cache ≥ L_max, a
+//! warm-up longer than the run) are errors of the experiment file and stand in
+//! [`crate::experiment::validate`]; prompts that are too long or do not fit the model's positions are
+//! refused by [`crate::training::run::inputs`].
+
+use crate::experiment::{AtCap, DynamicSampling, Experiment};
+use crate::training::{Plan, trainer};
+use serde::{Deserialize, Serialize};
+
+/// Whether a run may start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// It may, and the reader should know.
+    Warning,
+    /// It cannot be finished as planned.
+    Error,
+}
+
+/// The names. They do not change once published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Name {
+    /// Training problems are drawn more than once.
+    DataRepeats,
+    /// One generation round draws a problem more than once.
+    DataSmallerThanRound,
+    /// The warm-up ends in the second half of the run.
+    WarmUpLong,
+    /// No group of the probe is partly correct.
+    NothingToLearn,
+    /// Dynamic Sampling is expected to reach its cap.
+    RefillCap,
+    /// More than half of the base policy's responses are truncated.
+    TruncationHigh,
+    /// No response of the probe ended with a stop token.
+    StopTokenMissing,
+    /// The chat template ends a turn with a token that stops no response.
+    EndOfTurnUnstopped,
+    /// Evaluations take longer than training.
+    EvaluationHeavy,
+    /// The run needs more memory than there is.
+    MemoryShort,
+    /// The run needs more disk than is free.
+    DiskShort,
+    /// The probe was cut: lengths and shares are those of shortened responses.
+    ProbeCut,
+    /// Another process used the processor during the probe.
+    MachineBusy,
+}
+
+impl Name {
+    /// Every name with its meaning, for help texts.
+    pub const ALL: [(Name, &'static str); 13] = [
+        (Name::DataRepeats, "the training data are used more than once"),
+        (Name::DataSmallerThanRound, "one generation round draws a problem more than once"),
+        (Name::WarmUpLong, "the warm-up ends in the second half of the run"),
+        (Name::NothingToLearn, "no group of the base policy is partly correct"),
+        (Name::RefillCap, "dynamic sampling is expected to reach its cap of rounds"),
+        (Name::TruncationHigh, "over half of the base policy's responses are truncated"),
+        (Name::StopTokenMissing, "no response of the base policy ended with a stop token"),
+        (Name::EndOfTurnUnstopped, "the chat template's end of a turn stops no response"),
+        (Name::EvaluationHeavy, "evaluations take longer than training"),
+        (
+            Name::MemoryShort,
+            "more memory needed than there is (error beyond 25 %, by phases beyond 15 %)",
+        ),
+        (Name::DiskShort, "more disk needed than is free (error unless only at L_max)"),
+        (Name::ProbeCut, "the probe shortened responses to stay short"),
+        (Name::MachineBusy, "something else used the processor during the probe"),
+    ];
+
+    /// The name in kebab case.
+    pub fn text(self) -> String {
+        let value = serde_json::to_value(self).unwrap_or_default();
+        value.as_str().unwrap_or_default().to_string()
+    }
+}
+
+/// One finding.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Warning {
+    /// Its name.
+    pub name: Name,
+    /// Whether the run may start.
+    pub severity: Severity,
+    /// One sentence with the numbers.
+    pub message: String,
+}
+
+impl std::fmt::Display for Warning {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        let severity = match self.severity {
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        };
+        write!(f, "{severity}[{}]: {}", self.name.text(), self.message)
+    }
+}
+
+struct Findings(Vec<Warning>);
+
+impl Findings {
+    fn add(&mut self, name: Name, severity: Severity, message: String) {
+        self.0.push(Warning { name, severity, message });
+    }
+
+    fn warn(&mut self, when: bool, name: Name, message: impl FnOnce() -> String) {
+        if when {
+            self.add(name, Severity::Warning, message());
+        }
+    }
+}
+
+/// Everything that is wrong with a plan, its own `warnings` aside.
+pub fn of(plan: &Plan, experiment: &Experiment) -> Vec<Warning> {
+    let mut findings = Findings(Vec::new());
+    data(&mut findings, plan, experiment);
+    if let Some(token) = &plan.prompts.unstopped_end_of_turn {
+        let message = format!(
+            "the chat template ends a turn with {token}, which stops no response: a policy that \
+             ends its answers so goes on to the limit. eos_token_id of generation_config.json may \
+             be a list of both"
+        );
+        findings.add(Name::EndOfTurnUnstopped, Severity::Warning, message);
+    }
+    let (ramp, steps) = (experiment.optimizer.warm_up.rollout_steps, plan.work.rollout_steps);
+    findings.warn(ramp > steps / 2 + steps % 2, Name::WarmUpLong, || {
+        format!("the warm-up takes {ramp} of {steps} rollout steps: over half of the run is below the learning rate")
+    });
+    learning(&mut findings, plan, experiment);
+    responses(&mut findings, plan);
+    machine(&mut findings, plan);
+    findings.0
+}
+
+fn data(findings: &mut Findings, plan: &Plan, experiment: &Experiment) {
+    let work = &plan.work;
+    let (least, expected) = (work.epochs_over_data.least, work.epochs_over_data.expected);
+    let used = expected.unwrap_or(least);
+    findings.warn(used > 1.0, Name::DataRepeats, || {
+        let basis = match (expected, experiment.dapo.dynamic_sampling) {
+            (_, DynamicSampling::None {}) => "",
+            (Some(_), _) => ", refill rounds expected from the base policy included",
+            (None, _) => " at least, without refill rounds",
+        };
+        format!(
+            "the data are used {used:.2} times: {:.0} prompts will be drawn from {} problems{basis}",
+            work.prompts_drawn.best(),
+            work.problems
+        )
+    });
+    let round = trainer::prompts_per_round(experiment);
+    findings.warn(work.problems < round, Name::DataSmallerThanRound, || {
+        format!("a generation round draws {round} prompts from {} problems", work.problems)
+    });
+}
+
+fn learning(findings: &mut Findings, plan: &Plan, experiment: &Experiment) {
+    let Some(forecast) = &plan.forecast else { return };
+    let groups: u64 = forecast.correct_counts.iter().sum();
+    let resample = experiment.dapo.dynamic_sampling != DynamicSampling::None {};
+    let then = if resample { "dynamic sampling drops all" } else { "every advantage is 0" };
+    findings.warn(forecast.useful_share.value == 0.0 && groups > 0, Name::NothingToLearn, || {
+        format!(
+            "none of {groups} groups of the base policy is partly correct ({:.0} % all wrong, {:.0} % all correct): {then}",
+            100.0 * forecast.all_wrong_share,
+            100.0 * forecast.all_correct_share
+        )
+    });
+    let (Some([rounds, ..]), DynamicSampling::Resample { max_rounds, at_cap, .. }) =
+        (&forecast.rounds, experiment.dapo.dynamic_sampling)
+    else {
+        return;
+    };
+    /// Below this a cap is an exception.
+    const RARELY: f64 = 0.05;
+    let reached = rounds.cap_probability;
+    findings.warn(reached > RARELY, Name::RefillCap, || {
+        let then = match at_cap {
+            AtCap::Stop => "the run stops there (at_cap = \"stop\")",
+            AtCap::Train => "the step trains on the groups there are (at_cap = \"train\")",
+        };
+        format!(
+            "{:.0} % of the groups are useful at the base policy, so {:.0} % of the rollout steps reach max_rounds = {max_rounds} with the batch not full: {then}",
+            100.0 * forecast.useful_share.value,
+            100.0 * reached
+        )
+    });
+}
+
+fn responses(findings: &mut Findings, plan: &Plan) {
+    let Some(probe) = &plan.probe else { return };
+    let cut = probe.cut_at_tokens;
+    if let Some(tokens) = cut {
+        findings.add(
+            Name::ProbeCut,
+            Severity::Warning,
+            format!(
+                "the probe cut responses at {tokens} tokens to stay short: lengths, accuracy and the forecast are not those of whole responses"
+            ),
+        );
+    }
+    let truncated = 100.0 * probe.truncated_share;
+    let whole = cut.is_none();
+    findings.warn(whole && probe.truncated_share == 1.0, Name::StopTokenMissing, || {
+        "no response of the base policy ended with a stop token; compare eos_token_id in generation_config.json with the tokens that the model was trained to end on".into()
+    });
+    let high = probe.truncated_share > 0.5 && probe.truncated_share < 1.0;
+    findings.warn(whole && high, Name::TruncationHigh, || {
+        format!("{truncated:.0} % of the base policy's responses are truncated at L_max")
+    });
+}
+
+fn machine(findings: &mut Findings, plan: &Plan) {
+    let size = |bytes: f64| match bytes < (1u64 << 30) as f64 {
+        true => format!("{:.1} MiB", bytes / (1u64 << 20) as f64),
+        false => format!("{:.2} GiB", bytes / (1u64 << 30) as f64),
+    };
+    if let Some(estimates) = &plan.estimates {
+        let phase = |name: &str| estimates.point.seconds.get(name).copied().unwrap_or(0.0);
+        let (evaluation, total) = (phase("evaluation"), phase("total"));
+        findings.warn(evaluation > total - evaluation, Name::EvaluationHeavy, || {
+            format!(
+                "evaluations take {:.0} % of the estimated time: a set is evaluated {} times",
+                100.0 * evaluation / total,
+                plan.work.evaluations
+            )
+        });
+    }
+    let (memory, disk) = (&plan.memory, &plan.disk);
+    if let Some(available) = memory.available_bytes.filter(|&bytes| bytes < memory.needed_bytes) {
+        // The estimate may be off by a quarter, that by phases by 15 %.
+        let certain = if memory.phases.is_empty() { 0.75 } else { 0.85 };
+        let hopeless = available < certain * memory.needed_bytes;
+        findings.add(
+            Name::MemoryShort,
+            if hopeless { Severity::Error } else { Severity::Warning },
+            format!("the run needs about {} of memory, {} are available; smaller execution.micro_batch_rollouts or execution.generation_batch_rollouts need less", size(memory.needed_bytes), size(available)),
+        );
+    }
+    if let Some(free) = disk.free_bytes.filter(|&bytes| bytes < disk.most_bytes) {
+        let short = free < disk.needed_bytes;
+        let (severity, needed) = match short {
+            true => (Severity::Error, disk.needed_bytes),
+            false => (Severity::Warning, disk.most_bytes),
+        };
+        let when = if short { "" } else { " when every response runs to L_max" };
+        findings.add(
+            Name::DiskShort,
+            severity,
+            format!("the run writes about {}{when}, {} are free", size(needed), size(free)),
+        );
+    }
+    /// A share below this moves an estimate of seconds more than the estimate's own error.
+    const BUSY: f64 = 0.8;
+    let share = plan.probe.as_ref().and_then(|probe| probe.processor_share);
+    if let Some(share) = share.filter(|&share| share < BUSY) {
+        findings.add(
+            Name::MachineBusy,
+            Severity::Warning,
+            format!(
+                "the probe had {:.0} % of one core: seconds are estimated for a machine as busy as now",
+                100.0 * share
+            ),
+        );
+    }
+}

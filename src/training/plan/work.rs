@@ -1,0 +1,182 @@
+//! Pure arithmetic: data → generation rounds → rollout steps → updates. No number here is
+//! measured; counts that a user may have written too large saturate instead of overflowing.
+
+use crate::experiment::{DynamicSampling, Experiment, Surplus, sets};
+use crate::task::DataSets;
+use crate::training::trainer;
+use serde::{Deserialize, Serialize};
+
+/// A count that training decides: what it cannot be below, what is expected, and what it
+/// cannot be above.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Range {
+    /// The least that is possible.
+    pub least: f64,
+    /// From the base policy; `None` without a probe, or when no expectation exists.
+    pub expected: Option<f64>,
+    /// The most that is possible; `None` when nothing bounds it.
+    pub most: Option<f64>,
+}
+
+impl Range {
+    /// A count that is known.
+    pub fn exactly(value: f64) -> Self {
+        Self { least: value, expected: Some(value), most: Some(value) }
+    }
+
+    /// Every bound multiplied by `factor`.
+    pub fn times(self, factor: f64) -> Self {
+        Self {
+            least: self.least * factor,
+            expected: self.expected.map(|value| value * factor),
+            most: self.most.map(|value| value * factor),
+        }
+    }
+
+    /// The expectation, or the least when there is none.
+    pub fn best(self) -> f64 {
+        self.expected.unwrap_or(self.least)
+    }
+}
+
+/// How many problems a run has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sizes {
+    /// Training problems.
+    pub train: u64,
+    /// Development problems.
+    pub dev: u64,
+    /// Test sets: name and problems.
+    pub tests: Vec<(String, u64)>,
+}
+
+impl Sizes {
+    /// The sizes of loaded data.
+    pub fn of(data: &DataSets) -> Self {
+        let count = |problems: &[_]| problems.len() as u64;
+        let tests = data.tests.iter().map(|(name, set)| (name.clone(), count(set))).collect();
+        Self { train: count(&data.train), dev: count(&data.dev), tests }
+    }
+}
+
+/// Everything that a run will do, counted. The three clocks of a run are `generation_rounds`,
+/// `rollout_steps` and `updates`; the paper's x-axis counts updates.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Work {
+    /// Training problems.
+    pub problems: u64,
+    /// Clock 2: times the policy is trained on a full batch.
+    pub rollout_steps: u64,
+    /// Clock 3: optimiser steps. At most, when a step may train on fewer groups.
+    pub updates: u64,
+    /// Optimiser steps of one rollout step.
+    pub updates_per_step: u64,
+    /// Clock 1: batches of prompts that are sampled, refill rounds included.
+    pub generation_rounds: Range,
+    /// Generation rounds of one rollout step.
+    pub rounds_per_step: Range,
+    /// Prompts drawn from the shuffled epochs.
+    pub prompts_drawn: Range,
+    /// How often the training data are used: prompts drawn over problems.
+    pub epochs_over_data: Range,
+    /// Responses sampled for training.
+    pub rollouts: Range,
+    /// Responses that enter updates, each once per epoch of a step.
+    pub trained_rollouts: u64,
+    /// Evaluations of a set, all sets together.
+    pub evaluations: u64,
+    /// Responses of all evaluations of the development set.
+    pub dev_responses: u64,
+    /// Responses of all evaluations of the test sets.
+    pub test_responses: u64,
+    /// Checkpoints written.
+    pub checkpoints: u64,
+    /// Those that stand at the end.
+    pub kept_checkpoints: u64,
+}
+
+/// Checkpoints that a run of `rollout_steps` writes: every so many steps, and at the end.
+pub fn checkpoints(experiment: &Experiment) -> u64 {
+    between(experiment.training.rollout_steps, experiment.checkpoints.every_steps) + 1
+}
+
+/// Checkpoints that stand at the end, counted from above: the newest, and those of every so many
+/// steps.
+pub fn kept_checkpoints(experiment: &Experiment) -> u64 {
+    let kept = experiment.checkpoints;
+    let by_number = between(experiment.training.rollout_steps, kept.keep_every);
+    checkpoints(experiment).min(kept.keep_last.saturating_add(by_number))
+}
+
+/// Multiples of `every` strictly between 0 and `steps`; none when `every` is 0.
+fn between(steps: u64, every: u64) -> u64 {
+    steps.saturating_sub(1).checked_div(every).unwrap_or(0)
+}
+
+/// Evaluations of one set: before training, every so many steps if it is among those, and at the
+/// end.
+pub fn evaluations_of(experiment: &Experiment, set: &str) -> u64 {
+    let Experiment { evaluation, training, .. } = experiment;
+    let is_on_the_way = evaluation.during_training.iter().any(|it| it == set);
+    let every = if is_on_the_way { evaluation.every_steps } else { 0 };
+    between(training.rollout_steps, every).saturating_add(2)
+}
+
+/// Generation rounds of one rollout step when nothing is known of the policy: the least is
+/// that of a policy whose every group is useful.
+pub fn rounds_without_forecast(experiment: &Experiment) -> Range {
+    let DynamicSampling::Resample { max_rounds, surplus, .. } = experiment.dapo.dynamic_sampling
+    else {
+        return Range::exactly(1.0);
+    };
+    let (target, round) =
+        (experiment.training.prompts_per_step as f64, experiment.rollout.prompts_per_round as f64);
+    let full = match surplus {
+        Surplus::Discard => (target / round).ceil(),
+        Surplus::Carry => (target / round).max(1.0),
+    };
+    let most = (max_rounds > 0).then_some(f64::from(max_rounds));
+    Range { least: most.map_or(full, |most| full.min(most)), expected: None, most }
+}
+
+impl Work {
+    /// Counts an experiment's work. `rounds_per_step` is [`rounds_without_forecast`], with the
+    /// expectation of a forecast when there is one.
+    pub fn new(experiment: &Experiment, sizes: &Sizes, rounds_per_step: Range) -> Self {
+        let Experiment { training, rollout, evaluation, .. } = experiment;
+        let steps = training.rollout_steps;
+        let step_rollouts = training.prompts_per_step.saturating_mul(rollout.group_size);
+        let updates_per_step = step_rollouts
+            .div_ceil(training.mini_batch_rollouts.max(1))
+            .saturating_mul(training.epochs_per_step);
+        let generation_rounds = rounds_per_step.times(steps as f64);
+        let prompts_drawn = generation_rounds.times(trainer::prompts_per_round(experiment) as f64);
+        let samples = |set: &str| evaluation.samples.get(set).copied().unwrap_or(0);
+        let responses = |set: &str, problems: u64| {
+            evaluations_of(experiment, set).saturating_mul(problems).saturating_mul(samples(set))
+        };
+        let tests = || sizes.tests.iter().map(|(name, problems)| (name.as_str(), *problems));
+        let of_tests = |sum: u64, (name, problems)| sum.saturating_add(responses(name, problems));
+        let evaluated = std::iter::once(sets::DEV).chain(tests().map(|(name, _)| name));
+        Self {
+            problems: sizes.train,
+            rollout_steps: steps,
+            updates: updates_per_step.saturating_mul(steps),
+            updates_per_step,
+            generation_rounds,
+            rounds_per_step,
+            prompts_drawn,
+            epochs_over_data: prompts_drawn.times(1.0 / sizes.train.max(1) as f64),
+            rollouts: prompts_drawn.times(rollout.group_size as f64),
+            trained_rollouts: step_rollouts.saturating_mul(steps),
+            evaluations: evaluated.map(|set| evaluations_of(experiment, set)).sum(),
+            dev_responses: responses(sets::DEV, sizes.dev),
+            test_responses: tests().fold(0, of_tests),
+            checkpoints: checkpoints(experiment),
+            kept_checkpoints: kept_checkpoints(experiment),
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! The embedded benchmark's base policy: a fresh Qwen2 trained on written solutions by
+//! cross-entropy over the response tokens, in stages that differ in the styles' shares.
+
+use crate::base::rng::{Id, Stream, stream};
+use crate::base::{Purpose, workers};
+use crate::experiment::{Numerics, Optimizer, WarmUp, WarmUpStart};
+use crate::numerics::{exact, operations};
+use crate::policy::batch::{self, Pass, Row};
+use crate::policy::{Config, Family, Gradients, Policy, Qwen2, UpdateScale, optimizer};
+use crate::task::data::mini_aime::solution::solution;
+use crate::task::data::mini_aime::{self, tokenizer};
+use crate::task::{Expression, Style, Tokenizer, prompt};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// Pretraining that cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A policy or an update that exact arithmetic cannot serve.
+    #[error(transparent)]
+    Exact(#[from] exact::Error),
+    /// A solution that the tokenizer cannot express.
+    #[error(transparent)]
+    Prompt(#[from] prompt::Error),
+    /// A solution that is longer than the policy's positions.
+    #[error(
+        "stage {stage}: a solution of {tokens} tokens exceeds model.max_position_embeddings ({positions})"
+    )]
+    TooLong {
+        /// The stage's name.
+        stage: String,
+        /// Question and solution.
+        tokens: usize,
+        /// The policy's positions.
+        positions: i64,
+    },
+    /// The loss or a gradient is NaN or infinite.
+    #[error("stage {stage}, update {update}: {source}")]
+    Diverged {
+        /// The stage's name.
+        stage: String,
+        /// The update, from 1.
+        update: u64,
+        /// Which tensor.
+        source: optimizer::Error,
+    },
+}
+
+/// Rows of one update, and tokens of a row, at most: what a recipe larger than that means is
+/// not known.
+const MOST: u64 = 1 << 20;
+
+/// How a base policy is made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recipe {
+    /// How numbers are computed.
+    pub numerics: Numerics,
+    /// Initial weights, problems and styles derive from it.
+    pub seed: u64,
+    /// The policy's shape.
+    pub model: Shape,
+    /// AdamW without its rate, which each stage sets.
+    pub optimizer: AdamSettings,
+    /// Run one after another on the same weights, each with fresh moments.
+    pub stages: Vec<Stage>,
+}
+
+/// The policy's shape; the vocabulary is the benchmark's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shape {
+    hidden_size: i64,
+    intermediate_size: i64,
+    num_hidden_layers: i64,
+    num_attention_heads: i64,
+    num_key_value_heads: i64,
+    max_position_embeddings: i64,
+    rope_theta: f64,
+    rms_norm_eps: f64,
+    tie_word_embeddings: bool,
+}
+
+/// AdamW's constants.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AdamSettings {
+    beta1: f64,
+    beta2: f64,
+    epsilon: f64,
+    weight_decay: f64,
+    max_gradient_norm: f64,
+}
+
+/// One stage of pretraining.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stage {
+    /// For progress and the log.
+    pub name: String,
+    /// Optimiser steps.
+    pub updates: u64,
+    /// Solutions of one update.
+    pub sequences_per_update: u64,
+    /// Where a rambling solution is cut.
+    pub max_response_tokens: u64,
+    /// Rate after warm-up.
+    pub learning_rate: f64,
+    /// Linear warm-up.
+    pub warm_up_updates: u64,
+    /// The cosine decay ends at this share of the rate.
+    pub final_rate_share: f64,
+    /// How often each style is written.
+    pub shares: Shares,
+}
+
+/// Shares of the solution styles; they are normalised.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shares {
+    guess: f64,
+    steps: f64,
+    careful: f64,
+    ramble: f64,
+}
+
+/// One update, for progress and the log.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Progress {
+    /// The stage's name.
+    pub stage: String,
+    /// Update within the stage, from 1.
+    pub update: u64,
+    /// Mean cross-entropy over response tokens, in nats.
+    pub loss: f64,
+    /// Gradient norm before clipping.
+    pub gradient_norm: f64,
+}
+
+impl Recipe {
+    /// The model's `config.json` content.
+    pub fn config(&self) -> Config {
+        let shape = &self.model;
+        Config {
+            family: Family::Qwen2,
+            vocab_size: tokenizer::vocabulary_size() as i64,
+            hidden_size: shape.hidden_size,
+            intermediate_size: shape.intermediate_size,
+            num_hidden_layers: shape.num_hidden_layers,
+            num_attention_heads: shape.num_attention_heads,
+            num_key_value_heads: shape.num_key_value_heads,
+            head_dim: shape.hidden_size / shape.num_attention_heads,
+            max_position_embeddings: shape.max_position_embeddings,
+            rope_theta: shape.rope_theta,
+            rms_norm_eps: shape.rms_norm_eps,
+            tie_word_embeddings: shape.tie_word_embeddings,
+        }
+    }
+
+    /// Everything that is wrong with the recipe, one sentence each, starting with the key. Empty
+    /// when it can run.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut check = |holds: bool, key: String, rule: &str, got: String| {
+            if !holds {
+                problems.push(format!("{key} must be {rule}, got {got}"));
+            }
+        };
+        let AdamSettings { beta1, beta2, epsilon, weight_decay, max_gradient_norm } =
+            self.optimizer;
+        for (key, value, rule, holds) in [
+            ("beta1", beta1, "in [0, 1)", (0.0..1.0).contains(&beta1)),
+            ("beta2", beta2, "in [0, 1)", (0.0..1.0).contains(&beta2)),
+            ("epsilon", epsilon, "at least 0", epsilon >= 0.0),
+            ("weight_decay", weight_decay, "at least 0", weight_decay >= 0.0),
+            ("max_gradient_norm", max_gradient_norm, "above 0", max_gradient_norm > 0.0),
+        ] {
+            let holds = holds && value.is_finite();
+            check(holds, format!("optimizer.{key}"), rule, value.to_string());
+        }
+        check(!self.stages.is_empty(), "stages".into(), "at least one", "none".into());
+        for (index, stage) in self.stages.iter().enumerate() {
+            let key = |name: &str| format!("stages[{index}].{name}");
+            for (name, value) in [
+                ("updates", stage.updates),
+                ("sequences_per_update", stage.sequences_per_update),
+                ("max_response_tokens", stage.max_response_tokens),
+            ] {
+                let holds = (1..=MOST).contains(&value);
+                check(holds, key(name), "from 1 to 1048576", value.to_string());
+            }
+            for (name, value) in [
+                ("learning_rate", stage.learning_rate),
+                ("final_rate_share", stage.final_rate_share),
+            ] {
+                let holds = value >= 0.0 && value.is_finite();
+                check(holds, key(name), "at least 0", value.to_string());
+            }
+            let shares = stage.shares.all().map(|(_, share)| share);
+            let sums = shares.iter().all(|share| *share >= 0.0 && share.is_finite())
+                && shares.iter().sum::<f64>() > 0.0;
+            check(sums, key("shares"), "at least 0 with a sum above 0", format!("{shares:?}"));
+        }
+        // A policy's shape is what its own config.json says, under the rules of any other.
+        let shape = self.model.num_attention_heads >= 1;
+        let got = self.model.num_attention_heads.to_string();
+        check(shape, "model.num_attention_heads".into(), "a positive integer", got);
+        let (width, heads) = (self.model.hidden_size, self.model.num_attention_heads);
+        let divides = shape && width % heads == 0;
+        let rule = "a multiple of model.num_attention_heads";
+        check(divides || !shape, "model.hidden_size".into(), rule, width.to_string());
+        if shape && let Err(error) = Config::from_json(&self.config().to_json(0, 0)) {
+            problems.push(format!("model.{error}"));
+        }
+        problems
+    }
+
+    fn adamw(&self, stage: &Stage) -> Optimizer {
+        let AdamSettings { beta1, beta2, epsilon, weight_decay, max_gradient_norm } =
+            self.optimizer;
+        // The rate is passed to each update; the schedule of rollout steps is not used.
+        let warm_up = WarmUp { rollout_steps: 0, start: WarmUpStart::FirstStep };
+        let learning_rate = stage.learning_rate;
+        let non_finite = None;
+        Optimizer {
+            learning_rate,
+            beta1,
+            beta2,
+            epsilon,
+            weight_decay,
+            max_gradient_norm,
+            non_finite,
+            warm_up,
+        }
+    }
+}
+
+/// Makes the base policy. `progress` sees every update.
+///
+/// # Errors
+/// When a solution cannot be tokenized, or a gradient is not finite.
+pub fn pretrain(
+    recipe: &Recipe,
+    tokenizer: &Tokenizer,
+    mut progress: impl FnMut(&Progress),
+) -> Result<Qwen2, Error> {
+    let mut model =
+        Qwen2::initialise(recipe.config(), recipe.seed).with_numerics(recipe.numerics)?;
+    let held_out = mini_aime::evaluated_questions();
+    for stage in &recipe.stages {
+        let mut policy = Policy::new(model, &recipe.adamw(stage));
+        for update in 0..stage.updates {
+            let rows = sequences(recipe.seed, stage, update, &held_out, tokenizer)?;
+            let tokens = rows.iter().map(|row| row.tokens.len()).max().unwrap_or(0);
+            let positions = recipe.model.max_position_embeddings;
+            if tokens as i64 > positions {
+                return Err(Error::TooLong { stage: stage.name.clone(), tokens, positions });
+            }
+            let (loss, gradients) = loss(&policy, &rows)?;
+            let (_, gradient_norm) =
+                policy.update(gradients, stage.rate(update)).map_err(|source| Error::Diverged {
+                    stage: stage.name.clone(),
+                    update: update + 1,
+                    source,
+                })?;
+            let stage = stage.name.clone();
+            progress(&Progress { stage, update: update + 1, loss, gradient_norm });
+        }
+        model = policy.into_model();
+    }
+    Ok(model)
+}
+
+/// The solutions of one update. Each is a function of (seed, stage, update, row) alone.
+fn sequences(
+    seed: u64,
+    stage: &Stage,
+    update: u64,
+    held_out: &BTreeSet<String>,
+    tokenizer: &Tokenizer,
+) -> Result<Vec<Row>, Error> {
+    let mut rows = Vec::with_capacity(stage.sequences_per_update as usize);
+    for row in 0..stage.sequences_per_update {
+        let ids = [Id::from(stage.name.as_str()), Id::from(update), Id::from(row)];
+        let mut draws = stream(seed, Purpose::Pretraining, &ids);
+        let style = stage.shares.draw(draws.uniform());
+        let expression = draw_expression(&mut draws, held_out);
+        rows.push(written(&expression, style, stage.max_response_tokens, tokenizer)?);
+    }
+    Ok(rows)
+}
+
+fn draw_expression(draws: &mut Stream, held_out: &BTreeSet<String>) -> Expression {
+    loop {
+        let expression = mini_aime::TASK.draw(draws);
+        if !held_out.contains(&expression.question()) {
+            return expression;
+        }
+    }
+}
+
+/// A question with a written solution. Only a solution that ends has the end token.
+fn written(
+    expression: &Expression,
+    style: Style,
+    max_response_tokens: u64,
+    tokenizer: &Tokenizer,
+) -> Result<Row, Error> {
+    let prompt = tokenizer.encode(&expression.question())?;
+    let mut response =
+        tokenizer.encode(&solution(expression, style, max_response_tokens as usize))?;
+    if style != Style::Ramble {
+        response.push(tokenizer::EOS_TOKEN_ID);
+    }
+    let prompt_tokens = prompt.len();
+    let tokens = [prompt, response].concat();
+    Ok(Row { group: 0, tokens, prompt_tokens, advantage: 0.0, in_loss: true })
+}
+
+/// Tokens of one pass: what the caches of a core hold of the activations.
+const PASS_TOKENS: usize = 1024;
+
+/// Mean cross-entropy over all response tokens of the update, with its gradients.
+fn loss(policy: &Policy, rows: &[Row]) -> Result<(f64, Gradients), exact::Error> {
+    let tokens = rows.iter().map(Row::loss_tokens).sum::<u64>() as f64;
+    let all: Vec<usize> = (0..rows.len()).collect();
+    let micro_batch = batch::micro_batches(rows, &all, rows.len()).concat();
+    let passes = batch::passes(rows, &micro_batch, PASS_TOKENS);
+    let fed = rows.iter().map(|row| row.tokens.len()).sum();
+    let scale = UpdateScale { largest_weight: 1.0 / tokens, tokens: fed };
+    let made = workers::map(
+        &passes,
+        || policy.model().share(),
+        |model, members| {
+            let mut sums = Gradients::default();
+            let added =
+                Pass::new(rows, members).add_gradients(&mut sums, model, 1.0, scale, |log_probs| {
+                    let losses = -log_probs / tokens;
+                    let loss = losses.sum(losses.kind());
+                    (loss, operations::sum(&losses))
+                });
+            added.map(|loss| (sums, loss))
+        },
+    );
+    let (mut total, mut gradients) = (0.0, Gradients::default());
+    for pass in made {
+        let (gradient, loss) = pass?;
+        total += loss;
+        gradients.add(gradient);
+    }
+    Ok((total, gradients))
+}
+
+impl Stage {
+    /// Linear warm-up, then a cosine from the full rate to its final share.
+    fn rate(&self, update: u64) -> f64 {
+        let warm_up = if self.warm_up_updates > update {
+            (update + 1) as f64 / self.warm_up_updates as f64
+        } else {
+            1.0
+        };
+        let done = update as f64 / self.updates as f64;
+        let cosine = 0.5 * (1.0 + libm::cos(std::f64::consts::PI * done));
+        let share = self.final_rate_share + (1.0 - self.final_rate_share) * cosine;
+        self.learning_rate * warm_up * share
+    }
+}
+
+impl Shares {
+    fn all(&self) -> [(Style, f64); 4] {
+        [
+            (Style::Guess, self.guess),
+            (Style::Steps, self.steps),
+            (Style::Careful, self.careful),
+            (Style::Ramble, self.ramble),
+        ]
+    }
+
+    fn draw(&self, uniform: f64) -> Style {
+        let all = self.all();
+        let total: f64 = all.iter().map(|(_, share)| share).sum();
+        let mut mass = 0.0;
+        let chosen = all.iter().find(|(_, share)| {
+            mass += share / total;
+            uniform < mass
+        });
+        chosen.map_or(Style::Ramble, |(style, _)| *style)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::files;
+    use crate::experiment::MiniAimeVariant;
+
+    /// So the base policy that was made before the present evaluation sets is the one that the
+    /// recipe gives with them.
+    #[test]
+    fn pretraining_draws_no_question_of_the_evaluation_sets_so_it_has_none_to_draw_again() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/mini-aime/recipe.toml");
+        let recipe: Recipe = toml::from_str(&files::read_text(path.as_ref()).unwrap()).unwrap();
+        let sets = mini_aime::generate(MiniAimeVariant::Standard);
+        let tests = sets.tests.iter().flat_map(|(_, problems)| problems);
+        let evaluated: BTreeSet<&str> = tests.map(|problem| problem.question.as_str()).collect();
+        let excluded = mini_aime::evaluated_questions();
+        for stage in &recipe.stages {
+            for (update, row) in (0..stage.updates)
+                .flat_map(|update| (0..stage.sequences_per_update).map(move |row| (update, row)))
+            {
+                let ids = [Id::from(stage.name.as_str()), Id::from(update), Id::from(row)];
+                let mut draws = stream(recipe.seed, Purpose::Pretraining, &ids);
+                draws.uniform();
+                loop {
+                    let question = mini_aime::TASK.draw(&mut draws).question();
+                    assert!(!evaluated.contains(question.as_str()), "{question}");
+                    if !excluded.contains(&question) {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Which of a run's records are as they were written: a session goes on from these alone.
+
+use crate::base::{files, workers};
+use crate::records::ledger::{self, Entry};
+use crate::records::{Broken, EvaluationRecord, RolloutRow, RunFolder, StepMetrics, tables};
+use crate::task::Tokenizer;
+use crate::training::run::Error;
+use crate::training::run::inputs::Inputs;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// The ledger's first line.
+pub(super) fn genesis(inputs: &Inputs) -> Entry {
+    ledger::genesis(&inputs.manifest, &inputs.experiment)
+}
+
+/// The number of rollout steps, up to `last`, whose records are those that the ledger has, and what
+/// is wrong with the step that follows: the file and the step.
+pub(super) fn sound(
+    inputs: &Inputs,
+    folder: &RunFolder,
+    last: u64,
+) -> Result<(u64, Option<String>), Error> {
+    let path = folder.path(ledger::FILE);
+    let mut chain: Vec<Entry> = files::complete_lines(&path)?;
+    chain.truncate(usize::try_from(last).unwrap_or(usize::MAX).saturating_add(1));
+    let (chained, mut damage) = match ledger::check_chain(&chain) {
+        Ok(_) if chain[0] != genesis(inputs) => {
+            (0, Some(format!("{}: its first line is not that of this run", path.display())))
+        }
+        // A ledger that ends is not damaged: the steps after it are no longer on record.
+        Ok(steps) => (steps, None),
+        Err(broken) => {
+            let line = match broken {
+                Broken::Empty => 1,
+                Broken::Head { line } | Broken::Place { line, .. } => line,
+            };
+            ((line as u64).saturating_sub(2), Some(format!("{}: {broken}", path.display())))
+        }
+    };
+    let metrics: Vec<StepMetrics> = files::complete_lines(&folder.path("metrics.jsonl"))?;
+    let steps: Vec<u64> = (1..=chained.min(last)).collect();
+    let tokenizer = &inputs.tokenizer;
+    let look = |(): &(), &step: &u64| {
+        damaged(tokenizer, folder, &chain[step as usize], metrics.get(step as usize - 1))
+    };
+    let found = workers::map(&steps, || (), look);
+    let mut sound = steps.len() as u64;
+    if let Some((step, reason)) = steps.iter().zip(found).find_map(|(step, it)| Some((step, it?))) {
+        (sound, damage) = (step - 1, Some(reason));
+    }
+    let damage = damage.unwrap_or_else(|| format!("{} ends too early", path.display()));
+    let again = format!("{damage}; rollout step {} and what follows are made again", sound + 1);
+    Ok((sound, (sound < last).then_some(again)))
+}
+
+/// What is wrong with the records of a rollout step, of which the ledger has this line.
+fn damaged(
+    tokenizer: &Tokenizer,
+    folder: &RunFolder,
+    entry: &Entry,
+    metrics: Option<&StepMetrics>,
+) -> Option<String> {
+    let step = entry.step;
+    let differs = |path: &Path, component: &str| {
+        let path = path.display();
+        Some(format!("{path} is not what the ledger has of rollout step {step} ({component})"))
+    };
+    let agrees =
+        |name: &str, digest: &String| entry.components.get(name).is_some_and(|it| it == digest);
+    let path = folder.path("metrics.jsonl");
+    let is_line =
+        |line: &&StepMetrics| line.step == step && agrees("metrics", &ledger::metrics(line));
+    if metrics.filter(is_line).is_none() {
+        return differs(&path, "metrics");
+    }
+    let path = folder.rollouts(step);
+    let rows = match tables::read_rollouts(&path) {
+        Ok(rows) => rows,
+        Err(error) => return Some(format!("of rollout step {step}: {error}")),
+    };
+    let components = ledger::rollouts(&rows);
+    if let Some((name, _)) = components.iter().find(|(name, digest)| !agrees(name, digest)) {
+        return differs(&path, name);
+    }
+    // Of the tokens the ledger has a digest; their text follows from them.
+    let is_text = |row: &RolloutRow| tokenizer.decode(&row.tokens) == row.response;
+    if rows.iter().all(is_text) { None } else { differs(&path, "response") }
+}
+
+/// The evaluations up to the first one whose outcomes are not those that were recorded.
+pub(super) fn standing(folder: &RunFolder) -> Result<Vec<EvaluationRecord>, Error> {
+    let stands = |record: &EvaluationRecord| {
+        let path = folder.recorded_outcomes(&record.set, record.counters.rollout_steps);
+        let found = path.and_then(|path| files::sha256_file(&path));
+        found.is_ok_and(|digest| digest == record.outcomes_sha256)
+    };
+    let mut evaluated: Vec<EvaluationRecord> =
+        files::complete_lines(&folder.path("evaluations.jsonl"))?;
+    let count = evaluated.iter().take_while(|record| stands(record)).count();
+    evaluated.truncate(count);
+    Ok(evaluated)
+}
+
+/// The first evaluation that was due before rollout step `step` and is not on record.
+pub(super) fn missing<'a>(
+    inputs: &'a Inputs,
+    evaluated: &[EvaluationRecord],
+    step: u64,
+) -> Option<(&'a str, u64)> {
+    let made: BTreeSet<(&str, u64)> = evaluated
+        .iter()
+        .map(|record| (record.set.as_str(), record.counters.rollout_steps))
+        .collect();
+    let sets = || inputs.data.evaluated().map(|(set, _)| set);
+    let keys = (0..step).flat_map(|step| sets().map(move |set| (set, step)));
+    let is_due = |&(set, step): &(&str, u64)| inputs.experiment.evaluation.is_due(set, step, false);
+    keys.filter(is_due).find(|key| !made.contains(key))
+}

@@ -1,0 +1,88 @@
+//! The evaluations of a run, each made once.
+
+use crate::base::files;
+use crate::experiment::Experiment;
+use crate::policy::Qwen2;
+use crate::records::{Counters, EvaluationRecord, RunFolder, tables};
+use crate::task::data::mini_aime;
+use crate::training::Protocol;
+use crate::training::evaluation::{self, Set};
+use crate::training::run::inputs::Inputs;
+use crate::training::run::{Error, Event, Run};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+impl Run<'_> {
+    /// Every set that is due and not on record, on the present policy; false when the session
+    /// was asked to stop before one of them.
+    pub(super) fn evaluate(
+        &mut self,
+        is_end: bool,
+        watch: &mut dyn FnMut(Event),
+    ) -> Result<bool, Error> {
+        let (inputs, counters) = (self.inputs, self.trainer.counters());
+        let step = counters.rollout_steps;
+        for (name, problems) in inputs.data.evaluated() {
+            let key = (name.to_string(), step);
+            let is_due = inputs.experiment.evaluation.is_due(name, step, is_end);
+            if !is_due || self.evaluated.contains(&key) {
+                continue;
+            }
+            if (self.stop)() {
+                return Ok(false);
+            }
+            tracing::debug!(set = name, step, "evaluation");
+            let started = Instant::now();
+            let set = Set { name, problems, samples: inputs.samples(name)? };
+            let model = self.trainer.policy().model();
+            evaluate_into(inputs, || self.held(), model, set, (step, counters), watch)?;
+            self.evaluated.push(key);
+            self.record_seconds("evaluation", started)?;
+        }
+        Ok(true)
+    }
+}
+
+/// Set and rollout step of every evaluation of a run that did so many rollout steps. `inputs` are
+/// the manifest's; `complete`: the run ended by itself, so that every set was due at its end.
+pub fn due(
+    experiment: &Experiment,
+    inputs: &BTreeMap<String, String>,
+    steps: u64,
+    complete: bool,
+) -> BTreeSet<(String, u64)> {
+    let names = inputs.keys().filter_map(|name| name.strip_prefix("data/"));
+    let of_set = |set: &str| {
+        let due = |step: &u64| experiment.evaluation.is_due(set, *step, complete && *step == steps);
+        let keys = (0..=steps).filter(due).map(|step| (set.to_string(), step));
+        keys.collect::<Vec<_>>()
+    };
+    names.filter(|set| *set != mini_aime::TRAIN).flat_map(of_set).collect()
+}
+
+/// Evaluates a policy on a set, keeps every outcome, and appends the record. `folder` is asked for
+/// when there is something to write.
+///
+/// # Errors
+/// A problem that cannot be served, or a file that cannot be written.
+pub fn evaluate_into<'f>(
+    inputs: &Inputs,
+    folder: impl FnOnce() -> Result<&'f RunFolder, Error>,
+    model: &Qwen2,
+    set: Set,
+    (step, counters): (u64, Counters),
+    watch: &mut dyn FnMut(Event),
+) -> Result<EvaluationRecord, Error> {
+    let protocol = Protocol::of(&inputs.experiment);
+    let outcomes =
+        evaluation::outcomes(model, &inputs.tokenizer, &protocol, set, |done, total| {
+            watch(Event::Evaluating(set.name, done, total));
+        })?;
+    let folder = folder()?;
+    let path = folder.outcomes(set.name, step);
+    tables::write_outcomes(&path, &outcomes)?;
+    let record = evaluation::record(set, counters, &outcomes, files::sha256_file(&path)?)?;
+    files::append_line(&folder.path("evaluations.jsonl"), &record)?;
+    watch(Event::Evaluated(&record));
+    Ok(record)
+}

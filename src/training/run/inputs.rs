@@ -1,0 +1,197 @@
+//! What a run reads, loaded and fitted together, and the run's identity.
+
+use crate::base::files;
+use crate::experiment::{Device, Experiment, Numerics, Place, Prompt};
+use crate::policy::checkpoint::{self, weights};
+use crate::policy::{Config, ExactPolicy, Qwen2};
+use crate::records::{Manifest, Problem};
+use crate::task::data::{self, mini_aime};
+use crate::task::{DataSets, Tokenizer, prompt};
+use crate::training::run::Error;
+use serde_json::json;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Everything a run reads, loaded and fitted together.
+#[derive(Debug)]
+pub struct Inputs {
+    /// What is computed and where.
+    pub experiment: Experiment,
+    /// Text ↔ tokens.
+    pub tokenizer: Tokenizer,
+    /// Problems.
+    pub data: DataSets,
+    /// What this run is.
+    pub manifest: Manifest,
+    /// Shape of the base policy.
+    pub config: Config,
+    /// The base policy as it was checked, for the first who asks: it may be large.
+    base: RefCell<Option<Qwen2>>,
+}
+
+/// Loads data, tokenizer and base policy, and fixes the run's identity.
+///
+/// # Errors
+/// Whatever is missing, malformed, or does not fit together.
+pub fn prepare(experiment: Experiment) -> Result<Inputs, Error> {
+    assemble(experiment, |folder| {
+        let model = checkpoint::load_model(folder)?;
+        Ok((model.config().clone(), Some(model)))
+    })
+}
+
+/// As [`prepare`], for who asks for the base policy's shape alone: of its weights the headers are
+/// read.
+///
+/// # Errors
+/// As [`prepare`], but for what the weights hold.
+pub fn prepare_without_weights(experiment: Experiment) -> Result<Inputs, Error> {
+    assemble(experiment, |folder| Ok((checkpoint::open_model(folder)?.0, None)))
+}
+
+fn assemble(
+    experiment: Experiment,
+    model: impl FnOnce(&Path) -> Result<(Config, Option<Qwen2>), Error>,
+) -> Result<Inputs, Error> {
+    let place = experiment.execution.place();
+    if experiment.numerics == Numerics::Exact && place != Place::default() {
+        return Err(Error::ExactElsewhere { device: place.device, weights: place.weights });
+    }
+    let data = data::load(&experiment.inputs.data)?;
+    let folder = &experiment.inputs.model;
+    let tokenizer = Tokenizer::load(folder)?;
+    let (config, model) = model(folder)?;
+    tokenizer.fits(folder, config.vocab_size)?;
+    let manifest = manifest(&experiment, &data)?;
+    let base = RefCell::new(model);
+    let inputs = Inputs { experiment, tokenizer, data, manifest, config, base };
+    for (name, _) in named_sets(&inputs.data).into_iter().skip(1) {
+        inputs.samples(name)?;
+    }
+    check_prompts(&inputs, inputs.config.max_position_embeddings)?;
+    check_exactness(&inputs.experiment, &inputs.config)?;
+    Ok(inputs)
+}
+
+/// Under exact arithmetic every sum of the run is exact: found out now, from sizes alone.
+fn check_exactness(experiment: &Experiment, config: &Config) -> Result<(), Error> {
+    if experiment.numerics == Numerics::Fast {
+        return Ok(());
+    }
+    let longest = experiment.rollout.max_prompt_tokens + experiment.rollout.max_response_tokens;
+    let tokens = experiment.training.mini_batch_rollouts.saturating_mul(longest);
+    ExactPolicy::windows(config)?.gradient(ExactPolicy::shape(config), tokens as usize)?;
+    Ok(())
+}
+
+/// Every problem can be tokenized and answered: found out now, not after hours of training.
+fn check_prompts(inputs: &Inputs, positions: i64) -> Result<(), Error> {
+    let Experiment { prompt: Prompt { template }, rollout, .. } = &inputs.experiment;
+    for (_, problems) in named_sets(&inputs.data) {
+        for problem in problems {
+            let limit = rollout.max_prompt_tokens;
+            let prompt = prompt::prompt(problem, *template, &inputs.tokenizer, limit)?;
+            let (tokens, response) = (prompt.tokens.len(), rollout.max_response_tokens);
+            if tokens as u64 + response > positions as u64 {
+                let problem = problem.id.clone();
+                return Err(Error::Positions { problem, tokens, response, positions });
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Inputs {
+    /// The base policy, under the experiment's arithmetic.
+    ///
+    /// # Errors
+    /// Files that do not make a policy.
+    pub fn base_policy(&self) -> Result<Qwen2, Error> {
+        let checked = self.base.take();
+        let model = match checked {
+            Some(model) => model,
+            None => checkpoint::load_model(&self.experiment.inputs.model)?,
+        };
+        self.executed(model)
+    }
+
+    /// The base policy as it was checked is not asked for: its memory is free again.
+    pub fn forget_base_policy(&self) {
+        self.base.take();
+    }
+
+    /// A policy under the experiment's arithmetic, in the place where it says.
+    ///
+    /// # Errors
+    /// A device that is not there, or a shape that exact arithmetic cannot serve.
+    pub fn executed(&self, model: Qwen2) -> Result<Qwen2, Error> {
+        let model = model.placed(self.experiment.execution.place())?;
+        Ok(model.with_numerics(self.experiment.numerics)?)
+    }
+
+    /// k for an evaluation set.
+    ///
+    /// # Errors
+    /// When the experiment does not state it.
+    pub fn samples(&self, set: &str) -> Result<u64, Error> {
+        let samples = &self.experiment.evaluation.samples;
+        samples.get(set).copied().ok_or_else(|| Error::Samples {
+            set: set.to_string(),
+            known: samples.keys().cloned().collect(),
+        })
+    }
+}
+
+fn manifest(experiment: &Experiment, sets: &DataSets) -> Result<Manifest, Error> {
+    let mut inputs = BTreeMap::new();
+    for (name, problems) in named_sets(sets) {
+        inputs.insert(format!("data/{name}"), data::digest(problems));
+    }
+    let folder = &experiment.inputs.model;
+    let companions = checkpoint::COMPANIONS.map(str::to_string).into_iter();
+    for name in companions.chain(weights::names(folder)?) {
+        let path = folder.join(&name);
+        if path.exists() {
+            inputs.insert(format!("base/{name}"), files::sha256_file(&path)?);
+        }
+    }
+    Ok(Manifest {
+        harness: env!("CARGO_PKG_VERSION").to_string(),
+        name: experiment.name.clone(),
+        arm_sha256: experiment.arm_sha256(),
+        seed: experiment.execution.seed,
+        run_key: run_key(experiment, &inputs),
+        exactness: exactness(experiment).to_string(),
+        inputs,
+    })
+}
+
+/// How exactly a repetition of a run agrees.
+pub fn exactness(experiment: &Experiment) -> &'static str {
+    match (experiment.numerics, experiment.execution.device.unwrap_or_default()) {
+        (Numerics::Exact, _) => "exact",
+        (Numerics::Fast, Device::Cpu) => "exact-here",
+        // The backward passes of its attention add in no fixed order.
+        (Numerics::Fast, Device::Cuda(_)) => "approximate",
+    }
+}
+
+/// The run's identity: SHA-256 over arm, execution, the digests of its inputs, and the format of
+/// its records where that is not the first.
+pub fn run_key(experiment: &Experiment, inputs: &BTreeMap<String, String>) -> String {
+    let mut key = json!({
+        "arm_sha256": experiment.arm_sha256(),
+        "execution": experiment.bound_execution(),
+        "inputs": inputs,
+    });
+    if experiment.record_format() > 1 {
+        key["format"] = json!(experiment.record_format());
+    }
+    files::sha256(files::canonical_json_line(&key).as_bytes())
+}
+
+/// Every set of problems by its name: the training set, the development set, the others.
+pub fn named_sets(sets: &DataSets) -> Vec<(&str, &[Problem])> {
+    std::iter::once((mini_aime::TRAIN, &sets.train[..])).chain(sets.evaluated()).collect()
+}

@@ -1,0 +1,117 @@
+//! A step's rollouts in the form in which they are stored, and back.
+
+use crate::experiment::Experiment;
+use crate::policy::Progress;
+use crate::records::{
+    Components, Finish, Group, Problem, Rollout, RolloutRow, ScoredRollout, StepMetrics, ledger,
+};
+use crate::task::{Tokenizer, prompt};
+use crate::training::Trainer;
+use crate::training::step::Step;
+use std::collections::BTreeMap;
+
+/// Every rollout of a step, as the rows of its table.
+pub fn rollout_rows(step: &Step) -> Vec<RolloutRow> {
+    let advantages: BTreeMap<usize, &Vec<f64>> =
+        step.trained.iter().map(|(index, advantages)| (*index, advantages)).collect();
+    rows(&step.groups, &advantages)
+}
+
+/// The ledger's components of a rollout step, from its records and from what the trainer alone
+/// saw.
+pub fn step_components(
+    rows: &[RolloutRow],
+    metrics: &StepMetrics,
+    unrecorded: Components,
+) -> Components {
+    let mut components = ledger::rollouts(rows);
+    components.insert("metrics".to_string(), ledger::metrics(metrics));
+    components.extend(unrecorded);
+    components
+}
+
+/// What a checkpoint keeps beside the weights.
+pub fn progress(trainer: &Trainer) -> Progress {
+    let position = trainer.position();
+    Progress {
+        counters: position.counters,
+        prompts_drawn: position.prompts_drawn,
+        carried: carried_rows(&position.carried),
+    }
+}
+
+/// Groups that were carried over, as rows.
+fn carried_rows(groups: &[Group<ScoredRollout>]) -> Vec<RolloutRow> {
+    rows(groups, &BTreeMap::new())
+}
+
+fn rows(
+    groups: &[Group<ScoredRollout>],
+    advantages: &BTreeMap<usize, &Vec<f64>>,
+) -> Vec<RolloutRow> {
+    let mut rows = Vec::new();
+    for (index, group) in groups.iter().enumerate() {
+        let problem = &group.prompt.problem;
+        for (sample, scored) in group.rollouts.iter().enumerate() {
+            let trained = advantages.get(&index);
+            rows.push(RolloutRow {
+                group: index as u32,
+                problem: problem.id.clone(),
+                question: problem.question.clone(),
+                answer: problem.answer.clone(),
+                attempt: group.attempt,
+                sample: sample as u32,
+                trained: trained.is_some(),
+                is_correct: scored.is_correct,
+                prediction: scored.prediction.clone(),
+                reward: scored.reward(),
+                correctness_reward: scored.correctness_reward,
+                overlong_penalty: scored.overlong_penalty,
+                advantage: trained.map_or(0.0, |advantages| advantages[sample]),
+                truncated: scored.rollout.truncated(),
+                tokens: scored.rollout.tokens.clone(),
+                rollout_log_probs: scored.rollout.rollout_log_probs.clone(),
+                response: scored.rollout.text.clone(),
+            });
+        }
+    }
+    rows
+}
+
+/// The groups that a checkpoint carries over.
+///
+/// # Errors
+/// A problem that cannot be rendered: the rows are of another run.
+pub fn carried_groups(
+    rows: &[RolloutRow],
+    experiment: &Experiment,
+    tokenizer: &Tokenizer,
+) -> Result<Vec<Group<ScoredRollout>>, prompt::Error> {
+    let limit = experiment.rollout.max_prompt_tokens;
+    let mut groups = Vec::new();
+    for members in rows.chunk_by(|a, b| a.group == b.group) {
+        let first = &members[0];
+        let problem = Problem {
+            id: first.problem.clone(),
+            question: first.question.clone(),
+            answer: first.answer.clone(),
+        };
+        let prompt = prompt::prompt(&problem, experiment.prompt.template, tokenizer, limit)?;
+        let rollouts = members.iter().map(scored).collect();
+        groups.push(Group { prompt, attempt: first.attempt, rollouts });
+    }
+    Ok(groups)
+}
+
+/// One rollout of a table. As many log-probs as tokens are needed.
+pub fn scored(row: &RolloutRow) -> ScoredRollout {
+    let finish = if row.truncated { Finish::Length } else { Finish::Stop };
+    let (tokens, log_probs) = (row.tokens.clone(), row.rollout_log_probs.clone());
+    ScoredRollout {
+        rollout: Rollout::new(tokens, log_probs, finish, row.response.clone()),
+        is_correct: row.is_correct,
+        prediction: row.prediction.clone(),
+        correctness_reward: row.correctness_reward,
+        overlong_penalty: row.overlong_penalty,
+    }
+}

@@ -1,0 +1,316 @@
+//! How a session begins: in an empty folder, on a run that was interrupted, or on one that is
+//! finished. A killed process may have left anything half done; what a session goes on from is
+//! the newest checkpoint whose every byte is as it was written, and all that came after it is
+//! taken back first.
+
+use crate::base::Lock;
+use crate::base::files::{self, foreign};
+use crate::experiment::Numerics;
+use crate::policy::{Loaded, checkpoint};
+use crate::records::ledger::{self, Entry};
+use crate::records::run_folder::{DAMAGED_CHECKPOINT, LAYOUT, Outcome};
+use crate::records::{EvaluationRecord, RunFolder, Session, StepMetrics, StepTimings, environment};
+use crate::training::run::damage::{genesis, missing, sound, standing};
+use crate::training::run::inputs::Inputs;
+use crate::training::run::{Error, Event};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What to do with a run that was begun and not finished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unfinished {
+    /// Leave it alone and say so; one that has recorded no step yet begins again.
+    Refuse,
+    /// Go on from its newest good checkpoint.
+    Resume,
+    /// Begin again; what it wrote is deleted. So is a finished run.
+    Restart,
+}
+
+/// A folder that a session may work in.
+#[derive(Debug)]
+pub enum Opened {
+    /// The run was finished before; nothing is to be done.
+    Finished(Outcome),
+    /// The session goes on from here, and holds the folder as long as this lives.
+    Ready(Box<Start>),
+}
+
+/// Where a session begins.
+#[derive(Debug)]
+pub struct Start {
+    /// The policy and what belongs to it; `None` is the base policy before its first step.
+    pub checkpoint: Option<Loaded>,
+    /// Evaluations that need not be made again.
+    pub evaluated: Vec<EvaluationRecord>,
+    /// The ledger's last head.
+    pub head: String,
+    /// The hold on the folder.
+    pub lock: Lock,
+}
+
+/// Takes hold of a run folder.
+///
+/// # Errors
+/// A folder of another run, of something that is no run, or in use by another process; an
+/// unfinished run with [`Unfinished::Refuse`].
+pub fn open(
+    inputs: &Inputs,
+    folder: &RunFolder,
+    unfinished: Unfinished,
+    watch: &mut dyn FnMut(Event),
+) -> Result<Opened, Error> {
+    if unfinished != Unfinished::Restart
+        && let Some(outcome) = finished(inputs, folder)?
+    {
+        return Ok(Opened::Finished(outcome));
+    }
+    refuse_strangers(folder)?;
+    files::create_folder(folder.root())?;
+    // A session deletes and appends: behind a link it would do so elsewhere.
+    foreign::refuse_links(folder.root())?;
+    let root = || folder.root().to_path_buf();
+    let lock = folder.lock()?.ok_or_else(|| Error::InUse { folder: root() })?;
+    let begun = folder.path("manifest.json").exists();
+    // Another process may have finished the run before this one had the hold.
+    if let Some(outcome) = finished(inputs, folder)?
+        && unfinished != Unfinished::Restart
+    {
+        return Ok(Opened::Finished(outcome));
+    }
+    let recorded = files::complete_lines::<StepMetrics>(&folder.path("metrics.jsonl"))?.len();
+    let (checkpoint, evaluated) = match unfinished {
+        Unfinished::Refuse if begun && recorded > 0 => {
+            let planned = inputs.experiment.training.rollout_steps;
+            return Err(Error::Unfinished { folder: root(), recorded: recorded as u64, planned });
+        }
+        Unfinished::Resume if begun => resume(inputs, folder, watch)?,
+        _ => {
+            initialise(inputs, folder)?;
+            (None, Vec::new())
+        }
+    };
+    let from_step = checkpoint.as_ref().map_or(0, |it| it.progress.counters.rollout_steps);
+    record_session(inputs, folder, from_step, watch)?;
+    let head = folder.ledger()?.pop().map(|entry| entry.head).unwrap_or_default();
+    Ok(Opened::Ready(Box::new(Start { checkpoint, evaluated, head, lock })))
+}
+
+/// The outcome of a finished run of the same key, if the folder holds one.
+fn finished(inputs: &Inputs, folder: &RunFolder) -> Result<Option<Outcome>, Error> {
+    if !folder.path("manifest.json").exists() {
+        return Ok(None);
+    }
+    let found = folder.manifest()?.run_key;
+    if found != inputs.manifest.run_key {
+        let (folder, wanted) = (folder.root().to_path_buf(), inputs.manifest.run_key.clone());
+        return Err(Error::OtherRun { folder, found, wanted });
+    }
+    match folder.path("outcome.json").exists() {
+        true => Ok(Some(folder.outcome()?)),
+        false => Ok(None),
+    }
+}
+
+/// A folder without a manifest may hold what a killed first session left, and nothing else:
+/// beginning a run deletes what stands under the layout's names. A session's lock comes first.
+fn refuse_strangers(folder: &RunFolder) -> Result<(), Error> {
+    if !folder.root().exists() || folder.path("manifest.json").exists() {
+        return Ok(());
+    }
+    let begun = folder.path("run.lock").exists();
+    let known =
+        |name: &String| files::is_partial(name) || (begun && LAYOUT.contains(&name.as_str()));
+    match files::list(folder.root())?.into_iter().find(|name| !known(name)) {
+        Some(found) => Err(Error::NotARun { folder: folder.root().to_path_buf(), found }),
+        None => Ok(()),
+    }
+}
+
+/// Empties the folder for a run from the base policy. The manifest goes first and comes last:
+/// where it stands, the rest belongs to it.
+fn initialise(inputs: &Inputs, folder: &RunFolder) -> Result<(), Error> {
+    files::remove_file(&folder.path("manifest.json"))?;
+    files::remove_partial(folder.root())?;
+    for name in LAYOUT.iter().filter(|name| **name != "run.lock") {
+        let path = folder.path(name);
+        match path.is_dir() {
+            true => files::remove_folder(&path)?,
+            false => files::remove_file(&path)?,
+        }
+    }
+    for name in ["rollouts", "evaluations", "checkpoints"] {
+        files::create_folder(&folder.path(name))?;
+    }
+    for name in ["metrics.jsonl", "timings.jsonl", "evaluations.jsonl", "sessions.jsonl"] {
+        files::write_atomic(&folder.path(name), b"")?;
+    }
+    files::write_lines(&folder.path(ledger::FILE), &[genesis(inputs)])?;
+    files::write_json(&folder.path("experiment.json"), &inputs.experiment)?;
+    let environment = environment::describe(inputs.experiment.execution.threads);
+    files::write_json(&folder.path("environment.json"), &environment)?;
+    Ok(files::write_json(&folder.path("manifest.json"), &inputs.manifest)?)
+}
+
+type Resumed = (Option<Loaded>, Vec<EvaluationRecord>);
+
+/// The newest checkpoint that can be used, and the folder as it was when it was written. With
+/// none the run begins again from the base policy.
+fn resume(
+    inputs: &Inputs,
+    folder: &RunFolder,
+    watch: &mut dyn FnMut(Event),
+) -> Result<Resumed, Error> {
+    for name in ["", "rollouts", "evaluations", "checkpoints"] {
+        files::remove_partial(&folder.path(name))?;
+    }
+    let evaluated = standing(folder)?;
+    let steps = folder.checkpoint_steps()?;
+    let (sound, damage) = sound(inputs, folder, steps.iter().max().copied().unwrap_or(0))?;
+    let mut checkpoint = None;
+    for step in steps.into_iter().rev() {
+        // What is recorded of the steps before a checkpoint is never made again. A session evaluates
+        // what is due from its checkpoint on, and nothing before.
+        let passed_over = match missing(inputs, &evaluated, step) {
+            _ if step > sound => damage.clone(),
+            Some((set, missing)) => Some(format!(
+                "the evaluation of {set} at rollout step {missing} is missing or damaged, and is \
+                 made again"
+            )),
+            None => None,
+        };
+        if let Some(reason) = passed_over {
+            watch(Event::Warning(&format!(
+                "checkpoint {} is passed over: {reason}",
+                folder.checkpoint(step).display()
+            )));
+            files::remove_folder(&folder.checkpoint(step))?;
+            continue;
+        }
+        match usable(folder, step) {
+            Ok(found) => {
+                checkpoint = Some(found);
+                break;
+            }
+            Err(reason) => {
+                watch(Event::Warning(&format!(
+                    "checkpoint {} is refused: {reason}",
+                    folder.checkpoint(step).display()
+                )));
+                let aside = folder.path(&format!("checkpoints/{DAMAGED_CHECKPOINT}{step:06}"));
+                files::replace_folder(&folder.checkpoint(step), &aside)?;
+            }
+        }
+    }
+    let step = checkpoint.as_ref().map_or(0, |it| it.progress.counters.rollout_steps);
+    let evaluated = rewind(inputs, folder, evaluated, step)?;
+    // The schedule of checkpoints may differ from the first session's.
+    files::write_json(&folder.path("experiment.json"), &inputs.experiment)?;
+    Ok((checkpoint, evaluated))
+}
+
+/// A checkpoint all of whose bytes are as written.
+fn usable(folder: &RunFolder, step: u64) -> Result<Loaded, String> {
+    let found = checkpoint::load(&folder.checkpoint(step)).map_err(|error| error.to_string())?;
+    match found.progress.counters.rollout_steps {
+        counted if counted == step => Ok(found),
+        counted => Err(format!("its trainer.json counts {counted} rollout steps")),
+    }
+}
+
+/// Takes back everything that was written after rollout step `step`. Returns the evaluations
+/// that stand: those up to the first one that is of a later step.
+fn rewind(
+    inputs: &Inputs,
+    folder: &RunFolder,
+    mut evaluated: Vec<EvaluationRecord>,
+    step: u64,
+) -> Result<Vec<EvaluationRecord>, Error> {
+    let path = folder.path(ledger::FILE);
+    let mut chain: Vec<Entry> = files::complete_lines(&path)?;
+    chain.truncate(step as usize + 1);
+    if step == 0 {
+        chain = vec![genesis(inputs)];
+    }
+    files::write_lines(&path, &chain)?;
+    let path = folder.path("metrics.jsonl");
+    let metrics: Vec<StepMetrics> = files::complete_lines(&path)?;
+    files::write_lines(&path, &metrics[..metrics.len().min(step as usize)])?;
+    let path = folder.path("timings.jsonl");
+    let mut timings: Vec<StepTimings> = files::complete_lines(&path)?;
+    timings.retain(|line| line.step <= step);
+    files::write_lines(&path, &timings)?;
+    let on_time = |record: &&EvaluationRecord| record.counters.rollout_steps <= step;
+    let count = evaluated.iter().take_while(on_time).count();
+    evaluated.truncate(count);
+    files::write_lines(&folder.path("evaluations.jsonl"), &evaluated)?;
+    remove_unless(folder, "evaluations", |name| {
+        let keep = |record: &EvaluationRecord| {
+            folder.outcomes(&record.set, record.counters.rollout_steps).ends_with(name)
+        };
+        evaluated.iter().any(keep)
+    })?;
+    remove_unless(folder, "rollouts", |name| {
+        (1..=step).any(|kept| folder.rollouts(kept).ends_with(name))
+    })?;
+    files::remove_folder(&folder.path("diverged"))?;
+    Ok(evaluated)
+}
+
+fn remove_unless(
+    folder: &RunFolder,
+    inside: &str,
+    keep: impl Fn(&str) -> bool,
+) -> Result<(), Error> {
+    files::create_folder(&folder.path(inside))?;
+    for name in files::list(&folder.path(inside))?.iter().filter(|name| !keep(name)) {
+        files::remove_file(&folder.path(inside).join(name))?;
+    }
+    Ok(())
+}
+
+/// Notes that a session began, and warns when it is on another machine or build than the first:
+/// under `fast` arithmetic the run may then end with other bits.
+fn record_session(
+    inputs: &Inputs,
+    folder: &RunFolder,
+    from_step: u64,
+    watch: &mut dyn FnMut(Event),
+) -> Result<(), Error> {
+    let first = folder.environment()?.facts;
+    let here = environment::describe(inputs.experiment.execution.threads).facts;
+    let value = |facts: &BTreeMap<String, String>, name: &str| {
+        facts.get(name).cloned().unwrap_or_else(|| "unknown".to_string())
+    };
+    let names: BTreeSet<&String> = first.keys().chain(here.keys()).collect();
+    let changed: BTreeMap<String, [String; 2]> = names
+        .into_iter()
+        .filter(|name| first.get(*name) != here.get(*name))
+        .map(|name| (name.clone(), [value(&first, name), value(&here, name)]))
+        .collect();
+    let matters = |name: &&String| !["git_dirty", "kernel", "memory"].contains(&name.as_str());
+    let differing: Vec<String> = changed
+        .keys()
+        .filter(matters)
+        .map(|name| format!("{name} was {}, is {}", changed[name][0], changed[name][1]))
+        .collect();
+    if !differing.is_empty() && inputs.experiment.numerics == Numerics::Fast {
+        watch(Event::Warning(&format!(
+            "this session differs from the run's first ({}): the result may differ in its last bits \
+             from an uninterrupted run",
+            differing.join("; ")
+        )));
+    }
+    let started_ms = Some(environment::now_ms());
+    let session = Session { from_step, changed, started_ms, ended_ms: None };
+    Ok(files::append_line(&folder.path("sessions.jsonl"), &session)?)
+}
+
+/// Notes when the present session ended.
+pub(super) fn close(folder: &RunFolder) -> Result<(), Error> {
+    let path = folder.path("sessions.jsonl");
+    let mut sessions: Vec<Session> = files::complete_lines(&path)?;
+    if let Some(session) = sessions.last_mut() {
+        session.ended_ms = Some(environment::now_ms());
+    }
+    Ok(files::write_lines(&path, &sessions)?)
+}

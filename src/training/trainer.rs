@@ -1,0 +1,424 @@
+//! Algorithm 1 of the paper: the only place that closes a loop.
+
+use crate::algorithm::{Buffer, Next, StepTotals, advantage, dynamic_sampling, overlong};
+use crate::base::Purpose;
+use crate::base::rng::{Id, stream};
+use crate::experiment::{AtCap, DynamicSampling, Experiment, NonFinite, Surplus};
+use crate::policy::batch::{self, Cut, Row};
+use crate::policy::sampling::generate::{self, Request};
+use crate::policy::{Limits, Policy, Qwen2, frozen, optimizer};
+use crate::records::{
+    Components, Counters, Group, Problem, Prompt, Rollout, ScoredRollout, ledger,
+};
+use crate::task::{Tokenizer, prompt, reward};
+use crate::training::effects::{self, techniques};
+use crate::training::step::{Clock, Error, Step};
+use crate::training::{
+    Divergence, Metrics, NotFinite, Phase, Position, StepOutcome, Updates, evaluation, update,
+};
+use std::collections::BTreeMap;
+
+/// Stands in the ledger for the gradient of an update that was left out.
+const SKIPPED: &str = "left out: not finite";
+
+/// The state that Algorithm 1 carries from step to step.
+#[derive(Debug)]
+pub struct Trainer<'a> {
+    experiment: &'a Experiment,
+    tokenizer: &'a Tokenizer,
+    problems: &'a [Problem],
+    /// The policy π_θ.
+    policy: Policy,
+    /// π_ref of a KL penalty: the frozen base policy.
+    reference: Option<Qwen2>,
+    position: Position,
+    /// Shares of solution styles are a metric of the embedded benchmark alone.
+    styles: bool,
+}
+
+impl<'a> Trainer<'a> {
+    /// A trainer at step 0 with a policy. `reference` is needed by a KL penalty and unused
+    /// otherwise.
+    ///
+    /// # Panics
+    /// When there are no problems.
+    pub fn new(
+        experiment: &'a Experiment,
+        tokenizer: &'a Tokenizer,
+        problems: &'a [Problem],
+        policy: Policy,
+        reference: Option<Qwen2>,
+        styles: bool,
+    ) -> Self {
+        assert!(!problems.is_empty(), "training needs problems");
+        let position = Position::default();
+        Self { policy, experiment, tokenizer, problems, reference, position, styles }
+    }
+
+    /// Goes on from the position that belongs to the policy.
+    pub fn resume(self, position: Position) -> Self {
+        Self { position, ..self }
+    }
+
+    /// The policy that is being trained.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The three clocks.
+    pub fn counters(&self) -> Counters {
+        self.position.counters
+    }
+
+    /// Where the trainer stands.
+    pub fn position(&self) -> &Position {
+        &self.position
+    }
+
+    /// One rollout step: Algorithm 1, lines 2–11.
+    ///
+    /// # Errors
+    /// See [`Error`]; a failed step leaves the weights of its last complete update.
+    pub fn step(&mut self, watch: &mut dyn FnMut(Phase)) -> Result<StepOutcome, Error> {
+        let before = self.position.clone();
+        let mut clock = Clock::default();
+        let carried = self.position.carried.len();
+        let mut groups = std::mem::take(&mut self.position.carried);
+        let mut buffer = Buffer::new((0..carried).collect());
+        let entropy = match self.fill(&mut groups, &mut buffer, &mut clock, watch) {
+            Ok(entropy) => entropy,
+            Err(Error::Generate { source: source @ generate::Error::NotFinite { .. }, .. }) => {
+                // No update was made: the trainer stands where it stood, so the step can be replayed.
+                self.position = before;
+                let step = Step { groups, carried, seconds: clock.seconds(), ..Step::default() };
+                return Ok(diverged(step, NotFinite::Sampling(source)));
+            }
+            Err(error) => return Err(error),
+        };
+        let rounds = u64::from(buffer.rounds());
+        let (batch, surplus) = buffer.take(self.prompts_per_step(), self.surplus());
+        if batch.is_empty() {
+            self.position = before;
+            return Ok(StepOutcome::Saturated);
+        }
+        let advantages: Vec<Vec<f64>> =
+            batch.iter().map(|&index| self.advantages(&groups[index])).collect(); // 9
+        let chosen: Vec<Group<ScoredRollout>> =
+            batch.iter().map(|&index| groups[index].clone()).collect();
+        let rows = batch::rows(&chosen, &advantages, self.experiment.dapo.overlong.filter);
+        let described = techniques::Step {
+            groups: &groups,
+            carried,
+            rounds,
+            batch: &batch,
+            surplus: &surplus,
+            advantages: &advantages,
+            rows: &rows,
+        };
+        let mut metrics = self.describe(&described, entropy);
+        let improved = self.improve(&rows, &chosen, &mut clock, &mut metrics, watch); // 10–11
+        let kept = surplus.into_iter().map(|index| groups[index].clone()).collect();
+        let seconds = clock.seconds();
+        let trained = batch.into_iter().zip(advantages).collect();
+        let mut step =
+            Step { trained, groups, carried, metrics, seconds, components: Components::new() };
+        match improved {
+            Ok(components) => step.components = components,
+            Err(source) if source.is_not_finite() => {
+                let update = self.position.counters.updates + 1;
+                return Ok(diverged(step, NotFinite::Update(update, source)));
+            }
+            Err(source) => {
+                let step = self.position.counters.rollout_steps + 1;
+                return Err(Error::Update { step, source });
+            }
+        }
+        self.position.carried = kept;
+        self.position.counters.rollout_steps += 1;
+        Ok(StepOutcome::Trained(Box::new(step)))
+    }
+
+    /// Lines 2–8: generation rounds until the buffer is full. `groups` begins with those that
+    /// were carried over, which the buffer holds already. Returns the sum over the new responses of
+    /// their entropies, where the records have it.
+    fn fill(
+        &mut self,
+        groups: &mut Vec<Group<ScoredRollout>>,
+        buffer: &mut Buffer<usize>,
+        clock: &mut Clock,
+        watch: &mut dyn FnMut(Phase),
+    ) -> Result<Option<f64>, Error> {
+        let carried = groups.len();
+        let mut entropy = (self.experiment.record_format() > 1).then_some(0.0);
+        let filter = self.experiment.dapo.dynamic_sampling != DynamicSampling::None {};
+        loop {
+            let prompts = self.draw_prompts()?; // line 2
+            let earlier = &groups[carried..];
+            let sampled = self.generate(&prompts, earlier, &mut entropy, clock, watch)?; // 3–4
+            let round = groups.len()..groups.len() + sampled.len();
+            groups.extend(clock.time("grading", || self.score(sampled))); // 5
+            buffer.add_round(round.collect(), |&index| {
+                !filter || is_useful(&groups[index]) // 6
+            });
+            if !self.sample_more(buffer)? {
+                return Ok(entropy); // 7–8
+            }
+        }
+    }
+
+    /// Metrics of what was generated and of the batch, before the updates; `entropy` as
+    /// [`Trainer::fill`] returns it.
+    fn describe(&self, step: &techniques::Step, entropy: Option<f64>) -> Metrics {
+        let new: Vec<&Group<ScoredRollout>> = step.groups[step.carried..].iter().collect();
+        let mut metrics = effects::generated(&new, step.rounds, self.styles);
+        if self.experiment.record_format() > 1 {
+            metrics.extend(effects::sampled(&new, entropy));
+        }
+        metrics.extend(techniques::metrics(step, self.experiment));
+        let chosen: Vec<&Group<ScoredRollout>> =
+            step.batch.iter().map(|&index| &step.groups[index]).collect();
+        let masked = step.rows.iter().filter(|row| !row.in_loss).count() as u64;
+        metrics.extend(effects::trained(&chosen, masked));
+        metrics
+    }
+
+    fn prompts_per_step(&self) -> usize {
+        self.experiment.training.prompts_per_step as usize
+    }
+
+    fn surplus(&self) -> Surplus {
+        match self.experiment.dapo.dynamic_sampling {
+            DynamicSampling::None {} => Surplus::Discard,
+            DynamicSampling::Resample { surplus, .. } => surplus,
+        }
+    }
+
+    /// The prompts of one generation round: the next ones of the shuffled epochs.
+    fn draw_prompts(&mut self) -> Result<Vec<Prompt>, Error> {
+        let count = prompts_per_round(self.experiment);
+        let seed = self.experiment.execution.seed;
+        let drawn = drawn(self.problems.len(), seed, self.position.prompts_drawn, count);
+        let prompt = |problem: usize| {
+            let (template, limit) =
+                (self.experiment.prompt.template, self.experiment.rollout.max_prompt_tokens);
+            prompt::prompt(&self.problems[problem], template, self.tokenizer, limit)
+        };
+        let prompts = drawn.into_iter().map(prompt).collect::<Result<_, _>>()?;
+        self.position.prompts_drawn += count;
+        Ok(prompts)
+    }
+
+    /// G responses for each prompt from the current policy. `earlier` are the groups that
+    /// this step already sampled: a problem drawn again counts its attempts. `entropy`, where it is
+    /// asked for, grows by that of each response.
+    fn generate(
+        &mut self,
+        prompts: &[Prompt],
+        earlier: &[Group<ScoredRollout>],
+        entropy: &mut Option<f64>,
+        clock: &mut Clock,
+        watch: &mut dyn FnMut(Phase),
+    ) -> Result<Vec<Group<Rollout>>, Error> {
+        let mut attempts: BTreeMap<&str, u32> = BTreeMap::new();
+        for group in earlier {
+            *attempts.entry(group.prompt.problem.id.as_str()).or_default() += 1;
+        }
+        let (seed, step) = (self.experiment.execution.seed, self.position.counters.rollout_steps);
+        let size = self.experiment.rollout.group_size;
+        let mut attempt_of = Vec::with_capacity(prompts.len());
+        let mut requests = Vec::with_capacity(prompts.len() * size as usize);
+        for prompt in prompts {
+            let id = prompt.problem.id.as_str();
+            let attempt = attempts.entry(id).or_default();
+            for sample in 0..size {
+                let key =
+                    [Id::from(step), Id::from(id), Id::from(u64::from(*attempt)), Id::from(sample)];
+                let stream = stream(seed, Purpose::Rollout, &key);
+                requests.push(Request { prompt: &prompt.tokens, stream });
+            }
+            attempt_of.push(*attempt);
+            *attempt += 1;
+        }
+        let sampling = self.experiment.rollout.sampling;
+        let limits = evaluation::limits(self.experiment, sampling, self.tokenizer);
+        let limits = Limits { entropy: entropy.is_some(), ..limits };
+        let total = requests.len();
+        tracing::debug!(step = step + 1, responses = total, "generation");
+        let responses = clock
+            .time("generation", || {
+                generate::generate(self.policy.model(), &requests, &limits, |done| {
+                    watch(Phase::Generation(done, total));
+                })
+            })
+            .map_err(|source| Error::Generate { step: step + 1, source })?;
+        self.position.counters.generation_rounds += 1;
+        for response in &responses {
+            *entropy = entropy.zip(response.entropy).map(|(sum, response)| sum + response);
+        }
+        let mut responses = responses.into_iter();
+        let groups = prompts.iter().zip(attempt_of).map(|(prompt, attempt)| {
+            let rollouts = responses
+                .by_ref()
+                .take(size as usize)
+                .map(|response| {
+                    let text = self.tokenizer.decode(&response.tokens);
+                    Rollout::new(response.tokens, response.log_probs, response.finish, text)
+                })
+                .collect();
+            Group { prompt: prompt.clone(), attempt, rollouts }
+        });
+        Ok(groups.collect())
+    }
+
+    /// Eq. 7 plus Eq. 13.
+    fn score(&self, sampled: Vec<Group<Rollout>>) -> Vec<Group<ScoredRollout>> {
+        let limit = self.experiment.rollout.max_response_tokens;
+        let mut scored = Vec::with_capacity(sampled.len());
+        for group in sampled {
+            let mut group = reward::grade_group(group, self.experiment.reward.verifier);
+            overlong::shape(&mut group, limit, &self.experiment.dapo.overlong);
+            scored.push(group);
+        }
+        scored
+    }
+
+    /// Lines 7–8: whether another round is needed and allowed.
+    fn sample_more(&self, buffer: &Buffer<usize>) -> Result<bool, Error> {
+        let DynamicSampling::Resample { max_rounds, at_cap, .. } =
+            self.experiment.dapo.dynamic_sampling
+        else {
+            return Ok(false);
+        };
+        let target = self.prompts_per_step();
+        match (buffer.next(target, max_rounds), at_cap) {
+            (Next::Train, _) | (Next::CapReached, AtCap::Train) => Ok(false),
+            (Next::SampleMore, _) => Ok(true),
+            (Next::CapReached, AtCap::Stop) => Err(Error::CapReached {
+                step: self.position.counters.rollout_steps + 1,
+                source: buffer.cap_reached(target),
+            }),
+        }
+    }
+
+    fn advantages(&self, group: &Group<ScoredRollout>) -> Vec<f64> {
+        let rewards: Vec<f64> = group.rollouts.iter().map(ScoredRollout::reward).collect();
+        advantage::advantages(&rewards, &self.experiment.dapo.advantage)
+    }
+
+    /// Lines 10–11: μ passes of mini-batch updates on Eq. 8. What was measured before a
+    /// failure is in `metrics` too. Returns the ledger's components that only this shows.
+    fn improve(
+        &mut self,
+        rows: &[Row],
+        groups: &[Group<ScoredRollout>],
+        clock: &mut Clock,
+        metrics: &mut Metrics,
+        watch: &mut dyn FnMut(Phase),
+    ) -> Result<Components, update::Error> {
+        let temperature = self.experiment.rollout.sampling.temperature;
+        let cut = Cut::of(&self.experiment.execution);
+        let frozen = |model| frozen::read(model, rows, temperature, cut);
+        let old = clock.time("old_log_probs", || frozen(self.policy.model()))?;
+        let reference =
+            clock.time("old_log_probs", || self.reference.as_ref().map(frozen).transpose())?;
+        let mut passes_halved = old.passes_halved;
+        passes_halved += reference.as_ref().map_or(0, |frozen| frozen.passes_halved);
+        let reference = reference.map(|frozen| frozen.log_probs);
+        metrics.extend(old.metrics(groups));
+        let training = &self.experiment.training;
+        let (seed, step) = (self.experiment.execution.seed, self.position.counters.rollout_steps);
+        let mut plan = Vec::new();
+        for epoch in 0..training.epochs_per_step {
+            let order = stream(seed, Purpose::MiniBatchOrder, &[Id::from(step), Id::from(epoch)]);
+            plan.extend(batch::mini_batches(rows, training, order));
+        }
+        let totals = StepTotals {
+            tokens: rows.iter().map(Row::loss_tokens).sum(),
+            mini_batches: plan.len() as u64 / training.epochs_per_step,
+        };
+        let rate = optimizer::learning_rate(&self.experiment.optimizer, step);
+        let settings = update::Settings { dapo: &self.experiment.dapo, temperature, cut };
+        let skips = self.experiment.optimizer.non_finite == Some(NonFinite::Skip);
+        let mut updates = Updates::default();
+        let mut gradients = Vec::with_capacity(plan.len());
+        for (done, members) in plan.iter().enumerate() {
+            tracing::debug!(step = step + 1, update = self.position.counters.updates + 1, "update");
+            let batch = update::MiniBatch {
+                rows,
+                members,
+                old_log_probs: &old.log_probs,
+                ref_log_probs: reference.as_deref(),
+                totals,
+            };
+            let made =
+                clock.time("update", || update::update(&mut self.policy, &batch, &settings, rate));
+            match made {
+                Ok(made) => {
+                    passes_halved += made.passes_halved;
+                    updates.add(&made);
+                    gradients.push(made.gradients_sha256);
+                }
+                Err(error) if skips && error.is_not_finite() => {
+                    tracing::warn!(step = step + 1, %error, "an update is left out");
+                    updates.skip();
+                    gradients.push(SKIPPED.to_string());
+                }
+                Err(error) => return Err(error),
+            }
+            self.position.counters.updates += 1;
+            watch(Phase::Update(done + 1, plan.len()));
+        }
+        metrics.extend(updates.metrics(self.experiment.optimizer.max_gradient_norm, rate));
+        if skips {
+            metrics.insert("optimizer/skipped_updates".to_string(), updates.skipped() as f64);
+        }
+        if passes_halved > 0 {
+            metrics.insert("memory/passes_halved".to_string(), passes_halved as f64);
+        }
+        let components = || {
+            let named = [
+                ("old_log_probs", ledger::log_probs(&old.log_probs)),
+                ("gradients", ledger::sequence(&gradients)),
+            ];
+            let mut components = self.policy.components();
+            components.extend(named.map(|(name, digest)| (name.to_string(), digest)));
+            components
+        };
+        Ok(clock.time("ledger", components))
+    }
+}
+
+/// Prompts of one generation round. Without Dynamic Sampling one round is the whole batch.
+pub fn prompts_per_round(experiment: &Experiment) -> u64 {
+    match experiment.dapo.dynamic_sampling {
+        DynamicSampling::None {} => experiment.training.prompts_per_step,
+        DynamicSampling::Resample { .. } => experiment.rollout.prompts_per_round,
+    }
+}
+
+/// Which of `problems` problems a run draws, as indices: `count` of them after the first `before`
+/// of the endless sequence of shuffled epochs.
+pub fn drawn(problems: usize, seed: u64, before: u64, count: u64) -> Vec<usize> {
+    let size = problems as u64;
+    let order_of = |epoch: u64| {
+        let mut order: Vec<usize> = (0..problems).collect();
+        stream(seed, Purpose::DataOrder, &[Id::from(epoch)]).shuffle(&mut order);
+        (epoch, order)
+    };
+    let mut current = order_of(before / size);
+    let problem = |drawn: u64| {
+        if current.0 != drawn / size {
+            current = order_of(drawn / size);
+        }
+        current.1[(drawn % size) as usize]
+    };
+    (before..before + count).map(problem).collect()
+}
+
+fn diverged(step: Step, source: NotFinite) -> StepOutcome {
+    StepOutcome::Diverged(Box::new(Divergence { step, source }))
+}
+
+fn is_useful(group: &Group<ScoredRollout>) -> bool {
+    dynamic_sampling::is_useful(group.correct(), group.rollouts.len())
+}

@@ -1,0 +1,275 @@
+//! One update: the loss of a mini-batch summed over its micro-batches, its gradient, clipping
+//! and AdamW. Lines 10–11 of Algorithm 1, for one mini-batch.
+
+use crate::algorithm::objective::{self, Inputs, Sums};
+use crate::algorithm::{StepTotals, WeightShift, aggregation, weight_shift};
+use crate::base::workers;
+use crate::experiment::{Dapo, Kl};
+use crate::numerics::{Tally, exact, halving};
+use crate::policy::batch::{self, Cut, Pass, Row};
+use crate::policy::{Gradients, Policy, Qwen2, UpdateScale, optimizer};
+use std::convert::Infallible;
+use tch::Tensor;
+
+/// Why an update was not made. The weights are those before it.
+#[derive(Debug, thiserror::Error, PartialEq)]
+pub enum Error {
+    /// The loss is NaN or infinite.
+    #[error("the loss is {0}")]
+    Loss(f64),
+    /// Exact arithmetic: a number of the backward pass is, before it was rounded into its window.
+    #[error("a number of the backward pass is not finite")]
+    Backward,
+    /// A gradient is, or what the update would make of the weights and moments.
+    #[error(transparent)]
+    Gradient(#[from] optimizer::Error),
+    /// Exact arithmetic cannot serve an update of so many tokens.
+    #[error(transparent)]
+    Exact(#[from] exact::Error),
+    /// Memory does not hold a pass over one row.
+    #[error("memory does not hold a pass over one row: {0}")]
+    OutOfMemory(String),
+}
+
+impl Error {
+    /// Whether a number was not finite, and not something else that went wrong.
+    pub fn is_not_finite(&self) -> bool {
+        match self {
+            Self::Loss(_) | Self::Backward => true,
+            Self::Gradient(error) => error.is_not_finite(),
+            Self::Exact(_) | Self::OutOfMemory(_) => false,
+        }
+    }
+}
+
+impl From<halving::Error<exact::Error>> for Error {
+    fn from(error: halving::Error<exact::Error>) -> Self {
+        match error {
+            halving::Error::OutOfMemory(text) => Self::OutOfMemory(text),
+            halving::Error::Work(error) => Self::Exact(error),
+        }
+    }
+}
+
+impl From<halving::Error<Infallible>> for Error {
+    fn from(error: halving::Error<Infallible>) -> Self {
+        match error {
+            halving::Error::OutOfMemory(text) => Self::OutOfMemory(text),
+            halving::Error::Work(never) => match never {},
+        }
+    }
+}
+
+/// How every update of a run is made.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings<'a> {
+    /// The objective.
+    pub dapo: &'a Dapo,
+    /// Temperature at which the responses were sampled.
+    pub temperature: f64,
+    /// How the mini-batch is cut.
+    pub cut: Cut,
+}
+
+/// The rows of a rollout step, what frozen policies say about them, and which of them this
+/// update uses.
+#[derive(Debug, Clone, Copy)]
+pub struct MiniBatch<'a> {
+    /// All rows of the step.
+    pub rows: &'a [Row],
+    /// Indices of this mini-batch's rows.
+    pub members: &'a [usize],
+    /// log π_old of each response token: one list for each row of the step.
+    pub old_log_probs: &'a [Vec<f64>],
+    /// log π_ref likewise, for a KL penalty.
+    pub ref_log_probs: Option<&'a [Vec<f64>]>,
+    /// Totals of the step, for a normaliser that spans it.
+    pub totals: StepTotals,
+}
+
+/// What an update was.
+#[derive(Debug, Clone)]
+pub struct Updated {
+    /// Sums over the mini-batch's tokens; `loss` is −J of Eq. 8.
+    pub sums: Sums,
+    /// Global L2 norm of the gradient, before clipping.
+    pub gradient_norm: f64,
+    /// SHA-256 of the gradient before clipping, as the ledger has it.
+    pub gradients_sha256: String,
+    /// Loss weight that the aggregation moved between responses; `None` when all are masked.
+    pub weight_shift: Option<WeightShift>,
+    /// What rounding into windows changed; `None` under fast arithmetic.
+    pub rounding: Option<Rounding>,
+    /// Passes that memory did not hold and that were made in halves.
+    pub passes_halved: u64,
+}
+
+/// What rounding into windows changed in an update.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rounding {
+    /// Numbers of the policy's weights.
+    pub weights: Tally,
+    /// Numbers of the forward passes.
+    pub activations: Tally,
+    /// Numbers of the backward passes.
+    pub gradients: Tally,
+}
+
+impl Rounding {
+    /// Adds another update.
+    pub fn add(&mut self, other: &Self) {
+        self.weights.add(other.weights);
+        self.activations.add(other.activations);
+        self.gradients.add(other.gradients);
+    }
+}
+
+/// Improves the policy on one mini-batch.
+///
+/// # Errors
+/// When the loss, a gradient, or what the update would make of the weights and moments is not finite;
+/// weights and moments are then unchanged.
+pub fn update(
+    policy: &mut Policy,
+    batch: &MiniBatch,
+    settings: &Settings,
+    learning_rate: f64,
+) -> Result<Updated, Error> {
+    let Cut { micro_batch_rollouts, pass_tokens } = settings.cut;
+    let micro_batches = batch::micro_batches(batch.rows, batch.members, micro_batch_rollouts);
+    let weights = row_weights(batch, &micro_batches, settings.dapo);
+    let tokens = micro_batches.iter().flatten().map(|&row| batch.rows[row].loss_tokens());
+    let weighted: Vec<(u64, f64)> = tokens.zip(weights.iter().flatten().copied()).collect();
+    let weight_shift = weight_shift::weight_shift(&weighted);
+    let scale = update_scale(batch, &micro_batches, &weights, settings.dapo);
+    let mut passes = Vec::new();
+    for (members, weights) in micro_batches.iter().zip(weights) {
+        let mut weights = weights.into_iter();
+        for members in batch::passes(batch.rows, members, pass_tokens) {
+            passes.push(members.into_iter().zip(weights.by_ref()).collect::<Vec<Weighted>>());
+        }
+    }
+    let add = |made: &mut Made, model: &Qwen2, rows: &[Weighted]| {
+        let sums = pass(&mut made.gradients, model, batch, rows, settings, scale)?;
+        made.sums.add(&sums);
+        Ok(())
+    };
+    let model = policy.model();
+    let (Made { gradients, sums }, passes_halved) = if model.is_large() {
+        // One set of gradients, which memory may end in the middle of a pass.
+        let all = |passes: &[Vec<Weighted>]| {
+            let mut made = Made::default();
+            passes.iter().try_for_each(|rows| add(&mut made, model, rows))?;
+            Ok::<Made, exact::Error>(made)
+        };
+        workers::together(|| halving::together(passes, all))?
+    } else {
+        let one = |model: &Qwen2, rows: &Vec<Weighted>| {
+            let mut made = Made::default();
+            add(&mut made, model, rows)?;
+            Ok::<Made, exact::Error>(made)
+        };
+        let mut made = Made::default();
+        for pass in workers::map(&passes, || model.share(), one) {
+            let Made { gradients, sums } = pass?;
+            made.sums.add(&sums);
+            made.gradients.add(gradients);
+        }
+        (made, 0)
+    };
+    if !sums.loss.is_finite() {
+        return Err(Error::Loss(sums.loss));
+    }
+    if gradients.tallies().is_some_and(|[_, backward]| backward.not_finite) {
+        return Err(Error::Backward);
+    }
+    let tallies = policy.model().weight_tally().zip(gradients.tallies());
+    let rounding = tallies.map(|(weights, [activations, gradients])| Rounding {
+        weights,
+        activations,
+        gradients,
+    });
+    let (gradients_sha256, gradient_norm) = policy.update(gradients, learning_rate)?;
+    Ok(Updated { sums, gradient_norm, gradients_sha256, weight_shift, rounding, passes_halved })
+}
+
+/// A row by its index, and its weight in the loss.
+type Weighted = (usize, f64);
+
+/// What passes add up to.
+#[derive(Default)]
+struct Made {
+    gradients: Gradients,
+    sums: Sums,
+}
+
+/// Adds the gradients of one pass, and returns the sums over its tokens.
+fn pass(
+    gradients: &mut Gradients,
+    model: &Qwen2,
+    batch: &MiniBatch,
+    rows: &[Weighted],
+    settings: &Settings,
+    scale: UpdateScale,
+) -> Result<Sums, exact::Error> {
+    let (members, row_weights): (Vec<usize>, Vec<f64>) = rows.iter().copied().unzip();
+    let pass = Pass::new(batch.rows, &members);
+    let chosen = |values: &[Vec<f64>], kind| {
+        let values: Vec<f64> = members.iter().flat_map(|&row| &values[row]).copied().collect();
+        Tensor::from_slice(&values).unsqueeze(-1).to_kind(kind)
+    };
+    pass.add_gradients(gradients, model, settings.temperature, scale, |log_probs| {
+        let log_probs = log_probs.unsqueeze(-1);
+        let kind = log_probs.kind();
+        let ref_log_probs = batch.ref_log_probs.map(|values| chosen(values, kind));
+        // The objective's rows are tokens here, each with the weight of its response.
+        let inputs = Inputs {
+            log_probs: &log_probs,
+            old_log_probs: &chosen(batch.old_log_probs, kind),
+            ref_log_probs: ref_log_probs.as_ref(),
+            advantages: &pass.advantages.unsqueeze(-1).to_kind(kind),
+            response_mask: &pass.loss_mask.unsqueeze(-1),
+            row_weights: &pass.for_each_token(&row_weights),
+            numerics: model.numerics(),
+        };
+        let objective = objective::objective(&inputs, settings.dapo);
+        (objective.loss, objective.sums)
+    })
+}
+
+/// What every pass of the mini-batch shares, whatever the cut: the largest weight of a log-prob
+/// in the loss at ratio 1, and the number of tokens.
+fn update_scale(
+    batch: &MiniBatch,
+    micro_batches: &[Vec<usize>],
+    weights: &[Vec<f64>],
+    dapo: &Dapo,
+) -> UpdateScale {
+    let penalty = match dapo.kl {
+        Kl::None {} => 0.0,
+        Kl::Penalty { coefficient, .. } => coefficient,
+    };
+    let weighted = micro_batches.iter().flatten().zip(weights.iter().flatten());
+    let largest_weight = weighted
+        .map(|(&row, weight)| weight * (batch.rows[row].advantage.abs() + penalty))
+        .fold(0.0, f64::max);
+    let tokens = batch.members.iter().map(|&row| batch.rows[row].tokens.len()).sum();
+    UpdateScale { largest_weight, tokens }
+}
+
+/// Weights of each micro-batch's rows. The normaliser spans the mini-batch or more, so it is
+/// computed before the rows are looked at one micro-batch at a time.
+fn row_weights(batch: &MiniBatch, micro_batches: &[Vec<usize>], dapo: &Dapo) -> Vec<Vec<f64>> {
+    let mut described = Vec::new();
+    for (micro_batch, members) in micro_batches.iter().enumerate() {
+        described.extend(members.iter().map(|&row| aggregation::Row {
+            tokens: batch.rows[row].loss_tokens(),
+            group: batch.rows[row].group,
+            micro_batch,
+        }));
+    }
+    let (aggregation, unit) = (dapo.aggregation, dapo.token_mean_unit);
+    let weights = aggregation::row_weights(&described, aggregation, unit, batch.totals);
+    let mut weights = weights.into_iter();
+    micro_batches.iter().map(|members| weights.by_ref().take(members.len()).collect()).collect()
+}

@@ -1,0 +1,295 @@
+//! The search for the first difference: ledgers and stored records, step by step.
+
+use crate::base::files;
+use crate::records::ledger::{self, Kind};
+use crate::records::{EvaluationRecord, tables};
+use crate::verification::First;
+use crate::verification::diff::finding::Finding;
+use crate::verification::diff::side::Side;
+use crate::verification::diff::{COMPONENTS, Error, is_step, named, records, weights};
+use std::collections::BTreeSet;
+
+/// The first difference, and what the records show of it.
+pub type Found = (First, Vec<Finding>);
+
+/// The search for the first difference.
+#[derive(Debug)]
+pub struct Search<'a> {
+    a: &'a Side,
+    b: &'a Side,
+    /// What could not be compared, and what contradicts itself.
+    pub notes: Vec<String>,
+    /// One run lacks a record that the other has.
+    pub lacking: bool,
+}
+
+impl<'a> Search<'a> {
+    /// Nothing compared yet.
+    pub fn between(a: &'a Side, b: &'a Side) -> Self {
+        Self { a, b, notes: Vec::new(), lacking: false }
+    }
+
+    fn sides(&self) -> [(&'static str, &'a Side); 2] {
+        [("a", self.a), ("b", self.b)]
+    }
+
+    fn note(&mut self, text: String) {
+        self.notes.push(text);
+    }
+
+    /// Says which run has no ledger, and whether a chain does not hold.
+    pub fn note_ledgers(&mut self) {
+        for (name, side) in self.sides() {
+            match &side.ledger {
+                None => self.note(format!(
+                    "{name} has no ledger (made before there were ledgers, or it is gone): compared by its stored records"
+                )),
+                Some(entries) => {
+                    if let Err(broken) = ledger::check_chain(entries) {
+                        self.note(format!("{name}'s ledger does not hold: {broken}; see `dapo verify`"));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The first rollout step that differs, the first evaluation that does, and, where no step
+    /// differs, how the runs ended.
+    ///
+    /// # Errors
+    /// A record that is there and cannot be read.
+    pub fn first(&mut self) -> Result<Option<Found>, Error> {
+        let steps = self.a.steps().min(self.b.steps());
+        let mut found = None;
+        for step in 1..=steps {
+            found = self.step(step)?;
+            if found.is_some() {
+                break;
+            }
+        }
+        for step in 0..=steps {
+            if let Some(finding) = self.evaluations(step)? {
+                let (first, findings) = found.get_or_insert_with(|| {
+                    let differing = vec!["evaluations".to_string()];
+                    let (component, agreeing) = (differing[0].clone(), Vec::new());
+                    let evaluation_step = None;
+                    let by_ledger = false;
+                    let first =
+                        First { step, component, differing, agreeing, by_ledger, evaluation_step };
+                    (first, Vec::new())
+                });
+                first.evaluation_step = Some(step);
+                findings.push(finding);
+                break;
+            }
+        }
+        Ok(found.or_else(|| self.end()))
+    }
+
+    /// What differs in a rollout step.
+    fn step(&mut self, step: u64) -> Result<Option<Found>, Error> {
+        let mut differing: BTreeSet<String> = BTreeSet::new();
+        let mut compared: BTreeSet<String> = BTreeSet::new();
+        let entries = [self.a, self.b].map(|side| side.components(Kind::RolloutStep, step));
+        if let [Some(a), Some(b)] = entries {
+            compared.extend(a.keys().chain(b.keys()).cloned());
+            differing.extend(named(a, b).into_iter().map(|pair| pair.name));
+        }
+        let by_ledger = !differing.is_empty();
+        let findings = self.stored(step, &mut compared)?;
+        let shown: BTreeSet<String> =
+            findings.iter().map(|finding| finding.component.clone()).collect();
+        self.note_contradictions(step, &shown, entries.iter().all(Option::is_some), &differing);
+        differing.extend(shown);
+        let agreeing = in_order(&compared.difference(&differing).cloned().collect());
+        let differing = in_order(&differing);
+        let Some(component) = differing.first().cloned() else { return Ok(None) };
+        let evaluation_step = None;
+        let first = First { step, component, differing, agreeing, by_ledger, evaluation_step };
+        Ok(Some((first, findings)))
+    }
+
+    /// The findings in the stored records of a step: rollouts, checkpoint, metrics.
+    fn stored(
+        &mut self,
+        step: u64,
+        compared: &mut BTreeSet<String>,
+    ) -> Result<Vec<Finding>, Error> {
+        let mut findings = Vec::new();
+        let paths = [self.a, self.b].map(|side| side.folder.rollouts(step));
+        let file = format!("rollouts/step-{step:06}.parquet");
+        if self.both(&file, paths.each_ref().map(|path| path.exists())) {
+            compared.extend(COMPONENTS[..6].iter().map(|name| name.to_string()));
+            if files::sha256_file(&paths[0])? != files::sha256_file(&paths[1])? {
+                let tables = [tables::read_rollouts(&paths[0])?, tables::read_rollouts(&paths[1])?];
+                findings.extend(records::rollouts(&tables[0], &tables[1], &file));
+            }
+        }
+        let folders = [self.a, self.b].map(|side| side.folder.checkpoint(step));
+        if folders.iter().all(|folder| folder.is_dir()) {
+            compared.extend(["weights", "moments"].map(str::to_string));
+            findings.extend(weights::findings(&self.a.folder, &self.b.folder, step)?);
+        }
+        let lines = [self.a, self.b].map(|side| side.step_metrics(step).cloned());
+        let name = format!("step {step} of metrics.jsonl");
+        if self.both(&name, lines.each_ref().map(Option::is_some))
+            && let [Some(a), Some(b)] = &lines
+        {
+            compared.insert("metrics".to_string());
+            findings.extend(records::metrics(a, b));
+        }
+        Ok(findings)
+    }
+
+    /// Whether both runs have a record; notes one that a single run lacks.
+    fn both(&mut self, record: &str, [a, b]: [bool; 2]) -> bool {
+        if a != b {
+            let side = if a { "b" } else { "a" };
+            self.note(format!("{side} has no {record}: not compared"));
+            self.lacking = true;
+        }
+        a && b
+    }
+
+    /// Records that differ where the ledgers agree: at least one is not what its ledger says.
+    fn note_contradictions(
+        &mut self,
+        step: u64,
+        shown: &BTreeSet<String>,
+        ledgers: bool,
+        differing: &BTreeSet<String>,
+    ) {
+        let unsaid: Vec<&str> =
+            shown.iter().filter(|name| !differing.contains(*name)).map(String::as_str).collect();
+        if ledgers && !unsaid.is_empty() {
+            self.note(format!(
+                "the ledgers agree on {} of rollout step {step} and the stored records do not: \
+                 {}; see `dapo verify`",
+                unsaid.join(", "),
+                self.liars(step)
+            ));
+        }
+    }
+
+    /// Which run's table of rollouts is not the one of its ledger, where that can be said.
+    fn liars(&self, step: u64) -> String {
+        let mut changed = Vec::new();
+        for (name, side) in self.sides() {
+            let rows = tables::read_rollouts(&side.folder.rollouts(step)).unwrap_or_default();
+            let said = side.components(Kind::RolloutStep, step);
+            let holds = |(name, digest): (&String, &String)| {
+                said.is_some_and(|said| said.get(name) == Some(digest))
+            };
+            if !rows.is_empty() && !ledger::rollouts(&rows).iter().all(holds) {
+                changed.push(format!("{name}'s rollouts are not those of its ledger"));
+            }
+        }
+        match changed.is_empty() {
+            true => "a file was changed after it was written".to_string(),
+            false => changed.join(", "),
+        }
+    }
+
+    /// The first set, in the order of the first run, whose evaluation after a step differs.
+    fn evaluations(&mut self, step: u64) -> Result<Option<Finding>, Error> {
+        for one in self.a.evaluations.iter().filter(|it| it.counters.rollout_steps == step) {
+            let same_set =
+                |it: &&EvaluationRecord| it.set == one.set && it.counters.rollout_steps == step;
+            let Some(other) = self.b.evaluations.iter().find(same_set) else { continue };
+            let path = |side: &Side| side.folder.recorded_outcomes(&one.set, step);
+            let paths = [path(self.a)?, path(self.b)?];
+            let file = format!("evaluations/{}-step-{step:06}.parquet", one.set);
+            if self.both(&file, paths.each_ref().map(|path| path.exists()))
+                && files::sha256_file(&paths[0])? != files::sha256_file(&paths[1])?
+            {
+                let tables = [tables::read_outcomes(&paths[0])?, tables::read_outcomes(&paths[1])?];
+                let finding = records::outcomes(&tables[0], &tables[1], &file);
+                if finding.is_some() {
+                    return Ok(finding);
+                }
+            }
+            let finding = records::evaluation(one, other);
+            if finding.is_some() {
+                return Ok(finding);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The last line of two finished runs of the same length.
+    fn end(&self) -> Option<Found> {
+        let steps = self.a.steps();
+        let (a, b) = (self.a.components(Kind::End, steps)?, self.b.components(Kind::End, steps)?);
+        let differing: Vec<String> = named(a, b).into_iter().map(|pair| pair.name).collect();
+        let component = differing.first()?.clone();
+        let remark = "only the last lines of the ledgers tell that it differs".to_string();
+        let findings = differing.iter().map(|name| Finding::unseen(name, remark.clone())).collect();
+        let agreeing = a.keys().filter(|name| !differing.contains(name)).cloned().collect();
+        let (step, by_ledger, evaluation_step) = (steps, true, None);
+        let first = First { step, component, differing, agreeing, by_ledger, evaluation_step };
+        Some((first, findings))
+    }
+
+    /// Adds what is known of components that the step's own records do not show.
+    ///
+    /// # Errors
+    /// A checkpoint that cannot be read.
+    pub fn add_unseen(&self, first: &First, findings: &mut Vec<Finding>) -> Result<(), Error> {
+        if !is_step(&first.component) {
+            return Ok(());
+        }
+        let evaluation = findings.iter().position(|it| !is_step(&it.component));
+        let evaluation = evaluation.map(|place| findings.remove(place));
+        let shown: BTreeSet<String> = findings.iter().map(|it| it.component.clone()).collect();
+        let tensors = ["weights", "moments"];
+        let mut later = match tensors.iter().any(|name| shown.contains(*name)) {
+            true => Vec::new(),
+            false => self.later_tensors(first.step)?,
+        };
+        // Without ledgers nobody says when the weights began to differ.
+        let ledgers = self.a.ledger.is_some() && self.b.ledger.is_some();
+        later.retain(|it| !ledgers || first.differing.contains(&it.component));
+        for name in first.differing.iter().filter(|name| !shown.contains(*name)) {
+            if later.iter().any(|it| it.component == *name) {
+                continue;
+            }
+            findings.push(Finding::unseen(name, match name.as_str() {
+                "gradients" | "old_log_probs" => {
+                    "not stored in a run folder: the ledgers alone tell".to_string()
+                }
+                "weights" | "moments" => format!(
+                    "the ledgers tell; the runs have no checkpoint in common from step {} on that shows it",
+                    first.step
+                ),
+                _ => "the ledgers tell; the stored records that both have do not differ".to_string(),
+            }));
+        }
+        findings.extend(later);
+        let place = |it: &Finding| COMPONENTS.iter().position(|name| *name == it.component);
+        findings.sort_by_key(place);
+        findings.extend(evaluation);
+        Ok(())
+    }
+
+    /// Tensors of the nearest checkpoint that both runs have, at a step or after it.
+    fn later_tensors(&self, from: u64) -> Result<Vec<Finding>, Error> {
+        let (a, b) = (self.a.folder.checkpoint_steps()?, self.b.folder.checkpoint_steps()?);
+        let common = a.into_iter().filter(|step| b.contains(step)).find(|step| *step >= from);
+        let Some(step) = common else { return Ok(Vec::new()) };
+        let mut found = weights::findings(&self.a.folder, &self.b.folder, step)?;
+        if step > from {
+            for finding in &mut found {
+                finding.remark = Some(format!(
+                    "after rollout step {step}, the nearest checkpoint that both runs have"
+                ));
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Component names in the order of [`COMPONENTS`], others behind.
+fn in_order(names: &BTreeSet<String>) -> Vec<String> {
+    let known = COMPONENTS.iter().filter(|name| names.contains(**name)).map(|it| it.to_string());
+    known.chain(names.iter().filter(|name| !is_step(name)).cloned()).collect()
+}

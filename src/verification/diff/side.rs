@@ -1,0 +1,150 @@
+//! One run of a comparison: whatever of its records is there.
+
+use crate::base::files;
+use crate::experiment::Experiment;
+use crate::records::ledger::{self, Entry, Kind};
+use crate::records::run_folder::Outcome;
+use crate::records::{Components, EvaluationRecord, Manifest, RunFolder, StepMetrics};
+use crate::verification::diff::Error;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+
+/// The records of a run.
+#[derive(Debug)]
+pub struct Side {
+    /// Where they stand.
+    pub folder: RunFolder,
+    /// What was computed.
+    pub experiment: Experiment,
+    /// Its identity.
+    pub manifest: Manifest,
+    /// Facts about the machine; empty where they are not recorded.
+    pub environment: BTreeMap<String, String>,
+    /// One line a rollout step.
+    pub metrics: Vec<StepMetrics>,
+    /// One line an evaluated set.
+    pub evaluations: Vec<EvaluationRecord>,
+    /// `None`: made before there were ledgers, or the file is gone.
+    pub ledger: Option<Vec<Entry>>,
+    /// `None`: not finished.
+    pub outcome: Option<Outcome>,
+}
+
+/// How a side is named in a result.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    /// Its folder, as the user named it.
+    pub folder: String,
+    /// The arm's name.
+    pub name: String,
+    /// The run seed.
+    pub seed: u64,
+    /// Rollout steps that are recorded.
+    pub steps: u64,
+    /// `finished`, `saturated`, `diverged`; `None`: it has no outcome.
+    pub ending: Option<String>,
+    /// Whether it has a ledger.
+    pub ledger: bool,
+}
+
+impl Side {
+    /// Reads a run folder.
+    ///
+    /// # Errors
+    /// When there is no manifest or experiment, or a record that is there cannot be understood.
+    pub fn read(folder: &RunFolder) -> Result<Self, Error> {
+        let manifest = folder.manifest().map_err(|source| match is_missing(&source) {
+            true => Error::NotARun { root: folder.root().to_path_buf(), source },
+            false => Error::File(source),
+        })?;
+        let outcome = optional(folder.outcome())?;
+        // The last line of a run that goes on, or that was killed, may be half written.
+        let finished = outcome.is_some();
+        Ok(Self {
+            experiment: folder.experiment()?,
+            manifest,
+            environment: optional(folder.environment())?.map(|it| it.facts).unwrap_or_default(),
+            metrics: lines(folder, "metrics.jsonl", finished)?.unwrap_or_default(),
+            evaluations: lines(folder, "evaluations.jsonl", finished)?.unwrap_or_default(),
+            ledger: lines(folder, ledger::FILE, finished)?,
+            outcome,
+            folder: folder.clone(),
+        })
+    }
+
+    /// How the side is named.
+    pub fn summary(&self) -> Summary {
+        let ending = |outcome: &Outcome| format!("{:?}", outcome.ending).to_lowercase();
+        Summary {
+            folder: self.folder.root().display().to_string(),
+            name: self.manifest.name.clone(),
+            seed: self.manifest.seed,
+            steps: self.steps(),
+            ending: self.outcome.as_ref().map(ending),
+            ledger: self.ledger.is_some(),
+        }
+    }
+
+    /// Rollout steps that are recorded, in the ledger where there is one.
+    pub fn steps(&self) -> u64 {
+        match &self.ledger {
+            Some(entries) => {
+                entries.iter().filter(|entry| entry.kind == Kind::RolloutStep).count() as u64
+            }
+            None => self.metrics.len() as u64,
+        }
+    }
+
+    /// The components of a line of the ledger.
+    pub fn components(&self, kind: Kind, step: u64) -> Option<&Components> {
+        let entries = self.ledger.as_ref()?;
+        let entry = entries.iter().find(|entry| entry.kind == kind && entry.step == step)?;
+        Some(&entry.components)
+    }
+
+    /// The line of a step.
+    pub fn step_metrics(&self, step: u64) -> Option<&StepMetrics> {
+        self.metrics.iter().find(|line| line.step == step)
+    }
+
+    /// What the run is: arm, seed, exactness and inputs, as the manifest and the ledger's first
+    /// line tell.
+    pub fn identity(&self) -> BTreeMap<String, String> {
+        let manifest = &self.manifest;
+        let mut identity = self.components(Kind::Genesis, 0).cloned().unwrap_or_default();
+        identity.extend(manifest.inputs.clone());
+        identity.insert("arm".to_string(), manifest.arm_sha256.clone());
+        identity.insert("seed".to_string(), manifest.seed.to_string());
+        identity.insert("exactness".to_string(), manifest.exactness.clone());
+        identity
+    }
+}
+
+fn lines<T: DeserializeOwned>(
+    folder: &RunFolder,
+    name: &str,
+    finished: bool,
+) -> Result<Option<Vec<T>>, Error> {
+    let path = folder.path(name);
+    if !path.exists() {
+        return Ok(None);
+    }
+    Ok(Some(match finished {
+        true => files::read_lines(&path)?,
+        false => files::complete_lines(&path)?,
+    }))
+}
+
+fn optional<T>(read: Result<T, files::Error>) -> Result<Option<T>, Error> {
+    match read {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if is_missing(&error) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn is_missing(error: &files::Error) -> bool {
+    matches!(error, files::Error::Io { source, .. } if source.kind() == ErrorKind::NotFound)
+}

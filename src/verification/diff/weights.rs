@@ -1,0 +1,61 @@
+//! The tensors of one checkpoint in both runs.
+
+use crate::base::files;
+use crate::policy::{Values, checkpoint};
+use crate::records::RunFolder;
+use crate::verification::diff::Error;
+use crate::verification::diff::finding::Finding;
+use crate::verification::diff::ulps::Value;
+use crate::verification::{Place, Tally};
+use std::collections::BTreeSet;
+
+/// The files of a checkpoint that hold tensors, by the ledger's component.
+const FILES: [(&str, &str); 2] =
+    [("weights", "model.safetensors"), ("moments", "optimizer.safetensors")];
+
+/// Where the two checkpoints after a step differ, element by element in the order of tensor
+/// names. Files with equal digests are not read further.
+///
+/// # Errors
+/// A file that is there and cannot be read.
+pub fn findings(a: &RunFolder, b: &RunFolder, step: u64) -> Result<Vec<Finding>, Error> {
+    let mut found = Vec::new();
+    for (component, name) in FILES {
+        let file = format!("checkpoints/step-{step:06}/{name}");
+        let paths = [a, b].map(|run| run.path(&file));
+        if !paths.iter().all(|path| path.exists()) {
+            continue;
+        }
+        if files::sha256_file(&paths[0])? == files::sha256_file(&paths[1])? {
+            continue;
+        }
+        let [one, other] =
+            [checkpoint::read_values(&paths[0])?, checkpoint::read_values(&paths[1])?];
+        found.extend(tensors(component, &file, &one, &other));
+    }
+    Ok(found)
+}
+
+fn tensors(component: &str, file: &str, one: &Values, other: &Values) -> Option<Finding> {
+    let mut tally = Tally::new(component, Some(file), "elements");
+    let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+    for name in names {
+        let at = |what, place: String| Place(vec![("tensor", name.clone()), (what, place)]);
+        let sides = (one.get(name), other.get(name));
+        let (Some((shape_a, a)), Some((shape_b, b))) = sides else {
+            let side = |is: bool| if is { Value::Text("present".into()) } else { Value::Absent };
+            let (a, b) = (side(sides.0.is_some()), side(sides.1.is_some()));
+            tally.compare(a, b, || at("field", "name".to_string()));
+            continue;
+        };
+        if shape_a != shape_b {
+            let shape = |shape: &[i64]| Value::Text(format!("{shape:?}"));
+            tally.compare(shape(shape_a), shape(shape_b), || at("field", "shape".to_string()));
+            continue;
+        }
+        for (element, (a, b)) in a.iter().zip(b).enumerate() {
+            tally.compare(Value::F32(*a), Value::F32(*b), || at("element", element.to_string()));
+        }
+    }
+    tally.finish()
+}

@@ -1,0 +1,202 @@
+//! The runs whose curves must lie within declared margins of the golden ones.
+
+use crate::base::files;
+use crate::records::{Ending, RunFolder};
+use crate::statistics::Equivalence;
+use crate::statistics::equivalence::{self, Verdict};
+use crate::training::run::inputs;
+use crate::verification::regress::rule::Point;
+use crate::verification::regress::{self, Error};
+use crate::verification::{Fast, Golden};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+const SCHEMA: &str = "dapo-curves/1";
+
+/// Metrics whose curves are kept, beside avg@k of every evaluated set.
+const METRICS: [&str; 4] =
+    ["rollout/accuracy", "rollout/reward_mean", "rollout/response_tokens_mean", "policy/entropy"];
+
+/// Curves of several seeds of one arm.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Curves {
+    /// `dapo-curves/1`.
+    pub schema: String,
+    /// [`Fast::sha256`] of the rule that they are judged by.
+    pub rule_sha256: String,
+    /// The arm's identity.
+    pub arm_sha256: String,
+    /// Digests of data, tokenizer and base policy.
+    pub inputs: BTreeMap<String, String>,
+    /// The run seeds, in the order of the values.
+    pub seeds: Vec<u64>,
+    /// Metric, or `evaluation/` and a set → rollout step → one value for each seed.
+    pub values: BTreeMap<String, BTreeMap<u64, Vec<f64>>>,
+}
+
+/// One point of the rule, judged.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Judged {
+    /// What was compared.
+    pub point: Point,
+    /// Mean of the golden values.
+    pub golden: f64,
+    /// Mean of the new values.
+    pub new: f64,
+    /// The test.
+    #[serde(flatten)]
+    pub equivalence: Equivalence,
+}
+
+/// Runs every seed of the rule, in folders below `folder`, and collects its curves. `watch` is
+/// told each seed that is done.
+///
+/// # Errors
+/// An experiment that cannot be run, or a run that does not reach its last step.
+pub fn run(
+    golden: &Golden,
+    rule: &Fast,
+    threads: u64,
+    folder: &Path,
+    watch: &mut dyn FnMut(u64),
+) -> Result<Curves, Error> {
+    let mut curves = Curves {
+        schema: SCHEMA.to_string(),
+        rule_sha256: rule.sha256(),
+        arm_sha256: String::new(),
+        inputs: BTreeMap::new(),
+        seeds: rule.seeds.clone(),
+        values: BTreeMap::new(),
+    };
+    for &seed in &rule.seeds {
+        let mut experiment = regress::experiment(&golden.rule(), &rule.experiment)?;
+        experiment.execution.seed = seed;
+        experiment.execution.threads = threads;
+        let inputs = inputs::prepare(experiment)?;
+        let run = RunFolder::at(folder.join(format!("seed-{seed}")));
+        let outcome = regress::complete(&inputs, &run)?;
+        if outcome.ending != Ending::Finished {
+            let (ending, reason) = (outcome.ending, outcome.reason);
+            return Err(Error::Ended { seed, ending, reason });
+        }
+        curves.arm_sha256 = inputs.manifest.arm_sha256;
+        curves.inputs = inputs.manifest.inputs;
+        collect(&mut curves.values, &run)?;
+        watch(seed);
+    }
+    Ok(curves)
+}
+
+/// Adds one run's values to the curves.
+fn collect(
+    values: &mut BTreeMap<String, BTreeMap<u64, Vec<f64>>>,
+    run: &RunFolder,
+) -> Result<(), Error> {
+    let mut put = |name: String, step: u64, value: f64| {
+        values.entry(name).or_default().entry(step).or_default().push(value);
+    };
+    for line in run.metrics()? {
+        for name in METRICS {
+            if let Some(value) = line.metrics.get(name) {
+                put(name.to_string(), line.step, *value);
+            }
+        }
+    }
+    for record in run.evaluations()? {
+        put(format!("evaluation/{}", record.set), record.counters.rollout_steps, record.avg_at_k);
+    }
+    Ok(())
+}
+
+impl Curves {
+    /// The value of a point for each seed: the mean over its steps.
+    ///
+    /// # Errors
+    /// When a seed has no value, or not one at every step that another seed has one at.
+    pub fn values_of(&self, point: &Point) -> Result<Vec<f64>, Error> {
+        let [first, last] = point.steps;
+        let missing = |seed: u64| {
+            let value = point.value.clone();
+            Error::NoValue { seed, value, first, last }
+        };
+        let empty = BTreeMap::new();
+        let curve = self.values.get(&point.value).unwrap_or(&empty);
+        let steps: Vec<&Vec<f64>> = curve.range(first..=last).map(|(_, values)| values).collect();
+        let mean = |(place, seed): (usize, &u64)| {
+            let at: Vec<f64> =
+                steps.iter().filter_map(|values| values.get(place).copied()).collect();
+            match at.len() == steps.len() && !at.is_empty() {
+                true => Ok(at.iter().sum::<f64>() / at.len() as f64),
+                false => Err(missing(*seed)),
+            }
+        };
+        self.seeds.iter().enumerate().map(mean).collect()
+    }
+}
+
+/// Reads the golden curves.
+///
+/// # Errors
+/// When there are none, or they were made by another rule or of another arm.
+pub fn load(golden: &Golden, rule: &Fast) -> Result<Curves, Error> {
+    let path = golden.curves();
+    if !path.exists() {
+        return Err(Error::NotBlessed { path });
+    }
+    let curves: Curves = files::read_json(&path)?;
+    stale(golden, "schema", &curves.schema, SCHEMA)?;
+    stale(golden, "the rule", &curves.rule_sha256, &rule.sha256())?;
+    let arm = regress::experiment(&golden.rule(), &rule.experiment)?.arm_sha256();
+    stale(golden, "the arm", &curves.arm_sha256, &arm)?;
+    Ok(curves)
+}
+
+fn stale(golden: &Golden, what: &str, old: &str, now: &str) -> Result<(), Error> {
+    if old == now {
+        return Ok(());
+    }
+    let (path, what) = (golden.curves(), what.to_string());
+    Err(Error::Stale { path, what, golden: old.to_string(), now: now.to_string() })
+}
+
+/// Judges every point of the rule.
+///
+/// # Errors
+/// Curves of another arm or other data, or a value that one of them lacks.
+pub fn compare(
+    golden: &Golden,
+    rule: &Fast,
+    old: &Curves,
+    new: &Curves,
+) -> Result<Vec<Judged>, Error> {
+    stale(golden, "the arm", &old.arm_sha256, &new.arm_sha256)?;
+    let inputs = files::canonical_json_line;
+    stale(golden, "the inputs", &inputs(&old.inputs), &inputs(&new.inputs))?;
+    let judge = |point: &Point| {
+        let (before, after) = (old.values_of(point)?, new.values_of(point)?);
+        let test = equivalence::equivalence(&before, &after, rule.alpha, point.margin);
+        let statistics = |source| Error::Statistics { point: point.name(), source };
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+        Ok(Judged {
+            point: point.clone(),
+            golden: mean(&before),
+            new: mean(&after),
+            equivalence: test.map_err(statistics)?,
+        })
+    };
+    rule.points.iter().map(judge).collect()
+}
+
+/// The verdict of all points: reproduced when each is, not reproduced when one is not.
+pub fn verdict(judged: &[Judged]) -> Verdict {
+    let is = |verdict| judged.iter().any(|it| it.equivalence.verdict == verdict);
+    if is(Verdict::NotReproduced) {
+        Verdict::NotReproduced
+    } else if is(Verdict::Inconclusive) {
+        Verdict::Inconclusive
+    } else {
+        Verdict::Reproduced
+    }
+}

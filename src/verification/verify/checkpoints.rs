@@ -1,0 +1,182 @@
+//! Checkpoints: every byte by the digests of `trainer.json`, and weights, moments, clocks and
+//! carried groups by what the ledger and the tables say of the step.
+
+use crate::base::files;
+use crate::experiment::DynamicSampling;
+use crate::policy::{Loaded, Progress, checkpoint};
+use crate::records::{Counters, Ending, RunFolder, StepMetrics, ledger};
+use crate::verification::verify::walk::Found;
+use crate::verification::verify::{Check, stays_inside, steps};
+use crate::verification::{Records, Waiting};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// Checks every checkpoint. Returns the steps of those that agree with everything.
+pub fn check(
+    folder: &RunFolder,
+    records: &Records,
+    waiting: &Waiting,
+    found: &Found,
+) -> (Check, BTreeSet<u64>) {
+    let mut check = Check::new("checkpoints");
+    let mut kept = BTreeSet::new();
+    let steps = found.steps("checkpoints/step-", "/trainer.json");
+    for name in found.folders.iter().filter(|name| name.starts_with("checkpoints/")) {
+        if !found.files.contains(&format!("{name}/trainer.json")) {
+            check.mismatch(format!("{name}/trainer.json"), "is missing");
+        }
+    }
+    for &step in &steps {
+        if one(&mut check, folder, records, waiting, found, step) {
+            kept.insert(step);
+        }
+    }
+    let last = records.steps();
+    let ending = records.outcome.as_ref().map(|outcome| outcome.ending);
+    // Of a run that was not finite the policy before the failed update is kept, in `diverged/`.
+    let is_kept = matches!(ending, Some(Ending::Finished | Ending::Saturated));
+    if is_kept && !steps.contains(&last) {
+        check.inconclusive(
+            format!("checkpoints/step-{last:06}"),
+            "is missing: the last weights cannot be compared with the ledger",
+        );
+    }
+    let compared =
+        format!("{} checkpoints: files, weights, moments, clocks, carried groups", steps.len());
+    (check.compared(compared), kept)
+}
+
+/// One checkpoint; whether it agrees with everything.
+fn one(
+    check: &mut Check,
+    folder: &RunFolder,
+    records: &Records,
+    waiting: &Waiting,
+    found: &Found,
+    step: u64,
+) -> bool {
+    let name = format!("checkpoints/step-{step:06}");
+    let before = check.findings.len() as u64 + check.further_findings;
+    let loaded = opened(check, folder, records, found, &name);
+    let Some(Loaded { model, optimizer, progress }) = loaded else { return false };
+    clocks(check, records, &name, step, &progress);
+    let made = expected_updates(records, step);
+    check.equal(format!("{name}/trainer.json, optimizer_updates"), optimizer.updates, made);
+    if step > 0 {
+        let weights =
+            checkpoint::values(&model).into_iter().map(|(key, (_, values))| (key, values));
+        let state = &optimizer;
+        let moments = ledger::moments(state.updates, &state.first_moments, &state.second_moments);
+        for (component, digest) in
+            [("weights", ledger::tensors(&weights.collect())), ("moments", moments)]
+        {
+            if records.component(step, component) != Some(&digest) {
+                let what = format!("the ledger's component {component} of step {step} is another");
+                check.mismatch(&name, what);
+            }
+        }
+        match waiting.get(&step) {
+            Some(groups) if *groups == steps::groups(&progress.carried) => {}
+            Some(_) => check.mismatch(
+                format!("{name}/carried.parquet"),
+                "its groups are not those that waited after the step",
+            ),
+            None => check.inconclusive(&name, "what waited after the step is unknown"),
+        }
+    }
+    before == check.findings.len() as u64 + check.further_findings
+}
+
+/// A checkpoint whose every file is as `trainer.json` says and, of the base policy's files, as
+/// the manifest does.
+pub fn opened(
+    check: &mut Check,
+    folder: &RunFolder,
+    records: &Records,
+    found: &Found,
+    name: &str,
+) -> Option<Loaded> {
+    // Names before paths: a digest's name is joined to the folder when a checkpoint is loaded.
+    if !named_files(check, folder, found, name) {
+        return None;
+    }
+    for companion in checkpoint::COMPANIONS {
+        let path = format!("{name}/{companion}");
+        let here =
+            found.files.contains(&path).then(|| files::sha256_file(&folder.path(&path)).ok());
+        let written = records.manifest.inputs.get(&format!("base/{companion}"));
+        if here.flatten().as_ref() != written {
+            check.mismatch(path, "is not the base policy's file");
+        }
+    }
+    checkpoint::load(&folder.path(name)).map_err(|error| check.mismatch(name, error)).ok()
+}
+
+/// `trainer.json` names plain files of its folder, and all of them.
+fn named_files(check: &mut Check, folder: &RunFolder, found: &Found, name: &str) -> bool {
+    let place = format!("{name}/trainer.json");
+    let read: Result<Value, files::Error> = files::read_json(&folder.path(&place));
+    let digests = match &read {
+        Ok(value) => value.get("sha256").and_then(Value::as_object),
+        Err(error) => {
+            check.mismatch(place, error);
+            return false;
+        }
+    };
+    let Some(digests) = digests else {
+        check.mismatch(place, "has no digests");
+        return false;
+    };
+    let mut good = true;
+    for file in digests.keys() {
+        if !stays_inside(file) || file.contains('/') {
+            check.mismatch(format!("{place}, digest of {file}"), "the path leaves the checkpoint");
+            good = false;
+        } else if !found.files.contains(&format!("{name}/{file}")) {
+            check.mismatch(format!("{name}/{file}"), "is missing");
+            good = false;
+        }
+    }
+    let inside = format!("{name}/");
+    for file in found.files.iter().filter_map(|path| path.strip_prefix(&inside)) {
+        if file != "trainer.json" && !digests.contains_key(file) {
+            check.mismatch(
+                format!("{name}/{file}"),
+                "trainer.json has no digest of it: it was added",
+            );
+            good = false;
+        }
+    }
+    good
+}
+
+/// Clocks and the place in the data.
+fn clocks(check: &mut Check, records: &Records, name: &str, step: u64, progress: &Progress) {
+    let place = |key: &str| format!("{name}/trainer.json, {key}");
+    let line = records.metrics.iter().find(|line| line.step == step);
+    let expected = match (step, line) {
+        (0, _) => Counters::default(),
+        (_, Some(line)) => line.counters,
+        (_, None) => return check.mismatch(name, "is of no recorded step"),
+    };
+    if progress.counters != expected {
+        let what = format!("are {:?}, metrics.jsonl says {expected:?}", progress.counters);
+        check.mismatch(place("counters"), what);
+    }
+    let experiment = &records.experiment;
+    let per_round = match experiment.dapo.dynamic_sampling {
+        DynamicSampling::None {} => experiment.training.prompts_per_step,
+        DynamicSampling::Resample { .. } => experiment.rollout.prompts_per_round,
+    };
+    let drawn = expected.generation_rounds.saturating_mul(per_round);
+    check.equal(place("prompts_drawn"), progress.prompts_drawn, drawn);
+}
+
+/// Updates up to a step that AdamW made: those that were not left out.
+fn expected_updates(records: &Records, step: u64) -> u64 {
+    let lines = records.metrics.iter().filter(|line| line.step <= step);
+    let skipped = |line: &StepMetrics| line.metrics.get("optimizer/skipped_updates").copied();
+    let left_out: f64 = lines.clone().filter_map(skipped).sum();
+    let counted = lines.map(|line| line.counters.updates).max().unwrap_or(0);
+    counted.saturating_sub(left_out as u64)
+}

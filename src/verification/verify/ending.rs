@@ -1,0 +1,109 @@
+//! What `diverged/` holds of the rollout step in which a run was not finite, and that no other run
+//! has such a folder. Whether the step ends so is for [`crate::verification::verify::replay`] to execute.
+
+use crate::base::files;
+use crate::policy::checkpoint;
+use crate::records::run_folder::Outcome;
+use crate::records::{DivergenceRecord, Ending, RunFolder, ledger, tables};
+use crate::verification::verify::inputs::Local;
+use crate::verification::verify::steps::{self, Table};
+use crate::verification::verify::walk::Found;
+use crate::verification::verify::{Check, checkpoints};
+use crate::verification::{Records, Waiting};
+
+/// The record of the step that was not finite.
+pub const RECORD: &str = "diverged/divergence.json";
+/// Its rollouts.
+pub const ROLLOUTS: &str = "diverged/rollouts.parquet";
+/// The policy before the update that failed.
+pub const CHECKPOINT: &str = "diverged/checkpoint";
+
+/// Checks the folder `diverged` against the ending.
+pub fn check(
+    folder: &RunFolder,
+    records: &Records,
+    local: &Local,
+    waiting: &Waiting,
+    found: &Found,
+) -> Check {
+    let mut check = Check::new("ending");
+    let Some(outcome) = &records.outcome else {
+        check.inconclusive("outcome.json", "is missing: the run is not finished");
+        return check.compared("nothing");
+    };
+    if outcome.ending != Ending::Diverged {
+        if found.folders.contains("diverged") {
+            check.mismatch("diverged", "is there, and the run did not diverge");
+        }
+        return check.compared("the run did not diverge");
+    }
+    let trainer = format!("{CHECKPOINT}/trainer.json");
+    for name in [RECORD, ROLLOUTS, &trainer] {
+        if !found.files.contains(name) {
+            check.mismatch(name, "is missing, and the run is said to have diverged");
+        }
+    }
+    if !check.failed() {
+        record(&mut check, folder, records, outcome, (local, waiting));
+        policy(&mut check, folder, records, outcome, found);
+    }
+    check.compared("diverged/: record, rollouts and policy of the step that was not finite")
+}
+
+/// The record and the rollouts agree with the outcome, with each other and with the seed.
+fn record(
+    check: &mut Check,
+    folder: &RunFolder,
+    records: &Records,
+    outcome: &Outcome,
+    (local, waiting): (&Local, &Waiting),
+) {
+    let step = records.steps() + 1;
+    let (record, rows) = match (
+        files::read_json::<DivergenceRecord>(&folder.path(RECORD)),
+        tables::read_rollouts(&folder.path(ROLLOUTS)),
+    ) {
+        (Ok(record), Ok(rows)) => (record, rows),
+        (Err(error), _) => return check.mismatch(RECORD, error),
+        (_, Err(error)) => return check.mismatch(ROLLOUTS, error),
+    };
+    check.equal(format!("{RECORD}, step"), record.step, step);
+    check.equal(format!("{RECORD}, reason"), &record.reason, &outcome.reason);
+    let begin = format!("rollout step {step}, ");
+    if !outcome.reason.starts_with(&begin) {
+        check.mismatch("outcome.json, reason", format!("does not begin with {begin:?}"));
+    }
+    let table = Table { name: ROLLOUTS, rows: &rows, step };
+    let Some((groups, carried)) = table.groups(check, records, local, waiting) else { return };
+    // Sampling ends in the middle of a round: nothing trained and nothing was measured.
+    let is_sampling = rows.iter().all(|row| !row.trained) && record.metrics.is_empty();
+    if !is_sampling && let Some(made) = table.made(check, &groups, carried, records) {
+        steps::compare(check, RECORD, &record.metrics, &made.metrics, &records.experiment);
+    }
+}
+
+/// The policy before the failed update. Where it is the step's first, the ledger binds it.
+fn policy(
+    check: &mut Check,
+    folder: &RunFolder,
+    records: &Records,
+    outcome: &Outcome,
+    found: &Found,
+) {
+    let loaded = checkpoints::opened(check, folder, records, found, CHECKPOINT);
+    let Some(loaded) = loaded else { return };
+    if loaded.progress.counters != outcome.counters {
+        check.mismatch(
+            format!("{CHECKPOINT}/trainer.json, counters"),
+            format!("are {:?}, should be {:?}", loaded.progress.counters, outcome.counters),
+        );
+    }
+    let last = records.steps();
+    if last > 0 && outcome.counters.updates == records.counters(last).updates {
+        let values = checkpoint::values(&loaded.model).into_iter();
+        let weights = values.map(|(name, (_, values))| (name, values)).collect();
+        if records.component(last, "weights") != Some(&ledger::tensors(&weights)) {
+            check.mismatch(CHECKPOINT, format!("its weights are not those of step {last}"));
+        }
+    }
+}

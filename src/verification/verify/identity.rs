@@ -1,0 +1,234 @@
+//! What the run says it is: experiment, manifest, run key, and the chain of the ledger.
+
+use crate::experiment::{Experiment, validate};
+use crate::records::ledger::{self, Entry, Kind};
+use crate::records::run_folder::Outcome;
+use crate::records::{Counters, Ending, EvaluationRecord, Manifest, RunFolder, StepMetrics};
+use crate::training::run::{self, inputs};
+use crate::verification::verify::{Check, Extent, stays_inside};
+use std::collections::BTreeSet;
+use std::fmt::Display;
+
+/// The records that every check rests on.
+#[derive(Debug)]
+pub struct Records {
+    /// `experiment.json`; it can run.
+    pub experiment: Experiment,
+    /// `manifest.json`.
+    pub manifest: Manifest,
+    /// `metrics.jsonl`.
+    pub metrics: Vec<StepMetrics>,
+    /// `ledger.jsonl`.
+    pub ledger: Vec<Entry>,
+    /// `evaluations.jsonl`; the names of sets are plain.
+    pub evaluations: Vec<EvaluationRecord>,
+    /// `outcome.json`, of a finished run.
+    pub outcome: Option<Outcome>,
+}
+
+impl Records {
+    /// Rollout steps that are recorded.
+    pub fn steps(&self) -> u64 {
+        self.metrics.len() as u64
+    }
+
+    /// How much of the run could be executed again.
+    pub fn extent(&self) -> Extent {
+        let ending = self.outcome.as_ref().map(|outcome| outcome.ending);
+        Extent {
+            steps: self.steps(),
+            evaluations: self.evaluations.len() as u64,
+            ends_early: ending.is_some_and(|ending| ending != Ending::Finished),
+        }
+    }
+
+    /// The clocks after a rollout step; all 0 before the first.
+    pub fn counters(&self, step: u64) -> Counters {
+        let line = self.metrics.iter().find(|line| line.step == step);
+        line.map_or(Counters::default(), |line| line.counters)
+    }
+
+    /// The ledger's line of a rollout step, from 1.
+    pub fn step(&self, step: u64) -> Option<&Entry> {
+        self.ledger.get(step as usize).filter(|entry| entry.kind == Kind::RolloutStep)
+    }
+
+    /// A component of a rollout step's line.
+    pub fn component(&self, step: u64, name: &str) -> Option<&String> {
+        self.step(step)?.components.get(name)
+    }
+}
+
+/// The components that the line of a rollout step has, in the order in which one follows from
+/// the others.
+pub const COMPONENTS: [&str; 11] = [
+    "problems",
+    "tokens",
+    "sampler_log_probs",
+    "rewards",
+    "kept_groups",
+    "advantages",
+    "old_log_probs",
+    "gradients",
+    "weights",
+    "moments",
+    "metrics",
+];
+
+/// Reads the records. Without all of them there is nothing to check.
+pub fn read(folder: &RunFolder) -> (Check, Option<Records>) {
+    let mut check = Check::new("records");
+    let experiment = part(&mut check, "experiment.json", folder.experiment());
+    let manifest = part(&mut check, "manifest.json", folder.manifest());
+    let metrics = part(&mut check, "metrics.jsonl", folder.metrics());
+    let ledger = part(&mut check, ledger::FILE, folder.ledger());
+    let evaluations = part(&mut check, "evaluations.jsonl", folder.evaluations());
+    let outcome = match folder.path("outcome.json").exists() {
+        true => part(&mut check, "outcome.json", folder.outcome()).map(Some),
+        false => Some(None),
+    };
+    for problem in experiment.iter().flat_map(validate::problems) {
+        check.mismatch("experiment.json", format!("no run can have it: {problem}"));
+    }
+    for record in evaluations.iter().flatten() {
+        if !stays_inside(&record.set) || record.set.contains('/') {
+            let place = format!("evaluations.jsonl, set {}", record.set);
+            check.mismatch(place, "the path of its outcomes leaves the folder");
+        }
+    }
+    let wrong = metrics.iter().flatten().zip(1..).find(|(line, step)| line.step != *step);
+    if let Some((line, step)) = wrong {
+        check.mismatch(format!("metrics.jsonl, line {step}"), format!("is of step {}", line.step));
+    }
+    let check = check.compared("6 files of records can be read");
+    if check.failed() {
+        return (check, None);
+    }
+    let records = (|| {
+        let (experiment, manifest) = (experiment?, manifest?);
+        let (metrics, ledger, evaluations) = (metrics?, ledger?, evaluations?);
+        Some(Records { experiment, manifest, metrics, ledger, evaluations, outcome: outcome? })
+    })();
+    (check, records)
+}
+
+fn part<T>(check: &mut Check, name: &str, read: Result<T, impl Display>) -> Option<T> {
+    read.map_err(|error| check.mismatch(name, error)).ok()
+}
+
+/// Experiment, manifest and run key agree.
+pub fn identity(records: &Records) -> Check {
+    let mut check = Check::new("identity");
+    let Records { experiment, manifest, .. } = records;
+    let place = |key: &str| format!("manifest.json, {key}");
+    check.equal(place("arm_sha256"), &manifest.arm_sha256, &experiment.arm_sha256());
+    check.equal(place("name"), &manifest.name, &experiment.name);
+    check.equal(place("seed"), manifest.seed, experiment.execution.seed);
+    let exactness = inputs::exactness(experiment).to_string();
+    check.equal(place("exactness"), &manifest.exactness, &exactness);
+    let key = inputs::run_key(experiment, &manifest.inputs);
+    check.equal(place("run_key"), &manifest.run_key, &key);
+    if manifest.harness != env!("CARGO_PKG_VERSION") {
+        let what = format!(
+            "the run is of version {}, this is {}: what follows may differ for that reason",
+            manifest.harness,
+            env!("CARGO_PKG_VERSION")
+        );
+        check.inconclusive(place("harness"), what);
+    }
+    check.compared("arm hash, name, seed and run key computed again from experiment.json")
+}
+
+/// The chain holds, begins with what went in and ends with how it ended.
+pub fn ledger(records: &Records) -> Check {
+    let mut check = Check::new("ledger");
+    let at = |line: usize| format!("{}, line {line}", ledger::FILE);
+    let entries = &records.ledger;
+    match ledger::check_chain(entries) {
+        Ok(steps) => check.equal("ledger.jsonl, rollout steps", steps, records.steps()),
+        Err(broken) => check.mismatch(ledger::FILE, broken),
+    }
+    let genesis = ledger::genesis(&records.manifest, &records.experiment);
+    let first = entries.first().map(|entry| &entry.components);
+    different(&mut check, &at(1), first, &genesis.components);
+    let expected: BTreeSet<&str> = COMPONENTS.into();
+    for (entry, line) in entries.iter().zip(1..).filter(|(it, _)| it.kind == Kind::RolloutStep) {
+        let names: BTreeSet<&str> = entry.components.keys().map(String::as_str).collect();
+        for name in names.symmetric_difference(&expected) {
+            check.mismatch(at(line), format!("component {name} is missing or unknown"));
+        }
+    }
+    for line in &records.metrics {
+        let place = format!("step {}, component metrics", line.step);
+        match records.component(line.step, "metrics") {
+            Some(written) if *written == ledger::metrics(line) => {}
+            _ => check.mismatch(place, "the line of metrics.jsonl is not the one in the ledger"),
+        }
+    }
+    let end = entries.last().filter(|entry| entry.kind == Kind::End);
+    match &records.outcome {
+        Some(outcome) => {
+            let components = ledger::end(&records.evaluations, outcome);
+            different(&mut check, &at(entries.len()), end.map(|it| &it.components), &components);
+            ending(&mut check, records, outcome);
+        }
+        None if end.is_some() => {
+            check.mismatch("outcome.json", "is missing, yet the ledger has its end")
+        }
+        None => check.inconclusive("ledger.jsonl", "has no end: the run is not finished"),
+    }
+    check.compared(format!(
+        "{} lines: chain, genesis, metrics and end computed again",
+        entries.len()
+    ))
+}
+
+/// Every component by which two lines differ.
+fn different(
+    check: &mut Check,
+    place: &str,
+    found: Option<&ledger::Components>,
+    expected: &ledger::Components,
+) {
+    let Some(found) = found else {
+        return check.mismatch(place, "is missing");
+    };
+    let names: BTreeSet<&String> = found.keys().chain(expected.keys()).collect();
+    for name in names.into_iter().filter(|name| found.get(*name) != expected.get(*name)) {
+        let shown = |digest: Option<&String>| digest.map_or("missing".to_string(), String::clone);
+        let (found, expected) = (shown(found.get(name)), shown(expected.get(name)));
+        check.mismatch(
+            format!("{place}, component {name}"),
+            format!("is {found}, from the records follows {expected}"),
+        );
+    }
+}
+
+/// The clocks of the outcome are those of the last step, and its reason is that of its ending.
+fn ending(check: &mut Check, records: &Records, outcome: &Outcome) {
+    let last = records.metrics.last().map(|line| line.counters).unwrap_or_default();
+    let place = |name: &str| format!("outcome.json, counters.{name}");
+    let clocks = outcome.counters;
+    check.equal(place("rollout_steps"), clocks.rollout_steps, last.rollout_steps);
+    let planned = records.experiment.training.rollout_steps;
+    let reason = match outcome.ending {
+        Ending::Finished => Some(run::finished(planned)),
+        Ending::Saturated => Some(run::saturated(records.steps() + 1)),
+        // The value that was not finite: `diverged/` names it, and executing the step shows it.
+        Ending::Diverged => None,
+    };
+    if reason.is_some_and(|reason| reason != outcome.reason) {
+        check.mismatch("outcome.json, reason", "is not the sentence of this ending");
+    }
+    if outcome.ending == Ending::Finished {
+        check.equal(place("rollout_steps"), clocks.rollout_steps, planned);
+    } else if clocks.rollout_steps >= planned {
+        check.mismatch("outcome.json, ending", "all rollout steps were done");
+    }
+    // A step that was not finite generates, and may update, without being recorded.
+    if outcome.ending != Ending::Diverged {
+        check.equal(place("updates"), clocks.updates, last.updates);
+        let (rounds, last) = (clocks.generation_rounds, last.generation_rounds);
+        check.equal(place("generation_rounds"), rounds, last);
+    }
+}

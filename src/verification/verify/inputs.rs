@@ -1,0 +1,193 @@
+//! The inputs of the run that are at hand here: problems, tokenizer, base policy. Each is used
+//! only when it has the digest that the manifest binds.
+//!
+//! `experiment.json` names paths of whoever made the run. None of them is opened: the sender would
+//! choose what is read here. The base policy lies where the reviewer says or where the embedded
+//! benchmark has its own, problem files lie below the folder that the reviewer names.
+
+use crate::base::files::{self, foreign};
+use crate::experiment::Data;
+use crate::policy::checkpoint::{self, weights};
+use crate::records::RunFolder;
+use crate::task::{DataSets, Tokenizer, data};
+use crate::training::run::inputs;
+use crate::verification::Records;
+use crate::verification::verify::Check;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path, PathBuf};
+
+/// The base policy of the embedded benchmark, below the current folder: a checkout has it.
+pub const EMBEDDED_BASE: &str = "golden/mini-aime/base";
+
+/// Where the reviewer says that inputs are.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Places<'a> {
+    /// The base policy's folder, in place of [`EMBEDDED_BASE`].
+    pub base: Option<&'a Path>,
+    /// The folder of the problem files.
+    pub data: Option<&'a Path>,
+}
+
+/// What is here and is what the run used.
+#[derive(Debug, Default)]
+pub struct Local {
+    /// All sets of problems.
+    pub data: Option<DataSets>,
+    /// Where they come from here.
+    pub source: Option<Data>,
+    /// From the base policy's folder, else from a checkpoint.
+    pub tokenizer: Option<Tokenizer>,
+    /// The base policy's folder.
+    pub base: Option<PathBuf>,
+}
+
+/// Looks for the inputs in the reviewer's places.
+pub fn find(folder: &RunFolder, records: &Records, places: Places) -> (Check, Local) {
+    let mut check = Check::new("inputs");
+    let bound = |name: &str| records.manifest.inputs.contains_key(&format!("base/{name}"));
+    let weights = if bound(weights::INDEX) { weights::INDEX } else { weights::SINGLE };
+    for name in ["config.json", "tokenizer.json", weights] {
+        if !bound(name) {
+            check.mismatch(format!("manifest.json, inputs.base/{name}"), "is missing");
+        }
+    }
+    let source = source(&mut check, records, places.data);
+    let data = source.as_ref().and_then(|source| sets(&mut check, records, source));
+    let base = is_base(&mut check, records, places.base)
+        .then(|| places.base.unwrap_or(Path::new(EMBEDDED_BASE)).to_path_buf());
+    let tokenizer = tokenizer(&mut check, folder, records, base.as_deref());
+    let here = |is: bool| if is { "here" } else { "not here" };
+    let compared = format!(
+        "problems {}, base policy {}, tokenizer {}",
+        here(data.is_some()),
+        here(base.is_some()),
+        here(tokenizer.is_some())
+    );
+    (check.compared(compared), Local { data, source, tokenizer, base })
+}
+
+/// The problems' source, with files below the reviewer's folder: each is the one there whose path ends
+/// in most of the recorded path's names.
+fn source(check: &mut Check, records: &Records, folder: Option<&Path>) -> Option<Data> {
+    let Data::Files { train, dev, test } = &records.experiment.inputs.data else {
+        return Some(records.experiment.inputs.data.clone());
+    };
+    let mut found = |recorded: &PathBuf| {
+        let here = folder.and_then(|folder| below(folder, recorded));
+        if here.is_none() {
+            let name = recorded.file_name().unwrap_or_default().to_string_lossy();
+            let place = match folder {
+                Some(folder) => format!("below {}", folder.display()),
+                None => "known here".to_string(),
+            };
+            let what = format!(
+                "problems cannot be compared: {name} is not {place}; --data FOLDER says where the \
+                 problem files are"
+            );
+            check.inconclusive("data", what);
+        }
+        here
+    };
+    let (train, dev) = (found(train), found(dev));
+    let test: Vec<Option<PathBuf>> = test.iter().map(found).collect();
+    Some(Data::Files { train: train?, dev: dev?, test: test.into_iter().collect::<Option<_>>()? })
+}
+
+/// The file below a folder with the longest end of a recorded path. Links in the reviewer's folder
+/// are the reviewer's.
+fn below(folder: &Path, recorded: &Path) -> Option<PathBuf> {
+    let plain = |part: &Component| matches!(part, Component::Normal(_));
+    let parts: Vec<Component> = recorded.components().collect();
+    let first = parts.iter().rposition(|part| !plain(part)).map_or(0, |last| last + 1);
+    let ends = (first..parts.len()).map(|from| parts[from..].iter().collect::<PathBuf>());
+    // A device without end is no file.
+    ends.map(|end| folder.join(end)).find(|path| path.is_file())
+}
+
+fn sets(check: &mut Check, records: &Records, source: &Data) -> Option<DataSets> {
+    let sets = data::load(source).map_err(|error| check.inconclusive("data", error)).ok()?;
+    let mut here: BTreeMap<String, String> = BTreeMap::new();
+    for (name, problems) in inputs::named_sets(&sets) {
+        here.insert(format!("data/{name}"), data::digest(problems));
+    }
+    let written: BTreeMap<String, String> = records
+        .manifest
+        .inputs
+        .iter()
+        .filter(|(name, _)| name.starts_with("data/"))
+        .map(|(name, digest)| (name.clone(), digest.clone()))
+        .collect();
+    if here == written {
+        return Some(sets);
+    }
+    let names = here.keys().chain(written.keys());
+    for name in names.filter(|name| here.get(*name) != written.get(*name)).collect::<BTreeSet<_>>()
+    {
+        let place = format!("manifest.json, inputs.{name}");
+        // The embedded benchmark is a function of the version; a file here may be another one.
+        match source {
+            Data::MiniAime { .. } if records.manifest.harness == env!("CARGO_PKG_VERSION") => {
+                check.mismatch(place, "is not the digest of the embedded benchmark's problems");
+            }
+            _ => check.inconclusive(place, "is not the digest of the problems that are here"),
+        }
+    }
+    None
+}
+
+/// Whether the base policy's folder holds exactly what the manifest binds.
+fn is_base(check: &mut Check, records: &Records, given: Option<&Path>) -> bool {
+    let mut all = true;
+    // What the manifest binds, and what would be read in its place if it lay there too.
+    let bound = records.manifest.inputs.keys().filter_map(|name| name.strip_prefix("base/"));
+    let names: BTreeSet<&str> = checkpoint::COMPANIONS.into_iter().chain(bound).collect();
+    for name in names.into_iter().chain([weights::SINGLE, weights::INDEX]) {
+        let written = records.manifest.inputs.get(&format!("base/{name}"));
+        // A name of the manifest stays in the folder. The reviewer's own may hold links, as a cache
+        // does; the current folder may be the sender's.
+        let path = match given {
+            Some(folder) => (!name.contains('/')).then(|| folder.join(name)),
+            None => foreign::inside(Path::new("."), &format!("{EMBEDDED_BASE}/{name}")).ok(),
+        };
+        let path = path.filter(|path| path.is_file());
+        let found = path.as_ref().and_then(|path| files::sha256_file(path).ok());
+        if found.as_ref() == written {
+            continue;
+        }
+        all = false;
+        let place = given.unwrap_or(Path::new(EMBEDDED_BASE)).display();
+        let what = match found {
+            None => format!("{place} does not have it; --base FOLDER says where it is"),
+            Some(_) => format!("is not the file that {place} has; --base FOLDER says where it is"),
+        };
+        check.inconclusive(format!("manifest.json, inputs.base/{name}"), what);
+    }
+    all
+}
+
+/// The tokenizer of the base policy; a checkpoint carries the same files.
+fn tokenizer(
+    check: &mut Check,
+    folder: &RunFolder,
+    records: &Records,
+    base: Option<&Path>,
+) -> Option<Tokenizer> {
+    let agrees = |folder: &Path| {
+        checkpoint::COMPANIONS.iter().all(|name| {
+            let path = folder.join(name);
+            let found = if path.is_file() { files::sha256_file(&path).ok() } else { None };
+            found.as_ref() == records.manifest.inputs.get(&format!("base/{name}"))
+        })
+    };
+    let steps = folder.checkpoint_steps().unwrap_or_default();
+    let kept = steps.into_iter().rev().map(|step| folder.checkpoint(step));
+    let place = base.map(Path::to_path_buf).into_iter().chain(kept).find(|place| agrees(place));
+    let Some(place) = place else {
+        check.inconclusive(
+            "tokenizer",
+            "is neither here nor in a checkpoint: tokens cannot be decoded",
+        );
+        return None;
+    };
+    Tokenizer::load(&place).map_err(|error| check.inconclusive("tokenizer", error)).ok()
+}

@@ -1,0 +1,348 @@
+//! Whether a run folder that somebody else sent is what it says it is. The folder is not
+//! trusted: every file is hashed again, everything derived is computed again from what it was
+//! derived from, and rollout steps that a challenge picks are executed again and compared bit for
+//! bit. Nothing in the folder is changed, and no network is used.
+//!
+//! What is compared with nothing: `timings.jsonl`, `environment.json`, `sessions.jsonl` and
+//! `plan.json` tell of time and machine. They are attested by whoever ran it, no more.
+
+pub mod checkpoints;
+pub mod coverage;
+pub mod ending;
+pub mod identity;
+pub mod inputs;
+pub mod metadata;
+pub mod replay;
+pub mod responses;
+pub mod scores;
+pub mod steps;
+pub mod walk;
+
+use crate::base::{files, visible};
+use crate::records::RunFolder;
+use crate::report::{Trust, attest};
+use crate::verification::{Places, Replay};
+use ed25519_dalek::VerifyingKey;
+use serde::Serialize;
+use std::fmt::Display;
+use std::path::PathBuf;
+
+/// A folder that cannot be looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no run.
+    #[error("{} is not a run folder: there is no manifest.json in it", root.display())]
+    NotARun {
+        /// The folder.
+        root: PathBuf,
+    },
+    /// The file system refused.
+    #[error(transparent)]
+    File(#[from] files::Error),
+}
+
+/// What a check came to. The worst of all checks is the verdict of the whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Everything that was compared agrees, and nothing that belongs to the check was left out.
+    Verified,
+    /// Something is missing, or cannot be compared here.
+    Inconclusive,
+    /// Something is not what the folder says it is.
+    Mismatch,
+}
+
+impl Verdict {
+    /// As it is printed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Verified => "verified",
+            Self::Inconclusive => "inconclusive",
+            Self::Mismatch => "mismatch",
+        }
+    }
+}
+
+/// One thing that does not agree or could not be compared. Foreign text in it is visible.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Finding {
+    /// [`Verdict::Mismatch`] or [`Verdict::Inconclusive`].
+    pub verdict: Verdict,
+    /// File, step, component, row or key.
+    pub place: String,
+    /// What was found there.
+    pub what: String,
+}
+
+/// One check with what it found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Check {
+    /// Its name.
+    pub name: &'static str,
+    /// The worst of its findings.
+    pub verdict: Verdict,
+    /// What was compared, with counts.
+    pub compared: String,
+    /// The first findings.
+    pub findings: Vec<Finding>,
+    /// How many more there are.
+    pub further_findings: u64,
+}
+
+/// Findings that a check keeps.
+const MOST_FINDINGS: usize = 20;
+
+impl Check {
+    fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            verdict: Verdict::Verified,
+            compared: String::new(),
+            findings: Vec::new(),
+            further_findings: 0,
+        }
+    }
+
+    fn mismatch(&mut self, place: impl Display, what: impl Display) {
+        self.find(Verdict::Mismatch, place.to_string(), what.to_string());
+    }
+
+    fn inconclusive(&mut self, place: impl Display, what: impl Display) {
+        self.find(Verdict::Inconclusive, place.to_string(), what.to_string());
+    }
+
+    fn find(&mut self, verdict: Verdict, place: String, what: String) {
+        self.verdict = self.verdict.max(verdict);
+        if self.findings.len() == MOST_FINDINGS {
+            self.further_findings += 1;
+            return;
+        }
+        // On one line: a name with line ends must not print a verdict of its own.
+        let line = |text: &str| visible::message(&text.replace('\n', "\\n"));
+        let (place, what) = (line(&place), line(&what));
+        self.findings.push(Finding { verdict, place, what });
+    }
+
+    /// Notes a mismatch unless two things are equal.
+    fn equal<T: PartialEq + Display>(&mut self, place: impl Display, found: T, expected: T) {
+        if found != expected {
+            self.mismatch(place, format!("is {found}, should be {expected}"));
+        }
+    }
+
+    fn compared(mut self, what: impl Into<String>) -> Self {
+        self.compared = what.into();
+        self
+    }
+
+    fn failed(&self) -> bool {
+        self.verdict == Verdict::Mismatch
+    }
+}
+
+/// What to do beyond the checks that every call makes.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The base policy's folder, in place of [`inputs::EMBEDDED_BASE`].
+    pub base: Option<PathBuf>,
+    /// The folder of the problem files, of a run on files.
+    pub data: Option<PathBuf>,
+    /// Execute rollout steps again.
+    pub replay: Option<replay::Request>,
+    /// Whose signature the attestation must bear.
+    pub key: Option<VerifyingKey>,
+}
+
+/// How much of a run could be executed again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Extent {
+    /// Recorded rollout steps.
+    pub steps: u64,
+    /// Recorded evaluations.
+    pub evaluations: u64,
+    /// Whether it ended before its last step, saturated or diverged.
+    pub ends_early: bool,
+}
+
+/// Everything that was found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Verification {
+    /// Version of this structure.
+    pub schema: &'static str,
+    /// The worst verdict of the checks.
+    pub verdict: Verdict,
+    /// The verdict with what it rests on, in one line.
+    pub summary: String,
+    /// What there was to execute.
+    pub extent: Extent,
+    /// In the order in which they were made.
+    pub checks: Vec<Check>,
+    /// What was executed again.
+    pub replay: Option<Replay>,
+    /// What no check can know.
+    pub not_checked: Vec<String>,
+}
+
+/// Verifies a run folder. `watch` is told what is being done.
+///
+/// # Errors
+/// When there is no run in the folder, or it cannot be listed.
+pub fn verify(
+    folder: &RunFolder,
+    options: &Options,
+    watch: &mut dyn FnMut(&str),
+) -> Result<Verification, Error> {
+    let manifest = folder.path("manifest.json");
+    if files::kind(&manifest)?.is_none() {
+        return Err(Error::NotARun { root: folder.root().to_path_buf() });
+    }
+    let (mut checks, mut extent) = (Vec::new(), Extent::default());
+    let replay = examine(folder, options, &mut checks, &mut extent, watch)?;
+    let verdict = checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Verified);
+    let summary = summary(verdict, extent, replay.as_ref());
+    let not_checked = not_checked(extent, replay.as_ref());
+    let schema = "dapo-verification/2";
+    Ok(Verification { schema, verdict, summary, extent, checks, replay, not_checked })
+}
+
+/// The verdict, which names what was executed and what was not.
+fn summary(verdict: Verdict, extent: Extent, replay: Option<&Replay>) -> String {
+    if verdict != Verdict::Verified {
+        return verdict.name().to_string();
+    }
+    let steps = replay.map_or(0, |replay| replay.covered.len());
+    let mut summary = format!("verified (records), training replayed {steps} of {}", extent.steps);
+    let evaluations = replay.map(|replay| &replay.evaluations);
+    let executed = evaluations.map_or(0, |it| it.executed.len());
+    summary += &format!(", evaluations replayed {executed} of {}", extent.evaluations);
+    if let Some(evaluations) = evaluations.filter(|it| it.executed_problems > 0) {
+        let (some, all) = (evaluations.executed_problems, evaluations.all_problems);
+        summary += &format!(" ({some} of {all} problems)");
+    }
+    if extent.ends_early {
+        let is_executed = replay.is_some_and(|replay| replay.ending == Some(true));
+        summary += if is_executed { ", ending replayed" } else { ", ending not replayed" };
+    }
+    summary
+}
+
+/// All checks, up to the first one without which the others make no sense.
+fn examine(
+    folder: &RunFolder,
+    options: &Options,
+    checks: &mut Vec<Check>,
+    extent: &mut Extent,
+    watch: &mut dyn FnMut(&str),
+) -> Result<Option<Replay>, Error> {
+    watch("walking the folder");
+    let (check, found) = walk::walk(folder)?;
+    checks.push(check);
+    // What a link leads to is not the folder's, and reading it could be what the sender wants.
+    if found.links > 0 {
+        return Ok(None);
+    }
+    let (check, records) = identity::read(folder);
+    checks.push(check);
+    let Some(records) = records else { return Ok(None) };
+    *extent = records.extent();
+    checks.push(walk::digests(folder, &found, records.outcome.as_ref()));
+    checks.push(identity::identity(&records));
+    let places = Places { base: options.base.as_deref(), data: options.data.as_deref() };
+    let (check, local) = inputs::find(folder, &records, places);
+    checks.push(check);
+    checks.push(identity::ledger(&records));
+    watch("computing the rollout steps' records again");
+    let (check, waiting) = steps::check(folder, &records, &local, &found);
+    checks.push(check);
+    watch("checkpoints");
+    let (check, kept) = checkpoints::check(folder, &records, &waiting, &found);
+    checks.push(check);
+    watch("evaluations and report");
+    checks.push(ending::check(folder, &records, &local, &waiting, &found));
+    checks.push(scores::evaluations(folder, &records, &local, &found));
+    checks.push(scores::report(folder, &records, &found));
+    checks.extend(metadata::check(folder, &found));
+    checks.extend(attestation(folder, options.key.as_ref()));
+    let Some(request) = &options.replay else { return Ok(None) };
+    if checks.iter().any(Check::failed) {
+        let mut check = Check::new("replay");
+        check.inconclusive("replay", "not begun: the checks above found mismatches already");
+        checks.push(check.compared("nothing"));
+        return Ok(None);
+    }
+    let (check, replay) = replay::replay(folder, &records, &local, &kept, request, watch);
+    checks.push(check);
+    Ok(Some(replay))
+}
+
+/// What `attestation.json` says about the folder, when there is one or a key asks for it.
+fn attestation(folder: &RunFolder, key: Option<&VerifyingKey>) -> Option<Check> {
+    let mut check = Check::new("attestation");
+    if !folder.path(attest::NAME).exists() {
+        key?;
+        check.inconclusive(attest::NAME, "is missing: there is no signature to verify");
+        return Some(check.compared("nothing"));
+    }
+    let checked = attest::check::read(folder)
+        .and_then(|envelope| attest::check::check(&envelope, key, folder));
+    let compared = match checked {
+        Err(error) => {
+            check.mismatch(attest::NAME, error);
+            "nothing".to_string()
+        }
+        Ok(checked) => {
+            checked.problems.iter().for_each(|problem| check.mismatch(attest::NAME, problem));
+            let trust = match checked.trust {
+                Trust::Unsigned {} => "not signed".to_string(),
+                Trust::NotVerified { signatures } => {
+                    format!("{signatures} signatures not verified, no --key")
+                }
+                Trust::Verified { keyid } => format!("signed by key {keyid}"),
+            };
+            format!("{} attested files; {trust}", checked.files)
+        }
+    };
+    Some(check.compared(compared))
+}
+
+fn not_checked(extent: Extent, replay: Option<&Replay>) -> Vec<String> {
+    let mut notes = vec![
+        "timings.jsonl, environment.json, sessions.jsonl and plan.json, and the seconds, machine facts and \
+         sessions that the report and ro-crate-metadata.json take from them: attested by whoever ran it"
+            .to_string(),
+        "the name of the run, the paths of its inputs, the schedule of its checkpoints and, under exact \
+         arithmetic, its threads and batch sizes: no number depends on them"
+            .to_string(),
+    ];
+    let missing = extent.steps - replay.map_or(0, |replay| replay.covered.len() as u64);
+    if missing > 0 {
+        notes.push(format!(
+            "generation and updates of the {missing} rollout steps that were not executed again \
+             (--replay N --challenge SEED): rollouts, metrics of the policy, the loss and the optimizer, \
+             gradients and weights that were made otherwise are not noticed there"
+        ));
+    }
+    let executed = replay.map(|replay| &replay.evaluations);
+    if executed.is_none_or(|it| it.executed_problems < it.all_problems) {
+        notes.push(
+            "whether the policy gave the responses of evaluations to problems that were not executed \
+             again: they are graded again as they are stored"
+                .to_string(),
+        );
+    }
+    if extent.ends_early && replay.is_none_or(|replay| replay.ending != Some(true)) {
+        notes.push(
+            "whether the run ends early as it says: the step was not executed again".to_string(),
+        );
+    }
+    notes
+}
+
+/// Whether a relative path stays where it starts: only plain names, none of them `..`, and nothing
+/// that does not print.
+fn stays_inside(name: &str) -> bool {
+    let plain =
+        |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains('\\');
+    name.split('/').all(plain) && !name.chars().any(char::is_control)
+}

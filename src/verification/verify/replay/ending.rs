@@ -1,0 +1,68 @@
+//! The rollout step in which a run ended early, executed again.
+
+use crate::base::files;
+use crate::policy::checkpoint;
+use crate::records::{DivergenceRecord, Ending, ledger, tables};
+use crate::training::run::rows::rollout_rows;
+use crate::training::{Divergence, StepOutcome, Trainer, run};
+use crate::verification::verify::Check;
+use crate::verification::verify::ending::{CHECKPOINT, RECORD, ROLLOUTS};
+use crate::verification::verify::replay::Replayed;
+
+impl Replayed<'_> {
+    /// Executes the step after the last recorded one: it must end the run as the outcome says.
+    pub(super) fn ending(&self, trainer: &mut Trainer, check: &mut Check) {
+        let Some(outcome) = &self.records.outcome else { return };
+        let step = self.records.steps() + 1;
+        let made = trainer.step(&mut |_| ());
+        let found = match &made {
+            Ok(StepOutcome::Trained(_)) => "it trains".to_string(),
+            Ok(StepOutcome::Saturated) => run::saturated(step),
+            Ok(StepOutcome::Diverged(divergence)) => run::diverged(step, &divergence.source),
+            Err(error) => format!("it cannot be made here: {error}"),
+        };
+        let ending = match &made {
+            Ok(StepOutcome::Saturated) => Some(Ending::Saturated),
+            Ok(StepOutcome::Diverged(_)) => Some(Ending::Diverged),
+            _ => None,
+        };
+        if ending != Some(outcome.ending) || found != outcome.reason {
+            let what = format!(
+                "says that the run ended in step {step} ({}); executed again: {found}",
+                outcome.reason
+            );
+            return self.differs(check, "outcome.json, ending".to_string(), what);
+        }
+        if trainer.counters() != outcome.counters {
+            let what = format!("are {:?}, {:?} here", outcome.counters, trainer.counters());
+            self.differs(check, "outcome.json, counters".to_string(), what);
+        }
+        if let Ok(StepOutcome::Diverged(divergence)) = made {
+            self.divergence(trainer, *divergence, check);
+        }
+    }
+
+    /// What `diverged/` holds is what the step gives.
+    fn divergence(&self, trainer: &Trainer, found: Divergence, check: &mut Check) {
+        let mut differs = |name: &str| {
+            self.differs(check, name.to_string(), "is not what the step gives here".to_string());
+        };
+        let stored = tables::read_rollouts(&self.folder.path(ROLLOUTS));
+        if stored.ok() != Some(rollout_rows(&found.step)) {
+            differs(ROLLOUTS);
+        }
+        let mut metrics = found.step.metrics;
+        metrics.retain(|_, value| value.is_finite());
+        let record = files::read_json::<DivergenceRecord>(&self.folder.path(RECORD));
+        if record.ok().map(|record| record.metrics) != Some(metrics) {
+            differs(RECORD);
+        }
+        let weights = checkpoint::load(&self.folder.path(CHECKPOINT)).ok().map(|loaded| {
+            let values = checkpoint::values(&loaded.model).into_iter();
+            ledger::tensors(&values.map(|(name, (_, values))| (name, values)).collect())
+        });
+        if weights.as_ref() != trainer.policy().components().get("weights") {
+            differs(CHECKPOINT);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Evaluations that a challenge picks: some of their problems are sampled again from the policy of
+//! their rollout step, and every response is compared.
+
+use crate::base::rng::Id;
+use crate::base::visible;
+use crate::experiment::Numerics;
+use crate::policy::Qwen2;
+use crate::records::Problem;
+use crate::records::tables::{self, Outcome};
+use crate::training::Protocol;
+use crate::training::evaluation::{self, Set};
+use crate::verification::verify::inputs::Local;
+use crate::verification::verify::replay::{Replayed, Request};
+use crate::verification::verify::{Check, coverage, scores};
+use crate::verification::{AlteredProblems, Records};
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// An evaluation that is picked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Picked {
+    /// The set.
+    pub set: String,
+    /// The rollout step after which it was made.
+    pub step: u64,
+    /// The problems that are sampled again, in the order of the set.
+    pub problems: Vec<Problem>,
+}
+
+impl Picked {
+    /// The table of its outcomes.
+    pub fn name(&self) -> String {
+        scores::name(&self.set, self.step)
+    }
+}
+
+/// Evaluations that were executed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Executed {
+    /// How many the run has.
+    pub all: u64,
+    /// Their tables.
+    pub executed: Vec<String>,
+    /// Problems of all evaluations.
+    pub all_problems: u64,
+    /// Problems that were sampled again.
+    pub executed_problems: u64,
+    /// How likely altered outcomes would have been caught.
+    pub detection: Vec<AlteredProblems>,
+}
+
+/// As many evaluations as steps, and as many problems of each as are asked for. Under `fast`
+/// arithmetic all problems: there a response has the bits of the run only in the same company.
+pub fn pick(records: &Records, local: &Local, request: &Request) -> Vec<Picked> {
+    let head = records.head();
+    let mut chosen: Vec<usize> = (0..records.evaluations.len()).collect();
+    request.draws(head, &[Id::from("evaluations")]).shuffle(&mut chosen);
+    chosen.truncate(usize::try_from(request.steps).unwrap_or(usize::MAX));
+    chosen.sort_unstable();
+    let most = match records.experiment.numerics {
+        Numerics::Exact => usize::try_from(request.problems).unwrap_or(usize::MAX),
+        Numerics::Fast => usize::MAX,
+    };
+    let pick = |index: usize| {
+        let record = &records.evaluations[index];
+        let (set, step) = (record.set.clone(), record.counters.rollout_steps);
+        let all = scores::set_of(local, &set)?;
+        let mut order: Vec<usize> = (0..all.len()).collect();
+        let purpose = [Id::from("problems"), Id::from(set.as_str()), Id::from(step)];
+        request.draws(head, &purpose).shuffle(&mut order);
+        order.truncate(most);
+        order.sort_unstable();
+        let problems = order.into_iter().map(|problem| all[problem].clone()).collect();
+        Some(Picked { set, step, problems })
+    };
+    chosen.into_iter().filter_map(pick).collect()
+}
+
+/// What was executed, of all.
+pub fn executed(records: &Records, done: Vec<Picked>) -> Executed {
+    let all = records.evaluations.len() as u64;
+    let count = |picked: &Picked| picked.problems.len() as u64;
+    let share = done.len() as f64 / all.max(1) as f64;
+    let sizes: Vec<(u64, u64)> = done
+        .iter()
+        .filter_map(|picked| {
+            let record = records.evaluations.iter().find(|record| record.set == picked.set)?;
+            Some((record.problems, count(picked)))
+        })
+        .collect();
+    Executed {
+        all,
+        all_problems: records.evaluations.iter().map(|record| record.problems).sum(),
+        executed_problems: done.iter().map(count).sum(),
+        detection: coverage::altered_problems(share, &sizes),
+        executed: done.iter().map(Picked::name).collect(),
+    }
+}
+
+impl Replayed<'_> {
+    /// Samples the problems again, and compares every response.
+    pub(super) fn evaluation(&self, model: &Qwen2, picked: &Picked, check: &mut Check) {
+        let name = picked.name();
+        let protocol = Protocol::of(&self.inputs.experiment);
+        let samples = self.inputs.samples(&picked.set).unwrap_or_default();
+        let set = Set { name: &picked.set, problems: &picked.problems, samples };
+        let stored = tables::read_outcomes(&self.folder.outcomes(&picked.set, picked.step));
+        let again = evaluation::outcomes(model, &self.inputs.tokenizer, &protocol, set, |_, _| ());
+        let (stored, again) = match (stored, again) {
+            (Ok(stored), Ok(again)) => (stored, again),
+            (Err(error), _) => return check.mismatch(name, error),
+            (_, Err(error)) => {
+                return self.differs(check, name, format!("cannot be made here: {error}"));
+            }
+        };
+        let ids: BTreeSet<&str> = picked.problems.iter().map(|it| it.id.as_str()).collect();
+        let chosen: Vec<&Outcome> =
+            stored.iter().filter(|row| ids.contains(row.problem.as_str())).collect();
+        if chosen.len() != again.len() {
+            let what = format!("{} outcomes stored, {} here", chosen.len(), again.len());
+            return self.differs(check, name, what);
+        }
+        let differing: Vec<(&Outcome, &Outcome)> =
+            chosen.into_iter().zip(&again).filter(|(stored, again)| stored != again).collect();
+        let Some((stored, again)) = differing.first() else { return };
+        let text = |row: &Outcome| {
+            let text = visible::shortened(&visible::visible(&row.response), 120);
+            format!("\"{text}\" ({} tokens)", row.response_tokens)
+        };
+        let what = format!(
+            "executed again {} responses differ, first that of problem {}, sample {}: {} stored, {} here",
+            differing.len(),
+            stored.problem,
+            stored.sample,
+            text(stored),
+            text(again)
+        );
+        self.differs(check, name, what);
+    }
+}
+
+impl Records {
+    /// The ledger's last head.
+    pub(super) fn head(&self) -> &str {
+        self.ledger.last().map(|entry| entry.head.as_str()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,432 @@
+//! Rollout steps and evaluations that a challenge picks, executed again from the nearest earlier
+//! checkpoint: steps by the trainer, compared with the ledger bit for bit, with every step passed on
+//! the way; evaluations response by response. The step in which a run ended early is executed too.
+
+mod ending;
+pub mod evaluations;
+
+use crate::base::rng::{Id, Stream, stream};
+use crate::base::{Purpose, files};
+use crate::experiment::{Device, Kl, Numerics};
+use crate::policy::checkpoint;
+use crate::records::{Ending, RolloutRow, RunFolder, StepMetrics, environment, tables};
+use crate::training::run;
+use crate::training::run::inputs::{self, Inputs};
+use crate::training::run::rows::{rollout_rows, step_components};
+use crate::training::{StepOutcome, Trainer};
+use crate::verification::verify::identity::COMPONENTS;
+use crate::verification::verify::inputs::Local;
+use crate::verification::verify::{Check, Verdict, coverage};
+use crate::verification::{Detection, Executed, Picked, Records};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Who picks the steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Challenge {
+    /// The reviewer, by a seed that the sender did not know.
+    Seed(u64),
+    /// The ledger's last head. Weaker: a forger can try forgeries until it picks other steps.
+    Ledger,
+}
+
+/// What to execute again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// How many rollout steps are picked, and how many evaluations; no more than there are.
+    pub steps: u64,
+    /// Problems of each picked evaluation; no more than it has.
+    pub problems: u64,
+    /// By whom.
+    pub challenge: Challenge,
+}
+
+impl Request {
+    /// The draws of the challenge for one purpose, given a run's last head.
+    fn draws<'a>(&self, head: &'a str, purpose: &[Id<'a>]) -> Stream {
+        match self.challenge {
+            Challenge::Seed(seed) => stream(seed, Purpose::Challenge, purpose),
+            Challenge::Ledger => {
+                stream(0, Purpose::Challenge, &[&[Id::from(head)], purpose].concat())
+            }
+        }
+    }
+}
+
+/// What was executed again.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Replay {
+    /// Rollout steps of the run.
+    pub steps: u64,
+    /// How the steps were picked.
+    pub challenge: String,
+    /// The steps that the challenge picked, ascending.
+    pub picked: Vec<u64>,
+    /// The steps that were executed and compared, ascending.
+    pub covered: Vec<u64>,
+    /// Covered steps over all.
+    pub covered_share: f64,
+    /// How likely altered steps would have been caught.
+    pub detection: Vec<Detection>,
+    /// Evaluations that were executed.
+    pub evaluations: Executed,
+    /// Whether the step in which the run ended early was executed; `None`: it did not end early.
+    pub ending: Option<bool>,
+}
+
+/// What is executed: the states of the policy that are needed, and what is done in each.
+#[derive(Debug, Default)]
+struct Work {
+    /// From the checkpoint after each start (0 is the base policy) to an end.
+    segments: BTreeMap<u64, u64>,
+    /// What no checkpoint leads to.
+    unreachable: Vec<String>,
+    /// Evaluations by the rollout step after which they were made.
+    evaluations: BTreeMap<u64, Vec<Picked>>,
+    /// The last recorded rollout step of a run that ended early.
+    ending: Option<u64>,
+}
+
+impl Work {
+    /// The least work that reaches every picked step, every evaluation and an early ending.
+    fn plan(
+        picked: &[u64],
+        evaluations: Vec<Picked>,
+        ending: Option<u64>,
+        kept: &BTreeSet<u64>,
+        base: bool,
+    ) -> Self {
+        let mut work = Self::default();
+        let checkpoint = |state: u64| {
+            let newest = kept.range(..=state).next_back().copied();
+            newest.filter(|step| *step > 0).or(base.then_some(0))
+        };
+        for &step in picked {
+            match checkpoint(step - 1) {
+                Some(start) => drop(work.segments.insert(start, step)),
+                None => work.unreachable.push(format!("step {step}")),
+            }
+        }
+        for evaluation in evaluations {
+            match work.reach(evaluation.step, checkpoint) {
+                true => work.evaluations.entry(evaluation.step).or_default().push(evaluation),
+                false => work.unreachable.push(evaluation.name()),
+            }
+        }
+        if let Some(last) = ending {
+            match work.reach(last, checkpoint) {
+                true => work.ending = Some(last),
+                false => work.unreachable.push(format!("step {}", last + 1)),
+            }
+        }
+        work
+    }
+
+    /// Makes sure that the policy after rollout step `state` comes about; whether it can.
+    fn reach(&mut self, state: u64, checkpoint: impl Fn(u64) -> Option<u64>) -> bool {
+        if self.segments.iter().any(|(start, end)| (start..=end).contains(&&state)) {
+            return true;
+        }
+        let start = checkpoint(state);
+        // A segment that begins there ends before, or the state would have come about.
+        start.is_some_and(|start| {
+            self.segments.insert(start, state);
+            true
+        })
+    }
+}
+
+/// Executes and compares.
+pub fn replay(
+    folder: &RunFolder,
+    records: &Records,
+    local: &Local,
+    kept: &BTreeSet<u64>,
+    request: &Request,
+    watch: &mut dyn FnMut(&str),
+) -> (Check, Replay) {
+    let mut check = Check::new("replay");
+    let (steps, picked) = (records.steps(), pick(records, request));
+    let ends_early = records.outcome.as_ref().is_some_and(|it| it.ending != Ending::Finished);
+    let ending = ends_early.then_some(steps);
+    let chosen = evaluations::pick(records, local, request);
+    let work = Work::plan(&picked, chosen, ending, kept, local.base.is_some());
+    for place in &work.unreachable {
+        let what =
+            "there is no earlier checkpoint, and the base policy is not here (--base FOLDER)";
+        check.inconclusive(place, what);
+    }
+    let mut done = Done::default();
+    match prepare(folder, records, local, kept) {
+        Ok(inputs) => {
+            let machine = other_machine(folder, records);
+            let replayed =
+                Replayed { folder, records, inputs: &inputs, machine: machine.as_deref(), work };
+            for (&start, &end) in &replayed.work.segments {
+                replayed.segment((start, end), &mut check, &mut done, watch);
+            }
+        }
+        Err(reason) => check.inconclusive("replay", reason),
+    }
+    let challenge = match request.challenge {
+        Challenge::Seed(seed) => format!("seed {seed} of the reviewer"),
+        Challenge::Ledger => "the ledger's last head (weaker: a forger can retry)".to_string(),
+    };
+    let (count, picks) = (done.covered.len() as u64, picked.len() as u64);
+    let replay = Replay {
+        steps,
+        challenge,
+        picked,
+        covered_share: if steps == 0 { 0.0 } else { count as f64 / steps as f64 },
+        detection: coverage::detections(steps, picks.min(count), count),
+        covered: done.covered.into_iter().collect(),
+        evaluations: evaluations::executed(records, done.evaluations),
+        ending: ending.map(|_| done.ending),
+    };
+    let compared = format!(
+        "{count} of {steps} rollout steps executed again, every ledger component compared bit for \
+         bit; {} of {} evaluations, every response compared",
+        replay.evaluations.executed.len(),
+        replay.evaluations.all
+    );
+    (check.compared(compared), replay)
+}
+
+/// Distinct steps, ascending: the first so many of a permutation drawn from the challenge.
+fn pick(records: &Records, request: &Request) -> Vec<u64> {
+    let mut steps: Vec<u64> = (1..=records.steps()).collect();
+    request.draws(records.head(), &[]).shuffle(&mut steps);
+    steps.truncate(usize::try_from(request.steps).unwrap_or(usize::MAX));
+    steps.sort_unstable();
+    steps
+}
+
+/// What the trainer reads. Without the base policy a checkpoint stands in for its tokenizer and
+/// configuration, which are the same files; a KL penalty needs the base policy itself.
+fn prepare(
+    folder: &RunFolder,
+    records: &Records,
+    local: &Local,
+    kept: &BTreeSet<u64>,
+) -> Result<Inputs, String> {
+    let Some(source) = local.source.clone().filter(|_| local.data.is_some()) else {
+        return Err("the problems are not here (--data FOLDER)".to_string());
+    };
+    let mut experiment = records.experiment.clone();
+    experiment.inputs.data = source;
+    experiment.inputs.model = match (&local.base, kept.last()) {
+        (Some(base), _) => base.clone(),
+        (None, Some(step)) if experiment.dapo.kl == Kl::None {} => folder.checkpoint(*step),
+        _ => return Err("the base policy is not here (--base FOLDER)".to_string()),
+    };
+    inputs::prepare(experiment).map_err(|error| error.to_string())
+}
+
+/// Under `fast` arithmetic bits depend on machine and build: in what this one differs from the
+/// run's, as far as its records tell. `None` when they must agree.
+fn other_machine(folder: &RunFolder, records: &Records) -> Option<String> {
+    if records.experiment.numerics == Numerics::Exact {
+        return None;
+    }
+    if matches!(records.experiment.execution.device, Some(Device::Cuda(_))) {
+        return Some("a graphics card, whose sums have no fixed order".to_string());
+    }
+    let here = environment::describe(records.experiment.execution.threads).facts;
+    let Ok(there) = folder.environment() else {
+        return Some("environment.json cannot be read".to_string());
+    };
+    let matters = |name: &&String| !["git_dirty", "kernel", "memory"].contains(&name.as_str());
+    let names: BTreeSet<&String> = here.keys().chain(there.facts.keys()).collect();
+    let mut differing: Vec<String> = names
+        .into_iter()
+        .filter(matters)
+        .filter(|name| here.get(*name) != there.facts.get(*name))
+        .cloned()
+        .collect();
+    let sessions = folder.sessions().unwrap_or_default();
+    let changed = sessions.iter().flat_map(|session| session.changed.keys()).filter(matters);
+    differing.extend(changed.map(|name| format!("{name} within the run")));
+    (!differing.is_empty()).then(|| differing.join(", "))
+}
+
+/// What was done.
+#[derive(Debug, Default)]
+struct Done {
+    covered: BTreeSet<u64>,
+    evaluations: Vec<Picked>,
+    ending: bool,
+}
+
+struct Replayed<'a> {
+    folder: &'a RunFolder,
+    records: &'a Records,
+    inputs: &'a Inputs,
+    /// In what this machine differs from the run's, where that may matter.
+    machine: Option<&'a str>,
+    work: Work,
+}
+
+impl Replayed<'_> {
+    /// Executes a segment until its end or its first difference: what follows has another start.
+    fn segment(
+        &self,
+        (start, end): (u64, u64),
+        check: &mut Check,
+        done: &mut Done,
+        watch: &mut dyn FnMut(&str),
+    ) {
+        let name = format!("checkpoints/step-{start:06}");
+        let loaded = match start {
+            0 => None,
+            step => match checkpoint::load(&self.folder.checkpoint(step)) {
+                Ok(loaded) => Some(loaded),
+                Err(error) => return check.mismatch(name, error),
+            },
+        };
+        let mut trainer = match run::trainer(self.inputs, loaded) {
+            Ok(trainer) => trainer,
+            Err(error) => return check.mismatch(name, error),
+        };
+        for state in start..=end {
+            if state > start {
+                watch(&format!("executing rollout step {state} again"));
+                done.covered.insert(state);
+                if !self.step(&mut trainer, state, check) {
+                    return;
+                }
+            }
+            for picked in self.work.evaluations.get(&state).into_iter().flatten() {
+                // The end of one segment may be the start of another.
+                if !done.evaluations.contains(picked) {
+                    watch(&format!("executing {} again", picked.name()));
+                    self.evaluation(trainer.policy().model(), picked, check);
+                    done.evaluations.push(picked.clone());
+                }
+            }
+            if self.work.ending == Some(state) && !done.ending {
+                watch(&format!("executing the end, rollout step {}", state + 1));
+                done.ending = true;
+                self.ending(&mut trainer, check);
+            }
+        }
+    }
+
+    /// One step; whether it agrees.
+    fn step(&self, trainer: &mut Trainer, step: u64, check: &mut Check) -> bool {
+        let place = format!("step {step}");
+        let made = match trainer.step(&mut |_| ()) {
+            Ok(StepOutcome::Trained(made)) => *made,
+            Ok(StepOutcome::Saturated) => {
+                self.differs(check, place, "finds nothing to train on here".to_string());
+                return false;
+            }
+            Ok(StepOutcome::Diverged(divergence)) => {
+                self.differs(check, place, format!("diverges here: {}", divergence.source));
+                return false;
+            }
+            Err(error) => {
+                self.differs(check, place, format!("cannot be made here: {error}"));
+                return false;
+            }
+        };
+        let rows = rollout_rows(&made);
+        let counters = trainer.counters();
+        let metrics = StepMetrics { step, counters, metrics: made.metrics };
+        let again = step_components(&rows, &metrics, made.components);
+        let differing: Vec<&str> = COMPONENTS
+            .into_iter()
+            .filter(|name| again.get(*name) != self.records.component(step, name))
+            .collect();
+        let Some(first) = differing.first() else { return true };
+        let detail = match *first {
+            "metrics" => self.metric(&metrics),
+            "old_log_probs" | "gradients" | "weights" | "moments" => None,
+            _ => self.row(step, &rows),
+        };
+        let what = format!(
+            "executed again it differs in {}{}",
+            differing.join(", "),
+            detail.map_or(String::new(), |detail| format!("; first in {detail}"))
+        );
+        self.differs(check, format!("{place}, component {first}"), what);
+        false
+    }
+
+    /// A difference proves a forgery only where the same bits must come out.
+    fn differs(&self, check: &mut Check, place: String, what: String) {
+        let (verdict, what) = match self.machine {
+            None => (Verdict::Mismatch, what),
+            Some(facts) => (
+                Verdict::Inconclusive,
+                format!(
+                    "{what}; fast arithmetic may differ here, for the run was made elsewhere ({facts})"
+                ),
+            ),
+        };
+        check.find(verdict, place, what);
+    }
+
+    /// The first stored rollout that differs.
+    fn row(&self, step: u64, again: &[RolloutRow]) -> Option<String> {
+        let stored = tables::read_rollouts(&self.folder.rollouts(step)).ok()?;
+        if stored.len() != again.len() {
+            return Some(format!(
+                "the number of rollouts: {} stored, {} here",
+                stored.len(),
+                again.len()
+            ));
+        }
+        let (number, (old, new)) =
+            stored.iter().zip(again).enumerate().find(|(_, (a, b))| a != b)?;
+        let token = old.tokens.iter().zip(&new.tokens).position(|(a, b)| a != b);
+        let column = match (old.problem == new.problem, token) {
+            (false, _) => format!("the problem: {} stored, {} here", old.problem, new.problem),
+            (true, Some(at)) => {
+                format!("token {at}: {} stored, {} here", old.tokens[at], new.tokens[at])
+            }
+            (true, None) => "log-probs, reward or advantage".to_string(),
+        };
+        Some(format!("row {number} (problem {}, sample {}): {column}", old.problem, old.sample))
+    }
+
+    /// The first metric that differs.
+    fn metric(&self, again: &StepMetrics) -> Option<String> {
+        let stored = self.records.metrics.iter().find(|line| line.step == again.step)?;
+        let (name, value) =
+            again.metrics.iter().find(|(name, value)| stored.metrics.get(*name) != Some(value))?;
+        let stored = files::canonical_json_line(&stored.metrics.get(name));
+        Some(format!("{name}: {stored} stored, {value} here"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(picked: &[u64], states: &[u64], base: bool) -> Work {
+        let evaluation =
+            |&step: &u64| Picked { set: "dev".to_string(), step, problems: Vec::new() };
+        let kept = BTreeSet::from([5, 10, 20]);
+        Work::plan(picked, states.iter().map(evaluation).collect(), None, &kept, base)
+    }
+
+    #[test]
+    fn each_picked_step_is_reached_from_the_nearest_earlier_checkpoint_in_one_pass() {
+        let work = plan(&[3, 5, 6, 9, 20, 31], &[], true);
+        assert_eq!(work.segments, BTreeMap::from([(0, 5), (5, 9), (10, 20), (20, 31)]));
+        assert_eq!(work.unreachable, [""; 0]);
+        let work = plan(&[3, 6], &[], false);
+        assert_eq!(work.segments, BTreeMap::from([(5, 6)]));
+        assert_eq!(work.unreachable, ["step 3"]);
+    }
+
+    #[test]
+    fn evaluations_are_made_on_the_way_or_from_the_nearest_checkpoint() {
+        let work = plan(&[7], &[0, 6, 8, 20, 22], true);
+        assert_eq!(work.segments, BTreeMap::from([(0, 0), (5, 8), (20, 22)]));
+        assert_eq!(work.evaluations.keys().copied().collect::<Vec<u64>>(), [0, 6, 8, 20, 22]);
+        let work = plan(&[], &[0, 5], false);
+        assert_eq!(work.segments, BTreeMap::from([(5, 5)]));
+        assert_eq!(work.unreachable, ["evaluations/dev-step-000000.parquet"]);
+    }
+}

@@ -1,0 +1,86 @@
+//! One stored rollout: its place in the table, its reward, its text and its ending.
+
+use crate::algorithm::overlong;
+use crate::experiment::Experiment;
+use crate::records::RolloutRow;
+use crate::task::reward;
+use crate::verification::Records;
+use crate::verification::verify::Check;
+use crate::verification::verify::inputs::Local;
+
+/// Groups one after the other, each whole; what later steps index is there.
+pub fn well_formed(
+    check: &mut Check,
+    name: &str,
+    rows: &[RolloutRow],
+    experiment: &Experiment,
+) -> bool {
+    let size = experiment.rollout.group_size as usize;
+    for (group, members) in rows.chunk_by(|a, b| a.group == b.group).enumerate() {
+        let place = || format!("{name}, group {group}");
+        let same = |row: &RolloutRow| {
+            let first = &members[0];
+            let of = |it: &RolloutRow| (it.problem.clone(), it.question.clone(), it.answer.clone());
+            (of(row), row.attempt, row.trained) == (of(first), first.attempt, first.trained)
+        };
+        let numbered = members.iter().zip(0u32..).all(|(row, sample)| row.sample == sample);
+        if members[0].group as usize != group || members.len() != size || !numbered {
+            check.mismatch(place(), format!("is not the next group, or has not {size} rollouts"));
+            return false;
+        }
+        if !members.iter().all(same) {
+            check.mismatch(place(), "its rollouts are of several problems");
+            return false;
+        }
+        for row in members {
+            let probable = |value: &f64| value.is_finite() && *value <= 0.0;
+            if row.tokens.is_empty()
+                || row.tokens.len() != row.rollout_log_probs.len()
+                || !row.rollout_log_probs.iter().all(probable)
+            {
+                let what = "a token has no log-prob, or one that is none";
+                check.mismatch(format!("{}, sample {}", place(), row.sample), what);
+                return false;
+            }
+        }
+    }
+    true
+}
+
+/// Eq. 7 and Eq. 13.
+pub fn graded(check: &mut Check, place: &str, row: &RolloutRow, experiment: &Experiment) {
+    let grade = reward::grade(&row.response, &row.answer, experiment.reward.verifier);
+    let limit = experiment.rollout.max_response_tokens;
+    let punishment = &experiment.dapo.overlong.punishment;
+    let penalty = overlong::soft_punishment(row.tokens.len() as u64, limit, punishment);
+    let at = |column: &str| format!("{place}, {column}");
+    check.equal(at("is_correct"), row.is_correct, grade.is_correct);
+    check.equal(at("correctness_reward"), row.correctness_reward, grade.score());
+    check.equal(at("overlong_penalty"), row.overlong_penalty, penalty);
+    check.equal(at("reward"), row.reward, grade.score() + penalty);
+    if row.prediction != grade.prediction {
+        let what = format!("is {:?}, the response has {:?}", row.prediction, grade.prediction);
+        check.mismatch(at("prediction"), what);
+    }
+}
+
+/// Tokens, text and ending of a response agree.
+pub fn decoded(check: &mut Check, place: &str, row: &RolloutRow, records: &Records, local: &Local) {
+    let length = row.tokens.len() as u64;
+    let limit = records.experiment.rollout.max_response_tokens;
+    if length > limit || (row.truncated && length < limit) {
+        let what = format!("is {}, with {length} of at most {limit} tokens", row.truncated);
+        check.mismatch(format!("{place}, truncated"), what);
+    }
+    let Some(tokenizer) = &local.tokenizer else { return };
+    if tokenizer.decode(&row.tokens) != row.response {
+        check.mismatch(format!("{place}, response"), "is not the text of its tokens");
+    }
+    let stops = |token: &u32| tokenizer.stop_tokens().contains(token);
+    let first = row.tokens.iter().position(stops);
+    let expected = (!row.truncated).then(|| row.tokens.len() - 1);
+    if first != expected {
+        let what = "a response ends with its first stop token, a truncated one has none";
+        check.mismatch(format!("{place}, tokens"), what);
+    }
+}

@@ -1,0 +1,262 @@
+//! Evaluations computed again from the stored responses, and the report from the folder.
+
+use crate::base::files;
+use crate::records::tables::{self, Outcome};
+use crate::records::{Counters, Ending, EvaluationRecord, Problem, RunFolder};
+use crate::report::run::{self, document, html, markdown};
+use crate::task::{Tokenizer, reward};
+use crate::training::evaluation::{self, Set};
+use crate::training::run::{evaluations, inputs};
+use crate::verification::Records;
+use crate::verification::verify::Check;
+use crate::verification::verify::inputs::Local;
+use crate::verification::verify::walk::Found;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// Every evaluation that the experiment demands is there once, and follows from its outcomes.
+pub fn evaluations(folder: &RunFolder, records: &Records, local: &Local, found: &Found) -> Check {
+    let mut check = Check::new("evaluations");
+    let mut seen = BTreeSet::new();
+    let text = local.tokenizer.as_ref().map(Text::of);
+    let mut outcomes = 0;
+    for record in &records.evaluations {
+        let step = record.counters.rollout_steps;
+        let key = (record.set.clone(), step);
+        let name = name(&record.set, step);
+        if !seen.insert(key) {
+            check.mismatch(
+                "evaluations.jsonl",
+                format!("{} at step {step} stands twice", record.set),
+            );
+        }
+        if !found.files.contains(&name) {
+            check.mismatch(name, "is missing");
+            continue;
+        }
+        match tables::read_outcomes(&folder.path(&name)) {
+            Ok(rows) => {
+                outcomes += rows.len();
+                if let Some(problems) = set_of(local, &record.set) {
+                    same_problems(&mut check, &name, &rows, problems);
+                }
+                one(&mut check, folder, records, record, (&name, &rows));
+                for (number, row) in rows.iter().enumerate() {
+                    let place = format!("{name}, row {number}");
+                    text.iter().for_each(|text| text.written(&mut check, &place, row));
+                }
+            }
+            Err(error) => check.mismatch(name, error),
+        }
+    }
+    if let Some(outcome) = &records.outcome {
+        let expected = expected(records, outcome.ending);
+        for (set, step) in expected.difference(&seen) {
+            check.mismatch("evaluations.jsonl", format!("{set} at step {step} is missing"));
+        }
+        for (set, step) in seen.difference(&expected) {
+            check.mismatch(
+                "evaluations.jsonl",
+                format!("{set} at step {step} is none of this run's"),
+            );
+        }
+    }
+    for name in found.files.iter().filter(|name| name.starts_with("evaluations/")) {
+        if !seen.iter().any(|(set, step)| *name == self::name(set, *step)) {
+            check.mismatch(name, "no record in evaluations.jsonl is of it");
+        }
+    }
+    check.compared(format!(
+        "{outcomes} outcomes of {} evaluations: graded again, lengths held against texts, every statistic computed again",
+        records.evaluations.len()
+    ))
+}
+
+/// Set and step of every evaluation that a run makes which ended so.
+fn expected(records: &Records, ending: Ending) -> BTreeSet<(String, u64)> {
+    let complete = ending != Ending::Diverged;
+    let (experiment, inputs) = (&records.experiment, &records.manifest.inputs);
+    evaluations::due(experiment, inputs, records.steps(), complete)
+}
+
+/// The table of an evaluation's outcomes.
+pub fn name(set: &str, step: u64) -> String {
+    format!("evaluations/{set}-step-{step:06}.parquet")
+}
+
+/// What a tokenizer can write.
+struct Text<'a> {
+    tokenizer: &'a Tokenizer,
+    /// See [`Tokenizer::most_characters`].
+    most_characters: usize,
+}
+
+impl<'a> Text<'a> {
+    fn of(tokenizer: &'a Tokenizer) -> Self {
+        Self { tokenizer, most_characters: tokenizer.most_characters() }
+    }
+
+    /// Whether the response is a text of the vocabulary and has no fewer tokens than its text needs.
+    /// It may have more: special tokens have no text, and a text of words can be cut in several ways.
+    fn written(&self, check: &mut Check, place: &str, row: &Outcome) {
+        let tokens = match self.tokenizer.encode(&row.response) {
+            Ok(tokens) => tokens,
+            Err(error) => return check.mismatch(format!("{place}, response"), error),
+        };
+        if self.tokenizer.decode(&tokens) != row.response {
+            let what = "the tokens of this text have another text";
+            return check.inconclusive(format!("{place}, response"), what);
+        }
+        // The stop token has no text.
+        let found = u64::from(row.response_tokens).checked_sub(u64::from(!row.truncated));
+        let fewest = row.response.chars().count().div_ceil(self.most_characters.max(1)) as u64;
+        if found.is_none_or(|found| found < fewest) {
+            let what = format!("is {}, its text alone has {fewest} or more", row.response_tokens);
+            check.mismatch(format!("{place}, response_tokens"), what);
+        }
+    }
+}
+
+/// The problems of a set, when they are here.
+pub fn set_of<'a>(local: &'a Local, name: &str) -> Option<&'a [Problem]> {
+    let sets = inputs::named_sets(local.data.as_ref()?);
+    sets.into_iter().skip(1).find(|(set, _)| *set == name).map(|(_, problems)| problems)
+}
+
+/// The problems of a set in its order, each with its answer.
+fn same_problems(check: &mut Check, name: &str, rows: &[Outcome], problems: &[Problem]) {
+    let asked: Vec<(&str, &str)> = rows
+        .chunk_by(|a, b| a.problem == b.problem)
+        .map(|rows| (rows[0].problem.as_str(), rows[0].answer.as_str()))
+        .collect();
+    let wanted = problems.iter().map(|problem| (problem.id.as_str(), problem.answer.as_str()));
+    if !wanted.eq(asked) {
+        check.mismatch(name, "its problems and answers are not those of the set");
+    }
+}
+
+fn one(
+    check: &mut Check,
+    folder: &RunFolder,
+    records: &Records,
+    record: &EvaluationRecord,
+    (name, rows): (&str, &[Outcome]),
+) {
+    let experiment = &records.experiment;
+    let samples = experiment.evaluation.samples.get(&record.set).copied().unwrap_or_default();
+    check.equal(format!("{name}, samples"), record.samples, samples);
+    for rows in rows.chunk_by(|a, b| a.problem == b.problem) {
+        let whole = rows.len() as u64 == samples
+            && rows.iter().zip(0u32..).all(|(row, sample)| row.sample == sample)
+            && rows.iter().all(|row| row.answer == rows[0].answer);
+        if !whole {
+            check.mismatch(
+                format!("{name}, problem {}", rows[0].problem),
+                "its samples are not 0 to k − 1",
+            );
+        }
+    }
+    let limit = experiment.rollout.max_response_tokens;
+    for (number, row) in rows.iter().enumerate() {
+        let at = |column: &str| format!("{name}, row {number}, {column}");
+        let grade = reward::grade(&row.response, &row.answer, experiment.reward.verifier);
+        check.equal(at("is_correct"), row.is_correct, grade.is_correct);
+        if row.prediction != grade.prediction {
+            let what = format!("is {:?}, the response has {:?}", row.prediction, grade.prediction);
+            check.mismatch(at("prediction"), what);
+        }
+        let length = u64::from(row.response_tokens);
+        if length > limit || (row.truncated && length < limit) {
+            let what = format!("is {}, with {length} of at most {limit} tokens", row.truncated);
+            check.mismatch(at("truncated"), what);
+        }
+    }
+    let step = record.counters.rollout_steps;
+    let line = records.metrics.iter().find(|line| line.step == step);
+    let counters = if step == 0 { Some(Counters::default()) } else { line.map(|it| it.counters) };
+    let (Some(counters), Ok(digest)) = (counters, files::sha256_file(&folder.path(name))) else {
+        return check.mismatch(name, "is of no recorded step");
+    };
+    let set = Set { name: &record.set, problems: &[], samples };
+    match evaluation::record(set, counters, rows, digest) {
+        Ok(again) => {
+            let place = format!("evaluations.jsonl, {} at step {step}", record.set);
+            let value = |record| serde_json::to_value(record).unwrap_or_default();
+            different(check, &place, &value(record), &value(&again));
+        }
+        Err(error) => check.mismatch(name, error),
+    }
+}
+
+/// The report built again from the folder, compared number by number.
+pub fn report(folder: &RunFolder, records: &Records, found: &Found) -> Check {
+    let mut check = Check::new("report");
+    let built = match run::build(folder) {
+        Ok(built) => built,
+        Err(error) => {
+            check.mismatch("report", error);
+            return check.compared("nothing");
+        }
+    };
+    if records.manifest.harness != env!("CARGO_PKG_VERSION") {
+        check.inconclusive("report.json", "is written by another version and was not compared");
+        return check.compared("nothing");
+    }
+    let document = document::document(&built);
+    for (name, again) in [
+        ("report.json", files::canonical_json(&built)),
+        ("report.html", html::render(&document)),
+        ("report.md", markdown::render(&document)),
+    ] {
+        if !found.files.contains(name) {
+            check.inconclusive(name, "is missing; dapo report writes it");
+            continue;
+        }
+        match files::read_text(&folder.path(name)) {
+            Ok(text) if text == again => {}
+            Ok(text) if name == "report.json" => {
+                let value = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
+                let before = check.findings.len();
+                different(&mut check, name, &value(&text), &value(&again));
+                if check.findings.len() == before {
+                    check.mismatch(name, "is not written as a report is");
+                }
+            }
+            Ok(text) => {
+                let line = text.lines().zip(again.lines()).take_while(|(a, b)| a == b).count() + 1;
+                check.mismatch(format!("{name}, line {line}"), "is not what the folder gives");
+            }
+            Err(error) => check.mismatch(name, error),
+        }
+    }
+    check.compared("report.json, report.html and report.md built again from the folder")
+}
+
+/// Every leaf in which two JSON values differ, by its path.
+pub fn different(check: &mut Check, place: &str, found: &Value, expected: &Value) {
+    match (found, expected) {
+        (Value::Object(a), Value::Object(b)) => {
+            let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+            for key in keys {
+                let value = |map: &serde_json::Map<String, Value>| {
+                    map.get(key).cloned().unwrap_or_default()
+                };
+                different(check, &format!("{place}, {key}"), &value(a), &value(b));
+            }
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            for (index, (a, b)) in a.iter().zip(b).enumerate() {
+                different(check, &format!("{place}[{index}]"), a, b);
+            }
+        }
+        _ if found == expected => {}
+        _ => {
+            let (found, expected) = (shown(found), shown(expected));
+            check.mismatch(place, format!("is {found}, should be {expected}"));
+        }
+    }
+}
+
+fn shown(value: &Value) -> String {
+    crate::base::visible::shortened(&value.to_string(), 120)
+}

@@ -1,0 +1,390 @@
+//! The records of each rollout step, computed again from its stored responses: rewards, which
+//! groups trained, advantages, metrics, and the ledger's components.
+
+use crate::algorithm::{Buffer, Next, advantage, dynamic_sampling};
+use crate::experiment::{AtCap, Data, DynamicSampling, Experiment, Surplus};
+use crate::policy::{batch, optimizer};
+use crate::records::{
+    Counters, Group, Problem, Prompt, RolloutRow, RunFolder, ScoredRollout, StepMetrics, ledger,
+    tables,
+};
+use crate::training::effects::{self, techniques};
+use crate::training::run::rows;
+use crate::training::{Metrics, trainer};
+use crate::verification::Records;
+use crate::verification::verify::Check;
+use crate::verification::verify::inputs::Local;
+use crate::verification::verify::responses::{decoded, graded, well_formed};
+use crate::verification::verify::walk::Found;
+use std::collections::BTreeMap;
+
+/// Groups that wait for the step after, by step.
+pub type Waiting = BTreeMap<u64, Vec<Group<ScoredRollout>>>;
+
+/// A table of rollouts.
+#[derive(Debug, Clone, Copy)]
+pub struct Table<'a> {
+    /// Its place in the folder.
+    pub name: &'a str,
+    /// All of it.
+    pub rows: &'a [RolloutRow],
+    /// The rollout step that it is of, from 1.
+    pub step: u64,
+}
+
+/// What was computed again of one step.
+#[derive(Debug)]
+pub struct Made {
+    rounds: u64,
+    batch: Vec<usize>,
+    surplus: Vec<usize>,
+    /// Every metric that is a function of the rollouts.
+    pub metrics: Metrics,
+}
+
+impl Table<'_> {
+    /// The groups, and how many of them were carried over; every response graded again and held
+    /// against its tokens, every problem against the seed. `None` when the rows are no groups.
+    pub fn groups(
+        self,
+        check: &mut Check,
+        records: &Records,
+        local: &Local,
+        waiting: &Waiting,
+    ) -> Option<(Vec<Group<ScoredRollout>>, usize)> {
+        if !well_formed(check, self.name, self.rows, &records.experiment) {
+            return None;
+        }
+        for (number, row) in self.rows.iter().enumerate() {
+            let place = format!("{}, row {number}", self.name);
+            graded(check, &place, row, &records.experiment);
+            decoded(check, &place, row, records, local);
+        }
+        let groups = groups(self.rows);
+        let before = waiting.get(&(self.step - 1));
+        let carried = carried(check, self.name, &groups, before, self.step);
+        drawn(check, self.name, (&groups, carried), self.step, records, local);
+        Some((groups, carried))
+    }
+
+    /// Which groups train, their advantages and the metrics of that. `None` when the rounds are not
+    /// those of Dynamic Sampling.
+    pub fn made(
+        self,
+        check: &mut Check,
+        groups: &[Group<ScoredRollout>],
+        carried: usize,
+        records: &Records,
+    ) -> Option<Made> {
+        let made = filtered(check, self.name, self.rows, groups, carried, records)?;
+        let advantages = advantages(check, self.name, self.rows, groups, &made, records);
+        let metrics = metrics(groups, carried, &made, &advantages, records);
+        Some(Made { metrics, ..made })
+    }
+}
+
+/// Checks every step's table against its inputs and against metrics and ledger.
+pub fn check(
+    folder: &RunFolder,
+    records: &Records,
+    local: &Local,
+    found: &Found,
+) -> (Check, Waiting) {
+    let mut check = Check::new("rollout steps");
+    let mut waiting = Waiting::new();
+    let (mut clocks, mut rollouts) = (Counters::default(), 0);
+    for line in &records.metrics {
+        let name = format!("rollouts/step-{:06}.parquet", line.step);
+        let rows = match tables::read_rollouts(&folder.rollouts(line.step)) {
+            Ok(rows) => rows,
+            Err(error) => {
+                check.mismatch(&name, error);
+                continue;
+            }
+        };
+        rollouts += rows.len();
+        components(&mut check, records, line.step, &rows);
+        let table = Table { name: &name, rows: &rows, step: line.step };
+        let Some((groups, carried)) = table.groups(&mut check, records, local, &waiting) else {
+            continue;
+        };
+        let Some(made) = table.made(&mut check, &groups, carried, records) else { continue };
+        let mut again = made.metrics.clone();
+        let rate = optimizer::learning_rate(&records.experiment.optimizer, line.step - 1);
+        again.insert("optimizer/learning_rate".to_string(), rate);
+        let place = format!("metrics.jsonl, step {}", line.step);
+        compare(&mut check, &place, &line.metrics, &again, &records.experiment);
+        clocks = counted(&mut check, line, clocks, &made, &groups, records);
+        let kept = made.surplus.iter().map(|&index| groups[index].clone()).collect();
+        waiting.insert(line.step, kept);
+    }
+    for step in found.steps("rollouts/step-", ".parquet") {
+        if step == 0 || step > records.steps() {
+            check.mismatch(format!("rollouts/step-{step:06}.parquet"), "is of no recorded step");
+        }
+    }
+    let compared = format!(
+        "{rollouts} rollouts of {} steps: text, reward, filter, advantage, metrics and ledger components computed again",
+        records.steps()
+    );
+    (check.compared(compared), waiting)
+}
+
+/// The ledger's components that the table shows.
+fn components(check: &mut Check, records: &Records, step: u64, rows: &[RolloutRow]) {
+    for (name, digest) in ledger::rollouts(rows) {
+        if records.component(step, &name) != Some(&digest) {
+            check.mismatch(
+                format!("step {step}, component {name}"),
+                "the table of rollouts is not the one in the ledger",
+            );
+        }
+    }
+}
+
+/// The groups of a well-formed table, without the tokens of their prompts.
+pub fn groups(rows: &[RolloutRow]) -> Vec<Group<ScoredRollout>> {
+    let group = |members: &[RolloutRow]| {
+        let first = &members[0];
+        let problem = Problem {
+            id: first.problem.clone(),
+            question: first.question.clone(),
+            answer: first.answer.clone(),
+        };
+        let prompt = Prompt { problem, tokens: Vec::new() };
+        let rollouts = members.iter().map(rows::scored).collect();
+        Group { prompt, attempt: first.attempt, rollouts }
+    };
+    rows.chunk_by(|a, b| a.group == b.group).map(group).collect()
+}
+
+/// The problems that were drawn in a step are those that the run's seed draws there, in their
+/// order, and each says how often it was drawn before in the step.
+fn drawn(
+    check: &mut Check,
+    name: &str,
+    (groups, carried): (&[Group<ScoredRollout>], usize),
+    step: u64,
+    records: &Records,
+    local: &Local,
+) {
+    let Some(data) = local.data.as_ref().filter(|data| !data.train.is_empty()) else { return };
+    let seed = records.experiment.execution.seed;
+    let rounds_before = records.counters(step - 1).generation_rounds;
+    let before = rounds_before.saturating_mul(trainer::prompts_per_round(&records.experiment));
+    let new = groups.get(carried..).unwrap_or_default();
+    let expected = trainer::drawn(data.train.len(), seed, before, new.len() as u64);
+    let mut attempts: BTreeMap<&str, u32> = BTreeMap::new();
+    for ((group, expected), number) in new.iter().zip(expected).zip(carried..) {
+        let (problem, expected) = (&group.prompt.problem, &data.train[expected]);
+        let place = || format!("{name}, group {number}");
+        if problem.id != expected.id {
+            let what = format!("is of {}, the seed draws {} here", problem.id, expected.id);
+            check.mismatch(place(), what);
+        } else if problem != expected {
+            let what = format!("has not the question and answer of {}", problem.id);
+            check.mismatch(place(), what);
+        }
+        let attempt = attempts.entry(problem.id.as_str()).or_default();
+        check.equal(format!("{}, attempt", place()), group.attempt, *attempt);
+        *attempt += 1;
+    }
+}
+
+/// How many groups were carried over from the step before; they are those that waited there.
+fn carried(
+    check: &mut Check,
+    name: &str,
+    groups: &[Group<ScoredRollout>],
+    before: Option<&Vec<Group<ScoredRollout>>>,
+    step: u64,
+) -> usize {
+    let Some(before) = before else {
+        if step > 1 {
+            check
+                .inconclusive(name, "what was carried over is unknown: the step before is damaged");
+        }
+        return 0;
+    };
+    if groups.get(..before.len()) != Some(before) {
+        let what = format!("does not begin with the {} groups that waited", before.len());
+        check.mismatch(name, what);
+    }
+    before.len()
+}
+
+/// Dynamic Sampling by Eq. 11, done again: rounds, batch and surplus.
+fn filtered(
+    check: &mut Check,
+    name: &str,
+    rows: &[RolloutRow],
+    groups: &[Group<ScoredRollout>],
+    carried: usize,
+    records: &Records,
+) -> Option<Made> {
+    let target = records.experiment.training.prompts_per_step as usize;
+    let per_round = trainer::prompts_per_round(&records.experiment) as usize;
+    let (rule, surplus) = match records.experiment.dapo.dynamic_sampling {
+        DynamicSampling::None {} => (None, Surplus::Discard),
+        DynamicSampling::Resample { max_rounds, at_cap, surplus } => {
+            (Some((max_rounds, at_cap)), surplus)
+        }
+    };
+    let new: Vec<usize> = (carried..groups.len()).collect();
+    if new.is_empty() || !new.len().is_multiple_of(per_round) {
+        check
+            .mismatch(name, format!("{} new groups are no whole rounds of {per_round}", new.len()));
+        return None;
+    }
+    let useful = |&index: &usize| {
+        let group = &groups[index];
+        rule.is_none() || dynamic_sampling::is_useful(group.correct(), group.rollouts.len())
+    };
+    let mut buffer = Buffer::new((0..carried).collect());
+    let rounds = new.len() / per_round;
+    for (round, sampled) in new.chunks(per_round).enumerate() {
+        buffer.add_round(sampled.to_vec(), useful);
+        let more = match rule {
+            None => false,
+            Some((max_rounds, at_cap)) => match buffer.next(target, max_rounds) {
+                Next::Train => false,
+                Next::SampleMore => true,
+                Next::CapReached if at_cap == AtCap::Train => false,
+                Next::CapReached => {
+                    check.mismatch(
+                        name,
+                        "the cap of rounds was reached, at which the run should stop",
+                    );
+                    return None;
+                }
+            },
+        };
+        if more != (round + 1 < rounds) {
+            let what = format!(
+                "has {rounds} rounds; sampling should not have ended so after round {}",
+                round + 1
+            );
+            check.mismatch(name, what);
+            return None;
+        }
+    }
+    let (batch, surplus) = buffer.take(target, surplus);
+    for members in rows.chunk_by(|a, b| a.group == b.group) {
+        let (group, trained) = (members[0].group, members[0].trained);
+        let should = batch.contains(&(group as usize));
+        check.equal(format!("{name}, group {group}, trained"), trained, should);
+    }
+    Some(Made { rounds: rounds as u64, batch, surplus, metrics: Metrics::new() })
+}
+
+/// Eq. 9 for the groups of the batch; 0 elsewhere.
+fn advantages(
+    check: &mut Check,
+    name: &str,
+    rows: &[RolloutRow],
+    groups: &[Group<ScoredRollout>],
+    made: &Made,
+    records: &Records,
+) -> Vec<Vec<f64>> {
+    let of = |&index: &usize| {
+        let rewards: Vec<f64> = groups[index].rollouts.iter().map(ScoredRollout::reward).collect();
+        advantage::advantages(&rewards, &records.experiment.dapo.advantage)
+    };
+    let advantages: Vec<Vec<f64>> = made.batch.iter().map(of).collect();
+    let by_group: BTreeMap<usize, &Vec<f64>> =
+        made.batch.iter().copied().zip(&advantages).collect();
+    for (number, row) in rows.iter().enumerate() {
+        let group = by_group.get(&(row.group as usize));
+        let expected = group.map_or(0.0, |values| values[row.sample as usize]);
+        check.equal(format!("{name}, row {number}, advantage"), row.advantage, expected);
+    }
+    advantages
+}
+
+/// Every metric that is a function of the rollouts.
+fn metrics(
+    groups: &[Group<ScoredRollout>],
+    carried: usize,
+    made: &Made,
+    advantages: &[Vec<f64>],
+    records: &Records,
+) -> Metrics {
+    let experiment = &records.experiment;
+    let chosen: Vec<&Group<ScoredRollout>> =
+        made.batch.iter().map(|&index| &groups[index]).collect();
+    let owned: Vec<Group<ScoredRollout>> = chosen.iter().map(|group| (*group).clone()).collect();
+    let rows = batch::rows(&owned, advantages, experiment.dapo.overlong.filter);
+    let new: Vec<&Group<ScoredRollout>> = groups[carried.min(groups.len())..].iter().collect();
+    let styles = matches!(experiment.inputs.data, Data::MiniAime { .. });
+    let mut again = effects::generated(&new, made.rounds, styles);
+    let (batch, surplus) = (&made.batch, &made.surplus);
+    let step = techniques::Step {
+        groups,
+        carried,
+        rounds: made.rounds,
+        batch,
+        surplus,
+        advantages,
+        rows: &rows,
+    };
+    again.extend(techniques::metrics(&step, experiment));
+    let masked = rows.iter().filter(|row| !row.in_loss).count() as u64;
+    again.extend(effects::trained(&chosen, masked));
+    if experiment.record_format() > 1 {
+        again.extend(effects::sampled(&new, None));
+    }
+    again
+}
+
+/// Holds recorded metrics to those that were computed again. Others must be of the updates.
+pub fn compare(
+    check: &mut Check,
+    place: &str,
+    found: &Metrics,
+    again: &Metrics,
+    experiment: &Experiment,
+) {
+    let place = |name: &str| format!("{place}, {name}");
+    for (name, value) in again {
+        match found.get(name) {
+            Some(found) if found.to_bits() == value.to_bits() => {}
+            Some(found) => check.mismatch(place(name), format!("is {found}, should be {value}")),
+            None => check.mismatch(place(name), format!("is missing, should be {value}")),
+        }
+    }
+    // No table has the distributions: that a step of format 2 has it is all that shows.
+    let entropy = (experiment.record_format() > 1).then_some(effects::ROLLOUT_ENTROPY);
+    if let Some(name) = entropy.filter(|name| !found.contains_key(*name)) {
+        check.mismatch(place(name), "is missing");
+    }
+    let known = |name: &String| {
+        effects::is_of_updates(name) || again.contains_key(name) || Some(name.as_str()) == entropy
+    };
+    for name in found.keys().filter(|name| !known(name)) {
+        check.mismatch(place(name), "does not exist in this step");
+    }
+}
+
+/// The clocks after the step.
+fn counted(
+    check: &mut Check,
+    line: &StepMetrics,
+    before: Counters,
+    made: &Made,
+    groups: &[Group<ScoredRollout>],
+    records: &Records,
+) -> Counters {
+    let training = &records.experiment.training;
+    let rollouts: usize = made.batch.iter().map(|&index| groups[index].rollouts.len()).sum();
+    let mini_batches = (rollouts as u64).div_ceil(training.mini_batch_rollouts);
+    let after = Counters {
+        generation_rounds: before.generation_rounds + made.rounds,
+        rollout_steps: line.step,
+        updates: before.updates + mini_batches * training.epochs_per_step,
+    };
+    if line.counters != after {
+        let place = format!("metrics.jsonl, step {}, counters", line.step);
+        check.mismatch(place, format!("are {:?}, should be {after:?}", line.counters));
+    }
+    after
+}

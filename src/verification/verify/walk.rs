@@ -1,0 +1,182 @@
+//! What lies in the folder: every entry has a place in the layout, is a plain file or folder, and
+//! has the digest that the run noted when it ended.
+
+use crate::base::files;
+use crate::policy::checkpoint;
+use crate::records::run_folder::{DAMAGED_CHECKPOINT, LAYOUT, Outcome};
+use crate::records::{RunFolder, ledger};
+use crate::verification::verify::{Check, stays_inside};
+use std::collections::BTreeSet;
+
+/// Entries of a folder beyond which it is none of a run.
+const MOST_ENTRIES: usize = 200_000;
+
+/// Names of the layout that are folders.
+const FOLDERS: [&str; 4] = ["evaluations", "rollouts", "checkpoints", "diverged"];
+
+/// What a checkpoint may hold beside the base policy's companions.
+const CHECKPOINT: [&str; 4] =
+    ["model.safetensors", "optimizer.safetensors", "trainer.json", "carried.parquet"];
+
+/// Plain files, by their path under the run folder.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Paths with `/` between their parts.
+    pub files: BTreeSet<String>,
+    /// Folders, likewise.
+    pub folders: BTreeSet<String>,
+    /// Symbolic links, devices and the like.
+    pub links: u64,
+}
+
+impl Found {
+    /// Steps of the files `<prefix>NNNNNN<suffix>`.
+    pub fn steps(&self, prefix: &str, suffix: &str) -> BTreeSet<u64> {
+        let step = |name: &String| name.strip_prefix(prefix)?.strip_suffix(suffix)?.parse().ok();
+        self.files.iter().filter_map(step).collect()
+    }
+}
+
+/// Lists everything without following a link, and names what has no place in a run folder.
+///
+/// # Errors
+/// When the folder itself cannot be listed.
+pub fn walk(folder: &RunFolder) -> Result<(Check, Found), files::Error> {
+    let mut check = Check::new("folder");
+    let mut found = Found::default();
+    let mut folders = vec![String::new()];
+    let mut entries = 0;
+    while let Some(inside) = folders.pop() {
+        for name in files::list(&folder.path(&inside))? {
+            let path = if inside.is_empty() { name } else { format!("{inside}/{name}") };
+            entries += 1;
+            if entries > MOST_ENTRIES {
+                check.mismatch(".", format!("holds more than {MOST_ENTRIES} entries"));
+                return Ok((check.compared("not all entries"), found));
+            }
+            match (files::kind(&folder.path(&path))?, place(&path)) {
+                (Some(files::Kind::File), Place::File) => drop(found.files.insert(path)),
+                (Some(files::Kind::Folder), Place::Folder) => {
+                    found.folders.insert(path.clone());
+                    folders.push(path);
+                }
+                (Some(files::Kind::Other), _) => {
+                    found.links += 1;
+                    check.mismatch(&path, "is a symbolic link, a device or the like");
+                }
+                (_, Place::Aside) => {
+                    check.inconclusive(
+                        &path,
+                        "a refused checkpoint that was put aside; not looked at",
+                    );
+                }
+                (Some(files::Kind::File), Place::Folder) => {
+                    check.mismatch(&path, "is a file, should be a folder")
+                }
+                (Some(files::Kind::Folder), Place::File) => {
+                    check.mismatch(&path, "is a folder, should be a file")
+                }
+                (_, Place::None) => {
+                    check.mismatch(&path, "has no place in a run folder: it was added")
+                }
+                (None, _) => check.mismatch(&path, "has a name that is not UTF-8, or vanished"),
+            }
+        }
+    }
+    let compared = format!("{} files against the layout of a run", found.files.len());
+    Ok((check.compared(compared), found))
+}
+
+enum Place {
+    File,
+    Folder,
+    /// A damaged checkpoint that a session put aside.
+    Aside,
+    None,
+}
+
+/// Where a path belongs.
+fn place(path: &str) -> Place {
+    let parts: Vec<&str> = path.split('/').collect();
+    let checkpoint =
+        |name: &str| CHECKPOINT.contains(&name) || checkpoint::COMPANIONS.contains(&name);
+    match parts[..] {
+        [name] if FOLDERS.contains(&name) => Place::Folder,
+        [name] if LAYOUT.contains(&name) => Place::File,
+        ["evaluations", name] if name.ends_with(".parquet") => Place::File,
+        ["rollouts", name] if numbered(name, ".parquet") => Place::File,
+        ["checkpoints", name] if name.starts_with(DAMAGED_CHECKPOINT) => Place::Aside,
+        ["checkpoints", name] if numbered(name, "") => Place::Folder,
+        ["checkpoints", step, name] if numbered(step, "") && checkpoint(name) => Place::File,
+        ["diverged", "divergence.json" | "rollouts.parquet"] => Place::File,
+        ["diverged", "checkpoint"] => Place::Folder,
+        ["diverged", "checkpoint", name] if checkpoint(name) => Place::File,
+        _ => Place::None,
+    }
+}
+
+/// `step-NNNNNN<suffix>` with the number written in one way only.
+fn numbered(name: &str, suffix: &str) -> bool {
+    let digits = name.strip_prefix("step-").and_then(|rest| rest.strip_suffix(suffix));
+    let number = digits.and_then(|digits| digits.parse::<u64>().ok());
+    number.is_some_and(|number| digits == Some(&format!("{number:06}")))
+}
+
+/// Hashes every file that `outcome.json` has a digest of, and names those that it should have.
+pub fn digests(folder: &RunFolder, found: &Found, outcome: Option<&Outcome>) -> Check {
+    let mut check = Check::new("digests");
+    let Some(outcome) = outcome else {
+        check.inconclusive("outcome.json", "is missing: the run is not finished");
+        return check.compared("nothing");
+    };
+    for (name, written) in &outcome.digests {
+        if !stays_inside(name) {
+            check.mismatch(
+                format!("outcome.json, digest of {name}"),
+                "the path leaves the run folder",
+            );
+        } else if !found.files.contains(name) {
+            missing(&mut check, found, name);
+        } else {
+            match files::sha256_file(&folder.path(name)) {
+                Ok(digest) if digest == *written => {}
+                Ok(digest) => check.mismatch(
+                    name,
+                    format!("its SHA-256 is {digest}, outcome.json says {written}"),
+                ),
+                Err(error) => check.mismatch(name, error),
+            }
+        }
+    }
+    let digested = |name: &&String| {
+        ["metrics.jsonl", "evaluations.jsonl", ledger::FILE].contains(&name.as_str())
+            || ["evaluations/", "rollouts/", "checkpoints/"].iter().any(|it| name.starts_with(it))
+    };
+    for name in found.files.iter().filter(digested) {
+        if !outcome.digests.contains_key(name) {
+            check.mismatch(name, "outcome.json has no digest of it: it was added");
+        }
+    }
+    for name in ["metrics.jsonl", "evaluations.jsonl", ledger::FILE] {
+        if !found.files.contains(name) && !outcome.digests.contains_key(name) {
+            check.mismatch(name, "is missing");
+        }
+    }
+    check.compared(format!("{} files hashed again", outcome.digests.len()))
+}
+
+/// A whole checkpoint may have been deleted to save room (`dapo gc`); any other file may not.
+fn missing(check: &mut Check, found: &Found, name: &str) {
+    let of_checkpoint = name.strip_prefix("checkpoints/").and_then(|rest| rest.split_once('/'));
+    let whole = of_checkpoint.is_some_and(|(step, _)| {
+        let inside = format!("checkpoints/{step}/");
+        !found.files.iter().any(|file| file.starts_with(&inside))
+    });
+    match whole {
+        true => check.inconclusive(
+            name,
+            "is missing, and so is the whole checkpoint (dapo gc deletes them)",
+        ),
+        false => check.mismatch(name, "is missing"),
+    }
+}

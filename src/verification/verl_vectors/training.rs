@@ -1,0 +1,301 @@
+//! verl's dynamic-sampling loop, batch balancing, schedule and optimiser step.
+
+use crate::algorithm::dynamic_sampling::is_useful;
+use crate::algorithm::length_bands::{balanced_partitions, band_order, length_bands, workload};
+use crate::algorithm::{Buffer, Next};
+use crate::experiment::{Optimizer, Surplus, WarmUp, WarmUpStart};
+use crate::policy::optimizer::{clip_coefficient, global_norm, learning_rate};
+use crate::policy::{Element, Update};
+use crate::verification::verl_vectors::values::{array, count, outputs, raised};
+use crate::verification::{Case, Got, Malformed, Outputs};
+use serde_json::Value;
+
+/// Inputs of [`dynamic_sampling`].
+pub const DYNAMIC_SAMPLING: &[&str] =
+    &["rollout_n", "train_batch_size", "max_num_gen_batches", "metric", "gen_batches"];
+
+/// Inputs of [`balance_batch`].
+pub const BALANCE_BATCH: &[&str] = &["seqlens", "dp_size"];
+
+/// Inputs of [`lr_schedule`].
+pub const LR_SCHEDULE: &[&str] = &["lr", "lr_warmup_steps"];
+
+/// Inputs of [`adamw`].
+pub const ADAMW: &[&str] =
+    &["p0", "grads", "lr", "betas", "eps", "weight_decay", "grad_clip_max_norm"];
+
+/// A group of the loop below: (position in the stream, trajectory, metric) of each row.
+type Rows = Vec<(usize, f64, f64)>;
+
+/// The filter and refill loop of the recipe (dapo_ray_trainer.py:235-294) over a stream of
+/// generation batches.
+pub fn dynamic_sampling(case: &Case) -> Result<Outputs, Malformed> {
+    let group_rows = case.count("rollout_n")? as usize;
+    let target = case.count("train_batch_size")? as usize;
+    // Zero or less is no cap.
+    let cap = case.optional_number("max_num_gen_batches")?.unwrap_or(0.0).max(0.0) as u32;
+    let batches = case.required("gen_batches")?;
+    let batches =
+        batches.as_array().ok_or_else(|| Malformed::new("gen_batches", "a list is expected"))?;
+    // These two are sums of float32 tensors; the others are Python numbers.
+    let rounded: Rounded = match case.text_or("metric", "acc")? {
+        "seq_reward" | "seq_final_reward" => |value: f64| f64::from(value as f32),
+        _ => |value: f64| value,
+    };
+    let mut steps = Vec::new();
+    let mut buffer = Buffer::new(Vec::new());
+    let mut position = 0;
+    for (i, batch) in batches.iter().enumerate() {
+        let groups = groups(&format!("gen_batches[{i}]"), batch, &mut position)?;
+        buffer.add_round(groups, |group| kept_by_verl(group, rounded));
+        match buffer.next(target, cap) {
+            Next::SampleMore => continue,
+            Next::Train => {
+                let full = std::mem::replace(&mut buffer, Buffer::new(Vec::new()));
+                steps.push(train_step(full, target, group_rows));
+            }
+            Next::CapReached => {
+                let message = format!(
+                    "num_gen_batches={} >= max_num_gen_batches={cap}. Generated too many. Please \
+                     check if your data are too difficult. You could also try set \
+                     max_num_gen_batches=0 to enable endless trials.",
+                    buffer.rounds()
+                );
+                let mut result = raised("ValueError", &message);
+                result.insert("train_steps".to_owned(), Got::List(steps));
+                result.insert("end_of_data".to_owned(), Got::Null);
+                return Ok(result);
+            }
+        }
+    }
+    let (rounds, prompts) = (buffer.rounds(), buffer.len());
+    let (left, _) = buffer.take(prompts, Surplus::Discard);
+    let end_of_data = outputs([
+        ("leftover_prompts_discarded", Got::Integer(prompts as u64)),
+        ("leftover_traj_ids", trajectories(left, usize::MAX)),
+        ("num_gen_batches_in_progress", Got::Integer(u64::from(rounds))),
+    ]);
+    Ok(outputs([
+        ("train_steps", Got::List(steps)),
+        ("end_of_data", Got::Map(end_of_data)),
+        ("error", Got::Null),
+    ]))
+}
+
+fn train_step(buffer: Buffer<Rows>, target: usize, group_rows: usize) -> Got {
+    let (rounds, prompts) = (buffer.rounds(), buffer.len());
+    let whole = |group: &Rows| {
+        group.len() == group_rows && group.windows(2).all(|rows| rows[1].0 == rows[0].0 + 1)
+    };
+    // verl cuts rows, not groups; with whole groups in a row that is the same.
+    let (batch, surplus) = buffer.take(target, Surplus::Carry);
+    let ids = if batch.iter().chain(&surplus).all(whole) {
+        trajectories(batch, usize::MAX)
+    } else {
+        trajectories(batch.into_iter().chain(surplus).collect(), target * group_rows)
+    };
+    Got::Map(outputs([
+        ("num_gen_batches", Got::Integer(u64::from(rounds))),
+        ("num_prompt_in_batch_before_truncation", Got::Integer(prompts as u64)),
+        ("traj_ids", ids),
+    ]))
+}
+
+/// Trajectories in stream order, at most `limit`.
+fn trajectories(groups: Vec<Rows>, limit: usize) -> Got {
+    let mut rows: Vec<(usize, f64, f64)> = groups.into_iter().flatten().collect();
+    rows.sort_by_key(|row| row.0);
+    Got::numbers(rows.into_iter().take(limit).map(|row| row.1))
+}
+
+/// How numpy rounds each result to the kind of its array. Double rounding changes no sum, product or
+/// quotient of two float32 numbers.
+type Rounded = fn(f64) -> f64;
+
+/// verl keeps a group of one, and any spread of the metric. On correctness that is Eq. 11.
+fn kept_by_verl(group: &Rows, rounded: Rounded) -> bool {
+    let values: Vec<f64> = group.iter().map(|row| rounded(row.2)).collect();
+    if values.len() == 1 {
+        return true;
+    }
+    if values.iter().all(|value| *value == 0.0 || *value == 1.0) {
+        let correct = values.iter().filter(|value| **value == 1.0).count();
+        return is_useful(correct, values.len());
+    }
+    numpy_variance(&values, rounded) > 0.0
+}
+
+/// The square of `np.std`: it can exceed 0 for a constant metric, by the rounding of the mean.
+fn numpy_variance(values: &[f64], rounded: Rounded) -> f64 {
+    let count = values.len() as f64;
+    let mean = rounded(numpy_sum(values, rounded) / count);
+    let square = |value: &f64| {
+        let centred = rounded(value - mean);
+        rounded(centred * centred)
+    };
+    let squares: Vec<f64> = values.iter().map(square).collect();
+    rounded(numpy_sum(&squares, rounded) / count)
+}
+
+/// numpy's pairwise summation: eight running sums up to 128 elements, halves above.
+fn numpy_sum(values: &[f64], rounded: Rounded) -> f64 {
+    const LANES: usize = 8;
+    const BLOCK: usize = 128;
+    let add = |sum: f64, value: &f64| rounded(sum + value);
+    if values.len() < LANES {
+        return values.iter().fold(0.0, add);
+    }
+    if values.len() > BLOCK {
+        let half = values.len() / 2;
+        let (left, right) = values.split_at(half - half % LANES);
+        return rounded(numpy_sum(left, rounded) + numpy_sum(right, rounded));
+    }
+    let mut lanes = [0.0; LANES];
+    let chunks = values.chunks_exact(LANES);
+    let rest = chunks.remainder();
+    for chunk in chunks {
+        lanes.iter_mut().zip(chunk).for_each(|(lane, value)| *lane = add(*lane, value));
+    }
+    let [a, b, c, d, e, f, g, h] = lanes;
+    let halves = [add(add(a, &b), &add(c, &d)), add(add(e, &f), &add(g, &h))];
+    rest.iter().fold(add(halves[0], &halves[1]), add)
+}
+
+/// The prompts of one generation batch, in order of first appearance.
+fn groups(place: &str, batch: &Value, position: &mut usize) -> Result<Vec<Rows>, Malformed> {
+    let list = |key: &str| {
+        let list = batch.get(key).and_then(Value::as_array);
+        list.ok_or_else(|| Malformed::new(&format!("{place}.{key}"), "a list is expected"))
+    };
+    let uids = list("uid")?;
+    let numbers = |key: &str| {
+        let key_path = format!("{place}.{key}");
+        let values = array(&key_path, &Value::Array(list(key)?.clone()), 1)?.values;
+        let reason = format!("{} values are expected, got {}", uids.len(), values.len());
+        if values.len() == uids.len() {
+            Ok(values)
+        } else {
+            Err(Malformed::new(&key_path, &reason))
+        }
+    };
+    let (ids, metrics) = (numbers("traj_id")?, numbers("metric_values")?);
+    let mut groups: Vec<(String, Rows)> = Vec::new();
+    for ((uid, id), metric) in uids.iter().zip(ids).zip(metrics) {
+        let row = (*position, id, metric);
+        *position += 1;
+        let uid = uid.to_string();
+        match groups.iter_mut().find(|(name, _)| *name == uid) {
+            Some((_, rows)) => rows.push(row),
+            None => groups.push((uid, vec![row])),
+        }
+    }
+    Ok(groups.into_iter().map(|(_, rows)| rows).collect())
+}
+
+/// `calculate_workload`, `get_seqlen_balanced_partitions` and the order of `_balance_batch`.
+pub fn balance_batch(case: &Case) -> Result<Outputs, Malformed> {
+    let ranks = case.count("dp_size")? as usize;
+    let lengths = case.required("seqlens")?;
+    let lengths =
+        lengths.as_array().ok_or_else(|| Malformed::new("seqlens", "a list is expected"))?;
+    let lengths: Vec<u64> =
+        lengths.iter().map(|length| count("seqlens", length)).collect::<Result<_, _>>()?;
+    if ranks == 0 || lengths.len() < ranks || !lengths.len().is_multiple_of(ranks) {
+        return Ok(raised("AssertionError", ""));
+    }
+    let work: Vec<u64> = lengths.iter().map(|length| workload(*length)).collect();
+    let partitions = balanced_partitions(&work, ranks);
+    let orders = partitions.iter().map(|rows| Got::integers(band_order(rows.clone(), &work)));
+    let orders = Got::List(orders.collect());
+    Ok(outputs([
+        ("workload", Got::integers(work.iter().map(|work| *work as usize))),
+        ("balanced_partitions", Got::List(partitions.into_iter().map(Got::integers).collect())),
+        ("final_order_per_rank", orders),
+        ("global_idx", Got::integers(length_bands(&lengths, ranks))),
+    ]))
+}
+
+/// `get_constant_schedule_with_warmup`, which verl steps once for each rollout step. The
+/// output's name says the range: `lr_at_rollout_step_0..24`.
+pub fn lr_schedule(case: &Case) -> Result<Outputs, Malformed> {
+    const PREFIX: &str = "lr_at_rollout_step_";
+    // A negative length is no warm-up.
+    let length = case.number("lr_warmup_steps")?.max(0.0) as u64;
+    let config = Optimizer {
+        learning_rate: case.number("lr")?,
+        warm_up: WarmUp { rollout_steps: length, start: WarmUpStart::Zero },
+        ..optimizer()
+    };
+    let mut result = Outputs::new();
+    for (name, rates) in &case.outputs {
+        let (Some(range), Some(rates)) = (name.strip_prefix(PREFIX), rates.as_array()) else {
+            continue;
+        };
+        let first = range.split("..").next().and_then(|first| first.parse::<u64>().ok());
+        let first =
+            first.ok_or_else(|| Malformed::new(name, "a first step is expected in the name"))?;
+        let steps = first..first + rates.len() as u64;
+        result.insert(name.clone(), Got::numbers(steps.map(|step| learning_rate(&config, step))));
+    }
+    Ok(result)
+}
+
+/// `clip_grad_norm_` and one step of `torch.optim.AdamW`, repeated.
+pub fn adamw(case: &Case) -> Result<Outputs, Malformed> {
+    let mut values = case.array("p0", 1)?.values;
+    let gradients = case.array("grads", 2)?;
+    if gradients.shape[0] > 0 && gradients.shape[1] != values.len() {
+        return Err(Malformed::new("grads", "one gradient for each parameter is expected"));
+    }
+    let betas = match case.optional("betas") {
+        Some(betas) => array("betas", betas, 1)?.values,
+        None => vec![optimizer().beta1, optimizer().beta2],
+    };
+    let [beta1, beta2] = betas[..] else {
+        return Err(Malformed::new("betas", "two numbers are expected"));
+    };
+    let config = Optimizer {
+        learning_rate: case.number("lr")?,
+        beta1,
+        beta2,
+        epsilon: case.optional_number("eps")?.unwrap_or(optimizer().epsilon),
+        weight_decay: case.optional_number("weight_decay")?.unwrap_or(optimizer().weight_decay),
+        max_gradient_norm: case.optional_number("grad_clip_max_norm")?.unwrap_or(f64::INFINITY),
+        non_finite: None,
+        ..optimizer()
+    };
+    let mut elements: Vec<Element> = values
+        .iter()
+        .map(|value| Element { parameter: *value, first_moment: 0.0, second_moment: 0.0 })
+        .collect();
+    let (mut after, mut norms) = (Vec::new(), Vec::new());
+    for (i, gradient) in gradients.rows().enumerate() {
+        let norm = global_norm(gradient.iter().copied());
+        let scale = clip_coefficient(norm, config.max_gradient_norm);
+        let update = Update::new(&config, config.learning_rate, i as u64 + 1);
+        for (element, gradient) in elements.iter_mut().zip(gradient) {
+            *element = update.apply(*element, gradient * scale);
+        }
+        values = elements.iter().map(|element| element.parameter).collect();
+        after.push(Got::numbers(values));
+        norms.push(norm);
+    }
+    Ok(outputs([
+        ("params_after_each_step", Got::List(after)),
+        ("pre_clip_grad_norms", Got::numbers(norms)),
+    ]))
+}
+
+/// torch's defaults, for what a vector leaves out.
+fn optimizer() -> Optimizer {
+    Optimizer {
+        learning_rate: 1e-3,
+        beta1: 0.9,
+        beta2: 0.999,
+        epsilon: 1e-8,
+        weight_decay: 0.01,
+        max_gradient_norm: f64::INFINITY,
+        non_finite: None,
+        warm_up: WarmUp { rollout_steps: 0, start: WarmUpStart::Zero },
+    }
+}
