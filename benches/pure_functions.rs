@@ -4,13 +4,12 @@
 
 mod measured {
     use dapo::algorithm::{
-        Buffer, StepTotals, advantage, aggregation, dynamic_sampling, length_bands, overlong,
+        Advantage, Aggregation, Beyond, Buffer, Punishment, Std, StepTotals, Surplus,
+        TokenMeanUnit, advantage, aggregation, dynamic_sampling, length_bands, overlong,
     };
     use dapo::base::Purpose;
     use dapo::base::rng::{self, Id};
-    use dapo::experiment::{
-        Advantage, Aggregation, Beyond, Punishment, Sampling, Std, Surplus, TokenMeanUnit, Verifier,
-    };
+    use dapo::experiment::{Sampling, Verifier};
     use dapo::policy::sampling::sampler;
     use dapo::statistics::{Sample, estimators};
     use dapo::task::reward;

@@ -10,12 +10,12 @@
 //! ```
 
 pub mod base; // files, workers, random streams: knows nothing of RL
-pub mod experiment; // what is asked: experiment files, identity, grids, facts about keys
-pub mod records; // what is kept: rollouts, run folder, ledger, tables
-pub mod task; // problems in, grades out
 pub mod statistics; // intervals, tests, verdicts
 pub mod numerics; // arithmetic: exact, fast
-pub mod algorithm; // the paper: one technique a file
+pub mod algorithm; // the paper: one technique a file, with its settings
+pub mod experiment; // what is asked: experiment files, identity, grids, facts about keys
+pub mod records; // what is kept: run folder, ledger, tables
+pub mod task; // problems in, grades out
 pub mod policy; // decoder, sampling, optimizer, checkpoint
 pub mod training; // Algorithm 1: step, update, evaluation, run, plan
 pub mod study; // many runs: ablate; cells → comparisons, claims

@@ -1,6 +1,28 @@
 //! Group-relative advantage, Eq. 9.
 
-use crate::experiment::{Advantage, Std};
+use serde::{Deserialize, Serialize};
+
+/// Eq. 9's normaliser.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Advantage {
+    /// Which standard deviation divides the centred reward.
+    pub std: Std,
+    /// Added to the standard deviation. Not used with `std = "none"`.
+    pub epsilon: f64,
+}
+
+/// A standard deviation over the group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Std {
+    /// Divisor n − 1 (released code).
+    Sample,
+    /// Divisor n.
+    Population,
+    /// No division: the centred reward.
+    None,
+}
 
 /// Group-relative advantage, DAPO Eq. 9: `Â_i = (R_i − mean(R)) / (std(R) + ε)`, the same for
 /// every token of response i.

@@ -1,7 +1,45 @@
 //! Dynamic Sampling, §3.2: which groups train (Eq. 11), and the buffer that is refilled
 //! until the batch is full (Algorithm 1, lines 6–8).
 
-use crate::experiment::Surplus;
+use serde::{Deserialize, Serialize};
+
+/// Dynamic Sampling, §3.2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum DynamicSampling {
+    /// Every group trains.
+    None {},
+    /// Groups that are all correct or all wrong are dropped, and further prompts are
+    /// sampled until the batch is full.
+    Resample {
+        /// Cap on generation rounds for one rollout step; 0 is no cap.
+        max_rounds: u32,
+        /// What happens at the cap.
+        at_cap: AtCap,
+        /// What happens to useful groups beyond the batch.
+        surplus: Surplus,
+    },
+}
+
+/// What Dynamic Sampling does when its cap is reached with the batch not full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AtCap {
+    /// Stop the run with an error that names the kept share (released code).
+    Stop,
+    /// Train on the groups there are; with none at all the run ends as saturated.
+    Train,
+}
+
+/// What happens to useful groups that the batch has no room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Surplus {
+    /// Thrown away, the batch keeps the first in data order (released code).
+    Discard,
+    /// Kept for the next rollout step, where they are off-policy by one step.
+    Carry,
+}
 
 /// The constraint of DAPO Eq. 11: `0 < |{o_i | is_equivalent(a, o_i)}| < G`.
 ///

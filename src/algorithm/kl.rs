@@ -1,8 +1,36 @@
 //! KL penalty to a frozen reference policy (GRPO, Eq. 5). DAPO has none (§2.3).
 
-use crate::experiment::{KlEstimator, Numerics};
+use crate::numerics::Numerics;
 use crate::numerics::operations::exp;
+use serde::{Deserialize, Serialize};
 use tch::Tensor;
+
+/// KL penalty added to the per-token loss.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Kl {
+    /// No reference policy is kept.
+    None {},
+    /// β · estimator(log π_θ, log π_ref).
+    Penalty {
+        /// Which estimator of the divergence.
+        estimator: KlEstimator,
+        /// β ≥ 0.
+        coefficient: f64,
+    },
+}
+
+/// Estimators of KL(π_θ ‖ π_ref) from one sample (Schulman's k1, k2, k3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KlEstimator {
+    /// log π_θ − log π_ref.
+    K1,
+    /// ½ (log π_θ − log π_ref)².
+    K2,
+    /// e^κ − κ − 1 with κ = log π_ref − log π_θ (GRPO).
+    K3,
+}
 
 /// An estimate of KL(π_θ ‖ π_ref) from each sampled token, with the graph to `log_probs`:
 ///

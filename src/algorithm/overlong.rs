@@ -1,7 +1,45 @@
 //! Overlong reward shaping, §3.4: Soft Overlong Punishment (Eq. 13) and Overlong Filtering.
 
-use crate::experiment::{Beyond, Overlong, Punishment};
-use crate::records::{Group, ScoredRollout};
+use crate::algorithm::{Group, ScoredRollout};
+use serde::{Deserialize, Serialize};
+
+/// Overlong reward shaping, §3.4: two independent techniques.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Overlong {
+    /// Overlong Filtering: truncated responses leave the loss. Their reward stays in the
+    /// group's statistics.
+    pub filter: bool,
+    /// Soft Overlong Punishment, Eq. 13.
+    pub punishment: Punishment,
+}
+
+/// Eq. 13.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Punishment {
+    /// No length penalty.
+    None {},
+    /// A penalty that grows linearly over the last `cache_tokens` before L_max.
+    Soft {
+        /// L_cache.
+        cache_tokens: u64,
+        /// Multiplies the penalty; 1 in the paper.
+        factor: f64,
+        /// The penalty beyond L_max.
+        beyond: Beyond,
+    },
+}
+
+/// The soft punishment of a response longer than L_max.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Beyond {
+    /// −1 (Eq. 13).
+    Clamped,
+    /// The line goes on (released code).
+    Unclamped,
+}
 
 /// Soft Overlong Punishment, DAPO Eq. 13: added to the ±1 reward of Eq. 7.
 ///
@@ -52,7 +90,7 @@ pub fn shape(group: &mut Group<ScoredRollout>, max_response_tokens: u64, overlon
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::{Finish, Problem, Prompt, Rollout};
+    use crate::algorithm::{Finish, Problem, Prompt, Rollout};
     use proptest::prelude::{prop_assert, prop_assert_eq};
     use proptest::proptest;
 

@@ -49,9 +49,8 @@ pub fn weight_shift(rows: &[(u64, f64)]) -> Option<WeightShift> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::StepTotals;
     use crate::algorithm::aggregation::{Row, row_weights};
-    use crate::experiment::{Aggregation, TokenMeanUnit};
+    use crate::algorithm::{Aggregation, StepTotals, TokenMeanUnit};
     use proptest::prelude::prop_assert;
     use proptest::proptest;
 

@@ -1,10 +1,10 @@
 //! `dapo data`: problems as files.
 
+use crate::algorithm::Problem;
 use crate::base::{files, visible};
 use crate::commands::data_audit::{self, AuditArgs};
 use crate::commands::exit;
 use crate::experiment::{MiniAimeVariant, sets};
-use crate::records::Problem;
 use crate::task::data::{self, mini_aime, problem_file};
 use anyhow::Context;
 use clap::{Args, Subcommand};

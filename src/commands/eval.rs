@@ -1,12 +1,13 @@
 //! `dapo eval`: evaluate a checkpoint on the sets of an experiment, or on files of problems.
 
+use crate::algorithm::Problem;
 use crate::base::{files, workers};
 use crate::commands::bounds;
 use crate::commands::eval_files::{self, ProtocolArgs, Settings};
 use crate::commands::exit::{Invalid, Usage};
 use crate::commands::progress::Progress;
 use crate::experiment::extends;
-use crate::records::{Counters, Problem, RunFolder};
+use crate::records::{Counters, RunFolder};
 use crate::training::evaluation::Set;
 use crate::training::run::inputs::{self, Inputs};
 use crate::training::run::{Event, evaluations};

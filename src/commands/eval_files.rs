@@ -1,16 +1,18 @@
 //! `dapo eval --data`: a checkpoint on files of problems, by the paper's protocol.
 
+use crate::algorithm::Problem;
 use crate::base::{files, visible, workers};
 use crate::commands::bounds;
 use crate::commands::exit::{Invalid, Usage};
 use crate::commands::interrupt::Interrupt;
 use crate::commands::place::PlaceArgs;
 use crate::commands::progress::Progress;
-use crate::experiment::{Numerics, PromptTemplate, Sampling, Verifier, sets};
+use crate::experiment::{PromptTemplate, Sampling, Verifier, sets};
+use crate::numerics::Numerics;
 use crate::policy::Qwen2;
 use crate::policy::checkpoint::weights;
 use crate::records::tables::{self, Outcome};
-use crate::records::{Counters, EvaluationRecord, Problem};
+use crate::records::{Counters, EvaluationRecord};
 use crate::statistics::{Accuracy, Counts, accuracy};
 use crate::task::Tokenizer;
 use crate::task::data::{self, problem_file};

@@ -3,7 +3,8 @@
 use crate::base::{files, visible};
 use crate::commands::exit;
 use crate::commands::progress::Progress;
-use crate::experiment::{Numerics, extends};
+use crate::experiment::extends;
+use crate::numerics::Numerics;
 use crate::records::environment;
 use crate::verification::exactness::matrix::{COLUMNS, Row};
 use crate::verification::exactness::process;

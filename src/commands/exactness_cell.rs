@@ -1,7 +1,8 @@
 //! `dapo exactness-cell`: what `dapo exactness` starts for each cell. Not listed.
 
 use crate::commands::{bounds, pretrain};
-use crate::experiment::{Numerics, extends};
+use crate::experiment::extends;
+use crate::numerics::Numerics;
 use crate::records::RunFolder;
 use crate::verification::exactness::cell::{self, Work};
 use crate::verification::{Message, Size};

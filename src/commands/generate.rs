@@ -1,15 +1,16 @@
 //! `dapo generate`: sample responses from a checkpoint.
 
+use crate::algorithm::Finish;
 use crate::base::rng::{Id, stream};
 use crate::base::{Purpose, files, visible, workers};
 use crate::commands::bounds;
 use crate::commands::exit::{Invalid, Usage};
 use crate::commands::place::PlaceArgs;
 use crate::commands::progress::Progress;
-use crate::experiment::{Numerics, Sampling};
+use crate::experiment::Sampling;
+use crate::numerics::Numerics;
 use crate::policy::Limits;
 use crate::policy::sampling::generate::{self, Request};
-use crate::records::Finish;
 use crate::task::Tokenizer;
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,8 @@
 //! Flags that say where a policy is held: the same for every verb that takes a checkpoint folder.
 
 use crate::commands::exit::Usage;
-use crate::experiment::{Device, Execution, Numerics, Place, WeightKind};
+use crate::experiment::{Device, Execution, Place, WeightKind};
+use crate::numerics::Numerics;
 use crate::policy::{Qwen2, checkpoint};
 use anyhow::{Result, bail};
 use std::path::Path;

@@ -4,7 +4,7 @@ use crate::base::{files, workers};
 use crate::commands::bounds;
 use crate::commands::exit::{Invalid, Usage};
 use crate::commands::place::PlaceArgs;
-use crate::experiment::Numerics;
+use crate::numerics::Numerics;
 use crate::policy::Qwen2;
 use crate::policy::batch::{Pass, Row};
 use anyhow::{Context, Result, bail};

@@ -2,7 +2,7 @@
 
 use crate::base::{files, visible, workers};
 use crate::commands::exit;
-use crate::experiment::Numerics;
+use crate::numerics::Numerics;
 use crate::records::RunFolder;
 use crate::report::attest::key;
 use crate::verification::verify::replay::Request;

@@ -2,8 +2,10 @@
 //!
 //! No default that can move a number lives in code: `experiments/base.toml` states every key.
 
+use crate::algorithm::{Aggregation, Dapo, TokenMeanUnit};
 use crate::base::files;
-use crate::experiment::{Aggregation, Dapo, Device, Memory, Place, TokenMeanUnit, WeightKind};
+use crate::experiment::{Device, Memory, Place, WeightKind};
+use crate::numerics::Numerics;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -115,25 +117,6 @@ impl Experiment {
     /// The arm's identity: SHA-256 of its canonical JSON.
     pub fn arm_sha256(&self) -> String {
         files::sha256(files::canonical_json_line(&self.arm()).as_bytes())
-    }
-}
-
-/// How numbers are computed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Numerics {
-    /// The same bits on any machine, by construction.
-    Exact,
-    /// LibTorch's f32 kernels: the same bits on the same machine and build.
-    Fast,
-}
-
-impl std::fmt::Display for Numerics {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Exact => "exact",
-            Self::Fast => "fast",
-        })
     }
 }
 

@@ -3,7 +3,6 @@
 //! In: TOML. Out: [`Experiment`] and [`Grid`], valid, with their SHA-256. Never: a default that can move
 //! a number (those are in `experiments/base.toml`), a look at data or runs.
 
-pub mod dapo;
 pub mod place;
 pub mod sources;
 pub mod config;
@@ -16,13 +15,8 @@ pub mod grid;
 
 pub use crate::experiment::compare::Publication;
 pub use crate::experiment::config::{
-    Data, Evaluation, Execution, Experiment, MiniAimeVariant, MiniBatchOrder, NonFinite, Numerics,
-    Optimizer, Prompt, PromptTemplate, Records, Rollout, Sampling, Training, Verifier, WarmUp,
-    WarmUpStart,
-};
-pub use crate::experiment::dapo::{
-    Advantage, Aggregation, AtCap, Beyond, Clip, Dapo, DualClip, DynamicSampling, Kl, KlEstimator,
-    LogRatioClamp, Overlong, Punishment, Std, Surplus, TokenMeanUnit,
+    Data, Evaluation, Execution, Experiment, MiniAimeVariant, MiniBatchOrder, NonFinite, Optimizer,
+    Prompt, PromptTemplate, Records, Rollout, Sampling, Training, Verifier, WarmUp, WarmUpStart,
 };
 pub use crate::experiment::extends::Chain;
 pub use crate::experiment::grid::text::Keys;

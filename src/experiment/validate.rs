@@ -1,12 +1,16 @@
 //! Ranges, finiteness and agreement between fields: what types cannot say. All problems of an
 //! experiment are reported at once.
 
+use crate::algorithm::{
+    Aggregation, AtCap, Dapo, DualClip, DynamicSampling, Kl, LogRatioClamp, Punishment, Std,
+    TokenMeanUnit,
+};
 use crate::experiment::config::NEWEST_FORMAT;
 use crate::experiment::{
-    Aggregation, AtCap, Dapo, Device, DualClip, DynamicSampling, Evaluation, Execution, Experiment,
-    Kl, LogRatioClamp, MiniBatchOrder, Numerics, Optimizer, Punishment, Rollout, Sampling, Std,
-    TokenMeanUnit, Training, WeightKind,
+    Device, Evaluation, Execution, Experiment, MiniBatchOrder, Optimizer, Rollout, Sampling,
+    Training, WeightKind,
 };
+use crate::numerics::Numerics;
 use std::fmt::Display;
 
 /// No count of prompts, rollouts, tokens or steps is larger: the paper's largest is 20,480.

@@ -19,6 +19,6 @@ pub use crate::numerics::exact::window::{Tally, Window, Windows};
 pub use crate::numerics::exact::{Attention, Exact, Rows};
 pub use crate::numerics::folded::Folded;
 pub use crate::numerics::functions::Distribution;
-pub use crate::numerics::operations::{HeadNorms, Operations};
+pub use crate::numerics::operations::{HeadNorms, Numerics, Operations};
 pub use crate::numerics::slices::Heads;
 pub use crate::numerics::vectorised::Instructions;

@@ -7,8 +7,27 @@
 //!
 //! [`exact`]: the same bits on any machine, in any batch and in any order.
 
-use crate::experiment::Numerics;
+use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
+
+/// How numbers are computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Numerics {
+    /// The same bits on any machine, by construction.
+    Exact,
+    /// LibTorch's f32 kernels: the same bits on the same machine and build.
+    Fast,
+}
+
+impl std::fmt::Display for Numerics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Exact => "exact",
+            Self::Fast => "fast",
+        })
+    }
+}
 
 /// Weights of the norms that Qwen3 has behind its queries and keys, `[head_dim]` each.
 #[derive(Debug, Clone)]

@@ -2,12 +2,11 @@
 //! forward over one pass.
 
 use crate::algorithm::length_bands::length_bands;
-use crate::algorithm::overlong;
+use crate::algorithm::{Group, ScoredRollout, overlong};
 use crate::base::rng::Stream;
 use crate::experiment::{Execution, MiniBatchOrder, Training};
 use crate::numerics::exact;
 use crate::policy::{Gradients, Qwen2, Sequences, UpdateScale};
-use crate::records::{Group, ScoredRollout};
 use tch::{Kind, Tensor};
 
 /// One rollout as the loss sees it.

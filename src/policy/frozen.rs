@@ -1,11 +1,11 @@
 //! What frozen weights say about every response token of a rollout step: π_old, π_ref, and
 //! how far the sampler's log-probs lie from the training forward's.
 
+use crate::algorithm::{Group, ScoredRollout};
 use crate::base::workers;
 use crate::numerics::halving;
 use crate::policy::Qwen2;
 use crate::policy::batch::{self, Cut, Pass, Row};
-use crate::records::{Group, ScoredRollout};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 

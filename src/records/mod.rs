@@ -1,18 +1,16 @@
-//! What is kept: problems and rollouts, the run folder, its ledger and its tables.
+//! What is kept: the run folder, its ledger and its tables.
 //!
 //! In: values of a run. Out: files, and the same values read from them again; files of strangers within
 //! limits. Never: a judgement about what is read.
 
-pub mod rollout;
 pub mod run_folder;
+pub mod tables;
 pub mod environment;
 pub mod housekeeping;
-pub mod tables;
 pub mod ledger;
 
 pub use crate::records::housekeeping::{Candidate, Rules, RunSummary};
 pub use crate::records::ledger::{Broken, Components, Tensors};
-pub use crate::records::rollout::{Finish, Group, Problem, Prompt, Rollout, ScoredRollout};
 pub use crate::records::run_folder::{
     Counters, DivergenceRecord, Ending, Environment, EvaluationRecord, Manifest, RunFolder,
     Session, StepMetrics, StepTimings,

@@ -17,7 +17,7 @@
 //!   excluded; without a majority all are.
 
 use crate::base::files;
-use crate::experiment::Numerics;
+use crate::numerics::Numerics;
 use crate::statistics::same_policy;
 use crate::study::{Cell, CellEvaluation, Outcomes};
 use serde_json::json;

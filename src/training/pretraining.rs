@@ -3,8 +3,8 @@
 
 use crate::base::rng::{Id, Stream, stream};
 use crate::base::{Purpose, workers};
-use crate::experiment::{Numerics, Optimizer, WarmUp, WarmUpStart};
-use crate::numerics::{exact, operations};
+use crate::experiment::{Optimizer, WarmUp, WarmUpStart};
+use crate::numerics::{Numerics, exact, operations};
 use crate::policy::batch::{self, Pass, Row};
 use crate::policy::{Config, Family, Gradients, Policy, Qwen2, UpdateScale, optimizer};
 use crate::task::data::mini_aime::solution::solution;

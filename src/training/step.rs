@@ -1,8 +1,8 @@
 //! What goes into a rollout step and what comes out of it.
 
-use crate::algorithm::dynamic_sampling;
+use crate::algorithm::{Group, ScoredRollout, dynamic_sampling};
 use crate::policy::sampling::generate;
-use crate::records::{Components, Counters, Group, ScoredRollout};
+use crate::records::{Components, Counters};
 use crate::task::prompt;
 use crate::training::{Metrics, update};
 use std::collections::BTreeMap;

@@ -1,15 +1,16 @@
 //! Algorithm 1 of the paper: the only place that closes a loop.
 
-use crate::algorithm::{Buffer, Next, StepTotals, advantage, dynamic_sampling, overlong};
+use crate::algorithm::{
+    AtCap, Buffer, DynamicSampling, Group, Next, Problem, Prompt, Rollout, ScoredRollout,
+    StepTotals, Surplus, advantage, dynamic_sampling, overlong,
+};
 use crate::base::Purpose;
 use crate::base::rng::{Id, stream};
-use crate::experiment::{AtCap, DynamicSampling, Experiment, NonFinite, Surplus};
+use crate::experiment::{Experiment, NonFinite};
 use crate::policy::batch::{self, Cut, Row};
 use crate::policy::sampling::generate::{self, Request};
 use crate::policy::{Limits, Policy, Qwen2, frozen, optimizer};
-use crate::records::{
-    Components, Counters, Group, Problem, Prompt, Rollout, ScoredRollout, ledger,
-};
+use crate::records::{Components, Counters, ledger};
 use crate::task::{Tokenizer, prompt, reward};
 use crate::training::effects::{self, techniques};
 use crate::training::step::{Clock, Error, Step};

@@ -2,9 +2,8 @@
 //! and AdamW. Lines 10–11 of Algorithm 1, for one mini-batch.
 
 use crate::algorithm::objective::{self, Inputs, Sums};
-use crate::algorithm::{StepTotals, WeightShift, aggregation, weight_shift};
+use crate::algorithm::{Dapo, Kl, StepTotals, WeightShift, aggregation, weight_shift};
 use crate::base::workers;
-use crate::experiment::{Dapo, Kl};
 use crate::numerics::{Tally, exact, halving};
 use crate::policy::batch::{self, Cut, Pass, Row};
 use crate::policy::{Gradients, Policy, Qwen2, UpdateScale, optimizer};

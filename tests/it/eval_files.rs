@@ -2,10 +2,10 @@
 
 use crate::golden_data;
 use assert_cmd::Command;
+use dapo::algorithm::Problem;
 use dapo::base::files;
 use dapo::experiment::{MiniAimeVariant, PromptTemplate, Sampling, Verifier};
 use dapo::policy::{Qwen2, checkpoint};
-use dapo::records::Problem;
 use dapo::task::Tokenizer;
 use dapo::task::data::{self, mini_aime};
 use dapo::training::Protocol;

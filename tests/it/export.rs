@@ -3,9 +3,10 @@
 use crate::checklist::items;
 use crate::provenance::{dapo, finished};
 use crate::{golden_data, run_fixture};
+use dapo::algorithm::Problem;
 use dapo::base::files;
 use dapo::experiment::{Data, MiniAimeVariant, extends};
-use dapo::records::{Ending, Problem, RunFolder, Session};
+use dapo::records::{Ending, RunFolder, Session};
 use dapo::report;
 use dapo::report::attest::{self, check};
 use dapo::report::export::{mllog, ro_crate};

@@ -5,7 +5,8 @@
 use crate::verify::{copy, experiment, findings, forge, json, made, replayed, verified};
 use assert_cmd::Command;
 use dapo::base::files;
-use dapo::experiment::{Experiment, Numerics, Verifier};
+use dapo::experiment::{Experiment, Verifier};
+use dapo::numerics::Numerics;
 use dapo::records::tables::{self, Outcome};
 use dapo::records::{Ending, EvaluationRecord, RunFolder, StepMetrics};
 use dapo::report::run;

@@ -2,13 +2,13 @@
 //! golden/qwen2 (see generate.py there).
 
 use crate::golden_data;
+use dapo::algorithm::Finish;
 use dapo::base::Purpose;
 use dapo::base::rng::stream;
 use dapo::experiment::Sampling;
 use dapo::numerics::fast;
 use dapo::policy::sampling::generate::{self, Request};
 use dapo::policy::{Config, Limits, checkpoint};
-use dapo::records::Finish;
 use serde::Deserialize;
 use tch::{Kind, Tensor};
 

@@ -2,7 +2,8 @@
 //! the first one stay as they are.
 
 use dapo::base::files;
-use dapo::experiment::{Experiment, Grid, Numerics, Records, extends, grid};
+use dapo::experiment::{Experiment, Grid, Records, extends, grid};
+use dapo::numerics::Numerics;
 use dapo::records::{RunFolder, StepMetrics, ledger};
 use dapo::study::Cell;
 use dapo::study::ablate::Study;

@@ -2,12 +2,11 @@
 //! too large for copies. They say what the others say, and train and resume as they do.
 
 use crate::golden_data;
+use dapo::algorithm::{Kl, KlEstimator};
 use dapo::base::Purpose;
 use dapo::base::rng::{Id, stream};
-use dapo::experiment::{
-    Kl, KlEstimator, Memory, NonFinite, Numerics, Place, Sampling, WeightKind, extends,
-};
-use dapo::numerics::fast;
+use dapo::experiment::{Memory, NonFinite, Place, Sampling, WeightKind, extends};
+use dapo::numerics::{Numerics, fast};
 use dapo::policy::sampling::generate::{self, Request};
 use dapo::policy::{Layout, Limits, Loaded, Policy, Qwen2, Response, checkpoint};
 use dapo::records::{Ending, RunFolder};

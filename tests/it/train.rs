@@ -1,11 +1,9 @@
 //! Whole runs of the trainer on the embedded benchmark's base policy.
 
 use assert_cmd::Command;
+use dapo::algorithm::{AtCap, DynamicSampling, Kl, KlEstimator, Punishment, Surplus};
 use dapo::base::files;
-use dapo::experiment::{
-    AtCap, DynamicSampling, Experiment, Kl, KlEstimator, MiniBatchOrder, Punishment, Surplus,
-    extends,
-};
+use dapo::experiment::{Experiment, MiniBatchOrder, extends};
 use dapo::policy::Policy;
 use dapo::records::{DivergenceRecord, Ending, RunFolder};
 use dapo::training::run::inputs::{self, Inputs};
@@ -254,7 +252,7 @@ fn overlong_filtering_masks_truncated_rows_and_soft_punishment_lowers_their_rewa
         experiment.dapo.overlong.punishment = Punishment::Soft {
             cache_tokens: 8,
             factor: 1.0,
-            beyond: dapo::experiment::dapo::Beyond::Clamped,
+            beyond: dapo::algorithm::overlong::Beyond::Clamped,
         };
     });
     let metrics = |inputs: &Inputs| steps(inputs, 1).unwrap().0.remove(0).metrics;

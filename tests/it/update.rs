@@ -2,14 +2,13 @@
 //! backward, clipping and AdamW, for GRPO and DAPO settings; and the laws of an update.
 
 use crate::golden_data::{self, AdamWSettings};
-use dapo::algorithm::{StepTotals, advantage, overlong};
-use dapo::experiment::{
-    Advantage, Aggregation, Beyond, Clip, Dapo, DualClip, DynamicSampling, Kl, KlEstimator,
-    LogRatioClamp, Overlong, Punishment, Std, TokenMeanUnit,
+use dapo::algorithm::{
+    Advantage, Aggregation, Beyond, Clip, Dapo, DualClip, DynamicSampling, Finish, Group, Kl,
+    KlEstimator, LogRatioClamp, Overlong, Problem, Prompt, Punishment, Rollout, ScoredRollout, Std,
+    StepTotals, TokenMeanUnit, advantage, overlong,
 };
 use dapo::policy::batch::{self, Cut, Row};
 use dapo::policy::{Policy, checkpoint};
-use dapo::records::{Finish, Group, Problem, Prompt, Rollout, ScoredRollout};
 use dapo::training::MiniBatch;
 use dapo::training::update::{self, Settings};
 use serde::Deserialize;

@@ -3,10 +3,10 @@
 //! the report again.
 
 use assert_cmd::Command;
+use dapo::algorithm::{AtCap, DynamicSampling, Surplus};
 use dapo::base::{files, workers};
-use dapo::experiment::{
-    AtCap, Data, DynamicSampling, Experiment, MiniAimeVariant, Numerics, Surplus, extends,
-};
+use dapo::experiment::{Data, Experiment, MiniAimeVariant, extends};
+use dapo::numerics::Numerics;
 use dapo::policy::{Loaded, checkpoint};
 use dapo::records::ledger::{self, Entry, Kind};
 use dapo::records::tables::{self, Outcome};

@@ -5,10 +5,38 @@
 //! So the gradient does not depend on how the mini-batch is cut into micro-batches, and
 //! micro-batch losses are simply added.
 
-use crate::experiment::{Aggregation, TokenMeanUnit};
 use crate::numerics::operations;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tch::{Kind, Tensor};
+
+/// How per-token losses become one number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Aggregation {
+    /// GRPO, Eq. 5: mean over a response's tokens, then over responses.
+    ResponseMean,
+    /// DAPO, Eq. 12: mean over all tokens of `token_mean_unit`.
+    TokenMean,
+    /// Sum over a response's tokens, then mean over responses (the released code's
+    /// `seq-mean-token-sum`, used by early scripts).
+    ResponseSum,
+}
+
+/// The normalisation unit of the token mean. Implementations disagree on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TokenMeanUnit {
+    /// All tokens of the mini-batch (the released code's intent).
+    MiniBatch,
+    /// Tokens of one prompt's group, then the mean over groups (Eq. 12 as printed).
+    Group,
+    /// All tokens of the rollout step, divided by its number of mini-batches.
+    RolloutStep,
+    /// Row-weighted mean of micro-batch token means (the released code's default path).
+    /// The only unit whose value depends on how the mini-batch is split.
+    MicroBatch,
+}
 
 /// What the weights need to know of one response of the mini-batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

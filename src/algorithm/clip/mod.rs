@@ -1,8 +1,45 @@
 //! Clip-Higher, §3.1: the clipped surrogate of Eq. 10, per token.
 
-use crate::experiment::{Clip, DualClip, LogRatioClamp, Numerics};
+use crate::numerics::Numerics;
 use crate::numerics::operations::exp;
+use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
+
+/// Offsets of the clip range: the ratio is clipped to `[1 − low, 1 + high]`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Clip {
+    /// ε_low.
+    pub low: f64,
+    /// ε_high. Clip-Higher raises it above `low`.
+    pub high: f64,
+}
+
+/// Dual clip of the released code.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum DualClip {
+    /// Eq. 8: no bound.
+    None {},
+    /// For A < 0 the loss is at most −A·c.
+    Constant {
+        /// c > 1; 10 in the released scripts.
+        c: f64,
+    },
+}
+
+/// Clamp of log π_θ − log π_old in the released code.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum LogRatioClamp {
+    /// Eq. 9: no clamp.
+    None {},
+    /// Clamped to ±`bound`; the gradient is 0 outside.
+    Symmetric {
+        /// 20 in the released code.
+        bound: f64,
+    },
+}
 
 /// The surrogate's per-token values, all `[batch, length]`.
 #[derive(Debug)]

@@ -1,9 +1,8 @@
 //! The objective, Eq. 8: clipped surrogate, optional KL term, aggregation, and the metrics
 //! that stem from the loss.
 
-use crate::algorithm::{Surrogate, aggregation, clip, kl};
-use crate::experiment::{Dapo, Kl, Numerics};
-use crate::numerics::operations;
+use crate::algorithm::{Dapo, Kl, Surrogate, aggregation, clip, kl};
+use crate::numerics::{Numerics, operations};
 use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
 

@@ -1,9 +1,8 @@
 use super::*;
-use crate::algorithm::StepTotals;
 use crate::algorithm::aggregation::{Row, row_weights};
-use crate::experiment::{
+use crate::algorithm::{
     Advantage, Aggregation, Clip, DualClip, DynamicSampling, KlEstimator, LogRatioClamp, Overlong,
-    Punishment, Std, TokenMeanUnit,
+    Punishment, Std, StepTotals, TokenMeanUnit,
 };
 use proptest::prelude::{Strategy, prop_assert};
 use proptest::proptest;

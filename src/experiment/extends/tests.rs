@@ -1,7 +1,8 @@
 //! Tests of loading: merging, messages, and what validation refuses.
 
 use super::*;
-use crate::experiment::{Data, DynamicSampling, Punishment};
+use crate::algorithm::{DynamicSampling, Punishment};
+use crate::experiment::Data;
 
 const BASE: &str = include_str!("../../../experiments/base.toml");
 

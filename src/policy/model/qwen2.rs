@@ -2,9 +2,9 @@
 
 use crate::base::Purpose;
 use crate::base::rng::{Id, stream};
-use crate::experiment::{Memory, Numerics, Place, WeightKind};
+use crate::experiment::{Memory, Place, WeightKind};
 use crate::numerics::exact::{self, weights};
-use crate::numerics::{Folded, Parameters, Tally, fast};
+use crate::numerics::{Folded, Numerics, Parameters, Tally, fast};
 use crate::policy::model::devices;
 use crate::policy::model::recompute::Pass;
 use crate::policy::model::step::{Step, copy_into};

@@ -2,12 +2,12 @@
 //! tokens before anybody looks whether one has ended, so that the device never waits for a decision
 //! that the processor makes. What a row draws beyond its end is dropped.
 
+use crate::algorithm::Finish;
 use crate::base::rng::Stream;
 use crate::policy::model::cache;
 use crate::policy::sampling::generate::{Error, JOIN_SHARE, Request};
 use crate::policy::sampling::tensor_sampler;
 use crate::policy::{Blocks, Limits, Qwen2, Response, Token};
-use crate::records::Finish;
 
 /// Tokens between two looks. A row computes half as many in vain on average.
 const BLOCK: usize = 16;

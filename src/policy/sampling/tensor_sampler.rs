@@ -1,8 +1,8 @@
 //! [`crate::policy::sampling::sampler`] for all rows of a batch at once, on the policy's device: the same
 //! rule on the same uniforms, in f32 with sums in f64. Nothing waits for the processor.
 
-use crate::experiment::{Numerics, Sampling};
-use crate::numerics::{fast, operations};
+use crate::experiment::Sampling;
+use crate::numerics::{Numerics, fast, operations};
 use crate::policy::Drawn;
 use tch::{Kind, Tensor};
 

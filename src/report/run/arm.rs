@@ -1,9 +1,10 @@
 //! What was run: each technique of the paper, on or off, with its settings, and every choice that the paper leaves open with the value taken.
 
-use crate::experiment::{
-    Aggregation, AtCap, Beyond, DualClip, DynamicSampling, Experiment, Kl, LogRatioClamp,
-    Punishment, Sampling, Std, Surplus, TokenMeanUnit, Verifier, compare,
+use crate::algorithm::{
+    Aggregation, AtCap, Beyond, DualClip, DynamicSampling, Kl, LogRatioClamp, Punishment, Std,
+    Surplus, TokenMeanUnit,
 };
+use crate::experiment::{Experiment, Sampling, Verifier, compare};
 use crate::report::text;
 use serde::Serialize;
 

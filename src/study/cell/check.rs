@@ -3,7 +3,8 @@
 //!
 //! A failed run is no result: of its record only the identity and the shape are checked.
 
-use crate::experiment::{AtCap, DynamicSampling, Experiment, validate};
+use crate::algorithm::{AtCap, DynamicSampling};
+use crate::experiment::{Experiment, validate};
 use crate::policy::checkpoint::weights;
 use crate::records::{Counters, ledger};
 use crate::study::cell::{FORMAT, numbers};

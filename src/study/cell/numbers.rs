@@ -4,7 +4,7 @@
 //! Metrics are rounded when a record is made. Counts are compared exactly, after the same
 //! rounding; other values within what rounding can do to the terms that they are computed from.
 
-use crate::experiment::DynamicSampling;
+use crate::algorithm::DynamicSampling;
 use crate::policy::optimizer;
 use crate::records::Counters;
 use crate::study::cell::check::{self, GENERATED};

@@ -1,7 +1,8 @@
 //! One finding a technique. The verdict is read from what the run recorded; the switch only
 //! says whether that was wanted.
 
-use crate::experiment::{Aggregation, DynamicSampling, Experiment, Punishment, TokenMeanUnit};
+use crate::algorithm::{Aggregation, DynamicSampling, Punishment, TokenMeanUnit};
+use crate::experiment::Experiment;
 use crate::study::effect_checks::{Finding, Recorded, Verdict};
 
 /// Weight that sums of f64 move by rounding alone stays far below this.

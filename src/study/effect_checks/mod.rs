@@ -7,7 +7,8 @@
 
 mod findings;
 
-use crate::experiment::{Aggregation, Experiment, MiniBatchOrder, TokenMeanUnit};
+use crate::algorithm::{Aggregation, TokenMeanUnit};
+use crate::experiment::{Experiment, MiniBatchOrder};
 use crate::records::StepMetrics;
 use serde::Serialize;
 

@@ -1,5 +1,6 @@
 use super::*;
-use crate::experiment::{Beyond, DynamicSampling, Punishment, extends};
+use crate::algorithm::{Beyond, DynamicSampling, Punishment};
+use crate::experiment::extends;
 use crate::records::Counters;
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -5,10 +5,11 @@ pub mod problem_file;
 pub mod source;
 pub mod template;
 
+use crate::algorithm::Problem;
 use crate::base::files;
 use crate::experiment::{Data, sets};
 use crate::records::tables::problems::write_problems;
-use crate::records::{NamedProblem, Problem, tables};
+use crate::records::{NamedProblem, tables};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,10 @@
 //! Templates and tokenizer: `Problem` → `Prompt`.
 
+use crate::algorithm::{Problem, Prompt};
 use crate::base::contained;
 use crate::base::files::{self, foreign};
 use crate::experiment::PromptTemplate;
-use crate::records::{Message, Problem, Prompt};
+use crate::records::Message;
 use crate::task::data::template;
 use crate::task::{ChatTemplate, chat_template};
 use serde_json::Value;

@@ -8,8 +8,8 @@ pub mod python_text;
 pub mod answer;
 pub mod strict_box;
 
+use crate::algorithm::{Group, Rollout, ScoredRollout};
 use crate::experiment::Verifier;
-use crate::records::{Group, Rollout, ScoredRollout};
 use crate::task::reward::python_text::last_code_points;
 
 /// Only so many code points at the end of a response are looked at (math_dapo.py:260).
@@ -174,7 +174,7 @@ fn plain(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::{Finish, Problem, Prompt};
+    use crate::algorithm::{Finish, Problem, Prompt};
 
     fn reason(response: &str, ground_truth: &str, verifier: Verifier) -> Reason {
         explain(response, ground_truth, verifier).reason

@@ -1,10 +1,10 @@
 //! How fast a checkpoint's policy generates and trains, at batches that are asked for, beside what
 //! the memory's bandwidth allows: for policies of real size, on any device.
 
-use crate::algorithm::StepTotals;
+use crate::algorithm::{Dapo, StepTotals};
 use crate::base::rng::{Id, stream};
 use crate::base::{Purpose, workers};
-use crate::experiment::{Dapo, Optimizer, Sampling};
+use crate::experiment::{Optimizer, Sampling};
 use crate::policy::batch::{self, Cut, Row};
 use crate::policy::sampling::generate::{self, Request};
 use crate::policy::{Config, Limits, Policy, Qwen2, frozen};

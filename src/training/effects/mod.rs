@@ -4,8 +4,7 @@
 pub mod techniques;
 
 use crate::algorithm::objective::Sums;
-use crate::algorithm::{WeightShift, dynamic_sampling};
-use crate::records::{Group, ScoredRollout};
+use crate::algorithm::{Group, ScoredRollout, WeightShift, dynamic_sampling};
 use crate::task::Style;
 use crate::task::data::mini_aime::solution;
 use crate::training::{Rounding, Updated};
@@ -273,7 +272,7 @@ fn style_shares(rollouts: &[&ScoredRollout]) -> BTreeMap<&'static str, f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::{Finish, Problem, Prompt, Rollout};
+    use crate::algorithm::{Finish, Problem, Prompt, Rollout};
 
     fn scored(text: &str, is_correct: bool, finish: Finish, penalty: f64) -> ScoredRollout {
         let tokens = vec![3; text.len()];

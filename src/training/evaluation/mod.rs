@@ -3,13 +3,14 @@
 
 pub mod resumable;
 
+use crate::algorithm::{Finish, Problem, Prompt};
 use crate::base::rng::{Id, stream};
 use crate::base::{Purpose, files};
 use crate::experiment::{Experiment, PromptTemplate, Sampling, Verifier};
 use crate::policy::sampling::generate::{self, Request};
 use crate::policy::{Limits, Qwen2, Response};
 use crate::records::tables::Outcome;
-use crate::records::{Counters, EvaluationRecord, Finish, Problem, Prompt};
+use crate::records::{Counters, EvaluationRecord};
 use crate::statistics::{Sample, estimators};
 use crate::task::{Tokenizer, prompt, reward};
 use serde::Serialize;

@@ -1,6 +1,7 @@
 //! The cost model: seconds as a function of decode iterations, tokens, passes and files.
 
-use crate::experiment::{Experiment, Kl, sets};
+use crate::algorithm::Kl;
+use crate::experiment::{Experiment, sets};
 use crate::training::plan::lengths::Pass;
 use crate::training::plan::work::{self, Work};
 use crate::training::{Lengths, Sizes, trainer};

@@ -24,8 +24,9 @@ pub mod actual;
 #[cfg(test)]
 mod tests;
 
+use crate::algorithm::{DynamicSampling, Surplus};
 use crate::base::files;
-use crate::experiment::{DynamicSampling, Experiment, PromptTemplate, Surplus};
+use crate::experiment::{Experiment, PromptTemplate};
 use crate::task::prompt;
 use crate::training::plan::probe::Measured;
 use crate::training::plan::work::Work;

@@ -3,7 +3,9 @@
 //! What is counted is what the phase holds when it holds most. Parts that a phase shares with all
 //! others (weights, moments) stand in each of them, so that a phase's parts add up to its peak.
 
-use crate::experiment::{Device, Experiment, Kl, Numerics, Place, WeightKind};
+use crate::algorithm::Kl;
+use crate::experiment::{Device, Experiment, Place, WeightKind};
+use crate::numerics::Numerics;
 use crate::policy::{Config, Layout};
 use crate::training::plan::space::parameters;
 use std::collections::BTreeMap;

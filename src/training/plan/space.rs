@@ -1,6 +1,7 @@
 //! Bytes: memory that a run needs at its peak, and disk that it fills.
 
-use crate::experiment::{Device, Experiment, Kl};
+use crate::algorithm::Kl;
+use crate::experiment::{Device, Experiment};
 use crate::policy::Config;
 use crate::training::plan::probe::Measured;
 use crate::training::plan::work::Work;

@@ -1,5 +1,6 @@
 use super::*;
-use crate::experiment::{AtCap, extends};
+use crate::algorithm::AtCap;
+use crate::experiment::extends;
 use crate::training::run::inputs;
 use crate::training::{Name, Rates, Share};
 use proptest::prelude::prop_assert;

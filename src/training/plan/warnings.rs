@@ -5,7 +5,8 @@
 //! [`crate::experiment::validate`]; prompts that are too long or do not fit the model's positions are
 //! refused by [`crate::training::run::inputs`].
 
-use crate::experiment::{AtCap, DynamicSampling, Experiment};
+use crate::algorithm::{AtCap, DynamicSampling};
+use crate::experiment::Experiment;
 use crate::training::{Plan, trainer};
 use serde::{Deserialize, Serialize};
 

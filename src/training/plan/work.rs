@@ -1,7 +1,8 @@
 //! Pure arithmetic: data → generation rounds → rollout steps → updates. No number here is
 //! measured; counts that a user may have written too large saturate instead of overflowing.
 
-use crate::experiment::{DynamicSampling, Experiment, Surplus, sets};
+use crate::algorithm::{DynamicSampling, Surplus};
+use crate::experiment::{Experiment, sets};
 use crate::task::DataSets;
 use crate::training::trainer;
 use serde::{Deserialize, Serialize};

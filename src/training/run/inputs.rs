@@ -1,10 +1,12 @@
 //! What a run reads, loaded and fitted together, and the run's identity.
 
+use crate::algorithm::Problem;
 use crate::base::files;
-use crate::experiment::{Device, Experiment, Numerics, Place, Prompt};
+use crate::experiment::{Device, Experiment, Place, Prompt};
+use crate::numerics::Numerics;
 use crate::policy::checkpoint::{self, weights};
 use crate::policy::{Config, ExactPolicy, Qwen2};
-use crate::records::{Manifest, Problem};
+use crate::records::Manifest;
 use crate::task::data::{self, mini_aime};
 use crate::task::{DataSets, Tokenizer, prompt};
 use crate::training::run::Error;

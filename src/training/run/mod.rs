@@ -7,8 +7,9 @@ pub mod inputs;
 pub mod rows;
 pub mod session;
 
+use crate::algorithm::Kl;
 use crate::base::{Lock, files};
-use crate::experiment::{Data, Kl, place};
+use crate::experiment::{Data, place};
 use crate::numerics::exact;
 use crate::policy::{Loaded, PlaceError, Policy, checkpoint};
 use crate::records::ledger::{self, Kind};

@@ -1,10 +1,9 @@
 //! A step's rollouts in the form in which they are stored, and back.
 
+use crate::algorithm::{Finish, Group, Problem, Rollout, ScoredRollout};
 use crate::experiment::Experiment;
 use crate::policy::Progress;
-use crate::records::{
-    Components, Finish, Group, Problem, Rollout, RolloutRow, ScoredRollout, StepMetrics, ledger,
-};
+use crate::records::{Components, RolloutRow, StepMetrics, ledger};
 use crate::task::{Tokenizer, prompt};
 use crate::training::Trainer;
 use crate::training::step::Step;

@@ -5,7 +5,7 @@
 
 use crate::base::Lock;
 use crate::base::files::{self, foreign};
-use crate::experiment::Numerics;
+use crate::numerics::Numerics;
 use crate::policy::{Loaded, checkpoint};
 use crate::records::ledger::{self, Entry};
 use crate::records::run_folder::{DAMAGED_CHECKPOINT, LAYOUT, Outcome};

@@ -1,8 +1,7 @@
 //! The self-test of exact arithmetic: a forward and a backward pass of a small policy, whose
 //! bits are pinned.
 
-use crate::experiment::Numerics;
-use crate::numerics::exact;
+use crate::numerics::{Numerics, exact};
 use crate::policy::{Config, Family, Gradients, Qwen2, Sequences, UpdateScale};
 use crate::records::ledger;
 use crate::verification::SelfCheck;

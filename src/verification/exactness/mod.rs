@@ -7,10 +7,11 @@ pub mod cell;
 pub mod matrix;
 pub mod process;
 
+use crate::algorithm::Problem;
 use crate::base::files;
 use crate::experiment::{Data, Experiment, sets};
 use crate::numerics::{Instructions, vectorised};
-use crate::records::{Problem, tables};
+use crate::records::tables;
 use crate::task::data;
 use crate::training::Recipe;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! A cell as a process: its environment, its arguments, what it says, how it ended.
 
-use crate::experiment::Numerics;
+use crate::numerics::Numerics;
 use crate::verification::exactness::VARIABLES;
 use crate::verification::{Digests, Outcome, Setting, Size};
 use serde::{Deserialize, Serialize};

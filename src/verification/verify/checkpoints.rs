@@ -1,8 +1,8 @@
 //! Checkpoints: every byte by the digests of `trainer.json`, and weights, moments, clocks and
 //! carried groups by what the ledger and the tables say of the step.
 
+use crate::algorithm::DynamicSampling;
 use crate::base::files;
-use crate::experiment::DynamicSampling;
 use crate::policy::{Loaded, Progress, checkpoint};
 use crate::records::{Counters, Ending, RunFolder, StepMetrics, ledger};
 use crate::verification::verify::walk::Found;

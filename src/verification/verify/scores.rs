@@ -1,8 +1,9 @@
 //! Evaluations computed again from the stored responses, and the report from the folder.
 
+use crate::algorithm::Problem;
 use crate::base::files;
 use crate::records::tables::{self, Outcome};
-use crate::records::{Counters, Ending, EvaluationRecord, Problem, RunFolder};
+use crate::records::{Counters, Ending, EvaluationRecord, RunFolder};
 use crate::report::run::{self, document, html, markdown};
 use crate::task::{Tokenizer, reward};
 use crate::training::evaluation::{self, Set};

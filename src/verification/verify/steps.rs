@@ -1,13 +1,13 @@
 //! The records of each rollout step, computed again from its stored responses: rewards, which
 //! groups trained, advantages, metrics, and the ledger's components.
 
-use crate::algorithm::{Buffer, Next, advantage, dynamic_sampling};
-use crate::experiment::{AtCap, Data, DynamicSampling, Experiment, Surplus};
-use crate::policy::{batch, optimizer};
-use crate::records::{
-    Counters, Group, Problem, Prompt, RolloutRow, RunFolder, ScoredRollout, StepMetrics, ledger,
-    tables,
+use crate::algorithm::{
+    AtCap, Buffer, DynamicSampling, Group, Next, Problem, Prompt, ScoredRollout, Surplus,
+    advantage, dynamic_sampling,
 };
+use crate::experiment::{Data, Experiment};
+use crate::policy::{batch, optimizer};
+use crate::records::{Counters, RolloutRow, RunFolder, StepMetrics, ledger, tables};
 use crate::training::effects::{self, techniques};
 use crate::training::run::rows;
 use crate::training::{Metrics, trainer};

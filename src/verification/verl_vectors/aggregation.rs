@@ -1,9 +1,8 @@
 //! `agg_loss` and its use in gradient accumulation
 //! (verl/trainer/ppo/core_algos.py:1025-1080, verl/workers/actor/dp_actor.py:573-578).
 
-use crate::algorithm::StepTotals;
 use crate::algorithm::aggregation::{Row, row_weights, weighted_sum};
-use crate::experiment::{Aggregation, TokenMeanUnit};
+use crate::algorithm::{Aggregation, StepTotals, TokenMeanUnit};
 use crate::verification::verl_vectors::values::{array, check_mask, number, outputs, raised};
 use crate::verification::{Array, Case, Got, Malformed, Outputs};
 use serde_json::Value;

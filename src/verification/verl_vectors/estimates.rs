@@ -1,9 +1,9 @@
 //! verl's log-probs, entropy and KL estimates (verl/utils/torch_functional.py:148-263,
 //! verl/trainer/ppo/core_algos.py:1782-1796 and 1841-1902).
 
+use crate::algorithm::KlEstimator;
 use crate::algorithm::kl::penalty;
-use crate::experiment::{KlEstimator, Numerics};
-use crate::numerics::fast;
+use crate::numerics::{Numerics, fast};
 use crate::verification::verl_vectors::aggregation::aggregate;
 use crate::verification::verl_vectors::values::{check_mask, outputs, raised};
 use crate::verification::{Array, Case, Got, Malformed, Mode, Outputs};

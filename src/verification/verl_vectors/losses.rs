@@ -1,7 +1,8 @@
 //! verl's policy losses (verl/trainer/ppo/core_algos.py:1083-1250).
 
 use crate::algorithm::clip::surrogate;
-use crate::experiment::{Clip, DualClip, LogRatioClamp, Numerics};
+use crate::algorithm::{Clip, DualClip, LogRatioClamp};
+use crate::numerics::Numerics;
 use crate::verification::verl_vectors::aggregation::{aggregate, unknown_mode};
 use crate::verification::verl_vectors::values::{number, outputs, raised};
 use crate::verification::{Array, Case, Got, Malformed, Mode, Outputs};

@@ -2,7 +2,8 @@
 
 use crate::algorithm::advantage::advantages;
 use crate::algorithm::overlong::soft_punishment;
-use crate::experiment::{Advantage, Beyond, Punishment, Std, Verifier};
+use crate::algorithm::{Advantage, Beyond, Punishment, Std};
+use crate::experiment::Verifier;
 use crate::task::reward;
 use crate::task::reward::answer::normalise;
 use crate::task::reward::python_text::last_code_points;

@@ -2,8 +2,8 @@
 
 use crate::algorithm::dynamic_sampling::is_useful;
 use crate::algorithm::length_bands::{balanced_partitions, band_order, length_bands, workload};
-use crate::algorithm::{Buffer, Next};
-use crate::experiment::{Optimizer, Surplus, WarmUp, WarmUpStart};
+use crate::algorithm::{Buffer, Next, Surplus};
+use crate::experiment::{Optimizer, WarmUp, WarmUpStart};
 use crate::policy::optimizer::{clip_coefficient, global_norm, learning_rate};
 use crate::policy::{Element, Update};
 use crate::verification::verl_vectors::values::{array, count, outputs, raised};

@@ -2,8 +2,9 @@
 
 use crate::bad_input::Case;
 use crate::bad_input::scratch::{Scratch, half};
+use dapo::algorithm::Problem;
 use dapo::base::files;
-use dapo::records::{Problem, tables};
+use dapo::records::tables;
 use dapo::task::data;
 
 fn case(name: &'static str, make: fn(&Scratch), says: &'static [&'static str]) -> Case {

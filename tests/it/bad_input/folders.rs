@@ -204,7 +204,7 @@ fn unwritable() -> Vec<Case> {
             make: |s| {
                 dapo::task::data::write(
                     &s.at("a.parquet"),
-                    &[dapo::records::rollout::Problem {
+                    &[dapo::algorithm::rollout::Problem {
                         id: "a".into(),
                         question: "1".into(),
                         answer: "1".into(),

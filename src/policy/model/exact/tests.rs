@@ -1,5 +1,5 @@
 use super::*;
-use crate::experiment::Numerics;
+use crate::numerics::Numerics;
 use crate::numerics::exact::orders;
 use crate::policy::{Family, Generation, Qwen2};
 use std::collections::BTreeMap;

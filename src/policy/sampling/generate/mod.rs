@@ -1,6 +1,7 @@
 //! Batched generation with a KV cache. Finished rows leave the batch and waiting requests take
 //! their places; each row's draws come from its own stream, so the batch decides nothing.
 
+use crate::algorithm::Finish;
 use crate::base::rng::Stream;
 use crate::base::workers;
 use crate::experiment::Sampling;
@@ -8,7 +9,6 @@ use crate::numerics::{fast, halving};
 use crate::policy::model::cache;
 use crate::policy::sampling::{blocks, sampler};
 use crate::policy::{Generation, Qwen2};
-use crate::records::Finish;
 
 /// One response to sample.
 #[derive(Debug, Clone)]

@@ -1,7 +1,7 @@
 use super::*;
 use crate::base::Purpose;
 use crate::base::rng::{Id, stream};
-use crate::experiment::Numerics;
+use crate::numerics::Numerics;
 use crate::policy::{Config, Family, KvCache, Sequences};
 use std::collections::BTreeMap;
 use tch::{Kind, Tensor};

@@ -1,7 +1,7 @@
 //! Problems in the schema of the released data (DAPO-Math-17k and AIME 2024),
 //! which verl reads too.
 
-use crate::records::Problem;
+use crate::algorithm::Problem;
 use crate::records::tables::Error;
 use crate::records::tables::columns::Columns;
 use polars::chunked_array::builder::get_list_builder;

@@ -5,11 +5,11 @@
 pub mod solution;
 pub mod tokenizer;
 
+use crate::algorithm::Problem;
 use crate::base::Purpose;
 use crate::base::rng::{self, Id, Stream};
 use crate::experiment::MiniAimeVariant;
 use crate::experiment::sets::{DEV, MINI_AIME, MINI_AIME_PLUS};
-use crate::records::Problem;
 use crate::task::DataSets;
 use std::collections::BTreeSet;
 

@@ -4,8 +4,9 @@
 //! about 17,400 × 103. Rows with the same question, however it is spaced, and the same answer are
 //! one problem.
 
+use crate::algorithm::Problem;
 use crate::experiment::sets;
-use crate::records::{Index, Problem};
+use crate::records::Index;
 use crate::task::SourceRow;
 use crate::task::data::{self, Error, source};
 use std::collections::btree_map::Entry;

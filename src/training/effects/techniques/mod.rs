@@ -2,10 +2,9 @@
 //! advantages that came out, whatever the technique's switch says: a technique that is switched
 //! on and does not act, or acts though it is off, shows here.
 
-use crate::algorithm::{advantage, dynamic_sampling};
-use crate::experiment::{Experiment, Punishment};
+use crate::algorithm::{Group, Punishment, ScoredRollout, advantage, dynamic_sampling};
+use crate::experiment::Experiment;
 use crate::policy::batch::Row;
-use crate::records::{Group, ScoredRollout};
 use crate::training::Metrics;
 
 /// An advantage has moved when it differs by more than the rounding of a group's mean.

@@ -1,8 +1,9 @@
 use super::*;
-use crate::algorithm::{Buffer, overlong};
-use crate::experiment::{AtCap, Beyond, DynamicSampling, Surplus, extends};
+use crate::algorithm::{
+    AtCap, Beyond, Buffer, DynamicSampling, Finish, Problem, Prompt, Rollout, Surplus, overlong,
+};
+use crate::experiment::extends;
 use crate::policy::batch;
-use crate::records::{Finish, Problem, Prompt, Rollout};
 use proptest::prelude::{Strategy, prop_assert, prop_assert_eq};
 use proptest::proptest;
 use std::path::Path;

@@ -2,13 +2,12 @@
 //! have a purpose of their own and its updates go to a copy that is thrown away: the run's
 //! numbers are the same with and without it.
 
-use crate::algorithm::overlong;
+use crate::algorithm::{Group, Problem, Prompt, Rollout, ScoredRollout, overlong};
 use crate::base::Purpose;
 use crate::base::rng::{Id, stream};
 use crate::experiment::{Experiment, Sampling, sets};
 use crate::policy::sampling::generate::{self, Request};
 use crate::policy::{Limits, Qwen2, Response};
-use crate::records::{Group, Problem, Prompt, Rollout, ScoredRollout};
 use crate::task::{prompt, reward};
 use crate::training::plan::{cost, machine};
 use crate::training::run::Error;

@@ -1,10 +1,9 @@
 //! Seconds of frozen forward passes and of updates, on a copy of the policy.
 
-use crate::algorithm::{StepTotals, advantage};
-use crate::experiment::{Experiment, Kl};
+use crate::algorithm::{Group, Kl, ScoredRollout, StepTotals, advantage};
+use crate::experiment::Experiment;
 use crate::policy::batch::{self, Cut, Row};
 use crate::policy::{Policy, Qwen2, checkpoint, frozen};
-use crate::records::{Group, ScoredRollout};
 use crate::training::plan::cost;
 use crate::training::plan::lengths::{self, Pass};
 use crate::training::run::Error;

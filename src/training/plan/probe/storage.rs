@@ -1,9 +1,9 @@
 //! Seconds and bytes of a run's files, written into a scratch folder where the run will write.
 
+use crate::algorithm::{Group, ScoredRollout};
 use crate::base::files;
 use crate::policy::{Policy, Progress, checkpoint};
 use crate::records::tables::{self, Outcome};
-use crate::records::{Group, ScoredRollout};
 use crate::training::TableRate;
 use crate::training::run::Error;
 use crate::training::run::inputs::Inputs;

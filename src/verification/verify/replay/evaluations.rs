@@ -1,11 +1,11 @@
 //! Evaluations that a challenge picks: some of their problems are sampled again from the policy of
 //! their rollout step, and every response is compared.
 
+use crate::algorithm::Problem;
 use crate::base::rng::Id;
 use crate::base::visible;
-use crate::experiment::Numerics;
+use crate::numerics::Numerics;
 use crate::policy::Qwen2;
-use crate::records::Problem;
 use crate::records::tables::{self, Outcome};
 use crate::training::Protocol;
 use crate::training::evaluation::{self, Set};

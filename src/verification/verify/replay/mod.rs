@@ -5,9 +5,11 @@
 mod ending;
 pub mod evaluations;
 
+use crate::algorithm::Kl;
 use crate::base::rng::{Id, Stream, stream};
 use crate::base::{Purpose, files};
-use crate::experiment::{Device, Kl, Numerics};
+use crate::experiment::Device;
+use crate::numerics::Numerics;
 use crate::policy::checkpoint;
 use crate::records::{Ending, RolloutRow, RunFolder, StepMetrics, environment, tables};
 use crate::training::run;
