@@ -12,24 +12,29 @@
 //! | Objective | §3 | Eq. 8 | [`objective`] | all of the above |
 //! | Mini-batches in length bands | — | — | [`length_bands`] | `training.mini_batch_order` |
 
+pub mod rollout;
+pub mod facts;
 pub mod advantage;
 pub mod aggregation;
+pub mod tokens;
 pub mod clip;
 pub mod dynamic_sampling;
 pub mod kl;
 pub mod length_bands;
-pub mod rollout;
 pub mod weight_shift;
 pub mod overlong;
-pub mod settings;
+pub mod methods;
 pub mod objective;
+pub mod step;
 
 pub use crate::algorithm::advantage::{Advantage, Std};
 pub use crate::algorithm::aggregation::{Aggregation, StepTotals, TokenMeanUnit};
 pub use crate::algorithm::clip::{Clip, DualClip, LogRatioClamp, Surrogate};
 pub use crate::algorithm::dynamic_sampling::{AtCap, Buffer, DynamicSampling, Next, Surplus};
 pub use crate::algorithm::kl::{Kl, KlEstimator};
+pub use crate::algorithm::methods::{Dapo, Method, Over, Rules};
 pub use crate::algorithm::overlong::{Beyond, Overlong, Punishment};
 pub use crate::algorithm::rollout::{Finish, Group, Problem, Prompt, Rollout, ScoredRollout};
-pub use crate::algorithm::settings::Dapo;
+pub use crate::algorithm::step::{Row, Selected, Selection};
+pub use crate::algorithm::tokens::Tokens;
 pub use crate::algorithm::weight_shift::WeightShift;

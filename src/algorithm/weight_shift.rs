@@ -66,7 +66,8 @@ mod tests {
             .enumerate()
             .map(|(i, &tokens)| Row { tokens, group: 0, micro_batch: i / rows })
             .collect();
-        let totals = StepTotals { tokens: tokens.iter().sum(), mini_batches: 1 };
+        let totals =
+            StepTotals { tokens: tokens.iter().sum(), mini_batches: 1, max_response_tokens: 0 };
         let weights = row_weights(&described, aggregation, unit, totals);
         let rows: Vec<(u64, f64)> = tokens.iter().copied().zip(weights).collect();
         weight_shift(&rows).expect("some row has tokens")

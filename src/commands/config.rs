@@ -1,10 +1,10 @@
 //! `dapo config`: what an experiment resolves to, what each key means, and how two differ.
 
+use crate::algorithm::facts::Key;
 use crate::base::files;
 use crate::commands::exit;
 use crate::experiment::compare::{self, Difference, Side};
-use crate::experiment::sources::{self, Key};
-use crate::experiment::{Experiment, Publication, extends};
+use crate::experiment::{Experiment, Publication, extends, sources};
 use crate::records::RunFolder;
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -323,8 +323,7 @@ fn show(args: &ShowArgs) -> Result<ExitCode> {
 fn explain(args: &ExplainArgs) -> Result<ExitCode> {
     let asked = args.key.as_deref().unwrap_or_default();
     let below = format!("{}.", asked.trim_end_matches('.'));
-    let chosen: Vec<&Key> = sources::KEYS
-        .iter()
+    let chosen: Vec<&Key> = sources::all()
         .filter(|key| asked.is_empty() || key.matches(asked) || key.path.starts_with(&below))
         .collect();
     if chosen.is_empty() {

@@ -1,12 +1,13 @@
 //! `dapo score`: log-probs of given responses under the training forward.
 
+use crate::algorithm::Row;
 use crate::base::{files, workers};
 use crate::commands::bounds;
 use crate::commands::exit::{Invalid, Usage};
 use crate::commands::place::PlaceArgs;
 use crate::numerics::Numerics;
 use crate::policy::Qwen2;
-use crate::policy::batch::{Pass, Row};
+use crate::policy::batch::Pass;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde_json::json;

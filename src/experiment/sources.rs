@@ -7,84 +7,17 @@
 //! the 32B script's name alone where the line was not noted). A place without a line number is
 //! not a guess at one.
 
-/// What one source says about a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stated {
-    /// The value as a JSON literal in this harness's terms; `None` where the source states
-    /// none, or none that this key could take.
-    pub value: Option<&'static str>,
-    /// What the source says beyond the value; may be empty.
-    pub remark: &'static str,
-    /// Section, equation, or file with line; empty where nothing is said.
-    pub place: &'static str,
-}
+use crate::algorithm::facts::{Key, is, is_and_says, key, says};
+use crate::algorithm::methods;
 
-impl Stated {
-    /// In one line: value, remark and place, or `absent`.
-    pub fn sentence(&self) -> String {
-        let said: Vec<&str> = self.value.into_iter().chain([self.remark]).collect();
-        let said: Vec<&str> = said.into_iter().filter(|part| !part.is_empty()).collect();
-        match (said.is_empty(), self.place) {
-            (true, _) => "absent".to_string(),
-            (false, "") => said.join("; "),
-            (false, place) => format!("{} ({place})", said.join("; ")),
-        }
-    }
-}
-
-/// One key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Key {
-    /// Its path; `*` stands for any one name.
-    pub path: &'static str,
-    /// What it means.
-    pub meaning: &'static str,
-    /// Unit of its value; empty for names and pure numbers.
-    pub unit: &'static str,
-    /// What the paper says.
-    pub paper: Stated,
-    /// What the released code does.
-    pub released_code: Stated,
-}
-
-const SILENT: Stated = Stated { value: None, remark: "", place: "" };
-
-const fn is(value: &'static str, place: &'static str) -> Stated {
-    Stated { value: Some(value), remark: "", place }
-}
-
-const fn says(remark: &'static str, place: &'static str) -> Stated {
-    Stated { value: None, remark, place }
-}
-
-const fn is_and_says(value: &'static str, remark: &'static str, place: &'static str) -> Stated {
-    Stated { value: Some(value), remark, place }
-}
-
-const fn key(path: &'static str, unit: &'static str, meaning: &'static str) -> Key {
-    Key { path, meaning, unit, paper: SILENT, released_code: SILENT }
-}
-
-impl Key {
-    const fn paper(self, paper: Stated) -> Self {
-        Self { paper, ..self }
-    }
-
-    const fn released(self, released_code: Stated) -> Self {
-        Self { released_code, ..self }
-    }
-
-    /// Whether this is the key of a path such as `evaluation.samples.dev`.
-    pub fn matches(&self, path: &str) -> bool {
-        let (own, other) = (self.path.split('.'), path.split('.'));
-        own.clone().count() == other.clone().count()
-            && own.zip(other).all(|(own, other)| own == "*" || own == other)
-    }
+/// Every key, those of methods last.
+pub fn all() -> impl Iterator<Item = &'static Key> {
+    KEYS.iter().chain(methods::KEYS.iter().copied().flatten())
 }
 
 /// The entry of a path.
 pub fn of(path: &str) -> Option<&'static Key> {
-    KEYS.iter().find(|key| key.matches(path))
+    all().find(|key| key.matches(path))
 }
 
 const SCRIPT: &str = "run_dapo_qwen2.5_32b.sh";
@@ -96,8 +29,8 @@ const DUAL: &str = "run_dapo_qwen2.5_32b.sh; verl/trainer/ppo/core_algos.py:1229
 const FSDP: &str = "verl/workers/fsdp_workers.py, its defaults";
 const CLAMP: &str = "verl/trainer/ppo/core_algos.py:1210-1212";
 
-/// Every key, in the order of an experiment file.
-pub const KEYS: &[Key] = &[
+/// The keys of an experiment file in its order, without those of single methods.
+const KEYS: &[Key] = &[
     key("name", "", "the arm's name in reports; not part of its identity"),
     key("numerics", "", "how numbers are computed: the same bits anywhere, or LibTorch's kernels"),
     key(
@@ -326,4 +259,5 @@ pub const KEYS: &[Key] = &[
         .released(is("\"none\"", NO_KL)),
     key("dapo.kl.estimator", "", "which estimator of the divergence"),
     key("dapo.kl.coefficient", "", "β: the penalty's weight").released(says("0.0, unused", NO_KL)),
+    key("dapo.method.kind", "", "another method than GRPO with the techniques of this table"),
 ];

@@ -193,6 +193,7 @@ fn check_dapo(check: &mut Check, dapo: &Dapo) {
     if let Kl::Penalty { coefficient, estimator: _ } = dapo.kl {
         check.number("dapo.kl.coefficient", coefficient, "at least 0", |beta| beta >= 0.0);
     }
+    check.problems.extend(dapo.rules().problems(dapo));
 }
 
 /// How prompts, rollouts and mini-batches divide.

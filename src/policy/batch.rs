@@ -1,62 +1,13 @@
 //! Groups with advantages → rows → mini-batches → micro-batches → passes, and the training
 //! forward over one pass.
 
+use crate::algorithm::Row;
 use crate::algorithm::length_bands::length_bands;
-use crate::algorithm::{Group, ScoredRollout, overlong};
 use crate::base::rng::Stream;
 use crate::experiment::{Execution, MiniBatchOrder, Training};
 use crate::numerics::exact;
 use crate::policy::{Gradients, Qwen2, Sequences, UpdateScale};
 use tch::{Kind, Tensor};
-
-/// One rollout as the loss sees it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Row {
-    /// Index of its group in the rollout step's batch.
-    pub group: usize,
-    /// Prompt and response token ids.
-    pub tokens: Vec<u32>,
-    /// How many of them are the prompt.
-    pub prompt_tokens: usize,
-    /// Â_i of Eq. 9.
-    pub advantage: f64,
-    /// False when Overlong Filtering masks this response's loss.
-    pub in_loss: bool,
-}
-
-impl Row {
-    /// Length of the response.
-    pub fn response_tokens(&self) -> usize {
-        self.tokens.len() - self.prompt_tokens
-    }
-
-    /// Tokens with `response_mask` 1: all of the response, or none when it is filtered.
-    pub fn loss_tokens(&self) -> u64 {
-        if self.in_loss { self.response_tokens() as u64 } else { 0 }
-    }
-}
-
-/// The rows of a rollout step, group by group, in the order of `groups`. `advantages[g][i]`
-/// belongs to rollout i of group g.
-pub fn rows(
-    groups: &[Group<ScoredRollout>],
-    advantages: &[Vec<f64>],
-    overlong_filter: bool,
-) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for (index, group) in groups.iter().enumerate() {
-        for (scored, &advantage) in group.rollouts.iter().zip(&advantages[index]) {
-            rows.push(Row {
-                group: index,
-                tokens: [&group.prompt.tokens[..], &scored.rollout.tokens[..]].concat(),
-                prompt_tokens: group.prompt.tokens.len(),
-                advantage,
-                in_loss: overlong::enters_loss(scored.rollout.truncated(), overlong_filter),
-            });
-        }
-    }
-    rows
-}
 
 /// Row indices of each mini-batch. Groups stay whole under `shuffled-groups`; the last
 /// mini-batch is smaller when the step trains on fewer groups than planned.
@@ -156,6 +107,11 @@ impl Pass {
             advantages: Tensor::from_slice(&advantages),
             lengths,
         }
+    }
+
+    /// Response tokens of each row.
+    pub fn lengths(&self) -> &[usize] {
+        &self.lengths
     }
 
     /// One value for each row as one for each of its response tokens: `[tokens]`.

@@ -1,11 +1,11 @@
 //! What frozen weights say about every response token of a rollout step: π_old, π_ref, and
 //! how far the sampler's log-probs lie from the training forward's.
 
-use crate::algorithm::{Group, ScoredRollout};
+use crate::algorithm::{Group, Row, ScoredRollout};
 use crate::base::workers;
 use crate::numerics::halving;
 use crate::policy::Qwen2;
-use crate::policy::batch::{self, Cut, Pass, Row};
+use crate::policy::batch::{self, Cut, Pass};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
@@ -66,7 +66,7 @@ impl Frozen {
 
     /// Entropy, mean token probability, and how far the sampler's log-probs lie from these, as
     /// `policy/name` → value. `groups` are those that the rows were made of, in order.
-    pub fn metrics(&self, groups: &[Group<ScoredRollout>]) -> BTreeMap<String, f64> {
+    pub fn metrics(&self, groups: &[&Group<ScoredRollout>]) -> BTreeMap<String, f64> {
         let rollouts = groups.iter().flat_map(|group| &group.rollouts);
         let sampler = rollouts.flat_map(|scored| &scored.rollout.rollout_log_probs);
         let trainer = self.log_probs.iter().flatten().copied();

@@ -1,11 +1,12 @@
 //! The embedded benchmark's base policy: a fresh Qwen2 trained on written solutions by
 //! cross-entropy over the response tokens, in stages that differ in the styles' shares.
 
+use crate::algorithm::Row;
 use crate::base::rng::{Id, Stream, stream};
 use crate::base::{Purpose, workers};
 use crate::experiment::{Optimizer, WarmUp, WarmUpStart};
 use crate::numerics::{Numerics, exact, operations};
-use crate::policy::batch::{self, Pass, Row};
+use crate::policy::batch::{self, Pass};
 use crate::policy::{Config, Family, Gradients, Policy, Qwen2, UpdateScale, optimizer};
 use crate::task::data::mini_aime::solution::solution;
 use crate::task::data::mini_aime::{self, tokenizer};

@@ -1,21 +1,21 @@
 //! Algorithm 1 of the paper: the only place that closes a loop.
 
 use crate::algorithm::{
-    AtCap, Buffer, DynamicSampling, Group, Next, Problem, Prompt, Rollout, ScoredRollout,
-    StepTotals, Surplus, advantage, dynamic_sampling, overlong,
+    DynamicSampling, Group, Problem, Prompt, Rollout, Row, ScoredRollout, Selected, Selection,
+    StepTotals,
 };
 use crate::base::Purpose;
 use crate::base::rng::{Id, stream};
 use crate::experiment::{Experiment, NonFinite};
-use crate::policy::batch::{self, Cut, Row};
+use crate::policy::batch::{self, Cut};
 use crate::policy::sampling::generate::{self, Request};
 use crate::policy::{Limits, Policy, Qwen2, frozen, optimizer};
 use crate::records::{Components, Counters, ledger};
 use crate::task::{Tokenizer, prompt, reward};
-use crate::training::effects::{self, techniques};
 use crate::training::step::{Clock, Error, Step};
 use crate::training::{
-    Divergence, Metrics, NotFinite, Phase, Position, StepOutcome, Updates, evaluation, update,
+    Divergence, Metrics, NotFinite, Phase, Position, StepOutcome, Updates, effects, evaluation,
+    update,
 };
 use std::collections::BTreeMap;
 
@@ -83,42 +83,29 @@ impl<'a> Trainer<'a> {
     pub fn step(&mut self, watch: &mut dyn FnMut(Phase)) -> Result<StepOutcome, Error> {
         let before = self.position.clone();
         let mut clock = Clock::default();
-        let carried = self.position.carried.len();
-        let mut groups = std::mem::take(&mut self.position.carried);
-        let mut buffer = Buffer::new((0..carried).collect());
-        let entropy = match self.fill(&mut groups, &mut buffer, &mut clock, watch) {
+        let carried = std::mem::take(&mut self.position.carried);
+        let (dapo, target) = (&self.experiment.dapo, self.experiment.training.prompts_per_step);
+        let mut selection = Selection::new(dapo, target, carried);
+        let entropy = match self.fill(&mut selection, &mut clock, watch) {
             Ok(entropy) => entropy,
             Err(Error::Generate { source: source @ generate::Error::NotFinite { .. }, .. }) => {
                 // No update was made: the trainer stands where it stood, so the step can be replayed.
                 self.position = before;
+                let (groups, carried) = selection.into_groups();
                 let step = Step { groups, carried, seconds: clock.seconds(), ..Step::default() };
                 return Ok(diverged(step, NotFinite::Sampling(source)));
             }
             Err(error) => return Err(error),
         };
-        let rounds = u64::from(buffer.rounds());
-        let (batch, surplus) = buffer.take(self.prompts_per_step(), self.surplus());
-        if batch.is_empty() {
+        let selected = selection.select(); // 9
+        if selected.batch.is_empty() {
             self.position = before;
             return Ok(StepOutcome::Saturated);
         }
-        let advantages: Vec<Vec<f64>> =
-            batch.iter().map(|&index| self.advantages(&groups[index])).collect(); // 9
-        let chosen: Vec<Group<ScoredRollout>> =
-            batch.iter().map(|&index| groups[index].clone()).collect();
-        let rows = batch::rows(&chosen, &advantages, self.experiment.dapo.overlong.filter);
-        let described = techniques::Step {
-            groups: &groups,
-            carried,
-            rounds,
-            batch: &batch,
-            surplus: &surplus,
-            advantages: &advantages,
-            rows: &rows,
-        };
-        let mut metrics = self.describe(&described, entropy);
-        let improved = self.improve(&rows, &chosen, &mut clock, &mut metrics, watch); // 10–11
-        let kept = surplus.into_iter().map(|index| groups[index].clone()).collect();
+        let mut metrics = effects::of_rollouts(&selected, self.experiment, self.styles, entropy);
+        let improved = self.improve(&selected, &mut clock, &mut metrics, watch); // 10–11
+        let kept = selected.waiting();
+        let Selected { groups, carried, batch, advantages, .. } = selected;
         let seconds = clock.seconds();
         let trained = batch.into_iter().zip(advantages).collect();
         let mut step =
@@ -139,58 +126,25 @@ impl<'a> Trainer<'a> {
         Ok(StepOutcome::Trained(Box::new(step)))
     }
 
-    /// Lines 2–8: generation rounds until the buffer is full. `groups` begins with those that
-    /// were carried over, which the buffer holds already. Returns the sum over the new responses of
+    /// Lines 2–8: generation rounds until the batch is full. Returns the sum over the new responses of
     /// their entropies, where the records have it.
     fn fill(
         &mut self,
-        groups: &mut Vec<Group<ScoredRollout>>,
-        buffer: &mut Buffer<usize>,
+        selection: &mut Selection,
         clock: &mut Clock,
         watch: &mut dyn FnMut(Phase),
     ) -> Result<Option<f64>, Error> {
-        let carried = groups.len();
         let mut entropy = (self.experiment.record_format() > 1).then_some(0.0);
-        let filter = self.experiment.dapo.dynamic_sampling != DynamicSampling::None {};
         loop {
             let prompts = self.draw_prompts()?; // line 2
-            let earlier = &groups[carried..];
+            let earlier = selection.generated();
             let sampled = self.generate(&prompts, earlier, &mut entropy, clock, watch)?; // 3–4
-            let round = groups.len()..groups.len() + sampled.len();
-            groups.extend(clock.time("grading", || self.score(sampled))); // 5
-            buffer.add_round(round.collect(), |&index| {
-                !filter || is_useful(&groups[index]) // 6
-            });
-            if !self.sample_more(buffer)? {
-                return Ok(entropy); // 7–8
+            let graded = clock.time("grading", || self.score(sampled)); // 5
+            let step = self.position.counters.rollout_steps + 1;
+            let more = selection.add_round(graded); // 6–8
+            if !more.map_err(|source| Error::CapReached { step, source })? {
+                return Ok(entropy);
             }
-        }
-    }
-
-    /// Metrics of what was generated and of the batch, before the updates; `entropy` as
-    /// [`Trainer::fill`] returns it.
-    fn describe(&self, step: &techniques::Step, entropy: Option<f64>) -> Metrics {
-        let new: Vec<&Group<ScoredRollout>> = step.groups[step.carried..].iter().collect();
-        let mut metrics = effects::generated(&new, step.rounds, self.styles);
-        if self.experiment.record_format() > 1 {
-            metrics.extend(effects::sampled(&new, entropy));
-        }
-        metrics.extend(techniques::metrics(step, self.experiment));
-        let chosen: Vec<&Group<ScoredRollout>> =
-            step.batch.iter().map(|&index| &step.groups[index]).collect();
-        let masked = step.rows.iter().filter(|row| !row.in_loss).count() as u64;
-        metrics.extend(effects::trained(&chosen, masked));
-        metrics
-    }
-
-    fn prompts_per_step(&self) -> usize {
-        self.experiment.training.prompts_per_step as usize
-    }
-
-    fn surplus(&self) -> Surplus {
-        match self.experiment.dapo.dynamic_sampling {
-            DynamicSampling::None {} => Surplus::Discard,
-            DynamicSampling::Resample { surplus, .. } => surplus,
         }
     }
 
@@ -273,49 +227,26 @@ impl<'a> Trainer<'a> {
 
     /// Eq. 7 plus Eq. 13.
     fn score(&self, sampled: Vec<Group<Rollout>>) -> Vec<Group<ScoredRollout>> {
-        let limit = self.experiment.rollout.max_response_tokens;
+        let (limit, dapo) = (self.experiment.rollout.max_response_tokens, &self.experiment.dapo);
         let mut scored = Vec::with_capacity(sampled.len());
         for group in sampled {
             let mut group = reward::grade_group(group, self.experiment.reward.verifier);
-            overlong::shape(&mut group, limit, &self.experiment.dapo.overlong);
+            dapo.rules().shape(&mut group, limit, dapo);
             scored.push(group);
         }
         scored
-    }
-
-    /// Lines 7–8: whether another round is needed and allowed.
-    fn sample_more(&self, buffer: &Buffer<usize>) -> Result<bool, Error> {
-        let DynamicSampling::Resample { max_rounds, at_cap, .. } =
-            self.experiment.dapo.dynamic_sampling
-        else {
-            return Ok(false);
-        };
-        let target = self.prompts_per_step();
-        match (buffer.next(target, max_rounds), at_cap) {
-            (Next::Train, _) | (Next::CapReached, AtCap::Train) => Ok(false),
-            (Next::SampleMore, _) => Ok(true),
-            (Next::CapReached, AtCap::Stop) => Err(Error::CapReached {
-                step: self.position.counters.rollout_steps + 1,
-                source: buffer.cap_reached(target),
-            }),
-        }
-    }
-
-    fn advantages(&self, group: &Group<ScoredRollout>) -> Vec<f64> {
-        let rewards: Vec<f64> = group.rollouts.iter().map(ScoredRollout::reward).collect();
-        advantage::advantages(&rewards, &self.experiment.dapo.advantage)
     }
 
     /// Lines 10–11: μ passes of mini-batch updates on Eq. 8. What was measured before a
     /// failure is in `metrics` too. Returns the ledger's components that only this shows.
     fn improve(
         &mut self,
-        rows: &[Row],
-        groups: &[Group<ScoredRollout>],
+        selected: &Selected,
         clock: &mut Clock,
         metrics: &mut Metrics,
         watch: &mut dyn FnMut(Phase),
     ) -> Result<Components, update::Error> {
+        let rows = &selected.rows[..];
         let temperature = self.experiment.rollout.sampling.temperature;
         let cut = Cut::of(&self.experiment.execution);
         let frozen = |model| frozen::read(model, rows, temperature, cut);
@@ -325,7 +256,7 @@ impl<'a> Trainer<'a> {
         let mut passes_halved = old.passes_halved;
         passes_halved += reference.as_ref().map_or(0, |frozen| frozen.passes_halved);
         let reference = reference.map(|frozen| frozen.log_probs);
-        metrics.extend(old.metrics(groups));
+        metrics.extend(old.metrics(&selected.trained()));
         let training = &self.experiment.training;
         let (seed, step) = (self.experiment.execution.seed, self.position.counters.rollout_steps);
         let mut plan = Vec::new();
@@ -336,6 +267,7 @@ impl<'a> Trainer<'a> {
         let totals = StepTotals {
             tokens: rows.iter().map(Row::loss_tokens).sum(),
             mini_batches: plan.len() as u64 / training.epochs_per_step,
+            max_response_tokens: self.experiment.rollout.max_response_tokens,
         };
         let rate = optimizer::learning_rate(&self.experiment.optimizer, step);
         let settings = update::Settings { dapo: &self.experiment.dapo, temperature, cut };
@@ -418,8 +350,4 @@ pub fn drawn(problems: usize, seed: u64, before: u64, count: u64) -> Vec<usize> 
 
 fn diverged(step: Step, source: NotFinite) -> StepOutcome {
     StepOutcome::Diverged(Box::new(Divergence { step, source }))
-}
-
-fn is_useful(group: &Group<ScoredRollout>) -> bool {
-    dynamic_sampling::is_useful(group.correct(), group.rollouts.len())
 }

@@ -1,11 +1,11 @@
 //! One update: the loss of a mini-batch summed over its micro-batches, its gradient, clipping
 //! and AdamW. Lines 10–11 of Algorithm 1, for one mini-batch.
 
-use crate::algorithm::objective::{self, Inputs, Sums};
-use crate::algorithm::{Dapo, Kl, StepTotals, WeightShift, aggregation, weight_shift};
+use crate::algorithm::objective::{self, Sums};
+use crate::algorithm::{Dapo, Kl, Row, StepTotals, Tokens, WeightShift, aggregation, weight_shift};
 use crate::base::workers;
 use crate::numerics::{Tally, exact, halving};
-use crate::policy::batch::{self, Cut, Pass, Row};
+use crate::policy::batch::{self, Cut, Pass};
 use crate::policy::{Gradients, Policy, Qwen2, UpdateScale, optimizer};
 use std::convert::Infallible;
 use tch::Tensor;
@@ -222,16 +222,17 @@ fn pass(
         let kind = log_probs.kind();
         let ref_log_probs = batch.ref_log_probs.map(|values| chosen(values, kind));
         // The objective's rows are tokens here, each with the weight of its response.
-        let inputs = Inputs {
+        let tokens = Tokens {
             log_probs: &log_probs,
             old_log_probs: &chosen(batch.old_log_probs, kind),
             ref_log_probs: ref_log_probs.as_ref(),
             advantages: &pass.advantages.unsqueeze(-1).to_kind(kind),
             response_mask: &pass.loss_mask.unsqueeze(-1),
             row_weights: &pass.for_each_token(&row_weights),
+            response_lengths: pass.lengths(),
             numerics: model.numerics(),
         };
-        let objective = objective::objective(&inputs, settings.dapo);
+        let objective = objective::objective(&tokens, settings.dapo);
         (objective.loss, objective.sums)
     })
 }
@@ -267,8 +268,7 @@ fn row_weights(batch: &MiniBatch, micro_batches: &[Vec<usize>], dapo: &Dapo) -> 
             micro_batch,
         }));
     }
-    let (aggregation, unit) = (dapo.aggregation, dapo.token_mean_unit);
-    let weights = aggregation::row_weights(&described, aggregation, unit, batch.totals);
+    let weights = dapo.rules().row_weights(&described, dapo, batch.totals);
     let mut weights = weights.into_iter();
     micro_batches.iter().map(|members| weights.by_ref().take(members.len()).collect()).collect()
 }

@@ -6,13 +6,15 @@ use crate::repository::{self, Source};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where tensors may appear. The other places are tested without them.
-const TENSORS: [&str; 15] = [
+const TENSORS: [&str; 17] = [
     "base/workers",
     "numerics",
     "algorithm/aggregation",
     "algorithm/clip",
     "algorithm/kl",
+    "algorithm/methods",
     "algorithm/objective",
+    "algorithm/tokens",
     "policy",
     "training/bench",
     "training/evaluation",

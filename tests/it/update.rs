@@ -4,10 +4,10 @@
 use crate::golden_data::{self, AdamWSettings};
 use dapo::algorithm::{
     Advantage, Aggregation, Beyond, Clip, Dapo, DualClip, DynamicSampling, Finish, Group, Kl,
-    KlEstimator, LogRatioClamp, Overlong, Problem, Prompt, Punishment, Rollout, ScoredRollout, Std,
-    StepTotals, TokenMeanUnit, advantage, overlong,
+    KlEstimator, LogRatioClamp, Overlong, Problem, Prompt, Punishment, Rollout, Row, ScoredRollout,
+    Std, StepTotals, TokenMeanUnit, overlong, step,
 };
-use dapo::policy::batch::{self, Cut, Row};
+use dapo::policy::batch::Cut;
 use dapo::policy::{Policy, checkpoint};
 use dapo::training::MiniBatch;
 use dapo::training::update::{self, Settings};
@@ -95,6 +95,7 @@ impl Case {
                 0.0 => Kl::None {},
                 coefficient => Kl::Penalty { estimator: KlEstimator::K3, coefficient },
             },
+            method: None,
         }
     }
 
@@ -110,14 +111,7 @@ impl Case {
                 scored
             })
             .collect();
-        let advantages: Vec<Vec<f64>> = groups
-            .iter()
-            .map(|group| {
-                let rewards: Vec<f64> = group.rollouts.iter().map(ScoredRollout::reward).collect();
-                advantage::advantages(&rewards, &dapo.advantage)
-            })
-            .collect();
-        batch::rows(&groups, &advantages, dapo.overlong.filter)
+        step::rows(&groups.iter().collect::<Vec<_>>(), &dapo).1
     }
 
     fn expected(&self) -> Vec<&CaseRollout> {
@@ -174,6 +168,7 @@ fn make(case: &Case, folder: &Path, dapo: &Dapo, rows: &[Row], micro: usize) -> 
     let totals = StepTotals {
         tokens: rows.iter().map(Row::loss_tokens).sum(),
         mini_batches: case.updates.len() as u64,
+        max_response_tokens: 0,
     };
     let (mut losses, mut norms, mut clipped, mut after) = (vec![], vec![], vec![], vec![]);
     for update in &case.updates {
@@ -297,7 +292,7 @@ fn a_divergent_update_is_an_error_and_leaves_the_weights() {
     let old: Vec<Vec<f64>> = case.expected().iter().map(|r| r.old_log_probs.clone()).collect();
     let dapo = case.dapo();
     let members: Vec<usize> = (0..rows.len()).collect();
-    let totals = StepTotals { tokens: 1, mini_batches: 1 };
+    let totals = StepTotals { tokens: 1, mini_batches: 1, max_response_tokens: 0 };
     let batch = MiniBatch {
         rows: &rows,
         members: &members,

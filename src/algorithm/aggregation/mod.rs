@@ -49,13 +49,15 @@ pub struct Row {
     pub micro_batch: usize,
 }
 
-/// Totals of the rollout step. Read by `rollout-step` alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Totals of the rollout step. Read by `rollout-step`, and by methods.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StepTotals {
     /// Unmasked response tokens of the step.
     pub tokens: u64,
     /// Mini-batches that the step is cut into.
     pub mini_batches: u64,
+    /// L_max: the longest response that the arm allows.
+    pub max_response_tokens: u64,
 }
 
 /// Weights w_i, `[batch]`, for the rows of one mini-batch:

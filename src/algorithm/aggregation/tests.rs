@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::{Strategy, prop_assert};
 use proptest::proptest;
 
-const NO_STEP: StepTotals = StepTotals { tokens: 0, mini_batches: 0 };
+const NO_STEP: StepTotals = StepTotals { tokens: 0, mini_batches: 0, max_response_tokens: 0 };
 const UNITS: [TokenMeanUnit; 4] = [
     TokenMeanUnit::MiniBatch,
     TokenMeanUnit::Group,
@@ -18,7 +18,7 @@ fn rows(tokens: &[u64]) -> Vec<Row> {
 }
 
 fn token_mean(tokens: &[u64], unit: TokenMeanUnit) -> Vec<f64> {
-    let step = StepTotals { tokens: tokens.iter().sum(), mini_batches: 1 };
+    let step = StepTotals { tokens: tokens.iter().sum(), mini_batches: 1, max_response_tokens: 0 };
     row_weights(&rows(tokens), Aggregation::TokenMean, unit, step)
 }
 
@@ -35,7 +35,7 @@ fn every_unit_has_its_own_weights() {
     assert_eq!(by_unit[1], [0.125, 0.125, 1.0 / 12.0, 1.0 / 12.0]);
     assert_eq!(by_unit[2], [0.1; 4]);
     assert!(close(&by_unit[3], &[3.0 / 32.0, 3.0 / 32.0, 3.0 / 32.0, 1.0 / 8.0]));
-    let two = StepTotals { tokens: 40, mini_batches: 2 };
+    let two = StepTotals { tokens: 40, mini_batches: 2, max_response_tokens: 0 };
     let step = row_weights(&rows(&tokens), Aggregation::TokenMean, TokenMeanUnit::RolloutStep, two);
     assert_eq!(step, [0.05; 4]);
 }
@@ -120,7 +120,7 @@ proptest! {
     fn weights_ignore_the_micro_batch_split_unless_it_is_the_unit(
         tokens in lengths(), split in proptest::collection::vec(0usize..4, 9),
     ) {
-        let step = StepTotals { tokens: 100, mini_batches: 3 };
+        let step = StepTotals { tokens: 100, mini_batches: 3, max_response_tokens: 0 };
         let mut cut = rows(&tokens);
         for (row, part) in cut.iter_mut().zip(&split) {
             row.micro_batch = *part;

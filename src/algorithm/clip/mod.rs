@@ -1,6 +1,6 @@
 //! Clip-Higher, §3.1: the clipped surrogate of Eq. 10, per token.
 
-use crate::numerics::Numerics;
+use crate::algorithm::Tokens;
 use crate::numerics::operations::exp;
 use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
@@ -58,55 +58,63 @@ pub struct Surrogate {
     pub dual_clipped: Tensor,
 }
 
+/// log π_θ − log π_old of each token, `[batch, length]`, with the graph to `log_probs`; 0 outside the
+/// mask, where NaN and infinity reach neither a value nor a gradient.
+///
+/// Deviation: with a clamp, log r is clamped and its gradient is 0 outside (the released code's).
+///
+/// # Panics
+/// When the shapes do not agree.
+pub fn log_ratio(tokens: &Tokens, clamp: &LogRatioClamp) -> Tensor {
+    let size = tokens.log_probs.size();
+    assert_eq!(tokens.old_log_probs.size(), size, "old_log_probs must be [batch, length]");
+    assert_eq!(tokens.response_mask.size(), size, "response_mask must be [batch, length]");
+    let mask = tokens.response_mask.to_kind(Kind::Bool);
+    // Masked before any arithmetic: autograd turns 0 · NaN into NaN afterwards.
+    let zero = tokens.log_probs.zeros_like();
+    let inside = |values: &Tensor| values.where_self(&mask, &zero);
+    let log_ratio = inside(tokens.log_probs) - inside(tokens.old_log_probs);
+    match *clamp {
+        LogRatioClamp::None {} => log_ratio,
+        LogRatioClamp::Symmetric { bound } => log_ratio.clamp(-bound, bound),
+    }
+}
+
 /// The clipped surrogate, DAPO Eq. 10, as a loss:
 ///
 /// ```text
 /// r = exp(log π_θ − log π_old),   ℓ = −min( r Â, clip(r, 1 − ε_low, 1 + ε_high) Â )
 /// ```
 ///
-/// `log_probs` and `old_log_probs` are `[batch, length]` in f32 or f64, `advantages` is
-/// `[batch, length]` or `[batch, 1]`, `response_mask` is `[batch, length]` of any kind, true
-/// where not 0. What stands outside the mask, NaN and infinity included, reaches neither a
-/// value nor a gradient.
+/// `log_ratio` is log r, `[batch, length]`, as [`log_ratio`] or a method gives it: with its graph,
+/// 0 outside the mask. What stands outside the mask reaches neither a value nor a gradient.
 ///
 /// The gradient is exactly 0 where a clipped branch is taken and where Â = 0, also when r
 /// overflows. A branch counts as taken when its loss is strictly larger, as in the released
 /// code (verl/trainer/ppo/core_algos.py:1213-1235).
 ///
-/// Deviation: with `dual_clip` the loss of Â < 0 is at most −Â c, and with `log_ratio_clamp`
-/// log r is clamped (gradient 0 outside); both are the released code's and off by default.
+/// Deviation: with `dual_clip` the loss of Â < 0 is at most −Â c (the released code's, off by
+/// default).
 ///
 /// # Panics
 /// When the shapes do not agree.
-#[expect(clippy::too_many_arguments, reason = "one for each choice that the surrogate leaves open")]
 pub fn surrogate(
-    log_probs: &Tensor,
-    old_log_probs: &Tensor,
-    advantages: &Tensor,
-    response_mask: &Tensor,
+    log_ratio: &Tensor,
+    tokens: &Tokens,
     clip: &Clip,
     dual_clip: &DualClip,
-    log_ratio_clamp: &LogRatioClamp,
-    numerics: Numerics,
 ) -> Surrogate {
-    let (batch, length) = log_probs.size2().expect("log_probs must be [batch, length]");
-    assert_eq!(old_log_probs.size(), [batch, length], "old_log_probs must be [batch, length]");
-    assert_eq!(response_mask.size(), [batch, length], "response_mask must be [batch, length]");
+    let (batch, length) = log_ratio.size2().expect("log_ratio must be [batch, length]");
+    let (advantages, numerics) = (tokens.advantages, tokens.numerics);
     let per_row = advantages.size() == [batch, 1];
     assert!(
         per_row || advantages.size() == [batch, length],
         "advantages must be [{batch}, 1] or [{batch}, {length}], got {:?}",
         advantages.size()
     );
-    let mask = response_mask.to_kind(Kind::Bool);
-    // Masked before any arithmetic: autograd turns 0 · NaN into NaN afterwards.
-    let zero = log_probs.zeros_like();
+    let mask = tokens.response_mask.to_kind(Kind::Bool);
+    let zero = log_ratio.zeros_like();
     let advantages = advantages.expand([batch, length], false).where_self(&mask, &zero);
-    let log_ratio = log_probs.where_self(&mask, &zero) - old_log_probs.where_self(&mask, &zero);
-    let log_ratio = match *log_ratio_clamp {
-        LogRatioClamp::None {} => log_ratio,
-        LogRatioClamp::Symmetric { bound } => log_ratio.clamp(-bound, bound),
-    };
 
     let ratio = exp(&log_ratio.detach(), numerics);
     let unclipped = -&advantages * &ratio;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::numerics::Numerics;
 use proptest::prelude::prop_assert;
 use proptest::proptest;
 
@@ -16,6 +17,25 @@ struct Token {
     dual: bool,
 }
 
+/// The surrogate of log-probs, old log-probs, advantages and mask.
+fn of(
+    [log_probs, old_log_probs, advantages, response_mask]: [&Tensor; 4],
+    clip: &Clip,
+    (dual, clamp): (DualClip, LogRatioClamp),
+) -> Surrogate {
+    let tokens = Tokens {
+        log_probs,
+        old_log_probs,
+        ref_log_probs: None,
+        advantages,
+        response_mask,
+        row_weights: advantages,
+        response_lengths: &[],
+        numerics: Numerics::Fast,
+    };
+    surrogate(&log_ratio(&tokens, &clamp), &tokens, clip, &dual)
+}
+
 /// One token with log π_old = 0, so that `log_ratio` is log π_θ.
 fn token(log_ratio: f64, advantage: f64, clip: &Clip, off: (DualClip, LogRatioClamp)) -> Token {
     token_of(Kind::Double, log_ratio, advantage, clip, off)
@@ -30,16 +50,7 @@ fn token_of(
 ) -> Token {
     let one = |x: f64| Tensor::from_slice(&[x]).reshape([1, 1]).to_kind(kind);
     let log_probs = one(log_ratio).set_requires_grad(true);
-    let result = surrogate(
-        &log_probs,
-        &one(0.0),
-        &one(advantage),
-        &one(1.0),
-        clip,
-        &dual,
-        &clamp,
-        Numerics::Fast,
-    );
+    let result = of([&log_probs, &one(0.0), &one(advantage), &one(1.0)], clip, (dual, clamp));
     let gradient = Tensor::run_backward(&[result.losses.sum(kind)], &[&log_probs], false, false);
     let flag = |t: &Tensor| t.int64_value(&[0, 0]) == 1;
     Token {
@@ -136,16 +147,7 @@ fn nothing_under_the_mask_reaches_a_loss_or_a_gradient() {
             let row = |i: usize| Tensor::from_slice(&rows[i]).reshape([1, 3]);
             let log_probs = row(0).set_requires_grad(true);
             let mask = Tensor::from_slice(&[true, true, false]).reshape([1, 3]);
-            let result = surrogate(
-                &log_probs,
-                &row(1),
-                &row(2),
-                &mask,
-                &DAPO,
-                &PAPER.0,
-                &PAPER.1,
-                Numerics::Fast,
-            );
+            let result = of([&log_probs, &row(1), &row(2), &mask], &DAPO, PAPER);
             let loss = result.losses.sum(Kind::Double);
             let gradient = Tensor::run_backward(&[&loss], &[&log_probs], false, false);
             let gradient = Vec::<f64>::try_from(gradient[0].view(-1)).unwrap();
@@ -163,16 +165,7 @@ fn one_advantage_for_a_row_equals_the_same_advantage_for_each_token() {
     let old = Tensor::from_slice(&[-0.5, -0.4, -1.0, -1.1]).reshape([2, 2]);
     let mask = Tensor::from_slice(&[1i64, 1, 1, 0]).reshape([2, 2]);
     let losses = |advantages: &Tensor| {
-        let result = surrogate(
-            &log_probs,
-            &old,
-            advantages,
-            &mask,
-            &DAPO,
-            &PAPER.0,
-            &PAPER.1,
-            Numerics::Fast,
-        );
+        let result = of([&log_probs, &old, advantages, &mask], &DAPO, PAPER);
         Vec::<f64>::try_from(result.losses.view(-1)).unwrap()
     };
     let row = Tensor::from_slice(&[1.5, -0.5]).reshape([2, 1]);

@@ -1,29 +1,11 @@
 //! The objective, Eq. 8: clipped surrogate, optional KL term, aggregation, and the metrics
 //! that stem from the loss.
 
-use crate::algorithm::{Dapo, Kl, Surrogate, aggregation, clip, kl};
-use crate::numerics::{Numerics, operations};
+use crate::algorithm::{Dapo, Kl, Surrogate, Tokens, aggregation, kl};
+use crate::numerics::operations;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use tch::{Kind, Tensor};
-
-/// One micro-batch. All but the last two are `[batch, length]` in f32 or f64.
-#[derive(Debug, Clone, Copy)]
-pub struct Inputs<'a> {
-    /// log π_θ, with the graph to the weights.
-    pub log_probs: &'a Tensor,
-    /// log π_old, from the training forward at θ_old; no graph.
-    pub old_log_probs: &'a Tensor,
-    /// log π_ref, needed by a KL penalty; no graph.
-    pub ref_log_probs: Option<&'a Tensor>,
-    /// Â of Eq. 9, `[batch, length]` or `[batch, 1]`; no graph.
-    pub advantages: &'a Tensor,
-    /// True (or not 0) on response tokens that enter the loss.
-    pub response_mask: &'a Tensor,
-    /// Weights of [`aggregation::row_weights`] for these rows, `[batch]`.
-    pub row_weights: &'a Tensor,
-    /// Whose e^x is used.
-    pub numerics: Numerics,
-}
 
 /// The loss of one micro-batch and its metrics.
 #[derive(Debug)]
@@ -35,61 +17,54 @@ pub struct Objective {
     pub sums: Sums,
 }
 
-/// DAPO Eq. 8 as a loss: the surrogate of Eq. 10 (plus β · KL when switched on), aggregated
+/// DAPO Eq. 8 as a loss: the surrogate of Eq. 10, or of the arm's method (plus β · KL when switched on), aggregated
 /// by the row weights.
 ///
 /// Deviation: none from the paper with `dual_clip`, `log_ratio_clamp` and `kl` off.
 ///
 /// # Panics
 /// When shapes do not agree, or a KL penalty is configured and `ref_log_probs` is missing.
-pub fn objective(inputs: &Inputs, dapo: &Dapo) -> Objective {
-    let mask = inputs.response_mask.to_kind(Kind::Bool);
-    let surrogate = clip::surrogate(
-        inputs.log_probs,
-        inputs.old_log_probs,
-        inputs.advantages,
-        &mask,
-        &dapo.clip,
-        &dapo.dual_clip,
-        &dapo.log_ratio_clamp,
-        inputs.numerics,
-    );
-    let let_through = count(&let_through(&surrogate, inputs.advantages, dapo.clip.low));
+pub fn objective(tokens: &Tokens, dapo: &Dapo) -> Objective {
+    let mask = tokens.response_mask.to_kind(Kind::Bool);
+    let rules = dapo.rules();
+    let surrogate = rules.surrogate(tokens, dapo);
+    let measures = rules.measures(tokens, &surrogate);
+    let let_through = count(&let_through(&surrogate, tokens.advantages, rules.clip(dapo).low));
     let (losses, kl_penalty) = match dapo.kl {
         Kl::None {} => (surrogate.losses, 0.0),
         Kl::Penalty { estimator, coefficient } => {
-            let reference = inputs.ref_log_probs.expect("a KL penalty needs ref_log_probs");
+            let reference = tokens.ref_log_probs.expect("a KL penalty needs ref_log_probs");
             assert_eq!(
                 reference.size(),
-                inputs.log_probs.size(),
+                tokens.log_probs.size(),
                 "ref_log_probs has another shape"
             );
-            let zero = inputs.log_probs.zeros_like();
+            let zero = tokens.log_probs.zeros_like();
             let penalty = kl::penalty(
-                &inputs.log_probs.where_self(&mask, &zero),
+                &tokens.log_probs.where_self(&mask, &zero),
                 &reference.where_self(&mask, &zero),
                 estimator,
-                inputs.numerics,
+                tokens.numerics,
             );
             let total = sum(&penalty, &mask);
             (surrogate.losses + penalty * coefficient, total)
         }
     };
-    let loss = aggregation::weighted_sum(&losses, &mask, inputs.row_weights);
+    let loss = aggregation::weighted_sum(&losses, &mask, tokens.row_weights);
 
     let probability = |log_probs: &Tensor| {
-        operations::exp(&log_probs.detach().to_kind(Kind::Double), inputs.numerics)
+        operations::exp(&log_probs.detach().to_kind(Kind::Double), tokens.numerics)
     };
     let log_ratio = surrogate.log_ratio.to_kind(Kind::Double);
-    let ratio = operations::exp(&log_ratio, inputs.numerics);
+    let ratio = operations::exp(&log_ratio, tokens.numerics);
     let sums = Sums {
         tokens: count(&mask),
         clipped_low: count(&surrogate.clipped_low),
         clipped_high: count(&surrogate.clipped_high),
         let_through,
         dual_clipped: count(&surrogate.dual_clipped),
-        up_clipped_probability: sum(&probability(inputs.old_log_probs), &surrogate.clipped_high),
-        probability: sum(&probability(inputs.log_probs), &mask),
+        up_clipped_probability: sum(&probability(tokens.old_log_probs), &surrogate.clipped_high),
+        probability: sum(&probability(tokens.log_probs), &mask),
         k1: -sum(&log_ratio, &mask),
         k3: sum(&(&ratio - 1.0 - &log_ratio), &mask),
         ratio_max: if count(&mask) == 0 {
@@ -98,13 +73,14 @@ pub fn objective(inputs: &Inputs, dapo: &Dapo) -> Objective {
             ratio.masked_select(&mask).max().double_value(&[])
         },
         kl_penalty,
-        loss: aggregation::weighted_sum_exactly(&losses, &mask, inputs.row_weights),
+        loss: aggregation::weighted_sum_exactly(&losses, &mask, tokens.row_weights),
+        measures: measures.iter().map(|(name, values)| (*name, sum(values, &mask))).collect(),
     };
     Objective { loss, sums }
 }
 
 /// Sums over tokens in f64, to be added over micro-batches and updates.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sums {
     /// Tokens that entered the loss.
     pub tokens: u64,
@@ -132,6 +108,8 @@ pub struct Sums {
     pub kl_penalty: f64,
     /// Σ of the losses: over one mini-batch's micro-batches, that mini-batch's loss.
     pub loss: f64,
+    /// Σ of what the arm's method measures of each token, by name.
+    pub measures: BTreeMap<&'static str, f64>,
 }
 
 impl Sums {
@@ -152,6 +130,9 @@ impl Sums {
         }
         self.kl_penalty += other.kl_penalty;
         self.loss += other.loss;
+        for (name, sum) in &other.measures {
+            *self.measures.entry(name).or_default() += sum;
+        }
     }
 
     /// Means over tokens; `None` when no token entered the loss.

@@ -2,8 +2,9 @@ use super::*;
 use crate::algorithm::aggregation::{Row, row_weights};
 use crate::algorithm::{
     Advantage, Aggregation, Clip, DualClip, DynamicSampling, KlEstimator, LogRatioClamp, Overlong,
-    Punishment, Std, StepTotals, TokenMeanUnit,
+    Punishment, Std, StepTotals, TokenMeanUnit, clip,
 };
+use crate::numerics::Numerics;
 use proptest::prelude::{Strategy, prop_assert};
 use proptest::proptest;
 
@@ -18,6 +19,7 @@ fn dapo() -> Dapo {
         dual_clip: DualClip::None {},
         log_ratio_clamp: LogRatioClamp::None {},
         kl: Kl::None {},
+        method: None,
     }
 }
 
@@ -57,7 +59,7 @@ fn run(batch: &MiniBatch, config: &Dapo, micro: usize, width: usize) -> Outcome 
     };
     let rows: Vec<Row> = batch.rows.iter().enumerate().map(row).collect();
     let total = rows.iter().map(|row| row.tokens).sum();
-    let step = StepTotals { tokens: total, mini_batches: 1 };
+    let step = StepTotals { tokens: total, mini_batches: 1, ..StepTotals::default() };
     let weights = row_weights(&rows, config.aggregation, config.token_mean_unit, step);
     let mut outcome = Outcome { loss: 0.0, gradient: vec![], sums: Sums::default() };
     for start in (0..rows.len()).step_by(micro) {
@@ -79,13 +81,14 @@ fn run(batch: &MiniBatch, config: &Dapo, micro: usize, width: usize) -> Outcome 
         let advantages: Vec<f64> = batch.rows[start..end].iter().map(|row| row.1).collect();
         let log_probs = tensor(0).set_requires_grad(true);
         let result = objective(
-            &Inputs {
+            &Tokens {
                 log_probs: &log_probs,
                 old_log_probs: &tensor(1),
                 ref_log_probs: Some(&tensor(2)),
                 advantages: &Tensor::from_slice(&advantages).unsqueeze(-1),
                 response_mask: &mask,
                 row_weights: &Tensor::from_slice(&weights[start..end]),
+                response_lengths: &vec![width; end - start],
                 numerics: Numerics::Fast,
             },
             config,
@@ -262,8 +265,17 @@ proptest! {
         let advantages = Tensor::from_slice(&[advantage]).view([1, 1]);
         let mask = Tensor::from_slice(&[true]).view([1, 1]);
         let (dual, clamp) = (DualClip::None {}, LogRatioClamp::None {});
-        let surrogate =
-            clip::surrogate(&log_probs, &old, &advantages, &mask, &config, &dual, &clamp, Numerics::Fast);
+        let tokens = Tokens {
+            log_probs: &log_probs,
+            old_log_probs: &old,
+            ref_log_probs: None,
+            advantages: &advantages,
+            response_mask: &mask,
+            row_weights: &advantages,
+            response_lengths: &[1],
+            numerics: Numerics::Fast,
+        };
+        let surrogate = clip::surrogate(&clip::log_ratio(&tokens, &clamp), &tokens, &config, &dual);
         prop_assert!(count(&let_through(&surrogate, &advantages, config.low)) == 0);
     }
 

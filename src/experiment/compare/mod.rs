@@ -1,7 +1,7 @@
 //! Experiments as flat lists of keys, and how two of them differ.
 
-use crate::experiment::Experiment;
-use crate::experiment::sources::{self, Key};
+use crate::algorithm::facts::Key;
+use crate::experiment::{Experiment, sources};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,7 +73,7 @@ impl Publication {
             let value = serde_json::from_str(stated.value?);
             Some((key.path.to_string(), value.expect("the table holds JSON literals")))
         };
-        sources::KEYS.iter().filter_map(stated).collect()
+        sources::all().filter_map(stated).collect()
     }
 }
 

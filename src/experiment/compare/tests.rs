@@ -31,11 +31,11 @@ fn the_table_has_every_key_of_an_experiment_and_no_other() {
     for experiment in [load("base.toml"), load("dapo.toml"), everything_on()] {
         for path in flat(&experiment).into_keys() {
             let key = sources::of(&path);
-            assert!(key.is_some(), "{path} has no entry in src/config/sources.rs");
+            assert!(key.is_some(), "{path} has no entry in src/experiment/sources.rs");
             paths.extend(key.map(|key| key.path.to_string()));
         }
     }
-    let table: Vec<&str> = sources::KEYS.iter().map(|key| key.path).collect();
+    let table: Vec<&str> = sources::all().map(|key| key.path).collect();
     for path in &table {
         assert!(paths.contains(*path), "{path} is in the table and in no experiment");
     }
@@ -44,7 +44,7 @@ fn the_table_has_every_key_of_an_experiment_and_no_other() {
 
 #[test]
 fn every_entry_says_what_the_key_means_and_gives_a_place_for_what_it_quotes() {
-    for key in sources::KEYS {
+    for key in sources::all() {
         assert!(!key.meaning.is_empty() && !key.meaning.ends_with('.'), "{}", key.path);
         for stated in [key.paper, key.released_code] {
             let says = stated.value.is_some() || !stated.remark.is_empty();

@@ -14,7 +14,7 @@ pub fn effects(report: &Report) -> Section<'_> {
         let look = match finding.verdict {
             Verdict::Acted => "good",
             Verdict::EnabledButDidNothing | Verdict::DisabledButActed => "bad",
-            Verdict::Off | Verdict::NotRecorded => "quiet",
+            Verdict::Explained | Verdict::Off | Verdict::NotRecorded => "quiet",
         };
         vec![
             Cell::styled("strong", finding.technique),

@@ -1,7 +1,7 @@
 //! One finding a technique. The verdict is read from what the run recorded; the switch only
 //! says whether that was wanted.
 
-use crate::algorithm::{Aggregation, DynamicSampling, Punishment, TokenMeanUnit};
+use crate::algorithm::{Aggregation, DynamicSampling, Over, Punishment, TokenMeanUnit};
 use crate::experiment::Experiment;
 use crate::study::effect_checks::{Finding, Recorded, Verdict};
 
@@ -57,7 +57,7 @@ fn grouped(sentence: &str) -> String {
 /// technique, so only these are trained on differently.
 pub fn clip_higher(recorded: &Recorded) -> Finding {
     let experiment = recorded.experiment;
-    let clip = experiment.dapo.clip;
+    let clip = experiment.dapo.rules().clip(&experiment.dapo);
     let (lower, upper) = (1.0 + clip.low, 1.0 + clip.high);
     let seen = || {
         let through = recorded.sum("effect/clip_higher_let_through_tokens")?;
@@ -151,9 +151,6 @@ pub fn token_level_loss(recorded: &Recorded) -> Finding {
             "every response had the weight that the response mean gives it".to_string()
         };
         match (dapo.aggregation, dapo.token_mean_unit) {
-            (Aggregation::ResponseSum, _) if acted => {
-                evidence += "; aggregation = \"response-sum\" weighs all tokens alike too";
-            }
             (Aggregation::TokenMean, TokenMeanUnit::MicroBatch) if !acted => {
                 evidence += "; dapo.token_mean_unit = \"micro-batch\" with one response, or equal \
                              lengths, in each micro-batch is the response mean";
@@ -165,7 +162,14 @@ pub fn token_level_loss(recorded: &Recorded) -> Finding {
         }
         Some((acted, evidence))
     };
-    finding("Token-level loss", dapo.aggregation == Aggregation::TokenMean, seen())
+    let mut finding =
+        finding("Token-level loss", dapo.aggregation == Aggregation::TokenMean, seen());
+    if finding.verdict == Verdict::DisabledButActed && dapo.aggregation == Aggregation::ResponseSum
+    {
+        finding.verdict = Verdict::Explained;
+        finding.evidence += "; aggregation = \"response-sum\" weighs all tokens alike too";
+    }
+    finding
 }
 
 /// Rollouts of the batch that were kept out of the loss.
@@ -218,6 +222,19 @@ pub fn soft_punishment(recorded: &Recorded) -> Finding {
         Some((acted, evidence))
     };
     finding("Soft Overlong Punishment", enabled, seen())
+}
+
+/// What the arm's method did, where it has one.
+pub fn method(recorded: &Recorded) -> Option<Finding> {
+    let dapo = &recorded.experiment.dapo;
+    dapo.method?;
+    let rules = dapo.rules();
+    let seen = rules.effect(&|over, metric| match over {
+        Over::Sum => recorded.sum(metric),
+        Over::Mean => recorded.mean(metric),
+        Over::Highest => recorded.highest(metric),
+    });
+    Some(finding(rules.about().name, true, seen))
 }
 
 /// A technique that acts rarely must not read as 0.00 %.

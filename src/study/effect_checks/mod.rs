@@ -44,6 +44,8 @@ pub enum Verdict {
     EnabledButDidNothing,
     /// Disabled, and it acted all the same. A warning.
     DisabledButActed,
+    /// Disabled, and another setting of the arm, which the evidence names, does what shows.
+    Explained,
     /// Disabled, and nothing shows of it.
     Off,
     /// The run recorded no step, or none with the metrics that would tell.
@@ -56,7 +58,7 @@ impl Verdict {
         match self {
             Self::Acted => "acted",
             Self::EnabledButDidNothing => "did nothing",
-            Self::DisabledButActed => "acted",
+            Self::DisabledButActed | Self::Explained => "acted",
             Self::Off => "idle",
             Self::NotRecorded => "not recorded",
         }
@@ -85,7 +87,7 @@ impl Finding {
                 Some(format!("{technique} is on and did nothing: {evidence}"))
             }
             Verdict::DisabledButActed => Some(format!("{technique} is off and acted: {evidence}")),
-            Verdict::Acted | Verdict::Off | Verdict::NotRecorded => None,
+            Verdict::Acted | Verdict::Explained | Verdict::Off | Verdict::NotRecorded => None,
         }
     }
 }
@@ -122,17 +124,22 @@ impl Effects {
 /// Checks every technique over the steps that were recorded so far.
 pub fn check(experiment: &Experiment, metrics: &[StepMetrics]) -> Effects {
     let recorded = Recorded { experiment, metrics };
-    Effects {
-        steps: metrics.len(),
-        findings: vec![
-            findings::clip_higher(&recorded),
-            findings::dynamic_sampling(&recorded),
-            findings::token_level_loss(&recorded),
-            findings::overlong_filtering(&recorded),
-            findings::soft_punishment(&recorded),
-        ],
-        named_warnings: named_warnings(&recorded),
+    let mut findings = vec![
+        findings::clip_higher(&recorded),
+        findings::dynamic_sampling(&recorded),
+        findings::token_level_loss(&recorded),
+        findings::overlong_filtering(&recorded),
+        findings::soft_punishment(&recorded),
+    ];
+    let about = experiment.dapo.rules().about();
+    for finding in findings.iter_mut().filter(|it| about.does_itself.contains(&it.technique)) {
+        if finding.verdict == Verdict::DisabledButActed {
+            finding.verdict = Verdict::Explained;
+            finding.evidence += &format!("; {}: {}", about.name, about.differs);
+        }
     }
+    findings.extend(findings::method(&recorded));
+    Effects { steps: metrics.len(), findings, named_warnings: named_warnings(&recorded) }
 }
 
 /// Share of cut-off numbers beyond which a run says so. Runs of the embedded benchmark stay below

@@ -1,11 +1,11 @@
 //! How fast a checkpoint's policy generates and trains, at batches that are asked for, beside what
 //! the memory's bandwidth allows: for policies of real size, on any device.
 
-use crate::algorithm::{Dapo, StepTotals};
+use crate::algorithm::{Dapo, Row, StepTotals};
 use crate::base::rng::{Id, stream};
 use crate::base::{Purpose, workers};
 use crate::experiment::{Optimizer, Sampling};
-use crate::policy::batch::{self, Cut, Row};
+use crate::policy::batch::Cut;
 use crate::policy::sampling::generate::{self, Request};
 use crate::policy::{Config, Limits, Policy, Qwen2, frozen};
 use crate::training::plan::machine;
@@ -243,8 +243,9 @@ fn update(model: Qwen2, workload: &Workload, train: &Update) -> Result<Training,
             old_log_probs: &old.log_probs,
             ref_log_probs: None,
             totals: StepTotals {
-                tokens: rows.iter().map(batch::Row::loss_tokens).sum(),
+                tokens: rows.iter().map(Row::loss_tokens).sum(),
                 mini_batches: 1,
+                max_response_tokens: (length - workload.prompt_tokens) as u64,
             },
         };
         let settings = update::Settings { dapo: train.dapo, temperature: 1.0, cut };

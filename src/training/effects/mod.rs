@@ -4,7 +4,8 @@
 pub mod techniques;
 
 use crate::algorithm::objective::Sums;
-use crate::algorithm::{Group, ScoredRollout, WeightShift, dynamic_sampling};
+use crate::algorithm::{Group, ScoredRollout, Selected, WeightShift, dynamic_sampling, methods};
+use crate::experiment::Experiment;
 use crate::task::Style;
 use crate::task::data::mini_aime::solution;
 use crate::training::{Rounding, Updated};
@@ -24,7 +25,7 @@ pub const ROLLOUT_PROBABILITY: &str = "policy/rollout_token_probability_mean";
 /// What the sampler says about everything that was generated in a step: [`ROLLOUT_PROBABILITY`], and
 /// [`ROLLOUT_ENTROPY`] where the sum of the entropies is known. Sums over a response's tokens in
 /// order, then over the responses in order.
-pub fn sampled(groups: &[&Group<ScoredRollout>], entropy: Option<f64>) -> Metrics {
+fn sampled(groups: &[&Group<ScoredRollout>], entropy: Option<f64>) -> Metrics {
     let (mut probability, mut tokens) = (0.0, 0.0);
     for scored in groups.iter().flat_map(|group| &group.rollouts) {
         let log_probs = &scored.rollout.rollout_log_probs;
@@ -36,10 +37,29 @@ pub fn sampled(groups: &[&Group<ScoredRollout>], entropy: Option<f64>) -> Metric
     means.filter(|_| tokens > 0.0).collect()
 }
 
+/// Every metric of a step that is a function of its rollouts: of what was generated, of the batch, and
+/// of what each technique did before the loss. `entropy` is as [`sampled`] takes it.
+pub fn of_rollouts(
+    step: &Selected,
+    experiment: &Experiment,
+    styles: bool,
+    entropy: Option<f64>,
+) -> Metrics {
+    let new: Vec<&Group<ScoredRollout>> = step.generated().iter().collect();
+    let mut metrics = generated(&new, step.rounds, styles);
+    if experiment.record_format() > 1 {
+        metrics.extend(sampled(&new, entropy));
+    }
+    metrics.extend(techniques::metrics(step, experiment));
+    let masked = step.rows.iter().filter(|row| !row.in_loss).count() as u64;
+    metrics.extend(trained(&step.trained(), masked));
+    metrics
+}
+
 /// Metrics of everything that was generated in a step, before Dynamic Sampling.
 ///
 /// `styles` adds the shares of the embedded benchmark's solution styles.
-pub fn generated(groups: &[&Group<ScoredRollout>], rounds: u64, styles: bool) -> Metrics {
+fn generated(groups: &[&Group<ScoredRollout>], rounds: u64, styles: bool) -> Metrics {
     let mut metrics = described("rollout", groups);
     let count = groups.len() as f64;
     let share = |of: &dyn Fn(&Group<ScoredRollout>) -> bool| {
@@ -72,7 +92,7 @@ pub fn generated(groups: &[&Group<ScoredRollout>], rounds: u64, styles: bool) ->
 
 /// Metrics of the batch that the step trains on, after Dynamic Sampling. `masked` rollouts
 /// are in the batch but not in the loss (Overlong Filtering).
-pub fn trained(groups: &[&Group<ScoredRollout>], masked: u64) -> Metrics {
+fn trained(groups: &[&Group<ScoredRollout>], masked: u64) -> Metrics {
     let mut metrics = described("train", groups);
     let rollouts: usize = groups.iter().map(|group| group.rollouts.len()).sum();
     metrics.insert("train/groups".to_string(), groups.len() as f64);
@@ -119,7 +139,12 @@ const OF_UPDATES: [&str; 32] = [
 
 /// Whether a metric of this name exists that only forward passes and updates show.
 pub fn is_of_updates(name: &str) -> bool {
-    OF_UPDATES.contains(&name)
+    OF_UPDATES.contains(&name) || methods::MEASURES.iter().any(|names| measured(names, name))
+}
+
+/// Whether `metric` is `effect/` and one of these names.
+fn measured(names: &[&str], metric: &str) -> bool {
+    metric.strip_prefix("effect/").is_some_and(|name| names.contains(&name))
 }
 
 /// Sums over the updates of a step.
@@ -191,7 +216,7 @@ impl Updates {
 
     /// What Clip-Higher and the aggregation did.
     fn effects(&self) -> Metrics {
-        let Sums { tokens, let_through, clipped_high, .. } = self.sums;
+        let Sums { tokens, let_through, clipped_high, ref measures, .. } = self.sums;
         let mut metrics = Metrics::new();
         let mut put = |name: &str, value: f64| {
             metrics.insert(format!("effect/{name}"), value);
@@ -201,6 +226,9 @@ impl Updates {
         put("clip_higher_clipped_above_tokens", clipped_high as f64);
         if tokens > 0 {
             put("clip_higher_let_through_share", let_through as f64 / tokens as f64);
+            for (name, sum) in measures {
+                put(name, sum / tokens as f64);
+            }
         }
         let shifts = &self.weight_shifts;
         let mean =

@@ -1,10 +1,10 @@
 //! Checkpoints: every byte by the digests of `trainer.json`, and weights, moments, clocks and
 //! carried groups by what the ledger and the tables say of the step.
 
-use crate::algorithm::DynamicSampling;
 use crate::base::files;
 use crate::policy::{Loaded, Progress, checkpoint};
 use crate::records::{Counters, Ending, RunFolder, StepMetrics, ledger};
+use crate::training::trainer;
 use crate::verification::verify::walk::Found;
 use crate::verification::verify::{Check, stays_inside, steps};
 use crate::verification::{Records, Waiting};
@@ -163,11 +163,7 @@ fn clocks(check: &mut Check, records: &Records, name: &str, step: u64, progress:
         let what = format!("are {:?}, metrics.jsonl says {expected:?}", progress.counters);
         check.mismatch(place("counters"), what);
     }
-    let experiment = &records.experiment;
-    let per_round = match experiment.dapo.dynamic_sampling {
-        DynamicSampling::None {} => experiment.training.prompts_per_step,
-        DynamicSampling::Resample { .. } => experiment.rollout.prompts_per_round,
-    };
+    let per_round = trainer::prompts_per_round(&records.experiment);
     let drawn = expected.generation_rounds.saturating_mul(per_round);
     check.equal(place("prompts_drawn"), progress.prompts_drawn, drawn);
 }

@@ -1,6 +1,6 @@
 //! One stored rollout: its place in the table, its reward, its text and its ending.
 
-use crate::algorithm::overlong;
+use crate::algorithm::{Group, ScoredRollout};
 use crate::experiment::Experiment;
 use crate::records::RolloutRow;
 use crate::task::reward;
@@ -47,19 +47,29 @@ pub fn well_formed(
     true
 }
 
-/// Eq. 7 and Eq. 13.
-pub fn graded(check: &mut Check, place: &str, row: &RolloutRow, experiment: &Experiment) {
-    let grade = reward::grade(&row.response, &row.answer, experiment.reward.verifier);
-    let limit = experiment.rollout.max_response_tokens;
-    let punishment = &experiment.dapo.overlong.punishment;
-    let penalty = overlong::soft_punishment(row.tokens.len() as u64, limit, punishment);
+/// The group graded and shaped again, from its texts.
+pub fn graded(group: &Group<ScoredRollout>, experiment: &Experiment) -> Group<ScoredRollout> {
+    let again = |scored: &ScoredRollout| scored.rollout.clone();
+    let sampled = Group {
+        prompt: group.prompt.clone(),
+        attempt: group.attempt,
+        rollouts: group.rollouts.iter().map(again).collect(),
+    };
+    let mut group = reward::grade_group(sampled, experiment.reward.verifier);
+    let (limit, dapo) = (experiment.rollout.max_response_tokens, &experiment.dapo);
+    dapo.rules().shape(&mut group, limit, dapo);
+    group
+}
+
+/// Eq. 7 and what was added to it: a row against its rollout, graded again.
+pub fn same_grade(check: &mut Check, place: &str, row: &RolloutRow, again: &ScoredRollout) {
     let at = |column: &str| format!("{place}, {column}");
-    check.equal(at("is_correct"), row.is_correct, grade.is_correct);
-    check.equal(at("correctness_reward"), row.correctness_reward, grade.score());
-    check.equal(at("overlong_penalty"), row.overlong_penalty, penalty);
-    check.equal(at("reward"), row.reward, grade.score() + penalty);
-    if row.prediction != grade.prediction {
-        let what = format!("is {:?}, the response has {:?}", row.prediction, grade.prediction);
+    check.equal(at("is_correct"), row.is_correct, again.is_correct);
+    check.equal(at("correctness_reward"), row.correctness_reward, again.correctness_reward);
+    check.equal(at("overlong_penalty"), row.overlong_penalty, again.overlong_penalty);
+    check.equal(at("reward"), row.reward, again.reward());
+    if row.prediction != again.prediction {
+        let what = format!("is {:?}, the response has {:?}", row.prediction, again.prediction);
         check.mismatch(at("prediction"), what);
     }
 }

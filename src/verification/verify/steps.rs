@@ -1,20 +1,16 @@
 //! The records of each rollout step, computed again from its stored responses: rewards, which
 //! groups trained, advantages, metrics, and the ledger's components.
 
-use crate::algorithm::{
-    AtCap, Buffer, DynamicSampling, Group, Next, Problem, Prompt, ScoredRollout, Surplus,
-    advantage, dynamic_sampling,
-};
+use crate::algorithm::{Group, Problem, Prompt, ScoredRollout, Selected, Selection};
 use crate::experiment::{Data, Experiment};
-use crate::policy::{batch, optimizer};
+use crate::policy::optimizer;
 use crate::records::{Counters, RolloutRow, RunFolder, StepMetrics, ledger, tables};
-use crate::training::effects::{self, techniques};
 use crate::training::run::rows;
-use crate::training::{Metrics, trainer};
+use crate::training::{Metrics, effects, trainer};
 use crate::verification::Records;
 use crate::verification::verify::Check;
 use crate::verification::verify::inputs::Local;
-use crate::verification::verify::responses::{decoded, graded, well_formed};
+use crate::verification::verify::responses::{decoded, graded, same_grade, well_formed};
 use crate::verification::verify::walk::Found;
 use std::collections::BTreeMap;
 
@@ -35,9 +31,7 @@ pub struct Table<'a> {
 /// What was computed again of one step.
 #[derive(Debug)]
 pub struct Made {
-    rounds: u64,
-    batch: Vec<usize>,
-    surplus: Vec<usize>,
+    selected: Selected,
     /// Every metric that is a function of the rollouts.
     pub metrics: Metrics,
 }
@@ -55,12 +49,17 @@ impl Table<'_> {
         if !well_formed(check, self.name, self.rows, &records.experiment) {
             return None;
         }
-        for (number, row) in self.rows.iter().enumerate() {
-            let place = format!("{}, row {number}", self.name);
-            graded(check, &place, row, &records.experiment);
-            decoded(check, &place, row, records, local);
-        }
         let groups = groups(self.rows);
+        let mut number = 0;
+        for (group, rows) in groups.iter().zip(self.rows.chunk_by(|a, b| a.group == b.group)) {
+            let again = graded(group, &records.experiment);
+            for (row, again) in rows.iter().zip(&again.rollouts) {
+                let place = format!("{}, row {number}", self.name);
+                same_grade(check, &place, row, again);
+                decoded(check, &place, row, records, local);
+                number += 1;
+            }
+        }
         let before = waiting.get(&(self.step - 1));
         let carried = carried(check, self.name, &groups, before, self.step);
         drawn(check, self.name, (&groups, carried), self.step, records, local);
@@ -76,10 +75,11 @@ impl Table<'_> {
         carried: usize,
         records: &Records,
     ) -> Option<Made> {
-        let made = filtered(check, self.name, self.rows, groups, carried, records)?;
-        let advantages = advantages(check, self.name, self.rows, groups, &made, records);
-        let metrics = metrics(groups, carried, &made, &advantages, records);
-        Some(Made { metrics, ..made })
+        let selected = selected(check, self.name, groups, carried, records)?;
+        trained(check, self.name, self.rows, &selected);
+        let styles = matches!(records.experiment.inputs.data, Data::MiniAime { .. });
+        let metrics = effects::of_rollouts(&selected, &records.experiment, styles, None);
+        Some(Made { selected, metrics })
     }
 }
 
@@ -114,9 +114,8 @@ pub fn check(
         again.insert("optimizer/learning_rate".to_string(), rate);
         let place = format!("metrics.jsonl, step {}", line.step);
         compare(&mut check, &place, &line.metrics, &again, &records.experiment);
-        clocks = counted(&mut check, line, clocks, &made, &groups, records);
-        let kept = made.surplus.iter().map(|&index| groups[index].clone()).collect();
-        waiting.insert(line.step, kept);
+        clocks = counted(&mut check, line, clocks, &made.selected, records);
+        waiting.insert(line.step, made.selected.waiting());
     }
     for step in found.steps("rollouts/step-", ".parquet") {
         if step == 0 || step > records.steps() {
@@ -213,51 +212,31 @@ fn carried(
     before.len()
 }
 
-/// Dynamic Sampling by Eq. 11, done again: rounds, batch and surplus.
-fn filtered(
+/// The step as Algorithm 1 makes it of these groups. `None` when its rounds are not those of Dynamic
+/// Sampling.
+fn selected(
     check: &mut Check,
     name: &str,
-    rows: &[RolloutRow],
     groups: &[Group<ScoredRollout>],
     carried: usize,
     records: &Records,
-) -> Option<Made> {
-    let target = records.experiment.training.prompts_per_step as usize;
-    let per_round = trainer::prompts_per_round(&records.experiment) as usize;
-    let (rule, surplus) = match records.experiment.dapo.dynamic_sampling {
-        DynamicSampling::None {} => (None, Surplus::Discard),
-        DynamicSampling::Resample { max_rounds, at_cap, surplus } => {
-            (Some((max_rounds, at_cap)), surplus)
-        }
-    };
-    let new: Vec<usize> = (carried..groups.len()).collect();
+) -> Option<Selected> {
+    let experiment = &records.experiment;
+    let per_round = trainer::prompts_per_round(experiment) as usize;
+    let (before, new) = groups.split_at(carried.min(groups.len()));
     if new.is_empty() || !new.len().is_multiple_of(per_round) {
         check
             .mismatch(name, format!("{} new groups are no whole rounds of {per_round}", new.len()));
         return None;
     }
-    let useful = |&index: &usize| {
-        let group = &groups[index];
-        rule.is_none() || dynamic_sampling::is_useful(group.correct(), group.rollouts.len())
-    };
-    let mut buffer = Buffer::new((0..carried).collect());
+    let target = experiment.training.prompts_per_step;
+    let mut selection = Selection::new(&experiment.dapo, target, before.to_vec());
     let rounds = new.len() / per_round;
     for (round, sampled) in new.chunks(per_round).enumerate() {
-        buffer.add_round(sampled.to_vec(), useful);
-        let more = match rule {
-            None => false,
-            Some((max_rounds, at_cap)) => match buffer.next(target, max_rounds) {
-                Next::Train => false,
-                Next::SampleMore => true,
-                Next::CapReached if at_cap == AtCap::Train => false,
-                Next::CapReached => {
-                    check.mismatch(
-                        name,
-                        "the cap of rounds was reached, at which the run should stop",
-                    );
-                    return None;
-                }
-            },
+        let Ok(more) = selection.add_round(sampled.to_vec()) else {
+            let what = "the cap of rounds was reached, at which the run should stop";
+            check.mismatch(name, what);
+            return None;
         };
         if more != (round + 1 < rounds) {
             let what = format!(
@@ -268,72 +247,23 @@ fn filtered(
             return None;
         }
     }
-    let (batch, surplus) = buffer.take(target, surplus);
-    for members in rows.chunk_by(|a, b| a.group == b.group) {
-        let (group, trained) = (members[0].group, members[0].trained);
-        let should = batch.contains(&(group as usize));
-        check.equal(format!("{name}, group {group}, trained"), trained, should);
-    }
-    Some(Made { rounds: rounds as u64, batch, surplus, metrics: Metrics::new() })
+    Some(selection.select())
 }
 
-/// Eq. 9 for the groups of the batch; 0 elsewhere.
-fn advantages(
-    check: &mut Check,
-    name: &str,
-    rows: &[RolloutRow],
-    groups: &[Group<ScoredRollout>],
-    made: &Made,
-    records: &Records,
-) -> Vec<Vec<f64>> {
-    let of = |&index: &usize| {
-        let rewards: Vec<f64> = groups[index].rollouts.iter().map(ScoredRollout::reward).collect();
-        advantage::advantages(&rewards, &records.experiment.dapo.advantage)
-    };
-    let advantages: Vec<Vec<f64>> = made.batch.iter().map(of).collect();
-    let by_group: BTreeMap<usize, &Vec<f64>> =
-        made.batch.iter().copied().zip(&advantages).collect();
+/// Which groups trained, and the advantages of the groups of the batch; 0 elsewhere.
+fn trained(check: &mut Check, name: &str, rows: &[RolloutRow], selected: &Selected) {
+    let advantages: BTreeMap<usize, &Vec<f64>> =
+        selected.batch.iter().copied().zip(&selected.advantages).collect();
+    for members in rows.chunk_by(|a, b| a.group == b.group) {
+        let (group, trained) = (members[0].group, members[0].trained);
+        let should = advantages.contains_key(&(group as usize));
+        check.equal(format!("{name}, group {group}, trained"), trained, should);
+    }
     for (number, row) in rows.iter().enumerate() {
-        let group = by_group.get(&(row.group as usize));
+        let group = advantages.get(&(row.group as usize));
         let expected = group.map_or(0.0, |values| values[row.sample as usize]);
         check.equal(format!("{name}, row {number}, advantage"), row.advantage, expected);
     }
-    advantages
-}
-
-/// Every metric that is a function of the rollouts.
-fn metrics(
-    groups: &[Group<ScoredRollout>],
-    carried: usize,
-    made: &Made,
-    advantages: &[Vec<f64>],
-    records: &Records,
-) -> Metrics {
-    let experiment = &records.experiment;
-    let chosen: Vec<&Group<ScoredRollout>> =
-        made.batch.iter().map(|&index| &groups[index]).collect();
-    let owned: Vec<Group<ScoredRollout>> = chosen.iter().map(|group| (*group).clone()).collect();
-    let rows = batch::rows(&owned, advantages, experiment.dapo.overlong.filter);
-    let new: Vec<&Group<ScoredRollout>> = groups[carried.min(groups.len())..].iter().collect();
-    let styles = matches!(experiment.inputs.data, Data::MiniAime { .. });
-    let mut again = effects::generated(&new, made.rounds, styles);
-    let (batch, surplus) = (&made.batch, &made.surplus);
-    let step = techniques::Step {
-        groups,
-        carried,
-        rounds: made.rounds,
-        batch,
-        surplus,
-        advantages,
-        rows: &rows,
-    };
-    again.extend(techniques::metrics(&step, experiment));
-    let masked = rows.iter().filter(|row| !row.in_loss).count() as u64;
-    again.extend(effects::trained(&chosen, masked));
-    if experiment.record_format() > 1 {
-        again.extend(effects::sampled(&new, None));
-    }
-    again
 }
 
 /// Holds recorded metrics to those that were computed again. Others must be of the updates.
@@ -370,15 +300,13 @@ fn counted(
     check: &mut Check,
     line: &StepMetrics,
     before: Counters,
-    made: &Made,
-    groups: &[Group<ScoredRollout>],
+    selected: &Selected,
     records: &Records,
 ) -> Counters {
     let training = &records.experiment.training;
-    let rollouts: usize = made.batch.iter().map(|&index| groups[index].rollouts.len()).sum();
-    let mini_batches = (rollouts as u64).div_ceil(training.mini_batch_rollouts);
+    let mini_batches = (selected.rows.len() as u64).div_ceil(training.mini_batch_rollouts);
     let after = Counters {
-        generation_rounds: before.generation_rounds + made.rounds,
+        generation_rounds: before.generation_rounds + selected.rounds,
         rollout_steps: line.step,
         updates: before.updates + mini_batches * training.epochs_per_step,
     };

@@ -75,9 +75,7 @@ fn weights(mask: &Array, mode: &Mode, kind: Kind) -> Vec<f64> {
     let present = tokens.iter().filter(|tokens| **tokens > 0).count() as f64;
     let ranks = mode.dp_size.unwrap_or(1.0);
     let ours = |aggregation, unit, step| row_weights(&rows, aggregation, unit, step);
-    let plain = |aggregation| {
-        ours(aggregation, TokenMeanUnit::MiniBatch, StepTotals { tokens: 0, mini_batches: 0 })
-    };
+    let plain = |aggregation| ours(aggregation, TokenMeanUnit::MiniBatch, StepTotals::default());
     let scaled = |weights: Vec<f64>, factor: f64| {
         weights.into_iter().map(|weight| weight * factor).collect::<Vec<f64>>()
     };
@@ -86,7 +84,8 @@ fn weights(mask: &Array, mode: &Mode, kind: Kind) -> Vec<f64> {
         // verl's "N tokens over dp ranks" is the project's "tokens of the step over its
         // mini-batches".
         ("token-mean", Some(count)) if count >= 1.0 && count.fract() == 0.0 => {
-            let step = StepTotals { tokens: count as u64, mini_batches: 1 };
+            let step =
+                StepTotals { tokens: count as u64, mini_batches: 1, ..StepTotals::default() };
             scaled(ours(Aggregation::TokenMean, TokenMeanUnit::RolloutStep, step), ranks)
         }
         ("token-mean", Some(count)) => vec![ranks / count; rows.len()],
@@ -198,8 +197,7 @@ fn token_mean(micros: &[&Micro], unit: TokenMeanUnit) -> f64 {
         let row = |tokens| Row { tokens, group: 0, micro_batch };
         rows.extend(token_counts(&micro.mask).into_iter().map(row));
     }
-    let weights =
-        row_weights(&rows, Aggregation::TokenMean, unit, StepTotals { tokens: 0, mini_batches: 0 });
+    let weights = row_weights(&rows, Aggregation::TokenMean, unit, StepTotals::default());
     let mut loss = 0.0;
     let mut empty = 0;
     let mut weights = weights.as_slice();

@@ -1,7 +1,7 @@
 //! verl's policy losses (verl/trainer/ppo/core_algos.py:1083-1250).
 
-use crate::algorithm::clip::surrogate;
-use crate::algorithm::{Clip, DualClip, LogRatioClamp};
+use crate::algorithm::clip::{log_ratio, surrogate};
+use crate::algorithm::{Clip, DualClip, LogRatioClamp, Tokens};
 use crate::numerics::Numerics;
 use crate::verification::verl_vectors::aggregation::{aggregate, unknown_mode};
 use crate::verification::verl_vectors::values::{number, outputs, raised};
@@ -135,18 +135,19 @@ fn loss(case: &Case, clip: &Clip, mode: &Mode) -> Result<Result<Loss, Outputs>, 
     }
     let leaf = log_probs.tensor(Some(kind)).set_requires_grad(true);
     let old = old_log_probs.tensor(Some(kind));
-    let every = leaf.ones_like();
+    let [batch, length] = [leaf.size()[0], leaf.size()[1]];
+    let tokens = Tokens {
+        log_probs: &leaf,
+        old_log_probs: &old,
+        ref_log_probs: None,
+        advantages: &advantages.tensor(Some(kind)),
+        response_mask: &leaf.ones_like(),
+        row_weights: &leaf.ones_like(),
+        response_lengths: &vec![length as usize; batch as usize],
+        numerics: Numerics::Fast,
+    };
     let dual_clip = DualClip::Constant { c };
-    let result = surrogate(
-        &leaf,
-        &old,
-        &advantages.tensor(Some(kind)),
-        &every,
-        clip,
-        &dual_clip,
-        &CLAMP,
-        Numerics::Fast,
-    );
+    let result = surrogate(&log_ratio(&tokens, &CLAMP), &tokens, clip, &dual_clip);
     let losses = match case.optional("rollout_is_weights") {
         Some(Value::Array(_)) => {
             result.losses * case.array_like("rollout_is_weights", &log_probs)?.tensor(Some(kind))

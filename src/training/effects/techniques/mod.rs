@@ -2,36 +2,16 @@
 //! advantages that came out, whatever the technique's switch says: a technique that is switched
 //! on and does not act, or acts though it is off, shows here.
 
-use crate::algorithm::{Group, Punishment, ScoredRollout, advantage, dynamic_sampling};
+use crate::algorithm::{Group, Punishment, Row, ScoredRollout, Selected};
 use crate::experiment::Experiment;
-use crate::policy::batch::Row;
 use crate::training::Metrics;
 
 /// An advantage has moved when it differs by more than the rounding of a group's mean.
 const ROUNDING: f64 = 1e-9;
 
-/// A rollout step before its updates.
-#[derive(Debug, Clone, Copy)]
-pub struct Step<'a> {
-    /// Every group, those carried over from the step before in front.
-    pub groups: &'a [Group<ScoredRollout>],
-    /// How many of `groups` were carried over.
-    pub carried: usize,
-    /// Generation rounds.
-    pub rounds: u64,
-    /// Indices into `groups` of those that train, in batch order.
-    pub batch: &'a [usize],
-    /// Indices into `groups` of those that wait for the next step.
-    pub surplus: &'a [usize],
-    /// Â of each rollout of each group of the batch.
-    pub advantages: &'a [Vec<f64>],
-    /// The rollouts of the batch as the loss sees them, group by group.
-    pub rows: &'a [Row],
-}
-
 /// `effect/technique_what` → value, for the techniques that act before the loss. A value that
 /// does not exist (the mean of nothing) is left out.
-pub fn metrics(step: &Step, experiment: &Experiment) -> Metrics {
+pub fn metrics(step: &Selected, experiment: &Experiment) -> Metrics {
     let mut metrics = soft_punishment(step, experiment);
     metrics.extend(dynamic_sampling(step, experiment));
     metrics.extend(overlong_filtering(step));
@@ -40,9 +20,9 @@ pub fn metrics(step: &Step, experiment: &Experiment) -> Metrics {
 
 /// Soft Overlong Punishment, Eq. 13: the responses generated in this step that were punished,
 /// and the trained advantages that differ from those of correctness alone.
-fn soft_punishment(step: &Step, experiment: &Experiment) -> Metrics {
+fn soft_punishment(step: &Selected, experiment: &Experiment) -> Metrics {
     let generated: Vec<&ScoredRollout> =
-        step.groups[step.carried..].iter().flat_map(|group| &group.rollouts).collect();
+        step.generated().iter().flat_map(|group| &group.rollouts).collect();
     let punished: Vec<&&ScoredRollout> =
         generated.iter().filter(|rollout| rollout.overlong_penalty < 0.0).collect();
     let count = punished.len() as f64;
@@ -73,10 +53,12 @@ fn soft_punishment(step: &Step, experiment: &Experiment) -> Metrics {
         }
     }
     let (mut moved, mut distance, mut trained) = (0.0, 0.0, 0.0);
-    for (&group, advantages) in step.batch.iter().zip(step.advantages) {
-        let rollouts = &step.groups[group].rollouts;
-        let correctness: Vec<f64> = rollouts.iter().map(|r| r.correctness_reward).collect();
-        let unshaped = advantage::advantages(&correctness, &experiment.dapo.advantage);
+    let correctness = |group: &&Group<ScoredRollout>| {
+        group.rollouts.iter().map(|rollout| rollout.correctness_reward).collect()
+    };
+    let correctness: Vec<Vec<f64>> = step.trained().iter().map(correctness).collect();
+    let unshaped = experiment.dapo.rules().advantages(&correctness, &experiment.dapo);
+    for (advantages, unshaped) in step.advantages.iter().zip(unshaped) {
         for (shaped, unshaped) in advantages.iter().zip(unshaped) {
             moved += f64::from((shaped - unshaped).abs() > ROUNDING);
             distance += (shaped - unshaped).abs();
@@ -92,19 +74,17 @@ fn soft_punishment(step: &Step, experiment: &Experiment) -> Metrics {
 
 /// Dynamic Sampling, Eq. 11: groups that were generated and neither train nor wait, and how
 /// the batch came to be full.
-fn dynamic_sampling(step: &Step, experiment: &Experiment) -> Metrics {
+fn dynamic_sampling(step: &Selected, experiment: &Experiment) -> Metrics {
     let size = |group: &Group<ScoredRollout>| group.rollouts.len();
-    let useful =
-        |group: &Group<ScoredRollout>| dynamic_sampling::is_useful(group.correct(), size(group));
+    let useful = |group: &Group<ScoredRollout>| experiment.dapo.rules().is_useful(group);
     let left_out: Vec<&Group<ScoredRollout>> = (step.carried..step.groups.len())
         .filter(|index| !step.batch.contains(index) && !step.surplus.contains(index))
         .map(|index| &step.groups[index])
         .collect();
     let all_correct = counted(&left_out, |group| !useful(group) && group.correct() == size(group));
     let useless = counted(&left_out, |group| !useful(group));
-    let generated = (step.groups.len() - step.carried) as f64;
-    let batch: Vec<&Group<ScoredRollout>> =
-        step.batch.iter().map(|&index| &step.groups[index]).collect();
+    let generated = step.generated().len() as f64;
+    let batch = step.trained();
     let target = experiment.training.prompts_per_step as f64;
     let mut metrics = Metrics::new();
     let mut put = |name: &str, value: f64| {
@@ -125,8 +105,8 @@ fn dynamic_sampling(step: &Step, experiment: &Experiment) -> Metrics {
 
 /// Overlong Filtering: rollouts of the batch whose tokens are not in the loss, and the
 /// truncated ones, which it is meant for.
-fn overlong_filtering(step: &Step) -> Metrics {
-    let rollouts = step.batch.iter().flat_map(|&index| &step.groups[index].rollouts);
+fn overlong_filtering(step: &Selected) -> Metrics {
+    let rollouts = step.trained().into_iter().flat_map(|group| &group.rollouts);
     let truncated = rollouts.filter(|rollout| rollout.rollout.truncated()).count() as f64;
     let masked: Vec<&Row> =
         step.rows.iter().filter(|row| row.loss_tokens() < row.response_tokens() as u64).collect();

@@ -1,9 +1,8 @@
 use super::*;
 use crate::algorithm::{
-    AtCap, Beyond, Buffer, DynamicSampling, Finish, Problem, Prompt, Rollout, Surplus, overlong,
+    AtCap, Beyond, DynamicSampling, Finish, Problem, Prompt, Rollout, Selection, Surplus,
 };
 use crate::experiment::extends;
-use crate::policy::batch;
 use proptest::prelude::{Strategy, prop_assert, prop_assert_eq};
 use proptest::proptest;
 use std::path::Path;
@@ -42,39 +41,11 @@ fn of(groups: &[Group<ScoredRollout>], experiment: &Experiment) -> Metrics {
     let dapo = &experiment.dapo;
     let mut groups = groups.to_vec();
     for group in &mut groups {
-        overlong::shape(group, LIMIT, &dapo.overlong);
+        dapo.rules().shape(group, LIMIT, dapo);
     }
-    let mut buffer = Buffer::new(vec![]);
-    let filter = dapo.dynamic_sampling != DynamicSampling::None {};
-    buffer.add_round((0..groups.len()).collect(), |&index: &usize| {
-        let group = &groups[index];
-        !filter || dynamic_sampling::is_useful(group.correct(), group.rollouts.len())
-    });
-    let surplus = match dapo.dynamic_sampling {
-        DynamicSampling::Resample { surplus, .. } => surplus,
-        DynamicSampling::None {} => Surplus::Discard,
-    };
-    let (batch, surplus) = buffer.take(experiment.training.prompts_per_step as usize, surplus);
-    let rewards = |group: &Group<ScoredRollout>| -> Vec<f64> {
-        group.rollouts.iter().map(ScoredRollout::reward).collect()
-    };
-    let advantages: Vec<Vec<f64>> = batch
-        .iter()
-        .map(|&index| advantage::advantages(&rewards(&groups[index]), &dapo.advantage))
-        .collect();
-    let chosen: Vec<Group<ScoredRollout>> =
-        batch.iter().map(|&index| groups[index].clone()).collect();
-    let rows = batch::rows(&chosen, &advantages, dapo.overlong.filter);
-    let step = Step {
-        groups: &groups,
-        carried: 0,
-        rounds: 1,
-        batch: &batch,
-        surplus: &surplus,
-        advantages: &advantages,
-        rows: &rows,
-    };
-    metrics(&step, experiment)
+    let mut selection = Selection::new(dapo, experiment.training.prompts_per_step, Vec::new());
+    selection.add_round(groups).unwrap();
+    metrics(&selection.select(), experiment)
 }
 
 fn mixed() -> Group<ScoredRollout> {

@@ -2,7 +2,7 @@
 //! have a purpose of their own and its updates go to a copy that is thrown away: the run's
 //! numbers are the same with and without it.
 
-use crate::algorithm::{Group, Problem, Prompt, Rollout, ScoredRollout, overlong};
+use crate::algorithm::{Group, Problem, Prompt, Rollout, ScoredRollout};
 use crate::base::Purpose;
 use crate::base::rng::{Id, stream};
 use crate::experiment::{Experiment, Sampling, sets};
@@ -358,11 +358,8 @@ fn score(
         let rollouts = responses.by_ref().take(group_size as usize).collect();
         let group = Group { prompt: prompt.clone(), attempt: 0, rollouts };
         let mut group = reward::grade_group(group, experiment.reward.verifier);
-        overlong::shape(
-            &mut group,
-            experiment.rollout.max_response_tokens,
-            &experiment.dapo.overlong,
-        );
+        let limit = experiment.rollout.max_response_tokens;
+        experiment.dapo.rules().shape(&mut group, limit, &experiment.dapo);
         groups.push(group);
     }
     groups

@@ -1,8 +1,8 @@
 //! Seconds of frozen forward passes and of updates, on a copy of the policy.
 
-use crate::algorithm::{Group, Kl, ScoredRollout, StepTotals, advantage};
+use crate::algorithm::{Group, Kl, Row, ScoredRollout, StepTotals, step};
 use crate::experiment::Experiment;
-use crate::policy::batch::{self, Cut, Row};
+use crate::policy::batch::Cut;
 use crate::policy::{Policy, Qwen2, checkpoint, frozen};
 use crate::training::plan::cost;
 use crate::training::plan::lengths::{self, Pass};
@@ -40,14 +40,7 @@ pub fn measure(
     let copy = copy.placed(experiment.execution.place())?;
     let copy = copy.with_numerics(experiment.numerics)?;
     let mut policy = Policy::new(copy, &experiment.optimizer);
-    let advantages: Vec<Vec<f64>> = groups
-        .iter()
-        .map(|group| {
-            let rewards: Vec<f64> = group.rollouts.iter().map(ScoredRollout::reward).collect();
-            advantage::advantages(&rewards, &experiment.dapo.advantage)
-        })
-        .collect();
-    let rows = batch::rows(groups, &advantages, experiment.dapo.overlong.filter);
+    let (_, rows) = step::rows(&groups.iter().collect::<Vec<_>>(), &experiment.dapo);
     let micro = experiment.execution.micro_batch_rollouts;
     let count = micro.min(experiment.training.mini_batch_rollouts).min(rows.len() as u64) as usize;
     let rows: Vec<Row> = rows.into_iter().take(count.max(1)).collect();
@@ -109,7 +102,11 @@ fn time(
         .map_err(|error| Error::TrialUpdate(error.into()))?;
     let frozen_seconds = watch.seconds();
     let members: Vec<usize> = (0..rows.len()).collect();
-    let totals = StepTotals { tokens: rows.iter().map(Row::loss_tokens).sum(), mini_batches: 1 };
+    let totals = StepTotals {
+        tokens: rows.iter().map(Row::loss_tokens).sum(),
+        mini_batches: 1,
+        max_response_tokens: experiment.rollout.max_response_tokens,
+    };
     let penalised = experiment.dapo.kl != Kl::None {};
     let batch = update::MiniBatch {
         rows,

@@ -1,0 +1,178 @@
+//! Methods. [`Rules`] is what a method decides, with GRPO and the paper's techniques, as the `[dapo]`
+//! table sets them, as its default: a method states what differs, in a file of its own, and stands in the
+//! list below. Trainer and verifier ask the same rules.
+
+use crate::algorithm::facts::Key;
+use crate::algorithm::{
+    Advantage, Aggregation, Clip, DualClip, DynamicSampling, Group, Kl, LogRatioClamp, Overlong,
+    ScoredRollout, StepTotals, Surrogate, TokenMeanUnit, Tokens, advantage, aggregation, clip,
+    dynamic_sampling, overlong,
+};
+use serde::{Deserialize, Serialize};
+use std::fmt::Debug;
+use tch::Tensor;
+
+/// The `[dapo]` table: the paper's techniques and every choice that it leaves open. Each type
+/// stands in the file of its technique. Empty variants are written `None {}`: serde lets a unit
+/// variant swallow stray keys.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dapo {
+    /// Clip-Higher, §3.1, Eq. 10.
+    pub clip: Clip,
+    /// Token-level loss, §3.3, Eq. 12.
+    pub aggregation: Aggregation,
+    /// What the token mean is taken over.
+    pub token_mean_unit: TokenMeanUnit,
+    /// Group-relative advantage, Eq. 9.
+    pub advantage: Advantage,
+    /// Dynamic Sampling, §3.2, Eq. 11.
+    pub dynamic_sampling: DynamicSampling,
+    /// Overlong reward shaping, §3.4.
+    pub overlong: Overlong,
+    /// A bound on the loss of negative advantages; absent from the paper.
+    pub dual_clip: DualClip,
+    /// A clamp on the log-ratio; absent from the paper.
+    pub log_ratio_clamp: LogRatioClamp,
+    /// KL penalty to the frozen base policy (GRPO, Eq. 5); DAPO has none (§2.3).
+    pub kl: Kl,
+    /// Another method than GRPO with these techniques. A key that is absent unless it is asked for:
+    /// the identity of an arm without it stays what it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub method: Option<Method>,
+}
+
+impl Dapo {
+    /// The rules of the arm: its method's, or GRPO's.
+    pub fn rules(&self) -> &dyn Rules {
+        self.method.as_ref().map_or(&Grpo, Method::rules)
+    }
+}
+
+/// The list of methods: `file::Type`. The type holds the method's keys under `[dapo.method]` and
+/// implements [`Rules`]; the file states `KEYS`, the facts about them, and `MEASURES`, the names
+/// of what [`Rules::measures`] gives.
+macro_rules! methods {
+    ($($file:ident::$name:ident,)*) => {
+        /// A method with its keys, by `kind`.
+        #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+        #[serde(tag = "kind", rename_all = "kebab-case")]
+        pub enum Method {
+            $(#[expect(missing_docs, reason = "documented in its file")] $name($file::$name),)*
+        }
+
+        impl Method {
+            /// What the method decides.
+            pub fn rules(&self) -> &dyn Rules {
+                match *self {
+                    $(Self::$name(ref method) => method,)*
+                }
+            }
+        }
+
+        /// Facts about the keys of every method.
+        pub const KEYS: &[&[Key]] = &[$($file::KEYS),*];
+
+        /// Names of what methods measure in the loss.
+        pub const MEASURES: &[&[&str]] = &[$($file::MEASURES),*];
+    };
+}
+
+methods! {}
+
+/// What an arm's rules are called, and where they are published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct About {
+    /// Its name in reports.
+    pub name: &'static str,
+    /// Publication, and the code that it was compared with.
+    pub source: &'static str,
+    /// What differs from GRPO, as a formula or a sentence without a full stop.
+    pub differs: &'static str,
+    /// Techniques of the paper whose work the method does itself, by the paper's names: what shows
+    /// of them in a run is the method's and no defect.
+    pub does_itself: &'static [&'static str],
+}
+
+/// How a run's records are asked about one metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Over {
+    /// The sum over the rollout steps.
+    Sum,
+    /// The mean over the rollout steps.
+    Mean,
+    /// The largest value.
+    Highest,
+}
+
+/// What a method decides. Every default is GRPO with the techniques of the `[dapo]` table.
+pub trait Rules: Debug {
+    /// Name, source, difference.
+    fn about(&self) -> About {
+        About {
+            name: "GRPO",
+            source: "arXiv 2402.03300; DAPO, arXiv 2503.14476",
+            differs: "nothing",
+            does_itself: &[],
+        }
+    }
+
+    /// What is wrong with an arm that uses it: one sentence each, beginning with the key's path.
+    fn problems(&self, _dapo: &Dapo) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Adds to the rewards of a graded group. Correctness is left alone.
+    fn shape(&self, group: &mut Group<ScoredRollout>, max_response_tokens: u64, dapo: &Dapo) {
+        overlong::shape(group, max_response_tokens, &dapo.overlong);
+    }
+
+    /// Whether a group trains under Dynamic Sampling.
+    fn is_useful(&self, group: &Group<ScoredRollout>) -> bool {
+        dynamic_sampling::is_useful(group.correct(), group.rollouts.len())
+    }
+
+    /// Â of each response, from the shaped rewards of **all** groups of the step: `[group][i]`.
+    fn advantages(&self, rewards: &[Vec<f64>], dapo: &Dapo) -> Vec<Vec<f64>> {
+        rewards.iter().map(|group| advantage::advantages(group, &dapo.advantage)).collect()
+    }
+
+    /// Weights of the responses of one mini-batch in the loss, `[batch]`.
+    fn row_weights(&self, rows: &[aggregation::Row], dapo: &Dapo, step: StepTotals) -> Vec<f64> {
+        aggregation::row_weights(rows, dapo.aggregation, dapo.token_mean_unit, step)
+    }
+
+    /// log r of each token, or of its response at each of its tokens: `[batch, length]`, with the
+    /// graph to `log_probs`; 0 outside the mask.
+    fn log_ratio(&self, tokens: &Tokens, dapo: &Dapo) -> Tensor {
+        clip::log_ratio(tokens, &dapo.log_ratio_clamp)
+    }
+
+    /// The range that r is clipped to.
+    fn clip(&self, dapo: &Dapo) -> Clip {
+        dapo.clip
+    }
+
+    /// The loss of each token.
+    fn surrogate(&self, tokens: &Tokens, dapo: &Dapo) -> Surrogate {
+        let log_ratio = self.log_ratio(tokens, dapo);
+        clip::surrogate(&log_ratio, tokens, &self.clip(dapo), &dapo.dual_clip)
+    }
+
+    /// What to sum over the tokens of the loss, by name: `effect/NAME` is the mean over tokens.
+    fn measures(&self, _tokens: &Tokens, _surrogate: &Surrogate) -> Vec<(&'static str, Tensor)> {
+        Vec::new()
+    }
+
+    /// Whether the method did anything in a run that plain GRPO would not have done, and the
+    /// numbers that say so, as a sentence without a full stop. `None` when no step recorded them.
+    fn effect(&self, _recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<(bool, String)> {
+        None
+    }
+}
+
+/// GRPO with the techniques of the `[dapo]` table.
+#[derive(Debug)]
+pub struct Grpo;
+
+impl Rules for Grpo {}

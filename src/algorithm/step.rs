@@ -1,0 +1,158 @@
+//! Algorithm 1, lines 5–9, as a pure function: graded groups in; the groups that train, their
+//! advantages and the rows of the loss out. The trainer calls it with what it has sampled, the
+//! verifier with what a run recorded.
+
+use crate::algorithm::dynamic_sampling::CapReached;
+use crate::algorithm::{
+    AtCap, Buffer, Dapo, DynamicSampling, Group, Next, ScoredRollout, Surplus, overlong,
+};
+
+/// One rollout as the loss sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// Index of its group in the rollout step's batch.
+    pub group: usize,
+    /// Prompt and response token ids.
+    pub tokens: Vec<u32>,
+    /// How many of them are the prompt.
+    pub prompt_tokens: usize,
+    /// Â_i of Eq. 9.
+    pub advantage: f64,
+    /// False when Overlong Filtering masks this response's loss.
+    pub in_loss: bool,
+}
+
+impl Row {
+    /// Length of the response.
+    pub fn response_tokens(&self) -> usize {
+        self.tokens.len() - self.prompt_tokens
+    }
+
+    /// Tokens with `response_mask` 1: all of the response, or none when it is filtered.
+    pub fn loss_tokens(&self) -> u64 {
+        if self.in_loss { self.response_tokens() as u64 } else { 0 }
+    }
+}
+
+/// The groups of a rollout step while generation rounds come in.
+#[derive(Debug)]
+pub struct Selection<'a> {
+    dapo: &'a Dapo,
+    prompts_per_step: usize,
+    carried: usize,
+    groups: Vec<Group<ScoredRollout>>,
+    buffer: Buffer<usize>,
+}
+
+impl<'a> Selection<'a> {
+    /// A step that begins with the groups that the last one carried over.
+    pub fn new(dapo: &'a Dapo, prompts_per_step: u64, carried: Vec<Group<ScoredRollout>>) -> Self {
+        let buffer = Buffer::new((0..carried.len()).collect());
+        let prompts_per_step = prompts_per_step as usize;
+        Self { dapo, prompts_per_step, carried: carried.len(), groups: carried, buffer }
+    }
+
+    /// Adds a generation round of graded and shaped groups (line 6). Returns whether another one is
+    /// needed (lines 7–8).
+    ///
+    /// # Errors
+    /// The cap on rounds, with `at_cap = "stop"`.
+    pub fn add_round(&mut self, round: Vec<Group<ScoredRollout>>) -> Result<bool, CapReached> {
+        let added = self.groups.len()..self.groups.len() + round.len();
+        self.groups.extend(round);
+        let (rules, groups) = (self.dapo.rules(), &self.groups);
+        let filter = self.dapo.dynamic_sampling != DynamicSampling::None {};
+        self.buffer.add_round(added.collect(), |&index| !filter || rules.is_useful(&groups[index]));
+        let DynamicSampling::Resample { max_rounds, at_cap, .. } = self.dapo.dynamic_sampling
+        else {
+            return Ok(false);
+        };
+        match (self.buffer.next(self.prompts_per_step, max_rounds), at_cap) {
+            (Next::Train, _) | (Next::CapReached, AtCap::Train) => Ok(false),
+            (Next::SampleMore, _) => Ok(true),
+            (Next::CapReached, AtCap::Stop) => Err(self.buffer.cap_reached(self.prompts_per_step)),
+        }
+    }
+
+    /// Groups that were generated in this step so far.
+    pub fn generated(&self) -> &[Group<ScoredRollout>] {
+        &self.groups[self.carried..]
+    }
+
+    /// Every group so far, and how many of them were carried over.
+    pub fn into_groups(self) -> (Vec<Group<ScoredRollout>>, usize) {
+        (self.groups, self.carried)
+    }
+
+    /// Line 9: which groups train, with their advantages and rows.
+    pub fn select(self) -> Selected {
+        let surplus = match self.dapo.dynamic_sampling {
+            DynamicSampling::None {} => Surplus::Discard,
+            DynamicSampling::Resample { surplus, .. } => surplus,
+        };
+        let rounds = u64::from(self.buffer.rounds());
+        let (batch, surplus) = self.buffer.take(self.prompts_per_step, surplus);
+        let chosen: Vec<&Group<ScoredRollout>> = batch.iter().map(|&at| &self.groups[at]).collect();
+        let (advantages, rows) = rows(&chosen, self.dapo);
+        let Self { groups, carried, .. } = self;
+        Selected { groups, carried, rounds, batch, surplus, advantages, rows }
+    }
+}
+
+/// A rollout step before its updates.
+#[derive(Debug, Clone)]
+pub struct Selected {
+    /// Every group, those carried over from the step before in front.
+    pub groups: Vec<Group<ScoredRollout>>,
+    /// How many of `groups` were carried over.
+    pub carried: usize,
+    /// Generation rounds.
+    pub rounds: u64,
+    /// Indices into `groups` of those that train, in batch order.
+    pub batch: Vec<usize>,
+    /// Indices into `groups` of those that wait for the next step.
+    pub surplus: Vec<usize>,
+    /// Â of each rollout of each group of the batch.
+    pub advantages: Vec<Vec<f64>>,
+    /// The rollouts of the batch as the loss sees them, group by group.
+    pub rows: Vec<Row>,
+}
+
+impl Selected {
+    /// Groups that were generated in this step.
+    pub fn generated(&self) -> &[Group<ScoredRollout>] {
+        &self.groups[self.carried..]
+    }
+
+    /// The groups that train.
+    pub fn trained(&self) -> Vec<&Group<ScoredRollout>> {
+        self.batch.iter().map(|&index| &self.groups[index]).collect()
+    }
+
+    /// The groups that wait for the next step.
+    pub fn waiting(&self) -> Vec<Group<ScoredRollout>> {
+        self.surplus.iter().map(|&index| self.groups[index].clone()).collect()
+    }
+}
+
+/// Â of each rollout of each group, and the rows of the loss, group by group.
+pub fn rows(groups: &[&Group<ScoredRollout>], dapo: &Dapo) -> (Vec<Vec<f64>>, Vec<Row>) {
+    let rewards = |group: &&Group<ScoredRollout>| {
+        group.rollouts.iter().map(ScoredRollout::reward).collect::<Vec<f64>>()
+    };
+    let rewards: Vec<Vec<f64>> = groups.iter().map(rewards).collect();
+    let advantages = dapo.rules().advantages(&rewards, dapo);
+    let mut rows = Vec::new();
+    for (index, group) in groups.iter().enumerate() {
+        for (scored, &advantage) in group.rollouts.iter().zip(&advantages[index]) {
+            rows.push(Row {
+                group: index,
+                tokens: [&group.prompt.tokens[..], &scored.rollout.tokens[..]].concat(),
+                prompt_tokens: group.prompt.tokens.len(),
+                advantage,
+                in_loss: overlong::enters_loss(scored.rollout.truncated(), dapo.overlong.filter),
+            });
+        }
+    }
+    (advantages, rows)
+}
