@@ -27,6 +27,7 @@ mod housekeeping;
 mod hygiene;
 mod interruption;
 mod layers;
+mod methods;
 mod own_study;
 mod own_task;
 mod plan;

@@ -70,6 +70,9 @@ macro_rules! methods {
             }
         }
 
+        /// The file of each method; its `kind` has hyphens for underscores.
+        pub const FILES: &[&str] = &[$(stringify!($file)),*];
+
         /// Facts about the keys of every method.
         pub const KEYS: &[&[Key]] = &[$($file::KEYS),*];
 

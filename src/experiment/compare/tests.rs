@@ -1,4 +1,5 @@
 use super::*;
+use crate::algorithm::methods;
 use crate::experiment::{extends, validate};
 use serde_json::json;
 use std::path::Path;
@@ -28,7 +29,11 @@ fn everything_on() -> Experiment {
 #[test]
 fn the_table_has_every_key_of_an_experiment_and_no_other() {
     let mut paths: BTreeSet<String> = BTreeSet::new();
-    for experiment in [load("base.toml"), load("dapo.toml"), everything_on()] {
+    let arms = methods::FILES.iter().map(|file| file.replace('_', "-"));
+    let arms = arms.map(|kind| load(&format!("methods/{kind}.toml")));
+    for experiment in
+        [load("base.toml"), load("dapo.toml"), everything_on()].into_iter().chain(arms)
+    {
         for path in flat(&experiment).into_keys() {
             let key = sources::of(&path);
             assert!(key.is_some(), "{path} has no entry in src/experiment/sources.rs");
@@ -51,7 +56,7 @@ fn every_entry_says_what_the_key_means_and_gives_a_place_for_what_it_quotes() {
             assert_eq!(says, !stated.place.is_empty(), "{}: {stated:?}", key.path);
         }
         let place = key.paper.place;
-        let known = ["§", "Eq. ", "Fig. ", "Algorithm ", "Table "];
+        let known = ["§", "Eq. ", "Fig. ", "Algorithm ", "Table ", "arXiv "];
         assert!(place.is_empty() || known.iter().any(|name| place.starts_with(name)), "{place}");
     }
 }
