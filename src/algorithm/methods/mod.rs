@@ -2,6 +2,8 @@
 //! table sets them, as its default: a method states what differs, in a file of its own, and stands in the
 //! list below. Trainer and verifier ask the same rules.
 
+pub mod dr_grpo;
+
 use crate::algorithm::facts::Key;
 use crate::algorithm::{
     Advantage, Aggregation, Clip, DualClip, DynamicSampling, Group, Kl, LogRatioClamp, Overlong,
@@ -81,7 +83,9 @@ macro_rules! methods {
     };
 }
 
-methods! {}
+methods! {
+    dr_grpo::DrGrpo,
+}
 
 /// What an arm's rules are called, and where they are published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,0 +1,70 @@
+//! Dr. GRPO (Liu et al. 2025, arXiv 2503.20783, §3.2): GRPO without its two biases. The centred reward
+//! is not divided by the group's standard deviation, and every token has the same weight whatever
+//! the length of its response.
+//!
+//! ```text
+//! Â_i = R_i − mean(R)        J = 1/(B · L_max) Σ_i Σ_t min( r Â_i, clip(r) Â_i )
+//! ```
+//!
+//! with B responses in the mini-batch. Source: `compute_grpo_outcome_advantage` with
+//! `norm_adv_by_std_in_grpo=False`, and `agg_loss` with `seq-mean-token-sum-norm`, of verl 0.9.1
+//! (verl/trainer/ppo/core_algos.py).
+
+use crate::algorithm::aggregation::{Row, StepTotals};
+use crate::algorithm::facts::Key;
+use crate::algorithm::methods::{About, Over, Rules};
+use crate::algorithm::{Advantage, Aggregation, Dapo, Std, advantage};
+use serde::{Deserialize, Serialize};
+
+/// It has no keys of its own.
+pub const KEYS: &[Key] = &[];
+/// The records have what shows of it.
+pub const MEASURES: &[&str] = &[];
+
+/// `[dapo.method]` with `kind = "dr-grpo"`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DrGrpo {}
+
+impl Rules for DrGrpo {
+    fn about(&self) -> About {
+        About {
+            name: "Dr. GRPO",
+            source: "arXiv 2503.20783; verl 0.9.1, seq-mean-token-sum-norm",
+            differs: "advantages are not divided by the standard deviation, and each token weighs \
+                      1 / (B · L_max)",
+            does_itself: &["Token-level loss"],
+        }
+    }
+
+    fn problems(&self, dapo: &Dapo) -> Vec<String> {
+        let stated = dapo.aggregation != Aggregation::ResponseMean;
+        let problem = "dapo.aggregation must stay \"response-mean\" with dapo.method.kind = \
+                       \"dr-grpo\", which has weights of its own";
+        stated.then(|| problem.to_string()).into_iter().collect()
+    }
+
+    fn advantages(&self, rewards: &[Vec<f64>], _dapo: &Dapo) -> Vec<Vec<f64>> {
+        let centred = Advantage { std: Std::None, epsilon: 0.0 };
+        rewards.iter().map(|group| advantage::advantages(group, &centred)).collect()
+    }
+
+    /// 1 / (B · L_max), whatever the length; a response that is masked out does not count in B.
+    fn row_weights(&self, rows: &[Row], _dapo: &Dapo, step: StepTotals) -> Vec<f64> {
+        let responses = rows.iter().filter(|row| row.tokens > 0).count() as f64;
+        let weight = 1.0 / (responses * step.max_response_tokens as f64);
+        rows.iter().map(|row| if row.tokens > 0 { weight } else { 0.0 }).collect()
+    }
+
+    fn effect(&self, recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<(bool, String)> {
+        let moved = recorded(Over::Mean, "effect/token_level_loss_moved_share_mean")?;
+        let longest = recorded(Over::Mean, "effect/token_level_loss_longest_quarter_weight")?;
+        let evidence = format!(
+            "{:.2} % of the loss weight (mean over steps) lies on other tokens than under GRPO's \
+             response mean, the longest quarter of the responses weighs {longest:.2} times as much; \
+             no advantage was divided by its group's standard deviation",
+            100.0 * moved
+        );
+        Some((true, evidence))
+    }
+}
