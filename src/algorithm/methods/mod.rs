@@ -3,6 +3,7 @@
 //! list below. Trainer and verifier ask the same rules.
 
 pub mod dr_grpo;
+pub mod gspo;
 
 use crate::algorithm::facts::Key;
 use crate::algorithm::{
@@ -85,6 +86,7 @@ macro_rules! methods {
 
 methods! {
     dr_grpo::DrGrpo,
+    gspo::Gspo,
 }
 
 /// What an arm's rules are called, and where they are published.
