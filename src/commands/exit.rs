@@ -7,7 +7,7 @@ use crate::policy::checkpoint;
 use crate::policy::sampling::generate;
 use crate::records::tables;
 use crate::report::attest;
-use crate::report::export::{mllog, study};
+use crate::report::export::study;
 use crate::study::{ablate, cell, claims, comparison, error as studies};
 use crate::task::{data, prompt};
 use crate::training::{evaluation, pretraining, run, step};
@@ -119,7 +119,6 @@ fn is_machine(cause: &(dyn std::error::Error + 'static)) -> bool {
 fn is_input(cause: &(dyn std::error::Error + 'static)) -> bool {
     cause.is::<Invalid>()
         || cause.is::<attest::Error>()
-        || cause.is::<mllog::Error>()
         || cause.is::<vectorised::Error>()
         || cause.is::<files::Error>()
         || cause.is::<tables::Error>()

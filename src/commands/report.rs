@@ -3,7 +3,6 @@
 
 use crate::base::{files, visible};
 use crate::records::RunFolder;
-use crate::report::export::mllog;
 use crate::report::run::{self, Report};
 use crate::report::{study, text};
 use clap::Args;
@@ -22,7 +21,6 @@ const INVALID_DATA: u8 = 3;
 /// it: the first grid's runs as a picture. No model is loaded.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n  dapo report runs/dapo-seed1-1f2e3d4c\n  \
-dapo report runs/dapo-seed1-1f2e3d4c --mllog > run.log\n  \
 dapo report runs/ablate\n  \
 dapo report reports/study-1 --declaration experiments/study.toml --out again\n\n\
 Exit codes:\n  0  the report was written, whether or not its checks held\n  \
@@ -32,17 +30,14 @@ pub struct ReportArgs {
     #[arg(value_name = "RUN|STUDY")]
     pub run: PathBuf,
     /// Of a study: what was declared beforehand, in place of the study's own study.json.
-    #[arg(long, value_name = "FILE", conflicts_with = "mllog")]
+    #[arg(long, value_name = "FILE")]
     pub declaration: Option<PathBuf>,
     /// Of a study: the folder that the report is written into, in place of the study's.
-    #[arg(long, value_name = "FOLDER", conflicts_with = "mllog")]
+    #[arg(long, value_name = "FOLDER")]
     pub out: Option<PathBuf>,
     /// Print the report as one line of JSON instead of a summary.
     #[arg(long)]
     pub json: bool,
-    /// Print the run as :::MLLOG lines, the log format of MLPerf, and write nothing.
-    #[arg(long, conflicts_with = "json")]
-    pub mllog: bool,
 }
 
 /// Writes the report, and prints where it is and a summary. Tables are never coloured.
@@ -50,7 +45,7 @@ pub struct ReportArgs {
 /// # Errors
 /// When a file of the report cannot be written.
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
-    if is_study(&args.run) && !args.mllog {
+    if is_study(&args.run) {
         return study_report(args);
     }
     if args.declaration.is_some() || args.out.is_some() {
@@ -60,10 +55,6 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(INVALID_DATA));
     }
     let folder = RunFolder::at(&args.run);
-    if args.mllog {
-        print!("{}", mllog::lines(&folder)?);
-        return Ok(ExitCode::SUCCESS);
-    }
     let report = match run::write(&folder) {
         Ok(report) => report,
         Err(run::load::Error::Files(

@@ -1,7 +1,7 @@
-//! A run as a crate and as a log. What other programs say of them is in `golden/provenance/`.
+//! A run as a crate. What other programs say of them is in `golden/provenance/`.
 
 use crate::checklist::items;
-use crate::provenance::{dapo, finished};
+use crate::provenance::finished;
 use crate::{golden_data, run_fixture};
 use dapo::algorithm::Problem;
 use dapo::base::files;
@@ -9,7 +9,7 @@ use dapo::experiment::{Data, MiniAimeVariant, extends};
 use dapo::records::{Ending, RunFolder, Session};
 use dapo::report;
 use dapo::report::attest::{self, check};
-use dapo::report::export::{mllog, ro_crate};
+use dapo::report::export::ro_crate;
 use dapo::task::data::mini_aime;
 use dapo::training::Unfinished;
 use dapo::training::run::{self, inputs};
@@ -52,7 +52,7 @@ fn small_data(root: &Path) -> Data {
 }
 
 #[test]
-fn a_trained_run_is_attested_crated_and_logged_with_its_recorded_times() {
+fn a_trained_run_is_attested_and_crated_with_its_recorded_times() {
     let folder = tempfile::tempdir().unwrap();
     let run = trained(folder.path());
     let sessions: Vec<Session> = run.sessions().unwrap();
@@ -79,15 +79,6 @@ fn a_trained_run_is_attested_crated_and_logged_with_its_recorded_times() {
     let metadata: Value = files::read_json(&run.path(ro_crate::NAME)).unwrap();
     let files_in_it = entities(&metadata).values().filter(|it| it["@type"] == "File").count();
     assert!(files_in_it > 15, "{files_in_it}");
-
-    let log = mllog::lines(&run).unwrap();
-    let lines = parsed(&log);
-    let count = |key: &str| lines.iter().filter(|line| line["key"] == key).count();
-    assert_eq!((count("block_start"), count("block_stop"), count("run_stop")), (2, 2, 1));
-    // dev before and after, and the test set for base and trained policy.
-    assert_eq!((count("eval_start"), count("eval_accuracy"), count("eval_stop")), (4, 4, 4));
-    let times: Vec<u64> = lines.iter().map(|line| line["time_ms"].as_u64().unwrap()).collect();
-    assert!(times.iter().all(|time| (began..=ended).contains(time)), "{began} {times:?} {ended}");
 
     // What is not known of data from files is not met, and the report says so.
     let items = items(&run);
@@ -162,51 +153,4 @@ fn a_diverged_run_is_a_failed_action_and_an_unfinished_one_has_no_crate() {
     let action = entities(&ro_crate::metadata(&run).unwrap())["#run"].clone();
     assert_eq!(action["actionStatus"], "http://schema.org/FailedActionStatus");
     assert_eq!(action["error"], outcome.reason);
-    let last = parsed(&mllog::lines(&run).unwrap()).pop().unwrap();
-    assert_eq!(last["metadata"]["status"], "aborted");
-}
-
-fn parsed(log: &str) -> Vec<Value> {
-    let line = |line: &str| serde_json::from_str(line.strip_prefix(":::MLLOG ").unwrap()).unwrap();
-    log.lines().map(line).collect()
-}
-
-#[test]
-fn a_log_has_the_lines_that_the_parser_of_mlcommons_accepted() {
-    let (_folder, run) = finished();
-    let root = run.root().display().to_string();
-    let (code, stdout, _) = dapo(&["report", &root, "--mllog"]);
-    assert_eq!(code, 0);
-    let golden = golden_data::folder("provenance").join("mllog.txt");
-    // The program's own lines may move.
-    let without_place = |text: &str| -> Vec<Value> {
-        let mut lines = parsed(text);
-        for line in &mut lines {
-            let place = line["metadata"].as_object_mut().unwrap();
-            assert_eq!(place.remove("file").unwrap(), "src/report/export/mllog.rs");
-            assert!(place.remove("lineno").unwrap().as_u64().unwrap() > 0);
-        }
-        lines
-    };
-    assert_eq!(without_place(&stdout), without_place(&files::read_text(&golden).unwrap()));
-    let keys = "{\"namespace\":\"\",\"time_ms\":1795161600000,\"event_type\":\"INTERVAL_START\",\"key\":\"init_start\",\"value\":null,\"metadata\":{\"file\":";
-    assert!(stdout.starts_with(&format!(":::MLLOG {keys}")), "{stdout}");
-}
-
-#[test]
-fn a_run_without_times_or_end_has_no_log_and_says_why() {
-    let (_folder, run) = finished();
-    files::write_atomic(&run.path("sessions.jsonl"), b"{\"changed\":{},\"from_step\":0}\n")
-        .unwrap();
-    let root = run.root().display().to_string();
-    let (code, stdout, talk) = dapo(&["report", &root, "--mllog"]);
-    assert!(
-        code == 3
-            && stdout.is_empty()
-            && talk.contains("sessions.jsonl: the first session has no time"),
-        "{talk}"
-    );
-    files::remove_file(&run.path("outcome.json")).unwrap();
-    let (code, _, talk) = dapo(&["report", &root, "--mllog"]);
-    assert!(code == 3 && talk.contains("has not ended"), "{talk}");
 }

@@ -196,8 +196,6 @@ const COMMANDS: &[(&str, How)] = {
         // reports, checks and exports of runs
         ("dapo report runs/reproduce", Run),
         ("dapo report runs/dapo-seed1-1f2e3d4c", Run),
-        ("dapo report runs/dapo-seed1-1f2e3d4c --mllog > run.log", Run),
-        ("dapo report RUN --mllog", As("dapo report runs/dapo-2 --mllog")),
         ("dapo attest --new-key lab.pem", Run),
         ("dapo attest RUN", As("dapo attest runs/dapo-2")),
         ("dapo attest runs/reproduce --key lab.pem", Run),

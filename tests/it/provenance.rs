@@ -5,7 +5,6 @@ use assert_cmd::Command;
 use dapo::base::files;
 use dapo::records::RunFolder;
 use dapo::report::attest::{self, check, envelope, key};
-use dapo::report::export::mllog;
 use dapo::report::{Envelope, Problem, Trust, run};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -28,7 +27,6 @@ fn the_example_run_is_written_for_other_programs() {
     key::create(&private).unwrap();
     let key = key::read_private(&private).unwrap();
     attest::write(&run, "https://example.org/lab", Some(&key)).unwrap();
-    files::write_atomic(&out.join("mllog.txt"), mllog::lines(&run).unwrap().as_bytes()).unwrap();
 }
 
 #[test]

@@ -2,7 +2,6 @@
 //! nothing is measured, looked up or invented here.
 
 pub mod inventory;
-pub mod mllog;
 pub mod ro_crate;
 pub mod study;
 pub mod tensorboard;
