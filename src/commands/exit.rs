@@ -6,8 +6,7 @@ use crate::numerics::vectorised;
 use crate::policy::checkpoint;
 use crate::policy::sampling::generate;
 use crate::records::tables;
-use crate::report::attest;
-use crate::report::export::study;
+use crate::report::export::{statement, study};
 use crate::study::{ablate, cell, claims, comparison, error as studies};
 use crate::task::{data, prompt};
 use crate::training::{evaluation, pretraining, run, step};
@@ -75,16 +74,9 @@ pub fn message(error: &anyhow::Error) -> String {
     parts.join(": ")
 }
 
-/// Files or signatures that are not what a record says of them.
+/// Files that are not what a record says of them.
 fn is_mismatch(cause: &(dyn std::error::Error + 'static)) -> bool {
-    matches!(
-        cause.downcast_ref(),
-        Some(
-            attest::Error::Altered { .. }
-                | attest::Error::Unsigned
-                | attest::Error::WrongSignature { .. }
-        )
-    )
+    matches!(cause.downcast_ref(), Some(statement::Error::Altered { .. }))
 }
 
 /// Weights that are not finite, or whose products are not.
@@ -118,7 +110,7 @@ fn is_machine(cause: &(dyn std::error::Error + 'static)) -> bool {
 
 fn is_input(cause: &(dyn std::error::Error + 'static)) -> bool {
     cause.is::<Invalid>()
-        || cause.is::<attest::Error>()
+        || cause.is::<statement::Error>()
         || cause.is::<vectorised::Error>()
         || cause.is::<files::Error>()
         || cause.is::<tables::Error>()

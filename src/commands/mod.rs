@@ -17,7 +17,6 @@ pub mod eval_files;
 pub mod throughput;
 // verbs
 pub mod ablate;
-pub mod attest;
 pub mod bench;
 pub mod calibrate;
 pub mod cells;
@@ -88,7 +87,6 @@ enum Verb {
     Diff(diff::Args),
     Compare(compare::Args),
     Regress(regress::Args),
-    Attest(attest::Args),
     Data(data::DataArgs),
     Config(config::ConfigArgs),
     Grade(grade::Args),
@@ -131,7 +129,6 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Diff(args) => diff::run(args),
         Verb::Compare(args) => compare::run(args),
         Verb::Regress(args) => regress::run(args),
-        Verb::Attest(args) => attest::run(args),
         Verb::Data(args) => data::run(args),
         Verb::Config(args) => config::run(args),
         Verb::Grade(args) => grade::run(args),

@@ -4,7 +4,6 @@ use crate::base::{files, visible, workers};
 use crate::commands::exit;
 use crate::numerics::Numerics;
 use crate::records::RunFolder;
-use crate::report::attest::key;
 use crate::verification::verify::replay::Request;
 use crate::verification::verify::{self, Check, Options, Verdict};
 use crate::verification::{Challenge, Replay, Verification};
@@ -67,9 +66,6 @@ pub struct Args {
     /// Folder of the problem files, of a run on files.
     #[arg(long, value_name = "FOLDER")]
     data: Option<PathBuf>,
-    /// Ed25519 public key in PEM that must have signed attestation.json.
-    #[arg(long, value_name = "FILE")]
-    key: Option<PathBuf>,
     /// Print everything as one line of JSON.
     #[arg(long)]
     json: bool,
@@ -104,8 +100,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         _ => here,
     };
     workers::set_count(threads.clamp(1, 1024));
-    let key = args.key.as_deref().map(key::read_public).transpose()?;
-    let options = Options { base: args.base.clone(), data: args.data.clone(), replay, key };
+    let options = Options { base: args.base.clone(), data: args.data.clone(), replay };
     let found = verify::verify(&folder, &options, &mut |what| eprintln!("{what}"))?;
     if args.json {
         println!("{}", visible::json(&files::canonical_json_line(&found)));

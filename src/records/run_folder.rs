@@ -20,7 +20,7 @@
 //!   outcome.json           how the run ended, with digests of what it wrote
 //!   report.{html,md,json}
 //!   ro-crate-metadata.json what is in the folder and how it came to be, as a Process Run Crate
-//!   attestation.json       who says so: an in-toto statement about every file
+//!   statement.json         digests of all these files as an in-toto statement
 //! ```
 
 use crate::base::files::{self, foreign};
@@ -50,7 +50,7 @@ pub const LAYOUT: [&str; 20] = [
     "report.md",
     "report.json",
     "ro-crate-metadata.json",
-    "attestation.json",
+    "statement.json",
 ];
 
 /// How the name of a checkpoint that was refused begins; its step follows.

@@ -1,17 +1,13 @@
-//! What a reader sees: reports of a run and of a study, exports, a statement.
+//! What a reader sees: reports of a run and of a study, exports, statements.
 //!
 //! In: run folders, cells, analyses. Out: HTML, Markdown, JSON, other tools' formats. Never: a number that
 //! no record has, a policy or a trainer.
 
 pub mod export;
 pub mod text;
-pub mod attest;
 pub mod run;
 pub mod study;
 
-pub use crate::report::attest::check::{Problem, Trust};
-pub use crate::report::attest::envelope::Envelope;
-pub use crate::report::attest::statement::{Resource, Statement};
 pub use crate::report::export::tensorboard::Scalar;
 pub use crate::report::run::arm::{Decision, Technique};
 pub use crate::report::run::checklist::{Checklist, Item};

@@ -196,12 +196,9 @@ const COMMANDS: &[(&str, How)] = {
         // reports, checks and exports of runs
         ("dapo report runs/reproduce", Run),
         ("dapo report runs/dapo-seed1-1f2e3d4c", Run),
-        ("dapo attest --new-key lab.pem", Run),
-        ("dapo attest RUN", As("dapo attest runs/dapo-2")),
-        ("dapo attest runs/reproduce --key lab.pem", Run),
-        ("dapo attest runs/reproduce --key lab.pem --builder-id https://example.org/lab", Run),
+        ("dapo export runs/reproduce --statement", Run),
+        ("dapo export RUN --statement", As("dapo export runs/dapo-2 --statement")),
         ("dapo verify RUN", As("dapo verify runs/dapo-2")),
-        ("dapo verify RUN --key FILE", As("dapo verify runs/reproduce --key lab.pem.pub")),
         ("dapo verify runs/dapo-seed1-1f2e3d4c", Run),
         ("dapo verify received --json", As("dapo verify runs/a --json")),
         (

@@ -1,13 +1,13 @@
-//! Signed statements about a run. What other programs say of them is in `golden/provenance/`.
+//! Statements about a run. What other programs say of them is in `golden/provenance/`.
 
-use crate::{golden_data, run_fixture};
+use crate::run_fixture;
 use assert_cmd::Command;
 use dapo::base::files;
 use dapo::records::RunFolder;
-use dapo::report::attest::{self, check, envelope, key};
-use dapo::report::{Envelope, Problem, Trust, run};
+use dapo::report::export::statement::{self, Problem};
+use dapo::report::run;
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 pub fn finished() -> (tempfile::TempDir, RunFolder) {
     let folder = tempfile::tempdir().unwrap();
@@ -23,22 +23,7 @@ fn the_example_run_is_written_for_other_programs() {
     let out = PathBuf::from(std::env::var_os("DAPO_EXAMPLE").expect("DAPO_EXAMPLE names a folder"));
     let run = run_fixture::finished(&out.join("run"));
     run::write(&run).unwrap();
-    let private = out.join("key.pem");
-    key::create(&private).unwrap();
-    let key = key::read_private(&private).unwrap();
-    attest::write(&run, "https://example.org/lab", Some(&key)).unwrap();
-}
-
-#[test]
-fn a_signature_made_by_securesystemslib_is_accepted_here() {
-    let golden = golden_data::folder("provenance");
-    let envelope: Envelope = files::read_json(&golden.join("signed-elsewhere.json")).unwrap();
-    let public = key::read_public(&golden.join("signed-elsewhere.pub")).unwrap();
-    let payload = envelope.open(Some(&public)).unwrap();
-    assert!(payload.starts_with(b"{\"_type\":\"https://in-toto.io/Statement/v1\""));
-    let mut torn = envelope.clone();
-    torn.payload.replace_range(0..4, "eyJf".chars().rev().collect::<String>().as_str());
-    torn.open(Some(&public)).unwrap_err();
+    statement::write(&run).unwrap();
 }
 
 pub fn dapo(arguments: &[&str]) -> (i32, String, String) {
@@ -47,28 +32,14 @@ pub fn dapo(arguments: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
-fn keys(folder: &Path, name: &str) -> (String, String) {
-    let path = folder.join(name);
-    let public = key::create(&path).unwrap();
-    (path.display().to_string(), public.display().to_string())
-}
-
 #[test]
-fn a_signed_run_holds_and_every_change_to_it_is_named() {
-    let (folder, run) = finished();
-    let (private, public) = keys(folder.path(), "lab.pem");
+fn a_stated_run_holds_and_every_change_to_it_is_named() {
+    let (_folder, run) = finished();
     let root = run.root().display().to_string();
-    let (code, stdout, talk) = dapo(&["attest", &root, "--key", &private]);
-    assert_eq!((code, stdout.trim()), (0, run.path(attest::NAME).to_str().unwrap()), "{talk}");
-    assert!(talk.contains("SLSA Build L1 at most"), "{talk}");
-
-    let public = key::read_public(Path::new(&public)).unwrap();
-    let envelope = check::read(&run).unwrap();
-    let problems = || check::check(&envelope, Some(&public), &run).unwrap().problems;
-    let held = check::check(&envelope, Some(&public), &run).unwrap();
-    assert_eq!(held.trust, Trust::Verified { keyid: key::id(&public) });
-    assert_eq!((held.problems, held.builder_id.as_str()), (Vec::new(), "urn:dapo:self-attested"));
-    assert_eq!(held.files, 25);
+    let (code, stdout, talk) = dapo(&["export", &root, "--statement"]);
+    assert_eq!((code, stdout.trim()), (0, run.path(statement::NAME).to_str().unwrap()), "{talk}");
+    let problems = || statement::check(&run).unwrap().1;
+    assert_eq!(statement::check(&run).unwrap(), (25, Vec::new()));
     // A report that is made again is the same report.
     run::write(&run).unwrap();
     assert_eq!(problems(), Vec::new());
@@ -78,6 +49,8 @@ fn a_signed_run_holds_and_every_change_to_it_is_named() {
     *changed.last_mut().unwrap() = b' ';
     files::write_atomic(&run.path("metrics.jsonl"), &changed).unwrap();
     assert!(matches!(&problems()[..], [Problem::Differs { name, .. }] if name == "metrics.jsonl"));
+    let (code, stdout, _) = dapo(&["verify", &root]);
+    assert!(code == 4 && stdout.contains("metrics.jsonl differs: stated "), "{stdout}");
     files::remove_file(&run.path("metrics.jsonl")).unwrap();
     assert_eq!(problems(), [Problem::Missing { name: "metrics.jsonl".into() }]);
     std::os::unix::fs::symlink("timings.jsonl", run.path("metrics.jsonl")).unwrap();
@@ -92,82 +65,54 @@ fn a_signed_run_holds_and_every_change_to_it_is_named() {
 }
 
 #[test]
-fn a_wrong_key_a_changed_payload_and_another_payload_type_are_refused() {
-    let (folder, run) = finished();
-    let (private, public) = keys(folder.path(), "lab.pem");
-    let (_, stranger) = keys(folder.path(), "stranger.pem");
-    let key = key::read_private(Path::new(&private)).unwrap();
-    let envelope = attest::write(&run, "https://example.org/lab", Some(&key)).unwrap();
-    let read = |path: &str| key::read_public(Path::new(path)).unwrap();
-    let refused = |envelope: &Envelope, key: &str| {
-        check::check(envelope, Some(&read(key)), &run).unwrap_err().to_string()
-    };
-    assert!(refused(&envelope, &stranger).contains("none of 1 signatures is valid under the key"));
-    let payload = envelope.open(None).unwrap();
-    let altered = String::from_utf8(payload.clone()).unwrap().replace("\"seed\":1", "\"seed\":2");
-    assert_ne!(altered.as_bytes(), payload);
-    let unsigned = envelope::seal(altered.as_bytes(), None);
-    let altered = Envelope { payload: unsigned.payload.clone(), ..envelope.clone() };
-    assert!(refused(&altered, &public).contains("an altered payload"));
-    let other = Envelope { payload_type: "application/json".into(), ..envelope.clone() };
-    assert!(refused(&other, &public).contains("payloadType is `application/json`"));
-    assert_eq!(refused(&unsigned, &public), "the envelope is not signed");
-
-    // Without a key nobody vouches, and what the statement says is still compared.
-    let found = check::check(&altered, None, &run).unwrap();
-    assert_eq!(found.trust, Trust::NotVerified { signatures: 1 });
-    let parameter = |name: &str| Problem::OtherParameter { parameter: name.into() };
-    assert_eq!(found.problems, [parameter("experiment"), parameter("seed")]);
-    assert_eq!(check::check(&unsigned, None, &run).unwrap().trust, Trust::Unsigned {});
-    assert_eq!(check::check(&envelope, None, &run).unwrap().builder_id, "https://example.org/lab");
-}
-
-#[test]
-fn a_statement_that_names_files_outside_the_folder_reads_none_of_them() {
+fn a_statement_about_another_run_or_of_another_kind_is_refused() {
     let (folder, run) = finished();
     files::write_atomic(&folder.path().join("outside"), b"x").unwrap();
-    let envelope = attest::write(&run, "urn:example:lab", None).unwrap();
-    let mut statement: Value = serde_json::from_slice(&envelope.open(None).unwrap()).unwrap();
-    for name in ["../outside", "/etc/hostname", ""] {
-        statement["subject"][0]["name"] = name.into();
-        let sealed = envelope::seal(statement.to_string().as_bytes(), None);
-        let found = check::check(&sealed, None, &run).unwrap();
-        assert!(found.problems.contains(&Problem::Missing { name: name.into() }), "{name}");
-    }
-    let refused = |statement: &Value| {
-        let sealed = envelope::seal(statement.to_string().as_bytes(), None);
-        check::check(&sealed, None, &run).unwrap_err().to_string()
+    statement::write(&run).unwrap();
+    let mut stated: Value = files::read_json(&run.path(statement::NAME)).unwrap();
+    let check = |stated: &Value| {
+        files::write_json(&run.path(statement::NAME), stated).unwrap();
+        statement::check(&run)
     };
-    statement["subject"][0]["digest"] = json!({ "sha1": "00" });
-    assert!(refused(&statement).contains("has no SHA-256"));
-    statement["subject"] = json!([]);
-    assert!(refused(&statement).contains("names no subject"));
-    statement["predicateType"] = "https://in-toto.io/attestation/svr/v0.2".into();
-    assert!(refused(&statement).contains("predicateType is `https://in-toto.io/attestation/svr"));
-    statement["_type"] = json!(7);
-    assert!(refused(&statement).contains("no statement about a run"));
+    stated["predicate"]["seed"] = json!(2);
+    assert_eq!(check(&stated).unwrap().1, [Problem::OtherRun { key: "seed".into() }]);
+    // Nothing outside the folder is read.
+    for name in ["../outside", "/etc/hostname", ""] {
+        stated["subject"][0]["name"] = name.into();
+        let found = check(&stated).unwrap().1;
+        assert!(found.contains(&Problem::Missing { name: name.into() }), "{name}");
+    }
+    let refused = |stated: &Value| check(stated).unwrap_err().to_string();
+    stated["subject"][0]["digest"] = json!({ "sha1": "00" });
+    assert!(refused(&stated).contains("has no SHA-256"));
+    stated["subject"] = json!([]);
+    assert!(refused(&stated).contains("names no subject"));
+    stated["predicateType"] = "https://in-toto.io/attestation/svr/v0.2".into();
+    assert!(refused(&stated).contains("predicateType is `https://in-toto.io/attestation/svr"));
+    stated["_type"] = json!(7);
+    assert!(refused(&stated).contains("not a statement about a run"));
     for text in ["", "[]", "{\"payload\":1}", "\u{0}"] {
-        files::write_atomic(&run.path(attest::NAME), text.as_bytes()).unwrap();
-        assert!(check::read(&run).unwrap_err().to_string().contains("attestation.json"), "{text}");
+        files::write_atomic(&run.path(statement::NAME), text.as_bytes()).unwrap();
+        let error = statement::check(&run).unwrap_err().to_string();
+        assert!(error.contains("not a statement about a run"), "{text}: {error}");
     }
 }
 
 #[test]
-fn what_has_not_ended_or_was_altered_is_not_attested() {
+fn what_has_not_ended_or_was_altered_is_not_stated() {
     let folder = tempfile::tempdir().unwrap();
     let run = run_fixture::started(folder.path());
     let root = run.root().display().to_string();
-    let (code, _, talk) = dapo(&["attest", &root]);
+    let (code, _, talk) = dapo(&["export", &root, "--statement"]);
     assert!(code == 3 && talk.contains("has not ended"), "{talk}");
     let (_folder, run) = finished();
     let root = run.root().display().to_string();
-    let (code, _, talk) = dapo(&["attest", &root, "--builder-id", "me"]);
-    assert!(code == 3 && talk.contains("`me` is no builder id"), "{talk}");
     files::append_line(&run.path("metrics.jsonl"), &1).unwrap();
-    let (code, _, talk) = dapo(&["attest", &root]);
+    let (code, _, talk) = dapo(&["export", &root, "--statement"]);
     assert!(code == 4 && talk.contains("metrics.jsonl is not the file of outcome.json"), "{talk}");
-    assert!(!run.path(attest::NAME).exists());
-    let (code, _, talk) = dapo(&["attest", &root, "--key", "nowhere.pem"]);
-    assert!(code == 3 && talk.contains("nowhere.pem"), "{talk}");
-    assert_eq!(dapo(&["attest"]).0, 2);
+    assert!(!run.path(statement::NAME).exists());
+    let study = folder.path().join("study");
+    files::create_folder(&study).unwrap();
+    let (code, _, talk) = dapo(&["export", study.to_str().unwrap(), "--statement"]);
+    assert!(code == 2 && talk.contains("is for a run folder"), "{talk}");
 }

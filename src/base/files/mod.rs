@@ -223,23 +223,6 @@ pub fn write_atomic_with(
     write().map_err(io_error("write", path))
 }
 
-/// Writes a file that must not be there yet, with these permissions from its first byte on.
-pub fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Error> {
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::OpenOptionsExt;
-        options.mode(mode);
-    }
-    let write = || -> io::Result<()> {
-        let mut file = options.open(path)?;
-        file.write_all(bytes)?;
-        file.sync_all()
-    };
-    write().map_err(io_error("write", path))
-}
-
 /// Moves a finished folder into place, replacing one that is there. The entries of both
 /// folders reach the disk before this returns.
 pub fn replace_folder(from: &Path, to: &Path) -> Result<(), Error> {

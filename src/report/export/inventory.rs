@@ -4,7 +4,7 @@ use crate::base::files::{self, Kind};
 use crate::records::RunFolder;
 
 /// Files that speak about the others, and the lock: outside every list of a run's files.
-pub const OUTSIDE: [&str; 2] = ["run.lock", "attestation.json"];
+pub const OUTSIDE: [&str; 2] = ["run.lock", "statement.json"];
 
 /// Names of the regular files in a run folder by their path under it with `/` between its
 /// parts, sorted, without [`OUTSIDE`] and what a killed process left half written; then the
@@ -97,7 +97,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let run = RunFolder::at(folder.path());
         let names =
-            ["b.json", "a/x.parquet", "a/deep/y", "run.lock", "attestation.json", ".partial-z"];
+            ["b.json", "a/x.parquet", "a/deep/y", "run.lock", "statement.json", ".partial-z"];
         for name in names {
             files::write_atomic(&run.path(name), b"x").unwrap();
         }

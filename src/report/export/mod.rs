@@ -3,5 +3,6 @@
 
 pub mod inventory;
 pub mod ro_crate;
+pub mod statement;
 pub mod study;
 pub mod tensorboard;

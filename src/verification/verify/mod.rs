@@ -4,7 +4,7 @@
 //! bit. Nothing in the folder is changed, and no network is used.
 //!
 //! What is compared with nothing: `timings.jsonl`, `environment.json`, `sessions.jsonl` and
-//! `plan.json` tell of time and machine. They are attested by whoever ran it, no more.
+//! `plan.json` tell of time and machine. Only whoever ran it vouches for them.
 
 pub mod checkpoints;
 pub mod coverage;
@@ -20,9 +20,8 @@ pub mod walk;
 
 use crate::base::{files, visible};
 use crate::records::RunFolder;
-use crate::report::{Trust, attest};
+use crate::report::export::statement;
 use crate::verification::{Places, Replay};
-use ed25519_dalek::VerifyingKey;
 use serde::Serialize;
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -150,8 +149,6 @@ pub struct Options {
     pub data: Option<PathBuf>,
     /// Execute rollout steps again.
     pub replay: Option<replay::Request>,
-    /// Whose signature the attestation must bear.
-    pub key: Option<VerifyingKey>,
 }
 
 /// How much of a run could be executed again.
@@ -263,7 +260,7 @@ fn examine(
     checks.push(scores::evaluations(folder, &records, &local, &found));
     checks.push(scores::report(folder, &records, &found));
     checks.extend(metadata::check(folder, &found));
-    checks.extend(attestation(folder, options.key.as_ref()));
+    checks.extend(stated(folder));
     let Some(request) = &options.replay else { return Ok(None) };
     if checks.iter().any(Check::failed) {
         let mut check = Check::new("replay");
@@ -276,31 +273,20 @@ fn examine(
     Ok(Some(replay))
 }
 
-/// What `attestation.json` says about the folder, when there is one or a key asks for it.
-fn attestation(folder: &RunFolder, key: Option<&VerifyingKey>) -> Option<Check> {
-    let mut check = Check::new("attestation");
-    if !folder.path(attest::NAME).exists() {
-        key?;
-        check.inconclusive(attest::NAME, "is missing: there is no signature to verify");
-        return Some(check.compared("nothing"));
+/// What `statement.json` says about the folder, when there is one.
+fn stated(folder: &RunFolder) -> Option<Check> {
+    if !folder.path(statement::NAME).exists() {
+        return None;
     }
-    let checked = attest::check::read(folder)
-        .and_then(|envelope| attest::check::check(&envelope, key, folder));
-    let compared = match checked {
+    let mut check = Check::new("statement");
+    let compared = match statement::check(folder) {
         Err(error) => {
-            check.mismatch(attest::NAME, error);
+            check.mismatch(statement::NAME, error);
             "nothing".to_string()
         }
-        Ok(checked) => {
-            checked.problems.iter().for_each(|problem| check.mismatch(attest::NAME, problem));
-            let trust = match checked.trust {
-                Trust::Unsigned {} => "not signed".to_string(),
-                Trust::NotVerified { signatures } => {
-                    format!("{signatures} signatures not verified, no --key")
-                }
-                Trust::Verified { keyid } => format!("signed by key {keyid}"),
-            };
-            format!("{} attested files; {trust}", checked.files)
+        Ok((files, problems)) => {
+            problems.iter().for_each(|problem| check.mismatch(statement::NAME, problem));
+            format!("{files} stated files; a statement is not signed")
         }
     };
     Some(check.compared(compared))
@@ -309,7 +295,7 @@ fn attestation(folder: &RunFolder, key: Option<&VerifyingKey>) -> Option<Check> 
 fn not_checked(extent: Extent, replay: Option<&Replay>) -> Vec<String> {
     let mut notes = vec![
         "timings.jsonl, environment.json, sessions.jsonl and plan.json, and the seconds, machine facts and \
-         sessions that the report and ro-crate-metadata.json take from them: attested by whoever ran it"
+         sessions that the report and ro-crate-metadata.json take from them: only whoever ran it vouches for them"
             .to_string(),
         "the name of the run, the paths of its inputs, the schedule of its checkpoints and, under exact \
          arithmetic, its threads and batch sizes: no number depends on them"
