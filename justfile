@@ -100,9 +100,8 @@ count-instructions *ARGS: setup
 
 # Compare the functions with verl's golden vectors
 [group('check')]
-golden: build
-    {{ dapo }} golden golden/verl
-    {{ dapo }} golden golden/verl-edge
+golden: setup
+    cargo test --test it golden::
 
 # Compare with the golden runs: a ledger bit for bit, curves within declared margins
 [group('check')]

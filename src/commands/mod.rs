@@ -33,7 +33,6 @@ pub mod exactness;
 pub mod export;
 pub mod gc;
 pub mod generate;
-pub mod golden;
 pub mod grade;
 pub mod plan;
 pub mod pretrain;
@@ -90,7 +89,6 @@ enum Verb {
     Data(data::DataArgs),
     Config(config::ConfigArgs),
     Grade(grade::Args),
-    Golden(golden::Args),
     Generate(generate::Args),
     Score(score::Args),
     Pretrain(pretrain::Args),
@@ -132,7 +130,6 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Data(args) => data::run(args),
         Verb::Config(args) => config::run(args),
         Verb::Grade(args) => grade::run(args),
-        Verb::Golden(args) => golden::run(args),
         Verb::Generate(args) => generate::run(args),
         Verb::Score(args) => score::run(args),
         Verb::Pretrain(args) => pretrain::run(args),

@@ -7,7 +7,6 @@ pub mod diff;
 pub mod doctor;
 pub mod exactness;
 pub mod verify;
-pub mod verl_vectors;
 pub mod regress;
 
 pub use crate::verification::diff::finding::{Pair, Place, Tally};
@@ -32,8 +31,3 @@ pub use crate::verification::verify::inputs::Places;
 pub use crate::verification::verify::replay::evaluations::{Executed, Picked};
 pub use crate::verification::verify::replay::{Challenge, Replay};
 pub use crate::verification::verify::steps::Waiting;
-pub use crate::verification::verl_vectors::FileReport;
-pub use crate::verification::verl_vectors::aggregation::Mode;
-pub use crate::verification::verl_vectors::case::{Case, Tolerance};
-pub use crate::verification::verl_vectors::compare::Mismatch;
-pub use crate::verification::verl_vectors::values::{Array, Got, Malformed, Outputs};

@@ -6,7 +6,7 @@ use crate::repository::{self, Source};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where tensors may appear. The other places are tested without them.
-const TENSORS: [&str; 17] = [
+const TENSORS: [&str; 16] = [
     "base/workers",
     "numerics",
     "algorithm/aggregation",
@@ -23,7 +23,6 @@ const TENSORS: [&str; 17] = [
     "training/trainer",
     "training/update",
     "verification/doctor",
-    "verification/verl_vectors",
 ];
 
 /// What reads finished runs may not use what made them.
@@ -422,7 +421,7 @@ const FUNCTIONS: [&str; 33] = [
 /// the fast branch of `exp`; in `estimators` the interval of a difference, which no run records.
 const FUNCTIONS_ALLOWED: [(&str, usize); 2] =
     [("numerics/operations", 1), ("statistics/estimators", 1)];
-const OUTSIDE_OF_RUNS: [&str; 10] = [
+const OUTSIDE_OF_RUNS: [&str; 9] = [
     "numerics/fast",
     "records/housekeeping",
     "training/plan",
@@ -432,7 +431,6 @@ const OUTSIDE_OF_RUNS: [&str; 10] = [
     "report",
     "verification/doctor",
     "verification/regress",
-    "verification/verl_vectors",
 ];
 
 /// Calls of [`FUNCTIONS`] in a file, outside its tests.

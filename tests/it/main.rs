@@ -49,3 +49,4 @@ mod tensor_operations;
 mod train;
 mod update;
 mod verify;
+mod verl_vectors;

@@ -292,9 +292,6 @@ const COMMANDS: &[(&str, How)] = {
              /dev/stdin --explain",
             Run,
         ),
-        ("dapo golden golden/verl", Run),
-        ("dapo golden golden/verl-edge", Run),
-        ("dapo golden golden/verl-edge --json", Run),
         // the machine
         ("dapo doctor --json > here.json", Run),
         ("dapo doctor --compare there.json", As("dapo doctor --compare here.json")),
@@ -583,7 +580,7 @@ fn checkout() -> tempfile::TempDir {
         .collect();
     let made = [
         "mkdir -p golden models home/.zfunc home/.config/fish/completions reports/study-1/{grids,cells}",
-        "for name in verl verl-edge runs; do ln -s \"$ROOT/golden/$name\" golden/; done",
+        "ln -s \"$ROOT/golden/runs\" golden/",
         // `verify` follows no link to a base policy that nobody named.
         "cp -r \"$ROOT/golden/mini-aime\" golden/",
         "ln -s \"$ROOT/golden/mini-aime/base\" models/Qwen2.5-0.5B",

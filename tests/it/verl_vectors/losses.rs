@@ -1,11 +1,13 @@
 //! verl's policy losses (verl/trainer/ppo/core_algos.py:1083-1250).
 
-use crate::algorithm::clip::{log_ratio, surrogate};
-use crate::algorithm::{Clip, DualClip, LogRatioClamp, Tokens};
-use crate::numerics::Numerics;
-use crate::verification::verl_vectors::aggregation::{aggregate, unknown_mode};
-use crate::verification::verl_vectors::values::{number, outputs, raised};
-use crate::verification::{Array, Case, Got, Malformed, Mode, Outputs};
+use crate::verl_vectors::aggregation::Mode;
+use crate::verl_vectors::aggregation::{aggregate, unknown_mode};
+use crate::verl_vectors::case::Case;
+use crate::verl_vectors::values::{Array, Got, Malformed, Outputs};
+use crate::verl_vectors::values::{number, outputs, raised};
+use dapo::algorithm::clip::{log_ratio, surrogate};
+use dapo::algorithm::{Clip, DualClip, LogRatioClamp, Tokens};
+use dapo::numerics::Numerics;
 use serde_json::Value;
 use tch::{Kind, Tensor};
 

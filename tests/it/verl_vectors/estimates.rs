@@ -1,12 +1,14 @@
 //! verl's log-probs, entropy and KL estimates (verl/utils/torch_functional.py:148-263,
 //! verl/trainer/ppo/core_algos.py:1782-1796 and 1841-1902).
 
-use crate::algorithm::KlEstimator;
-use crate::algorithm::kl::penalty;
-use crate::numerics::{Numerics, fast};
-use crate::verification::verl_vectors::aggregation::aggregate;
-use crate::verification::verl_vectors::values::{check_mask, outputs, raised};
-use crate::verification::{Array, Case, Got, Malformed, Mode, Outputs};
+use crate::verl_vectors::aggregation::Mode;
+use crate::verl_vectors::aggregation::aggregate;
+use crate::verl_vectors::case::Case;
+use crate::verl_vectors::values::{Array, Got, Malformed, Outputs};
+use crate::verl_vectors::values::{check_mask, outputs, raised};
+use dapo::algorithm::KlEstimator;
+use dapo::algorithm::kl::penalty;
+use dapo::numerics::{Numerics, fast};
 use tch::{Kind, Tensor};
 
 /// Inputs of [`entropy_and_log_probs`].

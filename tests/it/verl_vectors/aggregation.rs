@@ -1,10 +1,11 @@
 //! `agg_loss` and its use in gradient accumulation
 //! (verl/trainer/ppo/core_algos.py:1025-1080, verl/workers/actor/dp_actor.py:573-578).
 
-use crate::algorithm::aggregation::{Row, row_weights, weighted_sum};
-use crate::algorithm::{Aggregation, StepTotals, TokenMeanUnit};
-use crate::verification::verl_vectors::values::{array, check_mask, number, outputs, raised};
-use crate::verification::{Array, Case, Got, Malformed, Outputs};
+use crate::verl_vectors::case::Case;
+use crate::verl_vectors::values::{Array, Got, Malformed, Outputs};
+use crate::verl_vectors::values::{array, check_mask, number, outputs, raised};
+use dapo::algorithm::aggregation::{Row, row_weights, weighted_sum};
+use dapo::algorithm::{Aggregation, StepTotals, TokenMeanUnit};
 use serde_json::Value;
 use tch::{Kind, Tensor};
 

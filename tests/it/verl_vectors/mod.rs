@@ -14,11 +14,12 @@ pub mod estimates;
 pub mod rewards;
 pub mod training;
 
-use crate::base::files;
-use crate::verification::verl_vectors::case::cases;
-use crate::verification::verl_vectors::compare::compare;
-use crate::verification::{Case, Malformed, Mismatch, Outputs};
-use serde::Serialize;
+use crate::verl_vectors::case::Case;
+use crate::verl_vectors::case::cases;
+use crate::verl_vectors::compare::Mismatch;
+use crate::verl_vectors::compare::compare;
+use crate::verl_vectors::values::{Malformed, Outputs};
+use dapo::base::files;
 use std::path::{Path, PathBuf};
 
 /// Vectors that cannot be run.
@@ -61,18 +62,12 @@ pub enum Error {
 }
 
 /// The result of one vector file.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct FileReport {
-    /// The file's name.
-    pub file: String,
-    /// The function that its vectors are of.
-    pub function: String,
     /// Number of cases.
     pub cases: usize,
     /// Cases of which every output agreed.
     pub passed: usize,
-    /// Largest `|got − want| / max(1, |want|)` over all numbers that could be compared.
-    pub largest_error: f64,
     /// Outputs that disagreed.
     pub failures: Vec<Failure>,
     /// Inputs that no adapter reads: they might change the result.
@@ -80,13 +75,19 @@ pub struct FileReport {
 }
 
 /// One output that disagreed.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Failure {
     /// The case's name.
     pub case: String,
     /// What disagreed.
-    #[serde(flatten)]
     pub mismatch: Mismatch,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Mismatch { field, got, want } = &self.mismatch;
+        write!(f, "{}: {field}: got {got}, want {want}", self.case)
+    }
 }
 
 /// An adapter: the inputs it reads, and the project's functions behind verl's signature.
@@ -172,15 +173,8 @@ pub fn check_file(path: &Path) -> Result<FileReport, Error> {
         let known = FUNCTIONS.map(|function| function.name).join(", ");
         Error::UnknownFunction { path: path.to_path_buf(), function: stem.clone(), known }
     })?;
-    let mut report = FileReport {
-        file: name(path.file_name()),
-        function: stem.clone(),
-        cases: 0,
-        passed: 0,
-        largest_error: 0.0,
-        failures: Vec::new(),
-        unread_inputs: Vec::new(),
-    };
+    let mut report =
+        FileReport { cases: 0, passed: 0, failures: Vec::new(), unread_inputs: Vec::new() };
     for case in cases(path)? {
         let at =
             |problem| Error::Case { path: path.to_path_buf(), case: case.name.clone(), problem };
@@ -189,7 +183,6 @@ pub fn check_file(path: &Path) -> Result<FileReport, Error> {
         let comparison = compare(&got, &case.outputs, tolerance);
         report.cases += 1;
         report.passed += usize::from(comparison.mismatches.is_empty());
-        report.largest_error = report.largest_error.max(comparison.largest_error);
         let failure = |mismatch| Failure { case: case.name.clone(), mismatch };
         report.failures.extend(comparison.mismatches.into_iter().map(failure));
         let unread = case.inputs.iter().filter(|(key, value)| {

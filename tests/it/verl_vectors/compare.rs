@@ -1,12 +1,12 @@
 //! Comparing what an adapter computed with what verl returned.
 
-use crate::verification::verl_vectors::values::special;
-use crate::verification::{Got, Outputs, Tolerance};
-use serde::Serialize;
+use crate::verl_vectors::case::Tolerance;
+use crate::verl_vectors::values::special;
+use crate::verl_vectors::values::{Got, Outputs};
 use serde_json::{Map, Value};
 
 /// One output that differs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch {
     /// The output, with its indices.
     pub field: String,
@@ -154,7 +154,7 @@ fn short(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verification::verl_vectors::values::{outputs, raised};
+    use crate::verl_vectors::values::{outputs, raised};
     use serde_json::json;
 
     fn check(got: &Outputs, want: Value) -> Comparison {

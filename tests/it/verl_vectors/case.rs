@@ -1,10 +1,10 @@
 //! Reading vector files: the shapes that they come in, the tolerance of a case, and typed
 //! access to its inputs.
 
-use crate::base::files;
-use crate::verification::verl_vectors::Error;
-use crate::verification::verl_vectors::values::{array, check_mask, count, number};
-use crate::verification::{Array, Malformed};
+use crate::verl_vectors::Error;
+use crate::verl_vectors::values::{Array, Malformed};
+use crate::verl_vectors::values::{array, check_mask, count, number};
+use dapo::base::files;
 use regex::Regex;
 use serde_json::{Map, Value};
 use std::path::Path;

@@ -1,13 +1,14 @@
 //! verl's dynamic-sampling loop, batch balancing, schedule and optimiser step.
 
-use crate::algorithm::dynamic_sampling::is_useful;
-use crate::algorithm::length_bands::{balanced_partitions, band_order, length_bands, workload};
-use crate::algorithm::{Buffer, Next, Surplus};
-use crate::experiment::{Optimizer, WarmUp, WarmUpStart};
-use crate::policy::optimizer::{clip_coefficient, global_norm, learning_rate};
-use crate::policy::{Element, Update};
-use crate::verification::verl_vectors::values::{array, count, outputs, raised};
-use crate::verification::{Case, Got, Malformed, Outputs};
+use crate::verl_vectors::case::Case;
+use crate::verl_vectors::values::{Got, Malformed, Outputs};
+use crate::verl_vectors::values::{array, count, outputs, raised};
+use dapo::algorithm::dynamic_sampling::is_useful;
+use dapo::algorithm::length_bands::{balanced_partitions, band_order, length_bands, workload};
+use dapo::algorithm::{Buffer, Next, Surplus};
+use dapo::experiment::{Optimizer, WarmUp, WarmUpStart};
+use dapo::policy::optimizer::{clip_coefficient, global_norm, learning_rate};
+use dapo::policy::{Element, Update};
 use serde_json::Value;
 
 /// Inputs of [`dynamic_sampling`].

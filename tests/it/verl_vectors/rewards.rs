@@ -1,15 +1,16 @@
 //! verl's verifier, reward manager and group advantage.
 
-use crate::algorithm::advantage::advantages;
-use crate::algorithm::overlong::soft_punishment;
-use crate::algorithm::{Advantage, Beyond, Punishment, Std};
-use crate::experiment::Verifier;
-use crate::task::reward;
-use crate::task::reward::answer::normalise;
-use crate::task::reward::python_text::last_code_points;
-use crate::task::reward::strict_box::last_box_in;
-use crate::verification::verl_vectors::values::{count, number, outputs, raised};
-use crate::verification::{Case, Got, Malformed, Outputs};
+use crate::verl_vectors::case::Case;
+use crate::verl_vectors::values::{Got, Malformed, Outputs};
+use crate::verl_vectors::values::{count, number, outputs, raised};
+use dapo::algorithm::advantage::advantages;
+use dapo::algorithm::overlong::soft_punishment;
+use dapo::algorithm::{Advantage, Beyond, Punishment, Std};
+use dapo::experiment::Verifier;
+use dapo::task::reward;
+use dapo::task::reward::answer::normalise;
+use dapo::task::reward::python_text::last_code_points;
+use dapo::task::reward::strict_box::last_box_in;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use tch::{Kind, Tensor};
