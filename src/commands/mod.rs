@@ -18,7 +18,6 @@ pub mod throughput;
 // verbs
 pub mod ablate;
 pub mod bench;
-pub mod calibrate;
 pub mod cells;
 pub mod claims;
 pub mod compare;
@@ -95,7 +94,6 @@ enum Verb {
     Doctor(doctor::Args),
     Bench(bench::Args),
     Throughput(throughput::Args),
-    Calibrate(calibrate::Args),
     Exactness(exactness::Args),
     #[command(hide = true)]
     ExactnessCell(exactness_cell::Args),
@@ -136,7 +134,6 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Doctor(args) => doctor::run(args),
         Verb::Bench(args) => bench::run(args),
         Verb::Throughput(args) => throughput::run(args),
-        Verb::Calibrate(args) => calibrate::run(args),
         Verb::Exactness(args) => exactness::run(args),
         Verb::ExactnessCell(args) => exactness_cell::run(args),
         Verb::Runs(args) => runs::run(args),

@@ -126,7 +126,7 @@ pub(crate) fn too_few_minority(minority: u64) -> Option<String> {
 }
 
 /// Degrees of freedom whose quantiles are the normal distribution's.
-pub(crate) const MANY: f64 = 1e9;
+pub const MANY: f64 = 1e9;
 
 fn these_problems(runs: &[Vec<Counts>], centre: f64, level: f64) -> Uncertainty {
     let error = decoding_error(runs);

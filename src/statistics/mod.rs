@@ -13,12 +13,9 @@ pub mod aggregates;
 pub mod time_to_level;
 pub mod verdict;
 pub mod paired;
-pub mod calibration;
 
 pub use crate::statistics::accuracy::{Accuracy, Question, Uncertainty};
 pub use crate::statistics::between::{Interval, PermutationTest, WelchDifference};
-pub use crate::statistics::calibration::Measure;
-pub use crate::statistics::calibration::worlds::{Runs, Spread};
 pub use crate::statistics::equivalence::Equivalence;
 pub use crate::statistics::estimators::Sample;
 pub use crate::statistics::outcomes::Counts;

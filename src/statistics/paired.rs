@@ -37,7 +37,7 @@ pub fn paired(a: &[Vec<Counts>], b: &[Vec<Counts>], level: f64) -> Result<Paired
 }
 
 /// [`paired`] with at most so many sign flips.
-pub(crate) fn paired_up_to(
+pub fn paired_up_to(
     a: &[Vec<Counts>],
     b: &[Vec<Counts>],
     level: f64,

@@ -90,21 +90,3 @@ fn what_cannot_be_compared_is_refused_with_the_file() {
     assert_eq!(code, 0, "{talk}");
     assert!(text.contains("one problem says nothing about others"), "{text}");
 }
-
-#[test]
-fn calibration_repeats_its_bytes_and_names_what_is_outside_its_range() {
-    let folder = tempfile::tempdir().unwrap();
-    let calibrate = |out: &str| {
-        let mut command = Command::cargo_bin("dapo").unwrap();
-        let output = command
-            .current_dir(folder.path())
-            .args(["calibrate", "--replicates", "2", "--out", out])
-            .output()
-            .unwrap();
-        let code = output.status.code().unwrap();
-        // Two replicates tell nothing, and no share of so few is judged.
-        assert_eq!(code, 0, "{}", String::from_utf8_lossy(&output.stderr));
-        files::read(&folder.path().join(out).join("calibration.json")).unwrap()
-    };
-    assert_eq!(calibrate("one"), calibrate("two"));
-}

@@ -3,6 +3,7 @@
 mod ablate;
 mod adamw;
 mod bad_input;
+mod calibration;
 mod checklist;
 mod claims;
 mod commands;

@@ -191,8 +191,6 @@ const COMMANDS: &[(&str, How)] = {
             Parsed("needs a table whose problems stand in such a column"),
         ),
         ("dapo compare runs/a runs/b --set mini-aime --json", Run),
-        ("dapo calibrate", Parsed(MINUTES)),
-        ("dapo calibrate --replicates 1000 --out quick", Parsed(MINUTES)),
         // reports, checks and exports of runs
         ("dapo report runs/reproduce", Run),
         ("dapo report runs/dapo-seed1-1f2e3d4c", Run),

@@ -98,7 +98,7 @@ pub fn stratified_bootstrap(
 
 /// [`stratified_bootstrap`] of any number of runs: what calibration looks at where nothing is
 /// offered.
-pub(crate) fn any_bootstrap(
+pub fn any_bootstrap(
     groups: &[&[Vec<f64>]],
     statistic: impl Fn(&[Vec<Vec<f64>>]) -> f64,
     replicates: usize,

@@ -105,7 +105,7 @@ pub fn t_interval(values: &[f64], level: f64) -> Result<Interval, Error> {
 }
 
 /// [`t_interval`] from two runs on: what calibration looks at where nothing is offered.
-pub(crate) fn any_t_interval(values: &[f64], level: f64) -> Result<Interval, Error> {
+pub fn any_t_interval(values: &[f64], level: f64) -> Result<Interval, Error> {
     let t = t_for(level, (values.len() - 1) as f64)?;
     let half_width = t * estimators::standard_error_of_mean(values);
     Ok(Interval::around(estimators::mean(values), half_width, level))
@@ -146,7 +146,7 @@ pub fn welch(a: &[f64], b: &[f64], level: f64) -> Result<WelchDifference, Error>
 }
 
 /// Welch's interval from two runs a side on: what calibration looks at where nothing is offered.
-pub(crate) fn any_welch_interval(a: &[f64], b: &[f64], level: f64) -> Result<Interval, Error> {
+pub fn any_welch_interval(a: &[f64], b: &[f64], level: f64) -> Result<Interval, Error> {
     let (standard_error, degrees_of_freedom) = equivalence::welch_error(a, b);
     let half_width = match degrees_of_freedom > 0.0 {
         true => t_for(level, degrees_of_freedom)? * standard_error,

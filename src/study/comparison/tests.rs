@@ -1,9 +1,10 @@
 use super::*;
+use crate::base::Purpose;
 use crate::base::files;
+use crate::base::rng::{self, Id};
 use crate::records::ColumnNames;
 use crate::records::tables::{self, Outcome};
-use crate::statistics::Spread;
-use crate::statistics::calibration::worlds;
+use crate::statistics::Counts;
 use crate::study::Style;
 use crate::study::comparison::load::Options;
 use std::path::Path;
@@ -11,13 +12,18 @@ use std::slice::from_ref;
 
 /// A run on made-up problems, each `shift` of the way from its chance to 1.
 fn made_up(name: &str, problems: usize, shift: f64) -> Run {
-    let mut problem = worlds::stream("problems of a comparison", 0);
-    let chances = Spread::BetaHalf.problems(&mut problem, problems);
-    let chances: Vec<f64> = chances.iter().map(|p| p + shift * (1.0 - p)).collect();
-    let mut draw = worlds::stream(name, 0);
-    let outcomes = worlds::evaluate(&mut draw, &chances, 16);
-    let names = (0..problems).map(|index| format!("aime/{index:02}"));
-    Run { path: PathBuf::from(name), problems: names.zip(outcomes).collect(), remark: None }
+    let stream =
+        |name: &str| rng::stream(0, Purpose::Simulation, &[Id::from(name), Id::from(0u64)]);
+    let (mut problem, mut draw) = (stream("problems of a comparison"), stream(name));
+    let outcome = |index: usize| {
+        // Beta(0.5, 0.5), by the arcsine law.
+        let p = libm::sin(0.5 * std::f64::consts::PI * problem.uniform()).powi(2);
+        let p = p + shift * (1.0 - p);
+        let correct = (0..16).filter(|_| draw.uniform() < p).count() as u64;
+        (format!("aime/{index:02}"), Counts { correct, samples: 16 })
+    };
+    let problems = (0..problems).map(outcome).collect();
+    Run { path: PathBuf::from(name), problems, remark: None }
 }
 
 fn page(a: &[Run], b: &[Run], style: Style) -> String {

@@ -1,12 +1,11 @@
 //! Calibration where the unit is the training run.
 
-use crate::base::rng::Stream;
-use crate::statistics::calibration::worlds::{self, SPREADS};
-use crate::statistics::calibration::{Promise, Row, Tally};
-use crate::statistics::verdict::{self, Verdict};
-use crate::statistics::{
-    Evidence, Interval, Measure, Runs, Spread, TimeToEvent, aggregates, between, equivalence,
-    time_to_level,
+use crate::calibration::worlds::{self, Runs, SPREADS, Spread};
+use crate::calibration::{Measure, Promise, Row, Tally};
+use dapo::base::rng::Stream;
+use dapo::statistics::verdict::{self, Verdict};
+use dapo::statistics::{
+    Evidence, Interval, TimeToEvent, aggregates, between, equivalence, time_to_level,
 };
 
 const T_INTERVAL: Promise =

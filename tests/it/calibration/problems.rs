@@ -1,10 +1,10 @@
 //! Calibration where the unit is the problem: one checkpoint, or two on the same problems.
 
-use crate::base::rng::Stream;
-use crate::statistics::calibration::worlds::{self, SPREADS};
-use crate::statistics::calibration::{Promise, Row, Tally};
-use crate::statistics::distributions::t_quantile;
-use crate::statistics::{Spread, Uncertainty, accuracy, paired};
+use crate::calibration::worlds::{self, SPREADS, Spread};
+use crate::calibration::{Promise, Row, Tally};
+use dapo::base::rng::Stream;
+use dapo::statistics::distributions::t_quantile;
+use dapo::statistics::{Uncertainty, accuracy, paired};
 
 const DECODING: Promise =
     Promise::coverage("decoding interval", "avg@k of this checkpoint on these problems");

@@ -1,12 +1,15 @@
 //! The calibration as a file and as a page.
 
-use crate::statistics::Measure;
-use crate::statistics::calibration::Row;
+use crate::calibration::Measure;
+use crate::calibration::Row;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
 /// Version of the file.
 pub const FORMAT: u64 = 1;
+
+/// What makes the file and the page.
+const COMMAND: &str = "cargo test --test it the_table_is_made_anew -- --ignored";
 
 /// `calibration.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,7 +28,7 @@ pub struct Table {
 impl Table {
     /// A table of rows.
     pub fn new(replicates: u64, rows: Vec<Row>) -> Self {
-        let command = format!("dapo calibrate --replicates {replicates}");
+        let command = COMMAND.to_string();
         Self { format: FORMAT, command, replicates, rows }
     }
 
