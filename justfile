@@ -85,8 +85,8 @@ bench-gpu PYTHON="python3": build
 
 # Repeat a short training under many settings and print which digests are equal
 [group('check')]
-exactness *ARGS: build
-    {{ dapo }} exactness "$@"
+exactness: setup
+    cargo test --test it all_exact_cells -- --ignored --nocapture
 
 # Run the tests of numerics, models and generation and the golden exact run with scalar and AVX2 loops
 [group('check')]

@@ -28,14 +28,12 @@ pub mod diff;
 pub mod doctor;
 pub mod effects;
 pub mod eval;
-pub mod exactness;
 pub mod export;
 pub mod gc;
 pub mod generate;
 pub mod grade;
 pub mod plan;
 pub mod pretrain;
-pub mod exactness_cell;
 pub mod regress;
 pub mod report;
 pub mod runs;
@@ -94,9 +92,6 @@ enum Verb {
     Doctor(doctor::Args),
     Bench(bench::Args),
     Throughput(throughput::Args),
-    Exactness(exactness::Args),
-    #[command(hide = true)]
-    ExactnessCell(exactness_cell::Args),
     Runs(runs::Args),
     Gc(gc::Args),
     Completions(completions::Args),
@@ -134,8 +129,6 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Doctor(args) => doctor::run(args),
         Verb::Bench(args) => bench::run(args),
         Verb::Throughput(args) => throughput::run(args),
-        Verb::Exactness(args) => exactness::run(args),
-        Verb::ExactnessCell(args) => exactness_cell::run(args),
         Verb::Runs(args) => runs::run(args),
         Verb::Gc(args) => gc::run(args),
         Verb::Completions(args) => completions::run(args),

@@ -5,7 +5,6 @@
 
 pub mod diff;
 pub mod doctor;
-pub mod exactness;
 pub mod verify;
 pub mod regress;
 
@@ -15,10 +14,6 @@ pub use crate::verification::diff::{Basis, First, Named, RunDiff};
 pub use crate::verification::doctor::probes::Fingerprint;
 pub use crate::verification::doctor::self_checks::SelfCheck;
 pub use crate::verification::doctor::{Comparison, Examination};
-pub use crate::verification::exactness::cell::Digests;
-pub use crate::verification::exactness::matrix::{Matrix, Outcome};
-pub use crate::verification::exactness::process::{Common, Message};
-pub use crate::verification::exactness::{Setting, Size};
 pub use crate::verification::regress::Golden;
 pub use crate::verification::regress::bless::Blessed;
 pub use crate::verification::regress::curves::{Curves, Judged};

@@ -1,4 +1,4 @@
-//! The same short training under many settings, and whether it gives the same bits.
+//! The same short training under many settings, and whether it gives the same bits: `just exactness`.
 //!
 //! Each cell is a process of its own, because LibTorch, MKL and oneDNN read their environment when
 //! they are loaded: [`process`] starts it, [`cell`] is what it computes, [`matrix`] compares.
@@ -6,35 +6,26 @@
 pub mod cell;
 pub mod matrix;
 pub mod process;
+mod tests;
 
-use crate::algorithm::Problem;
-use crate::base::files;
-use crate::experiment::{Data, Experiment, sets};
-use crate::numerics::{Instructions, vectorised};
-use crate::records::tables;
-use crate::task::data;
-use crate::training::Recipe;
+use dapo::algorithm::Problem;
+use dapo::base::files;
+use dapo::experiment::{Data, Experiment, sets};
+use dapo::numerics::{Instructions, vectorised};
+use dapo::records::tables;
+use dapo::task::data;
+use dapo::training::Recipe;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// How much a cell computes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Size {
     /// 10 updates of pretraining and the experiment as it stands.
     Full,
-    /// 3 updates of pretraining and 2 rollout steps.
-    Quick,
     /// One update and one rollout step of a handful of rollouts, for emulated processors.
     Tiny,
-}
-
-impl std::fmt::Display for Size {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Full => "full",
-            Self::Quick => "quick",
-            Self::Tiny => "tiny",
-        })
-    }
 }
 
 impl Size {
@@ -42,7 +33,6 @@ impl Size {
     pub fn cut_recipe(self, mut recipe: Recipe) -> Recipe {
         let (updates, sequences) = match self {
             Self::Full => (5, 16),
-            Self::Quick => (2, 8),
             Self::Tiny => (1, 2),
         };
         if self != Self::Full {
@@ -60,7 +50,6 @@ impl Size {
     pub fn cut_experiment(self, experiment: &mut Experiment) {
         match self {
             Self::Full => {}
-            Self::Quick => experiment.training.rollout_steps = 2,
             Self::Tiny => {
                 experiment.training.rollout_steps = 1;
                 experiment.training.prompts_per_step = 1;
@@ -155,23 +144,21 @@ impl Setting {
         Self { name: name.into(), ..Self::baseline() }
     }
 
-    /// The baseline and every cell that is compared with it; fewer when `quick`.
-    pub fn all(quick: bool) -> Vec<Self> {
+    /// The baseline and every cell that is compared with it.
+    pub fn all() -> Vec<Self> {
         let mut all = vec![Self::baseline()];
-        let pick = |many: &[u64]| if quick { many[..1].to_vec() } else { many.to_vec() };
-        for threads in pick(&[2, 4]) {
+        for threads in [2, 4] {
             all.push(Self { threads, ..Self::named(format!("threads {threads}")) });
         }
-        for size in pick(&[5, 1, 64]) {
+        for size in [5, 1, 64] {
             let setting = Self::named(format!("micro-batch {size}"));
             all.push(Self { micro_batch_rollouts: size, ..setting });
         }
-        for size in pick(&[7, 1, 256]) {
+        for size in [7, 1, 256] {
             let setting = Self::named(format!("generation batch {size}"));
             all.push(Self { generation_batch_rollouts: size, ..setting });
         }
         for (name, values) in ENVIRONMENT {
-            let values = if quick { &values[..1] } else { values };
             for value in values {
                 let setting = Self::named(format!("{name}={value}"));
                 all.push(Self { environment: vec![(name, value)], ..setting });
@@ -234,7 +221,7 @@ impl Setting {
     }
 }
 
-/// Values of each variable; the first is the one that changes most.
+/// Values of each variable.
 const ENVIRONMENT: [(&str, &[&str]); 4] = [
     ("ATEN_CPU_CAPABILITY", &["default", "avx2", "avx512"]),
     ("ONEDNN_MAX_CPU_ISA", &["SSE41", "AVX2", "AVX512_CORE"]),

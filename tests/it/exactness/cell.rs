@@ -1,17 +1,17 @@
 //! What one cell computes: updates of pretraining from random weights, a short run of the
 //! experiment on its base policy, its evaluations; and the digests of all that.
 
-use crate::base::{files, workers};
-use crate::experiment::Experiment;
-use crate::numerics::exact::orders;
-use crate::numerics::vectorised;
-use crate::policy::checkpoint;
-use crate::records::ledger::{self, Kind};
-use crate::records::{Components, RunFolder, Tensors, tables};
-use crate::training::run::inputs::{self, Inputs};
-use crate::training::run::{self, Event};
-use crate::training::{Ended, Recipe, Unfinished, pretraining};
-use crate::verification::Size;
+use crate::exactness::Size;
+use dapo::base::{files, workers};
+use dapo::experiment::Experiment;
+use dapo::numerics::exact::orders;
+use dapo::numerics::vectorised;
+use dapo::policy::checkpoint;
+use dapo::records::ledger::{self, Kind};
+use dapo::records::{Components, RunFolder, Tensors, tables};
+use dapo::training::run::inputs::{self, Inputs};
+use dapo::training::run::{self, Event};
+use dapo::training::{Ended, Recipe, Unfinished, pretraining};
 use serde::{Deserialize, Serialize};
 
 /// A cell that cannot be computed.

@@ -1,21 +1,71 @@
-//! A cell as a process: its environment, its arguments, what it says, how it ended.
+//! A cell as a process: its environment, its arguments, what it says, how it ended. The process is this
+//! test program again, which runs [`a_cell`] alone.
 
-use crate::numerics::Numerics;
-use crate::verification::exactness::VARIABLES;
-use crate::verification::{Digests, Outcome, Setting, Size};
+use crate::exactness::cell::{self, Digests, Work};
+use crate::exactness::matrix::Outcome;
+use crate::exactness::{Setting, Size, VARIABLES};
+use dapo::commands::pretrain;
+use dapo::experiment::extends;
+use dapo::numerics::{Numerics, vectorised};
+use dapo::records::RunFolder;
 use serde::{Deserialize, Serialize};
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead, Read, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// The verb that computes one cell; not listed.
-pub const VERB: &str = "exactness-cell";
+/// The run of a cell, and the recipe that its updates of pretraining follow.
+pub const EXPERIMENT: &str = "experiments/exactness.toml";
+const RECIPE: &str = "golden/mini-aime/recipe.toml";
+
+/// The variable that says what is asked of the cell.
+const ASKED: &str = "DAPO_EXACTNESS_CELL";
+
+/// What is asked of a cell.
+#[derive(Debug, Serialize, Deserialize)]
+struct Asked {
+    numerics: Numerics,
+    size: Size,
+    threads: u64,
+    micro_batch_rollouts: u64,
+    generation_batch_rollouts: u64,
+    check_orders: bool,
+    pretrains: bool,
+    folder: PathBuf,
+}
+
+#[test]
+#[ignore = "computes what DAPO_EXACTNESS_CELL asks for: one cell of a matrix"]
+fn a_cell() {
+    let Ok(asked) = std::env::var(ASKED) else { return };
+    let asked: Asked = serde_json::from_str(&asked).unwrap();
+    if let Err(vectorised::Error::Missing(_)) = vectorised::check() {
+        std::process::exit(UNSUPPORTED);
+    }
+    let mut experiment = extends::load(Path::new(EXPERIMENT)).unwrap();
+    experiment.numerics = asked.numerics;
+    experiment.execution.threads = asked.threads;
+    experiment.execution.micro_batch_rollouts = asked.micro_batch_rollouts;
+    experiment.execution.generation_batch_rollouts = asked.generation_batch_rollouts;
+    let mut recipe = pretrain::recipe(Path::new(RECIPE)).unwrap();
+    recipe.numerics = asked.numerics;
+    let recipe = asked.pretrains.then_some(recipe);
+    let work = Work { experiment, recipe, size: asked.size, check_orders: asked.check_orders };
+    let folder = RunFolder::at(asked.folder);
+    let digests = cell::run(work, &folder, &mut |step| say(&Message::Saved(step)));
+    say(&Message::Done(digests.unwrap_or_else(|error| panic!("{error}"))));
+}
+
+/// The parent must hear of a checkpoint at once, on a line of its own.
+fn say(message: &Message) {
+    println!("\n{}", serde_json::to_string(message).unwrap());
+    std::io::stdout().flush().unwrap();
+}
 
 /// Exit code of a cell that this machine cannot run.
-pub const UNSUPPORTED: u8 = 6;
+const UNSUPPORTED: i32 = 6;
 
 /// The program that runs another processor's user programs.
 const EMULATOR: &str = "qemu-x86_64";
@@ -31,40 +81,33 @@ pub enum Message {
 }
 
 /// What all cells of a matrix have in common.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub struct Common {
-    /// This program.
-    pub program: PathBuf,
-    /// The experiment file.
-    pub experiment: PathBuf,
-    /// The recipe of pretraining.
-    pub recipe: PathBuf,
     /// The arithmetic.
     pub numerics: Numerics,
     /// How much a cell computes.
     pub size: Size,
-    /// Longest time of one process.
-    pub limit: Duration,
 }
+
+/// Longest time of one process; an emulated one is slow.
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// Runs a cell in an empty folder. Returns what became of it and the seconds that it took.
 ///
 /// # Errors
 /// When no process can be started.
-pub fn run(common: &Common, setting: &Setting, folder: &Path) -> io::Result<(Outcome, f64)> {
+pub fn run(common: Common, setting: &Setting, folder: &Path) -> io::Result<(Outcome, f64)> {
     let started = Instant::now();
     if let Some(threads) = setting.killed {
         let first = Setting { threads, ..setting.clone() };
-        let mut command = command(common, &first, folder);
-        command.arg("--without-pretraining");
-        let ended = watch(command.spawn()?, common.limit, true)?;
+        let ended = watch(command(common, &first, false, folder)?.spawn()?, LIMIT, true)?;
         // It must have been in the middle of its work, or nothing is shown.
         if ended.status.signal() != Some(KILLED) {
             let how = format!("it was not killed: {}", ended.how());
             return Ok((Outcome::Failed(how), started.elapsed().as_secs_f64()));
         }
     }
-    let ended = watch(command(common, setting, folder).spawn()?, common.limit, false)?;
+    let ended = watch(command(common, setting, true, folder)?.spawn()?, LIMIT, false)?;
     let seconds = started.elapsed().as_secs_f64();
     Ok((ended.outcome(setting, folder), seconds))
 }
@@ -72,35 +115,39 @@ pub fn run(common: &Common, setting: &Setting, folder: &Path) -> io::Result<(Out
 /// SIGKILL.
 const KILLED: i32 = 9;
 
-fn command(common: &Common, setting: &Setting, folder: &Path) -> Command {
+fn command(
+    common: Common,
+    setting: &Setting,
+    pretrains: bool,
+    folder: &Path,
+) -> io::Result<Command> {
+    let program = std::env::current_exe()?;
     let mut command = match &setting.processor {
-        None => Command::new(&common.program),
+        None => Command::new(program),
         Some(processor) => {
             let mut command = Command::new(EMULATOR);
-            command.args(["-cpu", processor]).arg(&common.program);
+            command.args(["-cpu", processor]).arg(program);
             command
         }
     };
     for name in VARIABLES {
         command.env_remove(name);
     }
+    let asked = Asked {
+        numerics: common.numerics,
+        size: common.size,
+        threads: setting.threads,
+        micro_batch_rollouts: setting.micro_batch_rollouts,
+        generation_batch_rollouts: setting.generation_batch_rollouts,
+        check_orders: setting.check_orders,
+        pretrains,
+        folder: folder.to_path_buf(),
+    };
     command.envs(setting.environment.iter().copied());
-    command.arg(VERB).arg(&common.experiment).arg("--recipe").arg(&common.recipe);
-    command.arg("--out").arg(folder);
-    for (name, value) in [
-        ("--numerics", common.numerics.to_string()),
-        ("--size", common.size.to_string()),
-        ("--threads", setting.threads.to_string()),
-        ("--micro-batch", setting.micro_batch_rollouts.to_string()),
-        ("--generation-batch", setting.generation_batch_rollouts.to_string()),
-    ] {
-        command.args([name, &value]);
-    }
-    if setting.check_orders {
-        command.arg("--check-orders");
-    }
+    command.env(ASKED, serde_json::to_string(&asked)?);
+    command.args(["exactness::process::a_cell", "--exact", "--ignored", "--nocapture"]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
+    Ok(command)
 }
 
 /// A process that is over.
@@ -163,7 +210,7 @@ impl Ended {
     fn outcome(self, setting: &Setting, folder: &Path) -> Outcome {
         // A folder that is gone by then says nothing to the reader.
         let how = self.how().replace(&folder.display().to_string(), "the run folder");
-        if self.status.code() == Some(i32::from(UNSUPPORTED)) {
+        if self.status.code() == Some(UNSUPPORTED) {
             return Outcome::Unsupported(how);
         }
         match self.digests {

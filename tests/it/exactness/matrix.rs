@@ -1,7 +1,7 @@
 //! Cells against the baseline: what is equal and what differs first.
 
-use crate::base::files;
-use crate::verification::Digests;
+use crate::exactness::cell::Digests;
+use dapo::base::files;
 use serde::Serialize;
 
 /// What became of a cell.
@@ -151,7 +151,7 @@ impl Matrix {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::Components;
+    use dapo::records::Components;
 
     fn digests(weights: &str) -> Digests {
         let step = COMPONENTS.map(|name| (name.to_string(), format!("{name}-of-the-baseline")));
