@@ -132,7 +132,7 @@ fn probed(job: &Job) -> Result<f64> {
     eprintln!("{}", visible::message(&format!("measuring {}", job.title())));
     let inputs = inputs::prepare(job.experiment.clone())?;
     let plan = plan::make(&inputs, Path::new("runs"), true)?;
-    let estimate = plan.estimates.map(|estimates| estimates.point);
+    let estimate = plan.estimates.map(|estimates| estimates.expected);
     Ok(estimate.and_then(|it| it.seconds.get("total").copied()).unwrap_or(f64::NAN))
 }
 

@@ -5,16 +5,15 @@ use crate::commands::exit::Invalid;
 use crate::commands::{bounds, plan_table};
 use crate::experiment::{Device, extends};
 use crate::records::{Manifest, RunFolder};
-use crate::training::plan::actual::{self, Process};
+use crate::training::plan::actual;
 use crate::training::plan::{self, Record, machine};
 use crate::training::run::inputs::{self, Inputs};
 use crate::training::{Name, Plan};
 use anyhow::{Result, bail};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
 
-/// Plan a run: updates, rollouts, memory, disk, time, and what Dynamic Sampling will keep.
+/// Plan a run: updates, rollouts, memory, disk and time.
 ///
 /// Prints counts by arithmetic, then estimates from a probe of a few seconds with the base policy.
 /// Of a run folder it shows the plan beside what came true. Nothing is written.
@@ -84,8 +83,8 @@ fn show_run(args: &Args) -> Result<ExitCode> {
         bail!(Invalid(message));
     }
     let Record { plan, actual } = files::read_json(&path)?;
-    let process = actual.and_then(|actual| actual.process);
-    let actual = Some(actual::read(&folder, &plan, process)?);
+    let peak = actual.and_then(|actual| actual.peak_memory_bytes);
+    let actual = Some(actual::read(&folder, peak)?);
     let record = Record { plan, actual };
     match args.json {
         true => print!("{}", files::canonical_json(&record)),
@@ -119,8 +118,6 @@ pub struct Planned {
     kept: bool,
     /// This process goes on with a run that another one planned.
     partial: bool,
-    started: Instant,
-    processor_seconds: Option<f64>,
     peak_reset: bool,
 }
 
@@ -156,8 +153,6 @@ impl Planned {
             kept: partial,
             partial,
             peak_reset: machine::reset_peak(),
-            started: Instant::now(),
-            processor_seconds: machine::processor_seconds(),
         })
     }
 
@@ -173,15 +168,9 @@ impl Planned {
     /// Reads what the run did, keeps it and prints it beside the plan.
     pub fn after(self) {
         let Some(Record { plan, .. }) = self.record else { return };
-        let wall = self.started.elapsed().as_secs_f64();
-        let used = || Some(machine::processor_seconds()? - self.processor_seconds?);
-        let process = Process {
-            peak_memory_bytes: machine::process_bytes("VmHWM"),
-            peak_includes_probe: !self.peak_reset && plan.probe.is_some(),
-            processor_share: used().map(|used| used / wall),
-            partial: self.partial,
-        };
-        match actual::read(&self.folder, &plan, Some(process)) {
+        let known = !self.partial && (self.peak_reset || plan.probe.is_none());
+        let peak = machine::process_bytes("VmHWM").filter(|_| known);
+        match actual::read(&self.folder, peak) {
             Ok(actual) => {
                 let record = Record { plan, actual: Some(actual) };
                 write(&self.folder, &record);

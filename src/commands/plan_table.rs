@@ -1,32 +1,28 @@
 //! A plan, and a plan beside what came true, as text.
 
 use crate::training::plan::Record;
-use crate::training::{Estimate, Estimates, Forecast, Memory, Plan, Range, Severity};
+use crate::training::{Estimate, Estimates, Memory, Plan, Range, Severity};
 use comfy_table::Table;
 use std::collections::BTreeMap;
 
-/// The plan: counts, the probe, the forecast, estimates.
+/// The plan: counts, the probe, estimates.
 pub fn plan(plan: &Plan) -> String {
     let mut parts = vec![
         format!("plan of {}, seed {}, {} threads", plan.name, plan.seed, plan.threads),
         counts(plan),
     ];
     if let Some(probe) = &plan.probe {
-        let [low, middle, high] = probe.response_tokens_percentiles;
         parts.push(format!(
-            "probe ({:.1} s, {} groups of the base policy): {:.1} % correct, {:.1} % truncated, response length mean {:.0} (10 % {low}, 50 % {middle}, 90 % {high}){}, {:.0} tokens/s",
+            "probe ({:.1} s, {} groups of the base policy): {:.1} % correct, {:.1} % truncated, response length mean {:.0}, {:.0} tokens/s; {:.0} % of the groups are useful",
             probe.seconds,
             probe.groups,
             100.0 * probe.accuracy,
             100.0 * probe.truncated_share,
             probe.response_tokens_mean,
-            probe
-                .correct_response_tokens_mean
-                .map_or(String::new(), |mean| format!(", of correct ones {mean:.0}")),
-            probe.generated_tokens_per_second,
+            1.0 / probe.rates.generation_token_seconds,
+            100.0 * probe.useful_share,
         ));
     }
-    parts.extend(plan.forecast.as_ref().map(forecast));
     parts.extend(plan.estimates.as_ref().map(estimates));
     parts.push(space(plan));
     parts.join("\n")
@@ -59,44 +55,9 @@ fn counts(plan: &Plan) -> String {
     table.to_string()
 }
 
-fn forecast(forecast: &Forecast) -> String {
-    let groups: u64 = forecast.correct_counts.iter().sum();
-    let share = forecast.useful_share;
-    let percent = |value: f64| format!("{:.0} %", 100.0 * value);
-    let fit = forecast
-        .fit
-        .map_or(String::new(), |(_, useful)| format!("; beta-binomial fit {}", percent(useful)));
-    let mut text = format!(
-        "groups of the base policy: {} useful (95 % interval {} to {}{fit}), {} all wrong, {} all correct, of {groups}",
-        percent(share.value),
-        percent(share.low),
-        percent(share.high),
-        percent(forecast.all_wrong_share),
-        percent(forecast.all_correct_share),
-    );
-    let Some([middle, fewest, most]) = &forecast.rounds else { return text };
-    let mean = |value: Option<f64>| value.map_or("unbounded".into(), |mean| format!("{mean:.2}"));
-    let listed: Vec<String> = middle
-        .probabilities
-        .iter()
-        .enumerate()
-        .filter(|(_, probability)| **probability >= 0.005)
-        .map(|(index, probability)| format!("{} with {}", index + 1, percent(*probability)))
-        .collect();
-    text += &format!(
-        "\ndynamic sampling: {} rounds a step (interval {} to {}): {}; the cap is reached with the batch not full in {} of the steps.\nThe kept share moves during training: a better policy fails fewer groups and solves more of them outright.",
-        mean(middle.expected),
-        mean(fewest.expected),
-        mean(most.expected),
-        listed.join(", "),
-        percent(middle.cap_probability),
-    );
-    text
-}
-
 fn estimates(estimates: &Estimates) -> String {
-    let mut table = table(&["estimate", "base lengths", "point", "bound (L_max, all rounds)"]);
-    let columns = [&estimates.base, &estimates.point, &estimates.bound];
+    let mut table = table(&["estimate", "base policy's lengths", "bound (L_max, all rounds)"]);
+    let columns = [&estimates.expected, &estimates.bound];
     let mut row = |name: &str, of: &dyn Fn(&Estimate) -> String| {
         table.add_row(std::iter::once(name.to_string()).chain(columns.map(of)));
     };
@@ -104,11 +65,11 @@ fn estimates(estimates: &Estimates) -> String {
     row("rollouts", &|one| number(one.rollouts));
     row("response tokens, with evaluation", &|one| number(one.response_tokens));
     row("disk", &|one| bytes(one.disk_bytes));
-    for phase in estimates.point.seconds.keys() {
+    for phase in estimates.expected.seconds.keys() {
         row(&format!("time, {phase}"), &|one| seconds(one.seconds[phase]));
     }
     format!(
-        "{table}\nThe point takes responses a quarter longer than the base policy's correct ones, since training lengthens them; by how much no probe can know."
+        "{table}\nTraining changes the length of responses and the share of useful groups; by how much no probe can know."
     )
 }
 
@@ -147,75 +108,27 @@ pub fn comparison(record: &Record) -> String {
     let Record { plan, actual: Some(actual) } = record else {
         return "planned against actual: the run has not ended".into();
     };
-    let estimates = plan.estimates.as_ref();
     let estimate = |of: &dyn Fn(&Estimate) -> f64| {
-        let each = estimates.map(|all| [of(&all.base), of(&all.point), of(&all.bound)]);
-        each.map_or([None; 3], |values| values.map(Some))
+        let both = plan.estimates.as_ref().map(|both| [of(&both.expected), of(&both.bound)]);
+        both.map_or([None; 2], |values| values.map(Some))
     };
-    let mut table = table(&[
-        "planned against actual",
-        "base lengths",
-        "point",
-        "bound",
-        "actual",
-        "actual / point",
-    ]);
-    let mut row = |name: &str, planned: [Option<f64>; 3], actual: f64, text: fn(f64) -> String| {
+    let mut table =
+        table(&["planned against actual", "base lengths", "bound", "actual", "actual / planned"]);
+    let mut row = |name: &str, planned: [Option<f64>; 2], actual: f64, text: fn(f64) -> String| {
         let shown = planned.map(|value| value.map_or("".into(), text));
-        let ratio = planned[1].map_or("".into(), |point| format!("{:.2}", actual / point));
-        let ends = [text(actual), ratio];
-        table.add_row(std::iter::once(name.to_string()).chain(shown).chain(ends));
+        let ratio = planned[0].map_or("".into(), |expected| format!("{:.2}", actual / expected));
+        table.add_row(std::iter::once(name.to_string()).chain(shown).chain([text(actual), ratio]));
     };
-    let work = &plan.work;
-    let rounds = work.generation_rounds;
-    let updates = Some(work.updates as f64);
-    let counters = actual.counters;
-    row("updates", [updates; 3], counters.updates as f64, number);
-    let expected = [rounds.expected, rounds.expected, rounds.most];
-    row("generation rounds", expected, counters.generation_rounds as f64, number);
-    row("rollouts", estimate(&|one| one.rollouts), actual.rollouts, number);
-    row("response tokens", estimate(&|one| one.response_tokens), actual.response_tokens, number);
+    let (rounds, counters) = (plan.work.generation_rounds, actual.counters);
+    row("updates", [Some(plan.work.updates as f64); 2], counters.updates as f64, number);
+    let planned = [rounds.expected, rounds.most];
+    row("generation rounds", planned, counters.generation_rounds as f64, number);
     row("disk", estimate(&|one| one.disk_bytes), actual.disk_bytes, bytes);
-    let process = actual.process.as_ref();
-    if let Some(peak) = process.and_then(|process| process.peak_memory_bytes) {
-        row("peak memory", [Some(plan.memory.needed_bytes); 3], peak as f64, bytes);
+    if let Some(peak) = actual.peak_memory_bytes {
+        row("peak memory", [Some(plan.memory.needed_bytes); 2], peak as f64, bytes);
     }
-    let total = actual.seconds["total"];
-    row("time", estimate(&|one| one.seconds["total"]), total, seconds);
-    let mut text = table.to_string();
-    if let Some(given) = &actual.given_seconds {
-        text += &format!(
-            "\ngiven what was generated, the model says {}; it took {} (ratio {:.2})",
-            seconds(given["total"]),
-            seconds(total),
-            total / given["total"]
-        );
-        let phases: Vec<String> = given
-            .iter()
-            .filter(|(phase, _)| *phase != "total")
-            .map(|(phase, model)| {
-                let took = actual.seconds.get(phase).copied().unwrap_or(0.0);
-                format!("{phase} {} / {}", seconds(took), seconds(*model))
-            })
-            .collect();
-        text += &format!("\n  took / model: {}", phases.join(", "));
-        text += &shares(record, total / given["total"]);
-    }
-    text
-}
-
-/// How busy the machine was during probe and run, and the ratio without that.
-fn shares(record: &Record, ratio: f64) -> String {
-    let process = record.actual.as_ref().and_then(|actual| actual.process);
-    let run = process.filter(|process| !process.partial).and_then(|one| one.processor_share);
-    let probe = record.plan.probe.as_ref().and_then(|probe| probe.processor_share);
-    let (Some(run), Some(probe)) = (run, probe) else { return String::new() };
-    format!(
-        "\n  of one core the probe had {:.0} %, the run {:.0} %; in processor seconds the ratio is {:.2}",
-        100.0 * probe,
-        100.0 * run,
-        ratio * run / probe
-    )
+    row("time", estimate(&|one| one.seconds["total"]), actual.seconds, seconds);
+    table.to_string()
 }
 
 fn table(header: &[&str]) -> Table {

@@ -475,10 +475,8 @@ fn read_folder(root: &Path, run: &RunFolder) {
     }
     let _ = housekeeping::candidates(root, Rules { keep_last: 1, unfinished: true });
     let _ = run.digests();
-    let record: Result<plan::Record, _> = files::read_json(&run.path(plan::FILE));
-    if let Ok(record) = record {
-        let _ = plan::actual::read(run, &record.plan, None);
-    }
+    let _: Result<plan::Record, _> = files::read_json(&run.path(plan::FILE));
+    let _ = plan::actual::read(run, None);
 }
 
 fn record(folder: &Path, name: &'static str) -> Spoil {

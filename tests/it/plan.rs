@@ -48,8 +48,8 @@ fn every_shipped_experiment_can_be_planned() {
 
 /// Replaces what is measured by a word; counts stay.
 fn without_measurements(value: &mut Value, path: &str) {
-    let measured = ["probe", "estimates", "memory", "disk", "forecast.", "run_key", "warnings"];
-    let kept = ["forecast", "memory.measured", "memory.parts"];
+    let measured = ["probe", "estimates", "memory", "disk", "run_key", "warnings"];
+    let kept = ["memory.measured", "memory.parts"];
     match value {
         Value::Object(entries) => {
             for (name, entry) in entries {
@@ -79,11 +79,11 @@ fn a_plan_with_a_probe_is_a_json_value_of_a_known_shape() {
     let (code, out, talk) = dapo(&["plan", &path, "--json"]);
     assert_eq!(code, 0, "{talk}");
     let plan: Plan = serde_json::from_str(&out).unwrap();
-    let (probe, forecast) = (plan.probe.unwrap(), plan.forecast.unwrap());
+    let probe = plan.probe.unwrap();
     assert!(probe.accuracy > 0.0 && probe.truncated_share < 0.5, "{probe:?}");
-    assert!((0.2..0.8).contains(&forecast.useful_share.value), "{forecast:?}");
+    assert!((0.2..0.9).contains(&probe.useful_share), "{probe:?}");
     let estimates = plan.estimates.unwrap();
-    assert!(estimates.bound.seconds["total"] > estimates.point.seconds["total"]);
+    assert!(estimates.bound.seconds["total"] > estimates.expected.seconds["total"]);
     assert!(plan.memory.measured && plan.memory.needed_bytes > 5e7);
     let mut shape: Value = serde_json::from_str(&out).unwrap();
     without_measurements(&mut shape, "");
@@ -97,13 +97,10 @@ fn the_probe_draws_the_same_responses_each_time() {
     let drawn = || {
         let (_, out, _) = dapo(&["plan", &path, "--json"]);
         let plan: Plan = serde_json::from_str(&out).unwrap();
-        (plan.probe.unwrap().groups, plan.forecast.unwrap().correct_counts)
+        let probe = plan.probe.unwrap();
+        (probe.groups, probe.accuracy, probe.response_tokens_mean, probe.useful_share)
     };
-    let (one, two) = (drawn(), drawn());
-    let (fewer, more) = if one.0 <= two.0 { (one, two) } else { (two, one) };
-    // A busy machine stops after fewer groups: they are the first of the others.
-    assert!(fewer.1.iter().zip(&more.1).all(|(few, many)| few <= many), "{fewer:?} {more:?}");
-    assert!(fewer.0 < more.0 || fewer == more);
+    assert_eq!(drawn(), drawn());
 }
 
 #[test]
@@ -160,13 +157,13 @@ fn a_run_keeps_its_plan_and_is_compared_with_it() {
     let path = experiments().join("smoke.toml").display().to_string();
     let (code, _, talk) = dapo(&["train", &path, "--out", &out]);
     assert_eq!(code, 0, "{talk}");
-    assert!(talk.contains("plan of smoke") && talk.contains("given what was generated"), "{talk}");
+    assert!(talk.contains("plan of smoke") && talk.contains("actual / planned"), "{talk}");
     let read = || files::read_json::<Record>(&Path::new(&out).join("plan.json")).unwrap();
     let Record { plan, actual: Some(actual) } = read() else { panic!("no actual") };
     assert_eq!(actual.counters.updates, plan.work.updates);
-    assert!(actual.seconds["total"] > 0.0 && actual.disk_bytes > 1e6, "{actual:?}");
+    assert!(actual.seconds > 0.0 && actual.disk_bytes > 1e6, "{actual:?}");
     // Bytes are no matter of luck.
-    let disk = actual.disk_bytes / plan.estimates.unwrap().point.disk_bytes;
+    let disk = actual.disk_bytes / plan.estimates.unwrap().expected.disk_bytes;
     assert!((0.75..1.25).contains(&disk), "{disk}");
     let outcome = files::read_text(&Path::new(&out).join("outcome.json")).unwrap();
     assert!(!outcome.contains("plan.json"), "a plan is outside every comparison");

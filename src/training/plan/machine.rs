@@ -1,11 +1,9 @@
-//! What the machine has and what this process uses: memory, processor time. Facts for a plan
+//! What the machine has and what this process uses. Facts for a plan
 //! and for its comparison; no number of a run depends on them.
 
 use crate::base::files;
-use cpu_time::ProcessTime;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
 
 /// Bytes of a field of `/proc/self/status`, such as `VmHWM` (peak) or `VmRSS` (now).
 pub fn process_bytes(field: &str) -> Option<u64> {
@@ -17,39 +15,6 @@ pub fn process_bytes(field: &str) -> Option<u64> {
 pub fn reset_peak() -> bool {
     // proc(5): 5 resets the peak resident set size.
     files::write_in_place(Path::new("/proc/self/clear_refs"), b"5").is_ok()
-}
-
-/// Processor seconds of this process so far, all threads, user and system.
-pub fn processor_seconds() -> Option<f64> {
-    Some(ProcessTime::try_now().ok()?.as_duration().as_secs_f64())
-}
-
-/// Measures work. With one thread it counts processor time, which other processes on a busy
-/// machine disturb little; with more, wall-clock time, because threads that wait for each
-/// other use processor time as well.
-#[derive(Debug)]
-pub struct Stopwatch {
-    started: Instant,
-    processor_seconds: Option<f64>,
-}
-
-impl Stopwatch {
-    /// Starts for a process that computes with so many threads.
-    pub fn start(threads: u64) -> Self {
-        let processor_seconds = if threads == 1 { processor_seconds() } else { None };
-        Self { started: Instant::now(), processor_seconds }
-    }
-
-    /// Seconds of work since the start.
-    pub fn seconds(&self) -> f64 {
-        let used = || Some(processor_seconds()? - self.processor_seconds?);
-        used().unwrap_or_else(|| self.wall_seconds())
-    }
-
-    /// Wall-clock seconds since the start.
-    pub fn wall_seconds(&self) -> f64 {
-        self.started.elapsed().as_secs_f64()
-    }
 }
 
 /// Memory that this process can still get: what the system has available, or what its
@@ -123,22 +88,6 @@ mod tests {
         assert!(now > 1 << 20 && peak > 1 << 20, "{now} {peak}");
         assert_eq!(process_bytes("NoSuchField"), None);
         assert!(available_memory_bytes().unwrap() > 1 << 20);
-    }
-
-    #[test]
-    fn work_takes_processor_time() {
-        let before = processor_seconds().unwrap();
-        let mut sum = 0u64;
-        while processor_seconds().unwrap() < before + 0.02 {
-            sum = (0..100_000u64).fold(sum, |sum, value| sum.wrapping_mul(31).wrapping_add(value));
-        }
-        assert_ne!(sum, 1);
-        let watch = Stopwatch::start(1);
-        std::thread::sleep(std::time::Duration::from_millis(30));
-        assert!(watch.seconds() < watch.wall_seconds(), "waiting is no work");
-        let watch = Stopwatch::start(2);
-        std::thread::sleep(std::time::Duration::from_millis(30));
-        assert!(watch.seconds() >= 0.03);
     }
 
     #[test]

@@ -3,8 +3,7 @@
 //!
 //! ```text
 //! work ── counts: data → generation rounds → rollout steps → updates
-//! probe ─ a few seconds with the run's own model and batches → rates, lengths, groups
-//! forecast ── groups → kept share and refill rounds of Dynamic Sampling
+//! probe ─ one batch with the run's own model → what a token takes
 //! cost, space ── seconds, memory, disk
 //! actual ── the same counts and seconds, read from a run folder
 //! ```
@@ -12,11 +11,9 @@
 //! Nothing here reaches a number of the run.
 
 pub mod work;
-pub mod forecast;
-pub mod lengths;
 pub mod machine;
-pub mod cost;
 pub mod probe;
+pub mod cost;
 pub mod phases;
 pub mod space;
 pub mod warnings;
@@ -24,20 +21,16 @@ pub mod actual;
 #[cfg(test)]
 mod tests;
 
-use crate::algorithm::{DynamicSampling, Surplus};
 use crate::base::files;
 use crate::experiment::{Experiment, PromptTemplate};
 use crate::task::prompt;
-use crate::training::plan::probe::Measured;
 use crate::training::plan::work::Work;
 use crate::training::run::Error;
 use crate::training::run::inputs::Inputs;
 use crate::training::{
-    Actual, Disk, Forecast, Lengths, Load, Memory, Probe, Range, Refill, Scenario, Severity, Sizes,
-    Warning,
+    Actual, Disk, Estimate, Memory, Probe, Range, Rates, Severity, Sizes, Warning,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::path::Path;
 
 /// A plan in a run folder, outside every comparison.
@@ -71,8 +64,6 @@ pub struct Plan {
     pub work: Work,
     /// What was measured.
     pub probe: Option<Probe>,
-    /// Kept share and refill rounds.
-    pub forecast: Option<Forecast>,
     /// Time and disk.
     pub estimates: Option<Estimates>,
     /// Peak memory.
@@ -98,34 +89,15 @@ pub struct Prompts {
     pub unstopped_end_of_turn: Option<String>,
 }
 
-/// Seconds and bytes under three assumptions about responses. No estimate can know how
-/// training will change their length.
+/// Seconds and bytes under two assumptions. No estimate can know how training will change the
+/// length of responses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Estimates {
-    /// Every response as long as the base policy's.
-    pub base: Estimate,
-    /// The stated estimate: training responses a quarter longer than the base policy's correct
-    /// ones, which training makes more frequent and longer.
-    pub point: Estimate,
+    /// Every response as long as the base policy's in the probe, and as many groups useful.
+    pub expected: Estimate,
     /// Every response runs to L_max and every step to its cap of rounds.
     pub bound: Estimate,
-}
-
-/// Seconds and bytes under one assumption.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Estimate {
-    /// Assumed mean length of training responses.
-    pub response_tokens_mean: f64,
-    /// Training rollouts.
-    pub rollouts: f64,
-    /// Response tokens of training and evaluation.
-    pub response_tokens: f64,
-    /// Phase → seconds, with `total`.
-    pub seconds: BTreeMap<String, f64>,
-    /// Written to the run folder.
-    pub disk_bytes: f64,
 }
 
 impl Plan {
@@ -144,13 +116,12 @@ impl Plan {
 pub fn make(inputs: &Inputs, folder: &Path, measure: bool) -> Result<Plan, Error> {
     let sizes = Sizes::of(&inputs.data);
     let prompts = prompts(inputs)?;
-    let assembled =
-        |measured: Option<&Measured>| assemble(inputs, &sizes, &prompts, measured, folder);
+    let assembled = |probe: Option<Probe>| assemble(inputs, &sizes, &prompts, probe, folder);
     let counted = assembled(None);
     if !measure || !counted.can_start() {
         return Ok(counted);
     }
-    Ok(assembled(Some(&probe::measure(inputs, folder)?)))
+    Ok(assembled(Some(probe::measure(inputs, folder)?)))
 }
 
 fn prompts(inputs: &Inputs) -> Result<Prompts, Error> {
@@ -180,21 +151,15 @@ fn assemble(
     inputs: &Inputs,
     sizes: &Sizes,
     prompts: &Prompts,
-    measured: Option<&Measured>,
+    probe: Option<Probe>,
     folder: &Path,
 ) -> Plan {
     let (experiment, config) = (&inputs.experiment, &inputs.config);
-    let refill = refill(experiment);
-    let forecast = measured
-        .map(|measured| Forecast::new(&measured.correct, experiment.rollout.group_size, refill));
-    let rounds = rounds_per_step(experiment, forecast.as_ref());
-    let work = Work::new(experiment, sizes, rounds);
-    let estimates = measured.map(|measured| {
-        estimates(experiment, sizes, &work, forecast.as_ref(), measured, prompts.mean_tokens)
-    });
-    let memory = space::memory(experiment, config, prompts, &work, measured);
-    let checkpoint_bytes = measured
-        .map_or(space::checkpoint_bytes(config), |measured| measured.probe.rates.checkpoint_bytes);
+    let work = Work::new(experiment, sizes, rounds_per_step(experiment, probe.as_ref()));
+    let checkpoint_bytes = space::checkpoint_bytes(config);
+    let probe =
+        probe.map(|probe| Probe { rates: Rates { checkpoint_bytes, ..probe.rates }, ..probe });
+    let estimates = probe.as_ref().map(|probe| estimates(experiment, &work, probe, prompts));
     let checkpoints = work.kept_checkpoints as f64 * checkpoint_bytes;
     let bytes = |of: fn(&Estimates) -> &Estimate| {
         estimates.as_ref().map_or(checkpoints, |estimates| of(estimates).disk_bytes)
@@ -205,96 +170,38 @@ fn assemble(
         seed: experiment.execution.seed,
         threads: experiment.execution.threads,
         prompts: prompts.clone(),
+        memory: space::memory(experiment, config, prompts, &work, probe.as_ref()),
         disk: Disk {
-            needed_bytes: bytes(|estimates| &estimates.point),
+            needed_bytes: bytes(|estimates| &estimates.expected),
             most_bytes: bytes(|estimates| &estimates.bound),
             checkpoint_bytes,
             free_bytes: files::free_bytes(folder).ok().map(|bytes| bytes as f64),
         },
         work,
-        probe: measured.map(|measured| measured.probe.clone()),
-        forecast,
+        probe,
         estimates,
-        memory,
         warnings: Vec::new(),
     };
     plan.warnings = warnings::of(&plan, experiment);
     plan
 }
 
-fn refill(experiment: &Experiment) -> Option<Refill> {
-    match experiment.dapo.dynamic_sampling {
-        DynamicSampling::None {} => None,
-        DynamicSampling::Resample { max_rounds, surplus, at_cap: _ } => Some(Refill {
-            prompts_per_round: experiment.rollout.prompts_per_round,
-            target: experiment.training.prompts_per_step,
-            max_rounds,
-            carry: surplus == Surplus::Carry,
-        }),
-    }
+/// Dynamic Sampling needs as many times the rounds as groups of the probe to one useful group.
+fn rounds_per_step(experiment: &Experiment, probe: Option<&Probe>) -> Range {
+    let bounds = work::rounds_without_probe(experiment);
+    let (Some(probe), None) = (probe, bounds.expected) else { return bounds };
+    let needed = bounds.least / probe.useful_share;
+    let expected = bounds.most.map_or(needed, |most| needed.min(most));
+    Range { expected: expected.is_finite().then_some(expected), ..bounds }
 }
 
-fn rounds_per_step(experiment: &Experiment, forecast: Option<&Forecast>) -> Range {
-    let bounds = work::rounds_without_forecast(experiment);
-    match forecast.and_then(|forecast| forecast.rounds.as_ref()) {
-        None => bounds,
-        Some([rounds, ..]) => Range { expected: rounds.expected, ..bounds },
-    }
-}
-
-/// How much longer than the base policy's correct responses the point estimate takes those of a
-/// run: training lengthens responses (Fig. 7a of the paper), by how much is not known before. On
-/// the embedded benchmark GRPO's run was 1.0 and DAPO's 1.6 times as long.
-const GROWTH: f64 = 1.25;
-
-fn estimates(
-    experiment: &Experiment,
-    sizes: &Sizes,
-    work: &Work,
-    forecast: Option<&Forecast>,
-    measured: &Measured,
-    prompt_tokens: f64,
-) -> Estimates {
-    /// Fewer correct responses than this say nothing about their length.
-    const ENOUGH: usize = 16;
-    let or = |correct: &'_ Option<Lengths>, all: &Lengths| match correct {
-        Some(correct) if correct.count() >= ENOUGH => correct.clone(),
-        _ => all.clone(),
-    };
-    let limit = experiment.rollout.max_response_tokens;
-    let grown = |lengths: Lengths| lengths.lengthened(GROWTH, limit);
-    let correct = grown(or(&measured.training_correct, &measured.training));
-    let evaluated_correct = grown(or(&measured.evaluation_correct, &measured.evaluation));
-    let longest = Lengths::all(limit);
-    // Without a cap the bound takes the rounds at the lower end of the kept share.
-    let low = forecast.and_then(|forecast| forecast.rounds.as_ref()?[2].expected);
-    let most = work.rounds_per_step.most.or(low).unwrap_or(work.rounds_per_step.best());
-    let steps = work.rollout_steps as f64;
-    let estimate = |rounds: f64, training: &Lengths, base: &Lengths, trained: &Lengths| {
-        let scenario = Scenario {
-            rounds,
-            training,
-            evaluation_base: base,
-            evaluation_trained: trained,
-            prompt_tokens,
-        };
-        let load = Load::planned(experiment, sizes, work, &scenario);
-        Estimate {
-            response_tokens_mean: training.mean(),
-            rollouts: load.rollouts,
-            response_tokens: load.tokens + load.evaluation_tokens,
-            seconds: measured.probe.rates.seconds(&load),
-            disk_bytes: measured.probe.rates.bytes(&load),
-        }
-    };
-    let (expected, evaluated) = (work.generation_rounds.best(), &measured.evaluation);
-    let base = estimate(expected, &measured.training, evaluated, evaluated);
-    let point = estimate(expected, &correct, evaluated, &evaluated_correct);
+fn estimates(experiment: &Experiment, work: &Work, probe: &Probe, prompts: &Prompts) -> Estimates {
+    let rounds = work.rounds_per_step;
+    let estimate =
+        |rounds, tokens| Estimate::new(experiment, work, &probe.rates, prompts, rounds, tokens);
+    let longest = experiment.rollout.max_response_tokens as f64;
     Estimates {
-        // A policy that becomes sure of its tokens writes log-probs that compress better: on the
-        // embedded benchmark files grew no faster than at the base policy's lengths.
-        point: Estimate { disk_bytes: base.disk_bytes, ..point },
-        base,
-        bound: estimate(most * steps, &longest, &longest, &longest),
+        expected: estimate(rounds.best(), probe.response_tokens_mean),
+        bound: estimate(rounds.most.unwrap_or(rounds.best()), longest),
     }
 }

@@ -3,10 +3,9 @@
 use crate::algorithm::Kl;
 use crate::experiment::{Device, Experiment};
 use crate::policy::Config;
-use crate::training::plan::probe::Measured;
 use crate::training::plan::work::Work;
 use crate::training::plan::{machine, phases};
-use crate::training::{Parts, PromptTokens, Prompts};
+use crate::training::{Parts, Probe, PromptTokens, Prompts};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -45,24 +44,24 @@ pub fn memory(
     config: &Config,
     prompts: &Prompts,
     work: &Work,
-    measured: Option<&Measured>,
+    probe: Option<&Probe>,
 ) -> Memory {
     if phases::are_stored(experiment, config) {
         return by_phase(experiment, config, prompts);
     }
     let parts = parts(experiment, config, prompts.longest_tokens as f64);
     let available_bytes = available(Device::Cpu);
-    let peak = measured.and_then(|measured| {
-        let peak = measured.probe.peak_memory_bytes? as f64;
+    let peak = probe.and_then(|probe| {
         // A probe that was cut did not hold what a whole batch holds.
-        measured.probe.cut_at_tokens.is_none().then_some(peak)
+        probe.peak_memory_bytes.filter(|_| probe.cut_at_tokens.is_none())
     });
     let sum = parts.values().sum::<f64>();
     let needed_bytes = match peak {
         Some(peak) => {
-            let lengths = measured.map_or(0.0, |measured| measured.training.mean());
+            let lengths = probe.map_or(0.0, |probe| probe.response_tokens_mean);
             let round = work.rollouts.least / work.generation_rounds.least.max(1.0);
-            peak + parts.get("reference").copied().unwrap_or(0.0)
+            peak as f64
+                + parts.get("reference").copied().unwrap_or(0.0)
                 + rollouts(round * work.rounds_per_step.best(), lengths)
         }
         None => sum,

@@ -1,8 +1,8 @@
 use super::*;
-use crate::algorithm::AtCap;
+use crate::algorithm::DynamicSampling;
 use crate::experiment::extends;
+use crate::training::Name;
 use crate::training::run::inputs;
-use crate::training::{Name, Rates, Share};
 use proptest::prelude::prop_assert;
 use proptest::proptest;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ fn sizes() -> Sizes {
 }
 
 fn counted(experiment: &Experiment) -> Work {
-    Work::new(experiment, &sizes(), work::rounds_without_forecast(experiment))
+    Work::new(experiment, &sizes(), work::rounds_without_probe(experiment))
 }
 
 #[test]
@@ -66,49 +66,47 @@ fn numbers_beyond_all_measure_saturate() {
     let mut nothing = experiment("base.toml");
     nothing.training.mini_batch_rollouts = 0;
     let none = Sizes { train: 0, dev: 0, tests: Vec::new() };
-    let work = Work::new(&nothing, &none, work::rounds_without_forecast(&nothing));
+    let work = Work::new(&nothing, &none, work::rounds_without_probe(&nothing));
     assert!(work.epochs_over_data.least.is_finite() && work.test_responses == 0);
 }
 
-fn lengths(mean: u64) -> Measured {
-    let training = Lengths::new((1..2 * mean).collect()).unwrap();
-    Measured {
-        probe: probe(),
-        correct: vec![1; 64],
-        training_correct: None,
-        evaluation: training.clone(),
-        evaluation_correct: None,
-        training,
-    }
-}
-
-fn probe() -> Probe {
-    let decode = cost::DecodeRate { iteration_seconds: 1e-3, token_seconds: 1e-5 };
-    let pass =
-        cost::PassRate { micro_batch_seconds: 1e-3, token_seconds: 1e-5, padding_share: 1.0 };
+/// A probe of a policy whose responses have this mean length.
+fn probe(mean: u64) -> Probe {
     Probe {
         seconds: 1.0,
-        processor_share: Some(1.0),
         groups: 64,
-        response_tokens_mean: 40.0,
-        response_tokens_percentiles: [1, 40, 79],
-        correct_response_tokens_mean: None,
+        response_tokens_mean: mean as f64,
         truncated_share: 0.1,
         accuracy: 0.125,
-        evaluation_response_tokens_mean: 40.0,
-        generated_tokens_per_second: 1e4,
+        useful_share: 0.5,
         cut_at_tokens: None,
         peak_memory_bytes: Some(1 << 29),
         rates: Rates {
-            generation: decode,
-            evaluation: decode,
-            old_log_probs: pass,
-            update: pass,
+            generation_token_seconds: 1e-5,
+            old_log_probs_token_seconds: 1e-6,
+            update_token_seconds: 3e-6,
             optimizer_seconds: 0.01,
-            checkpoint_seconds: 0.05,
-            ..Rates::default()
+            rollout_token_bytes: 9.0,
+            outcome_token_bytes: 2.0,
+            checkpoint_bytes: 1e6,
         },
     }
+}
+
+fn short_prompts() -> Prompts {
+    Prompts { checked: 1, mean_tokens: 13.0, longest_tokens: 13, unstopped_end_of_turn: None }
+}
+
+#[test]
+fn dynamic_sampling_takes_as_many_times_the_rounds_as_groups_are_lost() {
+    let with = |useful_share| {
+        let probe = Probe { useful_share, ..probe(40) };
+        rounds_per_step(&experiment("dapo.toml"), Some(&probe)).expected
+    };
+    assert_eq!([with(1.0), with(0.5), with(0.01)], [Some(1.0), Some(2.0), Some(4.0)]);
+    assert_eq!(with(0.0), Some(4.0), "the cap");
+    let grpo = rounds_per_step(&experiment("base.toml"), Some(&probe(40)));
+    assert_eq!(grpo, Range::exactly(1.0));
 }
 
 proptest! {
@@ -118,7 +116,6 @@ proptest! {
         more_steps in 0u64..50,
         prompts in 1u64..64,
         more_prompts in 0u64..16,
-        // Responses of twice the mean are below L_max.
         mean in 2u64..60,
         longer in 0u64..40,
         every in 0u64..12,
@@ -131,14 +128,15 @@ proptest! {
             planned.training.mini_batch_rollouts = 8;
             planned.evaluation.every_steps = every;
             let work = counted(&planned);
-            let made = estimates(&planned, &sizes(), &work, None, &lengths(mean), 13.0);
-            (made.point.seconds["total"], made.bound.seconds["total"], made.point.rollouts)
+            let made = estimates(&planned, &work, &probe(mean), &short_prompts());
+            let Estimates { expected, bound } = made;
+            (expected.seconds["total"], bound.seconds["total"], expected.disk_bytes)
         };
-        let (point, bound, rollouts) = total(steps, prompts, mean);
+        let (expected, bound, bytes) = total(steps, prompts, mean);
         let larger = total(steps + more_steps, prompts + more_prompts, mean + longer);
-        prop_assert!(larger.0 >= point * (1.0 - 1e-9), "{point} {larger:?}");
-        prop_assert!(larger.1 >= bound * (1.0 - 1e-9) && larger.2 >= rollouts);
-        prop_assert!(bound >= point);
+        prop_assert!(larger.0 >= expected * (1.0 - 1e-9), "{expected} {larger:?}");
+        prop_assert!(larger.1 >= bound * (1.0 - 1e-9) && larger.2 >= bytes);
+        prop_assert!(bound >= expected);
     }
 }
 
@@ -148,11 +146,8 @@ fn sound() -> (Experiment, Plan) {
     let inputs = inputs::prepare(experiment.clone()).unwrap();
     let mut plan = make(&inputs, Path::new("."), false).unwrap();
     assert_eq!(plan.warnings, []);
-    let measured = lengths(40);
-    plan.forecast = Some(Forecast::new(&[1, 2, 0, 3].repeat(16), 8, refill(&experiment)));
-    let (sizes, forecast) = (sizes(), plan.forecast.as_ref());
-    plan.estimates = Some(estimates(&experiment, &sizes, &plan.work, forecast, &measured, 13.0));
-    plan.probe = Some(measured.probe);
+    plan.estimates = Some(estimates(&experiment, &plan.work, &probe(40), &short_prompts()));
+    plan.probe = Some(probe(40));
     plan.memory.needed_bytes = 1e9;
     plan.memory.available_bytes = Some(4e9);
     plan.disk.free_bytes = Some(1e12);
@@ -164,18 +159,15 @@ fn every_warning_fires_on_its_cause_and_not_without() {
     let (experiment, plan) = sound();
     assert_eq!(warnings::of(&plan, &experiment), []);
     type Change = fn(&mut Plan, &mut Experiment);
-    let cases: [(Name, Severity, Change); 16] = [
+    let cases: [(Name, Severity, Change); 13] = [
         (Name::DataRepeats, Severity::Warning, |plan, _| plan.work.epochs_over_data.least = 2.5),
         (Name::DataSmallerThanRound, Severity::Warning, |plan, _| plan.work.problems = 31),
         (Name::WarmUpLong, Severity::Warning, |_, experiment| {
             experiment.optimizer.warm_up.rollout_steps = 21;
         }),
         (Name::NothingToLearn, Severity::Warning, |plan, experiment| {
-            plan.forecast = Some(Forecast::new(&[0, 8, 8, 0], 8, None));
+            plan.probe.as_mut().unwrap().useful_share = 0.0;
             experiment.dapo.dynamic_sampling = DynamicSampling::None {};
-        }),
-        (Name::RefillCap, Severity::Warning, |plan, experiment| {
-            plan.forecast = Some(Forecast::new(&[0, 0, 0, 0, 1], 8, refill(experiment)));
         }),
         (Name::TruncationHigh, Severity::Warning, |plan, _| {
             plan.probe.as_mut().unwrap().truncated_share = 0.6;
@@ -187,7 +179,7 @@ fn every_warning_fires_on_its_cause_and_not_without() {
             plan.prompts.unstopped_end_of_turn = Some("<|im_end|> (151645)".into());
         }),
         (Name::EvaluationHeavy, Severity::Warning, |plan, _| {
-            let seconds = &mut plan.estimates.as_mut().unwrap().point.seconds;
+            let seconds = &mut plan.estimates.as_mut().unwrap().expected.seconds;
             seconds.insert("evaluation".into(), 0.6 * seconds["total"]);
         }),
         (Name::MemoryShort, Severity::Warning, |plan, _| {
@@ -202,17 +194,6 @@ fn every_warning_fires_on_its_cause_and_not_without() {
         }),
         (Name::ProbeCut, Severity::Warning, |plan, _| {
             plan.probe.as_mut().unwrap().cut_at_tokens = Some(3);
-        }),
-        (Name::MachineBusy, Severity::Warning, |plan, _| {
-            plan.probe.as_mut().unwrap().processor_share = Some(0.5);
-        }),
-        (Name::RefillCap, Severity::Warning, |plan, experiment| {
-            experiment.dapo.dynamic_sampling = DynamicSampling::Resample {
-                max_rounds: 1,
-                at_cap: AtCap::Stop,
-                surplus: Surplus::Discard,
-            };
-            plan.forecast = Some(Forecast::new(&[0, 1, 2, 0], 8, refill(experiment)));
         }),
     ];
     for (name, severity, change) in cases {
@@ -242,12 +223,4 @@ fn a_plan_survives_being_written() {
     let record = Record { plan, actual: None };
     files::write_json(&path, &record).unwrap();
     assert_eq!(files::read_json::<Record>(&path).unwrap(), record);
-}
-
-#[test]
-fn an_observed_share_lies_in_its_interval() {
-    for (hits, trials) in [(0, 1), (1, 1), (3, 7), (64, 64)] {
-        let share = Share::wilson(hits, trials);
-        assert!(share.low <= share.value && share.value <= share.high, "{share:?}");
-    }
 }

@@ -5,7 +5,7 @@
 //! [`crate::experiment::validate`]; prompts that are too long or do not fit the model's positions are
 //! refused by [`crate::training::run::inputs`].
 
-use crate::algorithm::{AtCap, DynamicSampling};
+use crate::algorithm::DynamicSampling;
 use crate::experiment::Experiment;
 use crate::training::{Plan, trainer};
 use serde::{Deserialize, Serialize};
@@ -32,8 +32,6 @@ pub enum Name {
     WarmUpLong,
     /// No group of the probe is partly correct.
     NothingToLearn,
-    /// Dynamic Sampling is expected to reach its cap.
-    RefillCap,
     /// More than half of the base policy's responses are truncated.
     TruncationHigh,
     /// No response of the probe ended with a stop token.
@@ -48,18 +46,15 @@ pub enum Name {
     DiskShort,
     /// The probe was cut: lengths and shares are those of shortened responses.
     ProbeCut,
-    /// Another process used the processor during the probe.
-    MachineBusy,
 }
 
 impl Name {
     /// Every name with its meaning, for help texts.
-    pub const ALL: [(Name, &'static str); 13] = [
+    pub const ALL: [(Name, &'static str); 11] = [
         (Name::DataRepeats, "the training data are used more than once"),
         (Name::DataSmallerThanRound, "one generation round draws a problem more than once"),
         (Name::WarmUpLong, "the warm-up ends in the second half of the run"),
         (Name::NothingToLearn, "no group of the base policy is partly correct"),
-        (Name::RefillCap, "dynamic sampling is expected to reach its cap of rounds"),
         (Name::TruncationHigh, "over half of the base policy's responses are truncated"),
         (Name::StopTokenMissing, "no response of the base policy ended with a stop token"),
         (Name::EndOfTurnUnstopped, "the chat template's end of a turn stops no response"),
@@ -70,7 +65,6 @@ impl Name {
         ),
         (Name::DiskShort, "more disk needed than is free (error unless only at L_max)"),
         (Name::ProbeCut, "the probe shortened responses to stay short"),
-        (Name::MachineBusy, "something else used the processor during the probe"),
     ];
 
     /// The name in kebab case.
@@ -132,8 +126,7 @@ pub fn of(plan: &Plan, experiment: &Experiment) -> Vec<Warning> {
     findings.warn(ramp > steps / 2 + steps % 2, Name::WarmUpLong, || {
         format!("the warm-up takes {ramp} of {steps} rollout steps: over half of the run is below the learning rate")
     });
-    learning(&mut findings, plan, experiment);
-    responses(&mut findings, plan);
+    responses(&mut findings, plan, experiment);
     machine(&mut findings, plan);
     findings.0
 }
@@ -145,7 +138,7 @@ fn data(findings: &mut Findings, plan: &Plan, experiment: &Experiment) {
     findings.warn(used > 1.0, Name::DataRepeats, || {
         let basis = match (expected, experiment.dapo.dynamic_sampling) {
             (_, DynamicSampling::None {}) => "",
-            (Some(_), _) => ", refill rounds expected from the base policy included",
+            (Some(_), _) => ", with the refill rounds that the base policy would need",
             (None, _) => " at least, without refill rounds",
         };
         format!(
@@ -160,48 +153,24 @@ fn data(findings: &mut Findings, plan: &Plan, experiment: &Experiment) {
     });
 }
 
-fn learning(findings: &mut Findings, plan: &Plan, experiment: &Experiment) {
-    let Some(forecast) = &plan.forecast else { return };
-    let groups: u64 = forecast.correct_counts.iter().sum();
+fn responses(findings: &mut Findings, plan: &Plan, experiment: &Experiment) {
+    let Some(probe) = &plan.probe else { return };
     let resample = experiment.dapo.dynamic_sampling != DynamicSampling::None {};
     let then = if resample { "dynamic sampling drops all" } else { "every advantage is 0" };
-    findings.warn(forecast.useful_share.value == 0.0 && groups > 0, Name::NothingToLearn, || {
+    findings.warn(probe.useful_share == 0.0, Name::NothingToLearn, || {
         format!(
-            "none of {groups} groups of the base policy is partly correct ({:.0} % all wrong, {:.0} % all correct): {then}",
-            100.0 * forecast.all_wrong_share,
-            100.0 * forecast.all_correct_share
+            "none of {} groups of the base policy is partly correct ({:.0} % of the responses are correct): {then}",
+            probe.groups,
+            100.0 * probe.accuracy
         )
     });
-    let (Some([rounds, ..]), DynamicSampling::Resample { max_rounds, at_cap, .. }) =
-        (&forecast.rounds, experiment.dapo.dynamic_sampling)
-    else {
-        return;
-    };
-    /// Below this a cap is an exception.
-    const RARELY: f64 = 0.05;
-    let reached = rounds.cap_probability;
-    findings.warn(reached > RARELY, Name::RefillCap, || {
-        let then = match at_cap {
-            AtCap::Stop => "the run stops there (at_cap = \"stop\")",
-            AtCap::Train => "the step trains on the groups there are (at_cap = \"train\")",
-        };
-        format!(
-            "{:.0} % of the groups are useful at the base policy, so {:.0} % of the rollout steps reach max_rounds = {max_rounds} with the batch not full: {then}",
-            100.0 * forecast.useful_share.value,
-            100.0 * reached
-        )
-    });
-}
-
-fn responses(findings: &mut Findings, plan: &Plan) {
-    let Some(probe) = &plan.probe else { return };
     let cut = probe.cut_at_tokens;
     if let Some(tokens) = cut {
         findings.add(
             Name::ProbeCut,
             Severity::Warning,
             format!(
-                "the probe cut responses at {tokens} tokens to stay short: lengths, accuracy and the forecast are not those of whole responses"
+                "the probe cut responses at {tokens} tokens to stay short: lengths and accuracy are not those of whole responses"
             ),
         );
     }
@@ -222,7 +191,7 @@ fn machine(findings: &mut Findings, plan: &Plan) {
         false => format!("{:.2} GiB", bytes / (1u64 << 30) as f64),
     };
     if let Some(estimates) = &plan.estimates {
-        let phase = |name: &str| estimates.point.seconds.get(name).copied().unwrap_or(0.0);
+        let phase = |name: &str| estimates.expected.seconds.get(name).copied().unwrap_or(0.0);
         let (evaluation, total) = (phase("evaluation"), phase("total"));
         findings.warn(evaluation > total - evaluation, Name::EvaluationHeavy, || {
             format!(
@@ -254,19 +223,6 @@ fn machine(findings: &mut Findings, plan: &Plan) {
             Name::DiskShort,
             severity,
             format!("the run writes about {}{when}, {} are free", size(needed), size(free)),
-        );
-    }
-    /// A share below this moves an estimate of seconds more than the estimate's own error.
-    const BUSY: f64 = 0.8;
-    let share = plan.probe.as_ref().and_then(|probe| probe.processor_share);
-    if let Some(share) = share.filter(|&share| share < BUSY) {
-        findings.add(
-            Name::MachineBusy,
-            Severity::Warning,
-            format!(
-                "the probe had {:.0} % of one core: seconds are estimated for a machine as busy as now",
-                100.0 * share
-            ),
         );
     }
 }

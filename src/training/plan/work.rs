@@ -128,7 +128,7 @@ pub fn evaluations_of(experiment: &Experiment, set: &str) -> u64 {
 
 /// Generation rounds of one rollout step when nothing is known of the policy: the least is
 /// that of a policy whose every group is useful.
-pub fn rounds_without_forecast(experiment: &Experiment) -> Range {
+pub fn rounds_without_probe(experiment: &Experiment) -> Range {
     let DynamicSampling::Resample { max_rounds, surplus, .. } = experiment.dapo.dynamic_sampling
     else {
         return Range::exactly(1.0);
@@ -144,8 +144,8 @@ pub fn rounds_without_forecast(experiment: &Experiment) -> Range {
 }
 
 impl Work {
-    /// Counts an experiment's work. `rounds_per_step` is [`rounds_without_forecast`], with the
-    /// expectation of a forecast when there is one.
+    /// Counts an experiment's work. `rounds_per_step` is [`rounds_without_probe`], with the
+    /// expectation from a probe when there is one.
     pub fn new(experiment: &Experiment, sizes: &Sizes, rounds_per_step: Range) -> Self {
         let Experiment { training, rollout, evaluation, .. } = experiment;
         let steps = training.rollout_steps;
