@@ -34,7 +34,7 @@ ablate *ARGS: build
 # Train the base model of the embedded benchmark from nothing, into runs/base
 [group('reproduce')]
 pretrain *ARGS: build
-    {{ dapo }} pretrain golden/mini-aime/recipe.toml --out runs/base "$@"
+    {{ dapo }} model pretrain golden/mini-aime/recipe.toml --out runs/base "$@"
 
 # Put LibTorch into .libtorch (does nothing when it is there)
 [group('build')]

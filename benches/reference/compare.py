@@ -1,6 +1,6 @@
 """Two measurements side by side: python benches/reference/compare.py OURS.json THEIRS.json
 
-OURS is what `dapo throughput --json` wrote, THEIRS what speed.py wrote for the same batches. Prints rows
+OURS is what `dapo bench throughput --json` wrote, THEIRS what speed.py wrote for the same batches. Prints rows
 of a Markdown table (weights, rows, tokens a second; those of the others, and ours by theirs; the limit of
 the memory's bandwidth, and ours by it), and a line for an update.
 """

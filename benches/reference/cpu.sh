@@ -25,7 +25,7 @@ for dtype in float32 bfloat16; do
         work=(--model "$model" --batch "$batch" --threads "$threads")
         ours=$out/dapo-$weights-$batch.json
         theirs=$out/reference-$weights-$batch.json
-        "$dapo" throughput "${work[@]}" --weights "$weights" --json > "$ours" 2>> "$out/log"
+        "$dapo" bench throughput "${work[@]}" --weights "$weights" --json > "$ours" 2>> "$out/log"
         "$python" benches/reference/speed.py "${work[@]}" --dtype "$dtype" --gguf "$gguf" > "$theirs" 2>> "$out/log"
         "$python" benches/reference/compare.py "$ours" "$theirs" | tee -a "$out/table.md"
     done

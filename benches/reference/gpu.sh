@@ -17,7 +17,7 @@ for size in 0.5b 1.5b; do
     [ -f "$model/config.json" ] || "$python" benches/reference/random_model.py --size "$size" --out "$model"
     for batch in 256 1024; do
         work=(--model "$model" --batch "$batch" --prompt-tokens 256 --new-tokens 256 --train-rows 64)
-        "$dapo" throughput "${work[@]}" --device cuda --weights bf16 --json > "$out/dapo-$size-$batch.json"
+        "$dapo" bench throughput "${work[@]}" --device cuda --weights bf16 --json > "$out/dapo-$size-$batch.json"
         "$python" benches/reference/speed.py "${work[@]}" --device cuda --dtype bfloat16 > "$out/reference-$size-$batch.json"
         "$python" benches/reference/compare.py "$out/dapo-$size-$batch.json" "$out/reference-$size-$batch.json"
     done

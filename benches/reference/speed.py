@@ -1,4 +1,4 @@
-"""How fast transformers (and llama.cpp, where its package is) does what `dapo throughput` measures.
+"""How fast transformers (and llama.cpp, where its package is) does what `dapo bench throughput` measures.
 
     python benches/reference/speed.py --model DIR --batch 1,8,32 --threads 2
     python benches/reference/speed.py --model DIR --device cuda --dtype bfloat16 --batch 256 --train-rows 64

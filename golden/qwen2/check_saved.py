@@ -2,7 +2,7 @@
 
     python golden/qwen2/check_saved.py RUN/checkpoints/step-000040 [--dapo target/debug/dapo]
 
-Loads the folder in transformers (float32), asks `dapo score` about the same sequences,
+Loads the folder in transformers (float32), asks `dapo model score` about the same sequences,
 and compares log-probs and entropies. One prefix is followed by every token of the
 vocabulary, which compares the whole row of logits up to its constant. Exit code 1 when
 they differ by more than the tolerance. Needs golden/requirements.txt; run by hand, no
@@ -57,10 +57,10 @@ def main():
 
     pairs = cases(model.config.vocab_size, model.config.max_position_embeddings)
     lines = "".join(json.dumps({"prompt_ids": p, "response_ids": r}) + "\n" for p, r in pairs)
-    answer = subprocess.run([args.dapo, "score", "--model", str(args.model)],
+    answer = subprocess.run([args.dapo, "model", "score", "--model", str(args.model)],
                             input=lines, capture_output=True, text=True)
     if answer.returncode != 0:
-        sys.exit(f"dapo score failed with exit code {answer.returncode}: {answer.stderr.strip()}")
+        sys.exit(f"dapo model score failed with exit code {answer.returncode}: {answer.stderr.strip()}")
     scores = [json.loads(line) for line in answer.stdout.splitlines()]
     assert len(scores) == len(pairs), f"{len(scores)} answers for {len(pairs)} sequences"
 

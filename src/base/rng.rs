@@ -15,7 +15,7 @@ pub enum Purpose {
     Rollout,
     /// Tokens of an evaluation response; ids: (evaluation set, problem, sample).
     Evaluation,
-    /// Tokens sampled by `dapo generate`; ids: (prompt line, sample).
+    /// Tokens sampled by `dapo model generate`; ids: (prompt line, sample).
     Generate,
     /// Order of groups within one rollout step; ids: (step, epoch).
     MiniBatchOrder,

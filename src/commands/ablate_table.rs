@@ -1,4 +1,4 @@
-//! Tables of `dapo ablate` and `dapo cells`.
+//! Tables of `dapo ablate` and `dapo runs cells`.
 
 use crate::base::visible;
 use crate::experiment::Grid;

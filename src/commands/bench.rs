@@ -1,8 +1,8 @@
-//! `dapo bench`: time a rollout step by phase.
+//! `dapo bench`: time a rollout step by phase; `dapo bench throughput`.
 
 use crate::base::files;
-use crate::commands::bounds;
 use crate::commands::progress::Progress;
+use crate::commands::{bounds, throughput};
 use crate::experiment::extends;
 use crate::training::bench::{self, Record};
 use anyhow::{Context, Result};
@@ -15,9 +15,12 @@ use std::process::ExitCode;
 /// Without --model the policy has 0.79 M random weights, whose responses have about 50 tokens.
 #[derive(Debug, clap::Args)]
 #[command(
+    args_conflicts_with_subcommands = true,
     after_help = "Examples:\n  dapo bench\n  dapo bench experiments/dapo.toml --model golden/mini-aime/base --threads 1"
 )]
 pub struct Args {
+    #[command(subcommand)]
+    verb: Option<Verb>,
     /// Experiment file: the step's shape.
     #[arg(default_value = "experiments/bench.toml")]
     experiment: PathBuf,
@@ -35,11 +38,19 @@ pub struct Args {
     json: Option<PathBuf>,
 }
 
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    Throughput(throughput::Args),
+}
+
 /// Runs the verb.
 ///
 /// # Errors
 /// An experiment or model that cannot be used, or a file that cannot be written.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(Verb::Throughput(args)) = &args.verb {
+        return throughput::run(args);
+    }
     let mut experiment = extends::load(&args.experiment)?;
     experiment.execution.threads = args.threads.unwrap_or(experiment.execution.threads);
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;

@@ -1,4 +1,4 @@
-//! `dapo cells`: the records of a study, and whether a run is the one of a record.
+//! `dapo runs cells`: the records of a study, and whether a run is the one of a record.
 
 use crate::base::{files, visible};
 use crate::commands::{ablate_table, exit};
@@ -15,14 +15,14 @@ use std::process::ExitCode;
 /// List the cells of a study, or compare a run of your own with a cell's record.
 ///
 /// To check a cell of somebody's study: run it again with `dapo train CELL.json --out RUN`, then
-/// compare with `dapo cells CELL.json --run RUN`. Under exact arithmetic everything but times,
+/// compare with `dapo runs cells CELL.json --run RUN`. Under exact arithmetic everything but times,
 /// machine facts and names must be equal, bit for bit. The run's stored responses are graded again:
 /// every outcome and prediction must be what the arm's verifier says.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  dapo cells runs/ablate
+  dapo runs cells runs/ablate
   dapo train reports/study-1/cells/e5b675fea759-seed103.json --out runs/mine
-  dapo cells reports/study-1/cells/e5b675fea759-seed103.json --run runs/mine
+  dapo runs cells reports/study-1/cells/e5b675fea759-seed103.json --run runs/mine
 
 Exit codes:
   0  listed; with --run: the run is the record's, and its responses have the stored grades

@@ -1,4 +1,4 @@
-//! `dapo claims`: the paper's empirical claims, and what a study says of each.
+//! `dapo report --claims`: the paper's empirical claims, and what a study says of each.
 
 use crate::base::{files, visible};
 use crate::commands::exit;
@@ -6,54 +6,38 @@ use crate::study::claims::{self, evidence, text};
 use crate::study::{Claims, analysis, collection};
 use anyhow::Result;
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitCode;
 
-/// List the paper's claims, or judge them by a study.
-///
-/// A claim is supported, contradicted, inconclusive (with what would be needed), not testable at
-/// this scale (with the reason), or a positive control: shown, but the benchmark was made to show
-/// it. Evidence is computed from the study's grids and cell records alone, over training runs;
-/// the paper's own curves and tables stand beside it.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  dapo claims
-  dapo claims runs/ablate
-  dapo claims reports/study-1 --declaration experiments/study.toml --markdown > claims.md
-  dapo claims runs/ablate --only each-row-improves --json")]
-pub struct Args {
+/// What is asked of `--claims`.
+#[derive(Debug)]
+pub struct Asked<'a> {
     /// Study folder, with grids/ and cells/; without it the claims are listed.
-    study: Option<PathBuf>,
+    pub study: Option<&'a Path>,
     /// What was declared before the study; otherwise the study's own study.json, or nothing.
-    #[arg(long, value_name = "FILE", requires = "study")]
-    declaration: Option<PathBuf>,
+    pub declaration: Option<&'a Path>,
     /// Claims, instead of the shipped ones.
-    #[arg(long, value_name = "FILE")]
-    claims: Option<PathBuf>,
-    /// Only this claim; may be given several times. All are computed, so that what is adjusted
-    /// together stays together.
-    #[arg(long, value_name = "ID")]
-    only: Vec<String>,
+    pub claims: Option<&'a Path>,
+    /// Only these; all are computed, so that what is adjusted together stays together.
+    pub only: &'a [String],
     /// One JSON document instead of text.
-    #[arg(long, conflicts_with = "markdown")]
-    json: bool,
+    pub json: bool,
     /// A Markdown table instead of text.
-    #[arg(long, requires = "study")]
-    markdown: bool,
+    pub markdown: bool,
 }
 
-/// Runs the verb.
+/// Lists the paper's claims, or judges them by a study.
 ///
 /// # Errors
 /// Claims, a declaration or a study that cannot be used.
-pub fn run(args: &Args) -> Result<ExitCode> {
-    let given = args.claims.as_deref().map(claims::load).transpose()?;
+pub fn run(args: &Asked) -> Result<ExitCode> {
+    let given = args.claims.map(claims::load).transpose()?;
     let all = given.clone().unwrap_or_else(claims::shipped);
     if let Some(id) = args.only.iter().find(|id| all.claims.iter().all(|it| it.id != **id)) {
         return Err(exit::Usage(format!("--only {id}: there is no such claim")).into());
     }
     let wanted = |id: &String| args.only.is_empty() || args.only.contains(id);
-    let Some(folder) = &args.study else {
+    let Some(folder) = args.study else {
         let claims =
             Claims { claims: all.claims.into_iter().filter(|it| wanted(&it.id)).collect() };
         match args.json {
@@ -62,7 +46,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     };
-    let study = collection::load(folder, args.declaration.as_deref())?;
+    let study = collection::load(folder, args.declaration)?;
     let analysis = analysis::analyse(&study);
     let tested = given.unwrap_or_else(|| claims::shipped_for(&study));
     let mut judged = evidence::judge(&study, &analysis, &tested);

@@ -1,4 +1,4 @@
-//! `dapo gc`: what could be deleted, and with `--yes` its deletion.
+//! `dapo runs gc`: what could be deleted, and with `--yes` its deletion.
 
 use crate::base::{files, visible};
 use crate::records::{Candidate, Rules, housekeeping};
@@ -15,11 +15,11 @@ use std::process::ExitCode;
 /// are named in its outcome: afterwards its report says that they are missing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  dapo gc
+  dapo runs gc
       what could go from runs/
-  dapo gc --keep-last 2 --yes
+  dapo runs gc --keep-last 2 --yes
       delete all but the two newest checkpoints of each run
-  dapo gc runs/study --unfinished --json")]
+  dapo runs gc runs/study --unfinished --json")]
 pub struct Args {
     /// Folder of runs, or one run.
     #[arg(default_value = "runs")]

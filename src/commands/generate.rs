@@ -1,4 +1,4 @@
-//! `dapo generate`: sample responses from a checkpoint.
+//! `dapo model generate`: sample responses from a checkpoint.
 
 use crate::algorithm::Finish;
 use crate::base::rng::{Id, stream};
@@ -24,7 +24,7 @@ use std::process::ExitCode;
 /// ("stop" or "length") and log_probs (nats, at the sampling temperature, before top-p).
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  echo '{\"prompt\": \"347+562*3?\"}' > prompts.jsonl\n  dapo generate --model golden/mini-aime/base --prompts prompts.jsonl -n 4"
+    after_help = "Example:\n  echo '{\"prompt\": \"347+562*3?\"}' > prompts.jsonl\n  dapo model generate --model golden/mini-aime/base --prompts prompts.jsonl -n 4"
 )]
 pub struct Args {
     /// Checkpoint folder in the Hugging Face layout.

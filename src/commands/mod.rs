@@ -14,12 +14,17 @@ pub mod ablate_progress;
 pub mod progress;
 pub mod data_audit;
 pub mod eval_files;
+// verbs below a verb
+pub mod cells;
+pub mod claims;
+pub mod gc;
+pub mod generate;
+pub mod pretrain;
+pub mod score;
 pub mod throughput;
 // verbs
 pub mod ablate;
 pub mod bench;
-pub mod cells;
-pub mod claims;
 pub mod compare;
 pub mod completions;
 pub mod config;
@@ -29,15 +34,12 @@ pub mod doctor;
 pub mod effects;
 pub mod eval;
 pub mod export;
-pub mod gc;
-pub mod generate;
 pub mod grade;
+pub mod model;
 pub mod plan;
-pub mod pretrain;
 pub mod regress;
 pub mod report;
 pub mod runs;
-pub mod score;
 pub mod train;
 pub mod verify;
 
@@ -73,12 +75,10 @@ pub struct Cli {
 enum Verb {
     Train(train::Args),
     Ablate(ablate::Args),
-    Cells(cells::Args),
     Export(export::Args),
     Plan(plan::Args),
     Eval(eval::Args),
     Report(report::ReportArgs),
-    Claims(claims::Args),
     Verify(verify::Args),
     Diff(diff::Args),
     Compare(compare::Args),
@@ -86,17 +86,34 @@ enum Verb {
     Data(data::DataArgs),
     Config(config::ConfigArgs),
     Grade(grade::Args),
-    Generate(generate::Args),
-    Score(score::Args),
-    Pretrain(pretrain::Args),
+    Model(model::Args),
     Doctor(doctor::Args),
     Bench(bench::Args),
-    Throughput(throughput::Args),
     Runs(runs::Args),
-    Gc(gc::Args),
     Completions(completions::Args),
     #[command(name = table_reader::VERB, hide = true)]
     TableReader(table_reader::Args),
+}
+
+/// Verbs of earlier versions, and the command lines that do their work now.
+pub const MOVED: [(&str, &str); 11] = [
+    ("attest", "dapo export RUN --statement"),
+    ("calibrate", "cargo test --test it the_table_is_made_anew -- --ignored"),
+    ("cells", "dapo runs cells"),
+    ("claims", "dapo report STUDY --claims"),
+    ("exactness", "just exactness"),
+    ("gc", "dapo runs gc"),
+    ("generate", "dapo model generate"),
+    ("golden", "just golden"),
+    ("pretrain", "dapo model pretrain"),
+    ("score", "dapo model score"),
+    ("throughput", "dapo bench throughput"),
+];
+
+/// One sentence about a verb of an earlier version; `None` about any other word.
+pub fn moved(verb: &str) -> Option<String> {
+    let (old, new) = MOVED.iter().find(|(old, _)| *old == verb)?;
+    Some(format!("`dapo {old}` is now `{new}`"))
 }
 
 /// Runs the chosen verb.
@@ -110,12 +127,10 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     match &cli.verb {
         Verb::Train(args) => train::run(args),
         Verb::Ablate(args) => ablate::run(args),
-        Verb::Cells(args) => cells::run(args),
         Verb::Export(args) => export::run(args),
         Verb::Plan(args) => plan::run(args),
         Verb::Eval(args) => eval::run(args),
         Verb::Report(args) => report::run(args),
-        Verb::Claims(args) => claims::run(args),
         Verb::Verify(args) => verify::run(args),
         Verb::Diff(args) => diff::run(args),
         Verb::Compare(args) => compare::run(args),
@@ -123,14 +138,10 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Data(args) => data::run(args),
         Verb::Config(args) => config::run(args),
         Verb::Grade(args) => grade::run(args),
-        Verb::Generate(args) => generate::run(args),
-        Verb::Score(args) => score::run(args),
-        Verb::Pretrain(args) => pretrain::run(args),
+        Verb::Model(args) => model::run(args),
         Verb::Doctor(args) => doctor::run(args),
         Verb::Bench(args) => bench::run(args),
-        Verb::Throughput(args) => throughput::run(args),
         Verb::Runs(args) => runs::run(args),
-        Verb::Gc(args) => gc::run(args),
         Verb::Completions(args) => completions::run(args),
         Verb::TableReader(args) => table_reader::run(args),
     }

@@ -1,4 +1,4 @@
-//! `dapo pretrain`: make the embedded benchmark's base policy.
+//! `dapo model pretrain`: make the embedded benchmark's base policy.
 
 use crate::base::{files, visible, workers};
 use crate::commands::bounds;
@@ -16,7 +16,9 @@ use std::process::ExitCode;
 
 /// Make the embedded benchmark's base policy from written solutions.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  dapo pretrain golden/mini-aime/recipe.toml --out runs/base")]
+#[command(
+    after_help = "Example:\n  dapo model pretrain golden/mini-aime/recipe.toml --out runs/base"
+)]
 pub struct Args {
     /// Recipe: the policy's shape and the stages of pretraining.
     recipe: PathBuf,

@@ -2,9 +2,12 @@
 //! study.
 
 use crate::base::{files, visible};
+use crate::commands::claims;
+use crate::commands::exit::Usage;
 use crate::records::RunFolder;
 use crate::report::run::{self, Report};
 use crate::report::{study, text};
+use anyhow::bail;
 use clap::Args;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use std::path::{Path, PathBuf};
@@ -19,23 +22,44 @@ const INVALID_DATA: u8 = 3;
 /// (self-contained), report.md and report.json into it. A folder with `grids` is a study: its
 /// report is made from `grids`, `cells` and `study.json` alone, and `scores.svg` is written beside
 /// it: the first grid's runs as a picture. No model is loaded.
+///
+/// With --claims it lists the paper's claims, or judges them by a study: a claim is supported,
+/// contradicted, inconclusive (with what would be needed), not testable at this scale (with the
+/// reason), or a positive control: shown, but the benchmark was made to show it. Evidence is
+/// computed from the study's grids and cell records alone, over training runs; the paper's own
+/// curves and tables stand beside it.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:\n  dapo report runs/dapo-seed1-1f2e3d4c\n  \
 dapo report runs/ablate\n  \
-dapo report reports/study-1 --declaration experiments/study.toml --out again\n\n\
+dapo report reports/study-1 --declaration experiments/study.toml --out again\n  \
+dapo report --claims\n  \
+dapo report runs/ablate --claims\n  \
+dapo report reports/study-1 --claims --declaration experiments/study.toml --markdown > claims.md\n  \
+dapo report runs/ablate --claims --only each-row-improves --json\n\n\
 Exit codes:\n  0  the report was written, whether or not its checks held\n  \
 3  the folder is missing or a file in it is malformed; the message names it")]
 pub struct ReportArgs {
     /// A run folder, or a study.
-    #[arg(value_name = "RUN|STUDY")]
-    pub run: PathBuf,
+    #[arg(value_name = "RUN|STUDY", required_unless_present = "claims")]
+    pub run: Option<PathBuf>,
     /// Of a study: what was declared beforehand, in place of the study's own study.json.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "run")]
     pub declaration: Option<PathBuf>,
     /// Of a study: the folder that the report is written into, in place of the study's.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "claims")]
     pub out: Option<PathBuf>,
-    /// Print the report as one line of JSON instead of a summary.
+    /// List the paper's claims, or judge them by the study; write no report. FILE has other claims
+    /// than the shipped ones.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    pub claims: Option<Option<PathBuf>>,
+    /// Only this claim; may be given several times. All are computed, so that what is adjusted
+    /// together stays together.
+    #[arg(long, value_name = "ID", requires = "claims")]
+    pub only: Vec<String>,
+    /// Claims as a Markdown table instead of text.
+    #[arg(long, requires_all = ["claims", "run"], conflicts_with = "json")]
+    pub markdown: bool,
+    /// Print the report as one line of JSON instead of a summary; claims as one JSON document.
     #[arg(long)]
     pub json: bool,
 }
@@ -45,16 +69,27 @@ pub struct ReportArgs {
 /// # Errors
 /// When a file of the report cannot be written.
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
-    if is_study(&args.run) {
-        return study_report(args);
+    if let Some(file) = &args.claims {
+        return claims::run(&claims::Asked {
+            study: args.run.as_deref(),
+            declaration: args.declaration.as_deref(),
+            claims: file.as_deref(),
+            only: &args.only,
+            json: args.json,
+            markdown: args.markdown,
+        });
+    }
+    let Some(path) = &args.run else { bail!(Usage("which run or study?".to_string())) };
+    if is_study(path) {
+        return study_report(path, args);
     }
     if args.declaration.is_some() || args.out.is_some() {
-        let folder = args.run.display().to_string();
+        let folder = path.display().to_string();
         let message = "--declaration and --out are for a study, a folder with `grids`";
         eprintln!("error: {}: {message}", visible::message(&folder));
         return Ok(ExitCode::from(INVALID_DATA));
     }
-    let folder = RunFolder::at(&args.run);
+    let folder = RunFolder::at(path);
     let report = match run::write(&folder) {
         Ok(report) => report,
         Err(run::load::Error::Files(
@@ -95,8 +130,8 @@ fn is_study(folder: &Path) -> bool {
     (has("grids") || has("cells")) && !folder.join("manifest.json").exists()
 }
 
-fn study_report(args: &ReportArgs) -> anyhow::Result<ExitCode> {
-    let written = study::write(&args.run, args.declaration.as_deref(), args.out.as_deref());
+fn study_report(folder: &Path, args: &ReportArgs) -> anyhow::Result<ExitCode> {
+    let written = study::write(folder, args.declaration.as_deref(), args.out.as_deref());
     let (report, paths) = match written {
         Ok(written) => written,
         Err(study::Error::Write(error)) => return Err(error.into()),

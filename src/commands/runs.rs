@@ -1,6 +1,7 @@
-//! `dapo runs`: what lies in a folder of runs.
+//! `dapo runs`: what lies in a folder of runs; `dapo runs gc`, `dapo runs cells`.
 
 use crate::base::{files, visible};
+use crate::commands::{cells, gc};
 use crate::records::{RunSummary, housekeeping};
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
@@ -13,10 +14,15 @@ use std::process::ExitCode;
 /// no process), running (a process holds its lock), damaged (a record cannot be read; said on
 /// standard error). Accuracy is the last evaluation of each set, avg@k in percent.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:
   dapo runs
-  dapo runs runs/study --json | grep '\"state\":\"unfinished\"'")]
+  dapo runs runs/study --json | grep '\"state\":\"unfinished\"'"
+)]
 pub struct Args {
+    #[command(subcommand)]
+    verb: Option<Verb>,
     /// Folder of runs, or one run.
     #[arg(default_value = "runs")]
     dir: PathBuf,
@@ -25,11 +31,22 @@ pub struct Args {
     json: bool,
 }
 
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    Gc(gc::Args),
+    Cells(cells::Args),
+}
+
 /// Runs the verb.
 ///
 /// # Errors
-/// A folder that cannot be listed.
+/// A folder that cannot be listed; what `gc` and `cells` refuse.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    match &args.verb {
+        Some(Verb::Gc(args)) => return gc::run(args),
+        Some(Verb::Cells(args)) => return cells::run(args),
+        None => {}
+    }
     let mut summaries = Vec::new();
     for folder in housekeeping::runs(&args.dir)? {
         summaries.push(housekeeping::summary(&folder)?);

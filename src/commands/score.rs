@@ -1,4 +1,4 @@
-//! `dapo score`: log-probs of given responses under the training forward.
+//! `dapo model score`: log-probs of given responses under the training forward.
 
 use crate::algorithm::Row;
 use crate::base::{files, workers};
@@ -22,7 +22,7 @@ use tch::{Kind, Tensor};
 /// log_probs and entropy, one value for each response token, in nats.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  echo '{\"prompt_ids\": [5, 6], \"response_ids\": [7, 1]}' | dapo score --model golden/mini-aime/base"
+    after_help = "Example:\n  echo '{\"prompt_ids\": [5], \"response_ids\": [7]}' | dapo model score --model golden/mini-aime/base"
 )]
 pub struct Args {
     /// Checkpoint folder in the Hugging Face layout.

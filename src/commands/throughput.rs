@@ -1,4 +1,4 @@
-//! `dapo throughput`: how fast a checkpoint's policy generates and trains.
+//! `dapo bench throughput`: how fast a checkpoint's policy generates and trains.
 
 use crate::base::{files, workers};
 use crate::commands::bounds;
@@ -22,7 +22,7 @@ use std::process::ExitCode;
 /// values once and did nothing else.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  dapo throughput --model models/Qwen2.5-0.5B --batch 1,8,32 --threads 2\n  dapo throughput --model models/Qwen2.5-0.5B --device cuda --weights bf16 --batch 256,1024"
+    after_help = "Examples:\n  dapo bench throughput --model models/Qwen2.5-0.5B --batch 1,8,32 --threads 2\n  dapo bench throughput --model models/Qwen2.5-0.5B --device cuda --weights bf16 --batch 256,1024"
 )]
 pub struct Args {
     /// Checkpoint folder in the Hugging Face layout.

@@ -1,4 +1,4 @@
-//! Everything that a study says, in one value: reports and `dapo claims` print from it and
+//! Everything that a study says, in one value: reports and `dapo report --claims` print from it and
 //! compute nothing themselves.
 
 use crate::statistics::between;

@@ -209,14 +209,14 @@ fn records_hold_what_the_runs_did(scene: &Scene, names: &[String]) {
     let record = format!("study/cells/{}", names[0]);
     let (code, _, talk) = scene.dapo(&["train", &record, "--no-plan", "--out", "mine"]);
     assert_eq!(code, Some(0), "{talk}");
-    let (code, differences, talk) = scene.dapo(&["cells", &record, "--run", "mine"]);
+    let (code, differences, talk) = scene.dapo(&["runs", "cells", &record, "--run", "mine"]);
     assert_eq!((code, differences.as_str()), (Some(0), ""), "{talk}");
     assert!(
         talk.contains("graded again: every outcome and prediction is the stored one"),
         "{talk}"
     );
     let other = format!("study/cells/{}", names[1]);
-    let (code, differences, _) = scene.dapo(&["cells", &other, "--run", "mine"]);
+    let (code, differences, _) = scene.dapo(&["runs", "cells", &other, "--run", "mine"]);
     assert_eq!(code, Some(4));
     assert!(differences.contains("ledger_head: "), "{differences}");
 }
@@ -256,7 +256,7 @@ fn a_study_without_run_folders_is_whole(scene: &Scene, names: &[String]) {
     files::remove_folder(&scene.path("study/runs")).unwrap();
     let (code, _, talk) = scene.ablate(&[]);
     assert!(code == Some(0) && !talk.contains("begins: "), "{talk}");
-    let (code, listed, _) = scene.dapo(&["cells", "study"]);
+    let (code, listed, _) = scene.dapo(&["runs", "cells", "study"]);
     assert_eq!(code, Some(0));
     assert!(names.iter().all(|name| listed.contains(name.trim_end_matches(".json"))), "{listed}");
     assert!(listed.contains("tiny/symmetric"), "{listed}");

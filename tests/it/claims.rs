@@ -1,4 +1,4 @@
-//! Claims judged on made-up studies whose truth is known, and `dapo claims` itself.
+//! Claims judged on made-up studies whose truth is known, and `dapo report --claims` itself.
 
 use crate::study_fixture::{self, Shape};
 use assert_cmd::Command;
@@ -327,10 +327,14 @@ fn the_papers_own_curves_say_what_its_text_says_but_for_training_reward() {
 }
 
 #[test]
-fn dapo_claims_lists_judges_and_refuses() {
+fn claims_are_listed_judged_and_refused() {
     let claims = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_dapo"));
-        let output = command.current_dir(root()).arg("claims").args(arguments).output().unwrap();
+        command.current_dir(root()).arg("report").args(arguments);
+        if !arguments.iter().any(|argument| argument.starts_with("--claims=")) {
+            command.arg("--claims");
+        }
+        let output = command.output().unwrap();
         let [out, err] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
         (output.status.code().unwrap(), out, err)
     };
@@ -384,7 +388,7 @@ fn dapo_claims_lists_judges_and_refuses() {
     for (arguments, expected, code) in [
         (&["--only", "nothing"][..], "--only nothing: there is no such claim", 2),
         (&["nowhere"], "is no study: it has no folder `grids`", 3),
-        (&["--claims", "Cargo.toml"], "unknown field", 3),
+        (&["--claims=Cargo.toml"], "unknown field", 3),
     ] {
         let (found, _, err) = claims(arguments);
         assert!(found == code && err.contains(expected), "{arguments:?}: {found} {err}");

@@ -2,7 +2,9 @@
 
 use crate::golden_data;
 use assert_cmd::Command;
+use clap::CommandFactory;
 use dapo::base::files;
+use dapo::commands::{Cli, MOVED};
 use serde_json::{Value, json};
 
 fn run(arguments: &[&str], input: &str) -> (i32, Vec<Value>, String) {
@@ -37,6 +39,7 @@ fn a_draw_depends_on_seed_prompt_and_sample_and_not_on_the_batch() {
     let base = base();
     let generate = |batch: &str, seed: &str| {
         let arguments = [
+            "model",
             "generate",
             "--model",
             &base,
@@ -67,6 +70,7 @@ fn scoring_a_generated_response_gives_back_its_log_probs() {
     let base = base();
     for temperature in ["1.0", "0.7"] {
         let arguments = [
+            "model",
             "generate",
             "--model",
             &base,
@@ -86,7 +90,7 @@ fn scoring_a_generated_response_gives_back_its_log_probs() {
                 format!("{line}\n")
             })
             .collect();
-        let arguments = ["score", "--model", &base, "--temperature", temperature];
+        let arguments = ["model", "score", "--model", &base, "--temperature", temperature];
         let (code, scored, talk) = run(&arguments, &input);
         assert_eq!((code, scored.len()), (0, generated.len()), "{talk}");
         for (generated, scored) in generated.iter().zip(&scored) {
@@ -109,7 +113,7 @@ fn scoring_a_generated_response_gives_back_its_log_probs() {
 #[test]
 fn what_cannot_be_served_is_named_with_exit_code_3_and_bad_flags_with_2() {
     let base = base();
-    let score = ["score", "--model", &base];
+    let score = ["model", "score", "--model", &base];
     for (input, expected) in [
         ("{\"prompt_ids\": [], \"response_ids\": [1]}", "prompt_ids is empty"),
         ("{\"prompt_ids\": [1], \"response_ids\": [99]}", "token 99"),
@@ -119,12 +123,12 @@ fn what_cannot_be_served_is_named_with_exit_code_3_and_bad_flags_with_2() {
         let (code, _, talk) = run(&score, input);
         assert!(code == 3 && talk.contains(expected), "{input}: {code} {talk}");
     }
-    let (code, _, talk) = run(&["score", "--model", "nowhere"], "");
+    let (code, _, talk) = run(&["model", "score", "--model", "nowhere"], "");
     assert!(code == 3 && talk.contains("nowhere"), "{talk}");
-    let (code, _, talk) = run(&["score", "--model", &base, "--temperature", "0"], "");
+    let (code, _, talk) = run(&["model", "score", "--model", &base, "--temperature", "0"], "");
     assert!(code == 2 && talk.contains("--temperature"), "{talk}");
     let (_folder, path) = prompts("{\"prompt\": \"drop table\"}\n");
-    let (code, _, talk) = run(&["generate", "--model", &base, "--prompts", &path], "");
+    let (code, _, talk) = run(&["model", "generate", "--model", &base, "--prompts", &path], "");
     assert!(code == 3 && talk.contains("not in the vocabulary"), "{talk}");
 }
 
@@ -161,7 +165,7 @@ fn throughput_measures_batches_and_an_update_of_any_checkpoint() {
         let lengths = ["--prompt-tokens", "8", "--new-tokens", "100", "--repetitions", "3"];
         let output = Command::cargo_bin("dapo")
             .unwrap()
-            .args(["throughput", "--model", &base, "--batch", "1,3", "--json"])
+            .args(["bench", "throughput", "--model", &base, "--batch", "1,3", "--json"])
             .args(lengths)
             .args(more)
             .output()
@@ -184,4 +188,23 @@ fn throughput_measures_batches_and_an_update_of_any_checkpoint() {
         positive(&found["bandwidth"]);
     }
     assert_eq!(measure(&[])["training"], Value::Null);
+}
+
+#[test]
+fn a_verb_of_an_earlier_version_names_its_new_command_line() {
+    let verbs = Cli::command();
+    let listed = verbs.get_subcommands().filter(|verb| !verb.is_hide_set()).count();
+    assert!(listed <= 18, "{listed} verbs");
+    for (old, new) in MOVED {
+        let (code, lines, talk) = run(&[old, "--anything"], "");
+        let sentence = format!("error: `dapo {old}` is now `{new}`\n");
+        assert_eq!((code, lines.len(), talk), (2, 0, sentence));
+        assert!(verbs.find_subcommand(old).is_none(), "{old}");
+        let mut command = &verbs;
+        let verbs_of_new =
+            new.split(' ').skip(1).take_while(|word| word.chars().all(|c| c.is_ascii_lowercase()));
+        for word in verbs_of_new.filter(|_| new.starts_with("dapo ")) {
+            command = command.find_subcommand(word).unwrap_or_else(|| panic!("{new}"));
+        }
+    }
 }

@@ -57,7 +57,7 @@ fn whatever_a_policy_emits_its_line_of_json_prints_and_keeps_its_value() {
     files::write_atomic(&prompts, b"{\"prompt\": \"\\u001b]52;c;aGk=\\u0007\"}\n").unwrap();
     let output = Command::cargo_bin("dapo")
         .unwrap()
-        .args(["generate", "-n", "64", "--max-tokens", "120", "--prompts"])
+        .args(["model", "generate", "-n", "64", "--max-tokens", "120", "--prompts"])
         .arg(&prompts)
         .arg("--model")
         .arg(folder.path())

@@ -1,4 +1,4 @@
-//! `dapo runs`, `dapo gc`, `dapo completions`, and standard output that goes nowhere.
+//! `dapo runs`, `dapo runs gc`, `dapo completions`, and standard output that goes nowhere.
 
 #![expect(
     clippy::disallowed_types,
@@ -89,7 +89,7 @@ fn regex_free_sizes(table: &str) -> String {
 fn gc_says_first_and_deletes_only_what_it_said_and_only_with_yes() {
     let folder = tempfile::tempdir().unwrap();
     runs(folder.path());
-    let (code, said, talk) = dapo(folder.path(), "gc");
+    let (code, said, talk) = dapo(folder.path(), "runs gc");
     assert_eq!(code, 0, "{talk}");
     let expected = [
         "runs/b-finished/checkpoints/step-000010",
@@ -106,7 +106,7 @@ fn gc_says_first_and_deletes_only_what_it_said_and_only_with_yes() {
     let there = |name: &str| folder.path().join(name).symlink_metadata().is_ok();
     assert!(expected.iter().all(|name| there(name)), "a dry run deletes nothing");
 
-    let (code, _, talk) = dapo(folder.path(), "gc --yes");
+    let (code, _, talk) = dapo(folder.path(), "runs gc --yes");
     assert!(code == 0 && talk.contains("deleted 6"), "{talk}");
     assert!(expected.iter().all(|name| !there(name)));
     for kept in [
@@ -122,7 +122,7 @@ fn gc_says_first_and_deletes_only_what_it_said_and_only_with_yes() {
     ] {
         assert!(there(kept), "{kept}");
     }
-    let (_, _, talk) = dapo(folder.path(), "gc");
+    let (_, _, talk) = dapo(folder.path(), "runs gc");
     assert!(talk.contains("nothing to delete"), "{talk}");
 }
 
@@ -136,10 +136,10 @@ fn gc_deletes_unfinished_runs_when_asked_and_never_one_that_is_locked() {
     held.lock().unwrap();
     let (_, listed, _) = dapo(folder.path(), "runs --json");
     assert!(listed.contains("\"state\":\"running\""), "{listed}");
-    let (code, said, _) = dapo(folder.path(), "gc --unfinished --yes --json");
+    let (code, said, _) = dapo(folder.path(), "runs gc --unfinished --yes --json");
     assert!(code == 0 && !said.contains("study/unfinished"), "{said}");
     held.unlock().unwrap();
-    let (_, said, _) = dapo(folder.path(), "gc --unfinished --yes --json");
+    let (_, said, _) = dapo(folder.path(), "runs gc --unfinished --yes --json");
     let record: Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
     assert_eq!(record["path"], "runs/study/unfinished");
     assert_eq!(

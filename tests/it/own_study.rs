@@ -69,7 +69,7 @@ fn a_study_over_files_is_judged_on_its_test_set_and_checked_from_a_copy() {
     let markdown = files::read_text(&root.join("runs/own/report.md")).unwrap();
     assert!(markdown.contains("claims are not tested on these data"), "{markdown}");
     assert!(!markdown.contains("positive control"), "claims are judged");
-    let (code, claims, _) = bash(root, "dapo claims runs/own");
+    let (code, claims, _) = bash(root, "dapo report runs/own --claims");
     assert_eq!(code, Some(0));
     assert!(claims.contains("not tested on these data") && !claims.contains("INCONCLUSIVE"));
 

@@ -106,36 +106,36 @@ const COMMANDS: &[(&str, How)] = {
         ("dapo report reports/study-1 --out elsewhere", Run),
         ("dapo report reports/study-1 --declaration experiments/study.toml --out again", Run),
         ("dapo report . --out again", As("cd runs/ablate && dapo report . --out again")),
-        ("dapo claims", Run),
-        ("dapo claims STUDY", As("dapo claims reports/study-1")),
-        ("dapo claims runs/ablate", Run),
-        ("dapo claims runs/ablate --markdown", Run),
-        ("dapo claims runs/ablate --only each-row-improves --json", Run),
+        ("dapo report --claims", Run),
+        ("dapo report STUDY --claims", As("dapo report reports/study-1 --claims")),
+        ("dapo report runs/ablate --claims", Run),
+        ("dapo report runs/ablate --claims --markdown", Run),
+        ("dapo report runs/ablate --claims --only each-row-improves --json", Run),
         (
-            "dapo claims reports/study-1 --declaration experiments/study.toml --markdown > claims.md",
+            "dapo report reports/study-1 --claims --declaration experiments/study.toml --markdown > claims.md",
             Run,
         ),
-        ("dapo cells runs/ablate", Run),
+        ("dapo runs cells runs/ablate", Run),
         (
             "dapo train CELL.json --out runs/mine",
             As("dapo train CELL.json --out runs/mine --no-plan"),
         ),
-        ("dapo cells CELL.json --run runs/mine", Run),
+        ("dapo runs cells CELL.json --run runs/mine", Run),
         (
             "dapo train reports/study-1/cells/CELL.json --out runs/check",
             As("dapo train CELL.json --out runs/mine"),
         ),
         (
-            "dapo cells reports/study-1/cells/CELL.json --run runs/check",
-            As("dapo cells CELL.json --run runs/mine"),
+            "dapo runs cells reports/study-1/cells/CELL.json --run runs/check",
+            As("dapo runs cells CELL.json --run runs/mine"),
         ),
         (
             "dapo train cells/CELL.json --inputs \"$CHECKOUT\" --out check",
             As("cd received && dapo train CELL.json --inputs \"$CHECKOUT\" --out ../runs/mine"),
         ),
         (
-            "dapo cells cells/CELL.json --run check",
-            As("cd received && dapo cells CELL.json --run ../runs/mine"),
+            "dapo runs cells cells/CELL.json --run check",
+            As("cd received && dapo runs cells CELL.json --run ../runs/mine"),
         ),
         (
             "dapo train received/cells/CELL.json --inputs . --out runs/mine",
@@ -146,8 +146,8 @@ const COMMANDS: &[(&str, How)] = {
             As("dapo train CELL.json --out runs/mine"),
         ),
         (
-            "dapo cells reports/study-1/cells/CELL.json --run runs/mine",
-            As("dapo cells CELL.json --run runs/mine"),
+            "dapo runs cells reports/study-1/cells/CELL.json --run runs/mine",
+            As("dapo runs cells CELL.json --run runs/mine"),
         ),
         ("dapo export runs/ablate --csv", Run),
         ("dapo export runs/ablate --csv --tensorboard", Run),
@@ -265,14 +265,14 @@ const COMMANDS: &[(&str, How)] = {
             ),
         ),
         // responses
-        ("dapo generate --model golden/mini-aime/base --prompts prompts.jsonl -n 4", Run),
+        ("dapo model generate --model golden/mini-aime/base --prompts prompts.jsonl -n 4", Run),
         (
-            "dapo generate --model golden/mini-aime/base --prompts prompts.jsonl -n 4 --temperature 1.0 \
+            "dapo model generate --model golden/mini-aime/base --prompts prompts.jsonl -n 4 --temperature 1.0 \
              --top-p 0.7 --max-tokens 160 --seed 1",
             Run,
         ),
         (
-            "echo '{\"prompt_ids\": [5, 6], \"response_ids\": [7, 1]}' | dapo score --model \
+            "echo '{\"prompt_ids\": [5], \"response_ids\": [7]}' | dapo model score --model \
              golden/mini-aime/base",
             Run,
         ),
@@ -297,10 +297,13 @@ const COMMANDS: &[(&str, How)] = {
         ("source <(dapo completions bash)", Run),
         ("dapo completions zsh > ~/.zfunc/_dapo", Run),
         ("dapo completions fish > ~/.config/fish/completions/dapo.fish", Run),
-        ("dapo throughput --model DIR", As("dapo throughput --model golden/mini-aime/base")),
-        ("dapo throughput --model models/Qwen2.5-0.5B --batch 1,8,32 --threads 2", Run),
         (
-            "dapo throughput --model models/Qwen2.5-0.5B --device cuda --weights bf16 --batch 256,1024",
+            "dapo bench throughput --model DIR",
+            As("dapo bench throughput --model golden/mini-aime/base"),
+        ),
+        ("dapo bench throughput --model models/Qwen2.5-0.5B --batch 1,8,32 --threads 2", Run),
+        (
+            "dapo bench throughput --model models/Qwen2.5-0.5B --device cuda --weights bf16 --batch 256,1024",
             Parsed(CARD),
         ),
         ("dapo bench", Parsed(MINUTES)),
@@ -315,7 +318,7 @@ const COMMANDS: &[(&str, How)] = {
         ("just bench-gpu", Parsed(TOOLS)),
         ("just exactness", Parsed(TOOLS)),
         ("./justw pretrain", Parsed(MINUTES)),
-        ("dapo pretrain golden/mini-aime/recipe.toml --out runs/base", Parsed(MINUTES)),
+        ("dapo model pretrain golden/mini-aime/recipe.toml --out runs/base", Parsed(MINUTES)),
         ("just setup", Parsed(TOOLS)),
         ("./justw isa", Parsed(TOOLS)),
         ("./justw test", Parsed(TOOLS)),
@@ -324,10 +327,10 @@ const COMMANDS: &[(&str, How)] = {
         ("dapo runs", Run),
         ("dapo runs runs --json", Run),
         ("dapo runs runs/study --json | grep '\"state\":\"unfinished\"'", Run),
-        ("dapo gc", Run),
-        ("dapo gc --keep-last 2", Run),
-        ("dapo gc runs/study --unfinished --json", Run),
-        ("dapo gc --keep-last 2 --yes", Run),
+        ("dapo runs gc", Run),
+        ("dapo runs gc --keep-last 2", Run),
+        ("dapo runs gc runs/study --unfinished --json", Run),
+        ("dapo runs gc --keep-last 2 --yes", Run),
     ]
 };
 

@@ -361,7 +361,7 @@ fn verdicts_say_what_only_training_can_show() {
     };
     let set = [Path::new("--set"), Path::new("mini-aime-plus")];
     says(&[&[Path::new("compare"), &path(GRPO), &path(DAPO)], &set[..]].concat());
-    says(&[Path::new("claims"), &folder()]);
+    says(&[Path::new("report"), &folder(), Path::new("--claims")]);
 }
 
 #[test]

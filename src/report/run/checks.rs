@@ -57,7 +57,7 @@ fn digests(run: &RunFolder, digests: &BTreeMap<String, String>) -> Result<Check,
     let mut wrong = Vec::new();
     let is_checkpoints = |name: &str| name.starts_with("checkpoints/");
     for (name, expected) in digests {
-        // `dapo gc` removes whole checkpoints; what is left of the run is as it was.
+        // `dapo runs gc` removes whole checkpoints; what is left of the run is as it was.
         if is_checkpoints(name) && is_removed(run, name) {
             continue;
         }

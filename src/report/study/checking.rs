@@ -96,7 +96,7 @@ fn commands(cell: &Cell) -> String {
     format!(
         "CHECKOUT=../..\n\
          dapo train cells/{name} --inputs \"$CHECKOUT\" --out check\n\
-         dapo cells cells/{name} --run check\n\
+         dapo runs cells cells/{name} --run check\n\
          dapo report . --out again"
     )
 }

@@ -25,7 +25,7 @@ pub const MAX_BYTES: u64 = 50_000;
 
 /// What no check of records can show, and what would; every verdict from records says it.
 pub const ONLY_TRAINING: &str = "only training a cell again (dapo train CELL.json --out RUN, \
-then dapo cells CELL.json --run RUN) shows that its record is of a run that took place";
+then dapo runs cells CELL.json --run RUN) shows that its record is of a run that took place";
 
 /// A record that cannot be read or used.
 #[derive(Debug, thiserror::Error)]

@@ -165,7 +165,7 @@ pub fn digests(folder: &RunFolder, found: &Found, outcome: Option<&Outcome>) -> 
     check.compared(format!("{} files hashed again", outcome.digests.len()))
 }
 
-/// A whole checkpoint may have been deleted to save room (`dapo gc`); any other file may not.
+/// A whole checkpoint may have been deleted to save room (`dapo runs gc`); any other file may not.
 fn missing(check: &mut Check, found: &Found, name: &str) {
     let of_checkpoint = name.strip_prefix("checkpoints/").and_then(|rest| rest.split_once('/'));
     let whole = of_checkpoint.is_some_and(|(step, _)| {
@@ -175,7 +175,7 @@ fn missing(check: &mut Check, found: &Found, name: &str) {
     match whole {
         true => check.inconclusive(
             name,
-            "is missing, and so is the whole checkpoint (dapo gc deletes them)",
+            "is missing, and so is the whole checkpoint (dapo runs gc deletes them)",
         ),
         false => check.mismatch(name, "is missing"),
     }

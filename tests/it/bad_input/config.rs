@@ -168,7 +168,7 @@ fn keys() -> Vec<Case> {
         Case {
             name: "recipe with a misspelt key",
             make: |s| s.write("recipe.toml", recipe().replace("beta1", "beta3")),
-            command: "pretrain recipe.toml --out base",
+            command: "model pretrain recipe.toml --out base",
             code: 3,
             says: &[
                 "recipe.toml: TOML parse error at line",
@@ -187,7 +187,7 @@ fn keys() -> Vec<Case> {
                         .replace("updates = 300", "updates = 0"),
                 )
             },
-            command: "pretrain recipe.toml --out base",
+            command: "model pretrain recipe.toml --out base",
             code: 3,
             says: &[
                 "recipe.toml: optimizer.beta1 must be in [0, 1), got NaN",

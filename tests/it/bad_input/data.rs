@@ -344,8 +344,8 @@ fn scores(s: &Scratch, text: &str) {
     s.write("stdin", text);
 }
 
-const GENERATE: &str = "generate --model base --prompts p.jsonl";
-const SCORE: &str = "score --model base";
+const GENERATE: &str = "model generate --model base --prompts p.jsonl";
+const SCORE: &str = "model score --model base";
 const GRADE: &str = "grade r.jsonl --explain";
 
 fn verbs() -> Vec<Case> {
@@ -372,7 +372,7 @@ fn verbs() -> Vec<Case> {
         verb(
             "prompts: longer than the positions",
             |s| prompts(s, "{\"prompt\": \"1+1?\"}"),
-            "generate --model base --prompts p.jsonl --max-tokens 4294967295",
+            "model generate --model base --prompts p.jsonl --max-tokens 4294967295",
             &["exceeds the model's 256 positions"],
         ),
         verb(
@@ -443,42 +443,42 @@ fn verbs() -> Vec<Case> {
         },
         flag(
             "generate: no samples",
-            "generate --model base --prompts p.jsonl -n 0",
+            "model generate --model base --prompts p.jsonl -n 0",
             &["'--samples <SAMPLES>': 0 is not in 1..=16777216"],
         ),
         flag(
             "generate: more samples than any count",
-            "generate --model base --prompts p.jsonl -n 4294967295",
+            "model generate --model base --prompts p.jsonl -n 4294967295",
             &["'--samples <SAMPLES>': 4294967295 is not in 1..=16777216"],
         ),
         flag(
             "generate: more responses than can be held",
-            "generate --model base --prompts p.jsonl -n 16777216",
+            "model generate --model base --prompts p.jsonl -n 16777216",
             &["-n 16777216 asks for 16777216 responses", "at most 16 GiB are held, which is -n "],
         ),
         flag(
             "generate: no rows at a time",
-            "generate --model base --prompts p.jsonl --batch 0",
+            "model generate --model base --prompts p.jsonl --batch 0",
             &["'--batch <BATCH>': 0 is not in 1..=16777216"],
         ),
         flag(
             "generate: no threads",
-            "generate --model base --prompts p.jsonl --threads 0",
+            "model generate --model base --prompts p.jsonl --threads 0",
             &["'--threads <THREADS>': 0 is not in 1..=1024"],
         ),
         flag(
             "generate: more threads than any machine",
-            "generate --model base --prompts p.jsonl --threads 100000",
+            "model generate --model base --prompts p.jsonl --threads 100000",
             &["'--threads <THREADS>': 100000 is not in 1..=1024"],
         ),
         flag(
             "score: no threads",
-            "score --model base --threads 0",
+            "model score --model base --threads 0",
             &["'--threads <THREADS>': 0 is not in 1..=1024"],
         ),
         flag(
             "score: more threads than any machine",
-            "score --model base --threads 100000",
+            "model score --model base --threads 100000",
             &["'--threads <THREADS>': 100000 is not in 1..=1024"],
         ),
         flag(
@@ -494,7 +494,7 @@ fn verbs() -> Vec<Case> {
         ),
         flag(
             "throughput: no threads",
-            "throughput --model base --threads 0",
+            "bench throughput --model base --threads 0",
             &["'--threads <THREADS>': 0 is not in 1..=1024"],
         ),
         flag(

@@ -81,29 +81,29 @@ fn missing() -> Vec<Case> {
         case(
             "generate: no model",
             |s| s.write("p.jsonl", "{\"prompt\": \"1\"}"),
-            "generate --model gone --prompts p.jsonl",
+            "model generate --model gone --prompts p.jsonl",
             &["cannot read gone/config.json: No such file"],
         ),
         case(
             "generate: no prompts",
             |s| s.model(),
-            "generate --model model --prompts gone.jsonl",
+            "model generate --model model --prompts gone.jsonl",
             &["cannot read gone.jsonl: No such file"],
         ),
         case(
             "score: no model",
             nothing,
-            "score --model gone",
+            "model score --model gone",
             &["cannot read gone/config.json: No such file"],
         ),
         case(
             "pretrain: no recipe",
             nothing,
-            "pretrain gone.toml --out base",
+            "model pretrain gone.toml --out base",
             &["cannot read gone.toml: No such file"],
         ),
         case("runs: no folder", nothing, "runs gone", &["cannot list gone: No such file"]),
-        case("gc: no folder", nothing, "gc gone --yes", &["cannot list gone: No such file"]),
+        case("gc: no folder", nothing, "runs gc gone --yes", &["cannot list gone: No such file"]),
         Case {
             name: "completions: no such shell",
             make: nothing,
@@ -223,7 +223,7 @@ fn unwritable() -> Vec<Case> {
                 recipe(s);
                 s.write("out/model.safetensors", "mine")
             },
-            "pretrain recipe.toml --out out",
+            "model pretrain recipe.toml --out out",
             &["out is not empty and holds no pretrain.jsonl"],
         ),
         case(
@@ -232,7 +232,7 @@ fn unwritable() -> Vec<Case> {
                 recipe(s);
                 s.write("out", "mine")
             },
-            "pretrain recipe.toml --out out",
+            "model pretrain recipe.toml --out out",
             &["out: "],
         ),
     ]

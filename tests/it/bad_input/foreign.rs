@@ -141,7 +141,7 @@ fn paths() -> Vec<Case> {
                 s.write("run/.partial-x", "left");
                 symlink("../made", s.at("run/run.lock")).unwrap();
             },
-            "gc . --yes",
+            "runs gc . --yes",
             0,
             &["nothing"],
         ),
@@ -448,7 +448,7 @@ fn tokenizers() -> Vec<Case> {
                 part(s, "padding", padding);
                 s.write("prompts.jsonl", "{\"prompt\": \"1+1?\"}\n");
             },
-            "generate --model model --prompts prompts.jsonl --max-tokens 2",
+            "model generate --model model --prompts prompts.jsonl --max-tokens 2",
             0,
             &["prompt_ids"],
         ),

@@ -165,14 +165,14 @@ fn weights() -> Vec<Case> {
                 s.model_with_tensors(|t| t.get_mut(NORM).unwrap().1[3] = f32::NAN);
                 s.write("p.jsonl", "{\"prompt\": \"1+1?\"}")
             },
-            command: "generate --model model --prompts p.jsonl",
+            command: "model generate --model model --prompts p.jsonl",
             code: 3,
             says: &["holds NaN at element 3"],
         },
         Case {
             name: "score with truncated weights",
             make: |s| s.model_with(WEIGHTS, half),
-            command: "score --model model",
+            command: "model score --model model",
             code: 3,
             says: &["model/model.safetensors: not a valid safetensors file"],
         },

@@ -70,7 +70,7 @@ pub fn cases() -> Vec<Case> {
                 });
                 s.write("p.jsonl", "{\"prompt\": \"~\"}");
             },
-            command: "generate --model model --prompts p.jsonl",
+            command: "model generate --model model --prompts p.jsonl",
             code: 3,
             says: &["token \"~\" has id 4000"],
         },
