@@ -62,7 +62,6 @@ fn estimates(estimates: &Estimates) -> String {
         table.add_row(std::iter::once(name.to_string()).chain(columns.map(of)));
     };
     row("mean response length, tokens", &|one| format!("{:.0}", one.response_tokens_mean));
-    row("rollouts", &|one| number(one.rollouts));
     row("response tokens, with evaluation", &|one| number(one.response_tokens));
     row("disk", &|one| bytes(one.disk_bytes));
     for phase in estimates.expected.seconds.keys() {

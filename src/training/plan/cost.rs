@@ -13,8 +13,6 @@ use std::collections::BTreeMap;
 pub struct Estimate {
     /// Assumed mean length of responses.
     pub response_tokens_mean: f64,
-    /// Training rollouts.
-    pub rollouts: f64,
     /// Response tokens of training and evaluation.
     pub response_tokens: f64,
     /// Phase → seconds, with `total`. Grading and files are not counted.
@@ -55,7 +53,6 @@ impl Estimate {
         let named = |(name, seconds): (&str, f64)| (name.to_string(), seconds);
         Self {
             response_tokens_mean: tokens,
-            rollouts,
             response_tokens: rollouts * tokens + evaluated,
             seconds: phases.into_iter().chain([("total", total)]).map(named).collect(),
             disk_bytes: rollouts * tokens * rates.rollout_token_bytes

@@ -18,8 +18,6 @@ pub mod phases;
 pub mod space;
 pub mod warnings;
 pub mod actual;
-#[cfg(test)]
-mod tests;
 
 use crate::base::files;
 use crate::experiment::{Experiment, PromptTemplate};
@@ -78,8 +76,6 @@ pub struct Plan {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prompts {
-    /// Prompts that were looked at, from the first on.
-    pub checked: u64,
     /// Mean.
     pub mean_tokens: f64,
     /// The longest.
@@ -136,7 +132,7 @@ fn prompts(inputs: &Inputs) -> Result<Prompts, Error> {
         sum += tokens;
         longest = longest.max(tokens);
     }
-    let (checked, mean_tokens) = (checked as u64, sum as f64 / checked.max(1) as f64);
+    let mean_tokens = sum as f64 / checked.max(1) as f64;
     let unstopped = match template {
         PromptTemplate::Question | PromptTemplate::Dapo => None,
         PromptTemplate::Chat | PromptTemplate::DapoChat => {
@@ -144,7 +140,7 @@ fn prompts(inputs: &Inputs) -> Result<Prompts, Error> {
         }
     };
     let unstopped_end_of_turn = unstopped.map(|(id, token)| format!("{token} ({id})"));
-    Ok(Prompts { checked, mean_tokens, longest_tokens: longest, unstopped_end_of_turn })
+    Ok(Prompts { mean_tokens, longest_tokens: longest, unstopped_end_of_turn })
 }
 
 fn assemble(
@@ -205,3 +201,6 @@ fn estimates(experiment: &Experiment, work: &Work, probe: &Probe, prompts: &Prom
         bound: estimate(rounds.most.unwrap_or(rounds.best()), longest),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -94,7 +94,7 @@ fn probe(mean: u64) -> Probe {
 }
 
 fn short_prompts() -> Prompts {
-    Prompts { checked: 1, mean_tokens: 13.0, longest_tokens: 13, unstopped_end_of_turn: None }
+    Prompts { mean_tokens: 13.0, longest_tokens: 13, unstopped_end_of_turn: None }
 }
 
 #[test]

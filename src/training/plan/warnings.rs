@@ -114,14 +114,13 @@ impl Findings {
 pub fn of(plan: &Plan, experiment: &Experiment) -> Vec<Warning> {
     let mut findings = Findings(Vec::new());
     data(&mut findings, plan, experiment);
-    if let Some(token) = &plan.prompts.unstopped_end_of_turn {
-        let message = format!(
-            "the chat template ends a turn with {token}, which stops no response: a policy that \
-             ends its answers so goes on to the limit. eos_token_id of generation_config.json may \
-             be a list of both"
-        );
-        findings.add(Name::EndOfTurnUnstopped, Severity::Warning, message);
-    }
+    let token = plan.prompts.unstopped_end_of_turn.as_deref();
+    findings.warn(token.is_some(), Name::EndOfTurnUnstopped, || {
+        format!(
+            "the chat template ends a turn with {}, which stops no response: a policy that ends its answers so goes on to the limit. eos_token_id of generation_config.json may be a list of both",
+            token.unwrap_or_default()
+        )
+    });
     let (ramp, steps) = (experiment.optimizer.warm_up.rollout_steps, plan.work.rollout_steps);
     findings.warn(ramp > steps / 2 + steps % 2, Name::WarmUpLong, || {
         format!("the warm-up takes {ramp} of {steps} rollout steps: over half of the run is below the learning rate")
@@ -133,13 +132,11 @@ pub fn of(plan: &Plan, experiment: &Experiment) -> Vec<Warning> {
 
 fn data(findings: &mut Findings, plan: &Plan, experiment: &Experiment) {
     let work = &plan.work;
-    let (least, expected) = (work.epochs_over_data.least, work.epochs_over_data.expected);
-    let used = expected.unwrap_or(least);
+    let used = work.epochs_over_data.best();
     findings.warn(used > 1.0, Name::DataRepeats, || {
-        let basis = match (expected, experiment.dapo.dynamic_sampling) {
-            (_, DynamicSampling::None {}) => "",
-            (Some(_), _) => ", with the refill rounds that the base policy would need",
-            (None, _) => " at least, without refill rounds",
+        let basis = match work.epochs_over_data.expected {
+            Some(_) => "",
+            None => " at least, without refill rounds",
         };
         format!(
             "the data are used {used:.2} times: {:.0} prompts will be drawn from {} problems{basis}",
@@ -164,22 +161,15 @@ fn responses(findings: &mut Findings, plan: &Plan, experiment: &Experiment) {
             100.0 * probe.accuracy
         )
     });
-    let cut = probe.cut_at_tokens;
-    if let Some(tokens) = cut {
-        findings.add(
-            Name::ProbeCut,
-            Severity::Warning,
-            format!(
-                "the probe cut responses at {tokens} tokens to stay short: lengths and accuracy are not those of whole responses"
-            ),
-        );
-    }
-    let truncated = 100.0 * probe.truncated_share;
-    let whole = cut.is_none();
+    let (cut, whole) = (probe.cut_at_tokens, probe.cut_at_tokens.is_none());
+    findings.warn(cut.is_some(), Name::ProbeCut, || {
+        format!("the probe cut responses at {} tokens to stay short: lengths and accuracy are not those of whole responses", cut.unwrap_or_default())
+    });
     findings.warn(whole && probe.truncated_share == 1.0, Name::StopTokenMissing, || {
         "no response of the base policy ended with a stop token; compare eos_token_id in generation_config.json with the tokens that the model was trained to end on".into()
     });
     let high = probe.truncated_share > 0.5 && probe.truncated_share < 1.0;
+    let truncated = 100.0 * probe.truncated_share;
     findings.warn(whole && high, Name::TruncationHigh, || {
         format!("{truncated:.0} % of the base policy's responses are truncated at L_max")
     });
@@ -191,8 +181,8 @@ fn machine(findings: &mut Findings, plan: &Plan) {
         false => format!("{:.2} GiB", bytes / (1u64 << 30) as f64),
     };
     if let Some(estimates) = &plan.estimates {
-        let phase = |name: &str| estimates.expected.seconds.get(name).copied().unwrap_or(0.0);
-        let (evaluation, total) = (phase("evaluation"), phase("total"));
+        let seconds = &estimates.expected.seconds;
+        let (evaluation, total) = (seconds["evaluation"], seconds["total"]);
         findings.warn(evaluation > total - evaluation, Name::EvaluationHeavy, || {
             format!(
                 "evaluations take {:.0} % of the estimated time: a set is evaluated {} times",

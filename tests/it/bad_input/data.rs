@@ -502,18 +502,5 @@ fn verbs() -> Vec<Case> {
             "train arm.toml --threads 100000",
             &["'--threads <THREADS>': 100000 is not in 1..=1024"],
         ),
-        verb(
-            "vectors: unknown function",
-            |s| s.write("v/unheard_of.json", "[]"),
-            "golden v",
-            &["v/unheard_of.json", "unheard_of"],
-        ),
-        verb(
-            "vectors: not JSON",
-            |s| s.write("v/agg_loss.json", "{"),
-            "golden v",
-            &["v/agg_loss.json"],
-        ),
-        verb("vectors: none", |s| s.write("v/readme", ""), "golden v", &["v"]),
     ]
 }

@@ -77,7 +77,6 @@ fn missing() -> Vec<Case> {
             "grade gone.jsonl",
             &["cannot read gone.jsonl: No such file"],
         ),
-        case("golden: no folder", nothing, "golden gone", &["gone: No such file"]),
         case(
             "generate: no model",
             |s| s.write("p.jsonl", "{\"prompt\": \"1\"}"),

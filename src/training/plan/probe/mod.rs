@@ -2,9 +2,7 @@
 //! have a purpose of their own and its updates go to a copy that is thrown away: the run's
 //! numbers are the same with and without it.
 
-use crate::algorithm::{
-    Group, Problem, Prompt, Rollout, ScoredRollout, dynamic_sampling,
-};
+use crate::algorithm::{Group, Problem, Prompt, Rollout, ScoredRollout, dynamic_sampling};
 use crate::base::Purpose;
 use crate::base::rng::{Id, stream};
 use crate::experiment::Experiment;
