@@ -3,22 +3,23 @@
 //! In: run folders, cells, analyses. Out: HTML, Markdown, JSON, other tools' formats. Never: a number that
 //! no record has, a policy or a trainer.
 
-pub mod export;
 pub mod text;
+mod page;
+mod axes;
+mod figures;
+pub mod html;
+pub mod markdown;
+mod published;
+pub mod export;
 pub mod run;
 pub mod study;
 
 pub use crate::report::export::tensorboard::Scalar;
 pub use crate::report::run::arm::{Decision, Technique};
 pub use crate::report::run::checklist::{Checklist, Item};
-pub use crate::report::run::document::{Cell, Document, Grid};
 pub use crate::report::run::dynamics::{Counts, MetricRow};
 pub use crate::report::run::evaluations::{Estimate, Evaluation, SetResult, Strip};
 pub use crate::report::run::load::{Loaded, LoadedEvaluation, ProblemOutcomes};
 pub use crate::report::run::samples::SampleRollout;
 pub use crate::report::study::StudyReport;
 pub use crate::report::study::context::Context;
-pub use crate::report::study::page::{
-    Changes, CurveLine, Curves, Heat, HeatRow, IntervalRow, Intervals, LegendEntry, Look, Panel,
-    RunLine, TableCell, Tile,
-};

@@ -14,7 +14,7 @@ pub fn visible(text: &str) -> String {
 /// characters: the beginning, and the end, where an answer stands.
 pub fn excerpt(text: &str, limit: usize) -> String {
     let total = text.chars().count();
-    let shown = |part: &str| visible_lines(part);
+    let shown = |part: &str| joined(part.split('\n').map(visible), "⏎\n");
     if total <= limit {
         return shown(text);
     }
@@ -28,10 +28,6 @@ pub fn excerpt(text: &str, limit: usize) -> String {
         grouped((total - limit) as u64),
         shown(&end)
     )
-}
-
-fn visible_lines(text: &str) -> String {
-    text.split('\n').map(visible).collect::<Vec<_>>().join("⏎\n")
 }
 
 /// A share as percent: `71.2 %`.
@@ -100,6 +96,38 @@ pub fn grouped(count: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+/// `3 runs`, `1 run`.
+pub fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{} {}", grouped(count as u64), if count == 1 { one } else { many })
+}
+
+/// `a, b and c`.
+pub fn listed(names: &[String]) -> String {
+    match names {
+        [] => "none".to_owned(),
+        [one] => one.clone(),
+        [all @ .., last] => format!("{} and {last}", all.join(", ")),
+    }
+}
+
+/// The items with `between` between them.
+pub fn joined<T: ToString>(items: impl IntoIterator<Item = T>, between: &str) -> String {
+    items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(between)
+}
+
+/// With an end.
+pub fn sentence(text: &str) -> String {
+    if text.ends_with(['.', '?', '!']) { text.to_owned() } else { format!("{text}.") }
+}
+
+/// A sentence of a fragment.
+pub fn capital(text: &str) -> String {
+    let mut characters = text.chars();
+    let first = characters.next().into_iter().flat_map(char::to_uppercase);
+    let sentence: String = first.chain(characters).collect();
+    if sentence.is_empty() { sentence } else { sentence + "." }
 }
 
 /// Wall-clock time: `8.2 s`, `4 min 05 s`, `2 h 07 min`.

@@ -426,7 +426,7 @@ fn printed() -> BTreeMap<String, BTreeSet<String>> {
     command.build();
     of_help(&mut command, &mut examples);
     places.push(("--help".to_string(), examples));
-    let report = dapo::report::study::markdown::render(&small_report().page);
+    let report = dapo::report::markdown::render(&small_report().page);
     places.push(("a study's report".to_string(), of_markdown(&report)));
     let mut printed: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (place, commands) in places {

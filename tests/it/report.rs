@@ -7,7 +7,7 @@ use dapo::base::files;
 use dapo::records::run_folder::Outcome;
 use dapo::records::{Ending, RunFolder, Session};
 use dapo::report::{run, text};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 fn html(run: &RunFolder) -> String {
@@ -53,6 +53,11 @@ fn the_page_is_well_formed_and_loads_nothing() {
         }
         assert!(!page.contains("@import") && !page.contains("url("));
         assert!(page.contains("default-src 'none'"));
+        assert_eq!(page.matches("<table>").count(), page.matches("<caption>").count());
+        let ids = page.split(" id=\"").skip(1).map(|rest| rest.split('"').next().unwrap());
+        let ids: Vec<&str> = ids.collect();
+        let unique: BTreeSet<&&str> = ids.iter().collect();
+        assert_eq!(unique.len(), ids.len(), "anchors are unique");
         assert!(!page.contains("NaN"), "a number that does not exist is not drawn");
     }
 }
@@ -122,7 +127,7 @@ fn json_and_both_pages_show_the_same_numbers() {
     }
     let updates = json["counts"]["counters"]["updates"].as_u64().unwrap();
     assert_eq!(updates, 160);
-    assert!(document.contains("| updates | 160 |"));
+    assert!(document.contains("| **updates** | 160 |"));
     assert!(document.contains(report.headline.as_str().split('[').next().unwrap()));
 }
 
@@ -145,7 +150,7 @@ fn an_unfinished_run_says_so() {
     let report = run::write(&run).unwrap();
     assert_eq!(report.status.state, "unfinished");
     assert_eq!(report.headline, "No evaluation is recorded yet: this run has no result.");
-    assert!(html(&run).contains("not recorded in this run"));
+    assert!(html(&run).contains("class=\"nothing\"") && html(&run).contains(">not recorded<"));
 
     run_fixture::evaluate(&run, "dev", 0, 8, 4);
     (1..=3).for_each(|step| run_fixture::record_step(&run, step));
@@ -337,35 +342,26 @@ fn palettes(css: &str) -> [BTreeMap<String, String>; 2] {
 
 #[test]
 fn text_has_the_contrast_of_wcag_aa_and_lines_that_of_graphics() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/report/templates");
-    let read = |name: &str| palettes(&files::read_text(&folder.join(name)).unwrap());
-    let (shared, own) = (read("report.css"), read("study.css"));
-    for dark in [0, 1] {
-        let mut study = shared[0].clone();
-        study.extend(own[0].clone());
-        study.extend(if dark == 1 { shared[1].clone() } else { BTreeMap::new() });
-        study.extend(own[dark].clone());
-        let mut run = shared[0].clone();
-        run.extend(shared[dark].clone());
-        for (page, colours) in [("run", run), ("study", study)] {
-            let against = |name: &str| {
-                let colour = &colours[name];
-                ["paper", "wash"].map(|ground| contrast(colour, &colours[ground]))
-            };
-            let text = ["ink", "soft", "faint", "good", "bad", "warn"];
-            let lines = colours.keys().filter(|name| {
-                let study_line = name.starts_with('c') && name.len() == 2;
-                let run_line = name.starts_with("ours") || name.starts_with("paper0");
-                study_line || run_line || ["correct", "truncated", "no-answer"].contains(&&***name)
-            });
-            for name in text {
-                let found = against(name);
-                assert!(found.iter().all(|it| *it >= 4.5), "{page} {dark} {name}: {found:?}");
-            }
-            for name in lines {
-                let found = against(name);
-                assert!(found.iter().all(|it| *it >= 3.0), "{page} {dark} {name}: {found:?}");
-            }
+    let sheet = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/report/templates/page.css");
+    let [light, dark] = palettes(&files::read_text(&sheet).unwrap());
+    let mut shown_dark = light.clone();
+    shown_dark.extend(dark);
+    for colours in [light, shown_dark] {
+        let against = |name: &str| {
+            let colour = &colours[name];
+            ["paper", "wash"].map(|ground| contrast(colour, &colours[ground]))
+        };
+        let is_line = |name: &&String| {
+            let line = name.starts_with('c') && name.len() == 2;
+            line || ["correct", "truncated", "no-answer"].contains(&name.as_str())
+        };
+        for name in ["ink", "soft", "faint", "good", "bad", "warn"] {
+            assert!(against(name).iter().all(|it| *it >= 4.5), "{name}: {:?}", against(name));
+        }
+        let lines: Vec<&String> = colours.keys().filter(is_line).collect();
+        assert_eq!(lines.len(), 12);
+        for name in lines {
+            assert!(against(name).iter().all(|it| *it >= 3.0), "{name}: {:?}", against(name));
         }
     }
 }

@@ -2,20 +2,15 @@
 //! records and tables alone, and rendered as HTML, Markdown and JSON. It never loads a model
 //! and never trains.
 
-pub mod appendix;
 pub mod arm;
+mod chapters;
 pub mod checklist;
 pub mod checks;
-pub mod document;
 pub mod dynamics;
 pub mod evaluations;
 pub mod figures;
-pub mod html;
 pub mod load;
-pub mod markdown;
-pub mod plots;
 pub mod samples;
-pub mod sections;
 
 use crate::base::files;
 use crate::experiment::Data;
@@ -26,7 +21,7 @@ use crate::report::run::figures::Figure;
 use crate::report::run::load::Error;
 use crate::report::{
     Checklist, Counts, Decision, Loaded, MetricRow, SampleRollout, SetResult, Strip, Technique,
-    text,
+    html, markdown, text,
 };
 use crate::study::{Effects, effect_checks, paper};
 use serde::Serialize;
@@ -120,13 +115,22 @@ pub struct Status {
 /// When the folder holds no run, a record or table is malformed, or a file cannot be written.
 pub fn write(run: &RunFolder) -> Result<Report, Error> {
     let report = build(run)?;
-    let document = document::document(&report);
-    files::write_atomic(&run.path("report.html"), html::render(&document).as_bytes())?;
-    files::write_atomic(&run.path("report.md"), markdown::render(&document).as_bytes())?;
-    files::write_json(&run.path("report.json"), &report)?;
+    for (name, text) in texts(&report) {
+        files::write_atomic(&run.path(name), text.as_bytes())?;
+    }
     // Last: it lists the report among the run's files.
     ro_crate::write(run)?;
     Ok(report)
+}
+
+/// The report's files and what they hold.
+pub fn texts(report: &Report) -> [(&'static str, String); 3] {
+    let page = chapters::page(report);
+    [
+        ("report.json", files::canonical_json(report)),
+        ("report.html", html::render(&page)),
+        ("report.md", markdown::render(&page)),
+    ]
 }
 
 /// Builds the report without writing anything.

@@ -2,10 +2,10 @@
 //! difference to the row that it is compared with, and what the paper has in its place.
 
 use crate::experiment::Data;
+use crate::report::page::{Block, Look, Section, Table, TableCell, row};
 use crate::report::study::context::{self, Unit};
-use crate::report::study::page::{Block, Column, Section, Table};
-use crate::report::study::{published, scores};
-use crate::report::{Context, Look, TableCell, text};
+use crate::report::study::scores;
+use crate::report::{Context, published, text};
 use crate::statistics::estimators;
 use crate::study::comparisons::Comparison;
 use crate::study::{ArmSummary, GridSummary, TestResult, Word};
@@ -16,7 +16,7 @@ pub const FIDELITY: &str = "fidelity";
 /// All grids but [`FIDELITY`].
 pub fn section(context: &Context) -> Section {
     let mut blocks = vec![
-        Block::Text(published::comparability(embedded(context)).to_owned()),
+        Block::text(published::comparability(embedded(context))),
         Block::Text(format!(
             "Three intervals answer three questions. \u{201c}Other training runs\u{201d}: where the mean lies \
              over all runs that one could train from this base (t, {} level, needs two runs). \
@@ -31,32 +31,27 @@ pub fn section(context: &Context) -> Section {
         blocks.extend(grid_blocks(context, grid));
     }
     if blocks.len() == 2 {
-        blocks.push(Block::Text("The study has no grid to compare arms in.".to_owned()));
+        blocks.push(Block::text("The study has no grid to compare arms in."));
     }
-    Section { id: "comparison".into(), title: "Comparison of the arms".into(), blocks }
+    Section::new("comparison", "Comparison of the arms", blocks)
 }
 
 /// The grid of decisions that the paper leaves open.
 pub fn fidelity(context: &Context) -> Section {
     let grid = context.analysis.grids.iter().find(|grid| grid.name == FIDELITY);
-    let blocks = match grid {
-        Some(grid) => {
-            let mut blocks = vec![Block::Text(
-                "The paper leaves decisions open, and implementations disagree on them. Each arm \
-                 here is DAPO with one of them taken otherwise. \u{201c}Inconclusive\u{201d} does not mean that a \
-                 decision does not matter; \u{201c}equivalent\u{201d} would."
-                    .to_owned(),
-            )];
-            blocks.extend(grid_blocks(context, grid));
-            blocks
+    let mut blocks = vec![Block::text(match grid {
+        Some(_) => {
+            "The paper leaves decisions open, and implementations disagree on them. Each arm \
+             here is DAPO with one of them taken otherwise. \u{201c}Inconclusive\u{201d} does not mean that a \
+             decision does not matter; \u{201c}equivalent\u{201d} would."
         }
-        None => vec![Block::Text(
+        None => {
             "The grid `fidelity` is not in this study: nothing is known here of the decisions that \
              the paper leaves open."
-                .to_owned(),
-        )],
-    };
-    Section { id: "fidelity".into(), title: "Decisions that the paper leaves open".into(), blocks }
+        }
+    })];
+    blocks.extend(grid.into_iter().flat_map(|grid| grid_blocks(context, grid)));
+    Section::new("fidelity", "Decisions that the paper leaves open", blocks)
 }
 
 /// Whether every arm trains on the embedded benchmark.
@@ -117,84 +112,59 @@ fn runs(arm: &ArmSummary, comparison: Option<&Comparison>) -> String {
 fn table(context: &Context, grid: &GridSummary) -> Table {
     let level = context.level();
     let shows_paper = grid.arms.iter().any(|arm| arm.paper.is_some());
-    let mut columns = vec![
-        Column::text("arm"),
-        Column::text("runs"),
-        Column::number("mean, %"),
-        Column::number(format!("{level}, other runs")),
-        Column::number(format!("{level}, these problems")),
-        Column::number(format!("{level}, other problems")),
-        Column::number("difference"),
-        Column::number(format!("{level} of it")),
-        Column::text("verdict"),
-    ];
-    if shows_paper {
-        columns.push(Column::number("paper"));
-        columns.push(Column::number("step"));
-        columns.push(Column::number("re-run"));
-    }
-    let rows = grid.arms.iter().map(|arm| {
-        let mut row = arm_row(context, grid, arm);
-        if shows_paper {
-            row.extend(paper_cells(arm));
-        }
-        row
-    });
+    let mut columns = format!(
+        "arm | runs | mean, % # | {level}, other runs # | {level}, these problems # | \
+         {level}, other problems # | difference # | {level} of it # | verdict"
+    );
     let mut caption = format!(
         "{}: {}. Differences are to the row named by the arm\u{2019}s label or, in a ladder, to the row above.",
         text::visible(&grid.name),
         context.score_name()
     );
     if shows_paper {
+        columns += "| paper # | step # | re-run #";
         caption += " Paper and step: Table 1 (AIME 2024, 32 B), re-run: the authors\u{2019} own; another task and \
                     model, so compare signs, not sizes.";
     }
-    let compared = || grid.differences.iter().filter(|it| it.word != Word::NotCompared);
-    if compared().count() > 0 && compared().all(|comparison| !comparison.registered) {
+    let mut compared = grid.differences.iter().filter(|it| it.word != Word::NotCompared).peekable();
+    if compared.peek().is_some() && compared.all(|comparison| !comparison.registered) {
         caption += " Every verdict in it is exploratory.";
     }
-    Table { caption, columns, rows: rows.collect() }
+    let rows = grid.arms.iter().map(|arm| {
+        let paper = shows_paper.then(|| paper_cells(arm));
+        arm_row(context, grid, arm).into_iter().chain(paper.into_iter().flatten()).collect()
+    });
+    Table::new(caption, &columns, rows)
 }
 
 fn arm_row(context: &Context, grid: &GridSummary, arm: &ArmSummary) -> Vec<TableCell> {
-    let label = TableCell::plain(text::visible(&arm.label));
+    let label = text::visible(&arm.label);
     let Some(score) = &arm.score else {
-        let why = match arm.failed {
-            0 => "no run",
-            _ => "every run failed",
-        };
-        let mut row = vec![label, TableCell::plain(runs(arm, None)), TableCell::missing(why)];
-        row.extend((0..6).map(|_| TableCell::missing("–")));
+        let why = if arm.failed == 0 { "no run" } else { "every run failed" };
+        let mut row = row![label, runs(arm, None), TableCell::missing(why)];
+        row.resize(9, TableCell::missing("–"));
         return row;
     };
-    let around = |half_width: Option<f64>| match half_width {
-        Some(half) => {
-            let (low, high) = ((score.mean - half).max(0.0), (score.mean + half).min(1.0));
+    let around = |half_width: Option<f64>| {
+        let ends = |half: f64| ((score.mean - half).max(0.0), (score.mean + half).min(1.0));
+        half_width.map(ends).map_or(TableCell::missing("–"), |(low, high)| {
             TableCell::value(text::interval(low, high), [low, high])
-        }
-        None => TableCell::missing("–"),
+        })
     };
-    let problems = problems(context, arm);
-    let mut row = vec![
+    let of_problems = arm.problems_standard_error.zip(problems(context, arm));
+    let difference = difference_of(grid, arm);
+    let mut row = row![
         label,
-        TableCell::plain(runs(arm, difference_of(grid, arm))),
-        TableCell::value(text::points(score.mean), [score.mean]).looking(Look::Strong),
+        runs(arm, difference),
+        TableCell::shown(Some(score.mean), text::points).looking(Look::Strong),
         context::interval_cell(Unit::Share, score.interval.as_ref(), "none below 5 runs"),
         around(arm.decoding_standard_error.map(estimators::half_width_fixed_problems)),
-        around(
-            arm.problems_standard_error
-                .zip(problems)
-                .map(|(error, problems)| estimators::half_width_new_problems(error, problems)),
-        ),
+        around(of_problems.map(|(error, count)| estimators::half_width_new_problems(error, count)))
     ];
-    match difference_of(grid, arm) {
-        Some(comparison) => row.extend(difference_cells(comparison)),
-        None => row.extend([
-            TableCell::missing("–"),
-            TableCell::missing("–"),
-            TableCell::missing("not compared with a row"),
-        ]),
-    }
+    row.extend(difference.map_or_else(
+        || ["–", "–", "not compared with a row"].map(TableCell::missing),
+        difference_cells,
+    ));
     row
 }
 
@@ -207,20 +177,17 @@ fn problems(context: &Context, arm: &ArmSummary) -> Option<u64> {
 
 fn difference_cells(comparison: &Comparison) -> [TableCell; 3] {
     let unit = context::unit_of(&comparison.declared.metric);
+    let signed = |difference: Option<f64>| TableCell::shown(difference, |it| unit.signed(it));
     match &comparison.result {
         Some(result) => [
-            TableCell::value(unit.signed(result.difference), [result.difference])
-                .looking(Look::Strong),
+            signed(Some(result.difference)).looking(Look::Strong),
             context::interval_cell(unit, result.interval.as_ref(), "–"),
             word(comparison),
         ],
         None => {
             let (arm, reference) = comparison.means();
             let difference = arm.zip(reference).map(|(arm, reference)| arm - reference);
-            let shown = difference.map_or(TableCell::missing("–"), |difference| {
-                TableCell::value(unit.signed(difference), [difference])
-            });
-            [shown, TableCell::missing("–"), word(comparison)]
+            [signed(difference), TableCell::missing("–"), word(comparison)]
         }
     }
 }
@@ -263,57 +230,47 @@ pub fn word(comparison: &Comparison) -> TableCell {
         Word::Inconclusive | Word::Equivalent => Look::Open,
         Word::NotCompared => Look::Quiet,
     };
-    TableCell::plain(comparison.word.words()).looking(look)
+    look.of(comparison.word.words())
 }
 
 fn paper_cells(arm: &ArmSummary) -> [TableCell; 3] {
     let published = arm.paper.as_ref().and_then(published::beside);
-    let Some(published) = published else {
-        return ["–", "–", "–"].map(TableCell::missing);
-    };
-    let cell = |value: Option<f64>, sign: &str| match value {
-        Some(value) => TableCell::value(format!("{sign}{}", text::number(value)), [value]),
-        None => TableCell::missing("–"),
-    };
-    [cell(Some(published.value), ""), cell(published.step, "+"), cell(published.rerun, "")]
+    let (value, step, rerun) =
+        published.map_or((None, None, None), |it| (Some(it.value), it.step, it.rerun));
+    [
+        TableCell::shown(value, text::number),
+        TableCell::shown(step, |step| format!("+{}", text::number(step))),
+        TableCell::shown(rerun, text::number),
+    ]
 }
 
 /// Comparisons with everything that decided them.
 pub fn comparisons(context: &Context, caption: String, list: &[Comparison]) -> Table {
-    let columns = vec![
-        Column::text("comparison"),
-        Column::text("metric"),
-        Column::number("runs"),
-        Column::number("means"),
-        Column::number("difference"),
-        Column::number(context.level()),
-        Column::number("share of pairs of runs with the arm above"),
-        Column::number("p; after Holm; smallest"),
-        Column::number("could have found, with the registered σ; with the observed σ"),
-        Column::text("verdict"),
-        Column::text("why"),
-    ];
-    let rows = list.iter().map(|comparison| comparison_row(context, comparison)).collect();
-    Table { caption, columns, rows }
+    let columns = format!(
+        "comparison | metric | runs # | means # | difference # | {} # | \
+         share of pairs of runs with the arm above # | p; after Holm; smallest # | \
+         could have found, with the registered σ; with the observed σ # | verdict | why",
+        context.level()
+    );
+    Table::new(caption, &columns, list.iter().map(|comparison| comparison_row(context, comparison)))
 }
 
 fn comparison_row(context: &Context, comparison: &Comparison) -> Vec<TableCell> {
     let declared = &comparison.declared;
     let unit = context::unit_of(&declared.metric);
-    let missing = || TableCell::missing("–");
     let (arm, reference) = comparison.means();
     let mean = |value: Option<f64>| value.map_or("–".to_owned(), |value| unit.show(value));
     let means: Vec<f64> = [arm, reference].into_iter().flatten().collect();
     let mut why = text::visible(&comparison.reason);
     if !comparison.without_value.is_empty() {
-        let without: Vec<String> =
-            comparison.without_value.iter().map(|reason| text::visible(reason)).collect();
-        why += &format!("; without a value: {}", without.join("; "));
+        let without = comparison.without_value.iter().map(|reason| text::visible(reason));
+        why += &format!("; without a value: {}", text::joined(without, "; "));
     }
     if let Some(same) = same_outcomes(comparison) {
         why += &format!("; {same}");
     }
-    if let Some(medians) = comparison.result.as_ref().and_then(|result| result.medians) {
+    let result = comparison.result.as_ref();
+    if let Some(medians) = result.and_then(|result| result.medians) {
         let median = |time: Option<f64>| time.map_or("not reached".to_owned(), text::number);
         why += &format!("; medians {} and {}", median(medians.0), median(medians.1));
     }
@@ -321,29 +278,21 @@ fn comparison_row(context: &Context, comparison: &Comparison) -> Vec<TableCell> 
     if !comparison.registered && comparison.word != Word::NotCompared {
         verdict.text += " (exploratory)";
     }
-    let result = comparison.result.as_ref();
-    let number = |value: Option<f64>, show: &dyn Fn(f64) -> String| match value {
-        Some(value) => TableCell::value(show(value), [value]),
-        None => missing(),
-    };
-    vec![
-        TableCell::plain(format!(
-            "{} against {}",
-            context.label(&declared.arm),
-            context.label(&declared.reference)
-        )),
-        TableCell::plain(text::visible(&comparison.metric_words)),
-        TableCell::plain(format!("{} and {}", comparison.arm.len(), comparison.reference.len())),
+    let missing = || TableCell::missing("–");
+    row![
+        context.pair(&declared.arm, &declared.reference),
+        text::visible(&comparison.metric_words),
+        format!("{} and {}", comparison.arm.len(), comparison.reference.len()),
         TableCell::value(format!("{} and {}", mean(arm), mean(reference)), means),
-        number(result.map(|result| result.difference), &|value| unit.signed(value)),
-        context::interval_cell(unit, result.and_then(|result| result.interval.as_ref()), "–"),
-        number(result.and_then(|result| result.probability_higher), &text::percent),
+        TableCell::shown(result.map(|it| it.difference), |difference| unit.signed(difference)),
+        context::interval_cell(unit, result.and_then(|it| it.interval.as_ref()), "–"),
+        TableCell::shown(result.and_then(|it| it.probability_higher), text::percent),
         result.map_or_else(missing, |result| {
             let p = [result.p, result.adjusted_p, result.smallest_p];
             TableCell::value(p.map(context::p_value).join("; "), p)
         }),
         result.map_or_else(missing, |result| detectable(context, result)),
         verdict,
-        TableCell::plain(why),
+        why
     ]
 }

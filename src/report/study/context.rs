@@ -1,10 +1,11 @@
 //! What every chapter needs: the study and its analysis, names as a reader sees them, a style
 //! for each arm that is the same in all figures, and how numbers of a unit are written.
 
-use crate::report::run::plots;
-use crate::report::{TableCell, text};
+use crate::report::page::TableCell;
+use crate::report::{axes, text};
 use crate::statistics::Interval;
 use crate::study::collection::Study;
+use crate::study::comparisons::Comparison;
 use crate::study::{Analysis, ArmSummary, GridSummary, Judged, Metric, Statistic};
 use std::collections::BTreeMap;
 
@@ -35,9 +36,24 @@ impl<'a> Context<'a> {
         Self { study, analysis, judged, styles: styles(analysis) }
     }
 
+    /// Every arm of every grid.
+    pub fn arms(&self) -> impl Iterator<Item = &'a ArmSummary> + use<'a> {
+        self.analysis.grids.iter().flat_map(|grid| &grid.arms)
+    }
+
+    /// Every comparison of every family.
+    pub fn comparisons(&self) -> impl Iterator<Item = &'a Comparison> + use<'a> {
+        self.analysis.families.iter().flat_map(|family| &family.comparisons)
+    }
+
     /// An arm's row, by `<grid>/<arm>`.
     pub fn arm(&self, id: &str) -> Option<&'a ArmSummary> {
-        self.analysis.grids.iter().flat_map(|grid| &grid.arms).find(|arm| arm.id == id)
+        self.arms().find(|arm| arm.id == id)
+    }
+
+    /// `A against B` of arms.
+    pub fn pair(&self, arm: &str, reference: &str) -> String {
+        format!("{} against {}", self.label(arm), self.label(reference))
     }
 
     /// An arm's label, foreign text made visible; its name where the study has no such arm.
@@ -53,19 +69,13 @@ impl<'a> Context<'a> {
     /// `95 %`.
     pub fn level(&self) -> String {
         let level = 100.0 * self.analysis.declaration.level;
-        format!("{} %", plots::tick_label(level))
+        format!("{} %", axes::tick_label(level))
     }
 
     /// Name of the headline score, with its k where all runs agree: `avg@8 on mini-aime-plus`.
     pub fn score_name(&self) -> String {
         let set = text::visible(&self.analysis.declaration.primary_set);
-        let mut samples = self
-            .analysis
-            .grids
-            .iter()
-            .flat_map(|grid| &grid.arms)
-            .flat_map(|arm| &arm.seeds)
-            .map(|seed| seed.samples);
+        let mut samples = self.arms().flat_map(|arm| &arm.seeds).map(|seed| seed.samples);
         let k = samples.next().filter(|first| samples.all(|other| other == *first));
         format!("avg@{} on {set}", k.map_or("k".to_owned(), |k| k.to_string()))
     }
@@ -73,10 +83,8 @@ impl<'a> Context<'a> {
     /// Every run that counts, once, though several grids may share it.
     pub fn counted_cells(&self) -> Vec<&'a crate::study::cell::Cell> {
         let mut cells = BTreeMap::new();
-        for arm in self.analysis.grids.iter().flat_map(|grid| &grid.arms) {
-            for cell in self.study.cells_of(&arm.id) {
-                cells.insert(cell.file_name(), cell);
-            }
+        for cell in self.arms().flat_map(|arm| self.study.cells_of(&arm.id)) {
+            cells.insert(cell.file_name(), cell);
         }
         cells.into_values().collect()
     }
@@ -158,14 +166,6 @@ impl Unit {
             Self::Plain => 1.0,
         }
     }
-
-    /// For an axis or a column.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Share => "%",
-            Self::Plain => "",
-        }
-    }
 }
 
 /// A p value: `0.008`, `< 0.0001`.
@@ -183,19 +183,5 @@ pub fn interval_cell(unit: Unit, interval: Option<&Interval>, why_not: &str) -> 
     match interval {
         Some(interval) => TableCell::value(unit.interval(interval), [interval.low, interval.high]),
         None => TableCell::missing(why_not),
-    }
-}
-
-/// `3 runs`, `1 run`.
-pub fn counted(count: usize, one: &str, many: &str) -> String {
-    format!("{} {}", text::grouped(count as u64), if count == 1 { one } else { many })
-}
-
-/// `a, b and c`.
-pub fn listed(names: &[String]) -> String {
-    match names {
-        [] => "none".to_owned(),
-        [one] => one.clone(),
-        [all @ .., last] => format!("{} and {last}", all.join(", ")),
     }
 }

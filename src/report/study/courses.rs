@@ -1,10 +1,12 @@
 //! Curves of every arm: each seed, the mean and a band, with the paper's curve of the same
 //! quantity beside them on axes of its own.
 
-use crate::report::study::context::{self, Unit};
-use crate::report::study::page::{Block, Column, Figure, Section, Table};
+use crate::report::page::{
+    Block, CurveLine, Curves, Figure, LegendEntry, Panel, RunLine, Section, Table, TableCell, row,
+};
+use crate::report::study::context::Unit;
 use crate::report::study::scores;
-use crate::report::{Context, CurveLine, Curves, LegendEntry, Panel, RunLine, TableCell, text};
+use crate::report::{Context, published, text};
 use crate::study::curves::{self, Curve};
 use crate::study::{Clock, GridSummary, Series, Statistic, paper};
 
@@ -181,13 +183,13 @@ pub fn section(context: &Context) -> Section {
         let name = text::visible(&grid.name);
         match index {
             0 => {
-                blocks.push(Block::Heading(format!("Curves of {name}")));
+                blocks.push(Block::heading(format!("Curves of {name}")));
                 blocks.extend(figures);
             }
             _ => blocks.push(Block::More(format!("Curves of {name}"), figures)),
         }
     }
-    Section { id: "curves".into(), title: "Curves beside the paper\u{2019}s".into(), blocks }
+    Section::new("curves", "Curves beside the paper\u{2019}s", blocks)
 }
 
 fn figure(context: &Context, grid: &GridSummary, plan: &Plan, with_paper: bool) -> Figure {
@@ -216,12 +218,12 @@ fn figure(context: &Context, grid: &GridSummary, plan: &Plan, with_paper: bool) 
         title: "this study".to_owned(),
         x: plan.clock.words().to_owned(),
         unit: plan.unit_name.to_owned(),
-        published: false,
         lines: lines.clone(),
+        ..Curves::default()
     })];
     let mut remark = String::new();
     if with_paper {
-        panels.extend(plan.paper.iter().filter_map(|name| published(name)));
+        panels.extend(plan.paper.iter().filter_map(|name| published::curves(name)));
         remark = plan.remark.to_owned();
     }
     let set = match plan.metric {
@@ -265,31 +267,6 @@ fn line(curve: &Curve, label: String, style: usize, scale: f64) -> CurveLine {
     CurveLine { label, style, centre, band, runs }
 }
 
-fn published(name: &str) -> Option<Panel> {
-    let found = paper::figure(name);
-    let first = found.first()?;
-    // Fig. 1 has three statistics of one run; only avg@32 is what we plot.
-    let shown = if name == "1" { 1 } else { found.len() };
-    let percent = |unit: &str| matches!(unit, "share" | "percent");
-    let line = |(index, curve): (usize, &&paper::Curve)| {
-        let scale = if curve.y_unit == "share" { 100.0 } else { 1.0 };
-        CurveLine {
-            label: curve.label.clone(),
-            style: index,
-            centre: curve.points.iter().map(|(x, y)| (*x, scale * y)).collect(),
-            band: Vec::new(),
-            runs: Vec::new(),
-        }
-    };
-    Some(Panel::Curves(Curves {
-        title: format!("the paper\u{2019}s Fig. {name}"),
-        x: first.x_unit.clone(),
-        unit: if percent(&first.y_unit) { "%".to_owned() } else { first.y_unit.clone() },
-        published: true,
-        lines: found.iter().take(shown).enumerate().map(line).collect(),
-    }))
-}
-
 fn ends(line: &CurveLine) -> Option<(f64, f64)> {
     Some((line.centre.first()?.1, line.centre.last()?.1))
 }
@@ -331,10 +308,10 @@ fn caption(lines: &[CurveLine], plan: &Plan, absent: &[String], remark: &str) ->
     if !single.is_empty() && single.len() == lines.len() {
         caption += " Every arm has one run: there is no band.";
     } else if !single.is_empty() {
-        caption += &format!(" One run, no band: {}.", context::listed(&single));
+        caption += &format!(" One run, no band: {}.", text::listed(&single));
     }
     if !absent.is_empty() && !lines.is_empty() {
-        caption += &format!(" Not recorded: {}.", context::listed(absent));
+        caption += &format!(" Not recorded: {}.", text::listed(absent));
     }
     if !remark.is_empty() {
         caption += &format!(" {remark}");
@@ -346,56 +323,41 @@ fn numbers(lines: &[CurveLine], plan: &Plan, paper: &[Panel]) -> Table {
     // Values as they are in data: shares, not percent.
     let row = |line: &CurveLine, of: String, scale: f64, show: &dyn Fn(f64) -> String| {
         let (low, high) = text::range(line.centre.iter().map(|point| point.1));
-        let cell = |value: Option<f64>| match value.filter(|value| value.is_finite()) {
-            Some(value) => TableCell::value(show(value), [value / scale]),
-            None => TableCell::missing("–"),
+        let cell = |value: Option<f64>| {
+            let value = value.filter(|value| value.is_finite());
+            TableCell::shown(value.map(|value| value / scale), |_| {
+                value.map(show).unwrap_or_default()
+            })
         };
         let ends = ends(line);
-        let range = line.band.last().map(|(_, low, high)| (*low, *high));
-        vec![
-            TableCell::plain(&line.label),
-            TableCell::plain(of),
+        row![
+            &line.label,
+            of,
             cell(ends.map(|ends| ends.0)),
-            TableCell::plain(text::sparkline(&line.centre, SPARKLINE_COLUMNS)),
+            text::sparkline(&line.centre, SPARKLINE_COLUMNS),
             cell(ends.map(|ends| ends.1)),
-            range.map_or(TableCell::missing("–"), |(low, high)| {
-                let text = format!("{} to {}", show(low), show(high));
+            line.band.last().map_or(TableCell::missing("–"), |(_, low, high)| {
+                let text = format!("{} to {}", show(*low), show(*high));
                 TableCell::value(text, [low / scale, high / scale])
             }),
             cell(Some(low)),
-            cell(Some(high)),
+            cell(Some(high))
         ]
     };
-    let mut rows: Vec<Vec<TableCell>> = lines
-        .iter()
-        .map(|line| {
-            let runs = context::counted(line.runs.len(), "run", "runs");
-            row(line, runs, plan.unit.scale(), &|value| shown(plan, value))
-        })
-        .collect();
+    let own = lines.iter().map(|line| {
+        let runs = text::counted(line.runs.len(), "run", "runs");
+        row(line, runs, plan.unit.scale(), &|value| shown(plan, value))
+    });
+    let mut rows: Vec<Vec<TableCell>> = own.collect();
     for panel in paper {
         let Panel::Curves(curves) = panel else { continue };
-        let percent = curves.unit == "%";
-        let show = |value: f64| match percent {
-            true => format!("{value:.1} %"),
-            false => text::number(value),
-        };
-        let scale = if percent { 100.0 } else { 1.0 };
-        let lines = curves.lines.iter();
-        rows.extend(lines.map(|line| row(line, curves.title.clone(), scale, &show)));
+        let percent = |value: f64| format!("{value:.1} %");
+        let (scale, show): (f64, &dyn Fn(f64) -> String) =
+            if curves.unit == "%" { (100.0, &percent) } else { (1.0, &text::number) };
+        rows.extend(curves.lines.iter().map(|line| row(line, curves.title.clone(), scale, show)));
     }
-    Table {
-        rows,
-        caption: format!("{} over {}: means over runs.", plan.title(), plan.clock.words()),
-        columns: vec![
-            Column::text("line"),
-            Column::text("of"),
-            Column::number("first"),
-            Column::text("course"),
-            Column::number("last"),
-            Column::number("runs at the last point"),
-            Column::number("lowest"),
-            Column::number("highest"),
-        ],
-    }
+    let caption = format!("{} over {}: means over runs.", plan.title(), plan.clock.words());
+    let columns =
+        "line | of | first # | course | last # | runs at the last point # | lowest # | highest #";
+    Table::new(caption, columns, rows)
 }

@@ -1,53 +1,38 @@
 //! Is each technique doing something? The checks of a run's report, over all runs of an arm.
 
 use crate::records::StepMetrics;
-use crate::report::study::page::{Block, Column, Section, Table};
-use crate::report::{Context, Look, TableCell, text};
+use crate::report::page::{Block, Look, Section, Table, TableCell, row};
+use crate::report::{Context, text};
 use crate::study::effect_checks::{self, Finding, Verdict};
-use crate::study::{Cell, Effects};
-use std::collections::BTreeMap;
+use crate::study::{ArmSummary, Cell, Effects};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The chapter.
 pub fn section(context: &Context) -> Section {
-    let mut blocks = vec![Block::Text(
+    let mut blocks = vec![Block::text(
         "What the records show of each technique, read from rollouts, batches and losses and never \
          from the switch. \u{201c}on, acted 3 of 3\u{201d}: the technique is on, and changed the training in \
-         all three runs. A technique that is on and did nothing, or off and acted, is a warning."
-            .to_owned(),
+         all three runs. A technique that is on and did nothing, or off and acted, is a warning.",
     )];
-    let mut warnings = Vec::new();
+    let mut warnings = BTreeSet::new();
     for grid in &context.analysis.grids {
-        let mut techniques: Vec<&'static str> = Vec::new();
-        let checked: Vec<(String, Vec<Effects>)> = grid
-            .arms
-            .iter()
-            .map(|arm| {
-                let cells = context.study.cells_of(&arm.id);
-                (arm.id.clone(), cells.into_iter().map(check).collect())
-            })
-            .collect();
-        for effects in checked.iter().flat_map(|(_, effects)| effects) {
-            for finding in &effects.findings {
-                if !techniques.contains(&finding.technique) {
-                    techniques.push(finding.technique);
-                }
-            }
-        }
+        let of = |arm: &ArmSummary| -> (String, Vec<Effects>) {
+            let cells = context.study.cells_of(&arm.id);
+            (arm.id.clone(), cells.into_iter().map(check).collect())
+        };
+        let checked: Vec<(String, Vec<Effects>)> = grid.arms.iter().map(of).collect();
         for (id, effects) in &checked {
             warnings.extend(arm_warnings(context, id, effects));
         }
-        blocks.push(Block::Table(table(context, &grid.name, &techniques, &checked)));
+        blocks.push(Block::Table(table(context, &grid.name, &checked)));
     }
     match warnings.is_empty() {
-        true => blocks.push(Block::Text("No run has a warning.".into())),
+        true => blocks.push(Block::text("No run has a warning.")),
         false => {
-            blocks.push(Block::Heading("Warnings".into()));
-            warnings.sort();
-            warnings.dedup();
-            blocks.push(Block::List(warnings));
+            blocks.extend([Block::heading("Warnings"), Block::List(warnings.into_iter().collect())])
         }
     }
-    Section { id: "effects".into(), title: "Is each technique doing something?".into(), blocks }
+    Section::new("effects", "Is each technique doing something?", blocks)
 }
 
 /// The checks of one record.
@@ -89,24 +74,19 @@ fn arm_warnings(context: &Context, id: &str, effects: &[Effects]) -> Vec<String>
         .collect()
 }
 
-fn table(
-    context: &Context,
-    grid: &str,
-    techniques: &[&'static str],
-    checked: &[(String, Vec<Effects>)],
-) -> Table {
-    let mut columns = vec![Column::text("arm")];
-    columns.extend(techniques.iter().map(|technique| Column::text(*technique)));
-    let rows = checked.iter().map(|(id, effects)| {
-        let mut row = vec![TableCell::plain(context.label(id))];
-        row.extend(techniques.iter().map(|technique| summary(effects, technique)));
-        row
-    });
-    Table {
-        rows: rows.collect(),
-        caption: format!("{}: what each technique did.", text::visible(grid)),
-        columns,
+fn table(context: &Context, grid: &str, checked: &[(String, Vec<Effects>)]) -> Table {
+    let mut techniques: Vec<&'static str> = Vec::new();
+    for finding in checked.iter().flat_map(|(_, all)| all).flat_map(|effects| &effects.findings) {
+        if !techniques.contains(&finding.technique) {
+            techniques.push(finding.technique);
+        }
     }
+    let rows = checked.iter().map(|(id, effects)| {
+        let found = techniques.iter().map(|technique| summary(effects, technique));
+        row![context.label(id)].into_iter().chain(found).collect()
+    });
+    let columns = text::joined(["arm"].iter().chain(&techniques), " | ");
+    Table::new(format!("{}: what each technique did.", text::visible(grid)), &columns, rows)
 }
 
 fn summary(effects: &[Effects], technique: &str) -> TableCell {

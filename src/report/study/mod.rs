@@ -2,29 +2,23 @@
 //! and declaration alone, and rendered as HTML, Markdown and JSON. It computes no statistics:
 //! `study` does. It holds no time of day: the same records give the same bytes.
 
-pub mod charts;
-pub mod checking;
-pub mod claims;
-pub mod comparison;
+mod checking;
+mod claims;
+mod comparison;
 pub mod context;
-pub mod courses;
-pub mod effects;
-pub mod html;
-pub mod markdown;
-pub mod omitted;
-pub mod overview;
-pub mod page;
-pub mod picture;
-pub mod power;
-pub mod problem_map;
-pub mod published;
-pub mod row_charts;
-pub mod scores;
-pub mod surroundings;
+mod courses;
+mod effects;
+mod omitted;
+mod overview;
+mod picture;
+mod power;
+mod problem_map;
+mod scores;
+mod surroundings;
 
 use crate::base::{files, visible};
-use crate::report::study::page::Page;
-use crate::report::{Context, text};
+use crate::report::page::Page;
+use crate::report::{Context, html, markdown, text};
 use crate::study::claims::evidence;
 use crate::study::collection::{self, Study};
 use crate::study::{Analysis, Judged, analysis, claims as paper_claims, error};
@@ -113,14 +107,14 @@ pub fn json(report: &StudyReport) -> String {
 /// The page in the order that a reviewer reads.
 fn page_of(context: &Context) -> Page {
     let declaration = &context.analysis.declaration;
-    let names: Vec<String> =
-        context.analysis.grids.iter().map(|grid| text::visible(&grid.name)).collect();
+    let names = context.analysis.grids.iter().map(|grid| text::visible(&grid.name));
     Page {
-        title: format!("Ablation study: {}", names.join(", ")),
+        kind: "study",
+        title: format!("Ablation study: {}", text::joined(names, ", ")),
         subtitle: format!(
             "declaration {} · {}",
             text::short_digest(&context.analysis.declaration_sha256),
-            context::counted(context.counted_cells().len(), "training run", "training runs")
+            text::counted(context.counted_cells().len(), "training run", "training runs")
         ),
         state: if declaration.registered { "registered" } else { "exploratory" },
         question: text::visible(&declaration.question),
@@ -140,5 +134,6 @@ fn page_of(context: &Context) -> Page {
             surroundings::section(context),
             omitted::section(context),
         ],
+        ..Page::default()
     }
 }

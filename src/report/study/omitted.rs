@@ -1,10 +1,10 @@
 //! What the study does not reproduce: its scale, rows and runs that are missing, and what no
 //! study of this kind could show.
 
-use crate::report::study::page::{Block, Section};
-use crate::report::study::{comparison, context, published};
-use crate::report::{Context, text};
-use crate::study::{Word, paper};
+use crate::report::page::{Block, Section};
+use crate::report::study::comparison;
+use crate::report::{Context, published, text};
+use crate::study::{ArmSummary, Word, paper};
 
 /// Grids that a whole study of this project has.
 const GRIDS: [&str; 6] =
@@ -27,7 +27,7 @@ pub fn section(context: &Context) -> Section {
     let present = |name: &&&str| context.analysis.grids.iter().all(|grid| grid.name != **name);
     let absent: Vec<String> = GRIDS.iter().filter(present).map(|name| (*name).to_owned()).collect();
     if !absent.is_empty() && comparison::embedded(context) {
-        lines.push(format!("Grids that are not in this study: {}.", context::listed(&absent)));
+        lines.push(format!("Grids that are not in this study: {}.", text::listed(&absent)));
     }
     lines.extend(rows_without_runs(context));
     lines.extend(missing_runs(context));
@@ -35,41 +35,34 @@ pub fn section(context: &Context) -> Section {
     lines.extend(absent_rows_of_the_paper(context));
     let mut blocks = vec![
         Block::List(lines),
-        Block::Text(
+        Block::text(
             "The size of a step of the paper\u{2019}s Table 1 cannot be tested against it: each row is one \
-             run without spread, and the authors\u{2019} own later runs differ from it by as much as a step."
-                .to_owned(),
+             run without spread, and the authors\u{2019} own later runs differ from it by as much as a step.",
         ),
     ];
-    blocks.extend(published::tables());
-    Section { id: "omitted".into(), title: "What was not reproduced".into(), blocks }
+    blocks.extend(published::tables(paper::tables()));
+    Section::new("omitted", "What was not reproduced", blocks)
 }
 
 fn rows_without_runs(context: &Context) -> Option<String> {
-    let arms = context.analysis.grids.iter().flat_map(|grid| &grid.arms);
-    let empty: Vec<String> = arms
-        .filter(|arm| arm.seeds.is_empty())
-        .map(|arm| format!("{} ({})", text::visible(&arm.label), text::visible(&arm.id)))
-        .collect();
-    (!empty.is_empty()).then(|| format!("Arms without a score: {}.", context::listed(&empty)))
+    let empty = context.arms().filter(|arm| arm.seeds.is_empty());
+    let named =
+        |arm: &ArmSummary| format!("{} ({})", text::visible(&arm.label), text::visible(&arm.id));
+    let empty: Vec<String> = empty.map(named).collect();
+    (!empty.is_empty()).then(|| format!("Arms without a score: {}.", text::listed(&empty)))
 }
 
 fn missing_runs(context: &Context) -> Option<String> {
-    let arms = context.analysis.grids.iter().flat_map(|grid| &grid.arms);
-    let missing: Vec<String> = arms
-        .filter(|arm| !arm.missing_seeds.is_empty())
-        .map(|arm| {
-            let seeds: Vec<String> = arm.missing_seeds.iter().map(u64::to_string).collect();
-            format!("{} seeds {}", text::visible(&arm.id), seeds.join(", "))
-        })
-        .collect();
-    (!missing.is_empty()).then(|| format!("Runs that are missing: {}.", missing.join("; ")))
+    let missing = context.arms().filter(|arm| !arm.missing_seeds.is_empty()).map(|arm| {
+        format!("{} seeds {}", text::visible(&arm.id), text::joined(&arm.missing_seeds, ", "))
+    });
+    let missing = text::joined(missing, "; ");
+    (!missing.is_empty()).then(|| format!("Runs that are missing: {missing}."))
 }
 
 fn open_comparisons(context: &Context) -> Vec<String> {
-    let all = || context.analysis.families.iter().flat_map(|family| &family.comparisons);
-    let total = all().count();
-    let of = |word: Word| all().filter(|comparison| comparison.word == word).count();
+    let total = context.comparisons().count();
+    let of = |word: Word| context.comparisons().filter(|it| it.word == word).count();
     let (open, untested) = (of(Word::Inconclusive), of(Word::NotCompared));
     let mut lines = Vec::new();
     if open > 0 {
@@ -83,12 +76,11 @@ fn open_comparisons(context: &Context) -> Vec<String> {
 
 /// Rows of Table 1 beside which no arm stands.
 fn absent_rows_of_the_paper(context: &Context) -> Option<String> {
-    let arms = || context.analysis.grids.iter().flat_map(|grid| &grid.arms);
-    let has =
-        |label: &str| arms().any(|arm| arm.paper.as_ref().is_some_and(|row| row.row == label));
+    let of = |arm: &ArmSummary, label: &str| arm.paper.as_ref().is_some_and(|it| it.row == label);
+    let has = |label: &str| context.arms().any(|arm| of(arm, label));
     let rows = &paper::table_1().rows;
     let absent: Vec<String> =
         rows.iter().filter(|row| !has(&row.label)).map(|row| row.label.clone()).collect();
     (!absent.is_empty())
-        .then(|| format!("Rows of Table 1 without an arm here: {}.", context::listed(&absent)))
+        .then(|| format!("Rows of Table 1 without an arm here: {}.", text::listed(&absent)))
 }

@@ -1,8 +1,9 @@
 //! The first screen: the question, the answer, and every verdict.
 
-use crate::report::study::page::{Block, Column, Section, Table};
-use crate::report::study::{claims, comparison, context, power};
-use crate::report::{Context, TableCell, Tile, text};
+use crate::report::page::{Block, Section, Table, TableCell, Tile, row};
+use crate::report::study::context::{self, Unit};
+use crate::report::study::{claims, comparison};
+use crate::report::{Context, text};
 use crate::study::comparisons::Comparison;
 use crate::study::{At, Declared, FamilyResult, Metric, Word};
 
@@ -31,7 +32,8 @@ pub fn headline(context: &Context) -> String {
     let (mean, other) = comparison.means();
     let means = match (mean, other) {
         (Some(mean), Some(other)) => {
-            format!(", {} against {}{}", unit.show(mean), unit.show(other), suffix(unit))
+            let percent = if unit == Unit::Share { " %" } else { "" };
+            format!(", {} against {}{percent}", unit.show(mean), unit.show(other))
         }
         _ => String::new(),
     };
@@ -82,8 +84,7 @@ fn qualification(context: &Context, primary: &Comparison) -> String {
         let (arm, reference) = (context.label(&declared.arm), context.label(&declared.reference));
         format!("the difference between {arm} and {reference} is a positive control")
     });
-    let all = context.analysis.families.iter().flat_map(|family| &family.comparisons);
-    let equal = all.filter(|it| !std::ptr::eq(*it, primary)).find(|it| {
+    let equal = context.comparisons().filter(|it| !std::ptr::eq(*it, primary)).find(|it| {
         let at = &it.declared.metric;
         same(&it.declared) && matches!(at, Metric::Evaluation { at: At::EqualRollouts, .. })
     });
@@ -103,14 +104,7 @@ fn qualification(context: &Context, primary: &Comparison) -> String {
     let said: Vec<String> = control.into_iter().chain(equal).collect();
     match said.is_empty() {
         true => String::new(),
-        false => format!(" {}", power::capital(&said.join(", and "))),
-    }
-}
-
-fn suffix(unit: context::Unit) -> &'static str {
-    match unit {
-        context::Unit::Share => " %",
-        context::Unit::Plain => "",
+        false => format!(" {}", text::capital(&said.join(", and "))),
     }
 }
 
@@ -131,76 +125,66 @@ pub fn tiles(context: &Context) -> Vec<Tile> {
         && let Some(result) = &comparison.result
     {
         let unit = context::unit_of(&comparison.declared.metric);
-        let points = if unit == context::Unit::Share { " points" } else { "" };
-        tiles.push(Tile {
-            label: format!(
-                "{} − {}",
-                context.label(&comparison.declared.arm),
-                context.label(&comparison.declared.reference)
-            ),
-            value: format!("{}{points}", unit.signed(result.difference)),
-            note: result.interval.as_ref().map_or("no interval".to_owned(), |interval| {
+        let points = if unit == Unit::Share { " points" } else { "" };
+        let (arm, reference) = (&comparison.declared.arm, &comparison.declared.reference);
+        tiles.push(Tile::new(
+            format!("{} − {}", context.label(arm), context.label(reference)),
+            format!("{}{points}", unit.signed(result.difference)),
+            result.interval.as_ref().map_or("no interval".to_owned(), |interval| {
                 format!("{}, other training runs: {}", context.level(), unit.interval(interval))
             }),
-        });
+        ));
     }
-    let all = || context.analysis.families.iter().flat_map(|family| &family.comparisons);
-    let shown = all().filter(|comparison| comparison.shown().is_some()).count();
-    let open = all().filter(|comparison| comparison.word == Word::Inconclusive).count();
-    tiles.push(Tile {
-        label: "comparisons with an effect shown".to_owned(),
-        value: format!("{shown} of {}", all().count()),
-        note: format!("{open} inconclusive; Holm within each family"),
-    });
-    let arms: usize = context.analysis.grids.iter().map(|grid| grid.arms.len()).sum();
+    let count = |is: fn(&Comparison) -> bool| context.comparisons().filter(|it| is(it)).count();
+    let (shown, all) = (count(|it| it.shown().is_some()), count(|_| true));
+    let open = count(|it| it.word == Word::Inconclusive);
     let cells = context.counted_cells();
-    let grids = context::counted(context.analysis.grids.len(), "grid", "grids");
-    tiles.push(Tile {
-        label: "training runs that count".to_owned(),
-        value: text::grouped(cells.len() as u64),
-        note: format!("{} in {grids}", context::counted(arms, "arm", "arms")),
-    });
+    let arms = text::counted(context.arms().count(), "arm", "arms");
+    let grids = text::counted(context.analysis.grids.len(), "grid", "grids");
     let heads = cells.iter().filter(|cell| cell.ledger_head.is_some()).count();
     let exact = cells.iter().filter(|cell| cell.exactness == "exact").count();
-    tiles.push(Tile {
-        label: "runs that can be checked bit for bit".to_owned(),
-        value: format!("{} of {}", exact.min(heads), cells.len()),
-        note: format!("{heads} with a ledger head, {exact} exact"),
-    });
+    tiles.extend([
+        Tile::new(
+            "comparisons with an effect shown",
+            format!("{shown} of {all}"),
+            format!("{open} inconclusive; Holm within each family"),
+        ),
+        Tile::new(
+            "training runs that count",
+            text::grouped(cells.len() as u64),
+            format!("{arms} in {grids}"),
+        ),
+        Tile::new(
+            "runs that can be checked bit for bit",
+            format!("{} of {}", exact.min(heads), cells.len()),
+            format!("{heads} with a ledger head, {exact} exact"),
+        ),
+    ]);
     tiles
 }
 
 /// Every family in a line, and the primary one in full.
 pub fn section(context: &Context) -> Section {
     let mut blocks = Vec::new();
-    let families = &context.analysis.families;
-    match families.first() {
-        Some(first) => {
-            let others = families.iter().skip(1);
+    match context.analysis.families.as_slice() {
+        [first, others @ ..] => {
             let rows = first.comparisons.iter().map(|it| comparison_row(context, first, it));
-            blocks.push(Block::Table(Table {
-                caption:
-                    "Verdicts on the comparisons between training runs: the first family one by \
-                          one, then every other family in a line."
-                        .into(),
-                columns: vec![
-                    Column::text("family"),
-                    Column::text("question"),
-                    Column::number("difference"),
-                    Column::number(format!("{} interval", context.level())),
-                    Column::number("p (Holm)"),
-                    Column::text("verdict"),
-                ],
-                rows: rows.chain(others.map(family_row)).collect(),
-            }));
+            let caption = "Verdicts on the comparisons between training runs: the first family one by \
+                           one, then every other family in a line.";
+            let level = context.level();
+            let columns = format!(
+                "family | question | difference # | {level} interval # | p (Holm) # | verdict"
+            );
+            let rows = rows.chain(others.iter().map(family_row));
+            blocks.push(Block::Table(Table::new(caption, &columns, rows)));
         }
-        None => blocks.push(Block::Text("No comparison was declared.".into())),
+        [] => blocks.push(Block::text("No comparison was declared.")),
     }
     // The alerts above say of a study on other data that its claims are not tested.
     if !context.judged.claims.is_empty() {
         blocks.push(Block::Table(claims::verdicts(context)));
     }
-    Section { id: "verdicts".into(), title: "Verdicts".into(), blocks }
+    Section::new("verdicts", "Verdicts", blocks)
 }
 
 fn comparison_row(
@@ -208,25 +192,20 @@ fn comparison_row(
     family: &FamilyResult,
     comparison: &Comparison,
 ) -> Vec<TableCell> {
-    let unit = context::unit_of(&comparison.declared.metric);
+    let declared = &comparison.declared;
+    let unit = context::unit_of(&declared.metric);
     let result = comparison.result.as_ref();
-    let missing = || TableCell::missing("–");
-    vec![
-        TableCell::plain(text::visible(&family.id)),
-        TableCell::plain(format!(
-            "{} against {}: {}",
-            context.label(&comparison.declared.arm),
-            context.label(&comparison.declared.reference),
+    row![
+        text::visible(&family.id),
+        format!(
+            "{}: {}",
+            context.pair(&declared.arm, &declared.reference),
             text::visible(&comparison.metric_words)
-        )),
-        result.map_or_else(missing, |result| {
-            TableCell::value(unit.signed(result.difference), [result.difference])
-        }),
-        context::interval_cell(unit, result.and_then(|result| result.interval.as_ref()), "–"),
-        result.map_or_else(missing, |result| {
-            TableCell::value(context::p_value(result.adjusted_p), [result.adjusted_p])
-        }),
-        comparison::word(comparison),
+        ),
+        TableCell::shown(result.map(|it| it.difference), |difference| unit.signed(difference)),
+        context::interval_cell(unit, result.and_then(|it| it.interval.as_ref()), "–"),
+        TableCell::shown(result.map(|it| it.adjusted_p), context::p_value),
+        comparison::word(comparison)
     ]
 }
 
@@ -241,30 +220,21 @@ fn family_row(family: &FamilyResult) -> Vec<TableCell> {
         Word::Inconclusive,
         Word::NotCompared,
     ];
-    let counts: Vec<String> = words
-        .into_iter()
-        .filter_map(|word| {
-            let count = family.comparisons.iter().filter(|it| it.word == word).count();
-            (count > 0).then(|| format!("{} {count}", word.words()))
-        })
-        .collect();
-    let least = family
-        .comparisons
-        .iter()
-        .filter_map(|it| Some(it.result.as_ref()?.adjusted_p))
-        .reduce(f64::min);
-    vec![
-        TableCell::plain(text::visible(&family.id)),
-        TableCell::plain(format!(
-            "{} ({})",
-            text::visible(&family.question),
-            context::counted(family.comparisons.len(), "comparison", "comparisons")
+    let counts = words.into_iter().filter_map(|word| {
+        let count = family.comparisons.iter().filter(|it| it.word == word).count();
+        (count > 0).then(|| format!("{} {count}", word.words()))
+    });
+    let adjusted = family.comparisons.iter().filter_map(|it| Some(it.result.as_ref()?.adjusted_p));
+    let size = text::counted(family.comparisons.len(), "comparison", "comparisons");
+    row![
+        text::visible(&family.id),
+        format!("{} ({size})", text::visible(&family.question)),
+        TableCell::missing("–"),
+        TableCell::missing("–"),
+        TableCell::shown(adjusted.reduce(f64::min), |p| format!(
+            "smallest {}",
+            context::p_value(p)
         )),
-        TableCell::missing("–"),
-        TableCell::missing("–"),
-        least.map_or(TableCell::missing("–"), |least| {
-            TableCell::value(format!("smallest {}", context::p_value(least)), [least])
-        }),
-        TableCell::plain(counts.join(", ")),
+        text::joined(counts, ", ")
     ]
 }

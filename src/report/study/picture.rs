@@ -1,10 +1,9 @@
 //! The scores of a study's first grid as a picture of its own, for a README or a slide: the chart
 //! of the page with the page's colours inside, light and dark.
 
-use crate::report::Panel;
-use crate::report::run::plots::escape;
-use crate::report::study::page::{Block, Figure, Page};
-use crate::report::study::{charts, html};
+use crate::report::axes::escape;
+use crate::report::page::{Block, Page, Panel};
+use crate::report::{figures, html};
 
 /// Width on a page, in CSS pixels.
 const WIDTH: u32 = 720;
@@ -15,32 +14,24 @@ const HEADING: f64 = 28.0;
 /// The first figure whose rows are arms, as a whole SVG file; an empty picture when no grid has one.
 pub fn scores(page: &Page) -> String {
     let blocks = page.sections.iter().flat_map(|section| &section.blocks);
-    let figures = blocks.filter_map(|block| match block {
-        Block::Figure(figure) => Some(figure),
+    let found = blocks.filter_map(|block| match block {
+        Block::Figure(figure) => figure.panels.first().map(|panel| (figure, panel)),
         _ => None,
     });
-    let rows = |figure: &Figure| figure.panels.first().cloned();
-    let found = figures
-        .filter_map(|figure| Some((figure, rows(figure)?)))
-        .find(|(_, panel)| matches!(panel, Panel::Intervals(_)));
-    match found {
+    match found.into_iter().find(|(_, panel)| matches!(panel, Panel::Intervals(_))) {
         Some((figure, panel)) => {
-            let heading = match &panel {
-                Panel::Intervals(intervals) => intervals.title.as_str(),
-                _ => "",
-            };
             let grid = figure.title.split(':').next().unwrap_or_default();
-            let heading = format!("{grid}: {heading}, every training run");
-            alone(&charts::panel(&panel, ""), (&heading, &figure.caption))
+            let heading = format!("{grid}: {}, every training run", panel.title());
+            alone(&figures::panel(panel, ""), (&heading, &figure.caption))
         }
-        None => alone(&(charts::open(1.0, "") + "</svg>"), ("no runs", "")),
+        None => alone(&figures::nothing(60.0, "", "no runs"), ("no runs", "")),
     }
 }
 
 /// An inline picture as a file: with its namespace, a size, a heading, a description, the style
 /// and a ground.
 fn alone(inline: &str, (heading, description): (&str, &str)) -> String {
-    let style: String = html::STYLES.concat();
+    let style = html::STYLE;
     let (head, rest) = inline.split_once('>').unwrap_or((inline, ""));
     let inside = rest.trim_end_matches("</svg>");
     // viewBox="0 0 WIDTH HEIGHT"
@@ -54,7 +45,7 @@ fn alone(inline: &str, (heading, description): (&str, &str)) -> String {
          <rect width=\"100%\" height=\"100%\" fill=\"var(--paper)\"/>\
          <text class=\"name\" x=\"8\" y=\"18\">{}</text>\
          <g transform=\"translate(0 {HEADING})\">{inside}</g></svg>\n",
-        charts::WIDTH,
+        figures::WIDTH,
         escape(heading),
         escape(description),
         escape(heading)

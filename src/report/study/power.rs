@@ -1,13 +1,12 @@
 //! What the verdicts rest on: what was declared, which tests, what they assume, and what so few
 //! runs could have found.
 
-use crate::report::run::plots;
-use crate::report::study::context::{self, Unit};
-use crate::report::study::page::{Block, Column, Section, Table};
-use crate::report::study::{comparison, published};
-use crate::report::{Context, TableCell, text};
+use crate::report::page::{Block, Section, Table, TableCell, row};
+use crate::report::study::comparison;
+use crate::report::study::context::Unit;
+use crate::report::{Context, axes, text};
 use crate::statistics::equivalence;
-use crate::study::FamilyResult;
+use crate::study::GridSummary;
 use crate::study::comparisons::Comparison;
 
 /// The chapter.
@@ -24,7 +23,7 @@ pub fn section(context: &Context) -> Section {
         )),
         Block::Table(declared(context)),
         Block::Text(spread(context)),
-        Block::Heading("Assumptions".into()),
+        Block::heading("Assumptions"),
         Block::List(assumptions(context)),
     ];
     for family in &context.analysis.families {
@@ -33,34 +32,33 @@ pub fn section(context: &Context) -> Section {
             format!(
                 "Family {}: {} Holm at {} over {}.",
                 text::visible(&family.id),
-                published::sentence(&text::visible(&family.question)),
-                plots::tick_label(declaration.alpha),
-                context::counted(family.comparisons.len(), "comparison", "comparisons")
+                text::sentence(&text::visible(&family.question)),
+                axes::tick_label(declaration.alpha),
+                text::counted(family.comparisons.len(), "comparison", "comparisons")
             ),
             &family.comparisons,
         )));
     }
     if context.analysis.families.is_empty() {
-        blocks.push(Block::Text("No family of comparisons was declared.".into()));
+        blocks.push(Block::text("No family of comparisons was declared."));
     }
     if let Some(table) = equivalence(context) {
         blocks.push(Block::Folded(table));
     }
     blocks.extend(times(context));
-    Section { id: "power".into(), title: "Assumptions, tests and power".into(), blocks }
+    Section::new("power", "Assumptions, tests and power", blocks)
 }
 
 fn declared(context: &Context) -> Table {
     let declaration = &context.analysis.declaration;
     let seeds = |seeds: &[u64]| {
-        let words: Vec<String> = seeds.iter().map(u64::to_string).collect();
-        if words.is_empty() { "not declared".to_owned() } else { words.join(", ") }
+        if seeds.is_empty() { "not declared".to_owned() } else { text::joined(seeds, ", ") }
     };
     let pilot = declaration.pilot.as_ref().map_or("not declared".to_owned(), |pilot| {
         format!(
             "{} points over {}: {}",
             text::standard_error(pilot.sigma),
-            context::counted(pilot.runs as usize, "run of each arm", "runs of each arm"),
+            text::counted(pilot.runs as usize, "run of each arm", "runs of each arm"),
             text::visible(&pilot.of)
         )
     });
@@ -86,14 +84,8 @@ fn declared(context: &Context) -> Table {
         ("level whose reaching is timed", level),
         ("held-out task variant", held_out),
     ];
-    Table {
-        caption: "What was declared.".into(),
-        columns: vec![Column::text("what"), Column::text("declared")],
-        rows: rows
-            .into_iter()
-            .map(|(what, value)| vec![TableCell::plain(what), TableCell::plain(value)])
-            .collect(),
-    }
+    let rows = rows.into_iter().map(|(what, value)| row![what, value]);
+    Table::new("What was declared.", "what | declared", rows)
 }
 
 /// σ as it was registered and as it was seen, and what either could have found.
@@ -116,19 +108,23 @@ fn spread(context: &Context) -> String {
         "σ between training runs: {registered}; the observed one, pooled over {}, is {}. By arm it \
          goes from {} ({}) to {} points ({}). What could have been found is a true difference \
          between two arms of {} by one comparison at the declared α and power.",
-        context::counted(spread.arms as usize, "arm", "arms"),
+        text::counted(spread.arms as usize, "arm", "arms"),
         with_effect(spread.observed, spread.observed_effect),
         deviation(spread.smallest.1),
         context.label(&spread.smallest.0),
         deviation(spread.largest.1),
         context.label(&spread.largest.0),
-        context::counted(spread.runs as usize, "run", "runs"),
+        text::counted(spread.runs as usize, "run", "runs"),
     )
 }
 
 fn assumptions(context: &Context) -> Vec<String> {
-    let mut lines: Vec<String> =
-        context.analysis.remarks.iter().map(|remark| capital(&text::visible(remark))).collect();
+    let mut lines: Vec<String> = context
+        .analysis
+        .remarks
+        .iter()
+        .map(|remark| text::capital(&text::visible(remark)))
+        .collect();
     lines.extend(
         [
             "The unit of every comparison between methods is the training run: problems and samples \
@@ -149,100 +145,63 @@ fn assumptions(context: &Context) -> Vec<String> {
     lines
 }
 
-/// A sentence of a fragment.
-pub fn capital(text: &str) -> String {
-    let mut characters = text.chars();
-    match characters.next() {
-        Some(first) => first.to_uppercase().chain(characters).chain(['.']).collect(),
-        None => String::new(),
-    }
-}
-
 /// Two one-sided tests of every comparison that has them.
 fn equivalence(context: &Context) -> Option<Table> {
     let declaration = &context.analysis.declaration;
-    let all =
-        context.analysis.families.iter().flat_map(|family: &FamilyResult| &family.comparisons);
     let row = |comparison: &Comparison| {
         let tests = comparison.result.as_ref()?.equivalence?;
         let (n_a, n_b) = (comparison.reference.len(), comparison.arm.len());
         let power = declaration.pilot.as_ref().map(|pilot| {
             equivalence::attainable_power(pilot.sigma, n_a, n_b, declaration.alpha, tests.margin)
         });
-        let within = match tests.verdict {
-            equivalence::Verdict::Reproduced => "yes",
-            _ => "not shown",
-        };
-        Some(vec![
-            TableCell::plain(format!(
-                "{} against {}",
-                context.label(&comparison.declared.arm),
-                context.label(&comparison.declared.reference)
-            )),
-            TableCell::value(Unit::Share.signed(tests.difference), [tests.difference]),
-            TableCell::value(text::standard_error(tests.half_width), [tests.half_width]),
-            TableCell::value(text::points(tests.margin), [tests.margin]),
-            TableCell::plain(within),
-            power.map_or(TableCell::missing("no pilot σ"), |power| {
-                TableCell::value(text::percent(power), [power])
-            }),
+        let reproduced = matches!(tests.verdict, equivalence::Verdict::Reproduced);
+        Some(row![
+            context.pair(&comparison.declared.arm, &comparison.declared.reference),
+            TableCell::shown(Some(tests.difference), |it| Unit::Share.signed(it)),
+            TableCell::shown(Some(tests.half_width), text::standard_error),
+            TableCell::shown(Some(tests.margin), text::points),
+            if reproduced { "yes" } else { "not shown" },
+            power.map_or_else(
+                || TableCell::missing("no pilot σ"),
+                |power| TableCell::shown(Some(power), text::percent)
+            )
         ])
     };
-    let rows: Vec<Vec<TableCell>> = all.filter_map(row).collect();
-    (!rows.is_empty()).then(|| Table {
-        caption:
-            "Equivalence within δ (two one-sided tests), in points. The attainable power is the \
-                  chance to show it if the two were truly the same."
-                .into(),
-        columns: vec![
-            Column::text("comparison"),
-            Column::number("difference"),
-            Column::number("half width at 1 − 2α"),
-            Column::number("δ"),
-            Column::text("within δ"),
-            Column::number("attainable power"),
-        ],
-        rows,
-    })
+    let rows: Vec<Vec<TableCell>> = context.comparisons().filter_map(row).collect();
+    let caption = "Equivalence within δ (two one-sided tests), in points. The attainable power is the \
+                   chance to show it if the two were truly the same.";
+    let columns =
+        "comparison | difference # | half width at 1 − 2α # | δ # | within δ | attainable power #";
+    (!rows.is_empty()).then(|| Table::new(caption, columns, rows))
 }
 
 /// When each arm's runs reached the declared level.
 fn times(context: &Context) -> Vec<Block> {
     let Some(level) = &context.analysis.declaration.time_to_level else { return Vec::new() };
-    let mut blocks = Vec::new();
-    for grid in context.analysis.grids.iter().filter(|grid| !grid.times.is_empty()) {
+    let timed = context.analysis.grids.iter().filter(|grid| !grid.times.is_empty());
+    let block = |grid: &GridSummary| {
         let rows = grid.times.iter().map(|arm| {
             let median = |time: Option<f64>| match time {
-                Some(time) => TableCell::value(text::number(time), [time]),
+                Some(_) => TableCell::shown(time, text::number),
                 None => TableCell::missing("more than half never reached it"),
             };
-            let total = arm.updates.seeds.len();
-            vec![
-                TableCell::plain(context.label(&arm.arm)),
-                TableCell::value(
-                    format!("{} of {total}", arm.updates.reached),
-                    [arm.updates.reached as f64, total as f64],
-                ),
+            let (reached, total) = (arm.updates.reached, arm.updates.seeds.len());
+            row![
+                context.label(&arm.arm),
+                TableCell::value(format!("{reached} of {total}"), [reached as f64, total as f64]),
                 median(arm.updates.median),
-                median(arm.generated_rollouts.median),
+                median(arm.generated_rollouts.median)
             ]
         });
-        blocks.push(Block::Folded(Table {
-            rows: rows.collect(),
-            caption: format!(
-                "{}: runs that reached avg@k of {} on {}, and the median time (Kaplan\u{2013}Meier; runs \
-                 that never did are censored at their last evaluation).",
-                text::visible(&grid.name),
-                text::percent(level.level),
-                text::visible(&level.set)
-            ),
-            columns: vec![
-                Column::text("arm"),
-                Column::number("reached"),
-                Column::number("median, updates"),
-                Column::number("median, generated rollouts"),
-            ],
-        }));
-    }
-    blocks
+        let caption = format!(
+            "{}: runs that reached avg@k of {} on {}, and the median time (Kaplan\u{2013}Meier; runs \
+             that never did are censored at their last evaluation).",
+            text::visible(&grid.name),
+            text::percent(level.level),
+            text::visible(&level.set)
+        );
+        let columns = "arm | reached # | median, updates # | median, generated rollouts #";
+        Block::Folded(Table::new(caption, columns, rows))
+    };
+    timed.map(block).collect()
 }

@@ -1,18 +1,19 @@
 //! Which arms solve which problems, and which problems changed between two arms.
 
-use crate::report::study::page::{Block, Column, Figure, Section, Table};
-use crate::report::study::{context, scores};
-use crate::report::{Changes, Context, Heat, HeatRow, Panel, TableCell, text};
+use crate::report::page::{
+    Block, Changes, Figure, Heat, HeatRow, Panel, Section, Table, TableCell, row,
+};
+use crate::report::study::scores;
+use crate::report::{Context, text};
 use crate::study::{GridSummary, Matrix, PairedChange, problems};
 
 /// Heat maps and paired changes: of the first grid openly, of the others on demand.
 pub fn section(context: &Context) -> Section {
-    let mut blocks = vec![Block::Text(
+    let mut blocks = vec![Block::text(
         "Each column is a problem, ordered from the hardest to the easiest over the arms shown; the \
          shade is the share of correct samples at the last evaluation, averaged over the runs. Below, \
          what changed problem by problem from one arm to another. These describe the runs that were \
-         made on these problems; they test nothing."
-            .to_owned(),
+         made on these problems; they test nothing.",
     )];
     for (index, grid) in context.analysis.grids.iter().enumerate() {
         let figures = grid_blocks(context, grid);
@@ -22,7 +23,7 @@ pub fn section(context: &Context) -> Section {
             _ => blocks.push(Block::More(title, figures)),
         }
     }
-    Section { id: "problems".into(), title: "Problem by problem".into(), blocks }
+    Section::new("problems", "Problem by problem", blocks)
 }
 
 fn grid_blocks(context: &Context, grid: &GridSummary) -> Vec<Block> {
@@ -70,14 +71,14 @@ fn heat(context: &Context, grid: &GridSummary, matrix: &Matrix) -> Figure {
     let mut caption = format!(
         "Of {} of {}, {never} are never solved by any arm and {solved} always by all; the arms differ \
          on the {} in between.",
-        context::counted(count, "problem", "problems"),
+        text::counted(count, "problem", "problems"),
         text::visible(&matrix.set),
         count - never - solved
     );
     if !absent.is_empty() {
         caption += &format!(
             " Not shown, because no run that counts evaluated the same problems: {}.",
-            context::listed(&absent)
+            text::listed(&absent)
         );
     }
     Figure {
@@ -86,7 +87,7 @@ fn heat(context: &Context, grid: &GridSummary, matrix: &Matrix) -> Figure {
         caption,
         legend: Vec::new(),
         panels: vec![Panel::Heat(Heat {
-            columns: context::counted(count, "problem", "problems"),
+            columns: text::counted(count, "problem", "problems"),
             order: matrix.hardest_first.clone(),
             rows: matrix.arms.iter().map(row).collect(),
         })],
@@ -97,39 +98,25 @@ fn heat(context: &Context, grid: &GridSummary, matrix: &Matrix) -> Figure {
 fn heat_numbers(context: &Context, matrix: &Matrix) -> Table {
     let rows = matrix.arms.iter().map(|arm| {
         let count = |of: fn(f64) -> bool| {
-            let found = arm.accuracies.iter().filter(|share| of(**share)).count();
-            TableCell::value(text::grouped(found as u64), [found as f64])
+            TableCell::count(arm.accuracies.iter().filter(|share| of(**share)).count())
         };
-        vec![
-            TableCell::plain(context.label(&arm.arm)),
-            TableCell::value(arm.runs.to_string(), [arm.runs as f64]),
+        row![
+            context.label(&arm.arm),
+            TableCell::count(arm.runs as usize),
             count(|share| share <= 0.0),
             count(|share| share > 0.0 && share < 0.5),
             count(|share| (0.5..1.0).contains(&share)),
-            count(|share| share >= 1.0),
+            count(|share| share >= 1.0)
         ]
     });
-    Table {
-        rows: rows.collect(),
-        caption: format!(
-            "Problems of {} by the share of correct samples.",
-            text::visible(&matrix.set)
-        ),
-        columns: vec![
-            Column::text("arm"),
-            Column::number("runs"),
-            Column::number("never"),
-            Column::number("below half"),
-            Column::number("half or more"),
-            Column::number("always"),
-        ],
-    }
+    let caption =
+        format!("Problems of {} by the share of correct samples.", text::visible(&matrix.set));
+    let columns = "arm | runs # | never # | below half # | half or more # | always #";
+    Table::new(caption, columns, rows)
 }
 
 fn paired(context: &Context, grid: &GridSummary, changes: &[PairedChange]) -> Figure {
-    let against = |change: &PairedChange| {
-        format!("{} against {}", context.label(&change.arm), context.label(&change.reference))
-    };
+    let against = |change: &PairedChange| context.pair(&change.arm, &change.reference);
     let panel = |change: &PairedChange| {
         let mut differences = change.differences.clone();
         differences.sort_by(|a, b| b.total_cmp(a));
@@ -148,13 +135,12 @@ fn paired(context: &Context, grid: &GridSummary, changes: &[PairedChange]) -> Fi
         )
     });
     let rows = changes.iter().map(|change| {
-        let count = |count: u64| TableCell::value(text::grouped(count), [count as f64]);
-        vec![
-            TableCell::plain(against(change)),
-            count(change.better),
-            count(change.worse),
-            count(change.same),
-            TableCell::value(text::signed_points(change.mean), [change.mean]),
+        row![
+            against(change),
+            TableCell::count(change.better as usize),
+            TableCell::count(change.worse as usize),
+            TableCell::count(change.same as usize),
+            TableCell::shown(Some(change.mean), text::signed_points)
         ]
     });
     Figure {
@@ -163,17 +149,10 @@ fn paired(context: &Context, grid: &GridSummary, changes: &[PairedChange]) -> Fi
         caption,
         legend: Vec::new(),
         panels: changes.iter().map(panel).collect(),
-        numbers: Table {
-            rows: rows.collect(),
-            caption: "Problems solved more, less and equally often, and the mean change in points."
-                .to_owned(),
-            columns: vec![
-                Column::text("pair"),
-                Column::number("more often"),
-                Column::number("less often"),
-                Column::number("as often"),
-                Column::number("mean change"),
-            ],
-        },
+        numbers: Table::new(
+            "Problems solved more, less and equally often, and the mean change in points.",
+            "pair | more often # | less often # | as often # | mean change #",
+            rows,
+        ),
     }
 }

@@ -1,10 +1,9 @@
 //! A grid's scores and differences as figures, every run in them, and what else is known of an
 //! arm's last evaluation.
 
-use crate::report::run::plots;
+use crate::report::page::{Figure, IntervalRow, Intervals, Panel, Table, TableCell, row};
 use crate::report::study::context::{self, Unit};
-use crate::report::study::page::{Column, Figure, Table};
-use crate::report::{Context, IntervalRow, Intervals, Panel, TableCell, text};
+use crate::report::{Context, axes, text};
 use crate::statistics::aggregates;
 use crate::study::comparisons::Comparison;
 use crate::study::{ArmSummary, GridSummary, SeedScore};
@@ -73,7 +72,7 @@ fn scores_caption(context: &Context, grid: &GridSummary) -> String {
             )
         },
     );
-    let base = context::counted(grid.arms.len(), "arm", "arms");
+    let base = text::counted(grid.arms.len(), "arm", "arms");
     let base_score = grid.arms.iter().find_map(|arm| arm.base_score);
     let start = base_score
         .map(|score| format!(" The base policy starts at {}.", text::percent(score)))
@@ -89,38 +88,25 @@ fn scores_caption(context: &Context, grid: &GridSummary) -> String {
 
 fn seeds(context: &Context, grid: &GridSummary) -> Table {
     let rows = grid.arms.iter().map(|arm| {
-        let list = |show: &dyn Fn(&SeedScore) -> String| {
-            let shown: Vec<String> = arm.seeds.iter().map(show).collect();
-            shown.join(", ")
-        };
         let values: Vec<f64> = arm.seeds.iter().map(|seed| seed.avg_at_k).collect();
-        let missing: Vec<String> = arm.missing_seeds.iter().map(u64::to_string).collect();
         let deviation = arm.score.as_ref().and_then(|score| score.standard_deviation);
-        vec![
-            TableCell::plain(text::visible(&arm.label)),
-            TableCell::plain(list(&|seed| seed.seed.to_string())),
-            TableCell::value(list(&|seed| text::points(seed.avg_at_k)), values.clone()),
-            aggregates::iqm(&values).map_or(TableCell::missing("–"), |iqm| {
-                TableCell::value(text::points(iqm), [iqm])
-            }),
-            deviation.map_or(TableCell::missing("–"), |deviation| {
-                TableCell::value(text::standard_error(deviation), [deviation])
-            }),
-            TableCell::plain(missing.join(", ")),
+        row![
+            text::visible(&arm.label),
+            text::joined(arm.seeds.iter().map(|seed| seed.seed), ", "),
+            TableCell::value(
+                text::joined(values.iter().map(|it| text::points(*it)), ", "),
+                &values[..]
+            ),
+            TableCell::shown(aggregates::iqm(&values).ok(), text::points),
+            TableCell::shown(deviation, text::standard_error),
+            text::joined(&arm.missing_seeds, ", ")
         ]
     });
-    Table {
-        rows: rows.collect(),
-        caption: format!("{} of every run, in the order of the seeds.", context.score_name()),
-        columns: vec![
-            Column::text("arm"),
-            Column::text("seeds"),
-            Column::text("scores, %"),
-            Column::number("interquartile mean, %"),
-            Column::number("standard deviation, points"),
-            Column::text("missing seeds"),
-        ],
-    }
+    Table::new(
+        format!("{} of every run, in the order of the seeds.", context.score_name()),
+        "arm | seeds | scores, % | interquartile mean, % # | standard deviation, points # | missing seeds",
+        rows,
+    )
 }
 
 /// Each arm against the row that it is compared with.
@@ -151,7 +137,7 @@ fn differences_caption(context: &Context, grid: &GridSummary) -> String {
     let shown = |comparison: &&Comparison| comparison.shown().is_some();
     let count = grid.differences.iter().filter(shown).count();
     let registered = grid.differences.iter().filter(|it| it.registered).count();
-    let total = context::counted(grid.differences.len(), "difference", "differences");
+    let total = text::counted(grid.differences.len(), "difference", "differences");
     let declared = match registered {
         0 => "none of them registered beforehand".to_owned(),
         all if all == grid.differences.len() => "all of them registered beforehand".to_owned(),
@@ -161,7 +147,7 @@ fn differences_caption(context: &Context, grid: &GridSummary) -> String {
         " Of {total} ({declared}), {count} {} shown: the adjusted p is at most {} and the {} interval \
          lies on one side of 0.",
         if count == 1 { "is" } else { "are" },
-        plots::tick_label(context.analysis.declaration.alpha),
+        axes::tick_label(context.analysis.declaration.alpha),
         context.level()
     )
 }
@@ -176,28 +162,21 @@ pub fn details(context: &Context, grid: &GridSummary) -> Table {
             text::grouped(equal.budget)
         )
     });
-    let rows = grid.arms.iter().map(details_row).collect();
-    Table {
-        rows,
-        caption: format!(
-            "{}: other measures of the last evaluation and what the runs cost, means over runs. \
-             The score at equal generated rollouts is each run\u{2019}s last one at or below the common number.",
-            text::visible(&grid.name)
-        ),
-        columns: vec![
-            Column::text("arm"),
-            Column::number("pass@k, %"),
-            Column::number("cons@k, %"),
-            Column::number("response tokens"),
-            Column::number("SE of decoding, points"),
-            Column::number("SE of problems, points"),
-            Column::number("updates"),
-            Column::number("generated rollouts"),
-            Column::number(equal_name),
-            Column::number(format!("{} of it", context.level())),
-            Column::number("seconds a run"),
-        ],
-    }
+    let caption = format!(
+        "{}: other measures of the last evaluation and what the runs cost, means over runs. \
+         The score at equal generated rollouts is each run\u{2019}s last one at or below the common number.",
+        text::visible(&grid.name)
+    );
+    let columns = format!(
+        "arm | pass@k, % # | cons@k, % # | response tokens # | SE of decoding, points # | \
+         SE of problems, points # | updates # | generated rollouts # | at equal # | {} of it # | \
+         seconds a run #",
+        context.level()
+    );
+    let mut table = Table::new(caption, &columns, grid.arms.iter().map(details_row));
+    // Foreign text, which may hold what separates columns.
+    table.columns[8].name = equal_name;
+    table
 }
 
 fn details_row(arm: &ArmSummary) -> Vec<TableCell> {
@@ -205,26 +184,19 @@ fn details_row(arm: &ArmSummary) -> Vec<TableCell> {
         let sum: f64 = arm.seeds.iter().map(of).sum();
         (!arm.seeds.is_empty()).then(|| sum / arm.seeds.len() as f64)
     };
-    let cell = |value: Option<f64>, show: &dyn Fn(f64) -> String| match value {
-        Some(value) => TableCell::value(show(value), [value]),
-        None => TableCell::missing("–"),
-    };
-    let points: &dyn Fn(f64) -> String = &text::points;
-    let plain: &dyn Fn(f64) -> String = &text::number;
-    let counted: &dyn Fn(f64) -> String = &|value| text::grouped(value.round() as u64);
-    let error: &dyn Fn(f64) -> String = &text::standard_error;
+    let counted = |value: f64| text::grouped(value.round() as u64);
     let equal = arm.at_equal_rollouts.as_ref().and_then(|equal| equal.score.as_ref());
-    vec![
-        TableCell::plain(text::visible(&arm.label)),
-        cell(mean(&|seed| seed.pass_at_k), points),
-        cell(mean(&|seed| seed.cons_at_k), points),
-        cell(mean(&|seed| seed.response_tokens_mean), plain),
-        cell(arm.decoding_standard_error, error),
-        cell(arm.problems_standard_error, error),
-        cell(mean(&|seed| seed.updates as f64), counted),
-        cell(mean(&|seed| seed.generated_rollouts as f64), counted),
-        cell(equal.map(|score| score.mean), points),
+    row![
+        text::visible(&arm.label),
+        TableCell::shown(mean(&|seed| seed.pass_at_k), text::points),
+        TableCell::shown(mean(&|seed| seed.cons_at_k), text::points),
+        TableCell::shown(mean(&|seed| seed.response_tokens_mean), text::number),
+        TableCell::shown(arm.decoding_standard_error, text::standard_error),
+        TableCell::shown(arm.problems_standard_error, text::standard_error),
+        TableCell::shown(mean(&|seed| seed.updates as f64), counted),
+        TableCell::shown(mean(&|seed| seed.generated_rollouts as f64), counted),
+        TableCell::shown(equal.map(|score| score.mean), text::points),
         context::interval_cell(Unit::Share, equal.and_then(|score| score.interval.as_ref()), "–"),
-        cell(mean(&|seed| seed.wall_seconds), counted),
+        TableCell::shown(mean(&|seed| seed.wall_seconds), counted)
     ]
 }

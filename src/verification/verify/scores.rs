@@ -4,7 +4,7 @@ use crate::algorithm::Problem;
 use crate::base::files;
 use crate::records::tables::{self, Outcome};
 use crate::records::{Counters, Ending, EvaluationRecord, RunFolder};
-use crate::report::run::{self, document, html, markdown};
+use crate::report::run;
 use crate::task::{Tokenizer, reward};
 use crate::training::evaluation::{self, Set};
 use crate::training::run::{evaluations, inputs};
@@ -203,12 +203,7 @@ pub fn report(folder: &RunFolder, records: &Records, found: &Found) -> Check {
         check.inconclusive("report.json", "is written by another version and was not compared");
         return check.compared("nothing");
     }
-    let document = document::document(&built);
-    for (name, again) in [
-        ("report.json", files::canonical_json(&built)),
-        ("report.html", html::render(&document)),
-        ("report.md", markdown::render(&document)),
-    ] {
+    for (name, again) in run::texts(&built) {
         if !found.files.contains(name) {
             check.inconclusive(name, "is missing; dapo report writes it");
             continue;

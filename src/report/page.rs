@@ -1,18 +1,68 @@
-//! What the report of a study says, as sections of text, tables and figures. HTML, Markdown and
-//! JSON are three renderings of this one structure: every number in it is rounded once, where
-//! the structure is built, and stands beside the value that it was rounded from.
+//! What a report says, as sections of text, tables and figures. HTML, Markdown and a study's JSON are
+//! renderings of this one structure: every number in it is rounded once, where the structure is
+//! built, and stands beside the value that it was rounded from.
 
+use crate::report::text;
 use serde::Serialize;
+
+/// A whole report, ready to be rendered.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct Page {
+    /// `run` or `study`.
+    #[serde(skip)]
+    pub kind: &'static str,
+    pub title: String,
+    /// Identity in one line.
+    pub subtitle: String,
+    /// `finished`, `saturated`, `diverged`, `unfinished`; `registered`, `exploratory`.
+    pub state: &'static str,
+    /// What a study asks; empty for a run.
+    pub question: String,
+    /// The result in a sentence or two, with its interval.
+    pub headline: String,
+    /// How a run ended; empty for a study.
+    #[serde(skip)]
+    pub status: String,
+    /// What a reader must know before anything else: missing runs, failed checks, warnings.
+    pub alerts: Vec<String>,
+    /// The few numbers that a reader looks for first.
+    pub tiles: Vec<Tile>,
+    /// In the order that a reviewer reads.
+    pub sections: Vec<Section>,
+}
+
+/// One number with its meaning.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Tile {
+    pub label: String,
+    pub value: String,
+    /// Its interval or size.
+    pub note: String,
+}
+
+impl Tile {
+    pub fn new(
+        label: impl Into<String>,
+        value: impl Into<String>,
+        note: impl Into<String>,
+    ) -> Self {
+        Self { label: label.into(), value: value.into(), note: note.into() }
+    }
+}
 
 /// A chapter.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Section {
     /// Anchor.
     pub id: String,
-    /// Heading.
     pub title: String,
-    /// Its content.
     pub blocks: Vec<Block>,
+}
+
+impl Section {
+    pub fn new(id: &str, title: &str, blocks: Vec<Block>) -> Self {
+        Self { id: id.to_owned(), title: title.to_owned(), blocks }
+    }
 }
 
 /// A piece of a chapter.
@@ -25,68 +75,123 @@ pub enum Block {
     Text(String),
     /// Sentences, one a line.
     List(Vec<String>),
-    /// A table.
     Table(Table),
     /// A table that opens on demand, under its caption.
     Folded(Table),
-    /// A figure.
     Figure(Figure),
-    /// Lines to copy.
+    /// Lines to copy, or foreign text as it was.
     Code(String),
     /// Blocks that open on demand, under a summary.
     More(String, Vec<Block>),
 }
 
-/// A table.
+impl Block {
+    pub fn heading(text: impl Into<String>) -> Self {
+        Self::Heading(text.into())
+    }
+
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text(text.into())
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Table {
     /// What it shows, in a sentence.
     pub caption: String,
-    /// Header.
     pub columns: Vec<Column>,
     /// Rows of as many cells; the first cell names the row.
     pub rows: Vec<Vec<TableCell>>,
 }
 
-/// A column's header.
+impl Table {
+    /// Columns are named in one line, as in Markdown: `arm | runs #`, where `#` sets numbers to the
+    /// right.
+    pub fn new(
+        caption: impl Into<String>,
+        columns: &str,
+        rows: impl IntoIterator<Item = Vec<TableCell>>,
+    ) -> Self {
+        let column = |name: &str| {
+            let (numeric, name) = (name.ends_with('#'), name.trim_end_matches('#').trim());
+            Column { name: name.to_owned(), numeric }
+        };
+        let columns = columns.split('|').map(column).collect();
+        Self { caption: caption.into(), columns, rows: rows.into_iter().collect() }
+    }
+}
+
+/// A column's header, with the unit.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Column {
-    /// What it holds, with the unit.
     pub name: String,
     /// Set to the right.
     pub numeric: bool,
 }
 
-impl Column {
-    /// A column of text.
-    pub fn text(name: impl Into<String>) -> Self {
-        Self { name: name.into(), numeric: false }
-    }
-
-    /// A column of numbers.
-    pub fn number(name: impl Into<String>) -> Self {
-        Self { name: name.into(), numeric: true }
-    }
-}
-
-/// One cell.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct TableCell {
     /// What it says, with foreign text made visible.
     pub text: String,
     /// The values that the text was rounded from, in their own unit; shares in [0, 1].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<f64>,
-    /// How it looks.
     #[serde(skip_serializing_if = "Look::is_plain")]
     pub look: Look,
+    /// A curve in place of the text, where pictures can be shown.
+    #[serde(skip)]
+    pub spark: Vec<(f64, f64)>,
 }
 
+impl TableCell {
+    /// A rounded number with the values that it came from.
+    pub fn value(text: impl Into<String>, values: impl Into<Vec<f64>>) -> Self {
+        Self { text: text.into(), values: values.into(), ..Self::default() }
+    }
+
+    pub fn count(count: usize) -> Self {
+        Self::value(text::grouped(count as u64), [count as f64])
+    }
+
+    /// A value as `show` writes it; a dash where there is none.
+    pub fn shown(value: Option<f64>, show: impl Fn(f64) -> String) -> Self {
+        value.map_or_else(|| Self::missing("–"), |value| Self::value(show(value), [value]))
+    }
+
+    /// What stands where there is nothing, and why.
+    pub fn missing(why: impl Into<String>) -> Self {
+        Self::from(why).looking(Look::Quiet)
+    }
+
+    /// `yes` or `no` of what speaks for or against.
+    pub fn verdict(holds: bool, [yes, no]: [&str; 2]) -> Self {
+        let (word, look) = if holds { (yes, Look::Good) } else { (no, Look::Bad) };
+        Self::from(word).looking(look)
+    }
+
+    #[must_use]
+    pub fn looking(self, look: Look) -> Self {
+        Self { look, ..self }
+    }
+}
+
+impl<T: Into<String>> From<T> for TableCell {
+    fn from(text: T) -> Self {
+        Self::value(text, [])
+    }
+}
+
+/// Cells of one row: each a text or a cell.
+macro_rules! row {
+    ($($cell:expr),+ $(,)?) => { vec![$($crate::report::page::TableCell::from($cell)),+] };
+}
+pub(crate) use row;
+
 /// How a cell looks. Nothing is said by the look alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Look {
-    /// As it is.
+    #[default]
     Plain,
     /// What a reader looks for.
     Strong,
@@ -103,9 +208,13 @@ pub enum Look {
 }
 
 impl Look {
-    /// Whether it is [`Look::Plain`].
     pub fn is_plain(&self) -> bool {
         *self == Self::Plain
+    }
+
+    /// A text with this look.
+    pub fn of(self, text: impl Into<String>) -> TableCell {
+        TableCell::from(text).looking(self)
     }
 
     /// Its class in the style sheet.
@@ -122,39 +231,15 @@ impl Look {
     }
 }
 
-impl TableCell {
-    /// Text as it is.
-    pub fn plain(text: impl Into<String>) -> Self {
-        Self { text: text.into(), values: Vec::new(), look: Look::Plain }
-    }
-
-    /// A rounded number with the values that it came from.
-    pub fn value(text: impl Into<String>, values: impl Into<Vec<f64>>) -> Self {
-        Self { text: text.into(), values: values.into(), look: Look::Plain }
-    }
-
-    /// What stands where there is nothing, and why.
-    pub fn missing(why: impl Into<String>) -> Self {
-        Self::plain(why).looking(Look::Quiet)
-    }
-
-    /// With a look.
-    #[must_use]
-    pub fn looking(self, look: Look) -> Self {
-        Self { look, ..self }
-    }
-}
-
 /// A figure: panels with one legend, and the numbers that it shows as a table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figure {
     /// Anchor, unique on the page.
     pub id: String,
-    /// What is shown.
     pub title: String,
     /// What to see, computed from the values.
     pub caption: String,
-    /// Names of the lines, in the order of their styles; empty where panels name their own rows.
+    /// Names of the lines, in the order of their styles; empty where panels name their own lines.
     pub legend: Vec<LegendEntry>,
     /// Side by side.
     pub panels: Vec<Panel>,
@@ -167,7 +252,6 @@ pub struct Figure {
 pub struct LegendEntry {
     /// Which of the styles (colour, dashes and marker together).
     pub style: usize,
-    /// Its name.
     pub label: String,
 }
 
@@ -175,20 +259,28 @@ pub struct LegendEntry {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Panel {
-    /// Curves.
     Curves(Curves),
-    /// A value with an interval in each row.
     Intervals(Intervals),
-    /// Shares as shades, a row for each arm.
     Heat(Heat),
-    /// Differences as bars from zero, sorted.
     Changes(Changes),
+    Outcomes(Outcomes),
+}
+
+impl Panel {
+    /// Above the panel.
+    pub fn title(&self) -> &str {
+        match self {
+            Self::Curves(curves) => &curves.title,
+            Self::Changes(changes) => &changes.title,
+            Self::Intervals(intervals) => &intervals.title,
+            Self::Heat(_) | Self::Outcomes(_) => "",
+        }
+    }
 }
 
 /// Curves over a clock.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Curves {
-    /// Above the panel.
     pub title: String,
     /// Name of x.
     pub x: String,
@@ -196,16 +288,17 @@ pub struct Curves {
     pub unit: String,
     /// Whether this is the paper's own curve.
     pub published: bool,
+    /// x doubles from tick to tick.
+    #[serde(skip)]
+    pub doubling: bool,
     /// In the order of the legend.
     pub lines: Vec<CurveLine>,
 }
 
 /// One arm's, or one published, curve.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct CurveLine {
-    /// Its name.
     pub label: String,
-    /// Style of the legend.
     pub style: usize,
     /// The mean over the runs, or the published line: (x, y).
     pub centre: Vec<(f64, f64)>,
@@ -215,10 +308,8 @@ pub struct CurveLine {
     pub runs: Vec<RunLine>,
 }
 
-/// One run's curve.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunLine {
-    /// The run seed.
     pub seed: u64,
     /// (x, y).
     pub points: Vec<(f64, f64)>,
@@ -227,7 +318,6 @@ pub struct RunLine {
 /// Rows with a value, its interval and the single runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Intervals {
-    /// Above the panel.
     pub title: String,
     /// Name of x with its unit.
     pub x: String,
@@ -237,14 +327,11 @@ pub struct Intervals {
     pub rows: Vec<IntervalRow>,
 }
 
-/// A row.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct IntervalRow {
-    /// Its name.
     pub label: String,
     /// What it is compared with, of a difference.
     pub against: Option<String>,
-    /// Style of its marks.
     pub style: usize,
     /// The mean; `None` where there is no run.
     pub centre: Option<f64>,
@@ -267,10 +354,8 @@ pub struct Heat {
     pub rows: Vec<HeatRow>,
 }
 
-/// One arm's problems.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HeatRow {
-    /// Its name.
     pub label: String,
     /// Share in [0, 1] for each column; `None` where nothing was evaluated.
     pub shares: Vec<Option<f64>>,
@@ -285,34 +370,10 @@ pub struct Changes {
     pub differences: Vec<f64>,
 }
 
-/// A whole report, ready to be rendered.
+/// Every sample of every problem, the policies side by side.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Page {
-    /// The study's name.
-    pub title: String,
-    /// Identity in one line.
-    pub subtitle: String,
-    /// `registered` or `exploratory`.
-    pub state: &'static str,
-    /// What the study asks.
-    pub question: String,
-    /// The answer in a sentence or two, with its interval.
-    pub headline: String,
-    /// What a reader must know before anything else: missing runs, warnings.
-    pub alerts: Vec<String>,
-    /// The few numbers that a reader looks for first.
-    pub tiles: Vec<Tile>,
-    /// In the order that a reviewer reads.
-    pub sections: Vec<Section>,
-}
-
-/// One number with its meaning.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Tile {
-    /// What it is.
-    pub label: String,
-    /// The number.
-    pub value: String,
-    /// Its interval or size.
-    pub note: String,
+pub struct Outcomes {
+    pub policies: Vec<&'static str>,
+    /// A problem, and one text of marks a policy: `C` correct, `W` wrong, `T` truncated, `N` no answer.
+    pub rows: Vec<(String, Vec<String>)>,
 }

@@ -1,8 +1,8 @@
 //! The paper's results and the re-runs, beside which ours stand.
 
 use crate::experiment::PaperRow;
-use crate::report::study::page::{Block, Column, Table};
-use crate::report::{Look, TableCell, text};
+use crate::report::page::{Block, CurveLine, Curves, Look, Panel, Table, TableCell, row};
+use crate::report::text;
 use crate::study::paper;
 
 /// A re-run of the authors → the row of Table 1 with the same techniques, or the nearest one
@@ -35,9 +35,9 @@ pub fn beside(paper: &PaperRow) -> Option<Published> {
     Some(Published { value: row.value, step: above.map(|above| row.value - above), rerun })
 }
 
-/// Every published table, as it was published.
-pub fn tables() -> Vec<Block> {
-    paper::tables().iter().map(|table| Block::Folded(published(table))).collect()
+/// Published tables, as they were published.
+pub fn tables<'a>(tables: impl IntoIterator<Item = &'a paper::Table>) -> Vec<Block> {
+    tables.into_iter().map(|table| Block::Folded(published(table))).collect()
 }
 
 fn published(table: &paper::Table) -> Table {
@@ -45,43 +45,49 @@ fn published(table: &paper::Table) -> Table {
     let rows = table.rows.iter().map(|row| {
         let step = row.technique.as_ref().and(above).map(|above| row.value - above);
         above = Some(row.value);
-        let uncertainty =
-            row.uncertainty.map_or(String::new(), |width| format!(" ± {}", text::number(width)));
+        let around = row.uncertainty.map(|width| format!(" ± {}", text::number(width)));
+        let shown = format!("{}{}", text::number(row.value), around.unwrap_or_default());
         let values: Vec<f64> = [Some(row.value), row.uncertainty].into_iter().flatten().collect();
-        vec![
-            TableCell::plain(&row.label),
-            TableCell::value(format!("{}{uncertainty}", text::number(row.value)), values)
-                .looking(Look::Strong),
-            step.map_or(TableCell::plain(""), |step| {
-                TableCell::value(format!("+{}", text::number(step)), [step])
-            }),
+        let step = step.map(|step| TableCell::value(format!("+{}", text::number(step)), [step]));
+        row![
+            &row.label,
+            TableCell::value(shown, values).looking(Look::Strong),
+            step.unwrap_or_default()
         ]
     });
-    Table {
-        rows: rows.collect(),
-        caption: format!(
-            "Published: {} ({}, {}). {} Uncertainty: {} Source: {}.",
-            table.title,
-            table.benchmark,
-            table.metric,
-            sentence(&table.remark),
-            sentence(&table.uncertainty),
-            table.source
-        ),
-        columns: vec![
-            Column::text("row"),
-            Column::number(table.unit.clone()),
-            Column::number("against the row above"),
-        ],
-    }
+    let caption = format!(
+        "Published: {} ({}, {}). {} Uncertainty: {} Source: {}.",
+        table.title,
+        table.benchmark,
+        table.metric,
+        text::sentence(&table.remark),
+        text::sentence(&table.uncertainty),
+        table.source
+    );
+    Table::new(caption, &format!("row | {} # | against the row above #", table.unit), rows)
 }
 
-/// With an end.
-pub fn sentence(text: &str) -> String {
-    match text.ends_with(['.', '?', '!']) {
-        true => text.to_owned(),
-        false => format!("{text}."),
-    }
+/// The paper's curves of a figure, in a panel with axes of its own; `None` for a figure that was not
+/// digitised.
+pub fn curves(name: &str) -> Option<Panel> {
+    let found = paper::figure(name);
+    let first = found.first()?;
+    // Fig. 1 has three statistics of one run; only avg@32 is what we plot.
+    let shown = if name == "1" { 1 } else { found.len() };
+    let line = |(style, curve): (usize, &&paper::Curve)| {
+        let scale = if curve.y_unit == "share" { 100.0 } else { 1.0 };
+        let centre = curve.points.iter().map(|(x, y)| (*x, scale * y)).collect();
+        CurveLine { label: curve.label.clone(), style, centre, ..CurveLine::default() }
+    };
+    let percent = matches!(first.y_unit.as_str(), "share" | "percent");
+    Some(Panel::Curves(Curves {
+        title: format!("the paper\u{2019}s Fig. {name}"),
+        x: first.x_unit.clone(),
+        unit: if percent { "%".to_owned() } else { first.y_unit.clone() },
+        published: true,
+        lines: found.iter().take(shown).enumerate().map(line).collect(),
+        ..Curves::default()
+    }))
 }
 
 /// What our scores and the paper's have in common, and what not. For the page, once.

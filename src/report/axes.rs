@@ -1,0 +1,175 @@
+//! What all pictures are made of: lines, paths, texts, markers and axes as inline SVG. Colours come
+//! from the page's style sheet by class, so that light and dark are one picture; nothing refers to
+//! anything outside the file.
+
+use crate::report::text;
+use std::fmt::{Display, Write};
+
+/// Colours, dashes and markers of the style sheet; 9, 5 and 7 have no common factor, so lines that
+/// share a colour never share the rest.
+const COLOURS: usize = 9;
+const DASHES: usize = 5;
+pub const SHAPES: usize = 7;
+
+/// A point on the canvas.
+pub type Point = (f64, f64);
+
+/// A picture at work.
+pub struct Svg(String);
+
+impl Svg {
+    /// A picture with a description for readers who cannot see it.
+    pub fn new(class: &str, (width, height): Point, description: &str) -> Self {
+        let description = escape(description);
+        Self(format!(
+            "<svg class=\"{class}\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{description}\">"
+        ))
+    }
+
+    /// A picture inside a sentence that says the same.
+    pub fn hidden(class: &str, (width, height): Point) -> Self {
+        Self(format!(
+            "<svg class=\"{class}\" viewBox=\"0 0 {width} {height}\" aria-hidden=\"true\">"
+        ))
+    }
+
+    pub fn line(&mut self, class: &str, (x1, y1): Point, (x2, y2): Point) {
+        self.path(class, &format!("M{x1:.1} {y1:.1}L{x2:.1} {y2:.1}"));
+    }
+
+    /// Nothing where the path is empty.
+    pub fn path(&mut self, class: &str, path: &str) {
+        if !path.is_empty() {
+            let _ = write!(self.0, "<path class=\"{class}\" d=\"{path}\"/>");
+        }
+    }
+
+    pub fn circle(&mut self, class: &str, (x, y): Point) {
+        let _ = write!(self.0, "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"/>");
+    }
+
+    pub fn rect(&mut self, class: &str, (x, y): Point, (width, height): Point) {
+        let _ = write!(
+            self.0,
+            "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>"
+        );
+    }
+
+    pub fn text(&mut self, class: &str, (x, y): Point, text: impl Display) {
+        let text = escape(&text.to_string());
+        let _ = write!(self.0, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{text}</text>");
+    }
+
+    /// A text whose beginning is a name.
+    pub fn named(&mut self, class: &str, (x, y): Point, name: &str, rest: &str) {
+        let (name, rest) = (escape(name), escape(rest));
+        let _ = write!(
+            self.0,
+            "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\"><tspan class=\"name\">{name}</tspan>{rest}</text>"
+        );
+    }
+
+    /// A marker with the style's shape and colour.
+    pub fn marker(&mut self, style: usize, (x, y): Point) {
+        let shape = match style % SHAPES {
+            0 => "m-3.2 0a3.2 3.2 0 1 0 6.4 0a3.2 3.2 0 1 0 -6.4 0z",
+            1 => "m-2.9 -2.9h5.8v5.8h-5.8z",
+            2 => "m0 -4.2l3.8 6.6h-7.6z",
+            3 => "m0 -4.2l4.2 4.2l-4.2 4.2l-4.2 -4.2z",
+            4 => "m0 4.2l-3.8 -6.6h7.6z",
+            5 => "m-1.2 -3.6h2.4v2.4h2.4v2.4h-2.4v2.4h-2.4v-2.4h-2.4v-2.4h2.4z",
+            _ => "m0 -4.2l4 2.9l-1.5 4.7h-5l-1.5 -4.7z",
+        };
+        self.path(&format!("mark c{}", style % COLOURS), &format!("M{x:.1} {y:.1}{shape}"));
+    }
+
+    pub fn end(self) -> String {
+        self.0 + "</svg>"
+    }
+}
+
+/// Classes of a style.
+pub fn classes(style: usize) -> String {
+    format!("c{} d{}", style % COLOURS, style % DASHES)
+}
+
+/// A line through points.
+pub fn path(points: impl IntoIterator<Item = Point>) -> String {
+    let mut path = String::new();
+    for (index, (x, y)) in points.into_iter().enumerate() {
+        let _ = write!(path, "{}{x:.1} {y:.1}", if index == 0 { 'M' } else { 'L' });
+    }
+    path
+}
+
+/// Round numbers that cover `low` to `high` in about `count` steps of 1, 2, 2.5 or 5 times a power of
+/// ten.
+pub fn ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
+    let rough = (high - low) / count as f64;
+    let power = 10f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 2.5, 5.0, 10.0]
+        .into_iter()
+        .map(|factor| factor * power)
+        .find(|step| *step >= rough * 0.999)
+        .unwrap_or(10.0 * power);
+    let first = (low / step + 1e-9).floor() as i64;
+    let last = (high / step - 1e-9).ceil() as i64;
+    (first..=last).map(|index| index as f64 * step).collect()
+}
+
+/// A tick's value: enough digits for a step of 0.0025, without trailing zeros.
+pub fn tick_label(value: f64) -> String {
+    let size = value.abs();
+    let text = match size {
+        0.0 => "0".to_owned(),
+        _ if size >= 1000.0 => text::grouped(size.round() as u64),
+        _ if size < 1e-3 => format!("{size:.1e}"),
+        _ => format!("{size:.4}").trim_end_matches('0').trim_end_matches('.').to_owned(),
+    };
+    if value < 0.0 { format!("−{text}") } else { text }
+}
+
+/// Where the y of a curve begins and ends: at 0 where that is near, and never at one number.
+pub fn span(low: f64, high: f64) -> (f64, f64) {
+    let low = if low >= 0.0 && low < 0.4 * high { 0.0 } else { low };
+    if high - low > 1e-12 * high.abs().max(1e-300) {
+        return (low, high);
+    }
+    let room = if high == 0.0 { 1.0 } else { high.abs() * 0.5 };
+    (if high > 0.0 { 0.0 } else { low - room }, high + room)
+}
+
+/// Text inside SVG, which the template does not escape.
+pub fn escape(text: &str) -> String {
+    let escapes = [("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\"", "&quot;"), ("'", "&#39;")];
+    escapes.into_iter().fold(text.to_owned(), |text, (mark, shown)| text.replace(mark, shown))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn ticks_are_round_and_cover_the_range() {
+        assert_eq!(ticks(0.0, 100.0, 5), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
+        let fine: Vec<String> = ticks(0.31, 0.79, 5).into_iter().map(tick_label).collect();
+        assert_eq!(fine, ["0.3", "0.4", "0.5", "0.6", "0.7", "0.8"]);
+        let labels: Vec<String> =
+            [0.0, -0.6000000000000001, 4000.0, 0.0025, 2e-6].map(tick_label).into();
+        assert_eq!(labels, ["0", "−0.6", "4,000", "0.0025", "2.0e-6"]);
+    }
+
+    #[test]
+    fn two_arms_of_a_grid_never_look_the_same() {
+        let mut seen = BTreeSet::new();
+        for style in 0..COLOURS * DASHES * SHAPES {
+            assert!(seen.insert((style % COLOURS, style % DASHES, style % SHAPES)), "{style}");
+        }
+    }
+
+    #[test]
+    fn marks_of_markup_are_escaped_once() {
+        assert_eq!(escape("<a \"b\"> & 'c'"), "&lt;a &quot;b&quot;&gt; &amp; &#39;c&#39;");
+    }
+}

@@ -1,0 +1,445 @@
+//! The pictures of a page. Every line has dashes and a marker of its own, so that none is told by
+//! colour alone. Labels stand above their rows: the pictures stay readable on a phone.
+
+use crate::report::axes::{self, Point, Svg, classes, path, tick_label, ticks};
+use crate::report::page::{
+    Changes, CurveLine, Curves, Heat, IntervalRow, Intervals, Outcomes, Panel,
+};
+use crate::report::text;
+use std::fmt::Write;
+
+/// Width of every picture but outcomes, in its own units.
+pub const WIDTH: f64 = 460.0;
+const HEIGHT: f64 = 270.0;
+/// Room for the labels of y.
+const LEFT: f64 = 58.0;
+const RIGHT: f64 = 14.0;
+const TOP: f64 = 24.0;
+/// Room for the labels of x.
+const BOTTOM: f64 = 38.0;
+/// Markers along a line.
+const MARKERS: usize = 6;
+/// Shades of a heat map.
+const SHADES: usize = 8;
+/// Height of a row of an arm.
+const ROW: f64 = 36.0;
+
+/// A panel as SVG, with a description for readers who cannot see it.
+pub fn panel(panel: &Panel, description: &str) -> String {
+    match panel {
+        Panel::Curves(curves) => self::curves(curves, description),
+        Panel::Intervals(intervals) => self::intervals(intervals, description),
+        Panel::Heat(heat) => self::heat(heat, description),
+        Panel::Changes(changes) => self::changes(changes, description),
+        Panel::Outcomes(outcomes) => self::outcomes(outcomes, description),
+    }
+}
+
+fn open(height: f64, description: &str) -> Svg {
+    Svg::new("chart", (WIDTH, height), description)
+}
+
+/// An empty frame with a word of explanation.
+pub fn nothing(height: f64, description: &str, word: &str) -> String {
+    let mut svg = open(height, description);
+    svg.rect("empty", (1.0, 1.0), (WIDTH - 2.0, height - 2.0));
+    svg.text("nothing", (WIDTH / 2.0, height / 2.0 + 4.0), word);
+    svg.end()
+}
+
+/// A sample of a style, for the legend.
+pub fn key(style: &usize) -> String {
+    let mut svg = Svg::hidden("key", (40.0, 12.0));
+    svg.path(&format!("line {}", classes(*style)), "M1 6H39");
+    svg.marker(*style, (20.0, 6.0));
+    svg.end()
+}
+
+/// A curve the height of a line of text.
+pub fn spark(points: &[Point]) -> String {
+    let (x_low, x_high) = text::range(points.iter().map(|point| point.0));
+    let (y_low, y_high) = text::range(points.iter().map(|point| point.1));
+    let part = |value: f64, low: f64, high: f64| {
+        if high > low { (value - low) / (high - low) } else { 0.5 }
+    };
+    let at = |(x, y): &Point| {
+        (2.0 + 92.0 * part(*x, x_low, x_high), 18.0 - 16.0 * part(*y, y_low, y_high))
+    };
+    let mut svg = Svg::hidden("spark", (96.0, 20.0));
+    svg.path("line c1", &path(points.iter().map(at)));
+    svg.end()
+}
+
+/// The data's place on the canvas.
+struct Frame {
+    x: (f64, f64),
+    y: (f64, f64),
+    x_ticks: Vec<f64>,
+    y_ticks: Vec<f64>,
+    doubling: bool,
+}
+
+impl Frame {
+    /// Around everything; `None` where there is nothing, or what is not finite.
+    fn around(curves: &Curves) -> Option<Self> {
+        let points = || {
+            curves.lines.iter().flat_map(|line| {
+                let band = line.band.iter().flat_map(|(x, low, high)| [(*x, *low), (*x, *high)]);
+                let runs = line.runs.iter().flat_map(|run| run.points.iter().copied());
+                line.centre.iter().copied().chain(band).chain(runs)
+            })
+        };
+        let (low, high) = text::range(points().map(|point| point.1));
+        let (first, last) = text::range(points().map(|point| point.0));
+        if ![low, high, first, last].iter().all(|number| number.is_finite()) {
+            return None;
+        }
+        let (low, high) = axes::span(low, high);
+        let y_ticks = ticks(low, high, 4);
+        let y = (y_ticks.first()?.min(low), y_ticks.last()?.max(high));
+        if curves.doubling {
+            let first = first.max(1.0);
+            let doubles = std::iter::successors(Some(first), |x| Some(x * 2.0));
+            let x_ticks = doubles.take_while(|x| *x <= last).collect();
+            return Some(Self {
+                x: (first, last.max(first * 2.0)),
+                y,
+                x_ticks,
+                y_ticks,
+                doubling: true,
+            });
+        }
+        let start = if first < 0.3 * last { first.min(0.0) } else { first };
+        let end = if last > start { last } else { start + 1.0 };
+        let inside = |tick: &f64| *tick >= start - 1e-9 && *tick <= end * (1.0 + 1e-9);
+        let x_ticks = ticks(start, end, 4).into_iter().filter(inside).collect();
+        Some(Self { x: (start, end), y, x_ticks, y_ticks, doubling: false })
+    }
+
+    fn at(&self, (x, y): Point) -> Point {
+        let scale = |x: f64| if self.doubling { x.max(1.0).log2() } else { x };
+        let part = (scale(x) - scale(self.x.0)) / (scale(self.x.1) - scale(self.x.0));
+        let height = (y - self.y.0) / (self.y.1 - self.y.0);
+        (
+            LEFT + part.clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT),
+            HEIGHT - BOTTOM - height.clamp(0.0, 1.0) * (HEIGHT - TOP - BOTTOM),
+        )
+    }
+
+    fn axes(&self, svg: &mut Svg, curves: &Curves) {
+        for tick in &self.y_ticks {
+            let (_, y) = self.at((self.x.0, *tick));
+            svg.line("grid", (LEFT, y), (WIDTH - RIGHT, y));
+            svg.text("y", (LEFT - 6.0, y + 4.0), tick_label(*tick));
+        }
+        let floor = HEIGHT - BOTTOM;
+        svg.line("axis", (LEFT, floor), (WIDTH - RIGHT, floor));
+        for tick in &self.x_ticks {
+            let (x, _) = self.at((*tick, self.y.0));
+            svg.line("axis", (x, floor), (x, floor + 4.0));
+            // A label at the very end would be cut.
+            let at_end = x > WIDTH - RIGHT - 14.0;
+            let (anchor, x) = if at_end { ("end", WIDTH - 2.0) } else { ("x", x) };
+            svg.text(anchor, (x, floor + 17.0), tick_label(*tick));
+        }
+        svg.text("unit", (4.0, 13.0), &curves.unit);
+        svg.text("end unit", (WIDTH - 2.0, HEIGHT - 4.0), &curves.x);
+    }
+
+    /// The band and the runs, below every centre.
+    fn around_line(&self, svg: &mut Svg, line: &CurveLine) {
+        let classes = classes(line.style);
+        if line.band.len() > 1 {
+            let upper = line.band.iter().map(|(x, _, high)| self.at((*x, *high)));
+            let lower = line.band.iter().rev().map(|(x, low, _)| self.at((*x, *low)));
+            svg.path(&format!("band {classes}"), &(path(upper.chain(lower)) + "z"));
+        }
+        // A single run is its own centre.
+        for run in line.runs.iter().filter(|_| line.runs.len() > 1) {
+            let points = run.points.iter().map(|point| self.at(*point));
+            svg.path(&format!("run {classes}"), &path(points));
+        }
+    }
+
+    fn centre(&self, svg: &mut Svg, line: &CurveLine, published: bool) {
+        let points: Vec<Point> = line.centre.iter().map(|point| self.at(*point)).collect();
+        let published = if published { "published " } else { "" };
+        svg.path(
+            &format!("line {published}{}", classes(line.style)),
+            &path(points.iter().copied()),
+        );
+        let count = MARKERS.min(points.len());
+        // Lines of several arms carry their markers at different places.
+        for index in 0..count {
+            let shift =
+                if index + 1 < MARKERS { 0.02 * (line.style % axes::SHAPES) as f64 } else { 0.0 };
+            let place = ((index + 1) as f64 / count as f64 - shift).clamp(0.0, 1.0);
+            svg.marker(line.style, points[(place * (points.len() - 1) as f64).round() as usize]);
+        }
+    }
+}
+
+fn curves(curves: &Curves, description: &str) -> String {
+    let Some(frame) = Frame::around(curves) else {
+        return nothing(HEIGHT, description, "not recorded");
+    };
+    let mut svg = open(HEIGHT, description);
+    frame.axes(&mut svg, curves);
+    curves.lines.iter().rev().for_each(|line| frame.around_line(&mut svg, line));
+    curves.lines.iter().rev().for_each(|line| frame.centre(&mut svg, line, curves.published));
+    svg.end()
+}
+
+/// A value with its interval and its runs in each row.
+fn intervals(intervals: &Intervals, description: &str) -> String {
+    let height = 8.0 + ROW * intervals.rows.len() as f64 + BOTTOM;
+    let zero = intervals.around_zero.then_some(0.0);
+    let numbers = intervals.rows.iter().flat_map(|row| {
+        let ends = row.interval.iter().flat_map(|(low, high)| [*low, *high]);
+        row.runs.iter().copied().chain(row.centre).chain(ends)
+    });
+    let (low, high) = text::range(numbers.chain(zero).filter(|number| number.is_finite()));
+    if !(low.is_finite() && high.is_finite()) {
+        return nothing(height, description, "no run to show");
+    }
+    let mut svg = open(height, description);
+    let room = if high > low { 0.04 * (high - low) } else { high.abs().max(1.0) * 0.1 };
+    let (low, high) = (low - room, high + room);
+    let (left, right) = (8.0, WIDTH - 8.0);
+    let at = |value: f64| left + (value - low) / (high - low) * (right - left);
+    let floor = height - BOTTOM;
+    for tick in ticks(low, high, 5).into_iter().filter(|tick| (low..=high).contains(tick)) {
+        let x = at(tick);
+        svg.line("grid", (x, 4.0), (x, floor));
+        svg.text("x", (x.clamp(left + 10.0, right - 10.0), floor + 16.0), tick_label(tick));
+    }
+    if let Some(zero) = zero {
+        svg.line("zero", (at(zero), 4.0), (at(zero), floor));
+    }
+    for (index, row) in intervals.rows.iter().enumerate() {
+        interval_row(&mut svg, row, 8.0 + ROW * index as f64, &at);
+    }
+    svg.text("end unit", (right, height - 4.0), &intervals.x);
+    svg.end()
+}
+
+fn interval_row(svg: &mut Svg, row: &IntervalRow, top: f64, at: &dyn Fn(f64) -> f64) {
+    let y = top + 24.0;
+    let classes = classes(row.style);
+    // What fits beside the note.
+    let label = shortened(&row.label, 40);
+    let room = 45usize.saturating_sub(label.chars().count() + row.note.chars().count()).max(8);
+    let against = row.against.iter().map(|against| format!(" − {}", shortened(against, room)));
+    svg.named("halo", (8.0, top + 11.0), &label, &against.collect::<String>());
+    svg.text("end halo", (WIDTH - 8.0, top + 11.0), &row.note);
+    if let Some((low, high)) = row.interval {
+        let (from, to, above) = (at(low), at(high), y - 4.0);
+        let whisker = format!("M{from:.1} {y}H{to:.1}M{from:.1} {above}v8M{to:.1} {above}v8");
+        svg.path(&format!("whisker {classes}"), &whisker);
+    }
+    row.runs.iter().for_each(|run| svg.circle(&format!("seed {classes}"), (at(*run), y)));
+    if let Some(centre) = row.centre {
+        svg.marker(row.style, (at(centre), y));
+    }
+}
+
+/// At most so many characters: rows have one line.
+fn shortened(label: &str, most: usize) -> String {
+    if label.chars().count() <= most {
+        return label.to_owned();
+    }
+    label.chars().take(most - 1).chain(['…']).collect()
+}
+
+/// The shade of a share: 0 is nothing, the last is everything; only exact ends have the ends'
+/// shades.
+fn shade(share: f64) -> usize {
+    match share {
+        share if share <= 0.0 => 0,
+        share if share >= 1.0 => SHADES - 1,
+        share => 1 + ((share * (SHADES - 2) as f64) as usize).min(SHADES - 3),
+    }
+}
+
+/// A row of shades for each arm.
+fn heat(heat: &Heat, description: &str) -> String {
+    let height = 8.0 + ROW * heat.rows.len() as f64 + 22.0;
+    if heat.rows.is_empty() || heat.order.is_empty() {
+        return nothing(height.max(60.0), description, "not evaluated");
+    }
+    let mut svg = open(height, description);
+    let (left, width) = (8.0, WIDTH - 16.0);
+    let pitch = width / heat.order.len() as f64;
+    for (index, row) in heat.rows.iter().enumerate() {
+        let top = 8.0 + ROW * index as f64;
+        svg.text("name", (left, top + 11.0), shortened(&row.label, 60));
+        // One path a shade: a thousand problems stay a small file.
+        let mut paths = vec![String::new(); SHADES + 1];
+        for (column, share) in row.shares.iter().enumerate() {
+            let (x, y) = (left + pitch * column as f64, top + 16.0);
+            let path = &mut paths[share.map_or(SHADES, shade)];
+            let _ = write!(path, "M{x:.2} {y:.1}h{pitch:.2}v15h-{pitch:.2}z");
+        }
+        for (shade, path) in paths.iter().enumerate() {
+            svg.path(&format!("h{shade}"), path);
+        }
+        svg.rect("frame", (left, top + 16.0), (width, 15.0));
+    }
+    svg.text("unit", (left, height - 6.0), "hardest");
+    svg.text("end unit", (WIDTH - 8.0, height - 6.0), "easiest");
+    svg.text("x unit", (WIDTH / 2.0, height - 6.0), &heat.columns);
+    svg.end()
+}
+
+/// The shades from nothing to everything, for the legend.
+pub fn shades() -> String {
+    let mut svg = Svg::hidden("shades", (16.0 * SHADES as f64, 12.0));
+    for shade in 0..SHADES {
+        svg.rect(&format!("h{shade}"), (16.0 * shade as f64, 0.0), (16.0, 12.0));
+    }
+    svg.end()
+}
+
+/// Bars from zero.
+fn changes(changes: &Changes, description: &str) -> String {
+    const TALL: f64 = 150.0;
+    if changes.differences.is_empty() {
+        return nothing(TALL, description, "not on the same problems");
+    }
+    let mut svg = open(TALL, description);
+    let (top, floor) = (10.0, TALL - 12.0);
+    let (_, largest) = text::range(changes.differences.iter().map(|change| change.abs()));
+    let scale = if largest > 0.0 { largest } else { 1.0 };
+    let y = |change: f64| top + (scale - change) / (2.0 * scale) * (floor - top);
+    let pitch = (WIDTH - LEFT - RIGHT) / changes.differences.len() as f64;
+    for tick in [-scale, 0.0, scale] {
+        svg.line("grid", (LEFT, y(tick)), (WIDTH - RIGHT, y(tick)));
+        svg.text("y", (LEFT - 6.0, y(tick) + 4.0), text::signed_points(tick));
+    }
+    for (class, sign) in [("gain", 1.0), ("loss", -1.0)] {
+        let mut path = String::new();
+        for (index, change) in changes.differences.iter().enumerate() {
+            if change * sign > 0.0 {
+                let (x, from, to) = (LEFT + pitch * index as f64, y(0.0), y(*change));
+                let _ = write!(path, "M{x:.2} {from:.1}h{pitch:.2}V{to:.1}h-{pitch:.2}z");
+            }
+        }
+        svg.path(class, &path);
+    }
+    svg.line("axis", (LEFT, y(0.0)), (WIDTH - RIGHT, y(0.0)));
+    svg.end()
+}
+
+/// What a mark means, and its class.
+const MARKS: [(char, &str, &str); 4] = [
+    ('C', "correct", "correct"),
+    ('W', "wrong", "wrong"),
+    ('T', "truncated", "truncated"),
+    ('N', "no-answer", "no answer found"),
+];
+
+/// One cell a sample, one row a problem, the policies side by side.
+fn outcomes(outcomes: &Outcomes, description: &str) -> String {
+    const ALL: f64 = 960.0;
+    const NAMES: f64 = 132.0;
+    const SHARE: f64 = 46.0;
+    const LINE: f64 = 13.0;
+    const HEAD: f64 = 46.0;
+    let mut svg = Svg::new("strip", (ALL, HEAD + LINE * outcomes.rows.len() as f64), description);
+    for (index, (_, class, meaning)) in MARKS.iter().enumerate() {
+        let x = NAMES + 120.0 * index as f64;
+        svg.rect(class, (x, 3.0), (11.0, 11.0));
+        svg.text("key", (x + 16.0, 13.0), meaning);
+    }
+    let top = |row: usize| HEAD + LINE * row as f64;
+    for (row, (problem, _)) in outcomes.rows.iter().enumerate() {
+        svg.text("y", (NAMES - 10.0, top(row) + 9.6), shortened(problem, 22));
+    }
+    let width = (ALL - NAMES) / outcomes.policies.len().max(1) as f64;
+    for (policy, name) in outcomes.policies.iter().enumerate() {
+        let left = NAMES + width * policy as f64;
+        let rows: Vec<&str> =
+            outcomes.rows.iter().map(|(_, marks)| marks[policy].as_str()).collect();
+        let columns = rows.iter().map(|marks| marks.len()).max().unwrap_or(0).max(1) as f64;
+        // At least a hair between cells; cells stay cells with few samples.
+        let pitch = ((width - SHARE - 16.0) / columns).min(24.0);
+        let (wide, tall) = (pitch - 1.2, LINE - 1.6);
+        svg.text("name", (left, 34.0), name);
+        for (mark, class, _) in MARKS {
+            let mut path = String::new();
+            for (row, marks) in rows.iter().enumerate() {
+                for (column, _) in marks.match_indices(mark) {
+                    let (x, y) = (left + pitch * column as f64, top(row));
+                    let _ = write!(path, "M{x:.1} {y:.1}h{wide:.1}v{tall:.1}h-{wide:.1}z");
+                }
+            }
+            svg.path(class, &path);
+        }
+        for (row, marks) in rows.iter().enumerate().filter(|(_, marks)| !marks.is_empty()) {
+            let share = format!("{}/{}", marks.matches('C').count(), marks.len());
+            svg.text("share", (left + pitch * columns + 5.0, top(row) + 9.6), share);
+        }
+    }
+    svg.end()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn curves_of(points: &[Point], doubling: bool) -> Curves {
+        let line = CurveLine { centre: points.to_vec(), ..CurveLine::default() };
+        Curves { doubling, lines: vec![line], ..Curves::default() }
+    }
+
+    #[test]
+    fn a_description_is_escaped_and_nothing_to_draw_says_so() {
+        let svg = panel(&Panel::Curves(Curves::default()), "<a \"b\">");
+        assert!(svg.contains("not recorded"));
+        assert!(svg.contains("aria-label=\"&lt;a &quot;b&quot;&gt;\""));
+    }
+
+    #[test]
+    fn values_that_are_not_finite_never_reach_a_picture() {
+        for points in [
+            vec![(0.0, 1.0)],
+            vec![(0.0, 0.0), (1.0, 0.0)],
+            vec![(0.0, f64::NAN)],
+            vec![(0.0, 1e300), (1.0, -1e300)],
+            vec![(5.0, -3.0), (5.0, -3.0)],
+        ] {
+            let svg = panel(&Panel::Curves(curves_of(&points, false)), "d");
+            assert!(!svg.contains("NaN") && !svg.contains("inf"), "{points:?}: {svg}");
+        }
+    }
+
+    #[test]
+    fn only_never_and_always_have_the_ends_of_the_scale() {
+        let shades = [0.0, 0.01, 0.5, 0.99, 1.0].map(shade);
+        assert_eq!(shades, [0, 1, 4, 6, 7]);
+    }
+
+    #[test]
+    fn outcomes_draw_one_cell_a_sample_and_count_the_correct_ones() {
+        let rows =
+            vec![("p".to_owned(), vec!["CWT".to_owned()]), ("q".to_owned(), vec![String::new()])];
+        let svg = panel(&Panel::Outcomes(Outcomes { policies: vec!["base"], rows }), "d");
+        assert!(svg.contains(">1/3<") && svg.matches("class=\"share\"").count() == 1, "{svg}");
+    }
+
+    proptest! {
+        #[test]
+        fn every_point_stays_on_the_canvas(
+            points in proptest::collection::vec((0.0f64..1e5, -1e6f64..1e6), 1..40),
+            doubling in any::<bool>(),
+        ) {
+            let frame = Frame::around(&curves_of(&points, doubling)).unwrap();
+            for point in points {
+                let (x, y) = frame.at(point);
+                prop_assert!((LEFT - 0.01..=WIDTH - RIGHT + 0.01).contains(&x), "x {x}");
+                prop_assert!((TOP - 0.01..=HEIGHT - BOTTOM + 0.01).contains(&y), "y {y}");
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! One self-contained HTML file: its style and pictures are inside, it runs no script and loads
+//! nothing. askama escapes every value; only the SVG of `figures` is inserted as it is.
+
+use crate::report::figures;
+use crate::report::page::{Block, Column, Figure, Page, Panel, TableCell};
+use askama::Template;
+
+#[derive(Template)]
+#[template(path = "page.html")]
+struct Whole<'a> {
+    page: &'a Page,
+}
+
+#[derive(Template)]
+#[template(path = "block.html")]
+struct Piece<'a> {
+    block: &'a Block,
+}
+
+/// The style of the page and its pictures.
+pub const STYLE: &str = include_str!("templates/page.css");
+
+/// The page.
+pub fn render(page: &Page) -> String {
+    Whole { page }.render().expect("writing to a string cannot fail")
+}
+
+fn block(block: &Block) -> String {
+    Piece { block }.render().expect("writing to a string cannot fail")
+}
+
+/// Keeps a number and its unit on one line.
+fn together(text: &str) -> String {
+    let pairs = [
+        (" %", "\u{a0}%"),
+        (" = ", "\u{a0}=\u{a0}"),
+        (" × ", "\u{a0}×\u{a0}"),
+        ("Fig. ", "Fig.\u{a0}"),
+    ];
+    pairs.into_iter().fold(text.to_owned(), |text, (apart, close)| text.replace(apart, close))
+}
+
+fn class(cell: &TableCell, column: &Column) -> String {
+    format!("{}{}", if column.numeric { "number " } else { "" }, cell.look.class())
+        .trim()
+        .to_owned()
+}
+
+fn picture(figure: &Figure, panel: &Panel) -> String {
+    let title = [figure.title.as_str(), panel.title()];
+    let title = title.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ");
+    figures::panel(panel, format!("{title}. {}", figure.caption).trim_end())
+}
+
+/// Lines that the figure's legend does not name: a published curve has its own styles.
+fn keys(figure: &Figure, panel: &Panel) -> Vec<(usize, String)> {
+    match panel {
+        Panel::Curves(curves) if curves.published || figure.legend.is_empty() => {
+            curves.lines.iter().map(|line| (line.style, line.label.clone())).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn layout(figure: &Figure) -> &'static str {
+    match figure.panels.as_slice() {
+        [Panel::Outcomes(_), ..] => "scroll",
+        [_] => "panels one",
+        _ => "panels",
+    }
+}

@@ -1,0 +1,138 @@
+//! The report as Markdown, for terminals and code review: the same page as the HTML, with each
+//! figure as its caption and its table of numbers. Foreign text is neutralised: no HTML, no
+//! links, no markup.
+
+use crate::report::page::{Block, Look, Page, Table};
+use std::fmt::{self, Write};
+
+/// The whole page.
+pub fn render(page: &Page) -> String {
+    let mut out = String::new();
+    let _ = render_page(&mut out, page);
+    // Blocks end with an empty line; a file ends with one line end.
+    format!("{}\n", out.trim_end())
+}
+
+fn render_page(out: &mut String, page: &Page) -> fmt::Result {
+    writeln!(out, "# DAPO {} report: {}\n", page.kind, escape(&page.title))?;
+    writeln!(out, "{} · **{}**\n", escape(&page.subtitle), page.state)?;
+    if page.question.is_empty() {
+        writeln!(out, "**{}**\n\n{}\n", escape(&page.headline), escape(&page.status))?;
+    } else {
+        writeln!(out, "**Question.** {}\n", escape(&page.question))?;
+        writeln!(out, "**Answer.** {}\n", escape(&page.headline))?;
+    }
+    for alert in &page.alerts {
+        writeln!(out, "> **{}**\n", escape(alert))?;
+    }
+    for tile in &page.tiles {
+        let [label, value, note] = [&tile.label, &tile.value, &tile.note].map(|it| escape(it));
+        writeln!(out, "- {label}: **{value}** ({note})")?;
+    }
+    for section in &page.sections {
+        writeln!(out, "\n## {}\n", escape(&section.title))?;
+        section.blocks.iter().try_for_each(|block| render_block(out, block))?;
+    }
+    Ok(())
+}
+
+fn render_block(out: &mut String, block: &Block) -> fmt::Result {
+    match block {
+        Block::Heading(title) => writeln!(out, "### {}\n", escape(title)),
+        Block::Text(paragraph) => writeln!(out, "{}\n", escape(paragraph)),
+        Block::List(lines) => {
+            lines.iter().try_for_each(|line| writeln!(out, "- {}", escape(line)))?;
+            writeln!(out)
+        }
+        Block::Table(grid) | Block::Folded(grid) => {
+            writeln!(out, "{}\n", escape(&grid.caption))?;
+            table(out, grid)
+        }
+        Block::Figure(figure) => {
+            writeln!(out, "#### {}\n", escape(&figure.title))?;
+            if !figure.caption.is_empty() {
+                writeln!(out, "{}\n", escape(&figure.caption))?;
+            }
+            table(out, &figure.numbers)
+        }
+        Block::Code(lines) => writeln!(out, "{}", fenced(lines)),
+        Block::More(summary, blocks) => {
+            writeln!(out, "### {}\n", escape(summary))?;
+            blocks.iter().try_for_each(|block| render_block(out, block))
+        }
+    }
+}
+
+fn table(out: &mut String, grid: &Table) -> fmt::Result {
+    let line = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
+    let rule = |numeric: bool| if numeric { "---:" } else { "---" }.to_owned();
+    writeln!(out, "{}", line(grid.columns.iter().map(|column| escape(&column.name)).collect()))?;
+    writeln!(out, "{}", line(grid.columns.iter().map(|column| rule(column.numeric)).collect()))?;
+    for row in &grid.rows {
+        let cells =
+            row.iter().enumerate().map(|(index, cell)| match (index, cell.look, &*cell.text) {
+                (_, _, "") => String::new(),
+                (0, _, text) | (_, Look::Strong, text) => format!("**{}**", escape(text)),
+                (_, _, text) => escape(text),
+            });
+        writeln!(out, "{}", line(cells.collect()))?;
+    }
+    writeln!(out)
+}
+
+/// A code block whose fence is longer than any run of backticks inside it.
+fn fenced(content: &str) -> String {
+    let longest = content.split(|character| character != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
+    format!("{fence}text\n{content}\n{fence}\n")
+}
+
+/// Text that Markdown shows as it is. What cannot act is left alone, for the source's reader:
+/// underscores inside words, brackets around numbers, backslashes before letters.
+fn escape(text: &str) -> String {
+    let characters: Vec<char> = text.chars().collect();
+    let mut escaped = String::with_capacity(text.len());
+    for (index, character) in characters.iter().copied().enumerate() {
+        let before = index.checked_sub(1).map(|index| characters[index]);
+        let after = characters.get(index + 1).copied();
+        let is_word = |neighbour: Option<char>| neighbour.is_some_and(char::is_alphanumeric);
+        let acts = match character {
+            '|' | '*' | '`' | '~' => true,
+            '_' => !(is_word(before) && is_word(after)),
+            '[' => !matches!(after, Some('0'..='9' | '−' | '+')),
+            ']' => matches!(after, Some('(' | '[' | ':')),
+            '\\' => after.is_some_and(|next| next.is_ascii_punctuation()),
+            '#' => index == 0,
+            _ => false,
+        };
+        match character {
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '&' => escaped.push_str("&amp;"),
+            '\n' => escaped.push(' '),
+            _ if acts => escaped.extend(['\\', character]),
+            _ => escaped.push(character),
+        }
+    }
+    // A bare address becomes a link in most renderers.
+    escaped.replace("://", "&#58;//")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markup_in_foreign_text_is_shown_and_not_obeyed() {
+        assert_eq!(
+            escape("#<b>|*_`[x](http://a)\n[1](b) \\_"),
+            "\\#&lt;b&gt;\\|\\*\\_\\`\\[x\\](http&#58;//a) [1\\](b) \\\\\\_"
+        );
+        assert_eq!(escape("L_max [82.4, 86.7] \\u{1b}"), "L_max [82.4, 86.7] \\u{1b}");
+    }
+
+    #[test]
+    fn a_fence_cannot_be_closed_from_inside() {
+        assert_eq!(fenced("a ```` b"), "`````text\na ```` b\n`````\n");
+    }
+}
