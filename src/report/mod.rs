@@ -10,6 +10,7 @@ mod figures;
 pub mod html;
 pub mod markdown;
 mod published;
+mod quantities;
 pub mod export;
 pub mod run;
 pub mod study;

@@ -218,16 +218,8 @@ impl Look {
     }
 
     /// Its class in the style sheet.
-    pub fn class(self) -> &'static str {
-        match self {
-            Self::Plain => "",
-            Self::Strong => "strong",
-            Self::Quiet => "quiet",
-            Self::Code => "code",
-            Self::Good => "good",
-            Self::Bad => "bad",
-            Self::Open => "open",
-        }
+    pub fn class(self) -> String {
+        if self.is_plain() { String::new() } else { format!("{self:?}").to_lowercase() }
     }
 }
 

@@ -7,8 +7,8 @@ use crate::records::tables::{self, long};
 use crate::records::{
     CellKey, EvaluationRecord, EvaluationRow, MetricRow, OutcomeRow, RunFolder, StepMetrics,
 };
-use crate::report::Scalar;
 use crate::report::export::tensorboard;
+use crate::report::{Scalar, text};
 use crate::study::Cell;
 use crate::study::ablate::summary;
 use std::collections::BTreeMap;
@@ -101,16 +101,11 @@ pub fn parquet(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathB
 /// When a file cannot be written.
 pub fn csv(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBuf>, Error> {
     let rows = rows(cells, keys);
-    let mut metrics = String::from("cell,arms,seed,step,updates,metric,value\n");
-    for row in &rows.metrics {
-        let own: [&dyn Display; 4] = [&row.step, &row.updates, &row.metric, &row.value];
-        line(&mut metrics, row.key, &own);
-    }
-    let mut evaluations = String::from(
-        "cell,arms,seed,ending,set,step,updates,generated_rollouts,problems,samples,avg_at_k,\
-         cons_at_k,truncated_share,response_tokens_mean\n",
-    );
-    for row in &rows.evaluations {
+    let metrics = rows
+        .metrics
+        .iter()
+        .map(|row| line(row.key, &[&row.step, &row.updates, &row.metric, &row.value]));
+    let evaluations = rows.evaluations.iter().map(|row| {
         let own: [&dyn Display; 11] = [
             &row.ending,
             &row.set,
@@ -124,30 +119,30 @@ pub fn csv(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBuf>,
             &row.truncated_share,
             &row.response_tokens_mean,
         ];
-        line(&mut evaluations, row.key, &own);
-    }
-    let mut outcomes = String::from("cell,arms,seed,set,step,problem,sample,correct\n");
-    for row in &rows.outcomes {
-        let own: [&dyn Display; 5] =
-            [&row.set, &row.step, &row.problem, &row.sample, &u8::from(row.correct)];
-        line(&mut outcomes, row.key, &own);
-    }
+        line(row.key, &own)
+    });
+    let outcomes = rows.outcomes.iter().map(|row| {
+        let correct = u8::from(row.correct);
+        line(row.key, &[&row.set, &row.step, &row.problem, &row.sample, &correct])
+    });
+    let of_evaluations = "ending,set,step,updates,generated_rollouts,problems,samples,avg_at_k,\
+                          cons_at_k,truncated_share,response_tokens_mean";
     let mut paths = Vec::new();
-    for (name, text) in
-        [("metrics.csv", metrics), ("evaluations.csv", evaluations), ("outcomes.csv", outcomes)]
-    {
+    for (name, columns, lines) in [
+        ("metrics.csv", "step,updates,metric,value", metrics.collect::<String>()),
+        ("evaluations.csv", of_evaluations, evaluations.collect()),
+        ("outcomes.csv", "set,step,problem,sample,correct", outcomes.collect()),
+    ] {
+        let text = format!("cell,arms,seed,{columns}\n{lines}");
         files::write_atomic(&out.join(name), text.as_bytes())?;
         paths.push(out.join(name));
     }
     Ok(paths)
 }
 
-fn line(text: &mut String, key: &CellKey, own: &[&dyn Display]) {
+fn line(key: &CellKey, own: &[&dyn Display]) -> String {
     let shared: [&dyn Display; 3] = [&key.cell, &key.arms, &key.seed];
-    let fields: Vec<String> =
-        shared.iter().chain(own).map(|field| quoted(&field.to_string())).collect();
-    *text += &fields.join(",");
-    text.push('\n');
+    text::joined(shared.iter().chain(own).map(|field| quoted(&field.to_string())), ",") + "\n"
 }
 
 /// A field of a CSV line. One that a spreadsheet would take for a formula is quoted with an

@@ -280,7 +280,7 @@ fn curves(report: &Report) -> Section {
 }
 
 fn our_panel(figure: &figures::Figure, title: &str) -> Panel {
-    let percent = figure.unit == "percent";
+    let percent = figure.unit == "%";
     let cut = |value: f64| if percent { value.clamp(0.0, 100.0) } else { value };
     let line = |(style, line): (usize, &Line)| CurveLine {
         label: line.label.clone(),

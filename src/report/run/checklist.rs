@@ -48,9 +48,11 @@ type Finding = Result<String, String>;
 
 /// Fills the list from a run's records.
 pub fn checklist(loaded: &Loaded) -> Checklist {
+    // A property of the program, not of the run.
+    let pseudocode = "Algorithm 1 of the paper; src/training/trainer.rs follows it line by line";
     let found: [(&'static str, Finding); 8] = [
         ("research type", research_type(loaded)),
-        ("pseudocode", pseudocode()),
+        ("pseudocode", Ok(pseudocode.to_owned())),
         ("code", code(loaded)),
         ("data", data(loaded)),
         ("dataset splits", splits(loaded)),
@@ -58,41 +60,25 @@ pub fn checklist(loaded: &Loaded) -> Checklist {
         ("software dependencies", software(loaded)),
         ("experiment setup", setup(loaded)),
     ];
-    let item = |(variable, finding): (&'static str, Finding)| Item {
+    let items = found.map(|(variable, finding)| Item {
         variable,
         met: finding.is_ok(),
         paper: PAPER_SCORED_NO.contains(&variable).then_some(false),
-        fact: match finding {
-            Ok(fact) | Err(fact) => fact,
-        },
-    };
-    Checklist {
-        basis: BASIS,
-        paper_source: PAPER_SOURCE,
-        items: found.into_iter().map(item).collect(),
-    }
+        fact: finding.unwrap_or_else(|missing| missing),
+    });
+    Checklist { basis: BASIS, paper_source: PAPER_SOURCE, items: items.into() }
 }
 
 fn research_type(loaded: &Loaded) -> Finding {
-    let sets: Vec<String> = loaded
-        .experiment
-        .evaluation
-        .samples
-        .iter()
-        .map(|(set, samples)| format!("avg@{samples} on {}", text::visible(set)))
-        .collect();
-    match sets.is_empty() {
+    let sets = loaded.experiment.evaluation.samples.iter();
+    let sets = sets.map(|(set, samples)| format!("avg@{samples} on {}", text::visible(set)));
+    let measured = text::joined(sets, ", ");
+    match measured.is_empty() {
         true => Err("experimental, and the experiment states no measured quantity".to_owned()),
         false => Ok(format!(
-            "experimental: one run of a published method (arXiv 2503.14476); measured: {}",
-            sets.join(", ")
+            "experimental: one run of a published method (arXiv 2503.14476); measured: {measured}"
         )),
     }
-}
-
-/// A property of the program, not of the run.
-fn pseudocode() -> Finding {
-    Ok("Algorithm 1 of the paper; src/train/mod.rs follows it line by line".to_owned())
 }
 
 fn code(loaded: &Loaded) -> Finding {
@@ -131,37 +117,33 @@ fn data(loaded: &Loaded) -> Finding {
 }
 
 fn splits(loaded: &Loaded) -> Finding {
+    let evaluated = loaded.experiment.evaluation.samples.keys().map(String::as_str);
+    let sets: Vec<String> = ["train"].into_iter().chain(evaluated).map(text::visible).collect();
     let inputs = &loaded.manifest.inputs;
-    let evaluated = loaded.experiment.evaluation.samples.keys();
-    let sets: Vec<String> =
-        std::iter::once("train").chain(evaluated.map(String::as_str)).map(text::visible).collect();
-    let lacks = |set: &&String| !inputs.contains_key(&format!("data/{set}"));
-    let missing: Vec<&str> = sets.iter().filter(lacks).map(String::as_str).collect();
+    let missing = sets.iter().filter(|set| !inputs.contains_key(&format!("data/{set}")));
+    let missing = text::joined(missing, ", ");
     match missing.is_empty() && sets.len() > 1 {
         true => Ok(format!(
             "{}: each with its digest; a question that is both trained on and evaluated is refused",
             sets.join(", ")
         )),
-        false => Err(format!("no digest of {}", missing.join(", "))),
+        false => Err(format!("no digest of {missing}")),
     }
 }
 
 fn hardware(loaded: &Loaded) -> Finding {
-    let facts = all(loaded, &["cpu", "cores", "memory"])?;
-    Ok(format!("{}; {} cores available, memory {}", facts[0], facts[1], facts[2]))
+    let [cpu, cores, memory] = all(loaded, ["cpu", "cores", "memory"])?;
+    Ok(format!("{cpu}; {cores} cores available, memory {memory}"))
 }
 
 fn software(loaded: &Loaded) -> Finding {
     let names = ["libtorch", "libtorch_cpu_sha256", "cargo_lock_sha256", "target", "kernel"];
-    let facts = all(loaded, &names)?;
+    let [libtorch, library, lock, target, kernel] = all(loaded, names)?;
     Ok(format!(
-        "harness {}, LibTorch {} ({}), crates by Cargo.lock {}, {}, kernel {}",
+        "harness {}, LibTorch {libtorch} ({}), crates by Cargo.lock {}, {target}, kernel {kernel}",
         text::visible(&loaded.manifest.harness),
-        facts[0],
-        text::short_digest(&facts[1]),
-        text::short_digest(&facts[2]),
-        facts[3],
-        facts[4]
+        text::short_digest(&library),
+        text::short_digest(&lock)
     ))
 }
 
@@ -182,11 +164,11 @@ fn fact(loaded: &Loaded, name: &str) -> Option<String> {
 }
 
 /// These facts, or which of them are not recorded.
-fn all(loaded: &Loaded, names: &[&str]) -> Result<Vec<String>, String> {
-    let missing: Vec<&str> =
-        names.iter().copied().filter(|name| fact(loaded, name).is_none()).collect();
+fn all<const N: usize>(loaded: &Loaded, names: [&str; N]) -> Result<[String; N], String> {
+    let missing = names.iter().filter(|name| fact(loaded, name).is_none());
+    let missing = text::joined(missing, ", ");
     match missing.is_empty() {
-        true => Ok(names.iter().filter_map(|name| fact(loaded, name)).collect()),
-        false => Err(format!("not recorded: {}", missing.join(", "))),
+        true => Ok(names.map(|name| fact(loaded, name).unwrap_or_default())),
+        false => Err(format!("not recorded: {missing}")),
     }
 }

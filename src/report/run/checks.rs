@@ -4,7 +4,7 @@
 use crate::base::files;
 use crate::records::RunFolder;
 use crate::report::run::load;
-use crate::report::{Loaded, text};
+use crate::report::{Loaded, LoadedEvaluation, text};
 use crate::statistics::estimators;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -90,21 +90,14 @@ fn is_removed(run: &RunFolder, name: &str) -> bool {
 }
 
 fn outcome_tables(loaded: &Loaded) -> Check {
-    let wrong: Vec<String> = loaded
-        .evaluations
-        .iter()
-        .filter_map(|evaluation| {
-            let (record, name) = (&evaluation.record, text::visible(&evaluation.record.set));
-            let step = record.counters.rollout_steps;
-            match &evaluation.outcomes_sha256 {
-                None => Some(format!("{name} at step {step}: no table")),
-                Some(found) if *found != record.outcomes_sha256 => {
-                    Some(format!("{name} at step {step} differs"))
-                }
-                Some(_) => None,
-            }
-        })
-        .collect();
+    let wrong = loaded.evaluations.iter().filter_map(|evaluation| {
+        match evaluation.outcomes_sha256.as_ref() {
+            None => Some(format!("{}: no table", place(evaluation))),
+            Some(found) if *found == evaluation.record.outcomes_sha256 => None,
+            Some(_) => Some(format!("{} differs", place(evaluation))),
+        }
+    });
+    let wrong: Vec<String> = wrong.collect();
     Check {
         what: "every evaluation's table of outcomes has the digest of its record".to_owned(),
         held: wrong.is_empty(),
@@ -112,50 +105,46 @@ fn outcome_tables(loaded: &Loaded) -> Check {
     }
 }
 
+fn place(evaluation: &LoadedEvaluation) -> String {
+    let record = &evaluation.record;
+    format!("{} at step {}", text::visible(&record.set), record.counters.rollout_steps)
+}
+
 fn statistics(loaded: &Loaded) -> Check {
-    let mut wrong = Vec::new();
-    let mut compared = 0;
-    for evaluation in &loaded.evaluations {
-        let Some(outcomes) = &evaluation.outcomes else { continue };
-        let record = &evaluation.record;
-        compared += 1;
-        let problems: Vec<_> = outcomes.iter().map(|problem| problem.samples.clone()).collect();
-        let agrees = estimators::summary(&problems).is_ok_and(|summary| {
-            let close = |a: f64, b: f64| (a - b).abs() <= TOLERANCE;
-            (summary.problems, summary.samples) == (record.problems, record.samples)
-                && close(summary.avg_at_k, record.avg_at_k)
-                && close(
-                    summary.standard_error_fixed_problems,
-                    record.standard_error_fixed_problems,
-                )
-                && close(summary.standard_error_new_problems, record.standard_error_new_problems)
-                && close(summary.cons_at_k, record.cons_at_k)
-                && summary.pass_at_k.keys().eq(record.pass_at_k.keys())
-                && summary
-                    .pass_at_k
-                    .values()
-                    .zip(record.pass_at_k.values())
-                    .all(|(a, b)| close(*a, *b))
-        });
-        let share = mean(outcomes.iter().flat_map(|p| p.truncated.iter().map(|t| f64::from(*t))));
-        let tokens =
-            mean(outcomes.iter().flat_map(|p| p.response_tokens.iter().map(|t| f64::from(*t))));
-        let lengths_agree = (share - record.truncated_share).abs() <= TOLERANCE
-            // Token counts are sums of integers; only their one division rounds.
-            && (tokens - record.response_tokens_mean).abs() <= 1e-9 * tokens.max(1.0);
-        if !(agrees && lengths_agree) {
-            wrong.push(format!(
-                "{} at step {} does not follow from its outcomes",
-                text::visible(&record.set),
-                record.counters.rollout_steps
-            ));
-        }
-    }
+    let with_table = |it: &&LoadedEvaluation| it.outcomes.is_some();
+    let compared: Vec<&LoadedEvaluation> = loaded.evaluations.iter().filter(with_table).collect();
+    let wrong = compared.iter().filter(|evaluation| !follows(evaluation));
+    let wrong: Vec<String> =
+        wrong.map(|it| format!("{} does not follow from its outcomes", place(it))).collect();
     Check {
         what: "avg@k, both standard errors, pass@k, cons@k, truncated share and length follow from the outcomes".to_owned(),
         held: wrong.is_empty(),
-        detail: listed(compared, "evaluations computed again", &wrong),
+        detail: listed(compared.len(), "evaluations computed again", &wrong),
     }
+}
+
+/// Whether every number of the record follows from the single outcomes.
+fn follows(evaluation: &LoadedEvaluation) -> bool {
+    let (record, outcomes) = (&evaluation.record, evaluation.outcomes.iter().flatten());
+    let problems: Vec<_> = outcomes.clone().map(|problem| problem.samples.clone()).collect();
+    let Ok(again) = estimators::summary(&problems) else { return false };
+    let truncated = outcomes.clone().flat_map(|problem| &problem.truncated);
+    let tokens =
+        mean(outcomes.flat_map(|problem| &problem.response_tokens).map(|it| f64::from(*it)));
+    let numbers = [
+        (again.avg_at_k, record.avg_at_k),
+        (again.standard_error_fixed_problems, record.standard_error_fixed_problems),
+        (again.standard_error_new_problems, record.standard_error_new_problems),
+        (again.cons_at_k, record.cons_at_k),
+        (mean(truncated.map(|it| f64::from(*it))), record.truncated_share),
+    ];
+    let passes = again.pass_at_k.values().copied().zip(record.pass_at_k.values().copied());
+    let close = |(a, b): (f64, f64)| (a - b).abs() <= TOLERANCE;
+    (again.problems, again.samples) == (record.problems, record.samples)
+        && again.pass_at_k.keys().eq(record.pass_at_k.keys())
+        && numbers.into_iter().chain(passes).all(close)
+        // Token counts are sums of integers; only their one division rounds.
+        && (tokens - record.response_tokens_mean).abs() <= 1e-9 * tokens.max(1.0)
 }
 
 fn mean(values: impl Iterator<Item = f64>) -> f64 {

@@ -61,15 +61,9 @@ const MEANINGS: [(&str, &str); 34] = [
     ("effect/dynamic_sampling_dropped_all_correct_groups", "groups dropped as solved"),
     ("effect/dynamic_sampling_dropped_all_wrong_groups", "groups dropped as failed"),
     ("effect/dynamic_sampling_batch_filled_share", "groups of the batch over prompts_per_step"),
-    (
-        "effect/token_level_loss_moved_share_mean",
-        "loss weight on other tokens than by response mean",
-    ),
-    (
-        "effect/token_level_loss_longest_quarter_weight",
-        "longest quarter's weight over its weight by response mean",
-    ),
-    ("effect/token_level_loss_shortest_quarter_weight", "the same of the shortest quarter"),
+    ("effect/token_level_loss_moved_share_mean", "loss weight moved from the response mean"),
+    ("effect/token_level_loss_longest_quarter_weight", "longest quarter, over response mean"),
+    ("effect/token_level_loss_shortest_quarter_weight", "shortest quarter, over response mean"),
     ("policy/rollout_entropy", "nats a token, all rollouts"),
     ("policy/entropy", "nats a token, batch"),
     ("policy/rollout_token_probability_mean", "probability of the sampled token, all rollouts"),
@@ -87,14 +81,10 @@ const MEANINGS: [(&str, &str); 34] = [
 
 /// Every recorded metric: the main ones first and in pipeline order, then the rest by name.
 pub fn rows(metrics: &[StepMetrics]) -> Vec<MetricRow> {
-    let mut names: Vec<&str> = metrics
-        .iter()
-        .flat_map(|step| step.metrics.keys().map(String::as_str))
-        .collect::<BTreeSet<_>>()
-        .into_iter()
-        .collect();
     let rank = |name: &str| MEANINGS.iter().position(|(known, _)| *known == name);
-    names.sort_by_key(|name| (rank(name).unwrap_or(usize::MAX), *name));
+    let names = metrics.iter().flat_map(|step| step.metrics.keys());
+    let names: BTreeSet<(usize, &String)> =
+        names.map(|name| (rank(name).unwrap_or(usize::MAX), name)).collect();
     let row = |name: &str| {
         let recorded: Vec<(u64, f64)> =
             metrics.iter().filter_map(|step| Some((step.step, *step.metrics.get(name)?))).collect();
@@ -109,7 +99,7 @@ pub fn rows(metrics: &[StepMetrics]) -> Vec<MetricRow> {
             points: curve(metrics, name),
         })
     };
-    names.into_iter().filter_map(row).collect()
+    names.into_iter().filter_map(|(_, name)| row(name)).collect()
 }
 
 /// (updates, value) wherever the metric was recorded.
@@ -126,17 +116,6 @@ pub fn sum(metrics: &[StepMetrics], name: &str) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum())
 }
 
-/// Mean over the steps that recorded the metric; `None` when none did.
-pub fn mean(metrics: &[StepMetrics], name: &str) -> Option<f64> {
-    let count = curve(metrics, name).len() as f64;
-    sum(metrics, name).map(|sum| sum / count)
-}
-
-/// The highest recorded value; `None` when there is none.
-pub fn highest(metrics: &[StepMetrics], name: &str) -> Option<f64> {
-    curve(metrics, name).into_iter().map(|point| point.1).reduce(f64::max)
-}
-
 /// Sums over the run.
 pub fn counts(loaded: &Loaded) -> Counts {
     let mut phases: BTreeMap<&str, f64> = BTreeMap::new();
@@ -149,20 +128,15 @@ pub fn counts(loaded: &Loaded) -> Counts {
     let mut by_phase: Vec<(String, f64)> =
         phases.into_iter().map(|(phase, seconds)| (text::visible(phase), seconds)).collect();
     by_phase.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let ended = loaded.outcome.as_ref().map(|outcome| outcome.counters);
     let recorded = loaded.metrics.last().map(|step| step.counters);
+    let named = by_phase.iter().map(|(_, seconds)| seconds).sum();
     Counts {
-        counters: loaded
-            .outcome
-            .as_ref()
-            .map(|outcome| outcome.counters)
-            .or(recorded)
-            .unwrap_or_default(),
+        counters: ended.or(recorded).unwrap_or_default(),
         generated_rollouts: sum(&loaded.metrics, "rollout/generated_rollouts"),
         generated_tokens: sum(&loaded.metrics, "rollout/generated_tokens"),
         trained_rollouts: sum(&loaded.metrics, "train/rollouts"),
-        seconds: total.or_else(|| {
-            (!by_phase.is_empty()).then(|| by_phase.iter().map(|(_, seconds)| seconds).sum())
-        }),
+        seconds: total.or((!by_phase.is_empty()).then_some(named)),
         seconds_by_phase: by_phase,
     }
 }

@@ -112,6 +112,11 @@ fn result(loaded: &Loaded, set: &str) -> Option<SetResult> {
     let (base, last) = base_and_last(&of_set);
     let size = &last.or(base)?.record;
     let difference = base.zip(last).and_then(|(base, last)| difference(base, last));
+    let point = |evaluation: &&LoadedEvaluation| {
+        let record = &evaluation.record;
+        let half = estimators::half_width_fixed_problems(record.standard_error_fixed_problems);
+        (record.counters.updates, record.avg_at_k, half)
+    };
     Some(SetResult {
         set: text::visible(set),
         problems: size.problems,
@@ -119,15 +124,7 @@ fn result(loaded: &Loaded, set: &str) -> Option<SetResult> {
         base: base.map(|base| evaluation(&base.record)),
         last: last.map(|last| evaluation(&last.record)),
         difference,
-        history: of_set
-            .iter()
-            .map(|evaluation| {
-                let record = &evaluation.record;
-                let half =
-                    estimators::half_width_fixed_problems(record.standard_error_fixed_problems);
-                (record.counters.updates, record.avg_at_k, half)
-            })
-            .collect(),
+        history: of_set.iter().map(point).collect(),
     })
 }
 
@@ -195,38 +192,27 @@ fn difference(base: &LoadedEvaluation, last: &LoadedEvaluation) -> Option<Estima
 
 /// The single outcomes of the headline set, or of another set that is small enough.
 pub fn strip(loaded: &Loaded, results: &[SetResult]) -> Option<Strip> {
-    let shown = results.iter().find(|result| {
-        result.problems as usize <= STRIP_PROBLEMS
-            && (result.base.is_some() || result.last.is_some())
-    })?;
-    let of_set: Vec<&LoadedEvaluation> = loaded
-        .evaluations
-        .iter()
-        .filter(|evaluation| text::visible(&evaluation.record.set) == shown.set)
-        .collect();
-    let (base, last) = base_and_last(&of_set);
+    let small = |result: &&SetResult| result.problems as usize <= STRIP_PROBLEMS;
+    let set = &results.iter().find(small)?.set;
+    let of_set = loaded.evaluations.iter();
+    let of_set = of_set.filter(|evaluation| text::visible(&evaluation.record.set) == *set);
+    let (base, last) = base_and_last(&of_set.collect::<Vec<_>>());
     let marks = |evaluation: Option<&LoadedEvaluation>| -> BTreeMap<String, String> {
         let problems = evaluation.and_then(|evaluation| evaluation.outcomes.as_ref());
-        problems
-            .into_iter()
-            .flatten()
-            .map(|problem| (problem.problem.clone(), marks_of(problem)))
-            .collect()
+        let marks = |problem: &ProblemOutcomes| (problem.problem.clone(), marks_of(problem));
+        problems.into_iter().flatten().map(marks).collect()
     };
     let (base, last) = (marks(base), marks(last));
     let names: BTreeSet<&String> = base.keys().chain(last.keys()).collect();
-    let mut rows: Vec<StripRow> = names
-        .into_iter()
-        .map(|name| StripRow {
-            problem: text::visible(name),
-            base: base.get(name).cloned(),
-            last: last.get(name).cloned(),
-        })
-        .collect();
-    let correct =
-        |marks: &Option<String>| marks.as_ref().map_or(0, |marks| marks.matches('C').count());
-    rows.sort_by_key(|row| Reverse((correct(&row.last), correct(&row.base))));
-    (!rows.is_empty()).then_some(Strip { set: shown.set.clone(), rows })
+    let row = |name: &String| StripRow {
+        problem: text::visible(name),
+        base: base.get(name).cloned(),
+        last: last.get(name).cloned(),
+    };
+    let mut rows: Vec<StripRow> = names.into_iter().map(row).collect();
+    let correct = |marks: &Option<String>| marks.iter().map(|it| it.matches('C').count()).sum();
+    rows.sort_by_key(|row| Reverse::<(usize, usize)>((correct(&row.last), correct(&row.base))));
+    (!rows.is_empty()).then_some(Strip { set: set.clone(), rows })
 }
 
 fn marks_of(problem: &ProblemOutcomes) -> String {

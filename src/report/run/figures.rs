@@ -2,6 +2,7 @@
 //! ours as a shape reference: in its own panel, with its own axes, never on ours.
 
 use crate::records::StepMetrics;
+use crate::report::quantities::{self, Quantity};
 use crate::report::run::dynamics;
 use crate::report::{SetResult, text};
 use crate::study::paper;
@@ -40,154 +41,31 @@ pub struct Line {
     pub half_widths: Vec<f64>,
 }
 
-/// Title, unit, and the metrics of `metrics.jsonl` with their names in the legend.
-type Plan = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
-
-/// A quantity, the paper's figure of it, and what a reader must know before comparing.
-const PAPER_FIGURES: [(Plan, &str, &str); 6] = [
-    (
-        (
-            "Mean response length",
-            "tokens",
-            &[
-                ("rollout/response_tokens_mean", "all generated"),
-                ("train/response_tokens_mean", "after filtering"),
-            ],
-        ),
-        "7a",
-        "Lengths are in each model's own tokens.",
-    ),
-    (
-        (
-            "Reward",
-            "reward",
-            &[("rollout/reward_mean", "all generated"), ("train/reward_mean", "after filtering")],
-        ),
-        "7b",
-        "Both are ±1 for correctness plus the length penalty. Ours is drawn before and after \
-         filtering, because the paper does not say which it plots.",
-    ),
-    (
-        (
-            "Entropy of the policy",
-            "nats",
-            &[("policy/rollout_entropy", "all rollouts"), ("policy/entropy", "batch")],
-        ),
-        "7c",
-        "Depends on the vocabulary; only the course over training can be compared.",
-    ),
-    (
-        (
-            "Mean probability of sampled tokens",
-            "probability",
-            &[
-                ("policy/rollout_token_probability_mean", "all rollouts"),
-                ("policy/token_probability_mean", "batch"),
-            ],
-        ),
-        "7d",
-        "The mirror image of the entropy.",
-    ),
-    (
-        (
-            "Mean probability of up-clipped tokens",
-            "probability",
-            &[("loss/up_clipped_probability_mean", "this run")],
-        ),
-        "3a",
-        "Ours: tokens with a positive advantage whose ratio exceeds 1 + ε_high; steps without \
-         such a token are left out.",
-    ),
-    (
-        (
-            "Share of prompts with accuracy 1",
-            "percent",
-            &[("rollout/groups_all_correct_share", "all generated")],
-        ),
-        "3b",
-        "The share that Dynamic Sampling drops for being solved.",
-    ),
-];
-
-const OWN_FIGURES: [Plan; 8] = [
-    (
-        "Accuracy in training",
-        "percent",
-        &[("rollout/accuracy", "all generated"), ("train/accuracy", "after filtering")],
-    ),
-    (
-        "Groups",
-        "percent",
-        &[
-            ("rollout/groups_useful_share", "useful"),
-            ("rollout/groups_all_correct_share", "all correct"),
-            ("rollout/groups_all_wrong_share", "all wrong"),
-        ],
-    ),
-    (
-        "Truncated responses",
-        "percent",
-        &[
-            ("rollout/truncated_share", "all generated"),
-            ("train/truncated_share", "after filtering"),
-        ],
-    ),
-    (
-        "Clipped tokens",
-        "percent",
-        &[("loss/clip_fraction_high", "from above"), ("loss/clip_fraction_low", "from below")],
-    ),
-    (
-        "Gradient norm before clipping",
-        "L2 norm",
-        &[("optimizer/gradient_norm_max", "largest"), ("optimizer/gradient_norm_mean", "mean")],
-    ),
-    (
-        "Sampler against trainer",
-        "nats",
-        &[("policy/mismatch_max", "largest"), ("policy/mismatch_mean", "mean")],
-    ),
-    ("Generation rounds of one step", "rounds", &[("rollout/rounds", "rounds")]),
-    ("Divergence from π_old", "nats", &[("loss/approx_kl", "approximate KL")]),
-];
-
-const EFFECT_FIGURES: [Plan; 4] = [
-    (
-        "Tokens above 1 + ε_low, advantage > 0",
-        "percent",
-        &[
-            ("effect/clip_higher_let_through_share", "let through"),
-            ("loss/clip_fraction_high", "clipped"),
-        ],
-    ),
-    ("Groups dropped", "percent", &[("effect/dynamic_sampling_dropped_share", "dropped")]),
-    (
-        "Loss weight moved between responses",
-        "percent",
-        &[("effect/token_level_loss_moved_share_mean", "against the response mean")],
-    ),
-    ("Responses punished", "percent", &[("effect/soft_punishment_punished_share", "punished")]),
-];
-
-/// The development score and the paper's Figs 7 and 3, in that order.
+/// The development score and the paper's Figs 7 and 3.
 pub fn beside_the_paper(metrics: &[StepMetrics], results: &[SetResult]) -> Vec<Figure> {
-    let figure = |(plan, name, remark): &(Plan, &'static str, &str)| {
-        of_plan(metrics, plan).beside(name, remark)
+    let figure = |quantity: &Quantity| {
+        let name = quantity.paper.iter().find(|name| name.starts_with(['3', '7']));
+        of_quantity(metrics, quantity)
+            .beside(name.copied().unwrap_or_default(), quantity.run_remark)
     };
-    accuracy(results).into_iter().chain(PAPER_FIGURES.iter().map(figure)).collect()
+    accuracy(results).into_iter().chain(in_place("paper").map(figure)).collect()
 }
 
 /// What each technique did, where the run recorded it.
 pub fn effects(metrics: &[StepMetrics]) -> Vec<Figure> {
-    let figures = EFFECT_FIGURES.iter().map(|plan| of_plan(metrics, plan));
+    let figures = in_place("effects").map(|quantity| of_quantity(metrics, quantity));
     figures.filter(|figure| !figure.ours.is_empty()).collect()
 }
 
 /// What the paper does not plot but a reader of a run needs; empty quantities are left out.
 pub fn own(metrics: &[StepMetrics]) -> Vec<Figure> {
-    let figures = OWN_FIGURES.iter().map(|plan| of_plan(metrics, plan));
-    let styles = own_figure("Solution styles", "updates", "percent", styles(metrics));
+    let figures = in_place("own").map(|quantity| of_quantity(metrics, quantity));
+    let styles = own_figure("Solution styles", "updates", "%", styles(metrics));
     figures.chain([styles]).filter(|figure| !figure.ours.is_empty()).collect()
+}
+
+fn in_place(place: &str) -> impl Iterator<Item = &'static Quantity> {
+    quantities::all().iter().filter(move |quantity| quantity.place == place)
 }
 
 /// Unbiased pass@k over k, the base policy beside the final one, for each set.
@@ -199,7 +77,7 @@ pub fn pass_at_k(results: &[SetResult]) -> Vec<Figure> {
         let base = result.base.as_ref().map(|base| line("base", &base.pass_at_k));
         let last = result.last.as_ref().map(|last| line("final", &last.pass_at_k));
         let title = format!("pass@k on {}", result.set);
-        own_figure(&title, "k", "percent", last.into_iter().chain(base).collect())
+        own_figure(&title, "k", "%", last.into_iter().chain(base).collect())
     };
     results.iter().filter(|result| result.samples > 1).map(figure).collect()
 }
@@ -214,7 +92,7 @@ fn accuracy(results: &[SetResult]) -> Option<Figure> {
     let ours = vec![Line { half_widths, ..line(&label, points) }];
     let title = format!("avg@{} on {}", result.samples, result.set);
     let remark = format!("Ours: {} problems × {} samples.", result.problems, result.samples);
-    Some(own_figure(&title, "updates", "percent", ours).beside("1", &remark))
+    Some(own_figure(&title, "updates", "%", ours).beside("1", &remark))
 }
 
 impl Figure {
@@ -231,10 +109,11 @@ impl Figure {
     }
 }
 
-fn of_plan(metrics: &[StepMetrics], (title, unit, names): &Plan) -> Figure {
-    let scale = if *unit == "percent" { 100.0 } else { 1.0 };
-    let lines = names.iter().map(|(name, label)| course(metrics, name, label, scale));
-    own_figure(title, "updates", unit, lines.filter(|line| !line.points.is_empty()).collect())
+fn of_quantity(metrics: &[StepMetrics], quantity: &Quantity) -> Figure {
+    let scale = if quantity.unit == "%" { 100.0 } else { 1.0 };
+    let lines = quantity.metrics.iter().map(|(name, label)| course(metrics, name, label, scale));
+    let lines = lines.filter(|line| !line.points.is_empty()).collect();
+    own_figure(quantity.title, "updates", quantity.unit, lines)
 }
 
 fn course(metrics: &[StepMetrics], name: &str, label: &str, scale: f64) -> Line {

@@ -9,7 +9,7 @@ use crate::records::{
     StepTimings, tables,
 };
 use crate::statistics::Sample;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -46,7 +46,7 @@ pub struct LoadedEvaluation {
 }
 
 /// All samples of one problem.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct ProblemOutcomes {
     /// The problem's id.
     pub problem: String,
@@ -91,10 +91,7 @@ pub fn load(run: &RunFolder) -> Result<Loaded, Error> {
     for record in optional(run.evaluations())?.unwrap_or_default() {
         let path = run.recorded_outcomes(&record.set, record.counters.rollout_steps)?;
         let outcomes_sha256 = optional(files::sha256_file(&path))?;
-        let outcomes = match &outcomes_sha256 {
-            Some(_) => Some(by_problem(&path)?),
-            None => None,
-        };
+        let outcomes = outcomes_sha256.as_ref().map(|_| by_problem(&path)).transpose()?;
         evaluations.push(LoadedEvaluation { record, outcomes, outcomes_sha256 });
     }
     Ok(Loaded {
@@ -123,12 +120,7 @@ fn by_problem(path: &Path) -> Result<Vec<ProblemOutcomes>, Error> {
     rows.sort_by_key(|row| (position[&row.problem], row.sample));
     let mut problems: Vec<ProblemOutcomes> = order
         .into_iter()
-        .map(|problem| ProblemOutcomes {
-            problem,
-            samples: Vec::new(),
-            truncated: Vec::new(),
-            response_tokens: Vec::new(),
-        })
+        .map(|problem| ProblemOutcomes { problem, ..ProblemOutcomes::default() })
         .collect();
     for row in rows {
         let problem = &mut problems[position[&row.problem]];
@@ -144,10 +136,8 @@ fn first_and_last_rollouts(run: &RunFolder) -> Result<Vec<(u64, Vec<RolloutRow>)
     let step = |name: &String| -> Option<u64> {
         name.strip_prefix("step-")?.strip_suffix(".parquet")?.parse().ok()
     };
-    let steps: Vec<u64> = names.iter().filter_map(step).collect();
-    let mut chosen: Vec<u64> =
-        steps.iter().min().into_iter().chain(steps.iter().max()).copied().collect();
-    chosen.dedup();
+    let steps: BTreeSet<u64> = names.iter().filter_map(step).collect();
+    let chosen: BTreeSet<u64> = steps.first().into_iter().chain(steps.last()).copied().collect();
     let read = |step: u64| {
         let path = run.inside(&format!("rollouts/step-{step:06}.parquet"))?;
         Ok((step, tables::read_rollouts(&path)?))

@@ -2,15 +2,15 @@
 //! records and tables alone, and rendered as HTML, Markdown and JSON. It never loads a model
 //! and never trains.
 
-pub mod arm;
-mod chapters;
-pub mod checklist;
-pub mod checks;
-pub mod dynamics;
-pub mod evaluations;
-pub mod figures;
-pub mod load;
-pub mod samples;
+pub(crate) mod arm;
+pub(crate) mod chapters;
+pub(crate) mod checklist;
+pub(crate) mod checks;
+pub(crate) mod dynamics;
+pub(crate) mod evaluations;
+pub(crate) mod figures;
+pub(crate) mod load;
+pub(crate) mod samples;
 
 use crate::base::files;
 use crate::experiment::Data;

@@ -6,24 +6,19 @@ use crate::report::page::{
 };
 use crate::report::study::context::Unit;
 use crate::report::study::scores;
-use crate::report::{Context, published, text};
+use crate::report::{Context, published, quantities, text};
 use crate::study::curves::{self, Curve};
 use crate::study::{Clock, GridSummary, Series, Statistic, paper};
 
 /// Columns of a curve drawn in block characters.
 const SPARKLINE_COLUMNS: usize = 24;
 
-/// A quantity.
-#[derive(Clone, Copy)]
+/// A figure of a grid.
 struct Plan {
-    id: &'static str,
-    title: &'static str,
-    /// What it is taken over, where it is taken over two things.
-    scope: Scope,
+    id: String,
+    title: String,
     /// `None`: avg@k of the curve set.
     metric: Option<&'static str>,
-    /// The same over all rollouts of a step, which records of format 1 do not have.
-    of_all: Option<&'static str>,
     clock: Clock,
     unit: Unit,
     unit_name: &'static str,
@@ -33,137 +28,54 @@ struct Plan {
     remark: &'static str,
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Scope {
-    Only,
-    Batch,
-    AllRollouts,
-}
-
-const fn metric(
-    id: &'static str,
-    title: &'static str,
-    name: &'static str,
-    unit_name: &'static str,
-) -> Plan {
-    let unit = match unit_name.as_bytes() {
-        b"%" => Unit::Share,
-        _ => Unit::Plain,
+/// The figures of a grid: where a cell has a quantity over all rollouts, that one and the batch's.
+fn plans(context: &Context, grid: &GridSummary) -> Vec<Plan> {
+    let anchor = scores::anchor(&grid.name);
+    let accuracy = |id: &str, title: &str, clock, paper, remark| Plan {
+        id: format!("{id}-{anchor}"),
+        title: title.to_owned(),
+        metric: None,
+        clock,
+        unit: Unit::Share,
+        unit_name: "%",
+        paper,
+        remark,
     };
-    Plan {
-        id,
-        title,
-        scope: Scope::Only,
-        metric: Some(name),
-        of_all: None,
-        clock: Clock::Updates,
-        unit,
-        unit_name,
-        paper: &[],
-        remark: "",
-    }
-}
-
-impl Plan {
-    const fn beside(self, paper: &'static [&'static str], remark: &'static str) -> Self {
-        Self { paper, remark, ..self }
-    }
-
-    const fn over_all(self, name: &'static str) -> Self {
-        Self { of_all: Some(name), ..self }
-    }
-
-    /// The figures of a grid: where a cell has the quantity over all rollouts, that one and the
-    /// batch's.
-    fn figures(&self, context: &Context, grid: &GridSummary) -> Vec<Self> {
-        let has = |name: &&str| {
-            let mut cells = grid.arms.iter().flat_map(|arm| context.study.cells_of(&arm.id));
-            cells.any(|cell| cell.metric(name).is_some())
-        };
-        match self.of_all.filter(has) {
-            None => vec![*self],
-            Some(name) => vec![
-                Self { scope: Scope::AllRollouts, metric: Some(name), ..*self },
-                Self { scope: Scope::Batch, paper: &[], remark: "", ..*self },
-            ],
-        }
-    }
-
-    fn title(&self) -> String {
-        match self.scope {
-            Scope::Only => self.title.to_owned(),
-            Scope::Batch => format!("{}, batch", self.title),
-            Scope::AllRollouts => format!("{}, all rollouts", self.title),
-        }
-    }
-
-    fn id(&self, grid: &str) -> String {
-        let scope = if self.scope == Scope::AllRollouts { "-all-rollouts" } else { "" };
-        format!("{}{scope}-{}", self.id, scores::anchor(grid))
-    }
-}
-
-const ACCURACY: Plan = Plan {
-    id: "accuracy",
-    title: "Accuracy by updates",
-    scope: Scope::Only,
-    metric: None,
-    of_all: None,
-    clock: Clock::Updates,
-    unit: Unit::Share,
-    unit_name: "%",
-    paper: &["1", "2a", "5a"],
-    remark: "",
-};
-
-const PLANS: [Plan; 12] = [
-    ACCURACY,
-    Plan {
-        id: "accuracy-rollouts",
-        title: "Accuracy by generated rollouts",
-        clock: Clock::GeneratedRollouts,
-        paper: &["6"],
-        remark: "Dynamic Sampling generates more rollouts for each update; on this axis it pays for \
-                 them. The paper draws the comparison over updates only.",
-        ..ACCURACY
-    },
-    metric("entropy", "Entropy of the policy", "policy/entropy", "nats")
-        .over_all("policy/rollout_entropy")
-        .beside(
-            &["2b", "4a", "5b", "7c"],
-            "Entropy depends on the vocabulary: only its course can be compared.",
+    let mut plans = vec![
+        accuracy("accuracy", "Accuracy by updates", Clock::Updates, &["1", "2a", "5a"], ""),
+        accuracy(
+            "accuracy-rollouts",
+            "Accuracy by generated rollouts",
+            Clock::GeneratedRollouts,
+            &["6"],
+            "Dynamic Sampling generates more rollouts for each update; on this axis it pays for \
+             them. The paper draws the comparison over updates only.",
         ),
-    metric("length", "Mean response length", "rollout/response_tokens_mean", "tokens")
-        .beside(&["7a", "4b"], "Lengths are in each model\u{2019}s own tokens."),
-    metric("reward", "Mean reward", "rollout/reward_mean", "reward")
-        .beside(&["7b"], "Correctness as ±1 plus the length penalty, of all generated rollouts."),
-    metric(
-        "probability",
-        "Mean probability of sampled tokens",
-        "policy/token_probability_mean",
-        "probability",
-    )
-    .over_all("policy/rollout_token_probability_mean")
-    .beside(&["7d"], "The mirror image of the entropy."),
-    metric(
-        "all-correct",
-        "Groups with every answer correct",
-        "rollout/groups_all_correct_share",
-        "%",
-    )
-    .beside(&["3b"], "These groups have no gradient; Dynamic Sampling drops them."),
-    metric(
-        "up-clipped",
-        "Mean probability of up-clipped tokens",
-        "loss/up_clipped_probability_mean",
-        "probability",
-    )
-    .beside(&["3a"], "Steps without such a token are left out."),
-    metric("clip-high", "Tokens clipped from above", "loss/clip_fraction_high", "%"),
-    metric("clip-low", "Tokens clipped from below", "loss/clip_fraction_low", "%"),
-    metric("truncated", "Truncated responses", "rollout/truncated_share", "%"),
-    metric("careful", "Responses in the careful style", "rollout/style_careful_share", "%"),
-];
+    ];
+    let cells = || grid.arms.iter().flat_map(|arm| context.study.cells_of(&arm.id));
+    for quantity in quantities::all().iter().filter(|quantity| quantity.in_studies) {
+        let plan = |scope: &str, title: String, metric, paper, remark| Plan {
+            id: format!("{}{scope}-{anchor}", quantity.id),
+            title,
+            metric: Some(metric),
+            clock: Clock::Updates,
+            unit: if quantity.unit == "%" { Unit::Share } else { Unit::Plain },
+            unit_name: quantity.unit,
+            paper,
+            remark,
+        };
+        let (title, paper, remark) = (quantity.title, &quantity.paper[..], quantity.remark);
+        let (all, batch) = quantity.scopes();
+        match all.filter(|name| cells().any(|cell| cell.metric(name).is_some())) {
+            None => plans.push(plan("", title.to_owned(), batch, paper, remark)),
+            Some(all) => plans.extend([
+                plan("-all-rollouts", format!("{title}, all rollouts"), all, paper, remark),
+                plan("", format!("{title}, batch"), batch, &[], ""),
+            ]),
+        }
+    }
+    plans
+}
 
 /// All curves: of the first grid openly, of the others on demand.
 pub fn section(context: &Context) -> Section {
@@ -175,9 +87,8 @@ pub fn section(context: &Context) -> Section {
         paper::curves_source()
     ))];
     for (index, grid) in context.analysis.grids.iter().enumerate() {
-        let figures: Vec<Block> = PLANS
-            .iter()
-            .flat_map(|plan| plan.figures(context, grid))
+        let figures: Vec<Block> = plans(context, grid)
+            .into_iter()
             .map(|plan| Block::Figure(figure(context, grid, &plan, index == 0)))
             .collect();
         let name = text::visible(&grid.name);
@@ -231,8 +142,8 @@ fn figure(context: &Context, grid: &GridSummary, plan: &Plan, with_paper: bool) 
         None => format!(" on {}", text::visible(&context.analysis.declaration.curve_set)),
     };
     Figure {
-        id: plan.id(&grid.name),
-        title: format!("{}{set}", plan.title()),
+        id: plan.id.clone(),
+        title: format!("{}{set}", plan.title),
         caption: caption(&lines, plan, &absent, &remark),
         legend: legend(&lines),
         numbers: numbers(&lines, plan, &panels[1..]),
@@ -356,7 +267,7 @@ fn numbers(lines: &[CurveLine], plan: &Plan, paper: &[Panel]) -> Table {
             if curves.unit == "%" { (100.0, &percent) } else { (1.0, &text::number) };
         rows.extend(curves.lines.iter().map(|line| row(line, curves.title.clone(), scale, show)));
     }
-    let caption = format!("{} over {}: means over runs.", plan.title(), plan.clock.words());
+    let caption = format!("{} over {}: means over runs.", plan.title, plan.clock.words());
     let columns =
         "line | of | first # | course | last # | runs at the last point # | lowest # | highest #";
     Table::new(caption, columns, rows)

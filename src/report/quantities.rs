@@ -1,0 +1,92 @@
+//! What is drawn over the course of a training: of a run and of a study, beside the paper.
+
+use std::sync::LazyLock;
+
+/// A quantity over updates.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Quantity {
+    pub id: &'static str,
+    /// Whether studies draw it: `*` after the id.
+    pub in_studies: bool,
+    /// Which of a run's figures it is in: `paper`, `own`, `effects`; `none`.
+    pub place: &'static str,
+    pub title: &'static str,
+    pub unit: &'static str,
+    /// Metrics of `metrics.jsonl`, each with its name in a run's legend.
+    pub metrics: Vec<(&'static str, &'static str)>,
+    /// The paper's figures of it.
+    pub paper: Vec<&'static str>,
+    /// What a reader must know before comparing.
+    pub remark: &'static str,
+    /// The same of a run, which draws every metric.
+    pub run_remark: &'static str,
+}
+
+impl Quantity {
+    /// The metric over all rollouts of a step, which records of format 1 do not have, and the
+    /// batch's; of a quantity that has no such two, its first one.
+    pub fn scopes(&self) -> (Option<&'static str>, &'static str) {
+        match self.metrics[..] {
+            [(all, _), (batch, "batch")] => (Some(all), batch),
+            _ => (None, self.metrics[0].0),
+        }
+    }
+}
+
+/// id | place | title | unit | metric: legend; … | figures of the paper | remark | remark of a run
+const TABLE: &str = "\
+entropy* | paper | Entropy of the policy | nats | policy/rollout_entropy: all rollouts; policy/entropy: batch | 2b 4a 5b 7c | Entropy depends on the vocabulary: only its course can be compared.
+length* | paper | Mean response length | tokens | rollout/response_tokens_mean: all generated; train/response_tokens_mean: after filtering | 7a 4b | Lengths are in each model\u{2019}s own tokens.
+reward* | paper | Mean reward | reward | rollout/reward_mean: all generated; train/reward_mean: after filtering | 7b | Correctness as ±1 plus the length penalty, of all generated rollouts. | Both are ±1 for correctness plus the length penalty. Ours is drawn before and after filtering, because the paper does not say which it plots.
+probability* | paper | Mean probability of sampled tokens | probability | policy/rollout_token_probability_mean: all rollouts; policy/token_probability_mean: batch | 7d | The mirror image of the entropy.
+all-correct* | paper | Groups with every answer correct | % | rollout/groups_all_correct_share: all generated | 3b | These groups have no gradient; Dynamic Sampling drops them.
+up-clipped* | paper | Mean probability of up-clipped tokens | probability | loss/up_clipped_probability_mean: advantage > 0, ratio > 1 + ε_high | 3a | Steps without such a token are left out.
+clip-high* | own | Tokens clipped from above | % | loss/clip_fraction_high: from above | |
+clip-low* | own | Tokens clipped from below | % | loss/clip_fraction_low: from below | |
+truncated* | own | Truncated responses | % | rollout/truncated_share: all generated; train/truncated_share: after filtering | |
+careful* | none | Responses in the careful style | % | rollout/style_careful_share: all generated | |
+accuracy | own | Accuracy in training | % | rollout/accuracy: all generated; train/accuracy: after filtering | |
+groups | own | Groups | % | rollout/groups_useful_share: useful; rollout/groups_all_correct_share: all correct; rollout/groups_all_wrong_share: all wrong | |
+gradient | own | Gradient norm before clipping | L2 norm | optimizer/gradient_norm_max: largest; optimizer/gradient_norm_mean: mean | |
+mismatch | own | Sampler against trainer | nats | policy/mismatch_max: largest; policy/mismatch_mean: mean | |
+rounds | own | Generation rounds of one step | rounds | rollout/rounds: rounds | |
+kl | own | Divergence from π_old | nats | loss/approx_kl: approximate KL | |
+above | effects | Tokens above 1 + ε_low, advantage > 0 | % | effect/clip_higher_let_through_share: let through; loss/clip_fraction_high: clipped | |
+dropped | effects | Groups dropped | % | effect/dynamic_sampling_dropped_share: dropped | |
+moved | effects | Loss weight moved between responses | % | effect/token_level_loss_moved_share_mean: against the response mean | |
+punished | effects | Responses punished | % | effect/soft_punishment_punished_share: punished | |";
+
+static QUANTITIES: LazyLock<Vec<Quantity>> = LazyLock::new(|| {
+    let quantity = |line: &'static str| {
+        let mut fields = line.split('|').map(str::trim);
+        let mut next = || fields.next().unwrap_or_default();
+        let [id, place, title, unit, metrics, paper, remark, own] = std::array::from_fn(|_| next());
+        let (id, in_studies) = (id.trim_end_matches('*'), id.ends_with('*'));
+        let run_remark = if own.is_empty() { remark } else { own };
+        let metrics = metrics.split("; ").filter_map(|metric| metric.split_once(": ")).collect();
+        let paper = paper.split_whitespace().collect();
+        Quantity { id, in_studies, place, title, unit, metrics, paper, remark, run_remark }
+    };
+    TABLE.lines().map(quantity).collect()
+});
+
+/// All of them, in the order of a study's figures.
+pub fn all() -> &'static [Quantity] {
+    &QUANTITIES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_the_table_is_read_whole() {
+        for quantity in all() {
+            assert!(!quantity.unit.is_empty() && !quantity.metrics.is_empty(), "{quantity:?}");
+            assert_eq!(quantity.place == "paper", !quantity.paper.is_empty(), "{quantity:?}");
+            assert!(quantity.metrics.iter().all(|(name, _)| name.contains('/')), "{quantity:?}");
+        }
+        assert_eq!(all()[0].scopes(), (Some("policy/rollout_entropy"), "policy/entropy"));
+        assert_eq!(all()[1].scopes(), (None, "rollout/response_tokens_mean"));
+    }
+}
