@@ -2,10 +2,9 @@
 //! change here.
 
 use crate::verify::{made, replayed};
-use dapo::algorithm::aggregation::{self, StepTotals};
 use dapo::algorithm::methods::{FILES, KEYS, MEASURES};
 use dapo::algorithm::objective::objective;
-use dapo::algorithm::{Dapo, Tokens};
+use dapo::algorithm::{Dapo, StepTotals, Tokens, aggregation};
 use dapo::base::files;
 use dapo::experiment::{Experiment, compare, extends, sources, validate};
 use dapo::numerics::Numerics;

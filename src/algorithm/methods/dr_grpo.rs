@@ -10,10 +10,10 @@
 //! `norm_adv_by_std_in_grpo=False`, and `agg_loss` with `seq-mean-token-sum-norm`, of verl 0.9.1
 //! (verl/trainer/ppo/core_algos.py).
 
-use crate::algorithm::aggregation::{Row, StepTotals};
+use crate::algorithm::aggregation::Row;
 use crate::algorithm::facts::Key;
-use crate::algorithm::methods::{About, Over, Rules};
-use crate::algorithm::{Advantage, Aggregation, Dapo, Std, advantage};
+use crate::algorithm::methods::About;
+use crate::algorithm::{Advantage, Aggregation, Dapo, Over, Rules, Std, StepTotals, advantage};
 use serde::{Deserialize, Serialize};
 
 /// It has no keys of its own.

@@ -12,9 +12,9 @@
 //! Deviation: verl clamps log s_i at 10 from above; here `dapo.log_ratio_clamp` says whether it is.
 
 use crate::algorithm::facts::{Key, key, says};
-use crate::algorithm::methods::{About, Over, Rules};
+use crate::algorithm::methods::About;
 use crate::algorithm::tokens::with_gradient_of;
-use crate::algorithm::{Clip, Dapo, LogRatioClamp, Surrogate, Tokens, clip};
+use crate::algorithm::{Clip, Dapo, LogRatioClamp, Over, Rules, Surrogate, Tokens, clip};
 use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
 

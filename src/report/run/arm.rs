@@ -1,9 +1,9 @@
 //! What was run: each technique of the paper, on or off, with its settings; every choice that the
 //! paper leaves open or that the released code makes otherwise; all other settings.
 
+use crate::algorithm::facts::Key;
 use crate::algorithm::{Aggregation, DynamicSampling, Punishment};
-use crate::experiment::sources::{self, Key};
-use crate::experiment::{Experiment, compare};
+use crate::experiment::{Experiment, compare, sources};
 use crate::report::text;
 use serde::Serialize;
 use serde_json::Value;

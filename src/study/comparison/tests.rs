@@ -1,7 +1,6 @@
 use super::*;
-use crate::base::Purpose;
-use crate::base::files;
 use crate::base::rng::{self, Id};
+use crate::base::{Purpose, files};
 use crate::records::ColumnNames;
 use crate::records::tables::{self, Outcome};
 use crate::statistics::Counts;

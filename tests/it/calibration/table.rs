@@ -1,7 +1,6 @@
 //! The calibration as a file and as a page.
 
-use crate::calibration::Measure;
-use crate::calibration::Row;
+use crate::calibration::{Measure, Row};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 

@@ -2,8 +2,9 @@
 //! (verl/trainer/ppo/core_algos.py:1025-1080, verl/workers/actor/dp_actor.py:573-578).
 
 use crate::verl_vectors::case::Case;
-use crate::verl_vectors::values::{Array, Got, Malformed, Outputs};
-use crate::verl_vectors::values::{array, check_mask, number, outputs, raised};
+use crate::verl_vectors::values::{
+    Array, Got, Malformed, Outputs, array, check_mask, number, outputs, raised,
+};
 use dapo::algorithm::aggregation::{Row, row_weights, weighted_sum};
 use dapo::algorithm::{Aggregation, StepTotals, TokenMeanUnit};
 use serde_json::Value;

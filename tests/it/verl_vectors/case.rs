@@ -2,8 +2,7 @@
 //! access to its inputs.
 
 use crate::verl_vectors::Error;
-use crate::verl_vectors::values::{Array, Malformed};
-use crate::verl_vectors::values::{array, check_mask, count, number};
+use crate::verl_vectors::values::{Array, Malformed, array, check_mask, count, number};
 use dapo::base::files;
 use regex::Regex;
 use serde_json::{Map, Value};

@@ -1,8 +1,7 @@
 //! Comparing what an adapter computed with what verl returned.
 
 use crate::verl_vectors::case::Tolerance;
-use crate::verl_vectors::values::special;
-use crate::verl_vectors::values::{Got, Outputs};
+use crate::verl_vectors::values::{Got, Outputs, special};
 use serde_json::{Map, Value};
 
 /// One output that differs.

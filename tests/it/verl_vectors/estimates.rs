@@ -1,11 +1,9 @@
 //! verl's log-probs, entropy and KL estimates (verl/utils/torch_functional.py:148-263,
 //! verl/trainer/ppo/core_algos.py:1782-1796 and 1841-1902).
 
-use crate::verl_vectors::aggregation::Mode;
-use crate::verl_vectors::aggregation::aggregate;
+use crate::verl_vectors::aggregation::{Mode, aggregate};
 use crate::verl_vectors::case::Case;
-use crate::verl_vectors::values::{Array, Got, Malformed, Outputs};
-use crate::verl_vectors::values::{check_mask, outputs, raised};
+use crate::verl_vectors::values::{Array, Got, Malformed, Outputs, check_mask, outputs, raised};
 use dapo::algorithm::KlEstimator;
 use dapo::algorithm::kl::penalty;
 use dapo::numerics::{Numerics, fast};

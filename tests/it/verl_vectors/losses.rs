@@ -1,10 +1,8 @@
 //! verl's policy losses (verl/trainer/ppo/core_algos.py:1083-1250).
 
-use crate::verl_vectors::aggregation::Mode;
-use crate::verl_vectors::aggregation::{aggregate, unknown_mode};
+use crate::verl_vectors::aggregation::{Mode, aggregate, unknown_mode};
 use crate::verl_vectors::case::Case;
-use crate::verl_vectors::values::{Array, Got, Malformed, Outputs};
-use crate::verl_vectors::values::{number, outputs, raised};
+use crate::verl_vectors::values::{Array, Got, Malformed, Outputs, number, outputs, raised};
 use dapo::algorithm::clip::{log_ratio, surrogate};
 use dapo::algorithm::{Clip, DualClip, LogRatioClamp, Tokens};
 use dapo::numerics::Numerics;

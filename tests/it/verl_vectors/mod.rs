@@ -14,10 +14,8 @@ pub mod estimates;
 pub mod rewards;
 pub mod training;
 
-use crate::verl_vectors::case::Case;
-use crate::verl_vectors::case::cases;
-use crate::verl_vectors::compare::Mismatch;
-use crate::verl_vectors::compare::compare;
+use crate::verl_vectors::case::{Case, cases};
+use crate::verl_vectors::compare::{Mismatch, compare};
 use crate::verl_vectors::values::{Malformed, Outputs};
 use dapo::base::files;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,7 @@
 //! verl's verifier, reward manager and group advantage.
 
 use crate::verl_vectors::case::Case;
-use crate::verl_vectors::values::{Got, Malformed, Outputs};
-use crate::verl_vectors::values::{count, number, outputs, raised};
+use crate::verl_vectors::values::{Got, Malformed, Outputs, count, number, outputs, raised};
 use dapo::algorithm::advantage::advantages;
 use dapo::algorithm::overlong::soft_punishment;
 use dapo::algorithm::{Advantage, Beyond, Punishment, Std};

@@ -1,8 +1,7 @@
 //! verl's dynamic-sampling loop, batch balancing, schedule and optimiser step.
 
 use crate::verl_vectors::case::Case;
-use crate::verl_vectors::values::{Got, Malformed, Outputs};
-use crate::verl_vectors::values::{array, count, outputs, raised};
+use crate::verl_vectors::values::{Got, Malformed, Outputs, array, count, outputs, raised};
 use dapo::algorithm::dynamic_sampling::is_useful;
 use dapo::algorithm::length_bands::{balanced_partitions, band_order, length_bands, workload};
 use dapo::algorithm::{Buffer, Next, Surplus};
