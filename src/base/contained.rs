@@ -17,18 +17,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 static READING: AtomicUsize = AtomicUsize::new(0);
 
 /// Runs a reader of a file. A panic of its library becomes a message, and is not printed.
-///
-/// # Errors
-/// The panic's message.
 pub fn contained<T>(read: impl FnOnce() -> T) -> Result<T, String> {
     caught(read).map_err(|text| format!("damaged ({text})"))
 }
 
 /// Runs work of a library that panics where it could say no. A panic becomes its message, and is
 /// not printed unless it is our own.
-///
-/// # Errors
-/// The panic's message.
 pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     silence_while_reading();
     READING.fetch_add(1, Ordering::SeqCst);

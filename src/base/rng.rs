@@ -60,9 +60,7 @@ impl Purpose {
 /// One part of a stream's key.
 #[derive(Debug, Clone, Copy)]
 pub enum Id<'a> {
-    /// A number such as a step or a sample index.
     Number(u64),
-    /// A name such as a problem's id.
     Name(&'a str),
 }
 
@@ -109,9 +107,6 @@ impl Stream {
     }
 
     /// A uniform integer in [0, `bound`), without modulo bias (Lemire's rejection).
-    ///
-    /// # Panics
-    /// When `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "an empty range has no members");
         let threshold = bound.wrapping_neg() % bound;

@@ -37,9 +37,6 @@ pub fn together<R>(work: impl FnOnce() -> R) -> R {
 
 /// One result for each item, in order. Each thread takes the next item that nobody has, and
 /// brings what `context` made for it: tensors cannot be shared, only handed over.
-///
-/// # Panics
-/// When `work` does.
 pub fn map<C: Send, T: Sync, R: Send>(
     items: &[T],
     context: impl Fn() -> C,
@@ -62,9 +59,6 @@ pub fn map<C: Send, T: Sync, R: Send>(
 
 /// One thread for each context. What `work` tells with its second argument reaches `watch` on
 /// the calling thread. With one thread in all, the work is done on the calling thread.
-///
-/// # Panics
-/// When `work` does.
 pub fn each<C: Send, M: Send, R: Send>(
     contexts: Vec<C>,
     work: impl Fn(C, &mut dyn FnMut(M)) -> R + Sync,

@@ -28,9 +28,7 @@ pub mod stream;
 pub struct Limits {
     /// Address space beyond what the idle process has.
     pub memory_bytes: u64,
-    /// Processor time.
     pub processor_seconds: u64,
-    /// Length of the answer.
     pub answer_bytes: u64,
 }
 
@@ -140,9 +138,6 @@ enum Lost {
 }
 
 /// The answer to a request, made in the second process.
-///
-/// # Errors
-/// What is wrong with the request's bytes, or how the process ended over them.
 pub fn ask(request: &[u8], limits: Limits) -> Result<Vec<u8>, String> {
     let mut reader = READER.lock().unwrap_or_else(PoisonError::into_inner);
     // It may have ended for want of requests: while it stood idle, or just now.
@@ -189,9 +184,6 @@ fn explain(lost: &Lost, status: Option<ExitStatus>, limits: Limits) -> String {
 }
 
 /// Answers requests on standard input until it ends, or until nothing is asked for some seconds.
-///
-/// # Errors
-/// When a limit cannot be set or an answer cannot be written.
 pub fn serve(answer: impl Fn(&[u8]) -> Result<Vec<u8>, String>) -> io::Result<()> {
     no_core_file()?;
     let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());

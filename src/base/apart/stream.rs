@@ -18,9 +18,6 @@ pub struct Stream {
 impl Stream {
     /// Starts this program with its hidden verb and `arguments`, with the file as its standard
     /// input. [`Limits::answer_bytes`] bounds one line.
-    ///
-    /// # Errors
-    /// When the process cannot be started.
     pub fn start(arguments: &[String], file: OwnedFd, limits: Limits) -> Result<Self, String> {
         let mut command = apart::command()?;
         command.args(arguments).stdin(Stdio::from(file));
@@ -30,9 +27,6 @@ impl Stream {
     }
 
     /// Puts the next line into `line`, without its end. `false` at the end of what was sent.
-    ///
-    /// # Errors
-    /// How the process ended, when that was not by itself, or a line that is too long.
     pub fn next_line(&mut self, line: &mut Vec<u8>) -> Result<bool, String> {
         line.clear();
         let most = self.limits.answer_bytes;
@@ -65,9 +59,6 @@ impl Drop for Stream {
 }
 
 /// Sets the limits of the process that makes a stream. To be called before it reads the file.
-///
-/// # Errors
-/// When a limit cannot be set.
 pub fn limit(memory_bytes: u64, processor_seconds: u64) -> io::Result<()> {
     apart::no_core_file()?;
     apart::limit(memory_bytes, processor_seconds)

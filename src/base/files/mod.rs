@@ -20,44 +20,14 @@ use std::path::{Path, PathBuf};
 /// A file that could not be read, written or understood.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The operating system refused.
     #[error("cannot {action} {}: {source}", path.display())]
-    Io {
-        /// What was tried, as a verb.
-        action: &'static str,
-        /// The file or folder.
-        path: PathBuf,
-        /// The operating system's reason.
-        source: io::Error,
-    },
-    /// Text that is not the JSON that was expected.
+    Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error("{}: {reason}", path.display())]
-    Json {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong, with the place.
-        reason: String,
-    },
-    /// A name from a file or from somebody else that is not one of something in the folder.
+    Json { path: PathBuf, reason: String },
     #[error("{}: {name:?} names nothing inside this folder: {reason}", folder.display())]
-    Outside {
-        /// The folder.
-        folder: PathBuf,
-        /// The start of the name.
-        name: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// One line of a JSON-lines file.
+    Outside { folder: PathBuf, name: String, reason: String },
     #[error("{}:{line}: {reason}", path.display())]
-    Line {
-        /// The file.
-        path: PathBuf,
-        /// Line number, from 1.
-        line: usize,
-        /// What is wrong.
-        reason: String,
-    },
+    Line { path: PathBuf, line: usize, reason: String },
 }
 
 fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
@@ -155,9 +125,7 @@ pub fn list(path: &Path) -> Result<Vec<String>, Error> {
 /// What an entry of a folder is, without following a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A regular file.
     File,
-    /// A folder.
     Folder,
     /// A symbolic link, a device, a socket: nothing that this program made.
     Other,
@@ -291,9 +259,6 @@ pub struct Lock {
 impl Lock {
     /// Whether the path still names the file that is held. Who removes or replaces the file lets
     /// another process take hold of a new one.
-    ///
-    /// # Errors
-    /// When the operating system does not tell.
     pub fn is_held(&self) -> Result<bool, Error> {
         let held = self.file.metadata().map_err(io_error("look at the lock of", &self.path))?;
         match fs::symlink_metadata(&self.path) {
@@ -342,9 +307,6 @@ pub fn is_locked(path: &Path) -> Result<bool, Error> {
 
 /// JSON with object keys sorted, two-space indentation and a final newline: the same value
 /// gives the same bytes.
-///
-/// # Panics
-/// When the value cannot be represented in JSON (a map whose keys are not strings).
 pub fn canonical_json(value: &impl Serialize) -> String {
     // serde_json's `Value` keeps objects in a sorted map.
     let value = serde_json::to_value(value).expect("a plain record is representable in JSON");
@@ -354,9 +316,6 @@ pub fn canonical_json(value: &impl Serialize) -> String {
 }
 
 /// As [`canonical_json`], on one line without a final newline.
-///
-/// # Panics
-/// When the value cannot be represented in JSON.
 pub fn canonical_json_line(value: &impl Serialize) -> String {
     let value = serde_json::to_value(value).expect("a plain record is representable in JSON");
     value.to_string()
@@ -448,9 +407,6 @@ fn lines_of<T: DeserializeOwned>(
 }
 
 /// One line's record; `None` when it is blank.
-///
-/// # Errors
-/// The line's number and what is wrong with it.
 pub fn parse_line<T: DeserializeOwned>(
     path: &Path,
     number: usize,

@@ -29,7 +29,6 @@ use std::{fmt, fs};
 /// How much of a JSON-lines file is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of the file.
     pub bytes: u64,
     /// Bytes of one line, without its end.
     pub line_bytes: u64,
@@ -220,9 +219,6 @@ pub fn each_line<E: From<Error>>(
 /// The path of something inside a folder by a name that a file or another person gave: the only
 /// way in which such a name becomes a path. The name has no `..`, is not absolute, and nothing on
 /// the way is a link, a pipe or a device. It need not exist.
-///
-/// # Errors
-/// [`Error::Outside`], with the reason.
 pub fn inside(folder: &Path, name: &str) -> Result<PathBuf, Error> {
     let refuse = |reason: String| {
         let name: String = name.chars().take(200).collect();
@@ -285,9 +281,6 @@ pub fn refuse_links(folder: &Path) -> Result<(), Error> {
 
 /// Refuses JSON in which an object has a key twice: one reader would see the first value and
 /// another the last. The depth is bounded by `serde_json` (128).
-///
-/// # Errors
-/// The repeated key with its place, or why the text is no JSON.
 pub fn refuse_repeated_keys(text: &str) -> Result<(), serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     Distinct.deserialize(&mut deserializer)
