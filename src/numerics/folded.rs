@@ -10,7 +10,6 @@ pub struct Folded {
     pub parts: Vec<Part>,
     /// The norm whose weight multiplies every row.
     pub norm: Option<String>,
-    /// Numbers of a row.
     pub inputs: usize,
 }
 
@@ -19,7 +18,6 @@ pub struct Folded {
 pub struct Part {
     /// The matrix, or a vector that is one row.
     pub weight: String,
-    /// The bias of its rows.
     pub bias: Option<String>,
     /// Of queries and keys the number of heads: in each head a row and its partner half a head
     /// away become neighbours, which a rotation turns together. Queries and keys alike, so no

@@ -6,22 +6,14 @@ use crate::base::contained;
 /// Work that memory ended, or that failed by itself.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum Error<E> {
-    /// Not even one row fits.
     #[error("memory does not hold one row: {0}")]
     OutOfMemory(String),
-    /// What the work said.
     #[error(transparent)]
     Work(E),
 }
 
 /// Does `work` on each part, in order, and hands what comes of it to `take`. A part for which
 /// memory does not suffice is cut into two. Returns how often that happened.
-///
-/// # Errors
-/// What `work` says, and a part of one row that does not fit.
-///
-/// # Panics
-/// When `work` does, for another reason than memory.
 pub fn each<T: Clone, R, E>(
     parts: Vec<Vec<T>>,
     mut work: impl FnMut(&[T]) -> Result<R, E>,
@@ -53,12 +45,6 @@ pub fn each<T: Clone, R, E>(
 /// Does `work` on all parts at once, where what it makes of them cannot be told apart by part: when
 /// memory does not suffice, it does it again with every part cut into two. Returns what came of it,
 /// and how many parts were cut.
-///
-/// # Errors
-/// What `work` says, and parts of one row that do not fit.
-///
-/// # Panics
-/// When `work` does, for another reason than memory.
 pub fn together<T: Clone, R, E>(
     mut parts: Vec<Vec<T>>,
     mut work: impl FnMut(&[Vec<T>]) -> Result<R, E>,
@@ -86,12 +72,6 @@ pub fn together<T: Clone, R, E>(
 }
 
 /// Does `work` with at most so many rows at a time; with half as many when memory does not suffice.
-///
-/// # Errors
-/// What `work` says, and one row that does not fit.
-///
-/// # Panics
-/// When `work` does, for another reason than memory.
 pub fn fewer<R, E>(
     mut rows: usize,
     mut work: impl FnMut(usize) -> Result<R, E>,

@@ -32,9 +32,7 @@ impl std::fmt::Display for Numerics {
 /// Weights of the norms that Qwen3 has behind its queries and keys, `[head_dim]` each.
 #[derive(Debug, Clone)]
 pub struct HeadNorms<W> {
-    /// Of every query head.
     pub queries: W,
-    /// Of every key head.
     pub keys: W,
 }
 

@@ -9,9 +9,7 @@ use pulp::{Simd, WithSimd};
 /// The heads of a token's joined row `[queries, keys, values]` that one head of keys concerns.
 #[derive(Debug, Clone, Copy)]
 pub struct Head {
-    /// All heads.
     pub heads: Heads,
-    /// Which head of keys.
     pub key: usize,
 }
 

@@ -7,13 +7,10 @@ use crate::numerics::{Gradients, Left, Panels, Weight, Window, Windows};
 /// What a backward pass needs beside its gradient.
 #[derive(Debug, Clone, Copy)]
 pub struct BackwardSetting {
-    /// Window of gradients.
     pub window: Window,
     /// The loss weight that counts as 1.
     pub unit: f64,
-    /// Tokens of all passes whose gradients are added.
     pub tokens_in_all: usize,
-    /// Weights of the policy.
     pub slots: usize,
 }
 
@@ -21,13 +18,9 @@ pub struct BackwardSetting {
 pub struct Backward {
     /// Gradients of nodes that have not been handed on.
     pub waiting: Vec<Option<Vec<f32>>>,
-    /// Sums over tokens so far.
     pub gradients: Gradients,
-    /// Of gradients.
     pub window: Window,
-    /// Of the forward pass.
     pub windows: Windows,
-    /// Tokens of all passes whose gradients are added.
     pub tokens_in_all: usize,
 }
 

@@ -37,45 +37,25 @@ use std::sync::Arc;
 /// A policy or batch that exact arithmetic cannot serve.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A sum that could be inexact.
     #[error(
         "exact arithmetic: {sum} would need {bits} bits, an f64 has 53; this policy needs fast arithmetic"
     )]
-    Bits {
-        /// The sum.
-        sum: &'static str,
-        /// Bits that it needs.
-        bits: u32,
-    },
-    /// Norms of queries and keys, which Qwen3 has.
+    Bits { sum: &'static str, bits: u32 },
     #[error(
         "exact arithmetic: it has no norms of queries and keys; this policy needs fast arithmetic"
     )]
     HeadNorms,
-    /// Gradients that would be cut too short.
     #[error(
         "exact arithmetic: with {tokens} tokens in an update and {outputs} outputs of a layer, {width} bits are left for a gradient, fewer than {least}; use smaller mini-batches or fast arithmetic"
     )]
-    Gradient {
-        /// Bits that are left.
-        width: u32,
-        /// Tokens of a mini-batch.
-        tokens: usize,
-        /// Outputs of the widest layer.
-        outputs: usize,
-        /// Bits that are needed.
-        least: u32,
-    },
+    Gradient { width: u32, tokens: usize, outputs: usize, least: u32 },
 }
 
 /// What every operation of a policy needs to know.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// Windows of its numbers.
     pub windows: Windows,
-    /// Heads of attention.
     pub heads: Heads,
-    /// Of RMSNorm.
     pub epsilon: f64,
 }
 
@@ -87,16 +67,11 @@ pub enum Attention<'a> {
     /// Whole sequences, one after another, of these lengths. `keep` gets each layer's joined rows
     /// (queries, keys, values; turned and rounded), for a cache.
     Sequences {
-        /// Tokens of each sequence.
         lengths: Vec<usize>,
-        /// Called with the layer and its rows.
         keep: Option<Keep<'a>>,
     },
-    /// One new token for each row.
     Step {
-        /// Slots of each row's layers.
         rows: &'a mut [Vec<Slots>],
-        /// Position of each row's token.
         positions: &'a [usize],
     },
 }

@@ -148,9 +148,6 @@ pub fn multiply(left: Left, right: &Panels) -> Vec<f64> {
 }
 
 /// [`multiply`], each sum rounded to f32.
-///
-/// # Panics
-/// As [`multiply`].
 pub fn multiply_rounded(left: Left, right: &Panels) -> Vec<f32> {
     let mut product = vec![0.0; rows(left, right) * right.columns];
     run(left, right, |at, values| {
@@ -163,9 +160,6 @@ pub fn multiply_rounded(left: Left, right: &Panels) -> Vec<f32> {
 
 /// Adds the product to `sums` `[rows, columns]`: exact as long as `terms_in_all`, the terms of all
 /// products that are added, leave enough bits.
-///
-/// # Panics
-/// As [`multiply`], for that number of terms.
 pub fn multiply_onto(sums: &mut [f64], left: Left, right: &Panels, terms_in_all: usize) {
     check_bits(left, right, terms_in_all.max(right.terms));
     run(left, right, |at, values| {

@@ -14,15 +14,12 @@ pub struct Weight {
     pub slot: usize,
     /// `[outputs, inputs]`; of a vector `[1, inputs]`.
     pub values: Vec<f32>,
-    /// Numbers of a row.
     pub inputs: usize,
     /// Its transpose, as the right operand of the forward product; empty of a vector.
     pub forward: Panels,
     /// Itself, as the right operand of the backward product.
     pub backward: Panels,
-    /// Added to each row of the product.
     pub bias: Option<Vec<f32>>,
-    /// How much rounding changed.
     pub tally: Tally,
 }
 
@@ -59,7 +56,6 @@ pub struct Gradients {
     pub unit: f64,
     /// Numbers of the forward pass that were rounded.
     pub activations: Tally,
-    /// Numbers of the backward pass.
     pub gradients: Tally,
 }
 

@@ -11,9 +11,7 @@ pub const SIGNIFICANT_BITS: u32 = 53;
 /// an f32, and so are sums and differences of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
-    /// Exponent of the largest size.
     pub high: i32,
-    /// Exponent of the spacing.
     pub low: i32,
 }
 
@@ -57,7 +55,6 @@ impl Window {
 /// Rounds into a window.
 #[derive(Debug, Clone, Copy)]
 pub struct Rounder {
-    /// The largest size.
     pub bound: f32,
     /// Adding 1.5 · 2^(23 + low) leaves no bit below 2^low.
     shift: f32,
@@ -88,7 +85,6 @@ pub const fn ceil_log2(n: usize) -> u32 {
 /// How much rounding into windows changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Numbers that were rounded.
     pub rounded: u64,
     /// Those that were larger than the window.
     pub saturated: u64,
@@ -114,7 +110,6 @@ impl Tally {
 pub struct Windows {
     /// Weights, folded with the norm before them, and biases.
     pub weight: Window,
-    /// The residual stream.
     pub residual: Window,
     /// Normed rows, which a product reads: at most √hidden in size.
     pub normed: Window,
@@ -124,7 +119,6 @@ pub struct Windows {
     pub key: Window,
     /// Values of attention, and their mixtures.
     pub value: Window,
-    /// SwiGLU's result.
     pub inner: Window,
     /// Attention weights, before and after they are normalised.
     pub share: Window,
@@ -133,11 +127,8 @@ pub struct Windows {
 /// Sizes that decide the windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Width of the residual stream.
     pub hidden: usize,
-    /// Width of SwiGLU's result.
     pub inner: usize,
-    /// Width of a head of attention.
     pub head: usize,
     /// Query heads that share a head of keys.
     pub group: usize,
@@ -152,9 +143,6 @@ const LEAST_GRADIENT_BITS: u32 = 16;
 
 impl Windows {
     /// The windows of a shape.
-    ///
-    /// # Errors
-    /// A shape whose sums would not be exact.
     pub fn new(shape: Shape) -> Result<Self, Error> {
         let squares = (SIGNIFICANT_BITS - ceil_log2(shape.hidden)) / 2;
         let windows = Self {
@@ -187,9 +175,6 @@ impl Windows {
 
     /// The window of gradients, in units of the largest loss weight, when sums over tokens have
     /// `tokens` terms.
-    ///
-    /// # Errors
-    /// When too few bits are left.
     pub fn gradient(self, shape: Shape, tokens: usize) -> Result<Window, Error> {
         let over_tokens = SIGNIFICANT_BITS - self.normed.width();
         let over_outputs = SIGNIFICANT_BITS - self.weight.width();

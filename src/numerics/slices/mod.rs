@@ -120,7 +120,6 @@ pub fn swiglu(gates_and_ups: &[f32], width: usize, inner: &mut Vec<f32>) {
 pub struct Heads {
     /// Query heads, a multiple of `keys`.
     pub queries: usize,
-    /// Heads of keys, and of values.
     pub keys: usize,
     /// Numbers in each head, even.
     pub width: usize,

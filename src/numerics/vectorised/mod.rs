@@ -58,10 +58,8 @@ pub const VARIABLE: &str = "DAPO_INSTRUCTIONS";
 /// A value of [`VARIABLE`] that cannot be followed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It names no instruction set.
     #[error("{VARIABLE} is {0:?}; it can be scalar, avx2 or avx512")]
     Unknown(String),
-    /// The machine lacks it.
     #[error("{VARIABLE} is {0}, which this machine does not have")]
     Missing(&'static str),
 }
@@ -75,9 +73,6 @@ fn wanted() -> Result<Arch, Error> {
 }
 
 /// Whether the environment asks for an instruction set that can be used here.
-///
-/// # Errors
-/// See [`Error`]. The loops themselves panic then.
 pub fn check() -> Result<(), Error> {
     wanted().map(drop)
 }
