@@ -83,7 +83,6 @@ pub struct Pass {
     pub loss_mask: Tensor,
     /// Â_i of each token's row: `[tokens]`.
     pub advantages: Tensor,
-    /// Response tokens of each row.
     lengths: Vec<usize>,
 }
 
@@ -143,9 +142,6 @@ impl Pass {
     }
 
     /// Adds the gradients of a loss to `sums`, as [`Qwen2::add_gradients`] of the response tokens.
-    ///
-    /// # Errors
-    /// As [`Qwen2::add_gradients`].
     pub fn add_gradients<R>(
         &self,
         sums: &mut Gradients,

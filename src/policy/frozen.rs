@@ -12,7 +12,6 @@ use std::convert::Infallible;
 /// Log-probs and entropy in nats: one list for each row, one value for each response token.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Frozen {
-    /// log π of the sampled token.
     pub log_probs: Vec<Vec<f64>>,
     /// Entropy of the distribution that it was drawn from.
     pub entropy: Vec<Vec<f64>>,
@@ -21,9 +20,6 @@ pub struct Frozen {
 }
 
 /// The training forward without a graph over all rows, in row order.
-///
-/// # Errors
-/// When memory does not hold a pass over one row, of a policy whose weights lie as they are stored.
 pub fn read(
     model: &Qwen2,
     rows: &[Row],

@@ -20,8 +20,10 @@ pub struct Policy {
 /// What updates change.
 #[derive(Debug)]
 enum Trained {
-    /// Plain values: the same bits everywhere.
-    Plain { weights: Tensors, optimizer: AdamW },
+    Plain {
+        weights: Tensors,
+        optimizer: AdamW,
+    },
     /// Tensors where the policy is, for large ones. Weights in f32 are the model's own.
     OnDevice(DeviceAdamW),
 }
@@ -35,9 +37,6 @@ impl Policy {
     /// Goes on with a checkpoint's weights and moments. `stored` are the weights as the checkpoint
     /// holds them, where the model computes in a narrower form; without them the model's own are
     /// the weights.
-    ///
-    /// # Panics
-    /// When `stored` are not the model's tensors.
     pub fn resume(
         model: Qwen2,
         stored: Option<&BTreeMap<String, Tensor>>,

@@ -22,102 +22,31 @@ use tch::Tensor;
 /// A checkpoint that cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file is missing, unreadable, or not JSON.
     #[error(transparent)]
     File(#[from] files::Error),
-    /// `config.json` describes another architecture.
     #[error("{}: {source}", path.display())]
-    Config {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        source: config::Error,
-    },
-    /// The weights are not a safetensors file.
+    Config { path: PathBuf, source: config::Error },
     #[error("{}: not a valid safetensors file: {reason}", path.display())]
-    Safetensors {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
-    /// An index of several weight files that does not fit them.
+    Safetensors { path: PathBuf, reason: String },
     #[error("{}: {reason}", path.display())]
-    Index {
-        /// The index.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
-    /// Weights as a pickle, which executes what it says.
+    Index { path: PathBuf, reason: String },
     #[error("{}: a pickle is a program and is not read; convert it to safetensors", path.display())]
-    Pickled {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A tensor of a type that is not read.
+    Pickled { path: PathBuf },
     #[error("{}: tensor {name} has type {dtype}, expected F32, BF16 or F16", path.display())]
-    Dtype {
-        /// The file.
-        path: PathBuf,
-        /// The tensor.
-        name: String,
-        /// Its type.
-        dtype: String,
-    },
+    Dtype { path: PathBuf, name: String, dtype: String },
     /// A weight or a moment that is NaN or infinite, or a mean of squares below 0.
     #[error("{}: tensor {name} holds {value} at element {element}", path.display())]
-    NotFinite {
-        /// The file.
-        path: PathBuf,
-        /// The tensor.
-        name: String,
-        /// Place in the flattened tensor.
-        element: usize,
-        /// What stands there.
-        value: f32,
-    },
-    /// A tensor too large to be one: a damaged header.
+    NotFinite { path: PathBuf, name: String, element: usize, value: f32 },
     #[error("{}: tensor {name} has shape {shape:?}, which no tensor of a policy has", path.display())]
-    Size {
-        /// The file.
-        path: PathBuf,
-        /// The tensor.
-        name: String,
-        /// Its shape.
-        shape: Vec<usize>,
-    },
-    /// A number that no run counts to.
+    Size { path: PathBuf, name: String, shape: Vec<usize> },
     #[error("{}: {key} = {count}, which no run counts to", path.display())]
-    Count {
-        /// The file.
-        path: PathBuf,
-        /// The key.
-        key: &'static str,
-        /// Its value.
-        count: u64,
-    },
-    /// The tensors are not those of the configuration.
+    Count { path: PathBuf, key: &'static str, count: u64 },
     #[error("{}: {source}", path.display())]
-    Tensors {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        source: qwen2::Error,
-    },
-    /// The groups that were carried over.
+    Tensors { path: PathBuf, source: qwen2::Error },
     #[error(transparent)]
     Table(#[from] tables::Error),
-    /// A file of a checkpoint is not the one that was written.
     #[error("{}: damaged: its SHA-256 is {found}, trainer.json says {written}", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// Its digest.
-        found: String,
-        /// The digest of what was written.
-        written: String,
-    },
+    Damaged { path: PathBuf, found: String, written: String },
 }
 
 /// Files of a base folder that a checkpoint carries along unchanged.
@@ -141,7 +70,6 @@ const TRAINER: &str = "trainer.json";
 /// Where a run stands, beside the weights.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Progress {
-    /// The three clocks.
     pub counters: Counters,
     /// Prompts drawn so far: position in the endless sequence of shuffled epochs.
     pub prompts_drawn: u64,
@@ -154,9 +82,7 @@ pub struct Progress {
 pub struct Loaded {
     /// The policy, in f32 and on the processor.
     pub model: Qwen2,
-    /// AdamW's moments and the number of its updates.
     pub optimizer: optimizer::State,
-    /// Where the run stands.
     pub progress: Progress,
 }
 
@@ -193,10 +119,6 @@ impl Record {
 }
 
 /// Loads a policy from a Hugging Face folder, in f32.
-///
-/// # Errors
-/// Missing or malformed files; another architecture; missing, unknown or wrongly shaped
-/// tensors, and such that hold NaN or infinity, by name.
 pub fn load_model(folder: &Path) -> Result<Qwen2, Error> {
     let (config, weights) = open_model(folder)?;
     let tensors = weights.read()?;
@@ -209,9 +131,6 @@ pub fn load_model(folder: &Path) -> Result<Qwen2, Error> {
 
 /// The shape of a policy and its weights, before a byte of a tensor is read or memory for one is
 /// asked for.
-///
-/// # Errors
-/// As [`load_model`], but for what the tensors hold.
 pub fn open_model(folder: &Path) -> Result<(Config, Weights), Error> {
     let path = folder.join("config.json");
     let json: serde_json::Value = files::read_json(&path)?;
@@ -317,9 +236,6 @@ pub fn save(
 }
 
 /// Loads a checkpoint that [`save`] wrote, every byte compared with its digest.
-///
-/// # Errors
-/// A missing, damaged or malformed file, by its path.
 pub fn load(folder: &Path) -> Result<Loaded, Error> {
     let path = foreign::inside(folder, TRAINER)?;
     let record: Record = files::read_json(&path)?;
@@ -375,9 +291,6 @@ pub fn read_tensors(path: &Path) -> Result<BTreeMap<String, Tensor>, Error> {
 pub type Values = BTreeMap<String, (Vec<i64>, Vec<f32>)>;
 
 /// As [`read_tensors`], as plain values.
-///
-/// # Errors
-/// As [`read_tensors`].
 pub fn read_values(path: &Path) -> Result<Values, Error> {
     let tensors = read_tensors(path)?;
     Ok(tensors.into_iter().map(|(name, tensor)| (name, plain(&tensor))).collect())

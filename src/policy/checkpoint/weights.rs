@@ -34,11 +34,8 @@ pub const INDEX: &str = "model.safetensors.index.json";
 /// Where a tensor lies.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// Index of its file.
     file: usize,
-    /// Its type in the file.
     pub kind: Kind,
-    /// Its shape.
     pub shape: Vec<i64>,
     /// First byte in the file, and the one after the last.
     bytes: (u64, u64),
@@ -61,7 +58,6 @@ impl<T: AsRawFd + std::fmt::Debug> OpenFile for T {}
 #[derive(Debug)]
 pub struct Weights {
     sources: Vec<Source>,
-    /// By name.
     pub entries: BTreeMap<String, Entry>,
 }
 
@@ -72,9 +68,6 @@ struct Index {
 }
 
 /// The names of the files that hold the weights of a folder, the index first where there is one.
-///
-/// # Errors
-/// An index that is malformed or names files outside of the folder.
 pub fn names(folder: &Path) -> Result<Vec<String>, Error> {
     match indexed(folder)? {
         None => Ok(vec![SINGLE.to_string()]),
@@ -111,9 +104,6 @@ fn indexed(folder: &Path) -> Result<Option<(PathBuf, Files)>, Error> {
 }
 
 /// Opens a policy's weights and reads their headers.
-///
-/// # Errors
-/// As [`open`]; an index that names a tensor which its file has not, or leaves one out.
 pub fn open_folder(folder: &Path) -> Result<Weights, Error> {
     let Some((path, files)) = indexed(folder)? else {
         let single = folder.join(SINGLE);
@@ -236,9 +226,6 @@ impl Weights {
 
     /// Every tensor, as f32. The files are mapped: nothing but the result is held, and no tensor
     /// of it shares memory with a file.
-    ///
-    /// # Errors
-    /// When a file cannot be mapped.
     pub fn read(&self) -> Result<BTreeMap<String, Tensor>, Error> {
         let maps: Vec<Tensor> = self.sources.iter().map(map).collect::<Result<_, _>>()?;
         let read = |(name, entry): (&String, &Entry)| {

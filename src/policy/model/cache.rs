@@ -10,7 +10,6 @@ use tch::{Kind, Tensor};
 pub enum KvCache {
     /// Of an f32 policy on the CPU, without norms of heads.
     Rows(RowCache),
-    /// Of any policy.
     Shared(SharedSlots),
 }
 
@@ -33,9 +32,6 @@ impl KvCache {
 
     /// Adds rows whose prompts were just read. `prompt_of_row` numbers the prompts, each of
     /// `length` tokens in `prompts`, of which the first `lengths[prompt]` count.
-    ///
-    /// # Panics
-    /// When there is no room for as many rows, or a prompt is longer than `longest` was.
     pub fn join(
         &mut self,
         prompts: &[KeysAndValues],
@@ -65,7 +61,6 @@ impl KvCache {
 pub struct RowCache {
     heads: Heads,
     layers: usize,
-    /// For each row its layers.
     rows: Vec<Vec<Slots>>,
 }
 

@@ -5,26 +5,10 @@ use serde_json::{Map, Value, json};
 /// A `config.json` that this model cannot honour.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Error {
-    /// A key is absent or has another type.
     #[error("{key} must be {expected}, got {got}")]
-    Key {
-        /// The key.
-        key: String,
-        /// What it must be.
-        expected: &'static str,
-        /// What stands there.
-        got: String,
-    },
-    /// A key asks for something that is not implemented.
+    Key { key: String, expected: &'static str, got: String },
     #[error("{key} = {got} is not supported: {reason}")]
-    Unsupported {
-        /// The key.
-        key: String,
-        /// Its value.
-        got: String,
-        /// What is supported.
-        reason: &'static str,
-    },
+    Unsupported { key: String, got: String, reason: &'static str },
 }
 
 // A size beyond these is a damaged file: memory is asked for before a tensor is compared. The
@@ -81,38 +65,23 @@ impl Family {
 /// The shape of a model, with the field names of `config.json`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Architecture.
     pub family: Family,
-    /// Rows of the embedding.
     pub vocab_size: i64,
-    /// Width of the residual stream.
     pub hidden_size: i64,
-    /// Width of the feed-forward layer.
     pub intermediate_size: i64,
-    /// Decoder layers.
     pub num_hidden_layers: i64,
-    /// Query heads.
     pub num_attention_heads: i64,
-    /// Key and value heads.
     pub num_key_value_heads: i64,
-    /// Width of one head.
     pub head_dim: i64,
-    /// Longest sequence.
     pub max_position_embeddings: i64,
-    /// Base of the rotary frequencies.
     pub rope_theta: f64,
     /// ε of the RMS norms.
     pub rms_norm_eps: f64,
-    /// The head is the transposed embedding.
     pub tie_word_embeddings: bool,
 }
 
 impl Config {
     /// Reads the fields, refusing what would silently change the numbers.
-    ///
-    /// # Errors
-    /// [`Error::Key`] for an absent or mistyped key, [`Error::Unsupported`] for another
-    /// architecture, activation, rotary scaling, or sliding-window attention.
     pub fn from_json(json: &Value) -> Result<Self, Error> {
         let family = Family::from_json(json)?;
         expect(json, "hidden_act", "silu", "only silu is")?;

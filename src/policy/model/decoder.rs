@@ -11,7 +11,6 @@ use crate::policy::Config;
 pub struct Decoder<W> {
     /// The table of the embedding, `[vocab, hidden]`.
     pub embed_tokens: W,
-    /// In order.
     pub layers: Vec<Layer<W>>,
     /// Weight of the final norm, `[hidden]`.
     pub norm: W,

@@ -8,36 +8,21 @@ use tch::Device;
 /// A device that is not there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlaceError {
-    /// LibTorch was built without CUDA.
     #[error(
         "{device} was asked for, and the LibTorch in {} was built without CUDA. Set LD_LIBRARY_PATH \
          to the lib folder of LibTorch 2.11 for CUDA; torch/lib of the Python package torch 2.11 is \
          one",
         folder.display()
     )]
-    NoCuda {
-        /// What was asked for.
-        device: place::Device,
-        /// The LibTorch that is loaded.
-        folder: PathBuf,
-    },
-    /// A card that the machine has not.
+    NoCuda { device: place::Device, folder: PathBuf },
     #[error(
         "{device} was asked for, and LibTorch finds {cards} CUDA devices, numbered from 0; \
          `nvidia-smi` says which ones the driver sees"
     )]
-    NoCard {
-        /// What was asked for.
-        device: place::Device,
-        /// CUDA devices that LibTorch finds.
-        cards: i64,
-    },
+    NoCard { device: place::Device, cards: i64 },
 }
 
 /// LibTorch's name of a device that is there.
-///
-/// # Errors
-/// A device that is not.
 pub fn device(asked: place::Device) -> Result<Device, PlaceError> {
     let place::Device::Cuda(card) = asked else { return Ok(Device::Cpu) };
     if !tch::utils::has_cuda() {

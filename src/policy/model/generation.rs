@@ -41,7 +41,6 @@ pub struct Drawn {
 /// A drawn token.
 #[derive(Debug, Clone, Copy)]
 pub struct Token {
-    /// Its id.
     pub id: u32,
     /// Its log-prob in nats.
     pub log_prob: f64,

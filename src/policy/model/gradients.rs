@@ -8,13 +8,11 @@ use tch::{Kind, Tensor};
 /// Gradients of every parameter, of the passes that were added so far.
 #[derive(Debug, Default)]
 pub enum Gradients {
-    /// Of no pass.
     #[default]
     None,
     /// One tensor for each parameter, in the order of names; undefined where a parameter took no
     /// part.
     Fast(Vec<Tensor>),
-    /// Exact sums.
     Exact(weights::Gradients),
 }
 
@@ -36,9 +34,6 @@ pub(super) fn add_to(sum: &mut Tensor, term: &Tensor) {
 
 impl Gradients {
     /// Adds the gradient of a scalar, whose graph is freed.
-    ///
-    /// # Panics
-    /// As [`Gradients::fast`].
     pub(super) fn add_of(&mut self, loss: &Tensor, model: &Qwen2) {
         let parameters: Vec<&Tensor> = model.parameters().values().collect();
         let terms = Tensor::run_backward(&[loss], &parameters, false, false);
@@ -49,9 +44,6 @@ impl Gradients {
     }
 
     /// The sums of fast arithmetic, all undefined where no pass was added.
-    ///
-    /// # Panics
-    /// When the gradients are exact sums.
     pub(super) fn fast(&mut self, parameters: usize) -> &mut [Tensor] {
         if matches!(self, Self::None) {
             *self = Self::Fast((0..parameters).map(|_| Tensor::default()).collect());
@@ -64,9 +56,6 @@ impl Gradients {
 
     /// Adds the gradients of another pass. The order of passes is the order of the sum; exact sums
     /// do not depend on it.
-    ///
-    /// # Panics
-    /// When the two are of different arithmetics.
     pub fn add(&mut self, other: Self) {
         match (&mut *self, other) {
             (_, Self::None) => {}
@@ -86,9 +75,6 @@ impl Gradients {
     }
 
     /// The tensors of fast arithmetic, none where no pass was added.
-    ///
-    /// # Panics
-    /// When the gradients are exact sums.
     pub fn into_tensors(self) -> Vec<Tensor> {
         match self {
             Self::None => Vec::new(),

@@ -8,7 +8,6 @@ use tch::Tensor;
 /// Weights in the form in which fast arithmetic uses them, with their graph to the parameters.
 #[derive(Debug)]
 pub struct Prepared {
-    /// The matrices.
     pub decoder: Decoder<Weight>,
     /// Of each layer, gate and up as one matrix `[2 · intermediate, hidden]`: for sampling under
     /// [`Layout::Folded`] only, otherwise empty.
@@ -19,7 +18,6 @@ pub struct Prepared {
 /// twice.
 #[derive(Debug)]
 pub struct Joined {
-    /// Queries, keys and values.
     qkv: Linear,
     /// `[2 · intermediate, hidden]`.
     gate_and_up: Tensor,

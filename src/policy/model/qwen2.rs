@@ -21,22 +21,12 @@ use tch::{Device, Kind, Tensor};
 /// A checkpoint whose tensors are not those of its configuration.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Error {
-    /// A tensor that the architecture needs is absent.
     #[error("tensor {0} is missing")]
     Missing(String),
-    /// A tensor that the architecture does not know.
     #[error("tensor {0} is not part of this architecture")]
     Unknown(String),
-    /// A tensor of another shape.
     #[error("tensor {name} has shape {got:?}, expected {want:?}")]
-    Shape {
-        /// The tensor.
-        name: String,
-        /// Its shape in the file.
-        got: Vec<i64>,
-        /// The shape that the configuration implies.
-        want: Vec<i64>,
-    },
+    Shape { name: String, got: Vec<i64>, want: Vec<i64> },
 }
 
 /// A Qwen2 policy: configuration and weights.
@@ -63,9 +53,6 @@ pub type KeysAndValues = (Tensor, Tensor);
 impl Qwen2 {
     /// A policy from the tensors of a checkpoint, exactly those that its shape needs, under fast
     /// arithmetic.
-    ///
-    /// # Errors
-    /// A missing, unknown or wrongly shaped tensor, by name.
     pub fn new(config: Config, parameters: BTreeMap<String, Tensor>) -> Result<Self, Error> {
         let shapes = config.tensor_shapes();
         for (name, want) in &shapes {
@@ -107,9 +94,6 @@ impl Qwen2 {
     }
 
     /// The same policy elsewhere or in another form, under fast arithmetic.
-    ///
-    /// # Errors
-    /// A device that is not there.
     pub fn placed(self, place: Place) -> Result<Self, PlaceError> {
         let device = devices::device(place.device)?;
         let kind = match (place.weights, self.kind()) {
@@ -136,9 +120,6 @@ impl Qwen2 {
 
     /// A fresh policy: weights N(0, 0.02²) from the seed's streams, norms 1, biases 0, as
     /// transformers initialises Qwen2.
-    ///
-    /// # Panics
-    /// Never: the tensors are made to the configuration's shapes.
     pub fn initialise(config: Config, seed: u64) -> Self {
         const INITIALIZER_RANGE: f64 = 0.02;
         let mut parameters = BTreeMap::new();
@@ -163,9 +144,6 @@ impl Qwen2 {
     }
 
     /// The same policy under an arithmetic.
-    ///
-    /// # Errors
-    /// A shape that exact arithmetic cannot serve.
     pub fn with_numerics(mut self, numerics: Numerics) -> Result<Self, exact::Error> {
         self.numerics = numerics;
         if numerics == Numerics::Exact {
@@ -233,9 +211,6 @@ impl Qwen2 {
     }
 
     /// The weights as exact arithmetic reads them; `None` under fast arithmetic.
-    ///
-    /// # Panics
-    /// Never: the shape was accepted by [`Qwen2::with_numerics`].
     pub fn exact(&self) -> Option<Arc<ExactPolicy>> {
         if self.numerics == Numerics::Fast {
             return None;

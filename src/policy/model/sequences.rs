@@ -5,9 +5,7 @@ use tch::Tensor;
 /// Sequences one after another, without padding.
 #[derive(Debug, Clone, Default)]
 pub struct Sequences {
-    /// Token ids.
     pub tokens: Vec<u32>,
-    /// Tokens of each sequence.
     pub lengths: Vec<usize>,
     /// Where in `tokens` the states lie that predict a target, ascending.
     pub states: Vec<usize>,

@@ -7,15 +7,12 @@ use tch::Tensor;
 
 /// One step of all rows.
 pub struct Step<'a> {
-    /// Of RMSNorm.
     pub epsilon: f64,
-    /// Width of SwiGLU's result.
     pub inner_width: usize,
     /// e^{iφ} of each row's position: `[rows, head_dim / 2, 2]`.
     pub rotation: Vec<f32>,
     /// Of each layer, gate and up as one matrix `[2 · intermediate, hidden]`.
     pub gates_and_ups: &'a [Tensor],
-    /// Keys and values.
     pub cache: &'a mut RowCache,
     /// Slices that are no longer read: the next operation writes into one.
     pub spare: Vec<Vec<f32>>,

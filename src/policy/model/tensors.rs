@@ -120,9 +120,6 @@ impl Weight {
     }
 
     /// The only matrix, or the vector of a norm.
-    ///
-    /// # Panics
-    /// When there are several.
     pub fn matrix(&self) -> &Tensor {
         assert_eq!(self.parts.len(), 1, "one matrix");
         &self.parts[0].matrix
@@ -148,14 +145,11 @@ type Attend<'a> = dyn FnMut(usize, Tensor, Tensor, Tensor) -> Tensor + 'a;
 
 /// The operations of one pass.
 pub struct Tensors<'a> {
-    /// The policy's shape.
     pub config: &'a Config,
-    /// That of the weights.
     pub layout: Layout,
     /// Cosine and sine of each token's angles: folded as complex numbers
     /// `[tokens, 1, head_dim / 2]`, stored as pairs `[tokens, 1, head_dim / 2, 2]`.
     pub rotation: Tensor,
-    /// Attention itself.
     pub attend: &'a mut Attend<'a>,
 }
 

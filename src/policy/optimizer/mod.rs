@@ -17,40 +17,22 @@ pub type Tensors = BTreeMap<String, Vec<f32>>;
 /// An update that cannot be made. Parameters and state are as they were.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A gradient holds NaN or an infinity.
     #[error("the gradient of {tensor} is not finite at element {index} of {count}")]
-    NotFinite {
-        /// The first such tensor in name order.
-        tensor: String,
-        /// Its first such element.
-        index: usize,
-        /// Its number of elements.
-        count: usize,
-    },
+    NotFinite { tensor: String, index: usize, count: usize },
     /// Gradients that are finite and whose squares are not, in f32.
     #[error("the gradient's norm is infinite")]
     NormOverflow,
-    /// Finite gradients after which a weight or a moment would be NaN or an infinity.
     #[error("the update would make the {what} of {tensor} NaN or infinite")]
-    Overflow {
-        /// `weight`, `first moment` or `second moment`.
-        what: &'static str,
-        /// The tensor.
-        tensor: String,
-    },
+    Overflow { what: &'static str, tensor: String },
     /// Finite weights whose products are not, such as one with the norm before it.
     #[error("the update would make products of the weights infinite")]
     Products,
-    /// Parameters, gradients and moments do not describe the same tensors.
     #[error("{what} of {tensor}: {expected} elements expected, got {got}")]
     Mismatch {
-        /// What is compared with the parameters.
         what: &'static str,
-        /// The tensor.
         tensor: String,
         /// Elements of the parameter; 0 when there is no such parameter.
         expected: usize,
-        /// Elements found; 0 when the tensor is missing.
         got: usize,
     },
 }
@@ -71,7 +53,6 @@ impl Error {
 /// What an update makes of a policy, before it is in place.
 #[derive(Debug)]
 pub struct Next {
-    /// The new parameters.
     pub parameters: Tensors,
     state: State,
     /// Global L2 norm of the gradients before clipping.
@@ -117,9 +98,6 @@ impl AdamW {
     }
 
     /// One update in place. Returns the global L2 norm of the gradients before clipping.
-    ///
-    /// # Errors
-    /// As [`AdamW::next`]; nothing is changed then.
     pub fn step(
         &mut self,
         parameters: &mut Tensors,
@@ -134,9 +112,6 @@ impl AdamW {
 
     /// What one update makes of parameters and state, all of it or nothing: the caller may look at it
     /// before [`AdamW::take`] puts it in place.
-    ///
-    /// # Errors
-    /// A gradient, or a new parameter or moment, that is not finite; tensors that do not match.
     ///
     /// Deviation: the released code skips an update whose norm is not finite, with a printed
     /// warning (verl/workers/actor/dp_actor.py:410-414).
@@ -210,11 +185,8 @@ pub fn global_norm(elements: impl Iterator<Item = f64>) -> f64 {
 /// One element and its moments.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Element {
-    /// θ.
     pub parameter: f64,
-    /// m.
     pub first_moment: f64,
-    /// v.
     pub second_moment: f64,
 }
 

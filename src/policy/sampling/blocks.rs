@@ -26,15 +26,11 @@ struct Lane<'a> {
     responses: Vec<Response>,
     /// Requests that have not begun: those from here on.
     waiting: usize,
-    /// Rows in the order of the generation.
     rows: Vec<Row>,
 }
 
 /// One response for each request, in order. `tell` gets the number of those finished since it was
 /// last called.
-///
-/// # Errors
-/// A distribution that is not finite, by the request's position.
 pub fn generate(
     model: &Qwen2,
     requests: &[Request],

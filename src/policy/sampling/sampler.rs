@@ -6,7 +6,6 @@ use crate::numerics::Distribution;
 /// A sampled token.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Draw {
-    /// Its id.
     pub token: u32,
     /// Its log-prob in nats under softmax(logits / temperature) over the whole vocabulary:
     /// what the training forward computes. Top-k and top-p do not enter.

@@ -15,15 +15,12 @@ use std::sync::Arc;
 pub struct ExactPolicy {
     /// Windows, heads, ε.
     pub settings: Settings,
-    /// Sizes that decide the windows.
     pub shape: Shape,
     /// cos and sin of each position's pairs: `[positions, head_dim / 2, 2]`.
     pub rotation: Arc<Vec<f32>>,
-    /// The matrices.
     pub decoder: Decoder<Arc<Weight>>,
     folded: Decoder<Folded>,
     hidden: usize,
-    /// How much rounding the weights changed.
     pub tally: Tally,
 }
 
@@ -80,9 +77,6 @@ impl ExactPolicy {
     }
 
     /// The windows of a policy of this shape.
-    ///
-    /// # Errors
-    /// An architecture that exact arithmetic does not have, or sums that would not be exact.
     pub fn windows(config: &Config) -> Result<Windows, exact::Error> {
         match config.family.has_head_norms() {
             true => Err(exact::Error::HeadNorms),
@@ -91,9 +85,6 @@ impl ExactPolicy {
     }
 
     /// Folds and rounds a policy's parameters.
-    ///
-    /// # Errors
-    /// As [`ExactPolicy::windows`].
     pub fn new(
         config: &Config,
         parameters: &Parameters,
@@ -138,9 +129,6 @@ impl ExactPolicy {
 
     /// Gradients of a loss of the targets' log-probs: `by_log_probs` gets these and returns the
     /// loss' derivatives, and whatever else it found.
-    ///
-    /// # Errors
-    /// An update of so many tokens that its sums would not be exact.
     pub fn gradients<R>(
         &self,
         sequences: &Sequences,

@@ -23,7 +23,6 @@ pub struct Pass<'a> {
     rotation: Tensor,
     /// Where the states lie that predict a target.
     states: Tensor,
-    /// The targets.
     targets: Tensor,
     temperature: f64,
 }

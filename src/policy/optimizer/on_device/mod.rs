@@ -23,9 +23,6 @@ pub struct DeviceAdamW {
 
 impl DeviceAdamW {
     /// Goes on with weights, f32 and on one device, which are updated in place, and a kept state.
-    ///
-    /// # Panics
-    /// When the state is of other tensors.
     pub fn new(config: &Optimizer, weights: OnDevice, state: &State) -> Self {
         let moment = |moments: &Tensors, name: &String, weight: &Tensor| match state.updates {
             0 => weight.zeros_like(),
@@ -49,9 +46,6 @@ impl DeviceAdamW {
     }
 
     /// First and second moment of a tensor.
-    ///
-    /// # Panics
-    /// When there is no such tensor.
     pub fn moments(&self, name: &str) -> [Vec<f32>; 2] {
         let [first, second] = &self.moments[name];
         [plain(first), plain(second)]
@@ -74,9 +68,6 @@ impl DeviceAdamW {
     ///
     /// # Errors
     /// A gradient, or a new weight or moment, that is not finite; nothing is changed then.
-    ///
-    /// # Panics
-    /// When there are not as many gradients as weights.
     pub fn step(&mut self, gradients: &[Tensor], learning_rate: f64) -> Result<f64, Error> {
         assert!(gradients.is_empty() || gradients.len() == self.weights.len(), "a gradient each");
         let norm = self.finite_norm(gradients)?;

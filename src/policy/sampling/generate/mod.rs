@@ -22,7 +22,6 @@ pub struct Request<'a> {
 /// How responses are drawn and when they end.
 #[derive(Debug, Clone)]
 pub struct Limits<'a> {
-    /// Temperature, top-p, top-k.
     pub sampling: Sampling,
     /// L_max.
     pub max_response_tokens: usize,
@@ -30,7 +29,6 @@ pub struct Limits<'a> {
     pub entropy: bool,
     /// Any of these ends the response and is part of it.
     pub stop_tokens: &'a [u32],
-    /// Rows that are generated at the same time.
     pub batch_rows: usize,
 }
 
@@ -45,7 +43,6 @@ pub struct Response {
     /// softmax(logits / temperature) over the whole vocabulary, in nats. `None` unless
     /// [`Limits::entropy`] asks for it.
     pub entropy: Option<f64>,
-    /// Why it ended.
     pub finish: Finish,
 }
 
@@ -67,47 +64,18 @@ impl Response {
 /// A policy that cannot serve a request.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Error {
-    /// A prompt without tokens has no next-token distribution.
     #[error("prompt {index} has no tokens")]
-    EmptyPrompt {
-        /// Position of the request.
-        index: usize,
-    },
-    /// Prompt and response do not fit the positions that the model knows.
+    EmptyPrompt { index: usize },
     #[error(
         "prompt {index} has {prompt_tokens} tokens; with {response_tokens} response tokens that exceeds the model's {positions} positions"
     )]
-    TooLong {
-        /// Position of the request.
-        index: usize,
-        /// Its length.
-        prompt_tokens: usize,
-        /// L_max.
-        response_tokens: usize,
-        /// `max_position_embeddings`.
-        positions: usize,
-    },
-    /// A token id that the embedding does not have.
+    TooLong { index: usize, prompt_tokens: usize, response_tokens: usize, positions: usize },
     #[error("prompt {index} holds token {token}, the vocabulary has {vocabulary}")]
-    Vocabulary {
-        /// Position of the request.
-        index: usize,
-        /// The id.
-        token: u32,
-        /// Rows of the embedding.
-        vocabulary: usize,
-    },
-    /// Memory does not hold one row.
+    Vocabulary { index: usize, token: u32, vocabulary: usize },
     #[error("memory does not hold a generation of one row: {0}")]
     OutOfMemory(String),
-    /// Weights that have diverged: no token can be drawn.
     #[error("prompt {index}: the logits of response token {token} are not finite")]
-    NotFinite {
-        /// Position of the request.
-        index: usize,
-        /// Position in the response, from 0.
-        token: usize,
-    },
+    NotFinite { index: usize, token: usize },
 }
 
 impl From<halving::Error<Error>> for Error {
@@ -134,10 +102,6 @@ pub(super) const JOIN_SHARE: usize = 8;
 /// (see [`crate::numerics::slices`]). A policy whose weights lie as they are stored generates all
 /// requests together (see [`blocks`]), and again with half as many rows at a time when memory does
 /// not hold them.
-///
-/// # Errors
-/// A request that the model cannot serve, or a distribution that is not finite, by position; memory
-/// that does not hold one row.
 pub fn generate(
     model: &Qwen2,
     requests: &[Request],
@@ -204,11 +168,9 @@ fn check(model: &Qwen2, requests: &[Request], limits: &Limits) -> Result<(), Err
 
 /// A row that is being generated.
 struct Row {
-    /// Its request within the lane.
     request: usize,
     /// Position of the token that is fed next.
     position: usize,
-    /// That token.
     token: u32,
     stream: Stream,
 }
@@ -223,7 +185,6 @@ struct Lane<'a> {
     responses: Vec<Response>,
     /// Requests that have not begun: those from here on.
     waiting: usize,
-    /// Rows in the order of the generation.
     rows: Vec<Row>,
 }
 
