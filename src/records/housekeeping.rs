@@ -19,17 +19,12 @@ const KEPT_WHILE_UNFINISHED: usize = 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// All rollout steps were done.
     Finished,
-    /// It ended because nothing was left to learn from.
     Saturated,
-    /// A loss or gradient was not finite.
     Diverged,
     /// It has no outcome, and no process works on it.
     Unfinished,
-    /// A process holds its lock.
     Running,
-    /// A record of it cannot be read.
     Damaged,
 }
 
@@ -50,23 +45,14 @@ impl State {
 /// One run of a folder of runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunSummary {
-    /// Its folder.
     pub folder: PathBuf,
-    /// The arm's name.
     pub name: Option<String>,
-    /// The run seed.
     pub seed: Option<u64>,
-    /// SHA-256 of the arm.
     pub arm_sha256: Option<String>,
-    /// How far it is.
     pub state: State,
-    /// What cannot be read.
     pub damage: Option<String>,
-    /// Rollout steps that are recorded.
     pub steps_done: u64,
-    /// Rollout steps that the experiment asks for.
     pub steps_planned: Option<u64>,
-    /// Size on disk.
     pub size_bytes: u64,
     /// The last evaluation of each set: avg@k in [0, 1].
     pub accuracy: BTreeMap<String, f64>,
@@ -75,13 +61,9 @@ pub struct RunSummary {
 /// Something that could be deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Candidate {
-    /// File or folder.
     pub path: PathBuf,
-    /// Its size.
     pub size_bytes: u64,
-    /// Why it could go.
     pub reason: String,
-    /// The run that it belongs to.
     #[serde(skip)]
     run: PathBuf,
 }
@@ -91,15 +73,11 @@ pub struct Candidate {
 pub struct Rules {
     /// Newest checkpoints that each run keeps, at least 1.
     pub keep_last: usize,
-    /// Whole unfinished runs go too.
     pub unfinished: bool,
 }
 
 /// Run folders below a folder, or the folder itself, sorted. A folder is a run when it holds a
 /// file `manifest.json` and a file `experiment.json`, which every run writes first.
-///
-/// # Errors
-/// When a folder cannot be listed.
 pub fn runs(root: &Path) -> Result<Vec<RunFolder>, files::Error> {
     let mut found = Vec::new();
     // The folder that was named may be a link; what is below it may not.
@@ -129,9 +107,6 @@ fn collect(folder: &Path, depth: u32, found: &mut Vec<RunFolder>) -> Result<(), 
 }
 
 /// What a run folder says about itself. What cannot be read is part of the answer.
-///
-/// # Errors
-/// When the folder's size cannot be found.
 pub fn summary(run: &RunFolder) -> Result<RunSummary, files::Error> {
     let mut damage: Vec<String> = Vec::new();
     let mut note = |error: files::Error| damage.push(error.to_string());
@@ -192,9 +167,6 @@ fn last_of_each_set(evaluations: &[EvaluationRecord]) -> BTreeMap<String, f64> {
 /// Leftovers of killed writes (`.partial…`), checkpoints that were refused, checkpoints other than the newest of a run, and
 /// with [`Rules::unfinished`] whole runs without an outcome. Nothing of a run that a process
 /// works on, nothing of a damaged run, no link and nothing behind one.
-///
-/// # Errors
-/// When a folder cannot be listed.
 pub fn candidates(root: &Path, rules: Rules) -> Result<Vec<Candidate>, files::Error> {
     let mut found = Vec::new();
     for run in runs(root)? {
@@ -280,9 +252,6 @@ fn old_checkpoints(
 }
 
 /// Deletes one candidate, unless a process has begun to work on its run meanwhile.
-///
-/// # Errors
-/// When the file system refuses.
 pub fn delete(candidate: &Candidate) -> Result<bool, files::Error> {
     let Some(_lock) = RunFolder::at(&candidate.run).lock()? else { return Ok(false) };
     match files::kind(&candidate.path)? {

@@ -75,7 +75,6 @@ pub struct Counters {
 pub struct StepMetrics {
     /// Rollout step, from 1.
     pub step: u64,
-    /// The clocks after this step.
     pub counters: Counters,
     /// `stage/name` → value.
     pub metrics: BTreeMap<String, f64>,
@@ -116,11 +115,8 @@ pub struct EvaluationRecord {
     pub pass_at_k: BTreeMap<u64, f64>,
     /// Share of problems whose most frequent answer is correct.
     pub cons_at_k: f64,
-    /// Share of truncated responses.
     pub truncated_share: f64,
-    /// Mean response length in tokens.
     pub response_tokens_mean: f64,
-    /// SHA-256 of the outcomes file.
     pub outcomes_sha256: String,
 }
 
@@ -128,13 +124,9 @@ pub struct EvaluationRecord {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// Version of this crate.
     pub harness: String,
-    /// The arm's name.
     pub name: String,
-    /// SHA-256 of the arm's canonical JSON.
     pub arm_sha256: String,
-    /// The run seed.
     pub seed: u64,
     /// SHA-256 over arm, seed, inputs and (under `fast` arithmetic) execution.
     pub run_key: String,
@@ -175,7 +167,6 @@ pub struct Session {
 pub struct DivergenceRecord {
     /// Rollout step, from 1.
     pub step: u64,
-    /// Which value was not finite.
     pub reason: String,
     /// What had been measured of the step by then; values that are not finite are left out.
     pub metrics: BTreeMap<String, f64>,
@@ -185,11 +176,9 @@ pub struct DivergenceRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ending {
-    /// All rollout steps were done.
     Finished,
     /// No group of a whole step had a useful gradient: nothing left to learn from.
     Saturated,
-    /// A loss or gradient was not finite.
     Diverged,
 }
 
@@ -197,11 +186,8 @@ pub enum Ending {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outcome {
-    /// How it ended.
     pub ending: Ending,
-    /// One sentence for the reader.
     pub reason: String,
-    /// The clocks at the end.
     pub counters: Counters,
     /// File under the run folder → SHA-256: metrics, evaluations, rollouts, checkpoints.
     pub digests: BTreeMap<String, String>,
@@ -239,9 +225,6 @@ impl RunFolder {
     }
 
     /// The outcomes of a set that a record names, after a step.
-    ///
-    /// # Errors
-    /// As [`RunFolder::inside`]; a set's name is no path.
     pub fn recorded_outcomes(&self, set: &str, step: u64) -> Result<PathBuf, files::Error> {
         self.inside(set)?;
         self.inside(&format!("evaluations/{set}-step-{step:06}.parquet"))

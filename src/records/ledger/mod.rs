@@ -33,7 +33,6 @@ pub type Tensors = BTreeMap<String, Vec<f32>>;
 pub enum Kind {
     /// What went in. The first line.
     Genesis,
-    /// A rollout step.
     RolloutStep,
     /// The evaluations and the ending. The last line of a finished run.
     End,
@@ -43,7 +42,6 @@ pub enum Kind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// What it is about.
     pub kind: Kind,
     /// Rollout step, from 1; 0 for the genesis, the last step for the end.
     pub step: u64,
@@ -79,32 +77,16 @@ impl Entry {
 /// Where a chain does not hold.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
-    /// No line at all.
     #[error("the ledger is empty")]
     Empty,
-    /// The head is not that of the content and the line before.
     #[error("line {line}: its head does not follow from the line before and its content")]
-    Head {
-        /// Line, from 1.
-        line: usize,
-    },
-    /// A line of another kind or step than its place demands.
+    Head { line: usize },
     #[error("line {line}: {kind:?} of step {step} cannot stand here")]
-    Place {
-        /// Line, from 1.
-        line: usize,
-        /// Its kind.
-        kind: Kind,
-        /// Its step.
-        step: u64,
-    },
+    Place { line: usize, kind: Kind, step: u64 },
 }
 
 /// Checks that the lines are a genesis, the rollout steps 1, 2, 3, … and at most one end, each
 /// chained to the one before. Returns the number of rollout steps.
-///
-/// # Errors
-/// The first line that breaks it.
 pub fn check_chain(entries: &[Entry]) -> Result<u64, Broken> {
     let mut previous = "";
     let mut steps = 0;
@@ -128,9 +110,6 @@ pub fn check_chain(entries: &[Entry]) -> Result<u64, Broken> {
 }
 
 /// Appends a line to a run's ledger and returns it.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn append(
     folder: &RunFolder,
     previous: &str,
@@ -281,9 +260,6 @@ pub fn end(evaluations: &[EvaluationRecord], outcome: &Outcome) -> Components {
 
 impl RunFolder {
     /// `ledger.jsonl`, in order; whether it holds is [`check_chain`]'s to say.
-    ///
-    /// # Errors
-    /// When the file cannot be read, or a line is not an entry.
     pub fn ledger(&self) -> Result<Vec<Entry>, files::Error> {
         files::read_lines(&self.path(FILE))
     }

@@ -42,9 +42,6 @@ fn limits(file_bytes: u64) -> apart::Limits {
 }
 
 /// The table of a file's bytes: those of the named columns that are there, or all.
-///
-/// # Errors
-/// What is wrong with the bytes.
 pub fn frame(bytes: Vec<u8>, names: Option<&[&str]>) -> Result<DataFrame, String> {
     if bytes.len() < 12 || !bytes.starts_with(b"PAR1") || !bytes.ends_with(b"PAR1") {
         return Err(NOT_PARQUET.into());
@@ -68,9 +65,6 @@ fn request(bytes: &[u8], names: Option<&[&str]>) -> Vec<u8> {
 }
 
 /// The answer of the process apart: the table, written again.
-///
-/// # Errors
-/// What is wrong with the bytes.
 pub fn answer(request: &[u8]) -> Result<Vec<u8>, String> {
     let end = request.iter().position(|byte| *byte == b'\n').ok_or("a request without names")?;
     let names: Option<Vec<&str>> =

@@ -43,18 +43,15 @@ pub struct ColumnNames {
 /// One graded response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Graded {
-    /// The problem's name; numbers as text.
     pub problem: String,
     /// The sample's name; `None` where the table has no such column.
     pub sample: Option<String>,
-    /// Whether the response is correct.
     pub is_correct: bool,
 }
 
 /// A table and the columns that were read: problem, sample, correct.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GradedTable {
-    /// Rows in order.
     pub rows: Vec<Graded>,
     /// The names of the three columns; no sample where there is none.
     pub columns: (String, Option<String>, String),
@@ -62,9 +59,6 @@ pub struct GradedTable {
 
 /// Reads a table by what it is: parquet, or CSV with a line of names (tabs in a `.tsv`). Truth
 /// values are booleans, `true` and `false` in any case, or 0 and 1.
-///
-/// # Errors
-/// A file that is neither, a missing column, or a cell that is no truth value.
 pub fn read_graded(path: &Path, names: &ColumnNames) -> Result<GradedTable, Error> {
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or("");
     match extension.to_ascii_lowercase().as_str() {

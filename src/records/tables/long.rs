@@ -8,79 +8,57 @@ use std::path::Path;
 /// What every row says of its cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CellKey {
-    /// The record's name without `.json`.
     pub cell: String,
     /// Every `<grid>/<arm>` that the cell belongs to, separated by spaces.
     pub arms: String,
-    /// The run seed.
     pub seed: u64,
 }
 
 /// A metric of a rollout step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricRow<'a> {
-    /// Whose.
     pub key: &'a CellKey,
     /// Rollout step, from 1.
     pub step: u64,
-    /// Updates after it.
     pub updates: u64,
     /// `stage/name`.
     pub metric: &'a str,
-    /// Its value.
     pub value: f64,
 }
 
 /// An evaluation of a set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvaluationRow<'a> {
-    /// Whose.
     pub key: &'a CellKey,
-    /// How the cell ended.
     pub ending: &'static str,
-    /// The set.
     pub set: &'a str,
-    /// Rollout steps by then.
     pub step: u64,
-    /// Updates by then.
     pub updates: u64,
-    /// Rollouts generated for training by then.
     pub generated_rollouts: u64,
-    /// n.
     pub problems: u64,
-    /// k.
     pub samples: u64,
     /// avg@k in [0, 1].
     pub avg_at_k: f64,
     /// cons@k in [0, 1].
     pub cons_at_k: f64,
-    /// Share of truncated responses.
     pub truncated_share: f64,
-    /// Mean response length in tokens.
     pub response_tokens_mean: f64,
 }
 
 /// One response of an evaluation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutcomeRow<'a> {
-    /// Whose.
     pub key: &'a CellKey,
-    /// The set.
     pub set: &'a str,
-    /// Rollout steps by then.
     pub step: u64,
     /// The problem's place in the set, from 0.
     pub problem: u64,
     /// Sample number, from 0.
     pub sample: u64,
-    /// Eq. 7's equivalence.
     pub correct: bool,
 }
 
 /// Writes the metrics as parquet.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn write_metrics(path: &Path, rows: &[MetricRow]) -> Result<(), Error> {
     let mut columns = Columns::of(rows);
     key(&mut columns, |row| row.key);
@@ -92,9 +70,6 @@ pub fn write_metrics(path: &Path, rows: &[MetricRow]) -> Result<(), Error> {
 }
 
 /// Writes the evaluations as parquet.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn write_evaluations(path: &Path, rows: &[EvaluationRow]) -> Result<(), Error> {
     let mut columns = Columns::of(rows);
     key(&mut columns, |row| row.key);
@@ -113,9 +88,6 @@ pub fn write_evaluations(path: &Path, rows: &[EvaluationRow]) -> Result<(), Erro
 }
 
 /// Writes the outcomes as parquet.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn write_outcomes(path: &Path, rows: &[OutcomeRow]) -> Result<(), Error> {
     let mut columns = Columns::of(rows);
     key(&mut columns, |row| row.key);

@@ -17,47 +17,21 @@ use std::path::{Path, PathBuf};
 /// A table that could not be written, read or understood.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file system refused.
     #[error(transparent)]
     File(#[from] files::Error),
-    /// Not parquet, or parquet with types that this build does not read.
     #[error("{}: not a readable parquet file: {reason}", path.display())]
-    Parquet {
-        /// The file.
-        path: PathBuf,
-        /// The library's reason.
-        reason: String,
-    },
-    /// A column that the records need.
+    Parquet { path: PathBuf, reason: String },
     #[error("{}: no column `{column}`, the file has {present}", path.display())]
-    MissingColumn {
-        /// The file.
-        path: PathBuf,
-        /// The column, with `.` before a struct's field.
-        column: String,
-        /// The names that are there.
-        present: String,
-    },
-    /// A column that a table of this kind does not have.
+    MissingColumn { path: PathBuf, column: String, present: String },
     #[error("{}: column `{column}` does not belong in this table", path.display())]
-    ForeignColumn {
-        /// The file.
-        path: PathBuf,
-        /// The column.
-        column: String,
-    },
-    /// A cell of the wrong type, or empty.
+    ForeignColumn { path: PathBuf, column: String },
     #[error("{}: column `{column}`, row {row} (from 0): expected {expected}, got {value}", path.display())]
     Cell {
-        /// The file.
         path: PathBuf,
-        /// The column, with `.` before a struct's field.
         column: String,
         /// Row, from 0 as dataframes count.
         row: usize,
-        /// The type that the record has.
         expected: String,
-        /// What stands there.
         value: String,
     },
 }
@@ -66,11 +40,9 @@ pub enum Error {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outcome {
-    /// The problem's id.
     pub problem: String,
     /// Sample number, from 0 to k − 1.
     pub sample: u32,
-    /// Eq. 7's equivalence.
     pub is_correct: bool,
     /// Length of the response, stop token included.
     pub response_tokens: u32,
@@ -78,9 +50,7 @@ pub struct Outcome {
     pub truncated: bool,
     /// What the verifier read as the answer, normalised.
     pub prediction: Option<String>,
-    /// The ground truth.
     pub answer: String,
-    /// The response without special tokens.
     pub response: String,
 }
 
@@ -89,11 +59,8 @@ pub struct Outcome {
 pub struct RolloutRow {
     /// Number of the group within the rollout step, in sampling order.
     pub group: u32,
-    /// The problem's id.
     pub problem: String,
-    /// The problem's text.
     pub question: String,
-    /// The ground truth.
     pub answer: String,
     /// How often the problem had been sampled before in this rollout step.
     pub attempt: u32,
@@ -119,7 +86,6 @@ pub struct RolloutRow {
     pub tokens: Vec<u32>,
     /// Log-prob of each token when it was sampled, in nats; as many as `tokens`.
     pub rollout_log_probs: Vec<f64>,
-    /// The response without special tokens.
     pub response: String,
 }
 
@@ -157,9 +123,6 @@ const ROLLOUT: [&str; 17] = [
 ];
 
 /// Writes outcomes, one row each, atomically.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn write_outcomes(path: &Path, outcomes: &[Outcome]) -> Result<(), Error> {
     let mut columns = Columns::of(outcomes);
     columns.text("problem", |outcome| &outcome.problem);
@@ -174,9 +137,6 @@ pub fn write_outcomes(path: &Path, outcomes: &[Outcome]) -> Result<(), Error> {
 }
 
 /// Reads what [`write_outcomes`] wrote, in order.
-///
-/// # Errors
-/// When the file is not such a table.
 pub fn read_outcomes(path: &Path) -> Result<Vec<Outcome>, Error> {
     let outcome = |row: &Row| {
         Ok(Outcome {
@@ -196,18 +156,13 @@ pub fn read_outcomes(path: &Path) -> Result<Vec<Outcome>, Error> {
 /// What a verifier reads of a row of [`write_outcomes`] or [`write_rollouts`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Response {
-    /// The response without special tokens.
     pub response: String,
-    /// The ground truth.
     pub answer: String,
     /// The response reached the limit without a stop token.
     pub truncated: bool,
 }
 
 /// Reads the responses of outcomes or rollouts, in order.
-///
-/// # Errors
-/// When the file is no such table.
 pub fn read_responses(path: &Path) -> Result<Vec<Response>, Error> {
     let response = |row: &Row| {
         Ok(Response {
@@ -221,9 +176,6 @@ pub fn read_responses(path: &Path) -> Result<Vec<Response>, Error> {
 }
 
 /// Writes training rollouts, one row each, atomically.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn write_rollouts(path: &Path, rollouts: &[RolloutRow]) -> Result<(), Error> {
     let mut columns = Columns::of(rollouts);
     columns.u32("group", |rollout| rollout.group);
@@ -247,9 +199,6 @@ pub fn write_rollouts(path: &Path, rollouts: &[RolloutRow]) -> Result<(), Error>
 }
 
 /// Reads what [`write_rollouts`] wrote, in order.
-///
-/// # Errors
-/// When the file is not such a table.
 pub fn read_rollouts(path: &Path) -> Result<Vec<RolloutRow>, Error> {
     let rollout = |row: &Row| {
         Ok(RolloutRow {

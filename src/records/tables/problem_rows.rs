@@ -83,10 +83,6 @@ enum Sent {
 
 /// Calls `each` with every row in order and the number of rows of the file. `extra_info` and its
 /// fields, `data_source` and `reward_model.style` are optional; every other column is ignored.
-///
-/// # Errors
-/// When the file is no parquet, a column is missing, or a cell has another type; and what `each`
-/// returns, which ends the reading.
 pub fn each_problem_row<E: From<Error>>(
     path: &Path,
     each: &mut dyn FnMut(u64, ProblemRow) -> Result<(), E>,
@@ -160,9 +156,6 @@ fn receive(file: OwnedFd, take: &mut dyn FnMut(Sent) -> bool) -> Result<(), Stri
 
 /// The other side: decodes the file that is this process's standard input. `limits` are the
 /// arguments behind [`ARGUMENT`].
-///
-/// # Errors
-/// When a limit cannot be set or a line cannot be written.
 pub fn answer(limits: &[u64; 2]) -> io::Result<()> {
     let [memory_bytes, processor_seconds] = *limits;
     stream::limit(memory_bytes, processor_seconds)?;

@@ -30,7 +30,6 @@ pub enum Index {
 /// One message of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// `user` in the released files.
     pub role: String,
     /// In the released files, the question inside its template.
     pub content: String,
@@ -41,7 +40,6 @@ pub struct Message {
 pub struct ProblemRow {
     /// By which verl picks its verifier.
     pub data_source: Option<String>,
-    /// The prompt.
     pub prompt: Vec<Message>,
     /// `reward_model.ground_truth`.
     pub ground_truth: String,
@@ -54,9 +52,6 @@ pub struct ProblemRow {
 }
 
 /// Writes problems in the released schema, one row each, atomically.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn write_problems(path: &Path, rows: &[NamedProblem]) -> Result<(), Error> {
     let mut columns = Columns::of(rows);
     columns.text("data_source", |_| DATA_SOURCE);
@@ -82,11 +77,9 @@ pub fn write_problems(path: &Path, rows: &[NamedProblem]) -> Result<(), Error> {
 pub struct NamedProblem<'a> {
     /// Goes into `extra_info.index`.
     pub id: &'a str,
-    /// The question inside its template.
     pub prompt: &'a str,
     /// Goes into `reward_model.ground_truth`.
     pub ground_truth: &'a str,
-    /// The question alone.
     pub raw_problem: &'a str,
 }
 
