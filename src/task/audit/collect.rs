@@ -27,7 +27,6 @@ struct Known {
     spaced_differently: bool,
     /// Tokens or characters of its prompt.
     length: u64,
-    /// Each answer with its rows.
     answers: Vec<(String, u64)>,
 }
 

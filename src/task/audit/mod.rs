@@ -31,46 +31,31 @@ pub struct Options<'a> {
 
 /// How tokens are counted.
 pub struct TokenCount<'a> {
-    /// For the reader: tokenizer and template.
     pub described: String,
-    /// Tokens of a row's prompt.
     pub count: &'a dyn Fn(&SourceRow) -> Result<u64, String>,
 }
 
 /// What a file of problems holds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Audit {
-    /// The file as it was named.
     pub file: String,
-    /// Its format.
     pub format: Format,
-    /// Its size.
     pub bytes: u64,
-    /// SHA-256 of the file.
     pub file_sha256: String,
-    /// What published file this is, by its SHA-256.
     pub known_as: Option<String>,
-    /// Rows or records.
     pub rows: u64,
     /// Distinct questions, however they are spaced.
     pub problems: u64,
-    /// Digests of the content.
     pub content: Content,
-    /// How often a problem stands in the file.
     pub copies: Copies,
-    /// The prompts.
     pub prompts: Prompts,
-    /// The ground truths.
     pub answers: Answers,
-    /// Questions with several answers.
     pub conflicts: Conflicts,
-    /// What identifies rows.
     pub indices: Indices,
     /// Rows of each `data_source` (an empty name: none).
     pub data_sources: BTreeMap<String, u64>,
     /// Rows of each `reward_model.style` (an empty name: none).
     pub styles: BTreeMap<String, u64>,
-    /// What a user of the file should know.
     pub findings: Vec<Finding>,
 }
 
@@ -87,9 +72,7 @@ pub struct Content {
 /// How often a problem stands in the file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Copies {
-    /// The fewest.
     pub fewest: u64,
-    /// The most.
     pub most: u64,
     /// Rows / problems.
     pub mean: f64,
@@ -106,49 +89,37 @@ pub struct Prompts {
     pub not_one_user_message: u64,
     /// Rows of the released template whose `raw_problem` is another question.
     pub raw_problem_differs: u64,
-    /// Rows without a question.
     pub blank: u64,
     /// Problems whose question stands in the file with different spacing.
     pub spaced_differently: u64,
-    /// Lengths over the problems, each once.
     pub lengths: Lengths,
 }
 
 /// Lengths of the prompts of distinct problems.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Lengths {
-    /// `characters`, or how tokens were counted.
     pub unit: String,
-    /// The shortest.
     pub shortest: u64,
-    /// Half are not longer.
     pub median: u64,
-    /// 95 % are not longer.
     pub percentile_95: u64,
-    /// The longest.
     pub longest: u64,
     /// How many have more tokens than the limit; `None` when characters were counted.
     pub over_limit: Option<u64>,
-    /// That limit, in tokens.
     pub limit_tokens: u64,
 }
 
 /// The ground truths of distinct (question, answer) pairs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Answers {
-    /// Different ones.
     pub distinct: u64,
     /// Integers in decimal digits.
     pub integers: u64,
-    /// Of these, below zero.
     pub negative: u64,
     /// Of these, above 999, the largest answer of an AIME.
     pub above_999: u64,
     /// Of these, with a leading zero or a plus sign: strings are compared.
     pub padded: u64,
-    /// Without any text.
     pub blank: u64,
-    /// Anything else.
     pub other: u64,
     /// The first of these.
     pub other_listed: Vec<String>,
@@ -156,7 +127,6 @@ pub struct Answers {
     pub unverifiable: u64,
     /// The first of these.
     pub unverifiable_listed: Vec<String>,
-    /// Answers that belong to several problems.
     pub shared: u64,
     /// The most shared of them, with their number of problems.
     pub shared_listed: Vec<(String, u64)>,
@@ -165,9 +135,7 @@ pub struct Answers {
 /// Questions that stand in the file with several answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Conflicts {
-    /// How many questions.
     pub problems: u64,
-    /// Their rows.
     pub rows: u64,
     /// The first of them, with each answer and its rows.
     pub listed: Vec<ConflictListed>,
@@ -176,22 +144,16 @@ pub struct Conflicts {
 /// One such question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ConflictListed {
-    /// The start of the question.
     pub question: String,
-    /// Each answer with its number of rows.
     pub answers: Vec<(String, u64)>,
 }
 
 /// `extra_info.index`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Indices {
-    /// Rows with an integer.
     pub integers: u64,
-    /// Rows with text.
     pub texts: u64,
-    /// Rows without one.
     pub missing: u64,
-    /// Different ones.
     pub distinct: u64,
     /// Indices that stand beside several problems: grouping by them would merge problems.
     pub of_several_problems: u64,
@@ -200,9 +162,7 @@ pub struct Indices {
 /// Something that a user of the file should know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Whether it spoils a use of the file.
     pub kind: FindingKind,
-    /// One or two sentences.
     pub text: String,
 }
 
@@ -210,7 +170,6 @@ pub struct Finding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FindingKind {
-    /// Good to know.
     Note,
     /// Something will go wrong, or silently otherwise than expected.
     Warning,
@@ -218,9 +177,6 @@ pub enum FindingKind {
 
 /// Reads the whole file. `progress` is called now and then with how much of how much was read.
 /// About 70 bytes are held for a row, and the answers and 200 bytes for a problem.
-///
-/// # Errors
-/// When the file is missing, in no format of problems, or malformed; see [`source::each_row`].
 pub fn audit(
     path: &Path,
     options: &Options,

@@ -34,23 +34,12 @@ const SPECIAL_TOKENS: [&str; 7] =
 /// A chat template that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file is missing or is not JSON.
     #[error(transparent)]
     File(#[from] files::Error),
-    /// `chat_template` is neither a text nor a list with one that is named `default`.
     #[error("{}: chat_template must be a text, or a list of {{name, template}} with the name `default`", path.display())]
-    Form {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The template is no program of the language, or refuses the conversation.
+    Form { path: PathBuf },
     #[error("{}: chat template: {reason}", path.display())]
-    Template {
-        /// The file.
-        path: PathBuf,
-        /// What the engine or the template says.
-        reason: String,
-    },
+    Template { path: PathBuf, reason: String },
 }
 
 /// A template with the special tokens that it may use.
@@ -72,10 +61,6 @@ struct TokenizerConfig {
 impl ChatTemplate {
     /// The template of a model folder: `chat_template.jinja` (as transformers has written it
     /// since 4.51), else `chat_template` of `tokenizer_config.json`. `None` when there is none.
-    ///
-    /// # Errors
-    /// When a file is malformed, or the template cannot be compiled or does not render one user
-    /// message.
     pub fn load(folder: &Path) -> Result<Option<Self>, Error> {
         let config_path = folder.join("tokenizer_config.json");
         let config = match files::read_json::<TokenizerConfig>(&config_path) {
@@ -116,9 +101,6 @@ impl ChatTemplate {
 
     /// The text of a conversation. `add_generation_prompt` ends it with the beginning of an
     /// assistant's turn.
-    ///
-    /// # Errors
-    /// When the template refuses the conversation (Gemma's, a system message) or fails.
     pub fn render(
         &self,
         messages: &[Message],
@@ -208,9 +190,6 @@ impl ChatTemplate {
 const REQUEST: &str = "chat template\n";
 
 /// The answer of the process apart, when the request is one to render.
-///
-/// # Errors
-/// What is wrong with the template.
 pub fn answer(request: &[u8]) -> Option<Result<Vec<u8>, String>> {
     let template = request.strip_prefix(REQUEST.as_bytes())?;
     let template: ChatTemplate = match serde_json::from_slice(template) {

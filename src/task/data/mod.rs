@@ -17,9 +17,7 @@ use std::path::{Path, PathBuf};
 /// The problems of one experiment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DataSets {
-    /// Trained on.
     pub train: Vec<Problem>,
-    /// What choices may be made by.
     pub dev: Vec<Problem>,
     /// What a run is judged by: set name and problems.
     pub tests: Vec<(String, Vec<Problem>)>,
@@ -36,107 +34,33 @@ impl DataSets {
 /// Data that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file that cannot be read or is not JSON.
     #[error(transparent)]
     File(#[from] files::Error),
-    /// A parquet file that is not in the released schema.
     #[error(transparent)]
     Table(#[from] tables::Error),
-    /// A file that is neither parquet nor JSON lines, by its name.
     #[error("{}: expected a file named *.parquet or *.jsonl", path.display())]
-    Format {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A file without problems.
+    Format { path: PathBuf },
     #[error("{}: no problems in it", path.display())]
-    Empty {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A problem without text.
+    Empty { path: PathBuf },
     #[error("{}: record {record} (from 0): the {field} is empty", path.display())]
-    Blank {
-        /// The file.
-        path: PathBuf,
-        /// Row of a table, or record of a JSON-lines file.
-        record: usize,
-        /// `question` or `answer`.
-        field: &'static str,
-    },
-    /// A prompt that would lose messages.
+    Blank { path: PathBuf, record: usize, field: &'static str },
     #[error("{}: record {record} (from 0): its prompt has the messages `{roles}`, expected one of a `user`", path.display())]
-    Messages {
-        /// The file.
-        path: PathBuf,
-        /// Row of a table, or record of a JSON-lines file.
-        record: usize,
-        /// Who wrote them.
-        roles: String,
-    },
-    /// A prompt whose tokens cannot be counted.
+    Messages { path: PathBuf, record: usize, roles: String },
     #[error("{}: record {record} (from 0): {reason}", path.display())]
-    Tokens {
-        /// The file.
-        path: PathBuf,
-        /// Row of a table, or record of a JSON-lines file.
-        record: usize,
-        /// What the tokenizer says.
-        reason: String,
-    },
-    /// More than can be held.
+    Tokens { path: PathBuf, record: usize, reason: String },
     #[error("{}: its distinct problems have more than {most} bytes", path.display())]
-    TooMuch {
-        /// The file.
-        path: PathBuf,
-        /// The limit.
-        most: usize,
-    },
-    /// Questions that stand in the file with different answers.
+    TooMuch { path: PathBuf, most: usize },
     #[error("{}: {count} questions have conflicting answers: {listed}", path.display())]
-    Conflicts {
-        /// The file.
-        path: PathBuf,
-        /// How many questions.
-        count: usize,
-        /// The first of them with their answers and records.
-        listed: String,
-    },
-    /// Two problems of a JSON-lines file with the same id.
+    Conflicts { path: PathBuf, count: usize, listed: String },
     #[error("{}: two problems have the id `{id}`: {first:?} and {second:?}", path.display())]
-    DuplicateId {
-        /// The file.
-        path: PathBuf,
-        /// The id.
-        id: String,
-        /// Question of the first.
-        first: String,
-        /// Question of the second.
-        second: String,
-    },
-    /// Problems that are trained on and evaluated.
+    DuplicateId { path: PathBuf, id: String, first: String, second: String },
     #[error(
         "{count} problems of {} also stand in the training file {}: {listed}; leave them out with `dapo data prepare {} --without {} --out DIR`",
         evaluated.display(), train.display(), train.display(), evaluated.display()
     )]
-    Overlap {
-        /// The training file.
-        train: PathBuf,
-        /// The development or test file.
-        evaluated: PathBuf,
-        /// How many problems.
-        count: usize,
-        /// The first of them.
-        listed: String,
-    },
-    /// Two evaluation sets with the same name.
+    Overlap { train: PathBuf, evaluated: PathBuf, count: usize, listed: String },
     #[error("{}: another evaluation set is also named `{name}` (a set is named after its file)", path.display())]
-    DuplicateSet {
-        /// The second file.
-        path: PathBuf,
-        /// The name.
-        name: String,
-    },
+    DuplicateSet { path: PathBuf, name: String },
 }
 
 /// Loads or generates the problems of an experiment. A test set is named after its file.
@@ -222,9 +146,6 @@ pub fn digest(problems: &[Problem]) -> String {
 /// Writes problems as parquet in the released schema. Reading the file gives the same
 /// problems, ids included. `templated` puts the released instruction around each question in
 /// the `prompt` column, for readers that take prompts from there.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn write(path: &Path, problems: &[Problem], templated: bool) -> Result<(), tables::Error> {
     let prompt = |problem: &Problem| match templated {
         true => template::wrap(&problem.question),

@@ -14,7 +14,6 @@ use std::path::Path;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Format {
-    /// `*.parquet`, in the released schema.
     Parquet,
     /// `*.jsonl`: each line in the released schema, or `{"id"?, "question", "answer"}`.
     JsonLines,
@@ -22,9 +21,6 @@ pub enum Format {
 
 impl Format {
     /// The format by the file's name.
-    ///
-    /// # Errors
-    /// [`Error::Format`].
     pub fn of(path: &Path) -> Result<Self, Error> {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("parquet") => Ok(Self::Parquet),
@@ -67,10 +63,6 @@ impl SourceRow {
 }
 
 /// Calls `each` with every row in order. Only one row is held at a time.
-///
-/// # Errors
-/// When the file is missing, in neither format or malformed (the message names row or line), and
-/// what `each` returns.
 pub fn each_row(
     path: &Path,
     each: &mut dyn FnMut(SourceRow) -> Result<(), Error>,

@@ -14,96 +14,31 @@ use std::sync::OnceLock;
 /// A tokenizer or a prompt that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file is missing or is not JSON.
     #[error(transparent)]
     File(#[from] files::Error),
-    /// A chat template that cannot be used, or refuses a prompt.
     #[error(transparent)]
     ChatTemplate(#[from] chat_template::Error),
-    /// A prompt is to be put into a chat template that is not there.
     #[error("{}: no chat template: neither chat_template.jinja nor chat_template in tokenizer_config.json", folder.display())]
-    NoChatTemplate {
-        /// The model's folder.
-        folder: PathBuf,
-    },
-    /// `tokenizer.json` that the tokenizers library refuses.
+    NoChatTemplate { folder: PathBuf },
     #[error("{}: not a tokenizer: {reason}", path.display())]
-    Tokenizer {
-        /// The file.
-        path: PathBuf,
-        /// The library's reason.
-        reason: String,
-    },
-    /// Neither generation config nor model config names a stop token.
+    Tokenizer { path: PathBuf, reason: String },
     #[error("{}: no eos_token_id in generation_config.json or config.json", folder.display())]
-    NoStopToken {
-        /// The model's folder.
-        folder: PathBuf,
-    },
-    /// `eos_token_id` is neither a token id nor a list of token ids.
+    NoStopToken { folder: PathBuf },
     #[error("{}: eos_token_id must be a token id below {vocabulary_size} or a list of them, got {value}", path.display())]
-    StopToken {
-        /// The file.
-        path: PathBuf,
-        /// Number of tokens.
-        vocabulary_size: usize,
-        /// What stands there.
-        value: String,
-    },
-    /// Tokenizer and model do not belong together.
+    StopToken { path: PathBuf, vocabulary_size: usize, value: String },
     #[error("{}: token {token:?} has id {id}, the model's vocabulary has only {vocabulary} rows", path.display())]
-    Vocabulary {
-        /// The tokenizer.
-        path: PathBuf,
-        /// The token with the largest id.
-        token: String,
-        /// Its id.
-        id: u32,
-        /// Rows of the model's embedding.
-        vocabulary: i64,
-    },
-    /// Text that the vocabulary cannot express.
+    Vocabulary { path: PathBuf, token: String, id: u32, vocabulary: i64 },
     #[error("cannot tokenize {text:?}: {reason}")]
-    Encode {
-        /// The start of the text.
-        text: String,
-        /// The character, or the library's reason.
-        reason: String,
-    },
-    /// A prompt that cannot be tokenized.
+    Encode { text: String, reason: String },
     #[error("problem {id}: {source}")]
-    Problem {
-        /// The problem's id.
-        id: String,
-        /// What is wrong with its text.
-        source: Box<Error>,
-    },
-    /// A prompt longer than the limit.
+    Problem { id: String, source: Box<Error> },
     #[error("problem {id}: its prompt has {tokens} tokens, max_prompt_tokens is {limit}")]
-    TooLong {
-        /// The problem's id.
-        id: String,
-        /// Length of the rendered prompt.
-        tokens: usize,
-        /// The limit.
-        limit: u64,
-    },
+    TooLong { id: String, tokens: usize, limit: u64 },
     /// A text so long that tokenizing it would take minutes to say the same.
     #[error("problem {id}: its prompt has {bytes} bytes, max_prompt_tokens is {limit}")]
-    TooLongText {
-        /// The problem's id.
-        id: String,
-        /// Size of the rendered prompt.
-        bytes: usize,
-        /// The limit in tokens.
-        limit: u64,
-    },
-    /// A prompt without a single token.
+    TooLongText { id: String, bytes: usize, limit: u64 },
     #[error("problem {id}: its prompt is empty")]
-    Empty {
-        /// The problem's id.
-        id: String,
-    },
+    Empty { id: String },
 }
 
 /// A Hugging Face tokenizer with the tokens that stop a response.
@@ -120,9 +55,6 @@ pub struct Tokenizer {
 impl Tokenizer {
     /// Loads `tokenizer.json` of a model folder. Stop tokens are the `eos_token_id` (a number
     /// or a list) of `generation_config.json`, else of `config.json`.
-    ///
-    /// # Errors
-    /// When a file is missing or malformed, or no stop token is named.
     pub fn load(folder: &Path) -> Result<Self, Error> {
         let path = folder.join("tokenizer.json");
         let bytes = foreign::read_up_to(&path, foreign::MOST_TOKENIZER_BYTES)?;
@@ -144,9 +76,6 @@ impl Tokenizer {
     }
 
     /// The chat template of the folder; `None` when it has none.
-    ///
-    /// # Errors
-    /// When it cannot be used.
     pub fn chat_template(&self) -> Result<Option<&ChatTemplate>, Error> {
         if let Some(template) = self.chat_template.get() {
             return Ok(template.as_ref());
@@ -156,9 +85,6 @@ impl Tokenizer {
     }
 
     /// A user's message in the chat template, up to where the assistant's answer begins.
-    ///
-    /// # Errors
-    /// When there is no chat template, or it refuses the message.
     pub fn in_chat(&self, content: String) -> Result<String, Error> {
         let Some(template) = self.chat_template()? else {
             return Err(Error::NoChatTemplate { folder: self.folder.clone() });
@@ -168,9 +94,6 @@ impl Tokenizer {
     }
 
     /// Whether every token of the tokenizer in `folder` has a row of the model's embedding.
-    ///
-    /// # Errors
-    /// [`Error::Vocabulary`], with the largest id.
     pub fn fits(&self, folder: &Path, vocabulary: i64) -> Result<(), Error> {
         let largest = self.inner.get_vocab(true).into_iter().max_by_key(|(_, id)| *id);
         match largest {
@@ -184,9 +107,6 @@ impl Tokenizer {
 
     /// Token ids of a text. No token is added at either end; special tokens that are spelled
     /// out in the text become their ids.
-    ///
-    /// # Errors
-    /// When the vocabulary has no token for a character.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, Error> {
         match self.ids(text) {
             Ok(ids) => Ok(ids),
@@ -247,9 +167,6 @@ impl Tokenizer {
     /// The token with which the chat template ends an assistant's turn, when it does not stop a
     /// response: a policy that ends its answers so would go on to the limit. Qwen2.5's base
     /// models stop at `<|endoftext|>`, their template ends a turn with `<|im_end|>`.
-    ///
-    /// # Errors
-    /// When the chat template cannot be used.
     pub fn unstopped_end_of_turn(&self) -> Result<Option<(u32, String)>, Error> {
         let Some(template) = self.chat_template()? else { return Ok(None) };
         let end = self.encode(&template.end_of_turn()).unwrap_or_default();
@@ -348,9 +265,6 @@ fn stop_tokens(folder: &Path, largest: u32) -> Result<Vec<u32>, Error> {
 }
 
 /// The text that the policy continues.
-///
-/// # Errors
-/// When the template is the tokenizer's and there is none, or it refuses the question.
 pub fn render(
     problem: &Problem,
     template: PromptTemplate,

@@ -69,23 +69,18 @@ pub fn grade(response: &str, ground_truth: &str, verifier: Verifier) -> Grade {
 /// A decision with what led to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
-    /// The decision.
     pub grade: Grade,
     /// The text that was read as the answer, before any normalisation.
     pub matched: Option<String>,
-    /// The ground truth as it was compared.
     pub compared_ground_truth: String,
-    /// Why.
     pub reason: Reason,
 }
 
 /// Why a response was accepted or rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Reason {
-    /// Both sides are the same string.
     #[error("both sides are equal")]
     Equal,
-    /// Nothing looks like `Answer: …`.
     #[error("there is no `Answer:` followed by text")]
     NoAnswerLine,
     /// There is an answer line, but not near enough to the end.
@@ -94,13 +89,11 @@ pub enum Reason {
     /// A box alone is not read in this mode.
     #[error("there is a `\\boxed{{…}}` but no `Answer:` followed by text")]
     BoxWithoutAnswerLine,
-    /// No `\boxed{` at all.
     #[error("there is no `\\boxed{{…}}`")]
     NoBox,
     /// A box, but not near enough to the end.
     #[error("`\\boxed{{` stands before the last 100 characters, which alone are read")]
     BoxBeforeWindow,
-    /// The last box does not end.
     #[error("the last `\\boxed{{` has no matching brace")]
     UnclosedBox,
     /// The strings differ in notation only.
@@ -108,7 +101,6 @@ pub enum Reason {
         "the same but for stars, a final full stop, a minus sign or the form of a number; strings are compared"
     )]
     DifferentNotation,
-    /// The strings differ.
     #[error("the two sides differ")]
     Different,
 }

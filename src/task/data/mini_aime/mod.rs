@@ -35,7 +35,6 @@ pub const TRAIN: &str = "train";
 struct Set {
     name: &'static str,
     problems: usize,
-    /// Digits of the index in ids.
     digits: usize,
     /// Whether runs are judged by it, so that no choice may be made by it.
     evaluation: bool,
@@ -53,19 +52,15 @@ const SETS: [Set; 4] = [
 /// How hard the benchmark is.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Task {
-    /// Fewest operations of a chain.
     pub operations_min: u64,
-    /// Most operations of a chain.
     pub operations_max: u64,
     /// Smallest first operand and addend.
     pub operand_min: u64,
     /// Largest first operand and addend, at most `modulus() - 1`.
     pub operand_max: u64,
-    /// Smallest factor.
     pub factor_min: u64,
     /// Largest factor, at most 9.
     pub factor_max: u64,
-    /// Probability that an operation multiplies.
     pub multiply_share: f64,
     /// Results keep this many last digits.
     pub digits: u32,
@@ -130,9 +125,7 @@ fn between(stream: &mut Stream, min: u64, max: u64) -> u64 {
 /// One link of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// `+` and an operand.
     Add(u64),
-    /// `*` and a factor of one digit.
     Multiply(u64),
 }
 
@@ -156,11 +149,9 @@ impl Operation {
 /// A chain of operations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expression {
-    /// The value that the chain starts from.
     pub first: u64,
     /// Applied left to right; at least one.
     pub operations: Vec<Operation>,
-    /// Results keep this many last digits.
     pub digits: u32,
 }
 

@@ -24,9 +24,6 @@ pub fn vocabulary_size() -> usize {
 }
 
 /// Writes `tokenizer.json` and `tokenizer_config.json`; the same bytes on every machine.
-///
-/// # Errors
-/// When the folder cannot be written.
 pub fn write_tokenizer(folder: &Path) -> Result<(), files::Error> {
     files::write_json(&folder.join("tokenizer.json"), &tokenizer())?;
     files::write_json(&folder.join("tokenizer_config.json"), &tokenizer_config())

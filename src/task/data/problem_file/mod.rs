@@ -22,7 +22,6 @@ const MOST_BYTES: usize = 1 << 30;
 /// What a file holds, without repetitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProblemFile {
-    /// Rows or records of the file.
     pub records: usize,
     /// Problems in the order of their first record, without those of `conflicts`.
     pub problems: Vec<Problem>,
@@ -41,9 +40,6 @@ pub struct Conflict {
 
 impl ProblemFile {
     /// The problems, when no question has conflicting answers. `path` is for the message.
-    ///
-    /// # Errors
-    /// [`Error::Conflicts`], with the first ten.
     pub fn consistent(self, path: &Path) -> Result<Vec<Problem>, Error> {
         if self.conflicts.is_empty() {
             return Ok(self.problems);
