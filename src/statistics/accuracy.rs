@@ -1,36 +1,30 @@
-//! avg@k with three intervals, each with its question. One interval never answers another's
-//! question: more samples narrow the first, more problems the second, more training runs the third.
+//! avg@k with three intervals, each for its own question: more samples narrow the first, more
+//! problems the second, more training runs the third.
 
 use crate::statistics::between::{self, Error};
 use crate::statistics::distributions::t_quantile;
 use crate::statistics::{Counts, Interval, estimators, outcomes};
 use serde::{Deserialize, Serialize};
 
-/// Fewest problems for an interval over another draw of problems.
+/// An interval over another draw of problems needs at least this many problems.
 pub const FEWEST_PROBLEMS: usize = 10;
 
-/// Fewest outcomes of the rarer kind, over all problems, for an interval over another decoding:
-/// below, too few outcomes show any spread.
+/// An interval over another decoding needs at least this many outcomes of the rarer kind, over all
+/// problems; fewer show no spread.
 pub const FEWEST_MINORITY_OUTCOMES: u64 = 2;
 
-/// Fewest problems, as n · min(μ̂, 1 − μ̂), that a nearly solved or hardly solved set must leave
-/// for an interval over another draw of problems.
+/// An interval over another draw of problems needs n · min(μ̂, 1 − μ̂) to be at least this.
 pub const FEWEST_UNUSUAL_PROBLEMS: f64 = 2.0;
 
-/// What an interval is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Question {
-    /// These checkpoints on these problems, sampled again.
     TheseCheckpointsOnTheseProblems,
-    /// These checkpoints on another draw of problems of this kind.
     AnotherDrawOfProblems,
-    /// Another training run, on these problems.
     AnotherTrainingRun,
 }
 
 impl Question {
-    /// The question as a table prints it.
     pub fn text(self) -> &'static str {
         match self {
             Self::TheseCheckpointsOnTheseProblems => "these checkpoints, these problems",
@@ -40,21 +34,16 @@ impl Question {
     }
 }
 
-/// The answer to one question.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Uncertainty {
-    /// The question.
     pub question: Question,
     /// Standard error of avg@k, as a share; `None` where it cannot be estimated.
     pub standard_error: Option<f64>,
-    /// `None` where no interval is offered.
     pub interval: Option<Interval>,
-    /// Why there is no interval.
     pub withheld: Option<String>,
 }
 
-/// avg@k of one or several training runs of a method on the same problems.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Accuracy {
@@ -71,9 +60,6 @@ pub struct Accuracy {
 }
 
 /// avg@k of `runs[run][problem]` with its three intervals of confidence `level`.
-///
-/// # Errors
-/// No run, no problem, runs on other problems, counts that are none, or a level outside (0, 1).
 pub fn accuracy(runs: &[Vec<Counts>], level: f64) -> Result<Accuracy, Error> {
     check(runs)?;
     if !(level > 0.0 && level < 1.0) {
@@ -110,12 +96,11 @@ pub fn decoding_error(runs: &[Vec<Counts>]) -> f64 {
     squares.sum::<f64>().sqrt() / runs.len() as f64
 }
 
-/// Outcomes of the rarer kind of their problem.
 pub(crate) fn minority(runs: &[Vec<Counts>]) -> u64 {
     runs.iter().flatten().map(Counts::minority).sum()
 }
 
-/// Why so few outcomes of the rarer kind carry no interval.
+/// Why there is no interval, where too few outcomes are of the rarer kind.
 pub(crate) fn too_few_minority(minority: u64) -> Option<String> {
     let least = FEWEST_MINORITY_OUTCOMES;
     (minority < least).then(|| {
@@ -125,7 +110,7 @@ pub(crate) fn too_few_minority(minority: u64) -> Option<String> {
     })
 }
 
-/// Degrees of freedom whose quantiles are the normal distribution's.
+/// With so many degrees of freedom the quantiles are the normal distribution's.
 pub const MANY: f64 = 1e9;
 
 fn these_problems(runs: &[Vec<Counts>], centre: f64, level: f64) -> Uncertainty {
@@ -137,7 +122,8 @@ fn these_problems(runs: &[Vec<Counts>], centre: f64, level: f64) -> Uncertainty 
     Uncertainty { question, standard_error: Some(error), interval, withheld }
 }
 
-/// The mean of one value a problem (p̂, or a paired difference of two) as a draw of problems.
+/// The interval of the mean when the problems are a draw; one value a problem (p̂, or a paired
+/// difference of two).
 pub fn other_problems(values: &[f64], centre: f64, level: f64) -> Uncertainty {
     let question = Question::AnotherDrawOfProblems;
     let n = values.len();
@@ -153,8 +139,8 @@ pub fn other_problems(values: &[f64], centre: f64, level: f64) -> Uncertainty {
     Uncertainty { question, standard_error: Some(error), interval, withheld }
 }
 
-/// [`other_problems`] for shares in [0, 1], which are withheld close to either end: a set of
-/// problems that is nearly all solved holds too few others to tell how many there are.
+/// [`other_problems`] for shares in [0, 1]. It withholds the interval close to either end: a set
+/// that is nearly all solved holds too few other problems to estimate their share.
 fn other_problems_of_shares(values: &[f64], centre: f64, level: f64) -> Uncertainty {
     let answer = other_problems(values, centre, level);
     let left = values.len() as f64 * centre.min(1.0 - centre);
@@ -192,7 +178,7 @@ fn accuracies(run: &[Counts]) -> Vec<f64> {
     run.iter().map(Counts::accuracy).collect()
 }
 
-/// The same positive number of problems in every run, and counts that can be.
+/// Requires the same positive number of problems in every run, and possible counts.
 pub(crate) fn check(runs: &[Vec<Counts>]) -> Result<(), Error> {
     const METHOD: &str = "avg@k";
     let expected = runs.first().map_or(0, Vec::len);

@@ -1,4 +1,4 @@
-//! Distribution functions, with the portable functions of `libm`: the same bits everywhere.
+//! Distribution functions, built on `libm`: the same bits on every machine.
 
 /// The quantile of Student's t with `df` > 0 degrees of freedom, for 0 < `p` < 1, to a
 /// relative accuracy of about 1e-12: bisection on the distribution function.

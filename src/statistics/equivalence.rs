@@ -1,13 +1,12 @@
-//! Whether a value is still the same: two one-sided tests on two independent samples with
-//! unequal variances (Schuirmann 1987, Welch 1947), as the interval d ± t₁₋α,ν · SE against ±δ.
+//! Two one-sided tests of equivalence on two independent samples with unequal variances (Schuirmann
+//! 1987, Welch 1947), as the interval d ± t₁₋α,ν · SE against ±δ.
 //!
-//! A test of difference would call an unchanged program "not different" the more easily the
-//! noisier it is. Here noise costs the verdict: it becomes inconclusive.
+//! A test of difference passes an unchanged program more easily the noisier it is. Here noise costs
+//! the verdict: it becomes inconclusive.
 
 use crate::statistics::{distributions, estimators};
 use serde::{Deserialize, Serialize};
 
-/// What the two samples say about a difference smaller than the margin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -19,29 +18,18 @@ pub enum Verdict {
     Inconclusive,
 }
 
-/// Samples or rules that nothing follows from.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// A spread needs two values.
     #[error("equivalence needs at least 2 values on each side, got {reference} and {new}")]
-    TooFew {
-        /// Values of the reference.
-        reference: usize,
-        /// New values.
-        new: usize,
-    },
-    /// NaN or infinity among the values.
+    TooFew { reference: usize, new: usize },
     #[error("equivalence needs finite values, got {0}")]
     NotFinite(f64),
-    /// δ.
     #[error("a margin must be a positive number, got {0}")]
     Margin(f64),
-    /// α.
     #[error("alpha must lie between 0 and 0.5, got {0}")]
     Alpha(f64),
 }
 
-/// A comparison of new values with a reference.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Equivalence {
@@ -61,9 +49,6 @@ pub struct Equivalence {
 
 /// Compares two samples. The chance to call samples reproduced whose true means differ by δ or
 /// more is at most α.
-///
-/// # Errors
-/// Fewer than two values on a side, values that are not finite, or a rule without meaning.
 pub fn equivalence(
     reference: &[f64],
     new: &[f64],
@@ -113,10 +98,10 @@ pub(crate) fn welch_error(a: &[f64], b: &[f64]) -> (f64, f64) {
     (variance.sqrt(), degrees_of_freedom)
 }
 
-/// The chance that two samples of normal values with standard deviation `deviation` and the same
-/// true mean are called reproduced: the power that a margin can have at best. Exact for the test
-/// with a pooled variance, which Welch's approaches from below with unequal numbers of values;
-/// 0 where the margin is smaller than what any interval of so few values must leave.
+/// The probability that two samples of normal values with standard deviation `deviation` and the
+/// same true mean are called reproduced: the best power that a margin can have. It is exact for the
+/// test with a pooled variance, which Welch's approaches from below with unequal numbers of values;
+/// 0 where the margin is smaller than any interval of so few values.
 pub fn attainable_power(deviation: f64, n_a: usize, n_b: usize, alpha: f64, margin: f64) -> f64 {
     let fits = alpha > 0.0 && alpha < 0.5 && margin > 0.0 && deviation >= 0.0;
     if n_a < 2 || n_b < 2 || !fits || !deviation.is_finite() {
@@ -135,10 +120,8 @@ pub fn attainable_power(deviation: f64, n_a: usize, n_b: usize, alpha: f64, marg
     power.clamp(0.0, 1.0)
 }
 
-/// What a rule can see, for values of standard deviation `deviation` and as many of them on both
-/// sides: the chance that an unchanged program whose values are drawn anew is not called
-/// reproduced, and the true difference that is not called reproduced with probability 0.95. Both
-/// take the spread as known (the normal distribution in place of t), so they are a little
+/// What a rule can see, for values of standard deviation `deviation` with `values` of them on each
+/// side. Both results take the spread as known (normal in place of t), so they are a little
 /// optimistic for few values.
 pub fn sensitivity(deviation: f64, values: usize, alpha: f64, margin: f64) -> Sensitivity {
     let n = values.max(2) as f64;
@@ -153,12 +136,12 @@ pub fn sensitivity(deviation: f64, values: usize, alpha: f64, margin: f64) -> Se
     Sensitivity { false_alarm, visible: room.max(0.0) + Z_95 * standard_error }
 }
 
-/// See [`sensitivity`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sensitivity {
-    /// Chance that an unchanged program with new draws is not called reproduced.
+    /// Probability that an unchanged program with new draws is not called reproduced.
     pub false_alarm: f64,
-    /// Difference that is noticed with probability 0.95, in the unit of the values.
+    /// The true difference that is not called reproduced with probability 0.95, in the unit of the
+    /// values.
     pub visible: f64,
 }
 

@@ -1,6 +1,5 @@
-//! Intervals, tests and verdicts, as pure functions of numbers.
-//!
-//! In: outcomes and scores. Out: estimates with intervals, p-values, a word. Never: a file, a clock, a run.
+//! Intervals, tests and verdicts, as pure functions of outcomes and scores: no file, no clock, no
+//! run.
 
 pub mod distributions;
 pub mod outcomes;

@@ -1,8 +1,7 @@
-//! What is counted of one problem, and every statistic that needs no more than counts.
+//! Counts of one problem's outcomes, and the statistics that need no more than counts.
 
 use serde::{Deserialize, Serialize};
 
-/// Samples of one problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Counts {
@@ -35,13 +34,12 @@ impl Counts {
         1.0 - none
     }
 
-    /// Outcomes of the rarer kind.
     pub fn minority(&self) -> u64 {
         self.correct.min(self.samples - self.correct)
     }
 }
 
-/// See [`crate::statistics::estimators::standard_error_fixed_problems`], which is this on counts.
+/// See [`crate::statistics::estimators::standard_error_fixed_problems`].
 pub fn standard_error_fixed_problems(problems: &[Counts]) -> f64 {
     let accuracies = problems.iter().map(Counts::accuracy);
     let overall = accuracies.sum::<f64>() / problems.len() as f64;

@@ -1,5 +1,5 @@
-//! Two methods on the same problems, problem by problem. The unit is the problem: these numbers
-//! speak of the checkpoints at hand, never of another training run.
+//! Two methods compared problem by problem. The unit is the problem: these numbers say something
+//! about the checkpoints at hand, never about another training run.
 
 use crate::statistics::between::{self, Error};
 use crate::statistics::distributions::t_quantile;
@@ -8,10 +8,9 @@ use crate::statistics::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Fewest problems, as Σ|d_i|, that must have changed for an interval over another draw of them.
+/// An interval over another draw of problems needs Σ|d_i| to be at least this.
 pub const FEWEST_CHANGED_PROBLEMS: f64 = 2.0;
 
-/// The paired difference b − a of avg@k.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Paired {
@@ -29,14 +28,10 @@ pub struct Paired {
 }
 
 /// Compares `a[run][problem]` with `b[run][problem]`; entry i of every run is the same problem.
-///
-/// # Errors
-/// As [`accuracy::accuracy`], and where the sides have other numbers of problems.
 pub fn paired(a: &[Vec<Counts>], b: &[Vec<Counts>], level: f64) -> Result<Paired, Error> {
     paired_up_to(a, b, level, between::MOST_SPLITS)
 }
 
-/// [`paired`] with at most so many sign flips.
 pub fn paired_up_to(
     a: &[Vec<Counts>],
     b: &[Vec<Counts>],
@@ -73,8 +68,8 @@ pub fn paired_up_to(
     })
 }
 
-/// The interval over another draw of problems, withheld where the difference rests on too few
-/// problems: how often a rare change occurs cannot be told from none or one of it.
+/// The interval over another draw of problems. It is withheld where few problems changed: how often
+/// a rare change occurs cannot be estimated from one case or none.
 fn other_problems(by_problem: &[f64], difference: f64, level: f64) -> Uncertainty {
     let answer = accuracy::other_problems(by_problem, difference, level);
     let changed: f64 = by_problem.iter().map(|value| value.abs()).sum();

@@ -1,4 +1,4 @@
-//! Whether an evaluation can be of the same policy as others on the same problems, when every
+//! Tests whether an evaluation can be of the same policy as others on the same problems, when every
 //! sample is an independent draw.
 
 /// Chances below this are left out.
@@ -7,11 +7,11 @@ const NEGLIGIBLE: f64 = 1e-30;
 /// Two-sided exact p of one evaluation's total of correct samples, given each problem's total over
 /// all evaluations.
 ///
-/// `one` and every member of `others` are c_i, the correct ones of `samples` samples, in the same
-/// order of problems. Were all of one policy, each c_i of `one` would be hypergeometric: `samples`
-/// draws out of a problem's pooled samples. The sum over problems then has a known distribution,
-/// whatever the problems' accuracies are, and p below α has a probability of at most α. Problems
-/// that all evaluations solved in every sample, or in none, say nothing.
+/// `one` and every member of `others` hold c_i, the correct ones of `samples` samples, in the same
+/// order of problems. If all are of one policy, each c_i of `one` is hypergeometric: `samples`
+/// draws out of a problem's pooled samples. The distribution of the sum over problems is then
+/// known, whatever the problems' accuracies are, and p < α has a probability of at most α. Problems
+/// that all evaluations solved in every sample, or in none, carry no information.
 ///
 /// # Panics
 /// When the lists differ in length.
@@ -49,16 +49,13 @@ fn log_factorials(last: u64) -> Vec<f64> {
     logs
 }
 
-/// A distribution over counts.
 struct Counts {
-    /// The count of the first entry.
     first: u64,
-    /// Of each count from there on.
     chances: Vec<f64>,
 }
 
 impl Counts {
-    /// Without the ends that cannot matter: a set of many samples would take too long with them.
+    /// Drops the negligible ends, which would make large sets slow.
     fn cut(mut self) -> Self {
         let matters = |chance: &f64| *chance > NEGLIGIBLE;
         let first = self.chances.iter().position(matters).unwrap_or(0);
@@ -68,7 +65,6 @@ impl Counts {
         Self { first: self.first + first as u64, chances: self.chances }
     }
 
-    /// Of the sum of two independent counts.
     fn plus(&self, other: &Self) -> Self {
         let mut chances = vec![0.0; self.chances.len() + other.chances.len() - 1];
         for (i, left) in self.chances.iter().enumerate() {

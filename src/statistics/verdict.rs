@@ -1,29 +1,25 @@
-//! From a comparison of two methods to one word. "No effect shown" (inconclusive) and "equivalent
-//! within δ" are different words: the first says that the runs cannot tell, the second that
-//! they can, and that the difference is smaller than a margin declared beforehand.
+//! One word for a comparison of two methods. "Inconclusive" says that the runs cannot tell;
+//! "equivalent within δ" says that they can, and that the difference is smaller than a margin
+//! declared beforehand.
 
 use crate::statistics::{Equivalence, Interval, equivalence};
 use serde::{Deserialize, Serialize};
 
-/// What a comparison shows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Evidence {
     /// p of the declared test, adjusted by Holm over the declared family.
     pub adjusted_p: f64,
     /// α of the family, such as 0.05.
     pub alpha: f64,
-    /// The interval of the difference b − a.
     pub interval: Interval,
-    /// Whether a larger value is the better one (accuracy) or the worse one (time to a level).
+    /// True for accuracy, false for time to a level.
     pub larger_is_better: bool,
-    /// What the comparison could have found, in the unit of the difference; infinite where no
-    /// difference could have reached α.
+    /// In the unit of the difference; infinite where no difference could have reached α.
     pub minimum_detectable_effect: f64,
-    /// Two one-sided tests against a margin that was declared beforehand, where one was.
+    /// Two one-sided tests against a margin, where one was declared beforehand.
     pub equivalence: Option<Equivalence>,
 }
 
-/// The word for a comparison of b with a.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -31,10 +27,9 @@ pub enum Verdict {
     Improves,
     /// b is worse, by the same two conditions.
     Hurts,
-    /// No effect shown, and none excluded.
+    /// No effect is shown, and none is excluded.
     Inconclusive {
-        /// The true difference that would have been found with the declared power; `None` where
-        /// no difference could have been found with so few runs.
+        /// `None` where so few runs could not have shown any difference.
         could_have_detected: Option<f64>,
     },
     /// The difference is smaller than the margin (two one-sided tests), and no effect is shown.
@@ -44,9 +39,9 @@ pub enum Verdict {
     },
 }
 
-/// Both the test and the interval must speak for "improves" and "hurts"; equivalence needs a
-/// margin that was declared beforehand. A difference that is shown and also smaller than the
-/// margin is called by its direction. A p or an interval that is NaN shows nothing.
+/// "Improves" and "hurts" need both the test and the interval. A difference that is shown and also
+/// smaller than the margin is called by its direction. A p or an interval that is NaN shows
+/// nothing.
 pub fn verdict(evidence: &Evidence) -> Verdict {
     let Evidence { adjusted_p, alpha, interval, .. } = *evidence;
     let above = interval.low > 0.0 && interval.high > 0.0;

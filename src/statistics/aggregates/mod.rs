@@ -1,6 +1,6 @@
 //! Aggregates of `scores[run][task]` as rliable defines them (Agarwal et al. 2021, arXiv
-//! 2108.13264; `rliable/metrics.py`, `rliable/library.py` at 3ccd9f4), with a bootstrap that two
-//! calls repeat. A task is whatever every run was scored on: a set, a problem, an arm's endpoint.
+//! 2108.13264; `rliable/metrics.py`, `rliable/library.py` at 3ccd9f4), with a repeatable bootstrap.
+//! A task is whatever every run was scored on: a set, a problem, an arm's endpoint.
 
 use crate::base::Purpose;
 use crate::base::rng::{self, Id};
@@ -13,9 +13,6 @@ pub const FEWEST_BOOTSTRAP_RUNS: usize = 30;
 
 /// Interquartile mean: the mean after the ⌊m/4⌋ lowest and as many highest of the m values are
 /// dropped (scipy's `trim_mean` with 0.25). On scores that are nearly 0 or 1 it says little.
-///
-/// # Errors
-/// No value, or one that is not finite.
 pub fn iqm(values: &[f64]) -> Result<f64, Error> {
     between::check("an interquartile mean", values, 1)?;
     let mut sorted = values.to_vec();
@@ -26,9 +23,6 @@ pub fn iqm(values: &[f64]) -> Result<f64, Error> {
 
 /// P(b > a) for a run of each on the same task, averaged over tasks: the Mann–Whitney U of a
 /// task's two columns over n_a · n_b, ties counting ½. Arguments are `scores[run][task]`.
-///
-/// # Errors
-/// A side without runs or tasks, sides with other tasks, or a value that is not finite.
 pub fn probability_of_improvement(a: &[Vec<f64>], b: &[Vec<f64>]) -> Result<f64, Error> {
     const METHOD: &str = "a probability of improvement";
     let tasks = tasks(METHOD, a)?;
@@ -52,9 +46,6 @@ pub fn probability_of_improvement(a: &[Vec<f64>], b: &[Vec<f64>]) -> Result<f64,
 
 /// Performance profile: for each threshold τ the share of (run, task) scores above it (rliable's
 /// `run_score_deviation`).
-///
-/// # Errors
-/// No run or task, runs on other tasks, or a score that is not finite.
 pub fn performance_profile(scores: &[Vec<f64>], thresholds: &[f64]) -> Result<Vec<f64>, Error> {
     let tasks = tasks("a performance profile", scores)?;
     let total = (scores.len() * tasks) as f64;
@@ -67,10 +58,6 @@ pub fn performance_profile(scores: &[Vec<f64>], thresholds: &[f64]) -> Result<Ve
 /// resampled independently. Draws come from a stream fixed by `name`, so that a call repeats
 /// bit for bit (rliable's `random_state` has no effect on its intervals). The two ends are
 /// percentiles with linear interpolation, as numpy's.
-///
-/// # Errors
-/// Fewer than [`FEWEST_BOOTSTRAP_RUNS`] runs in a group, fewer than 100 replicates, runs on other
-/// tasks, a value that is not finite, or a level outside (0, 1).
 pub fn stratified_bootstrap(
     groups: &[&[Vec<f64>]],
     statistic: impl Fn(&[Vec<Vec<f64>>]) -> f64,
@@ -96,8 +83,7 @@ pub fn stratified_bootstrap(
     Ok(any_bootstrap(groups, statistic, replicates, level, name))
 }
 
-/// [`stratified_bootstrap`] of any number of runs: what calibration looks at where nothing is
-/// offered.
+/// [`stratified_bootstrap`] for any number of runs; calibration measures it below the limit too.
 pub fn any_bootstrap(
     groups: &[&[Vec<f64>]],
     statistic: impl Fn(&[Vec<Vec<f64>>]) -> f64,
@@ -131,7 +117,6 @@ fn percentile(sorted: &[f64], share: f64) -> f64 {
     sorted[below] + part * (sorted[above] - sorted[below])
 }
 
-/// The number of tasks of runs that all have it.
 fn tasks(method: &'static str, scores: &[Vec<f64>]) -> Result<usize, Error> {
     let expected = scores.first().map_or(0, Vec::len);
     if scores.is_empty() {

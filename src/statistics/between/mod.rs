@@ -1,7 +1,5 @@
-//! Between training methods: the unit is the training run. A run is one number here (its avg@k,
-//! say), and what repeats is the run. Beside this file: [`crate::statistics::aggregates`] for scores of
-//! runs × tasks, [`crate::statistics::time_to_level`] for censored times, and
-//! [`crate::statistics::verdict`] for the word that follows.
+//! Comparisons of training methods. The unit that repeats is the training run, and a run is one
+//! number here (for example its avg@k).
 
 use crate::base::Purpose;
 use crate::base::rng::{self, Id};
@@ -9,109 +7,67 @@ use crate::statistics::distributions::{self, t_quantile};
 use crate::statistics::{equivalence, estimators};
 use serde::{Deserialize, Serialize};
 
-/// All splits are enumerated up to this number of them.
+/// Up to this number of splits, all are enumerated.
 pub const MOST_SPLITS: u64 = 200_000;
 
-/// Random splits where there are more, beside the observed one.
+/// With more splits than [`MOST_SPLITS`], this many random ones are drawn beside the observed one.
 const RANDOM_SPLITS: u64 = MOST_SPLITS - 1;
 
-/// Fewest runs of a method for a t interval. With three runs that end in one of two modes a
-/// nominal 95 % interval covers 74 % (`golden/stats/`), and nobody can see the modes in three
-/// runs: there every run is shown, and no interval.
+/// A t interval needs at least this many runs of a method. With three runs that end in one of two
+/// modes a nominal 95 % interval covers 74 % (`golden/stats/`), and three runs cannot show the
+/// modes.
 pub const FEWEST_RUNS: usize = 5;
 
-/// Values that no statistic of theirs exists for.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// A side without enough runs, problems or replicates.
     #[error("{method} needs at least {needed} {what}, got {got}")]
-    TooFew {
-        /// The method.
-        method: &'static str,
-        /// What is counted.
-        what: &'static str,
-        /// The least number.
-        needed: usize,
-        /// How many there are.
-        got: usize,
-    },
-    /// NaN or infinity among the values.
+    TooFew { method: &'static str, what: &'static str, needed: usize, got: usize },
     #[error("{method} needs finite values, got {value}")]
-    NotFinite {
-        /// The method.
-        method: &'static str,
-        /// The value.
-        value: f64,
-    },
-    /// A time before the start.
+    NotFinite { method: &'static str, value: f64 },
     #[error("{method} needs times from 0 on, got {value}")]
-    Negative {
-        /// The method.
-        method: &'static str,
-        /// The time.
-        value: f64,
-    },
-    /// A confidence level outside (0, 1).
+    Negative { method: &'static str, value: f64 },
     #[error("a confidence level must lie between 0 and 1, got {0}")]
     Level(f64),
-    /// Runs that were not scored on the same tasks.
     #[error(
         "{method} needs every run on the same tasks: run {run} (from 0) has {got}, not {expected}"
     )]
-    Ragged {
-        /// The method.
-        method: &'static str,
-        /// The run.
-        run: usize,
-        /// Tasks of the first run.
-        expected: usize,
-        /// Tasks of this one.
-        got: usize,
-    },
+    Ragged { method: &'static str, run: usize, expected: usize, got: usize },
 }
 
-/// An interval of confidence `level`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Interval {
-    /// Lower end, in the unit of the values.
+    /// In the unit of the values.
     pub low: f64,
-    /// Upper end.
     pub high: f64,
     /// Nominal coverage, such as 0.95.
     pub level: f64,
 }
 
 impl Interval {
-    /// `centre` ± `half_width`.
     pub fn around(centre: f64, half_width: f64, level: f64) -> Self {
         Self { low: centre - half_width, high: centre + half_width, level }
     }
 
-    /// Whether the value lies in the interval, ends included.
     pub fn contains(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
 }
 
-/// Where the mean over all training runs that one could make lies: ȳ ± t · s/√S with S − 1
-/// degrees of freedom.
-///
-/// # Errors
-/// Fewer than [`FEWEST_RUNS`], a value that is not finite, or a level outside (0, 1).
+/// Interval of the mean over all possible training runs: ȳ ± t · s/√S with S − 1 degrees of
+/// freedom.
 pub fn t_interval(values: &[f64], level: f64) -> Result<Interval, Error> {
     check("a t interval over runs (with fewer it covers too little)", values, FEWEST_RUNS)?;
     any_t_interval(values, level)
 }
 
-/// [`t_interval`] from two runs on: what calibration looks at where nothing is offered.
+/// [`t_interval`] from two runs on; calibration measures it below the limit too.
 pub fn any_t_interval(values: &[f64], level: f64) -> Result<Interval, Error> {
     let t = t_for(level, (values.len() - 1) as f64)?;
     let half_width = t * estimators::standard_error_of_mean(values);
     Ok(Interval::around(estimators::mean(values), half_width, level))
 }
 
-/// The difference of the means of two independent sets of runs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WelchDifference {
@@ -126,10 +82,7 @@ pub struct WelchDifference {
     pub interval: Option<Interval>,
 }
 
-/// Welch's interval for "how far apart are the two methods over training runs?", b − a.
-///
-/// # Errors
-/// Fewer than two runs on a side, a value that is not finite, or a level outside (0, 1).
+/// Welch's interval of the difference b − a over training runs.
 pub fn welch(a: &[f64], b: &[f64], level: f64) -> Result<WelchDifference, Error> {
     const METHOD: &str = "a Welch interval";
     check(METHOD, a, 2)?;
@@ -145,7 +98,7 @@ pub fn welch(a: &[f64], b: &[f64], level: f64) -> Result<WelchDifference, Error>
     })
 }
 
-/// Welch's interval from two runs a side on: what calibration looks at where nothing is offered.
+/// [`welch`]'s interval from two runs a side on; calibration measures it below the limit too.
 pub fn any_welch_interval(a: &[f64], b: &[f64], level: f64) -> Result<Interval, Error> {
     let (standard_error, degrees_of_freedom) = equivalence::welch_error(a, b);
     let half_width = match degrees_of_freedom > 0.0 {
@@ -163,29 +116,22 @@ fn t_for(level: f64, df: f64) -> Result<f64, Error> {
     Ok(t_quantile(0.5 + level / 2.0, df))
 }
 
-/// A test by relabelling.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PermutationTest {
     /// Two-sided p: the share of relabellings whose statistic is at least as large in size as the
     /// observed one, which is one of them.
     pub p: f64,
-    /// Relabellings that were looked at.
     pub splits: u64,
-    /// All there are, rather than random ones.
+    /// True if all splits were enumerated, false if random ones were drawn.
     pub exact: bool,
-    /// The smallest p that so many values can give.
     pub smallest_p: f64,
 }
 
-/// Whether two methods give the same distribution of runs: unpaired permutation test on the
-/// difference of means. Exact over all C(n_a + n_b, n_a) splits where they are at most
-/// [`MOST_SPLITS`]; else 199,999 random splits beside the observed one, from a stream that is
-/// fixed by the two numbers of runs, so that a call repeats bit for bit. With 5 against 5 the
-/// smallest p is 2/252 = 0.008, with 3 against 3 it is 0.1.
-///
-/// # Errors
-/// A side without a run, or a value that is not finite.
+/// Unpaired permutation test on the difference of means. It is exact over all C(n_a + n_b, n_a)
+/// splits if they are at most [`MOST_SPLITS`]. Otherwise it draws 199,999 random splits beside the
+/// observed one, from a stream that the two numbers of runs fix, so that a call repeats bit for
+/// bit. With 5 against 5 runs the smallest p is 2/252 = 0.008, with 3 against 3 it is 0.1.
 pub fn permutation_test(a: &[f64], b: &[f64]) -> Result<PermutationTest, Error> {
     const METHOD: &str = "a permutation test";
     check(METHOD, a, 1)?;
@@ -265,18 +211,15 @@ fn count_random_splits(values: &[f64], size: usize, threshold: f64) -> u64 {
     count
 }
 
-/// Whether paired differences are centred on 0: sign-flip permutation test on their sum. Its unit
-/// is the pair, so that its question is about another draw of problems, never about another
-/// training run. Exact over all 2ⁿ flips up to n = 17; else 199,999 random ones beside the
-/// observed one, from a fixed stream.
-///
-/// # Errors
-/// No pair, or a value that is not finite.
+/// Sign-flip permutation test on the sum of paired differences. The pair is the unit: the question
+/// is about another draw of problems, never about another training run. It is exact over all 2ⁿ
+/// flips up to n = 17; otherwise it draws 199,999 random flips beside the observed one, from a
+/// fixed stream.
 pub fn sign_flip_test(differences: &[f64]) -> Result<PermutationTest, Error> {
     sign_flips_up_to(differences, MOST_SPLITS)
 }
 
-/// [`sign_flip_test`] with at most so many flips: exact where there are no more, else random.
+/// [`sign_flip_test`] with at most `most` flips: exact if there are no more, else random.
 pub(crate) fn sign_flips_up_to(differences: &[f64], most: u64) -> Result<PermutationTest, Error> {
     check("a sign-flip test", differences, 1)?;
     let sum: f64 = differences.iter().sum();
@@ -325,13 +268,12 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
     adjusted
 }
 
-/// The true difference of two methods that a comparison of `n_a` with `n_b` runs finds with
-/// probability `power`, at a two-sided level `alpha` (for a family of m: α/m is the cautious
-/// choice), when runs are normal with standard deviation `sigma`, in its unit. Power of the t test
+/// The true difference that a comparison of `n_a` with `n_b` runs finds with probability `power` at
+/// a two-sided level `alpha` (for a family of m, α/m is the cautious choice), when runs are normal
+/// with standard deviation `sigma`. The result is in sigma's unit. It is the power of the t test
 /// (noncentral t, n_a + n_b − 2 degrees of freedom) at the largest level ≤ α that the permutation
-/// test can have with so many runs; infinite where that is none, or where a side has no run.
-///
-/// For reading, never a decision rule.
+/// test can have with so many runs; infinite where there is no such level, or where a side has no
+/// run. For reading, never a decision rule.
 pub fn minimum_detectable_effect(
     sigma: f64,
     n_a: usize,
@@ -380,7 +322,6 @@ fn t_test_power(shift: f64, critical: f64, df: f64) -> f64 {
     })
 }
 
-/// At least `needed` values, all finite.
 pub(crate) fn check(method: &'static str, values: &[f64], needed: usize) -> Result<(), Error> {
     if values.len() < needed {
         return Err(Error::TooFew { method, what: "runs", needed, got: values.len() });

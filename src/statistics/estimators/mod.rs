@@ -1,12 +1,11 @@
-//! Statistics of an evaluation, as pure functions. Notation: problems i = 1…n, samples
-//! j = 1…kᵢ, xᵢⱼ ∈ {0, 1}, p̂ᵢ = mean of xᵢⱼ over j. A problem is the unit that repeats;
-//! √(μ̂(1−μ̂)/nk), which treats all samples as independent, is never used.
+//! Statistics of an evaluation. Notation: problems i = 1…n, samples j = 1…kᵢ, xᵢⱼ ∈ {0, 1}, p̂ᵢ =
+//! mean of xᵢⱼ over j. The problem is the unit that repeats; √(μ̂(1−μ̂)/nk), which treats all
+//! samples as independent, is never used.
 
 use crate::statistics::distributions::t_quantile;
 use crate::statistics::{Counts, outcomes};
 use std::collections::BTreeMap;
 
-/// One evaluated response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
     /// Eq. 7's verdict.
@@ -15,40 +14,24 @@ pub struct Sample {
     pub prediction: Option<String>,
 }
 
-/// Outcomes that no statistic exists for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// An empty evaluation.
     #[error("an evaluation needs at least one problem, got none")]
     NoProblems,
-    /// A problem without responses.
     #[error("problem {index} (from 0) has no samples")]
-    NoSamples {
-        /// Position in the list.
-        index: usize,
-    },
-    /// Two evaluations that are not over the same problems.
+    NoSamples { index: usize },
     #[error("a paired difference needs the same problems on both sides, got {left} and {right}")]
-    Unpaired {
-        /// Problems on the left.
-        left: usize,
-        /// Problems on the right.
-        right: usize,
-    },
+    Unpaired { left: usize, right: usize },
 }
 
-/// What an evaluation's record states about correctness.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
     /// n.
     pub problems: u64,
     /// k: the fewest samples of any problem.
     pub samples: u64,
-    /// [`avg_at_k`].
     pub avg_at_k: f64,
-    /// [`standard_error_fixed_problems`].
     pub standard_error_fixed_problems: f64,
-    /// [`standard_error_new_problems`].
     pub standard_error_new_problems: f64,
     /// [`pass_at_k`] for 1, 2, 4, … below `samples`, and for `samples`.
     pub pass_at_k: BTreeMap<u64, f64>,
@@ -56,10 +39,6 @@ pub struct Summary {
     pub cons_at_k: f64,
 }
 
-/// All statistics of one evaluation.
-///
-/// # Errors
-/// When there is no problem, or a problem has no sample.
 pub fn summary(problems: &[Vec<Sample>]) -> Result<Summary, Error> {
     check(problems)?;
     let samples = problems.iter().map(Vec::len).min().unwrap_or(0);
@@ -76,40 +55,32 @@ pub fn summary(problems: &[Vec<Sample>]) -> Result<Summary, Error> {
     })
 }
 
-/// avg@k: μ̂ = (1/n) Σᵢ p̂ᵢ. Every problem has the same weight, whatever its kᵢ.
-///
-/// # Panics
-/// Here and below: when there is no problem, or a problem has no sample.
+/// avg@k: μ̂ = (1/n) Σᵢ p̂ᵢ. Every problem has the same weight, whatever its kᵢ. This function and
+/// those below panic when there is no problem, or a problem has no sample.
 pub fn avg_at_k(problems: &[Vec<Sample>]) -> f64 {
     mean(&accuracies(problems))
 }
 
-/// Decoding noise of avg@k: "how far off is this number for this checkpoint on these
-/// problems?" SE² = (1/n²) Σᵢ p̂ᵢ(1−p̂ᵢ)/(kᵢ−1).
+/// Decoding noise of avg@k, for this checkpoint on these problems: SE² = (1/n²) Σᵢ
+/// p̂ᵢ(1−p̂ᵢ)/(kᵢ−1).
 ///
-/// A problem with one sample shows no spread of its own; it counts with μ̂(1−μ̂), which is at
-/// least the mean of p(1−p) over problems, so the result errs upwards.
+/// A problem with one sample shows no spread of its own; it counts with μ̂(1−μ̂), which is at least
+/// the mean of p(1−p) over problems, so the result errs upwards.
 pub fn standard_error_fixed_problems(problems: &[Vec<Sample>]) -> f64 {
     outcomes::standard_error_fixed_problems(&counts(problems))
 }
 
-/// Noise of avg@k when the problems are a draw too (clustered by problem, Miller 2024):
-/// "how far off is this number for this checkpoint on problems of this kind?"
-/// SE² = Σᵢ (p̂ᵢ−μ̂)² / (n(n−1)); with equal kᵢ this is the clustered estimator
+/// Noise of avg@k for this checkpoint when the problems are a draw too (clustered by problem,
+/// Miller 2024): SE² = Σᵢ (p̂ᵢ−μ̂)² / (n(n−1)). With equal kᵢ this is the clustered estimator
 /// n/(n−1) · (nk)⁻² Σᵢ (Σⱼ (xᵢⱼ−μ̂))².
 ///
-/// One problem says nothing about others: the result is then ½, the largest standard
-/// deviation that a quantity in [0, 1] can have.
+/// For one problem the result is ½, the largest standard deviation of a quantity in [0, 1].
 pub fn standard_error_new_problems(problems: &[Vec<Sample>]) -> f64 {
     let accuracies = accuracies(problems);
     if accuracies.len() == 1 { 0.5 } else { standard_error_of_mean(&accuracies) }
 }
 
-/// Unbiased pass@k, the chance that at least one of k samples is correct, averaged over
-/// problems: 1 − C(N−c, k)/C(N, k) = 1 − Π_{i=N−c+1}^{N} (1 − k/i), and 1 when N−c < k.
-///
-/// # Panics
-/// When `k` is 0 or above the fewest samples of any problem.
+/// [`Counts::pass_at_k`], averaged over problems.
 pub fn pass_at_k(problems: &[Vec<Sample>], k: usize) -> f64 {
     let counts = counts(problems);
     mean(&counts.iter().map(|counts| counts.pass_at_k(k as u64)).collect::<Vec<f64>>())
@@ -150,9 +121,6 @@ pub struct Difference {
 }
 
 /// Paired difference `after − before`; entry i of both is the same problem.
-///
-/// # Errors
-/// When a side is empty, a problem has no sample, or the sides differ in length.
 pub fn paired_difference(
     before: &[Vec<Sample>],
     after: &[Vec<Sample>],
@@ -204,7 +172,6 @@ fn accuracies(problems: &[Vec<Sample>]) -> Vec<f64> {
     counts(problems).iter().map(Counts::accuracy).collect()
 }
 
-/// Correct responses of each problem.
 fn counts(problems: &[Vec<Sample>]) -> Vec<Counts> {
     if let Err(error) = check(problems) {
         panic!("{error}");

@@ -1,42 +1,38 @@
-//! Time to a level, where some runs never reach it: Kaplan–Meier and the log-rank test. A run that
-//! ended without reaching the level is censored at its last evaluation, never dropped.
+//! Time to a level that some runs never reach: Kaplan–Meier and the log-rank test. A run that ended
+//! without reaching the level is censored at its last evaluation, never dropped.
 
 use crate::statistics::PermutationTest;
 use crate::statistics::between::{self, Error};
 use serde::{Deserialize, Serialize};
 
-/// When a run reached the level, in updates or in generated rollouts.
+/// In updates or in generated rollouts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TimeToEvent {
     /// The first evaluation at or above the level; where `reached` is false the last evaluation.
     pub time: f64,
-    /// False: censored.
+    /// False if the run is censored.
     pub reached: bool,
 }
 
-/// Two sets of runs by the time to a level.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogRank {
-    /// Permutation test on the log-rank scores: the p that counts.
+    /// Permutation test on the log-rank scores: the p that decides.
     pub permutation: PermutationTest,
     /// Observed minus expected events of b: below 0 where b takes longer.
     pub observed_minus_expected: f64,
     /// (O − E)²/V with the hypergeometric variance; 0 where V is 0.
     pub chi_square: f64,
-    /// P(χ²₁ ≥ `chi_square`). Too small for few runs; beside the permutation's for comparison with
-    /// other programs only.
+    /// P(χ²₁ ≥ `chi_square`). Too small for few runs; reported for comparison with other programs
+    /// only.
     pub chi_square_p: f64,
 }
 
-/// Whether two methods have the same distribution of the time to a level, where a run may be
-/// censored for reasons that have nothing to do with its method (all runs end at the same
-/// budget). O − E of b is the sum over b of δᵢ − Λ̂(tᵢ) with the pooled Nelson–Aalen estimate,
-/// which depends on no label: relabelling these scores is the exact test.
-///
-/// # Errors
-/// A side without runs, or a time that is negative or not finite.
+/// Tests whether two methods have the same distribution of the time to a level, where a run may be
+/// censored for reasons that have nothing to do with its method (all runs end at the same budget).
+/// O − E of b is the sum over b of δᵢ − Λ̂(tᵢ) with the pooled Nelson–Aalen estimate, which depends
+/// on no label; relabelling these scores is the exact test.
 pub fn log_rank(a: &[TimeToEvent], b: &[TimeToEvent]) -> Result<LogRank, Error> {
     const METHOD: &str = "a log-rank test";
     check(METHOD, a)?;
@@ -72,21 +68,15 @@ pub fn log_rank(a: &[TimeToEvent], b: &[TimeToEvent]) -> Result<LogRank, Error> 
     })
 }
 
-/// A step of a Kaplan–Meier curve.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SurvivalStep {
-    /// A time at which runs reached the level.
     pub time: f64,
     /// Estimated share of runs that have not reached it after this time.
     pub not_reached_share: f64,
 }
 
-/// Kaplan–Meier: the share of runs that have not reached the level, after each time at which one
-/// did.
-///
-/// # Errors
-/// No run, or a time that is negative or not finite.
+/// The share of runs that have not reached the level, after each time at which one did.
 pub fn kaplan_meier(runs: &[TimeToEvent]) -> Result<Vec<SurvivalStep>, Error> {
     check("a Kaplan–Meier curve", runs)?;
     let mut not_reached_share = 1.0;
@@ -101,9 +91,6 @@ pub fn kaplan_meier(runs: &[TimeToEvent]) -> Result<Vec<SurvivalStep>, Error> {
 
 /// The first time after which at most half of the runs have not reached the level; `None` where
 /// more than half never did.
-///
-/// # Errors
-/// As [`kaplan_meier`].
 pub fn median_time(runs: &[TimeToEvent]) -> Result<Option<f64>, Error> {
     let steps = kaplan_meier(runs)?;
     // ½ is not exact after a product of fractions.
