@@ -11,32 +11,23 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// One experiment file, with everything that it extends merged in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
     /// The arm's name in reports. Not part of its identity.
     pub name: String,
-    /// How numbers are computed.
     pub numerics: Numerics,
-    /// What is read. The digests of files, not their paths, are part of a run's key; a variant
-    /// of the embedded benchmark is part of the arm's identity.
+    /// The digests of files, not their paths, are part of a run's key; a variant of the embedded
+    /// benchmark is part of the arm's identity.
     pub inputs: Inputs,
     /// Where and how it executes. Not part of the arm's identity.
     pub execution: Execution,
-    /// How a problem becomes a prompt.
     pub prompt: Prompt,
-    /// How responses are sampled for training.
     pub rollout: Rollout,
-    /// How rewards are computed.
     pub reward: Reward,
-    /// The techniques and the open choices.
     pub dapo: Dapo,
-    /// How a rollout step becomes updates.
     pub training: Training,
-    /// AdamW and its schedule.
     pub optimizer: Optimizer,
-    /// When and how the policy is evaluated.
     pub evaluation: Evaluation,
     /// What a run keeps. Not part of the arm's identity.
     pub checkpoints: Checkpoints,
@@ -45,8 +36,8 @@ pub struct Experiment {
     pub records: Option<Records>,
 }
 
-/// The parts of an experiment that may move a number on an ideal machine. Their canonical
-/// JSON is the arm's identity.
+/// The parts of an experiment that may move a number on an ideal machine. The SHA-256 of their
+/// canonical JSON is the arm's identity.
 #[derive(Debug, Serialize)]
 pub struct Arm<'a> {
     numerics: Numerics,
@@ -61,21 +52,19 @@ pub struct Arm<'a> {
     evaluation: &'a Evaluation,
 }
 
-/// What of the inputs is a parameter and no file: which problems are generated. Files are told
-/// apart by their digests, in a run's key.
+/// The inputs that are parameters, not files: files are told apart by their digests, in a run's
+/// key.
 #[derive(Debug, Serialize)]
 struct ArmInputs {
     data: ArmData,
 }
 
-/// See [`ArmInputs`].
 #[derive(Debug, Serialize)]
 struct ArmData {
     variant: MiniAimeVariant,
 }
 
 impl Experiment {
-    /// What is computed, without names, paths, seed and execution.
     pub fn arm(&self) -> Arm<'_> {
         let inputs = match self.inputs.data {
             Data::MiniAime { variant } => Some(ArmInputs { data: ArmData { variant } }),
@@ -94,7 +83,6 @@ impl Experiment {
         }
     }
 
-    /// [`Records::format`], stated or not.
     pub fn record_format(&self) -> u64 {
         self.records.map_or(1, |records| records.format)
     }
@@ -114,21 +102,17 @@ impl Experiment {
         }
     }
 
-    /// The arm's identity: SHA-256 of its canonical JSON.
     pub fn arm_sha256(&self) -> String {
         files::sha256(files::canonical_json_line(&self.arm()).as_bytes())
     }
 }
 
-/// How a problem becomes a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prompt {
-    /// The text around the question.
     pub template: PromptTemplate,
 }
 
-/// The text around a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum PromptTemplate {
@@ -143,11 +127,9 @@ pub enum PromptTemplate {
     DapoChat,
 }
 
-/// Sampling for training.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rollout {
-    /// Prompts of one generation round.
     pub prompts_per_round: u64,
     /// G: responses for each prompt.
     pub group_size: u64,
@@ -155,7 +137,6 @@ pub struct Rollout {
     pub max_prompt_tokens: u64,
     /// L_max: a response without a stop token by then is truncated.
     pub max_response_tokens: u64,
-    /// How tokens are drawn.
     pub sampling: Sampling,
 }
 
@@ -175,11 +156,9 @@ pub struct Sampling {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reward {
-    /// Which rule extracts and compares the answer.
     pub verifier: Verifier,
 }
 
-/// The released verifier's two modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verifier {
@@ -189,7 +168,6 @@ pub enum Verifier {
     StrictBox,
 }
 
-/// How one rollout step becomes updates.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Training {
@@ -197,11 +175,9 @@ pub struct Training {
     pub rollout_steps: u64,
     /// N: prompts (groups) that one rollout step trains on.
     pub prompts_per_step: u64,
-    /// Rollouts of one update.
     pub mini_batch_rollouts: u64,
     /// μ: passes over a rollout step's batch.
     pub epochs_per_step: u64,
-    /// How the step's rollouts are ordered before they are cut into mini-batches.
     pub mini_batch_order: MiniBatchOrder,
 }
 
@@ -219,27 +195,22 @@ pub enum MiniBatchOrder {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Optimizer {
-    /// The rate after warm-up.
     pub learning_rate: f64,
     /// β₁.
     pub beta1: f64,
     /// β₂.
     pub beta2: f64,
-    /// Added to the root of the second moment.
     pub epsilon: f64,
     /// Decoupled weight decay, multiplied by the rate.
     pub weight_decay: f64,
     /// Gradients are scaled down to this global L2 norm.
     pub max_gradient_norm: f64,
-    /// What happens at a gradient that is NaN or infinite; absent: the run stops. It is part of the
-    /// arm's identity where it is stated.
+    /// Absent: the run stops. It is part of the arm's identity where it is stated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub non_finite: Option<NonFinite>,
-    /// Linear warm-up.
     pub warm_up: WarmUp,
 }
 
-/// What happens at a gradient that is NaN or infinite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NonFinite {
@@ -249,17 +220,14 @@ pub enum NonFinite {
     Skip,
 }
 
-/// Linear warm-up over rollout steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WarmUp {
     /// Length of the ramp; 0 is no warm-up.
     pub rollout_steps: u64,
-    /// Where the ramp starts.
     pub start: WarmUpStart,
 }
 
-/// The first rollout step's rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WarmUpStart {
@@ -269,17 +237,14 @@ pub enum WarmUpStart {
     Zero,
 }
 
-/// Evaluation on frozen weights.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Evaluation {
     /// How evaluation responses are drawn; their limit is the training's L_max.
     pub sampling: Sampling,
     /// How often the sets of `during_training` are evaluated, in rollout steps; 0: only before
-    /// training and at the end.
+    /// training and at the end. The other sets are evaluated then only.
     pub every_steps: u64,
-    /// The sets that are evaluated every so many rollout steps. Every other set is evaluated
-    /// before training and at the end.
     pub during_training: Vec<String>,
     /// k for each set, by name: `dev`, and every test set.
     pub samples: BTreeMap<String, u64>,
@@ -294,20 +259,19 @@ impl Evaluation {
     }
 }
 
-/// Which checkpoints are written and kept. They change no number, so they are neither part of
-/// the arm's identity nor of the run's key: a run may be resumed with others.
+/// Which checkpoints are written and kept. They change no number, so they are part of neither the
+/// arm's identity nor the run's key: a run may be resumed with others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoints {
     /// One is written every so many rollout steps, and at the end; 0: only at the end.
     pub every_steps: u64,
-    /// The newest so many are kept. Two, so that there is one before a damaged one.
+    /// The newest so many are kept; two leave one before a damaged one.
     pub keep_last: u64,
     /// So are those of every so many rollout steps; 0: none but the newest.
     pub keep_every: u64,
 }
 
-/// What a run records of each rollout step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Records {
@@ -316,16 +280,12 @@ pub struct Records {
     pub format: u64,
 }
 
-/// The newest [`Records::format`].
 pub const NEWEST_FORMAT: u64 = 2;
 
-/// The files that a run reads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Inputs {
-    /// Folder in the Hugging Face layout: config, weights, tokenizer, generation config.
     pub model: PathBuf,
-    /// Training and evaluation problems.
     pub data: Data,
 }
 
@@ -343,51 +303,34 @@ impl Inputs {
     }
 }
 
-/// Which problems of the embedded benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum MiniAimeVariant {
-    /// Three operations of ten multiply.
     Standard,
-    /// Six operations of ten multiply. Its problems are its own.
+    /// Six operations of ten multiply.
     MoreProducts,
 }
 
-/// Where problems come from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Data {
     /// The embedded benchmark, generated in memory.
-    MiniAime {
-        /// The benchmark, or its variant for a check of what was found on it.
-        variant: MiniAimeVariant,
-    },
+    MiniAime { variant: MiniAimeVariant },
     /// Files in the released data's schema (parquet) or JSONL.
-    Files {
-        /// Training problems.
-        train: PathBuf,
-        /// Development problems, evaluated during training.
-        dev: PathBuf,
-        /// Final evaluation sets.
-        test: Vec<PathBuf>,
-    },
+    Files { train: PathBuf, dev: PathBuf, test: Vec<PathBuf> },
 }
 
-/// Where and how a run executes. Outside the arm's identity. Under `fast` arithmetic all of it is
-/// part of the run's key, because there it can change bits; under `exact` only the seed is.
+/// Where and how a run executes; not part of the arm's identity. Under `fast` arithmetic all of it
+/// is part of the run's key, because there it can change bits; under `exact` only the seed is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Execution {
     /// The run seed: every random draw derives from it.
     pub seed: u64,
-    /// Threads of LibTorch.
     pub threads: u64,
-    /// Rollouts of one forward and backward pass.
     pub micro_batch_rollouts: u64,
-    /// Responses generated at the same time.
     pub generation_batch_rollouts: u64,
-    /// What a pass does without holding, for models that would not fit otherwise; absent: it holds
-    /// everything. Fast arithmetic only.
+    /// Absent: a pass keeps all activations and logits. Fast arithmetic only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Memory>,
     /// What computes; absent: the processor. Fast arithmetic only.
@@ -403,14 +346,13 @@ pub struct Execution {
 }
 
 impl Execution {
-    /// [`Execution::pass_tokens`], stated or not.
     pub fn tokens_of_a_pass(&self) -> usize {
         /// What the caches of a core hold of a small policy's activations.
         const CACHED: u64 = 1024;
         self.pass_tokens.unwrap_or(CACHED) as usize
     }
 
-    /// Where and how the policy is held; the processor and f32 where nothing is said.
+    /// The processor and f32 where nothing is stated.
     pub fn place(&self) -> Place {
         Place {
             device: self.device.unwrap_or_default(),

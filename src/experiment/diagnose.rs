@@ -1,26 +1,18 @@
-//! What is wrong with an experiment's keys, in words: the exact key, the nearest valid name,
-//! and which variant a stray key belongs to. The valid names come from serde's own messages,
-//! so that no second list of keys exists: a table is deserialised again with one thing changed,
-//! and the message tells.
+//! Explains what is wrong with an experiment's keys: the exact key, the nearest valid name, and
+//! which variant a stray key belongs to. The valid names come from serde's own messages, so that no
+//! second list of keys exists: a table is deserialised again with one thing changed.
 
 use crate::experiment::Experiment;
 use toml::{Table, Value};
 
-/// A name that no table and no enum has.
 const NOBODY: &str = "\u{1}";
 
-/// Where an experiment's table fails, as serde sees it.
 pub struct Failure {
     /// The key's path; for what is inside a table with a `kind`, the table's path.
     pub key: String,
-    /// serde's message.
     pub reason: String,
 }
 
-/// Deserialises a merged experiment.
-///
-/// # Errors
-/// The first key that is unknown, missing or of the wrong type.
 pub fn parse(merged: &Table) -> Result<Experiment, Failure> {
     serde_path_to_error::deserialize(Value::Table(merged.clone())).map_err(|error| {
         let key = error.path().to_string();

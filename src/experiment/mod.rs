@@ -1,7 +1,5 @@
-//! What is asked: experiment files, their identity, grids of them, and the facts about every key.
-//!
-//! In: TOML. Out: [`Experiment`] and [`Grid`], valid, with their SHA-256. Never: a default that can move
-//! a number (those are in `experiments/base.toml`), a look at data or runs.
+//! Experiment files, their identity, grids of them, and the facts about every key. A default that
+//! can move a number is never here (those are in `experiments/base.toml`).
 
 pub mod place;
 pub mod sources;

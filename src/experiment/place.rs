@@ -8,19 +8,16 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Device {
-    /// The processor.
     #[default]
     Cpu,
-    /// A graphics card of Nvidia by its number, from 0.
+    /// The number of an Nvidia card, from 0.
     Cuda(u32),
 }
 
-/// A device that is none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no device; it is \"cpu\", \"cuda\" or \"cuda:N\" with N from 0 to 63")]
 pub struct NoDevice(String);
 
-/// Cards of one machine.
 const MOST_CARDS: u32 = 64;
 
 impl FromStr for Device {
@@ -85,25 +82,20 @@ impl Display for WeightKind {
     }
 }
 
-/// Time for memory in training passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Memory {
-    /// The forward pass keeps what goes into each layer, and the backward pass computes the layer
-    /// again (activation checkpointing).
+    /// Activation checkpointing: the forward pass keeps each layer's input, and the backward pass
+    /// computes the layer again.
     pub recompute_layers: bool,
     /// Targets whose logits are in memory at the same time; 0: all.
     pub logits_chunk_tokens: u64,
 }
 
-/// Where and how a policy is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Place {
-    /// What computes.
     pub device: Device,
-    /// In which form.
     pub weights: WeightKind,
-    /// What a training pass does without holding.
     pub memory: Option<Memory>,
 }
 

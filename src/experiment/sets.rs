@@ -1,5 +1,5 @@
-//! The names of evaluation sets, and which of them a grid is read by: the keys `primary_set`
-//! (scores and comparisons) and `curve_set` (what is drawn over training).
+//! The names of evaluation sets, and the two that a grid is read by: the keys `primary_set` (scores
+//! and comparisons) and `curve_set` (curves over training).
 
 use crate::experiment::Data;
 use std::path::Path;
@@ -10,11 +10,10 @@ pub const MINI_AIME: &str = "mini-aime";
 /// More problems of the same kind, for statistical power.
 pub const MINI_AIME_PLUS: &str = "mini-aime-plus";
 
-/// What choices may be made by.
 pub const DEV: &str = "dev";
 
 impl Data {
-    /// The names of the sets that are evaluated, the development set first. No file is read.
+    /// The development set comes first. No file is read.
     pub fn set_names(&self) -> Vec<String> {
         let tests: Vec<String> = match self {
             Data::MiniAime { .. } => [MINI_AIME, MINI_AIME_PLUS].map(str::to_string).into(),
@@ -24,28 +23,20 @@ impl Data {
     }
 }
 
-/// A set is named after its file.
 pub fn set_name(path: &Path) -> String {
     path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// The sets of a grid; `None` is what grids had before there were the keys: the embedded
-/// benchmark's `mini-aime-plus` and `dev`.
+/// The sets of a grid; `None` stands for the embedded benchmark's `mini-aime-plus` and `dev`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sets {
-    /// Scores and comparisons.
     pub primary: Option<String>,
     /// Curves, and scores at equal generated rollouts.
     pub curve: Option<String>,
 }
 
 impl Sets {
-    /// What is stated, and on files for what is not: the only test set, or `dev` where there is
-    /// none.
-    ///
-    /// # Errors
-    /// The key and what is wrong with it: a name that is no set of the data, or none where there
-    /// are several test sets.
+    /// On files an unstated primary set is the only test set, or `dev` where there is none.
     pub fn resolved(self, data: &Data) -> Result<Self, (&'static str, String)> {
         let known = data.set_names();
         for (key, name) in [("primary_set", &self.primary), ("curve_set", &self.curve)] {
@@ -68,18 +59,15 @@ impl Sets {
         Ok(Self { primary, curve: self.curve })
     }
 
-    /// Scores and comparisons.
     pub fn primary(&self) -> &str {
         self.primary.as_deref().unwrap_or(MINI_AIME_PLUS)
     }
 
-    /// Curves, and scores at equal generated rollouts.
     pub fn curve(&self) -> &str {
         self.curve.as_deref().unwrap_or(DEV)
     }
 }
 
-/// What is wrong with a name of a set.
 pub fn unknown(name: &str, known: &[String]) -> Option<String> {
     let missing = known.iter().all(|set| set != name);
     missing.then(|| format!("there is no set {name:?}; there are {}", known.join(", ")))

@@ -1,21 +1,18 @@
-//! Every key of an experiment: what it means, its unit, and where the paper and the released
-//! code state its value. The table behind `dapo config diff`, `explain` and the comparison of an
-//! arm with the paper.
+//! Every key of an experiment: its meaning, its unit, and where the paper and the released code
+//! state its value. `dapo config diff`, `explain` and the comparison of an arm with the paper read
+//! this table.
 //!
 //! Sources: the paper is DAPO, arXiv 2503.14476. "Released" is verl at commit b178a3cd56f5 (paths
-//! that begin with `verl/`) and verl-recipe's folder `dapo/` at commit 48ea0a797fa2 (the rest;
-//! the 32B script's name alone where the line was not noted). A place without a line number is
-//! not a guess at one.
+//! that begin with `verl/`) and verl-recipe's folder `dapo/` at commit 48ea0a797fa2 (the rest; the
+//! 32B script's name alone where the line was not noted).
 
 use crate::algorithm::facts::{Key, is, is_and_says, key, says};
 use crate::algorithm::methods;
 
-/// Every key, those of methods last.
 pub fn all() -> impl Iterator<Item = &'static Key> {
     KEYS.iter().chain(methods::KEYS.iter().copied().flatten())
 }
 
-/// The entry of a path.
 pub fn of(path: &str) -> Option<&'static Key> {
     all().find(|key| key.matches(path))
 }
@@ -29,7 +26,6 @@ const DUAL: &str = "run_dapo_qwen2.5_32b.sh; verl/trainer/ppo/core_algos.py:1229
 const FSDP: &str = "verl/workers/fsdp_workers.py, its defaults";
 const CLAMP: &str = "verl/trainer/ppo/core_algos.py:1210-1212";
 
-/// The keys of an experiment file in its order, without those of single methods.
 const KEYS: &[Key] = &[
     key("name", "", "the arm's name in reports; not part of its identity"),
     key("numerics", "", "how numbers are computed: the same bits anywhere, or LibTorch's kernels"),

@@ -1,5 +1,5 @@
-//! Ranges, finiteness and agreement between fields: what types cannot say. All problems of an
-//! experiment are reported at once.
+//! Ranges, finiteness and agreement between fields. All problems of an experiment are reported at
+//! once.
 
 use crate::algorithm::{
     Aggregation, AtCap, Dapo, DualClip, DynamicSampling, Kl, LogRatioClamp, Punishment, Std,
@@ -13,15 +13,13 @@ use crate::experiment::{
 use crate::numerics::Numerics;
 use std::fmt::Display;
 
-/// No count of prompts, rollouts, tokens or steps is larger: the paper's largest is 20,480.
-/// Counts below it can be multiplied in pairs without overflow.
+/// Bound on counts of prompts, rollouts, tokens and steps; the paper's largest is 20,480. The
+/// product of two such counts does not overflow.
 const MOST: u64 = 1 << 24;
 
-/// Threads that LibTorch is given at most.
 pub const MOST_THREADS: u64 = 1024;
 
-/// Everything that is wrong with an experiment, one sentence each, starting with the key's
-/// path. Empty when it can run.
+/// Everything that is wrong with an experiment, one sentence each, starting with the key's path.
 pub fn problems(experiment: &Experiment) -> Vec<String> {
     let mut check = Check { problems: ranges(experiment) };
     let is_exact = experiment.numerics == Numerics::Exact;
@@ -45,7 +43,7 @@ pub fn problems(experiment: &Experiment) -> Vec<String> {
     check.problems
 }
 
-/// What is wrong with single values, whatever the other keys say.
+/// Problems of single values, whatever the other keys say.
 pub fn ranges(experiment: &Experiment) -> Vec<String> {
     let Experiment { name, rollout, dapo, training, optimizer, evaluation, execution, .. } =
         experiment;
@@ -196,7 +194,6 @@ fn check_dapo(check: &mut Check, dapo: &Dapo) {
     check.problems.extend(dapo.rules().problems(dapo));
 }
 
-/// How prompts, rollouts and mini-batches divide.
 fn check_batches(check: &mut Check, experiment: &Experiment) {
     let Experiment { rollout, training, optimizer, dapo, .. } = experiment;
     let rollouts = training.prompts_per_step.saturating_mul(rollout.group_size);
@@ -241,7 +238,6 @@ fn check_batches(check: &mut Check, experiment: &Experiment) {
     check.at_most("optimizer.warm_up.rollout_steps", ramp, steps, "training.rollout_steps");
 }
 
-/// What the techniques need of a group and of its responses.
 fn check_groups(check: &mut Check, experiment: &Experiment) {
     let Experiment { rollout, training, dapo, .. } = experiment;
     let size = rollout.group_size;

@@ -24,46 +24,39 @@ pub fn flat(experiment: &Experiment) -> BTreeMap<String, Value> {
     values
 }
 
-/// Whether a key decides what is computed. The others say where and how it executes, and are
-/// not part of the arm's identity.
+/// Whether a key decides what is computed and is thus part of the arm's identity.
 pub fn in_arm(path: &str) -> bool {
     let outside = ["name", "inputs", "execution", "checkpoints", "records"];
     path == "inputs.data.variant" || !outside.contains(&path.split('.').next().unwrap_or(path))
 }
 
-/// One side of a comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Side {
     /// Key path → value.
     pub values: BTreeMap<String, Value>,
-    /// Every key is stated, so that one which is absent is not used. False of a publication.
+    /// Every key is stated, so that an absent key is not used. False for a publication.
     pub complete: bool,
 }
 
 impl Side {
-    /// All keys of an experiment.
     pub fn experiment(experiment: &Experiment) -> Self {
         Self { values: flat(experiment), complete: true }
     }
 
-    /// What a publication states.
     pub fn publication(publication: Publication) -> Self {
         Self { values: publication.values(), complete: false }
     }
 }
 
-/// What an experiment is compared with when it is no experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Publication {
-    /// The values that the paper states.
     Paper,
-    /// The values of the released code's 32B script.
+    /// The released code's 32B script.
     ReleasedCode,
 }
 
 impl Publication {
-    /// Key path → value, for every key whose value the source states in a form that an
-    /// experiment could take.
+    /// Holds every key whose value the source states in a form that an experiment could take.
     pub fn values(self) -> BTreeMap<String, Value> {
         let stated = |key: &Key| {
             let stated = match self {
@@ -77,17 +70,12 @@ impl Publication {
     }
 }
 
-/// A key whose two values differ. `None` where a side has no such key: settings of a variant
-/// that it does not use.
+/// A key whose two values differ; a side is `None` if it has no such key.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
-    /// Key path.
     pub key: String,
-    /// The first side's value.
     pub a: Option<Value>,
-    /// The second side's value.
     pub b: Option<Value>,
-    /// Whether the key is part of the arm's identity.
     pub in_arm: bool,
 }
 
@@ -109,7 +97,7 @@ pub fn differences(a: &Side, b: &Side) -> Vec<Difference> {
     paths.into_iter().filter(differ).map(difference).collect()
 }
 
-/// Equal values; 1 and 1.0 are.
+/// Treats 1 and 1.0 as equal.
 fn same(a: &Value, b: &Value) -> bool {
     match (a.as_f64(), b.as_f64()) {
         (Some(a), Some(b)) => a == b,

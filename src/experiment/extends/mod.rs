@@ -5,52 +5,35 @@ use crate::experiment::{Experiment, diagnose, validate};
 use std::path::{Component, Path, PathBuf};
 use toml::{Table, Value};
 
-/// Longest chain of files, the first one included.
+/// Files in a chain, the first one included.
 const MAX_FILES: usize = 8;
 
-/// Largest experiment file. A larger one, or a device without end, is not read.
+/// A larger experiment file is not read.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// How many problems one message lists.
 const MAX_PROBLEMS: usize = 50;
 
-/// An experiment file that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file cannot be read.
     #[error(transparent)]
     File(#[from] files::Error),
-    /// Not TOML.
     #[error("{}: {reason}", path.display())]
     Toml {
-        /// The file.
         path: PathBuf,
         /// The parser's reason, with line and column.
         reason: String,
     },
-    /// A file extends itself, directly or through others.
     #[error("extends goes in a circle: {chain}")]
-    Cycle {
-        /// The files, from the first to the one that closes the circle.
-        chain: String,
-    },
-    /// More files than anybody can follow.
+    Cycle { chain: String },
     #[error("extends is more than {MAX_FILES} files deep: {chain}")]
-    TooDeep {
-        /// The files.
-        chain: String,
-    },
-    /// A key that is unknown, missing or of the wrong type.
+    TooDeep { chain: String },
     #[error("{}: {key}: {reason}", path.display())]
     Key {
         /// The file that states the key, or the first file when none does.
         path: PathBuf,
-        /// The key's path, such as `dapo.clip.low`.
         key: String,
-        /// What is wrong, with the nearest valid name.
         reason: String,
     },
-    /// Values that cannot be used, all of them.
     #[error("{}", problems.join("\n"))]
     Invalid {
         /// One line each: file, key, rule, value.
@@ -58,29 +41,19 @@ pub enum Error {
     },
 }
 
-/// Loads an experiment file with everything that it extends.
-///
-/// `extends = "base.toml"` names one parent, relative to the file. The file's values win:
-/// tables merge, scalars and arrays are replaced, and a table with a `kind` key, in the file
-/// or in the parent, is replaced whole. Relative paths in `[inputs]` are relative to the file
-/// that states them.
-///
-/// # Errors
-/// When a file cannot be read, the chain is circular, keys are unknown, missing or of the wrong
-/// type, or values are refused by [`validate::problems`]: as many of them at once as can be
-/// seen, each with the file that states it.
+/// Loads an experiment file with everything that it extends. `extends = "base.toml"` names one
+/// parent, relative to the file. The file's values win: tables merge, scalars and arrays are
+/// replaced, and a table with a `kind` key, in the file or in the parent, is replaced whole.
+/// Relative paths in `[inputs]` are relative to the file that states them.
 pub fn load(path: &Path) -> Result<Experiment, Error> {
     resolve(chain(path)?)
 }
 
-/// Where tables come from, with the tables, the one that wins first.
+/// Tables with the place that states them, the one that wins first.
 pub type Chain = Vec<(PathBuf, Table)>;
 
 /// Merges a chain of at least one table and checks the result, as [`load`] does. Each problem
 /// begins with the place that states it.
-///
-/// # Errors
-/// As [`load`].
 pub fn resolve(mut chain: Chain) -> Result<Experiment, Error> {
     let mut problems: Vec<String> = Vec::new();
     while problems.len() < MAX_PROBLEMS {
@@ -122,7 +95,6 @@ pub fn resolve(mut chain: Chain) -> Result<Experiment, Error> {
     Err(Error::Invalid { problems })
 }
 
-/// A chain's tables in one.
 fn merged(chain: &[(PathBuf, Table)]) -> Table {
     let mut merged = Table::new();
     for (_, table) in chain.iter().rev() {
@@ -131,14 +103,14 @@ fn merged(chain: &[(PathBuf, Table)]) -> Table {
     merged
 }
 
-/// A sentence that starts with a key, with the file that states the key.
+/// Prefixes a sentence that starts with a key with the file that states the key.
 fn with_file(chain: &[(PathBuf, Table)], problem: String) -> String {
     let key = problem.split(' ').next().unwrap_or_default();
     format!("{}: {problem}", chain[stated_in(chain, key)].0.display())
 }
 
-/// Takes a key, or the longest part of it that is stated, out of a table. A key of a table
-/// with a `kind` takes the table with it: what is left of it would be incomplete.
+/// Removes a key, or the longest part of it that is stated. A key of a table with a `kind` takes
+/// the table with it: the rest would be incomplete.
 fn remove(table: &mut Table, key: &str) -> bool {
     let (part, rest) = key.split_once('.').map_or((key, None), |(part, rest)| (part, Some(rest)));
     match (table.get_mut(part), rest) {
@@ -151,9 +123,6 @@ fn remove(table: &mut Table, key: &str) -> bool {
 
 /// The file and its ancestors, without their `extends` keys, with the paths of `[inputs]` relative
 /// to where the process runs.
-///
-/// # Errors
-/// A file that cannot be read or is not TOML, and a chain that is circular or too long.
 pub fn chain(path: &Path) -> Result<Chain, Error> {
     let mut chain: Chain = Vec::new();
     let mut next = Some(normal(path));
@@ -184,10 +153,7 @@ pub fn chain(path: &Path) -> Result<Chain, Error> {
     Ok(chain)
 }
 
-/// A TOML file of the size of an experiment file.
-///
-/// # Errors
-/// When it cannot be read, is larger, or is not TOML.
+/// Reads a TOML file of at most [`MAX_FILE_BYTES`].
 pub fn read_table(path: &Path) -> Result<Table, Error> {
     let text = files::read_text_up_to(path, MAX_FILE_BYTES)?;
     text.parse().map_err(|error: toml::de::Error| {
@@ -199,7 +165,7 @@ pub fn read_table(path: &Path) -> Result<Table, Error> {
     })
 }
 
-/// Without `.` and `folder/..`, so that two spellings of one file are equal.
+/// Removes `.` and `folder/..`, so that two spellings of one file are equal.
 pub fn normal(path: &Path) -> PathBuf {
     let mut parts: Vec<Component> = Vec::new();
     for part in path.components() {
@@ -252,7 +218,7 @@ fn merge(base: &mut Table, overlay: &Table) {
     }
 }
 
-/// Which file of the chain states a key, or the longest part of it: the nearest.
+/// Index of the nearest file of the chain that states a key, or the longest part of it.
 fn stated_in(chain: &[(PathBuf, Table)], key: &str) -> usize {
     let depth = |table: &Table| {
         let mut value = Some(table);

@@ -15,7 +15,6 @@ fn folder(arm: &str) -> tempfile::TempDir {
     folder
 }
 
-/// Loads an arm that extends the base.
 fn arm(text: &str) -> Result<Experiment, String> {
     let folder = folder(&format!("extends = \"base.toml\"\n{text}"));
     load(&folder.path().join("arm.toml"))

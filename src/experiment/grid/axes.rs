@@ -5,7 +5,6 @@ use crate::experiment::grid::{MOST_ARMS, text};
 use crate::experiment::{Experiment, Keys};
 use toml::{Table, Value};
 
-/// One axis.
 struct Axis {
     key: String,
     values: Vec<Value>,
@@ -108,14 +107,13 @@ fn assign(set: &mut Table, base: &Table, key: &str, value: &Value) {
     }
 }
 
-/// The last part of a key; with the part before it where that is only a choice of a table.
+/// The last part of a key, with the part before it if the last is `kind`.
 fn short(key: &str) -> String {
     let parts: Vec<&str> = key.split('.').collect();
     let kept = if parts.last() == Some(&"kind") { 2 } else { 1 };
     parts[parts.len().saturating_sub(kept)..].join(".")
 }
 
-/// A value in a name.
 fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -32,15 +32,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use toml::Table;
 
-/// Where the grids of this repository lie.
 pub const SHIPPED: &str = "experiments/grids";
 
-/// A grid with the experiment that it stands on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Source {
-    /// The resolved grid.
     pub grid: Grid,
-    /// Its base.
     pub base: Experiment,
 }
 
@@ -52,7 +48,6 @@ impl Source {
     }
 }
 
-/// An arm as it is written.
 #[derive(Debug, Clone)]
 pub(super) struct Written {
     pub name: String,
@@ -65,7 +60,7 @@ pub(super) struct Written {
     pub may_restate: bool,
 }
 
-/// The file of a grid: a path, or the name of a shipped one.
+/// `grid` is a path or the name of a shipped grid.
 pub fn find(grid: &str) -> PathBuf {
     match grid.contains('/') || grid.ends_with(".toml") {
         true => PathBuf::from(grid),
@@ -73,12 +68,6 @@ pub fn find(grid: &str) -> PathBuf {
     }
 }
 
-/// Loads a grid and resolves its arms.
-///
-/// # Errors
-/// A file that cannot be read; and, all at once, keys that are unknown or of the wrong type,
-/// experiments that cannot run, patches that change nothing or more than an arm's identity, and
-/// arms that are the same.
 pub fn load(path: &Path) -> Result<Source, Error> {
     let place = path.display().to_string();
     let mut problems = Vec::new();
@@ -143,7 +132,6 @@ fn seeds(keys: &mut Keys) -> Vec<u64> {
     Vec::new()
 }
 
-/// The arms that are written as patches.
 fn patches(place: &str, tables: Vec<Table>, problems: &mut Vec<String>) -> Vec<Written> {
     let mut arms = Vec::new();
     for (index, table) in tables.into_iter().enumerate().take(MOST_ARMS + 1) {
@@ -179,7 +167,6 @@ fn paper(keys: &mut Keys) -> Option<PaperRow> {
     Some(PaperRow { table: table?, row: label? })
 }
 
-/// What arms are resolved against.
 struct Context<'a> {
     place: &'a str,
     grid: &'a str,
@@ -187,7 +174,7 @@ struct Context<'a> {
     base: &'a Experiment,
 }
 
-/// An arm that is resolved, with the patches that led to it, the nearest first.
+/// A resolved arm with the patches that led to it, the nearest first.
 struct Resolved {
     arm: Arm,
     chain: Chain,
@@ -271,7 +258,6 @@ impl Context<'_> {
     }
 }
 
-/// Key → the arm's value, of every key that differs; `None` where the arm has no such key.
 fn changed(parent: &Experiment, arm: &Experiment) -> BTreeMap<String, Option<Value>> {
     differences(parent, arm).into_iter().map(|it| (it.key, it.b)).collect()
 }

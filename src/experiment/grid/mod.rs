@@ -1,6 +1,5 @@
-//! Arms × seeds: what is compared with what. A grid is written as TOML ([`mod@file`]), resolved into
-//! experiments, and kept with a study as `grids/<grid>.json`, so that whoever reads the study
-//! needs no other file.
+//! Arms × seeds. A grid is written as TOML ([`mod@file`]), resolved into experiments, and kept with
+//! a study as `grids/<grid>.json`, so that a reader of the study needs no other file.
 
 pub mod axes;
 pub mod file;
@@ -15,22 +14,16 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Most arms of a grid.
 pub const MOST_ARMS: usize = 256;
 
-/// Most seeds of a grid.
 pub const MOST_SEEDS: usize = 1024;
 
-/// A grid that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file cannot be read or written.
     #[error(transparent)]
     File(#[from] files::Error),
-    /// The file is not TOML, or the base experiment cannot be used.
     #[error(transparent)]
     Experiment(#[from] extends::Error),
-    /// Everything that is wrong with it.
     #[error("{}", problems.join("\n"))]
     Invalid {
         /// One line each: file, arm, key, what is wrong.
@@ -38,39 +31,31 @@ pub enum Error {
     },
 }
 
-/// Arms × seeds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Grid {
     /// Letters, digits, `-`, `_`, `+` and `.`; names the file in a study.
     pub name: String,
-    /// What the grid is to answer.
     pub question: String,
-    /// The set that scores and comparisons are about; see [`Sets`].
+    /// The sets of scores and comparisons, and of curves; see [`Sets`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub primary_set: Option<String>,
-    /// The set of the curves; see [`Sets`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub curve_set: Option<String>,
-    /// The run seeds.
     pub seeds: Vec<u64>,
-    /// The arms, in the order of tables.
+    /// In the order of tables.
     pub arms: Vec<Arm>,
 }
 
-/// One configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Arm {
     /// Letters, digits, `-`, `_`, `+` and `.`; unique in the grid.
     pub name: String,
-    /// As it stands in tables.
     pub label: String,
     /// The arm that this one's patch is applied to; `None`: the grid's base.
     pub after: Option<String>,
-    /// The arm that this one is compared with in tables.
     pub compared_with: Option<String>,
-    /// The paper's result beside which it stands.
     pub paper: Option<PaperRow>,
     /// Every key in which the arm differs from the one that it is applied to, dotted, with the
     /// arm's value. Keys that only the other one has are not listed: they went with their table.
@@ -81,36 +66,27 @@ pub struct Arm {
     pub experiment: Experiment,
 }
 
-/// A row of a table of the paper.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PaperRow {
-    /// Such as `Table 1`.
     pub table: String,
-    /// The row's label in the paper.
     pub row: String,
 }
 
 impl Grid {
-    /// What an analysis that nobody declared is about.
+    /// The sets of an analysis without a declaration.
     pub fn sets(&self) -> Sets {
         Sets { primary: self.primary_set.clone(), curve: self.curve_set.clone() }
     }
 
-    /// An arm by its name.
     pub fn arm(&self, name: &str) -> Option<&Arm> {
         self.arms.iter().find(|arm| arm.name == name)
     }
 
-    /// Where a study keeps the grid of a name.
     pub fn path(study: &Path, name: &str) -> PathBuf {
         study.join("grids").join(format!("{name}.json"))
     }
 
-    /// Writes the grid into a study.
-    ///
-    /// # Errors
-    /// When the file system refuses.
     pub fn write(&self, study: &Path) -> Result<PathBuf, Error> {
         let path = Self::path(study, &self.name);
         files::write_json(&path, self)?;
@@ -118,9 +94,6 @@ impl Grid {
     }
 
     /// Reads a resolved grid, which may come from somebody else.
-    ///
-    /// # Errors
-    /// A file that is no grid, or one that contradicts itself.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let grid: Self = files::read_json(path)?;
         let problems = grid.problems();
@@ -131,7 +104,6 @@ impl Grid {
         Err(Error::Invalid { problems: problems.into_iter().map(at).collect() })
     }
 
-    /// Every way in which the grid contradicts itself.
     fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         if let Some(problem) = text::plain(&self.name) {

@@ -5,10 +5,9 @@ use crate::experiment::grid::MOST_SEEDS;
 use std::collections::BTreeSet;
 use toml::{Table, Value};
 
-/// Longest label or question, in characters.
 const MOST_CHARACTERS: usize = 500;
 
-/// What is wrong with a name of a grid or an arm, which names files and folders.
+/// The problem with a name of a grid or an arm, which names files and folders.
 pub fn plain(name: &str) -> Option<String> {
     let usual = |character: char| character.is_ascii_alphanumeric() || "-_+.".contains(character);
     let usable =
@@ -18,7 +17,6 @@ pub fn plain(name: &str) -> Option<String> {
     })
 }
 
-/// What is wrong with a list of seeds.
 pub fn seeds(seeds: &[u64]) -> Option<String> {
     let distinct: BTreeSet<&u64> = seeds.iter().collect();
     match seeds.len() {
@@ -29,7 +27,6 @@ pub fn seeds(seeds: &[u64]) -> Option<String> {
     }
 }
 
-/// Takes the keys out of a table one by one and notes what is wrong.
 #[derive(Debug)]
 pub struct Keys<'a> {
     /// Where the table stands, such as `grid.toml, arm 2`.
@@ -40,28 +37,23 @@ pub struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    /// The keys of a table.
     pub fn of(place: String, table: Table, problems: &'a mut Vec<String>) -> Self {
         Self { place, table, known: Vec::new(), problems }
     }
 
-    /// Adds problems that were found elsewhere.
     pub fn add(&mut self, problems: Vec<String>) {
         self.problems.extend(problems);
     }
 
-    /// Notes a problem with a key.
     pub fn problem(&mut self, key: &str, what: &str) {
         self.problems.push(format!("{}: {key}: {what}", self.place));
     }
 
-    /// A value as it stands there.
     pub fn take(&mut self, key: &'static str) -> Option<Value> {
         self.known.push(key);
         self.table.remove(key)
     }
 
-    /// A text.
     pub fn text(&mut self, key: &'static str) -> Option<String> {
         match self.take(key)? {
             Value::String(text) if text.chars().count() > MOST_CHARACTERS => {
@@ -76,7 +68,6 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// A text that must be there.
     pub fn needed_text(&mut self, key: &'static str) -> Option<String> {
         if !self.table.contains_key(key) {
             self.problem(key, "is missing");
@@ -84,7 +75,6 @@ impl<'a> Keys<'a> {
         self.text(key)
     }
 
-    /// A name.
     pub fn name(&mut self, key: &'static str) -> Option<String> {
         let name = self.text(key)?;
         match plain(&name) {
@@ -96,7 +86,6 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// A table.
     pub fn table(&mut self, key: &'static str) -> Option<Table> {
         match self.take(key)? {
             Value::Table(table) => Some(table),
@@ -124,7 +113,6 @@ impl<'a> Keys<'a> {
         tables
     }
 
-    /// Refuses what was not taken.
     pub fn finish(self) {
         for key in self.table.keys() {
             let valid: Vec<String> = self.known.iter().map(|name| format!("`{name}`")).collect();
