@@ -1,6 +1,4 @@
 //! Algorithm 1 and what it needs: update, evaluation, a run that resumes, the plan.
-//!
-//! In: an experiment, problems, a base policy. Out: a run folder. Never: a verdict about the paper.
 
 pub mod evaluation;
 pub mod pretraining;

@@ -14,56 +14,38 @@ use crate::task::{Expression, Style, Tokenizer, prompt};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Pretraining that cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A policy or an update that exact arithmetic cannot serve.
     #[error(transparent)]
     Exact(#[from] exact::Error),
-    /// A solution that the tokenizer cannot express.
     #[error(transparent)]
     Prompt(#[from] prompt::Error),
-    /// A solution that is longer than the policy's positions.
     #[error(
         "stage {stage}: a solution of {tokens} tokens exceeds model.max_position_embeddings ({positions})"
     )]
-    TooLong {
-        /// The stage's name.
-        stage: String,
-        /// Question and solution.
-        tokens: usize,
-        /// The policy's positions.
-        positions: i64,
-    },
-    /// The loss or a gradient is NaN or infinite.
+    TooLong { stage: String, tokens: usize, positions: i64 },
     #[error("stage {stage}, update {update}: {source}")]
     Diverged {
-        /// The stage's name.
         stage: String,
-        /// The update, from 1.
+        /// From 1.
         update: u64,
-        /// Which tensor.
         source: optimizer::Error,
     },
 }
 
-/// Rows of one update, and tokens of a row, at most: what a recipe larger than that means is
-/// not known.
+/// Most rows of one update, and most tokens of a row.
 const MOST: u64 = 1 << 20;
 
-/// How a base policy is made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
-    /// How numbers are computed.
     pub numerics: Numerics,
     /// Initial weights, problems and styles derive from it.
     pub seed: u64,
-    /// The policy's shape.
     pub model: Shape,
     /// AdamW without its rate, which each stage sets.
     pub optimizer: AdamSettings,
-    /// Run one after another on the same weights, each with fresh moments.
+    /// Run in order on the same weights, each with fresh moments.
     pub stages: Vec<Stage>,
 }
 
@@ -82,7 +64,6 @@ pub struct Shape {
     tie_word_embeddings: bool,
 }
 
-/// AdamW's constants.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdamSettings {
@@ -93,29 +74,21 @@ pub struct AdamSettings {
     max_gradient_norm: f64,
 }
 
-/// One stage of pretraining.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stage {
-    /// For progress and the log.
     pub name: String,
-    /// Optimiser steps.
     pub updates: u64,
-    /// Solutions of one update.
     pub sequences_per_update: u64,
-    /// Where a rambling solution is cut.
     pub max_response_tokens: u64,
-    /// Rate after warm-up.
     pub learning_rate: f64,
-    /// Linear warm-up.
     pub warm_up_updates: u64,
     /// The cosine decay ends at this share of the rate.
     pub final_rate_share: f64,
-    /// How often each style is written.
     pub shares: Shares,
 }
 
-/// Shares of the solution styles; they are normalised.
+/// Normalised shares of the solution styles.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shares {
@@ -125,21 +98,17 @@ pub struct Shares {
     ramble: f64,
 }
 
-/// One update, for progress and the log.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Progress {
-    /// The stage's name.
     pub stage: String,
-    /// Update within the stage, from 1.
+    /// Within the stage, from 1.
     pub update: u64,
     /// Mean cross-entropy over response tokens, in nats.
     pub loss: f64,
-    /// Gradient norm before clipping.
     pub gradient_norm: f64,
 }
 
 impl Recipe {
-    /// The model's `config.json` content.
     pub fn config(&self) -> Config {
         let shape = &self.model;
         Config {
@@ -158,8 +127,7 @@ impl Recipe {
         }
     }
 
-    /// Everything that is wrong with the recipe, one sentence each, starting with the key. Empty
-    /// when it can run.
+    /// Everything that is wrong with the recipe, one sentence each, starting with the key.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let mut check = |holds: bool, key: String, rule: &str, got: String| {
@@ -202,7 +170,7 @@ impl Recipe {
                 && shares.iter().sum::<f64>() > 0.0;
             check(sums, key("shares"), "at least 0 with a sum above 0", format!("{shares:?}"));
         }
-        // A policy's shape is what its own config.json says, under the rules of any other.
+        // The policy's `config.json` obeys the rules of any other.
         let shape = self.model.num_attention_heads >= 1;
         let got = self.model.num_attention_heads.to_string();
         check(shape, "model.num_attention_heads".into(), "a positive integer", got);
@@ -219,7 +187,7 @@ impl Recipe {
     fn adamw(&self, stage: &Stage) -> Optimizer {
         let AdamSettings { beta1, beta2, epsilon, weight_decay, max_gradient_norm } =
             self.optimizer;
-        // The rate is passed to each update; the schedule of rollout steps is not used.
+        // Each update is given its rate; the schedule of rollout steps is not used.
         let warm_up = WarmUp { rollout_steps: 0, start: WarmUpStart::FirstStep };
         let learning_rate = stage.learning_rate;
         let non_finite = None;
@@ -237,9 +205,6 @@ impl Recipe {
 }
 
 /// Makes the base policy. `progress` sees every update.
-///
-/// # Errors
-/// When a solution cannot be tokenized, or a gradient is not finite.
 pub fn pretrain(
     recipe: &Recipe,
     tokenizer: &Tokenizer,
@@ -272,7 +237,7 @@ pub fn pretrain(
     Ok(model)
 }
 
-/// The solutions of one update. Each is a function of (seed, stage, update, row) alone.
+/// The solutions of one update, each a function of (seed, stage, update, row).
 fn sequences(
     seed: u64,
     stage: &Stage,
@@ -318,7 +283,7 @@ fn written(
     Ok(Row { group: 0, tokens, prompt_tokens, advantage: 0.0, in_loss: true })
 }
 
-/// Tokens of one pass: what the caches of a core hold of the activations.
+/// Tokens of one pass, as many as the caches of a core hold of activations.
 const PASS_TOKENS: usize = 1024;
 
 /// Mean cross-entropy over all response tokens of the update, with its gradients.
@@ -395,8 +360,8 @@ mod tests {
     use crate::base::files;
     use crate::experiment::MiniAimeVariant;
 
-    /// So the base policy that was made before the present evaluation sets is the one that the
-    /// recipe gives with them.
+    /// The base policy that was made before the present evaluation sets is therefore the one that
+    /// the recipe gives with them.
     #[test]
     fn pretraining_draws_no_question_of_the_evaluation_sets_so_it_has_none_to_draw_again() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/mini-aime/recipe.toml");

@@ -1,6 +1,5 @@
-//! The benchmark: one whole rollout step through the trainer that `dapo train` uses, timed by
-//! phase, beside the floating-point operations that each phase needs and the rate at which
-//! this machine multiplies matrices.
+//! The benchmark: one whole rollout step of the trainer, timed by phase, with the floating-point
+//! operations of each phase and this machine's rate of matrix products.
 
 pub mod throughput;
 
@@ -23,110 +22,81 @@ use std::path::Path;
 use std::time::Instant;
 use tch::{Kind, Tensor};
 
-/// A benchmark that cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A stage of the run.
     #[error(transparent)]
     Run(#[from] run::Error),
-    /// A file.
     #[error(transparent)]
     File(#[from] files::Error),
-    /// No folder for temporary files.
     #[error("cannot make a temporary folder: {0}")]
     Scratch(#[from] std::io::Error),
-    /// The step trained on nothing.
     #[error(
         "no group had a useful gradient, so nothing was trained; use dynamic_sampling.kind = \"none\" or another model"
     )]
     Saturated,
 }
 
-/// What was measured, with where.
 #[derive(Debug, Clone, Serialize)]
 pub struct Record {
-    /// Machine, build and commit (see [`environment::describe`]).
+    /// See [`environment::describe`].
     pub environment: BTreeMap<String, String>,
-    /// The workload.
     pub workload: Workload,
-    /// GFLOP/s of an f32 matrix product of size 1024 on 1, 2, … threads: best of five.
+    /// GFLOP/s of an f32 matrix product of size 1024 on 1, 2, … threads; best of five.
     pub gemm_gflops: Vec<f64>,
-    /// The phases, in the order of a step.
+    /// In the order of a step.
     pub phases: Vec<Phase>,
-    /// Largest resident memory of the process so far.
+    /// Peak resident memory of the process.
     pub peak_memory_bytes: u64,
 }
 
-/// What one repetition does.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Workload {
-    /// The experiment's name.
     pub experiment: String,
-    /// Weights of the policy.
     pub parameters: u64,
-    /// Threads.
     pub threads: u64,
-    /// Timed repetitions, after one that is not timed.
+    /// Timed repetitions, after an untimed one.
     pub repetitions: u64,
-    /// Responses that the step samples.
     pub rollouts: u64,
-    /// Tokens of the step's distinct prompts.
     pub prompt_tokens: u64,
-    /// Tokens of the step's responses.
     pub response_tokens: u64,
-    /// Length of the longest response.
     pub longest_response_tokens: u64,
-    /// Optimiser steps.
     pub updates: u64,
-    /// Responses of the evaluation.
     pub evaluation_responses: u64,
-    /// Their tokens.
     pub evaluation_tokens: u64,
 }
 
-/// One phase over all timed repetitions.
 #[derive(Debug, Clone, Serialize)]
 pub struct Phase {
-    /// Its name.
     pub name: String,
-    /// Median (the higher of two in the middle), least and most wall-clock seconds.
+    /// Wall-clock seconds; of an even number the median is the higher of the two in the middle.
     pub seconds: Spread,
-    /// Share of the median of everything, step, input/output and evaluation together.
+    /// Share of the median of `total`.
     pub share: f64,
-    /// Tokens that the phase produces or reads; absent where tokens are not what it works on.
+    /// Tokens that the phase produces or reads.
     pub tokens: Option<u64>,
-    /// Floating-point operations that its matrix products need; absent where there are none.
+    /// Floating-point operations of its matrix products.
     pub flops: Option<f64>,
-    /// Seconds of those operations at the machine's rate: no implementation that does them in
-    /// f32 is faster.
+    /// Seconds of those operations at the machine's rate: a lower bound for f32.
     pub limit_seconds: Option<f64>,
 }
 
-/// Median, least and most of a few values.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Spread {
-    /// The middle value.
     pub median: f64,
-    /// The least.
     pub least: f64,
-    /// The most.
     pub most: f64,
 }
 
-/// What the head takes from the constant direction for the stop token, found by trial: the
-/// responses of the workload then have 50 tokens on average, cut at 160.
+/// The head's weight for the stop token's constant direction, found by trial: the workload's
+/// responses then have 50 tokens on average, cut at 160.
 const STOP_WEIGHT: f32 = -0.12;
 
-/// Writes a policy of 0.79 M parameters with random weights and the embedded benchmark's
-/// tokenizer: hidden 128, 4 layers, 4 query and 2 key-value heads, feed-forward 384.
+/// Writes a policy of 0.79 M parameters with random weights and the embedded benchmark's tokenizer:
+/// hidden 128, 4 layers, 4 query and 2 key-value heads, feed-forward 384.
 ///
-/// Fresh weights would stop with probability 1/26. One direction of the residual stream is
-/// therefore given to a constant (the first column of the embedding), from which the head
-/// takes an offset for the stop token's logit, so that a response ends at each token with a
-/// nearly constant probability: the sampler works as always, and nothing else ends a response.
-///
-/// # Errors
-/// When the folder cannot be written.
+/// Fresh weights would stop with probability 1/26. The first column of the embedding is therefore a
+/// constant from which the head takes an offset for the stop token's logit, so that a response ends
+/// at each token with a nearly constant probability.
 pub fn write_random_policy(folder: &Path, seed: u64) -> Result<(), Error> {
     let vocabulary = tokenizer::vocabulary_size();
     let config = Config {
@@ -159,12 +129,8 @@ pub fn write_random_policy(folder: &Path, seed: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Runs the experiment's first rollout step `repetitions` times from the same weights, after
-/// one time to warm up, with an evaluation of the development set and everything that a run
-/// writes after a step.
-///
-/// # Errors
-/// An experiment that cannot be prepared or run, or a step that trains on nothing.
+/// Runs the experiment's first rollout step `repetitions` times from the same weights, after an
+/// untimed repetition, with an evaluation of the development set and the files of a step.
 pub fn measure(
     experiment: Experiment,
     repetitions: u64,
@@ -199,7 +165,7 @@ pub fn measure(
     })
 }
 
-/// The names of the phases and what they hold, in the order of the table.
+/// Phases with their content, in the order of the table.
 pub const PHASES: [(&str, &str); 9] = [
     ("generation", "sampling of all responses, prefill included"),
     ("grading", "verifier, overlong shaping"),
@@ -252,12 +218,11 @@ fn spread(values: &[f64]) -> Spread {
     }
 }
 
-/// What a repetition did: the workload, and operations by phase.
+/// The workload, and operations by phase.
 type Done = (Workload, BTreeMap<&'static str, f64>);
-/// Seconds by phase.
 type Seconds = Vec<(&'static str, f64)>;
 
-/// One repetition: seconds by phase, and what was done.
+/// One repetition.
 fn repeat(inputs: &Inputs) -> Result<(Seconds, Done), Error> {
     let experiment = &inputs.experiment;
     let model = inputs.base_policy()?;
@@ -313,7 +278,7 @@ fn repeat(inputs: &Inputs) -> Result<(Seconds, Done), Error> {
     Ok((seconds, (workload, step_flops(&config, &lengths))))
 }
 
-/// What a run writes after a step that has a checkpoint.
+/// Writes what a run writes after a step with a checkpoint.
 fn write(inputs: &Inputs, trainer: &Trainer, step: &Step) -> Result<(), Error> {
     let scratch = tempfile::tempdir()?;
     let at = |name: &str| scratch.path().join(name);
@@ -328,7 +293,7 @@ fn write(inputs: &Inputs, trainer: &Trainer, step: &Step) -> Result<(), Error> {
     Ok(())
 }
 
-/// For each group of the step: length of its prompt, lengths of its responses.
+/// For each group the length of its prompt and of its responses.
 fn sequence_lengths(step: &Step) -> Vec<(u64, Vec<u64>)> {
     let length = |tokens: &Vec<u32>| tokens.len() as u64;
     let groups = step.groups.iter().map(|group| {
@@ -338,9 +303,9 @@ fn sequence_lengths(step: &Step) -> Vec<(u64, Vec<u64>)> {
     groups.collect()
 }
 
-/// Operations of the step's matrix products, a multiplication and an addition counted as two.
-/// A prompt is counted once for its group in generation and once for each response in
-/// training, as the trainer feeds it; padding is not counted; backward is twice forward.
+/// Operations of the step's matrix products; a multiplication and an addition count as two. As the
+/// trainer feeds it, a prompt counts once for its group in generation and once for each response in
+/// training. Padding does not count; backward is twice forward.
 fn step_flops(config: &Config, lengths: &[(u64, Vec<u64>)]) -> BTreeMap<&'static str, f64> {
     let (mut generation, mut forward) = (0.0, 0.0);
     for (prompt, responses) in lengths {
@@ -356,8 +321,8 @@ fn step_flops(config: &Config, lengths: &[(u64, Vec<u64>)]) -> BTreeMap<&'static
     [("generation", generation), ("rollout_step", all)].into_iter().chain(training).collect()
 }
 
-/// Operations of feeding the positions `from..to` of one sequence, with logits for `predicted`
-/// of them. Each position attends to itself and everything before it.
+/// Operations of feeding the positions `from..to` of one sequence, with logits for `predicted` of
+/// them. Each position attends to itself and all before it.
 fn sequence_flops(config: &Config, from: u64, to: u64, predicted: u64) -> f64 {
     let (hidden, heads) = (config.hidden_size, config.num_attention_heads);
     let queries = heads * config.head_dim;
@@ -371,7 +336,6 @@ fn sequence_flops(config: &Config, from: u64, to: u64, predicted: u64) -> f64 {
     config.num_hidden_layers as f64 * layer + head
 }
 
-/// GFLOP/s of an f32 matrix product on so many threads: best of five.
 fn gemm_gflops(threads: u64) -> f64 {
     const SIZE: i64 = 1024;
     tch::set_num_threads(threads as i32);

@@ -1,5 +1,5 @@
-//! How fast a checkpoint's policy generates and trains, at batches that are asked for, beside what
-//! the memory's bandwidth allows: for policies of real size, on any device.
+//! Speed of generation and training of a checkpoint's policy at given batches, beside the limit of
+//! the memory's bandwidth; for policies of real size, on any device.
 
 use crate::algorithm::{Dapo, Row, StepTotals};
 use crate::base::rng::{Id, stream};
@@ -14,95 +14,70 @@ use serde::Serialize;
 use std::time::Instant;
 use tch::{Device, Kind, Tensor};
 
-/// What is measured.
 #[derive(Debug, Clone)]
 pub struct Workload {
     /// Rows that generate at the same time, one measurement each.
     pub batches: Vec<usize>,
-    /// Tokens of every prompt.
     pub prompt_tokens: usize,
-    /// Tokens of every response.
     pub new_tokens: usize,
-    /// Repetitions, of which the fastest counts.
+    /// The fastest repetition counts.
     pub repetitions: usize,
 }
 
-/// An update that is measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Update<'a> {
-    /// Rows of the workload's prompt and response.
     pub rows: usize,
-    /// Tokens of one pass.
     pub pass_tokens: usize,
-    /// The objective.
     pub dapo: &'a Dapo,
-    /// The optimiser.
     pub optimizer: &'a Optimizer,
 }
 
-/// What was measured.
 #[derive(Debug, Clone, Serialize)]
 pub struct Throughput {
     /// `cpu` or `cuda:0`.
     pub device: String,
     /// `f32` or `bf16`.
     pub weights: String,
-    /// Values of the policy.
     pub parameters: u64,
-    /// Bytes a second that a product of a matrix and a vector reads from the device's memory.
+    /// In bytes a second, of a matrix-vector product.
     pub bandwidth: f64,
-    /// One entry for each batch.
     pub generation: Vec<Generation>,
-    /// An update, where one was asked for.
     pub training: Option<Training>,
-    /// Largest resident memory of the process so far: on a card, of its processor's side.
+    /// Peak resident memory of the process (not of a card).
     pub peak_memory_bytes: Option<u64>,
 }
 
-/// Generation of one batch.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Generation {
-    /// Rows.
     pub batch: usize,
-    /// Seconds until every row has its first token.
     pub first_token_seconds: f64,
-    /// Tokens a second of all rows, after the first; `None` where so few took no longer than the
-    /// first.
+    /// Of all rows, after the first; `None` if the rest took no measurable time.
     pub tokens_per_second: Option<f64>,
-    /// Tokens a second if every step did nothing but read the weights and the keys and values once.
+    /// Tokens a second if every step only read the weights and the keys and values once.
     pub bandwidth_limit: f64,
 }
 
 /// One update: forward and backward pass, gradient norm, AdamW.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Training {
-    /// Rows.
     pub rows: usize,
-    /// Tokens of all rows, prompts included.
+    /// Of all rows, prompts included.
     pub tokens: usize,
-    /// Tokens a second.
     pub tokens_per_second: f64,
     /// Floating-point operations a second: six for each parameter and token, and attention's.
     pub flops: f64,
-    /// Tokens a second of the forward pass alone, as for π_old.
+    /// Of the forward pass alone, as for π_old.
     pub forward_tokens_per_second: f64,
 }
 
-/// A generation or an update that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A generation.
     #[error(transparent)]
     Generate(#[from] generate::Error),
-    /// An update.
     #[error(transparent)]
     Update(#[from] update::Error),
 }
 
-/// Measures a policy, and an update of it where there is one.
-///
-/// # Errors
-/// A batch that the policy cannot serve, or an update that is not finite.
 pub fn measure(
     model: Qwen2,
     workload: &Workload,
@@ -140,7 +115,7 @@ pub fn measure(
     })
 }
 
-/// Bytes a second of a product of 1 GiB with a vector: it reads as a decode step does, and faster
+/// Bytes a second of a product of 1 GiB with a vector, which reads as a decode step does and faster
 /// than a sum (31 and 27 GB/s on two cores).
 fn bandwidth(device: Device) -> f64 {
     const WIDTH: i64 = 1 << 14;
@@ -182,7 +157,7 @@ fn generate(
             sampling: Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 },
             max_response_tokens: tokens,
             entropy: false,
-            // Nothing ends a response: every row generates as many tokens as it may.
+            // Without a stop token every row generates as many tokens as allowed.
             stop_tokens: &[],
             batch_rows: batch,
         };
@@ -190,7 +165,7 @@ fn generate(
         generate::generate(model, &requests, &limits, |_| ())?;
         Ok(started.elapsed().as_secs_f64())
     };
-    // Buffers and threads are made the first time.
+    // The first call allocates buffers and threads.
     timed(1)?;
     let (mut first, mut all) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..workload.repetitions.max(1) {
@@ -250,7 +225,7 @@ fn update(model: Qwen2, workload: &Workload, train: &Update) -> Result<Training,
         };
         let settings = update::Settings { dapo: train.dapo, temperature: 1.0, cut };
         let started = Instant::now();
-        // A rate of 0 costs the same and leaves the weights as they are.
+        // A rate of 0 costs the same and keeps the weights.
         update::update(&mut policy, &batch, &settings, 0.0)?;
         whole = whole.min(started.elapsed().as_secs_f64());
     }

@@ -1,5 +1,5 @@
-//! What a rollout step looked like, before and after filtering, as named metrics: the numbers
-//! behind the paper's figures, and what each technique did.
+//! Metrics of a rollout step, before and after filtering: the numbers behind the paper's figures,
+//! and the effect of each technique.
 
 pub mod techniques;
 
@@ -14,17 +14,16 @@ use std::collections::BTreeMap;
 /// `stage/name` → value. A value that does not exist (the mean of nothing) is left out.
 pub type Metrics = BTreeMap<String, f64>;
 
-/// Mean entropy over every token that was generated in a step, by the sampler's distribution. A step
-/// of records of format 2 has it.
+/// Mean entropy of the sampler's distribution over all generated tokens of a step; records of
+/// format 2 have it.
 pub const ROLLOUT_ENTROPY: &str = "policy/rollout_entropy";
 
-/// Mean probability of every token that was generated in a step, by the sampler's log-probs. A step
-/// of records of format 2 has it.
+/// Mean probability of all generated tokens of a step, by the sampler's log-probs; records of
+/// format 2 have it.
 pub const ROLLOUT_PROBABILITY: &str = "policy/rollout_token_probability_mean";
 
-/// What the sampler says about everything that was generated in a step: [`ROLLOUT_PROBABILITY`], and
-/// [`ROLLOUT_ENTROPY`] where the sum of the entropies is known. Sums over a response's tokens in
-/// order, then over the responses in order.
+/// [`ROLLOUT_PROBABILITY`], and [`ROLLOUT_ENTROPY`] if the sum of the entropies is given. Sums over
+/// a response's tokens in order, then over the responses in order.
 fn sampled(groups: &[&Group<ScoredRollout>], entropy: Option<f64>) -> Metrics {
     let (mut probability, mut tokens) = (0.0, 0.0);
     for scored in groups.iter().flat_map(|group| &group.rollouts) {
@@ -37,8 +36,7 @@ fn sampled(groups: &[&Group<ScoredRollout>], entropy: Option<f64>) -> Metrics {
     means.filter(|_| tokens > 0.0).collect()
 }
 
-/// Every metric of a step that is a function of its rollouts: of what was generated, of the batch, and
-/// of what each technique did before the loss. `entropy` is as [`sampled`] takes it.
+/// Every metric of a step that is a function of its rollouts. `entropy` is as [`sampled`] takes it.
 pub fn of_rollouts(
     step: &Selected,
     experiment: &Experiment,
@@ -56,9 +54,8 @@ pub fn of_rollouts(
     metrics
 }
 
-/// Metrics of everything that was generated in a step, before Dynamic Sampling.
-///
-/// `styles` adds the shares of the embedded benchmark's solution styles.
+/// Metrics of everything that a step generated, before Dynamic Sampling. `styles` adds the shares
+/// of the embedded benchmark's solution styles.
 fn generated(groups: &[&Group<ScoredRollout>], rounds: u64, styles: bool) -> Metrics {
     let mut metrics = described("rollout", groups);
     let count = groups.len() as f64;
@@ -90,8 +87,8 @@ fn generated(groups: &[&Group<ScoredRollout>], rounds: u64, styles: bool) -> Met
     metrics
 }
 
-/// Metrics of the batch that the step trains on, after Dynamic Sampling. `masked` rollouts
-/// are in the batch but not in the loss (Overlong Filtering).
+/// Metrics of the batch, after Dynamic Sampling. `masked` rollouts are in the batch but not in the
+/// loss (Overlong Filtering).
 fn trained(groups: &[&Group<ScoredRollout>], masked: u64) -> Metrics {
     let mut metrics = described("train", groups);
     let rollouts: usize = groups.iter().map(|group| group.rollouts.len()).sum();
@@ -101,7 +98,7 @@ fn trained(groups: &[&Group<ScoredRollout>], masked: u64) -> Metrics {
     metrics
 }
 
-/// Metrics that only the forward passes and updates of a step show, and no table of rollouts.
+/// Metrics that only forward passes and updates determine, and no table of rollouts.
 const OF_UPDATES: [&str; 32] = [
     "effect/clip_higher_clipped_above_tokens",
     "effect/clip_higher_let_through_share",
@@ -137,17 +134,15 @@ const OF_UPDATES: [&str; 32] = [
     "policy/token_probability_mean",
 ];
 
-/// Whether a metric of this name exists that only forward passes and updates show.
+/// Whether `name` is a metric that only forward passes and updates determine.
 pub fn is_of_updates(name: &str) -> bool {
     OF_UPDATES.contains(&name) || methods::MEASURES.iter().any(|names| measured(names, name))
 }
 
-/// Whether `metric` is `effect/` and one of these names.
 fn measured(names: &[&str], metric: &str) -> bool {
     metric.strip_prefix("effect/").is_some_and(|name| names.contains(&name))
 }
 
-/// Sums over the updates of a step.
 #[derive(Debug, Clone, Default)]
 pub struct Updates {
     sums: Sums,
@@ -158,7 +153,6 @@ pub struct Updates {
 }
 
 impl Updates {
-    /// Adds one update.
     pub fn add(&mut self, made: &Updated) {
         self.sums.add(&made.sums);
         self.norms.push(made.gradient_norm);
@@ -168,18 +162,16 @@ impl Updates {
         }
     }
 
-    /// Counts an update that was left out, because a number of it was not finite.
+    /// Counts an update that was left out because a number was not finite.
     pub fn skip(&mut self) {
         self.skipped += 1;
     }
 
-    /// Updates that were left out.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// `loss/name`, `optimizer/name` and, for the techniques that act in the loss,
-    /// `effect/name` → value, once updates were made.
+    /// `loss/name`, `optimizer/name`, and `effect/name` of the techniques that act in the loss.
     pub fn metrics(&self, max_norm: f64, learning_rate: f64) -> Metrics {
         let updates = self.norms.len() as f64;
         if self.norms.is_empty() {
@@ -214,7 +206,6 @@ impl Updates {
         metrics
     }
 
-    /// What Clip-Higher and the aggregation did.
     fn effects(&self) -> Metrics {
         let Sums { tokens, let_through, clipped_high, ref measures, .. } = self.sums;
         let mut metrics = Metrics::new();
@@ -244,7 +235,7 @@ impl Updates {
     }
 }
 
-/// What rounding into windows changed: shares of the numbers that were rounded.
+/// Shares of the rounded numbers that rounding into windows saturated or flushed.
 fn rounding_metrics(rounding: &Rounding) -> Metrics {
     let mut metrics = Metrics::new();
     for (name, tally) in [

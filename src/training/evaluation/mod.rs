@@ -15,65 +15,41 @@ use crate::statistics::{Sample, estimators};
 use crate::task::{Tokenizer, prompt, reward};
 use serde::Serialize;
 
-/// An evaluation that cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A problem that cannot be rendered.
     #[error(transparent)]
     Prompt(#[from] prompt::Error),
-    /// A prompt that the model cannot serve.
     #[error("evaluation set {set}: {source}")]
-    Generate {
-        /// The set.
-        set: String,
-        /// What is wrong.
-        source: generate::Error,
-    },
-    /// Outcomes that an earlier session kept.
+    Generate { set: String, source: generate::Error },
     #[error(transparent)]
     File(#[from] files::Error),
-    /// A set without problems or samples.
     #[error("evaluation set {set}: {source}")]
-    Statistics {
-        /// The set.
-        set: String,
-        /// What is wrong.
-        source: estimators::Error,
-    },
+    Statistics { set: String, source: estimators::Error },
 }
 
-/// One set of problems and how often each is sampled.
 #[derive(Debug, Clone, Copy)]
 pub struct Set<'a> {
-    /// Its name; part of the key of every draw.
+    /// Part of the key of every draw.
     pub name: &'a str,
-    /// Its problems, unique by id.
+    /// Unique by id.
     pub problems: &'a [Problem],
     /// k.
     pub samples: u64,
 }
 
-/// How responses are asked for, sampled and judged.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Protocol {
-    /// The text around a question.
     pub template: PromptTemplate,
-    /// A longer prompt is an error.
     pub max_prompt_tokens: u64,
     /// L_max.
     pub max_response_tokens: u64,
-    /// Temperature, top-p, top-k.
     pub sampling: Sampling,
-    /// Rules of correctness.
     pub verifier: Verifier,
-    /// Of every draw.
     pub seed: u64,
-    /// Responses generated at the same time.
     pub batch_rows: u64,
 }
 
 impl Protocol {
-    /// An experiment's.
     pub fn of(experiment: &Experiment) -> Self {
         Self {
             template: experiment.prompt.template,
@@ -90,9 +66,6 @@ impl Protocol {
 /// Samples k responses for each problem and grades them: outcomes in the order (problem,
 /// sample). Draws are keyed by (seed, set, problem, sample), not by the checkpoint, so that
 /// checkpoints and arms are compared under common random numbers.
-///
-/// # Errors
-/// A problem that cannot be rendered or served.
 pub fn outcomes(
     model: &Qwen2,
     tokenizer: &Tokenizer,
@@ -129,10 +102,7 @@ pub fn outcomes(
         .collect())
 }
 
-/// What `evaluations.jsonl` says about graded outcomes in the order of [`outcomes`].
-///
-/// # Errors
-/// When there are no outcomes.
+/// The line of `evaluations.jsonl` for outcomes in the order of [`outcomes`].
 pub fn record(
     set: Set,
     counters: Counters,
@@ -171,7 +141,7 @@ pub fn record(
     })
 }
 
-/// Limits of generation under an experiment, with the sampling of training or evaluation.
+/// Limits of generation with the given sampling.
 pub fn limits<'a>(
     experiment: &Experiment,
     sampling: Sampling,

@@ -1,6 +1,6 @@
-//! An evaluation that takes hours, a part of its problems at a time. Each part's outcomes are
-//! kept as JSON lines, so that an interrupted evaluation goes on: draws are keyed by problem and
-//! sample, and do not depend on what was generated beside them.
+//! An evaluation in parts. Each part's outcomes are kept as JSON lines, so that an interrupted
+//! evaluation continues: draws are keyed by problem and sample and do not depend on what is
+//! generated beside them.
 
 use crate::base::files::{self, foreign};
 use crate::policy::Qwen2;
@@ -12,27 +12,22 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
 
-/// A part keeps the sampler busy for so many of its batches: its last responses, which leave
-/// most rows empty, are a small share.
+/// In batches of the sampler: the last responses of a part leave most rows empty, and should be a
+/// small share.
 const BATCHES_OF_A_PART: u64 = 4;
 
-/// A line of the file.
 #[derive(Debug, Serialize, Deserialize)]
 enum Line {
-    /// What is evaluated, how and with what: SHA-256. The first line.
+    /// SHA-256 of what is evaluated, how and with what; the first line.
     Key(String),
-    /// One response.
     Outcome(Outcome),
-    /// All outcomes of a part stand before this line.
+    /// Ends a part.
     PartEnds {},
 }
 
-/// As [`evaluation::outcomes`], with the outcomes of each part appended to `kept`. Those that are there
-/// already under the same `key` are taken from it; a file with another key is begun again.
-/// `is_stopped` is asked before each part; `None` when it says so.
-///
-/// # Errors
-/// A problem that cannot be rendered or served, or a file that cannot be read or written.
+/// As [`evaluation::outcomes`], but appends the outcomes of each part to `kept`. Outcomes that it
+/// already holds under the same `key` are used; a file with another key is begun again. Returns
+/// `None` once `is_stopped`, which is asked before each part, returns true.
 pub fn outcomes(
     model: &Qwen2,
     tokenizer: &Tokenizer,
@@ -43,7 +38,7 @@ pub fn outcomes(
     mut progress: impl FnMut(usize, usize),
 ) -> Result<Option<Vec<Outcome>>, Error> {
     let mut outcomes = begun(kept, key)?;
-    // Whatever stands behind the last whole part goes.
+    // Drops whatever follows the last whole part.
     let first = std::iter::once(Line::Key(key.to_string()));
     files::write_lines(kept, &first.chain(part_of(&outcomes)).collect::<Vec<_>>())?;
     let total = set.problems.len() * set.samples as usize;
@@ -70,8 +65,7 @@ fn part_of(outcomes: &[Outcome]) -> Vec<Line> {
     lines.chain([Line::PartEnds {}]).collect()
 }
 
-/// The outcomes of the parts that were ended under this key. A session that was killed may have
-/// left a part of a line.
+/// The outcomes of the whole parts under this key. A killed session may have left part of a line.
 fn begun(kept: &Path, key: &str) -> Result<Vec<Outcome>, files::Error> {
     if !kept.exists() {
         return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! Which of a run's records are as they were written: a session goes on from these alone.
+//! Finds which of a run's records are as they were written; a session continues only from these.
 
 use crate::base::{files, workers};
 use crate::records::ledger::{self, Entry};
@@ -9,13 +9,12 @@ use crate::training::run::inputs::Inputs;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// The ledger's first line.
 pub(super) fn genesis(inputs: &Inputs) -> Entry {
     ledger::genesis(&inputs.manifest, &inputs.experiment)
 }
 
-/// The number of rollout steps, up to `last`, whose records are those that the ledger has, and what
-/// is wrong with the step that follows: the file and the step.
+/// The number of rollout steps, up to `last`, whose records are those of the ledger, and what is
+/// wrong with the next step.
 pub(super) fn sound(
     inputs: &Inputs,
     folder: &RunFolder,
@@ -28,7 +27,7 @@ pub(super) fn sound(
         Ok(_) if chain[0] != genesis(inputs) => {
             (0, Some(format!("{}: its first line is not that of this run", path.display())))
         }
-        // A ledger that ends is not damaged: the steps after it are no longer on record.
+        // A ledger that ends early is not damaged; the steps after its end count as not recorded.
         Ok(steps) => (steps, None),
         Err(broken) => {
             let line = match broken {
@@ -54,7 +53,7 @@ pub(super) fn sound(
     Ok((sound, (sound < last).then_some(again)))
 }
 
-/// What is wrong with the records of a rollout step, of which the ledger has this line.
+/// What is wrong with the records of the rollout step of this line of the ledger.
 fn damaged(
     tokenizer: &Tokenizer,
     folder: &RunFolder,
@@ -83,12 +82,12 @@ fn damaged(
     if let Some((name, _)) = components.iter().find(|(name, digest)| !agrees(name, digest)) {
         return differs(&path, name);
     }
-    // Of the tokens the ledger has a digest; their text follows from them.
+    // The ledger has a digest of the tokens; the text follows from them.
     let is_text = |row: &RolloutRow| tokenizer.decode(&row.tokens) == row.response;
     if rows.iter().all(is_text) { None } else { differs(&path, "response") }
 }
 
-/// The evaluations up to the first one whose outcomes are not those that were recorded.
+/// The evaluations before the first one whose outcomes are not those that were recorded.
 pub(super) fn standing(folder: &RunFolder) -> Result<Vec<EvaluationRecord>, Error> {
     let stands = |record: &EvaluationRecord| {
         let path = folder.recorded_outcomes(&record.set, record.counters.rollout_steps);
@@ -102,7 +101,7 @@ pub(super) fn standing(folder: &RunFolder) -> Result<Vec<EvaluationRecord>, Erro
     Ok(evaluated)
 }
 
-/// The first evaluation that was due before rollout step `step` and is not on record.
+/// The first evaluation that was due before rollout step `step` and is not recorded.
 pub(super) fn missing<'a>(
     inputs: &'a Inputs,
     evaluated: &[EvaluationRecord],

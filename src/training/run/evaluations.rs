@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 impl Run<'_> {
-    /// Every set that is due and not on record, on the present policy; false when the session
-    /// was asked to stop before one of them.
+    /// Evaluates every set that is due and not recorded; false when the session was asked to stop
+    /// before one of them.
     pub(super) fn evaluate(
         &mut self,
         is_end: bool,
@@ -43,8 +43,8 @@ impl Run<'_> {
     }
 }
 
-/// Set and rollout step of every evaluation of a run that did so many rollout steps. `inputs` are
-/// the manifest's; `complete`: the run ended by itself, so that every set was due at its end.
+/// Set and rollout step of every evaluation of a run with `steps` rollout steps. `inputs` are the
+/// manifest's; `complete`: the run ended by itself, so that every set was due at its end.
 pub fn due(
     experiment: &Experiment,
     inputs: &BTreeMap<String, String>,
@@ -60,11 +60,8 @@ pub fn due(
     names.filter(|set| *set != mini_aime::TRAIN).flat_map(of_set).collect()
 }
 
-/// Evaluates a policy on a set, keeps every outcome, and appends the record. `folder` is asked for
+/// Evaluates a policy on a set, writes every outcome, and appends the record. `folder` is called
 /// when there is something to write.
-///
-/// # Errors
-/// A problem that cannot be served, or a file that cannot be written.
 pub fn evaluate_into<'f>(
     inputs: &Inputs,
     folder: impl FnOnce() -> Result<&'f RunFolder, Error>,

@@ -1,4 +1,4 @@
-//! What a run reads, loaded and fitted together, and the run's identity.
+//! Everything that a run reads, loaded and checked together, and the run's identity.
 
 use crate::algorithm::Problem;
 use crate::base::files;
@@ -15,27 +15,17 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Everything a run reads, loaded and fitted together.
 #[derive(Debug)]
 pub struct Inputs {
-    /// What is computed and where.
     pub experiment: Experiment,
-    /// Text ↔ tokens.
     pub tokenizer: Tokenizer,
-    /// Problems.
     pub data: DataSets,
-    /// What this run is.
     pub manifest: Manifest,
-    /// Shape of the base policy.
     pub config: Config,
-    /// The base policy as it was checked, for the first who asks: it may be large.
+    /// The base policy that was loaded for the check, for its first user.
     base: RefCell<Option<Qwen2>>,
 }
 
-/// Loads data, tokenizer and base policy, and fixes the run's identity.
-///
-/// # Errors
-/// Whatever is missing, malformed, or does not fit together.
 pub fn prepare(experiment: Experiment) -> Result<Inputs, Error> {
     assemble(experiment, |folder| {
         let model = checkpoint::load_model(folder)?;
@@ -43,11 +33,7 @@ pub fn prepare(experiment: Experiment) -> Result<Inputs, Error> {
     })
 }
 
-/// As [`prepare`], for who asks for the base policy's shape alone: of its weights the headers are
-/// read.
-///
-/// # Errors
-/// As [`prepare`], but for what the weights hold.
+/// As [`prepare`], but reads only the headers of the base policy's weights.
 pub fn prepare_without_weights(experiment: Experiment) -> Result<Inputs, Error> {
     assemble(experiment, |folder| Ok((checkpoint::open_model(folder)?.0, None)))
 }
@@ -76,7 +62,7 @@ fn assemble(
     Ok(inputs)
 }
 
-/// Under exact arithmetic every sum of the run is exact: found out now, from sizes alone.
+/// Checks before the run, from sizes alone, that every sum is exact under exact arithmetic.
 fn check_exactness(experiment: &Experiment, config: &Config) -> Result<(), Error> {
     if experiment.numerics == Numerics::Fast {
         return Ok(());
@@ -87,7 +73,7 @@ fn check_exactness(experiment: &Experiment, config: &Config) -> Result<(), Error
     Ok(())
 }
 
-/// Every problem can be tokenized and answered: found out now, not after hours of training.
+/// Checks before the run that every problem can be tokenized and answered.
 fn check_prompts(inputs: &Inputs, positions: i64) -> Result<(), Error> {
     let Experiment { prompt: Prompt { template }, rollout, .. } = &inputs.experiment;
     for (_, problems) in named_sets(&inputs.data) {
@@ -105,10 +91,7 @@ fn check_prompts(inputs: &Inputs, positions: i64) -> Result<(), Error> {
 }
 
 impl Inputs {
-    /// The base policy, under the experiment's arithmetic.
-    ///
-    /// # Errors
-    /// Files that do not make a policy.
+    /// Under the experiment's arithmetic.
     pub fn base_policy(&self) -> Result<Qwen2, Error> {
         let checked = self.base.take();
         let model = match checked {
@@ -118,24 +101,17 @@ impl Inputs {
         self.executed(model)
     }
 
-    /// The base policy as it was checked is not asked for: its memory is free again.
+    /// Frees the memory of the base policy that was loaded for the check.
     pub fn forget_base_policy(&self) {
         self.base.take();
     }
 
-    /// A policy under the experiment's arithmetic, in the place where it says.
-    ///
-    /// # Errors
-    /// A device that is not there, or a shape that exact arithmetic cannot serve.
+    /// Places a policy on the experiment's device and under its arithmetic.
     pub fn executed(&self, model: Qwen2) -> Result<Qwen2, Error> {
         let model = model.placed(self.experiment.execution.place())?;
         Ok(model.with_numerics(self.experiment.numerics)?)
     }
 
-    /// k for an evaluation set.
-    ///
-    /// # Errors
-    /// When the experiment does not state it.
     pub fn samples(&self, set: &str) -> Result<u64, Error> {
         let samples = &self.experiment.evaluation.samples;
         samples.get(set).copied().ok_or_else(|| Error::Samples {
@@ -169,7 +145,6 @@ fn manifest(experiment: &Experiment, sets: &DataSets) -> Result<Manifest, Error>
     })
 }
 
-/// How exactly a repetition of a run agrees.
 pub fn exactness(experiment: &Experiment) -> &'static str {
     match (experiment.numerics, experiment.execution.device.unwrap_or_default()) {
         (Numerics::Exact, _) => "exact",
@@ -179,8 +154,8 @@ pub fn exactness(experiment: &Experiment) -> &'static str {
     }
 }
 
-/// The run's identity: SHA-256 over arm, execution, the digests of its inputs, and the format of
-/// its records where that is not the first.
+/// SHA-256 over arm, execution, the digests of the inputs, and the format of the records if it is
+/// not 1.
 pub fn run_key(experiment: &Experiment, inputs: &BTreeMap<String, String>) -> String {
     let mut key = json!({
         "arm_sha256": experiment.arm_sha256(),
@@ -193,7 +168,7 @@ pub fn run_key(experiment: &Experiment, inputs: &BTreeMap<String, String>) -> St
     files::sha256(files::canonical_json_line(&key).as_bytes())
 }
 
-/// Every set of problems by its name: the training set, the development set, the others.
+/// The training set comes first, then the development set.
 pub fn named_sets(sets: &DataSets) -> Vec<(&str, &[Problem])> {
     std::iter::once((mini_aime::TRAIN, &sets.train[..])).chain(sets.evaluated()).collect()
 }

@@ -1,5 +1,5 @@
-//! One run from its experiment to its outcome: steps, evaluations, checkpoints, and the
-//! records that everything else reads.
+//! One run from its experiment to its outcome: steps, evaluations, checkpoints, and the records
+//! that everything else reads.
 
 pub mod damage;
 pub mod evaluations;
@@ -30,157 +30,92 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// A run that cannot start or go on.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file.
     #[error(transparent)]
     File(#[from] files::Error),
-    /// A parquet file.
     #[error(transparent)]
     Table(#[from] tables::Error),
-    /// The problems.
     #[error(transparent)]
     Data(#[from] data::Error),
-    /// The tokenizer or a prompt.
     #[error(transparent)]
     Prompt(#[from] prompt::Error),
-    /// The base policy or a checkpoint.
     #[error(transparent)]
     Checkpoint(#[from] checkpoint::Error),
-    /// Prompt and response do not fit the positions that the model knows.
     #[error(
         "problem {problem}: its prompt has {tokens} tokens; with rollout.max_response_tokens ({response}) that exceeds the model's {positions} positions"
     )]
     Positions {
-        /// The problem's id.
         problem: String,
-        /// Length of its prompt.
         tokens: usize,
         /// L_max.
         response: u64,
         /// `max_position_embeddings`.
         positions: i64,
     },
-    /// A device that is not there.
     #[error(transparent)]
     Place(#[from] PlaceError),
-    /// Exact arithmetic elsewhere than on the processor.
     #[error(
         "numerics = \"exact\" is f32 on the processor, and {device} in {weights} was asked for"
     )]
-    ExactElsewhere {
-        /// What was asked for.
-        device: place::Device,
-        /// In which form.
-        weights: place::WeightKind,
-    },
-    /// A policy or an update that exact arithmetic cannot serve.
+    ExactElsewhere { device: place::Device, weights: place::WeightKind },
     #[error(transparent)]
     Exact(#[from] exact::Error),
-    /// An evaluation.
     #[error(transparent)]
     Evaluation(#[from] evaluation::Error),
-    /// A rollout step.
     #[error(transparent)]
     Step(#[from] step::Error),
-    /// A trial update of the base policy, before the run.
     #[error("a trial update of the base policy: {0}")]
     TrialUpdate(#[source] update::Error),
-    /// A set whose k is not stated.
     #[error("evaluation.samples has no entry for the set {set}; it has {}", known.join(", "))]
-    Samples {
-        /// The set.
-        set: String,
-        /// The sets that have an entry.
-        known: Vec<String>,
-    },
-    /// The folder holds files, and no run.
+    Samples { set: String, known: Vec<String> },
     #[error(
         "{} is not empty and holds no run ({found} is in it); choose another --out", folder.display()
     )]
-    NotARun {
-        /// The folder.
-        folder: PathBuf,
-        /// The first thing in it.
-        found: String,
-    },
-    /// The folder belongs to another run.
+    NotARun { folder: PathBuf, found: String },
     #[error(
         "{} holds another run (key {found}, this one is {wanted}); choose another --out or remove it", folder.display()
     )]
-    OtherRun {
-        /// The run folder.
-        folder: PathBuf,
-        /// The key in its manifest.
-        found: String,
-        /// The key of the run that was asked for.
-        wanted: String,
-    },
-    /// The folder holds a run that was interrupted.
+    OtherRun { folder: PathBuf, found: String, wanted: String },
     #[error(
         "{} holds an unfinished run ({recorded} of {planned} rollout steps are recorded); \
          --resume goes on with it, --restart deletes it and begins again", folder.display()
     )]
-    Unfinished {
-        /// The run folder.
-        folder: PathBuf,
-        /// Rollout steps that are recorded.
-        recorded: u64,
-        /// Rollout steps of the run.
-        planned: u64,
-    },
-    /// Another process works on the run.
+    Unfinished { folder: PathBuf, recorded: u64, planned: u64 },
     #[error("{} is in use by another process", folder.display())]
-    InUse {
-        /// The run folder.
-        folder: PathBuf,
-    },
-    /// The lock was taken away while this process worked.
+    InUse { folder: PathBuf },
     #[error(
         "{}/run.lock was removed or replaced, so that another process may have begun; nothing \
          further was written, and --resume goes on when no process works here", folder.display()
     )]
-    LockLost {
-        /// The run folder.
-        folder: PathBuf,
-    },
+    LockLost { folder: PathBuf },
 }
 
-/// What a run tells while it goes on.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// Within a step: 1-based step, steps of the run, what is being done.
+    /// Step from 1, steps of the run, phase.
     Phase(u64, u64, Phase),
-    /// A step is done.
     Step(&'a StepMetrics, &'a StepTimings),
-    /// Responses of an evaluation: set, done, total.
+    /// Set, responses done, total.
     Evaluating(&'a str, usize, usize),
-    /// A set was evaluated.
     Evaluated(&'a EvaluationRecord),
-    /// The run goes on after this rollout step; 0 is the base policy.
+    /// The run continues after this rollout step; 0 is the base policy.
     Resumed(u64),
-    /// A checkpoint was written after this rollout step.
+    /// After this rollout step.
     Saved(u64),
-    /// Something that the user should know.
     Warning(&'a str),
 }
 
-/// How a session ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Ended {
-    /// The run is over.
     Finished(Outcome),
-    /// It was asked to stop and can be resumed after this rollout step.
+    /// The run was asked to stop; it can be resumed after this rollout step.
     Stopped(u64),
 }
 
-/// Trains, evaluates and records. A finished run of the same key in the folder is returned as
-/// it is. `stop` is asked between rollout steps and between evaluation sets: once it says yes,
-/// a checkpoint is written and the session ends.
-///
-/// # Errors
-/// See [`Error`]. Divergence ends the run with an outcome that says so, not with an error.
+/// Trains, evaluates and records. A finished run of the same key is returned as it is. `stop` is
+/// asked between rollout steps and between evaluation sets; once it returns true, a checkpoint is
+/// written and the session ends.
 pub fn run(
     inputs: &Inputs,
     folder: &RunFolder,
@@ -210,25 +145,21 @@ pub fn run(
     Ok(Ended::Finished(outcome))
 }
 
-/// The reason of a run that did all its rollout steps.
+/// Reason of a run that did all its rollout steps.
 pub fn finished(steps: u64) -> String {
     format!("{steps} rollout steps were done")
 }
 
-/// The reason of a run that ended in rollout step `number`, which found nothing to train on.
+/// Reason of a run in whose rollout step `number` nothing could be trained on.
 pub fn saturated(number: u64) -> String {
     format!("no group of rollout step {number} was partly correct: nothing left to learn from")
 }
 
-/// The reason of a run that ended in rollout step `number`, which was not finite.
+/// Reason of a run whose rollout step `number` was not finite.
 pub fn diverged(number: u64, source: &NotFinite) -> String {
     format!("rollout step {number}, {source}")
 }
 
-/// The trainer as it stands at a checkpoint, or before the first step.
-///
-/// # Errors
-/// A base policy that cannot be loaded, or carried groups of another run.
 pub fn trainer(inputs: &Inputs, checkpoint: Option<Loaded>) -> Result<Trainer<'_>, Error> {
     let experiment = &inputs.experiment;
     let load = || inputs.base_policy();
@@ -254,17 +185,14 @@ pub fn trainer(inputs: &Inputs, checkpoint: Option<Loaded>) -> Result<Trainer<'_
     Ok(trainer(policy).resume(position))
 }
 
-/// A run in progress.
 struct Run<'a> {
     inputs: &'a Inputs,
     folder: &'a RunFolder,
     trainer: Trainer<'a>,
-    /// What `evaluations.jsonl` holds: set and rollout step.
+    /// Set and rollout step of each line of `evaluations.jsonl`.
     evaluated: Vec<(String, u64)>,
-    /// The ledger's last head.
     head: String,
     stop: &'a dyn Fn() -> bool,
-    /// The hold on the folder.
     lock: Lock,
 }
 
@@ -282,11 +210,8 @@ impl<'a> Run<'a> {
         Ok(Self { inputs, folder, trainer, evaluated, head, stop, lock })
     }
 
-    /// The folder, to write into it or to delete: asked for before each record, evaluation and
-    /// checkpoint and before the end.
-    ///
-    /// # Errors
-    /// When this process no longer holds the folder.
+    /// The folder, if this process still holds its lock. To be called before anything is written or
+    /// deleted.
     fn held(&self) -> Result<&'a RunFolder, Error> {
         match self.lock.is_held()? {
             true => Ok(self.folder),
@@ -294,8 +219,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Rollout steps up to the end, or `None` when the session was asked to stop. What is due
-    /// after a step depends on its number alone, so that a resumed run does the same.
+    /// Makes the remaining rollout steps; `None` when the session was asked to stop. What is due
+    /// after a step depends only on its number, so that a resumed run does the same.
     fn train(&mut self, watch: &mut dyn FnMut(Event)) -> Result<Option<(Ending, String)>, Error> {
         let steps = self.inputs.experiment.training.rollout_steps;
         loop {
@@ -334,8 +259,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Keeps what a look into a divergence needs: the step's rollouts and metrics, and the
-    /// policy before the update that failed.
+    /// Keeps what is needed to examine a divergence: the step's rollouts and metrics, and the
+    /// policy before the failed update.
     fn record_divergence(&self, number: u64, found: Divergence) -> Result<String, Error> {
         let reason = diverged(number, &found.source);
         let folder = self.held()?.path("diverged");
@@ -372,7 +297,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Closes the ledger. The digests of files are not in it: the ledger's own is among them.
+    /// Closes the ledger. It has no digests of files, because its own is among them.
     fn record_end(&self, outcome: &Outcome) -> Result<(), Error> {
         let components = ledger::end(&self.folder.evaluations()?, outcome);
         let place = (Kind::End, self.trainer.counters().rollout_steps);
@@ -380,7 +305,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Appends what a phase outside the rollout steps took.
+    /// Appends the time of a phase outside the rollout steps.
     fn record_seconds(&self, phase: &str, started: Instant) -> Result<(), Error> {
         let taken = started.elapsed().as_secs_f64();
         let seconds = [phase, "total"].map(|name| (name.to_string(), taken)).into();
@@ -389,14 +314,14 @@ impl<'a> Run<'a> {
         Ok(files::append_line(&self.held()?.path("timings.jsonl"), &timings)?)
     }
 
-    /// Whether a checkpoint of this step is written in every run of this schedule.
+    /// Whether the schedule has a checkpoint after this step.
     fn is_scheduled(&self, step: u64) -> bool {
         let every = self.inputs.experiment.checkpoints.every_steps;
         every > 0 && step.is_multiple_of(every)
     }
 
-    /// Writes the checkpoint of the present step and removes those that need not be kept. One
-    /// that is there already has the same bits.
+    /// Writes the checkpoint of the present step, unless it exists (with the same bits), and
+    /// removes those that need not be kept.
     fn save_checkpoint(&mut self, watch: &mut dyn FnMut(Event)) -> Result<(), Error> {
         let step = self.trainer.counters().rollout_steps;
         if !self.folder.checkpoint(step).exists() {
@@ -409,8 +334,8 @@ impl<'a> Run<'a> {
         self.remove_old_checkpoints(step)
     }
 
-    /// Keeps the newest scheduled checkpoints, those of every so many steps, and that of the
-    /// present step. Which stand at the end of a run does not depend on where it was stopped.
+    /// Keeps the newest scheduled checkpoints, those of every `keep_every` steps, and the present
+    /// one. The result does not depend on where the run was stopped.
     fn remove_old_checkpoints(&self, step: u64) -> Result<(), Error> {
         let kept = self.inputs.experiment.checkpoints;
         let all = self.folder.checkpoint_steps()?;

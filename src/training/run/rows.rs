@@ -1,4 +1,4 @@
-//! A step's rollouts in the form in which they are stored, and back.
+//! Converts a step's rollouts to rows of a table and back.
 
 use crate::algorithm::{Finish, Group, Problem, Rollout, ScoredRollout};
 use crate::experiment::Experiment;
@@ -9,15 +9,13 @@ use crate::training::Trainer;
 use crate::training::step::Step;
 use std::collections::BTreeMap;
 
-/// Every rollout of a step, as the rows of its table.
 pub fn rollout_rows(step: &Step) -> Vec<RolloutRow> {
     let advantages: BTreeMap<usize, &Vec<f64>> =
         step.trained.iter().map(|(index, advantages)| (*index, advantages)).collect();
     rows(&step.groups, &advantages)
 }
 
-/// The ledger's components of a rollout step, from its records and from what the trainer alone
-/// saw.
+/// The ledger's components of a rollout step; `unrecorded` are those that only the trainer knows.
 pub fn step_components(
     rows: &[RolloutRow],
     metrics: &StepMetrics,
@@ -29,7 +27,6 @@ pub fn step_components(
     components
 }
 
-/// What a checkpoint keeps beside the weights.
 pub fn progress(trainer: &Trainer) -> Progress {
     let position = trainer.position();
     Progress {
@@ -39,7 +36,6 @@ pub fn progress(trainer: &Trainer) -> Progress {
     }
 }
 
-/// Groups that were carried over, as rows.
 fn carried_rows(groups: &[Group<ScoredRollout>]) -> Vec<RolloutRow> {
     rows(groups, &BTreeMap::new())
 }
@@ -77,10 +73,6 @@ fn rows(
     rows
 }
 
-/// The groups that a checkpoint carries over.
-///
-/// # Errors
-/// A problem that cannot be rendered: the rows are of another run.
 pub fn carried_groups(
     rows: &[RolloutRow],
     experiment: &Experiment,
@@ -102,7 +94,7 @@ pub fn carried_groups(
     Ok(groups)
 }
 
-/// One rollout of a table. As many log-probs as tokens are needed.
+/// Needs as many log-probs as tokens.
 pub fn scored(row: &RolloutRow) -> ScoredRollout {
     let finish = if row.truncated { Finish::Length } else { Finish::Stop };
     let (tokens, log_probs) = (row.tokens.clone(), row.rollout_log_probs.clone());

@@ -1,7 +1,6 @@
-//! How a session begins: in an empty folder, on a run that was interrupted, or on one that is
-//! finished. A killed process may have left anything half done; what a session goes on from is
-//! the newest checkpoint whose every byte is as it was written, and all that came after it is
-//! taken back first.
+//! Begins a session: in an empty folder, on an interrupted run, or on a finished one. A killed
+//! process may have left anything half done. A session continues from the newest checkpoint whose
+//! every byte is as written; everything after it is removed first.
 
 use crate::base::Lock;
 use crate::base::files::{self, foreign};
@@ -15,44 +14,33 @@ use crate::training::run::inputs::Inputs;
 use crate::training::run::{Error, Event};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What to do with a run that was begun and not finished.
+/// What to do with an unfinished run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unfinished {
-    /// Leave it alone and say so; one that has recorded no step yet begins again.
+    /// Report it; a run without a recorded step begins again.
     Refuse,
-    /// Go on from its newest good checkpoint.
     Resume,
-    /// Begin again; what it wrote is deleted. So is a finished run.
+    /// Delete what was written, also of a finished run, and begin again.
     Restart,
 }
 
-/// A folder that a session may work in.
 #[derive(Debug)]
 pub enum Opened {
-    /// The run was finished before; nothing is to be done.
+    /// The run was finished before.
     Finished(Outcome),
-    /// The session goes on from here, and holds the folder as long as this lives.
+    /// The session continues from here, and holds the folder as long as this lives.
     Ready(Box<Start>),
 }
 
-/// Where a session begins.
 #[derive(Debug)]
 pub struct Start {
-    /// The policy and what belongs to it; `None` is the base policy before its first step.
+    /// `None` is the base policy before its first step.
     pub checkpoint: Option<Loaded>,
-    /// Evaluations that need not be made again.
     pub evaluated: Vec<EvaluationRecord>,
-    /// The ledger's last head.
     pub head: String,
-    /// The hold on the folder.
     pub lock: Lock,
 }
 
-/// Takes hold of a run folder.
-///
-/// # Errors
-/// A folder of another run, of something that is no run, or in use by another process; an
-/// unfinished run with [`Unfinished::Refuse`].
 pub fn open(
     inputs: &Inputs,
     folder: &RunFolder,
@@ -66,12 +54,12 @@ pub fn open(
     }
     refuse_strangers(folder)?;
     files::create_folder(folder.root())?;
-    // A session deletes and appends: behind a link it would do so elsewhere.
+    // A session deletes and appends; a link would redirect that.
     foreign::refuse_links(folder.root())?;
     let root = || folder.root().to_path_buf();
     let lock = folder.lock()?.ok_or_else(|| Error::InUse { folder: root() })?;
     let begun = folder.path("manifest.json").exists();
-    // Another process may have finished the run before this one had the hold.
+    // Another process may have finished the run before this one had the lock.
     if let Some(outcome) = finished(inputs, folder)?
         && unfinished != Unfinished::Restart
     {
@@ -95,7 +83,7 @@ pub fn open(
     Ok(Opened::Ready(Box::new(Start { checkpoint, evaluated, head, lock })))
 }
 
-/// The outcome of a finished run of the same key, if the folder holds one.
+/// The outcome, if the folder holds a finished run of the same key.
 fn finished(inputs: &Inputs, folder: &RunFolder) -> Result<Option<Outcome>, Error> {
     if !folder.path("manifest.json").exists() {
         return Ok(None);
@@ -111,8 +99,9 @@ fn finished(inputs: &Inputs, folder: &RunFolder) -> Result<Option<Outcome>, Erro
     }
 }
 
-/// A folder without a manifest may hold what a killed first session left, and nothing else:
-/// beginning a run deletes what stands under the layout's names. A session's lock comes first.
+/// Refuses a folder with foreign files, because beginning a run deletes what has the layout's
+/// names. Without a manifest only the rest of a killed first session is allowed, whose lock comes
+/// first.
 fn refuse_strangers(folder: &RunFolder) -> Result<(), Error> {
     if !folder.root().exists() || folder.path("manifest.json").exists() {
         return Ok(());
@@ -126,8 +115,8 @@ fn refuse_strangers(folder: &RunFolder) -> Result<(), Error> {
     }
 }
 
-/// Empties the folder for a run from the base policy. The manifest goes first and comes last:
-/// where it stands, the rest belongs to it.
+/// Empties the folder for a run from the base policy. The manifest is deleted first and written
+/// last: where it exists, the rest belongs to it.
 fn initialise(inputs: &Inputs, folder: &RunFolder) -> Result<(), Error> {
     files::remove_file(&folder.path("manifest.json"))?;
     files::remove_partial(folder.root())?;
@@ -153,8 +142,8 @@ fn initialise(inputs: &Inputs, folder: &RunFolder) -> Result<(), Error> {
 
 type Resumed = (Option<Loaded>, Vec<EvaluationRecord>);
 
-/// The newest checkpoint that can be used, and the folder as it was when it was written. With
-/// none the run begins again from the base policy.
+/// Finds the newest usable checkpoint and restores the folder to its state at that step. Without
+/// one the run begins again from the base policy.
 fn resume(
     inputs: &Inputs,
     folder: &RunFolder,
@@ -168,8 +157,8 @@ fn resume(
     let (sound, damage) = sound(inputs, folder, steps.iter().max().copied().unwrap_or(0))?;
     let mut checkpoint = None;
     for step in steps.into_iter().rev() {
-        // What is recorded of the steps before a checkpoint is never made again. A session evaluates
-        // what is due from its checkpoint on, and nothing before.
+        // Records before a checkpoint are never made again: a session evaluates only what is due
+        // from its checkpoint on.
         let passed_over = match missing(inputs, &evaluated, step) {
             _ if step > sound => damage.clone(),
             Some((set, missing)) => Some(format!(
@@ -208,7 +197,7 @@ fn resume(
     Ok((checkpoint, evaluated))
 }
 
-/// A checkpoint all of whose bytes are as written.
+/// Loads a checkpoint if all its bytes are as written.
 fn usable(folder: &RunFolder, step: u64) -> Result<Loaded, String> {
     let found = checkpoint::load(&folder.checkpoint(step)).map_err(|error| error.to_string())?;
     match found.progress.counters.rollout_steps {
@@ -217,8 +206,8 @@ fn usable(folder: &RunFolder, step: u64) -> Result<Loaded, String> {
     }
 }
 
-/// Takes back everything that was written after rollout step `step`. Returns the evaluations
-/// that stand: those up to the first one that is of a later step.
+/// Removes everything that was written after rollout step `step`. Returns the evaluations up to the
+/// first one of a later step.
 fn rewind(
     inputs: &Inputs,
     folder: &RunFolder,
@@ -268,7 +257,7 @@ fn remove_unless(
     Ok(())
 }
 
-/// Notes that a session began, and warns when it is on another machine or build than the first:
+/// Records that a session began, and warns if machine or build differ from the first session's:
 /// under `fast` arithmetic the run may then end with other bits.
 fn record_session(
     inputs: &Inputs,
@@ -305,7 +294,6 @@ fn record_session(
     Ok(files::append_line(&folder.path("sessions.jsonl"), &session)?)
 }
 
-/// Notes when the present session ended.
 pub(super) fn close(folder: &RunFolder) -> Result<(), Error> {
     let path = folder.path("sessions.jsonl");
     let mut sessions: Vec<Session> = files::complete_lines(&path)?;

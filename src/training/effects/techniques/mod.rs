@@ -1,16 +1,15 @@
-//! What each technique did in a rollout step, read from the rollouts, the batch and the
-//! advantages that came out, whatever the technique's switch says: a technique that is switched
-//! on and does not act, or acts though it is off, shows here.
+//! The effect of each technique in a rollout step, from the rollouts, the batch and the advantages,
+//! independent of the technique's switch.
 
 use crate::algorithm::{Group, Punishment, Row, ScoredRollout, Selected};
 use crate::experiment::Experiment;
 use crate::training::Metrics;
 
-/// An advantage has moved when it differs by more than the rounding of a group's mean.
+/// An advantage has moved if it differs by more than the rounding of a group's mean.
 const ROUNDING: f64 = 1e-9;
 
-/// `effect/technique_what` → value, for the techniques that act before the loss. A value that
-/// does not exist (the mean of nothing) is left out.
+/// `effect/technique_what` → value, for the techniques that act before the loss. The mean of
+/// nothing is left out.
 pub fn metrics(step: &Selected, experiment: &Experiment) -> Metrics {
     let mut metrics = soft_punishment(step, experiment);
     metrics.extend(dynamic_sampling(step, experiment));
@@ -18,15 +17,15 @@ pub fn metrics(step: &Selected, experiment: &Experiment) -> Metrics {
     metrics
 }
 
-/// Soft Overlong Punishment, Eq. 13: the responses generated in this step that were punished,
-/// and the trained advantages that differ from those of correctness alone.
+/// Soft Overlong Punishment, Eq. 13: the punished responses of this step, and the trained
+/// advantages that differ from those of correctness alone.
 fn soft_punishment(step: &Selected, experiment: &Experiment) -> Metrics {
     let generated: Vec<&ScoredRollout> =
         step.generated().iter().flat_map(|group| &group.rollouts).collect();
     let punished: Vec<&&ScoredRollout> =
         generated.iter().filter(|rollout| rollout.overlong_penalty < 0.0).collect();
     let count = punished.len() as f64;
-    // Not `sum`: that of nothing is −0.
+    // `sum` of nothing is −0.
     let sum = punished.iter().fold(0.0, |sum, rollout| sum + rollout.overlong_penalty);
     let mut metrics = Metrics::new();
     let mut put = |name: &str, value: f64| {
@@ -44,7 +43,7 @@ fn soft_punishment(step: &Selected, experiment: &Experiment) -> Metrics {
     let tokens = |rollout: &ScoredRollout| rollout.rollout.tokens.len() as u64;
     put("beyond_limit_rollouts", counted(&generated, |rollout| tokens(rollout) > limit));
     if let Punishment::Soft { cache_tokens, .. } = experiment.dapo.overlong.punishment {
-        // Where Eq. 13 begins; what is longer ought to be punished, whether or not it was.
+        // Eq. 13 punishes responses longer than this.
         let begin = limit.saturating_sub(cache_tokens);
         put("due_rollouts", counted(&generated, |rollout| tokens(rollout) > begin));
         if !punished.is_empty() {
@@ -72,8 +71,8 @@ fn soft_punishment(step: &Selected, experiment: &Experiment) -> Metrics {
     metrics
 }
 
-/// Dynamic Sampling, Eq. 11: groups that were generated and neither train nor wait, and how
-/// the batch came to be full.
+/// Dynamic Sampling, Eq. 11: generated groups that neither train nor wait, and how the batch was
+/// filled.
 fn dynamic_sampling(step: &Selected, experiment: &Experiment) -> Metrics {
     let size = |group: &Group<ScoredRollout>| group.rollouts.len();
     let useful = |group: &Group<ScoredRollout>| experiment.dapo.rules().is_useful(group);
@@ -103,8 +102,7 @@ fn dynamic_sampling(step: &Selected, experiment: &Experiment) -> Metrics {
     metrics
 }
 
-/// Overlong Filtering: rollouts of the batch whose tokens are not in the loss, and the
-/// truncated ones, which it is meant for.
+/// Overlong Filtering: rollouts of the batch that are not in the loss, and truncated ones.
 fn overlong_filtering(step: &Selected) -> Metrics {
     let rollouts = step.trained().into_iter().flat_map(|group| &group.rollouts);
     let truncated = rollouts.filter(|rollout| rollout.rollout.truncated()).count() as f64;
