@@ -1,5 +1,5 @@
-//! Everything that a study says, in one value: reports and `dapo report --claims` print from it and
-//! compute nothing themselves.
+//! Everything that a study says, in one value. Reports and `dapo report --claims` print from it and compute
+//! nothing themselves.
 
 use crate::statistics::between;
 use crate::study::collection::{self, Study};
@@ -11,65 +11,51 @@ use crate::study::{
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// A study's results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Analysis {
-    /// What it was computed by.
     pub declaration: Declaration,
-    /// SHA-256 of the declaration.
     pub declaration_sha256: String,
-    /// In the order of reports.
     pub grids: Vec<GridSummary>,
-    /// Declared families with their results.
     pub families: Vec<FamilyResult>,
-    /// Cells that do not count, each with its reason.
     pub excluded: Vec<Excluded>,
-    /// How far training runs of one arm spread; `None` without an arm of two scored runs.
+    /// `None` without an arm of two scored runs.
     pub spread: Option<Spread>,
-    /// What a reader must know before any verdict.
     pub remarks: Vec<String>,
 }
 
-/// σ between training runs of the primary score: as it was registered and as it was seen.
+/// σ between training runs of the primary score, registered and observed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Spread {
-    /// The pilot's; `None` when none was declared.
+    /// The pilot's σ; `None` when none was declared.
     pub registered: Option<f64>,
     /// Pooled over the arms.
     pub observed: f64,
-    /// The arm with the smallest standard deviation, and that.
+    /// The arm and its standard deviation.
     pub smallest: (String, f64),
-    /// The arm with the largest standard deviation, and that.
     pub largest: (String, f64),
-    /// Different arms with at least two scored runs.
+    /// Arms with at least two scored runs, each counted once.
     pub arms: u64,
-    /// Runs of the smallest of them.
     pub runs: u64,
-    /// The true difference between two arms of so many runs that a single comparison finds with
-    /// the declared power at α, from the registered σ.
+    /// The true difference between two arms of so many runs that a single comparison finds with the
+    /// declared power at α, from the registered σ.
     pub registered_effect: Option<f64>,
     /// The same from the observed σ.
     pub observed_effect: Option<f64>,
 }
 
-/// A grid's results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct GridSummary {
-    /// `ladder`, …
     pub name: String,
-    /// What it asks.
     pub question: String,
-    /// In the grid's order.
     pub arms: Vec<ArmSummary>,
     /// Each arm against the one that its row is compared with, on the primary set at the last
-    /// evaluation, in the grid's order. Results of a declared comparison are taken from there;
-    /// the others are adjusted among themselves and exploratory.
+    /// evaluation, in the grid's order. A declared comparison keeps its result; the others are
+    /// adjusted among themselves and exploratory.
     pub differences: Vec<Comparison>,
-    /// When each arm's runs reached the declared level; empty without one.
+    /// Empty without a declared level.
     pub times: Vec<ArmTimes>,
 }
 
-/// Computes everything.
 pub fn analyse(study: &Study) -> Analysis {
     let declaration = &study.declaration;
     let families = comparisons::families(study);
@@ -103,14 +89,13 @@ pub fn analyse(study: &Study) -> Analysis {
 }
 
 impl Analysis {
-    /// A declared comparison of a family.
     pub fn comparison(&self, family: &str, id: &str) -> Option<&Comparison> {
         let family = self.families.iter().find(|it| it.id == family)?;
         family.comparisons.iter().find(|it| it.declared.id == id)
     }
 }
 
-/// Of the arms that have a spread, each once however many grids share it.
+/// An arm that several grids share counts once.
 fn spread(declaration: &Declaration, grids: &[GridSummary]) -> Option<Spread> {
     let mut seen = BTreeSet::new();
     let all = grids.iter().flat_map(|grid| &grid.arms);
@@ -145,7 +130,6 @@ fn spread(declaration: &Declaration, grids: &[GridSummary]) -> Option<Spread> {
     })
 }
 
-/// The rows' differences of a grid.
 fn differences(
     study: &Study,
     grid: &str,

@@ -1,6 +1,5 @@
-//! A study: grids, the cells that their arms left, and what was declared beforehand. Everything
-//! that reports and claims say of more than one run is computed here, from `grids/` and
-//! `cells/` alone.
+//! A study: grids, the cells of their arms, and what was declared beforehand. Reports and claims
+//! about several runs are computed from `grids/` and `cells/` alone.
 //!
 //! ```text
 //! runs/ablate/
@@ -9,8 +8,8 @@
 //!   study.json          the declaration; optional
 //! ```
 //!
-//! An arm is named `<grid>/<arm>`. Several grids share the cells: a cell belongs to every arm
-//! that has its hash. Nothing depends on the order in which files are found.
+//! An arm is named `<grid>/<arm>`. A cell belongs to every arm that has its hash, in any grid.
+//! Nothing depends on the order in which files are found.
 
 use crate::base::files;
 use crate::experiment::{Arm, Data, Grid};
@@ -23,16 +22,14 @@ use std::path::Path;
 const ORDER: [&str; 6] =
     ["ladder", "add-one", "leave-one-out", "fidelity", "held-out", "learning-rate"];
 
-/// What every verdict has to say, because no seed of a study has a base of its own.
+/// Every verdict says this, because no seed of a study has its own base.
 pub const SHARED_BASE: &str = "all runs start from one base checkpoint: intervals and tests are \
 about another training run from this base, not about another base";
 
-/// What a report says in place of verdicts on the paper's claims where no arm ran on the embedded
-/// benchmark, whose sets the claims are about.
+/// Replaces verdicts on the paper's claims where no arm ran on the embedded benchmark.
 pub const CLAIMS_ELSEWHERE: &str = "the paper\u{2019}s claims are not tested on these data: they are \
 judged on the embedded benchmark alone";
 
-/// What is known of the records that verdicts are computed from, and what is not.
 pub fn records_checked() -> String {
     format!(
         "the fields of every record were checked against each other, and the records against each \
@@ -41,28 +38,19 @@ pub fn records_checked() -> String {
     )
 }
 
-/// A study, read and sorted.
 #[derive(Debug, Clone)]
 pub struct Study {
-    /// What was declared, or what stands in its place.
+    /// The declaration, or what stands in for it.
     pub declaration: Declaration,
-    /// In the order of reports.
     pub grids: Vec<Grid>,
-    /// Every record that could be read, by file name.
+    /// By file name.
     pub cells: Vec<Cell>,
     /// `<grid>/<arm>` → its cells that count, as indices of `cells`, by seed.
     members: BTreeMap<String, Vec<usize>>,
-    /// What does not count, and why.
     pub excluded: Vec<Excluded>,
 }
 
-/// Reads a study folder.
-///
-/// The declaration is the given file, else the folder's `study.json`, else none.
-///
-/// # Errors
-/// A folder without grids, a grid or a declaration that cannot be used. Single cells that cannot
-/// be read are listed in [`Study::excluded`].
+/// Reads a study folder. The declaration is `declared`, else the folder's `study.json`, else none.
 pub fn load(folder: &Path, declared: Option<&Path>) -> Result<Study, Error> {
     let invalid =
         |reason: &str| Error::Invalid { path: folder.to_path_buf(), reason: reason.to_string() };
@@ -93,11 +81,7 @@ pub fn load(folder: &Path, declared: Option<&Path>) -> Result<Study, Error> {
     Ok(study)
 }
 
-/// The resolved grids of a study folder, by the names of their files; none of a folder that has no
-/// folder `grids`.
-///
-/// # Errors
-/// A grid that cannot be used, or whose file has another's name.
+/// The resolved grids of a study folder, by file name; none without a folder `grids`.
 pub fn grids(folder: &Path) -> Result<Vec<Grid>, Error> {
     let folder = folder.join("grids");
     let mut grids = Vec::new();
@@ -116,11 +100,7 @@ pub fn grids(folder: &Path) -> Result<Vec<Grid>, Error> {
     Ok(grids)
 }
 
-/// Whether an analysis that nobody declared can be about all grids of a study: one score table has
-/// one set.
-///
-/// # Errors
-/// In words: two grids that name other sets, and what can be done.
+/// Requires all grids of an undeclared study to name the same sets: a score table has one set.
 pub fn one_pair_of_sets(grids: &[Grid]) -> Result<(), String> {
     let of = |grid: &Grid| (grid.sets().primary().to_string(), grid.sets().curve().to_string());
     let Some(first) = grids.first() else { return Ok(()) };
@@ -138,8 +118,8 @@ pub fn one_pair_of_sets(grids: &[Grid]) -> Result<(), String> {
 }
 
 impl Study {
-    /// Sorts cells into the arms of grids. Without a declaration the analysis is about the sets of
-    /// the first grid; [`load`] refuses grids that name others.
+    /// Sorts cells into the arms of grids. Without a declaration the sets are those of the first
+    /// grid; [`load`] refuses grids that name others.
     pub fn new(
         mut grids: Vec<Grid>,
         mut cells: Vec<Cell>,
@@ -156,25 +136,21 @@ impl Study {
         Self { declaration, grids, cells, members, excluded }
     }
 
-    /// Whether any arm trains on the embedded benchmark.
     pub fn on_embedded_benchmark(&self) -> bool {
         let mut arms = self.grids.iter().flat_map(|grid| &grid.arms);
         arms.any(|arm| matches!(arm.experiment.inputs.data, Data::MiniAime { .. }))
     }
 
-    /// An arm by `<grid>/<arm>`.
     pub fn arm(&self, id: &str) -> Option<&Arm> {
         let (grid, arm) = id.split_once('/')?;
         self.grids.iter().find(|it| it.name == grid)?.arm(arm)
     }
 
-    /// The cells of an arm that count, by seed; empty for an unknown arm.
     pub fn cells_of(&self, id: &str) -> Vec<&Cell> {
         let indices = self.members.get(id).map_or(&[][..], Vec::as_slice);
         indices.iter().map(|index| &self.cells[*index]).collect()
     }
 
-    /// Seeds that an arm should have and has not.
     pub fn missing_seeds(&self, id: &str) -> Vec<u64> {
         let Some((grid, _)) = id.split_once('/') else { return Vec::new() };
         let Some(grid) = self.grids.iter().find(|it| it.name == grid) else { return Vec::new() };
@@ -183,7 +159,7 @@ impl Study {
         expected.iter().copied().filter(|seed| !found.contains(seed)).collect()
     }
 
-    /// Why an arm has no value, when it is not in the study or none of its cells counts.
+    /// Why an arm has no value: it is not in the study, or none of its cells counts.
     pub fn absence(&self, id: &str) -> Option<String> {
         match self.arm(id) {
             None => Some(format!("the study has no arm `{id}`")),

@@ -1,20 +1,21 @@
-//! Records against each other. Each may fit itself and still not be of a run of its own: a copy
-//! of another one, or scores that the common base policy does not have. What is found here does
-//! not count, and its reason says which rule it broke.
+//! Checks records against each other. A record may be consistent and still be a copy of another
+//! one, or have scores that the common base policy does not have. What is found here does not
+//! count, and its reason names the broken rule.
 //!
 //! - No two runs have the same ledger head: all records that share one are excluded.
 //! - No two runs of different seeds have the same outcomes in all evaluations of trained policies:
-//!   all records that do are excluded, because no copy can be told from its original. Problems
-//!   that were solved in all samples or in none say nothing; the others must make the accident
-//!   less probable than e^−[`INFORMATION`], with each problem's own accuracy as its chance.
-//! - Scores at rollout step 0 are of the one base policy, so they differ between seeds by the
-//!   sampling of responses alone. [`same_policy`] tests each evaluation against those of the other
-//!   seeds. The most extreme one is excluded while its p lies below [`IMPLAUSIBLE`]; of two seeds
-//!   both. An honest cell is excluded with a probability below 10⁻⁶ in any study of up to a
-//!   thousand seeds and sets.
+//!   all records that do are excluded, because a copy cannot be told from its original. Problems
+//!   that were solved in all samples or in none carry no information; the others must make the
+//!   coincidence less probable than e^−[`INFORMATION`], with each problem's own accuracy as its
+//!   chance.
+//! - Scores at rollout step 0 are of the one base policy, so they differ between seeds only by the
+//!   sampling of responses. [`same_policy`] tests each evaluation against those of the other seeds.
+//!   The most extreme one is excluded while its p lies below [`IMPLAUSIBLE`]; of two seeds both
+//!   are. An honest cell is excluded with a probability below 10⁻⁶ in any study of up to a thousand
+//!   seeds and sets.
 //! - Evaluations at rollout step 0 under exact arithmetic are equal bit for bit in cells of one
-//!   seed, base policy and set: their draws have the same keys. The odd ones out of a majority are
-//!   excluded; without a majority all are.
+//!   seed, base policy and set: their draws have the same keys. Those that differ from a majority
+//!   are excluded; without a majority all are.
 
 use crate::base::files;
 use crate::numerics::Numerics;
@@ -23,14 +24,13 @@ use crate::study::{Cell, CellEvaluation, Outcomes};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Least surprise, in nats, at which equal outcomes of different seeds are no accident: 10⁻¹³.
+/// In nats; equal outcomes of different seeds are an accident with probability 10⁻¹³ at most.
 pub const INFORMATION: f64 = 30.0;
 
-/// A p below this is no sampling noise.
 pub const IMPLAUSIBLE: f64 = 1e-9;
 
-/// Index of a cell → why it cannot count. `candidates` are the cells that would count otherwise,
-/// as indices of `cells`.
+/// Index of a cell → why it cannot count. `candidates` are indices of the cells that would count
+/// otherwise.
 pub fn suspects(cells: &[Cell], candidates: &BTreeSet<usize>) -> BTreeMap<usize, String> {
     let mut found = Found { cells, reasons: BTreeMap::new() };
     let all: Vec<usize> = candidates.iter().copied().collect();
@@ -43,7 +43,7 @@ pub fn suspects(cells: &[Cell], candidates: &BTreeSet<usize>) -> BTreeMap<usize,
     found.reasons
 }
 
-/// Evaluations of one base policy on one set: the cell and its evaluation.
+/// Evaluations of one base policy on one set, each with the index of its cell.
 type Bases<'a> = Vec<(usize, &'a CellEvaluation)>;
 
 struct Found<'a> {
@@ -60,7 +60,6 @@ impl<'a> Found<'a> {
         self.cells[index].seed
     }
 
-    /// Every member of a group, with the names of the others.
     fn exclude_all(&mut self, group: &[usize], reason: &dyn Fn(&str) -> String) {
         for index in group {
             let others = group.iter().filter(|other| *other != index);
@@ -106,7 +105,8 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// What determines the distribution of a base policy's outcomes → those that are not excluded.
+    /// The evaluations that are not excluded, by what determines the distribution of their
+    /// outcomes.
     fn base_evaluations(&self, all: &[usize]) -> BTreeMap<String, Bases<'a>> {
         let mut groups: BTreeMap<String, Bases> = BTreeMap::new();
         for index in all.iter().filter(|index| !self.reasons.contains_key(index)) {
@@ -122,11 +122,11 @@ impl<'a> Found<'a> {
         bases.iter().filter(|(index, _)| !self.reasons.contains_key(index)).copied().collect()
     }
 
-    /// Excludes what cannot be sampling noise between seeds, the most extreme first.
+    /// Excludes what sampling noise between seeds cannot explain, the most extreme first.
     fn implausible(&mut self, bases: &Bases<'a>) {
         loop {
             let left = self.remaining(bases);
-            // Seed → its different evaluations, as c_i, and who has each.
+            // Seed → its different evaluations, as c_i → the cells that have each.
             let mut seeds: BTreeMap<u64, BTreeMap<Vec<u64>, Bases>> = BTreeMap::new();
             for (index, evaluation) in left {
                 let counts = evaluation.correct();
@@ -143,7 +143,7 @@ impl<'a> Found<'a> {
                     extreme.extend((p < IMPLAUSIBLE).then(|| (p, holders.clone())));
                 }
             }
-            // Of two seeds none is the odd one out.
+            // With two seeds neither is the odd one out.
             let smallest = extreme.iter().map(|(p, _)| *p).fold(1.0, f64::min);
             extreme.retain(|(p, _)| seeds.len() == 2 || *p == smallest);
             if extreme.is_empty() {
@@ -164,14 +164,13 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// Mean score of the other seeds.
     fn other_score(&self, bases: &Bases<'a>, index: usize) -> f64 {
         let others = bases.iter().filter(|(other, _)| self.seed(*other) != self.seed(index));
         let scores: Vec<f64> = others.map(|(_, evaluation)| evaluation.avg_at_k()).collect();
         scores.iter().sum::<f64>() / scores.len().max(1) as f64
     }
 
-    /// Excludes what differs among cells of one seed under exact arithmetic.
+    /// Excludes evaluations that differ among cells of one seed under exact arithmetic.
     fn unequal(&mut self, bases: &Bases<'a>) {
         let mut seeds: BTreeMap<u64, BTreeMap<String, Vec<usize>>> = BTreeMap::new();
         for (index, evaluation) in self.remaining(bases) {
@@ -205,9 +204,9 @@ impl<'a> Found<'a> {
     }
 }
 
-/// The largest p of an evaluation against the others' seeds. Where a seed has several different
-/// evaluations its first stands for it; of two seeds each of the other's is tried, so that an
-/// honest one is not judged by a forged one.
+/// The largest p of an evaluation against the other seeds. The first of a seed's different
+/// evaluations stands for it; with two seeds each of the other's is tried, so that an honest one is
+/// not judged by a forged one.
 fn least_extreme(
     seed: u64,
     counts: &[u64],
@@ -227,13 +226,12 @@ fn least_extreme(
     }
 }
 
-/// Whether an evaluation is of a policy that was trained.
 fn is_trained(evaluation: &CellEvaluation) -> bool {
     evaluation.counters.updates > 0
 }
 
-/// How improbable it is, in nats, that independent samples repeat these outcomes, when each
-/// problem's accuracy is the one that was seen.
+/// −log of the probability, in nats, that independent samples repeat these outcomes, at each
+/// problem's observed accuracy.
 fn surprise(evaluation: &CellEvaluation) -> f64 {
     let samples = evaluation.samples as f64;
     let of = |count: f64| if count > 0.0 { -count * libm::log(count / samples) } else { 0.0 };
@@ -267,7 +265,6 @@ fn origin(cell: &Cell, evaluation: &CellEvaluation) -> String {
     }))
 }
 
-/// The first names of a list, and how many follow.
 fn shortened(names: &[String]) -> String {
     match names {
         [one] => one.clone(),

@@ -1,75 +1,57 @@
-//! Curves of an arm: every seed, and a band where the seeds can be laid over each other.
+//! Curves of an arm: every seed, and a band over the seeds.
 
 use crate::statistics::{Interval, between};
 use crate::study::collection::Study;
 use crate::study::{Cell, Clock, Statistic};
 use serde::{Deserialize, Serialize};
 
-/// Points that a band over generated rollouts is computed at.
+/// Points of a band over generated rollouts.
 const BAND_POINTS: usize = 41;
 
-/// What is drawn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "source", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Series {
-    /// A statistic of every evaluation of a set.
     Evaluation {
-        /// The set.
         set: String,
-        /// What of it.
         statistic: Statistic,
     },
-    /// A training metric at every rollout step.
     Metric {
         /// `stage/name`.
         name: String,
     },
 }
 
-/// An arm's curves.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Curve {
-    /// `<grid>/<arm>`.
     pub arm: String,
-    /// The x-axis.
     pub clock: Clock,
-    /// By seed; a seed without the series is left out.
+    /// A seed without the series is left out.
     pub seeds: Vec<SeedCurve>,
-    /// Over the seeds; empty for fewer than 2.
+    /// Empty for fewer than 2 seeds.
     pub band: Vec<BandPoint>,
 }
 
-/// One run's curve.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SeedCurve {
-    /// The run seed.
     pub seed: u64,
     /// (x, y), x rising.
     pub points: Vec<(f64, f64)>,
 }
 
-/// The seeds at one x.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct BandPoint {
-    /// On the curve's clock.
     pub x: f64,
-    /// How many seeds reach this x; at least 2.
+    /// Seeds that reach this x; at least 2.
     pub runs: u64,
-    /// Of their values.
     pub mean: f64,
-    /// The smallest value.
     pub lowest: f64,
-    /// The largest value.
     pub highest: f64,
-    /// t interval of the mean over training runs.
     pub interval: Option<Interval>,
 }
 
-/// The curves of an arm.
-///
-/// Over updates a band point takes the seeds that have a value at exactly that x. Over generated
-/// rollouts, where each seed has an x of its own, values are interpolated linearly between a
-/// seed's neighbouring points, from the largest first x of a seed to the smallest last one.
+/// The curves of an arm. Over updates a band point takes the seeds that have a value at exactly
+/// that x. Over generated rollouts, where each seed has its own x values, values are interpolated
+/// linearly, from the largest first x of a seed to the smallest last one.
 pub fn curve(study: &Study, arm: &str, series: &Series, clock: Clock) -> Curve {
     let seeds: Vec<SeedCurve> = study
         .cells_of(arm)
@@ -86,7 +68,7 @@ pub fn curve(study: &Study, arm: &str, series: &Series, clock: Clock) -> Curve {
     Curve { arm: arm.to_string(), clock, seeds, band }
 }
 
-/// One run's points; values that are not finite are left out.
+/// Values that are not finite are left out.
 fn points(cell: &Cell, series: &Series, clock: Clock) -> Vec<(f64, f64)> {
     let mut points: Vec<(f64, f64)> = match series {
         Series::Evaluation { set, statistic } => cell
@@ -100,13 +82,12 @@ fn points(cell: &Cell, series: &Series, clock: Clock) -> Vec<(f64, f64)> {
         }
     };
     points.retain(|(x, y)| x.is_finite() && y.is_finite());
-    // A record from elsewhere may have them in any order.
+    // A foreign record may have them in any order.
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     points.dedup_by(|later, earlier| later.0 == earlier.0);
     points
 }
 
-/// The clock after each rollout step.
 fn clock_by_step(cell: &Cell, clock: Clock) -> Vec<f64> {
     match clock {
         Clock::Updates => cell.counters.iter().map(|it| it.updates as f64).collect(),
@@ -161,7 +142,7 @@ fn band_point(seeds: &[SeedCurve], x: f64, clock: Clock, level: f64) -> Option<B
     })
 }
 
-/// On the straight lines between points with rising x; `None` outside them.
+/// Linear between points with rising x; `None` outside them.
 pub fn interpolated(points: &[(f64, f64)], x: f64) -> Option<f64> {
     let after = points.partition_point(|(at, _)| *at < x);
     let (right_x, right_y) = *points.get(after)?;

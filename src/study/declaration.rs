@@ -1,5 +1,5 @@
-//! `experiments/study.toml`: what was decided before the first run of a study. Code computes
-//! exactly what stands there, and says so of whatever does not.
+//! `experiments/study.toml`: what was decided before the first run of a study. Whatever it does not
+//! hold is reported as exploratory.
 
 use crate::base::files;
 use crate::experiment::Grid;
@@ -9,41 +9,34 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// A pre-registration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Declaration {
-    /// The question of the study, in a sentence.
     pub question: String,
-    /// True when it was written down before the first run. False for an analysis that nobody
-    /// declared: every verdict of it is exploratory.
+    /// True if it was written before the first run. Otherwise every verdict is exploratory.
     pub registered: bool,
-    /// Run seeds of the study; empty: those of each grid. No other cell counts.
+    /// Empty: the seeds of each grid. Cells of other seeds do not count.
     pub seeds: Vec<u64>,
-    /// Seeds that the benchmark was tuned on: their cells never count.
+    /// The benchmark was tuned on these seeds; their cells never count.
     pub tuning_seeds: Vec<u64>,
-    /// Confidence of every interval, such as 0.95.
+    /// Confidence of every interval.
     pub level: f64,
-    /// Error rate of each family (Holm), such as 0.05.
+    /// Error rate of each family (Holm).
     pub alpha: f64,
-    /// Power that the minimum detectable effect is given for, such as 0.8.
+    /// Power of the minimum detectable effect.
     pub power: f64,
-    /// The set of the headline score.
     pub primary_set: String,
-    /// The set that is evaluated on the way: curves, scores at equal generated rollouts.
+    /// The set that is evaluated during training: curves, scores at equal generated rollouts.
     pub curve_set: String,
-    /// δ: two arms closer than this count as the same, as a share of avg@k.
+    /// δ: two arms closer than this count as the same, a share of avg@k.
     pub margin: f64,
-    /// Where σ came from; `None`: no minimum detectable effect is given.
+    /// `None`: no minimum detectable effect is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pilot: Option<Pilot>,
-    /// The level whose reaching is timed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_to_level: Option<Level>,
-    /// The task variant that tuning never saw.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_out: Option<HeldOut>,
-    /// Families of comparisons; Holm acts within each.
     #[serde(default)]
     pub families: Vec<Family>,
 }
@@ -54,61 +47,48 @@ pub struct Declaration {
 pub struct Pilot {
     /// Standard deviation over training runs of the primary score, as a share.
     pub sigma: f64,
-    /// Runs of each arm.
     pub runs: u64,
-    /// Arms and set, in words.
     pub of: String,
 }
 
-/// A level of avg@k.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Level {
-    /// The evaluated set.
     pub set: String,
     /// avg@k in [0, 1].
     pub level: f64,
 }
 
-/// The variant that was written down before tuning and is run once.
+/// A variant that was written down before tuning and is run once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeldOut {
-    /// The grid that runs it.
     pub grid: String,
-    /// What is different about it.
     pub description: String,
 }
 
-/// Comparisons whose errors are counted together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Family {
     /// `primary`, `signatures`, `ladder`, …
     pub id: String,
-    /// What it asks.
     pub question: String,
-    /// In the order of the report.
     pub comparisons: Vec<Declared>,
 }
 
-/// One comparison, as declared.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Declared {
-    /// Unique in its family.
     pub id: String,
     /// `<grid>/<arm>`.
     pub arm: String,
     /// `<grid>/<arm>`: the difference is arm − reference.
     pub reference: String,
-    /// What of each run.
     pub metric: Metric,
     /// Which way the claim goes; every test is two-sided.
     pub direction: Direction,
 }
 
-/// Which way a difference is expected to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
@@ -119,7 +99,6 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// +1 or −1.
     pub fn sign(self) -> f64 {
         match self {
             Self::Higher => 1.0,
@@ -127,7 +106,6 @@ impl Direction {
         }
     }
 
-    /// `higher` or `lower`.
     pub fn words(self) -> &'static str {
         match self {
             Self::Higher => "higher",
@@ -136,10 +114,7 @@ impl Direction {
     }
 }
 
-/// Reads a declaration: TOML, or the JSON copy in a study folder.
-///
-/// # Errors
-/// A file that cannot be read, is no declaration, or contradicts itself.
+/// Reads TOML, or the JSON copy in a study folder.
 pub fn load(path: &Path) -> Result<Declaration, Error> {
     let invalid = |reason: String| Error::Invalid { path: path.to_path_buf(), reason };
     let text = files::read_text_up_to(path, 1 << 20)?;
@@ -152,8 +127,8 @@ pub fn load(path: &Path) -> Result<Declaration, Error> {
 }
 
 impl Declaration {
-    /// What is analysed where nothing was declared: each arm against the one that its grid
-    /// compares it with, on one set, a family for each grid.
+    /// The analysis without a declaration: each arm against the one that its grid compares it with,
+    /// on one set, with a family for each grid.
     pub fn undeclared(grids: &[Grid], primary_set: &str, curve_set: &str) -> Self {
         let metric = Metric::Evaluation {
             set: primary_set.to_string(),
@@ -197,20 +172,15 @@ impl Declaration {
         }
     }
 
-    /// SHA-256 of its canonical JSON: what a report says it was computed by.
+    /// SHA-256 of its canonical JSON; a report names it.
     pub fn sha256(&self) -> String {
         files::sha256(files::canonical_json_line(self).as_bytes())
     }
 
-    /// A family.
     pub fn family(&self, id: &str) -> Option<&Family> {
         self.families.iter().find(|family| family.id == id)
     }
 
-    /// Whether the declaration agrees with itself.
-    ///
-    /// # Errors
-    /// In words, with the key and the value.
     pub fn check(&self) -> Result<(), String> {
         let share = |key: &str, value: f64| match value > 0.0 && value < 1.0 {
             true => Ok(()),
@@ -275,10 +245,6 @@ fn check_family(family: &Family) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a name is `<grid>/<arm>`.
-///
-/// # Errors
-/// In words, with the name.
 pub fn check_arm(name: &str) -> Result<(), String> {
     match name.split_once('/') {
         Some((grid, arm)) if !grid.is_empty() && !arm.is_empty() && !arm.contains('/') => Ok(()),

@@ -1,5 +1,5 @@
-//! When each run reached the declared level, by updates and by generated rollouts. Runs that
-//! never did are censored at their last evaluation, not dropped.
+//! When each run reached the declared level, by updates and by generated rollouts. A run that never
+//! did is censored at its last evaluation, not dropped.
 
 use crate::experiment::Grid;
 use crate::statistics::{TimeToEvent, time_to_level};
@@ -8,29 +8,22 @@ use crate::study::declaration::Level;
 use crate::study::{Clock, metric};
 use serde::Serialize;
 
-/// An arm's times to the level.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ArmTimes {
-    /// `<grid>/<arm>`.
     pub arm: String,
-    /// Over updates.
     pub updates: Times,
-    /// Over generated rollouts.
     pub generated_rollouts: Times,
 }
 
-/// Times on one clock.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Times {
     /// Seed and time.
     pub seeds: Vec<(u64, TimeToEvent)>,
-    /// Runs that reached the level.
     pub reached: u64,
     /// Kaplan–Meier median; `None` where more than half never reached it.
     pub median: Option<f64>,
 }
 
-/// The arms of a grid, in its order.
 pub fn times(study: &Study, grid: &Grid, level: &Level) -> Vec<ArmTimes> {
     let of = |arm: &crate::experiment::grid::Arm| {
         let id = format!("{}/{}", grid.name, arm.name);

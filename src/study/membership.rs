@@ -1,5 +1,4 @@
-//! Which cells count for which arm. A cell that does not is listed with its reason: none is
-//! mixed in silently, and none disappears.
+//! Decides which cells count for which arm. A cell that does not count is listed with its reason.
 
 use crate::base::files;
 use crate::experiment::{Arm, Grid};
@@ -7,24 +6,21 @@ use crate::study::{Cell, CellEnding, Declaration, cell, crosscheck};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A cell that does not count.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Excluded {
-    /// The record's file, or what refused it.
+    /// File name of the record.
     pub cell: String,
-    /// `<grid>/<arm>` for which it does not count; `None`: for no arm.
+    /// `<grid>/<arm>`; `None`: it counts for no arm.
     pub arm: Option<String>,
-    /// Its seed, when the record could be read.
+    /// `None` when the record could not be read.
     pub seed: Option<u64>,
-    /// Whether the run itself failed: an outcome, unlike a record that does not belong.
+    /// True if the run itself failed, which is an outcome.
     pub failed: bool,
-    /// Why.
     pub reason: String,
 }
 
 impl Excluded {
-    /// A file that is no record.
     pub fn unreadable(error: &cell::Error) -> Self {
         Self {
             cell: "unreadable".to_string(),
@@ -46,7 +42,6 @@ impl Excluded {
     }
 }
 
-/// The seeds that an arm of a grid is to have.
 pub fn expected_seeds<'a>(declaration: &'a Declaration, grid: &'a Grid) -> &'a [u64] {
     match declaration.seeds.is_empty() {
         true => &grid.seeds,
@@ -106,7 +101,7 @@ pub fn sort(declaration: &Declaration, grids: &[Grid], cells: &[Cell]) -> (Membe
     (members, excluded)
 }
 
-/// The cells that would count for some arm, were it for themselves alone.
+/// The cells that would count for some arm if no other cell existed.
 fn candidates(declaration: &Declaration, grids: &[Grid], cells: &[Cell]) -> BTreeSet<usize> {
     let counts = |cell: &Cell| {
         let mut of_arm = grids
@@ -129,8 +124,8 @@ fn unfit(declaration: &Declaration, grid: &Grid, cell: &Cell) -> Option<String> 
     (cell.ending == CellEnding::Failed).then(|| format!("the run failed: {}", cell.reason))
 }
 
-/// Each candidate of a grid with why it cannot stand beside the others. Arms that declare the
-/// same inputs must have read the same files, with the same harness.
+/// Why each candidate of a grid cannot stand beside the others. Arms that declare the same inputs
+/// must have read the same files, with the same harness.
 fn strangers<'a>(
     candidates: &[(&'a Arm, usize)],
     cells: &[Cell],
@@ -152,7 +147,7 @@ fn strangers<'a>(
     judged
 }
 
-/// What must be the same in cells that are compared.
+/// Facts that must agree in cells that are compared.
 fn facts(cell: &Cell) -> BTreeMap<String, String> {
     let inputs = cell.inputs.iter().map(|(name, digest)| (name.clone(), digest.clone()));
     let problems = cell.problems.iter().map(|(set, ids)| {
@@ -162,7 +157,7 @@ fn facts(cell: &Cell) -> BTreeMap<String, String> {
     inputs.chain(problems).chain([harness]).collect()
 }
 
-/// Each fact's most frequent value; of equally frequent ones the smallest.
+/// Each fact's most frequent value; the smallest of equally frequent ones.
 fn most_common(facts: &[BTreeMap<String, String>]) -> BTreeMap<String, String> {
     let mut counts: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
     for own in facts {

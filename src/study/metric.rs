@@ -1,104 +1,78 @@
-//! What is read off one run: a number for each cell, defined once for comparisons, claims and
-//! tables.
+//! Numbers of one run, defined once for comparisons, claims and tables.
 
 use crate::statistics::{TimeToEvent, estimators};
 use crate::study::{Cell, CellEvaluation, Reduce, Window, window};
 use serde::{Deserialize, Serialize};
 
-/// A number of one run.
-///
-/// Windows are shares of the rollout steps that the run itself did, so that a run that ended
-/// early still has a beginning and an end.
+/// A number of one run. Windows are shares of the rollout steps that the run did, so that a run
+/// that ended early still has a beginning and an end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "source", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Metric {
-    /// A statistic of an evaluated set.
     Evaluation {
-        /// `dev`, `mini-aime`, `mini-aime-plus`, or a file's stem.
         set: String,
-        /// Which evaluation.
         at: At,
-        /// What of it.
         statistic: Statistic,
     },
-    /// A training metric over a window of rollout steps.
     Metric {
-        /// `stage/name`, such as `policy/entropy`.
+        /// Such as `policy/entropy`.
         name: String,
-        /// Which rollout steps.
         window: Window,
-        /// How they become one number.
         reduce: Reduce,
     },
-    /// Mean of a training metric in a late window minus its mean in an early one.
+    /// Mean in a late window minus mean in an early one.
     Contrast {
-        /// `stage/name`.
         name: String,
-        /// The first window.
         early: Window,
-        /// The second window.
         late: Window,
     },
-    /// Pearson's correlation of two training metrics over the rollout steps of one run.
+    /// Pearson's correlation over the rollout steps of one run.
     Correlation {
-        /// `stage/name`.
         x: String,
-        /// `stage/name`.
         y: String,
-        /// Which rollout steps.
         window: Window,
     },
-    /// The clock's reading at the first evaluation whose avg@k is at least `level`. A run that
-    /// never gets there is censored at its last evaluation.
+    /// The clock at the first evaluation whose avg@k is at least `level`. A run that never gets
+    /// there is censored at its last evaluation.
     TimeToLevel {
-        /// The evaluated set.
         set: String,
         /// avg@k in [0, 1].
         level: f64,
-        /// Updates or generated rollouts.
         clock: Clock,
     },
 }
 
-/// Which evaluation of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum At {
-    /// The last one, wherever the run ended.
+    /// Wherever the run ended.
     Last,
-    /// The last one at or below a common number of generated rollouts: the smallest total of a
-    /// run that did all its rollout steps. Nothing is interpolated.
+    /// The last evaluation at or below a common number of generated rollouts: the smallest total of
+    /// a run that did all its rollout steps. Nothing is interpolated.
     EqualRollouts,
 }
 
-/// What of an evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Statistic {
-    /// Mean accuracy over problems and samples.
     AvgAtK,
     /// Share of problems whose most frequent answer is correct.
     ConsAtK,
     /// Share of problems with at least one correct sample.
     PassAtK,
-    /// Share of truncated responses.
     TruncatedShare,
-    /// Mean response length.
     ResponseTokensMean,
 }
 
-/// What runs are laid along.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Clock {
-    /// Optimiser steps.
     Updates,
     /// Rollouts generated for training, dropped ones included.
     GeneratedRollouts,
 }
 
 impl Clock {
-    /// For an axis.
     pub fn words(self) -> &'static str {
         match self {
             Self::Updates => "updates",
@@ -106,7 +80,6 @@ impl Clock {
         }
     }
 
-    /// The clock when a set was evaluated.
     pub fn at(self, evaluation: &CellEvaluation) -> u64 {
         match self {
             Self::Updates => evaluation.counters.updates,
@@ -116,7 +89,6 @@ impl Clock {
 }
 
 impl Statistic {
-    /// Of one evaluation.
     pub fn of(self, evaluation: &CellEvaluation) -> f64 {
         match self {
             Self::AvgAtK => evaluation.avg_at_k(),
@@ -130,7 +102,6 @@ impl Statistic {
         }
     }
 
-    /// As tables write it.
     pub fn words(self) -> &'static str {
         match self {
             Self::AvgAtK => "avg@k",
@@ -143,7 +114,7 @@ impl Statistic {
 }
 
 impl Metric {
-    /// What no run could have, in words: a bad window or level.
+    /// A window or level that no run could have, in words.
     pub fn problem(&self) -> Option<String> {
         match self {
             Self::Evaluation { set, .. } => set.is_empty().then(|| "`set` is empty".to_string()),
@@ -154,23 +125,21 @@ impl Metric {
         }
     }
 
-    /// Whether a larger value is a better policy: what `improves` and `hurts` may be said of.
+    /// Whether a larger value means a better policy.
     pub fn is_score(&self) -> bool {
         use Statistic::{AvgAtK, ConsAtK, PassAtK};
         matches!(self, Self::Evaluation { statistic: AvgAtK | ConsAtK | PassAtK, .. })
     }
 
-    /// Whether δ and the pilot's σ were declared for it: avg@k alone.
+    /// δ and the pilot's σ are declared for avg@k only.
     pub fn is_avg_at_k(&self) -> bool {
         matches!(self, Self::Evaluation { statistic: Statistic::AvgAtK, .. })
     }
 
-    /// Whether runs can be censored.
     pub fn is_time(&self) -> bool {
         matches!(self, Self::TimeToLevel { .. })
     }
 
-    /// One phrase for tables.
     pub fn words(&self) -> String {
         match self {
             Self::Evaluation { set, at: At::Last, statistic } => {
@@ -194,14 +163,9 @@ impl Metric {
         }
     }
 
-    /// The metric's value of a run.
-    ///
-    /// `budget` is the common number of generated rollouts, which [`At::EqualRollouts`] needs.
-    /// For [`Metric::TimeToLevel`] it is the clock's reading, censored or not: see
+    /// The metric's value of a run. [`At::EqualRollouts`] needs `budget`, the common number of
+    /// generated rollouts. A [`Metric::TimeToLevel`] is the clock's reading, censored or not: see
     /// [`time_to_level`].
-    ///
-    /// # Errors
-    /// In words, when the run's record does not have it.
     pub fn value(&self, cell: &Cell, budget: Option<u64>) -> Result<f64, String> {
         let value = match self {
             Self::Evaluation { set, at, statistic } => {
@@ -249,14 +213,13 @@ impl Metric {
     }
 }
 
-/// Metrics that are means over tokens of a rollout step → the metrics that count those tokens.
+/// Metric that is a mean over tokens of a rollout step → metric that counts those tokens.
 const TOKENS: [(&str, &str); 1] =
     [("loss/up_clipped_probability_mean", "effect/clip_higher_clipped_above_tokens")];
 
 impl Metric {
-    /// The mean over a window's tokens, of a metric whose value weighs rollout steps equally: a
-    /// step with one such token would count as much as one with forty. `None` for any other
-    /// metric, and where the tokens were not counted.
+    /// The mean over a window's tokens, of a metric whose value weighs rollout steps equally;
+    /// `None` for any other metric, and where the tokens were not counted.
     pub fn token_weighted(&self, cell: &Cell) -> Option<f64> {
         let Self::Metric { name, window, reduce: Reduce::Mean } = self else { return None };
         let (_, count) = TOKENS.iter().find(|(mean, _)| mean == name)?;
@@ -283,9 +246,9 @@ fn last_evaluation<'a>(cell: &'a Cell, set: &str) -> Result<&'a CellEvaluation, 
     cell.last_evaluation(set).ok_or_else(|| format!("`{set}` was never evaluated"))
 }
 
-/// The last evaluation of a set at or below so many generated rollouts. The base policy's does
-/// not stand for a trained one: a set that was evaluated only at both ends of a run has no value
-/// in between.
+/// The last evaluation of a set at or below so many generated rollouts. The base policy's
+/// evaluation does not stand for a trained one: a set that was evaluated only at both ends of a run
+/// has no value in between.
 pub fn evaluation_within<'a>(
     cell: &'a Cell,
     set: &str,
@@ -306,20 +269,16 @@ pub fn evaluation_within<'a>(
     Ok(last)
 }
 
-/// Rollouts that a run generated for training, all in all.
+/// All rollouts that a run generated for training.
 pub fn generated_rollouts(cell: &Cell) -> u64 {
     let evaluated = cell.evaluations.iter().map(|evaluation| evaluation.generated_rollouts).max();
     let summed = cell.metric("rollout/generated_rollouts").map_or(0.0, |values| {
         values.iter().flatten().filter(|value| value.is_finite()).sum::<f64>()
     });
-    // A record from elsewhere may hold any number.
+    // A foreign record may hold any number.
     evaluated.unwrap_or(0).max(summed.clamp(0.0, 9e15) as u64)
 }
 
-/// The first evaluation of a set at or above a level.
-///
-/// # Errors
-/// In words, when the set was never evaluated.
 pub fn time_to_level(
     cell: &Cell,
     set: &str,
@@ -334,12 +293,12 @@ pub fn time_to_level(
     })
 }
 
-/// Standard error of avg@k from decoding alone: this checkpoint on these problems.
+/// Of this checkpoint on these problems.
 pub fn decoding_standard_error(evaluation: &CellEvaluation) -> f64 {
     estimators::standard_error_fixed_problems(&samples(evaluation))
 }
 
-/// Outcomes as `stats` takes them; predictions are not in a cell.
+/// Outcomes for [`estimators`]; a cell has no predictions.
 pub fn samples(evaluation: &CellEvaluation) -> Vec<Vec<estimators::Sample>> {
     let sample =
         |is_correct: &bool| estimators::Sample { is_correct: *is_correct, prediction: None };

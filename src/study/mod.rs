@@ -1,7 +1,5 @@
-//! Several runs: a grid carried out, records of its cells, comparisons and claims.
-//!
-//! In: grids and finished runs. Out: cells, analyses, words. Never (but in [`ablate`] and [`cell`]): a
-//! policy or a trainer.
+//! Several runs: executing a grid, records of its cells, comparisons and claims. Only [`ablate`]
+//! and [`cell`] touch a policy or a trainer.
 
 pub mod cell;
 pub mod effect_checks;

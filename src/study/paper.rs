@@ -1,73 +1,54 @@
-//! Published numbers, as data with provenance: tables and figure curves of the paper, what the
-//! authors published later, and what others measured. The files and their origin are described
-//! in `golden/paper/README.md`. Code compares with them; nobody retypes one.
+//! Published numbers as data with provenance: tables and figure curves of the paper, later numbers
+//! of its authors, and measurements of others. `golden/paper/README.md` describes the files.
 
 use serde::{Deserialize, Serialize};
 use std::sync::LazyLock;
 
-/// A published table of results.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
     /// `table-1`, `authors-reruns`, `readme`, `independent-evaluation`, `figure-1-marker`,
     /// `figure-6-line`.
     pub id: String,
-    /// The source's own caption.
     pub title: String,
-    /// Document, page or commit.
     pub source: String,
-    /// What was evaluated on.
     pub benchmark: String,
     /// The statistic, such as `avg@32`.
     pub metric: String,
-    /// Unit of every value.
     pub unit: String,
     /// Unit of [`Row::x`]; `None`: the rows have none.
     pub x_unit: Option<String>,
-    /// What is known of how exact the values are.
     pub uncertainty: String,
-    /// What a reader must know before comparing.
     pub remark: String,
-    /// In the source's order.
     pub rows: Vec<Row>,
 }
 
-/// One published result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
-    /// The source's own label.
     pub label: String,
-    /// In the table's unit.
     pub value: f64,
-    /// The technique that this row adds to the one above, if it adds one.
+    /// The technique that this row adds to the one above.
     pub technique: Option<String>,
-    /// What the source itself prints after ±, in the table's unit.
+    /// What the source prints after ±, in the table's unit.
     pub uncertainty: Option<f64>,
-    /// Where the value stands on an axis, in [`Table::x_unit`].
+    /// In [`Table::x_unit`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub x: Option<f64>,
 }
 
-/// One curve of a figure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Curve {
-    /// `1`, `2a`, … `7d`.
     pub figure: String,
-    /// The legend's text.
     pub label: String,
-    /// Page of the paper.
     pub page: u64,
     /// Always `updates`: optimiser steps.
     pub x_unit: String,
-    /// The axis' text.
     pub y_label: String,
     /// `percent`, `share`, `nats`, `tokens`, `reward` or `probability`.
     pub y_unit: String,
-    /// How exactly a vertex could be read.
     pub uncertainty: String,
-    /// What a reader must know before comparing.
     pub remark: String,
     /// (x, y), x rising; straight lines in between.
     pub points: Vec<(f64, f64)>,
@@ -79,7 +60,6 @@ struct Tables {
     tables: Vec<Table>,
 }
 
-/// Every curve with where it came from.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Curves {
@@ -88,7 +68,7 @@ struct Curves {
     curves: Vec<Curve>,
 }
 
-// Both files are part of the binary and read by the tests: a mistake in them cannot ship.
+// The tests read both files: a mistake in them cannot ship.
 static TABLES: LazyLock<Tables> = LazyLock::new(|| {
     serde_json::from_str(include_str!("../../golden/paper/tables.json"))
         .expect("golden/paper/tables.json holds the published tables")
@@ -98,12 +78,12 @@ static CURVES: LazyLock<Curves> = LazyLock::new(|| {
         .expect("golden/paper/curves.json holds the published curves")
 });
 
-/// Table 1 of the paper: the cumulative ladder from naive GRPO to DAPO.
+/// Table 1 of the paper: from naive GRPO to DAPO.
 pub fn table_1() -> &'static Table {
     table("table-1")
 }
 
-/// What the authors got from the released code later.
+/// The authors' later results with the released code.
 pub fn authors_reruns() -> &'static Table {
     table("authors-reruns")
 }
@@ -112,46 +92,40 @@ fn table(id: &str) -> &'static Table {
     find_table(id).unwrap_or_else(|| panic!("golden/paper/tables.json has no table `{id}`"))
 }
 
-/// Every table, in the file's order.
 pub fn tables() -> &'static [Table] {
     &TABLES.tables
 }
 
-/// A table by its id.
 pub fn find_table(id: &str) -> Option<&'static Table> {
     TABLES.tables.iter().find(|table| table.id == id)
 }
 
 impl Table {
-    /// A row by its label.
     pub fn row(&self, label: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.label == label)
     }
 }
 
 impl Row {
-    /// The value of a percent table as a share in [0, 1], which this harness computes in.
+    /// As a share, for a table in percent.
     pub fn share(&self) -> f64 {
         self.value / 100.0
     }
 }
 
-/// A curve by its figure and the legend's text.
 pub fn curve(figure: &str, label: &str) -> Option<&'static Curve> {
     CURVES.curves.iter().find(|curve| curve.figure == figure && curve.label == label)
 }
 
-/// All curves of a figure such as `3b`, in the legend's order; empty for an unknown figure.
+/// In the legend's order; empty for an unknown figure.
 pub fn figure(name: &str) -> Vec<&'static Curve> {
     CURVES.curves.iter().filter(|curve| curve.figure == name).collect()
 }
 
-/// The document that the curves were taken from.
 pub fn curves_source() -> &'static str {
     &CURVES.source
 }
 
-/// SHA-256 of the extraction that the curves were converted from.
 pub fn curves_extraction_sha256() -> &'static str {
     &CURVES.extraction_sha256
 }

@@ -4,53 +4,40 @@ use crate::study::Cell;
 use crate::study::collection::Study;
 use serde::Serialize;
 
-/// How often each arm of a list solves each problem of a set.
+/// How often each arm solves each problem of a set.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Matrix {
-    /// The set.
     pub set: String,
-    /// How many problems.
     pub problems: u64,
-    /// In the given order; arms that did not evaluate the set, or other problems, are left out.
+    /// Arms that did not evaluate the set, or evaluated other problems, are left out.
     pub arms: Vec<ArmProblems>,
-    /// Problem indices, hardest first: by their mean accuracy over the arms, then by index.
+    /// By mean accuracy over the arms, then by index.
     pub hardest_first: Vec<usize>,
 }
 
-/// One arm's row.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ArmProblems {
-    /// `<grid>/<arm>`.
     pub arm: String,
-    /// Runs that the means are of.
     pub runs: u64,
     /// Mean over runs of p̂ᵢ at the last evaluation, in the set's order.
     pub accuracies: Vec<f64>,
 }
 
-/// What changed between two arms, problem by problem. The runs are averaged: this describes
-/// these runs on these problems and tests nothing.
+/// Changes between two arms, problem by problem, averaged over runs. It describes these runs on
+/// these problems and tests nothing.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PairedChange {
-    /// `<grid>/<arm>`.
     pub arm: String,
-    /// `<grid>/<arm>`.
     pub reference: String,
-    /// The set.
     pub set: String,
     /// p̂ᵢ of the arm minus that of the reference, in the set's order.
     pub differences: Vec<f64>,
-    /// Their mean.
     pub mean: f64,
-    /// Problems that the arm solves more often.
     pub better: u64,
-    /// Problems that it solves less often.
     pub worse: u64,
-    /// Problems that it solves equally often.
     pub same: u64,
 }
 
-/// The accuracies of some arms.
 pub fn matrix(study: &Study, arms: &[&str], set: &str) -> Option<Matrix> {
     let digest = arms.iter().find_map(|arm| digest(&study.cells_of(arm), set))?;
     let rows: Vec<ArmProblems> =
@@ -62,13 +49,12 @@ pub fn matrix(study: &Study, arms: &[&str], set: &str) -> Option<Matrix> {
     Some(Matrix { set: set.to_string(), problems: problems as u64, arms: rows, hardest_first })
 }
 
-/// The change from one arm to another, where both evaluated the same problems.
 pub fn paired_change(study: &Study, arm: &str, reference: &str, set: &str) -> Option<PairedChange> {
     let digest = digest(&study.cells_of(reference), set)?;
     let (after, before) = (row(study, arm, set, &digest)?, row(study, reference, set, &digest)?);
     let differences: Vec<f64> =
         after.accuracies.iter().zip(&before.accuracies).map(|(a, b)| a - b).collect();
-    // Means over runs of shares: equal ones may differ in the last bit.
+    // Equal means over runs may differ in the last bit.
     let count = |of: fn(f64) -> bool| differences.iter().filter(|d| of(**d)).count() as u64;
     let (better, worse) = (count(|d| d > 1e-12), count(|d| d < -1e-12));
     Some(PairedChange {

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A part of a run: the rollout steps whose middle, as a share of all that were done, is at
-/// least `from_share` and below `to_share`.
+/// The rollout steps whose middle, as a share of all that were done, is at least `from_share` and
+/// below `to_share`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Window {
@@ -13,24 +13,19 @@ pub struct Window {
     pub to_share: f64,
 }
 
-/// How the values of a window become one number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reduce {
-    /// Their mean.
     Mean,
-    /// Their sum.
     Sum,
-    /// The smallest.
     Minimum,
-    /// The largest.
     Maximum,
     /// Least squares, per rollout step.
     Slope,
 }
 
 impl Window {
-    /// A window that names no step of any run, in words.
+    /// Why the window names no step of any run.
     pub fn problem(&self) -> Option<String> {
         let Self { from_share, to_share } = *self;
         let fine = (0.0..1.0).contains(&from_share) && from_share < to_share && to_share <= 1.0;
@@ -41,7 +36,7 @@ impl Window {
         })
     }
 
-    /// The window's entries of a metric with their indices, without the steps that have none.
+    /// The window's (index, value) pairs of a metric, without the steps that have none.
     pub fn values(&self, all: &[Option<f64>]) -> Vec<(f64, f64)> {
         let steps = all.len() as f64;
         let inside = |index: usize| {
@@ -65,7 +60,7 @@ impl Window {
 }
 
 impl Reduce {
-    /// Of (index, value) pairs; `None` of none, or of a slope without spread.
+    /// Of (index, value) pairs; `None` without pairs, or for a slope without spread.
     pub fn of(self, values: &[(f64, f64)]) -> Option<f64> {
         let ys = || values.iter().map(|(_, y)| *y);
         let count = values.len() as f64;
@@ -81,7 +76,6 @@ impl Reduce {
         }
     }
 
-    /// For tables.
     pub fn words(self) -> &'static str {
         match self {
             Self::Mean => "mean",

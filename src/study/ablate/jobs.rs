@@ -1,4 +1,4 @@
-//! What is to be done: each arm with each seed once, and what is there of it already.
+//! The list of jobs (each arm with each seed, once) and what exists of each on disk.
 
 use crate::base::files::{self, Kind};
 use crate::experiment::{Experiment, Grid};
@@ -9,48 +9,36 @@ use crate::training::run::inputs;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// One arm with one seed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
-    /// Every `<grid>/<arm>` that it is.
+    /// `<grid>/<arm>` of every grid that has it.
     pub arms: Vec<String>,
-    /// What is run, with its seed and one thread.
+    /// With its seed and one thread.
     pub experiment: Experiment,
-    /// Its identity.
     pub manifest: Manifest,
-    /// Its record.
     pub record: PathBuf,
-    /// Its run folder.
     pub folder: RunFolder,
-    /// What is there.
     pub state: State,
 }
 
-/// What is there of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub enum State {
-    /// Nothing.
     Missing,
-    /// A run folder without an outcome.
     Unfinished {
         /// Rollout steps that are recorded.
         steps: u64,
     },
-    /// A run folder with an outcome, and no record yet.
+    /// The run folder has an outcome; there is no record yet.
     Ended,
-    /// A record of a run that ended.
     Recorded(Box<Cell>),
-    /// A record of a run that failed.
     Failed(Box<Cell>),
-    /// Something that cannot be used; it is set aside before the run is made again.
+    /// It is set aside before the run is made again.
     Unusable {
-        /// What is wrong, with the file's name.
         reason: String,
     },
 }
 
 impl State {
-    /// In a word or two.
     pub fn name(&self) -> String {
         match self {
             Self::Missing => "to run".to_string(),
@@ -68,7 +56,6 @@ impl State {
         }
     }
 
-    /// The record, of whatever ending.
     pub fn cell(&self) -> Option<&Cell> {
         match self {
             Self::Recorded(cell) | Self::Failed(cell) => Some(cell),
@@ -78,27 +65,20 @@ impl State {
 }
 
 impl Job {
-    /// Its arm and seed, for a reader.
     pub fn title(&self) -> String {
         let arm = self.arms.first().map_or("", String::as_str);
         format!("{arm} seed {}", self.manifest.seed)
     }
 
-    /// Its run folder's name.
     pub fn run_name(&self) -> String {
         let name = self.folder.root().file_name().unwrap_or_default();
         name.to_string_lossy().into_owned()
     }
 
-    /// Rollout steps that its experiment asks for.
     pub fn steps(&self) -> u64 {
         self.experiment.training.rollout_steps
     }
 
-    /// Renames what cannot be used: the record and the run folder.
-    ///
-    /// # Errors
-    /// When the file system refuses.
     pub fn set_aside(&mut self) -> Result<Vec<PathBuf>, Error> {
         let mut moved = Vec::new();
         for path in [self.record.as_path(), self.folder.root()] {
@@ -111,12 +91,8 @@ impl Job {
     }
 }
 
-/// The jobs of grids, so that seeds complete in order: all arms of the first seed come first. An
-/// arm that stands in several grids is one job.
-///
-/// # Errors
-/// An arm whose inputs cannot be used, a record that was made from other inputs, or a folder that
-/// cannot be read.
+/// The jobs of grids, all arms of the first seed first, so that seeds complete in order. An arm
+/// that stands in several grids is one job.
 pub fn jobs(study: &Study, grids: &[Grid]) -> Result<Vec<Job>, Error> {
     for (index, grid) in grids.iter().enumerate() {
         if grids[..index].iter().any(|other| other.name == grid.name) {
@@ -165,7 +141,7 @@ pub fn jobs(study: &Study, grids: &[Grid]) -> Result<Vec<Job>, Error> {
     Ok(jobs)
 }
 
-/// The experiment of a cell: its seed, and one thread, since cells run side by side.
+/// A cell's experiment has its seed and one thread, since cells run side by side.
 fn executed(experiment: &Experiment, seed: u64) -> Experiment {
     let mut experiment = experiment.clone();
     experiment.execution.seed = seed;
@@ -196,7 +172,7 @@ fn job(
         let file = cell::file_name(arm_sha256, &run_key, exactness, seed);
         (experiment, run_key, study.cells().join(file))
     };
-    // A study may be older than the newest format of records: a cell that is there counts.
+    // A study may be older than the newest format of records; a cell in the earlier format counts.
     let earlier = of_format(None);
     let counts = |cell: Cell| cell.run_key == earlier.1;
     let (mut experiment, run_key, record) = match Cell::read(&earlier.2).is_ok_and(counts) {
@@ -205,7 +181,7 @@ fn job(
     };
     manifest.run_key = run_key;
     let end = format!("-seed{seed}-{}", &manifest.run_key[..8]);
-    // Another grid may have begun it under its own name for the arm.
+    // Another grid may have begun the run under its own name for the arm.
     let begun = runs.iter().find(|name| name.ends_with(&end));
     let name = begun.cloned().unwrap_or_else(|| format!("{}{end}", experiment.name));
     experiment.name = name.trim_end_matches(&end).to_string();
@@ -220,10 +196,7 @@ fn job(
     })
 }
 
-/// What is there of a job. Nothing is changed.
-///
-/// # Errors
-/// A record that was made from other inputs, or a folder that cannot be read.
+/// Reads the state of a job without changing anything.
 pub fn state(job: &Job) -> Result<State, Error> {
     let ended = files::kind(&job.folder.path("outcome.json"))?.is_some();
     if files::kind(&job.record)?.is_none() {
@@ -269,7 +242,7 @@ pub fn state(job: &Job) -> Result<State, Error> {
     }
 }
 
-/// A file of the run folder that the record has another digest of.
+/// The first file of the run folder whose digest is not the record's.
 fn misfit(job: &Job, cell: &Cell) -> Result<Option<String>, Error> {
     for name in ["metrics.jsonl", "evaluations.jsonl", "ledger.jsonl"] {
         let path = job.folder.inside(name)?;
@@ -284,9 +257,8 @@ fn misfit(job: &Job, cell: &Cell) -> Result<Option<String>, Error> {
     Ok(None)
 }
 
-/// Rollout steps that a run has recorded.
 pub fn steps_done(folder: &RunFolder) -> u64 {
     let lines = files::complete_lines::<StepMetrics>(&folder.path("metrics.jsonl"));
-    // A run that cannot be read is found out by the process that goes on with it.
+    // The process that continues the run reports an unreadable file.
     lines.map_or(0, |lines| lines.len() as u64)
 }

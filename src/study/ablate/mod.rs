@@ -1,10 +1,10 @@
-//! Runs grids: every arm with every seed as a process of its own, each leaving a cell's record.
+//! Runs grids: each arm with each seed is a process of its own and leaves a cell's record.
 //!
 //! ```text
 //! STUDY/grids/<grid>.json          resolved grids
 //! STUDY/cells/<id>.json            records: what reports, resume and statistics read
 //! STUDY/runs/<name>-seed<n>-<key>/ run folders
-//! STUDY/experiments/<run>.json     what the processes are given
+//! STUDY/experiments/<run>.json     the processes' experiment files
 //! STUDY/ablate.lock                held while cells are run
 //! ```
 //!
@@ -23,120 +23,73 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A study that cannot be worked on.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file system refused.
     #[error(transparent)]
     File(#[from] files::Error),
-    /// A grid.
     #[error(transparent)]
     Grid(#[from] grid::Error),
-    /// A record that cannot be written.
     #[error(transparent)]
     Cell(#[from] cell::Error),
-    /// An arm that cannot run here.
     #[error("arm {arm}: {source}")]
-    Arm {
-        /// `<grid>/<arm>`.
-        arm: String,
-        /// Why.
-        source: Box<run::Error>,
-    },
-    /// Two grids of one name.
+    Arm { arm: String, source: Box<run::Error> },
     #[error("two grids are named {name}; their results would be one")]
-    SameName {
-        /// The name.
-        name: String,
-    },
-    /// Two grids that would share a cell although they read other files.
+    SameName { name: String },
+    /// Two grids would share a cell although they read different files.
     #[error(
         "{first} and {second} are the same arm on other inputs; their grids cannot share a study"
     )]
-    SharedArm {
-        /// `<grid>/<arm>`.
-        first: String,
-        /// `<grid>/<arm>`.
-        second: String,
-    },
-    /// A record of the same arm and seed that was made from other data or another base policy.
+    SharedArm { first: String, second: String },
+    /// The record of this arm and seed was made from other data or another base policy.
     #[error(
         "{}: this cell was made from other inputs ({what}); use another --out, or bring back the inputs", path.display()
     )]
-    OtherInputs {
-        /// The record.
-        path: PathBuf,
-        /// Which inputs.
-        what: String,
-    },
-    /// Another process runs cells of this study.
+    OtherInputs { path: PathBuf, what: String },
     #[error("{} is in use by another `dapo ablate`", study.display())]
-    InUse {
-        /// The study.
-        study: PathBuf,
-    },
-    /// No process can be started.
+    InUse { study: PathBuf },
     #[error("cannot start {}: {source}", program.display())]
-    Start {
-        /// The program.
-        program: PathBuf,
-        /// The operating system's reason.
-        source: io::Error,
-    },
+    Start { program: PathBuf, source: io::Error },
 }
 
-/// A folder of cells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Study {
     root: PathBuf,
 }
 
 impl Study {
-    /// A study at `root`, which need not exist yet.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// The folder itself.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Records.
     pub fn cells(&self) -> PathBuf {
         self.root.join("cells")
     }
 
-    /// Run folders.
     pub fn runs(&self) -> PathBuf {
         self.root.join("runs")
     }
 
-    /// What a run's process is given.
     pub fn experiment(&self, run: &str) -> PathBuf {
         self.root.join("experiments").join(format!("{run}.json"))
     }
 
-    /// Takes hold of the study.
-    ///
-    /// # Errors
-    /// When another process has it, or the folder cannot be made.
     pub fn lock(&self) -> Result<Lock, Error> {
         files::create_folder(&self.root)?;
         let lock = files::lock(&self.root.join("ablate.lock"))?;
         lock.ok_or_else(|| Error::InUse { study: self.root.clone() })
     }
 
-    /// Writes a grid into the study. Seeds that an earlier call ran with the same arms stay.
-    ///
-    /// # Errors
-    /// When the file system refuses.
+    /// Writes a grid into the study. Seeds that an earlier call ran with the same arms stay in it.
     pub fn keep(&self, grid: &Grid) -> Result<(), Error> {
         let identity = |grid: &Grid| -> Vec<(String, String)> {
             grid.arms.iter().map(|arm| (arm.name.clone(), arm.arm_sha256.clone())).collect()
         };
         let mut grid = grid.clone();
-        // One that cannot be read, or is of other arms, is replaced.
+        // A grid that cannot be read, or has other arms, is replaced.
         if let Ok(known) = Grid::read(&Grid::path(&self.root, &grid.name))
             && identity(&known) == identity(&grid)
         {

@@ -1,5 +1,5 @@
-//! A cell as a process: `dapo train` in a process group of its own, so that Ctrl-C reaches the
-//! parent alone, which asks every child once to stop after its present step.
+//! Runs a cell as `dapo train` in a process group of its own, so that Ctrl-C reaches only the
+//! parent, which asks each child once to stop after its present step.
 
 use crate::base::files;
 use crate::study::Job;
@@ -16,13 +16,10 @@ use std::thread::JoinHandle;
 /// Lines of standard error that are kept.
 const MOST_LINES: usize = 40;
 
-/// Longest line that is kept, in characters.
 const MOST_CHARACTERS: usize = 800;
 
-/// The last lines of a process.
 type Lines = Arc<Mutex<VecDeque<String>>>;
 
-/// A process that trains one cell.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -30,23 +27,19 @@ pub struct Process {
     listener: Option<JoinHandle<()>>,
 }
 
-/// How a process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
-    /// The status as the system says it.
     pub status: ExitStatus,
-    /// What it said last.
     pub last_words: String,
 }
 
 impl Ended {
-    /// Ended by a signal, or as one that a signal asked to stop: nothing is wrong with the run.
+    /// Whether a signal ended the process or asked it to stop; the run itself is then in order.
     pub fn by_signal(&self) -> bool {
         let asked = [130, 143, 141].map(Some).contains(&self.status.code());
         self.status.signal().is_some() || asked
     }
 
-    /// For a record.
     pub fn reason(&self) -> String {
         match (self.status.signal(), self.last_words.as_str()) {
             (Some(signal), _) => format!("signal {signal} ended the process"),
@@ -57,10 +50,6 @@ impl Ended {
 }
 
 impl Process {
-    /// Starts a job's process.
-    ///
-    /// # Errors
-    /// When its experiment cannot be written or no process can be started.
     pub fn start(program: &Path, study: &Study, job: &Job) -> Result<Self, Error> {
         let experiment = study.experiment(&job.run_name());
         files::write_json(&experiment, &job.experiment)?;
@@ -89,25 +78,20 @@ impl Process {
         Ok(Self { child, lines, listener: Some(listener) })
     }
 
-    /// The process's number.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Asks it to stop after its present rollout step. One that has ended is not asked.
+    /// Asks the process to stop after its present rollout step, if it is still alive.
     pub fn ask_to_stop(&mut self) {
         let alive = matches!(self.child.try_wait(), Ok(None));
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let Some(pid) = pid.filter(|_| alive) {
-            // It may end at this very moment; then there is nobody to ask.
+            // The process may end between the check and the signal.
             let _gone = rustix::process::kill_process(pid, Signal::INT);
         }
     }
 
-    /// How it ended; `None` while it runs.
-    ///
-    /// # Errors
-    /// When the system cannot say.
     pub fn ended(&mut self) -> io::Result<Option<Ended>> {
         let Some(status) = self.child.try_wait()? else { return Ok(None) };
         if let Some(listener) = self.listener.take() {
@@ -123,8 +107,7 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// A parent that gives up leaves no process behind; what it trained up to its last checkpoint
-    /// is on the disk.
+    /// A parent that gives up leaves no process behind; the last checkpoint is on disk.
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {
             let _gone = self.child.kill();

@@ -1,4 +1,4 @@
-//! The queue of cells: so many at a time, recorded as they end.
+//! The queue of cells: runs up to `at_once` of them at a time and records each when it ends.
 
 use crate::base::files;
 use crate::experiment::sets;
@@ -12,67 +12,51 @@ use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How often processes are looked at.
 const TURN: Duration = Duration::from_millis(100);
 
-/// How often their records are read for the progress.
+/// How often the records of running cells are read for the progress.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// A cell whose process was killed, or whose run folder does not fit itself, is begun so often.
+/// Attempts at a cell whose process was killed or whose run folder contradicts itself.
 const ATTEMPTS: u32 = 2;
 
-/// What may be chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// This program.
     pub program: PathBuf,
-    /// Cells at the same time.
     pub at_once: usize,
-    /// Failed cells are begun again.
     pub retry_failed: bool,
-    /// Runs keep their last checkpoint alone, whatever their experiment says.
+    /// Runs keep only their last checkpoint, whatever their experiment says.
     pub last_checkpoint_only: bool,
 }
 
-/// A cell that is being run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
-    /// The job's [`Job::title`].
     pub title: String,
     /// Rollout steps that are recorded.
     pub steps: u64,
-    /// avg@k of the last evaluation of the development set, in [0, 1].
+    /// avg@k of the last evaluation of the development set, a share.
     pub dev_accuracy: Option<f64>,
 }
 
-/// How far the work is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Progress {
-    /// Cells that are recorded.
     pub done: usize,
-    /// Cells that are being run.
     pub running: Vec<Status>,
-    /// Cells that wait.
     pub waiting: usize,
-    /// Rollout steps of all cells that are recorded or being run.
+    /// Of all cells that are recorded or running.
     pub steps_done: u64,
-    /// Rollout steps of all cells.
     pub steps_planned: u64,
-    /// Seconds that are left if the cells to come take as long as those that ended, or, while
-    /// none has, if the steps to come take as long as those of this call.
+    /// Assumes that the remaining cells take as long as those that ended, or, before any has, that
+    /// the remaining steps take as long as those of this call.
     pub seconds_left: Option<f64>,
 }
 
-/// What is told while cells are run.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A cell was begun or is gone on with.
     Started(&'a Job),
-    /// A cell is recorded, or was left unfinished.
+    /// A cell is recorded or was left unfinished.
     Ended(&'a Job),
-    /// Something that the user should know.
     Note(String),
-    /// How far it is.
     Progress(&'a Progress),
 }
 
@@ -90,15 +74,11 @@ struct Queue<'a> {
     running: Vec<Running>,
     begun: Instant,
     steps_before: u64,
-    /// Jobs of which it was said that they wait for another process.
     told: BTreeSet<usize>,
 }
 
-/// Runs what is to be run until everything is recorded, or until `stop` says so: then the
-/// processes are asked once, and end after their present rollout step with a checkpoint.
-///
-/// # Errors
-/// When a file cannot be written or no process can be started; processes that run are ended.
+/// Runs cells until all are recorded or until `stop` returns true. Then each process is asked once
+/// and ends after its present rollout step with a checkpoint.
 pub fn run(
     study: &Study,
     jobs: &mut [Job],
@@ -107,7 +87,7 @@ pub fn run(
     watch: &mut dyn FnMut(Event),
 ) -> Result<(), Error> {
     if options.last_checkpoint_only {
-        // What a run keeps is no part of its identity, and changes no number.
+        // Which checkpoints are kept is no part of a run's identity and changes no number.
         for job in jobs.iter_mut() {
             job.experiment.checkpoints.keep_last = 1;
             job.experiment.checkpoints.keep_every = 0;
@@ -154,8 +134,8 @@ pub fn run(
 }
 
 impl Queue<'_> {
-    /// Begins waiting cells, in order, while there is room. One whose folder a process of an
-    /// earlier call still works in waits for it.
+    /// Starts waiting cells, in order, while there is room. A cell whose folder is locked by a
+    /// process of an earlier call waits for that process.
     fn start(&mut self, watch: &mut dyn FnMut(Event)) -> Result<(), Error> {
         let mut held = Vec::new();
         while self.running.len() < self.options.at_once {
@@ -190,7 +170,7 @@ impl Queue<'_> {
         Ok(())
     }
 
-    /// Records the cells whose processes have ended.
+    /// Handles the cells whose processes have ended.
     fn collect(&mut self, stopping: bool, watch: &mut dyn FnMut(Event)) -> Result<(), Error> {
         let mut at = 0;
         while at < self.running.len() {
@@ -235,7 +215,6 @@ impl Queue<'_> {
         self.fail(index, &ended.reason(), watch)
     }
 
-    /// Keeps a run that has no outcome on record.
     fn fail(
         &mut self,
         index: usize,
@@ -250,13 +229,13 @@ impl Queue<'_> {
         Ok(())
     }
 
-    /// Makes the record of a run that has ended. A run folder that does not fit itself is set
-    /// aside and made again, once.
+    /// Records a run that has ended. A run folder that contradicts itself is set aside and made
+    /// again, once.
     fn record(&mut self, index: usize, watch: &mut dyn FnMut(Event)) -> Result<(), Error> {
         let job = &mut self.jobs[index];
         let problem = match build::build(&job.folder) {
             Ok(cell) if cell.run_key == job.manifest.run_key => {
-                // A run of very many steps has no record; the others go on.
+                // A run of very many steps has no record; the other cells continue.
                 match cell.write(&self.study.cells()) {
                     Err(cell::Error::Invalid { path, reason }) => {
                         let reason = format!("{}: {reason}", path.display());
@@ -284,7 +263,7 @@ impl Queue<'_> {
 
     fn steps_done(&self) -> u64 {
         let recorded = |job: &Job| match &job.state {
-            // It will take no further step, whatever it was planned for.
+            // It takes no further step, whatever it was planned for.
             State::Recorded(_) | State::Failed(_) | State::Ended => job.steps(),
             State::Unfinished { steps } => *steps,
             State::Missing | State::Unusable { .. } => 0,
@@ -320,8 +299,8 @@ impl Queue<'_> {
 }
 
 impl Queue<'_> {
-    /// Seconds that are left by the mean time of the cells that ended by themselves. A cell's last
-    /// evaluations take time that no step tells of: a tenth of it, about.
+    /// Seconds left by the mean time of the recorded cells. Steps account for about 0.9 of a cell's
+    /// time; the last evaluations take the rest.
     fn by_cells(&self) -> Option<f64> {
         const STEPS: f64 = 0.9;
         let recorded = |job: &Job| match &job.state {
@@ -337,15 +316,14 @@ impl Queue<'_> {
         };
         let left: f64 = self.jobs.iter().map(rest).sum();
         let at_once = self.options.at_once.max(1) as f64;
-        // The last cells have nothing beside them.
+        // The last cell runs alone.
         (!times.is_empty()).then(|| mean * (left / at_once).max(left.min(0.1)))
     }
 }
 
-/// avg@k of the newest evaluation of the development set.
 fn dev_accuracy(folder: &RunFolder) -> Option<f64> {
     let path = folder.path("evaluations.jsonl");
-    // For the reader's eye alone: a file that cannot be read has no number.
+    // Only for display: an unreadable file gives no number.
     let records: Vec<EvaluationRecord> = files::complete_lines(&path).unwrap_or_default();
     records.iter().rfind(|record| record.set == sets::DEV).map(|record| record.avg_at_k)
 }

@@ -1,41 +1,34 @@
-//! What cells came to: arm × set, means over seeds. A look at a grid that is done, without
-//! intervals or tests; those are a report's.
+//! A finished grid in brief: arm × set, means over seeds. Intervals and tests are a report's.
 
 use crate::experiment::{Grid, sets};
 use crate::study::{Cell, CellEnding};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The results of a grid.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
-    /// The sets, `dev` first.
+    /// `dev` comes first.
     pub sets: Vec<String>,
-    /// In the grid's order.
     pub rows: Vec<Row>,
 }
 
-/// The results of an arm.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// The arm's name.
     pub arm: String,
-    /// Its label.
     pub label: String,
-    /// For each set: the mean over seeds of the last evaluation's avg@k in [0, 1], and the number
-    /// of seeds; `None` where none was evaluated.
+    /// For each set the mean over seeds of the last evaluation's avg@k, a share, and the number of
+    /// seeds; `None` where none was evaluated.
     pub scores: Vec<Option<(f64, u64)>>,
-    /// Mean over seeds of the updates that were made.
+    /// Mean over seeds.
     pub updates: Option<f64>,
-    /// Mean over seeds of the rollouts that were generated for training.
+    /// Mean over seeds; generated for training.
     pub generated_rollouts: Option<f64>,
     /// Ending → cells.
     pub endings: BTreeMap<&'static str, u64>,
-    /// Seeds of the grid that have no record.
     pub missing: u64,
 }
 
-/// Summarises a grid from the cells that are there, its own and others. A failed cell counts
-/// among the endings alone.
+/// Summarises a grid from `cells`, which may hold other cells too. A failed cell counts only among
+/// the endings.
 pub fn summary(grid: &Grid, cells: &[&Cell]) -> Summary {
     let of_arm = |hash: &str| -> Vec<&Cell> {
         let wanted = |cell: &&&Cell| cell.arm_sha256 == hash && grid.seeds.contains(&cell.seed);
@@ -85,7 +78,6 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<(f64, u64)> {
     (count > 0).then(|| (sum / count as f64, count))
 }
 
-/// An ending in a word.
 pub fn ending(ending: CellEnding) -> &'static str {
     match ending {
         CellEnding::Finished => "finished",

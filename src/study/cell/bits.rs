@@ -1,26 +1,23 @@
-//! Single outcomes as text: eight to a byte, the first in the highest bit, in base64.
+//! Outcomes as text: eight to a byte, the first in the highest bit, in base64.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A list of booleans, written as `<length>:<base64>`.
+/// Serialised as `<length>:<base64>`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Bits(Vec<bool>);
 
 impl Bits {
-    /// The values in order.
     pub fn values(&self) -> &[bool] {
         &self.0
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,5 +1,6 @@
-//! A cell's record from a run folder. A finished run's files must fit its own `outcome.json` and
-//! its ledger, or there is no record; a run that failed leaves what it had recorded by then.
+//! Builds a cell's record from a run folder. A finished run's files must agree with its
+//! `outcome.json` and its ledger, or there is no record; a failed run's record keeps what was
+//! recorded.
 
 use crate::base::files;
 use crate::experiment::{Experiment, validate};
@@ -16,11 +17,10 @@ use crate::study::{Cell, CellEnding, CellEvaluation, ProblemIds};
 use crate::training::run::inputs;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Longest reason of a failed run that is kept, in characters.
 const MOST_REASON: usize = 1000;
 
-/// Significant digits of the metrics and whose metrics are kept: the first pair with which the
-/// record has at most [`MAX_BYTES`]. Forty rollout steps take the first.
+/// Significant digits of the metrics, and the prefixes of the metrics that are kept. The first pair
+/// with which the record has at most [`MAX_BYTES`] applies; forty rollout steps take the first.
 const ROOM: [(usize, &[&str]); 5] = [
     (9, &[""]),
     (6, &[""]),
@@ -38,14 +38,9 @@ const ROOM: [(usize, &[&str]); 5] = [
     ),
 ];
 
-/// The record of a finished run.
-///
-/// Each file is hashed again and compared with `outcome.json`; experiment, manifest, metrics,
-/// evaluations and ending are compared with the ledger; every evaluation's score is computed
-/// again from its outcomes, and the record's fields are compared with each other. A checkpoint that is gone as a whole is not missed.
-///
-/// # Errors
-/// A file that is missing, malformed, or not what the folder's other files say of it.
+/// The record of a finished run. Each file is hashed again and compared with `outcome.json`;
+/// experiment, manifest, metrics, evaluations and ending are compared with the ledger; every score
+/// is computed again from its outcomes. A checkpoint that is missing as a whole is not an error.
 pub fn build(folder: &RunFolder) -> Result<Cell, Error> {
     let (experiment, manifest) = (folder.experiment()?, folder.manifest()?);
     let (metrics, records) = (folder.metrics()?, folder.evaluations()?);
@@ -98,15 +93,14 @@ pub fn build(folder: &RunFolder) -> Result<Cell, Error> {
     Ok(cell)
 }
 
-/// The record of a run that ended without an outcome: why, and what it had recorded. Nothing of
-/// it is a result.
+/// The record of a run that ended without an outcome. Nothing in it is a result.
 pub fn failed(
     experiment: &Experiment,
     manifest: &Manifest,
     folder: &RunFolder,
     reason: &str,
 ) -> Cell {
-    // Whatever of the folder can be read is for the reader; that some of it cannot be is no news.
+    // Unreadable files are expected here and are left out.
     let metrics: Vec<StepMetrics> =
         files::complete_lines(&folder.path("metrics.jsonl")).unwrap_or_default();
     let records: Vec<EvaluationRecord> =
@@ -144,19 +138,17 @@ pub fn failed(
     if bytes(&cell) <= MAX_BYTES {
         return cell;
     }
-    // That it failed, and why, has room in any case.
+    // The failure and its reason fit in any case.
     let (metrics, counters, evaluations) = (BTreeMap::new(), Vec::new(), Vec::new());
     Cell { metrics, counters, evaluations, problems: BTreeMap::new(), ..cell }.sealed()
 }
 
-/// Size of a record's file.
 fn bytes(cell: &Cell) -> u64 {
     files::canonical_json_line(cell).len() as u64 + 1
 }
 
 type Refusal = (&'static str, String);
 
-/// Experiment and manifest say the same.
 fn check_identity(experiment: &Experiment, manifest: &Manifest) -> Result<(), Refusal> {
     if let Some(problem) = validate::problems(experiment).into_iter().next() {
         return Err(("experiment.json", format!("no run can have it: {problem}")));
@@ -171,7 +163,6 @@ fn check_identity(experiment: &Experiment, manifest: &Manifest) -> Result<(), Re
     }
 }
 
-/// Every file is what `outcome.json` says of it.
 fn check_digests(folder: &RunFolder, outcome: &Outcome) -> Result<(), Error> {
     let refuse = |name: &str, reason: String| Error::Invalid { path: folder.path(name), reason };
     let missing = RECORDS.into_iter().find(|name| !outcome.digests.contains_key(*name));
@@ -195,7 +186,7 @@ fn check_digests(folder: &RunFolder, outcome: &Outcome) -> Result<(), Error> {
     Ok(())
 }
 
-/// The chain holds, and its lines follow from the records.
+/// Checks the hash chain and that its lines follow from the records.
 fn check_ledger(
     entries: &[Entry],
     (experiment, manifest): (&Experiment, &Manifest),
@@ -228,7 +219,6 @@ fn check_ledger(
     }
 }
 
-/// One evaluation, with its outcomes from the table. `problems` has the sets that were seen.
 fn evaluation(
     folder: &RunFolder,
     record: &EvaluationRecord,
@@ -264,7 +254,7 @@ fn evaluation(
     }
 }
 
-/// The problems of a table in which each has the samples 0 to k − 1, one after the other.
+/// The problems of a table in which each has the samples 0 to k − 1 in order.
 fn problem_ids(rows: &[Row], samples: u64) -> Result<ProblemIds, String> {
     let mut ids = Vec::new();
     for rows in rows.chunk_by(|a, b| a.problem == b.problem) {
@@ -283,7 +273,6 @@ fn problem_ids(rows: &[Row], samples: u64) -> Result<ProblemIds, String> {
     Ok(ProblemIds { count: ids.len() as u64, sha256: files::sha256(lines.as_bytes()) })
 }
 
-/// Name → a value for each step.
 fn columns(metrics: &[StepMetrics]) -> BTreeMap<String, Vec<Option<f64>>> {
     let names: BTreeSet<&String> = metrics.iter().flat_map(|line| line.metrics.keys()).collect();
     let column =
@@ -291,7 +280,6 @@ fn columns(metrics: &[StepMetrics]) -> BTreeMap<String, Vec<Option<f64>>> {
     names.into_iter().map(|name| (name.clone(), column(name))).collect()
 }
 
-/// The newest checkpoint's weights.
 fn last_weights(outcome: &Outcome) -> Option<(String, String)> {
     const NAME: &str = "model.safetensors";
     let of_checkpoint = |(path, digest): (&String, &String)| {
@@ -302,7 +290,7 @@ fn last_weights(outcome: &Outcome) -> Option<(String, String)> {
     Some((NAME.to_string(), newest.1))
 }
 
-/// What the sessions took together. One that was killed ended with its last record.
+/// Time of all sessions. A session that was killed ended with its last record.
 fn wall_seconds(sessions: &[Session], timings: &[StepTimings]) -> f64 {
     let mut milliseconds = 0;
     for (index, session) in sessions.iter().enumerate() {
@@ -316,8 +304,8 @@ fn wall_seconds(sessions: &[Session], timings: &[StepTimings]) -> f64 {
     milliseconds as f64 / 1000.0
 }
 
-/// The record with as much of its metrics as there is room for, sealed. One that is too large
-/// even so is refused when it is written.
+/// Keeps as many metrics as fit, and seals the record. A record that is still too large is refused
+/// when it is written.
 fn fitted(cell: Cell) -> Cell {
     let mut last = None;
     for (digits, kept) in ROOM {
@@ -344,7 +332,6 @@ mod tests {
     use crate::records::Counters;
     use std::path::Path;
 
-    /// A record with as many steps and metrics, all of them with many digits.
     fn long(steps: u64, metrics: u64) -> Cell {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let experiment = extends::load(&root.join("experiments/dapo.toml")).unwrap();

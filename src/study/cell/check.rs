@@ -1,7 +1,6 @@
-//! Whether the fields of a record fit each other and the experiment that stands in it. Whoever
-//! forges a record can make every digest of it again; what a run binds together he has to keep.
-//!
-//! A failed run is no result: of its record only the identity and the shape are checked.
+//! Checks that the fields of a record agree with each other and with its experiment. A forger can
+//! recompute every digest, but must keep what a run binds together. Of a failed run only identity
+//! and shape are checked.
 
 use crate::algorithm::{AtCap, DynamicSampling};
 use crate::experiment::{Experiment, validate};
@@ -14,24 +13,18 @@ use crate::training::run::{evaluations, inputs};
 use crate::training::trainer;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Files whose digests every finished run leaves.
 pub const RECORDS: [&str; 3] = ["metrics.jsonl", "evaluations.jsonl", ledger::FILE];
 
-/// Rollouts that were generated for training in a step.
 pub const GENERATED: &str = "rollout/generated_rollouts";
 
-/// Rollouts that a run has generated for training when its clocks stand so: every generation
-/// round draws the same number of prompts.
+/// Rollouts that a run has generated for training at these clocks: every generation round draws the
+/// same number of prompts.
 pub fn generated(experiment: &Experiment, counters: Counters) -> u64 {
     let round =
         trainer::prompts_per_round(experiment).saturating_mul(experiment.rollout.group_size);
     counters.generation_rounds.saturating_mul(round)
 }
 
-/// Whether a record agrees with itself.
-///
-/// # Errors
-/// In words, the first field that does not fit.
 pub fn check(cell: &Cell) -> Result<(), String> {
     if cell.format != FORMAT {
         return Err(format!("format {} is not {FORMAT}, the one this build reads", cell.format));
@@ -62,7 +55,6 @@ pub fn check(cell: &Cell) -> Result<(), String> {
     Ok(())
 }
 
-/// Arm, seed, exactness, inputs and key are those of the experiment.
 fn identity(cell: &Cell) -> Result<(), String> {
     if cell.arm_sha256 != cell.experiment.arm_sha256() {
         return Err("`arm_sha256` is not the hash of `experiment`".into());
@@ -98,10 +90,9 @@ fn identity(cell: &Cell) -> Result<(), String> {
     Ok(())
 }
 
-/// The tokenizer that every base policy has.
 const TOKENIZER: &str = "tokenizer.json";
 
-/// Every column is as long as the run, every evaluation as long as its set.
+/// Every column has a value for each step, every evaluation an outcome for each problem and sample.
 fn shape(cell: &Cell) -> Result<(), String> {
     let steps = cell.counters.len();
     for (name, values) in &cell.metrics {
@@ -130,12 +121,12 @@ fn shape(cell: &Cell) -> Result<(), String> {
     Ok(())
 }
 
-/// What a run that ended by itself leaves: ledger head and digests, each a SHA-256.
+/// A run that ended by itself has a ledger head and digests, each a SHA-256.
 fn digests(cell: &Cell) -> Result<(), String> {
     if !cell.ledger_head.as_deref().is_some_and(is_digest) {
         return Err("`ledger_head` is no SHA-256, and the run did not fail".into());
     }
-    // A run that diverged may have done so before its first checkpoint.
+    // A run may diverge before its first checkpoint.
     let weights = (cell.ending != CellEnding::Diverged).then_some(weights::SINGLE);
     let wanted = RECORDS.into_iter().chain(weights);
     if let Some(name) = wanted.into_iter().find(|name| !cell.digests.contains_key(*name)) {
@@ -149,12 +140,10 @@ fn digests(cell: &Cell) -> Result<(), String> {
     }
 }
 
-/// SHA-256 in lower-case hexadecimal.
 fn is_digest(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// As many rollout steps as the ending means.
 fn ending(cell: &Cell) -> Result<(), String> {
     let (done, planned) = (cell.counters.len() as u64, cell.experiment.training.rollout_steps);
     let fits = match cell.ending {
@@ -171,8 +160,7 @@ fn ending(cell: &Cell) -> Result<(), String> {
     }
 }
 
-/// Rounds after which a step that found nothing to train on ends the run; `None` where the
-/// experiment has no such end.
+/// Rounds after which a step without anything to train on ends the run.
 fn saturates(experiment: &Experiment) -> Option<u64> {
     match experiment.dapo.dynamic_sampling {
         DynamicSampling::Resample { max_rounds, at_cap: AtCap::Train, .. } if max_rounds > 0 => {
@@ -182,7 +170,7 @@ fn saturates(experiment: &Experiment) -> Option<u64> {
     }
 }
 
-/// The evaluations are those that were due, each once, in the order of the rollout steps.
+/// Every due evaluation stands once, in the order of the rollout steps.
 fn schedule(cell: &Cell) -> Result<(), String> {
     let steps = cell.counters.len() as u64;
     let complete = cell.ending != CellEnding::Diverged;
@@ -212,7 +200,7 @@ fn schedule(cell: &Cell) -> Result<(), String> {
     }
 }
 
-/// An evaluation has its rollout step's clocks, and the rollouts that were generated by then.
+/// An evaluation has its rollout step's clocks and number of generated rollouts.
 fn clocks(cell: &Cell, evaluation: &CellEvaluation) -> Result<(), String> {
     let found = evaluation.counters;
     let step = found.rollout_steps;

@@ -4,13 +4,13 @@ use crate::study::Cell;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Fields that tell of time, place and names; what a repetition need not share.
+/// Fields of time, place and names, which a repetition need not share.
 const OUTSIDE: [&str; 5] = ["name", "environment", "wall_seconds", "record_sha256", "harness"];
 
-/// Parts of the experiment that are no part of an arm's identity nor change a number.
+/// Parts of the experiment that are no part of an arm's identity and change no number.
 const OUTSIDE_EXPERIMENT: [&str; 4] = ["name", "inputs", "execution", "checkpoints"];
 
-/// The first difference of every field in which two records differ, as `field: one, other`.
+/// For each field in which two records differ, the first difference as `field: one, other`.
 pub fn differences(one: &Cell, other: &Cell) -> Vec<String> {
     let value = |cell: &Cell| {
         let mut value = serde_json::to_value(cell).unwrap_or_default();
@@ -38,7 +38,6 @@ fn names(one: &Value, other: &Value) -> BTreeSet<String> {
     keys(one).into_iter().chain(keys(other)).collect()
 }
 
-/// The first leaf in which two values differ.
 fn first(place: &str, one: Option<&Value>, other: Option<&Value>) -> Option<String> {
     if one == other {
         return None;

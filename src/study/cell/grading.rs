@@ -1,5 +1,4 @@
-//! A run's stored responses graded again: outcomes are what the verifier says of the text that is
-//! stored beside them.
+//! Grades a run's stored responses again and compares the outcomes that are stored beside them.
 
 use crate::records::RunFolder;
 use crate::records::tables::{self, Outcome};
@@ -7,22 +6,15 @@ use crate::study::Cell;
 use crate::study::cell::Error;
 use crate::task::reward;
 
-/// What grading the responses of a run again found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Graded {
-    /// Responses that were graded.
     pub responses: u64,
-    /// Evaluations that they are of.
     pub evaluations: u64,
-    /// Responses whose stored outcome or prediction is another, `set, rollout step, problem,
-    /// sample: what differs`.
+    /// `set, rollout step, problem, sample: what differs`.
     pub differences: Vec<String>,
 }
 
-/// Grades the stored responses of every evaluation of a record, with the verifier of its arm.
-///
-/// # Errors
-/// A table of outcomes that is missing or malformed.
+/// Uses the verifier of the record's arm.
 pub fn again(folder: &RunFolder, cell: &Cell) -> Result<Graded, Error> {
     let mut graded = Graded::default();
     for evaluation in &cell.evaluations {

@@ -1,8 +1,8 @@
-//! The numbers of a record against each other: clocks against metrics, metrics against their
-//! ranges and against those that they follow from, scores against outcomes.
+//! Checks the numbers of a record against each other: clocks against metrics, metrics against their
+//! ranges and against each other, scores against outcomes.
 //!
-//! Metrics are rounded when a record is made. Counts are compared exactly, after the same
-//! rounding; other values within what rounding can do to the terms that they are computed from.
+//! Metrics are rounded when a record is made. Counts are compared exactly after the same rounding,
+//! other values within what rounding can do to their terms.
 
 use crate::algorithm::DynamicSampling;
 use crate::policy::optimizer;
@@ -13,15 +13,10 @@ use crate::study::{Cell, CellEvaluation};
 /// Significant digits to which records round their metrics.
 pub const DIGITS: [usize; 3] = [9, 6, 4];
 
-/// A number with so many significant digits.
 pub fn significant(value: f64, digits: usize) -> f64 {
     format!("{value:.*e}", digits.saturating_sub(1)).parse().unwrap_or(value)
 }
 
-/// Clocks and metrics of every rollout step.
-///
-/// # Errors
-/// In words, the first number that does not fit.
 pub fn steps(cell: &Cell) -> Result<(), String> {
     let digits = digits(cell)?;
     if !cell.counters.is_empty() && cell.metric(GENERATED).is_none() {
@@ -32,7 +27,7 @@ pub fn steps(cell: &Cell) -> Result<(), String> {
         for (index, value) in values.iter().enumerate() {
             let Some(value) = *value else { continue };
             let fits = value >= low && value <= high + 1e-9;
-            // A count of more digits than are kept is whole even so.
+            // A count with more digits than are kept is still whole.
             if !fits || (whole && value.fract() != 0.0) {
                 return Err(format!("`{name}` of rollout step {} cannot be {value}", index + 1));
             }
@@ -55,8 +50,8 @@ fn digits(cell: &Cell) -> Result<usize, String> {
     fewest.ok_or_else(|| format!("its metrics have more than {} significant digits", DIGITS[0]))
 }
 
-/// Smallest and largest value of a metric, and whether it is a whole number; `None` for a metric
-/// without bounds.
+/// Smallest and largest value of a metric, and whether it is whole; `None` for a metric without
+/// bounds.
 fn range(name: &str, cell: &Cell) -> Option<(f64, f64, bool)> {
     let limit = cell.experiment.rollout.max_response_tokens as f64;
     let (stage, short) = name.split_once('/')?;
@@ -82,7 +77,6 @@ fn range(name: &str, cell: &Cell) -> Option<(f64, f64, bool)> {
     (norms || distances.contains(&short)).then_some((0.0, f64::MAX, false))
 }
 
-/// A rollout step of a record.
 struct Step<'a> {
     cell: &'a Cell,
     /// From 0.
@@ -118,7 +112,7 @@ impl Step<'_> {
             let training = &self.cell.experiment.training;
             (rollouts as u64).div_ceil(training.mini_batch_rollouts) * training.epochs_per_step
         });
-        // The count may be rounded in a record of few digits; then the clock is not bound.
+        // Four digits can round the count; the clock is then not checked.
         match batches.filter(|_| self.digits > 4) {
             Some(expected) if expected != updates => {
                 Err(format!("the updates rise by {updates}, its batch makes {expected}"))
@@ -127,7 +121,6 @@ impl Step<'_> {
         }
     }
 
-    /// Rounds and updates of the step.
     fn clocks(&self) -> Result<(u64, u64), String> {
         let Counters { generation_rounds, rollout_steps, updates } = self.after;
         if rollout_steps != self.index as u64 + 1 {
@@ -148,7 +141,6 @@ impl Step<'_> {
         }
     }
 
-    /// Counts and what they must be.
     fn counts(&self, rounds: u64) -> [(&'static str, Option<f64>); 4] {
         let experiment = &self.cell.experiment;
         let size = experiment.rollout.group_size as f64;
@@ -162,7 +154,6 @@ impl Step<'_> {
         ]
     }
 
-    /// Values and the terms whose sum they must be.
     fn sums(&self) -> [(&'static str, Option<Vec<f64>>); 11] {
         let experiment = &self.cell.experiment;
         let (epochs, target) = (
@@ -213,7 +204,6 @@ impl Step<'_> {
         ]
     }
 
-    /// What bounds what.
     fn bounds(&self) -> Result<(), String> {
         let experiment = &self.cell.experiment;
         let limit = experiment.rollout.max_response_tokens as f64;
@@ -258,17 +248,13 @@ impl Step<'_> {
         *self.cell.metric(name)?.get(self.index)?
     }
 
-    /// What rounding to the record's digits can do to terms of this size together.
+    /// How far rounding to the record's digits can move terms of this size together.
     fn slack(&self, scale: f64) -> f64 {
         2.0 * scale * libm::pow(10.0, 1.0 - self.digits as f64) + 1e-12
     }
 }
 
-/// What an evaluation states beside its outcomes follows from whole responses, and the outcomes
-/// bound it.
-///
-/// # Errors
-/// In words, the first number that does not fit.
+/// An evaluation's other numbers must be shares of whole responses that its outcomes allow.
 pub fn scores(cell: &Cell, evaluation: &CellEvaluation) -> Result<(), String> {
     let limit = cell.experiment.rollout.max_response_tokens as f64;
     let correct = evaluation.correct();
@@ -291,7 +277,6 @@ pub fn scores(cell: &Cell, evaluation: &CellEvaluation) -> Result<(), String> {
     if consensus < count(&|c| c == samples) || consensus > count(&|c| c > 0) {
         return Err("has a `cons_at_k` that its outcomes exclude".into());
     }
-    // A truncated response is as long as a response can be.
     if response_tokens_mean + 1e-9 < truncated_share * limit {
         return Err("has more truncated responses than its mean length allows".into());
     }

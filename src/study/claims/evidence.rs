@@ -1,4 +1,4 @@
-//! A study against the claims: the evidence for each part, and the verdict that follows.
+//! Judges a study against the claims: the evidence for each part, and the verdict that follows.
 
 use crate::statistics::Interval;
 use crate::study::claims::{Part, Source, Test, intervals, needed, words};
@@ -11,24 +11,18 @@ use crate::study::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a study says of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Every part was shown.
     Supported,
-    /// Every part was shown, of a claim that the benchmark was made to show.
+    /// Every part was shown, and the benchmark was made to show it.
     PositiveControl,
-    /// The opposite of a part was shown.
     Contradicted,
-    /// Neither.
     Inconclusive,
-    /// Nothing at this scale can tell.
     NotTestable,
 }
 
 impl Verdict {
-    /// As tables write it.
     pub fn words(self) -> &'static str {
         match self {
             Self::Supported => "supported",
@@ -40,97 +34,63 @@ impl Verdict {
     }
 }
 
-/// All claims judged.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Judged {
-    /// In the order of the claims.
     pub claims: Vec<ClaimResult>,
-    /// What holds for every verdict.
     pub remarks: Vec<String>,
-    /// SHA-256 of the declaration that the study was analysed by.
     pub declaration_sha256: String,
-    /// Whether that declaration was registered before the first run.
     pub registered: bool,
 }
 
-/// A claim with its verdict.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ClaimResult {
-    /// As in the claims.
     pub id: String,
-    /// As in the claims.
     pub claim: String,
-    /// As in the claims.
     pub source: Source,
-    /// The verdict.
     pub verdict: Verdict,
-    /// Why: what decided, what is missing, or why it cannot be tested.
     pub reason: String,
-    /// As in the claims: what the benchmark was made to show.
     pub positive_control: Option<String>,
-    /// In the claim's order.
     pub parts: Vec<PartResult>,
 }
 
-/// A part with its evidence.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PartResult {
-    /// As in the claims.
     pub id: String,
-    /// As in the claims.
     pub says: String,
-    /// As in the claims.
     pub family: String,
-    /// As in the claims.
     pub rule: Rule,
     /// Whether a registered declaration holds this very comparison.
     pub registered: bool,
-    /// Supported, contradicted or inconclusive.
     pub verdict: Verdict,
-    /// The numbers in one phrase.
     pub evidence: String,
-    /// Why the verdict is what it is.
     pub reason: String,
-    /// What an inconclusive part would need.
     pub needed: Option<String>,
-    /// For a difference.
     pub comparison: Option<Comparison>,
-    /// For a level.
     pub level: Option<LevelResult>,
-    /// For a correlation over runs.
     pub across_runs: Option<AcrossRunsResult>,
-    /// What the paper's own numbers say.
     pub paper: Option<PaperEvidence>,
 }
 
-/// An arm against a fixed value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LevelResult {
-    /// `<grid>/<arm>`.
     pub arm: String,
-    /// The metric in words.
     pub metric_words: String,
-    /// By seed.
     pub runs: Vec<RunValue>,
-    /// Runs that count and have no value, in words.
+    /// In words.
     pub without_value: Vec<String>,
-    /// Of the runs.
     pub mean: f64,
-    /// At 1 − α divided by the family's size; `None` for fewer than 2 runs.
+    /// At 1 − α divided by the family's size; `None` for fewer than
+    /// [`between::FEWEST_RUNS`](crate::statistics::between::FEWEST_RUNS) runs.
     pub interval: Option<Interval>,
-    /// The fixed value.
     pub bound: f64,
-    /// Of a mean over tokens, whose registered value weighs rollout steps equally: the mean over
-    /// the runs of the mean over tokens, with its interval. It decides nothing.
+    /// The registered value of a mean over tokens weighs rollout steps equally; this one weighs
+    /// tokens equally. It decides nothing.
     pub token_weighted: Option<Mean>,
 }
 
-/// A correlation over runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AcrossRunsResult {
-    /// The numbers in words.
     pub x_words: String,
-    /// Likewise.
     pub y_words: String,
     /// Arm, seed, x, y.
     pub runs: Vec<(String, u64, f64, f64)>,
@@ -142,7 +102,6 @@ pub struct AcrossRunsResult {
     pub bound: f64,
 }
 
-/// Judges claims by a study and its analysis.
 pub fn judge(study: &Study, analysis: &Analysis, claims: &Claims) -> Judged {
     let context = Context::new(study, analysis, claims);
     Judged {
@@ -153,7 +112,6 @@ pub fn judge(study: &Study, analysis: &Analysis, claims: &Claims) -> Judged {
     }
 }
 
-/// What the parts share.
 struct Context<'a> {
     study: &'a Study,
     /// (claim, part) → its comparison.
@@ -226,7 +184,7 @@ impl<'a> Context<'a> {
             comparison: None,
             level: None,
             across_runs: None,
-            // `claims::load` has refused what cannot be computed.
+            // `claims::load` has refused checks that cannot be computed.
             paper: part.paper.as_ref().and_then(|check| check.evidence().ok()),
         };
         let size = self.interval_parts.get(&part.family).copied().unwrap_or(1).max(1);
@@ -273,7 +231,6 @@ impl<'a> Context<'a> {
     }
 }
 
-/// The comparison that a part asks for, if it asks for one.
 fn declared(claim: &Claim, part: &Part) -> Option<Declared> {
     let Test::Difference { arm, reference, metric, direction } = &part.test else { return None };
     Some(Declared {
@@ -285,7 +242,6 @@ fn declared(claim: &Claim, part: &Part) -> Option<Declared> {
     })
 }
 
-/// A claim's verdict from its parts': all must hold, and one that is contradicted is enough.
 fn whole(claim: &Claim, parts: &[PartResult]) -> (Verdict, String) {
     if let Some(reason) = &claim.not_testable {
         return (Verdict::NotTestable, reason.clone());

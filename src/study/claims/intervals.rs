@@ -1,5 +1,5 @@
-//! Parts that are decided by an interval: an arm against a fixed value, and a correlation over
-//! training runs.
+//! Parts that an interval decides: an arm against a fixed value, and a correlation over training
+//! runs.
 
 use crate::statistics::{Interval, between};
 use crate::study::claims::evidence::Verdict;
@@ -9,7 +9,7 @@ use crate::study::{
     AcrossRunsResult, Direction, LevelResult, Mean, Metric, PartResult, RunValue, arms, window,
 };
 
-/// One arm's values against a bound, by a t interval over runs at 1 − `alpha`.
+/// Compares one arm's values with a bound, by a t interval over runs at 1 − `alpha`.
 pub fn level(
     study: &Study,
     part: &mut PartResult,
@@ -50,14 +50,13 @@ pub fn level(
     part.level = Some(result);
 }
 
-/// Over the runs that have the value; `None` unless all have.
+/// `None` unless all runs have the value.
 fn token_weighted(study: &Study, (arm, metric): (&str, &Metric), alpha: f64) -> Option<Mean> {
     let runs = study.cells_of(arm);
     let values: Option<Vec<f64>> = runs.iter().map(|cell| metric.token_weighted(cell)).collect();
     arms::mean(&values?, 1.0 - alpha)
 }
 
-/// By where the interval lies.
 fn decide(
     part: &mut PartResult,
     result: &LevelResult,
@@ -86,7 +85,7 @@ fn decide(
     }
 }
 
-/// Two numbers of each run, by Fisher's interval of their correlation within arms at 1 − `alpha`.
+/// Correlates two numbers of each run within arms, by Fisher's interval at 1 − `alpha`.
 pub fn across_runs(
     study: &Study,
     part: &mut PartResult,
@@ -104,7 +103,7 @@ pub fn across_runs(
             }
         }
     }
-    // An arm's only run is its mean and says nothing.
+    // The only run of an arm equals its mean and carries no information.
     let arms_used: Vec<&String> =
         ids.iter().filter(|id| runs.iter().filter(|run| run.0 == **id).count() > 1).collect();
     runs.retain(|run| arms_used.contains(&&run.0));
@@ -142,7 +141,6 @@ pub fn across_runs(
     part.across_runs = Some(result);
 }
 
-/// Deviations of x and y from their arm's mean.
 fn centred(runs: &[(String, u64, f64, f64)], arms: &[&String]) -> Vec<(f64, f64)> {
     let mut pairs = Vec::new();
     for arm in arms {

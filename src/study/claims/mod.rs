@@ -1,5 +1,5 @@
-//! The paper's empirical claims as data (`experiments/claims.toml`), and what a study says of
-//! each: evidence and one verdict. Nothing here knows a claim; it knows kinds of tests.
+//! The paper's empirical claims as data (`experiments/claims.toml`), and a study's verdict on each.
+//! This room knows kinds of tests, not single claims.
 
 pub mod published;
 pub mod words;
@@ -15,129 +15,89 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// The shipped claims.
 const SHIPPED: &str = include_str!("../../../experiments/claims.toml");
 
-/// Claims that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file cannot be read.
     #[error(transparent)]
     File(#[from] files::Error),
-    /// The file is not TOML of the right shape, or contradicts itself.
     #[error("{}: {reason}", path.display())]
-    Invalid {
-        /// The file.
-        path: PathBuf,
-        /// The claim or key, and what is wrong.
-        reason: String,
-    },
+    Invalid { path: PathBuf, reason: String },
 }
 
-/// A file of claims.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claims {
-    /// In the order of reports.
     pub claims: Vec<Claim>,
 }
 
-/// One empirical claim.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
-    /// Unique.
     pub id: String,
-    /// The claim in our words.
     pub claim: String,
-    /// Where the paper makes it.
     pub source: Source,
-    /// Why its truth here is no news: what the embedded benchmark was made or tuned to show.
+    /// What the embedded benchmark was made or tuned to show, so that its truth here is no news.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub positive_control: Option<String>,
     /// Why nothing at this scale can test it. Such a claim has no parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_testable: Option<String>,
-    /// What must all hold for the claim to be supported.
+    /// The claim is supported if all parts hold.
     #[serde(default)]
     pub parts: Vec<Part>,
 }
 
-/// Where the paper makes a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
-    /// Such as `§3.1`.
     pub section: String,
-    /// Such as `2b`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub figures: Vec<String>,
-    /// Such as `Table 1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<String>,
 }
 
-/// One testable statement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Part {
-    /// Unique in its claim.
     pub id: String,
-    /// What it says, in our words.
     pub says: String,
-    /// Parts of one family share the error rate α. A family of the same name in the study's
-    /// declaration takes precedence: a part that is declared there has that result.
+    /// Parts of one family share the error rate α. A part that the study's declaration holds in a
+    /// family of this name takes its result from there.
     pub family: String,
-    /// What is computed.
     pub test: Test,
-    /// What decides.
     pub rule: Rule,
-    /// What the paper's own numbers say of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paper: Option<PaperCheck>,
 }
 
-/// What is computed for a part.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Test {
-    /// One arm against another.
     Difference {
-        /// `<grid>/<arm>`.
         arm: String,
-        /// `<grid>/<arm>`.
         reference: String,
-        /// What of each run.
         metric: Metric,
-        /// Which way the claim goes.
         direction: Direction,
     },
-    /// One arm's runs against a fixed value.
     Level {
-        /// `<grid>/<arm>`.
         arm: String,
-        /// What of each run.
         metric: Metric,
-        /// The value, in the metric's unit.
         bound: f64,
-        /// Which side of it the claim says.
         direction: Direction,
     },
-    /// Correlation of two numbers over training runs, within arms: each run's deviation from the
-    /// mean of its arm, all arms together.
+    /// Correlation of two numbers over training runs, within arms: each run's deviation from its
+    /// arm's mean, all arms together.
     AcrossRuns {
-        /// `<grid>/<arm>`s.
         arms: Vec<String>,
-        /// The first number of each run.
         x: Metric,
-        /// The second.
         y: Metric,
         /// |r| below this counts as little.
         bound: f64,
     },
 }
 
-/// What decides a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rule {
@@ -153,7 +113,6 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// For reports.
     pub fn words(self) -> &'static str {
         match self {
             Self::HolmAndInterval => {
@@ -170,7 +129,6 @@ impl Rule {
 }
 
 impl Test {
-    /// The rule that such a test is decided by.
     fn rule(&self) -> Rule {
         match self {
             Self::Difference { .. } => Rule::HolmAndInterval,
@@ -179,7 +137,6 @@ impl Test {
         }
     }
 
-    /// Every arm that it needs.
     pub fn arms(&self) -> Vec<&str> {
         match self {
             Self::Difference { arm, reference, .. } => vec![arm, reference],
@@ -196,16 +153,12 @@ impl Test {
     }
 }
 
-/// The claims that come with the harness.
-///
-/// # Panics
-/// Never: a test reads them.
 pub fn shipped() -> Claims {
     parse(SHIPPED).expect("experiments/claims.toml holds the claims")
 }
 
-/// The claims that come with the harness, for a study: none of one that did not run on the embedded
-/// benchmark, whose sets they are about (see [`CLAIMS_ELSEWHERE`](crate::study::collection::CLAIMS_ELSEWHERE)).
+/// The shipped claims if the study ran on the embedded benchmark, whose sets they are about;
+/// otherwise none (see [`CLAIMS_ELSEWHERE`](crate::study::collection::CLAIMS_ELSEWHERE)).
 pub fn shipped_for(study: &Study) -> Claims {
     match study.on_embedded_benchmark() {
         true => shipped(),
@@ -213,10 +166,6 @@ pub fn shipped_for(study: &Study) -> Claims {
     }
 }
 
-/// Reads claims from a file.
-///
-/// # Errors
-/// A file that cannot be read, or whose claims cannot be used.
 pub fn load(path: &Path) -> Result<Claims, Error> {
     let text = files::read_text_up_to(path, 1 << 20)?;
     parse(&text).map_err(|reason| Error::Invalid { path: path.to_path_buf(), reason })

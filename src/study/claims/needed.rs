@@ -1,4 +1,4 @@
-//! What an inconclusive part would need. Estimates for reading, from the values that were seen:
+//! Estimates of what an inconclusive part would need, from the values that were seen. For reading,
 //! never a decision.
 
 use crate::statistics::{between, distributions};
@@ -6,10 +6,8 @@ use crate::study::collection::Study;
 use crate::study::comparisons::Comparison;
 use crate::study::{Declared, RunValue, arms};
 
-/// Most runs of an arm that are looked at.
 const MOST_RUNS: usize = 1000;
 
-/// How many runs of each arm an inconclusive difference would need.
 pub fn for_difference(study: &Study, comparison: &Comparison) -> String {
     let Declared { arm, reference, .. } = &comparison.declared;
     let Some(result) = &comparison.result else {
@@ -19,7 +17,7 @@ pub fn for_difference(study: &Study, comparison: &Comparison) -> String {
         );
     };
     let declaration = &study.declaration;
-    // Holm's first step: the strictest that this comparison can meet.
+    // Holm's first step is the strictest level that this comparison can meet.
     let family = study.declaration.families.iter().find(|it| it.id == comparison.family);
     let size = family.map_or(1, |family| family.comparisons.len()).max(1);
     let alpha = declaration.alpha / size as f64;
@@ -40,8 +38,8 @@ pub fn for_difference(study: &Study, comparison: &Comparison) -> String {
         deviation * deviation
     };
     let sigma = ((variance(&comparison.arm) + variance(&comparison.reference)) / 2.0).sqrt();
-    // Of two normal samples with that spread: n = 2 (z of 1 − α/2 + z_power)² σ²/d², and a quarter of z²
-    // more because σ is estimated. A permutation test needs about as many.
+    // Two normal samples with that spread need n = 2 (z of 1 − α/2 + z_power)² σ²/d², and z²/4 more
+    // because σ is estimated. A permutation test needs about as many.
     let z = normal_quantile(1.0 - alpha / 2.0);
     let both = z + normal_quantile(declaration.power.max(0.5));
     let size = result.difference / sigma.max(f64::MIN_POSITIVE);
@@ -58,7 +56,7 @@ pub fn for_difference(study: &Study, comparison: &Comparison) -> String {
     )
 }
 
-/// How many runs an interval would need to leave a bound, were their spread and mean the same.
+/// Runs with which an interval would leave the bound, if mean and spread stayed the same.
 pub fn for_level(values: &[f64], bound: f64, alpha: f64) -> String {
     let deviation = arms::mean(values, 0.95).and_then(|it| it.standard_deviation).unwrap_or(0.0);
     let mean = values.iter().sum::<f64>() / values.len() as f64;
@@ -72,7 +70,7 @@ pub fn for_level(values: &[f64], bound: f64, alpha: f64) -> String {
     }
 }
 
-/// How many runs a correlation of 0 would need to be shown to be little.
+/// Runs with which a correlation of 0 would be shown to be small.
 pub fn for_correlation(bound: f64, alpha: f64, arms: usize) -> String {
     let z = normal_quantile(1.0 - alpha / 2.0) / libm::atanh(bound);
     let runs = (z * z).ceil() as usize + arms + 2;

@@ -1,96 +1,64 @@
-//! A claim against the paper's own numbers, by the same kinds of windows. The paper has one run
-//! behind each curve and row: what comes out says what the figure shows, not how sure one may be.
+//! Checks a claim against the paper's own numbers with the same kinds of windows. One run stands
+//! behind each of the paper's curves and rows: the result says what the figure shows, not how
+//! certain it is.
 
 use crate::study::paper::{self, Curve, Row};
 use crate::study::{Direction, Reduce, Window, curves, window};
 use serde::{Deserialize, Serialize};
 
-/// What of the paper's numbers is looked at. Windows are shares of the x-axis that all curves
-/// of the check have.
+/// A check of the paper's numbers. Windows are shares of the x-axis that all curves of the check
+/// have.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum PaperCheck {
-    /// One curve of a figure against another.
     Difference {
-        /// Such as `2b`.
         figure: String,
-        /// The legend's text.
         arm: String,
-        /// The legend's text.
         reference: String,
-        /// Where.
         window: Window,
         /// `mean`, `minimum` or `maximum`.
         reduce: Reduce,
-        /// Which way the claim goes.
         direction: Direction,
     },
-    /// A late window of a curve against an early one.
     Contrast {
-        /// Such as `7a`.
         figure: String,
-        /// The legend's text.
         label: String,
-        /// The first window.
         early: Window,
-        /// The second window.
         late: Window,
-        /// Which way the claim goes.
         direction: Direction,
     },
-    /// A curve against a fixed value.
     Level {
-        /// Such as `3a`.
         figure: String,
-        /// The legend's text.
         label: String,
-        /// Where.
         window: Window,
-        /// `mean`, `minimum` or `maximum`.
         reduce: Reduce,
         /// The value, in the curve's unit.
         bound: f64,
-        /// Which side of it the claim says.
         direction: Direction,
     },
     /// The first vertex of two curves at or above a published level.
     FirstReaches {
-        /// Such as `6`.
         figure: String,
-        /// The legend's text.
         arm: String,
-        /// The legend's text.
         reference: String,
-        /// The table with the level.
         table: String,
-        /// Its row.
         row: String,
     },
-    /// Two rows of a table.
     Rows {
-        /// Such as `table-1`.
         table: String,
-        /// The row's label.
         arm: String,
-        /// The row's label.
         reference: String,
-        /// Which way the claim goes.
         direction: Direction,
-        /// The same comparison as somebody ran it again: shown beside, decides nothing.
+        /// The same comparison as run again by others; shown beside, decides nothing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         again: Option<Again>,
     },
     /// Correlation of two curves of one run over a window, at the vertices of the first.
     Correlation {
-        /// Figure of the first.
         x_figure: String,
-        /// Label of the first.
         x_label: String,
-        /// Figure of the second.
         y_figure: String,
-        /// Label of the second.
         y_label: String,
-        /// Where.
         window: Window,
         /// The claim is that r is below this (`lower`), above it (`higher`), …
         bound: f64,
@@ -100,46 +68,31 @@ pub enum PaperCheck {
     },
 }
 
-/// Two rows of another table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Again {
-    /// Such as `authors-reruns`.
     pub table: String,
-    /// The row's label.
     pub arm: String,
-    /// The row's label.
     pub reference: String,
 }
 
-/// What the paper's numbers say.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PaperEvidence {
-    /// In a phrase, with the numbers.
     pub words: String,
     /// The number that decides, in `unit`.
     pub value: f64,
-    /// Unit of the curve or table.
     pub unit: String,
-    /// Whether it goes the claimed way.
     pub agrees: bool,
-    /// What a reader must know: one run, grid, definition.
+    /// What a reader must know: one run, its grid, its definition.
     pub remark: String,
 }
 
 impl PaperCheck {
-    /// Whether the curves and rows exist and the windows name something.
-    ///
-    /// # Errors
-    /// In words.
+    /// Checks that the curves and rows exist and the windows are not empty.
     pub fn check(&self) -> Result<(), String> {
         self.evidence().map(|_| ())
     }
 
-    /// Looks it up and computes it.
-    ///
-    /// # Errors
-    /// In words: a curve or a row that is not published, or a window without points.
     pub fn evidence(&self) -> Result<PaperEvidence, String> {
         match self {
             Self::Difference { figure, arm, reference, window, reduce, direction } => {
@@ -195,7 +148,7 @@ fn published(table: &str, row: &str) -> Result<&'static Row, String> {
     found.ok_or_else(|| format!("table `{table}` has no published row `{row}`"))
 }
 
-/// The part of the x-axis that a window of all curves' common range is.
+/// The part of the curves' common x range that a window names.
 fn common_range(curves: &[&Curve], window: Window) -> Result<(f64, f64), String> {
     if let Some(reason) = window.problem() {
         return Err(reason);
@@ -211,8 +164,8 @@ fn common_range(curves: &[&Curve], window: Window) -> Result<(f64, f64), String>
     Ok((at(window.from_share), at(window.to_share)))
 }
 
-/// Over a part of the x-axis, on the straight lines between vertices. The mean is the area under
-/// them: vertices that lay on a line were dropped when the figure was made.
+/// A curve's value over a part of the x-axis, on the straight lines between vertices. The mean is
+/// the area under them: vertices on a straight line were dropped when the figure was made.
 fn reduced(curve: &Curve, (from, to): (f64, f64), reduce: Reduce) -> Result<f64, String> {
     let inner = curve.points.iter().copied().filter(|(x, _)| *x > from && *x < to);
     let end = |x: f64| {
@@ -241,7 +194,6 @@ fn reduced(curve: &Curve, (from, to): (f64, f64), reduce: Reduce) -> Result<f64,
     }
 }
 
-/// One curve against another over a part of their common range.
 fn difference(
     [one, other]: [&Curve; 2],
     window: Window,
@@ -262,7 +214,6 @@ fn difference(
     Ok(decided(words, a - b, unit, direction.sign() * (a - b) > 0.0, &one.remark))
 }
 
-/// A late part of a curve against an early one.
 fn contrast(
     curve: &Curve,
     early: Window,
@@ -284,7 +235,6 @@ fn contrast(
     Ok(decided(words, value, &curve.y_unit, agrees, &curve.remark))
 }
 
-/// A part of a curve against a fixed value.
 fn level(
     curve: &Curve,
     (window, reduce): (Window, Reduce),
@@ -305,7 +255,6 @@ fn level(
     Ok(decided(words, value, &curve.y_unit, agrees, &curve.remark))
 }
 
-/// Two rows of a table in words, and their difference in its unit.
 fn rows(table: &str, arm: &str, reference: &str) -> Result<(String, f64), String> {
     let (one, other) = (published(table, arm)?, published(table, reference)?);
     let (title, value) =
@@ -335,7 +284,7 @@ fn first_reaches(
         None => format!("never in {:.0} updates with “{}”", end(curve), curve.label),
     };
     let words = format!("Fig. {figure}, level {}: {}, {}", number(level), said(one), said(other));
-    // Where the other never arrives, its last update bounds the ratio from below.
+    // If the other curve never arrives, its last update bounds the ratio from below.
     let (arm_x, reference_x) = (first(one), first(other).unwrap_or_else(|| end(other)));
     let value = arm_x.map_or(f64::INFINITY, |x| x - reference_x);
     if !value.is_finite() {
@@ -388,7 +337,6 @@ fn window_words(window: Window) -> String {
     }
 }
 
-/// Four significant digits at most.
 pub fn number(value: f64) -> String {
     let digits = match value.abs() {
         size if size >= 100.0 => 0,

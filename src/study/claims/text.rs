@@ -1,4 +1,4 @@
-//! Claims and verdicts as Markdown and as plain text, from the same values.
+//! Claims and verdicts as plain text and as Markdown.
 
 use crate::study::claims::Test;
 use crate::study::claims::evidence::Verdict;
@@ -16,7 +16,7 @@ pub fn source(source: &crate::study::claims::Source) -> String {
     parts.join(", ")
 }
 
-/// How many claims have each verdict, in the order of [`Verdict`].
+/// In the order of [`Verdict`].
 pub fn counts(judged: &Judged) -> Vec<(Verdict, usize)> {
     let all = [
         Verdict::Supported,
@@ -29,7 +29,6 @@ pub fn counts(judged: &Judged) -> Vec<(Verdict, usize)> {
     all.map(|verdict| (verdict, count(verdict))).into()
 }
 
-/// The claims without a study, one block each.
 pub fn listed(claims: &Claims) -> String {
     let mut text = String::new();
     for claim in &claims.claims {
@@ -81,7 +80,6 @@ pub fn headline(judged: &Judged) -> String {
     words.join(", ")
 }
 
-/// Verdicts with their evidence as plain text.
 pub fn plain(judged: &Judged) -> String {
     let mut text = match judged.claims.is_empty() {
         true => String::new(),
@@ -109,7 +107,7 @@ fn part_lines(claim: &ClaimResult, part: &PartResult) -> Vec<String> {
     if !part.evidence.is_empty() {
         lines.push(format!("here: {}", part.evidence));
     }
-    // A claim with one part has said its part's reason already.
+    // The claim's reason already is its only part's reason.
     if claim.parts.len() > 1 || claim.reason != part.reason {
         lines.push(format!("why: {}", part.reason));
     }
@@ -123,7 +121,6 @@ fn part_lines(claim: &ClaimResult, part: &PartResult) -> Vec<String> {
     lines
 }
 
-/// Verdicts with their evidence as one Markdown table and the notes below it.
 pub fn markdown(judged: &Judged) -> String {
     let mut text = String::new();
     if !judged.claims.is_empty() {

@@ -1,11 +1,10 @@
-//! Evidence in one phrase. Scores are in percent points here and nowhere else.
+//! Evidence in one phrase. Scores are in percent points only here.
 
 use crate::statistics::Interval;
 use crate::study::claims::published;
 use crate::study::comparisons::Comparison;
 use crate::study::{AcrossRunsResult, LevelResult};
 
-/// Both means, the difference with its interval, p and the numbers of runs.
 pub fn comparison(comparison: &Comparison) -> String {
     let (arm, reference) = comparison.means();
     let (Some(arm), Some(reference), Some(result)) = (arm, reference, &comparison.result) else {
@@ -38,7 +37,6 @@ pub fn comparison(comparison: &Comparison) -> String {
     format!("{arm} against {reference}: {difference}{unit}{interval}; {p}; {runs}")
 }
 
-/// The mean with its interval beside the bound.
 pub fn level(level: &LevelResult) -> String {
     let number = published::number;
     let with_interval = |mean: f64, interval: Option<Interval>| {
@@ -55,7 +53,6 @@ pub fn level(level: &LevelResult) -> String {
     format!("{mean} against {bound}; {} runs{weighted}", level.runs.len())
 }
 
-/// The correlation with its interval.
 pub fn across_runs(result: &AcrossRunsResult, arms: usize) -> String {
     let Some(r) = result.correlation else { return String::new() };
     let interval = result.interval.map_or(String::new(), |it| {

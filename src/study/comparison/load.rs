@@ -1,4 +1,4 @@
-//! One side's runs from what a user names: a table, a cell record, a run folder, or a folder
+//! Reads one side's runs from what a user names: a table, a cell record, a run folder, or a folder
 //! of these.
 
 use crate::base::files::{self, Kind, foreign};
@@ -10,21 +10,16 @@ use crate::study::{Cell, cell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// How tables are read.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Columns of tables.
     pub columns: ColumnNames,
-    /// The evaluation set of cells and run folders; `None`: the only one.
+    /// The evaluation set of cells and run folders; `None` if there is only one.
     pub set: Option<String>,
     /// Problems may have different numbers of samples.
     pub unequal_samples: bool,
 }
 
-/// The runs of one side: each path is a run, or a folder with one run an entry.
-///
-/// # Errors
-/// What cannot be read, and tables that contradict themselves.
+/// Each path is a run, or a folder with one run an entry.
 pub fn side<P: AsRef<Path>>(paths: &[P], options: &Options) -> Result<Vec<Run>, Error> {
     let mut runs = Vec::new();
     for path in paths.iter().map(AsRef::as_ref) {
@@ -61,7 +56,6 @@ fn run(path: &Path, options: &Options) -> Result<Run, Error> {
     }
 }
 
-/// The last evaluation of the set in a run folder.
 fn run_folder(path: &Path, options: &Options) -> Result<Run, Error> {
     if !is_run(path)? {
         return Err(invalid(path, "it is neither a run folder nor a table".into()));
@@ -84,8 +78,8 @@ fn run_folder(path: &Path, options: &Options) -> Result<Run, Error> {
     Ok(run)
 }
 
-/// The last evaluation of the set in a cell record. A cell knows its problems by a digest: they
-/// get names of that digest and their place, which only another cell of the same set has.
+/// The last evaluation of the set. A cell knows its problems by a digest; each problem is named by
+/// that digest and its place, which only another cell of the same set shares.
 fn cell(path: &Path, options: &Options) -> Result<Run, Error> {
     let cell = Cell::read(path)?;
     let sets = cell.evaluations.iter().map(|evaluation| evaluation.set.as_str());

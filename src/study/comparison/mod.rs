@@ -1,6 +1,6 @@
-//! Two sides, each one or several training runs evaluated on the same problems, compared from
-//! outcomes alone: (problem, sample, correct). With one run a side the unit is the problem and
-//! nothing is said about another training run; with several a side the unit is the run.
+//! Compares two sides, each one or several training runs on the same problems, from outcomes alone:
+//! (problem, sample, correct). With one run a side the unit is the problem, and the result says
+//! nothing about another training run; with several a side the unit is the run.
 
 pub mod load;
 pub mod text;
@@ -15,134 +15,97 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Version of the JSON document.
 pub const FORMAT: u64 = 1;
 
-/// Power of a detectable effect.
 const POWER: f64 = 0.8;
 
-/// Sides that cannot be compared.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A table that cannot be read.
     #[error(transparent)]
     Table(#[from] tables::Error),
-    /// A record that cannot be read.
     #[error(transparent)]
     Cell(#[from] crate::study::cell::Error),
-    /// A run folder that cannot be read.
     #[error(transparent)]
     File(#[from] crate::base::files::Error),
-    /// Outcomes that contradict each other or the options.
     #[error("{}: {reason}", path.display())]
-    Invalid {
-        /// The file or folder.
-        path: PathBuf,
-        /// What does not fit.
-        reason: String,
-    },
-    /// Files that are not about the same problems.
+    Invalid { path: PathBuf, reason: String },
     #[error(
         "{} and {} are not about the same problems: {only} only in the first of them; \
          --common-problems compares those that are in all", one.display(), other.display()
     )]
     OtherProblems {
-        /// A file with a problem that another does not have.
+        /// Has a problem that the other does not have.
         one: PathBuf,
-        /// The other.
         other: PathBuf,
-        /// How many there are, and one of them.
+        /// The number of such problems, and one of them.
         only: String,
     },
-    /// Statistics refused the numbers.
     #[error(transparent)]
     Statistics(#[from] between::Error),
 }
 
-/// One training run's counts, by problem.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
-    /// The file or folder.
     pub path: PathBuf,
-    /// Problem → samples and how many of them are correct.
     pub problems: BTreeMap<String, Counts>,
-    /// What a reader should know about how it was read.
+    /// How the run was read.
     pub remark: Option<String>,
 }
 
-/// One side.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Side {
-    /// One a run.
     pub files: Vec<String>,
     /// avg@k of each run, a share.
     pub by_run: Vec<f64>,
-    /// avg@k with its intervals.
     pub accuracy: Accuracy,
     /// k → pass@k, a share, averaged over runs.
     pub pass_at_k: BTreeMap<u64, f64>,
 }
 
-/// A problem on both sides.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Change {
-    /// Its name.
     pub problem: String,
     /// Share of correct samples of a.
     pub a: f64,
-    /// The same of b.
     pub b: f64,
     /// b − a.
     pub difference: f64,
 }
 
-/// The smallest true difference that a comparison like this finds with probability 0.8 at a
-/// two-sided 5 %, from the spread seen here: for reading, never a decision rule.
+/// The smallest true difference that such a comparison finds with probability 0.8 at a two-sided 5
+/// %, from the spread seen here: for reading, never a decision rule.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Detectable {
-    /// What repeats.
     pub question: Question,
     /// A share; `None` where no difference could be found, or the spread is unknown.
     pub difference: Option<f64>,
 }
 
-/// The comparison between methods, where both sides have two runs or more.
+/// Between methods, where both sides have at least two runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BetweenRuns {
-    /// Difference of the means over runs with Welch's interval.
+    /// Difference of the means over runs.
     pub welch: WelchDifference,
-    /// The test that decides.
     pub permutation: PermutationTest,
-    /// The word.
     pub verdict: Verdict,
 }
 
-/// Everything that `dapo compare` says.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
-    /// [`FORMAT`].
     pub format: u64,
-    /// The side that the other is compared with.
     pub a: Side,
-    /// The other.
     pub b: Side,
     /// The difference b − a, problem by problem, about these checkpoints.
     pub paired: Paired,
-    /// The problems, the largest change first.
+    /// The largest change comes first.
     pub changes: Vec<Change>,
-    /// Training runs as the unit; `None` with a single run on a side.
+    /// `None` with a single run on a side.
     pub between_runs: Option<BetweenRuns>,
-    /// One for each question.
     pub detectable: Vec<Detectable>,
-    /// What a reader should know.
     pub remarks: Vec<String>,
 }
 
-/// Compares b with a, each a list of runs, with intervals of confidence `level`.
-///
-/// # Errors
-/// Sides without runs, or runs that are not about the same problems (unless `common_problems`
-/// asks for those that are in all).
+/// Compares b with a at confidence `level`.
 pub fn compare(
     a: &[Run],
     b: &[Run],
@@ -174,7 +137,6 @@ pub fn compare(
     Ok(Comparison { format: FORMAT, a, b, paired, changes, between_runs, detectable, remarks })
 }
 
-/// The problems of all runs, by name.
 fn problems<'a>(
     runs: &[&'a Run],
     common: bool,
@@ -263,7 +225,7 @@ fn between_runs(a: &[f64], b: &[f64], level: f64) -> Result<Option<BetweenRuns>,
     Ok(Some(BetweenRuns { welch, permutation, verdict }))
 }
 
-/// Detectable effect with the pooled standard deviation of the runs at hand.
+/// From the pooled standard deviation of the runs at hand.
 fn run_effect(a: &[f64], b: &[f64]) -> f64 {
     let squares = |values: &[f64]| {
         let mean = values.iter().sum::<f64>() / values.len() as f64;

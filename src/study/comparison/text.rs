@@ -1,4 +1,4 @@
-//! A comparison as text and as Markdown, from the same cells.
+//! A comparison as text and as Markdown.
 
 use crate::base::visible::visible;
 use crate::statistics::verdict::Verdict;
@@ -6,23 +6,19 @@ use crate::statistics::{Question, Uncertainty, between};
 use crate::study::comparison::{Comparison, Side};
 use std::fmt::Write;
 
-/// Problems in the table of changes.
 const SHOWN_CHANGES: usize = 10;
 
-/// Columns of files that are named.
+/// Files that are named on a side.
 const SHOWN_FILES: usize = 12;
 
-/// How tables are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
-    /// Aligned columns for a terminal.
     Plain,
-    /// Markdown.
     Markdown,
 }
 
-/// The page of a comparison. Names of files and problems are somebody's text: they are shown as
-/// printable characters only.
+/// The page of a comparison. Names of files and problems are foreign text: only printable
+/// characters are shown.
 pub fn page(comparison: &Comparison, style: Style) -> String {
     let mut page = Page { text: String::new(), style };
     page.heading("Sides");
@@ -68,7 +64,7 @@ impl Page {
     /// The first column is text, the others are numbers.
     fn table(&mut self, rows: &[Vec<String>]) {
         if self.style == Style::Markdown {
-            // A table that follows a list needs a line between, and a list that follows it too.
+            // Markdown needs an empty line between a list and a table.
             if !self.text.ends_with("\n\n") {
                 self.text.push('\n');
             }
@@ -122,7 +118,6 @@ fn percent(share: f64) -> String {
     format!("{:.1}", 100.0 * share)
 }
 
-/// Percent points with a sign.
 fn points(share: f64) -> String {
     format!("{:+.1}", 100.0 * share)
 }

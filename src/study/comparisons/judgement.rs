@@ -1,11 +1,11 @@
-//! From a comparison's numbers to its word: `stats::verdict` decides, here it is said.
+//! The word of a comparison and its reason, from `statistics::verdict`.
 
 use crate::statistics::verdict;
 use crate::study::collection::Study;
 use crate::study::comparisons::Comparison;
 use crate::study::{TestResult, Word};
 
-/// The word and its reason, once the p is adjusted.
+/// To be called after the p is adjusted.
 pub fn judge(study: &Study, comparison: &mut Comparison, size: usize) {
     let Some(result) = &comparison.result else { return };
     let alpha = study.declaration.alpha;
@@ -58,7 +58,6 @@ pub fn judge(study: &Study, comparison: &mut Comparison, size: usize) {
     comparison.reason = open(result, alpha, size);
 }
 
-/// Why nothing was shown.
 fn open(result: &TestResult, alpha: f64, size: usize) -> String {
     if result.smallest_p > alpha {
         return format!(

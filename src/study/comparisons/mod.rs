@@ -1,5 +1,5 @@
-//! Comparisons between arms: the unit is the training run. Each has an exact permutation test,
-//! Welch's interval beside it, and the p that Holm leaves of it in its family.
+//! Comparisons between arms; the unit is the training run. Each has an exact permutation test,
+//! Welch's interval, and a p that Holm adjusts within its family.
 
 mod judgement;
 
@@ -10,53 +10,40 @@ use crate::study::collection::Study;
 use crate::study::{At, Cell, Declared, Direction, Family, Metric, arms, metric};
 use serde::{Deserialize, Serialize};
 
-/// A family with its results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FamilyResult {
-    /// As declared.
     pub id: String,
-    /// As declared.
     pub question: String,
-    /// In the declared order.
     pub comparisons: Vec<Comparison>,
 }
 
-/// One comparison with its result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
-    /// The family whose errors are counted together.
     pub family: String,
-    /// What was declared.
     pub declared: Declared,
-    /// The metric in words.
     pub metric_words: String,
-    /// Whether it stands in a declaration that was registered before the first run.
+    /// Whether a declaration that was registered before the first run holds it.
     pub registered: bool,
-    /// The arm's runs, by seed.
+    /// By seed.
     pub arm: Vec<RunValue>,
-    /// The reference's runs, by seed.
+    /// By seed.
     pub reference: Vec<RunValue>,
-    /// Runs that count and have no value, in words.
+    /// In words.
     pub without_value: Vec<String>,
-    /// Seeds whose runs of both arms have the same outcomes in every evaluation: what the arms
-    /// differ in changed nothing there.
+    /// Seeds whose runs of both arms have the same outcomes in every evaluation.
     pub identical_seeds: Vec<u64>,
-    /// Seeds that count in both arms.
     pub common_seeds: u64,
     /// For [`At::EqualRollouts`]: the common number of generated rollouts.
     pub budget: Option<u64>,
-    /// What the tests say; `None` when there was nothing to test.
+    /// `None` when nothing could be tested.
     pub result: Option<TestResult>,
-    /// The word.
     pub word: Word,
-    /// One sentence on the word: what decided, or what is missing.
+    /// What decided the word, or what is missing.
     pub reason: String,
 }
 
-/// A run's value.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct RunValue {
-    /// The run seed.
     pub seed: u64,
     /// In the unit of the metric; shares in [0, 1].
     pub value: f64,
@@ -64,34 +51,30 @@ pub struct RunValue {
     pub censored: bool,
 }
 
-/// What the tests of a comparison say. Differences are arm − reference.
+/// Differences are arm − reference.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TestResult {
-    /// Of the means; for times to a level observed minus expected arrivals of the arm (positive:
+    /// Of the means; for times to a level observed minus expected arrivals of the arm (positive if
     /// it arrives earlier).
     pub difference: f64,
     /// Welch's interval; `None` for times to a level, which may be censored.
     pub interval: Option<Interval>,
     /// Two-sided permutation p: of the difference of means, or of the log-rank scores.
     pub p: f64,
-    /// Share of pairs of a run of the arm and one of the reference in which the arm's value is the
-    /// higher, ties counting ½; `None` for times to a level. It decides nothing.
+    /// Share of pairs of runs in which the arm's value is higher than the reference's, ties
+    /// counting ½; `None` for times to a level. It decides nothing.
     pub probability_higher: Option<f64>,
     /// p after Holm in the family.
     pub adjusted_p: f64,
-    /// The smallest p that so many runs can give.
     pub smallest_p: f64,
-    /// Splits that were looked at.
     pub splits: u64,
-    /// Whether these were all.
     pub exact: bool,
     /// The true difference that would have been found with the declared power at α divided by the
-    /// family's size, from the pilot's σ: for reading, never a decision. avg@k only.
+    /// family's size, from the pilot's σ. For reading, never a decision; avg@k only.
     pub minimum_detectable_effect: Option<f64>,
-    /// Standard deviation over training runs that was observed, pooled over the two sides. avg@k
-    /// only.
+    /// Pooled over the two sides; avg@k only.
     pub observed_sigma: Option<f64>,
-    /// As the minimum detectable effect, from the observed σ: for reading, never a decision.
+    /// As `minimum_detectable_effect`, from the observed σ.
     pub observed_detectable_effect: Option<f64>,
     /// Two one-sided tests against δ. avg@k only.
     pub equivalence: Option<Equivalence>,
@@ -100,28 +83,22 @@ pub struct TestResult {
     pub medians: Option<(Option<f64>, Option<f64>)>,
 }
 
-/// What a comparison says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Word {
-    /// The arm's policy is better.
     Improves,
-    /// The arm's policy is worse.
     Hurts,
-    /// The arm's metric is higher, of a metric that is no score.
+    /// Of a metric that is no score.
     Higher,
-    /// The arm's metric is lower, of a metric that is no score.
+    /// Of a metric that is no score.
     Lower,
-    /// The difference is smaller than δ.
     Equivalent,
-    /// No effect shown, and none excluded.
+    /// No effect is shown, and none is excluded.
     Inconclusive,
-    /// Nothing could be tested.
     NotCompared,
 }
 
 impl Word {
-    /// As tables write it.
     pub fn words(self) -> &'static str {
         match self {
             Self::Improves => "improves",
@@ -136,16 +113,15 @@ impl Word {
 }
 
 impl Comparison {
-    /// Whether the difference was shown, and which way it goes in the metric's own unit.
+    /// The direction of a shown difference, in the metric's own unit.
     pub fn shown(&self) -> Option<Direction> {
         let sign = self.result.as_ref()?.difference;
-        // A time's statistic is positive where the arm arrives earlier: its time is lower.
+        // A time's statistic is positive where the arm arrives earlier, so its time is lower.
         let higher = (sign > 0.0) != self.declared.metric.is_time();
         let shown = matches!(self.word, Word::Improves | Word::Hurts | Word::Higher | Word::Lower);
         shown.then_some(if higher { Direction::Higher } else { Direction::Lower })
     }
 
-    /// Mean of the arm's and of the reference's values; `None` of none.
     pub fn means(&self) -> (Option<f64>, Option<f64>) {
         let mean = |values: &[RunValue]| {
             let sum: f64 = values.iter().map(|run| run.value).sum();
@@ -155,14 +131,13 @@ impl Comparison {
     }
 }
 
-/// Every family of the study's declaration.
 pub fn families(study: &Study) -> Vec<FamilyResult> {
     let declaration = &study.declaration;
     declaration.families.iter().map(|it| family(study, it, declaration.registered)).collect()
 }
 
-/// A family's comparisons, tested and adjusted together. One that cannot be tested counts in the
-/// adjustment with p = 1: leaving an arm out never makes the others easier.
+/// Tests a family's comparisons and adjusts them together. One that cannot be tested counts with p
+/// = 1, so that leaving an arm out never makes the others easier.
 pub fn family(study: &Study, family: &Family, registered: bool) -> FamilyResult {
     let size = family.comparisons.len();
     let mut comparisons: Vec<Comparison> = family
@@ -181,7 +156,6 @@ pub fn family(study: &Study, family: &Family, registered: bool) -> FamilyResult 
     FamilyResult { id: family.id.clone(), question: family.question.clone(), comparisons }
 }
 
-/// A comparison with its test, before the adjustment.
 fn tested(
     study: &Study,
     family: &str,
@@ -277,8 +251,8 @@ fn run_value(cell: &Cell, metric: &Metric, budget: Option<u64>) -> Result<RunVal
     Ok(RunValue { seed: cell.seed, value: metric.value(cell, budget)?, censored })
 }
 
-/// Scores are compared on the same problems with the same number of samples only, and never
-/// across harness versions.
+/// Scores are compared only on the same problems with the same number of samples, and never across
+/// harness versions.
 fn comparable(metric: &Metric, arm: &[&Cell], reference: &[&Cell]) -> Result<(), String> {
     let all = || reference.iter().chain(arm);
     let Some(first) = all().next() else { return Ok(()) };

@@ -1,20 +1,18 @@
-//! One finding a technique. The verdict is read from what the run recorded; the switch only
-//! says whether that was wanted.
+//! One finding for each technique. The verdict follows from what the run recorded; the switch only
+//! says whether that was intended.
 
 use crate::algorithm::{Aggregation, DynamicSampling, Over, Punishment, TokenMeanUnit};
 use crate::experiment::Experiment;
 use crate::study::effect_checks::{Finding, Recorded, Verdict};
 
-/// Weight that sums of f64 move by rounding alone stays far below this.
+/// Rounding moves sums of f64 weights by much less than this.
 const ROUNDING: f64 = 1e-9;
 
-/// Whether the experiment has Dynamic Sampling on.
 pub fn resamples(experiment: &Experiment) -> bool {
     matches!(experiment.dapo.dynamic_sampling, DynamicSampling::Resample { .. })
 }
 
-/// A finding from what was recorded: `None` when it was not, else whether the technique acted,
-/// with the numbers that say so.
+/// `seen` is `None` if nothing was recorded, else whether the technique acted, with the numbers.
 fn finding(technique: &'static str, enabled: bool, seen: Option<(bool, String)>) -> Finding {
     let (verdict, evidence) = match seen {
         None => (Verdict::NotRecorded, "no recorded rollout step says".to_string()),
@@ -31,7 +29,7 @@ fn finding(technique: &'static str, enabled: bool, seen: Option<(bool, String)>)
     Finding { technique, enabled, verdict, evidence: grouped(&evidence) }
 }
 
-/// Counts of five digits and more with their thousands separated; decimals are left alone.
+/// Separates the thousands of counts of five digits and more, not of decimals.
 fn grouped(sentence: &str) -> String {
     let mut shown = String::with_capacity(sentence.len());
     let mut rest = sentence;
@@ -53,8 +51,8 @@ fn grouped(sentence: &str) -> String {
     shown + rest
 }
 
-/// Tokens between the two upper bounds. Above both the gradient is 0 with and without the
-/// technique, so only these are trained on differently.
+/// Counts tokens between the two upper bounds. Above both the gradient is 0 with and without the
+/// technique, so only these tokens train differently.
 pub fn clip_higher(recorded: &Recorded) -> Finding {
     let experiment = recorded.experiment;
     let clip = experiment.dapo.rules().clip(&experiment.dapo);
@@ -90,7 +88,7 @@ pub fn clip_higher(recorded: &Recorded) -> Finding {
     finding("Clip-Higher", clip.high > clip.low, seen())
 }
 
-/// Groups that were generated and left out for being all correct or all wrong.
+/// Counts groups that were generated and dropped for being all correct or all wrong.
 pub fn dynamic_sampling(recorded: &Recorded) -> Finding {
     let experiment = recorded.experiment;
     let seen = || {
@@ -131,7 +129,7 @@ pub fn dynamic_sampling(recorded: &Recorded) -> Finding {
     finding("Dynamic Sampling", resamples(experiment), seen())
 }
 
-/// Loss weight on other tokens than under GRPO's response mean.
+/// Measures loss weight on other tokens than under GRPO's response mean.
 pub fn token_level_loss(recorded: &Recorded) -> Finding {
     let dapo = &recorded.experiment.dapo;
     let seen = || {
@@ -172,7 +170,7 @@ pub fn token_level_loss(recorded: &Recorded) -> Finding {
     finding
 }
 
-/// Rollouts of the batch that were kept out of the loss.
+/// Counts rollouts of the batch that were kept out of the loss.
 pub fn overlong_filtering(recorded: &Recorded) -> Finding {
     let seen = || {
         let masked = recorded.sum("effect/overlong_filtering_masked_rollouts")?;
@@ -188,9 +186,9 @@ pub fn overlong_filtering(recorded: &Recorded) -> Finding {
     finding("Overlong Filtering", recorded.experiment.dapo.overlong.filter, seen())
 }
 
-/// Responses with a length penalty, and the trained advantages that it moved. A penalty that
-/// reaches no advantage (the punished groups were dropped, or all responses of a group have the
-/// same penalty) trains nothing.
+/// Counts responses with a length penalty and the trained advantages that it moved. A penalty that
+/// reaches no advantage (the group was dropped, or its responses have the same penalty) trains
+/// nothing.
 pub fn soft_punishment(recorded: &Recorded) -> Finding {
     let experiment = recorded.experiment;
     let punishment = experiment.dapo.overlong.punishment;
@@ -217,14 +215,13 @@ pub fn soft_punishment(recorded: &Recorded) -> Finding {
             }
         }
         evidence += &format!("; {moved} of {trained} trained advantages moved");
-        // Off, a penalty alone is too much; on, it must reach the training.
+        // With the switch off, any penalty counts; with it on, the penalty must reach the training.
         let acted = if enabled { punished > 0.0 && moved > 0.0 } else { punished + moved > 0.0 };
         Some((acted, evidence))
     };
     finding("Soft Overlong Punishment", enabled, seen())
 }
 
-/// What the arm's method did, where it has one.
 pub fn method(recorded: &Recorded) -> Option<Finding> {
     let dapo = &recorded.experiment.dapo;
     dapo.method?;

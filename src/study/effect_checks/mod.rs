@@ -1,9 +1,8 @@
-//! Is each technique doing something? A function of a run's experiment and its recorded
-//! metrics: for each technique of the paper what the run shows of it, whatever its switch says,
-//! and settings whose effect is easily overlooked.
+//! Whether each technique acts: a function of a run's experiment and its recorded metrics,
+//! independent of the switches. It also names settings whose effect is easily overlooked.
 //!
-//! Frameworks have printed a technique as enabled and trained without it. So an enabled
-//! technique that did nothing in the whole run is a warning, and so is a disabled one that acted.
+//! Frameworks have printed a technique as enabled and trained without it. An enabled technique that
+//! did nothing in the whole run is a warning, and so is a disabled one that acted.
 
 mod findings;
 
@@ -12,7 +11,7 @@ use crate::experiment::{Experiment, MiniBatchOrder};
 use crate::records::StepMetrics;
 use serde::Serialize;
 
-/// The metrics that the checks read. Every rollout step records them.
+/// The metrics that the checks read; every rollout step records them.
 pub const METRICS: [&str; 18] = [
     "effect/clip_higher_clipped_above_tokens",
     "effect/clip_higher_let_through_tokens",
@@ -34,26 +33,24 @@ pub const METRICS: [&str; 18] = [
     "train/rollouts",
 ];
 
-/// What a run shows of a technique.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Enabled, and it changed what the policy was trained on.
+    /// Enabled, and it changed the training.
     Acted,
-    /// Enabled, and the run would have been the same without it. A warning.
+    /// Enabled, and the run would have been the same without it; a warning.
     EnabledButDidNothing,
-    /// Disabled, and it acted all the same. A warning.
+    /// Disabled, and it acted; a warning.
     DisabledButActed,
-    /// Disabled, and another setting of the arm, which the evidence names, does what shows.
+    /// Disabled, but another setting of the arm, named in the evidence, has the same effect.
     Explained,
-    /// Disabled, and nothing shows of it.
+    /// Disabled, and no effect was recorded.
     Off,
-    /// The run recorded no step, or none with the metrics that would tell.
+    /// No step recorded the metrics that would tell.
     NotRecorded,
 }
 
 impl Verdict {
-    /// In a reader's words.
     pub fn words(self) -> &'static str {
         match self {
             Self::Acted => "acted",
@@ -65,21 +62,16 @@ impl Verdict {
     }
 }
 
-/// One technique of the paper in one run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
-    /// The paper's name.
     pub technique: &'static str,
-    /// Whether the experiment switches it on.
     pub enabled: bool,
-    /// What the run shows.
     pub verdict: Verdict,
-    /// The numbers behind the verdict, as one sentence without a full stop.
+    /// One sentence without a full stop.
     pub evidence: String,
 }
 
 impl Finding {
-    /// The warning that this finding is, if it is one.
     pub fn warning(&self) -> Option<String> {
         let Self { technique, evidence, .. } = self;
         match self.verdict {
@@ -92,28 +84,22 @@ impl Finding {
     }
 }
 
-/// A setting or an event whose effect is easily overlooked.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct NamedWarning {
-    /// A short name to search for.
     pub name: &'static str,
-    /// What it means in this run.
     pub sentence: String,
 }
 
-/// What a run shows of every technique.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Effects {
-    /// Rollout steps that were recorded.
     pub steps: usize,
-    /// One for each technique, in the paper's order.
+    /// In the paper's order.
     pub findings: Vec<Finding>,
-    /// Warnings that no single technique's finding says.
+    /// Warnings beyond the findings.
     pub named_warnings: Vec<NamedWarning>,
 }
 
 impl Effects {
-    /// Every warning, techniques first.
     pub fn warnings(&self) -> Vec<String> {
         let findings = self.findings.iter().filter_map(Finding::warning);
         let named = self.named_warnings.iter();
@@ -121,7 +107,6 @@ impl Effects {
     }
 }
 
-/// Checks every technique over the steps that were recorded so far.
 pub fn check(experiment: &Experiment, metrics: &[StepMetrics]) -> Effects {
     let recorded = Recorded { experiment, metrics };
     let mut findings = vec![
@@ -142,8 +127,8 @@ pub fn check(experiment: &Experiment, metrics: &[StepMetrics]) -> Effects {
     Effects { steps: metrics.len(), findings, named_warnings: named_warnings(&recorded) }
 }
 
-/// Share of cut-off numbers beyond which a run says so. Runs of the embedded benchmark stay below
-/// a thousandth of it.
+/// A larger share of cut-off numbers is a warning. Runs of the embedded benchmark stay below a
+/// thousandth of it.
 const MOST_SATURATED_SHARE: f64 = 1e-3;
 
 fn named_warnings(recorded: &Recorded) -> Vec<NamedWarning> {
@@ -213,7 +198,6 @@ fn named_warnings(recorded: &Recorded) -> Vec<NamedWarning> {
     warnings
 }
 
-/// A run's records, to be asked for sums and extremes over its steps.
 struct Recorded<'a> {
     experiment: &'a Experiment,
     metrics: &'a [StepMetrics],
