@@ -1,7 +1,5 @@
-//! Whether a run is what it says, and whether this program still computes what it did.
-//!
-//! In: a run folder, or two, or a golden run. Out: checks with findings, and a verdict that names what was
-//! executed. Never: a repair.
+//! Whether a run is what it says, and whether this program still computes what it did. Nothing is
+//! repaired here.
 
 pub mod diff;
 pub mod doctor;

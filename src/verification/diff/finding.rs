@@ -1,9 +1,9 @@
-//! What of a component differs: the first place, how many, and the largest.
+//! What differs in a component: the first place, how many values, and the largest difference.
 
 use crate::verification::diff::ulps::Value;
 use serde::{Serialize, Serializer};
 
-/// Where in a file a value stands, from the outside in: problem, sample, token, …
+/// Place of a value in a file, from the outside in: problem, sample, token, …
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Place(pub Vec<(&'static str, String)>);
 
@@ -22,42 +22,34 @@ impl Serialize for Place {
     }
 }
 
-/// One value in both runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Pair {
-    /// Where it stands.
     pub at: Place,
-    /// In the first run.
     pub a: Value,
-    /// In the second run.
     pub b: Value,
-    /// Floats of their type from one to the other; `None` for what is no number.
+    /// `None` for values that are not floats of one type.
     pub ulps: Option<u64>,
 }
 
-/// What differs in a component, or why that cannot be said.
+/// Differences in a component, or why they are unknown.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
     /// Name in the ledger: `tokens`, `weights`, `metrics`, …
     pub component: String,
-    /// The file that shows it, by its path in a run folder.
+    /// Path in a run folder.
     pub file: Option<String>,
-    /// The first value that differs, in the order of the file.
+    /// In the order of the file.
     pub first: Option<Pair>,
-    /// The values furthest apart, by |a − b|; for floats only.
+    /// The pair with the largest |a − b|; for floats only.
     pub largest: Option<Pair>,
-    /// How many values differ.
     pub differing: u64,
-    /// How many were compared.
     pub compared: u64,
-    /// What they are: `tokens`, `elements`.
+    /// Such as `tokens` or `elements`.
     pub unit: &'static str,
-    /// What a reader must know beside it.
     pub remark: Option<String>,
 }
 
 impl Finding {
-    /// A difference that no file shows.
     pub fn unseen(component: &str, remark: String) -> Self {
         let mut finding = Tally::new(component, None, "values").finding;
         finding.remark = Some(remark);
@@ -65,7 +57,6 @@ impl Finding {
     }
 }
 
-/// Compares values one after the other.
 #[derive(Debug)]
 pub struct Tally {
     finding: Finding,
@@ -73,7 +64,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Nothing compared yet. `unit` is what one value is called, in the plural.
+    /// `unit` is the plural name of a value.
     pub fn new(component: &str, file: Option<&str>, unit: &'static str) -> Self {
         let finding = Finding {
             component: component.to_string(),
@@ -88,7 +79,7 @@ impl Tally {
         Self { finding, largest_gap: -1.0 }
     }
 
-    /// Compares one value by its bits; `at` is asked only where it has to be told.
+    /// Compares one value by its bits; `at` is called only for a pair that is kept.
     pub fn compare(&mut self, a: Value, b: Value, at: impl FnOnce() -> Place) {
         self.finding.compared += 1;
         if a.same(&b) {
@@ -111,7 +102,7 @@ impl Tally {
         }
     }
 
-    /// The finding, unless nothing differed.
+    /// `None` if nothing differed.
     pub fn finish(self) -> Option<Finding> {
         (self.finding.differing > 0).then_some(self.finding)
     }

@@ -1,10 +1,9 @@
-//! Where two runs first differ, and in what.
+//! Finds where two runs first differ, and in what.
 //!
-//! Their ledgers say at which rollout step and in which component; the stored records say which
-//! problem, sample, token, tensor or metric, by how many units in the last place. Both are
-//! compared, so that a file which is not what its ledger says is found too. What differs in
-//! configuration, inputs and machine stands beside it. Nothing is judged: whether a run is what
-//! it claims to be is for `verify`.
+//! The ledgers give rollout step and component; the stored records give problem, sample, token,
+//! tensor or metric, in units in the last place. Both are compared, so that a file that contradicts
+//! its ledger is found too. Differences in configuration, inputs and machine are listed. Whether a
+//! run is genuine is for `verify`.
 
 pub mod finding;
 pub mod records;
@@ -25,24 +24,14 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-/// Two runs that cannot be compared.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No run was ever started here.
     #[error("{} is not a run folder: {source}", root.display())]
-    NotARun {
-        /// The folder that was named.
-        root: PathBuf,
-        /// What is missing.
-        source: files::Error,
-    },
-    /// A record.
+    NotARun { root: PathBuf, source: files::Error },
     #[error(transparent)]
     File(#[from] files::Error),
-    /// A table.
     #[error(transparent)]
     Table(#[from] tables::Error),
-    /// A checkpoint.
     #[error(transparent)]
     Checkpoint(#[from] checkpoint::Error),
 }
@@ -62,92 +51,72 @@ pub const COMPONENTS: [&str; 11] = [
     "metrics",
 ];
 
-/// The result in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Every recorded number agrees, and both are the same arm, seed and inputs.
+    /// Every recorded number agrees, and arm, seed and inputs are the same.
     Identical,
-    /// As far as both go they are identical; one goes further.
+    /// Identical as far as both go; one goes further.
     Prefix,
-    /// Something differs.
     Different,
-    /// Nothing differs in what both have, and one lacks records that the other has.
+    /// Nothing differs in what both have, but one lacks records.
     Inconclusive,
 }
 
-/// What two runs were compared by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
-    /// The ledgers, and the stored records.
+    /// The ledgers and the stored records.
     Ledgers,
-    /// The stored records alone: at least one run has no ledger.
+    /// The stored records alone: a run has no ledger.
     Files,
 }
 
 /// The first rollout step that differs; where none does, the first evaluation, or the ending.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct First {
-    /// Rollout step, from 1; 0 where only an evaluation of the base policy differs.
+    /// From 1; 0 where only an evaluation of the base policy differs.
     pub step: u64,
     /// The first component, in the order of [`COMPONENTS`]; `evaluations` or `ending` where no
     /// rollout step differs.
     pub component: String,
-    /// Every component of that step that differs.
     pub differing: Vec<String>,
-    /// Those that agree, as far as they could be compared.
+    /// Of those that could be compared.
     pub agreeing: Vec<String>,
-    /// Whether the two ledgers tell it; otherwise only the stored records do.
+    /// Whether the ledgers differ; otherwise only the stored records do.
     pub by_ledger: bool,
-    /// Rollout step after which an evaluation first differs; `None`: none does.
+    /// Rollout step of the first differing evaluation.
     pub evaluation_step: Option<u64>,
 }
 
-/// A named value in both runs; `None` where one has none.
+/// `None` where a run has no such value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Named {
-    /// What it is.
     pub name: String,
-    /// In the first run.
     pub a: Option<String>,
-    /// In the second run.
     pub b: Option<String>,
 }
 
-/// How two runs differ.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunDiff {
-    /// `dapo-diff/1`.
     pub schema: &'static str,
-    /// The first run.
     pub a: Summary,
-    /// The second run.
     pub b: Summary,
-    /// The result in one word.
     pub verdict: Verdict,
-    /// What it rests on.
     pub basis: Basis,
-    /// Rollout steps from the first on that agree in both.
+    /// Rollout steps from the first on that agree.
     pub agreeing_steps: u64,
-    /// The first difference; `None` when no recorded number differs.
+    /// `None` when no recorded number differs.
     pub first: Option<First>,
-    /// What of it the records show.
     pub findings: Vec<Finding>,
     /// Arm, seed, exactness and inputs that differ.
     pub identity: Vec<Named>,
-    /// Keys of the experiment that differ.
     pub config: Vec<compare::Difference>,
-    /// Facts about the machine that differ.
     pub environment: Vec<Named>,
-    /// What could not be compared, and what contradicts itself.
+    /// What could not be compared, and contradictions.
     pub notes: Vec<String>,
 }
 
-/// Compares two run folders, finished or not.
-///
-/// # Errors
-/// A folder without a run, or a record that is there and cannot be read.
 pub fn compare(a: &RunFolder, b: &RunFolder) -> Result<RunDiff, Error> {
     let (a, b) = (Side::read(a)?, Side::read(b)?);
     let both_ledgers = a.ledger.is_some() && b.ledger.is_some();
@@ -187,12 +156,10 @@ pub fn compare(a: &RunFolder, b: &RunFolder) -> Result<RunDiff, Error> {
     })
 }
 
-/// Whether a component is of a rollout step, not of what comes after it.
 fn is_step(component: &str) -> bool {
     COMPONENTS.contains(&component)
 }
 
-/// The entries in which two maps differ.
 fn named(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>) -> Vec<Named> {
     let names: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
     let pair = |name: &String| Named {

@@ -1,4 +1,4 @@
-//! The stored records of one rollout step or evaluation in both runs: tables and metrics.
+//! Compares the stored records of one rollout step or evaluation in both runs.
 
 use crate::records::tables::Outcome;
 use crate::records::{EvaluationRecord, RolloutRow, StepMetrics};
@@ -7,7 +7,7 @@ use crate::verification::diff::ulps::Value;
 use crate::verification::{Place, Tally};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Stands for the values of a row that only one run has.
+/// The value of a row that only one run has.
 const NO_ROW: &str = "no such rollout";
 
 fn text(value: impl ToString) -> Value {
@@ -18,8 +18,7 @@ fn optional(value: &Option<String>) -> Value {
     value.as_ref().map_or(Value::Absent, text)
 }
 
-/// One finding for each component of the ledger in which two tables of rollouts differ, row by
-/// row in the order of the tables.
+/// One finding for each component of the ledger in which two tables of rollouts differ, row by row.
 pub fn rollouts(a: &[RolloutRow], b: &[RolloutRow], file: &str) -> Vec<Finding> {
     let tally = |component, unit| Tally::new(component, Some(file), unit);
     let mut problems = tally("problems", "values");
@@ -75,7 +74,6 @@ pub fn rollouts(a: &[RolloutRow], b: &[RolloutRow], file: &str) -> Vec<Finding> 
     all.into_iter().filter_map(Tally::finish).collect()
 }
 
-/// Compares two lists of one value a token.
 fn list<T>(tally: &mut Tally, a: &[T], b: &[T], value: impl Fn(&T) -> Value, row: &RolloutRow) {
     for token in 0..a.len().max(b.len()) {
         let side = |list: &[T]| list.get(token).map_or(Value::Absent, &value);
@@ -95,7 +93,7 @@ fn place(row: &RolloutRow) -> Place {
     ])
 }
 
-/// The metrics and clocks in which two lines differ, by name.
+/// By name.
 pub fn metrics(a: &StepMetrics, b: &StepMetrics) -> Option<Finding> {
     let mut tally = Tally::new("metrics", Some("metrics.jsonl"), "metrics");
     let at = |name: &str| Place(vec![("metric", name.to_string())]);
@@ -118,7 +116,6 @@ fn float(value: &f64) -> Value {
     Value::F64(*value)
 }
 
-/// The outcomes in which two evaluations of a set differ.
 pub fn outcomes(a: &[Outcome], b: &[Outcome], file: &str) -> Option<Finding> {
     let mut tally = Tally::new("evaluations", Some(file), "values");
     for index in 0..a.len().max(b.len()) {
@@ -147,7 +144,7 @@ pub fn outcomes(a: &[Outcome], b: &[Outcome], file: &str) -> Option<Finding> {
     tally.finish()
 }
 
-/// The statistics in which two records of an evaluation differ; digests of files aside.
+/// Compares the statistics, not the digests of files.
 pub fn evaluation(a: &EvaluationRecord, b: &EvaluationRecord) -> Option<Finding> {
     let mut tally = Tally::new("evaluations", Some("evaluations.jsonl"), "values");
     let (one, other) = (values(a), values(b));

@@ -1,4 +1,4 @@
-//! The search for the first difference: ledgers and stored records, step by step.
+//! Searches for the first difference in ledgers and stored records, step by step.
 
 use crate::base::files;
 use crate::records::ledger::{self, Kind};
@@ -9,22 +9,18 @@ use crate::verification::diff::side::Side;
 use crate::verification::diff::{COMPONENTS, Error, is_step, named, records, weights};
 use std::collections::BTreeSet;
 
-/// The first difference, and what the records show of it.
 pub type Found = (First, Vec<Finding>);
 
-/// The search for the first difference.
 #[derive(Debug)]
 pub struct Search<'a> {
     a: &'a Side,
     b: &'a Side,
-    /// What could not be compared, and what contradicts itself.
+    /// What could not be compared, and contradictions.
     pub notes: Vec<String>,
-    /// One run lacks a record that the other has.
     pub lacking: bool,
 }
 
 impl<'a> Search<'a> {
-    /// Nothing compared yet.
     pub fn between(a: &'a Side, b: &'a Side) -> Self {
         Self { a, b, notes: Vec::new(), lacking: false }
     }
@@ -37,7 +33,7 @@ impl<'a> Search<'a> {
         self.notes.push(text);
     }
 
-    /// Says which run has no ledger, and whether a chain does not hold.
+    /// Notes which run has no ledger, or a broken chain.
     pub fn note_ledgers(&mut self) {
         for (name, side) in self.sides() {
             match &side.ledger {
@@ -53,11 +49,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The first rollout step that differs, the first evaluation that does, and, where no step
-    /// differs, how the runs ended.
-    ///
-    /// # Errors
-    /// A record that is there and cannot be read.
+    /// The first differing rollout step and the first differing evaluation; without a differing
+    /// step, the ending.
     pub fn first(&mut self) -> Result<Option<Found>, Error> {
         let steps = self.a.steps().min(self.b.steps());
         let mut found = None;
@@ -86,7 +79,6 @@ impl<'a> Search<'a> {
         Ok(found.or_else(|| self.end()))
     }
 
-    /// What differs in a rollout step.
     fn step(&mut self, step: u64) -> Result<Option<Found>, Error> {
         let mut differing: BTreeSet<String> = BTreeSet::new();
         let mut compared: BTreeSet<String> = BTreeSet::new();
@@ -109,7 +101,7 @@ impl<'a> Search<'a> {
         Ok(Some((first, findings)))
     }
 
-    /// The findings in the stored records of a step: rollouts, checkpoint, metrics.
+    /// Compares rollouts, checkpoint and metrics of a step.
     fn stored(
         &mut self,
         step: u64,
@@ -141,7 +133,7 @@ impl<'a> Search<'a> {
         Ok(findings)
     }
 
-    /// Whether both runs have a record; notes one that a single run lacks.
+    /// Whether both runs have a record; notes one that only one run has.
     fn both(&mut self, record: &str, [a, b]: [bool; 2]) -> bool {
         if a != b {
             let side = if a { "b" } else { "a" };
@@ -151,7 +143,7 @@ impl<'a> Search<'a> {
         a && b
     }
 
-    /// Records that differ where the ledgers agree: at least one is not what its ledger says.
+    /// Notes records that differ although the ledgers agree: at least one contradicts its ledger.
     fn note_contradictions(
         &mut self,
         step: u64,
@@ -171,7 +163,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Which run's table of rollouts is not the one of its ledger, where that can be said.
+    /// The runs whose table of rollouts contradicts their ledger.
     fn liars(&self, step: u64) -> String {
         let mut changed = Vec::new();
         for (name, side) in self.sides() {
@@ -216,7 +208,7 @@ impl<'a> Search<'a> {
         Ok(None)
     }
 
-    /// The last line of two finished runs of the same length.
+    /// Compares the last lines of two finished runs of the same length.
     fn end(&self) -> Option<Found> {
         let steps = self.a.steps();
         let (a, b) = (self.a.components(Kind::End, steps)?, self.b.components(Kind::End, steps)?);
@@ -230,10 +222,7 @@ impl<'a> Search<'a> {
         Some((first, findings))
     }
 
-    /// Adds what is known of components that the step's own records do not show.
-    ///
-    /// # Errors
-    /// A checkpoint that cannot be read.
+    /// Adds findings for components that the step's own records do not show.
     pub fn add_unseen(&self, first: &First, findings: &mut Vec<Finding>) -> Result<(), Error> {
         if !is_step(&first.component) {
             return Ok(());
@@ -246,7 +235,7 @@ impl<'a> Search<'a> {
             true => Vec::new(),
             false => self.later_tensors(first.step)?,
         };
-        // Without ledgers nobody says when the weights began to differ.
+        // Without ledgers it is unknown when the weights began to differ.
         let ledgers = self.a.ledger.is_some() && self.b.ledger.is_some();
         later.retain(|it| !ledgers || first.differing.contains(&it.component));
         for name in first.differing.iter().filter(|name| !shown.contains(*name)) {
@@ -271,7 +260,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Tensors of the nearest checkpoint that both runs have, at a step or after it.
+    /// Compares the nearest checkpoint that both runs have, at the step or after it.
     fn later_tensors(&self, from: u64) -> Result<Vec<Finding>, Error> {
         let (a, b) = (self.a.folder.checkpoint_steps()?, self.b.folder.checkpoint_steps()?);
         let common = a.into_iter().filter(|step| b.contains(step)).find(|step| *step >= from);

@@ -1,4 +1,4 @@
-//! One run of a comparison: whatever of its records is there.
+//! One run of a comparison, with those of its records that exist.
 
 use crate::base::files;
 use crate::experiment::Experiment;
@@ -11,56 +11,41 @@ use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 
-/// The records of a run.
 #[derive(Debug)]
 pub struct Side {
-    /// Where they stand.
     pub folder: RunFolder,
-    /// What was computed.
     pub experiment: Experiment,
-    /// Its identity.
     pub manifest: Manifest,
-    /// Facts about the machine; empty where they are not recorded.
+    /// Empty if not recorded.
     pub environment: BTreeMap<String, String>,
-    /// One line a rollout step.
     pub metrics: Vec<StepMetrics>,
-    /// One line an evaluated set.
     pub evaluations: Vec<EvaluationRecord>,
-    /// `None`: made before there were ledgers, or the file is gone.
+    /// `None`: the run is older than ledgers, or the file is missing.
     pub ledger: Option<Vec<Entry>>,
     /// `None`: not finished.
     pub outcome: Option<Outcome>,
 }
 
-/// How a side is named in a result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
-    /// Its folder, as the user named it.
+    /// As the user named it.
     pub folder: String,
-    /// The arm's name.
     pub name: String,
-    /// The run seed.
     pub seed: u64,
-    /// Rollout steps that are recorded.
     pub steps: u64,
-    /// `finished`, `saturated`, `diverged`; `None`: it has no outcome.
+    /// `finished`, `saturated`, `diverged`; `None` without an outcome.
     pub ending: Option<String>,
-    /// Whether it has a ledger.
     pub ledger: bool,
 }
 
 impl Side {
-    /// Reads a run folder.
-    ///
-    /// # Errors
-    /// When there is no manifest or experiment, or a record that is there cannot be understood.
     pub fn read(folder: &RunFolder) -> Result<Self, Error> {
         let manifest = folder.manifest().map_err(|source| match is_missing(&source) {
             true => Error::NotARun { root: folder.root().to_path_buf(), source },
             false => Error::File(source),
         })?;
         let outcome = optional(folder.outcome())?;
-        // The last line of a run that goes on, or that was killed, may be half written.
+        // The last line of an unfinished run may be half written.
         let finished = outcome.is_some();
         Ok(Self {
             experiment: folder.experiment()?,
@@ -74,7 +59,6 @@ impl Side {
         })
     }
 
-    /// How the side is named.
     pub fn summary(&self) -> Summary {
         let ending = |outcome: &Outcome| format!("{:?}", outcome.ending).to_lowercase();
         Summary {
@@ -87,7 +71,7 @@ impl Side {
         }
     }
 
-    /// Rollout steps that are recorded, in the ledger where there is one.
+    /// By the ledger if there is one.
     pub fn steps(&self) -> u64 {
         match &self.ledger {
             Some(entries) => {
@@ -97,20 +81,17 @@ impl Side {
         }
     }
 
-    /// The components of a line of the ledger.
     pub fn components(&self, kind: Kind, step: u64) -> Option<&Components> {
         let entries = self.ledger.as_ref()?;
         let entry = entries.iter().find(|entry| entry.kind == kind && entry.step == step)?;
         Some(&entry.components)
     }
 
-    /// The line of a step.
     pub fn step_metrics(&self, step: u64) -> Option<&StepMetrics> {
         self.metrics.iter().find(|line| line.step == step)
     }
 
-    /// What the run is: arm, seed, exactness and inputs, as the manifest and the ledger's first
-    /// line tell.
+    /// Arm, seed, exactness and inputs, from the manifest and the ledger's first line.
     pub fn identity(&self) -> BTreeMap<String, String> {
         let manifest = &self.manifest;
         let mut identity = self.components(Kind::Genesis, 0).cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A comparison of two runs as lines for a reader.
+//! A comparison of two runs as text.
 
 use crate::base::visible;
 use crate::verification::diff::Verdict;
@@ -7,10 +7,10 @@ use crate::verification::diff::side::Summary;
 use crate::verification::{Basis, First, Named, Pair, RunDiff};
 use serde_json::Value;
 
-/// Longest value that is printed whole, in characters.
+/// In characters; longer values are shortened.
 const VALUE_CHARACTERS: usize = 80;
 
-/// The whole comparison. Nothing in it acts on a terminal.
+/// The whole comparison, without control characters.
 pub fn text(diff: &RunDiff) -> String {
     let mut text = format!("a: {}\nb: {}\n", side(&diff.a), side(&diff.b));
     text += &format!("{}\n", verdict(diff));
@@ -42,7 +42,6 @@ fn steps(count: u64) -> String {
     if count == 1 { "1 rollout step".to_string() } else { format!("{count} rollout steps") }
 }
 
-/// The result in one sentence.
 pub fn verdict(diff: &RunDiff) -> String {
     let by = match diff.basis {
         Basis::Ledgers => "ledgers and stored records",
@@ -161,7 +160,7 @@ fn named(named: &Named) -> String {
     format!("{}: {} → {}", visible::visible(&named.name), value(&named.a), value(&named.b))
 }
 
-/// A value for one line; digests by their beginning.
+/// Shortens a value to one line, a digest to its beginning.
 fn short(value: &str) -> String {
     let is_digest = value.len() == 64 && value.bytes().all(|byte| byte.is_ascii_hexdigit());
     let shown = if is_digest { format!("{}…", &value[..12]) } else { visible::visible(value) };

@@ -1,23 +1,20 @@
-//! How far apart two floating-point numbers are, counted in numbers between them.
+//! The distance of two floating-point numbers in units in the last place.
 
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
-/// A value of a run, with its exact bits where it is a float.
+/// A value of a run, with its exact bits if it is a float.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// A number that a run holds as f64.
     F64(f64),
-    /// A weight or a moment.
     F32(f32),
-    /// Anything else, as text.
     Text(String),
-    /// The other run has a value here, this one has none.
+    /// Only the other run has a value here.
     Absent,
 }
 
 impl Value {
-    /// The shortest decimal that reads back as the same float; the bits too where it is NaN.
+    /// The shortest decimal that reads back as the same float; of a NaN also the bits.
     pub fn text(&self) -> String {
         match self {
             Self::F64(value) if value.is_nan() => format!("NaN ({:#018x})", value.to_bits()),
@@ -29,7 +26,7 @@ impl Value {
         }
     }
 
-    /// Equal bits, or equal text: -0.0 is not 0.0, and a NaN is itself.
+    /// Compares bits or text: -0.0 is not 0.0, and a NaN equals itself.
     pub fn same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::F64(a), Self::F64(b)) => a.to_bits() == b.to_bits(),
@@ -38,8 +35,7 @@ impl Value {
         }
     }
 
-    /// Numbers of the type that lie between the two, plus one: see [`f64_distance`]. `None`
-    /// where one is no number or the types differ.
+    /// See [`f64_distance`]; `None` if one is no float or the types differ.
     pub fn ulps(&self, other: &Self) -> Option<u64> {
         match (self, other) {
             (Self::F64(a), Self::F64(b)) => f64_distance(*a, *b),
@@ -48,8 +44,7 @@ impl Value {
         }
     }
 
-    /// |a − b| in f64, for finding the largest difference: infinite where one side is NaN or
-    /// exactly one is infinite; `None` where they are not both floats.
+    /// a − b| in f64: infinite if one is NaN or exactly one is infinite; `None` if they are not both floats.
     pub fn gap(&self, other: &Self) -> Option<f64> {
         let (a, b) = match (self, other) {
             (Self::F64(a), Self::F64(b)) => (*a, *b),
@@ -82,9 +77,8 @@ impl Serialize for Value {
     }
 }
 
-/// Steps from one f64 to the other along all f64 in order of size: 1 for neighbours, 0 for the
-/// same number, −0 and +0 included. Infinity comes after the largest finite number. `None` when
-/// either is NaN, which has no place in that order.
+/// Steps from one f64 to the other along all f64 in order of size: 1 for neighbours, 0 for the same
+/// number, −0 and +0 included. Infinity follows the largest finite number. `None` if one is NaN.
 pub fn f64_distance(a: f64, b: f64) -> Option<u64> {
     if a.is_nan() || b.is_nan() {
         return None;

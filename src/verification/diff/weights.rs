@@ -1,4 +1,4 @@
-//! The tensors of one checkpoint in both runs.
+//! Compares the tensors of one checkpoint in both runs.
 
 use crate::base::files;
 use crate::policy::{Values, checkpoint};
@@ -9,15 +9,12 @@ use crate::verification::diff::ulps::Value;
 use crate::verification::{Place, Tally};
 use std::collections::BTreeSet;
 
-/// The files of a checkpoint that hold tensors, by the ledger's component.
+/// The ledger's component and its file in a checkpoint.
 const FILES: [(&str, &str); 2] =
     [("weights", "model.safetensors"), ("moments", "optimizer.safetensors")];
 
-/// Where the two checkpoints after a step differ, element by element in the order of tensor
+/// Differences of the two checkpoints after a step, element by element in the order of tensor
 /// names. Files with equal digests are not read further.
-///
-/// # Errors
-/// A file that is there and cannot be read.
 pub fn findings(a: &RunFolder, b: &RunFolder, step: u64) -> Result<Vec<Finding>, Error> {
     let mut found = Vec::new();
     for (component, name) in FILES {

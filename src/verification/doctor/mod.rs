@@ -1,8 +1,7 @@
-//! Is this machine fit for a run, and would it give the bits of another one? Facts, settings
-//! that reach numbers, checks of the arithmetic, and a numeric fingerprint: digests of what
-//! LibTorch's f32 operations give here. Hosts with the same fingerprint may be expected to agree
-//! under `fast` arithmetic (exact-here); where two differ, the operations are named. Under
-//! `exact` arithmetic the fingerprint must not matter.
+//! Examines this machine: facts, settings that reach numbers, checks of the arithmetic, and a
+//! numeric fingerprint (digests of the results of LibTorch's f32 operations). Hosts with the same
+//! fingerprint may be expected to agree under `fast` arithmetic (exact-here); where two differ, the
+//! operations are named. Under `exact` arithmetic the fingerprint must not matter.
 
 pub mod exact_test;
 pub mod probes;
@@ -13,10 +12,9 @@ use crate::verification::{Fingerprint, SelfCheck};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Version of [`Examination`].
 pub const SCHEMA: &str = "dapo-doctor/1";
 
-/// Instruction sets by which LibTorch, MKL and oneDNN choose their kernels, as Linux names them.
+/// Instruction sets by which LibTorch, MKL and oneDNN choose kernels, with Linux's names.
 const FLAGS: [&str; 13] = [
     "sse4_1",
     "avx",
@@ -33,9 +31,9 @@ const FLAGS: [&str; 13] = [
     "amx_bf16",
 ];
 
-/// What each variable of [`environment::PINS`] was seen or is documented to do to the numbers of
-/// this program under `fast` arithmetic; empty: nothing, because LibTorch computes each
-/// operation on one thread here, or because no operation was seen to change.
+/// The observed or documented effect of each variable of [`environment::PINS`] on this program's
+/// numbers under `fast` arithmetic; empty: none, because LibTorch runs each operation on one thread
+/// here, or because no operation was seen to change.
 const EFFECTS: [(&str, &str); 10] = [
     ("ATEN_CPU_CAPABILITY", "softmax, log-softmax, silu, sigmoid, norms"),
     ("DAPO_INSTRUCTIONS", ""),
@@ -49,21 +47,16 @@ const EFFECTS: [(&str, &str); 10] = [
     ("ONEDNN_MAX_CPU_ISA", "gelu, bf16 products"),
 ];
 
-/// Everything that was found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Examination {
-    /// [`SCHEMA`].
     pub schema: String,
-    /// As a run records them: CPU, LibTorch and its digest, cores, memory, commit.
+    /// As a run records them.
     pub facts: BTreeMap<String, String>,
     /// Instruction set → whether the processor reports it.
     pub cpu_flags: BTreeMap<String, bool>,
-    /// The variables that can reach a number.
     pub pins: Vec<Pin>,
-    /// What the operations give.
     pub fingerprint: Fingerprint,
-    /// What must hold on any machine.
     pub checks: Vec<SelfCheck>,
 }
 
@@ -71,17 +64,14 @@ pub struct Examination {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pin {
-    /// The variable.
     pub name: String,
-    /// What it is set to.
     pub value: Option<String>,
-    /// What it can change under `fast` arithmetic; empty: nothing that is known.
+    /// Empty: nothing known.
     pub changes_under_fast: String,
-    /// Whether it may change a number under `exact` arithmetic: never.
+    /// Always false.
     pub changes_under_exact: bool,
 }
 
-/// Examines this machine and this build. Takes about a second.
 pub fn examine() -> Examination {
     let flags = environment::cpu_flags();
     let has = |flag: &str| flags.iter().any(|found| found == flag);
@@ -96,7 +86,7 @@ pub fn examine() -> Examination {
     checks.push(self_checks::repeated(&fingerprint, &probes::fingerprint()));
     Examination {
         schema: SCHEMA.to_string(),
-        // Threads are a setting of a run; operations run on one each.
+        // Threads are a setting of a run; each operation runs on one.
         facts: environment::describe(1).facts,
         cpu_flags: FLAGS.iter().map(|flag| (flag.to_string(), has(flag))).collect(),
         pins: EFFECTS.into_iter().map(pin).collect(),
@@ -105,14 +95,12 @@ pub fn examine() -> Examination {
     }
 }
 
-/// How two machines or builds differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Comparison {
-    /// Operations with other bits, or that only one of the two knows.
+    /// Operations with other bits, or that only one side knows.
     pub operations: Vec<String>,
-    /// Operations that were compared.
     pub compared: usize,
-    /// Fact, flag or pin → here and there; `not known` where one lacks it.
+    /// Fact, flag or pin → here and there.
     pub facts: BTreeMap<String, [String; 2]>,
 }
 
@@ -123,7 +111,6 @@ impl Comparison {
     }
 }
 
-/// Compares this machine with another's examination.
 pub fn compare(here: &Examination, there: &Examination) -> Comparison {
     let (ours, theirs) = (&here.fingerprint.operations, &there.fingerprint.operations);
     let names: BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();

@@ -1,6 +1,6 @@
-//! The numeric fingerprint: LibTorch operations on operands from our own streams, one thread
-//! each, and the SHA-256 of what comes out. Names and operands are part of the fingerprint:
-//! changing one makes fingerprints of older versions incomparable for it.
+//! The numeric fingerprint: SHA-256 of the results of LibTorch operations on operands from fixed
+//! streams, on one thread. Changing a name or an operand makes older fingerprints incomparable for
+//! it.
 
 use crate::base::rng::{Id, stream};
 use crate::base::{Purpose, files};
@@ -9,11 +9,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tch::{Kind, Tensor};
 
-/// What the operations gave.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fingerprint {
-    /// SHA-256 over all operations.
+    /// Over all operations.
     pub digest: String,
     /// Operation → SHA-256 of its results: kind, shape and little-endian values.
     pub operations: BTreeMap<String, String>,
@@ -21,8 +20,8 @@ pub struct Fingerprint {
 
 type Probe = (&'static str, fn(&Operands) -> Vec<Tensor>);
 
-/// Rows of products are chosen because kernels change with them: one row is a product with a
-/// vector, and libraries treat few rows apart.
+/// Kernels depend on the number of rows: one row is a matrix-vector product, and libraries treat
+/// few rows separately.
 const PRODUCTS: [Probe; 12] = [
     ("linear-1-row", |x| vec![linear(x, 1, Kind::Float)]),
     ("linear-2-rows", |x| vec![linear(x, 2, Kind::Float)]),
@@ -93,7 +92,7 @@ const REDUCTIONS: [Probe; 18] = [
     ("attention-one-query", |x| vec![attention(x, 1, false)]),
 ];
 
-/// Runs every probe. LibTorch computes each operation on one thread, as in a run.
+/// Runs every probe on one thread, as in a run.
 pub fn fingerprint() -> Fingerprint {
     tch::set_num_threads(1);
     let probes = PRODUCTS.iter().chain(&ELEMENTWISE).chain(&REDUCTIONS);
@@ -107,7 +106,7 @@ pub fn fingerprint() -> Fingerprint {
     Fingerprint { digest, operations }
 }
 
-/// Kind, shape and values. Every kind here is exact in f64.
+/// Kind, shape and values, which f64 holds exactly.
 fn bytes(tensor: &Tensor) -> Vec<u8> {
     let mut bytes = format!("{:?} {:?} ", tensor.kind(), tensor.size()).into_bytes();
     let flat = tensor.to_kind(Kind::Double).contiguous().view([-1]);
@@ -140,7 +139,7 @@ impl Operands {
         (self.uniform("positive", &[4099]) - 1.0) * -4.5
     }
 
-    /// Rows with a length that fills no vector register: `[64, 259]`.
+    /// `[64, 259]`: a row length that fills no vector register.
     fn logits(&self) -> Tensor {
         self.uniform("logits", &[64, 259]) * 8.0
     }

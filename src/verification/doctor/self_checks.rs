@@ -1,5 +1,4 @@
-//! What must hold on any machine that computes for this program. A check that fails means that
-//! its numbers cannot be relied on.
+//! Checks that must hold on any machine; if one fails, the machine's numbers cannot be relied on.
 
 use crate::base::rng::stream;
 use crate::base::{Purpose, files};
@@ -9,20 +8,15 @@ use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use tch::{Kind, Tensor};
 
-/// One check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SelfCheck {
-    /// What is checked.
     pub name: String,
-    /// Whether it holds.
     pub held: bool,
-    /// What was seen.
     pub detail: String,
 }
 
 impl SelfCheck {
-    /// Holds when nothing was found to be wrong.
     pub fn of(name: &str, wrong: Vec<String>) -> Self {
         let detail = match wrong.is_empty() {
             true => "as expected".to_string(),
@@ -32,8 +26,7 @@ impl SelfCheck {
     }
 }
 
-/// Every check of this machine and build, in the order in which they are shown. A further
-/// self-test is one more entry of this list.
+/// In the order in which they are shown.
 pub fn self_checks() -> Vec<SelfCheck> {
     vec![
         denormals(),
@@ -45,7 +38,7 @@ pub fn self_checks() -> Vec<SelfCheck> {
     ]
 }
 
-/// Two fingerprints that were made one after the other.
+/// Compares two fingerprints that were made one after the other.
 pub fn repeated(first: &Fingerprint, second: &Fingerprint) -> SelfCheck {
     let differs = |name: &&String| first.operations.get(*name) != second.operations.get(*name);
     let wrong = first.operations.keys().filter(differs);
@@ -55,8 +48,8 @@ pub fn repeated(first: &Fingerprint, second: &Fingerprint) -> SelfCheck {
     )
 }
 
-/// Values below the smallest normal number are kept, by the processor's present mode and by
-/// LibTorch's kernels: small gradients and moments are such values.
+/// Small gradients and moments may be denormal. The processor's mode and LibTorch's kernels must
+/// keep them.
 fn denormals() -> SelfCheck {
     let mut wrong = Vec::new();
     let mut expect = |what: &str, kept: bool| {
@@ -74,7 +67,7 @@ fn denormals() -> SelfCheck {
         expect(&format!("{kind:?} results of LibTorch"), all_positive(&(&tiny * 0.25)));
         let denormal = &tiny * 0.25;
         expect(&format!("{kind:?} operands of LibTorch"), all_positive(&(&denormal * 4.0)));
-        // Products of a few rows and of many take different kernels.
+        // Few and many rows take different kernels.
         for rows in [1, 4, 64] {
             let x = Tensor::full([rows, 64], smallest, options);
             let weight = Tensor::full([48, 64], 1.0 / 1024.0, options);
@@ -90,7 +83,7 @@ fn all_positive(x: &Tensor) -> bool {
     Vec::<f64>::try_from(&flat).is_ok_and(|values| values.iter().all(|value| *value > 0.0))
 }
 
-/// Round to nearest, ties to even, here and in LibTorch, for both widths.
+/// Round to nearest, ties to even, in Rust and LibTorch, for both widths.
 fn rounding() -> SelfCheck {
     let mut wrong = Vec::new();
     let half = f64::EPSILON / 2.0;
@@ -119,11 +112,11 @@ fn rounding() -> SelfCheck {
     SelfCheck::of("rounding is to nearest, ties to even", wrong)
 }
 
-/// Division and Rust's square root are correctly rounded, with the bits that IEEE 754 demands.
+/// Division and Rust's square root are correctly rounded, as IEEE 754 demands.
 ///
-/// LibTorch's square root is not, and is no part of this check: on longer vectors it is MKL's.
-/// Of a million f64 roots 0.8 % were one unit in the last place off on one processor, 1.3 % with
-/// `MKL_CBWR=AVX2`. The fingerprint has it.
+/// LibTorch's square root is not checked: on longer vectors it is MKL's. Of a million f64 roots 0.8
+/// % were one unit in the last place off on one processor, 1.3 % with `MKL_CBWR=AVX2`. The
+/// fingerprint contains it.
 fn known_values() -> SelfCheck {
     const THIRD: u64 = 0x3fd5_5555_5555_5555;
     const ROOT: u64 = 0x3ff6_a09e_667f_3bcd;
@@ -145,7 +138,7 @@ fn known_values() -> SelfCheck {
 /// SHA-256 of exp, log and sin of the `libm` crate at 3,000 points.
 const PORTABLE_FUNCTIONS: &str = "197613ddd964a4c61b19fa77bbf2cf0abf00832bd663fdebcf1c6146c7062628";
 
-/// The functions that exact arithmetic takes from a portable implementation.
+/// The portable functions that exact arithmetic uses.
 fn portable_functions() -> SelfCheck {
     let mut draws = stream(1, Purpose::Fingerprint, &[]);
     let mut bytes = Vec::new();

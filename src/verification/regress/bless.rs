@@ -1,5 +1,5 @@
-//! Accepting the present program's results as golden: only from a clean commit, and with a
-//! reason that is kept.
+//! Accepts the present program's results as golden: only from a clean commit, and with a recorded
+//! reason.
 
 use crate::base::files;
 use crate::verification::Golden;
@@ -8,31 +8,23 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// Leave to bless.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leave {
-    /// The commit that is blessed.
     pub commit: String,
-    /// Why, on one line.
+    /// On one line.
     pub reason: String,
 }
 
-/// One part that was blessed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blessed {
     /// `exact` or `fast`.
     pub part: &'static str,
-    /// Digest before: a ledger's head, or of the curves' file; `None`: there was none.
+    /// The ledger's head, or the digest of the curves' file; `None` without an earlier one.
     pub before: Option<String>,
-    /// Digest now.
     pub now: String,
 }
 
-/// Refuses to bless without a reason, or from files that no commit holds. Files that git does
-/// not track count, unless it ignores them.
-///
-/// # Errors
-/// [`Error::NoReason`], [`Error::Dirty`], and [`Error::Git`] outside a repository.
+/// Refuses to bless without a reason or with uncommitted changes, untracked files included.
 pub fn leave(golden: &Golden, reason: &str) -> Result<Leave, Error> {
     let reason: Vec<&str> = reason.split_whitespace().collect();
     if !reason.iter().any(|word| word.chars().any(char::is_alphanumeric)) {
@@ -72,9 +64,6 @@ Written by `dapo regress --bless --reason …`. *exact*: last head of the ledger
 ";
 
 /// Appends a line for each part to `LOG.md`. `now` is the time since 1970, UTC.
-///
-/// # Errors
-/// When the file cannot be read or written.
 pub fn record(
     golden: &Golden,
     leave: &Leave,
@@ -86,7 +75,7 @@ pub fn record(
         true => files::read_text(&path)?,
         false => HEADER.to_string(),
     };
-    // A cell of a Markdown table ends at a bar.
+    // A bar would end a cell of the Markdown table.
     let reason = leave.reason.replace('|', "\\|");
     for Blessed { part, before, now: after } in parts {
         let before = before.as_deref().unwrap_or("none");
@@ -96,8 +85,8 @@ pub fn record(
     Ok(files::write_atomic(&path, text.as_bytes())?)
 }
 
-/// The Gregorian date of a time since 1970, UTC: Hinnant's `civil_from_days`, from 1 March 0000
-/// on, in eras of 400 years.
+/// Gregorian date of a time since 1970, UTC: Hinnant's `civil_from_days`, counted from 1 March 0000
+/// in eras of 400 years.
 fn date(since_1970: Duration) -> String {
     let days = since_1970.as_secs() / 86_400 + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);

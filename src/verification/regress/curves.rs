@@ -1,4 +1,4 @@
-//! The runs whose curves must lie within declared margins of the golden ones.
+//! Runs whose curves must lie within declared margins of the golden ones.
 
 use crate::base::files;
 use crate::records::{Ending, RunFolder};
@@ -14,47 +14,36 @@ use std::path::Path;
 
 const SCHEMA: &str = "dapo-curves/1";
 
-/// Metrics whose curves are kept, beside avg@k of every evaluated set.
+/// Besides avg@k of every evaluated set.
 const METRICS: [&str; 4] =
     ["rollout/accuracy", "rollout/reward_mean", "rollout/response_tokens_mean", "policy/entropy"];
 
-/// Curves of several seeds of one arm.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Curves {
-    /// `dapo-curves/1`.
     pub schema: String,
-    /// [`Fast::sha256`] of the rule that they are judged by.
+    /// [`Fast::sha256`] of the rule.
     pub rule_sha256: String,
-    /// The arm's identity.
     pub arm_sha256: String,
     /// Digests of data, tokenizer and base policy.
     pub inputs: BTreeMap<String, String>,
-    /// The run seeds, in the order of the values.
+    /// In the order of the values.
     pub seeds: Vec<u64>,
     /// Metric, or `evaluation/` and a set → rollout step → one value for each seed.
     pub values: BTreeMap<String, BTreeMap<u64, Vec<f64>>>,
 }
 
-/// One point of the rule, judged.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Judged {
-    /// What was compared.
     pub point: Point,
-    /// Mean of the golden values.
     pub golden: f64,
-    /// Mean of the new values.
     pub new: f64,
-    /// The test.
     #[serde(flatten)]
     pub equivalence: Equivalence,
 }
 
-/// Runs every seed of the rule, in folders below `folder`, and collects its curves. `watch` is
-/// told each seed that is done.
-///
-/// # Errors
-/// An experiment that cannot be run, or a run that does not reach its last step.
+/// Runs every seed of the rule below `folder` and collects its curves. `watch` is called with each
+/// finished seed.
 pub fn run(
     golden: &Golden,
     rule: &Fast,
@@ -89,7 +78,6 @@ pub fn run(
     Ok(curves)
 }
 
-/// Adds one run's values to the curves.
 fn collect(
     values: &mut BTreeMap<String, BTreeMap<u64, Vec<f64>>>,
     run: &RunFolder,
@@ -111,10 +99,7 @@ fn collect(
 }
 
 impl Curves {
-    /// The value of a point for each seed: the mean over its steps.
-    ///
-    /// # Errors
-    /// When a seed has no value, or not one at every step that another seed has one at.
+    /// For each seed the mean over the point's steps.
     pub fn values_of(&self, point: &Point) -> Result<Vec<f64>, Error> {
         let [first, last] = point.steps;
         let missing = |seed: u64| {
@@ -136,10 +121,6 @@ impl Curves {
     }
 }
 
-/// Reads the golden curves.
-///
-/// # Errors
-/// When there are none, or they were made by another rule or of another arm.
 pub fn load(golden: &Golden, rule: &Fast) -> Result<Curves, Error> {
     let path = golden.curves();
     if !path.exists() {
@@ -161,10 +142,6 @@ fn stale(golden: &Golden, what: &str, old: &str, now: &str) -> Result<(), Error>
     Err(Error::Stale { path, what, golden: old.to_string(), now: now.to_string() })
 }
 
-/// Judges every point of the rule.
-///
-/// # Errors
-/// Curves of another arm or other data, or a value that one of them lacks.
 pub fn compare(
     golden: &Golden,
     rule: &Fast,
@@ -189,7 +166,7 @@ pub fn compare(
     rule.points.iter().map(judge).collect()
 }
 
-/// The verdict of all points: reproduced when each is, not reproduced when one is not.
+/// Reproduced if every point is, not reproduced if one is not.
 pub fn verdict(judged: &[Judged]) -> Verdict {
     let is = |verdict| judged.iter().any(|it| it.equivalence.verdict == verdict);
     if is(Verdict::NotReproduced) {

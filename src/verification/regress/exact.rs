@@ -1,4 +1,4 @@
-//! The run whose ledger must be the golden one, bit for bit.
+//! The run whose ledger must equal the golden one, bit for bit.
 
 use crate::base::files;
 use crate::records::RunFolder;
@@ -6,7 +6,7 @@ use crate::records::ledger::{self, Entry};
 use crate::verification::regress::Error;
 use crate::verification::{Golden, RunDiff, diff};
 
-/// What of a run becomes the golden run: all but what is large or tells of time.
+/// The golden run's files: without large files and times.
 const RECORDS: [&str; 7] = [
     "experiment.json",
     "manifest.json",
@@ -17,21 +17,14 @@ const RECORDS: [&str; 7] = [
     "outcome.json",
 ];
 
-/// A comparison with the golden run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Compared {
-    /// The last head of the golden ledger.
     pub golden: String,
-    /// The last head of the run's.
     pub head: String,
-    /// `None`: the ledgers are equal in every line. Otherwise where they first differ.
+    /// `None` if the ledgers are equal.
     pub diff: Option<RunDiff>,
 }
 
-/// Compares a finished run with the golden one.
-///
-/// # Errors
-/// When there is no golden run, or a record cannot be read.
 pub fn compare(golden: &Golden, run: &RunFolder) -> Result<Compared, Error> {
     let folder = golden.exact();
     let path = folder.path(ledger::FILE);
@@ -49,11 +42,7 @@ pub fn head(entries: &[Entry]) -> String {
     entries.last().map_or("none".to_string(), |entry| entry.head.clone())
 }
 
-/// Puts a finished run's records in the place of the golden ones. Returns the golden head
-/// before, if there was one, and now.
-///
-/// # Errors
-/// When a file cannot be read or written.
+/// Replaces the golden records by a finished run's. Returns the golden head before and after.
 pub fn replace(golden: &Golden, run: &RunFolder) -> Result<(Option<String>, String), Error> {
     let folder = golden.exact();
     let before = match folder.path(ledger::FILE).exists() {

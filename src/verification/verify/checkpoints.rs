@@ -1,5 +1,5 @@
-//! Checkpoints: every byte by the digests of `trainer.json`, and weights, moments, clocks and
-//! carried groups by what the ledger and the tables say of the step.
+//! Checks checkpoints: every byte by the digests of `trainer.json`, and weights, moments, clocks
+//! and carried groups by the ledger and the tables of the step.
 
 use crate::base::files;
 use crate::policy::{Loaded, Progress, checkpoint};
@@ -11,7 +11,7 @@ use crate::verification::{Records, Waiting};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Checks every checkpoint. Returns the steps of those that agree with everything.
+/// Returns the steps of the checkpoints that agree with everything.
 pub fn check(
     folder: &RunFolder,
     records: &Records,
@@ -33,7 +33,7 @@ pub fn check(
     }
     let last = records.steps();
     let ending = records.outcome.as_ref().map(|outcome| outcome.ending);
-    // Of a run that was not finite the policy before the failed update is kept, in `diverged/`.
+    // A diverged run keeps the policy before the failed update in `diverged/`.
     let is_kept = matches!(ending, Some(Ending::Finished | Ending::Saturated));
     if is_kept && !steps.contains(&last) {
         check.inconclusive(
@@ -46,7 +46,7 @@ pub fn check(
     (check.compared(compared), kept)
 }
 
-/// One checkpoint; whether it agrees with everything.
+/// Whether one checkpoint agrees with everything.
 fn one(
     check: &mut Check,
     folder: &RunFolder,
@@ -87,8 +87,8 @@ fn one(
     before == check.findings.len() as u64 + check.further_findings
 }
 
-/// A checkpoint whose every file is as `trainer.json` says and, of the base policy's files, as
-/// the manifest does.
+/// Loads a checkpoint whose files have the digests of `trainer.json`, and the base policy's files
+/// those of the manifest.
 pub fn opened(
     check: &mut Check,
     folder: &RunFolder,
@@ -96,7 +96,7 @@ pub fn opened(
     found: &Found,
     name: &str,
 ) -> Option<Loaded> {
-    // Names before paths: a digest's name is joined to the folder when a checkpoint is loaded.
+    // Names are checked first, because loading joins a digest's name to the folder.
     if !named_files(check, folder, found, name) {
         return None;
     }
@@ -112,7 +112,7 @@ pub fn opened(
     checkpoint::load(&folder.path(name)).map_err(|error| check.mismatch(name, error)).ok()
 }
 
-/// `trainer.json` names plain files of its folder, and all of them.
+/// `trainer.json` must name exactly the plain files of its folder.
 fn named_files(check: &mut Check, folder: &RunFolder, found: &Found, name: &str) -> bool {
     let place = format!("{name}/trainer.json");
     let read: Result<Value, files::Error> = files::read_json(&folder.path(&place));
@@ -150,7 +150,6 @@ fn named_files(check: &mut Check, folder: &RunFolder, found: &Found, name: &str)
     good
 }
 
-/// Clocks and the place in the data.
 fn clocks(check: &mut Check, records: &Records, name: &str, step: u64, progress: &Progress) {
     let place = |key: &str| format!("{name}/trainer.json, {key}");
     let line = records.metrics.iter().find(|line| line.step == step);
@@ -168,7 +167,7 @@ fn clocks(check: &mut Check, records: &Records, name: &str, step: u64, progress:
     check.equal(place("prompts_drawn"), progress.prompts_drawn, drawn);
 }
 
-/// Updates up to a step that AdamW made: those that were not left out.
+/// Updates that AdamW made up to a step: those that were not left out.
 fn expected_updates(records: &Records, step: u64) -> u64 {
     let lines = records.metrics.iter().filter(|line| line.step <= step);
     let skipped = |line: &StepMetrics| line.metrics.get("optimizer/skipped_updates").copied();

@@ -1,26 +1,25 @@
-//! How likely altered rollout steps are to be caught by executing some of them again.
+//! The probability that executing some rollout steps again catches altered ones.
 //!
-//! A step is *altered* when its line in the ledger is not what executing it from the state before
-//! gives. The state before is a checkpoint or the step before, so a run that goes on honestly
-//! after an altered step has one altered step. Each altered step that is executed again is caught
-//! (under `fast` arithmetic on another kind of machine it can only be suspected).
+//! A step is *altered* if its line in the ledger is not what executing it from the state before
+//! gives. The state before is a checkpoint or the step before, so a run that continues honestly
+//! after an altered step has one altered step. Every executed altered step is caught (under `fast`
+//! arithmetic on another kind of machine it can only be suspected).
 
 use serde::Serialize;
 
-/// The chance of catching at least one of k altered steps.
+/// The probability of catching at least one of k altered steps.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Detection {
     /// k.
     pub altered_steps: u64,
-    /// Whichever k steps were altered, before the seed of the challenge was known: at least this,
-    /// over the seeds. Counts only the steps that the seed picks, not those passed on the way.
+    /// A lower bound over the seeds for any k steps that were altered before the challenge's seed
+    /// was known. It counts only the picked steps, not those passed on the way.
     pub at_least: f64,
-    /// With the steps that were executed here, when every k of the run's steps are equally likely
-    /// to be the altered ones.
+    /// For the executed steps, when all sets of k altered steps are equally likely.
     pub uniform: f64,
 }
 
-/// For k = 1, 2, 5 and 10, as far as the run has so many steps.
+/// For k = 1, 2, 5 and 10, up to the number of steps.
 pub fn detections(steps: u64, picked: u64, covered: u64) -> Vec<Detection> {
     let altered = [1, 2, 5, 10].into_iter().filter(|&k| k <= steps);
     altered
@@ -32,18 +31,18 @@ pub fn detections(steps: u64, picked: u64, covered: u64) -> Vec<Detection> {
         .collect()
 }
 
-/// The chance of catching altered outcomes in one evaluation.
+/// The probability of catching altered outcomes in one evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct AlteredProblems {
-    /// k problems of one evaluation whose outcomes were altered before the seed of the challenge was
+    /// k problems of one evaluation whose outcomes were altered before the challenge's seed was
     /// known.
     pub altered_problems: u64,
-    /// Whichever evaluation and problems they are: at least this, over the seeds.
+    /// A lower bound over the seeds for any evaluation and problems.
     pub at_least: f64,
 }
 
-/// For k = 1, 5, 20 and 100, when `share` of the evaluations were executed; of each of these its
-/// problems and how many of them were sampled again.
+/// For k = 1, 5, 20 and 100, when `share` of the evaluations were executed. `evaluations` holds the
+/// problems of each, and how many of them were sampled again.
 pub fn altered_problems(share: f64, evaluations: &[(u64, u64)]) -> Vec<AlteredProblems> {
     let largest = evaluations.iter().map(|(problems, _)| *problems).max().unwrap_or(0);
     let caught = |altered: u64| {
@@ -58,7 +57,8 @@ pub fn altered_problems(share: f64, evaluations: &[(u64, u64)]) -> Vec<AlteredPr
         .collect()
 }
 
-/// C(T − n, k) / C(T, k): none of k marked steps among n drawn of T without replacement.
+/// C(T − n, k) / C(T, k): the probability that n of T steps drawn without replacement contain none
+/// of k marked ones.
 fn missed(steps: u64, drawn: u64, altered: u64) -> f64 {
     let left = steps.saturating_sub(drawn);
     (0..altered).map(|i| left.saturating_sub(i) as f64 / (steps - i) as f64).product()

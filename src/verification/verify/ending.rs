@@ -1,5 +1,5 @@
-//! What `diverged/` holds of the rollout step in which a run was not finite, and that no other run
-//! has such a folder. Whether the step ends so is for [`crate::verification::verify::replay`] to execute.
+//! Checks `diverged/` against the rollout step in which a run was not finite; no other run has such
+//! a folder. [`crate::verification::verify::replay`] executes the step.
 
 use crate::base::files;
 use crate::policy::checkpoint;
@@ -11,14 +11,10 @@ use crate::verification::verify::walk::Found;
 use crate::verification::verify::{Check, checkpoints};
 use crate::verification::{Records, Waiting};
 
-/// The record of the step that was not finite.
 pub const RECORD: &str = "diverged/divergence.json";
-/// Its rollouts.
 pub const ROLLOUTS: &str = "diverged/rollouts.parquet";
-/// The policy before the update that failed.
 pub const CHECKPOINT: &str = "diverged/checkpoint";
 
-/// Checks the folder `diverged` against the ending.
 pub fn check(
     folder: &RunFolder,
     records: &Records,
@@ -50,7 +46,7 @@ pub fn check(
     check.compared("diverged/: record, rollouts and policy of the step that was not finite")
 }
 
-/// The record and the rollouts agree with the outcome, with each other and with the seed.
+/// Record and rollouts must agree with the outcome, with each other and with the seed.
 fn record(
     check: &mut Check,
     folder: &RunFolder,
@@ -75,14 +71,14 @@ fn record(
     }
     let table = Table { name: ROLLOUTS, rows: &rows, step };
     let Some((groups, carried)) = table.groups(check, records, local, waiting) else { return };
-    // Sampling ends in the middle of a round: nothing trained and nothing was measured.
+    // A failure in sampling ends a round early: nothing was trained or measured.
     let is_sampling = rows.iter().all(|row| !row.trained) && record.metrics.is_empty();
     if !is_sampling && let Some(made) = table.made(check, &groups, carried, records) {
         steps::compare(check, RECORD, &record.metrics, &made.metrics, &records.experiment);
     }
 }
 
-/// The policy before the failed update. Where it is the step's first, the ledger binds it.
+/// The policy before the failed update. If that is the step's first, the ledger binds it.
 fn policy(
     check: &mut Check,
     folder: &RunFolder,

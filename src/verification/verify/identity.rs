@@ -1,4 +1,4 @@
-//! What the run says it is: experiment, manifest, run key, and the chain of the ledger.
+//! Checks the run's identity: experiment, manifest, run key, and the chain of the ledger.
 
 use crate::experiment::{Experiment, validate};
 use crate::records::ledger::{self, Entry, Kind};
@@ -9,30 +9,24 @@ use crate::verification::verify::{Check, Extent, stays_inside};
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
-/// The records that every check rests on.
 #[derive(Debug)]
 pub struct Records {
-    /// `experiment.json`; it can run.
+    /// It can run.
     pub experiment: Experiment,
-    /// `manifest.json`.
     pub manifest: Manifest,
-    /// `metrics.jsonl`.
     pub metrics: Vec<StepMetrics>,
-    /// `ledger.jsonl`.
     pub ledger: Vec<Entry>,
-    /// `evaluations.jsonl`; the names of sets are plain.
+    /// The names of sets are plain.
     pub evaluations: Vec<EvaluationRecord>,
-    /// `outcome.json`, of a finished run.
+    /// Of a finished run.
     pub outcome: Option<Outcome>,
 }
 
 impl Records {
-    /// Rollout steps that are recorded.
     pub fn steps(&self) -> u64 {
         self.metrics.len() as u64
     }
 
-    /// How much of the run could be executed again.
     pub fn extent(&self) -> Extent {
         let ending = self.outcome.as_ref().map(|outcome| outcome.ending);
         Extent {
@@ -48,12 +42,11 @@ impl Records {
         line.map_or(Counters::default(), |line| line.counters)
     }
 
-    /// The ledger's line of a rollout step, from 1.
+    /// From step 1 on.
     pub fn step(&self, step: u64) -> Option<&Entry> {
         self.ledger.get(step as usize).filter(|entry| entry.kind == Kind::RolloutStep)
     }
 
-    /// A component of a rollout step's line.
     pub fn component(&self, step: u64, name: &str) -> Option<&String> {
         self.step(step)?.components.get(name)
     }
@@ -75,7 +68,7 @@ pub const COMPONENTS: [&str; 11] = [
     "metrics",
 ];
 
-/// Reads the records. Without all of them there is nothing to check.
+/// Reads the records; without all of them nothing can be checked.
 pub fn read(folder: &RunFolder) -> (Check, Option<Records>) {
     let mut check = Check::new("records");
     let experiment = part(&mut check, "experiment.json", folder.experiment());
@@ -116,7 +109,7 @@ fn part<T>(check: &mut Check, name: &str, read: Result<T, impl Display>) -> Opti
     read.map_err(|error| check.mismatch(name, error)).ok()
 }
 
-/// Experiment, manifest and run key agree.
+/// Experiment, manifest and run key must agree.
 pub fn identity(records: &Records) -> Check {
     let mut check = Check::new("identity");
     let Records { experiment, manifest, .. } = records;
@@ -139,7 +132,7 @@ pub fn identity(records: &Records) -> Check {
     check.compared("arm hash, name, seed and run key computed again from experiment.json")
 }
 
-/// The chain holds, begins with what went in and ends with how it ended.
+/// The chain must hold, begin with the inputs and end with the outcome.
 pub fn ledger(records: &Records) -> Check {
     let mut check = Check::new("ledger");
     let at = |line: usize| format!("{}, line {line}", ledger::FILE);
@@ -183,7 +176,6 @@ pub fn ledger(records: &Records) -> Check {
     ))
 }
 
-/// Every component by which two lines differ.
 fn different(
     check: &mut Check,
     place: &str,
@@ -204,7 +196,7 @@ fn different(
     }
 }
 
-/// The clocks of the outcome are those of the last step, and its reason is that of its ending.
+/// The outcome must have the clocks of the last step and the reason of its ending.
 fn ending(check: &mut Check, records: &Records, outcome: &Outcome) {
     let last = records.metrics.last().map(|line| line.counters).unwrap_or_default();
     let place = |name: &str| format!("outcome.json, counters.{name}");
@@ -214,7 +206,7 @@ fn ending(check: &mut Check, records: &Records, outcome: &Outcome) {
     let reason = match outcome.ending {
         Ending::Finished => Some(run::finished(planned)),
         Ending::Saturated => Some(run::saturated(records.steps() + 1)),
-        // The value that was not finite: `diverged/` names it, and executing the step shows it.
+        // `diverged/` names the value, and executing the step shows it.
         Ending::Diverged => None,
     };
     if reason.is_some_and(|reason| reason != outcome.reason) {
@@ -225,7 +217,7 @@ fn ending(check: &mut Check, records: &Records, outcome: &Outcome) {
     } else if clocks.rollout_steps >= planned {
         check.mismatch("outcome.json, ending", "all rollout steps were done");
     }
-    // A step that was not finite generates, and may update, without being recorded.
+    // A step that was not finite generates, and may update, without a record.
     if outcome.ending != Ending::Diverged {
         check.equal(place("updates"), clocks.updates, last.updates);
         let (rounds, last) = (clocks.generation_rounds, last.generation_rounds);

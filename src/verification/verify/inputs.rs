@@ -1,9 +1,9 @@
-//! The inputs of the run that are at hand here: problems, tokenizer, base policy. Each is used
-//! only when it has the digest that the manifest binds.
+//! The inputs of the run that exist here: problems, tokenizer, base policy. Each is used only if it
+//! has the digest of the manifest.
 //!
-//! `experiment.json` names paths of whoever made the run. None of them is opened: the sender would
-//! choose what is read here. The base policy lies where the reviewer says or where the embedded
-//! benchmark has its own, problem files lie below the folder that the reviewer names.
+//! Paths in `experiment.json` are never opened, because the sender would choose what is read. The
+//! base policy lies where the reviewer says or where the embedded benchmark has its own; problem
+//! files lie below the reviewer's folder.
 
 use crate::base::files::{self, foreign};
 use crate::experiment::Data;
@@ -16,32 +16,25 @@ use crate::verification::verify::Check;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
-/// The base policy of the embedded benchmark, below the current folder: a checkout has it.
+/// Of the embedded benchmark, below the current folder: a checkout has it.
 pub const EMBEDDED_BASE: &str = "golden/mini-aime/base";
 
-/// Where the reviewer says that inputs are.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Places<'a> {
-    /// The base policy's folder, in place of [`EMBEDDED_BASE`].
+    /// Replaces [`EMBEDDED_BASE`].
     pub base: Option<&'a Path>,
-    /// The folder of the problem files.
     pub data: Option<&'a Path>,
 }
 
-/// What is here and is what the run used.
 #[derive(Debug, Default)]
 pub struct Local {
-    /// All sets of problems.
     pub data: Option<DataSets>,
-    /// Where they come from here.
     pub source: Option<Data>,
     /// From the base policy's folder, else from a checkpoint.
     pub tokenizer: Option<Tokenizer>,
-    /// The base policy's folder.
     pub base: Option<PathBuf>,
 }
 
-/// Looks for the inputs in the reviewer's places.
 pub fn find(folder: &RunFolder, records: &Records, places: Places) -> (Check, Local) {
     let mut check = Check::new("inputs");
     let bound = |name: &str| records.manifest.inputs.contains_key(&format!("base/{name}"));
@@ -66,8 +59,7 @@ pub fn find(folder: &RunFolder, records: &Records, places: Places) -> (Check, Lo
     (check.compared(compared), Local { data, source, tokenizer, base })
 }
 
-/// The problems' source, with files below the reviewer's folder: each is the one there whose path ends
-/// in most of the recorded path's names.
+/// The problems' source, with files below the reviewer's folder.
 fn source(check: &mut Check, records: &Records, folder: Option<&Path>) -> Option<Data> {
     let Data::Files { train, dev, test } = &records.experiment.inputs.data else {
         return Some(records.experiment.inputs.data.clone());
@@ -93,14 +85,14 @@ fn source(check: &mut Check, records: &Records, folder: Option<&Path>) -> Option
     Some(Data::Files { train: train?, dev: dev?, test: test.into_iter().collect::<Option<_>>()? })
 }
 
-/// The file below a folder with the longest end of a recorded path. Links in the reviewer's folder
-/// are the reviewer's.
+/// The file below a folder whose path shares the longest end with a recorded path. The reviewer's
+/// folder may hold links.
 fn below(folder: &Path, recorded: &Path) -> Option<PathBuf> {
     let plain = |part: &Component| matches!(part, Component::Normal(_));
     let parts: Vec<Component> = recorded.components().collect();
     let first = parts.iter().rposition(|part| !plain(part)).map_or(0, |last| last + 1);
     let ends = (first..parts.len()).map(|from| parts[from..].iter().collect::<PathBuf>());
-    // A device without end is no file.
+    // A device is no file.
     ends.map(|end| folder.join(end)).find(|path| path.is_file())
 }
 
@@ -138,13 +130,13 @@ fn sets(check: &mut Check, records: &Records, source: &Data) -> Option<DataSets>
 /// Whether the base policy's folder holds exactly what the manifest binds.
 fn is_base(check: &mut Check, records: &Records, given: Option<&Path>) -> bool {
     let mut all = true;
-    // What the manifest binds, and what would be read in its place if it lay there too.
+    // The files that the manifest binds, and those that would be read in their place.
     let bound = records.manifest.inputs.keys().filter_map(|name| name.strip_prefix("base/"));
     let names: BTreeSet<&str> = checkpoint::COMPANIONS.into_iter().chain(bound).collect();
     for name in names.into_iter().chain([weights::SINGLE, weights::INDEX]) {
         let written = records.manifest.inputs.get(&format!("base/{name}"));
-        // A name of the manifest stays in the folder. The reviewer's own may hold links, as a cache
-        // does; the current folder may be the sender's.
+        // A name from the manifest must stay in the folder. The reviewer's folder may hold links,
+        // as a cache does; the current folder may be the sender's.
         let path = match given {
             Some(folder) => (!name.contains('/')).then(|| folder.join(name)),
             None => foreign::inside(Path::new("."), &format!("{EMBEDDED_BASE}/{name}")).ok(),
@@ -165,7 +157,7 @@ fn is_base(check: &mut Check, records: &Records, given: Option<&Path>) -> bool {
     all
 }
 
-/// The tokenizer of the base policy; a checkpoint carries the same files.
+/// From the base policy; a checkpoint has the same files.
 fn tokenizer(
     check: &mut Check,
     folder: &RunFolder,

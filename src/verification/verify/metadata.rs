@@ -1,4 +1,4 @@
-//! `ro-crate-metadata.json`, made again from the folder.
+//! Makes `ro-crate-metadata.json` again from the folder and compares it.
 
 use crate::base::files;
 use crate::records::RunFolder;
@@ -7,8 +7,7 @@ use crate::verification::verify::walk::Found;
 use crate::verification::verify::{Check, scores};
 use serde_json::{Map, Value};
 
-/// Compares the crate with the one that the folder gives, but for files that are gone: whether they
-/// may be is said elsewhere.
+/// Ignores checkpoint files that are gone; other checks decide whether they may be.
 pub fn check(folder: &RunFolder, found: &Found) -> Option<Check> {
     if !found.files.contains(ro_crate::NAME) {
         return None;
@@ -27,13 +26,12 @@ pub fn check(folder: &RunFolder, found: &Found) -> Option<Check> {
     Some(check.compared("ro-crate-metadata.json made again from the folder"))
 }
 
-/// Whether a name is that of a checkpoint's file, and the file is gone.
 fn is_gone(name: &str, found: &Found) -> bool {
     name.starts_with("checkpoints/") && !found.files.contains(name)
 }
 
-/// The entities of the graph by their `@id`, so that a difference is named by it. What is no list of
-/// entities with ids of their own stays as it is.
+/// Keys the entities of the graph by their `@id`, so that a difference names it. A graph without
+/// unique ids stays as it is.
 fn name_entities(metadata: &mut Value) {
     let Some(graph) = metadata.get_mut("@graph") else { return };
     let Some(entities) = graph.as_array() else { return };

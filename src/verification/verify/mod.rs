@@ -1,7 +1,6 @@
-//! Whether a run folder that somebody else sent is what it says it is. The folder is not
-//! trusted: every file is hashed again, everything derived is computed again from what it was
-//! derived from, and rollout steps that a challenge picks are executed again and compared bit for
-//! bit. Nothing in the folder is changed, and no network is used.
+//! Verifies a run folder from an untrusted sender: every file is hashed again, everything derived
+//! is computed again, and rollout steps that a challenge picks are executed again and compared bit
+//! for bit. Nothing in the folder is changed, and no network is used.
 //!
 //! What is compared with nothing: `timings.jsonl`, `environment.json`, `sessions.jsonl` and
 //! `plan.json` tell of time and machine. Only whoever ran it vouches for them.
@@ -26,34 +25,26 @@ use serde::Serialize;
 use std::fmt::Display;
 use std::path::PathBuf;
 
-/// A folder that cannot be looked at.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no run.
     #[error("{} is not a run folder: there is no manifest.json in it", root.display())]
-    NotARun {
-        /// The folder.
-        root: PathBuf,
-    },
-    /// The file system refused.
+    NotARun { root: PathBuf },
     #[error(transparent)]
     File(#[from] files::Error),
 }
 
-/// What a check came to. The worst of all checks is the verdict of the whole.
+/// The worst verdict of all checks is that of the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Everything that was compared agrees, and nothing that belongs to the check was left out.
+    /// Everything that belongs to the check was compared and agrees.
     Verified,
     /// Something is missing, or cannot be compared here.
     Inconclusive,
-    /// Something is not what the folder says it is.
     Mismatch,
 }
 
 impl Verdict {
-    /// As it is printed.
     pub fn name(self) -> &'static str {
         match self {
             Self::Verified => "verified",
@@ -63,33 +54,26 @@ impl Verdict {
     }
 }
 
-/// One thing that does not agree or could not be compared. Foreign text in it is visible.
+/// A disagreement, or something that could not be compared. Foreign text is made visible.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
-    /// [`Verdict::Mismatch`] or [`Verdict::Inconclusive`].
+    /// Never [`Verdict::Verified`].
     pub verdict: Verdict,
     /// File, step, component, row or key.
     pub place: String,
-    /// What was found there.
     pub what: String,
 }
 
-/// One check with what it found.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Check {
-    /// Its name.
     pub name: &'static str,
-    /// The worst of its findings.
     pub verdict: Verdict,
-    /// What was compared, with counts.
+    /// With counts.
     pub compared: String,
-    /// The first findings.
     pub findings: Vec<Finding>,
-    /// How many more there are.
     pub further_findings: u64,
 }
 
-/// Findings that a check keeps.
 const MOST_FINDINGS: usize = 20;
 
 impl Check {
@@ -117,13 +101,12 @@ impl Check {
             self.further_findings += 1;
             return;
         }
-        // On one line: a name with line ends must not print a verdict of its own.
+        // A name with line ends must not print a verdict of its own.
         let line = |text: &str| visible::message(&text.replace('\n', "\\n"));
         let (place, what) = (line(&place), line(&what));
         self.findings.push(Finding { verdict, place, what });
     }
 
-    /// Notes a mismatch unless two things are equal.
     fn equal<T: PartialEq + Display>(&mut self, place: impl Display, found: T, expected: T) {
         if found != expected {
             self.mismatch(place, format!("is {found}, should be {expected}"));
@@ -140,51 +123,36 @@ impl Check {
     }
 }
 
-/// What to do beyond the checks that every call makes.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// The base policy's folder, in place of [`inputs::EMBEDDED_BASE`].
+    /// Replaces [`inputs::EMBEDDED_BASE`].
     pub base: Option<PathBuf>,
-    /// The folder of the problem files, of a run on files.
+    /// The folder of the problem files.
     pub data: Option<PathBuf>,
-    /// Execute rollout steps again.
     pub replay: Option<replay::Request>,
 }
 
-/// How much of a run could be executed again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Extent {
-    /// Recorded rollout steps.
     pub steps: u64,
-    /// Recorded evaluations.
     pub evaluations: u64,
-    /// Whether it ended before its last step, saturated or diverged.
+    /// Saturated or diverged before its last step.
     pub ends_early: bool,
 }
 
-/// Everything that was found.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verification {
-    /// Version of this structure.
     pub schema: &'static str,
-    /// The worst verdict of the checks.
     pub verdict: Verdict,
-    /// The verdict with what it rests on, in one line.
+    /// One line: the verdict and what it rests on.
     pub summary: String,
-    /// What there was to execute.
     pub extent: Extent,
-    /// In the order in which they were made.
     pub checks: Vec<Check>,
-    /// What was executed again.
     pub replay: Option<Replay>,
-    /// What no check can know.
     pub not_checked: Vec<String>,
 }
 
-/// Verifies a run folder. `watch` is told what is being done.
-///
-/// # Errors
-/// When there is no run in the folder, or it cannot be listed.
+/// `watch` is told what is being done.
 pub fn verify(
     folder: &RunFolder,
     options: &Options,
@@ -203,7 +171,7 @@ pub fn verify(
     Ok(Verification { schema, verdict, summary, extent, checks, replay, not_checked })
 }
 
-/// The verdict, which names what was executed and what was not.
+/// The verdict, with what was executed and what was not.
 fn summary(verdict: Verdict, extent: Extent, replay: Option<&Replay>) -> String {
     if verdict != Verdict::Verified {
         return verdict.name().to_string();
@@ -224,7 +192,7 @@ fn summary(verdict: Verdict, extent: Extent, replay: Option<&Replay>) -> String 
     summary
 }
 
-/// All checks, up to the first one without which the others make no sense.
+/// Makes all checks, up to the first one without which the others make no sense.
 fn examine(
     folder: &RunFolder,
     options: &Options,
@@ -235,7 +203,7 @@ fn examine(
     watch("walking the folder");
     let (check, found) = walk::walk(folder)?;
     checks.push(check);
-    // What a link leads to is not the folder's, and reading it could be what the sender wants.
+    // A link may lead to files that the sender wants to be read.
     if found.links > 0 {
         return Ok(None);
     }
@@ -325,8 +293,7 @@ fn not_checked(extent: Extent, replay: Option<&Replay>) -> Vec<String> {
     notes
 }
 
-/// Whether a relative path stays where it starts: only plain names, none of them `..`, and nothing
-/// that does not print.
+/// Whether a relative path has only plain, printable names, none of them `..`.
 fn stays_inside(name: &str) -> bool {
     let plain =
         |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains('\\');

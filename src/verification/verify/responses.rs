@@ -1,4 +1,4 @@
-//! One stored rollout: its place in the table, its reward, its text and its ending.
+//! Checks one stored rollout: its place in the table, its reward, its text and its ending.
 
 use crate::algorithm::{Group, ScoredRollout};
 use crate::experiment::Experiment;
@@ -8,7 +8,7 @@ use crate::verification::Records;
 use crate::verification::verify::Check;
 use crate::verification::verify::inputs::Local;
 
-/// Groups one after the other, each whole; what later steps index is there.
+/// Whether the groups are whole and in order, so that later steps can index them.
 pub fn well_formed(
     check: &mut Check,
     name: &str,
@@ -47,7 +47,7 @@ pub fn well_formed(
     true
 }
 
-/// The group graded and shaped again, from its texts.
+/// Grades and shapes the group again from its texts.
 pub fn graded(group: &Group<ScoredRollout>, experiment: &Experiment) -> Group<ScoredRollout> {
     let again = |scored: &ScoredRollout| scored.rollout.clone();
     let sampled = Group {
@@ -61,7 +61,7 @@ pub fn graded(group: &Group<ScoredRollout>, experiment: &Experiment) -> Group<Sc
     group
 }
 
-/// Eq. 7 and what was added to it: a row against its rollout, graded again.
+/// Compares a row with its rollout graded again (Eq. 7 and the shaping).
 pub fn same_grade(check: &mut Check, place: &str, row: &RolloutRow, again: &ScoredRollout) {
     let at = |column: &str| format!("{place}, {column}");
     check.equal(at("is_correct"), row.is_correct, again.is_correct);
@@ -74,7 +74,7 @@ pub fn same_grade(check: &mut Check, place: &str, row: &RolloutRow, again: &Scor
     }
 }
 
-/// Tokens, text and ending of a response agree.
+/// Tokens, text and ending of a response must agree.
 pub fn decoded(check: &mut Check, place: &str, row: &RolloutRow, records: &Records, local: &Local) {
     let length = row.tokens.len() as u64;
     let limit = records.experiment.rollout.max_response_tokens;

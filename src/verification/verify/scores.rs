@@ -1,4 +1,4 @@
-//! Evaluations computed again from the stored responses, and the report from the folder.
+//! Computes evaluations again from the stored responses, and the report from the folder.
 
 use crate::algorithm::Problem;
 use crate::base::files;
@@ -15,7 +15,7 @@ use crate::verification::verify::walk::Found;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Every evaluation that the experiment demands is there once, and follows from its outcomes.
+/// Every evaluation of the experiment must exist once and follow from its outcomes.
 pub fn evaluations(folder: &RunFolder, records: &Records, local: &Local, found: &Found) -> Check {
     let mut check = Check::new("evaluations");
     let mut seen = BTreeSet::new();
@@ -73,22 +73,19 @@ pub fn evaluations(folder: &RunFolder, records: &Records, local: &Local, found: 
     ))
 }
 
-/// Set and step of every evaluation that a run makes which ended so.
+/// Set and step of every evaluation of a run with this ending.
 fn expected(records: &Records, ending: Ending) -> BTreeSet<(String, u64)> {
     let complete = ending != Ending::Diverged;
     let (experiment, inputs) = (&records.experiment, &records.manifest.inputs);
     evaluations::due(experiment, inputs, records.steps(), complete)
 }
 
-/// The table of an evaluation's outcomes.
 pub fn name(set: &str, step: u64) -> String {
     format!("evaluations/{set}-step-{step:06}.parquet")
 }
 
-/// What a tokenizer can write.
 struct Text<'a> {
     tokenizer: &'a Tokenizer,
-    /// See [`Tokenizer::most_characters`].
     most_characters: usize,
 }
 
@@ -97,8 +94,8 @@ impl<'a> Text<'a> {
         Self { tokenizer, most_characters: tokenizer.most_characters() }
     }
 
-    /// Whether the response is a text of the vocabulary and has no fewer tokens than its text needs.
-    /// It may have more: special tokens have no text, and a text of words can be cut in several ways.
+    /// The response must be a text of the vocabulary with at least as many tokens as its text
+    /// needs. It may have more: special tokens have no text, and words can be cut in several ways.
     fn written(&self, check: &mut Check, place: &str, row: &Outcome) {
         let tokens = match self.tokenizer.encode(&row.response) {
             Ok(tokens) => tokens,
@@ -118,13 +115,13 @@ impl<'a> Text<'a> {
     }
 }
 
-/// The problems of a set, when they are here.
+/// The problems of a set, if they are here.
 pub fn set_of<'a>(local: &'a Local, name: &str) -> Option<&'a [Problem]> {
     let sets = inputs::named_sets(local.data.as_ref()?);
     sets.into_iter().skip(1).find(|(set, _)| *set == name).map(|(_, problems)| problems)
 }
 
-/// The problems of a set in its order, each with its answer.
+/// The problems must be the set's, in its order, with its answers.
 fn same_problems(check: &mut Check, name: &str, rows: &[Outcome], problems: &[Problem]) {
     let asked: Vec<(&str, &str)> = rows
         .chunk_by(|a, b| a.problem == b.problem)
@@ -189,7 +186,7 @@ fn one(
     }
 }
 
-/// The report built again from the folder, compared number by number.
+/// Builds the report again from the folder and compares every number.
 pub fn report(folder: &RunFolder, records: &Records, found: &Found) -> Check {
     let mut check = Check::new("report");
     let built = match run::build(folder) {
@@ -228,7 +225,7 @@ pub fn report(folder: &RunFolder, records: &Records, found: &Found) -> Check {
     check.compared("report.json, report.html and report.md built again from the folder")
 }
 
-/// Every leaf in which two JSON values differ, by its path.
+/// Reports every leaf in which two JSON values differ, by its path.
 pub fn different(check: &mut Check, place: &str, found: &Value, expected: &Value) {
     match (found, expected) {
         (Value::Object(a), Value::Object(b)) => {

@@ -1,5 +1,5 @@
-//! The records of each rollout step, computed again from its stored responses: rewards, which
-//! groups trained, advantages, metrics, and the ledger's components.
+//! Computes the records of each rollout step again from its stored responses: rewards, trained
+//! groups, advantages, metrics, and the ledger's components.
 
 use crate::algorithm::{Group, Problem, Prompt, ScoredRollout, Selected, Selection};
 use crate::experiment::{Data, Experiment};
@@ -14,21 +14,17 @@ use crate::verification::verify::responses::{decoded, graded, same_grade, well_f
 use crate::verification::verify::walk::Found;
 use std::collections::BTreeMap;
 
-/// Groups that wait for the step after, by step.
+/// Step → groups that wait for the next step.
 pub type Waiting = BTreeMap<u64, Vec<Group<ScoredRollout>>>;
 
-/// A table of rollouts.
 #[derive(Debug, Clone, Copy)]
 pub struct Table<'a> {
-    /// Its place in the folder.
     pub name: &'a str,
-    /// All of it.
     pub rows: &'a [RolloutRow],
-    /// The rollout step that it is of, from 1.
+    /// From 1.
     pub step: u64,
 }
 
-/// What was computed again of one step.
 #[derive(Debug)]
 pub struct Made {
     selected: Selected,
@@ -37,8 +33,8 @@ pub struct Made {
 }
 
 impl Table<'_> {
-    /// The groups, and how many of them were carried over; every response graded again and held
-    /// against its tokens, every problem against the seed. `None` when the rows are no groups.
+    /// The groups, and how many were carried over. Every response is graded again and compared with
+    /// its tokens, every problem with the seed. `None` when the rows are no groups.
     pub fn groups(
         self,
         check: &mut Check,
@@ -66,8 +62,8 @@ impl Table<'_> {
         Some((groups, carried))
     }
 
-    /// Which groups train, their advantages and the metrics of that. `None` when the rounds are not
-    /// those of Dynamic Sampling.
+    /// Which groups train, their advantages and metrics. `None` when the rounds are not those of
+    /// Dynamic Sampling.
     pub fn made(
         self,
         check: &mut Check,
@@ -83,7 +79,7 @@ impl Table<'_> {
     }
 }
 
-/// Checks every step's table against its inputs and against metrics and ledger.
+/// Checks every step's table against its inputs, the metrics and the ledger.
 pub fn check(
     folder: &RunFolder,
     records: &Records,
@@ -157,8 +153,8 @@ pub fn groups(rows: &[RolloutRow]) -> Vec<Group<ScoredRollout>> {
     rows.chunk_by(|a, b| a.group == b.group).map(group).collect()
 }
 
-/// The problems that were drawn in a step are those that the run's seed draws there, in their
-/// order, and each says how often it was drawn before in the step.
+/// A step's problems must be those that the run's seed draws, in order, with the number of earlier
+/// draws in the step.
 fn drawn(
     check: &mut Check,
     name: &str,
@@ -190,7 +186,7 @@ fn drawn(
     }
 }
 
-/// How many groups were carried over from the step before; they are those that waited there.
+/// How many groups were carried over; they must be those that waited after the step before.
 fn carried(
     check: &mut Check,
     name: &str,
@@ -212,7 +208,7 @@ fn carried(
     before.len()
 }
 
-/// The step as Algorithm 1 makes it of these groups. `None` when its rounds are not those of Dynamic
+/// The step that Algorithm 1 makes of these groups. `None` when its rounds are not those of Dynamic
 /// Sampling.
 fn selected(
     check: &mut Check,
@@ -250,7 +246,7 @@ fn selected(
     Some(selection.select())
 }
 
-/// Which groups trained, and the advantages of the groups of the batch; 0 elsewhere.
+/// Checks which groups trained, and the advantages of the batch; 0 elsewhere.
 fn trained(check: &mut Check, name: &str, rows: &[RolloutRow], selected: &Selected) {
     let advantages: BTreeMap<usize, &Vec<f64>> =
         selected.batch.iter().copied().zip(&selected.advantages).collect();
@@ -266,7 +262,8 @@ fn trained(check: &mut Check, name: &str, rows: &[RolloutRow], selected: &Select
     }
 }
 
-/// Holds recorded metrics to those that were computed again. Others must be of the updates.
+/// Recorded metrics must equal those that were computed again; any other must be a metric of the
+/// updates.
 pub fn compare(
     check: &mut Check,
     place: &str,
@@ -282,7 +279,7 @@ pub fn compare(
             None => check.mismatch(place(name), format!("is missing, should be {value}")),
         }
     }
-    // No table has the distributions: that a step of format 2 has it is all that shows.
+    // No table has the distributions; a step of format 2 must only have the metric.
     let entropy = (experiment.record_format() > 1).then_some(effects::ROLLOUT_ENTROPY);
     if let Some(name) = entropy.filter(|name| !found.contains_key(*name)) {
         check.mismatch(place(name), "is missing");
@@ -295,7 +292,6 @@ pub fn compare(
     }
 }
 
-/// The clocks after the step.
 fn counted(
     check: &mut Check,
     line: &StepMetrics,

@@ -1,5 +1,5 @@
-//! What lies in the folder: every entry has a place in the layout, is a plain file or folder, and
-//! has the digest that the run noted when it ended.
+//! Checks the entries of the folder: each has a place in the layout, is a plain file or folder, and
+//! has the digest that the run noted at its end.
 
 use crate::base::files;
 use crate::policy::checkpoint;
@@ -8,22 +8,20 @@ use crate::records::{RunFolder, ledger};
 use crate::verification::verify::{Check, stays_inside};
 use std::collections::BTreeSet;
 
-/// Entries of a folder beyond which it is none of a run.
+/// A run folder has no more entries.
 const MOST_ENTRIES: usize = 200_000;
 
-/// Names of the layout that are folders.
 const FOLDERS: [&str; 4] = ["evaluations", "rollouts", "checkpoints", "diverged"];
 
-/// What a checkpoint may hold beside the base policy's companions.
+/// Files of a checkpoint beside the base policy's companions.
 const CHECKPOINT: [&str; 4] =
     ["model.safetensors", "optimizer.safetensors", "trainer.json", "carried.parquet"];
 
-/// Plain files, by their path under the run folder.
+/// Plain files and folders of a run folder.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// Paths with `/` between their parts.
+    /// With `/` between their parts.
     pub files: BTreeSet<String>,
-    /// Folders, likewise.
     pub folders: BTreeSet<String>,
     /// Symbolic links, devices and the like.
     pub links: u64,
@@ -37,10 +35,7 @@ impl Found {
     }
 }
 
-/// Lists everything without following a link, and names what has no place in a run folder.
-///
-/// # Errors
-/// When the folder itself cannot be listed.
+/// Lists everything without following a link, and reports what has no place in a run folder.
 pub fn walk(folder: &RunFolder) -> Result<(Check, Found), files::Error> {
     let mut check = Check::new("folder");
     let mut found = Found::default();
@@ -95,7 +90,6 @@ enum Place {
     None,
 }
 
-/// Where a path belongs.
 fn place(path: &str) -> Place {
     let parts: Vec<&str> = path.split('/').collect();
     let checkpoint =
@@ -115,14 +109,14 @@ fn place(path: &str) -> Place {
     }
 }
 
-/// `step-NNNNNN<suffix>` with the number written in one way only.
+/// `step-NNNNNN<suffix>`, with exactly one spelling of a number.
 fn numbered(name: &str, suffix: &str) -> bool {
     let digits = name.strip_prefix("step-").and_then(|rest| rest.strip_suffix(suffix));
     let number = digits.and_then(|digits| digits.parse::<u64>().ok());
     number.is_some_and(|number| digits == Some(&format!("{number:06}")))
 }
 
-/// Hashes every file that `outcome.json` has a digest of, and names those that it should have.
+/// Hashes every file that `outcome.json` has a digest of, and reports files without one.
 pub fn digests(folder: &RunFolder, found: &Found, outcome: Option<&Outcome>) -> Check {
     let mut check = Check::new("digests");
     let Some(outcome) = outcome else {

@@ -10,7 +10,7 @@ use crate::verification::verify::ending::{CHECKPOINT, RECORD, ROLLOUTS};
 use crate::verification::verify::replay::Replayed;
 
 impl Replayed<'_> {
-    /// Executes the step after the last recorded one: it must end the run as the outcome says.
+    /// Executes the step after the last recorded one, which must end the run as the outcome says.
     pub(super) fn ending(&self, trainer: &mut Trainer, check: &mut Check) {
         let Some(outcome) = &self.records.outcome else { return };
         let step = self.records.steps() + 1;
@@ -42,7 +42,7 @@ impl Replayed<'_> {
         }
     }
 
-    /// What `diverged/` holds is what the step gives.
+    /// `diverged/` must hold what the step gives.
     fn divergence(&self, trainer: &Trainer, found: Divergence, check: &mut Check) {
         let mut differs = |name: &str| {
             self.differs(check, name.to_string(), "is not what the step gives here".to_string());

@@ -16,41 +16,32 @@ use crate::verification::{AlteredProblems, Records};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// An evaluation that is picked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Picked {
-    /// The set.
     pub set: String,
-    /// The rollout step after which it was made.
     pub step: u64,
-    /// The problems that are sampled again, in the order of the set.
+    /// Those that are sampled again, in the order of the set.
     pub problems: Vec<Problem>,
 }
 
 impl Picked {
-    /// The table of its outcomes.
     pub fn name(&self) -> String {
         scores::name(&self.set, self.step)
     }
 }
 
-/// Evaluations that were executed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Executed {
-    /// How many the run has.
     pub all: u64,
-    /// Their tables.
     pub executed: Vec<String>,
-    /// Problems of all evaluations.
     pub all_problems: u64,
-    /// Problems that were sampled again.
     pub executed_problems: u64,
-    /// How likely altered outcomes would have been caught.
+    /// The probability of catching altered outcomes.
     pub detection: Vec<AlteredProblems>,
 }
 
-/// As many evaluations as steps, and as many problems of each as are asked for. Under `fast`
-/// arithmetic all problems: there a response has the bits of the run only in the same company.
+/// Picks as many evaluations as steps, and the requested number of problems of each. Under `fast`
+/// arithmetic all problems are picked: a response there has the run's bits only in the same batch.
 pub fn pick(records: &Records, local: &Local, request: &Request) -> Vec<Picked> {
     let head = records.head();
     let mut chosen: Vec<usize> = (0..records.evaluations.len()).collect();
@@ -76,7 +67,6 @@ pub fn pick(records: &Records, local: &Local, request: &Request) -> Vec<Picked> 
     chosen.into_iter().filter_map(pick).collect()
 }
 
-/// What was executed, of all.
 pub fn executed(records: &Records, done: Vec<Picked>) -> Executed {
     let all = records.evaluations.len() as u64;
     let count = |picked: &Picked| picked.problems.len() as u64;
@@ -140,7 +130,6 @@ impl Replayed<'_> {
 }
 
 impl Records {
-    /// The ledger's last head.
     pub(super) fn head(&self) -> &str {
         self.ledger.last().map(|entry| entry.head.as_str()).unwrap_or_default()
     }

@@ -1,6 +1,6 @@
-//! Rollout steps and evaluations that a challenge picks, executed again from the nearest earlier
-//! checkpoint: steps by the trainer, compared with the ledger bit for bit, with every step passed on
-//! the way; evaluations response by response. The step in which a run ended early is executed too.
+//! Executes rollout steps and evaluations that a challenge picks, from the nearest earlier
+//! checkpoint. Every step on the way is compared with the ledger bit for bit, evaluations response
+//! by response. The step in which a run ended early is executed too.
 
 mod ending;
 pub mod evaluations;
@@ -23,28 +23,25 @@ use crate::verification::{Detection, Executed, Picked, Records};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Who picks the steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Challenge {
-    /// The reviewer, by a seed that the sender did not know.
+    /// The reviewer's seed, which the sender did not know.
     Seed(u64),
-    /// The ledger's last head. Weaker: a forger can try forgeries until it picks other steps.
+    /// The ledger's last head. Weaker: a forger can retry until it picks other steps.
     Ledger,
 }
 
-/// What to execute again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// How many rollout steps are picked, and how many evaluations; no more than there are.
+    /// Rollout steps, and evaluations, to pick; at most as many as there are.
     pub steps: u64,
-    /// Problems of each picked evaluation; no more than it has.
+    /// Problems of each picked evaluation; at most as many as it has.
     pub problems: u64,
-    /// By whom.
     pub challenge: Challenge,
 }
 
 impl Request {
-    /// The draws of the challenge for one purpose, given a run's last head.
+    /// The challenge's draws for one purpose, given a run's last head.
     fn draws<'a>(&self, head: &'a str, purpose: &[Id<'a>]) -> Stream {
         match self.challenge {
             Challenge::Seed(seed) => stream(seed, Purpose::Challenge, purpose),
@@ -55,37 +52,31 @@ impl Request {
     }
 }
 
-/// What was executed again.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Replay {
-    /// Rollout steps of the run.
     pub steps: u64,
-    /// How the steps were picked.
     pub challenge: String,
-    /// The steps that the challenge picked, ascending.
+    /// Ascending.
     pub picked: Vec<u64>,
-    /// The steps that were executed and compared, ascending.
+    /// Executed and compared, ascending.
     pub covered: Vec<u64>,
-    /// Covered steps over all.
     pub covered_share: f64,
-    /// How likely altered steps would have been caught.
+    /// The probability of catching altered steps.
     pub detection: Vec<Detection>,
-    /// Evaluations that were executed.
     pub evaluations: Executed,
-    /// Whether the step in which the run ended early was executed; `None`: it did not end early.
+    /// Whether the early ending was executed; `None` if the run did not end early.
     pub ending: Option<bool>,
 }
 
-/// What is executed: the states of the policy that are needed, and what is done in each.
+/// The policy states to reach, and what to do in each.
 #[derive(Debug, Default)]
 struct Work {
-    /// From the checkpoint after each start (0 is the base policy) to an end.
+    /// Checkpoint to start from (0 is the base policy) → last step.
     segments: BTreeMap<u64, u64>,
-    /// What no checkpoint leads to.
     unreachable: Vec<String>,
-    /// Evaluations by the rollout step after which they were made.
+    /// By rollout step.
     evaluations: BTreeMap<u64, Vec<Picked>>,
-    /// The last recorded rollout step of a run that ended early.
+    /// Last recorded rollout step of a run that ended early.
     ending: Option<u64>,
 }
 
@@ -124,13 +115,13 @@ impl Work {
         work
     }
 
-    /// Makes sure that the policy after rollout step `state` comes about; whether it can.
+    /// Plans to reach the policy after rollout step `state`; whether that is possible.
     fn reach(&mut self, state: u64, checkpoint: impl Fn(u64) -> Option<u64>) -> bool {
         if self.segments.iter().any(|(start, end)| (start..=end).contains(&&state)) {
             return true;
         }
         let start = checkpoint(state);
-        // A segment that begins there ends before, or the state would have come about.
+        // A segment with this start ends earlier, or the state would be reached already.
         start.is_some_and(|start| {
             self.segments.insert(start, state);
             true
@@ -138,7 +129,6 @@ impl Work {
     }
 }
 
-/// Executes and compares.
 pub fn replay(
     folder: &RunFolder,
     records: &Records,
@@ -194,7 +184,7 @@ pub fn replay(
     (check.compared(compared), replay)
 }
 
-/// Distinct steps, ascending: the first so many of a permutation drawn from the challenge.
+/// Distinct steps, ascending: the first ones of a permutation drawn from the challenge.
 fn pick(records: &Records, request: &Request) -> Vec<u64> {
     let mut steps: Vec<u64> = (1..=records.steps()).collect();
     request.draws(records.head(), &[]).shuffle(&mut steps);
@@ -203,8 +193,8 @@ fn pick(records: &Records, request: &Request) -> Vec<u64> {
     steps
 }
 
-/// What the trainer reads. Without the base policy a checkpoint stands in for its tokenizer and
-/// configuration, which are the same files; a KL penalty needs the base policy itself.
+/// The trainer's inputs. Without the base policy a checkpoint supplies tokenizer and configuration,
+/// which are the same files; a KL penalty needs the base policy itself.
 fn prepare(
     folder: &RunFolder,
     records: &Records,
@@ -224,8 +214,8 @@ fn prepare(
     inputs::prepare(experiment).map_err(|error| error.to_string())
 }
 
-/// Under `fast` arithmetic bits depend on machine and build: in what this one differs from the
-/// run's, as far as its records tell. `None` when they must agree.
+/// Under `fast` arithmetic bits depend on machine and build. The differences from the run's machine
+/// that its records show; `None` if the bits must agree.
 fn other_machine(folder: &RunFolder, records: &Records) -> Option<String> {
     if records.experiment.numerics == Numerics::Exact {
         return None;
@@ -251,7 +241,6 @@ fn other_machine(folder: &RunFolder, records: &Records) -> Option<String> {
     (!differing.is_empty()).then(|| differing.join(", "))
 }
 
-/// What was done.
 #[derive(Debug, Default)]
 struct Done {
     covered: BTreeSet<u64>,
@@ -263,13 +252,14 @@ struct Replayed<'a> {
     folder: &'a RunFolder,
     records: &'a Records,
     inputs: &'a Inputs,
-    /// In what this machine differs from the run's, where that may matter.
+    /// Differences of this machine that may matter.
     machine: Option<&'a str>,
     work: Work,
 }
 
 impl Replayed<'_> {
-    /// Executes a segment until its end or its first difference: what follows has another start.
+    /// Executes a segment until its end or its first difference, after which the start would
+    /// differ.
     fn segment(
         &self,
         (start, end): (u64, u64),
@@ -313,7 +303,7 @@ impl Replayed<'_> {
         }
     }
 
-    /// One step; whether it agrees.
+    /// Whether the step agrees.
     fn step(&self, trainer: &mut Trainer, step: u64, check: &mut Check) -> bool {
         let place = format!("step {step}");
         let made = match trainer.step(&mut |_| ()) {
@@ -368,7 +358,6 @@ impl Replayed<'_> {
         check.find(verdict, place, what);
     }
 
-    /// The first stored rollout that differs.
     fn row(&self, step: u64, again: &[RolloutRow]) -> Option<String> {
         let stored = tables::read_rollouts(&self.folder.rollouts(step)).ok()?;
         if stored.len() != again.len() {
@@ -391,7 +380,6 @@ impl Replayed<'_> {
         Some(format!("row {number} (problem {}, sample {}): {column}", old.problem, old.sample))
     }
 
-    /// The first metric that differs.
     fn metric(&self, again: &StepMetrics) -> Option<String> {
         let stored = self.records.metrics.iter().find(|line| line.step == again.step)?;
         let (name, value) =
