@@ -83,8 +83,8 @@ fn probe(mean: u64) -> Probe {
         peak_memory_bytes: Some(1 << 29),
         rates: Rates {
             generation_token_seconds: 1e-5,
-            old_log_probs_token_seconds: 1e-6,
-            update_token_seconds: 3e-6,
+            old_log_probs_token_seconds: 1e-5,
+            update_token_seconds: 3e-5,
             optimizer_seconds: 0.01,
             rollout_token_bytes: 9.0,
             outcome_token_bytes: 2.0,
