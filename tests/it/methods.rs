@@ -23,6 +23,7 @@ fn root() -> &'static Path {
 
 /// `kind` of each method: its file's name as TOML writes it.
 fn kinds() -> Vec<String> {
+    assert!(FILES.len() >= 2, "{FILES:?}");
     FILES.iter().map(|file| file.replace('_', "-")).collect()
 }
 

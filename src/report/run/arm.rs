@@ -68,7 +68,7 @@ const FIXED: [[&str; 4]; 3] = [
     ],
 ];
 
-/// The technique manifest.
+/// The technique manifest, with the arm's method where it has one.
 pub fn techniques(experiment: &Experiment) -> Vec<Technique> {
     let (dapo, settings) = (&experiment.dapo, settings(experiment));
     let technique = |name, place, on, keys: &[&str]| {
@@ -77,7 +77,7 @@ pub fn techniques(experiment: &Experiment) -> Vec<Technique> {
         Technique { name, place, on, settings: text::joined(shown, ", ") }
     };
     let soft = matches!(dapo.overlong.punishment, Punishment::Soft { .. });
-    vec![
+    let mut techniques = vec![
         technique("Clip-Higher", "§3.1, Eq. 10", dapo.clip.high > dapo.clip.low, &["dapo.clip."]),
         technique(
             "Dynamic Sampling",
@@ -98,7 +98,14 @@ pub fn techniques(experiment: &Experiment) -> Vec<Technique> {
             soft,
             &["dapo.overlong.punishment.", "rollout.max_response_tokens"],
         ),
-    ]
+    ];
+    if dapo.method.is_some() {
+        let about = dapo.rules().about();
+        let mut method = technique(about.name, about.source, true, &["dapo.method."]);
+        method.settings += &format!("; {}", about.differs);
+        techniques.push(method);
+    }
+    techniques
 }
 
 /// Every open decision and its value, those that are fixed in the code included.

@@ -2,7 +2,7 @@
 //! have a purpose of their own and its updates go to a copy that is thrown away: the run's
 //! numbers are the same with and without it.
 
-use crate::algorithm::{Group, Problem, Prompt, Rollout, ScoredRollout, dynamic_sampling};
+use crate::algorithm::{Group, Problem, Prompt, Rollout, ScoredRollout};
 use crate::base::Purpose;
 use crate::base::rng::{Id, stream};
 use crate::experiment::Experiment;
@@ -107,9 +107,7 @@ pub fn measure(inputs: &Inputs, folder: &Path) -> Result<Probe, Error> {
     let share =
         |of: fn(&ScoredRollout) -> bool| rollouts().filter(|r| of(r)).count() as f64 / count;
     let tokens: f64 = rollouts().map(|scored| scored.rollout.tokens.len() as f64).sum();
-    let useful = |group: &&Group<ScoredRollout>| {
-        dynamic_sampling::is_useful(group.correct(), group.rollouts.len())
-    };
+    let useful = |group: &&Group<ScoredRollout>| inputs.experiment.dapo.rules().is_useful(group);
     let [rollout_token_bytes, outcome_token_bytes] =
         storage::measure(&groups, folder)?.map(|bytes| bytes / tokens.max(1.0));
     let rates = Rates {
