@@ -113,8 +113,8 @@ impl Table {
         rows: impl IntoIterator<Item = Vec<TableCell>>,
     ) -> Self {
         let column = |name: &str| {
-            let (numeric, name) = (name.ends_with('#'), name.trim_end_matches('#').trim());
-            Column { name: name.to_owned(), numeric }
+            let number = name.trim().strip_suffix('#');
+            Column { name: number.unwrap_or(name).trim().to_owned(), numeric: number.is_some() }
         };
         let columns = columns.split('|').map(column).collect();
         Self { caption: caption.into(), columns, rows: rows.into_iter().collect() }
