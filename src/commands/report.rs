@@ -5,8 +5,8 @@ use crate::base::{files, visible};
 use crate::commands::claims;
 use crate::commands::exit::Usage;
 use crate::records::RunFolder;
-use crate::report::run::{self, Report};
-use crate::report::{study, text};
+use crate::report::run::{self, Report, chapters};
+use crate::report::study;
 use anyhow::bail;
 use clap::Args;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
@@ -160,46 +160,14 @@ fn summary(report: &Report) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN);
     table.set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header([
-        "set",
-        "n × k",
-        "policy",
-        "avg@k %",
-        "95 %, these",
-        "95 %, others",
-        "cons@k %",
-    ]);
-    for result in &report.evaluations {
-        let size = format!("{} × {}", result.problems, result.samples);
-        for (policy, evaluation) in [("base", &result.base), ("final", &result.last)] {
-            let Some(evaluation) = evaluation else { continue };
-            let (avg, cons) = (&evaluation.avg_at_k, text::points(evaluation.cons_at_k));
-            table.add_row([
-                result.set.clone(),
-                size.clone(),
-                policy.to_owned(),
-                text::points(avg.value),
-                text::interval(avg.fixed_problems.low, avg.fixed_problems.high),
-                text::interval(avg.new_problems.low, avg.new_problems.high),
-                cons,
-            ]);
-        }
-        if let Some(change) = &result.difference {
-            table.add_row([
-                result.set.clone(),
-                size.clone(),
-                "change".to_owned(),
-                text::signed_points(change.value),
-                text::interval(change.fixed_problems.low, change.fixed_problems.high),
-                text::interval(change.new_problems.low, change.new_problems.high),
-                String::new(),
-            ]);
-        }
+    let columns =
+        ["set", "n × k × runs", "policy", "avg@k %", "95 %, these", "95 %, others", "cons@k %"];
+    table.set_header(columns);
+    for row in chapters::evaluation_rows(report) {
+        table.add_row([0, 1, 2, 3, 5, 7, 9].map(|column| row[column].text.clone()));
     }
-    for column in 3..7 {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+    for column in table.column_iter_mut().skip(3) {
+        column.set_cell_alignment(CellAlignment::Right);
     }
     table
 }

@@ -6,6 +6,7 @@ use crate::report::page::{
     Changes, CurveLine, Curves, Heat, IntervalRow, Intervals, Outcomes, Panel,
 };
 use crate::report::text;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Width of every picture but outcomes, in its own units.
@@ -273,22 +274,27 @@ fn heat(heat: &Heat, description: &str) -> String {
     for (index, row) in heat.rows.iter().enumerate() {
         let top = 8.0 + ROW * index as f64;
         svg.text("name", (left, top + 11.0), shortened(&row.label, 60));
-        // One path a shade: a thousand problems stay a small file.
-        let mut paths = vec![String::new(); SHADES + 1];
-        for (column, share) in row.shares.iter().enumerate() {
-            let (x, y) = (left + pitch * column as f64, top + 16.0);
-            let path = &mut paths[share.map_or(SHADES, shade)];
-            let _ = write!(path, "M{x:.2} {y:.1}h{pitch:.2}v15h-{pitch:.2}z");
-        }
-        for (shade, path) in paths.iter().enumerate() {
-            svg.path(&format!("h{shade}"), path);
-        }
+        let at = |column: usize| (left + pitch * column as f64, top + 16.0);
+        let class = |share: &Option<f64>| format!("h{}", share.map_or(SHADES, shade));
+        let shares = row.shares.iter().enumerate();
+        cells(&mut svg, shares.map(|(column, share)| (class(share), at(column))), (pitch, 15.0));
         svg.rect("frame", (left, top + 16.0), (width, 15.0));
     }
     svg.text("unit", (left, height - 6.0), "hardest");
     svg.text("end unit", (WIDTH - 8.0, height - 6.0), "easiest");
     svg.text("x unit", (WIDTH / 2.0, height - 6.0), &heat.columns);
     svg.end()
+}
+
+/// Rectangles by class, each at its upper left corner: one path a class, so that a thousand
+/// problems stay a small file.
+fn cells(svg: &mut Svg, cells: impl Iterator<Item = (String, Point)>, (wide, tall): Point) {
+    let mut paths: BTreeMap<String, String> = BTreeMap::new();
+    for (class, (x, y)) in cells {
+        let path = paths.entry(class).or_default();
+        let _ = write!(path, "M{x:.2} {y:.1}h{wide:.2}v{tall:.1}h-{wide:.2}z");
+    }
+    paths.iter().for_each(|(class, path)| svg.path(class, path));
 }
 
 /// The shades from nothing to everything, for the legend.
@@ -363,18 +369,14 @@ fn outcomes(outcomes: &Outcomes, description: &str) -> String {
         let columns = rows.iter().map(|marks| marks.len()).max().unwrap_or(0).max(1) as f64;
         // At least a hair between cells; cells stay cells with few samples.
         let pitch = ((width - SHARE - 16.0) / columns).min(24.0);
-        let (wide, tall) = (pitch - 1.2, LINE - 1.6);
+        let class = |mark| MARKS.iter().find(|it| it.0 == mark).map_or("wrong", |it| it.1);
+        let drawn = rows.iter().enumerate().flat_map(|(row, marks)| {
+            let at = move |column: usize| (left + pitch * column as f64, top(row));
+            let marks = marks.chars().enumerate();
+            marks.map(move |(column, mark)| (class(mark).to_owned(), at(column)))
+        });
+        cells(&mut svg, drawn, (pitch - 1.2, LINE - 1.6));
         svg.text("name", (left, 34.0), name);
-        for (mark, class, _) in MARKS {
-            let mut path = String::new();
-            for (row, marks) in rows.iter().enumerate() {
-                for (column, _) in marks.match_indices(mark) {
-                    let (x, y) = (left + pitch * column as f64, top(row));
-                    let _ = write!(path, "M{x:.1} {y:.1}h{wide:.1}v{tall:.1}h-{wide:.1}z");
-                }
-            }
-            svg.path(class, &path);
-        }
         for (row, marks) in rows.iter().enumerate().filter(|(_, marks)| !marks.is_empty()) {
             let share = format!("{}/{}", marks.matches('C').count(), marks.len());
             svg.text("share", (left + pitch * columns + 5.0, top(row) + 9.6), share);

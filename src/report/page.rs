@@ -113,8 +113,9 @@ impl Table {
         rows: impl IntoIterator<Item = Vec<TableCell>>,
     ) -> Self {
         let column = |name: &str| {
-            let number = name.trim().strip_suffix('#');
-            Column { name: number.unwrap_or(name).trim().to_owned(), numeric: number.is_some() }
+            let name = name.trim();
+            let (numeric, name) = (name.ends_with('#'), name.trim_end_matches('#').trim_end());
+            Column { name: name.to_owned(), numeric }
         };
         let columns = columns.split('|').map(column).collect();
         Self { caption: caption.into(), columns, rows: rows.into_iter().collect() }
@@ -368,4 +369,26 @@ pub struct Outcomes {
     pub policies: Vec<&'static str>,
     /// A problem, and one text of marks a policy: `C` correct, `W` wrong, `T` truncated, `N` no answer.
     pub rows: Vec<(String, Vec<String>)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_named_in_one_line_and_filled_with_texts_and_values() {
+        let rows = [row![
+            "a",
+            TableCell::shown(Some(0.5), text::points),
+            TableCell::shown(None, text::points)
+        ]];
+        let table = Table::new("c", "arm | score, % # | p #", rows);
+        let columns = table.columns.iter().map(|column| (column.name.as_str(), column.numeric));
+        assert!(columns.eq([("arm", false), ("score, %", true), ("p", true)]));
+        let cells = table.rows[0]
+            .iter()
+            .map(|cell| (cell.text.as_str(), cell.values.len(), cell.look.class()));
+        let expected = [("a", 0, ""), ("50.0", 1, ""), ("–", 0, "quiet")];
+        assert!(cells.eq(expected.map(|(text, values, look)| (text, values, look.to_owned()))));
+    }
 }

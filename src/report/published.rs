@@ -13,6 +13,10 @@ const RERUNS: [(&str, &str); 3] = [
     ("DAPO without Token-level Loss and Dynamic Sampling", "+ Soft Overlong Punishment"),
 ];
 
+/// What Table 1 cannot be used for.
+pub const NO_SPREAD: &str = "The size of a step of the paper\u{2019}s Table 1 cannot be tested against it: each row is one \
+     run without spread, and the authors\u{2019} own later runs differ from it by as much as a step.";
+
 /// A published value that an arm stands beside.
 pub struct Published {
     /// Percent.

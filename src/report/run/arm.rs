@@ -2,9 +2,9 @@
 //! paper leaves open or that the released code makes otherwise; all other settings.
 
 use crate::algorithm::facts::Key;
-use crate::algorithm::{Aggregation, DynamicSampling, Punishment};
 use crate::experiment::{Experiment, compare, sources};
 use crate::report::text;
+use crate::study::Effects;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -47,7 +47,14 @@ const CHOICES: [&str; 8] = [
 ];
 
 /// Choices without a key: what is chosen, this program's value, the paper's, the released code's.
-const FIXED: [[&str; 4]; 3] = [
+const FIXED: [[&str; 4]; 5] = [
+    ["reward of the advantage", "shaped", "shaped", "shaped"],
+    [
+        "what Dynamic Sampling filters on",
+        "correctness only",
+        "correctness (Eq. 11)",
+        "configurable; `acc` in the scripts",
+    ],
     [
         "group statistics",
         "f64; a constant group has advantage exactly 0",
@@ -68,40 +75,30 @@ const FIXED: [[&str; 4]; 3] = [
     ],
 ];
 
+/// Where the paper has each technique, and the keys of its settings.
+const TECHNIQUES: [(&str, &str, &[&str]); 5] = [
+    ("Clip-Higher", "§3.1, Eq. 10", &["dapo.clip."]),
+    ("Dynamic Sampling", "§3.2, Eq. 11", &["dapo.dynamic_sampling."]),
+    ("Token-level loss", "§3.3, Eq. 12", &["dapo.aggregation", "dapo.token_mean_unit"]),
+    ("Overlong Filtering", "§3.4", &["dapo.overlong.filter"]),
+    ("Soft Overlong Punishment", "§3.4, Eq. 13", &["dapo.overlong.punishment.", L_MAX]),
+];
+const L_MAX: &str = "rollout.max_response_tokens";
+
 /// The technique manifest, with the arm's method where it has one.
-pub fn techniques(experiment: &Experiment) -> Vec<Technique> {
-    let (dapo, settings) = (&experiment.dapo, settings(experiment));
-    let technique = |name, place, on, keys: &[&str]| {
+pub fn techniques(experiment: &Experiment, effects: &Effects) -> Vec<Technique> {
+    let settings = settings(experiment);
+    let technique = |&(name, place, keys): &(&'static str, &'static str, &[&str])| {
         let of = settings.iter().filter(|(key, _)| keys.iter().any(|start| key.starts_with(start)));
         let shown = of.map(|(key, value)| format!("{} = {value}", key.trim_start_matches("dapo.")));
-        Technique { name, place, on, settings: text::joined(shown, ", ") }
+        let settings = text::joined(shown, ", ");
+        let on = effects.findings.iter().any(|it| it.technique == name && it.enabled);
+        Technique { name, place, on, settings }
     };
-    let soft = matches!(dapo.overlong.punishment, Punishment::Soft { .. });
-    let mut techniques = vec![
-        technique("Clip-Higher", "§3.1, Eq. 10", dapo.clip.high > dapo.clip.low, &["dapo.clip."]),
-        technique(
-            "Dynamic Sampling",
-            "§3.2, Eq. 11",
-            matches!(dapo.dynamic_sampling, DynamicSampling::Resample { .. }),
-            &["dapo.dynamic_sampling."],
-        ),
-        technique(
-            "Token-level loss",
-            "§3.3, Eq. 12",
-            dapo.aggregation == Aggregation::TokenMean,
-            &["dapo.aggregation", "dapo.token_mean_unit"],
-        ),
-        technique("Overlong Filtering", "§3.4", dapo.overlong.filter, &["dapo.overlong.filter"]),
-        technique(
-            "Soft Overlong Punishment",
-            "§3.4, Eq. 13",
-            soft,
-            &["dapo.overlong.punishment.", "rollout.max_response_tokens"],
-        ),
-    ];
-    if dapo.method.is_some() {
-        let about = dapo.rules().about();
-        let mut method = technique(about.name, about.source, true, &["dapo.method."]);
+    let mut techniques: Vec<Technique> = TECHNIQUES.iter().map(technique).collect();
+    if experiment.dapo.method.is_some() {
+        let about = experiment.dapo.rules().about();
+        let mut method = technique(&(about.name, about.source, &["dapo.method."]));
         method.settings += &format!("; {}", about.differs);
         techniques.push(method);
     }

@@ -167,11 +167,15 @@ fn evaluation(report: &Report) -> Section {
                    samples agreed, not that the number is certain. Changes are paired by problem.";
     let columns = "set | n × k × runs # | policy | avg@k %# | SE # | 95 %, these problems # | SE # | \
                    95 %, other problems # | pass@k %# | cons@k %# | truncated %# | mean tokens #";
-    let rows = report.evaluations.iter().flat_map(set_rows);
-    blocks.push(Block::Table(Table::new(caption, columns, rows)));
+    blocks.push(Block::Table(Table::new(caption, columns, evaluation_rows(report))));
     blocks.extend(together("pass-at-k", "Unbiased pass@k over k", &report.pass_at_k));
     blocks.extend(report.strip.as_ref().map(|strip| Block::Figure(every_sample(strip))));
     Section::new("evaluation", "Evaluation", blocks)
+}
+
+/// Each set before training, at the end, and the change.
+pub fn evaluation_rows(report: &Report) -> Vec<Vec<TableCell>> {
+    report.evaluations.iter().flat_map(set_rows).collect()
 }
 
 fn set_rows(result: &SetResult) -> Vec<Vec<TableCell>> {
@@ -284,8 +288,8 @@ fn our_panel(figure: &figures::Figure, title: &str) -> Panel {
     let cut = |value: f64| if percent { value.clamp(0.0, 100.0) } else { value };
     let line = |(style, line): (usize, &Line)| CurveLine {
         label: line.label.clone(),
-        // Black is an arm that studies share.
-        style: style + 1,
+        // Blue and whole first; black is an arm that studies share.
+        style: style + 10,
         centre: line.points.clone(),
         band: line
             .points
@@ -514,25 +518,12 @@ fn checklist(report: &Report) -> Section {
 
 /// Table 1, and what it can be compared with.
 fn published_results(report: &Report) -> Section {
-    let comparable = match report.run.embedded_benchmark {
-        true => {
-            "This run\u{2019}s accuracies are on mini-AIME, a synthetic arithmetic benchmark with a very \
-             small model. They are not AIME accuracies and cannot be set against a value of this \
-             table. What can be compared is direction and order, and that only between arms of this \
-             harness, with several seeds each."
-        }
-        false => {
-            "This run used its own data and model. Its accuracies can be set against a value of this \
-             table only if model, evaluation set, prompt and sampling are those of the paper; \
-             direction and order of techniques can be compared between arms of this harness, with \
-             several seeds each."
-        }
-    };
-    let limits = "No single step of Table 1 can be tested against it: each row is one run without \
-                  spread, and the authors\u{2019} own later runs differ from its rows by as much as a step.";
-    let tables = published::tables(&report.published);
-    let blocks = [Block::text(comparable), Block::text(limits)].into_iter().chain(tables);
-    Section::new("published", "The paper\u{2019}s results, for reference", blocks.collect())
+    let embedded = report.run.embedded_benchmark;
+    let own = (!embedded).then_some("This run used its own data and model.");
+    let words = [published::comparability(embedded), published::NO_SPREAD];
+    let words = own.into_iter().chain(words).map(Block::text);
+    let blocks = words.chain(published::tables(&report.published)).collect();
+    Section::new("published", "The paper\u{2019}s results, for reference", blocks)
 }
 
 /// What was checked, and how to check more.

@@ -140,14 +140,15 @@ pub fn texts(report: &Report) -> [(&'static str, String); 3] {
 pub fn build(run: &RunFolder) -> Result<Report, Error> {
     let loaded = load::load(run)?;
     let evaluations = evaluations::results(&loaded);
+    let effects = effect_checks::check(&loaded.experiment, &loaded.metrics);
     let environment = loaded.environment.as_ref().map(|environment| visible(&environment.facts));
     Ok(Report {
         schema: "dapo-report/1",
         run: identity(&loaded),
         status: status(&loaded),
         headline: evaluations::headline(&loaded, &evaluations),
-        techniques: arm::techniques(&loaded.experiment),
-        effects: effect_checks::check(&loaded.experiment, &loaded.metrics),
+        techniques: arm::techniques(&loaded.experiment, &effects),
+        effects,
         decisions: arm::decisions(&loaded.experiment),
         settings: arm::settings(&loaded.experiment),
         strip: evaluations::strip(&loaded, &evaluations),

@@ -3,6 +3,7 @@
 
 use crate::report::page::{Block, Look, Section, Table, TableCell, row};
 use crate::report::{Context, text};
+use crate::study::ablate::summary;
 use crate::study::{Cell, CellEnding};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -107,7 +108,7 @@ fn records(context: &Context, cells: &[&Cell]) -> Table {
             Look::Code.of(text::visible(&file)),
             text::joined(arms.get(&file).into_iter().flatten(), ", "),
             TableCell::value(cell.seed.to_string(), [cell.seed as f64]),
-            ending(cell.ending),
+            summary::ending(cell.ending),
             digest(cell.ledger_head.as_deref()),
             digest(Some(&cell.record_sha256)),
             digest(weights.map(|(_, digest)| digest.as_str()))
@@ -120,16 +121,6 @@ fn records(context: &Context, cells: &[&Cell]) -> Table {
     );
     let columns = "record | arms | seed # | ended | ledger head | record | last weights";
     Table::new(caption, columns, rows)
-}
-
-/// In a word.
-pub fn ending(ending: CellEnding) -> &'static str {
-    match ending {
-        CellEnding::Finished => "finished",
-        CellEnding::Saturated => "saturated",
-        CellEnding::Diverged => "diverged",
-        CellEnding::Failed => "failed",
-    }
 }
 
 fn inputs(cells: &[&Cell]) -> Table {

@@ -33,13 +33,7 @@ pub fn section(context: &Context) -> Section {
     lines.extend(missing_runs(context));
     lines.extend(open_comparisons(context));
     lines.extend(absent_rows_of_the_paper(context));
-    let mut blocks = vec![
-        Block::List(lines),
-        Block::text(
-            "The size of a step of the paper\u{2019}s Table 1 cannot be tested against it: each row is one \
-             run without spread, and the authors\u{2019} own later runs differ from it by as much as a step.",
-        ),
-    ];
+    let mut blocks = vec![Block::List(lines), Block::text(published::NO_SPREAD)];
     blocks.extend(published::tables(paper::tables()));
     Section::new("omitted", "What was not reproduced", blocks)
 }

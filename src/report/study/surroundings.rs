@@ -4,6 +4,7 @@ use crate::report::page::{Block, Look, Section, Table, TableCell, row};
 use crate::report::study::checking;
 use crate::report::{Context, text};
 use crate::study::Cell;
+use crate::study::ablate::summary;
 use std::collections::BTreeSet;
 
 /// The chapter.
@@ -143,7 +144,7 @@ fn recorded(cells: &[&Cell]) -> Finding {
 fn ledgers(cells: &[&Cell]) -> Finding {
     let without = cells.iter().filter(|cell| cell.ledger_head.is_none());
     let named = |cell: &&Cell| {
-        format!("{} ({})", text::visible(&cell.file_name()), checking::ending(cell.ending))
+        format!("{} ({})", text::visible(&cell.file_name()), summary::ending(cell.ending))
     };
     let without = text::joined(without.map(named), ", ");
     match (cells.len(), without.is_empty()) {
