@@ -1,12 +1,12 @@
 //! Libraries that panic on malformed files: polars on some parquet (a page that is shorter than
 //! its header says, an unknown encoding), tokenizers on some `tokenizer.json` (a decoder that is
-//! cut off). They trust what they read. A file is user input, and user input never ends this
-//! program, so such a read is contained here, and nowhere else. So is LibTorch, when memory does
-//! not suffice ([`crate::numerics::halving`]).
+//! cut off). A file is user input, and user input never ends this program: this module alone turns
+//! such a panic into a message. It does the same when LibTorch runs out of memory
+//! ([`crate::numerics::halving`]).
 //!
-//! What cannot be contained is an allocation that fails: it ends the process (SIGABRT). polars
-//! 0.55 reserves as many validity bits as a damaged page's run length claims, up to 2^61 bytes.
-//! [`crate::base::apart`] reads tables in a process of its own for that reason.
+//! A failed allocation ends the process (SIGABRT) and cannot be contained. polars 0.55 reserves as
+//! many validity bits as a damaged page's run length claims, up to 2^61 bytes, so
+//! [`crate::base::apart`] reads tables in a second process.
 
 use std::panic::{self, PanicHookInfo};
 use std::path::Path;
@@ -21,12 +21,12 @@ pub fn contained<T>(read: impl FnOnce() -> T) -> Result<T, String> {
     caught(read).map_err(|text| format!("damaged ({text})"))
 }
 
-/// Runs work of a library that panics where it could say no. A panic becomes its message, and is
-/// not printed unless it is our own.
+/// Runs work of a library that panics where it could return an error. A panic becomes its message;
+/// it is printed only when our own code panicked.
 pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     silence_while_reading();
     READING.fetch_add(1, Ordering::SeqCst);
-    // The closure owns what it works on: nothing that it left half-done is seen again.
+    // The closure owns what it works on: nobody sees again what it left half-done.
     let result = panic::catch_unwind(panic::AssertUnwindSafe(work));
     READING.fetch_sub(1, Ordering::SeqCst);
     result.map_err(|payload| {
@@ -36,8 +36,8 @@ pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-/// Panics of other crates are not printed while a read goes on; our own always are. polars
-/// reads on threads of its own, so that this cannot be a matter of the thread.
+/// While a read goes on, panics of other crates are not printed; our own always are. polars reads on
+/// threads of its own, so the thread cannot tell them apart.
 fn silence_while_reading() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

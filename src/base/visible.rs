@@ -1,6 +1,6 @@
-//! Foreign text (of a model, a data set, a file or a machine) as a reader sees it: nothing in
-//! it moves a terminal, reorders a line or hides. The one place for this; every page, every
-//! terminal line and every line of JSON that carries such text passes through here.
+//! Foreign text (of a model, a data set, a file or a machine) as a reader sees it: no character
+//! moves a terminal, reorders a line or hides. Every page, every terminal line and every line of
+//! JSON that carries such text passes through here.
 
 use std::fmt::Write;
 
@@ -14,13 +14,16 @@ const MESSAGE_LINES: usize = 200;
 /// escapes, direction marks, combining marks, line ends) is shown as a Rust escape, and a
 /// backslash is doubled, so that the result is unambiguous.
 pub fn visible(text: &str) -> String {
+    // `⏎` stands for a line end in a report's excerpts.
+    escaped(text, &['"', '\'']).replace('⏎', "\\u{23ce}")
+}
+
+fn escaped(text: &str, plain: &[char]) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
-        match character {
-            '"' | '\'' => shown.push(character),
-            // Stands for a line end in a report's excerpts.
-            '⏎' => shown.push_str("\\u{23ce}"),
-            _ => shown.extend(character.escape_debug()),
+        match plain.contains(&character) {
+            true => shown.push(character),
+            false => shown.extend(character.escape_debug()),
         }
     }
     shown
@@ -30,23 +33,12 @@ pub fn visible(text: &str) -> String {
 /// message quotes values with their escapes already), everything else that does not print is
 /// escaped, and overlong lines lose their middle.
 pub fn message(text: &str) -> String {
-    let lines: Vec<String> = text.lines().take(MESSAGE_LINES).map(message_line).collect();
+    let line = |line| escaped(&shortened(line, MESSAGE_LINE_CHARACTERS), &['"', '\'', '\\']);
+    let lines: Vec<String> = text.lines().take(MESSAGE_LINES).map(line).collect();
     let left_out = text.lines().count().saturating_sub(MESSAGE_LINES);
     let mut shown = lines.join("\n");
     if left_out > 0 {
         let _ = write!(shown, "\n[… {left_out} more lines …]");
-    }
-    shown
-}
-
-fn message_line(line: &str) -> String {
-    let line = shortened(line, MESSAGE_LINE_CHARACTERS);
-    let mut shown = String::with_capacity(line.len());
-    for character in line.chars() {
-        match character {
-            '"' | '\'' | '\\' => shown.push(character),
-            _ => shown.extend(character.escape_debug()),
-        }
     }
     shown
 }
@@ -70,7 +62,7 @@ pub fn json(line: &str) -> String {
     let mut shown = String::with_capacity(line.len());
     let mut units = [0; 2];
     for character in line.chars() {
-        // ASCII that does not print is escaped inside strings by JSON itself, but for DEL.
+        // JSON itself escapes ASCII that does not print inside strings, except DEL.
         let prints = match character {
             '\u{7f}' => false,
             _ if character.is_ascii() => true,

@@ -1,9 +1,9 @@
 //! Threads that each run whole pieces of work with single-threaded kernels.
 //!
-//! LibTorch's own threads share every operation and meet after each: a small model's operations
-//! are too short for that, and beside another load each meeting waits for the slowest. Here a
-//! thread has pieces of its own, and what comes out is put together in the order of the pieces,
-//! so the number of threads decides nothing but the time.
+//! LibTorch's own threads share every operation and wait for each other after it. A small model's
+//! operations are too short for that, and on a busy machine each wait lasts as long as the slowest
+//! thread. Here each thread has its own pieces, and the results are put together in the order of
+//! the pieces: the number of threads decides the time and nothing else.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -11,8 +11,8 @@ use std::sync::mpsc;
 /// 0 until [`set_count`] is called.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Sets how many threads work from now on, in the whole process. LibTorch's operations run on
-/// one thread each from now on, on the calling thread too.
+/// Sets how many threads work from now on, in the whole process. Each of LibTorch's operations then
+/// runs on one thread, on the calling thread too.
 pub fn set_count(threads: u64) {
     COUNT.store(threads.max(1) as usize, Ordering::Relaxed);
     tch::set_num_threads(1);
@@ -35,8 +35,8 @@ pub fn together<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// One result for each item, in order. Each thread takes the next item that nobody has, and
-/// brings what `context` made for it: tensors cannot be shared, only handed over.
+/// One result for each item, in order. Each thread takes the next free item and uses what `context`
+/// made for it: tensors cannot be shared between threads, only handed over.
 pub fn map<C: Send, T: Sync, R: Send>(
     items: &[T],
     context: impl Fn() -> C,
@@ -57,8 +57,8 @@ pub fn map<C: Send, T: Sync, R: Send>(
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// One thread for each context. What `work` tells with its second argument reaches `watch` on
-/// the calling thread. With one thread in all, the work is done on the calling thread.
+/// One thread for each context. What `work` passes to its second argument reaches `watch` on the
+/// calling thread. With one thread in all, the calling thread does the work.
 pub fn each<C: Send, M: Send, R: Send>(
     contexts: Vec<C>,
     work: impl Fn(C, &mut dyn FnMut(M)) -> R + Sync,
@@ -74,7 +74,7 @@ pub fn each<C: Send, M: Send, R: Send>(
             let sender = sender.clone();
             scope.spawn(move || {
                 tch::set_num_threads(1);
-                // Nobody listens only when the caller is going down.
+                // The receiver is gone only when the caller is panicking.
                 work(context, &mut |message| drop(sender.send(message)))
             })
         };

@@ -1,15 +1,13 @@
 //! A second process of this program for reads that may not end well. polars decodes parquet with
 //! unchecked access and trusts the counts in a page: on some damaged files it asks for 2^61
-//! bytes, and an allocation that fails ends the process (SIGABRT), which nothing can catch. So
-//! the bytes of a table go to a process that holds no files, no lock and no run, that may use
-//! only so much memory and time, and that answers with a table it has written itself. If it
-//! dies, the file is damaged, and a message says so.
+//! bytes, and a failed allocation ends the process (SIGABRT), which nothing can catch. The second
+//! process holds no files, no lock and no run. It has limits on memory and time, and answers with
+//! a table that it wrote itself. If it dies, the file is damaged, and a message says so.
 //!
-//! The process is this program with a hidden verb. It starts with the first read and serves the
-//! following ones, because loading LibTorch's libraries takes longer than most reads; it ends
-//! with this process, and by itself when nothing was asked for some seconds. A file that is too
-//! large for this goes through [`stream`]. A program that does not call [`use_program`] (the
-//! tests of the library) reads in its own process.
+//! The process is this program with a hidden verb. It starts with the first read and serves later
+//! reads too, because loading LibTorch takes longer than most reads. It ends with this process or
+//! after some idle seconds. Larger files go through [`stream`]. A program that does not call
+//! [`use_program`] (the tests of the library) reads in its own process.
 
 use crate::base::files;
 use rustix::event::{self, PollFd, PollFlags, Timespec};
@@ -32,10 +30,10 @@ pub struct Limits {
     pub answer_bytes: u64,
 }
 
-/// The process ends by itself when nothing was asked for so long.
+/// The process ends after so long without a request.
 const IDLE_SECONDS: i64 = 5;
 
-/// Wall-clock time is given so many times as the processor's, for a busy machine.
+/// The limit on wall-clock time is the limit on processor time times this, for a busy machine.
 const WALL_PER_PROCESSOR_SECOND: u64 = 10;
 
 /// An answer to the request.
@@ -48,7 +46,7 @@ static READER: Mutex<Option<Reader>> = Mutex::new(None);
 
 /// From now on [`ask`] starts this program with this verb, which calls [`serve`].
 pub fn use_program(program: PathBuf, verb: &'static str) {
-    // Said twice, the first one stays: there is one program.
+    // A second call changes nothing: there is one program.
     let _again = PROGRAM.set((program, verb));
 }
 
@@ -140,14 +138,11 @@ enum Lost {
 /// The answer to a request, made in the second process.
 pub fn ask(request: &[u8], limits: Limits) -> Result<Vec<u8>, String> {
     let mut reader = READER.lock().unwrap_or_else(PoisonError::into_inner);
-    // It may have ended for want of requests: while it stood idle, or just now.
+    // It may have ended after its idle time, before this request or during it: hence two tries.
     for _ in 0..2 {
-        let mut left = reader.take();
-        let lives = |left: &mut Reader| matches!(left.process.try_wait(), Ok(None));
-        let alive = left.as_mut().is_some_and(lives);
-        let mut running = match left {
-            Some(running) if alive => running,
-            _ => Reader::start()?,
+        let mut running = match reader.take_if(|it| matches!(it.process.try_wait(), Ok(None))) {
+            Some(running) => running,
+            None => Reader::start()?,
         };
         let lost = match running.request(request, limits) {
             Ok(result) => {
@@ -162,10 +157,10 @@ pub fn ask(request: &[u8], limits: Limits) -> Result<Vec<u8>, String> {
             lost => return Err(explain(&lost, status, limits)),
         }
     }
-    Err("damaged (its reader ended without an answer)".to_string())
+    Err(explain(&Lost::Ended, None, limits))
 }
 
-/// Signals by which a process ends that asked for too much. Their numbers are Linux's.
+/// Linux's numbers of the signals that end a process which asked for too much.
 const SIGABRT: i32 = 6;
 const SIGXCPU: i32 = 24;
 
@@ -212,14 +207,14 @@ pub fn serve(answer: impl Fn(&[u8]) -> Result<Vec<u8>, String>) -> io::Result<()
     Ok(())
 }
 
-/// A process that is ended over foreign bytes leaves nothing behind.
+/// A process that foreign bytes end leaves no core file behind.
 fn no_core_file() -> io::Result<()> {
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     Ok(process::setrlimit(Resource::Core, none)?)
 }
 
-/// Limits this process to what it has and so much more. The hard limits stay, so that the next
-/// request can be given others.
+/// Limits this process to what it uses now and so much more. The hard limits stay, so that the
+/// next request can have others.
 fn limit(memory_bytes: u64, processor_seconds: u64) -> io::Result<()> {
     let set = |resource: Resource, most: u64| {
         let maximum = process::getrlimit(resource).maximum;

@@ -1,6 +1,6 @@
-//! A file that a second process decodes and sends on piece by piece, for files that are too
-//! large to be held whole on either side. The process gets the open file as its standard input
-//! and writes lines to its standard output; how it ended tells whether all of them came.
+//! A file that a second process decodes and sends line by line, for files that are too large to be
+//! held whole on either side. The process gets the open file as its standard input and writes lines
+//! to its standard output; its exit status tells whether all lines came.
 
 use crate::base::Limits;
 use crate::base::apart::{self, Lost};
@@ -58,7 +58,7 @@ impl Drop for Stream {
     }
 }
 
-/// Sets the limits of the process that makes a stream. To be called before it reads the file.
+/// Sets the limits of the process that makes a stream. It calls this before it reads the file.
 pub fn limit(memory_bytes: u64, processor_seconds: u64) -> io::Result<()> {
     apart::no_core_file()?;
     apart::limit(memory_bytes, processor_seconds)

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// A file that could not be read, written or understood.
@@ -35,6 +35,10 @@ fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Erro
     move |source| Error::Io { action, path, source }
 }
 
+fn invalid(action: &'static str, path: &Path, reason: String) -> Error {
+    io_error(action, path)(io::Error::new(io::ErrorKind::InvalidData, reason))
+}
+
 /// The file's bytes, at most [`foreign::MOST_FILE_BYTES`].
 pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
     foreign::read_up_to(path, foreign::MOST_FILE_BYTES)
@@ -48,8 +52,8 @@ pub fn read_text(path: &Path) -> Result<String, Error> {
 /// As [`read_text`], of a file that cannot sensibly be larger than `limit` bytes.
 pub fn read_text_up_to(path: &Path, limit: u64) -> Result<String, Error> {
     String::from_utf8(foreign::read_up_to(path, limit)?).map_err(|error| {
-        let reason = format!("not UTF-8 at byte {}", error.utf8_error().valid_up_to());
-        io_error("read", path)(io::Error::new(io::ErrorKind::InvalidData, reason))
+        let place = error.utf8_error().valid_up_to();
+        invalid("read", path, format!("not UTF-8 at byte {place}"))
     })
 }
 
@@ -60,26 +64,23 @@ pub fn create_folder(path: &Path) -> Result<(), Error> {
 
 /// Removes a folder and what is in it, or does nothing when there is none.
 pub fn remove_folder(path: &Path) -> Result<(), Error> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(io_error("remove folder", path)(error))
-        }
-        _ => Ok(()),
-    }
+    unless_absent(fs::remove_dir_all(path), "remove folder", path)
 }
 
 /// Removes a file, not what a link points to; does nothing when there is none.
 pub fn remove_file(path: &Path) -> Result<(), Error> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(io_error("remove", path)(error))
-        }
+    unless_absent(fs::remove_file(path), "remove", path)
+}
+
+fn unless_absent(done: io::Result<()>, action: &'static str, path: &Path) -> Result<(), Error> {
+    match done {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error(action, path)(error)),
         _ => Ok(()),
     }
 }
 
-/// Overwrites a file that is already there, in place and without a copy: for the files of the
-/// kernel, which are switches. Everything else is written by [`write_atomic`].
+/// Overwrites an existing file in place: for the files of the kernel that are switches.
+/// [`write_atomic`] writes everything else.
 pub fn write_in_place(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let write = || fs::OpenOptions::new().write(true).open(path)?.write_all(bytes);
     write().map_err(io_error("write", path))
@@ -113,8 +114,7 @@ pub fn list(path: &Path) -> Result<Vec<String>, Error> {
     for entry in fs::read_dir(path).map_err(io_error("list", path))? {
         let entry = entry.map_err(io_error("list", path))?;
         if names.len() == foreign::MOST_ENTRIES {
-            let reason = format!("more than {} entries", foreign::MOST_ENTRIES);
-            return Err(io_error("list", path)(io::Error::new(io::ErrorKind::InvalidData, reason)));
+            return Err(invalid("list", path, format!("more than {} entries", names.len())));
         }
         names.push(entry.file_name().to_string_lossy().into_owned());
     }
@@ -179,11 +179,7 @@ pub fn write_atomic_with(
     let write = || -> io::Result<()> {
         let mut file = tempfile::Builder::new().prefix(PARTIAL_FILE).tempfile_in(folder)?;
         fill(file.as_file_mut())?;
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt;
-            file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
-        }
+        file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
         file.as_file().sync_all()?;
         file.persist(path).map_err(|error| error.error)?;
         fs::File::open(folder)?.sync_all()
@@ -248,8 +244,8 @@ pub fn remove_partial(folder: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// An exclusive hold on a file: at most one process has it. It is given back when the value is
-/// dropped and when the process ends, however it ends.
+/// An exclusive hold on a file: at most one process has it. The hold ends when the value is dropped
+/// and when the process ends, however it ends.
 #[derive(Debug)]
 pub struct Lock {
     file: fs::File,
@@ -257,8 +253,8 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Whether the path still names the file that is held. Who removes or replaces the file lets
-    /// another process take hold of a new one.
+    /// Whether the path still names the file that is held. After the file was removed or replaced,
+    /// another process can lock the new one.
     pub fn is_held(&self) -> Result<bool, Error> {
         let held = self.file.metadata().map_err(io_error("look at the lock of", &self.path))?;
         match fs::symlink_metadata(&self.path) {
@@ -271,12 +267,11 @@ impl Lock {
 
 /// Takes the hold on a file, creating it; `None` when another process has it.
 pub fn lock(path: &Path) -> Result<Option<Lock>, Error> {
-    // A link is not followed: a folder from elsewhere shall make no file in another.
+    // A link is not followed: a foreign folder must not create files elsewhere.
     let no_link = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).expect("a flag of open(2)");
     let mut options = fs::OpenOptions::new();
-    let options = options.create(true).truncate(false).write(true).custom_flags(no_link);
-    let open = options.open(path);
-    let file = open.map_err(io_error("lock", path))?;
+    options.create(true).truncate(false).write(true).custom_flags(no_link);
+    let file = options.open(path).map_err(io_error("lock", path))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(fs::TryLockError::WouldBlock) => return Ok(None),
@@ -292,10 +287,7 @@ pub fn is_locked(path: &Path) -> Result<bool, Error> {
     let file = match kind(path)? {
         None => return Ok(false),
         Some(Kind::File) => fs::File::open(path).map_err(io_error("open", path))?,
-        Some(Kind::Folder | Kind::Other) => {
-            let error = io::Error::new(io::ErrorKind::InvalidData, "it is no regular file");
-            return Err(io_error("open", path)(error));
-        }
+        Some(_) => return Err(invalid("open", path, "it is no regular file".to_string())),
     };
     // A shared lock is refused while somebody holds the exclusive one, and given back at once.
     match file.try_lock_shared() {
@@ -329,15 +321,17 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Error> {
 /// Reads one JSON value of at most [`foreign::MOST_JSON_BYTES`]; the error names the key path. A
 /// key that stands twice in an object is an error.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
-    let invalid = |reason: String| Error::Json { path: path.to_path_buf(), reason };
-    let (file, _size) = foreign::open_regular(path)?;
-    drop(file);
+    let _regular = foreign::open_regular(path)?;
     let text = read_text_up_to(path, foreign::MOST_JSON_BYTES)?;
-    let mut deserializer = serde_json::Deserializer::from_str(&text);
-    let value = serde_path_to_error::deserialize(&mut deserializer)
-        .map_err(|error| invalid(error.to_string()))?;
-    deserializer.end().map_err(|error| invalid(error.to_string()))?;
-    foreign::refuse_repeated_keys(&text).map_err(|error| invalid(error.to_string()))?;
+    strict_json(&text).map_err(|reason| Error::Json { path: path.to_path_buf(), reason })
+}
+
+fn strict_json<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let value = serde_path_to_error::deserialize(&mut deserializer);
+    let value = value.map_err(|error| error.to_string())?;
+    deserializer.end().map_err(|error| error.to_string())?;
+    foreign::refuse_repeated_keys(text).map_err(|error| error.to_string())?;
     Ok(value)
 }
 
@@ -420,12 +414,7 @@ pub fn parse_line<T: DeserializeOwned>(
     }
     // The parser sees one line, which it calls line 1.
     let in_line = |reason: String| at(reason.replace(" at line 1 column ", " at column "));
-    let mut deserializer = serde_json::Deserializer::from_str(text);
-    let record = serde_path_to_error::deserialize(&mut deserializer)
-        .map_err(|error| in_line(error.to_string()))?;
-    deserializer.end().map_err(|error| in_line(error.to_string()))?;
-    foreign::refuse_repeated_keys(text).map_err(|error| in_line(error.to_string()))?;
-    Ok(Some(record))
+    strict_json(text).map(Some).map_err(in_line)
 }
 
 /// Lower-case hexadecimal SHA-256.

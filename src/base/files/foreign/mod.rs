@@ -18,7 +18,7 @@
     reason = "a part of the module that clippy.toml sends everybody to"
 )]
 
-use crate::base::files::{self, Error, Kind, io_error};
+use crate::base::files::{self, Error, Kind, invalid, io_error};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::collections::BTreeSet;
@@ -51,8 +51,8 @@ pub const MOST_FILE_BYTES: u64 = 4 << 30;
 /// Any file that is hashed: AdamW's moments of a policy of 32 B, in one file.
 pub const MOST_HASHED_BYTES: u64 = 256 << 30;
 
-/// A larger file that is hashed has no more than 7 bytes of holes for each byte that its disk holds:
-/// one with holes claims a size that nobody had to send.
+/// From this size on, at least an eighth of a hashed file must be data: a file with holes claims a
+/// size that nobody had to send.
 const HOLES_ARE_LOOKED_FOR_FROM_BYTES: u64 = 1 << 16;
 
 /// `tokenizer.json`.
@@ -64,14 +64,14 @@ pub const MOST_ENTRIES: usize = 1 << 20;
 /// Bytes of a name that becomes a path.
 const MOST_NAME_BYTES: usize = 1024;
 
-/// Opens a file to read it. A pipe without a writer would be waited for without end, so that
-/// only a pipe that is open already (`/dev/stdin`, `<(…)`) is read.
+/// Opens a file to read it. Opening a pipe without a writer would wait without end, so only a pipe
+/// that is open already (`/dev/stdin`, `<(…)`) is read.
 pub fn open(path: &Path) -> Result<fs::File, Error> {
     use std::os::unix::fs::FileTypeExt;
     let facts = fs::metadata(path).map_err(io_error("read", path))?;
     let is_open_already = path.starts_with("/dev") || path.starts_with("/proc");
     if facts.file_type().is_fifo() && !is_open_already {
-        return Err(invalid(path, "it is a pipe".to_string()));
+        return Err(invalid("read", path, "it is a pipe".to_string()));
     }
     fs::File::open(path).map_err(io_error("read", path))
 }
@@ -85,26 +85,26 @@ pub fn open_regular(path: &Path) -> Result<(fs::File, u64), Error> {
     }
     match facts.is_file() {
         true => Ok((file, facts.len())),
-        false => Err(invalid(path, "it is no regular file".to_string())),
+        false => Err(invalid("read", path, "it is no regular file".to_string())),
     }
 }
 
-/// Calls `each` with the bytes of a file, piece by piece: of as many as it has, and of no more than
-/// somebody had to send.
+/// Calls `each` with the bytes of a file, piece by piece.
 ///
 /// # Errors
-/// What is no regular file on a disk; more than [`MOST_HASHED_BYTES`]; a file that is all but holes;
-/// one that is longer or shorter than it says, as those of a kernel's file system are.
+/// What is no regular file on a disk; more than [`MOST_HASHED_BYTES`]; a file that is almost all
+/// holes; one that is longer or shorter than it says, as those of a kernel's file system are.
 pub fn each_piece(path: &Path, mut each: impl FnMut(&[u8])) -> Result<(), Error> {
     let (mut file, size) = open_regular(path)?;
+    let refuse = |reason: String| Err(invalid("read", path, reason));
     if is_of_the_kernel(&file).map_err(io_error("read", path))? {
-        return Err(invalid(path, "it is no file on a disk".to_string()));
+        return refuse("it is no file on a disk".to_string());
     }
     if size > MOST_HASHED_BYTES {
-        return Err(invalid(path, format!("larger than {MOST_HASHED_BYTES} bytes")));
+        return refuse(format!("larger than {MOST_HASHED_BYTES} bytes"));
     }
     if size >= HOLES_ARE_LOOKED_FOR_FROM_BYTES && !has_data(&file, size / 8) {
-        return Err(invalid(path, format!("of its {size} bytes almost all are holes")));
+        return refuse(format!("of its {size} bytes almost all are holes"));
     }
     file.rewind().map_err(io_error("read", path))?;
     let mut left = size;
@@ -114,10 +114,7 @@ pub fn each_piece(path: &Path, mut each: impl FnMut(&[u8])) -> Result<(), Error>
         let wanted = piece.len().min(usize::try_from(left + 1).unwrap_or(usize::MAX));
         let count = file.read(&mut piece[..wanted]).map_err(io_error("read", path))?;
         if count as u64 > left || (count == 0 && left > 0) {
-            return Err(invalid(
-                path,
-                format!("it has another size than the {size} bytes it says"),
-            ));
+            return refuse(format!("it has another size than the {size} bytes it says"));
         }
         if count == 0 {
             return Ok(());
@@ -127,8 +124,8 @@ pub fn each_piece(path: &Path, mut each: impl FnMut(&[u8])) -> Result<(), Error>
     }
 }
 
-/// Whether a file is of a file system that the kernel makes up: what it says of a size is no size,
-/// and reading may wait or have no end.
+/// Whether the kernel makes a file's content up: its size is then not the number of its bytes, and
+/// reading may wait or have no end.
 fn is_of_the_kernel(file: &fs::File) -> io::Result<bool> {
     /// `f_type` of procfs, sysfs, debugfs, tracefs, securityfs, and of control groups (1 and 2).
     const MADE_UP: [u64; 7] =
@@ -137,14 +134,14 @@ fn is_of_the_kernel(file: &fs::File) -> io::Result<bool> {
     Ok(MADE_UP.contains(&(kind as u64)))
 }
 
-/// Whether at least so many bytes of a file are data and not holes. A file system that does not tell
-/// has data everywhere.
+/// Whether at least so many bytes of a file are data and not holes. Where the file system does not
+/// tell, all bytes count as data.
 fn has_data(file: &fs::File, least: u64) -> bool {
     let (mut at, mut data) = (0, 0);
     while data < least {
         let from = match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(at)) {
             Ok(from) => from,
-            // From here on there are holes alone.
+            // Only holes follow.
             Err(rustix::io::Errno::NXIO) => return false,
             Err(_) => return true,
         };
@@ -161,22 +158,18 @@ pub fn reopened(descriptor: std::os::fd::OwnedFd) -> fs::File {
     fs::File::from(descriptor)
 }
 
-/// The bytes of a file that has at most `limit` of them. Nothing beyond them is read, so that a
-/// device without end is refused and not swallowed.
+/// The bytes of a file that has at most `limit` of them. Nothing beyond them is read, so a device
+/// without end is refused.
 pub fn read_up_to(path: &Path, limit: u64) -> Result<Vec<u8>, Error> {
     let file = open(path)?;
     let size = file.metadata().map_err(io_error("read", path))?.len();
-    let too_large = || invalid(path, format!("larger than {limit} bytes"));
+    let too_large = || invalid("read", path, format!("larger than {limit} bytes"));
     if size > limit {
         return Err(too_large());
     }
     let mut bytes = Vec::new();
     file.take(limit + 1).read_to_end(&mut bytes).map_err(io_error("read", path))?;
     if bytes.len() as u64 > limit { Err(too_large()) } else { Ok(bytes) }
-}
-
-fn invalid(path: &Path, reason: String) -> Error {
-    io_error("read", path)(io::Error::new(io::ErrorKind::InvalidData, reason))
 }
 
 /// Calls `each` with the number (from 1) and the bytes of every line, end not included. One line
@@ -216,9 +209,9 @@ pub fn each_line<E: From<Error>>(
     }
 }
 
-/// The path of something inside a folder by a name that a file or another person gave: the only
-/// way in which such a name becomes a path. The name has no `..`, is not absolute, and nothing on
-/// the way is a link, a pipe or a device. It need not exist.
+/// The path of something inside a folder by a name that a file or another person gave. Such a name
+/// becomes a path only here. It has no `..` and is not absolute, and nothing on the way is a link,
+/// a pipe or a device. The path need not exist.
 pub fn inside(folder: &Path, name: &str) -> Result<PathBuf, Error> {
     let refuse = |reason: String| {
         let name: String = name.chars().take(200).collect();
@@ -252,8 +245,8 @@ pub fn inside(folder: &Path, name: &str) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// Refuses a folder in which anything is a link, a pipe or a device: somebody who works in it
-/// would write or delete elsewhere. The folder itself may be a link.
+/// Refuses a folder that contains a link, a pipe or a device: work in it would write or delete
+/// elsewhere. The folder itself may be a link.
 pub fn refuse_links(folder: &Path) -> Result<(), Error> {
     let mut folders = vec![String::new()];
     let mut seen = 0;
@@ -280,10 +273,19 @@ pub fn refuse_links(folder: &Path) -> Result<(), Error> {
 }
 
 /// Refuses JSON in which an object has a key twice: one reader would see the first value and
-/// another the last. The depth is bounded by `serde_json` (128).
+/// another the last. `serde_json` bounds the depth (128).
 pub fn refuse_repeated_keys(text: &str) -> Result<(), serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     Distinct.deserialize(&mut deserializer)
+}
+
+/// Values without keys.
+macro_rules! accepted {
+    ($($visit:ident: $value:ty),*) => {
+        $(fn $visit<E>(self, _value: $value) -> Result<(), E> {
+            Ok(())
+        })*
+    };
 }
 
 /// A value whose objects have distinct keys.
@@ -305,25 +307,7 @@ impl<'de> Visitor<'de> for Distinct {
         formatter.write_str("JSON")
     }
 
-    fn visit_bool<E>(self, _value: bool) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_i64<E>(self, _value: i64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_u64<E>(self, _value: u64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_f64<E>(self, _value: f64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_str<E>(self, _value: &str) -> Result<(), E> {
-        Ok(())
-    }
+    accepted!(visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_f64: f64, visit_str: &str);
 
     fn visit_unit<E>(self) -> Result<(), E> {
         Ok(())
