@@ -1,10 +1,9 @@
-//! `fast` arithmetic: LibTorch's own f32 kernels, with their derivatives. Their bits depend on
-//! threads, instruction set and batch shape, so results are `exact-here` at best.
+//! `fast` arithmetic: LibTorch's own f32 kernels, with their derivatives.
 
 use tch::{Device, Kind, Tensor};
 
-/// Runs `work` without a graph. After a panic that somebody catches ([`crate::numerics::halving`]) graphs are
-/// made again, which `tch::no_grad` forgets.
+/// Runs `work` without a graph. The guard turns graphs on again after a panic that somebody catches
+/// ([`crate::numerics::halving`]); `tch::no_grad` does not.
 pub fn without_graph<T>(work: impl FnOnce() -> T) -> T {
     let _guard = tch::no_grad_guard();
     work()
@@ -15,9 +14,9 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
     x.linear(weight, bias)
 }
 
-/// [`linear`] where the matrix is too large for the processor's caches: of a few rows, the matrix
-/// comes first in the product. Of 5 to 48 rows that takes 0.8 to 0.95 of the time, in f32 and in bf16;
-/// of fewer and of more rows it takes longer.
+/// [`linear`] for a matrix that is too large for the processor's caches. With 5 to 48 rows, the
+/// product with the matrix first takes 0.8 to 0.95 of the time, in f32 and in bf16; with fewer or
+/// more rows it takes longer.
 pub fn linear_of_large(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
     let few = x.dim() == 2 && (5..=48).contains(&x.size()[0]) && x.device() == Device::Cpu;
     if !few {
@@ -73,7 +72,7 @@ pub fn rotary_halves(x: &Tensor, turns: &Tensor) -> Tensor {
     Tensor::cat(&[a * &cos - b * &sin, b * &cos + a * &sin], -1)
 }
 
-/// From this length on, attention goes without a matrix of all scores: below, the matrix is
+/// From this length on, attention makes no matrix of all scores; for shorter sequences the matrix is
 /// small and its two products are faster.
 const LONG_SEQUENCE: i64 = 192;
 

@@ -102,11 +102,9 @@ impl Folded {
     /// As [`Folded::give_rows`], for the biases.
     pub fn give_bias(&self, by_bias: &[f64], sums: &mut Values<f64>) {
         let mut rest = by_bias.iter();
-        for name in self.parts.iter().filter_map(|part| part.bias.as_ref()) {
-            let part = self.parts.iter().find(|part| part.bias.as_ref() == Some(name));
+        for (part, name) in self.parts.iter().filter_map(|part| Some((part, part.bias.as_ref()?))) {
             let sum = sums.get_mut(name).expect("a sum for every parameter");
-            let order = part.expect("the bias of a part").order(sum.len());
-            for (row, g) in order.into_iter().zip(rest.by_ref()) {
+            for (row, g) in part.order(sum.len()).into_iter().zip(rest.by_ref()) {
                 sum[row] += g;
             }
         }

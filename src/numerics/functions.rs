@@ -3,8 +3,8 @@
 
 /// e^x in f32, within 2 units in the last place: 2^n · e^r with |r| ≤ ln 2 / 2, the polynomial
 /// of Cephes' `expf`. Results below the smallest normal number become about that number, results
-/// above 2^127 become infinity, NaN stays NaN. No product and sum are fused: the same bits
-/// everywhere.
+/// above 2^127 become infinity, NaN stays NaN. No product and sum are fused, so the bits are the
+/// same everywhere.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     // Adding and subtracting 1.5 · 2²³ rounds to a whole number.
@@ -32,9 +32,8 @@ pub fn exp(x: f32) -> f32 {
     if above { f32::INFINITY } else { result }
 }
 
-/// A distribution over a vocabulary, in f64: what the sampler draws from, and what the exact
-/// training forward reads log-probs out of. The same function for both, so that they agree bit by
-/// bit where the logits do.
+/// A distribution over a vocabulary, in f64. The sampler draws from it and the exact training
+/// forward reads log-probs from it, so both agree bit by bit where the logits do.
 #[derive(Debug, Clone)]
 pub struct Distribution {
     /// 1 / temperature.
@@ -68,7 +67,6 @@ impl Distribution {
         logit * self.scale - self.most - self.log_total
     }
 
-    /// Probability of a token.
     pub fn probability(&self, token: usize) -> f64 {
         self.weights[token] / self.total
     }

@@ -1,5 +1,5 @@
-//! Passes and generations that are done again with fewer rows when the device's memory does not hold
-//! them.
+//! Passes and generations that run again with fewer rows when the device's memory does not hold
+//! them. A panic for another reason than memory goes on.
 
 use crate::base::contained;
 
@@ -27,24 +27,22 @@ pub fn each<T: Clone, R, E>(
             Err(text) if !is_out_of_memory(&text) => panic!("{text}"),
             Err(text) if part.len() < 2 => return Err(Error::OutOfMemory(text)),
             Err(text) => {
-                let (first, second) = part.split_at(part.len() / 2);
                 tracing::warn!(
                     rows = part.len(),
                     reason = first_line(&text),
                     "memory does not hold a pass; it is made again in halves"
                 );
                 halved += 1;
-                waiting.push(second.to_vec());
-                waiting.push(first.to_vec());
+                waiting.extend(halves(&part).rev());
             }
         }
     }
     Ok(halved)
 }
 
-/// Does `work` on all parts at once, where what it makes of them cannot be told apart by part: when
-/// memory does not suffice, it does it again with every part cut into two. Returns what came of it,
-/// and how many parts were cut.
+/// Does `work` on all parts at once, for work whose result is one for all parts. When memory does not
+/// suffice, it runs again with every part cut into two. Returns the result and how many parts were
+/// cut.
 pub fn together<T: Clone, R, E>(
     mut parts: Vec<Vec<T>>,
     mut work: impl FnMut(&[Vec<T>]) -> Result<R, E>,
@@ -94,7 +92,7 @@ pub fn fewer<R, E>(
 }
 
 /// Both halves of a part; of one row the part itself.
-fn halves<T: Clone>(part: &[T]) -> impl Iterator<Item = Vec<T>> {
+fn halves<T: Clone>(part: &[T]) -> impl DoubleEndedIterator<Item = Vec<T>> {
     let (first, second) = part.split_at(part.len() / 2);
     [first, second].into_iter().filter(|half| !half.is_empty()).map(<[T]>::to_vec)
 }

@@ -36,12 +36,10 @@ pub struct HeadNorms<W> {
     pub keys: W,
 }
 
-/// What a decoder is made of. Rows hold the numbers of one token each, `[tokens, width]`. An
-/// argument that is taken by value is used for the last time.
+/// What a decoder is made of. Rows hold the numbers of one token each, `[tokens, width]`. The caller
+/// does not use an argument again that an operation takes by value.
 pub trait Operations {
-    /// Token ids.
     type Tokens: ?Sized;
-    /// Numbers of each token.
     type Rows;
     /// A matrix of weights, with what is folded into it.
     type Weight;
@@ -96,7 +94,7 @@ pub fn exp(x: &Tensor, numerics: Numerics) -> Tensor {
     let values: Vec<f64> = values.into_iter().map(libm::exp).collect();
     let value = Tensor::from_slice(&values).view(x.size().as_slice());
     match x.requires_grad() {
-        // The factor is 1, and its derivative that of x: LibTorch has no derivatives of our own.
+        // LibTorch knows no derivative of our function: this factor is 1 and has the derivative of x.
         true => value * ((x - x.detach()) + 1.0),
         false => value,
     }

@@ -4,7 +4,6 @@
 use crate::numerics::exact::{elementwise, product};
 use crate::numerics::vectorised::{dispatch, vectorised};
 use crate::numerics::{Heads, Left, Panels, Tally, Window, Windows};
-use pulp::{Simd, WithSimd};
 
 /// The heads of a token's joined row `[queries, keys, values]` that one head of keys concerns.
 #[derive(Debug, Clone, Copy)]
@@ -65,10 +64,6 @@ impl Head {
         }
     }
 
-    fn scale(self) -> f32 {
-        (1.0 / (self.heads.width as f64).sqrt()) as f32
-    }
-
     /// joined `[length, joined width]`, turned and rounded → the group's part of mixed
     /// `[length, queries · width]`, not rounded. Returns the attention weights
     /// `[group · length, length]`.
@@ -81,8 +76,10 @@ impl Head {
         self.take(joined, stride, self.values(), &mut values);
         let keys = Panels::of_columns(&keys, width, windows.key);
         let mut shares = product::multiply_rounded(Left::Rows(&queries, windows.key), &keys);
-        let (scale, window) = (self.scale(), windows.share);
-        dispatch(Softmax { shares: &mut shares, length, scale, window });
+        let (scale, window) = (elementwise::scale(width), windows.share);
+        // The causal part: row `at` of each head sees the tokens up to itself.
+        let (scores, seen) = (&mut shares, |row| row % length + 1);
+        dispatch(elementwise::Softmax { scores, length, seen, scale, window });
         let values = Panels::of_rows(&values, width, windows.value);
         let stacked = product::multiply_rounded(Left::Rows(&shares, windows.share), &values);
         self.unstack(&stacked, mixed, self.heads.queries * width);
@@ -121,7 +118,7 @@ impl Head {
         let left = Left::Rows(&by_stacked, gradient);
         let by_shares = rounded(product::multiply_rounded(left, &right));
         let means = elementwise::dots(shares, &by_shares, length);
-        let scale = self.scale();
+        let scale = elementwise::scale(width);
         let mut by_scores = by_shares;
         vectorised(
             #[inline(always)]
@@ -144,26 +141,5 @@ impl Head {
         let right = Panels::of_rows(&queries, width, windows.key);
         let by_keys = product::multiply_rounded(Left::Columns(&by_scores, gradient), &right);
         self.put(&rounded(by_keys), by_joined, stride, self.keys());
-    }
-}
-
-/// Softmax of the causal part of each row of scores `[group · length, length]`, 0 beyond it.
-struct Softmax<'a> {
-    shares: &'a mut [f32],
-    length: usize,
-    scale: f32,
-    window: Window,
-}
-
-impl WithSimd for Softmax<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        for (at, scores) in self.shares.chunks_exact_mut(self.length).enumerate() {
-            let (seen, beyond) = scores.split_at_mut(at % self.length + 1);
-            elementwise::softmax(simd, seen, self.scale, self.window);
-            beyond.fill(0.0);
-        }
     }
 }

@@ -2,7 +2,7 @@
 //! the weights' sums over tokens.
 
 use crate::numerics::exact::{elementwise, product};
-use crate::numerics::{Gradients, Left, Panels, Weight, Window, Windows};
+use crate::numerics::{Gradients, Left, Panels, Weight, Window, Windows, slices};
 
 /// What a backward pass needs beside its gradient.
 #[derive(Debug, Clone, Copy)]
@@ -19,21 +19,21 @@ pub struct Backward {
     /// Gradients of nodes that have not been handed on.
     pub waiting: Vec<Option<Vec<f32>>>,
     pub gradients: Gradients,
-    pub window: Window,
+    pub setting: BackwardSetting,
+    /// Of the forward pass.
     pub windows: Windows,
-    pub tokens_in_all: usize,
 }
 
 impl Backward {
     /// Adds to a node's gradient. Everything is rounded into the window of gradients.
     pub fn give(&mut self, node: usize, mut gradient: Vec<f32>) {
         let tally = &mut self.gradients.gradients;
-        elementwise::round(&mut gradient, self.window, tally);
+        elementwise::round(&mut gradient, self.setting.window, tally);
         match &mut self.waiting[node] {
             Some(sum) => {
                 // Two numbers of the window add up to an f32 without rounding.
-                elementwise::add(sum, &gradient);
-                elementwise::round(sum, self.window, tally);
+                slices::add(sum, &gradient);
+                elementwise::round(sum, self.setting.window, tally);
             }
             empty => *empty = Some(gradient),
         }
@@ -41,19 +41,18 @@ impl Backward {
 
     /// The gradient of a linear layer's input, and its weight's added to the sums.
     pub fn linear(&mut self, g: &[f32], x: &[f32], window: Window, weight: &Weight) -> Vec<f32> {
-        let left = Left::Columns(g, self.window);
+        let left = Left::Columns(g, self.setting.window);
         let right = Panels::of_rows(x, weight.inputs, window);
-        let tokens = self.tokens_in_all;
+        let tokens = self.setting.tokens_in_all;
         product::multiply_onto(self.gradients.matrix(weight), left, &right, tokens);
         if weight.bias.is_some() {
             elementwise::add_rows(self.gradients.bias(weight), g);
         }
-        product::multiply_rounded(Left::Rows(g, self.window), &weight.backward)
+        product::multiply_rounded(Left::Rows(g, self.setting.window), &weight.backward)
     }
 
     /// Adds g · x over tokens to the sums of a vector of weights.
     pub fn scale(&mut self, g: &[f32], x: &[f32], weight: &Weight) {
-        let sums = self.gradients.matrix(weight);
-        elementwise::add_products(sums, g, x);
+        elementwise::add_products(self.gradients.matrix(weight), g, x);
     }
 }

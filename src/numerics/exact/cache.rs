@@ -1,44 +1,15 @@
 //! Keys and values of one row in one layer, for decode steps.
 
 use crate::numerics::exact::{elementwise, orders};
+use crate::numerics::slices::{self, LANES};
 use crate::numerics::vectorised::dispatch;
 use crate::numerics::{Heads, Windows};
 use pulp::{Simd, WithSimd};
 
-/// Slots of a block.
-const LANES: usize = 16;
-
-/// Keys and values of one row, in blocks of 16 slots with a panel for each head. Numbers out of
-/// windows, held as f64. Slots that are not filled are zeros.
-#[derive(Debug, Clone, Default)]
-pub struct Slots {
-    /// `[blocks, heads, width, LANES]`.
-    keys: Vec<f64>,
-    /// `[blocks, heads, LANES, width]`.
-    values: Vec<f64>,
-    filled: usize,
-}
+/// Numbers out of windows, held as f64.
+pub type Slots = slices::Slots<f64>;
 
 impl Slots {
-    /// Appends one slot: keys and values `[heads.keys, heads.width]`.
-    pub fn push(&mut self, heads: Heads, keys: &[f32], values: &[f32]) {
-        let panel = LANES * heads.width;
-        let at = self.filled % LANES;
-        if at == 0 {
-            self.keys.resize(self.keys.len() + heads.keys * panel, 0.0);
-            self.values.resize(self.values.len() + heads.keys * panel, 0.0);
-        }
-        let block = self.filled / LANES * heads.keys * panel;
-        for (head, values) in values.chunks_exact(heads.width).enumerate() {
-            let start = block + head * panel + at * heads.width;
-            let places = &mut self.values[start..start + heads.width];
-            places.iter_mut().zip(values).for_each(|(place, value)| *place = f64::from(*value));
-        }
-        let columns = self.keys[block..].chunks_exact_mut(LANES);
-        columns.zip(keys).for_each(|(column, key)| column[at] = f64::from(*key));
-        self.filled += 1;
-    }
-
     /// Attention of one turned and rounded query over all slots: queries
     /// `[heads.queries, heads.width]` → `mixed` of the same shape, not rounded.
     pub fn attend(&self, heads: Heads, queries: &[f32], windows: &Windows, mixed: &mut [f32]) {
@@ -53,15 +24,17 @@ impl Slots {
         let group = heads.queries / heads.keys;
         for (head, mixed) in mixed.chunks_exact(heads.width).enumerate() {
             let query = &queries[head * heads.width..][..heads.width];
-            let place =
-                |slot: usize| ((slot / LANES) * heads.keys + head / group) * LANES * heads.width;
+            let place = |slot: usize| ((slot / LANES) * heads.keys + head / group) * heads.panel();
             let score = |slot: usize| {
                 let key = |at: usize| self.keys[place(slot) + at * LANES + slot % LANES];
                 (0..heads.width).rev().fold(0.0, |sum, at| sum + f64::from(query[at]) * key(at))
                     as f32
             };
             let mut shares: Vec<f32> = (0..self.filled).map(score).collect();
-            dispatch(Softmax { shares: &mut shares, heads, windows });
+            let (length, scale, window) =
+                (self.filled, elementwise::scale(heads.width), windows.share);
+            let scores = &mut shares;
+            dispatch(elementwise::Softmax { scores, length, seen: |_| length, scale, window });
             for (at, mixed) in mixed.iter().enumerate() {
                 let value =
                     |slot: usize| self.values[place(slot) + (slot % LANES) * heads.width + at];
@@ -71,10 +44,6 @@ impl Slots {
             }
         }
     }
-}
-
-fn scale(heads: Heads) -> f32 {
-    (1.0 / (heads.width as f64).sqrt()) as f32
 }
 
 struct Attention<'a> {
@@ -91,30 +60,27 @@ impl WithSimd for Attention<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { slots, heads, queries, windows, mixed } = self;
-        let (group, panel) = (heads.queries / heads.keys, LANES * heads.width);
+        let (group, panel) = (heads.queries / heads.keys, heads.panel());
+        let scale = elementwise::scale(heads.width);
         let blocks = slots.filled.div_ceil(LANES);
         let mut sums = vec![0f64; blocks * LANES];
         let mut shares = vec![0f32; blocks * LANES];
         let mut mixture = vec![0f64; heads.width];
         let rows = queries.chunks_exact(heads.width).zip(mixed.chunks_exact_mut(heads.width));
         for (head, (query, mixed)) in rows.enumerate() {
-            let panels = |all: &'_ [f64], block: usize| -> std::ops::Range<usize> {
-                let start = (block * heads.keys + head / group) * panel;
-                debug_assert!(start + panel <= all.len());
-                start..start + panel
-            };
+            let start = |block: usize| (block * heads.keys + head / group) * panel;
             sums.fill(0.0);
             for (block, sums) in sums.chunks_exact_mut(LANES).enumerate() {
-                add_weighted(simd, query, &slots.keys[panels(&slots.keys, block)], sums);
+                add_weighted(simd, query, &slots.keys[start(block)..][..panel], sums);
             }
             for (share, sum) in shares.iter_mut().zip(&sums) {
                 *share = *sum as f32;
             }
-            elementwise::softmax(simd, &mut shares[..slots.filled], scale(heads), windows.share);
+            elementwise::softmax(simd, &mut shares[..slots.filled], scale, windows.share);
             shares[slots.filled..].fill(0.0);
             mixture.fill(0.0);
             for (block, shares) in shares.chunks_exact(LANES).enumerate() {
-                let panel = &slots.values[panels(&slots.values, block)];
+                let panel = &slots.values[start(block)..][..panel];
                 add_weighted(simd, shares, panel, &mut mixture);
             }
             mixed.iter_mut().zip(&mixture).for_each(|(mixed, sum)| *mixed = *sum as f32);
@@ -178,20 +144,4 @@ fn add_vectors<S: Simd, const N: usize>(
         }
     }
     *sums = local;
-}
-
-/// The softmax of one row, for the check of orders.
-struct Softmax<'a> {
-    shares: &'a mut [f32],
-    heads: Heads,
-    windows: &'a Windows,
-}
-
-impl WithSimd for Softmax<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        elementwise::softmax(simd, self.shares, scale(self.heads), self.windows.share);
-    }
 }

@@ -42,13 +42,12 @@ pub fn dots(a: &[f32], b: &[f32], width: usize) -> Vec<f64> {
     let mut sums = vec![0.0; a.len() / width];
     dispatch(Dots { a, b, width, sums: &mut sums });
     if orders::checked() {
-        for order in orders::others(width) {
+        orders::compare_others(width, &sums, |order| {
             let rows = a.chunks_exact(width).zip(b.chunks_exact(width));
-            let other = rows.map(|(a, b)| {
-                order.iter().fold(0.0, |sum, &at| sum + f64::from(a[at]) * f64::from(b[at]))
-            });
-            orders::compare(&sums, &other.collect::<Vec<f64>>());
-        }
+            let product = |(a, b): (&[f32], &[f32]), at: usize| f64::from(a[at]) * f64::from(b[at]);
+            let sum = |row| order.iter().fold(0.0, |sum, &at| sum + product(row, at));
+            rows.map(sum).collect()
+        });
     }
     sums
 }
@@ -86,22 +85,23 @@ impl WithSimd for Dots<'_> {
 
 /// Adds every row of x `[rows, width]` to `sums` `[width]`.
 pub fn add_rows(sums: &mut [f64], x: &[f32]) {
-    if orders::checked() {
-        let rows: Vec<&[f32]> = x.chunks_exact(sums.len()).collect();
-        let total = |order: &mut dyn Iterator<Item = usize>| {
-            let mut total = sums.to_vec();
-            order.for_each(|row| {
-                total.iter_mut().zip(rows[row]).for_each(|(sum, x)| *sum += f64::from(*x));
-            });
-            total
-        };
-        let straight = total(&mut (0..rows.len()));
-        for order in orders::others(rows.len()) {
-            orders::compare(&straight, &total(&mut order.into_iter()));
-        }
-    }
-    for row in x.chunks_exact(sums.len()) {
+    let width = sums.len();
+    each_row(sums, x.len() / width, |sums, row| {
+        let row = &x[row * width..][..width];
         sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += f64::from(*x));
+    });
+}
+
+/// Calls `add` with `sums` for each row, in order.
+fn each_row(sums: &mut [f64], rows: usize, add: impl Fn(&mut [f64], usize)) {
+    let before = orders::checked().then(|| sums.to_vec());
+    (0..rows).for_each(|row| add(sums, row));
+    if let Some(before) = before {
+        orders::compare_others(rows, sums, |order| {
+            let mut other = before.clone();
+            order.iter().for_each(|&row| add(&mut other, row));
+            other
+        });
     }
 }
 
@@ -168,14 +168,6 @@ pub fn multiply(a: &[f32], b: &[f32]) -> Vec<f32> {
     product
 }
 
-/// Adds `more` to x, number by number.
-pub fn add(x: &mut [f32], more: &[f32]) {
-    vectorised(
-        #[inline(always)]
-        || x.iter_mut().zip(more).for_each(|(x, more)| *x += more),
-    );
-}
-
 /// Adds `bias` `[width]` to every row.
 pub fn add_to_rows(x: &mut [f32], bias: &[f32]) {
     for row in x.chunks_exact_mut(bias.len()) {
@@ -229,9 +221,37 @@ pub fn turn(x: &mut [f32], rotation: &[f32], back: bool) {
     }
 }
 
+/// 1 / √width, the scale of attention's scores.
+pub fn scale(width: usize) -> f32 {
+    (1.0 / (width as f64).sqrt()) as f32
+}
+
+/// [`softmax`] of the first `seen(row)` scores of each row of `scores` `[rows, length]`; 0 beyond
+/// them.
+pub struct Softmax<'a, F> {
+    pub scores: &'a mut [f32],
+    pub length: usize,
+    pub seen: F,
+    pub scale: f32,
+    pub window: Window,
+}
+
+impl<F: Fn(usize) -> usize> WithSimd for Softmax<'_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        for (row, scores) in self.scores.chunks_exact_mut(self.length).enumerate() {
+            let (seen, beyond) = scores.split_at_mut((self.seen)(row));
+            softmax(simd, seen, self.scale, self.window);
+            beyond.fill(0.0);
+        }
+    }
+}
+
 /// Softmax of scores times `scale`, as numbers of the window: the exponentials are rounded into
-/// it, so that their sum is exact, and so are the shares. The number of scores that follow, or
-/// stand around, cannot matter.
+/// it, so that their sum is exact, and so are the shares. Neither later scores nor other rows can
+/// change a bit.
 #[inline(always)]
 pub fn softmax<S: Simd>(simd: S, scores: &mut [f32], scale: f32, window: Window) {
     let (vectors, rest) = S::as_simd_f32s(scores);
@@ -244,7 +264,7 @@ pub fn softmax<S: Simd>(simd: S, scores: &mut [f32], scale: f32, window: Window)
     for score in scores.iter_mut() {
         *score = rounder.round(exp((*score - most) * scale));
     }
-    // The exponentials are whole multiples of the window's spacing: integers add up as they like.
+    // The exponentials are whole multiples of the window's spacing: integers add up in any order.
     let (mut steps, per_step) = (0u64, 1.0 / window.spacing());
     for scores in scores.chunks(1 << 10) {
         let step = |score: &f32| (*score * per_step) as i32 as u32;
@@ -259,22 +279,12 @@ pub fn softmax<S: Simd>(simd: S, scores: &mut [f32], scale: f32, window: Window)
 /// Adds a · b of every row, `[rows, width]` both, to `sums` `[width]`.
 pub fn add_products(sums: &mut [f64], a: &[f32], b: &[f32]) {
     let width = sums.len();
-    let add = |sums: &mut [f64], row: usize| {
+    each_row(sums, a.len() / width, |sums, row| {
         let rows = a[row * width..][..width].iter().zip(&b[row * width..][..width]);
         for (sum, (a, b)) in sums.iter_mut().zip(rows) {
             *sum += f64::from(*a) * f64::from(*b);
         }
-    };
-    let rows = a.len() / width;
-    let before = sums.to_vec();
-    (0..rows).for_each(|row| add(sums, row));
-    if orders::checked() {
-        for order in orders::others(rows) {
-            let mut other = before.clone();
-            order.into_iter().for_each(|row| add(&mut other, row));
-            orders::compare(sums, &other);
-        }
-    }
+    });
 }
 
 #[cfg(test)]

@@ -12,10 +12,10 @@
 //!    over the rows of a weight);
 //! 4. e^x, log, sin and cos from one pinned implementation ([`crate::numerics::functions`]).
 //!
-//! So a row of a batch has the same bits alone and in company, with a cache and without, and a
-//! gradient has the same bits however its tokens are cut into passes. Activations are f32 that
-//! lie in their window; gradients are likewise, in units of the mini-batch's largest loss weight.
-//! Logits are unrounded f64 sums.
+//! So a row has the same bits alone and in any batch, with a cache and without, and a gradient has
+//! the same bits however its tokens are cut into passes. Activations are f32 that lie in their
+//! window; so are gradients, in units of the mini-batch's largest loss weight. Logits are unrounded
+//! f64 sums.
 
 pub mod attention;
 pub mod backward;
@@ -29,7 +29,7 @@ pub mod window;
 use crate::numerics::exact::cache::Slots;
 use crate::numerics::{
     Backward, BackwardSetting, Gradients, Head, HeadNorms, Heads, Left, Operations, Tally, Weight,
-    Window, Windows,
+    Window, Windows, slices,
 };
 use std::rc::Rc;
 use std::sync::Arc;
@@ -59,7 +59,6 @@ pub struct Settings {
     pub epsilon: f64,
 }
 
-/// Gets a layer and its joined rows.
 pub type Keep<'a> = &'a mut dyn FnMut(usize, &[f32]);
 
 /// Where attention looks.
@@ -139,7 +138,7 @@ impl<'a> Exact<'a> {
             Box::new(move |g, backward| {
                 let mut by_x = vec![0.0; length];
                 for (&row, g) in chosen.iter().zip(g.chunks_exact(width)) {
-                    // A row that is chosen once, as every state of a response is.
+                    // Each row is chosen once, as every state of a response is.
                     by_x[row * width..][..width].copy_from_slice(g);
                 }
                 backward.give(node, by_x);
@@ -152,9 +151,8 @@ impl<'a> Exact<'a> {
         product::multiply(Left::Rows(&last.values, self.settings.windows.last), &head.forward)
     }
 
-    /// Gradients of the weights from those of the logits, `[rows, vocab]`, in units of
-    /// `unit` and not yet rounded. `tokens_in_all` counts the tokens of all passes whose
-    /// gradients will be added.
+    /// Gradients of the weights from those of the logits `[rows, vocab]`, which are in units of
+    /// [`BackwardSetting::unit`] and not yet rounded.
     pub fn backward(
         self,
         last: &Rows,
@@ -165,10 +163,9 @@ impl<'a> Exact<'a> {
         let gradients = Gradients::zeros(setting.slots, setting.unit);
         let tape = self.tape.expect("a backward pass needs a recorded forward pass");
         let waiting = tape.iter().map(|_| None).collect();
-        let (window, windows) = (setting.window, self.settings.windows);
-        let tokens_in_all = setting.tokens_in_all;
-        let mut backward = Backward { waiting, gradients, window, windows, tokens_in_all };
-        elementwise::round(&mut by_logits, window, &mut backward.gradients.gradients);
+        let windows = self.settings.windows;
+        let mut backward = Backward { waiting, gradients, setting, windows };
+        elementwise::round(&mut by_logits, setting.window, &mut backward.gradients.gradients);
         let by_last = backward.linear(&by_logits, &last.values, windows.last, head);
         backward.give(last.node, by_last);
         for (node, derivative) in tape.into_iter().enumerate().rev() {
@@ -281,7 +278,7 @@ impl Operations for Exact<'_> {
         self.record(mixed, || {
             Box::new(move |g, backward| {
                 let mut by_joined = vec![0.0; joined.len()];
-                let (windows, gradient) = (backward.windows, backward.window);
+                let (windows, gradient) = (backward.windows, backward.setting.window);
                 let tally = &mut backward.gradients.gradients;
                 let mut shares = shares.iter();
                 let mut start = 0;
@@ -327,8 +324,8 @@ impl Operations for Exact<'_> {
             Box::new(move |g, backward| {
                 let (mut by_gates, mut by_ups) = elementwise::swiglu_derivatives(g, &gates, &ups);
                 let tally = &mut backward.gradients.gradients;
-                elementwise::round(&mut by_gates, backward.window, tally);
-                elementwise::round(&mut by_ups, backward.window, tally);
+                elementwise::round(&mut by_gates, backward.setting.window, tally);
+                elementwise::round(&mut by_ups, backward.setting.window, tally);
                 for (g, weight) in [(by_gates, gate), (by_ups, up)] {
                     let by_x = backward.linear(&g, &x.values, windows.normed, &weight);
                     backward.give(x.node, by_x);
@@ -343,7 +340,7 @@ impl Operations for Exact<'_> {
 
     fn add(&mut self, x: Rows, more: Rows) -> Rows {
         let mut sum = more.values.to_vec();
-        elementwise::add(&mut sum, &x.values);
+        slices::add(&mut sum, &x.values);
         let sum = self.rounded(sum, self.settings.windows.residual);
         self.record(sum, || {
             Box::new(move |g, backward| {

@@ -1,5 +1,5 @@
-//! The proof by trial that sums are exact: while it is asked for, every product and every sum
-//! is computed again with its terms reversed and shuffled, and must have the same bits.
+//! Checks by trial that sums are exact. While the check is on, every product and every sum is
+//! computed again with its terms reversed and shuffled, and must have the same bits.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -16,8 +16,15 @@ pub(super) fn checked() -> bool {
     CHECKED.load(Ordering::Relaxed)
 }
 
+/// Compares sums of so many terms with those that `again` makes in other orders.
+pub(super) fn compare_others(terms: usize, sums: &[f64], again: impl Fn(&[usize]) -> Vec<f64>) {
+    for order in others(terms) {
+        compare(sums, &again(&order));
+    }
+}
+
 /// Other orders of so many terms: the reverse, and a fixed shuffle.
-pub(super) fn others(terms: usize) -> [Vec<usize>; 2] {
+fn others(terms: usize) -> [Vec<usize>; 2] {
     let reverse: Vec<usize> = (0..terms).rev().collect();
     let mut shuffled = reverse.clone();
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
@@ -29,11 +36,11 @@ pub(super) fn others(terms: usize) -> [Vec<usize>; 2] {
     [reverse, shuffled]
 }
 
-/// Compares sums bit by bit.
+/// Compares sums bit by bit. Panics when one differs: a sum was not exact.
 pub(super) fn compare(straight: &[f64], reordered: &[f64]) {
     assert_eq!(straight.len(), reordered.len());
     for (at, (a, b)) in straight.iter().zip(reordered).enumerate() {
-        // A sum of no bits has no sign.
+        // The sign of a sum that is 0 does not count.
         let same = a.to_bits() == b.to_bits() || (*a == 0.0 && *b == 0.0);
         assert!(same, "sum {at} is {a:e} in one order and {b:e} in another");
     }

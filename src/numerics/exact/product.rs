@@ -118,22 +118,15 @@ impl Left<'_> {
         packed
     }
 
+    /// The operand `[rows, terms]` with its terms in another order.
     fn reordered(&self, terms: usize, order: &[usize]) -> Vec<f32> {
         let values = self.values();
-        match self {
-            Left::Rows(..) => values
-                .chunks_exact(terms)
-                .flat_map(|row| order.iter().map(|&term| row[term]))
-                .collect(),
-            Left::Columns(..) => {
-                let rows = values.len() / terms;
-                order
-                    .iter()
-                    .flat_map(|&term| values[term * rows..].iter().take(rows))
-                    .copied()
-                    .collect()
-            }
-        }
+        let rows = values.len() / terms;
+        let value = |row: usize, term: usize| match self {
+            Left::Rows(..) => values[row * terms + term],
+            Left::Columns(..) => values[term * rows + row],
+        };
+        (0..rows).flat_map(|row| order.iter().map(move |&term| value(row, term))).collect()
     }
 }
 
@@ -142,19 +135,27 @@ impl Left<'_> {
 /// # Panics
 /// When the windows leave too few bits for as many terms.
 pub fn multiply(left: Left, right: &Panels) -> Vec<f64> {
+    check(left, right);
+    plain(left, right)
+}
+
+fn plain(left: Left, right: &Panels) -> Vec<f64> {
     let mut product = vec![0.0; rows(left, right) * right.columns];
-    run(left, right, |at, values| product[at..at + values.len()].copy_from_slice(values));
+    let put = |at: usize, values: &[f64]| product[at..at + values.len()].copy_from_slice(values);
+    dispatch(Product { left, right, put });
     product
 }
 
 /// [`multiply`], each sum rounded to f32.
 pub fn multiply_rounded(left: Left, right: &Panels) -> Vec<f32> {
+    check(left, right);
     let mut product = vec![0.0; rows(left, right) * right.columns];
-    run(left, right, |at, values| {
+    let put = |at: usize, values: &[f64]| {
         for (place, value) in product[at..at + values.len()].iter_mut().zip(values) {
             *place = *value as f32;
         }
-    });
+    };
+    dispatch(Product { left, right, put });
     product
 }
 
@@ -162,11 +163,13 @@ pub fn multiply_rounded(left: Left, right: &Panels) -> Vec<f32> {
 /// products that are added, leave enough bits.
 pub fn multiply_onto(sums: &mut [f64], left: Left, right: &Panels, terms_in_all: usize) {
     check_bits(left, right, terms_in_all.max(right.terms));
-    run(left, right, |at, values| {
+    check(left, right);
+    let put = |at: usize, values: &[f64]| {
         for (sum, value) in sums[at..at + values.len()].iter_mut().zip(values) {
             *sum += value;
         }
-    });
+    };
+    dispatch(Product { left, right, put });
 }
 
 fn rows(left: Left, right: &Panels) -> usize {
@@ -183,38 +186,25 @@ fn check_bits(left: Left, right: &Panels, terms: usize) {
     );
 }
 
-fn run(left: Left, right: &Panels, put: impl FnMut(usize, &[f64])) {
+fn check(left: Left, right: &Panels) {
     check_bits(left, right, right.terms);
     if orders::checked() {
         check_orders(left, right);
     }
-    dispatch(Product { left, right, put });
 }
 
 /// Computes the product again with the terms reversed and shuffled: the same bits, or a panic.
 fn check_orders(left: Left, right: &Panels) {
-    let whole = |left: Left, right: &Panels| {
-        let mut product = vec![0.0; rows(left, right) * right.columns];
-        let put =
-            |at: usize, values: &[f64]| product[at..at + values.len()].copy_from_slice(values);
-        dispatch(Product { left, right, put });
-        product
-    };
-    let straight = whole(left, right);
-    for order in orders::others(right.terms) {
-        let values = left.reordered(right.terms, &order);
-        let reordered = match left {
-            Left::Rows(_, window) => Left::Rows(&values, window),
-            Left::Columns(_, window) => Left::Columns(&values, window),
-        };
-        orders::compare(&straight, &whole(reordered, &right.reordered(&order)));
-    }
+    orders::compare_others(right.terms, &plain(left, right), |order| {
+        let values = left.reordered(right.terms, order);
+        plain(Left::Rows(&values, left.window()), &right.reordered(order))
+    });
 }
 
 struct Product<'a, F> {
     left: Left<'a>,
     right: &'a Panels,
-    /// Gets the index of the first of some neighbours in the product, and these.
+    /// Takes neighbours of the product, with the index of the first.
     put: F,
 }
 

@@ -41,7 +41,6 @@ impl Window {
         power(self.low)
     }
 
-    /// The function that rounds into the window.
     pub const fn rounder(self) -> Rounder {
         Rounder { bound: self.bound(), shift: 1.5 * power(23 + self.low) }
     }
@@ -90,13 +89,12 @@ pub struct Tally {
     pub saturated: u64,
     /// Those that were not 0 and became 0.
     pub flushed: u64,
-    /// Whether NaN or an infinity was among them. A window makes its largest number of an infinity,
-    /// so nothing behind the window shows it.
+    /// Whether NaN or an infinity was among them. Rounding turns an infinity into the window's
+    /// largest number, so nothing after it shows the infinity.
     pub not_finite: bool,
 }
 
 impl Tally {
-    /// Adds another count.
     pub fn add(&mut self, other: Self) {
         self.rounded += other.rounded;
         self.saturated += other.saturated;

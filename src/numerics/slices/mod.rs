@@ -1,22 +1,21 @@
 //! The arithmetic of a decode step on plain f32 slices, for the CPU.
 //!
-//! A decode step has few tokens, and its small operations cost more by being called than by what
-//! they compute: here each is one loop over all rows, compiled for several instruction sets, of
-//! which the best is chosen at run time. No product and sum are fused and every sum has a fixed
-//! order, so the instruction set, the threads and the other rows of the batch decide nothing
-//! here: a row gets the same bits alone and in company. (The products between these loops are
-//! LibTorch's, and round by the number of rows.)
+//! A decode step has few tokens, and calling its small operations costs more than computing them.
+//! Here each is one loop over all rows, compiled for several instruction sets; the best is chosen at
+//! run time. No product and sum are fused and every sum has a fixed order, so a row gets the same
+//! bits whatever the instruction set, the threads and the other rows of the batch. (LibTorch makes
+//! the products between these loops, and they round by the number of rows.)
 
 use crate::numerics::functions::exp;
 use crate::numerics::vectorised::{dispatch, vectorised};
 use pulp::{Simd, WithSimd};
 
-/// Numbers that are summed side by side, and slots of a block of keys. The registers of every
-/// instruction set hold this many or a whole part of them.
-const LANES: usize = 16;
+/// Numbers that are summed side by side, and slots of a block of keys. A register of any
+/// instruction set holds this many or a divisor of it.
+pub const LANES: usize = 16;
 
-/// Folds each of [`LANES`] lanes of x by itself. Loops over arrays of lanes would say the same,
-/// but are compiled to scalar code; the vectors of `simd` are not.
+/// Folds each of [`LANES`] lanes of x by itself. Loops over arrays of lanes would be compiled to
+/// scalar code; the vectors of `simd` are not.
 #[inline(always)]
 fn fold_lanes<S: Simd>(
     simd: S,
@@ -38,7 +37,6 @@ fn fold_lanes<S: Simd>(
     lanes
 }
 
-/// The sum of squares.
 #[inline(always)]
 fn sum_of_squares<S: Simd>(simd: S, x: &[f32]) -> f32 {
     let (blocks, rest) = x.as_chunks::<LANES>();
@@ -132,42 +130,45 @@ impl Heads {
     }
 
     /// Numbers of one head's keys or values in a block of [`LANES`] slots.
-    fn panel(self) -> usize {
+    pub fn panel(self) -> usize {
         LANES * self.width
     }
 }
 
 /// Keys and values of one row in one layer, in blocks of 16 slots. A block has a panel for
 /// each head. Slots that are not filled are zeros.
-#[derive(Debug, Default)]
-pub struct Slots {
+#[derive(Debug, Clone, Default)]
+pub struct Slots<T = f32> {
     /// `[blocks, heads, width, LANES]`: a score is computed for all slots of a block at once.
-    keys: Vec<f32>,
+    pub keys: Vec<T>,
     /// `[blocks, heads, LANES, width]`: a mixture, for many numbers of a head at once.
-    values: Vec<f32>,
-    filled: usize,
+    pub values: Vec<T>,
+    pub filled: usize,
 }
 
-impl Slots {
+impl<T: Copy + Default + From<f32>> Slots<T> {
     /// Appends one slot: keys and values `[heads.keys, heads.width]`.
     #[inline(always)]
     pub fn push(&mut self, heads: Heads, keys: &[f32], values: &[f32]) {
         let (panel, at) = (heads.panel(), self.filled % LANES);
         if at == 0 {
-            self.keys.resize(self.keys.len() + heads.keys * panel, 0.0);
-            self.values.resize(self.values.len() + heads.keys * panel, 0.0);
+            self.keys.resize(self.keys.len() + heads.keys * panel, T::default());
+            self.values.resize(self.values.len() + heads.keys * panel, T::default());
         }
         let block = self.filled / LANES * heads.keys * panel;
         for (head, values) in values.chunks_exact(heads.width).enumerate() {
             let start = block + head * panel + at * heads.width;
-            self.values[start..start + heads.width].copy_from_slice(values);
+            let places = &mut self.values[start..start + heads.width];
+            places.iter_mut().zip(values).for_each(|(place, value)| *place = T::from(*value));
         }
-        // The panels of a block follow each other: so do their columns.
+        // The panels of a block follow each other, and so do their columns.
         let columns = self.keys[block..].chunks_exact_mut(LANES);
-        columns.zip(keys).for_each(|(column, key)| column[at] = *key);
+        columns.zip(keys).for_each(|(column, key)| column[at] = T::from(*key));
         self.filled += 1;
     }
+}
 
+impl Slots<f32> {
     /// Attention of one query over all slots: queries `[heads.queries, heads.width]`; `mixed`, of
     /// the same shape, must be zeros. `scores` is scratch.
     #[inline(always)]
@@ -207,7 +208,7 @@ impl Slots {
     }
 }
 
-/// Softmax of the first `filled` scores times `scale`; what follows them becomes as good as 0.
+/// Softmax of the first `filled` scores times `scale`; later scores become about 0.
 #[inline(always)]
 fn softmax<S: Simd>(simd: S, scores: &mut [f32], filled: usize, scale: f32) {
     scores[filled..].fill(f32::NEG_INFINITY);

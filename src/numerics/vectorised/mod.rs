@@ -1,5 +1,5 @@
-//! Loops compiled for every instruction set. A process uses one of them, which is decided once and
-//! here alone: the one that [`VARIABLE`] names, else the best that the machine has.
+//! Loops compiled for every instruction set. A process uses one set: the one that [`VARIABLE`]
+//! names, else the best that the machine has.
 
 use pulp::{Arch, Simd, WithSimd};
 use std::sync::OnceLock;
@@ -72,7 +72,8 @@ fn wanted() -> Result<Arch, Error> {
     named.arch().ok_or(Error::Missing(named.name()))
 }
 
-/// Whether the environment asks for an instruction set that can be used here.
+/// Whether the environment asks for an instruction set that can be used here. If it does not, the
+/// loops panic.
 pub fn check() -> Result<(), Error> {
     wanted().map(drop)
 }
@@ -105,8 +106,7 @@ pub fn vectorised<R>(work: impl FnMut() -> R) -> R {
     dispatch(Work(work))
 }
 
-/// A closure of its own kind: one that is called as `FnOnce` goes through a shim that is not
-/// inlined.
+/// Calls the closure as `FnMut`: a call as `FnOnce` goes through a shim that is not inlined.
 struct Work<F>(F);
 
 impl<R, F: FnMut() -> R> WithSimd for Work<F> {
