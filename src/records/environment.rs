@@ -75,8 +75,10 @@ pub fn describe(threads: u64) -> Environment {
     put("cpu_capability", cpu_capability());
     put("memory", field("/proc/meminfo", "MemTotal"));
     put("kernel", proc_text(Path::new("/proc/sys/kernel/osrelease")));
-    put("git_commit", git(&["rev-parse", "HEAD"]));
-    put("git_dirty", git_dirty());
+    let commit = git(&["rev-parse", "HEAD"]).and_then(|text| String::from_utf8(text).ok());
+    put("git_commit", commit.map(|text| text.trim().to_string()));
+    let changes = git(&["status", "--porcelain", "--untracked-files=no"]);
+    put("git_dirty", changes.map(|changes| (!changes.is_empty()).to_string()));
     for name in PINS {
         put(name, std::env::var(name).ok());
     }
@@ -98,16 +100,9 @@ fn cpu_capability() -> Option<String> {
     Some(["avx512f", "avx2"].into_iter().find(|name| has(name)).unwrap_or("baseline").to_string())
 }
 
-fn git(arguments: &[&str]) -> Option<String> {
+fn git(arguments: &[&str]) -> Option<Vec<u8>> {
     let output = Command::new("git").args(arguments).output().ok()?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    output.status.success().then(|| text.trim().to_string())
-}
-
-fn git_dirty() -> Option<String> {
-    let arguments = ["status", "--porcelain", "--untracked-files=no"];
-    let output = Command::new("git").args(arguments).output().ok()?;
-    output.status.success().then(|| (!output.stdout.is_empty()).to_string())
+    output.status.success().then_some(output.stdout)
 }
 
 fn proc_text(path: &Path) -> Option<String> {

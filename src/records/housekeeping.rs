@@ -1,9 +1,9 @@
-//! What lies in a folder of runs, and what of it could go. Nothing is changed by looking; a
-//! folder that is not recognisably a run is never touched, nor is what a link points to.
+//! What lies in a folder of runs, and what of it could be deleted. Looking changes nothing. A folder
+//! that is not recognisably a run is never touched, nor is what a link points to.
 
 use crate::base::files::{self, Kind};
 use crate::records::run_folder::DAMAGED_CHECKPOINT;
-use crate::records::{Ending, EvaluationRecord, RunFolder};
+use crate::records::{Ending, RunFolder};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,6 @@ pub enum State {
 }
 
 impl State {
-    /// One word.
     pub fn name(self) -> &'static str {
         match self {
             Self::Finished => "finished",
@@ -116,7 +115,7 @@ pub fn summary(run: &RunFolder) -> Result<RunSummary, files::Error> {
     let outcome = if ended { run.outcome().map_err(&mut note).ok() } else { None };
     let metrics = present(run, "metrics.jsonl", run.metrics(), &mut note);
     let evaluations = present(run, "evaluations.jsonl", run.evaluations(), &mut note);
-    // A lock that is no file is somebody's trick: nothing of such a run is touched.
+    // A lock that is no file is suspicious: nothing of such a run is touched.
     let locked = run.is_locked().map_err(&mut note).ok();
     let state = match outcome.map(|outcome| outcome.ending) {
         _ if locked == Some(true) => State::Running,
@@ -128,6 +127,8 @@ pub fn summary(run: &RunFolder) -> Result<RunSummary, files::Error> {
         None if !ended => State::Unfinished,
         _ => State::Damaged,
     };
+    // A later evaluation of a set replaces an earlier one.
+    let accuracy = evaluations.into_iter().map(|record| (record.set, record.avg_at_k)).collect();
     Ok(RunSummary {
         folder: run.root().to_path_buf(),
         name: manifest.as_ref().map(|manifest| manifest.name.clone()),
@@ -138,7 +139,7 @@ pub fn summary(run: &RunFolder) -> Result<RunSummary, files::Error> {
         steps_done: metrics.last().map_or(0, |step| step.step),
         steps_planned: experiment.map(|experiment| experiment.training.rollout_steps),
         size_bytes: files::size_bytes(run.root())?,
-        accuracy: last_of_each_set(&evaluations),
+        accuracy,
     })
 }
 
@@ -158,15 +159,11 @@ fn present<T>(
     }
 }
 
-fn last_of_each_set(evaluations: &[EvaluationRecord]) -> BTreeMap<String, f64> {
-    evaluations.iter().map(|record| (record.set.clone(), record.avg_at_k)).collect()
-}
-
 /// What could be deleted below a folder of runs, by run, with sizes and reasons.
 ///
-/// Leftovers of killed writes (`.partial…`), checkpoints that were refused, checkpoints other than the newest of a run, and
-/// with [`Rules::unfinished`] whole runs without an outcome. Nothing of a run that a process
-/// works on, nothing of a damaged run, no link and nothing behind one.
+/// These are leftovers of killed writes (`.partial…`), refused checkpoints, all but a run's newest
+/// checkpoints, and with [`Rules::unfinished`] whole runs without an outcome. Nothing of a run that a
+/// process works on, nothing of a damaged run, no link and nothing behind one is a candidate.
 pub fn candidates(root: &Path, rules: Rules) -> Result<Vec<Candidate>, files::Error> {
     let mut found = Vec::new();
     for run in runs(root)? {

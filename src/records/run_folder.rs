@@ -193,6 +193,15 @@ pub struct Outcome {
     pub digests: BTreeMap<String, String>,
 }
 
+/// Methods that read a record file of a run folder.
+macro_rules! records {
+    ($($name:ident: $read:ident($file:literal) -> $record:ty;)*) => {
+        $(pub fn $name(&self) -> Result<$record, files::Error> {
+            files::$read(&self.inside($file)?)
+        })*
+    };
+}
+
 /// Paths of a run folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunFolder {
@@ -205,7 +214,6 @@ impl RunFolder {
         Self { root: root.into() }
     }
 
-    /// The folder itself.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -230,47 +238,21 @@ impl RunFolder {
         self.inside(&format!("evaluations/{set}-step-{step:06}.parquet"))
     }
 
-    /// `experiment.json`.
-    pub fn experiment(&self) -> Result<Experiment, files::Error> {
-        files::read_json(&self.inside("experiment.json")?)
+    records! {
+        experiment: read_json("experiment.json") -> Experiment;
+        manifest: read_json("manifest.json") -> Manifest;
+        environment: read_json("environment.json") -> Environment;
+        metrics: read_lines("metrics.jsonl") -> Vec<StepMetrics>;
+        timings: read_lines("timings.jsonl") -> Vec<StepTimings>;
+        evaluations: read_lines("evaluations.jsonl") -> Vec<EvaluationRecord>;
+        sessions: read_lines("sessions.jsonl") -> Vec<Session>;
+        outcome: read_json("outcome.json") -> Outcome;
     }
 
-    /// `manifest.json`.
-    pub fn manifest(&self) -> Result<Manifest, files::Error> {
-        files::read_json(&self.inside("manifest.json")?)
-    }
-
-    /// `environment.json`.
-    pub fn environment(&self) -> Result<Environment, files::Error> {
-        files::read_json(&self.inside("environment.json")?)
-    }
-
-    /// `metrics.jsonl`, in order.
-    pub fn metrics(&self) -> Result<Vec<StepMetrics>, files::Error> {
-        files::read_lines(&self.inside("metrics.jsonl")?)
-    }
-
-    /// `timings.jsonl`, in order.
-    pub fn timings(&self) -> Result<Vec<StepTimings>, files::Error> {
-        files::read_lines(&self.inside("timings.jsonl")?)
-    }
-
-    /// `evaluations.jsonl`, in order.
-    pub fn evaluations(&self) -> Result<Vec<EvaluationRecord>, files::Error> {
-        files::read_lines(&self.inside("evaluations.jsonl")?)
-    }
-
-    /// `outcome.json`.
-    pub fn outcome(&self) -> Result<Outcome, files::Error> {
-        files::read_json(&self.inside("outcome.json")?)
-    }
-
-    /// The training rollouts of a step.
     pub fn rollouts(&self, step: u64) -> PathBuf {
         self.root.join(format!("rollouts/step-{step:06}.parquet"))
     }
 
-    /// The outcomes of a set evaluated after a step.
     pub fn outcomes(&self, set: &str, step: u64) -> PathBuf {
         self.root.join(format!("evaluations/{set}-step-{step:06}.parquet"))
     }
@@ -283,11 +265,6 @@ impl RunFolder {
     /// Whether another process works on the run.
     pub fn is_locked(&self) -> Result<bool, files::Error> {
         files::is_locked(&self.path("run.lock"))
-    }
-
-    /// `sessions.jsonl`, in order.
-    pub fn sessions(&self) -> Result<Vec<Session>, files::Error> {
-        files::read_lines(&self.inside("sessions.jsonl")?)
     }
 
     /// Rollout steps of the checkpoints that are there, ascending.
@@ -324,7 +301,6 @@ impl RunFolder {
         Ok(digests)
     }
 
-    /// The checkpoint after a step.
     pub fn checkpoint(&self, step: u64) -> PathBuf {
         self.root.join(format!("checkpoints/step-{step:06}"))
     }

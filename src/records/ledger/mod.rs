@@ -1,14 +1,14 @@
-//! The hash chain of a run: one line for what goes in, one for each rollout step, one for how it
-//! ended. Each line has a digest for each component and a head over the head before it, so the
-//! last head binds the whole run and nothing in it can be changed, left out or moved unseen.
+//! The hash chain of a run: one line for its inputs, one for each rollout step, one for its ending.
+//! Each line has a digest for each component and a head over the head before it. So the last head
+//! binds the whole run: nobody can change, leave out or move a line unseen.
 //!
-//! Times and facts about the machine are not in it. Everything that is in it has one way to be
-//! written as bytes: counts and lengths are little-endian u64, text and lists are preceded by
-//! their length, reals are the little-endian bits of an f64 (an f32 that stands for a log-prob is
-//! widened, which is exact). Weights, moments and gradients are stored as f32 and hashed as f32.
+//! It has no times and no facts about the machine. Every value has one form in bytes: counts and
+//! lengths are little-endian u64, text and lists are preceded by their length, reals are the
+//! little-endian bits of an f64 (an f32 that stands for a log-prob is widened, which is exact).
+//! Weights, moments and gradients are stored as f32 and hashed as f32.
 //!
-//! A forger who writes every line anew gets a chain that holds. What the chain says of the
-//! computation is checked by computing it again.
+//! A forger who writes every line anew gets a chain that holds. Only computing a run again checks
+//! what its chain says of the computation.
 
 use crate::base::files;
 use crate::experiment::Experiment;
@@ -135,7 +135,7 @@ pub fn genesis(manifest: &Manifest, experiment: &Experiment) -> Entry {
     if experiment.record_format() > 1 {
         components.insert("format".to_string(), number(experiment.record_format()));
     }
-    // What cannot change a bit is attested beside the chain.
+    // Settings that cannot change a bit are attested beside the chain.
     let execution = files::canonical_json_line(&experiment.bound_execution());
     components.insert("execution".to_string(), files::sha256(execution.as_bytes()));
     Entry::after("", Kind::Genesis, 0, components)
@@ -189,36 +189,31 @@ pub fn log_probs<T: Copy + Into<f64>>(rows: &[Vec<T>]) -> String {
 /// Tensors in the order of their names: `weights`, or the gradient of one update before
 /// clipping.
 pub fn tensors(tensors: &Tensors) -> String {
+    each_tensor(tensors.iter())
+}
+
+/// As [`tensors`], of values that are made one after another: a policy's may be large.
+pub fn each_tensor<'a, V: AsRef<[f32]>>(
+    tensors: impl ExactSizeIterator<Item = (&'a String, V)>,
+) -> String {
     let mut digest = Digest::default();
     digest.tensors(tensors);
     digest.finish()
 }
 
-/// As [`tensors`], of values that are made one after another: a policy's may be large.
-pub fn each_tensor<'a>(tensors: impl ExactSizeIterator<Item = (&'a String, Vec<f32>)>) -> String {
-    let mut digest = Digest::default();
-    digest.each_tensor(tensors);
-    digest.finish()
-}
-
 /// `moments`: AdamW's number of updates, first and second moments.
 pub fn moments(updates: u64, first: &Tensors, second: &Tensors) -> String {
-    let mut digest = Digest::default();
-    digest.count(updates);
-    digest.tensors(first);
-    digest.tensors(second);
-    digest.finish()
+    each_moment(updates, [first.iter(), second.iter()])
 }
 
 /// As [`moments`], of values that are made one after another.
-pub fn each_moment<'a, T: ExactSizeIterator<Item = (&'a String, Vec<f32>)>>(
+pub fn each_moment<'a, V: AsRef<[f32]>>(
     updates: u64,
-    [first, second]: [T; 2],
+    moments: [impl ExactSizeIterator<Item = (&'a String, V)>; 2],
 ) -> String {
     let mut digest = Digest::default();
     digest.count(updates);
-    digest.each_tensor(first);
-    digest.each_tensor(second);
+    moments.into_iter().for_each(|moment| digest.tensors(moment));
     digest.finish()
 }
 
@@ -259,7 +254,7 @@ pub fn end(evaluations: &[EvaluationRecord], outcome: &Outcome) -> Components {
 }
 
 impl RunFolder {
-    /// `ledger.jsonl`, in order; whether it holds is [`check_chain`]'s to say.
+    /// `ledger.jsonl`, in order. [`check_chain`] tells whether it holds.
     pub fn ledger(&self) -> Result<Vec<Entry>, files::Error> {
         files::read_lines(&self.path(FILE))
     }
@@ -299,31 +294,24 @@ impl Digest {
         self.text(text.unwrap_or_default());
     }
 
-    fn tensors(&mut self, tensors: &Tensors) {
+    fn tensors<'a, V: AsRef<[f32]>>(
+        &mut self,
+        tensors: impl ExactSizeIterator<Item = (&'a String, V)>,
+    ) {
         self.count(tensors.len() as u64);
         let mut bytes = Vec::new();
         for (name, values) in tensors {
-            self.values(name, values, &mut bytes);
+            let values = values.as_ref();
+            self.text(name);
+            self.count(values.len() as u64);
+            bytes.clear();
+            bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+            self.0.update(&bytes);
         }
     }
 
-    fn each_tensor<'a>(&mut self, tensors: impl ExactSizeIterator<Item = (&'a String, Vec<f32>)>) {
-        self.count(tensors.len() as u64);
-        let mut bytes = Vec::new();
-        tensors.for_each(|(name, values)| self.values(name, &values, &mut bytes));
-    }
-
-    /// `bytes` is scratch.
-    fn values(&mut self, name: &str, values: &[f32], bytes: &mut Vec<u8>) {
-        self.text(name);
-        self.count(values.len() as u64);
-        bytes.clear();
-        bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-        self.0.update(&*bytes);
-    }
-
     fn finish(self) -> String {
-        self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        files::hexadecimal(&self.0.finalize())
     }
 }
 

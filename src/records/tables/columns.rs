@@ -1,4 +1,4 @@
-//! Columns from records, and rows from columns: all that the tables need of polars.
+//! Columns from records, and records from columns: all that the tables need of polars.
 
 use crate::base::files::{self, foreign};
 use crate::records::tables::{Error, decode};
@@ -12,103 +12,184 @@ use std::path::Path;
 /// Rows of one parquet row group. Stated here because the bytes depend on it.
 const ROW_GROUP_ROWS: usize = 1 << 18;
 
-/// Columns of a table to be written, one value a record.
-pub struct Columns<'a, R> {
-    records: &'a [R],
-    columns: Vec<Column>,
+/// A type of which a record can have a field, as one column or more.
+pub trait Written {
+    fn put<'r>(name: &str, values: impl Iterator<Item = &'r Self>, columns: &mut Vec<Column>)
+    where
+        Self: 'r;
 }
 
-impl<'a, R> Columns<'a, R> {
-    /// No columns yet.
-    pub fn of(records: &'a [R]) -> Self {
-        Self { records, columns: Vec::new() }
-    }
+/// A type that can be read from a cell.
+pub trait Read: Sized {
+    const EXPECTED: &'static str;
 
-    /// Text.
-    pub fn text<'r>(&mut self, name: &str, field: impl Fn(&'a R) -> &'r str)
-    where
-        'a: 'r,
-    {
-        let values: Vec<&str> = self.records.iter().map(field).collect();
-        self.columns.push(Column::new(name.into(), values));
-    }
+    fn read(value: &AnyValue) -> Option<Self>;
+}
 
-    /// Text or null.
-    pub fn optional_text<'r>(&mut self, name: &str, field: impl Fn(&'a R) -> Option<&'r str>)
-    where
-        'a: 'r,
-    {
-        let values: Vec<Option<&str>> = self.records.iter().map(field).collect();
-        self.columns.push(Column::new(name.into(), values));
-    }
-
-    /// Integers.
-    pub fn u32(&mut self, name: &str, field: impl Fn(&R) -> u32) {
-        let values: Vec<u32> = self.records.iter().map(field).collect();
-        self.columns.push(Column::new(name.into(), values));
-    }
-
-    /// Large integers.
-    pub fn u64(&mut self, name: &str, field: impl Fn(&'a R) -> u64) {
-        let values: Vec<u64> = self.records.iter().map(field).collect();
-        self.columns.push(Column::new(name.into(), values));
-    }
-
-    /// Truth values.
-    pub fn bool(&mut self, name: &str, field: impl Fn(&R) -> bool) {
-        let values: Vec<bool> = self.records.iter().map(field).collect();
-        self.columns.push(Column::new(name.into(), values));
-    }
-
-    /// Real numbers.
-    pub fn f64(&mut self, name: &str, field: impl Fn(&R) -> f64) {
-        let values: Vec<f64> = self.records.iter().map(field).collect();
-        self.columns.push(Column::new(name.into(), values));
-    }
-
-    /// Lists of integers.
-    pub fn u32_list(&mut self, name: &str, field: impl Fn(&R) -> &[u32]) {
-        self.list::<UInt32Type>(name, DataType::UInt32, field);
-    }
-
-    /// Lists of real numbers.
-    pub fn f64_list(&mut self, name: &str, field: impl Fn(&R) -> &[f64]) {
-        self.list::<Float64Type>(name, DataType::Float64, field);
-    }
-
-    fn list<T: PolarsNumericType>(
-        &mut self,
-        name: &str,
-        dtype: DataType,
-        field: impl Fn(&R) -> &[T::Native],
-    ) {
-        let rows = self.records.len();
-        let values = self.records.iter().map(|record| field(record).len()).sum();
-        let mut builder = ListPrimitiveChunkedBuilder::<T>::new(name.into(), rows, values, dtype);
-        for record in self.records {
-            builder.append_slice(field(record));
+/// Implements [`Written`]: what one value is in polars.
+macro_rules! written {
+    ($($type:ty => |$value:ident| $cell:expr;)*) => {$(
+        impl Written for $type {
+            fn put<'r>(name: &str, values: impl Iterator<Item = &'r Self>, columns: &mut Vec<Column>)
+            where
+                Self: 'r,
+            {
+                let cells: Vec<_> = values.map(|$value| $cell).collect();
+                columns.push(Column::new(name.into(), cells));
+            }
         }
-        self.columns.push(builder.finish().into_series().into());
-    }
+    )*};
+}
 
-    /// A column that polars built.
-    pub fn push(&mut self, column: Column) {
-        self.columns.push(column);
-    }
+written! {
+    u32 => |value| *value;
+    u64 => |value| *value;
+    bool => |value| *value;
+    f64 => |value| *value;
+    &str => |value| *value;
+    String => |value| value.as_str();
+    Option<String> => |value| value.as_deref();
+}
 
-    /// Writes the table atomically.
-    pub fn write(self, path: &Path) -> Result<(), Error> {
-        let mut frame = DataFrame::new(self.records.len(), self.columns)
-            .expect("columns have distinct names and one value a record");
-        files::write_atomic_with(path, |file| {
-            ParquetWriter::new(file)
-                .with_row_group_size(Some(ROW_GROUP_ROWS))
-                .finish(&mut frame)
-                .map(|_bytes| ())
-                .map_err(io::Error::other)
-        })?;
-        Ok(())
+impl<T: Number> Written for Vec<T> {
+    fn put<'r>(name: &str, values: impl Iterator<Item = &'r Self>, columns: &mut Vec<Column>)
+    where
+        T: 'r,
+    {
+        let lists: Vec<&Vec<T>> = values.collect();
+        let numbers = lists.iter().map(|list| list.len()).sum();
+        let mut builder = ListPrimitiveChunkedBuilder::<T::Polars>::new(
+            name.into(),
+            lists.len(),
+            numbers,
+            T::TYPE,
+        );
+        lists.into_iter().for_each(|list| builder.append_slice(list));
+        columns.push(builder.finish().into_series().into());
     }
+}
+
+/// A number in a list.
+pub trait Number: Sized {
+    type Polars: PolarsNumericType<Native = Self>;
+    const TYPE: DataType;
+}
+
+impl Number for u32 {
+    type Polars = UInt32Type;
+    const TYPE: DataType = DataType::UInt32;
+}
+
+impl Number for f64 {
+    type Polars = Float64Type;
+    const TYPE: DataType = DataType::Float64;
+}
+
+/// Implements [`Read`]. Null is an error unless the type takes it; an integer may have any width.
+macro_rules! read {
+    ($($type:ty: $expected:literal, |$value:ident| $cell:expr;)*) => {$(
+        impl Read for $type {
+            const EXPECTED: &'static str = $expected;
+
+            fn read($value: &AnyValue) -> Option<Self> {
+                $cell
+            }
+        }
+    )*};
+}
+
+read! {
+    String: "text", |value| value.get_str().map(str::to_string);
+    Option<String>: "text or null", |value| match value {
+        AnyValue::Null => Some(None),
+        value => value.get_str().map(|text| Some(text.to_string())),
+    };
+    u32: "an integer below 2^32", |value| u32::try_from(integer(value)?).ok();
+    bool: "true or false", |value| match value {
+        AnyValue::Boolean(value) => Some(*value),
+        _ => None,
+    };
+    f64: "a 64-bit real number", |value| match value {
+        AnyValue::Float64(value) => Some(*value),
+        _ => None,
+    };
+    Vec<u32>: "a list of integers below 2^32", |value| list(value);
+    Vec<f64>: "a list of 64-bit real numbers", |value| list(value);
+}
+
+fn list<T: Read>(value: &AnyValue) -> Option<Vec<T>> {
+    match value {
+        AnyValue::List(series) => series.iter().map(|item| T::read(&item)).collect(),
+        _ => None,
+    }
+}
+
+/// Records that a table can be made of.
+pub trait Record: Sized {
+    fn columns(records: &[Self]) -> Vec<Column>;
+}
+
+/// Records that can be made of a table.
+pub trait Stored: Sized {
+    const NAMES: &'static [&'static str];
+
+    fn from_row(row: &Row) -> Result<Self, Error>;
+}
+
+/// States the columns of a record: its fields, in this order and by these names.
+macro_rules! columns {
+    ($record:ty: $($field:ident),*) => {
+        impl $crate::records::tables::columns::Record for $record {
+            fn columns(records: &[Self]) -> Vec<polars::prelude::Column> {
+                use $crate::records::tables::columns::Written;
+                let mut columns = Vec::new();
+                $(
+                    let values = records.iter().map(|record| &record.$field);
+                    Written::put(stringify!($field), values, &mut columns);
+                )*
+                columns
+            }
+        }
+    };
+}
+
+/// As [`columns`], of a record that is read too.
+macro_rules! table {
+    ($record:ty: $($field:ident),*) => {
+        columns!($record: $($field),*);
+
+        impl $crate::records::tables::columns::Stored for $record {
+            const NAMES: &'static [&'static str] = &[$(stringify!($field)),*];
+
+            fn from_row(
+                row: &$crate::records::tables::columns::Row,
+            ) -> Result<Self, $crate::records::tables::Error> {
+                Ok(Self { $($field: row.get(stringify!($field))?),* })
+            }
+        }
+    };
+}
+
+/// Writes records, one row each, atomically.
+pub fn write_records<R: Record>(path: &Path, records: &[R]) -> Result<(), Error> {
+    write(path, records.len(), R::columns(records))
+}
+
+/// Writes a table atomically.
+pub fn write(path: &Path, rows: usize, columns: Vec<Column>) -> Result<(), Error> {
+    let mut frame =
+        DataFrame::new(rows, columns).expect("columns have distinct names and one value a record");
+    files::write_atomic_with(path, |file| {
+        let writer = ParquetWriter::new(file).with_row_group_size(Some(ROW_GROUP_ROWS));
+        writer.finish(&mut frame).map(|_bytes| ()).map_err(io::Error::other)
+    })?;
+    Ok(())
+}
+
+/// Reads what [`write_records`] wrote, in order.
+pub fn read_records<R: Stored>(path: &Path) -> Result<Vec<R>, Error> {
+    let table = Table::read_exactly(path, R::NAMES)?;
+    table.rows().map(|row| R::from_row(&row)).collect()
 }
 
 /// A table that was read.
@@ -118,14 +199,9 @@ pub struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// All columns.
-    pub fn read(path: &'a Path) -> Result<Self, Error> {
-        Self::read_columns(path, None)
-    }
-
     /// Exactly these columns.
     pub fn read_exactly(path: &'a Path, names: &[&str]) -> Result<Self, Error> {
-        let table = Self::read(path)?;
+        let table = Self::read_columns(path, None)?;
         let foreign = table.names().into_iter().find(|name| !names.contains(&name.as_str()));
         match foreign {
             None => Ok(table),
@@ -142,7 +218,6 @@ impl<'a> Table<'a> {
         Ok(Self { path, frame })
     }
 
-    /// The rows in order.
     pub fn rows(&self) -> impl Iterator<Item = Row<'_>> {
         (0..self.frame.height()).map(|row| Row { table: self, row })
     }
@@ -180,7 +255,6 @@ impl<'a> Table<'a> {
         self.frame.columns().iter().map(describe).collect::<Vec<_>>().join(", ")
     }
 
-    /// An error about one cell.
     pub fn cell_error(
         &self,
         column: &str,
@@ -200,56 +274,11 @@ pub struct Row<'a> {
 }
 
 impl Row<'_> {
-    fn cell<T>(
-        &self,
-        name: &str,
-        expected: &'static str,
-        read: impl Fn(&AnyValue) -> Option<T>,
-    ) -> Result<T, Error> {
+    pub fn get<T: Read>(&self, name: &str) -> Result<T, Error> {
         let column = self.table.column(name)?;
         let value = column.get(self.row).expect("rows are counted by the frame's height");
-        read(&value).ok_or_else(|| self.table.cell_error(name, self.row, expected, shown(&value)))
-    }
-
-    /// Text; null is an error.
-    pub fn text(&self, name: &str) -> Result<String, Error> {
-        self.cell(name, "text", |value| value.get_str().map(str::to_string))
-    }
-
-    /// Text or null.
-    pub fn optional_text(&self, name: &str) -> Result<Option<String>, Error> {
-        self.cell(name, "text or null", |value| match value {
-            AnyValue::Null => Some(None),
-            value => value.get_str().map(|text| Some(text.to_string())),
-        })
-    }
-
-    /// An integer of any width whose value fits.
-    pub fn u32(&self, name: &str) -> Result<u32, Error> {
-        self.cell(name, "an integer below 2^32", natural)
-    }
-
-    /// A truth value.
-    pub fn bool(&self, name: &str) -> Result<bool, Error> {
-        self.cell(name, "true or false", |value| match value {
-            AnyValue::Boolean(value) => Some(*value),
-            _ => None,
-        })
-    }
-
-    /// A real number.
-    pub fn f64(&self, name: &str) -> Result<f64, Error> {
-        self.cell(name, "a 64-bit real number", real)
-    }
-
-    /// A list of integers.
-    pub fn u32_list(&self, name: &str) -> Result<Vec<u32>, Error> {
-        self.cell(name, "a list of integers below 2^32", |value| list(value, natural))
-    }
-
-    /// A list of real numbers.
-    pub fn f64_list(&self, name: &str) -> Result<Vec<f64>, Error> {
-        self.cell(name, "a list of 64-bit real numbers", |value| list(value, real))
+        let refuse = || self.table.cell_error(name, self.row, T::EXPECTED, shown(&value));
+        T::read(&value).ok_or_else(refuse)
     }
 }
 
@@ -265,22 +294,4 @@ pub fn shown(value: &AnyValue) -> String {
 /// An integer of any width that fits.
 pub fn integer(value: &AnyValue) -> Option<i64> {
     if value.dtype().is_integer() { value.extract() } else { None }
-}
-
-fn natural(value: &AnyValue) -> Option<u32> {
-    u32::try_from(integer(value)?).ok()
-}
-
-fn real(value: &AnyValue) -> Option<f64> {
-    match value {
-        AnyValue::Float64(value) => Some(*value),
-        _ => None,
-    }
-}
-
-fn list<T>(value: &AnyValue, read: impl Fn(&AnyValue) -> Option<T>) -> Option<Vec<T>> {
-    match value {
-        AnyValue::List(series) => series.iter().map(|item| read(&item)).collect(),
-        _ => None,
-    }
 }

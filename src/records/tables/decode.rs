@@ -1,6 +1,6 @@
-//! Bytes of a parquet file → a table, when the bytes may be anybody's. What the footer claims is
-//! checked before a page is decoded, what the decoded table would expand to before a row is
-//! taken from it, and polars itself works in a process apart ([`apart`]).
+//! Bytes of a parquet file → a table, when the bytes may be anybody's. The footer's claims are
+//! checked before a page is decoded, and the decoded table's size before a row is taken from it.
+//! polars itself works in a second process ([`apart`]).
 
 use crate::base::{apart, contained};
 use polars::prelude::{
@@ -15,10 +15,9 @@ const MOST_ROWS: usize = 1 << 26;
 /// Row groups and columns of a table. The writers that we know make a few.
 const MOST_PARTS: usize = 1 << 16;
 
-/// What one cell takes beside its text, about: the cell in polars and the field of a record.
+/// About what one cell takes beside its text: the cell in polars and the field of a record.
 const CELL_BYTES: u64 = 32;
 
-/// Of a file without the marks of the format.
 pub const NOT_PARQUET: &str = "it does not begin and end with PAR1: another format, or cut off";
 
 /// Processor time of one table.
@@ -51,7 +50,7 @@ pub fn frame(bytes: Vec<u8>, names: Option<&[&str]>) -> Result<DataFrame, String
     }
     let limits = limits(bytes.len() as u64);
     let own = apart::ask(&request(&bytes, names), limits)?;
-    // Written by our own process from what it had read: nothing in it is anybody's claim.
+    // Our own process wrote this table: nothing in it is a foreign claim.
     contained::contained(|| ParquetReader::new(Cursor::new(own)).finish())
         .and_then(|frame| frame.map_err(|error| error.to_string()))
 }
@@ -95,7 +94,8 @@ fn decoded(bytes: Vec<u8>, names: Option<&[&str]>) -> Result<DataFrame, String> 
     });
     let frame = frame.and_then(|frame| frame)?;
     let expanded = contained::contained(|| {
-        frame.columns().iter().map(column_bytes).fold(0, u64::saturating_add)
+        let columns = frame.columns().iter().map(Column::as_materialized_series);
+        columns.map(series_bytes).fold(0, u64::saturating_add)
     })?;
     if expanded > most {
         return Err(format!("it expands to {expanded} bytes, more than {most}"));
@@ -137,23 +137,20 @@ fn claims(reader: &mut ParquetReader<Cursor<Vec<u8>>>, most: u64) -> Result<(), 
     Ok(())
 }
 
-/// What a column takes when each cell has its own copy of its text: a dictionary names a long
-/// text often in few bytes.
-fn column_bytes(column: &Column) -> u64 {
-    series_bytes(column.as_materialized_series())
-}
-
+/// What a column takes when each cell has its own copy of its text: in few bytes, a dictionary can
+/// name a long text often.
 fn series_bytes(series: &Series) -> u64 {
     let cells = series.len() as u64 * CELL_BYTES;
+    let sum = |lengths: &mut dyn Iterator<Item = usize>| {
+        lengths.map(|length| length as u64).fold(0, u64::saturating_add)
+    };
     let inner = match series.dtype() {
-        DataType::String => series.str().map(|texts| {
-            let lengths = texts.iter().flatten().map(|text| text.len() as u64);
-            lengths.fold(0, u64::saturating_add)
-        }),
-        DataType::Binary => series.binary().map(|texts| {
-            let lengths = texts.iter().flatten().map(|bytes| bytes.len() as u64);
-            lengths.fold(0, u64::saturating_add)
-        }),
+        DataType::String => {
+            series.str().map(|texts| sum(&mut texts.iter().flatten().map(str::len)))
+        }
+        DataType::Binary => {
+            series.binary().map(|texts| sum(&mut texts.iter().flatten().map(<[u8]>::len)))
+        }
         DataType::List(_) => series.list().map(|lists| series_bytes(&lists.get_inner())),
         DataType::Struct(_) => series.struct_().map(|fields| {
             fields.fields_as_series().iter().map(series_bytes).fold(0, u64::saturating_add)
@@ -167,17 +164,14 @@ fn series_bytes(series: &Series) -> u64 {
 mod tests {
     use super::*;
     use crate::base::files;
-    use crate::records::tables::columns::Columns;
+    use crate::records::tables::columns;
     use polars::prelude::{AnyValue, IntoColumn, NamedFrom, Scalar};
 
     /// A parquet file of one column.
     fn file(rows: usize, column: Column) -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.parquet");
-        let records = vec![(); rows];
-        let mut columns = Columns::of(&records);
-        columns.push(column);
-        columns.write(&path).unwrap();
+        columns::write(&path, rows, vec![column]).unwrap();
         files::read(&path).unwrap()
     }
 

@@ -134,10 +134,8 @@ fn read_parquet(path: &Path, names: &ColumnNames) -> Result<GradedTable, Error> 
             is_correct: truth(&is_correct).ok_or_else(|| refuse(&columns.2, TRUTH, &is_correct))?,
         })
     });
-    Ok(GradedTable {
-        rows: rows.collect::<Result<Vec<Graded>, Error>>()?,
-        columns: columns.clone(),
-    })
+    let rows = rows.collect::<Result<Vec<Graded>, Error>>()?;
+    Ok(GradedTable { rows, columns: columns.clone() })
 }
 
 const NAME: &str = "text of at most 1024 bytes or an integer";
@@ -220,11 +218,8 @@ fn read_csv(path: &Path, names: &ColumnNames, delimiter: u8) -> Result<GradedTab
         if rows.len() == MOST_ROWS {
             return Err(too_many(path));
         }
-        rows.push(Graded {
-            problem: name(problem)?,
-            sample: sample.map(name).transpose()?,
-            is_correct,
-        });
+        let (problem, sample) = (name(problem)?, sample.map(name).transpose()?);
+        rows.push(Graded { problem, sample, is_correct });
     }
     Ok(GradedTable { rows, columns })
 }
@@ -236,7 +231,8 @@ fn cut(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::tables::columns::Columns;
+    use crate::records::tables::columns;
+    use polars::prelude::Column;
 
     fn csv(name: &str, text: &str, names: &ColumnNames) -> Result<GradedTable, String> {
         let folder = tempfile::tempdir().unwrap();
@@ -297,17 +293,18 @@ mod tests {
     fn parquet_with_integers_or_booleans_reads_the_same_and_other_columns_do_no_harm() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.parquet");
-        let records = [(7u32, 0u32, true), (7, 1, false)];
         let write = |as_number: bool| {
-            let mut columns = Columns::of(&records);
-            columns.u32("id", |row| row.0);
-            columns.u32("sample", |row| row.1);
-            match as_number {
-                true => columns.f64("score", |row| f64::from(u8::from(row.2))),
-                false => columns.bool("score", |row| row.2),
-            }
-            columns.text("response", |_| "x");
-            columns.write(&path).unwrap();
+            let score = match as_number {
+                true => Column::new("score".into(), [1.0, 0.0]),
+                false => Column::new("score".into(), [true, false]),
+            };
+            let columns = vec![
+                Column::new("id".into(), [7u32, 7]),
+                Column::new("sample".into(), [0u32, 1]),
+                score,
+                Column::new("response".into(), ["x", "x"]),
+            ];
+            columns::write(&path, 2, columns).unwrap();
             read_graded(&path, &ColumnNames::default()).unwrap()
         };
         let table = write(true);

@@ -2,7 +2,8 @@
 //! tools.
 
 use crate::records::tables::Error;
-use crate::records::tables::columns::Columns;
+use crate::records::tables::columns::{Written, write_records};
+use polars::prelude::Column;
 use std::path::Path;
 
 /// What every row says of its cell.
@@ -58,49 +59,32 @@ pub struct OutcomeRow<'a> {
     pub correct: bool,
 }
 
-/// Writes the metrics as parquet.
+impl Written for &CellKey {
+    /// The three columns of a cell.
+    fn put<'r>(_name: &str, values: impl Iterator<Item = &'r Self>, columns: &mut Vec<Column>)
+    where
+        Self: 'r,
+    {
+        let keys: Vec<&CellKey> = values.copied().collect();
+        String::put("cell", keys.iter().map(|key| &key.cell), columns);
+        String::put("arms", keys.iter().map(|key| &key.arms), columns);
+        u64::put("seed", keys.iter().map(|key| &key.seed), columns);
+    }
+}
+
+columns!(MetricRow<'_>: key, step, updates, metric, value);
+columns!(EvaluationRow<'_>: key, ending, set, step, updates, generated_rollouts, problems, samples,
+    avg_at_k, cons_at_k, truncated_share, response_tokens_mean);
+columns!(OutcomeRow<'_>: key, set, step, problem, sample, correct);
+
 pub fn write_metrics(path: &Path, rows: &[MetricRow]) -> Result<(), Error> {
-    let mut columns = Columns::of(rows);
-    key(&mut columns, |row| row.key);
-    columns.u64("step", |row| row.step);
-    columns.u64("updates", |row| row.updates);
-    columns.text("metric", |row| row.metric);
-    columns.f64("value", |row| row.value);
-    columns.write(path)
+    write_records(path, rows)
 }
 
-/// Writes the evaluations as parquet.
 pub fn write_evaluations(path: &Path, rows: &[EvaluationRow]) -> Result<(), Error> {
-    let mut columns = Columns::of(rows);
-    key(&mut columns, |row| row.key);
-    columns.text("ending", |row| row.ending);
-    columns.text("set", |row| row.set);
-    columns.u64("step", |row| row.step);
-    columns.u64("updates", |row| row.updates);
-    columns.u64("generated_rollouts", |row| row.generated_rollouts);
-    columns.u64("problems", |row| row.problems);
-    columns.u64("samples", |row| row.samples);
-    columns.f64("avg_at_k", |row| row.avg_at_k);
-    columns.f64("cons_at_k", |row| row.cons_at_k);
-    columns.f64("truncated_share", |row| row.truncated_share);
-    columns.f64("response_tokens_mean", |row| row.response_tokens_mean);
-    columns.write(path)
+    write_records(path, rows)
 }
 
-/// Writes the outcomes as parquet.
 pub fn write_outcomes(path: &Path, rows: &[OutcomeRow]) -> Result<(), Error> {
-    let mut columns = Columns::of(rows);
-    key(&mut columns, |row| row.key);
-    columns.text("set", |row| row.set);
-    columns.u64("step", |row| row.step);
-    columns.u64("problem", |row| row.problem);
-    columns.u64("sample", |row| row.sample);
-    columns.bool("correct", |row| row.correct);
-    columns.write(path)
-}
-
-fn key<'a, R>(columns: &mut Columns<'a, R>, key: impl Fn(&'a R) -> &'a CellKey + Copy) {
-    columns.text("cell", move |row| &key(row).cell);
-    columns.text("arms", move |row| &key(row).arms);
-    columns.u64("seed", move |row| key(row).seed);
+    write_records(path, rows)
 }

@@ -1,7 +1,8 @@
-//! Typed records ↔ parquet: evaluation outcomes, training rollouts, problems. The only module
-//! that uses polars, and the `parquet` crate for files that are too large to be held whole. The same records give the same bytes, so that a table's SHA-256
-//! identifies its content.
+//! Typed records ↔ parquet: evaluation outcomes, training rollouts, problems. Only this module uses
+//! polars, and the `parquet` crate for files that are too large to be held whole. The same records
+//! give the same bytes, so a table's SHA-256 identifies its content.
 
+#[macro_use]
 mod columns;
 pub mod decode;
 pub mod graded;
@@ -10,7 +11,7 @@ pub mod problem_rows;
 pub mod problems;
 
 use crate::base::files;
-use crate::records::tables::columns::{Columns, Row, Table};
+use crate::records::tables::columns::{Stored, Table, read_records, write_records};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -89,68 +90,20 @@ pub struct RolloutRow {
     pub response: String,
 }
 
-/// The columns of [`write_outcomes`].
-const OUTCOME: [&str; 8] = [
-    "problem",
-    "sample",
-    "is_correct",
-    "response_tokens",
-    "truncated",
-    "prediction",
-    "answer",
-    "response",
-];
+table!(Outcome: problem, sample, is_correct, response_tokens, truncated, prediction, answer,
+    response);
+table!(RolloutRow: group, problem, question, answer, attempt, sample, trained, is_correct,
+    prediction, reward, correctness_reward, overlong_penalty, advantage, truncated, tokens,
+    rollout_log_probs, response);
+table!(Response: response, answer, truncated);
 
-/// The columns of [`write_rollouts`].
-const ROLLOUT: [&str; 17] = [
-    "group",
-    "problem",
-    "question",
-    "answer",
-    "attempt",
-    "sample",
-    "trained",
-    "is_correct",
-    "prediction",
-    "reward",
-    "correctness_reward",
-    "overlong_penalty",
-    "advantage",
-    "truncated",
-    "tokens",
-    "rollout_log_probs",
-    "response",
-];
-
-/// Writes outcomes, one row each, atomically.
 pub fn write_outcomes(path: &Path, outcomes: &[Outcome]) -> Result<(), Error> {
-    let mut columns = Columns::of(outcomes);
-    columns.text("problem", |outcome| &outcome.problem);
-    columns.u32("sample", |outcome| outcome.sample);
-    columns.bool("is_correct", |outcome| outcome.is_correct);
-    columns.u32("response_tokens", |outcome| outcome.response_tokens);
-    columns.bool("truncated", |outcome| outcome.truncated);
-    columns.optional_text("prediction", |outcome| outcome.prediction.as_deref());
-    columns.text("answer", |outcome| &outcome.answer);
-    columns.text("response", |outcome| &outcome.response);
-    columns.write(path)
+    write_records(path, outcomes)
 }
 
 /// Reads what [`write_outcomes`] wrote, in order.
 pub fn read_outcomes(path: &Path) -> Result<Vec<Outcome>, Error> {
-    let outcome = |row: &Row| {
-        Ok(Outcome {
-            problem: row.text("problem")?,
-            sample: row.u32("sample")?,
-            is_correct: row.bool("is_correct")?,
-            response_tokens: row.u32("response_tokens")?,
-            truncated: row.bool("truncated")?,
-            prediction: row.optional_text("prediction")?,
-            answer: row.text("answer")?,
-            response: row.text("response")?,
-        })
-    };
-    Table::read_exactly(path, &OUTCOME)?.rows().map(|row| outcome(&row)).collect()
+    read_records(path)
 }
 
 /// What a verifier reads of a row of [`write_outcomes`] or [`write_rollouts`].
@@ -164,69 +117,23 @@ pub struct Response {
 
 /// Reads the responses of outcomes or rollouts, in order.
 pub fn read_responses(path: &Path) -> Result<Vec<Response>, Error> {
-    let response = |row: &Row| {
-        Ok(Response {
-            response: row.text("response")?,
-            answer: row.text("answer")?,
-            truncated: row.bool("truncated")?,
-        })
-    };
-    let table = Table::read_columns(path, Some(&["response", "answer", "truncated"]))?;
-    table.rows().map(|row| response(&row)).collect()
+    let table = Table::read_columns(path, Some(Response::NAMES))?;
+    table.rows().map(|row| Response::from_row(&row)).collect()
 }
 
-/// Writes training rollouts, one row each, atomically.
 pub fn write_rollouts(path: &Path, rollouts: &[RolloutRow]) -> Result<(), Error> {
-    let mut columns = Columns::of(rollouts);
-    columns.u32("group", |rollout| rollout.group);
-    columns.text("problem", |rollout| &rollout.problem);
-    columns.text("question", |rollout| &rollout.question);
-    columns.text("answer", |rollout| &rollout.answer);
-    columns.u32("attempt", |rollout| rollout.attempt);
-    columns.u32("sample", |rollout| rollout.sample);
-    columns.bool("trained", |rollout| rollout.trained);
-    columns.bool("is_correct", |rollout| rollout.is_correct);
-    columns.optional_text("prediction", |rollout| rollout.prediction.as_deref());
-    columns.f64("reward", |rollout| rollout.reward);
-    columns.f64("correctness_reward", |rollout| rollout.correctness_reward);
-    columns.f64("overlong_penalty", |rollout| rollout.overlong_penalty);
-    columns.f64("advantage", |rollout| rollout.advantage);
-    columns.bool("truncated", |rollout| rollout.truncated);
-    columns.u32_list("tokens", |rollout| &rollout.tokens);
-    columns.f64_list("rollout_log_probs", |rollout| &rollout.rollout_log_probs);
-    columns.text("response", |rollout| &rollout.response);
-    columns.write(path)
+    write_records(path, rollouts)
 }
 
 /// Reads what [`write_rollouts`] wrote, in order.
 pub fn read_rollouts(path: &Path) -> Result<Vec<RolloutRow>, Error> {
-    let rollout = |row: &Row| {
-        Ok(RolloutRow {
-            group: row.u32("group")?,
-            problem: row.text("problem")?,
-            question: row.text("question")?,
-            answer: row.text("answer")?,
-            attempt: row.u32("attempt")?,
-            sample: row.u32("sample")?,
-            trained: row.bool("trained")?,
-            is_correct: row.bool("is_correct")?,
-            prediction: row.optional_text("prediction")?,
-            reward: row.f64("reward")?,
-            correctness_reward: row.f64("correctness_reward")?,
-            overlong_penalty: row.f64("overlong_penalty")?,
-            advantage: row.f64("advantage")?,
-            truncated: row.bool("truncated")?,
-            tokens: row.u32_list("tokens")?,
-            rollout_log_probs: row.f64_list("rollout_log_probs")?,
-            response: row.text("response")?,
-        })
-    };
-    Table::read_exactly(path, &ROLLOUT)?.rows().map(|row| rollout(&row)).collect()
+    read_records(path)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use polars::prelude::Column;
 
     fn outcomes() -> Vec<Outcome> {
         (0..700u32)
@@ -310,30 +217,26 @@ mod tests {
         write_outcomes(&path, &outcomes()).unwrap();
         let foreign = text(read_rollouts(&path).unwrap_err());
         assert_eq!(foreign, "/t.parquet: column `response_tokens` does not belong in this table");
-        let mut columns = Columns::of(&[1, 2]);
-        columns.text("problem", |_| "dev/0001");
-        columns.f64("sample", |number| f64::from(*number) / 2.0);
-        columns.write(&path).unwrap();
+        let column = Column::new("sample".into(), [0.5, 1.0]);
+        columns::write(&path, 2, vec![Column::new("problem".into(), ["dev/0001"; 2]), column])
+            .unwrap();
         assert_eq!(
             text(read_outcomes(&path).unwrap_err()),
             "/t.parquet: column `sample`, row 0 (from 0): expected an integer below 2^32, got 0.5"
         );
-        let mut columns = Columns::of(&[Some("dev/0001"), None]);
-        columns.optional_text("problem", |name| *name);
-        columns.u32("sample", |_| 3);
-        columns.write(&path).unwrap();
+        let column = Column::new("problem".into(), [Some("dev/0001"), None]);
+        columns::write(&path, 2, vec![column, Column::new("sample".into(), [3u32; 2])]).unwrap();
         let missing = text(read_outcomes(&path).unwrap_err());
         assert!(missing.starts_with("/t.parquet: no column `is_correct`"), "{missing}");
-        let table = Table::read(&path).unwrap();
-        let cell = table.rows().nth(1).unwrap().text("problem").unwrap_err();
+        let table = Table::read_columns(&path, None).unwrap();
+        let cell = table.rows().nth(1).unwrap().get::<String>("problem").unwrap_err();
         assert_eq!(
             text(cell),
             "/t.parquet: column `problem`, row 1 (from 0): expected text, got null"
         );
-        let mut columns = Columns::of(&[1]);
-        OUTCOME.iter().for_each(|name| columns.u32(name, |number| *number));
-        columns.u32("note", |number| *number);
-        columns.write(&path).unwrap();
+        let names = Outcome::NAMES.iter().chain(&["note"]);
+        let columns = names.map(|name| Column::new((*name).into(), [1u32])).collect();
+        columns::write(&path, 1, columns).unwrap();
         assert_eq!(
             text(read_outcomes(&path).unwrap_err()),
             "/t.parquet: column `note` does not belong in this table"

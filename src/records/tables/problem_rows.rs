@@ -1,6 +1,6 @@
-//! Rows of a problem file in the released schema, one at a time. DAPO-Math-17k has 1.8 million
-//! rows with 1.1 GB of text, so that a file is never held whole: a process apart decodes page by
-//! page ([`crate::base::apart::stream`]) and sends one line a row.
+//! Rows of a problem file in the released schema, one at a time. DAPO-Math-17k has 1.8 million rows
+//! with 1.1 GB of text, so a file is never held whole: a second process decodes it page by page
+//! ([`crate::base::apart::stream`]) and sends one line a row.
 
 use crate::base::apart;
 use crate::base::apart::stream::{self, Stream};
@@ -112,7 +112,7 @@ pub fn each_problem_row<E: From<Error>>(
             let mut sent = |sent: Sent| -> io::Result<()> {
                 if take(sent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
             };
-            // A refusal of `take` is told below.
+            // The match below reports what `take` refused.
             let _left = send(file, &mut sent);
             Ok(())
         }
@@ -168,7 +168,7 @@ pub fn answer(limits: &[u64; 2]) -> io::Result<()> {
     output.flush()
 }
 
-/// Everything that is to be said about a file, the end included. Fails only as `sent` does.
+/// Sends everything about a file, the end included. Fails only as `sent` does.
 fn send(file: OwnedFd, sent: &mut dyn FnMut(Sent) -> io::Result<()>) -> io::Result<()> {
     let decoded = contained::contained(|| decode(foreign::reopened(file), sent));
     match decoded.unwrap_or_else(|reason| Ok(Err(Refusal::parquet(reason))))? {

@@ -2,8 +2,7 @@
 //! which verl reads too.
 
 use crate::algorithm::Problem;
-use crate::records::tables::Error;
-use crate::records::tables::columns::Columns;
+use crate::records::tables::{Error, columns};
 use polars::chunked_array::builder::get_list_builder;
 use polars::prelude::{
     Column, DataType, IntoSeries, ListBuilderTrait, PolarsResult, Series, StructChunked,
@@ -53,10 +52,6 @@ pub struct ProblemRow {
 
 /// Writes problems in the released schema, one row each, atomically.
 pub fn write_problems(path: &Path, rows: &[NamedProblem]) -> Result<(), Error> {
-    let mut columns = Columns::of(rows);
-    columns.text("data_source", |_| DATA_SOURCE);
-    columns.push(prompt_column(rows).expect("the messages have one schema"));
-    columns.text("ability", |_| "MATH");
     let text = |name: &str, values: Vec<&str>| Column::new(name.into(), values);
     let all = |value: &'static str| vec![value; rows.len()];
     let truths = rows.iter().map(|row| row.ground_truth).collect();
@@ -64,12 +59,17 @@ pub fn write_problems(path: &Path, rows: &[NamedProblem]) -> Result<(), Error> {
     let indices = rows.iter().map(|row| row.id).collect();
     let raw = rows.iter().map(|row| row.raw_problem).collect();
     let extra_info = [text("index", indices), text("raw_problem", raw)];
+    let mut columns = vec![
+        text("data_source", all(DATA_SOURCE)),
+        prompt_column(rows).expect("the messages have one schema"),
+        text("ability", all("MATH")),
+    ];
     for (name, fields) in [("reward_model", reward_model), ("extra_info", extra_info)] {
         let column = StructChunked::from_columns(name.into(), rows.len(), &fields)
             .expect("the fields have one value a row");
         columns.push(column.into_series().into());
     }
-    columns.write(path)
+    columns::write(path, rows.len(), columns)
 }
 
 /// A problem to be written.

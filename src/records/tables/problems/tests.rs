@@ -26,9 +26,7 @@ fn rows(path: &Path) -> Result<Vec<ProblemRow>, String> {
 fn table(columns: Vec<Column>) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.parquet");
-    let mut table = Columns::of(&[()]);
-    columns.into_iter().for_each(|column| table.push(column));
-    table.write(&path).unwrap();
+    columns::write(&path, 1, columns).unwrap();
     (folder, path)
 }
 
