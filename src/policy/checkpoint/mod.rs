@@ -129,8 +129,8 @@ pub fn load_model(folder: &Path) -> Result<Qwen2, Error> {
     Qwen2::new(config, tensors).map_err(|source| Error::Tensors { path, source })
 }
 
-/// The shape of a policy and its weights, before a byte of a tensor is read or memory for one is
-/// asked for.
+/// The shape of a policy and its weights. No byte of a tensor is read and no memory for one is asked
+/// for.
 pub fn open_model(folder: &Path) -> Result<(Config, Weights), Error> {
     let path = folder.join("config.json");
     let json: serde_json::Value = files::read_json(&path)?;
@@ -138,8 +138,9 @@ pub fn open_model(folder: &Path) -> Result<(Config, Weights), Error> {
         .and_then(|config| rotations_fit(&config).map(|()| config))
         .map_err(|source| Error::Config { path, source })?;
     let weights = weights::open_folder(folder)?;
-    let found = weights.entries.iter().map(|(name, entry)| (name, &entry.shape));
-    shapes_agree(&config, found.collect()).map_err(|source| {
+    // Sizes that a configuration claims are believed when the file has them.
+    let found = weights.entries.iter().map(|(name, entry)| (name, entry.shape.clone()));
+    qwen2::check_shapes(config.tensor_shapes(), found.collect()).map_err(|source| {
         let path = match &source {
             qwen2::Error::Missing(_) => folder.join(WEIGHTS),
             qwen2::Error::Unknown(name) | qwen2::Error::Shape { name, .. } => {
@@ -151,7 +152,7 @@ pub fn open_model(folder: &Path) -> Result<(Config, Weights), Error> {
     Ok((config, weights))
 }
 
-/// Positions times the width of a head, at most: a table of so many angles is made before any
+/// Positions times the width of a head, at most: a table of so many numbers is made before any
 /// tensor is used. The longest Qwen2 has 1,010,000 positions and heads of 128.
 const MOST_ROTATIONS: i64 = 1 << 28;
 
@@ -163,28 +164,6 @@ fn rotations_fit(config: &Config) -> Result<(), config::Error> {
             got: config.max_position_embeddings.to_string(),
             reason: "times head_dim it is larger than that of any Qwen2 model",
         }),
-    }
-}
-
-/// The file has the tensors of the configuration and no others: sizes that a configuration
-/// claims are believed when the file has them.
-fn shapes_agree(
-    config: &Config,
-    mut found: BTreeMap<&String, &Vec<i64>>,
-) -> Result<(), qwen2::Error> {
-    for (name, want) in config.tensor_shapes() {
-        match found.remove(&name) {
-            None => return Err(qwen2::Error::Missing(name)),
-            Some(got) if *got != want => {
-                let got = got.clone();
-                return Err(qwen2::Error::Shape { name, got, want });
-            }
-            Some(_) => {}
-        }
-    }
-    match found.into_keys().next() {
-        Some(name) => Err(qwen2::Error::Unknown(name.clone())),
-        None => Ok(()),
     }
 }
 
@@ -259,7 +238,7 @@ pub fn load(folder: &Path) -> Result<Loaded, Error> {
 }
 
 /// The policy's weights as plain values: name → (shape, values).
-pub fn values(model: &Qwen2) -> BTreeMap<String, (Vec<i64>, Vec<f32>)> {
+pub fn values(model: &Qwen2) -> Values {
     model.parameters().iter().map(|(name, tensor)| (name.clone(), plain(tensor))).collect()
 }
 

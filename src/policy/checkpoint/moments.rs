@@ -3,7 +3,7 @@
 
 use crate::policy::checkpoint::{self, Error};
 use crate::policy::model::qwen2;
-use crate::policy::optimizer::{self, Tensors, on_device};
+use crate::policy::optimizer::{self, on_device};
 use crate::policy::{DeviceAdamW, Qwen2};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,8 +12,8 @@ use tch::Tensor;
 const FIRST: &str = "first";
 pub(super) const SECOND: &str = "second";
 
-/// AdamW's state as a checkpoint writes it: values are asked for one tensor at a time, since all
-/// together are twice as large as the policy.
+/// AdamW's state as a checkpoint writes it, one tensor at a time: all tensors together are twice as
+/// large as the policy.
 pub trait Moments {
     /// Number of updates.
     fn updates(&self) -> u64;
@@ -42,25 +42,24 @@ impl Moments for DeviceAdamW {
     }
 }
 
+/// Both moments of every parameter, all first ones before the second ones.
+fn shapes(parameters: &BTreeMap<String, Tensor>) -> Vec<(String, Vec<i64>)> {
+    let mut shapes = Vec::new();
+    for prefix in [FIRST, SECOND] {
+        let of = |(name, tensor): (&String, &Tensor)| (format!("{prefix}.{name}"), tensor.size());
+        shapes.extend(parameters.iter().map(of));
+    }
+    shapes
+}
+
 /// Writes AdamW's moments, which together are twice as large as the policy, without a copy of all.
 pub(super) fn write(
     path: &Path,
     parameters: &BTreeMap<String, Tensor>,
     moments: &dyn Moments,
 ) -> Result<(), Error> {
-    let shapes: BTreeMap<String, Vec<i64>> = match moments.updates() {
-        0 => BTreeMap::new(),
-        _ => [FIRST, SECOND]
-            .into_iter()
-            .flat_map(|prefix| {
-                let key = move |(name, tensor): (&String, &Tensor)| {
-                    (format!("{prefix}.{name}"), tensor.size())
-                };
-                parameters.iter().map(key)
-            })
-            .collect(),
-    };
-    checkpoint::write_each(path, shapes, &|key| {
+    let shapes = if moments.updates() == 0 { Vec::new() } else { shapes(parameters) };
+    checkpoint::write_each(path, shapes.into_iter().collect(), &|key| {
         let (prefix, name) = key.split_once('.').expect("a prefix was put before the name");
         let [first, second] = moments.of(name);
         if prefix == FIRST { first } else { second }
@@ -76,32 +75,13 @@ pub(super) fn read(path: &Path, model: &Qwen2, updates: u64) -> Result<optimizer
     for (name, tensor) in &tensors {
         checkpoint::all_finite(path, name, tensor)?;
     }
-    of_model(model, tensors, updates)
-        .map_err(|source| Error::Tensors { path: path.to_path_buf(), source })
-}
-
-/// The moments of exactly the model's tensors.
-fn of_model(
-    model: &Qwen2,
-    mut tensors: BTreeMap<String, Tensor>,
-    updates: u64,
-) -> Result<optimizer::State, qwen2::Error> {
-    let mut take = |prefix: &str| {
-        let mut moments = Tensors::new();
-        for (name, parameter) in model.parameters() {
-            let key = format!("{prefix}.{name}");
-            let Some(tensor) = tensors.remove(&key) else { return Err(qwen2::Error::Missing(key)) };
-            let (got, want) = (tensor.size(), parameter.size());
-            if got != want {
-                return Err(qwen2::Error::Shape { name: key, got, want });
-            }
-            moments.insert(name.clone(), on_device::plain(&tensor));
-        }
-        Ok(moments)
+    let found = tensors.iter().map(|(name, tensor)| (name, tensor.size())).collect();
+    qwen2::check_shapes(shapes(model.parameters()), found)
+        .map_err(|source| Error::Tensors { path: path.to_path_buf(), source })?;
+    let of = |prefix: &str| {
+        let moment =
+            |name: &String| (name.clone(), on_device::plain(&tensors[&format!("{prefix}.{name}")]));
+        model.parameters().keys().map(moment).collect()
     };
-    let (first_moments, second_moments) = (take(FIRST)?, take(SECOND)?);
-    match tensors.into_keys().next() {
-        Some(name) => Err(qwen2::Error::Unknown(name)),
-        None => Ok(optimizer::State { updates, first_moments, second_moments }),
-    }
+    Ok(optimizer::State { updates, first_moments: of(FIRST), second_moments: of(SECOND) })
 }

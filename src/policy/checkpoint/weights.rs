@@ -12,7 +12,7 @@ use safetensors::tensor::Metadata;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use tch::{Device, Kind, Tensor};
 
@@ -45,14 +45,9 @@ pub struct Entry {
 #[derive(Debug)]
 struct Source {
     path: PathBuf,
-    file: Box<dyn OpenFile>,
+    file: OwnedFd,
     size: u64,
 }
-
-/// What is needed of a file once its header was read.
-trait OpenFile: AsRawFd + std::fmt::Debug {}
-
-impl<T: AsRawFd + std::fmt::Debug> OpenFile for T {}
 
 /// Files whose headers were read.
 #[derive(Debug)]
@@ -79,8 +74,8 @@ pub fn names(folder: &Path) -> Result<Vec<String>, Error> {
 
 type Files = BTreeMap<String, BTreeSet<String>>;
 
-/// File → its tensors, where a folder has an index and not the one file, which goes first as it
-/// does in transformers.
+/// File → its tensors, where a folder has an index and not the single file. As in transformers, the
+/// single file is preferred.
 fn indexed(folder: &Path) -> Result<Option<(PathBuf, Files)>, Error> {
     let path = folder.join(INDEX);
     if folder.join(SINGLE).exists() || !path.exists() {
@@ -187,7 +182,7 @@ fn header(
         let bytes = (start + from as u64, start + to as u64);
         entries.insert(name, Entry { file, kind, shape, bytes });
     }
-    sources.push(Source { path: path.to_path_buf(), file: Box::new(source), size });
+    sources.push(Source { path: path.to_path_buf(), file: source.into(), size });
     Ok(entries)
 }
 
@@ -204,8 +199,8 @@ fn kind(path: &Path, name: &str, dtype: Dtype) -> Result<Kind, Error> {
 }
 
 impl Weights {
-    /// A file with holes has a size that its disk has not: what is asked for is compared with
-    /// the machine, not with the file.
+    /// A file with holes can claim more bytes than its disk holds, so the needed memory is compared
+    /// with the machine and not with the file.
     fn fits_into_memory(&self, path: &Path) -> Result<(), Error> {
         let elements = |entry: &Entry| entry.shape.iter().product::<i64>() as u64;
         let needed = self.entries.values().map(|entry| elements(entry) * 4).sum::<u64>();

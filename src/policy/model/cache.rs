@@ -30,18 +30,11 @@ impl KvCache {
         Self::Shared(SharedSlots::new(model, rows, longest, room))
     }
 
-    /// Adds rows whose prompts were just read. `prompt_of_row` numbers the prompts, each of
-    /// `length` tokens in `prompts`, of which the first `lengths[prompt]` count.
-    pub fn join(
-        &mut self,
-        prompts: &[KeysAndValues],
-        length: usize,
-        lengths: &[usize],
-        prompt_of_row: &[usize],
-    ) {
+    /// Adds rows whose prompts were just read.
+    pub fn join(&mut self, prompts: ReadPrompts) {
         match self {
-            Self::Rows(cache) => cache.join(prompts, length, lengths, prompt_of_row),
-            Self::Shared(cache) => cache.join(prompts, length, lengths, prompt_of_row),
+            Self::Rows(cache) => cache.join(prompts),
+            Self::Shared(cache) => cache.join(prompts),
         }
     }
 
@@ -53,6 +46,18 @@ impl KvCache {
             Self::Shared(cache) => cache.leave(leaves),
         }
     }
+}
+
+/// ReadPrompts that were just read, and the rows that begin with them.
+#[derive(Clone, Copy)]
+pub struct ReadPrompts<'a> {
+    /// For each layer those of all prompts, each padded to `length` tokens.
+    pub keys_and_values: &'a [KeysAndValues],
+    pub length: usize,
+    /// Tokens of each prompt, without the padding.
+    pub lengths: &'a [usize],
+    /// For each new row the number of its prompt.
+    pub of_row: &'a [usize],
 }
 
 /// Keys and values in slices, for each row its own: a row attends over its own slots only, and
@@ -67,32 +72,21 @@ pub struct RowCache {
 impl RowCache {
     fn new(model: &Qwen2) -> Self {
         let config = model.config();
-        let heads = Heads {
-            queries: config.num_attention_heads as usize,
-            keys: config.num_key_value_heads as usize,
-            width: config.head_dim as usize,
-        };
-        Self { heads, layers: config.num_hidden_layers as usize, rows: Vec::new() }
+        let layers = config.num_hidden_layers as usize;
+        Self { heads: config.heads(), layers, rows: Vec::new() }
     }
 
-    fn join(
-        &mut self,
-        prompts: &[KeysAndValues],
-        length: usize,
-        lengths: &[usize],
-        prompt_of_row: &[usize],
-    ) {
+    fn join(&mut self, prompts: ReadPrompts) {
+        let ReadPrompts { keys_and_values, length, lengths, of_row } = prompts;
         let first = self.rows.len();
-        let layers = self.layers;
-        let empty = || (0..layers).map(|_| Slots::default()).collect();
-        self.rows.extend(prompt_of_row.iter().map(|_| empty()));
+        self.rows.resize(first + of_row.len(), vec![Slots::default(); self.layers]);
         let width = self.heads.keys * self.heads.width;
         let numbers = |tensor: &Tensor| -> Vec<f32> {
             Vec::try_from(tensor.flatten(0, -1)).expect("keys and values are dense f32 tensors")
         };
-        for (layer, (keys, values)) in prompts.iter().enumerate() {
+        for (layer, (keys, values)) in keys_and_values.iter().enumerate() {
             let (keys, values) = (numbers(keys), numbers(values));
-            for (row, &prompt) in self.rows[first..].iter_mut().zip(prompt_of_row) {
+            for (row, &prompt) in self.rows[first..].iter_mut().zip(of_row) {
                 for token in prompt * length..prompt * length + lengths[prompt] {
                     let at = token * width..(token + 1) * width;
                     row[layer].push(self.heads, &keys[at.clone()], &values[at]);
@@ -102,10 +96,7 @@ impl RowCache {
     }
 
     fn leave(&mut self, leaves: &[bool]) {
-        for (from, to) in fill_holes(leaves) {
-            self.rows.swap(from, to);
-        }
-        self.rows.truncate(leaves.iter().filter(|leaves| !**leaves).count());
+        remove_rows(&mut self.rows, leaves);
     }
 
     /// Appends a slot of one layer to each row and attends over it, as [`slices::attend`] says.
@@ -121,17 +112,16 @@ impl RowCache {
     }
 }
 
-/// Slots that are added when the cache is full, at least.
+/// A full cache grows by at least so many slots.
 const ROOM: usize = 32;
 
-/// A full cache is moved to its beginning in place when that frees at least this share of it. A
-/// preallocated one has as much more than its longest row, so that it never grows, and moves
-/// seldom.
+/// A full cache moves to its beginning in place when that frees at least one in so many of its
+/// slots. A preallocated one has that much spare room, so it never grows and moves seldom.
 const SPARE_SHARE: usize = 8;
 
-/// Keys and values in tensors. The newest position of every row lies in the same
-/// slot, whatever its number in the row: a step then writes one slot for all rows, without an
-/// index. A row that begins later begins at a later slot; what lies before is masked.
+/// Keys and values in tensors. The newest position of every row lies in the same slot, whatever its
+/// number in the row: a step then writes one slot for all rows, without an index. A row that begins
+/// later begins at a later slot, and the slots before it are masked.
 #[derive(Debug)]
 pub struct SharedSlots {
     /// `[layers, 2, rows, slots, kv_heads, head_dim]`: keys, then values. Slots beyond `filled`
@@ -172,24 +162,19 @@ impl SharedSlots {
         cache
     }
 
-    fn join(
-        &mut self,
-        prompts: &[KeysAndValues],
-        length: usize,
-        lengths: &[usize],
-        prompt_of_row: &[usize],
-    ) {
-        assert!(self.starts.len() + prompt_of_row.len() <= self.all.size()[2] as usize);
+    fn join(&mut self, prompts: ReadPrompts) {
+        let ReadPrompts { keys_and_values, length, lengths, of_row } = prompts;
+        assert!(self.starts.len() + of_row.len() <= self.all.size()[2] as usize);
         assert!(length <= self.filled, "a prompt ends where the other rows are");
-        // A prompt stands at the right end of its slots; what stands before is masked.
-        let mut tokens = Vec::with_capacity(prompt_of_row.len() * length);
-        for &prompt in prompt_of_row {
+        // A prompt stands at the right end of its slots; the slots before it are masked.
+        let mut tokens = Vec::with_capacity(of_row.len() * length);
+        for &prompt in of_row {
             let shift = length - lengths[prompt];
             tokens
                 .extend((0..length).map(|at| (prompt * length + at.saturating_sub(shift)) as i64));
         }
         let tokens = Tensor::from_slice(&tokens).to_device(self.all.device());
-        let (rows, first) = (prompt_of_row.len() as i64, self.starts.len() as i64);
+        let (rows, first) = (of_row.len() as i64, self.starts.len() as i64);
         let place = |cache: &Tensor, prompts: &Tensor| {
             let (_, kv_heads, head_dim) = prompts.size3().expect("keys have three dimensions");
             let chosen = prompts.index_select(0, &tokens);
@@ -198,11 +183,11 @@ impl SharedSlots {
                 .narrow(1, (self.filled - length) as i64, length as i64)
                 .copy_(&chosen.view([rows, length as i64, kv_heads, head_dim]));
         };
-        for ((keys, values), (prompt_keys, prompt_values)) in self.layers.iter().zip(prompts) {
-            place(keys, prompt_keys);
-            place(values, prompt_values);
+        for (cache, prompts) in self.layers.iter().zip(keys_and_values) {
+            place(&cache.0, &prompts.0);
+            place(&cache.1, &prompts.1);
         }
-        self.starts.extend(prompt_of_row.iter().map(|&prompt| self.filled - lengths[prompt]));
+        self.starts.extend(of_row.iter().map(|&prompt| self.filled - lengths[prompt]));
         self.see();
     }
 
@@ -244,13 +229,12 @@ impl SharedSlots {
         self.filled += 1;
     }
 
-    /// Drops the slots before the earliest start; where these are few, adds half as many as are
-    /// left.
+    /// Drops the slots before the earliest start. If these are few, adds half as many as are left.
     fn make_room(&mut self) {
         let first = self.starts.iter().copied().min().unwrap_or(self.filled);
         let first = first.min(self.filled - self.longest);
         let used = self.filled - first;
-        // A share of what is used: the spare part of a preallocated cache is that of its rows.
+        // The share is of the used slots: the room of a preallocated cache is a share of its rows'.
         if first > 0 && first * SPARE_SHARE >= used {
             self.move_to_the_beginning(first);
             return;
@@ -305,8 +289,16 @@ impl SharedSlots {
     }
 }
 
-/// Moves (from, to) after which the rows that stay are the first: the last of them, from the
-/// last on, each into the first place that is free.
+/// Removes the rows that leave; others take their places as [`fill_holes`] says.
+pub fn remove_rows<T>(rows: &mut Vec<T>, leaves: &[bool]) {
+    for (from, to) in fill_holes(leaves) {
+        rows.swap(from, to);
+    }
+    rows.truncate(leaves.iter().filter(|leaves| !**leaves).count());
+}
+
+/// Moves (from, to) after which the rows that stay are the first: each of the last rows that stay,
+/// beginning with the last, goes to the first free place.
 pub fn fill_holes(leaves: &[bool]) -> Vec<(usize, usize)> {
     let stay = leaves.iter().filter(|leaves| !**leaves).count();
     let holes = (0..stay).filter(|&row| leaves[row]);

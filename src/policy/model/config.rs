@@ -1,5 +1,6 @@
 //! `config.json` of a Qwen2, Qwen3 or Llama checkpoint, as transformers 4 and 5 write it.
 
+use crate::numerics::Heads;
 use serde_json::{Map, Value, json};
 
 /// A `config.json` that this model cannot honour.
@@ -11,8 +12,8 @@ pub enum Error {
     Unsupported { key: String, got: String, reason: &'static str },
 }
 
-// A size beyond these is a damaged file: memory is asked for before a tensor is compared. The
-// largest Qwen2 has 152,064 tokens, width 29,568, 80 layers, 64 heads and 1,010,000 positions.
+// Larger sizes mean a damaged file; they are refused before memory is asked for. The largest Qwen2
+// has 152,064 tokens, width 29,568, 80 layers, 64 heads and 1,010,000 positions.
 const MOST_TOKENS: i64 = 1 << 24;
 const MOST_WIDTH: i64 = 1 << 20;
 const MOST_LAYERS: i64 = 1 << 10;
@@ -88,16 +89,15 @@ impl Config {
         refuse_variants(json)?;
         let heads = integer(json, "num_attention_heads", MOST_HEADS)?;
         let hidden_size = integer(json, "hidden_size", MOST_WIDTH)?;
-        let head_dim = match json.get("head_dim") {
-            None | Some(Value::Null) if hidden_size % heads != 0 => {
-                return Err(unsupported(
-                    "num_attention_heads",
-                    json,
-                    "it must divide hidden_size where head_dim is not stated",
-                ));
+        let refuse = |name: &str, reason| Err(unsupported(name, json, reason));
+        let is_stated = |name: &str| json.get(name).is_some_and(|value| !value.is_null());
+        let head_dim = match is_stated("head_dim") {
+            true => integer(json, "head_dim", MOST_WIDTH)?,
+            false if hidden_size % heads != 0 => {
+                let reason = "it must divide hidden_size where head_dim is not stated";
+                return refuse("num_attention_heads", reason);
             }
-            None | Some(Value::Null) => hidden_size / heads,
-            Some(_) => integer(json, "head_dim", MOST_WIDTH)?,
+            false => hidden_size / heads,
         };
         let config = Self {
             family,
@@ -106,9 +106,9 @@ impl Config {
             intermediate_size: integer(json, "intermediate_size", MOST_WIDTH)?,
             num_hidden_layers: integer(json, "num_hidden_layers", MOST_LAYERS)?,
             num_attention_heads: heads,
-            num_key_value_heads: match json.get("num_key_value_heads") {
-                None | Some(Value::Null) => heads,
-                Some(_) => integer(json, "num_key_value_heads", MOST_HEADS)?,
+            num_key_value_heads: match is_stated("num_key_value_heads") {
+                true => integer(json, "num_key_value_heads", MOST_HEADS)?,
+                false => heads,
             },
             head_dim,
             max_position_embeddings: integer(json, "max_position_embeddings", MOST_POSITIONS)?,
@@ -121,16 +121,20 @@ impl Config {
             },
         };
         if config.num_attention_heads % config.num_key_value_heads != 0 {
-            return Err(unsupported(
-                "num_key_value_heads",
-                json,
-                "it must divide num_attention_heads",
-            ));
+            return refuse("num_key_value_heads", "it must divide num_attention_heads");
         }
         if config.head_dim % 2 != 0 {
-            return Err(unsupported("head_dim", json, "rotary embedding needs an even width"));
+            return refuse("head_dim", "rotary embedding needs an even width");
         }
         Ok(config)
+    }
+
+    pub fn heads(&self) -> Heads {
+        Heads {
+            queries: self.num_attention_heads as usize,
+            keys: self.num_key_value_heads as usize,
+            width: self.head_dim as usize,
+        }
     }
 
     /// The fields as `config.json`, readable by transformers 4 (`rope_theta`, `torch_dtype`)

@@ -1,10 +1,10 @@
 //! A policy that generates: rows begin with a prompt, take one token at a time, and leave.
 
 use crate::numerics::exact::cache::Slots;
-use crate::policy::model::cache::fill_holes;
+use crate::policy::model::cache::{self, ReadPrompts};
 use crate::policy::{ExactPolicy, KvCache, Prepared, Qwen2};
 use std::sync::Arc;
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 /// The rows of a generation, by the policy's arithmetic.
 pub enum Generation<'a> {
@@ -51,21 +51,16 @@ pub struct Token {
 /// How a token is drawn for each row: logits `[rows, vocab]`, uniforms `[rows]`.
 type Draw<'a> = dyn Fn(&Tensor, &Tensor) -> Drawn + 'a;
 
-/// Rows of a policy whose weights lie as they are stored. Tokens are drawn where they are computed:
-/// nothing comes to the processor before a block of them is done.
-pub struct Blocks<'a> {
-    model: &'a Qwen2,
-    prepared: Prepared,
-    cache: KvCache,
-    device: Device,
-}
+/// Rows of a policy whose weights lie as they are stored. The device that computes tokens draws
+/// them: nothing comes to the processor before a block of them is done.
+pub struct Blocks<'a>(Fast<'a>);
 
 impl<'a> Blocks<'a> {
     /// No rows yet; at most `rows` at a time, whose longest prompt has `longest` tokens, and `more`
     /// tokens behind it.
     pub fn new(model: &'a Qwen2, rows: usize, longest: usize, more: usize) -> Self {
         let cache = KvCache::preallocated(model, rows, longest, more);
-        Self { model, prepared: model.prepare_for_sampling(), cache, device: model.device() }
+        Self(Fast { model, prepared: model.prepare_for_sampling(), cache })
     }
 
     /// Reads prompts, adds rows and draws each one's first token: `prompt_of_row` numbers the
@@ -77,14 +72,13 @@ impl<'a> Blocks<'a> {
         uniforms: &[f64],
         draw: &Draw,
     ) -> Vec<Token> {
-        let (hidden, length) =
-            read(self.model, &self.prepared, &mut self.cache, prompts, prompt_of_row);
-        let hidden =
-            hidden.flatten(0, 1).index_select(0, &ends(prompts, length).to_device(self.device));
-        let logits = self.model.logits(&hidden);
-        let rows: Vec<i64> = prompt_of_row.iter().map(|&prompt| prompt as i64).collect();
-        let logits = logits.index_select(0, &Tensor::from_slice(&rows).to_device(self.device));
-        let uniforms = Tensor::from_slice(uniforms).to_device(self.device);
+        let Self(fast) = self;
+        let device = fast.model.device();
+        let (hidden, length) = fast.read(prompts, prompt_of_row);
+        let last = ends(prompts, length).to_device(device);
+        let logits = fast.model.logits(&hidden.flatten(0, 1).index_select(0, &last));
+        let logits = logits.index_select(0, &indices(prompt_of_row).to_device(device));
+        let uniforms = Tensor::from_slice(uniforms).to_device(device);
         on_the_processor(&[draw(&logits, &uniforms)])
     }
 
@@ -97,17 +91,18 @@ impl<'a> Blocks<'a> {
         uniforms: &[f64],
         draw: &Draw,
     ) -> Vec<Token> {
-        let upload = |values: Vec<i64>| Tensor::from_slice(&values).to_device(self.device);
-        let mut tokens = upload(tokens.iter().map(|&token| i64::from(token)).collect());
-        let mut positions = upload(positions.iter().map(|&position| position as i64).collect());
-        let uniforms = Tensor::from_slice(uniforms).to_device(self.device);
+        let Self(Fast { model, prepared, cache }) = self;
+        let device = model.device();
+        let (mut tokens, mut positions) =
+            (ids(tokens).to_device(device), indices(positions).to_device(device));
+        let uniforms = Tensor::from_slice(uniforms).to_device(device);
         let uniforms = uniforms.view([-1, tokens.size()[0]]);
         // Rows that have ended go on to the end of the block.
-        let last = self.model.config().max_position_embeddings - 1;
+        let last = model.config().max_position_embeddings - 1;
         let mut all = Vec::new();
         for at in 0..uniforms.size()[0] {
-            let hidden = self.model.decode(&self.prepared, &tokens, &positions, &mut self.cache);
-            let drawn = draw(&self.model.logits(&hidden), &uniforms.get(at));
+            let hidden = model.decode(prepared, &tokens, &positions, cache);
+            let drawn = draw(&model.logits(&hidden), &uniforms.get(at));
             positions = (positions + 1).clamp_max(last);
             tokens = drawn.tokens.shallow_clone();
             all.push(drawn);
@@ -117,8 +112,16 @@ impl<'a> Blocks<'a> {
 
     /// As [`Generation::leave`].
     pub fn leave(&mut self, leaves: &[bool]) {
-        self.cache.leave(leaves);
+        self.0.cache.leave(leaves);
     }
+}
+
+fn ids(tokens: &[u32]) -> Tensor {
+    Tensor::from_slice(&tokens.iter().map(|&token| i64::from(token)).collect::<Vec<_>>())
+}
+
+fn indices(values: &[usize]) -> Tensor {
+    Tensor::from_slice(&values.iter().map(|&value| value as i64).collect::<Vec<_>>())
 }
 
 /// All draws on the processor, one after another.
@@ -142,29 +145,6 @@ fn on_the_processor(drawn: &[Drawn]) -> Vec<Token> {
     ids.into_iter().zip(log_probs).enumerate().map(token).collect()
 }
 
-/// Reads prompts and adds their rows to a cache: hidden states `[prompts, length, hidden]`, and the
-/// longest prompt's length.
-fn read(
-    model: &Qwen2,
-    prepared: &Prepared,
-    cache: &mut KvCache,
-    prompts: &[&[u32]],
-    prompt_of_row: &[usize],
-) -> (Tensor, usize) {
-    let lengths: Vec<usize> = prompts.iter().map(|prompt| prompt.len()).collect();
-    let longest = lengths.iter().copied().max().unwrap_or(0);
-    let mut tokens = vec![0i64; prompts.len() * longest];
-    for (row, prompt) in prompts.iter().enumerate() {
-        for (at, &token) in prompt.iter().enumerate() {
-            tokens[row * longest + at] = i64::from(token);
-        }
-    }
-    let tokens = Tensor::from_slice(&tokens).view([prompts.len() as i64, longest as i64]);
-    let (hidden, kept) = model.prefill(prepared, &tokens.to_device(model.device()));
-    cache.join(&kept, longest, &lengths, prompt_of_row);
-    (hidden, longest)
-}
-
 /// Where each prompt's last token lies among padded prompts of one length.
 fn ends(prompts: &[&[u32]], length: usize) -> Tensor {
     let end = |(row, prompt): (usize, &&[u32])| (row * length + prompt.len() - 1) as i64;
@@ -177,8 +157,8 @@ impl<'a> Generation<'a> {
         match model.exact() {
             Some(policy) => Self::Exact(ExactRows { policy, rows: Vec::new() }),
             None => {
-                let (prepared, cache) =
-                    (model.prepare_for_sampling(), KvCache::new(model, rows, longest));
+                let prepared = model.prepare_for_sampling();
+                let cache = KvCache::new(model, rows, longest);
                 Self::Fast(Box::new(Fast { model, prepared, cache }))
             }
         }
@@ -202,33 +182,43 @@ impl<'a> Generation<'a> {
     }
 
     /// Removes rows: `leaves[row]` for each. The last rows take the places of those that leave
-    /// before them, as [`fill_holes`] says.
+    /// before them, as [`cache::fill_holes`] says.
     pub fn leave(&mut self, leaves: &[bool]) {
         match self {
             Self::Fast(fast) => fast.cache.leave(leaves),
-            Self::Exact(exact) => {
-                for (from, to) in fill_holes(leaves) {
-                    exact.rows.swap(from, to);
-                }
-                exact.rows.truncate(leaves.iter().filter(|leaves| !**leaves).count());
-            }
+            Self::Exact(exact) => cache::remove_rows(&mut exact.rows, leaves),
         }
     }
 }
 
 impl Fast<'_> {
+    /// Reads prompts and adds their rows: hidden states `[prompts, length, hidden]`, and the longest
+    /// prompt's length.
+    fn read(&mut self, prompts: &[&[u32]], prompt_of_row: &[usize]) -> (Tensor, usize) {
+        let lengths: Vec<usize> = prompts.iter().map(|prompt| prompt.len()).collect();
+        let longest = lengths.iter().copied().max().unwrap_or(0);
+        let mut tokens = vec![0i64; prompts.len() * longest];
+        for (row, prompt) in prompts.iter().enumerate() {
+            for (at, &token) in prompt.iter().enumerate() {
+                tokens[row * longest + at] = i64::from(token);
+            }
+        }
+        let tokens = Tensor::from_slice(&tokens).view([prompts.len() as i64, longest as i64]);
+        let (hidden, kept) =
+            self.model.prefill(&self.prepared, &tokens.to_device(self.model.device()));
+        let (length, of_row) = (longest, prompt_of_row);
+        self.cache.join(ReadPrompts { keys_and_values: &kept, length, lengths: &lengths, of_row });
+        (hidden, longest)
+    }
+
     fn join(&mut self, prompts: &[&[u32]], prompt_of_row: &[usize]) -> Vec<f64> {
-        let (hidden, length) =
-            read(self.model, &self.prepared, &mut self.cache, prompts, prompt_of_row);
-        let rows: Vec<i64> = prompt_of_row.iter().map(|&prompt| prompt as i64).collect();
-        let last = ends(prompts, length).index_select(0, &Tensor::from_slice(&rows));
+        let (hidden, length) = self.read(prompts, prompt_of_row);
+        let last = ends(prompts, length).index_select(0, &indices(prompt_of_row));
         self.logits(&hidden.flatten(0, 1).index_select(0, &last))
     }
 
     fn feed(&mut self, tokens: &[u32], positions: &[usize]) -> Vec<f64> {
-        let tokens: Vec<i64> = tokens.iter().map(|&token| i64::from(token)).collect();
-        let positions: Vec<i64> = positions.iter().map(|&position| position as i64).collect();
-        let (tokens, positions) = (Tensor::from_slice(&tokens), Tensor::from_slice(&positions));
+        let (tokens, positions) = (ids(tokens), indices(positions));
         let hidden = self.model.decode(&self.prepared, &tokens, &positions, &mut self.cache);
         self.logits(&hidden)
     }
@@ -244,8 +234,7 @@ impl ExactRows {
         let policy = &self.policy;
         let heads = policy.settings.heads;
         let layers = policy.decoder.layers.len();
-        let mut read: Vec<Vec<Slots>> =
-            prompts.iter().map(|_| vec![Slots::default(); layers]).collect();
+        let mut read = vec![vec![Slots::default(); layers]; prompts.len()];
         let mut keep = |layer: usize, joined: &[f32]| {
             let mut rows = joined.chunks_exact(heads.joined_width());
             for (slots, prompt) in read.iter_mut().zip(prompts) {

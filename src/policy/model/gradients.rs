@@ -33,11 +33,11 @@ pub(super) fn add_to(sum: &mut Tensor, term: &Tensor) {
 }
 
 impl Gradients {
-    /// Adds the gradient of a scalar, whose graph is freed.
+    /// Adds the gradient of a scalar and frees its graph.
     pub(super) fn add_of(&mut self, loss: &Tensor, model: &Qwen2) {
         let parameters: Vec<&Tensor> = model.parameters().values().collect();
         let terms = Tensor::run_backward(&[loss], &parameters, false, false);
-        // Each term goes as soon as it is added.
+        // Each term is dropped as soon as it is added.
         for (sum, term) in self.fast(parameters.len()).iter_mut().zip(terms) {
             add_to(sum, &term);
         }

@@ -1,5 +1,5 @@
-//! The decoder of Qwen2 and its relatives: configuration, forward pass, KV cache. Names equal the checkpoint's keys. The cache
-//! is an argument, so training and sampling share no hidden state.
+//! The decoder of Qwen2 and its relatives: configuration, forward pass, KV cache. Names equal the
+//! checkpoint's keys. The cache is an argument, so training and sampling share no hidden state.
 
 pub mod config;
 pub mod sequences;

@@ -30,8 +30,8 @@ impl Prepared {
         Self { decoder, gates_and_ups: Vec::new() }
     }
 
-    /// For the products of few rows. Of stored weights `joined` are the matrices of each layer that
-    /// are multiplied at once; of folded ones there are none.
+    /// For the products of few rows. For stored weights, `joined` has the matrices of each layer that
+    /// are multiplied at once; for folded weights it is empty.
     pub fn for_sampling(mut self, joined: &[Joined]) -> Self {
         if joined.is_empty() {
             return self.by_column();

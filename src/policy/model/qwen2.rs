@@ -41,7 +41,7 @@ pub struct Qwen2 {
     /// `[max_position_embeddings, ...]`.
     rotation: Tensor,
     numerics: Numerics,
-    /// What a training pass does without holding.
+    /// How a training pass saves memory.
     memory: Option<Memory>,
     /// The weights as exact arithmetic reads them; made when they are first asked for.
     exact: RefCell<Option<Arc<ExactPolicy>>>,
@@ -54,19 +54,8 @@ impl Qwen2 {
     /// A policy from the tensors of a checkpoint, exactly those that its shape needs, under fast
     /// arithmetic.
     pub fn new(config: Config, parameters: BTreeMap<String, Tensor>) -> Result<Self, Error> {
-        let shapes = config.tensor_shapes();
-        for (name, want) in &shapes {
-            let tensor = parameters.get(name).ok_or_else(|| Error::Missing(name.clone()))?;
-            if tensor.size() != *want {
-                let (name, got) = (name.clone(), tensor.size());
-                return Err(Error::Shape { name, got, want: want.clone() });
-            }
-        }
-        if let Some(name) =
-            parameters.keys().find(|name| !shapes.iter().any(|(known, _)| known == *name))
-        {
-            return Err(Error::Unknown(name.clone()));
-        }
+        let found = parameters.iter().map(|(name, tensor)| (name, tensor.size()));
+        check_shapes(config.tensor_shapes(), found.collect())?;
         let layout = Layout::of(&parameters);
         Ok(Self::laid_out(config, parameters, layout, None))
     }
@@ -106,7 +95,7 @@ impl Qwen2 {
         }
         let Self { config, parameters, joined, .. } = self;
         drop(joined);
-        // One after another: the old tensor of each is gone before the next is made.
+        // One after another: the old tensor is dropped before the next new one is made.
         let moved = parameters
             .into_iter()
             .map(|(name, tensor)| (name, tensor.detach().to_device(device).to_kind(kind)));
@@ -173,8 +162,8 @@ impl Qwen2 {
         self.layout
     }
 
-    /// Whether its operations are large enough to be cut among threads, or are not on the processor:
-    /// then one pass is made at a time, and memory may end it.
+    /// Whether its operations are large enough to be cut among threads, or run on a device. Then one
+    /// pass is made at a time, and memory may not suffice for it.
     pub fn is_large(&self) -> bool {
         self.numerics == Numerics::Fast && self.layout == Layout::Stored
     }
@@ -279,8 +268,8 @@ impl Qwen2 {
 
     /// Adds the gradients of a loss to `sums`: `loss` gets the log-prob of each target, `[targets]`
     /// in nats with its graph and on the processor, and returns the loss and whatever else it
-    /// found. There is one set of sums for all passes of an update, because a set of its own for
-    /// each pass is as large as the weights in f32.
+    /// found. All passes of an update share one set of sums: a set is as large as the weights in
+    /// f32.
     ///
     /// # Errors
     /// Under exact arithmetic, an update of too many tokens; nothing is added then.
@@ -435,11 +424,29 @@ impl Qwen2 {
     }
 }
 
+/// Whether the tensors that were found are exactly those that are wanted.
+pub fn check_shapes(
+    want: Vec<(String, Vec<i64>)>,
+    mut found: BTreeMap<&String, Vec<i64>>,
+) -> Result<(), Error> {
+    for (name, want) in want {
+        match found.remove(&name) {
+            None => return Err(Error::Missing(name)),
+            Some(got) if got != want => return Err(Error::Shape { name, got, want }),
+            Some(_) => {}
+        }
+    }
+    match found.into_keys().next() {
+        Some(name) => Err(Error::Unknown(name.clone())),
+        None => Ok(()),
+    }
+}
+
 /// Cosine and sine of the rotary embedding's angles, `[max_position_embeddings, 1, head_dim / 2,
 /// 2]`, in f32 and on the processor.
 ///
 /// The frequencies and the angles are rounded to f32 as in transformers, whatever the
-/// model's dtype: in bf16 not even the positions could be represented.
+/// model's dtype: bf16 could not even represent the positions.
 fn rotation_table(config: &Config) -> Tensor {
     let half = config.head_dim / 2;
     let frequency = |index: i64| {

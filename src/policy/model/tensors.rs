@@ -33,9 +33,7 @@ impl Layout {
             false => Self::Stored,
         }
     }
-}
 
-impl Layout {
     /// As [`fast::linear`].
     pub fn linear(self, x: &Tensor, matrix: &Tensor, bias: Option<&Tensor>) -> Tensor {
         match self {
@@ -78,12 +76,6 @@ pub struct Weight {
     pub norm: Option<Tensor>,
 }
 
-impl From<Linear> for Weight {
-    fn from(linear: Linear) -> Self {
-        Self { parts: vec![linear], norm: None }
-    }
-}
-
 impl Weight {
     /// A policy's parameters in a layout.
     pub fn new(folded: &Folded, parameters: &BTreeMap<String, Tensor>, layout: Layout) -> Self {
@@ -116,7 +108,7 @@ impl Weight {
             Some(interleaved(&parameters[part.bias.as_ref()?], part.interleaved_heads))
         };
         let biases: Option<Vec<Tensor>> = folded.parts.iter().map(bias).collect();
-        Linear { matrix, bias: biases.map(joined) }.into()
+        Self { parts: vec![Linear { matrix, bias: biases.map(joined) }], norm: None }
     }
 
     /// The only matrix, or the vector of a norm.
@@ -154,8 +146,8 @@ pub struct Tensors<'a> {
 }
 
 impl Tensors<'_> {
-    /// x as the product with a weight reads it. Where norms are beside the matrices, a norm and its
-    /// weight are one operation, here; [`Operations::rms_norm`] then only hands on.
+    /// x as the product with a weight reads it. Where norms are beside the matrices, this makes a
+    /// norm and its weight one operation, and [`Operations::rms_norm`] passes its input on.
     fn normed(&self, x: Tensor, norm: Option<&Tensor>) -> Tensor {
         match norm {
             None => x,

@@ -40,13 +40,7 @@ pub enum Error {
 impl Error {
     /// Whether a number was not finite, and not something else that went wrong.
     pub fn is_not_finite(&self) -> bool {
-        match self {
-            Self::NotFinite { .. }
-            | Self::NormOverflow
-            | Self::Overflow { .. }
-            | Self::Products => true,
-            Self::Mismatch { .. } => false,
-        }
+        !matches!(self, Self::Mismatch { .. })
     }
 }
 
@@ -110,7 +104,7 @@ impl AdamW {
         Ok(norm)
     }
 
-    /// What one update makes of parameters and state, all of it or nothing: the caller may look at it
+    /// What one update makes of parameters and state; nothing is changed. The caller may look at it
     /// before [`AdamW::take`] puts it in place.
     ///
     /// Deviation: the released code skips an update whose norm is not finite, with a printed
@@ -268,16 +262,12 @@ fn finite_norm(gradients: &Tensors) -> Result<f64, Error> {
 
 fn check_finite(what: &'static str, tensors: &Tensors) -> Result<(), Error> {
     for (tensor, values) in tensors {
-        if !all_finite(values) {
+        // Without a branch for each number, so that the loop is compiled to vectors.
+        if !values.iter().fold(true, |all, value| all & value.is_finite()) {
             return Err(Error::Overflow { what, tensor: tensor.clone() });
         }
     }
     Ok(())
-}
-
-/// Without a branch for each number, so that the loop is compiled to vectors.
-fn all_finite(values: &[f32]) -> bool {
-    values.iter().fold(true, |all, value| all & value.is_finite())
 }
 
 fn check_same(what: &'static str, parameters: &Tensors, others: &Tensors) -> Result<(), Error> {

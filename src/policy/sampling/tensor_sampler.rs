@@ -34,7 +34,7 @@ fn first_of_the_best(values: &Tensor) -> Tensor {
     let vocabulary = values.size()[1];
     let best = values.eq_tensor(&values.amax([-1i64], true));
     let ids = Tensor::arange(vocabulary, (Kind::Int64, values.device()));
-    // Without any, of NaN, the id has to be one of the vocabulary all the same.
+    // Of NaN there is no best value; the id has to be one of the vocabulary all the same.
     let ids = ids.where_scalarother(&best, vocabulary - 1);
     ids.amin([-1i64], false)
 }

@@ -4,8 +4,8 @@
 use crate::numerics::exact::window::Shape;
 use crate::numerics::exact::{self, Settings};
 use crate::numerics::{
-    Attention, BackwardSetting, Distribution, Exact, Folded, Gradients, Heads, Parameters, Rows,
-    Tally, Weight, Windows,
+    Attention, BackwardSetting, Distribution, Exact, Folded, Gradients, Parameters, Rows, Tally,
+    Weight, Windows,
 };
 use crate::policy::{Config, Decoder, Sequences};
 use std::sync::Arc;
@@ -91,13 +91,8 @@ impl ExactPolicy {
         rotation: Arc<Vec<f32>>,
     ) -> Result<Self, exact::Error> {
         let shape = Self::shape(config);
-        let heads = Heads {
-            queries: config.num_attention_heads as usize,
-            keys: config.num_key_value_heads as usize,
-            width: config.head_dim as usize,
-        };
         let (windows, epsilon) = (Self::windows(config)?, config.rms_norm_eps);
-        let settings = Settings { windows, heads, epsilon };
+        let settings = Settings { windows, heads: config.heads(), epsilon };
         let folded = Decoder::of(config);
         let (mut slot, mut tally) = (0, Tally::default());
         let decoder = folded.map(|folded| {
@@ -143,12 +138,12 @@ impl ExactPolicy {
             .chunks_exact(vocabulary)
             .map(|logits| Distribution::new(logits, temperature))
             .collect();
+        let mut log_probs = Vec::with_capacity(all.len());
         let rows = all.iter().zip(logits.chunks_exact(vocabulary)).zip(&sequences.targets);
-        let log_prob =
-            |((distribution, logits), &target): ((&Option<Distribution>, &[f64]), &u32)| {
-                distribution.as_ref().map_or(f64::NAN, |it| it.log_prob(logits[target as usize]))
-            };
-        let log_probs: Vec<f64> = rows.map(log_prob).collect();
+        for ((distribution, logits), &target) in rows {
+            let it = distribution.as_ref();
+            log_probs.push(it.map_or(f64::NAN, |it| it.log_prob(logits[target as usize])));
+        }
         let (derivatives, found) = by_log_probs(&log_probs);
         let unit = scale.unit();
         let mut by_logits = Vec::with_capacity(logits.len());
@@ -164,12 +159,8 @@ impl ExactPolicy {
                 None => by_logits.extend(std::iter::repeat_n(f32::NAN, vocabulary)),
             }
         }
-        let setting = BackwardSetting {
-            window,
-            unit,
-            tokens_in_all: scale.tokens,
-            slots: 3 + 5 * self.decoder.layers.len(),
-        };
+        let slots = 3 + 5 * self.decoder.layers.len();
+        let setting = BackwardSetting { window, unit, tokens_in_all: scale.tokens, slots };
         let gradients = operations.backward(&last, &self.decoder.lm_head, by_logits, setting);
         Ok((gradients, found))
     }
@@ -186,7 +177,7 @@ impl ExactPolicy {
     }
 
     /// Logits `[rows, vocab]`. All of them are NaN when a weight or an activation was NaN or infinite
-    /// before it was rounded: its window hides an infinity, and no token may come of it.
+    /// before it was rounded: rounding hides an infinity, and no token may be drawn from such logits.
     fn logits(&self, operations: &Exact, last: &Rows) -> Vec<f64> {
         let mut logits = operations.logits(last, &self.decoder.lm_head);
         if self.tally.not_finite || operations.tally().not_finite {
@@ -199,13 +190,12 @@ impl ExactPolicy {
     /// joined rows.
     pub fn prefill(&self, prompts: &[&[u32]], keep: &mut dyn FnMut(usize, &[f32])) -> Vec<f64> {
         let lengths: Vec<usize> = prompts.iter().map(|prompt| prompt.len()).collect();
-        let last: Vec<usize> = lengths
-            .iter()
-            .scan(0, |end, length| {
-                *end += length;
-                Some(*end - 1)
-            })
-            .collect();
+        let mut end = 0;
+        let mut last_of = |length: &usize| {
+            end += length;
+            end - 1
+        };
+        let last: Vec<usize> = lengths.iter().map(&mut last_of).collect();
         let attention = Attention::Sequences { lengths, keep: Some(keep) };
         let mut operations = Exact::new(self.settings, &self.rotation, attention);
         let hidden = self.decoder.run(&mut operations, &prompts.concat(), self.hidden);

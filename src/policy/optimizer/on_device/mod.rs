@@ -1,5 +1,5 @@
-//! AdamW on tensors, where the policy is: for policies that a processor's loops over plain values
-//! would hold up. The same updates as [`crate::policy::optimizer::AdamW`], element arithmetic in f32.
+//! AdamW on tensors, on the policy's device: for policies that are too large for loops over plain
+//! values. The same updates as [`crate::policy::optimizer::AdamW`], with element arithmetic in f32.
 
 use crate::experiment::Optimizer;
 use crate::policy::optimizer::{Error, State, Tensors, clip_coefficient};
@@ -73,8 +73,8 @@ impl DeviceAdamW {
         let norm = self.finite_norm(gradients)?;
         let scale = clip_coefficient(norm, self.config.max_gradient_norm);
         let update = Update::new(&self.config, learning_rate, self.updates + 1);
-        // A copy of weights and moments may not fit beside them. Where their sizes leave room for
-        // doubt, which they do near f32's largest number alone, the update is tried part by part.
+        // A copy of weights and moments may not fit beside them. Only when their sizes are near
+        // f32's largest number is the update first tried on copies, part by part.
         if !update.stays_finite(self.largest(), norm * scale) {
             self.each_part(gradients, scale, |name, weight, moments, gradient| {
                 let (mut weight, mut moments) = (weight.copy(), moments.map(|it| it.copy()));
@@ -124,8 +124,8 @@ impl DeviceAdamW {
         Ok(())
     }
 
-    /// The largest sizes of a weight and of each moment, NaN where one is NaN. Three numbers come
-    /// over.
+    /// The largest sizes of a weight and of each moment, NaN where one is NaN. Only three numbers
+    /// come to the processor.
     fn largest(&self) -> Element {
         let largest = |tensors: &mut dyn Iterator<Item = &Tensor>| {
             let sizes: Vec<Tensor> = tensors
@@ -147,7 +147,8 @@ impl DeviceAdamW {
         }
     }
 
-    /// The squares of each part of a tensor are summed in f64 where they are; one number comes over.
+    /// The device sums the squares of each part of a tensor in f64; one number comes to the
+    /// processor.
     fn finite_norm(&self, gradients: &[Tensor]) -> Result<f64, Error> {
         let sum = |part: Tensor| part.square().sum(Kind::Double);
         let defined = gradients.iter().filter(|gradient| gradient.defined());
@@ -197,8 +198,8 @@ impl Update {
     }
 }
 
-/// First row and number of rows of the parts of a tensor that are updated at once. What an update
-/// computes on the way is as large as a part five times.
+/// First row and number of rows of the parts of a tensor that are updated at once. The intermediate
+/// results of an update are five times as large as a part.
 fn parts(tensor: &Tensor) -> impl Iterator<Item = (i64, i64)> {
     const NUMBERS: i64 = 1 << 24;
     let rows = tensor.size().first().copied().unwrap_or(1).max(1);

@@ -7,8 +7,9 @@ use crate::base::workers;
 use crate::experiment::Sampling;
 use crate::numerics::{fast, halving};
 use crate::policy::model::cache;
-use crate::policy::sampling::{blocks, sampler};
-use crate::policy::{Generation, Qwen2};
+use crate::policy::sampling::blocks::BLOCK;
+use crate::policy::sampling::sampler;
+use crate::policy::{Blocks, Generation, Qwen2, Token};
 
 /// One response to sample.
 #[derive(Debug, Clone)]
@@ -48,13 +49,13 @@ pub struct Response {
 
 impl Response {
     /// One that has not begun.
-    pub(super) fn empty(limits: &Limits) -> Self {
+    fn empty(limits: &Limits) -> Self {
         let (tokens, log_probs) = (Vec::new(), Vec::new());
         Self { tokens, log_probs, entropy: limits.entropy.then_some(0.0), finish: Finish::Length }
     }
 
     /// Appends a token.
-    pub(super) fn push(&mut self, token: u32, log_prob: f64, entropy: Option<f64>) {
+    fn push(&mut self, token: u32, log_prob: f64, entropy: Option<f64>) {
         self.tokens.push(token);
         self.log_probs.push(log_prob);
         self.entropy = self.entropy.zip(entropy).map(|(sum, entropy)| sum + entropy);
@@ -91,7 +92,7 @@ impl From<halving::Error<Error>> for Error {
 const REQUESTS_PER_THREAD: usize = 16;
 /// Waiting requests join when this share of the rows is free, so that their prompts are read
 /// together.
-pub(super) const JOIN_SHARE: usize = 8;
+const JOIN_SHARE: usize = 8;
 
 /// Samples one response for each request, in order. `progress` is called often, with the number
 /// of responses finished so far.
@@ -100,7 +101,7 @@ pub(super) const JOIN_SHARE: usize = 8;
 /// Under fast arithmetic the matrix products round by the number of rows that are generated
 /// together, and so by the number of threads; of an f32 policy on the CPU nothing else does
 /// (see [`crate::numerics::slices`]). A policy whose weights lie as they are stored generates all
-/// requests together (see [`blocks`]), and again with half as many rows at a time when memory does
+/// requests together (see [`Blocks`]), and again with half as many rows at a time when memory does
 /// not hold them.
 pub fn generate(
     model: &Qwen2,
@@ -123,7 +124,11 @@ pub fn generate(
                 progress(told);
             };
             let limits = Limits { batch_rows, ..limits.clone() };
-            fast::without_graph(|| blocks::generate(model, requests, &limits, &mut tell))
+            let slots = limits.max_response_tokens + BLOCK;
+            fast::without_graph(|| {
+                let drawing = Blocks::new(model, batch_rows, longest(requests), slots);
+                Lane::new(drawing, 0, requests, &limits).run(&mut tell)
+            })
         };
         let rows = limits.batch_rows.min(requests.len());
         return Ok(workers::together(|| halving::fewer(rows, work))?);
@@ -136,7 +141,11 @@ pub fn generate(
     let lanes = parts.map(|(part, requests)| (model.share(), part * size, requests)).collect();
     let work = |(model, first, requests): (Qwen2, usize, &[Request]),
                 tell: &mut dyn FnMut(usize)| {
-        fast::without_graph(|| Lane::new(&model, first, requests, &limits).run(tell))
+        let rows = limits.batch_rows.min(requests.len());
+        fast::without_graph(|| {
+            let drawing = Generation::new(&model, rows, longest(requests));
+            Lane::new(drawing, first, requests, &limits).run(tell)
+        })
     };
     let mut done = 0;
     let responses = workers::each(lanes, work, |finished| {
@@ -145,6 +154,10 @@ pub fn generate(
     });
     let responses: Result<Vec<Vec<Response>>, Error> = responses.into_iter().collect();
     Ok(responses?.concat())
+}
+
+fn longest(requests: &[Request]) -> usize {
+    requests.iter().map(|request| request.prompt.len()).max().unwrap_or(0)
 }
 
 fn check(model: &Qwen2, requests: &[Request], limits: &Limits) -> Result<(), Error> {
@@ -167,17 +180,75 @@ fn check(model: &Qwen2, requests: &[Request], limits: &Limits) -> Result<(), Err
 }
 
 /// A row that is being generated.
-struct Row {
+pub(super) struct Row {
+    /// Its request within the lane.
     request: usize,
-    /// Position of the token that is fed next.
-    position: usize,
-    token: u32,
-    stream: Stream,
+    /// Its prompt among those that were read with it.
+    pub prompt: usize,
+    pub stream: Stream,
+}
+
+/// What the rows go on from.
+#[derive(Default)]
+pub(super) struct Newest {
+    /// Each row's newest token.
+    pub tokens: Vec<u32>,
+    /// The position of that token in its row.
+    pub positions: Vec<usize>,
+    /// Tokens that the shortest response can still take.
+    pub most: usize,
+}
+
+/// What draws the tokens of a lane's rows. A token that could not be drawn has a log-prob that is
+/// not finite.
+pub(super) trait Drawing {
+    /// Prompt tokens, padding included, that are read in one pass at most.
+    const MOST_PROMPT_TOKENS: usize;
+
+    /// Reads prompts, adds `rows` and draws each one's first token.
+    fn begin(&mut self, prompts: &[&[u32]], rows: &mut [Row], limits: &Limits) -> Vec<Token>;
+
+    /// At least one and at most [`Newest::most`] tokens of every row: all rows' first tokens, then
+    /// all rows' second ones.
+    fn go_on(&mut self, newest: Newest, rows: &mut [Row], limits: &Limits) -> Vec<Token>;
+
+    /// As [`Generation::leave`].
+    fn remove(&mut self, leaves: &[bool]);
+}
+
+impl Drawing for Generation<'_> {
+    const MOST_PROMPT_TOKENS: usize = usize::MAX;
+
+    fn begin(&mut self, prompts: &[&[u32]], rows: &mut [Row], limits: &Limits) -> Vec<Token> {
+        let prompt_of_row: Vec<usize> = rows.iter().map(|row| row.prompt).collect();
+        draw(&self.join(prompts, &prompt_of_row), rows, limits)
+    }
+
+    fn go_on(&mut self, newest: Newest, rows: &mut [Row], limits: &Limits) -> Vec<Token> {
+        draw(&self.feed(&newest.tokens, &newest.positions), rows, limits)
+    }
+
+    fn remove(&mut self, leaves: &[bool]) {
+        self.leave(leaves);
+    }
+}
+
+/// One token for each row, from its logits: `[rows, vocab]`.
+fn draw(logits: &[f64], rows: &mut [Row], limits: &Limits) -> Vec<Token> {
+    let vocabulary = (logits.len() / rows.len()).max(1);
+    let token = |(logits, row): (&[f64], &mut Row)| {
+        let uniform = row.stream.uniform();
+        match sampler::sample(logits, &limits.sampling, limits.entropy, uniform) {
+            Some(it) => Token { id: it.token, log_prob: it.log_prob, entropy: it.entropy },
+            None => Token { id: 0, log_prob: f64::NAN, entropy: None },
+        }
+    };
+    logits.chunks(vocabulary).zip(rows).map(token).collect()
 }
 
 /// What one thread generates.
-struct Lane<'a> {
-    generation: Generation<'a>,
+struct Lane<'a, D> {
+    drawing: D,
     /// Position of the lane's first request among all, for messages.
     first: usize,
     requests: &'a [Request<'a>],
@@ -185,27 +256,14 @@ struct Lane<'a> {
     responses: Vec<Response>,
     /// Requests that have not begun: those from here on.
     waiting: usize,
+    /// In the order of `drawing`.
     rows: Vec<Row>,
 }
 
-impl<'a> Lane<'a> {
-    fn new(
-        model: &'a Qwen2,
-        first: usize,
-        requests: &'a [Request<'a>],
-        limits: &'a Limits<'a>,
-    ) -> Self {
-        let rows = limits.batch_rows.min(requests.len());
-        let longest = requests.iter().map(|request| request.prompt.len()).max().unwrap_or(0);
-        Self {
-            generation: Generation::new(model, rows, longest),
-            first,
-            requests,
-            limits,
-            responses: requests.iter().map(|_| Response::empty(limits)).collect(),
-            waiting: 0,
-            rows: Vec::with_capacity(rows),
-        }
+impl<'a, D: Drawing> Lane<'a, D> {
+    fn new(drawing: D, first: usize, requests: &'a [Request<'a>], limits: &'a Limits<'a>) -> Self {
+        let responses = requests.iter().map(|_| Response::empty(limits)).collect();
+        Self { drawing, first, requests, limits, responses, waiting: 0, rows: Vec::new() }
     }
 
     /// All responses. `tell` gets the number of those finished since it was last called.
@@ -213,80 +271,83 @@ impl<'a> Lane<'a> {
         let capacity = self.limits.batch_rows.min(self.requests.len());
         loop {
             let free = capacity - self.rows.len();
-            let mut finished = 0;
-            if self.waiting < self.requests.len()
-                && (self.rows.is_empty() || free * JOIN_SHARE >= capacity)
-            {
-                finished += self.join(free)?;
+            let waits = self.waiting < self.requests.len();
+            let finished = if waits && (self.rows.is_empty() || free * JOIN_SHARE >= capacity) {
+                self.join(free)?
             } else if self.rows.is_empty() {
                 return Ok(self.responses);
             } else {
-                let logits = self.feed();
-                finished += self.draw(&logits, 0)?;
-            }
+                self.feed()?
+            };
             tell(finished);
         }
     }
 
-    /// Begins the next `count` requests: reads their prompts, equal neighbours once, and draws
-    /// their first tokens. Returns how many responses that finished.
+    /// Begins up to `count` requests, as many as are read at once: reads their prompts, equal
+    /// neighbours once, and draws their first tokens. Returns how many responses that finished.
     fn join(&mut self, count: usize) -> Result<usize, Error> {
         let end = (self.waiting + count).min(self.requests.len());
-        let mut prompts: Vec<&[u32]> = Vec::new();
-        let mut prompt_of_row = Vec::with_capacity(count);
+        let (mut prompts, mut longest) = (Vec::<&[u32]>::new(), 0);
         let old_rows = self.rows.len();
         for request in self.waiting..end {
             let Request { prompt, stream } = &self.requests[request];
             if prompts.last() != Some(prompt) {
+                longest = longest.max(prompt.len());
+                if !prompts.is_empty() && (prompts.len() + 1) * longest > D::MOST_PROMPT_TOKENS {
+                    break;
+                }
                 prompts.push(prompt);
             }
-            prompt_of_row.push(prompts.len() - 1);
-            let (position, stream) = (prompt.len(), stream.clone());
-            self.rows.push(Row { request, position, token: 0, stream });
+            self.rows.push(Row { request, prompt: prompts.len() - 1, stream: stream.clone() });
         }
-        self.waiting = end;
-        let logits = self.generation.join(&prompts, &prompt_of_row);
-        self.draw(&logits, old_rows)
+        let rows = &mut self.rows[old_rows..];
+        self.waiting += rows.len();
+        let drawn = self.drawing.begin(&prompts, rows, self.limits);
+        self.take(old_rows, &drawn)
     }
 
-    /// Feeds each row's newest token: the logits that follow, `[rows, vocab]`.
-    fn feed(&mut self) -> Vec<f64> {
-        let tokens: Vec<u32> = self.rows.iter().map(|row| row.token).collect();
-        let positions: Vec<usize> = self.rows.iter().map(|row| row.position).collect();
-        self.rows.iter_mut().for_each(|row| row.position += 1);
-        self.generation.feed(&tokens, &positions)
+    /// Feeds each row's newest token and draws what follows. Returns how many responses that
+    /// finished.
+    fn feed(&mut self) -> Result<usize, Error> {
+        let mut newest = Newest::default();
+        for row in &self.rows {
+            let response = &self.responses[row.request].tokens;
+            newest.tokens.push(*response.last().expect("a row begins with a token"));
+            newest.positions.push(self.requests[row.request].prompt.len() + response.len() - 1);
+            newest.most = newest.most.max(self.limits.max_response_tokens - response.len());
+        }
+        let drawn = self.drawing.go_on(newest, &mut self.rows, self.limits);
+        self.take(0, &drawn)
     }
 
-    /// Draws the next token of the rows from `from` on, whose logits these are. Rows that finish
-    /// leave. Returns how many did.
-    fn draw(&mut self, logits: &[f64], from: usize) -> Result<usize, Error> {
-        let vocabulary = (logits.len() / (self.rows.len() - from)).max(1);
+    /// Appends what the rows from `from` on have drawn. Rows that have ended leave. Returns how
+    /// many.
+    fn take(&mut self, from: usize, drawn: &[Token]) -> Result<usize, Error> {
         let mut leaves = vec![false; self.rows.len()];
-        for (at, logits) in logits.chunks(vocabulary).enumerate() {
-            let row = &mut self.rows[from + at];
-            let response = &mut self.responses[row.request];
-            let Limits { sampling, entropy, .. } = self.limits;
-            let drawn = sampler::sample(logits, sampling, *entropy, row.stream.uniform());
-            let Some(drawn) = drawn else {
-                let (index, token) = (self.first + row.request, response.tokens.len());
-                return Err(Error::NotFinite { index, token });
-            };
-            response.push(drawn.token, drawn.log_prob, drawn.entropy);
-            row.token = drawn.token;
-            if self.limits.stop_tokens.contains(&drawn.token) {
-                response.finish = Finish::Stop;
-                leaves[from + at] = true;
-            } else {
-                leaves[from + at] = response.tokens.len() == self.limits.max_response_tokens;
+        for drawn in drawn.chunks(self.rows.len() - from) {
+            for (at, &Token { id, log_prob, entropy }) in drawn.iter().enumerate() {
+                if leaves[from + at] {
+                    continue;
+                }
+                let request = self.rows[from + at].request;
+                let response = &mut self.responses[request];
+                if !log_prob.is_finite() {
+                    let (index, token) = (self.first + request, response.tokens.len());
+                    return Err(Error::NotFinite { index, token });
+                }
+                response.push(id, log_prob, entropy);
+                let stops = self.limits.stop_tokens.contains(&id);
+                if stops {
+                    response.finish = Finish::Stop;
+                }
+                leaves[from + at] =
+                    stops || response.tokens.len() == self.limits.max_response_tokens;
             }
         }
         let finished = leaves.iter().filter(|leaves| **leaves).count();
         if finished > 0 {
-            self.generation.leave(&leaves);
-            for (from, to) in cache::fill_holes(&leaves) {
-                self.rows.swap(from, to);
-            }
-            self.rows.truncate(self.rows.len() - finished);
+            self.drawing.remove(&leaves);
+            cache::remove_rows(&mut self.rows, &leaves);
         }
         Ok(finished)
     }
