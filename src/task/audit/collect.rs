@@ -3,7 +3,7 @@
 use crate::base::files;
 use crate::experiment::Verifier;
 use crate::records::Index;
-use crate::task::audit::{LISTED, MOST_NAMES, Options};
+use crate::task::audit::{LISTED, MOST_NAMES, Options, findings};
 use crate::task::data::source::Format;
 use crate::task::data::{self, template};
 use crate::task::{
@@ -37,14 +37,8 @@ pub struct Collected {
     problems: BTreeMap<[u8; 32], Known>,
     /// Problem and whether another had the same index, by the index's digest.
     indices: BTreeMap<u64, (u64, bool)>,
-    integers: u64,
-    texts: u64,
-    missing: u64,
-    released_template: u64,
-    other_template: u64,
-    not_one_user_message: u64,
-    raw_problem_differs: u64,
-    blank: u64,
+    counted: Indices,
+    prompts: Prompts,
     data_sources: BTreeMap<String, u64>,
     styles: BTreeMap<String, u64>,
 }
@@ -78,12 +72,10 @@ impl Collected {
             }
             return Ok(());
         }
+        let (path, record) = (path.to_path_buf(), row.number);
+        let refuse = |reason| data::Error::Tokens { path, record, reason };
         let length = match &options.tokens {
-            Some(tokens) => (tokens.count)(row).map_err(|reason| data::Error::Tokens {
-                path: path.to_path_buf(),
-                record: row.number,
-                reason,
-            })?,
+            Some(tokens) => (tokens.count)(row).map_err(refuse)?,
             None => row.row.prompt.iter().map(|m| m.content.chars().count() as u64).sum(),
         };
         let start = start(row.question());
@@ -94,44 +86,41 @@ impl Collected {
     }
 
     fn take_prompt(&mut self, row: &SourceRow) {
-        self.blank += u64::from(row.question().trim().is_empty());
+        let counted = &mut self.prompts;
+        counted.blank += u64::from(row.question().trim().is_empty());
         if !row.is_one_user_message() {
-            self.not_one_user_message += 1;
+            counted.not_one_user_message += 1;
             return;
         }
-        let prompt = &row.row.prompt[0].content;
-        match template::unwrap(prompt) {
+        match template::unwrap(&row.row.prompt[0].content) {
             Some(inside) => {
-                self.released_template += 1;
+                counted.released_template += 1;
                 let raw = row.row.raw_problem.as_deref().unwrap_or(inside);
-                self.raw_problem_differs += u64::from(raw != inside);
+                counted.raw_problem_differs += u64::from(raw != inside);
             }
-            None => self.other_template += 1,
+            None => counted.other_template += 1,
         }
     }
 
     fn take_index(&mut self, row: &SourceRow, problem: u64) {
-        let name = match &row.row.index {
-            None => {
-                self.missing += 1;
-                return;
-            }
-            Some(Index::Number(number)) => {
-                self.integers += 1;
-                format!("number {number}")
-            }
-            Some(Index::Name(name)) => {
-                self.texts += 1;
-                format!("name {name}")
-            }
-        };
+        match &row.row.index {
+            None => self.counted.missing += 1,
+            Some(Index::Number(_)) => self.counted.integers += 1,
+            Some(Index::Name(_)) => self.counted.texts += 1,
+        }
+        let Some(name) = index_text(row) else { return };
         let name = first_bytes(&Sha256::digest(name).into());
         let (first, is_shared) = self.indices.entry(name).or_insert((problem, false));
         *is_shared |= *first != problem;
     }
 
-    /// The audit, without what is known of the file alone.
-    pub fn finish(mut self, options: &Options) -> Audit {
+    /// The audit, without its findings.
+    pub fn finish(
+        mut self,
+        path: &Path,
+        format: Format,
+        options: &Options,
+    ) -> Result<Audit, data::Error> {
         self.row_digests.sort_unstable();
         let mut rows = Sha256::new();
         self.row_digests.iter().for_each(|digest| rows.update(digest));
@@ -148,38 +137,33 @@ impl Collected {
         };
         let shared_indices = self.indices.values().filter(|(_, is_shared)| *is_shared);
         let respaced = self.problems.values().filter(|known| known.spaced_differently);
-        Audit {
-            file: String::new(),
-            format: Format::Parquet,
-            bytes: 0,
-            file_sha256: String::new(),
-            known_as: None,
+        let file_sha256 = files::sha256_file(path)?;
+        Ok(Audit {
+            file: path.display().to_string(),
+            format,
+            bytes: files::file_bytes(path)?,
+            known_as: findings::known_as(&file_sha256),
+            file_sha256,
             rows: self.rows(),
             problems,
             content,
             copies,
             prompts: Prompts {
-                released_template: self.released_template,
-                other_template: self.other_template,
-                not_one_user_message: self.not_one_user_message,
-                raw_problem_differs: self.raw_problem_differs,
-                blank: self.blank,
                 spaced_differently: respaced.count() as u64,
                 lengths: lengths(&self.problems, options),
+                ..self.prompts
             },
             answers: answers(&self.problems),
             conflicts: conflicts(&self.problems),
             indices: Indices {
-                integers: self.integers,
-                texts: self.texts,
-                missing: self.missing,
                 distinct: self.indices.len() as u64,
                 of_several_problems: shared_indices.count() as u64,
+                ..self.counted
             },
             data_sources: self.data_sources,
             styles: self.styles,
             findings: Vec::new(),
-        }
+        })
     }
 }
 
@@ -187,6 +171,13 @@ impl Known {
     fn rows(&self) -> u64 {
         self.answers.iter().map(|(_, rows)| rows).sum()
     }
+}
+
+fn index_text(row: &SourceRow) -> Option<String> {
+    row.row.index.as_ref().map(|index| match index {
+        Index::Number(number) => format!("number {number}"),
+        Index::Name(name) => format!("name {name}"),
+    })
 }
 
 /// Each field with its length before it, so that no two rows have the same bytes.
@@ -197,6 +188,7 @@ fn row_digest(row: &SourceRow) -> [u8; 32] {
         hash.update(length.to_le_bytes());
         hash.update(text.unwrap_or_default());
     };
+    let index = index_text(row);
     let row = &row.row;
     field(row.data_source.as_deref());
     field(Some(&row.prompt.len().to_string()));
@@ -206,11 +198,7 @@ fn row_digest(row: &SourceRow) -> [u8; 32] {
     }
     field(Some(&row.ground_truth));
     field(row.style.as_deref());
-    match &row.index {
-        None => field(None),
-        Some(Index::Number(number)) => field(Some(&format!("number {number}"))),
-        Some(Index::Name(name)) => field(Some(&format!("name {name}"))),
-    }
+    field(index.as_deref());
     field(row.raw_problem.as_deref());
     hash.finalize().into()
 }
@@ -258,17 +246,8 @@ fn answers(problems: &BTreeMap<[u8; 32], Known>) -> Answers {
     pairs.for_each(|(answer, _)| *owners.entry(answer).or_default() += 1);
     let mut counted = Answers {
         distinct: owners.len() as u64,
-        integers: 0,
-        negative: 0,
-        above_999: 0,
-        padded: 0,
-        blank: 0,
-        other: 0,
-        other_listed: Vec::new(),
-        unverifiable: 0,
-        unverifiable_listed: Vec::new(),
         shared: owners.values().filter(|problems| **problems > 1).count() as u64,
-        shared_listed: Vec::new(),
+        ..Answers::default()
     };
     for (answer, problems) in &owners {
         counted.count(answer, *problems);

@@ -1,11 +1,10 @@
 //! What a file of problems holds: repetitions, contradictions, answers that the verifier cannot
 //! accept, prompts that are no prompts of the release, and digests that do not depend on the
-//! order of rows. Nothing is judged by its name or its size: every row is read.
+//! order of rows. The audit reads every row and judges nothing by its name or its size.
 
 mod collect;
 mod findings;
 
-use crate::base::files;
 use crate::task::SourceRow;
 use crate::task::data;
 use crate::task::data::source::{self, Format};
@@ -79,7 +78,7 @@ pub struct Copies {
 }
 
 /// The prompts of a file.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Prompts {
     /// Rows whose prompt is exactly the released template around a question.
     pub released_template: u64,
@@ -96,7 +95,7 @@ pub struct Prompts {
 }
 
 /// Lengths of the prompts of distinct problems.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Lengths {
     pub unit: String,
     pub shortest: u64,
@@ -109,7 +108,7 @@ pub struct Lengths {
 }
 
 /// The ground truths of distinct (question, answer) pairs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Answers {
     pub distinct: u64,
     /// Integers in decimal digits.
@@ -149,7 +148,7 @@ pub struct ConflictListed {
 }
 
 /// `extra_info.index`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Indices {
     pub integers: u64,
     pub texts: u64,
@@ -194,15 +193,7 @@ pub fn audit(
     if collected.rows() == 0 {
         return Err(data::Error::Empty { path: path.to_path_buf() });
     }
-    let file_sha256 = files::sha256_file(path)?;
-    let audit = Audit {
-        file: path.display().to_string(),
-        format,
-        bytes: files::file_bytes(path)?,
-        known_as: findings::known_as(&file_sha256),
-        file_sha256,
-        ..collected.finish(options)
-    };
+    let audit = collected.finish(path, format, options)?;
     Ok(Audit { findings: findings::of(&audit, options), ..audit })
 }
 

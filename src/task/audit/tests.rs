@@ -1,6 +1,7 @@
 //! Tests of the audit on small files whose content is known.
 
 use super::*;
+use crate::base::files;
 use crate::task::data::template;
 use serde_json::{Value, json};
 use std::path::PathBuf;

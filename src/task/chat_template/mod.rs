@@ -1,9 +1,9 @@
 //! The chat template of a model folder: a Jinja program that makes one text of a conversation,
 //! rendered as transformers renders it (`apply_chat_template`).
 //!
-//! Deviation: a template is not told the time. Where transformers offers `strftime_now`, those
-//! templates that ask for today's date take the date that they have for programs without a clock:
-//! a prompt must not depend on the day.
+//! Deviation: a template is not told the time, because a prompt must not depend on the day. A
+//! template that asks for today's date (`strftime_now` of transformers) takes the date that it has
+//! for programs without a clock.
 
 use crate::base::files::{self, foreign};
 use crate::base::{apart, contained};
@@ -51,7 +51,7 @@ pub struct ChatTemplate {
 }
 
 /// The part of `tokenizer_config.json` that is read.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct TokenizerConfig {
     chat_template: Option<serde_json::Value>,
     #[serde(flatten)]
@@ -65,17 +65,14 @@ impl ChatTemplate {
         let config_path = folder.join("tokenizer_config.json");
         let config = match files::read_json::<TokenizerConfig>(&config_path) {
             Ok(config) => config,
-            Err(error) if is_absent(&error) => {
-                TokenizerConfig { chat_template: None, others: BTreeMap::new() }
-            }
+            Err(error) if is_absent(&error) => TokenizerConfig::default(),
             Err(error) => return Err(error.into()),
         };
         let file = folder.join("chat_template.jinja");
         let (path, source) = match foreign::read_up_to(&file, MOST_TEMPLATE_BYTES) {
             Ok(bytes) => {
                 let source = String::from_utf8(bytes);
-                let reason = |error: std::string::FromUtf8Error| error.to_string();
-                let source = source.map_err(|error| refuse(&file, reason(error)))?;
+                let source = source.map_err(|error| refuse(&file, error.to_string()))?;
                 (file, source)
             }
             Err(error) if is_absent(&error) => match config.chat_template {
@@ -138,7 +135,6 @@ impl ChatTemplate {
         files::sha256(files::canonical_json(&(&self.source, &self.tokens)).as_bytes())
     }
 
-    /// The file that it stands in.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -167,17 +163,14 @@ impl ChatTemplate {
         template.render(context)
     }
 
-    /// Renders one message in a process of its own first: a template is a program, and one that
+    /// Renders one message in the second process first: a template is a program, and one that
     /// doubles a text again and again would end the process that renders it.
     fn try_apart(&self) -> Result<(), Error> {
         if !apart::is_available() {
             return self.first_rendering().map(|_text| ());
         }
         let request = [REQUEST.as_bytes(), &serde_json::to_vec(self).expect("texts")].concat();
-        match apart::ask(&request, LIMITS) {
-            Ok(_text) => Ok(()),
-            Err(reason) => Err(refuse(&self.path, reason)),
-        }
+        apart::ask(&request, LIMITS).map(drop).map_err(|reason| refuse(&self.path, reason))
     }
 
     fn first_rendering(&self) -> Result<String, Error> {
@@ -189,7 +182,7 @@ impl ChatTemplate {
 /// How a request to render begins.
 const REQUEST: &str = "chat template\n";
 
-/// The answer of the process apart, when the request is one to render.
+/// The answer of the second process, when the request is one to render.
 pub fn answer(request: &[u8]) -> Option<Result<Vec<u8>, String>> {
     let template = request.strip_prefix(REQUEST.as_bytes())?;
     let template: ChatTemplate = match serde_json::from_slice(template) {
@@ -211,7 +204,7 @@ fn refuse(path: &Path, reason: String) -> Error {
     Error::Template { path: path.to_path_buf(), reason }
 }
 
-fn is_absent(error: &files::Error) -> bool {
+pub fn is_absent(error: &files::Error) -> bool {
     matches!(error, files::Error::Io { source, .. } if source.kind() == IoErrorKind::NotFound)
 }
 

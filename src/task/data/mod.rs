@@ -66,14 +66,14 @@ pub enum Error {
 /// Loads or generates the problems of an experiment. A test set is named after its file.
 ///
 /// # Errors
-/// When a file is missing, malformed, empty or contradicts itself (see
-/// [`problem_file::read`]), or when a problem of an evaluation set is trained on
-/// ([`Error::Overlap`]): accuracy on it would say nothing.
+/// Among others [`Error::Overlap`], when a problem of an evaluation set is trained on: accuracy on it
+/// would say nothing.
 pub fn load(data: &Data) -> Result<DataSets, Error> {
     let (train, dev, test) = match data {
         Data::MiniAime { variant } => return Ok(mini_aime::generate(*variant)),
         Data::Files { train, dev, test } => (train, dev, test),
     };
+    let consistent = |path: &Path| problem_file::read(path)?.consistent(path);
     // The records of metrics and outcomes call the development set `dev`.
     let mut names = BTreeSet::from([sets::DEV.to_string()]);
     let mut tests = Vec::new();
@@ -120,27 +120,15 @@ fn refuse_overlap(
         format!("{start:?} ({})", problem.id)
     };
     let listed: Vec<String> = shared.iter().take(3).map(start).collect();
-    Err(Error::Overlap {
-        train: train.to_path_buf(),
-        evaluated: path.to_path_buf(),
-        count: shared.len(),
-        listed: listed.join(", "),
-    })
-}
-
-fn consistent(path: &Path) -> Result<Vec<Problem>, Error> {
-    problem_file::read(path)?.consistent(path)
+    let (train, evaluated, listed) = (train.to_path_buf(), path.to_path_buf(), listed.join(", "));
+    Err(Error::Overlap { train, evaluated, count: shared.len(), listed })
 }
 
 /// SHA-256 over the problems' canonical JSON lines, in order: the content of a set, whatever
 /// file it came from.
 pub fn digest(problems: &[Problem]) -> String {
-    let mut lines = String::new();
-    for problem in problems {
-        lines += &files::canonical_json_line(problem);
-        lines.push('\n');
-    }
-    files::sha256(lines.as_bytes())
+    let line = |problem| files::canonical_json_line(problem) + "\n";
+    files::sha256(problems.iter().map(line).collect::<String>().as_bytes())
 }
 
 /// Writes problems as parquet in the released schema. Reading the file gives the same

@@ -7,6 +7,7 @@ use crate::records::{Index, Message, ProblemRow};
 use crate::task::data::{Error, template};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 use std::io;
 use std::path::Path;
 
@@ -125,7 +126,7 @@ struct Form {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OwnLine {
-    #[serde(default, deserialize_with = "optional_text_or_integer")]
+    #[serde(default, deserialize_with = "some_text_or_integer")]
     id: Option<String>,
     question: String,
     #[serde(deserialize_with = "text_or_integer")]
@@ -185,25 +186,22 @@ impl ReleasedLine {
 }
 
 fn text_or_integer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    match serde_json::Value::deserialize(deserializer)? {
-        serde_json::Value::String(text) => Ok(text),
-        serde_json::Value::Number(number) if !number.is_f64() => Ok(number.to_string()),
+    match Value::deserialize(deserializer)? {
+        Value::String(text) => Ok(text),
+        Value::Number(number) if !number.is_f64() => Ok(number.to_string()),
         other => Err(serde::de::Error::custom(format!("expected text or an integer, got {other}"))),
     }
 }
 
-fn optional_text_or_integer<'de, D>(deserializer: D) -> Result<Option<String>, D::Error>
-where
-    D: Deserializer<'de>,
-{
-    text_or_integer(deserializer).map(Some)
+fn some_text_or_integer<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    text_or_integer(from).map(Some)
 }
 
 fn optional_index<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Index>, D::Error> {
-    let value = serde_json::Value::deserialize(deserializer)?;
+    let value = Value::deserialize(deserializer)?;
     match (&value, value.as_i64()) {
-        (serde_json::Value::Null, _) => Ok(None),
-        (serde_json::Value::String(text), _) => Ok(Some(Index::Name(text.clone()))),
+        (Value::Null, _) => Ok(None),
+        (Value::String(text), _) => Ok(Some(Index::Name(text.clone()))),
         (_, Some(number)) => Ok(Some(Index::Number(number))),
         _ => Err(serde::de::Error::custom(format!("expected text or an integer, got {value}"))),
     }

@@ -48,7 +48,7 @@ pub struct Tokenizer {
     stop_tokens: Vec<u32>,
     sha256: String,
     folder: PathBuf,
-    /// Read when a prompt needs it first.
+    /// Read when a prompt first needs it.
     chat_template: OnceLock<Option<ChatTemplate>>,
 }
 
@@ -59,14 +59,14 @@ impl Tokenizer {
         let path = folder.join("tokenizer.json");
         let bytes = foreign::read_up_to(&path, foreign::MOST_TOKENIZER_BYTES)?;
         let read = || tokenizers::Tokenizer::from_bytes(&bytes).map_err(|error| error.to_string());
-        // What is no JSON at all is told with its place; the library may panic over it.
+        // serde_json names the place where the text is no JSON; the library may panic there.
         let inner = match serde_json::from_slice::<Value>(&bytes) {
             Ok(json) => growth_is_bounded(&json)
                 .and_then(|()| contained::contained(read).and_then(|result| result)),
             Err(error) => Err(error.to_string()),
         };
         let mut inner = inner.map_err(|reason| Error::Tokenizer { path, reason })?;
-        // A prompt is never cut, and nothing is added to it: to no length that a file asks for.
+        // A file may ask for a length: a prompt is never cut or padded to it.
         inner.with_padding(None);
         inner.with_truncation(None).expect("no truncation is always possible");
         let stop_tokens = stop_tokens(folder, largest_id(&inner))?;
@@ -95,8 +95,7 @@ impl Tokenizer {
 
     /// Whether every token of the tokenizer in `folder` has a row of the model's embedding.
     pub fn fits(&self, folder: &Path, vocabulary: i64) -> Result<(), Error> {
-        let largest = self.inner.get_vocab(true).into_iter().max_by_key(|(_, id)| *id);
-        match largest {
+        match self.inner.get_vocab(true).into_iter().max_by_key(|(_, id)| *id) {
             Some((token, id)) if i64::from(id) >= vocabulary => {
                 let path = folder.join("tokenizer.json");
                 Err(Error::Vocabulary { path, token, id, vocabulary })
@@ -108,13 +107,10 @@ impl Tokenizer {
     /// Token ids of a text. No token is added at either end; special tokens that are spelled
     /// out in the text become their ids.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, Error> {
-        match self.ids(text) {
-            Ok(ids) => Ok(ids),
-            Err(reason) => Err(self.encode_error(text, reason)),
-        }
+        self.ids(text).map_err(|reason| self.encode_error(text, reason))
     }
 
-    /// The library trusts its tokenizer's parts to fit together; those of a file need not.
+    /// The library may panic when the parts of a tokenizer do not fit together.
     fn ids(&self, text: &str) -> Result<Vec<u32>, String> {
         let encode = || self.inner.encode(text, false).map_err(|error| error.to_string());
         let encoding = contained::contained(encode).and_then(|result| result)?;
@@ -122,16 +118,12 @@ impl Tokenizer {
     }
 
     fn encode_error(&self, text: &str, reason: String) -> Error {
-        let unknown = text
-            .chars()
-            .take(MOST_CHARACTERS_TRIED)
-            .find(|character| self.ids(&character.to_string()).is_err());
+        let mut tried = text.chars().take(MOST_CHARACTERS_TRIED);
+        let unknown = tried.find(|character| self.ids(&character.to_string()).is_err());
+        let told = |character| format!("{character:?} is not in the vocabulary");
         Error::Encode {
             text: text.chars().take(40).collect(),
-            reason: match unknown {
-                Some(character) => format!("{character:?} is not in the vocabulary"),
-                None => reason,
-            },
+            reason: unknown.map_or(reason, told),
         }
     }
 
@@ -139,7 +131,7 @@ impl Tokenizer {
     /// (a model's padding rows) have no text, and bytes that are not UTF-8 become U+FFFD.
     pub fn decode(&self, tokens: &[u32]) -> String {
         let decode = || self.inner.decode(tokens, true).map_err(|error| error.to_string());
-        // A decoder that cannot say what a token is gives it no text, as an unknown id has none.
+        // When the decoder fails, the tokens have no text, as an unknown id has none.
         contained::contained(decode).and_then(|result| result).unwrap_or_default()
     }
 
@@ -186,15 +178,14 @@ const MOST_CHARACTERS_TRIED: usize = 10_000;
 /// How many times longer the rules of a `tokenizer.json` may make a text.
 const MOST_GROWTH: f64 = 4096.0;
 
-/// Rules are applied one after another, and each may make a text longer: thirty that double it
-/// make gigabytes of one character. The product of what each can do at most is bounded.
+/// Rules apply one after another, and each may make a text longer: thirty that double it make
+/// gigabytes of one character. The product of their largest factors is bounded.
 fn growth_is_bounded(json: &Value) -> Result<(), String> {
     for part in ["normalizer", "pre_tokenizer", "decoder"] {
         let growth = json.get(part).map_or(1.0, growth);
         if growth > MOST_GROWTH {
-            return Err(format!(
-                "its {part} can make a text {growth:e} times longer, at most {MOST_GROWTH} is allowed"
-            ));
+            let most = format!("at most {MOST_GROWTH} is allowed");
+            return Err(format!("its {part} can make a text {growth:e} times longer, {most}"));
         }
     }
     Ok(())
@@ -236,17 +227,11 @@ fn stop_tokens(folder: &Path, largest: u32) -> Result<Vec<u32>, Error> {
         let path = folder.join(name);
         let config: Value = match files::read_json(&path) {
             Ok(config) => config,
-            Err(files::Error::Io { source, .. })
-                if source.kind() == std::io::ErrorKind::NotFound =>
-            {
-                continue;
-            }
+            Err(error) if chat_template::is_absent(&error) => continue,
             Err(error) => return Err(error.into()),
         };
-        let value = match config.get("eos_token_id") {
-            None | Some(Value::Null) => continue,
-            Some(value) => value,
-        };
+        let stated = config.get("eos_token_id").filter(|value| !value.is_null());
+        let Some(value) = stated else { continue };
         let id = |value: &Value| value.as_u64().filter(|id| *id <= u64::from(largest));
         let ids: Option<Vec<u64>> = match value {
             Value::Array(values) if !values.is_empty() => values.iter().map(id).collect(),

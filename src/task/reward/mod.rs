@@ -12,7 +12,7 @@ use crate::algorithm::{Group, Rollout, ScoredRollout};
 use crate::experiment::Verifier;
 use crate::task::reward::python_text::last_code_points;
 
-/// Only so many code points at the end of a response are looked at (math_dapo.py:260).
+/// Only so many code points at the end of a response are read (math_dapo.py:260).
 pub const WINDOW: usize = 300;
 
 /// What the released verifier prints as prediction when there is no answer line.

@@ -22,7 +22,7 @@ pub const GENERATOR_SEED: u64 = 20_240_214;
 /// pretraining drew, so that the base policy did not have to be made again.
 pub const EVALUATION_SEED: u64 = 20_261_124;
 
-/// Seed of the evaluation sets that were looked at while the benchmark's settings were searched for.
+/// Seed of the evaluation sets that were looked at while the benchmark's settings were chosen.
 const EARLIER_EVALUATION_SEED: u64 = 20_261_122;
 
 /// Seed of every set of [`MiniAimeVariant::MoreProducts`].
@@ -56,7 +56,7 @@ pub struct Task {
     pub operations_max: u64,
     /// Smallest first operand and addend.
     pub operand_min: u64,
-    /// Largest first operand and addend, at most `modulus() - 1`.
+    /// Largest first operand and addend, below 10^digits.
     pub operand_max: u64,
     pub factor_min: u64,
     /// Largest factor, at most 9.
@@ -95,24 +95,15 @@ fn seed(variant: MiniAimeVariant, set: &Set) -> u64 {
 }
 
 impl Task {
-    /// Every result is taken modulo this: 10^digits.
-    pub fn modulus(&self) -> u64 {
-        10u64.pow(self.digits)
-    }
-
     /// Draws a chain: first operand, number of operations, then each operation.
     pub fn draw(&self, stream: &mut Stream) -> Expression {
         let first = between(stream, self.operand_min, self.operand_max);
         let count = between(stream, self.operations_min, self.operations_max);
-        let operations = (0..count)
-            .map(|_| {
-                if stream.uniform() < self.multiply_share {
-                    Operation::Multiply(between(stream, self.factor_min, self.factor_max))
-                } else {
-                    Operation::Add(between(stream, self.operand_min, self.operand_max))
-                }
-            })
-            .collect();
+        let operation = |_| match stream.uniform() < self.multiply_share {
+            true => Operation::Multiply(between(stream, self.factor_min, self.factor_max)),
+            false => Operation::Add(between(stream, self.operand_min, self.operand_max)),
+        };
+        let operations = (0..count).map(operation).collect();
         Expression { first, operations, digits: self.digits }
     }
 }
@@ -166,14 +157,12 @@ impl Expression {
     pub fn steps(&self) -> Vec<(u64, Operation, u64)> {
         let modulus = 10u64.pow(self.digits);
         let mut value = self.first;
-        self.operations
-            .iter()
-            .map(|operation| {
-                let before = value;
-                value = operation.apply(before) % modulus;
-                (before, *operation, value)
-            })
-            .collect()
+        let step = |operation: &Operation| {
+            let before = value;
+            value = operation.apply(before) % modulus;
+            (before, *operation, value)
+        };
+        self.operations.iter().map(step).collect()
     }
 
     /// The value of the whole chain, in [0, 10^digits).
@@ -209,22 +198,18 @@ pub fn evaluated_questions() -> BTreeSet<String> {
 
 fn draw_set(set: &Set, task: Task, seed: u64, taken: &mut BTreeSet<String>) -> Vec<Problem> {
     let Set { name, problems, digits, .. } = *set;
-    (0..problems as u64)
-        .map(|index| {
-            let expression = (0u64..)
-                .map(|attempt| {
-                    let ids = [Id::from(name), Id::from(index), Id::from(attempt)];
-                    task.draw(&mut rng::stream(seed, Purpose::Problems, &ids))
-                })
-                .find(|expression| taken.insert(expression.question()))
-                .expect("the sequence of attempts is endless");
-            Problem {
-                id: format!("{name}/{index:0digits$}"),
-                question: expression.question(),
-                answer: expression.answer().to_string(),
-            }
-        })
-        .collect()
+    let problem = |index: u64| {
+        let draw = |attempt: u64| {
+            let ids = [Id::from(name), Id::from(index), Id::from(attempt)];
+            task.draw(&mut rng::stream(seed, Purpose::Problems, &ids))
+        };
+        let mut drawn = (0..).map(draw);
+        let fresh = drawn.find(|expression| taken.insert(expression.question()));
+        let fresh = fresh.expect("the sequence of attempts is endless");
+        let (question, answer) = (fresh.question(), fresh.answer().to_string());
+        Problem { id: format!("{name}/{index:0digits$}"), question, answer }
+    };
+    (0..problems as u64).map(problem).collect()
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Worked solutions of mini-AIME problems, in the styles that the base model is pretrained
-//! on. The styles differ in length and in how hard each of their tokens is to predict.
+//! Worked solutions of mini-AIME problems, in the styles that the base model is pretrained on. The
+//! styles differ in length and in how hard each token is to predict.
 
 use crate::task::{Expression, Operation};
 
@@ -52,10 +52,9 @@ pub fn solution(expression: &Expression, style: Style, max_characters: usize) ->
         Style::Guess => answer,
         Style::Steps => expression.steps().iter().map(one_shot).collect::<String>() + &answer,
         Style::Careful => {
-            let digits = expression.digits;
-            let work: String =
-                expression.steps().iter().map(|step| columns(step, digits)).collect();
-            work + &answer
+            let work = expression.steps();
+            let work = work.iter().map(|step| columns(step, expression.digits));
+            work.collect::<String>() + &answer
         }
         Style::Ramble => {
             let cycle: String = expression.steps().iter().map(one_shot).collect();

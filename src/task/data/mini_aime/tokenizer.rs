@@ -8,11 +8,9 @@ use std::path::Path;
 
 /// Padding; never part of a prompt or response.
 pub const PAD_TOKEN: &str = "<pad>";
-/// Id of [`PAD_TOKEN`].
 pub const PAD_TOKEN_ID: u32 = 0;
 /// Ends a response.
 pub const EOS_TOKEN: &str = "<eos>";
-/// Id of [`EOS_TOKEN`].
 pub const EOS_TOKEN_ID: u32 = 1;
 
 /// The characters, in the order of their ids from 2 on.
@@ -31,13 +29,8 @@ pub fn write_tokenizer(folder: &Path) -> Result<(), files::Error> {
 
 /// Without repetition, in order.
 fn characters() -> Vec<char> {
-    let mut unique = Vec::new();
-    for character in CHARACTERS.chars() {
-        if !unique.contains(&character) {
-            unique.push(character);
-        }
-    }
-    unique
+    let first = |(at, character): &(usize, char)| CHARACTERS.find(*character) == Some(*at);
+    CHARACTERS.char_indices().filter(first).map(|(_, character)| character).collect()
 }
 
 fn tokenizer() -> Value {

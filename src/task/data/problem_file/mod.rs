@@ -58,11 +58,8 @@ impl ProblemFile {
 impl Conflict {
     /// The start of the question and its answers, for a message.
     pub fn told(&self) -> String {
-        let answers: Vec<String> = self
-            .answers
-            .iter()
-            .map(|(answer, record)| format!("`{answer}` (record {record})"))
-            .collect();
+        let told = |(answer, record): &(String, usize)| format!("`{answer}` (record {record})");
+        let answers: Vec<String> = self.answers.iter().map(told).collect();
         let start: String = self.question.chars().take(60).collect();
         format!("{start:?} has {}", answers.join(" and "))
     }
@@ -85,10 +82,8 @@ struct First {
 /// problem is `<file stem>/<position>`. In JSON lines of our own form an `id` is a promise, and a
 /// problem without one is `<file stem>/<position>`.
 ///
-/// # Errors
-/// When the file is missing or malformed, has no problems, an empty question or answer or a
-/// prompt that is not one message of the user, when two JSON lines share an id, or when its
-/// distinct problems have more than 1 GiB. Conflicting answers are returned, not an error here.
+/// A file without problems, an empty question or answer, a prompt that is not one message of the
+/// user and an id that two JSON lines share are errors. Conflicting answers are returned.
 pub fn read(path: &Path) -> Result<ProblemFile, Error> {
     let stem = sets::set_name(path);
     let mut records = 0;
@@ -142,12 +137,10 @@ fn usable(path: &Path, row: &SourceRow) -> Result<(), Error> {
         let (path, roles) = (path.to_path_buf(), roles.join(", "));
         return Err(Error::Messages { path, record, roles });
     }
-    let blank = |field| Err(Error::Blank { path: path.to_path_buf(), record, field });
-    if row.question().trim().is_empty() {
-        return blank("question");
-    }
-    if row.row.ground_truth.trim().is_empty() {
-        return blank("answer");
+    for (field, text) in [("question", row.question()), ("answer", &row.row.ground_truth)] {
+        if text.trim().is_empty() {
+            return Err(Error::Blank { path: path.to_path_buf(), record, field });
+        }
     }
     Ok(())
 }
