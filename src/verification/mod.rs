@@ -20,7 +20,6 @@ pub use crate::verification::regress::rule::{Fast, Rule};
 pub use crate::verification::verify::Verification;
 pub use crate::verification::verify::coverage::{AlteredProblems, Detection};
 pub use crate::verification::verify::identity::Records;
-pub use crate::verification::verify::inputs::Places;
 pub use crate::verification::verify::replay::evaluations::{Executed, Picked};
 pub use crate::verification::verify::replay::{Challenge, Replay};
 pub use crate::verification::verify::steps::Waiting;

@@ -196,7 +196,7 @@ fn with_ledger(run: &RunFolder, odd: &[(u64, &str)]) {
             files::sha256(format!("{name} {step} {changed}").as_bytes())
         };
         let components: Components =
-            diff::COMPONENTS.iter().map(|name| (name.to_string(), digest(name))).collect();
+            ledger::STEP_COMPONENTS.iter().map(|name| (name.to_string(), digest(name))).collect();
         let head = entries.last().unwrap().head.clone();
         entries.push(Entry::after(&head, Kind::RolloutStep, step, components));
     }

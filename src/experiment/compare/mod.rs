@@ -24,6 +24,14 @@ pub fn flat(experiment: &Experiment) -> BTreeMap<String, Value> {
     values
 }
 
+/// The keys in which two maps differ, those that only one of them has included.
+pub fn differing_keys<'a, V: PartialEq>(
+    a: &'a BTreeMap<String, V>,
+    b: &'a BTreeMap<String, V>,
+) -> BTreeSet<&'a String> {
+    a.keys().chain(b.keys()).filter(|key| a.get(*key) != b.get(*key)).collect()
+}
+
 /// Whether a key decides what is computed and is thus part of the arm's identity.
 pub fn in_arm(path: &str) -> bool {
     let outside = ["name", "inputs", "execution", "checkpoints", "records"];

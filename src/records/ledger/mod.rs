@@ -21,6 +21,22 @@ use std::collections::BTreeMap;
 /// The ledger's name in a run folder.
 pub const FILE: &str = "ledger.jsonl";
 
+/// Components of a rollout step, in the order in which they are computed. The first six are those
+/// that the table of rollouts shows.
+pub const STEP_COMPONENTS: [&str; 11] = [
+    "problems",
+    "tokens",
+    "sampler_log_probs",
+    "rewards",
+    "kept_groups",
+    "advantages",
+    "old_log_probs",
+    "gradients",
+    "weights",
+    "moments",
+    "metrics",
+];
+
 /// Digests by the name of what they are of.
 pub type Components = BTreeMap<String, String>;
 

@@ -1,7 +1,7 @@
 //! The list of jobs (each arm with each seed, once) and what exists of each on disk.
 
 use crate::base::files::{self, Kind};
-use crate::experiment::{Experiment, Grid};
+use crate::experiment::{Experiment, Grid, compare};
 use crate::records::{Manifest, RunFolder, StepMetrics};
 use crate::study::ablate::{Error, Study};
 use crate::study::{Cell, CellEnding, cell};
@@ -44,13 +44,7 @@ impl State {
             Self::Missing => "to run".to_string(),
             Self::Unfinished { steps } => format!("unfinished, {steps} steps"),
             Self::Ended => "to record".to_string(),
-            Self::Recorded(cell) => match cell.ending {
-                CellEnding::Finished => "finished",
-                CellEnding::Saturated => "saturated",
-                CellEnding::Diverged => "diverged",
-                CellEnding::Failed => "failed",
-            }
-            .to_string(),
+            Self::Recorded(cell) => format!("{:?}", cell.ending).to_lowercase(),
             Self::Failed(_) => "failed".to_string(),
             Self::Unusable { .. } => "unusable, to run again".to_string(),
         }
@@ -216,13 +210,9 @@ pub fn state(job: &Job) -> Result<State, Error> {
         return unusable(format!("{name}: it is the record of another arm or seed"));
     }
     if cell.inputs != job.manifest.inputs {
-        let (before, now) = (&cell.inputs, &job.manifest.inputs);
-        let differ = |key: &&String| before.get(*key) != now.get(*key);
-        let mut keys: Vec<&str> =
-            before.keys().chain(now.keys()).filter(differ).map(String::as_str).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        return Err(Error::OtherInputs { path: job.record.clone(), what: keys.join(", ") });
+        let keys = compare::differing_keys(&cell.inputs, &job.manifest.inputs);
+        let what = keys.into_iter().cloned().collect::<Vec<_>>().join(", ");
+        return Err(Error::OtherInputs { path: job.record.clone(), what });
     }
     if cell.run_key != job.manifest.run_key {
         return unusable(format!("{name}: its `run_key` does not follow from its experiment"));

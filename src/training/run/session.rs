@@ -4,6 +4,7 @@
 
 use crate::base::Lock;
 use crate::base::files::{self, foreign};
+use crate::experiment::compare::differing_keys;
 use crate::numerics::Numerics;
 use crate::policy::{Loaded, checkpoint};
 use crate::records::ledger::{self, Entry};
@@ -12,7 +13,7 @@ use crate::records::{EvaluationRecord, RunFolder, Session, StepMetrics, StepTimi
 use crate::training::run::damage::{genesis, missing, sound, standing};
 use crate::training::run::inputs::Inputs;
 use crate::training::run::{Error, Event};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// What to do with an unfinished run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -270,10 +271,8 @@ fn record_session(
     let value = |facts: &BTreeMap<String, String>, name: &str| {
         facts.get(name).cloned().unwrap_or_else(|| "unknown".to_string())
     };
-    let names: BTreeSet<&String> = first.keys().chain(here.keys()).collect();
-    let changed: BTreeMap<String, [String; 2]> = names
+    let changed: BTreeMap<String, [String; 2]> = differing_keys(&first, &here)
         .into_iter()
-        .filter(|name| first.get(*name) != here.get(*name))
         .map(|name| (name.clone(), [value(&first, name), value(&here, name)]))
         .collect();
     let matters = |name: &&String| !["git_dirty", "kernel", "memory"].contains(&name.as_str());

@@ -16,12 +16,13 @@ pub mod weights;
 use crate::base::files;
 use crate::experiment::compare;
 use crate::policy::checkpoint;
+use crate::records::ledger::STEP_COMPONENTS;
 use crate::records::{RunFolder, tables};
 use crate::verification::Search;
 use crate::verification::diff::finding::Finding;
 use crate::verification::diff::side::{Side, Summary};
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
@@ -35,21 +36,6 @@ pub enum Error {
     #[error(transparent)]
     Checkpoint(#[from] checkpoint::Error),
 }
-
-/// Components of a rollout step, in the order in which they are computed.
-pub const COMPONENTS: [&str; 11] = [
-    "problems",
-    "tokens",
-    "sampler_log_probs",
-    "rewards",
-    "kept_groups",
-    "advantages",
-    "old_log_probs",
-    "gradients",
-    "weights",
-    "moments",
-    "metrics",
-];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -77,7 +63,7 @@ pub enum Basis {
 pub struct First {
     /// From 1; 0 where only an evaluation of the base policy differs.
     pub step: u64,
-    /// The first component, in the order of [`COMPONENTS`]; `evaluations` or `ending` where no
+    /// The first component, in the order of [`STEP_COMPONENTS`]; `evaluations` or `ending` where no
     /// rollout step differs.
     pub component: String,
     pub differing: Vec<String>,
@@ -157,15 +143,14 @@ pub fn compare(a: &RunFolder, b: &RunFolder) -> Result<RunDiff, Error> {
 }
 
 fn is_step(component: &str) -> bool {
-    COMPONENTS.contains(&component)
+    STEP_COMPONENTS.contains(&component)
 }
 
 fn named(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>) -> Vec<Named> {
-    let names: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
     let pair = |name: &String| Named {
         name: name.clone(),
         a: a.get(name).cloned(),
         b: b.get(name).cloned(),
     };
-    names.into_iter().map(pair).filter(|pair| pair.a != pair.b).collect()
+    compare::differing_keys(a, b).into_iter().map(pair).collect()
 }

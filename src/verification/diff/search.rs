@@ -1,12 +1,13 @@
 //! Searches for the first difference in ledgers and stored records, step by step.
 
 use crate::base::files;
-use crate::records::ledger::{self, Kind};
+use crate::experiment::compare::differing_keys;
+use crate::records::ledger::{self, Kind, STEP_COMPONENTS};
 use crate::records::{EvaluationRecord, tables};
 use crate::verification::First;
 use crate::verification::diff::finding::Finding;
 use crate::verification::diff::side::Side;
-use crate::verification::diff::{COMPONENTS, Error, is_step, named, records, weights};
+use crate::verification::diff::{Error, is_step, records, weights};
 use std::collections::BTreeSet;
 
 pub type Found = (First, Vec<Finding>);
@@ -64,12 +65,7 @@ impl<'a> Search<'a> {
             if let Some(finding) = self.evaluations(step)? {
                 let (first, findings) = found.get_or_insert_with(|| {
                     let differing = vec!["evaluations".to_string()];
-                    let (component, agreeing) = (differing[0].clone(), Vec::new());
-                    let evaluation_step = None;
-                    let by_ledger = false;
-                    let first =
-                        First { step, component, differing, agreeing, by_ledger, evaluation_step };
-                    (first, Vec::new())
+                    (first_in(step, differing, Vec::new(), false), Vec::new())
                 });
                 first.evaluation_step = Some(step);
                 findings.push(finding);
@@ -85,7 +81,7 @@ impl<'a> Search<'a> {
         let entries = [self.a, self.b].map(|side| side.components(Kind::RolloutStep, step));
         if let [Some(a), Some(b)] = entries {
             compared.extend(a.keys().chain(b.keys()).cloned());
-            differing.extend(named(a, b).into_iter().map(|pair| pair.name));
+            differing.extend(differing_keys(a, b).into_iter().cloned());
         }
         let by_ledger = !differing.is_empty();
         let findings = self.stored(step, &mut compared)?;
@@ -95,10 +91,8 @@ impl<'a> Search<'a> {
         differing.extend(shown);
         let agreeing = in_order(&compared.difference(&differing).cloned().collect());
         let differing = in_order(&differing);
-        let Some(component) = differing.first().cloned() else { return Ok(None) };
-        let evaluation_step = None;
-        let first = First { step, component, differing, agreeing, by_ledger, evaluation_step };
-        Ok(Some((first, findings)))
+        let differs = !differing.is_empty();
+        Ok(differs.then(|| (first_in(step, differing, agreeing, by_ledger), findings)))
     }
 
     /// Compares rollouts, checkpoint and metrics of a step.
@@ -111,7 +105,7 @@ impl<'a> Search<'a> {
         let paths = [self.a, self.b].map(|side| side.folder.rollouts(step));
         let file = format!("rollouts/step-{step:06}.parquet");
         if self.both(&file, paths.each_ref().map(|path| path.exists())) {
-            compared.extend(COMPONENTS[..6].iter().map(|name| name.to_string()));
+            compared.extend(STEP_COMPONENTS[..6].iter().map(|name| name.to_string()));
             if files::sha256_file(&paths[0])? != files::sha256_file(&paths[1])? {
                 let tables = [tables::read_rollouts(&paths[0])?, tables::read_rollouts(&paths[1])?];
                 findings.extend(records::rollouts(&tables[0], &tables[1], &file));
@@ -212,14 +206,14 @@ impl<'a> Search<'a> {
     fn end(&self) -> Option<Found> {
         let steps = self.a.steps();
         let (a, b) = (self.a.components(Kind::End, steps)?, self.b.components(Kind::End, steps)?);
-        let differing: Vec<String> = named(a, b).into_iter().map(|pair| pair.name).collect();
-        let component = differing.first()?.clone();
+        let differing: Vec<String> = differing_keys(a, b).into_iter().cloned().collect();
+        if differing.is_empty() {
+            return None;
+        }
         let remark = "only the last lines of the ledgers tell that it differs".to_string();
         let findings = differing.iter().map(|name| Finding::unseen(name, remark.clone())).collect();
         let agreeing = a.keys().filter(|name| !differing.contains(name)).cloned().collect();
-        let (step, by_ledger, evaluation_step) = (steps, true, None);
-        let first = First { step, component, differing, agreeing, by_ledger, evaluation_step };
-        Some((first, findings))
+        Some((first_in(steps, differing, agreeing, true), findings))
     }
 
     /// Adds findings for components that the step's own records do not show.
@@ -254,7 +248,7 @@ impl<'a> Search<'a> {
             }));
         }
         findings.extend(later);
-        let place = |it: &Finding| COMPONENTS.iter().position(|name| *name == it.component);
+        let place = |it: &Finding| STEP_COMPONENTS.iter().position(|name| *name == it.component);
         findings.sort_by_key(place);
         findings.extend(evaluation);
         Ok(())
@@ -277,8 +271,15 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Component names in the order of [`COMPONENTS`], others behind.
+/// A first difference in at least one component.
+fn first_in(step: u64, differing: Vec<String>, agreeing: Vec<String>, by_ledger: bool) -> First {
+    let component = differing[0].clone();
+    First { step, component, differing, agreeing, by_ledger, evaluation_step: None }
+}
+
+/// Component names in the order of [`STEP_COMPONENTS`], others behind.
 fn in_order(names: &BTreeSet<String>) -> Vec<String> {
-    let known = COMPONENTS.iter().filter(|name| names.contains(**name)).map(|it| it.to_string());
+    let known =
+        STEP_COMPONENTS.iter().filter(|name| names.contains(**name)).map(|it| it.to_string());
     known.chain(names.iter().filter(|name| !is_step(name)).cloned()).collect()
 }

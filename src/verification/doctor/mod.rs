@@ -7,10 +7,11 @@ pub mod exact_test;
 pub mod probes;
 pub mod self_checks;
 
+use crate::experiment::compare::differing_keys;
 use crate::records::environment;
 use crate::verification::{Fingerprint, SelfCheck};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 pub const SCHEMA: &str = "dapo-doctor/1";
 
@@ -113,12 +114,8 @@ impl Comparison {
 
 pub fn compare(here: &Examination, there: &Examination) -> Comparison {
     let (ours, theirs) = (&here.fingerprint.operations, &there.fingerprint.operations);
-    let names: BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
-    let operations: Vec<String> = names
-        .iter()
-        .filter(|name| ours.get(**name) != theirs.get(**name))
-        .map(|it| it.to_string())
-        .collect();
+    let operations: Vec<String> = differing_keys(ours, theirs).into_iter().cloned().collect();
+    let compared = ours.keys().filter(|name| theirs.contains_key(*name)).count();
     let facts_of = |it: &Examination| -> BTreeMap<String, String> {
         let flags = it.cpu_flags.iter().map(|(name, has)| (name.clone(), has.to_string()));
         let pins = it.pins.iter().map(|pin| {
@@ -128,22 +125,15 @@ pub fn compare(here: &Examination, there: &Examination) -> Comparison {
     };
     let (ours, theirs) = (facts_of(here), facts_of(there));
     let unknown = || "not known".to_string();
-    let names: BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
-    let facts = names
+    let facts = differing_keys(&ours, &theirs)
         .into_iter()
-        .filter(|name| ours.get(*name) != theirs.get(*name))
         .map(|name| {
             let value =
                 |of: &BTreeMap<String, String>| of.get(name).cloned().unwrap_or_else(unknown);
             (name.clone(), [value(&ours), value(&theirs)])
         })
         .collect();
-    Comparison { compared: names_in_both(here, there), operations, facts }
-}
-
-fn names_in_both(here: &Examination, there: &Examination) -> usize {
-    let theirs = &there.fingerprint.operations;
-    here.fingerprint.operations.keys().filter(|name| theirs.contains_key(*name)).count()
+    Comparison { operations, compared, facts }
 }
 
 #[cfg(test)]

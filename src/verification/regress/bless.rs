@@ -28,13 +28,16 @@ pub struct Blessed {
 pub fn leave(golden: &Golden, reason: &str) -> Result<Leave, Error> {
     let reason: Vec<&str> = reason.split_whitespace().collect();
     if !reason.iter().any(|word| word.chars().any(char::is_alphanumeric)) {
-        return Err(Error::NoReason);
+        return Err(Error::Refused("a reason of at least one word must be given".to_string()));
     }
     let root = golden.root();
     let status = git(root, &["status", "--porcelain"])?;
     if let Some(line) = status.lines().next() {
-        let first = line.get(3..).unwrap_or(line).to_string();
-        return Err(Error::Dirty { root: root.to_path_buf(), first });
+        return Err(Error::Refused(format!(
+            "{} has changes that are not committed, {} first: commit them, so that the log can name what was blessed",
+            root.display(),
+            line.get(3..).unwrap_or(line)
+        )));
     }
     let commit = git(root, &["rev-parse", "HEAD"])?;
     Ok(Leave { commit, reason: reason.join(" ") })
@@ -43,7 +46,7 @@ pub fn leave(golden: &Golden, reason: &str) -> Result<Leave, Error> {
 fn git(root: &Path, arguments: &[&str]) -> Result<String, Error> {
     let command = arguments.join(" ");
     let refuse =
-        |reason: String| Error::Git { command: command.clone(), root: root.to_path_buf(), reason };
+        |reason: String| Error::Refused(format!("git {command} in {}: {reason}", root.display()));
     let output = Command::new("git").arg("-C").arg(root).args(arguments).output();
     let output = output.map_err(|error| refuse(error.to_string()))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_string();

@@ -67,8 +67,10 @@ pub fn run(
         let run = RunFolder::at(folder.join(format!("seed-{seed}")));
         let outcome = regress::complete(&inputs, &run)?;
         if outcome.ending != Ending::Finished {
-            let (ending, reason) = (outcome.ending, outcome.reason);
-            return Err(Error::Ended { seed, ending, reason });
+            return Err(Error::Refused(format!(
+                "seed {seed}: the run ended as {:?} and not after its last rollout step: {}",
+                outcome.ending, outcome.reason
+            )));
         }
         curves.arm_sha256 = inputs.manifest.arm_sha256;
         curves.inputs = inputs.manifest.inputs;
@@ -103,8 +105,10 @@ impl Curves {
     pub fn values_of(&self, point: &Point) -> Result<Vec<f64>, Error> {
         let [first, last] = point.steps;
         let missing = |seed: u64| {
-            let value = point.value.clone();
-            Error::NoValue { seed, value, first, last }
+            Error::Refused(format!(
+                "seed {seed}: the run records no {} at rollout steps {first} to {last}",
+                point.value
+            ))
         };
         let empty = BTreeMap::new();
         let curve = self.values.get(&point.value).unwrap_or(&empty);

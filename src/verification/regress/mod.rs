@@ -13,8 +13,8 @@ pub mod rule;
 use crate::base::files;
 use crate::experiment::{Experiment, extends};
 use crate::policy::checkpoint;
+use crate::records::RunFolder;
 use crate::records::run_folder::Outcome;
-use crate::records::{Ending, RunFolder};
 use crate::statistics::equivalence;
 use crate::training::run::inputs::Inputs;
 use crate::training::run::{self, Event};
@@ -26,8 +26,9 @@ use std::path::{Path, PathBuf};
 pub enum Error {
     #[error(transparent)]
     File(#[from] files::Error),
-    #[error("{}: {reason}", path.display())]
-    Rule { path: PathBuf, reason: String },
+    /// A rule, a run or a blessing that cannot be used; the sentence names it.
+    #[error("{0}")]
+    Refused(String),
     #[error(transparent)]
     Experiment(#[from] extends::Error),
     #[error(transparent)]
@@ -42,18 +43,6 @@ pub enum Error {
     NotBlessed { path: PathBuf },
     #[error("{}: {what} is not that of the golden curves ({golden}, now {now}); bless them again", path.display())]
     Stale { path: PathBuf, what: String, golden: String, now: String },
-    #[error(
-        "seed {seed}: the run ended as {ending:?} and not after its last rollout step: {reason}"
-    )]
-    Ended { seed: u64, ending: Ending, reason: String },
-    #[error("seed {seed}: the run records no {value} at rollout steps {first} to {last}")]
-    NoValue { seed: u64, value: String, first: u64, last: u64 },
-    #[error("a reason of at least one word must be given")]
-    NoReason,
-    #[error("{} has changes that are not committed, {first} first: commit them, so that the log can name what was blessed", root.display())]
-    Dirty { root: PathBuf, first: String },
-    #[error("git {command} in {}: {reason}", root.display())]
-    Git { command: String, root: PathBuf, reason: String },
 }
 
 /// Runs an experiment in an empty folder to its end.

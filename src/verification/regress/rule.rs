@@ -63,7 +63,7 @@ impl Fast {
 }
 
 pub fn load(path: &Path) -> Result<Rule, Error> {
-    let refuse = |reason: String| Error::Rule { path: path.to_path_buf(), reason };
+    let refuse = |reason: String| Error::Refused(format!("{}: {reason}", path.display()));
     let text = files::read_text(path)?;
     let rule: Rule = toml::from_str(&text).map_err(|error| refuse(error.to_string()))?;
     let mut seeds = rule.fast.seeds.clone();

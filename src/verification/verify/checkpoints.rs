@@ -2,7 +2,7 @@
 //! and carried groups by the ledger and the tables of the step.
 
 use crate::base::files;
-use crate::policy::{Loaded, Progress, checkpoint};
+use crate::policy::{Loaded, Progress, Qwen2, checkpoint};
 use crate::records::{Counters, Ending, RunFolder, StepMetrics, ledger};
 use crate::training::trainer;
 use crate::verification::verify::walk::Found;
@@ -63,13 +63,9 @@ fn one(
     let made = expected_updates(records, step);
     check.equal(format!("{name}/trainer.json, optimizer_updates"), optimizer.updates, made);
     if step > 0 {
-        let weights =
-            checkpoint::values(&model).into_iter().map(|(key, (_, values))| (key, values));
         let state = &optimizer;
         let moments = ledger::moments(state.updates, &state.first_moments, &state.second_moments);
-        for (component, digest) in
-            [("weights", ledger::tensors(&weights.collect())), ("moments", moments)]
-        {
+        for (component, digest) in [("weights", weights(&model)), ("moments", moments)] {
             if records.component(step, component) != Some(&digest) {
                 let what = format!("the ledger's component {component} of step {step} is another");
                 check.mismatch(&name, what);
@@ -85,6 +81,12 @@ fn one(
         }
     }
     before == check.findings.len() as u64 + check.further_findings
+}
+
+/// The ledger's digest of a policy's weights.
+pub fn weights(model: &Qwen2) -> String {
+    let values = checkpoint::values(model).into_iter().map(|(key, (_, values))| (key, values));
+    ledger::tensors(&values.collect())
 }
 
 /// Loads a checkpoint whose files have the digests of `trainer.json`, and the base policy's files

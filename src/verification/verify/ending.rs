@@ -2,9 +2,8 @@
 //! a folder. [`crate::verification::verify::replay`] executes the step.
 
 use crate::base::files;
-use crate::policy::checkpoint;
 use crate::records::run_folder::Outcome;
-use crate::records::{DivergenceRecord, Ending, RunFolder, ledger, tables};
+use crate::records::{DivergenceRecord, Ending, RunFolder, tables};
 use crate::verification::verify::inputs::Local;
 use crate::verification::verify::steps::{self, Table};
 use crate::verification::verify::walk::Found;
@@ -96,9 +95,7 @@ fn policy(
     }
     let last = records.steps();
     if last > 0 && outcome.counters.updates == records.counters(last).updates {
-        let values = checkpoint::values(&loaded.model).into_iter();
-        let weights = values.map(|(name, (_, values))| (name, values)).collect();
-        if records.component(last, "weights") != Some(&ledger::tensors(&weights)) {
+        if records.component(last, "weights") != Some(&checkpoints::weights(&loaded.model)) {
             check.mismatch(CHECKPOINT, format!("its weights are not those of step {last}"));
         }
     }

@@ -1,5 +1,6 @@
 //! Checks the run's identity: experiment, manifest, run key, and the chain of the ledger.
 
+use crate::experiment::compare::differing_keys;
 use crate::experiment::{Experiment, validate};
 use crate::records::ledger::{self, Entry, Kind};
 use crate::records::run_folder::Outcome;
@@ -51,22 +52,6 @@ impl Records {
         self.step(step)?.components.get(name)
     }
 }
-
-/// The components that the line of a rollout step has, in the order in which one follows from
-/// the others.
-pub const COMPONENTS: [&str; 11] = [
-    "problems",
-    "tokens",
-    "sampler_log_probs",
-    "rewards",
-    "kept_groups",
-    "advantages",
-    "old_log_probs",
-    "gradients",
-    "weights",
-    "moments",
-    "metrics",
-];
 
 /// Reads the records; without all of them nothing can be checked.
 pub fn read(folder: &RunFolder) -> (Check, Option<Records>) {
@@ -144,7 +129,7 @@ pub fn ledger(records: &Records) -> Check {
     let genesis = ledger::genesis(&records.manifest, &records.experiment);
     let first = entries.first().map(|entry| &entry.components);
     different(&mut check, &at(1), first, &genesis.components);
-    let expected: BTreeSet<&str> = COMPONENTS.into();
+    let expected: BTreeSet<&str> = ledger::STEP_COMPONENTS.into();
     for (entry, line) in entries.iter().zip(1..).filter(|(it, _)| it.kind == Kind::RolloutStep) {
         let names: BTreeSet<&str> = entry.components.keys().map(String::as_str).collect();
         for name in names.symmetric_difference(&expected) {
@@ -185,8 +170,7 @@ fn different(
     let Some(found) = found else {
         return check.mismatch(place, "is missing");
     };
-    let names: BTreeSet<&String> = found.keys().chain(expected.keys()).collect();
-    for name in names.into_iter().filter(|name| found.get(*name) != expected.get(*name)) {
+    for name in differing_keys(found, expected) {
         let shown = |digest: Option<&String>| digest.map_or("missing".to_string(), String::clone);
         let (found, expected) = (shown(found.get(name)), shown(expected.get(name)));
         check.mismatch(

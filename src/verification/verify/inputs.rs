@@ -7,24 +7,18 @@
 
 use crate::base::files::{self, foreign};
 use crate::experiment::Data;
+use crate::experiment::compare::differing_keys;
 use crate::policy::checkpoint::{self, weights};
 use crate::records::RunFolder;
 use crate::task::{DataSets, Tokenizer, data};
 use crate::training::run::inputs;
 use crate::verification::Records;
-use crate::verification::verify::Check;
+use crate::verification::verify::{Check, Options};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 /// Of the embedded benchmark, below the current folder: a checkout has it.
 pub const EMBEDDED_BASE: &str = "golden/mini-aime/base";
-
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Places<'a> {
-    /// Replaces [`EMBEDDED_BASE`].
-    pub base: Option<&'a Path>,
-    pub data: Option<&'a Path>,
-}
 
 #[derive(Debug, Default)]
 pub struct Local {
@@ -35,7 +29,7 @@ pub struct Local {
     pub base: Option<PathBuf>,
 }
 
-pub fn find(folder: &RunFolder, records: &Records, places: Places) -> (Check, Local) {
+pub fn find(folder: &RunFolder, records: &Records, options: &Options) -> (Check, Local) {
     let mut check = Check::new("inputs");
     let bound = |name: &str| records.manifest.inputs.contains_key(&format!("base/{name}"));
     let weights = if bound(weights::INDEX) { weights::INDEX } else { weights::SINGLE };
@@ -44,10 +38,11 @@ pub fn find(folder: &RunFolder, records: &Records, places: Places) -> (Check, Lo
             check.mismatch(format!("manifest.json, inputs.base/{name}"), "is missing");
         }
     }
-    let source = source(&mut check, records, places.data);
+    let source = source(&mut check, records, options.data.as_deref());
     let data = source.as_ref().and_then(|source| sets(&mut check, records, source));
-    let base = is_base(&mut check, records, places.base)
-        .then(|| places.base.unwrap_or(Path::new(EMBEDDED_BASE)).to_path_buf());
+    let given = options.base.as_deref();
+    let base = is_base(&mut check, records, given)
+        .then(|| given.unwrap_or(Path::new(EMBEDDED_BASE)).to_path_buf());
     let tokenizer = tokenizer(&mut check, folder, records, base.as_deref());
     let here = |is: bool| if is { "here" } else { "not here" };
     let compared = format!(
@@ -112,9 +107,7 @@ fn sets(check: &mut Check, records: &Records, source: &Data) -> Option<DataSets>
     if here == written {
         return Some(sets);
     }
-    let names = here.keys().chain(written.keys());
-    for name in names.filter(|name| here.get(*name) != written.get(*name)).collect::<BTreeSet<_>>()
-    {
+    for name in differing_keys(&here, &written) {
         let place = format!("manifest.json, inputs.{name}");
         // The embedded benchmark is a function of the version; a file here may be another one.
         match source {

@@ -20,7 +20,7 @@ pub mod walk;
 use crate::base::{files, visible};
 use crate::records::RunFolder;
 use crate::report::export::statement;
-use crate::verification::{Places, Replay};
+use crate::verification::Replay;
 use serde::Serialize;
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -213,8 +213,7 @@ fn examine(
     *extent = records.extent();
     checks.push(walk::digests(folder, &found, records.outcome.as_ref()));
     checks.push(identity::identity(&records));
-    let places = Places { base: options.base.as_deref(), data: options.data.as_deref() };
-    let (check, local) = inputs::find(folder, &records, places);
+    let (check, local) = inputs::find(folder, &records, options);
     checks.push(check);
     checks.push(identity::ledger(&records));
     watch("computing the rollout steps' records again");

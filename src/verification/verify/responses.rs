@@ -68,20 +68,34 @@ pub fn same_grade(check: &mut Check, place: &str, row: &RolloutRow, again: &Scor
     check.equal(at("correctness_reward"), row.correctness_reward, again.correctness_reward);
     check.equal(at("overlong_penalty"), row.overlong_penalty, again.overlong_penalty);
     check.equal(at("reward"), row.reward, again.reward());
-    if row.prediction != again.prediction {
-        let what = format!("is {:?}, the response has {:?}", row.prediction, again.prediction);
-        check.mismatch(at("prediction"), what);
+    same_prediction(check, place, &row.prediction, &again.prediction);
+}
+
+/// A stored prediction must be the one of its response.
+pub fn same_prediction(
+    check: &mut Check,
+    place: &str,
+    found: &Option<String>,
+    expected: &Option<String>,
+) {
+    if found != expected {
+        let what = format!("is {found:?}, the response has {expected:?}");
+        check.mismatch(format!("{place}, prediction"), what);
+    }
+}
+
+/// A response is at most L_max long, and a truncated one is exactly so long.
+pub fn length(check: &mut Check, place: &str, length: u64, truncated: bool, limit: u64) {
+    if length > limit || (truncated && length < limit) {
+        let what = format!("is {truncated}, with {length} of at most {limit} tokens");
+        check.mismatch(format!("{place}, truncated"), what);
     }
 }
 
 /// Tokens, text and ending of a response must agree.
 pub fn decoded(check: &mut Check, place: &str, row: &RolloutRow, records: &Records, local: &Local) {
-    let length = row.tokens.len() as u64;
     let limit = records.experiment.rollout.max_response_tokens;
-    if length > limit || (row.truncated && length < limit) {
-        let what = format!("is {}, with {length} of at most {limit} tokens", row.truncated);
-        check.mismatch(format!("{place}, truncated"), what);
-    }
+    length(check, place, row.tokens.len() as u64, row.truncated, limit);
     let Some(tokenizer) = &local.tokenizer else { return };
     if tokenizer.decode(&row.tokens) != row.response {
         check.mismatch(format!("{place}, response"), "is not the text of its tokens");

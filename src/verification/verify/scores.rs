@@ -9,9 +9,9 @@ use crate::task::{Tokenizer, reward};
 use crate::training::evaluation::{self, Set};
 use crate::training::run::{evaluations, inputs};
 use crate::verification::Records;
-use crate::verification::verify::Check;
 use crate::verification::verify::inputs::Local;
 use crate::verification::verify::walk::Found;
+use crate::verification::verify::{Check, responses};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -156,18 +156,11 @@ fn one(
     }
     let limit = experiment.rollout.max_response_tokens;
     for (number, row) in rows.iter().enumerate() {
-        let at = |column: &str| format!("{name}, row {number}, {column}");
+        let place = format!("{name}, row {number}");
         let grade = reward::grade(&row.response, &row.answer, experiment.reward.verifier);
-        check.equal(at("is_correct"), row.is_correct, grade.is_correct);
-        if row.prediction != grade.prediction {
-            let what = format!("is {:?}, the response has {:?}", row.prediction, grade.prediction);
-            check.mismatch(at("prediction"), what);
-        }
-        let length = u64::from(row.response_tokens);
-        if length > limit || (row.truncated && length < limit) {
-            let what = format!("is {}, with {length} of at most {limit} tokens", row.truncated);
-            check.mismatch(at("truncated"), what);
-        }
+        check.equal(format!("{place}, is_correct"), row.is_correct, grade.is_correct);
+        responses::same_prediction(check, &place, &row.prediction, &grade.prediction);
+        responses::length(check, &place, row.response_tokens.into(), row.truncated, limit);
     }
     let step = record.counters.rollout_steps;
     let line = records.metrics.iter().find(|line| line.step == step);

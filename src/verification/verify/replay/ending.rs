@@ -2,12 +2,12 @@
 
 use crate::base::files;
 use crate::policy::checkpoint;
-use crate::records::{DivergenceRecord, Ending, ledger, tables};
+use crate::records::{DivergenceRecord, Ending, tables};
 use crate::training::run::rows::rollout_rows;
 use crate::training::{Divergence, StepOutcome, Trainer, run};
-use crate::verification::verify::Check;
 use crate::verification::verify::ending::{CHECKPOINT, RECORD, ROLLOUTS};
 use crate::verification::verify::replay::Replayed;
+use crate::verification::verify::{Check, checkpoints};
 
 impl Replayed<'_> {
     /// Executes the step after the last recorded one, which must end the run as the outcome says.
@@ -57,10 +57,8 @@ impl Replayed<'_> {
         if record.ok().map(|record| record.metrics) != Some(metrics) {
             differs(RECORD);
         }
-        let weights = checkpoint::load(&self.folder.path(CHECKPOINT)).ok().map(|loaded| {
-            let values = checkpoint::values(&loaded.model).into_iter();
-            ledger::tensors(&values.map(|(name, (_, values))| (name, values)).collect())
-        });
+        let loaded = checkpoint::load(&self.folder.path(CHECKPOINT)).ok();
+        let weights = loaded.map(|loaded| checkpoints::weights(&loaded.model));
         if weights.as_ref() != trainer.policy().components().get("weights") {
             differs(CHECKPOINT);
         }

@@ -9,14 +9,15 @@ use crate::algorithm::Kl;
 use crate::base::rng::{Id, Stream, stream};
 use crate::base::{Purpose, files};
 use crate::experiment::Device;
+use crate::experiment::compare::differing_keys;
 use crate::numerics::Numerics;
 use crate::policy::checkpoint;
+use crate::records::ledger::STEP_COMPONENTS;
 use crate::records::{Ending, RolloutRow, RunFolder, StepMetrics, environment, tables};
 use crate::training::run;
 use crate::training::run::inputs::{self, Inputs};
 use crate::training::run::rows::{rollout_rows, step_components};
 use crate::training::{StepOutcome, Trainer};
-use crate::verification::verify::identity::COMPONENTS;
 use crate::verification::verify::inputs::Local;
 use crate::verification::verify::{Check, Verdict, coverage};
 use crate::verification::{Detection, Executed, Picked, Records};
@@ -228,13 +229,8 @@ fn other_machine(folder: &RunFolder, records: &Records) -> Option<String> {
         return Some("environment.json cannot be read".to_string());
     };
     let matters = |name: &&String| !["git_dirty", "kernel", "memory"].contains(&name.as_str());
-    let names: BTreeSet<&String> = here.keys().chain(there.facts.keys()).collect();
-    let mut differing: Vec<String> = names
-        .into_iter()
-        .filter(matters)
-        .filter(|name| here.get(*name) != there.facts.get(*name))
-        .cloned()
-        .collect();
+    let differing = differing_keys(&here, &there.facts).into_iter();
+    let mut differing: Vec<String> = differing.filter(matters).cloned().collect();
     let sessions = folder.sessions().unwrap_or_default();
     let changed = sessions.iter().flat_map(|session| session.changed.keys()).filter(matters);
     differing.extend(changed.map(|name| format!("{name} within the run")));
@@ -308,16 +304,13 @@ impl Replayed<'_> {
         let place = format!("step {step}");
         let made = match trainer.step(&mut |_| ()) {
             Ok(StepOutcome::Trained(made)) => *made,
-            Ok(StepOutcome::Saturated) => {
-                self.differs(check, place, "finds nothing to train on here".to_string());
-                return false;
-            }
-            Ok(StepOutcome::Diverged(divergence)) => {
-                self.differs(check, place, format!("diverges here: {}", divergence.source));
-                return false;
-            }
-            Err(error) => {
-                self.differs(check, place, format!("cannot be made here: {error}"));
+            other => {
+                let what = match other {
+                    Ok(StepOutcome::Diverged(found)) => format!("diverges here: {}", found.source),
+                    Ok(_) => "finds nothing to train on here".to_string(),
+                    Err(error) => format!("cannot be made here: {error}"),
+                };
+                self.differs(check, place, what);
                 return false;
             }
         };
@@ -325,7 +318,7 @@ impl Replayed<'_> {
         let counters = trainer.counters();
         let metrics = StepMetrics { step, counters, metrics: made.metrics };
         let again = step_components(&rows, &metrics, made.components);
-        let differing: Vec<&str> = COMPONENTS
+        let differing: Vec<&str> = STEP_COMPONENTS
             .into_iter()
             .filter(|name| again.get(*name) != self.records.component(step, name))
             .collect();
