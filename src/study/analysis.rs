@@ -1,12 +1,13 @@
 //! Everything that a study says, in one value. Reports and `dapo report --claims` print from it and compute
 //! nothing themselves.
 
+use crate::experiment::Grid;
 use crate::statistics::between;
 use crate::study::collection::{self, Study};
 use crate::study::comparisons::{self, Comparison};
 use crate::study::{
-    ArmSummary, ArmTimes, At, Declaration, Declared, Direction, Excluded, Family, FamilyResult,
-    Metric, Statistic, arms, levels,
+    ArmSummary, ArmTimes, Declaration, Declared, Excluded, Family, FamilyResult, arms, declaration,
+    levels,
 };
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -59,24 +60,18 @@ pub struct GridSummary {
 pub fn analyse(study: &Study) -> Analysis {
     let declaration = &study.declaration;
     let families = comparisons::families(study);
-    let grids: Vec<GridSummary> = study
-        .grids
-        .iter()
-        .map(|grid| {
-            let arms = arms::summaries(study, grid);
-            GridSummary {
-                name: grid.name.clone(),
-                question: grid.question.clone(),
-                differences: differences(study, &grid.name, &arms, &families),
-                times: declaration
-                    .time_to_level
-                    .as_ref()
-                    .map(|level| levels::times(study, grid, level))
-                    .unwrap_or_default(),
-                arms,
-            }
-        })
-        .collect();
+    let summary = |grid: &Grid| GridSummary {
+        name: grid.name.clone(),
+        question: grid.question.clone(),
+        arms: arms::summaries(study, grid),
+        differences: differences(study, grid, &families),
+        times: declaration
+            .time_to_level
+            .as_ref()
+            .map(|level| levels::times(study, grid, level))
+            .unwrap_or_default(),
+    };
+    let grids: Vec<GridSummary> = study.grids.iter().map(summary).collect();
     Analysis {
         spread: spread(declaration, &grids),
         declaration: declaration.clone(),
@@ -130,31 +125,12 @@ fn spread(declaration: &Declaration, grids: &[GridSummary]) -> Option<Spread> {
     })
 }
 
-fn differences(
-    study: &Study,
-    grid: &str,
-    arms: &[ArmSummary],
-    families: &[FamilyResult],
-) -> Vec<Comparison> {
-    let metric = Metric::Evaluation {
-        set: study.declaration.primary_set.clone(),
-        at: At::Last,
-        statistic: Statistic::AvgAtK,
-    };
-    let rows = arms.iter().filter_map(|arm| {
-        Some(Declared {
-            id: arm.id.split_once('/')?.1.to_string(),
-            arm: arm.id.clone(),
-            reference: arm.compared_with.clone()?,
-            metric: metric.clone(),
-            direction: Direction::Higher,
-        })
-    });
-    let rows: Vec<Declared> = rows.collect();
+fn differences(study: &Study, grid: &Grid, families: &[FamilyResult]) -> Vec<Comparison> {
+    let rows = declaration::rows(grid, &study.declaration.primary_set);
     let declared = |row: &Declared| find(families, row).cloned();
     let open: Vec<Declared> = rows.iter().filter(|row| declared(row).is_none()).cloned().collect();
     let family = Family {
-        id: format!("{grid} (rows)"),
+        id: format!("{} (rows)", grid.name),
         question: "each row against the one before".to_string(),
         comparisons: open,
     };

@@ -2,7 +2,7 @@
 //! hold is reported as exploratory.
 
 use crate::base::files;
-use crate::experiment::Grid;
+use crate::experiment::{Arm, Grid};
 use crate::study::error::Error;
 use crate::study::{At, Metric, Statistic};
 use serde::{Deserialize, Serialize};
@@ -130,27 +130,11 @@ impl Declaration {
     /// The analysis without a declaration: each arm against the one that its grid compares it with,
     /// on one set, with a family for each grid.
     pub fn undeclared(grids: &[Grid], primary_set: &str, curve_set: &str) -> Self {
-        let metric = Metric::Evaluation {
-            set: primary_set.to_string(),
-            at: At::Last,
-            statistic: Statistic::AvgAtK,
-        };
         let family = |grid: &Grid| {
-            let comparisons = grid.arms.iter().filter_map(|arm| {
-                let reference = arm.compared_with.as_ref()?;
-                Some(Declared {
-                    id: arm.name.clone(),
-                    arm: format!("{}/{}", grid.name, arm.name),
-                    reference: format!("{}/{reference}", grid.name),
-                    metric: metric.clone(),
-                    direction: Direction::Higher,
-                })
-            });
-            let comparisons: Vec<Declared> = comparisons.collect();
-            let question = grid.question.clone();
+            let comparisons = rows(grid, primary_set);
             (!comparisons.is_empty()).then(|| Family {
                 id: grid.name.clone(),
-                question,
+                question: grid.question.clone(),
                 comparisons,
             })
         };
@@ -220,6 +204,26 @@ impl Declaration {
         }
         Ok(())
     }
+}
+
+/// Each arm of a grid against the one that it is compared with, by avg@k at the last evaluation of
+/// a set.
+pub fn rows(grid: &Grid, set: &str) -> Vec<Declared> {
+    let row = |arm: &Arm| {
+        let id = |name: &str| format!("{}/{name}", grid.name);
+        Some(Declared {
+            id: arm.name.clone(),
+            arm: id(&arm.name),
+            reference: id(arm.compared_with.as_ref()?),
+            metric: Metric::Evaluation {
+                set: set.to_string(),
+                at: At::Last,
+                statistic: Statistic::AvgAtK,
+            },
+            direction: Direction::Higher,
+        })
+    };
+    grid.arms.iter().filter_map(row).collect()
 }
 
 fn check_family(family: &Family) -> Result<(), String> {

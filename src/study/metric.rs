@@ -293,11 +293,6 @@ pub fn time_to_level(
     })
 }
 
-/// Of this checkpoint on these problems.
-pub fn decoding_standard_error(evaluation: &CellEvaluation) -> f64 {
-    estimators::standard_error_fixed_problems(&samples(evaluation))
-}
-
 /// Outcomes for [`estimators`]; a cell has no predictions.
 pub fn samples(evaluation: &CellEvaluation) -> Vec<Vec<estimators::Sample>> {
     let sample =

@@ -126,10 +126,6 @@ pub fn curves_source() -> &'static str {
     &CURVES.source
 }
 
-pub fn curves_extraction_sha256() -> &'static str {
-    &CURVES.extraction_sha256
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,6 +259,6 @@ mod tests {
         assert_eq!(figure("7a")[0].points[0].1.round(), 743.0);
         assert!(figure("9z").is_empty());
         assert!(curves_source().contains("2503.14476"));
-        assert_eq!(curves_extraction_sha256().len(), 64);
+        assert_eq!(CURVES.extraction_sha256.len(), 64);
     }
 }

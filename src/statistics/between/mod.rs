@@ -108,6 +108,16 @@ pub fn any_welch_interval(a: &[f64], b: &[f64], level: f64) -> Result<Interval, 
     Ok(Interval::around(estimators::mean(b) - estimators::mean(a), half_width, level))
 }
 
+/// Square root of the mean variance of two sides, each weighed by its degrees of freedom.
+pub fn pooled_deviation(a: &[f64], b: &[f64]) -> Option<f64> {
+    let squares = |values: &[f64]| {
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        values.iter().map(|value| (value - mean) * (value - mean)).sum::<f64>()
+    };
+    let freedom = (a.len() + b.len()).checked_sub(2).filter(|freedom| *freedom > 0)?;
+    Some(((squares(a) + squares(b)) / freedom as f64).sqrt())
+}
+
 /// t_{(1+level)/2} with `df` degrees of freedom.
 fn t_for(level: f64, df: f64) -> Result<f64, Error> {
     if !(level > 0.0 && level < 1.0) {

@@ -15,6 +15,7 @@ use crate::study::cell::numbers::significant;
 use crate::study::cell::{Error, FORMAT, MAX_BYTES};
 use crate::study::{Cell, CellEnding, CellEvaluation, ProblemIds};
 use crate::training::run::inputs;
+use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 
 const MOST_REASON: usize = 1000;
@@ -67,26 +68,15 @@ pub fn build(folder: &RunFolder) -> Result<Cell, Error> {
     }
     digests.extend(last_weights(&outcome));
     let cell = fitted(Cell {
-        format: FORMAT,
-        name: manifest.name,
-        arm_sha256: manifest.arm_sha256,
-        seed: manifest.seed,
-        run_key: manifest.run_key,
-        exactness: manifest.exactness,
-        harness: manifest.harness,
         ending,
         reason: outcome.reason,
-        experiment,
-        inputs: manifest.inputs,
-        counters: metrics.iter().map(|line| line.counters).collect(),
-        metrics: columns(&metrics),
         problems,
         evaluations,
         ledger_head: ledger.last().map(|entry| entry.head.clone()),
         digests,
         environment: folder.environment()?.facts,
         wall_seconds: wall_seconds(&folder.sessions()?, &folder.timings()?),
-        record_sha256: String::new(),
+        ..begun(&experiment, &manifest, &metrics)
     });
     let refuse = |reason| Error::Invalid { path: folder.root().to_path_buf(), reason };
     check::check(&cell).map_err(refuse)?;
@@ -101,39 +91,23 @@ pub fn failed(
     reason: &str,
 ) -> Cell {
     // Unreadable files are expected here and are left out.
-    let metrics: Vec<StepMetrics> =
-        files::complete_lines(&folder.path("metrics.jsonl")).unwrap_or_default();
-    let records: Vec<EvaluationRecord> =
-        files::complete_lines(&folder.path("evaluations.jsonl")).unwrap_or_default();
-    let sessions: Vec<Session> =
-        files::complete_lines(&folder.path("sessions.jsonl")).unwrap_or_default();
-    let timings: Vec<StepTimings> =
-        files::complete_lines(&folder.path("timings.jsonl")).unwrap_or_default();
+    fn lines<T: DeserializeOwned>(folder: &RunFolder, name: &str) -> Vec<T> {
+        files::complete_lines(&folder.path(name)).unwrap_or_default()
+    }
+    let metrics: Vec<StepMetrics> = lines(folder, "metrics.jsonl");
+    let records: Vec<EvaluationRecord> = lines(folder, "evaluations.jsonl");
+    let (sessions, timings) = (lines(folder, "sessions.jsonl"), lines(folder, "timings.jsonl"));
     let mut problems = BTreeMap::new();
     let read = |record| evaluation(folder, record, experiment, &mut problems).ok();
     let evaluations: Vec<CellEvaluation> = records.iter().filter_map(read).collect();
     problems.retain(|set, _| evaluations.iter().any(|evaluation| evaluation.set == *set));
     let cell = fitted(Cell {
-        format: FORMAT,
-        name: manifest.name.clone(),
-        arm_sha256: manifest.arm_sha256.clone(),
-        seed: manifest.seed,
-        run_key: manifest.run_key.clone(),
-        exactness: manifest.exactness.clone(),
-        harness: manifest.harness.clone(),
-        ending: CellEnding::Failed,
         reason: reason.chars().take(MOST_REASON).collect(),
-        experiment: experiment.clone(),
-        inputs: manifest.inputs.clone(),
-        counters: metrics.iter().map(|line| line.counters).collect(),
-        metrics: columns(&metrics),
         problems,
         evaluations,
-        ledger_head: None,
-        digests: BTreeMap::new(),
         environment: folder.environment().map(|it| it.facts).unwrap_or_default(),
         wall_seconds: wall_seconds(&sessions, &timings),
-        record_sha256: String::new(),
+        ..begun(experiment, manifest, &metrics)
     });
     if bytes(&cell) <= MAX_BYTES {
         return cell;
@@ -141,6 +115,33 @@ pub fn failed(
     // The failure and its reason fit in any case.
     let (metrics, counters, evaluations) = (BTreeMap::new(), Vec::new(), Vec::new());
     Cell { metrics, counters, evaluations, problems: BTreeMap::new(), ..cell }.sealed()
+}
+
+/// A failed cell with identity and metrics alone.
+fn begun(experiment: &Experiment, manifest: &Manifest, metrics: &[StepMetrics]) -> Cell {
+    let Manifest { harness, name, arm_sha256, seed, run_key, exactness, inputs } = manifest.clone();
+    Cell {
+        format: FORMAT,
+        name,
+        arm_sha256,
+        seed,
+        run_key,
+        exactness,
+        harness,
+        ending: CellEnding::Failed,
+        reason: String::new(),
+        experiment: experiment.clone(),
+        inputs,
+        counters: metrics.iter().map(|line| line.counters).collect(),
+        metrics: columns(metrics),
+        problems: BTreeMap::new(),
+        evaluations: Vec::new(),
+        ledger_head: None,
+        digests: BTreeMap::new(),
+        environment: BTreeMap::new(),
+        wall_seconds: 0.0,
+        record_sha256: String::new(),
+    }
 }
 
 fn bytes(cell: &Cell) -> u64 {

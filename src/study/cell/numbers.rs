@@ -92,9 +92,7 @@ impl Step<'_> {
         for (name, expected) in self.counts(rounds) {
             let Some((found, expected)) = self.of(name).zip(expected) else { continue };
             if found != expected && found != significant(expected, self.digits) {
-                return Err(format!(
-                    "`{name}` is {found}, the record's other fields say {expected}"
-                ));
+                return Err(other(name, found, expected));
             }
         }
         for (name, terms) in self.sums() {
@@ -102,9 +100,7 @@ impl Step<'_> {
             let expected: f64 = terms.iter().sum();
             let scale = terms.iter().fold(found.abs(), |scale, term| scale + term.abs());
             if (found - expected).abs() > self.slack(scale) {
-                return Err(format!(
-                    "`{name}` is {found}, the record's other fields say {expected}"
-                ));
+                return Err(other(name, found, expected));
             }
         }
         self.bounds()?;
@@ -214,29 +210,35 @@ impl Step<'_> {
         let solved = of("rollout/groups_all_correct_share").zip(useful);
         let accuracy = of("rollout/accuracy");
         let tokens = of("rollout/response_tokens_mean");
-        // (smaller, larger): a group that is partly correct has 1 to G − 1 correct rollouts.
+        // (name, smaller, larger): a group that is partly correct has 1 to G − 1 correct rollouts.
         let pairs = [
-            (solved.map(|(solved, useful)| solved + share * useful), accuracy),
-            (accuracy, solved.map(|(solved, useful)| solved + (1.0 - share) * useful)),
-            (of("rollout/truncated_share").map(|share| share * limit), tokens),
-            (tokens, of("rollout/response_tokens_max")),
-            (of("train/response_tokens_mean"), of("train/response_tokens_max")),
-            (of("optimizer/gradient_norm_mean"), of("optimizer/gradient_norm_max")),
-            (Some(1.0), of("train/groups")),
-            (of("train/groups"), Some(full)),
+            ("rollout/accuracy", solved.map(|(solved, useful)| solved + share * useful), accuracy),
+            (
+                "rollout/accuracy",
+                accuracy,
+                solved.map(|(solved, useful)| solved + (1.0 - share) * useful),
+            ),
+            (
+                "rollout/truncated_share",
+                of("rollout/truncated_share").map(|share| share * limit),
+                tokens,
+            ),
+            ("rollout/response_tokens_mean", tokens, of("rollout/response_tokens_max")),
+            (
+                "train/response_tokens_mean",
+                of("train/response_tokens_mean"),
+                of("train/response_tokens_max"),
+            ),
+            (
+                "optimizer/gradient_norm_mean",
+                of("optimizer/gradient_norm_mean"),
+                of("optimizer/gradient_norm_max"),
+            ),
+            ("train/groups", Some(1.0), of("train/groups")),
+            ("train/groups", of("train/groups"), Some(full)),
         ];
-        let names = [
-            "rollout/accuracy",
-            "rollout/accuracy",
-            "rollout/truncated_share",
-            "rollout/response_tokens_mean",
-            "train/response_tokens_mean",
-            "optimizer/gradient_norm_mean",
-            "train/groups",
-            "train/groups",
-        ];
-        for (name, pair) in names.into_iter().zip(pairs) {
-            let (Some(low), Some(high)) = pair else { continue };
+        for (name, low, high) in pairs {
+            let (Some(low), Some(high)) = (low, high) else { continue };
             if low > high + self.slack(low.abs() + high.abs()) {
                 return Err(format!("`{name}` does not fit the metrics beside it"));
             }
@@ -252,6 +254,10 @@ impl Step<'_> {
     fn slack(&self, scale: f64) -> f64 {
         2.0 * scale * libm::pow(10.0, 1.0 - self.digits as f64) + 1e-12
     }
+}
+
+fn other(name: &str, found: f64, expected: f64) -> String {
+    format!("`{name}` is {found}, the record's other fields say {expected}")
 }
 
 /// An evaluation's other numbers must be shares of whole responses that its outcomes allow.

@@ -227,16 +227,12 @@ fn between_runs(a: &[f64], b: &[f64], level: f64) -> Result<Option<BetweenRuns>,
 
 /// From the pooled standard deviation of the runs at hand.
 fn run_effect(a: &[f64], b: &[f64]) -> f64 {
-    let squares = |values: &[f64]| {
-        let mean = values.iter().sum::<f64>() / values.len() as f64;
-        values.iter().map(|value| (value - mean) * (value - mean)).sum::<f64>()
-    };
-    let df = (a.len() + b.len()).saturating_sub(2);
-    if df == 0 || a.len() < between::FEWEST_RUNS || b.len() < between::FEWEST_RUNS {
-        return f64::INFINITY;
+    match between::pooled_deviation(a, b) {
+        Some(sigma) if a.len().min(b.len()) >= between::FEWEST_RUNS => {
+            between::minimum_detectable_effect(sigma, a.len(), b.len(), 0.05, POWER)
+        }
+        _ => f64::INFINITY,
     }
-    let sigma = ((squares(a) + squares(b)) / df as f64).sqrt();
-    between::minimum_detectable_effect(sigma, a.len(), b.len(), 0.05, POWER)
 }
 
 fn detectable(paired: &Paired, sides: &[Side; 2]) -> Vec<Detectable> {

@@ -289,7 +289,7 @@ fn means(
     let test = between::permutation_test(&a, &b).map_err(|error| error.to_string())?;
     let pilot = declaration.pilot.as_ref().filter(|_| metric.is_avg_at_k());
     let alpha = declaration.alpha / size.max(1) as f64;
-    let observed = pooled_deviation(&a, &b).filter(|_| metric.is_avg_at_k());
+    let observed = between::pooled_deviation(&a, &b).filter(|_| metric.is_avg_at_k());
     let detectable = |sigma: f64| {
         let (n_a, n_b) = (a.len(), b.len());
         let effect = between::minimum_detectable_effect(sigma, n_a, n_b, alpha, declaration.power);
@@ -313,16 +313,6 @@ fn means(
         equivalence,
         medians: None,
     })
-}
-
-/// Square root of the mean variance of two sides, each weighed by its degrees of freedom.
-fn pooled_deviation(a: &[f64], b: &[f64]) -> Option<f64> {
-    let squares = |values: &[f64]| {
-        let mean = values.iter().sum::<f64>() / values.len() as f64;
-        values.iter().map(|value| (value - mean) * (value - mean)).sum::<f64>()
-    };
-    let freedom = (a.len() + b.len()).checked_sub(2).filter(|freedom| *freedom > 0)?;
-    Some(((squares(a) + squares(b)) / freedom as f64).sqrt())
 }
 
 fn times(reference: &[RunValue], arm: &[RunValue]) -> Result<TestResult, String> {
