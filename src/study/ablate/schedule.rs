@@ -149,11 +149,8 @@ impl Queue<'_> {
                 }
                 continue;
             }
-            if let State::Unusable { reason } = &job.state {
-                watch(Event::Note(format!("{}: {reason}", job.title())));
-                for path in job.set_aside()? {
-                    watch(Event::Note(format!("set aside: {}", path.display())));
-                }
+            if let State::Unusable { reason } = job.state.clone() {
+                set_aside(job, &reason, watch)?;
             }
             if job.state == State::Ended {
                 self.record(index, watch)?;
@@ -253,10 +250,7 @@ impl Queue<'_> {
         if self.attempts[index] >= ATTEMPTS {
             return self.fail(index, &problem, watch);
         }
-        watch(Event::Note(format!("{}: {problem}", job.title())));
-        for path in job.set_aside()? {
-            watch(Event::Note(format!("set aside: {}", path.display())));
-        }
+        set_aside(job, &problem, watch)?;
         self.waiting.push_front(index);
         Ok(())
     }
@@ -319,6 +313,14 @@ impl Queue<'_> {
         // The last cell runs alone.
         (!times.is_empty()).then(|| mean * (left / at_once).max(left.min(0.1)))
     }
+}
+
+fn set_aside(job: &mut Job, reason: &str, watch: &mut dyn FnMut(Event)) -> Result<(), Error> {
+    watch(Event::Note(format!("{}: {reason}", job.title())));
+    for path in job.set_aside()? {
+        watch(Event::Note(format!("set aside: {}", path.display())));
+    }
+    Ok(())
 }
 
 fn dev_accuracy(folder: &RunFolder) -> Option<f64> {

@@ -109,17 +109,11 @@ pub fn record(
     outcomes: &[Outcome],
     outcomes_sha256: String,
 ) -> Result<EvaluationRecord, Error> {
-    let by_problem: Vec<Vec<Sample>> = outcomes
-        .chunk_by(|a, b| a.problem == b.problem)
-        .map(|rows| {
-            rows.iter()
-                .map(|row| Sample {
-                    is_correct: row.is_correct,
-                    prediction: row.prediction.clone(),
-                })
-                .collect()
-        })
-        .collect();
+    let sample =
+        |row: &Outcome| Sample { is_correct: row.is_correct, prediction: row.prediction.clone() };
+    let by_problem = outcomes.chunk_by(|a, b| a.problem == b.problem);
+    let by_problem: Vec<Vec<Sample>> =
+        by_problem.map(|rows| rows.iter().map(sample).collect()).collect();
     let summary = estimators::summary(&by_problem)
         .map_err(|source| Error::Statistics { set: set.name.to_string(), source })?;
     let count = outcomes.len() as f64;

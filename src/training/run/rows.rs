@@ -32,12 +32,8 @@ pub fn progress(trainer: &Trainer) -> Progress {
     Progress {
         counters: position.counters,
         prompts_drawn: position.prompts_drawn,
-        carried: carried_rows(&position.carried),
+        carried: rows(&position.carried, &BTreeMap::new()),
     }
-}
-
-fn carried_rows(groups: &[Group<ScoredRollout>]) -> Vec<RolloutRow> {
-    rows(groups, &BTreeMap::new())
 }
 
 fn rows(

@@ -6,18 +6,14 @@ use crate::policy::{Loaded, Progress, Qwen2, checkpoint};
 use crate::records::{Counters, Ending, RunFolder, StepMetrics, ledger};
 use crate::training::trainer;
 use crate::verification::verify::walk::Found;
-use crate::verification::verify::{Check, stays_inside, steps};
+use crate::verification::verify::{Check, Subject, stays_inside, steps};
 use crate::verification::{Records, Waiting};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Returns the steps of the checkpoints that agree with everything.
-pub fn check(
-    folder: &RunFolder,
-    records: &Records,
-    waiting: &Waiting,
-    found: &Found,
-) -> (Check, BTreeSet<u64>) {
+pub fn check(subject: Subject, waiting: &Waiting) -> (Check, BTreeSet<u64>) {
+    let Subject { records, found, .. } = subject;
     let mut check = Check::new("checkpoints");
     let mut kept = BTreeSet::new();
     let steps = found.steps("checkpoints/step-", "/trainer.json");
@@ -27,7 +23,7 @@ pub fn check(
         }
     }
     for &step in &steps {
-        if one(&mut check, folder, records, waiting, found, step) {
+        if one(&mut check, subject, waiting, step) {
             kept.insert(step);
         }
     }
@@ -47,17 +43,11 @@ pub fn check(
 }
 
 /// Whether one checkpoint agrees with everything.
-fn one(
-    check: &mut Check,
-    folder: &RunFolder,
-    records: &Records,
-    waiting: &Waiting,
-    found: &Found,
-    step: u64,
-) -> bool {
+fn one(check: &mut Check, subject: Subject, waiting: &Waiting, step: u64) -> bool {
+    let records = subject.records;
     let name = format!("checkpoints/step-{step:06}");
     let before = check.findings.len() as u64 + check.further_findings;
-    let loaded = opened(check, folder, records, found, &name);
+    let loaded = opened(check, subject, &name);
     let Some(Loaded { model, optimizer, progress }) = loaded else { return false };
     clocks(check, records, &name, step, &progress);
     let made = expected_updates(records, step);
@@ -91,13 +81,8 @@ pub fn weights(model: &Qwen2) -> String {
 
 /// Loads a checkpoint whose files have the digests of `trainer.json`, and the base policy's files
 /// those of the manifest.
-pub fn opened(
-    check: &mut Check,
-    folder: &RunFolder,
-    records: &Records,
-    found: &Found,
-    name: &str,
-) -> Option<Loaded> {
+pub fn opened(check: &mut Check, subject: Subject, name: &str) -> Option<Loaded> {
+    let Subject { folder, records, found, .. } = subject;
     // Names are checked first, because loading joins a digest's name to the folder.
     if !named_files(check, folder, found, name) {
         return None;

@@ -3,24 +3,17 @@
 
 use crate::base::files;
 use crate::records::run_folder::Outcome;
-use crate::records::{DivergenceRecord, Ending, RunFolder, tables};
-use crate::verification::verify::inputs::Local;
+use crate::records::{DivergenceRecord, Ending, tables};
+use crate::verification::Waiting;
 use crate::verification::verify::steps::{self, Table};
-use crate::verification::verify::walk::Found;
-use crate::verification::verify::{Check, checkpoints};
-use crate::verification::{Records, Waiting};
+use crate::verification::verify::{Check, Subject, checkpoints};
 
 pub const RECORD: &str = "diverged/divergence.json";
 pub const ROLLOUTS: &str = "diverged/rollouts.parquet";
 pub const CHECKPOINT: &str = "diverged/checkpoint";
 
-pub fn check(
-    folder: &RunFolder,
-    records: &Records,
-    local: &Local,
-    waiting: &Waiting,
-    found: &Found,
-) -> Check {
+pub fn check(subject: Subject, waiting: &Waiting) -> Check {
+    let Subject { records, found, .. } = subject;
     let mut check = Check::new("ending");
     let Some(outcome) = &records.outcome else {
         check.inconclusive("outcome.json", "is missing: the run is not finished");
@@ -39,20 +32,15 @@ pub fn check(
         }
     }
     if !check.failed() {
-        record(&mut check, folder, records, outcome, (local, waiting));
-        policy(&mut check, folder, records, outcome, found);
+        record(&mut check, subject, outcome, waiting);
+        policy(&mut check, subject, outcome);
     }
     check.compared("diverged/: record, rollouts and policy of the step that was not finite")
 }
 
 /// Record and rollouts must agree with the outcome, with each other and with the seed.
-fn record(
-    check: &mut Check,
-    folder: &RunFolder,
-    records: &Records,
-    outcome: &Outcome,
-    (local, waiting): (&Local, &Waiting),
-) {
+fn record(check: &mut Check, subject: Subject, outcome: &Outcome, waiting: &Waiting) {
+    let Subject { folder, records, .. } = subject;
     let step = records.steps() + 1;
     let (record, rows) = match (
         files::read_json::<DivergenceRecord>(&folder.path(RECORD)),
@@ -69,7 +57,7 @@ fn record(
         check.mismatch("outcome.json, reason", format!("does not begin with {begin:?}"));
     }
     let table = Table { name: ROLLOUTS, rows: &rows, step };
-    let Some((groups, carried)) = table.groups(check, records, local, waiting) else { return };
+    let Some((groups, carried)) = table.groups(check, subject, waiting) else { return };
     // A failure in sampling ends a round early: nothing was trained or measured.
     let is_sampling = rows.iter().all(|row| !row.trained) && record.metrics.is_empty();
     if !is_sampling && let Some(made) = table.made(check, &groups, carried, records) {
@@ -78,14 +66,9 @@ fn record(
 }
 
 /// The policy before the failed update. If that is the step's first, the ledger binds it.
-fn policy(
-    check: &mut Check,
-    folder: &RunFolder,
-    records: &Records,
-    outcome: &Outcome,
-    found: &Found,
-) {
-    let loaded = checkpoints::opened(check, folder, records, found, CHECKPOINT);
+fn policy(check: &mut Check, subject: Subject, outcome: &Outcome) {
+    let records = subject.records;
+    let loaded = checkpoints::opened(check, subject, CHECKPOINT);
     let Some(loaded) = loaded else { return };
     if loaded.progress.counters != outcome.counters {
         check.mismatch(

@@ -20,7 +20,9 @@ pub mod walk;
 use crate::base::{files, visible};
 use crate::records::RunFolder;
 use crate::report::export::statement;
-use crate::verification::Replay;
+use crate::verification::verify::inputs::Local;
+use crate::verification::verify::walk::Found;
+use crate::verification::{Records, Replay};
 use serde::Serialize;
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -140,6 +142,15 @@ pub struct Extent {
     pub ends_early: bool,
 }
 
+/// The folder under verification, its records and files, and the inputs that are here.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject<'a> {
+    folder: &'a RunFolder,
+    records: &'a Records,
+    local: &'a Local,
+    found: &'a Found,
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verification {
     pub schema: &'static str,
@@ -217,15 +228,16 @@ fn examine(
     checks.push(check);
     checks.push(identity::ledger(&records));
     watch("computing the rollout steps' records again");
-    let (check, waiting) = steps::check(folder, &records, &local, &found);
+    let subject = Subject { folder, records: &records, local: &local, found: &found };
+    let (check, waiting) = steps::check(subject);
     checks.push(check);
     watch("checkpoints");
-    let (check, kept) = checkpoints::check(folder, &records, &waiting, &found);
+    let (check, kept) = checkpoints::check(subject, &waiting);
     checks.push(check);
     watch("evaluations and report");
-    checks.push(ending::check(folder, &records, &local, &waiting, &found));
-    checks.push(scores::evaluations(folder, &records, &local, &found));
-    checks.push(scores::report(folder, &records, &found));
+    checks.push(ending::check(subject, &waiting));
+    checks.push(scores::evaluations(subject));
+    checks.push(scores::report(subject));
     checks.extend(metadata::check(folder, &found));
     checks.extend(stated(folder));
     let Some(request) = &options.replay else { return Ok(None) };

@@ -4,9 +4,7 @@ use crate::algorithm::{Group, ScoredRollout};
 use crate::experiment::Experiment;
 use crate::records::RolloutRow;
 use crate::task::reward;
-use crate::verification::Records;
-use crate::verification::verify::Check;
-use crate::verification::verify::inputs::Local;
+use crate::verification::verify::{Check, Subject};
 
 /// Whether the groups are whole and in order, so that later steps can index them.
 pub fn well_formed(
@@ -93,7 +91,8 @@ pub fn length(check: &mut Check, place: &str, length: u64, truncated: bool, limi
 }
 
 /// Tokens, text and ending of a response must agree.
-pub fn decoded(check: &mut Check, place: &str, row: &RolloutRow, records: &Records, local: &Local) {
+pub fn decoded(check: &mut Check, place: &str, row: &RolloutRow, subject: Subject) {
+    let Subject { records, local, .. } = subject;
     let limit = records.experiment.rollout.max_response_tokens;
     length(check, place, row.tokens.len() as u64, row.truncated, limit);
     let Some(tokenizer) = &local.tokenizer else { return };

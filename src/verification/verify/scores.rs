@@ -3,20 +3,20 @@
 use crate::algorithm::Problem;
 use crate::base::files;
 use crate::records::tables::{self, Outcome};
-use crate::records::{Counters, Ending, EvaluationRecord, RunFolder};
+use crate::records::{Counters, Ending, EvaluationRecord};
 use crate::report::run;
 use crate::task::{Tokenizer, reward};
 use crate::training::evaluation::{self, Set};
 use crate::training::run::{evaluations, inputs};
 use crate::verification::Records;
 use crate::verification::verify::inputs::Local;
-use crate::verification::verify::walk::Found;
-use crate::verification::verify::{Check, responses};
+use crate::verification::verify::{Check, Subject, responses};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Every evaluation of the experiment must exist once and follow from its outcomes.
-pub fn evaluations(folder: &RunFolder, records: &Records, local: &Local, found: &Found) -> Check {
+pub fn evaluations(subject: Subject) -> Check {
+    let Subject { folder, records, local, found } = subject;
     let mut check = Check::new("evaluations");
     let mut seen = BTreeSet::new();
     let text = local.tokenizer.as_ref().map(Text::of);
@@ -41,7 +41,7 @@ pub fn evaluations(folder: &RunFolder, records: &Records, local: &Local, found: 
                 if let Some(problems) = set_of(local, &record.set) {
                     same_problems(&mut check, &name, &rows, problems);
                 }
-                one(&mut check, folder, records, record, (&name, &rows));
+                one(&mut check, subject, record, (&name, &rows));
                 for (number, row) in rows.iter().enumerate() {
                     let place = format!("{name}, row {number}");
                     text.iter().for_each(|text| text.written(&mut check, &place, row));
@@ -135,8 +135,7 @@ fn same_problems(check: &mut Check, name: &str, rows: &[Outcome], problems: &[Pr
 
 fn one(
     check: &mut Check,
-    folder: &RunFolder,
-    records: &Records,
+    Subject { folder, records, .. }: Subject,
     record: &EvaluationRecord,
     (name, rows): (&str, &[Outcome]),
 ) {
@@ -180,7 +179,7 @@ fn one(
 }
 
 /// Builds the report again from the folder and compares every number.
-pub fn report(folder: &RunFolder, records: &Records, found: &Found) -> Check {
+pub fn report(Subject { folder, records, found, .. }: Subject) -> Check {
     let mut check = Check::new("report");
     let built = match run::build(folder) {
         Ok(built) => built,

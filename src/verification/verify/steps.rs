@@ -4,14 +4,12 @@
 use crate::algorithm::{Group, Problem, Prompt, ScoredRollout, Selected, Selection};
 use crate::experiment::{Data, Experiment};
 use crate::policy::optimizer;
-use crate::records::{Counters, RolloutRow, RunFolder, StepMetrics, ledger, tables};
+use crate::records::{Counters, RolloutRow, StepMetrics, ledger, tables};
 use crate::training::run::rows;
 use crate::training::{Metrics, effects, trainer};
 use crate::verification::Records;
-use crate::verification::verify::Check;
-use crate::verification::verify::inputs::Local;
 use crate::verification::verify::responses::{decoded, graded, same_grade, well_formed};
-use crate::verification::verify::walk::Found;
+use crate::verification::verify::{Check, Subject};
 use std::collections::BTreeMap;
 
 /// Step → groups that wait for the next step.
@@ -38,10 +36,10 @@ impl Table<'_> {
     pub fn groups(
         self,
         check: &mut Check,
-        records: &Records,
-        local: &Local,
+        subject: Subject,
         waiting: &Waiting,
     ) -> Option<(Vec<Group<ScoredRollout>>, usize)> {
+        let records = subject.records;
         if !well_formed(check, self.name, self.rows, &records.experiment) {
             return None;
         }
@@ -52,13 +50,13 @@ impl Table<'_> {
             for (row, again) in rows.iter().zip(&again.rollouts) {
                 let place = format!("{}, row {number}", self.name);
                 same_grade(check, &place, row, again);
-                decoded(check, &place, row, records, local);
+                decoded(check, &place, row, subject);
                 number += 1;
             }
         }
         let before = waiting.get(&(self.step - 1));
         let carried = carried(check, self.name, &groups, before, self.step);
-        drawn(check, self.name, (&groups, carried), self.step, records, local);
+        drawn(check, self, (&groups, carried), subject);
         Some((groups, carried))
     }
 
@@ -80,12 +78,8 @@ impl Table<'_> {
 }
 
 /// Checks every step's table against its inputs, the metrics and the ledger.
-pub fn check(
-    folder: &RunFolder,
-    records: &Records,
-    local: &Local,
-    found: &Found,
-) -> (Check, Waiting) {
+pub fn check(subject: Subject) -> (Check, Waiting) {
+    let Subject { folder, records, found, .. } = subject;
     let mut check = Check::new("rollout steps");
     let mut waiting = Waiting::new();
     let (mut clocks, mut rollouts) = (Counters::default(), 0);
@@ -101,7 +95,7 @@ pub fn check(
         rollouts += rows.len();
         components(&mut check, records, line.step, &rows);
         let table = Table { name: &name, rows: &rows, step: line.step };
-        let Some((groups, carried)) = table.groups(&mut check, records, local, &waiting) else {
+        let Some((groups, carried)) = table.groups(&mut check, subject, &waiting) else {
             continue;
         };
         let Some(made) = table.made(&mut check, &groups, carried, records) else { continue };
@@ -157,11 +151,9 @@ pub fn groups(rows: &[RolloutRow]) -> Vec<Group<ScoredRollout>> {
 /// draws in the step.
 fn drawn(
     check: &mut Check,
-    name: &str,
+    Table { name, step, .. }: Table,
     (groups, carried): (&[Group<ScoredRollout>], usize),
-    step: u64,
-    records: &Records,
-    local: &Local,
+    Subject { records, local, .. }: Subject,
 ) {
     let Some(data) = local.data.as_ref().filter(|data| !data.train.is_empty()) else { return };
     let seed = records.experiment.execution.seed;
