@@ -1,7 +1,7 @@
 //! Columns from records, and records from columns: all that the tables need of polars.
 
 use crate::base::files::{self, foreign};
-use crate::records::tables::{Error, decode};
+use crate::records::tables::{Error, Refusal, decode};
 use polars::prelude::{
     AnyValue, Column, DataFrame, DataType, Float64Type, IntoSeries, ListBuilderTrait,
     ListPrimitiveChunkedBuilder, ParquetWriter, PolarsNumericType, PolarsResult, UInt32Type,
@@ -205,7 +205,7 @@ impl<'a> Table<'a> {
         let foreign = table.names().into_iter().find(|name| !names.contains(&name.as_str()));
         match foreign {
             None => Ok(table),
-            Some(column) => Err(Error::ForeignColumn { path: path.to_path_buf(), column }),
+            Some(column) => Err(Refusal::ForeignColumn { column }.of(path)),
         }
     }
 
@@ -213,8 +213,8 @@ impl<'a> Table<'a> {
     /// cannot read does no harm when nobody asks for it.
     pub fn read_columns(path: &'a Path, names: Option<&[&str]>) -> Result<Self, Error> {
         let bytes = foreign::read_up_to(path, foreign::MOST_FILE_BYTES)?;
-        let unreadable = |reason: String| Error::Parquet { path: path.to_path_buf(), reason };
-        let frame = decode::frame(bytes, names).map_err(unreadable)?;
+        let frame = decode::frame(bytes, names);
+        let frame = frame.map_err(|reason| Refusal::Parquet { reason }.of(path))?;
         Ok(Self { path, frame })
     }
 
@@ -232,10 +232,9 @@ impl<'a> Table<'a> {
                 Some(field) => Ok(column.struct_()?.field_by_name(field)?.into()),
             }
         };
-        find().map_err(|_absent| Error::MissingColumn {
-            path: self.path.to_path_buf(),
-            column: name.to_string(),
-            present: self.present(),
+        find().map_err(|_absent| {
+            let (column, present) = (name.to_string(), self.present());
+            Refusal::MissingColumn { column, present }.of(self.path)
         })
     }
 
@@ -262,8 +261,8 @@ impl<'a> Table<'a> {
         expected: &'static str,
         value: String,
     ) -> Error {
-        let (path, column) = (self.path.to_path_buf(), column.to_string());
-        Error::Cell { path, column, row, expected: expected.to_string(), value }
+        let (column, expected) = (column.to_string(), expected.to_string());
+        Refusal::Cell { column, row, expected, value }.of(self.path)
     }
 }
 

@@ -2,8 +2,8 @@
 //! our run folders. Column names are the caller's or one of the usual ones.
 
 use crate::base::files::{self, foreign};
-use crate::records::tables::Error;
 use crate::records::tables::columns::{Table, integer, shown};
+use crate::records::tables::{Error, Refusal};
 use polars::prelude::AnyValue;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -80,10 +80,9 @@ fn choose(
             Some(name) => has(name).then(|| name.clone()),
             None => usual.iter().find(|name| has(name)).map(ToString::to_string),
         };
-        found.ok_or_else(|| Error::MissingColumn {
-            path: path.to_path_buf(),
-            column: wanted.clone().unwrap_or_else(|| usual.join("`, `")),
-            present: present.join(", "),
+        found.ok_or_else(|| {
+            let column = wanted.clone().unwrap_or_else(|| usual.join("`, `"));
+            Refusal::MissingColumn { column, present: present.join(", ") }.of(path)
         })
     };
     let sample = match names.no_sample {
@@ -103,7 +102,7 @@ fn read_parquet(path: &Path, names: &ColumnNames) -> Result<GradedTable, Error> 
     let table = Table::read_columns(path, Some(&wanted))?;
     let columns = match choose(path, names, &table.names()) {
         // Say what else the file has.
-        Err(Error::MissingColumn { .. }) => {
+        Err(Error::Refused { .. }) => {
             choose(path, names, &Table::read_columns(path, None)?.names())?
         }
         chosen => chosen?,

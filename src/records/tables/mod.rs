@@ -20,21 +20,28 @@ use std::path::{Path, PathBuf};
 pub enum Error {
     #[error(transparent)]
     File(#[from] files::Error),
-    #[error("{}: not a readable parquet file: {reason}", path.display())]
-    Parquet { path: PathBuf, reason: String },
-    #[error("{}: no column `{column}`, the file has {present}", path.display())]
-    MissingColumn { path: PathBuf, column: String, present: String },
-    #[error("{}: column `{column}` does not belong in this table", path.display())]
-    ForeignColumn { path: PathBuf, column: String },
-    #[error("{}: column `{column}`, row {row} (from 0): expected {expected}, got {value}", path.display())]
-    Cell {
-        path: PathBuf,
-        column: String,
-        /// Row, from 0 as dataframes count.
-        row: usize,
-        expected: String,
-        value: String,
-    },
+    #[error("{}: {refusal}", path.display())]
+    Refused { path: PathBuf, refusal: Refusal },
+}
+
+/// What is wrong with a parquet file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Refusal {
+    #[error("not a readable parquet file: {reason}")]
+    Parquet { reason: String },
+    #[error("no column `{column}`, the file has {present}")]
+    MissingColumn { column: String, present: String },
+    #[error("column `{column}` does not belong in this table")]
+    ForeignColumn { column: String },
+    /// Rows count from 0, as in dataframes.
+    #[error("column `{column}`, row {row} (from 0): expected {expected}, got {value}")]
+    Cell { column: String, row: usize, expected: String, value: String },
+}
+
+impl Refusal {
+    fn of(self, path: &Path) -> Error {
+        Error::Refused { path: path.to_path_buf(), refusal: self }
+    }
 }
 
 /// One evaluated response.

@@ -6,8 +6,8 @@ use crate::base::apart;
 use crate::base::apart::stream::{self, Stream};
 use crate::base::contained;
 use crate::base::files::foreign;
-use crate::records::tables::Error;
 use crate::records::tables::decode::NOT_PARQUET;
+use crate::records::tables::{Error, Refusal};
 use crate::records::{Index, Message, ProblemRow};
 use parquet::file::reader::{ChunkReader, FileReader};
 use parquet::file::serialized_reader::SerializedFileReader;
@@ -36,14 +36,6 @@ const LIMITS: apart::Limits =
 /// First argument of the hidden verb for a stream of rows.
 pub const ARGUMENT: &str = "--problem-rows";
 
-/// What is wrong with a file, without its path.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-enum Refusal {
-    Parquet { reason: String },
-    MissingColumn { column: String, present: String },
-    Cell { column: String, row: usize, expected: String, value: String },
-}
-
 impl Refusal {
     fn parquet(reason: impl ToString) -> Self {
         Self::Parquet { reason: reason.to_string() }
@@ -56,19 +48,6 @@ impl Refusal {
             None => value,
         };
         Self::Cell { column: column.to_string(), row, expected: expected.to_string(), value }
-    }
-
-    fn into_error(self, path: &Path) -> Error {
-        let path = path.to_path_buf();
-        match self {
-            Self::Parquet { reason } => Error::Parquet { path, reason },
-            Self::MissingColumn { column, present } => {
-                Error::MissingColumn { path, column, present }
-            }
-            Self::Cell { column, row, expected, value } => {
-                Error::Cell { path, column, row, expected, value }
-            }
-        }
     }
 }
 
@@ -88,7 +67,7 @@ pub fn each_problem_row<E: From<Error>>(
     each: &mut dyn FnMut(u64, ProblemRow) -> Result<(), E>,
 ) -> Result<(), E> {
     let (mut file, size) = foreign::open_regular(path).map_err(Error::from)?;
-    let unreadable = |reason: &str| Refusal::parquet(reason).into_error(path);
+    let unreadable = |reason: &str| Refusal::parquet(reason).of(path);
     if !has_marks(&mut file, size).unwrap_or(false) {
         return Err(unreadable(NOT_PARQUET).into());
     }
@@ -119,7 +98,7 @@ pub fn each_problem_row<E: From<Error>>(
     };
     match (failure, refusal, read) {
         (Some(failure), _, _) => Err(failure),
-        (None, Some(refusal), _) => Err(refusal.into_error(path).into()),
+        (None, Some(refusal), _) => Err(refusal.of(path).into()),
         (None, None, Err(reason)) => Err(unreadable(&reason).into()),
         (None, None, Ok(())) if !ended => {
             Err(unreadable("damaged (its reader ended without an answer)").into())

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::base::files;
+use crate::records::tables::Refusal;
 use crate::records::tables::problem_rows::each_problem_row;
 use polars::prelude::NamedFrom;
 use std::path::PathBuf;
@@ -123,7 +124,7 @@ fn a_file_that_is_cut_off_or_no_parquet_is_refused() {
 fn an_error_of_the_caller_ends_the_reading() {
     let (_folder, path) = table(vec![messages(&["user"]), truth()]);
     let mut take = |_total: u64, _row| {
-        Err(Error::MissingColumn { path: "p".into(), column: "c".into(), present: "x".into() })
+        Err(Refusal::MissingColumn { column: "c".into(), present: "x".into() }.of(Path::new("p")))
     };
     let error = each_problem_row(&path, &mut take).unwrap_err().to_string();
     assert_eq!(error, "p: no column `c`, the file has x");
