@@ -1,11 +1,12 @@
 //! Statements about a run. What other programs say of them is in `golden/provenance/`.
 
-use crate::run_fixture;
+use crate::{run_fixture, verify};
 use assert_cmd::Command;
 use dapo::base::files;
 use dapo::records::RunFolder;
 use dapo::report::export::statement::{self, Problem};
 use dapo::report::run;
+use dapo::verification::verify::Verdict;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -49,8 +50,6 @@ fn a_stated_run_holds_and_every_change_to_it_is_named() {
     *changed.last_mut().unwrap() = b' ';
     files::write_atomic(&run.path("metrics.jsonl"), &changed).unwrap();
     assert!(matches!(&problems()[..], [Problem::Differs { name, .. }] if name == "metrics.jsonl"));
-    let (code, stdout, _) = dapo(&["verify", &root]);
-    assert!(code == 4 && stdout.contains("metrics.jsonl differs: stated "), "{stdout}");
     files::remove_file(&run.path("metrics.jsonl")).unwrap();
     assert_eq!(problems(), [Problem::Missing { name: "metrics.jsonl".into() }]);
     std::os::unix::fs::symlink("timings.jsonl", run.path("metrics.jsonl")).unwrap();
@@ -62,6 +61,21 @@ fn a_stated_run_holds_and_every_change_to_it_is_named() {
     assert_eq!(problems(), [Problem::Unlisted { name: "rollouts/extra.parquet".into() }]);
     files::remove_file(&run.path("rollouts/extra.parquet")).unwrap();
     assert_eq!(problems(), Vec::new());
+}
+
+#[test]
+fn verify_holds_a_run_against_its_statement() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = RunFolder::at(folder.path().join("run"));
+    verify::made(verify::experiment(), &run);
+    let mut stated = statement::write(&run).unwrap();
+    let found = verify::verified(&run);
+    assert!(found.checks.iter().any(|check| check.name == "statement"));
+    assert_eq!(verify::findings(&found, Verdict::Mismatch), Vec::<String>::new());
+    stated.predicate.insert("seed".to_string(), json!(2));
+    files::write_json(&run.path(statement::NAME), &stated).unwrap();
+    let found = verify::findings(&verify::verified(&run), Verdict::Mismatch);
+    assert_eq!(found, ["statement.json: seed of the statement is not that of the folder"]);
 }
 
 #[test]

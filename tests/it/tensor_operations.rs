@@ -44,7 +44,7 @@ const TENSOR_OPERATIONS: [&str; 33] = [
 ];
 
 /// Methods of the standard library and of the room in the same files; `exp` is the fast branch of `numerics::exp`.
-const OTHER_METHODS: [&str; 46] = [
+const OTHER_METHODS: [&str; 48] = [
     "abs",
     "all",
     "any",
@@ -57,6 +57,7 @@ const OTHER_METHODS: [&str; 46] = [
     "collect",
     "concat",
     "copied",
+    "correct",
     "count",
     "entry",
     "enumerate",
@@ -90,6 +91,7 @@ const OTHER_METHODS: [&str; 46] = [
     "to_string",
     "values",
     "with_capacity",
+    "write_str",
     "zip",
 ];
 

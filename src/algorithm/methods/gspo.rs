@@ -43,7 +43,7 @@ impl Rules for Gspo {
             source: "arXiv 2507.18071, Eq. 5 and 7; verl 0.9.1, compute_policy_loss_gspo",
             differs: "the ratio is the geometric mean over the response, and has a clip range of \
                       its own",
-            does_itself: &[],
+            does_itself: &["Clip-Higher"],
         }
     }
 

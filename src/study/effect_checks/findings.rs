@@ -55,7 +55,8 @@ fn grouped(sentence: &str) -> String {
 /// technique, so only these tokens train differently.
 pub fn clip_higher(recorded: &Recorded) -> Finding {
     let experiment = recorded.experiment;
-    let clip = experiment.dapo.rules().clip(&experiment.dapo);
+    let dapo = &experiment.dapo;
+    let clip = dapo.rules().clip(dapo);
     let (lower, upper) = (1.0 + clip.low, 1.0 + clip.high);
     let seen = || {
         let through = recorded.sum("effect/clip_higher_let_through_tokens")?;
@@ -85,7 +86,7 @@ pub fn clip_higher(recorded: &Recorded) -> Finding {
         }
         Some((through > 0.0, evidence))
     };
-    finding("Clip-Higher", clip.high > clip.low, seen())
+    finding("Clip-Higher", dapo.clip.high > dapo.clip.low, seen())
 }
 
 /// Counts groups that were generated and dropped for being all correct or all wrong.

@@ -172,8 +172,10 @@ fn the_evidence_says_why_a_technique_could_not_act() {
 
     let mut sums = load("base.toml");
     sums.dapo.aggregation = Aggregation::ResponseSum;
-    let warning = check(&sums, &steps(CASES[2].2)).warnings().remove(0);
-    assert!(warning.contains("\"response-sum\" weighs all tokens alike too"), "{warning}");
+    let effects = check(&sums, &steps(CASES[2].2));
+    let finding = &effects.findings[2];
+    assert_eq!((finding.verdict, effects.warnings()), (Verdict::Explained, Vec::new()));
+    assert!(finding.evidence.contains("\"response-sum\" weighs all tokens alike too"), "{finding:?}");
 }
 
 #[test]
