@@ -175,7 +175,10 @@ fn the_evidence_says_why_a_technique_could_not_act() {
     let effects = check(&sums, &steps(CASES[2].2));
     let finding = &effects.findings[2];
     assert_eq!((finding.verdict, effects.warnings()), (Verdict::Explained, Vec::new()));
-    assert!(finding.evidence.contains("\"response-sum\" weighs all tokens alike too"), "{finding:?}");
+    assert!(
+        finding.evidence.contains("\"response-sum\" weighs all tokens alike too"),
+        "{finding:?}"
+    );
 }
 
 #[test]
