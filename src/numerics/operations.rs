@@ -1,11 +1,11 @@
 //! The small set of operations that the model and the losses are written in, and the two
 //! arithmetics that carry them out.
 //!
-//! [`fast`]: LibTorch's own f32 kernels, with their automatic derivatives. Their bits depend on the
+//! [`crate::numerics::fast`]: LibTorch's own f32 kernels, with their automatic derivatives. Their bits depend on the
 //! instruction set, on LibTorch's build and on the batch's shape: `exact-here` at best. Decode
-//! steps of f32 policies on the CPU do their small operations in [`slices`].
+//! steps of f32 policies on the CPU do their small operations in [`crate::numerics::slices`].
 //!
-//! [`exact`]: the same bits on any machine, in any batch and in any order.
+//! [`crate::numerics::exact`]: the same bits on any machine, in any batch and in any order.
 
 use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};

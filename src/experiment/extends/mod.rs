@@ -153,7 +153,7 @@ pub fn chain(path: &Path) -> Result<Chain, Error> {
     Ok(chain)
 }
 
-/// Reads a TOML file of at most [`MAX_FILE_BYTES`].
+/// Reads a TOML file of at most `MAX_FILE_BYTES`.
 pub fn read_table(path: &Path) -> Result<Table, Error> {
     let text = files::read_text_up_to(path, MAX_FILE_BYTES)?;
     text.parse().map_err(|error: toml::de::Error| {

@@ -2,13 +2,10 @@
 //! tokens before anybody looks whether one has ended, so the device never waits for a decision of
 //! the processor. What a row draws beyond its end is dropped.
 
-use crate::policy::sampling::generate::{Drawing, Newest, Row};
+use crate::policy::sampling::generate::{BLOCK, Drawing, Newest, Row};
 use crate::policy::sampling::tensor_sampler;
 use crate::policy::{Blocks, Drawn, Limits, Token};
 use tch::Tensor;
-
-/// Tokens between two looks. A row computes half as many in vain on average.
-pub const BLOCK: usize = 16;
 
 fn draw(limits: &Limits) -> impl Fn(&Tensor, &Tensor) -> Drawn {
     |logits, uniforms| tensor_sampler::sample(logits, &limits.sampling, limits.entropy, uniforms)

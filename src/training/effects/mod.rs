@@ -36,7 +36,8 @@ fn sampled(groups: &[&Group<ScoredRollout>], entropy: Option<f64>) -> Metrics {
     means.filter(|_| tokens > 0.0).collect()
 }
 
-/// Every metric of a step that is a function of its rollouts. `entropy` is as [`sampled`] takes it.
+/// Every metric of a step that is a function of its rollouts. `entropy` is the sum over the new
+/// responses, where it is known.
 pub fn of_rollouts(
     step: &Selected,
     experiment: &Experiment,

@@ -77,9 +77,10 @@ fn policy(check: &mut Check, subject: Subject, outcome: &Outcome) {
         );
     }
     let last = records.steps();
-    if last > 0 && outcome.counters.updates == records.counters(last).updates {
-        if records.component(last, "weights") != Some(&checkpoints::weights(&loaded.model)) {
-            check.mismatch(CHECKPOINT, format!("its weights are not those of step {last}"));
-        }
+    if last > 0
+        && outcome.counters.updates == records.counters(last).updates
+        && records.component(last, "weights") != Some(&checkpoints::weights(&loaded.model))
+    {
+        check.mismatch(CHECKPOINT, format!("its weights are not those of step {last}"));
     }
 }

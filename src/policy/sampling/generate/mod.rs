@@ -7,9 +7,12 @@ use crate::base::workers;
 use crate::experiment::Sampling;
 use crate::numerics::{fast, halving};
 use crate::policy::model::cache;
-use crate::policy::sampling::blocks::BLOCK;
 use crate::policy::sampling::sampler;
 use crate::policy::{Blocks, Generation, Qwen2, Token};
+
+/// Tokens between two looks at rows whose weights lie as they are stored. A row computes half as many
+/// in vain on average.
+pub const BLOCK: usize = 16;
 
 /// One response to sample.
 #[derive(Debug, Clone)]
