@@ -61,12 +61,12 @@ mod measured {
 
     #[inline(never)]
     pub fn aggregation_weights() {
-        let row = |(index, tokens): (usize, u64)| aggregation::Row {
+        let row = |(index, tokens): (usize, u64)| aggregation::ResponseRow {
             tokens,
             group: index / 16,
             micro_batch: index / 64,
         };
-        let rows: Vec<aggregation::Row> = numbers(4096).enumerate().map(row).collect();
+        let rows: Vec<aggregation::ResponseRow> = numbers(4096).enumerate().map(row).collect();
         let step = StepTotals { tokens: 2_000_000, mini_batches: 16, max_response_tokens: 20_480 };
         for unit in [TokenMeanUnit::MiniBatch, TokenMeanUnit::Group, TokenMeanUnit::MicroBatch] {
             black_box(aggregation::row_weights(&rows, Aggregation::TokenMean, unit, step));

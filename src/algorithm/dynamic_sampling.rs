@@ -51,7 +51,7 @@ pub fn is_useful(correct: usize, group_size: usize) -> bool {
 
 /// What follows a generation round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum RefillNext {
     /// The buffer holds the batch.
     Train,
     /// Another round is needed and allowed.
@@ -89,13 +89,13 @@ impl<G> Buffer<G> {
     /// Whether to train on `target` groups or to sample again. `max_rounds` counts the
     /// rounds of this step, the current one included; 0 is no cap
     /// (dapo_ray_trainer.py:277-290 of the released recipe).
-    pub fn next(&self, target: usize, max_rounds: u32) -> Next {
+    pub fn next(&self, target: usize, max_rounds: u32) -> RefillNext {
         if self.groups.len() >= target {
-            Next::Train
+            RefillNext::Train
         } else if max_rounds > 0 && self.rounds >= max_rounds {
-            Next::CapReached
+            RefillNext::CapReached
         } else {
-            Next::SampleMore
+            RefillNext::SampleMore
         }
     }
 
@@ -176,14 +176,14 @@ mod tests {
     #[test]
     fn the_cap_counts_the_current_round() {
         let mut buffer = Buffer::new(vec![]);
-        assert_eq!(buffer.next(2, 2), Next::SampleMore);
+        assert_eq!(buffer.next(2, 2), RefillNext::SampleMore);
         assert_eq!(buffer.add_round(vec![1, 2, 3], |group| *group == 2), 1);
-        assert_eq!(buffer.next(2, 2), Next::SampleMore);
-        assert_eq!(buffer.next(2, 1), Next::CapReached);
-        assert_eq!(buffer.next(1, 1), Next::Train);
+        assert_eq!(buffer.next(2, 2), RefillNext::SampleMore);
+        assert_eq!(buffer.next(2, 1), RefillNext::CapReached);
+        assert_eq!(buffer.next(1, 1), RefillNext::Train);
         buffer.add_round(vec![4], |_| false);
-        assert_eq!(buffer.next(2, 2), Next::CapReached);
-        assert_eq!(buffer.next(2, 0), Next::SampleMore);
+        assert_eq!(buffer.next(2, 2), RefillNext::CapReached);
+        assert_eq!(buffer.next(2, 0), RefillNext::SampleMore);
         let message = buffer.cap_reached(2).to_string();
         assert!(
             message.contains("1 of 2 groups") && message.contains("1 of 4 sampled"),
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(filled().take(3, Surplus::Discard), (vec![10, 11, 1], vec![]));
         assert_eq!(filled().take(3, Surplus::Carry), (vec![10, 11, 1], vec![3]));
         assert_eq!(filled().take(9, Surplus::Carry), (vec![10, 11, 1, 3], vec![]));
-        assert_eq!(Buffer::new(vec![1, 2]).next(2, 1), Next::Train);
+        assert_eq!(Buffer::new(vec![1, 2]).next(2, 1), RefillNext::Train);
     }
 
     proptest! {

@@ -45,16 +45,18 @@ pub fn balanced_partitions(work: &[u64], parts: usize) -> Vec<Vec<usize>> {
     assert!(parts > 0 && work.len().is_multiple_of(parts), "{parts} parts of {} rows", work.len());
     let mut by_work: Vec<usize> = (0..work.len()).collect();
     by_work.sort_by_key(|index| (work[*index], *index));
-    let mut states: BinaryHeap<State> = by_work
+    let mut states: BinaryHeap<BandState> = by_work
         .chunks(parts)
-        .map(|rows| State::new(rows.iter().map(|row| Part::new(*row, work[*row])).collect()))
+        .map(|rows| {
+            BandState::new(rows.iter().map(|row| BandPart::new(*row, work[*row])).collect())
+        })
         .collect();
     let Some(mut whole) = states.pop() else { return vec![Vec::new(); parts] };
     while let Some(next) = states.pop() {
         states.push(whole.merge(next));
         whole = states.pop().expect("a state was just pushed");
     }
-    let sorted = |mut part: Part| {
+    let sorted = |mut part: BandPart| {
         part.rows.sort_unstable();
         part.rows.into_iter().map(|(row, _)| row).collect()
     };
@@ -63,13 +65,13 @@ pub fn balanced_partitions(work: &[u64], parts: usize) -> Vec<Vec<usize>> {
 
 /// Rows of one part so far. Ordered by work, then number of rows, then the rows themselves.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Part {
+struct BandPart {
     work: u64,
     count: usize,
     rows: Vec<(usize, u64)>,
 }
 
-impl Part {
+impl BandPart {
     fn new(row: usize, work: u64) -> Self {
         Self { work, count: 1, rows: vec![(row, work)] }
     }
@@ -77,12 +79,12 @@ impl Part {
 
 /// A partial solution: `parts` parts, the most loaded first.
 #[derive(Debug)]
-struct State {
-    parts: Vec<Part>,
+struct BandState {
+    parts: Vec<BandPart>,
 }
 
-impl State {
-    fn new(mut parts: Vec<Part>) -> Self {
+impl BandState {
+    fn new(mut parts: Vec<BandPart>) -> Self {
         parts.sort_by(|left, right| right.cmp(left));
         Self { parts }
     }
@@ -92,7 +94,7 @@ impl State {
     }
 
     /// Joins the most loaded part of one state with the least loaded of the other.
-    fn merge(self, other: State) -> Self {
+    fn merge(self, other: BandState) -> Self {
         let joined = self.parts.into_iter().zip(other.parts.into_iter().rev());
         Self::new(
             joined
@@ -107,7 +109,7 @@ impl State {
     }
 }
 
-impl Ord for State {
+impl Ord for BandState {
     /// The state whose parts differ most comes first out of the heap; among equals the one
     /// with the largest first part. No two states are equal: they share no row.
     fn cmp(&self, other: &Self) -> Ordering {
@@ -115,19 +117,19 @@ impl Ord for State {
     }
 }
 
-impl PartialOrd for State {
+impl PartialOrd for BandState {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for State {
+impl PartialEq for BandState {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for State {}
+impl Eq for BandState {}
 
 #[cfg(test)]
 mod tests {

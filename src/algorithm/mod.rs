@@ -30,7 +30,7 @@ pub mod step;
 pub use crate::algorithm::advantage::{Advantage, Std};
 pub use crate::algorithm::aggregation::{Aggregation, StepTotals, TokenMeanUnit};
 pub use crate::algorithm::clip::{Clip, DualClip, LogRatioClamp, Surrogate};
-pub use crate::algorithm::dynamic_sampling::{AtCap, Buffer, DynamicSampling, Next, Surplus};
+pub use crate::algorithm::dynamic_sampling::{AtCap, Buffer, DynamicSampling, RefillNext, Surplus};
 pub use crate::algorithm::kl::{Kl, KlEstimator};
 pub use crate::algorithm::methods::{Dapo, Method, Over, Rules};
 pub use crate::algorithm::overlong::{Beyond, Overlong, Punishment};

@@ -4,7 +4,7 @@
 
 use crate::algorithm::dynamic_sampling::CapReached;
 use crate::algorithm::{
-    AtCap, Buffer, Dapo, DynamicSampling, Group, Next, ScoredRollout, Surplus, overlong,
+    AtCap, Buffer, Dapo, DynamicSampling, Group, RefillNext, ScoredRollout, Surplus, overlong,
 };
 
 /// One rollout as the loss sees it.
@@ -68,9 +68,11 @@ impl<'a> Selection<'a> {
             return Ok(false);
         };
         match (self.buffer.next(self.prompts_per_step, max_rounds), at_cap) {
-            (Next::Train, _) | (Next::CapReached, AtCap::Train) => Ok(false),
-            (Next::SampleMore, _) => Ok(true),
-            (Next::CapReached, AtCap::Stop) => Err(self.buffer.cap_reached(self.prompts_per_step)),
+            (RefillNext::Train, _) | (RefillNext::CapReached, AtCap::Train) => Ok(false),
+            (RefillNext::SampleMore, _) => Ok(true),
+            (RefillNext::CapReached, AtCap::Stop) => {
+                Err(self.buffer.cap_reached(self.prompts_per_step))
+            }
         }
     }
 

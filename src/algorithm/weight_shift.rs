@@ -49,7 +49,7 @@ pub fn weight_shift(rows: &[(u64, f64)]) -> Option<WeightShift> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::aggregation::{Row, row_weights};
+    use crate::algorithm::aggregation::{ResponseRow, row_weights};
     use crate::algorithm::{Aggregation, StepTotals, TokenMeanUnit};
     use proptest::prelude::prop_assert;
     use proptest::proptest;
@@ -61,10 +61,10 @@ mod tests {
         unit: TokenMeanUnit,
         rows: usize,
     ) -> WeightShift {
-        let described: Vec<Row> = tokens
+        let described: Vec<ResponseRow> = tokens
             .iter()
             .enumerate()
-            .map(|(i, &tokens)| Row { tokens, group: 0, micro_batch: i / rows })
+            .map(|(i, &tokens)| ResponseRow { tokens, group: 0, micro_batch: i / rows })
             .collect();
         let totals =
             StepTotals { tokens: tokens.iter().sum(), mini_batches: 1, max_response_tokens: 0 };

@@ -10,6 +10,6 @@ pub mod visible;
 pub mod workers;
 pub mod apart;
 
-pub use crate::base::apart::Limits;
+pub use crate::base::apart::ApartLimits;
 pub use crate::base::files::Lock;
 pub use crate::base::rng::Purpose;

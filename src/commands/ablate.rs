@@ -6,10 +6,10 @@ use crate::commands::ablate_table;
 use crate::commands::exit::{self, Invalid};
 use crate::commands::interrupt::Interrupt;
 use crate::experiment::Grid;
-use crate::experiment::grid::file::{self, Source};
-use crate::study::ablate::jobs::{self, State};
-use crate::study::ablate::schedule::{self, Options};
-use crate::study::ablate::{Study, summary};
+use crate::experiment::grid::file::{self, BaseSource};
+use crate::study::ablate::jobs::{self, JobState};
+use crate::study::ablate::schedule::{self, ScheduleOptions};
+use crate::study::ablate::{AblateStudy, summary};
 use crate::study::{Cell, CellEnding, Declaration, Job, cell, collection as studies, declaration};
 use anyhow::{Result, bail};
 use std::collections::BTreeSet;
@@ -41,7 +41,7 @@ Exit codes:
   5  a cell diverged
   6  a cell failed
   130, 143  stopped by Ctrl-C or SIGTERM; the same command goes on")]
-pub struct Args {
+pub struct AblateArgs {
     /// Grids: names of shipped ones, or TOML files.
     #[arg(default_value = "ladder")]
     grids: Vec<String>,
@@ -106,7 +106,7 @@ fn seeds(text: &str) -> Result<Seeds, String> {
 /// # Errors
 /// Grids, arms or inputs that cannot be used, a study that is in use, a folder that cannot be
 /// written.
-pub fn run(args: &Args) -> Result<ExitCode> {
+pub fn run(args: &AblateArgs) -> Result<ExitCode> {
     let declaration = match &args.declaration {
         Some(path) => Some(declaration::load(path).map_err(|it| Invalid(it.to_string()))?),
         None => None,
@@ -123,7 +123,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         sources.push(source);
     }
     let grids: Vec<Grid> = sources.iter().map(|source| source.grid.clone()).collect();
-    let study = Study::at(&args.out);
+    let study = AblateStudy::at(&args.out);
     check_sets(&study, &grids, declaration.is_some())?;
     if args.dry_run {
         return dry_run(args, &study, &sources, &jobs::jobs(&study, &grids)?);
@@ -137,7 +137,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     for grid in &grids {
         study.keep(grid)?;
     }
-    let options = Options {
+    let options = ScheduleOptions {
         program: std::env::current_exe()?,
         at_once: at_once(args),
         retry_failed: args.retry_failed,
@@ -166,7 +166,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 /// Grids that name other sets than those of the study are refused before anything is run, unless
 /// the sets are declared.
-fn check_sets(study: &Study, grids: &[Grid], declared: bool) -> Result<()> {
+fn check_sets(study: &AblateStudy, grids: &[Grid], declared: bool) -> Result<()> {
     let root = study.root();
     if declared || files::kind(&root.join("study.json"))?.is_some() {
         return Ok(());
@@ -180,7 +180,7 @@ fn check_sets(study: &Study, grids: &[Grid], declared: bool) -> Result<()> {
 }
 
 /// Keeps what was decided beforehand with the study; once there, it stays as it is.
-fn declare(study: &Study, declaration: &Declaration) -> Result<()> {
+fn declare(study: &AblateStudy, declaration: &Declaration) -> Result<()> {
     let path = study.root().join("study.json");
     if files::kind(&path)?.is_some() {
         let known = declaration::load(&path).map_err(|it| Invalid(it.to_string()))?;
@@ -201,13 +201,13 @@ fn declare(study: &Study, declaration: &Declaration) -> Result<()> {
     Ok(files::write_json(&path, declaration)?)
 }
 
-fn at_once(args: &Args) -> usize {
+fn at_once(args: &AblateArgs) -> usize {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     args.jobs.map_or_else(cores, |jobs| jobs as usize)
 }
 
 /// Says what is left and why, and gives the exit code.
-fn ending(args: &Args, study: &Study, jobs: &[Job], interrupt: &Interrupt) -> ExitCode {
+fn ending(args: &AblateArgs, study: &AblateStudy, jobs: &[Job], interrupt: &Interrupt) -> ExitCode {
     let of = |ending: CellEnding| {
         let is = move |job: &&Job| job.state.cell().is_some_and(|cell| cell.ending == ending);
         jobs.iter().filter(is)
@@ -243,13 +243,18 @@ fn ending(args: &Args, study: &Study, jobs: &[Job], interrupt: &Interrupt) -> Ex
 }
 
 /// Cells, cost, what is there, and how the arms differ.
-fn dry_run(args: &Args, study: &Study, sources: &[Source], jobs: &[Job]) -> Result<ExitCode> {
+fn dry_run(
+    args: &AblateArgs,
+    study: &AblateStudy,
+    sources: &[BaseSource],
+    jobs: &[Job],
+) -> Result<ExitCode> {
     for source in sources {
         println!("{}", ablate_table::arms(source));
         println!("{}\n", ablate_table::states(&source.grid, jobs));
     }
     for job in jobs {
-        if let State::Unusable { reason } = &job.state {
+        if let JobState::Unusable { reason } = &job.state {
             println!("{}", visible::message(&format!("{}: {reason}", job.title())));
         }
     }
@@ -259,11 +264,11 @@ fn dry_run(args: &Args, study: &Study, sources: &[Source], jobs: &[Job]) -> Resu
 }
 
 /// Every cell of the study that ended by itself: what one costs here.
-fn measured(study: &Study) -> Result<Vec<Cell>> {
+fn measured(study: &AblateStudy) -> Result<Vec<Cell>> {
     if files::kind(&study.cells())?.is_none() {
         return Ok(Vec::new());
     }
-    if files::kind(&study.cells())? != Some(files::Kind::Folder) {
+    if files::kind(&study.cells())? != Some(files::FileKind::Folder) {
         bail!(Invalid(format!("{}: is no folder", study.cells().display())));
     }
     // Those that cannot be used were named with their job, or belong to none.

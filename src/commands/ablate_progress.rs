@@ -3,9 +3,9 @@
 
 use crate::base::visible;
 use crate::commands::{ablate_table, output};
-use crate::study::ablate::jobs::State;
-use crate::study::ablate::schedule::Event;
-use crate::study::{Job, Progress};
+use crate::study::ablate::jobs::JobState;
+use crate::study::ablate::schedule::ScheduleEvent;
+use crate::study::{Job, ScheduleProgress};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,12 +17,12 @@ const PLAIN_INTERVAL: Duration = Duration::from_secs(60);
 pub struct Shown {
     cells: usize,
     bars: Option<Bars>,
-    titles: BTreeMap<String, Running>,
+    titles: BTreeMap<String, AblateProgressRunning>,
     printed: Option<Instant>,
 }
 
 /// A cell that runs.
-struct Running {
+struct AblateProgressRunning {
     steps: u64,
     bar: Option<ProgressBar>,
 }
@@ -51,12 +51,12 @@ impl Shown {
     }
 
     /// Shows an event.
-    pub fn show(&mut self, event: &Event) {
+    pub fn show(&mut self, event: &ScheduleEvent) {
         match event {
-            Event::Started(job) => self.started(job),
-            Event::Ended(job) => self.ended(job),
-            Event::Note(text) => self.note(text),
-            Event::Progress(progress) => self.progress(progress),
+            ScheduleEvent::Started(job) => self.started(job),
+            ScheduleEvent::Ended(job) => self.ended(job),
+            ScheduleEvent::Note(text) => self.note(text),
+            ScheduleEvent::Progress(progress) => self.progress(progress),
         }
     }
 
@@ -88,12 +88,14 @@ impl Shown {
         });
         if bar.is_none() {
             let from = match job.state {
-                State::Unfinished { steps } if steps > 0 => format!(", {steps} steps are recorded"),
+                JobState::Unfinished { steps } if steps > 0 => {
+                    format!(", {steps} steps are recorded")
+                }
                 _ => String::new(),
             };
             eprintln!("begins: {title}{from}");
         }
-        self.titles.insert(job.title(), Running { steps: job.steps(), bar });
+        self.titles.insert(job.title(), AblateProgressRunning { steps: job.steps(), bar });
     }
 
     fn ended(&mut self, job: &Job) {
@@ -103,7 +105,7 @@ impl Shown {
         self.note(&format!("{}: {}", job.title(), said(job)));
     }
 
-    fn progress(&mut self, progress: &Progress) {
+    fn progress(&mut self, progress: &ScheduleProgress) {
         let left = progress.seconds_left.map(ablate_table::duration);
         let message = format!(
             "{} of {} cells, {} running, {} waiting; {}/{} steps; {} left",
@@ -154,7 +156,7 @@ fn said(job: &Job) -> String {
     let Some(cell) = job.state.cell() else {
         return format!("left {}; the same command goes on", job.state.name());
     };
-    if matches!(job.state, State::Failed(_)) {
+    if matches!(job.state, JobState::Failed(_)) {
         return format!("failed: {}", cell.reason);
     }
     let scores: Vec<String> = cell

@@ -3,9 +3,9 @@
 use crate::base::visible;
 use crate::experiment::Grid;
 use crate::experiment::grid::differences;
-use crate::experiment::grid::file::Source;
-use crate::study::ablate::jobs::State;
-use crate::study::ablate::summary::Summary;
+use crate::experiment::grid::file::BaseSource;
+use crate::study::ablate::jobs::JobState;
+use crate::study::ablate::summary::AblateSummary;
 use crate::study::{Cell, Job};
 use crate::training::plan;
 use crate::training::run::inputs;
@@ -31,7 +31,7 @@ fn right(table: &mut Table, columns: impl IntoIterator<Item = usize>) {
 }
 
 /// Each arm with every key in which it differs from the arm that it is applied to.
-pub fn arms(source: &Source) -> String {
+pub fn arms(source: &BaseSource) -> String {
     let grid = &source.grid;
     let mut text = format!("{}: {}\n", grid.name, visible::visible(&grid.question));
     for arm in &grid.arms {
@@ -112,8 +112,8 @@ pub fn cost(jobs: &[Job], measured: &[Cell], no_probe: bool, at_once: usize) -> 
             }
         };
         let done = match job.state {
-            State::Unfinished { steps } => steps as f64 / job.steps().max(1) as f64,
-            State::Ended => 1.0,
+            JobState::Unfinished { steps } => steps as f64 / job.steps().max(1) as f64,
+            JobState::Ended => 1.0,
             _ => 0.0,
         };
         seconds += whole * (1.0 - done).max(0.0);
@@ -147,7 +147,7 @@ pub fn duration(seconds: f64) -> String {
 
 /// Arm × set: mean over seeds of the last evaluation's avg@k in percent, with both budgets and how
 /// the cells ended.
-pub fn summary(grid: &Grid, summary: &Summary) -> String {
+pub fn summary(grid: &Grid, summary: &AblateSummary) -> String {
     let mut header = vec![grid.name.clone()];
     header.extend(summary.sets.iter().map(|set| format!("{} %", visible::visible(set))));
     header.extend(["updates", "rollouts", "cells"].map(String::from));

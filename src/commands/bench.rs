@@ -4,7 +4,7 @@ use crate::base::files;
 use crate::commands::progress::Progress;
 use crate::commands::{bounds, throughput};
 use crate::experiment::extends;
-use crate::training::bench::{self, Record};
+use crate::training::bench::{self, BenchRecord};
 use anyhow::{Context, Result};
 use comfy_table::Table;
 use std::path::PathBuf;
@@ -18,9 +18,9 @@ use std::process::ExitCode;
     args_conflicts_with_subcommands = true,
     after_help = "Examples:\n  dapo bench\n  dapo bench experiments/dapo.toml --model golden/mini-aime/base --threads 1"
 )]
-pub struct Args {
+pub struct BenchArgs {
     #[command(subcommand)]
-    verb: Option<Verb>,
+    verb: Option<BenchVerb>,
     /// Experiment file: the step's shape.
     #[arg(default_value = "experiments/bench.toml")]
     experiment: PathBuf,
@@ -39,16 +39,16 @@ pub struct Args {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Verb {
-    Throughput(throughput::Args),
+enum BenchVerb {
+    Throughput(throughput::ThroughputArgs),
 }
 
 /// Runs the verb.
 ///
 /// # Errors
 /// An experiment or model that cannot be used, or a file that cannot be written.
-pub fn run(args: &Args) -> Result<ExitCode> {
-    if let Some(Verb::Throughput(args)) = &args.verb {
+pub fn run(args: &BenchArgs) -> Result<ExitCode> {
+    if let Some(BenchVerb::Throughput(args)) = &args.verb {
         return throughput::run(args);
     }
     let mut experiment = extends::load(&args.experiment)?;
@@ -73,7 +73,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(record: &Record) {
+fn print(record: &BenchRecord) {
     let work = &record.workload;
     let fact = |name: &str| record.environment.get(name).map_or("unknown", String::as_str);
     println!(

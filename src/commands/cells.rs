@@ -5,7 +5,7 @@ use crate::commands::{ablate_table, exit};
 use crate::experiment::Grid;
 use crate::records::RunFolder;
 use crate::study::Cell;
-use crate::study::ablate::Study;
+use crate::study::ablate::AblateStudy;
 use crate::study::cell::{self, build, grading};
 use anyhow::Result;
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ Exit codes:
   3  the study, the record or the run cannot be used
   4  a record that cannot be used; with --run: the run is another one, or a response has another
      grade than the stored one")]
-pub struct Args {
+pub struct CellsArgs {
     /// Folder of a study; with --run, a cell's record.
     study: PathBuf,
     /// Run folder to compare with the record.
@@ -44,15 +44,15 @@ pub struct Args {
 ///
 /// # Errors
 /// A study, record or run folder that cannot be used.
-pub fn run(args: &Args) -> Result<ExitCode> {
+pub fn run(args: &CellsArgs) -> Result<ExitCode> {
     match &args.run {
         Some(run) => compare(args, &RunFolder::at(run)),
         None => list(args),
     }
 }
 
-fn list(args: &Args) -> Result<ExitCode> {
-    let study = Study::at(&args.study);
+fn list(args: &CellsArgs) -> Result<ExitCode> {
+    let study = AblateStudy::at(&args.study);
     let (cells, refused) = cell::read_folder(&study.cells())?;
     for error in &refused {
         eprintln!("{}", visible::message(&error.to_string()));
@@ -70,7 +70,7 @@ fn list(args: &Args) -> Result<ExitCode> {
 ///
 /// # Errors
 /// A grid that cannot be read.
-pub fn names(study: &Study) -> Result<BTreeMap<String, Vec<String>>> {
+pub fn names(study: &AblateStudy) -> Result<BTreeMap<String, Vec<String>>> {
     let mut names: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let folder = study.root().join("grids");
     if files::kind(&folder)?.is_none() {
@@ -85,7 +85,7 @@ pub fn names(study: &Study) -> Result<BTreeMap<String, Vec<String>>> {
     Ok(names)
 }
 
-fn compare(args: &Args, folder: &RunFolder) -> Result<ExitCode> {
+fn compare(args: &CellsArgs, folder: &RunFolder) -> Result<ExitCode> {
     let (record, found) = (Cell::read(&args.study)?, build::build(folder)?);
     let mut differences = cell::compare::differences(&record, &found);
     let graded = grading::again(folder, &found)?;

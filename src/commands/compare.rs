@@ -3,7 +3,7 @@
 use crate::base::{files, visible};
 use crate::commands::exit;
 use crate::records::ColumnNames;
-use crate::study::Style;
+use crate::study::ComparisonStyle;
 use crate::study::comparison::{self, load, text};
 use anyhow::Result;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ Columns that are recognised without a flag:
 Exit codes:
   0  compared, whatever the result
   3  a table cannot be read or used; the message names the file, and the line or row and column")]
-pub struct Args {
+pub struct CompareArgs {
     /// The side to compare with, and the side that is compared.
     #[arg(num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["a", "b"], required_unless_present = "a")]
     sides: Vec<PathBuf>,
@@ -77,11 +77,11 @@ pub struct Args {
 ///
 /// # Errors
 /// Tables that cannot be read or compared.
-pub fn run(args: &Args) -> Result<ExitCode> {
+pub fn run(args: &CompareArgs) -> Result<ExitCode> {
     if !(args.level > 0.5 && args.level < 1.0) {
         return Err(exit::Usage(format!("--level {} is not between 0.5 and 1", args.level)).into());
     }
-    let options = load::Options {
+    let options = load::ComparisonOptions {
         columns: ColumnNames {
             problem: args.problem_column.clone(),
             sample: args.sample_column.clone(),
@@ -96,7 +96,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         _ => (load::side(&args.a, &options)?, load::side(&args.b, &options)?),
     };
     let comparison = comparison::compare(&a, &b, args.level, args.common_problems)?;
-    let style = if args.markdown { Style::Markdown } else { Style::Plain };
+    let style = if args.markdown { ComparisonStyle::Markdown } else { ComparisonStyle::Plain };
     match args.json {
         true => print!("{}", visible::json(&files::canonical_json(&comparison))),
         false => print!("{}", text::page(&comparison, style)),

@@ -13,7 +13,7 @@ use std::process::ExitCode;
   source <(dapo completions bash)
   dapo completions zsh > ~/.zfunc/_dapo
   dapo completions fish > ~/.config/fish/completions/dapo.fish")]
-pub struct Args {
+pub struct CompletionsArgs {
     /// The shell.
     shell: Shell,
 }
@@ -22,7 +22,7 @@ pub struct Args {
 ///
 /// # Errors
 /// When standard output cannot be written to.
-pub fn run(args: &Args) -> Result<ExitCode> {
+pub fn run(args: &CompletionsArgs) -> Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "dapo", &mut script);
     io::stdout().lock().write_all(&script)?;

@@ -3,7 +3,7 @@
 use crate::algorithm::facts::Key;
 use crate::base::files;
 use crate::commands::exit;
-use crate::experiment::compare::{self, Difference, Side};
+use crate::experiment::compare::{self, ComparedSide, Difference};
 use crate::experiment::{Experiment, Publication, extends, sources};
 use crate::records::RunFolder;
 use anyhow::Result;
@@ -96,7 +96,7 @@ pub fn run(args: &ConfigArgs) -> Result<ExitCode> {
 /// One side of a comparison, as the user named it.
 struct Operand {
     name: String,
-    side: Side,
+    side: ComparedSide,
     experiment: Option<Experiment>,
 }
 
@@ -108,11 +108,11 @@ impl Operand {
             _ => None,
         };
         if let Some(publication) = publication {
-            let side = Side::publication(publication);
+            let side = ComparedSide::publication(publication);
             return Ok(Self { name: name.to_string(), side, experiment: None });
         }
         let (path, experiment) = experiment(name)?;
-        let side = Side::experiment(&experiment);
+        let side = ComparedSide::experiment(&experiment);
         Ok(Self { name: path.display().to_string(), side, experiment: Some(experiment) })
     }
 
@@ -193,7 +193,7 @@ fn diff(args: &DiffArgs) -> Result<ExitCode> {
 
 /// Keys of the arm that one side has and the other, a publication, states no value of.
 fn unstated<'a>(a: &'a Operand, b: &'a Operand) -> Vec<&'a str> {
-    let missing = |of: &'a Side, from: &'a Side| {
+    let missing = |of: &'a ComparedSide, from: &'a ComparedSide| {
         let silent = move |path: &&String| !from.complete && !from.values.contains_key(*path);
         of.values.keys().filter(silent)
     };

@@ -18,11 +18,11 @@ use std::process::ExitCode;
 #[derive(Debug, Args)]
 pub struct DataArgs {
     #[command(subcommand)]
-    verb: Verb,
+    verb: DataVerb,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum DataVerb {
     Audit(AuditArgs),
     /// Write problems as canonical parquet, with digests
     ///
@@ -89,12 +89,12 @@ struct SetDigest {
     file_sha256: String,
     /// Of a file: what it was made of.
     #[serde(skip_serializing_if = "Option::is_none")]
-    source: Option<Source>,
+    source: Option<DataSource>,
 }
 
 /// Where a set came from, and what of it was left out.
 #[derive(Debug, Clone, Serialize)]
-struct Source {
+struct DataSource {
     /// SHA-256 of the file.
     file_sha256: String,
     /// Its rows.
@@ -121,8 +121,8 @@ struct LeftOut {
 /// code 3.
 pub fn run(args: &DataArgs) -> anyhow::Result<ExitCode> {
     match &args.verb {
-        Verb::Audit(args) => data_audit::run(args),
-        Verb::Prepare(args) => prepare(args),
+        DataVerb::Audit(args) => data_audit::run(args),
+        DataVerb::Prepare(args) => prepare(args),
     }
 }
 
@@ -135,7 +135,7 @@ fn prepare(args: &PrepareArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(exit::USAGE));
     }
     let prepared = match args.source == Path::new(sets::MINI_AIME) {
-        true => Prepared { sets: mini_aime_sets(args.variant), ..Prepared::default() },
+        true => DataPrepared { sets: mini_aime_sets(args.variant), ..DataPrepared::default() },
         false => file_set(args)?,
     };
     for note in &prepared.notes {
@@ -178,11 +178,11 @@ fn prepare(args: &PrepareArgs) -> anyhow::Result<ExitCode> {
 
 /// What is to be written, and what to say about it.
 #[derive(Default)]
-struct Prepared {
+struct DataPrepared {
     sets: Vec<(String, Vec<Problem>)>,
     notes: Vec<String>,
     left_out: Vec<LeftOut>,
-    source: Option<Source>,
+    source: Option<DataSource>,
 }
 
 fn mini_aime_sets(variant: MiniAimeVariant) -> Vec<(String, Vec<Problem>)> {
@@ -191,7 +191,7 @@ fn mini_aime_sets(variant: MiniAimeVariant) -> Vec<(String, Vec<Problem>)> {
     trained.into_iter().chain(tests).collect()
 }
 
-fn file_set(args: &PrepareArgs) -> anyhow::Result<Prepared> {
+fn file_set(args: &PrepareArgs) -> anyhow::Result<DataPrepared> {
     let path = &args.source;
     let file = problem_file::read(path)?;
     let (rows, conflicting) = (file.records, file.conflicts.len());
@@ -228,16 +228,16 @@ fn file_set(args: &PrepareArgs) -> anyhow::Result<Prepared> {
     }
     let held_out = hold_out(&mut problems, args.hold_out.unwrap_or(0));
     if problems.is_empty() {
-        return Err(data::Error::Empty { path: path.clone() }.into());
+        return Err(data::DataError::Empty { path: path.clone() }.into());
     }
     let file_sha256 = files::sha256_file(path)?;
-    let source = Some(Source { file_sha256, rows, conflicting, evaluated });
+    let source = Some(DataSource { file_sha256, rows, conflicting, evaluated });
     let name = sets::set_name(path);
     let mut sets = vec![(name.clone(), problems)];
     if !held_out.is_empty() {
         sets.push((format!("{name}-dev"), held_out));
     }
-    Ok(Prepared { sets, notes, left_out, source })
+    Ok(DataPrepared { sets, notes, left_out, source })
 }
 
 /// Takes out the problems whose question has the smallest digest. Both parts keep their order.

@@ -2,7 +2,7 @@
 
 use crate::base::{files, visible};
 use crate::commands::progress::Progress;
-use crate::task::audit::{self, Finding, Options};
+use crate::task::audit::{self, AuditFinding, AuditOptions};
 use crate::task::data::source::Format;
 use crate::task::{Audit, FindingKind, SourceRow, TokenCount, Tokenizer, prompt};
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ pub fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
         }
         _ => None,
     };
-    let options = Options {
+    let options = AuditOptions {
         tokens,
         max_prompt_tokens: args.max_prompt_tokens,
         prompts_per_step: args.prompts_per_step,
@@ -83,7 +83,7 @@ pub fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
              that ends its answers so goes on to the limit. eos_token_id of generation_config.json \
              may be a list of both."
         );
-        audit.findings.push(Finding { kind: FindingKind::Warning, text });
+        audit.findings.push(AuditFinding { kind: FindingKind::Warning, text });
     }
     match args.json {
         true => println!("{}", visible::json(&files::canonical_json_line(&audit))),
@@ -93,7 +93,7 @@ pub fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Tokens of a row's messages, in the chat template where there is one.
-fn prompt_tokens(tokenizer: &Tokenizer, row: &SourceRow) -> Result<u64, prompt::Error> {
+fn prompt_tokens(tokenizer: &Tokenizer, row: &SourceRow) -> Result<u64, prompt::PromptError> {
     let text = match tokenizer.chat_template()? {
         Some(template) => template.render(&row.row.prompt, true)?,
         None => row.row.prompt.iter().map(|message| message.content.as_str()).collect(),

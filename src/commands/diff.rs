@@ -3,7 +3,7 @@
 use crate::base::{files, visible};
 use crate::commands::exit;
 use crate::records::RunFolder;
-use crate::verification::diff::{self, Verdict, text};
+use crate::verification::diff::{self, DiffVerdict, text};
 use anyhow::Result;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ Exit codes:
   3  a folder holds no run, or a record cannot be read
   4  they differ, or one goes further than the other (said which and how far they agree), or
      records are missing that would tell")]
-pub struct Args {
+pub struct DiffArgsOf {
     /// Run folder.
     a: PathBuf,
     /// Run folder to compare with.
@@ -38,7 +38,7 @@ pub struct Args {
 ///
 /// # Errors
 /// A folder that holds no run, or a record that cannot be read.
-pub fn run(args: &Args) -> Result<ExitCode> {
+pub fn run(args: &DiffArgsOf) -> Result<ExitCode> {
     let diff = diff::compare(&RunFolder::at(&args.a), &RunFolder::at(&args.b))?;
     if args.json {
         print!("{}", visible::json(&files::canonical_json(&diff)));
@@ -46,7 +46,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         print!("{}", text::text(&diff));
     }
     Ok(ExitCode::from(match diff.verdict {
-        Verdict::Identical => exit::SUCCESS,
-        Verdict::Prefix | Verdict::Different | Verdict::Inconclusive => exit::MISMATCH,
+        DiffVerdict::Identical => exit::SUCCESS,
+        DiffVerdict::Prefix | DiffVerdict::Different | DiffVerdict::Inconclusive => exit::MISMATCH,
     }))
 }

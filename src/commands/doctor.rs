@@ -3,7 +3,7 @@
 use crate::base::files;
 use crate::base::visible::{self, visible};
 use crate::commands::exit;
-use crate::verification::{Comparison, Examination, doctor};
+use crate::verification::{DoctorComparison, Examination, doctor};
 use anyhow::Result;
 use comfy_table::{Table, presets};
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use std::process::ExitCode;
 #[command(
     after_help = "Examples:\n  dapo doctor\n  dapo doctor --json > here.json\n  dapo doctor --compare there.json\n\nExit codes:\n  3  the file of --compare is no examination\n  4  a self-check failed, or the two fingerprints differ"
 )]
-pub struct Args {
+pub struct DoctorArgs {
     /// Print everything as JSON, each operation's digest too.
     #[arg(long)]
     json: bool,
@@ -31,7 +31,7 @@ pub struct Args {
 ///
 /// # Errors
 /// A file to compare with that cannot be read.
-pub fn run(args: &Args) -> Result<ExitCode> {
+pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
     let other: Option<Examination> = args.compare.as_deref().map(files::read_json).transpose()?;
     let here = doctor::examine();
     let comparison = other.map(|other| doctor::compare(&here, &other));
@@ -89,7 +89,7 @@ fn show(here: &Examination) {
     );
 }
 
-fn show_comparison(comparison: &Comparison) {
+fn show_comparison(comparison: &DoctorComparison) {
     if comparison.agrees() {
         println!("all {} operations give the same bits here and there", comparison.compared);
     } else if comparison.compared == 0 {

@@ -2,7 +2,7 @@
 //! loud enough to be seen at the end of a long run.
 
 use crate::study::Effects;
-use crate::study::effect_checks::Finding;
+use crate::study::effect_checks::EffectFinding;
 use std::io::IsTerminal;
 
 /// Prints the findings and the warnings of a run to standard error. Colour is for terminals
@@ -19,7 +19,7 @@ fn lines(effects: &Effects, colour: bool) -> String {
         steps => format!("{steps} rollout steps"),
     };
     let mut text = format!("what each technique did in {steps}:\n");
-    for Finding { technique, enabled, verdict, evidence } in &effects.findings {
+    for EffectFinding { technique, enabled, verdict, evidence } in &effects.findings {
         let switch = if *enabled { "on" } else { "off" };
         let verdict = verdict.words();
         text += &format!("  {technique:<25} {switch:<4} {verdict:<12}  {evidence}\n");
@@ -37,10 +37,10 @@ fn lines(effects: &Effects, colour: bool) -> String {
 mod tests {
     use super::*;
     use crate::study::NamedWarning;
-    use crate::study::effect_checks::Verdict;
+    use crate::study::effect_checks::EffectVerdict;
 
     fn effects() -> Effects {
-        let finding = |technique, enabled, verdict| Finding {
+        let finding = |technique, enabled, verdict| EffectFinding {
             technique,
             enabled,
             verdict,
@@ -49,8 +49,8 @@ mod tests {
         Effects {
             steps: 3,
             findings: vec![
-                finding("Clip-Higher", true, Verdict::EnabledButDidNothing),
-                finding("Dynamic Sampling", false, Verdict::Off),
+                finding("Clip-Higher", true, EffectVerdict::EnabledButDidNothing),
+                finding("Dynamic Sampling", false, EffectVerdict::Off),
             ],
             named_warnings: vec![NamedWarning { name: "a-name", sentence: "says why".to_string() }],
         }

@@ -3,14 +3,14 @@
 use crate::algorithm::Problem;
 use crate::base::{files, workers};
 use crate::commands::bounds;
-use crate::commands::eval_files::{self, ProtocolArgs, Settings};
+use crate::commands::eval_files::{self, EvalFilesSettings, ProtocolArgs};
 use crate::commands::exit::{Invalid, Usage};
 use crate::commands::progress::Progress;
 use crate::experiment::extends;
 use crate::records::{Counters, RunFolder};
 use crate::training::evaluation::Set;
 use crate::training::run::inputs::{self, Inputs};
-use crate::training::run::{Event, evaluations};
+use crate::training::run::{RunEvent, evaluations};
 use anyhow::{Result, bail};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,7 +26,7 @@ use std::process::ExitCode;
   dapo eval experiments/dapo.toml
   dapo eval experiments/dapo.toml --model runs/reproduce/checkpoints/step-000040 --set mini-aime
   dapo eval --model models/Qwen2.5-7B --data aime-2024.parquet --out evals/qwen2.5-7b")]
-pub struct Args {
+pub struct EvalArgs {
     /// Experiment file: data, template, sampling, limits, verifier.
     #[arg(conflicts_with = "data")]
     experiment: Option<PathBuf>,
@@ -60,10 +60,11 @@ pub struct Args {
 ///
 /// # Errors
 /// An experiment, model, data set or set name that cannot be used.
-pub fn run(args: &Args) -> Result<ExitCode> {
+pub fn run(args: &EvalArgs) -> Result<ExitCode> {
     if let Some(model) = args.model.as_deref().filter(|_| !args.data.is_empty()) {
-        let Args { data, samples, seed, out, json, protocol, .. } = args;
-        let settings = Settings { model, data, samples: *samples, seed: *seed, json: *json };
+        let EvalArgs { data, samples, seed, out, json, protocol, .. } = args;
+        let settings =
+            EvalFilesSettings { model, data, samples: *samples, seed: *seed, json: *json };
         return eval_files::run(&settings, out.as_deref(), protocol);
     }
     let Some(experiment) = &args.experiment else {
@@ -97,7 +98,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let when = (0, Counters::default());
         let record =
             evaluations::evaluate_into(&inputs, || Ok(&folder), &model, set, when, &mut |event| {
-                if let Event::Evaluating(_, done, _) = event {
+                if let RunEvent::Evaluating(_, done, _) = event {
                     bar.set(done as u64, "responses");
                 }
             })?;
@@ -108,7 +109,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn chosen<'a>(args: &'a Args, inputs: &'a Inputs) -> Result<Vec<Set<'a>>> {
+fn chosen<'a>(args: &'a EvalArgs, inputs: &'a Inputs) -> Result<Vec<Set<'a>>> {
     let known: Vec<(&str, &[Problem])> = inputs.data.evaluated().collect();
     let wanted: Vec<&str> = match args.sets.is_empty() {
         true => known[1..].iter().map(|(name, _)| *name).collect(),

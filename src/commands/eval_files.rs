@@ -11,7 +11,7 @@ use crate::experiment::{PromptTemplate, Sampling, Verifier, sets};
 use crate::numerics::Numerics;
 use crate::policy::Qwen2;
 use crate::policy::checkpoint::weights;
-use crate::records::tables::{self, Outcome};
+use crate::records::tables::{self, OutcomeRecord};
 use crate::records::{Counters, EvaluationRecord};
 use crate::statistics::{Accuracy, Counts, accuracy};
 use crate::task::Tokenizer;
@@ -67,7 +67,7 @@ pub struct ProtocolArgs {
 }
 
 /// What is evaluated.
-pub struct Settings<'a> {
+pub struct EvalFilesSettings<'a> {
     /// Checkpoint folder.
     pub model: &'a Path,
     /// Files of problems.
@@ -84,7 +84,11 @@ pub struct Settings<'a> {
 ///
 /// # Errors
 /// A model, a file or a setting that cannot be used, or a folder that cannot be written.
-pub fn run(settings: &Settings, out: Option<&Path>, args: &ProtocolArgs) -> Result<ExitCode> {
+pub fn run(
+    settings: &EvalFilesSettings,
+    out: Option<&Path>,
+    args: &ProtocolArgs,
+) -> Result<ExitCode> {
     let protocol = protocol(args, settings.seed.unwrap_or(1))?;
     let samples = settings.samples.unwrap_or(32);
     workers::set_count(args.threads);
@@ -210,7 +214,7 @@ fn weights_sha256(folder: &Path) -> Result<String> {
     Ok(files::sha256(digests.as_bytes()))
 }
 
-fn accuracy(outcomes: &[Outcome]) -> Result<Accuracy> {
+fn accuracy(outcomes: &[OutcomeRecord]) -> Result<Accuracy> {
     let counts = outcomes.chunk_by(|a, b| a.problem == b.problem).map(|rows| Counts {
         correct: rows.iter().filter(|row| row.is_correct).count() as u64,
         samples: rows.len() as u64,

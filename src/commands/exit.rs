@@ -76,18 +76,18 @@ pub fn message(error: &anyhow::Error) -> String {
 
 /// Files that are not what a record says of them.
 fn is_mismatch(cause: &(dyn std::error::Error + 'static)) -> bool {
-    matches!(cause.downcast_ref(), Some(statement::Error::Altered { .. }))
+    matches!(cause.downcast_ref(), Some(statement::StatementError::Altered { .. }))
 }
 
 /// Weights that are not finite, or whose products are not.
 fn is_divergence(cause: &(dyn std::error::Error + 'static)) -> bool {
-    matches!(cause.downcast_ref(), Some(pretraining::Error::Diverged { .. }))
-        || matches!(cause.downcast_ref(), Some(generate::Error::NotFinite { .. }))
+    matches!(cause.downcast_ref(), Some(pretraining::PretrainError::Diverged { .. }))
+        || matches!(cause.downcast_ref(), Some(generate::GenerateError::NotFinite { .. }))
 }
 
 /// What this machine cannot compute.
 fn is_lacking(cause: &(dyn std::error::Error + 'static)) -> bool {
-    matches!(cause.downcast_ref(), Some(vectorised::Error::Missing(_)))
+    matches!(cause.downcast_ref(), Some(vectorised::InstructionError::Missing(_)))
 }
 
 /// A full disk or a failing one is nobody's input. A path that is missing, forbidden or of
@@ -110,29 +110,29 @@ fn is_machine(cause: &(dyn std::error::Error + 'static)) -> bool {
 
 fn is_input(cause: &(dyn std::error::Error + 'static)) -> bool {
     cause.is::<Invalid>()
-        || cause.is::<statement::Error>()
-        || cause.is::<vectorised::Error>()
-        || cause.is::<files::Error>()
-        || cause.is::<tables::Error>()
-        || cause.is::<extends::Error>()
+        || cause.is::<statement::StatementError>()
+        || cause.is::<vectorised::InstructionError>()
+        || cause.is::<files::FileError>()
+        || cause.is::<tables::TableError>()
+        || cause.is::<extends::LoadError>()
         || cause.is::<toml::de::Error>()
-        || cause.is::<data::Error>()
-        || cause.is::<prompt::Error>()
-        || cause.is::<checkpoint::Error>()
-        || cause.is::<generate::Error>()
-        || cause.is::<evaluation::Error>()
-        || cause.is::<step::Error>()
-        || cause.is::<run::Error>()
-        || cause.is::<verify::Error>()
-        || cause.is::<diff::Error>()
-        || cause.is::<comparison::Error>()
-        || cause.is::<regress::Error>()
-        || cause.is::<study::Error>()
-        || cause.is::<claims::Error>()
-        || cause.is::<grid::Error>()
-        || cause.is::<cell::Error>()
-        || cause.is::<ablate::Error>()
-        || cause.is::<studies::Error>()
+        || cause.is::<data::DataError>()
+        || cause.is::<prompt::PromptError>()
+        || cause.is::<checkpoint::CheckpointError>()
+        || cause.is::<generate::GenerateError>()
+        || cause.is::<evaluation::EvaluationError>()
+        || cause.is::<step::StepError>()
+        || cause.is::<run::RunError>()
+        || cause.is::<verify::VerifyError>()
+        || cause.is::<diff::DiffError>()
+        || cause.is::<comparison::OutcomeError>()
+        || cause.is::<regress::RegressError>()
+        || cause.is::<study::ExportError>()
+        || cause.is::<claims::ClaimsError>()
+        || cause.is::<grid::GridError>()
+        || cause.is::<cell::CellError>()
+        || cause.is::<ablate::AblateError>()
+        || cause.is::<studies::StudyError>()
 }
 
 #[cfg(test)]
@@ -152,15 +152,15 @@ mod tests {
     #[test]
     fn a_full_disk_is_the_machines_failure_and_a_path_that_cannot_be_is_the_users() {
         let full = files::append_line(Path::new("/dev/full"), &1u64).unwrap_err();
-        let error = anyhow::Error::from(run::Error::from(full));
+        let error = anyhow::Error::from(run::RunError::from(full));
         assert_eq!(code(&error), BUG, "{}", message(&error));
         let below_a_file = files::write_atomic(Path::new("/dev/null/x"), b"").unwrap_err();
-        assert_eq!(code(&anyhow::Error::from(run::Error::from(below_a_file))), INVALID);
+        assert_eq!(code(&anyhow::Error::from(run::RunError::from(below_a_file))), INVALID);
     }
 
     #[test]
     fn a_lock_that_was_taken_away_is_the_users_to_mend() {
-        let lost = run::Error::LockLost { folder: "runs/a".into() };
+        let lost = run::RunError::LockLost { folder: "runs/a".into() };
         assert_eq!(code(&anyhow::Error::from(lost)), INVALID);
     }
 

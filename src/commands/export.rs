@@ -5,7 +5,7 @@ use crate::commands::cells;
 use crate::commands::exit::{self, Usage};
 use crate::records::RunFolder;
 use crate::report::export::{statement, study};
-use crate::study::ablate::Study;
+use crate::study::ablate::AblateStudy;
 use crate::study::cell;
 use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ use std::process::ExitCode;
 Exit codes:
   3  the folder cannot be read, or the run has not ended
   4  a cell was left out, or a file of the run is not the one that outcome.json lists")]
-pub struct Args {
+pub struct ExportArgs {
     /// Folder of a study, or of a run.
     #[arg(value_name = "STUDY|RUN")]
     folder: PathBuf,
@@ -53,7 +53,7 @@ pub struct Args {
 ///
 /// # Errors
 /// No format, a study that cannot be read, or a folder that cannot be written.
-pub fn run(args: &Args) -> Result<ExitCode> {
+pub fn run(args: &ExportArgs) -> Result<ExitCode> {
     if !(args.csv || args.parquet || args.tensorboard || args.statement) {
         bail!(Usage(
             "choose --csv, --parquet, --tensorboard or --statement, or several".to_string()
@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let shown = visible::visible(&args.folder.display().to_string());
         bail!(Usage(format!("{shown} is not a run: --statement is for a run folder")));
     }
-    let folder = Study::at(&args.folder);
+    let folder = AblateStudy::at(&args.folder);
     let (cells, refused) = cell::read_folder(&folder.cells())?;
     for error in &refused {
         eprintln!("left out: {}", visible::message(&error.to_string()));
@@ -91,7 +91,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// A run's event file, which lies outside the run folder, and its statement, which lies in it.
-fn run_folder(args: &Args) -> Result<ExitCode> {
+fn run_folder(args: &ExportArgs) -> Result<ExitCode> {
     let shown = visible::visible(&args.folder.display().to_string());
     if args.csv || args.parquet {
         bail!(Usage(format!(

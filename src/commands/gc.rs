@@ -1,7 +1,7 @@
 //! `dapo runs gc`: what could be deleted, and with `--yes` its deletion.
 
 use crate::base::{files, visible};
-use crate::records::{Candidate, Rules, housekeeping};
+use crate::records::{Candidate, HousekeepingRules, housekeeping};
 use anyhow::Result;
 use serde_json::json;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use std::process::ExitCode;
   dapo runs gc --keep-last 2 --yes
       delete all but the two newest checkpoints of each run
   dapo runs gc runs/study --unfinished --json")]
-pub struct Args {
+pub struct GcArgs {
     /// Folder of runs, or one run.
     #[arg(default_value = "runs")]
     dir: PathBuf,
@@ -43,8 +43,9 @@ pub struct Args {
 /// # Errors
 /// A folder that cannot be listed, or something that cannot be deleted; what was deleted until
 /// then was printed.
-pub fn run(args: &Args) -> Result<ExitCode> {
-    let rules = Rules { keep_last: args.keep_last as usize, unfinished: args.unfinished };
+pub fn run(args: &GcArgs) -> Result<ExitCode> {
+    let rules =
+        HousekeepingRules { keep_last: args.keep_last as usize, unfinished: args.unfinished };
     let candidates = housekeeping::candidates(&args.dir, rules)?;
     let (mut count, mut bytes) = (0, 0);
     for candidate in &candidates {
@@ -64,7 +65,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(candidate: &Candidate, deleted: bool, args: &Args) {
+fn print(candidate: &Candidate, deleted: bool, args: &GcArgs) {
     if args.json {
         let mut record = json!(candidate);
         record["deleted"] = json!(deleted);

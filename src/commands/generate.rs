@@ -26,7 +26,7 @@ use std::process::ExitCode;
 #[command(
     after_help = "Example:\n  echo '{\"prompt\": \"347+562*3?\"}' > prompts.jsonl\n  dapo model generate --model golden/mini-aime/base --prompts prompts.jsonl -n 4"
 )]
-pub struct Args {
+pub struct GenerateArgs {
     /// Checkpoint folder in the Hugging Face layout.
     #[arg(long)]
     model: PathBuf,
@@ -67,7 +67,7 @@ pub struct Args {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct GenerateLine {
     prompt: Option<String>,
     prompt_ids: Option<Vec<u32>>,
 }
@@ -87,7 +87,7 @@ struct Output<'a> {
 ///
 /// # Errors
 /// A model or prompts that cannot be used, or sampling settings out of range.
-pub fn run(args: &Args) -> Result<ExitCode> {
+pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
     if !(args.temperature >= 0.0 && args.temperature.is_finite()) {
         bail!(Usage(format!("--temperature must be at least 0, got {}", args.temperature)));
     }
@@ -138,8 +138,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn prompts(args: &Args, tokenizer: &Tokenizer) -> Result<Vec<Vec<u32>>> {
-    let lines: Vec<Line> = files::read_data_lines(&args.prompts)?;
+fn prompts(args: &GenerateArgs, tokenizer: &Tokenizer) -> Result<Vec<Vec<u32>>> {
+    let lines: Vec<GenerateLine> = files::read_data_lines(&args.prompts)?;
     if lines.is_empty() {
         bail!(Invalid(format!("{} holds no prompts", args.prompts.display())));
     }

@@ -2,7 +2,7 @@
 
 use crate::base::{files, visible};
 use crate::experiment::Verifier;
-use crate::records::{Response, tables};
+use crate::records::{StoredResponse, tables};
 use crate::task::reward::python_text::last_code_points;
 use crate::task::{Explanation, Reason, reward};
 use comfy_table::{Table, presets};
@@ -28,7 +28,7 @@ use std::process::ExitCode;
   dapo grade responses.jsonl --explain | grep '\"acc\":false'
   dapo grade runs/reproduce/rollouts/*.parquet --summary
   echo '{\"response\": \"Answer: 540.\", \"ground_truth\": \"540\"}' | dapo grade /dev/stdin --explain")]
-pub struct Args {
+pub struct GradeArgs {
     /// JSON lines or tables to grade.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
@@ -44,7 +44,7 @@ pub struct Args {
 }
 
 #[derive(Debug, Deserialize)]
-struct Line {
+struct GradeLine {
     response: String,
     ground_truth: String,
     strict_box_verify: Option<bool>,
@@ -52,15 +52,15 @@ struct Line {
     truncated: bool,
 }
 
-impl From<Response> for Line {
-    fn from(row: Response) -> Self {
-        let Response { response, answer, truncated } = row;
+impl From<StoredResponse> for GradeLine {
+    fn from(row: StoredResponse) -> Self {
+        let StoredResponse { response, answer, truncated } = row;
         Self { response, ground_truth: answer, strict_box_verify: None, truncated }
     }
 }
 
 #[derive(Debug, Serialize)]
-struct Graded<'a> {
+struct GradeGradeGraded<'a> {
     score: f64,
     acc: bool,
     pred: Option<&'a str>,
@@ -80,16 +80,16 @@ struct Explained<'a> {
 ///
 /// # Errors
 /// When a file cannot be read or standard output cannot be written to.
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let mut lines: Vec<Line> = Vec::new();
+pub fn run(args: &GradeArgs) -> anyhow::Result<ExitCode> {
+    let mut lines: Vec<GradeLine> = Vec::new();
     for file in &args.files {
         match file.extension().is_some_and(|extension| extension == "parquet") {
-            true => lines.extend(tables::read_responses(file)?.into_iter().map(Line::from)),
-            false => lines.extend(files::read_data_lines::<Line>(file)?),
+            true => lines.extend(tables::read_responses(file)?.into_iter().map(GradeLine::from)),
+            false => lines.extend(files::read_data_lines::<GradeLine>(file)?),
         }
     }
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    let mut summary = Summary::default();
+    let mut summary = GradeSummary::default();
     for line in &lines {
         let verifier = match line.strict_box_verify {
             Some(true) => Verifier::StrictBox,
@@ -114,7 +114,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// Responses by reason.
 #[derive(Default)]
-struct Summary {
+struct GradeSummary {
     responses: u64,
     reasons: BTreeMap<Reason, Counted>,
 }
@@ -130,8 +130,8 @@ struct Counted {
 /// Characters of a side of an example.
 const EXAMPLE_CHARACTERS: usize = 24;
 
-impl Summary {
-    fn add(&mut self, line: &Line, explanation: &Explanation) {
+impl GradeSummary {
+    fn add(&mut self, line: &GradeLine, explanation: &Explanation) {
         self.responses += 1;
         let example = || {
             let shown =
@@ -189,7 +189,7 @@ fn graded(
         normalised_ground_truth: &explanation.compared_ground_truth,
         reason: explanation.reason.to_string(),
     });
-    serde_json::to_string(&Graded {
+    serde_json::to_string(&GradeGradeGraded {
         score: grade.score(),
         acc: grade.is_correct,
         pred: grade.released_prediction(verifier),

@@ -73,26 +73,26 @@ pub struct Cli {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    Train(train::Args),
-    Ablate(ablate::Args),
-    Export(export::Args),
-    Plan(plan::Args),
-    Eval(eval::Args),
+    Train(train::TrainArgs),
+    Ablate(ablate::AblateArgs),
+    Export(export::ExportArgs),
+    Plan(plan::PlanArgs),
+    Eval(eval::EvalArgs),
     Report(report::ReportArgs),
-    Verify(verify::Args),
-    Diff(diff::Args),
-    Compare(compare::Args),
-    Regress(regress::Args),
+    Verify(verify::VerifyArgs),
+    Diff(diff::DiffArgsOf),
+    Compare(compare::CompareArgs),
+    Regress(regress::RegressArgs),
     Data(data::DataArgs),
     Config(config::ConfigArgs),
-    Grade(grade::Args),
-    Model(model::Args),
-    Doctor(doctor::Args),
-    Bench(bench::Args),
-    Runs(runs::Args),
-    Completions(completions::Args),
+    Grade(grade::GradeArgs),
+    Model(model::ModelArgs),
+    Doctor(doctor::DoctorArgs),
+    Bench(bench::BenchArgs),
+    Runs(runs::RunsArgs),
+    Completions(completions::CompletionsArgs),
     #[command(name = table_reader::VERB, hide = true)]
-    TableReader(table_reader::Args),
+    TableReader(table_reader::TableReaderArgs),
 }
 
 /// Verbs of earlier versions, and the command lines that do their work now.

@@ -6,26 +6,26 @@ use std::process::ExitCode;
 
 /// Make a base policy, sample from a checkpoint, or score responses with one.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct ModelArgs {
     #[command(subcommand)]
-    verb: Verb,
+    verb: ModelVerb,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Verb {
-    Pretrain(pretrain::Args),
-    Generate(generate::Args),
-    Score(score::Args),
+enum ModelVerb {
+    Pretrain(pretrain::PretrainArgs),
+    Generate(generate::GenerateArgs),
+    Score(score::ScoreArgs),
 }
 
 /// Runs the verb.
 ///
 /// # Errors
 /// Whatever the verb below it could not do.
-pub fn run(args: &Args) -> Result<ExitCode> {
+pub fn run(args: &ModelArgs) -> Result<ExitCode> {
     match &args.verb {
-        Verb::Pretrain(args) => pretrain::run(args),
-        Verb::Generate(args) => generate::run(args),
-        Verb::Score(args) => score::run(args),
+        ModelVerb::Pretrain(args) => pretrain::run(args),
+        ModelVerb::Generate(args) => generate::run(args),
+        ModelVerb::Score(args) => score::run(args),
     }
 }

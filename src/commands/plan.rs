@@ -5,9 +5,9 @@ use crate::commands::exit::Invalid;
 use crate::commands::{bounds, plan_table};
 use crate::experiment::{Device, extends};
 use crate::records::{Manifest, RunFolder};
-use crate::training::plan::{self, Record, actual, machine};
+use crate::training::plan::{self, PlanRecord, actual, machine};
 use crate::training::run::inputs::{self, Inputs};
-use crate::training::{Name, Plan};
+use crate::training::{Name, RunPlan};
 use anyhow::{Result, bail};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ use std::process::ExitCode;
 /// Of a run folder it shows the plan beside what came true. Nothing is written.
 #[derive(Debug, clap::Args)]
 #[command(after_help = help())]
-pub struct Args {
+pub struct PlanArgs {
     /// Experiment file (TOML), or the folder of a run that was planned.
     experiment: PathBuf,
     /// Run seed, instead of the file's.
@@ -50,7 +50,7 @@ fn help() -> String {
 ///
 /// # Errors
 /// An experiment, model or data set that cannot be used; a plan that cannot be met.
-pub fn run(args: &Args) -> Result<ExitCode> {
+pub fn run(args: &PlanArgs) -> Result<ExitCode> {
     if args.experiment.is_dir() {
         return show_run(args);
     }
@@ -74,17 +74,17 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// The plan of a run folder beside what its records say now.
-fn show_run(args: &Args) -> Result<ExitCode> {
+fn show_run(args: &PlanArgs) -> Result<ExitCode> {
     let folder = RunFolder::at(&args.experiment);
     let path = folder.inside(plan::FILE)?;
     if !path.exists() {
         let message = format!("{} is missing: this run was not planned", path.display());
         bail!(Invalid(message));
     }
-    let Record { plan, actual } = files::read_json(&path)?;
+    let PlanRecord { plan, actual } = files::read_json(&path)?;
     let peak = actual.and_then(|actual| actual.peak_memory_bytes);
     let actual = Some(actual::read(&folder, peak)?);
-    let record = Record { plan, actual };
+    let record = PlanRecord { plan, actual };
     match args.json {
         true => print!("{}", files::canonical_json(&record)),
         false => {
@@ -95,13 +95,13 @@ fn show_run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn findings(plan: &Plan) {
+fn findings(plan: &RunPlan) {
     for warning in &plan.warnings {
         eprintln!("{warning}");
     }
 }
 
-fn refuse(plan: &Plan) -> Result<()> {
+fn refuse(plan: &RunPlan) -> Result<()> {
     if !plan.can_start() {
         bail!(Invalid("this plan cannot be met: see the errors above".into()));
     }
@@ -111,7 +111,7 @@ fn refuse(plan: &Plan) -> Result<()> {
 /// The plan of a training run, from before its start to its end.
 pub struct Planned {
     /// `None` when the folder holds a finished run: there is nothing to plan.
-    record: Option<Record>,
+    record: Option<PlanRecord>,
     folder: RunFolder,
     /// The run folder's record is up to date.
     kept: bool,
@@ -128,7 +128,8 @@ impl Planned {
     /// A plan that cannot be met, or what would also stop the run.
     pub fn before(inputs: &Inputs, folder: &RunFolder, measure: bool) -> Result<Self> {
         let path = folder.path(plan::FILE);
-        let known: Option<Record> = if path.exists() { files::read_json(&path).ok() } else { None };
+        let known: Option<PlanRecord> =
+            if path.exists() { files::read_json(&path).ok() } else { None };
         let known = known.filter(|record| record.plan.run_key == inputs.manifest.run_key);
         let partial = known.is_some();
         let other = |found: Manifest| found.run_key != inputs.manifest.run_key;
@@ -143,7 +144,7 @@ impl Planned {
                 if measure {
                     refuse(&plan)?;
                 }
-                Some(Record { plan, actual: None })
+                Some(PlanRecord { plan, actual: None })
             }
         };
         Ok(Self {
@@ -166,12 +167,12 @@ impl Planned {
 
     /// Reads what the run did, keeps it and prints it beside the plan.
     pub fn after(self) {
-        let Some(Record { plan, .. }) = self.record else { return };
+        let Some(PlanRecord { plan, .. }) = self.record else { return };
         let known = !self.partial && (self.peak_reset || plan.probe.is_none());
         let peak = machine::process_bytes("VmHWM").filter(|_| known);
         match actual::read(&self.folder, peak) {
             Ok(actual) => {
-                let record = Record { plan, actual: Some(actual) };
+                let record = PlanRecord { plan, actual: Some(actual) };
                 write(&self.folder, &record);
                 eprintln!("{}", plan_table::comparison(&record));
             }
@@ -180,7 +181,7 @@ impl Planned {
     }
 }
 
-fn write(folder: &RunFolder, record: &Record) {
+fn write(folder: &RunFolder, record: &PlanRecord) {
     if let Err(error) = files::write_json(&folder.path(plan::FILE), record) {
         eprintln!("the plan is not kept: {error}");
     }

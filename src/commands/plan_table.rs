@@ -1,12 +1,12 @@
 //! A plan, and a plan beside what came true, as text.
 
-use crate::training::plan::Record;
-use crate::training::{Estimate, Estimates, Memory, Plan, Range, Severity};
+use crate::training::plan::PlanRecord;
+use crate::training::{CostEstimate, Estimates, PlanMemory, Range, RunPlan, Severity};
 use comfy_table::Table;
 use std::collections::BTreeMap;
 
 /// The plan: counts, the probe, estimates.
-pub fn plan(plan: &Plan) -> String {
+pub fn plan(plan: &RunPlan) -> String {
     let mut parts = vec![
         format!("plan of {}, seed {}, {} threads", plan.name, plan.seed, plan.threads),
         counts(plan),
@@ -28,7 +28,7 @@ pub fn plan(plan: &Plan) -> String {
     parts.join("\n")
 }
 
-fn counts(plan: &Plan) -> String {
+fn counts(plan: &RunPlan) -> String {
     let work = &plan.work;
     let mut table = table(&["count", "least", "expected", "most"]);
     let exact = |value: u64| ["".into(), number(value as f64), "".into()];
@@ -58,7 +58,7 @@ fn counts(plan: &Plan) -> String {
 fn estimates(estimates: &Estimates) -> String {
     let mut table = table(&["estimate", "base policy's lengths", "bound (L_max, all rounds)"]);
     let columns = [&estimates.expected, &estimates.bound];
-    let mut row = |name: &str, of: &dyn Fn(&Estimate) -> String| {
+    let mut row = |name: &str, of: &dyn Fn(&CostEstimate) -> String| {
         table.add_row(std::iter::once(name.to_string()).chain(columns.map(of)));
     };
     row("mean response length, tokens", &|one| format!("{:.0}", one.response_tokens_mean));
@@ -72,7 +72,7 @@ fn estimates(estimates: &Estimates) -> String {
     )
 }
 
-fn space(plan: &Plan) -> String {
+fn space(plan: &RunPlan) -> String {
     let (memory, disk) = (&plan.memory, &plan.disk);
     let basis = if memory.measured { "measured with the run's batches" } else { "from shapes" };
     let known = |value: Option<f64>| value.map_or("unknown".into(), bytes);
@@ -89,7 +89,7 @@ fn space(plan: &Plan) -> String {
 }
 
 /// Each phase, and the parts of the one that needs most.
-fn by_phase(memory: &Memory) -> String {
+fn by_phase(memory: &PlanMemory) -> String {
     if memory.phases.is_empty() {
         return String::new();
     }
@@ -103,11 +103,11 @@ fn by_phase(memory: &Memory) -> String {
 }
 
 /// Planned against actual, with ratios.
-pub fn comparison(record: &Record) -> String {
-    let Record { plan, actual: Some(actual) } = record else {
+pub fn comparison(record: &PlanRecord) -> String {
+    let PlanRecord { plan, actual: Some(actual) } = record else {
         return "planned against actual: the run has not ended".into();
     };
-    let estimate = |of: &dyn Fn(&Estimate) -> f64| {
+    let estimate = |of: &dyn Fn(&CostEstimate) -> f64| {
         let both = plan.estimates.as_ref().map(|both| [of(&both.expected), of(&both.bound)]);
         both.map_or([None; 2], |values| values.map(Some))
     };

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 #[command(
     after_help = "Example:\n  dapo model pretrain golden/mini-aime/recipe.toml --out runs/base"
 )]
-pub struct Args {
+pub struct PretrainArgs {
     /// Recipe: the policy's shape and the stages of pretraining.
     recipe: PathBuf,
     /// Folder for the checkpoint, in the Hugging Face layout.
@@ -39,7 +39,7 @@ const MOST_RECIPE_BYTES: u64 = 1 << 20;
 ///
 /// # Errors
 /// A recipe that cannot be read, a folder that cannot be written, or divergence.
-pub fn run(args: &Args) -> Result<ExitCode> {
+pub fn run(args: &PretrainArgs) -> Result<ExitCode> {
     workers::set_count(args.threads);
     let recipe = recipe(&args.recipe)?;
     check_out(&args.out)?;
@@ -63,7 +63,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     bar.finish();
     let model = match model {
         Ok(model) => model,
-        Err(error @ pretraining::Error::Diverged { .. }) => {
+        Err(error @ pretraining::PretrainError::Diverged { .. }) => {
             eprintln!("error: {}", visible::message(&error.to_string()));
             return Ok(ExitCode::from(exit::DIVERGED));
         }

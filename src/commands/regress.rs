@@ -3,11 +3,11 @@
 use crate::base::{files, visible, workers};
 use crate::commands::{bounds, exit};
 use crate::records::RunFolder;
-use crate::statistics::equivalence::{self, Verdict};
+use crate::statistics::equivalence::{self, EquivalenceVerdict};
 use crate::training::run::inputs;
 use crate::verification::diff::text;
 use crate::verification::regress::{self, bless, curves, exact, rule};
-use crate::verification::{Blessed, Compared, Curves, Golden, Judged, Rule};
+use crate::verification::{Blessed, Compared, Golden, RegressCurves, RegressJudged, RegressRule};
 use anyhow::{Context, Result};
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
@@ -34,13 +34,13 @@ Exit codes:
   0  the ledger is the golden one, and every point is reproduced
   3  no golden run, one of another arm or rule, or a blessing that is refused
   4  the ledger differs, or a point is not reproduced or inconclusive")]
-pub struct Args {
+pub struct RegressArgs {
     /// Folder with rule.toml and the golden files.
     #[arg(long, default_value = "golden/runs")]
     golden: PathBuf,
     /// Only this part.
     #[arg(long)]
-    part: Option<Part>,
+    part: Option<RegressPart>,
     /// Threads of LibTorch, instead of the experiments'. Under fast arithmetic they are a part
     /// of what the exact part's ledger binds.
     #[arg(long, value_parser = bounds::threads())]
@@ -65,7 +65,7 @@ pub struct Args {
 
 /// A part of the comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Part {
+enum RegressPart {
     /// The ledger, bit for bit.
     Exact,
     /// The curves, within margins.
@@ -76,7 +76,7 @@ enum Part {
 ///
 /// # Errors
 /// Golden files that are missing or stale, a run that fails, or a blessing that is refused.
-pub fn run(args: &Args) -> Result<ExitCode> {
+pub fn run(args: &RegressArgs) -> Result<ExitCode> {
     let golden = Golden::at(&args.golden);
     let rule = rule::load(&golden.rule())?;
     // Asked before anything is computed.
@@ -89,7 +89,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         return Err(exit::Invalid(reason).into());
     }
     let asked = |part| args.part.is_none_or(|only| only == part);
-    let (wants_exact, wants_fast) = (asked(Part::Exact), asked(Part::Fast) && !args.host_line);
+    let (wants_exact, wants_fast) =
+        (asked(RegressPart::Exact), asked(RegressPart::Fast) && !args.host_line);
     // What is missing or stale is said before anything is computed, too.
     let old = match wants_fast && leave.is_none() {
         true => Some(curves::load(&golden, &rule.fast)?),
@@ -120,11 +121,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 /// Prints what was found, and says it with the exit code.
 fn tell(
-    args: &Args,
-    rule: &Rule,
+    args: &RegressArgs,
+    rule: &RegressRule,
     run: Option<&RunFolder>,
     compared: Option<&Compared>,
-    judged: Option<&[Judged]>,
+    judged: Option<&[RegressJudged]>,
 ) -> Result<ExitCode> {
     if args.json {
         print!("{}", visible::json(&files::canonical_json(&document(compared, judged))));
@@ -132,7 +133,7 @@ fn tell(
         print!("{}", result_text(rule, compared, judged));
     }
     let same = compared.is_none_or(|compared| compared.diff.is_none());
-    let reproduced = judged.is_none_or(|it| curves::verdict(it) == Verdict::Reproduced);
+    let reproduced = judged.is_none_or(|it| curves::verdict(it) == EquivalenceVerdict::Reproduced);
     if let (true, true, Some(run), Some(compared)) = (args.host_line, same, run, compared) {
         println!("{}", host_line(run, &compared.head)?);
     }
@@ -140,7 +141,12 @@ fn tell(
 }
 
 /// The exact part's run, to its end.
-fn exact_run(golden: &Golden, rule: &Rule, runs: &Path, threads: Option<u64>) -> Result<RunFolder> {
+fn exact_run(
+    golden: &Golden,
+    rule: &RegressRule,
+    runs: &Path,
+    threads: Option<u64>,
+) -> Result<RunFolder> {
     let mut experiment = regress::experiment(&golden.rule(), &rule.exact.experiment)?;
     experiment.execution.threads = threads.unwrap_or(experiment.execution.threads);
     workers::set_count(experiment.execution.threads);
@@ -151,7 +157,12 @@ fn exact_run(golden: &Golden, rule: &Rule, runs: &Path, threads: Option<u64>) ->
 }
 
 /// The curves of every seed.
-fn fast_runs(golden: &Golden, rule: &Rule, runs: &Path, threads: Option<u64>) -> Result<Curves> {
+fn fast_runs(
+    golden: &Golden,
+    rule: &RegressRule,
+    runs: &Path,
+    threads: Option<u64>,
+) -> Result<RegressCurves> {
     let experiment = regress::experiment(&golden.rule(), &rule.fast.experiment)?;
     let threads = threads.unwrap_or(experiment.execution.threads);
     workers::set_count(threads);
@@ -166,9 +177,9 @@ fn fast_runs(golden: &Golden, rule: &Rule, runs: &Path, threads: Option<u64>) ->
 /// Puts the present results in the place of the golden ones.
 fn accept(
     golden: &Golden,
-    rule: &Rule,
+    rule: &RegressRule,
     exact: Option<&RunFolder>,
-    fast: Option<&Curves>,
+    fast: Option<&RegressCurves>,
 ) -> Result<Vec<Blessed>> {
     let mut parts = Vec::new();
     if let Some(run) = exact {
@@ -180,7 +191,8 @@ fn accept(
         // A program that repeats its golden values has to pass: otherwise the margins are too
         // narrow for so many seeds.
         let judged = curves::compare(golden, &rule.fast, curves, curves)?;
-        if let Some(point) = judged.iter().find(|it| it.equivalence.verdict != Verdict::Reproduced)
+        if let Some(point) =
+            judged.iter().find(|it| it.equivalence.verdict != EquivalenceVerdict::Reproduced)
         {
             let reason = format!(
                 "{}: the half width {} of its own noise is not below the margin {}: more seeds or a wider margin",
@@ -199,7 +211,7 @@ fn accept(
 }
 
 /// What the margins can see, given the spread of the values over seeds.
-fn sensitivity(rule: &Rule, curves: &Curves) -> Result<String> {
+fn sensitivity(rule: &RegressRule, curves: &RegressCurves) -> Result<String> {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN);
     table.set_header(["point", "mean", "sd over seeds", "margin", "false alarm", "seen at 95 %"]);
@@ -224,7 +236,11 @@ fn sensitivity(rule: &Rule, curves: &Curves) -> Result<String> {
     Ok(format!("{table}\n"))
 }
 
-fn result_text(rule: &Rule, exact: Option<&Compared>, fast: Option<&[Judged]>) -> String {
+fn result_text(
+    rule: &RegressRule,
+    exact: Option<&Compared>,
+    fast: Option<&[RegressJudged]>,
+) -> String {
     let mut text = String::new();
     match exact {
         Some(Compared { diff: None, head, .. }) => text += &format!("exact: same ledger, {head}\n"),
@@ -246,11 +262,11 @@ fn result_text(rule: &Rule, exact: Option<&Compared>, fast: Option<&[Judged]>) -
     text
 }
 
-fn judged_table(judged: &[Judged]) -> Table {
+fn judged_table(judged: &[RegressJudged]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN);
     table.set_header(["point", "golden", "new", "difference", "margin", "verdict"]);
-    for Judged { point, golden, new, equivalence } in judged {
+    for RegressJudged { point, golden, new, equivalence } in judged {
         table.add_row([
             visible::visible(&point.name()),
             format!("{golden:.4}"),
@@ -263,15 +279,15 @@ fn judged_table(judged: &[Judged]) -> Table {
     table
 }
 
-fn words(verdict: Verdict) -> &'static str {
+fn words(verdict: EquivalenceVerdict) -> &'static str {
     match verdict {
-        Verdict::Reproduced => "reproduced",
-        Verdict::NotReproduced => "not reproduced",
-        Verdict::Inconclusive => "inconclusive",
+        EquivalenceVerdict::Reproduced => "reproduced",
+        EquivalenceVerdict::NotReproduced => "not reproduced",
+        EquivalenceVerdict::Inconclusive => "inconclusive",
     }
 }
 
-fn document(exact: Option<&Compared>, fast: Option<&[Judged]>) -> Value {
+fn document(exact: Option<&Compared>, fast: Option<&[RegressJudged]>) -> Value {
     let exact = exact.map(|it| {
         json!({ "same": it.diff.is_none(), "golden": it.golden, "head": it.head, "diff": it.diff })
     });

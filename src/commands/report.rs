@@ -92,8 +92,8 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let folder = RunFolder::at(path);
     let report = match run::write(&folder) {
         Ok(report) => report,
-        Err(run::load::Error::Files(
-            error @ files::Error::Io { action: "write" | "create folder", .. },
+        Err(run::load::RunReportError::Files(
+            error @ files::FileError::Io { action: "write" | "create folder", .. },
         )) => {
             return Err(error.into());
         }
@@ -134,7 +134,7 @@ fn study_report(folder: &Path, args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let written = study::write(folder, args.declaration.as_deref(), args.out.as_deref());
     let (report, paths) = match written {
         Ok(written) => written,
-        Err(study::Error::Write(error)) => return Err(error.into()),
+        Err(study::StudyReportError::Write(error)) => return Err(error.into()),
         Err(error) => {
             eprintln!("error: {}", visible::message(&error.to_string()));
             return Ok(ExitCode::from(INVALID_DATA));

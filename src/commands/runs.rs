@@ -20,9 +20,9 @@ use std::process::ExitCode;
   dapo runs
   dapo runs runs/study --json | grep '\"state\":\"unfinished\"'"
 )]
-pub struct Args {
+pub struct RunsArgs {
     #[command(subcommand)]
-    verb: Option<Verb>,
+    verb: Option<RunsVerb>,
     /// Folder of runs, or one run.
     #[arg(default_value = "runs")]
     dir: PathBuf,
@@ -32,19 +32,19 @@ pub struct Args {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Verb {
-    Gc(gc::Args),
-    Cells(cells::Args),
+enum RunsVerb {
+    Gc(gc::GcArgs),
+    Cells(cells::CellsArgs),
 }
 
 /// Runs the verb.
 ///
 /// # Errors
 /// A folder that cannot be listed; what `gc` and `cells` refuse.
-pub fn run(args: &Args) -> Result<ExitCode> {
+pub fn run(args: &RunsArgs) -> Result<ExitCode> {
     match &args.verb {
-        Some(Verb::Gc(args)) => return gc::run(args),
-        Some(Verb::Cells(args)) => return cells::run(args),
+        Some(RunsVerb::Gc(args)) => return gc::run(args),
+        Some(RunsVerb::Cells(args)) => return cells::run(args),
         None => {}
     }
     let mut summaries = Vec::new();

@@ -24,7 +24,7 @@ use tch::{Kind, Tensor};
 #[command(
     after_help = "Example:\n  echo '{\"prompt_ids\": [5], \"response_ids\": [7]}' | dapo model score --model golden/mini-aime/base"
 )]
-pub struct Args {
+pub struct ScoreArgs {
     /// Checkpoint folder in the Hugging Face layout.
     #[arg(long)]
     model: PathBuf,
@@ -43,7 +43,7 @@ pub struct Args {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct ScoreLine {
     prompt_ids: Vec<u32>,
     response_ids: Vec<u32>,
 }
@@ -52,7 +52,7 @@ struct Line {
 ///
 /// # Errors
 /// A model that cannot be loaded, or lines that it cannot score, by number.
-pub fn run(args: &Args) -> Result<ExitCode> {
+pub fn run(args: &ScoreArgs) -> Result<ExitCode> {
     if !(args.temperature > 0.0 && args.temperature.is_finite()) {
         bail!(Usage(format!("--temperature must be greater than 0, got {}", args.temperature)));
     }
@@ -60,11 +60,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let model = args.place.load(&args.model, args.numerics)?;
     let mut input = Vec::new();
     std::io::stdin().lock().read_to_end(&mut input).context("cannot read standard input")?;
-    let lines: Vec<Line> = files::parse_lines(Path::new("standard input"), &input)?;
+    let lines: Vec<ScoreLine> = files::parse_lines(Path::new("standard input"), &input)?;
     for (index, line) in lines.iter().enumerate() {
         check(&model, line).with_context(|| format!("standard input, record {}", index + 1))?;
     }
-    let score = |model: &Qwen2, line: &Line| score(model, line, args.temperature);
+    let score = |model: &Qwen2, line: &ScoreLine| score(model, line, args.temperature);
     let scores = match model.is_large() {
         true => workers::together(|| lines.iter().map(|line| score(&model, line)).collect()),
         false => workers::map(&lines, || model.share(), score),
@@ -75,7 +75,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn check(model: &Qwen2, line: &Line) -> Result<()> {
+fn check(model: &Qwen2, line: &ScoreLine) -> Result<()> {
     let config = model.config();
     if line.prompt_ids.is_empty() {
         bail!(Invalid("prompt_ids is empty: the first response token follows nothing".into()));
@@ -93,7 +93,7 @@ fn check(model: &Qwen2, line: &Line) -> Result<()> {
 }
 
 /// One sequence at a time: its numbers do not depend on its neighbours.
-fn score(model: &Qwen2, line: &Line, temperature: f64) -> (Vec<f32>, Vec<f32>) {
+fn score(model: &Qwen2, line: &ScoreLine, temperature: f64) -> (Vec<f32>, Vec<f32>) {
     if line.response_ids.is_empty() {
         return (Vec::new(), Vec::new());
     }

@@ -12,7 +12,7 @@ pub const VERB: &str = "table-reader";
 
 /// Read tables for another process of this program, from standard input to standard output
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct TableReaderArgs {
     /// Send the rows of a problem file that is standard input, within this memory (bytes beyond
     /// what the process has) and processor time (seconds)
     #[arg(long = &problem_rows::ARGUMENT[2..], num_args = 2, value_names = ["BYTES", "SECONDS"])]
@@ -30,7 +30,7 @@ pub fn register() {
 ///
 /// # Errors
 /// When a limit cannot be set or an answer cannot be written.
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: &TableReaderArgs) -> anyhow::Result<ExitCode> {
     match args.problem_rows.as_deref() {
         Some([bytes, seconds]) => problem_rows::answer(&[*bytes, *seconds]),
         _ => apart::serve(|request| match chat_template::answer(request) {

@@ -8,7 +8,7 @@ use crate::commands::progress::Progress;
 use crate::experiment::extends;
 use crate::numerics::Numerics;
 use crate::training::bench::throughput;
-use crate::training::{Throughput, Update, Workload};
+use crate::training::{Throughput, ThroughputUpdate, ThroughputWorkload};
 use anyhow::{Result, bail};
 use comfy_table::Table;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ use std::process::ExitCode;
 #[command(
     after_help = "Examples:\n  dapo bench throughput --model models/Qwen2.5-0.5B --batch 1,8,32 --threads 2\n  dapo bench throughput --model models/Qwen2.5-0.5B --device cuda --weights bf16 --batch 256,1024"
 )]
-pub struct Args {
+pub struct ThroughputArgs {
     /// Checkpoint folder in the Hugging Face layout.
     #[arg(long)]
     model: PathBuf,
@@ -64,7 +64,7 @@ pub struct Args {
 ///
 /// # Errors
 /// A model or a device that cannot be used, or a batch that the policy cannot serve.
-pub fn run(args: &Args) -> Result<ExitCode> {
+pub fn run(args: &ThroughputArgs) -> Result<ExitCode> {
     let experiment = (args.train_rows > 0).then(|| extends::load(&args.experiment)).transpose()?;
     workers::set_count(args.threads);
     let model = args.place.load(&args.model, Numerics::Fast)?;
@@ -73,7 +73,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if longest > positions as u64 {
         bail!(Usage(format!("the model has {positions} positions, {longest} were asked for")));
     }
-    let workload = Workload {
+    let workload = ThroughputWorkload {
         batches: args.batch.iter().map(|&batch| batch as usize).collect(),
         prompt_tokens: args.prompt_tokens as usize,
         new_tokens: args.new_tokens as usize,
@@ -82,7 +82,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let measurements = workload.batches.len() as u64 + u64::from(experiment.is_some());
     let mut bar = Progress::new("throughput", measurements);
     let mut done = 0;
-    let train = experiment.as_ref().map(|experiment| Update {
+    let train = experiment.as_ref().map(|experiment| ThroughputUpdate {
         rows: args.train_rows as usize,
         pass_tokens: args.pass_tokens as usize,
         dapo: &experiment.dapo,

@@ -10,8 +10,8 @@ use crate::experiment::{Device, Experiment, extends, validate};
 use crate::records::{Ending, RunFolder};
 use crate::report;
 use crate::study::Cell;
-use crate::training::run::{self, Event, inputs};
-use crate::training::{Ended, Phase, Unfinished};
+use crate::training::run::{self, RunEvent, inputs};
+use crate::training::{Phase, RunEnded, Unfinished};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ use std::process::ExitCode;
 #[command(
     after_help = "Examples:\n  dapo train experiments/dapo.toml\n  dapo train experiments/base.toml --seed 2 --out runs/grpo-2\n  dapo train experiments/base.toml --seed 2 --out runs/grpo-2 --resume\n  dapo train received/cells/e5b675fea759-seed103.json --inputs . --out runs/mine"
 )]
-pub struct Args {
+pub struct TrainArgs {
     /// Experiment file (TOML), a resolved one (experiment.json of a run), or a cell's record, whose
     /// seed it then has.
     experiment: PathBuf,
@@ -59,7 +59,7 @@ pub struct Args {
 ///
 /// # Errors
 /// An experiment, model or data set that cannot be used; a folder that cannot be written.
-pub fn run(args: &Args) -> Result<ExitCode> {
+pub fn run(args: &TrainArgs) -> Result<ExitCode> {
     let mut experiment = load(&args.experiment, args.inputs.as_deref())?;
     experiment.execution.seed = args.seed.unwrap_or(experiment.execution.seed);
     experiment.execution.threads = args.threads.unwrap_or(experiment.execution.threads);
@@ -90,8 +90,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     })?;
     bar.finish();
     let outcome = match ended {
-        Ended::Finished(outcome) => outcome,
-        Ended::Stopped(step) => {
+        RunEnded::Finished(outcome) => outcome,
+        RunEnded::Stopped(step) => {
             eprintln!("stopped after rollout step {step}; the same command with --resume goes on");
             return Ok(interrupt.exit_code());
         }
@@ -146,25 +146,25 @@ fn resolved(path: &Path) -> Result<Experiment> {
         problems.map(|problem| format!("{}: {problem}", path.display())).collect();
     match problems.is_empty() {
         true => Ok(experiment),
-        false => Err(extends::Error::Invalid { problems }.into()),
+        false => Err(extends::LoadError::Invalid { problems }.into()),
     }
 }
 
-fn show(bar: &mut Progress, event: Event) {
+fn show(bar: &mut Progress, event: RunEvent) {
     match event {
-        Event::Phase(step, _, Phase::Generation(done, total)) => {
+        RunEvent::Phase(step, _, Phase::Generation(done, total)) => {
             bar.set(step - 1, &format!("generating {done}/{total}"));
         }
-        Event::Phase(step, _, Phase::Update(done, total)) => {
+        RunEvent::Phase(step, _, Phase::Update(done, total)) => {
             bar.set(step - 1, &format!("update {done}/{total}"));
         }
-        Event::Resumed(step) => bar.note(&format!("resuming after rollout step {step}")),
-        Event::Saved(step) => tracing::info!(step, "checkpoint saved"),
-        Event::Warning(text) => bar.note(&format!("warning: {text}")),
-        Event::Evaluating(set, done, total) => {
+        RunEvent::Resumed(step) => bar.note(&format!("resuming after rollout step {step}")),
+        RunEvent::Saved(step) => tracing::info!(step, "checkpoint saved"),
+        RunEvent::Warning(text) => bar.note(&format!("warning: {text}")),
+        RunEvent::Evaluating(set, done, total) => {
             bar.message(&format!("evaluating {set} {done}/{total}"))
         }
-        Event::Evaluated(record) => bar.note(&format!(
+        RunEvent::Evaluated(record) => bar.note(&format!(
             "eval  {:<14} step {:>3}  avg@{} {:5.1} %  (± {:.1} on these problems)  length {:.0}",
             record.set,
             record.counters.rollout_steps,
@@ -173,7 +173,7 @@ fn show(bar: &mut Progress, event: Event) {
             196.0 * record.standard_error_fixed_problems,
             record.response_tokens_mean,
         )),
-        Event::Step(metrics, timings) => {
+        RunEvent::Step(metrics, timings) => {
             tracing::info!(step = metrics.step, "rollout step done");
             let get = |name: &str| metrics.metrics.get(name).copied().unwrap_or(f64::NAN);
             bar.note(&format!(

@@ -4,8 +4,8 @@ use crate::base::{files, visible, workers};
 use crate::commands::exit;
 use crate::numerics::Numerics;
 use crate::records::RunFolder;
-use crate::verification::verify::replay::Request;
-use crate::verification::verify::{self, Check, Options, Verdict};
+use crate::verification::verify::replay::ReplayRequest;
+use crate::verification::verify::{self, Check, Options, VerifyVerdict};
 use crate::verification::{Challenge, Replay, Verification};
 use anyhow::Result;
 use comfy_table::{Table, presets};
@@ -31,7 +31,7 @@ Exit codes:\n  0  verified: everything that was compared agrees\n  \
 6  inconclusive: something is missing, or cannot be compared on this machine\n  \
 3  the folder holds no run"
 )]
-pub struct Args {
+pub struct VerifyArgs {
     /// The run folder.
     #[arg(value_name = "RUN")]
     run: PathBuf,
@@ -75,15 +75,15 @@ pub struct Args {
 ///
 /// # Errors
 /// A folder that holds no run, or that cannot be listed.
-pub fn run(args: &Args) -> Result<ExitCode> {
+pub fn run(args: &VerifyArgs) -> Result<ExitCode> {
     let problems = args.replay_problems;
     let replay = match (args.replay, args.challenge, args.challenge_from_ledger) {
         (None, ..) => None,
         (Some(steps), Some(seed), _) => {
-            Some(Request { steps, problems, challenge: Challenge::Seed(seed) })
+            Some(ReplayRequest { steps, problems, challenge: Challenge::Seed(seed) })
         }
         (Some(steps), None, true) => {
-            Some(Request { steps, problems, challenge: Challenge::Ledger })
+            Some(ReplayRequest { steps, problems, challenge: Challenge::Ledger })
         }
         (Some(_), None, false) => {
             let text =
@@ -108,9 +108,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         print(&found);
     }
     Ok(ExitCode::from(match found.verdict {
-        Verdict::Verified => exit::SUCCESS,
-        Verdict::Mismatch => exit::MISMATCH,
-        Verdict::Inconclusive => exit::INCONCLUSIVE,
+        VerifyVerdict::Verified => exit::SUCCESS,
+        VerifyVerdict::Mismatch => exit::MISMATCH,
+        VerifyVerdict::Inconclusive => exit::INCONCLUSIVE,
     }))
 }
 

@@ -19,11 +19,11 @@ pub struct Experiment {
     pub numerics: Numerics,
     /// The digests of files, not their paths, are part of a run's key; a variant of the embedded
     /// benchmark is part of the arm's identity.
-    pub inputs: Inputs,
+    pub inputs: InputPaths,
     /// Where and how it executes. Not part of the arm's identity.
     pub execution: Execution,
-    pub prompt: Prompt,
-    pub rollout: Rollout,
+    pub prompt: PromptSettings,
+    pub rollout: RolloutSettings,
     pub reward: Reward,
     pub dapo: Dapo,
     pub training: Training,
@@ -33,18 +33,18 @@ pub struct Experiment {
     pub checkpoints: Checkpoints,
     /// What a run records; absent: format 1. Not part of the arm's identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub records: Option<Records>,
+    pub records: Option<RecordsSettings>,
 }
 
 /// The parts of an experiment that may move a number on an ideal machine. The SHA-256 of their
 /// canonical JSON is the arm's identity.
 #[derive(Debug, Serialize)]
-pub struct Arm<'a> {
+pub struct ArmIdentity<'a> {
     numerics: Numerics,
     #[serde(skip_serializing_if = "Option::is_none")]
     inputs: Option<ArmInputs>,
-    prompt: &'a Prompt,
-    rollout: &'a Rollout,
+    prompt: &'a PromptSettings,
+    rollout: &'a RolloutSettings,
     reward: &'a Reward,
     dapo: &'a Dapo,
     training: &'a Training,
@@ -65,12 +65,12 @@ struct ArmData {
 }
 
 impl Experiment {
-    pub fn arm(&self) -> Arm<'_> {
+    pub fn arm(&self) -> ArmIdentity<'_> {
         let inputs = match self.inputs.data {
             Data::MiniAime { variant } => Some(ArmInputs { data: ArmData { variant } }),
             Data::Files { .. } => None,
         };
-        Arm {
+        ArmIdentity {
             numerics: self.numerics,
             inputs,
             prompt: &self.prompt,
@@ -109,7 +109,7 @@ impl Experiment {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Prompt {
+pub struct PromptSettings {
     pub template: PromptTemplate,
 }
 
@@ -129,7 +129,7 @@ pub enum PromptTemplate {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Rollout {
+pub struct RolloutSettings {
     pub prompts_per_round: u64,
     /// G: responses for each prompt.
     pub group_size: u64,
@@ -274,7 +274,7 @@ pub struct Checkpoints {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Records {
+pub struct RecordsSettings {
     /// Of the metrics and of the ledger that binds them. 1: the policy's entropy and token
     /// probability over the batch. 2: over all rollouts of the step as well.
     pub format: u64,
@@ -284,12 +284,12 @@ pub const NEWEST_FORMAT: u64 = 2;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Inputs {
+pub struct InputPaths {
     pub model: PathBuf,
     pub data: Data,
 }
 
-impl Inputs {
+impl InputPaths {
     /// Makes relative paths start from `folder`.
     pub fn start_from(&mut self, folder: &Path) {
         let mut paths = vec![&mut self.model];

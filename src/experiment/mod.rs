@@ -14,7 +14,8 @@ pub mod grid;
 pub use crate::experiment::compare::Publication;
 pub use crate::experiment::config::{
     Data, Evaluation, Execution, Experiment, MiniAimeVariant, MiniBatchOrder, NonFinite, Optimizer,
-    Prompt, PromptTemplate, Records, Rollout, Sampling, Training, Verifier, WarmUp, WarmUpStart,
+    PromptSettings, PromptTemplate, RecordsSettings, RolloutSettings, Sampling, Training, Verifier,
+    WarmUp, WarmUpStart,
 };
 pub use crate::experiment::extends::Chain;
 pub use crate::experiment::grid::text::Keys;

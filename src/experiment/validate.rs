@@ -7,8 +7,8 @@ use crate::algorithm::{
 };
 use crate::experiment::config::NEWEST_FORMAT;
 use crate::experiment::{
-    Device, Evaluation, Execution, Experiment, MiniBatchOrder, Optimizer, Rollout, Sampling,
-    Training, WeightKind,
+    Device, Evaluation, Execution, Experiment, MiniBatchOrder, Optimizer, RolloutSettings,
+    Sampling, Training, WeightKind,
 };
 use crate::numerics::Numerics;
 use std::fmt::Display;
@@ -21,7 +21,7 @@ pub const MOST_THREADS: u64 = 1024;
 
 /// Everything that is wrong with an experiment, one sentence each, starting with the key's path.
 pub fn problems(experiment: &Experiment) -> Vec<String> {
-    let mut check = Check { problems: ranges(experiment) };
+    let mut check = ValidationCheck { problems: ranges(experiment) };
     let is_exact = experiment.numerics == Numerics::Exact;
     let Execution { memory, device, weights, pass_tokens, .. } = &experiment.execution;
     check.that(!(is_exact && memory.is_some()), || {
@@ -47,7 +47,7 @@ pub fn problems(experiment: &Experiment) -> Vec<String> {
 pub fn ranges(experiment: &Experiment) -> Vec<String> {
     let Experiment { name, rollout, dapo, training, optimizer, evaluation, execution, .. } =
         experiment;
-    let mut check = Check { problems: Vec::new() };
+    let mut check = ValidationCheck { problems: Vec::new() };
     check_name(&mut check, name);
     check_rollout(&mut check, rollout);
     check_training(&mut check, training);
@@ -63,11 +63,11 @@ pub fn ranges(experiment: &Experiment) -> Vec<String> {
     check.problems
 }
 
-struct Check {
+struct ValidationCheck {
     problems: Vec<String>,
 }
 
-impl Check {
+impl ValidationCheck {
     fn that(&mut self, holds: bool, problem: impl FnOnce() -> String) {
         if !holds {
             self.problems.push(problem());
@@ -94,7 +94,7 @@ impl Check {
 }
 
 /// A run's folder is named after the experiment.
-fn check_name(check: &mut Check, name: &str) {
+fn check_name(check: &mut ValidationCheck, name: &str) {
     let plain = |character: char| character.is_ascii_alphanumeric() || "-_+.".contains(character);
     let usable = !name.is_empty() && !name.starts_with('.') && name.chars().all(plain);
     check.that(usable, || {
@@ -102,13 +102,13 @@ fn check_name(check: &mut Check, name: &str) {
     });
 }
 
-fn check_sampling(check: &mut Check, table: &str, sampling: &Sampling) {
+fn check_sampling(check: &mut ValidationCheck, table: &str, sampling: &Sampling) {
     let Sampling { temperature, top_p, top_k: _ } = *sampling;
     check.number(&format!("{table}.temperature"), temperature, "at least 0", |t| t >= 0.0);
     check.number(&format!("{table}.top_p"), top_p, "in (0, 1]", |p| p > 0.0 && p <= 1.0);
 }
 
-fn check_rollout(check: &mut Check, rollout: &Rollout) {
+fn check_rollout(check: &mut ValidationCheck, rollout: &RolloutSettings) {
     check.at_least_one("rollout.prompts_per_round", rollout.prompts_per_round);
     check.at_least_one("rollout.group_size", rollout.group_size);
     check.at_least_one("rollout.max_prompt_tokens", rollout.max_prompt_tokens);
@@ -120,14 +120,14 @@ fn check_rollout(check: &mut Check, rollout: &Rollout) {
     });
 }
 
-fn check_training(check: &mut Check, training: &Training) {
+fn check_training(check: &mut ValidationCheck, training: &Training) {
     check.at_least_one("training.rollout_steps", training.rollout_steps);
     check.at_least_one("training.prompts_per_step", training.prompts_per_step);
     check.at_least_one("training.mini_batch_rollouts", training.mini_batch_rollouts);
     check.at_least_one("training.epochs_per_step", training.epochs_per_step);
 }
 
-fn check_optimizer(check: &mut Check, optimizer: &Optimizer) {
+fn check_optimizer(check: &mut ValidationCheck, optimizer: &Optimizer) {
     let Optimizer { learning_rate, beta1, beta2, epsilon, weight_decay, .. } = *optimizer;
     check.number("optimizer.learning_rate", learning_rate, "above 0", |rate| rate > 0.0);
     for (key, beta) in [("optimizer.beta1", beta1), ("optimizer.beta2", beta2)] {
@@ -139,7 +139,7 @@ fn check_optimizer(check: &mut Check, optimizer: &Optimizer) {
     check.number("optimizer.max_gradient_norm", norm, "above 0", |norm| norm > 0.0);
 }
 
-fn check_evaluation(check: &mut Check, evaluation: &Evaluation) {
+fn check_evaluation(check: &mut ValidationCheck, evaluation: &Evaluation) {
     check_sampling(check, "evaluation.sampling", &evaluation.sampling);
     for (set, &samples) in &evaluation.samples {
         check.at_least_one(&format!("evaluation.samples.{set}"), samples);
@@ -157,7 +157,7 @@ fn check_evaluation(check: &mut Check, evaluation: &Evaluation) {
     }
 }
 
-fn check_execution(check: &mut Check, execution: &Execution) {
+fn check_execution(check: &mut ValidationCheck, execution: &Execution) {
     check.at_least_one("execution.threads", execution.threads);
     check.that(execution.threads <= MOST_THREADS || execution.threads > MOST, || {
         format!("execution.threads must be at most {MOST_THREADS}, got {}", execution.threads)
@@ -173,7 +173,7 @@ fn check_execution(check: &mut Check, execution: &Execution) {
     }
 }
 
-fn check_dapo(check: &mut Check, dapo: &Dapo) {
+fn check_dapo(check: &mut ValidationCheck, dapo: &Dapo) {
     check.number("dapo.clip.low", dapo.clip.low, "in (0, 1)", |low| low > 0.0 && low < 1.0);
     check.number("dapo.clip.high", dapo.clip.high, "above 0", |high| high > 0.0);
     let epsilon = dapo.advantage.epsilon;
@@ -194,7 +194,7 @@ fn check_dapo(check: &mut Check, dapo: &Dapo) {
     check.problems.extend(dapo.rules().problems(dapo));
 }
 
-fn check_batches(check: &mut Check, experiment: &Experiment) {
+fn check_batches(check: &mut ValidationCheck, experiment: &Experiment) {
     let Experiment { rollout, training, optimizer, dapo, .. } = experiment;
     let rollouts = training.prompts_per_step.saturating_mul(rollout.group_size);
     check.that(rollouts <= MOST, || {
@@ -238,7 +238,7 @@ fn check_batches(check: &mut Check, experiment: &Experiment) {
     check.at_most("optimizer.warm_up.rollout_steps", ramp, steps, "training.rollout_steps");
 }
 
-fn check_groups(check: &mut Check, experiment: &Experiment) {
+fn check_groups(check: &mut ValidationCheck, experiment: &Experiment) {
     let Experiment { rollout, training, dapo, .. } = experiment;
     let size = rollout.group_size;
     check.that(size != 1 || dapo.advantage.std != Std::Sample, || {

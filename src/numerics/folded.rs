@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Folded {
     /// Parameters whose rows stand below each other.
-    pub parts: Vec<Part>,
+    pub parts: Vec<FoldedPart>,
     /// The norm whose weight multiplies every row.
     pub norm: Option<String>,
     pub inputs: usize,
@@ -15,7 +15,7 @@ pub struct Folded {
 
 /// One parameter of a [`Folded`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct FoldedPart {
     /// The matrix, or a vector that is one row.
     pub weight: String,
     pub bias: Option<String>,
@@ -25,7 +25,7 @@ pub struct Part {
     pub interleaved_heads: Option<usize>,
 }
 
-impl Part {
+impl FoldedPart {
     /// For each row of the matrix its row of the parameter.
     fn order(&self, rows: usize) -> Vec<usize> {
         let Some(heads) = self.interleaved_heads else { return (0..rows).collect() };
@@ -38,17 +38,17 @@ impl Part {
     }
 }
 
-type Values<T> = BTreeMap<String, Vec<T>>;
+type FoldedValues<T> = BTreeMap<String, Vec<T>>;
 
 impl Folded {
     /// One parameter as it is.
     pub fn of(weight: &str, inputs: usize) -> Self {
-        let part = Part { weight: weight.to_string(), bias: None, interleaved_heads: None };
+        let part = FoldedPart { weight: weight.to_string(), bias: None, interleaved_heads: None };
         Self { parts: vec![part], norm: None, inputs }
     }
 
     /// The parameters' rows in the order of the matrix, without the norm's weight.
-    pub fn rows(&self, parameters: &Values<f32>) -> Vec<f32> {
+    pub fn rows(&self, parameters: &FoldedValues<f32>) -> Vec<f32> {
         let mut rows = Vec::new();
         for part in &self.parts {
             let values = &parameters[&part.weight];
@@ -60,7 +60,7 @@ impl Folded {
     }
 
     /// The biases in the order of the matrix' rows; `None` when there are none.
-    pub fn bias(&self, parameters: &Values<f32>) -> Option<Vec<f32>> {
+    pub fn bias(&self, parameters: &FoldedValues<f32>) -> Option<Vec<f32>> {
         let mut joined = Vec::new();
         for part in &self.parts {
             let bias = &parameters[part.bias.as_ref()?];
@@ -71,7 +71,12 @@ impl Folded {
 
     /// The derivative of folding: adds what the gradient of the matrix, `[rows, inputs]`, gives
     /// to its parameters and to its norm, row by row.
-    pub fn give_rows(&self, by_matrix: &[f64], parameters: &Values<f32>, sums: &mut Values<f64>) {
+    pub fn give_rows(
+        &self,
+        by_matrix: &[f64],
+        parameters: &FoldedValues<f32>,
+        sums: &mut FoldedValues<f64>,
+    ) {
         let norm = self.norm.as_ref().map(|name| (name, &parameters[name]));
         let mut by_norm = vec![0f64; self.inputs];
         let mut rest = by_matrix.chunks_exact(self.inputs);
@@ -100,7 +105,7 @@ impl Folded {
     }
 
     /// As [`Folded::give_rows`], for the biases.
-    pub fn give_bias(&self, by_bias: &[f64], sums: &mut Values<f64>) {
+    pub fn give_bias(&self, by_bias: &[f64], sums: &mut FoldedValues<f64>) {
         let mut rest = by_bias.iter();
         for (part, name) in self.parts.iter().filter_map(|part| Some((part, part.bias.as_ref()?))) {
             let sum = sums.get_mut(name).expect("a sum for every parameter");
@@ -115,9 +120,9 @@ impl Folded {
 mod tests {
     use super::*;
 
-    fn part(weight: &str, heads: Option<usize>) -> Part {
+    fn part(weight: &str, heads: Option<usize>) -> FoldedPart {
         let bias = Some(format!("{weight}.bias"));
-        Part { weight: weight.to_string(), bias, interleaved_heads: heads }
+        FoldedPart { weight: weight.to_string(), bias, interleaved_heads: heads }
     }
 
     #[test]

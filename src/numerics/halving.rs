@@ -5,7 +5,7 @@ use crate::base::contained;
 
 /// Work that memory ended, or that failed by itself.
 #[derive(Debug, thiserror::Error, PartialEq)]
-pub enum Error<E> {
+pub enum HalvingError<E> {
     #[error("memory does not hold one row: {0}")]
     OutOfMemory(String),
     #[error(transparent)]
@@ -18,14 +18,14 @@ pub fn each<T: Clone, R, E>(
     parts: Vec<Vec<T>>,
     mut work: impl FnMut(&[T]) -> Result<R, E>,
     mut take: impl FnMut(&[T], R),
-) -> Result<u64, Error<E>> {
+) -> Result<u64, HalvingError<E>> {
     let mut waiting: Vec<Vec<T>> = parts.into_iter().rev().collect();
     let mut halved = 0;
     while let Some(part) = waiting.pop() {
         match contained::caught(|| work(&part)) {
-            Ok(result) => take(&part, result.map_err(Error::Work)?),
+            Ok(result) => take(&part, result.map_err(HalvingError::Work)?),
             Err(text) if !is_out_of_memory(&text) => panic!("{text}"),
-            Err(text) if part.len() < 2 => return Err(Error::OutOfMemory(text)),
+            Err(text) if part.len() < 2 => return Err(HalvingError::OutOfMemory(text)),
             Err(text) => {
                 tracing::warn!(
                     rows = part.len(),
@@ -46,14 +46,14 @@ pub fn each<T: Clone, R, E>(
 pub fn together<T: Clone, R, E>(
     mut parts: Vec<Vec<T>>,
     mut work: impl FnMut(&[Vec<T>]) -> Result<R, E>,
-) -> Result<(R, u64), Error<E>> {
+) -> Result<(R, u64), HalvingError<E>> {
     let mut halved = 0;
     loop {
         match contained::caught(|| work(&parts)) {
-            Ok(result) => return Ok((result.map_err(Error::Work)?, halved)),
+            Ok(result) => return Ok((result.map_err(HalvingError::Work)?, halved)),
             Err(text) if !is_out_of_memory(&text) => panic!("{text}"),
             Err(text) if parts.iter().all(|part| part.len() < 2) => {
-                return Err(Error::OutOfMemory(text));
+                return Err(HalvingError::OutOfMemory(text));
             }
             Err(text) => {
                 let before = parts.len();
@@ -73,12 +73,12 @@ pub fn together<T: Clone, R, E>(
 pub fn fewer<R, E>(
     mut rows: usize,
     mut work: impl FnMut(usize) -> Result<R, E>,
-) -> Result<R, Error<E>> {
+) -> Result<R, HalvingError<E>> {
     loop {
         match contained::caught(|| work(rows)) {
-            Ok(result) => return result.map_err(Error::Work),
+            Ok(result) => return result.map_err(HalvingError::Work),
             Err(text) if !is_out_of_memory(&text) => panic!("{text}"),
-            Err(text) if rows < 2 => return Err(Error::OutOfMemory(text)),
+            Err(text) if rows < 2 => return Err(HalvingError::OutOfMemory(text)),
             Err(text) => {
                 tracing::warn!(
                     rows,
@@ -149,9 +149,9 @@ mod tests {
         assert_eq!(together(parts, work), Ok((21, 3)));
         assert_eq!(tries, [2, 3, 5]);
         let failed = together(vec![vec![1, 2]], |parts| greedy(&parts[0], 0));
-        assert!(matches!(failed, Err(Error::OutOfMemory(_))), "{failed:?}");
+        assert!(matches!(failed, Err(HalvingError::OutOfMemory(_))), "{failed:?}");
         let failed = together(vec![vec![99]], |parts| greedy(&parts[0], 2));
-        assert_eq!(failed, Err(Error::Work("no".to_string())));
+        assert_eq!(failed, Err(HalvingError::Work("no".to_string())));
     }
 
     #[test]
@@ -159,16 +159,19 @@ mod tests {
         let work = |rows: usize| greedy(&vec![1; rows], 3);
         assert_eq!(fewer(20, work), Ok(2));
         assert_eq!(fewer(3, work), Ok(3));
-        assert!(matches!(fewer(9, |rows| greedy(&vec![1; rows], 0)), Err(Error::OutOfMemory(_))));
+        assert!(matches!(
+            fewer(9, |rows| greedy(&vec![1; rows], 0)),
+            Err(HalvingError::OutOfMemory(_))
+        ));
     }
 
     #[test]
     fn one_row_that_does_not_fit_is_an_error_and_so_is_what_the_work_says() {
         let failed = each(vec![vec![1, 2]], |rows| greedy(rows, 0), |_, _| ());
-        let Err(Error::OutOfMemory(text)) = failed else { panic!("{failed:?}") };
+        let Err(HalvingError::OutOfMemory(text)) = failed else { panic!("{failed:?}") };
         assert!(text.contains("allocate memory"), "{text}");
         let failed = each(vec![vec![99]], |rows| greedy(rows, 2), |_, _| ());
-        assert_eq!(failed, Err(Error::Work("no".to_string())));
+        assert_eq!(failed, Err(HalvingError::Work("no".to_string())));
     }
 
     #[test]

@@ -149,7 +149,7 @@ impl Pass {
         temperature: f64,
         scale: UpdateScale,
         loss: impl FnOnce(&Tensor) -> (Tensor, R),
-    ) -> Result<R, exact::Error> {
+    ) -> Result<R, exact::ExactError> {
         model.add_gradients(sums, &self.sequences, temperature, scale, loss)
     }
 }

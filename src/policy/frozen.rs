@@ -25,7 +25,7 @@ pub fn read(
     rows: &[Row],
     temperature: f64,
     cut: Cut,
-) -> Result<Frozen, halving::Error<Infallible>> {
+) -> Result<Frozen, halving::HalvingError<Infallible>> {
     let all: Vec<usize> = (0..rows.len()).collect();
     let empty = vec![Vec::new(); rows.len()];
     let mut frozen = Frozen { log_probs: empty.clone(), entropy: empty, passes_halved: 0 };

@@ -13,7 +13,7 @@ pub mod trainable;
 
 pub use crate::policy::checkpoint::moments::Moments;
 pub use crate::policy::checkpoint::weights::Weights;
-pub use crate::policy::checkpoint::{Loaded, Progress, Values};
+pub use crate::policy::checkpoint::{CheckpointProgress, CheckpointValues, Loaded};
 pub use crate::policy::model::cache::{KvCache, RowCache};
 pub use crate::policy::model::config::{Config, Family};
 pub use crate::policy::model::decoder::{Decoder, Layer};

@@ -3,7 +3,7 @@
 
 use crate::experiment::Optimizer;
 use crate::policy::optimizer::on_device::plain;
-use crate::policy::optimizer::{self, Tensors};
+use crate::policy::optimizer::{self, OptimizerTensors};
 use crate::policy::{AdamW, DeviceAdamW, Gradients, Moments, OnDevice, Qwen2, checkpoint};
 use crate::records::{Components, ledger};
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ pub struct Policy {
 #[derive(Debug)]
 enum Trained {
     Plain {
-        weights: Tensors,
+        weights: OptimizerTensors,
         optimizer: AdamW,
     },
     /// Tensors where the policy is, for large ones. Weights in f32 are the model's own.
@@ -31,7 +31,7 @@ enum Trained {
 impl Policy {
     /// Makes a model trainable, before its first update.
     pub fn new(model: Qwen2, optimizer: &Optimizer) -> Self {
-        Self::resume(model, None, optimizer, optimizer::State::default())
+        Self::resume(model, None, optimizer, optimizer::OptimizerState::default())
     }
 
     /// Goes on with a checkpoint's weights and moments. `stored` are the weights as the checkpoint
@@ -41,7 +41,7 @@ impl Policy {
         model: Qwen2,
         stored: Option<&BTreeMap<String, Tensor>>,
         optimizer: &Optimizer,
-        state: impl Into<Arc<optimizer::State>>,
+        state: impl Into<Arc<optimizer::OptimizerState>>,
     ) -> Self {
         for tensor in model.parameters().values() {
             let _ = tensor.set_requires_grad(true);
@@ -94,7 +94,7 @@ impl Policy {
     pub fn components(&self) -> Components {
         let [weights, moments] = match &self.trained {
             Trained::Plain { weights, optimizer } => {
-                let optimizer::State { updates, first_moments, second_moments } =
+                let optimizer::OptimizerState { updates, first_moments, second_moments } =
                     &**optimizer.state();
                 let moments = ledger::moments(*updates, first_moments, second_moments);
                 [ledger::tensors(weights), moments]
@@ -114,7 +114,7 @@ impl Policy {
         &mut self,
         gradients: Gradients,
         learning_rate: f64,
-    ) -> Result<(String, f64), optimizer::Error> {
+    ) -> Result<(String, f64), optimizer::OptimizerError> {
         let _no_graph = tch::no_grad_guard();
         let made = match &mut self.trained {
             Trained::Plain { weights, optimizer } => {
@@ -124,7 +124,7 @@ impl Policy {
                 // Exact arithmetic makes its matrices now rather than at their next use.
                 if self.model.weight_tally().is_some_and(|tally| tally.not_finite) {
                     put(&self.model, weights);
-                    return Err(optimizer::Error::Products);
+                    return Err(optimizer::OptimizerError::Products);
                 }
                 let norm = next.norm;
                 *weights = optimizer.take(next);
@@ -155,7 +155,7 @@ impl Policy {
 }
 
 /// Gives a model other weights.
-fn put(model: &Qwen2, weights: &Tensors) {
+fn put(model: &Qwen2, weights: &OptimizerTensors) {
     for (name, tensor) in model.parameters() {
         let values = Tensor::from_slice(&weights[name]);
         tensor.shallow_clone().copy_(&values.view(tensor.size().as_slice()));

@@ -1,7 +1,7 @@
 //! What lies in a folder of runs, and what of it could be deleted. Looking changes nothing. A folder
 //! that is not recognisably a run is never touched, nor is what a link points to.
 
-use crate::base::files::{self, Kind};
+use crate::base::files::{self, FileKind};
 use crate::records::run_folder::DAMAGED_CHECKPOINT;
 use crate::records::{Ending, RunFolder};
 use serde::Serialize;
@@ -18,7 +18,7 @@ const KEPT_WHILE_UNFINISHED: usize = 2;
 /// How far a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum State {
+pub enum HousekeepingState {
     Finished,
     Saturated,
     Diverged,
@@ -28,7 +28,7 @@ pub enum State {
     Damaged,
 }
 
-impl State {
+impl HousekeepingState {
     pub fn name(self) -> &'static str {
         match self {
             Self::Finished => "finished",
@@ -48,7 +48,7 @@ pub struct RunSummary {
     pub name: Option<String>,
     pub seed: Option<u64>,
     pub arm_sha256: Option<String>,
-    pub state: State,
+    pub state: HousekeepingState,
     pub damage: Option<String>,
     pub steps_done: u64,
     pub steps_planned: Option<u64>,
@@ -69,7 +69,7 @@ pub struct Candidate {
 
 /// What may be deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rules {
+pub struct HousekeepingRules {
     /// Newest checkpoints that each run keeps, at least 1.
     pub keep_last: usize,
     pub unfinished: bool,
@@ -77,7 +77,7 @@ pub struct Rules {
 
 /// Run folders below a folder, or the folder itself, sorted. A folder is a run when it holds a
 /// file `manifest.json` and a file `experiment.json`, which every run writes first.
-pub fn runs(root: &Path) -> Result<Vec<RunFolder>, files::Error> {
+pub fn runs(root: &Path) -> Result<Vec<RunFolder>, files::FileError> {
     let mut found = Vec::new();
     // The folder that was named may be a link; what is below it may not.
     files::list(root)?;
@@ -85,9 +85,9 @@ pub fn runs(root: &Path) -> Result<Vec<RunFolder>, files::Error> {
     Ok(found)
 }
 
-fn collect(folder: &Path, depth: u32, found: &mut Vec<RunFolder>) -> Result<(), files::Error> {
-    let is_file = |name: &str| -> Result<bool, files::Error> {
-        Ok(files::kind(&folder.join(name))? == Some(Kind::File))
+fn collect(folder: &Path, depth: u32, found: &mut Vec<RunFolder>) -> Result<(), files::FileError> {
+    let is_file = |name: &str| -> Result<bool, files::FileError> {
+        Ok(files::kind(&folder.join(name))? == Some(FileKind::File))
     };
     if is_file("manifest.json")? && is_file("experiment.json")? {
         found.push(RunFolder::at(folder));
@@ -98,7 +98,7 @@ fn collect(folder: &Path, depth: u32, found: &mut Vec<RunFolder>) -> Result<(), 
     }
     for name in files::list(folder)? {
         let path = folder.join(name);
-        if files::kind(&path)? == Some(Kind::Folder) {
+        if files::kind(&path)? == Some(FileKind::Folder) {
             collect(&path, depth - 1, found)?;
         }
     }
@@ -106,9 +106,9 @@ fn collect(folder: &Path, depth: u32, found: &mut Vec<RunFolder>) -> Result<(), 
 }
 
 /// What a run folder says about itself. What cannot be read is part of the answer.
-pub fn summary(run: &RunFolder) -> Result<RunSummary, files::Error> {
+pub fn summary(run: &RunFolder) -> Result<RunSummary, files::FileError> {
     let mut damage: Vec<String> = Vec::new();
-    let mut note = |error: files::Error| damage.push(error.to_string());
+    let mut note = |error: files::FileError| damage.push(error.to_string());
     let manifest = run.manifest().map_err(&mut note).ok();
     let experiment = run.experiment().map_err(&mut note).ok();
     let ended = files::kind(&run.path("outcome.json"))?.is_some();
@@ -118,14 +118,16 @@ pub fn summary(run: &RunFolder) -> Result<RunSummary, files::Error> {
     // A lock that is no file is suspicious: nothing of such a run is touched.
     let locked = run.is_locked().map_err(&mut note).ok();
     let state = match outcome.map(|outcome| outcome.ending) {
-        _ if locked == Some(true) => State::Running,
-        _ if locked.is_none() || manifest.is_none() || experiment.is_none() => State::Damaged,
-        Some(Ending::Finished) if damage.is_empty() => State::Finished,
-        Some(Ending::Saturated) if damage.is_empty() => State::Saturated,
-        Some(Ending::Diverged) if damage.is_empty() => State::Diverged,
+        _ if locked == Some(true) => HousekeepingState::Running,
+        _ if locked.is_none() || manifest.is_none() || experiment.is_none() => {
+            HousekeepingState::Damaged
+        }
+        Some(Ending::Finished) if damage.is_empty() => HousekeepingState::Finished,
+        Some(Ending::Saturated) if damage.is_empty() => HousekeepingState::Saturated,
+        Some(Ending::Diverged) if damage.is_empty() => HousekeepingState::Diverged,
         // A killed run may leave half a line at the end of a record.
-        None if !ended => State::Unfinished,
-        _ => State::Damaged,
+        None if !ended => HousekeepingState::Unfinished,
+        _ => HousekeepingState::Damaged,
     };
     // A later evaluation of a set replaces an earlier one.
     let accuracy = evaluations.into_iter().map(|record| (record.set, record.avg_at_k)).collect();
@@ -146,8 +148,8 @@ pub fn summary(run: &RunFolder) -> Result<RunSummary, files::Error> {
 fn present<T>(
     run: &RunFolder,
     name: &str,
-    records: Result<Vec<T>, files::Error>,
-    note: &mut impl FnMut(files::Error),
+    records: Result<Vec<T>, files::FileError>,
+    note: &mut impl FnMut(files::FileError),
 ) -> Vec<T> {
     match records {
         Ok(records) => records,
@@ -162,16 +164,19 @@ fn present<T>(
 /// What could be deleted below a folder of runs, by run, with sizes and reasons.
 ///
 /// These are leftovers of killed writes (`.partial…`), refused checkpoints, all but a run's newest
-/// checkpoints, and with [`Rules::unfinished`] whole runs without an outcome. Nothing of a run that a
+/// checkpoints, and with [`HousekeepingRules::unfinished`] whole runs without an outcome. Nothing of a run that a
 /// process works on, nothing of a damaged run, no link and nothing behind one is a candidate.
-pub fn candidates(root: &Path, rules: Rules) -> Result<Vec<Candidate>, files::Error> {
+pub fn candidates(
+    root: &Path,
+    rules: HousekeepingRules,
+) -> Result<Vec<Candidate>, files::FileError> {
     let mut found = Vec::new();
     for run in runs(root)? {
         let state = summary(&run)?.state;
-        if matches!(state, State::Running | State::Damaged) {
+        if matches!(state, HousekeepingState::Running | HousekeepingState::Damaged) {
             continue;
         }
-        if state == State::Unfinished && rules.unfinished {
+        if state == HousekeepingState::Unfinished && rules.unfinished {
             let reason = "a run without an outcome".to_string();
             found.push(candidate(&run, run.root().to_path_buf(), reason)?);
             continue;
@@ -182,7 +187,11 @@ pub fn candidates(root: &Path, rules: Rules) -> Result<Vec<Candidate>, files::Er
     Ok(found)
 }
 
-fn candidate(run: &RunFolder, path: PathBuf, reason: String) -> Result<Candidate, files::Error> {
+fn candidate(
+    run: &RunFolder,
+    path: PathBuf,
+    reason: String,
+) -> Result<Candidate, files::FileError> {
     let size_bytes = files::size_bytes(&path)?;
     Ok(Candidate { path, size_bytes, reason, run: run.root().to_path_buf() })
 }
@@ -196,16 +205,16 @@ fn leftover(name: &str) -> Option<&'static str> {
     }
 }
 
-fn leftovers(run: &RunFolder, found: &mut Vec<Candidate>) -> Result<(), files::Error> {
+fn leftovers(run: &RunFolder, found: &mut Vec<Candidate>) -> Result<(), files::FileError> {
     for folder in [".", "checkpoints", "rollouts", "evaluations"] {
         let folder = if folder == "." { run.root().to_path_buf() } else { run.path(folder) };
-        if files::kind(&folder)? != Some(Kind::Folder) {
+        if files::kind(&folder)? != Some(FileKind::Folder) {
             continue;
         }
         for name in files::list(&folder)? {
             let path = folder.join(&name);
             if let Some(reason) = leftover(&name)
-                && matches!(files::kind(&path)?, Some(Kind::File | Kind::Folder))
+                && matches!(files::kind(&path)?, Some(FileKind::File | FileKind::Folder))
             {
                 found.push(candidate(run, path, reason.to_string())?);
             }
@@ -216,12 +225,12 @@ fn leftovers(run: &RunFolder, found: &mut Vec<Candidate>) -> Result<(), files::E
 
 fn old_checkpoints(
     run: &RunFolder,
-    state: State,
-    rules: Rules,
+    state: HousekeepingState,
+    rules: HousekeepingRules,
     found: &mut Vec<Candidate>,
-) -> Result<(), files::Error> {
+) -> Result<(), files::FileError> {
     let folder = run.path("checkpoints");
-    if files::kind(&folder)? != Some(Kind::Folder) {
+    if files::kind(&folder)? != Some(FileKind::Folder) {
         return Ok(());
     }
     let step = |name: &str| name.strip_prefix("step-")?.parse::<u64>().ok();
@@ -229,14 +238,14 @@ fn old_checkpoints(
     for name in files::list(&folder)? {
         let path = folder.join(&name);
         if let Some(step) = step(&name)
-            && files::kind(&path)? == Some(Kind::Folder)
+            && files::kind(&path)? == Some(FileKind::Folder)
             && path.join("model.safetensors").exists()
         {
             steps.push((step, path));
         }
     }
     steps.sort();
-    let least = if state == State::Unfinished { KEPT_WHILE_UNFINISHED } else { 1 };
+    let least = if state == HousekeepingState::Unfinished { KEPT_WHILE_UNFINISHED } else { 1 };
     let gone = steps.len().saturating_sub(rules.keep_last.max(least));
     for (step, path) in steps.drain(..gone) {
         let reason = format!(
@@ -249,12 +258,12 @@ fn old_checkpoints(
 }
 
 /// Deletes one candidate, unless a process has begun to work on its run meanwhile.
-pub fn delete(candidate: &Candidate) -> Result<bool, files::Error> {
+pub fn delete(candidate: &Candidate) -> Result<bool, files::FileError> {
     let Some(_lock) = RunFolder::at(&candidate.run).lock()? else { return Ok(false) };
     match files::kind(&candidate.path)? {
-        Some(Kind::Folder) => files::remove_folder(&candidate.path)?,
-        Some(Kind::File) => files::remove_file(&candidate.path)?,
-        Some(Kind::Other) | None => return Ok(false),
+        Some(FileKind::Folder) => files::remove_folder(&candidate.path)?,
+        Some(FileKind::File) => files::remove_file(&candidate.path)?,
+        Some(FileKind::Other) | None => return Ok(false),
     }
     Ok(true)
 }

@@ -9,7 +9,7 @@ pub mod environment;
 pub mod housekeeping;
 pub mod ledger;
 
-pub use crate::records::housekeeping::{Candidate, Rules, RunSummary};
+pub use crate::records::housekeeping::{Candidate, HousekeepingRules, RunSummary};
 pub use crate::records::ledger::{Broken, Components, Tensors};
 pub use crate::records::run_folder::{
     Counters, DivergenceRecord, Ending, Environment, EvaluationRecord, Manifest, RunFolder,
@@ -18,4 +18,4 @@ pub use crate::records::run_folder::{
 pub use crate::records::tables::graded::{ColumnNames, GradedTable};
 pub use crate::records::tables::long::{CellKey, EvaluationRow, MetricRow, OutcomeRow};
 pub use crate::records::tables::problems::{Index, Message, NamedProblem, ProblemRow};
-pub use crate::records::tables::{Response, RolloutRow};
+pub use crate::records::tables::{RolloutRow, StoredResponse};

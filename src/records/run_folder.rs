@@ -196,7 +196,7 @@ pub struct Outcome {
 /// Methods that read a record file of a run folder.
 macro_rules! records {
     ($($name:ident: $read:ident($file:literal) -> $record:ty;)*) => {
-        $(pub fn $name(&self) -> Result<$record, files::Error> {
+        $(pub fn $name(&self) -> Result<$record, files::FileError> {
             files::$read(&self.inside($file)?)
         })*
     };
@@ -228,12 +228,12 @@ impl RunFolder {
     ///
     /// # Errors
     /// A name that leaves the folder, and one that is a link or leads through one.
-    pub fn inside(&self, name: &str) -> Result<PathBuf, files::Error> {
+    pub fn inside(&self, name: &str) -> Result<PathBuf, files::FileError> {
         foreign::inside(&self.root, name)
     }
 
     /// The outcomes of a set that a record names, after a step.
-    pub fn recorded_outcomes(&self, set: &str, step: u64) -> Result<PathBuf, files::Error> {
+    pub fn recorded_outcomes(&self, set: &str, step: u64) -> Result<PathBuf, files::FileError> {
         self.inside(set)?;
         self.inside(&format!("evaluations/{set}-step-{step:06}.parquet"))
     }
@@ -258,17 +258,17 @@ impl RunFolder {
     }
 
     /// Takes hold of the run; `None` when another process works on it.
-    pub fn lock(&self) -> Result<Option<files::Lock>, files::Error> {
+    pub fn lock(&self) -> Result<Option<files::Lock>, files::FileError> {
         files::lock(&self.path("run.lock"))
     }
 
     /// Whether another process works on the run.
-    pub fn is_locked(&self) -> Result<bool, files::Error> {
+    pub fn is_locked(&self) -> Result<bool, files::FileError> {
         files::is_locked(&self.path("run.lock"))
     }
 
     /// Rollout steps of the checkpoints that are there, ascending.
-    pub fn checkpoint_steps(&self) -> Result<Vec<u64>, files::Error> {
+    pub fn checkpoint_steps(&self) -> Result<Vec<u64>, files::FileError> {
         let path = self.path("checkpoints");
         if !path.is_dir() {
             return Ok(Vec::new());
@@ -279,10 +279,10 @@ impl RunFolder {
 
     /// SHA-256 of everything that the same run writes with the same bits, by its path under the
     /// folder: metrics, ledger, evaluations, rollouts and checkpoints.
-    pub fn digests(&self) -> Result<BTreeMap<String, String>, files::Error> {
+    pub fn digests(&self) -> Result<BTreeMap<String, String>, files::FileError> {
         let mut names =
             ["metrics.jsonl", "ledger.jsonl", "evaluations.jsonl"].map(String::from).to_vec();
-        let mut inside = |folder: String| -> Result<(), files::Error> {
+        let mut inside = |folder: String| -> Result<(), files::FileError> {
             for name in files::list(&self.path(&folder))? {
                 names.push(format!("{folder}/{name}"));
             }

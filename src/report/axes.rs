@@ -12,14 +12,14 @@ const DASHES: usize = 5;
 pub const SHAPES: usize = 7;
 
 /// A point on the canvas.
-pub type Point = (f64, f64);
+pub type PlotPoint = (f64, f64);
 
 /// A picture at work.
 pub struct Svg(String);
 
 impl Svg {
     /// A picture with a description for readers who cannot see it.
-    pub fn new(class: &str, (width, height): Point, description: &str) -> Self {
+    pub fn new(class: &str, (width, height): PlotPoint, description: &str) -> Self {
         let description = escape(description);
         Self(format!(
             "<svg class=\"{class}\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{description}\">"
@@ -27,13 +27,13 @@ impl Svg {
     }
 
     /// A picture inside a sentence that says the same.
-    pub fn hidden(class: &str, (width, height): Point) -> Self {
+    pub fn hidden(class: &str, (width, height): PlotPoint) -> Self {
         Self(format!(
             "<svg class=\"{class}\" viewBox=\"0 0 {width} {height}\" aria-hidden=\"true\">"
         ))
     }
 
-    pub fn line(&mut self, class: &str, (x1, y1): Point, (x2, y2): Point) {
+    pub fn line(&mut self, class: &str, (x1, y1): PlotPoint, (x2, y2): PlotPoint) {
         self.path(class, &format!("M{x1:.1} {y1:.1}L{x2:.1} {y2:.1}"));
     }
 
@@ -44,24 +44,24 @@ impl Svg {
         }
     }
 
-    pub fn circle(&mut self, class: &str, (x, y): Point) {
+    pub fn circle(&mut self, class: &str, (x, y): PlotPoint) {
         let _ = write!(self.0, "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"/>");
     }
 
-    pub fn rect(&mut self, class: &str, (x, y): Point, (width, height): Point) {
+    pub fn rect(&mut self, class: &str, (x, y): PlotPoint, (width, height): PlotPoint) {
         let _ = write!(
             self.0,
             "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>"
         );
     }
 
-    pub fn text(&mut self, class: &str, (x, y): Point, text: impl Display) {
+    pub fn text(&mut self, class: &str, (x, y): PlotPoint, text: impl Display) {
         let text = escape(&text.to_string());
         let _ = write!(self.0, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{text}</text>");
     }
 
     /// A text whose beginning is a name.
-    pub fn named(&mut self, class: &str, (x, y): Point, name: &str, rest: &str) {
+    pub fn named(&mut self, class: &str, (x, y): PlotPoint, name: &str, rest: &str) {
         let (name, rest) = (escape(name), escape(rest));
         let _ = write!(
             self.0,
@@ -70,7 +70,7 @@ impl Svg {
     }
 
     /// A marker with the style's shape and colour.
-    pub fn marker(&mut self, style: usize, (x, y): Point) {
+    pub fn marker(&mut self, style: usize, (x, y): PlotPoint) {
         let shape = match style % SHAPES {
             0 => "m-3.2 0a3.2 3.2 0 1 0 6.4 0a3.2 3.2 0 1 0 -6.4 0z",
             1 => "m-2.9 -2.9h5.8v5.8h-5.8z",
@@ -94,7 +94,7 @@ pub fn classes(style: usize) -> String {
 }
 
 /// A line through points.
-pub fn path(points: impl IntoIterator<Item = Point>) -> String {
+pub fn path(points: impl IntoIterator<Item = PlotPoint>) -> String {
     let mut path = String::new();
     for (index, (x, y)) in points.into_iter().enumerate() {
         let _ = write!(path, "{}{x:.1} {y:.1}", if index == 0 { 'M' } else { 'L' });

@@ -1,9 +1,9 @@
 //! The pictures of a page. Every line has dashes and a marker of its own, so that none is told by
 //! colour alone. Labels stand above their rows: the pictures stay readable on a phone.
 
-use crate::report::axes::{self, Point, Svg, classes, path, tick_label, ticks};
+use crate::report::axes::{self, PlotPoint, Svg, classes, path, tick_label, ticks};
 use crate::report::page::{
-    Changes, CurveLine, Curves, Heat, IntervalRow, Intervals, Outcomes, Panel,
+    Changes, CurveLine, Curves, Heat, IntervalRow, Intervals, PageOutcomes, Panel,
 };
 use crate::report::text;
 use std::collections::BTreeMap;
@@ -57,13 +57,13 @@ pub fn key(style: &usize) -> String {
 }
 
 /// A curve the height of a line of text.
-pub fn spark(points: &[Point]) -> String {
+pub fn spark(points: &[PlotPoint]) -> String {
     let (x_low, x_high) = text::range(points.iter().map(|point| point.0));
     let (y_low, y_high) = text::range(points.iter().map(|point| point.1));
     let part = |value: f64, low: f64, high: f64| {
         if high > low { (value - low) / (high - low) } else { 0.5 }
     };
-    let at = |(x, y): &Point| {
+    let at = |(x, y): &PlotPoint| {
         (2.0 + 92.0 * part(*x, x_low, x_high), 18.0 - 16.0 * part(*y, y_low, y_high))
     };
     let mut svg = Svg::hidden("spark", (96.0, 20.0));
@@ -117,7 +117,7 @@ impl Frame {
         Some(Self { x: (start, end), y, x_ticks, y_ticks, doubling: false })
     }
 
-    fn at(&self, (x, y): Point) -> Point {
+    fn at(&self, (x, y): PlotPoint) -> PlotPoint {
         let scale = |x: f64| if self.doubling { x.max(1.0).log2() } else { x };
         let part = (scale(x) - scale(self.x.0)) / (scale(self.x.1) - scale(self.x.0));
         let height = (y - self.y.0) / (self.y.1 - self.y.0);
@@ -163,7 +163,7 @@ impl Frame {
     }
 
     fn centre(&self, svg: &mut Svg, line: &CurveLine, published: bool) {
-        let points: Vec<Point> = line.centre.iter().map(|point| self.at(*point)).collect();
+        let points: Vec<PlotPoint> = line.centre.iter().map(|point| self.at(*point)).collect();
         let published = if published { "published " } else { "" };
         svg.path(
             &format!("line {published}{}", classes(line.style)),
@@ -288,7 +288,7 @@ fn heat(heat: &Heat, description: &str) -> String {
 
 /// Rectangles by class, each at its upper left corner: one path a class, so that a thousand
 /// problems stay a small file.
-fn cells(svg: &mut Svg, cells: impl Iterator<Item = (String, Point)>, (wide, tall): Point) {
+fn cells(svg: &mut Svg, cells: impl Iterator<Item = (String, PlotPoint)>, (wide, tall): PlotPoint) {
     let mut paths: BTreeMap<String, String> = BTreeMap::new();
     for (class, (x, y)) in cells {
         let path = paths.entry(class).or_default();
@@ -345,7 +345,7 @@ const MARKS: [(char, &str, &str); 4] = [
 ];
 
 /// One cell a sample, one row a problem, the policies side by side.
-fn outcomes(outcomes: &Outcomes, description: &str) -> String {
+fn outcomes(outcomes: &PageOutcomes, description: &str) -> String {
     const ALL: f64 = 960.0;
     const NAMES: f64 = 132.0;
     const SHARE: f64 = 46.0;
@@ -390,7 +390,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn curves_of(points: &[Point], doubling: bool) -> Curves {
+    fn curves_of(points: &[PlotPoint], doubling: bool) -> Curves {
         let line = CurveLine { centre: points.to_vec(), ..CurveLine::default() };
         Curves { doubling, lines: vec![line], ..Curves::default() }
     }
@@ -426,7 +426,7 @@ mod tests {
     fn outcomes_draw_one_cell_a_sample_and_count_the_correct_ones() {
         let rows =
             vec![("p".to_owned(), vec!["CWT".to_owned()]), ("q".to_owned(), vec![String::new()])];
-        let svg = panel(&Panel::Outcomes(Outcomes { policies: vec!["base"], rows }), "d");
+        let svg = panel(&Panel::Outcomes(PageOutcomes { policies: vec!["base"], rows }), "d");
         assert!(svg.contains(">1/3<") && svg.matches("class=\"share\"").count() == 1, "{svg}");
     }
 

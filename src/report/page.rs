@@ -256,7 +256,7 @@ pub enum Panel {
     Intervals(Intervals),
     Heat(Heat),
     Changes(Changes),
-    Outcomes(Outcomes),
+    Outcomes(PageOutcomes),
 }
 
 impl Panel {
@@ -365,7 +365,7 @@ pub struct Changes {
 
 /// Every sample of every problem, the policies side by side.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Outcomes {
+pub struct PageOutcomes {
     pub policies: Vec<&'static str>,
     /// A problem, and one text of marks a policy: `C` correct, `W` wrong, `T` truncated, `N` no answer.
     pub rows: Vec<(String, Vec<String>)>,

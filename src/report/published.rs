@@ -40,11 +40,11 @@ pub fn beside(paper: &PaperRow) -> Option<Published> {
 }
 
 /// Published tables, as they were published.
-pub fn tables<'a>(tables: impl IntoIterator<Item = &'a paper::Table>) -> Vec<Block> {
+pub fn tables<'a>(tables: impl IntoIterator<Item = &'a paper::PublishedTable>) -> Vec<Block> {
     tables.into_iter().map(|table| Block::Folded(published(table))).collect()
 }
 
-fn published(table: &paper::Table) -> Table {
+fn published(table: &paper::PublishedTable) -> Table {
     let mut above: Option<f64> = None;
     let rows = table.rows.iter().map(|row| {
         let step = row.technique.as_ref().and(above).map(|above| row.value - above);
@@ -78,7 +78,7 @@ pub fn curves(name: &str) -> Option<Panel> {
     let first = found.first()?;
     // Fig. 1 has three statistics of one run; only avg@32 is what we plot.
     let shown = if name == "1" { 1 } else { found.len() };
-    let line = |(style, curve): (usize, &&paper::Curve)| {
+    let line = |(style, curve): (usize, &&paper::PublishedCurve)| {
         let scale = if curve.y_unit == "share" { 100.0 } else { 1.0 };
         let centre = curve.points.iter().map(|(x, y)| (*x, scale * y)).collect();
         CurveLine { label: curve.label.clone(), style, centre, ..CurveLine::default() }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum EquivalenceVerdict {
     /// The interval of the difference lies within ±δ.
     Reproduced,
     /// It excludes 0 and does not lie within ±δ.
@@ -19,7 +19,7 @@ pub enum Verdict {
 }
 
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum Error {
+pub enum EquivalenceError {
     #[error("equivalence needs at least 2 values on each side, got {reference} and {new}")]
     TooFew { reference: usize, new: usize },
     #[error("equivalence needs finite values, got {0}")]
@@ -44,7 +44,7 @@ pub struct Equivalence {
     /// δ, in the unit of the values.
     pub margin: f64,
     /// reproduced iff |d| + t₁₋α,ν · SE < δ.
-    pub verdict: Verdict,
+    pub verdict: EquivalenceVerdict,
 }
 
 /// Compares two samples. The chance to call samples reproduced whose true means differ by δ or
@@ -54,18 +54,18 @@ pub fn equivalence(
     new: &[f64],
     alpha: f64,
     margin: f64,
-) -> Result<Equivalence, Error> {
+) -> Result<Equivalence, EquivalenceError> {
     if reference.len() < 2 || new.len() < 2 {
-        return Err(Error::TooFew { reference: reference.len(), new: new.len() });
+        return Err(EquivalenceError::TooFew { reference: reference.len(), new: new.len() });
     }
     if let Some(value) = reference.iter().chain(new).find(|value| !value.is_finite()) {
-        return Err(Error::NotFinite(*value));
+        return Err(EquivalenceError::NotFinite(*value));
     }
     if !(margin.is_finite() && margin > 0.0) {
-        return Err(Error::Margin(margin));
+        return Err(EquivalenceError::Margin(margin));
     }
     if !(alpha > 0.0 && alpha < 0.5) {
-        return Err(Error::Alpha(alpha));
+        return Err(EquivalenceError::Alpha(alpha));
     }
     let difference = estimators::mean(new) - estimators::mean(reference);
     let (standard_error, degrees_of_freedom) = welch_error(reference, new);
@@ -75,11 +75,11 @@ pub fn equivalence(
     };
     let size = difference.abs();
     let verdict = if size + half_width < margin {
-        Verdict::Reproduced
+        EquivalenceVerdict::Reproduced
     } else if size > half_width {
-        Verdict::NotReproduced
+        EquivalenceVerdict::NotReproduced
     } else {
-        Verdict::Inconclusive
+        EquivalenceVerdict::Inconclusive
     };
     Ok(Equivalence { difference, standard_error, degrees_of_freedom, half_width, margin, verdict })
 }
@@ -171,20 +171,20 @@ mod tests {
     fn the_verdict_follows_the_interval() {
         let verdict = |margin| equivalence(&OLD, &NEW, 0.05, margin).unwrap().verdict;
         // d = 0.041, half width 0.0424: the interval holds 0 and reaches to 0.0834.
-        assert_eq!(verdict(0.09), Verdict::Reproduced);
-        assert_eq!(verdict(0.08), Verdict::Inconclusive);
+        assert_eq!(verdict(0.09), EquivalenceVerdict::Reproduced);
+        assert_eq!(verdict(0.08), EquivalenceVerdict::Inconclusive);
         let shifted = NEW.map(|value| value + 0.1);
         let far = |margin| equivalence(&OLD, &shifted, 0.05, margin).unwrap().verdict;
-        assert_eq!(far(0.1), Verdict::NotReproduced);
-        assert_eq!(far(0.2), Verdict::Reproduced);
+        assert_eq!(far(0.1), EquivalenceVerdict::NotReproduced);
+        assert_eq!(far(0.2), EquivalenceVerdict::Reproduced);
     }
 
     #[test]
     fn values_without_spread_are_compared_by_their_means() {
         let same = equivalence(&[1.0, 1.0], &[1.0, 1.0, 1.0], 0.05, 1e-9).unwrap();
-        assert_eq!((same.verdict, same.half_width), (Verdict::Reproduced, 0.0));
+        assert_eq!((same.verdict, same.half_width), (EquivalenceVerdict::Reproduced, 0.0));
         let other = equivalence(&[1.0, 1.0], &[1.5, 1.5], 0.05, 0.5).unwrap();
-        assert_eq!(other.verdict, Verdict::NotReproduced);
+        assert_eq!(other.verdict, EquivalenceVerdict::NotReproduced);
     }
 
     #[test]
@@ -211,7 +211,8 @@ mod tests {
             let noticed = (0..2000).filter(|_| {
                 let old: Vec<f64> = (0..12).map(|_| normal()).collect();
                 let new: Vec<f64> = (0..12).map(|_| normal() + shift).collect();
-                equivalence(&old, &new, 0.05, 1.5).unwrap().verdict != Verdict::Reproduced
+                equivalence(&old, &new, 0.05, 1.5).unwrap().verdict
+                    != EquivalenceVerdict::Reproduced
             });
             noticed.count() as f64 / 2000.0
         };

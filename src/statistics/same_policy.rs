@@ -18,12 +18,14 @@ const NEGLIGIBLE: f64 = 1e-30;
 pub fn two_sided_p(one: &[u64], others: &[&[u64]], samples: u64) -> f64 {
     let population = samples * (others.len() as u64 + 1);
     let logs = log_factorials(population);
-    let mut sums = Counts { first: 0, chances: vec![1.0] };
+    let mut sums = SamePolicyCounts { first: 0, chances: vec![1.0] };
     for (problem, own) in one.iter().enumerate() {
         let total = own + others.iter().map(|other| other[problem]).sum::<u64>();
         let (low, high) = ((total + samples).saturating_sub(population), total.min(samples));
         let chance = |c| chance(c, total, population, samples, &logs);
-        sums = sums.plus(&Counts { first: low, chances: (low..=high).map(chance).collect() }.cut());
+        sums = sums.plus(
+            &SamePolicyCounts { first: low, chances: (low..=high).map(chance).collect() }.cut(),
+        );
     }
     let sum: u64 = one.iter().sum();
     let share = |side: &dyn Fn(u64) -> bool| -> f64 {
@@ -49,12 +51,12 @@ fn log_factorials(last: u64) -> Vec<f64> {
     logs
 }
 
-struct Counts {
+struct SamePolicyCounts {
     first: u64,
     chances: Vec<f64>,
 }
 
-impl Counts {
+impl SamePolicyCounts {
     /// Drops the negligible ends, which would make large sets slow.
     fn cut(mut self) -> Self {
         let matters = |chance: &f64| *chance > NEGLIGIBLE;

@@ -53,7 +53,7 @@ pub fn verdict(evidence: &Evidence) -> Verdict {
         };
     }
     if let Some(tests) = evidence.equivalence
-        && tests.verdict == equivalence::Verdict::Reproduced
+        && tests.verdict == equivalence::EquivalenceVerdict::Reproduced
     {
         return Verdict::Equivalent { within: tests.margin };
     }

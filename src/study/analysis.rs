@@ -6,8 +6,8 @@ use crate::statistics::between;
 use crate::study::collection::{self, Study};
 use crate::study::comparisons::{self, Comparison};
 use crate::study::{
-    ArmSummary, ArmTimes, Declaration, Declared, Excluded, Family, FamilyResult, arms, declaration,
-    levels,
+    ArmSummary, ArmTimes, Declaration, Declared, DeclaredFamily, Excluded, FamilyResult, arms,
+    declaration, levels,
 };
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -129,7 +129,7 @@ fn differences(study: &Study, grid: &Grid, families: &[FamilyResult]) -> Vec<Com
     let rows = declaration::rows(grid, &study.declaration.primary_set);
     let declared = |row: &Declared| find(families, row).cloned();
     let open: Vec<Declared> = rows.iter().filter(|row| declared(row).is_none()).cloned().collect();
-    let family = Family {
+    let family = DeclaredFamily {
         id: format!("{} (rows)", grid.name),
         question: "each row against the one before".to_string(),
         comparisons: open,

@@ -13,7 +13,7 @@
 
 use crate::base::files;
 use crate::experiment::{Arm, Data, Grid};
-use crate::study::error::Error;
+use crate::study::error::StudyError;
 use crate::study::{Cell, Declaration, Excluded, cell, declaration, membership};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -51,9 +51,11 @@ pub struct Study {
 }
 
 /// Reads a study folder. The declaration is `declared`, else the folder's `study.json`, else none.
-pub fn load(folder: &Path, declared: Option<&Path>) -> Result<Study, Error> {
-    let invalid =
-        |reason: &str| Error::Invalid { path: folder.to_path_buf(), reason: reason.to_string() };
+pub fn load(folder: &Path, declared: Option<&Path>) -> Result<Study, StudyError> {
+    let invalid = |reason: &str| StudyError::Invalid {
+        path: folder.to_path_buf(),
+        reason: reason.to_string(),
+    };
     if !folder.join("grids").is_dir() {
         return Err(invalid("is no study: it has no folder `grids`"));
     }
@@ -82,7 +84,7 @@ pub fn load(folder: &Path, declared: Option<&Path>) -> Result<Study, Error> {
 }
 
 /// The resolved grids of a study folder, by file name; none without a folder `grids`.
-pub fn grids(folder: &Path) -> Result<Vec<Grid>, Error> {
+pub fn grids(folder: &Path) -> Result<Vec<Grid>, StudyError> {
     let folder = folder.join("grids");
     let mut grids = Vec::new();
     if files::kind(&folder)?.is_none() {
@@ -93,7 +95,7 @@ pub fn grids(folder: &Path) -> Result<Vec<Grid>, Error> {
         let grid = Grid::read(&path)?;
         if format!("{}.json", grid.name) != name {
             let reason = format!("the grid's own name is `{}`", grid.name);
-            return Err(Error::Invalid { path, reason });
+            return Err(StudyError::Invalid { path, reason });
         }
         grids.push(grid);
     }

@@ -20,7 +20,7 @@
 use crate::base::files;
 use crate::numerics::Numerics;
 use crate::statistics::same_policy;
-use crate::study::{Cell, CellEvaluation, Outcomes};
+use crate::study::{Cell, CellEvaluation, CellOutcomes};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,7 @@ pub const IMPLAUSIBLE: f64 = 1e-9;
 /// Index of a cell → why it cannot count. `candidates` are indices of the cells that would count
 /// otherwise.
 pub fn suspects(cells: &[Cell], candidates: &BTreeSet<usize>) -> BTreeMap<usize, String> {
-    let mut found = Found { cells, reasons: BTreeMap::new() };
+    let mut found = CrosscheckFound { cells, reasons: BTreeMap::new() };
     let all: Vec<usize> = candidates.iter().copied().collect();
     found.shared_heads(&all);
     found.copied_outcomes(&all);
@@ -46,12 +46,12 @@ pub fn suspects(cells: &[Cell], candidates: &BTreeSet<usize>) -> BTreeMap<usize,
 /// Evaluations of one base policy on one set, each with the index of its cell.
 type Bases<'a> = Vec<(usize, &'a CellEvaluation)>;
 
-struct Found<'a> {
+struct CrosscheckFound<'a> {
     cells: &'a [Cell],
     reasons: BTreeMap<usize, String>,
 }
 
-impl<'a> Found<'a> {
+impl<'a> CrosscheckFound<'a> {
     fn exclude(&mut self, index: usize, reason: String) {
         self.reasons.entry(index).or_insert(reason);
     }
@@ -83,7 +83,7 @@ impl<'a> Found<'a> {
     }
 
     fn copied_outcomes(&mut self, all: &[usize]) {
-        let mut groups: BTreeMap<Outcomes, Vec<usize>> = BTreeMap::new();
+        let mut groups: BTreeMap<CellOutcomes, Vec<usize>> = BTreeMap::new();
         for index in all {
             let cell = &self.cells[*index];
             let surprise: f64 =

@@ -3,7 +3,7 @@
 
 use crate::base::files;
 use crate::experiment::{Arm, Grid};
-use crate::study::error::Error;
+use crate::study::error::StudyError;
 use crate::study::{At, Metric, Statistic};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -38,7 +38,7 @@ pub struct Declaration {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_out: Option<HeldOut>,
     #[serde(default)]
-    pub families: Vec<Family>,
+    pub families: Vec<DeclaredFamily>,
 }
 
 /// The runs that gave σ.
@@ -69,7 +69,7 @@ pub struct HeldOut {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Family {
+pub struct DeclaredFamily {
     /// `primary`, `signatures`, `ladder`, …
     pub id: String,
     pub question: String,
@@ -115,8 +115,8 @@ impl Direction {
 }
 
 /// Reads TOML, or the JSON copy in a study folder.
-pub fn load(path: &Path) -> Result<Declaration, Error> {
-    let invalid = |reason: String| Error::Invalid { path: path.to_path_buf(), reason };
+pub fn load(path: &Path) -> Result<Declaration, StudyError> {
+    let invalid = |reason: String| StudyError::Invalid { path: path.to_path_buf(), reason };
     let text = files::read_text_up_to(path, 1 << 20)?;
     let declaration: Declaration = match path.extension().is_some_and(|it| it == "json") {
         true => serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?,
@@ -132,7 +132,7 @@ impl Declaration {
     pub fn undeclared(grids: &[Grid], primary_set: &str, curve_set: &str) -> Self {
         let family = |grid: &Grid| {
             let comparisons = rows(grid, primary_set);
-            (!comparisons.is_empty()).then(|| Family {
+            (!comparisons.is_empty()).then(|| DeclaredFamily {
                 id: grid.name.clone(),
                 question: grid.question.clone(),
                 comparisons,
@@ -161,7 +161,7 @@ impl Declaration {
         files::sha256(files::canonical_json_line(self).as_bytes())
     }
 
-    pub fn family(&self, id: &str) -> Option<&Family> {
+    pub fn family(&self, id: &str) -> Option<&DeclaredFamily> {
         self.families.iter().find(|family| family.id == id)
     }
 
@@ -226,7 +226,7 @@ pub fn rows(grid: &Grid, set: &str) -> Vec<Declared> {
     grid.arms.iter().filter_map(row).collect()
 }
 
-fn check_family(family: &Family) -> Result<(), String> {
+fn check_family(family: &DeclaredFamily) -> Result<(), String> {
     if family.comparisons.is_empty() {
         return Err(format!("family `{}` has no comparison", family.id));
     }

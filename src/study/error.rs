@@ -5,11 +5,11 @@ use crate::experiment::grid;
 use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum StudyError {
     #[error(transparent)]
-    File(#[from] files::Error),
+    File(#[from] files::FileError),
     #[error(transparent)]
-    Grid(#[from] grid::Error),
+    Grid(#[from] grid::GridError),
     #[error("{}: {reason}", path.display())]
     Invalid { path: PathBuf, reason: String },
 }

@@ -11,12 +11,12 @@ use serde::Serialize;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ArmTimes {
     pub arm: String,
-    pub updates: Times,
-    pub generated_rollouts: Times,
+    pub updates: LevelTimes,
+    pub generated_rollouts: LevelTimes,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Times {
+pub struct LevelTimes {
     /// Seed and time.
     pub seeds: Vec<(u64, TimeToEvent)>,
     pub reached: u64,
@@ -36,7 +36,7 @@ pub fn times(study: &Study, grid: &Grid, level: &Level) -> Vec<ArmTimes> {
     grid.arms.iter().map(of).collect()
 }
 
-fn on_clock(study: &Study, id: &str, level: &Level, clock: Clock) -> Times {
+fn on_clock(study: &Study, id: &str, level: &Level, clock: Clock) -> LevelTimes {
     let seeds: Vec<(u64, TimeToEvent)> = study
         .cells_of(id)
         .into_iter()
@@ -47,5 +47,5 @@ fn on_clock(study: &Study, id: &str, level: &Level, clock: Clock) -> Times {
         .collect();
     let runs: Vec<TimeToEvent> = seeds.iter().map(|(_, time)| *time).collect();
     let median = time_to_level::median_time(&runs).ok().flatten();
-    Times { reached: runs.iter().filter(|run| run.reached).count() as u64, seeds, median }
+    LevelTimes { reached: runs.iter().filter(|run| run.reached).count() as u64, seeds, median }
 }

@@ -21,7 +21,7 @@ pub struct Excluded {
 }
 
 impl Excluded {
-    pub fn unreadable(error: &cell::Error) -> Self {
+    pub fn unreadable(error: &cell::CellError) -> Self {
         Self {
             cell: "unreadable".to_string(),
             arm: None,

@@ -1,7 +1,7 @@
 //! Numbers of one run, defined once for comparisons, claims and tables.
 
 use crate::statistics::{TimeToEvent, estimators};
-use crate::study::{Cell, CellEvaluation, Reduce, Window, window};
+use crate::study::{Cell, CellEvaluation, MetricWindow, Reduce, window};
 use serde::{Deserialize, Serialize};
 
 /// A number of one run. Windows are shares of the rollout steps that the run did, so that a run
@@ -17,20 +17,20 @@ pub enum Metric {
     Metric {
         /// Such as `policy/entropy`.
         name: String,
-        window: Window,
+        window: MetricWindow,
         reduce: Reduce,
     },
     /// Mean in a late window minus mean in an early one.
     Contrast {
         name: String,
-        early: Window,
-        late: Window,
+        early: MetricWindow,
+        late: MetricWindow,
     },
     /// Pearson's correlation over the rollout steps of one run.
     Correlation {
         x: String,
         y: String,
-        window: Window,
+        window: MetricWindow,
     },
     /// The clock at the first evaluation whose avg@k is at least `level`. A run that never gets
     /// there is censored at its last evaluation.
@@ -183,7 +183,7 @@ impl Metric {
                 reduce.of(&values).ok_or_else(|| nothing(name, *window))?
             }
             Self::Contrast { name, early, late } => {
-                let mean = |window: &Window| {
+                let mean = |window: &MetricWindow| {
                     let values = window.values(series(cell, name)?);
                     Reduce::Mean.of(&values).ok_or_else(|| nothing(name, *window))
                 };
@@ -238,7 +238,7 @@ fn series<'a>(cell: &'a Cell, name: &str) -> Result<&'a [Option<f64>], String> {
     cell.metric(name).ok_or_else(|| format!("the record has no metric `{name}`"))
 }
 
-fn nothing(name: &str, window: Window) -> String {
+fn nothing(name: &str, window: MetricWindow) -> String {
     format!("`{name}` has no value in the {}", window.words())
 }
 

@@ -22,24 +22,24 @@ pub mod analysis;
 pub mod claims;
 
 pub use crate::study::ablate::jobs::Job;
-pub use crate::study::ablate::process::Ended;
-pub use crate::study::ablate::schedule::Progress;
+pub use crate::study::ablate::process::ProcessEnded;
+pub use crate::study::ablate::schedule::ScheduleProgress;
 pub use crate::study::analysis::{Analysis, GridSummary};
 pub use crate::study::arms::{ArmSummary, Mean, SeedScore};
 pub use crate::study::cell::bits::Bits;
-pub use crate::study::cell::{Cell, CellEnding, CellEvaluation, Outcomes, ProblemIds};
+pub use crate::study::cell::{Cell, CellEnding, CellEvaluation, CellOutcomes, ProblemIds};
 pub use crate::study::claims::evidence::{
     AcrossRunsResult, ClaimResult, Judged, LevelResult, PartResult,
 };
 pub use crate::study::claims::published::{PaperCheck, PaperEvidence};
-pub use crate::study::claims::{Claim, Claims, Rule};
-pub use crate::study::comparison::text::Style;
+pub use crate::study::claims::{Claim, ClaimRule, Claims};
+pub use crate::study::comparison::text::ComparisonStyle;
 pub use crate::study::comparisons::{FamilyResult, RunValue, TestResult, Word};
 pub use crate::study::curves::Series;
-pub use crate::study::declaration::{Declaration, Declared, Direction, Family};
+pub use crate::study::declaration::{Declaration, Declared, DeclaredFamily, Direction};
 pub use crate::study::effect_checks::{Effects, NamedWarning};
 pub use crate::study::levels::ArmTimes;
 pub use crate::study::membership::Excluded;
 pub use crate::study::metric::{At, Clock, Metric, Statistic};
 pub use crate::study::problems::{Matrix, PairedChange};
-pub use crate::study::window::{Reduce, Window};
+pub use crate::study::window::{MetricWindow, Reduce};

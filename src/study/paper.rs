@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Table {
+pub struct PublishedTable {
     /// `table-1`, `authors-reruns`, `readme`, `independent-evaluation`, `figure-1-marker`,
     /// `figure-6-line`.
     pub id: String,
@@ -16,30 +16,30 @@ pub struct Table {
     /// The statistic, such as `avg@32`.
     pub metric: String,
     pub unit: String,
-    /// Unit of [`Row::x`]; `None`: the rows have none.
+    /// Unit of [`PublishedRow::x`]; `None`: the rows have none.
     pub x_unit: Option<String>,
     pub uncertainty: String,
     pub remark: String,
-    pub rows: Vec<Row>,
+    pub rows: Vec<PublishedRow>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Row {
+pub struct PublishedRow {
     pub label: String,
     pub value: f64,
     /// The technique that this row adds to the one above.
     pub technique: Option<String>,
     /// What the source prints after ±, in the table's unit.
     pub uncertainty: Option<f64>,
-    /// In [`Table::x_unit`].
+    /// In [`PublishedTable::x_unit`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub x: Option<f64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Curve {
+pub struct PublishedCurve {
     pub figure: String,
     pub label: String,
     pub page: u64,
@@ -57,15 +57,15 @@ pub struct Curve {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Tables {
-    tables: Vec<Table>,
+    tables: Vec<PublishedTable>,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Curves {
+struct PublishedCurves {
     source: String,
     extraction_sha256: String,
-    curves: Vec<Curve>,
+    curves: Vec<PublishedCurve>,
 }
 
 // The tests read both files: a mistake in them cannot ship.
@@ -73,52 +73,52 @@ static TABLES: LazyLock<Tables> = LazyLock::new(|| {
     serde_json::from_str(include_str!("../../golden/paper/tables.json"))
         .expect("golden/paper/tables.json holds the published tables")
 });
-static CURVES: LazyLock<Curves> = LazyLock::new(|| {
+static CURVES: LazyLock<PublishedCurves> = LazyLock::new(|| {
     serde_json::from_str(include_str!("../../golden/paper/curves.json"))
         .expect("golden/paper/curves.json holds the published curves")
 });
 
 /// Table 1 of the paper: from naive GRPO to DAPO.
-pub fn table_1() -> &'static Table {
+pub fn table_1() -> &'static PublishedTable {
     table("table-1")
 }
 
 /// The authors' later results with the released code.
-pub fn authors_reruns() -> &'static Table {
+pub fn authors_reruns() -> &'static PublishedTable {
     table("authors-reruns")
 }
 
-fn table(id: &str) -> &'static Table {
+fn table(id: &str) -> &'static PublishedTable {
     find_table(id).unwrap_or_else(|| panic!("golden/paper/tables.json has no table `{id}`"))
 }
 
-pub fn tables() -> &'static [Table] {
+pub fn tables() -> &'static [PublishedTable] {
     &TABLES.tables
 }
 
-pub fn find_table(id: &str) -> Option<&'static Table> {
+pub fn find_table(id: &str) -> Option<&'static PublishedTable> {
     TABLES.tables.iter().find(|table| table.id == id)
 }
 
-impl Table {
-    pub fn row(&self, label: &str) -> Option<&Row> {
+impl PublishedTable {
+    pub fn row(&self, label: &str) -> Option<&PublishedRow> {
         self.rows.iter().find(|row| row.label == label)
     }
 }
 
-impl Row {
+impl PublishedRow {
     /// As a share, for a table in percent.
     pub fn share(&self) -> f64 {
         self.value / 100.0
     }
 }
 
-pub fn curve(figure: &str, label: &str) -> Option<&'static Curve> {
+pub fn curve(figure: &str, label: &str) -> Option<&'static PublishedCurve> {
     CURVES.curves.iter().find(|curve| curve.figure == figure && curve.label == label)
 }
 
 /// In the legend's order; empty for an unknown figure.
-pub fn figure(name: &str) -> Vec<&'static Curve> {
+pub fn figure(name: &str) -> Vec<&'static PublishedCurve> {
     CURVES.curves.iter().filter(|curve| curve.figure == name).collect()
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// below `to_share`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Window {
+pub struct MetricWindow {
     /// In [0, 1).
     pub from_share: f64,
     /// In (0, 1].
@@ -24,7 +24,7 @@ pub enum Reduce {
     Slope,
 }
 
-impl Window {
+impl MetricWindow {
     /// Why the window names no step of any run.
     pub fn problem(&self) -> Option<String> {
         let Self { from_share, to_share } = *self;

@@ -10,8 +10,8 @@ pub mod audit;
 pub mod prompt;
 
 pub use crate::task::audit::{
-    Answers, Audit, ConflictListed, Conflicts, Content, Copies, FindingKind, Indices, Lengths,
-    Prompts, TokenCount,
+    Answers, Audit, AuditContent, AuditPrompts, ConflictListed, Conflicts, Copies, FindingKind,
+    Indices, Lengths, TokenCount,
 };
 pub use crate::task::chat_template::ChatTemplate;
 pub use crate::task::data::DataSets;

@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum PretrainError {
     #[error(transparent)]
-    Exact(#[from] exact::Error),
+    Exact(#[from] exact::ExactError),
     #[error(transparent)]
-    Prompt(#[from] prompt::Error),
+    Prompt(#[from] prompt::PromptError),
     #[error(
         "stage {stage}: a solution of {tokens} tokens exceeds model.max_position_embeddings ({positions})"
     )]
@@ -29,7 +29,7 @@ pub enum Error {
         stage: String,
         /// From 1.
         update: u64,
-        source: optimizer::Error,
+        source: optimizer::OptimizerError,
     },
 }
 
@@ -42,7 +42,7 @@ pub struct Recipe {
     pub numerics: Numerics,
     /// Initial weights, problems and styles derive from it.
     pub seed: u64,
-    pub model: Shape,
+    pub model: PretrainShape,
     /// AdamW without its rate, which each stage sets.
     pub optimizer: AdamSettings,
     /// Run in order on the same weights, each with fresh moments.
@@ -52,7 +52,7 @@ pub struct Recipe {
 /// The policy's shape; the vocabulary is the benchmark's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Shape {
+pub struct PretrainShape {
     hidden_size: i64,
     intermediate_size: i64,
     num_hidden_layers: i64,
@@ -99,7 +99,7 @@ pub struct Shares {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Progress {
+pub struct PretrainProgress {
     pub stage: String,
     /// Within the stage, from 1.
     pub update: u64,
@@ -208,8 +208,8 @@ impl Recipe {
 pub fn pretrain(
     recipe: &Recipe,
     tokenizer: &Tokenizer,
-    mut progress: impl FnMut(&Progress),
-) -> Result<Qwen2, Error> {
+    mut progress: impl FnMut(&PretrainProgress),
+) -> Result<Qwen2, PretrainError> {
     let mut model =
         Qwen2::initialise(recipe.config(), recipe.seed).with_numerics(recipe.numerics)?;
     let held_out = mini_aime::evaluated_questions();
@@ -220,17 +220,23 @@ pub fn pretrain(
             let tokens = rows.iter().map(|row| row.tokens.len()).max().unwrap_or(0);
             let positions = recipe.model.max_position_embeddings;
             if tokens as i64 > positions {
-                return Err(Error::TooLong { stage: stage.name.clone(), tokens, positions });
+                return Err(PretrainError::TooLong {
+                    stage: stage.name.clone(),
+                    tokens,
+                    positions,
+                });
             }
             let (loss, gradients) = loss(&policy, &rows)?;
             let (_, gradient_norm) =
-                policy.update(gradients, stage.rate(update)).map_err(|source| Error::Diverged {
-                    stage: stage.name.clone(),
-                    update: update + 1,
-                    source,
+                policy.update(gradients, stage.rate(update)).map_err(|source| {
+                    PretrainError::Diverged {
+                        stage: stage.name.clone(),
+                        update: update + 1,
+                        source,
+                    }
                 })?;
             let stage = stage.name.clone();
-            progress(&Progress { stage, update: update + 1, loss, gradient_norm });
+            progress(&PretrainProgress { stage, update: update + 1, loss, gradient_norm });
         }
         model = policy.into_model();
     }
@@ -244,7 +250,7 @@ fn sequences(
     update: u64,
     held_out: &BTreeSet<String>,
     tokenizer: &Tokenizer,
-) -> Result<Vec<Row>, Error> {
+) -> Result<Vec<Row>, PretrainError> {
     let mut rows = Vec::with_capacity(stage.sequences_per_update as usize);
     for row in 0..stage.sequences_per_update {
         let ids = [Id::from(stage.name.as_str()), Id::from(update), Id::from(row)];
@@ -271,7 +277,7 @@ fn written(
     style: Style,
     max_response_tokens: u64,
     tokenizer: &Tokenizer,
-) -> Result<Row, Error> {
+) -> Result<Row, PretrainError> {
     let prompt = tokenizer.encode(&expression.question())?;
     let mut response =
         tokenizer.encode(&solution(expression, style, max_response_tokens as usize))?;
@@ -287,7 +293,7 @@ fn written(
 const PASS_TOKENS: usize = 1024;
 
 /// Mean cross-entropy over all response tokens of the update, with its gradients.
-fn loss(policy: &Policy, rows: &[Row]) -> Result<(f64, Gradients), exact::Error> {
+fn loss(policy: &Policy, rows: &[Row]) -> Result<(f64, Gradients), exact::ExactError> {
     let tokens = rows.iter().map(Row::loss_tokens).sum::<u64>() as f64;
     let all: Vec<usize> = (0..rows.len()).collect();
     let micro_batch = batch::micro_batches(rows, &all, rows.len()).concat();

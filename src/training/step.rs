@@ -9,20 +9,20 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum StepError {
     #[error(transparent)]
-    Prompt(#[from] prompt::Error),
+    Prompt(#[from] prompt::PromptError),
     #[error("rollout step {step}: {source}")]
     Generate {
         /// From 1.
         step: u64,
-        source: generate::Error,
+        source: generate::GenerateError,
     },
     #[error("rollout step {step}: {source}")]
     Update {
         /// From 1.
         step: u64,
-        source: update::Error,
+        source: update::UpdateError,
     },
     #[error("rollout step {step}: {source}")]
     CapReached {
@@ -71,10 +71,10 @@ pub enum StepOutcome {
 pub enum NotFinite {
     /// In the distribution that a token is drawn from.
     #[error(transparent)]
-    Sampling(generate::Error),
+    Sampling(generate::GenerateError),
     /// Number of the update in the run, from 1.
     #[error("update {0}: {1}")]
-    Update(u64, #[source] update::Error),
+    Update(u64, #[source] update::UpdateError),
 }
 
 #[derive(Debug)]
@@ -95,9 +95,9 @@ pub struct Position {
 }
 
 #[derive(Default)]
-pub(super) struct Clock(BTreeMap<String, f64>);
+pub(super) struct StepClock(BTreeMap<String, f64>);
 
-impl Clock {
+impl StepClock {
     pub(super) fn time<T>(&mut self, phase: &str, work: impl FnOnce() -> T) -> T {
         let started = Instant::now();
         let result = work();

@@ -12,7 +12,7 @@ use crate::policy::sampling::generate::{self, Request};
 use crate::policy::{Limits, Policy, Qwen2, frozen, optimizer};
 use crate::records::{Components, Counters, ledger};
 use crate::task::{Tokenizer, prompt, reward};
-use crate::training::step::{Clock, Error, Step};
+use crate::training::step::{Step, StepClock, StepError};
 use crate::training::{
     Divergence, Metrics, NotFinite, Phase, Position, StepOutcome, Updates, effects, evaluation,
     update,
@@ -79,16 +79,19 @@ impl<'a> Trainer<'a> {
     /// One rollout step: Algorithm 1, lines 2–11.
     ///
     /// # Errors
-    /// See [`Error`]; a failed step leaves the weights of its last complete update.
-    pub fn step(&mut self, watch: &mut dyn FnMut(Phase)) -> Result<StepOutcome, Error> {
+    /// See [`StepError`]; a failed step leaves the weights of its last complete update.
+    pub fn step(&mut self, watch: &mut dyn FnMut(Phase)) -> Result<StepOutcome, StepError> {
         let before = self.position.clone();
-        let mut clock = Clock::default();
+        let mut clock = StepClock::default();
         let carried = std::mem::take(&mut self.position.carried);
         let (dapo, target) = (&self.experiment.dapo, self.experiment.training.prompts_per_step);
         let mut selection = Selection::new(dapo, target, carried);
         let entropy = match self.fill(&mut selection, &mut clock, watch) {
             Ok(entropy) => entropy,
-            Err(Error::Generate { source: source @ generate::Error::NotFinite { .. }, .. }) => {
+            Err(StepError::Generate {
+                source: source @ generate::GenerateError::NotFinite { .. },
+                ..
+            }) => {
                 // No update was made: the trainer stands where it stood, so the step can be replayed.
                 self.position = before;
                 let (groups, carried) = selection.into_groups();
@@ -118,7 +121,7 @@ impl<'a> Trainer<'a> {
             }
             Err(source) => {
                 let step = self.position.counters.rollout_steps + 1;
-                return Err(Error::Update { step, source });
+                return Err(StepError::Update { step, source });
             }
         }
         self.position.carried = kept;
@@ -131,9 +134,9 @@ impl<'a> Trainer<'a> {
     fn fill(
         &mut self,
         selection: &mut Selection,
-        clock: &mut Clock,
+        clock: &mut StepClock,
         watch: &mut dyn FnMut(Phase),
-    ) -> Result<Option<f64>, Error> {
+    ) -> Result<Option<f64>, StepError> {
         let mut entropy = (self.experiment.record_format() > 1).then_some(0.0);
         loop {
             let prompts = self.draw_prompts()?; // line 2
@@ -142,14 +145,14 @@ impl<'a> Trainer<'a> {
             let graded = clock.time("grading", || self.score(sampled)); // 5
             let step = self.position.counters.rollout_steps + 1;
             let more = selection.add_round(graded); // 6–8
-            if !more.map_err(|source| Error::CapReached { step, source })? {
+            if !more.map_err(|source| StepError::CapReached { step, source })? {
                 return Ok(entropy);
             }
         }
     }
 
     /// The prompts of one generation round: the next ones of the shuffled epochs.
-    fn draw_prompts(&mut self) -> Result<Vec<Prompt>, Error> {
+    fn draw_prompts(&mut self) -> Result<Vec<Prompt>, StepError> {
         let count = prompts_per_round(self.experiment);
         let seed = self.experiment.execution.seed;
         let drawn = drawn(self.problems.len(), seed, self.position.prompts_drawn, count);
@@ -171,9 +174,9 @@ impl<'a> Trainer<'a> {
         prompts: &[Prompt],
         earlier: &[Group<ScoredRollout>],
         entropy: &mut Option<f64>,
-        clock: &mut Clock,
+        clock: &mut StepClock,
         watch: &mut dyn FnMut(Phase),
-    ) -> Result<Vec<Group<Rollout>>, Error> {
+    ) -> Result<Vec<Group<Rollout>>, StepError> {
         let mut attempts: BTreeMap<&str, u32> = BTreeMap::new();
         for group in earlier {
             *attempts.entry(group.prompt.problem.id.as_str()).or_default() += 1;
@@ -205,7 +208,7 @@ impl<'a> Trainer<'a> {
                     watch(Phase::Generation(done, total));
                 })
             })
-            .map_err(|source| Error::Generate { step: step + 1, source })?;
+            .map_err(|source| StepError::Generate { step: step + 1, source })?;
         self.position.counters.generation_rounds += 1;
         for response in &responses {
             *entropy = entropy.zip(response.entropy).map(|(sum, response)| sum + response);
@@ -242,10 +245,10 @@ impl<'a> Trainer<'a> {
     fn improve(
         &mut self,
         selected: &Selected,
-        clock: &mut Clock,
+        clock: &mut StepClock,
         metrics: &mut Metrics,
         watch: &mut dyn FnMut(Phase),
-    ) -> Result<Components, update::Error> {
+    ) -> Result<Components, update::UpdateError> {
         let rows = &selected.rows[..];
         let temperature = self.experiment.rollout.sampling.temperature;
         let cut = Cut::of(&self.experiment.execution);

@@ -12,7 +12,7 @@ use tch::Tensor;
 
 /// Why an update was not made. The weights are those before it.
 #[derive(Debug, thiserror::Error, PartialEq)]
-pub enum Error {
+pub enum UpdateError {
     /// The loss is NaN or infinite.
     #[error("the loss is {0}")]
     Loss(f64),
@@ -21,16 +21,16 @@ pub enum Error {
     Backward,
     /// A gradient is, or what the update would make of the weights and moments.
     #[error(transparent)]
-    Gradient(#[from] optimizer::Error),
+    Gradient(#[from] optimizer::OptimizerError),
     /// Exact arithmetic cannot serve an update of so many tokens.
     #[error(transparent)]
-    Exact(#[from] exact::Error),
+    Exact(#[from] exact::ExactError),
     /// Memory does not hold a pass over one row.
     #[error("memory does not hold a pass over one row: {0}")]
     OutOfMemory(String),
 }
 
-impl Error {
+impl UpdateError {
     /// Whether a number was not finite, and not something else that went wrong.
     pub fn is_not_finite(&self) -> bool {
         match self {
@@ -41,20 +41,20 @@ impl Error {
     }
 }
 
-impl From<halving::Error<exact::Error>> for Error {
-    fn from(error: halving::Error<exact::Error>) -> Self {
+impl From<halving::HalvingError<exact::ExactError>> for UpdateError {
+    fn from(error: halving::HalvingError<exact::ExactError>) -> Self {
         match error {
-            halving::Error::OutOfMemory(text) => Self::OutOfMemory(text),
-            halving::Error::Work(error) => Self::Exact(error),
+            halving::HalvingError::OutOfMemory(text) => Self::OutOfMemory(text),
+            halving::HalvingError::Work(error) => Self::Exact(error),
         }
     }
 }
 
-impl From<halving::Error<Infallible>> for Error {
-    fn from(error: halving::Error<Infallible>) -> Self {
+impl From<halving::HalvingError<Infallible>> for UpdateError {
+    fn from(error: halving::HalvingError<Infallible>) -> Self {
         match error {
-            halving::Error::OutOfMemory(text) => Self::OutOfMemory(text),
-            halving::Error::Work(never) => match never {},
+            halving::HalvingError::OutOfMemory(text) => Self::OutOfMemory(text),
+            halving::HalvingError::Work(never) => match never {},
         }
     }
 }
@@ -133,7 +133,7 @@ pub fn update(
     batch: &MiniBatch,
     settings: &Settings,
     learning_rate: f64,
-) -> Result<Updated, Error> {
+) -> Result<Updated, UpdateError> {
     let Cut { micro_batch_rollouts, pass_tokens } = settings.cut;
     let micro_batches = batch::micro_batches(batch.rows, batch.members, micro_batch_rollouts);
     let weights = row_weights(batch, &micro_batches, settings.dapo);
@@ -148,39 +148,39 @@ pub fn update(
             passes.push(members.into_iter().zip(weights.by_ref()).collect::<Vec<Weighted>>());
         }
     }
-    let add = |made: &mut Made, model: &Qwen2, rows: &[Weighted]| {
+    let add = |made: &mut UpdateMade, model: &Qwen2, rows: &[Weighted]| {
         let sums = pass(&mut made.gradients, model, batch, rows, settings, scale)?;
         made.sums.add(&sums);
         Ok(())
     };
     let model = policy.model();
-    let (Made { gradients, sums }, passes_halved) = if model.is_large() {
+    let (UpdateMade { gradients, sums }, passes_halved) = if model.is_large() {
         // One set of gradients, which memory may end in the middle of a pass.
         let all = |passes: &[Vec<Weighted>]| {
-            let mut made = Made::default();
+            let mut made = UpdateMade::default();
             passes.iter().try_for_each(|rows| add(&mut made, model, rows))?;
-            Ok::<Made, exact::Error>(made)
+            Ok::<UpdateMade, exact::ExactError>(made)
         };
         workers::together(|| halving::together(passes, all))?
     } else {
         let one = |model: &Qwen2, rows: &Vec<Weighted>| {
-            let mut made = Made::default();
+            let mut made = UpdateMade::default();
             add(&mut made, model, rows)?;
-            Ok::<Made, exact::Error>(made)
+            Ok::<UpdateMade, exact::ExactError>(made)
         };
-        let mut made = Made::default();
+        let mut made = UpdateMade::default();
         for pass in workers::map(&passes, || model.share(), one) {
-            let Made { gradients, sums } = pass?;
+            let UpdateMade { gradients, sums } = pass?;
             made.sums.add(&sums);
             made.gradients.add(gradients);
         }
         (made, 0)
     };
     if !sums.loss.is_finite() {
-        return Err(Error::Loss(sums.loss));
+        return Err(UpdateError::Loss(sums.loss));
     }
     if gradients.tallies().is_some_and(|[_, backward]| backward.not_finite) {
-        return Err(Error::Backward);
+        return Err(UpdateError::Backward);
     }
     let tallies = policy.model().weight_tally().zip(gradients.tallies());
     let rounding = tallies.map(|(weights, [activations, gradients])| Rounding {
@@ -197,7 +197,7 @@ type Weighted = (usize, f64);
 
 /// What passes add up to.
 #[derive(Default)]
-struct Made {
+struct UpdateMade {
     gradients: Gradients,
     sums: Sums,
 }
@@ -210,7 +210,7 @@ fn pass(
     rows: &[Weighted],
     settings: &Settings,
     scale: UpdateScale,
-) -> Result<Sums, exact::Error> {
+) -> Result<Sums, exact::ExactError> {
     let (members, row_weights): (Vec<usize>, Vec<f64>) = rows.iter().copied().unzip();
     let pass = Pass::new(batch.rows, &members);
     let chosen = |values: &[Vec<f64>], kind| {
@@ -262,7 +262,7 @@ fn update_scale(
 fn row_weights(batch: &MiniBatch, micro_batches: &[Vec<usize>], dapo: &Dapo) -> Vec<Vec<f64>> {
     let mut described = Vec::new();
     for (micro_batch, members) in micro_batches.iter().enumerate() {
-        described.extend(members.iter().map(|&row| aggregation::Row {
+        described.extend(members.iter().map(|&row| aggregation::ResponseRow {
             tokens: batch.rows[row].loss_tokens(),
             group: batch.rows[row].group,
             micro_batch,

@@ -2,7 +2,7 @@
 
 use crate::golden_data::{self, AdamWSettings};
 use dapo::policy::AdamW;
-use dapo::policy::optimizer::Tensors;
+use dapo::policy::optimizer::OptimizerTensors;
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -14,21 +14,21 @@ struct File {
 struct Case {
     name: String,
     settings: AdamWSettings,
-    start: Tensors,
+    start: OptimizerTensors,
     steps: Vec<Step>,
 }
 
 #[derive(Deserialize)]
 struct Step {
-    gradients: Tensors,
+    gradients: OptimizerTensors,
     gradient_norm: f64,
-    parameters: Tensors,
-    first_moments: Tensors,
-    second_moments: Tensors,
+    parameters: OptimizerTensors,
+    first_moments: OptimizerTensors,
+    second_moments: OptimizerTensors,
 }
 
 /// Largest difference, relative to the size of the tensor's largest element.
-fn distance(ours: &Tensors, theirs: &Tensors) -> f64 {
+fn distance(ours: &OptimizerTensors, theirs: &OptimizerTensors) -> f64 {
     assert!(ours.keys().eq(theirs.keys()));
     let mut worst = 0.0f64;
     for (name, theirs) in theirs {

@@ -4,7 +4,7 @@ use crate::study_fixture::{self, Shape};
 use assert_cmd::Command;
 use dapo::base::files;
 use dapo::experiment::Grid;
-use dapo::study::claims::evidence::{self, Verdict};
+use dapo::study::claims::evidence::{self, ClaimVerdict};
 use dapo::study::claims::{self, Test, text};
 use dapo::study::collection::Study;
 use dapo::study::{Cell, CellEnding, ClaimResult, Declaration, Judged, analysis, declaration};
@@ -125,28 +125,30 @@ fn a_study_that_is_as_the_paper_says_supports_its_claims() {
     let (grids, cells) = study(as_the_paper_says, &SEEDS, 0.002);
     let judged = judged(grids, cells, declared());
     for (id, expected) in [
-        ("grpo-entropy-collapses", Verdict::PositiveControl),
-        ("clip-higher-keeps-entropy", Verdict::Supported),
-        ("clip-higher-raises-accuracy", Verdict::Supported),
-        ("up-clipped-tokens-are-improbable", Verdict::Supported),
-        ("all-correct-groups-grow", Verdict::Supported),
-        ("dynamic-sampling-needs-fewer-updates", Verdict::Supported),
-        ("sample-level-loss-is-unhealthy", Verdict::Supported),
-        ("soft-punishment-shortens-the-overlong", Verdict::Supported),
-        ("dapo-improves-on-grpo", Verdict::PositiveControl),
-        ("each-row-improves", Verdict::Supported),
-        ("length-and-reward-grow", Verdict::Supported),
-        ("entropy-dips-then-rises", Verdict::Supported),
-        ("probability-mirrors-entropy", Verdict::Supported),
-        ("reflection-appears", Verdict::PositiveControl),
-        ("50-points-on-aime", Verdict::NotTestable),
+        ("grpo-entropy-collapses", ClaimVerdict::PositiveControl),
+        ("clip-higher-keeps-entropy", ClaimVerdict::Supported),
+        ("clip-higher-raises-accuracy", ClaimVerdict::Supported),
+        ("up-clipped-tokens-are-improbable", ClaimVerdict::Supported),
+        ("all-correct-groups-grow", ClaimVerdict::Supported),
+        ("dynamic-sampling-needs-fewer-updates", ClaimVerdict::Supported),
+        ("sample-level-loss-is-unhealthy", ClaimVerdict::Supported),
+        ("soft-punishment-shortens-the-overlong", ClaimVerdict::Supported),
+        ("dapo-improves-on-grpo", ClaimVerdict::PositiveControl),
+        ("each-row-improves", ClaimVerdict::Supported),
+        ("length-and-reward-grow", ClaimVerdict::Supported),
+        ("entropy-dips-then-rises", ClaimVerdict::Supported),
+        ("probability-mirrors-entropy", ClaimVerdict::Supported),
+        ("reflection-appears", ClaimVerdict::PositiveControl),
+        ("50-points-on-aime", ClaimVerdict::NotTestable),
     ] {
         let found = claim(&judged, id);
         assert_eq!(found.verdict, expected, "{id}: {found:#?}");
     }
     // 600 instead of 256 rollouts a step: the level comes after more of them.
     let cost = claim(&judged, "dynamic-sampling-is-worth-its-rollouts");
-    assert!(cost.verdict == Verdict::Contradicted || cost.verdict == Verdict::Inconclusive);
+    assert!(
+        cost.verdict == ClaimVerdict::Contradicted || cost.verdict == ClaimVerdict::Inconclusive
+    );
     assert!(judged.remarks.iter().any(|it| it.contains("one base checkpoint")));
 }
 
@@ -188,11 +190,11 @@ fn a_study_that_is_the_other_way_round_contradicts_them() {
         "each-row-improves",
     ] {
         let found = claim(&judged, id);
-        assert_eq!(found.verdict, Verdict::Contradicted, "{id}: {found:#?}");
+        assert_eq!(found.verdict, ClaimVerdict::Contradicted, "{id}: {found:#?}");
     }
     // A positive control that fails is loud, never a positive control.
     let control = claim(&judged, "dapo-improves-on-grpo");
-    assert_eq!(control.verdict, Verdict::Contradicted);
+    assert_eq!(control.verdict, ClaimVerdict::Contradicted);
     assert!(control.reason.contains("was made to show this and does not"), "{}", control.reason);
 }
 
@@ -201,15 +203,15 @@ fn noise_leaves_claims_open_and_says_how_many_runs_would_be_needed() {
     let (grids, cells) = study(as_the_paper_says, &SEEDS, 0.08);
     let judged = judged(grids, cells, declared());
     let found = claim(&judged, "each-row-improves");
-    assert_eq!(found.verdict, Verdict::Inconclusive, "{found:#?}");
+    assert_eq!(found.verdict, ClaimVerdict::Inconclusive, "{found:#?}");
     let row = found.parts.iter().find(|part| part.id == "token-level-loss").unwrap();
-    assert_eq!(row.verdict, Verdict::Inconclusive);
+    assert_eq!(row.verdict, ClaimVerdict::Inconclusive);
     let needed = row.needed.as_deref().unwrap();
     let runs: usize = needed.split(' ').nth(1).unwrap().parse().unwrap();
     assert!(runs > SEEDS.len() && needed.contains("runs of each arm"), "{needed}");
     // The same number of arms apart by nothing but noise is no support for "little" either way.
     let little = claim(&judged, "training-reward-says-little");
-    assert_eq!(little.verdict, Verdict::Contradicted, "seeds order reward and score alike");
+    assert_eq!(little.verdict, ClaimVerdict::Contradicted, "seeds order reward and score alike");
 }
 
 #[test]
@@ -220,7 +222,7 @@ fn three_seeds_cannot_show_a_difference_however_large() {
     declaration.seeds = three.to_vec();
     let judged = judged(grids, cells, declaration);
     let found = claim(&judged, "dapo-improves-on-grpo");
-    assert_eq!(found.verdict, Verdict::Inconclusive);
+    assert_eq!(found.verdict, ClaimVerdict::Inconclusive);
     let part = &found.parts[0];
     assert!(part.reason.contains("their smallest p is 0.1000, above 0.05"), "{}", part.reason);
     assert!(part.needed.as_deref().unwrap().contains("5 runs of each arm"), "{:?}", part.needed);
@@ -229,8 +231,8 @@ fn three_seeds_cannot_show_a_difference_however_large() {
     let mut declaration = declared();
     declaration.seeds = vec![1];
     let alone = self::judged(grids, cells, declaration);
-    let testable = alone.claims.iter().filter(|it| it.verdict != Verdict::NotTestable);
-    assert!(testable.clone().all(|it| it.verdict == Verdict::Inconclusive));
+    let testable = alone.claims.iter().filter(|it| it.verdict != ClaimVerdict::NotTestable);
+    assert!(testable.clone().all(|it| it.verdict == ClaimVerdict::Inconclusive));
     assert!(testable.flat_map(|it| &it.parts).all(|part| part.needed.is_some()));
 }
 
@@ -247,17 +249,17 @@ fn a_missing_arm_and_failed_runs_leave_a_claim_open_by_name() {
     }
     let judged = judged(grids, cells, declared());
     let missing = claim(&judged, "soft-punishment-shortens-the-overlong");
-    assert_eq!(missing.verdict, Verdict::Inconclusive);
+    assert_eq!(missing.verdict, ClaimVerdict::Inconclusive);
     let part = &missing.parts[0];
     assert_eq!(part.reason, "`add-one/soft-overlong-punishment` has no run that counts");
     assert!(part.needed.as_deref().unwrap().contains("at least 5 runs"));
     let ladder = claim(&judged, "each-row-improves");
-    assert_eq!(ladder.verdict, Verdict::Inconclusive);
+    assert_eq!(ladder.verdict, ClaimVerdict::Inconclusive);
     assert!(ladder.reason.contains("clip-higher, soft-overlong-punishment"), "{}", ladder.reason);
     assert!(judged.remarks.iter().any(|it| it.contains("6 failed runs do not count")));
     // The other rows are still adjusted for all five.
     let row = ladder.parts.iter().find(|part| part.id == "dynamic-sampling").unwrap();
-    assert_eq!(row.verdict, Verdict::Supported);
+    assert_eq!(row.verdict, ClaimVerdict::Supported);
     let result = row.comparison.as_ref().unwrap().result.as_ref().unwrap();
     assert!((result.adjusted_p - 5.0 * result.p).abs() < 1e-12, "{result:?}");
 }

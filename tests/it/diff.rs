@@ -4,12 +4,12 @@ use crate::run_fixture;
 use assert_cmd::Command;
 use dapo::base::files;
 use dapo::experiment::{Experiment, extends};
-use dapo::records::ledger::{self, Entry, Kind};
+use dapo::records::ledger::{self, Kind, LedgerEntry};
 use dapo::records::{Components, RunFolder, tables};
 use dapo::training::Unfinished;
-use dapo::training::run::{self, Event, inputs};
-use dapo::verification::diff::finding::Finding;
-use dapo::verification::diff::{self, Verdict, text};
+use dapo::training::run::{self, RunEvent, inputs};
+use dapo::verification::diff::finding::DiffFinding;
+use dapo::verification::diff::{self, DiffVerdict, text};
 use dapo::verification::{Basis, RunDiff};
 use serde_json::Value;
 use std::cell::Cell;
@@ -36,7 +36,7 @@ fn train(root: &Path, steps: u64, change: impl FnOnce(&mut Experiment)) -> RunFo
     let done = Cell::new(0);
     let stop = || done.get() >= steps;
     run::run(&inputs, &folder, Unfinished::Refuse, &stop, &mut |event| {
-        if let Event::Step(..) = event {
+        if let RunEvent::Step(..) = event {
             done.set(done.get() + 1);
         }
     })
@@ -63,7 +63,7 @@ fn diff(a: &RunFolder, b: &RunFolder) -> RunDiff {
     diff::compare(a, b).unwrap()
 }
 
-fn finding<'a>(diff: &'a RunDiff, component: &str) -> &'a Finding {
+fn finding<'a>(diff: &'a RunDiff, component: &str) -> &'a DiffFinding {
     let found = diff.findings.iter().find(|finding| finding.component == component);
     found.unwrap_or_else(|| panic!("no {component} in {diff:#?}"))
 }
@@ -82,14 +82,14 @@ fn runs_differ_where_seed_rate_or_length_make_them_differ() {
     let same = diff(&one, &again);
     assert_eq!(
         (same.verdict, same.basis, same.agreeing_steps),
-        (Verdict::Identical, Basis::Ledgers, 2)
+        (DiffVerdict::Identical, Basis::Ledgers, 2)
     );
     assert_eq!((same.first, same.findings, same.identity), (None, vec![], vec![]));
 
     // Another seed: the first rollout step draws other problems.
     let seed = train(&at("seed"), 9, |experiment| experiment.execution.seed = 2);
     let other = diff(&one, &seed);
-    assert_eq!((other.verdict, first(&other)), (Verdict::Different, (1, "problems", true)));
+    assert_eq!((other.verdict, first(&other)), (DiffVerdict::Different, (1, "problems", true)));
     assert!(other.identity.iter().any(|named| named.name == "seed"), "{other:#?}");
     assert_eq!(finding(&other, "gradients").first, None);
     assert!(finding(&other, "gradients").remark.as_ref().unwrap().contains("not stored"));
@@ -112,7 +112,7 @@ fn runs_differ_where_seed_rate_or_length_make_them_differ() {
     // A run that was stopped agrees as far as it goes.
     let short = train(&at("short"), 1, |_| ());
     let prefix = diff(&one, &short);
-    assert_eq!((prefix.verdict, prefix.agreeing_steps), (Verdict::Prefix, 1), "{prefix:#?}");
+    assert_eq!((prefix.verdict, prefix.agreeing_steps), (DiffVerdict::Prefix, 1), "{prefix:#?}");
     let lines = text::text(&prefix);
     assert!(lines.contains("they agree up to rollout step 1"), "{lines}");
 
@@ -121,11 +121,11 @@ fn runs_differ_where_seed_rate_or_length_make_them_differ() {
         files::remove_file(&run.path(ledger::FILE)).unwrap();
     }
     let same = diff(&one, &again);
-    assert_eq!((same.verdict, same.basis), (Verdict::Identical, Basis::Files));
+    assert_eq!((same.verdict, same.basis), (DiffVerdict::Identical, Basis::Files));
     assert_eq!(same.notes.len(), 2, "{:?}", same.notes);
     assert_eq!(first(&diff(&one, &seed)), (1, "problems", false));
     files::remove_file(&again.rollouts(2)).unwrap();
-    assert_eq!(diff(&one, &again).verdict, Verdict::Inconclusive);
+    assert_eq!(diff(&one, &again).verdict, DiffVerdict::Inconclusive);
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn with_ledger(run: &RunFolder, odd: &[(u64, &str)]) {
         let components: Components =
             ledger::STEP_COMPONENTS.iter().map(|name| (name.to_string(), digest(name))).collect();
         let head = entries.last().unwrap().head.clone();
-        entries.push(Entry::after(&head, Kind::RolloutStep, step, components));
+        entries.push(LedgerEntry::after(&head, Kind::RolloutStep, step, components));
     }
     files::write_lines(&run.path(ledger::FILE), &entries).unwrap();
 }

@@ -4,7 +4,7 @@ use assert_cmd::Command;
 use dapo::base::files;
 use dapo::records::{RunFolder, StepMetrics};
 use dapo::study::Effects;
-use dapo::study::effect_checks::{self, METRICS, Verdict};
+use dapo::study::effect_checks::{self, EffectVerdict, METRICS};
 use std::path::Path;
 
 /// How a short run on the embedded benchmark is made, beside its arm.
@@ -58,14 +58,14 @@ fn train(parent: &str, dapo: &str, short: Short) -> (Effects, Vec<StepMetrics>, 
     (effect_checks::check(&run.experiment().unwrap(), &metrics), metrics, talk, page)
 }
 
-fn verdict(effects: &Effects, technique: &str) -> Verdict {
+fn verdict(effects: &Effects, technique: &str) -> EffectVerdict {
     effects.findings.iter().find(|finding| finding.technique == technique).unwrap().verdict
 }
 
 #[test]
 fn under_grpo_no_technique_acts_and_all_that_the_checks_read_is_recorded() {
     let (effects, metrics, talk, _) = train("base.toml", "", EIGHT_UPDATES);
-    assert!(effects.findings.iter().all(|f| f.verdict == Verdict::Off), "{effects:?}");
+    assert!(effects.findings.iter().all(|f| f.verdict == EffectVerdict::Off), "{effects:?}");
     assert_eq!(effects.warnings(), Vec::<String>::new());
     for step in &metrics {
         for name in METRICS {
@@ -95,8 +95,11 @@ fn each_technique_acts_when_it_alone_is_switched_on() {
     ] {
         let (effects, _, talk, _) = train(arm, change, EIGHT_UPDATES);
         for finding in &effects.findings {
-            let expected =
-                if finding.technique == technique { Verdict::Acted } else { Verdict::Off };
+            let expected = if finding.technique == technique {
+                EffectVerdict::Acted
+            } else {
+                EffectVerdict::Off
+            };
             assert_eq!(finding.verdict, expected, "{arm}: {finding:?}");
         }
         assert!(!talk.contains("did nothing:"), "{arm}: {talk}");
@@ -119,7 +122,11 @@ fn techniques_that_cannot_act_are_loud_in_terminal_and_report() {
     };
     let (effects, _, talk, page) = train("base.toml", change, short);
     for technique in ["Clip-Higher", "Token-level loss", "Soft Overlong Punishment"] {
-        assert_eq!(verdict(&effects, technique), Verdict::EnabledButDidNothing, "{effects:?}");
+        assert_eq!(
+            verdict(&effects, technique),
+            EffectVerdict::EnabledButDidNothing,
+            "{effects:?}"
+        );
         let warning = format!("warning: {technique} is on and did nothing: ");
         assert!(talk.contains(&warning), "{talk}");
         assert!(page.contains(&warning), "{page}");

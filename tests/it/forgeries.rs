@@ -7,30 +7,30 @@ use assert_cmd::Command;
 use dapo::base::files;
 use dapo::experiment::{Experiment, Verifier};
 use dapo::numerics::Numerics;
-use dapo::records::tables::{self, Outcome};
+use dapo::records::tables::{self, OutcomeRecord};
 use dapo::records::{Ending, EvaluationRecord, RunFolder, StepMetrics};
 use dapo::report::run;
 use dapo::task::reward;
 use dapo::training::evaluation::{self, Set};
 use dapo::training::run::inputs;
 use dapo::verification::Verification;
-use dapo::verification::verify::Verdict;
+use dapo::verification::verify::VerifyVerdict;
 use serde_json::json;
 
 /// The first mismatch that begins so.
 fn assert_found(of: &Verification, expected: &str) {
-    let named = findings(of, Verdict::Mismatch);
-    assert_eq!(of.verdict, Verdict::Mismatch, "{expected}");
+    let named = findings(of, VerifyVerdict::Mismatch);
+    assert_eq!(of.verdict, VerifyVerdict::Mismatch, "{expected}");
     assert!(named.iter().any(|it| it.starts_with(expected)), "{expected}: {named:#?}");
 }
 
 fn assert_verified(of: &Verification, summary: &str) {
-    assert_eq!(of.verdict, Verdict::Verified, "{:#?}", of.checks);
+    assert_eq!(of.verdict, VerifyVerdict::Verified, "{:#?}", of.checks);
     assert_eq!(of.summary, summary);
 }
 
 /// Makes the outcomes of the last evaluation of mini-aime others, and its record with them.
-fn outcomes(folder: &RunFolder, change: impl Fn(&mut Outcome)) {
+fn outcomes(folder: &RunFolder, change: impl Fn(&mut OutcomeRecord)) {
     let path = folder.outcomes("mini-aime", 3);
     let mut rows = tables::read_outcomes(&path).unwrap();
     let verifier = folder.experiment().unwrap().reward.verifier;
@@ -133,7 +133,7 @@ fn evaluations_at_another_temperature_are_found_by_sampling_them_again() {
     made(greedy, &folder);
     claim(&folder, |experiment| experiment.evaluation.sampling.temperature = 1.0);
     forge(&folder);
-    assert_eq!(verified(&folder).verdict, Verdict::Verified);
+    assert_eq!(verified(&folder).verdict, VerifyVerdict::Verified);
     assert_found(&replayed(&folder, 9, 7), "evaluations/");
 }
 
@@ -150,7 +150,7 @@ fn a_run_that_was_cut_off_is_not_one_that_ended_early() {
     end(&forged, Ending::Saturated, reason);
     forge(&forged);
     let found = verified(&forged);
-    assert_eq!(found.verdict, Verdict::Verified, "{:#?}", found.checks);
+    assert_eq!(found.verdict, VerifyVerdict::Verified, "{:#?}", found.checks);
     assert!(found.summary.ends_with(", ending not replayed"), "{}", found.summary);
     let words =
         "outcome.json, ending: says that the run ended in step 3 (no group of rollout step 3";
@@ -179,7 +179,7 @@ fn a_run_that_ended_early_is_verified_by_executing_its_last_step() {
     made(unsolvable, &folder);
     assert_eq!(folder.outcome().unwrap().ending, Ending::Saturated);
     let found = replayed(&folder, 1, 7);
-    assert_eq!(found.verdict, Verdict::Verified, "{:#?}", found.checks);
+    assert_eq!(found.verdict, VerifyVerdict::Verified, "{:#?}", found.checks);
     assert!(found.summary.ends_with(", ending replayed"), "{}", found.summary);
 
     let folder = RunFolder::at(scratch.path().join("diverged"));
@@ -188,7 +188,7 @@ fn a_run_that_ended_early_is_verified_by_executing_its_last_step() {
     made(exploding, &folder);
     assert_eq!(folder.outcome().unwrap().ending, Ending::Diverged);
     let found = replayed(&folder, 1, 7);
-    assert_eq!(found.verdict, Verdict::Verified, "{:#?}", found.checks);
+    assert_eq!(found.verdict, VerifyVerdict::Verified, "{:#?}", found.checks);
     assert!(found.summary.ends_with(", ending replayed"), "{}", found.summary);
 
     let changed = RunFolder::at(scratch.path().join("changed"));
@@ -277,7 +277,7 @@ fn whatever_the_report_prints_is_bound_made_again_or_refused() {
     copy(whole.root(), changed.root());
     files::remove_folder(&changed.checkpoint(1)).unwrap();
     let found = verified(&changed);
-    assert_eq!(findings(&found, Verdict::Mismatch), [""; 0]);
+    assert_eq!(findings(&found, VerifyVerdict::Mismatch), [""; 0]);
     files::remove_folder(changed.root()).unwrap();
 
     // The steps change places: their problems are not those that the seed draws there.
@@ -287,7 +287,7 @@ fn whatever_the_report_prints_is_bound_made_again_or_refused() {
     tables::write_rollouts(&changed.rollouts(2), &first).unwrap();
     forge(&changed);
     let found = verified(&changed);
-    let named = findings(&found, Verdict::Mismatch);
+    let named = findings(&found, VerifyVerdict::Mismatch);
     let is_drawn = |it: &&String| it.contains(", group 0: is of ") && it.contains("the seed draws");
     assert!(named.iter().any(|it| is_drawn(&it)), "{named:#?}");
 }

@@ -25,11 +25,11 @@ use dapo::base::rng::{Id, Stream, stream};
 use dapo::base::{Purpose, apart, files};
 use dapo::commands::table_reader;
 use dapo::experiment::{MiniAimeVariant, extends};
-use dapo::policy::optimizer::State;
-use dapo::policy::{Config, Family, Progress, Qwen2, checkpoint};
+use dapo::policy::optimizer::OptimizerState;
+use dapo::policy::{CheckpointProgress, Config, Family, Qwen2, checkpoint};
 use dapo::records::ledger::{self, Kind};
 use dapo::records::run_folder::Outcome;
-use dapo::records::{Counters, Ending, Rules, RunFolder, housekeeping, tables};
+use dapo::records::{Counters, Ending, HousekeepingRules, RunFolder, housekeeping, tables};
 use dapo::report::run;
 use dapo::study::effect_checks;
 use dapo::task::Tokenizer;
@@ -362,8 +362,8 @@ fn checkpoint_file(folder: &Path, name: &'static str) -> Spoil {
         let values = checkpoint::values(&model);
         values.into_iter().map(|(name, (_, values))| (name, vec![1.0; values.len()])).collect()
     };
-    let optimizer = State { updates: 4, first_moments: ones(), second_moments: ones() };
-    let progress = Progress::default();
+    let optimizer = OptimizerState { updates: 4, first_moments: ones(), second_moments: ones() };
+    let progress = CheckpointProgress::default();
     checkpoint::save(&folder, model.parameters(), &optimizer, &base, &progress).unwrap();
     let valid = files::read(&folder.join(name)).unwrap();
     let record = files::read_text(&folder.join("trainer.json")).unwrap();
@@ -447,7 +447,7 @@ fn small_run(folder: &Path) -> RunFolder {
     let smoke = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/smoke.toml");
     let inputs = inputs::prepare(extends::load(&smoke).unwrap()).unwrap();
     let plan = plan::make(&inputs, run.root(), false).unwrap();
-    files::write_json(&run.path(plan::FILE), &plan::Record { plan, actual: None }).unwrap();
+    files::write_json(&run.path(plan::FILE), &plan::PlanRecord { plan, actual: None }).unwrap();
     ledger::append(&run, "", (Kind::Genesis, 0), BTreeMap::new()).unwrap();
     let outcome = Outcome {
         ending: Ending::Finished,
@@ -473,9 +473,9 @@ fn read_folder(root: &Path, run: &RunFolder) {
     for found in housekeeping::runs(root).unwrap_or_default() {
         let _ = housekeeping::summary(&found);
     }
-    let _ = housekeeping::candidates(root, Rules { keep_last: 1, unfinished: true });
+    let _ = housekeeping::candidates(root, HousekeepingRules { keep_last: 1, unfinished: true });
     let _ = run.digests();
-    let _: Result<plan::Record, _> = files::read_json(&run.path(plan::FILE));
+    let _: Result<plan::PlanRecord, _> = files::read_json(&run.path(plan::FILE));
     let _ = plan::actual::read(run, None);
 }
 

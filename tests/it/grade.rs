@@ -1,7 +1,7 @@
 //! `dapo grade`.
 
 use assert_cmd::Command;
-use dapo::records::tables::{self, Outcome};
+use dapo::records::tables::{self, OutcomeRecord};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -111,7 +111,7 @@ fn a_summary_counts_responses_by_why_they_were_rejected() {
 fn a_table_of_outcomes_is_graded_as_lines_are() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("outcomes.parquet");
-    let outcome = |response: &str, truncated| Outcome {
+    let outcome = |response: &str, truncated| OutcomeRecord {
         problem: "p".into(),
         sample: 0,
         is_correct: false,

@@ -6,7 +6,7 @@ use dapo::base::rng::{Id, Stream, stream};
 use dapo::base::{Purpose, files, workers};
 use dapo::experiment::extends;
 use dapo::records::{RunFolder, tables};
-use dapo::training::run::{self, Event, inputs};
+use dapo::training::run::{self, RunEvent, inputs};
 use dapo::training::{Phase, Unfinished};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -382,12 +382,12 @@ fn a_session_whose_lock_is_taken_away_writes_nothing_further() {
         for moment in ["step", "evaluated", "saved", "update"] {
             let root = RunFolder::at(scene.run(&format!("{name}-{moment}")));
             let mut left = None;
-            let mut watch = |event: Event| {
+            let mut watch = |event: RunEvent| {
                 let now = match event {
-                    Event::Step(..) => "step",
-                    Event::Evaluated(_) => "evaluated",
-                    Event::Saved(_) => "saved",
-                    Event::Phase(2, _, Phase::Update(1, _)) => "update",
+                    RunEvent::Step(..) => "step",
+                    RunEvent::Evaluated(_) => "evaluated",
+                    RunEvent::Saved(_) => "saved",
+                    RunEvent::Phase(2, _, Phase::Update(1, _)) => "update",
                     _ => "",
                 };
                 if now == moment && left.is_none() {
@@ -397,7 +397,7 @@ fn a_session_whose_lock_is_taken_away_writes_nothing_further() {
             };
             let ended = run::run(&inputs, &root, Unfinished::Refuse, &|| false, &mut watch);
             let error = ended.unwrap_err();
-            assert!(matches!(error, run::Error::LockLost { .. }), "{error}");
+            assert!(matches!(error, run::RunError::LockLost { .. }), "{error}");
             assert!(error.to_string().contains("run.lock was removed or replaced"), "{error}");
             assert_eq!(Some(tree(root.root())), left, "{name} at {moment}");
         }

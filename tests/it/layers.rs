@@ -85,6 +85,34 @@ impl House {
     }
 }
 
+/// Types that a file declares, outside its tests.
+fn declared_types(source: &Source) -> Vec<String> {
+    let code = code(&source.text);
+    let code = code.split("#[cfg(test)]").next().unwrap_or_default();
+    let names = code.lines().filter_map(|line| {
+        let line = line.trim_start_matches("pub(crate) ").trim_start_matches("pub ");
+        let kinds = ["struct ", "enum ", "trait ", "type ", "union "];
+        let rest = kinds.iter().find_map(|kind| line.strip_prefix(kind))?;
+        Some(rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect())
+    });
+    names.collect()
+}
+
+#[test]
+fn a_type_name_is_declared_once() {
+    let mut declared: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for source in repository::sources().iter().filter(|it| !it.path.ends_with("tests.rs")) {
+        for name in declared_types(source) {
+            declared.entry(name).or_default().push(source.path.clone());
+        }
+    }
+    assert!(declared.len() > 300, "only {} types: the walk is broken", declared.len());
+    let twice: Vec<_> = declared.iter().filter(|(_, paths)| paths.len() > 1).collect();
+    assert!(twice.is_empty(), "{twice:#?}");
+    let planted = "pub struct A;\nenum B {\n    C,\n}\n#[cfg(test)]\nmod tests { struct D; }\n";
+    assert_eq!(declared_types(&Source::planted("src/x.rs", planted)), ["A", "B"]);
+}
+
 /// Every breach of a rule, as `path:line: what`.
 fn violations(sources: &[Source]) -> Vec<String> {
     let house = House::of(sources);

@@ -9,8 +9,8 @@ use dapo::base::files;
 use dapo::experiment::{Experiment, compare, extends, sources, validate};
 use dapo::numerics::Numerics;
 use dapo::records::RunFolder;
-use dapo::study::effect_checks::{self, Verdict as Effect};
-use dapo::verification::verify::Verdict;
+use dapo::study::effect_checks::{self, EffectVerdict as Effect};
+use dapo::verification::verify::VerifyVerdict;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -85,8 +85,9 @@ fn computed(case: &LossCase, dapo: &Dapo) -> (f64, Vec<f64>) {
     let tensor =
         |rows: &[Vec<f64>]| Tensor::from_slice(&rows.concat()).reshape(shape).to_kind(kind);
     let tokens_of = |mask: &Vec<i64>| mask.iter().sum::<i64>() as u64;
-    let row = |(group, mask)| aggregation::Row { tokens: tokens_of(mask), group, micro_batch: 0 };
-    let rows: Vec<aggregation::Row> = case.mask.iter().enumerate().map(row).collect();
+    let row =
+        |(group, mask)| aggregation::ResponseRow { tokens: tokens_of(mask), group, micro_batch: 0 };
+    let rows: Vec<aggregation::ResponseRow> = case.mask.iter().enumerate().map(row).collect();
     let step = StepTotals {
         tokens: rows.iter().map(|row| row.tokens).sum(),
         mini_batches: 1,
@@ -210,7 +211,7 @@ fn every_method_is_exact_whatever_the_cut_and_is_verified_by_replay() {
         assert_eq!(head(&whole), head(&cut), "{kind}");
 
         let found = replayed(&whole, 2, 7);
-        assert_eq!(found.verdict, Verdict::Verified, "{kind}: {found:#?}");
+        assert_eq!(found.verdict, VerifyVerdict::Verified, "{kind}: {found:#?}");
         assert_eq!(found.replay.unwrap().covered, [1, 2], "{kind}");
 
         let metrics = whole.metrics().unwrap();

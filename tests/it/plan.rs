@@ -2,8 +2,8 @@
 
 use assert_cmd::Command;
 use dapo::base::files;
-use dapo::training::Plan;
-use dapo::training::plan::Record;
+use dapo::training::RunPlan;
+use dapo::training::plan::PlanRecord;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -38,7 +38,7 @@ fn every_shipped_experiment_can_be_planned() {
             let path = folder.join(name).display().to_string();
             let (code, out, talk) = dapo(&["plan", &path, "--no-probe", "--json"]);
             assert_eq!(code, 0, "{name}: {talk}");
-            let plan: Plan = serde_json::from_str(&out).unwrap();
+            let plan: RunPlan = serde_json::from_str(&out).unwrap();
             assert!(plan.probe.is_none() && plan.work.updates > 0, "{name}");
             planned += 1;
         }
@@ -78,7 +78,7 @@ fn a_plan_with_a_probe_is_a_json_value_of_a_known_shape() {
     let path = experiments().join("smoke.toml").display().to_string();
     let (code, out, talk) = dapo(&["plan", &path, "--json"]);
     assert_eq!(code, 0, "{talk}");
-    let plan: Plan = serde_json::from_str(&out).unwrap();
+    let plan: RunPlan = serde_json::from_str(&out).unwrap();
     let probe = plan.probe.unwrap();
     assert!(probe.accuracy > 0.0 && probe.truncated_share < 0.5, "{probe:?}");
     assert!((0.0..1.0).contains(&probe.useful_share), "{probe:?}");
@@ -96,7 +96,7 @@ fn the_probe_draws_the_same_responses_each_time() {
     let path = experiments().join("smoke.toml").display().to_string();
     let drawn = || {
         let (_, out, _) = dapo(&["plan", &path, "--json"]);
-        let plan: Plan = serde_json::from_str(&out).unwrap();
+        let plan: RunPlan = serde_json::from_str(&out).unwrap();
         let probe = plan.probe.unwrap();
         (probe.groups, probe.accuracy, probe.response_tokens_mean, probe.useful_share)
     };
@@ -158,8 +158,8 @@ fn a_run_keeps_its_plan_and_is_compared_with_it() {
     let (code, _, talk) = dapo(&["train", &path, "--out", &out]);
     assert_eq!(code, 0, "{talk}");
     assert!(talk.contains("plan of smoke") && talk.contains("actual / planned"), "{talk}");
-    let read = || files::read_json::<Record>(&Path::new(&out).join("plan.json")).unwrap();
-    let Record { plan, actual: Some(actual) } = read() else { panic!("no actual") };
+    let read = || files::read_json::<PlanRecord>(&Path::new(&out).join("plan.json")).unwrap();
+    let PlanRecord { plan, actual: Some(actual) } = read() else { panic!("no actual") };
     assert_eq!(actual.counters.updates, plan.work.updates);
     assert!(actual.seconds > 0.0 && actual.disk_bytes > 1e6, "{actual:?}");
     // Bytes are no matter of luck.
@@ -170,5 +170,5 @@ fn a_run_keeps_its_plan_and_is_compared_with_it() {
     let (code, shown, _) = dapo(&["plan", &out]);
     assert!(code == 0 && shown.contains("planned against actual"), "{shown}");
     let (code, shown, _) = dapo(&["plan", &out, "--json"]);
-    assert!(code == 0 && serde_json::from_str::<Record>(&shown).is_ok());
+    assert!(code == 0 && serde_json::from_str::<PlanRecord>(&shown).is_ok());
 }

@@ -4,9 +4,9 @@ use crate::{run_fixture, verify};
 use assert_cmd::Command;
 use dapo::base::files;
 use dapo::records::RunFolder;
-use dapo::report::export::statement::{self, Problem};
+use dapo::report::export::statement::{self, StatementProblem};
 use dapo::report::run;
-use dapo::verification::verify::Verdict;
+use dapo::verification::verify::VerifyVerdict;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -49,16 +49,18 @@ fn a_stated_run_holds_and_every_change_to_it_is_named() {
     let mut changed = metrics.clone();
     *changed.last_mut().unwrap() = b' ';
     files::write_atomic(&run.path("metrics.jsonl"), &changed).unwrap();
-    assert!(matches!(&problems()[..], [Problem::Differs { name, .. }] if name == "metrics.jsonl"));
+    assert!(
+        matches!(&problems()[..], [StatementProblem::Differs { name, .. }] if name == "metrics.jsonl")
+    );
     files::remove_file(&run.path("metrics.jsonl")).unwrap();
-    assert_eq!(problems(), [Problem::Missing { name: "metrics.jsonl".into() }]);
+    assert_eq!(problems(), [StatementProblem::Missing { name: "metrics.jsonl".into() }]);
     std::os::unix::fs::symlink("timings.jsonl", run.path("metrics.jsonl")).unwrap();
-    let named = [Problem::Missing { name: "metrics.jsonl".into() }];
+    let named = [StatementProblem::Missing { name: "metrics.jsonl".into() }];
     assert_eq!(problems(), named, "a link is no file of the folder");
     files::remove_file(&run.path("metrics.jsonl")).unwrap();
     files::write_atomic(&run.path("metrics.jsonl"), &metrics).unwrap();
     files::write_atomic(&run.path("rollouts/extra.parquet"), b"x").unwrap();
-    assert_eq!(problems(), [Problem::Unlisted { name: "rollouts/extra.parquet".into() }]);
+    assert_eq!(problems(), [StatementProblem::Unlisted { name: "rollouts/extra.parquet".into() }]);
     files::remove_file(&run.path("rollouts/extra.parquet")).unwrap();
     assert_eq!(problems(), Vec::new());
 }
@@ -71,10 +73,10 @@ fn verify_holds_a_run_against_its_statement() {
     let mut stated = statement::write(&run).unwrap();
     let found = verify::verified(&run);
     assert!(found.checks.iter().any(|check| check.name == "statement"));
-    assert_eq!(verify::findings(&found, Verdict::Mismatch), Vec::<String>::new());
+    assert_eq!(verify::findings(&found, VerifyVerdict::Mismatch), Vec::<String>::new());
     stated.predicate.insert("seed".to_string(), json!(2));
     files::write_json(&run.path(statement::NAME), &stated).unwrap();
-    let found = verify::findings(&verify::verified(&run), Verdict::Mismatch);
+    let found = verify::findings(&verify::verified(&run), VerifyVerdict::Mismatch);
     assert_eq!(found, ["statement.json: seed of the statement is not that of the folder"]);
 }
 
@@ -89,12 +91,12 @@ fn a_statement_about_another_run_or_of_another_kind_is_refused() {
         statement::check(&run)
     };
     stated["predicate"]["seed"] = json!(2);
-    assert_eq!(check(&stated).unwrap().1, [Problem::OtherRun { key: "seed".into() }]);
+    assert_eq!(check(&stated).unwrap().1, [StatementProblem::OtherRun { key: "seed".into() }]);
     // Nothing outside the folder is read.
     for name in ["../outside", "/etc/hostname", ""] {
         stated["subject"][0]["name"] = name.into();
         let found = check(&stated).unwrap().1;
-        assert!(found.contains(&Problem::Missing { name: name.into() }), "{name}");
+        assert!(found.contains(&StatementProblem::Missing { name: name.into() }), "{name}");
     }
     let refused = |stated: &Value| check(stated).unwrap_err().to_string();
     stated["subject"][0]["digest"] = json!({ "sha1": "00" });

@@ -2,22 +2,22 @@
 //! the first one stay as they are.
 
 use dapo::base::files;
-use dapo::experiment::{Experiment, Grid, Records, extends, grid};
+use dapo::experiment::{Experiment, Grid, RecordsSettings, extends, grid};
 use dapo::numerics::Numerics;
 use dapo::records::{RunFolder, StepMetrics, ledger};
 use dapo::study::Cell;
-use dapo::study::ablate::Study;
-use dapo::study::ablate::jobs::{self, State};
+use dapo::study::ablate::AblateStudy;
+use dapo::study::ablate::jobs::{self, JobState};
 use dapo::training::effects::{ROLLOUT_ENTROPY, ROLLOUT_PROBABILITY};
 use dapo::training::run::{self, inputs};
 use dapo::training::{Metrics, StepOutcome, Unfinished};
-use dapo::verification::verify::replay::Request;
-use dapo::verification::verify::{self, Options, Verdict};
+use dapo::verification::verify::replay::ReplayRequest;
+use dapo::verification::verify::{self, Options, VerifyVerdict};
 use dapo::verification::{Challenge, Golden};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-const SECOND: Option<Records> = Some(Records { format: 2 });
+const SECOND: Option<RecordsSettings> = Some(RecordsSettings { format: 2 });
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -164,7 +164,7 @@ fn without_dynamic_sampling_the_batch_is_all_rollouts_and_with_it_the_two_differ
 }
 
 /// A finished run of two short steps.
-fn finished(path: PathBuf, records: Option<Records>) -> RunFolder {
+fn finished(path: PathBuf, records: Option<RecordsSettings>) -> RunFolder {
     let experiment = crate::diff::tiny(|experiment| {
         experiment.records = records;
         // The sets of the task; the base's own are not among them.
@@ -184,7 +184,7 @@ fn found(folder: &RunFolder, change: impl FnOnce(&mut Metrics)) -> Vec<String> {
     files::write_lines(&path, &lines).unwrap();
     let verification = verify::verify(folder, &Options::default(), &mut |_| ()).unwrap();
     files::write_atomic(&path, &before).unwrap();
-    assert_eq!(verification.verdict, Verdict::Mismatch);
+    assert_eq!(verification.verdict, VerifyVerdict::Mismatch);
     let all = verification.checks.iter().flat_map(|check| &check.findings);
     let found = all.filter(|finding| finding.place.contains("policy/rollout_"));
     found.map(|finding| format!("{}: {}", finding.place, finding.what)).collect()
@@ -193,12 +193,13 @@ fn found(folder: &RunFolder, change: impl FnOnce(&mut Metrics)) -> Vec<String> {
 #[test]
 fn verify_holds_each_format_to_its_own_metrics() {
     let scratch = tempfile::tempdir().unwrap();
-    let replay = Some(Request { steps: 1, problems: 2, challenge: Challenge::Seed(3) });
+    let replay = Some(ReplayRequest { steps: 1, problems: 2, challenge: Challenge::Seed(3) });
     for (name, records) in [("first", None), ("second", SECOND)] {
         let folder = finished(scratch.path().join(name), records);
         let options = Options { replay, ..Options::default() };
         let verification = verify::verify(&folder, &options, &mut |_| ()).unwrap();
-        let mismatches = verification.checks.iter().filter(|it| it.verdict == Verdict::Mismatch);
+        let mismatches =
+            verification.checks.iter().filter(|it| it.verdict == VerifyVerdict::Mismatch);
         assert_eq!(mismatches.count(), 0, "{verification:#?}");
     }
     let [first, second] = ["first", "second"].map(|name| RunFolder::at(scratch.path().join(name)));
@@ -240,7 +241,7 @@ fn an_unfinished_run_of_the_first_format_is_not_gone_on_with_in_the_second() {
         let inputs = inputs::prepare(experiment).unwrap();
         let done = std::cell::Cell::new(false);
         run::run(&inputs, &folder, unfinished, &|| done.get(), &mut |event| {
-            done.set(done.get() || matches!(event, run::Event::Step(..)));
+            done.set(done.get() || matches!(event, run::RunEvent::Step(..)));
         })
     };
     begin(None, Unfinished::Refuse).unwrap();
@@ -253,10 +254,10 @@ fn an_unfinished_run_of_the_first_format_is_not_gone_on_with_in_the_second() {
 fn a_grid_of_the_newest_format_counts_the_cells_of_the_first_study() {
     let grid = grid::file::load(&root().join("experiments/grids/ladder.toml")).unwrap().grid;
     assert!(grid.arms.iter().all(|arm| arm.experiment.record_format() == 2));
-    let study = Study::at(root().join("reports/study-1"));
+    let study = AblateStudy::at(root().join("reports/study-1"));
     let grid = Grid { seeds: vec![101, 999], ..grid };
     for job in jobs::jobs(&study, std::slice::from_ref(&grid)).unwrap() {
-        let recorded = matches!(job.state, State::Recorded(_));
+        let recorded = matches!(job.state, JobState::Recorded(_));
         assert_eq!(recorded, job.manifest.seed == 101, "{}: {:?}", job.title(), job.state);
         let format = if recorded { 1 } else { 2 };
         assert_eq!(job.experiment.record_format(), format);

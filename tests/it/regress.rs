@@ -180,7 +180,7 @@ fn the_golden_curves_pass_their_own_rule_and_seldom_fail_with_other_draws() {
     let rule = rule::load(&golden.rule()).unwrap().fast;
     let curves = curves::load(&golden, &rule).unwrap();
     let judged = curves::compare(&golden, &rule, &curves, &curves).unwrap();
-    assert_eq!(curves::verdict(&judged), equivalence::Verdict::Reproduced);
+    assert_eq!(curves::verdict(&judged), equivalence::EquivalenceVerdict::Reproduced);
     let mut alarms = 0.0;
     for point in &rule.points {
         let values = curves.values_of(point).unwrap();
@@ -201,5 +201,5 @@ fn the_golden_curves_pass_their_own_rule_and_seldom_fail_with_other_draws() {
         accuracy.insert(step, before.clone());
     }
     let judged = curves::compare(&golden, &rule, &curves, &stopped).unwrap();
-    assert_eq!(curves::verdict(&judged), equivalence::Verdict::NotReproduced);
+    assert_eq!(curves::verdict(&judged), equivalence::EquivalenceVerdict::NotReproduced);
 }

@@ -286,7 +286,7 @@ pub fn evaluate(run: &RunFolder, set: &str, step: u64, problems: u64, samples: u
                 (false, true) => None,
                 (false, false) => (fate < 0.93).then(|| wrong.to_string()),
             };
-            rows.push(tables::Outcome {
+            rows.push(tables::OutcomeRecord {
                 problem: format!("{set}/{problem:03}"),
                 sample,
                 is_correct,
@@ -300,14 +300,14 @@ pub fn evaluate(run: &RunFolder, set: &str, step: u64, problems: u64, samples: u
     }
     let path = run.outcomes(set, step);
     tables::write_outcomes(&path, &rows).unwrap();
-    let sample = |row: &tables::Outcome| Sample {
+    let sample = |row: &tables::OutcomeRecord| Sample {
         is_correct: row.is_correct,
         prediction: row.prediction.clone(),
     };
     let grouped: Vec<Vec<Sample>> =
         rows.chunks(samples as usize).map(|rows| rows.iter().map(sample).collect()).collect();
     let summary = estimators::summary(&grouped).unwrap();
-    let mean = |value: &dyn Fn(&tables::Outcome) -> f64| {
+    let mean = |value: &dyn Fn(&tables::OutcomeRecord) -> f64| {
         rows.iter().map(value).sum::<f64>() / rows.len() as f64
     };
     let record = EvaluationRecord {

@@ -12,7 +12,7 @@ use dapo::policy::{Layout, Limits, Loaded, Policy, Qwen2, Response, checkpoint};
 use dapo::records::{Ending, RunFolder};
 use dapo::training::run;
 use dapo::training::run::inputs::{self, Inputs};
-use dapo::training::{Ended, Unfinished};
+use dapo::training::{RunEnded, Unfinished};
 use serde::Deserialize;
 use std::cell::Cell;
 use std::path::Path;
@@ -146,14 +146,14 @@ fn train(inputs: &Inputs, folder: &Path, stop_after: Option<u64>) -> RunFolder {
         let done = Cell::new(0);
         let ended =
             run::run(inputs, &folder, Unfinished::Refuse, &|| done.get() >= steps, &mut |event| {
-                if let run::Event::Step(metrics, _) = event {
+                if let run::RunEvent::Step(metrics, _) = event {
                     done.set(metrics.step);
                 }
             });
-        assert_eq!(ended.unwrap(), Ended::Stopped(steps));
+        assert_eq!(ended.unwrap(), RunEnded::Stopped(steps));
     }
     let ended = run::run(inputs, &folder, Unfinished::Resume, &|| false, &mut |_| ()).unwrap();
-    let Ended::Finished(outcome) = ended else { panic!("it was not asked to stop") };
+    let RunEnded::Finished(outcome) = ended else { panic!("it was not asked to stop") };
     assert_eq!(outcome.ending, Ending::Finished, "{}", outcome.reason);
     folder
 }
@@ -219,7 +219,7 @@ fn updates_that_are_not_finite_are_left_out_and_counted_where_the_experiment_say
         let inputs = exploding(non_finite);
         let folder = RunFolder::at(scratch.path().join(name));
         let ended = run::run(&inputs, &folder, Unfinished::Refuse, &|| false, &mut |_| ()).unwrap();
-        let Ended::Finished(outcome) = ended else { panic!("it was not asked to stop") };
+        let RunEnded::Finished(outcome) = ended else { panic!("it was not asked to stop") };
         assert_eq!(outcome.ending, Ending::Diverged, "{}", outcome.reason);
         assert!(folder.path("diverged/rollouts.parquet").exists());
     }

@@ -5,7 +5,7 @@ use crate::repository;
 use assert_cmd::Command;
 use dapo::base::files;
 use dapo::records::RunFolder;
-use dapo::records::tables::{self, Outcome};
+use dapo::records::tables::{self, OutcomeRecord};
 use dapo::study::cell::{self, grading};
 use dapo::study::collection::{self, Study};
 use dapo::study::comparisons::Comparison;
@@ -315,7 +315,7 @@ fn stored_responses_are_graded_again_and_each_other_grade_is_named() {
     let run = RunFolder::at(folder.path());
     let mut cell = real().cells_of(DAPO)[0].clone();
     cell.evaluations.retain(|it| it.set == "dev" && it.counters.rollout_steps == 0);
-    let row = |problem: &str, response: &str, is_correct: bool| Outcome {
+    let row = |problem: &str, response: &str, is_correct: bool| OutcomeRecord {
         problem: problem.to_owned(),
         sample: 0,
         is_correct,
@@ -325,7 +325,7 @@ fn stored_responses_are_graded_again_and_each_other_grade_is_named() {
         answer: "7".to_owned(),
         response: response.to_owned(),
     };
-    let table = |rows: &[Outcome]| {
+    let table = |rows: &[OutcomeRecord]| {
         files::create_folder(&folder.path().join("evaluations")).unwrap();
         tables::write_outcomes(&run.outcomes("dev", 0), rows).unwrap();
         grading::again(&run, &cell).unwrap()

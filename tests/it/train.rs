@@ -24,7 +24,7 @@ fn smoke(change: impl FnOnce(&mut Experiment)) -> Inputs {
     inputs::prepare(experiment).unwrap()
 }
 
-fn steps(inputs: &Inputs, count: usize) -> Result<(Vec<Step>, u64), step::Error> {
+fn steps(inputs: &Inputs, count: usize) -> Result<(Vec<Step>, u64), step::StepError> {
     let model = || dapo::policy::checkpoint::load_model(&inputs.experiment.inputs.model).unwrap();
     let reference = (inputs.experiment.dapo.kl != Kl::None {}).then(model);
     let (experiment, tokenizer) = (&inputs.experiment, &inputs.tokenizer);
@@ -171,7 +171,7 @@ fn the_cap_stops_the_run_and_names_the_kept_share() {
         };
     });
     let error = steps(&inputs, 1).unwrap_err();
-    assert!(matches!(error, step::Error::CapReached { step: 1, .. }), "{error}");
+    assert!(matches!(error, step::StepError::CapReached { step: 1, .. }), "{error}");
     assert!(error.to_string().contains("of 4 sampled groups"), "{error}");
 }
 

@@ -8,15 +8,15 @@ use dapo::base::{files, workers};
 use dapo::experiment::{Data, Experiment, MiniAimeVariant, extends};
 use dapo::numerics::Numerics;
 use dapo::policy::{Loaded, checkpoint};
-use dapo::records::ledger::{self, Entry, Kind};
-use dapo::records::tables::{self, Outcome};
+use dapo::records::ledger::{self, Kind, LedgerEntry};
+use dapo::records::tables::{self, OutcomeRecord};
 use dapo::records::{RolloutRow, RunFolder, StepMetrics};
 use dapo::report;
 use dapo::task::data::{self, mini_aime};
 use dapo::training::Unfinished;
 use dapo::training::run::{self, inputs};
-use dapo::verification::verify::replay::Request;
-use dapo::verification::verify::{self, Options, Verdict};
+use dapo::verification::verify::replay::ReplayRequest;
+use dapo::verification::verify::{self, Options, VerifyVerdict};
 use dapo::verification::{Challenge, Verification};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -65,13 +65,13 @@ pub fn verified(folder: &RunFolder) -> Verification {
 }
 
 pub fn replayed(folder: &RunFolder, steps: u64, seed: u64) -> Verification {
-    let replay = Some(Request { steps, problems: 8, challenge: Challenge::Seed(seed) });
+    let replay = Some(ReplayRequest { steps, problems: 8, challenge: Challenge::Seed(seed) });
     let options = Options { replay, ..Options::default() };
     verify::verify(folder, &options, &mut |_| ()).unwrap()
 }
 
 /// `place: what` of every finding of a verdict.
-pub fn findings(of: &Verification, verdict: Verdict) -> Vec<String> {
+pub fn findings(of: &Verification, verdict: VerifyVerdict) -> Vec<String> {
     let all = of.checks.iter().flat_map(|check| &check.findings);
     let chosen = all.filter(|finding| finding.verdict == verdict);
     chosen.map(|finding| format!("{}: {}", finding.place, finding.what)).collect()
@@ -109,12 +109,12 @@ pub fn forge(folder: &RunFolder) {
             components.insert("moments".to_string(), moments);
         }
         let head = chain.last().unwrap().head.clone();
-        chain.push(Entry::after(&head, Kind::RolloutStep, line.step, components));
+        chain.push(LedgerEntry::after(&head, Kind::RolloutStep, line.step, components));
     }
     let mut outcome = folder.outcome().unwrap();
     let end = ledger::end(&folder.evaluations().unwrap(), &outcome);
     let head = chain.last().unwrap().head.clone();
-    chain.push(Entry::after(&head, Kind::End, metrics.len() as u64, end));
+    chain.push(LedgerEntry::after(&head, Kind::End, metrics.len() as u64, end));
     files::write_lines(&folder.path(ledger::FILE), &chain).unwrap();
     outcome.digests = folder.digests().unwrap();
     files::write_json(&folder.path("outcome.json"), &outcome).unwrap();
@@ -140,7 +140,7 @@ fn reward(rows: &mut [RolloutRow]) {
     row.reward = 1.0 + row.overlong_penalty;
 }
 
-fn outcomes(folder: &RunFolder, change: impl FnOnce(&mut Vec<Outcome>)) {
+fn outcomes(folder: &RunFolder, change: impl FnOnce(&mut Vec<OutcomeRecord>)) {
     let path = folder.outcomes("mini-aime", 3);
     let mut rows = tables::read_outcomes(&path).unwrap();
     change(&mut rows);
@@ -372,7 +372,7 @@ fn removing_a_whole_checkpoint_is_no_tampering() {
     finished(&folder);
     files::remove_folder(&folder.checkpoint(1)).unwrap();
     let found = verified(&folder);
-    assert_eq!(findings(&found, Verdict::Mismatch), [""; 0], "{:#?}", found.checks);
+    assert_eq!(findings(&found, VerifyVerdict::Mismatch), [""; 0], "{:#?}", found.checks);
 }
 
 #[test]
@@ -381,7 +381,7 @@ fn every_way_of_tampering_is_caught_and_named() {
     let whole = RunFolder::at(scratch.path().join("whole"));
     finished(&whole);
     let found = verified(&whole);
-    assert_eq!(found.verdict, Verdict::Verified, "{:#?}", found.checks);
+    assert_eq!(found.verdict, VerifyVerdict::Verified, "{:#?}", found.checks);
     // Making every digest again changes nothing of an honest run.
     let before = whole.digests().unwrap();
     forge(&whole);
@@ -396,8 +396,8 @@ fn every_way_of_tampering_is_caught_and_named() {
             forge(&folder);
         }
         let found = verified(&folder);
-        let named = findings(&found, Verdict::Mismatch);
-        assert_eq!(found.verdict, Verdict::Mismatch, "{name}");
+        let named = findings(&found, VerifyVerdict::Mismatch);
+        assert_eq!(found.verdict, VerifyVerdict::Mismatch, "{name}");
         assert!(named.iter().any(|it| it.starts_with(expected)), "{name}: {named:#?}");
         files::remove_folder(folder.root()).unwrap();
     }
@@ -410,7 +410,7 @@ fn a_replaced_checkpoint_whose_digests_and_ledger_were_made_again_is_caught_by_r
     finished(&whole);
     // Every step, executed again, has the bits of the run.
     let found = replayed(&whole, 9, 7);
-    assert_eq!(found.verdict, Verdict::Verified, "{:#?}", found.checks);
+    assert_eq!(found.verdict, VerifyVerdict::Verified, "{:#?}", found.checks);
     let replay = found.replay.unwrap();
     assert_eq!((replay.picked, replay.covered), (vec![1, 2, 3], vec![1, 2, 3]));
     assert!(replay.detection.iter().all(|it| it.at_least == 1.0 && it.uniform == 1.0));
@@ -420,10 +420,10 @@ fn a_replaced_checkpoint_whose_digests_and_ledger_were_made_again_is_caught_by_r
     weight(&forged, 3);
     forge(&forged);
     let found = verified(&forged);
-    assert_eq!(found.verdict, Verdict::Verified, "{:#?}", found.checks);
+    assert_eq!(found.verdict, VerifyVerdict::Verified, "{:#?}", found.checks);
     let found = replayed(&forged, 3, 7);
-    let named = findings(&found, Verdict::Mismatch);
-    assert_eq!(found.verdict, Verdict::Mismatch, "{named:?}");
+    let named = findings(&found, VerifyVerdict::Mismatch);
+    assert_eq!(found.verdict, VerifyVerdict::Mismatch, "{named:?}");
     let only = "step 3, component weights: executed again it differs in weights";
     assert_eq!(named, [only], "{found:#?}");
 
@@ -432,16 +432,16 @@ fn a_replaced_checkpoint_whose_digests_and_ledger_were_made_again_is_caught_by_r
     copy(whole.root(), swapped.root());
     (PLAIN[2].1)(&swapped);
     forge(&swapped);
-    assert_eq!(verified(&swapped).verdict, Verdict::Verified);
+    assert_eq!(verified(&swapped).verdict, VerifyVerdict::Verified);
     let found = replayed(&swapped, 3, 7);
-    let named = findings(&found, Verdict::Mismatch);
+    let named = findings(&found, VerifyVerdict::Mismatch);
     assert!(named[0].starts_with("step 1, component tokens: "), "{named:?}");
     assert!(named[0].contains("first in row 0 (problem "), "{named:?}");
 
     // Exact arithmetic has no other machine: a difference is one, wherever the run was made.
     json(&forged, "environment.json", |value| value["facts"]["cpu"] = json!("another"));
     report::run::write(&forged).unwrap();
-    assert_eq!(replayed(&forged, 3, 7).verdict, Verdict::Mismatch);
+    assert_eq!(replayed(&forged, 3, 7).verdict, VerifyVerdict::Mismatch);
 
     exit_codes(&whole, &forged);
 }
@@ -456,12 +456,12 @@ fn a_replay_of_fast_arithmetic_that_differs_on_another_machine_is_inconclusive()
     run::run(&inputs, &folder, Unfinished::Refuse, &|| false, &mut |_| ()).unwrap();
     weight(&folder, 3);
     forge(&folder);
-    assert_eq!(replayed(&folder, 3, 7).verdict, Verdict::Mismatch);
+    assert_eq!(replayed(&folder, 3, 7).verdict, VerifyVerdict::Mismatch);
     json(&folder, "environment.json", |value| value["facts"]["cpu"] = json!("another"));
     report::run::write(&folder).unwrap();
     let found = replayed(&folder, 3, 7);
-    let named = findings(&found, Verdict::Inconclusive);
-    assert_eq!(found.verdict, Verdict::Inconclusive, "{found:#?}");
+    let named = findings(&found, VerifyVerdict::Inconclusive);
+    assert_eq!(found.verdict, VerifyVerdict::Inconclusive, "{found:#?}");
     assert!(named[0].contains("the run was made elsewhere (cpu)"), "{named:?}");
 }
 
@@ -527,7 +527,7 @@ fn no_path_that_a_run_folder_names_is_opened() {
     place(&folder, "/nowhere/base");
     forge(&folder);
     let found = replayed(&folder, 1, 7);
-    assert_eq!(found.verdict, Verdict::Verified, "{:#?}", found.checks);
+    assert_eq!(found.verdict, VerifyVerdict::Verified, "{:#?}", found.checks);
 
     // The memory of the reading process, whose reading has no end.
     place(&folder, "/proc/self");
@@ -570,14 +570,14 @@ fn problem_files_are_read_below_the_reviewers_folder_alone() {
     report::run::write(&folder).unwrap();
 
     let verify = |data: Option<&Path>| {
-        let replay = Some(Request { steps: 1, problems: 2, challenge: Challenge::Seed(7) });
+        let replay = Some(ReplayRequest { steps: 1, problems: 2, challenge: Challenge::Seed(7) });
         let data = data.map(Path::to_path_buf);
         verify::verify(&folder, &Options { data, replay, ..Options::default() }, &mut |_| ())
             .unwrap()
     };
     let found = verify(None);
-    assert_eq!(found.verdict, Verdict::Inconclusive, "{:#?}", found.checks);
-    let named = findings(&found, Verdict::Inconclusive);
+    assert_eq!(found.verdict, VerifyVerdict::Inconclusive, "{:#?}", found.checks);
+    let named = findings(&found, VerifyVerdict::Inconclusive);
     let first = "data: problems cannot be compared: train.parquet is not known here; --data FOLDER \
                  says where the problem files are";
     assert!(named.contains(&first.to_string()), "{named:#?}");
@@ -588,9 +588,9 @@ fn problem_files_are_read_below_the_reviewers_folder_alone() {
     copy(&there, &here);
     files::remove_folder(&there).unwrap();
     let found = verify(Some(&here));
-    assert_eq!(found.verdict, Verdict::Verified, "{:#?}", found.checks);
+    assert_eq!(found.verdict, VerifyVerdict::Verified, "{:#?}", found.checks);
     data::write(&here.join("sets/dev.parquet"), &sets.dev[1..], false).unwrap();
-    let named = findings(&verify(Some(&here)), Verdict::Inconclusive);
+    let named = findings(&verify(Some(&here)), VerifyVerdict::Inconclusive);
     assert!(
         named[0].starts_with("manifest.json, inputs.data/dev: is not the digest"),
         "{named:#?}"

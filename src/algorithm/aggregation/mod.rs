@@ -40,7 +40,7 @@ pub enum TokenMeanUnit {
 
 /// What the weights need to know of one response of the mini-batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Row {
+pub struct ResponseRow {
     /// Tokens inside the response mask; 0 for a response that is masked out.
     pub tokens: u64,
     /// Which prompt the response belongs to: any number, equal for one group.
@@ -77,14 +77,14 @@ pub struct StepTotals {
 ///
 /// Deviation: the released code divides 0 by 0 there, which is NaN.
 pub fn row_weights(
-    rows: &[Row],
+    rows: &[ResponseRow],
     aggregation: Aggregation,
     unit: TokenMeanUnit,
     step: StepTotals,
 ) -> Vec<f64> {
     let total = rows.iter().map(|row| row.tokens).sum::<u64>() as f64;
     let responses = rows.iter().filter(|row| row.tokens > 0).count() as f64;
-    let weight: Box<dyn Fn(&Row) -> f64> = match (aggregation, unit) {
+    let weight: Box<dyn Fn(&ResponseRow) -> f64> = match (aggregation, unit) {
         (Aggregation::ResponseMean, _) => {
             Box::new(move |row| quotient(1.0, row.tokens as f64 * responses))
         }
@@ -137,13 +137,16 @@ fn weighted(losses: &Tensor, response_mask: &Tensor, row_weights: &Tensor) -> Te
 }
 
 #[derive(Debug, Default)]
-struct Part {
+struct NormalisedPart {
     rows: u64,
     tokens: u64,
 }
 
-fn sums(rows: &[Row], key: impl Fn(&Row) -> usize) -> BTreeMap<usize, Part> {
-    let mut parts: BTreeMap<usize, Part> = BTreeMap::new();
+fn sums(
+    rows: &[ResponseRow],
+    key: impl Fn(&ResponseRow) -> usize,
+) -> BTreeMap<usize, NormalisedPart> {
+    let mut parts: BTreeMap<usize, NormalisedPart> = BTreeMap::new();
     for row in rows {
         let part = parts.entry(key(row)).or_default();
         part.rows += 1;

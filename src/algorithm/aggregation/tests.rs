@@ -10,10 +10,13 @@ const UNITS: [TokenMeanUnit; 4] = [
     TokenMeanUnit::MicroBatch,
 ];
 
-fn rows(tokens: &[u64]) -> Vec<Row> {
+fn rows(tokens: &[u64]) -> Vec<ResponseRow> {
     // Two responses for each prompt, three for each micro-batch.
-    let row =
-        |(i, tokens): (usize, &u64)| Row { tokens: *tokens, group: i / 2, micro_batch: i / 3 };
+    let row = |(i, tokens): (usize, &u64)| ResponseRow {
+        tokens: *tokens,
+        group: i / 2,
+        micro_batch: i / 3,
+    };
     tokens.iter().enumerate().map(row).collect()
 }
 

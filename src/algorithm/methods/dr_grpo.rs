@@ -10,7 +10,7 @@
 //! `norm_adv_by_std_in_grpo=False`, and `agg_loss` with `seq-mean-token-sum-norm`, of verl 0.9.1
 //! (verl/trainer/ppo/core_algos.py).
 
-use crate::algorithm::aggregation::Row;
+use crate::algorithm::aggregation::ResponseRow;
 use crate::algorithm::facts::Key;
 use crate::algorithm::methods::About;
 use crate::algorithm::{Advantage, Aggregation, Dapo, Over, Rules, Std, StepTotals, advantage};
@@ -50,7 +50,7 @@ impl Rules for DrGrpo {
     }
 
     /// 1 / (B · L_max), whatever the length; a response that is masked out does not count in B.
-    fn row_weights(&self, rows: &[Row], _dapo: &Dapo, step: StepTotals) -> Vec<f64> {
+    fn row_weights(&self, rows: &[ResponseRow], _dapo: &Dapo, step: StepTotals) -> Vec<f64> {
         let responses = rows.iter().filter(|row| row.tokens > 0).count() as f64;
         let weight = 1.0 / (responses * step.max_response_tokens as f64);
         rows.iter().map(|row| if row.tokens > 0 { weight } else { 0.0 }).collect()

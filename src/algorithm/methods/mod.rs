@@ -147,7 +147,12 @@ pub trait Rules: Debug {
     }
 
     /// Weights of the responses of one mini-batch in the loss, `[batch]`.
-    fn row_weights(&self, rows: &[aggregation::Row], dapo: &Dapo, step: StepTotals) -> Vec<f64> {
+    fn row_weights(
+        &self,
+        rows: &[aggregation::ResponseRow],
+        dapo: &Dapo,
+        step: StepTotals,
+    ) -> Vec<f64> {
         aggregation::row_weights(rows, dapo.aggregation, dapo.token_mean_unit, step)
     }
 

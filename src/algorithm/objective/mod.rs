@@ -136,12 +136,12 @@ impl Sums {
     }
 
     /// Means over tokens; `None` when no token entered the loss.
-    pub fn metrics(&self) -> Option<Metrics> {
+    pub fn metrics(&self) -> Option<LossMetrics> {
         if self.tokens == 0 {
             return None;
         }
         let tokens = self.tokens as f64;
-        Some(Metrics {
+        Some(LossMetrics {
             clip_fraction_low: self.clipped_low as f64 / tokens,
             clip_fraction_high: self.clipped_high as f64 / tokens,
             dual_clip_fraction: self.dual_clipped as f64 / tokens,
@@ -158,7 +158,7 @@ impl Sums {
 
 /// What the loss says about an update or a rollout step: means over the tokens in the loss.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Metrics {
+pub struct LossMetrics {
     /// Share of tokens whose lower clip was taken.
     pub clip_fraction_low: f64,
     /// Share of tokens whose upper clip was taken.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::algorithm::aggregation::{Row, row_weights};
+use crate::algorithm::aggregation::{ResponseRow, row_weights};
 use crate::algorithm::{
     Advantage, Aggregation, Clip, DualClip, DynamicSampling, KlEstimator, LogRatioClamp, Overlong,
     Punishment, Std, StepTotals, TokenMeanUnit, clip,
@@ -52,12 +52,12 @@ struct Outcome {
 /// Loss and gradient of the mini-batch, cut into micro-batches of `micro` rows, each row
 /// padded with NaN to `width`.
 fn run(batch: &MiniBatch, config: &Dapo, micro: usize, width: usize) -> Outcome {
-    let row = |(i, (tokens, _)): (usize, &(usize, f64))| Row {
+    let row = |(i, (tokens, _)): (usize, &(usize, f64))| ResponseRow {
         tokens: *tokens as u64,
         group: i / 2,
         micro_batch: i / micro,
     };
-    let rows: Vec<Row> = batch.rows.iter().enumerate().map(row).collect();
+    let rows: Vec<ResponseRow> = batch.rows.iter().enumerate().map(row).collect();
     let total = rows.iter().map(|row| row.tokens).sum();
     let step = StepTotals { tokens: total, mini_batches: 1, ..StepTotals::default() };
     let weights = row_weights(&rows, config.aggregation, config.token_mean_unit, step);

@@ -23,7 +23,7 @@ pub mod stream;
 
 /// What one request may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ApartLimits {
     /// Address space beyond what the idle process has.
     pub memory_bytes: u64,
     pub processor_seconds: u64,
@@ -87,7 +87,11 @@ impl Reader {
     }
 
     /// `Err` is a process that is of no use any more.
-    fn request(&mut self, request: &[u8], limits: Limits) -> Result<Result<Vec<u8>, String>, Lost> {
+    fn request(
+        &mut self,
+        request: &[u8],
+        limits: ApartLimits,
+    ) -> Result<Result<Vec<u8>, String>, Lost> {
         let mut header = Vec::new();
         for value in [limits.memory_bytes, limits.processor_seconds, request.len() as u64] {
             header.extend(value.to_le_bytes());
@@ -136,7 +140,7 @@ enum Lost {
 }
 
 /// The answer to a request, made in the second process.
-pub fn ask(request: &[u8], limits: Limits) -> Result<Vec<u8>, String> {
+pub fn ask(request: &[u8], limits: ApartLimits) -> Result<Vec<u8>, String> {
     let mut reader = READER.lock().unwrap_or_else(PoisonError::into_inner);
     // It may have ended after its idle time, before this request or during it: hence two tries.
     for _ in 0..2 {
@@ -164,7 +168,7 @@ pub fn ask(request: &[u8], limits: Limits) -> Result<Vec<u8>, String> {
 const SIGABRT: i32 = 6;
 const SIGXCPU: i32 = 24;
 
-fn explain(lost: &Lost, status: Option<ExitStatus>, limits: Limits) -> String {
+fn explain(lost: &Lost, status: Option<ExitStatus>, limits: ApartLimits) -> String {
     let memory = limits.memory_bytes >> 20;
     let seconds = limits.processor_seconds;
     match (lost, status.and_then(|status| status.signal())) {

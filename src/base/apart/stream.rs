@@ -2,23 +2,23 @@
 //! held whole on either side. The process gets the open file as its standard input and writes lines
 //! to its standard output; its exit status tells whether all lines came.
 
-use crate::base::Limits;
+use crate::base::ApartLimits;
 use crate::base::apart::{self, Lost};
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStdout, Stdio};
 
 /// The lines that a second process makes of a file.
-pub struct Stream {
+pub struct ApartStream {
     process: Child,
     output: BufReader<ChildStdout>,
-    limits: Limits,
+    limits: ApartLimits,
 }
 
-impl Stream {
+impl ApartStream {
     /// Starts this program with its hidden verb and `arguments`, with the file as its standard
-    /// input. [`Limits::answer_bytes`] bounds one line.
-    pub fn start(arguments: &[String], file: OwnedFd, limits: Limits) -> Result<Self, String> {
+    /// input. [`ApartLimits::answer_bytes`] bounds one line.
+    pub fn start(arguments: &[String], file: OwnedFd, limits: ApartLimits) -> Result<Self, String> {
         let mut command = apart::command()?;
         command.args(arguments).stdin(Stdio::from(file));
         let mut process = command.spawn().map_err(|error| apart::cannot_start(&error))?;
@@ -50,7 +50,7 @@ impl Stream {
     }
 }
 
-impl Drop for Stream {
+impl Drop for ApartStream {
     fn drop(&mut self) {
         // Nobody reads the rest. After a regular end this does nothing.
         let _ended = self.process.kill();

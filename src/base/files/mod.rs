@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 /// A file that could not be read, written or understood.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum FileError {
     #[error("cannot {action} {}: {source}", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error("{}: {reason}", path.display())]
@@ -30,27 +30,27 @@ pub enum Error {
     Line { path: PathBuf, line: usize, reason: String },
 }
 
-fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
     let path = path.to_path_buf();
-    move |source| Error::Io { action, path, source }
+    move |source| FileError::Io { action, path, source }
 }
 
-fn invalid(action: &'static str, path: &Path, reason: String) -> Error {
+fn invalid(action: &'static str, path: &Path, reason: String) -> FileError {
     io_error(action, path)(io::Error::new(io::ErrorKind::InvalidData, reason))
 }
 
 /// The file's bytes, at most [`foreign::MOST_FILE_BYTES`].
-pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
+pub fn read(path: &Path) -> Result<Vec<u8>, FileError> {
     foreign::read_up_to(path, foreign::MOST_FILE_BYTES)
 }
 
 /// The file's text; not UTF-8 is an error.
-pub fn read_text(path: &Path) -> Result<String, Error> {
+pub fn read_text(path: &Path) -> Result<String, FileError> {
     read_text_up_to(path, foreign::MOST_FILE_BYTES)
 }
 
 /// As [`read_text`], of a file that cannot sensibly be larger than `limit` bytes.
-pub fn read_text_up_to(path: &Path, limit: u64) -> Result<String, Error> {
+pub fn read_text_up_to(path: &Path, limit: u64) -> Result<String, FileError> {
     String::from_utf8(foreign::read_up_to(path, limit)?).map_err(|error| {
         let place = error.utf8_error().valid_up_to();
         invalid("read", path, format!("not UTF-8 at byte {place}"))
@@ -58,21 +58,21 @@ pub fn read_text_up_to(path: &Path, limit: u64) -> Result<String, Error> {
 }
 
 /// Creates a folder and its parents.
-pub fn create_folder(path: &Path) -> Result<(), Error> {
+pub fn create_folder(path: &Path) -> Result<(), FileError> {
     fs::create_dir_all(path).map_err(io_error("create folder", path))
 }
 
 /// Removes a folder and what is in it, or does nothing when there is none.
-pub fn remove_folder(path: &Path) -> Result<(), Error> {
+pub fn remove_folder(path: &Path) -> Result<(), FileError> {
     unless_absent(fs::remove_dir_all(path), "remove folder", path)
 }
 
 /// Removes a file, not what a link points to; does nothing when there is none.
-pub fn remove_file(path: &Path) -> Result<(), Error> {
+pub fn remove_file(path: &Path) -> Result<(), FileError> {
     unless_absent(fs::remove_file(path), "remove", path)
 }
 
-fn unless_absent(done: io::Result<()>, action: &'static str, path: &Path) -> Result<(), Error> {
+fn unless_absent(done: io::Result<()>, action: &'static str, path: &Path) -> Result<(), FileError> {
     match done {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error(action, path)(error)),
         _ => Ok(()),
@@ -81,7 +81,7 @@ fn unless_absent(done: io::Result<()>, action: &'static str, path: &Path) -> Res
 
 /// Overwrites an existing file in place: for the files of the kernel that are switches.
 /// [`write_atomic`] writes everything else.
-pub fn write_in_place(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+pub fn write_in_place(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let write = || fs::OpenOptions::new().write(true).open(path)?.write_all(bytes);
     write().map_err(io_error("write", path))
 }
@@ -93,7 +93,7 @@ pub fn nearest_folder(path: &Path) -> &Path {
 }
 
 /// Bytes that this user can still write where `path` is or will be.
-pub fn free_bytes(path: &Path) -> Result<u64, Error> {
+pub fn free_bytes(path: &Path) -> Result<u64, FileError> {
     let folder = nearest_folder(path);
     let facts = rustix::fs::statvfs(folder)
         .map_err(|error| io_error("ask for the free space of", folder)(error.into()))?;
@@ -102,14 +102,14 @@ pub fn free_bytes(path: &Path) -> Result<u64, Error> {
 
 /// An empty folder that is removed when the value is dropped, on the disk of `path`, which
 /// need not exist yet.
-pub fn scratch_folder(path: &Path) -> Result<tempfile::TempDir, Error> {
+pub fn scratch_folder(path: &Path) -> Result<tempfile::TempDir, FileError> {
     let folder = nearest_folder(path);
     let made = tempfile::Builder::new().prefix(".scratch-").tempdir_in(folder);
     made.map_err(io_error("create a folder in", folder))
 }
 
 /// Names of the entries of a folder, sorted.
-pub fn list(path: &Path) -> Result<Vec<String>, Error> {
+pub fn list(path: &Path) -> Result<Vec<String>, FileError> {
     let mut names = Vec::new();
     for entry in fs::read_dir(path).map_err(io_error("list", path))? {
         let entry = entry.map_err(io_error("list", path))?;
@@ -124,7 +124,7 @@ pub fn list(path: &Path) -> Result<Vec<String>, Error> {
 
 /// What an entry of a folder is, without following a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FileKind {
     File,
     Folder,
     /// A symbolic link, a device, a socket: nothing that this program made.
@@ -132,23 +132,23 @@ pub enum Kind {
 }
 
 /// What an entry is; `None` when there is none.
-pub fn kind(path: &Path) -> Result<Option<Kind>, Error> {
+pub fn kind(path: &Path) -> Result<Option<FileKind>, FileError> {
     match fs::symlink_metadata(path) {
-        Ok(entry) if entry.is_file() => Ok(Some(Kind::File)),
-        Ok(entry) if entry.is_dir() => Ok(Some(Kind::Folder)),
-        Ok(_) => Ok(Some(Kind::Other)),
+        Ok(entry) if entry.is_file() => Ok(Some(FileKind::File)),
+        Ok(entry) if entry.is_dir() => Ok(Some(FileKind::Folder)),
+        Ok(_) => Ok(Some(FileKind::Other)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(io_error("look at", path)(error)),
     }
 }
 
 /// Bytes of a file, through links.
-pub fn file_bytes(path: &Path) -> Result<u64, Error> {
+pub fn file_bytes(path: &Path) -> Result<u64, FileError> {
     Ok(fs::metadata(path).map_err(io_error("look at", path))?.len())
 }
 
 /// Bytes of a file, or of all files below a folder. Links are not followed.
-pub fn size_bytes(path: &Path) -> Result<u64, Error> {
+pub fn size_bytes(path: &Path) -> Result<u64, FileError> {
     let entry = fs::symlink_metadata(path).map_err(io_error("look at", path))?;
     if !entry.is_dir() {
         return Ok(entry.len());
@@ -162,7 +162,7 @@ pub fn size_bytes(path: &Path) -> Result<u64, Error> {
 
 /// Replaces a file in one step: a reader sees the old bytes or the new ones, never a part.
 /// The data and the folder's entry reach the disk before this returns.
-pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     write_atomic_with(path, |file| file.write_all(bytes))
 }
 
@@ -170,7 +170,7 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), Error> {
 pub fn write_atomic_with(
     path: &Path,
     fill: impl FnOnce(&mut fs::File) -> io::Result<()>,
-) -> Result<(), Error> {
+) -> Result<(), FileError> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -189,7 +189,7 @@ pub fn write_atomic_with(
 
 /// Moves a finished folder into place, replacing one that is there. The entries of both
 /// folders reach the disk before this returns.
-pub fn replace_folder(from: &Path, to: &Path) -> Result<(), Error> {
+pub fn replace_folder(from: &Path, to: &Path) -> Result<(), FileError> {
     remove_folder(to)?;
     let sync = |path: &Path| {
         fs::File::open(path).and_then(|folder| folder.sync_all()).map_err(io_error("sync", path))
@@ -201,7 +201,7 @@ pub fn replace_folder(from: &Path, to: &Path) -> Result<(), Error> {
 
 /// Renames a file or folder that cannot be used to `<name>.set-aside-<n>`, the first that is
 /// free, and returns where it is now.
-pub fn set_aside(path: &Path) -> Result<PathBuf, Error> {
+pub fn set_aside(path: &Path) -> Result<PathBuf, FileError> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let numbered = |number: u32| path.with_file_name(format!("{name}.set-aside-{number}"));
     let mut number = 1;
@@ -230,7 +230,7 @@ pub fn is_partial(name: &str) -> bool {
 }
 
 /// Removes what a killed process left half written directly in a folder, if there is one.
-pub fn remove_partial(folder: &Path) -> Result<(), Error> {
+pub fn remove_partial(folder: &Path) -> Result<(), FileError> {
     if !folder.is_dir() {
         return Ok(());
     }
@@ -255,7 +255,7 @@ pub struct Lock {
 impl Lock {
     /// Whether the path still names the file that is held. After the file was removed or replaced,
     /// another process can lock the new one.
-    pub fn is_held(&self) -> Result<bool, Error> {
+    pub fn is_held(&self) -> Result<bool, FileError> {
         let held = self.file.metadata().map_err(io_error("look at the lock of", &self.path))?;
         match fs::symlink_metadata(&self.path) {
             Ok(named) => Ok((named.dev(), named.ino()) == (held.dev(), held.ino())),
@@ -266,7 +266,7 @@ impl Lock {
 }
 
 /// Takes the hold on a file, creating it; `None` when another process has it.
-pub fn lock(path: &Path) -> Result<Option<Lock>, Error> {
+pub fn lock(path: &Path) -> Result<Option<Lock>, FileError> {
     // A link is not followed: a foreign folder must not create files elsewhere.
     let no_link = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).expect("a flag of open(2)");
     let mut options = fs::OpenOptions::new();
@@ -283,10 +283,10 @@ pub fn lock(path: &Path) -> Result<Option<Lock>, Error> {
 }
 
 /// Whether another process holds the lock of a file; false when there is no such file.
-pub fn is_locked(path: &Path) -> Result<bool, Error> {
+pub fn is_locked(path: &Path) -> Result<bool, FileError> {
     let file = match kind(path)? {
         None => return Ok(false),
-        Some(Kind::File) => fs::File::open(path).map_err(io_error("open", path))?,
+        Some(FileKind::File) => fs::File::open(path).map_err(io_error("open", path))?,
         Some(_) => return Err(invalid("open", path, "it is no regular file".to_string())),
     };
     // A shared lock is refused while somebody holds the exclusive one, and given back at once.
@@ -314,16 +314,16 @@ pub fn canonical_json_line(value: &impl Serialize) -> String {
 }
 
 /// Writes a value as canonical JSON, atomically.
-pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Error> {
+pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), FileError> {
     write_atomic(path, canonical_json(value).as_bytes())
 }
 
 /// Reads one JSON value of at most [`foreign::MOST_JSON_BYTES`]; the error names the key path. A
 /// key that stands twice in an object is an error.
-pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, FileError> {
     let _regular = foreign::open_regular(path)?;
     let text = read_text_up_to(path, foreign::MOST_JSON_BYTES)?;
-    strict_json(&text).map_err(|reason| Error::Json { path: path.to_path_buf(), reason })
+    strict_json(&text).map_err(|reason| FileError::Json { path: path.to_path_buf(), reason })
 }
 
 fn strict_json<T: DeserializeOwned>(text: &str) -> Result<T, String> {
@@ -337,12 +337,12 @@ fn strict_json<T: DeserializeOwned>(text: &str) -> Result<T, String> {
 
 /// Appends one record as a line; it has reached the disk when this returns. A write that is
 /// cut off leaves a part of a line at the end, which [`complete_lines`] drops.
-pub fn append_line(path: &Path, record: &impl Serialize) -> Result<(), Error> {
+pub fn append_line(path: &Path, record: &impl Serialize) -> Result<(), FileError> {
     append_lines(path, std::slice::from_ref(record))
 }
 
 /// As [`append_line`], several records at once.
-pub fn append_lines<T: Serialize>(path: &Path, records: &[T]) -> Result<(), Error> {
+pub fn append_lines<T: Serialize>(path: &Path, records: &[T]) -> Result<(), FileError> {
     let lines: String = records.iter().map(|record| canonical_json_line(record) + "\n").collect();
     let append = || -> io::Result<()> {
         let mut file = fs::OpenOptions::new().create(true).append(true).open(path)?;
@@ -353,14 +353,14 @@ pub fn append_lines<T: Serialize>(path: &Path, records: &[T]) -> Result<(), Erro
 }
 
 /// Replaces a JSON-lines file by these records, atomically.
-pub fn write_lines<T: Serialize>(path: &Path, records: &[T]) -> Result<(), Error> {
+pub fn write_lines<T: Serialize>(path: &Path, records: &[T]) -> Result<(), FileError> {
     let lines: String = records.iter().map(|record| canonical_json_line(record) + "\n").collect();
     write_atomic(path, lines.as_bytes())
 }
 
 /// The records before the first line that is not whole: what a killed process had finished
 /// writing. A file that does not exist has none.
-pub fn complete_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Error> {
+pub fn complete_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, FileError> {
     if !path.exists() {
         return Ok(Vec::new());
     }
@@ -372,28 +372,28 @@ pub fn complete_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Error>
 
 /// Reads a JSON-lines file of a run folder, within [`foreign::RECORDS`]; blank lines are skipped,
 /// a bad line is named by its number.
-pub fn read_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Error> {
+pub fn read_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, FileError> {
     let (file, _size) = foreign::open_regular(path)?;
     lines_of(path, io::BufReader::new(file), foreign::RECORDS)
 }
 
 /// As [`read_lines`], of a file that the user names, within [`foreign::DATA`].
-pub fn read_data_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, Error> {
+pub fn read_data_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, FileError> {
     lines_of(path, io::BufReader::new(foreign::open(path)?), foreign::DATA)
 }
 
 /// As [`read_data_lines`], of bytes that came from elsewhere; `path` is for messages.
-pub fn parse_lines<T: DeserializeOwned>(path: &Path, bytes: &[u8]) -> Result<Vec<T>, Error> {
+pub fn parse_lines<T: DeserializeOwned>(path: &Path, bytes: &[u8]) -> Result<Vec<T>, FileError> {
     lines_of(path, bytes, foreign::DATA)
 }
 
 fn lines_of<T: DeserializeOwned>(
     path: &Path,
     reader: impl io::BufRead,
-    limits: foreign::Limits,
-) -> Result<Vec<T>, Error> {
+    limits: foreign::ForeignLimits,
+) -> Result<Vec<T>, FileError> {
     let mut records = Vec::new();
-    foreign::each_line(path, reader, limits, |number, line| -> Result<(), Error> {
+    foreign::each_line(path, reader, limits, |number, line| -> Result<(), FileError> {
         records.extend(parse_line(path, number, line)?);
         Ok(())
     })?;
@@ -405,8 +405,8 @@ pub fn parse_line<T: DeserializeOwned>(
     path: &Path,
     number: usize,
     line: &[u8],
-) -> Result<Option<T>, Error> {
-    let at = |reason: String| Error::Line { path: path.to_path_buf(), line: number, reason };
+) -> Result<Option<T>, FileError> {
+    let at = |reason: String| FileError::Line { path: path.to_path_buf(), line: number, reason };
     let text = std::str::from_utf8(line)
         .map_err(|error| at(format!("not UTF-8 at byte {}", error.valid_up_to())))?;
     if text.trim().is_empty() {
@@ -423,7 +423,7 @@ pub fn sha256(bytes: &[u8]) -> String {
 }
 
 /// SHA-256 of a file, within the bounds of [`foreign::each_piece`].
-pub fn sha256_file(path: &Path) -> Result<String, Error> {
+pub fn sha256_file(path: &Path) -> Result<String, FileError> {
     let mut hash = Sha256::new();
     foreign::each_piece(path, |piece| hash.update(piece))?;
     Ok(hexadecimal(&hash.finalize()))

@@ -39,14 +39,14 @@ pub fn in_arm(path: &str) -> bool {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Side {
+pub struct ComparedSide {
     /// Key path → value.
     pub values: BTreeMap<String, Value>,
     /// Every key is stated, so that an absent key is not used. False for a publication.
     pub complete: bool,
 }
 
-impl Side {
+impl ComparedSide {
     pub fn experiment(experiment: &Experiment) -> Self {
         Self { values: flat(experiment), complete: true }
     }
@@ -89,7 +89,7 @@ pub struct Difference {
 
 /// Every key that differs, by path. A key that an experiment lacks differs from any value; one
 /// that a publication lacks was not stated, and is left out.
-pub fn differences(a: &Side, b: &Side) -> Vec<Difference> {
+pub fn differences(a: &ComparedSide, b: &ComparedSide) -> Vec<Difference> {
     let paths: BTreeSet<&String> = a.values.keys().chain(b.values.keys()).collect();
     let differ = |path: &&String| match (a.values.get(*path), b.values.get(*path)) {
         (Some(a), Some(b)) => !same(a, b),

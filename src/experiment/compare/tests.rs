@@ -83,7 +83,10 @@ fn the_values_of_paper_and_released_code_make_experiments_that_can_run() {
     for publication in [Publication::Paper, Publication::ReleasedCode] {
         let experiment = with_values(&everything_on(), publication);
         assert_eq!(validate::problems(&experiment), Vec::<String>::new(), "{publication:?}");
-        let left = differences(&Side::experiment(&experiment), &Side::publication(publication));
+        let left = differences(
+            &ComparedSide::experiment(&experiment),
+            &ComparedSide::publication(publication),
+        );
         assert_eq!(left, [], "{publication:?}");
     }
 }
@@ -91,7 +94,7 @@ fn the_values_of_paper_and_released_code_make_experiments_that_can_run() {
 #[test]
 fn an_arm_differs_from_its_parent_in_the_settings_of_the_variant_too() {
     let (base, dapo) = (load("base.toml"), load("dapo.toml"));
-    let found = differences(&Side::experiment(&base), &Side::experiment(&dapo));
+    let found = differences(&ComparedSide::experiment(&base), &ComparedSide::experiment(&dapo));
     let inside: Vec<&str> = found.iter().filter(|d| d.in_arm).map(|d| d.key.as_str()).collect();
     assert_eq!(
         inside,
@@ -127,7 +130,10 @@ fn a_key_is_inside_the_arm_exactly_when_it_changes_the_arms_digest() {
 #[test]
 fn what_a_publication_does_not_state_is_no_difference() {
     let dapo = load("dapo.toml");
-    let found = differences(&Side::experiment(&dapo), &Side::publication(Publication::Paper));
+    let found = differences(
+        &ComparedSide::experiment(&dapo),
+        &ComparedSide::publication(Publication::Paper),
+    );
     let keys: Vec<&str> = found.iter().map(|d| d.key.as_str()).collect();
     // The embedded benchmark's scale, a ramp of 5 instead of 20, and the normaliser of Eq. 12.
     assert_eq!(
@@ -145,8 +151,8 @@ fn what_a_publication_does_not_state_is_no_difference() {
         ]
     );
     // The released code bounds what this arm does not.
-    let code = Side::publication(Publication::ReleasedCode);
-    let found = differences(&Side::experiment(&dapo), &code);
+    let code = ComparedSide::publication(Publication::ReleasedCode);
+    let found = differences(&ComparedSide::experiment(&dapo), &code);
     let of = |key: &str| found.iter().find(|d| d.key == key).map(|d| (d.a.clone(), d.b.clone()));
     assert_eq!(of("dapo.dual_clip.kind"), Some((Some(json!("none")), Some(json!("constant")))));
     assert_eq!(of("dapo.dual_clip.c"), Some((None, Some(json!(10.0)))));

@@ -14,9 +14,9 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 const MAX_PROBLEMS: usize = 50;
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum LoadError {
     #[error(transparent)]
-    File(#[from] files::Error),
+    File(#[from] files::FileError),
     #[error("{}: {reason}", path.display())]
     Toml {
         path: PathBuf,
@@ -45,7 +45,7 @@ pub enum Error {
 /// parent, relative to the file. The file's values win: tables merge, scalars and arrays are
 /// replaced, and a table with a `kind` key, in the file or in the parent, is replaced whole.
 /// Relative paths in `[inputs]` are relative to the file that states them.
-pub fn load(path: &Path) -> Result<Experiment, Error> {
+pub fn load(path: &Path) -> Result<Experiment, LoadError> {
     resolve(chain(path)?)
 }
 
@@ -54,7 +54,7 @@ pub type Chain = Vec<(PathBuf, Table)>;
 
 /// Merges a chain of at least one table and checks the result, as [`load`] does. Each problem
 /// begins with the place that states it.
-pub fn resolve(mut chain: Chain) -> Result<Experiment, Error> {
+pub fn resolve(mut chain: Chain) -> Result<Experiment, LoadError> {
     let mut problems: Vec<String> = Vec::new();
     while problems.len() < MAX_PROBLEMS {
         let merged = merged(&chain);
@@ -70,7 +70,7 @@ pub fn resolve(mut chain: Chain) -> Result<Experiment, Error> {
                 problems.extend(found.into_iter().map(|problem| with_file(&chain, problem)));
                 return match problems.is_empty() {
                     true => Ok(experiment),
-                    false => Err(Error::Invalid { problems }),
+                    false => Err(LoadError::Invalid { problems }),
                 };
             }
             Err(failure) => diagnose::explained(&merged, failure),
@@ -92,7 +92,7 @@ pub fn resolve(mut chain: Chain) -> Result<Experiment, Error> {
             break;
         }
     }
-    Err(Error::Invalid { problems })
+    Err(LoadError::Invalid { problems })
 }
 
 fn merged(chain: &[(PathBuf, Table)]) -> Table {
@@ -123,7 +123,7 @@ fn remove(table: &mut Table, key: &str) -> bool {
 
 /// The file and its ancestors, without their `extends` keys, with the paths of `[inputs]` relative
 /// to where the process runs.
-pub fn chain(path: &Path) -> Result<Chain, Error> {
+pub fn chain(path: &Path) -> Result<Chain, LoadError> {
     let mut chain: Chain = Vec::new();
     let mut next = Some(normal(path));
     while let Some(path) = next {
@@ -132,10 +132,10 @@ pub fn chain(path: &Path) -> Result<Chain, Error> {
             known.chain([path.display().to_string()]).collect::<Vec<_>>().join(" -> ")
         };
         if chain.iter().any(|(known, _)| *known == path) {
-            return Err(Error::Cycle { chain: names() });
+            return Err(LoadError::Cycle { chain: names() });
         }
         if chain.len() == MAX_FILES {
-            return Err(Error::TooDeep { chain: names() });
+            return Err(LoadError::TooDeep { chain: names() });
         }
         let mut table = read_table(&path)?;
         let folder = path.parent().unwrap_or(Path::new("")).to_path_buf();
@@ -144,7 +144,7 @@ pub fn chain(path: &Path) -> Result<Chain, Error> {
             Some(Value::String(parent)) => Some(normal(&folder.join(parent))),
             Some(other) => {
                 let reason = format!("expected the name of one file, got {other}");
-                return Err(Error::Key { path, key: "extends".into(), reason });
+                return Err(LoadError::Key { path, key: "extends".into(), reason });
             }
         };
         resolve_inputs(&mut table, &folder);
@@ -154,14 +154,14 @@ pub fn chain(path: &Path) -> Result<Chain, Error> {
 }
 
 /// Reads a TOML file of at most `MAX_FILE_BYTES`.
-pub fn read_table(path: &Path) -> Result<Table, Error> {
+pub fn read_table(path: &Path) -> Result<Table, LoadError> {
     let text = files::read_text_up_to(path, MAX_FILE_BYTES)?;
     text.parse().map_err(|error: toml::de::Error| {
         let mut reason = error.to_string().trim_end().to_string();
         if !reason.starts_with("TOML") {
             reason = format!("not TOML: {reason}");
         }
-        Error::Toml { path: path.to_path_buf(), reason }
+        LoadError::Toml { path: path.to_path_buf(), reason }
     })
 }
 

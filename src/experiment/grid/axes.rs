@@ -1,6 +1,6 @@
 //! The cartesian form of a grid: each axis is a key with its values, each arm one combination.
 
-use crate::experiment::grid::file::Written;
+use crate::experiment::grid::file::GridFile;
 use crate::experiment::grid::{MOST_ARMS, text};
 use crate::experiment::{Experiment, Keys};
 use toml::{Table, Value};
@@ -17,7 +17,7 @@ pub(super) fn arms(
     tables: Vec<Table>,
     base: &Experiment,
     problems: &mut Vec<String>,
-) -> Vec<Written> {
+) -> Vec<GridFile> {
     let known = problems.len();
     let axes: Vec<Axis> = tables
         .into_iter()
@@ -45,7 +45,7 @@ pub(super) fn arms(
         }
         combinations = longer;
     }
-    let mut arms: Vec<Written> = Vec::new();
+    let mut arms: Vec<GridFile> = Vec::new();
     for values in combinations {
         let pairs: Vec<(&Axis, &Value)> = axes.iter().zip(values).collect();
         let mut set = Table::new();
@@ -64,7 +64,7 @@ pub(super) fn arms(
         if let Some(problem) = text::plain(&name) {
             problems.push(format!("{place}: axes: an arm's name {problem}"));
         }
-        arms.push(Written {
+        arms.push(GridFile {
             label: Some(parts(" = ").join(", ")),
             after: None,
             compared_with: arms.first().map(|first| first.name.clone()),

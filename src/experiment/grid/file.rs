@@ -24,7 +24,7 @@
 //!
 //! In place of arms, `[[axes]]` with `key = "dapo.clip.high"` and `values = [0.2, 0.28, 0.4]`.
 
-use crate::experiment::grid::{Error, MOST_ARMS, axes, differences, text};
+use crate::experiment::grid::{GridError, MOST_ARMS, axes, differences, text};
 use crate::experiment::sets::Sets;
 use crate::experiment::{Arm, Chain, Experiment, Grid, Keys, PaperRow, compare, extends};
 use serde_json::Value;
@@ -35,12 +35,12 @@ use toml::Table;
 pub const SHIPPED: &str = "experiments/grids";
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Source {
+pub struct BaseSource {
     pub grid: Grid,
     pub base: Experiment,
 }
 
-impl Source {
+impl BaseSource {
     /// The experiment that an arm's patch was applied to.
     pub fn before(&self, arm: &Arm) -> &Experiment {
         let after = arm.after.as_ref().and_then(|name| self.grid.arm(name));
@@ -49,7 +49,7 @@ impl Source {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Written {
+pub(super) struct GridFile {
     pub name: String,
     pub label: Option<String>,
     pub after: Option<String>,
@@ -68,7 +68,7 @@ pub fn find(grid: &str) -> PathBuf {
     }
 }
 
-pub fn load(path: &Path) -> Result<Source, Error> {
+pub fn load(path: &Path) -> Result<BaseSource, GridError> {
     let place = path.display().to_string();
     let mut problems = Vec::new();
     let mut keys = Keys::of(place.clone(), extends::read_table(path)?, &mut problems);
@@ -90,7 +90,7 @@ pub fn load(path: &Path) -> Result<Source, Error> {
     let folder = path.parent().unwrap_or(Path::new(""));
     let chain = match &base {
         Some(base) => extends::chain(&extends::normal(&folder.join(base)))?,
-        None => return Err(Error::Invalid { problems }),
+        None => return Err(GridError::Invalid { problems }),
     };
     let base = extends::resolve(chain.clone())?;
     let sets = stated.resolved(&base.inputs.data).unwrap_or_else(|(key, problem)| {
@@ -102,14 +102,14 @@ pub fn load(path: &Path) -> Result<Source, Error> {
         false => axes::arms(&place, axes, &base, &mut problems),
     };
     let name = name.unwrap_or_default();
-    let context = Context { place: &place, grid: &name, chain: &chain, base: &base };
+    let context = FileContext { place: &place, grid: &name, chain: &chain, base: &base };
     let arms = context.resolve(written, &mut problems);
     if !problems.is_empty() {
-        return Err(Error::Invalid { problems });
+        return Err(GridError::Invalid { problems });
     }
     let question = question.unwrap_or_default();
     let Sets { primary: primary_set, curve: curve_set } = sets;
-    Ok(Source { grid: Grid { name, question, primary_set, curve_set, seeds, arms }, base })
+    Ok(BaseSource { grid: Grid { name, question, primary_set, curve_set, seeds, arms }, base })
 }
 
 fn seeds(keys: &mut Keys) -> Vec<u64> {
@@ -132,7 +132,7 @@ fn seeds(keys: &mut Keys) -> Vec<u64> {
     Vec::new()
 }
 
-fn patches(place: &str, tables: Vec<Table>, problems: &mut Vec<String>) -> Vec<Written> {
+fn patches(place: &str, tables: Vec<Table>, problems: &mut Vec<String>) -> Vec<GridFile> {
     let mut arms = Vec::new();
     for (index, table) in tables.into_iter().enumerate().take(MOST_ARMS + 1) {
         let own = table.get("name").and_then(toml::Value::as_str);
@@ -152,7 +152,7 @@ fn patches(place: &str, tables: Vec<Table>, problems: &mut Vec<String>) -> Vec<W
         let paper = paper(&mut keys);
         keys.finish();
         let name = name.unwrap_or_else(|| format!("arm-{}", index + 1));
-        arms.push(Written { name, label, after, compared_with, paper, set, may_restate: false });
+        arms.push(GridFile { name, label, after, compared_with, paper, set, may_restate: false });
     }
     arms
 }
@@ -167,7 +167,7 @@ fn paper(keys: &mut Keys) -> Option<PaperRow> {
     Some(PaperRow { table: table?, row: label? })
 }
 
-struct Context<'a> {
+struct FileContext<'a> {
     place: &'a str,
     grid: &'a str,
     chain: &'a Chain,
@@ -180,8 +180,8 @@ struct Resolved {
     chain: Chain,
 }
 
-impl Context<'_> {
-    fn resolve(&self, written: Vec<Written>, problems: &mut Vec<String>) -> Vec<Arm> {
+impl FileContext<'_> {
+    fn resolve(&self, written: Vec<GridFile>, problems: &mut Vec<String>) -> Vec<Arm> {
         if written.len() > MOST_ARMS {
             let found = written.len();
             problems.push(format!("{}: arms: at most {MOST_ARMS}, got {found}", self.place));
@@ -223,7 +223,12 @@ impl Context<'_> {
         resolved.into_iter().map(|resolved| resolved.arm).collect()
     }
 
-    fn one(&self, place: &str, arm: Written, before: &[Resolved]) -> Result<Resolved, Vec<String>> {
+    fn one(
+        &self,
+        place: &str,
+        arm: GridFile,
+        before: &[Resolved],
+    ) -> Result<Resolved, Vec<String>> {
         let after = match &arm.after {
             None => None,
             // Said already where the name was looked up, or with the arm that failed.
@@ -233,7 +238,7 @@ impl Context<'_> {
         let mut chain = vec![(PathBuf::from(place), arm.set.clone())];
         chain.extend(after.map_or(self.chain, |after| &after.chain).iter().cloned());
         let mut experiment = extends::resolve(chain.clone()).map_err(|error| match error {
-            extends::Error::Invalid { problems } => problems,
+            extends::LoadError::Invalid { problems } => problems,
             other => vec![format!("{place}: {other}")],
         })?;
         let changed = changed(parent, &experiment);
@@ -265,7 +270,7 @@ fn changed(parent: &Experiment, arm: &Experiment) -> BTreeMap<String, Option<Val
 /// Whether what a patch states is what it changes, and part of an arm's identity.
 fn check(
     place: &str,
-    arm: &Written,
+    arm: &GridFile,
     changed: &BTreeMap<String, Option<Value>>,
     must_change: bool,
 ) -> Vec<String> {

@@ -6,7 +6,7 @@ pub mod file;
 pub mod text;
 
 use crate::base::files;
-use crate::experiment::compare::{self, Difference, Side};
+use crate::experiment::compare::{self, ComparedSide, Difference};
 use crate::experiment::sets::{self, Sets};
 use crate::experiment::{Experiment, extends, validate};
 use serde::{Deserialize, Serialize};
@@ -19,11 +19,11 @@ pub const MOST_ARMS: usize = 256;
 pub const MOST_SEEDS: usize = 1024;
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum GridError {
     #[error(transparent)]
-    File(#[from] files::Error),
+    File(#[from] files::FileError),
     #[error(transparent)]
-    Experiment(#[from] extends::Error),
+    Experiment(#[from] extends::LoadError),
     #[error("{}", problems.join("\n"))]
     Invalid {
         /// One line each: file, arm, key, what is wrong.
@@ -87,21 +87,21 @@ impl Grid {
         study.join("grids").join(format!("{name}.json"))
     }
 
-    pub fn write(&self, study: &Path) -> Result<PathBuf, Error> {
+    pub fn write(&self, study: &Path) -> Result<PathBuf, GridError> {
         let path = Self::path(study, &self.name);
         files::write_json(&path, self)?;
         Ok(path)
     }
 
     /// Reads a resolved grid, which may come from somebody else.
-    pub fn read(path: &Path) -> Result<Self, Error> {
+    pub fn read(path: &Path) -> Result<Self, GridError> {
         let grid: Self = files::read_json(path)?;
         let problems = grid.problems();
         if problems.is_empty() {
             return Ok(grid);
         }
         let at = |problem: String| format!("{}: {problem}", path.display());
-        Err(Error::Invalid { problems: problems.into_iter().map(at).collect() })
+        Err(GridError::Invalid { problems: problems.into_iter().map(at).collect() })
     }
 
     fn problems(&self) -> Vec<String> {
@@ -143,7 +143,7 @@ impl Grid {
 
 /// Every key in which `arm` differs from the experiment that its patch was applied to.
 pub fn differences(before: &Experiment, arm: &Experiment) -> Vec<Difference> {
-    let [before, arm] = [before, arm].map(Side::experiment);
+    let [before, arm] = [before, arm].map(ComparedSide::experiment);
     let mut differences = compare::differences(&before, &arm);
     // An arm has a name of its own.
     differences.retain(|difference| difference.key != "name");

@@ -1,7 +1,7 @@
 //! Tests of grids: what the shipped ones are, and what a user's own is refused for.
 
 use super::*;
-use crate::experiment::grid::file::Source;
+use crate::experiment::grid::file::BaseSource;
 use std::fmt::Write;
 use toml::Table;
 
@@ -12,7 +12,7 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn shipped(name: &str) -> Source {
+fn shipped(name: &str) -> BaseSource {
     file::load(&root().join(file::find(name))).unwrap()
 }
 
@@ -21,7 +21,7 @@ fn hash(experiment: &str) -> String {
 }
 
 /// What a grid over `experiments/base.toml` resolves to.
-fn grid(text: &str) -> Result<Source, String> {
+fn grid(text: &str) -> Result<BaseSource, String> {
     let folder = tempfile::tempdir().unwrap();
     let base = root().join("experiments/base.toml");
     let head = match text.contains("base =") {

@@ -2,7 +2,7 @@
 //! the weights' sums over tokens.
 
 use crate::numerics::exact::{elementwise, product};
-use crate::numerics::{Gradients, Left, Panels, Weight, Window, Windows, slices};
+use crate::numerics::{ExactGradients, ExactWeight, Left, Panels, Window, Windows, slices};
 
 /// What a backward pass needs beside its gradient.
 #[derive(Debug, Clone, Copy)]
@@ -18,7 +18,7 @@ pub struct BackwardSetting {
 pub struct Backward {
     /// Gradients of nodes that have not been handed on.
     pub waiting: Vec<Option<Vec<f32>>>,
-    pub gradients: Gradients,
+    pub gradients: ExactGradients,
     pub setting: BackwardSetting,
     /// Of the forward pass.
     pub windows: Windows,
@@ -40,7 +40,13 @@ impl Backward {
     }
 
     /// The gradient of a linear layer's input, and its weight's added to the sums.
-    pub fn linear(&mut self, g: &[f32], x: &[f32], window: Window, weight: &Weight) -> Vec<f32> {
+    pub fn linear(
+        &mut self,
+        g: &[f32],
+        x: &[f32],
+        window: Window,
+        weight: &ExactWeight,
+    ) -> Vec<f32> {
         let left = Left::Columns(g, self.setting.window);
         let right = Panels::of_rows(x, weight.inputs, window);
         let tokens = self.setting.tokens_in_all;
@@ -52,7 +58,7 @@ impl Backward {
     }
 
     /// Adds g · x over tokens to the sums of a vector of weights.
-    pub fn scale(&mut self, g: &[f32], x: &[f32], weight: &Weight) {
+    pub fn scale(&mut self, g: &[f32], x: &[f32], weight: &ExactWeight) {
         elementwise::add_products(self.gradients.matrix(weight), g, x);
     }
 }

@@ -7,13 +7,13 @@ use crate::numerics::{Heads, Windows};
 use pulp::{Simd, WithSimd};
 
 /// Numbers out of windows, held as f64.
-pub type Slots = slices::Slots<f64>;
+pub type CacheSlots = slices::Slots<f64>;
 
-impl Slots {
+impl CacheSlots {
     /// Attention of one turned and rounded query over all slots: queries
     /// `[heads.queries, heads.width]` → `mixed` of the same shape, not rounded.
     pub fn attend(&self, heads: Heads, queries: &[f32], windows: &Windows, mixed: &mut [f32]) {
-        dispatch(Attention { slots: self, heads, queries, windows, mixed });
+        dispatch(CacheAttention { slots: self, heads, queries, windows, mixed });
         if orders::checked() {
             self.check_orders(heads, queries, windows, mixed);
         }
@@ -46,15 +46,15 @@ impl Slots {
     }
 }
 
-struct Attention<'a> {
-    slots: &'a Slots,
+struct CacheAttention<'a> {
+    slots: &'a CacheSlots,
     heads: Heads,
     queries: &'a [f32],
     windows: &'a Windows,
     mixed: &'a mut [f32],
 }
 
-impl WithSimd for Attention<'_> {
+impl WithSimd for CacheAttention<'_> {
     type Output = ();
 
     #[inline(always)]

@@ -26,17 +26,17 @@ pub mod product;
 pub mod weights;
 pub mod window;
 
-use crate::numerics::exact::cache::Slots;
+use crate::numerics::exact::cache::CacheSlots;
 use crate::numerics::{
-    Backward, BackwardSetting, Gradients, Head, HeadNorms, Heads, Left, Operations, Tally, Weight,
-    Window, Windows, slices,
+    Backward, BackwardSetting, ExactGradients, ExactWeight, Head, HeadNorms, Heads, Left,
+    Operations, Tally, Window, Windows, slices,
 };
 use std::rc::Rc;
 use std::sync::Arc;
 
 /// A policy or batch that exact arithmetic cannot serve.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum ExactError {
     #[error(
         "exact arithmetic: {sum} would need {bits} bits, an f64 has 53; this policy needs fast arithmetic"
     )]
@@ -53,7 +53,7 @@ pub enum Error {
 
 /// What every operation of a policy needs to know.
 #[derive(Debug, Clone, Copy)]
-pub struct Settings {
+pub struct ExactSettings {
     pub windows: Windows,
     pub heads: Heads,
     pub epsilon: f64,
@@ -62,7 +62,7 @@ pub struct Settings {
 pub type Keep<'a> = &'a mut dyn FnMut(usize, &[f32]);
 
 /// Where attention looks.
-pub enum Attention<'a> {
+pub enum ExactAttention<'a> {
     /// Whole sequences, one after another, of these lengths. `keep` gets each layer's joined rows
     /// (queries, keys, values; turned and rounded), for a cache.
     Sequences {
@@ -70,14 +70,14 @@ pub enum Attention<'a> {
         keep: Option<Keep<'a>>,
     },
     Step {
-        rows: &'a mut [Vec<Slots>],
+        rows: &'a mut [Vec<CacheSlots>],
         positions: &'a [usize],
     },
 }
 
 /// Numbers of each token, `[tokens, width]`.
 #[derive(Debug, Clone)]
-pub struct Rows {
+pub struct WindowedRows {
     /// The numbers. Which window they lie in, the operation that made them says.
     pub values: Rc<Vec<f32>>,
     node: usize,
@@ -86,23 +86,27 @@ pub struct Rows {
 type Derivative = Box<dyn FnOnce(&[f32], &mut Backward)>;
 
 /// The operations on f32 rows, recorded for a backward pass or not.
-pub struct Exact<'a> {
-    settings: Settings,
+pub struct ExactOperations<'a> {
+    settings: ExactSettings,
     /// cos and sin of each position's pairs: `[positions, width / 2, 2]`.
     rotation: &'a [f32],
-    attention: Attention<'a>,
+    attention: ExactAttention<'a>,
     /// How each recorded node hands its gradient on.
     tape: Option<Vec<Derivative>>,
     tally: Tally,
 }
 
-impl<'a> Exact<'a> {
+impl<'a> ExactOperations<'a> {
     /// Operations without a record.
-    pub fn new(settings: Settings, rotation: &'a [f32], attention: Attention<'a>) -> Self {
+    pub fn new(
+        settings: ExactSettings,
+        rotation: &'a [f32],
+        attention: ExactAttention<'a>,
+    ) -> Self {
         Self { settings, rotation, attention, tape: None, tally: Tally::default() }
     }
 
-    /// The same, recorded for [`Exact::backward`].
+    /// The same, recorded for [`ExactOperations::backward`].
     pub fn recorded(self) -> Self {
         Self { tape: Some(Vec::new()), ..self }
     }
@@ -121,16 +125,16 @@ impl<'a> Exact<'a> {
         &mut self,
         values: impl Into<Rc<Vec<f32>>>,
         derivative: impl FnOnce() -> Derivative,
-    ) -> Rows {
+    ) -> WindowedRows {
         let node = self.tape.as_ref().map_or(0, Vec::len);
         if let Some(tape) = &mut self.tape {
             tape.push(derivative());
         }
-        Rows { values: values.into(), node }
+        WindowedRows { values: values.into(), node }
     }
 
     /// Rows of x that are chosen by index, in the order of the indices.
-    pub fn select(&mut self, x: &Rows, chosen: &[usize], width: usize) -> Rows {
+    pub fn select(&mut self, x: &WindowedRows, chosen: &[usize], width: usize) -> WindowedRows {
         let values: Vec<f32> =
             chosen.iter().flat_map(|&row| &x.values[row * width..][..width]).copied().collect();
         let (node, length, chosen) = (x.node, x.values.len(), chosen.to_vec());
@@ -147,7 +151,7 @@ impl<'a> Exact<'a> {
     }
 
     /// Logits `[rows, vocab]`: unrounded sums.
-    pub fn logits(&self, last: &Rows, head: &Weight) -> Vec<f64> {
+    pub fn logits(&self, last: &WindowedRows, head: &ExactWeight) -> Vec<f64> {
         product::multiply(Left::Rows(&last.values, self.settings.windows.last), &head.forward)
     }
 
@@ -155,12 +159,12 @@ impl<'a> Exact<'a> {
     /// [`BackwardSetting::unit`] and not yet rounded.
     pub fn backward(
         self,
-        last: &Rows,
-        head: &Arc<Weight>,
+        last: &WindowedRows,
+        head: &Arc<ExactWeight>,
         mut by_logits: Vec<f32>,
         setting: BackwardSetting,
-    ) -> Gradients {
-        let gradients = Gradients::zeros(setting.slots, setting.unit);
+    ) -> ExactGradients {
+        let gradients = ExactGradients::zeros(setting.slots, setting.unit);
         let tape = self.tape.expect("a backward pass needs a recorded forward pass");
         let waiting = tape.iter().map(|_| None).collect();
         let windows = self.settings.windows;
@@ -178,12 +182,12 @@ impl<'a> Exact<'a> {
     }
 }
 
-impl Operations for Exact<'_> {
+impl Operations for ExactOperations<'_> {
     type Tokens = [u32];
-    type Rows = Rows;
-    type Weight = Arc<Weight>;
+    type Rows = WindowedRows;
+    type Weight = Arc<ExactWeight>;
 
-    fn embedding(&mut self, table: &Arc<Weight>, tokens: &[u32]) -> Rows {
+    fn embedding(&mut self, table: &Arc<ExactWeight>, tokens: &[u32]) -> WindowedRows {
         let width = table.inputs;
         let values: Vec<f32> = tokens
             .iter()
@@ -202,7 +206,7 @@ impl Operations for Exact<'_> {
         })
     }
 
-    fn rms_norm(&mut self, x: &Rows, width: usize) -> Rows {
+    fn rms_norm(&mut self, x: &WindowedRows, width: usize) -> WindowedRows {
         let factors =
             elementwise::inverse_root_mean_squares(&x.values, width, self.settings.epsilon);
         let values = elementwise::scale_rows(&x.values, &factors, width);
@@ -219,20 +223,22 @@ impl Operations for Exact<'_> {
     fn attention(
         &mut self,
         layer: usize,
-        x: Rows,
-        qkv: &Arc<Weight>,
-        norms: Option<&HeadNorms<Arc<Weight>>>,
-    ) -> Rows {
+        x: WindowedRows,
+        qkv: &Arc<ExactWeight>,
+        norms: Option<&HeadNorms<Arc<ExactWeight>>>,
+    ) -> WindowedRows {
         assert!(norms.is_none(), "a policy with norms of heads is refused before");
-        let Settings { windows, heads, .. } = self.settings;
+        let ExactSettings { windows, heads, .. } = self.settings;
         let mut joined =
             product::multiply_rounded(Left::Rows(&x.values, windows.normed), &qkv.forward);
         if let Some(bias) = &qkv.bias {
             elementwise::add_to_rows(&mut joined, bias);
         }
         let positions: Vec<usize> = match &self.attention {
-            Attention::Sequences { lengths, .. } => lengths.iter().flat_map(|&n| 0..n).collect(),
-            Attention::Step { positions, .. } => positions.to_vec(),
+            ExactAttention::Sequences { lengths, .. } => {
+                lengths.iter().flat_map(|&n| 0..n).collect()
+            }
+            ExactAttention::Step { positions, .. } => positions.to_vec(),
         };
         let rotations: Vec<f32> = positions
             .iter()
@@ -245,7 +251,7 @@ impl Operations for Exact<'_> {
         let mut mixed = vec![0.0; joined.len() / stride * heads.queries * heads.width];
         let mut shares = Vec::new();
         match &mut self.attention {
-            Attention::Step { rows, .. } => {
+            ExactAttention::Step { rows, .. } => {
                 let each = rows.iter_mut().zip(joined.chunks_exact(stride));
                 for ((row, joined), mixed) in
                     each.zip(mixed.chunks_exact_mut(heads.queries * heads.width))
@@ -256,7 +262,7 @@ impl Operations for Exact<'_> {
                     row[layer].attend(heads, queries, &windows, mixed);
                 }
             }
-            Attention::Sequences { lengths, keep } => {
+            ExactAttention::Sequences { lengths, keep } => {
                 let recorded = self.tape.is_some();
                 for (joined, mixed) in sequences(&joined, &mut mixed, lengths, heads) {
                     for key in 0..heads.keys {
@@ -271,7 +277,7 @@ impl Operations for Exact<'_> {
         }
         let mixed = self.rounded(mixed, windows.value);
         let lengths = match &self.attention {
-            Attention::Sequences { lengths, .. } if self.tape.is_some() => lengths.to_vec(),
+            ExactAttention::Sequences { lengths, .. } if self.tape.is_some() => lengths.to_vec(),
             _ => Vec::new(),
         };
         let qkv = qkv.clone();
@@ -307,13 +313,19 @@ impl Operations for Exact<'_> {
         })
     }
 
-    fn attention_output(&mut self, x: Rows, weight: &Arc<Weight>) -> Rows {
+    fn attention_output(&mut self, x: WindowedRows, weight: &Arc<ExactWeight>) -> WindowedRows {
         self.linear(x, weight, self.settings.windows.value)
     }
 
-    fn swiglu(&mut self, _layer: usize, x: Rows, gate: &Arc<Weight>, up: &Arc<Weight>) -> Rows {
+    fn swiglu(
+        &mut self,
+        _layer: usize,
+        x: WindowedRows,
+        gate: &Arc<ExactWeight>,
+        up: &Arc<ExactWeight>,
+    ) -> WindowedRows {
         let windows = self.settings.windows;
-        let product = |weight: &Weight| {
+        let product = |weight: &ExactWeight| {
             product::multiply_rounded(Left::Rows(&x.values, windows.normed), &weight.forward)
         };
         let (gates, ups) = (product(gate), product(up));
@@ -334,11 +346,11 @@ impl Operations for Exact<'_> {
         })
     }
 
-    fn swiglu_output(&mut self, x: Rows, weight: &Arc<Weight>) -> Rows {
+    fn swiglu_output(&mut self, x: WindowedRows, weight: &Arc<ExactWeight>) -> WindowedRows {
         self.linear(x, weight, self.settings.windows.inner)
     }
 
-    fn add(&mut self, x: Rows, more: Rows) -> Rows {
+    fn add(&mut self, x: WindowedRows, more: WindowedRows) -> WindowedRows {
         let mut sum = more.values.to_vec();
         slices::add(&mut sum, &x.values);
         let sum = self.rounded(sum, self.settings.windows.residual);
@@ -350,7 +362,7 @@ impl Operations for Exact<'_> {
         })
     }
 
-    fn scale(&mut self, x: Rows, weight: &Arc<Weight>) -> Rows {
+    fn scale(&mut self, x: WindowedRows, weight: &Arc<ExactWeight>) -> WindowedRows {
         let scaled = elementwise::scale_columns(&x.values, &weight.values);
         let scaled = self.rounded(scaled, self.settings.windows.last);
         let weight = weight.clone();
@@ -364,9 +376,14 @@ impl Operations for Exact<'_> {
     }
 }
 
-impl Exact<'_> {
+impl ExactOperations<'_> {
     /// x · weightᵀ, x out of `window`.
-    fn linear(&mut self, x: Rows, weight: &Arc<Weight>, window: Window) -> Rows {
+    fn linear(
+        &mut self,
+        x: WindowedRows,
+        weight: &Arc<ExactWeight>,
+        window: Window,
+    ) -> WindowedRows {
         let values = product::multiply_rounded(Left::Rows(&x.values, window), &weight.forward);
         let weight = weight.clone();
         self.record(values, || {

@@ -9,8 +9,8 @@ pub type Parameters = BTreeMap<String, Vec<f32>>;
 
 /// A matrix or vector of weights in its window.
 #[derive(Debug)]
-pub struct Weight {
-    /// Place of its gradient in [`Gradients`].
+pub struct ExactWeight {
+    /// Place of its gradient in [`ExactGradients`].
     pub slot: usize,
     /// `[outputs, inputs]`; of a vector `[1, inputs]`.
     pub values: Vec<f32>,
@@ -23,7 +23,7 @@ pub struct Weight {
     pub tally: Tally,
 }
 
-impl Weight {
+impl ExactWeight {
     /// Folds and rounds the parameters. Products, then one rounding into the window.
     pub fn new(slot: usize, folded: &Folded, parameters: &Parameters, windows: &Windows) -> Self {
         let inputs = folded.inputs;
@@ -50,7 +50,7 @@ impl Weight {
 
 /// Sums over tokens, by the weights' slots: the matrix `[outputs, inputs]` and the bias.
 #[derive(Debug, Default, Clone)]
-pub struct Gradients {
+pub struct ExactGradients {
     slots: Vec<(Vec<f64>, Vec<f64>)>,
     /// The loss weight that is 1 in these sums.
     pub unit: f64,
@@ -59,19 +59,19 @@ pub struct Gradients {
     pub gradients: Tally,
 }
 
-impl Gradients {
+impl ExactGradients {
     /// Zeros.
     pub fn zeros(slots: usize, unit: f64) -> Self {
         Self { slots: vec![(Vec::new(), Vec::new()); slots], unit, ..Self::default() }
     }
 
     /// The sums of a weight.
-    pub fn matrix(&mut self, weight: &Weight) -> &mut [f64] {
+    pub fn matrix(&mut self, weight: &ExactWeight) -> &mut [f64] {
         sized(&mut self.slots[weight.slot].0, weight.values.len())
     }
 
     /// The sums of a weight's bias.
-    pub fn bias(&mut self, weight: &Weight) -> &mut [f64] {
+    pub fn bias(&mut self, weight: &ExactWeight) -> &mut [f64] {
         sized(&mut self.slots[weight.slot].1, weight.outputs())
     }
 

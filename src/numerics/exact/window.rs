@@ -1,7 +1,7 @@
 //! Windows: which multiples of a power of two a kind of number may be, and the bits that a sum
 //! of products needs.
 
-use crate::numerics::exact::Error;
+use crate::numerics::exact::ExactError;
 
 /// Bits of an f64's significand: a sum of multiples of 2^low that stays below 2^(low + 53) is
 /// exact, and therefore independent of its order.
@@ -124,7 +124,7 @@ pub struct Windows {
 
 /// Sizes that decide the windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
+pub struct WindowShape {
     pub hidden: usize,
     pub inner: usize,
     pub head: usize,
@@ -141,7 +141,7 @@ const LEAST_GRADIENT_BITS: u32 = 16;
 
 impl Windows {
     /// The windows of a shape.
-    pub fn new(shape: Shape) -> Result<Self, Error> {
+    pub fn new(shape: WindowShape) -> Result<Self, ExactError> {
         let squares = (SIGNIFICANT_BITS - ceil_log2(shape.hidden)) / 2;
         let windows = Self {
             weight: Window::below(3, 22),
@@ -165,7 +165,7 @@ impl Windows {
             ("a gradient of a norm", bits(windows.normed, gradient, shape.hidden)),
         ] {
             if bits > SIGNIFICANT_BITS {
-                return Err(Error::Bits { sum, bits });
+                return Err(ExactError::Bits { sum, bits });
             }
         }
         Ok(windows)
@@ -173,7 +173,7 @@ impl Windows {
 
     /// The window of gradients, in units of the largest loss weight, when sums over tokens have
     /// `tokens` terms.
-    pub fn gradient(self, shape: Shape, tokens: usize) -> Result<Window, Error> {
+    pub fn gradient(self, shape: WindowShape, tokens: usize) -> Result<Window, ExactError> {
         let over_tokens = SIGNIFICANT_BITS - self.normed.width();
         let over_outputs = SIGNIFICANT_BITS - self.weight.width();
         let width = over_tokens
@@ -182,7 +182,7 @@ impl Windows {
             .min(22);
         if width < LEAST_GRADIENT_BITS {
             let (outputs, least) = (shape.outputs, LEAST_GRADIENT_BITS);
-            return Err(Error::Gradient { width, tokens, outputs, least });
+            return Err(ExactError::Gradient { width, tokens, outputs, least });
         }
         Ok(Window::below(4, width))
     }
@@ -213,17 +213,26 @@ mod tests {
 
     #[test]
     fn a_shape_whose_sums_do_not_fit_is_refused_by_the_sum() {
-        let mut shape =
-            Shape { hidden: 128, inner: 384, head: 32, group: 2, positions: 192, outputs: 384 };
+        let mut shape = WindowShape {
+            hidden: 128,
+            inner: 384,
+            head: 32,
+            group: 2,
+            positions: 192,
+            outputs: 384,
+        };
         let windows = Windows::new(shape).unwrap();
         assert_eq!(windows.gradient(shape, 1 << 13).unwrap().width(), 22);
         assert_eq!(windows.gradient(shape, 1 << 15).unwrap().width(), 20);
-        assert!(matches!(windows.gradient(shape, 1 << 20), Err(Error::Gradient { width: 15, .. })));
+        assert!(matches!(
+            windows.gradient(shape, 1 << 20),
+            Err(ExactError::Gradient { width: 15, .. })
+        ));
         shape.inner = 1 << 14;
         let error = Windows::new(shape).unwrap_err();
-        assert_eq!(error, Error::Bits { sum: "a product with SwiGLU's result", bits: 54 });
+        assert_eq!(error, ExactError::Bits { sum: "a product with SwiGLU's result", bits: 54 });
         shape.outputs = 152_000;
-        assert!(matches!(Windows::new(shape), Err(Error::Gradient { width: 13, .. })));
+        assert!(matches!(Windows::new(shape), Err(ExactError::Gradient { width: 13, .. })));
     }
 
     proptest! {

@@ -284,10 +284,10 @@ pub fn attend<'a>(
     let queries = heads.queries * heads.width;
     mixed.clear();
     mixed.resize(joined.len() / heads.joined_width() * queries, 0.0);
-    dispatch(Attention { heads, joined, rotation, rows, mixed });
+    dispatch(SliceAttention { heads, joined, rotation, rows, mixed });
 }
 
-struct Attention<'a, R> {
+struct SliceAttention<'a, R> {
     heads: Heads,
     joined: &'a mut [f32],
     rotation: &'a [f32],
@@ -295,7 +295,7 @@ struct Attention<'a, R> {
     mixed: &'a mut [f32],
 }
 
-impl<'s, R: Iterator<Item = &'s mut Slots>> WithSimd for Attention<'_, R> {
+impl<'s, R: Iterator<Item = &'s mut Slots>> WithSimd for SliceAttention<'_, R> {
     type Output = ();
 
     #[inline(always)]

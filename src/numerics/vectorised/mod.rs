@@ -57,7 +57,7 @@ pub const VARIABLE: &str = "DAPO_INSTRUCTIONS";
 
 /// A value of [`VARIABLE`] that cannot be followed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum InstructionError {
     #[error("{VARIABLE} is {0:?}; it can be scalar, avx2 or avx512")]
     Unknown(String),
     #[error("{VARIABLE} is {0}, which this machine does not have")]
@@ -65,16 +65,17 @@ pub enum Error {
 }
 
 /// What the environment asks for, or the best that the machine has.
-fn wanted() -> Result<Arch, Error> {
+fn wanted() -> Result<Arch, InstructionError> {
     let Some(value) = std::env::var_os(VARIABLE) else { return Ok(Arch::new()) };
     let named = Instructions::ALL.into_iter().find(|it| value == it.name());
-    let named = named.ok_or_else(|| Error::Unknown(value.to_string_lossy().into_owned()))?;
-    named.arch().ok_or(Error::Missing(named.name()))
+    let named =
+        named.ok_or_else(|| InstructionError::Unknown(value.to_string_lossy().into_owned()))?;
+    named.arch().ok_or(InstructionError::Missing(named.name()))
 }
 
 /// Whether the environment asks for an instruction set that can be used here. If it does not, the
 /// loops panic.
-pub fn check() -> Result<(), Error> {
+pub fn check() -> Result<(), InstructionError> {
     wanted().map(drop)
 }
 

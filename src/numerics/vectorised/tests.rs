@@ -1,7 +1,7 @@
 //! Every loop that is compiled for several instruction sets gives the same bits under each of them.
 
 use super::*;
-use crate::numerics::exact::window::Shape;
+use crate::numerics::exact::window::WindowShape;
 use crate::numerics::exact::{cache, elementwise, product};
 use crate::numerics::{Head, Heads, Left, Panels, Tally, Window, Windows, slices};
 use proptest::prelude::ProptestConfig;
@@ -57,7 +57,8 @@ fn rounded(count: usize, seed: u64, window: Window) -> Vec<f32> {
 }
 
 fn windows(width: usize) -> Windows {
-    let shape = Shape { hidden: 67, inner: 67, head: width, group: 2, positions: 64, outputs: 67 };
+    let shape =
+        WindowShape { hidden: 67, inner: 67, head: width, group: 2, positions: 64, outputs: 67 };
     Windows::new(shape).unwrap()
 }
 
@@ -185,7 +186,7 @@ proptest! {
                 [bits(&mixed), bits(&shares), bits(&by_joined), counts.to_vec()].concat()
             });
             assert_one_result(width, || {
-                let mut slots = cache::Slots::default();
+                let mut slots = cache::CacheSlots::default();
                 for at in joined.chunks_exact(heads.joined_width()) {
                     let (keys, values) = at[heads.queries * width..].split_at(heads.keys * width);
                     slots.push(heads, keys, values);
@@ -201,6 +202,6 @@ proptest! {
 
 #[test]
 fn a_value_that_names_no_instruction_set_is_refused_with_the_names() {
-    let error = Error::Unknown("sse9".to_string()).to_string();
+    let error = InstructionError::Unknown("sse9".to_string()).to_string();
     assert_eq!(error, "DAPO_INSTRUCTIONS is \"sse9\"; it can be scalar, avx2 or avx512");
 }

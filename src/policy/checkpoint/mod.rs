@@ -21,11 +21,11 @@ use tch::Tensor;
 
 /// A checkpoint that cannot be read or written.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum CheckpointError {
     #[error(transparent)]
-    File(#[from] files::Error),
+    File(#[from] files::FileError),
     #[error("{}: {source}", path.display())]
-    Config { path: PathBuf, source: config::Error },
+    Config { path: PathBuf, source: config::ModelConfigError },
     #[error("{}: not a valid safetensors file: {reason}", path.display())]
     Safetensors { path: PathBuf, reason: String },
     #[error("{}: {reason}", path.display())]
@@ -42,9 +42,9 @@ pub enum Error {
     #[error("{}: {key} = {count}, which no run counts to", path.display())]
     Count { path: PathBuf, key: &'static str, count: u64 },
     #[error("{}: {source}", path.display())]
-    Tensors { path: PathBuf, source: qwen2::Error },
+    Tensors { path: PathBuf, source: qwen2::ModelError },
     #[error(transparent)]
-    Table(#[from] tables::Error),
+    Table(#[from] tables::TableError),
     #[error("{}: damaged: its SHA-256 is {found}, trainer.json says {written}", path.display())]
     Damaged { path: PathBuf, found: String, written: String },
 }
@@ -69,7 +69,7 @@ const TRAINER: &str = "trainer.json";
 
 /// Where a run stands, beside the weights.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Progress {
+pub struct CheckpointProgress {
     pub counters: Counters,
     /// Prompts drawn so far: position in the endless sequence of shuffled epochs.
     pub prompts_drawn: u64,
@@ -82,14 +82,14 @@ pub struct Progress {
 pub struct Loaded {
     /// The policy, in f32 and on the processor.
     pub model: Qwen2,
-    pub optimizer: optimizer::State,
-    pub progress: Progress,
+    pub optimizer: optimizer::OptimizerState,
+    pub progress: CheckpointProgress,
 }
 
 /// `trainer.json`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Record {
+struct TrainerRecord {
     counters: Counters,
     prompts_drawn: u64,
     optimizer_updates: u64,
@@ -100,9 +100,9 @@ struct Record {
 /// A count that no run reaches, and from which counting on overflows nothing.
 const MOST_COUNTED: u64 = 1 << 48;
 
-impl Record {
+impl TrainerRecord {
     /// No digest covers this file, and the trainer counts on from its numbers.
-    fn counts_are_possible(&self, path: &Path) -> Result<(), Error> {
+    fn counts_are_possible(&self, path: &Path) -> Result<(), CheckpointError> {
         let Self { counters, prompts_drawn, optimizer_updates, .. } = self;
         let counts = [
             ("counters.generation_rounds", counters.generation_rounds),
@@ -112,42 +112,44 @@ impl Record {
             ("optimizer_updates", *optimizer_updates),
         ];
         match counts.into_iter().find(|(_, count)| *count > MOST_COUNTED) {
-            Some((key, count)) => Err(Error::Count { path: path.to_path_buf(), key, count }),
+            Some((key, count)) => {
+                Err(CheckpointError::Count { path: path.to_path_buf(), key, count })
+            }
             None => Ok(()),
         }
     }
 }
 
 /// Loads a policy from a Hugging Face folder, in f32.
-pub fn load_model(folder: &Path) -> Result<Qwen2, Error> {
+pub fn load_model(folder: &Path) -> Result<Qwen2, CheckpointError> {
     let (config, weights) = open_model(folder)?;
     let tensors = weights.read()?;
     for (name, tensor) in &tensors {
         all_finite(weights.path_of(name), name, tensor)?;
     }
     let path = folder.join(WEIGHTS);
-    Qwen2::new(config, tensors).map_err(|source| Error::Tensors { path, source })
+    Qwen2::new(config, tensors).map_err(|source| CheckpointError::Tensors { path, source })
 }
 
 /// The shape of a policy and its weights. No byte of a tensor is read and no memory for one is asked
 /// for.
-pub fn open_model(folder: &Path) -> Result<(Config, Weights), Error> {
+pub fn open_model(folder: &Path) -> Result<(Config, Weights), CheckpointError> {
     let path = folder.join("config.json");
     let json: serde_json::Value = files::read_json(&path)?;
     let config = Config::from_json(&json)
         .and_then(|config| rotations_fit(&config).map(|()| config))
-        .map_err(|source| Error::Config { path, source })?;
+        .map_err(|source| CheckpointError::Config { path, source })?;
     let weights = weights::open_folder(folder)?;
     // Sizes that a configuration claims are believed when the file has them.
     let found = weights.entries.iter().map(|(name, entry)| (name, entry.shape.clone()));
     qwen2::check_shapes(config.tensor_shapes(), found.collect()).map_err(|source| {
         let path = match &source {
-            qwen2::Error::Missing(_) => folder.join(WEIGHTS),
-            qwen2::Error::Unknown(name) | qwen2::Error::Shape { name, .. } => {
+            qwen2::ModelError::Missing(_) => folder.join(WEIGHTS),
+            qwen2::ModelError::Unknown(name) | qwen2::ModelError::Shape { name, .. } => {
                 weights.path_of(name).to_path_buf()
             }
         };
-        Error::Tensors { path, source }
+        CheckpointError::Tensors { path, source }
     })?;
     Ok((config, weights))
 }
@@ -156,10 +158,10 @@ pub fn open_model(folder: &Path) -> Result<(Config, Weights), Error> {
 /// tensor is used. The longest Qwen2 has 1,010,000 positions and heads of 128.
 const MOST_ROTATIONS: i64 = 1 << 28;
 
-fn rotations_fit(config: &Config) -> Result<(), config::Error> {
+fn rotations_fit(config: &Config) -> Result<(), config::ModelConfigError> {
     match config.max_position_embeddings.checked_mul(config.head_dim) {
         Some(rotations) if rotations <= MOST_ROTATIONS => Ok(()),
-        _ => Err(config::Error::Unsupported {
+        _ => Err(config::ModelConfigError::Unsupported {
             key: "max_position_embeddings".to_string(),
             got: config.max_position_embeddings.to_string(),
             reason: "times head_dim it is larger than that of any Qwen2 model",
@@ -172,7 +174,7 @@ pub fn save_model(
     folder: &Path,
     parameters: &BTreeMap<String, Tensor>,
     base: &Path,
-) -> Result<(), Error> {
+) -> Result<(), CheckpointError> {
     files::create_folder(folder)?;
     for name in COMPANIONS {
         let from = base.join(name);
@@ -190,8 +192,8 @@ pub fn save(
     parameters: &BTreeMap<String, Tensor>,
     moments: &dyn Moments,
     base: &Path,
-    progress: &Progress,
-) -> Result<(), Error> {
+    progress: &CheckpointProgress,
+) -> Result<(), CheckpointError> {
     let partial = files::partial_folder(folder);
     files::remove_folder(&partial)?;
     save_model(&partial, parameters, base)?;
@@ -204,7 +206,7 @@ pub fn save(
         let digest = files::sha256_file(&partial.join(&name))?;
         sha256.insert(name, digest);
     }
-    let record = Record {
+    let record = TrainerRecord {
         counters: progress.counters,
         prompts_drawn: progress.prompts_drawn,
         optimizer_updates: moments.updates(),
@@ -215,15 +217,15 @@ pub fn save(
 }
 
 /// Loads a checkpoint that [`save`] wrote, every byte compared with its digest.
-pub fn load(folder: &Path) -> Result<Loaded, Error> {
+pub fn load(folder: &Path) -> Result<Loaded, CheckpointError> {
     let path = foreign::inside(folder, TRAINER)?;
-    let record: Record = files::read_json(&path)?;
+    let record: TrainerRecord = files::read_json(&path)?;
     record.counts_are_possible(&path)?;
     for (name, written) in &record.sha256 {
         let path = foreign::inside(folder, name)?;
         let (found, written) = (files::sha256_file(&path)?, written.clone());
         if found != written {
-            return Err(Error::Damaged { path, found, written });
+            return Err(CheckpointError::Damaged { path, found, written });
         }
     }
     let model = load_model(folder)?;
@@ -233,12 +235,16 @@ pub fn load(folder: &Path) -> Result<Loaded, Error> {
         true => tables::read_rollouts(&folder.join(CARRIED))?,
         false => Vec::new(),
     };
-    let Record { counters, prompts_drawn, .. } = record;
-    Ok(Loaded { model, optimizer, progress: Progress { counters, prompts_drawn, carried } })
+    let TrainerRecord { counters, prompts_drawn, .. } = record;
+    Ok(Loaded {
+        model,
+        optimizer,
+        progress: CheckpointProgress { counters, prompts_drawn, carried },
+    })
 }
 
 /// The policy's weights as plain values: name → (shape, values).
-pub fn values(model: &Qwen2) -> Values {
+pub fn values(model: &Qwen2) -> CheckpointValues {
     model.parameters().iter().map(|(name, tensor)| (name.clone(), plain(tensor))).collect()
 }
 
@@ -248,7 +254,7 @@ fn plain(tensor: &Tensor) -> (Vec<i64>, Vec<f32>) {
 
 /// Refuses NaN and infinity: they would spread to every number of a run. So would the root of a
 /// second moment below 0.
-fn all_finite(path: &Path, name: &str, tensor: &Tensor) -> Result<(), Error> {
+fn all_finite(path: &Path, name: &str, tensor: &Tensor) -> Result<(), CheckpointError> {
     let least = if name.starts_with(moments::SECOND) { 0.0 } else { f32::MIN };
     let fits = tensor.ge(f64::from(least)).logical_and(&tensor.isfinite()).all();
     if bool::try_from(fits).expect("one truth value") {
@@ -258,19 +264,19 @@ fn all_finite(path: &Path, name: &str, tensor: &Tensor) -> Result<(), Error> {
     let fits = |value: &f32| value.is_finite() && *value >= least;
     let element = values.iter().position(|value| !fits(value)).expect("one does not fit");
     let (path, name, value) = (path.to_path_buf(), name.to_string(), values[element]);
-    Err(Error::NotFinite { path, name, element, value })
+    Err(CheckpointError::NotFinite { path, name, element, value })
 }
 
 /// Every tensor of a safetensors file, as f32.
-pub fn read_tensors(path: &Path) -> Result<BTreeMap<String, Tensor>, Error> {
+pub fn read_tensors(path: &Path) -> Result<BTreeMap<String, Tensor>, CheckpointError> {
     weights::open(path)?.read()
 }
 
 /// Tensors as plain values: name → (shape, values).
-pub type Values = BTreeMap<String, (Vec<i64>, Vec<f32>)>;
+pub type CheckpointValues = BTreeMap<String, (Vec<i64>, Vec<f32>)>;
 
 /// As [`read_tensors`], as plain values.
-pub fn read_values(path: &Path) -> Result<Values, Error> {
+pub fn read_values(path: &Path) -> Result<CheckpointValues, CheckpointError> {
     let tensors = read_tensors(path)?;
     Ok(tensors.into_iter().map(|(name, tensor)| (name, plain(&tensor))).collect())
 }
@@ -278,7 +284,7 @@ pub fn read_values(path: &Path) -> Result<Values, Error> {
 /// Writes tensors as f32, in name order and without metadata but the format mark that
 /// transformers looks for: the same values give the same bytes. One tensor's bytes are made at a
 /// time.
-pub fn write_tensors(path: &Path, tensors: &Values) -> Result<(), Error> {
+pub fn write_tensors(path: &Path, tensors: &CheckpointValues) -> Result<(), CheckpointError> {
     let values = |name: &String| tensors[name].1.clone();
     let shapes = tensors.iter().map(|(name, (shape, _))| (name.clone(), shape.clone()));
     write_each(path, shapes.collect(), &values)
@@ -289,7 +295,7 @@ fn write_each(
     path: &Path,
     shapes: BTreeMap<String, Vec<i64>>,
     values: &dyn Fn(&String) -> Vec<f32>,
-) -> Result<(), Error> {
+) -> Result<(), CheckpointError> {
     let mut end = 0;
     let info = |shape: &[i64]| {
         let shape: Vec<usize> = shape.iter().map(|&side| side as usize).collect();
@@ -301,9 +307,8 @@ fn write_each(
     let named = shapes.keys().cloned().zip(infos).collect();
     #[expect(clippy::disallowed_types, reason = "the crate asks for this map; it has one key")]
     let format = std::collections::HashMap::from([("format".to_string(), "pt".to_string())]);
-    let header = Metadata::new(Some(format), named).map_err(|error| Error::Safetensors {
-        path: path.to_path_buf(),
-        reason: error.to_string(),
+    let header = Metadata::new(Some(format), named).map_err(|error| {
+        CheckpointError::Safetensors { path: path.to_path_buf(), reason: error.to_string() }
     })?;
     let mut header = serde_json::to_vec(&header).expect("names and numbers");
     // The tensors begin at a multiple of eight bytes, as the crate's own writer has it.

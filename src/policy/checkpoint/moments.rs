@@ -1,7 +1,7 @@
 //! AdamW's moments in a checkpoint: `first.NAME` and `second.NAME` for every weight, none before the
 //! first update.
 
-use crate::policy::checkpoint::{self, Error};
+use crate::policy::checkpoint::{self, CheckpointError};
 use crate::policy::model::qwen2;
 use crate::policy::optimizer::{self, on_device};
 use crate::policy::{DeviceAdamW, Qwen2};
@@ -22,7 +22,7 @@ pub trait Moments {
     fn of(&self, name: &str) -> [Vec<f32>; 2];
 }
 
-impl Moments for optimizer::State {
+impl Moments for optimizer::OptimizerState {
     fn updates(&self) -> u64 {
         self.updates
     }
@@ -57,7 +57,7 @@ pub(super) fn write(
     path: &Path,
     parameters: &BTreeMap<String, Tensor>,
     moments: &dyn Moments,
-) -> Result<(), Error> {
+) -> Result<(), CheckpointError> {
     let shapes = if moments.updates() == 0 { Vec::new() } else { shapes(parameters) };
     checkpoint::write_each(path, shapes.into_iter().collect(), &|key| {
         let (prefix, name) = key.split_once('.').expect("a prefix was put before the name");
@@ -67,21 +67,25 @@ pub(super) fn write(
 }
 
 /// Reads what [`write()`] wrote, after `updates` updates.
-pub(super) fn read(path: &Path, model: &Qwen2, updates: u64) -> Result<optimizer::State, Error> {
+pub(super) fn read(
+    path: &Path,
+    model: &Qwen2,
+    updates: u64,
+) -> Result<optimizer::OptimizerState, CheckpointError> {
     let tensors = checkpoint::read_tensors(path)?;
     if updates == 0 {
-        return Ok(optimizer::State::default());
+        return Ok(optimizer::OptimizerState::default());
     }
     for (name, tensor) in &tensors {
         checkpoint::all_finite(path, name, tensor)?;
     }
     let found = tensors.iter().map(|(name, tensor)| (name, tensor.size())).collect();
     qwen2::check_shapes(shapes(model.parameters()), found)
-        .map_err(|source| Error::Tensors { path: path.to_path_buf(), source })?;
+        .map_err(|source| CheckpointError::Tensors { path: path.to_path_buf(), source })?;
     let of = |prefix: &str| {
         let moment =
             |name: &String| (name.clone(), on_device::plain(&tensors[&format!("{prefix}.{name}")]));
         model.parameters().keys().map(moment).collect()
     };
-    Ok(optimizer::State { updates, first_moments: of(FIRST), second_moments: of(SECOND) })
+    Ok(optimizer::OptimizerState { updates, first_moments: of(FIRST), second_moments: of(SECOND) })
 }

@@ -39,20 +39,24 @@ fn a_saved_policy_loads_with_the_same_bits_and_saves_to_the_same_bytes() {
     }
 }
 
-fn progress() -> Progress {
-    Progress {
+fn progress() -> CheckpointProgress {
+    CheckpointProgress {
         counters: Counters { generation_rounds: 5, rollout_steps: 2, updates: 7 },
         prompts_drawn: 40,
         carried: Vec::new(),
     }
 }
 
-fn state() -> optimizer::State {
+fn state() -> optimizer::OptimizerState {
     let moments = |value: f32| {
         let model = values(&Qwen2::initialise(tiny(), 3));
         model.into_iter().map(|(name, (_, v))| (name, vec![value; v.len()])).collect()
     };
-    optimizer::State { updates: 7, first_moments: moments(0.25), second_moments: moments(0.5) }
+    optimizer::OptimizerState {
+        updates: 7,
+        first_moments: moments(0.25),
+        second_moments: moments(0.5),
+    }
 }
 
 #[test]
@@ -60,8 +64,10 @@ fn a_saved_checkpoint_loads_as_what_was_saved() {
     let base = folder_with(&tiny());
     let model = load_model(base.path()).unwrap();
     let scratch = tempfile::tempdir().unwrap();
-    let cases =
-        [("a", state(), progress()), ("b", optimizer::State::default(), Progress::default())];
+    let cases = [
+        ("a", state(), progress()),
+        ("b", optimizer::OptimizerState::default(), CheckpointProgress::default()),
+    ];
     for (name, state, progress) in cases {
         let folder = scratch.path().join(name);
         save(&folder, model.parameters(), &state, base.path(), &progress).unwrap();
@@ -86,7 +92,7 @@ fn one_flipped_bit_anywhere_in_a_checkpoint_is_refused_by_the_files_name() {
         bytes[last] ^= 1;
         files::write_atomic(&path, &bytes).unwrap();
         let error = load(&folder).unwrap_err();
-        assert!(matches!(error, Error::Damaged { .. }), "{error}");
+        assert!(matches!(error, CheckpointError::Damaged { .. }), "{error}");
         assert!(error.to_string().contains(name), "{error}");
         files::remove_file(&path).unwrap();
         assert!(load(&folder).unwrap_err().to_string().contains(name));
@@ -143,7 +149,7 @@ fn truncated_and_hostile_weights_are_errors_not_crashes() {
     for bad in [&good[..good.len() / 2], &good[..4], &[0xff; 64][..], &[][..]] {
         files::write_atomic(&path, bad).unwrap();
         let error = load_model(base.path()).unwrap_err();
-        assert!(matches!(error, Error::Safetensors { .. }), "{error}");
+        assert!(matches!(error, CheckpointError::Safetensors { .. }), "{error}");
     }
 }
 
@@ -179,7 +185,7 @@ fn sharded() -> tempfile::TempDir {
     for (number, half) in [(1, true), (2, false)] {
         let file = format!("model-{number:05}-of-00002.safetensors");
         let chosen = |(name, _): &(&String, &(Vec<i64>, Vec<f32>))| name.contains("mlp") == half;
-        let part: Values = whole
+        let part: CheckpointValues = whole
             .iter()
             .filter(chosen)
             .map(|(name, tensor)| (name.clone(), tensor.clone()))

@@ -6,7 +6,7 @@
 //! (Qwen2.5 from 3B on).
 
 use crate::base::files::{self, foreign};
-use crate::policy::checkpoint::Error;
+use crate::policy::checkpoint::CheckpointError;
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 use serde::Deserialize;
@@ -33,7 +33,7 @@ pub const INDEX: &str = "model.safetensors.index.json";
 
 /// Where a tensor lies.
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct WeightFileEntry {
     file: usize,
     pub kind: Kind,
     pub shape: Vec<i64>,
@@ -43,7 +43,7 @@ pub struct Entry {
 
 /// An open file.
 #[derive(Debug)]
-struct Source {
+struct WeightFileSource {
     path: PathBuf,
     file: OwnedFd,
     size: u64,
@@ -52,18 +52,18 @@ struct Source {
 /// Files whose headers were read.
 #[derive(Debug)]
 pub struct Weights {
-    sources: Vec<Source>,
-    pub entries: BTreeMap<String, Entry>,
+    sources: Vec<WeightFileSource>,
+    pub entries: BTreeMap<String, WeightFileEntry>,
 }
 
 /// `model.safetensors.index.json`.
 #[derive(Deserialize)]
-struct Index {
+struct WeightFileIndex {
     weight_map: BTreeMap<String, String>,
 }
 
 /// The names of the files that hold the weights of a folder, the index first where there is one.
-pub fn names(folder: &Path) -> Result<Vec<String>, Error> {
+pub fn names(folder: &Path) -> Result<Vec<String>, CheckpointError> {
     match indexed(folder)? {
         None => Ok(vec![SINGLE.to_string()]),
         Some((_, files)) => {
@@ -76,17 +76,17 @@ type Files = BTreeMap<String, BTreeSet<String>>;
 
 /// File → its tensors, where a folder has an index and not the single file. As in transformers, the
 /// single file is preferred.
-fn indexed(folder: &Path) -> Result<Option<(PathBuf, Files)>, Error> {
+fn indexed(folder: &Path) -> Result<Option<(PathBuf, Files)>, CheckpointError> {
     let path = folder.join(INDEX);
     if folder.join(SINGLE).exists() || !path.exists() {
         return Ok(None);
     }
-    let index: Index = files::read_json(&path)?;
+    let index: WeightFileIndex = files::read_json(&path)?;
     let mut files = Files::new();
     for (tensor, file) in index.weight_map {
         files.entry(file).or_default().insert(tensor);
     }
-    let refuse = |reason: String| Error::Index { path: path.clone(), reason };
+    let refuse = |reason: String| CheckpointError::Index { path: path.clone(), reason };
     if files.is_empty() || files.len() > MOST_FILES {
         return Err(refuse(format!("it names {} files", files.len())));
     }
@@ -99,18 +99,18 @@ fn indexed(folder: &Path) -> Result<Option<(PathBuf, Files)>, Error> {
 }
 
 /// Opens a policy's weights and reads their headers.
-pub fn open_folder(folder: &Path) -> Result<Weights, Error> {
+pub fn open_folder(folder: &Path) -> Result<Weights, CheckpointError> {
     let Some((path, files)) = indexed(folder)? else {
         let single = folder.join(SINGLE);
         if !single.exists() && folder.join("pytorch_model.bin").exists() {
-            return Err(Error::Pickled { path: folder.join("pytorch_model.bin") });
+            return Err(CheckpointError::Pickled { path: folder.join("pytorch_model.bin") });
         }
         return open(&single);
     };
     let mut weights = Weights { sources: Vec::new(), entries: BTreeMap::new() };
     for (name, tensors) in files {
         let found = header(&folder.join(&name), weights.sources.len(), &mut weights.sources)?;
-        let refuse = |reason: String| Err(Error::Index { path: path.clone(), reason });
+        let refuse = |reason: String| Err(CheckpointError::Index { path: path.clone(), reason });
         if let Some(absent) = tensors.iter().find(|tensor| !found.contains_key(*tensor)) {
             return refuse(format!("tensor {absent} is not in {name}"));
         }
@@ -129,7 +129,7 @@ pub fn open_folder(folder: &Path) -> Result<Weights, Error> {
 /// A header that is longer than the file or no header; a name that stands twice; tensors that
 /// overlap, leave a gap, do not end where the file ends, have another size than type and shape
 /// say, or would not fit into this machine's memory.
-pub fn open(path: &Path) -> Result<Weights, Error> {
+pub fn open(path: &Path) -> Result<Weights, CheckpointError> {
     let mut sources = Vec::new();
     let entries = header(path, 0, &mut sources)?;
     let weights = Weights { sources, entries };
@@ -141,9 +141,10 @@ pub fn open(path: &Path) -> Result<Weights, Error> {
 fn header(
     path: &Path,
     file: usize,
-    sources: &mut Vec<Source>,
-) -> Result<BTreeMap<String, Entry>, Error> {
-    let invalid = |reason: String| Error::Safetensors { path: path.to_path_buf(), reason };
+    sources: &mut Vec<WeightFileSource>,
+) -> Result<BTreeMap<String, WeightFileEntry>, CheckpointError> {
+    let invalid =
+        |reason: String| CheckpointError::Safetensors { path: path.to_path_buf(), reason };
     let (mut source, size) = foreign::open_regular(path)?;
     let unreadable = |error: io::Error| invalid(error.to_string());
     let mut length = [0; 8];
@@ -175,25 +176,25 @@ fn header(
         let absurd = |side: &usize| *side > MOST_ELEMENTS_OF_A_SIDE;
         if info.shape.len() > 8 || info.shape.iter().any(absurd) {
             let (path, shape) = (path.to_path_buf(), info.shape.clone());
-            return Err(Error::Size { path, name, shape });
+            return Err(CheckpointError::Size { path, name, shape });
         }
         let shape = info.shape.iter().map(|&side| side as i64).collect();
         let (from, to) = info.data_offsets;
         let bytes = (start + from as u64, start + to as u64);
-        entries.insert(name, Entry { file, kind, shape, bytes });
+        entries.insert(name, WeightFileEntry { file, kind, shape, bytes });
     }
-    sources.push(Source { path: path.to_path_buf(), file: source.into(), size });
+    sources.push(WeightFileSource { path: path.to_path_buf(), file: source.into(), size });
     Ok(entries)
 }
 
-fn kind(path: &Path, name: &str, dtype: Dtype) -> Result<Kind, Error> {
+fn kind(path: &Path, name: &str, dtype: Dtype) -> Result<Kind, CheckpointError> {
     match dtype {
         Dtype::F32 => Ok(Kind::Float),
         Dtype::BF16 => Ok(Kind::BFloat16),
         Dtype::F16 => Ok(Kind::Half),
         other => {
             let (path, dtype) = (path.to_path_buf(), format!("{other:?}"));
-            Err(Error::Dtype { path, name: name.to_string(), dtype })
+            Err(CheckpointError::Dtype { path, name: name.to_string(), dtype })
         }
     }
 }
@@ -201,8 +202,8 @@ fn kind(path: &Path, name: &str, dtype: Dtype) -> Result<Kind, Error> {
 impl Weights {
     /// A file with holes can claim more bytes than its disk holds, so the needed memory is compared
     /// with the machine and not with the file.
-    fn fits_into_memory(&self, path: &Path) -> Result<(), Error> {
-        let elements = |entry: &Entry| entry.shape.iter().product::<i64>() as u64;
+    fn fits_into_memory(&self, path: &Path) -> Result<(), CheckpointError> {
+        let elements = |entry: &WeightFileEntry| entry.shape.iter().product::<i64>() as u64;
         let needed = self.entries.values().map(|entry| elements(entry) * 4).sum::<u64>();
         let facts = rustix::system::sysinfo();
         let present = (facts.totalram as u64).saturating_mul(u64::from(facts.mem_unit));
@@ -210,7 +211,7 @@ impl Weights {
             return Ok(());
         }
         let reason = format!("its tensors need {needed} bytes, this machine has {present}");
-        Err(Error::Safetensors { path: path.to_path_buf(), reason })
+        Err(CheckpointError::Safetensors { path: path.to_path_buf(), reason })
     }
 
     /// The file of a tensor, for messages.
@@ -221,9 +222,9 @@ impl Weights {
 
     /// Every tensor, as f32. The files are mapped: nothing but the result is held, and no tensor
     /// of it shares memory with a file.
-    pub fn read(&self) -> Result<BTreeMap<String, Tensor>, Error> {
+    pub fn read(&self) -> Result<BTreeMap<String, Tensor>, CheckpointError> {
         let maps: Vec<Tensor> = self.sources.iter().map(map).collect::<Result<_, _>>()?;
-        let read = |(name, entry): (&String, &Entry)| {
+        let read = |(name, entry): (&String, &WeightFileEntry)| {
             let stored = stored(&maps[entry.file], entry);
             (name.clone(), stored.totype(Kind::Float).copy())
         };
@@ -232,17 +233,17 @@ impl Weights {
 }
 
 /// The bytes of a file as a tensor. The open file is mapped, not what its name stands for now.
-fn map(source: &Source) -> Result<Tensor, Error> {
+fn map(source: &WeightFileSource) -> Result<Tensor, CheckpointError> {
     let name = format!("/proc/self/fd/{}", source.file.as_raw_fd());
     let options = (Kind::Uint8, Device::Cpu);
     Tensor::f_from_file(&name, false, source.size as i64, options).map_err(|error| {
         let reason = format!("cannot be mapped: {error}");
-        Error::Safetensors { path: source.path.clone(), reason }
+        CheckpointError::Safetensors { path: source.path.clone(), reason }
     })
 }
 
 /// A tensor as it lies in its mapped file.
-fn stored(map: &Tensor, entry: &Entry) -> Tensor {
+fn stored(map: &Tensor, entry: &WeightFileEntry) -> Tensor {
     let (from, to) = entry.bytes;
     if from == to {
         return Tensor::zeros(entry.shape.as_slice(), (entry.kind, Device::Cpu));

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 /// A `config.json` that this model cannot honour.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum Error {
+pub enum ModelConfigError {
     #[error("{key} must be {expected}, got {got}")]
     Key { key: String, expected: &'static str, got: String },
     #[error("{key} = {got} is not supported: {reason}")]
@@ -51,7 +51,7 @@ impl Family {
         self == Self::Qwen3
     }
 
-    fn from_json(json: &Value) -> Result<Self, Error> {
+    fn from_json(json: &Value) -> Result<Self, ModelConfigError> {
         let name = match json.get("model_type") {
             Some(Value::String(name)) => name,
             other => return Err(key("model_type", "a string", other)),
@@ -83,7 +83,7 @@ pub struct Config {
 
 impl Config {
     /// Reads the fields, refusing what would silently change the numbers.
-    pub fn from_json(json: &Value) -> Result<Self, Error> {
+    pub fn from_json(json: &Value) -> Result<Self, ModelConfigError> {
         let family = Family::from_json(json)?;
         expect(json, "hidden_act", "silu", "only silu is")?;
         refuse_variants(json)?;
@@ -215,7 +215,7 @@ impl Config {
 }
 
 /// Refuses what the architectures allow and this decoder does not have.
-fn refuse_variants(json: &Value) -> Result<(), Error> {
+fn refuse_variants(json: &Value) -> Result<(), ModelConfigError> {
     for (name, reason) in [
         ("use_sliding_window", "only full attention is"),
         ("use_mrope", "only one position a token is"),
@@ -233,7 +233,7 @@ fn refuse_variants(json: &Value) -> Result<(), Error> {
     Ok(())
 }
 
-fn rope_theta(json: &Value) -> Result<f64, Error> {
+fn rope_theta(json: &Value) -> Result<f64, ModelConfigError> {
     for name in ["rope_scaling", "rope_parameters"] {
         let Some(Value::Object(rope)) = json.get(name) else { continue };
         let kind = rope.get("rope_type").or_else(|| rope.get("type"));
@@ -249,7 +249,12 @@ fn rope_theta(json: &Value) -> Result<f64, Error> {
     positive("rope_theta", nested.or_else(|| json.get("rope_theta")))
 }
 
-fn expect(json: &Value, name: &str, want: &str, reason: &'static str) -> Result<(), Error> {
+fn expect(
+    json: &Value,
+    name: &str,
+    want: &str,
+    reason: &'static str,
+) -> Result<(), ModelConfigError> {
     match json.get(name) {
         Some(Value::String(got)) if got == want => Ok(()),
         Some(Value::String(_)) => Err(unsupported(name, json, reason)),
@@ -257,7 +262,7 @@ fn expect(json: &Value, name: &str, want: &str, reason: &'static str) -> Result<
     }
 }
 
-fn integer(json: &Value, name: &str, most: i64) -> Result<i64, Error> {
+fn integer(json: &Value, name: &str, most: i64) -> Result<i64, ModelConfigError> {
     match json.get(name).and_then(Value::as_i64) {
         Some(value) if value > 0 && value <= most => Ok(value),
         Some(value) if value > most => {
@@ -267,22 +272,22 @@ fn integer(json: &Value, name: &str, most: i64) -> Result<i64, Error> {
     }
 }
 
-fn positive(name: &str, value: Option<&Value>) -> Result<f64, Error> {
+fn positive(name: &str, value: Option<&Value>) -> Result<f64, ModelConfigError> {
     match value.and_then(Value::as_f64) {
         Some(number) if number > 0.0 && number.is_finite() => Ok(number),
         _ => Err(key(name, "a positive number", value)),
     }
 }
 
-fn key(name: &str, expected: &'static str, got: Option<&Value>) -> Error {
+fn key(name: &str, expected: &'static str, got: Option<&Value>) -> ModelConfigError {
     let got = got.map_or("nothing".to_string(), Value::to_string);
-    Error::Key { key: name.to_string(), expected, got }
+    ModelConfigError::Key { key: name.to_string(), expected, got }
 }
 
-fn unsupported(name: &str, json: &Value, reason: &'static str) -> Error {
+fn unsupported(name: &str, json: &Value, reason: &'static str) -> ModelConfigError {
     let empty = Value::Object(Map::new());
     let got = json.get(name).unwrap_or(&empty).to_string();
-    Error::Unsupported { key: name.to_string(), got, reason }
+    ModelConfigError::Unsupported { key: name.to_string(), got, reason }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! SwiGLU. Qwen2 has biases of queries, keys and values, Qwen3 norms of queries and keys, Llama
 //! neither.
 
-use crate::numerics::folded::Part;
+use crate::numerics::folded::FoldedPart;
 use crate::numerics::{Folded, HeadNorms, Operations};
 use crate::policy::Config;
 
@@ -55,7 +55,7 @@ impl Layer<Folded> {
         let hidden = config.hidden_size as usize;
         let mixed = (config.num_attention_heads * config.head_dim) as usize;
         let weight = |name: &str| format!("model.layers.{index}.{name}.weight");
-        let part = |name: &str, heads: Option<i64>| Part {
+        let part = |name: &str, heads: Option<i64>| FoldedPart {
             weight: weight(name),
             bias: config.family.has_biases().then(|| format!("model.layers.{index}.{name}.bias")),
             interleaved_heads: heads.map(|heads| heads as usize),

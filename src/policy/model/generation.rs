@@ -1,6 +1,6 @@
 //! A policy that generates: rows begin with a prompt, take one token at a time, and leave.
 
-use crate::numerics::exact::cache::Slots;
+use crate::numerics::exact::cache::CacheSlots;
 use crate::policy::model::cache::{self, ReadPrompts};
 use crate::policy::{ExactPolicy, KvCache, Prepared, Qwen2};
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use tch::{Kind, Tensor};
 /// The rows of a generation, by the policy's arithmetic.
 pub enum Generation<'a> {
     /// See [`crate::numerics::fast`].
-    Fast(Box<Fast<'a>>),
+    Fast(Box<FastGeneration<'a>>),
     /// See [`crate::numerics::exact`].
     Exact(ExactRows),
 }
 
 /// Rows under fast arithmetic.
-pub struct Fast<'a> {
+pub struct FastGeneration<'a> {
     model: &'a Qwen2,
     prepared: Prepared,
     cache: KvCache,
@@ -24,7 +24,7 @@ pub struct Fast<'a> {
 /// Rows under exact arithmetic: for each its layers.
 pub struct ExactRows {
     policy: Arc<ExactPolicy>,
-    rows: Vec<Vec<Slots>>,
+    rows: Vec<Vec<CacheSlots>>,
 }
 
 /// A token for each row.
@@ -49,18 +49,18 @@ pub struct Token {
 }
 
 /// How a token is drawn for each row: logits `[rows, vocab]`, uniforms `[rows]`.
-type Draw<'a> = dyn Fn(&Tensor, &Tensor) -> Drawn + 'a;
+type DrawRule<'a> = dyn Fn(&Tensor, &Tensor) -> Drawn + 'a;
 
 /// Rows of a policy whose weights lie as they are stored. The device that computes tokens draws
 /// them: nothing comes to the processor before a block of them is done.
-pub struct Blocks<'a>(Fast<'a>);
+pub struct Blocks<'a>(FastGeneration<'a>);
 
 impl<'a> Blocks<'a> {
     /// No rows yet; at most `rows` at a time, whose longest prompt has `longest` tokens, and `more`
     /// tokens behind it.
     pub fn new(model: &'a Qwen2, rows: usize, longest: usize, more: usize) -> Self {
         let cache = KvCache::preallocated(model, rows, longest, more);
-        Self(Fast { model, prepared: model.prepare_for_sampling(), cache })
+        Self(FastGeneration { model, prepared: model.prepare_for_sampling(), cache })
     }
 
     /// Reads prompts, adds rows and draws each one's first token: `prompt_of_row` numbers the
@@ -70,7 +70,7 @@ impl<'a> Blocks<'a> {
         prompts: &[&[u32]],
         prompt_of_row: &[usize],
         uniforms: &[f64],
-        draw: &Draw,
+        draw: &DrawRule,
     ) -> Vec<Token> {
         let Self(fast) = self;
         let device = fast.model.device();
@@ -89,9 +89,9 @@ impl<'a> Blocks<'a> {
         tokens: &[u32],
         positions: &[usize],
         uniforms: &[f64],
-        draw: &Draw,
+        draw: &DrawRule,
     ) -> Vec<Token> {
-        let Self(Fast { model, prepared, cache }) = self;
+        let Self(FastGeneration { model, prepared, cache }) = self;
         let device = model.device();
         let (mut tokens, mut positions) =
             (ids(tokens).to_device(device), indices(positions).to_device(device));
@@ -159,7 +159,7 @@ impl<'a> Generation<'a> {
             None => {
                 let prepared = model.prepare_for_sampling();
                 let cache = KvCache::new(model, rows, longest);
-                Self::Fast(Box::new(Fast { model, prepared, cache }))
+                Self::Fast(Box::new(FastGeneration { model, prepared, cache }))
             }
         }
     }
@@ -191,7 +191,7 @@ impl<'a> Generation<'a> {
     }
 }
 
-impl Fast<'_> {
+impl FastGeneration<'_> {
     /// Reads prompts and adds their rows: hidden states `[prompts, length, hidden]`, and the longest
     /// prompt's length.
     fn read(&mut self, prompts: &[&[u32]], prompt_of_row: &[usize]) -> (Tensor, usize) {
@@ -234,7 +234,7 @@ impl ExactRows {
         let policy = &self.policy;
         let heads = policy.settings.heads;
         let layers = policy.decoder.layers.len();
-        let mut read = vec![vec![Slots::default(); layers]; prompts.len()];
+        let mut read = vec![vec![CacheSlots::default(); layers]; prompts.len()];
         let mut keep = |layer: usize, joined: &[f32]| {
             let mut rows = joined.chunks_exact(heads.joined_width());
             for (slots, prompt) in read.iter_mut().zip(prompts) {

@@ -13,7 +13,7 @@ pub enum Gradients {
     /// One tensor for each parameter, in the order of names; undefined where a parameter took no
     /// part.
     Fast(Vec<Tensor>),
-    Exact(weights::Gradients),
+    Exact(weights::ExactGradients),
 }
 
 /// Adds one parameter's gradient to a sum, which is f32 where the weights are bf16. No other

@@ -6,9 +6,9 @@ use crate::experiment::{Memory, Place, WeightKind};
 use crate::numerics::exact::{self, weights};
 use crate::numerics::{Folded, Numerics, Parameters, Tally, fast};
 use crate::policy::model::devices;
-use crate::policy::model::recompute::Pass;
-use crate::policy::model::step::{Step, copy_into};
-use crate::policy::model::tensors::Tensors;
+use crate::policy::model::recompute::RecomputePass;
+use crate::policy::model::step::{DecodeStep, copy_into};
+use crate::policy::model::tensors::TensorOperations;
 use crate::policy::{
     Config, Decoder, ExactPolicy, Gradients, Joined, KvCache, Layer, Layout, PlaceError, Prepared,
     Sequences, UpdateScale,
@@ -20,7 +20,7 @@ use tch::{Device, Kind, Tensor};
 
 /// A checkpoint whose tensors are not those of its configuration.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum Error {
+pub enum ModelError {
     #[error("tensor {0} is missing")]
     Missing(String),
     #[error("tensor {0} is not part of this architecture")]
@@ -37,7 +37,7 @@ pub struct Qwen2 {
     layout: Layout,
     /// Under [`Layout::Stored`], for each layer.
     joined: Vec<Joined>,
-    /// Cosine and sine of each position's angles, in the form of [`Tensors::rotation`]:
+    /// Cosine and sine of each position's angles, in the form of [`TensorOperations::rotation`]:
     /// `[max_position_embeddings, ...]`.
     rotation: Tensor,
     numerics: Numerics,
@@ -53,7 +53,7 @@ pub type KeysAndValues = (Tensor, Tensor);
 impl Qwen2 {
     /// A policy from the tensors of a checkpoint, exactly those that its shape needs, under fast
     /// arithmetic.
-    pub fn new(config: Config, parameters: BTreeMap<String, Tensor>) -> Result<Self, Error> {
+    pub fn new(config: Config, parameters: BTreeMap<String, Tensor>) -> Result<Self, ModelError> {
         let found = parameters.iter().map(|(name, tensor)| (name, tensor.size()));
         check_shapes(config.tensor_shapes(), found.collect())?;
         let layout = Layout::of(&parameters);
@@ -133,7 +133,7 @@ impl Qwen2 {
     }
 
     /// The same policy under an arithmetic.
-    pub fn with_numerics(mut self, numerics: Numerics) -> Result<Self, exact::Error> {
+    pub fn with_numerics(mut self, numerics: Numerics) -> Result<Self, exact::ExactError> {
         self.numerics = numerics;
         if numerics == Numerics::Exact {
             let made = self.make_exact()?;
@@ -211,7 +211,7 @@ impl Qwen2 {
         Some(made.clone())
     }
 
-    fn make_exact(&self) -> Result<ExactPolicy, exact::Error> {
+    fn make_exact(&self) -> Result<ExactPolicy, exact::ExactError> {
         let rotation = rotation_table(&self.config).flatten(0, -1);
         let rotation = Vec::try_from(rotation).expect("a dense f32 tensor");
         ExactPolicy::new(&self.config, &self.plain_parameters(), Arc::new(rotation))
@@ -227,7 +227,7 @@ impl Qwen2 {
     }
 
     /// Exact sums over tokens as gradients of the parameters.
-    pub(super) fn exact_gradients(&self, sums: &weights::Gradients) -> Parameters {
+    pub(super) fn exact_gradients(&self, sums: &weights::ExactGradients) -> Parameters {
         let exact = self.exact().expect("gradients of an exact policy");
         exact.of_parameters(sums, &self.plain_parameters())
     }
@@ -257,7 +257,7 @@ impl Qwen2 {
             return (Tensor::from_slice(&found.log_probs), Tensor::from_slice(&found.entropy));
         }
         if let Some(memory) = self.memory {
-            return Pass::new(self, memory, sequences, temperature).statistics();
+            return RecomputePass::new(self, memory, sequences, temperature).statistics();
         }
         fast::without_graph(|| {
             let (logits, targets) = self.target_logits(sequences);
@@ -284,10 +284,10 @@ impl Qwen2 {
         temperature: f64,
         scale: UpdateScale,
         loss: impl FnOnce(&Tensor) -> (Tensor, R),
-    ) -> Result<R, exact::Error> {
+    ) -> Result<R, exact::ExactError> {
         let Some(exact) = self.exact() else {
             if let Some(memory) = self.memory {
-                let pass = Pass::new(self, memory, sequences, temperature);
+                let pass = RecomputePass::new(self, memory, sequences, temperature);
                 return Ok(pass.add_gradients(sums, loss));
             }
             let (logits, targets) = self.target_logits(sequences);
@@ -349,7 +349,7 @@ impl Qwen2 {
         hidden.view([batch, length, self.config.hidden_size])
     }
 
-    /// [`Tensors::rotation`] of each token of whole sequences, `[batch · length, ...]`.
+    /// [`TensorOperations::rotation`] of each token of whole sequences, `[batch · length, ...]`.
     pub(super) fn rotation_of(&self, batch: i64, length: i64) -> Tensor {
         let turns = self.rotation.narrow(0, 0, length);
         match self.layout {
@@ -366,7 +366,7 @@ impl Qwen2 {
         attend: &mut dyn FnMut(usize, Tensor, Tensor, Tensor) -> Tensor,
     ) -> Tensor {
         let (config, layout) = (&self.config, self.layout);
-        let mut operations = Tensors { config, layout, rotation, attend };
+        let mut operations = TensorOperations { config, layout, rotation, attend };
         prepared.decoder.run(&mut operations, tokens, self.config.hidden_size as usize)
     }
 
@@ -386,7 +386,7 @@ impl Qwen2 {
                 let width = self.config.hidden_size;
                 let mut turns = Vec::new(); // [rows, head_dim / 2, 2]
                 copy_into(&mut turns, &rotation.view_as_real());
-                let mut step = Step {
+                let mut step = DecodeStep {
                     epsilon: self.config.rms_norm_eps,
                     inner_width: self.config.intermediate_size as usize,
                     rotation: turns,
@@ -428,16 +428,16 @@ impl Qwen2 {
 pub fn check_shapes(
     want: Vec<(String, Vec<i64>)>,
     mut found: BTreeMap<&String, Vec<i64>>,
-) -> Result<(), Error> {
+) -> Result<(), ModelError> {
     for (name, want) in want {
         match found.remove(&name) {
-            None => return Err(Error::Missing(name)),
-            Some(got) if got != want => return Err(Error::Shape { name, got, want }),
+            None => return Err(ModelError::Missing(name)),
+            Some(got) if got != want => return Err(ModelError::Shape { name, got, want }),
             Some(_) => {}
         }
     }
     match found.into_keys().next() {
-        Some(name) => Err(Error::Unknown(name.clone())),
+        Some(name) => Err(ModelError::Unknown(name.clone())),
         None => Ok(()),
     }
 }

@@ -6,7 +6,7 @@ use crate::policy::{RowCache, Weight};
 use tch::Tensor;
 
 /// One step of all rows.
-pub struct Step<'a> {
+pub struct DecodeStep<'a> {
     pub epsilon: f64,
     pub inner_width: usize,
     /// e^{iφ} of each row's position: `[rows, head_dim / 2, 2]`.
@@ -18,7 +18,7 @@ pub struct Step<'a> {
     pub spare: Vec<Vec<f32>>,
 }
 
-impl Step<'_> {
+impl DecodeStep<'_> {
     /// `input` `[rows, in]` · weightᵀ + bias → `[rows, out]`.
     fn multiply(&mut self, input: Vec<f32>, weight: &Tensor, bias: Option<&Tensor>) -> Vec<f32> {
         let product = {
@@ -37,7 +37,7 @@ pub fn copy_into(slice: &mut Vec<f32>, tensor: &Tensor) {
     tensor.copy_data(slice, tensor.numel());
 }
 
-impl Operations for Step<'_> {
+impl Operations for DecodeStep<'_> {
     type Tokens = Tensor;
     type Rows = Vec<f32>;
     type Weight = Weight;

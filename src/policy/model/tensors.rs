@@ -1,7 +1,7 @@
 //! The decoder's operations on LibTorch tensors, with their automatic derivatives, in two layouts
 //! of the same weights.
 
-use crate::numerics::folded::Part;
+use crate::numerics::folded::FoldedPart;
 use crate::numerics::{Folded, HeadNorms, Operations, fast};
 use crate::policy::Config;
 use std::collections::BTreeMap;
@@ -83,7 +83,7 @@ impl Weight {
             Layout::Folded => Self::folded(folded, parameters),
             Layout::Stored => {
                 let shared = |name: &String| parameters[name].shallow_clone();
-                let linear = |part: &Part| Linear {
+                let linear = |part: &FoldedPart| Linear {
                     matrix: shared(&part.weight),
                     bias: part.bias.as_ref().map(shared),
                 };
@@ -98,13 +98,14 @@ impl Weight {
             1 => tensors[0].shallow_clone(),
             _ => Tensor::cat(&tensors, 0),
         };
-        let part = |part: &Part| interleaved(&parameters[&part.weight], part.interleaved_heads);
+        let part =
+            |part: &FoldedPart| interleaved(&parameters[&part.weight], part.interleaved_heads);
         let matrix = joined(folded.parts.iter().map(part).collect());
         let matrix = match &folded.norm {
             Some(norm) => matrix * &parameters[norm],
             None => matrix,
         };
-        let bias = |part: &Part| {
+        let bias = |part: &FoldedPart| {
             Some(interleaved(&parameters[part.bias.as_ref()?], part.interleaved_heads))
         };
         let biases: Option<Vec<Tensor>> = folded.parts.iter().map(bias).collect();
@@ -136,7 +137,7 @@ fn interleaved(tensor: &Tensor, heads: Option<usize>) -> Tensor {
 type Attend<'a> = dyn FnMut(usize, Tensor, Tensor, Tensor) -> Tensor + 'a;
 
 /// The operations of one pass.
-pub struct Tensors<'a> {
+pub struct TensorOperations<'a> {
     pub config: &'a Config,
     pub layout: Layout,
     /// Cosine and sine of each token's angles: folded as complex numbers
@@ -145,7 +146,7 @@ pub struct Tensors<'a> {
     pub attend: &'a mut Attend<'a>,
 }
 
-impl Tensors<'_> {
+impl TensorOperations<'_> {
     /// x as the product with a weight reads it. Where norms are beside the matrices, this makes a
     /// norm and its weight one operation, and [`Operations::rms_norm`] passes its input on.
     fn normed(&self, x: Tensor, norm: Option<&Tensor>) -> Tensor {
@@ -174,7 +175,7 @@ impl Tensors<'_> {
     }
 }
 
-impl Operations for Tensors<'_> {
+impl Operations for TensorOperations<'_> {
     type Tokens = Tensor;
     type Rows = Tensor;
     type Weight = Weight;

@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Values by tensor name. The order of names is the order of every sum.
-pub type Tensors = BTreeMap<String, Vec<f32>>;
+pub type OptimizerTensors = BTreeMap<String, Vec<f32>>;
 
 /// An update that cannot be made. Parameters and state are as they were.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum OptimizerError {
     #[error("the gradient of {tensor} is not finite at element {index} of {count}")]
     NotFinite { tensor: String, index: usize, count: usize },
     /// Gradients that are finite and whose squares are not, in f32.
@@ -37,7 +37,7 @@ pub enum Error {
     },
 }
 
-impl Error {
+impl OptimizerError {
     /// Whether a number was not finite, and not something else that went wrong.
     pub fn is_not_finite(&self) -> bool {
         !matches!(self, Self::Mismatch { .. })
@@ -46,9 +46,9 @@ impl Error {
 
 /// What an update makes of a policy, before it is in place.
 #[derive(Debug)]
-pub struct Next {
-    pub parameters: Tensors,
-    state: State,
+pub struct OptimizerNext {
+    pub parameters: OptimizerTensors,
+    state: OptimizerState,
     /// Global L2 norm of the gradients before clipping.
     pub norm: f64,
 }
@@ -56,13 +56,13 @@ pub struct Next {
 /// What has to be kept to resume.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct State {
+pub struct OptimizerState {
     /// Updates made so far: t of the bias corrections.
     pub updates: u64,
     /// m by tensor name; empty before the first update.
-    pub first_moments: Tensors,
+    pub first_moments: OptimizerTensors,
     /// v by tensor name; empty before the first update.
-    pub second_moments: Tensors,
+    pub second_moments: OptimizerTensors,
 }
 
 /// AdamW with decoupled weight decay on all parameters and clipping of the global gradient
@@ -72,32 +72,32 @@ pub struct State {
 pub struct AdamW {
     config: Optimizer,
     /// Twice as large as the policy: a checkpoint that is being written shares it.
-    state: Arc<State>,
+    state: Arc<OptimizerState>,
 }
 
 impl AdamW {
     /// An optimiser before its first update.
     pub fn new(config: &Optimizer) -> Self {
-        Self::from_state(config, State::default())
+        Self::from_state(config, OptimizerState::default())
     }
 
     /// Resumes from a kept state.
-    pub fn from_state(config: &Optimizer, state: impl Into<Arc<State>>) -> Self {
+    pub fn from_state(config: &Optimizer, state: impl Into<Arc<OptimizerState>>) -> Self {
         Self { config: config.clone(), state: state.into() }
     }
 
     /// The state to keep.
-    pub fn state(&self) -> &Arc<State> {
+    pub fn state(&self) -> &Arc<OptimizerState> {
         &self.state
     }
 
     /// One update in place. Returns the global L2 norm of the gradients before clipping.
     pub fn step(
         &mut self,
-        parameters: &mut Tensors,
-        gradients: &Tensors,
+        parameters: &mut OptimizerTensors,
+        gradients: &OptimizerTensors,
         learning_rate: f64,
-    ) -> Result<f64, Error> {
+    ) -> Result<f64, OptimizerError> {
         let next = self.next(parameters, gradients, learning_rate)?;
         let norm = next.norm;
         *parameters = self.take(next);
@@ -111,12 +111,12 @@ impl AdamW {
     /// warning (verl/workers/actor/dp_actor.py:410-414).
     pub fn next(
         &self,
-        parameters: &Tensors,
-        gradients: &Tensors,
+        parameters: &OptimizerTensors,
+        gradients: &OptimizerTensors,
         learning_rate: f64,
-    ) -> Result<Next, Error> {
+    ) -> Result<OptimizerNext, OptimizerError> {
         check_same("gradient", parameters, gradients)?;
-        let mut state = State::clone(&self.state);
+        let mut state = OptimizerState::clone(&self.state);
         if state.updates == 0 {
             let zeros =
                 |(name, values): (&String, &Vec<f32>)| (name.clone(), vec![0.0; values.len()]);
@@ -152,11 +152,11 @@ impl AdamW {
         check_finite("weight", &parameters)?;
         check_finite("first moment", &state.first_moments)?;
         check_finite("second moment", &state.second_moments)?;
-        Ok(Next { parameters, state, norm })
+        Ok(OptimizerNext { parameters, state, norm })
     }
 
     /// Takes an update's moments for its own, and returns its parameters.
-    pub fn take(&mut self, next: Next) -> Tensors {
+    pub fn take(&mut self, next: OptimizerNext) -> OptimizerTensors {
         self.state = Arc::new(next.state);
         next.parameters
     }
@@ -245,7 +245,7 @@ pub fn learning_rate(config: &Optimizer, rollout_step: u64) -> f64 {
     }
 }
 
-fn finite_norm(gradients: &Tensors) -> Result<f64, Error> {
+fn finite_norm(gradients: &OptimizerTensors) -> Result<f64, OptimizerError> {
     let elements = gradients.values().flatten().map(|element| f64::from(*element));
     let norm = global_norm(elements);
     if norm.is_finite() {
@@ -254,28 +254,36 @@ fn finite_norm(gradients: &Tensors) -> Result<f64, Error> {
     // The square of an f32 cannot overflow f64: some element is not finite itself.
     for (tensor, values) in gradients {
         if let Some(index) = values.iter().position(|value| !value.is_finite()) {
-            return Err(Error::NotFinite { tensor: tensor.clone(), index, count: values.len() });
+            return Err(OptimizerError::NotFinite {
+                tensor: tensor.clone(),
+                index,
+                count: values.len(),
+            });
         }
     }
     unreachable!("a sum of squares of finite f32 values is finite")
 }
 
-fn check_finite(what: &'static str, tensors: &Tensors) -> Result<(), Error> {
+fn check_finite(what: &'static str, tensors: &OptimizerTensors) -> Result<(), OptimizerError> {
     for (tensor, values) in tensors {
         // Without a branch for each number, so that the loop is compiled to vectors.
         if !values.iter().fold(true, |all, value| all & value.is_finite()) {
-            return Err(Error::Overflow { what, tensor: tensor.clone() });
+            return Err(OptimizerError::Overflow { what, tensor: tensor.clone() });
         }
     }
     Ok(())
 }
 
-fn check_same(what: &'static str, parameters: &Tensors, others: &Tensors) -> Result<(), Error> {
-    let length = |tensors: &Tensors, name: &String| tensors.get(name).map_or(0, Vec::len);
+fn check_same(
+    what: &'static str,
+    parameters: &OptimizerTensors,
+    others: &OptimizerTensors,
+) -> Result<(), OptimizerError> {
+    let length = |tensors: &OptimizerTensors, name: &String| tensors.get(name).map_or(0, Vec::len);
     for name in parameters.keys().chain(others.keys()) {
         let (expected, got) = (length(parameters, name), length(others, name));
         if expected != got || parameters.contains_key(name) != others.contains_key(name) {
-            return Err(Error::Mismatch { what, tensor: name.clone(), expected, got });
+            return Err(OptimizerError::Mismatch { what, tensor: name.clone(), expected, got });
         }
     }
     Ok(())

@@ -16,11 +16,11 @@ fn config() -> Optimizer {
     }
 }
 
-fn tensors(a: &[f32], b: &[f32]) -> Tensors {
+fn tensors(a: &[f32], b: &[f32]) -> OptimizerTensors {
     BTreeMap::from([("a".to_owned(), a.to_vec()), ("b".to_owned(), b.to_vec())])
 }
 
-fn gradients() -> [Tensors; 3] {
+fn gradients() -> [OptimizerTensors; 3] {
     [
         tensors(&[0.3, -0.1, 0.05], &[2.0]),
         tensors(&[0.01, 0.0, -0.02], &[0.005]),
@@ -28,7 +28,7 @@ fn gradients() -> [Tensors; 3] {
     ]
 }
 
-fn start() -> Tensors {
+fn start() -> OptimizerTensors {
     tensors(&[0.5, -1.25, 2.0], &[-0.75])
 }
 
@@ -62,7 +62,7 @@ fn a_resumed_run_is_the_same_bit_for_bit() {
             adamw.step(&mut parameters, gradient, 1e-3).unwrap();
             if resume_after == Some(i) {
                 let kept = serde_json::to_string(&**adamw.state()).unwrap();
-                let kept: State = serde_json::from_str(&kept).unwrap();
+                let kept: OptimizerState = serde_json::from_str(&kept).unwrap();
                 adamw = AdamW::from_state(&config(), kept);
             }
         }
@@ -99,7 +99,7 @@ fn a_gradient_that_is_not_finite_is_named_and_changes_nothing() {
         let before = (parameters.clone(), adamw.state().clone());
         let error =
             adamw.step(&mut parameters, &tensors(&[0.1, bad, 0.0], &[1.0]), 1e-3).unwrap_err();
-        assert_eq!(error, Error::NotFinite { tensor: "a".into(), index: 1, count: 3 });
+        assert_eq!(error, OptimizerError::NotFinite { tensor: "a".into(), index: 1, count: 3 });
         assert_eq!((parameters, adamw.state().clone()), before);
     }
 }
@@ -122,13 +122,13 @@ fn an_update_after_which_a_number_would_not_be_finite_is_named_and_changes_nothi
     ] {
         let mut adamw = AdamW::new(&config);
         let mut changed = parameters.clone();
-        let small: Tensors =
+        let small: OptimizerTensors =
             gradient.iter().map(|(name, it)| (name.clone(), vec![1e-3; it.len()])).collect();
         adamw.step(&mut changed, &small, 0.0).unwrap();
         assert_eq!(changed, parameters);
         let before = adamw.state().clone();
         let error = adamw.step(&mut changed, &gradient, rate).unwrap_err();
-        assert_eq!(error, Error::Overflow { what, tensor: tensor.into() });
+        assert_eq!(error, OptimizerError::Overflow { what, tensor: tensor.into() });
         assert!(error.is_not_finite());
         assert_eq!((changed, adamw.state()), (parameters, &before));
     }
@@ -141,7 +141,11 @@ fn tensors_that_do_not_match_are_named() {
     gradient.remove("b");
     let error = AdamW::new(&config()).step(&mut parameters, &gradient, 1e-3).unwrap_err();
     assert_eq!(error.to_string(), "gradient of b: 1 elements expected, got 0");
-    let state = State { updates: 1, first_moments: gradient, second_moments: Tensors::new() };
+    let state = OptimizerState {
+        updates: 1,
+        first_moments: gradient,
+        second_moments: OptimizerTensors::new(),
+    };
     let error = AdamW::from_state(&config(), state)
         .step(&mut parameters, &gradients()[0], 1e-3)
         .unwrap_err();

@@ -2,7 +2,7 @@
 //! tokens before anybody looks whether one has ended, so the device never waits for a decision of
 //! the processor. What a row draws beyond its end is dropped.
 
-use crate::policy::sampling::generate::{BLOCK, Drawing, Newest, Row};
+use crate::policy::sampling::generate::{BLOCK, Drawing, GenerateRow, Newest};
 use crate::policy::sampling::tensor_sampler;
 use crate::policy::{Blocks, Drawn, Limits, Token};
 use tch::Tensor;
@@ -14,13 +14,18 @@ fn draw(limits: &Limits) -> impl Fn(&Tensor, &Tensor) -> Drawn {
 impl Drawing for Blocks<'_> {
     const MOST_PROMPT_TOKENS: usize = 1 << 15;
 
-    fn begin(&mut self, prompts: &[&[u32]], rows: &mut [Row], limits: &Limits) -> Vec<Token> {
+    fn begin(
+        &mut self,
+        prompts: &[&[u32]],
+        rows: &mut [GenerateRow],
+        limits: &Limits,
+    ) -> Vec<Token> {
         let prompt_of_row: Vec<usize> = rows.iter().map(|row| row.prompt).collect();
         let uniforms: Vec<f64> = rows.iter_mut().map(|row| row.stream.uniform()).collect();
         self.join(prompts, &prompt_of_row, &uniforms, &draw(limits))
     }
 
-    fn go_on(&mut self, newest: Newest, rows: &mut [Row], limits: &Limits) -> Vec<Token> {
+    fn go_on(&mut self, newest: Newest, rows: &mut [GenerateRow], limits: &Limits) -> Vec<Token> {
         let mut uniforms = vec![0.0; BLOCK.min(newest.most) * rows.len()];
         let count = rows.len();
         for (at, row) in rows.iter_mut().enumerate() {

@@ -5,7 +5,7 @@ use crate::numerics::Distribution;
 
 /// A sampled token.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Draw {
+pub struct SamplerDraw {
     pub token: u32,
     /// Its log-prob in nats under softmax(logits / temperature) over the whole vocabulary:
     /// what the training forward computes. Top-k and top-p do not enter.
@@ -22,7 +22,12 @@ pub struct Draw {
 /// walked in order of token id.
 ///
 /// `None` when the logits are no distribution: NaN or +∞ is among them, or all are −∞.
-pub fn sample(logits: &[f64], sampling: &Sampling, entropy: bool, uniform: f64) -> Option<Draw> {
+pub fn sample(
+    logits: &[f64],
+    sampling: &Sampling,
+    entropy: bool,
+    uniform: f64,
+) -> Option<SamplerDraw> {
     let greedy = sampling.temperature == 0.0;
     let temperature = if greedy { 1.0 } else { sampling.temperature };
     let distribution = Distribution::new(logits, temperature)?;
@@ -37,7 +42,7 @@ pub fn sample(logits: &[f64], sampling: &Sampling, entropy: bool, uniform: f64) 
         let mass: f64 = kept.iter().map(|&token| weights[token]).sum();
         invert(weights, kept.into_iter(), uniform * mass)
     };
-    Some(Draw {
+    Some(SamplerDraw {
         token: token as u32,
         log_prob: distribution.log_prob(logits[token]),
         entropy: entropy.then(|| distribution.entropy(logits)),
@@ -86,7 +91,7 @@ mod tests {
 
     const PLAIN: Sampling = Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 };
 
-    fn draw(logits: &[f64], sampling: &Sampling, uniform: f64) -> Draw {
+    fn draw(logits: &[f64], sampling: &Sampling, uniform: f64) -> SamplerDraw {
         sample(logits, sampling, true, uniform).unwrap()
     }
 

@@ -57,7 +57,7 @@ pub enum Kind {
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Entry {
+pub struct LedgerEntry {
     pub kind: Kind,
     /// Rollout step, from 1; 0 for the genesis, the last step for the end.
     pub step: u64,
@@ -69,16 +69,16 @@ pub struct Entry {
 
 /// What a head is over, beside the head before it.
 #[derive(Serialize)]
-struct Content<'a> {
+struct LedgerContent<'a> {
     kind: Kind,
     step: u64,
     components: &'a Components,
 }
 
-impl Entry {
+impl LedgerEntry {
     /// The line that follows on `previous`, the head of the line before (empty at the genesis).
     pub fn after(previous: &str, kind: Kind, step: u64, components: Components) -> Self {
-        let content = Content { kind, step, components: &components };
+        let content = LedgerContent { kind, step, components: &components };
         let line = previous.to_string() + &files::canonical_json_line(&content);
         Self { kind, step, head: files::sha256(line.as_bytes()), components }
     }
@@ -103,7 +103,7 @@ pub enum Broken {
 
 /// Checks that the lines are a genesis, the rollout steps 1, 2, 3, … and at most one end, each
 /// chained to the one before. Returns the number of rollout steps.
-pub fn check_chain(entries: &[Entry]) -> Result<u64, Broken> {
+pub fn check_chain(entries: &[LedgerEntry]) -> Result<u64, Broken> {
     let mut previous = "";
     let mut steps = 0;
     for (index, entry) in entries.iter().enumerate() {
@@ -131,14 +131,14 @@ pub fn append(
     previous: &str,
     (kind, step): (Kind, u64),
     components: Components,
-) -> Result<Entry, files::Error> {
-    let entry = Entry::after(previous, kind, step, components);
+) -> Result<LedgerEntry, files::FileError> {
+    let entry = LedgerEntry::after(previous, kind, step, components);
     files::append_line(&folder.path(FILE), &entry)?;
     Ok(entry)
 }
 
 /// The first line of a run: everything that its key binds.
-pub fn genesis(manifest: &Manifest, experiment: &Experiment) -> Entry {
+pub fn genesis(manifest: &Manifest, experiment: &Experiment) -> LedgerEntry {
     let mut components = manifest.inputs.clone();
     components.insert("arm".to_string(), manifest.arm_sha256.clone());
     let number = |number: u64| {
@@ -154,7 +154,7 @@ pub fn genesis(manifest: &Manifest, experiment: &Experiment) -> Entry {
     // Settings that cannot change a bit are attested beside the chain.
     let execution = files::canonical_json_line(&experiment.bound_execution());
     components.insert("execution".to_string(), files::sha256(execution.as_bytes()));
-    Entry::after("", Kind::Genesis, 0, components)
+    LedgerEntry::after("", Kind::Genesis, 0, components)
 }
 
 /// The components that a step's table of rollouts shows: `problems`, `tokens`,
@@ -271,7 +271,7 @@ pub fn end(evaluations: &[EvaluationRecord], outcome: &Outcome) -> Components {
 
 impl RunFolder {
     /// `ledger.jsonl`, in order. [`check_chain`] tells whether it holds.
-    pub fn ledger(&self) -> Result<Vec<Entry>, files::Error> {
+    pub fn ledger(&self) -> Result<Vec<LedgerEntry>, files::FileError> {
         files::read_lines(&self.path(FILE))
     }
 }

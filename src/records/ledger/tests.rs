@@ -6,17 +6,18 @@ fn weights() -> Tensors {
 }
 
 /// A genesis, three steps and an end; the weights of step 2 are given.
-fn chain(second: &Tensors) -> Vec<Entry> {
+fn chain(second: &Tensors) -> Vec<LedgerEntry> {
     let one = |name: &str, digest: String| Components::from([(name.to_string(), digest)]);
-    let mut entries = vec![Entry::after("", Kind::Genesis, 0, one("arm", files::sha256(b"arm")))];
+    let mut entries =
+        vec![LedgerEntry::after("", Kind::Genesis, 0, one("arm", files::sha256(b"arm")))];
     for step in 1..=3 {
         let weights = if step == 2 { tensors(second) } else { tensors(&weights()) };
         let head = entries[step - 1].head.clone();
         let components = one("weights", weights);
-        entries.push(Entry::after(&head, Kind::RolloutStep, step as u64, components));
+        entries.push(LedgerEntry::after(&head, Kind::RolloutStep, step as u64, components));
     }
     let head = entries[3].head.clone();
-    entries.push(Entry::after(&head, Kind::End, 3, one("ending", files::sha256(b"done"))));
+    entries.push(LedgerEntry::after(&head, Kind::End, 3, one("ending", files::sha256(b"done"))));
     entries
 }
 
@@ -40,7 +41,7 @@ fn lines_that_are_moved_dropped_doubled_or_changed_break_the_chain() {
     assert_eq!(check_chain(&whole), Ok(3));
     assert_eq!(check_chain(&whole[..3]), Ok(2));
     assert_eq!(check_chain(&[]), Err(Broken::Empty));
-    let broken = |change: &dyn Fn(&mut Vec<Entry>), line: usize| {
+    let broken = |change: &dyn Fn(&mut Vec<LedgerEntry>), line: usize| {
         let mut entries = whole.clone();
         change(&mut entries);
         assert_eq!(check_chain(&entries), Err(Broken::Head { line }), "{entries:?}");
@@ -63,10 +64,10 @@ fn lines_that_are_moved_dropped_doubled_or_changed_break_the_chain() {
 fn a_chain_whose_heads_were_made_again_still_needs_its_steps_in_order() {
     let again = |order: &[(Kind, u64)]| {
         let mut head = String::new();
-        let entries: Vec<Entry> = order
+        let entries: Vec<LedgerEntry> = order
             .iter()
             .map(|&(kind, step)| {
-                let entry = Entry::after(&head, kind, step, Components::new());
+                let entry = LedgerEntry::after(&head, kind, step, Components::new());
                 head = entry.head.clone();
                 entry
             })

@@ -1,7 +1,7 @@
 //! Columns from records, and records from columns: all that the tables need of polars.
 
 use crate::base::files::{self, foreign};
-use crate::records::tables::{Error, Refusal, decode};
+use crate::records::tables::{Refusal, TableError, decode};
 use polars::prelude::{
     AnyValue, Column, DataFrame, DataType, Float64Type, IntoSeries, ListBuilderTrait,
     ListPrimitiveChunkedBuilder, ParquetWriter, PolarsNumericType, PolarsResult, UInt32Type,
@@ -13,7 +13,7 @@ use std::path::Path;
 const ROW_GROUP_ROWS: usize = 1 << 18;
 
 /// A type of which a record can have a field, as one column or more.
-pub trait Written {
+pub trait ColumnWritten {
     fn put<'r>(name: &str, values: impl Iterator<Item = &'r Self>, columns: &mut Vec<Column>)
     where
         Self: 'r;
@@ -26,10 +26,10 @@ pub trait Read: Sized {
     fn read(value: &AnyValue) -> Option<Self>;
 }
 
-/// Implements [`Written`]: what one value is in polars.
+/// Implements [`ColumnWritten`]: what one value is in polars.
 macro_rules! written {
     ($($type:ty => |$value:ident| $cell:expr;)*) => {$(
-        impl Written for $type {
+        impl ColumnWritten for $type {
             fn put<'r>(name: &str, values: impl Iterator<Item = &'r Self>, columns: &mut Vec<Column>)
             where
                 Self: 'r,
@@ -51,7 +51,7 @@ written! {
     Option<String> => |value| value.as_deref();
 }
 
-impl<T: Number> Written for Vec<T> {
+impl<T: Number> ColumnWritten for Vec<T> {
     fn put<'r>(name: &str, values: impl Iterator<Item = &'r Self>, columns: &mut Vec<Column>)
     where
         T: 'r,
@@ -125,7 +125,7 @@ fn list<T: Read>(value: &AnyValue) -> Option<Vec<T>> {
 }
 
 /// Records that a table can be made of.
-pub trait Record: Sized {
+pub trait ColumnRecord: Sized {
     fn columns(records: &[Self]) -> Vec<Column>;
 }
 
@@ -133,19 +133,19 @@ pub trait Record: Sized {
 pub trait Stored: Sized {
     const NAMES: &'static [&'static str];
 
-    fn from_row(row: &Row) -> Result<Self, Error>;
+    fn from_row(row: &ColumnRow) -> Result<Self, TableError>;
 }
 
 /// States the columns of a record: its fields, in this order and by these names.
 macro_rules! columns {
     ($record:ty: $($field:ident),*) => {
-        impl $crate::records::tables::columns::Record for $record {
+        impl $crate::records::tables::columns::ColumnRecord for $record {
             fn columns(records: &[Self]) -> Vec<polars::prelude::Column> {
-                use $crate::records::tables::columns::Written;
+                use $crate::records::tables::columns::ColumnWritten;
                 let mut columns = Vec::new();
                 $(
                     let values = records.iter().map(|record| &record.$field);
-                    Written::put(stringify!($field), values, &mut columns);
+                    ColumnWritten::put(stringify!($field), values, &mut columns);
                 )*
                 columns
             }
@@ -162,8 +162,8 @@ macro_rules! table {
             const NAMES: &'static [&'static str] = &[$(stringify!($field)),*];
 
             fn from_row(
-                row: &$crate::records::tables::columns::Row,
-            ) -> Result<Self, $crate::records::tables::Error> {
+                row: &$crate::records::tables::columns::ColumnRow,
+            ) -> Result<Self, $crate::records::tables::TableError> {
                 Ok(Self { $($field: row.get(stringify!($field))?),* })
             }
         }
@@ -171,12 +171,12 @@ macro_rules! table {
 }
 
 /// Writes records, one row each, atomically.
-pub fn write_records<R: Record>(path: &Path, records: &[R]) -> Result<(), Error> {
+pub fn write_records<R: ColumnRecord>(path: &Path, records: &[R]) -> Result<(), TableError> {
     write(path, records.len(), R::columns(records))
 }
 
 /// Writes a table atomically.
-pub fn write(path: &Path, rows: usize, columns: Vec<Column>) -> Result<(), Error> {
+pub fn write(path: &Path, rows: usize, columns: Vec<Column>) -> Result<(), TableError> {
     let mut frame =
         DataFrame::new(rows, columns).expect("columns have distinct names and one value a record");
     files::write_atomic_with(path, |file| {
@@ -187,20 +187,20 @@ pub fn write(path: &Path, rows: usize, columns: Vec<Column>) -> Result<(), Error
 }
 
 /// Reads what [`write_records`] wrote, in order.
-pub fn read_records<R: Stored>(path: &Path) -> Result<Vec<R>, Error> {
-    let table = Table::read_exactly(path, R::NAMES)?;
+pub fn read_records<R: Stored>(path: &Path) -> Result<Vec<R>, TableError> {
+    let table = ColumnTable::read_exactly(path, R::NAMES)?;
     table.rows().map(|row| R::from_row(&row)).collect()
 }
 
 /// A table that was read.
-pub struct Table<'a> {
+pub struct ColumnTable<'a> {
     path: &'a Path,
     frame: DataFrame,
 }
 
-impl<'a> Table<'a> {
+impl<'a> ColumnTable<'a> {
     /// Exactly these columns.
-    pub fn read_exactly(path: &'a Path, names: &[&str]) -> Result<Self, Error> {
+    pub fn read_exactly(path: &'a Path, names: &[&str]) -> Result<Self, TableError> {
         let table = Self::read_columns(path, None)?;
         let foreign = table.names().into_iter().find(|name| !names.contains(&name.as_str()));
         match foreign {
@@ -211,19 +211,19 @@ impl<'a> Table<'a> {
 
     /// Those of the named columns that are there, or all: a column of a type that this build
     /// cannot read does no harm when nobody asks for it.
-    pub fn read_columns(path: &'a Path, names: Option<&[&str]>) -> Result<Self, Error> {
+    pub fn read_columns(path: &'a Path, names: Option<&[&str]>) -> Result<Self, TableError> {
         let bytes = foreign::read_up_to(path, foreign::MOST_FILE_BYTES)?;
         let frame = decode::frame(bytes, names);
         let frame = frame.map_err(|reason| Refusal::Parquet { reason }.of(path))?;
         Ok(Self { path, frame })
     }
 
-    pub fn rows(&self) -> impl Iterator<Item = Row<'_>> {
-        (0..self.frame.height()).map(|row| Row { table: self, row })
+    pub fn rows(&self) -> impl Iterator<Item = ColumnRow<'_>> {
+        (0..self.frame.height()).map(|row| ColumnRow { table: self, row })
     }
 
     /// A column, or a field of a struct column as `column.field`.
-    pub fn column(&self, name: &str) -> Result<Column, Error> {
+    pub fn column(&self, name: &str) -> Result<Column, TableError> {
         let (outer, field) = name.split_once('.').map_or((name, None), |(o, f)| (o, Some(f)));
         let find = || -> PolarsResult<Column> {
             let column = self.frame.column(outer)?;
@@ -260,20 +260,20 @@ impl<'a> Table<'a> {
         row: usize,
         expected: &'static str,
         value: String,
-    ) -> Error {
+    ) -> TableError {
         let (column, expected) = (column.to_string(), expected.to_string());
         Refusal::Cell { column, row, expected, value }.of(self.path)
     }
 }
 
 /// One row of a table.
-pub struct Row<'a> {
-    table: &'a Table<'a>,
+pub struct ColumnRow<'a> {
+    table: &'a ColumnTable<'a>,
     row: usize,
 }
 
-impl Row<'_> {
-    pub fn get<T: Read>(&self, name: &str) -> Result<T, Error> {
+impl ColumnRow<'_> {
+    pub fn get<T: Read>(&self, name: &str) -> Result<T, TableError> {
         let column = self.table.column(name)?;
         let value = column.get(self.row).expect("rows are counted by the frame's height");
         let refuse = || self.table.cell_error(name, self.row, T::EXPECTED, shown(&value));

@@ -31,9 +31,9 @@ fn most_expanded_bytes(file_bytes: u64) -> u64 {
 
 /// Memory for reading a file and writing it again: its pages, the table, the writer's copy and
 /// the answer.
-fn limits(file_bytes: u64) -> apart::Limits {
+fn limits(file_bytes: u64) -> apart::ApartLimits {
     let expanded = most_expanded_bytes(file_bytes);
-    apart::Limits {
+    apart::ApartLimits {
         memory_bytes: file_bytes.saturating_mul(2).saturating_add(3 * expanded),
         processor_seconds: MOST_SECONDS,
         answer_bytes: expanded,

@@ -2,8 +2,8 @@
 //! our run folders. Column names are the caller's or one of the usual ones.
 
 use crate::base::files::{self, foreign};
-use crate::records::tables::columns::{Table, integer, shown};
-use crate::records::tables::{Error, Refusal};
+use crate::records::tables::columns::{ColumnTable, integer, shown};
+use crate::records::tables::{Refusal, TableError};
 use polars::prelude::AnyValue;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -59,7 +59,7 @@ pub struct GradedTable {
 
 /// Reads a table by what it is: parquet, or CSV with a line of names (tabs in a `.tsv`). Truth
 /// values are booleans, `true` and `false` in any case, or 0 and 1.
-pub fn read_graded(path: &Path, names: &ColumnNames) -> Result<GradedTable, Error> {
+pub fn read_graded(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError> {
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or("");
     match extension.to_ascii_lowercase().as_str() {
         "csv" => read_csv(path, names, b','),
@@ -73,8 +73,8 @@ fn choose(
     path: &Path,
     names: &ColumnNames,
     present: &[String],
-) -> Result<(String, Option<String>, String), Error> {
-    let find = |wanted: &Option<String>, usual: &[&str]| -> Result<String, Error> {
+) -> Result<(String, Option<String>, String), TableError> {
+    let find = |wanted: &Option<String>, usual: &[&str]| -> Result<String, TableError> {
         let has = |name: &str| present.iter().any(|column| column == name);
         let found = match wanted {
             Some(name) => has(name).then(|| name.clone()),
@@ -93,17 +93,17 @@ fn choose(
     Ok((problem, sample, find(&names.correct, &CORRECT_NAMES)?))
 }
 
-fn read_parquet(path: &Path, names: &ColumnNames) -> Result<GradedTable, Error> {
+fn read_parquet(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError> {
     let own = [&names.problem, &names.sample, &names.correct].into_iter().flatten();
     let usual = PROBLEM_NAMES.iter().chain(&SAMPLE_NAMES).chain(&CORRECT_NAMES);
     // Each name once: a caller may name a usual one, or one column twice.
     let wanted: BTreeSet<&str> = own.map(String::as_str).chain(usual.copied()).collect();
     let wanted: Vec<&str> = wanted.into_iter().collect();
-    let table = Table::read_columns(path, Some(&wanted))?;
+    let table = ColumnTable::read_columns(path, Some(&wanted))?;
     let columns = match choose(path, names, &table.names()) {
         // Say what else the file has.
-        Err(Error::Refused { .. }) => {
-            choose(path, names, &Table::read_columns(path, None)?.names())?
+        Err(TableError::Refused { .. }) => {
+            choose(path, names, &ColumnTable::read_columns(path, None)?.names())?
         }
         chosen => chosen?,
     };
@@ -133,7 +133,7 @@ fn read_parquet(path: &Path, names: &ColumnNames) -> Result<GradedTable, Error> 
             is_correct: truth(&is_correct).ok_or_else(|| refuse(&columns.2, TRUTH, &is_correct))?,
         })
     });
-    let rows = rows.collect::<Result<Vec<Graded>, Error>>()?;
+    let rows = rows.collect::<Result<Vec<Graded>, TableError>>()?;
     Ok(GradedTable { rows, columns: columns.clone() })
 }
 
@@ -171,17 +171,25 @@ fn truth_of_text(text: &str) -> Option<bool> {
     }
 }
 
-fn too_many(path: &Path) -> Error {
+fn too_many(path: &Path) -> TableError {
     let reason = format!("more than {MOST_ROWS} rows");
-    Error::File(files::Error::Line { path: path.to_path_buf(), line: MOST_ROWS + 2, reason })
+    TableError::File(files::FileError::Line {
+        path: path.to_path_buf(),
+        line: MOST_ROWS + 2,
+        reason,
+    })
 }
 
-fn read_csv(path: &Path, names: &ColumnNames, delimiter: u8) -> Result<GradedTable, Error> {
+fn read_csv(path: &Path, names: &ColumnNames, delimiter: u8) -> Result<GradedTable, TableError> {
     let bytes = foreign::read_up_to(path, MOST_CSV_BYTES)?;
     // Spreadsheets write a byte-order mark.
     let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
     let at = |line: u64, reason: String| {
-        Error::File(files::Error::Line { path: path.to_path_buf(), line: line as usize, reason })
+        TableError::File(files::FileError::Line {
+            path: path.to_path_buf(),
+            line: line as usize,
+            reason,
+        })
     };
     let malformed = |error: csv::Error| {
         let line = error.position().map_or(1, csv::Position::line);

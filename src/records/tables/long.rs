@@ -1,8 +1,8 @@
 //! A study's cells as long-format tables: one row for each value, for readers with their own
 //! tools.
 
-use crate::records::tables::Error;
-use crate::records::tables::columns::{Written, write_records};
+use crate::records::tables::TableError;
+use crate::records::tables::columns::{ColumnWritten, write_records};
 use polars::prelude::Column;
 use std::path::Path;
 
@@ -59,7 +59,7 @@ pub struct OutcomeRow<'a> {
     pub correct: bool,
 }
 
-impl Written for &CellKey {
+impl ColumnWritten for &CellKey {
     /// The three columns of a cell.
     fn put<'r>(_name: &str, values: impl Iterator<Item = &'r Self>, columns: &mut Vec<Column>)
     where
@@ -77,14 +77,14 @@ columns!(EvaluationRow<'_>: key, ending, set, step, updates, generated_rollouts,
     avg_at_k, cons_at_k, truncated_share, response_tokens_mean);
 columns!(OutcomeRow<'_>: key, set, step, problem, sample, correct);
 
-pub fn write_metrics(path: &Path, rows: &[MetricRow]) -> Result<(), Error> {
+pub fn write_metrics(path: &Path, rows: &[MetricRow]) -> Result<(), TableError> {
     write_records(path, rows)
 }
 
-pub fn write_evaluations(path: &Path, rows: &[EvaluationRow]) -> Result<(), Error> {
+pub fn write_evaluations(path: &Path, rows: &[EvaluationRow]) -> Result<(), TableError> {
     write_records(path, rows)
 }
 
-pub fn write_outcomes(path: &Path, rows: &[OutcomeRow]) -> Result<(), Error> {
+pub fn write_outcomes(path: &Path, rows: &[OutcomeRow]) -> Result<(), TableError> {
     write_records(path, rows)
 }

@@ -11,15 +11,15 @@ pub mod problem_rows;
 pub mod problems;
 
 use crate::base::files;
-use crate::records::tables::columns::{Stored, Table, read_records, write_records};
+use crate::records::tables::columns::{ColumnTable, Stored, read_records, write_records};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// A table that could not be written, read or understood.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum TableError {
     #[error(transparent)]
-    File(#[from] files::Error),
+    File(#[from] files::FileError),
     #[error("{}: {refusal}", path.display())]
     Refused { path: PathBuf, refusal: Refusal },
 }
@@ -39,15 +39,15 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    fn of(self, path: &Path) -> Error {
-        Error::Refused { path: path.to_path_buf(), refusal: self }
+    fn of(self, path: &Path) -> TableError {
+        TableError::Refused { path: path.to_path_buf(), refusal: self }
     }
 }
 
 /// One evaluated response.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Outcome {
+pub struct OutcomeRecord {
     pub problem: String,
     /// Sample number, from 0 to k − 1.
     pub sample: u32,
@@ -97,25 +97,25 @@ pub struct RolloutRow {
     pub response: String,
 }
 
-table!(Outcome: problem, sample, is_correct, response_tokens, truncated, prediction, answer,
+table!(OutcomeRecord: problem, sample, is_correct, response_tokens, truncated, prediction, answer,
     response);
 table!(RolloutRow: group, problem, question, answer, attempt, sample, trained, is_correct,
     prediction, reward, correctness_reward, overlong_penalty, advantage, truncated, tokens,
     rollout_log_probs, response);
-table!(Response: response, answer, truncated);
+table!(StoredResponse: response, answer, truncated);
 
-pub fn write_outcomes(path: &Path, outcomes: &[Outcome]) -> Result<(), Error> {
+pub fn write_outcomes(path: &Path, outcomes: &[OutcomeRecord]) -> Result<(), TableError> {
     write_records(path, outcomes)
 }
 
 /// Reads what [`write_outcomes`] wrote, in order.
-pub fn read_outcomes(path: &Path) -> Result<Vec<Outcome>, Error> {
+pub fn read_outcomes(path: &Path) -> Result<Vec<OutcomeRecord>, TableError> {
     read_records(path)
 }
 
 /// What a verifier reads of a row of [`write_outcomes`] or [`write_rollouts`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Response {
+pub struct StoredResponse {
     pub response: String,
     pub answer: String,
     /// The response reached the limit without a stop token.
@@ -123,17 +123,17 @@ pub struct Response {
 }
 
 /// Reads the responses of outcomes or rollouts, in order.
-pub fn read_responses(path: &Path) -> Result<Vec<Response>, Error> {
-    let table = Table::read_columns(path, Some(Response::NAMES))?;
-    table.rows().map(|row| Response::from_row(&row)).collect()
+pub fn read_responses(path: &Path) -> Result<Vec<StoredResponse>, TableError> {
+    let table = ColumnTable::read_columns(path, Some(StoredResponse::NAMES))?;
+    table.rows().map(|row| StoredResponse::from_row(&row)).collect()
 }
 
-pub fn write_rollouts(path: &Path, rollouts: &[RolloutRow]) -> Result<(), Error> {
+pub fn write_rollouts(path: &Path, rollouts: &[RolloutRow]) -> Result<(), TableError> {
     write_records(path, rollouts)
 }
 
 /// Reads what [`write_rollouts`] wrote, in order.
-pub fn read_rollouts(path: &Path) -> Result<Vec<RolloutRow>, Error> {
+pub fn read_rollouts(path: &Path) -> Result<Vec<RolloutRow>, TableError> {
     read_records(path)
 }
 
@@ -142,9 +142,9 @@ mod tests {
     use super::*;
     use polars::prelude::Column;
 
-    fn outcomes() -> Vec<Outcome> {
+    fn outcomes() -> Vec<OutcomeRecord> {
         (0..700u32)
-            .map(|index| Outcome {
+            .map(|index| OutcomeRecord {
                 problem: format!("dev/{:04}", index / 32),
                 sample: index % 32,
                 is_correct: index % 3 == 0,
@@ -220,7 +220,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.parquet");
         let text =
-            |error: Error| error.to_string().replace(&folder.path().display().to_string(), "");
+            |error: TableError| error.to_string().replace(&folder.path().display().to_string(), "");
         write_outcomes(&path, &outcomes()).unwrap();
         let foreign = text(read_rollouts(&path).unwrap_err());
         assert_eq!(foreign, "/t.parquet: column `response_tokens` does not belong in this table");
@@ -235,13 +235,13 @@ mod tests {
         columns::write(&path, 2, vec![column, Column::new("sample".into(), [3u32; 2])]).unwrap();
         let missing = text(read_outcomes(&path).unwrap_err());
         assert!(missing.starts_with("/t.parquet: no column `is_correct`"), "{missing}");
-        let table = Table::read_columns(&path, None).unwrap();
+        let table = ColumnTable::read_columns(&path, None).unwrap();
         let cell = table.rows().nth(1).unwrap().get::<String>("problem").unwrap_err();
         assert_eq!(
             text(cell),
             "/t.parquet: column `problem`, row 1 (from 0): expected text, got null"
         );
-        let names = Outcome::NAMES.iter().chain(&["note"]);
+        let names = OutcomeRecord::NAMES.iter().chain(&["note"]);
         let columns = names.map(|name| Column::new((*name).into(), [1u32])).collect();
         columns::write(&path, 1, columns).unwrap();
         assert_eq!(

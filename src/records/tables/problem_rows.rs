@@ -3,11 +3,11 @@
 //! ([`crate::base::apart::stream`]) and sends one line a row.
 
 use crate::base::apart;
-use crate::base::apart::stream::{self, Stream};
+use crate::base::apart::stream::{self, ApartStream};
 use crate::base::contained;
 use crate::base::files::foreign;
 use crate::records::tables::decode::NOT_PARQUET;
-use crate::records::tables::{Error, Refusal};
+use crate::records::tables::{Refusal, TableError};
 use crate::records::{Index, Message, ProblemRow};
 use parquet::file::reader::{ChunkReader, FileReader};
 use parquet::file::serialized_reader::SerializedFileReader;
@@ -30,8 +30,11 @@ const MOST_ROW_BYTES: u64 = 16 << 20;
 
 /// What decoding may use: a page and a dictionary of each column are held at a time, of 1 MB
 /// with the writers that we know.
-const LIMITS: apart::Limits =
-    apart::Limits { memory_bytes: 512 << 20, processor_seconds: 600, answer_bytes: MOST_ROW_BYTES };
+const LIMITS: apart::ApartLimits = apart::ApartLimits {
+    memory_bytes: 512 << 20,
+    processor_seconds: 600,
+    answer_bytes: MOST_ROW_BYTES,
+};
 
 /// First argument of the hidden verb for a stream of rows.
 pub const ARGUMENT: &str = "--problem-rows";
@@ -62,11 +65,11 @@ enum Sent {
 
 /// Calls `each` with every row in order and the number of rows of the file. `extra_info` and its
 /// fields, `data_source` and `reward_model.style` are optional; every other column is ignored.
-pub fn each_problem_row<E: From<Error>>(
+pub fn each_problem_row<E: From<TableError>>(
     path: &Path,
     each: &mut dyn FnMut(u64, ProblemRow) -> Result<(), E>,
 ) -> Result<(), E> {
-    let (mut file, size) = foreign::open_regular(path).map_err(Error::from)?;
+    let (mut file, size) = foreign::open_regular(path).map_err(TableError::from)?;
     let unreadable = |reason: &str| Refusal::parquet(reason).of(path);
     if !has_marks(&mut file, size).unwrap_or(false) {
         return Err(unreadable(NOT_PARQUET).into());
@@ -122,7 +125,7 @@ fn has_marks(file: &mut (impl Read + Seek), size: u64) -> io::Result<bool> {
 fn receive(file: OwnedFd, take: &mut dyn FnMut(Sent) -> bool) -> Result<(), String> {
     let limits = [LIMITS.memory_bytes, LIMITS.processor_seconds].map(|limit| limit.to_string());
     let arguments = [vec![ARGUMENT.to_string()], limits.to_vec()].concat();
-    let mut stream = Stream::start(&arguments, file, LIMITS)?;
+    let mut stream = ApartStream::start(&arguments, file, LIMITS)?;
     let mut line = Vec::new();
     while stream.next_line(&mut line)? {
         let sent = serde_json::from_slice(&line).map_err(|error| error.to_string())?;

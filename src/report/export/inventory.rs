@@ -1,6 +1,6 @@
 //! What lies in a run folder, and when the run was made.
 
-use crate::base::files::{self, Kind};
+use crate::base::files::{self, FileKind};
 use crate::records::RunFolder;
 
 /// Files that speak about the others, and the lock: outside every list of a run's files.
@@ -12,7 +12,7 @@ pub const OUTSIDE: [&str; 2] = ["run.lock", "statement.json"];
 ///
 /// # Errors
 /// When a folder cannot be listed.
-pub fn names(run: &RunFolder) -> Result<(Vec<String>, Vec<String>), files::Error> {
+pub fn names(run: &RunFolder) -> Result<(Vec<String>, Vec<String>), files::FileError> {
     let (mut found, mut strange) = (Vec::new(), Vec::new());
     let mut folders = vec![String::new()];
     while let Some(folder) = folders.pop() {
@@ -22,9 +22,9 @@ pub fn names(run: &RunFolder) -> Result<(Vec<String>, Vec<String>), files::Error
                 continue;
             }
             match files::kind(&run.path(&relative))? {
-                Some(Kind::File) => found.push(relative),
-                Some(Kind::Folder) => folders.push(format!("{relative}/")),
-                Some(Kind::Other) => strange.push(relative),
+                Some(FileKind::File) => found.push(relative),
+                Some(FileKind::Folder) => folders.push(format!("{relative}/")),
+                Some(FileKind::Other) => strange.push(relative),
                 None => {}
             }
         }
@@ -39,18 +39,18 @@ pub fn names(run: &RunFolder) -> Result<(Vec<String>, Vec<String>), files::Error
 ///
 /// # Errors
 /// When a part of the path cannot be looked at.
-pub fn is_inside(run: &RunFolder, name: &str) -> Result<bool, files::Error> {
+pub fn is_inside(run: &RunFolder, name: &str) -> Result<bool, files::FileError> {
     let parts: Vec<&str> = name.split('/').collect();
     let odd = |part: &&str| part.is_empty() || *part == "." || *part == ".." || part.contains('\0');
     if parts.iter().any(odd) {
         return Ok(false);
     }
     for count in 1..parts.len() {
-        if files::kind(&run.path(&parts[..count].join("/")))? != Some(Kind::Folder) {
+        if files::kind(&run.path(&parts[..count].join("/")))? != Some(FileKind::Folder) {
             return Ok(false);
         }
     }
-    Ok(files::kind(&run.path(name))? == Some(Kind::File))
+    Ok(files::kind(&run.path(name))? == Some(FileKind::File))
 }
 
 /// The media type of a file by its name.
@@ -67,7 +67,7 @@ pub fn media_type(name: &str) -> &'static str {
 
 /// When a run was made, in milliseconds since 1970-01-01 UTC, as its sessions recorded it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Times {
+pub struct InventoryTimes {
     /// Begin of the first session.
     pub started_ms: Option<u64>,
     /// End of the last session; absent when it was killed.
@@ -78,12 +78,12 @@ pub struct Times {
 ///
 /// # Errors
 /// When `sessions.jsonl` is there and malformed.
-pub fn times(run: &RunFolder) -> Result<Times, files::Error> {
+pub fn times(run: &RunFolder) -> Result<InventoryTimes, files::FileError> {
     if !run.path("sessions.jsonl").exists() {
-        return Ok(Times::default());
+        return Ok(InventoryTimes::default());
     }
     let sessions = run.sessions()?;
-    Ok(Times {
+    Ok(InventoryTimes {
         started_ms: sessions.first().and_then(|session| session.started_ms),
         ended_ms: sessions.last().and_then(|session| session.ended_ms),
     })

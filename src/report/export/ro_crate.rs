@@ -23,7 +23,7 @@ const TERMS: &str = "https://w3id.org/ro/terms/workflow-run/context";
 ///
 /// # Errors
 /// When a record is malformed, a file cannot be read, or the crate cannot be written.
-pub fn write(run: &RunFolder) -> Result<bool, files::Error> {
+pub fn write(run: &RunFolder) -> Result<bool, files::FileError> {
     if !run.path("outcome.json").exists() {
         return Ok(false);
     }
@@ -35,7 +35,7 @@ pub fn write(run: &RunFolder) -> Result<bool, files::Error> {
 ///
 /// # Errors
 /// When a record is missing or malformed, or a file cannot be read.
-pub fn metadata(run: &RunFolder) -> Result<Value, files::Error> {
+pub fn metadata(run: &RunFolder) -> Result<Value, files::FileError> {
     let (experiment, manifest, outcome) = (run.experiment()?, run.manifest()?, run.outcome()?);
     let environment = match run.path("environment.json").exists() {
         true => run.environment()?,
@@ -95,7 +95,7 @@ fn root(
     outcome: &Outcome,
     names: &[String],
     licence: &Value,
-) -> Result<Value, files::Error> {
+) -> Result<Value, files::FileError> {
     let times = inventory::times(run)?;
     let mut root = json!({
         "@id": "./",
@@ -163,7 +163,7 @@ fn action(
     outcome: &Outcome,
     environment: &Environment,
     names: &[String],
-) -> Result<Vec<Value>, files::Error> {
+) -> Result<Vec<Value>, files::FileError> {
     let property = |id: String, name: &str, value: &str| json!({ "@id": id, "@type": "PropertyValue", "name": visible(name), "value": visible(value) });
     let inputs: Vec<Value> = manifest
         .inputs
@@ -210,7 +210,7 @@ fn action(
     Ok([vec![action], inputs, settings].concat())
 }
 
-fn file(run: &RunFolder, name: &str) -> Result<Value, files::Error> {
+fn file(run: &RunFolder, name: &str) -> Result<Value, files::FileError> {
     let path = run.path(name);
     Ok(json!({
         "@id": encoded(name),

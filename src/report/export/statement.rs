@@ -21,10 +21,10 @@ const LIMIT_BYTES: u64 = 64 << 20;
 
 /// A statement that cannot be made, read or understood.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum StatementError {
     /// A file.
     #[error(transparent)]
-    File(#[from] files::Error),
+    File(#[from] files::FileError),
     /// The run has not ended.
     #[error("{} has not ended: there is no outcome.json to make a statement about", folder.display())]
     Unfinished {
@@ -51,7 +51,7 @@ pub struct Statement {
     #[serde(rename = "_type")]
     pub kind: String,
     /// Every file of the folder.
-    pub subject: Vec<Subject>,
+    pub subject: Vec<StatementSubject>,
     /// [`PREDICATE_TYPE`].
     #[serde(rename = "predicateType")]
     pub predicate_type: String,
@@ -61,7 +61,7 @@ pub struct Statement {
 
 /// A file with its digest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Subject {
+pub struct StatementSubject {
     /// Path under the run folder.
     pub name: String,
     /// Algorithm → lower-case hexadecimal.
@@ -70,7 +70,7 @@ pub struct Subject {
 
 /// One way in which a folder is not what a statement says.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum StatementProblem {
     /// A stated file has other bytes.
     #[error("{name} differs: stated {stated}, found {found}")]
     Differs {
@@ -106,7 +106,7 @@ pub enum Problem {
 /// # Errors
 /// A run that has not ended, a file that `outcome.json` knows otherwise, something in the folder that
 /// is no file, or a record that is malformed.
-pub fn write(run: &RunFolder) -> Result<Statement, Error> {
+pub fn write(run: &RunFolder) -> Result<Statement, StatementError> {
     let statement = Statement {
         kind: STATEMENT_TYPE.to_string(),
         subject: subjects(run)?,
@@ -118,11 +118,12 @@ pub fn write(run: &RunFolder) -> Result<Statement, Error> {
 }
 
 /// Every file with its digest. What `outcome.json` lists has to be as it says.
-fn subjects(run: &RunFolder) -> Result<Vec<Subject>, Error> {
+fn subjects(run: &RunFolder) -> Result<Vec<StatementSubject>, StatementError> {
     if !run.path("outcome.json").exists() {
-        return Err(Error::Unfinished { folder: run.root().to_path_buf() });
+        return Err(StatementError::Unfinished { folder: run.root().to_path_buf() });
     }
-    let altered = |reason: String| Error::Altered { folder: run.root().to_path_buf(), reason };
+    let altered =
+        |reason: String| StatementError::Altered { folder: run.root().to_path_buf(), reason };
     let (names, strange) = inventory::names(run)?;
     if let Some(name) = strange.first() {
         return Err(altered(format!("{name} is neither a file nor a folder")));
@@ -137,13 +138,13 @@ fn subjects(run: &RunFolder) -> Result<Vec<Subject>, Error> {
         if recorded.get(&name).is_some_and(|recorded| *recorded != found) {
             return Err(altered(format!("{name} is not the file of outcome.json")));
         }
-        subjects.push(Subject { name, digest: [("sha256".to_string(), found)].into() });
+        subjects.push(StatementSubject { name, digest: [("sha256".to_string(), found)].into() });
     }
     Ok(subjects)
 }
 
 /// The run's identity as it follows from its folder.
-fn predicate(run: &RunFolder) -> Result<Map<String, Value>, Error> {
+fn predicate(run: &RunFolder) -> Result<Map<String, Value>, StatementError> {
     /// All that is needed here of a ledger's entry.
     #[derive(Deserialize)]
     struct Entry {
@@ -172,48 +173,50 @@ fn predicate(run: &RunFolder) -> Result<Map<String, Value>, Error> {
 ///
 /// # Errors
 /// A file that is no statement about a run; a folder that cannot be read.
-pub fn check(run: &RunFolder) -> Result<(usize, Vec<Problem>), Error> {
+pub fn check(run: &RunFolder) -> Result<(usize, Vec<StatementProblem>), StatementError> {
     let statement = read(run)?;
     let (mut named, mut problems, mut hashed) = (BTreeSet::new(), Vec::new(), 0);
-    for Subject { name, digest } in &statement.subject {
+    for StatementSubject { name, digest } in &statement.subject {
         named.insert(name.clone());
-        let missing = || Error::Malformed(format!("`{name}` has no SHA-256"));
+        let missing = || StatementError::Malformed(format!("`{name}` has no SHA-256"));
         let stated = digest.get("sha256").ok_or_else(missing)?;
         if !inventory::is_inside(run, name)? {
-            problems.push(Problem::Missing { name: name.clone() });
+            problems.push(StatementProblem::Missing { name: name.clone() });
             continue;
         }
         hashed += 1;
         let found = files::sha256_file(&run.path(name))?;
         if found != *stated {
             let (name, stated) = (name.clone(), stated.clone());
-            problems.push(Problem::Differs { name, stated, found });
+            problems.push(StatementProblem::Differs { name, stated, found });
         }
     }
     let (names, strange) = inventory::names(run)?;
     let unlisted = names.into_iter().chain(strange).filter(|name| !named.contains(name));
-    problems.extend(unlisted.map(|name| Problem::Unlisted { name }));
+    problems.extend(unlisted.map(|name| StatementProblem::Unlisted { name }));
     let here = predicate(run)?;
     let keys: BTreeSet<&String> = statement.predicate.keys().chain(here.keys()).collect();
     let other = keys.into_iter().filter(|key| statement.predicate.get(*key) != here.get(*key));
-    problems.extend(other.map(|key| Problem::OtherRun { key: key.clone() }));
+    problems.extend(other.map(|key| StatementProblem::OtherRun { key: key.clone() }));
     Ok((hashed, problems))
 }
 
-fn read(run: &RunFolder) -> Result<Statement, Error> {
+fn read(run: &RunFolder) -> Result<Statement, StatementError> {
     let text = files::read_text_up_to(&run.path(NAME), LIMIT_BYTES)?;
-    let statement: Statement =
-        serde_json::from_str(&text).map_err(|error| Error::Malformed(error.to_string()))?;
+    let statement: Statement = serde_json::from_str(&text)
+        .map_err(|error| StatementError::Malformed(error.to_string()))?;
     for (name, found, expected) in [
         ("_type", &statement.kind, STATEMENT_TYPE),
         ("predicateType", &statement.predicate_type, PREDICATE_TYPE),
     ] {
         if found != expected {
-            return Err(Error::Malformed(format!("{name} is `{found}`, expected `{expected}`")));
+            return Err(StatementError::Malformed(format!(
+                "{name} is `{found}`, expected `{expected}`"
+            )));
         }
     }
     if statement.subject.is_empty() {
-        return Err(Error::Malformed("it names no subject".to_string()));
+        return Err(StatementError::Malformed("it names no subject".to_string()));
     }
     Ok(statement)
 }

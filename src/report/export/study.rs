@@ -17,18 +17,18 @@ use std::path::{Path, PathBuf};
 
 /// A study that cannot be exported.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ExportError {
     /// The file system refused.
     #[error(transparent)]
-    File(#[from] files::Error),
+    File(#[from] files::FileError),
     /// A table cannot be written.
     #[error(transparent)]
-    Table(#[from] tables::Error),
+    Table(#[from] tables::TableError),
 }
 
 /// The rows of all cells.
 #[derive(Debug)]
-struct Rows<'a> {
+struct ExportRows<'a> {
     metrics: Vec<MetricRow<'a>>,
     evaluations: Vec<EvaluationRow<'a>>,
     outcomes: Vec<OutcomeRow<'a>>,
@@ -44,8 +44,9 @@ pub fn keys(cells: &[Cell], names: &BTreeMap<String, Vec<String>>) -> Vec<CellKe
     cells.iter().map(key).collect()
 }
 
-fn rows<'a>(cells: &'a [Cell], keys: &'a [CellKey]) -> Rows<'a> {
-    let mut rows = Rows { metrics: Vec::new(), evaluations: Vec::new(), outcomes: Vec::new() };
+fn rows<'a>(cells: &'a [Cell], keys: &'a [CellKey]) -> ExportRows<'a> {
+    let mut rows =
+        ExportRows { metrics: Vec::new(), evaluations: Vec::new(), outcomes: Vec::new() };
     for (cell, key) in cells.iter().zip(keys) {
         for (metric, values) in &cell.metrics {
             for ((counters, value), step) in cell.counters.iter().zip(values).zip(1..) {
@@ -85,7 +86,7 @@ fn rows<'a>(cells: &'a [Cell], keys: &'a [CellKey]) -> Rows<'a> {
 ///
 /// # Errors
 /// When a file cannot be written.
-pub fn parquet(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBuf>, Error> {
+pub fn parquet(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBuf>, ExportError> {
     let rows = rows(cells, keys);
     let paths = ["metrics", "evaluations", "outcomes"].map(|it| out.join(format!("{it}.parquet")));
     let [metrics, evaluations, outcomes] = &paths;
@@ -99,7 +100,7 @@ pub fn parquet(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathB
 ///
 /// # Errors
 /// When a file cannot be written.
-pub fn csv(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBuf>, Error> {
+pub fn csv(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBuf>, ExportError> {
     let rows = rows(cells, keys);
     let metrics = rows
         .metrics
@@ -164,7 +165,7 @@ fn quoted(field: &str) -> String {
 ///
 /// # Errors
 /// When a file cannot be written.
-pub fn events(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBuf>, Error> {
+pub fn events(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBuf>, ExportError> {
     let mut paths = Vec::new();
     for (cell, key) in cells.iter().zip(keys) {
         let mut scalars = Vec::new();
@@ -200,7 +201,7 @@ pub fn events(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBu
 ///
 /// # Errors
 /// When metrics or evaluations cannot be read, or the file cannot be written.
-pub fn run_events(run: &RunFolder, name: &str, out: &Path) -> Result<PathBuf, Error> {
+pub fn run_events(run: &RunFolder, name: &str, out: &Path) -> Result<PathBuf, ExportError> {
     let (metrics, records): (Vec<StepMetrics>, Vec<EvaluationRecord>) =
         match files::kind(&run.path("outcome.json"))?.is_some() {
             true => (run.metrics()?, run.evaluations()?),
@@ -244,7 +245,7 @@ fn evaluation_scalars(
     .map(|(name, value)| Scalar { tag: format!("evaluation/{set}/{name}"), step, value })
 }
 
-fn write_events(folder: &Path, mut scalars: Vec<Scalar>) -> Result<PathBuf, Error> {
+fn write_events(folder: &Path, mut scalars: Vec<Scalar>) -> Result<PathBuf, ExportError> {
     // TensorBoard draws points in the file's order.
     scalars.sort_by_key(|scalar| scalar.step);
     let path = folder.join("events.out.tfevents.0.dapo");

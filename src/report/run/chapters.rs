@@ -2,16 +2,16 @@
 
 use crate::records::Session;
 use crate::report::page::{
-    Block, CurveLine, Curves, Figure, Look, Outcomes, Page, Panel, Section, Table, TableCell, Tile,
-    row,
+    Block, CurveLine, Curves, Figure, Look, Page, PageOutcomes, Panel, Section, Table, TableCell,
+    Tile, row,
 };
 use crate::report::run::evaluations::StripRow;
-use crate::report::run::figures::{self, Line};
+use crate::report::run::figures::{self, FigureLine};
 use crate::report::run::{Report, samples};
 use crate::report::{
-    Estimate, Evaluation, MetricRow, SampleRollout, SetResult, Strip, published, text,
+    SampleRollout, SetResult, ShownEstimate, ShownEvaluation, ShownMetric, Strip, published, text,
 };
-use crate::study::effect_checks::{Finding, Verdict};
+use crate::study::effect_checks::{EffectFinding, EffectVerdict};
 use crate::study::paper;
 use std::collections::BTreeMap;
 
@@ -125,11 +125,13 @@ fn what_was_run(report: &Report) -> Section {
 
 /// What the run shows of each technique, whatever its switch says.
 fn effects(report: &Report) -> Section {
-    let row = |finding: &Finding| {
+    let row = |finding: &EffectFinding| {
         let look = match finding.verdict {
-            Verdict::Acted => Look::Good,
-            Verdict::EnabledButDidNothing | Verdict::DisabledButActed => Look::Bad,
-            Verdict::Explained | Verdict::Off | Verdict::NotRecorded => Look::Quiet,
+            EffectVerdict::Acted => Look::Good,
+            EffectVerdict::EnabledButDidNothing | EffectVerdict::DisabledButActed => Look::Bad,
+            EffectVerdict::Explained | EffectVerdict::Off | EffectVerdict::NotRecorded => {
+                Look::Quiet
+            }
         };
         let verdict = look.of(finding.verdict.words());
         row![finding.technique, switch(finding.enabled), verdict, &finding.evidence]
@@ -197,7 +199,7 @@ fn set_rows(result: &SetResult) -> Vec<Vec<TableCell>> {
     rows.into_iter().flatten().map(|parts| parts.concat()).collect()
 }
 
-fn evaluation_cells(evaluation: &Evaluation) -> Vec<TableCell> {
+fn evaluation_cells(evaluation: &ShownEvaluation) -> Vec<TableCell> {
     let pass = evaluation.pass_at_k.last_key_value().map(|(_, pass)| *pass);
     let mut cells = estimate_cells(&evaluation.avg_at_k, text::points);
     cells.extend(row![
@@ -209,7 +211,7 @@ fn evaluation_cells(evaluation: &Evaluation) -> Vec<TableCell> {
     cells
 }
 
-fn estimate_cells(estimate: &Estimate, show: fn(f64) -> String) -> Vec<TableCell> {
+fn estimate_cells(estimate: &ShownEstimate, show: fn(f64) -> String) -> Vec<TableCell> {
     let (fixed, new) = (&estimate.fixed_problems, &estimate.new_problems);
     row![
         Look::Strong.of(show(estimate.value)),
@@ -242,7 +244,7 @@ fn every_sample(strip: &Strip) -> Figure {
                   sorted by how often the final policy solves them."
                 .to_owned(),
         legend: Vec::new(),
-        panels: vec![Panel::Outcomes(Outcomes {
+        panels: vec![Panel::Outcomes(PageOutcomes {
             policies: vec!["base policy", "final policy"],
             rows: rows.map(of).collect(),
         })],
@@ -283,10 +285,10 @@ fn curves(report: &Report) -> Section {
     Section::new("curves", "Training curves beside the paper\u{2019}s", blocks)
 }
 
-fn our_panel(figure: &figures::Figure, title: &str) -> Panel {
+fn our_panel(figure: &figures::RunFigure, title: &str) -> Panel {
     let percent = figure.unit == "%";
     let cut = |value: f64| if percent { value.clamp(0.0, 100.0) } else { value };
-    let line = |(style, line): (usize, &Line)| CurveLine {
+    let line = |(style, line): (usize, &FigureLine)| CurveLine {
         label: line.label.clone(),
         // Blue and whole first; black is an arm that studies share.
         style: style + 10,
@@ -310,7 +312,7 @@ fn our_panel(figure: &figures::Figure, title: &str) -> Panel {
 }
 
 /// Several quantities as one figure, each in a panel of its own; nothing without a quantity.
-fn together(id: &str, title: &str, figures: &[figures::Figure]) -> Option<Block> {
+fn together(id: &str, title: &str, figures: &[figures::RunFigure]) -> Option<Block> {
     let lines = figures.iter().flat_map(|figure| {
         figure.ours.iter().map(|line| (format!("{}, {}", figure.title, figure.unit), line))
     });
@@ -326,8 +328,12 @@ fn together(id: &str, title: &str, figures: &[figures::Figure]) -> Option<Block>
     })
 }
 
-fn courses<'a>(unit: &str, of: &str, lines: impl Iterator<Item = (String, &'a Line)>) -> Table {
-    let row = |(of, line): (String, &Line)| {
+fn courses<'a>(
+    unit: &str,
+    of: &str,
+    lines: impl Iterator<Item = (String, &'a FigureLine)>,
+) -> Table {
+    let row = |(of, line): (String, &FigureLine)| {
         let mut row = row![&line.label, of];
         row.extend(course(&line.points));
         row
@@ -354,13 +360,13 @@ fn course(points: &[(f64, f64)]) -> [TableCell; 5] {
 
 /// Curves without a counterpart in the paper, and each metric's course.
 fn dynamics(report: &Report) -> Section {
-    let row = |metric: &&MetricRow| {
+    let row = |metric: &&ShownMetric| {
         let mut row = row![Look::Code.of(&metric.name)];
         row.extend(metric.meaning.map(|meaning| Look::Quiet.of(meaning)));
         row.extend(course(&metric.points));
         row
     };
-    let (main, other): (Vec<&MetricRow>, Vec<&MetricRow>) =
+    let (main, other): (Vec<&ShownMetric>, Vec<&ShownMetric>) =
         report.metrics.iter().partition(|metric| metric.meaning.is_some());
     let mut blocks = Vec::new();
     if report.metrics.is_empty() {
@@ -432,9 +438,9 @@ fn sample_rollouts(report: &Report) -> Section {
 fn sample(sample: &SampleRollout) -> [Block; 3] {
     let SampleRollout { step, problem, attempt, sample: number, .. } = sample;
     let kind = match sample.kind {
-        samples::Kind::Correct => "correct",
-        samples::Kind::Wrong => "wrong",
-        samples::Kind::Truncated => "truncated",
+        samples::SampleKind::Correct => "correct",
+        samples::SampleKind::Wrong => "wrong",
+        samples::SampleKind::Truncated => "truncated",
     };
     let mean =
         sample.mean_log_prob.map(|mean| format!(", mean log-prob {}", text::signed(mean, 3)));

@@ -3,7 +3,7 @@
 //! fact that shows it, or not met, with what is missing. Nothing is met because it usually is.
 
 use crate::experiment::Data;
-use crate::report::{Loaded, text};
+use crate::report::{RunReportLoaded, text};
 use serde::Serialize;
 
 /// What the list follows.
@@ -44,13 +44,13 @@ pub struct Item {
 }
 
 /// The fact that meets a variable, or what is missing.
-type Finding = Result<String, String>;
+type ChecklistFinding = Result<String, String>;
 
 /// Fills the list from a run's records.
-pub fn checklist(loaded: &Loaded) -> Checklist {
+pub fn checklist(loaded: &RunReportLoaded) -> Checklist {
     // A property of the program, not of the run.
     let pseudocode = "Algorithm 1 of the paper; src/training/trainer.rs follows it line by line";
-    let found: [(&'static str, Finding); 8] = [
+    let found: [(&'static str, ChecklistFinding); 8] = [
         ("research type", research_type(loaded)),
         ("pseudocode", Ok(pseudocode.to_owned())),
         ("code", code(loaded)),
@@ -69,7 +69,7 @@ pub fn checklist(loaded: &Loaded) -> Checklist {
     Checklist { basis: BASIS, paper_source: PAPER_SOURCE, items: items.into() }
 }
 
-fn research_type(loaded: &Loaded) -> Finding {
+fn research_type(loaded: &RunReportLoaded) -> ChecklistFinding {
     let sets = loaded.experiment.evaluation.samples.iter();
     let sets = sets.map(|(set, samples)| format!("avg@{samples} on {}", text::visible(set)));
     let measured = text::joined(sets, ", ");
@@ -81,7 +81,7 @@ fn research_type(loaded: &Loaded) -> Finding {
     }
 }
 
-fn code(loaded: &Loaded) -> Finding {
+fn code(loaded: &RunReportLoaded) -> ChecklistFinding {
     let commit = fact(loaded, "git_commit")
         .ok_or("no commit is recorded: the run was started outside a git repository")?;
     let resumed_elsewhere = loaded.sessions.iter().any(|session| {
@@ -100,7 +100,7 @@ fn code(loaded: &Loaded) -> Finding {
     }
 }
 
-fn data(loaded: &Loaded) -> Finding {
+fn data(loaded: &RunReportLoaded) -> ChecklistFinding {
     let digest = loaded.manifest.inputs.get("data/train");
     let digest = digest.ok_or("no digest of the training problems is recorded")?;
     let digest = text::short_digest(digest);
@@ -116,7 +116,7 @@ fn data(loaded: &Loaded) -> Finding {
     }
 }
 
-fn splits(loaded: &Loaded) -> Finding {
+fn splits(loaded: &RunReportLoaded) -> ChecklistFinding {
     let evaluated = loaded.experiment.evaluation.samples.keys().map(String::as_str);
     let sets: Vec<String> = ["train"].into_iter().chain(evaluated).map(text::visible).collect();
     let inputs = &loaded.manifest.inputs;
@@ -131,12 +131,12 @@ fn splits(loaded: &Loaded) -> Finding {
     }
 }
 
-fn hardware(loaded: &Loaded) -> Finding {
+fn hardware(loaded: &RunReportLoaded) -> ChecklistFinding {
     let [cpu, cores, memory] = all(loaded, ["cpu", "cores", "memory"])?;
     Ok(format!("{cpu}; {cores} cores available, memory {memory}"))
 }
 
-fn software(loaded: &Loaded) -> Finding {
+fn software(loaded: &RunReportLoaded) -> ChecklistFinding {
     let names = ["libtorch", "libtorch_cpu_sha256", "cargo_lock_sha256", "target", "kernel"];
     let [libtorch, library, lock, target, kernel] = all(loaded, names)?;
     Ok(format!(
@@ -147,7 +147,7 @@ fn software(loaded: &Loaded) -> Finding {
     ))
 }
 
-fn setup(loaded: &Loaded) -> Finding {
+fn setup(loaded: &RunReportLoaded) -> ChecklistFinding {
     let (manifest, experiment) = (&loaded.manifest, &loaded.experiment);
     let arm = text::short_digest(&manifest.arm_sha256);
     if experiment.arm_sha256() != manifest.arm_sha256 {
@@ -159,12 +159,12 @@ fn setup(loaded: &Loaded) -> Finding {
     Ok(format!("every setting is in experiment.json: arm {arm}, seed {}", manifest.seed))
 }
 
-fn fact(loaded: &Loaded, name: &str) -> Option<String> {
+fn fact(loaded: &RunReportLoaded, name: &str) -> Option<String> {
     loaded.environment.as_ref()?.facts.get(name).map(|value| text::visible(value))
 }
 
 /// These facts, or which of them are not recorded.
-fn all<const N: usize>(loaded: &Loaded, names: [&str; N]) -> Result<[String; N], String> {
+fn all<const N: usize>(loaded: &RunReportLoaded, names: [&str; N]) -> Result<[String; N], String> {
     let missing = names.iter().filter(|name| fact(loaded, name).is_none());
     let missing = text::joined(missing, ", ");
     match missing.is_empty() {

@@ -4,14 +4,14 @@
 use crate::base::files;
 use crate::records::RunFolder;
 use crate::report::run::load;
-use crate::report::{Loaded, LoadedEvaluation, text};
+use crate::report::{LoadedEvaluation, RunReportLoaded, text};
 use crate::statistics::estimators;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// One fact that was checked.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Check {
+pub struct ReportCheck {
     /// The fact.
     pub what: String,
     /// Whether it holds.
@@ -27,12 +27,15 @@ const TOLERANCE: f64 = 1e-12;
 ///
 /// # Errors
 /// When a file with a digest is there but cannot be read.
-pub fn checks(run: &RunFolder, loaded: &Loaded) -> Result<Vec<Check>, load::Error> {
+pub fn checks(
+    run: &RunFolder,
+    loaded: &RunReportLoaded,
+) -> Result<Vec<ReportCheck>, load::RunReportError> {
     let mut checks = Vec::new();
     if let Some(outcome) = &loaded.outcome {
         checks.push(digests(run, &outcome.digests)?);
         let recorded = loaded.metrics.last().map(|step| step.counters).unwrap_or_default();
-        checks.push(Check {
+        checks.push(ReportCheck {
             what: "the clocks at the end are those of the last recorded step".to_owned(),
             // A step with nothing to train on generates without training.
             held: recorded.rollout_steps == outcome.counters.rollout_steps
@@ -53,7 +56,10 @@ pub fn checks(run: &RunFolder, loaded: &Loaded) -> Result<Vec<Check>, load::Erro
     Ok(checks)
 }
 
-fn digests(run: &RunFolder, digests: &BTreeMap<String, String>) -> Result<Check, load::Error> {
+fn digests(
+    run: &RunFolder,
+    digests: &BTreeMap<String, String>,
+) -> Result<ReportCheck, load::RunReportError> {
     let mut wrong = Vec::new();
     let is_checkpoints = |name: &str| name.starts_with("checkpoints/");
     for (name, expected) in digests {
@@ -72,7 +78,7 @@ fn digests(run: &RunFolder, digests: &BTreeMap<String, String>) -> Result<Check,
             None => wrong.push(format!("{} is missing", text::visible(name))),
         }
     }
-    Ok(Check {
+    Ok(ReportCheck {
         what: "every file that the run wrote has the digest of outcome.json".to_owned(),
         held: wrong.is_empty(),
         detail: listed(
@@ -89,7 +95,7 @@ fn is_removed(run: &RunFolder, name: &str) -> bool {
     folder.is_some_and(|folder| files::kind(&folder).is_ok_and(|kind| kind.is_none()))
 }
 
-fn outcome_tables(loaded: &Loaded) -> Check {
+fn outcome_tables(loaded: &RunReportLoaded) -> ReportCheck {
     let wrong = loaded.evaluations.iter().filter_map(|evaluation| {
         match evaluation.outcomes_sha256.as_ref() {
             None => Some(format!("{}: no table", place(evaluation))),
@@ -98,7 +104,7 @@ fn outcome_tables(loaded: &Loaded) -> Check {
         }
     });
     let wrong: Vec<String> = wrong.collect();
-    Check {
+    ReportCheck {
         what: "every evaluation's table of outcomes has the digest of its record".to_owned(),
         held: wrong.is_empty(),
         detail: listed(loaded.evaluations.len(), "tables", &wrong),
@@ -110,13 +116,13 @@ fn place(evaluation: &LoadedEvaluation) -> String {
     format!("{} at step {}", text::visible(&record.set), record.counters.rollout_steps)
 }
 
-fn statistics(loaded: &Loaded) -> Check {
+fn statistics(loaded: &RunReportLoaded) -> ReportCheck {
     let with_table = |it: &&LoadedEvaluation| it.outcomes.is_some();
     let compared: Vec<&LoadedEvaluation> = loaded.evaluations.iter().filter(with_table).collect();
     let wrong = compared.iter().filter(|evaluation| !follows(evaluation));
     let wrong: Vec<String> =
         wrong.map(|it| format!("{} does not follow from its outcomes", place(it))).collect();
-    Check {
+    ReportCheck {
         what: "avg@k, both standard errors, pass@k, cons@k, truncated share and length follow from the outcomes".to_owned(),
         held: wrong.is_empty(),
         detail: listed(compared.len(), "evaluations computed again", &wrong),

@@ -2,13 +2,13 @@
 //! and where the wall-clock time went.
 
 use crate::records::{Counters, StepMetrics};
-use crate::report::{Loaded, text};
+use crate::report::{RunReportLoaded, text};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One metric over the run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct MetricRow {
+pub struct ShownMetric {
     /// Its name in `metrics.jsonl`.
     pub name: String,
     /// What it is, for the main ones.
@@ -27,7 +27,7 @@ pub struct MetricRow {
 
 /// What the run consumed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Counts {
+pub struct RunCounts {
     /// The three clocks at the last recorded step.
     pub counters: Counters,
     /// Rollouts that were sampled for training, dropped groups included.
@@ -80,7 +80,7 @@ const MEANINGS: [(&str, &str); 34] = [
 ];
 
 /// Every recorded metric: the main ones first and in pipeline order, then the rest by name.
-pub fn rows(metrics: &[StepMetrics]) -> Vec<MetricRow> {
+pub fn rows(metrics: &[StepMetrics]) -> Vec<ShownMetric> {
     let rank = |name: &str| MEANINGS.iter().position(|(known, _)| *known == name);
     let names = metrics.iter().flat_map(|step| step.metrics.keys());
     let names: BTreeSet<(usize, &String)> =
@@ -89,7 +89,7 @@ pub fn rows(metrics: &[StepMetrics]) -> Vec<MetricRow> {
         let recorded: Vec<(u64, f64)> =
             metrics.iter().filter_map(|step| Some((step.step, *step.metrics.get(name)?))).collect();
         let (low, high) = text::range(recorded.iter().map(|(_, value)| *value));
-        Some(MetricRow {
+        Some(ShownMetric {
             name: text::visible(name),
             meaning: rank(name).map(|index| MEANINGS[index].1),
             first: *recorded.first()?,
@@ -117,7 +117,7 @@ pub fn sum(metrics: &[StepMetrics], name: &str) -> Option<f64> {
 }
 
 /// Sums over the run.
-pub fn counts(loaded: &Loaded) -> Counts {
+pub fn counts(loaded: &RunReportLoaded) -> RunCounts {
     let mut phases: BTreeMap<&str, f64> = BTreeMap::new();
     for step in &loaded.timings {
         for (phase, seconds) in &step.seconds {
@@ -131,7 +131,7 @@ pub fn counts(loaded: &Loaded) -> Counts {
     let ended = loaded.outcome.as_ref().map(|outcome| outcome.counters);
     let recorded = loaded.metrics.last().map(|step| step.counters);
     let named = by_phase.iter().map(|(_, seconds)| seconds).sum();
-    Counts {
+    RunCounts {
         counters: ended.or(recorded).unwrap_or_default(),
         generated_rollouts: sum(&loaded.metrics, "rollout/generated_rollouts"),
         generated_tokens: sum(&loaded.metrics, "rollout/generated_tokens"),

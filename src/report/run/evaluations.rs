@@ -2,7 +2,7 @@
 //! the history over updates, and every single outcome of the headline set.
 
 use crate::records::{Counters, EvaluationRecord};
-use crate::report::{Loaded, LoadedEvaluation, ProblemOutcomes, text};
+use crate::report::{LoadedEvaluation, ProblemOutcomes, RunReportLoaded, text};
 use crate::statistics::{Sample, estimators};
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -10,18 +10,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A value with its two errors. The intervals hold 95 % and are cut at the value's range.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Estimate {
+pub struct ShownEstimate {
     /// In [0, 1], or in [−1, 1] for a difference.
     pub value: f64,
     /// "This checkpoint on these problems": decoding noise, ±1.96 standard errors.
-    pub fixed_problems: Interval,
+    pub fixed_problems: ShownInterval,
     /// "Another draw of problems": clustered by problem, t with n − 1 degrees of freedom.
-    pub new_problems: Interval,
+    pub new_problems: ShownInterval,
 }
 
 /// A standard error and the 95 % interval that it gives.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Interval {
+pub struct ShownInterval {
     /// The standard error.
     pub standard_error: f64,
     /// Lower end.
@@ -32,11 +32,11 @@ pub struct Interval {
 
 /// One evaluation of one set.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Evaluation {
+pub struct ShownEvaluation {
     /// The clocks of the policy.
     pub counters: Counters,
     /// avg@k.
-    pub avg_at_k: Estimate,
+    pub avg_at_k: ShownEstimate,
     /// k → unbiased pass@k.
     pub pass_at_k: BTreeMap<u64, f64>,
     /// Share of problems whose most frequent answer is correct.
@@ -59,11 +59,11 @@ pub struct SetResult {
     /// k.
     pub samples: u64,
     /// Before training.
-    pub base: Option<Evaluation>,
+    pub base: Option<ShownEvaluation>,
     /// The latest after training began.
-    pub last: Option<Evaluation>,
+    pub last: Option<ShownEvaluation>,
     /// last − base on the same problems, when both tables of outcomes are there.
-    pub difference: Option<Estimate>,
+    pub difference: Option<ShownEstimate>,
     /// (updates, avg@k, half width of the interval for these problems), all evaluations.
     pub history: Vec<(u64, f64, f64)>,
 }
@@ -95,7 +95,7 @@ const DEVELOPMENT_SET: &str = "dev";
 const STRIP_PROBLEMS: usize = 64;
 
 /// One entry a set: the headline set first, the development set last.
-pub fn results(loaded: &Loaded) -> Vec<SetResult> {
+pub fn results(loaded: &RunReportLoaded) -> Vec<SetResult> {
     let mut sets: Vec<&str> = Vec::new();
     for evaluation in &loaded.evaluations {
         if !sets.contains(&evaluation.record.set.as_str()) {
@@ -106,7 +106,7 @@ pub fn results(loaded: &Loaded) -> Vec<SetResult> {
     sets.into_iter().filter_map(|set| result(loaded, set)).collect()
 }
 
-fn result(loaded: &Loaded, set: &str) -> Option<SetResult> {
+fn result(loaded: &RunReportLoaded, set: &str) -> Option<SetResult> {
     let of_set: Vec<&LoadedEvaluation> =
         loaded.evaluations.iter().filter(|evaluation| evaluation.record.set == set).collect();
     let (base, last) = base_and_last(&of_set);
@@ -137,8 +137,8 @@ fn base_and_last<'a>(
     (base, last)
 }
 
-fn evaluation(record: &EvaluationRecord) -> Evaluation {
-    Evaluation {
+fn evaluation(record: &EvaluationRecord) -> ShownEvaluation {
+    ShownEvaluation {
         counters: record.counters,
         avg_at_k: estimate(
             record.avg_at_k,
@@ -155,20 +155,20 @@ fn evaluation(record: &EvaluationRecord) -> Evaluation {
     }
 }
 
-fn estimate(value: f64, fixed: f64, new: f64, problems: u64, range: (f64, f64)) -> Estimate {
-    let interval = |standard_error: f64, half: f64| Interval {
+fn estimate(value: f64, fixed: f64, new: f64, problems: u64, range: (f64, f64)) -> ShownEstimate {
+    let interval = |standard_error: f64, half: f64| ShownInterval {
         standard_error,
         low: (value - half).max(range.0),
         high: (value + half).min(range.1),
     };
-    Estimate {
+    ShownEstimate {
         value,
         fixed_problems: interval(fixed, estimators::half_width_fixed_problems(fixed)),
         new_problems: interval(new, estimators::half_width_new_problems(new, problems)),
     }
 }
 
-fn difference(base: &LoadedEvaluation, last: &LoadedEvaluation) -> Option<Estimate> {
+fn difference(base: &LoadedEvaluation, last: &LoadedEvaluation) -> Option<ShownEstimate> {
     let (base, last) = (base.outcomes.as_ref()?, last.outcomes.as_ref()?);
     if base.len() != last.len() {
         return None;
@@ -191,7 +191,7 @@ fn difference(base: &LoadedEvaluation, last: &LoadedEvaluation) -> Option<Estima
 }
 
 /// The single outcomes of the headline set, or of another set that is small enough.
-pub fn strip(loaded: &Loaded, results: &[SetResult]) -> Option<Strip> {
+pub fn strip(loaded: &RunReportLoaded, results: &[SetResult]) -> Option<Strip> {
     let small = |result: &&SetResult| result.problems as usize <= STRIP_PROBLEMS;
     let set = &results.iter().find(small)?.set;
     let of_set = loaded.evaluations.iter();
@@ -230,13 +230,13 @@ fn marks_of(problem: &ProblemOutcomes) -> String {
 }
 
 /// The result in one sentence, with its interval.
-pub fn headline(loaded: &Loaded, results: &[SetResult]) -> String {
+pub fn headline(loaded: &RunReportLoaded, results: &[SetResult]) -> String {
     let Some(result) = results.first() else {
         return "No evaluation is recorded yet: this run has no result.".to_owned();
     };
     let size = format!("n = {} × k = {} × 1 run", result.problems, result.samples);
     let on = format!("On {}, avg@{}", result.set, result.samples);
-    let around = |estimate: &Estimate| {
+    let around = |estimate: &ShownEstimate| {
         format!(
             "95 % interval {} for these {} problems, {} for another draw of problems ({size})",
             text::interval(estimate.fixed_problems.low, estimate.fixed_problems.high),

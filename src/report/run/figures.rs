@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// One quantity over updates.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Figure {
+pub struct RunFigure {
     /// The paper's figure, such as `7a`; `None` where the paper has no counterpart.
     pub paper_figure: Option<&'static str>,
     /// What is shown.
@@ -21,9 +21,9 @@ pub struct Figure {
     /// Unit of our values.
     pub unit: &'static str,
     /// This run.
-    pub ours: Vec<Line>,
+    pub ours: Vec<FigureLine>,
     /// The paper's run.
-    pub paper: Vec<Line>,
+    pub paper: Vec<FigureLine>,
     /// Unit of the paper's values.
     pub paper_unit: &'static str,
     /// What a reader must know before comparing the two.
@@ -32,7 +32,7 @@ pub struct Figure {
 
 /// One line of a panel.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Line {
+pub struct FigureLine {
     /// Its name in the legend.
     pub label: String,
     /// (updates, value).
@@ -42,7 +42,7 @@ pub struct Line {
 }
 
 /// The development score and the paper's Figs 7 and 3.
-pub fn beside_the_paper(metrics: &[StepMetrics], results: &[SetResult]) -> Vec<Figure> {
+pub fn beside_the_paper(metrics: &[StepMetrics], results: &[SetResult]) -> Vec<RunFigure> {
     let figure = |quantity: &Quantity| {
         let name = quantity.paper.iter().find(|name| name.starts_with(['3', '7']));
         of_quantity(metrics, quantity)
@@ -52,13 +52,13 @@ pub fn beside_the_paper(metrics: &[StepMetrics], results: &[SetResult]) -> Vec<F
 }
 
 /// What each technique did, where the run recorded it.
-pub fn effects(metrics: &[StepMetrics]) -> Vec<Figure> {
+pub fn effects(metrics: &[StepMetrics]) -> Vec<RunFigure> {
     let figures = in_place("effects").map(|quantity| of_quantity(metrics, quantity));
     figures.filter(|figure| !figure.ours.is_empty()).collect()
 }
 
 /// What the paper does not plot but a reader of a run needs; empty quantities are left out.
-pub fn own(metrics: &[StepMetrics]) -> Vec<Figure> {
+pub fn own(metrics: &[StepMetrics]) -> Vec<RunFigure> {
     let figures = in_place("own").map(|quantity| of_quantity(metrics, quantity));
     let styles = own_figure("Solution styles", "updates", "%", styles(metrics));
     figures.chain([styles]).filter(|figure| !figure.ours.is_empty()).collect()
@@ -69,7 +69,7 @@ fn in_place(place: &str) -> impl Iterator<Item = &'static Quantity> {
 }
 
 /// Unbiased pass@k over k, the base policy beside the final one, for each set.
-pub fn pass_at_k(results: &[SetResult]) -> Vec<Figure> {
+pub fn pass_at_k(results: &[SetResult]) -> Vec<RunFigure> {
     let line = |label: &str, passes: &BTreeMap<u64, f64>| {
         line(label, passes.iter().map(|(k, pass)| (*k as f64, 100.0 * pass)))
     };
@@ -83,19 +83,19 @@ pub fn pass_at_k(results: &[SetResult]) -> Vec<Figure> {
 }
 
 /// Fig. 1: avg@k over updates, of the set that was evaluated most often.
-fn accuracy(results: &[SetResult]) -> Option<Figure> {
+fn accuracy(results: &[SetResult]) -> Option<RunFigure> {
     // The last of the longest histories: the development set is last.
     let result = results.iter().max_by_key(|result| result.history.len())?;
     let label = format!("avg@{} with its interval for these problems", result.samples);
     let points = result.history.iter().map(|(x, y, _)| (*x as f64, 100.0 * y));
     let half_widths = result.history.iter().map(|(_, _, half)| 100.0 * half).collect();
-    let ours = vec![Line { half_widths, ..line(&label, points) }];
+    let ours = vec![FigureLine { half_widths, ..line(&label, points) }];
     let title = format!("avg@{} on {}", result.samples, result.set);
     let remark = format!("Ours: {} problems × {} samples.", result.problems, result.samples);
     Some(own_figure(&title, "updates", "%", ours).beside("1", &remark))
 }
 
-impl Figure {
+impl RunFigure {
     fn beside(self, name: &'static str, remark: &str) -> Self {
         let published = paper::figure(name)[0];
         let scale = if published.y_unit == "share" { 100.0 } else { 1.0 };
@@ -109,23 +109,28 @@ impl Figure {
     }
 }
 
-fn of_quantity(metrics: &[StepMetrics], quantity: &Quantity) -> Figure {
+fn of_quantity(metrics: &[StepMetrics], quantity: &Quantity) -> RunFigure {
     let scale = if quantity.unit == "%" { 100.0 } else { 1.0 };
     let lines = quantity.metrics.iter().map(|(name, label)| course(metrics, name, label, scale));
     let lines = lines.filter(|line| !line.points.is_empty()).collect();
     own_figure(quantity.title, "updates", quantity.unit, lines)
 }
 
-fn course(metrics: &[StepMetrics], name: &str, label: &str, scale: f64) -> Line {
+fn course(metrics: &[StepMetrics], name: &str, label: &str, scale: f64) -> FigureLine {
     line(label, dynamics::curve(metrics, name).into_iter().map(|(x, y)| (x, scale * y)))
 }
 
-fn line(label: &str, points: impl Iterator<Item = (f64, f64)>) -> Line {
-    Line { label: label.to_owned(), points: points.collect(), half_widths: Vec::new() }
+fn line(label: &str, points: impl Iterator<Item = (f64, f64)>) -> FigureLine {
+    FigureLine { label: label.to_owned(), points: points.collect(), half_widths: Vec::new() }
 }
 
-fn own_figure(title: &str, x: &'static str, unit: &'static str, ours: Vec<Line>) -> Figure {
-    Figure {
+fn own_figure(
+    title: &str,
+    x: &'static str,
+    unit: &'static str,
+    ours: Vec<FigureLine>,
+) -> RunFigure {
+    RunFigure {
         paper_figure: None,
         title: title.to_owned(),
         x,
@@ -137,7 +142,7 @@ fn own_figure(title: &str, x: &'static str, unit: &'static str, ours: Vec<Line>)
     }
 }
 
-fn styles(metrics: &[StepMetrics]) -> Vec<Line> {
+fn styles(metrics: &[StepMetrics]) -> Vec<FigureLine> {
     let names = metrics.iter().flat_map(|step| step.metrics.keys());
     let names: BTreeSet<&String> = names
         .filter(|name| name.starts_with("rollout/style_") && name.ends_with("_share"))

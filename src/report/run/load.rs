@@ -14,7 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The records of one run.
-pub struct Loaded {
+pub struct RunReportLoaded {
     /// `experiment.json`.
     pub experiment: Experiment,
     /// `manifest.json`.
@@ -60,21 +60,21 @@ pub struct ProblemOutcomes {
 
 /// Why a run folder could not be read.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum RunReportError {
     /// No run was ever started here.
     #[error("{path} is not a run folder: {source}", path = root.display())]
     NotARun {
         /// The folder that was asked for.
         root: PathBuf,
         /// What is missing.
-        source: files::Error,
+        source: files::FileError,
     },
     /// A record.
     #[error(transparent)]
-    Files(#[from] files::Error),
+    Files(#[from] files::FileError),
     /// A table.
     #[error(transparent)]
-    Tables(#[from] tables::Error),
+    Tables(#[from] tables::TableError),
 }
 
 /// Reads a run folder.
@@ -82,10 +82,10 @@ pub enum Error {
 /// # Errors
 /// When `experiment.json` or `manifest.json` is missing, or a file that is there cannot be
 /// understood. The message names it.
-pub fn load(run: &RunFolder) -> Result<Loaded, Error> {
+pub fn load(run: &RunFolder) -> Result<RunReportLoaded, RunReportError> {
     let experiment = run.experiment().map_err(|source| match is_missing(&source) {
-        true => Error::NotARun { root: run.root().to_path_buf(), source },
-        false => Error::Files(source),
+        true => RunReportError::NotARun { root: run.root().to_path_buf(), source },
+        false => RunReportError::Files(source),
     })?;
     let mut evaluations = Vec::new();
     for record in optional(run.evaluations())?.unwrap_or_default() {
@@ -94,7 +94,7 @@ pub fn load(run: &RunFolder) -> Result<Loaded, Error> {
         let outcomes = outcomes_sha256.as_ref().map(|_| by_problem(&path)).transpose()?;
         evaluations.push(LoadedEvaluation { record, outcomes, outcomes_sha256 });
     }
-    Ok(Loaded {
+    Ok(RunReportLoaded {
         experiment,
         manifest: run.manifest()?,
         environment: optional(run.environment())?,
@@ -107,7 +107,7 @@ pub fn load(run: &RunFolder) -> Result<Loaded, Error> {
     })
 }
 
-fn by_problem(path: &Path) -> Result<Vec<ProblemOutcomes>, Error> {
+fn by_problem(path: &Path) -> Result<Vec<ProblemOutcomes>, RunReportError> {
     let mut rows = tables::read_outcomes(path)?;
     let mut order: Vec<String> = Vec::new();
     let mut position = BTreeMap::new();
@@ -131,7 +131,7 @@ fn by_problem(path: &Path) -> Result<Vec<ProblemOutcomes>, Error> {
     Ok(problems)
 }
 
-fn first_and_last_rollouts(run: &RunFolder) -> Result<Vec<(u64, Vec<RolloutRow>)>, Error> {
+fn first_and_last_rollouts(run: &RunFolder) -> Result<Vec<(u64, Vec<RolloutRow>)>, RunReportError> {
     let names = optional(files::list(&run.path("rollouts")))?.unwrap_or_default();
     let step = |name: &String| -> Option<u64> {
         name.strip_prefix("step-")?.strip_suffix(".parquet")?.parse().ok()
@@ -146,7 +146,7 @@ fn first_and_last_rollouts(run: &RunFolder) -> Result<Vec<(u64, Vec<RolloutRow>)
 }
 
 /// A file that is not there is no error: an unfinished run lacks some.
-pub fn optional<T>(result: Result<T, files::Error>) -> Result<Option<T>, files::Error> {
+pub fn optional<T>(result: Result<T, files::FileError>) -> Result<Option<T>, files::FileError> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) if is_missing(&error) => Ok(None),
@@ -154,6 +154,6 @@ pub fn optional<T>(result: Result<T, files::Error>) -> Result<Option<T>, files::
     }
 }
 
-fn is_missing(error: &files::Error) -> bool {
-    matches!(error, files::Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+fn is_missing(error: &files::FileError) -> bool {
+    matches!(error, files::FileError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
 }

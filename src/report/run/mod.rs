@@ -16,12 +16,12 @@ use crate::base::files;
 use crate::experiment::Data;
 use crate::records::{Ending, RunFolder, Session};
 use crate::report::export::ro_crate;
-use crate::report::run::checks::Check;
-use crate::report::run::figures::Figure;
-use crate::report::run::load::Error;
+use crate::report::run::checks::ReportCheck;
+use crate::report::run::figures::RunFigure;
+use crate::report::run::load::RunReportError;
 use crate::report::{
-    Checklist, Counts, Decision, Loaded, MetricRow, SampleRollout, SetResult, Strip, Technique,
-    html, markdown, text,
+    Checklist, Decision, RunCounts, RunReportLoaded, SampleRollout, SetResult, ShownMetric, Strip,
+    Technique, html, markdown, text,
 };
 use crate::study::{Effects, effect_checks, paper};
 use serde::Serialize;
@@ -33,9 +33,9 @@ pub struct Report {
     /// Version of this structure.
     pub schema: &'static str,
     /// What was run.
-    pub run: Run,
+    pub run: RunFacts,
     /// How far it came.
-    pub status: Status,
+    pub status: RunStatus,
     /// The result in one sentence, with its interval.
     pub headline: String,
     /// The technique manifest.
@@ -51,17 +51,17 @@ pub struct Report {
     /// Single outcomes of the headline set.
     pub strip: Option<Strip>,
     /// Curves beside the paper's.
-    pub figures: Vec<Figure>,
+    pub figures: Vec<RunFigure>,
     /// What each technique did, over updates.
-    pub effect_figures: Vec<Figure>,
+    pub effect_figures: Vec<RunFigure>,
     /// Curves that the paper does not have.
-    pub own_figures: Vec<Figure>,
+    pub own_figures: Vec<RunFigure>,
     /// pass@k over k, for each set.
-    pub pass_at_k: Vec<Figure>,
+    pub pass_at_k: Vec<RunFigure>,
     /// Each metric's course.
-    pub metrics: Vec<MetricRow>,
+    pub metrics: Vec<ShownMetric>,
     /// Rollouts, tokens, seconds.
-    pub counts: Counts,
+    pub counts: RunCounts,
     /// Rollouts to read.
     pub samples: Vec<SampleRollout>,
     /// Machine facts.
@@ -75,14 +75,14 @@ pub struct Report {
     /// The reproducibility checklist.
     pub checklist: Checklist,
     /// What was checked while this report was made.
-    pub checks: Vec<Check>,
+    pub checks: Vec<ReportCheck>,
     /// Table 1 and the authors' re-runs.
-    pub published: Vec<paper::Table>,
+    pub published: Vec<paper::PublishedTable>,
 }
 
 /// A run's identity.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Run {
+pub struct RunFacts {
     /// The arm's name.
     pub name: String,
     /// The run seed.
@@ -101,7 +101,7 @@ pub struct Run {
 
 /// How far a run came.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Status {
+pub struct RunStatus {
     /// `finished`, `saturated`, `diverged` or `unfinished`.
     pub state: &'static str,
     /// One sentence.
@@ -113,7 +113,7 @@ pub struct Status {
 ///
 /// # Errors
 /// When the folder holds no run, a record or table is malformed, or a file cannot be written.
-pub fn write(run: &RunFolder) -> Result<Report, Error> {
+pub fn write(run: &RunFolder) -> Result<Report, RunReportError> {
     let report = build(run)?;
     for (name, text) in texts(&report) {
         files::write_atomic(&run.path(name), text.as_bytes())?;
@@ -137,7 +137,7 @@ pub fn texts(report: &Report) -> [(&'static str, String); 3] {
 ///
 /// # Errors
 /// When the folder holds no run, or a record or table is malformed.
-pub fn build(run: &RunFolder) -> Result<Report, Error> {
+pub fn build(run: &RunFolder) -> Result<Report, RunReportError> {
     let loaded = load::load(run)?;
     let evaluations = evaluations::results(&loaded);
     let effects = effect_checks::check(&loaded.experiment, &loaded.metrics);
@@ -170,9 +170,9 @@ pub fn build(run: &RunFolder) -> Result<Report, Error> {
     })
 }
 
-fn identity(loaded: &Loaded) -> Run {
+fn identity(loaded: &RunReportLoaded) -> RunFacts {
     let manifest = &loaded.manifest;
-    Run {
+    RunFacts {
         name: text::visible(&manifest.name),
         seed: manifest.seed,
         arm_sha256: text::visible(&manifest.arm_sha256),
@@ -183,11 +183,11 @@ fn identity(loaded: &Loaded) -> Run {
     }
 }
 
-fn status(loaded: &Loaded) -> Status {
+fn status(loaded: &RunReportLoaded) -> RunStatus {
     let planned = loaded.experiment.training.rollout_steps;
     let Some(outcome) = &loaded.outcome else {
         let recorded = loaded.metrics.last().map(|step| step.counters).unwrap_or_default();
-        return Status {
+        return RunStatus {
             state: "unfinished",
             sentence: format!(
                 "This run is unfinished: {} of {planned} rollout steps ({} updates) are recorded, \
@@ -202,7 +202,7 @@ fn status(loaded: &Loaded) -> Status {
         Ending::Diverged => ("diverged", "Diverged"),
     };
     let reason = text::visible(outcome.reason.trim_end_matches('.'));
-    Status {
+    RunStatus {
         state,
         sentence: format!(
             "{word}: {reason}. {} of {planned} rollout steps, {} updates.",

@@ -2,7 +2,7 @@
 //! last rollout step, in the table's order, so that nobody picked them.
 
 use crate::records::RolloutRow;
-use crate::report::{Loaded, text};
+use crate::report::{RunReportLoaded, text};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ pub struct SampleRollout {
     /// Rollout step.
     pub step: u64,
     /// Why it is shown.
-    pub kind: Kind,
+    pub kind: SampleKind,
     /// The problem's id.
     pub problem: String,
     /// Sampling attempt of the problem within the step.
@@ -44,7 +44,7 @@ pub struct SampleRollout {
 /// What a sample stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum SampleKind {
     /// Correct.
     Correct,
     /// Wrong, though it ended by itself.
@@ -53,13 +53,14 @@ pub enum Kind {
     Truncated,
 }
 
-const SHOWN: [(Kind, usize); 3] = [(Kind::Correct, 2), (Kind::Wrong, 2), (Kind::Truncated, 1)];
+const SHOWN: [(SampleKind, usize); 3] =
+    [(SampleKind::Correct, 2), (SampleKind::Wrong, 2), (SampleKind::Truncated, 1)];
 const RESPONSE_CHARACTERS: usize = 600;
 const QUESTION_CHARACTERS: usize = 400;
 const ANSWER_CHARACTERS: usize = 80;
 
 /// Samples of every step that was loaded, at most one a problem.
-pub fn samples(loaded: &Loaded) -> Vec<SampleRollout> {
+pub fn samples(loaded: &RunReportLoaded) -> Vec<SampleRollout> {
     let mut samples = Vec::new();
     for (step, rows) in &loaded.rollouts {
         let mut order: Vec<&RolloutRow> = rows.iter().collect();
@@ -74,15 +75,15 @@ pub fn samples(loaded: &Loaded) -> Vec<SampleRollout> {
     samples
 }
 
-fn kind_of(row: &RolloutRow) -> Kind {
+fn kind_of(row: &RolloutRow) -> SampleKind {
     match row {
-        RolloutRow { truncated: true, .. } => Kind::Truncated,
-        RolloutRow { is_correct: true, .. } => Kind::Correct,
-        _ => Kind::Wrong,
+        RolloutRow { truncated: true, .. } => SampleKind::Truncated,
+        RolloutRow { is_correct: true, .. } => SampleKind::Correct,
+        _ => SampleKind::Wrong,
     }
 }
 
-fn sample(step: u64, kind: Kind, row: &RolloutRow) -> SampleRollout {
+fn sample(step: u64, kind: SampleKind, row: &RolloutRow) -> SampleRollout {
     let short = |text: &str| text::excerpt(text, ANSWER_CHARACTERS);
     let log_probs = &row.rollout_log_probs;
     let mean = log_probs.iter().sum::<f64>() / log_probs.len() as f64;

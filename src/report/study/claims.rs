@@ -2,7 +2,7 @@
 
 use crate::report::page::{Block, Look, Section, Table, TableCell, row};
 use crate::report::{Context, text};
-use crate::study::claims::evidence::Verdict;
+use crate::study::claims::evidence::ClaimVerdict;
 use crate::study::claims::text as claim_text;
 use crate::study::{ClaimResult, PartResult, collection};
 
@@ -45,12 +45,12 @@ pub fn section(context: &Context) -> Section {
     Section::new("claims", "Claims and their evidence", blocks)
 }
 
-fn verdict(verdict: Verdict) -> TableCell {
+fn verdict(verdict: ClaimVerdict) -> TableCell {
     let look = match verdict {
-        Verdict::Supported => Look::Good,
-        Verdict::Contradicted => Look::Bad,
-        Verdict::PositiveControl | Verdict::Inconclusive => Look::Open,
-        Verdict::NotTestable => Look::Quiet,
+        ClaimVerdict::Supported => Look::Good,
+        ClaimVerdict::Contradicted => Look::Bad,
+        ClaimVerdict::PositiveControl | ClaimVerdict::Inconclusive => Look::Open,
+        ClaimVerdict::NotTestable => Look::Quiet,
     };
     look.of(verdict.words())
 }

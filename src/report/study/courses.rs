@@ -14,7 +14,7 @@ use crate::study::{Clock, GridSummary, Series, Statistic, paper};
 const SPARKLINE_COLUMNS: usize = 24;
 
 /// A figure of a grid.
-struct Plan {
+struct CurvePlan {
     id: String,
     title: String,
     /// `None`: avg@k of the curve set.
@@ -29,9 +29,9 @@ struct Plan {
 }
 
 /// The figures of a grid: where a cell has a quantity over all rollouts, that one and the batch's.
-fn plans(context: &Context, grid: &GridSummary) -> Vec<Plan> {
+fn plans(context: &Context, grid: &GridSummary) -> Vec<CurvePlan> {
     let anchor = scores::anchor(&grid.name);
-    let accuracy = |id: &str, title: &str, clock, paper, remark| Plan {
+    let accuracy = |id: &str, title: &str, clock, paper, remark| CurvePlan {
         id: format!("{id}-{anchor}"),
         title: title.to_owned(),
         metric: None,
@@ -54,7 +54,7 @@ fn plans(context: &Context, grid: &GridSummary) -> Vec<Plan> {
     ];
     let cells = || grid.arms.iter().flat_map(|arm| context.study.cells_of(&arm.id));
     for quantity in quantities::all().iter().filter(|quantity| quantity.in_studies) {
-        let plan = |scope: &str, title: String, metric, paper, remark| Plan {
+        let plan = |scope: &str, title: String, metric, paper, remark| CurvePlan {
             id: format!("{}{scope}-{anchor}", quantity.id),
             title,
             metric: Some(metric),
@@ -103,7 +103,7 @@ pub fn section(context: &Context) -> Section {
     Section::new("curves", "Curves beside the paper\u{2019}s", blocks)
 }
 
-fn figure(context: &Context, grid: &GridSummary, plan: &Plan, with_paper: bool) -> Figure {
+fn figure(context: &Context, grid: &GridSummary, plan: &CurvePlan, with_paper: bool) -> Figure {
     let series = match plan.metric {
         Some(name) => Series::Metric { name: name.to_owned() },
         None => Series::Evaluation {
@@ -183,7 +183,7 @@ fn ends(line: &CurveLine) -> Option<(f64, f64)> {
 }
 
 /// A value in the unit of print: shares are percent already.
-fn shown(plan: &Plan, value: f64) -> String {
+fn shown(plan: &CurvePlan, value: f64) -> String {
     match plan.unit {
         // A tenth of a percent of all tokens is a lot of clipping.
         Unit::Share if value != 0.0 && value.abs() < 1.0 => format!("{} %", text::number(value)),
@@ -192,7 +192,7 @@ fn shown(plan: &Plan, value: f64) -> String {
     }
 }
 
-fn caption(lines: &[CurveLine], plan: &Plan, absent: &[String], remark: &str) -> String {
+fn caption(lines: &[CurveLine], plan: &CurvePlan, absent: &[String], remark: &str) -> String {
     let with_ends = || lines.iter().filter_map(|line| Some((ends(line)?, line)));
     let highest = with_ends().reduce(|a, b| if b.0.1 > a.0.1 { b } else { a });
     let lowest = with_ends().reduce(|a, b| if b.0.1 < a.0.1 { b } else { a });
@@ -230,7 +230,7 @@ fn caption(lines: &[CurveLine], plan: &Plan, absent: &[String], remark: &str) ->
     caption
 }
 
-fn numbers(lines: &[CurveLine], plan: &Plan, paper: &[Panel]) -> Table {
+fn numbers(lines: &[CurveLine], plan: &CurvePlan, paper: &[Panel]) -> Table {
     // Values as they are in data: shares, not percent.
     let row = |line: &CurveLine, of: String, scale: f64, show: &dyn Fn(f64) -> String| {
         let (low, high) = text::range(line.centre.iter().map(|point| point.1));

@@ -3,7 +3,7 @@
 use crate::records::StepMetrics;
 use crate::report::page::{Block, Look, Section, Table, TableCell, row};
 use crate::report::{Context, text};
-use crate::study::effect_checks::{self, Finding, Verdict};
+use crate::study::effect_checks::{self, EffectFinding, EffectVerdict};
 use crate::study::{ArmSummary, Cell, Effects};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +56,7 @@ fn arm_warnings(context: &Context, id: &str, effects: &[Effects]) -> Vec<String>
     for effects in effects {
         for finding in effects.findings.iter().filter(|finding| finding.warning().is_some()) {
             let what = match finding.verdict {
-                Verdict::EnabledButDidNothing => "is on and did nothing",
+                EffectVerdict::EnabledButDidNothing => "is on and did nothing",
                 _ => "is off and acted",
             };
             *counts.entry(format!("{} {what}", finding.technique)).or_default() += 1;
@@ -90,21 +90,21 @@ fn table(context: &Context, grid: &str, checked: &[(String, Vec<Effects>)]) -> T
 }
 
 fn summary(effects: &[Effects], technique: &str) -> TableCell {
-    let findings: Vec<&Finding> = effects
+    let findings: Vec<&EffectFinding> = effects
         .iter()
         .flat_map(|effects| &effects.findings)
         .filter(|finding| finding.technique == technique)
         .collect();
     let Some(first) = findings.first() else { return TableCell::missing("no run") };
-    let count = |verdict: Verdict| findings.iter().filter(|it| it.verdict == verdict).count();
+    let count = |verdict: EffectVerdict| findings.iter().filter(|it| it.verdict == verdict).count();
     let total = findings.len();
-    let unknown = count(Verdict::NotRecorded);
+    let unknown = count(EffectVerdict::NotRecorded);
     let switch = if first.enabled { "on" } else { "off" };
     if unknown == total {
         return TableCell::missing(format!("{switch}, not recorded"));
     }
-    let acted = count(Verdict::Acted) + count(Verdict::DisabledButActed);
-    let wrong = count(Verdict::EnabledButDidNothing) + count(Verdict::DisabledButActed);
+    let acted = count(EffectVerdict::Acted) + count(EffectVerdict::DisabledButActed);
+    let wrong = count(EffectVerdict::EnabledButDidNothing) + count(EffectVerdict::DisabledButActed);
     let cell = match (first.enabled, acted) {
         (false, 0) => TableCell::missing("off"),
         _ => TableCell::value(

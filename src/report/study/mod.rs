@@ -30,13 +30,13 @@ const SCHEMA: &str = "dapo-study-report/1";
 
 /// A report that cannot be made.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum StudyReportError {
     /// The folder is no study, or a file in it cannot be used.
     #[error(transparent)]
-    Study(#[from] error::Error),
+    Study(#[from] error::StudyError),
     /// The report cannot be written.
     #[error(transparent)]
-    Write(files::Error),
+    Write(files::FileError),
 }
 
 /// Everything that a study's report shows.
@@ -57,7 +57,7 @@ pub struct StudyReport {
 ///
 /// # Errors
 /// A folder that is no study, or a grid or declaration that cannot be used.
-pub fn build(folder: &Path, declared: Option<&Path>) -> Result<StudyReport, Error> {
+pub fn build(folder: &Path, declared: Option<&Path>) -> Result<StudyReport, StudyReportError> {
     Ok(report(&collection::load(folder, declared)?))
 }
 
@@ -79,10 +79,10 @@ pub fn write(
     folder: &Path,
     declared: Option<&Path>,
     out: Option<&Path>,
-) -> Result<(StudyReport, [PathBuf; 4]), Error> {
+) -> Result<(StudyReport, [PathBuf; 4]), StudyReportError> {
     let report = build(folder, declared)?;
     if let Some(out) = out {
-        files::create_folder(out).map_err(Error::Write)?;
+        files::create_folder(out).map_err(StudyReportError::Write)?;
     }
     let out = out.unwrap_or(folder);
     let names = ["report.html", "report.md", "report.json", "scores.svg"];
@@ -94,7 +94,7 @@ pub fn write(
         picture::scores(&report.page),
     ];
     for (path, text) in paths.iter().zip(&texts) {
-        files::write_atomic(path, text.as_bytes()).map_err(Error::Write)?;
+        files::write_atomic(path, text.as_bytes()).map_err(StudyReportError::Write)?;
     }
     Ok((report, paths))
 }

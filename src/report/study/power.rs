@@ -154,7 +154,7 @@ fn equivalence(context: &Context) -> Option<Table> {
         let power = declaration.pilot.as_ref().map(|pilot| {
             equivalence::attainable_power(pilot.sigma, n_a, n_b, declaration.alpha, tests.margin)
         });
-        let reproduced = matches!(tests.verdict, equivalence::Verdict::Reproduced);
+        let reproduced = matches!(tests.verdict, equivalence::EquivalenceVerdict::Reproduced);
         Some(row![
             context.pair(&comparison.declared.arm, &comparison.declared.reference),
             TableCell::shown(Some(tests.difference), |it| Unit::Share.signed(it)),

@@ -58,14 +58,14 @@ fn excluded(context: &Context) -> Table {
 }
 
 /// A fact that meets an item, or what is missing.
-type Finding = Result<String, String>;
+type SurroundingsFinding = Result<String, String>;
 
 fn checklist(context: &Context, cells: &[&Cell]) -> Table {
     let inputs = |cell: &Cell| text::joined(cell.inputs.iter().flat_map(<[&String; 2]>::from), " ");
     let problems = |cell: &Cell| {
         text::joined(cell.problems.iter().flat_map(|(set, ids)| [set, &ids.sha256]), " ")
     };
-    let found: [(&str, Finding); 9] = [
+    let found: [(&str, SurroundingsFinding); 9] = [
         ("question and analysis written down before the runs", registered(context)),
         ("several training runs of each arm, and every one shown", seeds(context)),
         ("intervals and tests name what varies", tests(context)),
@@ -86,14 +86,14 @@ fn checklist(context: &Context, cells: &[&Cell]) -> Table {
     Table::new(caption, "item | met | fact", rows)
 }
 
-fn registered(context: &Context) -> Finding {
+fn registered(context: &Context) -> SurroundingsFinding {
     match context.analysis.declaration.registered {
         true => Ok(format!("declaration {}", context.analysis.declaration_sha256)),
         false => Err("the declaration does not say that it was registered".into()),
     }
 }
 
-fn seeds(context: &Context) -> Finding {
+fn seeds(context: &Context) -> SurroundingsFinding {
     let least = context.arms().map(|arm| arm.seeds.len()).min().unwrap_or(0);
     let few = context.arms().filter(|arm| arm.seeds.len() < 3);
     let few: BTreeSet<String> = few.map(|arm| text::visible(&arm.id)).collect();
@@ -103,7 +103,7 @@ fn seeds(context: &Context) -> Finding {
     }
 }
 
-fn tests(context: &Context) -> Finding {
+fn tests(context: &Context) -> SurroundingsFinding {
     let all = context.comparisons().count();
     match context.comparisons().filter(|it| it.result.is_some()).count() {
         0 => Err("no declared comparison could be tested".into()),
@@ -111,7 +111,7 @@ fn tests(context: &Context) -> Finding {
     }
 }
 
-fn accounted(context: &Context) -> Finding {
+fn accounted(context: &Context) -> SurroundingsFinding {
     match context.arms().map(|arm| arm.missing_seeds.len()).sum() {
         0 => Ok(format!(
             "no run is missing; {} do not count and are listed with their reasons",
@@ -123,7 +123,7 @@ fn accounted(context: &Context) -> Finding {
     }
 }
 
-fn same(cells: &[&Cell], what: &str, of: impl Fn(&Cell) -> String) -> Finding {
+fn same(cells: &[&Cell], what: &str, of: impl Fn(&Cell) -> String) -> SurroundingsFinding {
     let distinct: BTreeSet<String> = cells.iter().map(|cell| of(cell)).collect();
     match distinct.len() {
         0 => Err("no run counts".into()),
@@ -132,7 +132,7 @@ fn same(cells: &[&Cell], what: &str, of: impl Fn(&Cell) -> String) -> Finding {
     }
 }
 
-fn recorded(cells: &[&Cell]) -> Finding {
+fn recorded(cells: &[&Cell]) -> SurroundingsFinding {
     let without = cells.iter().filter(|cell| cell.environment.is_empty()).count();
     match (cells.len(), without) {
         (0, _) => Err("no run counts".into()),
@@ -141,7 +141,7 @@ fn recorded(cells: &[&Cell]) -> Finding {
     }
 }
 
-fn ledgers(cells: &[&Cell]) -> Finding {
+fn ledgers(cells: &[&Cell]) -> SurroundingsFinding {
     let without = cells.iter().filter(|cell| cell.ledger_head.is_none());
     let named = |cell: &&Cell| {
         format!("{} ({})", text::visible(&cell.file_name()), summary::ending(cell.ending))
@@ -154,7 +154,7 @@ fn ledgers(cells: &[&Cell]) -> Finding {
     }
 }
 
-fn exact(cells: &[&Cell]) -> Finding {
+fn exact(cells: &[&Cell]) -> SurroundingsFinding {
     let fast = cells.iter().filter(|cell| cell.exactness != "exact").count();
     match (cells.len(), fast) {
         (0, _) => Err("no run counts".into()),

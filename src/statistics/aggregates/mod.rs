@@ -4,7 +4,7 @@
 
 use crate::base::Purpose;
 use crate::base::rng::{self, Id};
-use crate::statistics::between::{self, Error};
+use crate::statistics::between::{self, BetweenError};
 use crate::statistics::{Interval, estimators};
 
 /// Fewest runs that a bootstrap may resample. Over 10 normal runs a nominal 95 % interval of the
@@ -13,7 +13,7 @@ pub const FEWEST_BOOTSTRAP_RUNS: usize = 30;
 
 /// Interquartile mean: the mean after the ⌊m/4⌋ lowest and as many highest of the m values are
 /// dropped (scipy's `trim_mean` with 0.25). On scores that are nearly 0 or 1 it says little.
-pub fn iqm(values: &[f64]) -> Result<f64, Error> {
+pub fn iqm(values: &[f64]) -> Result<f64, BetweenError> {
     between::check("an interquartile mean", values, 1)?;
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -23,12 +23,12 @@ pub fn iqm(values: &[f64]) -> Result<f64, Error> {
 
 /// P(b > a) for a run of each on the same task, averaged over tasks: the Mann–Whitney U of a
 /// task's two columns over n_a · n_b, ties counting ½. Arguments are `scores[run][task]`.
-pub fn probability_of_improvement(a: &[Vec<f64>], b: &[Vec<f64>]) -> Result<f64, Error> {
+pub fn probability_of_improvement(a: &[Vec<f64>], b: &[Vec<f64>]) -> Result<f64, BetweenError> {
     const METHOD: &str = "a probability of improvement";
     let tasks = tasks(METHOD, a)?;
     let other = self::tasks(METHOD, b)?;
     if tasks != other {
-        return Err(Error::Ragged { method: METHOD, run: 0, expected: tasks, got: other });
+        return Err(BetweenError::Ragged { method: METHOD, run: 0, expected: tasks, got: other });
     }
     let wins = (0..tasks).map(|task| {
         let pairs = b.iter().flat_map(|new| a.iter().map(|old| (new[task], old[task])));
@@ -46,7 +46,10 @@ pub fn probability_of_improvement(a: &[Vec<f64>], b: &[Vec<f64>]) -> Result<f64,
 
 /// Performance profile: for each threshold τ the share of (run, task) scores above it (rliable's
 /// `run_score_deviation`).
-pub fn performance_profile(scores: &[Vec<f64>], thresholds: &[f64]) -> Result<Vec<f64>, Error> {
+pub fn performance_profile(
+    scores: &[Vec<f64>],
+    thresholds: &[f64],
+) -> Result<Vec<f64>, BetweenError> {
     let tasks = tasks("a performance profile", scores)?;
     let total = (scores.len() * tasks) as f64;
     let above = |tau: &f64| scores.iter().flatten().filter(|score| *score > tau).count();
@@ -64,19 +67,24 @@ pub fn stratified_bootstrap(
     replicates: usize,
     level: f64,
     name: &str,
-) -> Result<Interval, Error> {
+) -> Result<Interval, BetweenError> {
     const METHOD: &str = "a bootstrap over runs (with fewer its intervals are too short)";
     if !(level > 0.0 && level < 1.0) {
-        return Err(Error::Level(level));
+        return Err(BetweenError::Level(level));
     }
     if replicates < 100 {
         let what = "replicates";
-        return Err(Error::TooFew { method: "a bootstrap", what, needed: 100, got: replicates });
+        return Err(BetweenError::TooFew {
+            method: "a bootstrap",
+            what,
+            needed: 100,
+            got: replicates,
+        });
     }
     for group in groups {
         let (needed, got) = (FEWEST_BOOTSTRAP_RUNS, group.len());
         if got < needed {
-            return Err(Error::TooFew { method: METHOD, what: "runs", needed, got });
+            return Err(BetweenError::TooFew { method: METHOD, what: "runs", needed, got });
         }
         tasks("a bootstrap", group)?;
     }
@@ -117,17 +125,17 @@ fn percentile(sorted: &[f64], share: f64) -> f64 {
     sorted[below] + part * (sorted[above] - sorted[below])
 }
 
-fn tasks(method: &'static str, scores: &[Vec<f64>]) -> Result<usize, Error> {
+fn tasks(method: &'static str, scores: &[Vec<f64>]) -> Result<usize, BetweenError> {
     let expected = scores.first().map_or(0, Vec::len);
     if scores.is_empty() {
-        return Err(Error::TooFew { method, what: "runs", needed: 1, got: 0 });
+        return Err(BetweenError::TooFew { method, what: "runs", needed: 1, got: 0 });
     }
     if expected == 0 {
-        return Err(Error::TooFew { method, what: "tasks", needed: 1, got: 0 });
+        return Err(BetweenError::TooFew { method, what: "tasks", needed: 1, got: 0 });
     }
     for (run, values) in scores.iter().enumerate() {
         if values.len() != expected {
-            return Err(Error::Ragged { method, run, expected, got: values.len() });
+            return Err(BetweenError::Ragged { method, run, expected, got: values.len() });
         }
         between::check(method, values, 1)?;
     }

@@ -19,7 +19,7 @@ const RANDOM_SPLITS: u64 = MOST_SPLITS - 1;
 pub const FEWEST_RUNS: usize = 5;
 
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum Error {
+pub enum BetweenError {
     #[error("{method} needs at least {needed} {what}, got {got}")]
     TooFew { method: &'static str, what: &'static str, needed: usize, got: usize },
     #[error("{method} needs finite values, got {value}")]
@@ -56,13 +56,13 @@ impl Interval {
 
 /// Interval of the mean over all possible training runs: ȳ ± t · s/√S with S − 1 degrees of
 /// freedom.
-pub fn t_interval(values: &[f64], level: f64) -> Result<Interval, Error> {
+pub fn t_interval(values: &[f64], level: f64) -> Result<Interval, BetweenError> {
     check("a t interval over runs (with fewer it covers too little)", values, FEWEST_RUNS)?;
     any_t_interval(values, level)
 }
 
 /// [`t_interval`] from two runs on; calibration measures it below the limit too.
-pub fn any_t_interval(values: &[f64], level: f64) -> Result<Interval, Error> {
+pub fn any_t_interval(values: &[f64], level: f64) -> Result<Interval, BetweenError> {
     let t = t_for(level, (values.len() - 1) as f64)?;
     let half_width = t * estimators::standard_error_of_mean(values);
     Ok(Interval::around(estimators::mean(values), half_width, level))
@@ -83,7 +83,7 @@ pub struct WelchDifference {
 }
 
 /// Welch's interval of the difference b − a over training runs.
-pub fn welch(a: &[f64], b: &[f64], level: f64) -> Result<WelchDifference, Error> {
+pub fn welch(a: &[f64], b: &[f64], level: f64) -> Result<WelchDifference, BetweenError> {
     const METHOD: &str = "a Welch interval";
     check(METHOD, a, 2)?;
     check(METHOD, b, 2)?;
@@ -99,7 +99,7 @@ pub fn welch(a: &[f64], b: &[f64], level: f64) -> Result<WelchDifference, Error>
 }
 
 /// [`welch`]'s interval from two runs a side on; calibration measures it below the limit too.
-pub fn any_welch_interval(a: &[f64], b: &[f64], level: f64) -> Result<Interval, Error> {
+pub fn any_welch_interval(a: &[f64], b: &[f64], level: f64) -> Result<Interval, BetweenError> {
     let (standard_error, degrees_of_freedom) = equivalence::welch_error(a, b);
     let half_width = match degrees_of_freedom > 0.0 {
         true => t_for(level, degrees_of_freedom)? * standard_error,
@@ -119,9 +119,9 @@ pub fn pooled_deviation(a: &[f64], b: &[f64]) -> Option<f64> {
 }
 
 /// t_{(1+level)/2} with `df` degrees of freedom.
-fn t_for(level: f64, df: f64) -> Result<f64, Error> {
+fn t_for(level: f64, df: f64) -> Result<f64, BetweenError> {
     if !(level > 0.0 && level < 1.0) {
-        return Err(Error::Level(level));
+        return Err(BetweenError::Level(level));
     }
     Ok(t_quantile(0.5 + level / 2.0, df))
 }
@@ -142,7 +142,7 @@ pub struct PermutationTest {
 /// splits if they are at most [`MOST_SPLITS`]. Otherwise it draws 199,999 random splits beside the
 /// observed one, from a stream that the two numbers of runs fix, so that a call repeats bit for
 /// bit. With 5 against 5 runs the smallest p is 2/252 = 0.008, with 3 against 3 it is 0.1.
-pub fn permutation_test(a: &[f64], b: &[f64]) -> Result<PermutationTest, Error> {
+pub fn permutation_test(a: &[f64], b: &[f64]) -> Result<PermutationTest, BetweenError> {
     const METHOD: &str = "a permutation test";
     check(METHOD, a, 1)?;
     check(METHOD, b, 1)?;
@@ -225,12 +225,15 @@ fn count_random_splits(values: &[f64], size: usize, threshold: f64) -> u64 {
 /// is about another draw of problems, never about another training run. It is exact over all 2ⁿ
 /// flips up to n = 17; otherwise it draws 199,999 random flips beside the observed one, from a
 /// fixed stream.
-pub fn sign_flip_test(differences: &[f64]) -> Result<PermutationTest, Error> {
+pub fn sign_flip_test(differences: &[f64]) -> Result<PermutationTest, BetweenError> {
     sign_flips_up_to(differences, MOST_SPLITS)
 }
 
 /// [`sign_flip_test`] with at most `most` flips: exact if there are no more, else random.
-pub(crate) fn sign_flips_up_to(differences: &[f64], most: u64) -> Result<PermutationTest, Error> {
+pub(crate) fn sign_flips_up_to(
+    differences: &[f64],
+    most: u64,
+) -> Result<PermutationTest, BetweenError> {
     check("a sign-flip test", differences, 1)?;
     let sum: f64 = differences.iter().sum();
     let scale: f64 = differences.iter().map(|value| value.abs()).sum();
@@ -332,12 +335,16 @@ fn t_test_power(shift: f64, critical: f64, df: f64) -> f64 {
     })
 }
 
-pub(crate) fn check(method: &'static str, values: &[f64], needed: usize) -> Result<(), Error> {
+pub(crate) fn check(
+    method: &'static str,
+    values: &[f64],
+    needed: usize,
+) -> Result<(), BetweenError> {
     if values.len() < needed {
-        return Err(Error::TooFew { method, what: "runs", needed, got: values.len() });
+        return Err(BetweenError::TooFew { method, what: "runs", needed, got: values.len() });
     }
     match values.iter().find(|value| !value.is_finite()) {
-        Some(value) => Err(Error::NotFinite { method, value: *value }),
+        Some(value) => Err(BetweenError::NotFinite { method, value: *value }),
         None => Ok(()),
     }
 }

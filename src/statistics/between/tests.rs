@@ -99,8 +99,8 @@ fn what_nothing_follows_from_is_refused_with_the_method_and_the_value() {
         welch(&[1.0, f64::NAN], &[1.0, 2.0], 0.95).unwrap_err().to_string(),
         "a Welch interval needs finite values, got NaN"
     );
-    assert_eq!(t_interval(&[1.0; 5], 1.0), Err(Error::Level(1.0)));
-    assert_eq!(welch(&[1.0, 1.0], &[2.0, 2.0], 0.0), Err(Error::Level(0.0)));
+    assert_eq!(t_interval(&[1.0; 5], 1.0), Err(BetweenError::Level(1.0)));
+    assert_eq!(welch(&[1.0, 1.0], &[2.0, 2.0], 0.0), Err(BetweenError::Level(0.0)));
     assert!(permutation_test(&[], &[1.0]).is_err());
     assert!(permutation_test(&[f64::INFINITY], &[1.0]).is_err());
     assert!(sign_flip_test(&[]).is_err());

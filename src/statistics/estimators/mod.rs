@@ -15,7 +15,7 @@ pub struct Sample {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub enum EstimateError {
     #[error("an evaluation needs at least one problem, got none")]
     NoProblems,
     #[error("problem {index} (from 0) has no samples")]
@@ -25,7 +25,7 @@ pub enum Error {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Summary {
+pub struct EstimateSummary {
     /// n.
     pub problems: u64,
     /// k: the fewest samples of any problem.
@@ -39,12 +39,12 @@ pub struct Summary {
     pub cons_at_k: f64,
 }
 
-pub fn summary(problems: &[Vec<Sample>]) -> Result<Summary, Error> {
+pub fn summary(problems: &[Vec<Sample>]) -> Result<EstimateSummary, EstimateError> {
     check(problems)?;
     let samples = problems.iter().map(Vec::len).min().unwrap_or(0);
     let doubling = std::iter::successors(Some(1), |k| Some(k * 2));
     let ks = doubling.take_while(|k| *k < samples).chain([samples]);
-    Ok(Summary {
+    Ok(EstimateSummary {
         problems: problems.len() as u64,
         samples: samples as u64,
         avg_at_k: avg_at_k(problems),
@@ -109,9 +109,9 @@ fn consensus_is_correct(samples: &[Sample]) -> bool {
     winner.is_some_and(|(_, first)| samples[first].is_correct)
 }
 
-/// B − A over the same problems, with the two standard errors of [`Summary`].
+/// B − A over the same problems, with the two standard errors of [`EstimateSummary`].
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Difference {
+pub struct EstimateDifference {
     /// d̄ = mean of dᵢ = p̂ᴮᵢ − p̂ᴬᵢ.
     pub mean: f64,
     /// Decoding noise alone: the two variances of [`standard_error_fixed_problems`] added.
@@ -124,16 +124,16 @@ pub struct Difference {
 pub fn paired_difference(
     before: &[Vec<Sample>],
     after: &[Vec<Sample>],
-) -> Result<Difference, Error> {
+) -> Result<EstimateDifference, EstimateError> {
     check(before)?;
     check(after)?;
     if before.len() != after.len() {
-        return Err(Error::Unpaired { left: before.len(), right: after.len() });
+        return Err(EstimateError::Unpaired { left: before.len(), right: after.len() });
     }
     let differences: Vec<f64> =
         accuracies(before).iter().zip(accuracies(after)).map(|(b, a)| a - b).collect();
     let fixed = standard_error_fixed_problems(before).hypot(standard_error_fixed_problems(after));
-    Ok(Difference {
+    Ok(EstimateDifference {
         mean: mean(&differences),
         standard_error_fixed_problems: fixed,
         // A difference of two shares lies in [−1, 1]: twice the range, twice the bound.
@@ -158,12 +158,12 @@ pub fn half_width_new_problems(standard_error: f64, problems: u64) -> f64 {
     }
 }
 
-fn check(problems: &[Vec<Sample>]) -> Result<(), Error> {
+fn check(problems: &[Vec<Sample>]) -> Result<(), EstimateError> {
     if problems.is_empty() {
-        return Err(Error::NoProblems);
+        return Err(EstimateError::NoProblems);
     }
     match problems.iter().position(Vec::is_empty) {
-        Some(index) => Err(Error::NoSamples { index }),
+        Some(index) => Err(EstimateError::NoSamples { index }),
         None => Ok(()),
     }
 }
@@ -184,7 +184,7 @@ fn counts(problems: &[Vec<Sample>]) -> Vec<Counts> {
 }
 
 pub(crate) fn mean(values: &[f64]) -> f64 {
-    assert!(!values.is_empty(), "{}", Error::NoProblems);
+    assert!(!values.is_empty(), "{}", EstimateError::NoProblems);
     values.iter().sum::<f64>() / values.len() as f64
 }
 

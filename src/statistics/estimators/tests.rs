@@ -151,10 +151,13 @@ fn one_problem_says_nothing_about_others() {
 
 #[test]
 fn empty_evaluations_are_refused_with_their_place() {
-    assert_eq!(summary(&[]), Err(Error::NoProblems));
-    assert_eq!(summary(&outcomes(&[&[1], &[]])), Err(Error::NoSamples { index: 1 }));
+    assert_eq!(summary(&[]), Err(EstimateError::NoProblems));
+    assert_eq!(summary(&outcomes(&[&[1], &[]])), Err(EstimateError::NoSamples { index: 1 }));
     let two = outcomes(&[&[1], &[1]]);
-    assert_eq!(paired_difference(&two, &two[..1]), Err(Error::Unpaired { left: 2, right: 1 }));
+    assert_eq!(
+        paired_difference(&two, &two[..1]),
+        Err(EstimateError::Unpaired { left: 2, right: 1 })
+    );
 }
 
 fn evaluation() -> impl Strategy<Value = Vec<Vec<Sample>>> {

@@ -1,9 +1,9 @@
 //! The list of jobs (each arm with each seed, once) and what exists of each on disk.
 
-use crate::base::files::{self, Kind};
+use crate::base::files::{self, FileKind};
 use crate::experiment::{Experiment, Grid, compare};
 use crate::records::{Manifest, RunFolder, StepMetrics};
-use crate::study::ablate::{Error, Study};
+use crate::study::ablate::{AblateError, AblateStudy};
 use crate::study::{Cell, CellEnding, cell};
 use crate::training::run::inputs;
 use std::collections::BTreeMap;
@@ -18,11 +18,11 @@ pub struct Job {
     pub manifest: Manifest,
     pub record: PathBuf,
     pub folder: RunFolder,
-    pub state: State,
+    pub state: JobState,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum State {
+pub enum JobState {
     Missing,
     Unfinished {
         /// Rollout steps that are recorded.
@@ -38,7 +38,7 @@ pub enum State {
     },
 }
 
-impl State {
+impl JobState {
     pub fn name(&self) -> String {
         match self {
             Self::Missing => "to run".to_string(),
@@ -73,30 +73,30 @@ impl Job {
         self.experiment.training.rollout_steps
     }
 
-    pub fn set_aside(&mut self) -> Result<Vec<PathBuf>, Error> {
+    pub fn set_aside(&mut self) -> Result<Vec<PathBuf>, AblateError> {
         let mut moved = Vec::new();
         for path in [self.record.as_path(), self.folder.root()] {
             if files::kind(path)?.is_some() {
                 moved.push(files::set_aside(path)?);
             }
         }
-        self.state = State::Missing;
+        self.state = JobState::Missing;
         Ok(moved)
     }
 }
 
 /// The jobs of grids, all arms of the first seed first, so that seeds complete in order. An arm
 /// that stands in several grids is one job.
-pub fn jobs(study: &Study, grids: &[Grid]) -> Result<Vec<Job>, Error> {
+pub fn jobs(study: &AblateStudy, grids: &[Grid]) -> Result<Vec<Job>, AblateError> {
     for (index, grid) in grids.iter().enumerate() {
         if grids[..index].iter().any(|other| other.name == grid.name) {
-            return Err(Error::SameName { name: grid.name.clone() });
+            return Err(AblateError::SameName { name: grid.name.clone() });
         }
     }
     let mut manifests: BTreeMap<String, Manifest> = BTreeMap::new();
     let mut jobs: Vec<Job> = Vec::new();
     let runs = match files::kind(&study.runs())? {
-        Some(Kind::Folder) => files::list(&study.runs())?,
+        Some(FileKind::Folder) => files::list(&study.runs())?,
         _ => Vec::new(),
     };
     let most = grids.iter().map(|grid| grid.seeds.len()).max().unwrap_or(0);
@@ -111,7 +111,7 @@ pub fn jobs(study: &Study, grids: &[Grid]) -> Result<Vec<Job>, Error> {
                 if let Some(job) = jobs.iter_mut().find(same) {
                     if job.experiment.inputs != arm.experiment.inputs {
                         let first = job.arms.first().cloned().unwrap_or_default();
-                        return Err(Error::SharedArm { first, second: title });
+                        return Err(AblateError::SharedArm { first, second: title });
                     }
                     job.arms.push(title);
                     continue;
@@ -143,20 +143,20 @@ fn executed(experiment: &Experiment, seed: u64) -> Experiment {
     experiment
 }
 
-fn prepared(title: &str, experiment: &Experiment) -> Result<Manifest, Error> {
+fn prepared(title: &str, experiment: &Experiment) -> Result<Manifest, AblateError> {
     let inputs = inputs::prepare(executed(experiment, experiment.execution.seed));
-    let inputs =
-        inputs.map_err(|source| Error::Arm { arm: title.to_string(), source: Box::new(source) })?;
+    let inputs = inputs
+        .map_err(|source| AblateError::Arm { arm: title.to_string(), source: Box::new(source) })?;
     Ok(inputs.manifest)
 }
 
 fn job(
-    study: &Study,
+    study: &AblateStudy,
     title: String,
     experiment: Experiment,
     manifest: Manifest,
     runs: &[String],
-) -> Result<Job, Error> {
+) -> Result<Job, AblateError> {
     let seed = experiment.execution.seed;
     let mut manifest = Manifest { seed, ..manifest };
     let of_format = |records| {
@@ -186,21 +186,21 @@ fn job(
         folder: RunFolder::at(study.runs().join(name)),
         experiment,
         manifest,
-        state: State::Missing,
+        state: JobState::Missing,
     })
 }
 
 /// Reads the state of a job without changing anything.
-pub fn state(job: &Job) -> Result<State, Error> {
+pub fn state(job: &Job) -> Result<JobState, AblateError> {
     let ended = files::kind(&job.folder.path("outcome.json"))?.is_some();
     if files::kind(&job.record)?.is_none() {
         return Ok(match files::kind(&job.folder.path("manifest.json"))? {
-            _ if ended => State::Ended,
-            Some(_) => State::Unfinished { steps: steps_done(&job.folder) },
-            None => State::Missing,
+            _ if ended => JobState::Ended,
+            Some(_) => JobState::Unfinished { steps: steps_done(&job.folder) },
+            None => JobState::Missing,
         });
     }
-    let unusable = |reason: String| Ok(State::Unusable { reason });
+    let unusable = |reason: String| Ok(JobState::Unusable { reason });
     let cell = match Cell::read(&job.record) {
         Ok(cell) => cell,
         Err(error) => return unusable(error.to_string()),
@@ -212,32 +212,32 @@ pub fn state(job: &Job) -> Result<State, Error> {
     if cell.inputs != job.manifest.inputs {
         let keys = compare::differing_keys(&cell.inputs, &job.manifest.inputs);
         let what = keys.into_iter().cloned().collect::<Vec<_>>().join(", ");
-        return Err(Error::OtherInputs { path: job.record.clone(), what });
+        return Err(AblateError::OtherInputs { path: job.record.clone(), what });
     }
     if cell.run_key != job.manifest.run_key {
         return unusable(format!("{name}: its `run_key` does not follow from its experiment"));
     }
     match (cell.ending, ended) {
-        (CellEnding::Failed, true) => Ok(State::Ended),
-        (CellEnding::Failed, false) => Ok(State::Failed(Box::new(cell))),
+        (CellEnding::Failed, true) => Ok(JobState::Ended),
+        (CellEnding::Failed, false) => Ok(JobState::Failed(Box::new(cell))),
         (_, true) => match misfit(job, &cell)? {
             Some(file) => unusable(format!("{name}: {file} of its run folder is another one")),
-            None => Ok(State::Recorded(Box::new(cell))),
+            None => Ok(JobState::Recorded(Box::new(cell))),
         },
         (_, false) if files::kind(job.folder.root())?.is_some() => {
             unusable(format!("{name}: its run folder has no outcome.json"))
         }
         // A study that was received or committed has no run folders.
-        (_, false) => Ok(State::Recorded(Box::new(cell))),
+        (_, false) => Ok(JobState::Recorded(Box::new(cell))),
     }
 }
 
 /// The first file of the run folder whose digest is not the record's.
-fn misfit(job: &Job, cell: &Cell) -> Result<Option<String>, Error> {
+fn misfit(job: &Job, cell: &Cell) -> Result<Option<String>, AblateError> {
     for name in ["metrics.jsonl", "evaluations.jsonl", "ledger.jsonl"] {
         let path = job.folder.inside(name)?;
         let found = match files::kind(&path)? {
-            Some(Kind::File) => Some(files::sha256_file(&path)?),
+            Some(FileKind::File) => Some(files::sha256_file(&path)?),
             _ => None,
         };
         if found.as_ref() != cell.digests.get(name) {

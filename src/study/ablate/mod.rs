@@ -24,15 +24,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum AblateError {
     #[error(transparent)]
-    File(#[from] files::Error),
+    File(#[from] files::FileError),
     #[error(transparent)]
-    Grid(#[from] grid::Error),
+    Grid(#[from] grid::GridError),
     #[error(transparent)]
-    Cell(#[from] cell::Error),
+    Cell(#[from] cell::CellError),
     #[error("arm {arm}: {source}")]
-    Arm { arm: String, source: Box<run::Error> },
+    Arm { arm: String, source: Box<run::RunError> },
     #[error("two grids are named {name}; their results would be one")]
     SameName { name: String },
     /// Two grids would share a cell although they read different files.
@@ -52,11 +52,11 @@ pub enum Error {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Study {
+pub struct AblateStudy {
     root: PathBuf,
 }
 
-impl Study {
+impl AblateStudy {
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
@@ -77,14 +77,14 @@ impl Study {
         self.root.join("experiments").join(format!("{run}.json"))
     }
 
-    pub fn lock(&self) -> Result<Lock, Error> {
+    pub fn lock(&self) -> Result<Lock, AblateError> {
         files::create_folder(&self.root)?;
         let lock = files::lock(&self.root.join("ablate.lock"))?;
-        lock.ok_or_else(|| Error::InUse { study: self.root.clone() })
+        lock.ok_or_else(|| AblateError::InUse { study: self.root.clone() })
     }
 
     /// Writes a grid into the study. Seeds that an earlier call ran with the same arms stay in it.
-    pub fn keep(&self, grid: &Grid) -> Result<(), Error> {
+    pub fn keep(&self, grid: &Grid) -> Result<(), AblateError> {
         let identity = |grid: &Grid| -> Vec<(String, String)> {
             grid.arms.iter().map(|arm| (arm.name.clone(), arm.arm_sha256.clone())).collect()
         };

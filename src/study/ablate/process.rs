@@ -3,7 +3,7 @@
 
 use crate::base::files;
 use crate::study::Job;
-use crate::study::ablate::{Error, Study};
+use crate::study::ablate::{AblateError, AblateStudy};
 use rustix::process::{Pid, Signal};
 use std::collections::VecDeque;
 use std::io::{self, BufRead};
@@ -28,12 +28,12 @@ pub struct Process {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ended {
+pub struct ProcessEnded {
     pub status: ExitStatus,
     pub last_words: String,
 }
 
-impl Ended {
+impl ProcessEnded {
     /// Whether a signal ended the process or asked it to stop; the run itself is then in order.
     pub fn by_signal(&self) -> bool {
         let asked = [130, 143, 141].map(Some).contains(&self.status.code());
@@ -50,7 +50,7 @@ impl Ended {
 }
 
 impl Process {
-    pub fn start(program: &Path, study: &Study, job: &Job) -> Result<Self, Error> {
+    pub fn start(program: &Path, study: &AblateStudy, job: &Job) -> Result<Self, AblateError> {
         let experiment = study.experiment(&job.run_name());
         files::write_json(&experiment, &job.experiment)?;
         let mut command = Command::new(program);
@@ -60,7 +60,7 @@ impl Process {
         command.process_group(0);
         let mut child = command
             .spawn()
-            .map_err(|source| Error::Start { program: program.to_path_buf(), source })?;
+            .map_err(|source| AblateError::Start { program: program.to_path_buf(), source })?;
         let lines = Lines::default();
         let (errors, kept) = (child.stderr.take(), Arc::clone(&lines));
         let listener = std::thread::spawn(move || {
@@ -92,7 +92,7 @@ impl Process {
         }
     }
 
-    pub fn ended(&mut self) -> io::Result<Option<Ended>> {
+    pub fn ended(&mut self) -> io::Result<Option<ProcessEnded>> {
         let Some(status) = self.child.try_wait()? else { return Ok(None) };
         if let Some(listener) = self.listener.take() {
             // A listener that panicked leaves the lines that it had.
@@ -102,7 +102,7 @@ impl Process {
         let said = |line: &&String| !line.trim().is_empty();
         let error = lines.iter().rev().find(|line| line.starts_with("error: "));
         let last = error.or_else(|| lines.iter().rev().find(said));
-        Ok(Some(Ended { status, last_words: last.cloned().unwrap_or_default() }))
+        Ok(Some(ProcessEnded { status, last_words: last.cloned().unwrap_or_default() }))
     }
 }
 

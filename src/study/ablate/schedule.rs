@@ -3,11 +3,11 @@
 use crate::base::files;
 use crate::experiment::sets;
 use crate::records::{EvaluationRecord, RunFolder};
-use crate::study::ablate::jobs::{self, State};
+use crate::study::ablate::jobs::{self, JobState};
 use crate::study::ablate::process::Process;
-use crate::study::ablate::{Error, Study};
+use crate::study::ablate::{AblateError, AblateStudy};
 use crate::study::cell::{self, build};
-use crate::study::{Ended, Job};
+use crate::study::{Job, ProcessEnded};
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_secs(1);
 const ATTEMPTS: u32 = 2;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
+pub struct ScheduleOptions {
     pub program: PathBuf,
     pub at_once: usize,
     pub retry_failed: bool,
@@ -30,7 +30,7 @@ pub struct Options {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Status {
+pub struct ScheduleStatus {
     pub title: String,
     /// Rollout steps that are recorded.
     pub steps: u64,
@@ -39,9 +39,9 @@ pub struct Status {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Progress {
+pub struct ScheduleProgress {
     pub done: usize,
-    pub running: Vec<Status>,
+    pub running: Vec<ScheduleStatus>,
     pub waiting: usize,
     /// Of all cells that are recorded or running.
     pub steps_done: u64,
@@ -52,26 +52,26 @@ pub struct Progress {
 }
 
 #[derive(Debug)]
-pub enum Event<'a> {
+pub enum ScheduleEvent<'a> {
     Started(&'a Job),
     /// A cell is recorded or was left unfinished.
     Ended(&'a Job),
     Note(String),
-    Progress(&'a Progress),
+    Progress(&'a ScheduleProgress),
 }
 
-struct Running {
+struct ScheduleRunning {
     job: usize,
     process: Process,
 }
 
 struct Queue<'a> {
-    study: &'a Study,
-    options: &'a Options,
+    study: &'a AblateStudy,
+    options: &'a ScheduleOptions,
     jobs: &'a mut [Job],
     attempts: Vec<u32>,
     waiting: VecDeque<usize>,
-    running: Vec<Running>,
+    running: Vec<ScheduleRunning>,
     begun: Instant,
     steps_before: u64,
     told: BTreeSet<usize>,
@@ -80,12 +80,12 @@ struct Queue<'a> {
 /// Runs cells until all are recorded or until `stop` returns true. Then each process is asked once
 /// and ends after its present rollout step with a checkpoint.
 pub fn run(
-    study: &Study,
+    study: &AblateStudy,
     jobs: &mut [Job],
-    options: &Options,
+    options: &ScheduleOptions,
     stop: &dyn Fn() -> bool,
-    watch: &mut dyn FnMut(Event),
-) -> Result<(), Error> {
+    watch: &mut dyn FnMut(ScheduleEvent),
+) -> Result<(), AblateError> {
     if options.last_checkpoint_only {
         // Which checkpoints are kept is no part of a run's identity and changes no number.
         for job in jobs.iter_mut() {
@@ -94,8 +94,8 @@ pub fn run(
         }
     }
     let to_run = |job: &Job| match job.state {
-        State::Recorded(_) => false,
-        State::Failed(_) => options.retry_failed,
+        JobState::Recorded(_) => false,
+        JobState::Failed(_) => options.retry_failed,
         _ => true,
     };
     let waiting = (0..jobs.len()).filter(|index| to_run(&jobs[*index])).collect();
@@ -127,7 +127,7 @@ pub fn run(
         }
         if looked.is_none_or(|at| at.elapsed() >= LOOK) {
             looked = Some(Instant::now());
-            watch(Event::Progress(&queue.progress()));
+            watch(ScheduleEvent::Progress(&queue.progress()));
         }
         std::thread::sleep(TURN);
     }
@@ -136,7 +136,7 @@ pub fn run(
 impl Queue<'_> {
     /// Starts waiting cells, in order, while there is room. A cell whose folder is locked by a
     /// process of an earlier call waits for that process.
-    fn start(&mut self, watch: &mut dyn FnMut(Event)) -> Result<(), Error> {
+    fn start(&mut self, watch: &mut dyn FnMut(ScheduleEvent)) -> Result<(), AblateError> {
         let mut held = Vec::new();
         while self.running.len() < self.options.at_once {
             let Some(index) = self.waiting.pop_front() else { break };
@@ -145,21 +145,23 @@ impl Queue<'_> {
                 held.push(index);
                 if self.told.insert(index) {
                     let folder = job.folder.root().display();
-                    watch(Event::Note(format!("{folder}: waits for the process that works in it")));
+                    watch(ScheduleEvent::Note(format!(
+                        "{folder}: waits for the process that works in it"
+                    )));
                 }
                 continue;
             }
-            if let State::Unusable { reason } = job.state.clone() {
+            if let JobState::Unusable { reason } = job.state.clone() {
                 set_aside(job, &reason, watch)?;
             }
-            if job.state == State::Ended {
+            if job.state == JobState::Ended {
                 self.record(index, watch)?;
                 continue;
             }
             let process = Process::start(&self.options.program, self.study, job)?;
             self.attempts[index] += 1;
-            watch(Event::Started(&self.jobs[index]));
-            self.running.push(Running { job: index, process });
+            watch(ScheduleEvent::Started(&self.jobs[index]));
+            self.running.push(ScheduleRunning { job: index, process });
         }
         for index in held.into_iter().rev() {
             self.waiting.push_front(index);
@@ -168,12 +170,17 @@ impl Queue<'_> {
     }
 
     /// Handles the cells whose processes have ended.
-    fn collect(&mut self, stopping: bool, watch: &mut dyn FnMut(Event)) -> Result<(), Error> {
+    fn collect(
+        &mut self,
+        stopping: bool,
+        watch: &mut dyn FnMut(ScheduleEvent),
+    ) -> Result<(), AblateError> {
         let mut at = 0;
         while at < self.running.len() {
             let ended = self.running[at].process.ended();
             let program = || self.options.program.clone();
-            let ended = ended.map_err(|source| Error::Start { program: program(), source })?;
+            let ended =
+                ended.map_err(|source| AblateError::Start { program: program(), source })?;
             let Some(ended) = ended else {
                 at += 1;
                 continue;
@@ -187,25 +194,25 @@ impl Queue<'_> {
     fn after(
         &mut self,
         index: usize,
-        ended: &Ended,
+        ended: &ProcessEnded,
         stopping: bool,
-        watch: &mut dyn FnMut(Event),
-    ) -> Result<(), Error> {
+        watch: &mut dyn FnMut(ScheduleEvent),
+    ) -> Result<(), AblateError> {
         let job = &mut self.jobs[index];
         if files::kind(&job.folder.path("outcome.json"))?.is_some() {
             return self.record(index, watch);
         }
         let steps = jobs::steps_done(&job.folder);
         if stopping && ended.by_signal() {
-            job.state = State::Unfinished { steps };
-            watch(Event::Ended(job));
+            job.state = JobState::Unfinished { steps };
+            watch(ScheduleEvent::Ended(job));
             return Ok(());
         }
         let elsewhere = job.folder.is_locked()?;
         if elsewhere || (ended.by_signal() && self.attempts[index] < ATTEMPTS && !stopping) {
-            job.state = State::Unfinished { steps };
+            job.state = JobState::Unfinished { steps };
             let reason = ended.reason();
-            watch(Event::Note(format!("{}: {reason}; it is gone on with", job.title())));
+            watch(ScheduleEvent::Note(format!("{}: {reason}; it is gone on with", job.title())));
             self.waiting.push_front(index);
             return Ok(());
         }
@@ -216,32 +223,36 @@ impl Queue<'_> {
         &mut self,
         index: usize,
         reason: &str,
-        watch: &mut dyn FnMut(Event),
-    ) -> Result<(), Error> {
+        watch: &mut dyn FnMut(ScheduleEvent),
+    ) -> Result<(), AblateError> {
         let job = &mut self.jobs[index];
         let cell = build::failed(&job.experiment, &job.manifest, &job.folder, reason);
         cell.write(&self.study.cells())?;
-        job.state = State::Failed(Box::new(cell));
-        watch(Event::Ended(job));
+        job.state = JobState::Failed(Box::new(cell));
+        watch(ScheduleEvent::Ended(job));
         Ok(())
     }
 
     /// Records a run that has ended. A run folder that contradicts itself is set aside and made
     /// again, once.
-    fn record(&mut self, index: usize, watch: &mut dyn FnMut(Event)) -> Result<(), Error> {
+    fn record(
+        &mut self,
+        index: usize,
+        watch: &mut dyn FnMut(ScheduleEvent),
+    ) -> Result<(), AblateError> {
         let job = &mut self.jobs[index];
         let problem = match build::build(&job.folder) {
             Ok(cell) if cell.run_key == job.manifest.run_key => {
                 // A run of very many steps has no record; the other cells continue.
                 match cell.write(&self.study.cells()) {
-                    Err(cell::Error::Invalid { path, reason }) => {
+                    Err(cell::CellError::Invalid { path, reason }) => {
                         let reason = format!("{}: {reason}", path.display());
                         return self.fail(index, &reason, watch);
                     }
                     written => drop(written?),
                 }
-                job.state = State::Recorded(Box::new(cell));
-                watch(Event::Ended(job));
+                job.state = JobState::Recorded(Box::new(cell));
+                watch(ScheduleEvent::Ended(job));
                 return Ok(());
             }
             Ok(_) => format!("{} holds another run", job.folder.root().display()),
@@ -258,21 +269,21 @@ impl Queue<'_> {
     fn steps_done(&self) -> u64 {
         let recorded = |job: &Job| match &job.state {
             // It takes no further step, whatever it was planned for.
-            State::Recorded(_) | State::Failed(_) | State::Ended => job.steps(),
-            State::Unfinished { steps } => *steps,
-            State::Missing | State::Unusable { .. } => 0,
+            JobState::Recorded(_) | JobState::Failed(_) | JobState::Ended => job.steps(),
+            JobState::Unfinished { steps } => *steps,
+            JobState::Missing | JobState::Unusable { .. } => 0,
         };
         self.jobs.iter().map(recorded).sum()
     }
 
-    fn progress(&mut self) -> Progress {
+    fn progress(&mut self) -> ScheduleProgress {
         let mut running = Vec::new();
         for it in &self.running {
             let job = &mut self.jobs[it.job];
             let steps = jobs::steps_done(&job.folder);
-            job.state = State::Unfinished { steps };
+            job.state = JobState::Unfinished { steps };
             let dev_accuracy = dev_accuracy(&job.folder);
-            running.push(Status { title: job.title(), steps, dev_accuracy });
+            running.push(ScheduleStatus { title: job.title(), steps, dev_accuracy });
         }
         let steps_planned: u64 = self.jobs.iter().map(Job::steps).sum();
         let steps_done = self.steps_done();
@@ -281,7 +292,7 @@ impl Queue<'_> {
         let seconds = self.begun.elapsed().as_secs_f64();
         let by_steps = (made > 0).then(|| seconds / made as f64 * left as f64);
         let done = |job: &&Job| job.state.cell().is_some();
-        Progress {
+        ScheduleProgress {
             done: self.jobs.iter().filter(done).count(),
             running,
             waiting: self.waiting.len(),
@@ -298,15 +309,17 @@ impl Queue<'_> {
     fn by_cells(&self) -> Option<f64> {
         const STEPS: f64 = 0.9;
         let recorded = |job: &Job| match &job.state {
-            State::Recorded(cell) if cell.wall_seconds > 0.0 => Some(cell.wall_seconds),
+            JobState::Recorded(cell) if cell.wall_seconds > 0.0 => Some(cell.wall_seconds),
             _ => None,
         };
         let times: Vec<f64> = self.jobs.iter().filter_map(recorded).collect();
         let mean = times.iter().sum::<f64>() / times.len() as f64;
         let rest = |job: &Job| match &job.state {
-            State::Recorded(_) | State::Failed(_) | State::Ended => 0.0,
-            State::Missing | State::Unusable { .. } => 1.0,
-            State::Unfinished { steps } => 1.0 - STEPS * *steps as f64 / job.steps().max(1) as f64,
+            JobState::Recorded(_) | JobState::Failed(_) | JobState::Ended => 0.0,
+            JobState::Missing | JobState::Unusable { .. } => 1.0,
+            JobState::Unfinished { steps } => {
+                1.0 - STEPS * *steps as f64 / job.steps().max(1) as f64
+            }
         };
         let left: f64 = self.jobs.iter().map(rest).sum();
         let at_once = self.options.at_once.max(1) as f64;
@@ -315,10 +328,14 @@ impl Queue<'_> {
     }
 }
 
-fn set_aside(job: &mut Job, reason: &str, watch: &mut dyn FnMut(Event)) -> Result<(), Error> {
-    watch(Event::Note(format!("{}: {reason}", job.title())));
+fn set_aside(
+    job: &mut Job,
+    reason: &str,
+    watch: &mut dyn FnMut(ScheduleEvent),
+) -> Result<(), AblateError> {
+    watch(ScheduleEvent::Note(format!("{}: {reason}", job.title())));
     for path in job.set_aside()? {
-        watch(Event::Note(format!("set aside: {}", path.display())));
+        watch(ScheduleEvent::Note(format!("set aside: {}", path.display())));
     }
     Ok(())
 }

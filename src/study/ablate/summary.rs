@@ -5,14 +5,14 @@ use crate::study::{Cell, CellEnding};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Summary {
+pub struct AblateSummary {
     /// `dev` comes first.
     pub sets: Vec<String>,
-    pub rows: Vec<Row>,
+    pub rows: Vec<ArmRow>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Row {
+pub struct ArmRow {
     pub arm: String,
     pub label: String,
     /// For each set the mean over seeds of the last evaluation's avg@k, a share, and the number of
@@ -29,7 +29,7 @@ pub struct Row {
 
 /// Summarises a grid from `cells`, which may hold other cells too. A failed cell counts only among
 /// the endings.
-pub fn summary(grid: &Grid, cells: &[&Cell]) -> Summary {
+pub fn summary(grid: &Grid, cells: &[&Cell]) -> AblateSummary {
     let of_arm = |hash: &str| -> Vec<&Cell> {
         let wanted = |cell: &&&Cell| cell.arm_sha256 == hash && grid.seeds.contains(&cell.seed);
         cells.iter().filter(wanted).copied().collect()
@@ -59,7 +59,7 @@ pub fn summary(grid: &Grid, cells: &[&Cell]) -> Summary {
             newest.map(|rollouts| rollouts as f64)
         };
         let updates = |cell: &&Cell| cell.counters.last().map(|it| it.updates as f64);
-        Row {
+        ArmRow {
             arm: arm.name.clone(),
             label: arm.label.clone(),
             scores: sets.iter().map(score).collect(),
@@ -69,7 +69,7 @@ pub fn summary(grid: &Grid, cells: &[&Cell]) -> Summary {
             missing: (grid.seeds.len() as u64).saturating_sub(all.len() as u64),
         }
     });
-    Summary { rows: rows.collect(), sets: sets.clone() }
+    AblateSummary { rows: rows.collect(), sets: sets.clone() }
 }
 
 /// Mean and number of values; `None` without any.

@@ -4,15 +4,15 @@
 
 use crate::base::files;
 use crate::experiment::{Experiment, validate};
-use crate::records::ledger::{self, Entry, Kind};
+use crate::records::ledger::{self, Kind, LedgerEntry};
 use crate::records::run_folder::Outcome;
-use crate::records::tables::{self, Outcome as Row};
+use crate::records::tables::{self, OutcomeRecord as Row};
 use crate::records::{
     Ending, EvaluationRecord, Manifest, RunFolder, Session, StepMetrics, StepTimings,
 };
 use crate::study::cell::check::{self, GENERATED, RECORDS};
 use crate::study::cell::numbers::significant;
-use crate::study::cell::{Error, FORMAT, MAX_BYTES};
+use crate::study::cell::{CellError, FORMAT, MAX_BYTES};
 use crate::study::{Cell, CellEnding, CellEvaluation, ProblemIds};
 use crate::training::run::inputs;
 use serde::de::DeserializeOwned;
@@ -42,12 +42,12 @@ const ROOM: [(usize, &[&str]); 5] = [
 /// The record of a finished run. Each file is hashed again and compared with `outcome.json`;
 /// experiment, manifest, metrics, evaluations and ending are compared with the ledger; every score
 /// is computed again from its outcomes. A checkpoint that is missing as a whole is not an error.
-pub fn build(folder: &RunFolder) -> Result<Cell, Error> {
+pub fn build(folder: &RunFolder) -> Result<Cell, CellError> {
     let (experiment, manifest) = (folder.experiment()?, folder.manifest()?);
     let (metrics, records) = (folder.metrics()?, folder.evaluations()?);
     let (ledger, outcome) = (folder.ledger()?, folder.outcome()?);
     let refuse =
-        |(file, reason): (&str, String)| Error::Invalid { path: folder.path(file), reason };
+        |(file, reason): (&str, String)| CellError::Invalid { path: folder.path(file), reason };
     check_identity(&experiment, &manifest).map_err(refuse)?;
     check_digests(folder, &outcome)?;
     check_ledger(&ledger, (&experiment, &manifest), &metrics, (&records, &outcome))
@@ -78,7 +78,7 @@ pub fn build(folder: &RunFolder) -> Result<Cell, Error> {
         wall_seconds: wall_seconds(&folder.sessions()?, &folder.timings()?),
         ..begun(&experiment, &manifest, &metrics)
     });
-    let refuse = |reason| Error::Invalid { path: folder.root().to_path_buf(), reason };
+    let refuse = |reason| CellError::Invalid { path: folder.root().to_path_buf(), reason };
     check::check(&cell).map_err(refuse)?;
     Ok(cell)
 }
@@ -148,9 +148,9 @@ fn bytes(cell: &Cell) -> u64 {
     files::canonical_json_line(cell).len() as u64 + 1
 }
 
-type Refusal = (&'static str, String);
+type CellRefusal = (&'static str, String);
 
-fn check_identity(experiment: &Experiment, manifest: &Manifest) -> Result<(), Refusal> {
+fn check_identity(experiment: &Experiment, manifest: &Manifest) -> Result<(), CellRefusal> {
     if let Some(problem) = validate::problems(experiment).into_iter().next() {
         return Err(("experiment.json", format!("no run can have it: {problem}")));
     }
@@ -164,8 +164,9 @@ fn check_identity(experiment: &Experiment, manifest: &Manifest) -> Result<(), Re
     }
 }
 
-fn check_digests(folder: &RunFolder, outcome: &Outcome) -> Result<(), Error> {
-    let refuse = |name: &str, reason: String| Error::Invalid { path: folder.path(name), reason };
+fn check_digests(folder: &RunFolder, outcome: &Outcome) -> Result<(), CellError> {
+    let refuse =
+        |name: &str, reason: String| CellError::Invalid { path: folder.path(name), reason };
     let missing = RECORDS.into_iter().find(|name| !outcome.digests.contains_key(*name));
     if let Some(name) = missing {
         return Err(refuse("outcome.json", format!("has no digest of {name}")));
@@ -189,11 +190,11 @@ fn check_digests(folder: &RunFolder, outcome: &Outcome) -> Result<(), Error> {
 
 /// Checks the hash chain and that its lines follow from the records.
 fn check_ledger(
-    entries: &[Entry],
+    entries: &[LedgerEntry],
     (experiment, manifest): (&Experiment, &Manifest),
     metrics: &[StepMetrics],
     (records, outcome): (&[EvaluationRecord], &Outcome),
-) -> Result<(), Refusal> {
+) -> Result<(), CellRefusal> {
     let refuse = |reason: String| Err((ledger::FILE, reason));
     match ledger::check_chain(entries) {
         Err(broken) => return refuse(broken.to_string()),
@@ -225,9 +226,9 @@ fn evaluation(
     record: &EvaluationRecord,
     experiment: &Experiment,
     problems: &mut BTreeMap<String, ProblemIds>,
-) -> Result<CellEvaluation, Error> {
+) -> Result<CellEvaluation, CellError> {
     let path = folder.recorded_outcomes(&record.set, record.counters.rollout_steps)?;
-    let refuse = |reason: String| Error::Invalid { path: path.clone(), reason };
+    let refuse = |reason: String| CellError::Invalid { path: path.clone(), reason };
     let outcomes_sha256 = files::sha256_file(&path)?;
     if outcomes_sha256 != record.outcomes_sha256 {
         return Err(refuse("is not the table that evaluations.jsonl has the digest of".into()));

@@ -1,13 +1,13 @@
 //! Grades a run's stored responses again and compares the outcomes that are stored beside them.
 
 use crate::records::RunFolder;
-use crate::records::tables::{self, Outcome};
+use crate::records::tables::{self, OutcomeRecord};
 use crate::study::Cell;
-use crate::study::cell::Error;
+use crate::study::cell::CellError;
 use crate::task::reward;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Graded {
+pub struct RegradedResponses {
     pub responses: u64,
     pub evaluations: u64,
     /// `set, rollout step, problem, sample: what differs`.
@@ -15,14 +15,14 @@ pub struct Graded {
 }
 
 /// Uses the verifier of the record's arm.
-pub fn again(folder: &RunFolder, cell: &Cell) -> Result<Graded, Error> {
-    let mut graded = Graded::default();
+pub fn again(folder: &RunFolder, cell: &Cell) -> Result<RegradedResponses, CellError> {
+    let mut graded = RegradedResponses::default();
     for evaluation in &cell.evaluations {
         let (set, step) = (&evaluation.set, evaluation.counters.rollout_steps);
         let rows = tables::read_outcomes(&folder.recorded_outcomes(set, step)?)?;
         graded.evaluations += 1;
         graded.responses += rows.len() as u64;
-        let place = |row: &Outcome| {
+        let place = |row: &OutcomeRecord| {
             format!("{set}, rollout step {step}, problem {}, sample {}", row.problem, row.sample)
         };
         for row in &rows {

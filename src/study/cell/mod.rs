@@ -26,11 +26,11 @@ pub const ONLY_TRAINING: &str = "only training a cell again (dapo train CELL.jso
 then dapo runs cells CELL.json --run RUN) shows that its record is of a run that took place";
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum CellError {
     #[error(transparent)]
-    File(#[from] files::Error),
+    File(#[from] files::FileError),
     #[error(transparent)]
-    Table(#[from] tables::Error),
+    Table(#[from] tables::TableError),
     #[error("{}: {reason}", path.display())]
     Invalid { path: PathBuf, reason: String },
 }
@@ -131,10 +131,10 @@ impl CellEvaluation {
     }
 }
 
-pub type Outcomes<'a> = Vec<(&'a str, u64, &'a [bool])>;
+pub type CellOutcomes<'a> = Vec<(&'a str, u64, &'a [bool])>;
 
 impl Cell {
-    pub fn outcomes(&self, of: impl Fn(&CellEvaluation) -> bool) -> Outcomes<'_> {
+    pub fn outcomes(&self, of: impl Fn(&CellEvaluation) -> bool) -> CellOutcomes<'_> {
         let wanted = self.evaluations.iter().filter(|evaluation| of(evaluation));
         wanted
             .map(|it| (it.set.as_str(), it.counters.rollout_steps, it.outcomes.values()))
@@ -170,21 +170,21 @@ impl Cell {
         self
     }
 
-    pub fn write(&self, folder: &Path) -> Result<PathBuf, Error> {
+    pub fn write(&self, folder: &Path) -> Result<PathBuf, CellError> {
         let path = folder.join(self.file_name());
         let bytes = files::canonical_json_line(self) + "\n";
         if bytes.len() as u64 > MAX_BYTES {
             let reason = format!("the record has {} bytes, more than {MAX_BYTES}", bytes.len());
-            return Err(Error::Invalid { path, reason });
+            return Err(CellError::Invalid { path, reason });
         }
         files::create_folder(folder)?;
         files::write_atomic(&path, bytes.as_bytes())?;
         Ok(path)
     }
 
-    pub fn read(path: &Path) -> Result<Self, Error> {
+    pub fn read(path: &Path) -> Result<Self, CellError> {
         let text = files::read_text_up_to(path, MAX_BYTES)?;
-        let invalid = |reason: String| Error::Invalid { path: path.to_path_buf(), reason };
+        let invalid = |reason: String| CellError::Invalid { path: path.to_path_buf(), reason };
         let cell: Self = serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
         check::check(&cell).map_err(invalid)?;
         Ok(cell)
@@ -197,7 +197,7 @@ pub fn file_name(arm_sha256: &str, run_key: &str, exactness: &str, seed: u64) ->
 }
 
 /// The records of a folder, by file name, and the errors of files that are none.
-pub fn read_folder(folder: &Path) -> Result<(Vec<Cell>, Vec<Error>), files::Error> {
+pub fn read_folder(folder: &Path) -> Result<(Vec<Cell>, Vec<CellError>), files::FileError> {
     let mut cells = Vec::new();
     let mut refused = Vec::new();
     for name in files::list(folder)? {
@@ -205,11 +205,11 @@ pub fn read_folder(folder: &Path) -> Result<(Vec<Cell>, Vec<Error>), files::Erro
             continue;
         }
         match files::foreign::inside(folder, &name)
-            .map_err(Error::from)
+            .map_err(CellError::from)
             .and_then(|p| Cell::read(&p))
         {
             Ok(cell) if cell.file_name() == name => cells.push(cell),
-            Ok(cell) => refused.push(Error::Invalid {
+            Ok(cell) => refused.push(CellError::Invalid {
                 path: folder.join(&name),
                 reason: format!("the record's own name is `{}`", cell.file_name()),
             }),

@@ -35,7 +35,7 @@ pub fn steps(cell: &Cell) -> Result<(), String> {
     }
     let mut before = Counters::default();
     for (index, counters) in cell.counters.iter().enumerate() {
-        let step = Step { cell, index, before, after: *counters, digits };
+        let step = RecordedStep { cell, index, before, after: *counters, digits };
         step.check().map_err(|reason| format!("rollout step {}: {reason}", index + 1))?;
         before = *counters;
     }
@@ -77,7 +77,7 @@ fn range(name: &str, cell: &Cell) -> Option<(f64, f64, bool)> {
     (norms || distances.contains(&short)).then_some((0.0, f64::MAX, false))
 }
 
-struct Step<'a> {
+struct RecordedStep<'a> {
     cell: &'a Cell,
     /// From 0.
     index: usize,
@@ -86,7 +86,7 @@ struct Step<'a> {
     digits: usize,
 }
 
-impl Step<'_> {
+impl RecordedStep<'_> {
     fn check(&self) -> Result<(), String> {
         let (rounds, updates) = self.clocks()?;
         for (name, expected) in self.counts(rounds) {

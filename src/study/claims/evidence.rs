@@ -1,19 +1,19 @@
 //! Judges a study against the claims: the evidence for each part, and the verdict that follows.
 
 use crate::statistics::Interval;
-use crate::study::claims::{Part, Source, Test, intervals, needed, words};
+use crate::study::claims::{ClaimPart, ClaimSource, Test, intervals, needed, words};
 use crate::study::collection::Study;
 use crate::study::comparisons::{self, Comparison};
 use crate::study::{
-    Analysis, Claim, Claims, Declared, Direction, Family, Mean, PaperEvidence, Rule, RunValue,
-    Word, analysis,
+    Analysis, Claim, ClaimRule, Claims, Declared, DeclaredFamily, Direction, Mean, PaperEvidence,
+    RunValue, Word, analysis,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum ClaimVerdict {
     Supported,
     /// Every part was shown, and the benchmark was made to show it.
     PositiveControl,
@@ -22,7 +22,7 @@ pub enum Verdict {
     NotTestable,
 }
 
-impl Verdict {
+impl ClaimVerdict {
     pub fn words(self) -> &'static str {
         match self {
             Self::Supported => "supported",
@@ -46,8 +46,8 @@ pub struct Judged {
 pub struct ClaimResult {
     pub id: String,
     pub claim: String,
-    pub source: Source,
-    pub verdict: Verdict,
+    pub source: ClaimSource,
+    pub verdict: ClaimVerdict,
     pub reason: String,
     pub positive_control: Option<String>,
     pub parts: Vec<PartResult>,
@@ -58,10 +58,10 @@ pub struct PartResult {
     pub id: String,
     pub says: String,
     pub family: String,
-    pub rule: Rule,
+    pub rule: ClaimRule,
     /// Whether a registered declaration holds this very comparison.
     pub registered: bool,
-    pub verdict: Verdict,
+    pub verdict: ClaimVerdict,
     pub evidence: String,
     pub reason: String,
     pub needed: Option<String>,
@@ -103,7 +103,7 @@ pub struct AcrossRunsResult {
 }
 
 pub fn judge(study: &Study, analysis: &Analysis, claims: &Claims) -> Judged {
-    let context = Context::new(study, analysis, claims);
+    let context = EvidenceContext::new(study, analysis, claims);
     Judged {
         claims: claims.claims.iter().map(|claim| context.claim(claim)).collect(),
         remarks: analysis.remarks.clone(),
@@ -112,7 +112,7 @@ pub fn judge(study: &Study, analysis: &Analysis, claims: &Claims) -> Judged {
     }
 }
 
-struct Context<'a> {
+struct EvidenceContext<'a> {
     study: &'a Study,
     /// (claim, part) → its comparison.
     comparisons: BTreeMap<(String, String), Comparison>,
@@ -120,10 +120,10 @@ struct Context<'a> {
     interval_parts: BTreeMap<String, usize>,
 }
 
-impl<'a> Context<'a> {
+impl<'a> EvidenceContext<'a> {
     fn new(study: &'a Study, analysis: &Analysis, claims: &Claims) -> Self {
         let mut comparisons = BTreeMap::new();
-        let mut open: BTreeMap<&str, Vec<(&Claim, &Part, Declared)>> = BTreeMap::new();
+        let mut open: BTreeMap<&str, Vec<(&Claim, &ClaimPart, Declared)>> = BTreeMap::new();
         let mut interval_parts: BTreeMap<String, usize> = BTreeMap::new();
         let all = claims.claims.iter().flat_map(|it| it.parts.iter().map(move |part| (it, part)));
         for (claim, part) in all {
@@ -142,7 +142,7 @@ impl<'a> Context<'a> {
         }
         for (family, parts) in open {
             let declared = parts.iter().map(|(_, _, declared)| declared.clone()).collect();
-            let family = Family {
+            let family = DeclaredFamily {
                 id: format!("{family} (claims)"),
                 question: "claims that were not declared with the study".to_string(),
                 comparisons: declared,
@@ -170,14 +170,14 @@ impl<'a> Context<'a> {
         }
     }
 
-    fn part(&self, claim: &Claim, part: &Part) -> PartResult {
+    fn part(&self, claim: &Claim, part: &ClaimPart) -> PartResult {
         let mut result = PartResult {
             id: part.id.clone(),
             says: part.says.clone(),
             family: part.family.clone(),
             rule: part.rule,
             registered: false,
-            verdict: Verdict::Inconclusive,
+            verdict: ClaimVerdict::Inconclusive,
             evidence: String::new(),
             reason: String::new(),
             needed: None,
@@ -216,22 +216,22 @@ impl<'a> Context<'a> {
         part.registered = comparison.registered;
         part.reason = comparison.reason.clone();
         part.verdict = match comparison.word {
-            Word::Equivalent => Verdict::Contradicted,
+            Word::Equivalent => ClaimVerdict::Contradicted,
             _ => match comparison.shown() {
-                Some(shown) if shown == claimed => Verdict::Supported,
-                Some(_) => Verdict::Contradicted,
-                None => Verdict::Inconclusive,
+                Some(shown) if shown == claimed => ClaimVerdict::Supported,
+                Some(_) => ClaimVerdict::Contradicted,
+                None => ClaimVerdict::Inconclusive,
             },
         };
         part.evidence = words::comparison(comparison);
-        if part.verdict == Verdict::Inconclusive {
+        if part.verdict == ClaimVerdict::Inconclusive {
             part.needed = Some(needed::for_difference(self.study, comparison));
         }
         part.comparison = Some(comparison.clone());
     }
 }
 
-fn declared(claim: &Claim, part: &Part) -> Option<Declared> {
+fn declared(claim: &Claim, part: &ClaimPart) -> Option<Declared> {
     let Test::Difference { arm, reference, metric, direction } = &part.test else { return None };
     Some(Declared {
         id: format!("{}/{}", claim.id, part.id),
@@ -242,15 +242,15 @@ fn declared(claim: &Claim, part: &Part) -> Option<Declared> {
     })
 }
 
-fn whole(claim: &Claim, parts: &[PartResult]) -> (Verdict, String) {
+fn whole(claim: &Claim, parts: &[PartResult]) -> (ClaimVerdict, String) {
     if let Some(reason) = &claim.not_testable {
-        return (Verdict::NotTestable, reason.clone());
+        return (ClaimVerdict::NotTestable, reason.clone());
     }
-    let named = |verdict: Verdict| -> Vec<&str> {
+    let named = |verdict: ClaimVerdict| -> Vec<&str> {
         parts.iter().filter(|it| it.verdict == verdict).map(|it| it.id.as_str()).collect()
     };
-    let contradicted = named(Verdict::Contradicted);
-    let open = named(Verdict::Inconclusive);
+    let contradicted = named(ClaimVerdict::Contradicted);
+    let open = named(ClaimVerdict::Inconclusive);
     let control = |text: String, said: &str| match &claim.positive_control {
         Some(tuned) => format!("{text}; the benchmark was made to show this and {said}: {tuned}"),
         None => text,
@@ -262,15 +262,15 @@ fn whole(claim: &Claim, parts: &[PartResult]) -> (Verdict, String) {
     let shown = parts.len() - contradicted.len() - open.len();
     if !contradicted.is_empty() {
         let text = alone(format!("the opposite was shown for {}", contradicted.join(", ")));
-        return (Verdict::Contradicted, control(text, "does not"));
+        return (ClaimVerdict::Contradicted, control(text, "does not"));
     }
     if !open.is_empty() {
         let text = format!("{shown} of {} parts shown; open: {}", parts.len(), open.join(", "));
-        return (Verdict::Inconclusive, control(alone(text), "this study does not tell"));
+        return (ClaimVerdict::Inconclusive, control(alone(text), "this study does not tell"));
     }
     match &claim.positive_control {
-        Some(tuned) => (Verdict::PositiveControl, format!("shown, as it must be: {tuned}")),
-        None if parts.len() == 1 => (Verdict::Supported, parts[0].reason.clone()),
-        None => (Verdict::Supported, format!("all {} parts were shown", parts.len())),
+        Some(tuned) => (ClaimVerdict::PositiveControl, format!("shown, as it must be: {tuned}")),
+        None if parts.len() == 1 => (ClaimVerdict::Supported, parts[0].reason.clone()),
+        None => (ClaimVerdict::Supported, format!("all {} parts were shown", parts.len())),
     }
 }

@@ -2,7 +2,7 @@
 //! runs.
 
 use crate::statistics::{Interval, between};
-use crate::study::claims::evidence::Verdict;
+use crate::study::claims::evidence::ClaimVerdict;
 use crate::study::claims::{needed, words};
 use crate::study::collection::Study;
 use crate::study::{
@@ -74,10 +74,10 @@ fn decide(
     let beyond = |end: f64| sign * (end - bound);
     let (low, high) = (beyond(interval.low), beyond(interval.high));
     if low > 0.0 && high > 0.0 {
-        part.verdict = Verdict::Supported;
+        part.verdict = ClaimVerdict::Supported;
         part.reason = format!("the whole interval is {} than {bound}", direction.words());
     } else if low < 0.0 && high < 0.0 {
-        part.verdict = Verdict::Contradicted;
+        part.verdict = ClaimVerdict::Contradicted;
         part.reason = format!("the whole interval is not {} than {bound}", direction.words());
     } else {
         part.reason = format!("the interval includes {bound}");
@@ -126,11 +126,11 @@ pub fn across_runs(
             part.needed = Some(format!("more runs of {}", ids.join(", ")));
         }
         Some(interval) if interval.low > -bound && interval.high < bound => {
-            part.verdict = Verdict::Supported;
+            part.verdict = ClaimVerdict::Supported;
             part.reason = format!("the whole interval lies within ±{bound}");
         }
         Some(interval) if interval.low >= bound || interval.high <= -bound => {
-            part.verdict = Verdict::Contradicted;
+            part.verdict = ClaimVerdict::Contradicted;
             part.reason = format!("the whole interval lies outside ±{bound}");
         }
         Some(_) => {

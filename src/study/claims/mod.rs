@@ -18,9 +18,9 @@ use std::path::{Path, PathBuf};
 const SHIPPED: &str = include_str!("../../../experiments/claims.toml");
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ClaimsError {
     #[error(transparent)]
-    File(#[from] files::Error),
+    File(#[from] files::FileError),
     #[error("{}: {reason}", path.display())]
     Invalid { path: PathBuf, reason: String },
 }
@@ -36,7 +36,7 @@ pub struct Claims {
 pub struct Claim {
     pub id: String,
     pub claim: String,
-    pub source: Source,
+    pub source: ClaimSource,
     /// What the embedded benchmark was made or tuned to show, so that its truth here is no news.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub positive_control: Option<String>,
@@ -45,12 +45,12 @@ pub struct Claim {
     pub not_testable: Option<String>,
     /// The claim is supported if all parts hold.
     #[serde(default)]
-    pub parts: Vec<Part>,
+    pub parts: Vec<ClaimPart>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Source {
+pub struct ClaimSource {
     pub section: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub figures: Vec<String>,
@@ -60,14 +60,14 @@ pub struct Source {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Part {
+pub struct ClaimPart {
     pub id: String,
     pub says: String,
     /// Parts of one family share the error rate α. A part that the study's declaration holds in a
     /// family of this name takes its result from there.
     pub family: String,
     pub test: Test,
-    pub rule: Rule,
+    pub rule: ClaimRule,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paper: Option<PaperCheck>,
 }
@@ -100,7 +100,7 @@ pub enum Test {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Rule {
+pub enum ClaimRule {
     /// Supported: Holm-adjusted permutation p at most α, and Welch's interval on the claimed side
     /// of 0. Contradicted: the same on the other side, or equivalent within δ.
     HolmAndInterval,
@@ -112,7 +112,7 @@ pub enum Rule {
     IntervalWithinBound,
 }
 
-impl Rule {
+impl ClaimRule {
     pub fn words(self) -> &'static str {
         match self {
             Self::HolmAndInterval => {
@@ -129,11 +129,11 @@ impl Rule {
 }
 
 impl Test {
-    fn rule(&self) -> Rule {
+    fn rule(&self) -> ClaimRule {
         match self {
-            Self::Difference { .. } => Rule::HolmAndInterval,
-            Self::Level { .. } => Rule::IntervalBeyondBound,
-            Self::AcrossRuns { .. } => Rule::IntervalWithinBound,
+            Self::Difference { .. } => ClaimRule::HolmAndInterval,
+            Self::Level { .. } => ClaimRule::IntervalBeyondBound,
+            Self::AcrossRuns { .. } => ClaimRule::IntervalWithinBound,
         }
     }
 
@@ -166,9 +166,9 @@ pub fn shipped_for(study: &Study) -> Claims {
     }
 }
 
-pub fn load(path: &Path) -> Result<Claims, Error> {
+pub fn load(path: &Path) -> Result<Claims, ClaimsError> {
     let text = files::read_text_up_to(path, 1 << 20)?;
-    parse(&text).map_err(|reason| Error::Invalid { path: path.to_path_buf(), reason })
+    parse(&text).map_err(|reason| ClaimsError::Invalid { path: path.to_path_buf(), reason })
 }
 
 fn parse(text: &str) -> Result<Claims, String> {
@@ -196,7 +196,7 @@ fn parse(text: &str) -> Result<Claims, String> {
     Ok(claims)
 }
 
-fn check_part(part: &Part) -> Result<(), String> {
+fn check_part(part: &ClaimPart) -> Result<(), String> {
     for arm in part.test.arms() {
         declaration::check_arm(arm)?;
     }

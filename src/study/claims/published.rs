@@ -2,8 +2,8 @@
 //! behind each of the paper's curves and rows: the result says what the figure shows, not how
 //! certain it is.
 
-use crate::study::paper::{self, Curve, Row};
-use crate::study::{Direction, Reduce, Window, curves, window};
+use crate::study::paper::{self, PublishedCurve, PublishedRow};
+use crate::study::{Direction, MetricWindow, Reduce, curves, window};
 use serde::{Deserialize, Serialize};
 
 /// A check of the paper's numbers. Windows are shares of the x-axis that all curves of the check
@@ -15,7 +15,7 @@ pub enum PaperCheck {
         figure: String,
         arm: String,
         reference: String,
-        window: Window,
+        window: MetricWindow,
         /// `mean`, `minimum` or `maximum`.
         reduce: Reduce,
         direction: Direction,
@@ -23,27 +23,21 @@ pub enum PaperCheck {
     Contrast {
         figure: String,
         label: String,
-        early: Window,
-        late: Window,
+        early: MetricWindow,
+        late: MetricWindow,
         direction: Direction,
     },
     Level {
         figure: String,
         label: String,
-        window: Window,
+        window: MetricWindow,
         reduce: Reduce,
         /// The value, in the curve's unit.
         bound: f64,
         direction: Direction,
     },
     /// The first vertex of two curves at or above a published level.
-    FirstReaches {
-        figure: String,
-        arm: String,
-        reference: String,
-        table: String,
-        row: String,
-    },
+    FirstReaches { figure: String, arm: String, reference: String, table: String, row: String },
     Rows {
         table: String,
         arm: String,
@@ -59,7 +53,7 @@ pub enum PaperCheck {
         x_label: String,
         y_figure: String,
         y_label: String,
-        window: Window,
+        window: MetricWindow,
         /// The claim is that r is below this (`lower`), above it (`higher`), …
         bound: f64,
         /// … or, without a direction, that |r| is below it.
@@ -138,22 +132,22 @@ fn decided(words: String, value: f64, unit: &str, agrees: bool, remark: &str) ->
     PaperEvidence { words, value, unit: unit.to_string(), agrees, remark }
 }
 
-fn curve(figure: &str, label: &str) -> Result<&'static Curve, String> {
+fn curve(figure: &str, label: &str) -> Result<&'static PublishedCurve, String> {
     paper::curve(figure, label)
         .ok_or_else(|| format!("figure `{figure}` has no published curve `{label}`"))
 }
 
-fn published(table: &str, row: &str) -> Result<&'static Row, String> {
+fn published(table: &str, row: &str) -> Result<&'static PublishedRow, String> {
     let found = paper::find_table(table).and_then(|table| table.row(row));
     found.ok_or_else(|| format!("table `{table}` has no published row `{row}`"))
 }
 
 /// The part of the curves' common x range that a window names.
-fn common_range(curves: &[&Curve], window: Window) -> Result<(f64, f64), String> {
+fn common_range(curves: &[&PublishedCurve], window: MetricWindow) -> Result<(f64, f64), String> {
     if let Some(reason) = window.problem() {
         return Err(reason);
     }
-    let ends = |curve: &&Curve| Some((curve.points.first()?.0, curve.points.last()?.0));
+    let ends = |curve: &&PublishedCurve| Some((curve.points.first()?.0, curve.points.last()?.0));
     let ranges: Vec<(f64, f64)> = curves.iter().filter_map(ends).collect();
     let low = ranges.iter().map(|range| range.0).fold(f64::NEG_INFINITY, f64::max);
     let high = ranges.iter().map(|range| range.1).fold(f64::INFINITY, f64::min);
@@ -166,7 +160,7 @@ fn common_range(curves: &[&Curve], window: Window) -> Result<(f64, f64), String>
 
 /// A curve's value over a part of the x-axis, on the straight lines between vertices. The mean is
 /// the area under them: vertices on a straight line were dropped when the figure was made.
-fn reduced(curve: &Curve, (from, to): (f64, f64), reduce: Reduce) -> Result<f64, String> {
+fn reduced(curve: &PublishedCurve, (from, to): (f64, f64), reduce: Reduce) -> Result<f64, String> {
     let inner = curve.points.iter().copied().filter(|(x, _)| *x > from && *x < to);
     let end = |x: f64| {
         // An end computed as a share may lie a rounding error outside.
@@ -195,8 +189,8 @@ fn reduced(curve: &Curve, (from, to): (f64, f64), reduce: Reduce) -> Result<f64,
 }
 
 fn difference(
-    [one, other]: [&Curve; 2],
-    window: Window,
+    [one, other]: [&PublishedCurve; 2],
+    window: MetricWindow,
     reduce: Reduce,
     direction: Direction,
 ) -> Result<PaperEvidence, String> {
@@ -215,13 +209,13 @@ fn difference(
 }
 
 fn contrast(
-    curve: &Curve,
-    early: Window,
-    late: Window,
+    curve: &PublishedCurve,
+    early: MetricWindow,
+    late: MetricWindow,
     direction: Direction,
 ) -> Result<PaperEvidence, String> {
     let figure = &curve.figure;
-    let mean = |window: Window| reduced(curve, common_range(&[curve], window)?, Reduce::Mean);
+    let mean = |window: MetricWindow| reduced(curve, common_range(&[curve], window)?, Reduce::Mean);
     let (before, after) = (mean(early)?, mean(late)?);
     let words = format!(
         "Fig. {figure}: {} {}, {} {}",
@@ -236,8 +230,8 @@ fn contrast(
 }
 
 fn level(
-    curve: &Curve,
-    (window, reduce): (Window, Reduce),
+    curve: &PublishedCurve,
+    (window, reduce): (MetricWindow, Reduce),
     bound: f64,
     direction: Direction,
 ) -> Result<PaperEvidence, String> {
@@ -270,16 +264,17 @@ fn first_reaches(
     figure: &str,
     arm: &str,
     reference: &str,
-    row: &Row,
+    row: &PublishedRow,
 ) -> Result<PaperEvidence, String> {
     let (one, other) = (curve(figure, arm)?, curve(figure, reference)?);
     let level = match one.y_unit.as_str() {
         "percent" => row.value,
         _ => row.share(),
     };
-    let first = |curve: &Curve| curve.points.iter().find(|(_, y)| *y >= level).map(|(x, _)| *x);
-    let end = |curve: &Curve| curve.points.last().map_or(0.0, |(x, _)| *x);
-    let said = |curve: &Curve| match first(curve) {
+    let first =
+        |curve: &PublishedCurve| curve.points.iter().find(|(_, y)| *y >= level).map(|(x, _)| *x);
+    let end = |curve: &PublishedCurve| curve.points.last().map_or(0.0, |(x, _)| *x);
+    let said = |curve: &PublishedCurve| match first(curve) {
         Some(x) => format!("first at {x:.0} updates with “{}”", curve.label),
         None => format!("never in {:.0} updates with “{}”", end(curve), curve.label),
     };
@@ -294,9 +289,9 @@ fn first_reaches(
 }
 
 fn correlation(
-    x: &Curve,
-    y: &Curve,
-    window: Window,
+    x: &PublishedCurve,
+    y: &PublishedCurve,
+    window: MetricWindow,
     bound: f64,
     direction: Option<Direction>,
 ) -> Result<PaperEvidence, String> {
@@ -328,7 +323,7 @@ fn reduce_words(reduce: Reduce) -> &'static str {
 }
 
 /// `in the last 25 % of the updates` or `at 30 to 60 % of the updates`.
-fn window_words(window: Window) -> String {
+fn window_words(window: MetricWindow) -> String {
     let words =
         window.words().replace("the steps", "the updates").replace("rollout steps", "updates");
     match words.starts_with(|first: char| first.is_ascii_digit()) {

@@ -1,11 +1,11 @@
 //! Claims and verdicts as plain text and as Markdown.
 
 use crate::study::claims::Test;
-use crate::study::claims::evidence::Verdict;
+use crate::study::claims::evidence::ClaimVerdict;
 use crate::study::{Claim, ClaimResult, Claims, Judged, PartResult};
 
 /// `§3.1, Fig. 2b`.
-pub fn source(source: &crate::study::claims::Source) -> String {
+pub fn source(source: &crate::study::claims::ClaimSource) -> String {
     let mut parts = vec![source.section.clone()];
     match source.figures.as_slice() {
         [] => {}
@@ -16,14 +16,14 @@ pub fn source(source: &crate::study::claims::Source) -> String {
     parts.join(", ")
 }
 
-/// In the order of [`Verdict`].
-pub fn counts(judged: &Judged) -> Vec<(Verdict, usize)> {
+/// In the order of [`ClaimVerdict`].
+pub fn counts(judged: &Judged) -> Vec<(ClaimVerdict, usize)> {
     let all = [
-        Verdict::Supported,
-        Verdict::PositiveControl,
-        Verdict::Contradicted,
-        Verdict::Inconclusive,
-        Verdict::NotTestable,
+        ClaimVerdict::Supported,
+        ClaimVerdict::PositiveControl,
+        ClaimVerdict::Contradicted,
+        ClaimVerdict::Inconclusive,
+        ClaimVerdict::NotTestable,
     ];
     let count = |verdict| judged.claims.iter().filter(|it| it.verdict == verdict).count();
     all.map(|verdict| (verdict, count(verdict))).into()

@@ -1,17 +1,17 @@
 //! Reads one side's runs from what a user names: a table, a cell record, a run folder, or a folder
 //! of these.
 
-use crate::base::files::{self, Kind, foreign};
+use crate::base::files::{self, FileKind, foreign};
 use crate::records::tables::graded;
 use crate::records::{ColumnNames, GradedTable, RunFolder};
 use crate::statistics::Counts;
-use crate::study::comparison::{Error, Run};
+use crate::study::comparison::{EvaluatedRun, OutcomeError};
 use crate::study::{Cell, cell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 #[derive(Debug, Clone, Default)]
-pub struct Options {
+pub struct ComparisonOptions {
     pub columns: ColumnNames,
     /// The evaluation set of cells and run folders; `None` if there is only one.
     pub set: Option<String>,
@@ -20,11 +20,14 @@ pub struct Options {
 }
 
 /// Each path is a run, or a folder with one run an entry.
-pub fn side<P: AsRef<Path>>(paths: &[P], options: &Options) -> Result<Vec<Run>, Error> {
+pub fn side<P: AsRef<Path>>(
+    paths: &[P],
+    options: &ComparisonOptions,
+) -> Result<Vec<EvaluatedRun>, OutcomeError> {
     let mut runs = Vec::new();
     for path in paths.iter().map(AsRef::as_ref) {
         match files::kind(path)? {
-            Some(Kind::Folder) if !is_run(path)? => {
+            Some(FileKind::Folder) if !is_run(path)? => {
                 for name in files::list(path)? {
                     if name.starts_with('.') {
                         continue;
@@ -42,12 +45,12 @@ pub fn side<P: AsRef<Path>>(paths: &[P], options: &Options) -> Result<Vec<Run>, 
     }
 }
 
-fn is_run(folder: &Path) -> Result<bool, Error> {
-    Ok(files::kind(&folder.join("evaluations.jsonl"))? == Some(Kind::File))
+fn is_run(folder: &Path) -> Result<bool, OutcomeError> {
+    Ok(files::kind(&folder.join("evaluations.jsonl"))? == Some(FileKind::File))
 }
 
-fn run(path: &Path, options: &Options) -> Result<Run, Error> {
-    if files::kind(path)? == Some(Kind::Folder) {
+fn run(path: &Path, options: &ComparisonOptions) -> Result<EvaluatedRun, OutcomeError> {
+    if files::kind(path)? == Some(FileKind::Folder) {
         return run_folder(path, options);
     }
     match path.extension().is_some_and(|extension| extension == "json") {
@@ -56,7 +59,7 @@ fn run(path: &Path, options: &Options) -> Result<Run, Error> {
     }
 }
 
-fn run_folder(path: &Path, options: &Options) -> Result<Run, Error> {
+fn run_folder(path: &Path, options: &ComparisonOptions) -> Result<EvaluatedRun, OutcomeError> {
     if !is_run(path)? {
         return Err(invalid(path, "it is neither a run folder nor a table".into()));
     }
@@ -80,7 +83,7 @@ fn run_folder(path: &Path, options: &Options) -> Result<Run, Error> {
 
 /// The last evaluation of the set. A cell knows its problems by a digest; each problem is named by
 /// that digest and its place, which only another cell of the same set shares.
-fn cell(path: &Path, options: &Options) -> Result<Run, Error> {
+fn cell(path: &Path, options: &ComparisonOptions) -> Result<EvaluatedRun, OutcomeError> {
     let cell = Cell::read(path)?;
     let sets = cell.evaluations.iter().map(|evaluation| evaluation.set.as_str());
     let set = choose(path, sets, options)?;
@@ -97,14 +100,14 @@ fn cell(path: &Path, options: &Options) -> Result<Run, Error> {
          its record were checked against each other; {}",
         cell::ONLY_TRAINING
     );
-    Ok(Run { path: path.to_path_buf(), problems, remark: Some(remark) })
+    Ok(EvaluatedRun { path: path.to_path_buf(), problems, remark: Some(remark) })
 }
 
 fn choose<'a>(
     path: &Path,
     sets: impl Iterator<Item = &'a str>,
-    options: &Options,
-) -> Result<String, Error> {
+    options: &ComparisonOptions,
+) -> Result<String, OutcomeError> {
     let sets: BTreeSet<&str> = sets.collect();
     let known = || sets.iter().copied().collect::<Vec<_>>().join(", ");
     match (&options.set, sets.len()) {
@@ -125,21 +128,21 @@ fn table(
     shown: &Path,
     path: &Path,
     columns: &ColumnNames,
-    options: &Options,
-) -> Result<Run, Error> {
+    options: &ComparisonOptions,
+) -> Result<EvaluatedRun, OutcomeError> {
     let table = graded::read_graded(path, columns)?;
     let problems = counts(shown, &table, options.unequal_samples)?;
     let (problem, sample, correct) = &table.columns;
     let sample = sample.as_ref().map_or("none".to_string(), |name| format!("`{name}`"));
     let remark = format!("columns: problem `{problem}`, sample {sample}, correct `{correct}`");
-    Ok(Run { path: shown.to_path_buf(), problems, remark: Some(remark) })
+    Ok(EvaluatedRun { path: shown.to_path_buf(), problems, remark: Some(remark) })
 }
 
 fn counts(
     path: &Path,
     table: &GradedTable,
     unequal_samples: bool,
-) -> Result<BTreeMap<String, Counts>, Error> {
+) -> Result<BTreeMap<String, Counts>, OutcomeError> {
     let mut problems: BTreeMap<String, Counts> = BTreeMap::new();
     let mut seen: BTreeSet<(&str, &str)> = BTreeSet::new();
     for row in &table.rows {
@@ -181,6 +184,6 @@ fn cut(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
-fn invalid(path: &Path, reason: String) -> Error {
-    Error::Invalid { path: path.to_path_buf(), reason }
+fn invalid(path: &Path, reason: String) -> OutcomeError {
+    OutcomeError::Invalid { path: path.to_path_buf(), reason }
 }

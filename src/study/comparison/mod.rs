@@ -20,13 +20,13 @@ pub const FORMAT: u64 = 1;
 const POWER: f64 = 0.8;
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum OutcomeError {
     #[error(transparent)]
-    Table(#[from] tables::Error),
+    Table(#[from] tables::TableError),
     #[error(transparent)]
-    Cell(#[from] crate::study::cell::Error),
+    Cell(#[from] crate::study::cell::CellError),
     #[error(transparent)]
-    File(#[from] crate::base::files::Error),
+    File(#[from] crate::base::files::FileError),
     #[error("{}: {reason}", path.display())]
     Invalid { path: PathBuf, reason: String },
     #[error(
@@ -41,11 +41,11 @@ pub enum Error {
         only: String,
     },
     #[error(transparent)]
-    Statistics(#[from] between::Error),
+    Statistics(#[from] between::BetweenError),
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Run {
+pub struct EvaluatedRun {
     pub path: PathBuf,
     pub problems: BTreeMap<String, Counts>,
     /// How the run was read.
@@ -53,7 +53,7 @@ pub struct Run {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Side {
+pub struct ComparedRuns {
     pub files: Vec<String>,
     /// avg@k of each run, a share.
     pub by_run: Vec<f64>,
@@ -91,10 +91,10 @@ pub struct BetweenRuns {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Comparison {
+pub struct RunComparison {
     pub format: u64,
-    pub a: Side,
-    pub b: Side,
+    pub a: ComparedRuns,
+    pub b: ComparedRuns,
     /// The difference b − a, problem by problem, about these checkpoints.
     pub paired: Paired,
     /// The largest change comes first.
@@ -107,12 +107,12 @@ pub struct Comparison {
 
 /// Compares b with a at confidence `level`.
 pub fn compare(
-    a: &[Run],
-    b: &[Run],
+    a: &[EvaluatedRun],
+    b: &[EvaluatedRun],
     level: f64,
     common_problems: bool,
-) -> Result<Comparison, Error> {
-    let all: Vec<&Run> = a.iter().chain(b).collect();
+) -> Result<RunComparison, OutcomeError> {
+    let all: Vec<&EvaluatedRun> = a.iter().chain(b).collect();
     let mut remarks: Vec<String> = Vec::new();
     for run in &all {
         remarks.extend(
@@ -124,7 +124,7 @@ pub fn compare(
         );
     }
     let names = problems(&all, common_problems, &mut remarks)?;
-    let counts = |runs: &[Run]| -> Vec<Vec<Counts>> {
+    let counts = |runs: &[EvaluatedRun]| -> Vec<Vec<Counts>> {
         runs.iter().map(|run| names.iter().map(|name| run.problems[*name]).collect()).collect()
     };
     let (before, after) = (counts(a), counts(b));
@@ -134,21 +134,21 @@ pub fn compare(
     let detectable = detectable(&paired, &sides);
     let changes = changes(&names, &before, &after);
     let [a, b] = sides;
-    Ok(Comparison { format: FORMAT, a, b, paired, changes, between_runs, detectable, remarks })
+    Ok(RunComparison { format: FORMAT, a, b, paired, changes, between_runs, detectable, remarks })
 }
 
 fn problems<'a>(
-    runs: &[&'a Run],
+    runs: &[&'a EvaluatedRun],
     common: bool,
     remarks: &mut Vec<String>,
-) -> Result<Vec<&'a str>, Error> {
+) -> Result<Vec<&'a str>, OutcomeError> {
     let Some(first) = runs.first() else { return Ok(Vec::new()) };
     for one in runs {
         for other in runs {
             let mut only = one.problems.keys().filter(|name| !other.problems.contains_key(*name));
             if let (Some(name), false) = (only.next(), common) {
                 let name: String = name.chars().take(80).collect();
-                return Err(Error::OtherProblems {
+                return Err(OutcomeError::OtherProblems {
                     one: one.path.clone(),
                     other: other.path.clone(),
                     only: format!("{} problems, such as {name:?},", 1 + only.count()),
@@ -160,7 +160,7 @@ fn problems<'a>(
     let names: Vec<&str> = first.problems.keys().filter(in_all).map(String::as_str).collect();
     if names.is_empty() {
         let reason = "no problem is in all files".to_string();
-        return Err(Error::Invalid { path: first.path.clone(), reason });
+        return Err(OutcomeError::Invalid { path: first.path.clone(), reason });
     }
     let largest = runs.iter().map(|run| run.problems.len()).max().unwrap_or(0);
     if common && names.len() < largest {
@@ -173,7 +173,11 @@ fn problems<'a>(
     Ok(names)
 }
 
-fn side(runs: &[Run], counts: &[Vec<Counts>], level: f64) -> Result<Side, Error> {
+fn side(
+    runs: &[EvaluatedRun],
+    counts: &[Vec<Counts>],
+    level: f64,
+) -> Result<ComparedRuns, OutcomeError> {
     let accuracy = accuracy::accuracy(counts, level)?;
     let doubling = std::iter::successors(Some(1), |k| Some(k * 2));
     let ks = doubling.take_while(|k| *k < accuracy.samples).chain([accuracy.samples]);
@@ -183,7 +187,7 @@ fn side(runs: &[Run], counts: &[Vec<Counts>], level: f64) -> Result<Side, Error>
         total / all.count() as f64
     };
     let mean = |run: &Vec<Counts>| run.iter().map(Counts::accuracy).sum::<f64>() / run.len() as f64;
-    Ok(Side {
+    Ok(ComparedRuns {
         files: runs.iter().map(|run| run.path.display().to_string()).collect(),
         by_run: counts.iter().map(mean).collect(),
         pass_at_k: ks.map(|k| (k, pass(k))).collect(),
@@ -203,7 +207,7 @@ fn changes(names: &[&str], a: &[Vec<Counts>], b: &[Vec<Counts>]) -> Vec<Change> 
     changes
 }
 
-fn between_runs(a: &[f64], b: &[f64], level: f64) -> Result<Option<BetweenRuns>, Error> {
+fn between_runs(a: &[f64], b: &[f64], level: f64) -> Result<Option<BetweenRuns>, OutcomeError> {
     if a.len() < 2 || b.len() < 2 {
         return Ok(None);
     }
@@ -235,7 +239,7 @@ fn run_effect(a: &[f64], b: &[f64]) -> f64 {
     }
 }
 
-fn detectable(paired: &Paired, sides: &[Side; 2]) -> Vec<Detectable> {
+fn detectable(paired: &Paired, sides: &[ComparedRuns; 2]) -> Vec<Detectable> {
     let z = distributions::t_quantile(POWER, accuracy::MANY);
     let n = sides[0].accuracy.problems;
     let of = |index: usize, df: f64| {

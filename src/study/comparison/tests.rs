@@ -2,15 +2,15 @@ use super::*;
 use crate::base::rng::{self, Id};
 use crate::base::{Purpose, files};
 use crate::records::ColumnNames;
-use crate::records::tables::{self, Outcome};
+use crate::records::tables::{self, OutcomeRecord};
 use crate::statistics::Counts;
-use crate::study::Style;
-use crate::study::comparison::load::Options;
+use crate::study::ComparisonStyle;
+use crate::study::comparison::load::ComparisonOptions;
 use std::path::Path;
 use std::slice::from_ref;
 
 /// A run on made-up problems, each `shift` of the way from its chance to 1.
-fn made_up(name: &str, problems: usize, shift: f64) -> Run {
+fn made_up(name: &str, problems: usize, shift: f64) -> EvaluatedRun {
     let stream =
         |name: &str| rng::stream(0, Purpose::Simulation, &[Id::from(name), Id::from(0u64)]);
     let (mut problem, mut draw) = (stream("problems of a comparison"), stream(name));
@@ -22,27 +22,27 @@ fn made_up(name: &str, problems: usize, shift: f64) -> Run {
         (format!("aime/{index:02}"), Counts { correct, samples: 16 })
     };
     let problems = (0..problems).map(outcome).collect();
-    Run { path: PathBuf::from(name), problems, remark: None }
+    EvaluatedRun { path: PathBuf::from(name), problems, remark: None }
 }
 
-fn page(a: &[Run], b: &[Run], style: Style) -> String {
+fn page(a: &[EvaluatedRun], b: &[EvaluatedRun], style: ComparisonStyle) -> String {
     text::page(&compare(a, b, 0.95, false).unwrap(), style)
 }
 
 #[test]
 fn one_run_a_side_speaks_of_checkpoints_only() {
     let (a, b) = (made_up("base.csv", 30, 0.0), made_up("tuned.csv", 30, 0.3));
-    insta::assert_snapshot!(page(&[a], &[b], Style::Plain));
+    insta::assert_snapshot!(page(&[a], &[b], ComparisonStyle::Plain));
 }
 
 #[test]
 fn several_runs_a_side_make_the_run_the_unit() {
-    let runs = |name: &str, count: u32, shift: f64| -> Vec<Run> {
+    let runs = |name: &str, count: u32, shift: f64| -> Vec<EvaluatedRun> {
         let run = |seed| made_up(&format!("{name}-{seed}.csv"), 30, shift + 0.01 * f64::from(seed));
         (0..count).map(run).collect()
     };
     let (a, b) = (runs("grpo", 5, 0.0), runs("dapo", 5, 0.4));
-    insta::assert_snapshot!(page(&a, &b, Style::Markdown));
+    insta::assert_snapshot!(page(&a, &b, ComparisonStyle::Markdown));
     let few = compare(&a[..3], &b[..3], 0.95, false).unwrap().between_runs.unwrap();
     assert_eq!(few.verdict, Verdict::Inconclusive { could_have_detected: None });
     assert_eq!((few.welch.interval, few.permutation.smallest_p), (None, 0.1));
@@ -52,12 +52,12 @@ fn several_runs_a_side_make_the_run_the_unit() {
 
 #[test]
 fn what_no_interval_is_offered_for_says_why() {
-    let solved = |name: &str, correct| Run {
+    let solved = |name: &str, correct| EvaluatedRun {
         path: name.into(),
         problems: (0..12).map(|i| (i.to_string(), Counts { correct, samples: 4 })).collect(),
         remark: None,
     };
-    insta::assert_snapshot!(page(&[solved("a", 4)], &[solved("b", 4)], Style::Plain));
+    insta::assert_snapshot!(page(&[solved("a", 4)], &[solved("b", 4)], ComparisonStyle::Plain));
 }
 
 #[test]
@@ -74,15 +74,15 @@ fn the_json_document_has_the_numbers_of_the_text() {
 #[test]
 fn names_of_files_and_problems_reach_a_terminal_as_printable_text() {
     let hostile = "\u{1b}[31m|<script>";
-    let run = |path: &str, correct| Run {
+    let run = |path: &str, correct| EvaluatedRun {
         path: path.into(),
         problems: [(hostile.to_string(), Counts { correct, samples: 4 })].into(),
         remark: None,
     };
-    for style in [Style::Plain, Style::Markdown] {
+    for style in [ComparisonStyle::Plain, ComparisonStyle::Markdown] {
         let page = page(&[run(hostile, 1)], &[run("b", 3)], style);
         assert!(!page.contains('\u{1b}'), "{page}");
-        assert!(style == Style::Plain || !page.contains("<script>"), "{page}");
+        assert!(style == ComparisonStyle::Plain || !page.contains("<script>"), "{page}");
     }
 }
 
@@ -102,7 +102,7 @@ impl Folder {
 
     fn refused(&self, name: &str, text: &str) -> String {
         let path = self.write(name, text);
-        let error = load::side(&[path], &Options::default()).unwrap_err().to_string();
+        let error = load::side(&[path], &ComparisonOptions::default()).unwrap_err().to_string();
         error.replace(&format!("{}/", self.0.path().display()), "")
     }
 }
@@ -121,7 +121,7 @@ fn tables_that_contradict_themselves_are_refused_with_the_problem() {
     );
     assert_eq!(folder.refused("t.csv", "id,sample,acc\n"), "t.csv: the table has no rows");
     assert!(folder.refused("t.json", "{").starts_with("t.json: "));
-    let unequal = Options { unequal_samples: true, ..Options::default() };
+    let unequal = ComparisonOptions { unequal_samples: true, ..ComparisonOptions::default() };
     let path = folder.write("t.csv", "id,sample,acc\n1,0,1\n1,1,0\n2,0,1\n");
     let run = &load::side(&[path], &unequal).unwrap()[0];
     assert_eq!(run.problems["1"], Counts { correct: 1, samples: 2 });
@@ -140,16 +140,18 @@ fn problems_of_one_side_only_are_refused_or_left_out_on_demand() {
     let common = compare(from_ref(&a), &[b], 0.95, true).unwrap();
     assert_eq!(common.a.accuracy.problems, 12);
     assert_eq!(common.remarks.len(), 1);
-    let other =
-        Run { problems: [("x".into(), Counts { correct: 0, samples: 1 })].into(), ..a.clone() };
+    let other = EvaluatedRun {
+        problems: [("x".into(), Counts { correct: 0, samples: 1 })].into(),
+        ..a.clone()
+    };
     assert!(compare(&[a], &[other], 0.95, true).unwrap_err().to_string().contains("no problem"));
 }
 
 #[test]
 fn csv_parquet_and_a_folder_of_runs_give_the_same_counts() {
     let folder = Folder::new();
-    let outcomes: Vec<Outcome> = (0..8u32)
-        .map(|index| Outcome {
+    let outcomes: Vec<OutcomeRecord> = (0..8u32)
+        .map(|index| OutcomeRecord {
             problem: format!("dev/{}", index / 4),
             sample: index % 4,
             is_correct: index % 3 == 0,
@@ -171,9 +173,9 @@ fn csv_parquet_and_a_folder_of_runs_give_the_same_counts() {
         correct: Some("ok".into()),
         ..ColumnNames::default()
     };
-    let options = Options { columns, ..Options::default() };
+    let options = ComparisonOptions { columns, ..ComparisonOptions::default() };
     let from_csv = load::side(&[&csv], &options).unwrap();
-    let from_parquet = load::side(&[&parquet], &Options::default()).unwrap();
+    let from_parquet = load::side(&[&parquet], &ComparisonOptions::default()).unwrap();
     assert_eq!(from_csv[0].problems, from_parquet[0].problems);
     let from_folder = load::side(&[csv.parent().unwrap()], &options).unwrap();
     assert_eq!(from_folder, from_csv);
@@ -244,11 +246,11 @@ fn cells_are_compared_when_they_are_about_the_same_problems() {
     let one = cell(folder.path(), 1, [t, f, t, t, f, f, f, f], "ids");
     let two = cell(folder.path(), 2, [t, t, t, t, f, f, f, t], "ids");
     let other = cell(folder.path(), 3, [t, t, t, t, f, f, f, t], "other ids");
-    let side = |path: &Path| load::side(&[path], &Options::default()).unwrap();
+    let side = |path: &Path| load::side(&[path], &ComparisonOptions::default()).unwrap();
     let got = compare(&side(&one), &side(&two), 0.95, false).unwrap();
     assert_eq!(got.paired.by_problem, [0.5, 0.0, 0.0, 0.5]);
     assert!(compare(&side(&one), &side(&other), 0.95, false).is_err());
-    let missing = Options { set: Some("plus".into()), ..Options::default() };
+    let missing = ComparisonOptions { set: Some("plus".into()), ..ComparisonOptions::default() };
     let error = load::side(&[&one], &missing).unwrap_err().to_string();
     assert!(error.ends_with("no evaluation of set `plus`, only of dev"), "{error}");
 }

@@ -3,7 +3,7 @@
 use crate::base::visible::visible;
 use crate::statistics::verdict::Verdict;
 use crate::statistics::{Question, Uncertainty, between};
-use crate::study::comparison::{Comparison, Side};
+use crate::study::comparison::{ComparedRuns, RunComparison};
 use std::fmt::Write;
 
 const SHOWN_CHANGES: usize = 10;
@@ -12,15 +12,15 @@ const SHOWN_CHANGES: usize = 10;
 const SHOWN_FILES: usize = 12;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Style {
+pub enum ComparisonStyle {
     Plain,
     Markdown,
 }
 
 /// The page of a comparison. Names of files and problems are foreign text: only printable
 /// characters are shown.
-pub fn page(comparison: &Comparison, style: Style) -> String {
-    let mut page = Page { text: String::new(), style };
+pub fn page(comparison: &RunComparison, style: ComparisonStyle) -> String {
+    let mut page = ComparisonPage { text: String::new(), style };
     page.heading("Sides");
     for (name, side) in [("A", &comparison.a), ("B", &comparison.b)] {
         page.line(&files(name, side));
@@ -36,26 +36,26 @@ pub fn page(comparison: &Comparison, style: Style) -> String {
     page.text
 }
 
-struct Page {
+struct ComparisonPage {
     text: String,
-    style: Style,
+    style: ComparisonStyle,
 }
 
-impl Page {
+impl ComparisonPage {
     fn heading(&mut self, text: &str) {
         let gap = if self.text.is_empty() || self.text.ends_with("\n\n") { "" } else { "\n" };
-        let mark = if self.style == Style::Markdown { "## " } else { "" };
-        let end = if self.style == Style::Markdown { "\n" } else { "" };
+        let mark = if self.style == ComparisonStyle::Markdown { "## " } else { "" };
+        let end = if self.style == ComparisonStyle::Markdown { "\n" } else { "" };
         // Writing to a string cannot fail.
         let _ = writeln!(self.text, "{gap}{mark}{text}{end}");
     }
 
     fn line(&mut self, text: &str) {
         match self.style {
-            Style::Markdown => {
+            ComparisonStyle::Markdown => {
                 let _ = writeln!(self.text, "- {}", text.replace('|', "\\|").replace('<', "&lt;"));
             }
-            Style::Plain => {
+            ComparisonStyle::Plain => {
                 let _ = writeln!(self.text, "  {text}");
             }
         }
@@ -63,7 +63,7 @@ impl Page {
 
     /// The first column is text, the others are numbers.
     fn table(&mut self, rows: &[Vec<String>]) {
-        if self.style == Style::Markdown {
+        if self.style == ComparisonStyle::Markdown {
             // Markdown needs an empty line between a list and a table.
             if !self.text.ends_with("\n\n") {
                 self.text.push('\n');
@@ -95,7 +95,7 @@ impl Page {
     }
 }
 
-fn files(name: &str, side: &Side) -> String {
+fn files(name: &str, side: &ComparedRuns) -> String {
     let accuracy = &side.accuracy;
     let shown: Vec<String> =
         side.files.iter().take(SHOWN_FILES).map(|file| visible(file)).collect();
@@ -133,7 +133,7 @@ fn interval(answer: &Uncertainty, show: fn(f64) -> String) -> String {
     }
 }
 
-fn accuracies(page: &mut Page, comparison: &Comparison) {
+fn accuracies(page: &mut ComparisonPage, comparison: &RunComparison) {
     page.heading("avg@k, percent");
     let level = level(comparison);
     let header = ["", "A", "SE", &level, "B", "SE", &level];
@@ -161,7 +161,7 @@ fn accuracies(page: &mut Page, comparison: &Comparison) {
     page.heading("pass@k, percent");
     let ks: Vec<u64> = comparison.a.pass_at_k.keys().copied().collect();
     let ks: Vec<u64> = ks.into_iter().filter(|k| comparison.b.pass_at_k.contains_key(k)).collect();
-    let row = |name: &str, side: &Side| {
+    let row = |name: &str, side: &ComparedRuns| {
         let cells = ks.iter().map(|k| percent(side.pass_at_k[k]));
         std::iter::once(name.to_string()).chain(cells).collect::<Vec<_>>()
     };
@@ -169,14 +169,14 @@ fn accuracies(page: &mut Page, comparison: &Comparison) {
     page.table(&[header.collect(), row("A", &comparison.a), row("B", &comparison.b)]);
 }
 
-fn level(comparison: &Comparison) -> String {
+fn level(comparison: &RunComparison) -> String {
     let answers = comparison.a.accuracy.uncertainties.iter();
     let intervals = answers.chain(&comparison.paired.uncertainties).filter_map(|it| it.interval);
     let level = intervals.map(|interval| interval.level).next().unwrap_or(0.95);
     format!("{:.0} % interval", 100.0 * level)
 }
 
-fn difference(page: &mut Page, comparison: &Comparison) {
+fn difference(page: &mut ComparisonPage, comparison: &RunComparison) {
     let paired = &comparison.paired;
     page.heading("B − A on the same problems, percent points");
     let level = level(comparison);
@@ -212,7 +212,7 @@ fn p_value(p: f64) -> String {
     if p < 0.0005 { format!("{p:.1e}") } else { format!("{p:.3}") }
 }
 
-fn runs(page: &mut Page, comparison: &Comparison) {
+fn runs(page: &mut ComparisonPage, comparison: &RunComparison) {
     page.heading("Another training run");
     let Some(runs) = &comparison.between_runs else {
         page.line("one run on a side says nothing about another training run of the method");
@@ -265,7 +265,7 @@ fn word(verdict: &Verdict) -> String {
     }
 }
 
-fn detectable(page: &mut Page, comparison: &Comparison) {
+fn detectable(page: &mut ComparisonPage, comparison: &RunComparison) {
     page.heading("Smallest difference found in 80 % of cases, percent points");
     let mut rows = vec![vec!["what repeats".to_string(), "B − A".to_string()]];
     for item in &comparison.detectable {
@@ -278,7 +278,7 @@ fn detectable(page: &mut Page, comparison: &Comparison) {
     page.table(&rows);
 }
 
-fn changes(page: &mut Page, comparison: &Comparison) {
+fn changes(page: &mut ComparisonPage, comparison: &RunComparison) {
     let all = &comparison.changes;
     let count = |test: fn(f64) -> bool| all.iter().filter(|it| test(it.difference)).count();
     page.heading("Problems that changed most, percent correct");

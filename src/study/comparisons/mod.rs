@@ -7,7 +7,7 @@ use crate::statistics::{
     Equivalence, Interval, TimeToEvent, aggregates, between, equivalence, time_to_level,
 };
 use crate::study::collection::Study;
-use crate::study::{At, Cell, Declared, Direction, Family, Metric, arms, metric};
+use crate::study::{At, Cell, Declared, DeclaredFamily, Direction, Metric, arms, metric};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -138,7 +138,7 @@ pub fn families(study: &Study) -> Vec<FamilyResult> {
 
 /// Tests a family's comparisons and adjusts them together. One that cannot be tested counts with p
 /// = 1, so that leaving an arm out never makes the others easier.
-pub fn family(study: &Study, family: &Family, registered: bool) -> FamilyResult {
+pub fn family(study: &Study, family: &DeclaredFamily, registered: bool) -> FamilyResult {
     let size = family.comparisons.len();
     let mut comparisons: Vec<Comparison> = family
         .comparisons

@@ -3,7 +3,7 @@
 
 use crate::algorithm::{Aggregation, DynamicSampling, Over, Punishment, TokenMeanUnit};
 use crate::experiment::Experiment;
-use crate::study::effect_checks::{Finding, Recorded, Verdict};
+use crate::study::effect_checks::{EffectFinding, EffectVerdict, Recorded};
 
 /// Rounding moves sums of f64 weights by much less than this.
 const ROUNDING: f64 = 1e-9;
@@ -13,20 +13,20 @@ pub fn resamples(experiment: &Experiment) -> bool {
 }
 
 /// `seen` is `None` if nothing was recorded, else whether the technique acted, with the numbers.
-fn finding(technique: &'static str, enabled: bool, seen: Option<(bool, String)>) -> Finding {
+fn finding(technique: &'static str, enabled: bool, seen: Option<(bool, String)>) -> EffectFinding {
     let (verdict, evidence) = match seen {
-        None => (Verdict::NotRecorded, "no recorded rollout step says".to_string()),
+        None => (EffectVerdict::NotRecorded, "no recorded rollout step says".to_string()),
         Some((acted, evidence)) => {
             let verdict = match (enabled, acted) {
-                (true, true) => Verdict::Acted,
-                (true, false) => Verdict::EnabledButDidNothing,
-                (false, true) => Verdict::DisabledButActed,
-                (false, false) => Verdict::Off,
+                (true, true) => EffectVerdict::Acted,
+                (true, false) => EffectVerdict::EnabledButDidNothing,
+                (false, true) => EffectVerdict::DisabledButActed,
+                (false, false) => EffectVerdict::Off,
             };
             (verdict, evidence)
         }
     };
-    Finding { technique, enabled, verdict, evidence: grouped(&evidence) }
+    EffectFinding { technique, enabled, verdict, evidence: grouped(&evidence) }
 }
 
 /// Separates the thousands of counts of five digits and more, not of decimals.
@@ -53,7 +53,7 @@ fn grouped(sentence: &str) -> String {
 
 /// Counts tokens between the two upper bounds. Above both the gradient is 0 with and without the
 /// technique, so only these tokens train differently.
-pub fn clip_higher(recorded: &Recorded) -> Finding {
+pub fn clip_higher(recorded: &Recorded) -> EffectFinding {
     let experiment = recorded.experiment;
     let dapo = &experiment.dapo;
     let clip = dapo.rules().clip(dapo);
@@ -90,7 +90,7 @@ pub fn clip_higher(recorded: &Recorded) -> Finding {
 }
 
 /// Counts groups that were generated and dropped for being all correct or all wrong.
-pub fn dynamic_sampling(recorded: &Recorded) -> Finding {
+pub fn dynamic_sampling(recorded: &Recorded) -> EffectFinding {
     let experiment = recorded.experiment;
     let seen = || {
         let correct = recorded.sum("effect/dynamic_sampling_dropped_all_correct_groups")?;
@@ -131,7 +131,7 @@ pub fn dynamic_sampling(recorded: &Recorded) -> Finding {
 }
 
 /// Measures loss weight on other tokens than under GRPO's response mean.
-pub fn token_level_loss(recorded: &Recorded) -> Finding {
+pub fn token_level_loss(recorded: &Recorded) -> EffectFinding {
     let dapo = &recorded.experiment.dapo;
     let seen = || {
         let largest = recorded.highest("effect/token_level_loss_moved_share_max")?;
@@ -163,16 +163,17 @@ pub fn token_level_loss(recorded: &Recorded) -> Finding {
     };
     let mut finding =
         finding("Token-level loss", dapo.aggregation == Aggregation::TokenMean, seen());
-    if finding.verdict == Verdict::DisabledButActed && dapo.aggregation == Aggregation::ResponseSum
+    if finding.verdict == EffectVerdict::DisabledButActed
+        && dapo.aggregation == Aggregation::ResponseSum
     {
-        finding.verdict = Verdict::Explained;
+        finding.verdict = EffectVerdict::Explained;
         finding.evidence += "; aggregation = \"response-sum\" weighs all tokens alike too";
     }
     finding
 }
 
 /// Counts rollouts of the batch that were kept out of the loss.
-pub fn overlong_filtering(recorded: &Recorded) -> Finding {
+pub fn overlong_filtering(recorded: &Recorded) -> EffectFinding {
     let seen = || {
         let masked = recorded.sum("effect/overlong_filtering_masked_rollouts")?;
         let tokens = recorded.sum("effect/overlong_filtering_masked_tokens")?;
@@ -190,7 +191,7 @@ pub fn overlong_filtering(recorded: &Recorded) -> Finding {
 /// Counts responses with a length penalty and the trained advantages that it moved. A penalty that
 /// reaches no advantage (the group was dropped, or its responses have the same penalty) trains
 /// nothing.
-pub fn soft_punishment(recorded: &Recorded) -> Finding {
+pub fn soft_punishment(recorded: &Recorded) -> EffectFinding {
     let experiment = recorded.experiment;
     let punishment = experiment.dapo.overlong.punishment;
     let enabled = matches!(punishment, Punishment::Soft { .. });
@@ -223,7 +224,7 @@ pub fn soft_punishment(recorded: &Recorded) -> Finding {
     finding("Soft Overlong Punishment", enabled, seen())
 }
 
-pub fn method(recorded: &Recorded) -> Option<Finding> {
+pub fn method(recorded: &Recorded) -> Option<EffectFinding> {
     let dapo = &recorded.experiment.dapo;
     dapo.method?;
     let rules = dapo.rules();

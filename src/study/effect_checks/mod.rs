@@ -35,7 +35,7 @@ pub const METRICS: [&str; 18] = [
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum EffectVerdict {
     /// Enabled, and it changed the training.
     Acted,
     /// Enabled, and the run would have been the same without it; a warning.
@@ -50,7 +50,7 @@ pub enum Verdict {
     NotRecorded,
 }
 
-impl Verdict {
+impl EffectVerdict {
     pub fn words(self) -> &'static str {
         match self {
             Self::Acted => "acted",
@@ -63,23 +63,28 @@ impl Verdict {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Finding {
+pub struct EffectFinding {
     pub technique: &'static str,
     pub enabled: bool,
-    pub verdict: Verdict,
+    pub verdict: EffectVerdict,
     /// One sentence without a full stop.
     pub evidence: String,
 }
 
-impl Finding {
+impl EffectFinding {
     pub fn warning(&self) -> Option<String> {
         let Self { technique, evidence, .. } = self;
         match self.verdict {
-            Verdict::EnabledButDidNothing => {
+            EffectVerdict::EnabledButDidNothing => {
                 Some(format!("{technique} is on and did nothing: {evidence}"))
             }
-            Verdict::DisabledButActed => Some(format!("{technique} is off and acted: {evidence}")),
-            Verdict::Acted | Verdict::Explained | Verdict::Off | Verdict::NotRecorded => None,
+            EffectVerdict::DisabledButActed => {
+                Some(format!("{technique} is off and acted: {evidence}"))
+            }
+            EffectVerdict::Acted
+            | EffectVerdict::Explained
+            | EffectVerdict::Off
+            | EffectVerdict::NotRecorded => None,
         }
     }
 }
@@ -94,14 +99,14 @@ pub struct NamedWarning {
 pub struct Effects {
     pub steps: usize,
     /// In the paper's order.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<EffectFinding>,
     /// Warnings beyond the findings.
     pub named_warnings: Vec<NamedWarning>,
 }
 
 impl Effects {
     pub fn warnings(&self) -> Vec<String> {
-        let findings = self.findings.iter().filter_map(Finding::warning);
+        let findings = self.findings.iter().filter_map(EffectFinding::warning);
         let named = self.named_warnings.iter();
         findings.chain(named.map(|w| format!("{}: {}", w.name, w.sentence))).collect()
     }
@@ -118,8 +123,8 @@ pub fn check(experiment: &Experiment, metrics: &[StepMetrics]) -> Effects {
     ];
     let about = experiment.dapo.rules().about();
     for finding in findings.iter_mut().filter(|it| about.does_itself.contains(&it.technique)) {
-        if finding.verdict == Verdict::DisabledButActed {
-            finding.verdict = Verdict::Explained;
+        if finding.verdict == EffectVerdict::DisabledButActed {
+            finding.verdict = EffectVerdict::Explained;
             finding.evidence += &format!("; {}: {}", about.name, about.differs);
         }
     }

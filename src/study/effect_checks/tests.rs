@@ -84,7 +84,7 @@ const CASES: [Case; 5] = [
     ),
 ];
 
-fn of<'a>(effects: &'a Effects, technique: &str) -> &'a Finding {
+fn of<'a>(effects: &'a Effects, technique: &str) -> &'a EffectFinding {
     effects.findings.iter().find(|finding| finding.technique == technique).unwrap()
 }
 
@@ -105,8 +105,11 @@ fn each_technique_that_is_on_and_acts_is_said_to_act_and_the_others_to_be_off() 
         let effects = check(&load(arm), &steps(acts));
         assert_eq!(effects.warnings(), Vec::<String>::new(), "{arm}");
         for finding in &effects.findings {
-            let expected =
-                if finding.technique == technique { Verdict::Acted } else { Verdict::Off };
+            let expected = if finding.technique == technique {
+                EffectVerdict::Acted
+            } else {
+                EffectVerdict::Off
+            };
             assert_eq!(finding.verdict, expected, "{arm}: {finding:?}");
             assert_eq!(finding.enabled, finding.technique == technique);
         }
@@ -117,7 +120,7 @@ fn each_technique_that_is_on_and_acts_is_said_to_act_and_the_others_to_be_off() 
 fn each_technique_that_is_on_and_does_nothing_is_a_warning() {
     for (technique, arm, _) in CASES {
         let effects = check(&load(arm), &steps(&[]));
-        assert_eq!(of(&effects, technique).verdict, Verdict::EnabledButDidNothing, "{arm}");
+        assert_eq!(of(&effects, technique).verdict, EffectVerdict::EnabledButDidNothing, "{arm}");
         let warnings = effects.warnings();
         assert_eq!(warnings.len(), 1, "{warnings:?}");
         assert!(warnings[0].starts_with(&format!("{technique} is on and did nothing: ")));
@@ -128,7 +131,7 @@ fn each_technique_that_is_on_and_does_nothing_is_a_warning() {
 fn each_technique_that_is_off_and_acts_is_a_warning() {
     for (technique, _, acts) in CASES {
         let effects = check(&load("base.toml"), &steps(acts));
-        assert_eq!(of(&effects, technique).verdict, Verdict::DisabledButActed);
+        assert_eq!(of(&effects, technique).verdict, EffectVerdict::DisabledButActed);
         let warnings = effects.warnings();
         assert_eq!(warnings.len(), 1, "{warnings:?}");
         assert!(warnings[0].starts_with(&format!("{technique} is off and acted: ")));
@@ -151,7 +154,7 @@ fn a_penalty_that_is_printed_and_never_reaches_an_advantage_is_a_warning() {
     assert!(warning.ends_with("0 of 512 trained advantages moved"), "{warning}");
     // Off, a penalty is a warning even where no advantage moved.
     let off = check(&load("base.toml"), &unused);
-    assert_eq!(of(&off, "Soft Overlong Punishment").verdict, Verdict::DisabledButActed);
+    assert_eq!(of(&off, "Soft Overlong Punishment").verdict, EffectVerdict::DisabledButActed);
 }
 
 #[test]
@@ -174,7 +177,7 @@ fn the_evidence_says_why_a_technique_could_not_act() {
     sums.dapo.aggregation = Aggregation::ResponseSum;
     let effects = check(&sums, &steps(CASES[2].2));
     let finding = &effects.findings[2];
-    assert_eq!((finding.verdict, effects.warnings()), (Verdict::Explained, Vec::new()));
+    assert_eq!((finding.verdict, effects.warnings()), (EffectVerdict::Explained, Vec::new()));
     assert!(
         finding.evidence.contains("\"response-sum\" weighs all tokens alike too"),
         "{finding:?}"
@@ -230,7 +233,7 @@ fn a_run_without_records_is_not_judged() {
     }];
     for metrics in [vec![], old] {
         let effects = check(&load("dapo.toml"), &metrics);
-        assert!(effects.findings.iter().all(|f| f.verdict == Verdict::NotRecorded));
+        assert!(effects.findings.iter().all(|f| f.verdict == EffectVerdict::NotRecorded));
         assert_eq!(effects.warnings(), Vec::<String>::new());
     }
 }
@@ -251,5 +254,8 @@ fn a_factor_of_zero_is_a_punishment_that_does_nothing() {
         Punishment::Soft { cache_tokens: 32, factor: 0.0, beyond };
     experiment.dapo.dynamic_sampling = DynamicSampling::None {};
     let effects = check(&experiment, &steps(&[("effect/soft_punishment_due_rollouts", 9.0)]));
-    assert_eq!(of(&effects, "Soft Overlong Punishment").verdict, Verdict::EnabledButDidNothing);
+    assert_eq!(
+        of(&effects, "Soft Overlong Punishment").verdict,
+        EffectVerdict::EnabledButDidNothing
+    );
 }

@@ -3,12 +3,12 @@
 use crate::base::files;
 use crate::experiment::Verifier;
 use crate::records::Index;
-use crate::task::audit::{LISTED, MOST_NAMES, Options, findings};
+use crate::task::audit::{AuditOptions, LISTED, MOST_NAMES, findings};
 use crate::task::data::source::Format;
 use crate::task::data::{self, template};
 use crate::task::{
-    Answers, Audit, ConflictListed, Conflicts, Content, Copies, Indices, Lengths, Prompts,
-    SourceRow, reward,
+    Answers, Audit, AuditContent, AuditPrompts, ConflictListed, Conflicts, Copies, Indices,
+    Lengths, SourceRow, reward,
 };
 use sha2::{Digest, Sha256};
 use std::cmp::Reverse;
@@ -19,7 +19,7 @@ use std::path::Path;
 const LISTED_CHARACTERS: usize = 60;
 
 /// What is known of one problem.
-struct Known {
+struct KnownQuestions {
     /// Start of the question as it first stood there.
     start: String,
     /// SHA-256's first bytes of that question's exact text.
@@ -34,11 +34,11 @@ struct Known {
 #[derive(Default)]
 pub struct Collected {
     row_digests: Vec<[u8; 32]>,
-    problems: BTreeMap<[u8; 32], Known>,
+    problems: BTreeMap<[u8; 32], KnownQuestions>,
     /// Problem and whether another had the same index, by the index's digest.
     indices: BTreeMap<u64, (u64, bool)>,
     counted: Indices,
-    prompts: Prompts,
+    prompts: AuditPrompts,
     data_sources: BTreeMap<String, u64>,
     styles: BTreeMap<String, u64>,
 }
@@ -54,8 +54,8 @@ impl Collected {
         &mut self,
         path: &Path,
         row: &SourceRow,
-        options: &Options,
-    ) -> Result<(), data::Error> {
+        options: &AuditOptions,
+    ) -> Result<(), data::DataError> {
         self.row_digests.push(row_digest(row));
         count(&mut self.data_sources, row.row.data_source.as_deref());
         count(&mut self.styles, row.row.style.as_deref());
@@ -73,14 +73,14 @@ impl Collected {
             return Ok(());
         }
         let (path, record) = (path.to_path_buf(), row.number);
-        let refuse = |reason| data::Error::Tokens { path, record, reason };
+        let refuse = |reason| data::DataError::Tokens { path, record, reason };
         let length = match &options.tokens {
             Some(tokens) => (tokens.count)(row).map_err(refuse)?,
             None => row.row.prompt.iter().map(|m| m.content.chars().count() as u64).sum(),
         };
         let start = start(row.question());
         let answers = vec![(answer.clone(), 1)];
-        let known = Known { start, exact, spaced_differently: false, length, answers };
+        let known = KnownQuestions { start, exact, spaced_differently: false, length, answers };
         self.problems.insert(identity, known);
         Ok(())
     }
@@ -119,19 +119,19 @@ impl Collected {
         mut self,
         path: &Path,
         format: Format,
-        options: &Options,
-    ) -> Result<Audit, data::Error> {
+        options: &AuditOptions,
+    ) -> Result<Audit, data::DataError> {
         self.row_digests.sort_unstable();
         let mut rows = Sha256::new();
         self.row_digests.iter().for_each(|digest| rows.update(digest));
-        let counts = || self.problems.values().map(Known::rows);
+        let counts = || self.problems.values().map(KnownQuestions::rows);
         let problems = self.problems.len() as u64;
         let copies = Copies {
             fewest: counts().min().unwrap_or(0),
             most: counts().max().unwrap_or(0),
             mean: self.rows() as f64 / problems.max(1) as f64,
         };
-        let content = Content {
+        let content = AuditContent {
             rows_sha256: files::hexadecimal(&rows.finalize()),
             problems_sha256: problems_digest(&self.problems),
         };
@@ -148,7 +148,7 @@ impl Collected {
             problems,
             content,
             copies,
-            prompts: Prompts {
+            prompts: AuditPrompts {
                 spaced_differently: respaced.count() as u64,
                 lengths: lengths(&self.problems, options),
                 ..self.prompts
@@ -167,7 +167,7 @@ impl Collected {
     }
 }
 
-impl Known {
+impl KnownQuestions {
     fn rows(&self) -> u64 {
         self.answers.iter().map(|(_, rows)| rows).sum()
     }
@@ -203,7 +203,7 @@ fn row_digest(row: &SourceRow) -> [u8; 32] {
     hash.finalize().into()
 }
 
-fn problems_digest(problems: &BTreeMap<[u8; 32], Known>) -> String {
+fn problems_digest(problems: &BTreeMap<[u8; 32], KnownQuestions>) -> String {
     let mut hash = Sha256::new();
     for (identity, known) in problems {
         let mut answers: Vec<&str> = known.answers.iter().map(|(answer, _)| &answer[..]).collect();
@@ -216,7 +216,7 @@ fn problems_digest(problems: &BTreeMap<[u8; 32], Known>) -> String {
     files::hexadecimal(&hash.finalize())
 }
 
-fn lengths(problems: &BTreeMap<[u8; 32], Known>, options: &Options) -> Lengths {
+fn lengths(problems: &BTreeMap<[u8; 32], KnownQuestions>, options: &AuditOptions) -> Lengths {
     let mut lengths: Vec<u64> = problems.values().map(|known| known.length).collect();
     lengths.sort_unstable();
     // The smallest length that so large a share of the problems does not exceed.
@@ -240,7 +240,7 @@ fn lengths(problems: &BTreeMap<[u8; 32], Known>, options: &Options) -> Lengths {
     }
 }
 
-fn answers(problems: &BTreeMap<[u8; 32], Known>) -> Answers {
+fn answers(problems: &BTreeMap<[u8; 32], KnownQuestions>) -> Answers {
     let mut owners: BTreeMap<&str, u64> = BTreeMap::new();
     let pairs = problems.values().flat_map(|known| &known.answers);
     pairs.for_each(|(answer, _)| *owners.entry(answer).or_default() += 1);
@@ -291,15 +291,15 @@ impl Answers {
     }
 }
 
-fn conflicts(problems: &BTreeMap<[u8; 32], Known>) -> Conflicts {
+fn conflicts(problems: &BTreeMap<[u8; 32], KnownQuestions>) -> Conflicts {
     let conflicting = || problems.values().filter(|known| known.answers.len() > 1);
-    let listed = |known: &Known| ConflictListed {
+    let listed = |known: &KnownQuestions| ConflictListed {
         question: known.start.clone(),
         answers: known.answers.iter().take(LISTED).map(|(a, rows)| (start(a), *rows)).collect(),
     };
     Conflicts {
         problems: conflicting().count() as u64,
-        rows: conflicting().map(Known::rows).sum(),
+        rows: conflicting().map(KnownQuestions::rows).sum(),
         listed: conflicting().take(LISTED).map(listed).collect(),
     }
 }

@@ -1,6 +1,6 @@
 //! What follows from the counts for somebody who trains on a file or evaluates with it.
 
-use crate::task::audit::{Finding, Options};
+use crate::task::audit::{AuditFinding, AuditOptions};
 use crate::task::{Audit, FindingKind};
 use serde::Deserialize;
 
@@ -9,14 +9,15 @@ const KNOWN: &str = include_str!("../../../golden/data/known.json");
 
 /// A published file.
 #[derive(Deserialize)]
-struct Known {
+struct KnownFiles {
     name: String,
     sha256: String,
 }
 
 /// The published file with this SHA-256.
 pub fn known_as(sha256: &str) -> Option<String> {
-    let known: Vec<Known> = serde_json::from_str(KNOWN).expect("the list is part of the program");
+    let known: Vec<KnownFiles> =
+        serde_json::from_str(KNOWN).expect("the list is part of the program");
     known.into_iter().find(|file| file.sha256 == sha256).map(|file| file.name)
 }
 
@@ -28,8 +29,8 @@ fn is_routed(data_source: &str) -> bool {
 }
 
 /// All findings, those about repetition first.
-pub fn of(audit: &Audit, options: &Options) -> Vec<Finding> {
-    let mut findings = Findings(Vec::new());
+pub fn of(audit: &Audit, options: &AuditOptions) -> Vec<AuditFinding> {
+    let mut findings = AuditFindings(Vec::new());
     repetition(audit, options, &mut findings);
     contradictions(audit, &mut findings);
     answers(audit, &mut findings);
@@ -38,22 +39,22 @@ pub fn of(audit: &Audit, options: &Options) -> Vec<Finding> {
     findings.0
 }
 
-struct Findings(Vec<Finding>);
+struct AuditFindings(Vec<AuditFinding>);
 
-impl Findings {
+impl AuditFindings {
     fn note(&mut self, text: String) {
-        self.0.push(Finding { kind: FindingKind::Note, text });
+        self.0.push(AuditFinding { kind: FindingKind::Note, text });
     }
 
     /// A warning when `count` is not 0.
     fn warn(&mut self, count: u64, text: impl FnOnce() -> String) {
         if count > 0 {
-            self.0.push(Finding { kind: FindingKind::Warning, text: text() });
+            self.0.push(AuditFinding { kind: FindingKind::Warning, text: text() });
         }
     }
 }
 
-fn repetition(audit: &Audit, options: &Options, findings: &mut Findings) {
+fn repetition(audit: &Audit, options: &AuditOptions, findings: &mut AuditFindings) {
     let Audit { rows, problems, copies, .. } = audit;
     if rows == problems {
         return;
@@ -85,7 +86,7 @@ fn repetition(audit: &Audit, options: &Options, findings: &mut Findings) {
     });
 }
 
-fn contradictions(audit: &Audit, findings: &mut Findings) {
+fn contradictions(audit: &Audit, findings: &mut AuditFindings) {
     let conflicts = &audit.conflicts;
     findings.warn(conflicts.problems, || {
         format!(
@@ -96,7 +97,7 @@ fn contradictions(audit: &Audit, findings: &mut Findings) {
     });
 }
 
-fn answers(audit: &Audit, findings: &mut Findings) {
+fn answers(audit: &Audit, findings: &mut AuditFindings) {
     let answers = &audit.answers;
     findings.warn(answers.other, || {
         format!(
@@ -132,7 +133,7 @@ fn answers(audit: &Audit, findings: &mut Findings) {
     }
 }
 
-fn prompts(audit: &Audit, findings: &mut Findings) {
+fn prompts(audit: &Audit, findings: &mut AuditFindings) {
     let prompts = &audit.prompts;
     findings.warn(prompts.not_one_user_message, || {
         format!(
@@ -174,7 +175,7 @@ fn prompts(audit: &Audit, findings: &mut Findings) {
     }
 }
 
-fn names(audit: &Audit, findings: &mut Findings) {
+fn names(audit: &Audit, findings: &mut AuditFindings) {
     let unrouted: Vec<&String> =
         audit.data_sources.keys().filter(|name| !is_routed(name)).collect();
     let rows: u64 = unrouted.iter().map(|name| audit.data_sources[*name]).sum();

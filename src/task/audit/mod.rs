@@ -19,7 +19,7 @@ pub const LISTED: usize = 10;
 const MOST_NAMES: usize = 64;
 
 /// What an audit needs beside the file.
-pub struct Options<'a> {
+pub struct AuditOptions<'a> {
     /// Tokens of a row's prompt, and with what they were counted; else characters are counted.
     pub tokens: Option<TokenCount<'a>>,
     /// A longer prompt is a finding (the release's `max_prompt_length`).
@@ -45,9 +45,9 @@ pub struct Audit {
     pub rows: u64,
     /// Distinct questions, however they are spaced.
     pub problems: u64,
-    pub content: Content,
+    pub content: AuditContent,
     pub copies: Copies,
-    pub prompts: Prompts,
+    pub prompts: AuditPrompts,
     pub answers: Answers,
     pub conflicts: Conflicts,
     pub indices: Indices,
@@ -55,12 +55,12 @@ pub struct Audit {
     pub data_sources: BTreeMap<String, u64>,
     /// Rows of each `reward_model.style` (an empty name: none).
     pub styles: BTreeMap<String, u64>,
-    pub findings: Vec<Finding>,
+    pub findings: Vec<AuditFinding>,
 }
 
 /// Digests of a file's content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Content {
+pub struct AuditContent {
     /// Of all rows as a multiset: the same whatever their order.
     pub rows_sha256: String,
     /// Of all (question, answer) as a set: the same whatever the order and the repetitions, and
@@ -79,7 +79,7 @@ pub struct Copies {
 
 /// The prompts of a file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Prompts {
+pub struct AuditPrompts {
     /// Rows whose prompt is exactly the released template around a question.
     pub released_template: u64,
     /// Rows whose prompt is one user message without that template.
@@ -160,7 +160,7 @@ pub struct Indices {
 
 /// Something that a user of the file should know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct AuditFinding {
     pub kind: FindingKind,
     pub text: String,
 }
@@ -178,9 +178,9 @@ pub enum FindingKind {
 /// About 70 bytes are held for a row, and the answers and 200 bytes for a problem.
 pub fn audit(
     path: &Path,
-    options: &Options,
+    options: &AuditOptions,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<Audit, data::Error> {
+) -> Result<Audit, data::DataError> {
     let format = Format::of(path)?;
     let mut collected = collect::Collected::default();
     source::each_row(path, &mut |row| {
@@ -191,7 +191,7 @@ pub fn audit(
         Ok(())
     })?;
     if collected.rows() == 0 {
-        return Err(data::Error::Empty { path: path.to_path_buf() });
+        return Err(data::DataError::Empty { path: path.to_path_buf() });
     }
     let audit = collected.finish(path, format, options)?;
     Ok(Audit { findings: findings::of(&audit, options), ..audit })

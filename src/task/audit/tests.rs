@@ -13,8 +13,8 @@ fn lines(lines: &[Value]) -> (tempfile::TempDir, PathBuf) {
     (folder, path)
 }
 
-fn options() -> Options<'static> {
-    Options { tokens: None, max_prompt_tokens: 2048, prompts_per_step: 2 }
+fn options() -> AuditOptions<'static> {
+    AuditOptions { tokens: None, max_prompt_tokens: 2048, prompts_per_step: 2 }
 }
 
 fn audited(rows: &[Value]) -> Audit {
@@ -138,7 +138,7 @@ fn tokens_are_counted_once_a_problem_and_long_prompts_are_warned_of() {
     let (_folder, path) =
         lines(&[row("a?", "3", json!(0)), row("a?", "3", json!(0)), row("long?", "4", json!(1))]);
     let tokens = Some(TokenCount { described: "tokens".into(), count: &count });
-    let options = Options { tokens, max_prompt_tokens: 2, prompts_per_step: 1 };
+    let options = AuditOptions { tokens, max_prompt_tokens: 2, prompts_per_step: 1 };
     let audit = audit(&path, &options, &mut |_done, _total| {}).unwrap();
     let Lengths { shortest, median, longest, over_limit, .. } = audit.prompts.lengths;
     assert_eq!((calls.get(), shortest, median, longest, over_limit), (2, 2, 2, 5, Some(1)));

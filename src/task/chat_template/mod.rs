@@ -24,8 +24,8 @@ const MOST_TEMPLATE_BYTES: u64 = 1 << 20;
 const FUEL: u64 = 2_000_000;
 
 /// What a rendering may use when it is tried for the first time.
-const LIMITS: apart::Limits =
-    apart::Limits { memory_bytes: 256 << 20, processor_seconds: 10, answer_bytes: 16 << 20 };
+const LIMITS: apart::ApartLimits =
+    apart::ApartLimits { memory_bytes: 256 << 20, processor_seconds: 10, answer_bytes: 16 << 20 };
 
 /// Names of the special tokens that a template may use.
 const SPECIAL_TOKENS: [&str; 7] =
@@ -33,9 +33,9 @@ const SPECIAL_TOKENS: [&str; 7] =
 
 /// A chat template that cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum TemplateError {
     #[error(transparent)]
-    File(#[from] files::Error),
+    File(#[from] files::FileError),
     #[error("{}: chat_template must be a text, or a list of {{name, template}} with the name `default`", path.display())]
     Form { path: PathBuf },
     #[error("{}: chat template: {reason}", path.display())]
@@ -61,7 +61,7 @@ struct TokenizerConfig {
 impl ChatTemplate {
     /// The template of a model folder: `chat_template.jinja` (as transformers has written it
     /// since 4.51), else `chat_template` of `tokenizer_config.json`. `None` when there is none.
-    pub fn load(folder: &Path) -> Result<Option<Self>, Error> {
+    pub fn load(folder: &Path) -> Result<Option<Self>, TemplateError> {
         let config_path = folder.join("tokenizer_config.json");
         let config = match files::read_json::<TokenizerConfig>(&config_path) {
             Ok(config) => config,
@@ -79,7 +79,7 @@ impl ChatTemplate {
                 None | Some(serde_json::Value::Null) => return Ok(None),
                 Some(value) => match default_template(value) {
                     Some(source) => (config_path, source),
-                    None => return Err(Error::Form { path: config_path }),
+                    None => return Err(TemplateError::Form { path: config_path }),
                 },
             },
             Err(error) => return Err(error.into()),
@@ -102,7 +102,7 @@ impl ChatTemplate {
         &self,
         messages: &[Message],
         add_generation_prompt: bool,
-    ) -> Result<String, Error> {
+    ) -> Result<String, TemplateError> {
         let rendered = contained::contained(|| self.rendered(messages, add_generation_prompt));
         let reason = match rendered {
             Ok(Ok(text)) => return Ok(text),
@@ -165,7 +165,7 @@ impl ChatTemplate {
 
     /// Renders one message in the second process first: a template is a program, and one that
     /// doubles a text again and again would end the process that renders it.
-    fn try_apart(&self) -> Result<(), Error> {
+    fn try_apart(&self) -> Result<(), TemplateError> {
         if !apart::is_available() {
             return self.first_rendering().map(|_text| ());
         }
@@ -173,7 +173,7 @@ impl ChatTemplate {
         apart::ask(&request, LIMITS).map(drop).map_err(|reason| refuse(&self.path, reason))
     }
 
-    fn first_rendering(&self) -> Result<String, Error> {
+    fn first_rendering(&self) -> Result<String, TemplateError> {
         let message = Message { role: "user".to_string(), content: "1+1?".to_string() };
         self.render(&[message], true)
     }
@@ -191,7 +191,7 @@ pub fn answer(request: &[u8]) -> Option<Result<Vec<u8>, String>> {
     };
     Some(match template.first_rendering() {
         Ok(text) => Ok(text.into_bytes()),
-        Err(Error::Template { reason, .. }) => Err(reason),
+        Err(TemplateError::Template { reason, .. }) => Err(reason),
         Err(error) => Err(error.to_string()),
     })
 }
@@ -200,12 +200,12 @@ fn value(message: &Message) -> Value {
     Value::from_pairs([("role", &message.role[..]), ("content", &message.content[..])])
 }
 
-fn refuse(path: &Path, reason: String) -> Error {
-    Error::Template { path: path.to_path_buf(), reason }
+fn refuse(path: &Path, reason: String) -> TemplateError {
+    TemplateError::Template { path: path.to_path_buf(), reason }
 }
 
-pub fn is_absent(error: &files::Error) -> bool {
-    matches!(error, files::Error::Io { source, .. } if source.kind() == IoErrorKind::NotFound)
+pub fn is_absent(error: &files::FileError) -> bool {
+    matches!(error, files::FileError::Io { source, .. } if source.kind() == IoErrorKind::NotFound)
 }
 
 /// The text, or the one that is named `default` of several.

@@ -33,11 +33,11 @@ impl DataSets {
 
 /// Data that cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum DataError {
     #[error(transparent)]
-    File(#[from] files::Error),
+    File(#[from] files::FileError),
     #[error(transparent)]
-    Table(#[from] tables::Error),
+    Table(#[from] tables::TableError),
     #[error("{}: expected a file named *.parquet or *.jsonl", path.display())]
     Format { path: PathBuf },
     #[error("{}: no problems in it", path.display())]
@@ -66,9 +66,9 @@ pub enum Error {
 /// Loads or generates the problems of an experiment. A test set is named after its file.
 ///
 /// # Errors
-/// Among others [`Error::Overlap`], when a problem of an evaluation set is trained on: accuracy on it
+/// Among others [`DataError::Overlap`], when a problem of an evaluation set is trained on: accuracy on it
 /// would say nothing.
-pub fn load(data: &Data) -> Result<DataSets, Error> {
+pub fn load(data: &Data) -> Result<DataSets, DataError> {
     let (train, dev, test) = match data {
         Data::MiniAime { variant } => return Ok(mini_aime::generate(*variant)),
         Data::Files { train, dev, test } => (train, dev, test),
@@ -80,7 +80,7 @@ pub fn load(data: &Data) -> Result<DataSets, Error> {
     for path in test {
         let name = sets::set_name(path);
         if !names.insert(name.clone()) {
-            return Err(Error::DuplicateSet { path: path.clone(), name });
+            return Err(DataError::DuplicateSet { path: path.clone(), name });
         }
         tests.push((name, consistent(path)?));
     }
@@ -107,7 +107,7 @@ pub fn identity(question: &str) -> [u8; 32] {
 fn refuse_overlap(
     (train, trained): (&Path, &[Problem]),
     (path, evaluated): (&Path, &[Problem]),
-) -> Result<(), Error> {
+) -> Result<(), DataError> {
     let identities = trained.iter().map(|problem| identity(&problem.question));
     let known: BTreeSet<[u8; 32]> = identities.collect();
     let shared: Vec<&Problem> =
@@ -121,7 +121,7 @@ fn refuse_overlap(
     };
     let listed: Vec<String> = shared.iter().take(3).map(start).collect();
     let (train, evaluated, listed) = (train.to_path_buf(), path.to_path_buf(), listed.join(", "));
-    Err(Error::Overlap { train, evaluated, count: shared.len(), listed })
+    Err(DataError::Overlap { train, evaluated, count: shared.len(), listed })
 }
 
 /// SHA-256 over the problems' canonical JSON lines, in order: the content of a set, whatever
@@ -134,7 +134,7 @@ pub fn digest(problems: &[Problem]) -> String {
 /// Writes problems as parquet in the released schema. Reading the file gives the same
 /// problems, ids included. `templated` puts the released instruction around each question in
 /// the `prompt` column, for readers that take prompts from there.
-pub fn write(path: &Path, problems: &[Problem], templated: bool) -> Result<(), tables::Error> {
+pub fn write(path: &Path, problems: &[Problem], templated: bool) -> Result<(), tables::TableError> {
     let prompt = |problem: &Problem| match templated {
         true => template::wrap(&problem.question),
         false => problem.question.clone(),

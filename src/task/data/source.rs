@@ -4,7 +4,7 @@
 use crate::base::files::{self, foreign};
 use crate::records::tables::problem_rows::each_problem_row;
 use crate::records::{Index, Message, ProblemRow};
-use crate::task::data::{Error, template};
+use crate::task::data::{DataError, template};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -22,11 +22,11 @@ pub enum Format {
 
 impl Format {
     /// The format by the file's name.
-    pub fn of(path: &Path) -> Result<Self, Error> {
+    pub fn of(path: &Path) -> Result<Self, DataError> {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("parquet") => Ok(Self::Parquet),
             Some("jsonl") => Ok(Self::JsonLines),
-            _ => Err(Error::Format { path: path.to_path_buf() }),
+            _ => Err(DataError::Format { path: path.to_path_buf() }),
         }
     }
 }
@@ -66,8 +66,8 @@ impl SourceRow {
 /// Calls `each` with every row in order. Only one row is held at a time.
 pub fn each_row(
     path: &Path,
-    each: &mut dyn FnMut(SourceRow) -> Result<(), Error>,
-) -> Result<(), Error> {
+    each: &mut dyn FnMut(SourceRow) -> Result<(), DataError>,
+) -> Result<(), DataError> {
     let mut number = 0;
     match Format::of(path)? {
         Format::Parquet => each_problem_row(path, &mut |total, row| {
@@ -98,7 +98,7 @@ fn parse(
     path: &Path,
     number: usize,
     line: &[u8],
-) -> Result<Option<(ProblemRow, bool)>, files::Error> {
+) -> Result<Option<(ProblemRow, bool)>, files::FileError> {
     let form: Option<Form> = files::parse_line(path, number, line)?;
     match form {
         None => Ok(None),

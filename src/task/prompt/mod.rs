@@ -13,11 +13,11 @@ use std::sync::OnceLock;
 
 /// A tokenizer or a prompt that cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum PromptError {
     #[error(transparent)]
-    File(#[from] files::Error),
+    File(#[from] files::FileError),
     #[error(transparent)]
-    ChatTemplate(#[from] chat_template::Error),
+    ChatTemplate(#[from] chat_template::TemplateError),
     #[error("{}: no chat template: neither chat_template.jinja nor chat_template in tokenizer_config.json", folder.display())]
     NoChatTemplate { folder: PathBuf },
     #[error("{}: not a tokenizer: {reason}", path.display())]
@@ -31,7 +31,7 @@ pub enum Error {
     #[error("cannot tokenize {text:?}: {reason}")]
     Encode { text: String, reason: String },
     #[error("problem {id}: {source}")]
-    Problem { id: String, source: Box<Error> },
+    Problem { id: String, source: Box<PromptError> },
     #[error("problem {id}: its prompt has {tokens} tokens, max_prompt_tokens is {limit}")]
     TooLong { id: String, tokens: usize, limit: u64 },
     /// A text so long that tokenizing it would take minutes to say the same.
@@ -55,7 +55,7 @@ pub struct Tokenizer {
 impl Tokenizer {
     /// Loads `tokenizer.json` of a model folder. Stop tokens are the `eos_token_id` (a number
     /// or a list) of `generation_config.json`, else of `config.json`.
-    pub fn load(folder: &Path) -> Result<Self, Error> {
+    pub fn load(folder: &Path) -> Result<Self, PromptError> {
         let path = folder.join("tokenizer.json");
         let bytes = foreign::read_up_to(&path, foreign::MOST_TOKENIZER_BYTES)?;
         let read = || tokenizers::Tokenizer::from_bytes(&bytes).map_err(|error| error.to_string());
@@ -65,7 +65,7 @@ impl Tokenizer {
                 .and_then(|()| contained::contained(read).and_then(|result| result)),
             Err(error) => Err(error.to_string()),
         };
-        let mut inner = inner.map_err(|reason| Error::Tokenizer { path, reason })?;
+        let mut inner = inner.map_err(|reason| PromptError::Tokenizer { path, reason })?;
         // A file may ask for a length: a prompt is never cut or padded to it.
         inner.with_padding(None);
         inner.with_truncation(None).expect("no truncation is always possible");
@@ -76,7 +76,7 @@ impl Tokenizer {
     }
 
     /// The chat template of the folder; `None` when it has none.
-    pub fn chat_template(&self) -> Result<Option<&ChatTemplate>, Error> {
+    pub fn chat_template(&self) -> Result<Option<&ChatTemplate>, PromptError> {
         if let Some(template) = self.chat_template.get() {
             return Ok(template.as_ref());
         }
@@ -85,20 +85,20 @@ impl Tokenizer {
     }
 
     /// A user's message in the chat template, up to where the assistant's answer begins.
-    pub fn in_chat(&self, content: String) -> Result<String, Error> {
+    pub fn in_chat(&self, content: String) -> Result<String, PromptError> {
         let Some(template) = self.chat_template()? else {
-            return Err(Error::NoChatTemplate { folder: self.folder.clone() });
+            return Err(PromptError::NoChatTemplate { folder: self.folder.clone() });
         };
         let message = Message { role: "user".to_string(), content };
         Ok(template.render(&[message], true)?)
     }
 
     /// Whether every token of the tokenizer in `folder` has a row of the model's embedding.
-    pub fn fits(&self, folder: &Path, vocabulary: i64) -> Result<(), Error> {
+    pub fn fits(&self, folder: &Path, vocabulary: i64) -> Result<(), PromptError> {
         match self.inner.get_vocab(true).into_iter().max_by_key(|(_, id)| *id) {
             Some((token, id)) if i64::from(id) >= vocabulary => {
                 let path = folder.join("tokenizer.json");
-                Err(Error::Vocabulary { path, token, id, vocabulary })
+                Err(PromptError::Vocabulary { path, token, id, vocabulary })
             }
             _ => Ok(()),
         }
@@ -106,7 +106,7 @@ impl Tokenizer {
 
     /// Token ids of a text. No token is added at either end; special tokens that are spelled
     /// out in the text become their ids.
-    pub fn encode(&self, text: &str) -> Result<Vec<u32>, Error> {
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, PromptError> {
         self.ids(text).map_err(|reason| self.encode_error(text, reason))
     }
 
@@ -117,11 +117,11 @@ impl Tokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
-    fn encode_error(&self, text: &str, reason: String) -> Error {
+    fn encode_error(&self, text: &str, reason: String) -> PromptError {
         let mut tried = text.chars().take(MOST_CHARACTERS_TRIED);
         let unknown = tried.find(|character| self.ids(&character.to_string()).is_err());
         let told = |character| format!("{character:?} is not in the vocabulary");
-        Error::Encode {
+        PromptError::Encode {
             text: text.chars().take(40).collect(),
             reason: unknown.map_or(reason, told),
         }
@@ -159,7 +159,7 @@ impl Tokenizer {
     /// The token with which the chat template ends an assistant's turn, when it does not stop a
     /// response: a policy that ends its answers so would go on to the limit. Qwen2.5's base
     /// models stop at `<|endoftext|>`, their template ends a turn with `<|im_end|>`.
-    pub fn unstopped_end_of_turn(&self) -> Result<Option<(u32, String)>, Error> {
+    pub fn unstopped_end_of_turn(&self) -> Result<Option<(u32, String)>, PromptError> {
         let Some(template) = self.chat_template()? else { return Ok(None) };
         let end = self.encode(&template.end_of_turn()).unwrap_or_default();
         let first = end.first().filter(|token| !self.stop_tokens.contains(token));
@@ -222,7 +222,7 @@ fn largest_id(tokenizer: &tokenizers::Tokenizer) -> u32 {
     tokenizer.get_vocab(true).into_values().max().unwrap_or(0)
 }
 
-fn stop_tokens(folder: &Path, largest: u32) -> Result<Vec<u32>, Error> {
+fn stop_tokens(folder: &Path, largest: u32) -> Result<Vec<u32>, PromptError> {
     for name in ["generation_config.json", "config.json"] {
         let path = folder.join(name);
         let config: Value = match files::read_json(&path) {
@@ -239,14 +239,14 @@ fn stop_tokens(folder: &Path, largest: u32) -> Result<Vec<u32>, Error> {
         };
         let Some(ids) = ids else {
             let vocabulary_size = largest as usize + 1;
-            return Err(Error::StopToken { path, vocabulary_size, value: value.to_string() });
+            return Err(PromptError::StopToken { path, vocabulary_size, value: value.to_string() });
         };
         let mut ids: Vec<u32> = ids.into_iter().map(|id| id as u32).collect();
         ids.sort_unstable();
         ids.dedup();
         return Ok(ids);
     }
-    Err(Error::NoStopToken { folder: folder.to_path_buf() })
+    Err(PromptError::NoStopToken { folder: folder.to_path_buf() })
 }
 
 /// The text that the policy continues.
@@ -254,7 +254,7 @@ pub fn render(
     problem: &Problem,
     template: PromptTemplate,
     tokenizer: &Tokenizer,
-) -> Result<String, Error> {
+) -> Result<String, PromptError> {
     match template {
         PromptTemplate::Question => Ok(problem.question.clone()),
         PromptTemplate::Dapo => Ok(template::wrap(&problem.question)),
@@ -276,19 +276,19 @@ pub fn prompt(
     template: PromptTemplate,
     tokenizer: &Tokenizer,
     max_prompt_tokens: u64,
-) -> Result<Prompt, Error> {
+) -> Result<Prompt, PromptError> {
     let id = problem.id.clone();
-    let in_problem = |error| Error::Problem { id: id.clone(), source: Box::new(error) };
+    let in_problem = |error| PromptError::Problem { id: id.clone(), source: Box::new(error) };
     let text = render(problem, template, tokenizer).map_err(in_problem)?;
     if text.len() as u64 / MOST_BYTES_OF_A_TOKEN > max_prompt_tokens {
-        return Err(Error::TooLongText { id, bytes: text.len(), limit: max_prompt_tokens });
+        return Err(PromptError::TooLongText { id, bytes: text.len(), limit: max_prompt_tokens });
     }
     let tokens = tokenizer.encode(&text).map_err(in_problem)?;
     if tokens.is_empty() {
-        return Err(Error::Empty { id });
+        return Err(PromptError::Empty { id });
     }
     if tokens.len() as u64 > max_prompt_tokens {
-        return Err(Error::TooLong { id, tokens: tokens.len(), limit: max_prompt_tokens });
+        return Err(PromptError::TooLong { id, tokens: tokens.len(), limit: max_prompt_tokens });
     }
     Ok(Prompt { problem: problem.clone(), tokens })
 }

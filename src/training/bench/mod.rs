@@ -23,11 +23,11 @@ use std::time::Instant;
 use tch::{Kind, Tensor};
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum BenchError {
     #[error(transparent)]
-    Run(#[from] run::Error),
+    Run(#[from] run::RunError),
     #[error(transparent)]
-    File(#[from] files::Error),
+    File(#[from] files::FileError),
     #[error("cannot make a temporary folder: {0}")]
     Scratch(#[from] std::io::Error),
     #[error(
@@ -37,20 +37,20 @@ pub enum Error {
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Record {
+pub struct BenchRecord {
     /// See [`environment::describe`].
     pub environment: BTreeMap<String, String>,
-    pub workload: Workload,
+    pub workload: BenchWorkload,
     /// GFLOP/s of an f32 matrix product of size 1024 on 1, 2, … threads; best of five.
     pub gemm_gflops: Vec<f64>,
     /// In the order of a step.
-    pub phases: Vec<Phase>,
+    pub phases: Vec<BenchPhase>,
     /// Peak resident memory of the process.
     pub peak_memory_bytes: u64,
 }
 
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Workload {
+pub struct BenchWorkload {
     pub experiment: String,
     pub parameters: u64,
     pub threads: u64,
@@ -66,10 +66,10 @@ pub struct Workload {
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Phase {
+pub struct BenchPhase {
     pub name: String,
     /// Wall-clock seconds; of an even number the median is the higher of the two in the middle.
-    pub seconds: Spread,
+    pub seconds: BenchSpread,
     /// Share of the median of `total`.
     pub share: f64,
     /// Tokens that the phase produces or reads.
@@ -81,7 +81,7 @@ pub struct Phase {
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Spread {
+pub struct BenchSpread {
     pub median: f64,
     pub least: f64,
     pub most: f64,
@@ -97,7 +97,7 @@ const STOP_WEIGHT: f32 = -0.12;
 /// Fresh weights would stop with probability 1/26. The first column of the embedding is therefore a
 /// constant from which the head takes an offset for the stop token's logit, so that a response ends
 /// at each token with a nearly constant probability.
-pub fn write_random_policy(folder: &Path, seed: u64) -> Result<(), Error> {
+pub fn write_random_policy(folder: &Path, seed: u64) -> Result<(), BenchError> {
     let vocabulary = tokenizer::vocabulary_size();
     let config = Config {
         family: Family::Qwen2,
@@ -125,7 +125,7 @@ pub fn write_random_policy(folder: &Path, seed: u64) -> Result<(), Error> {
     head.chunks_mut(width).for_each(|row| row[0] = 0.0);
     head[eos as usize * width] = STOP_WEIGHT;
     checkpoint::write_tensors(&folder.join("model.safetensors"), &values)
-        .map_err(run::Error::from)?;
+        .map_err(run::RunError::from)?;
     Ok(())
 }
 
@@ -135,7 +135,7 @@ pub fn measure(
     experiment: Experiment,
     repetitions: u64,
     watch: &mut dyn FnMut(u64),
-) -> Result<Record, Error> {
+) -> Result<BenchRecord, BenchError> {
     let threads = experiment.execution.threads;
     let gemm_gflops: Vec<f64> = (1..=threads).map(gemm_gflops).collect();
     workers::set_count(threads);
@@ -156,7 +156,7 @@ pub fn measure(
     workload.repetitions = repetitions;
     let rate = gemm_gflops.last().copied().unwrap_or(f64::NAN) * 1e9;
     let phases = phases(&seconds, &workload, &flops, rate);
-    Ok(Record {
+    Ok(BenchRecord {
         environment: environment::describe(threads).facts,
         workload,
         gemm_gflops,
@@ -180,10 +180,10 @@ pub const PHASES: [(&str, &str); 9] = [
 
 fn phases(
     seconds: &BTreeMap<&'static str, Vec<f64>>,
-    workload: &Workload,
+    workload: &BenchWorkload,
     flops: &BTreeMap<&'static str, f64>,
     rate: f64,
-) -> Vec<Phase> {
+) -> Vec<BenchPhase> {
     let total = spread(&seconds["total"]).median;
     let tokens = |name: &str| match name {
         "generation" | "old_log_probs" | "update" | "rollout_step" => {
@@ -195,7 +195,7 @@ fn phases(
     let phase = |name: &str| {
         let flops = flops.get(name).copied();
         let seconds = spread(&seconds[name]);
-        Phase {
+        BenchPhase {
             name: name.to_string(),
             seconds,
             share: seconds.median / total,
@@ -207,11 +207,11 @@ fn phases(
     PHASES.iter().map(|(name, _)| phase(name)).collect()
 }
 
-fn spread(values: &[f64]) -> Spread {
+fn spread(values: &[f64]) -> BenchSpread {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let most = sorted.last().copied().unwrap_or(f64::NAN);
-    Spread {
+    BenchSpread {
         median: sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN),
         least: sorted.first().copied().unwrap_or(f64::NAN),
         most,
@@ -219,11 +219,11 @@ fn spread(values: &[f64]) -> Spread {
 }
 
 /// The workload, and operations by phase.
-type Done = (Workload, BTreeMap<&'static str, f64>);
+type BenchDone = (BenchWorkload, BTreeMap<&'static str, f64>);
 type Seconds = Vec<(&'static str, f64)>;
 
 /// One repetition.
-fn repeat(inputs: &Inputs) -> Result<(Seconds, Done), Error> {
+fn repeat(inputs: &Inputs) -> Result<(Seconds, BenchDone), BenchError> {
     let experiment = &inputs.experiment;
     let model = inputs.base_policy()?;
     let config = model.config().clone();
@@ -232,9 +232,9 @@ fn repeat(inputs: &Inputs) -> Result<(Seconds, Done), Error> {
     let mut trainer =
         Trainer::new(experiment, &inputs.tokenizer, &inputs.data.train, policy, None, true);
     let started = Instant::now();
-    let outcome = trainer.step(&mut |_| ()).map_err(run::Error::from)?;
+    let outcome = trainer.step(&mut |_| ()).map_err(run::RunError::from)?;
     let rollout_step = started.elapsed().as_secs_f64();
-    let StepOutcome::Trained(step) = outcome else { return Err(Error::Saturated) };
+    let StepOutcome::Trained(step) = outcome else { return Err(BenchError::Saturated) };
 
     let named = ["generation", "grading", "old_log_probs", "update"];
     let mut seconds =
@@ -250,7 +250,7 @@ fn repeat(inputs: &Inputs) -> Result<(Seconds, Done), Error> {
     let model = trainer.policy().model();
     let outcomes =
         evaluation::outcomes(model, &inputs.tokenizer, &Protocol::of(experiment), set, |_, _| ())
-            .map_err(run::Error::from)?;
+            .map_err(run::RunError::from)?;
     let evaluation = started.elapsed().as_secs_f64();
     seconds.extend([
         ("other", rollout_step - counted),
@@ -262,7 +262,7 @@ fn repeat(inputs: &Inputs) -> Result<(Seconds, Done), Error> {
 
     let lengths = sequence_lengths(&step);
     let responses = || lengths.iter().flat_map(|(_, responses)| responses);
-    let workload = Workload {
+    let workload = BenchWorkload {
         experiment: experiment.name.clone(),
         parameters,
         threads: experiment.execution.threads,
@@ -279,17 +279,17 @@ fn repeat(inputs: &Inputs) -> Result<(Seconds, Done), Error> {
 }
 
 /// Writes what a run writes after a step with a checkpoint.
-fn write(inputs: &Inputs, trainer: &Trainer, step: &Step) -> Result<(), Error> {
+fn write(inputs: &Inputs, trainer: &Trainer, step: &Step) -> Result<(), BenchError> {
     let scratch = tempfile::tempdir()?;
     let at = |name: &str| scratch.path().join(name);
     tables::write_rollouts(&at("rollouts.parquet"), &rollout_rows(step))
-        .map_err(run::Error::from)?;
+        .map_err(run::RunError::from)?;
     let (counters, metrics) = (trainer.counters(), step.metrics.clone());
     files::append_line(&at("metrics.jsonl"), &StepMetrics { step: 1, counters, metrics })?;
     let (policy, base) = (trainer.policy(), &inputs.experiment.inputs.model);
     let (weights, moments) = (policy.weights(), policy.moments());
     checkpoint::save(&at("checkpoint"), weights, moments, base, &progress(trainer))
-        .map_err(run::Error::from)?;
+        .map_err(run::RunError::from)?;
     Ok(())
 }
 

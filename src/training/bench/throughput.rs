@@ -15,7 +15,7 @@ use std::time::Instant;
 use tch::{Device, Kind, Tensor};
 
 #[derive(Debug, Clone)]
-pub struct Workload {
+pub struct ThroughputWorkload {
     /// Rows that generate at the same time, one measurement each.
     pub batches: Vec<usize>,
     pub prompt_tokens: usize,
@@ -25,7 +25,7 @@ pub struct Workload {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Update<'a> {
+pub struct ThroughputUpdate<'a> {
     pub rows: usize,
     pub pass_tokens: usize,
     pub dapo: &'a Dapo,
@@ -41,14 +41,14 @@ pub struct Throughput {
     pub parameters: u64,
     /// In bytes a second, of a matrix-vector product.
     pub bandwidth: f64,
-    pub generation: Vec<Generation>,
-    pub training: Option<Training>,
+    pub generation: Vec<ThroughputGeneration>,
+    pub training: Option<ThroughputTraining>,
     /// Peak resident memory of the process (not of a card).
     pub peak_memory_bytes: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Generation {
+pub struct ThroughputGeneration {
     pub batch: usize,
     pub first_token_seconds: f64,
     /// Of all rows, after the first; `None` if the rest took no measurable time.
@@ -59,7 +59,7 @@ pub struct Generation {
 
 /// One update: forward and backward pass, gradient norm, AdamW.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Training {
+pub struct ThroughputTraining {
     pub rows: usize,
     /// Of all rows, prompts included.
     pub tokens: usize,
@@ -71,19 +71,19 @@ pub struct Training {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ThroughputError {
     #[error(transparent)]
-    Generate(#[from] generate::Error),
+    Generate(#[from] generate::GenerateError),
     #[error(transparent)]
-    Update(#[from] update::Error),
+    Update(#[from] update::UpdateError),
 }
 
 pub fn measure(
     model: Qwen2,
-    workload: &Workload,
-    train: Option<&Update>,
+    workload: &ThroughputWorkload,
+    train: Option<&ThroughputUpdate>,
     progress: &mut dyn FnMut(&str),
-) -> Result<Throughput, Error> {
+) -> Result<Throughput, ThroughputError> {
     let bandwidth = workers::together(|| bandwidth(model.device()));
     let parameters = model.parameters().values().map(Tensor::numel).sum::<usize>();
     let mut generation = Vec::new();
@@ -143,16 +143,16 @@ fn prompts(config: &Config, rows: usize, tokens: usize) -> Vec<Vec<u32>> {
 
 fn generate(
     model: &Qwen2,
-    workload: &Workload,
+    workload: &ThroughputWorkload,
     batch: usize,
     bandwidth: f64,
-) -> Result<Generation, Error> {
+) -> Result<ThroughputGeneration, ThroughputError> {
     let prompts = prompts(model.config(), batch, workload.prompt_tokens);
     let request =
         |(prompt, row)| Request { prompt, stream: stream(2, Purpose::Generate, &[Id::from(row)]) };
     let requests: Vec<Request> =
         prompts.iter().map(Vec::as_slice).zip(0u64..).map(request).collect();
-    let timed = |tokens: usize| -> Result<f64, Error> {
+    let timed = |tokens: usize| -> Result<f64, ThroughputError> {
         let limits = Limits {
             sampling: Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 },
             max_response_tokens: tokens,
@@ -180,7 +180,7 @@ fn generate(
         (2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim) as f64;
     let held = workload.prompt_tokens as f64 + 0.5 * workload.new_tokens as f64;
     let step_bytes = weights + batch as f64 * held * token * width;
-    Ok(Generation {
+    Ok(ThroughputGeneration {
         batch,
         first_token_seconds: first,
         tokens_per_second: (all > first).then(|| batch as f64 * steps / (all - first)),
@@ -188,7 +188,11 @@ fn generate(
     })
 }
 
-fn update(model: Qwen2, workload: &Workload, train: &Update) -> Result<Training, Error> {
+fn update(
+    model: Qwen2,
+    workload: &ThroughputWorkload,
+    train: &ThroughputUpdate,
+) -> Result<ThroughputTraining, ThroughputError> {
     let length = workload.prompt_tokens + workload.new_tokens;
     let config = model.config().clone();
     let rows: Vec<Row> = prompts(&config, train.rows, length)
@@ -210,7 +214,8 @@ fn update(model: Qwen2, workload: &Workload, train: &Update) -> Result<Training,
     let (mut forward, mut whole) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..workload.repetitions.max(1) {
         let started = Instant::now();
-        let old = frozen::read(policy.model(), &rows, 1.0, cut).map_err(update::Error::from)?;
+        let old =
+            frozen::read(policy.model(), &rows, 1.0, cut).map_err(update::UpdateError::from)?;
         forward = forward.min(started.elapsed().as_secs_f64());
         let batch = update::MiniBatch {
             rows: &rows,
@@ -232,7 +237,7 @@ fn update(model: Qwen2, workload: &Workload, train: &Update) -> Result<Training,
     let attention = 6.0
         * (config.num_hidden_layers * config.num_attention_heads * config.head_dim) as f64
         * length as f64;
-    Ok(Training {
+    Ok(ThroughputTraining {
         rows: rows.len(),
         tokens,
         tokens_per_second: tokens as f64 / whole,

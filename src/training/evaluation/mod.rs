@@ -9,22 +9,22 @@ use crate::base::{Purpose, files};
 use crate::experiment::{Experiment, PromptTemplate, Sampling, Verifier};
 use crate::policy::sampling::generate::{self, Request};
 use crate::policy::{Limits, Qwen2, Response};
-use crate::records::tables::Outcome;
+use crate::records::tables::OutcomeRecord;
 use crate::records::{Counters, EvaluationRecord};
 use crate::statistics::{Sample, estimators};
 use crate::task::{Tokenizer, prompt, reward};
 use serde::Serialize;
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum EvaluationError {
     #[error(transparent)]
-    Prompt(#[from] prompt::Error),
+    Prompt(#[from] prompt::PromptError),
     #[error("evaluation set {set}: {source}")]
-    Generate { set: String, source: generate::Error },
+    Generate { set: String, source: generate::GenerateError },
     #[error(transparent)]
-    File(#[from] files::Error),
+    File(#[from] files::FileError),
     #[error("evaluation set {set}: {source}")]
-    Statistics { set: String, source: estimators::Error },
+    Statistics { set: String, source: estimators::EstimateError },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -72,7 +72,7 @@ pub fn outcomes(
     protocol: &Protocol,
     set: Set,
     mut progress: impl FnMut(usize, usize),
-) -> Result<Vec<Outcome>, Error> {
+) -> Result<Vec<OutcomeRecord>, EvaluationError> {
     let prompts = prompts(tokenizer, protocol, set)?;
     let seed = protocol.seed;
     let requests: Vec<Request> = prompts
@@ -92,7 +92,7 @@ pub fn outcomes(
     };
     let responses =
         generate::generate(model, &requests, &limits, |done| progress(done, requests.len()))
-            .map_err(|source| Error::Generate { set: set.name.to_string(), source })?;
+            .map_err(|source| EvaluationError::Generate { set: set.name.to_string(), source })?;
     let keys = prompts.iter().flat_map(|prompt| (0..set.samples).map(move |s| (prompt, s)));
     Ok(keys
         .zip(responses)
@@ -106,16 +106,18 @@ pub fn outcomes(
 pub fn record(
     set: Set,
     counters: Counters,
-    outcomes: &[Outcome],
+    outcomes: &[OutcomeRecord],
     outcomes_sha256: String,
-) -> Result<EvaluationRecord, Error> {
-    let sample =
-        |row: &Outcome| Sample { is_correct: row.is_correct, prediction: row.prediction.clone() };
+) -> Result<EvaluationRecord, EvaluationError> {
+    let sample = |row: &OutcomeRecord| Sample {
+        is_correct: row.is_correct,
+        prediction: row.prediction.clone(),
+    };
     let by_problem = outcomes.chunk_by(|a, b| a.problem == b.problem);
     let by_problem: Vec<Vec<Sample>> =
         by_problem.map(|rows| rows.iter().map(sample).collect()).collect();
     let summary = estimators::summary(&by_problem)
-        .map_err(|source| Error::Statistics { set: set.name.to_string(), source })?;
+        .map_err(|source| EvaluationError::Statistics { set: set.name.to_string(), source })?;
     let count = outcomes.len() as f64;
     let tokens: u64 = outcomes.iter().map(|row| u64::from(row.response_tokens)).sum();
     let truncated = outcomes.iter().filter(|row| row.truncated).count();
@@ -154,7 +156,7 @@ fn prompts(
     tokenizer: &Tokenizer,
     protocol: &Protocol,
     set: Set,
-) -> Result<Vec<Prompt>, prompt::Error> {
+) -> Result<Vec<Prompt>, prompt::PromptError> {
     let Protocol { template, max_prompt_tokens, .. } = *protocol;
     let prompt = |problem| prompt::prompt(problem, template, tokenizer, max_prompt_tokens);
     set.problems.iter().map(prompt).collect()
@@ -166,10 +168,10 @@ fn grade(
     problem: &Problem,
     sample: u64,
     response: &Response,
-) -> Outcome {
+) -> OutcomeRecord {
     let text = tokenizer.decode(&response.tokens);
     let grade = reward::grade(&text, &problem.answer, protocol.verifier);
-    Outcome {
+    OutcomeRecord {
         problem: problem.id.clone(),
         sample: sample as u32,
         is_correct: grade.is_correct,

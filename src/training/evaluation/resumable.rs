@@ -4,10 +4,10 @@
 
 use crate::base::files::{self, foreign};
 use crate::policy::Qwen2;
-use crate::records::tables::Outcome;
+use crate::records::tables::OutcomeRecord;
 use crate::task::Tokenizer;
 use crate::training::Protocol;
-use crate::training::evaluation::{self, Error, Set};
+use crate::training::evaluation::{self, EvaluationError, Set};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
@@ -17,10 +17,10 @@ use std::path::Path;
 const BATCHES_OF_A_PART: u64 = 4;
 
 #[derive(Debug, Serialize, Deserialize)]
-enum Line {
+enum ResumableLine {
     /// SHA-256 of what is evaluated, how and with what; the first line.
     Key(String),
-    Outcome(Outcome),
+    Outcome(OutcomeRecord),
     /// Ends a part.
     PartEnds {},
 }
@@ -36,10 +36,10 @@ pub fn outcomes(
     (kept, key): (&Path, &str),
     is_stopped: &dyn Fn() -> bool,
     mut progress: impl FnMut(usize, usize),
-) -> Result<Option<Vec<Outcome>>, Error> {
+) -> Result<Option<Vec<OutcomeRecord>>, EvaluationError> {
     let mut outcomes = begun(kept, key)?;
     // Drops whatever follows the last whole part.
-    let first = std::iter::once(Line::Key(key.to_string()));
+    let first = std::iter::once(ResumableLine::Key(key.to_string()));
     files::write_lines(kept, &first.chain(part_of(&outcomes)).collect::<Vec<_>>())?;
     let total = set.problems.len() * set.samples as usize;
     let part = (BATCHES_OF_A_PART * protocol.batch_rows).div_ceil(set.samples.max(1)) as usize;
@@ -60,23 +60,23 @@ pub fn outcomes(
     Ok(Some(outcomes))
 }
 
-fn part_of(outcomes: &[Outcome]) -> Vec<Line> {
-    let lines = outcomes.iter().cloned().map(Line::Outcome);
-    lines.chain([Line::PartEnds {}]).collect()
+fn part_of(outcomes: &[OutcomeRecord]) -> Vec<ResumableLine> {
+    let lines = outcomes.iter().cloned().map(ResumableLine::Outcome);
+    lines.chain([ResumableLine::PartEnds {}]).collect()
 }
 
 /// The outcomes of the whole parts under this key. A killed session may have left part of a line.
-fn begun(kept: &Path, key: &str) -> Result<Vec<Outcome>, files::Error> {
+fn begun(kept: &Path, key: &str) -> Result<Vec<OutcomeRecord>, files::FileError> {
     if !kept.exists() {
         return Ok(Vec::new());
     }
     let (file, _size) = foreign::open_regular(kept)?;
     let (mut outcomes, mut part, mut is_same) = (Vec::new(), Vec::new(), false);
-    let mut take = |line: Line| match line {
-        Line::Key(of) => is_same = of == key,
-        Line::Outcome(outcome) => part.push(outcome),
-        Line::PartEnds {} if is_same => outcomes.append(&mut part),
-        Line::PartEnds {} => part.clear(),
+    let mut take = |line: ResumableLine| match line {
+        ResumableLine::Key(of) => is_same = of == key,
+        ResumableLine::Outcome(outcome) => part.push(outcome),
+        ResumableLine::PartEnds {} if is_same => outcomes.append(&mut part),
+        ResumableLine::PartEnds {} => part.clear(),
     };
     let mut is_whole = true;
     foreign::each_line(kept, io::BufReader::new(file), foreign::DATA, |number, line| {
@@ -84,7 +84,7 @@ fn begun(kept: &Path, key: &str) -> Result<Vec<Outcome>, files::Error> {
             Ok(Some(line)) if is_whole => take(line),
             _ => is_whole = false,
         }
-        Ok::<(), files::Error>(())
+        Ok::<(), files::FileError>(())
     })?;
     Ok(outcomes)
 }

@@ -2,15 +2,15 @@
 
 use crate::algorithm::Kl;
 use crate::experiment::Experiment;
-use crate::training::plan::work::Work;
-use crate::training::{Prompts, Rates};
+use crate::training::plan::work::PlanWork;
+use crate::training::{PlanPrompts, Rates};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Seconds and bytes under one assumption about responses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Estimate {
+pub struct CostEstimate {
     /// Assumed mean length of responses.
     pub response_tokens_mean: f64,
     /// Response tokens of training and evaluation.
@@ -21,13 +21,13 @@ pub struct Estimate {
     pub disk_bytes: f64,
 }
 
-impl Estimate {
+impl CostEstimate {
     /// With so many generation rounds a step and responses of so many tokens.
     pub fn new(
         experiment: &Experiment,
-        work: &Work,
+        work: &PlanWork,
         rates: &Rates,
-        prompts: &Prompts,
+        prompts: &PlanPrompts,
         rounds_per_step: f64,
         tokens: f64,
     ) -> Self {

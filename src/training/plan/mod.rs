@@ -22,11 +22,11 @@ pub mod actual;
 use crate::base::files;
 use crate::experiment::{Experiment, PromptTemplate};
 use crate::task::prompt;
-use crate::training::plan::work::Work;
-use crate::training::run::Error;
+use crate::training::plan::work::PlanWork;
+use crate::training::run::RunError;
 use crate::training::run::inputs::Inputs;
 use crate::training::{
-    Actual, Disk, Estimate, Memory, Probe, Range, Rates, Severity, Sizes, Warning,
+    Actual, CostEstimate, Disk, PlanMemory, Range, Rates, Severity, TrialProbe, Warning, WorkSizes,
 };
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -37,9 +37,9 @@ pub const FILE: &str = "plan.json";
 /// `plan.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Record {
+pub struct PlanRecord {
     /// Made before the run.
-    pub plan: Plan,
+    pub plan: RunPlan,
     /// Read after it; `None` while it goes on.
     pub actual: Option<Actual>,
 }
@@ -47,7 +47,7 @@ pub struct Record {
 /// Everything that is known before a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Plan {
+pub struct RunPlan {
     /// The arm's name.
     pub name: String,
     /// The run's key: a plan belongs to one run.
@@ -57,15 +57,15 @@ pub struct Plan {
     /// Threads of LibTorch.
     pub threads: u64,
     /// Lengths of the training prompts.
-    pub prompts: Prompts,
+    pub prompts: PlanPrompts,
     /// Counts.
-    pub work: Work,
+    pub work: PlanWork,
     /// What was measured.
-    pub probe: Option<Probe>,
+    pub probe: Option<TrialProbe>,
     /// Time and disk.
     pub estimates: Option<Estimates>,
     /// Peak memory.
-    pub memory: Memory,
+    pub memory: PlanMemory,
     /// Bytes written.
     pub disk: Disk,
     /// What is wrong.
@@ -75,7 +75,7 @@ pub struct Plan {
 /// Token lengths of the training prompts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Prompts {
+pub struct PlanPrompts {
     /// Mean.
     pub mean_tokens: f64,
     /// The longest.
@@ -91,12 +91,12 @@ pub struct Prompts {
 #[serde(deny_unknown_fields)]
 pub struct Estimates {
     /// Every response as long as the base policy's in the probe, and as many groups useful.
-    pub expected: Estimate,
+    pub expected: CostEstimate,
     /// Every response runs to L_max and every step to its cap of rounds.
-    pub bound: Estimate,
+    pub bound: CostEstimate,
 }
 
-impl Plan {
+impl RunPlan {
     /// No finding forbids the run.
     pub fn can_start(&self) -> bool {
         self.warnings.iter().all(|warning| warning.severity == Severity::Warning)
@@ -109,10 +109,10 @@ impl Plan {
 /// # Errors
 /// What would also stop the run: a prompt that cannot be tokenized, the model, a folder that
 /// cannot be written.
-pub fn make(inputs: &Inputs, folder: &Path, measure: bool) -> Result<Plan, Error> {
-    let sizes = Sizes::of(&inputs.data);
+pub fn make(inputs: &Inputs, folder: &Path, measure: bool) -> Result<RunPlan, RunError> {
+    let sizes = WorkSizes::of(&inputs.data);
     let prompts = prompts(inputs)?;
-    let assembled = |probe: Option<Probe>| assemble(inputs, &sizes, &prompts, probe, folder);
+    let assembled = |probe: Option<TrialProbe>| assemble(inputs, &sizes, &prompts, probe, folder);
     let counted = assembled(None);
     if !measure || !counted.can_start() {
         return Ok(counted);
@@ -120,7 +120,7 @@ pub fn make(inputs: &Inputs, folder: &Path, measure: bool) -> Result<Plan, Error
     Ok(assembled(Some(probe::measure(inputs, folder)?)))
 }
 
-fn prompts(inputs: &Inputs) -> Result<Prompts, Error> {
+fn prompts(inputs: &Inputs) -> Result<PlanPrompts, RunError> {
     /// More problems than this are not tokenized before a run.
     const MOST: usize = 200_000;
     let template = inputs.experiment.prompt.template;
@@ -140,27 +140,27 @@ fn prompts(inputs: &Inputs) -> Result<Prompts, Error> {
         }
     };
     let unstopped_end_of_turn = unstopped.map(|(id, token)| format!("{token} ({id})"));
-    Ok(Prompts { mean_tokens, longest_tokens: longest, unstopped_end_of_turn })
+    Ok(PlanPrompts { mean_tokens, longest_tokens: longest, unstopped_end_of_turn })
 }
 
 fn assemble(
     inputs: &Inputs,
-    sizes: &Sizes,
-    prompts: &Prompts,
-    probe: Option<Probe>,
+    sizes: &WorkSizes,
+    prompts: &PlanPrompts,
+    probe: Option<TrialProbe>,
     folder: &Path,
-) -> Plan {
+) -> RunPlan {
     let (experiment, config) = (&inputs.experiment, &inputs.config);
-    let work = Work::new(experiment, sizes, rounds_per_step(experiment, probe.as_ref()));
+    let work = PlanWork::new(experiment, sizes, rounds_per_step(experiment, probe.as_ref()));
     let checkpoint_bytes = space::checkpoint_bytes(config);
     let probe =
-        probe.map(|probe| Probe { rates: Rates { checkpoint_bytes, ..probe.rates }, ..probe });
+        probe.map(|probe| TrialProbe { rates: Rates { checkpoint_bytes, ..probe.rates }, ..probe });
     let estimates = probe.as_ref().map(|probe| estimates(experiment, &work, probe, prompts));
     let checkpoints = work.kept_checkpoints as f64 * checkpoint_bytes;
-    let bytes = |of: fn(&Estimates) -> &Estimate| {
+    let bytes = |of: fn(&Estimates) -> &CostEstimate| {
         estimates.as_ref().map_or(checkpoints, |estimates| of(estimates).disk_bytes)
     };
-    let mut plan = Plan {
+    let mut plan = RunPlan {
         name: experiment.name.clone(),
         run_key: inputs.manifest.run_key.clone(),
         seed: experiment.execution.seed,
@@ -183,7 +183,7 @@ fn assemble(
 }
 
 /// Dynamic Sampling needs as many times the rounds as groups of the probe to one useful group.
-fn rounds_per_step(experiment: &Experiment, probe: Option<&Probe>) -> Range {
+fn rounds_per_step(experiment: &Experiment, probe: Option<&TrialProbe>) -> Range {
     let bounds = work::rounds_without_probe(experiment);
     let (Some(probe), None) = (probe, bounds.expected) else { return bounds };
     let needed = bounds.least / probe.useful_share;
@@ -191,10 +191,15 @@ fn rounds_per_step(experiment: &Experiment, probe: Option<&Probe>) -> Range {
     Range { expected: expected.is_finite().then_some(expected), ..bounds }
 }
 
-fn estimates(experiment: &Experiment, work: &Work, probe: &Probe, prompts: &Prompts) -> Estimates {
+fn estimates(
+    experiment: &Experiment,
+    work: &PlanWork,
+    probe: &TrialProbe,
+    prompts: &PlanPrompts,
+) -> Estimates {
     let rounds = work.rounds_per_step;
     let estimate =
-        |rounds, tokens| Estimate::new(experiment, work, &probe.rates, prompts, rounds, tokens);
+        |rounds, tokens| CostEstimate::new(experiment, work, &probe.rates, prompts, rounds, tokens);
     let longest = experiment.rollout.max_response_tokens as f64;
     Estimates {
         expected: estimate(rounds.best(), probe.response_tokens_mean),

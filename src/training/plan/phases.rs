@@ -44,7 +44,7 @@ pub fn of(
     config: &Config,
     prompts: PromptTokens,
 ) -> BTreeMap<String, Parts> {
-    let sizes = Sizes::new(experiment, config, prompts);
+    let sizes = PlanSizes::new(experiment, config, prompts);
     let phases = [
         ("generation", sizes.generation()),
         ("old_log_probs", sizes.old_log_probs()),
@@ -60,7 +60,7 @@ pub fn of(
 }
 
 /// The sizes that everything is counted from.
-struct Sizes<'a> {
+struct PlanSizes<'a> {
     experiment: &'a Experiment,
     config: &'a Config,
     place: Place,
@@ -80,7 +80,7 @@ struct Sizes<'a> {
     keys: f64,
 }
 
-impl<'a> Sizes<'a> {
+impl<'a> PlanSizes<'a> {
     fn new(experiment: &'a Experiment, config: &'a Config, prompts: PromptTokens) -> Self {
         let place = experiment.execution.place();
         Self {

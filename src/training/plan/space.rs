@@ -3,9 +3,9 @@
 use crate::algorithm::Kl;
 use crate::experiment::{Device, Experiment};
 use crate::policy::Config;
-use crate::training::plan::work::Work;
+use crate::training::plan::work::PlanWork;
 use crate::training::plan::{machine, phases};
-use crate::training::{Parts, Probe, PromptTokens, Prompts};
+use crate::training::{Parts, PlanPrompts, PromptTokens, TrialProbe};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ const FLOAT: f64 = 4.0;
 /// Peak memory of the process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Memory {
+pub struct PlanMemory {
     /// Estimate of the run's peak.
     pub needed_bytes: f64,
     /// The estimate is the peak of a probe with the run's batches; else the sum of `parts`.
@@ -42,10 +42,10 @@ pub fn parameters(config: &Config) -> f64 {
 pub fn memory(
     experiment: &Experiment,
     config: &Config,
-    prompts: &Prompts,
-    work: &Work,
-    probe: Option<&Probe>,
-) -> Memory {
+    prompts: &PlanPrompts,
+    work: &PlanWork,
+    probe: Option<&TrialProbe>,
+) -> PlanMemory {
     if phases::are_stored(experiment, config) {
         return by_phase(experiment, config, prompts);
     }
@@ -67,11 +67,11 @@ pub fn memory(
         None => sum,
     };
     let phases = BTreeMap::new();
-    Memory { needed_bytes, measured: peak.is_some(), parts, phases, available_bytes }
+    PlanMemory { needed_bytes, measured: peak.is_some(), parts, phases, available_bytes }
 }
 
 /// From shapes alone: a probe's peak would be that of its own short batches.
-fn by_phase(experiment: &Experiment, config: &Config, prompts: &Prompts) -> Memory {
+fn by_phase(experiment: &Experiment, config: &Config, prompts: &PlanPrompts) -> PlanMemory {
     let tokens = PromptTokens { mean: prompts.mean_tokens, longest: prompts.longest_tokens as f64 };
     let phases = phases::of(experiment, config, tokens);
     let sum = |parts: &Parts| parts.values().sum::<f64>();
@@ -80,7 +80,7 @@ fn by_phase(experiment: &Experiment, config: &Config, prompts: &Prompts) -> Memo
     let needed_bytes = sum(&parts);
     let phases = phases.iter().map(|(phase, parts)| (phase.clone(), sum(parts))).collect();
     let available_bytes = available(experiment.execution.device.unwrap_or_default());
-    Memory { needed_bytes, measured: false, parts, phases, available_bytes }
+    PlanMemory { needed_bytes, measured: false, parts, phases, available_bytes }
 }
 
 /// What the process can still get where it computes, what it holds now included.

@@ -12,13 +12,13 @@ fn experiment(name: &str) -> Experiment {
     extends::load(&folder.join(name)).unwrap()
 }
 
-fn sizes() -> Sizes {
+fn sizes() -> WorkSizes {
     let tests = vec![("mini-aime".to_string(), 30), ("mini-aime-plus".to_string(), 256)];
-    Sizes { train: 17_000, dev: 64, tests }
+    WorkSizes { train: 17_000, dev: 64, tests }
 }
 
-fn counted(experiment: &Experiment) -> Work {
-    Work::new(experiment, &sizes(), work::rounds_without_probe(experiment))
+fn counted(experiment: &Experiment) -> PlanWork {
+    PlanWork::new(experiment, &sizes(), work::rounds_without_probe(experiment))
 }
 
 #[test]
@@ -65,14 +65,14 @@ fn numbers_beyond_all_measure_saturate() {
     assert!(work.rollouts.least.is_finite());
     let mut nothing = experiment("base.toml");
     nothing.training.mini_batch_rollouts = 0;
-    let none = Sizes { train: 0, dev: 0, tests: Vec::new() };
-    let work = Work::new(&nothing, &none, work::rounds_without_probe(&nothing));
+    let none = WorkSizes { train: 0, dev: 0, tests: Vec::new() };
+    let work = PlanWork::new(&nothing, &none, work::rounds_without_probe(&nothing));
     assert!(work.epochs_over_data.least.is_finite() && work.test_responses == 0);
 }
 
 /// A probe of a policy whose responses have this mean length.
-fn probe(mean: u64) -> Probe {
-    Probe {
+fn probe(mean: u64) -> TrialProbe {
+    TrialProbe {
         seconds: 1.0,
         groups: 64,
         response_tokens_mean: mean as f64,
@@ -93,14 +93,14 @@ fn probe(mean: u64) -> Probe {
     }
 }
 
-fn short_prompts() -> Prompts {
-    Prompts { mean_tokens: 13.0, longest_tokens: 13, unstopped_end_of_turn: None }
+fn short_prompts() -> PlanPrompts {
+    PlanPrompts { mean_tokens: 13.0, longest_tokens: 13, unstopped_end_of_turn: None }
 }
 
 #[test]
 fn dynamic_sampling_takes_as_many_times_the_rounds_as_groups_are_lost() {
     let with = |useful_share| {
-        let probe = Probe { useful_share, ..probe(40) };
+        let probe = TrialProbe { useful_share, ..probe(40) };
         rounds_per_step(&experiment("dapo.toml"), Some(&probe)).expected
     };
     assert_eq!([with(1.0), with(0.5), with(0.01)], [Some(1.0), Some(2.0), Some(4.0)]);
@@ -141,7 +141,7 @@ proptest! {
 }
 
 /// The plan of an experiment with a made-up probe in which nothing is wrong.
-fn sound() -> (Experiment, Plan) {
+fn sound() -> (Experiment, RunPlan) {
     let experiment = experiment("dapo.toml");
     let inputs = inputs::prepare(experiment.clone()).unwrap();
     let mut plan = make(&inputs, Path::new("."), false).unwrap();
@@ -158,7 +158,7 @@ fn sound() -> (Experiment, Plan) {
 fn every_warning_fires_on_its_cause_and_not_without() {
     let (experiment, plan) = sound();
     assert_eq!(warnings::of(&plan, &experiment), []);
-    type Change = fn(&mut Plan, &mut Experiment);
+    type Change = fn(&mut RunPlan, &mut Experiment);
     let cases: [(Name, Severity, Change); 13] = [
         (Name::DataRepeats, Severity::Warning, |plan, _| plan.work.epochs_over_data.least = 2.5),
         (Name::DataSmallerThanRound, Severity::Warning, |plan, _| plan.work.problems = 31),
@@ -220,7 +220,7 @@ fn a_plan_survives_being_written() {
     let (_, plan) = sound();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(FILE);
-    let record = Record { plan, actual: None };
+    let record = PlanRecord { plan, actual: None };
     files::write_json(&path, &record).unwrap();
-    assert_eq!(files::read_json::<Record>(&path).unwrap(), record);
+    assert_eq!(files::read_json::<PlanRecord>(&path).unwrap(), record);
 }

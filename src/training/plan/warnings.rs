@@ -7,7 +7,7 @@
 
 use crate::algorithm::DynamicSampling;
 use crate::experiment::Experiment;
-use crate::training::{Plan, trainer};
+use crate::training::{RunPlan, trainer};
 use serde::{Deserialize, Serialize};
 
 /// Whether a run may start.
@@ -96,9 +96,9 @@ impl std::fmt::Display for Warning {
     }
 }
 
-struct Findings(Vec<Warning>);
+struct PlanFindings(Vec<Warning>);
 
-impl Findings {
+impl PlanFindings {
     fn add(&mut self, name: Name, severity: Severity, message: String) {
         self.0.push(Warning { name, severity, message });
     }
@@ -111,8 +111,8 @@ impl Findings {
 }
 
 /// Everything that is wrong with a plan, its own `warnings` aside.
-pub fn of(plan: &Plan, experiment: &Experiment) -> Vec<Warning> {
-    let mut findings = Findings(Vec::new());
+pub fn of(plan: &RunPlan, experiment: &Experiment) -> Vec<Warning> {
+    let mut findings = PlanFindings(Vec::new());
     data(&mut findings, plan, experiment);
     let token = plan.prompts.unstopped_end_of_turn.as_deref();
     findings.warn(token.is_some(), Name::EndOfTurnUnstopped, || {
@@ -130,7 +130,7 @@ pub fn of(plan: &Plan, experiment: &Experiment) -> Vec<Warning> {
     findings.0
 }
 
-fn data(findings: &mut Findings, plan: &Plan, experiment: &Experiment) {
+fn data(findings: &mut PlanFindings, plan: &RunPlan, experiment: &Experiment) {
     let work = &plan.work;
     let used = work.epochs_over_data.best();
     findings.warn(used > 1.0, Name::DataRepeats, || {
@@ -150,7 +150,7 @@ fn data(findings: &mut Findings, plan: &Plan, experiment: &Experiment) {
     });
 }
 
-fn responses(findings: &mut Findings, plan: &Plan, experiment: &Experiment) {
+fn responses(findings: &mut PlanFindings, plan: &RunPlan, experiment: &Experiment) {
     let Some(probe) = &plan.probe else { return };
     let resample = experiment.dapo.dynamic_sampling != DynamicSampling::None {};
     let then = if resample { "dynamic sampling drops all" } else { "every advantage is 0" };
@@ -175,7 +175,7 @@ fn responses(findings: &mut Findings, plan: &Plan, experiment: &Experiment) {
     });
 }
 
-fn machine(findings: &mut Findings, plan: &Plan) {
+fn machine(findings: &mut PlanFindings, plan: &RunPlan) {
     let size = |bytes: f64| match bytes < (1u64 << 30) as f64 {
         true => format!("{:.1} MiB", bytes / (1u64 << 20) as f64),
         false => format!("{:.2} GiB", bytes / (1u64 << 30) as f64),

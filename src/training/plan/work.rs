@@ -44,7 +44,7 @@ impl Range {
 /// How many problems a run has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Sizes {
+pub struct WorkSizes {
     /// Training problems.
     pub train: u64,
     /// Development problems.
@@ -53,7 +53,7 @@ pub struct Sizes {
     pub tests: Vec<(String, u64)>,
 }
 
-impl Sizes {
+impl WorkSizes {
     /// The sizes of loaded data.
     pub fn of(data: &DataSets) -> Self {
         let count = |problems: &[_]| problems.len() as u64;
@@ -66,7 +66,7 @@ impl Sizes {
 /// `rollout_steps` and `updates`; the paper's x-axis counts updates.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Work {
+pub struct PlanWork {
     /// Training problems.
     pub problems: u64,
     /// Clock 2: times the policy is trained on a full batch.
@@ -143,10 +143,10 @@ pub fn rounds_without_probe(experiment: &Experiment) -> Range {
     Range { least: most.map_or(full, |most| full.min(most)), expected: None, most }
 }
 
-impl Work {
+impl PlanWork {
     /// Counts an experiment's work. `rounds_per_step` is [`rounds_without_probe`], with the
     /// expectation from a probe when there is one.
-    pub fn new(experiment: &Experiment, sizes: &Sizes, rounds_per_step: Range) -> Self {
+    pub fn new(experiment: &Experiment, sizes: &WorkSizes, rounds_per_step: Range) -> Self {
         let Experiment { training, rollout, evaluation, .. } = experiment;
         let steps = training.rollout_steps;
         let step_rollouts = training.prompts_per_step.saturating_mul(rollout.group_size);

@@ -1,15 +1,15 @@
 //! Finds which of a run's records are as they were written; a session continues only from these.
 
 use crate::base::{files, workers};
-use crate::records::ledger::{self, Entry};
+use crate::records::ledger::{self, LedgerEntry};
 use crate::records::{Broken, EvaluationRecord, RolloutRow, RunFolder, StepMetrics, tables};
 use crate::task::Tokenizer;
-use crate::training::run::Error;
+use crate::training::run::RunError;
 use crate::training::run::inputs::Inputs;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-pub(super) fn genesis(inputs: &Inputs) -> Entry {
+pub(super) fn genesis(inputs: &Inputs) -> LedgerEntry {
     ledger::genesis(&inputs.manifest, &inputs.experiment)
 }
 
@@ -19,9 +19,9 @@ pub(super) fn sound(
     inputs: &Inputs,
     folder: &RunFolder,
     last: u64,
-) -> Result<(u64, Option<String>), Error> {
+) -> Result<(u64, Option<String>), RunError> {
     let path = folder.path(ledger::FILE);
-    let mut chain: Vec<Entry> = files::complete_lines(&path)?;
+    let mut chain: Vec<LedgerEntry> = files::complete_lines(&path)?;
     chain.truncate(usize::try_from(last).unwrap_or(usize::MAX).saturating_add(1));
     let (chained, mut damage) = match ledger::check_chain(&chain) {
         Ok(_) if chain[0] != genesis(inputs) => {
@@ -57,7 +57,7 @@ pub(super) fn sound(
 fn damaged(
     tokenizer: &Tokenizer,
     folder: &RunFolder,
-    entry: &Entry,
+    entry: &LedgerEntry,
     metrics: Option<&StepMetrics>,
 ) -> Option<String> {
     let step = entry.step;
@@ -88,7 +88,7 @@ fn damaged(
 }
 
 /// The evaluations before the first one whose outcomes are not those that were recorded.
-pub(super) fn standing(folder: &RunFolder) -> Result<Vec<EvaluationRecord>, Error> {
+pub(super) fn standing(folder: &RunFolder) -> Result<Vec<EvaluationRecord>, RunError> {
     let stands = |record: &EvaluationRecord| {
         let path = folder.recorded_outcomes(&record.set, record.counters.rollout_steps);
         let found = path.and_then(|path| files::sha256_file(&path));

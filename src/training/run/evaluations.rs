@@ -8,18 +8,18 @@ use crate::task::data::mini_aime;
 use crate::training::Protocol;
 use crate::training::evaluation::{self, Set};
 use crate::training::run::inputs::Inputs;
-use crate::training::run::{Error, Event, Run};
+use crate::training::run::{RunError, RunEvent, RunInProgress};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-impl Run<'_> {
+impl RunInProgress<'_> {
     /// Evaluates every set that is due and not recorded; false when the session was asked to stop
     /// before one of them.
     pub(super) fn evaluate(
         &mut self,
         is_end: bool,
-        watch: &mut dyn FnMut(Event),
-    ) -> Result<bool, Error> {
+        watch: &mut dyn FnMut(RunEvent),
+    ) -> Result<bool, RunError> {
         let (inputs, counters) = (self.inputs, self.trainer.counters());
         let step = counters.rollout_steps;
         for (name, problems) in inputs.data.evaluated() {
@@ -64,22 +64,22 @@ pub fn due(
 /// when there is something to write.
 pub fn evaluate_into<'f>(
     inputs: &Inputs,
-    folder: impl FnOnce() -> Result<&'f RunFolder, Error>,
+    folder: impl FnOnce() -> Result<&'f RunFolder, RunError>,
     model: &Qwen2,
     set: Set,
     (step, counters): (u64, Counters),
-    watch: &mut dyn FnMut(Event),
-) -> Result<EvaluationRecord, Error> {
+    watch: &mut dyn FnMut(RunEvent),
+) -> Result<EvaluationRecord, RunError> {
     let protocol = Protocol::of(&inputs.experiment);
     let outcomes =
         evaluation::outcomes(model, &inputs.tokenizer, &protocol, set, |done, total| {
-            watch(Event::Evaluating(set.name, done, total));
+            watch(RunEvent::Evaluating(set.name, done, total));
         })?;
     let folder = folder()?;
     let path = folder.outcomes(set.name, step);
     tables::write_outcomes(&path, &outcomes)?;
     let record = evaluation::record(set, counters, &outcomes, files::sha256_file(&path)?)?;
     files::append_line(&folder.path("evaluations.jsonl"), &record)?;
-    watch(Event::Evaluated(&record));
+    watch(RunEvent::Evaluated(&record));
     Ok(record)
 }

@@ -2,14 +2,14 @@
 
 use crate::algorithm::Problem;
 use crate::base::files;
-use crate::experiment::{Device, Experiment, Place, Prompt};
+use crate::experiment::{Device, Experiment, Place, PromptSettings};
 use crate::numerics::Numerics;
 use crate::policy::checkpoint::{self, weights};
 use crate::policy::{Config, ExactPolicy, Qwen2};
 use crate::records::Manifest;
 use crate::task::data::{self, mini_aime};
 use crate::task::{DataSets, Tokenizer, prompt};
-use crate::training::run::Error;
+use crate::training::run::RunError;
 use serde_json::json;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ pub struct Inputs {
     base: RefCell<Option<Qwen2>>,
 }
 
-pub fn prepare(experiment: Experiment) -> Result<Inputs, Error> {
+pub fn prepare(experiment: Experiment) -> Result<Inputs, RunError> {
     assemble(experiment, |folder| {
         let model = checkpoint::load_model(folder)?;
         Ok((model.config().clone(), Some(model)))
@@ -34,17 +34,17 @@ pub fn prepare(experiment: Experiment) -> Result<Inputs, Error> {
 }
 
 /// As [`prepare`], but reads only the headers of the base policy's weights.
-pub fn prepare_without_weights(experiment: Experiment) -> Result<Inputs, Error> {
+pub fn prepare_without_weights(experiment: Experiment) -> Result<Inputs, RunError> {
     assemble(experiment, |folder| Ok((checkpoint::open_model(folder)?.0, None)))
 }
 
 fn assemble(
     experiment: Experiment,
-    model: impl FnOnce(&Path) -> Result<(Config, Option<Qwen2>), Error>,
-) -> Result<Inputs, Error> {
+    model: impl FnOnce(&Path) -> Result<(Config, Option<Qwen2>), RunError>,
+) -> Result<Inputs, RunError> {
     let place = experiment.execution.place();
     if experiment.numerics == Numerics::Exact && place != Place::default() {
-        return Err(Error::ExactElsewhere { device: place.device, weights: place.weights });
+        return Err(RunError::ExactElsewhere { device: place.device, weights: place.weights });
     }
     let data = data::load(&experiment.inputs.data)?;
     let folder = &experiment.inputs.model;
@@ -63,7 +63,7 @@ fn assemble(
 }
 
 /// Checks before the run, from sizes alone, that every sum is exact under exact arithmetic.
-fn check_exactness(experiment: &Experiment, config: &Config) -> Result<(), Error> {
+fn check_exactness(experiment: &Experiment, config: &Config) -> Result<(), RunError> {
     if experiment.numerics == Numerics::Fast {
         return Ok(());
     }
@@ -74,8 +74,8 @@ fn check_exactness(experiment: &Experiment, config: &Config) -> Result<(), Error
 }
 
 /// Checks before the run that every problem can be tokenized and answered.
-fn check_prompts(inputs: &Inputs, positions: i64) -> Result<(), Error> {
-    let Experiment { prompt: Prompt { template }, rollout, .. } = &inputs.experiment;
+fn check_prompts(inputs: &Inputs, positions: i64) -> Result<(), RunError> {
+    let Experiment { prompt: PromptSettings { template }, rollout, .. } = &inputs.experiment;
     for (_, problems) in named_sets(&inputs.data) {
         for problem in problems {
             let limit = rollout.max_prompt_tokens;
@@ -83,7 +83,7 @@ fn check_prompts(inputs: &Inputs, positions: i64) -> Result<(), Error> {
             let (tokens, response) = (prompt.tokens.len(), rollout.max_response_tokens);
             if tokens as u64 + response > positions as u64 {
                 let problem = problem.id.clone();
-                return Err(Error::Positions { problem, tokens, response, positions });
+                return Err(RunError::Positions { problem, tokens, response, positions });
             }
         }
     }
@@ -92,7 +92,7 @@ fn check_prompts(inputs: &Inputs, positions: i64) -> Result<(), Error> {
 
 impl Inputs {
     /// Under the experiment's arithmetic.
-    pub fn base_policy(&self) -> Result<Qwen2, Error> {
+    pub fn base_policy(&self) -> Result<Qwen2, RunError> {
         let checked = self.base.take();
         let model = match checked {
             Some(model) => model,
@@ -107,21 +107,21 @@ impl Inputs {
     }
 
     /// Places a policy on the experiment's device and under its arithmetic.
-    pub fn executed(&self, model: Qwen2) -> Result<Qwen2, Error> {
+    pub fn executed(&self, model: Qwen2) -> Result<Qwen2, RunError> {
         let model = model.placed(self.experiment.execution.place())?;
         Ok(model.with_numerics(self.experiment.numerics)?)
     }
 
-    pub fn samples(&self, set: &str) -> Result<u64, Error> {
+    pub fn samples(&self, set: &str) -> Result<u64, RunError> {
         let samples = &self.experiment.evaluation.samples;
-        samples.get(set).copied().ok_or_else(|| Error::Samples {
+        samples.get(set).copied().ok_or_else(|| RunError::Samples {
             set: set.to_string(),
             known: samples.keys().cloned().collect(),
         })
     }
 }
 
-fn manifest(experiment: &Experiment, sets: &DataSets) -> Result<Manifest, Error> {
+fn manifest(experiment: &Experiment, sets: &DataSets) -> Result<Manifest, RunError> {
     let mut inputs = BTreeMap::new();
     for (name, problems) in named_sets(sets) {
         inputs.insert(format!("data/{name}"), data::digest(problems));

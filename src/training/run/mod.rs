@@ -31,17 +31,17 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum RunError {
     #[error(transparent)]
-    File(#[from] files::Error),
+    File(#[from] files::FileError),
     #[error(transparent)]
-    Table(#[from] tables::Error),
+    Table(#[from] tables::TableError),
     #[error(transparent)]
-    Data(#[from] data::Error),
+    Data(#[from] data::DataError),
     #[error(transparent)]
-    Prompt(#[from] prompt::Error),
+    Prompt(#[from] prompt::PromptError),
     #[error(transparent)]
-    Checkpoint(#[from] checkpoint::Error),
+    Checkpoint(#[from] checkpoint::CheckpointError),
     #[error(
         "problem {problem}: its prompt has {tokens} tokens; with rollout.max_response_tokens ({response}) that exceeds the model's {positions} positions"
     )]
@@ -60,13 +60,13 @@ pub enum Error {
     )]
     ExactElsewhere { device: place::Device, weights: place::WeightKind },
     #[error(transparent)]
-    Exact(#[from] exact::Error),
+    Exact(#[from] exact::ExactError),
     #[error(transparent)]
-    Evaluation(#[from] evaluation::Error),
+    Evaluation(#[from] evaluation::EvaluationError),
     #[error(transparent)]
-    Step(#[from] step::Error),
+    Step(#[from] step::StepError),
     #[error("a trial update of the base policy: {0}")]
-    TrialUpdate(#[source] update::Error),
+    TrialUpdate(#[source] update::UpdateError),
     #[error("evaluation.samples has no entry for the set {set}; it has {}", known.join(", "))]
     Samples { set: String, known: Vec<String> },
     #[error(
@@ -92,7 +92,7 @@ pub enum Error {
 }
 
 #[derive(Debug)]
-pub enum Event<'a> {
+pub enum RunEvent<'a> {
     /// Step from 1, steps of the run, phase.
     Phase(u64, u64, Phase),
     Step(&'a StepMetrics, &'a StepTimings),
@@ -107,7 +107,7 @@ pub enum Event<'a> {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Ended {
+pub enum RunEnded {
     Finished(Outcome),
     /// The run was asked to stop; it can be resumed after this rollout step.
     Stopped(u64),
@@ -121,19 +121,19 @@ pub fn run(
     folder: &RunFolder,
     unfinished: Unfinished,
     stop: &dyn Fn() -> bool,
-    watch: &mut dyn FnMut(Event),
-) -> Result<Ended, Error> {
+    watch: &mut dyn FnMut(RunEvent),
+) -> Result<RunEnded, RunError> {
     let start = match session::open(inputs, folder, unfinished, watch)? {
-        Opened::Finished(outcome) => return Ok(Ended::Finished(outcome)),
+        Opened::Finished(outcome) => return Ok(RunEnded::Finished(outcome)),
         Opened::Ready(start) => *start,
     };
     if let Some(Loaded { progress, .. }) = &start.checkpoint {
-        watch(Event::Resumed(progress.counters.rollout_steps));
+        watch(RunEvent::Resumed(progress.counters.rollout_steps));
     }
-    let mut run = Run::new(inputs, folder, start, stop)?;
-    let stopped = |run: &Run| {
+    let mut run = RunInProgress::new(inputs, folder, start, stop)?;
+    let stopped = |run: &RunInProgress| {
         session::close(run.held()?)?;
-        Ok(Ended::Stopped(run.trainer.counters().rollout_steps))
+        Ok(RunEnded::Stopped(run.trainer.counters().rollout_steps))
     };
     let Some((ending, reason)) = run.train(watch)? else { return stopped(&run) };
     let counters = run.trainer.counters();
@@ -142,7 +142,7 @@ pub fn run(
     outcome.digests = folder.digests()?;
     files::write_json(&run.held()?.path("outcome.json"), &outcome)?;
     session::close(run.held()?)?;
-    Ok(Ended::Finished(outcome))
+    Ok(RunEnded::Finished(outcome))
 }
 
 /// Reason of a run that did all its rollout steps.
@@ -160,7 +160,7 @@ pub fn diverged(number: u64, source: &NotFinite) -> String {
     format!("rollout step {number}, {source}")
 }
 
-pub fn trainer(inputs: &Inputs, checkpoint: Option<Loaded>) -> Result<Trainer<'_>, Error> {
+pub fn trainer(inputs: &Inputs, checkpoint: Option<Loaded>) -> Result<Trainer<'_>, RunError> {
     let experiment = &inputs.experiment;
     let load = || inputs.base_policy();
     let reference = match experiment.dapo.kl {
@@ -185,7 +185,7 @@ pub fn trainer(inputs: &Inputs, checkpoint: Option<Loaded>) -> Result<Trainer<'_
     Ok(trainer(policy).resume(position))
 }
 
-struct Run<'a> {
+struct RunInProgress<'a> {
     inputs: &'a Inputs,
     folder: &'a RunFolder,
     trainer: Trainer<'a>,
@@ -196,13 +196,13 @@ struct Run<'a> {
     lock: Lock,
 }
 
-impl<'a> Run<'a> {
+impl<'a> RunInProgress<'a> {
     fn new(
         inputs: &'a Inputs,
         folder: &'a RunFolder,
         start: Start,
         stop: &'a dyn Fn() -> bool,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, RunError> {
         let Start { checkpoint, evaluated, head, lock } = start;
         let trainer = trainer(inputs, checkpoint)?;
         let key = |record: EvaluationRecord| (record.set, record.counters.rollout_steps);
@@ -212,16 +212,19 @@ impl<'a> Run<'a> {
 
     /// The folder, if this process still holds its lock. To be called before anything is written or
     /// deleted.
-    fn held(&self) -> Result<&'a RunFolder, Error> {
+    fn held(&self) -> Result<&'a RunFolder, RunError> {
         match self.lock.is_held()? {
             true => Ok(self.folder),
-            false => Err(Error::LockLost { folder: self.folder.root().to_path_buf() }),
+            false => Err(RunError::LockLost { folder: self.folder.root().to_path_buf() }),
         }
     }
 
     /// Makes the remaining rollout steps; `None` when the session was asked to stop. What is due
     /// after a step depends only on its number, so that a resumed run does the same.
-    fn train(&mut self, watch: &mut dyn FnMut(Event)) -> Result<Option<(Ending, String)>, Error> {
+    fn train(
+        &mut self,
+        watch: &mut dyn FnMut(RunEvent),
+    ) -> Result<Option<(Ending, String)>, RunError> {
         let steps = self.inputs.experiment.training.rollout_steps;
         loop {
             let done = self.trainer.counters().rollout_steps;
@@ -238,7 +241,8 @@ impl<'a> Run<'a> {
                 return Ok(None);
             }
             let (started, number) = (Instant::now(), done + 1);
-            let outcome = self.trainer.step(&mut |phase| watch(Event::Phase(number, steps, phase)));
+            let outcome =
+                self.trainer.step(&mut |phase| watch(RunEvent::Phase(number, steps, phase)));
             match outcome? {
                 StepOutcome::Trained(step) => self.record_step(number, *step, started, watch)?,
                 StepOutcome::Saturated => {
@@ -261,7 +265,7 @@ impl<'a> Run<'a> {
 
     /// Keeps what is needed to examine a divergence: the step's rollouts and metrics, and the
     /// policy before the failed update.
-    fn record_divergence(&self, number: u64, found: Divergence) -> Result<String, Error> {
+    fn record_divergence(&self, number: u64, found: Divergence) -> Result<String, RunError> {
         let reason = diverged(number, &found.source);
         let folder = self.held()?.path("diverged");
         files::remove_folder(&folder)?;
@@ -279,8 +283,8 @@ impl<'a> Run<'a> {
         number: u64,
         step: Step,
         started: Instant,
-        watch: &mut dyn FnMut(Event),
-    ) -> Result<(), Error> {
+        watch: &mut dyn FnMut(RunEvent),
+    ) -> Result<(), RunError> {
         let rows = rollout_rows(&step);
         tables::write_rollouts(&self.held()?.rollouts(number), &rows)?;
         let counters = self.trainer.counters();
@@ -293,12 +297,12 @@ impl<'a> Run<'a> {
         seconds.insert("total".to_string(), started.elapsed().as_secs_f64());
         let timings = StepTimings { step: number, seconds, ended_ms: Some(environment::now_ms()) };
         files::append_line(&self.folder.path("timings.jsonl"), &timings)?;
-        watch(Event::Step(&metrics, &timings));
+        watch(RunEvent::Step(&metrics, &timings));
         Ok(())
     }
 
     /// Closes the ledger. It has no digests of files, because its own is among them.
-    fn record_end(&self, outcome: &Outcome) -> Result<(), Error> {
+    fn record_end(&self, outcome: &Outcome) -> Result<(), RunError> {
         let components = ledger::end(&self.folder.evaluations()?, outcome);
         let place = (Kind::End, self.trainer.counters().rollout_steps);
         ledger::append(self.held()?, &self.head, place, components)?;
@@ -306,7 +310,7 @@ impl<'a> Run<'a> {
     }
 
     /// Appends the time of a phase outside the rollout steps.
-    fn record_seconds(&self, phase: &str, started: Instant) -> Result<(), Error> {
+    fn record_seconds(&self, phase: &str, started: Instant) -> Result<(), RunError> {
         let taken = started.elapsed().as_secs_f64();
         let seconds = [phase, "total"].map(|name| (name.to_string(), taken)).into();
         let step = self.trainer.counters().rollout_steps;
@@ -322,7 +326,7 @@ impl<'a> Run<'a> {
 
     /// Writes the checkpoint of the present step, unless it exists (with the same bits), and
     /// removes those that need not be kept.
-    fn save_checkpoint(&mut self, watch: &mut dyn FnMut(Event)) -> Result<(), Error> {
+    fn save_checkpoint(&mut self, watch: &mut dyn FnMut(RunEvent)) -> Result<(), RunError> {
         let step = self.trainer.counters().rollout_steps;
         if !self.folder.checkpoint(step).exists() {
             tracing::debug!(step, "checkpoint");
@@ -330,13 +334,13 @@ impl<'a> Run<'a> {
             self.save(&self.held()?.checkpoint(step))?;
             self.record_seconds("checkpoint", started)?;
         }
-        watch(Event::Saved(step));
+        watch(RunEvent::Saved(step));
         self.remove_old_checkpoints(step)
     }
 
     /// Keeps the newest scheduled checkpoints, those of every `keep_every` steps, and the present
     /// one. The result does not depend on where the run was stopped.
-    fn remove_old_checkpoints(&self, step: u64) -> Result<(), Error> {
+    fn remove_old_checkpoints(&self, step: u64) -> Result<(), RunError> {
         let kept = self.inputs.experiment.checkpoints;
         let all = self.folder.checkpoint_steps()?;
         let scheduled: Vec<u64> =
@@ -353,7 +357,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn save(&self, folder: &std::path::Path) -> Result<(), Error> {
+    fn save(&self, folder: &std::path::Path) -> Result<(), RunError> {
         let base = &self.inputs.experiment.inputs.model;
         let policy = self.trainer.policy();
         let (weights, moments) = (policy.weights(), policy.moments());

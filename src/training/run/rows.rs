@@ -2,7 +2,7 @@
 
 use crate::algorithm::{Finish, Group, Problem, Rollout, ScoredRollout};
 use crate::experiment::Experiment;
-use crate::policy::Progress;
+use crate::policy::CheckpointProgress;
 use crate::records::{Components, RolloutRow, StepMetrics, ledger};
 use crate::task::{Tokenizer, prompt};
 use crate::training::Trainer;
@@ -27,9 +27,9 @@ pub fn step_components(
     components
 }
 
-pub fn progress(trainer: &Trainer) -> Progress {
+pub fn progress(trainer: &Trainer) -> CheckpointProgress {
     let position = trainer.position();
-    Progress {
+    CheckpointProgress {
         counters: position.counters,
         prompts_drawn: position.prompts_drawn,
         carried: rows(&position.carried, &BTreeMap::new()),
@@ -73,7 +73,7 @@ pub fn carried_groups(
     rows: &[RolloutRow],
     experiment: &Experiment,
     tokenizer: &Tokenizer,
-) -> Result<Vec<Group<ScoredRollout>>, prompt::Error> {
+) -> Result<Vec<Group<ScoredRollout>>, prompt::PromptError> {
     let limit = experiment.rollout.max_prompt_tokens;
     let mut groups = Vec::new();
     for members in rows.chunk_by(|a, b| a.group == b.group) {

@@ -7,12 +7,12 @@ use crate::base::files::{self, foreign};
 use crate::experiment::compare::differing_keys;
 use crate::numerics::Numerics;
 use crate::policy::{Loaded, checkpoint};
-use crate::records::ledger::{self, Entry};
+use crate::records::ledger::{self, LedgerEntry};
 use crate::records::run_folder::{DAMAGED_CHECKPOINT, LAYOUT, Outcome};
 use crate::records::{EvaluationRecord, RunFolder, Session, StepMetrics, StepTimings, environment};
 use crate::training::run::damage::{genesis, missing, sound, standing};
 use crate::training::run::inputs::Inputs;
-use crate::training::run::{Error, Event};
+use crate::training::run::{RunError, RunEvent};
 use std::collections::BTreeMap;
 
 /// What to do with an unfinished run.
@@ -46,8 +46,8 @@ pub fn open(
     inputs: &Inputs,
     folder: &RunFolder,
     unfinished: Unfinished,
-    watch: &mut dyn FnMut(Event),
-) -> Result<Opened, Error> {
+    watch: &mut dyn FnMut(RunEvent),
+) -> Result<Opened, RunError> {
     if unfinished != Unfinished::Restart
         && let Some(outcome) = finished(inputs, folder)?
     {
@@ -58,7 +58,7 @@ pub fn open(
     // A session deletes and appends; a link would redirect that.
     foreign::refuse_links(folder.root())?;
     let root = || folder.root().to_path_buf();
-    let lock = folder.lock()?.ok_or_else(|| Error::InUse { folder: root() })?;
+    let lock = folder.lock()?.ok_or_else(|| RunError::InUse { folder: root() })?;
     let begun = folder.path("manifest.json").exists();
     // Another process may have finished the run before this one had the lock.
     if let Some(outcome) = finished(inputs, folder)?
@@ -70,7 +70,11 @@ pub fn open(
     let (checkpoint, evaluated) = match unfinished {
         Unfinished::Refuse if begun && recorded > 0 => {
             let planned = inputs.experiment.training.rollout_steps;
-            return Err(Error::Unfinished { folder: root(), recorded: recorded as u64, planned });
+            return Err(RunError::Unfinished {
+                folder: root(),
+                recorded: recorded as u64,
+                planned,
+            });
         }
         Unfinished::Resume if begun => resume(inputs, folder, watch)?,
         _ => {
@@ -85,14 +89,14 @@ pub fn open(
 }
 
 /// The outcome, if the folder holds a finished run of the same key.
-fn finished(inputs: &Inputs, folder: &RunFolder) -> Result<Option<Outcome>, Error> {
+fn finished(inputs: &Inputs, folder: &RunFolder) -> Result<Option<Outcome>, RunError> {
     if !folder.path("manifest.json").exists() {
         return Ok(None);
     }
     let found = folder.manifest()?.run_key;
     if found != inputs.manifest.run_key {
         let (folder, wanted) = (folder.root().to_path_buf(), inputs.manifest.run_key.clone());
-        return Err(Error::OtherRun { folder, found, wanted });
+        return Err(RunError::OtherRun { folder, found, wanted });
     }
     match folder.path("outcome.json").exists() {
         true => Ok(Some(folder.outcome()?)),
@@ -103,7 +107,7 @@ fn finished(inputs: &Inputs, folder: &RunFolder) -> Result<Option<Outcome>, Erro
 /// Refuses a folder with foreign files, because beginning a run deletes what has the layout's
 /// names. Without a manifest only the rest of a killed first session is allowed, whose lock comes
 /// first.
-fn refuse_strangers(folder: &RunFolder) -> Result<(), Error> {
+fn refuse_strangers(folder: &RunFolder) -> Result<(), RunError> {
     if !folder.root().exists() || folder.path("manifest.json").exists() {
         return Ok(());
     }
@@ -111,14 +115,14 @@ fn refuse_strangers(folder: &RunFolder) -> Result<(), Error> {
     let known =
         |name: &String| files::is_partial(name) || (begun && LAYOUT.contains(&name.as_str()));
     match files::list(folder.root())?.into_iter().find(|name| !known(name)) {
-        Some(found) => Err(Error::NotARun { folder: folder.root().to_path_buf(), found }),
+        Some(found) => Err(RunError::NotARun { folder: folder.root().to_path_buf(), found }),
         None => Ok(()),
     }
 }
 
 /// Empties the folder for a run from the base policy. The manifest is deleted first and written
 /// last: where it exists, the rest belongs to it.
-fn initialise(inputs: &Inputs, folder: &RunFolder) -> Result<(), Error> {
+fn initialise(inputs: &Inputs, folder: &RunFolder) -> Result<(), RunError> {
     files::remove_file(&folder.path("manifest.json"))?;
     files::remove_partial(folder.root())?;
     for name in LAYOUT.iter().filter(|name| **name != "run.lock") {
@@ -148,8 +152,8 @@ type Resumed = (Option<Loaded>, Vec<EvaluationRecord>);
 fn resume(
     inputs: &Inputs,
     folder: &RunFolder,
-    watch: &mut dyn FnMut(Event),
-) -> Result<Resumed, Error> {
+    watch: &mut dyn FnMut(RunEvent),
+) -> Result<Resumed, RunError> {
     for name in ["", "rollouts", "evaluations", "checkpoints"] {
         files::remove_partial(&folder.path(name))?;
     }
@@ -169,7 +173,7 @@ fn resume(
             None => None,
         };
         if let Some(reason) = passed_over {
-            watch(Event::Warning(&format!(
+            watch(RunEvent::Warning(&format!(
                 "checkpoint {} is passed over: {reason}",
                 folder.checkpoint(step).display()
             )));
@@ -182,7 +186,7 @@ fn resume(
                 break;
             }
             Err(reason) => {
-                watch(Event::Warning(&format!(
+                watch(RunEvent::Warning(&format!(
                     "checkpoint {} is refused: {reason}",
                     folder.checkpoint(step).display()
                 )));
@@ -214,9 +218,9 @@ fn rewind(
     folder: &RunFolder,
     mut evaluated: Vec<EvaluationRecord>,
     step: u64,
-) -> Result<Vec<EvaluationRecord>, Error> {
+) -> Result<Vec<EvaluationRecord>, RunError> {
     let path = folder.path(ledger::FILE);
-    let mut chain: Vec<Entry> = files::complete_lines(&path)?;
+    let mut chain: Vec<LedgerEntry> = files::complete_lines(&path)?;
     chain.truncate(step as usize + 1);
     if step == 0 {
         chain = vec![genesis(inputs)];
@@ -250,7 +254,7 @@ fn remove_unless(
     folder: &RunFolder,
     inside: &str,
     keep: impl Fn(&str) -> bool,
-) -> Result<(), Error> {
+) -> Result<(), RunError> {
     files::create_folder(&folder.path(inside))?;
     for name in files::list(&folder.path(inside))?.iter().filter(|name| !keep(name)) {
         files::remove_file(&folder.path(inside).join(name))?;
@@ -264,8 +268,8 @@ fn record_session(
     inputs: &Inputs,
     folder: &RunFolder,
     from_step: u64,
-    watch: &mut dyn FnMut(Event),
-) -> Result<(), Error> {
+    watch: &mut dyn FnMut(RunEvent),
+) -> Result<(), RunError> {
     let first = folder.environment()?.facts;
     let here = environment::describe(inputs.experiment.execution.threads).facts;
     let value = |facts: &BTreeMap<String, String>, name: &str| {
@@ -282,7 +286,7 @@ fn record_session(
         .map(|name| format!("{name} was {}, is {}", changed[name][0], changed[name][1]))
         .collect();
     if !differing.is_empty() && inputs.experiment.numerics == Numerics::Fast {
-        watch(Event::Warning(&format!(
+        watch(RunEvent::Warning(&format!(
             "this session differs from the run's first ({}): the result may differ in its last bits \
              from an uninterrupted run",
             differing.join("; ")
@@ -293,7 +297,7 @@ fn record_session(
     Ok(files::append_line(&folder.path("sessions.jsonl"), &session)?)
 }
 
-pub(super) fn close(folder: &RunFolder) -> Result<(), Error> {
+pub(super) fn close(folder: &RunFolder) -> Result<(), RunError> {
     let path = folder.path("sessions.jsonl");
     let mut sessions: Vec<Session> = files::complete_lines(&path)?;
     if let Some(session) = sessions.last_mut() {

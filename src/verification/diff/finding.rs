@@ -5,9 +5,9 @@ use serde::{Serialize, Serializer};
 
 /// Place of a value in a file, from the outside in: problem, sample, token, …
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Place(pub Vec<(&'static str, String)>);
+pub struct DiffPlace(pub Vec<(&'static str, String)>);
 
-impl Place {
+impl DiffPlace {
     /// `problem train/00012, sample 3`.
     pub fn text(&self) -> String {
         let parts: Vec<String> =
@@ -16,7 +16,7 @@ impl Place {
     }
 }
 
-impl Serialize for Place {
+impl Serialize for DiffPlace {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
     }
@@ -24,7 +24,7 @@ impl Serialize for Place {
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Pair {
-    pub at: Place,
+    pub at: DiffPlace,
     pub a: Value,
     pub b: Value,
     /// `None` for values that are not floats of one type.
@@ -33,7 +33,7 @@ pub struct Pair {
 
 /// Differences in a component, or why they are unknown.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Finding {
+pub struct DiffFinding {
     /// Name in the ledger: `tokens`, `weights`, `metrics`, …
     pub component: String,
     /// Path in a run folder.
@@ -49,24 +49,24 @@ pub struct Finding {
     pub remark: Option<String>,
 }
 
-impl Finding {
+impl DiffFinding {
     pub fn unseen(component: &str, remark: String) -> Self {
-        let mut finding = Tally::new(component, None, "values").finding;
+        let mut finding = DiffTally::new(component, None, "values").finding;
         finding.remark = Some(remark);
         finding
     }
 }
 
 #[derive(Debug)]
-pub struct Tally {
-    finding: Finding,
+pub struct DiffTally {
+    finding: DiffFinding,
     largest_gap: f64,
 }
 
-impl Tally {
+impl DiffTally {
     /// `unit` is the plural name of a value.
     pub fn new(component: &str, file: Option<&str>, unit: &'static str) -> Self {
-        let finding = Finding {
+        let finding = DiffFinding {
             component: component.to_string(),
             file: file.map(str::to_string),
             first: None,
@@ -80,7 +80,7 @@ impl Tally {
     }
 
     /// Compares one value by its bits; `at` is called only for a pair that is kept.
-    pub fn compare(&mut self, a: Value, b: Value, at: impl FnOnce() -> Place) {
+    pub fn compare(&mut self, a: Value, b: Value, at: impl FnOnce() -> DiffPlace) {
         self.finding.compared += 1;
         if a.same(&b) {
             return;
@@ -103,7 +103,7 @@ impl Tally {
     }
 
     /// `None` if nothing differed.
-    pub fn finish(self) -> Option<Finding> {
+    pub fn finish(self) -> Option<DiffFinding> {
         (self.finding.differing > 0).then_some(self.finding)
     }
 }

@@ -19,27 +19,27 @@ use crate::policy::checkpoint;
 use crate::records::ledger::STEP_COMPONENTS;
 use crate::records::{RunFolder, tables};
 use crate::verification::Search;
-use crate::verification::diff::finding::Finding;
-use crate::verification::diff::side::{Side, Summary};
+use crate::verification::diff::finding::DiffFinding;
+use crate::verification::diff::side::{DiffSide, DiffSummary};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum DiffError {
     #[error("{} is not a run folder: {source}", root.display())]
-    NotARun { root: PathBuf, source: files::Error },
+    NotARun { root: PathBuf, source: files::FileError },
     #[error(transparent)]
-    File(#[from] files::Error),
+    File(#[from] files::FileError),
     #[error(transparent)]
-    Table(#[from] tables::Error),
+    Table(#[from] tables::TableError),
     #[error(transparent)]
-    Checkpoint(#[from] checkpoint::Error),
+    Checkpoint(#[from] checkpoint::CheckpointError),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum DiffVerdict {
     /// Every recorded number agrees, and arm, seed and inputs are the same.
     Identical,
     /// Identical as far as both go; one goes further.
@@ -60,7 +60,7 @@ pub enum Basis {
 
 /// The first rollout step that differs; where none does, the first evaluation, or the ending.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct First {
+pub struct FirstDifference {
     /// From 1; 0 where only an evaluation of the base policy differs.
     pub step: u64,
     /// The first component, in the order of [`STEP_COMPONENTS`]; `evaluations` or `ending` where no
@@ -86,15 +86,15 @@ pub struct Named {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunDiff {
     pub schema: &'static str,
-    pub a: Summary,
-    pub b: Summary,
-    pub verdict: Verdict,
+    pub a: DiffSummary,
+    pub b: DiffSummary,
+    pub verdict: DiffVerdict,
     pub basis: Basis,
     /// Rollout steps from the first on that agree.
     pub agreeing_steps: u64,
     /// `None` when no recorded number differs.
-    pub first: Option<First>,
-    pub findings: Vec<Finding>,
+    pub first: Option<FirstDifference>,
+    pub findings: Vec<DiffFinding>,
     /// Arm, seed, exactness and inputs that differ.
     pub identity: Vec<Named>,
     pub config: Vec<compare::Difference>,
@@ -103,8 +103,8 @@ pub struct RunDiff {
     pub notes: Vec<String>,
 }
 
-pub fn compare(a: &RunFolder, b: &RunFolder) -> Result<RunDiff, Error> {
-    let (a, b) = (Side::read(a)?, Side::read(b)?);
+pub fn compare(a: &RunFolder, b: &RunFolder) -> Result<RunDiff, DiffError> {
+    let (a, b) = (DiffSide::read(a)?, DiffSide::read(b)?);
     let both_ledgers = a.ledger.is_some() && b.ledger.is_some();
     let mut search = Search::between(&a, &b);
     search.note_ledgers();
@@ -118,14 +118,14 @@ pub fn compare(a: &RunFolder, b: &RunFolder) -> Result<RunDiff, Error> {
         search.add_unseen(first, findings.get_or_insert_default())?;
     }
     let identity = named(&a.identity(), &b.identity());
-    let length = |side: &Side| (side.steps(), side.outcome.is_some(), side.evaluations.len());
+    let length = |side: &DiffSide| (side.steps(), side.outcome.is_some(), side.evaluations.len());
     let verdict = match () {
-        () if first.is_some() || !identity.is_empty() => Verdict::Different,
-        () if length(&a) != length(&b) => Verdict::Prefix,
-        () if !both_ledgers && search.lacking => Verdict::Inconclusive,
-        () => Verdict::Identical,
+        () if first.is_some() || !identity.is_empty() => DiffVerdict::Different,
+        () if length(&a) != length(&b) => DiffVerdict::Prefix,
+        () if !both_ledgers && search.lacking => DiffVerdict::Inconclusive,
+        () => DiffVerdict::Identical,
     };
-    let sides = [&a, &b].map(|side| compare::Side::experiment(&side.experiment));
+    let sides = [&a, &b].map(|side| compare::ComparedSide::experiment(&side.experiment));
     Ok(RunDiff {
         schema: "dapo-diff/1",
         a: a.summary(),

@@ -1,10 +1,10 @@
 //! Compares the stored records of one rollout step or evaluation in both runs.
 
-use crate::records::tables::Outcome;
+use crate::records::tables::OutcomeRecord;
 use crate::records::{EvaluationRecord, RolloutRow, StepMetrics};
-use crate::verification::diff::finding::Finding;
+use crate::verification::diff::finding::DiffFinding;
 use crate::verification::diff::ulps::Value;
-use crate::verification::{Place, Tally};
+use crate::verification::{DiffPlace, DiffTally};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The value of a row that only one run has.
@@ -19,8 +19,8 @@ fn optional(value: &Option<String>) -> Value {
 }
 
 /// One finding for each component of the ledger in which two tables of rollouts differ, row by row.
-pub fn rollouts(a: &[RolloutRow], b: &[RolloutRow], file: &str) -> Vec<Finding> {
-    let tally = |component, unit| Tally::new(component, Some(file), unit);
+pub fn rollouts(a: &[RolloutRow], b: &[RolloutRow], file: &str) -> Vec<DiffFinding> {
+    let tally = |component, unit| DiffTally::new(component, Some(file), unit);
     let mut problems = tally("problems", "values");
     let mut tokens = tally("tokens", "tokens");
     let mut log_probs = tally("sampler_log_probs", "log-probs");
@@ -71,10 +71,10 @@ pub fn rollouts(a: &[RolloutRow], b: &[RolloutRow], file: &str) -> Vec<Finding> 
         advantages.compare(Value::F64(a.advantage), Value::F64(b.advantage), || place(a));
     }
     let all = [problems, tokens, log_probs, rewards, kept, advantages];
-    all.into_iter().filter_map(Tally::finish).collect()
+    all.into_iter().filter_map(DiffTally::finish).collect()
 }
 
-fn list<T>(tally: &mut Tally, a: &[T], b: &[T], value: impl Fn(&T) -> Value, row: &RolloutRow) {
+fn list<T>(tally: &mut DiffTally, a: &[T], b: &[T], value: impl Fn(&T) -> Value, row: &RolloutRow) {
     for token in 0..a.len().max(b.len()) {
         let side = |list: &[T]| list.get(token).map_or(Value::Absent, &value);
         tally.compare(side(a), side(b), || {
@@ -85,8 +85,8 @@ fn list<T>(tally: &mut Tally, a: &[T], b: &[T], value: impl Fn(&T) -> Value, row
     }
 }
 
-fn place(row: &RolloutRow) -> Place {
-    Place(vec![
+fn place(row: &RolloutRow) -> DiffPlace {
+    DiffPlace(vec![
         ("problem", row.problem.clone()),
         ("attempt", row.attempt.to_string()),
         ("sample", row.sample.to_string()),
@@ -94,9 +94,9 @@ fn place(row: &RolloutRow) -> Place {
 }
 
 /// By name.
-pub fn metrics(a: &StepMetrics, b: &StepMetrics) -> Option<Finding> {
-    let mut tally = Tally::new("metrics", Some("metrics.jsonl"), "metrics");
-    let at = |name: &str| Place(vec![("metric", name.to_string())]);
+pub fn metrics(a: &StepMetrics, b: &StepMetrics) -> Option<DiffFinding> {
+    let mut tally = DiffTally::new("metrics", Some("metrics.jsonl"), "metrics");
+    let at = |name: &str| DiffPlace(vec![("metric", name.to_string())]);
     for (name, a, b) in [
         ("generation_rounds", a.counters.generation_rounds, b.counters.generation_rounds),
         ("rollout_steps", a.counters.rollout_steps, b.counters.rollout_steps),
@@ -116,20 +116,20 @@ fn float(value: &f64) -> Value {
     Value::F64(*value)
 }
 
-pub fn outcomes(a: &[Outcome], b: &[Outcome], file: &str) -> Option<Finding> {
-    let mut tally = Tally::new("evaluations", Some(file), "values");
+pub fn outcomes(a: &[OutcomeRecord], b: &[OutcomeRecord], file: &str) -> Option<DiffFinding> {
+    let mut tally = DiffTally::new("evaluations", Some(file), "values");
     for index in 0..a.len().max(b.len()) {
         let (one, other) = (a.get(index), b.get(index));
         let Some(named) = one.or(other) else { continue };
         let at = |field: &str| {
-            Place(vec![
+            DiffPlace(vec![
                 ("problem", named.problem.clone()),
                 ("sample", named.sample.to_string()),
                 ("field", field.to_string()),
             ])
         };
-        let mut field = |name: &str, value: &dyn Fn(&Outcome) -> Value| {
-            let side = |row: Option<&Outcome>| row.map_or(Value::Absent, value);
+        let mut field = |name: &str, value: &dyn Fn(&OutcomeRecord) -> Value| {
+            let side = |row: Option<&OutcomeRecord>| row.map_or(Value::Absent, value);
             tally.compare(side(one), side(other), || at(name));
         };
         field("problem", &|row| text(&row.problem));
@@ -145,15 +145,15 @@ pub fn outcomes(a: &[Outcome], b: &[Outcome], file: &str) -> Option<Finding> {
 }
 
 /// Compares the statistics, not the digests of files.
-pub fn evaluation(a: &EvaluationRecord, b: &EvaluationRecord) -> Option<Finding> {
-    let mut tally = Tally::new("evaluations", Some("evaluations.jsonl"), "values");
+pub fn evaluation(a: &EvaluationRecord, b: &EvaluationRecord) -> Option<DiffFinding> {
+    let mut tally = DiffTally::new("evaluations", Some("evaluations.jsonl"), "values");
     let (one, other) = (values(a), values(b));
     let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
     for name in names {
         let side =
             |values: &BTreeMap<String, Value>| values.get(name).map_or(Value::Absent, Clone::clone);
         tally.compare(side(&one), side(&other), || {
-            Place(vec![("set", a.set.clone()), ("value", name.clone())])
+            DiffPlace(vec![("set", a.set.clone()), ("value", name.clone())])
         });
     }
     tally.finish()

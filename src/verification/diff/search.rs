@@ -4,29 +4,29 @@ use crate::base::files;
 use crate::experiment::compare::differing_keys;
 use crate::records::ledger::{self, Kind, STEP_COMPONENTS};
 use crate::records::{EvaluationRecord, tables};
-use crate::verification::First;
-use crate::verification::diff::finding::Finding;
-use crate::verification::diff::side::Side;
-use crate::verification::diff::{Error, is_step, records, weights};
+use crate::verification::FirstDifference;
+use crate::verification::diff::finding::DiffFinding;
+use crate::verification::diff::side::DiffSide;
+use crate::verification::diff::{DiffError, is_step, records, weights};
 use std::collections::BTreeSet;
 
-pub type Found = (First, Vec<Finding>);
+pub type DiffFound = (FirstDifference, Vec<DiffFinding>);
 
 #[derive(Debug)]
 pub struct Search<'a> {
-    a: &'a Side,
-    b: &'a Side,
+    a: &'a DiffSide,
+    b: &'a DiffSide,
     /// What could not be compared, and contradictions.
     pub notes: Vec<String>,
     pub lacking: bool,
 }
 
 impl<'a> Search<'a> {
-    pub fn between(a: &'a Side, b: &'a Side) -> Self {
+    pub fn between(a: &'a DiffSide, b: &'a DiffSide) -> Self {
         Self { a, b, notes: Vec::new(), lacking: false }
     }
 
-    fn sides(&self) -> [(&'static str, &'a Side); 2] {
+    fn sides(&self) -> [(&'static str, &'a DiffSide); 2] {
         [("a", self.a), ("b", self.b)]
     }
 
@@ -52,7 +52,7 @@ impl<'a> Search<'a> {
 
     /// The first differing rollout step and the first differing evaluation; without a differing
     /// step, the ending.
-    pub fn first(&mut self) -> Result<Option<Found>, Error> {
+    pub fn first(&mut self) -> Result<Option<DiffFound>, DiffError> {
         let steps = self.a.steps().min(self.b.steps());
         let mut found = None;
         for step in 1..=steps {
@@ -75,7 +75,7 @@ impl<'a> Search<'a> {
         Ok(found.or_else(|| self.end()))
     }
 
-    fn step(&mut self, step: u64) -> Result<Option<Found>, Error> {
+    fn step(&mut self, step: u64) -> Result<Option<DiffFound>, DiffError> {
         let mut differing: BTreeSet<String> = BTreeSet::new();
         let mut compared: BTreeSet<String> = BTreeSet::new();
         let entries = [self.a, self.b].map(|side| side.components(Kind::RolloutStep, step));
@@ -100,7 +100,7 @@ impl<'a> Search<'a> {
         &mut self,
         step: u64,
         compared: &mut BTreeSet<String>,
-    ) -> Result<Vec<Finding>, Error> {
+    ) -> Result<Vec<DiffFinding>, DiffError> {
         let mut findings = Vec::new();
         let paths = [self.a, self.b].map(|side| side.folder.rollouts(step));
         let file = format!("rollouts/step-{step:06}.parquet");
@@ -177,12 +177,12 @@ impl<'a> Search<'a> {
     }
 
     /// The first set, in the order of the first run, whose evaluation after a step differs.
-    fn evaluations(&mut self, step: u64) -> Result<Option<Finding>, Error> {
+    fn evaluations(&mut self, step: u64) -> Result<Option<DiffFinding>, DiffError> {
         for one in self.a.evaluations.iter().filter(|it| it.counters.rollout_steps == step) {
             let same_set =
                 |it: &&EvaluationRecord| it.set == one.set && it.counters.rollout_steps == step;
             let Some(other) = self.b.evaluations.iter().find(same_set) else { continue };
-            let path = |side: &Side| side.folder.recorded_outcomes(&one.set, step);
+            let path = |side: &DiffSide| side.folder.recorded_outcomes(&one.set, step);
             let paths = [path(self.a)?, path(self.b)?];
             let file = format!("evaluations/{}-step-{step:06}.parquet", one.set);
             if self.both(&file, paths.each_ref().map(|path| path.exists()))
@@ -203,7 +203,7 @@ impl<'a> Search<'a> {
     }
 
     /// Compares the last lines of two finished runs of the same length.
-    fn end(&self) -> Option<Found> {
+    fn end(&self) -> Option<DiffFound> {
         let steps = self.a.steps();
         let (a, b) = (self.a.components(Kind::End, steps)?, self.b.components(Kind::End, steps)?);
         let differing: Vec<String> = differing_keys(a, b).into_iter().cloned().collect();
@@ -211,13 +211,18 @@ impl<'a> Search<'a> {
             return None;
         }
         let remark = "only the last lines of the ledgers tell that it differs".to_string();
-        let findings = differing.iter().map(|name| Finding::unseen(name, remark.clone())).collect();
+        let findings =
+            differing.iter().map(|name| DiffFinding::unseen(name, remark.clone())).collect();
         let agreeing = a.keys().filter(|name| !differing.contains(name)).cloned().collect();
         Some((first_in(steps, differing, agreeing, true), findings))
     }
 
     /// Adds findings for components that the step's own records do not show.
-    pub fn add_unseen(&self, first: &First, findings: &mut Vec<Finding>) -> Result<(), Error> {
+    pub fn add_unseen(
+        &self,
+        first: &FirstDifference,
+        findings: &mut Vec<DiffFinding>,
+    ) -> Result<(), DiffError> {
         if !is_step(&first.component) {
             return Ok(());
         }
@@ -236,7 +241,7 @@ impl<'a> Search<'a> {
             if later.iter().any(|it| it.component == *name) {
                 continue;
             }
-            findings.push(Finding::unseen(name, match name.as_str() {
+            findings.push(DiffFinding::unseen(name, match name.as_str() {
                 "gradients" | "old_log_probs" => {
                     "not stored in a run folder: the ledgers alone tell".to_string()
                 }
@@ -248,14 +253,15 @@ impl<'a> Search<'a> {
             }));
         }
         findings.extend(later);
-        let place = |it: &Finding| STEP_COMPONENTS.iter().position(|name| *name == it.component);
+        let place =
+            |it: &DiffFinding| STEP_COMPONENTS.iter().position(|name| *name == it.component);
         findings.sort_by_key(place);
         findings.extend(evaluation);
         Ok(())
     }
 
     /// Compares the nearest checkpoint that both runs have, at the step or after it.
-    fn later_tensors(&self, from: u64) -> Result<Vec<Finding>, Error> {
+    fn later_tensors(&self, from: u64) -> Result<Vec<DiffFinding>, DiffError> {
         let (a, b) = (self.a.folder.checkpoint_steps()?, self.b.folder.checkpoint_steps()?);
         let common = a.into_iter().filter(|step| b.contains(step)).find(|step| *step >= from);
         let Some(step) = common else { return Ok(Vec::new()) };
@@ -272,9 +278,14 @@ impl<'a> Search<'a> {
 }
 
 /// A first difference in at least one component.
-fn first_in(step: u64, differing: Vec<String>, agreeing: Vec<String>, by_ledger: bool) -> First {
+fn first_in(
+    step: u64,
+    differing: Vec<String>,
+    agreeing: Vec<String>,
+    by_ledger: bool,
+) -> FirstDifference {
     let component = differing[0].clone();
-    First { step, component, differing, agreeing, by_ledger, evaluation_step: None }
+    FirstDifference { step, component, differing, agreeing, by_ledger, evaluation_step: None }
 }
 
 /// Component names in the order of [`STEP_COMPONENTS`], others behind.

@@ -2,17 +2,17 @@
 
 use crate::base::files;
 use crate::experiment::Experiment;
-use crate::records::ledger::{self, Entry, Kind};
+use crate::records::ledger::{self, Kind, LedgerEntry};
 use crate::records::run_folder::Outcome;
 use crate::records::{Components, EvaluationRecord, Manifest, RunFolder, StepMetrics};
-use crate::verification::diff::Error;
+use crate::verification::diff::DiffError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 
 #[derive(Debug)]
-pub struct Side {
+pub struct DiffSide {
     pub folder: RunFolder,
     pub experiment: Experiment,
     pub manifest: Manifest,
@@ -21,13 +21,13 @@ pub struct Side {
     pub metrics: Vec<StepMetrics>,
     pub evaluations: Vec<EvaluationRecord>,
     /// `None`: the run is older than ledgers, or the file is missing.
-    pub ledger: Option<Vec<Entry>>,
+    pub ledger: Option<Vec<LedgerEntry>>,
     /// `None`: not finished.
     pub outcome: Option<Outcome>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Summary {
+pub struct DiffSummary {
     /// As the user named it.
     pub folder: String,
     pub name: String,
@@ -38,11 +38,11 @@ pub struct Summary {
     pub ledger: bool,
 }
 
-impl Side {
-    pub fn read(folder: &RunFolder) -> Result<Self, Error> {
+impl DiffSide {
+    pub fn read(folder: &RunFolder) -> Result<Self, DiffError> {
         let manifest = folder.manifest().map_err(|source| match is_missing(&source) {
-            true => Error::NotARun { root: folder.root().to_path_buf(), source },
-            false => Error::File(source),
+            true => DiffError::NotARun { root: folder.root().to_path_buf(), source },
+            false => DiffError::File(source),
         })?;
         let outcome = optional(folder.outcome())?;
         // The last line of an unfinished run may be half written.
@@ -59,9 +59,9 @@ impl Side {
         })
     }
 
-    pub fn summary(&self) -> Summary {
+    pub fn summary(&self) -> DiffSummary {
         let ending = |outcome: &Outcome| format!("{:?}", outcome.ending).to_lowercase();
-        Summary {
+        DiffSummary {
             folder: self.folder.root().display().to_string(),
             name: self.manifest.name.clone(),
             seed: self.manifest.seed,
@@ -107,7 +107,7 @@ fn lines<T: DeserializeOwned>(
     folder: &RunFolder,
     name: &str,
     finished: bool,
-) -> Result<Option<Vec<T>>, Error> {
+) -> Result<Option<Vec<T>>, DiffError> {
     let path = folder.path(name);
     if !path.exists() {
         return Ok(None);
@@ -118,7 +118,7 @@ fn lines<T: DeserializeOwned>(
     }))
 }
 
-fn optional<T>(read: Result<T, files::Error>) -> Result<Option<T>, Error> {
+fn optional<T>(read: Result<T, files::FileError>) -> Result<Option<T>, DiffError> {
     match read {
         Ok(value) => Ok(Some(value)),
         Err(error) if is_missing(&error) => Ok(None),
@@ -126,6 +126,6 @@ fn optional<T>(read: Result<T, files::Error>) -> Result<Option<T>, Error> {
     }
 }
 
-fn is_missing(error: &files::Error) -> bool {
-    matches!(error, files::Error::Io { source, .. } if source.kind() == ErrorKind::NotFound)
+fn is_missing(error: &files::FileError) -> bool {
+    matches!(error, files::FileError::Io { source, .. } if source.kind() == ErrorKind::NotFound)
 }

@@ -1,10 +1,10 @@
 //! A comparison of two runs as text.
 
 use crate::base::visible;
-use crate::verification::diff::Verdict;
-use crate::verification::diff::finding::Finding;
-use crate::verification::diff::side::Summary;
-use crate::verification::{Basis, First, Named, Pair, RunDiff};
+use crate::verification::diff::DiffVerdict;
+use crate::verification::diff::finding::DiffFinding;
+use crate::verification::diff::side::DiffSummary;
+use crate::verification::{Basis, FirstDifference, Named, Pair, RunDiff};
 use serde_json::Value;
 
 /// In characters; longer values are shortened.
@@ -27,7 +27,7 @@ pub fn text(diff: &RunDiff) -> String {
     text
 }
 
-fn side(side: &Summary) -> String {
+fn side(side: &DiffSummary) -> String {
     let ending = side.ending.as_deref().unwrap_or("not finished");
     format!(
         "{}: arm {}, seed {}, {} recorded, {ending}",
@@ -56,25 +56,25 @@ pub fn verdict(diff: &RunDiff) -> String {
             };
             format!("different: first {}, {tells}", place(first))
         }
-        (None, Verdict::Identical) => {
+        (None, DiffVerdict::Identical) => {
             format!("identical: {} and all that was recorded agree ({by})", steps(diff.a.steps))
         }
-        (None, Verdict::Prefix) => format!(
+        (None, DiffVerdict::Prefix) => format!(
             "the same as far as both go: they agree up to rollout step {} ({by}); {}",
             diff.agreeing_steps,
             longer(diff)
         ),
-        (None, Verdict::Inconclusive) => {
+        (None, DiffVerdict::Inconclusive) => {
             format!("inconclusive: nothing differs in what both have ({by}), and one lacks records")
         }
-        (None, Verdict::Different) => format!(
+        (None, DiffVerdict::Different) => format!(
             "different in identity; no recorded number differs up to rollout step {} ({by})",
             diff.agreeing_steps
         ),
     }
 }
 
-fn place(first: &First) -> String {
+fn place(first: &FirstDifference) -> String {
     let (step, component) = (first.step, visible::visible(&first.component));
     match component.as_str() {
         "evaluations" => format!("in an evaluation {}; no rollout step differs", evaluation(step)),
@@ -91,14 +91,14 @@ fn evaluation(step: u64) -> String {
 }
 
 fn longer(diff: &RunDiff) -> String {
-    let goes_on = |name: &str, side: &Summary| match &side.ending {
+    let goes_on = |name: &str, side: &DiffSummary| match &side.ending {
         Some(ending) => format!("{name} has {}, {ending}", steps(side.steps)),
         None => format!("{name} has {}, not finished", steps(side.steps)),
     };
     format!("{}; {}", goes_on("a", &diff.a), goes_on("b", &diff.b))
 }
 
-fn components(first: &First) -> String {
+fn components(first: &FirstDifference) -> String {
     let list = |names: &[String]| match names.is_empty() {
         true => "-".to_string(),
         false => visible::visible(&names.join(", ")),
@@ -113,7 +113,7 @@ fn components(first: &First) -> String {
     text
 }
 
-fn finding_text(finding: &Finding) -> String {
+fn finding_text(finding: &DiffFinding) -> String {
     let mut text = visible::visible(&finding.component);
     if let Some(file) = &finding.file {
         text += &format!(" ({})", visible::visible(file));

@@ -1,12 +1,12 @@
 //! Compares the tensors of one checkpoint in both runs.
 
 use crate::base::files;
-use crate::policy::{Values, checkpoint};
+use crate::policy::{CheckpointValues, checkpoint};
 use crate::records::RunFolder;
-use crate::verification::diff::Error;
-use crate::verification::diff::finding::Finding;
+use crate::verification::diff::DiffError;
+use crate::verification::diff::finding::DiffFinding;
 use crate::verification::diff::ulps::Value;
-use crate::verification::{Place, Tally};
+use crate::verification::{DiffPlace, DiffTally};
 use std::collections::BTreeSet;
 
 /// The ledger's component and its file in a checkpoint.
@@ -15,7 +15,7 @@ const FILES: [(&str, &str); 2] =
 
 /// Differences of the two checkpoints after a step, element by element in the order of tensor
 /// names. Files with equal digests are not read further.
-pub fn findings(a: &RunFolder, b: &RunFolder, step: u64) -> Result<Vec<Finding>, Error> {
+pub fn findings(a: &RunFolder, b: &RunFolder, step: u64) -> Result<Vec<DiffFinding>, DiffError> {
     let mut found = Vec::new();
     for (component, name) in FILES {
         let file = format!("checkpoints/step-{step:06}/{name}");
@@ -33,11 +33,16 @@ pub fn findings(a: &RunFolder, b: &RunFolder, step: u64) -> Result<Vec<Finding>,
     Ok(found)
 }
 
-fn tensors(component: &str, file: &str, one: &Values, other: &Values) -> Option<Finding> {
-    let mut tally = Tally::new(component, Some(file), "elements");
+fn tensors(
+    component: &str,
+    file: &str,
+    one: &CheckpointValues,
+    other: &CheckpointValues,
+) -> Option<DiffFinding> {
+    let mut tally = DiffTally::new(component, Some(file), "elements");
     let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
     for name in names {
-        let at = |what, place: String| Place(vec![("tensor", name.clone()), (what, place)]);
+        let at = |what, place: String| DiffPlace(vec![("tensor", name.clone()), (what, place)]);
         let sides = (one.get(name), other.get(name));
         let (Some((shape_a, a)), Some((shape_b, b))) = sides else {
             let side = |is: bool| if is { Value::Text("present".into()) } else { Value::Absent };

@@ -31,7 +31,7 @@ pub fn exact_arithmetic() -> SelfCheck {
     SelfCheck::of("exact arithmetic has its pinned bits", wrong)
 }
 
-fn compute() -> Result<[String; 2], exact::Error> {
+fn compute() -> Result<[String; 2], exact::ExactError> {
     let config = Config {
         family: Family::Qwen2,
         vocab_size: 19,

@@ -97,7 +97,7 @@ pub fn examine() -> Examination {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Comparison {
+pub struct DoctorComparison {
     /// Operations with other bits, or that only one side knows.
     pub operations: Vec<String>,
     pub compared: usize,
@@ -105,14 +105,14 @@ pub struct Comparison {
     pub facts: BTreeMap<String, [String; 2]>,
 }
 
-impl Comparison {
+impl DoctorComparison {
     /// Whether runs under `fast` arithmetic may be expected to end with the same bits.
     pub fn agrees(&self) -> bool {
         self.operations.is_empty() && self.compared > 0
     }
 }
 
-pub fn compare(here: &Examination, there: &Examination) -> Comparison {
+pub fn compare(here: &Examination, there: &Examination) -> DoctorComparison {
     let (ours, theirs) = (&here.fingerprint.operations, &there.fingerprint.operations);
     let operations: Vec<String> = differing_keys(ours, theirs).into_iter().cloned().collect();
     let compared = ours.keys().filter(|name| theirs.contains_key(*name)).count();
@@ -133,7 +133,7 @@ pub fn compare(here: &Examination, there: &Examination) -> Comparison {
             (name.clone(), [value(&ours), value(&theirs)])
         })
         .collect();
-    Comparison { operations, compared, facts }
+    DoctorComparison { operations, compared, facts }
 }
 
 #[cfg(test)]

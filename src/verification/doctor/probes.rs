@@ -18,11 +18,11 @@ pub struct Fingerprint {
     pub operations: BTreeMap<String, String>,
 }
 
-type Probe = (&'static str, fn(&Operands) -> Vec<Tensor>);
+type DoctorProbe = (&'static str, fn(&Operands) -> Vec<Tensor>);
 
 /// Kernels depend on the number of rows: one row is a matrix-vector product, and libraries treat
 /// few rows separately.
-const PRODUCTS: [Probe; 12] = [
+const PRODUCTS: [DoctorProbe; 12] = [
     ("linear-1-row", |x| vec![linear(x, 1, Kind::Float)]),
     ("linear-2-rows", |x| vec![linear(x, 2, Kind::Float)]),
     ("linear-3-rows", |x| vec![linear(x, 3, Kind::Float)]),
@@ -46,7 +46,7 @@ const PRODUCTS: [Probe; 12] = [
     }),
 ];
 
-const ELEMENTWISE: [Probe; 15] = [
+const ELEMENTWISE: [DoctorProbe; 15] = [
     ("exp", |x| vec![x.wide().exp()]),
     ("exp-f64", |x| vec![x.wide().to_kind(Kind::Double).exp()]),
     ("log", |x| vec![x.positive().log()]),
@@ -64,7 +64,7 @@ const ELEMENTWISE: [Probe; 15] = [
     ("cast", |x| [Kind::BFloat16, Kind::Half].map(|kind| x.wide().to_kind(kind)).into()),
 ];
 
-const REDUCTIONS: [Probe; 18] = [
+const REDUCTIONS: [DoctorProbe; 18] = [
     ("softmax", |x| vec![x.logits().softmax(-1, Kind::Float)]),
     ("softmax-f64", |x| vec![x.logits().softmax(-1, Kind::Double)]),
     ("log-softmax", |x| vec![x.logits().log_softmax(-1, Kind::Float)]),

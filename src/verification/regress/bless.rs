@@ -3,7 +3,7 @@
 
 use crate::base::files;
 use crate::verification::Golden;
-use crate::verification::regress::Error;
+use crate::verification::regress::RegressError;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -25,15 +25,17 @@ pub struct Blessed {
 }
 
 /// Refuses to bless without a reason or with uncommitted changes, untracked files included.
-pub fn leave(golden: &Golden, reason: &str) -> Result<Leave, Error> {
+pub fn leave(golden: &Golden, reason: &str) -> Result<Leave, RegressError> {
     let reason: Vec<&str> = reason.split_whitespace().collect();
     if !reason.iter().any(|word| word.chars().any(char::is_alphanumeric)) {
-        return Err(Error::Refused("a reason of at least one word must be given".to_string()));
+        return Err(RegressError::Refused(
+            "a reason of at least one word must be given".to_string(),
+        ));
     }
     let root = golden.root();
     let status = git(root, &["status", "--porcelain"])?;
     if let Some(line) = status.lines().next() {
-        return Err(Error::Refused(format!(
+        return Err(RegressError::Refused(format!(
             "{} has changes that are not committed, {} first: commit them, so that the log can name what was blessed",
             root.display(),
             line.get(3..).unwrap_or(line)
@@ -43,10 +45,11 @@ pub fn leave(golden: &Golden, reason: &str) -> Result<Leave, Error> {
     Ok(Leave { commit, reason: reason.join(" ") })
 }
 
-fn git(root: &Path, arguments: &[&str]) -> Result<String, Error> {
+fn git(root: &Path, arguments: &[&str]) -> Result<String, RegressError> {
     let command = arguments.join(" ");
-    let refuse =
-        |reason: String| Error::Refused(format!("git {command} in {}: {reason}", root.display()));
+    let refuse = |reason: String| {
+        RegressError::Refused(format!("git {command} in {}: {reason}", root.display()))
+    };
     let output = Command::new("git").arg("-C").arg(root).args(arguments).output();
     let output = output.map_err(|error| refuse(error.to_string()))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_string();
@@ -72,7 +75,7 @@ pub fn record(
     leave: &Leave,
     parts: &[Blessed],
     now: Duration,
-) -> Result<(), Error> {
+) -> Result<(), RegressError> {
     let path = golden.log();
     let mut text = match path.exists() {
         true => files::read_text(&path)?,

@@ -3,10 +3,10 @@
 use crate::base::files;
 use crate::records::{Ending, RunFolder};
 use crate::statistics::Equivalence;
-use crate::statistics::equivalence::{self, Verdict};
+use crate::statistics::equivalence::{self, EquivalenceVerdict};
 use crate::training::run::inputs;
-use crate::verification::regress::rule::Point;
-use crate::verification::regress::{self, Error};
+use crate::verification::regress::rule::RegressPoint;
+use crate::verification::regress::{self, RegressError};
 use crate::verification::{Fast, Golden};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ const METRICS: [&str; 4] =
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Curves {
+pub struct RegressCurves {
     pub schema: String,
     /// [`Fast::sha256`] of the rule.
     pub rule_sha256: String,
@@ -34,8 +34,8 @@ pub struct Curves {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Judged {
-    pub point: Point,
+pub struct RegressJudged {
+    pub point: RegressPoint,
     pub golden: f64,
     pub new: f64,
     #[serde(flatten)]
@@ -50,8 +50,8 @@ pub fn run(
     threads: u64,
     folder: &Path,
     watch: &mut dyn FnMut(u64),
-) -> Result<Curves, Error> {
-    let mut curves = Curves {
+) -> Result<RegressCurves, RegressError> {
+    let mut curves = RegressCurves {
         schema: SCHEMA.to_string(),
         rule_sha256: rule.sha256(),
         arm_sha256: String::new(),
@@ -67,7 +67,7 @@ pub fn run(
         let run = RunFolder::at(folder.join(format!("seed-{seed}")));
         let outcome = regress::complete(&inputs, &run)?;
         if outcome.ending != Ending::Finished {
-            return Err(Error::Refused(format!(
+            return Err(RegressError::Refused(format!(
                 "seed {seed}: the run ended as {:?} and not after its last rollout step: {}",
                 outcome.ending, outcome.reason
             )));
@@ -83,7 +83,7 @@ pub fn run(
 fn collect(
     values: &mut BTreeMap<String, BTreeMap<u64, Vec<f64>>>,
     run: &RunFolder,
-) -> Result<(), Error> {
+) -> Result<(), RegressError> {
     let mut put = |name: String, step: u64, value: f64| {
         values.entry(name).or_default().entry(step).or_default().push(value);
     };
@@ -100,12 +100,12 @@ fn collect(
     Ok(())
 }
 
-impl Curves {
+impl RegressCurves {
     /// For each seed the mean over the point's steps.
-    pub fn values_of(&self, point: &Point) -> Result<Vec<f64>, Error> {
+    pub fn values_of(&self, point: &RegressPoint) -> Result<Vec<f64>, RegressError> {
         let [first, last] = point.steps;
         let missing = |seed: u64| {
-            Error::Refused(format!(
+            RegressError::Refused(format!(
                 "seed {seed}: the run records no {} at rollout steps {first} to {last}",
                 point.value
             ))
@@ -125,12 +125,12 @@ impl Curves {
     }
 }
 
-pub fn load(golden: &Golden, rule: &Fast) -> Result<Curves, Error> {
+pub fn load(golden: &Golden, rule: &Fast) -> Result<RegressCurves, RegressError> {
     let path = golden.curves();
     if !path.exists() {
-        return Err(Error::NotBlessed { path });
+        return Err(RegressError::NotBlessed { path });
     }
-    let curves: Curves = files::read_json(&path)?;
+    let curves: RegressCurves = files::read_json(&path)?;
     stale(golden, "schema", &curves.schema, SCHEMA)?;
     stale(golden, "the rule", &curves.rule_sha256, &rule.sha256())?;
     let arm = regress::experiment(&golden.rule(), &rule.experiment)?.arm_sha256();
@@ -138,29 +138,29 @@ pub fn load(golden: &Golden, rule: &Fast) -> Result<Curves, Error> {
     Ok(curves)
 }
 
-fn stale(golden: &Golden, what: &str, old: &str, now: &str) -> Result<(), Error> {
+fn stale(golden: &Golden, what: &str, old: &str, now: &str) -> Result<(), RegressError> {
     if old == now {
         return Ok(());
     }
     let (path, what) = (golden.curves(), what.to_string());
-    Err(Error::Stale { path, what, golden: old.to_string(), now: now.to_string() })
+    Err(RegressError::Stale { path, what, golden: old.to_string(), now: now.to_string() })
 }
 
 pub fn compare(
     golden: &Golden,
     rule: &Fast,
-    old: &Curves,
-    new: &Curves,
-) -> Result<Vec<Judged>, Error> {
+    old: &RegressCurves,
+    new: &RegressCurves,
+) -> Result<Vec<RegressJudged>, RegressError> {
     stale(golden, "the arm", &old.arm_sha256, &new.arm_sha256)?;
     let inputs = files::canonical_json_line;
     stale(golden, "the inputs", &inputs(&old.inputs), &inputs(&new.inputs))?;
-    let judge = |point: &Point| {
+    let judge = |point: &RegressPoint| {
         let (before, after) = (old.values_of(point)?, new.values_of(point)?);
         let test = equivalence::equivalence(&before, &after, rule.alpha, point.margin);
-        let statistics = |source| Error::Statistics { point: point.name(), source };
+        let statistics = |source| RegressError::Statistics { point: point.name(), source };
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-        Ok(Judged {
+        Ok(RegressJudged {
             point: point.clone(),
             golden: mean(&before),
             new: mean(&after),
@@ -171,13 +171,13 @@ pub fn compare(
 }
 
 /// Reproduced if every point is, not reproduced if one is not.
-pub fn verdict(judged: &[Judged]) -> Verdict {
+pub fn verdict(judged: &[RegressJudged]) -> EquivalenceVerdict {
     let is = |verdict| judged.iter().any(|it| it.equivalence.verdict == verdict);
-    if is(Verdict::NotReproduced) {
-        Verdict::NotReproduced
-    } else if is(Verdict::Inconclusive) {
-        Verdict::Inconclusive
+    if is(EquivalenceVerdict::NotReproduced) {
+        EquivalenceVerdict::NotReproduced
+    } else if is(EquivalenceVerdict::Inconclusive) {
+        EquivalenceVerdict::Inconclusive
     } else {
-        Verdict::Reproduced
+        EquivalenceVerdict::Reproduced
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::base::files;
 use crate::records::RunFolder;
-use crate::records::ledger::{self, Entry};
-use crate::verification::regress::Error;
+use crate::records::ledger::{self, LedgerEntry};
+use crate::verification::regress::RegressError;
 use crate::verification::{Golden, RunDiff, diff};
 
 /// The golden run's files: without large files and times.
@@ -25,11 +25,11 @@ pub struct Compared {
     pub diff: Option<RunDiff>,
 }
 
-pub fn compare(golden: &Golden, run: &RunFolder) -> Result<Compared, Error> {
+pub fn compare(golden: &Golden, run: &RunFolder) -> Result<Compared, RegressError> {
     let folder = golden.exact();
     let path = folder.path(ledger::FILE);
     if !path.exists() {
-        return Err(Error::NotBlessed { path });
+        return Err(RegressError::NotBlessed { path });
     }
     let (old, new) = (folder.ledger()?, run.ledger()?);
     let same = old == new;
@@ -38,12 +38,12 @@ pub fn compare(golden: &Golden, run: &RunFolder) -> Result<Compared, Error> {
 }
 
 /// The last head; `none` of an empty ledger.
-pub fn head(entries: &[Entry]) -> String {
+pub fn head(entries: &[LedgerEntry]) -> String {
     entries.last().map_or("none".to_string(), |entry| entry.head.clone())
 }
 
 /// Replaces the golden records by a finished run's. Returns the golden head before and after.
-pub fn replace(golden: &Golden, run: &RunFolder) -> Result<(Option<String>, String), Error> {
+pub fn replace(golden: &Golden, run: &RunFolder) -> Result<(Option<String>, String), RegressError> {
     let folder = golden.exact();
     let before = match folder.path(ledger::FILE).exists() {
         true => Some(head(&folder.ledger()?)),

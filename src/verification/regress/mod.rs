@@ -17,28 +17,28 @@ use crate::records::RunFolder;
 use crate::records::run_folder::Outcome;
 use crate::statistics::equivalence;
 use crate::training::run::inputs::Inputs;
-use crate::training::run::{self, Event};
-use crate::training::{Ended, Unfinished};
+use crate::training::run::{self, RunEvent};
+use crate::training::{RunEnded, Unfinished};
 use crate::verification::diff;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum RegressError {
     #[error(transparent)]
-    File(#[from] files::Error),
+    File(#[from] files::FileError),
     /// A rule, a run or a blessing that cannot be used; the sentence names it.
     #[error("{0}")]
     Refused(String),
     #[error(transparent)]
-    Experiment(#[from] extends::Error),
+    Experiment(#[from] extends::LoadError),
     #[error(transparent)]
-    Run(#[from] run::Error),
+    Run(#[from] run::RunError),
     #[error(transparent)]
-    Diff(#[from] diff::Error),
+    Diff(#[from] diff::DiffError),
     #[error(transparent)]
-    Checkpoint(#[from] checkpoint::Error),
+    Checkpoint(#[from] checkpoint::CheckpointError),
     #[error("{point}: {source}")]
-    Statistics { point: String, source: equivalence::Error },
+    Statistics { point: String, source: equivalence::EquivalenceError },
     #[error("{} does not exist: there is no golden run; `dapo regress --bless --reason …` makes it", path.display())]
     NotBlessed { path: PathBuf },
     #[error("{}: {what} is not that of the golden curves ({golden}, now {now}); bless them again", path.display())]
@@ -46,16 +46,16 @@ pub enum Error {
 }
 
 /// Runs an experiment in an empty folder to its end.
-pub fn complete(inputs: &Inputs, folder: &RunFolder) -> Result<Outcome, Error> {
+pub fn complete(inputs: &Inputs, folder: &RunFolder) -> Result<Outcome, RegressError> {
     let never = || false;
-    match run::run(inputs, folder, Unfinished::Restart, &never, &mut |_: Event| ())? {
-        Ended::Finished(outcome) => Ok(outcome),
-        Ended::Stopped(step) => unreachable!("nobody asked it to stop, after step {step}"),
+    match run::run(inputs, folder, Unfinished::Restart, &never, &mut |_: RunEvent| ())? {
+        RunEnded::Finished(outcome) => Ok(outcome),
+        RunEnded::Stopped(step) => unreachable!("nobody asked it to stop, after step {step}"),
     }
 }
 
 /// Loads the experiment file of a rule.
-pub fn experiment(rule: &Path, file: &Path) -> Result<Experiment, Error> {
+pub fn experiment(rule: &Path, file: &Path) -> Result<Experiment, RegressError> {
     let folder = rule.parent().unwrap_or(Path::new("."));
     Ok(extends::load(&folder.join(file))?)
 }

@@ -1,13 +1,13 @@
 //! `rule.toml`: what is run, and the margins.
 
 use crate::base::files;
-use crate::verification::regress::Error;
+use crate::verification::regress::RegressError;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Rule {
+pub struct RegressRule {
     pub exact: Exact,
     pub fast: Fast,
 }
@@ -29,13 +29,13 @@ pub struct Fast {
     /// α of each of the two one-sided tests.
     pub alpha: f64,
     /// All points must be reproduced.
-    pub points: Vec<Point>,
+    pub points: Vec<RegressPoint>,
 }
 
 /// The mean of a metric over some rollout steps of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Point {
+pub struct RegressPoint {
     /// A metric such as `rollout/accuracy`, or `evaluation/` and a set for its avg@k.
     pub value: String,
     pub steps: [u64; 2],
@@ -43,7 +43,7 @@ pub struct Point {
     pub margin: f64,
 }
 
-impl Point {
+impl RegressPoint {
     /// `rollout/accuracy, steps 1-4`.
     pub fn name(&self) -> String {
         let [first, last] = self.steps;
@@ -62,10 +62,10 @@ impl Fast {
     }
 }
 
-pub fn load(path: &Path) -> Result<Rule, Error> {
-    let refuse = |reason: String| Error::Refused(format!("{}: {reason}", path.display()));
+pub fn load(path: &Path) -> Result<RegressRule, RegressError> {
+    let refuse = |reason: String| RegressError::Refused(format!("{}: {reason}", path.display()));
     let text = files::read_text(path)?;
-    let rule: Rule = toml::from_str(&text).map_err(|error| refuse(error.to_string()))?;
+    let rule: RegressRule = toml::from_str(&text).map_err(|error| refuse(error.to_string()))?;
     let mut seeds = rule.fast.seeds.clone();
     seeds.sort_unstable();
     seeds.dedup();

@@ -2,18 +2,18 @@
 //! and carried groups by the ledger and the tables of the step.
 
 use crate::base::files;
-use crate::policy::{Loaded, Progress, Qwen2, checkpoint};
+use crate::policy::{CheckpointProgress, Loaded, Qwen2, checkpoint};
 use crate::records::{Counters, Ending, RunFolder, StepMetrics, ledger};
 use crate::training::trainer;
-use crate::verification::verify::walk::Found;
-use crate::verification::verify::{Check, Subject, stays_inside, steps};
-use crate::verification::{Records, Waiting};
+use crate::verification::verify::walk::FolderFound;
+use crate::verification::verify::{Check, VerifySubject, stays_inside, steps};
+use crate::verification::{VerifiedRecords, Waiting};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Returns the steps of the checkpoints that agree with everything.
-pub fn check(subject: Subject, waiting: &Waiting) -> (Check, BTreeSet<u64>) {
-    let Subject { records, found, .. } = subject;
+pub fn check(subject: VerifySubject, waiting: &Waiting) -> (Check, BTreeSet<u64>) {
+    let VerifySubject { records, found, .. } = subject;
     let mut check = Check::new("checkpoints");
     let mut kept = BTreeSet::new();
     let steps = found.steps("checkpoints/step-", "/trainer.json");
@@ -43,7 +43,7 @@ pub fn check(subject: Subject, waiting: &Waiting) -> (Check, BTreeSet<u64>) {
 }
 
 /// Whether one checkpoint agrees with everything.
-fn one(check: &mut Check, subject: Subject, waiting: &Waiting, step: u64) -> bool {
+fn one(check: &mut Check, subject: VerifySubject, waiting: &Waiting, step: u64) -> bool {
     let records = subject.records;
     let name = format!("checkpoints/step-{step:06}");
     let before = check.findings.len() as u64 + check.further_findings;
@@ -81,8 +81,8 @@ pub fn weights(model: &Qwen2) -> String {
 
 /// Loads a checkpoint whose files have the digests of `trainer.json`, and the base policy's files
 /// those of the manifest.
-pub fn opened(check: &mut Check, subject: Subject, name: &str) -> Option<Loaded> {
-    let Subject { folder, records, found, .. } = subject;
+pub fn opened(check: &mut Check, subject: VerifySubject, name: &str) -> Option<Loaded> {
+    let VerifySubject { folder, records, found, .. } = subject;
     // Names are checked first, because loading joins a digest's name to the folder.
     if !named_files(check, folder, found, name) {
         return None;
@@ -100,9 +100,9 @@ pub fn opened(check: &mut Check, subject: Subject, name: &str) -> Option<Loaded>
 }
 
 /// `trainer.json` must name exactly the plain files of its folder.
-fn named_files(check: &mut Check, folder: &RunFolder, found: &Found, name: &str) -> bool {
+fn named_files(check: &mut Check, folder: &RunFolder, found: &FolderFound, name: &str) -> bool {
     let place = format!("{name}/trainer.json");
-    let read: Result<Value, files::Error> = files::read_json(&folder.path(&place));
+    let read: Result<Value, files::FileError> = files::read_json(&folder.path(&place));
     let digests = match &read {
         Ok(value) => value.get("sha256").and_then(Value::as_object),
         Err(error) => {
@@ -137,7 +137,13 @@ fn named_files(check: &mut Check, folder: &RunFolder, found: &Found, name: &str)
     good
 }
 
-fn clocks(check: &mut Check, records: &Records, name: &str, step: u64, progress: &Progress) {
+fn clocks(
+    check: &mut Check,
+    records: &VerifiedRecords,
+    name: &str,
+    step: u64,
+    progress: &CheckpointProgress,
+) {
     let place = |key: &str| format!("{name}/trainer.json, {key}");
     let line = records.metrics.iter().find(|line| line.step == step);
     let expected = match (step, line) {
@@ -155,7 +161,7 @@ fn clocks(check: &mut Check, records: &Records, name: &str, step: u64, progress:
 }
 
 /// Updates that AdamW made up to a step: those that were not left out.
-fn expected_updates(records: &Records, step: u64) -> u64 {
+fn expected_updates(records: &VerifiedRecords, step: u64) -> u64 {
     let lines = records.metrics.iter().filter(|line| line.step <= step);
     let skipped = |line: &StepMetrics| line.metrics.get("optimizer/skipped_updates").copied();
     let left_out: f64 = lines.clone().filter_map(skipped).sum();

@@ -5,15 +5,15 @@ use crate::base::files;
 use crate::records::run_folder::Outcome;
 use crate::records::{DivergenceRecord, Ending, tables};
 use crate::verification::Waiting;
-use crate::verification::verify::steps::{self, Table};
-use crate::verification::verify::{Check, Subject, checkpoints};
+use crate::verification::verify::steps::{self, StepTable};
+use crate::verification::verify::{Check, VerifySubject, checkpoints};
 
 pub const RECORD: &str = "diverged/divergence.json";
 pub const ROLLOUTS: &str = "diverged/rollouts.parquet";
 pub const CHECKPOINT: &str = "diverged/checkpoint";
 
-pub fn check(subject: Subject, waiting: &Waiting) -> Check {
-    let Subject { records, found, .. } = subject;
+pub fn check(subject: VerifySubject, waiting: &Waiting) -> Check {
+    let VerifySubject { records, found, .. } = subject;
     let mut check = Check::new("ending");
     let Some(outcome) = &records.outcome else {
         check.inconclusive("outcome.json", "is missing: the run is not finished");
@@ -39,8 +39,8 @@ pub fn check(subject: Subject, waiting: &Waiting) -> Check {
 }
 
 /// Record and rollouts must agree with the outcome, with each other and with the seed.
-fn record(check: &mut Check, subject: Subject, outcome: &Outcome, waiting: &Waiting) {
-    let Subject { folder, records, .. } = subject;
+fn record(check: &mut Check, subject: VerifySubject, outcome: &Outcome, waiting: &Waiting) {
+    let VerifySubject { folder, records, .. } = subject;
     let step = records.steps() + 1;
     let (record, rows) = match (
         files::read_json::<DivergenceRecord>(&folder.path(RECORD)),
@@ -56,7 +56,7 @@ fn record(check: &mut Check, subject: Subject, outcome: &Outcome, waiting: &Wait
     if !outcome.reason.starts_with(&begin) {
         check.mismatch("outcome.json, reason", format!("does not begin with {begin:?}"));
     }
-    let table = Table { name: ROLLOUTS, rows: &rows, step };
+    let table = StepTable { name: ROLLOUTS, rows: &rows, step };
     let Some((groups, carried)) = table.groups(check, subject, waiting) else { return };
     // A failure in sampling ends a round early: nothing was trained or measured.
     let is_sampling = rows.iter().all(|row| !row.trained) && record.metrics.is_empty();
@@ -66,7 +66,7 @@ fn record(check: &mut Check, subject: Subject, outcome: &Outcome, waiting: &Wait
 }
 
 /// The policy before the failed update. If that is the step's first, the ledger binds it.
-fn policy(check: &mut Check, subject: Subject, outcome: &Outcome) {
+fn policy(check: &mut Check, subject: VerifySubject, outcome: &Outcome) {
     let records = subject.records;
     let loaded = checkpoints::opened(check, subject, CHECKPOINT);
     let Some(loaded) = loaded else { return };

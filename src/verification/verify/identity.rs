@@ -2,7 +2,7 @@
 
 use crate::experiment::compare::differing_keys;
 use crate::experiment::{Experiment, validate};
-use crate::records::ledger::{self, Entry, Kind};
+use crate::records::ledger::{self, Kind, LedgerEntry};
 use crate::records::run_folder::Outcome;
 use crate::records::{Counters, Ending, EvaluationRecord, Manifest, RunFolder, StepMetrics};
 use crate::training::run::{self, inputs};
@@ -11,19 +11,19 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 
 #[derive(Debug)]
-pub struct Records {
+pub struct VerifiedRecords {
     /// It can run.
     pub experiment: Experiment,
     pub manifest: Manifest,
     pub metrics: Vec<StepMetrics>,
-    pub ledger: Vec<Entry>,
+    pub ledger: Vec<LedgerEntry>,
     /// The names of sets are plain.
     pub evaluations: Vec<EvaluationRecord>,
     /// Of a finished run.
     pub outcome: Option<Outcome>,
 }
 
-impl Records {
+impl VerifiedRecords {
     pub fn steps(&self) -> u64 {
         self.metrics.len() as u64
     }
@@ -44,7 +44,7 @@ impl Records {
     }
 
     /// From step 1 on.
-    pub fn step(&self, step: u64) -> Option<&Entry> {
+    pub fn step(&self, step: u64) -> Option<&LedgerEntry> {
         self.ledger.get(step as usize).filter(|entry| entry.kind == Kind::RolloutStep)
     }
 
@@ -54,7 +54,7 @@ impl Records {
 }
 
 /// Reads the records; without all of them nothing can be checked.
-pub fn read(folder: &RunFolder) -> (Check, Option<Records>) {
+pub fn read(folder: &RunFolder) -> (Check, Option<VerifiedRecords>) {
     let mut check = Check::new("records");
     let experiment = part(&mut check, "experiment.json", folder.experiment());
     let manifest = part(&mut check, "manifest.json", folder.manifest());
@@ -85,7 +85,14 @@ pub fn read(folder: &RunFolder) -> (Check, Option<Records>) {
     let records = (|| {
         let (experiment, manifest) = (experiment?, manifest?);
         let (metrics, ledger, evaluations) = (metrics?, ledger?, evaluations?);
-        Some(Records { experiment, manifest, metrics, ledger, evaluations, outcome: outcome? })
+        Some(VerifiedRecords {
+            experiment,
+            manifest,
+            metrics,
+            ledger,
+            evaluations,
+            outcome: outcome?,
+        })
     })();
     (check, records)
 }
@@ -95,9 +102,9 @@ fn part<T>(check: &mut Check, name: &str, read: Result<T, impl Display>) -> Opti
 }
 
 /// Experiment, manifest and run key must agree.
-pub fn identity(records: &Records) -> Check {
+pub fn identity(records: &VerifiedRecords) -> Check {
     let mut check = Check::new("identity");
-    let Records { experiment, manifest, .. } = records;
+    let VerifiedRecords { experiment, manifest, .. } = records;
     let place = |key: &str| format!("manifest.json, {key}");
     check.equal(place("arm_sha256"), &manifest.arm_sha256, &experiment.arm_sha256());
     check.equal(place("name"), &manifest.name, &experiment.name);
@@ -118,7 +125,7 @@ pub fn identity(records: &Records) -> Check {
 }
 
 /// The chain must hold, begin with the inputs and end with the outcome.
-pub fn ledger(records: &Records) -> Check {
+pub fn ledger(records: &VerifiedRecords) -> Check {
     let mut check = Check::new("ledger");
     let at = |line: usize| format!("{}, line {line}", ledger::FILE);
     let entries = &records.ledger;
@@ -181,7 +188,7 @@ fn different(
 }
 
 /// The outcome must have the clocks of the last step and the reason of its ending.
-fn ending(check: &mut Check, records: &Records, outcome: &Outcome) {
+fn ending(check: &mut Check, records: &VerifiedRecords, outcome: &Outcome) {
     let last = records.metrics.last().map(|line| line.counters).unwrap_or_default();
     let place = |name: &str| format!("outcome.json, counters.{name}");
     let clocks = outcome.counters;

@@ -12,7 +12,7 @@ use crate::policy::checkpoint::{self, weights};
 use crate::records::RunFolder;
 use crate::task::{DataSets, Tokenizer, data};
 use crate::training::run::inputs;
-use crate::verification::Records;
+use crate::verification::VerifiedRecords;
 use crate::verification::verify::{Check, Options};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -29,7 +29,7 @@ pub struct Local {
     pub base: Option<PathBuf>,
 }
 
-pub fn find(folder: &RunFolder, records: &Records, options: &Options) -> (Check, Local) {
+pub fn find(folder: &RunFolder, records: &VerifiedRecords, options: &Options) -> (Check, Local) {
     let mut check = Check::new("inputs");
     let bound = |name: &str| records.manifest.inputs.contains_key(&format!("base/{name}"));
     let weights = if bound(weights::INDEX) { weights::INDEX } else { weights::SINGLE };
@@ -55,7 +55,7 @@ pub fn find(folder: &RunFolder, records: &Records, options: &Options) -> (Check,
 }
 
 /// The problems' source, with files below the reviewer's folder.
-fn source(check: &mut Check, records: &Records, folder: Option<&Path>) -> Option<Data> {
+fn source(check: &mut Check, records: &VerifiedRecords, folder: Option<&Path>) -> Option<Data> {
     let Data::Files { train, dev, test } = &records.experiment.inputs.data else {
         return Some(records.experiment.inputs.data.clone());
     };
@@ -91,7 +91,7 @@ fn below(folder: &Path, recorded: &Path) -> Option<PathBuf> {
     ends.map(|end| folder.join(end)).find(|path| path.is_file())
 }
 
-fn sets(check: &mut Check, records: &Records, source: &Data) -> Option<DataSets> {
+fn sets(check: &mut Check, records: &VerifiedRecords, source: &Data) -> Option<DataSets> {
     let sets = data::load(source).map_err(|error| check.inconclusive("data", error)).ok()?;
     let mut here: BTreeMap<String, String> = BTreeMap::new();
     for (name, problems) in inputs::named_sets(&sets) {
@@ -121,7 +121,7 @@ fn sets(check: &mut Check, records: &Records, source: &Data) -> Option<DataSets>
 }
 
 /// Whether the base policy's folder holds exactly what the manifest binds.
-fn is_base(check: &mut Check, records: &Records, given: Option<&Path>) -> bool {
+fn is_base(check: &mut Check, records: &VerifiedRecords, given: Option<&Path>) -> bool {
     let mut all = true;
     // The files that the manifest binds, and those that would be read in their place.
     let bound = records.manifest.inputs.keys().filter_map(|name| name.strip_prefix("base/"));
@@ -154,7 +154,7 @@ fn is_base(check: &mut Check, records: &Records, given: Option<&Path>) -> bool {
 fn tokenizer(
     check: &mut Check,
     folder: &RunFolder,
-    records: &Records,
+    records: &VerifiedRecords,
     base: Option<&Path>,
 ) -> Option<Tokenizer> {
     let agrees = |folder: &Path| {

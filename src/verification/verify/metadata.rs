@@ -3,17 +3,17 @@
 use crate::base::files;
 use crate::records::RunFolder;
 use crate::report::export::ro_crate;
-use crate::verification::verify::walk::Found;
+use crate::verification::verify::walk::FolderFound;
 use crate::verification::verify::{Check, scores};
 use serde_json::{Map, Value};
 
 /// Ignores checkpoint files that are gone; other checks decide whether they may be.
-pub fn check(folder: &RunFolder, found: &Found) -> Option<Check> {
+pub fn check(folder: &RunFolder, found: &FolderFound) -> Option<Check> {
     if !found.files.contains(ro_crate::NAME) {
         return None;
     }
     let mut check = Check::new("RO-Crate");
-    let written: Result<Value, files::Error> = files::read_json(&folder.path(ro_crate::NAME));
+    let written: Result<Value, files::FileError> = files::read_json(&folder.path(ro_crate::NAME));
     match (written, ro_crate::metadata(folder)) {
         (Ok(mut written), Ok(mut again)) => {
             let in_place = |name: &str| !is_gone(name, found);
@@ -26,7 +26,7 @@ pub fn check(folder: &RunFolder, found: &Found) -> Option<Check> {
     Some(check.compared("ro-crate-metadata.json made again from the folder"))
 }
 
-fn is_gone(name: &str, found: &Found) -> bool {
+fn is_gone(name: &str, found: &FolderFound) -> bool {
     name.starts_with("checkpoints/") && !found.files.contains(name)
 }
 

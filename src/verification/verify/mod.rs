@@ -21,24 +21,24 @@ use crate::base::{files, visible};
 use crate::records::RunFolder;
 use crate::report::export::statement;
 use crate::verification::verify::inputs::Local;
-use crate::verification::verify::walk::Found;
-use crate::verification::{Records, Replay};
+use crate::verification::verify::walk::FolderFound;
+use crate::verification::{Replay, VerifiedRecords};
 use serde::Serialize;
 use std::fmt::Display;
 use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum VerifyError {
     #[error("{} is not a run folder: there is no manifest.json in it", root.display())]
     NotARun { root: PathBuf },
     #[error(transparent)]
-    File(#[from] files::Error),
+    File(#[from] files::FileError),
 }
 
 /// The worst verdict of all checks is that of the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum VerifyVerdict {
     /// Everything that belongs to the check was compared and agrees.
     Verified,
     /// Something is missing, or cannot be compared here.
@@ -46,7 +46,7 @@ pub enum Verdict {
     Mismatch,
 }
 
-impl Verdict {
+impl VerifyVerdict {
     pub fn name(self) -> &'static str {
         match self {
             Self::Verified => "verified",
@@ -59,8 +59,8 @@ impl Verdict {
 /// A disagreement, or something that could not be compared. Foreign text is made visible.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
-    /// Never [`Verdict::Verified`].
-    pub verdict: Verdict,
+    /// Never [`VerifyVerdict::Verified`].
+    pub verdict: VerifyVerdict,
     /// File, step, component, row or key.
     pub place: String,
     pub what: String,
@@ -69,7 +69,7 @@ pub struct Finding {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Check {
     pub name: &'static str,
-    pub verdict: Verdict,
+    pub verdict: VerifyVerdict,
     /// With counts.
     pub compared: String,
     pub findings: Vec<Finding>,
@@ -82,7 +82,7 @@ impl Check {
     fn new(name: &'static str) -> Self {
         Self {
             name,
-            verdict: Verdict::Verified,
+            verdict: VerifyVerdict::Verified,
             compared: String::new(),
             findings: Vec::new(),
             further_findings: 0,
@@ -90,14 +90,14 @@ impl Check {
     }
 
     fn mismatch(&mut self, place: impl Display, what: impl Display) {
-        self.find(Verdict::Mismatch, place.to_string(), what.to_string());
+        self.find(VerifyVerdict::Mismatch, place.to_string(), what.to_string());
     }
 
     fn inconclusive(&mut self, place: impl Display, what: impl Display) {
-        self.find(Verdict::Inconclusive, place.to_string(), what.to_string());
+        self.find(VerifyVerdict::Inconclusive, place.to_string(), what.to_string());
     }
 
-    fn find(&mut self, verdict: Verdict, place: String, what: String) {
+    fn find(&mut self, verdict: VerifyVerdict, place: String, what: String) {
         self.verdict = self.verdict.max(verdict);
         if self.findings.len() == MOST_FINDINGS {
             self.further_findings += 1;
@@ -121,7 +121,7 @@ impl Check {
     }
 
     fn failed(&self) -> bool {
-        self.verdict == Verdict::Mismatch
+        self.verdict == VerifyVerdict::Mismatch
     }
 }
 
@@ -131,7 +131,7 @@ pub struct Options {
     pub base: Option<PathBuf>,
     /// The folder of the problem files.
     pub data: Option<PathBuf>,
-    pub replay: Option<replay::Request>,
+    pub replay: Option<replay::ReplayRequest>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -144,17 +144,17 @@ pub struct Extent {
 
 /// The folder under verification, its records and files, and the inputs that are here.
 #[derive(Debug, Clone, Copy)]
-pub struct Subject<'a> {
+pub struct VerifySubject<'a> {
     folder: &'a RunFolder,
-    records: &'a Records,
+    records: &'a VerifiedRecords,
     local: &'a Local,
-    found: &'a Found,
+    found: &'a FolderFound,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verification {
     pub schema: &'static str,
-    pub verdict: Verdict,
+    pub verdict: VerifyVerdict,
     /// One line: the verdict and what it rests on.
     pub summary: String,
     pub extent: Extent,
@@ -168,14 +168,14 @@ pub fn verify(
     folder: &RunFolder,
     options: &Options,
     watch: &mut dyn FnMut(&str),
-) -> Result<Verification, Error> {
+) -> Result<Verification, VerifyError> {
     let manifest = folder.path("manifest.json");
     if files::kind(&manifest)?.is_none() {
-        return Err(Error::NotARun { root: folder.root().to_path_buf() });
+        return Err(VerifyError::NotARun { root: folder.root().to_path_buf() });
     }
     let (mut checks, mut extent) = (Vec::new(), Extent::default());
     let replay = examine(folder, options, &mut checks, &mut extent, watch)?;
-    let verdict = checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Verified);
+    let verdict = checks.iter().map(|check| check.verdict).max().unwrap_or(VerifyVerdict::Verified);
     let summary = summary(verdict, extent, replay.as_ref());
     let not_checked = not_checked(extent, replay.as_ref());
     let schema = "dapo-verification/2";
@@ -183,8 +183,8 @@ pub fn verify(
 }
 
 /// The verdict, with what was executed and what was not.
-fn summary(verdict: Verdict, extent: Extent, replay: Option<&Replay>) -> String {
-    if verdict != Verdict::Verified {
+fn summary(verdict: VerifyVerdict, extent: Extent, replay: Option<&Replay>) -> String {
+    if verdict != VerifyVerdict::Verified {
         return verdict.name().to_string();
     }
     let steps = replay.map_or(0, |replay| replay.covered.len());
@@ -210,7 +210,7 @@ fn examine(
     checks: &mut Vec<Check>,
     extent: &mut Extent,
     watch: &mut dyn FnMut(&str),
-) -> Result<Option<Replay>, Error> {
+) -> Result<Option<Replay>, VerifyError> {
     watch("walking the folder");
     let (check, found) = walk::walk(folder)?;
     checks.push(check);
@@ -228,7 +228,7 @@ fn examine(
     checks.push(check);
     checks.push(identity::ledger(&records));
     watch("computing the rollout steps' records again");
-    let subject = Subject { folder, records: &records, local: &local, found: &found };
+    let subject = VerifySubject { folder, records: &records, local: &local, found: &found };
     let (check, waiting) = steps::check(subject);
     checks.push(check);
     watch("checkpoints");

@@ -4,7 +4,7 @@ use crate::algorithm::{Group, ScoredRollout};
 use crate::experiment::Experiment;
 use crate::records::RolloutRow;
 use crate::task::reward;
-use crate::verification::verify::{Check, Subject};
+use crate::verification::verify::{Check, VerifySubject};
 
 /// Whether the groups are whole and in order, so that later steps can index them.
 pub fn well_formed(
@@ -91,8 +91,8 @@ pub fn length(check: &mut Check, place: &str, length: u64, truncated: bool, limi
 }
 
 /// Tokens, text and ending of a response must agree.
-pub fn decoded(check: &mut Check, place: &str, row: &RolloutRow, subject: Subject) {
-    let Subject { records, local, .. } = subject;
+pub fn decoded(check: &mut Check, place: &str, row: &RolloutRow, subject: VerifySubject) {
+    let VerifySubject { records, local, .. } = subject;
     let limit = records.experiment.rollout.max_response_tokens;
     length(check, place, row.tokens.len() as u64, row.truncated, limit);
     let Some(tokenizer) = &local.tokenizer else { return };

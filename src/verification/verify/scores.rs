@@ -2,21 +2,21 @@
 
 use crate::algorithm::Problem;
 use crate::base::files;
-use crate::records::tables::{self, Outcome};
+use crate::records::tables::{self, OutcomeRecord};
 use crate::records::{Counters, Ending, EvaluationRecord};
 use crate::report::run;
 use crate::task::{Tokenizer, reward};
 use crate::training::evaluation::{self, Set};
 use crate::training::run::{evaluations, inputs};
-use crate::verification::Records;
+use crate::verification::VerifiedRecords;
 use crate::verification::verify::inputs::Local;
-use crate::verification::verify::{Check, Subject, responses};
+use crate::verification::verify::{Check, VerifySubject, responses};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Every evaluation of the experiment must exist once and follow from its outcomes.
-pub fn evaluations(subject: Subject) -> Check {
-    let Subject { folder, records, local, found } = subject;
+pub fn evaluations(subject: VerifySubject) -> Check {
+    let VerifySubject { folder, records, local, found } = subject;
     let mut check = Check::new("evaluations");
     let mut seen = BTreeSet::new();
     let text = local.tokenizer.as_ref().map(Text::of);
@@ -74,7 +74,7 @@ pub fn evaluations(subject: Subject) -> Check {
 }
 
 /// Set and step of every evaluation of a run with this ending.
-fn expected(records: &Records, ending: Ending) -> BTreeSet<(String, u64)> {
+fn expected(records: &VerifiedRecords, ending: Ending) -> BTreeSet<(String, u64)> {
     let complete = ending != Ending::Diverged;
     let (experiment, inputs) = (&records.experiment, &records.manifest.inputs);
     evaluations::due(experiment, inputs, records.steps(), complete)
@@ -96,7 +96,7 @@ impl<'a> Text<'a> {
 
     /// The response must be a text of the vocabulary with at least as many tokens as its text
     /// needs. It may have more: special tokens have no text, and words can be cut in several ways.
-    fn written(&self, check: &mut Check, place: &str, row: &Outcome) {
+    fn written(&self, check: &mut Check, place: &str, row: &OutcomeRecord) {
         let tokens = match self.tokenizer.encode(&row.response) {
             Ok(tokens) => tokens,
             Err(error) => return check.mismatch(format!("{place}, response"), error),
@@ -122,7 +122,7 @@ pub fn set_of<'a>(local: &'a Local, name: &str) -> Option<&'a [Problem]> {
 }
 
 /// The problems must be the set's, in its order, with its answers.
-fn same_problems(check: &mut Check, name: &str, rows: &[Outcome], problems: &[Problem]) {
+fn same_problems(check: &mut Check, name: &str, rows: &[OutcomeRecord], problems: &[Problem]) {
     let asked: Vec<(&str, &str)> = rows
         .chunk_by(|a, b| a.problem == b.problem)
         .map(|rows| (rows[0].problem.as_str(), rows[0].answer.as_str()))
@@ -135,9 +135,9 @@ fn same_problems(check: &mut Check, name: &str, rows: &[Outcome], problems: &[Pr
 
 fn one(
     check: &mut Check,
-    Subject { folder, records, .. }: Subject,
+    VerifySubject { folder, records, .. }: VerifySubject,
     record: &EvaluationRecord,
-    (name, rows): (&str, &[Outcome]),
+    (name, rows): (&str, &[OutcomeRecord]),
 ) {
     let experiment = &records.experiment;
     let samples = experiment.evaluation.samples.get(&record.set).copied().unwrap_or_default();
@@ -179,7 +179,7 @@ fn one(
 }
 
 /// Builds the report again from the folder and compares every number.
-pub fn report(Subject { folder, records, found, .. }: Subject) -> Check {
+pub fn report(VerifySubject { folder, records, found, .. }: VerifySubject) -> Check {
     let mut check = Check::new("report");
     let built = match run::build(folder) {
         Ok(built) => built,

@@ -7,16 +7,16 @@ use crate::policy::optimizer;
 use crate::records::{Counters, RolloutRow, StepMetrics, ledger, tables};
 use crate::training::run::rows;
 use crate::training::{Metrics, effects, trainer};
-use crate::verification::Records;
+use crate::verification::VerifiedRecords;
 use crate::verification::verify::responses::{decoded, graded, same_grade, well_formed};
-use crate::verification::verify::{Check, Subject};
+use crate::verification::verify::{Check, VerifySubject};
 use std::collections::BTreeMap;
 
 /// Step → groups that wait for the next step.
 pub type Waiting = BTreeMap<u64, Vec<Group<ScoredRollout>>>;
 
 #[derive(Debug, Clone, Copy)]
-pub struct Table<'a> {
+pub struct StepTable<'a> {
     pub name: &'a str,
     pub rows: &'a [RolloutRow],
     /// From 1.
@@ -24,19 +24,19 @@ pub struct Table<'a> {
 }
 
 #[derive(Debug)]
-pub struct Made {
+pub struct StepMade {
     selected: Selected,
     /// Every metric that is a function of the rollouts.
     pub metrics: Metrics,
 }
 
-impl Table<'_> {
+impl StepTable<'_> {
     /// The groups, and how many were carried over. Every response is graded again and compared with
     /// its tokens, every problem with the seed. `None` when the rows are no groups.
     pub fn groups(
         self,
         check: &mut Check,
-        subject: Subject,
+        subject: VerifySubject,
         waiting: &Waiting,
     ) -> Option<(Vec<Group<ScoredRollout>>, usize)> {
         let records = subject.records;
@@ -67,19 +67,19 @@ impl Table<'_> {
         check: &mut Check,
         groups: &[Group<ScoredRollout>],
         carried: usize,
-        records: &Records,
-    ) -> Option<Made> {
+        records: &VerifiedRecords,
+    ) -> Option<StepMade> {
         let selected = selected(check, self.name, groups, carried, records)?;
         trained(check, self.name, self.rows, &selected);
         let styles = matches!(records.experiment.inputs.data, Data::MiniAime { .. });
         let metrics = effects::of_rollouts(&selected, &records.experiment, styles, None);
-        Some(Made { selected, metrics })
+        Some(StepMade { selected, metrics })
     }
 }
 
 /// Checks every step's table against its inputs, the metrics and the ledger.
-pub fn check(subject: Subject) -> (Check, Waiting) {
-    let Subject { folder, records, found, .. } = subject;
+pub fn check(subject: VerifySubject) -> (Check, Waiting) {
+    let VerifySubject { folder, records, found, .. } = subject;
     let mut check = Check::new("rollout steps");
     let mut waiting = Waiting::new();
     let (mut clocks, mut rollouts) = (Counters::default(), 0);
@@ -94,7 +94,7 @@ pub fn check(subject: Subject) -> (Check, Waiting) {
         };
         rollouts += rows.len();
         components(&mut check, records, line.step, &rows);
-        let table = Table { name: &name, rows: &rows, step: line.step };
+        let table = StepTable { name: &name, rows: &rows, step: line.step };
         let Some((groups, carried)) = table.groups(&mut check, subject, &waiting) else {
             continue;
         };
@@ -120,7 +120,7 @@ pub fn check(subject: Subject) -> (Check, Waiting) {
 }
 
 /// The ledger's components that the table shows.
-fn components(check: &mut Check, records: &Records, step: u64, rows: &[RolloutRow]) {
+fn components(check: &mut Check, records: &VerifiedRecords, step: u64, rows: &[RolloutRow]) {
     for (name, digest) in ledger::rollouts(rows) {
         if records.component(step, &name) != Some(&digest) {
             check.mismatch(
@@ -151,9 +151,9 @@ pub fn groups(rows: &[RolloutRow]) -> Vec<Group<ScoredRollout>> {
 /// draws in the step.
 fn drawn(
     check: &mut Check,
-    Table { name, step, .. }: Table,
+    StepTable { name, step, .. }: StepTable,
     (groups, carried): (&[Group<ScoredRollout>], usize),
-    Subject { records, local, .. }: Subject,
+    VerifySubject { records, local, .. }: VerifySubject,
 ) {
     let Some(data) = local.data.as_ref().filter(|data| !data.train.is_empty()) else { return };
     let seed = records.experiment.execution.seed;
@@ -207,7 +207,7 @@ fn selected(
     name: &str,
     groups: &[Group<ScoredRollout>],
     carried: usize,
-    records: &Records,
+    records: &VerifiedRecords,
 ) -> Option<Selected> {
     let experiment = &records.experiment;
     let per_round = trainer::prompts_per_round(experiment) as usize;
@@ -289,7 +289,7 @@ fn counted(
     line: &StepMetrics,
     before: Counters,
     selected: &Selected,
-    records: &Records,
+    records: &VerifiedRecords,
 ) -> Counters {
     let training = &records.experiment.training;
     let mini_batches = (selected.rows.len() as u64).div_ceil(training.mini_batch_rollouts);

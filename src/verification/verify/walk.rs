@@ -19,7 +19,7 @@ const CHECKPOINT: [&str; 4] =
 
 /// Plain files and folders of a run folder.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct FolderFound {
     /// With `/` between their parts.
     pub files: BTreeSet<String>,
     pub folders: BTreeSet<String>,
@@ -27,7 +27,7 @@ pub struct Found {
     pub links: u64,
 }
 
-impl Found {
+impl FolderFound {
     /// Steps of the files `<prefix>NNNNNN<suffix>`.
     pub fn steps(&self, prefix: &str, suffix: &str) -> BTreeSet<u64> {
         let step = |name: &String| name.strip_prefix(prefix)?.strip_suffix(suffix)?.parse().ok();
@@ -36,9 +36,9 @@ impl Found {
 }
 
 /// Lists everything without following a link, and reports what has no place in a run folder.
-pub fn walk(folder: &RunFolder) -> Result<(Check, Found), files::Error> {
+pub fn walk(folder: &RunFolder) -> Result<(Check, FolderFound), files::FileError> {
     let mut check = Check::new("folder");
-    let mut found = Found::default();
+    let mut found = FolderFound::default();
     let mut folders = vec![String::new()];
     let mut entries = 0;
     while let Some(inside) = folders.pop() {
@@ -50,28 +50,28 @@ pub fn walk(folder: &RunFolder) -> Result<(Check, Found), files::Error> {
                 return Ok((check.compared("not all entries"), found));
             }
             match (files::kind(&folder.path(&path))?, place(&path)) {
-                (Some(files::Kind::File), Place::File) => drop(found.files.insert(path)),
-                (Some(files::Kind::Folder), Place::Folder) => {
+                (Some(files::FileKind::File), FolderPlace::File) => drop(found.files.insert(path)),
+                (Some(files::FileKind::Folder), FolderPlace::Folder) => {
                     found.folders.insert(path.clone());
                     folders.push(path);
                 }
-                (Some(files::Kind::Other), _) => {
+                (Some(files::FileKind::Other), _) => {
                     found.links += 1;
                     check.mismatch(&path, "is a symbolic link, a device or the like");
                 }
-                (_, Place::Aside) => {
+                (_, FolderPlace::Aside) => {
                     check.inconclusive(
                         &path,
                         "a refused checkpoint that was put aside; not looked at",
                     );
                 }
-                (Some(files::Kind::File), Place::Folder) => {
+                (Some(files::FileKind::File), FolderPlace::Folder) => {
                     check.mismatch(&path, "is a file, should be a folder")
                 }
-                (Some(files::Kind::Folder), Place::File) => {
+                (Some(files::FileKind::Folder), FolderPlace::File) => {
                     check.mismatch(&path, "is a folder, should be a file")
                 }
-                (_, Place::None) => {
+                (_, FolderPlace::None) => {
                     check.mismatch(&path, "has no place in a run folder: it was added")
                 }
                 (None, _) => check.mismatch(&path, "has a name that is not UTF-8, or vanished"),
@@ -82,7 +82,7 @@ pub fn walk(folder: &RunFolder) -> Result<(Check, Found), files::Error> {
     Ok((check.compared(compared), found))
 }
 
-enum Place {
+enum FolderPlace {
     File,
     Folder,
     /// A damaged checkpoint that a session put aside.
@@ -90,22 +90,22 @@ enum Place {
     None,
 }
 
-fn place(path: &str) -> Place {
+fn place(path: &str) -> FolderPlace {
     let parts: Vec<&str> = path.split('/').collect();
     let checkpoint =
         |name: &str| CHECKPOINT.contains(&name) || checkpoint::COMPANIONS.contains(&name);
     match parts[..] {
-        [name] if FOLDERS.contains(&name) => Place::Folder,
-        [name] if LAYOUT.contains(&name) => Place::File,
-        ["evaluations", name] if name.ends_with(".parquet") => Place::File,
-        ["rollouts", name] if numbered(name, ".parquet") => Place::File,
-        ["checkpoints", name] if name.starts_with(DAMAGED_CHECKPOINT) => Place::Aside,
-        ["checkpoints", name] if numbered(name, "") => Place::Folder,
-        ["checkpoints", step, name] if numbered(step, "") && checkpoint(name) => Place::File,
-        ["diverged", "divergence.json" | "rollouts.parquet"] => Place::File,
-        ["diverged", "checkpoint"] => Place::Folder,
-        ["diverged", "checkpoint", name] if checkpoint(name) => Place::File,
-        _ => Place::None,
+        [name] if FOLDERS.contains(&name) => FolderPlace::Folder,
+        [name] if LAYOUT.contains(&name) => FolderPlace::File,
+        ["evaluations", name] if name.ends_with(".parquet") => FolderPlace::File,
+        ["rollouts", name] if numbered(name, ".parquet") => FolderPlace::File,
+        ["checkpoints", name] if name.starts_with(DAMAGED_CHECKPOINT) => FolderPlace::Aside,
+        ["checkpoints", name] if numbered(name, "") => FolderPlace::Folder,
+        ["checkpoints", step, name] if numbered(step, "") && checkpoint(name) => FolderPlace::File,
+        ["diverged", "divergence.json" | "rollouts.parquet"] => FolderPlace::File,
+        ["diverged", "checkpoint"] => FolderPlace::Folder,
+        ["diverged", "checkpoint", name] if checkpoint(name) => FolderPlace::File,
+        _ => FolderPlace::None,
     }
 }
 
@@ -117,7 +117,7 @@ fn numbered(name: &str, suffix: &str) -> bool {
 }
 
 /// Hashes every file that `outcome.json` has a digest of, and reports files without one.
-pub fn digests(folder: &RunFolder, found: &Found, outcome: Option<&Outcome>) -> Check {
+pub fn digests(folder: &RunFolder, found: &FolderFound, outcome: Option<&Outcome>) -> Check {
     let mut check = Check::new("digests");
     let Some(outcome) = outcome else {
         check.inconclusive("outcome.json", "is missing: the run is not finished");
@@ -160,7 +160,7 @@ pub fn digests(folder: &RunFolder, found: &Found, outcome: Option<&Outcome>) -> 
 }
 
 /// A whole checkpoint may have been deleted to save room (`dapo runs gc`); any other file may not.
-fn missing(check: &mut Check, found: &Found, name: &str) {
+fn missing(check: &mut Check, found: &FolderFound, name: &str) {
     let of_checkpoint = name.strip_prefix("checkpoints/").and_then(|rest| rest.split_once('/'));
     let whole = of_checkpoint.is_some_and(|(step, _)| {
         let inside = format!("checkpoints/{step}/");

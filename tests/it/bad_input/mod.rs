@@ -14,7 +14,7 @@ mod tokenizer;
 
 use crate::bad_input::scratch::Scratch;
 use assert_cmd::Command;
-use dapo::base::files::{self, Kind};
+use dapo::base::files::{self, FileKind};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
@@ -107,7 +107,9 @@ fn tree(root: &Path) -> BTreeMap<String, String> {
             let path = root.join(&relative);
             let digest = match files::kind(&path).unwrap() {
                 // A file of holes is not read; the refusal names its size.
-                Some(Kind::File) => files::sha256_file(&path).unwrap_or_else(|it| it.to_string()),
+                Some(FileKind::File) => {
+                    files::sha256_file(&path).unwrap_or_else(|it| it.to_string())
+                }
                 kind => format!("{kind:?}"),
             };
             found.insert(relative.clone(), digest);

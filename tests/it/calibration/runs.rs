@@ -180,7 +180,7 @@ fn margins(replicates: u64, shape: Runs, runs: usize) -> Vec<Row> {
         let b: Vec<f64> =
             sample(&mut draw, &p, (shape, 0.2), runs).iter().map(|y| y + MARGIN).collect();
         let tests = equivalence::equivalence(&a, &b, 0.05, MARGIN).expect("runs have scores");
-        equivalent.count(tests.verdict == equivalence::Verdict::Reproduced);
+        equivalent.count(tests.verdict == equivalence::EquivalenceVerdict::Reproduced);
     }
     vec![TOST.row(&scenario, &size, equivalent)]
 }

@@ -10,8 +10,8 @@ use dapo::policy::checkpoint;
 use dapo::records::ledger::{self, Kind};
 use dapo::records::{Components, RunFolder, Tensors, tables};
 use dapo::training::run::inputs::{self, Inputs};
-use dapo::training::run::{self, Event};
-use dapo::training::{Ended, Recipe, Unfinished, pretraining};
+use dapo::training::run::{self, RunEvent};
+use dapo::training::{Recipe, RunEnded, Unfinished, pretraining};
 use serde::{Deserialize, Serialize};
 
 /// A cell that cannot be computed.
@@ -19,16 +19,16 @@ use serde::{Deserialize, Serialize};
 pub enum Error {
     /// Pretraining.
     #[error("pretraining: {0}")]
-    Pretraining(#[from] pretraining::Error),
+    Pretraining(#[from] pretraining::PretrainError),
     /// The run.
     #[error(transparent)]
-    Run(#[from] run::Error),
+    Run(#[from] run::RunError),
     /// A file.
     #[error(transparent)]
-    File(#[from] files::Error),
+    File(#[from] files::FileError),
     /// A table of problems.
     #[error(transparent)]
-    Table(#[from] tables::Error),
+    Table(#[from] tables::TableError),
 }
 
 /// What a cell computed. All of it is SHA-256, hexadecimal, but the counts.
@@ -89,14 +89,14 @@ pub fn run(work: Work, folder: &RunFolder, saved: &mut dyn FnMut(u64)) -> Result
     let mut resumed_after = None;
     let ended =
         run::run(&inputs, folder, Unfinished::Resume, &|| false, &mut |event| match event {
-            Event::Saved(step) => saved(step),
-            Event::Resumed(step) => resumed_after = Some(step),
+            RunEvent::Saved(step) => saved(step),
+            RunEvent::Resumed(step) => resumed_after = Some(step),
             _ => {}
         })?;
     let sums_compared = orders::check(false) - before;
     let generation_rounds = match ended {
-        Ended::Finished(outcome) => outcome.counters.generation_rounds,
-        Ended::Stopped(_) => unreachable!("nobody asks the run to stop"),
+        RunEnded::Finished(outcome) => outcome.counters.generation_rounds,
+        RunEnded::Stopped(_) => unreachable!("nobody asks the run to stop"),
     };
     let entries = folder.ledger()?;
     let head = entries.last().map(|entry| entry.head.clone()).unwrap_or_default();

@@ -69,7 +69,7 @@ impl Size {
         self,
         experiment: &mut Experiment,
         folder: &Path,
-    ) -> Result<(), tables::Error> {
+    ) -> Result<(), tables::TableError> {
         if self != Self::Tiny {
             return Ok(());
         }
@@ -80,7 +80,7 @@ impl Size {
         let write = |name: &str, problems: &[Problem], most: usize| {
             let path = folder.join(format!("{name}.parquet"));
             data::write(&path, &problems[..problems.len().min(most)], false)?;
-            Ok::<_, tables::Error>(path)
+            Ok::<_, tables::TableError>(path)
         };
         let train = write("train", &sets.train, 64)?;
         let dev = write(sets::DEV, &sets.dev, 2)?;

@@ -41,7 +41,7 @@ struct Asked {
 fn a_cell() {
     let Ok(asked) = std::env::var(ASKED) else { return };
     let asked: Asked = serde_json::from_str(&asked).unwrap();
-    if let Err(vectorised::Error::Missing(_)) = vectorised::check() {
+    if let Err(vectorised::InstructionError::Missing(_)) = vectorised::check() {
         std::process::exit(UNSUPPORTED);
     }
     let mut experiment = extends::load(Path::new(EXPERIMENT)).unwrap();

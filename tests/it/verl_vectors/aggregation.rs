@@ -5,7 +5,7 @@ use crate::verl_vectors::case::Case;
 use crate::verl_vectors::values::{
     Array, Got, Malformed, Outputs, array, check_mask, number, outputs, raised,
 };
-use dapo::algorithm::aggregation::{Row, row_weights, weighted_sum};
+use dapo::algorithm::aggregation::{ResponseRow, row_weights, weighted_sum};
 use dapo::algorithm::{Aggregation, StepTotals, TokenMeanUnit};
 use serde_json::Value;
 use tch::{Kind, Tensor};
@@ -72,8 +72,8 @@ fn token_counts(mask: &Array) -> Vec<u64> {
 
 fn weights(mask: &Array, mode: &Mode, kind: Kind) -> Vec<f64> {
     let tokens = token_counts(mask);
-    let row = |tokens: &u64| Row { tokens: *tokens, group: 0, micro_batch: 0 };
-    let rows: Vec<Row> = tokens.iter().map(row).collect();
+    let row = |tokens: &u64| ResponseRow { tokens: *tokens, group: 0, micro_batch: 0 };
+    let rows: Vec<ResponseRow> = tokens.iter().map(row).collect();
     let present = tokens.iter().filter(|tokens| **tokens > 0).count() as f64;
     let ranks = mode.dp_size.unwrap_or(1.0);
     let ours = |aggregation, unit, step| row_weights(&rows, aggregation, unit, step);
@@ -196,7 +196,7 @@ pub fn accumulation(case: &Case) -> Result<Outputs, Malformed> {
 fn token_mean(micros: &[&Micro], unit: TokenMeanUnit) -> f64 {
     let mut rows = Vec::new();
     for (micro_batch, micro) in micros.iter().enumerate() {
-        let row = |tokens| Row { tokens, group: 0, micro_batch };
+        let row = |tokens| ResponseRow { tokens, group: 0, micro_batch };
         rows.extend(token_counts(&micro.mask).into_iter().map(row));
     }
     let weights = row_weights(&rows, Aggregation::TokenMean, unit, StepTotals::default());

@@ -59,7 +59,7 @@ pub fn cases(path: &Path) -> Result<Vec<Case>, Error> {
     let (meta, values) = if lines {
         (Map::new(), files::parse_lines::<Value>(path, text.as_bytes())?)
     } else {
-        let value: Value = serde_json::from_str(&text).map_err(|error| files::Error::Json {
+        let value: Value = serde_json::from_str(&text).map_err(|error| files::FileError::Json {
             path: path.to_path_buf(),
             reason: error.to_string(),
         })?;

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 pub enum Error {
     /// A file or folder that cannot be read, or is not JSON.
     #[error(transparent)]
-    File(#[from] files::Error),
+    File(#[from] files::FileError),
     /// A folder without any vector file.
     #[error("{}: there is no .json or .jsonl file", .0.display())]
     Empty(PathBuf),

@@ -4,7 +4,7 @@ use crate::verl_vectors::case::Case;
 use crate::verl_vectors::values::{Got, Malformed, Outputs, array, count, outputs, raised};
 use dapo::algorithm::dynamic_sampling::is_useful;
 use dapo::algorithm::length_bands::{balanced_partitions, band_order, length_bands, workload};
-use dapo::algorithm::{Buffer, Next, Surplus};
+use dapo::algorithm::{Buffer, RefillNext, Surplus};
 use dapo::experiment::{Optimizer, WarmUp, WarmUpStart};
 use dapo::policy::optimizer::{clip_coefficient, global_norm, learning_rate};
 use dapo::policy::{Element, Update};
@@ -49,12 +49,12 @@ pub fn dynamic_sampling(case: &Case) -> Result<Outputs, Malformed> {
         let groups = groups(&format!("gen_batches[{i}]"), batch, &mut position)?;
         buffer.add_round(groups, |group| kept_by_verl(group, rounded));
         match buffer.next(target, cap) {
-            Next::SampleMore => continue,
-            Next::Train => {
+            RefillNext::SampleMore => continue,
+            RefillNext::Train => {
                 let full = std::mem::replace(&mut buffer, Buffer::new(Vec::new()));
                 steps.push(train_step(full, target, group_rows));
             }
-            Next::CapReached => {
+            RefillNext::CapReached => {
                 let message = format!(
                     "num_gen_batches={} >= max_num_gen_batches={cap}. Generated too many. Please \
                      check if your data are too difficult. You could also try set \

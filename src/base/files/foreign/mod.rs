@@ -18,7 +18,7 @@
     reason = "a part of the module that clippy.toml sends everybody to"
 )]
 
-use crate::base::files::{self, Error, Kind, invalid, io_error};
+use crate::base::files::{self, FileError, FileKind, invalid, io_error};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::collections::BTreeSet;
@@ -28,7 +28,7 @@ use std::{fmt, fs};
 
 /// How much of a JSON-lines file is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ForeignLimits {
     pub bytes: u64,
     /// Bytes of one line, without its end.
     pub line_bytes: u64,
@@ -37,10 +37,12 @@ pub struct Limits {
 }
 
 /// A record file of a run folder. A line of metrics has 3 kB.
-pub const RECORDS: Limits = Limits { bytes: 64 << 20, line_bytes: 1 << 20, lines: 1 << 20 };
+pub const RECORDS: ForeignLimits =
+    ForeignLimits { bytes: 64 << 20, line_bytes: 1 << 20, lines: 1 << 20 };
 
 /// Problems, prompts and responses that a user names.
-pub const DATA: Limits = Limits { bytes: 4 << 30, line_bytes: 16 << 20, lines: 1 << 26 };
+pub const DATA: ForeignLimits =
+    ForeignLimits { bytes: 4 << 30, line_bytes: 16 << 20, lines: 1 << 26 };
 
 /// One JSON document.
 pub const MOST_JSON_BYTES: u64 = 16 << 20;
@@ -66,7 +68,7 @@ const MOST_NAME_BYTES: usize = 1024;
 
 /// Opens a file to read it. Opening a pipe without a writer would wait without end, so only a pipe
 /// that is open already (`/dev/stdin`, `<(…)`) is read.
-pub fn open(path: &Path) -> Result<fs::File, Error> {
+pub fn open(path: &Path) -> Result<fs::File, FileError> {
     use std::os::unix::fs::FileTypeExt;
     let facts = fs::metadata(path).map_err(io_error("read", path))?;
     let is_open_already = path.starts_with("/dev") || path.starts_with("/proc");
@@ -77,7 +79,7 @@ pub fn open(path: &Path) -> Result<fs::File, Error> {
 }
 
 /// As [`open`], of a file whose end is known: no pipe, no device. The size comes with it.
-pub fn open_regular(path: &Path) -> Result<(fs::File, u64), Error> {
+pub fn open_regular(path: &Path) -> Result<(fs::File, u64), FileError> {
     let file = open(path)?;
     let facts = file.metadata().map_err(io_error("read", path))?;
     if facts.is_dir() {
@@ -94,7 +96,7 @@ pub fn open_regular(path: &Path) -> Result<(fs::File, u64), Error> {
 /// # Errors
 /// What is no regular file on a disk; more than [`MOST_HASHED_BYTES`]; a file that is almost all
 /// holes; one that is longer or shorter than it says, as those of a kernel's file system are.
-pub fn each_piece(path: &Path, mut each: impl FnMut(&[u8])) -> Result<(), Error> {
+pub fn each_piece(path: &Path, mut each: impl FnMut(&[u8])) -> Result<(), FileError> {
     let (mut file, size) = open_regular(path)?;
     let refuse = |reason: String| Err(invalid("read", path, reason));
     if is_of_the_kernel(&file).map_err(io_error("read", path))? {
@@ -160,7 +162,7 @@ pub fn reopened(descriptor: std::os::fd::OwnedFd) -> fs::File {
 
 /// The bytes of a file that has at most `limit` of them. Nothing beyond them is read, so a device
 /// without end is refused.
-pub fn read_up_to(path: &Path, limit: u64) -> Result<Vec<u8>, Error> {
+pub fn read_up_to(path: &Path, limit: u64) -> Result<Vec<u8>, FileError> {
     let file = open(path)?;
     let size = file.metadata().map_err(io_error("read", path))?.len();
     let too_large = || invalid("read", path, format!("larger than {limit} bytes"));
@@ -174,10 +176,10 @@ pub fn read_up_to(path: &Path, limit: u64) -> Result<Vec<u8>, Error> {
 
 /// Calls `each` with the number (from 1) and the bytes of every line, end not included. One line
 /// is in memory at a time.
-pub fn each_line<E: From<Error>>(
+pub fn each_line<E: From<FileError>>(
     path: &Path,
     mut reader: impl BufRead,
-    limits: Limits,
+    limits: ForeignLimits,
     mut each: impl FnMut(usize, &[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
     let (mut line, mut number, mut total) = (Vec::new(), 0, 0);
@@ -192,7 +194,7 @@ pub fn each_line<E: From<Error>>(
         total += count as u64;
         let refuse = |reason: String| {
             let (path, line) = (path.to_path_buf(), number);
-            Err(E::from(Error::Line { path, line, reason }))
+            Err(E::from(FileError::Line { path, line, reason }))
         };
         if line.last() == Some(&b'\n') {
             line.pop();
@@ -212,10 +214,10 @@ pub fn each_line<E: From<Error>>(
 /// The path of something inside a folder by a name that a file or another person gave. Such a name
 /// becomes a path only here. It has no `..` and is not absolute, and nothing on the way is a link,
 /// a pipe or a device. The path need not exist.
-pub fn inside(folder: &Path, name: &str) -> Result<PathBuf, Error> {
+pub fn inside(folder: &Path, name: &str) -> Result<PathBuf, FileError> {
     let refuse = |reason: String| {
         let name: String = name.chars().take(200).collect();
-        Err(Error::Outside { folder: folder.to_path_buf(), name, reason })
+        Err(FileError::Outside { folder: folder.to_path_buf(), name, reason })
     };
     if name.is_empty() || name.len() > MOST_NAME_BYTES {
         return refuse(format!("it has {} bytes", name.len()));
@@ -235,10 +237,10 @@ pub fn inside(folder: &Path, name: &str) -> Result<PathBuf, Error> {
     while let Some(part) = parts.next() {
         path.push(part);
         match (files::kind(&path), parts.peek()) {
-            (Ok(Some(Kind::Other)), _) => {
+            (Ok(Some(FileKind::Other)), _) => {
                 return refuse(format!("{part} is a link, or no regular file"));
             }
-            (Ok(Some(Kind::File)), Some(_)) => return refuse(format!("{part} is a file")),
+            (Ok(Some(FileKind::File)), Some(_)) => return refuse(format!("{part} is a file")),
             _ => {}
         }
     }
@@ -247,13 +249,13 @@ pub fn inside(folder: &Path, name: &str) -> Result<PathBuf, Error> {
 
 /// Refuses a folder that contains a link, a pipe or a device: work in it would write or delete
 /// elsewhere. The folder itself may be a link.
-pub fn refuse_links(folder: &Path) -> Result<(), Error> {
+pub fn refuse_links(folder: &Path) -> Result<(), FileError> {
     let mut folders = vec![String::new()];
     let mut seen = 0;
     while let Some(relative) = folders.pop() {
         for name in files::list(&folder.join(&relative))? {
             let name = if relative.is_empty() { name } else { format!("{relative}/{name}") };
-            let refuse = |reason: &str| Error::Outside {
+            let refuse = |reason: &str| FileError::Outside {
                 folder: folder.to_path_buf(),
                 name: name.clone(),
                 reason: reason.to_string(),
@@ -263,9 +265,9 @@ pub fn refuse_links(folder: &Path) -> Result<(), Error> {
                 return Err(refuse("the folder has too many entries"));
             }
             match files::kind(&folder.join(&name))? {
-                Some(Kind::Other) => return Err(refuse("it is a link, or no regular file")),
-                Some(Kind::Folder) => folders.push(name),
-                Some(Kind::File) | None => {}
+                Some(FileKind::Other) => return Err(refuse("it is a link, or no regular file")),
+                Some(FileKind::Folder) => folders.push(name),
+                Some(FileKind::File) | None => {}
             }
         }
     }
@@ -319,8 +321,8 @@ impl<'de> Visitor<'de> for Distinct {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
-        let mut keys: BTreeSet<Key<'de>> = BTreeSet::new();
-        while let Some(key) = entries.next_key::<Key<'de>>()? {
+        let mut keys: BTreeSet<JsonKey<'de>> = BTreeSet::new();
+        while let Some(key) = entries.next_key::<JsonKey<'de>>()? {
             if keys.contains(&key) {
                 let key: String = key.0.chars().take(80).collect();
                 return Err(serde::de::Error::custom(format!("duplicate field `{key}`")));
@@ -334,7 +336,7 @@ impl<'de> Visitor<'de> for Distinct {
 
 /// A key, borrowed from the text where nothing in it is escaped.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-struct Key<'a>(#[serde(borrow)] std::borrow::Cow<'a, str>);
+struct JsonKey<'a>(#[serde(borrow)] std::borrow::Cow<'a, str>);
 
 #[cfg(test)]
 mod tests;

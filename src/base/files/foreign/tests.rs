@@ -1,8 +1,8 @@
 use super::*;
 
-fn reason(result: Result<PathBuf, Error>) -> String {
+fn reason(result: Result<PathBuf, FileError>) -> String {
     match result {
-        Err(Error::Outside { reason, .. }) => reason,
+        Err(FileError::Outside { reason, .. }) => reason,
         other => panic!("{other:?}"),
     }
 }
@@ -99,12 +99,12 @@ fn a_file_is_hashed_when_it_lies_on_a_disk_and_is_more_than_holes() {
 
 #[test]
 fn lines_have_a_length_a_number_and_a_sum() {
-    let limits = Limits { bytes: 20, line_bytes: 8, lines: 4 };
+    let limits = ForeignLimits { bytes: 20, line_bytes: 8, lines: 4 };
     let read = |text: &str| {
         let mut lines = Vec::new();
         let end = each_line(Path::new("f"), text.as_bytes(), limits, |number, line| {
             lines.push((number, String::from_utf8(line.to_vec()).unwrap()));
-            Ok::<(), Error>(())
+            Ok::<(), FileError>(())
         });
         end.map(|()| lines).map_err(|error| error.to_string())
     };

@@ -1,11 +1,11 @@
 //! A policy as exact arithmetic reads it: weights folded and rounded once, then shared by all
 //! threads that use them.
 
-use crate::numerics::exact::window::Shape;
-use crate::numerics::exact::{self, Settings};
+use crate::numerics::exact::window::WindowShape;
+use crate::numerics::exact::{self, ExactSettings};
 use crate::numerics::{
-    Attention, BackwardSetting, Distribution, Exact, Folded, Gradients, Parameters, Rows, Tally,
-    Weight, Windows,
+    BackwardSetting, Distribution, ExactAttention, ExactGradients, ExactOperations, ExactWeight,
+    Folded, Parameters, Tally, WindowedRows, Windows,
 };
 use crate::policy::{Config, Decoder, Sequences};
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct ExactPolicy {
     /// Windows, heads, ε.
-    pub settings: Settings,
-    pub shape: Shape,
+    pub settings: ExactSettings,
+    pub shape: WindowShape,
     /// cos and sin of each position's pairs: `[positions, head_dim / 2, 2]`.
     pub rotation: Arc<Vec<f32>>,
-    pub decoder: Decoder<Arc<Weight>>,
+    pub decoder: Decoder<Arc<ExactWeight>>,
     folded: Decoder<Folded>,
     hidden: usize,
     pub tally: Tally,
@@ -62,11 +62,11 @@ impl UpdateScale {
 
 impl ExactPolicy {
     /// Sizes that decide a policy's windows.
-    pub fn shape(config: &Config) -> Shape {
+    pub fn shape(config: &Config) -> WindowShape {
         let joined =
             (config.num_attention_heads + 2 * config.num_key_value_heads) * config.head_dim;
         let widest = [joined, config.intermediate_size, config.hidden_size, config.vocab_size];
-        Shape {
+        WindowShape {
             hidden: config.hidden_size as usize,
             inner: config.intermediate_size as usize,
             head: config.head_dim as usize,
@@ -77,9 +77,9 @@ impl ExactPolicy {
     }
 
     /// The windows of a policy of this shape.
-    pub fn windows(config: &Config) -> Result<Windows, exact::Error> {
+    pub fn windows(config: &Config) -> Result<Windows, exact::ExactError> {
         match config.family.has_head_norms() {
-            true => Err(exact::Error::HeadNorms),
+            true => Err(exact::ExactError::HeadNorms),
             false => Windows::new(Self::shape(config)),
         }
     }
@@ -89,14 +89,14 @@ impl ExactPolicy {
         config: &Config,
         parameters: &Parameters,
         rotation: Arc<Vec<f32>>,
-    ) -> Result<Self, exact::Error> {
+    ) -> Result<Self, exact::ExactError> {
         let shape = Self::shape(config);
         let (windows, epsilon) = (Self::windows(config)?, config.rms_norm_eps);
-        let settings = Settings { windows, heads: config.heads(), epsilon };
+        let settings = ExactSettings { windows, heads: config.heads(), epsilon };
         let folded = Decoder::of(config);
         let (mut slot, mut tally) = (0, Tally::default());
         let decoder = folded.map(|folded| {
-            let weight = Weight::new(slot, folded, parameters, &windows);
+            let weight = ExactWeight::new(slot, folded, parameters, &windows);
             slot += 1;
             tally.add(weight.tally);
             Arc::new(weight)
@@ -130,7 +130,7 @@ impl ExactPolicy {
         temperature: f64,
         scale: UpdateScale,
         by_log_probs: impl FnOnce(&[f64]) -> (Vec<f64>, R),
-    ) -> Result<(Gradients, R), exact::Error> {
+    ) -> Result<(ExactGradients, R), exact::ExactError> {
         let window = self.settings.windows.gradient(self.shape, scale.tokens)?;
         let (operations, last, logits) = self.forward(sequences, true);
         let vocabulary = self.decoder.lm_head.outputs();
@@ -165,10 +165,15 @@ impl ExactPolicy {
         Ok((gradients, found))
     }
 
-    fn forward(&self, sequences: &Sequences, recorded: bool) -> (Exact<'_>, Rows, Vec<f64>) {
+    fn forward(
+        &self,
+        sequences: &Sequences,
+        recorded: bool,
+    ) -> (ExactOperations<'_>, WindowedRows, Vec<f64>) {
         // The lengths live as long as the record, which does not read them again.
-        let attention = Attention::Sequences { lengths: sequences.lengths.clone(), keep: None };
-        let operations = Exact::new(self.settings, &self.rotation, attention);
+        let attention =
+            ExactAttention::Sequences { lengths: sequences.lengths.clone(), keep: None };
+        let operations = ExactOperations::new(self.settings, &self.rotation, attention);
         let mut operations = if recorded { operations.recorded() } else { operations };
         let hidden = self.decoder.run(&mut operations, &sequences.tokens, self.hidden);
         let last = operations.select(&hidden, &sequences.states, self.hidden);
@@ -178,7 +183,7 @@ impl ExactPolicy {
 
     /// Logits `[rows, vocab]`. All of them are NaN when a weight or an activation was NaN or infinite
     /// before it was rounded: rounding hides an infinity, and no token may be drawn from such logits.
-    fn logits(&self, operations: &Exact, last: &Rows) -> Vec<f64> {
+    fn logits(&self, operations: &ExactOperations, last: &WindowedRows) -> Vec<f64> {
         let mut logits = operations.logits(last, &self.decoder.lm_head);
         if self.tally.not_finite || operations.tally().not_finite {
             logits.fill(f64::NAN);
@@ -196,8 +201,8 @@ impl ExactPolicy {
             end - 1
         };
         let last: Vec<usize> = lengths.iter().map(&mut last_of).collect();
-        let attention = Attention::Sequences { lengths, keep: Some(keep) };
-        let mut operations = Exact::new(self.settings, &self.rotation, attention);
+        let attention = ExactAttention::Sequences { lengths, keep: Some(keep) };
+        let mut operations = ExactOperations::new(self.settings, &self.rotation, attention);
         let hidden = self.decoder.run(&mut operations, &prompts.concat(), self.hidden);
         let last = operations.select(&hidden, &last, self.hidden);
         self.logits(&operations, &last)
@@ -208,16 +213,16 @@ impl ExactPolicy {
         &self,
         tokens: &[u32],
         positions: &[usize],
-        rows: &mut [Vec<exact::cache::Slots>],
+        rows: &mut [Vec<exact::cache::CacheSlots>],
     ) -> Vec<f64> {
-        let attention = Attention::Step { rows, positions };
-        let mut operations = Exact::new(self.settings, &self.rotation, attention);
+        let attention = ExactAttention::Step { rows, positions };
+        let mut operations = ExactOperations::new(self.settings, &self.rotation, attention);
         let hidden = self.decoder.run(&mut operations, tokens, self.hidden);
         self.logits(&operations, &hidden)
     }
 
     /// Gradients of the parameters.
-    pub fn of_parameters(&self, gradients: &Gradients, parameters: &Parameters) -> Parameters {
+    pub fn of_parameters(&self, gradients: &ExactGradients, parameters: &Parameters) -> Parameters {
         let mut all = Vec::new();
         self.folded.map(|folded| all.push(folded));
         gradients.of_parameters(all.into_iter().enumerate(), parameters)

@@ -236,5 +236,5 @@ fn a_derivative_that_is_not_finite_is_noticed_on_its_way_back() {
 fn a_policy_with_norms_of_heads_is_refused() {
     let config = Config { family: Family::Qwen3, ..config() };
     let refused = Qwen2::initialise(config, 1).with_numerics(Numerics::Exact).unwrap_err();
-    assert_eq!(refused, exact::Error::HeadNorms);
+    assert_eq!(refused, exact::ExactError::HeadNorms);
 }

@@ -5,13 +5,13 @@
 use crate::experiment::Memory;
 use crate::numerics::{Folded, Operations, fast};
 use crate::policy::model::gradients::add_to;
-use crate::policy::model::tensors::Tensors;
+use crate::policy::model::tensors::TensorOperations;
 use crate::policy::{Decoder, Gradients, Qwen2, Sequences, Weight};
 use std::collections::BTreeMap;
 use tch::{Device, Tensor};
 
 /// One pass over whole sequences.
-pub struct Pass<'a> {
+pub struct RecomputePass<'a> {
     model: &'a Qwen2,
     memory: Memory,
     folded: Decoder<Folded>,
@@ -28,9 +28,9 @@ pub struct Pass<'a> {
 }
 
 /// Sums of gradients by parameter.
-type Sums<'a> = BTreeMap<&'a str, &'a mut Tensor>;
+type RecomputeSums<'a> = BTreeMap<&'a str, &'a mut Tensor>;
 
-impl<'a> Pass<'a> {
+impl<'a> RecomputePass<'a> {
     /// A pass of a policy.
     pub fn new(model: &'a Qwen2, memory: Memory, sequences: &Sequences, temperature: f64) -> Self {
         let device = model.device();
@@ -72,7 +72,7 @@ impl<'a> Pass<'a> {
         loss: impl FnOnce(&Tensor) -> (Tensor, R),
     ) -> R {
         let names = self.model.parameters().keys().map(String::as_str);
-        let mut sums: Sums = names.zip(sums.fast(self.model.parameters().len())).collect();
+        let mut sums: RecomputeSums = names.zip(sums.fast(self.model.parameters().len())).collect();
         match self.memory.recompute_layers {
             true => self.by_layer(loss, &mut sums),
             false => self.whole(loss, &mut sums),
@@ -80,7 +80,7 @@ impl<'a> Pass<'a> {
     }
 
     /// With the graph of all layers.
-    fn whole<R>(&self, loss: impl FnOnce(&Tensor) -> (Tensor, R), sums: &mut Sums) -> R {
+    fn whole<R>(&self, loss: impl FnOnce(&Tensor) -> (Tensor, R), sums: &mut RecomputeSums) -> R {
         let tokens = self.tokens.view([-1, self.length]);
         let hidden = self.model.forward(&tokens).flatten(0, 1);
         let chosen = hidden.index_select(0, &self.states);
@@ -91,7 +91,11 @@ impl<'a> Pass<'a> {
     }
 
     /// One layer's graph at a time, the last one first.
-    fn by_layer<R>(&self, loss: impl FnOnce(&Tensor) -> (Tensor, R), sums: &mut Sums) -> R {
+    fn by_layer<R>(
+        &self,
+        loss: impl FnOnce(&Tensor) -> (Tensor, R),
+        sums: &mut RecomputeSums,
+    ) -> R {
         let mut residuals = Vec::new();
         let last = fast::without_graph(|| self.residuals(&mut |residual| residuals.push(residual)));
         let last = last.set_requires_grad(true);
@@ -118,7 +122,7 @@ impl<'a> Pass<'a> {
         &self,
         chosen: &Tensor,
         loss: impl FnOnce(&Tensor) -> (Tensor, R),
-        sums: &mut Sums,
+        sums: &mut RecomputeSums,
     ) -> (Tensor, R) {
         let chosen = chosen.detach();
         let log_probs = |from: i64, count: i64, states: &Tensor| {
@@ -152,7 +156,7 @@ impl<'a> Pass<'a> {
         by_output: &Tensor,
         inputs: &[&Tensor],
         names: &[&String],
-        sums: &mut Sums,
+        sums: &mut RecomputeSums,
     ) -> Vec<Tensor> {
         let parameters = names.iter().map(|name| &self.model.parameters()[*name]);
         let all: Vec<&Tensor> = inputs.iter().copied().chain(parameters).collect();
@@ -207,13 +211,13 @@ impl<'a> Pass<'a> {
         })
     }
 
-    fn with_operations<T>(&self, run: impl FnOnce(&mut Tensors) -> T) -> T {
+    fn with_operations<T>(&self, run: impl FnOnce(&mut TensorOperations) -> T) -> T {
         let mut attend = |_, queries: Tensor, keys: Tensor, values: Tensor| {
             fast::causal_attention(&queries, &keys, &values, self.length)
         };
         let rotation = self.rotation.shallow_clone();
         let (config, layout) = (self.model.config(), self.model.layout());
-        run(&mut Tensors { config, layout, rotation, attend: &mut attend })
+        run(&mut TensorOperations { config, layout, rotation, attend: &mut attend })
     }
 }
 

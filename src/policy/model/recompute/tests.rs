@@ -130,6 +130,6 @@ fn a_pass_without_targets_has_no_gradient() {
     sequences.push(&[1, 2, 3], 3, &[]);
     let memory = Memory { recompute_layers: true, logits_chunk_tokens: 2 };
     let model = placed(policy(Family::Qwen2, true), Some(memory));
-    let pass = Pass::new(&model, memory, &sequences, 1.0);
+    let pass = RecomputePass::new(&model, memory, &sequences, 1.0);
     assert_eq!(pass.statistics().0.size(), [0]);
 }

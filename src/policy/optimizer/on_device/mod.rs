@@ -2,7 +2,9 @@
 //! values. The same updates as [`crate::policy::optimizer::AdamW`], with element arithmetic in f32.
 
 use crate::experiment::Optimizer;
-use crate::policy::optimizer::{Error, State, Tensors, clip_coefficient};
+use crate::policy::optimizer::{
+    OptimizerError, OptimizerState, OptimizerTensors, clip_coefficient,
+};
 use crate::policy::{Element, Update};
 use crate::records::ledger;
 use std::collections::BTreeMap;
@@ -23,11 +25,12 @@ pub struct DeviceAdamW {
 
 impl DeviceAdamW {
     /// Goes on with weights, f32 and on one device, which are updated in place, and a kept state.
-    pub fn new(config: &Optimizer, weights: OnDevice, state: &State) -> Self {
-        let moment = |moments: &Tensors, name: &String, weight: &Tensor| match state.updates {
-            0 => weight.zeros_like(),
-            _ => Tensor::from_slice(&moments[name]).view_as(weight).to_device(weight.device()),
-        };
+    pub fn new(config: &Optimizer, weights: OnDevice, state: &OptimizerState) -> Self {
+        let moment =
+            |moments: &OptimizerTensors, name: &String, weight: &Tensor| match state.updates {
+                0 => weight.zeros_like(),
+                _ => Tensor::from_slice(&moments[name]).view_as(weight).to_device(weight.device()),
+            };
         let moments = weights.iter().map(|(name, weight)| {
             let both = [&state.first_moments, &state.second_moments];
             (name.clone(), both.map(|moments| moment(moments, name, weight)))
@@ -68,7 +71,11 @@ impl DeviceAdamW {
     ///
     /// # Errors
     /// A gradient, or a new weight or moment, that is not finite; nothing is changed then.
-    pub fn step(&mut self, gradients: &[Tensor], learning_rate: f64) -> Result<f64, Error> {
+    pub fn step(
+        &mut self,
+        gradients: &[Tensor],
+        learning_rate: f64,
+    ) -> Result<f64, OptimizerError> {
         assert!(gradients.is_empty() || gradients.len() == self.weights.len(), "a gradient each");
         let norm = self.finite_norm(gradients)?;
         let scale = clip_coefficient(norm, self.config.max_gradient_norm);
@@ -84,7 +91,7 @@ impl DeviceAdamW {
                     [("weight", &weight), ("first moment", first), ("second moment", second)]
                 {
                     if !bool::try_from(made.isfinite().all()).expect("one truth value") {
-                        return Err(Error::Overflow { what, tensor: name.clone() });
+                        return Err(OptimizerError::Overflow { what, tensor: name.clone() });
                     }
                 }
                 Ok(())
@@ -103,8 +110,8 @@ impl DeviceAdamW {
         &self,
         gradients: &[Tensor],
         scale: f64,
-        mut each: impl FnMut(&String, Tensor, [Tensor; 2], &Tensor) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        mut each: impl FnMut(&String, Tensor, [Tensor; 2], &Tensor) -> Result<(), OptimizerError>,
+    ) -> Result<(), OptimizerError> {
         let mut gradients = gradients.iter();
         for ((name, weight), moments) in self.weights.iter().zip(self.moments.values()) {
             let zero;
@@ -149,7 +156,7 @@ impl DeviceAdamW {
 
     /// The device sums the squares of each part of a tensor in f64; one number comes to the
     /// processor.
-    fn finite_norm(&self, gradients: &[Tensor]) -> Result<f64, Error> {
+    fn finite_norm(&self, gradients: &[Tensor]) -> Result<f64, OptimizerError> {
         let sum = |part: Tensor| part.square().sum(Kind::Double);
         let defined = gradients.iter().filter(|gradient| gradient.defined());
         let sums = |gradient| parts(gradient).map(move |rows| sum(part(gradient, rows)));
@@ -166,10 +173,10 @@ impl DeviceAdamW {
                 && let Some(index) = plain(gradient).iter().position(|value| !value.is_finite())
             {
                 let (tensor, count) = (tensor.clone(), gradient.numel());
-                return Err(Error::NotFinite { tensor, index, count });
+                return Err(OptimizerError::NotFinite { tensor, index, count });
             }
         }
-        Err(Error::NormOverflow)
+        Err(OptimizerError::NormOverflow)
     }
 }
 

@@ -15,11 +15,11 @@ fn config() -> Optimizer {
     }
 }
 
-fn pair(a: &[f32], b: &[f32]) -> Tensors {
+fn pair(a: &[f32], b: &[f32]) -> OptimizerTensors {
     BTreeMap::from([("a".to_owned(), a.to_vec()), ("b".to_owned(), b.to_vec())])
 }
 
-fn start() -> Tensors {
+fn start() -> OptimizerTensors {
     pair(&[0.5, -1.25, 2.0], &[-0.75])
 }
 
@@ -28,7 +28,7 @@ fn updates_of_tensors_are_those_of_plain_values_to_the_rounding_of_f32() {
     let mut parameters = start();
     let mut plain = AdamW::new(&config());
     let weights = start().into_iter().map(|(name, values)| (name, Tensor::from_slice(&values)));
-    let mut tensors = DeviceAdamW::new(&config(), weights.collect(), &State::default());
+    let mut tensors = DeviceAdamW::new(&config(), weights.collect(), &OptimizerState::default());
     let gradients = [
         pair(&[0.3, -0.1, 0.05], &[2.0]),
         pair(&[0.01, 0.0, -0.02], &[0.005]),
@@ -58,7 +58,7 @@ fn updates_of_tensors_are_those_of_plain_values_to_the_rounding_of_f32() {
     let before = tensors.digests();
     let bad = [Tensor::from_slice(&[0.1f32, f32::NAN, 0.0]), Tensor::from_slice(&[1f32])];
     let error = tensors.step(&bad, 2e-3).unwrap_err();
-    assert_eq!(error, Error::NotFinite { tensor: "a".into(), index: 1, count: 3 });
+    assert_eq!(error, OptimizerError::NotFinite { tensor: "a".into(), index: 1, count: 3 });
     assert_eq!(tensors.digests(), before);
 }
 
@@ -69,17 +69,17 @@ fn an_update_after_which_a_number_would_not_be_finite_changes_no_tensor() {
         (config(), 1e39, start(), pair(&[0.1; 3], &[1.0]), "weight", "a"),
         (unclipped, 100.0, pair(&[1.0], &[3e38]), pair(&[0.1], &[1.0]), "weight", "b"),
     ] {
-        let tensors = |values: &Tensors| -> Vec<Tensor> {
+        let tensors = |values: &OptimizerTensors| -> Vec<Tensor> {
             values.values().map(|it| Tensor::from_slice(it)).collect()
         };
         let weights = weights.iter().map(|(name, it)| (name.clone(), Tensor::from_slice(it)));
-        let mut adamw = DeviceAdamW::new(&config, weights.collect(), &State::default());
+        let mut adamw = DeviceAdamW::new(&config, weights.collect(), &OptimizerState::default());
         let small: Vec<Tensor> =
             tensors(&gradient).iter().map(|it| it.ones_like() * 1e-3).collect();
         adamw.step(&small, 0.0).unwrap();
         let before = adamw.digests();
         let error = adamw.step(&tensors(&gradient), rate).unwrap_err();
-        assert_eq!(error, Error::Overflow { what, tensor: tensor.into() });
+        assert_eq!(error, OptimizerError::Overflow { what, tensor: tensor.into() });
         assert_eq!((adamw.digests(), adamw.updates()), (before, 1));
         // Near f32's largest number an update that stays finite is made.
         adamw.step(&small, 1e-3).unwrap();

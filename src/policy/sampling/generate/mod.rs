@@ -41,7 +41,7 @@ pub struct Limits<'a> {
 pub struct Response {
     /// Token ids, the stop token included.
     pub tokens: Vec<u32>,
-    /// Log-prob of each token (see [`sampler::Draw`]).
+    /// Log-prob of each token (see [`sampler::SamplerDraw`]).
     pub log_probs: Vec<f64>,
     /// Σ over its tokens, in order, of the entropy of the distribution that each was drawn from:
     /// softmax(logits / temperature) over the whole vocabulary, in nats. `None` unless
@@ -67,7 +67,7 @@ impl Response {
 
 /// A policy that cannot serve a request.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum Error {
+pub enum GenerateError {
     #[error("prompt {index} has no tokens")]
     EmptyPrompt { index: usize },
     #[error(
@@ -82,11 +82,11 @@ pub enum Error {
     NotFinite { index: usize, token: usize },
 }
 
-impl From<halving::Error<Error>> for Error {
-    fn from(error: halving::Error<Error>) -> Self {
+impl From<halving::HalvingError<GenerateError>> for GenerateError {
+    fn from(error: halving::HalvingError<GenerateError>) -> Self {
         match error {
-            halving::Error::OutOfMemory(text) => Self::OutOfMemory(text),
-            halving::Error::Work(error) => error,
+            halving::HalvingError::OutOfMemory(text) => Self::OutOfMemory(text),
+            halving::HalvingError::Work(error) => error,
         }
     }
 }
@@ -111,7 +111,7 @@ pub fn generate(
     requests: &[Request],
     limits: &Limits,
     mut progress: impl FnMut(usize),
-) -> Result<Vec<Response>, Error> {
+) -> Result<Vec<Response>, GenerateError> {
     check(model, requests, limits)?;
     if limits.max_response_tokens == 0 {
         return Ok(vec![Response::empty(limits); requests.len()]);
@@ -155,7 +155,7 @@ pub fn generate(
         done += finished;
         progress(done);
     });
-    let responses: Result<Vec<Vec<Response>>, Error> = responses.into_iter().collect();
+    let responses: Result<Vec<Vec<Response>>, GenerateError> = responses.into_iter().collect();
     Ok(responses?.concat())
 }
 
@@ -163,27 +163,32 @@ fn longest(requests: &[Request]) -> usize {
     requests.iter().map(|request| request.prompt.len()).max().unwrap_or(0)
 }
 
-fn check(model: &Qwen2, requests: &[Request], limits: &Limits) -> Result<(), Error> {
+fn check(model: &Qwen2, requests: &[Request], limits: &Limits) -> Result<(), GenerateError> {
     let positions = model.config().max_position_embeddings as usize;
     let vocabulary = model.config().vocab_size as usize;
     for (index, request) in requests.iter().enumerate() {
         let prompt_tokens = request.prompt.len();
         if prompt_tokens == 0 {
-            return Err(Error::EmptyPrompt { index });
+            return Err(GenerateError::EmptyPrompt { index });
         }
         let response_tokens = limits.max_response_tokens;
         if prompt_tokens + response_tokens > positions {
-            return Err(Error::TooLong { index, prompt_tokens, response_tokens, positions });
+            return Err(GenerateError::TooLong {
+                index,
+                prompt_tokens,
+                response_tokens,
+                positions,
+            });
         }
         if let Some(&token) = request.prompt.iter().find(|&&id| id as usize >= vocabulary) {
-            return Err(Error::Vocabulary { index, token, vocabulary });
+            return Err(GenerateError::Vocabulary { index, token, vocabulary });
         }
     }
     Ok(())
 }
 
 /// A row that is being generated.
-pub(super) struct Row {
+pub(super) struct GenerateRow {
     /// Its request within the lane.
     request: usize,
     /// Its prompt among those that were read with it.
@@ -209,11 +214,16 @@ pub(super) trait Drawing {
     const MOST_PROMPT_TOKENS: usize;
 
     /// Reads prompts, adds `rows` and draws each one's first token.
-    fn begin(&mut self, prompts: &[&[u32]], rows: &mut [Row], limits: &Limits) -> Vec<Token>;
+    fn begin(
+        &mut self,
+        prompts: &[&[u32]],
+        rows: &mut [GenerateRow],
+        limits: &Limits,
+    ) -> Vec<Token>;
 
     /// At least one and at most [`Newest::most`] tokens of every row: all rows' first tokens, then
     /// all rows' second ones.
-    fn go_on(&mut self, newest: Newest, rows: &mut [Row], limits: &Limits) -> Vec<Token>;
+    fn go_on(&mut self, newest: Newest, rows: &mut [GenerateRow], limits: &Limits) -> Vec<Token>;
 
     /// As [`Generation::leave`].
     fn remove(&mut self, leaves: &[bool]);
@@ -222,12 +232,17 @@ pub(super) trait Drawing {
 impl Drawing for Generation<'_> {
     const MOST_PROMPT_TOKENS: usize = usize::MAX;
 
-    fn begin(&mut self, prompts: &[&[u32]], rows: &mut [Row], limits: &Limits) -> Vec<Token> {
+    fn begin(
+        &mut self,
+        prompts: &[&[u32]],
+        rows: &mut [GenerateRow],
+        limits: &Limits,
+    ) -> Vec<Token> {
         let prompt_of_row: Vec<usize> = rows.iter().map(|row| row.prompt).collect();
         draw(&self.join(prompts, &prompt_of_row), rows, limits)
     }
 
-    fn go_on(&mut self, newest: Newest, rows: &mut [Row], limits: &Limits) -> Vec<Token> {
+    fn go_on(&mut self, newest: Newest, rows: &mut [GenerateRow], limits: &Limits) -> Vec<Token> {
         draw(&self.feed(&newest.tokens, &newest.positions), rows, limits)
     }
 
@@ -237,9 +252,9 @@ impl Drawing for Generation<'_> {
 }
 
 /// One token for each row, from its logits: `[rows, vocab]`.
-fn draw(logits: &[f64], rows: &mut [Row], limits: &Limits) -> Vec<Token> {
+fn draw(logits: &[f64], rows: &mut [GenerateRow], limits: &Limits) -> Vec<Token> {
     let vocabulary = (logits.len() / rows.len()).max(1);
-    let token = |(logits, row): (&[f64], &mut Row)| {
+    let token = |(logits, row): (&[f64], &mut GenerateRow)| {
         let uniform = row.stream.uniform();
         match sampler::sample(logits, &limits.sampling, limits.entropy, uniform) {
             Some(it) => Token { id: it.token, log_prob: it.log_prob, entropy: it.entropy },
@@ -260,7 +275,7 @@ struct Lane<'a, D> {
     /// Requests that have not begun: those from here on.
     waiting: usize,
     /// In the order of `drawing`.
-    rows: Vec<Row>,
+    rows: Vec<GenerateRow>,
 }
 
 impl<'a, D: Drawing> Lane<'a, D> {
@@ -270,7 +285,7 @@ impl<'a, D: Drawing> Lane<'a, D> {
     }
 
     /// All responses. `tell` gets the number of those finished since it was last called.
-    fn run(mut self, tell: &mut dyn FnMut(usize)) -> Result<Vec<Response>, Error> {
+    fn run(mut self, tell: &mut dyn FnMut(usize)) -> Result<Vec<Response>, GenerateError> {
         let capacity = self.limits.batch_rows.min(self.requests.len());
         loop {
             let free = capacity - self.rows.len();
@@ -288,7 +303,7 @@ impl<'a, D: Drawing> Lane<'a, D> {
 
     /// Begins up to `count` requests, as many as are read at once: reads their prompts, equal
     /// neighbours once, and draws their first tokens. Returns how many responses that finished.
-    fn join(&mut self, count: usize) -> Result<usize, Error> {
+    fn join(&mut self, count: usize) -> Result<usize, GenerateError> {
         let end = (self.waiting + count).min(self.requests.len());
         let (mut prompts, mut longest) = (Vec::<&[u32]>::new(), 0);
         let old_rows = self.rows.len();
@@ -301,7 +316,11 @@ impl<'a, D: Drawing> Lane<'a, D> {
                 }
                 prompts.push(prompt);
             }
-            self.rows.push(Row { request, prompt: prompts.len() - 1, stream: stream.clone() });
+            self.rows.push(GenerateRow {
+                request,
+                prompt: prompts.len() - 1,
+                stream: stream.clone(),
+            });
         }
         let rows = &mut self.rows[old_rows..];
         self.waiting += rows.len();
@@ -311,7 +330,7 @@ impl<'a, D: Drawing> Lane<'a, D> {
 
     /// Feeds each row's newest token and draws what follows. Returns how many responses that
     /// finished.
-    fn feed(&mut self) -> Result<usize, Error> {
+    fn feed(&mut self) -> Result<usize, GenerateError> {
         let mut newest = Newest::default();
         for row in &self.rows {
             let response = &self.responses[row.request].tokens;
@@ -325,7 +344,7 @@ impl<'a, D: Drawing> Lane<'a, D> {
 
     /// Appends what the rows from `from` on have drawn. Rows that have ended leave. Returns how
     /// many.
-    fn take(&mut self, from: usize, drawn: &[Token]) -> Result<usize, Error> {
+    fn take(&mut self, from: usize, drawn: &[Token]) -> Result<usize, GenerateError> {
         let mut leaves = vec![false; self.rows.len()];
         for drawn in drawn.chunks(self.rows.len() - from) {
             for (at, &Token { id, log_prob, entropy }) in drawn.iter().enumerate() {
@@ -336,7 +355,7 @@ impl<'a, D: Drawing> Lane<'a, D> {
                 let response = &mut self.responses[request];
                 if !log_prob.is_finite() {
                     let (index, token) = (self.first + request, response.tokens.len());
-                    return Err(Error::NotFinite { index, token });
+                    return Err(GenerateError::NotFinite { index, token });
                 }
                 response.push(id, log_prob, entropy);
                 let stops = self.limits.stop_tokens.contains(&id);

@@ -160,7 +160,7 @@ fn weights_whose_products_are_infinite_are_an_error_that_names_the_prompt_and_th
         true => tensor * 1e38,
         false => tensor.shallow_clone(),
     });
-    assert_eq!(error(&huge), Error::NotFinite { index: 0, token: 0 });
+    assert_eq!(error(&huge), GenerateError::NotFinite { index: 0, token: 0 });
     // The prompts are read without harm (padding is token 0), the first token fed does it.
     let huge = changed(&policy(), |name, tensor| {
         let copy = tensor.copy();
@@ -171,7 +171,7 @@ fn weights_whose_products_are_infinite_are_an_error_that_names_the_prompt_and_th
         copy
     });
     match error(&huge) {
-        Error::NotFinite { token, .. } => assert!(token > 0),
+        GenerateError::NotFinite { token, .. } => assert!(token > 0),
         other => panic!("{other}"),
     }
 }

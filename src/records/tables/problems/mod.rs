@@ -2,7 +2,7 @@
 //! which verl reads too.
 
 use crate::algorithm::Problem;
-use crate::records::tables::{Error, columns};
+use crate::records::tables::{TableError, columns};
 use polars::chunked_array::builder::get_list_builder;
 use polars::prelude::{
     Column, DataType, IntoSeries, ListBuilderTrait, PolarsResult, Series, StructChunked,
@@ -51,7 +51,7 @@ pub struct ProblemRow {
 }
 
 /// Writes problems in the released schema, one row each, atomically.
-pub fn write_problems(path: &Path, rows: &[NamedProblem]) -> Result<(), Error> {
+pub fn write_problems(path: &Path, rows: &[NamedProblem]) -> Result<(), TableError> {
     let text = |name: &str, values: Vec<&str>| Column::new(name.into(), values);
     let all = |value: &'static str| vec![value; rows.len()];
     let truths = rows.iter().map(|row| row.ground_truth).collect();

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 /// The rows, or the refusal without the folder.
 fn rows(path: &Path) -> Result<Vec<ProblemRow>, String> {
     let mut rows = Vec::new();
-    let mut take = |total: u64, row| -> Result<(), Error> {
+    let mut take = |total: u64, row| -> Result<(), TableError> {
         assert!(total > 0);
         rows.push(row);
         Ok(())

@@ -32,7 +32,7 @@ pub const MORE_PRODUCTS_SEED: u64 = 20_261_123;
 pub const TRAIN: &str = "train";
 
 /// A set of problems.
-struct Set {
+struct MiniAimeSet {
     name: &'static str,
     problems: usize,
     digits: usize,
@@ -42,11 +42,11 @@ struct Set {
 
 /// In the order in which the sets take their questions: a question that an earlier set has is
 /// drawn again.
-const SETS: [Set; 4] = [
-    Set { name: MINI_AIME, problems: 30, digits: 4, evaluation: true },
-    Set { name: MINI_AIME_PLUS, problems: 256, digits: 4, evaluation: true },
-    Set { name: DEV, problems: 64, digits: 4, evaluation: false },
-    Set { name: TRAIN, problems: 17_000, digits: 5, evaluation: false },
+const SETS: [MiniAimeSet; 4] = [
+    MiniAimeSet { name: MINI_AIME, problems: 30, digits: 4, evaluation: true },
+    MiniAimeSet { name: MINI_AIME_PLUS, problems: 256, digits: 4, evaluation: true },
+    MiniAimeSet { name: DEV, problems: 64, digits: 4, evaluation: false },
+    MiniAimeSet { name: TRAIN, problems: 17_000, digits: 5, evaluation: false },
 ];
 
 /// How hard the benchmark is.
@@ -86,7 +86,7 @@ fn task(variant: MiniAimeVariant) -> Task {
     }
 }
 
-fn seed(variant: MiniAimeVariant, set: &Set) -> u64 {
+fn seed(variant: MiniAimeVariant, set: &MiniAimeSet) -> u64 {
     match variant {
         MiniAimeVariant::Standard if set.evaluation => EVALUATION_SEED,
         MiniAimeVariant::Standard => GENERATOR_SEED,
@@ -196,8 +196,13 @@ pub fn evaluated_questions() -> BTreeSet<String> {
     questions
 }
 
-fn draw_set(set: &Set, task: Task, seed: u64, taken: &mut BTreeSet<String>) -> Vec<Problem> {
-    let Set { name, problems, digits, .. } = *set;
+fn draw_set(
+    set: &MiniAimeSet,
+    task: Task,
+    seed: u64,
+    taken: &mut BTreeSet<String>,
+) -> Vec<Problem> {
+    let MiniAimeSet { name, problems, digits, .. } = *set;
     let problem = |index: u64| {
         let draw = |attempt: u64| {
             let ids = [Id::from(name), Id::from(index), Id::from(attempt)];
@@ -258,7 +263,7 @@ mod tests {
     #[test]
     fn a_duplicate_question_is_drawn_again() {
         let mut taken = BTreeSet::new();
-        let set = Set { name: TRAIN, problems: 3, digits: 5, evaluation: false };
+        let set = MiniAimeSet { name: TRAIN, problems: 3, digits: 5, evaluation: false };
         let first = draw_set(&set, TASK, 1, &mut taken);
         assert_eq!(draw_set(&set, TASK, 1, &mut BTreeSet::new()), first);
         let other = draw_set(&set, TASK, 1, &mut taken);

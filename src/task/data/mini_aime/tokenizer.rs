@@ -22,7 +22,7 @@ pub fn vocabulary_size() -> usize {
 }
 
 /// Writes `tokenizer.json` and `tokenizer_config.json`; the same bytes on every machine.
-pub fn write_tokenizer(folder: &Path) -> Result<(), files::Error> {
+pub fn write_tokenizer(folder: &Path) -> Result<(), files::FileError> {
     files::write_json(&folder.join("tokenizer.json"), &tokenizer())?;
     files::write_json(&folder.join("tokenizer_config.json"), &tokenizer_config())
 }

@@ -8,7 +8,7 @@ use crate::algorithm::Problem;
 use crate::experiment::sets;
 use crate::records::Index;
 use crate::task::SourceRow;
-use crate::task::data::{self, Error, source};
+use crate::task::data::{self, DataError, source};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -40,7 +40,7 @@ pub struct Conflict {
 
 impl ProblemFile {
     /// The problems, when no question has conflicting answers. `path` is for the message.
-    pub fn consistent(self, path: &Path) -> Result<Vec<Problem>, Error> {
+    pub fn consistent(self, path: &Path) -> Result<Vec<Problem>, DataError> {
         if self.conflicts.is_empty() {
             return Ok(self.problems);
         }
@@ -51,7 +51,7 @@ impl ProblemFile {
             listed.push(format!("{} more", count - LISTED_CONFLICTS));
         }
         let listed = listed.join("; ");
-        Err(Error::Conflicts { path: path.to_path_buf(), count, listed })
+        Err(DataError::Conflicts { path: path.to_path_buf(), count, listed })
     }
 }
 
@@ -66,7 +66,7 @@ impl Conflict {
 }
 
 /// The first record of a question.
-struct First {
+struct FirstSeen {
     question: String,
     /// Each answer with its first record.
     answers: Vec<(String, usize)>,
@@ -84,11 +84,11 @@ struct First {
 ///
 /// A file without problems, an empty question or answer, a prompt that is not one message of the
 /// user and an id that two JSON lines share are errors. Conflicting answers are returned.
-pub fn read(path: &Path) -> Result<ProblemFile, Error> {
+pub fn read(path: &Path) -> Result<ProblemFile, DataError> {
     let stem = sets::set_name(path);
     let mut records = 0;
     let mut bytes = 0;
-    let mut firsts: Vec<First> = Vec::new();
+    let mut firsts: Vec<FirstSeen> = Vec::new();
     let mut known: BTreeMap<[u8; 32], usize> = BTreeMap::new();
     source::each_row(path, &mut |row| {
         usable(path, &row)?;
@@ -98,7 +98,7 @@ pub fn read(path: &Path) -> Result<ProblemFile, Error> {
             Entry::Vacant(free) => {
                 bytes += row.question().len() + answer.len();
                 free.insert(firsts.len());
-                firsts.push(First {
+                firsts.push(FirstSeen {
                     question: row.question().to_string(),
                     answers: vec![(answer.clone(), row.number)],
                     id: id(&row, &stem),
@@ -114,32 +114,32 @@ pub fn read(path: &Path) -> Result<ProblemFile, Error> {
             }
         }
         match bytes > MOST_BYTES {
-            true => Err(Error::TooMuch { path: path.to_path_buf(), most: MOST_BYTES }),
+            true => Err(DataError::TooMuch { path: path.to_path_buf(), most: MOST_BYTES }),
             false => Ok(()),
         }
     })?;
     if records == 0 {
-        return Err(Error::Empty { path: path.to_path_buf() });
+        return Err(DataError::Empty { path: path.to_path_buf() });
     }
-    let (kept, conflicting): (Vec<First>, Vec<First>) =
+    let (kept, conflicting): (Vec<FirstSeen>, Vec<FirstSeen>) =
         firsts.into_iter().partition(|first| first.answers.len() == 1);
-    let conflict = |first: First| Conflict { question: first.question, answers: first.answers };
+    let conflict = |first: FirstSeen| Conflict { question: first.question, answers: first.answers };
     let conflicts = conflicting.into_iter().map(conflict).collect();
     Ok(ProblemFile { records, problems: with_ids(kept, path, &stem)?, conflicts })
 }
 
 /// Whether training can take a row.
-fn usable(path: &Path, row: &SourceRow) -> Result<(), Error> {
+fn usable(path: &Path, row: &SourceRow) -> Result<(), DataError> {
     let record = row.number;
     if !row.is_one_user_message() {
         let roles = row.row.prompt.iter().map(|message| message.role.as_str());
         let roles: Vec<&str> = roles.take(8).collect();
         let (path, roles) = (path.to_path_buf(), roles.join(", "));
-        return Err(Error::Messages { path, record, roles });
+        return Err(DataError::Messages { path, record, roles });
     }
     for (field, text) in [("question", row.question()), ("answer", &row.row.ground_truth)] {
         if text.trim().is_empty() {
-            return Err(Error::Blank { path: path.to_path_buf(), record, field });
+            return Err(DataError::Blank { path: path.to_path_buf(), record, field });
         }
     }
     Ok(())
@@ -154,20 +154,20 @@ fn id(row: &SourceRow, stem: &str) -> Option<String> {
 
 /// The problems with their ids. A named one keeps its name; the others keep their index where
 /// every one has an index of its own.
-fn with_ids(kept: Vec<First>, path: &Path, stem: &str) -> Result<Vec<Problem>, Error> {
+fn with_ids(kept: Vec<FirstSeen>, path: &Path, stem: &str) -> Result<Vec<Problem>, DataError> {
     let indices = || kept.iter().filter(|first| !first.is_named);
     let distinct: BTreeSet<&String> = indices().filter_map(|first| first.id.as_ref()).collect();
     let usable = distinct.len() == indices().count();
     let mut questions: BTreeMap<String, String> = BTreeMap::new();
     let mut problems = Vec::new();
     for (position, first) in kept.into_iter().enumerate() {
-        let First { question, answers, id, is_named } = first;
+        let FirstSeen { question, answers, id, is_named } = first;
         let id = id.filter(|_| is_named || usable);
         let id = id.unwrap_or_else(|| format!("{stem}/{position:05}"));
         let answer = answers.into_iter().next().map_or_else(String::new, |(answer, _)| answer);
         if let Some(first) = questions.insert(id.clone(), question.clone()) {
             let path = path.to_path_buf();
-            return Err(Error::DuplicateId { path, id, first, second: question });
+            return Err(DataError::DuplicateId { path, id, first, second: question });
         }
         problems.push(Problem { id, question, answer });
     }

@@ -10,7 +10,7 @@ use crate::policy::sampling::generate::{self, Request};
 use crate::policy::{Limits, Qwen2, Response};
 use crate::task::{prompt, reward};
 use crate::training::plan::machine;
-use crate::training::run::Error;
+use crate::training::run::RunError;
 use crate::training::run::inputs::Inputs;
 use crate::training::{evaluation, step, trainer};
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,7 @@ const PILOT_TOKENS: usize = 8;
 /// What was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Probe {
+pub struct TrialProbe {
     /// Wall-clock seconds of the probe itself.
     pub seconds: f64,
     /// Groups sampled with the training's sampling: a generation batch.
@@ -74,7 +74,7 @@ pub struct Rates {
 ///
 /// # Errors
 /// What would also stop the run: a prompt, the model, a folder.
-pub fn measure(inputs: &Inputs, folder: &Path) -> Result<Probe, Error> {
+pub fn measure(inputs: &Inputs, folder: &Path) -> Result<TrialProbe, RunError> {
     let started = Instant::now();
     let experiment = &inputs.experiment;
     let model = inputs.base_policy()?;
@@ -117,7 +117,7 @@ pub fn measure(inputs: &Inputs, folder: &Path) -> Result<Probe, Error> {
         checkpoint_bytes: 0.0,
         ..speed::measure(experiment, &model, &groups)?
     };
-    Ok(Probe {
+    Ok(TrialProbe {
         seconds: started.elapsed().as_secs_f64(),
         groups: groups.len() as u64,
         response_tokens_mean: tokens / count,
@@ -134,7 +134,7 @@ fn draw_prompts<'a>(
     inputs: &Inputs,
     next: &mut impl Iterator<Item = &'a Problem>,
     count: usize,
-) -> Result<Vec<Prompt>, Error> {
+) -> Result<Vec<Prompt>, RunError> {
     let experiment = &inputs.experiment;
     let render = |problem: &Problem| {
         // A prompt beyond the limit is a warning of the plan; here it is as good as any.
@@ -148,7 +148,7 @@ fn generate(
     experiment: &Experiment,
     prompts: &[Prompt],
     limits: &Limits,
-) -> Result<(Vec<Response>, f64), Error> {
+) -> Result<(Vec<Response>, f64), RunError> {
     let mut requests = Vec::new();
     for prompt in prompts {
         for sample in 0..experiment.rollout.group_size {
@@ -160,7 +160,7 @@ fn generate(
     }
     let started = Instant::now();
     let responses = generate::generate(model, &requests, limits, |_| ())
-        .map_err(|source| step::Error::Generate { step: 0, source })?;
+        .map_err(|source| step::StepError::Generate { step: 0, source })?;
     Ok((responses, started.elapsed().as_secs_f64()))
 }
 

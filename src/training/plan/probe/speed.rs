@@ -4,7 +4,7 @@ use crate::algorithm::{Group, Kl, Row, ScoredRollout, StepTotals, step};
 use crate::experiment::Experiment;
 use crate::policy::batch::Cut;
 use crate::policy::{Policy, Qwen2, checkpoint, frozen};
-use crate::training::run::Error;
+use crate::training::run::RunError;
 use crate::training::{Rates, update};
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ pub fn measure(
     experiment: &Experiment,
     model: &Qwen2,
     groups: &[Group<ScoredRollout>],
-) -> Result<Rates, Error> {
+) -> Result<Rates, RunError> {
     let copy = checkpoint::load_model(&experiment.inputs.model)?;
     let copy = copy.placed(experiment.execution.place())?;
     let copy = copy.with_numerics(experiment.numerics)?;
@@ -56,13 +56,13 @@ fn time(
     model: &Qwen2,
     policy: &mut Policy,
     rows: &[Row],
-) -> Result<Timed, Error> {
+) -> Result<Timed, RunError> {
     let temperature = experiment.rollout.sampling.temperature;
     let execution = &experiment.execution;
     let cut = Cut { micro_batch_rollouts: rows.len(), ..Cut::of(execution) };
     let started = Instant::now();
     let old = frozen::read(model, rows, temperature, cut)
-        .map_err(|error| Error::TrialUpdate(error.into()))?;
+        .map_err(|error| RunError::TrialUpdate(error.into()))?;
     let frozen_seconds = started.elapsed().as_secs_f64();
     let members: Vec<usize> = (0..rows.len()).collect();
     let totals = StepTotals {
@@ -81,7 +81,7 @@ fn time(
     let settings = update::Settings { dapo: &experiment.dapo, temperature, cut };
     let started = Instant::now();
     // A rate of 0 costs the same and leaves the weights as they are.
-    update::update(policy, &batch, &settings, 0.0).map_err(Error::TrialUpdate)?;
+    update::update(policy, &batch, &settings, 0.0).map_err(RunError::TrialUpdate)?;
     let update_seconds = started.elapsed().as_secs_f64();
     let tokens = rows.iter().map(|row| row.tokens.len() as f64).sum();
     Ok(Timed { tokens, frozen_seconds, update_seconds })

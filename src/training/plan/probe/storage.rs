@@ -2,8 +2,8 @@
 
 use crate::algorithm::{Group, ScoredRollout};
 use crate::base::files;
-use crate::records::tables::{self, Outcome};
-use crate::training::run::Error;
+use crate::records::tables::{self, OutcomeRecord};
+use crate::training::run::RunError;
 use crate::training::run::rows::rollout_rows;
 use crate::training::step::Step;
 use std::path::Path;
@@ -12,7 +12,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// A folder that cannot be written.
-pub fn measure(groups: &[Group<ScoredRollout>], folder: &Path) -> Result<[f64; 2], Error> {
+pub fn measure(groups: &[Group<ScoredRollout>], folder: &Path) -> Result<[f64; 2], RunError> {
     let scratch = files::scratch_folder(folder)?;
     let [rollouts, evaluated] = ["rollouts", "outcomes"].map(|name| scratch.path().join(name));
     tables::write_rollouts(&rollouts, &rollout_rows(&step(groups.to_vec())))?;
@@ -30,11 +30,11 @@ fn step(groups: Vec<Group<ScoredRollout>>) -> Step {
     Step { groups, trained, ..Step::default() }
 }
 
-fn outcomes(groups: Vec<Group<ScoredRollout>>) -> Vec<Outcome> {
+fn outcomes(groups: Vec<Group<ScoredRollout>>) -> Vec<OutcomeRecord> {
     let mut outcomes = Vec::new();
     for group in groups {
         for (sample, scored) in group.rollouts.into_iter().enumerate() {
-            outcomes.push(Outcome {
+            outcomes.push(OutcomeRecord {
                 problem: group.prompt.problem.id.clone(),
                 sample: sample as u32,
                 is_correct: scored.is_correct,

@@ -6,13 +6,13 @@ use crate::base::rng::Id;
 use crate::base::visible;
 use crate::numerics::Numerics;
 use crate::policy::Qwen2;
-use crate::records::tables::{self, Outcome};
+use crate::records::tables::{self, OutcomeRecord};
 use crate::training::Protocol;
 use crate::training::evaluation::{self, Set};
 use crate::verification::verify::inputs::Local;
-use crate::verification::verify::replay::{Replayed, Request};
+use crate::verification::verify::replay::{ReplayRequest, Replayed};
 use crate::verification::verify::{Check, coverage, scores};
-use crate::verification::{AlteredProblems, Records};
+use crate::verification::{AlteredProblems, VerifiedRecords};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ pub struct Executed {
 
 /// Picks as many evaluations as steps, and the requested number of problems of each. Under `fast`
 /// arithmetic all problems are picked: a response there has the run's bits only in the same batch.
-pub fn pick(records: &Records, local: &Local, request: &Request) -> Vec<Picked> {
+pub fn pick(records: &VerifiedRecords, local: &Local, request: &ReplayRequest) -> Vec<Picked> {
     let head = records.head();
     let mut chosen: Vec<usize> = (0..records.evaluations.len()).collect();
     request.draws(head, &[Id::from("evaluations")]).shuffle(&mut chosen);
@@ -67,7 +67,7 @@ pub fn pick(records: &Records, local: &Local, request: &Request) -> Vec<Picked> 
     chosen.into_iter().filter_map(pick).collect()
 }
 
-pub fn executed(records: &Records, done: Vec<Picked>) -> Executed {
+pub fn executed(records: &VerifiedRecords, done: Vec<Picked>) -> Executed {
     let all = records.evaluations.len() as u64;
     let count = |picked: &Picked| picked.problems.len() as u64;
     let share = done.len() as f64 / all.max(1) as f64;
@@ -104,16 +104,16 @@ impl Replayed<'_> {
             }
         };
         let ids: BTreeSet<&str> = picked.problems.iter().map(|it| it.id.as_str()).collect();
-        let chosen: Vec<&Outcome> =
+        let chosen: Vec<&OutcomeRecord> =
             stored.iter().filter(|row| ids.contains(row.problem.as_str())).collect();
         if chosen.len() != again.len() {
             let what = format!("{} outcomes stored, {} here", chosen.len(), again.len());
             return self.differs(check, name, what);
         }
-        let differing: Vec<(&Outcome, &Outcome)> =
+        let differing: Vec<(&OutcomeRecord, &OutcomeRecord)> =
             chosen.into_iter().zip(&again).filter(|(stored, again)| stored != again).collect();
         let Some((stored, again)) = differing.first() else { return };
-        let text = |row: &Outcome| {
+        let text = |row: &OutcomeRecord| {
             let text = visible::shortened(&visible::visible(&row.response), 120);
             format!("\"{text}\" ({} tokens)", row.response_tokens)
         };
@@ -129,7 +129,7 @@ impl Replayed<'_> {
     }
 }
 
-impl Records {
+impl VerifiedRecords {
     pub(super) fn head(&self) -> &str {
         self.ledger.last().map(|entry| entry.head.as_str()).unwrap_or_default()
     }

@@ -19,8 +19,8 @@ use crate::training::run::inputs::{self, Inputs};
 use crate::training::run::rows::{rollout_rows, step_components};
 use crate::training::{StepOutcome, Trainer};
 use crate::verification::verify::inputs::Local;
-use crate::verification::verify::{Check, Verdict, coverage};
-use crate::verification::{Detection, Executed, Picked, Records};
+use crate::verification::verify::{Check, VerifyVerdict, coverage};
+use crate::verification::{Detection, Executed, Picked, VerifiedRecords};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,7 @@ pub enum Challenge {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Request {
+pub struct ReplayRequest {
     /// Rollout steps, and evaluations, to pick; at most as many as there are.
     pub steps: u64,
     /// Problems of each picked evaluation; at most as many as it has.
@@ -41,7 +41,7 @@ pub struct Request {
     pub challenge: Challenge,
 }
 
-impl Request {
+impl ReplayRequest {
     /// The challenge's draws for one purpose, given a run's last head.
     fn draws<'a>(&self, head: &'a str, purpose: &[Id<'a>]) -> Stream {
         match self.challenge {
@@ -71,7 +71,7 @@ pub struct Replay {
 
 /// The policy states to reach, and what to do in each.
 #[derive(Debug, Default)]
-struct Work {
+struct ReplayWork {
     /// Checkpoint to start from (0 is the base policy) → last step.
     segments: BTreeMap<u64, u64>,
     unreachable: Vec<String>,
@@ -81,7 +81,7 @@ struct Work {
     ending: Option<u64>,
 }
 
-impl Work {
+impl ReplayWork {
     /// The least work that reaches every picked step, every evaluation and an early ending.
     fn plan(
         picked: &[u64],
@@ -132,10 +132,10 @@ impl Work {
 
 pub fn replay(
     folder: &RunFolder,
-    records: &Records,
+    records: &VerifiedRecords,
     local: &Local,
     kept: &BTreeSet<u64>,
-    request: &Request,
+    request: &ReplayRequest,
     watch: &mut dyn FnMut(&str),
 ) -> (Check, Replay) {
     let mut check = Check::new("replay");
@@ -143,13 +143,13 @@ pub fn replay(
     let ends_early = records.outcome.as_ref().is_some_and(|it| it.ending != Ending::Finished);
     let ending = ends_early.then_some(steps);
     let chosen = evaluations::pick(records, local, request);
-    let work = Work::plan(&picked, chosen, ending, kept, local.base.is_some());
+    let work = ReplayWork::plan(&picked, chosen, ending, kept, local.base.is_some());
     for place in &work.unreachable {
         let what =
             "there is no earlier checkpoint, and the base policy is not here (--base FOLDER)";
         check.inconclusive(place, what);
     }
-    let mut done = Done::default();
+    let mut done = ReplayDone::default();
     match prepare(folder, records, local, kept) {
         Ok(inputs) => {
             let machine = other_machine(folder, records);
@@ -186,7 +186,7 @@ pub fn replay(
 }
 
 /// Distinct steps, ascending: the first ones of a permutation drawn from the challenge.
-fn pick(records: &Records, request: &Request) -> Vec<u64> {
+fn pick(records: &VerifiedRecords, request: &ReplayRequest) -> Vec<u64> {
     let mut steps: Vec<u64> = (1..=records.steps()).collect();
     request.draws(records.head(), &[]).shuffle(&mut steps);
     steps.truncate(usize::try_from(request.steps).unwrap_or(usize::MAX));
@@ -198,7 +198,7 @@ fn pick(records: &Records, request: &Request) -> Vec<u64> {
 /// which are the same files; a KL penalty needs the base policy itself.
 fn prepare(
     folder: &RunFolder,
-    records: &Records,
+    records: &VerifiedRecords,
     local: &Local,
     kept: &BTreeSet<u64>,
 ) -> Result<Inputs, String> {
@@ -217,7 +217,7 @@ fn prepare(
 
 /// Under `fast` arithmetic bits depend on machine and build. The differences from the run's machine
 /// that its records show; `None` if the bits must agree.
-fn other_machine(folder: &RunFolder, records: &Records) -> Option<String> {
+fn other_machine(folder: &RunFolder, records: &VerifiedRecords) -> Option<String> {
     if records.experiment.numerics == Numerics::Exact {
         return None;
     }
@@ -238,7 +238,7 @@ fn other_machine(folder: &RunFolder, records: &Records) -> Option<String> {
 }
 
 #[derive(Debug, Default)]
-struct Done {
+struct ReplayDone {
     covered: BTreeSet<u64>,
     evaluations: Vec<Picked>,
     ending: bool,
@@ -246,11 +246,11 @@ struct Done {
 
 struct Replayed<'a> {
     folder: &'a RunFolder,
-    records: &'a Records,
+    records: &'a VerifiedRecords,
     inputs: &'a Inputs,
     /// Differences of this machine that may matter.
     machine: Option<&'a str>,
-    work: Work,
+    work: ReplayWork,
 }
 
 impl Replayed<'_> {
@@ -260,7 +260,7 @@ impl Replayed<'_> {
         &self,
         (start, end): (u64, u64),
         check: &mut Check,
-        done: &mut Done,
+        done: &mut ReplayDone,
         watch: &mut dyn FnMut(&str),
     ) {
         let name = format!("checkpoints/step-{start:06}");
@@ -340,9 +340,9 @@ impl Replayed<'_> {
     /// A difference proves a forgery only where the same bits must come out.
     fn differs(&self, check: &mut Check, place: String, what: String) {
         let (verdict, what) = match self.machine {
-            None => (Verdict::Mismatch, what),
+            None => (VerifyVerdict::Mismatch, what),
             Some(facts) => (
-                Verdict::Inconclusive,
+                VerifyVerdict::Inconclusive,
                 format!(
                     "{what}; fast arithmetic may differ here, for the run was made elsewhere ({facts})"
                 ),
@@ -386,11 +386,11 @@ impl Replayed<'_> {
 mod tests {
     use super::*;
 
-    fn plan(picked: &[u64], states: &[u64], base: bool) -> Work {
+    fn plan(picked: &[u64], states: &[u64], base: bool) -> ReplayWork {
         let evaluation =
             |&step: &u64| Picked { set: "dev".to_string(), step, problems: Vec::new() };
         let kept = BTreeSet::from([5, 10, 20]);
-        Work::plan(picked, states.iter().map(evaluation).collect(), None, &kept, base)
+        ReplayWork::plan(picked, states.iter().map(evaluation).collect(), None, &kept, base)
     }
 
     #[test]
