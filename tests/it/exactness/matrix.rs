@@ -2,6 +2,7 @@
 
 use crate::exactness::cell::Digests;
 use dapo::base::files;
+use dapo::records::ledger::STEP_COMPONENTS;
 use serde::Serialize;
 
 /// What became of a cell.
@@ -43,21 +44,6 @@ pub struct Matrix {
 /// `fast` arithmetic, so that it differs there whatever was computed.
 pub const COLUMNS: [&str; 5] = ["pretraining", "rollout steps", "weights", "evaluation", "ledger"];
 
-/// The components of a rollout step in the order in which they come about.
-const COMPONENTS: [&str; 11] = [
-    "problems",
-    "tokens",
-    "sampler_log_probs",
-    "rewards",
-    "kept_groups",
-    "advantages",
-    "old_log_probs",
-    "gradients",
-    "weights",
-    "moments",
-    "metrics",
-];
-
 impl Digests {
     /// One digest for each of [`COLUMNS`]; empty where there is none.
     pub fn columns(&self) -> [String; 5] {
@@ -79,7 +65,7 @@ impl Digests {
         for (at, (one, another)) in self.rollout_steps.iter().zip(&other.rollout_steps).enumerate()
         {
             let differs = |name: &&&str| one.get(**name) != another.get(**name);
-            if let Some(name) = COMPONENTS.iter().find(differs) {
+            if let Some(name) = STEP_COMPONENTS.iter().find(differs) {
                 return Some(format!("step {}: {name}", at + 1));
             }
             if one != another {
@@ -154,7 +140,8 @@ mod tests {
     use dapo::records::Components;
 
     fn digests(weights: &str) -> Digests {
-        let step = COMPONENTS.map(|name| (name.to_string(), format!("{name}-of-the-baseline")));
+        let step =
+            STEP_COMPONENTS.map(|name| (name.to_string(), format!("{name}-of-the-baseline")));
         let mut steps = vec![Components::from(step); 2];
         steps[1].insert("weights".into(), weights.into());
         Digests {
