@@ -13,7 +13,6 @@
 //! | Mini-batches in length bands | — | — | [`length_bands`] | `training.mini_batch_order` |
 
 pub mod rollout;
-pub mod facts;
 pub mod advantage;
 pub mod aggregation;
 pub mod tokens;

@@ -1,10 +1,10 @@
 //! `dapo config`: what an experiment resolves to, what each key means, and how two differ.
 
-use crate::algorithm::facts::Key;
 use crate::base::files;
 use crate::commands::exit;
 use crate::experiment::compare::{self, ComparedSide, Difference};
-use crate::experiment::{Experiment, Publication, extends, sources};
+use crate::experiment::sources::{self, Key};
+use crate::experiment::{Experiment, Publication, extends};
 use crate::records::RunFolder;
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -221,8 +221,8 @@ fn diff_json(a: &Operand, b: &Operand, differences: &[Difference], unstated: &[&
             "a": difference.a,
             "b": difference.b,
             "in_arm": difference.in_arm,
-            "meaning": key.map(|key| key.meaning),
-            "unit": key.map(|key| key.unit),
+            "meaning": key.map(|key| &key.meaning),
+            "unit": key.map(|key| &key.unit),
             "paper": key.map(|key| key.paper.sentence()),
             "released_code": key.map(|key| key.released_code.sentence()),
         })
@@ -266,7 +266,7 @@ fn diff_text(a: &Operand, b: &Operand, differences: &[Difference], unstated: &[&
     for path in unstated {
         let remark = |name: &&str| {
             let key = sources::of(path)?;
-            let stated = if *name == "paper" { key.paper } else { key.released_code };
+            let stated = if *name == "paper" { &key.paper } else { &key.released_code };
             let said = stated.value.is_none() && !stated.remark.is_empty();
             said.then(|| format!("; {name}: {}", stated.sentence()))
         };
@@ -292,8 +292,8 @@ fn difference_text(difference: &Difference) -> String {
 }
 
 fn with_unit(value: Option<&Value>, key: Option<&Key>) -> String {
-    let unit = key.map(|key| key.unit).filter(|unit| !unit.is_empty() && value.is_some());
-    [shown(value)].into_iter().chain(unit.map(str::to_string)).collect::<Vec<_>>().join(" ")
+    let unit = key.map(|key| &key.unit).filter(|unit| !unit.is_empty() && value.is_some());
+    [shown(value)].into_iter().chain(unit.cloned()).collect::<Vec<_>>().join(" ")
 }
 
 /// A value as an experiment file writes it.
@@ -336,7 +336,7 @@ fn explain(args: &ExplainArgs) -> Result<ExitCode> {
                 "key": key.path,
                 "meaning": key.meaning,
                 "unit": key.unit,
-                "in_arm": compare::in_arm(key.path),
+                "in_arm": compare::in_arm(&key.path),
                 "paper": key.paper.sentence(),
                 "released_code": key.released_code.sentence(),
             })
@@ -349,7 +349,7 @@ fn explain(args: &ExplainArgs) -> Result<ExitCode> {
         if index > 0 {
             println!();
         }
-        let outside = if compare::in_arm(key.path) { "" } else { " (outside the arm's identity)" };
+        let outside = if compare::in_arm(&key.path) { "" } else { " (outside the arm's identity)" };
         println!("{}{outside}", key.path);
         println!("  meaning        {}", key.meaning);
         if !key.unit.is_empty() {

@@ -11,13 +11,12 @@
 //! (verl/trainer/ppo/core_algos.py).
 
 use crate::algorithm::aggregation::ResponseRow;
-use crate::algorithm::facts::Key;
 use crate::algorithm::methods::About;
 use crate::algorithm::{Advantage, Aggregation, Dapo, Over, Rules, Std, StepTotals, advantage};
 use serde::{Deserialize, Serialize};
 
 /// It has no keys of its own.
-pub const KEYS: &[Key] = &[];
+pub const KEYS: &str = "";
 /// The records have what shows of it.
 pub const MEASURES: &[&str] = &[];
 

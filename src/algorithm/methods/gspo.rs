@@ -11,7 +11,6 @@
 //!
 //! Deviation: verl clamps log s_i at 10 from above; here `dapo.log_ratio_clamp` says whether it is.
 
-use crate::algorithm::facts::{Key, key, says};
 use crate::algorithm::methods::About;
 use crate::algorithm::tokens::with_gradient_of;
 use crate::algorithm::{Clip, Dapo, LogRatioClamp, Over, Rules, Surrogate, Tokens, clip};
@@ -19,12 +18,17 @@ use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
 
 /// Its clip range.
-pub const KEYS: &[Key] = &[
-    key("dapo.method.clip.low", "", "GSPO: s_i is clipped from below at 1 − low")
-        .paper(says("3e-4 in the paper of GSPO, §5.1", "arXiv 2507.18071")),
-    key("dapo.method.clip.high", "", "GSPO: s_i is clipped from above at 1 + high")
-        .paper(says("4e-4 in the paper of GSPO, §5.1", "arXiv 2507.18071")),
-];
+pub const KEYS: &str = r#"
+[[key]]
+path = "dapo.method.clip.low"
+meaning = "GSPO: s_i is clipped from below at 1 − low"
+paper = { remark = "3e-4 in the paper of GSPO, §5.1", place = "arXiv 2507.18071" }
+
+[[key]]
+path = "dapo.method.clip.high"
+meaning = "GSPO: s_i is clipped from above at 1 + high"
+paper = { remark = "4e-4 in the paper of GSPO, §5.1", place = "arXiv 2507.18071" }
+"#;
 /// How far the ratio of a response is from those of its tokens.
 pub const MEASURES: &[&str] = &["gspo_log_ratio_distance"];
 

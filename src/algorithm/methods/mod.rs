@@ -5,7 +5,6 @@
 pub mod dr_grpo;
 pub mod gspo;
 
-use crate::algorithm::facts::Key;
 use crate::algorithm::{
     Advantage, Aggregation, Clip, DualClip, DynamicSampling, Group, Kl, LogRatioClamp, Overlong,
     ScoredRollout, StepTotals, Surrogate, TokenMeanUnit, Tokens, advantage, aggregation, clip,
@@ -76,8 +75,8 @@ macro_rules! methods {
         /// The file of each method; its `kind` has hyphens for underscores.
         pub const FILES: &[&str] = &[$(stringify!($file)),*];
 
-        /// Facts about the keys of every method.
-        pub const KEYS: &[&[Key]] = &[$($file::KEYS),*];
+        /// Facts about the keys of every method, in the form of `experiment/keys.toml`.
+        pub const KEYS: &[&str] = &[$($file::KEYS),*];
 
         /// Names of what methods measure in the loss.
         pub const MEASURES: &[&[&str]] = &[$($file::MEASURES),*];

@@ -1,7 +1,7 @@
 //! Experiments as flat lists of keys, and how two of them differ.
 
-use crate::algorithm::facts::Key;
-use crate::experiment::{Experiment, sources};
+use crate::experiment::Experiment;
+use crate::experiment::sources::{self, Key};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,11 +68,11 @@ impl Publication {
     pub fn values(self) -> BTreeMap<String, Value> {
         let stated = |key: &Key| {
             let stated = match self {
-                Self::Paper => key.paper,
-                Self::ReleasedCode => key.released_code,
+                Self::Paper => &key.paper,
+                Self::ReleasedCode => &key.released_code,
             };
-            let value = serde_json::from_str(stated.value?);
-            Some((key.path.to_string(), value.expect("the table holds JSON literals")))
+            let value = serde_json::from_str(stated.value.as_ref()?);
+            Some((key.path.clone(), value.expect("the table holds JSON literals")))
         };
         sources::all().filter_map(stated).collect()
     }

@@ -36,11 +36,11 @@ fn the_table_has_every_key_of_an_experiment_and_no_other() {
     {
         for path in flat(&experiment).into_keys() {
             let key = sources::of(&path);
-            assert!(key.is_some(), "{path} has no entry in src/experiment/sources.rs");
+            assert!(key.is_some(), "{path} has no entry in src/experiment/keys.toml");
             paths.extend(key.map(|key| key.path.to_string()));
         }
     }
-    let table: Vec<&str> = sources::all().map(|key| key.path).collect();
+    let table: Vec<&str> = sources::all().map(|key| key.path.as_str()).collect();
     for path in &table {
         assert!(paths.contains(*path), "{path} is in the table and in no experiment");
     }
@@ -51,11 +51,11 @@ fn the_table_has_every_key_of_an_experiment_and_no_other() {
 fn every_entry_says_what_the_key_means_and_gives_a_place_for_what_it_quotes() {
     for key in sources::all() {
         assert!(!key.meaning.is_empty() && !key.meaning.ends_with('.'), "{}", key.path);
-        for stated in [key.paper, key.released_code] {
+        for stated in [&key.paper, &key.released_code] {
             let says = stated.value.is_some() || !stated.remark.is_empty();
             assert_eq!(says, !stated.place.is_empty(), "{}: {stated:?}", key.path);
         }
-        let place = key.paper.place;
+        let place = &key.paper.place;
         let known = ["§", "Eq. ", "Fig. ", "Algorithm ", "Table ", "arXiv "];
         assert!(place.is_empty() || known.iter().any(|name| place.starts_with(name)), "{place}");
     }

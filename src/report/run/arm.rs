@@ -1,7 +1,7 @@
 //! What was run: each technique of the paper, on or off, with its settings; every choice that the
 //! paper leaves open or that the released code makes otherwise; all other settings.
 
-use crate::algorithm::facts::Key;
+use crate::experiment::sources::Key;
 use crate::experiment::{Experiment, compare, sources};
 use crate::report::text;
 use crate::study::Effects;
@@ -108,8 +108,8 @@ pub fn techniques(experiment: &Experiment, effects: &Effects) -> Vec<Technique> 
 /// Every open decision and its value, those that are fixed in the code included.
 pub fn decisions(experiment: &Experiment) -> Vec<Decision> {
     let differ = |key: &&Key| {
-        let (paper, released) = (key.paper, key.released_code);
-        (paper.value, paper.remark) != (released.value, released.remark)
+        let (paper, released) = (&key.paper, &key.released_code);
+        (&paper.value, &paper.remark) != (&released.value, &released.remark)
     };
     let is_choice = |path: &str| CHOICES.iter().any(|start| path.starts_with(start));
     let of_keys = settings(experiment).into_iter().filter(|(path, _)| is_choice(path));
