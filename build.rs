@@ -1,9 +1,9 @@
-//! Writes the folder of LibTorch into the binary's run path, so that `cargo run`,
-//! `cargo test` and the installed binary find it with nothing exported by hand.
+//! Writes the folder of LibTorch into the run path of the binary and of each crate's tests, so that
+//! `cargo run`, `cargo test` and the installed binary find it with nothing exported by hand.
 
 fn main() {
-    println!("cargo:rerun-if-changed=build.rs");
     // Set by torch-sys, which honours LIBTORCH and LIBTORCH_USE_PYTORCH.
+    println!("cargo:rerun-if-env-changed=DEP_TCH_LIBTORCH_LIB");
     let lib = std::env::var("DEP_TCH_LIBTORCH_LIB")
         .expect("torch-sys did not report LibTorch's folder; run `just setup`");
     println!("cargo:rustc-env=DAPO_LIBTORCH_LIB={lib}");

@@ -1,6 +1,10 @@
 //! The reference harness for DAPO (arXiv 2503.14476): the full trainer under pinned seeds, every
 //! technique a switch, with records that a stranger can verify.
 //!
+//! The rooms are in three crates, so that a change compiles little: `core.rs` and `trainer.rs`, which
+//! compute and are optimised, and this one. In order: base, statistics, numerics, algorithm |
+//! experiment, records, task, policy, training | study, report, verification, commands.
+//!
 //! A room uses only rooms above it, and a file of a room only files above it in the room's
 //! `mod.rs`; a test checks both. A rollout goes through them in one direction:
 //!
@@ -9,15 +13,9 @@
 //!         → objective → optimizer → checkpoint → evaluation → run folder → cell → report
 //! ```
 
-pub mod base; // files, workers, random streams: knows nothing of RL
-pub mod statistics; // intervals, tests, verdicts
-pub mod numerics; // arithmetic: exact, fast
-pub mod algorithm; // the paper: one technique a file, with its settings
-pub mod experiment; // what is asked: experiment files, identity, grids, facts about keys
-pub mod records; // what is kept: run folder, ledger, tables
-pub mod task; // problems in, grades out
-pub mod policy; // decoder, sampling, optimizer, checkpoint
-pub mod training; // Algorithm 1: step, update, evaluation, run, plan
+pub use dapo_core::{algorithm, base, numerics, statistics};
+pub use dapo_trainer::{experiment, policy, records, task, training};
+
 pub mod study; // many runs: ablate; cells → comparisons, claims
 pub mod report; // reports of runs and studies, exports
 pub mod verification; // verify, replay, diff, regress, doctor

@@ -5,6 +5,7 @@ use crate::base::{files, visible};
 use crate::commands::data_audit::{self, AuditArgs};
 use crate::commands::exit;
 use crate::experiment::{MiniAimeVariant, sets};
+use crate::task::TaskError;
 use crate::task::data::{self, mini_aime, problem_file};
 use anyhow::Context;
 use clap::{Args, Subcommand};
@@ -228,7 +229,7 @@ fn file_set(args: &PrepareArgs) -> anyhow::Result<DataPrepared> {
     }
     let held_out = hold_out(&mut problems, args.hold_out.unwrap_or(0));
     if problems.is_empty() {
-        return Err(data::DataError::Empty { path: path.clone() }.into());
+        return Err(TaskError::Empty { path: path.clone() }.into());
     }
     let file_sha256 = files::sha256_file(path)?;
     let source = Some(DataSource { file_sha256, rows, conflicting, evaluated });

@@ -4,7 +4,7 @@ use crate::base::{files, visible};
 use crate::commands::progress::Progress;
 use crate::task::audit::{self, AuditFinding, AuditOptions};
 use crate::task::data::source::Format;
-use crate::task::{Audit, FindingKind, SourceRow, TokenCount, Tokenizer, prompt};
+use crate::task::{Audit, FindingKind, SourceRow, TaskError, TokenCount, Tokenizer};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -93,7 +93,7 @@ pub fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Tokens of a row's messages, in the chat template where there is one.
-fn prompt_tokens(tokenizer: &Tokenizer, row: &SourceRow) -> Result<u64, prompt::PromptError> {
+fn prompt_tokens(tokenizer: &Tokenizer, row: &SourceRow) -> Result<u64, TaskError> {
     let text = match tokenizer.chat_template()? {
         Some(template) => template.render(&row.row.prompt, true)?,
         None => row.row.prompt.iter().map(|message| message.content.as_str()).collect(),

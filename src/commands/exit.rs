@@ -1,14 +1,14 @@
 //! Exit codes: one table for every verb.
 
 use crate::base::files;
-use crate::experiment::{extends, grid};
+use crate::experiment::ExperimentError;
 use crate::numerics::vectorised;
 use crate::policy::checkpoint;
 use crate::policy::sampling::generate;
 use crate::records::tables;
 use crate::report::export::{statement, study};
 use crate::study::{ablate, cell, claims, comparison, error as studies};
-use crate::task::{data, prompt};
+use crate::task::TaskError;
 use crate::training::{evaluation, pretraining, run, step};
 use crate::verification::{diff, regress, verify};
 use std::io::{self, ErrorKind};
@@ -114,10 +114,9 @@ fn is_input(cause: &(dyn std::error::Error + 'static)) -> bool {
         || cause.is::<vectorised::InstructionError>()
         || cause.is::<files::FileError>()
         || cause.is::<tables::TableError>()
-        || cause.is::<extends::LoadError>()
+        || cause.is::<ExperimentError>()
         || cause.is::<toml::de::Error>()
-        || cause.is::<data::DataError>()
-        || cause.is::<prompt::PromptError>()
+        || cause.is::<TaskError>()
         || cause.is::<checkpoint::CheckpointError>()
         || cause.is::<generate::GenerateError>()
         || cause.is::<evaluation::EvaluationError>()
@@ -129,7 +128,6 @@ fn is_input(cause: &(dyn std::error::Error + 'static)) -> bool {
         || cause.is::<regress::RegressError>()
         || cause.is::<study::ExportError>()
         || cause.is::<claims::ClaimsError>()
-        || cause.is::<grid::GridError>()
         || cause.is::<cell::CellError>()
         || cause.is::<ablate::AblateError>()
         || cause.is::<studies::StudyError>()

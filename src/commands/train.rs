@@ -6,7 +6,7 @@ use crate::commands::interrupt::Interrupt;
 use crate::commands::plan::Planned;
 use crate::commands::progress::Progress;
 use crate::commands::{bounds, effects};
-use crate::experiment::{Device, Experiment, extends, validate};
+use crate::experiment::{Device, Experiment, ExperimentError, extends, validate};
 use crate::records::{Ending, RunFolder};
 use crate::report;
 use crate::study::Cell;
@@ -146,7 +146,7 @@ fn resolved(path: &Path) -> Result<Experiment> {
         problems.map(|problem| format!("{}: {problem}", path.display())).collect();
     match problems.is_empty() {
         true => Ok(experiment),
-        false => Err(extends::LoadError::Invalid { problems }.into()),
+        false => Err(ExperimentError::Invalid { problems }.into()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Experiment files, their identity, grids of them, and the facts about every key. A default that
 //! can move a number is never here (those are in `experiments/base.toml`).
 
+pub mod error;
 pub mod place;
 pub mod sources;
 pub mod config;
@@ -17,6 +18,7 @@ pub use crate::experiment::config::{
     PromptSettings, PromptTemplate, RecordsSettings, RolloutSettings, Sampling, Training, Verifier,
     WarmUp, WarmUpStart,
 };
+pub use crate::experiment::error::ExperimentError;
 pub use crate::experiment::extends::Chain;
 pub use crate::experiment::grid::text::Keys;
 pub use crate::experiment::grid::{Arm, Grid, PaperRow};

@@ -1,9 +1,9 @@
 //! avg@k with three intervals, each for its own question: more samples narrow the first, more
 //! problems the second, more training runs the third.
 
-use crate::statistics::between::{self, BetweenError};
 use crate::statistics::distributions::t_quantile;
 use crate::statistics::{Counts, Interval, estimators, outcomes};
+use crate::statistics::{StatisticsError, between};
 use serde::{Deserialize, Serialize};
 
 /// An interval over another draw of problems needs at least this many problems.
@@ -60,10 +60,10 @@ pub struct Accuracy {
 }
 
 /// avg@k of `runs[run][problem]` with its three intervals of confidence `level`.
-pub fn accuracy(runs: &[Vec<Counts>], level: f64) -> Result<Accuracy, BetweenError> {
+pub fn accuracy(runs: &[Vec<Counts>], level: f64) -> Result<Accuracy, StatisticsError> {
     check(runs)?;
     if !(level > 0.0 && level < 1.0) {
-        return Err(BetweenError::Level(level));
+        return Err(StatisticsError::Level(level));
     }
     let by_run: Vec<f64> = runs.iter().map(|run| estimators::mean(&accuracies(run))).collect();
     let avg_at_k = estimators::mean(&by_run);
@@ -179,19 +179,24 @@ fn accuracies(run: &[Counts]) -> Vec<f64> {
 }
 
 /// Requires the same positive number of problems in every run, and possible counts.
-pub(crate) fn check(runs: &[Vec<Counts>]) -> Result<(), BetweenError> {
+pub(crate) fn check(runs: &[Vec<Counts>]) -> Result<(), StatisticsError> {
     const METHOD: &str = "avg@k";
     let expected = runs.first().map_or(0, Vec::len);
     if expected == 0 {
-        return Err(BetweenError::TooFew { method: METHOD, what: "problems", needed: 1, got: 0 });
+        return Err(StatisticsError::TooFew {
+            method: METHOD,
+            what: "problems",
+            needed: 1,
+            got: 0,
+        });
     }
     for (run, problems) in runs.iter().enumerate() {
         if problems.len() != expected {
             let got = problems.len();
-            return Err(BetweenError::Ragged { method: METHOD, run, expected, got });
+            return Err(StatisticsError::Ragged { method: METHOD, run, expected, got });
         }
         if problems.iter().any(|counts| counts.samples == 0 || counts.correct > counts.samples) {
-            return Err(BetweenError::TooFew {
+            return Err(StatisticsError::TooFew {
                 method: METHOD,
                 what: "samples",
                 needed: 1,

@@ -64,11 +64,6 @@ pub fn regularised_incomplete_beta(a: f64, b: f64, x: f64) -> f64 {
     front * fraction
 }
 
-/// P(|T| ≥ `t`) for Student's t with `df` > 0 degrees of freedom.
-pub fn t_two_sided(t: f64, df: f64) -> f64 {
-    regularised_incomplete_beta(df / 2.0, 0.5, df / (df + t * t))
-}
-
 /// Φ(z) of the standard normal distribution.
 pub fn normal_below(z: f64) -> f64 {
     0.5 * libm::erfc(-z * std::f64::consts::FRAC_1_SQRT_2)

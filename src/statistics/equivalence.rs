@@ -4,7 +4,8 @@
 //! A test of difference passes an unchanged program more easily the noisier it is. Here noise costs
 //! the verdict: it becomes inconclusive.
 
-use crate::statistics::{distributions, estimators};
+use crate::statistics::error::check;
+use crate::statistics::{StatisticsError, distributions, estimators};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,18 +17,6 @@ pub enum EquivalenceVerdict {
     NotReproduced,
     /// Neither: too few values for their spread.
     Inconclusive,
-}
-
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum EquivalenceError {
-    #[error("equivalence needs at least 2 values on each side, got {reference} and {new}")]
-    TooFew { reference: usize, new: usize },
-    #[error("equivalence needs finite values, got {0}")]
-    NotFinite(f64),
-    #[error("a margin must be a positive number, got {0}")]
-    Margin(f64),
-    #[error("alpha must lie between 0 and 0.5, got {0}")]
-    Alpha(f64),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -54,18 +43,15 @@ pub fn equivalence(
     new: &[f64],
     alpha: f64,
     margin: f64,
-) -> Result<Equivalence, EquivalenceError> {
-    if reference.len() < 2 || new.len() < 2 {
-        return Err(EquivalenceError::TooFew { reference: reference.len(), new: new.len() });
-    }
-    if let Some(value) = reference.iter().chain(new).find(|value| !value.is_finite()) {
-        return Err(EquivalenceError::NotFinite(*value));
+) -> Result<Equivalence, StatisticsError> {
+    for side in [reference, new] {
+        check("a test of equivalence", side, 2)?;
     }
     if !(margin.is_finite() && margin > 0.0) {
-        return Err(EquivalenceError::Margin(margin));
+        return Err(StatisticsError::Margin(margin));
     }
     if !(alpha > 0.0 && alpha < 0.5) {
-        return Err(EquivalenceError::Alpha(alpha));
+        return Err(StatisticsError::Alpha(alpha));
     }
     let difference = estimators::mean(new) - estimators::mean(reference);
     let (standard_error, degrees_of_freedom) = welch_error(reference, new);
@@ -192,7 +178,7 @@ mod tests {
         let refused = |old: &[f64], new: &[f64], alpha, margin| {
             equivalence(old, new, alpha, margin).unwrap_err().to_string()
         };
-        assert!(refused(&[1.0], &NEW, 0.05, 1.0).ends_with("got 1 and 5"));
+        assert!(refused(&[1.0], &NEW, 0.05, 1.0).ends_with("at least 2 runs, got 1"));
         assert!(refused(&OLD, &[1.0, f64::NAN], 0.05, 1.0).ends_with("got NaN"));
         assert!(refused(&OLD, &NEW, 0.05, 0.0).starts_with("a margin"));
         assert!(refused(&OLD, &NEW, 0.5, 1.0).starts_with("alpha"));

@@ -1,6 +1,7 @@
 //! Intervals, tests and verdicts, as pure functions of outcomes and scores: no file, no clock, no
 //! run.
 
+pub mod error;
 pub mod distributions;
 pub mod outcomes;
 pub mod same_policy;
@@ -16,6 +17,7 @@ pub mod paired;
 pub use crate::statistics::accuracy::{Accuracy, Question, Uncertainty};
 pub use crate::statistics::between::{Interval, PermutationTest, WelchDifference};
 pub use crate::statistics::equivalence::Equivalence;
+pub use crate::statistics::error::StatisticsError;
 pub use crate::statistics::estimators::Sample;
 pub use crate::statistics::outcomes::Counts;
 pub use crate::statistics::paired::Paired;

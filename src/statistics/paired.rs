@@ -1,11 +1,11 @@
 //! Two methods compared problem by problem. The unit is the problem: these numbers say something
 //! about the checkpoints at hand, never about another training run.
 
-use crate::statistics::between::{self, BetweenError};
 use crate::statistics::distributions::t_quantile;
 use crate::statistics::{
     Counts, Interval, PermutationTest, Question, Uncertainty, accuracy, estimators,
 };
+use crate::statistics::{StatisticsError, between};
 use serde::{Deserialize, Serialize};
 
 /// An interval over another draw of problems needs Σ|d_i| to be at least this.
@@ -28,7 +28,7 @@ pub struct Paired {
 }
 
 /// Compares `a[run][problem]` with `b[run][problem]`; entry i of every run is the same problem.
-pub fn paired(a: &[Vec<Counts>], b: &[Vec<Counts>], level: f64) -> Result<Paired, BetweenError> {
+pub fn paired(a: &[Vec<Counts>], b: &[Vec<Counts>], level: f64) -> Result<Paired, StatisticsError> {
     paired_up_to(a, b, level, between::MOST_SPLITS)
 }
 
@@ -37,15 +37,20 @@ pub fn paired_up_to(
     b: &[Vec<Counts>],
     level: f64,
     most_flips: u64,
-) -> Result<Paired, BetweenError> {
+) -> Result<Paired, StatisticsError> {
     accuracy::check(a)?;
     accuracy::check(b)?;
     if a[0].len() != b[0].len() {
         let (expected, got) = (a[0].len(), b[0].len());
-        return Err(BetweenError::Ragged { method: "a paired difference", run: 0, expected, got });
+        return Err(StatisticsError::Ragged {
+            method: "a paired difference",
+            run: 0,
+            expected,
+            got,
+        });
     }
     if !(level > 0.0 && level < 1.0) {
-        return Err(BetweenError::Level(level));
+        return Err(StatisticsError::Level(level));
     }
     let (before, after) = (accuracy::problem_means(a), accuracy::problem_means(b));
     let by_problem: Vec<f64> = before.iter().zip(&after).map(|(a, b)| b - a).collect();

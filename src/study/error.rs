@@ -1,7 +1,7 @@
 //! Errors of reading a study.
 
 use crate::base::files;
-use crate::experiment::grid;
+use crate::experiment::ExperimentError;
 use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
@@ -9,7 +9,7 @@ pub enum StudyError {
     #[error(transparent)]
     File(#[from] files::FileError),
     #[error(transparent)]
-    Grid(#[from] grid::GridError),
+    Grid(#[from] ExperimentError),
     #[error("{}: {reason}", path.display())]
     Invalid { path: PathBuf, reason: String },
 }

@@ -3,6 +3,7 @@
 //! In: problem files or a generator's seed, and responses. Out: prompts as tokens, and what Eq. 7 says of
 //! a response. Never: a policy.
 
+pub mod error;
 pub mod chat_template;
 pub mod data;
 pub mod reward;
@@ -18,5 +19,6 @@ pub use crate::task::data::DataSets;
 pub use crate::task::data::mini_aime::solution::Style;
 pub use crate::task::data::mini_aime::{Expression, Operation};
 pub use crate::task::data::source::SourceRow;
+pub use crate::task::error::TaskError;
 pub use crate::task::prompt::Tokenizer;
 pub use crate::task::reward::{Explanation, Reason};

@@ -10,7 +10,7 @@ use crate::policy::batch::{self, Pass};
 use crate::policy::{Config, Family, Gradients, Policy, Qwen2, UpdateScale, optimizer};
 use crate::task::data::mini_aime::solution::solution;
 use crate::task::data::mini_aime::{self, tokenizer};
-use crate::task::{Expression, Style, Tokenizer, prompt};
+use crate::task::{Expression, Style, TaskError, Tokenizer};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ pub enum PretrainError {
     #[error(transparent)]
     Exact(#[from] exact::ExactError),
     #[error(transparent)]
-    Prompt(#[from] prompt::PromptError),
+    Prompt(#[from] TaskError),
     #[error(
         "stage {stage}: a solution of {tokens} tokens exceeds model.max_position_embeddings ({positions})"
     )]
@@ -370,7 +370,7 @@ mod tests {
     /// the recipe gives with them.
     #[test]
     fn pretraining_draws_no_question_of_the_evaluation_sets_so_it_has_none_to_draw_again() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/mini-aime/recipe.toml");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../golden/mini-aime/recipe.toml");
         let recipe: Recipe = toml::from_str(&files::read_text(path.as_ref()).unwrap()).unwrap();
         let sets = mini_aime::generate(MiniAimeVariant::Standard);
         let tests = sets.tests.iter().flat_map(|(_, problems)| problems);

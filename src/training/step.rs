@@ -3,7 +3,7 @@
 use crate::algorithm::{Group, ScoredRollout, dynamic_sampling};
 use crate::policy::sampling::generate;
 use crate::records::{Components, Counters};
-use crate::task::prompt;
+use crate::task::TaskError;
 use crate::training::{Metrics, update};
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use std::time::Instant;
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
     #[error(transparent)]
-    Prompt(#[from] prompt::PromptError),
+    Prompt(#[from] TaskError),
     #[error("rollout step {step}: {source}")]
     Generate {
         /// From 1.

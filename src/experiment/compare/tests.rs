@@ -5,7 +5,7 @@ use serde_json::json;
 use std::path::Path;
 
 fn load(name: &str) -> Experiment {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments");
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("experiments");
     extends::load(&folder.join(name)).unwrap()
 }
 

@@ -1,7 +1,7 @@
 //! Loading an experiment file: follow `extends`, merge, resolve paths, deserialise, validate.
 
 use crate::base::files;
-use crate::experiment::{Experiment, diagnose, validate};
+use crate::experiment::{Experiment, ExperimentError, diagnose, validate};
 use std::path::{Component, Path, PathBuf};
 use toml::{Table, Value};
 
@@ -13,39 +13,11 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 
 const MAX_PROBLEMS: usize = 50;
 
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    #[error(transparent)]
-    File(#[from] files::FileError),
-    #[error("{}: {reason}", path.display())]
-    Toml {
-        path: PathBuf,
-        /// The parser's reason, with line and column.
-        reason: String,
-    },
-    #[error("extends goes in a circle: {chain}")]
-    Cycle { chain: String },
-    #[error("extends is more than {MAX_FILES} files deep: {chain}")]
-    TooDeep { chain: String },
-    #[error("{}: {key}: {reason}", path.display())]
-    Key {
-        /// The file that states the key, or the first file when none does.
-        path: PathBuf,
-        key: String,
-        reason: String,
-    },
-    #[error("{}", problems.join("\n"))]
-    Invalid {
-        /// One line each: file, key, rule, value.
-        problems: Vec<String>,
-    },
-}
-
 /// Loads an experiment file with everything that it extends. `extends = "base.toml"` names one
 /// parent, relative to the file. The file's values win: tables merge, scalars and arrays are
 /// replaced, and a table with a `kind` key, in the file or in the parent, is replaced whole.
 /// Relative paths in `[inputs]` are relative to the file that states them.
-pub fn load(path: &Path) -> Result<Experiment, LoadError> {
+pub fn load(path: &Path) -> Result<Experiment, ExperimentError> {
     resolve(chain(path)?)
 }
 
@@ -54,7 +26,7 @@ pub type Chain = Vec<(PathBuf, Table)>;
 
 /// Merges a chain of at least one table and checks the result, as [`load`] does. Each problem
 /// begins with the place that states it.
-pub fn resolve(mut chain: Chain) -> Result<Experiment, LoadError> {
+pub fn resolve(mut chain: Chain) -> Result<Experiment, ExperimentError> {
     let mut problems: Vec<String> = Vec::new();
     while problems.len() < MAX_PROBLEMS {
         let merged = merged(&chain);
@@ -70,7 +42,7 @@ pub fn resolve(mut chain: Chain) -> Result<Experiment, LoadError> {
                 problems.extend(found.into_iter().map(|problem| with_file(&chain, problem)));
                 return match problems.is_empty() {
                     true => Ok(experiment),
-                    false => Err(LoadError::Invalid { problems }),
+                    false => Err(ExperimentError::Invalid { problems }),
                 };
             }
             Err(failure) => diagnose::explained(&merged, failure),
@@ -92,7 +64,7 @@ pub fn resolve(mut chain: Chain) -> Result<Experiment, LoadError> {
             break;
         }
     }
-    Err(LoadError::Invalid { problems })
+    Err(ExperimentError::Invalid { problems })
 }
 
 fn merged(chain: &[(PathBuf, Table)]) -> Table {
@@ -123,7 +95,7 @@ fn remove(table: &mut Table, key: &str) -> bool {
 
 /// The file and its ancestors, without their `extends` keys, with the paths of `[inputs]` relative
 /// to where the process runs.
-pub fn chain(path: &Path) -> Result<Chain, LoadError> {
+pub fn chain(path: &Path) -> Result<Chain, ExperimentError> {
     let mut chain: Chain = Vec::new();
     let mut next = Some(normal(path));
     while let Some(path) = next {
@@ -132,10 +104,11 @@ pub fn chain(path: &Path) -> Result<Chain, LoadError> {
             known.chain([path.display().to_string()]).collect::<Vec<_>>().join(" -> ")
         };
         if chain.iter().any(|(known, _)| *known == path) {
-            return Err(LoadError::Cycle { chain: names() });
+            return Err(format!("extends goes in a circle: {}", names()).into());
         }
         if chain.len() == MAX_FILES {
-            return Err(LoadError::TooDeep { chain: names() });
+            let deep = format!("extends is more than {MAX_FILES} files deep: {}", names());
+            return Err(deep.into());
         }
         let mut table = read_table(&path)?;
         let folder = path.parent().unwrap_or(Path::new("")).to_path_buf();
@@ -143,8 +116,8 @@ pub fn chain(path: &Path) -> Result<Chain, LoadError> {
             None => None,
             Some(Value::String(parent)) => Some(normal(&folder.join(parent))),
             Some(other) => {
-                let reason = format!("expected the name of one file, got {other}");
-                return Err(LoadError::Key { path, key: "extends".into(), reason });
+                let expected = "expected the name of one file";
+                return Err(format!("{}: extends: {expected}, got {other}", path.display()).into());
             }
         };
         resolve_inputs(&mut table, &folder);
@@ -154,14 +127,14 @@ pub fn chain(path: &Path) -> Result<Chain, LoadError> {
 }
 
 /// Reads a TOML file of at most `MAX_FILE_BYTES`.
-pub fn read_table(path: &Path) -> Result<Table, LoadError> {
+pub fn read_table(path: &Path) -> Result<Table, ExperimentError> {
     let text = files::read_text_up_to(path, MAX_FILE_BYTES)?;
     text.parse().map_err(|error: toml::de::Error| {
         let mut reason = error.to_string().trim_end().to_string();
         if !reason.starts_with("TOML") {
             reason = format!("not TOML: {reason}");
         }
-        LoadError::Toml { path: path.to_path_buf(), reason }
+        format!("{}: {reason}", path.display()).into()
     })
 }
 

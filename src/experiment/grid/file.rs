@@ -24,7 +24,8 @@
 //!
 //! In place of arms, `[[axes]]` with `key = "dapo.clip.high"` and `values = [0.2, 0.28, 0.4]`.
 
-use crate::experiment::grid::{GridError, MOST_ARMS, axes, differences, text};
+use crate::experiment::ExperimentError;
+use crate::experiment::grid::{MOST_ARMS, axes, differences, text};
 use crate::experiment::sets::Sets;
 use crate::experiment::{Arm, Chain, Experiment, Grid, Keys, PaperRow, compare, extends};
 use serde_json::Value;
@@ -68,7 +69,7 @@ pub fn find(grid: &str) -> PathBuf {
     }
 }
 
-pub fn load(path: &Path) -> Result<BaseSource, GridError> {
+pub fn load(path: &Path) -> Result<BaseSource, ExperimentError> {
     let place = path.display().to_string();
     let mut problems = Vec::new();
     let mut keys = Keys::of(place.clone(), extends::read_table(path)?, &mut problems);
@@ -90,7 +91,7 @@ pub fn load(path: &Path) -> Result<BaseSource, GridError> {
     let folder = path.parent().unwrap_or(Path::new(""));
     let chain = match &base {
         Some(base) => extends::chain(&extends::normal(&folder.join(base)))?,
-        None => return Err(GridError::Invalid { problems }),
+        None => return Err(ExperimentError::Invalid { problems }),
     };
     let base = extends::resolve(chain.clone())?;
     let sets = stated.resolved(&base.inputs.data).unwrap_or_else(|(key, problem)| {
@@ -105,7 +106,7 @@ pub fn load(path: &Path) -> Result<BaseSource, GridError> {
     let context = FileContext { place: &place, grid: &name, chain: &chain, base: &base };
     let arms = context.resolve(written, &mut problems);
     if !problems.is_empty() {
-        return Err(GridError::Invalid { problems });
+        return Err(ExperimentError::Invalid { problems });
     }
     let question = question.unwrap_or_default();
     let Sets { primary: primary_set, curve: curve_set } = sets;
@@ -238,7 +239,7 @@ impl FileContext<'_> {
         let mut chain = vec![(PathBuf::from(place), arm.set.clone())];
         chain.extend(after.map_or(self.chain, |after| &after.chain).iter().cloned());
         let mut experiment = extends::resolve(chain.clone()).map_err(|error| match error {
-            extends::LoadError::Invalid { problems } => problems,
+            ExperimentError::Invalid { problems } => problems,
             other => vec![format!("{place}: {other}")],
         })?;
         let changed = changed(parent, &experiment);

@@ -8,7 +8,7 @@ pub mod text;
 use crate::base::files;
 use crate::experiment::compare::{self, ComparedSide, Difference};
 use crate::experiment::sets::{self, Sets};
-use crate::experiment::{Experiment, extends, validate};
+use crate::experiment::{Experiment, ExperimentError, validate};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,19 +17,6 @@ use std::path::{Path, PathBuf};
 pub const MOST_ARMS: usize = 256;
 
 pub const MOST_SEEDS: usize = 1024;
-
-#[derive(Debug, thiserror::Error)]
-pub enum GridError {
-    #[error(transparent)]
-    File(#[from] files::FileError),
-    #[error(transparent)]
-    Experiment(#[from] extends::LoadError),
-    #[error("{}", problems.join("\n"))]
-    Invalid {
-        /// One line each: file, arm, key, what is wrong.
-        problems: Vec<String>,
-    },
-}
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -87,21 +74,21 @@ impl Grid {
         study.join("grids").join(format!("{name}.json"))
     }
 
-    pub fn write(&self, study: &Path) -> Result<PathBuf, GridError> {
+    pub fn write(&self, study: &Path) -> Result<PathBuf, ExperimentError> {
         let path = Self::path(study, &self.name);
         files::write_json(&path, self)?;
         Ok(path)
     }
 
     /// Reads a resolved grid, which may come from somebody else.
-    pub fn read(path: &Path) -> Result<Self, GridError> {
+    pub fn read(path: &Path) -> Result<Self, ExperimentError> {
         let grid: Self = files::read_json(path)?;
         let problems = grid.problems();
         if problems.is_empty() {
             return Ok(grid);
         }
         let at = |problem: String| format!("{}: {problem}", path.display());
-        Err(GridError::Invalid { problems: problems.into_iter().map(at).collect() })
+        Err(ExperimentError::Invalid { problems: problems.into_iter().map(at).collect() })
     }
 
     fn problems(&self) -> Vec<String> {

@@ -1,6 +1,7 @@
 //! Tests of grids: what the shipped ones are, and what a user's own is refused for.
 
 use super::*;
+use crate::experiment::extends;
 use crate::experiment::grid::file::BaseSource;
 use std::fmt::Write;
 use toml::Table;
@@ -9,7 +10,7 @@ const SHIPPED: [&str; 6] =
     ["ladder", "add-one", "leave-one-out", "fidelity", "held-out", "learning-rate"];
 
 fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
 fn shipped(name: &str) -> BaseSource {

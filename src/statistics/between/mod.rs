@@ -4,7 +4,8 @@
 use crate::base::Purpose;
 use crate::base::rng::{self, Id};
 use crate::statistics::distributions::{self, t_quantile};
-use crate::statistics::{equivalence, estimators};
+use crate::statistics::error::check;
+use crate::statistics::{StatisticsError, equivalence, estimators};
 use serde::{Deserialize, Serialize};
 
 /// Up to this number of splits, all are enumerated.
@@ -17,22 +18,6 @@ const RANDOM_SPLITS: u64 = MOST_SPLITS - 1;
 /// modes a nominal 95 % interval covers 74 % (`golden/stats/`), and three runs cannot show the
 /// modes.
 pub const FEWEST_RUNS: usize = 5;
-
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum BetweenError {
-    #[error("{method} needs at least {needed} {what}, got {got}")]
-    TooFew { method: &'static str, what: &'static str, needed: usize, got: usize },
-    #[error("{method} needs finite values, got {value}")]
-    NotFinite { method: &'static str, value: f64 },
-    #[error("{method} needs times from 0 on, got {value}")]
-    Negative { method: &'static str, value: f64 },
-    #[error("a confidence level must lie between 0 and 1, got {0}")]
-    Level(f64),
-    #[error(
-        "{method} needs every run on the same tasks: run {run} (from 0) has {got}, not {expected}"
-    )]
-    Ragged { method: &'static str, run: usize, expected: usize, got: usize },
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -56,13 +41,13 @@ impl Interval {
 
 /// Interval of the mean over all possible training runs: ȳ ± t · s/√S with S − 1 degrees of
 /// freedom.
-pub fn t_interval(values: &[f64], level: f64) -> Result<Interval, BetweenError> {
+pub fn t_interval(values: &[f64], level: f64) -> Result<Interval, StatisticsError> {
     check("a t interval over runs (with fewer it covers too little)", values, FEWEST_RUNS)?;
     any_t_interval(values, level)
 }
 
 /// [`t_interval`] from two runs on; calibration measures it below the limit too.
-pub fn any_t_interval(values: &[f64], level: f64) -> Result<Interval, BetweenError> {
+pub fn any_t_interval(values: &[f64], level: f64) -> Result<Interval, StatisticsError> {
     let t = t_for(level, (values.len() - 1) as f64)?;
     let half_width = t * estimators::standard_error_of_mean(values);
     Ok(Interval::around(estimators::mean(values), half_width, level))
@@ -83,7 +68,7 @@ pub struct WelchDifference {
 }
 
 /// Welch's interval of the difference b − a over training runs.
-pub fn welch(a: &[f64], b: &[f64], level: f64) -> Result<WelchDifference, BetweenError> {
+pub fn welch(a: &[f64], b: &[f64], level: f64) -> Result<WelchDifference, StatisticsError> {
     const METHOD: &str = "a Welch interval";
     check(METHOD, a, 2)?;
     check(METHOD, b, 2)?;
@@ -99,7 +84,7 @@ pub fn welch(a: &[f64], b: &[f64], level: f64) -> Result<WelchDifference, Betwee
 }
 
 /// [`welch`]'s interval from two runs a side on; calibration measures it below the limit too.
-pub fn any_welch_interval(a: &[f64], b: &[f64], level: f64) -> Result<Interval, BetweenError> {
+pub fn any_welch_interval(a: &[f64], b: &[f64], level: f64) -> Result<Interval, StatisticsError> {
     let (standard_error, degrees_of_freedom) = equivalence::welch_error(a, b);
     let half_width = match degrees_of_freedom > 0.0 {
         true => t_for(level, degrees_of_freedom)? * standard_error,
@@ -119,9 +104,9 @@ pub fn pooled_deviation(a: &[f64], b: &[f64]) -> Option<f64> {
 }
 
 /// t_{(1+level)/2} with `df` degrees of freedom.
-fn t_for(level: f64, df: f64) -> Result<f64, BetweenError> {
+fn t_for(level: f64, df: f64) -> Result<f64, StatisticsError> {
     if !(level > 0.0 && level < 1.0) {
-        return Err(BetweenError::Level(level));
+        return Err(StatisticsError::Level(level));
     }
     Ok(t_quantile(0.5 + level / 2.0, df))
 }
@@ -142,7 +127,7 @@ pub struct PermutationTest {
 /// splits if they are at most [`MOST_SPLITS`]. Otherwise it draws 199,999 random splits beside the
 /// observed one, from a stream that the two numbers of runs fix, so that a call repeats bit for
 /// bit. With 5 against 5 runs the smallest p is 2/252 = 0.008, with 3 against 3 it is 0.1.
-pub fn permutation_test(a: &[f64], b: &[f64]) -> Result<PermutationTest, BetweenError> {
+pub fn permutation_test(a: &[f64], b: &[f64]) -> Result<PermutationTest, StatisticsError> {
     const METHOD: &str = "a permutation test";
     check(METHOD, a, 1)?;
     check(METHOD, b, 1)?;
@@ -223,17 +208,12 @@ fn count_random_splits(values: &[f64], size: usize, threshold: f64) -> u64 {
 
 /// Sign-flip permutation test on the sum of paired differences. The pair is the unit: the question
 /// is about another draw of problems, never about another training run. It is exact over all 2ⁿ
-/// flips up to n = 17; otherwise it draws 199,999 random flips beside the observed one, from a
-/// fixed stream.
-pub fn sign_flip_test(differences: &[f64]) -> Result<PermutationTest, BetweenError> {
-    sign_flips_up_to(differences, MOST_SPLITS)
-}
-
-/// [`sign_flip_test`] with at most `most` flips: exact if there are no more, else random.
+/// flips if there are at most `most`; otherwise it draws `most` − 1 random flips beside the
+/// observed one, from a fixed stream.
 pub(crate) fn sign_flips_up_to(
     differences: &[f64],
     most: u64,
-) -> Result<PermutationTest, BetweenError> {
+) -> Result<PermutationTest, StatisticsError> {
     check("a sign-flip test", differences, 1)?;
     let sum: f64 = differences.iter().sum();
     let scale: f64 = differences.iter().map(|value| value.abs()).sum();
@@ -333,20 +313,6 @@ fn t_test_power(shift: f64, critical: f64, df: f64) -> f64 {
         distributions::normal_below(shift - critical * s)
             + distributions::normal_below(-shift - critical * s)
     })
-}
-
-pub(crate) fn check(
-    method: &'static str,
-    values: &[f64],
-    needed: usize,
-) -> Result<(), BetweenError> {
-    if values.len() < needed {
-        return Err(BetweenError::TooFew { method, what: "runs", needed, got: values.len() });
-    }
-    match values.iter().find(|value| !value.is_finite()) {
-        Some(value) => Err(BetweenError::NotFinite { method, value: *value }),
-        None => Ok(()),
-    }
 }
 
 #[cfg(test)]

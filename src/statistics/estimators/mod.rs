@@ -3,7 +3,7 @@
 //! samples as independent, is never used.
 
 use crate::statistics::distributions::t_quantile;
-use crate::statistics::{Counts, outcomes};
+use crate::statistics::{Counts, StatisticsError, outcomes};
 use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,16 +12,6 @@ pub struct Sample {
     pub is_correct: bool,
     /// The normalised answer that the verifier read; `None` when it found none.
     pub prediction: Option<String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum EstimateError {
-    #[error("an evaluation needs at least one problem, got none")]
-    NoProblems,
-    #[error("problem {index} (from 0) has no samples")]
-    NoSamples { index: usize },
-    #[error("a paired difference needs the same problems on both sides, got {left} and {right}")]
-    Unpaired { left: usize, right: usize },
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -39,7 +29,7 @@ pub struct EstimateSummary {
     pub cons_at_k: f64,
 }
 
-pub fn summary(problems: &[Vec<Sample>]) -> Result<EstimateSummary, EstimateError> {
+pub fn summary(problems: &[Vec<Sample>]) -> Result<EstimateSummary, StatisticsError> {
     check(problems)?;
     let samples = problems.iter().map(Vec::len).min().unwrap_or(0);
     let doubling = std::iter::successors(Some(1), |k| Some(k * 2));
@@ -124,11 +114,11 @@ pub struct EstimateDifference {
 pub fn paired_difference(
     before: &[Vec<Sample>],
     after: &[Vec<Sample>],
-) -> Result<EstimateDifference, EstimateError> {
+) -> Result<EstimateDifference, StatisticsError> {
     check(before)?;
     check(after)?;
     if before.len() != after.len() {
-        return Err(EstimateError::Unpaired { left: before.len(), right: after.len() });
+        return Err(StatisticsError::Unpaired { left: before.len(), right: after.len() });
     }
     let differences: Vec<f64> =
         accuracies(before).iter().zip(accuracies(after)).map(|(b, a)| a - b).collect();
@@ -158,12 +148,12 @@ pub fn half_width_new_problems(standard_error: f64, problems: u64) -> f64 {
     }
 }
 
-fn check(problems: &[Vec<Sample>]) -> Result<(), EstimateError> {
+fn check(problems: &[Vec<Sample>]) -> Result<(), StatisticsError> {
     if problems.is_empty() {
-        return Err(EstimateError::NoProblems);
+        return Err(StatisticsError::NoProblems);
     }
     match problems.iter().position(Vec::is_empty) {
-        Some(index) => Err(EstimateError::NoSamples { index }),
+        Some(index) => Err(StatisticsError::NoSamples { index }),
         None => Ok(()),
     }
 }
@@ -184,7 +174,7 @@ fn counts(problems: &[Vec<Sample>]) -> Vec<Counts> {
 }
 
 pub(crate) fn mean(values: &[f64]) -> f64 {
-    assert!(!values.is_empty(), "{}", EstimateError::NoProblems);
+    assert!(!values.is_empty(), "{}", StatisticsError::NoProblems);
     values.iter().sum::<f64>() / values.len() as f64
 }
 

@@ -151,12 +151,12 @@ fn one_problem_says_nothing_about_others() {
 
 #[test]
 fn empty_evaluations_are_refused_with_their_place() {
-    assert_eq!(summary(&[]), Err(EstimateError::NoProblems));
-    assert_eq!(summary(&outcomes(&[&[1], &[]])), Err(EstimateError::NoSamples { index: 1 }));
+    assert_eq!(summary(&[]), Err(StatisticsError::NoProblems));
+    assert_eq!(summary(&outcomes(&[&[1], &[]])), Err(StatisticsError::NoSamples { index: 1 }));
     let two = outcomes(&[&[1], &[1]]);
     assert_eq!(
         paired_difference(&two, &two[..1]),
-        Err(EstimateError::Unpaired { left: 2, right: 1 })
+        Err(StatisticsError::Unpaired { left: 2, right: 1 })
     );
 }
 

@@ -2,7 +2,7 @@
 //! without reaching the level is censored at its last evaluation, never dropped.
 
 use crate::statistics::PermutationTest;
-use crate::statistics::between::{self, BetweenError};
+use crate::statistics::{StatisticsError, between, error};
 use serde::{Deserialize, Serialize};
 
 /// In updates or in generated rollouts.
@@ -33,7 +33,7 @@ pub struct LogRank {
 /// censored for reasons that have nothing to do with its method (all runs end at the same budget).
 /// O − E of b is the sum over b of δᵢ − Λ̂(tᵢ) with the pooled Nelson–Aalen estimate, which depends
 /// on no label; relabelling these scores is the exact test.
-pub fn log_rank(a: &[TimeToEvent], b: &[TimeToEvent]) -> Result<LogRank, BetweenError> {
+pub fn log_rank(a: &[TimeToEvent], b: &[TimeToEvent]) -> Result<LogRank, StatisticsError> {
     const METHOD: &str = "a log-rank test";
     check(METHOD, a)?;
     check(METHOD, b)?;
@@ -77,7 +77,7 @@ pub struct SurvivalStep {
 }
 
 /// The share of runs that have not reached the level, after each time at which one did.
-pub fn kaplan_meier(runs: &[TimeToEvent]) -> Result<Vec<SurvivalStep>, BetweenError> {
+pub fn kaplan_meier(runs: &[TimeToEvent]) -> Result<Vec<SurvivalStep>, StatisticsError> {
     check("a Kaplan–Meier curve", runs)?;
     let mut not_reached_share = 1.0;
     let step = |time: f64| {
@@ -91,7 +91,7 @@ pub fn kaplan_meier(runs: &[TimeToEvent]) -> Result<Vec<SurvivalStep>, BetweenEr
 
 /// The first time after which at most half of the runs have not reached the level; `None` where
 /// more than half never did.
-pub fn median_time(runs: &[TimeToEvent]) -> Result<Option<f64>, BetweenError> {
+pub fn median_time(runs: &[TimeToEvent]) -> Result<Option<f64>, StatisticsError> {
     let steps = kaplan_meier(runs)?;
     // ½ is not exact after a product of fractions.
     let half = |step: &&SurvivalStep| step.not_reached_share <= 0.5 + 1e-12;
@@ -106,11 +106,11 @@ fn event_times(runs: &[TimeToEvent]) -> Vec<f64> {
     times
 }
 
-fn check(method: &'static str, runs: &[TimeToEvent]) -> Result<(), BetweenError> {
+fn check(method: &'static str, runs: &[TimeToEvent]) -> Result<(), StatisticsError> {
     let times: Vec<f64> = runs.iter().map(|run| run.time).collect();
-    between::check(method, &times, 1)?;
+    error::check(method, &times, 1)?;
     match times.into_iter().find(|time| *time < 0.0) {
-        Some(value) => Err(BetweenError::Negative { method, value }),
+        Some(value) => Err(StatisticsError::Negative { method, value }),
         None => Ok(()),
     }
 }

@@ -16,7 +16,7 @@ pub mod schedule;
 pub mod summary;
 
 use crate::base::{Lock, files};
-use crate::experiment::{Grid, grid};
+use crate::experiment::{ExperimentError, Grid};
 use crate::study::cell;
 use crate::training::run;
 use std::collections::BTreeSet;
@@ -28,7 +28,7 @@ pub enum AblateError {
     #[error(transparent)]
     File(#[from] files::FileError),
     #[error(transparent)]
-    Grid(#[from] grid::GridError),
+    Grid(#[from] ExperimentError),
     #[error(transparent)]
     Cell(#[from] cell::CellError),
     #[error("arm {arm}: {source}")]

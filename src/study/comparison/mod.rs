@@ -8,8 +8,8 @@ pub mod text;
 use crate::records::tables;
 use crate::statistics::verdict::{self, Verdict};
 use crate::statistics::{
-    Accuracy, Counts, Evidence, Paired, PermutationTest, Question, WelchDifference, accuracy,
-    between, distributions, paired,
+    Accuracy, Counts, Evidence, Paired, PermutationTest, Question, StatisticsError,
+    WelchDifference, accuracy, between, distributions, paired,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ pub enum OutcomeError {
         only: String,
     },
     #[error(transparent)]
-    Statistics(#[from] between::BetweenError),
+    Statistics(#[from] StatisticsError),
 }
 
 #[derive(Debug, Clone, PartialEq)]

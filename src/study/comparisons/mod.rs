@@ -284,7 +284,6 @@ fn means(
     let declaration = &study.declaration;
     let values = |runs: &[RunValue]| runs.iter().map(|run| run.value).collect::<Vec<f64>>();
     let (a, b) = (values(reference), values(arm));
-    let column = |runs: &[f64]| runs.iter().map(|value| vec![*value]).collect::<Vec<_>>();
     let welch = between::welch(&a, &b, declaration.level).map_err(|error| error.to_string())?;
     let test = between::permutation_test(&a, &b).map_err(|error| error.to_string())?;
     let pilot = declaration.pilot.as_ref().filter(|_| metric.is_avg_at_k());
@@ -301,7 +300,7 @@ fn means(
     Ok(TestResult {
         difference: welch.difference,
         interval: welch.interval,
-        probability_higher: aggregates::probability_of_improvement(&column(&a), &column(&b)).ok(),
+        probability_higher: aggregates::probability_of_improvement(&a, &b).ok(),
         p: test.p,
         adjusted_p: test.p,
         smallest_p: test.smallest_p,

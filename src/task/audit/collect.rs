@@ -8,7 +8,7 @@ use crate::task::data::source::Format;
 use crate::task::data::{self, template};
 use crate::task::{
     Answers, Audit, AuditContent, AuditPrompts, ConflictListed, Conflicts, Copies, Indices,
-    Lengths, SourceRow, reward,
+    Lengths, SourceRow, TaskError, reward,
 };
 use sha2::{Digest, Sha256};
 use std::cmp::Reverse;
@@ -55,7 +55,7 @@ impl Collected {
         path: &Path,
         row: &SourceRow,
         options: &AuditOptions,
-    ) -> Result<(), data::DataError> {
+    ) -> Result<(), TaskError> {
         self.row_digests.push(row_digest(row));
         count(&mut self.data_sources, row.row.data_source.as_deref());
         count(&mut self.styles, row.row.style.as_deref());
@@ -73,7 +73,7 @@ impl Collected {
             return Ok(());
         }
         let (path, record) = (path.to_path_buf(), row.number);
-        let refuse = |reason| data::DataError::Tokens { path, record, reason };
+        let refuse = |reason| TaskError::Tokens { path, record, reason };
         let length = match &options.tokens {
             Some(tokens) => (tokens.count)(row).map_err(refuse)?,
             None => row.row.prompt.iter().map(|m| m.content.chars().count() as u64).sum(),
@@ -120,7 +120,7 @@ impl Collected {
         path: &Path,
         format: Format,
         options: &AuditOptions,
-    ) -> Result<Audit, data::DataError> {
+    ) -> Result<Audit, TaskError> {
         self.row_digests.sort_unstable();
         let mut rows = Sha256::new();
         self.row_digests.iter().for_each(|digest| rows.update(digest));

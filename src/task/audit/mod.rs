@@ -5,9 +5,8 @@
 mod collect;
 mod findings;
 
-use crate::task::SourceRow;
-use crate::task::data;
 use crate::task::data::source::{self, Format};
+use crate::task::{SourceRow, TaskError};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -180,7 +179,7 @@ pub fn audit(
     path: &Path,
     options: &AuditOptions,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<Audit, data::DataError> {
+) -> Result<Audit, TaskError> {
     let format = Format::of(path)?;
     let mut collected = collect::Collected::default();
     source::each_row(path, &mut |row| {
@@ -191,7 +190,7 @@ pub fn audit(
         Ok(())
     })?;
     if collected.rows() == 0 {
-        return Err(data::DataError::Empty { path: path.to_path_buf() });
+        return Err(TaskError::Empty { path: path.to_path_buf() });
     }
     let audit = collected.finish(path, format, options)?;
     Ok(Audit { findings: findings::of(&audit, options), ..audit })

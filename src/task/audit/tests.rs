@@ -147,7 +147,8 @@ fn tokens_are_counted_once_a_problem_and_long_prompts_are_warned_of() {
 
 #[test]
 fn the_released_aime_file_is_known_and_its_facts_hold() {
-    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/aime-2024.parquet");
+    let default = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+        .join("../shared/data/aime-2024.parquet");
     let path = std::env::var_os("DAPO_TEST_AIME").map_or(default, PathBuf::from);
     if !path.exists() {
         eprintln!("skipped: no AIME 2024 file at {} (set DAPO_TEST_AIME)", path.display());

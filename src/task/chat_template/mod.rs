@@ -8,6 +8,7 @@
 use crate::base::files::{self, foreign};
 use crate::base::{apart, contained};
 use crate::records::Message;
+use crate::task::TaskError;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, Error as JinjaError, ErrorKind, Value};
 use minijinja_contrib::pycompat;
@@ -32,16 +33,6 @@ const SPECIAL_TOKENS: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
 /// A chat template that cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum TemplateError {
-    #[error(transparent)]
-    File(#[from] files::FileError),
-    #[error("{}: chat_template must be a text, or a list of {{name, template}} with the name `default`", path.display())]
-    Form { path: PathBuf },
-    #[error("{}: chat template: {reason}", path.display())]
-    Template { path: PathBuf, reason: String },
-}
-
 /// A template with the special tokens that it may use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChatTemplate {
@@ -61,7 +52,7 @@ struct TokenizerConfig {
 impl ChatTemplate {
     /// The template of a model folder: `chat_template.jinja` (as transformers has written it
     /// since 4.51), else `chat_template` of `tokenizer_config.json`. `None` when there is none.
-    pub fn load(folder: &Path) -> Result<Option<Self>, TemplateError> {
+    pub fn load(folder: &Path) -> Result<Option<Self>, TaskError> {
         let config_path = folder.join("tokenizer_config.json");
         let config = match files::read_json::<TokenizerConfig>(&config_path) {
             Ok(config) => config,
@@ -79,7 +70,7 @@ impl ChatTemplate {
                 None | Some(serde_json::Value::Null) => return Ok(None),
                 Some(value) => match default_template(value) {
                     Some(source) => (config_path, source),
-                    None => return Err(TemplateError::Form { path: config_path }),
+                    None => return Err(TaskError::Form { path: config_path }),
                 },
             },
             Err(error) => return Err(error.into()),
@@ -102,7 +93,7 @@ impl ChatTemplate {
         &self,
         messages: &[Message],
         add_generation_prompt: bool,
-    ) -> Result<String, TemplateError> {
+    ) -> Result<String, TaskError> {
         let rendered = contained::contained(|| self.rendered(messages, add_generation_prompt));
         let reason = match rendered {
             Ok(Ok(text)) => return Ok(text),
@@ -165,7 +156,7 @@ impl ChatTemplate {
 
     /// Renders one message in the second process first: a template is a program, and one that
     /// doubles a text again and again would end the process that renders it.
-    fn try_apart(&self) -> Result<(), TemplateError> {
+    fn try_apart(&self) -> Result<(), TaskError> {
         if !apart::is_available() {
             return self.first_rendering().map(|_text| ());
         }
@@ -173,7 +164,7 @@ impl ChatTemplate {
         apart::ask(&request, LIMITS).map(drop).map_err(|reason| refuse(&self.path, reason))
     }
 
-    fn first_rendering(&self) -> Result<String, TemplateError> {
+    fn first_rendering(&self) -> Result<String, TaskError> {
         let message = Message { role: "user".to_string(), content: "1+1?".to_string() };
         self.render(&[message], true)
     }
@@ -191,7 +182,7 @@ pub fn answer(request: &[u8]) -> Option<Result<Vec<u8>, String>> {
     };
     Some(match template.first_rendering() {
         Ok(text) => Ok(text.into_bytes()),
-        Err(TemplateError::Template { reason, .. }) => Err(reason),
+        Err(TaskError::Template { reason, .. }) => Err(reason),
         Err(error) => Err(error.to_string()),
     })
 }
@@ -200,8 +191,8 @@ fn value(message: &Message) -> Value {
     Value::from_pairs([("role", &message.role[..]), ("content", &message.content[..])])
 }
 
-fn refuse(path: &Path, reason: String) -> TemplateError {
-    TemplateError::Template { path: path.to_path_buf(), reason }
+fn refuse(path: &Path, reason: String) -> TaskError {
+    TaskError::Template { path: path.to_path_buf(), reason }
 }
 
 pub fn is_absent(error: &files::FileError) -> bool {

@@ -26,7 +26,8 @@ struct Golden {
 }
 
 fn golden() -> Golden {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/chat-template/templates.json");
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+        .join("golden/chat-template/templates.json");
     files::read_json(&path).unwrap()
 }
 

@@ -10,9 +10,10 @@ use crate::base::files;
 use crate::experiment::{Data, sets};
 use crate::records::tables::problems::write_problems;
 use crate::records::{NamedProblem, tables};
+use crate::task::TaskError;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The problems of one experiment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,43 +33,12 @@ impl DataSets {
 }
 
 /// Data that cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum DataError {
-    #[error(transparent)]
-    File(#[from] files::FileError),
-    #[error(transparent)]
-    Table(#[from] tables::TableError),
-    #[error("{}: expected a file named *.parquet or *.jsonl", path.display())]
-    Format { path: PathBuf },
-    #[error("{}: no problems in it", path.display())]
-    Empty { path: PathBuf },
-    #[error("{}: record {record} (from 0): the {field} is empty", path.display())]
-    Blank { path: PathBuf, record: usize, field: &'static str },
-    #[error("{}: record {record} (from 0): its prompt has the messages `{roles}`, expected one of a `user`", path.display())]
-    Messages { path: PathBuf, record: usize, roles: String },
-    #[error("{}: record {record} (from 0): {reason}", path.display())]
-    Tokens { path: PathBuf, record: usize, reason: String },
-    #[error("{}: its distinct problems have more than {most} bytes", path.display())]
-    TooMuch { path: PathBuf, most: usize },
-    #[error("{}: {count} questions have conflicting answers: {listed}", path.display())]
-    Conflicts { path: PathBuf, count: usize, listed: String },
-    #[error("{}: two problems have the id `{id}`: {first:?} and {second:?}", path.display())]
-    DuplicateId { path: PathBuf, id: String, first: String, second: String },
-    #[error(
-        "{count} problems of {} also stand in the training file {}: {listed}; leave them out with `dapo data prepare {} --without {} --out DIR`",
-        evaluated.display(), train.display(), train.display(), evaluated.display()
-    )]
-    Overlap { train: PathBuf, evaluated: PathBuf, count: usize, listed: String },
-    #[error("{}: another evaluation set is also named `{name}` (a set is named after its file)", path.display())]
-    DuplicateSet { path: PathBuf, name: String },
-}
-
 /// Loads or generates the problems of an experiment. A test set is named after its file.
 ///
 /// # Errors
-/// Among others [`DataError::Overlap`], when a problem of an evaluation set is trained on: accuracy on it
+/// Among others [`TaskError::Overlap`], when a problem of an evaluation set is trained on: accuracy on it
 /// would say nothing.
-pub fn load(data: &Data) -> Result<DataSets, DataError> {
+pub fn load(data: &Data) -> Result<DataSets, TaskError> {
     let (train, dev, test) = match data {
         Data::MiniAime { variant } => return Ok(mini_aime::generate(*variant)),
         Data::Files { train, dev, test } => (train, dev, test),
@@ -80,7 +50,7 @@ pub fn load(data: &Data) -> Result<DataSets, DataError> {
     for path in test {
         let name = sets::set_name(path);
         if !names.insert(name.clone()) {
-            return Err(DataError::DuplicateSet { path: path.clone(), name });
+            return Err(TaskError::DuplicateSet { path: path.clone(), name });
         }
         tests.push((name, consistent(path)?));
     }
@@ -107,7 +77,7 @@ pub fn identity(question: &str) -> [u8; 32] {
 fn refuse_overlap(
     (train, trained): (&Path, &[Problem]),
     (path, evaluated): (&Path, &[Problem]),
-) -> Result<(), DataError> {
+) -> Result<(), TaskError> {
     let identities = trained.iter().map(|problem| identity(&problem.question));
     let known: BTreeSet<[u8; 32]> = identities.collect();
     let shared: Vec<&Problem> =
@@ -121,7 +91,7 @@ fn refuse_overlap(
     };
     let listed: Vec<String> = shared.iter().take(3).map(start).collect();
     let (train, evaluated, listed) = (train.to_path_buf(), path.to_path_buf(), listed.join(", "));
-    Err(DataError::Overlap { train, evaluated, count: shared.len(), listed })
+    Err(TaskError::Overlap { train, evaluated, count: shared.len(), listed })
 }
 
 /// SHA-256 over the problems' canonical JSON lines, in order: the content of a set, whatever
@@ -149,6 +119,7 @@ pub fn write(path: &Path, problems: &[Problem], templated: bool) -> Result<(), t
 mod tests {
     use super::*;
     use crate::experiment::MiniAimeVariant;
+    use std::path::PathBuf;
 
     #[test]
     fn mini_aime_survives_being_written_as_files() {

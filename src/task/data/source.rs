@@ -4,7 +4,8 @@
 use crate::base::files::{self, foreign};
 use crate::records::tables::problem_rows::each_problem_row;
 use crate::records::{Index, Message, ProblemRow};
-use crate::task::data::{DataError, template};
+use crate::task::TaskError;
+use crate::task::data::template;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -22,11 +23,11 @@ pub enum Format {
 
 impl Format {
     /// The format by the file's name.
-    pub fn of(path: &Path) -> Result<Self, DataError> {
+    pub fn of(path: &Path) -> Result<Self, TaskError> {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("parquet") => Ok(Self::Parquet),
             Some("jsonl") => Ok(Self::JsonLines),
-            _ => Err(DataError::Format { path: path.to_path_buf() }),
+            _ => Err(TaskError::Format { path: path.to_path_buf() }),
         }
     }
 }
@@ -66,8 +67,8 @@ impl SourceRow {
 /// Calls `each` with every row in order. Only one row is held at a time.
 pub fn each_row(
     path: &Path,
-    each: &mut dyn FnMut(SourceRow) -> Result<(), DataError>,
-) -> Result<(), DataError> {
+    each: &mut dyn FnMut(SourceRow) -> Result<(), TaskError>,
+) -> Result<(), TaskError> {
     let mut number = 0;
     match Format::of(path)? {
         Format::Parquet => each_problem_row(path, &mut |total, row| {

@@ -6,41 +6,12 @@ use crate::base::files::{self, foreign};
 use crate::experiment::PromptTemplate;
 use crate::records::Message;
 use crate::task::data::template;
-use crate::task::{ChatTemplate, chat_template};
+use crate::task::{ChatTemplate, TaskError, chat_template};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 /// A tokenizer or a prompt that cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum PromptError {
-    #[error(transparent)]
-    File(#[from] files::FileError),
-    #[error(transparent)]
-    ChatTemplate(#[from] chat_template::TemplateError),
-    #[error("{}: no chat template: neither chat_template.jinja nor chat_template in tokenizer_config.json", folder.display())]
-    NoChatTemplate { folder: PathBuf },
-    #[error("{}: not a tokenizer: {reason}", path.display())]
-    Tokenizer { path: PathBuf, reason: String },
-    #[error("{}: no eos_token_id in generation_config.json or config.json", folder.display())]
-    NoStopToken { folder: PathBuf },
-    #[error("{}: eos_token_id must be a token id below {vocabulary_size} or a list of them, got {value}", path.display())]
-    StopToken { path: PathBuf, vocabulary_size: usize, value: String },
-    #[error("{}: token {token:?} has id {id}, the model's vocabulary has only {vocabulary} rows", path.display())]
-    Vocabulary { path: PathBuf, token: String, id: u32, vocabulary: i64 },
-    #[error("cannot tokenize {text:?}: {reason}")]
-    Encode { text: String, reason: String },
-    #[error("problem {id}: {source}")]
-    Problem { id: String, source: Box<PromptError> },
-    #[error("problem {id}: its prompt has {tokens} tokens, max_prompt_tokens is {limit}")]
-    TooLong { id: String, tokens: usize, limit: u64 },
-    /// A text so long that tokenizing it would take minutes to say the same.
-    #[error("problem {id}: its prompt has {bytes} bytes, max_prompt_tokens is {limit}")]
-    TooLongText { id: String, bytes: usize, limit: u64 },
-    #[error("problem {id}: its prompt is empty")]
-    Empty { id: String },
-}
-
 /// A Hugging Face tokenizer with the tokens that stop a response.
 #[derive(Debug, Clone)]
 pub struct Tokenizer {
@@ -55,7 +26,7 @@ pub struct Tokenizer {
 impl Tokenizer {
     /// Loads `tokenizer.json` of a model folder. Stop tokens are the `eos_token_id` (a number
     /// or a list) of `generation_config.json`, else of `config.json`.
-    pub fn load(folder: &Path) -> Result<Self, PromptError> {
+    pub fn load(folder: &Path) -> Result<Self, TaskError> {
         let path = folder.join("tokenizer.json");
         let bytes = foreign::read_up_to(&path, foreign::MOST_TOKENIZER_BYTES)?;
         let read = || tokenizers::Tokenizer::from_bytes(&bytes).map_err(|error| error.to_string());
@@ -65,7 +36,7 @@ impl Tokenizer {
                 .and_then(|()| contained::contained(read).and_then(|result| result)),
             Err(error) => Err(error.to_string()),
         };
-        let mut inner = inner.map_err(|reason| PromptError::Tokenizer { path, reason })?;
+        let mut inner = inner.map_err(|reason| TaskError::Tokenizer { path, reason })?;
         // A file may ask for a length: a prompt is never cut or padded to it.
         inner.with_padding(None);
         inner.with_truncation(None).expect("no truncation is always possible");
@@ -76,7 +47,7 @@ impl Tokenizer {
     }
 
     /// The chat template of the folder; `None` when it has none.
-    pub fn chat_template(&self) -> Result<Option<&ChatTemplate>, PromptError> {
+    pub fn chat_template(&self) -> Result<Option<&ChatTemplate>, TaskError> {
         if let Some(template) = self.chat_template.get() {
             return Ok(template.as_ref());
         }
@@ -85,20 +56,20 @@ impl Tokenizer {
     }
 
     /// A user's message in the chat template, up to where the assistant's answer begins.
-    pub fn in_chat(&self, content: String) -> Result<String, PromptError> {
+    pub fn in_chat(&self, content: String) -> Result<String, TaskError> {
         let Some(template) = self.chat_template()? else {
-            return Err(PromptError::NoChatTemplate { folder: self.folder.clone() });
+            return Err(TaskError::NoChatTemplate { folder: self.folder.clone() });
         };
         let message = Message { role: "user".to_string(), content };
-        Ok(template.render(&[message], true)?)
+        template.render(&[message], true)
     }
 
     /// Whether every token of the tokenizer in `folder` has a row of the model's embedding.
-    pub fn fits(&self, folder: &Path, vocabulary: i64) -> Result<(), PromptError> {
+    pub fn fits(&self, folder: &Path, vocabulary: i64) -> Result<(), TaskError> {
         match self.inner.get_vocab(true).into_iter().max_by_key(|(_, id)| *id) {
             Some((token, id)) if i64::from(id) >= vocabulary => {
                 let path = folder.join("tokenizer.json");
-                Err(PromptError::Vocabulary { path, token, id, vocabulary })
+                Err(TaskError::Vocabulary { path, token, id, vocabulary })
             }
             _ => Ok(()),
         }
@@ -106,7 +77,7 @@ impl Tokenizer {
 
     /// Token ids of a text. No token is added at either end; special tokens that are spelled
     /// out in the text become their ids.
-    pub fn encode(&self, text: &str) -> Result<Vec<u32>, PromptError> {
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, TaskError> {
         self.ids(text).map_err(|reason| self.encode_error(text, reason))
     }
 
@@ -117,11 +88,11 @@ impl Tokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
-    fn encode_error(&self, text: &str, reason: String) -> PromptError {
+    fn encode_error(&self, text: &str, reason: String) -> TaskError {
         let mut tried = text.chars().take(MOST_CHARACTERS_TRIED);
         let unknown = tried.find(|character| self.ids(&character.to_string()).is_err());
         let told = |character| format!("{character:?} is not in the vocabulary");
-        PromptError::Encode {
+        TaskError::Encode {
             text: text.chars().take(40).collect(),
             reason: unknown.map_or(reason, told),
         }
@@ -159,7 +130,7 @@ impl Tokenizer {
     /// The token with which the chat template ends an assistant's turn, when it does not stop a
     /// response: a policy that ends its answers so would go on to the limit. Qwen2.5's base
     /// models stop at `<|endoftext|>`, their template ends a turn with `<|im_end|>`.
-    pub fn unstopped_end_of_turn(&self) -> Result<Option<(u32, String)>, PromptError> {
+    pub fn unstopped_end_of_turn(&self) -> Result<Option<(u32, String)>, TaskError> {
         let Some(template) = self.chat_template()? else { return Ok(None) };
         let end = self.encode(&template.end_of_turn()).unwrap_or_default();
         let first = end.first().filter(|token| !self.stop_tokens.contains(token));
@@ -222,7 +193,7 @@ fn largest_id(tokenizer: &tokenizers::Tokenizer) -> u32 {
     tokenizer.get_vocab(true).into_values().max().unwrap_or(0)
 }
 
-fn stop_tokens(folder: &Path, largest: u32) -> Result<Vec<u32>, PromptError> {
+fn stop_tokens(folder: &Path, largest: u32) -> Result<Vec<u32>, TaskError> {
     for name in ["generation_config.json", "config.json"] {
         let path = folder.join(name);
         let config: Value = match files::read_json(&path) {
@@ -239,14 +210,14 @@ fn stop_tokens(folder: &Path, largest: u32) -> Result<Vec<u32>, PromptError> {
         };
         let Some(ids) = ids else {
             let vocabulary_size = largest as usize + 1;
-            return Err(PromptError::StopToken { path, vocabulary_size, value: value.to_string() });
+            return Err(TaskError::StopToken { path, vocabulary_size, value: value.to_string() });
         };
         let mut ids: Vec<u32> = ids.into_iter().map(|id| id as u32).collect();
         ids.sort_unstable();
         ids.dedup();
         return Ok(ids);
     }
-    Err(PromptError::NoStopToken { folder: folder.to_path_buf() })
+    Err(TaskError::NoStopToken { folder: folder.to_path_buf() })
 }
 
 /// The text that the policy continues.
@@ -254,7 +225,7 @@ pub fn render(
     problem: &Problem,
     template: PromptTemplate,
     tokenizer: &Tokenizer,
-) -> Result<String, PromptError> {
+) -> Result<String, TaskError> {
     match template {
         PromptTemplate::Question => Ok(problem.question.clone()),
         PromptTemplate::Dapo => Ok(template::wrap(&problem.question)),
@@ -276,19 +247,19 @@ pub fn prompt(
     template: PromptTemplate,
     tokenizer: &Tokenizer,
     max_prompt_tokens: u64,
-) -> Result<Prompt, PromptError> {
+) -> Result<Prompt, TaskError> {
     let id = problem.id.clone();
-    let in_problem = |error| PromptError::Problem { id: id.clone(), source: Box::new(error) };
+    let in_problem = |error| TaskError::Problem { id: id.clone(), source: Box::new(error) };
     let text = render(problem, template, tokenizer).map_err(in_problem)?;
     if text.len() as u64 / MOST_BYTES_OF_A_TOKEN > max_prompt_tokens {
-        return Err(PromptError::TooLongText { id, bytes: text.len(), limit: max_prompt_tokens });
+        return Err(TaskError::TooLongText { id, bytes: text.len(), limit: max_prompt_tokens });
     }
     let tokens = tokenizer.encode(&text).map_err(in_problem)?;
     if tokens.is_empty() {
-        return Err(PromptError::Empty { id });
+        return Err(TaskError::EmptyPrompt { id });
     }
     if tokens.len() as u64 > max_prompt_tokens {
-        return Err(PromptError::TooLong { id, tokens: tokens.len(), limit: max_prompt_tokens });
+        return Err(TaskError::TooLong { id, tokens: tokens.len(), limit: max_prompt_tokens });
     }
     Ok(Prompt { problem: problem.clone(), tokens })
 }

@@ -11,20 +11,20 @@ use crate::policy::sampling::generate::{self, Request};
 use crate::policy::{Limits, Qwen2, Response};
 use crate::records::tables::OutcomeRecord;
 use crate::records::{Counters, EvaluationRecord};
-use crate::statistics::{Sample, estimators};
-use crate::task::{Tokenizer, prompt, reward};
+use crate::statistics::{Sample, StatisticsError, estimators};
+use crate::task::{TaskError, Tokenizer, prompt, reward};
 use serde::Serialize;
 
 #[derive(Debug, thiserror::Error)]
 pub enum EvaluationError {
     #[error(transparent)]
-    Prompt(#[from] prompt::PromptError),
+    Prompt(#[from] TaskError),
     #[error("evaluation set {set}: {source}")]
     Generate { set: String, source: generate::GenerateError },
     #[error(transparent)]
     File(#[from] files::FileError),
     #[error("evaluation set {set}: {source}")]
-    Statistics { set: String, source: estimators::EstimateError },
+    Statistics { set: String, source: StatisticsError },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -152,11 +152,7 @@ pub fn limits<'a>(
     }
 }
 
-fn prompts(
-    tokenizer: &Tokenizer,
-    protocol: &Protocol,
-    set: Set,
-) -> Result<Vec<Prompt>, prompt::PromptError> {
+fn prompts(tokenizer: &Tokenizer, protocol: &Protocol, set: Set) -> Result<Vec<Prompt>, TaskError> {
     let Protocol { template, max_prompt_tokens, .. } = *protocol;
     let prompt = |problem| prompt::prompt(problem, template, tokenizer, max_prompt_tokens);
     set.problems.iter().map(prompt).collect()

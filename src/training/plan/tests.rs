@@ -8,7 +8,7 @@ use proptest::proptest;
 use std::path::PathBuf;
 
 fn experiment(name: &str) -> Experiment {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("experiments");
+    let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("experiments");
     extends::load(&folder.join(name)).unwrap()
 }
 

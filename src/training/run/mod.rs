@@ -18,7 +18,7 @@ use crate::records::{
     DivergenceRecord, Ending, EvaluationRecord, RunFolder, StepMetrics, StepTimings, environment,
     tables,
 };
-use crate::task::{data, prompt};
+use crate::task::TaskError;
 use crate::training::run::inputs::Inputs;
 use crate::training::run::rows::{carried_groups, progress, rollout_rows, step_components};
 use crate::training::step::{self, Step};
@@ -37,9 +37,7 @@ pub enum RunError {
     #[error(transparent)]
     Table(#[from] tables::TableError),
     #[error(transparent)]
-    Data(#[from] data::DataError),
-    #[error(transparent)]
-    Prompt(#[from] prompt::PromptError),
+    Task(#[from] TaskError),
     #[error(transparent)]
     Checkpoint(#[from] checkpoint::CheckpointError),
     #[error(

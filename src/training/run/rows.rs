@@ -4,7 +4,7 @@ use crate::algorithm::{Finish, Group, Problem, Rollout, ScoredRollout};
 use crate::experiment::Experiment;
 use crate::policy::CheckpointProgress;
 use crate::records::{Components, RolloutRow, StepMetrics, ledger};
-use crate::task::{Tokenizer, prompt};
+use crate::task::{TaskError, Tokenizer, prompt};
 use crate::training::Trainer;
 use crate::training::step::Step;
 use std::collections::BTreeMap;
@@ -73,7 +73,7 @@ pub fn carried_groups(
     rows: &[RolloutRow],
     experiment: &Experiment,
     tokenizer: &Tokenizer,
-) -> Result<Vec<Group<ScoredRollout>>, prompt::PromptError> {
+) -> Result<Vec<Group<ScoredRollout>>, TaskError> {
     let limit = experiment.rollout.max_prompt_tokens;
     let mut groups = Vec::new();
     for members in rows.chunk_by(|a, b| a.group == b.group) {

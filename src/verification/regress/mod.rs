@@ -11,11 +11,11 @@ pub mod exact;
 pub mod rule;
 
 use crate::base::files;
-use crate::experiment::{Experiment, extends};
+use crate::experiment::{Experiment, ExperimentError, extends};
 use crate::policy::checkpoint;
 use crate::records::RunFolder;
 use crate::records::run_folder::Outcome;
-use crate::statistics::equivalence;
+use crate::statistics::StatisticsError;
 use crate::training::run::inputs::Inputs;
 use crate::training::run::{self, RunEvent};
 use crate::training::{RunEnded, Unfinished};
@@ -30,7 +30,7 @@ pub enum RegressError {
     #[error("{0}")]
     Refused(String),
     #[error(transparent)]
-    Experiment(#[from] extends::LoadError),
+    Experiment(#[from] ExperimentError),
     #[error(transparent)]
     Run(#[from] run::RunError),
     #[error(transparent)]
@@ -38,7 +38,7 @@ pub enum RegressError {
     #[error(transparent)]
     Checkpoint(#[from] checkpoint::CheckpointError),
     #[error("{point}: {source}")]
-    Statistics { point: String, source: equivalence::EquivalenceError },
+    Statistics { point: String, source: StatisticsError },
     #[error("{} does not exist: there is no golden run; `dapo regress --bless --reason …` makes it", path.display())]
     NotBlessed { path: PathBuf },
     #[error("{}: {what} is not that of the golden curves ({golden}, now {now}); bless them again", path.display())]

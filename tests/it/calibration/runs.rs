@@ -4,9 +4,7 @@ use crate::calibration::worlds::{self, Runs, SPREADS, Spread};
 use crate::calibration::{Measure, Promise, Row, Tally};
 use dapo::base::rng::Stream;
 use dapo::statistics::verdict::{self, Verdict};
-use dapo::statistics::{
-    Evidence, Interval, TimeToEvent, aggregates, between, equivalence, time_to_level,
-};
+use dapo::statistics::{Evidence, Interval, TimeToEvent, between, equivalence, time_to_level};
 
 const T_INTERVAL: Promise =
     Promise::coverage("t interval over runs", "avg@k of another training run");
@@ -30,10 +28,6 @@ const TOST: Promise = Promise::test(
     "two one-sided tests",
     "is equivalence declared where the difference is the margin?",
 );
-const BOOTSTRAP_MEAN: Promise =
-    Promise::coverage("stratified bootstrap of the mean", "mean score of another training run");
-const BOOTSTRAP_IQM: Promise =
-    Promise::coverage("stratified bootstrap of the IQM", "interquartile mean over training runs");
 const FAMILY: Promise = Promise::test(
     "Holm over five arms with one reference",
     "is any of five true null hypotheses rejected?",
@@ -81,9 +75,6 @@ pub(super) fn rows(replicates: u64, add: &mut impl FnMut(Vec<Row>)) {
             add(detectable(replicates, runs));
             add(families(replicates, runs));
         }
-    }
-    for runs in [10, 15, 20, 30] {
-        add(bootstraps(replicates, runs));
     }
 }
 
@@ -213,29 +204,4 @@ fn families(replicates: u64, runs: usize) -> Vec<Row> {
         any.count(between::holm(&p).iter().any(|p| *p <= 0.05));
     }
     vec![FAMILY.row("normal runs", &size, any)]
-}
-
-/// Percentile intervals of normal scores on one task.
-fn bootstraps(replicates: u64, runs: usize) -> Vec<Row> {
-    const DRAWS: usize = 500;
-    let size = format!("S = {runs}, {DRAWS} draws");
-    let [mut mean, mut iqm] = [Tally::default(); 2];
-    for replicate in 0..replicates {
-        let mut draw = worlds::stream(&format!("bootstraps, {runs}"), replicate);
-        let scores: Vec<Vec<f64>> = (0..runs).map(|_| vec![draw.normals().0]).collect();
-        let name = replicate.to_string();
-        let offered = runs >= aggregates::FEWEST_BOOTSTRAP_RUNS;
-        let interval = |statistic: fn(&[f64]) -> f64| {
-            let flat = |groups: &[Vec<Vec<f64>>]| {
-                statistic(&groups[0].iter().map(|run| run[0]).collect::<Vec<f64>>())
-            };
-            aggregates::any_bootstrap(&[&scores], flat, DRAWS, 0.95, &name).contains(0.0)
-        };
-        mean.count_offered(interval(|values| values.iter().sum::<f64>()), offered);
-        iqm.count_offered(interval(|values| aggregates::iqm(values).unwrap_or(f64::NAN)), offered);
-    }
-    vec![
-        BOOTSTRAP_MEAN.row("normal runs", &size, mean),
-        BOOTSTRAP_IQM.row("normal runs", &size, iqm),
-    ]
 }

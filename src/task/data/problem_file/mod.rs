@@ -7,8 +7,8 @@
 use crate::algorithm::Problem;
 use crate::experiment::sets;
 use crate::records::Index;
-use crate::task::SourceRow;
-use crate::task::data::{self, DataError, source};
+use crate::task::data::{self, source};
+use crate::task::{SourceRow, TaskError};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -40,7 +40,7 @@ pub struct Conflict {
 
 impl ProblemFile {
     /// The problems, when no question has conflicting answers. `path` is for the message.
-    pub fn consistent(self, path: &Path) -> Result<Vec<Problem>, DataError> {
+    pub fn consistent(self, path: &Path) -> Result<Vec<Problem>, TaskError> {
         if self.conflicts.is_empty() {
             return Ok(self.problems);
         }
@@ -51,7 +51,7 @@ impl ProblemFile {
             listed.push(format!("{} more", count - LISTED_CONFLICTS));
         }
         let listed = listed.join("; ");
-        Err(DataError::Conflicts { path: path.to_path_buf(), count, listed })
+        Err(TaskError::Conflicts { path: path.to_path_buf(), count, listed })
     }
 }
 
@@ -84,7 +84,7 @@ struct FirstSeen {
 ///
 /// A file without problems, an empty question or answer, a prompt that is not one message of the
 /// user and an id that two JSON lines share are errors. Conflicting answers are returned.
-pub fn read(path: &Path) -> Result<ProblemFile, DataError> {
+pub fn read(path: &Path) -> Result<ProblemFile, TaskError> {
     let stem = sets::set_name(path);
     let mut records = 0;
     let mut bytes = 0;
@@ -114,12 +114,12 @@ pub fn read(path: &Path) -> Result<ProblemFile, DataError> {
             }
         }
         match bytes > MOST_BYTES {
-            true => Err(DataError::TooMuch { path: path.to_path_buf(), most: MOST_BYTES }),
+            true => Err(TaskError::TooMuch { path: path.to_path_buf(), most: MOST_BYTES }),
             false => Ok(()),
         }
     })?;
     if records == 0 {
-        return Err(DataError::Empty { path: path.to_path_buf() });
+        return Err(TaskError::Empty { path: path.to_path_buf() });
     }
     let (kept, conflicting): (Vec<FirstSeen>, Vec<FirstSeen>) =
         firsts.into_iter().partition(|first| first.answers.len() == 1);
@@ -129,17 +129,17 @@ pub fn read(path: &Path) -> Result<ProblemFile, DataError> {
 }
 
 /// Whether training can take a row.
-fn usable(path: &Path, row: &SourceRow) -> Result<(), DataError> {
+fn usable(path: &Path, row: &SourceRow) -> Result<(), TaskError> {
     let record = row.number;
     if !row.is_one_user_message() {
         let roles = row.row.prompt.iter().map(|message| message.role.as_str());
         let roles: Vec<&str> = roles.take(8).collect();
         let (path, roles) = (path.to_path_buf(), roles.join(", "));
-        return Err(DataError::Messages { path, record, roles });
+        return Err(TaskError::Messages { path, record, roles });
     }
     for (field, text) in [("question", row.question()), ("answer", &row.row.ground_truth)] {
         if text.trim().is_empty() {
-            return Err(DataError::Blank { path: path.to_path_buf(), record, field });
+            return Err(TaskError::Blank { path: path.to_path_buf(), record, field });
         }
     }
     Ok(())
@@ -154,7 +154,7 @@ fn id(row: &SourceRow, stem: &str) -> Option<String> {
 
 /// The problems with their ids. A named one keeps its name; the others keep their index where
 /// every one has an index of its own.
-fn with_ids(kept: Vec<FirstSeen>, path: &Path, stem: &str) -> Result<Vec<Problem>, DataError> {
+fn with_ids(kept: Vec<FirstSeen>, path: &Path, stem: &str) -> Result<Vec<Problem>, TaskError> {
     let indices = || kept.iter().filter(|first| !first.is_named);
     let distinct: BTreeSet<&String> = indices().filter_map(|first| first.id.as_ref()).collect();
     let usable = distinct.len() == indices().count();
@@ -167,7 +167,7 @@ fn with_ids(kept: Vec<FirstSeen>, path: &Path, stem: &str) -> Result<Vec<Problem
         let answer = answers.into_iter().next().map_or_else(String::new, |(answer, _)| answer);
         if let Some(first) = questions.insert(id.clone(), question.clone()) {
             let path = path.to_path_buf();
-            return Err(DataError::DuplicateId { path, id, first, second: question });
+            return Err(TaskError::DuplicateId { path, id, first, second: question });
         }
         problems.push(Problem { id, question, answer });
     }

@@ -179,7 +179,8 @@ fn a_prompt_with_other_messages_than_one_of_the_user_is_refused() {
 
 #[test]
 fn aime_2024_is_thirty_problems_in_960_rows() {
-    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data/aime-2024.parquet");
+    let default = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+        .join("../shared/data/aime-2024.parquet");
     let path = std::env::var_os("DAPO_TEST_AIME").map_or(default, PathBuf::from);
     if !path.exists() {
         eprintln!("skipped: no AIME 2024 file at {} (set DAPO_TEST_AIME)", path.display());

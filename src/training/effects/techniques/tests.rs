@@ -12,7 +12,8 @@ const SOFT: Punishment = Punishment::Soft { cache_tokens: 8, factor: 1.0, beyond
 
 /// GRPO with groups of four, L_max = 20, two groups a step.
 fn experiment() -> Experiment {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/base.toml");
+    let path =
+        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("experiments/base.toml");
     let mut experiment = extends::load(&path).unwrap();
     experiment.rollout.max_response_tokens = LIMIT;
     experiment.training.prompts_per_step = 2;

@@ -1,0 +1,61 @@
+//! What can be wrong with problems, tokenizers and templates.
+
+use crate::base::files;
+use crate::records::tables;
+use std::path::PathBuf;
+
+#[derive(Debug, thiserror::Error)]
+pub enum TaskError {
+    #[error(transparent)]
+    File(#[from] files::FileError),
+    #[error("{}: chat_template must be a text, or a list of {{name, template}} with the name `default`", path.display())]
+    Form { path: PathBuf },
+    #[error("{}: chat template: {reason}", path.display())]
+    Template { path: PathBuf, reason: String },
+    #[error(transparent)]
+    Table(#[from] tables::TableError),
+    #[error("{}: expected a file named *.parquet or *.jsonl", path.display())]
+    Format { path: PathBuf },
+    #[error("{}: no problems in it", path.display())]
+    Empty { path: PathBuf },
+    #[error("{}: record {record} (from 0): the {field} is empty", path.display())]
+    Blank { path: PathBuf, record: usize, field: &'static str },
+    #[error("{}: record {record} (from 0): its prompt has the messages `{roles}`, expected one of a `user`", path.display())]
+    Messages { path: PathBuf, record: usize, roles: String },
+    #[error("{}: record {record} (from 0): {reason}", path.display())]
+    Tokens { path: PathBuf, record: usize, reason: String },
+    #[error("{}: its distinct problems have more than {most} bytes", path.display())]
+    TooMuch { path: PathBuf, most: usize },
+    #[error("{}: {count} questions have conflicting answers: {listed}", path.display())]
+    Conflicts { path: PathBuf, count: usize, listed: String },
+    #[error("{}: two problems have the id `{id}`: {first:?} and {second:?}", path.display())]
+    DuplicateId { path: PathBuf, id: String, first: String, second: String },
+    #[error(
+        "{count} problems of {} also stand in the training file {}: {listed}; leave them out with `dapo data prepare {} --without {} --out DIR`",
+        evaluated.display(), train.display(), train.display(), evaluated.display()
+    )]
+    Overlap { train: PathBuf, evaluated: PathBuf, count: usize, listed: String },
+    #[error("{}: another evaluation set is also named `{name}` (a set is named after its file)", path.display())]
+    DuplicateSet { path: PathBuf, name: String },
+    #[error("{}: no chat template: neither chat_template.jinja nor chat_template in tokenizer_config.json", folder.display())]
+    NoChatTemplate { folder: PathBuf },
+    #[error("{}: not a tokenizer: {reason}", path.display())]
+    Tokenizer { path: PathBuf, reason: String },
+    #[error("{}: no eos_token_id in generation_config.json or config.json", folder.display())]
+    NoStopToken { folder: PathBuf },
+    #[error("{}: eos_token_id must be a token id below {vocabulary_size} or a list of them, got {value}", path.display())]
+    StopToken { path: PathBuf, vocabulary_size: usize, value: String },
+    #[error("{}: token {token:?} has id {id}, the model's vocabulary has only {vocabulary} rows", path.display())]
+    Vocabulary { path: PathBuf, token: String, id: u32, vocabulary: i64 },
+    #[error("cannot tokenize {text:?}: {reason}")]
+    Encode { text: String, reason: String },
+    #[error("problem {id}: {source}")]
+    Problem { id: String, source: Box<TaskError> },
+    #[error("problem {id}: its prompt has {tokens} tokens, max_prompt_tokens is {limit}")]
+    TooLong { id: String, tokens: usize, limit: u64 },
+    /// A text so long that tokenizing it would take minutes to say the same.
+    #[error("problem {id}: its prompt has {bytes} bytes, max_prompt_tokens is {limit}")]
+    TooLongText { id: String, bytes: usize, limit: u64 },
+    #[error("problem {id}: its prompt is empty")]
+    EmptyPrompt { id: String },
+}
