@@ -261,8 +261,8 @@ impl<'a> ColumnTable<'a> {
         expected: &'static str,
         value: String,
     ) -> TableError {
-        let (column, expected) = (column.to_string(), expected.to_string());
-        Refusal::Cell { column, row, expected, value }.of(self.path)
+        let reason = format!("expected {expected}, got {value}");
+        Refusal::Cell { column: column.to_string(), row, reason }.of(self.path)
     }
 }
 

@@ -34,8 +34,8 @@ pub enum Refusal {
     #[error("column `{column}` does not belong in this table")]
     ForeignColumn { column: String },
     /// Rows count from 0, as in dataframes.
-    #[error("column `{column}`, row {row} (from 0): expected {expected}, got {value}")]
-    Cell { column: String, row: usize, expected: String, value: String },
+    #[error("column `{column}`, row {row} (from 0): {reason}")]
+    Cell { column: String, row: usize, reason: String },
 }
 
 impl Refusal {

@@ -6,14 +6,14 @@ use crate::base::apart;
 use crate::base::apart::stream::{self, ApartStream};
 use crate::base::contained;
 use crate::base::files::foreign;
+use crate::records::ProblemRow;
 use crate::records::tables::decode::NOT_PARQUET;
 use crate::records::tables::{Refusal, TableError};
-use crate::records::{Index, Message, ProblemRow};
 use parquet::file::reader::{ChunkReader, FileReader};
 use parquet::file::serialized_reader::SerializedFileReader;
-use parquet::record::{Field, Row};
 use parquet::schema::types::Type;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -43,22 +43,13 @@ impl Refusal {
     fn parquet(reason: impl ToString) -> Self {
         Self::Parquet { reason: reason.to_string() }
     }
-
-    fn cell(column: &str, row: usize, expected: &str, value: &Field) -> Self {
-        let value = value.to_string();
-        let value = match value.char_indices().nth(80) {
-            Some((end, _)) => format!("{}…", &value[..end]),
-            None => value,
-        };
-        Self::Cell { column: column.to_string(), row, expected: expected.to_string(), value }
-    }
 }
 
 /// One line of the stream: the number of rows, then each row, then the end or a refusal.
 #[derive(Debug, Serialize, Deserialize)]
 enum Sent {
     Rows(u64),
-    Row(ProblemRow),
+    Row(Value),
     Refused(Refusal),
     End {},
 }
@@ -77,12 +68,18 @@ pub fn each_problem_row<E: From<TableError>>(
     let file = OwnedFd::from(file);
     let mut refusal: Option<Refusal> = None;
     let mut failure: Option<E> = None;
-    let mut rows = 0;
+    let (mut rows, mut number) = (0, 0);
     let mut ended = false;
     let mut take = |sent: Sent| -> bool {
         match sent {
             Sent::Rows(count) => rows = count,
-            Sent::Row(row) => failure = each(rows, row).err(),
+            Sent::Row(row) => {
+                match problem_row(row, number) {
+                    Ok(row) => failure = each(rows, row).err(),
+                    Err(reason) => refusal = Some(reason),
+                }
+                number += 1;
+            }
             Sent::Refused(reason) => refusal = Some(reason),
             Sent::End {} => ended = true,
         }
@@ -184,10 +181,9 @@ fn decode<F: ChunkReader + 'static>(
     };
     let mut count = 0;
     for row in decoded {
-        let row = row.map_err(Refusal::parquet);
-        match row.and_then(|row| problem_row(row, count as usize)) {
-            Ok(row) => sent(Sent::Row(row))?,
-            Err(refusal) => return Ok(Err(refusal)),
+        match row {
+            Ok(row) => sent(Sent::Row(row.to_json_value()))?,
+            Err(error) => return Ok(Err(Refusal::parquet(error))),
         }
         count += 1;
     }
@@ -274,106 +270,10 @@ fn present(schema: &Type) -> String {
     fields_of(schema).iter().map(describe).collect::<Vec<_>>().join(", ")
 }
 
-fn problem_row(row: Row, number: usize) -> Result<ProblemRow, Refusal> {
-    let mut problem = ProblemRow::default();
-    let mut truth = Field::Null;
-    for (name, field) in row.into_columns() {
-        match name.as_str() {
-            "data_source" => problem.data_source = optional_text("data_source", number, field)?,
-            "prompt" => problem.prompt = messages(number, field)?,
-            "reward_model" => {
-                for (name, field) in group("reward_model", number, field)? {
-                    match name.as_str() {
-                        "ground_truth" => truth = field,
-                        "style" => {
-                            problem.style = optional_text("reward_model.style", number, field)?;
-                        }
-                        _ => {}
-                    }
-                }
-            }
-            "extra_info" => {
-                for (name, field) in group("extra_info", number, field)? {
-                    match name.as_str() {
-                        "index" => problem.index = index(number, field)?,
-                        "raw_problem" => {
-                            let column = "extra_info.raw_problem";
-                            problem.raw_problem = optional_text(column, number, field)?;
-                        }
-                        _ => {}
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-    problem.ground_truth = match index_value(&truth) {
-        Some(Index::Name(text)) => text,
-        Some(Index::Number(number)) => number.to_string(),
-        None => {
-            let column = "reward_model.ground_truth";
-            return Err(Refusal::cell(column, number, "text or an integer", &truth));
-        }
-    };
-    Ok(problem)
-}
-
-/// The fields of a struct; a null has none.
-fn group(column: &str, row: usize, field: Field) -> Result<Vec<(String, Field)>, Refusal> {
-    match field {
-        Field::Null => Ok(Vec::new()),
-        Field::Group(inner) => Ok(inner.into_columns()),
-        other => Err(Refusal::cell(column, row, "a struct", &other)),
-    }
-}
-
-fn optional_text(column: &str, row: usize, field: Field) -> Result<Option<String>, Refusal> {
-    match field {
-        Field::Null => Ok(None),
-        Field::Str(text) => Ok(Some(text)),
-        other => Err(Refusal::cell(column, row, "text or null", &other)),
-    }
-}
-
-fn index(row: usize, field: Field) -> Result<Option<Index>, Refusal> {
-    match (index_value(&field), field) {
-        (Some(index), _) => Ok(Some(index)),
-        (None, Field::Null) => Ok(None),
-        (None, other) => Err(Refusal::cell("extra_info.index", row, "text or an integer", &other)),
-    }
-}
-
-fn index_value(field: &Field) -> Option<Index> {
-    let number = match field {
-        Field::Str(text) => return Some(Index::Name(text.clone())),
-        Field::Byte(value) => i64::from(*value),
-        Field::Short(value) => i64::from(*value),
-        Field::Int(value) => i64::from(*value),
-        Field::Long(value) => *value,
-        Field::UByte(value) => i64::from(*value),
-        Field::UShort(value) => i64::from(*value),
-        Field::UInt(value) => i64::from(*value),
-        Field::ULong(value) => i64::try_from(*value).ok()?,
-        _ => return None,
-    };
-    Some(Index::Number(number))
-}
-
-fn messages(row: usize, field: Field) -> Result<Vec<Message>, Refusal> {
-    let refuse =
-        |field: &Field| Refusal::cell("prompt", row, "a list of {content, role}, both text", field);
-    let Field::ListInternal(list) = &field else { return Err(refuse(&field)) };
-    let message = |element: &Field| {
-        let Field::Group(message) = element else { return None };
-        let text = |wanted: &str| {
-            let mut columns = message.get_column_iter();
-            columns.find_map(|(name, field)| match field {
-                Field::Str(text) if name == wanted => Some(text.clone()),
-                _ => None,
-            })
-        };
-        Some(Message { role: text("role")?, content: text("content")? })
-    };
-    let messages: Option<Vec<Message>> = list.elements().iter().map(message).collect();
-    messages.ok_or_else(|| refuse(&field))
+fn problem_row(row: Value, number: usize) -> Result<ProblemRow, Refusal> {
+    serde_path_to_error::deserialize(row).map_err(|error| {
+        // A reason may quote a whole cell.
+        let reason = error.inner().to_string().chars().take(160).collect();
+        Refusal::Cell { column: error.path().to_string(), row: number, reason }
+    })
 }

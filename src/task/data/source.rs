@@ -3,12 +3,12 @@
 
 use crate::base::files::{self, foreign};
 use crate::records::tables::problem_rows::each_problem_row;
+use crate::records::tables::problems;
 use crate::records::{Index, Message, ProblemRow};
 use crate::task::TaskError;
 use crate::task::data::template;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
 use std::io;
 use std::path::Path;
 
@@ -104,8 +104,8 @@ fn parse(
     match form {
         None => Ok(None),
         Some(Form { prompt: Some(IgnoredAny) }) => {
-            let line: Option<ReleasedLine> = files::parse_line(path, number, line)?;
-            Ok(line.map(|line| (line.into_row(), false)))
+            let row: Option<ProblemRow> = files::parse_line(path, number, line)?;
+            Ok(row.map(|row| (row, false)))
         }
         Some(Form { prompt: None }) => {
             let line: Option<OwnLine> = files::parse_line(path, number, line)?;
@@ -130,7 +130,7 @@ struct OwnLine {
     #[serde(default, deserialize_with = "some_text_or_integer")]
     id: Option<String>,
     question: String,
-    #[serde(deserialize_with = "text_or_integer")]
+    #[serde(deserialize_with = "problems::text_or_integer")]
     answer: String,
 }
 
@@ -147,63 +147,6 @@ impl OwnLine {
     }
 }
 
-/// A line in the released schema, as dataframes write one; other keys are ignored, as columns
-/// are.
-#[derive(Deserialize)]
-struct ReleasedLine {
-    data_source: Option<String>,
-    prompt: Vec<Message>,
-    reward_model: RewardModel,
-    extra_info: Option<ExtraInfo>,
-}
-
-#[derive(Deserialize)]
-struct RewardModel {
-    #[serde(deserialize_with = "text_or_integer")]
-    ground_truth: String,
-    style: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct ExtraInfo {
-    #[serde(default, deserialize_with = "optional_index")]
-    index: Option<Index>,
-    raw_problem: Option<String>,
-}
-
-impl ReleasedLine {
-    fn into_row(self) -> ProblemRow {
-        let (index, raw_problem) =
-            self.extra_info.map_or((None, None), |extra| (extra.index, extra.raw_problem));
-        ProblemRow {
-            data_source: self.data_source,
-            prompt: self.prompt,
-            ground_truth: self.reward_model.ground_truth,
-            style: self.reward_model.style,
-            index,
-            raw_problem,
-        }
-    }
-}
-
-fn text_or_integer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    match Value::deserialize(deserializer)? {
-        Value::String(text) => Ok(text),
-        Value::Number(number) if !number.is_f64() => Ok(number.to_string()),
-        other => Err(serde::de::Error::custom(format!("expected text or an integer, got {other}"))),
-    }
-}
-
 fn some_text_or_integer<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
-    text_or_integer(from).map(Some)
-}
-
-fn optional_index<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Index>, D::Error> {
-    let value = Value::deserialize(deserializer)?;
-    match (&value, value.as_i64()) {
-        (Value::Null, _) => Ok(None),
-        (Value::String(text), _) => Ok(Some(Index::Name(text.clone()))),
-        (_, Some(number)) => Ok(Some(Index::Number(number))),
-        _ => Err(serde::de::Error::custom(format!("expected text or an integer, got {value}"))),
-    }
+    problems::text_or_integer(from).map(Some)
 }

@@ -82,8 +82,8 @@ fn a_prompt_that_is_no_list_of_messages_is_refused() {
     let (_folder, path) = table(vec![Column::new("prompt".into(), ["1+2?"]), truth()]);
     assert_eq!(
         rows(&path).unwrap_err(),
-        "t.parquet: column `prompt`, row 0 (from 0): expected a list of {content, role}, both \
-         text, got \"1+2?\""
+        "t.parquet: column `prompt`, row 0 (from 0): invalid type: string \"1+2?\", \
+         expected a sequence"
     );
 }
 
