@@ -177,7 +177,7 @@ pub fn with_suggestion(reason: &str) -> String {
     let nearest = match (unknown, reason.split('`').nth(1)) {
         (true, Some(wrong)) => valid_names(reason)
             .into_iter()
-            .map(|name| (distance(wrong, &name), name))
+            .map(|name| (strsim::levenshtein(wrong, &name), name))
             .min()
             .filter(|(distance, name)| 2 * distance <= wrong.len().max(name.len())),
         _ => None,
@@ -186,21 +186,4 @@ pub fn with_suggestion(reason: &str) -> String {
         Some((_, name)) => format!("{reason}; did you mean `{name}`?"),
         None => reason.to_string(),
     }
-}
-
-/// Levenshtein: single-character insertions, deletions and substitutions. Only the first 64
-/// characters count: no key is longer.
-fn distance(one: &str, two: &str) -> usize {
-    let two: Vec<char> = two.chars().take(64).collect();
-    let mut row: Vec<usize> = (0..=two.len()).collect();
-    for (index, a) in one.chars().take(64).enumerate() {
-        let mut diagonal = row[0];
-        row[0] = index + 1;
-        for (column, b) in two.iter().enumerate() {
-            let substituted = diagonal + usize::from(a != *b);
-            diagonal = row[column + 1];
-            row[column + 1] = substituted.min(row[column] + 1).min(diagonal + 1);
-        }
-    }
-    row[two.len()]
 }
