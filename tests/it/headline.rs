@@ -1,4 +1,4 @@
-//! README's results are those of the study's report, digit for digit.
+//! The results that the documentation prints are those of the study's report, digit for digit.
 
 use crate::repository;
 use dapo::base::files;
@@ -9,8 +9,8 @@ fn report() -> Value {
     serde_json::from_str(&files::read_text(&file).unwrap()).unwrap()
 }
 
-fn readme() -> String {
-    files::read_text(&repository::root().join("README.md")).unwrap()
+fn results() -> String {
+    files::read_text(&repository::root().join("docs/results.md")).unwrap()
 }
 
 fn number(value: &Value) -> f64 {
@@ -35,7 +35,7 @@ fn of_result(comparison: &Value) -> String {
 
 #[test]
 fn the_ladder_is_the_reports() {
-    let (report, readme) = (report(), readme());
+    let (report, results) = (report(), results());
     let grids = report["analysis"]["grids"].as_array().unwrap();
     let ladder = grids.iter().find(|grid| grid["name"] == "ladder").unwrap();
     let arms = ladder["arms"].as_array().unwrap();
@@ -51,13 +51,13 @@ fn the_ladder_is_the_reports() {
         let label = arm["label"].as_str().unwrap();
         let row = format!("| {label} | {score} | {change} | {word} | ").replace("|  |", "| |");
         let row = row.replace("|  |", "| |");
-        assert!(readme.contains(&row), "README has no row {row:?}");
+        assert!(results.contains(&row), "docs/results.md has no row {row:?}");
     }
 }
 
 #[test]
 fn the_differences_in_words_are_the_reports() {
-    let (report, readme) = (report(), readme());
+    let (report, results) = (report(), results());
     let families = report["analysis"]["families"].as_array().unwrap();
     let comparison = |family: &str, id: &str| {
         let family = families.iter().find(|it| it["id"] == family);
@@ -69,9 +69,10 @@ fn the_differences_in_words_are_the_reports() {
     let (value, interval) =
         of_result(primary).split_once(' ').map(|(a, b)| (a.to_string(), b.to_string())).unwrap();
     assert!(
-        readme.contains(&format!("DAPO − GRPO: {value} points {interval}, permutation p = {p:.4}"))
+        results
+            .contains(&format!("DAPO − GRPO: {value} points {interval}, permutation p = {p:.4}"))
     );
     let equal = comparison("equal-rollouts", "dapo");
     let p = number(&equal["result"]["p"]);
-    assert!(readme.contains(&format!("no difference is shown: {}, p = {p:.2}", of_result(equal))));
+    assert!(results.contains(&format!("no difference is shown: {}, p = {p:.2}", of_result(equal))));
 }

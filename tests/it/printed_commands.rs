@@ -1,4 +1,4 @@
-//! Every command that README, the READMEs below it, a study's report and the help texts print works.
+//! Every command that README, the READMEs below it, `docs/`, a study's report and the help texts print works.
 //! [`COMMANDS`] says of each whether it is run, in a small copy of a checkout, or only parsed, and
 //! why. A printed command that is not listed fails, and so does a listed one that nothing prints.
 
@@ -417,7 +417,8 @@ fn printed() -> BTreeMap<String, BTreeSet<String>> {
     let mut places: Vec<(String, BTreeSet<String>)> = Vec::new();
     for source in repository::tracked_text() {
         let is_readme = source.path.rsplit('/').next() == Some("README.md");
-        if is_readme || source.path == "ARCHITECTURE.md" {
+        let is_page = source.path.starts_with("docs/") || source.path == "ARCHITECTURE.md";
+        if is_readme || is_page {
             places.push((source.path.clone(), of_markdown(&source.text)));
         }
     }
