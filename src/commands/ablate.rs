@@ -5,6 +5,7 @@ use crate::commands::ablate_progress::Shown;
 use crate::commands::ablate_table;
 use crate::commands::exit::{self, Invalid};
 use crate::commands::interrupt::Interrupt;
+use crate::commands::output::tell;
 use crate::experiment::Grid;
 use crate::experiment::grid::file::{self, BaseSource};
 use crate::study::ablate::jobs::{self, JobState};
@@ -107,19 +108,14 @@ fn seeds(text: &str) -> Result<Seeds, String> {
 /// Grids, arms or inputs that cannot be used, a study that is in use, a folder that cannot be
 /// written.
 pub fn run(args: &AblateArgs) -> Result<ExitCode> {
-    let declaration = match &args.declaration {
-        Some(path) => Some(declaration::load(path).map_err(|it| Invalid(it.to_string()))?),
-        None => None,
-    };
-    let declared = declaration.as_ref().map(|it| it.seeds.as_slice());
-    let declared = declared.filter(|seeds| !seeds.is_empty());
+    let load = |path: &PathBuf| declaration::load(path).map_err(|it| Invalid(it.to_string()));
+    let declaration = args.declaration.as_ref().map(load).transpose()?;
+    let declared = declaration.as_ref().map(|it| &it.seeds).filter(|seeds| !seeds.is_empty());
+    let seeds = args.seeds.as_ref().map(|Seeds(seeds)| seeds).or(declared);
     let mut sources = Vec::new();
     for name in &args.grids {
         let mut source = file::load(&file::find(name))?;
-        let given = args.seeds.as_ref().map(|Seeds(seeds)| seeds.as_slice());
-        if let Some(seeds) = given.or(declared) {
-            source.grid.seeds = seeds.to_vec();
-        }
+        source.grid.seeds = seeds.unwrap_or(&source.grid.seeds).clone();
         sources.push(source);
     }
     let grids: Vec<Grid> = sources.iter().map(|source| source.grid.clone()).collect();
@@ -144,11 +140,7 @@ pub fn run(args: &AblateArgs) -> Result<ExitCode> {
         last_checkpoint_only: args.last_checkpoint_only,
     };
     let count = jobs.len();
-    eprintln!(
-        "{count} cells in {}, {} at a time",
-        visible::message(&args.out.display().to_string()),
-        options.at_once
-    );
+    tell(format!("{count} cells in {}, {} at a time", args.out.display(), options.at_once));
     let mut shown = Shown::new(count);
     schedule::run(&study, &mut jobs, &options, &|| interrupt.asked(), &mut |event| {
         if interrupt.news() {
@@ -213,17 +205,13 @@ fn ending(args: &AblateArgs, study: &AblateStudy, jobs: &[Job], interrupt: &Inte
         jobs.iter().filter(is)
     };
     for job in of(CellEnding::Diverged).chain(of(CellEnding::Failed)) {
-        let cell = job.state.cell();
-        let (how, reason) =
-            cell.map_or(("", ""), |cell| (summary::ending(cell.ending), cell.reason.as_str()));
-        eprintln!("{}", visible::message(&format!("{} {how}: {reason}", job.title())));
+        if let Some(Cell { ending, reason, .. }) = job.state.cell() {
+            tell(format!("{} {}: {reason}", job.title(), ending.name()));
+        }
     }
     let recorded = jobs.iter().filter(|job| job.state.cell().is_some()).count();
-    eprintln!(
-        "{recorded} of {} cells are on record in {}",
-        jobs.len(),
-        visible::message(&study.cells().display().to_string())
-    );
+    let cells = study.cells();
+    tell(format!("{recorded} of {} cells are on record in {}", jobs.len(), cells.display()));
     if recorded < jobs.len() {
         eprintln!("stopped; the same command goes on");
         if interrupt.asked() {

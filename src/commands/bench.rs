@@ -2,11 +2,12 @@
 
 use crate::base::files;
 use crate::commands::progress::Progress;
-use crate::commands::{bounds, throughput};
+use crate::commands::{bounds, output, throughput};
 use crate::experiment::extends;
-use crate::training::bench::{self, BenchRecord};
+use crate::records::housekeeping::readable;
+use crate::report::text::percent;
+use crate::training::bench::{self, BenchRecord, BenchSpread};
 use anyhow::{Context, Result};
-use comfy_table::Table;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -85,7 +86,8 @@ fn print(record: &BenchRecord) {
         if fact("git_dirty") == "true" { " with changes" } else { "" }
     );
     println!(
-        "{}: {} rollouts of {:.1} response tokens on average (longest {}), {} updates, {} parameters, {} threads, {} repetitions",
+        "{}: {} rollouts of {:.1} response tokens on average (longest {}), {} updates, \
+         {} parameters, {} threads, {} repetitions",
         work.experiment,
         work.rollouts,
         work.response_tokens as f64 / work.rollouts as f64,
@@ -97,30 +99,26 @@ fn print(record: &BenchRecord) {
     );
     let rates: Vec<String> = record.gemm_gflops.iter().map(|rate| format!("{rate:.0}")).collect();
     println!("f32 matrix product on 1, 2, … threads: {} GFLOP/s", rates.join(", "));
-    println!("peak memory: {:.0} MB\n", record.peak_memory_bytes as f64 / 1e6);
-    let mut table = Table::new();
-    table.load_style(comfy_table::presets::ASCII_MARKDOWN);
-    table.set_header([
-        "phase", "median s", "least", "most", "share", "tokens/s", "GFLOP", "limit s", "of limit",
-    ]);
-    for phase in &record.phases {
-        let seconds = &phase.seconds;
-        let or_blank = |value: Option<String>| value.unwrap_or_default();
-        table.add_row([
+    println!("peak memory: {}\n", readable(record.peak_memory_bytes));
+    let header =
+        ["phase", "median s", "least", "most", "share", "tokens/s", "GFLOP", "limit s", "of limit"];
+    let or_blank = |value: Option<String>| value.unwrap_or_default();
+    let rows = record.phases.iter().map(|phase| {
+        let BenchSpread { median, least, most } = phase.seconds;
+        let limit = phase.limit_seconds;
+        [
             phase.name.clone(),
-            format!("{:.4}", seconds.median),
-            format!("{:.4}", seconds.least),
-            format!("{:.4}", seconds.most),
-            format!("{:.1} %", 100.0 * phase.share),
-            or_blank(phase.tokens.map(|tokens| format!("{:.0}", tokens as f64 / seconds.median))),
+            format!("{median:.4}"),
+            format!("{least:.4}"),
+            format!("{most:.4}"),
+            percent(phase.share),
+            or_blank(phase.tokens.map(|tokens| format!("{:.0}", tokens as f64 / median))),
             or_blank(phase.flops.map(|flops| format!("{:.1}", flops / 1e9))),
-            or_blank(phase.limit_seconds.map(|limit| format!("{limit:.4}"))),
-            or_blank(
-                phase.limit_seconds.map(|limit| format!("{:.0} %", 100.0 * limit / seconds.median)),
-            ),
-        ]);
-    }
-    println!("{table}\n");
+            or_blank(limit.map(|limit| format!("{limit:.4}"))),
+            or_blank(limit.map(|limit| percent(limit / median))),
+        ]
+    });
+    println!("{}\n", output::table(header, 1..9, rows));
     for (name, what) in bench::PHASES {
         println!("{name}: {what}");
     }

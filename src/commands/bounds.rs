@@ -2,7 +2,7 @@
 //! is that of usage.
 
 use crate::commands::exit::Usage;
-use crate::experiment::validate;
+use crate::experiment::{Sampling, validate};
 use crate::policy::Response;
 use crate::policy::sampling::generate::Request;
 use clap::builder::RangedU64ValueParser;
@@ -13,6 +13,20 @@ pub const MOST: u64 = 1 << 24;
 /// `--threads`.
 pub fn threads() -> RangedU64ValueParser<u64> {
     RangedU64ValueParser::new().range(1..=validate::MOST_THREADS)
+}
+
+/// `--temperature`, of which 0 is greedy, `--top-p` and `--top-k`.
+///
+/// # Errors
+/// A value out of range, with its flag.
+pub fn sampling(temperature: f64, top_p: f64, top_k: u64) -> Result<Sampling, Usage> {
+    if !(temperature >= 0.0 && temperature.is_finite()) {
+        return Err(Usage(format!("--temperature must be at least 0, got {temperature}")));
+    }
+    if !(top_p > 0.0 && top_p <= 1.0) {
+        return Err(Usage(format!("--top-p must be in (0, 1], got {top_p}")));
+    }
+    Ok(Sampling { temperature, top_p, top_k })
 }
 
 /// A count of which there must be one: samples of a prompt, rows of a batch, tokens.

@@ -1,7 +1,7 @@
 //! `dapo runs cells`: the records of a study, and whether a run is the one of a record.
 
 use crate::base::{files, visible};
-use crate::commands::{ablate_table, exit};
+use crate::commands::{ablate_table, exit, output};
 use crate::experiment::Grid;
 use crate::records::RunFolder;
 use crate::study::Cell;
@@ -54,16 +54,10 @@ pub fn run(args: &CellsArgs) -> Result<ExitCode> {
 fn list(args: &CellsArgs) -> Result<ExitCode> {
     let study = AblateStudy::at(&args.study);
     let (cells, refused) = cell::read_folder(&study.cells())?;
-    for error in &refused {
-        eprintln!("{}", visible::message(&error.to_string()));
-    }
-    if args.json {
-        print!("{}", visible::json(&files::canonical_json(&cells)));
-    } else {
-        println!("{}", ablate_table::cells(&cells, &names(&study)?));
-    }
-    let whole = refused.is_empty();
-    Ok(ExitCode::from(if whole { exit::SUCCESS } else { exit::MISMATCH }))
+    refused.iter().for_each(output::tell);
+    let names = if args.json { BTreeMap::new() } else { names(&study)? };
+    output::document(args.json, &cells, || ablate_table::cells(&cells, &names) + "\n");
+    Ok(exit::agreed(refused.is_empty()))
 }
 
 /// Arm hash → every `<grid>/<arm>` of the study.
@@ -91,13 +85,9 @@ fn compare(args: &CellsArgs, folder: &RunFolder) -> Result<ExitCode> {
     let graded = grading::again(folder, &found)?;
     let mistaken = graded.differences.len();
     differences.extend(graded.differences);
-    if args.json {
-        print!("{}", visible::json(&files::canonical_json(&differences)));
-    } else {
-        for difference in &differences {
-            println!("{}", visible::message(difference));
-        }
-    }
+    output::document(args.json, &differences, || {
+        differences.iter().map(|difference| visible::message(difference) + "\n").collect()
+    });
     eprintln!(
         "{} stored responses of {} evaluations were graded again: {}",
         graded.responses,
@@ -109,11 +99,9 @@ fn compare(args: &CellsArgs, folder: &RunFolder) -> Result<ExitCode> {
     );
     let head = record.ledger_head.as_deref().unwrap_or("none");
     if differences.is_empty() {
-        eprintln!("the run is the record's, to the ledger's head {}", visible::message(head));
-        return Ok(ExitCode::from(exit::SUCCESS));
-    }
-    if record.exactness != "exact" {
+        output::tell(format!("the run is the record's, to the ledger's head {head}"));
+    } else if record.exactness != "exact" {
         eprintln!("under fast arithmetic another machine or build may give other bits");
     }
-    Ok(ExitCode::from(exit::MISMATCH))
+    Ok(exit::agreed(differences.is_empty()))
 }

@@ -1,7 +1,6 @@
 //! `dapo compare`: two sides from outcomes alone.
 
-use crate::base::{files, visible};
-use crate::commands::exit;
+use crate::commands::{exit, output};
 use crate::records::ColumnNames;
 use crate::study::ComparisonStyle;
 use crate::study::comparison::{self, load, text};
@@ -97,9 +96,6 @@ pub fn run(args: &CompareArgs) -> Result<ExitCode> {
     };
     let comparison = comparison::compare(&a, &b, args.level, args.common_problems)?;
     let style = if args.markdown { ComparisonStyle::Markdown } else { ComparisonStyle::Plain };
-    match args.json {
-        true => print!("{}", visible::json(&files::canonical_json(&comparison))),
-        false => print!("{}", text::page(&comparison, style)),
-    }
+    output::document(args.json, &comparison, || text::page(&comparison, style));
     Ok(ExitCode::SUCCESS)
 }

@@ -2,6 +2,7 @@
 
 use crate::base::files;
 use crate::commands::exit;
+use crate::commands::output::{self, literal};
 use crate::experiment::compare::{self, ComparedSide, Difference};
 use crate::experiment::sources::{self, Key};
 use crate::experiment::{Experiment, Publication, extends};
@@ -182,13 +183,20 @@ fn diff(args: &DiffArgs) -> Result<ExitCode> {
     let (a, b) = (Operand::of(&args.a)?, Operand::of(&args.b)?);
     let differences = compare::differences(&a.side, &b.side);
     let unstated = unstated(&a, &b);
-    if args.json {
-        print!("{}", files::canonical_json(&diff_json(&a, &b, &differences, &unstated)));
-    } else {
-        print!("{}", diff_text(&a, &b, &differences, &unstated));
-    }
+    let document = diff_json(&a, &b, &differences, &unstated);
+    output::document(args.json, &document, || diff_text(&a, &b, &differences, &unstated));
     let same_arm = differences.iter().all(|difference| !difference.in_arm);
-    Ok(ExitCode::from(if args.exit_code && !same_arm { exit::MISMATCH } else { exit::SUCCESS }))
+    Ok(exit::agreed(same_arm || !args.exit_code))
+}
+
+/// What is known of a key, by its name in JSON; `None` of a key that is not known.
+fn facts(key: Option<&Key>) -> [(&'static str, Option<String>); 4] {
+    [
+        ("meaning", key.map(|key| key.meaning.to_string())),
+        ("unit", key.map(|key| key.unit.to_string())),
+        ("paper", key.map(|key| key.paper.sentence())),
+        ("released_code", key.map(|key| key.released_code.sentence())),
+    ]
 }
 
 /// Keys of the arm that one side has and the other, a publication, states no value of.
@@ -215,17 +223,11 @@ fn diff_json(a: &Operand, b: &Operand, differences: &[Difference], unstated: &[&
         })
     };
     let difference = |difference: &Difference| {
-        let key = sources::of(&difference.key);
-        json!({
-            "key": difference.key,
-            "a": difference.a,
-            "b": difference.b,
-            "in_arm": difference.in_arm,
-            "meaning": key.map(|key| &key.meaning),
-            "unit": key.map(|key| &key.unit),
-            "paper": key.map(|key| key.paper.sentence()),
-            "released_code": key.map(|key| key.released_code.sentence()),
-        })
+        let mut entry = json!(difference);
+        for (name, fact) in facts(sources::of(&difference.key)) {
+            entry[name] = json!(fact);
+        }
+        entry
     };
     json!({
         "schema": "dapo-config-diff/1",
@@ -256,7 +258,7 @@ fn diff_text(a: &Operand, b: &Operand, differences: &[Difference], unstated: &[&
     }
     for difference in outside {
         let Difference { key, a, b, .. } = difference;
-        text += &format!("  {key}: {} → {}\n", shown(a.as_ref()), shown(b.as_ref()));
+        text += &format!("  {key}: {} → {}\n", literal(a.as_ref()), literal(b.as_ref()));
     }
     if !unstated.is_empty() {
         text += &format!("\n{} keys of the arm have no value there:\n", unstated.len());
@@ -293,30 +295,23 @@ fn difference_text(difference: &Difference) -> String {
 
 fn with_unit(value: Option<&Value>, key: Option<&Key>) -> String {
     let unit = key.map(|key| &key.unit).filter(|unit| !unit.is_empty() && value.is_some());
-    [shown(value)].into_iter().chain(unit.cloned()).collect::<Vec<_>>().join(" ")
-}
-
-/// A value as an experiment file writes it.
-fn shown(value: Option<&Value>) -> String {
-    value.map_or("absent".to_string(), Value::to_string)
+    [literal(value)].into_iter().chain(unit.cloned()).collect::<Vec<_>>().join(" ")
 }
 
 fn show(args: &ShowArgs) -> Result<ExitCode> {
     let (path, experiment) = experiment(&args.experiment)?;
-    if args.json {
-        let document = json!({
-            "schema": "dapo-config/1",
-            "source": path.display().to_string(),
-            "arm_sha256": experiment.arm_sha256(),
-            "experiment": experiment,
-        });
-        print!("{}", files::canonical_json(&document));
-    } else {
-        println!("# {}", path.display());
-        println!("# arm {}", experiment.arm_sha256());
-        println!("# [inputs] and [execution] are not part of the arm; paths are relative to here");
-        print!("{}", toml::to_string(&experiment)?);
-    }
+    let (path, arm) = (path.display().to_string(), experiment.arm_sha256());
+    let document = json!({
+        "schema": "dapo-config/1",
+        "source": path,
+        "arm_sha256": arm,
+        "experiment": experiment,
+    });
+    let toml = toml::to_string(&experiment)?;
+    output::document(args.json, &document, || {
+        let note = "[inputs] and [execution] are not part of the arm; paths are relative to here";
+        format!("# {path}\n# arm {arm}\n# {note}\n{toml}")
+    });
     Ok(ExitCode::SUCCESS)
 }
 
@@ -330,33 +325,27 @@ fn explain(args: &ExplainArgs) -> Result<ExitCode> {
         let hint = "`dapo config explain` without a key lists all";
         return Err(exit::Usage(format!("there is no key {asked}; {hint}")).into());
     }
-    if args.json {
-        let entry = |key: &&Key| {
-            json!({
-                "key": key.path,
-                "meaning": key.meaning,
-                "unit": key.unit,
-                "in_arm": compare::in_arm(&key.path),
-                "paper": key.paper.sentence(),
-                "released_code": key.released_code.sentence(),
-            })
-        };
-        let entries: Vec<Value> = chosen.iter().map(entry).collect();
-        print!("{}", files::canonical_json(&entries));
-        return Ok(ExitCode::SUCCESS);
-    }
-    for (index, key) in chosen.into_iter().enumerate() {
-        if index > 0 {
-            println!();
+    let entry = |key: &&Key| {
+        let mut entry = json!({ "key": key.path, "in_arm": compare::in_arm(&key.path) });
+        for (name, fact) in facts(Some(*key)) {
+            entry[name] = json!(fact);
         }
-        let outside = if compare::in_arm(&key.path) { "" } else { " (outside the arm's identity)" };
-        println!("{}{outside}", key.path);
-        println!("  meaning        {}", key.meaning);
-        if !key.unit.is_empty() {
-            println!("  unit           {}", key.unit);
-        }
-        println!("  paper          {}", key.paper.sentence());
-        println!("  released code  {}", key.released_code.sentence());
-    }
+        entry
+    };
+    let entries: Vec<Value> = chosen.iter().map(entry).collect();
+    output::document(args.json, &entries, || {
+        chosen.iter().map(|key| key_text(key)).collect::<Vec<_>>().join("\n")
+    });
     Ok(ExitCode::SUCCESS)
+}
+
+fn key_text(key: &Key) -> String {
+    let outside = if compare::in_arm(&key.path) { "" } else { " (outside the arm's identity)" };
+    let mut text = format!("{}{outside}\n", key.path);
+    for (name, fact) in facts(Some(key)) {
+        if let Some(fact) = fact.filter(|fact| name != "unit" || !fact.is_empty()) {
+            text += &format!("  {:<15}{fact}\n", name.replace('_', " "));
+        }
+    }
+    text
 }

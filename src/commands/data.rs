@@ -1,9 +1,9 @@
 //! `dapo data`: problems as files.
 
 use crate::algorithm::Problem;
-use crate::base::{files, visible};
+use crate::base::files;
 use crate::commands::data_audit::{self, AuditArgs};
-use crate::commands::exit;
+use crate::commands::{exit, output};
 use crate::experiment::{MiniAimeVariant, sets};
 use crate::task::TaskError;
 use crate::task::data::{self, mini_aime, problem_file};
@@ -139,9 +139,7 @@ fn prepare(args: &PrepareArgs) -> anyhow::Result<ExitCode> {
         true => DataPrepared { sets: mini_aime_sets(args.variant), ..DataPrepared::default() },
         false => file_set(args)?,
     };
-    for note in &prepared.notes {
-        eprintln!("{}", visible::message(note));
-    }
+    prepared.notes.iter().for_each(output::tell);
     // Sets that were prepared into this folder before keep their entries.
     let digests_file = args.out.join("digests.json");
     let mut digests: BTreeMap<String, Value> = match digests_file.exists() {
@@ -172,7 +170,7 @@ fn prepare(args: &PrepareArgs) -> anyhow::Result<ExitCode> {
     }
     files::write_json(&digests_file, &digests)?;
     if args.json {
-        println!("{}", visible::json(&files::canonical_json_line(&digests)));
+        output::json_line(&digests);
     }
     Ok(ExitCode::SUCCESS)
 }

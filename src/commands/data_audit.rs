@@ -1,6 +1,7 @@
 //! `dapo data audit`: what a file of problems holds.
 
-use crate::base::{files, visible};
+use crate::base::visible;
+use crate::commands::output;
 use crate::commands::progress::Progress;
 use crate::task::audit::{self, AuditFinding, AuditOptions};
 use crate::task::data::source::Format;
@@ -86,7 +87,7 @@ pub fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
         audit.findings.push(AuditFinding { kind: FindingKind::Warning, text });
     }
     match args.json {
-        true => println!("{}", visible::json(&files::canonical_json_line(&audit))),
+        true => output::json_line(&audit),
         false => println!("{}", visible::message(&text(&audit))),
     }
     Ok(ExitCode::SUCCESS)

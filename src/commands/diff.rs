@@ -1,7 +1,6 @@
 //! `dapo diff`: where two runs first differ.
 
-use crate::base::{files, visible};
-use crate::commands::exit;
+use crate::commands::{exit, output};
 use crate::records::RunFolder;
 use crate::verification::diff::{self, DiffVerdict, text};
 use anyhow::Result;
@@ -40,13 +39,6 @@ pub struct DiffArgsOf {
 /// A folder that holds no run, or a record that cannot be read.
 pub fn run(args: &DiffArgsOf) -> Result<ExitCode> {
     let diff = diff::compare(&RunFolder::at(&args.a), &RunFolder::at(&args.b))?;
-    if args.json {
-        print!("{}", visible::json(&files::canonical_json(&diff)));
-    } else {
-        print!("{}", text::text(&diff));
-    }
-    Ok(ExitCode::from(match diff.verdict {
-        DiffVerdict::Identical => exit::SUCCESS,
-        DiffVerdict::Prefix | DiffVerdict::Different | DiffVerdict::Inconclusive => exit::MISMATCH,
-    }))
+    output::document(args.json, &diff, || text::text(&diff));
+    Ok(exit::agreed(diff.verdict == DiffVerdict::Identical))
 }

@@ -1,11 +1,11 @@
 //! `dapo doctor`: this machine and build, for a reader and for another machine.
 
 use crate::base::files;
-use crate::base::visible::{self, visible};
+use crate::base::visible::visible;
 use crate::commands::exit;
+use crate::commands::output::{document, table};
 use crate::verification::{DoctorComparison, Examination, doctor};
 use anyhow::Result;
-use comfy_table::{Table, presets};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -35,87 +35,61 @@ pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
     let other: Option<Examination> = args.compare.as_deref().map(files::read_json).transpose()?;
     let here = doctor::examine();
     let comparison = other.map(|other| doctor::compare(&here, &other));
-    match (&comparison, args.json) {
-        (Some(comparison), true) => {
-            print!("{}", visible::json(&files::canonical_json(comparison)));
-        }
-        (Some(comparison), false) => show_comparison(comparison),
-        (None, true) => print!("{}", visible::json(&files::canonical_json(&here))),
-        (None, false) => show(&here),
+    match &comparison {
+        Some(comparison) => document(args.json, comparison, || comparison_text(comparison)),
+        None => document(args.json, &here, || text(&here)),
     }
     let mut agrees = comparison.is_none_or(|comparison| comparison.agrees());
     for check in here.checks.iter().filter(|check| !check.held) {
         eprintln!("not so: {} ({})", check.name, check.detail);
         agrees = false;
     }
-    Ok(match agrees {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(exit::MISMATCH),
-    })
+    Ok(exit::agreed(agrees))
 }
 
-fn show(here: &Examination) {
-    let mut facts = table(&["fact", "value"]);
-    for (name, value) in &here.facts {
-        facts.add_row([visible(name), visible(value)]);
-    }
-    let flags: Vec<String> = here
-        .cpu_flags
-        .iter()
-        .map(|(name, has)| format!("{}{name}", if *has { "" } else { "no " }))
-        .collect();
-    facts.add_row(["instruction sets".to_string(), flags.join(", ")]);
-    println!("{facts}\n");
-    let mut pins = table(&["variable", "value", "can change under fast", "under exact"]);
-    for pin in &here.pins {
-        let value = pin.value.as_deref().map_or("not set".to_string(), visible);
+fn text(here: &Examination) -> String {
+    let has = |(name, has): (&String, &bool)| format!("{}{name}", if *has { "" } else { "no " });
+    let flags = here.cpu_flags.iter().map(has).collect::<Vec<_>>().join(", ");
+    let facts = here.facts.iter().map(|(name, value)| [name.as_str(), value.as_str()]);
+    let facts = table(["fact", "value"], [], facts.chain([["instruction sets", &flags]]));
+    let pins = here.pins.iter().map(|pin| {
         let changes = match pin.changes_under_fast.as_str() {
             "" => "nothing known",
             changes => changes,
         };
-        pins.add_row([pin.name.as_str(), &value, changes, "nothing"]);
-    }
-    println!("{pins}\n");
-    let mut checks = table(&["check", "", "seen"]);
-    for check in &here.checks {
+        [pin.name.as_str(), pin.value.as_deref().unwrap_or("not set"), changes, "nothing"]
+    });
+    let header = ["variable", "value", "can change under fast", "under exact"];
+    let pins = table(header, [], pins);
+    let checks = here.checks.iter().map(|check| {
         let word = if check.held { "holds" } else { "FAILS" };
-        checks.add_row([check.name.as_str(), word, &check.detail]);
-    }
-    println!("{checks}\n");
-    println!(
-        "numeric fingerprint: {} ({} operations)",
-        here.fingerprint.digest,
-        here.fingerprint.operations.len()
-    );
+        [check.name.as_str(), word, &check.detail]
+    });
+    let checks = table(["check", "", "seen"], [], checks);
+    let (digest, count) = (&here.fingerprint.digest, here.fingerprint.operations.len());
+    format!("{facts}\n\n{pins}\n\n{checks}\n\nnumeric fingerprint: {digest} ({count} operations)\n")
 }
 
-fn show_comparison(comparison: &DoctorComparison) {
-    if comparison.agrees() {
-        println!("all {} operations give the same bits here and there", comparison.compared);
-    } else if comparison.compared == 0 {
-        println!("there is no operation to compare");
-    } else {
-        let operations: Vec<String> = comparison.operations.iter().map(|it| visible(it)).collect();
-        println!(
-            "{} of {} operations differ: {}",
-            operations.len(),
-            comparison.compared,
-            operations.join(", ")
-        );
-        println!("runs under fast arithmetic cannot be expected to agree bit for bit");
-    }
-    if !comparison.facts.is_empty() {
-        let mut facts = table(&["differs", "here", "there"]);
-        for (name, [here, there]) in &comparison.facts {
-            facts.add_row([visible(name), visible(here), visible(there)]);
+fn comparison_text(comparison: &DoctorComparison) -> String {
+    let compared = comparison.compared;
+    let mut text = match comparison.operations.len() {
+        _ if comparison.agrees() => {
+            format!("all {compared} operations give the same bits here and there\n")
         }
-        println!("\n{facts}");
+        _ if compared == 0 => "there is no operation to compare\n".to_string(),
+        count => {
+            let names: Vec<String> = comparison.operations.iter().map(|it| visible(it)).collect();
+            format!(
+                "{count} of {compared} operations differ: {}\n\
+                 runs under fast arithmetic cannot be expected to agree bit for bit\n",
+                names.join(", ")
+            )
+        }
+    };
+    if !comparison.facts.is_empty() {
+        let facts = comparison.facts.iter();
+        let facts = facts.map(|(name, [here, there])| [name, here, there]);
+        text += &format!("\n{}\n", table(["differs", "here", "there"], [], facts));
     }
-}
-
-fn table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::ASCII_MARKDOWN);
-    table.set_header(header.to_vec());
-    table
+    text
 }

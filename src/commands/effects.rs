@@ -1,16 +1,14 @@
 //! What each technique did in a run, for the terminal: one line a technique, and every warning
 //! loud enough to be seen at the end of a long run.
 
+use crate::commands::output;
 use crate::study::Effects;
 use crate::study::effect_checks::EffectFinding;
-use std::io::IsTerminal;
 
 /// Prints the findings and the warnings of a run to standard error. Colour is for terminals
 /// only, and `NO_COLOR` (set to anything but nothing) turns it off.
 pub fn print_effects(effects: &Effects) {
-    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let colour = std::io::stderr().is_terminal() && !no_color;
-    eprint!("{}", lines(effects, colour));
+    eprint!("{}", lines(effects, output::colour()));
 }
 
 fn lines(effects: &Effects, colour: bool) -> String {

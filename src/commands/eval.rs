@@ -1,11 +1,11 @@
 //! `dapo eval`: evaluate a checkpoint on the sets of an experiment, or on files of problems.
 
 use crate::algorithm::Problem;
-use crate::base::{files, workers};
-use crate::commands::bounds;
+use crate::base::files;
 use crate::commands::eval_files::{self, EvalFilesSettings, ProtocolArgs};
 use crate::commands::exit::{Invalid, Usage};
 use crate::commands::progress::Progress;
+use crate::commands::{bounds, place};
 use crate::experiment::extends;
 use crate::records::{Counters, RunFolder};
 use crate::training::evaluation::Set;
@@ -71,12 +71,11 @@ pub fn run(args: &EvalArgs) -> Result<ExitCode> {
         bail!(Usage("an experiment file is needed, or --model and --data".to_string()));
     };
     let mut experiment = extends::load(experiment)?;
-    experiment.execution.seed = args.seed.unwrap_or(experiment.execution.seed);
     if let Some(model) = &args.model {
         experiment.inputs.model = model.clone();
     }
     args.protocol.place.overrule(&mut experiment.execution);
-    workers::set_count(experiment.execution.threads);
+    place::overrule(&mut experiment, args.seed, None, None);
     if let Some(out) = &args.out
         && out.join("manifest.json").exists()
     {

@@ -2,24 +2,24 @@
 
 use crate::algorithm::Problem;
 use crate::base::{files, visible, workers};
-use crate::commands::bounds;
 use crate::commands::exit::{Invalid, Usage};
 use crate::commands::interrupt::Interrupt;
 use crate::commands::place::PlaceArgs;
 use crate::commands::progress::Progress;
-use crate::experiment::{PromptTemplate, Sampling, Verifier, sets};
+use crate::commands::{bounds, output};
+use crate::experiment::{PromptTemplate, Verifier, sets};
 use crate::numerics::Numerics;
 use crate::policy::Qwen2;
 use crate::policy::checkpoint::weights;
 use crate::records::tables::{self, OutcomeRecord};
 use crate::records::{Counters, EvaluationRecord};
-use crate::statistics::{Accuracy, Counts, accuracy};
+use crate::report::text::{percent, points};
+use crate::statistics::{Accuracy, Counts, Interval, accuracy};
 use crate::task::Tokenizer;
 use crate::task::data::{self, problem_file};
 use crate::training::Protocol;
 use crate::training::evaluation::{self, Set, resumable};
 use anyhow::{Result, bail};
-use comfy_table::Table;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -113,7 +113,7 @@ pub fn run(
             "warning: the chat template ends a turn with {token} ({id}), which stops no response; \
              eos_token_id of generation_config.json may be a list of both"
         );
-        eprintln!("{}", visible::message(&warning));
+        output::tell(warning);
     }
     let scratch = tempfile::tempdir()?;
     let folder = out.unwrap_or(scratch.path());
@@ -174,18 +174,11 @@ pub fn run(
 }
 
 fn protocol(args: &ProtocolArgs, seed: u64) -> Result<Protocol> {
-    let ProtocolArgs { temperature, top_p, .. } = *args;
-    if !(temperature >= 0.0 && temperature.is_finite()) {
-        bail!(Usage(format!("--temperature must be at least 0, got {temperature}")));
-    }
-    if !(top_p > 0.0 && top_p <= 1.0) {
-        bail!(Usage(format!("--top-p must be in (0, 1], got {top_p}")));
-    }
     Ok(Protocol {
         template: args.template,
         max_prompt_tokens: args.max_prompt_tokens,
         max_response_tokens: args.max_response_tokens,
-        sampling: Sampling { temperature, top_p, top_k: 0 },
+        sampling: bounds::sampling(args.temperature, args.top_p, 0)?,
         verifier: args.verifier,
         seed,
         batch_rows: args.batch,
@@ -224,16 +217,12 @@ fn accuracy(outcomes: &[OutcomeRecord]) -> Result<Accuracy> {
 
 /// What would have to be repeated for the number to change, and by how much it would.
 fn intervals(set: &str, accuracy: &Accuracy) -> String {
-    let mut lines =
-        vec![format!("{set}: avg@{} {:.1} %", accuracy.samples, 100.0 * accuracy.avg_at_k)];
+    let mut lines = vec![format!("{set}: avg@{} {}", accuracy.samples, percent(accuracy.avg_at_k))];
     for uncertainty in &accuracy.uncertainties {
         let range = match (&uncertainty.interval, &uncertainty.withheld) {
-            (Some(interval), _) => format!(
-                "{:.1} to {:.1} % ({:.0} %)",
-                100.0 * interval.low,
-                100.0 * interval.high,
-                100.0 * interval.level
-            ),
+            (Some(Interval { low, high, level, .. }), _) => {
+                format!("{} to {} ({:.0} %)", points(*low), percent(*high), 100.0 * level)
+            }
             (None, Some(reason)) => format!("no interval: {reason}"),
             (None, None) => "no interval".to_string(),
         };
@@ -246,13 +235,11 @@ fn intervals(set: &str, accuracy: &Accuracy) -> String {
 pub fn print(records: &[EvaluationRecord], json: bool) {
     if json {
         for record in records {
-            println!("{}", visible::json(&files::canonical_json_line(record)));
+            output::json_line(record);
         }
         return;
     }
-    let mut table = Table::new();
-    table.load_style(comfy_table::presets::ASCII_MARKDOWN);
-    table.set_header([
+    let header = [
         "set",
         "n × k",
         "avg@k %",
@@ -262,21 +249,20 @@ pub fn print(records: &[EvaluationRecord], json: bool) {
         "cons@k %",
         "truncated %",
         "tokens",
-    ]);
-    for record in records {
-        let percent = |value: f64| format!("{:.1}", 100.0 * value);
+    ];
+    let rows = records.iter().map(|record| {
         let pass = record.pass_at_k.get(&record.samples).copied().unwrap_or(f64::NAN);
-        table.add_row([
-            visible::visible(&record.set),
+        [
+            record.set.clone(),
             format!("{} × {}", record.problems, record.samples),
-            percent(record.avg_at_k),
-            percent(1.96 * record.standard_error_fixed_problems),
-            percent(record.standard_error_new_problems),
-            percent(pass),
-            percent(record.cons_at_k),
-            percent(record.truncated_share),
+            points(record.avg_at_k),
+            points(1.96 * record.standard_error_fixed_problems),
+            points(record.standard_error_new_problems),
+            points(pass),
+            points(record.cons_at_k),
+            points(record.truncated_share),
             format!("{:.0}", record.response_tokens_mean),
-        ]);
-    }
-    println!("{table}");
+        ]
+    });
+    println!("{}", output::table(header, 2..9, rows));
 }

@@ -12,6 +12,7 @@ use crate::task::TaskError;
 use crate::training::{evaluation, pretraining, run, step};
 use crate::verification::{diff, regress, verify};
 use std::io::{self, ErrorKind};
+use std::process::ExitCode;
 
 /// Done.
 pub const SUCCESS: u8 = 0;
@@ -30,6 +31,11 @@ pub const INCONCLUSIVE: u8 = 6;
 
 /// Standard error was closed: what a shell says of a process that SIGPIPE ended.
 pub const NOBODY_LISTENS: u8 = 141;
+
+/// The code of a comparison with a reference.
+pub fn agreed(agrees: bool) -> ExitCode {
+    ExitCode::from(if agrees { SUCCESS } else { MISMATCH })
+}
 
 /// Arguments that clap accepts and the verb cannot use.
 #[derive(Debug, thiserror::Error)]
@@ -111,6 +117,7 @@ fn is_machine(cause: &(dyn std::error::Error + 'static)) -> bool {
 fn is_input(cause: &(dyn std::error::Error + 'static)) -> bool {
     cause.is::<Invalid>()
         || cause.is::<statement::StatementError>()
+        || cause.is::<pretraining::PretrainError>()
         || cause.is::<vectorised::InstructionError>()
         || cause.is::<files::FileError>()
         || cause.is::<tables::TableError>()

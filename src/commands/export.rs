@@ -1,8 +1,8 @@
 //! `dapo export`: a study's cells, or a run's curves and files, for other tools.
 
 use crate::base::{files, visible};
-use crate::commands::cells;
 use crate::commands::exit::{self, Usage};
+use crate::commands::{cells, output};
 use crate::records::RunFolder;
 use crate::report::export::{statement, study};
 use crate::study::ablate::AblateStudy;
@@ -69,7 +69,7 @@ pub fn run(args: &ExportArgs) -> Result<ExitCode> {
     let folder = AblateStudy::at(&args.folder);
     let (cells, refused) = cell::read_folder(&folder.cells())?;
     for error in &refused {
-        eprintln!("left out: {}", visible::message(&error.to_string()));
+        output::tell(format!("left out: {error}"));
     }
     let keys = study::keys(&cells, &cells::names(&folder)?);
     let out = args.out.clone().unwrap_or_else(|| args.folder.join("export"));
@@ -83,11 +83,8 @@ pub fn run(args: &ExportArgs) -> Result<ExitCode> {
     if args.tensorboard {
         paths.extend(study::events(&cells, &keys, &out)?);
     }
-    for path in &paths {
-        println!("{}", visible::visible(&path.display().to_string()));
-    }
-    let whole = refused.is_empty();
-    Ok(ExitCode::from(if whole { exit::SUCCESS } else { exit::MISMATCH }))
+    paths.iter().for_each(|path| output::path(path));
+    Ok(exit::agreed(refused.is_empty()))
 }
 
 /// A run's event file, which lies outside the run folder, and its statement, which lies in it.
@@ -102,7 +99,7 @@ fn run_folder(args: &ExportArgs) -> Result<ExitCode> {
     let run = RunFolder::at(&args.folder);
     if args.statement {
         statement::write(&run)?;
-        println!("{}", visible::visible(&run.path(statement::NAME).display().to_string()));
+        output::path(&run.path(statement::NAME));
     }
     if !args.tensorboard {
         return Ok(ExitCode::SUCCESS);
@@ -114,7 +111,6 @@ fn run_folder(args: &ExportArgs) -> Result<ExitCode> {
         None => absolute.parent().unwrap_or(Path::new("")).join("export"),
     };
     let out = args.out.clone().unwrap_or_else(beside);
-    let path = study::run_events(&run, &name, &out)?;
-    println!("{}", visible::visible(&path.display().to_string()));
+    output::path(&study::run_events(&run, &name, &out)?);
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,7 @@
 //! `dapo runs gc`: what could be deleted, and with `--yes` its deletion.
 
-use crate::base::{files, visible};
+use crate::base::visible;
+use crate::commands::output;
 use crate::records::{Candidate, HousekeepingRules, housekeeping};
 use anyhow::Result;
 use serde_json::json;
@@ -69,8 +70,7 @@ fn print(candidate: &Candidate, deleted: bool, args: &GcArgs) {
     if args.json {
         let mut record = json!(candidate);
         record["deleted"] = json!(deleted);
-        println!("{}", visible::json(&files::canonical_json_line(&record)));
-        return;
+        return output::json_line(&record);
     }
     let word = match (args.yes, deleted) {
         (false, _) => "would delete",

@@ -4,10 +4,9 @@ use crate::algorithm::Finish;
 use crate::base::rng::{Id, stream};
 use crate::base::{Purpose, files, visible, workers};
 use crate::commands::bounds;
-use crate::commands::exit::{Invalid, Usage};
+use crate::commands::exit::Invalid;
 use crate::commands::place::PlaceArgs;
 use crate::commands::progress::Progress;
-use crate::experiment::Sampling;
 use crate::numerics::Numerics;
 use crate::policy::Limits;
 use crate::policy::sampling::generate::{self, Request};
@@ -88,12 +87,7 @@ struct Output<'a> {
 /// # Errors
 /// A model or prompts that cannot be used, or sampling settings out of range.
 pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
-    if !(args.temperature >= 0.0 && args.temperature.is_finite()) {
-        bail!(Usage(format!("--temperature must be at least 0, got {}", args.temperature)));
-    }
-    if !(args.top_p > 0.0 && args.top_p <= 1.0) {
-        bail!(Usage(format!("--top-p must be in (0, 1], got {}", args.top_p)));
-    }
+    let sampling = bounds::sampling(args.temperature, args.top_p, args.top_k)?;
     workers::set_count(args.threads);
     let model = args.place.load(&args.model, args.numerics)?;
     let tokenizer = Tokenizer::load(&args.model)?;
@@ -113,7 +107,7 @@ pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
         })
         .collect();
     let limits = Limits {
-        sampling: Sampling { temperature: args.temperature, top_p: args.top_p, top_k: args.top_k },
+        sampling,
         max_response_tokens: args.max_tokens as usize,
         entropy: false,
         stop_tokens: tokenizer.stop_tokens(),

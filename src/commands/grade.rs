@@ -1,11 +1,12 @@
 //! `dapo grade`: the verifier on a file of responses.
 
 use crate::base::{files, visible};
+use crate::commands::output;
 use crate::experiment::Verifier;
 use crate::records::{StoredResponse, tables};
+use crate::report::text::percent;
 use crate::task::reward::python_text::last_code_points;
 use crate::task::{Explanation, Reason, reward};
-use comfy_table::{Table, presets};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -134,8 +135,7 @@ impl GradeSummary {
     fn add(&mut self, line: &GradeLine, explanation: &Explanation) {
         self.responses += 1;
         let example = || {
-            let shown =
-                |text: &str| visible::visible(&visible::shortened(text, EXAMPLE_CHARACTERS));
+            let shown = |text: &str| visible::shortened(text, EXAMPLE_CHARACTERS);
             let truth = shown(&explanation.compared_ground_truth);
             match &explanation.matched {
                 Some(matched) => format!("`{}` for `{truth}`", shown(matched)),
@@ -155,25 +155,22 @@ impl GradeSummary {
     }
 
     /// Most frequent first.
-    fn table(&self) -> Table {
-        let mut table = Table::new();
-        table.load_style(presets::ASCII_MARKDOWN);
-        table.set_header(["verdict", "why", "responses", "share", "truncated", "first example"]);
+    fn table(&self) -> String {
         let mut reasons: Vec<(&Reason, &Counted)> = self.reasons.iter().collect();
         reasons.sort_by_key(|(reason, counted)| (Reverse(counted.responses), **reason));
-        for (reason, counted) in reasons {
+        let rows = reasons.into_iter().map(|(reason, counted)| {
             let verdict = if *reason == Reason::Equal { "accepted" } else { "rejected" };
-            let share = 100.0 * counted.responses as f64 / self.responses as f64;
-            table.add_row([
+            [
                 verdict.to_string(),
                 reason.to_string(),
                 counted.responses.to_string(),
-                format!("{share:.1} %"),
+                percent(counted.responses as f64 / self.responses as f64),
                 counted.truncated.to_string(),
                 counted.example.clone(),
-            ]);
-        }
-        table
+            ]
+        });
+        let header = ["verdict", "why", "responses", "share", "truncated", "first example"];
+        output::table(header, 2..5, rows).to_string()
     }
 }
 

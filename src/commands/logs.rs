@@ -1,6 +1,6 @@
 //! Logs for whoever looks into a run: `DAPO_LOG=debug` tells every phase on standard error.
 
-use std::io::IsTerminal;
+use crate::commands::output;
 use tracing_subscriber::EnvFilter;
 
 /// The environment variable that says what is logged, such as `debug` or `dapo::run=info`.
@@ -15,11 +15,10 @@ pub fn start() {
         EnvFilter::new("warn")
     });
     let filter = if asked.is_empty() { EnvFilter::new("warn") } else { filter };
-    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(colour)
+        .with_ansi(output::colour())
         .with_target(false)
         .init();
 }

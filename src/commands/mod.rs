@@ -1,22 +1,21 @@
 //! One file a verb: arguments, then work, then an exit code. The only place that prints.
 
 // what verbs share
-pub mod ablate_table;
 pub mod exit;
+pub mod output;
 pub mod interrupt;
 pub mod logs;
 pub mod plan_table;
+pub mod ablate_table;
 pub mod table_reader;
 pub mod bounds;
-pub mod output;
 pub mod place;
-pub mod ablate_progress;
 pub mod progress;
+pub mod ablate_progress;
 pub mod data_audit;
 pub mod eval_files;
 // verbs below a verb
 pub mod cells;
-pub mod claims;
 pub mod gc;
 pub mod generate;
 pub mod pretrain;

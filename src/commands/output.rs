@@ -1,7 +1,76 @@
-//! Standard output that cannot be written to, and what a terminal may be asked to do.
+//! What verbs print: JSON or text, tables, durations; standard output that cannot be written to;
+//! what a terminal may be asked to do.
 
+use crate::base::{files, visible};
 use crate::commands::exit;
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+use serde_json::Value;
+use std::path::Path;
 use std::{io, panic};
+
+/// Prints a value as one JSON document, or the text of it.
+pub fn document(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) {
+    match json {
+        true => print!("{}", visible::json(&files::canonical_json(value))),
+        false => print!("{}", text()),
+    }
+}
+
+/// Prints a value as one line of JSON.
+pub fn json_line(value: &impl Serialize) {
+    println!("{}", visible::json(&files::canonical_json_line(value)));
+}
+
+/// Prints a message, which may hold foreign text, to standard error.
+pub fn tell(message: impl ToString) {
+    eprintln!("{}", visible::message(&message.to_string()));
+}
+
+/// Prints the path of a file that was written.
+pub fn path(path: &Path) {
+    println!("{}", visible::visible(&path.display().to_string()));
+}
+
+/// A Markdown table. Its cells may hold foreign text; the columns `right` are aligned to the right.
+pub fn table<H, R>(
+    header: H,
+    right: impl IntoIterator<Item = usize>,
+    rows: impl IntoIterator<Item = R>,
+) -> Table
+where
+    H: IntoIterator<Item: AsRef<str>>,
+    R: IntoIterator<Item: AsRef<str>>,
+{
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN);
+    table.set_header(header.into_iter().map(|cell| visible::visible(cell.as_ref())));
+    for row in rows {
+        table.add_row(row.into_iter().map(|cell| visible::visible(cell.as_ref())));
+    }
+    for index in right {
+        if let Some(column) = table.column_mut(index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// A value as an experiment file writes it, or `absent`.
+pub fn literal(value: Option<&Value>) -> String {
+    value.map_or("absent".to_string(), Value::to_string)
+}
+
+/// A time for a reader: `2 ms`, `59.0 s`, `2.5 min`, `2.8 h`, `10.0 days`.
+pub fn duration(seconds: f64) -> String {
+    match seconds {
+        _ if seconds >= 172_800.0 => format!("{:.1} days", seconds / 86_400.0),
+        _ if seconds >= 7_200.0 => format!("{:.1} h", seconds / 3_600.0),
+        _ if seconds >= 120.0 => format!("{:.1} min", seconds / 60.0),
+        _ if seconds >= 1.0 => format!("{seconds:.1} s"),
+        _ => format!("{:.0} ms", 1000.0 * seconds),
+    }
+}
 
 /// `println!` panics when standard output cannot be written to. A reader that left (`dapo
 /// generate … | head`) has what it wanted: that is success, and silent. A full disk behind a
@@ -31,9 +100,27 @@ pub fn reader_left(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.downcast_ref().is_some_and(broken))
 }
 
+/// Whether standard error is a terminal that takes colour: `NO_COLOR`, set to anything but nothing,
+/// turns it off.
+pub fn colour() -> bool {
+    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    io::IsTerminal::is_terminal(&io::stderr()) && !no_color
+}
+
 /// Whether standard error is a terminal on which a bar may be drawn: not with `TERM=dumb`. The
 /// bar has no colour, so that `NO_COLOR` asks nothing of it.
 pub fn may_draw() -> bool {
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     io::IsTerminal::is_terminal(&io::stderr()) && !dumb
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_readable_at_every_size() {
+        let texts = [0.0021, 59.0, 150.0, 10_000.0, 864_000.0].map(duration);
+        assert_eq!(texts, ["2 ms", "59.0 s", "2.5 min", "2.8 h", "10.0 days"]);
+    }
 }

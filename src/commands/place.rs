@@ -1,7 +1,8 @@
 //! Flags that say where a policy is held: the same for every verb that takes a checkpoint folder.
 
+use crate::base::workers;
 use crate::commands::exit::Usage;
-use crate::experiment::{Device, Execution, Place, WeightKind};
+use crate::experiment::{Device, Execution, Experiment, Place, WeightKind};
 use crate::numerics::Numerics;
 use crate::policy::{Qwen2, checkpoint};
 use anyhow::{Result, bail};
@@ -16,6 +17,20 @@ pub struct PlaceArgs {
     /// Form of the weights; exact arithmetic is f32
     #[arg(long, value_enum, default_value = "f32")]
     weights: WeightKind,
+}
+
+/// What flags say takes the place of an experiment's own, and the threads are set.
+pub fn overrule(
+    experiment: &mut Experiment,
+    seed: Option<u64>,
+    threads: Option<u64>,
+    device: Option<Device>,
+) {
+    let execution = &mut experiment.execution;
+    execution.seed = seed.unwrap_or(execution.seed);
+    execution.threads = threads.unwrap_or(execution.threads);
+    execution.device = device.or(execution.device);
+    workers::set_count(execution.threads);
 }
 
 impl PlaceArgs {

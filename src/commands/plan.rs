@@ -1,8 +1,8 @@
 //! `dapo plan`: what a run will do and need, before it starts; what came true, after it.
 
-use crate::base::{files, workers};
+use crate::base::files;
 use crate::commands::exit::Invalid;
-use crate::commands::{bounds, plan_table};
+use crate::commands::{bounds, output, place, plan_table};
 use crate::experiment::{Device, extends};
 use crate::records::{Manifest, RunFolder};
 use crate::training::plan::{self, PlanRecord, actual, machine};
@@ -55,21 +55,14 @@ pub fn run(args: &PlanArgs) -> Result<ExitCode> {
         return show_run(args);
     }
     let mut experiment = extends::load(&args.experiment)?;
-    experiment.execution.seed = args.seed.unwrap_or(experiment.execution.seed);
-    experiment.execution.threads = args.threads.unwrap_or(experiment.execution.threads);
-    experiment.execution.device = args.device.or(experiment.execution.device);
-    workers::set_count(experiment.execution.threads);
+    place::overrule(&mut experiment, args.seed, args.threads, args.device);
     let inputs = match args.no_probe {
         true => inputs::prepare_without_weights(experiment)?,
         false => inputs::prepare(experiment)?,
     };
     let plan = plan::make(&inputs, &PathBuf::from("runs"), !args.no_probe)?;
-    match args.json {
-        true => print!("{}", files::canonical_json(&plan)),
-        false => println!("{}", plan_table::plan(&plan)),
-    }
-    findings(&plan);
-    refuse(&plan)?;
+    output::document(args.json, &plan, || plan_table::plan(&plan) + "\n");
+    findings(&plan, true)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -85,24 +78,17 @@ fn show_run(args: &PlanArgs) -> Result<ExitCode> {
     let peak = actual.and_then(|actual| actual.peak_memory_bytes);
     let actual = Some(actual::read(&folder, peak)?);
     let record = PlanRecord { plan, actual };
-    match args.json {
-        true => print!("{}", files::canonical_json(&record)),
-        false => {
-            println!("{}", plan_table::plan(&record.plan));
-            println!("{}", plan_table::comparison(&record));
-        }
-    }
+    output::document(args.json, &record, || {
+        format!("{}\n{}\n", plan_table::plan(&record.plan), plan_table::comparison(&record))
+    });
     Ok(ExitCode::SUCCESS)
 }
 
-fn findings(plan: &RunPlan) {
+fn findings(plan: &RunPlan, forbid: bool) -> Result<()> {
     for warning in &plan.warnings {
         eprintln!("{warning}");
     }
-}
-
-fn refuse(plan: &RunPlan) -> Result<()> {
-    if !plan.can_start() {
+    if forbid && !plan.can_start() {
         bail!(Invalid("this plan cannot be met: see the errors above".into()));
     }
     Ok(())
@@ -140,10 +126,7 @@ impl Planned {
             None => {
                 let plan = plan::make(inputs, folder.root(), measure)?;
                 eprintln!("{}", plan_table::plan(&plan));
-                findings(&plan);
-                if measure {
-                    refuse(&plan)?;
-                }
+                findings(&plan, measure)?;
                 Some(PlanRecord { plan, actual: None })
             }
         };

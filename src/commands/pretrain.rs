@@ -1,11 +1,11 @@
 //! `dapo model pretrain`: make the embedded benchmark's base policy.
 
-use crate::base::{files, visible, workers};
+use crate::base::{files, workers};
 use crate::commands::bounds;
-use crate::commands::exit::{self, Invalid};
+use crate::commands::exit::Invalid;
 use crate::commands::progress::Progress;
 use crate::experiment::diagnose;
-use crate::policy::{Qwen2, checkpoint};
+use crate::policy::checkpoint;
 use crate::task::Tokenizer;
 use crate::task::data::mini_aime::tokenizer;
 use crate::training::{Recipe, pretraining};
@@ -61,23 +61,13 @@ pub fn run(args: &PretrainArgs) -> Result<ExitCode> {
         }
     });
     bar.finish();
-    let model = match model {
-        Ok(model) => model,
-        Err(error @ pretraining::PretrainError::Diverged { .. }) => {
-            eprintln!("error: {}", visible::message(&error.to_string()));
-            return Ok(ExitCode::from(exit::DIVERGED));
-        }
-        Err(error) => bail!(Invalid(error.to_string())),
-    };
+    let model = model?;
     if let Some(error) = failed {
         return Err(error.into());
     }
-    save(&args.out, &model)?;
-    println!(
-        "{}  {}",
-        files::sha256_file(&args.out.join("model.safetensors"))?,
-        args.out.display()
-    );
+    let path = args.out.join("model.safetensors");
+    checkpoint::write_tensors(&path, &checkpoint::values(&model))?;
+    println!("{}  {}", files::sha256_file(&path)?, args.out.display());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -121,10 +111,5 @@ fn write_companions(out: &Path, recipe: &Recipe) -> Result<()> {
         "temperature": 1.0, "top_p": 0.7});
     files::write_json(&out.join("generation_config.json"), &generation)?;
     files::write_atomic(&out.join("pretrain.jsonl"), b"")?;
-    Ok(())
-}
-
-fn save(out: &Path, model: &Qwen2) -> Result<()> {
-    checkpoint::write_tensors(&out.join("model.safetensors"), &checkpoint::values(model))?;
     Ok(())
 }

@@ -1,93 +1,126 @@
-//! Progress on long work: a bar on a terminal, plain lines elsewhere. Everything goes to
+//! Progress on long work: bars on a terminal, plain lines elsewhere. Everything goes to
 //! standard error; standard output is data. Names of files and sets are made visible here.
 
 use crate::base::visible;
 use crate::commands::output;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::{Duration, Instant};
 
 /// How often a plain line is printed.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Progress of `total` units of work.
+/// Progress of `total` units of work, with bars of parts below it.
 pub struct Progress {
-    bar: Option<ProgressBar>,
+    /// `None` where no bar is drawn.
+    bars: Option<MultiProgress>,
+    /// Hidden where no bar is drawn.
+    bar: ProgressBar,
     label: String,
-    total: u64,
-    started: Instant,
+    interval: Duration,
     printed: Option<Instant>,
+}
+
+fn styled(bar: ProgressBar, template: &str, prefix: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template(template);
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+    bar.with_style(style.progress_chars("=> ")).with_prefix(prefix.to_string())
 }
 
 impl Progress {
     /// Starts at 0 of `total`.
     pub fn new(label: &str, total: u64) -> Self {
+        Self::with_template(
+            label,
+            total,
+            "{prefix} [{bar:24}] {pos}/{len} {elapsed}<{eta} {wide_msg}",
+        )
+    }
+
+    /// Of several parts; the first plain line is printed after `interval`.
+    pub fn of_parts(label: &str, interval: Duration) -> Self {
+        let whole = Self::with_template(label, 1, "{prefix} [{bar:24}] {elapsed} {wide_msg}");
+        Self { interval, printed: Some(Instant::now()), ..whole }
+    }
+
+    fn with_template(label: &str, total: u64, template: &str) -> Self {
         let label = visible::message(label);
-        let bar = output::may_draw().then(|| {
-            let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
-            let template = "{prefix} [{bar:24}] {pos}/{len} {elapsed}<{eta} {wide_msg}";
-            let style = ProgressStyle::with_template(template)
-                .unwrap_or_else(|_| ProgressStyle::default_bar())
-                .progress_chars("=> ");
-            bar.set_style(style);
-            bar.set_prefix(label.clone());
+        let target = ProgressDrawTarget::stderr;
+        let bars = output::may_draw().then(|| MultiProgress::with_draw_target(target()));
+        let bar = match &bars {
+            Some(bars) => bars.add(ProgressBar::new(total)),
+            None => ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden()),
+        };
+        let bar = styled(bar, template, &label);
+        if bars.is_some() {
             bar.enable_steady_tick(Duration::from_millis(500));
-            bar
-        });
-        Self { bar, label, total, started: Instant::now(), printed: None }
+        }
+        Self { bars, bar, label, interval: PLAIN_INTERVAL, printed: None }
+    }
+
+    /// Whether bars are drawn.
+    pub fn is_drawn(&self) -> bool {
+        self.bars.is_some()
+    }
+
+    /// A bar below this one.
+    pub fn part(&self, title: &str, total: u64) -> ProgressBar {
+        let Some(bars) = &self.bars else { return ProgressBar::hidden() };
+        let bar = bars.add(ProgressBar::new(total));
+        styled(bar, "  {prefix} [{bar:16}] {pos}/{len} {wide_msg}", &visible::message(title))
     }
 
     /// `done` units are done; `message` says what matters now.
     pub fn set(&mut self, done: u64, message: &str) {
-        let message = visible::message(message);
-        if let Some(bar) = &self.bar {
-            bar.set_position(done);
-            bar.set_message(message);
-            return;
+        let total = self.bar.length().unwrap_or(0);
+        let seconds = self.bar.elapsed().as_secs();
+        if done == total {
+            self.printed = None;
         }
-        let due = self.printed.is_none_or(|at| at.elapsed() >= PLAIN_INTERVAL);
-        if due || done == self.total {
-            self.printed = Some(Instant::now());
-            let seconds = self.started.elapsed().as_secs();
-            eprintln!("{} {done}/{} {seconds}s {message}", self.label, self.total);
-        }
+        self.set_of((done, total), message, || format!("{done}/{total} {seconds}s {message}"));
+    }
+
+    /// As [`Progress::set`], of a new total; `plain` is the plain line.
+    pub fn set_of(&mut self, (done, total): (u64, u64), message: &str, plain: impl Fn() -> String) {
+        self.bar.set_length(total);
+        self.bar.set_position(done);
+        self.bar.set_message(visible::message(message));
+        self.plain(plain);
     }
 
     /// Says what is being done, without moving.
     pub fn message(&mut self, message: &str) {
-        let message = &visible::message(message);
-        match &self.bar {
-            Some(bar) => bar.set_message(message.to_string()),
-            None => self.plain(message),
-        }
+        self.bar.set_message(visible::message(message));
+        self.plain(|| message.to_string());
     }
 
-    fn plain(&mut self, message: &str) {
-        if self.printed.is_none_or(|at| at.elapsed() >= PLAIN_INTERVAL) {
-            self.printed = Some(Instant::now());
-            eprintln!("{} {message}", self.label);
+    /// Prints a line when no bar is drawn and one is due.
+    fn plain(&mut self, line: impl FnOnce() -> String) {
+        if self.is_drawn() || self.printed.is_some_and(|at| at.elapsed() < self.interval) {
+            return;
         }
+        self.printed = Some(Instant::now());
+        output::tell(format!("{} {}", self.label, line()));
     }
 
     /// Prints a line that stays.
     pub fn note(&self, line: &str) {
-        let line = &visible::message(line);
-        match &self.bar {
-            Some(bar) => bar.println(line),
-            None => eprintln!("{line}"),
+        match &self.bars {
+            // A line that a terminal refuses is lost like any other.
+            Some(bars) => drop(bars.println(visible::message(line))),
+            None => output::tell(line),
         }
     }
 
-    /// Ends the bar and takes it off the terminal.
+    /// Ends the bars and takes them off the terminal.
     pub fn clear(self) {
-        if let Some(bar) = self.bar {
-            bar.finish_and_clear();
+        self.bar.finish_and_clear();
+        if let Some(bars) = self.bars {
+            drop(bars.clear());
         }
     }
 
     /// Ends the bar, leaving its last state.
     pub fn finish(self) {
-        if let Some(bar) = self.bar {
-            bar.abandon();
-        }
+        self.bar.abandon();
     }
 }

@@ -1,7 +1,7 @@
 //! `dapo regress`: does this program still compute what it did when the golden runs were blessed?
 
 use crate::base::{files, visible, workers};
-use crate::commands::{bounds, exit};
+use crate::commands::{bounds, exit, output, place};
 use crate::records::RunFolder;
 use crate::statistics::equivalence::{self, EquivalenceVerdict};
 use crate::training::run::inputs;
@@ -9,7 +9,6 @@ use crate::verification::diff::text;
 use crate::verification::regress::{self, bless, curves, exact, rule};
 use crate::verification::{Blessed, Compared, Golden, RegressCurves, RegressJudged, RegressRule};
 use anyhow::{Context, Result};
-use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -92,30 +91,20 @@ pub fn run(args: &RegressArgs) -> Result<ExitCode> {
     let (wants_exact, wants_fast) =
         (asked(RegressPart::Exact), asked(RegressPart::Fast) && !args.host_line);
     // What is missing or stale is said before anything is computed, too.
-    let old = match wants_fast && leave.is_none() {
-        true => Some(curves::load(&golden, &rule.fast)?),
-        false => None,
-    };
-    let exact = match wants_exact {
-        true => Some(exact_run(&golden, &rule, runs, args.threads)?),
-        false => None,
-    };
-    let new = match wants_fast {
-        true => Some(fast_runs(&golden, &rule, runs, args.threads)?),
-        false => None,
-    };
+    let compares = wants_fast && leave.is_none();
+    let old = compares.then(|| curves::load(&golden, &rule.fast)).transpose()?;
+    let exact = wants_exact.then(|| exact_run(&golden, &rule, runs, args.threads)).transpose()?;
+    let new = wants_fast.then(|| fast_runs(&golden, &rule, runs, args.threads)).transpose()?;
     if let Some(leave) = leave {
         let parts = accept(&golden, &rule, exact.as_ref(), new.as_ref())?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
         bless::record(&golden, &leave, &parts, now)?;
-        println!("{}", visible::visible(&golden.log().display().to_string()));
+        output::path(&golden.log());
         return Ok(ExitCode::SUCCESS);
     }
     let compared = exact.as_ref().map(|run| exact::compare(&golden, run)).transpose()?;
-    let judged = match (&old, &new) {
-        (Some(old), Some(new)) => Some(curves::compare(&golden, &rule.fast, old, new)?),
-        _ => None,
-    };
+    let judge = |(old, new)| curves::compare(&golden, &rule.fast, old, new);
+    let judged = old.as_ref().zip(new.as_ref()).map(judge).transpose()?;
     tell(args, &rule, exact.as_ref(), compared.as_ref(), judged.as_deref())
 }
 
@@ -127,17 +116,14 @@ fn tell(
     compared: Option<&Compared>,
     judged: Option<&[RegressJudged]>,
 ) -> Result<ExitCode> {
-    if args.json {
-        print!("{}", visible::json(&files::canonical_json(&document(compared, judged))));
-    } else {
-        print!("{}", result_text(rule, compared, judged));
-    }
+    let found = document(compared, judged);
+    output::document(args.json, &found, || result_text(rule, compared, judged));
     let same = compared.is_none_or(|compared| compared.diff.is_none());
     let reproduced = judged.is_none_or(|it| curves::verdict(it) == EquivalenceVerdict::Reproduced);
     if let (true, true, Some(run), Some(compared)) = (args.host_line, same, run, compared) {
         println!("{}", host_line(run, &compared.head)?);
     }
-    Ok(ExitCode::from(if same && reproduced { exit::SUCCESS } else { exit::MISMATCH }))
+    Ok(exit::agreed(same && reproduced))
 }
 
 /// The exact part's run, to its end.
@@ -148,8 +134,7 @@ fn exact_run(
     threads: Option<u64>,
 ) -> Result<RunFolder> {
     let mut experiment = regress::experiment(&golden.rule(), &rule.exact.experiment)?;
-    experiment.execution.threads = threads.unwrap_or(experiment.execution.threads);
-    workers::set_count(experiment.execution.threads);
+    place::overrule(&mut experiment, None, threads, None);
     let folder = RunFolder::at(runs.join("exact"));
     eprintln!("exact: {} rollout steps", experiment.training.rollout_steps);
     regress::complete(&inputs::prepare(experiment)?, &folder)?;
@@ -212,28 +197,20 @@ fn accept(
 
 /// What the margins can see, given the spread of the values over seeds.
 fn sensitivity(rule: &RegressRule, curves: &RegressCurves) -> Result<String> {
-    let mut table = Table::new();
-    table.load_style(presets::ASCII_MARKDOWN);
-    table.set_header(["point", "mean", "sd over seeds", "margin", "false alarm", "seen at 95 %"]);
+    let mut rows = Vec::new();
     for point in &rule.fast.points {
         let values = curves.values_of(point)?;
         let mean = values.iter().sum::<f64>() / values.len() as f64;
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
         let deviation = (squares / (values.len() - 1) as f64).sqrt();
         let sees = equivalence::sensitivity(deviation, values.len(), rule.fast.alpha, point.margin);
-        let numbers = [mean, deviation, point.margin].map(|number| format!("{number:.4}"));
-        let [mean, deviation, margin] = numbers;
+        let numbers = [mean, deviation, point.margin, sees.visible];
+        let [mean, deviation, margin, seen] = numbers.map(|number| format!("{number:.4}"));
         let alarm = format!("{:.1e}", sees.false_alarm);
-        table.add_row([
-            point.name(),
-            mean,
-            deviation,
-            margin,
-            alarm,
-            format!("{:.4}", sees.visible),
-        ]);
+        rows.push([point.name(), mean, deviation, margin, alarm, seen]);
     }
-    Ok(format!("{table}\n"))
+    let header = ["point", "mean", "sd over seeds", "margin", "false alarm", "seen at 95 %"];
+    Ok(format!("{}\n", output::table(header, 1..6, rows)))
 }
 
 fn result_text(
@@ -262,21 +239,19 @@ fn result_text(
     text
 }
 
-fn judged_table(judged: &[RegressJudged]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::ASCII_MARKDOWN);
-    table.set_header(["point", "golden", "new", "difference", "margin", "verdict"]);
-    for RegressJudged { point, golden, new, equivalence } in judged {
-        table.add_row([
-            visible::visible(&point.name()),
+fn judged_table(judged: &[RegressJudged]) -> String {
+    let rows = judged.iter().map(|RegressJudged { point, golden, new, equivalence }| {
+        [
+            point.name(),
             format!("{golden:.4}"),
             format!("{new:.4}"),
             format!("{:+.4} ± {:.4}", equivalence.difference, equivalence.half_width),
             format!("{:.4}", equivalence.margin),
             words(equivalence.verdict).to_string(),
-        ]);
-    }
-    table
+        ]
+    });
+    let header = ["point", "golden", "new", "difference", "margin", "verdict"];
+    output::table(header, 1..5, rows).to_string()
 }
 
 fn words(verdict: EquivalenceVerdict) -> &'static str {

@@ -1,20 +1,21 @@
 //! `dapo report RUN` and `dapo report STUDY`: HTML, Markdown and JSON of one run folder, or of a
 //! study.
 
-use crate::base::{files, visible};
-use crate::commands::claims;
-use crate::commands::exit::Usage;
+use crate::base::files::FileError;
+use crate::base::visible;
+use crate::commands::exit::{Invalid, Usage};
+use crate::commands::output;
 use crate::records::RunFolder;
+use crate::report::run::load::RunReportError;
 use crate::report::run::{self, Report, chapters};
-use crate::report::study;
-use anyhow::bail;
+use crate::report::study::{self, StudyReportError};
+use crate::study::claims::{self, evidence, text};
+use crate::study::{analysis, collection};
+use anyhow::{Error, Result, bail};
 use clap::Args;
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-
-/// The folder holds no run, or a file in it is malformed.
-const INVALID_DATA: u8 = 3;
 
 /// Write a report of one run, or of a study, as HTML, Markdown and JSON.
 ///
@@ -68,42 +69,28 @@ pub struct ReportArgs {
 ///
 /// # Errors
 /// When a file of the report cannot be written.
-pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &ReportArgs) -> Result<ExitCode> {
     if let Some(file) = &args.claims {
-        return claims::run(&claims::Asked {
-            study: args.run.as_deref(),
-            declaration: args.declaration.as_deref(),
-            claims: file.as_deref(),
-            only: &args.only,
-            json: args.json,
-            markdown: args.markdown,
-        });
+        return judge(args, file.as_deref());
     }
     let Some(path) = &args.run else { bail!(Usage("which run or study?".to_string())) };
     if is_study(path) {
         return study_report(path, args);
     }
     if args.declaration.is_some() || args.out.is_some() {
-        let folder = path.display().to_string();
         let message = "--declaration and --out are for a study, a folder with `grids`";
-        eprintln!("error: {}: {message}", visible::message(&folder));
-        return Ok(ExitCode::from(INVALID_DATA));
+        bail!(Invalid(format!("{}: {message}", path.display())));
     }
     let folder = RunFolder::at(path);
     let report = match run::write(&folder) {
         Ok(report) => report,
-        Err(run::load::RunReportError::Files(
-            error @ files::FileError::Io { action: "write" | "create folder", .. },
-        )) => {
-            return Err(error.into());
-        }
-        Err(error) => {
-            eprintln!("error: {}", visible::message(&error.to_string()));
-            return Ok(ExitCode::from(INVALID_DATA));
-        }
+        Err(RunReportError::Files(
+            error @ FileError::Io { action: "write" | "create folder", .. },
+        )) => return Err(error.into()),
+        Err(error) => bail!(Invalid(error.to_string())),
     };
     if args.json {
-        println!("{}", visible::json(&files::canonical_json_line(&report)));
+        output::json_line(&report);
         return Ok(ExitCode::SUCCESS);
     }
     println!("{}: {}", report.run.name, report.headline);
@@ -119,7 +106,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     }
     println!();
     for name in ["report.html", "report.md", "report.json"] {
-        println!("{}", folder.path(name).display());
+        output::path(&folder.path(name));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -130,16 +117,12 @@ fn is_study(folder: &Path) -> bool {
     (has("grids") || has("cells")) && !folder.join("manifest.json").exists()
 }
 
-fn study_report(folder: &Path, args: &ReportArgs) -> anyhow::Result<ExitCode> {
+fn study_report(folder: &Path, args: &ReportArgs) -> Result<ExitCode> {
     let written = study::write(folder, args.declaration.as_deref(), args.out.as_deref());
-    let (report, paths) = match written {
-        Ok(written) => written,
-        Err(study::StudyReportError::Write(error)) => return Err(error.into()),
-        Err(error) => {
-            eprintln!("error: {}", visible::message(&error.to_string()));
-            return Ok(ExitCode::from(INVALID_DATA));
-        }
-    };
+    let (report, paths) = written.map_err(|error| match error {
+        StudyReportError::Write(error) => Error::from(error),
+        error => Invalid(error.to_string()).into(),
+    })?;
     if args.json {
         print!("{}", study::json(&report));
         return Ok(ExitCode::SUCCESS);
@@ -150,24 +133,53 @@ fn study_report(folder: &Path, args: &ReportArgs) -> anyhow::Result<ExitCode> {
         println!("\nnote: {alert}");
     }
     println!();
-    for path in paths {
-        println!("{}", path.display());
+    paths.iter().for_each(|path| output::path(path));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn summary(report: &Report) -> String {
+    let header =
+        ["set", "n × k × runs", "policy", "avg@k %", "95 %, these", "95 %, others", "cons@k %"];
+    let shown = [0, 1, 2, 3, 5, 7, 9];
+    let rows = chapters::evaluation_rows(report);
+    let rows = rows.iter().map(|row| shown.map(|column| row[column].text.as_str()));
+    output::table(header, 3..7, rows).to_string()
+}
+
+/// Lists the paper's claims, or judges them by a study. All are computed, so that what is adjusted
+/// together stays together.
+fn judge(args: &ReportArgs, file: Option<&Path>) -> Result<ExitCode> {
+    let given = file.map(claims::load).transpose()?;
+    let all = given.clone().unwrap_or_else(claims::shipped);
+    if let Some(id) = args.only.iter().find(|id| all.claims.iter().all(|it| it.id != **id)) {
+        bail!(Usage(format!("--only {id}: there is no such claim")));
+    }
+    let wanted = |id: &String| args.only.is_empty() || args.only.contains(id);
+    let Some(folder) = &args.run else {
+        let mut claims = all;
+        claims.claims.retain(|it| wanted(&it.id));
+        output::document(args.json, &claims, || shown(&text::listed(&claims)));
+        return Ok(ExitCode::SUCCESS);
+    };
+    let study = collection::load(folder, args.declaration.as_deref())?;
+    let analysis = analysis::analyse(&study);
+    let tested = given.unwrap_or_else(|| claims::shipped_for(&study));
+    let mut judged = evidence::judge(&study, &analysis, &tested);
+    judged.claims.retain(|claim| wanted(&claim.id));
+    let document = json!({ "schema": "dapo-claims/1", "judged": judged });
+    output::document(args.json, &document, || match args.markdown {
+        true => shown(&text::markdown(&judged)),
+        false => shown(&text::plain(&judged)),
+    });
+    for excluded in &study.excluded {
+        let arm = excluded.arm.as_deref().unwrap_or("no arm");
+        let line = format!("{} does not count for {arm}: {}", excluded.cell, excluded.reason);
+        eprintln!("{}", visible::visible(&line));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn summary(report: &Report) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::ASCII_MARKDOWN);
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    let columns =
-        ["set", "n × k × runs", "policy", "avg@k %", "95 %, these", "95 %, others", "cons@k %"];
-    table.set_header(columns);
-    for row in chapters::evaluation_rows(report) {
-        table.add_row([0, 1, 2, 3, 5, 7, 9].map(|column| row[column].text.clone()));
-    }
-    for column in table.column_iter_mut().skip(3) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
+/// Foreign text line by line.
+fn shown(text: &str) -> String {
+    text.lines().map(|line| visible::visible(line) + "\n").collect()
 }

@@ -1,10 +1,9 @@
 //! `dapo runs`: what lies in a folder of runs; `dapo runs gc`, `dapo runs cells`.
 
-use crate::base::{files, visible};
-use crate::commands::{cells, gc};
+use crate::commands::{cells, gc, output};
 use crate::records::{RunSummary, housekeeping};
+use crate::report::text::points;
 use anyhow::Result;
-use comfy_table::{CellAlignment, Table, presets};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -47,55 +46,41 @@ pub fn run(args: &RunsArgs) -> Result<ExitCode> {
         Some(RunsVerb::Cells(args)) => return cells::run(args),
         None => {}
     }
-    let mut summaries = Vec::new();
-    for folder in housekeeping::runs(&args.dir)? {
-        summaries.push(housekeeping::summary(&folder)?);
-    }
+    let folders = housekeeping::runs(&args.dir)?;
+    let summaries: Vec<RunSummary> =
+        folders.iter().map(housekeeping::summary).collect::<Result<_, _>>()?;
     for summary in &summaries {
         if let Some(damage) = &summary.damage {
-            eprintln!("{}", visible::message(&format!("{}: {damage}", summary.folder.display())));
+            output::tell(format!("{}: {damage}", summary.folder.display()));
         }
     }
     if args.json {
-        for summary in &summaries {
-            println!("{}", visible::json(&files::canonical_json_line(summary)));
-        }
+        summaries.iter().for_each(output::json_line);
     } else if summaries.is_empty() {
-        eprintln!("{}", visible::message(&format!("{}: no runs", args.dir.display())));
+        output::tell(format!("{}: no runs", args.dir.display()));
     } else {
         println!("{}", table(&summaries));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn table(summaries: &[RunSummary]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::ASCII_MARKDOWN);
-    table.set_header(["run", "arm", "seed", "arm hash", "state", "steps", "size", "accuracy %"]);
-    for summary in summaries {
-        let or_unknown = |text: Option<String>| text.unwrap_or_else(|| "?".to_string());
+fn table(summaries: &[RunSummary]) -> String {
+    let header = ["run", "arm", "seed", "arm hash", "state", "steps", "size", "accuracy %"];
+    let or_unknown = |text: Option<String>| text.unwrap_or_else(|| "?".to_string());
+    let rows = summaries.iter().map(|summary| {
         let planned = or_unknown(summary.steps_planned.map(|steps| steps.to_string()));
         let hash = summary.arm_sha256.as_ref().map(|hash| hash.chars().take(8).collect());
-        let accuracy: Vec<String> = summary
-            .accuracy
-            .iter()
-            .map(|(set, share)| format!("{} {:.1}", visible::visible(set), 100.0 * share))
-            .collect();
-        table.add_row([
-            visible::visible(&summary.folder.display().to_string()),
-            visible::visible(&or_unknown(summary.name.clone())),
+        let score = |(set, share): (&String, &f64)| format!("{set} {}", points(*share));
+        [
+            summary.folder.display().to_string(),
+            or_unknown(summary.name.clone()),
             or_unknown(summary.seed.map(|seed| seed.to_string())),
-            visible::visible(&or_unknown(hash)),
+            or_unknown(hash),
             summary.state.name().to_string(),
             format!("{}/{planned}", summary.steps_done),
             housekeeping::readable(summary.size_bytes),
-            accuracy.join(", "),
-        ]);
-    }
-    for column in [2, 5, 6] {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
+            summary.accuracy.iter().map(score).collect::<Vec<_>>().join(", "),
+        ]
+    });
+    output::table(header, [2, 5, 6], rows).to_string()
 }

@@ -1,16 +1,17 @@
 //! `dapo bench throughput`: how fast a checkpoint's policy generates and trains.
 
-use crate::base::{files, workers};
-use crate::commands::bounds;
+use crate::base::workers;
 use crate::commands::exit::Usage;
 use crate::commands::place::PlaceArgs;
 use crate::commands::progress::Progress;
+use crate::commands::{bounds, output};
 use crate::experiment::extends;
 use crate::numerics::Numerics;
+use crate::records::housekeeping::readable;
+use crate::report::text::percent;
 use crate::training::bench::throughput;
 use crate::training::{Throughput, ThroughputUpdate, ThroughputWorkload};
 use anyhow::{Result, bail};
-use comfy_table::Table;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -94,43 +95,32 @@ pub fn run(args: &ThroughputArgs) -> Result<ExitCode> {
     };
     let found = throughput::measure(model, &workload, train.as_ref(), tell)?;
     bar.finish();
-    match args.json {
-        true => print!("{}", files::canonical_json(&found)),
-        false => show(&found),
-    }
+    output::document(args.json, &found, || text(&found));
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(found: &Throughput) {
-    println!(
-        "{:.1} million parameters in {} on {}; memory is read at {:.1} GB/s",
+fn text(found: &Throughput) -> String {
+    let mut text = format!(
+        "{:.1} million parameters in {} on {}; memory is read at {:.1} GB/s\n",
         found.parameters as f64 / 1e6,
         found.weights,
         found.device,
         found.bandwidth / 1e9
     );
-    let mut table = Table::new();
-    table.load_style(comfy_table::presets::ASCII_MARKDOWN);
-    table.set_header(["rows", "first token s", "tokens/s", "limit of bandwidth", "of limit"]);
-    for one in &found.generation {
+    let rows = found.generation.iter().map(|one| {
+        let limit = one.bandwidth_limit;
         let [rate, share] = match one.tokens_per_second {
             None => ["too few tokens to tell".to_string(), String::new()],
-            Some(rate) => {
-                [format!("{rate:.1}"), format!("{:.0} %", 100.0 * rate / one.bandwidth_limit)]
-            }
+            Some(rate) => [format!("{rate:.1}"), percent(rate / limit)],
         };
-        table.add_row([
-            one.batch.to_string(),
-            format!("{:.3}", one.first_token_seconds),
-            rate,
-            format!("{:.1}", one.bandwidth_limit),
-            share,
-        ]);
-    }
-    println!("{table}");
+        let first = format!("{:.3}", one.first_token_seconds);
+        [one.batch.to_string(), first, rate, format!("{limit:.1}"), share]
+    });
+    let header = ["rows", "first token s", "tokens/s", "limit of bandwidth", "of limit"];
+    text += &format!("{}\n", output::table(header, 0..5, rows));
     if let Some(one) = found.training {
-        println!(
-            "an update of {} rows: {:.0} tokens/s, {:.2} TFLOP/s; forward alone {:.0} tokens/s",
+        text += &format!(
+            "an update of {} rows: {:.0} tokens/s, {:.2} TFLOP/s; forward alone {:.0} tokens/s\n",
             one.rows,
             one.tokens_per_second,
             one.flops / 1e12,
@@ -138,6 +128,7 @@ fn show(found: &Throughput) {
         );
     }
     if let Some(peak) = found.peak_memory_bytes {
-        println!("peak memory of the process: {:.2} GB", peak as f64 / 1e9);
+        text += &format!("peak memory of the process: {}\n", readable(peak));
     }
+    text
 }

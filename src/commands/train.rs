@@ -1,11 +1,11 @@
 //! `dapo train`: train, evaluate, report.
 
-use crate::base::{files, workers};
+use crate::base::files;
 use crate::commands::exit::{self, Usage};
 use crate::commands::interrupt::Interrupt;
 use crate::commands::plan::Planned;
 use crate::commands::progress::Progress;
-use crate::commands::{bounds, effects};
+use crate::commands::{bounds, effects, output, place};
 use crate::experiment::{Device, Experiment, ExperimentError, extends, validate};
 use crate::records::{Ending, RunFolder};
 use crate::report;
@@ -61,10 +61,7 @@ pub struct TrainArgs {
 /// An experiment, model or data set that cannot be used; a folder that cannot be written.
 pub fn run(args: &TrainArgs) -> Result<ExitCode> {
     let mut experiment = load(&args.experiment, args.inputs.as_deref())?;
-    experiment.execution.seed = args.seed.unwrap_or(experiment.execution.seed);
-    experiment.execution.threads = args.threads.unwrap_or(experiment.execution.threads);
-    experiment.execution.device = args.device.or(experiment.execution.device);
-    workers::set_count(experiment.execution.threads);
+    place::overrule(&mut experiment, args.seed, args.threads, args.device);
     let inputs = inputs::prepare(experiment)?;
     let manifest = &inputs.manifest;
     let folder = RunFolder::at(args.out.clone().unwrap_or_else(|| {
@@ -109,7 +106,7 @@ pub fn run(args: &TrainArgs) -> Result<ExitCode> {
     let report = report::run::write(&folder)
         .with_context(|| format!("the report of {}", folder.root().display()))?;
     effects::print_effects(&report.effects);
-    println!("{}", folder.path("report.html").display());
+    output::path(&folder.path("report.html"));
     Ok(match outcome.ending {
         Ending::Diverged => ExitCode::from(exit::DIVERGED),
         Ending::Finished | Ending::Saturated => ExitCode::SUCCESS,
@@ -177,7 +174,8 @@ fn show(bar: &mut Progress, event: RunEvent) {
             tracing::info!(step = metrics.step, "rollout step done");
             let get = |name: &str| metrics.metrics.get(name).copied().unwrap_or(f64::NAN);
             bar.note(&format!(
-                "step {:>3}  reward {:+.2}  accuracy {:5.1} %  length {:4.0}  entropy {:.3}  useful {:3.0} %  rounds {}  {:.1} s",
+                "step {:>3}  reward {:+.2}  accuracy {:5.1} %  length {:4.0}  entropy {:.3}  \
+                 useful {:3.0} %  rounds {}  {:.1} s",
                 metrics.step,
                 get("rollout/reward_mean"),
                 100.0 * get("rollout/accuracy"),

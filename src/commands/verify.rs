@@ -1,14 +1,15 @@
 //! `dapo verify RUN`: whether a run folder from somebody else is what it says it is.
 
-use crate::base::{files, visible, workers};
+use crate::base::workers;
 use crate::commands::exit;
+use crate::commands::output::{self, table};
 use crate::numerics::Numerics;
 use crate::records::RunFolder;
+use crate::report::text::percent;
 use crate::verification::verify::replay::ReplayRequest;
-use crate::verification::verify::{self, Check, Options, VerifyVerdict};
+use crate::verification::verify::{self, Options, VerifyVerdict};
 use crate::verification::{Challenge, Replay, Verification};
 use anyhow::Result;
-use comfy_table::{Table, presets};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -77,15 +78,14 @@ pub struct VerifyArgs {
 /// A folder that holds no run, or that cannot be listed.
 pub fn run(args: &VerifyArgs) -> Result<ExitCode> {
     let problems = args.replay_problems;
-    let replay = match (args.replay, args.challenge, args.challenge_from_ledger) {
-        (None, ..) => None,
-        (Some(steps), Some(seed), _) => {
-            Some(ReplayRequest { steps, problems, challenge: Challenge::Seed(seed) })
-        }
-        (Some(steps), None, true) => {
-            Some(ReplayRequest { steps, problems, challenge: Challenge::Ledger })
-        }
-        (Some(_), None, false) => {
+    let challenge = match args.challenge {
+        Some(seed) => Some(Challenge::Seed(seed)),
+        None => args.challenge_from_ledger.then_some(Challenge::Ledger),
+    };
+    let replay = match (args.replay, challenge) {
+        (None, _) => None,
+        (Some(steps), Some(challenge)) => Some(ReplayRequest { steps, problems, challenge }),
+        (Some(_), None) => {
             let text =
                 "--replay needs --challenge SEED (or --challenge-from-ledger, which is weaker)";
             return Err(exit::Usage(text.to_string()).into());
@@ -103,7 +103,7 @@ pub fn run(args: &VerifyArgs) -> Result<ExitCode> {
     let options = Options { base: args.base.clone(), data: args.data.clone(), replay };
     let found = verify::verify(&folder, &options, &mut |what| eprintln!("{what}"))?;
     if args.json {
-        println!("{}", visible::json(&files::canonical_json_line(&found)));
+        output::json_line(&found);
     } else {
         print(&found);
     }
@@ -115,13 +115,9 @@ pub fn run(args: &VerifyArgs) -> Result<ExitCode> {
 }
 
 fn print(found: &Verification) {
-    let mut table = Table::new();
-    table.load_style(presets::ASCII_MARKDOWN);
-    table.set_header(["check", "verdict", "compared"]);
-    for Check { name, verdict, compared, .. } in &found.checks {
-        table.add_row([*name, verdict.name(), compared.as_str()]);
-    }
-    println!("{table}");
+    let rows = found.checks.iter();
+    let rows = rows.map(|check| [check.name, check.verdict.name(), check.compared.as_str()]);
+    println!("{}", table(["check", "verdict", "compared"], [], rows));
     for check in &found.checks {
         for finding in &check.findings {
             println!("\n{}: {}: {}", finding.verdict.name(), finding.place, finding.what);
@@ -144,10 +140,10 @@ fn print_replay(replay: &Replay) {
     let list = |steps: &[u64]| steps.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
     println!("\nChallenge: {}; it picks {}", replay.challenge, list(&replay.picked));
     println!(
-        "Executed again: {} of {} rollout steps ({:.1} %): {}",
+        "Executed again: {} of {} rollout steps ({}): {}",
         replay.covered.len(),
         replay.steps,
-        100.0 * replay.covered_share,
+        percent(replay.covered_share),
         list(&replay.covered)
     );
     let evaluations = &replay.evaluations;

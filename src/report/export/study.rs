@@ -10,7 +10,6 @@ use crate::records::{
 use crate::report::export::tensorboard;
 use crate::report::{Scalar, text};
 use crate::study::Cell;
-use crate::study::ablate::summary;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -60,7 +59,7 @@ fn rows<'a>(cells: &'a [Cell], keys: &'a [CellKey]) -> ExportRows<'a> {
             let step = evaluation.counters.rollout_steps;
             rows.evaluations.push(EvaluationRow {
                 key,
-                ending: summary::ending(cell.ending),
+                ending: cell.ending.name(),
                 set,
                 step,
                 updates: evaluation.counters.updates,

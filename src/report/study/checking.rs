@@ -3,7 +3,6 @@
 
 use crate::report::page::{Block, Look, Section, Table, TableCell, row};
 use crate::report::{Context, text};
-use crate::study::ablate::summary;
 use crate::study::{Cell, CellEnding};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -108,7 +107,7 @@ fn records(context: &Context, cells: &[&Cell]) -> Table {
             Look::Code.of(text::visible(&file)),
             text::joined(arms.get(&file).into_iter().flatten(), ", "),
             TableCell::value(cell.seed.to_string(), [cell.seed as f64]),
-            summary::ending(cell.ending),
+            cell.ending.name(),
             digest(cell.ledger_head.as_deref()),
             digest(Some(&cell.record_sha256)),
             digest(weights.map(|(_, digest)| digest.as_str()))

@@ -4,7 +4,6 @@ use crate::report::page::{Block, Look, Section, Table, TableCell, row};
 use crate::report::study::checking;
 use crate::report::{Context, text};
 use crate::study::Cell;
-use crate::study::ablate::summary;
 use std::collections::BTreeSet;
 
 /// The chapter.
@@ -143,9 +142,8 @@ fn recorded(cells: &[&Cell]) -> SurroundingsFinding {
 
 fn ledgers(cells: &[&Cell]) -> SurroundingsFinding {
     let without = cells.iter().filter(|cell| cell.ledger_head.is_none());
-    let named = |cell: &&Cell| {
-        format!("{} ({})", text::visible(&cell.file_name()), summary::ending(cell.ending))
-    };
+    let named =
+        |cell: &&Cell| format!("{} ({})", text::visible(&cell.file_name()), cell.ending.name());
     let without = text::joined(without.map(named), ", ");
     match (cells.len(), without.is_empty()) {
         (0, _) => Err("no run counts".into()),

@@ -4,6 +4,7 @@ use crate::base::files::{self, FileKind};
 use crate::experiment::{Experiment, Grid, compare};
 use crate::records::{Manifest, RunFolder, StepMetrics};
 use crate::study::ablate::{AblateError, AblateStudy};
+use crate::study::cell::check::RECORDS;
 use crate::study::{Cell, CellEnding, cell};
 use crate::training::run::inputs;
 use std::collections::BTreeMap;
@@ -44,7 +45,7 @@ impl JobState {
             Self::Missing => "to run".to_string(),
             Self::Unfinished { steps } => format!("unfinished, {steps} steps"),
             Self::Ended => "to record".to_string(),
-            Self::Recorded(cell) => format!("{:?}", cell.ending).to_lowercase(),
+            Self::Recorded(cell) => cell.ending.name().to_string(),
             Self::Failed(_) => "failed".to_string(),
             Self::Unusable { .. } => "unusable, to run again".to_string(),
         }
@@ -71,6 +72,20 @@ impl Job {
 
     pub fn steps(&self) -> u64 {
         self.experiment.training.rollout_steps
+    }
+
+    /// Rollout steps that are recorded. A run that has ended takes no further step, whatever it was
+    /// planned for.
+    pub fn steps_done(&self) -> u64 {
+        match self.state {
+            JobState::Recorded(_) | JobState::Failed(_) | JobState::Ended => self.steps(),
+            JobState::Unfinished { steps } => steps,
+            JobState::Missing | JobState::Unusable { .. } => 0,
+        }
+    }
+
+    pub fn share_done(&self) -> f64 {
+        self.steps_done() as f64 / self.steps().max(1) as f64
     }
 
     pub fn set_aside(&mut self) -> Result<Vec<PathBuf>, AblateError> {
@@ -234,7 +249,7 @@ pub fn state(job: &Job) -> Result<JobState, AblateError> {
 
 /// The first file of the run folder whose digest is not the record's.
 fn misfit(job: &Job, cell: &Cell) -> Result<Option<String>, AblateError> {
-    for name in ["metrics.jsonl", "evaluations.jsonl", "ledger.jsonl"] {
+    for name in RECORDS {
         let path = job.folder.inside(name)?;
         let found = match files::kind(&path)? {
             Some(FileKind::File) => Some(files::sha256_file(&path)?),

@@ -267,13 +267,7 @@ impl Queue<'_> {
     }
 
     fn steps_done(&self) -> u64 {
-        let recorded = |job: &Job| match &job.state {
-            // It takes no further step, whatever it was planned for.
-            JobState::Recorded(_) | JobState::Failed(_) | JobState::Ended => job.steps(),
-            JobState::Unfinished { steps } => *steps,
-            JobState::Missing | JobState::Unusable { .. } => 0,
-        };
-        self.jobs.iter().map(recorded).sum()
+        self.jobs.iter().map(Job::steps_done).sum()
     }
 
     fn progress(&mut self) -> ScheduleProgress {
@@ -301,9 +295,7 @@ impl Queue<'_> {
             seconds_left: self.by_cells().or(by_steps),
         }
     }
-}
 
-impl Queue<'_> {
     /// Seconds left by the mean time of the recorded cells. Steps account for about 0.9 of a cell's
     /// time; the last evaluations take the rest.
     fn by_cells(&self) -> Option<f64> {
@@ -316,10 +308,7 @@ impl Queue<'_> {
         let mean = times.iter().sum::<f64>() / times.len() as f64;
         let rest = |job: &Job| match &job.state {
             JobState::Recorded(_) | JobState::Failed(_) | JobState::Ended => 0.0,
-            JobState::Missing | JobState::Unusable { .. } => 1.0,
-            JobState::Unfinished { steps } => {
-                1.0 - STEPS * *steps as f64 / job.steps().max(1) as f64
-            }
+            _ => 1.0 - STEPS * job.share_done(),
         };
         let left: f64 = self.jobs.iter().map(rest).sum();
         let at_once = self.options.at_once.max(1) as f64;

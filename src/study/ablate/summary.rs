@@ -46,7 +46,7 @@ pub fn summary(grid: &Grid, cells: &[&Cell]) -> AblateSummary {
         let all = of_arm(&arm.arm_sha256);
         let mut endings = BTreeMap::new();
         for cell in &all {
-            *endings.entry(ending(cell.ending)).or_insert(0) += 1;
+            *endings.entry(cell.ending.name()).or_insert(0) += 1;
         }
         let valid: Vec<&Cell> =
             all.iter().copied().filter(|cell| cell.ending != CellEnding::Failed).collect();
@@ -76,13 +76,4 @@ pub fn summary(grid: &Grid, cells: &[&Cell]) -> AblateSummary {
 fn mean(values: impl Iterator<Item = f64>) -> Option<(f64, u64)> {
     let (sum, count) = values.fold((0.0, 0), |(sum, count), value| (sum + value, count + 1));
     (count > 0).then(|| (sum / count as f64, count))
-}
-
-pub fn ending(ending: CellEnding) -> &'static str {
-    match ending {
-        CellEnding::Finished => "finished",
-        CellEnding::Saturated => "saturated",
-        CellEnding::Diverged => "diverged",
-        CellEnding::Failed => "failed",
-    }
 }

@@ -47,6 +47,17 @@ pub enum CellEnding {
     Failed,
 }
 
+impl CellEnding {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::Saturated => "saturated",
+            Self::Diverged => "diverged",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cell {
