@@ -3,18 +3,17 @@
 //! recorded.
 
 use crate::base::files;
-use crate::experiment::{Experiment, validate};
+use crate::experiment::Experiment;
 use crate::records::ledger::{self, Kind, LedgerEntry};
 use crate::records::run_folder::Outcome;
 use crate::records::tables::{self, OutcomeRecord as Row};
 use crate::records::{
     Ending, EvaluationRecord, Manifest, RunFolder, Session, StepMetrics, StepTimings,
 };
-use crate::study::cell::check::{self, GENERATED, RECORDS};
-use crate::study::cell::numbers::significant;
+use crate::study::cell::check::{self, RECORDS};
+use crate::study::cell::numbers::{self, GENERATED, significant};
 use crate::study::cell::{CellError, FORMAT, MAX_BYTES};
 use crate::study::{Cell, CellEnding, CellEvaluation, ProblemIds};
-use crate::training::run::inputs;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,9 +45,9 @@ pub fn build(folder: &RunFolder) -> Result<Cell, CellError> {
     let (experiment, manifest) = (folder.experiment()?, folder.manifest()?);
     let (metrics, records) = (folder.metrics()?, folder.evaluations()?);
     let (ledger, outcome) = (folder.ledger()?, folder.outcome()?);
-    let refuse =
-        |(file, reason): (&str, String)| CellError::Invalid { path: folder.path(file), reason };
-    check_identity(&experiment, &manifest).map_err(refuse)?;
+    let refuse = |(file, reason): (&str, String)| CellError::invalid(folder.path(file), reason);
+    let begun = begun(&experiment, &manifest, &metrics);
+    check::identity(&begun).map_err(|reason| refuse(("manifest.json", reason)))?;
     check_digests(folder, &outcome)?;
     check_ledger(&ledger, (&experiment, &manifest), &metrics, (&records, &outcome))
         .map_err(refuse)?;
@@ -62,10 +61,8 @@ pub fn build(folder: &RunFolder) -> Result<Cell, CellError> {
         Ending::Saturated => CellEnding::Saturated,
         Ending::Diverged => CellEnding::Diverged,
     };
-    let mut digests = BTreeMap::new();
-    for name in RECORDS {
-        digests.extend(outcome.digests.get(name).map(|it| (name.to_string(), it.clone())));
-    }
+    let mut digests = outcome.digests.clone();
+    digests.retain(|name, _| RECORDS.contains(&name.as_str()));
     digests.extend(last_weights(&outcome));
     let cell = fitted(Cell {
         ending,
@@ -76,10 +73,9 @@ pub fn build(folder: &RunFolder) -> Result<Cell, CellError> {
         digests,
         environment: folder.environment()?.facts,
         wall_seconds: wall_seconds(&folder.sessions()?, &folder.timings()?),
-        ..begun(&experiment, &manifest, &metrics)
+        ..begun
     });
-    let refuse = |reason| CellError::Invalid { path: folder.root().to_path_buf(), reason };
-    check::check(&cell).map_err(refuse)?;
+    check::check(&cell).map_err(|reason| CellError::invalid(folder.root(), reason))?;
     Ok(cell)
 }
 
@@ -150,23 +146,8 @@ fn bytes(cell: &Cell) -> u64 {
 
 type CellRefusal = (&'static str, String);
 
-fn check_identity(experiment: &Experiment, manifest: &Manifest) -> Result<(), CellRefusal> {
-    if let Some(problem) = validate::problems(experiment).into_iter().next() {
-        return Err(("experiment.json", format!("no run can have it: {problem}")));
-    }
-    let agrees = manifest.arm_sha256 == experiment.arm_sha256()
-        && manifest.seed == experiment.execution.seed
-        && manifest.exactness == inputs::exactness(experiment)
-        && manifest.run_key == inputs::run_key(experiment, &manifest.inputs);
-    match agrees {
-        true => Ok(()),
-        false => Err(("manifest.json", "is not of the experiment in experiment.json".into())),
-    }
-}
-
 fn check_digests(folder: &RunFolder, outcome: &Outcome) -> Result<(), CellError> {
-    let refuse =
-        |name: &str, reason: String| CellError::Invalid { path: folder.path(name), reason };
+    let refuse = |name: &str, reason: String| CellError::invalid(folder.path(name), reason);
     let missing = RECORDS.into_iter().find(|name| !outcome.digests.contains_key(*name));
     if let Some(name) = missing {
         return Err(refuse("outcome.json", format!("has no digest of {name}")));
@@ -228,7 +209,7 @@ fn evaluation(
     problems: &mut BTreeMap<String, ProblemIds>,
 ) -> Result<CellEvaluation, CellError> {
     let path = folder.recorded_outcomes(&record.set, record.counters.rollout_steps)?;
-    let refuse = |reason: String| CellError::Invalid { path: path.clone(), reason };
+    let refuse = |reason: String| CellError::invalid(&path, reason);
     let outcomes_sha256 = files::sha256_file(&path)?;
     if outcomes_sha256 != record.outcomes_sha256 {
         return Err(refuse("is not the table that evaluations.jsonl has the digest of".into()));
@@ -241,7 +222,7 @@ fn evaluation(
     let evaluation = CellEvaluation {
         set: record.set.clone(),
         counters: record.counters,
-        generated_rollouts: check::generated(experiment, record.counters),
+        generated_rollouts: numbers::generated(experiment, record.counters),
         samples: record.samples,
         outcomes: rows.iter().map(|row| row.is_correct).collect(),
         cons_at_k: record.cons_at_k,
@@ -309,22 +290,18 @@ fn wall_seconds(sessions: &[Session], timings: &[StepTimings]) -> f64 {
 /// Keeps as many metrics as fit, and seals the record. A record that is still too large is refused
 /// when it is written.
 fn fitted(cell: Cell) -> Cell {
-    let mut last = None;
-    for (digits, kept) in ROOM {
-        let wanted = |name: &String| kept.iter().any(|start| name.starts_with(start));
-        let rounded = |values: &Vec<Option<f64>>| {
+    let fit = |(digits, kept): (usize, &[&str])| {
+        let rounded = |values: &[Option<f64>]| {
             values.iter().map(|value| value.map(|value| significant(value, digits))).collect()
         };
+        let wanted = |name: &String| kept.iter().any(|start| name.starts_with(start));
         let metrics = cell.metrics.iter().filter(|(name, _)| wanted(name));
         let metrics = metrics.map(|(name, values)| (name.clone(), rounded(values))).collect();
-        let fitted = Cell { metrics, ..cell.clone() }.sealed();
-        let fits = bytes(&fitted) <= MAX_BYTES;
-        last = Some(fitted);
-        if fits {
-            break;
-        }
-    }
-    last.unwrap_or(cell)
+        Cell { metrics, ..cell.clone() }.sealed()
+    };
+    let fits = |cell: &Cell| bytes(cell) <= MAX_BYTES;
+    let [.., least] = ROOM;
+    ROOM.into_iter().map(fit).find(fits).unwrap_or_else(|| fit(least))
 }
 
 #[cfg(test)]
@@ -332,6 +309,7 @@ mod tests {
     use super::*;
     use crate::experiment::extends;
     use crate::records::Counters;
+    use crate::training::run::inputs;
     use std::path::Path;
 
     fn long(steps: u64, metrics: u64) -> Cell {

@@ -5,25 +5,14 @@
 use crate::algorithm::{AtCap, DynamicSampling};
 use crate::experiment::{Experiment, validate};
 use crate::policy::checkpoint::weights;
-use crate::records::{Counters, ledger};
+use crate::records::ledger;
 use crate::study::cell::{FORMAT, numbers};
 use crate::study::{Cell, CellEnding, CellEvaluation};
 use crate::task::data::mini_aime;
 use crate::training::run::{evaluations, inputs};
-use crate::training::trainer;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub const RECORDS: [&str; 3] = ["metrics.jsonl", "evaluations.jsonl", ledger::FILE];
-
-pub const GENERATED: &str = "rollout/generated_rollouts";
-
-/// Rollouts that a run has generated for training at these clocks: every generation round draws the
-/// same number of prompts.
-pub fn generated(experiment: &Experiment, counters: Counters) -> u64 {
-    let round =
-        trainer::prompts_per_round(experiment).saturating_mul(experiment.rollout.group_size);
-    counters.generation_rounds.saturating_mul(round)
-}
 
 pub fn check(cell: &Cell) -> Result<(), String> {
     if cell.format != FORMAT {
@@ -33,6 +22,7 @@ pub fn check(cell: &Cell) -> Result<(), String> {
         return Err("its digest does not fit its content: it was edited or damaged".into());
     }
     identity(cell)?;
+    read_files(cell)?;
     shape(cell)?;
     if cell.ending == CellEnding::Failed {
         return match &cell.ledger_head {
@@ -45,52 +35,68 @@ pub fn check(cell: &Cell) -> Result<(), String> {
     numbers::steps(cell)?;
     schedule(cell)?;
     for evaluation in &cell.evaluations {
-        let place = format!(
-            "the evaluation of `{}` at rollout step {}",
-            evaluation.set, evaluation.counters.rollout_steps
-        );
-        clocks(cell, evaluation).map_err(|reason| format!("{place} {reason}"))?;
-        numbers::scores(cell, evaluation).map_err(|reason| format!("{place} {reason}"))?;
+        clocks(cell, evaluation)
+            .and_then(|()| numbers::scores(cell, evaluation))
+            .map_err(|reason| format!("{} {reason}", place(evaluation)))?;
     }
     Ok(())
 }
 
-fn identity(cell: &Cell) -> Result<(), String> {
-    if cell.arm_sha256 != cell.experiment.arm_sha256() {
-        return Err("`arm_sha256` is not the hash of `experiment`".into());
-    }
-    if cell.seed != cell.experiment.execution.seed {
-        return Err("`seed` is not the seed of `experiment`".into());
-    }
-    if let Some(problem) = validate::problems(&cell.experiment).into_iter().next() {
+fn place(evaluation: &CellEvaluation) -> String {
+    let step = evaluation.counters.rollout_steps;
+    format!("the evaluation of `{}` at rollout step {step}", evaluation.set)
+}
+
+/// What names the run fits the experiment.
+pub(super) fn identity(cell: &Cell) -> Result<(), String> {
+    let Cell { experiment, inputs: digests, .. } = cell;
+    if let Some(problem) = validate::problems(experiment).into_iter().next() {
         return Err(format!("no run can have its `experiment`: {problem}"));
     }
-    let exactness = inputs::exactness(&cell.experiment);
-    if cell.exactness != exactness {
-        return Err(format!("`exactness` is not {exactness}, which its `experiment` gives"));
-    }
-    let has = |name: String| cell.inputs.contains_key(&name);
-    let base = |name: &str| format!("base/{name}");
-    let missing = [format!("data/{}", mini_aime::TRAIN), base("config.json"), base(TOKENIZER)]
-        .into_iter()
-        .chain(cell.problems.keys().map(|set| format!("data/{set}")))
-        .find(|name| !has(name.clone()));
-    if let Some(name) = missing {
-        return Err(format!("`inputs` has no digest of {name}"));
-    }
-    if !has(base(weights::SINGLE)) && !has(base(weights::INDEX)) {
-        return Err("`inputs` has no digest of the base policy's weights".into());
-    }
-    if let Some((name, _)) = cell.inputs.iter().find(|(_, digest)| !is_digest(digest)) {
-        return Err(format!("`inputs` has no SHA-256 of {name}"));
-    }
-    if cell.run_key != inputs::run_key(&cell.experiment, &cell.inputs) {
-        return Err("`run_key` is not that of `experiment` and `inputs`".into());
+    let exactness = inputs::exactness(experiment);
+    for (holds, reason) in [
+        (
+            cell.arm_sha256 == experiment.arm_sha256(),
+            "`arm_sha256` is not the hash of `experiment`".to_string(),
+        ),
+        (
+            cell.seed == experiment.execution.seed,
+            "`seed` is not the seed of `experiment`".to_string(),
+        ),
+        (
+            cell.exactness == exactness,
+            format!("`exactness` is not {exactness}, which its `experiment` gives"),
+        ),
+        (
+            cell.run_key == inputs::run_key(experiment, digests),
+            "`run_key` is not that of `experiment` and `inputs`".to_string(),
+        ),
+    ] {
+        if !holds {
+            return Err(reason);
+        }
     }
     Ok(())
 }
 
-const TOKENIZER: &str = "tokenizer.json";
+/// The record has a digest of everything that its run read.
+fn read_files(cell: &Cell) -> Result<(), String> {
+    let has = |name: &String| cell.inputs.contains_key(name);
+    let base = |name: &str| format!("base/{name}");
+    let data = |set: &str| format!("data/{set}");
+    let wanted = [data(mini_aime::TRAIN), base("config.json"), base("tokenizer.json")];
+    let wanted = wanted.into_iter().chain(cell.problems.keys().map(|set| data(set)));
+    if let Some(name) = wanted.into_iter().find(|name| !has(name)) {
+        return Err(format!("`inputs` has no digest of {name}"));
+    }
+    if !has(&base(weights::SINGLE)) && !has(&base(weights::INDEX)) {
+        return Err("`inputs` has no digest of the base policy's weights".into());
+    }
+    match cell.inputs.iter().find(|(_, digest)| !is_digest(digest)) {
+        Some((name, _)) => Err(format!("`inputs` has no SHA-256 of {name}")),
+        None => Ok(()),
+    }
+}
 
 /// Every column has a value for each step, every evaluation an outcome for each problem and sample.
 fn shape(cell: &Cell) -> Result<(), String> {
@@ -179,16 +185,14 @@ fn schedule(cell: &Cell) -> Result<(), String> {
     let mut last = 0;
     for evaluation in &cell.evaluations {
         let step = evaluation.counters.rollout_steps;
-        let place = format!("the evaluation of `{}` at rollout step {step}", evaluation.set);
         let key = (evaluation.set.clone(), step);
-        if !due.contains(&key) {
-            return Err(format!("{place} is none of this run's"));
-        }
-        if !found.insert(key) {
-            return Err(format!("{place} stands twice"));
-        }
-        if step < last {
-            return Err(format!("{place} stands after a later one"));
+        let wrong = match step {
+            _ if !due.contains(&key) => Some("is none of this run's"),
+            _ if !found.insert(key) => Some("stands twice"),
+            _ => (step < last).then_some("stands after a later one"),
+        };
+        if let Some(wrong) = wrong {
+            return Err(format!("{} {wrong}", place(evaluation)));
         }
         last = step;
     }
@@ -214,7 +218,7 @@ fn clocks(cell: &Cell, evaluation: &CellEvaluation) -> Result<(), String> {
     if !rounds.contains(&found.generation_rounds) || found.updates != expected.updates {
         return Err("has not the clocks of that step".into());
     }
-    let rollouts = generated(&cell.experiment, found);
+    let rollouts = numbers::generated(&cell.experiment, found);
     if evaluation.generated_rollouts != rollouts {
         return Err(format!(
             "says that {} rollouts were generated by then; the clocks say {rollouts}",

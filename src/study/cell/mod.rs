@@ -2,11 +2,11 @@
 //! committed, continued elsewhere and analysed again from its cells alone, without the run folders.
 
 pub mod bits;
-pub mod build;
+pub mod numbers;
 pub mod check;
+pub mod build;
 pub mod compare;
 pub mod grading;
-pub mod numbers;
 
 use crate::base::files;
 use crate::experiment::Experiment;
@@ -33,6 +33,12 @@ pub enum CellError {
     Table(#[from] tables::TableError),
     #[error("{}: {reason}", path.display())]
     Invalid { path: PathBuf, reason: String },
+}
+
+impl CellError {
+    pub fn invalid(path: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
+        Self::Invalid { path: path.into(), reason: reason.into() }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -186,7 +192,7 @@ impl Cell {
         let bytes = files::canonical_json_line(self) + "\n";
         if bytes.len() as u64 > MAX_BYTES {
             let reason = format!("the record has {} bytes, more than {MAX_BYTES}", bytes.len());
-            return Err(CellError::Invalid { path, reason });
+            return Err(CellError::invalid(path, reason));
         }
         files::create_folder(folder)?;
         files::write_atomic(&path, bytes.as_bytes())?;
@@ -195,7 +201,7 @@ impl Cell {
 
     pub fn read(path: &Path) -> Result<Self, CellError> {
         let text = files::read_text_up_to(path, MAX_BYTES)?;
-        let invalid = |reason: String| CellError::Invalid { path: path.to_path_buf(), reason };
+        let invalid = |reason: String| CellError::invalid(path, reason);
         let cell: Self = serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
         check::check(&cell).map_err(invalid)?;
         Ok(cell)
@@ -211,19 +217,14 @@ pub fn file_name(arm_sha256: &str, run_key: &str, exactness: &str, seed: u64) ->
 pub fn read_folder(folder: &Path) -> Result<(Vec<Cell>, Vec<CellError>), files::FileError> {
     let mut cells = Vec::new();
     let mut refused = Vec::new();
-    for name in files::list(folder)? {
-        if !name.ends_with(".json") {
-            continue;
-        }
-        match files::foreign::inside(folder, &name)
-            .map_err(CellError::from)
-            .and_then(|p| Cell::read(&p))
-        {
-            Ok(cell) if cell.file_name() == name => cells.push(cell),
-            Ok(cell) => refused.push(CellError::Invalid {
-                path: folder.join(&name),
-                reason: format!("the record's own name is `{}`", cell.file_name()),
-            }),
+    for name in files::list(folder)?.iter().filter(|name| name.ends_with(".json")) {
+        let path = files::foreign::inside(folder, name);
+        match path.map_err(CellError::from).and_then(|path| Cell::read(&path)) {
+            Ok(cell) if cell.file_name() == *name => cells.push(cell),
+            Ok(cell) => {
+                let reason = format!("the record's own name is `{}`", cell.file_name());
+                refused.push(CellError::invalid(folder.join(name), reason));
+            }
             Err(error) => refused.push(error),
         }
     }

@@ -5,10 +5,21 @@
 //! other values within what rounding can do to their terms.
 
 use crate::algorithm::DynamicSampling;
+use crate::experiment::Experiment;
 use crate::policy::optimizer;
 use crate::records::Counters;
-use crate::study::cell::check::{self, GENERATED};
 use crate::study::{Cell, CellEvaluation};
+use crate::training::trainer;
+
+pub const GENERATED: &str = "rollout/generated_rollouts";
+
+/// Rollouts that a run has generated for training at these clocks: every generation round draws the
+/// same number of prompts.
+pub fn generated(experiment: &Experiment, counters: Counters) -> u64 {
+    let round =
+        trainer::prompts_per_round(experiment).saturating_mul(experiment.rollout.group_size);
+    counters.generation_rounds.saturating_mul(round)
+}
 
 /// Significant digits to which records round their metrics.
 pub const DIGITS: [usize; 3] = [9, 6, 4];
@@ -140,7 +151,7 @@ impl RecordedStep<'_> {
     fn counts(&self, rounds: u64) -> [(&'static str, Option<f64>); 4] {
         let experiment = &self.cell.experiment;
         let size = experiment.rollout.group_size as f64;
-        let until = |counters| check::generated(experiment, counters);
+        let until = |counters| generated(experiment, counters);
         let generated = until(self.after).saturating_sub(until(self.before)) as f64;
         [
             ("rollout/rounds", Some(rounds as f64)),
