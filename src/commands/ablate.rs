@@ -8,9 +8,9 @@ use crate::commands::interrupt::Interrupt;
 use crate::commands::output::tell;
 use crate::experiment::Grid;
 use crate::experiment::grid::file::{self, BaseSource};
+use crate::study::ablate::AblateStudy;
 use crate::study::ablate::jobs::{self, JobState};
 use crate::study::ablate::schedule::{self, ScheduleOptions};
-use crate::study::ablate::{AblateStudy, summary};
 use crate::study::{Cell, CellEnding, Declaration, Job, cell, collection as studies, declaration};
 use anyhow::{Result, bail};
 use std::collections::BTreeSet;
@@ -151,7 +151,7 @@ pub fn run(args: &AblateArgs) -> Result<ExitCode> {
     shown.finish();
     let cells: Vec<&Cell> = jobs.iter().filter_map(|job| job.state.cell()).collect();
     for grid in &grids {
-        println!("{}\n", ablate_table::summary(grid, &summary::summary(grid, &cells)));
+        println!("{}\n", ablate_table::summary(grid, &cells));
     }
     Ok(ending(args, &study, &jobs, &interrupt))
 }

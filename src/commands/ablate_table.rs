@@ -2,16 +2,15 @@
 
 use crate::base::visible;
 use crate::commands::output::{duration, literal, table, tell};
-use crate::experiment::Grid;
 use crate::experiment::grid::differences;
 use crate::experiment::grid::file::BaseSource;
+use crate::experiment::{Grid, sets};
 use crate::report::text::points;
-use crate::study::ablate::summary::AblateSummary;
-use crate::study::{Cell, Job};
+use crate::study::{Cell, CellEnding, Job};
 use crate::training::plan;
 use crate::training::run::inputs;
 use anyhow::Result;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Each arm with every key in which it differs from the arm that it is applied to.
@@ -65,11 +64,10 @@ pub fn cost(jobs: &[Job], measured: &[Cell], no_probe: bool, at_once: usize) -> 
     if left.is_empty() {
         return Ok(head);
     }
-    let mean = |cells: Vec<&Cell>| -> Option<f64> {
-        let sum: f64 = cells.iter().map(|cell| cell.wall_seconds).sum();
-        (!cells.is_empty()).then(|| sum / cells.len() as f64)
+    let whole = |of: &dyn Fn(&&Cell) -> bool| {
+        mean(measured.iter().filter(of).map(|cell| cell.wall_seconds)).map(|it| it.0)
     };
-    let any = mean(measured.iter().collect());
+    let any = whole(&|_| true);
     if any.is_none() && no_probe {
         return Ok(format!("{head}; what they cost was not measured"));
     }
@@ -78,11 +76,10 @@ pub fn cost(jobs: &[Job], measured: &[Cell], no_probe: bool, at_once: usize) -> 
     for job in &left {
         let hash = job.manifest.arm_sha256.as_str();
         if !of_arm.contains_key(hash) {
-            let same = measured.iter().filter(|cell| cell.arm_sha256 == hash).collect();
-            of_arm.insert(hash, mean(same).or(any).map_or_else(|| probed(job), Ok)?);
+            let same = whole(&|cell| cell.arm_sha256 == hash);
+            of_arm.insert(hash, same.or(any).map_or_else(|| probed(job), Ok)?);
         }
-        let whole = of_arm[hash];
-        seconds += whole * (1.0 - job.share_done()).max(0.0);
+        seconds += of_arm[hash] * (1.0 - job.share_done()).max(0.0);
     }
     let by = if any.is_some() { "from the cells on record" } else { "from a probe of each arm" };
     let at_once = at_once.min(left.len()) as f64;
@@ -103,27 +100,60 @@ fn probed(job: &Job) -> Result<f64> {
 }
 
 /// Arm × set: mean over seeds of the last evaluation's avg@k in percent, with both budgets and how
-/// the cells ended.
-pub fn summary(grid: &Grid, summary: &AblateSummary) -> String {
+/// the cells ended. `cells` may hold other cells too; a failed cell counts only among the endings.
+/// Intervals and tests are a report's.
+pub fn summary(grid: &Grid, cells: &[&Cell]) -> String {
+    let of_arm = |hash: &str| -> Vec<&Cell> {
+        let wanted = |cell: &&&Cell| cell.arm_sha256 == hash && grid.seeds.contains(&cell.seed);
+        cells.iter().filter(wanted).copied().collect()
+    };
+    let known = grid.arms.iter().flat_map(|arm| of_arm(&arm.arm_sha256));
+    let sets: BTreeSet<&String> = known.flat_map(|cell| cell.problems.keys()).collect();
+    let mut sets: Vec<&String> = sets.into_iter().collect();
+    sets.sort_by_key(|set| *set != sets::DEV);
     let mut header = vec![grid.name.clone()];
-    header.extend(summary.sets.iter().map(|set| format!("{set} %")));
+    header.extend(sets.iter().map(|set| format!("{set} %")));
     header.extend(["updates", "rollouts", "cells"].map(String::from));
-    let seeds = grid.seeds.len() as u64;
-    let rows = summary.rows.iter().map(|row| {
-        let mut cells = vec![row.label.clone()];
-        cells.extend(row.scores.iter().map(|score| match score {
-            Some((mean, count)) if *count == seeds => points(*mean),
-            Some((mean, count)) => format!("{} ({count} of {seeds})", points(*mean)),
-            None => "—".to_string(),
-        }));
-        let count = |value: Option<f64>| value.map_or("—".to_string(), |it| format!("{it:.0}"));
-        cells.extend([count(row.updates), count(row.generated_rollouts)]);
-        let endings = row.endings.iter().map(|(ending, count)| format!("{count} {ending}"));
-        let missing = (row.missing > 0).then(|| format!("{} missing", row.missing));
-        cells.push(endings.chain(missing).collect::<Vec<_>>().join(", "));
-        cells
+    let seeds = grid.seeds.len();
+    let rows = grid.arms.iter().map(|arm| {
+        let all = of_arm(&arm.arm_sha256);
+        let valid = || all.iter().filter(|cell| cell.ending != CellEnding::Failed);
+        let score = |set: &&String| {
+            let last = |cell: &&Cell| Some(cell.last_evaluation(set)?.avg_at_k());
+            match mean(valid().filter_map(last)) {
+                Some((mean, count)) if count == seeds => points(mean),
+                Some((mean, count)) => format!("{} ({count} of {seeds})", points(mean)),
+                None => "—".to_string(),
+            }
+        };
+        let rounded = |mean: Option<(f64, usize)>| {
+            mean.map_or("—".to_string(), |(mean, _)| format!("{mean:.0}"))
+        };
+        let updates = valid().filter_map(|cell| Some(cell.counters.last()?.updates as f64));
+        let generated =
+            |cell: &&Cell| cell.evaluations.iter().map(|it| it.generated_rollouts).max();
+        let generated = valid().filter_map(generated).map(|rollouts| rollouts as f64);
+        let mut endings: BTreeMap<&str, usize> = BTreeMap::new();
+        for cell in &all {
+            *endings.entry(cell.ending.name()).or_default() += 1;
+        }
+        let missing = seeds.saturating_sub(all.len());
+        let missing = (missing > 0).then_some(("missing", missing));
+        let endings = endings.into_iter().chain(missing);
+        let endings = endings.map(|(ending, count)| format!("{count} {ending}"));
+        std::iter::once(arm.label.clone())
+            .chain(sets.iter().map(score))
+            .chain([rounded(mean(updates)), rounded(mean(generated))])
+            .chain([endings.collect::<Vec<_>>().join(", ")])
+            .collect::<Vec<_>>()
     });
     table(&header, 1..header.len() - 1, rows).to_string()
+}
+
+/// Mean and number of values; `None` without any.
+fn mean(values: impl Iterator<Item = f64>) -> Option<(f64, usize)> {
+    let (sum, count) = values.fold((0.0, 0), |(sum, count), value| (sum + value, count + 1));
+    (count > 0).then(|| (sum / count as f64, count))
 }
 
 /// The last evaluation of each set, `set avg@k`, avg@k in percent.

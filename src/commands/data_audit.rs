@@ -3,7 +3,9 @@
 use crate::base::visible;
 use crate::commands::output;
 use crate::commands::progress::Progress;
-use crate::task::audit::{self, AuditFinding, AuditOptions};
+use crate::task::audit::{
+    self, Answers, AuditContent, AuditFinding, AuditOptions, AuditPrompts, Copies, Indices, Lengths,
+};
 use crate::task::data::source::Format;
 use crate::task::{Audit, FindingKind, SourceRow, TaskError, TokenCount, Tokenizer};
 use std::collections::BTreeMap;
@@ -133,14 +135,30 @@ fn text(audit: &Audit) -> String {
 }
 
 fn rows(audit: &Audit) -> Vec<(&'static str, String)> {
-    let Audit { copies, prompts, answers, indices, content, .. } = audit;
-    let lengths = &prompts.lengths;
-    let copies = match copies.fewest == copies.most {
-        true => format!("{} of each", copies.most),
-        false => format!("{} to {}, {:.1} on average", copies.fewest, copies.most, copies.mean),
+    let Copies { fewest, most, mean } = audit.copies;
+    let copies = match fewest == most {
+        true => format!("{most} of each"),
+        false => format!("{fewest} to {most}, {mean:.1} on average"),
     };
+    let Answers { distinct, integers, negative, above_999, padded, other, blank, .. } =
+        audit.answers;
     let shared = |(answer, problems): &(String, u64)| format!("{answer} ({problems} problems)");
-    let shared: Vec<String> = answers.shared_listed.iter().take(3).map(shared).collect();
+    let listed: Vec<String> = audit.answers.shared_listed.iter().take(3).map(shared).collect();
+    let listed = listed.join(", ");
+    let shared = match audit.answers.shared {
+        0 => "none".to_string(),
+        1..=3 => listed,
+        count => format!("{count}: {listed}, …"),
+    };
+    let verifier = match audit.answers.unverifiable {
+        0 => "accepts every answer when a response states it".to_string(),
+        count => format!("rejects {count} answers even when a response states them"),
+    };
+    let AuditPrompts { released_template, other_template, not_one_user_message, .. } =
+        audit.prompts;
+    let Lengths { shortest, longest, median, percentile_95, ref unit, .. } = audit.prompts.lengths;
+    let Indices { integers: numbers, texts, missing, distinct: indices, .. } = audit.indices;
+    let AuditContent { rows_sha256, problems_sha256 } = &audit.content;
     vec![
         ("rows", audit.rows.to_string()),
         ("problems", audit.problems.to_string()),
@@ -149,61 +167,34 @@ fn rows(audit: &Audit) -> Vec<(&'static str, String)> {
         (
             "answers",
             format!(
-                "{} different; {} integers ({} negative, {} above 999, {} padded), {} others, {} empty",
-                answers.distinct,
-                answers.integers,
-                answers.negative,
-                answers.above_999,
-                answers.padded,
-                answers.other,
-                answers.blank
+                "{distinct} different; {integers} integers ({negative} negative, {above_999} above \
+                 999, {padded} padded), {other} others, {blank} empty"
             ),
         ),
-        (
-            "shared answers",
-            match (answers.shared, shared.join(", ")) {
-                (0, _) => "none".to_string(),
-                (1..=3, listed) => listed,
-                (count, listed) => format!("{count}: {listed}, …"),
-            },
-        ),
-        (
-            "verifier",
-            match answers.unverifiable {
-                0 => "accepts every answer when a response states it".to_string(),
-                count => format!("rejects {count} answers even when a response states them"),
-            },
-        ),
+        ("shared answers", shared),
+        ("verifier", verifier),
         (
             "prompts",
             format!(
-                "{} in the released template, {} in another, {} not one user message",
-                prompts.released_template, prompts.other_template, prompts.not_one_user_message
+                "{released_template} in the released template, {other_template} in another, \
+                 {not_one_user_message} not one user message"
             ),
         ),
         (
             "prompt length",
             format!(
-                "{} to {}, median {}, 95 % up to {} ({})",
-                lengths.shortest,
-                lengths.longest,
-                lengths.median,
-                lengths.percentile_95,
-                lengths.unit
+                "{shortest} to {longest}, median {median}, 95 % up to {percentile_95} ({unit})"
             ),
         ),
         (
             "index",
-            format!(
-                "{} integers, {} texts, {} missing; {} different",
-                indices.integers, indices.texts, indices.missing, indices.distinct
-            ),
+            format!("{numbers} integers, {texts} texts, {missing} missing; {indices} different"),
         ),
         ("data_source", counts(&audit.data_sources)),
         ("style", counts(&audit.styles)),
         ("sha256 of file", audit.file_sha256.clone()),
-        ("… of rows", format!("{}, in any order", content.rows_sha256)),
-        ("… of problems", format!("{}, in any order and number", content.problems_sha256)),
+        ("… of rows", format!("{rows_sha256}, in any order")),
+        ("… of problems", format!("{problems_sha256}, in any order and number")),
     ]
 }
 

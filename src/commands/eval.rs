@@ -1,19 +1,34 @@
-//! `dapo eval`: evaluate a checkpoint on the sets of an experiment, or on files of problems.
+//! `dapo eval`: evaluate a checkpoint on the sets of an experiment, or on files of problems by the
+//! paper's protocol.
 
 use crate::algorithm::Problem;
-use crate::base::files;
-use crate::commands::eval_files::{self, EvalFilesSettings, ProtocolArgs};
+use crate::base::{files, visible, workers};
 use crate::commands::exit::{Invalid, Usage};
+use crate::commands::interrupt::Interrupt;
+use crate::commands::place::PlaceArgs;
 use crate::commands::progress::Progress;
-use crate::commands::{bounds, place};
-use crate::experiment::extends;
-use crate::records::{Counters, RunFolder};
-use crate::training::evaluation::Set;
+use crate::commands::{bounds, output, place};
+use crate::experiment::{PromptTemplate, Verifier, extends, sets};
+use crate::numerics::Numerics;
+use crate::policy::Qwen2;
+use crate::policy::checkpoint::weights;
+use crate::records::tables::{self, OutcomeRecord};
+use crate::records::{Counters, EvaluationRecord, RunFolder};
+use crate::report::text::{percent, points};
+use crate::statistics::{Accuracy, Counts, Interval, accuracy};
+use crate::task::Tokenizer;
+use crate::task::data::{self, problem_file};
+use crate::training::Protocol;
+use crate::training::evaluation::{self, Set, resumable};
 use crate::training::run::inputs::{self, Inputs};
 use crate::training::run::{RunEvent, evaluations};
 use anyhow::{Result, bail};
-use std::path::PathBuf;
+use serde_json::json;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// Confidence of the intervals.
+const LEVEL: f64 = 0.95;
 
 /// Evaluate a checkpoint: avg@k, pass@k, cons@k, every outcome kept as parquet.
 ///
@@ -56,16 +71,52 @@ pub struct EvalArgs {
     protocol: ProtocolArgs,
 }
 
+/// The protocol; each default is the paper's (§4.1) or the released evaluation's.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Protocol with --data")]
+struct ProtocolArgs {
+    /// Text around a question
+    #[arg(long, value_enum, default_value = "dapo-chat", requires = "data")]
+    template: PromptTemplate,
+    /// Longest prompt in tokens; a longer one is an error
+    #[arg(long, value_name = "TOKENS", default_value_t = 2048, requires = "data",
+        value_parser = bounds::count())]
+    max_prompt_tokens: u64,
+    /// Longest response in tokens
+    #[arg(long, value_name = "TOKENS", default_value_t = 20_480, requires = "data",
+        value_parser = bounds::count())]
+    max_response_tokens: u64,
+    /// Divides the logits; 0 is greedy
+    #[arg(long, default_value_t = 1.0, requires = "data")]
+    temperature: f64,
+    /// Keeps the most probable tokens of this mass
+    #[arg(long, default_value_t = 0.7, requires = "data")]
+    top_p: f64,
+    /// Rules of correctness
+    #[arg(long, value_enum, default_value = "answer-line", requires = "data")]
+    verifier: Verifier,
+    /// How numbers are computed
+    #[arg(long, value_enum, default_value = "fast", requires = "data")]
+    numerics: Numerics,
+    /// Where the policy is held; also when an experiment is evaluated.
+    #[command(flatten)]
+    place: PlaceArgs,
+    /// Threads, each with a part of the responses
+    #[arg(long, default_value_t = 1, requires = "data", value_parser = bounds::threads())]
+    threads: u64,
+    /// Responses generated at the same time
+    #[arg(long, value_name = "RESPONSES", default_value_t = 256, requires = "data",
+        value_parser = bounds::count())]
+    batch: u64,
+}
+
 /// Runs the verb.
 ///
 /// # Errors
 /// An experiment, model, data set or set name that cannot be used.
 pub fn run(args: &EvalArgs) -> Result<ExitCode> {
     if let Some(model) = args.model.as_deref().filter(|_| !args.data.is_empty()) {
-        let EvalArgs { data, samples, seed, out, json, protocol, .. } = args;
-        let settings =
-            EvalFilesSettings { model, data, samples: *samples, seed: *seed, json: *json };
-        return eval_files::run(&settings, out.as_deref(), protocol);
+        return of_files(args, model);
     }
     let Some(experiment) = &args.experiment else {
         bail!(Usage("an experiment file is needed, or --model and --data".to_string()));
@@ -104,7 +155,7 @@ pub fn run(args: &EvalArgs) -> Result<ExitCode> {
         bar.finish();
         records.push(record);
     }
-    eval_files::print(&records, args.json);
+    print(&records, args.json);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -129,4 +180,185 @@ fn chosen<'a>(args: &'a EvalArgs, inputs: &'a Inputs) -> Result<Vec<Set<'a>>> {
         sets.push(Set { name, problems, samples });
     }
     Ok(sets)
+}
+
+/// Evaluates each file of `--data`; `--out` keeps outcomes and goes on with those that are there.
+fn of_files(args: &EvalArgs, folder: &Path) -> Result<ExitCode> {
+    let how = &args.protocol;
+    let protocol = protocol(&args.protocol, args.seed.unwrap_or(1))?;
+    let samples = args.samples.unwrap_or(32);
+    workers::set_count(how.threads);
+    let sets = problem_sets(&args.data)?;
+    let tokenizer = Tokenizer::load(folder)?;
+    let model = how.place.load(folder, how.numerics)?;
+    tokenizer.fits(folder, model.config().vocab_size)?;
+    fits(&model, &protocol)?;
+    for (_, problems) in &sets {
+        let problems = problems.len() as u64;
+        bounds::held("--samples", samples, problems, protocol.max_response_tokens)?;
+    }
+    if let Some((id, token)) = tokenizer.unstopped_end_of_turn()? {
+        output::tell(format!(
+            "warning: the chat template ends a turn with {token} ({id}), which stops no response; \
+             eos_token_id of generation_config.json may be a list of both"
+        ));
+    }
+    let weights = weights_sha256(folder)?;
+    let scratch = tempfile::tempdir()?;
+    let out = args.out.as_deref();
+    let folder = out.unwrap_or(scratch.path());
+    files::create_folder(folder)?;
+    let interrupt = Interrupt::listen()?;
+    let mut records = Vec::new();
+    for (name, problems) in &sets {
+        let set = Set { name, problems, samples };
+        let key = json!({
+            "protocol": protocol,
+            "numerics": how.numerics,
+            "place": how.place.told(),
+            "weights": weights,
+            "tokenizer": tokenizer.sha256(),
+            "problems": data::digest(problems),
+            "samples": samples,
+        });
+        let key = files::sha256(files::canonical_json_line(&key).as_bytes());
+        let kept = folder.join(format!("{name}.partial.jsonl"));
+        let mut bar = Progress::new(name, problems.len() as u64 * samples);
+        let stop = || interrupt.asked();
+        let progress = |done: usize, _| bar.set(done as u64, "responses");
+        let kept_as = (kept.as_path(), key.as_str());
+        let outcomes =
+            resumable::outcomes(&model, &tokenizer, &protocol, set, kept_as, &stop, progress)?;
+        bar.finish();
+        let Some(outcomes) = outcomes else {
+            let next = match out {
+                Some(_) => "the same command goes on",
+                None => "nothing was kept (no --out)",
+            };
+            eprintln!("stopped; {next}");
+            return Ok(interrupt.exit_code());
+        };
+        let path = folder.join(format!("{name}.parquet"));
+        tables::write_outcomes(&path, &outcomes)?;
+        let sha256 = files::sha256_file(&path)?;
+        let record = evaluation::record(set, Counters::default(), &outcomes, sha256)?;
+        files::write_json(&folder.join(format!("{name}.json")), &record)?;
+        files::remove_file(&kept)?;
+        records.push((record, accuracy(&outcomes)?));
+    }
+    let (records, accuracies): (Vec<_>, Vec<_>) = records.into_iter().unzip();
+    print(&records, args.json);
+    if !args.json {
+        for (record, accuracy) in records.iter().zip(&accuracies) {
+            println!("{}", visible::message(&intervals(&record.set, accuracy)));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The problems of each file, by the file's name.
+fn problem_sets(paths: &[PathBuf]) -> Result<Vec<(String, Vec<Problem>)>> {
+    let mut sets: Vec<(String, Vec<Problem>)> = Vec::new();
+    for path in paths {
+        let name = sets::set_name(path);
+        if sets.iter().any(|(known, _)| *known == name) {
+            bail!(Usage(format!("two files of --data are named {name:?}")));
+        }
+        sets.push((name, problem_file::read(path)?.consistent(path)?));
+    }
+    Ok(sets)
+}
+
+fn protocol(args: &ProtocolArgs, seed: u64) -> Result<Protocol> {
+    Ok(Protocol {
+        template: args.template,
+        max_prompt_tokens: args.max_prompt_tokens,
+        max_response_tokens: args.max_response_tokens,
+        sampling: bounds::sampling(args.temperature, args.top_p, 0)?,
+        verifier: args.verifier,
+        seed,
+        batch_rows: args.batch,
+    })
+}
+
+/// The longest sequence has a position in the model.
+fn fits(model: &Qwen2, protocol: &Protocol) -> Result<()> {
+    let Protocol { max_prompt_tokens, max_response_tokens, .. } = *protocol;
+    let positions = model.config().max_position_embeddings;
+    if max_prompt_tokens + max_response_tokens > positions as u64 {
+        bail!(Invalid(format!(
+            "{max_prompt_tokens} prompt tokens and {max_response_tokens} response tokens are more \
+             than the model's {positions} positions; --max-response-tokens shortens responses"
+        )));
+    }
+    Ok(())
+}
+
+/// SHA-256 over the digests of the weight files, in order.
+fn weights_sha256(folder: &Path) -> Result<String> {
+    let mut digests = String::new();
+    for name in weights::names(folder)? {
+        digests += &files::sha256_file(&folder.join(name))?;
+    }
+    Ok(files::sha256(digests.as_bytes()))
+}
+
+fn accuracy(outcomes: &[OutcomeRecord]) -> Result<Accuracy> {
+    let counts = outcomes.chunk_by(|a, b| a.problem == b.problem).map(|rows| Counts {
+        correct: rows.iter().filter(|row| row.is_correct).count() as u64,
+        samples: rows.len() as u64,
+    });
+    Ok(accuracy::accuracy(&[counts.collect()], LEVEL)?)
+}
+
+/// What would have to be repeated for the number to change, and by how much it would.
+fn intervals(set: &str, accuracy: &Accuracy) -> String {
+    let mut lines = vec![format!("{set}: avg@{} {}", accuracy.samples, percent(accuracy.avg_at_k))];
+    for uncertainty in &accuracy.uncertainties {
+        let range = match (&uncertainty.interval, &uncertainty.withheld) {
+            (Some(Interval { low, high, level, .. }), _) => {
+                format!("{} to {} ({:.0} %)", points(*low), percent(*high), 100.0 * level)
+            }
+            (None, Some(reason)) => format!("no interval: {reason}"),
+            (None, None) => "no interval".to_string(),
+        };
+        lines.push(format!("  {}: {range}", uncertainty.question.text()));
+    }
+    lines.join("\n")
+}
+
+/// A table, or JSON lines.
+fn print(records: &[EvaluationRecord], json: bool) {
+    if json {
+        for record in records {
+            output::json_line(record);
+        }
+        return;
+    }
+    let header = [
+        "set",
+        "n × k",
+        "avg@k %",
+        "± these problems",
+        "± new problems (SE)",
+        "pass@k %",
+        "cons@k %",
+        "truncated %",
+        "tokens",
+    ];
+    let rows = records.iter().map(|record| {
+        let pass = record.pass_at_k.get(&record.samples).copied().unwrap_or(f64::NAN);
+        [
+            record.set.clone(),
+            format!("{} × {}", record.problems, record.samples),
+            points(record.avg_at_k),
+            points(1.96 * record.standard_error_fixed_problems),
+            points(record.standard_error_new_problems),
+            points(pass),
+            points(record.cons_at_k),
+            points(record.truncated_share),
+            format!("{:.0}", record.response_tokens_mean),
+        ]
+    });
+    println!("{}", output::table(header, 2..9, rows));
 }

@@ -13,7 +13,6 @@ pub mod place;
 pub mod progress;
 pub mod ablate_progress;
 pub mod data_audit;
-pub mod eval_files;
 // verbs below a verb
 pub mod cells;
 pub mod gc;

@@ -13,7 +13,6 @@
 pub mod jobs;
 pub mod process;
 pub mod schedule;
-pub mod summary;
 
 use crate::base::{Lock, files};
 use crate::experiment::{ExperimentError, Grid};

@@ -6,7 +6,7 @@ use crate::records::{EvaluationRecord, RunFolder};
 use crate::study::ablate::jobs::{self, JobState};
 use crate::study::ablate::process::Process;
 use crate::study::ablate::{AblateError, AblateStudy};
-use crate::study::cell::{self, build};
+use crate::study::cell::{CellError, build};
 use crate::study::{Job, ProcessEnded};
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -60,18 +60,18 @@ pub enum ScheduleEvent<'a> {
     Progress(&'a ScheduleProgress),
 }
 
-struct ScheduleRunning {
-    job: usize,
-    process: Process,
-}
+/// A job by its index, and its process.
+type ScheduleRunning = (usize, Process);
 
 struct Queue<'a> {
     study: &'a AblateStudy,
     options: &'a ScheduleOptions,
     jobs: &'a mut [Job],
+    watch: &'a mut dyn FnMut(ScheduleEvent),
     attempts: Vec<u32>,
     waiting: VecDeque<usize>,
     running: Vec<ScheduleRunning>,
+    stopping: bool,
     begun: Instant,
     steps_before: u64,
     told: BTreeSet<usize>,
@@ -98,36 +98,35 @@ pub fn run(
         JobState::Failed(_) => options.retry_failed,
         _ => true,
     };
-    let waiting = (0..jobs.len()).filter(|index| to_run(&jobs[*index])).collect();
-    let attempts = vec![0; jobs.len()];
-    let (running, begun) = (Vec::new(), Instant::now());
     let mut queue = Queue {
         study,
         options,
-        jobs,
-        attempts,
-        waiting,
-        running,
-        begun,
-        steps_before: 0,
+        attempts: vec![0; jobs.len()],
+        waiting: (0..jobs.len()).filter(|index| to_run(&jobs[*index])).collect(),
+        running: Vec::new(),
+        stopping: false,
+        begun: Instant::now(),
+        steps_before: jobs.iter().map(Job::steps_done).sum(),
         told: BTreeSet::new(),
+        jobs,
+        watch,
     };
-    queue.steps_before = queue.steps_done();
-    let (mut stopping, mut looked) = (false, None::<Instant>);
+    let mut looked = None::<Instant>;
     loop {
-        if stop() && !stopping {
-            stopping = true;
+        if stop() && !queue.stopping {
+            queue.stopping = true;
             queue.waiting.clear();
-            queue.running.iter_mut().for_each(|running| running.process.ask_to_stop());
+            queue.running.iter_mut().for_each(|(_, process)| process.ask_to_stop());
         }
-        queue.start(watch)?;
-        queue.collect(stopping, watch)?;
+        queue.start()?;
+        queue.collect()?;
         if queue.running.is_empty() && queue.waiting.is_empty() {
             return Ok(());
         }
         if looked.is_none_or(|at| at.elapsed() >= LOOK) {
             looked = Some(Instant::now());
-            watch(ScheduleEvent::Progress(&queue.progress()));
+            let progress = queue.progress();
+            (queue.watch)(ScheduleEvent::Progress(&progress));
         }
         std::thread::sleep(TURN);
     }
@@ -136,32 +135,30 @@ pub fn run(
 impl Queue<'_> {
     /// Starts waiting cells, in order, while there is room. A cell whose folder is locked by a
     /// process of an earlier call waits for that process.
-    fn start(&mut self, watch: &mut dyn FnMut(ScheduleEvent)) -> Result<(), AblateError> {
+    fn start(&mut self) -> Result<(), AblateError> {
         let mut held = Vec::new();
         while self.running.len() < self.options.at_once {
             let Some(index) = self.waiting.pop_front() else { break };
-            let job = &mut self.jobs[index];
+            let job = &self.jobs[index];
             if job.folder.is_locked()? {
                 held.push(index);
                 if self.told.insert(index) {
                     let folder = job.folder.root().display();
-                    watch(ScheduleEvent::Note(format!(
-                        "{folder}: waits for the process that works in it"
-                    )));
+                    self.note(format!("{folder}: waits for the process that works in it"));
                 }
                 continue;
             }
             if let JobState::Unusable { reason } = job.state.clone() {
-                set_aside(job, &reason, watch)?;
+                self.set_aside(index, &reason)?;
             }
-            if job.state == JobState::Ended {
-                self.record(index, watch)?;
+            if self.jobs[index].state == JobState::Ended {
+                self.record(index)?;
                 continue;
             }
-            let process = Process::start(&self.options.program, self.study, job)?;
+            let process = Process::start(&self.options.program, self.study, &self.jobs[index])?;
             self.attempts[index] += 1;
-            watch(ScheduleEvent::Started(&self.jobs[index]));
-            self.running.push(ScheduleRunning { job: index, process });
+            (self.watch)(ScheduleEvent::Started(&self.jobs[index]));
+            self.running.push((index, process));
         }
         for index in held.into_iter().rev() {
             self.waiting.push_front(index);
@@ -170,124 +167,108 @@ impl Queue<'_> {
     }
 
     /// Handles the cells whose processes have ended.
-    fn collect(
-        &mut self,
-        stopping: bool,
-        watch: &mut dyn FnMut(ScheduleEvent),
-    ) -> Result<(), AblateError> {
-        let mut at = 0;
-        while at < self.running.len() {
-            let ended = self.running[at].process.ended();
+    fn collect(&mut self) -> Result<(), AblateError> {
+        for at in (0..self.running.len()).rev() {
+            let (index, process) = &mut self.running[at];
+            let index = *index;
             let program = || self.options.program.clone();
+            let ended = process.ended();
             let ended =
                 ended.map_err(|source| AblateError::Start { program: program(), source })?;
-            let Some(ended) = ended else {
-                at += 1;
-                continue;
-            };
-            let index = self.running.remove(at).job;
-            self.after(index, &ended, stopping, watch)?;
+            if let Some(ended) = ended {
+                self.running.remove(at);
+                self.after(index, &ended)?;
+            }
         }
         Ok(())
     }
 
-    fn after(
-        &mut self,
-        index: usize,
-        ended: &ProcessEnded,
-        stopping: bool,
-        watch: &mut dyn FnMut(ScheduleEvent),
-    ) -> Result<(), AblateError> {
+    fn after(&mut self, index: usize, ended: &ProcessEnded) -> Result<(), AblateError> {
         let job = &mut self.jobs[index];
         if files::kind(&job.folder.path("outcome.json"))?.is_some() {
-            return self.record(index, watch);
+            return self.record(index);
         }
         let steps = jobs::steps_done(&job.folder);
-        if stopping && ended.by_signal() {
-            job.state = JobState::Unfinished { steps };
-            watch(ScheduleEvent::Ended(job));
-            return Ok(());
-        }
         let elsewhere = job.folder.is_locked()?;
-        if elsewhere || (ended.by_signal() && self.attempts[index] < ATTEMPTS && !stopping) {
+        if self.stopping && ended.by_signal() {
+            return self.ended(index, JobState::Unfinished { steps });
+        }
+        if elsewhere || (ended.by_signal() && self.attempts[index] < ATTEMPTS) {
             job.state = JobState::Unfinished { steps };
-            let reason = ended.reason();
-            watch(ScheduleEvent::Note(format!("{}: {reason}; it is gone on with", job.title())));
+            let note = format!("{}: {}; it is gone on with", job.title(), ended.reason());
+            self.note(note);
             self.waiting.push_front(index);
             return Ok(());
         }
-        self.fail(index, &ended.reason(), watch)
+        self.fail(index, &ended.reason())
     }
 
-    fn fail(
-        &mut self,
-        index: usize,
-        reason: &str,
-        watch: &mut dyn FnMut(ScheduleEvent),
-    ) -> Result<(), AblateError> {
-        let job = &mut self.jobs[index];
-        let cell = build::failed(&job.experiment, &job.manifest, &job.folder, reason);
-        cell.write(&self.study.cells())?;
-        job.state = JobState::Failed(Box::new(cell));
-        watch(ScheduleEvent::Ended(job));
+    fn ended(&mut self, index: usize, state: JobState) -> Result<(), AblateError> {
+        self.jobs[index].state = state;
+        (self.watch)(ScheduleEvent::Ended(&self.jobs[index]));
         Ok(())
+    }
+
+    fn note(&mut self, text: String) {
+        (self.watch)(ScheduleEvent::Note(text));
+    }
+
+    fn fail(&mut self, index: usize, reason: &str) -> Result<(), AblateError> {
+        let Job { experiment, manifest, folder, .. } = &self.jobs[index];
+        let cell = build::failed(experiment, manifest, folder, reason);
+        cell.write(&self.study.cells())?;
+        self.ended(index, JobState::Failed(Box::new(cell)))
     }
 
     /// Records a run that has ended. A run folder that contradicts itself is set aside and made
     /// again, once.
-    fn record(
-        &mut self,
-        index: usize,
-        watch: &mut dyn FnMut(ScheduleEvent),
-    ) -> Result<(), AblateError> {
-        let job = &mut self.jobs[index];
+    fn record(&mut self, index: usize) -> Result<(), AblateError> {
+        let job = &self.jobs[index];
         let problem = match build::build(&job.folder) {
             Ok(cell) if cell.run_key == job.manifest.run_key => {
                 // A run of very many steps has no record; the other cells continue.
-                match cell.write(&self.study.cells()) {
-                    Err(cell::CellError::Invalid { path, reason }) => {
-                        let reason = format!("{}: {reason}", path.display());
-                        return self.fail(index, &reason, watch);
-                    }
-                    written => drop(written?),
-                }
-                job.state = JobState::Recorded(Box::new(cell));
-                watch(ScheduleEvent::Ended(job));
-                return Ok(());
+                return match cell.write(&self.study.cells()) {
+                    Err(error @ CellError::Invalid { .. }) => self.fail(index, &error.to_string()),
+                    Err(error) => Err(error.into()),
+                    Ok(_) => self.ended(index, JobState::Recorded(Box::new(cell))),
+                };
             }
             Ok(_) => format!("{} holds another run", job.folder.root().display()),
             Err(error) => error.to_string(),
         };
         if self.attempts[index] >= ATTEMPTS {
-            return self.fail(index, &problem, watch);
+            return self.fail(index, &problem);
         }
-        set_aside(job, &problem, watch)?;
+        self.set_aside(index, &problem)?;
         self.waiting.push_front(index);
         Ok(())
     }
 
-    fn steps_done(&self) -> u64 {
-        self.jobs.iter().map(Job::steps_done).sum()
+    fn set_aside(&mut self, index: usize, reason: &str) -> Result<(), AblateError> {
+        self.note(format!("{}: {reason}", self.jobs[index].title()));
+        for path in self.jobs[index].set_aside()? {
+            self.note(format!("set aside: {}", path.display()));
+        }
+        Ok(())
     }
 
     fn progress(&mut self) -> ScheduleProgress {
         let mut running = Vec::new();
-        for it in &self.running {
-            let job = &mut self.jobs[it.job];
+        for (index, _) in &self.running {
+            let job = &mut self.jobs[*index];
             let steps = jobs::steps_done(&job.folder);
             job.state = JobState::Unfinished { steps };
             let dev_accuracy = dev_accuracy(&job.folder);
             running.push(ScheduleStatus { title: job.title(), steps, dev_accuracy });
         }
         let steps_planned: u64 = self.jobs.iter().map(Job::steps).sum();
-        let steps_done = self.steps_done();
+        let steps_done: u64 = self.jobs.iter().map(Job::steps_done).sum();
         let made = steps_done.saturating_sub(self.steps_before);
         let left = steps_planned.saturating_sub(steps_done);
         let seconds = self.begun.elapsed().as_secs_f64();
         let by_steps = (made > 0).then(|| seconds / made as f64 * left as f64);
-        let done = |job: &&Job| job.state.cell().is_some();
         ScheduleProgress {
-            done: self.jobs.iter().filter(done).count(),
+            done: self.jobs.iter().filter_map(|job| job.state.cell()).count(),
             running,
             waiting: self.waiting.len(),
             steps_done,
@@ -315,18 +296,6 @@ impl Queue<'_> {
         // The last cell runs alone.
         (!times.is_empty()).then(|| mean * (left / at_once).max(left.min(0.1)))
     }
-}
-
-fn set_aside(
-    job: &mut Job,
-    reason: &str,
-    watch: &mut dyn FnMut(ScheduleEvent),
-) -> Result<(), AblateError> {
-    watch(ScheduleEvent::Note(format!("{}: {reason}", job.title())));
-    for path in job.set_aside()? {
-        watch(ScheduleEvent::Note(format!("set aside: {}", path.display())));
-    }
-    Ok(())
 }
 
 fn dev_accuracy(folder: &RunFolder) -> Option<f64> {
