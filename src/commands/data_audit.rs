@@ -142,14 +142,6 @@ fn rows(audit: &Audit) -> Vec<(&'static str, String)> {
     };
     let Answers { distinct, integers, negative, above_999, padded, other, blank, .. } =
         audit.answers;
-    let shared = |(answer, problems): &(String, u64)| format!("{answer} ({problems} problems)");
-    let listed: Vec<String> = audit.answers.shared_listed.iter().take(3).map(shared).collect();
-    let listed = listed.join(", ");
-    let shared = match audit.answers.shared {
-        0 => "none".to_string(),
-        1..=3 => listed,
-        count => format!("{count}: {listed}, …"),
-    };
     let verifier = match audit.answers.unverifiable {
         0 => "accepts every answer when a response states it".to_string(),
         count => format!("rejects {count} answers even when a response states them"),
@@ -171,7 +163,7 @@ fn rows(audit: &Audit) -> Vec<(&'static str, String)> {
                  999, {padded} padded), {other} others, {blank} empty"
             ),
         ),
-        ("shared answers", shared),
+        ("shared answers", shared(&audit.answers)),
         ("verifier", verifier),
         (
             "prompts",
@@ -196,6 +188,16 @@ fn rows(audit: &Audit) -> Vec<(&'static str, String)> {
         ("… of rows", format!("{rows_sha256}, in any order")),
         ("… of problems", format!("{problems_sha256}, in any order and number")),
     ]
+}
+
+fn shared(answers: &Answers) -> String {
+    let one = |(answer, problems): &(String, u64)| format!("{answer} ({problems} problems)");
+    let listed: Vec<String> = answers.shared_listed.iter().take(3).map(one).collect();
+    match (answers.shared, listed.join(", ")) {
+        (0, _) => "none".to_string(),
+        (1..=3, listed) => listed,
+        (count, listed) => format!("{count}: {listed}, …"),
+    }
 }
 
 fn counts(names: &BTreeMap<String, u64>) -> String {

@@ -61,7 +61,7 @@ impl From<StoredResponse> for GradeLine {
 }
 
 #[derive(Debug, Serialize)]
-struct GradeGradeGraded<'a> {
+struct GradeAnswer<'a> {
     score: f64,
     acc: bool,
     pred: Option<&'a str>,
@@ -75,6 +75,20 @@ struct Explained<'a> {
     normalised_prediction: Option<&'a str>,
     normalised_ground_truth: &'a str,
     reason: String,
+}
+
+impl<'a> GradeAnswer<'a> {
+    fn of(explanation: &'a Explanation, verifier: Verifier, explain: bool) -> Self {
+        let grade = &explanation.grade;
+        let explained = explain.then(|| Explained {
+            matched: explanation.matched.as_deref(),
+            normalised_prediction: grade.prediction.as_deref(),
+            normalised_ground_truth: &explanation.compared_ground_truth,
+            reason: explanation.reason.to_string(),
+        });
+        let pred = grade.released_prediction(verifier);
+        Self { score: grade.score(), acc: grade.is_correct, pred, explained }
+    }
 }
 
 /// Runs `dapo grade`.
@@ -101,8 +115,8 @@ pub fn run(args: &GradeArgs) -> anyhow::Result<ExitCode> {
         match args.summary {
             true => summary.add(line, &explanation),
             false => {
-                let line = graded(&explanation, verifier, args.explain)?;
-                writeln!(out, "{}", visible::json(&line))?;
+                let line = GradeAnswer::of(&explanation, verifier, args.explain);
+                writeln!(out, "{}", visible::json(&serde_json::to_string(&line)?))?;
             }
         }
     }
@@ -134,21 +148,15 @@ const EXAMPLE_CHARACTERS: usize = 24;
 impl GradeSummary {
     fn add(&mut self, line: &GradeLine, explanation: &Explanation) {
         self.responses += 1;
-        let example = || {
-            let shown = |text: &str| visible::shortened(text, EXAMPLE_CHARACTERS);
-            let truth = shown(&explanation.compared_ground_truth);
-            match &explanation.matched {
-                Some(matched) => format!("`{}` for `{truth}`", shown(matched)),
-                None => {
-                    let end = last_code_points(&line.response, EXAMPLE_CHARACTERS);
-                    format!("… `{}` for `{truth}`", shown(end))
-                }
-            }
-        };
-        let counted = self.reasons.entry(explanation.reason).or_insert_with(|| Counted {
-            responses: 0,
-            truncated: 0,
-            example: example(),
+        let counted = self.reasons.entry(explanation.reason).or_insert_with(|| {
+            let (cut, shown) = match &explanation.matched {
+                Some(matched) => ("", matched.as_str()),
+                None => ("… ", last_code_points(&line.response, EXAMPLE_CHARACTERS)),
+            };
+            let [shown, truth] = [shown, &explanation.compared_ground_truth]
+                .map(|text| visible::shortened(text, EXAMPLE_CHARACTERS));
+            let example = format!("{cut}`{shown}` for `{truth}`");
+            Counted { responses: 0, truncated: 0, example }
         });
         counted.responses += 1;
         counted.truncated += u64::from(line.truncated);
@@ -172,24 +180,4 @@ impl GradeSummary {
         let header = ["verdict", "why", "responses", "share", "truncated", "first example"];
         output::table(header, 2..5, rows).to_string()
     }
-}
-
-fn graded(
-    explanation: &Explanation,
-    verifier: Verifier,
-    explain: bool,
-) -> Result<String, serde_json::Error> {
-    let grade = &explanation.grade;
-    let explained = explain.then(|| Explained {
-        matched: explanation.matched.as_deref(),
-        normalised_prediction: grade.prediction.as_deref(),
-        normalised_ground_truth: &explanation.compared_ground_truth,
-        reason: explanation.reason.to_string(),
-    });
-    serde_json::to_string(&GradeGradeGraded {
-        score: grade.score(),
-        acc: grade.is_correct,
-        pred: grade.released_prediction(verifier),
-        explained,
-    })
 }

@@ -33,7 +33,6 @@ pub mod effects;
 pub mod eval;
 pub mod export;
 pub mod grade;
-pub mod model;
 pub mod plan;
 pub mod regress;
 pub mod report;
@@ -84,13 +83,23 @@ enum Verb {
     Data(data::DataArgs),
     Config(config::ConfigArgs),
     Grade(grade::GradeArgs),
-    Model(model::ModelArgs),
+    /// Make a base policy, sample from a checkpoint, or score responses with one
+    #[command(subcommand)]
+    Model(ModelVerb),
     Doctor(doctor::DoctorArgs),
     Bench(bench::BenchArgs),
     Runs(runs::RunsArgs),
     Completions(completions::CompletionsArgs),
     #[command(name = table_reader::VERB, hide = true)]
     TableReader(table_reader::TableReaderArgs),
+}
+
+/// What is done with a checkpoint outside of a run.
+#[derive(Debug, clap::Subcommand)]
+enum ModelVerb {
+    Pretrain(pretrain::PretrainArgs),
+    Generate(generate::GenerateArgs),
+    Score(score::ScoreArgs),
 }
 
 /// Verbs of earlier versions, and the command lines that do their work now.
@@ -136,7 +145,9 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Data(args) => data::run(args),
         Verb::Config(args) => config::run(args),
         Verb::Grade(args) => grade::run(args),
-        Verb::Model(args) => model::run(args),
+        Verb::Model(ModelVerb::Pretrain(args)) => pretrain::run(args),
+        Verb::Model(ModelVerb::Generate(args)) => generate::run(args),
+        Verb::Model(ModelVerb::Score(args)) => score::run(args),
         Verb::Doctor(args) => doctor::run(args),
         Verb::Bench(args) => bench::run(args),
         Verb::Runs(args) => runs::run(args),

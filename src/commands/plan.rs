@@ -97,13 +97,12 @@ fn findings(plan: &RunPlan, forbid: bool) -> Result<()> {
 /// The plan of a training run, from before its start to its end.
 pub struct Planned {
     /// `None` when the folder holds a finished run: there is nothing to plan.
-    record: Option<PlanRecord>,
+    plan: Option<RunPlan>,
     folder: RunFolder,
     /// The run folder's record is up to date.
     kept: bool,
-    /// This process goes on with a run that another one planned.
-    partial: bool,
-    peak_reset: bool,
+    /// The process's peak of memory is the run's.
+    peak_known: bool,
 }
 
 impl Planned {
@@ -113,46 +112,41 @@ impl Planned {
     /// # Errors
     /// A plan that cannot be met, or what would also stop the run.
     pub fn before(inputs: &Inputs, folder: &RunFolder, measure: bool) -> Result<Self> {
-        let path = folder.path(plan::FILE);
-        let known: Option<PlanRecord> =
-            if path.exists() { files::read_json(&path).ok() } else { None };
-        let known = known.filter(|record| record.plan.run_key == inputs.manifest.run_key);
-        let partial = known.is_some();
-        let other = |found: Manifest| found.run_key != inputs.manifest.run_key;
-        let record = match known {
-            // Finished, or another run's folder, which the trainer will refuse.
-            _ if folder.path("outcome.json").exists() || folder.manifest().is_ok_and(other) => None,
-            Some(record) => Some(record),
+        let key = &inputs.manifest.run_key;
+        // A plan that is missing or cannot be read is made.
+        let known = files::read_json(&folder.path(plan::FILE)).ok();
+        let known = known.map(|record: PlanRecord| record.plan).filter(|it| it.run_key == *key);
+        let kept = known.is_some();
+        let other = |found: Manifest| found.run_key != *key;
+        // Finished, or another run's folder, which the trainer will refuse.
+        let refused = folder.path("outcome.json").exists() || folder.manifest().is_ok_and(other);
+        let plan = match known {
+            _ if refused => None,
+            Some(plan) => Some(plan),
             None => {
                 let plan = plan::make(inputs, folder.root(), measure)?;
                 eprintln!("{}", plan_table::plan(&plan));
                 findings(&plan, measure)?;
-                Some(PlanRecord { plan, actual: None })
+                Some(plan)
             }
         };
-        Ok(Self {
-            record,
-            folder: folder.clone(),
-            kept: partial,
-            partial,
-            peak_reset: machine::reset_peak(),
-        })
+        let alone = machine::reset_peak() || plan.as_ref().is_some_and(|it| it.probe.is_none());
+        Ok(Self { plan, folder: folder.clone(), kept, peak_known: alone && !kept })
     }
 
     /// Writes the plan into the run folder, once. To be called when the folder belongs to
     /// this run. A plan that cannot be kept is said and stops nothing.
     pub fn keep(&mut self) {
-        if let Some(record) = self.record.as_ref().filter(|_| !self.kept) {
-            write(&self.folder, record);
+        if let Some(plan) = self.plan.as_ref().filter(|_| !self.kept) {
+            write(&self.folder, &PlanRecord { plan: plan.clone(), actual: None });
             self.kept = true;
         }
     }
 
     /// Reads what the run did, keeps it and prints it beside the plan.
     pub fn after(self) {
-        let Some(PlanRecord { plan, .. }) = self.record else { return };
-        let known = !self.partial && (self.peak_reset || plan.probe.is_none());
-        let peak = machine::process_bytes("VmHWM").filter(|_| known);
+        let Some(plan) = self.plan else { return };
+        let peak = machine::process_bytes("VmHWM").filter(|_| self.peak_known);
         match actual::read(&self.folder, peak) {
             Ok(actual) => {
                 let record = PlanRecord { plan, actual: Some(actual) };
