@@ -192,8 +192,8 @@ fn diff(args: &DiffArgs) -> Result<ExitCode> {
 /// What is known of a key, by its name in JSON; `None` of a key that is not known.
 fn facts(key: Option<&Key>) -> [(&'static str, Option<String>); 4] {
     [
-        ("meaning", key.map(|key| key.meaning.to_string())),
-        ("unit", key.map(|key| key.unit.to_string())),
+        ("meaning", key.map(|key| key.meaning.clone())),
+        ("unit", key.map(|key| key.unit.clone())),
         ("paper", key.map(|key| key.paper.sentence())),
         ("released_code", key.map(|key| key.released_code.sentence())),
     ]
