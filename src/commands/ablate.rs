@@ -76,10 +76,10 @@ pub struct AblateArgs {
 
 /// Distinct seeds in the order in which they were given.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Seeds(Vec<u64>);
+pub struct Seeds(pub Vec<u64>);
 
 /// `1,2,3`, `1..5`, `1,4..6`.
-fn seeds(text: &str) -> Result<Seeds, String> {
+pub fn seeds(text: &str) -> Result<Seeds, String> {
     const MOST: u64 = 1024;
     let number = |text: &str| {
         text.trim().parse::<u64>().map_err(|_| format!("{text:?} is no seed; write 1,2,3 or 1..5"))

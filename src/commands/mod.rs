@@ -33,6 +33,7 @@ pub mod effects;
 pub mod eval;
 pub mod export;
 pub mod grade;
+pub mod init;
 pub mod plan;
 pub mod regress;
 pub mod report;
@@ -70,6 +71,7 @@ pub struct Cli {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
+    Init(init::InitArgs),
     Train(train::TrainArgs),
     Ablate(ablate::AblateArgs),
     Export(export::ExportArgs),
@@ -89,6 +91,7 @@ enum Verb {
     Doctor(doctor::DoctorArgs),
     Bench(bench::BenchArgs),
     Runs(runs::RunsArgs),
+    #[command(hide = true)]
     Completions(completions::CompletionsArgs),
     #[command(name = table_reader::VERB, hide = true)]
     TableReader(table_reader::TableReaderArgs),
@@ -132,6 +135,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     table_reader::register();
     vectorised::check()?;
     match &cli.verb {
+        Verb::Init(args) => init::run(args),
         Verb::Train(args) => train::run(args),
         Verb::Ablate(args) => ablate::run(args),
         Verb::Export(args) => export::run(args),

@@ -11,6 +11,7 @@ pub mod sets;
 pub mod validate;
 pub mod extends;
 pub mod grid;
+pub mod starter;
 
 pub use crate::experiment::compare::Publication;
 pub use crate::experiment::config::{
@@ -23,3 +24,4 @@ pub use crate::experiment::extends::Chain;
 pub use crate::experiment::grid::text::Keys;
 pub use crate::experiment::grid::{Arm, Grid, PaperRow};
 pub use crate::experiment::place::{Device, Memory, Place, WeightKind};
+pub use crate::experiment::starter::{Starter, StarterFiles};

@@ -32,7 +32,6 @@ const LIMITS: apart::ApartLimits =
 const SPECIAL_TOKENS: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
-/// A chat template that cannot be used.
 /// A template with the special tokens that it may use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChatTemplate {

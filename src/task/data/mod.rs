@@ -32,7 +32,6 @@ impl DataSets {
     }
 }
 
-/// Data that cannot be used.
 /// Loads or generates the problems of an experiment. A test set is named after its file.
 ///
 /// # Errors

@@ -11,7 +11,6 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// A tokenizer or a prompt that cannot be used.
 /// A Hugging Face tokenizer with the tokens that stop a response.
 #[derive(Debug, Clone)]
 pub struct Tokenizer {

@@ -1,0 +1,199 @@
+//! `dapo init`: the folder of a study of one's own.
+
+use crate::algorithm::Problem;
+use crate::base::files;
+use crate::commands::ablate::{Seeds, seeds};
+use crate::commands::{bounds, exit, output};
+use crate::experiment::grid::file;
+use crate::experiment::{Data, PromptTemplate, Starter, StarterFiles, sets, starter};
+use crate::policy::checkpoint;
+use crate::task::{Tokenizer, data, prompt};
+use crate::training::plan::space;
+use crate::training::run::inputs;
+use anyhow::{Result, bail};
+use std::path::{Component, Path, PathBuf};
+use std::process::ExitCode;
+use toml::{Table, Value};
+
+/// Write the folder of a study: base experiment, arms, grid and a README.
+///
+/// With a model and files of problems the study is about these: lengths, template and arithmetic
+/// are chosen from them, and what cannot work is refused before anything is written. Without them it
+/// is about the embedded benchmark, whose base policy is written into the folder. Every choice
+/// stands in base.toml with a comment. `dapo ablate FOLDER` runs the study.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  dapo init my-study
+  dapo init my-study --arms grpo,dapo,dr-grpo --seeds 1..8
+  dapo init my-study --model models/Qwen2.5-0.5B --train train.jsonl --dev dev.jsonl --test test.jsonl
+
+Exit codes:
+  0  the folder is there
+  3  an arm, the model or a file of problems cannot be used, or the folder holds something")]
+pub struct InitArgs {
+    /// The folder, which must not exist or be empty.
+    folder: PathBuf,
+    /// Folder of the base policy, in the Hugging Face layout.
+    #[arg(long, value_name = "FOLDER", requires_all = ["train", "dev", "test"])]
+    model: Option<PathBuf>,
+    /// Training problems (.jsonl or .parquet).
+    #[arg(long, value_name = "FILE", requires = "model")]
+    train: Option<PathBuf>,
+    /// Problems that are evaluated during training.
+    #[arg(long, value_name = "FILE", requires = "model")]
+    dev: Option<PathBuf>,
+    /// Problems that are evaluated at the end; the first file is what arms are compared on.
+    #[arg(long, value_name = "FILE", requires = "model")]
+    test: Vec<PathBuf>,
+    /// Arms; the others are compared with the first. Known: grpo, dapo, each technique of the paper,
+    /// and each method.
+    #[arg(long, value_delimiter = ',', default_value = "grpo,dapo")]
+    arms: Vec<String>,
+    /// A list, with ranges that include their end.
+    #[arg(long, value_parser = seeds, default_value = "1..5")]
+    seeds: Seeds,
+    /// What the study asks; the title of its report.
+    #[arg(long, value_name = "TEXT")]
+    question: Option<String>,
+    /// Where a response is cut. Default: 140 on the embedded benchmark, else 1024 or what the model's
+    /// positions leave.
+    #[arg(long, value_name = "TOKENS", value_parser = bounds::count(), requires = "model")]
+    max_response_tokens: Option<u64>,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// A folder that holds something, an unknown arm, a model or problems that cannot be used.
+pub fn run(args: &InitArgs) -> Result<ExitCode> {
+    let folder = std::path::absolute(&args.folder)?;
+    if files::kind(&folder)?.is_some() && !files::list(&folder)?.is_empty() {
+        bail!(exit::Invalid(format!("{}: the folder is not empty", args.folder.display())));
+    }
+    let name: String = folder.file_name().unwrap_or_default().to_string_lossy().into();
+    let name = name.replace(|c: char| !c.is_ascii_alphanumeric() && !"-_.".contains(c), "-");
+    let name = name.trim_start_matches('.').to_string();
+    let (first, others) = args.arms.split_first().expect("clap gives at least one arm");
+    let question = args.question.clone().unwrap_or_else(|| match others {
+        [] => format!("What does {first} reach?"),
+        _ => format!("Does {} beat {first}?", others.join(" or ")),
+    });
+    let own = args.model.as_ref().map(|model| own_files(args, model, &folder)).transpose()?;
+    let starter = Starter {
+        name,
+        question,
+        arms: args.arms.clone(),
+        seeds: args.seeds.0.clone(),
+        model: args.model.as_ref().map_or("model".into(), |model| relative(&folder, model)),
+        files: own,
+    };
+    let parent = folder.parent().unwrap_or(Path::new("/"));
+    files::create_folder(parent)?;
+    // Beside the folder, so that relative paths in its files lead where they will lead from there.
+    let scratch = files::scratch_folder(parent)?;
+    for (name, text) in starter.texts()? {
+        files::write_atomic(&scratch.path().join(name), text.as_bytes())?;
+    }
+    if args.model.is_none() {
+        for (name, bytes) in starter::MODEL {
+            files::write_atomic(&scratch.path().join("model").join(name), bytes)?;
+        }
+    }
+    let source = file::load(&scratch.path().join("grid.toml"))?;
+    inputs::prepare_without_weights(source.base)?;
+    files::replace_folder(&scratch.keep(), &folder)?;
+    for name in ["base.toml", "grid.toml", "README.md"] {
+        output::path(&args.folder.join(name));
+    }
+    let shown = args.folder.display();
+    println!("\nnext: dapo ablate {shown} --dry-run, then dapo ablate {shown}");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What follows from the model and the problems, and what a reader should know of them.
+fn own_files(args: &InitArgs, model: &Path, folder: &Path) -> Result<StarterFiles> {
+    let (Some(train), Some(dev)) = (&args.train, &args.dev) else {
+        bail!(exit::Usage("--model needs --train, --dev and --test".to_string()));
+    };
+    let test = args.test.clone();
+    let problems = Data::Files { train: train.clone(), dev: dev.clone(), test: test.clone() };
+    let names = problems.set_names();
+    let problems = data::load(&problems)?;
+    let tokenizer = Tokenizer::load(model)?;
+    let (config, _weights) = checkpoint::open_model(model)?;
+    let template = template(&tokenizer, &problems.train[0])?;
+    let all = inputs::named_sets(&problems).into_iter().flat_map(|(_, problems)| problems);
+    let mut longest = 0;
+    for problem in all {
+        let prompt = prompt::prompt(problem, template, &tokenizer, u64::MAX)?;
+        longest = longest.max(prompt.tokens.len() as u64);
+    }
+    let left = (config.max_position_embeddings as u64).saturating_sub(longest);
+    let response = args.max_response_tokens.unwrap_or_else(|| left.min(1024));
+    if response == 0 || response > left {
+        bail!(exit::Invalid(format!(
+            "{}: {} positions, of which the longest prompt takes {longest}: {left} are left for a response",
+            model.display(),
+            config.max_position_embeddings
+        )));
+    }
+    // Exact sums of a large vocabulary do not fit.
+    let is_small = config.vocab_size <= 4096 && config.hidden_size <= 256;
+    let is_large = space::parameters(&config) >= 5e7;
+    println!(
+        "{} training problems, {} to evaluate; the longest prompt has {longest} tokens, a response at \
+         most {response}",
+        problems.train.len(),
+        problems.evaluated().map(|(_, set)| set.len()).sum::<usize>()
+    );
+    let samples = names.iter().map(|name| {
+        let k = if name == sets::DEV { 4 } else { 8 };
+        (name.clone(), Value::from(k))
+    });
+    let text = |template: PromptTemplate| Value::try_from(template);
+    let mut settings = vec![
+        ("", "numerics", Value::from(if is_small { "exact" } else { "fast" })),
+        ("prompt", "template", text(template)?),
+        ("rollout", "max_prompt_tokens", Value::from(longest as i64)),
+        ("rollout", "max_response_tokens", Value::from(response as i64)),
+        ("evaluation", "samples", Value::Table(samples.collect::<Table>())),
+        ("evaluation", "during_training", Value::from(vec![sets::DEV])),
+    ];
+    if is_large {
+        settings.push(("optimizer", "learning_rate", Value::from(1e-6)));
+    }
+    let (train, dev) = (relative(folder, train), relative(folder, dev));
+    let test = test.iter().map(|path| relative(folder, path)).collect();
+    Ok(StarterFiles { train, dev, test, settings })
+}
+
+/// The released instruction, in the chat template where the tokenizer has one; the question alone
+/// where the tokenizer cannot write the instruction.
+fn template(tokenizer: &Tokenizer, problem: &Problem) -> Result<PromptTemplate> {
+    if tokenizer.chat_template()?.is_some() {
+        return Ok(PromptTemplate::DapoChat);
+    }
+    let dapo = prompt::prompt(problem, PromptTemplate::Dapo, tokenizer, u64::MAX);
+    Ok(if dapo.is_ok() { PromptTemplate::Dapo } else { PromptTemplate::Question })
+}
+
+/// `path` as a file in `folder` names it: without the part that both have in common.
+fn relative(folder: &Path, path: &Path) -> PathBuf {
+    let Ok(path) = std::path::absolute(path) else { return path.to_path_buf() };
+    let common = folder.components().zip(path.components()).take_while(|(a, b)| a == b).count();
+    let up = folder.components().skip(common).map(|_| Component::ParentDir);
+    up.chain(path.components().skip(common)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_named_from_the_folder() {
+        let from = |path: &str| relative(Path::new("/a/b/study"), Path::new(path));
+        assert_eq!(from("/a/b/data/x.jsonl"), Path::new("../data/x.jsonl"));
+        assert_eq!(from("/a/b/study/model"), Path::new("model"));
+        assert_eq!(from("/c/model"), Path::new("../../../c/model"));
+    }
+}
