@@ -104,17 +104,17 @@ struct Operand {
 impl Operand {
     fn of(name: &str) -> Result<Self> {
         let publication = match name {
-            "paper" => Some(Publication::Paper),
-            "released-code" => Some(Publication::ReleasedCode),
-            _ => None,
+            "paper" => Publication::Paper,
+            "released-code" => Publication::ReleasedCode,
+            _ => {
+                let (path, experiment) = experiment(name)?;
+                let side = ComparedSide::experiment(&experiment);
+                let name = path.display().to_string();
+                return Ok(Self { name, side, experiment: Some(experiment) });
+            }
         };
-        if let Some(publication) = publication {
-            let side = ComparedSide::publication(publication);
-            return Ok(Self { name: name.to_string(), side, experiment: None });
-        }
-        let (path, experiment) = experiment(name)?;
-        let side = ComparedSide::experiment(&experiment);
-        Ok(Self { name: path.display().to_string(), side, experiment: Some(experiment) })
+        let side = ComparedSide::publication(publication);
+        Ok(Self { name: name.to_string(), side, experiment: None })
     }
 
     fn arm_sha256(&self) -> Option<String> {
@@ -132,6 +132,9 @@ impl Operand {
     }
 }
 
+/// Folders in which an arm is looked for.
+const FOLDERS: [&str; 2] = ["experiments", "experiments/arms"];
+
 /// The experiment that a user means, and where it was found.
 fn experiment(name: &str) -> Result<(PathBuf, Experiment)> {
     let path = Path::new(name);
@@ -142,7 +145,7 @@ fn experiment(name: &str) -> Result<(PathBuf, Experiment)> {
     if path.exists() || name.ends_with(".toml") {
         return Ok((path.to_path_buf(), extends::load(path)?));
     }
-    let candidates = [format!("experiments/{name}.toml"), format!("experiments/arms/{name}.toml")];
+    let candidates = FOLDERS.map(|folder| format!("{folder}/{name}.toml"));
     if let Some(found) = candidates.iter().map(Path::new).find(|path| path.exists()) {
         return Ok((found.to_path_buf(), extends::load(found)?));
     }
@@ -168,7 +171,7 @@ fn experiment(name: &str) -> Result<(PathBuf, Experiment)> {
 /// passed over: it was not asked for.
 fn arms() -> Vec<(PathBuf, Experiment)> {
     let mut found = Vec::new();
-    for folder in ["experiments", "experiments/arms"].map(Path::new) {
+    for folder in FOLDERS.map(Path::new) {
         for name in files::list(folder).unwrap_or_default() {
             let path = folder.join(name);
             if path.extension().is_some_and(|ending| ending == "toml") {
@@ -283,19 +286,22 @@ fn difference_text(difference: &Difference) -> String {
     if let Some(key) = key {
         text += &format!("  {}\n", key.meaning);
     }
-    let mut line = |name: &str, value: &str| text += &format!("  {name:<15}{value}\n");
-    line("a", &with_unit(difference.a.as_ref(), key));
-    line("b", &with_unit(difference.b.as_ref(), key));
+    let unit = key.map_or("", |key| key.unit);
+    let with_unit = |value: &Option<Value>| match value {
+        Some(value) => format!("{value} {unit}").trim_end().to_string(),
+        None => literal(None),
+    };
+    text += &line("a", &with_unit(&difference.a));
+    text += &line("b", &with_unit(&difference.b));
     if let Some(key) = key {
-        line("paper", &key.paper.sentence());
-        line("released code", &key.released_code.sentence());
+        text += &line("paper", &key.paper.sentence());
+        text += &line("released code", &key.released_code.sentence());
     }
     text
 }
 
-fn with_unit(value: Option<&Value>, key: Option<&Key>) -> String {
-    let unit = key.map(|key| &key.unit).filter(|unit| !unit.is_empty() && value.is_some());
-    [literal(value)].into_iter().chain(unit.cloned()).collect::<Vec<_>>().join(" ")
+fn line(name: &str, value: &str) -> String {
+    format!("  {name:<15}{value}\n")
 }
 
 fn show(args: &ShowArgs) -> Result<ExitCode> {
@@ -344,7 +350,7 @@ fn key_text(key: &Key) -> String {
     let mut text = format!("{}{outside}\n", key.path);
     for (name, fact) in facts(Some(key)) {
         if let Some(fact) = fact.filter(|fact| name != "unit" || !fact.is_empty()) {
-            text += &format!("  {:<15}{fact}\n", name.replace('_', " "));
+            text += &line(&name.replace('_', " "), &fact);
         }
     }
     text

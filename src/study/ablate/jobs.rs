@@ -7,7 +7,7 @@ use crate::study::ablate::{AblateError, AblateStudy};
 use crate::study::cell::check::RECORDS;
 use crate::study::{Cell, CellEnding, cell};
 use crate::training::run::inputs;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -103,10 +103,9 @@ impl Job {
 /// The jobs of grids, all arms of the first seed first, so that seeds complete in order. An arm
 /// that stands in several grids is one job.
 pub fn jobs(study: &AblateStudy, grids: &[Grid]) -> Result<Vec<Job>, AblateError> {
-    for (index, grid) in grids.iter().enumerate() {
-        if grids[..index].iter().any(|other| other.name == grid.name) {
-            return Err(AblateError::SameName { name: grid.name.clone() });
-        }
+    let mut names = BTreeSet::new();
+    if let Some(grid) = grids.iter().find(|grid| !names.insert(&grid.name)) {
+        return Err(AblateError::SameName { name: grid.name.clone() });
     }
     let mut manifests: BTreeMap<String, Manifest> = BTreeMap::new();
     let mut jobs: Vec<Job> = Vec::new();
@@ -131,14 +130,11 @@ pub fn jobs(study: &AblateStudy, grids: &[Grid]) -> Result<Vec<Job>, AblateError
                     job.arms.push(title);
                     continue;
                 }
-                let manifest = match manifests.get(&arm.arm_sha256) {
-                    Some(manifest) => manifest.clone(),
-                    None => {
-                        let manifest = prepared(&title, &arm.experiment)?;
-                        manifests.insert(arm.arm_sha256.clone(), manifest.clone());
-                        manifest
-                    }
-                };
+                let hash = &arm.arm_sha256;
+                if !manifests.contains_key(hash) {
+                    manifests.insert(hash.clone(), prepared(&title, &arm.experiment)?);
+                }
+                let manifest = manifests[hash].clone();
                 let experiment = executed(&arm.experiment, *seed);
                 jobs.push(job(study, title, experiment, manifest, &runs)?);
             }
@@ -220,16 +216,16 @@ pub fn state(job: &Job) -> Result<JobState, AblateError> {
         Ok(cell) => cell,
         Err(error) => return unusable(error.to_string()),
     };
-    let name = job.record.display();
-    if cell.arm_sha256 != job.manifest.arm_sha256 || cell.seed != job.manifest.seed {
+    let (name, manifest) = (job.record.display(), &job.manifest);
+    if cell.arm_sha256 != manifest.arm_sha256 || cell.seed != manifest.seed {
         return unusable(format!("{name}: it is the record of another arm or seed"));
     }
-    if cell.inputs != job.manifest.inputs {
-        let keys = compare::differing_keys(&cell.inputs, &job.manifest.inputs);
+    if cell.inputs != manifest.inputs {
+        let keys = compare::differing_keys(&cell.inputs, &manifest.inputs);
         let what = keys.into_iter().cloned().collect::<Vec<_>>().join(", ");
         return Err(AblateError::OtherInputs { path: job.record.clone(), what });
     }
-    if cell.run_key != job.manifest.run_key {
+    if cell.run_key != manifest.run_key {
         return unusable(format!("{name}: its `run_key` does not follow from its experiment"));
     }
     match (cell.ending, ended) {
@@ -251,10 +247,8 @@ pub fn state(job: &Job) -> Result<JobState, AblateError> {
 fn misfit(job: &Job, cell: &Cell) -> Result<Option<String>, AblateError> {
     for name in RECORDS {
         let path = job.folder.inside(name)?;
-        let found = match files::kind(&path)? {
-            Some(FileKind::File) => Some(files::sha256_file(&path)?),
-            _ => None,
-        };
+        let is_file = files::kind(&path)? == Some(FileKind::File);
+        let found = is_file.then(|| files::sha256_file(&path)).transpose()?;
         if found.as_ref() != cell.digests.get(name) {
             return Ok(Some(name.to_string()));
         }

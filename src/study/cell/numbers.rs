@@ -171,42 +171,40 @@ impl RecordedStep<'_> {
         let rate = optimizer::learning_rate(&experiment.optimizer, self.index as u64);
         let of = |name: &str| self.of(name);
         let correctness = |accuracy: &str| of(accuracy).map(|it| vec![2.0 * it, -1.0]);
-        let all = |names: &[&str]| names.iter().map(|name| of(name)).collect::<Option<Vec<f64>>>();
-        let tokens = |mean: &str, count: &str| of(mean).zip(of(count)).map(|(m, n)| m * n);
-        let useless = all(&["rollout/groups_all_correct_share", "rollout/groups_all_wrong_share"]);
+        let both = |a: &str, b: &str| of(a).zip(of(b)).map(|(a, b)| vec![a, b]);
+        let product = |a: &str, b: &str| of(a).zip(of(b)).map(|(a, b)| vec![a * b]);
+        let useless = both("rollout/groups_all_correct_share", "rollout/groups_all_wrong_share");
+        let groups = of("train/groups");
         // An update that was left out has no tokens.
-        let trained = tokens("train/response_tokens_mean", "train/rollouts")
+        let trained = product("train/response_tokens_mean", "train/rollouts")
             .zip(of("effect/overlong_filtering_masked_tokens"))
             .filter(|_| experiment.optimizer.non_finite.is_none());
         [
             ("optimizer/learning_rate", Some(vec![rate])),
-            ("train/rollouts", of("train/groups").map(|groups| vec![groups * size])),
+            ("train/rollouts", groups.map(|groups| vec![groups * size])),
             (
                 "effect/clip_higher_clipped_above_tokens",
-                tokens("loss/clip_fraction_high", "effect/loss_tokens").map(|tokens| vec![tokens]),
+                product("loss/clip_fraction_high", "effect/loss_tokens"),
             ),
             ("rollout/correctness_mean", correctness("rollout/accuracy")),
             ("train/correctness_mean", correctness("train/accuracy")),
             (
                 "rollout/reward_mean",
-                all(&["rollout/correctness_mean", "rollout/overlong_penalty_mean"]),
+                both("rollout/correctness_mean", "rollout/overlong_penalty_mean"),
             ),
-            ("train/reward_mean", all(&["train/correctness_mean", "train/overlong_penalty_mean"])),
-            (
-                "rollout/generated_tokens",
-                tokens("rollout/response_tokens_mean", GENERATED).map(|tokens| vec![tokens]),
-            ),
+            ("train/reward_mean", both("train/correctness_mean", "train/overlong_penalty_mean")),
+            ("rollout/generated_tokens", product("rollout/response_tokens_mean", GENERATED)),
             (
                 "rollout/groups_useful_share",
                 useless.map(|shares| vec![1.0, -shares[0], -shares[1]]),
             ),
             (
                 "effect/dynamic_sampling_batch_filled_share",
-                of("train/groups").map(|groups| vec![groups / target]),
+                groups.map(|groups| vec![groups / target]),
             ),
             (
                 "effect/loss_tokens",
-                trained.map(|(all, masked)| vec![epochs * all, -epochs * masked]),
+                trained.map(|(all, masked)| vec![epochs * all[0], -epochs * masked]),
             ),
         ]
     }
@@ -222,6 +220,7 @@ impl RecordedStep<'_> {
         let accuracy = of("rollout/accuracy");
         let tokens = of("rollout/response_tokens_mean");
         // (name, smaller, larger): a group that is partly correct has 1 to G − 1 correct rollouts.
+        let at_most = |name: &'static str, most: &str| (name, of(name), of(most));
         let pairs = [
             ("rollout/accuracy", solved.map(|(solved, useful)| solved + share * useful), accuracy),
             (
@@ -234,17 +233,9 @@ impl RecordedStep<'_> {
                 of("rollout/truncated_share").map(|share| share * limit),
                 tokens,
             ),
-            ("rollout/response_tokens_mean", tokens, of("rollout/response_tokens_max")),
-            (
-                "train/response_tokens_mean",
-                of("train/response_tokens_mean"),
-                of("train/response_tokens_max"),
-            ),
-            (
-                "optimizer/gradient_norm_mean",
-                of("optimizer/gradient_norm_mean"),
-                of("optimizer/gradient_norm_max"),
-            ),
+            at_most("rollout/response_tokens_mean", "rollout/response_tokens_max"),
+            at_most("train/response_tokens_mean", "train/response_tokens_max"),
+            at_most("optimizer/gradient_norm_mean", "optimizer/gradient_norm_max"),
             ("train/groups", Some(1.0), of("train/groups")),
             ("train/groups", of("train/groups"), Some(full)),
         ];
