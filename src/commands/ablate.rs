@@ -218,16 +218,15 @@ fn ending(args: &AblateArgs, study: &AblateStudy, jobs: &[Job], interrupt: &Inte
             return interrupt.exit_code();
         }
     }
-    if of(CellEnding::Failed).next().is_some() {
-        if !args.retry_failed {
-            eprintln!("--retry-failed begins failed cells again");
-        }
-        return ExitCode::from(exit::INCONCLUSIVE);
+    let failed = of(CellEnding::Failed).next().is_some();
+    if failed && !args.retry_failed {
+        eprintln!("--retry-failed begins failed cells again");
     }
-    match of(CellEnding::Diverged).next() {
-        Some(_) => ExitCode::from(exit::DIVERGED),
-        None => ExitCode::from(exit::SUCCESS),
-    }
+    ExitCode::from(match of(CellEnding::Diverged).next() {
+        _ if failed => exit::INCONCLUSIVE,
+        Some(_) => exit::DIVERGED,
+        None => exit::SUCCESS,
+    })
 }
 
 /// Cells, cost, what is there, and how the arms differ.

@@ -16,7 +16,6 @@ use crate::records::tables::{self, OutcomeRecord};
 use crate::records::{Counters, EvaluationRecord, RunFolder};
 use crate::report::text::{percent, points};
 use crate::statistics::{Accuracy, Counts, Interval, accuracy};
-use crate::task::Tokenizer;
 use crate::task::data::{self, problem_file};
 use crate::training::Protocol;
 use crate::training::evaluation::{self, Set, resumable};
@@ -189,9 +188,7 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<ExitCode> {
     let samples = args.samples.unwrap_or(32);
     workers::set_count(how.threads);
     let sets = problem_sets(&args.data)?;
-    let tokenizer = Tokenizer::load(folder)?;
-    let model = how.place.load(folder, how.numerics)?;
-    tokenizer.fits(folder, model.config().vocab_size)?;
+    let (model, tokenizer) = how.place.load_both(folder, how.numerics)?;
     fits(&model, &protocol)?;
     for (_, problems) in &sets {
         let problems = problems.len() as u64;

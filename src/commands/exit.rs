@@ -47,24 +47,20 @@ pub struct Usage(pub String);
 #[error("{0}")]
 pub struct Invalid(pub String);
 
+type Cause = dyn std::error::Error + 'static;
+
 /// The exit code of an error: by what in its chain of causes the user can mend.
 pub fn code(error: &anyhow::Error) -> u8 {
-    let has = |test: fn(&(dyn std::error::Error + 'static)) -> bool| error.chain().any(test);
-    if has(|cause| cause.is::<Usage>()) {
-        USAGE
-    } else if has(is_mismatch) {
-        MISMATCH
-    } else if has(is_divergence) {
-        DIVERGED
-    } else if has(is_lacking) {
-        INCONCLUSIVE
-    } else if has(is_machine) {
-        BUG
-    } else if has(is_input) {
-        INVALID
-    } else {
-        BUG
-    }
+    let kinds: [(fn(&Cause) -> bool, u8); 6] = [
+        (|cause| cause.is::<Usage>(), USAGE),
+        (is_mismatch, MISMATCH),
+        (is_divergence, DIVERGED),
+        (is_lacking, INCONCLUSIVE),
+        (is_machine, BUG),
+        (is_input, INVALID),
+    ];
+    let found = kinds.into_iter().find(|(is_kind, _)| error.chain().any(is_kind));
+    found.map_or(BUG, |(_, code)| code)
 }
 
 /// An error with its causes on one line. A cause that the message before it already tells is
@@ -81,24 +77,24 @@ pub fn message(error: &anyhow::Error) -> String {
 }
 
 /// Files that are not what a record says of them.
-fn is_mismatch(cause: &(dyn std::error::Error + 'static)) -> bool {
+fn is_mismatch(cause: &Cause) -> bool {
     matches!(cause.downcast_ref(), Some(statement::StatementError::Altered { .. }))
 }
 
 /// Weights that are not finite, or whose products are not.
-fn is_divergence(cause: &(dyn std::error::Error + 'static)) -> bool {
+fn is_divergence(cause: &Cause) -> bool {
     matches!(cause.downcast_ref(), Some(pretraining::PretrainError::Diverged { .. }))
         || matches!(cause.downcast_ref(), Some(generate::GenerateError::NotFinite { .. }))
 }
 
 /// What this machine cannot compute.
-fn is_lacking(cause: &(dyn std::error::Error + 'static)) -> bool {
+fn is_lacking(cause: &Cause) -> bool {
     matches!(cause.downcast_ref(), Some(vectorised::InstructionError::Missing(_)))
 }
 
 /// A full disk or a failing one is nobody's input. A path that is missing, forbidden or of
 /// another kind is the user's to mend.
-fn is_machine(cause: &(dyn std::error::Error + 'static)) -> bool {
+fn is_machine(cause: &Cause) -> bool {
     const ASKED_FOR: [ErrorKind; 9] = [
         ErrorKind::NotFound,
         ErrorKind::PermissionDenied,
@@ -114,7 +110,7 @@ fn is_machine(cause: &(dyn std::error::Error + 'static)) -> bool {
     kind.is_some_and(|kind| !ASKED_FOR.contains(&kind))
 }
 
-fn is_input(cause: &(dyn std::error::Error + 'static)) -> bool {
+fn is_input(cause: &Cause) -> bool {
     cause.is::<Invalid>()
         || cause.is::<statement::StatementError>()
         || cause.is::<pretraining::PretrainError>()

@@ -89,9 +89,7 @@ struct Output<'a> {
 pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
     let sampling = bounds::sampling(args.temperature, args.top_p, args.top_k)?;
     workers::set_count(args.threads);
-    let model = args.place.load(&args.model, args.numerics)?;
-    let tokenizer = Tokenizer::load(&args.model)?;
-    tokenizer.fits(&args.model, model.config().vocab_size)?;
+    let (model, tokenizer) = args.place.load_both(&args.model, args.numerics)?;
     let prompts = prompts(args, &tokenizer)?;
     // A longer response is refused below, by the model's positions.
     let longest = u64::from(args.max_tokens).min(model.config().max_position_embeddings as u64);
@@ -137,17 +135,13 @@ fn prompts(args: &GenerateArgs, tokenizer: &Tokenizer) -> Result<Vec<Vec<u32>>> 
     if lines.is_empty() {
         bail!(Invalid(format!("{} holds no prompts", args.prompts.display())));
     }
-    let mut prompts = Vec::with_capacity(lines.len());
-    for (index, line) in lines.into_iter().enumerate() {
-        prompts.push(match (line.prompt, line.prompt_ids) {
-            (Some(text), None) => tokenizer.encode(&text)?,
-            (None, Some(ids)) => ids,
-            _ => bail!(Invalid(format!(
-                "{}: record {} needs either \"prompt\" or \"prompt_ids\"",
-                args.prompts.display(),
-                index + 1
-            ))),
-        });
-    }
-    Ok(prompts)
+    let path = args.prompts.display();
+    let ids = |(line, number): (GenerateLine, u64)| match (line.prompt, line.prompt_ids) {
+        (Some(text), None) => Ok(tokenizer.encode(&text)?),
+        (None, Some(ids)) => Ok(ids),
+        _ => bail!(Invalid(format!(
+            "{path}: record {number} needs either \"prompt\" or \"prompt_ids\""
+        ))),
+    };
+    lines.into_iter().zip(1..).map(ids).collect()
 }

@@ -5,6 +5,7 @@ use crate::commands::exit::Usage;
 use crate::experiment::{Device, Execution, Experiment, Place, WeightKind};
 use crate::numerics::Numerics;
 use crate::policy::{Qwen2, checkpoint};
+use crate::task::Tokenizer;
 use anyhow::{Result, bail};
 use std::path::Path;
 
@@ -47,6 +48,16 @@ impl PlaceArgs {
     /// For keys of what may be gone on with: another device or form rounds otherwise.
     pub fn told(self) -> String {
         format!("{} on {}", self.weights, self.device)
+    }
+
+    /// A checkpoint's policy there with the checkpoint's tokenizer, which fits it.
+    ///
+    /// # Errors
+    /// As [`PlaceArgs::load`], and a tokenizer that is missing or has too many tokens.
+    pub fn load_both(self, folder: &Path, numerics: Numerics) -> Result<(Qwen2, Tokenizer)> {
+        let (model, tokenizer) = (self.load(folder, numerics)?, Tokenizer::load(folder)?);
+        tokenizer.fits(folder, model.config().vocab_size)?;
+        Ok((model, tokenizer))
     }
 
     /// A checkpoint's policy there, under an arithmetic.

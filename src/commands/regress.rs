@@ -90,109 +90,106 @@ pub fn run(args: &RegressArgs) -> Result<ExitCode> {
     let asked = |part| args.part.is_none_or(|only| only == part);
     let (wants_exact, wants_fast) =
         (asked(RegressPart::Exact), asked(RegressPart::Fast) && !args.host_line);
+    let regression = Regression { golden, rule, runs, threads: args.threads };
+    let Regression { golden, rule, .. } = &regression;
     // What is missing or stale is said before anything is computed, too.
     let compares = wants_fast && leave.is_none();
-    let old = compares.then(|| curves::load(&golden, &rule.fast)).transpose()?;
-    let exact = wants_exact.then(|| exact_run(&golden, &rule, runs, args.threads)).transpose()?;
-    let new = wants_fast.then(|| fast_runs(&golden, &rule, runs, args.threads)).transpose()?;
+    let old = compares.then(|| curves::load(golden, &rule.fast)).transpose()?;
+    let exact = wants_exact.then(|| regression.exact_run()).transpose()?;
+    let new = wants_fast.then(|| regression.fast_runs()).transpose()?;
     if let Some(leave) = leave {
-        let parts = accept(&golden, &rule, exact.as_ref(), new.as_ref())?;
+        let parts = regression.accept(exact.as_ref(), new.as_ref())?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
-        bless::record(&golden, &leave, &parts, now)?;
+        bless::record(golden, &leave, &parts, now)?;
         output::path(&golden.log());
         return Ok(ExitCode::SUCCESS);
     }
-    let compared = exact.as_ref().map(|run| exact::compare(&golden, run)).transpose()?;
-    let judge = |(old, new)| curves::compare(&golden, &rule.fast, old, new);
+    let compared = exact.as_ref().map(|run| exact::compare(golden, run)).transpose()?;
+    let judge = |(old, new)| curves::compare(golden, &rule.fast, old, new);
     let judged = old.as_ref().zip(new.as_ref()).map(judge).transpose()?;
-    tell(args, &rule, exact.as_ref(), compared.as_ref(), judged.as_deref())
-}
-
-/// Prints what was found, and says it with the exit code.
-fn tell(
-    args: &RegressArgs,
-    rule: &RegressRule,
-    run: Option<&RunFolder>,
-    compared: Option<&Compared>,
-    judged: Option<&[RegressJudged]>,
-) -> Result<ExitCode> {
-    let found = document(compared, judged);
-    output::document(args.json, &found, || result_text(rule, compared, judged));
-    let same = compared.is_none_or(|compared| compared.diff.is_none());
-    let reproduced = judged.is_none_or(|it| curves::verdict(it) == EquivalenceVerdict::Reproduced);
-    if let (true, true, Some(run), Some(compared)) = (args.host_line, same, run, compared) {
-        println!("{}", host_line(run, &compared.head)?);
+    let found = document(compared.as_ref(), judged.as_deref());
+    let text = || result_text(rule, compared.as_ref(), judged.as_deref());
+    output::document(args.json, &found, text);
+    let same = compared.as_ref().is_none_or(|compared| compared.diff.is_none());
+    let verdict = judged.as_deref().map(curves::verdict);
+    let reproduced = verdict.is_none_or(|it| it == EquivalenceVerdict::Reproduced);
+    if let (true, true, Some(run), Some(compared)) = (args.host_line, same, exact, compared) {
+        println!("{}", host_line(&run, &compared.head)?);
     }
     Ok(exit::agreed(same && reproduced))
 }
 
-/// The exact part's run, to its end.
-fn exact_run(
-    golden: &Golden,
-    rule: &RegressRule,
-    runs: &Path,
+/// What is compared, and where its runs lie.
+struct Regression<'a> {
+    golden: Golden,
+    rule: RegressRule,
+    runs: &'a Path,
     threads: Option<u64>,
-) -> Result<RunFolder> {
-    let mut experiment = regress::experiment(&golden.rule(), &rule.exact.experiment)?;
-    place::overrule(&mut experiment, None, threads, None);
-    let folder = RunFolder::at(runs.join("exact"));
-    eprintln!("exact: {} rollout steps", experiment.training.rollout_steps);
-    regress::complete(&inputs::prepare(experiment)?, &folder)?;
-    Ok(folder)
 }
 
-/// The curves of every seed.
-fn fast_runs(
-    golden: &Golden,
-    rule: &RegressRule,
-    runs: &Path,
-    threads: Option<u64>,
-) -> Result<RegressCurves> {
-    let experiment = regress::experiment(&golden.rule(), &rule.fast.experiment)?;
-    let threads = threads.unwrap_or(experiment.execution.threads);
-    workers::set_count(threads);
-    let (count, mut done) = (rule.fast.seeds.len(), 0);
-    let watch = &mut |seed| {
-        done += 1;
-        eprintln!("fast: seed {seed} done, {done} of {count}");
-    };
-    Ok(curves::run(golden, &rule.fast, threads, &runs.join("fast"), watch)?)
-}
-
-/// Puts the present results in the place of the golden ones.
-fn accept(
-    golden: &Golden,
-    rule: &RegressRule,
-    exact: Option<&RunFolder>,
-    fast: Option<&RegressCurves>,
-) -> Result<Vec<Blessed>> {
-    let mut parts = Vec::new();
-    if let Some(run) = exact {
-        let (before, now) = exact::replace(golden, run)?;
-        parts.push(Blessed { part: "exact", before, now });
+impl Regression<'_> {
+    /// The exact part's run, to its end.
+    fn exact_run(&self) -> Result<RunFolder> {
+        let declared = &self.rule.exact.experiment;
+        let mut experiment = regress::experiment(&self.golden.rule(), declared)?;
+        place::overrule(&mut experiment, None, self.threads, None);
+        let folder = RunFolder::at(self.runs.join("exact"));
+        eprintln!("exact: {} rollout steps", experiment.training.rollout_steps);
+        regress::complete(&inputs::prepare(experiment)?, &folder)?;
+        Ok(folder)
     }
-    if let Some(curves) = fast {
-        eprint!("{}", sensitivity(rule, curves)?);
-        // A program that repeats its golden values has to pass: otherwise the margins are too
-        // narrow for so many seeds.
-        let judged = curves::compare(golden, &rule.fast, curves, curves)?;
-        if let Some(point) =
-            judged.iter().find(|it| it.equivalence.verdict != EquivalenceVerdict::Reproduced)
-        {
-            let reason = format!(
-                "{}: the half width {} of its own noise is not below the margin {}: more seeds or a wider margin",
-                point.point.name(),
-                point.equivalence.half_width,
-                point.equivalence.margin
-            );
-            return Err(exit::Invalid(reason).into());
+
+    /// The curves of every seed.
+    fn fast_runs(&self) -> Result<RegressCurves> {
+        let fast = &self.rule.fast;
+        let experiment = regress::experiment(&self.golden.rule(), &fast.experiment)?;
+        let threads = self.threads.unwrap_or(experiment.execution.threads);
+        workers::set_count(threads);
+        let (count, mut done) = (fast.seeds.len(), 0);
+        let watch = &mut |seed| {
+            done += 1;
+            eprintln!("fast: seed {seed} done, {done} of {count}");
+        };
+        Ok(curves::run(&self.golden, fast, threads, &self.runs.join("fast"), watch)?)
+    }
+
+    /// Puts the present results in the place of the golden ones.
+    fn accept(
+        &self,
+        exact: Option<&RunFolder>,
+        fast: Option<&RegressCurves>,
+    ) -> Result<Vec<Blessed>> {
+        let mut parts = Vec::new();
+        if let Some(run) = exact {
+            let (before, now) = exact::replace(&self.golden, run)?;
+            parts.push(Blessed { part: "exact", before, now });
         }
-        let path = golden.curves();
-        let before = path.exists().then(|| files::sha256_file(&path)).transpose()?;
-        files::write_json(&path, curves)?;
-        parts.push(Blessed { part: "fast", before, now: files::sha256_file(&path)? });
+        if let Some(curves) = fast {
+            eprint!("{}", sensitivity(&self.rule, curves)?);
+            // A program that repeats its golden values has to pass: otherwise the margins are too
+            // narrow for so many seeds.
+            let judged = curves::compare(&self.golden, &self.rule.fast, curves, curves)?;
+            let passes =
+                |it: &&RegressJudged| it.equivalence.verdict == EquivalenceVerdict::Reproduced;
+            if let Some(RegressJudged { point, equivalence, .. }) =
+                judged.iter().find(|it| !passes(it))
+            {
+                let reason = format!(
+                    "{}: the half width {} of its own noise is not below the margin {}: more seeds \
+                     or a wider margin",
+                    point.name(),
+                    equivalence.half_width,
+                    equivalence.margin
+                );
+                return Err(exit::Invalid(reason).into());
+            }
+            let path = self.golden.curves();
+            let before = path.exists().then(|| files::sha256_file(&path)).transpose()?;
+            files::write_json(&path, curves)?;
+            parts.push(Blessed { part: "fast", before, now: files::sha256_file(&path)? });
+        }
+        Ok(parts)
     }
-    Ok(parts)
 }
 
 /// What the margins can see, given the spread of the values over seeds.
