@@ -6,29 +6,30 @@ use crate::algorithm::{AtCap, DynamicSampling};
 use crate::experiment::{Experiment, validate};
 use crate::policy::checkpoint::weights;
 use crate::records::ledger;
-use crate::study::cell::{FORMAT, numbers};
+use crate::study::cell::FORMAT;
+use crate::study::cell::numbers::{self, ensure};
 use crate::study::{Cell, CellEnding, CellEvaluation};
 use crate::task::data::mini_aime;
 use crate::training::run::{evaluations, inputs};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 pub const RECORDS: [&str; 3] = ["metrics.jsonl", "evaluations.jsonl", ledger::FILE];
 
 pub fn check(cell: &Cell) -> Result<(), String> {
-    if cell.format != FORMAT {
-        return Err(format!("format {} is not {FORMAT}, the one this build reads", cell.format));
-    }
-    if cell.record_sha256 != cell.digest() {
-        return Err("its digest does not fit its content: it was edited or damaged".into());
-    }
+    let format = cell.format;
+    ensure(
+        format == FORMAT,
+        format_args!("format {format} is not {FORMAT}, the one this build reads"),
+    )?;
+    ensure(
+        cell.record_sha256 == cell.digest(),
+        "its digest does not fit its content: it was edited or damaged",
+    )?;
     identity(cell)?;
     read_files(cell)?;
     shape(cell)?;
     if cell.ending == CellEnding::Failed {
-        return match &cell.ledger_head {
-            None => Ok(()),
-            Some(_) => Err("the run failed and has a ledger head".into()),
-        };
+        return ensure(cell.ledger_head.is_none(), "the run failed and has a ledger head");
     }
     digests(cell)?;
     ending(cell)?;
@@ -53,30 +54,14 @@ pub(super) fn identity(cell: &Cell) -> Result<(), String> {
     if let Some(problem) = validate::problems(experiment).into_iter().next() {
         return Err(format!("no run can have its `experiment`: {problem}"));
     }
+    let (arm, seed) = (experiment.arm_sha256(), experiment.execution.seed);
+    ensure(cell.arm_sha256 == arm, "`arm_sha256` is not the hash of `experiment`")?;
+    ensure(cell.seed == seed, "`seed` is not the seed of `experiment`")?;
     let exactness = inputs::exactness(experiment);
-    for (holds, reason) in [
-        (
-            cell.arm_sha256 == experiment.arm_sha256(),
-            "`arm_sha256` is not the hash of `experiment`".to_string(),
-        ),
-        (
-            cell.seed == experiment.execution.seed,
-            "`seed` is not the seed of `experiment`".to_string(),
-        ),
-        (
-            cell.exactness == exactness,
-            format!("`exactness` is not {exactness}, which its `experiment` gives"),
-        ),
-        (
-            cell.run_key == inputs::run_key(experiment, digests),
-            "`run_key` is not that of `experiment` and `inputs`".to_string(),
-        ),
-    ] {
-        if !holds {
-            return Err(reason);
-        }
-    }
-    Ok(())
+    let reason = format_args!("`exactness` is not {exactness}, which its `experiment` gives");
+    ensure(cell.exactness == exactness, reason)?;
+    let key = inputs::run_key(experiment, digests);
+    ensure(cell.run_key == key, "`run_key` is not that of `experiment` and `inputs`")
 }
 
 /// The record has a digest of everything that its run read.
@@ -89,9 +74,8 @@ fn read_files(cell: &Cell) -> Result<(), String> {
     if let Some(name) = wanted.into_iter().find(|name| !has(name)) {
         return Err(format!("`inputs` has no digest of {name}"));
     }
-    if !has(&base(weights::SINGLE)) && !has(&base(weights::INDEX)) {
-        return Err("`inputs` has no digest of the base policy's weights".into());
-    }
+    let weighs = has(&base(weights::SINGLE)) || has(&base(weights::INDEX));
+    ensure(weighs, "`inputs` has no digest of the base policy's weights")?;
     match cell.inputs.iter().find(|(_, digest)| !is_digest(digest)) {
         Some((name, _)) => Err(format!("`inputs` has no SHA-256 of {name}")),
         None => Ok(()),
@@ -102,36 +86,34 @@ fn read_files(cell: &Cell) -> Result<(), String> {
 fn shape(cell: &Cell) -> Result<(), String> {
     let steps = cell.counters.len();
     for (name, values) in &cell.metrics {
-        if values.len() != steps {
-            let found = values.len();
-            return Err(format!("metric `{name}` has {found} values for {steps} steps"));
-        }
+        let found = values.len();
+        ensure(
+            found == steps,
+            format_args!("metric `{name}` has {found} values for {steps} steps"),
+        )?;
     }
     for evaluation in &cell.evaluations {
         let set = &evaluation.set;
         let Some(problems) = cell.problems.get(set) else {
             return Err(format!("set `{set}` has no problems"));
         };
-        if evaluation.samples == 0 || problems.count == 0 {
-            return Err(format!("set `{set}` was evaluated without problems or samples"));
-        }
-        let expected = problems.count.checked_mul(evaluation.samples);
-        if expected != Some(evaluation.outcomes.len() as u64) {
-            let (bits, k) = (evaluation.outcomes.len(), evaluation.samples);
-            return Err(format!(
-                "set `{set}` has {bits} outcomes for {} problems with {k} samples each",
-                problems.count
-            ));
-        }
+        let (count, k, bits) = (problems.count, evaluation.samples, evaluation.outcomes.len());
+        let reason = format_args!("set `{set}` was evaluated without problems or samples");
+        ensure(k > 0 && count > 0, reason)?;
+        ensure(
+            count.checked_mul(k) == Some(bits as u64),
+            format_args!(
+                "set `{set}` has {bits} outcomes for {count} problems with {k} samples each"
+            ),
+        )?;
     }
     Ok(())
 }
 
 /// A run that ended by itself has a ledger head and digests, each a SHA-256.
 fn digests(cell: &Cell) -> Result<(), String> {
-    if !cell.ledger_head.as_deref().is_some_and(is_digest) {
-        return Err("`ledger_head` is no SHA-256, and the run did not fail".into());
-    }
+    let head = cell.ledger_head.as_deref().is_some_and(is_digest);
+    ensure(head, "`ledger_head` is no SHA-256, and the run did not fail")?;
     // A run may diverge before its first checkpoint.
     let weights = (cell.ending != CellEnding::Diverged).then_some(weights::SINGLE);
     let wanted = RECORDS.into_iter().chain(weights);
@@ -157,13 +139,13 @@ fn ending(cell: &Cell) -> Result<(), String> {
         CellEnding::Saturated => done < planned && saturates(&cell.experiment).is_some(),
         CellEnding::Diverged | CellEnding::Failed => done < planned,
     };
-    match fits {
-        true => Ok(()),
-        false => Err(format!(
-            "a run of {planned} rollout steps cannot have ended so ({:?}) with {done} of them",
-            cell.ending
-        )),
-    }
+    let how = cell.ending;
+    ensure(
+        fits,
+        format_args!(
+            "a run of {planned} rollout steps cannot have ended so ({how:?}) with {done} of them"
+        ),
+    )
 }
 
 /// Rounds after which a step without anything to train on ends the run.
@@ -191,9 +173,8 @@ fn schedule(cell: &Cell) -> Result<(), String> {
             _ if !found.insert(key) => Some("stands twice"),
             _ => (step < last).then_some("stands after a later one"),
         };
-        if let Some(wrong) = wrong {
-            return Err(format!("{} {wrong}", place(evaluation)));
-        }
+        let reason = wrong.unwrap_or_default();
+        ensure(wrong.is_none(), format_args!("{} {reason}", place(evaluation)))?;
         last = step;
     }
     match due.difference(&found).next() {
@@ -215,19 +196,15 @@ fn clocks(cell: &Cell, evaluation: &CellEvaluation) -> Result<(), String> {
     let added = if end { saturates(&cell.experiment).unwrap_or(0) } else { 0 };
     let most = expected.generation_rounds.saturating_add(added);
     let rounds = expected.generation_rounds..=most;
-    if !rounds.contains(&found.generation_rounds) || found.updates != expected.updates {
-        return Err("has not the clocks of that step".into());
-    }
+    let on_time = rounds.contains(&found.generation_rounds) && found.updates == expected.updates;
+    ensure(on_time, "has not the clocks of that step")?;
+    let CellEvaluation { set, generated_rollouts: said, samples, .. } = evaluation;
     let rollouts = numbers::generated(&cell.experiment, found);
-    if evaluation.generated_rollouts != rollouts {
-        return Err(format!(
-            "says that {} rollouts were generated by then; the clocks say {rollouts}",
-            evaluation.generated_rollouts
-        ));
-    }
-    let samples: &BTreeMap<String, u64> = &cell.experiment.evaluation.samples;
-    match samples.get(&evaluation.set) {
-        Some(k) if *k == evaluation.samples => Ok(()),
-        _ => Err(format!("has {} samples, which is not the experiment's", evaluation.samples)),
-    }
+    ensure(
+        *said == rollouts,
+        format_args!("says that {said} rollouts were generated by then; the clocks say {rollouts}"),
+    )?;
+    let known = cell.experiment.evaluation.samples.get(set);
+    let reason = format_args!("has {samples} samples, which is not the experiment's");
+    ensure(known == Some(samples), reason)
 }

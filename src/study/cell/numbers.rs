@@ -10,6 +10,7 @@ use crate::policy::optimizer;
 use crate::records::Counters;
 use crate::study::{Cell, CellEvaluation};
 use crate::training::trainer;
+use std::fmt::Display;
 
 pub const GENERATED: &str = "rollout/generated_rollouts";
 
@@ -24,24 +25,29 @@ pub fn generated(experiment: &Experiment, counters: Counters) -> u64 {
 /// Significant digits to which records round their metrics.
 pub const DIGITS: [usize; 3] = [9, 6, 4];
 
+/// # Errors
+/// `reason`, unless it holds.
+pub fn ensure(holds: bool, reason: impl Display) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(reason.to_string()) }
+}
+
 pub fn significant(value: f64, digits: usize) -> f64 {
     format!("{value:.*e}", digits.saturating_sub(1)).parse().unwrap_or(value)
 }
 
 pub fn steps(cell: &Cell) -> Result<(), String> {
     let digits = digits(cell)?;
-    if !cell.counters.is_empty() && cell.metric(GENERATED).is_none() {
-        return Err(format!("it has no metric `{GENERATED}`"));
-    }
+    let counted = cell.counters.is_empty() || cell.metric(GENERATED).is_some();
+    ensure(counted, format_args!("it has no metric `{GENERATED}`"))?;
     for (name, values) in &cell.metrics {
         let Some((low, high, whole)) = range(name, cell) else { continue };
         for (index, value) in values.iter().enumerate() {
             let Some(value) = *value else { continue };
             let fits = value >= low && value <= high + 1e-9;
             // A count with more digits than are kept is still whole.
-            if !fits || (whole && value.fract() != 0.0) {
-                return Err(format!("`{name}` of rollout step {} cannot be {value}", index + 1));
-            }
+            let fits = fits && (!whole || value.fract() == 0.0);
+            let reason = format_args!("`{name}` of rollout step {} cannot be {value}", index + 1);
+            ensure(fits, reason)?;
         }
     }
     let mut before = Counters::default();
@@ -102,17 +108,15 @@ impl RecordedStep<'_> {
         let (rounds, updates) = self.clocks()?;
         for (name, expected) in self.counts(rounds) {
             let Some((found, expected)) = self.of(name).zip(expected) else { continue };
-            if found != expected && found != significant(expected, self.digits) {
-                return Err(other(name, found, expected));
-            }
+            let same = found == expected || found == significant(expected, self.digits);
+            agree(same, name, found, expected)?;
         }
         for (name, terms) in self.sums() {
             let (Some(found), Some(terms)) = (self.of(name), terms) else { continue };
             let expected: f64 = terms.iter().sum();
             let scale = terms.iter().fold(found.abs(), |scale, term| scale + term.abs());
-            if (found - expected).abs() > self.slack(scale) {
-                return Err(other(name, found, expected));
-            }
+            let near = (found - expected).abs() <= self.slack(scale);
+            agree(near, name, found, expected)?;
         }
         self.bounds()?;
         let batches = self.of("train/rollouts").map(|rollouts| {
@@ -120,19 +124,15 @@ impl RecordedStep<'_> {
             (rollouts as u64).div_ceil(training.mini_batch_rollouts) * training.epochs_per_step
         });
         // Four digits can round the count; the clock is then not checked.
-        match batches.filter(|_| self.digits > 4) {
-            Some(expected) if expected != updates => {
-                Err(format!("the updates rise by {updates}, its batch makes {expected}"))
-            }
-            _ => Ok(()),
-        }
+        let expected = batches.filter(|_| self.digits > 4).unwrap_or(updates);
+        let reason = format_args!("the updates rise by {updates}, its batch makes {expected}");
+        ensure(updates == expected, reason)
     }
 
     fn clocks(&self) -> Result<(u64, u64), String> {
         let Counters { generation_rounds, rollout_steps, updates } = self.after;
-        if rollout_steps != self.index as u64 + 1 {
-            return Err(format!("its clock says rollout step {rollout_steps}"));
-        }
+        let on_time = rollout_steps == self.index as u64 + 1;
+        ensure(on_time, format_args!("its clock says rollout step {rollout_steps}"))?;
         let most = match self.cell.experiment.dapo.dynamic_sampling {
             DynamicSampling::None {} => 1,
             DynamicSampling::Resample { max_rounds: 0, .. } => u64::MAX,
@@ -241,9 +241,8 @@ impl RecordedStep<'_> {
         ];
         for (name, low, high) in pairs {
             let (Some(low), Some(high)) = (low, high) else { continue };
-            if low > high + self.slack(low.abs() + high.abs()) {
-                return Err(format!("`{name}` does not fit the metrics beside it"));
-            }
+            let fits = low <= high + self.slack(low.abs() + high.abs());
+            ensure(fits, format_args!("`{name}` does not fit the metrics beside it"))?;
         }
         Ok(())
     }
@@ -258,8 +257,9 @@ impl RecordedStep<'_> {
     }
 }
 
-fn other(name: &str, found: f64, expected: f64) -> String {
-    format!("`{name}` is {found}, the record's other fields say {expected}")
+fn agree(agrees: bool, name: &str, found: f64, expected: f64) -> Result<(), String> {
+    let reason = format_args!("`{name}` is {found}, the record's other fields say {expected}");
+    ensure(agrees, reason)
 }
 
 /// An evaluation's other numbers must be shares of whole responses that its outcomes allow.
@@ -274,19 +274,17 @@ pub fn scores(cell: &Cell, evaluation: &CellEvaluation) -> Result<(), String> {
         ("truncated_share", truncated_share, 1.0, responses),
         ("response_tokens_mean", response_tokens_mean, limit, responses),
     ] {
-        if !(0.0..=high).contains(&value) || !whole(value, count) {
-            return Err(format!("cannot have the `{name}` {value}"));
-        }
+        let fits = (0.0..=high).contains(&value) && whole(value, count);
+        ensure(fits, format_args!("cannot have the `{name}` {value}"))?;
     }
     let samples = evaluation.samples;
     let count = |of: &dyn Fn(u64) -> bool| correct.iter().filter(|c| of(**c)).count() as f64;
     // The most frequent answer is correct where all are, and wrong where none is.
     let consensus = (cons_at_k * problems).round();
-    if consensus < count(&|c| c == samples) || consensus > count(&|c| c > 0) {
-        return Err("has a `cons_at_k` that its outcomes exclude".into());
-    }
-    if response_tokens_mean + 1e-9 < truncated_share * limit {
-        return Err("has more truncated responses than its mean length allows".into());
-    }
-    Ok(())
+    let possible = count(&|c| c == samples)..=count(&|c| c > 0);
+    ensure(possible.contains(&consensus), "has a `cons_at_k` that its outcomes exclude")?;
+    ensure(
+        response_tokens_mean + 1e-9 >= truncated_share * limit,
+        "has more truncated responses than its mean length allows",
+    )
 }
