@@ -19,7 +19,7 @@ const PLAIN_INTERVAL: Duration = Duration::from_secs(60);
 pub struct Shown {
     cells: usize,
     progress: Progress,
-    /// Title of each running cell → its steps are the bar's length.
+    /// Title of a running cell → its bar, whose length is the cell's steps.
     running: BTreeMap<String, ProgressBar>,
 }
 
