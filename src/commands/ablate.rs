@@ -2,10 +2,10 @@
 
 use crate::base::{files, visible};
 use crate::commands::ablate_progress::Shown;
-use crate::commands::ablate_table;
 use crate::commands::exit::{self, Invalid};
 use crate::commands::interrupt::Interrupt;
 use crate::commands::output::tell;
+use crate::commands::{ablate_table, report};
 use crate::experiment::Grid;
 use crate::experiment::grid::file::{self, BaseSource};
 use crate::study::ablate::AblateStudy;
@@ -14,7 +14,7 @@ use crate::study::ablate::schedule::{self, ScheduleOptions};
 use crate::study::{Cell, CellEnding, Declaration, Job, cell, collection as studies, declaration};
 use anyhow::{Result, bail};
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Run a grid: every arm with every seed, each as a process with one thread.
@@ -30,6 +30,7 @@ use std::process::ExitCode;
 /// deleted afterwards.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
+  dapo ablate my-study
   dapo ablate ladder
   dapo ablate ladder add-one --seeds 1..5 --jobs 2
   dapo ablate experiments/grids/ladder.toml --dry-run
@@ -43,7 +44,7 @@ Exit codes:
   6  a cell failed
   130, 143  stopped by Ctrl-C or SIGTERM; the same command goes on")]
 pub struct AblateArgs {
-    /// Grids: names of shipped ones, or TOML files.
+    /// Grids: names of shipped ones, TOML files, or the folder of a study that `dapo init` wrote.
     #[arg(default_value = "ladder")]
     grids: Vec<String>,
     /// Seeds in place of the grids' own: a list, with ranges that include their end.
@@ -53,9 +54,9 @@ pub struct AblateArgs {
     /// reports read. Its seeds are run when --seeds gives none.
     #[arg(long, value_name = "FILE")]
     declaration: Option<PathBuf>,
-    /// Folder of the study.
-    #[arg(long, visible_alias = "study", value_name = "FOLDER", default_value = "runs/ablate")]
-    out: PathBuf,
+    /// Folder of the study. Default: the folder that `dapo init` wrote, else runs/ablate.
+    #[arg(long, visible_alias = "study", value_name = "FOLDER")]
+    out: Option<PathBuf>,
     /// Cells at the same time. Default: as many as there are cores.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
     jobs: Option<u64>,
@@ -119,7 +120,7 @@ pub fn run(args: &AblateArgs) -> Result<ExitCode> {
         sources.push(source);
     }
     let grids: Vec<Grid> = sources.iter().map(|source| source.grid.clone()).collect();
-    let study = AblateStudy::at(&args.out);
+    let study = AblateStudy::at(args.study());
     check_sets(&study, &grids, declaration.is_some())?;
     if args.dry_run {
         return dry_run(args, &study, &sources, &jobs::jobs(&study, &grids)?);
@@ -140,7 +141,7 @@ pub fn run(args: &AblateArgs) -> Result<ExitCode> {
         last_checkpoint_only: args.last_checkpoint_only,
     };
     let count = jobs.len();
-    tell(format!("{count} cells in {}, {} at a time", args.out.display(), options.at_once));
+    tell(format!("{count} cells in {}, {} at a time", study.root().display(), options.at_once));
     let mut shown = Shown::new(count);
     schedule::run(&study, &mut jobs, &options, &|| interrupt.asked(), &mut |event| {
         if interrupt.news() {
@@ -153,7 +154,21 @@ pub fn run(args: &AblateArgs) -> Result<ExitCode> {
     for grid in &grids {
         println!("{}\n", ablate_table::summary(grid, &cells));
     }
-    Ok(ending(args, &study, &jobs, &interrupt))
+    let code = ending(args, &study, &jobs, &interrupt);
+    if jobs.iter().all(|job| job.state.cell().is_some()) {
+        report::study(study.root(), None, None, false)?;
+    }
+    Ok(code)
+}
+
+impl AblateArgs {
+    fn study(&self) -> PathBuf {
+        let own = match &self.grids[..] {
+            [folder] => file::in_folder(Path::new(folder)).map(|_grid| PathBuf::from(folder)),
+            _ => None,
+        };
+        self.out.clone().or(own).unwrap_or_else(|| PathBuf::from("runs/ablate"))
+    }
 }
 
 /// Grids that name other sets than those of the study are refused before anything is run, unless

@@ -286,7 +286,7 @@ fn difference_text(difference: &Difference) -> String {
     if let Some(key) = key {
         text += &format!("  {}\n", key.meaning);
     }
-    let unit = key.map_or("", |key| key.unit);
+    let unit = key.map_or("", |key| key.unit.as_str());
     let with_unit = |value: &Option<Value>| match value {
         Some(value) => format!("{value} {unit}").trim_end().to_string(),
         None => literal(None),

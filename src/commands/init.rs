@@ -25,7 +25,7 @@ use toml::{Table, Value};
 #[command(after_help = "Examples:
   dapo init my-study
   dapo init my-study --arms grpo,dapo,dr-grpo --seeds 1..8
-  dapo init my-study --model models/Qwen2.5-0.5B --train train.jsonl --dev dev.jsonl --test test.jsonl
+  dapo init my-study --model MODEL --train train.jsonl --dev dev.jsonl --test test.jsonl
 
 Exit codes:
   0  the folder is there

@@ -21,6 +21,7 @@ pub mod pretrain;
 pub mod score;
 pub mod throughput;
 // verbs
+pub mod report;
 pub mod ablate;
 pub mod bench;
 pub mod compare;
@@ -36,7 +37,6 @@ pub mod grade;
 pub mod init;
 pub mod plan;
 pub mod regress;
-pub mod report;
 pub mod runs;
 pub mod train;
 pub mod verify;

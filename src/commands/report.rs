@@ -75,7 +75,7 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode> {
     }
     let Some(path) = &args.run else { bail!(Usage("which run or study?".to_string())) };
     if is_study(path) {
-        return study_report(path, args);
+        return study(path, args.declaration.as_deref(), args.out.as_deref(), args.json);
     }
     if args.declaration.is_some() || args.out.is_some() {
         let message = "--declaration and --out are for a study, a folder with `grids`";
@@ -117,13 +117,22 @@ fn is_study(folder: &Path) -> bool {
     (has("grids") || has("cells")) && !folder.join("manifest.json").exists()
 }
 
-fn study_report(folder: &Path, args: &ReportArgs) -> Result<ExitCode> {
-    let written = study::write(folder, args.declaration.as_deref(), args.out.as_deref());
+/// Writes the report of a study and prints its answer and where it is.
+///
+/// # Errors
+/// A study that cannot be read, or a report that cannot be written.
+pub fn study(
+    folder: &Path,
+    declaration: Option<&Path>,
+    out: Option<&Path>,
+    json: bool,
+) -> Result<ExitCode> {
+    let written = study::write(folder, declaration, out);
     let (report, paths) = written.map_err(|error| match error {
         StudyReportError::Write(error) => Error::from(error),
         error => Invalid(error.to_string()).into(),
     })?;
-    if args.json {
+    if json {
         print!("{}", study::json(&report));
         return Ok(ExitCode::SUCCESS);
     }

@@ -26,6 +26,7 @@ mod headline;
 mod hostile;
 mod housekeeping;
 mod hygiene;
+mod init;
 mod interruption;
 mod layers;
 mod methods;

@@ -61,6 +61,30 @@ const COMMANDS: &[(&str, How)] = {
         ("dapo plan runs/reproduce", Run),
         ("dapo plan experiments/qwen2.5/dapo-0.5b.toml", Parsed(CARD)),
         // studies
+        ("dapo init my-study", Run),
+        (
+            "dapo init my-study --arms grpo,dapo,dr-grpo --seeds 1..8",
+            As("dapo init study-2 --arms grpo,dapo,dr-grpo --seeds 1..8"),
+        ),
+        (
+            "dapo init my-study --model MODEL --train train.jsonl --dev dev.jsonl --test test.jsonl",
+            Parsed(MODEL),
+        ),
+        (
+            "dapo init my-study --model models/Qwen2.5-0.5B --train train.jsonl --dev dev.jsonl --test test.jsonl \
+             --arms grpo,clip-higher,dapo,dr-grpo --seeds 1..5",
+            Parsed(MODEL),
+        ),
+        ("dapo ablate my-study --dry-run", As("dapo ablate my-study --dry-run --no-probe")),
+        ("dapo ablate my-study", Parsed(MINUTES)),
+        (
+            "dapo compare my-study --arm dapo --against grpo --fail-if worse",
+            As("dapo compare runs/ablate --arm dapo --against grpo --fail-if worse"),
+        ),
+        (
+            "dapo compare my-study --arm dr-grpo --against grpo --fail-if worse",
+            As("dapo compare runs/ablate --arm dapo --against grpo"),
+        ),
         (
             "target/debug/dapo ablate experiments/own-task/grids/own-task.toml --out runs/own-study",
             Run,

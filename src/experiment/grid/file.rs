@@ -61,8 +61,16 @@ pub(super) struct GridFile {
     pub may_restate: bool,
 }
 
-/// `grid` is a path or the name of a shipped grid.
+/// The grid of a folder that `dapo init` wrote.
+pub fn in_folder(folder: &Path) -> Option<PathBuf> {
+    Some(folder.join("grid.toml")).filter(|path| path.is_file())
+}
+
+/// `grid` is a file, a folder with a `grid.toml`, or the name of a shipped grid.
 pub fn find(grid: &str) -> PathBuf {
+    if let Some(path) = in_folder(Path::new(grid)) {
+        return path;
+    }
     match grid.contains('/') || grid.ends_with(".toml") {
         true => PathBuf::from(grid),
         false => Path::new(SHIPPED).join(format!("{grid}.toml")),

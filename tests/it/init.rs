@@ -1,0 +1,102 @@
+//! From nothing to a verdict on one's own question: `dapo init`, `ablate` and `compare`, in an empty
+//! folder.
+
+use crate::repository;
+use assert_cmd::cargo::cargo_bin;
+use dapo::base::files;
+use std::path::Path;
+use std::process::Command;
+
+/// Exit code, standard output, standard error.
+fn dapo(folder: &Path, line: &str) -> (i32, String, String) {
+    let mut command = Command::new(cargo_bin("dapo"));
+    command.args(line.split_whitespace()).current_dir(folder).env("OMP_NUM_THREADS", "1");
+    let output = command.output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+/// An empty folder but for problems and a model.
+fn with_problems() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let root = repository::root();
+    for name in ["train.jsonl", "dev.jsonl", "test.jsonl"] {
+        let bytes = files::read(&root.join("experiments/own-task").join(name)).unwrap();
+        files::write_atomic(&folder.path().join(name), &bytes).unwrap();
+    }
+    for name in ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json"] {
+        let bytes = files::read(&root.join("golden/mini-aime/base").join(name)).unwrap();
+        files::write_atomic(&folder.path().join("model").join(name), &bytes).unwrap();
+    }
+    folder
+}
+
+const OWN: &str = "--model model --train train.jsonl --dev dev.jsonl --test test.jsonl";
+
+#[test]
+fn two_arms_with_two_seeds_on_ones_own_problems_end_with_a_verdict() {
+    let folder = with_problems();
+    let line =
+        format!("init my-study {OWN} --arms grpo,dapo --seeds 1..2 --max-response-tokens 64");
+    let (code, shown, talk) = dapo(folder.path(), &line);
+    assert_eq!(code, 0, "{talk}");
+    assert!(shown.contains("48 training problems, 16 to evaluate"), "{shown}");
+    // Shorter than anybody would choose.
+    let base = folder.path().join("my-study/base.toml");
+    let mut text = files::read_text(&base).unwrap();
+    for (key, value) in [
+        ("threads = ", "1"),
+        ("rollout_steps = ", "1"),
+        ("prompts_per_step = ", "4"),
+        ("prompts_per_round = ", "4"),
+        ("mini_batch_rollouts = ", "16"),
+        ("warm_up = ", "{ rollout_steps = 1, start = \"first-step\" }"),
+    ] {
+        let line = text.lines().find(|line| line.starts_with(key)).unwrap().to_string();
+        text = text.replace(&line, &format!("{key}{value}"));
+    }
+    files::write_atomic(&base, text.as_bytes()).unwrap();
+    let (code, shown, talk) = dapo(folder.path(), "ablate my-study --dry-run --no-probe");
+    assert_eq!(code, 0, "{talk}");
+    assert!(shown.contains("4 cells, 4 to run"), "{shown}");
+    let (code, shown, talk) = dapo(folder.path(), "ablate my-study");
+    assert_eq!(code, 0, "{talk}");
+    assert!(shown.contains("avg@k on test") && shown.contains("my-study/report.html"), "{shown}");
+    let compare = "compare my-study --arm dapo --against grpo --fail-if";
+    let (code, shown, _) = dapo(folder.path(), &format!("{compare} worse"));
+    assert_eq!(code, 0, "{shown}");
+    assert!(shown.contains("my-study/dapo against my-study/grpo, avg@k on test"), "{shown}");
+    let (code, _, talk) = dapo(folder.path(), "compare my-study --arm dpo --against grpo");
+    assert_eq!(code, 3);
+    assert!(talk.contains("no arm \"dpo\"; there are my-study/grpo, my-study/dapo"), "{talk}");
+}
+
+#[test]
+fn the_embedded_benchmark_needs_no_checkout() {
+    let folder = tempfile::tempdir().unwrap();
+    let (code, _, talk) = dapo(folder.path(), "init demo --arms grpo,dapo,dr-grpo,gspo");
+    assert_eq!(code, 0, "{talk}");
+    let (code, shown, talk) = dapo(folder.path(), "ablate demo --dry-run --no-probe");
+    assert_eq!(code, 0, "{talk}");
+    assert!(shown.contains("20 cells, 20 to run"), "{shown}");
+}
+
+#[test]
+fn what_cannot_work_is_refused_before_anything_is_written() {
+    let folder = with_problems();
+    let cases = [
+        ("init model".to_string(), "the folder is not empty"),
+        (format!("init s {OWN} --arms grpo,dpo"), "no arm \"dpo\""),
+        (format!("init s {OWN} --max-response-tokens 4000"), "are left for a response"),
+        (format!("init s {OWN} --test dev.jsonl"), "also named `dev`"),
+        (OWN.replace("dev.jsonl", "absent.jsonl"), "absent.jsonl"),
+        (OWN.replace("--dev dev.jsonl", "--dev train.jsonl"), "also stand in the training file"),
+    ];
+    for (line, expected) in cases {
+        let line = if line.starts_with("init") { line } else { format!("init s {line}") };
+        let (code, _, talk) = dapo(folder.path(), &line);
+        assert_eq!(code, 3, "{line}: {talk}");
+        assert!(talk.contains(expected), "{line}: {talk}");
+        assert!(!folder.path().join("s").exists(), "{line}");
+    }
+}
