@@ -8,6 +8,11 @@ use serde::{Serialize, Serializer};
 pub struct DiffPlace(pub Vec<(&'static str, String)>);
 
 impl DiffPlace {
+    pub fn within(mut self, name: &'static str, value: impl ToString) -> Self {
+        self.0.push((name, value.to_string()));
+        self
+    }
+
     /// `problem train/00012, sample 3`.
     pub fn text(&self) -> String {
         let parts: Vec<String> =

@@ -35,11 +35,7 @@ pub fn rollouts(a: &[RolloutRow], b: &[RolloutRow], file: &str) -> Vec<DiffFindi
             problems.compare(side(a.get(index)), side(b.get(index)), || row);
             continue;
         };
-        let field = |name: &str| {
-            let mut at = place(a);
-            at.0.push(("field", name.to_string()));
-            at
-        };
+        let field = |name: &str| place(a).within("field", name);
         for (name, one, other) in [
             ("problem", &a.problem, &b.problem),
             ("question", &a.question, &b.question),
@@ -77,11 +73,7 @@ pub fn rollouts(a: &[RolloutRow], b: &[RolloutRow], file: &str) -> Vec<DiffFindi
 fn list<T>(tally: &mut DiffTally, a: &[T], b: &[T], value: impl Fn(&T) -> Value, row: &RolloutRow) {
     for token in 0..a.len().max(b.len()) {
         let side = |list: &[T]| list.get(token).map_or(Value::Absent, &value);
-        tally.compare(side(a), side(b), || {
-            let mut at = place(row);
-            at.0.push(("token", token.to_string()));
-            at
-        });
+        tally.compare(side(a), side(b), || place(row).within("token", token));
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::base::files;
 use crate::policy::{CheckpointProgress, Loaded, Qwen2, checkpoint};
-use crate::records::{Counters, Ending, RunFolder, StepMetrics, ledger};
+use crate::records::{Ending, RunFolder, StepMetrics, ledger};
 use crate::training::trainer;
 use crate::verification::verify::walk::FolderFound;
 use crate::verification::verify::{Check, VerifySubject, stays_inside, steps};
@@ -96,21 +96,15 @@ pub fn opened(check: &mut Check, subject: VerifySubject, name: &str) -> Option<L
             check.mismatch(path, "is not the base policy's file");
         }
     }
-    checkpoint::load(&folder.path(name)).map_err(|error| check.mismatch(name, error)).ok()
+    check.read(name, checkpoint::load(&folder.path(name)))
 }
 
 /// `trainer.json` must name exactly the plain files of its folder.
 fn named_files(check: &mut Check, folder: &RunFolder, found: &FolderFound, name: &str) -> bool {
     let place = format!("{name}/trainer.json");
     let read: Result<Value, files::FileError> = files::read_json(&folder.path(&place));
-    let digests = match &read {
-        Ok(value) => value.get("sha256").and_then(Value::as_object),
-        Err(error) => {
-            check.mismatch(place, error);
-            return false;
-        }
-    };
-    let Some(digests) = digests else {
+    let Some(value) = check.read(&place, read) else { return false };
+    let Some(digests) = value.get("sha256").and_then(Value::as_object) else {
         check.mismatch(place, "has no digests");
         return false;
     };
@@ -145,16 +139,10 @@ fn clocks(
     progress: &CheckpointProgress,
 ) {
     let place = |key: &str| format!("{name}/trainer.json, {key}");
-    let line = records.metrics.iter().find(|line| line.step == step);
-    let expected = match (step, line) {
-        (0, _) => Counters::default(),
-        (_, Some(line)) => line.counters,
-        (_, None) => return check.mismatch(name, "is of no recorded step"),
+    let Some(expected) = records.counters(step) else {
+        return check.mismatch(name, "is of no recorded step");
     };
-    if progress.counters != expected {
-        let what = format!("are {:?}, metrics.jsonl says {expected:?}", progress.counters);
-        check.mismatch(place("counters"), what);
-    }
+    check.same_counters(place("counters, against metrics.jsonl"), progress.counters, expected);
     let per_round = trainer::prompts_per_round(&records.experiment);
     let drawn = expected.generation_rounds.saturating_mul(per_round);
     check.equal(place("prompts_drawn"), progress.prompts_drawn, drawn);

@@ -42,14 +42,9 @@ pub fn check(subject: VerifySubject, waiting: &Waiting) -> Check {
 fn record(check: &mut Check, subject: VerifySubject, outcome: &Outcome, waiting: &Waiting) {
     let VerifySubject { folder, records, .. } = subject;
     let step = records.steps() + 1;
-    let (record, rows) = match (
-        files::read_json::<DivergenceRecord>(&folder.path(RECORD)),
-        tables::read_rollouts(&folder.path(ROLLOUTS)),
-    ) {
-        (Ok(record), Ok(rows)) => (record, rows),
-        (Err(error), _) => return check.mismatch(RECORD, error),
-        (_, Err(error)) => return check.mismatch(ROLLOUTS, error),
-    };
+    let record = check.read(RECORD, files::read_json::<DivergenceRecord>(&folder.path(RECORD)));
+    let rows = check.read(ROLLOUTS, tables::read_rollouts(&folder.path(ROLLOUTS)));
+    let (Some(record), Some(rows)) = (record, rows) else { return };
     check.equal(format!("{RECORD}, step"), record.step, step);
     check.equal(format!("{RECORD}, reason"), &record.reason, &outcome.reason);
     let begin = format!("rollout step {step}, ");
@@ -68,17 +63,12 @@ fn record(check: &mut Check, subject: VerifySubject, outcome: &Outcome, waiting:
 /// The policy before the failed update. If that is the step's first, the ledger binds it.
 fn policy(check: &mut Check, subject: VerifySubject, outcome: &Outcome) {
     let records = subject.records;
-    let loaded = checkpoints::opened(check, subject, CHECKPOINT);
-    let Some(loaded) = loaded else { return };
-    if loaded.progress.counters != outcome.counters {
-        check.mismatch(
-            format!("{CHECKPOINT}/trainer.json, counters"),
-            format!("are {:?}, should be {:?}", loaded.progress.counters, outcome.counters),
-        );
-    }
+    let Some(loaded) = checkpoints::opened(check, subject, CHECKPOINT) else { return };
+    let place = format!("{CHECKPOINT}/trainer.json, counters");
+    check.same_counters(place, loaded.progress.counters, outcome.counters);
     let last = records.steps();
     if last > 0
-        && outcome.counters.updates == records.counters(last).updates
+        && records.counters(last).is_some_and(|it| it.updates == outcome.counters.updates)
         && records.component(last, "weights") != Some(&checkpoints::weights(&loaded.model))
     {
         check.mismatch(CHECKPOINT, format!("its weights are not those of step {last}"));

@@ -8,7 +8,6 @@ use crate::records::{Counters, Ending, EvaluationRecord, Manifest, RunFolder, St
 use crate::training::run::{self, inputs};
 use crate::verification::verify::{Check, Extent, stays_inside};
 use std::collections::BTreeSet;
-use std::fmt::Display;
 
 #[derive(Debug)]
 pub struct VerifiedRecords {
@@ -37,10 +36,21 @@ impl VerifiedRecords {
         }
     }
 
-    /// The clocks after a rollout step; all 0 before the first.
-    pub fn counters(&self, step: u64) -> Counters {
-        let line = self.metrics.iter().find(|line| line.step == step);
-        line.map_or(Counters::default(), |line| line.counters)
+    pub fn line(&self, step: u64) -> Option<&StepMetrics> {
+        self.metrics.iter().find(|line| line.step == step)
+    }
+
+    /// The clocks after a rollout step; all 0 before the first. `None` if it is not recorded.
+    pub fn counters(&self, step: u64) -> Option<Counters> {
+        match step {
+            0 => Some(Counters::default()),
+            _ => self.line(step).map(|line| line.counters),
+        }
+    }
+
+    /// The ledger's last head.
+    pub fn head(&self) -> &str {
+        self.ledger.last().map(|entry| entry.head.as_str()).unwrap_or_default()
     }
 
     /// From step 1 on.
@@ -56,13 +66,13 @@ impl VerifiedRecords {
 /// Reads the records; without all of them nothing can be checked.
 pub fn read(folder: &RunFolder) -> (Check, Option<VerifiedRecords>) {
     let mut check = Check::new("records");
-    let experiment = part(&mut check, "experiment.json", folder.experiment());
-    let manifest = part(&mut check, "manifest.json", folder.manifest());
-    let metrics = part(&mut check, "metrics.jsonl", folder.metrics());
-    let ledger = part(&mut check, ledger::FILE, folder.ledger());
-    let evaluations = part(&mut check, "evaluations.jsonl", folder.evaluations());
+    let experiment = check.read("experiment.json", folder.experiment());
+    let manifest = check.read("manifest.json", folder.manifest());
+    let metrics = check.read("metrics.jsonl", folder.metrics());
+    let ledger = check.read(ledger::FILE, folder.ledger());
+    let evaluations = check.read("evaluations.jsonl", folder.evaluations());
     let outcome = match folder.path("outcome.json").exists() {
-        true => part(&mut check, "outcome.json", folder.outcome()).map(Some),
+        true => check.read("outcome.json", folder.outcome()).map(Some),
         false => Some(None),
     };
     for problem in experiment.iter().flat_map(validate::problems) {
@@ -95,10 +105,6 @@ pub fn read(folder: &RunFolder) -> (Check, Option<VerifiedRecords>) {
         })
     })();
     (check, records)
-}
-
-fn part<T>(check: &mut Check, name: &str, read: Result<T, impl Display>) -> Option<T> {
-    read.map_err(|error| check.mismatch(name, error)).ok()
 }
 
 /// Experiment, manifest and run key must agree.

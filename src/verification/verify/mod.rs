@@ -18,7 +18,7 @@ pub mod steps;
 pub mod walk;
 
 use crate::base::{files, visible};
-use crate::records::RunFolder;
+use crate::records::{Counters, RunFolder};
 use crate::report::export::statement;
 use crate::verification::verify::inputs::Local;
 use crate::verification::verify::walk::FolderFound;
@@ -113,6 +113,17 @@ impl Check {
         if found != expected {
             self.mismatch(place, format!("is {found}, should be {expected}"));
         }
+    }
+
+    fn same_counters(&mut self, place: impl Display, found: Counters, expected: Counters) {
+        if found != expected {
+            self.mismatch(place, format!("are {found:?}, should be {expected:?}"));
+        }
+    }
+
+    /// What was read; a mismatch if it cannot be read.
+    fn read<T>(&mut self, place: impl Display, read: Result<T, impl Display>) -> Option<T> {
+        read.map_err(|error| self.mismatch(place, error)).ok()
     }
 
     fn compared(mut self, what: impl Into<String>) -> Self {
@@ -247,7 +258,7 @@ fn examine(
         checks.push(check.compared("nothing"));
         return Ok(None);
     }
-    let (check, replay) = replay::replay(folder, &records, &local, &kept, request, watch);
+    let (check, replay) = replay::replay(subject, &kept, request, watch);
     checks.push(check);
     Ok(Some(replay))
 }

@@ -3,7 +3,7 @@
 use crate::algorithm::Problem;
 use crate::base::files;
 use crate::records::tables::{self, OutcomeRecord};
-use crate::records::{Counters, Ending, EvaluationRecord};
+use crate::records::{Ending, EvaluationRecord};
 use crate::report::run;
 use crate::task::{Tokenizer, reward};
 use crate::training::evaluation::{self, Set};
@@ -162,9 +162,9 @@ fn one(
         responses::length(check, &place, row.response_tokens.into(), row.truncated, limit);
     }
     let step = record.counters.rollout_steps;
-    let line = records.metrics.iter().find(|line| line.step == step);
-    let counters = if step == 0 { Some(Counters::default()) } else { line.map(|it| it.counters) };
-    let (Some(counters), Ok(digest)) = (counters, files::sha256_file(&folder.path(name))) else {
+    let (Some(counters), Ok(digest)) =
+        (records.counters(step), files::sha256_file(&folder.path(name)))
+    else {
         return check.mismatch(name, "is of no recorded step");
     };
     let set = Set { name: &record.set, problems: &[], samples };
@@ -181,12 +181,8 @@ fn one(
 /// Builds the report again from the folder and compares every number.
 pub fn report(VerifySubject { folder, records, found, .. }: VerifySubject) -> Check {
     let mut check = Check::new("report");
-    let built = match run::build(folder) {
-        Ok(built) => built,
-        Err(error) => {
-            check.mismatch("report", error);
-            return check.compared("nothing");
-        }
+    let Some(built) = check.read("report", run::build(folder)) else {
+        return check.compared("nothing");
     };
     if records.manifest.harness != env!("CARGO_PKG_VERSION") {
         check.inconclusive("report.json", "is written by another version and was not compared");

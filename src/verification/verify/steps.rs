@@ -85,13 +85,8 @@ pub fn check(subject: VerifySubject) -> (Check, Waiting) {
     let (mut clocks, mut rollouts) = (Counters::default(), 0);
     for line in &records.metrics {
         let name = format!("rollouts/step-{:06}.parquet", line.step);
-        let rows = match tables::read_rollouts(&folder.rollouts(line.step)) {
-            Ok(rows) => rows,
-            Err(error) => {
-                check.mismatch(&name, error);
-                continue;
-            }
-        };
+        let rows = tables::read_rollouts(&folder.rollouts(line.step));
+        let Some(rows) = check.read(&name, rows) else { continue };
         rollouts += rows.len();
         components(&mut check, records, line.step, &rows);
         let table = StepTable { name: &name, rows: &rows, step: line.step };
@@ -157,7 +152,7 @@ fn drawn(
 ) {
     let Some(data) = local.data.as_ref().filter(|data| !data.train.is_empty()) else { return };
     let seed = records.experiment.execution.seed;
-    let rounds_before = records.counters(step - 1).generation_rounds;
+    let rounds_before = records.counters(step - 1).unwrap_or_default().generation_rounds;
     let before = rounds_before.saturating_mul(trainer::prompts_per_round(&records.experiment));
     let new = groups.get(carried..).unwrap_or_default();
     let expected = trainer::drawn(data.train.len(), seed, before, new.len() as u64);
@@ -298,9 +293,7 @@ fn counted(
         rollout_steps: line.step,
         updates: before.updates + mini_batches * training.epochs_per_step,
     };
-    if line.counters != after {
-        let place = format!("metrics.jsonl, step {}, counters", line.step);
-        check.mismatch(place, format!("are {:?}, should be {after:?}", line.counters));
-    }
+    let place = format!("metrics.jsonl, step {}, counters", line.step);
+    check.same_counters(place, line.counters, after);
     after
 }

@@ -128,9 +128,3 @@ impl Replayed<'_> {
         self.differs(check, name, what);
     }
 }
-
-impl VerifiedRecords {
-    pub(super) fn head(&self) -> &str {
-        self.ledger.last().map(|entry| entry.head.as_str()).unwrap_or_default()
-    }
-}

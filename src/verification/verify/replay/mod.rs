@@ -13,13 +13,12 @@ use crate::experiment::compare::differing_keys;
 use crate::numerics::Numerics;
 use crate::policy::checkpoint;
 use crate::records::ledger::STEP_COMPONENTS;
-use crate::records::{Ending, RolloutRow, RunFolder, StepMetrics, environment, tables};
+use crate::records::{RolloutRow, RunFolder, StepMetrics, environment, tables};
 use crate::training::run;
 use crate::training::run::inputs::{self, Inputs};
 use crate::training::run::rows::{rollout_rows, step_components};
 use crate::training::{StepOutcome, Trainer};
-use crate::verification::verify::inputs::Local;
-use crate::verification::verify::{Check, VerifyVerdict, coverage};
+use crate::verification::verify::{Check, VerifySubject, VerifyVerdict, coverage};
 use crate::verification::{Detection, Executed, Picked, VerifiedRecords};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -131,17 +130,15 @@ impl ReplayWork {
 }
 
 pub fn replay(
-    folder: &RunFolder,
-    records: &VerifiedRecords,
-    local: &Local,
+    subject: VerifySubject,
     kept: &BTreeSet<u64>,
     request: &ReplayRequest,
     watch: &mut dyn FnMut(&str),
 ) -> (Check, Replay) {
+    let VerifySubject { folder, records, local, .. } = subject;
     let mut check = Check::new("replay");
     let (steps, picked) = (records.steps(), pick(records, request));
-    let ends_early = records.outcome.as_ref().is_some_and(|it| it.ending != Ending::Finished);
-    let ending = ends_early.then_some(steps);
+    let ending = records.extent().ends_early.then_some(steps);
     let chosen = evaluations::pick(records, local, request);
     let work = ReplayWork::plan(&picked, chosen, ending, kept, local.base.is_some());
     for place in &work.unreachable {
@@ -150,7 +147,7 @@ pub fn replay(
         check.inconclusive(place, what);
     }
     let mut done = ReplayDone::default();
-    match prepare(folder, records, local, kept) {
+    match prepare(subject, kept) {
         Ok(inputs) => {
             let machine = other_machine(folder, records);
             let replayed =
@@ -196,12 +193,8 @@ fn pick(records: &VerifiedRecords, request: &ReplayRequest) -> Vec<u64> {
 
 /// The trainer's inputs. Without the base policy a checkpoint supplies tokenizer and configuration,
 /// which are the same files; a KL penalty needs the base policy itself.
-fn prepare(
-    folder: &RunFolder,
-    records: &VerifiedRecords,
-    local: &Local,
-    kept: &BTreeSet<u64>,
-) -> Result<Inputs, String> {
+fn prepare(subject: VerifySubject, kept: &BTreeSet<u64>) -> Result<Inputs, String> {
+    let VerifySubject { folder, records, local, .. } = subject;
     let Some(source) = local.source.clone().filter(|_| local.data.is_some()) else {
         return Err("the problems are not here (--data FOLDER)".to_string());
     };
@@ -266,15 +259,14 @@ impl Replayed<'_> {
         let name = format!("checkpoints/step-{start:06}");
         let loaded = match start {
             0 => None,
-            step => match checkpoint::load(&self.folder.checkpoint(step)) {
-                Ok(loaded) => Some(loaded),
-                Err(error) => return check.mismatch(name, error),
-            },
+            step => {
+                let loaded = checkpoint::load(&self.folder.checkpoint(step));
+                let Some(loaded) = check.read(&name, loaded) else { return };
+                Some(loaded)
+            }
         };
-        let mut trainer = match run::trainer(self.inputs, loaded) {
-            Ok(trainer) => trainer,
-            Err(error) => return check.mismatch(name, error),
-        };
+        let trainer = run::trainer(self.inputs, loaded);
+        let Some(mut trainer) = check.read(&name, trainer) else { return };
         for state in start..=end {
             if state > start {
                 watch(&format!("executing rollout step {state} again"));
@@ -374,7 +366,7 @@ impl Replayed<'_> {
     }
 
     fn metric(&self, again: &StepMetrics) -> Option<String> {
-        let stored = self.records.metrics.iter().find(|line| line.step == again.step)?;
+        let stored = self.records.line(again.step)?;
         let (name, value) =
             again.metrics.iter().find(|(name, value)| stored.metrics.get(*name) != Some(value))?;
         let stored = files::canonical_json_line(&stored.metrics.get(name));
