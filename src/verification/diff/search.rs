@@ -1,13 +1,12 @@
 //! Searches for the first difference in ledgers and stored records, step by step.
 
-use crate::base::files;
 use crate::experiment::compare::differing_keys;
 use crate::records::ledger::{self, Kind, STEP_COMPONENTS};
 use crate::records::{EvaluationRecord, tables};
 use crate::verification::FirstDifference;
 use crate::verification::diff::finding::DiffFinding;
 use crate::verification::diff::side::DiffSide;
-use crate::verification::diff::{DiffError, is_step, records, weights};
+use crate::verification::diff::{DiffError, is_step, records, side, weights};
 use std::collections::BTreeSet;
 
 pub type DiffFound = (FirstDifference, Vec<DiffFinding>);
@@ -30,20 +29,16 @@ impl<'a> Search<'a> {
         [("a", self.a), ("b", self.b)]
     }
 
-    fn note(&mut self, text: String) {
-        self.notes.push(text);
-    }
-
     /// Notes which run has no ledger, or a broken chain.
     pub fn note_ledgers(&mut self) {
         for (name, side) in self.sides() {
             match &side.ledger {
-                None => self.note(format!(
+                None => self.notes.push(format!(
                     "{name} has no ledger (made before there were ledgers, or it is gone): compared by its stored records"
                 )),
                 Some(entries) => {
                     if let Err(broken) = ledger::check_chain(entries) {
-                        self.note(format!("{name}'s ledger does not hold: {broken}; see `dapo verify`"));
+                        self.notes.push(format!("{name}'s ledger does not hold: {broken}; see `dapo verify`"));
                     }
                 }
             }
@@ -106,9 +101,8 @@ impl<'a> Search<'a> {
         let file = format!("rollouts/step-{step:06}.parquet");
         if self.both(&file, paths.each_ref().map(|path| path.exists())) {
             compared.extend(STEP_COMPONENTS[..6].iter().map(|name| name.to_string()));
-            if files::sha256_file(&paths[0])? != files::sha256_file(&paths[1])? {
-                let tables = [tables::read_rollouts(&paths[0])?, tables::read_rollouts(&paths[1])?];
-                findings.extend(records::rollouts(&tables[0], &tables[1], &file));
+            if let Some([a, b]) = side::if_differing(&paths, tables::read_rollouts)? {
+                findings.extend(records::rollouts(&a, &b, &file));
             }
         }
         let folders = [self.a, self.b].map(|side| side.folder.checkpoint(step));
@@ -131,7 +125,7 @@ impl<'a> Search<'a> {
     fn both(&mut self, record: &str, [a, b]: [bool; 2]) -> bool {
         if a != b {
             let side = if a { "b" } else { "a" };
-            self.note(format!("{side} has no {record}: not compared"));
+            self.notes.push(format!("{side} has no {record}: not compared"));
             self.lacking = true;
         }
         a && b
@@ -148,7 +142,7 @@ impl<'a> Search<'a> {
         let unsaid: Vec<&str> =
             shown.iter().filter(|name| !differing.contains(*name)).map(String::as_str).collect();
         if ledgers && !unsaid.is_empty() {
-            self.note(format!(
+            self.notes.push(format!(
                 "the ledgers agree on {} of rollout step {step} and the stored records do not: \
                  {}; see `dapo verify`",
                 unsaid.join(", "),
@@ -186,10 +180,9 @@ impl<'a> Search<'a> {
             let paths = [path(self.a)?, path(self.b)?];
             let file = format!("evaluations/{}-step-{step:06}.parquet", one.set);
             if self.both(&file, paths.each_ref().map(|path| path.exists()))
-                && files::sha256_file(&paths[0])? != files::sha256_file(&paths[1])?
+                && let Some([a, b]) = side::if_differing(&paths, tables::read_outcomes)?
             {
-                let tables = [tables::read_outcomes(&paths[0])?, tables::read_outcomes(&paths[1])?];
-                let finding = records::outcomes(&tables[0], &tables[1], &file);
+                let finding = records::outcomes(&a, &b, &file);
                 if finding.is_some() {
                     return Ok(finding);
                 }

@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 #[derive(Debug)]
 pub struct DiffSide {
@@ -116,6 +117,18 @@ fn lines<T: DeserializeOwned>(
         true => files::read_lines(&path)?,
         false => files::complete_lines(&path)?,
     }))
+}
+
+/// Reads a file of both runs, unless the digests of its bytes are equal.
+pub fn if_differing<T, E: Into<DiffError>>(
+    paths: &[PathBuf; 2],
+    read: impl Fn(&Path) -> Result<T, E>,
+) -> Result<Option<[T; 2]>, DiffError> {
+    if files::sha256_file(&paths[0])? == files::sha256_file(&paths[1])? {
+        return Ok(None);
+    }
+    let read = |path: &Path| read(path).map_err(Into::into);
+    Ok(Some([read(&paths[0])?, read(&paths[1])?]))
 }
 
 fn optional<T>(read: Result<T, files::FileError>) -> Result<Option<T>, DiffError> {

@@ -1,11 +1,10 @@
 //! Compares the tensors of one checkpoint in both runs.
 
-use crate::base::files;
 use crate::policy::{CheckpointValues, checkpoint};
 use crate::records::RunFolder;
-use crate::verification::diff::DiffError;
 use crate::verification::diff::finding::DiffFinding;
 use crate::verification::diff::ulps::Value;
+use crate::verification::diff::{DiffError, side};
 use crate::verification::{DiffPlace, DiffTally};
 use std::collections::BTreeSet;
 
@@ -23,12 +22,9 @@ pub fn findings(a: &RunFolder, b: &RunFolder, step: u64) -> Result<Vec<DiffFindi
         if !paths.iter().all(|path| path.exists()) {
             continue;
         }
-        if files::sha256_file(&paths[0])? == files::sha256_file(&paths[1])? {
-            continue;
+        if let Some([one, other]) = side::if_differing(&paths, checkpoint::read_values)? {
+            found.extend(tensors(component, &file, &one, &other));
         }
-        let [one, other] =
-            [checkpoint::read_values(&paths[0])?, checkpoint::read_values(&paths[1])?];
-        found.extend(tensors(component, &file, &one, &other));
     }
     Ok(found)
 }

@@ -2,6 +2,7 @@
 //! reason.
 
 use crate::base::files;
+use crate::records::environment;
 use crate::verification::Golden;
 use crate::verification::regress::RegressError;
 use std::path::Path;
@@ -81,45 +82,14 @@ pub fn record(
         true => files::read_text(&path)?,
         false => HEADER.to_string(),
     };
+    let time = u64::try_from(now.as_millis()).ok().and_then(environment::rfc3339);
+    let date = time.as_deref().and_then(|time| time.split('T').next()).unwrap_or("unknown");
     // A bar would end a cell of the Markdown table.
     let reason = leave.reason.replace('|', "\\|");
     for Blessed { part, before, now: after } in parts {
         let before = before.as_deref().unwrap_or("none");
-        let (date, commit) = (date(now), &leave.commit);
+        let commit = &leave.commit;
         text += &format!("| {date} | {commit} | {part} | {before} → {after} | {reason} |\n");
     }
     Ok(files::write_atomic(&path, text.as_bytes())?)
-}
-
-/// Gregorian date of a time since 1970, UTC: Hinnant's `civil_from_days`, counted from 1 March 0000
-/// in eras of 400 years.
-fn date(since_1970: Duration) -> String {
-    let days = since_1970.as_secs() / 86_400 + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dates_are_those_of_the_calendar() {
-        for (seconds, expected) in [
-            (0, "1970-01-01"),
-            (951_782_399, "2000-02-28"),
-            (951_782_400, "2000-02-29"),
-            (1_795_219_199, "2026-11-20"),
-            (4_107_542_400, "2100-03-01"),
-        ] {
-            assert_eq!(date(Duration::from_secs(seconds)), expected);
-        }
-    }
 }

@@ -46,7 +46,7 @@ pub fn check(subject: VerifySubject, waiting: &Waiting) -> (Check, BTreeSet<u64>
 fn one(check: &mut Check, subject: VerifySubject, waiting: &Waiting, step: u64) -> bool {
     let records = subject.records;
     let name = format!("checkpoints/step-{step:06}");
-    let before = check.findings.len() as u64 + check.further_findings;
+    let before = check.all_findings();
     let loaded = opened(check, subject, &name);
     let Some(Loaded { model, optimizer, progress }) = loaded else { return false };
     clocks(check, records, &name, step, &progress);
@@ -70,7 +70,7 @@ fn one(check: &mut Check, subject: VerifySubject, waiting: &Waiting, step: u64) 
             None => check.inconclusive(&name, "what waited after the step is unknown"),
         }
     }
-    before == check.findings.len() as u64 + check.further_findings
+    before == check.all_findings()
 }
 
 /// The ledger's digest of a policy's weights.
@@ -108,14 +108,12 @@ fn named_files(check: &mut Check, folder: &RunFolder, found: &FolderFound, name:
         check.mismatch(place, "has no digests");
         return false;
     };
-    let mut good = true;
+    let before = check.all_findings();
     for file in digests.keys() {
         if !stays_inside(file) || file.contains('/') {
             check.mismatch(format!("{place}, digest of {file}"), "the path leaves the checkpoint");
-            good = false;
         } else if !found.files.contains(&format!("{name}/{file}")) {
             check.mismatch(format!("{name}/{file}"), "is missing");
-            good = false;
         }
     }
     let inside = format!("{name}/");
@@ -125,10 +123,9 @@ fn named_files(check: &mut Check, folder: &RunFolder, found: &FolderFound, name:
                 format!("{name}/{file}"),
                 "trainer.json has no digest of it: it was added",
             );
-            good = false;
         }
     }
-    good
+    before == check.all_findings()
 }
 
 fn clocks(

@@ -93,10 +93,10 @@ fn below(folder: &Path, recorded: &Path) -> Option<PathBuf> {
 
 fn sets(check: &mut Check, records: &VerifiedRecords, source: &Data) -> Option<DataSets> {
     let sets = data::load(source).map_err(|error| check.inconclusive("data", error)).ok()?;
-    let mut here: BTreeMap<String, String> = BTreeMap::new();
-    for (name, problems) in inputs::named_sets(&sets) {
-        here.insert(format!("data/{name}"), data::digest(problems));
-    }
+    let here: BTreeMap<String, String> = inputs::named_sets(&sets)
+        .into_iter()
+        .map(|(name, problems)| (format!("data/{name}"), data::digest(problems)))
+        .collect();
     let written: BTreeMap<String, String> = records
         .manifest
         .inputs

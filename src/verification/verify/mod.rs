@@ -131,6 +131,11 @@ impl Check {
         self
     }
 
+    /// Those that are not kept included.
+    fn all_findings(&self) -> u64 {
+        self.findings.len() as u64 + self.further_findings
+    }
+
     fn failed(&self) -> bool {
         self.verdict == VerifyVerdict::Mismatch
     }

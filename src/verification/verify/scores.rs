@@ -197,9 +197,9 @@ pub fn report(VerifySubject { folder, records, found, .. }: VerifySubject) -> Ch
             Ok(text) if text == again => {}
             Ok(text) if name == "report.json" => {
                 let value = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
-                let before = check.findings.len();
+                let before = check.all_findings();
                 different(&mut check, name, &value(&text), &value(&again));
-                if check.findings.len() == before {
+                if check.all_findings() == before {
                     check.mismatch(name, "is not written as a report is");
                 }
             }

@@ -15,16 +15,13 @@ impl Replayed<'_> {
         let Some(outcome) = &self.records.outcome else { return };
         let step = self.records.steps() + 1;
         let made = trainer.step(&mut |_| ());
-        let found = match &made {
-            Ok(StepOutcome::Trained(_)) => "it trains".to_string(),
-            Ok(StepOutcome::Saturated) => run::saturated(step),
-            Ok(StepOutcome::Diverged(divergence)) => run::diverged(step, &divergence.source),
-            Err(error) => format!("it cannot be made here: {error}"),
-        };
-        let ending = match &made {
-            Ok(StepOutcome::Saturated) => Some(Ending::Saturated),
-            Ok(StepOutcome::Diverged(_)) => Some(Ending::Diverged),
-            _ => None,
+        let (ending, found) = match &made {
+            Ok(StepOutcome::Trained(_)) => (None, "it trains".to_string()),
+            Ok(StepOutcome::Saturated) => (Some(Ending::Saturated), run::saturated(step)),
+            Ok(StepOutcome::Diverged(divergence)) => {
+                (Some(Ending::Diverged), run::diverged(step, &divergence.source))
+            }
+            Err(error) => (None, format!("it cannot be made here: {error}")),
         };
         if ending != Some(outcome.ending) || found != outcome.reason {
             let what = format!(
