@@ -1,7 +1,7 @@
 //! `config.json` of a Qwen2, Qwen3 or Llama checkpoint, as transformers 4 and 5 write it.
 
 use crate::numerics::Heads;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// A `config.json` that this model cannot honour.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -52,10 +52,7 @@ impl Family {
     }
 
     fn from_json(json: &Value) -> Result<Self, ModelConfigError> {
-        let name = match json.get("model_type") {
-            Some(Value::String(name)) => name,
-            other => return Err(key("model_type", "a string", other)),
-        };
+        let name = text(json, "model_type")?;
         let known = [Self::Qwen2, Self::Qwen3, Self::Llama];
         let family = known.into_iter().find(|family| family.names().0 == name);
         family
@@ -85,19 +82,20 @@ impl Config {
     /// Reads the fields, refusing what would silently change the numbers.
     pub fn from_json(json: &Value) -> Result<Self, ModelConfigError> {
         let family = Family::from_json(json)?;
-        expect(json, "hidden_act", "silu", "only silu is")?;
+        if text(json, "hidden_act")? != "silu" {
+            return Err(unsupported("hidden_act", json, "only silu is"));
+        }
         refuse_variants(json)?;
         let heads = integer(json, "num_attention_heads", MOST_HEADS)?;
         let hidden_size = integer(json, "hidden_size", MOST_WIDTH)?;
         let refuse = |name: &str, reason| Err(unsupported(name, json, reason));
-        let is_stated = |name: &str| json.get(name).is_some_and(|value| !value.is_null());
-        let head_dim = match is_stated("head_dim") {
-            true => integer(json, "head_dim", MOST_WIDTH)?,
-            false if hidden_size % heads != 0 => {
+        let head_dim = match stated(json, "head_dim", MOST_WIDTH)? {
+            Some(width) => width,
+            None if hidden_size % heads != 0 => {
                 let reason = "it must divide hidden_size where head_dim is not stated";
                 return refuse("num_attention_heads", reason);
             }
-            false => hidden_size / heads,
+            None => hidden_size / heads,
         };
         let config = Self {
             family,
@@ -106,10 +104,7 @@ impl Config {
             intermediate_size: integer(json, "intermediate_size", MOST_WIDTH)?,
             num_hidden_layers: integer(json, "num_hidden_layers", MOST_LAYERS)?,
             num_attention_heads: heads,
-            num_key_value_heads: match is_stated("num_key_value_heads") {
-                true => integer(json, "num_key_value_heads", MOST_HEADS)?,
-                false => heads,
-            },
+            num_key_value_heads: stated(json, "num_key_value_heads", MOST_HEADS)?.unwrap_or(heads),
             head_dim,
             max_position_embeddings: integer(json, "max_position_embeddings", MOST_POSITIONS)?,
             rope_theta: rope_theta(json)?,
@@ -249,17 +244,9 @@ fn rope_theta(json: &Value) -> Result<f64, ModelConfigError> {
     positive("rope_theta", nested.or_else(|| json.get("rope_theta")))
 }
 
-fn expect(
-    json: &Value,
-    name: &str,
-    want: &str,
-    reason: &'static str,
-) -> Result<(), ModelConfigError> {
-    match json.get(name) {
-        Some(Value::String(got)) if got == want => Ok(()),
-        Some(Value::String(_)) => Err(unsupported(name, json, reason)),
-        other => Err(key(name, "a string", other)),
-    }
+fn text<'a>(json: &'a Value, name: &str) -> Result<&'a str, ModelConfigError> {
+    let value = json.get(name);
+    value.and_then(Value::as_str).ok_or_else(|| key(name, "a string", value))
 }
 
 fn integer(json: &Value, name: &str, most: i64) -> Result<i64, ModelConfigError> {
@@ -270,6 +257,12 @@ fn integer(json: &Value, name: &str, most: i64) -> Result<i64, ModelConfigError>
         }
         _ => Err(key(name, "a positive integer", json.get(name))),
     }
+}
+
+/// `None` where the key is absent or null.
+fn stated(json: &Value, name: &str, most: i64) -> Result<Option<i64>, ModelConfigError> {
+    let is_stated = json.get(name).is_some_and(|value| !value.is_null());
+    is_stated.then(|| integer(json, name, most)).transpose()
 }
 
 fn positive(name: &str, value: Option<&Value>) -> Result<f64, ModelConfigError> {
@@ -285,8 +278,7 @@ fn key(name: &str, expected: &'static str, got: Option<&Value>) -> ModelConfigEr
 }
 
 fn unsupported(name: &str, json: &Value, reason: &'static str) -> ModelConfigError {
-    let empty = Value::Object(Map::new());
-    let got = json.get(name).unwrap_or(&empty).to_string();
+    let got = json.get(name).map_or("{}".to_string(), Value::to_string);
     ModelConfigError::Unsupported { key: name.to_string(), got, reason }
 }
 

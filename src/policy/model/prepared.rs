@@ -48,8 +48,7 @@ impl Prepared {
     fn by_column(mut self) -> Self {
         let by_column = |matrix: &Tensor| matrix.tr().contiguous().tr();
         for layer in &mut self.decoder.layers {
-            let joined = Tensor::cat(&[layer.gate.matrix(), layer.up.matrix()], 0);
-            let joined = by_column(&joined);
+            let joined = by_column(&Tensor::cat(&[layer.gate.matrix(), layer.up.matrix()], 0));
             // Both are views: the prompts' pass and the steps share one copy.
             let halves = joined.chunk(2, 0);
             layer.gate.parts[0].matrix = halves[0].shallow_clone();
