@@ -22,16 +22,9 @@ pub fn each<T: Clone, R, E>(
     let mut waiting: Vec<Vec<T>> = parts.into_iter().rev().collect();
     let mut halved = 0;
     while let Some(part) = waiting.pop() {
-        match contained::caught(|| work(&part)) {
-            Ok(result) => take(&part, result.map_err(HalvingError::Work)?),
-            Err(text) if !is_out_of_memory(&text) => panic!("{text}"),
-            Err(text) if part.len() < 2 => return Err(HalvingError::OutOfMemory(text)),
-            Err(text) => {
-                tracing::warn!(
-                    rows = part.len(),
-                    reason = first_line(&text),
-                    "memory does not hold a pass; it is made again in halves"
-                );
+        match attempt(part.len() > 1, "a pass; it is made again in halves", || work(&part))? {
+            Some(result) => take(&part, result),
+            None => {
                 halved += 1;
                 waiting.extend(halves(&part).rev());
             }
@@ -49,23 +42,14 @@ pub fn together<T: Clone, R, E>(
 ) -> Result<(R, u64), HalvingError<E>> {
     let mut halved = 0;
     loop {
-        match contained::caught(|| work(&parts)) {
-            Ok(result) => return Ok((result.map_err(HalvingError::Work)?, halved)),
-            Err(text) if !is_out_of_memory(&text) => panic!("{text}"),
-            Err(text) if parts.iter().all(|part| part.len() < 2) => {
-                return Err(HalvingError::OutOfMemory(text));
-            }
-            Err(text) => {
-                let before = parts.len();
-                parts = parts.iter().flat_map(|part| halves(part)).collect();
-                halved += (parts.len() - before) as u64;
-                tracing::warn!(
-                    passes = before,
-                    reason = first_line(&text),
-                    "memory does not hold a pass; all are made again in halves"
-                );
-            }
+        let can_halve = parts.iter().any(|part| part.len() > 1);
+        let instead = "a pass; all are made again in halves";
+        if let Some(result) = attempt(can_halve, instead, || work(&parts))? {
+            return Ok((result, halved));
         }
+        let before = parts.len();
+        parts = parts.iter().flat_map(|part| halves(part)).collect();
+        halved += (parts.len() - before) as u64;
     }
 }
 
@@ -75,18 +59,28 @@ pub fn fewer<R, E>(
     mut work: impl FnMut(usize) -> Result<R, E>,
 ) -> Result<R, HalvingError<E>> {
     loop {
-        match contained::caught(|| work(rows)) {
-            Ok(result) => return result.map_err(HalvingError::Work),
-            Err(text) if !is_out_of_memory(&text) => panic!("{text}"),
-            Err(text) if rows < 2 => return Err(HalvingError::OutOfMemory(text)),
-            Err(text) => {
-                tracing::warn!(
-                    rows,
-                    reason = first_line(&text),
-                    "memory does not hold a generation; it is made again with half as many rows at a time"
-                );
-                rows /= 2;
-            }
+        let instead = "a generation; it is made again with half as many rows at a time";
+        if let Some(result) = attempt(rows > 1, instead, || work(rows))? {
+            return Ok(result);
+        }
+        rows /= 2;
+    }
+}
+
+/// What `work` makes; `None` when memory does not hold it and there is less to be done `instead`.
+fn attempt<R, E>(
+    can_halve: bool,
+    instead: &str,
+    work: impl FnOnce() -> Result<R, E>,
+) -> Result<Option<R>, HalvingError<E>> {
+    match contained::caught(work) {
+        Ok(result) => result.map(Some).map_err(HalvingError::Work),
+        Err(text) if !is_out_of_memory(&text) => panic!("{text}"),
+        Err(text) if !can_halve => Err(HalvingError::OutOfMemory(text)),
+        Err(text) => {
+            let reason = text.lines().next().unwrap_or_default();
+            tracing::warn!(reason, "memory does not hold {instead}");
+            Ok(None)
         }
     }
 }
@@ -106,10 +100,6 @@ fn is_out_of_memory(text: &str) -> bool {
     ]
     .iter()
     .any(|known| text.contains(known))
-}
-
-fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or_default()
 }
 
 #[cfg(test)]
