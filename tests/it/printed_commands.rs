@@ -319,8 +319,6 @@ const COMMANDS: &[(&str, How)] = {
         ("dapo doctor --compare there.json", As("dapo doctor --compare here.json")),
         ("dapo doctor", Run),
         ("source <(dapo completions bash)", Run),
-        ("dapo completions zsh > ~/.zfunc/_dapo", Run),
-        ("dapo completions fish > ~/.config/fish/completions/dapo.fish", Run),
         (
             "dapo bench throughput --model DIR",
             As("dapo bench throughput --model golden/mini-aime/base"),
@@ -538,7 +536,7 @@ fn bash(folder: &Path, dapo: &str, line: &str) -> Result<(), String> {
 #[test]
 fn the_arguments_of_every_listed_command_parse() {
     let folder = tempfile::tempdir().unwrap();
-    for name in ["home/.zfunc", "home/.config/fish/completions", "received", "runs/ablate"] {
+    for name in ["received", "runs/ablate"] {
         files::create_folder(&folder.path().join(name)).unwrap();
     }
     let calls = folder.path().join("home/calls");
@@ -597,7 +595,7 @@ fn checkout() -> tempfile::TempDir {
         })
         .collect();
     let made = [
-        "mkdir -p golden models home/.zfunc home/.config/fish/completions reports/study-1/{grids,cells}",
+        "mkdir -p golden models reports/study-1/{grids,cells}",
         "ln -s \"$ROOT/golden/runs\" golden/",
         // `verify` follows no link to a base policy that nobody named.
         "cp -r \"$ROOT/golden/mini-aime\" golden/",
