@@ -3,7 +3,7 @@
 use crate::base::files;
 use crate::commands::progress::Progress;
 use crate::commands::{bounds, output, throughput};
-use crate::experiment::extends;
+use crate::experiment::named;
 use crate::records::housekeeping::readable;
 use crate::report::text::percent;
 use crate::training::bench::{self, BenchRecord, BenchSpread};
@@ -52,7 +52,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     if let Some(BenchVerb::Throughput(args)) = &args.verb {
         return throughput::run(args);
     }
-    let mut experiment = extends::load(&args.experiment)?;
+    let mut experiment = named::load(&args.experiment)?;
     experiment.execution.threads = args.threads.unwrap_or(experiment.execution.threads);
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
     experiment.inputs.model = match &args.model {

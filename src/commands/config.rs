@@ -1,11 +1,10 @@
 //! `dapo config`: what an experiment resolves to, what each key means, and how two differ.
 
-use crate::base::files;
 use crate::commands::exit;
 use crate::commands::output::{self, literal};
 use crate::experiment::compare::{self, ComparedSide, Difference};
 use crate::experiment::sources::{self, Key};
-use crate::experiment::{Experiment, Publication, extends};
+use crate::experiment::{Experiment, Publication, extends, named};
 use crate::records::RunFolder;
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -132,9 +131,6 @@ impl Operand {
     }
 }
 
-/// Folders in which an arm is looked for.
-const FOLDERS: [&str; 2] = ["experiments", "experiments/arms"];
-
 /// The experiment that a user means, and where it was found.
 fn experiment(name: &str) -> Result<(PathBuf, Experiment)> {
     let path = Path::new(name);
@@ -142,44 +138,9 @@ fn experiment(name: &str) -> Result<(PathBuf, Experiment)> {
         let experiment = RunFolder::at(path).experiment()?;
         return Ok((path.to_path_buf(), experiment));
     }
-    if path.exists() || name.ends_with(".toml") {
-        return Ok((path.to_path_buf(), extends::load(path)?));
-    }
-    let candidates = FOLDERS.map(|folder| format!("{folder}/{name}.toml"));
-    if let Some(found) = candidates.iter().map(Path::new).find(|path| path.exists()) {
-        return Ok((found.to_path_buf(), extends::load(found)?));
-    }
-    let mut known = Vec::new();
-    for (path, experiment) in arms() {
-        if experiment.name == name {
-            return Ok((path, experiment));
-        }
-        known.push(experiment.name);
-    }
-    known.sort();
-    let reason = format!(
-        "{name} is no file, no run folder, and no arm: neither {} nor {} exists, and the arms \
-         here are {}",
-        candidates[0],
-        candidates[1],
-        if known.is_empty() { "none".to_string() } else { known.join(", ") }
-    );
-    Err(exit::Invalid(reason).into())
-}
-
-/// The experiment files of the folder that the command runs in. One that cannot be used is
-/// passed over: it was not asked for.
-fn arms() -> Vec<(PathBuf, Experiment)> {
-    let mut found = Vec::new();
-    for folder in FOLDERS.map(Path::new) {
-        for name in files::list(folder).unwrap_or_default() {
-            let path = folder.join(name);
-            if path.extension().is_some_and(|ending| ending == "toml") {
-                found.extend(extends::load(&path).map(|experiment| (path, experiment)));
-            }
-        }
-    }
-    found
+    let path = named::find(path)?;
+    let experiment = extends::load(&path)?;
+    Ok((path, experiment))
 }
 
 fn diff(args: &DiffArgs) -> Result<ExitCode> {

@@ -8,7 +8,7 @@ use crate::commands::interrupt::Interrupt;
 use crate::commands::place::PlaceArgs;
 use crate::commands::progress::Progress;
 use crate::commands::{bounds, output, place};
-use crate::experiment::{PromptTemplate, Verifier, extends, sets};
+use crate::experiment::{PromptTemplate, Verifier, named, sets};
 use crate::numerics::Numerics;
 use crate::policy::Qwen2;
 use crate::policy::checkpoint::weights;
@@ -120,7 +120,7 @@ pub fn run(args: &EvalArgs) -> Result<ExitCode> {
     let Some(experiment) = &args.experiment else {
         bail!(Usage("an experiment file is needed, or --model and --data".to_string()));
     };
-    let mut experiment = extends::load(experiment)?;
+    let mut experiment = named::load(experiment)?;
     if let Some(model) = &args.model {
         experiment.inputs.model = model.clone();
     }

@@ -3,7 +3,7 @@
 use crate::base::files;
 use crate::commands::exit::Invalid;
 use crate::commands::{bounds, output, place, plan_table};
-use crate::experiment::{Device, extends};
+use crate::experiment::{Device, named};
 use crate::records::{Manifest, RunFolder};
 use crate::training::plan::{self, PlanRecord, actual, machine};
 use crate::training::run::inputs::{self, Inputs};
@@ -54,7 +54,7 @@ pub fn run(args: &PlanArgs) -> Result<ExitCode> {
     if args.experiment.is_dir() {
         return show_run(args);
     }
-    let mut experiment = extends::load(&args.experiment)?;
+    let mut experiment = named::load(&args.experiment)?;
     place::overrule(&mut experiment, args.seed, args.threads, args.device);
     let inputs = match args.no_probe {
         true => inputs::prepare_without_weights(experiment)?,

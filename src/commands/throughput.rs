@@ -5,7 +5,7 @@ use crate::commands::exit::Usage;
 use crate::commands::place::PlaceArgs;
 use crate::commands::progress::Progress;
 use crate::commands::{bounds, output};
-use crate::experiment::extends;
+use crate::experiment::named;
 use crate::numerics::Numerics;
 use crate::records::housekeeping::readable;
 use crate::report::text::percent;
@@ -66,7 +66,7 @@ pub struct ThroughputArgs {
 /// # Errors
 /// A model or a device that cannot be used, or a batch that the policy cannot serve.
 pub fn run(args: &ThroughputArgs) -> Result<ExitCode> {
-    let experiment = (args.train_rows > 0).then(|| extends::load(&args.experiment)).transpose()?;
+    let experiment = (args.train_rows > 0).then(|| named::load(&args.experiment)).transpose()?;
     workers::set_count(args.threads);
     let model = args.place.load(&args.model, Numerics::Fast)?;
     let (positions, longest) =

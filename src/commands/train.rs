@@ -6,7 +6,7 @@ use crate::commands::interrupt::Interrupt;
 use crate::commands::plan::Planned;
 use crate::commands::progress::Progress;
 use crate::commands::{bounds, effects, output, place};
-use crate::experiment::{Device, Experiment, ExperimentError, extends, validate};
+use crate::experiment::{Device, Experiment, ExperimentError, named, validate};
 use crate::records::{Ending, RunFolder};
 use crate::report;
 use crate::study::Cell;
@@ -25,7 +25,7 @@ use std::process::ExitCode;
     after_help = "Examples:\n  dapo train experiments/dapo.toml\n  dapo train experiments/base.toml --seed 2 --out runs/grpo-2\n  dapo train experiments/base.toml --seed 2 --out runs/grpo-2 --resume\n  dapo train received/cells/e5b675fea759-seed103.json --inputs . --out runs/mine"
 )]
 pub struct TrainArgs {
-    /// Experiment file (TOML), a resolved one (experiment.json of a run), or a cell's record, whose
+    /// Experiment file (TOML), the name of an arm here, a resolved one (experiment.json of a run), or a cell's record, whose
     /// seed it then has.
     experiment: PathBuf,
     /// Folder from which the relative paths of a JSON experiment or a record start, instead of the
@@ -123,7 +123,7 @@ fn load(path: &Path, inputs: Option<&Path>) -> Result<Experiment> {
                 "--inputs is for JSON experiments and records; the paths of {path} are relative to it"
             )));
         }
-        return Ok(extends::load(path)?);
+        return Ok(named::load(path)?);
     }
     let mut experiment = resolved(path)?;
     if let Some(folder) = inputs {

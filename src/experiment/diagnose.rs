@@ -174,16 +174,16 @@ fn valid_names(reason: &str) -> Vec<String> {
 /// The message with the nearest valid name, where serde lists the valid ones.
 pub fn with_suggestion(reason: &str) -> String {
     let unknown = reason.starts_with("unknown field") || reason.starts_with("unknown variant");
-    let nearest = match (unknown, reason.split('`').nth(1)) {
-        (true, Some(wrong)) => valid_names(reason)
-            .into_iter()
-            .map(|name| (strsim::levenshtein(wrong, &name), name))
-            .min()
-            .filter(|(distance, name)| 2 * distance <= wrong.len().max(name.len())),
-        _ => None,
-    };
-    match nearest {
-        Some((_, name)) => format!("{reason}; did you mean `{name}`?"),
+    let wrong = reason.split('`').nth(1).filter(|_| unknown);
+    match wrong.and_then(|wrong| nearest(wrong, &valid_names(reason))) {
+        Some(name) => format!("{reason}; did you mean `{name}`?"),
         None => reason.to_string(),
     }
+}
+
+/// The name that was meant, if one is near.
+pub fn nearest(wrong: &str, names: &[String]) -> Option<String> {
+    let near = names.iter().map(|name| (strsim::osa_distance(wrong, name), name)).min();
+    near.filter(|(distance, name)| 2 * distance <= wrong.len().max(name.len()))
+        .map(|(_, name)| name.clone())
 }

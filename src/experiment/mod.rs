@@ -10,6 +10,7 @@ pub mod diagnose;
 pub mod sets;
 pub mod validate;
 pub mod extends;
+pub mod named;
 pub mod grid;
 pub mod starter;
 
