@@ -119,6 +119,7 @@ pub fn run(args: &AblateArgs) -> Result<ExitCode> {
         source.grid.seeds = seeds.unwrap_or(&source.grid.seeds).clone();
         sources.push(source);
     }
+    sources.iter().flat_map(|source| &source.notes).for_each(|note| tell(format!("note: {note}")));
     let grids: Vec<Grid> = sources.iter().map(|source| source.grid.clone()).collect();
     let study = AblateStudy::at(args.study());
     check_sets(&study, &grids, declaration.is_some())?;

@@ -415,7 +415,12 @@ learning_rate = 1e30
 
 #[test]
 fn a_grid_that_cannot_be_used_ends_with_code_3_before_anything_is_written() {
-    let scene = Scene::new(&GRID.replace("high = 0.2", "high = 0.28"));
+    let restated = GRID.replace("high = 0.2", "high = 0.28");
+    let (code, _, talk) = Scene::new(&restated).ablate(&["--dry-run", "--no-probe"]);
+    assert_eq!(code, Some(0), "{talk}");
+    assert!(talk.contains("note: ") && talk.contains("dapo.clip.high: changes nothing"), "{talk}");
+    let nothing = restated.replace("overlong = { punishment = { kind = \"none\" } }\n", "");
+    let scene = Scene::new(&nothing);
     let (code, _, talk) = scene.ablate(&[]);
     assert_eq!(code, Some(3));
     assert!(

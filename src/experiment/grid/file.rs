@@ -39,6 +39,8 @@ pub const SHIPPED: &str = "experiments/grids";
 pub struct BaseSource {
     pub grid: Grid,
     pub base: Experiment,
+    /// Keys that an arm states with the value that they have already.
+    pub notes: Vec<String>,
 }
 
 impl BaseSource {
@@ -112,13 +114,14 @@ pub fn load(path: &Path) -> Result<BaseSource, ExperimentError> {
     };
     let name = name.unwrap_or_default();
     let context = FileContext { place: &place, grid: &name, chain: &chain, base: &base };
-    let arms = context.resolve(written, &mut problems);
+    let (arms, notes) = context.resolve(written, &mut problems);
     if !problems.is_empty() {
         return Err(ExperimentError::Invalid { problems });
     }
     let question = question.unwrap_or_default();
     let Sets { primary: primary_set, curve: curve_set } = sets;
-    Ok(BaseSource { grid: Grid { name, question, primary_set, curve_set, seeds, arms }, base })
+    let grid = Grid { name, question, primary_set, curve_set, seeds, arms };
+    Ok(BaseSource { grid, base, notes })
 }
 
 fn seeds(keys: &mut Keys) -> Vec<u64> {
@@ -187,14 +190,19 @@ struct FileContext<'a> {
 struct Resolved {
     arm: Arm,
     chain: Chain,
+    notes: Vec<String>,
 }
 
 impl FileContext<'_> {
-    fn resolve(&self, written: Vec<GridFile>, problems: &mut Vec<String>) -> Vec<Arm> {
+    fn resolve(
+        &self,
+        written: Vec<GridFile>,
+        problems: &mut Vec<String>,
+    ) -> (Vec<Arm>, Vec<String>) {
         if written.len() > MOST_ARMS {
             let found = written.len();
             problems.push(format!("{}: arms: at most {MOST_ARMS}, got {found}", self.place));
-            return Vec::new();
+            return (Vec::new(), Vec::new());
         }
         let mut names: Vec<String> = Vec::new();
         let mut resolved: Vec<Resolved> = Vec::new();
@@ -229,7 +237,8 @@ impl FileContext<'_> {
                 ));
             }
         }
-        resolved.into_iter().map(|resolved| resolved.arm).collect()
+        let notes = resolved.iter().flat_map(|it| it.notes.iter().cloned()).collect();
+        (resolved.into_iter().map(|it| it.arm).collect(), notes)
     }
 
     fn one(
@@ -251,10 +260,7 @@ impl FileContext<'_> {
             other => vec![format!("{place}: {other}")],
         })?;
         let changed = changed(parent, &experiment);
-        let problems = check(place, &arm, &changed, after.is_some() || !before.is_empty());
-        if !problems.is_empty() {
-            return Err(problems);
-        }
+        let notes = check(place, &arm, &changed, after.is_some() || !before.is_empty())?;
         experiment.name = format!("{}.{}", self.grid, arm.name);
         Ok(Resolved {
             arm: Arm {
@@ -268,6 +274,7 @@ impl FileContext<'_> {
                 experiment,
             },
             chain,
+            notes,
         })
     }
 }
@@ -276,14 +283,15 @@ fn changed(parent: &Experiment, arm: &Experiment) -> BTreeMap<String, Option<Val
     differences(parent, arm).into_iter().map(|it| (it.key, it.b)).collect()
 }
 
-/// Whether what a patch states is what it changes, and part of an arm's identity.
+/// Whether a patch changes something that is part of an arm's identity, and nothing else. Notes name
+/// the keys that it states with the value that they have already.
 fn check(
     place: &str,
     arm: &GridFile,
     changed: &BTreeMap<String, Option<Value>>,
     must_change: bool,
-) -> Vec<String> {
-    let mut problems = Vec::new();
+) -> Result<Vec<String>, Vec<String>> {
+    let (mut problems, mut notes) = (Vec::new(), Vec::new());
     let declared = declared(&arm.set);
     let within = |key: &str, unit: &str| {
         key.strip_prefix(unit).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
@@ -295,17 +303,21 @@ fn check(
                  it would share their cells; state it in the base"
             ));
         } else if !arm.may_restate && !changed.keys().any(|key| within(key, unit)) {
-            problems.push(format!("{place}: {unit}: changes nothing: it has this value already"));
+            notes.push(format!("{place}: {unit}: changes nothing: it has this value already"));
         }
     }
     let nothing = must_change && changed.is_empty() && !arm.may_restate;
     if nothing && declared.is_empty() {
         problems.push(format!("{place}: set: is missing or empty: the arm changes nothing"));
     }
+    // A switch that does nothing is how an ablation fails silently.
+    if changed.is_empty() {
+        problems.append(&mut notes);
+    }
     for key in changed.keys().filter(|key| !declared.iter().any(|unit| within(key, unit))) {
         problems.push(format!("{place}: {key}: differs without being declared"));
     }
-    problems
+    if problems.is_empty() { Ok(notes) } else { Err(problems) }
 }
 
 /// The keys that a patch states; of a table with a `kind`, which is replaced whole, the table.
