@@ -4,7 +4,7 @@ use crate::commands::exit;
 use crate::commands::output::{self, literal};
 use crate::experiment::compare::{self, ComparedSide, Difference};
 use crate::experiment::sources::{self, Key};
-use crate::experiment::{Experiment, Publication, extends, named};
+use crate::experiment::{Experiment, KeyUsage, Publication, extends, named, usage};
 use crate::records::RunFolder;
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -297,6 +297,7 @@ fn explain(args: &ExplainArgs) -> Result<ExitCode> {
         for (name, fact) in facts(Some(*key)) {
             entry[name] = json!(fact);
         }
+        entry["usage"] = json!(usage::of(&key.path));
         entry
     };
     let entries: Vec<Value> = chosen.iter().map(entry).collect();
@@ -313,6 +314,13 @@ fn key_text(key: &Key) -> String {
         if let Some(fact) = fact.filter(|fact| name != "unit" || !fact.is_empty()) {
             text += &line(&name.replace('_', " "), &fact);
         }
+    }
+    let KeyUsage { allowed, base, arms } = usage::of(&key.path);
+    text += &allowed.map_or_else(String::new, |allowed| line("allowed", &allowed));
+    text += &base.map_or_else(String::new, |base| line("grpo", &base.to_string()));
+    let arms: Vec<String> = arms.iter().map(|(arm, value)| format!("{arm} {value}")).collect();
+    if !arms.is_empty() {
+        text += &line("arms", &arms.join(", "));
     }
     text
 }

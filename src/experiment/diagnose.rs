@@ -136,6 +136,27 @@ fn kinds(merged: &Table, key: &str) -> Vec<String> {
 /// serde's message at `key` (or inside it) when another value stands there; none when the
 /// failure is elsewhere.
 fn reason_with(merged: &Table, key: &str, value: Value) -> Option<String> {
+    let here = |failure: &Failure| {
+        let inside = failure.key.strip_prefix(key);
+        inside.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    parse(&with(merged, key, value)?).err().filter(here).map(|failure| failure.reason)
+}
+
+/// The names that a key takes, or the type of its value.
+pub fn allowed(merged: &Table, key: &str) -> Option<String> {
+    if let Some(table) = key.strip_suffix(".kind") {
+        return Some(kinds(merged, table)).filter(|kinds| !kinds.is_empty()).map(|it| quoted(&it));
+    }
+    let reason = parse(&with(merged, key, Value::String(NOBODY.into()))?).err()?.reason;
+    match reason.starts_with("unknown variant") {
+        true => Some(quoted(&valid_names(&reason))),
+        false => Some(reason.split_once("expected ")?.1.to_string()),
+    }
+}
+
+/// The table with another value of a key.
+pub fn with(merged: &Table, key: &str, value: Value) -> Option<Table> {
     let mut probe = merged.clone();
     let (folders, name) = match key.rsplit_once('.') {
         Some((folders, name)) => (folders.split('.').collect(), name),
@@ -146,11 +167,7 @@ fn reason_with(merged: &Table, key: &str, value: Value) -> Option<String> {
         table = table.get_mut(part)?.as_table_mut()?;
     }
     table.insert(name.to_string(), value);
-    let here = |failure: &Failure| {
-        let inside = failure.key.strip_prefix(key);
-        inside.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    };
-    parse(&probe).err().filter(here).map(|failure| failure.reason)
+    Some(probe)
 }
 
 fn get<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {

@@ -13,6 +13,7 @@ pub mod extends;
 pub mod named;
 pub mod grid;
 pub mod starter;
+pub mod usage;
 
 pub use crate::experiment::compare::Publication;
 pub use crate::experiment::config::{
@@ -26,3 +27,4 @@ pub use crate::experiment::grid::text::Keys;
 pub use crate::experiment::grid::{Arm, Grid, PaperRow};
 pub use crate::experiment::place::{Device, Memory, Place, WeightKind};
 pub use crate::experiment::starter::{Starter, StarterFiles};
+pub use crate::experiment::usage::KeyUsage;

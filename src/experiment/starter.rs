@@ -1,7 +1,7 @@
 //! A study to begin with: the texts of a base experiment, a grid and a README, made from the
 //! experiments of this repository, which are part of the program.
 
-use crate::experiment::ExperimentError;
+use crate::experiment::{ExperimentError, extends};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -68,6 +68,20 @@ pub struct StarterFiles {
 /// Names of all arms.
 pub fn arm_names() -> Vec<&'static str> {
     std::iter::once(GRPO).chain(ARMS.iter().map(|(name, _)| *name)).collect()
+}
+
+/// Each arm's experiment on the embedded benchmark, GRPO first.
+pub fn experiments() -> Vec<(&'static str, Table)> {
+    let base: Table = BASE.parse().expect("an experiment of the repository is TOML");
+    let mut all = vec![(GRPO, base.clone())];
+    all.extend(ARMS.iter().map(|(name, text)| {
+        let mut patch: Table = text.parse().expect("an experiment of the repository is TOML");
+        patch.remove("extends");
+        let mut merged = base.clone();
+        extends::merge(&mut merged, &patch);
+        (*name, merged)
+    }));
+    all
 }
 
 impl Starter {

@@ -176,7 +176,7 @@ fn resolve_inputs(table: &mut Table, folder: &Path) {
     }
 }
 
-fn merge(base: &mut Table, overlay: &Table) {
+pub fn merge(base: &mut Table, overlay: &Table) {
     for (key, value) in overlay {
         match (base.get_mut(key), value) {
             (Some(Value::Table(below)), Value::Table(above))
