@@ -79,11 +79,11 @@ const COMMANDS: &[(&str, How)] = {
         ("dapo ablate my-study", Parsed(MINUTES)),
         (
             "dapo compare my-study --arm dapo --against grpo --fail-if worse",
-            As("dapo compare runs/ablate --arm dapo --against grpo --fail-if worse"),
+            As("dapo compare runs/ablate --arm dynamic-sampling --against grpo"),
         ),
         (
             "dapo compare my-study --arm dr-grpo --against grpo --fail-if worse",
-            As("dapo compare runs/ablate --arm dapo --against grpo"),
+            As("dapo compare runs/ablate --arm token-level-loss --against grpo"),
         ),
         (
             "target/debug/dapo ablate experiments/own-task/grids/own-task.toml --out runs/own-study",
