@@ -8,7 +8,7 @@ use crate::experiment::grid::file;
 use crate::experiment::{Data, PromptTemplate, Starter, StarterFiles, sets, starter};
 use crate::policy::checkpoint;
 use crate::task::{Tokenizer, data, prompt};
-use crate::training::plan::space;
+use crate::training::plan::phases;
 use crate::training::run::inputs;
 use anyhow::{Result, bail};
 use std::path::{Component, Path, PathBuf};
@@ -139,7 +139,7 @@ fn own_files(args: &InitArgs, model: &Path, folder: &Path) -> Result<StarterFile
     }
     // Exact sums of a large vocabulary do not fit.
     let is_small = config.vocab_size <= 4096 && config.hidden_size <= 256;
-    let is_large = space::parameters(&config) >= 5e7;
+    let is_large = phases::parameters(&config) >= 5e7;
     println!(
         "{} training problems, {} to evaluate; the longest prompt has {longest} tokens, a response at \
          most {response}",

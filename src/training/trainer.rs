@@ -14,7 +14,7 @@ use crate::records::{Components, Counters, ledger};
 use crate::task::{Tokenizer, prompt, reward};
 use crate::training::step::{Step, StepClock, StepError};
 use crate::training::{
-    Divergence, Metrics, NotFinite, Phase, Position, StepOutcome, Updates, effects, evaluation,
+    Divergence, Metrics, NotFinite, Phase, Position, Protocol, StepOutcome, Updates, effects,
     update,
 };
 use std::collections::BTreeMap;
@@ -197,8 +197,7 @@ impl<'a> Trainer<'a> {
             attempt_of.push(*attempt);
             *attempt += 1;
         }
-        let sampling = self.experiment.rollout.sampling;
-        let limits = evaluation::limits(self.experiment, sampling, self.tokenizer);
+        let limits = Protocol::of_rollouts(self.experiment).limits(self.tokenizer);
         let limits = Limits { entropy: entropy.is_some(), ..limits };
         let total = requests.len();
         tracing::debug!(step = step + 1, responses = total, "generation");

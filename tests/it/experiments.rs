@@ -4,7 +4,7 @@
 use dapo::base::files;
 use dapo::experiment::{Experiment, Grid, Publication, compare, extends, grid};
 use dapo::policy::{Config, Family};
-use dapo::training::PromptTokens;
+use dapo::training::PlanPrompts;
 use dapo::training::plan::phases;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -180,10 +180,14 @@ fn shape(size: &str) -> Config {
 fn real_models_fit_the_card_that_their_experiment_names_and_the_papers_fits_none() {
     let needed = |file: &str, size: &str| {
         let experiment = load(&format!("qwen2.5/{file}.toml"));
-        let longest = experiment.rollout.max_prompt_tokens as f64;
+        let longest = experiment.rollout.max_prompt_tokens;
         // Most targets, and so most logits, are those of short prompts.
-        let prompts = PromptTokens { mean: 0.0, longest };
-        let phases = phases::of(&experiment, &shape(size), prompts);
+        let prompts = PlanPrompts {
+            mean_tokens: 0.0,
+            longest_tokens: longest,
+            unstopped_end_of_turn: None,
+        };
+        let phases = phases::of(&experiment, &shape(size), &prompts);
         phases.values().map(|parts| parts.values().sum::<f64>()).fold(0.0, f64::max)
     };
     const GIB: f64 = (1u64 << 30) as f64;

@@ -227,7 +227,7 @@ fn repeat(inputs: &Inputs) -> Result<(Seconds, BenchDone), BenchError> {
     let experiment = &inputs.experiment;
     let model = inputs.base_policy()?;
     let config = model.config().clone();
-    let parameters = model.parameters().values().map(|tensor| tensor.numel() as u64).sum();
+    let parameters = throughput::parameters(&model);
     let policy = Policy::new(model, &experiment.optimizer);
     let mut trainer =
         Trainer::new(experiment, &inputs.tokenizer, &inputs.data.train, policy, None, true);

@@ -1,14 +1,15 @@
 //! Speed of generation and training of a checkpoint's policy at given batches, beside the limit of
 //! the memory's bandwidth; for policies of real size, on any device.
 
-use crate::algorithm::{Dapo, Row, StepTotals};
+use crate::algorithm::{Dapo, Row};
 use crate::base::rng::{Id, stream};
 use crate::base::{Purpose, workers};
 use crate::experiment::{Optimizer, Sampling};
 use crate::policy::batch::Cut;
 use crate::policy::sampling::generate::{self, Request};
-use crate::policy::{Config, Limits, Policy, Qwen2, frozen};
+use crate::policy::{Config, Limits, Policy, Qwen2};
 use crate::training::plan::machine;
+use crate::training::plan::probe::speed;
 use crate::training::update;
 use serde::Serialize;
 use std::time::Instant;
@@ -85,7 +86,7 @@ pub fn measure(
     progress: &mut dyn FnMut(&str),
 ) -> Result<Throughput, ThroughputError> {
     let bandwidth = workers::together(|| bandwidth(model.device()));
-    let parameters = model.parameters().values().map(Tensor::numel).sum::<usize>();
+    let parameters = parameters(&model);
     let mut generation = Vec::new();
     for &batch in &workload.batches {
         progress(&format!("generating {batch} rows"));
@@ -107,12 +108,17 @@ pub fn measure(
     Ok(Throughput {
         device,
         weights,
-        parameters: parameters as u64,
+        parameters,
         bandwidth,
         generation,
         training,
         peak_memory_bytes: machine::process_bytes("VmHWM"),
     })
+}
+
+/// Values of the policy.
+pub fn parameters(model: &Qwen2) -> u64 {
+    model.parameters().values().map(|tensor| tensor.numel() as u64).sum()
 }
 
 /// Bytes a second of a product of 1 GiB with a vector, which reads as a decode step does and faster
@@ -175,7 +181,7 @@ fn generate(
     let steps = (workload.new_tokens - 1) as f64;
     let config = model.config();
     let width = model.kind().elt_size_in_bytes() as f64;
-    let weights = model.parameters().values().map(Tensor::numel).sum::<usize>() as f64 * width;
+    let weights = parameters(model) as f64 * width;
     let token =
         (2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim) as f64;
     let held = workload.prompt_tokens as f64 + 0.5 * workload.new_tokens as f64;
@@ -207,32 +213,15 @@ fn update(
         })
         .collect();
     let cut = Cut { micro_batch_rollouts: rows.len(), pass_tokens: train.pass_tokens };
-    let members: Vec<usize> = (0..rows.len()).collect();
-    let parameters = model.parameters().values().map(Tensor::numel).sum::<usize>() as f64;
+    let settings = update::Settings { dapo: train.dapo, temperature: 1.0, cut };
+    let parameters = parameters(&model) as f64;
     let mut policy = Policy::new(model, train.optimizer);
     let tokens = rows.len() * length;
     let (mut forward, mut whole) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..workload.repetitions.max(1) {
-        let started = Instant::now();
-        let old =
-            frozen::read(policy.model(), &rows, 1.0, cut).map_err(update::UpdateError::from)?;
-        forward = forward.min(started.elapsed().as_secs_f64());
-        let batch = update::MiniBatch {
-            rows: &rows,
-            members: &members,
-            old_log_probs: &old.log_probs,
-            ref_log_probs: None,
-            totals: StepTotals {
-                tokens: rows.iter().map(Row::loss_tokens).sum(),
-                mini_batches: 1,
-                max_response_tokens: (length - workload.prompt_tokens) as u64,
-            },
-        };
-        let settings = update::Settings { dapo: train.dapo, temperature: 1.0, cut };
-        let started = Instant::now();
-        // A rate of 0 costs the same and keeps the weights.
-        update::update(&mut policy, &batch, &settings, 0.0)?;
-        whole = whole.min(started.elapsed().as_secs_f64());
+        let timed = speed::time(&mut policy, &rows, &settings, workload.new_tokens as u64)?;
+        forward = forward.min(timed.frozen_seconds);
+        whole = whole.min(timed.update_seconds);
     }
     let attention = 6.0
         * (config.num_hidden_layers * config.num_attention_heads * config.head_dim) as f64

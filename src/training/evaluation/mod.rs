@@ -61,6 +61,21 @@ impl Protocol {
             batch_rows: experiment.execution.generation_batch_rollouts,
         }
     }
+
+    /// With the sampling of training.
+    pub fn of_rollouts(experiment: &Experiment) -> Self {
+        Self { sampling: experiment.rollout.sampling, ..Self::of(experiment) }
+    }
+
+    pub fn limits<'a>(&self, tokenizer: &'a Tokenizer) -> Limits<'a> {
+        Limits {
+            sampling: self.sampling,
+            max_response_tokens: self.max_response_tokens as usize,
+            entropy: false,
+            stop_tokens: tokenizer.stop_tokens(),
+            batch_rows: self.batch_rows as usize,
+        }
+    }
 }
 
 /// Samples k responses for each problem and grades them: outcomes in the order (problem,
@@ -83,16 +98,10 @@ pub fn outcomes(
             Request { prompt: &prompt.tokens, stream: stream(seed, Purpose::Evaluation, &ids) }
         })
         .collect();
-    let limits = Limits {
-        sampling: protocol.sampling,
-        max_response_tokens: protocol.max_response_tokens as usize,
-        entropy: false,
-        stop_tokens: tokenizer.stop_tokens(),
-        batch_rows: protocol.batch_rows as usize,
-    };
-    let responses =
-        generate::generate(model, &requests, &limits, |done| progress(done, requests.len()))
-            .map_err(|source| EvaluationError::Generate { set: set.name.to_string(), source })?;
+    let responses = generate::generate(model, &requests, &protocol.limits(tokenizer), |done| {
+        progress(done, requests.len())
+    })
+    .map_err(|source| EvaluationError::Generate { set: set.name.to_string(), source })?;
     let keys = prompts.iter().flat_map(|prompt| (0..set.samples).map(move |s| (prompt, s)));
     Ok(keys
         .zip(responses)
@@ -135,21 +144,6 @@ pub fn record(
         response_tokens_mean: tokens as f64 / count,
         outcomes_sha256,
     })
-}
-
-/// Limits of generation with the given sampling.
-pub fn limits<'a>(
-    experiment: &Experiment,
-    sampling: Sampling,
-    tokenizer: &'a Tokenizer,
-) -> Limits<'a> {
-    Limits {
-        sampling,
-        max_response_tokens: experiment.rollout.max_response_tokens as usize,
-        entropy: false,
-        stop_tokens: tokenizer.stop_tokens(),
-        batch_rows: experiment.execution.generation_batch_rollouts as usize,
-    }
 }
 
 fn prompts(tokenizer: &Tokenizer, protocol: &Protocol, set: Set) -> Result<Vec<Prompt>, TaskError> {

@@ -7,7 +7,7 @@ use crate::algorithm::Kl;
 use crate::experiment::{Device, Experiment, Place, WeightKind};
 use crate::numerics::Numerics;
 use crate::policy::{Config, Layout};
-use crate::training::plan::space::parameters;
+use crate::training::PlanPrompts;
 use std::collections::BTreeMap;
 
 /// Part → bytes.
@@ -29,20 +29,17 @@ pub fn are_stored(experiment: &Experiment, config: &Config) -> bool {
     experiment.numerics == Numerics::Fast && (narrow || parameters(config) >= Layout::MANY as f64)
 }
 
-/// Tokens of the training prompts.
-#[derive(Debug, Clone, Copy)]
-pub struct PromptTokens {
-    /// Their mean.
-    pub mean: f64,
-    /// Of the longest.
-    pub longest: f64,
+/// Values of a model of this shape.
+pub fn parameters(config: &Config) -> f64 {
+    let count = |shape: &Vec<i64>| shape.iter().map(|&size| size as f64).product::<f64>();
+    config.tensor_shapes().iter().map(|(_, shape)| count(shape)).sum()
 }
 
 /// Phase → its parts.
 pub fn of(
     experiment: &Experiment,
     config: &Config,
-    prompts: PromptTokens,
+    prompts: &PlanPrompts,
 ) -> BTreeMap<String, Parts> {
     let sizes = PlanSizes::new(experiment, config, prompts);
     let phases = [
@@ -68,7 +65,7 @@ struct PlanSizes<'a> {
     parameters: f64,
     /// Bytes of a number of the policy.
     width: f64,
-    prompts: PromptTokens,
+    prompts: &'a PlanPrompts,
     /// Tokens of a response, at most.
     response: f64,
     vocabulary: f64,
@@ -81,7 +78,7 @@ struct PlanSizes<'a> {
 }
 
 impl<'a> PlanSizes<'a> {
-    fn new(experiment: &'a Experiment, config: &'a Config, prompts: PromptTokens) -> Self {
+    fn new(experiment: &'a Experiment, config: &'a Config, prompts: &'a PlanPrompts) -> Self {
         let place = experiment.execution.place();
         Self {
             experiment,
@@ -129,7 +126,7 @@ impl<'a> PlanSizes<'a> {
         let round = rollout.prompts_per_round.saturating_mul(rollout.group_size);
         let rows = round.min(self.experiment.execution.generation_batch_rollouts) as f64;
         // As much more than a row as is spare, and the block that a row may run beyond its end.
-        let slots = (self.prompts.longest + self.response + 16.0) * 1.125;
+        let slots = (self.prompts.longest_tokens as f64 + self.response + 16.0) * 1.125;
         let cache = rows * slots * 2.0 * self.layers * self.keys * self.width;
         // Logits, their distribution, its exponential, and that padded to whole blocks.
         let mut draw = self.width + 3.0 * F32;
@@ -144,14 +141,14 @@ impl<'a> PlanSizes<'a> {
     /// Tokens of the longest pass, padding included.
     fn pass_tokens(&self) -> f64 {
         let execution = &self.experiment.execution;
-        let row = self.prompts.longest + self.response;
+        let row = self.prompts.longest_tokens as f64 + self.response;
         let micro_batch = execution.micro_batch_rollouts as f64 * row;
         (execution.tokens_of_a_pass() as f64).min(micro_batch).max(row)
     }
 
     /// Targets whose logits are held at once: at most the responses of a pass.
     fn chunk(&self) -> f64 {
-        let share = self.response / (self.prompts.mean + self.response);
+        let share = self.response / (self.prompts.mean_tokens + self.response);
         let targets = (share * self.pass_tokens()).max(self.response);
         match self.place.memory.map_or(0, |memory| memory.logits_chunk_tokens) {
             0 => targets,

@@ -3,9 +3,10 @@
 use crate::algorithm::Kl;
 use crate::experiment::{Device, Experiment};
 use crate::policy::Config;
+use crate::training::plan::phases::parameters;
 use crate::training::plan::work::PlanWork;
 use crate::training::plan::{machine, phases};
-use crate::training::{Parts, PlanPrompts, PromptTokens, TrialProbe};
+use crate::training::{Parts, PlanPrompts, TrialProbe};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -29,12 +30,6 @@ pub struct PlanMemory {
     /// What the process can still get, what it holds now included; `None` where the system
     /// does not say.
     pub available_bytes: Option<f64>,
-}
-
-/// Values of a model of this shape.
-pub fn parameters(config: &Config) -> f64 {
-    let count = |shape: &Vec<i64>| shape.iter().map(|&size| size as f64).product::<f64>();
-    config.tensor_shapes().iter().map(|(_, shape)| count(shape)).sum()
 }
 
 /// Estimates the peak. A probe ran with the run's own batches, so its peak is the estimate; to
@@ -72,8 +67,7 @@ pub fn memory(
 
 /// From shapes alone: a probe's peak would be that of its own short batches.
 fn by_phase(experiment: &Experiment, config: &Config, prompts: &PlanPrompts) -> PlanMemory {
-    let tokens = PromptTokens { mean: prompts.mean_tokens, longest: prompts.longest_tokens as f64 };
-    let phases = phases::of(experiment, config, tokens);
+    let phases = phases::of(experiment, config, prompts);
     let sum = |parts: &Parts| parts.values().sum::<f64>();
     let most = phases.values().max_by(|a, b| sum(a).total_cmp(&sum(b)));
     let parts = most.cloned().unwrap_or_default();

@@ -12,7 +12,7 @@ use crate::task::{prompt, reward};
 use crate::training::plan::machine;
 use crate::training::run::RunError;
 use crate::training::run::inputs::Inputs;
-use crate::training::{evaluation, step, trainer};
+use crate::training::{Protocol, step, trainer};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Instant;
@@ -87,7 +87,7 @@ pub fn measure(inputs: &Inputs, folder: &Path) -> Result<TrialProbe, RunError> {
     let mut next = order.iter().cycle().map(|&index| &inputs.data.train[index]);
     let prompts = draw_prompts(inputs, &mut next, groups)?;
 
-    let limits = evaluation::limits(experiment, experiment.rollout.sampling, &inputs.tokenizer);
+    let limits = Protocol::of_rollouts(experiment).limits(&inputs.tokenizer);
     let most = limits.max_response_tokens;
     let at_most = |tokens: usize| Limits { max_response_tokens: tokens, ..limits.clone() };
     let mut seconds = 0.0;
@@ -115,7 +115,7 @@ pub fn measure(inputs: &Inputs, folder: &Path) -> Result<TrialProbe, RunError> {
         rollout_token_bytes,
         outcome_token_bytes,
         checkpoint_bytes: 0.0,
-        ..speed::measure(experiment, &model, &groups)?
+        ..speed::measure(experiment, &groups)?
     };
     Ok(TrialProbe {
         seconds: started.elapsed().as_secs_f64(),

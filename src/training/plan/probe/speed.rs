@@ -3,7 +3,7 @@
 use crate::algorithm::{Group, Kl, Row, ScoredRollout, StepTotals, step};
 use crate::experiment::Experiment;
 use crate::policy::batch::Cut;
-use crate::policy::{Policy, Qwen2, checkpoint, frozen};
+use crate::policy::{Policy, checkpoint, frozen};
 use crate::training::run::RunError;
 use crate::training::{Rates, update};
 use std::time::Instant;
@@ -15,7 +15,6 @@ use std::time::Instant;
 /// A model that cannot be read, or an update that is not finite.
 pub fn measure(
     experiment: &Experiment,
-    model: &Qwen2,
     groups: &[Group<ScoredRollout>],
 ) -> Result<Rates, RunError> {
     let copy = checkpoint::load_model(&experiment.inputs.model)?;
@@ -27,7 +26,13 @@ pub fn measure(
     let count = micro.min(experiment.training.mini_batch_rollouts).min(rows.len() as u64) as usize;
     let rows: Vec<Row> = rows.into_iter().take(count.max(1)).collect();
     let one = vec![with_one_response_token(&rows[0])];
-    let mut time = |rows: &[Row]| time(experiment, model, &mut policy, rows);
+    let temperature = experiment.rollout.sampling.temperature;
+    let longest = experiment.rollout.max_response_tokens;
+    let mut time = |rows: &[Row]| {
+        let cut = Cut { micro_batch_rollouts: rows.len(), ..Cut::of(&experiment.execution) };
+        let settings = update::Settings { dapo: &experiment.dapo, temperature, cut };
+        time(&mut policy, rows, &settings, longest).map_err(RunError::TrialUpdate)
+    };
     // The second pass does not pay for what is set up once.
     time(&one)?;
     let (one, whole) = (time(&one)?, time(&rows)?);
@@ -44,44 +49,36 @@ pub fn measure(
 
 /// One micro-batch, timed.
 #[derive(Clone, Copy)]
-struct Timed {
+pub struct Timed {
     /// Prompts and responses.
-    tokens: f64,
-    frozen_seconds: f64,
-    update_seconds: f64,
+    pub tokens: f64,
+    pub frozen_seconds: f64,
+    pub update_seconds: f64,
 }
 
-fn time(
-    experiment: &Experiment,
-    model: &Qwen2,
+/// Reads the rows as π_old does and makes one update with them. Its rate is 0, which costs the same
+/// and leaves the weights as they are.
+pub fn time(
     policy: &mut Policy,
     rows: &[Row],
-) -> Result<Timed, RunError> {
-    let temperature = experiment.rollout.sampling.temperature;
-    let execution = &experiment.execution;
-    let cut = Cut { micro_batch_rollouts: rows.len(), ..Cut::of(execution) };
+    settings: &update::Settings,
+    max_response_tokens: u64,
+) -> Result<Timed, update::UpdateError> {
     let started = Instant::now();
-    let old = frozen::read(model, rows, temperature, cut)
-        .map_err(|error| RunError::TrialUpdate(error.into()))?;
+    let old = frozen::read(policy.model(), rows, settings.temperature, settings.cut)?;
     let frozen_seconds = started.elapsed().as_secs_f64();
     let members: Vec<usize> = (0..rows.len()).collect();
-    let totals = StepTotals {
-        tokens: rows.iter().map(Row::loss_tokens).sum(),
-        mini_batches: 1,
-        max_response_tokens: experiment.rollout.max_response_tokens,
-    };
-    let penalised = experiment.dapo.kl != Kl::None {};
+    let tokens = rows.iter().map(Row::loss_tokens).sum();
+    let penalised = settings.dapo.kl != Kl::None {};
     let batch = update::MiniBatch {
         rows,
         members: &members,
         old_log_probs: &old.log_probs,
         ref_log_probs: penalised.then_some(&old.log_probs[..]),
-        totals,
+        totals: StepTotals { tokens, mini_batches: 1, max_response_tokens },
     };
-    let settings = update::Settings { dapo: &experiment.dapo, temperature, cut };
     let started = Instant::now();
-    // A rate of 0 costs the same and leaves the weights as they are.
-    update::update(policy, &batch, &settings, 0.0).map_err(RunError::TrialUpdate)?;
+    update::update(policy, &batch, settings, 0.0)?;
     let update_seconds = started.elapsed().as_secs_f64();
     let tokens = rows.iter().map(|row| row.tokens.len() as f64).sum();
     Ok(Timed { tokens, frozen_seconds, update_seconds })
