@@ -189,16 +189,14 @@ impl Recipe {
             self.optimizer;
         // Each update is given its rate; the schedule of rollout steps is not used.
         let warm_up = WarmUp { rollout_steps: 0, start: WarmUpStart::FirstStep };
-        let learning_rate = stage.learning_rate;
-        let non_finite = None;
         Optimizer {
-            learning_rate,
+            learning_rate: stage.learning_rate,
             beta1,
             beta2,
             epsilon,
             weight_decay,
             max_gradient_norm,
-            non_finite,
+            non_finite: None,
             warm_up,
         }
     }

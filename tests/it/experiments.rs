@@ -182,11 +182,8 @@ fn real_models_fit_the_card_that_their_experiment_names_and_the_papers_fits_none
         let experiment = load(&format!("qwen2.5/{file}.toml"));
         let longest = experiment.rollout.max_prompt_tokens;
         // Most targets, and so most logits, are those of short prompts.
-        let prompts = PlanPrompts {
-            mean_tokens: 0.0,
-            longest_tokens: longest,
-            unstopped_end_of_turn: None,
-        };
+        let prompts =
+            PlanPrompts { mean_tokens: 0.0, longest_tokens: longest, unstopped_end_of_turn: None };
         let phases = phases::of(&experiment, &shape(size), &prompts);
         phases.values().map(|parts| parts.values().sum::<f64>()).fold(0.0, f64::max)
     };

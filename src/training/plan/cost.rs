@@ -36,12 +36,11 @@ impl CostEstimate {
         let evaluated = (work.dev_responses as f64 + work.test_responses as f64) * tokens;
         let read = work.trained_rollouts as f64 * (prompts.mean_tokens + tokens);
         let epochs = experiment.training.epochs_per_step as f64;
+        // π_old reads every trained token, and so does π_ref of a KL penalty.
+        let frozen = if experiment.dapo.kl == (Kl::None {}) { 1.0 } else { 2.0 };
         let phases = [
             ("generation", rollouts * tokens * rates.generation_token_seconds),
-            (
-                "old_log_probs",
-                read * frozen_policies(experiment) * rates.old_log_probs_token_seconds,
-            ),
+            ("old_log_probs", read * frozen * rates.old_log_probs_token_seconds),
             (
                 "update",
                 read * epochs * rates.update_token_seconds
@@ -59,13 +58,5 @@ impl CostEstimate {
                 + evaluated * rates.outcome_token_bytes
                 + work.kept_checkpoints as f64 * rates.checkpoint_bytes,
         }
-    }
-}
-
-/// Frozen policies that read every trained token: π_old, and π_ref of a KL penalty.
-fn frozen_policies(experiment: &Experiment) -> f64 {
-    match experiment.dapo.kl {
-        Kl::None {} => 1.0,
-        Kl::Penalty { .. } => 2.0,
     }
 }

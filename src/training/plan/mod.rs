@@ -12,9 +12,9 @@
 
 pub mod work;
 pub mod machine;
+pub mod phases;
 pub mod probe;
 pub mod cost;
-pub mod phases;
 pub mod space;
 pub mod warnings;
 pub mod actual;
@@ -26,7 +26,7 @@ use crate::training::plan::work::PlanWork;
 use crate::training::run::RunError;
 use crate::training::run::inputs::Inputs;
 use crate::training::{
-    Actual, CostEstimate, Disk, PlanMemory, Range, Rates, Severity, TrialProbe, Warning, WorkSizes,
+    Actual, CostEstimate, Disk, PlanMemory, Range, Severity, TrialProbe, Warning, WorkSizes,
 };
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -152,9 +152,7 @@ fn assemble(
 ) -> RunPlan {
     let (experiment, config) = (&inputs.experiment, &inputs.config);
     let work = PlanWork::new(experiment, sizes, rounds_per_step(experiment, probe.as_ref()));
-    let checkpoint_bytes = space::checkpoint_bytes(config);
-    let probe =
-        probe.map(|probe| TrialProbe { rates: Rates { checkpoint_bytes, ..probe.rates }, ..probe });
+    let checkpoint_bytes = phases::checkpoint_bytes(config);
     let estimates = probe.as_ref().map(|probe| estimates(experiment, &work, probe, prompts));
     let checkpoints = work.kept_checkpoints as f64 * checkpoint_bytes;
     let bytes = |of: fn(&Estimates) -> &CostEstimate| {

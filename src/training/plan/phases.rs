@@ -35,6 +35,11 @@ pub fn parameters(config: &Config) -> f64 {
     config.tensor_shapes().iter().map(|(_, shape)| count(shape)).sum()
 }
 
+/// Bytes of one checkpoint by its tensors: weights and two moments.
+pub fn checkpoint_bytes(config: &Config) -> f64 {
+    3.0 * F32 * parameters(config)
+}
+
 /// Phase → its parts.
 pub fn of(
     experiment: &Experiment,
@@ -182,32 +187,26 @@ impl<'a> PlanSizes<'a> {
         let layer = (self.parameters - self.outside_layers()) / self.layers;
         // Logits and their distribution, and the derivatives of both.
         let logits = self.chunk() * self.vocabulary * (2.0 * self.width + 2.0 * F32);
-        let sums = ("gradients", F32 * self.parameters);
-        if recomputes {
+        let (activations, of_a_pass, logits) = if recomputes {
             // A layer's graph with its gradients, beside what went into every layer.
             let residuals = tokens * self.layers * self.hidden * self.width;
             let graph = tokens * (self.graph() + self.working());
             let most = self.width * layer.max(self.table()) + self.widened();
-            return vec![
-                sums,
-                ("activations", residuals + graph),
-                ("gradients_of_a_pass", most),
-                ("logits", logits),
-            ];
-        }
-        // The graph shrinks as gradients are made: one of the ends of the backward pass holds most.
-        let graph = tokens * (self.layers * self.graph() + self.working());
-        let table = self.width * self.table();
-        let all = self.width * self.parameters + self.widened();
-        match graph + logits + table > all {
-            true => vec![
-                sums,
-                ("activations", graph),
-                ("gradients_of_a_pass", table),
-                ("logits", logits),
-            ],
-            false => vec![sums, ("gradients_of_a_pass", all)],
-        }
+            (residuals + graph, most, logits)
+        } else {
+            // The graph shrinks as gradients are made: one of the ends of the backward pass holds
+            // most.
+            let graph = tokens * (self.layers * self.graph() + self.working());
+            let table = self.width * self.table();
+            let all = self.width * self.parameters + self.widened();
+            if graph + logits + table > all { (graph, table, logits) } else { (0.0, all, 0.0) }
+        };
+        vec![
+            ("gradients", F32 * self.parameters),
+            ("activations", activations),
+            ("gradients_of_a_pass", of_a_pass),
+            ("logits", logits),
+        ]
     }
 
     fn optimizer(&self) -> Vec<(&'static str, f64)> {

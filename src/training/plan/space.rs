@@ -110,10 +110,7 @@ fn parts(experiment: &Experiment, config: &Config, prompt: f64) -> BTreeMap<Stri
     let token = layers * (14.0 * hidden + 6.0 * config.intermediate_size as f64)
         + 3.0 * config.vocab_size as f64;
     let activations = FLOAT * micro as f64 * (prompt + response) * token;
-    let reference = match experiment.dapo.kl {
-        Kl::None {} => 0.0,
-        Kl::Penalty { .. } => weights,
-    };
+    let reference = if experiment.dapo.kl == (Kl::None {}) { 0.0 } else { weights };
     let now = machine::process_bytes("VmRSS").unwrap_or(0) as f64;
     [
         ("process", now),
@@ -142,9 +139,4 @@ pub struct Disk {
     pub checkpoint_bytes: f64,
     /// Free for this user where the run will write; `None` where the system does not say.
     pub free_bytes: Option<f64>,
-}
-
-/// Bytes of one checkpoint by its tensors.
-pub fn checkpoint_bytes(config: &Config) -> f64 {
-    3.0 * FLOAT * parameters(config)
 }

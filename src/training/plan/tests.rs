@@ -1,7 +1,7 @@
 use super::*;
 use crate::algorithm::DynamicSampling;
 use crate::experiment::extends;
-use crate::training::Name;
+use crate::training::{Name, Rates};
 use crate::training::run::inputs;
 use proptest::prelude::prop_assert;
 use proptest::proptest;

@@ -7,7 +7,7 @@
 
 use crate::algorithm::DynamicSampling;
 use crate::experiment::Experiment;
-use crate::training::{RunPlan, trainer};
+use crate::training::{Disk, Estimates, PlanMemory, RunPlan, TrialProbe, trainer};
 use serde::{Deserialize, Serialize};
 
 /// Whether a run may start.
@@ -96,123 +96,116 @@ impl std::fmt::Display for Warning {
     }
 }
 
-struct PlanFindings(Vec<Warning>);
-
-impl PlanFindings {
-    fn add(&mut self, name: Name, severity: Severity, message: String) {
-        self.0.push(Warning { name, severity, message });
-    }
-
-    fn warn(&mut self, when: bool, name: Name, message: impl FnOnce() -> String) {
-        if when {
-            self.add(name, Severity::Warning, message());
-        }
-    }
-}
-
 /// Everything that is wrong with a plan, its own `warnings` aside.
 pub fn of(plan: &RunPlan, experiment: &Experiment) -> Vec<Warning> {
-    let mut findings = PlanFindings(Vec::new());
-    data(&mut findings, plan, experiment);
-    let token = plan.prompts.unstopped_end_of_turn.as_deref();
-    findings.warn(token.is_some(), Name::EndOfTurnUnstopped, || {
-        format!(
-            "the chat template ends a turn with {}, which stops no response: a policy that ends its answers so goes on to the limit. eos_token_id of generation_config.json may be a list of both",
-            token.unwrap_or_default()
-        )
+    let responses = plan.probe.iter().flat_map(|probe| responses(probe, experiment));
+    let evaluations = plan.estimates.iter().map(|it| evaluations(it, plan.work.evaluations));
+    let findings = settings(plan, experiment).into_iter().chain(responses).chain(evaluations);
+    let warnings = findings.filter(|(holds, ..)| *holds).map(|(_, name, message)| Warning {
+        name,
+        severity: Severity::Warning,
+        message,
     });
-    let (ramp, steps) = (experiment.optimizer.warm_up.rollout_steps, plan.work.rollout_steps);
-    findings.warn(ramp > steps / 2 + steps % 2, Name::WarmUpLong, || {
-        format!("the warm-up takes {ramp} of {steps} rollout steps: over half of the run is below the learning rate")
-    });
-    responses(&mut findings, plan, experiment);
-    machine(&mut findings, plan);
-    findings.0
+    warnings.chain(memory(&plan.memory)).chain(disk(&plan.disk)).collect()
 }
 
-fn data(findings: &mut PlanFindings, plan: &RunPlan, experiment: &Experiment) {
+/// A warning, and whether there is reason for it.
+type Finding = (bool, Name, String);
+
+fn settings(plan: &RunPlan, experiment: &Experiment) -> [Finding; 4] {
     let work = &plan.work;
     let used = work.epochs_over_data.best();
-    findings.warn(used > 1.0, Name::DataRepeats, || {
-        let basis = match work.epochs_over_data.expected {
-            Some(_) => "",
-            None => " at least, without refill rounds",
-        };
-        format!(
-            "the data are used {used:.2} times: {:.0} prompts will be drawn from {} problems{basis}",
-            work.prompts_drawn.best(),
-            work.problems
-        )
-    });
+    let basis = match work.epochs_over_data.expected {
+        Some(_) => "",
+        None => " at least, without refill rounds",
+    };
+    let repeats = format!(
+        "the data are used {used:.2} times: {:.0} prompts will be drawn from {} problems{basis}",
+        work.prompts_drawn.best(),
+        work.problems
+    );
     let round = trainer::prompts_per_round(experiment);
-    findings.warn(work.problems < round, Name::DataSmallerThanRound, || {
-        format!("a generation round draws {round} prompts from {} problems", work.problems)
-    });
+    let smaller =
+        format!("a generation round draws {round} prompts from {} problems", work.problems);
+    let token = plan.prompts.unstopped_end_of_turn.as_deref();
+    let unstopped = format!(
+        "the chat template ends a turn with {}, which stops no response: a policy that ends its answers so goes on to the limit. eos_token_id of generation_config.json may be a list of both",
+        token.unwrap_or_default()
+    );
+    let (ramp, steps) = (experiment.optimizer.warm_up.rollout_steps, work.rollout_steps);
+    let long = format!(
+        "the warm-up takes {ramp} of {steps} rollout steps: over half of the run is below the learning rate"
+    );
+    [
+        (used > 1.0, Name::DataRepeats, repeats),
+        (work.problems < round, Name::DataSmallerThanRound, smaller),
+        (token.is_some(), Name::EndOfTurnUnstopped, unstopped),
+        (ramp > steps / 2 + steps % 2, Name::WarmUpLong, long),
+    ]
 }
 
-fn responses(findings: &mut PlanFindings, plan: &RunPlan, experiment: &Experiment) {
-    let Some(probe) = &plan.probe else { return };
+fn responses(probe: &TrialProbe, experiment: &Experiment) -> [Finding; 4] {
     let resample = experiment.dapo.dynamic_sampling != DynamicSampling::None {};
     let then = if resample { "dynamic sampling drops all" } else { "every advantage is 0" };
-    findings.warn(probe.useful_share == 0.0, Name::NothingToLearn, || {
-        format!(
-            "none of {} groups of the base policy is partly correct ({:.0} % of the responses are correct): {then}",
-            probe.groups,
-            100.0 * probe.accuracy
-        )
-    });
-    let (cut, whole) = (probe.cut_at_tokens, probe.cut_at_tokens.is_none());
-    findings.warn(cut.is_some(), Name::ProbeCut, || {
-        format!("the probe cut responses at {} tokens to stay short: lengths and accuracy are not those of whole responses", cut.unwrap_or_default())
-    });
-    findings.warn(whole && probe.truncated_share == 1.0, Name::StopTokenMissing, || {
-        "no response of the base policy ended with a stop token; compare eos_token_id in generation_config.json with the tokens that the model was trained to end on".into()
-    });
-    let high = probe.truncated_share > 0.5 && probe.truncated_share < 1.0;
-    let truncated = 100.0 * probe.truncated_share;
-    findings.warn(whole && high, Name::TruncationHigh, || {
-        format!("{truncated:.0} % of the base policy's responses are truncated at L_max")
-    });
+    let nothing = format!(
+        "none of {} groups of the base policy is partly correct ({:.0} % of the responses are correct): {then}",
+        probe.groups,
+        100.0 * probe.accuracy
+    );
+    let (cut, truncated) = (probe.cut_at_tokens, probe.truncated_share);
+    let short = format!(
+        "the probe cut responses at {} tokens to stay short: lengths and accuracy are not those of whole responses",
+        cut.unwrap_or_default()
+    );
+    let missing = "no response of the base policy ended with a stop token; compare eos_token_id in generation_config.json with the tokens that the model was trained to end on";
+    let high =
+        format!("{:.0} % of the base policy's responses are truncated at L_max", 100.0 * truncated);
+    let is_high = truncated > 0.5 && truncated < 1.0;
+    [
+        (probe.useful_share == 0.0, Name::NothingToLearn, nothing),
+        (cut.is_some(), Name::ProbeCut, short),
+        (cut.is_none() && truncated == 1.0, Name::StopTokenMissing, missing.into()),
+        (cut.is_none() && is_high, Name::TruncationHigh, high),
+    ]
 }
 
-fn machine(findings: &mut PlanFindings, plan: &RunPlan) {
-    let size = |bytes: f64| match bytes < (1u64 << 30) as f64 {
+fn evaluations(estimates: &Estimates, count: u64) -> Finding {
+    let seconds = &estimates.expected.seconds;
+    let (evaluation, total) = (seconds["evaluation"], seconds["total"]);
+    let heavy = format!(
+        "evaluations take {:.0} % of the estimated time: a set is evaluated {count} times",
+        100.0 * evaluation / total
+    );
+    (evaluation > total - evaluation, Name::EvaluationHeavy, heavy)
+}
+
+fn size(bytes: f64) -> String {
+    match bytes < (1u64 << 30) as f64 {
         true => format!("{:.1} MiB", bytes / (1u64 << 20) as f64),
         false => format!("{:.2} GiB", bytes / (1u64 << 30) as f64),
+    }
+}
+
+fn memory(memory: &PlanMemory) -> Option<Warning> {
+    let available = memory.available_bytes.filter(|&bytes| bytes < memory.needed_bytes)?;
+    // The estimate may be off by a quarter, that by phases by 15 %.
+    let certain = if memory.phases.is_empty() { 0.75 } else { 0.85 };
+    let hopeless = available < certain * memory.needed_bytes;
+    let severity = if hopeless { Severity::Error } else { Severity::Warning };
+    let message = format!(
+        "the run needs about {} of memory, {} are available; smaller execution.micro_batch_rollouts or execution.generation_batch_rollouts need less",
+        size(memory.needed_bytes),
+        size(available)
+    );
+    Some(Warning { name: Name::MemoryShort, severity, message })
+}
+
+fn disk(disk: &Disk) -> Option<Warning> {
+    let free = disk.free_bytes.filter(|&bytes| bytes < disk.most_bytes)?;
+    let (severity, needed, when) = match free < disk.needed_bytes {
+        true => (Severity::Error, disk.needed_bytes, ""),
+        false => (Severity::Warning, disk.most_bytes, " when every response runs to L_max"),
     };
-    if let Some(estimates) = &plan.estimates {
-        let seconds = &estimates.expected.seconds;
-        let (evaluation, total) = (seconds["evaluation"], seconds["total"]);
-        findings.warn(evaluation > total - evaluation, Name::EvaluationHeavy, || {
-            format!(
-                "evaluations take {:.0} % of the estimated time: a set is evaluated {} times",
-                100.0 * evaluation / total,
-                plan.work.evaluations
-            )
-        });
-    }
-    let (memory, disk) = (&plan.memory, &plan.disk);
-    if let Some(available) = memory.available_bytes.filter(|&bytes| bytes < memory.needed_bytes) {
-        // The estimate may be off by a quarter, that by phases by 15 %.
-        let certain = if memory.phases.is_empty() { 0.75 } else { 0.85 };
-        let hopeless = available < certain * memory.needed_bytes;
-        findings.add(
-            Name::MemoryShort,
-            if hopeless { Severity::Error } else { Severity::Warning },
-            format!("the run needs about {} of memory, {} are available; smaller execution.micro_batch_rollouts or execution.generation_batch_rollouts need less", size(memory.needed_bytes), size(available)),
-        );
-    }
-    if let Some(free) = disk.free_bytes.filter(|&bytes| bytes < disk.most_bytes) {
-        let short = free < disk.needed_bytes;
-        let (severity, needed) = match short {
-            true => (Severity::Error, disk.needed_bytes),
-            false => (Severity::Warning, disk.most_bytes),
-        };
-        let when = if short { "" } else { " when every response runs to L_max" };
-        findings.add(
-            Name::DiskShort,
-            severity,
-            format!("the run writes about {}{when}, {} are free", size(needed), size(free)),
-        );
-    }
+    let message = format!("the run writes about {}{when}, {} are free", size(needed), size(free));
+    Some(Warning { name: Name::DiskShort, severity, message })
 }

@@ -2,14 +2,14 @@
 //! have a purpose of their own and its updates go to a copy that is thrown away: the run's
 //! numbers are the same with and without it.
 
-use crate::algorithm::{Group, Problem, Prompt, Rollout, ScoredRollout};
+use crate::algorithm::{Group, Prompt, Rollout, ScoredRollout};
 use crate::base::Purpose;
 use crate::base::rng::{Id, stream};
 use crate::experiment::Experiment;
 use crate::policy::sampling::generate::{self, Request};
 use crate::policy::{Limits, Qwen2, Response};
 use crate::task::{prompt, reward};
-use crate::training::plan::machine;
+use crate::training::plan::{machine, phases};
 use crate::training::run::RunError;
 use crate::training::run::inputs::Inputs;
 use crate::training::{Protocol, step, trainer};
@@ -84,8 +84,12 @@ pub fn measure(inputs: &Inputs, folder: &Path) -> Result<TrialProbe, RunError> {
     let groups = (rows / size.max(1)).clamp(1, 4_096) as usize;
     let mut order: Vec<usize> = (0..inputs.data.train.len()).collect();
     stream(experiment.execution.seed, Purpose::Plan, &[]).shuffle(&mut order);
-    let mut next = order.iter().cycle().map(|&index| &inputs.data.train[index]);
-    let prompts = draw_prompts(inputs, &mut next, groups)?;
+    let prompt = |&index: &usize| {
+        // A prompt beyond the limit is a warning of the plan; here it is as good as any.
+        let problem = &inputs.data.train[index];
+        prompt::prompt(problem, experiment.prompt.template, &inputs.tokenizer, u64::MAX)
+    };
+    let prompts = order.iter().cycle().take(groups).map(prompt).collect::<Result<Vec<_>, _>>()?;
 
     let limits = Protocol::of_rollouts(experiment).limits(&inputs.tokenizer);
     let most = limits.max_response_tokens;
@@ -114,7 +118,7 @@ pub fn measure(inputs: &Inputs, folder: &Path) -> Result<TrialProbe, RunError> {
         generation_token_seconds: seconds / tokens.max(1.0),
         rollout_token_bytes,
         outcome_token_bytes,
-        checkpoint_bytes: 0.0,
+        checkpoint_bytes: phases::checkpoint_bytes(&inputs.config),
         ..speed::measure(experiment, &groups)?
     };
     Ok(TrialProbe {
@@ -128,19 +132,6 @@ pub fn measure(inputs: &Inputs, folder: &Path) -> Result<TrialProbe, RunError> {
         peak_memory_bytes: machine::process_bytes("VmHWM"),
         rates,
     })
-}
-
-fn draw_prompts<'a>(
-    inputs: &Inputs,
-    next: &mut impl Iterator<Item = &'a Problem>,
-    count: usize,
-) -> Result<Vec<Prompt>, RunError> {
-    let experiment = &inputs.experiment;
-    let render = |problem: &Problem| {
-        // A prompt beyond the limit is a warning of the plan; here it is as good as any.
-        prompt::prompt(problem, experiment.prompt.template, &inputs.tokenizer, u64::MAX)
-    };
-    Ok(next.take(count).map(render).collect::<Result<_, _>>()?)
 }
 
 fn generate(
