@@ -1,8 +1,8 @@
 use super::*;
 use crate::algorithm::DynamicSampling;
 use crate::experiment::extends;
-use crate::training::{Name, Rates};
 use crate::training::run::inputs;
+use crate::training::{Name, Rates};
 use proptest::prelude::prop_assert;
 use proptest::proptest;
 use std::path::PathBuf;

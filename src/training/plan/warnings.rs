@@ -110,9 +110,9 @@ pub fn of(plan: &RunPlan, experiment: &Experiment) -> Vec<Warning> {
 }
 
 /// A warning, and whether there is reason for it.
-type Finding = (bool, Name, String);
+type PlanFinding = (bool, Name, String);
 
-fn settings(plan: &RunPlan, experiment: &Experiment) -> [Finding; 4] {
+fn settings(plan: &RunPlan, experiment: &Experiment) -> [PlanFinding; 4] {
     let work = &plan.work;
     let used = work.epochs_over_data.best();
     let basis = match work.epochs_over_data.expected {
@@ -144,7 +144,7 @@ fn settings(plan: &RunPlan, experiment: &Experiment) -> [Finding; 4] {
     ]
 }
 
-fn responses(probe: &TrialProbe, experiment: &Experiment) -> [Finding; 4] {
+fn responses(probe: &TrialProbe, experiment: &Experiment) -> [PlanFinding; 4] {
     let resample = experiment.dapo.dynamic_sampling != DynamicSampling::None {};
     let then = if resample { "dynamic sampling drops all" } else { "every advantage is 0" };
     let nothing = format!(
@@ -169,7 +169,7 @@ fn responses(probe: &TrialProbe, experiment: &Experiment) -> [Finding; 4] {
     ]
 }
 
-fn evaluations(estimates: &Estimates, count: u64) -> Finding {
+fn evaluations(estimates: &Estimates, count: u64) -> PlanFinding {
     let seconds = &estimates.expected.seconds;
     let (evaluation, total) = (seconds["evaluation"], seconds["total"]);
     let heavy = format!(
