@@ -40,9 +40,9 @@ pub fn of(path: &str) -> KeyUsage {
         [Value::Float(-1.0), Value::Integer(0)].into_iter().find_map(|outside| {
             let experiment = diagnose::parse(&diagnose::with(table, &path, outside)?).ok()?;
             let start = format!("{path} must be ");
-            let problems = validate::ranges(&experiment).into_iter();
-            let problem = problems.filter_map(|it| it.strip_prefix(&start).map(str::to_string));
-            problem.last()?.split_once(", got").map(|(range, _)| range.to_string())
+            let problems = validate::ranges(&experiment);
+            let problem = problems.iter().find_map(|problem| problem.strip_prefix(&start))?;
+            problem.split_once(", got").map(|(range, _)| range.to_string())
         })
     });
     let allowed = match (names, range) {
