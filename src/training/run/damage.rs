@@ -4,7 +4,7 @@ use crate::base::{files, workers};
 use crate::records::ledger::{self, LedgerEntry};
 use crate::records::{Broken, EvaluationRecord, RolloutRow, RunFolder, StepMetrics, tables};
 use crate::task::Tokenizer;
-use crate::training::run::error::RunError;
+use crate::training::run::RunError;
 use crate::training::run::inputs::Inputs;
 use std::collections::BTreeSet;
 use std::path::Path;

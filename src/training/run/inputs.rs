@@ -9,7 +9,7 @@ use crate::policy::{Config, ExactPolicy, Qwen2};
 use crate::records::Manifest;
 use crate::task::data::{self, mini_aime};
 use crate::task::{DataSets, Tokenizer, prompt};
-use crate::training::run::error::RunError;
+use crate::training::run::RunError;
 use serde_json::json;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
