@@ -48,11 +48,11 @@ pub struct Usage(pub String);
 pub struct Invalid(pub String);
 
 type Cause = dyn std::error::Error + 'static;
-type Kind = (fn(&Cause) -> bool, u8);
+type KindOfError = (fn(&Cause) -> bool, u8);
 
 /// The exit code of an error: by what in its chain of causes the user can mend.
 pub fn code(error: &anyhow::Error) -> u8 {
-    let kinds: [Kind; 6] = [
+    let kinds: [KindOfError; 6] = [
         (|cause| cause.is::<Usage>(), USAGE),
         (is_mismatch, MISMATCH),
         (is_divergence, DIVERGED),

@@ -91,23 +91,28 @@ pub fn run(args: &InitArgs) -> Result<ExitCode> {
     files::create_folder(parent)?;
     // Beside the folder, so that relative paths in its files lead where they will lead from there.
     let scratch = files::scratch_folder(parent)?;
-    for (name, text) in starter.texts()? {
-        files::write_atomic(&scratch.path().join(name), text.as_bytes())?;
-    }
-    if args.model.is_none() {
-        for (name, bytes) in starter::MODEL {
-            files::write_atomic(&scratch.path().join("model").join(name), bytes)?;
-        }
-    }
+    write(&starter, scratch.path())?;
     let source = file::load(&scratch.path().join("grid.toml"))?;
     inputs::prepare_without_weights(source.base)?;
-    files::replace_folder(&scratch.keep(), &folder)?;
+    write(&starter, &folder)?;
     for name in ["base.toml", "grid.toml", "README.md"] {
         output::path(&args.folder.join(name));
     }
     let shown = args.folder.display();
     println!("\nnext: dapo ablate {shown} --dry-run, then dapo ablate {shown}");
     Ok(ExitCode::SUCCESS)
+}
+
+fn write(starter: &Starter, folder: &Path) -> Result<()> {
+    for (name, text) in starter.texts()? {
+        files::write_atomic(&folder.join(name), text.as_bytes())?;
+    }
+    if starter.files.is_none() {
+        for (name, bytes) in starter::MODEL {
+            files::write_atomic(&folder.join("model").join(name), bytes)?;
+        }
+    }
+    Ok(())
 }
 
 /// What follows from the model and the problems, and what a reader should know of them.

@@ -79,6 +79,12 @@ fn the_embedded_benchmark_needs_no_checkout() {
     let (code, shown, talk) = dapo(folder.path(), "ablate demo --dry-run --no-probe");
     assert_eq!(code, 0, "{talk}");
     assert!(shown.contains("20 cells, 20 to run"), "{shown}");
+    // The folder that one stands in.
+    let here = tempfile::tempdir().unwrap();
+    let (code, _, talk) = dapo(here.path(), "init .");
+    assert_eq!(code, 0, "{talk}");
+    let (code, shown, talk) = dapo(here.path(), "ablate . --dry-run --no-probe");
+    assert!(code == 0 && shown.contains("10 cells"), "{shown}{talk}");
 }
 
 #[test]
