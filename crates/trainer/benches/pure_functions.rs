@@ -3,16 +3,16 @@
 //! is the same run after run, on a loaded machine too.
 
 mod measured {
-    use dapo::algorithm::{
+    use dapo_trainer::algorithm::{
         Advantage, Aggregation, Beyond, Buffer, Punishment, Std, StepTotals, Surplus,
         TokenMeanUnit, advantage, aggregation, dynamic_sampling, length_bands, overlong,
     };
-    use dapo::base::Purpose;
-    use dapo::base::rng::{self, Id};
-    use dapo::experiment::{Sampling, Verifier};
-    use dapo::policy::sampling::sampler;
-    use dapo::statistics::{Sample, estimators};
-    use dapo::task::reward;
+    use dapo_trainer::base::Purpose;
+    use dapo_trainer::base::rng::{self, Id};
+    use dapo_trainer::experiment::{Sampling, Verifier};
+    use dapo_trainer::policy::sampling::sampler;
+    use dapo_trainer::statistics::{Sample, estimators};
+    use dapo_trainer::task::reward;
     use std::hint::black_box;
 
     /// Numbers without a pattern: 0 to 999.
