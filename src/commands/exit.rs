@@ -1,16 +1,15 @@
 //! Exit codes: one table for every verb.
 
-use crate::base::files;
+use crate::base::files::FileError;
 use crate::experiment::ExperimentError;
-use crate::numerics::vectorised;
-use crate::policy::checkpoint;
-use crate::policy::sampling::generate;
-use crate::records::tables;
-use crate::report::export::{statement, study};
-use crate::study::{ablate, cell, claims, comparison, error as studies};
+use crate::numerics::NumericsError;
+use crate::policy::PolicyError;
+use crate::records::tables::TableError;
+use crate::report::ReportError;
+use crate::study::StudyError;
 use crate::task::TaskError;
-use crate::training::{evaluation, pretraining, run, step};
-use crate::verification::{diff, regress, verify};
+use crate::training::TrainingError;
+use crate::verification::VerificationError;
 use std::io::{self, ErrorKind};
 use std::process::ExitCode;
 
@@ -79,18 +78,18 @@ pub fn message(error: &anyhow::Error) -> String {
 
 /// Files that are not what a record says of them.
 fn is_mismatch(cause: &Cause) -> bool {
-    matches!(cause.downcast_ref(), Some(statement::StatementError::Altered { .. }))
+    matches!(cause.downcast_ref(), Some(ReportError::Altered { .. }))
 }
 
 /// Weights that are not finite, or whose products are not.
 fn is_divergence(cause: &Cause) -> bool {
-    matches!(cause.downcast_ref(), Some(pretraining::PretrainError::Diverged { .. }))
-        || matches!(cause.downcast_ref(), Some(generate::GenerateError::NotFinite { .. }))
+    matches!(cause.downcast_ref(), Some(TrainingError::PretrainingDiverged { .. }))
+        || matches!(cause.downcast_ref(), Some(PolicyError::Logits { .. }))
 }
 
 /// What this machine cannot compute.
 fn is_lacking(cause: &Cause) -> bool {
-    matches!(cause.downcast_ref(), Some(vectorised::InstructionError::Missing(_)))
+    matches!(cause.downcast_ref(), Some(NumericsError::MissingInstructions(_)))
 }
 
 /// A full disk or a failing one is nobody's input. A path that is missing, forbidden or of
@@ -113,33 +112,23 @@ fn is_machine(cause: &Cause) -> bool {
 
 fn is_input(cause: &Cause) -> bool {
     cause.is::<Invalid>()
-        || cause.is::<statement::StatementError>()
-        || cause.is::<pretraining::PretrainError>()
-        || cause.is::<vectorised::InstructionError>()
-        || cause.is::<files::FileError>()
-        || cause.is::<tables::TableError>()
-        || cause.is::<ExperimentError>()
         || cause.is::<toml::de::Error>()
+        || cause.is::<FileError>()
+        || cause.is::<TableError>()
+        || cause.is::<ExperimentError>()
         || cause.is::<TaskError>()
-        || cause.is::<checkpoint::CheckpointError>()
-        || cause.is::<generate::GenerateError>()
-        || cause.is::<evaluation::EvaluationError>()
-        || cause.is::<step::StepError>()
-        || cause.is::<run::RunError>()
-        || cause.is::<verify::VerifyError>()
-        || cause.is::<diff::DiffError>()
-        || cause.is::<comparison::OutcomeError>()
-        || cause.is::<regress::RegressError>()
-        || cause.is::<study::ExportError>()
-        || cause.is::<claims::ClaimsError>()
-        || cause.is::<cell::CellError>()
-        || cause.is::<ablate::AblateError>()
-        || cause.is::<studies::StudyError>()
+        || cause.is::<NumericsError>()
+        || cause.is::<PolicyError>()
+        || cause.is::<TrainingError>()
+        || cause.is::<StudyError>()
+        || cause.is::<ReportError>()
+        || cause.is::<VerificationError>()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::files;
     use std::path::Path;
 
     #[test]
@@ -154,15 +143,15 @@ mod tests {
     #[test]
     fn a_full_disk_is_the_machines_failure_and_a_path_that_cannot_be_is_the_users() {
         let full = files::append_line(Path::new("/dev/full"), &1u64).unwrap_err();
-        let error = anyhow::Error::from(run::RunError::from(full));
+        let error = anyhow::Error::from(TrainingError::from(full));
         assert_eq!(code(&error), BUG, "{}", message(&error));
         let below_a_file = files::write_atomic(Path::new("/dev/null/x"), b"").unwrap_err();
-        assert_eq!(code(&anyhow::Error::from(run::RunError::from(below_a_file))), INVALID);
+        assert_eq!(code(&anyhow::Error::from(TrainingError::from(below_a_file))), INVALID);
     }
 
     #[test]
     fn a_lock_that_was_taken_away_is_the_users_to_mend() {
-        let lost = run::RunError::LockLost { folder: "runs/a".into() };
+        let lost = TrainingError::LockLost { folder: "runs/a".into() };
         assert_eq!(code(&anyhow::Error::from(lost)), INVALID);
     }
 

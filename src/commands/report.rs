@@ -1,17 +1,15 @@
 //! `dapo report RUN` and `dapo report STUDY`: HTML, Markdown and JSON of one run folder, or of a
 //! study.
 
-use crate::base::files::FileError;
 use crate::base::visible;
 use crate::commands::exit::{Invalid, Usage};
 use crate::commands::output;
 use crate::records::RunFolder;
-use crate::report::run::load::RunReportError;
 use crate::report::run::{self, Report, chapters};
-use crate::report::study::{self, StudyReportError};
+use crate::report::study;
 use crate::study::claims::{self, evidence, text};
 use crate::study::{analysis, collection};
-use anyhow::{Error, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -82,13 +80,7 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode> {
         bail!(Invalid(format!("{}: {message}", path.display())));
     }
     let folder = RunFolder::at(path);
-    let report = match run::write(&folder) {
-        Ok(report) => report,
-        Err(RunReportError::Files(
-            error @ FileError::Io { action: "write" | "create folder", .. },
-        )) => return Err(error.into()),
-        Err(error) => bail!(Invalid(error.to_string())),
-    };
+    let report = run::write(&folder)?;
     if args.json {
         output::json_line(&report);
         return Ok(ExitCode::SUCCESS);
@@ -127,11 +119,7 @@ pub fn study(
     out: Option<&Path>,
     json: bool,
 ) -> Result<ExitCode> {
-    let written = study::write(folder, declaration, out);
-    let (report, paths) = written.map_err(|error| match error {
-        StudyReportError::Write(error) => Error::from(error),
-        error => Invalid(error.to_string()).into(),
-    })?;
+    let (report, paths) = study::write(folder, declaration, out)?;
     if json {
         print!("{}", study::json(&report));
         return Ok(ExitCode::SUCCESS);

@@ -2,23 +2,15 @@
 //! them. A panic for another reason than memory goes on.
 
 use crate::base::contained;
-
-/// Work that memory ended, or that failed by itself.
-#[derive(Debug, thiserror::Error, PartialEq)]
-pub enum HalvingError<E> {
-    #[error("memory does not hold one row: {0}")]
-    OutOfMemory(String),
-    #[error(transparent)]
-    Work(E),
-}
+use crate::numerics::NumericsError;
 
 /// Does `work` on each part, in order, and hands what comes of it to `take`. A part for which
 /// memory does not suffice is cut into two. Returns how often that happened.
-pub fn each<T: Clone, R, E>(
+pub fn each<T: Clone, R, E: From<NumericsError>>(
     parts: Vec<Vec<T>>,
     mut work: impl FnMut(&[T]) -> Result<R, E>,
     mut take: impl FnMut(&[T], R),
-) -> Result<u64, HalvingError<E>> {
+) -> Result<u64, E> {
     let mut waiting: Vec<Vec<T>> = parts.into_iter().rev().collect();
     let mut halved = 0;
     while let Some(part) = waiting.pop() {
@@ -36,10 +28,10 @@ pub fn each<T: Clone, R, E>(
 /// Does `work` on all parts at once, for work whose result is one for all parts. When memory does not
 /// suffice, it runs again with every part cut into two. Returns the result and how many parts were
 /// cut.
-pub fn together<T: Clone, R, E>(
+pub fn together<T: Clone, R, E: From<NumericsError>>(
     mut parts: Vec<Vec<T>>,
     mut work: impl FnMut(&[Vec<T>]) -> Result<R, E>,
-) -> Result<(R, u64), HalvingError<E>> {
+) -> Result<(R, u64), E> {
     let mut halved = 0;
     loop {
         let can_halve = parts.iter().any(|part| part.len() > 1);
@@ -54,10 +46,10 @@ pub fn together<T: Clone, R, E>(
 }
 
 /// Does `work` with at most so many rows at a time; with half as many when memory does not suffice.
-pub fn fewer<R, E>(
+pub fn fewer<R, E: From<NumericsError>>(
     mut rows: usize,
     mut work: impl FnMut(usize) -> Result<R, E>,
-) -> Result<R, HalvingError<E>> {
+) -> Result<R, E> {
     loop {
         let instead = "a generation; it is made again with half as many rows at a time";
         if let Some(result) = attempt(rows > 1, instead, || work(rows))? {
@@ -68,15 +60,15 @@ pub fn fewer<R, E>(
 }
 
 /// What `work` makes; `None` when memory does not hold it and there is less to be done `instead`.
-fn attempt<R, E>(
+fn attempt<R, E: From<NumericsError>>(
     can_halve: bool,
     instead: &str,
     work: impl FnOnce() -> Result<R, E>,
-) -> Result<Option<R>, HalvingError<E>> {
+) -> Result<Option<R>, E> {
     match contained::caught(work) {
-        Ok(result) => result.map(Some).map_err(HalvingError::Work),
+        Ok(result) => result.map(Some),
         Err(text) if !is_out_of_memory(&text) => panic!("{text}"),
-        Err(text) if !can_halve => Err(HalvingError::OutOfMemory(text)),
+        Err(text) if !can_halve => Err(NumericsError::OutOfMemory(text).into()),
         Err(text) => {
             let reason = text.lines().next().unwrap_or_default();
             tracing::warn!(reason, "memory does not hold {instead}");
@@ -108,12 +100,12 @@ mod tests {
     use tch::{Device, Kind, Tensor};
 
     /// Asks LibTorch for more than any machine has when there are more than `most` rows.
-    fn greedy(rows: &[u32], most: usize) -> Result<u32, String> {
+    fn greedy(rows: &[u32], most: usize) -> Result<u32, NumericsError> {
         if rows.len() > most {
             let _ = Tensor::empty([1 << 46], (Kind::Float, Device::Cpu));
         }
         match rows.contains(&99) {
-            true => Err("no".to_string()),
+            true => Err(NumericsError::HeadNorms),
             false => Ok(rows.iter().sum()),
         }
     }
@@ -134,14 +126,14 @@ mod tests {
         let parts = vec![vec![1], vec![2, 3, 4, 5, 6]];
         let work = |parts: &[Vec<u32>]| {
             tries.push(parts.len());
-            parts.iter().map(|rows| greedy(rows, 2)).sum::<Result<u32, String>>()
+            parts.iter().map(|rows| greedy(rows, 2)).sum::<Result<u32, NumericsError>>()
         };
         assert_eq!(together(parts, work), Ok((21, 3)));
         assert_eq!(tries, [2, 3, 5]);
         let failed = together(vec![vec![1, 2]], |parts| greedy(&parts[0], 0));
-        assert!(matches!(failed, Err(HalvingError::OutOfMemory(_))), "{failed:?}");
+        assert!(matches!(failed, Err(NumericsError::OutOfMemory(_))), "{failed:?}");
         let failed = together(vec![vec![99]], |parts| greedy(&parts[0], 2));
-        assert_eq!(failed, Err(HalvingError::Work("no".to_string())));
+        assert_eq!(failed, Err(NumericsError::HeadNorms));
     }
 
     #[test]
@@ -151,23 +143,23 @@ mod tests {
         assert_eq!(fewer(3, work), Ok(3));
         assert!(matches!(
             fewer(9, |rows| greedy(&vec![1; rows], 0)),
-            Err(HalvingError::OutOfMemory(_))
+            Err(NumericsError::OutOfMemory(_))
         ));
     }
 
     #[test]
     fn one_row_that_does_not_fit_is_an_error_and_so_is_what_the_work_says() {
         let failed = each(vec![vec![1, 2]], |rows| greedy(rows, 0), |_, _| ());
-        let Err(HalvingError::OutOfMemory(text)) = failed else { panic!("{failed:?}") };
+        let Err(NumericsError::OutOfMemory(text)) = failed else { panic!("{failed:?}") };
         assert!(text.contains("allocate memory"), "{text}");
         let failed = each(vec![vec![99]], |rows| greedy(rows, 2), |_, _| ());
-        assert_eq!(failed, Err(HalvingError::Work("no".to_string())));
+        assert_eq!(failed, Err(NumericsError::HeadNorms));
     }
 
     #[test]
     #[should_panic(expected = "something else")]
     fn another_panic_goes_on() {
-        let work = |_: &[u32]| -> Result<(), ()> { panic!("something else") };
+        let work = |_: &[u32]| -> Result<(), NumericsError> { panic!("something else") };
         let _ = each(vec![vec![1, 2]], work, |_, ()| ());
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! In: slices and tensors. Out: slices and tensors. Never: a model, an objective.
 
+pub mod error;
 pub mod fast;
 pub mod folded;
 pub mod functions;
@@ -11,6 +12,7 @@ pub mod vectorised;
 pub mod slices;
 pub mod exact;
 
+pub use crate::numerics::error::NumericsError;
 pub use crate::numerics::exact::attention::Head;
 pub use crate::numerics::exact::backward::{Backward, BackwardSetting};
 pub use crate::numerics::exact::product::{Left, Panels};

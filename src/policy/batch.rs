@@ -5,7 +5,7 @@ use crate::algorithm::Row;
 use crate::algorithm::length_bands::length_bands;
 use crate::base::rng::Stream;
 use crate::experiment::{Execution, MiniBatchOrder, Training};
-use crate::numerics::exact;
+use crate::numerics::NumericsError;
 use crate::policy::{Gradients, Qwen2, Sequences, UpdateScale};
 use tch::{Kind, Tensor};
 
@@ -149,7 +149,7 @@ impl Pass {
         temperature: f64,
         scale: UpdateScale,
         loss: impl FnOnce(&Tensor) -> (Tensor, R),
-    ) -> Result<R, exact::ExactError> {
+    ) -> Result<R, NumericsError> {
         model.add_gradients(sums, &self.sequences, temperature, scale, loss)
     }
 }

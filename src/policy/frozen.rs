@@ -3,11 +3,10 @@
 
 use crate::algorithm::{Group, Row, ScoredRollout};
 use crate::base::workers;
-use crate::numerics::halving;
+use crate::numerics::{NumericsError, halving};
 use crate::policy::Qwen2;
 use crate::policy::batch::{self, Cut, Pass};
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 
 /// Log-probs and entropy in nats: one list for each row, one value for each response token.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,7 +24,7 @@ pub fn read(
     rows: &[Row],
     temperature: f64,
     cut: Cut,
-) -> Result<Frozen, halving::HalvingError<Infallible>> {
+) -> Result<Frozen, NumericsError> {
     let all: Vec<usize> = (0..rows.len()).collect();
     let empty = vec![Vec::new(); rows.len()];
     let mut frozen = Frozen { log_probs: empty.clone(), entropy: empty, passes_halved: 0 };

@@ -3,6 +3,7 @@
 //! In: a checkpoint and tokens. Out: responses, log-probs, gradients, weights. Never: a reward, an
 //! advantage, a rule of the paper.
 
+pub mod error;
 pub mod model;
 pub mod optimizer;
 pub mod batch;
@@ -14,10 +15,10 @@ pub mod trainable;
 pub use crate::policy::checkpoint::moments::Moments;
 pub use crate::policy::checkpoint::weights::Weights;
 pub use crate::policy::checkpoint::{CheckpointProgress, CheckpointValues, Loaded};
+pub use crate::policy::error::{OptimizerError, PolicyError};
 pub use crate::policy::model::cache::{KvCache, RowCache};
 pub use crate::policy::model::config::{Config, Family};
 pub use crate::policy::model::decoder::{Decoder, Layer};
-pub use crate::policy::model::devices::PlaceError;
 pub use crate::policy::model::exact::{ExactPolicy, UpdateScale};
 pub use crate::policy::model::generation::{Blocks, Drawn, Generation, Token};
 pub use crate::policy::model::gradients::Gradients;

@@ -2,6 +2,7 @@
 //! of the tensors, new weights go back in; nothing else mutates the model.
 
 use crate::experiment::Optimizer;
+use crate::policy::OptimizerError;
 use crate::policy::optimizer::on_device::plain;
 use crate::policy::optimizer::{self, OptimizerTensors};
 use crate::policy::{AdamW, DeviceAdamW, Gradients, Moments, OnDevice, Qwen2, checkpoint};
@@ -114,7 +115,7 @@ impl Policy {
         &mut self,
         gradients: Gradients,
         learning_rate: f64,
-    ) -> Result<(String, f64), optimizer::OptimizerError> {
+    ) -> Result<(String, f64), OptimizerError> {
         let _no_graph = tch::no_grad_guard();
         let made = match &mut self.trained {
             Trained::Plain { weights, optimizer } => {
@@ -124,7 +125,7 @@ impl Policy {
                 // Exact arithmetic makes its matrices now rather than at their next use.
                 if self.model.weight_tally().is_some_and(|tally| tally.not_finite) {
                     put(&self.model, weights);
-                    return Err(optimizer::OptimizerError::Products);
+                    return Err(OptimizerError::Products);
                 }
                 let norm = next.norm;
                 *weights = optimizer.take(next);

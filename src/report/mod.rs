@@ -3,6 +3,7 @@
 //! In: run folders, cells, analyses. Out: HTML, Markdown, JSON, other tools' formats. Never: a number that
 //! no record has, a policy or a trainer.
 
+pub mod error;
 pub mod text;
 mod page;
 mod axes;
@@ -15,6 +16,7 @@ pub mod export;
 pub mod run;
 pub mod study;
 
+pub use crate::report::error::ReportError;
 pub use crate::report::export::tensorboard::Scalar;
 pub use crate::report::run::arm::{Decision, Technique};
 pub use crate::report::run::checklist::{Checklist, Item};

@@ -3,7 +3,7 @@
 
 use crate::base::files;
 use crate::experiment::{Arm, Grid};
-use crate::study::error::StudyError;
+use crate::study::StudyError;
 use crate::study::{At, Metric, Statistic};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;

@@ -1,7 +1,11 @@
-//! Errors of reading a study.
+//! The errors of studies.
 
 use crate::base::files;
 use crate::experiment::ExperimentError;
+use crate::records::tables;
+use crate::statistics::StatisticsError;
+use crate::training::TrainingError;
+use std::io;
 use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
@@ -9,7 +13,46 @@ pub enum StudyError {
     #[error(transparent)]
     File(#[from] files::FileError),
     #[error(transparent)]
-    Grid(#[from] ExperimentError),
+    Table(#[from] tables::TableError),
+    #[error(transparent)]
+    Experiment(#[from] ExperimentError),
+    #[error(transparent)]
+    Statistics(#[from] StatisticsError),
     #[error("{}: {reason}", path.display())]
     Invalid { path: PathBuf, reason: String },
+    #[error("arm {arm}: {source}")]
+    Arm { arm: String, source: Box<TrainingError> },
+    #[error("two grids are named {name}; their results would be one")]
+    SameName { name: String },
+    /// Two grids would share a cell although they read different files.
+    #[error(
+        "{first} and {second} are the same arm on other inputs; their grids cannot share a study"
+    )]
+    SharedArm { first: String, second: String },
+    /// The record of this arm and seed was made from other data or another base policy.
+    #[error(
+        "{}: this cell was made from other inputs ({what}); use another --out, or bring back the inputs", path.display()
+    )]
+    OtherInputs { path: PathBuf, what: String },
+    #[error("{} is in use by another `dapo ablate`", study.display())]
+    InUse { study: PathBuf },
+    #[error("cannot start {}: {source}", program.display())]
+    Start { program: PathBuf, source: io::Error },
+    #[error(
+        "{} and {} are not about the same problems: {only} only in the first of them; \
+         --common-problems compares those that are in all", one.display(), other.display()
+    )]
+    OtherProblems {
+        /// Has a problem that the other does not have.
+        one: PathBuf,
+        other: PathBuf,
+        /// The number of such problems, and one of them.
+        only: String,
+    },
+}
+
+impl StudyError {
+    pub fn invalid(path: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
+        Self::Invalid { path: path.into(), reason: reason.into() }
+    }
 }

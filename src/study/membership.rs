@@ -2,7 +2,7 @@
 
 use crate::base::files;
 use crate::experiment::{Arm, Grid};
-use crate::study::{Cell, CellEnding, Declaration, cell, crosscheck};
+use crate::study::{Cell, CellEnding, Declaration, StudyError, crosscheck};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ pub struct Excluded {
 }
 
 impl Excluded {
-    pub fn unreadable(error: &cell::CellError) -> Self {
+    pub fn unreadable(error: &StudyError) -> Self {
         Self {
             cell: "unreadable".to_string(),
             arm: None,

@@ -1,9 +1,9 @@
 //! Several runs: executing a grid, records of its cells, comparisons and claims. Only [`ablate`]
 //! and [`cell`] touch a policy or a trainer.
 
+pub mod error;
 pub mod cell;
 pub mod effect_checks;
-pub mod error;
 pub mod paper;
 pub mod window;
 pub mod ablate;
@@ -38,6 +38,7 @@ pub use crate::study::comparisons::{FamilyResult, RunValue, TestResult, Word};
 pub use crate::study::curves::Series;
 pub use crate::study::declaration::{Declaration, Declared, DeclaredFamily, Direction};
 pub use crate::study::effect_checks::{Effects, NamedWarning};
+pub use crate::study::error::StudyError;
 pub use crate::study::levels::ArmTimes;
 pub use crate::study::membership::Excluded;
 pub use crate::study::metric::{At, Clock, Metric, Statistic};

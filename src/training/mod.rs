@@ -1,5 +1,6 @@
 //! Algorithm 1 and what it needs: update, evaluation, a run that resumes, the plan.
 
+pub mod error;
 pub mod evaluation;
 pub mod pretraining;
 pub mod update;
@@ -12,6 +13,7 @@ pub mod bench;
 
 pub use crate::training::bench::throughput::{Throughput, ThroughputUpdate, ThroughputWorkload};
 pub use crate::training::effects::{Metrics, Updates};
+pub use crate::training::error::{TrainingError, UpdateError};
 pub use crate::training::evaluation::Protocol;
 pub use crate::training::plan::actual::Actual;
 pub use crate::training::plan::cost::CostEstimate;

@@ -5,33 +5,15 @@ use crate::algorithm::Row;
 use crate::base::rng::{Id, Stream, stream};
 use crate::base::{Purpose, workers};
 use crate::experiment::{Optimizer, WarmUp, WarmUpStart};
-use crate::numerics::{Numerics, exact, operations};
+use crate::numerics::{Numerics, NumericsError, operations};
 use crate::policy::batch::{self, Pass};
-use crate::policy::{Config, Family, Gradients, Policy, Qwen2, UpdateScale, optimizer};
+use crate::policy::{Config, Family, Gradients, Policy, Qwen2, UpdateScale};
 use crate::task::data::mini_aime::solution::solution;
 use crate::task::data::mini_aime::{self, tokenizer};
-use crate::task::{Expression, Style, TaskError, Tokenizer};
+use crate::task::{Expression, Style, Tokenizer};
+use crate::training::TrainingError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-
-#[derive(Debug, thiserror::Error)]
-pub enum PretrainError {
-    #[error(transparent)]
-    Exact(#[from] exact::ExactError),
-    #[error(transparent)]
-    Prompt(#[from] TaskError),
-    #[error(
-        "stage {stage}: a solution of {tokens} tokens exceeds model.max_position_embeddings ({positions})"
-    )]
-    TooLong { stage: String, tokens: usize, positions: i64 },
-    #[error("stage {stage}, update {update}: {source}")]
-    Diverged {
-        stage: String,
-        /// From 1.
-        update: u64,
-        source: optimizer::OptimizerError,
-    },
-}
 
 /// Most rows of one update, and most tokens of a row.
 const MOST: u64 = 1 << 20;
@@ -207,7 +189,7 @@ pub fn pretrain(
     recipe: &Recipe,
     tokenizer: &Tokenizer,
     mut progress: impl FnMut(&PretrainProgress),
-) -> Result<Qwen2, PretrainError> {
+) -> Result<Qwen2, TrainingError> {
     let mut model =
         Qwen2::initialise(recipe.config(), recipe.seed).with_numerics(recipe.numerics)?;
     let held_out = mini_aime::evaluated_questions();
@@ -218,7 +200,7 @@ pub fn pretrain(
             let tokens = rows.iter().map(|row| row.tokens.len()).max().unwrap_or(0);
             let positions = recipe.model.max_position_embeddings;
             if tokens as i64 > positions {
-                return Err(PretrainError::TooLong {
+                return Err(TrainingError::PretrainingTooLong {
                     stage: stage.name.clone(),
                     tokens,
                     positions,
@@ -227,7 +209,7 @@ pub fn pretrain(
             let (loss, gradients) = loss(&policy, &rows)?;
             let (_, gradient_norm) =
                 policy.update(gradients, stage.rate(update)).map_err(|source| {
-                    PretrainError::Diverged {
+                    TrainingError::PretrainingDiverged {
                         stage: stage.name.clone(),
                         update: update + 1,
                         source,
@@ -248,7 +230,7 @@ fn sequences(
     update: u64,
     held_out: &BTreeSet<String>,
     tokenizer: &Tokenizer,
-) -> Result<Vec<Row>, PretrainError> {
+) -> Result<Vec<Row>, TrainingError> {
     let mut rows = Vec::with_capacity(stage.sequences_per_update as usize);
     for row in 0..stage.sequences_per_update {
         let ids = [Id::from(stage.name.as_str()), Id::from(update), Id::from(row)];
@@ -275,7 +257,7 @@ fn written(
     style: Style,
     max_response_tokens: u64,
     tokenizer: &Tokenizer,
-) -> Result<Row, PretrainError> {
+) -> Result<Row, TrainingError> {
     let prompt = tokenizer.encode(&expression.question())?;
     let mut response =
         tokenizer.encode(&solution(expression, style, max_response_tokens as usize))?;
@@ -291,7 +273,7 @@ fn written(
 const PASS_TOKENS: usize = 1024;
 
 /// Mean cross-entropy over all response tokens of the update, with its gradients.
-fn loss(policy: &Policy, rows: &[Row]) -> Result<(f64, Gradients), exact::ExactError> {
+fn loss(policy: &Policy, rows: &[Row]) -> Result<(f64, Gradients), NumericsError> {
     let tokens = rows.iter().map(Row::loss_tokens).sum::<u64>() as f64;
     let all: Vec<usize> = (0..rows.len()).collect();
     let micro_batch = batch::micro_batches(rows, &all, rows.len()).concat();

@@ -1,36 +1,12 @@
 //! Input and result of a rollout step.
 
-use crate::algorithm::{Group, ScoredRollout, dynamic_sampling};
-use crate::policy::sampling::generate;
+use crate::algorithm::{Group, ScoredRollout};
+use crate::policy::PolicyError;
 use crate::records::{Components, Counters};
-use crate::task::TaskError;
-use crate::training::{Metrics, update};
+use crate::training::Metrics;
+use crate::training::UpdateError;
 use std::collections::BTreeMap;
 use std::time::Instant;
-
-#[derive(Debug, thiserror::Error)]
-pub enum StepError {
-    #[error(transparent)]
-    Prompt(#[from] TaskError),
-    #[error("rollout step {step}: {source}")]
-    Generate {
-        /// From 1.
-        step: u64,
-        source: generate::GenerateError,
-    },
-    #[error("rollout step {step}: {source}")]
-    Update {
-        /// From 1.
-        step: u64,
-        source: update::UpdateError,
-    },
-    #[error("rollout step {step}: {source}")]
-    CapReached {
-        /// From 1.
-        step: u64,
-        source: dynamic_sampling::CapReached,
-    },
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
@@ -71,10 +47,10 @@ pub enum StepOutcome {
 pub enum NotFinite {
     /// In the distribution that a token is drawn from.
     #[error(transparent)]
-    Sampling(generate::GenerateError),
+    Sampling(PolicyError),
     /// Number of the update in the run, from 1.
     #[error("update {0}: {1}")]
-    Update(u64, #[source] update::UpdateError),
+    Update(u64, #[source] UpdateError),
 }
 
 #[derive(Debug)]

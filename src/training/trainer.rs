@@ -9,13 +9,14 @@ use crate::base::rng::{Id, stream};
 use crate::experiment::{Experiment, NonFinite};
 use crate::policy::batch::{self, Cut};
 use crate::policy::sampling::generate::{self, Request};
-use crate::policy::{Limits, Policy, Qwen2, frozen, optimizer};
+use crate::policy::{Limits, Policy, PolicyError, Qwen2, frozen, optimizer};
 use crate::records::{Components, Counters, ledger};
 use crate::task::{Tokenizer, prompt, reward};
-use crate::training::step::{Step, StepClock, StepError};
+use crate::training::UpdateError;
+use crate::training::step::{Step, StepClock};
 use crate::training::{
-    Divergence, Metrics, NotFinite, Phase, Position, Protocol, StepOutcome, Updates, effects,
-    update,
+    Divergence, Metrics, NotFinite, Phase, Position, Protocol, StepOutcome, TrainingError, Updates,
+    effects, update,
 };
 use std::collections::BTreeMap;
 
@@ -79,8 +80,8 @@ impl<'a> Trainer<'a> {
     /// One rollout step: Algorithm 1, lines 2–11.
     ///
     /// # Errors
-    /// See [`StepError`]; a failed step leaves the weights of its last complete update.
-    pub fn step(&mut self, watch: &mut dyn FnMut(Phase)) -> Result<StepOutcome, StepError> {
+    /// See [`TrainingError`]; a failed step leaves the weights of its last complete update.
+    pub fn step(&mut self, watch: &mut dyn FnMut(Phase)) -> Result<StepOutcome, TrainingError> {
         let before = self.position.clone();
         let mut clock = StepClock::default();
         let carried = std::mem::take(&mut self.position.carried);
@@ -88,9 +89,8 @@ impl<'a> Trainer<'a> {
         let mut selection = Selection::new(dapo, target, carried);
         let entropy = match self.fill(&mut selection, &mut clock, watch) {
             Ok(entropy) => entropy,
-            Err(StepError::Generate {
-                source: source @ generate::GenerateError::NotFinite { .. },
-                ..
+            Err(TrainingError::Generation {
+                source: source @ PolicyError::Logits { .. }, ..
             }) => {
                 // No update was made: the trainer stands where it stood, so the step can be replayed.
                 self.position = before;
@@ -121,7 +121,7 @@ impl<'a> Trainer<'a> {
             }
             Err(source) => {
                 let step = self.position.counters.rollout_steps + 1;
-                return Err(StepError::Update { step, source });
+                return Err(TrainingError::Update { step, source });
             }
         }
         self.position.carried = kept;
@@ -136,7 +136,7 @@ impl<'a> Trainer<'a> {
         selection: &mut Selection,
         clock: &mut StepClock,
         watch: &mut dyn FnMut(Phase),
-    ) -> Result<Option<f64>, StepError> {
+    ) -> Result<Option<f64>, TrainingError> {
         let mut entropy = (self.experiment.record_format() > 1).then_some(0.0);
         loop {
             let prompts = self.draw_prompts()?; // line 2
@@ -145,14 +145,14 @@ impl<'a> Trainer<'a> {
             let graded = clock.time("grading", || self.score(sampled)); // 5
             let step = self.position.counters.rollout_steps + 1;
             let more = selection.add_round(graded); // 6–8
-            if !more.map_err(|source| StepError::CapReached { step, source })? {
+            if !more.map_err(|source| TrainingError::CapReached { step, source })? {
                 return Ok(entropy);
             }
         }
     }
 
     /// The prompts of one generation round: the next ones of the shuffled epochs.
-    fn draw_prompts(&mut self) -> Result<Vec<Prompt>, StepError> {
+    fn draw_prompts(&mut self) -> Result<Vec<Prompt>, TrainingError> {
         let count = prompts_per_round(self.experiment);
         let seed = self.experiment.execution.seed;
         let drawn = drawn(self.problems.len(), seed, self.position.prompts_drawn, count);
@@ -176,7 +176,7 @@ impl<'a> Trainer<'a> {
         entropy: &mut Option<f64>,
         clock: &mut StepClock,
         watch: &mut dyn FnMut(Phase),
-    ) -> Result<Vec<Group<Rollout>>, StepError> {
+    ) -> Result<Vec<Group<Rollout>>, TrainingError> {
         let mut attempts: BTreeMap<&str, u32> = BTreeMap::new();
         for group in earlier {
             *attempts.entry(group.prompt.problem.id.as_str()).or_default() += 1;
@@ -207,7 +207,7 @@ impl<'a> Trainer<'a> {
                     watch(Phase::Generation(done, total));
                 })
             })
-            .map_err(|source| StepError::Generate { step: step + 1, source })?;
+            .map_err(|source| TrainingError::Generation { step: step + 1, source })?;
         self.position.counters.generation_rounds += 1;
         for response in &responses {
             *entropy = entropy.zip(response.entropy).map(|(sum, response)| sum + response);
@@ -247,7 +247,7 @@ impl<'a> Trainer<'a> {
         clock: &mut StepClock,
         metrics: &mut Metrics,
         watch: &mut dyn FnMut(Phase),
-    ) -> Result<Components, update::UpdateError> {
+    ) -> Result<Components, UpdateError> {
         let rows = &selected.rows[..];
         let temperature = self.experiment.rollout.sampling.temperature;
         let cut = Cut::of(&self.experiment.execution);

@@ -4,60 +4,11 @@
 use crate::algorithm::objective::{self, Sums};
 use crate::algorithm::{Dapo, Kl, Row, StepTotals, Tokens, WeightShift, aggregation, weight_shift};
 use crate::base::workers;
-use crate::numerics::{Tally, exact, halving};
+use crate::numerics::{NumericsError, Tally, halving};
 use crate::policy::batch::{self, Cut, Pass};
-use crate::policy::{Gradients, Policy, Qwen2, UpdateScale, optimizer};
-use std::convert::Infallible;
+use crate::policy::{Gradients, Policy, Qwen2, UpdateScale};
+use crate::training::UpdateError;
 use tch::Tensor;
-
-/// Why an update was not made. The weights are those before it.
-#[derive(Debug, thiserror::Error, PartialEq)]
-pub enum UpdateError {
-    /// The loss is NaN or infinite.
-    #[error("the loss is {0}")]
-    Loss(f64),
-    /// Exact arithmetic: a number of the backward pass is, before it was rounded into its window.
-    #[error("a number of the backward pass is not finite")]
-    Backward,
-    /// A gradient is, or what the update would make of the weights and moments.
-    #[error(transparent)]
-    Gradient(#[from] optimizer::OptimizerError),
-    /// Exact arithmetic cannot serve an update of so many tokens.
-    #[error(transparent)]
-    Exact(#[from] exact::ExactError),
-    /// Memory does not hold a pass over one row.
-    #[error("memory does not hold a pass over one row: {0}")]
-    OutOfMemory(String),
-}
-
-impl UpdateError {
-    /// Whether a number was not finite, and not something else that went wrong.
-    pub fn is_not_finite(&self) -> bool {
-        match self {
-            Self::Loss(_) | Self::Backward => true,
-            Self::Gradient(error) => error.is_not_finite(),
-            Self::Exact(_) | Self::OutOfMemory(_) => false,
-        }
-    }
-}
-
-impl From<halving::HalvingError<exact::ExactError>> for UpdateError {
-    fn from(error: halving::HalvingError<exact::ExactError>) -> Self {
-        match error {
-            halving::HalvingError::OutOfMemory(text) => Self::OutOfMemory(text),
-            halving::HalvingError::Work(error) => Self::Exact(error),
-        }
-    }
-}
-
-impl From<halving::HalvingError<Infallible>> for UpdateError {
-    fn from(error: halving::HalvingError<Infallible>) -> Self {
-        match error {
-            halving::HalvingError::OutOfMemory(text) => Self::OutOfMemory(text),
-            halving::HalvingError::Work(never) => match never {},
-        }
-    }
-}
 
 /// How every update of a run is made.
 #[derive(Debug, Clone, Copy)]
@@ -159,14 +110,14 @@ pub fn update(
         let all = |passes: &[Vec<Weighted>]| {
             let mut made = UpdateMade::default();
             passes.iter().try_for_each(|rows| add(&mut made, model, rows))?;
-            Ok::<UpdateMade, exact::ExactError>(made)
+            Ok::<UpdateMade, NumericsError>(made)
         };
         workers::together(|| halving::together(passes, all))?
     } else {
         let one = |model: &Qwen2, rows: &Vec<Weighted>| {
             let mut made = UpdateMade::default();
             add(&mut made, model, rows)?;
-            Ok::<UpdateMade, exact::ExactError>(made)
+            Ok::<UpdateMade, NumericsError>(made)
         };
         let mut made = UpdateMade::default();
         for pass in workers::map(&passes, || model.share(), one) {
@@ -210,7 +161,7 @@ fn pass(
     rows: &[Weighted],
     settings: &Settings,
     scale: UpdateScale,
-) -> Result<Sums, exact::ExactError> {
+) -> Result<Sums, NumericsError> {
     let (members, row_weights): (Vec<usize>, Vec<f64>) = rows.iter().copied().unzip();
     let pass = Pass::new(batch.rows, &members);
     let chosen = |values: &[Vec<f64>], kind| {

@@ -1,6 +1,7 @@
 //! Whether a run is what it says, and whether this program still computes what it did. Nothing is
 //! repaired here.
 
+pub mod error;
 pub mod diff;
 pub mod doctor;
 pub mod verify;
@@ -12,6 +13,7 @@ pub use crate::verification::diff::{Basis, FirstDifference, Named, RunDiff};
 pub use crate::verification::doctor::probes::Fingerprint;
 pub use crate::verification::doctor::self_checks::SelfCheck;
 pub use crate::verification::doctor::{DoctorComparison, Examination};
+pub use crate::verification::error::VerificationError;
 pub use crate::verification::regress::Golden;
 pub use crate::verification::regress::bless::Blessed;
 pub use crate::verification::regress::curves::{RegressCurves, RegressJudged};

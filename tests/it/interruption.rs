@@ -7,7 +7,7 @@ use dapo::base::{Purpose, files, workers};
 use dapo::experiment::extends;
 use dapo::records::{RunFolder, tables};
 use dapo::training::run::{self, RunEvent, inputs};
-use dapo::training::{Phase, Unfinished};
+use dapo::training::{Phase, TrainingError, Unfinished};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -397,7 +397,7 @@ fn a_session_whose_lock_is_taken_away_writes_nothing_further() {
             };
             let ended = run::run(&inputs, &root, Unfinished::Refuse, &|| false, &mut watch);
             let error = ended.unwrap_err();
-            assert!(matches!(error, run::RunError::LockLost { .. }), "{error}");
+            assert!(matches!(error, TrainingError::LockLost { .. }), "{error}");
             assert!(error.to_string().contains("run.lock was removed or replaced"), "{error}");
             assert_eq!(Some(tree(root.root())), left, "{name} at {moment}");
         }

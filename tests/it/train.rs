@@ -7,8 +7,8 @@ use dapo::experiment::{Experiment, MiniBatchOrder, extends};
 use dapo::policy::Policy;
 use dapo::records::{DivergenceRecord, Ending, RunFolder};
 use dapo::training::run::inputs::{self, Inputs};
-use dapo::training::step::{self, Step};
-use dapo::training::{StepOutcome, Trainer};
+use dapo::training::step::Step;
+use dapo::training::{StepOutcome, Trainer, TrainingError};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ fn smoke(change: impl FnOnce(&mut Experiment)) -> Inputs {
     inputs::prepare(experiment).unwrap()
 }
 
-fn steps(inputs: &Inputs, count: usize) -> Result<(Vec<Step>, u64), step::StepError> {
+fn steps(inputs: &Inputs, count: usize) -> Result<(Vec<Step>, u64), TrainingError> {
     let model = || dapo::policy::checkpoint::load_model(&inputs.experiment.inputs.model).unwrap();
     let reference = (inputs.experiment.dapo.kl != Kl::None {}).then(model);
     let (experiment, tokenizer) = (&inputs.experiment, &inputs.tokenizer);
@@ -171,7 +171,7 @@ fn the_cap_stops_the_run_and_names_the_kept_share() {
         };
     });
     let error = steps(&inputs, 1).unwrap_err();
-    assert!(matches!(error, step::StepError::CapReached { step: 1, .. }), "{error}");
+    assert!(matches!(error, TrainingError::CapReached { step: 1, .. }), "{error}");
     assert!(error.to_string().contains("of 4 sampled groups"), "{error}");
 }
 

@@ -34,23 +34,6 @@ use crate::numerics::{
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A policy or batch that exact arithmetic cannot serve.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ExactError {
-    #[error(
-        "exact arithmetic: {sum} would need {bits} bits, an f64 has 53; this policy needs fast arithmetic"
-    )]
-    Bits { sum: &'static str, bits: u32 },
-    #[error(
-        "exact arithmetic: it has no norms of queries and keys; this policy needs fast arithmetic"
-    )]
-    HeadNorms,
-    #[error(
-        "exact arithmetic: with {tokens} tokens in an update and {outputs} outputs of a layer, {width} bits are left for a gradient, fewer than {least}; use smaller mini-batches or fast arithmetic"
-    )]
-    Gradient { width: u32, tokens: usize, outputs: usize, least: u32 },
-}
-
 /// What every operation of a policy needs to know.
 #[derive(Debug, Clone, Copy)]
 pub struct ExactSettings {

@@ -1,7 +1,7 @@
 //! Windows: which multiples of a power of two a kind of number may be, and the bits that a sum
 //! of products needs.
 
-use crate::numerics::exact::ExactError;
+use crate::numerics::NumericsError;
 
 /// Bits of an f64's significand: a sum of multiples of 2^low that stays below 2^(low + 53) is
 /// exact, and therefore independent of its order.
@@ -141,7 +141,7 @@ const LEAST_GRADIENT_BITS: u32 = 16;
 
 impl Windows {
     /// The windows of a shape.
-    pub fn new(shape: WindowShape) -> Result<Self, ExactError> {
+    pub fn new(shape: WindowShape) -> Result<Self, NumericsError> {
         let squares = (SIGNIFICANT_BITS - ceil_log2(shape.hidden)) / 2;
         let windows = Self {
             weight: Window::below(3, 22),
@@ -165,7 +165,7 @@ impl Windows {
             ("a gradient of a norm", bits(windows.normed, gradient, shape.hidden)),
         ] {
             if bits > SIGNIFICANT_BITS {
-                return Err(ExactError::Bits { sum, bits });
+                return Err(NumericsError::Bits { sum, bits });
             }
         }
         Ok(windows)
@@ -173,7 +173,7 @@ impl Windows {
 
     /// The window of gradients, in units of the largest loss weight, when sums over tokens have
     /// `tokens` terms.
-    pub fn gradient(self, shape: WindowShape, tokens: usize) -> Result<Window, ExactError> {
+    pub fn gradient(self, shape: WindowShape, tokens: usize) -> Result<Window, NumericsError> {
         let over_tokens = SIGNIFICANT_BITS - self.normed.width();
         let over_outputs = SIGNIFICANT_BITS - self.weight.width();
         let width = over_tokens
@@ -182,7 +182,7 @@ impl Windows {
             .min(22);
         if width < LEAST_GRADIENT_BITS {
             let (outputs, least) = (shape.outputs, LEAST_GRADIENT_BITS);
-            return Err(ExactError::Gradient { width, tokens, outputs, least });
+            return Err(NumericsError::Gradient { width, tokens, outputs, least });
         }
         Ok(Window::below(4, width))
     }
@@ -226,13 +226,13 @@ mod tests {
         assert_eq!(windows.gradient(shape, 1 << 15).unwrap().width(), 20);
         assert!(matches!(
             windows.gradient(shape, 1 << 20),
-            Err(ExactError::Gradient { width: 15, .. })
+            Err(NumericsError::Gradient { width: 15, .. })
         ));
         shape.inner = 1 << 14;
         let error = Windows::new(shape).unwrap_err();
-        assert_eq!(error, ExactError::Bits { sum: "a product with SwiGLU's result", bits: 54 });
+        assert_eq!(error, NumericsError::Bits { sum: "a product with SwiGLU's result", bits: 54 });
         shape.outputs = 152_000;
-        assert!(matches!(Windows::new(shape), Err(ExactError::Gradient { width: 13, .. })));
+        assert!(matches!(Windows::new(shape), Err(NumericsError::Gradient { width: 13, .. })));
     }
 
     proptest! {

@@ -1,6 +1,7 @@
 //! Loops compiled for every instruction set. A process uses one set: the one that [`VARIABLE`]
 //! names, else the best that the machine has.
 
+use crate::numerics::NumericsError;
 use pulp::{Arch, Simd, WithSimd};
 use std::sync::OnceLock;
 
@@ -55,27 +56,18 @@ impl Instructions {
 /// The environment variable that forces the instruction set of a process.
 pub const VARIABLE: &str = "DAPO_INSTRUCTIONS";
 
-/// A value of [`VARIABLE`] that cannot be followed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InstructionError {
-    #[error("{VARIABLE} is {0:?}; it can be scalar, avx2 or avx512")]
-    Unknown(String),
-    #[error("{VARIABLE} is {0}, which this machine does not have")]
-    Missing(&'static str),
-}
-
 /// What the environment asks for, or the best that the machine has.
-fn wanted() -> Result<Arch, InstructionError> {
+fn wanted() -> Result<Arch, NumericsError> {
     let Some(value) = std::env::var_os(VARIABLE) else { return Ok(Arch::new()) };
     let named = Instructions::ALL.into_iter().find(|it| value == it.name());
-    let named =
-        named.ok_or_else(|| InstructionError::Unknown(value.to_string_lossy().into_owned()))?;
-    named.arch().ok_or(InstructionError::Missing(named.name()))
+    let named = named
+        .ok_or_else(|| NumericsError::UnknownInstructions(value.to_string_lossy().into_owned()))?;
+    named.arch().ok_or(NumericsError::MissingInstructions(named.name()))
 }
 
 /// Whether the environment asks for an instruction set that can be used here. If it does not, the
 /// loops panic.
-pub fn check() -> Result<(), InstructionError> {
+pub fn check() -> Result<(), NumericsError> {
     wanted().map(drop)
 }
 

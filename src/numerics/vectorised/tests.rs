@@ -3,7 +3,7 @@
 use super::*;
 use crate::numerics::exact::window::WindowShape;
 use crate::numerics::exact::{cache, elementwise, product};
-use crate::numerics::{Head, Heads, Left, Panels, Tally, Window, Windows, slices};
+use crate::numerics::{Head, Heads, Left, NumericsError, Panels, Tally, Window, Windows, slices};
 use proptest::prelude::ProptestConfig;
 use proptest::proptest;
 use std::cell::Cell;
@@ -202,6 +202,6 @@ proptest! {
 
 #[test]
 fn a_value_that_names_no_instruction_set_is_refused_with_the_names() {
-    let error = InstructionError::Unknown("sse9".to_string()).to_string();
+    let error = NumericsError::UnknownInstructions("sse9".to_string()).to_string();
     assert_eq!(error, "DAPO_INSTRUCTIONS is \"sse9\"; it can be scalar, avx2 or avx512");
 }

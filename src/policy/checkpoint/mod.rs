@@ -7,47 +7,17 @@ pub mod moments;
 pub mod weights;
 
 use crate::base::files::{self, foreign};
-use crate::policy::model::{config, qwen2};
+use crate::policy::model::qwen2;
 use crate::policy::optimizer::{self, on_device};
-use crate::policy::{Config, Moments, Qwen2, Weights};
+use crate::policy::{Config, Moments, PolicyError, Qwen2, Weights};
 use crate::records::{Counters, RolloutRow, tables};
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tch::Tensor;
-
-/// A checkpoint that cannot be read or written.
-#[derive(Debug, thiserror::Error)]
-pub enum CheckpointError {
-    #[error(transparent)]
-    File(#[from] files::FileError),
-    #[error("{}: {source}", path.display())]
-    Config { path: PathBuf, source: config::ModelConfigError },
-    #[error("{}: not a valid safetensors file: {reason}", path.display())]
-    Safetensors { path: PathBuf, reason: String },
-    #[error("{}: {reason}", path.display())]
-    Index { path: PathBuf, reason: String },
-    #[error("{}: a pickle is a program and is not read; convert it to safetensors", path.display())]
-    Pickled { path: PathBuf },
-    #[error("{}: tensor {name} has type {dtype}, expected F32, BF16 or F16", path.display())]
-    Dtype { path: PathBuf, name: String, dtype: String },
-    /// A weight or a moment that is NaN or infinite, or a mean of squares below 0.
-    #[error("{}: tensor {name} holds {value} at element {element}", path.display())]
-    NotFinite { path: PathBuf, name: String, element: usize, value: f32 },
-    #[error("{}: tensor {name} has shape {shape:?}, which no tensor of a policy has", path.display())]
-    Size { path: PathBuf, name: String, shape: Vec<usize> },
-    #[error("{}: {key} = {count}, which no run counts to", path.display())]
-    Count { path: PathBuf, key: &'static str, count: u64 },
-    #[error("{}: {source}", path.display())]
-    Tensors { path: PathBuf, source: qwen2::ModelError },
-    #[error(transparent)]
-    Table(#[from] tables::TableError),
-    #[error("{}: damaged: its SHA-256 is {found}, trainer.json says {written}", path.display())]
-    Damaged { path: PathBuf, found: String, written: String },
-}
 
 /// Files of a base folder that a checkpoint carries along unchanged.
 pub const COMPANIONS: [&str; 9] = [
@@ -102,7 +72,7 @@ const MOST_COUNTED: u64 = 1 << 48;
 
 impl TrainerRecord {
     /// No digest covers this file, and the trainer counts on from its numbers.
-    fn counts_are_possible(&self, path: &Path) -> Result<(), CheckpointError> {
+    fn counts_are_possible(&self, path: &Path) -> Result<(), PolicyError> {
         let Self { counters, prompts_drawn, optimizer_updates, .. } = self;
         let counts = [
             ("counters.generation_rounds", counters.generation_rounds),
@@ -112,44 +82,42 @@ impl TrainerRecord {
             ("optimizer_updates", *optimizer_updates),
         ];
         match counts.into_iter().find(|(_, count)| *count > MOST_COUNTED) {
-            Some((key, count)) => {
-                Err(CheckpointError::Count { path: path.to_path_buf(), key, count })
-            }
+            Some((key, count)) => Err(PolicyError::Count { path: path.to_path_buf(), key, count }),
             None => Ok(()),
         }
     }
 }
 
 /// Loads a policy from a Hugging Face folder, in f32.
-pub fn load_model(folder: &Path) -> Result<Qwen2, CheckpointError> {
+pub fn load_model(folder: &Path) -> Result<Qwen2, PolicyError> {
     let (config, weights) = open_model(folder)?;
     let tensors = weights.read()?;
     for (name, tensor) in &tensors {
         all_finite(weights.path_of(name), name, tensor)?;
     }
     let path = folder.join(WEIGHTS);
-    Qwen2::new(config, tensors).map_err(|source| CheckpointError::Tensors { path, source })
+    Qwen2::new(config, tensors).map_err(|error| error.within(path))
 }
 
 /// The shape of a policy and its weights. No byte of a tensor is read and no memory for one is asked
 /// for.
-pub fn open_model(folder: &Path) -> Result<(Config, Weights), CheckpointError> {
+pub fn open_model(folder: &Path) -> Result<(Config, Weights), PolicyError> {
     let path = folder.join("config.json");
     let json: serde_json::Value = files::read_json(&path)?;
     let config = Config::from_json(&json)
         .and_then(|config| rotations_fit(&config).map(|()| config))
-        .map_err(|source| CheckpointError::Config { path, source })?;
+        .map_err(|error| error.within(path))?;
     let weights = weights::open_folder(folder)?;
     // Sizes that a configuration claims are believed when the file has them.
     let found = weights.entries.iter().map(|(name, entry)| (name, entry.shape.clone()));
-    qwen2::check_shapes(config.tensor_shapes(), found.collect()).map_err(|source| {
-        let path = match &source {
-            qwen2::ModelError::Missing(_) => folder.join(WEIGHTS),
-            qwen2::ModelError::Unknown(name) | qwen2::ModelError::Shape { name, .. } => {
+    qwen2::check_shapes(config.tensor_shapes(), found.collect()).map_err(|error| {
+        let path = match &error {
+            PolicyError::Unknown(name) | PolicyError::Shape { name, .. } => {
                 weights.path_of(name).to_path_buf()
             }
+            _ => folder.join(WEIGHTS),
         };
-        CheckpointError::Tensors { path, source }
+        error.within(path)
     })?;
     Ok((config, weights))
 }
@@ -158,10 +126,10 @@ pub fn open_model(folder: &Path) -> Result<(Config, Weights), CheckpointError> {
 /// tensor is used. The longest Qwen2 has 1,010,000 positions and heads of 128.
 const MOST_ROTATIONS: i64 = 1 << 28;
 
-fn rotations_fit(config: &Config) -> Result<(), config::ModelConfigError> {
+fn rotations_fit(config: &Config) -> Result<(), PolicyError> {
     match config.max_position_embeddings.checked_mul(config.head_dim) {
         Some(rotations) if rotations <= MOST_ROTATIONS => Ok(()),
-        _ => Err(config::ModelConfigError::Unsupported {
+        _ => Err(PolicyError::Unsupported {
             key: "max_position_embeddings".to_string(),
             got: config.max_position_embeddings.to_string(),
             reason: "times head_dim it is larger than that of any Qwen2 model",
@@ -174,7 +142,7 @@ pub fn save_model(
     folder: &Path,
     parameters: &BTreeMap<String, Tensor>,
     base: &Path,
-) -> Result<(), CheckpointError> {
+) -> Result<(), PolicyError> {
     files::create_folder(folder)?;
     for name in COMPANIONS {
         let from = base.join(name);
@@ -193,7 +161,7 @@ pub fn save(
     moments: &dyn Moments,
     base: &Path,
     progress: &CheckpointProgress,
-) -> Result<(), CheckpointError> {
+) -> Result<(), PolicyError> {
     let partial = files::partial_folder(folder);
     files::remove_folder(&partial)?;
     save_model(&partial, parameters, base)?;
@@ -217,7 +185,7 @@ pub fn save(
 }
 
 /// Loads a checkpoint that [`save`] wrote, every byte compared with its digest.
-pub fn load(folder: &Path) -> Result<Loaded, CheckpointError> {
+pub fn load(folder: &Path) -> Result<Loaded, PolicyError> {
     let path = foreign::inside(folder, TRAINER)?;
     let record: TrainerRecord = files::read_json(&path)?;
     record.counts_are_possible(&path)?;
@@ -225,7 +193,7 @@ pub fn load(folder: &Path) -> Result<Loaded, CheckpointError> {
         let path = foreign::inside(folder, name)?;
         let (found, written) = (files::sha256_file(&path)?, written.clone());
         if found != written {
-            return Err(CheckpointError::Damaged { path, found, written });
+            return Err(PolicyError::Damaged { path, found, written });
         }
     }
     let model = load_model(folder)?;
@@ -254,7 +222,7 @@ fn plain(tensor: &Tensor) -> (Vec<i64>, Vec<f32>) {
 
 /// Refuses NaN and infinity: they would spread to every number of a run. So would the root of a
 /// second moment below 0.
-fn all_finite(path: &Path, name: &str, tensor: &Tensor) -> Result<(), CheckpointError> {
+fn all_finite(path: &Path, name: &str, tensor: &Tensor) -> Result<(), PolicyError> {
     let least = if name.starts_with(moments::SECOND) { 0.0 } else { f32::MIN };
     let fits = tensor.ge(f64::from(least)).logical_and(&tensor.isfinite()).all();
     if bool::try_from(fits).expect("one truth value") {
@@ -264,11 +232,11 @@ fn all_finite(path: &Path, name: &str, tensor: &Tensor) -> Result<(), Checkpoint
     let fits = |value: &f32| value.is_finite() && *value >= least;
     let element = values.iter().position(|value| !fits(value)).expect("one does not fit");
     let (path, name, value) = (path.to_path_buf(), name.to_string(), values[element]);
-    Err(CheckpointError::NotFinite { path, name, element, value })
+    Err(PolicyError::NotFinite { path, name, element, value })
 }
 
 /// Every tensor of a safetensors file, as f32.
-pub fn read_tensors(path: &Path) -> Result<BTreeMap<String, Tensor>, CheckpointError> {
+pub fn read_tensors(path: &Path) -> Result<BTreeMap<String, Tensor>, PolicyError> {
     weights::open(path)?.read()
 }
 
@@ -276,7 +244,7 @@ pub fn read_tensors(path: &Path) -> Result<BTreeMap<String, Tensor>, CheckpointE
 pub type CheckpointValues = BTreeMap<String, (Vec<i64>, Vec<f32>)>;
 
 /// As [`read_tensors`], as plain values.
-pub fn read_values(path: &Path) -> Result<CheckpointValues, CheckpointError> {
+pub fn read_values(path: &Path) -> Result<CheckpointValues, PolicyError> {
     let tensors = read_tensors(path)?;
     Ok(tensors.into_iter().map(|(name, tensor)| (name, plain(&tensor))).collect())
 }
@@ -284,7 +252,7 @@ pub fn read_values(path: &Path) -> Result<CheckpointValues, CheckpointError> {
 /// Writes tensors as f32, in name order and without metadata but the format mark that
 /// transformers looks for: the same values give the same bytes. One tensor's bytes are made at a
 /// time.
-pub fn write_tensors(path: &Path, tensors: &CheckpointValues) -> Result<(), CheckpointError> {
+pub fn write_tensors(path: &Path, tensors: &CheckpointValues) -> Result<(), PolicyError> {
     let values = |name: &String| tensors[name].1.clone();
     let shapes = tensors.iter().map(|(name, (shape, _))| (name.clone(), shape.clone()));
     write_each(path, shapes.collect(), &values)
@@ -295,7 +263,7 @@ fn write_each(
     path: &Path,
     shapes: BTreeMap<String, Vec<i64>>,
     values: &dyn Fn(&String) -> Vec<f32>,
-) -> Result<(), CheckpointError> {
+) -> Result<(), PolicyError> {
     let mut end = 0;
     let info = |shape: &[i64]| {
         let shape: Vec<usize> = shape.iter().map(|&side| side as usize).collect();
@@ -307,8 +275,9 @@ fn write_each(
     let named = shapes.keys().cloned().zip(infos).collect();
     #[expect(clippy::disallowed_types, reason = "the crate asks for this map; it has one key")]
     let format = std::collections::HashMap::from([("format".to_string(), "pt".to_string())]);
-    let header = Metadata::new(Some(format), named).map_err(|error| {
-        CheckpointError::Safetensors { path: path.to_path_buf(), reason: error.to_string() }
+    let header = Metadata::new(Some(format), named).map_err(|error| PolicyError::Safetensors {
+        path: path.to_path_buf(),
+        reason: error.to_string(),
     })?;
     let mut header = serde_json::to_vec(&header).expect("names and numbers");
     // The tensors begin at a multiple of eight bytes, as the crate's own writer has it.

@@ -1,10 +1,10 @@
 //! AdamW's moments in a checkpoint: `first.NAME` and `second.NAME` for every weight, none before the
 //! first update.
 
-use crate::policy::checkpoint::{self, CheckpointError};
+use crate::policy::checkpoint;
 use crate::policy::model::qwen2;
 use crate::policy::optimizer::{self, on_device};
-use crate::policy::{DeviceAdamW, Qwen2};
+use crate::policy::{DeviceAdamW, PolicyError, Qwen2};
 use std::collections::BTreeMap;
 use std::path::Path;
 use tch::Tensor;
@@ -57,7 +57,7 @@ pub(super) fn write(
     path: &Path,
     parameters: &BTreeMap<String, Tensor>,
     moments: &dyn Moments,
-) -> Result<(), CheckpointError> {
+) -> Result<(), PolicyError> {
     let shapes = if moments.updates() == 0 { Vec::new() } else { shapes(parameters) };
     checkpoint::write_each(path, shapes.into_iter().collect(), &|key| {
         let (prefix, name) = key.split_once('.').expect("a prefix was put before the name");
@@ -71,7 +71,7 @@ pub(super) fn read(
     path: &Path,
     model: &Qwen2,
     updates: u64,
-) -> Result<optimizer::OptimizerState, CheckpointError> {
+) -> Result<optimizer::OptimizerState, PolicyError> {
     let tensors = checkpoint::read_tensors(path)?;
     if updates == 0 {
         return Ok(optimizer::OptimizerState::default());
@@ -81,7 +81,7 @@ pub(super) fn read(
     }
     let found = tensors.iter().map(|(name, tensor)| (name, tensor.size())).collect();
     qwen2::check_shapes(shapes(model.parameters()), found)
-        .map_err(|source| CheckpointError::Tensors { path: path.to_path_buf(), source })?;
+        .map_err(|error| error.within(path.to_path_buf()))?;
     let of = |prefix: &str| {
         let moment =
             |name: &String| (name.clone(), on_device::plain(&tensors[&format!("{prefix}.{name}")]));

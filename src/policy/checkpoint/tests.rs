@@ -1,5 +1,5 @@
 use super::*;
-use crate::policy::Family;
+use crate::policy::{Family, PolicyError};
 
 fn tiny() -> Config {
     Config {
@@ -92,7 +92,7 @@ fn one_flipped_bit_anywhere_in_a_checkpoint_is_refused_by_the_files_name() {
         bytes[last] ^= 1;
         files::write_atomic(&path, &bytes).unwrap();
         let error = load(&folder).unwrap_err();
-        assert!(matches!(error, CheckpointError::Damaged { .. }), "{error}");
+        assert!(matches!(error, PolicyError::Damaged { .. }), "{error}");
         assert!(error.to_string().contains(name), "{error}");
         files::remove_file(&path).unwrap();
         assert!(load(&folder).unwrap_err().to_string().contains(name));
@@ -149,7 +149,7 @@ fn truncated_and_hostile_weights_are_errors_not_crashes() {
     for bad in [&good[..good.len() / 2], &good[..4], &[0xff; 64][..], &[][..]] {
         files::write_atomic(&path, bad).unwrap();
         let error = load_model(base.path()).unwrap_err();
-        assert!(matches!(error, CheckpointError::Safetensors { .. }), "{error}");
+        assert!(matches!(error, PolicyError::Safetensors { .. }), "{error}");
     }
 }
 

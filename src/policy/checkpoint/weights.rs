@@ -6,7 +6,7 @@
 //! (Qwen2.5 from 3B on).
 
 use crate::base::files::{self, foreign};
-use crate::policy::checkpoint::CheckpointError;
+use crate::policy::PolicyError;
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 use serde::Deserialize;
@@ -63,7 +63,7 @@ struct WeightFileIndex {
 }
 
 /// The names of the files that hold the weights of a folder, the index first where there is one.
-pub fn names(folder: &Path) -> Result<Vec<String>, CheckpointError> {
+pub fn names(folder: &Path) -> Result<Vec<String>, PolicyError> {
     match indexed(folder)? {
         None => Ok(vec![SINGLE.to_string()]),
         Some((_, files)) => {
@@ -76,7 +76,7 @@ type Files = BTreeMap<String, BTreeSet<String>>;
 
 /// File → its tensors, where a folder has an index and not the single file. As in transformers, the
 /// single file is preferred.
-fn indexed(folder: &Path) -> Result<Option<(PathBuf, Files)>, CheckpointError> {
+fn indexed(folder: &Path) -> Result<Option<(PathBuf, Files)>, PolicyError> {
     let path = folder.join(INDEX);
     if folder.join(SINGLE).exists() || !path.exists() {
         return Ok(None);
@@ -86,7 +86,7 @@ fn indexed(folder: &Path) -> Result<Option<(PathBuf, Files)>, CheckpointError> {
     for (tensor, file) in index.weight_map {
         files.entry(file).or_default().insert(tensor);
     }
-    let refuse = |reason: String| CheckpointError::Index { path: path.clone(), reason };
+    let refuse = |reason: String| PolicyError::Invalid { path: path.clone(), reason };
     if files.is_empty() || files.len() > MOST_FILES {
         return Err(refuse(format!("it names {} files", files.len())));
     }
@@ -99,18 +99,18 @@ fn indexed(folder: &Path) -> Result<Option<(PathBuf, Files)>, CheckpointError> {
 }
 
 /// Opens a policy's weights and reads their headers.
-pub fn open_folder(folder: &Path) -> Result<Weights, CheckpointError> {
+pub fn open_folder(folder: &Path) -> Result<Weights, PolicyError> {
     let Some((path, files)) = indexed(folder)? else {
         let single = folder.join(SINGLE);
         if !single.exists() && folder.join("pytorch_model.bin").exists() {
-            return Err(CheckpointError::Pickled { path: folder.join("pytorch_model.bin") });
+            return Err(PolicyError::Pickled { path: folder.join("pytorch_model.bin") });
         }
         return open(&single);
     };
     let mut weights = Weights { sources: Vec::new(), entries: BTreeMap::new() };
     for (name, tensors) in files {
         let found = header(&folder.join(&name), weights.sources.len(), &mut weights.sources)?;
-        let refuse = |reason: String| Err(CheckpointError::Index { path: path.clone(), reason });
+        let refuse = |reason: String| Err(PolicyError::Invalid { path: path.clone(), reason });
         if let Some(absent) = tensors.iter().find(|tensor| !found.contains_key(*tensor)) {
             return refuse(format!("tensor {absent} is not in {name}"));
         }
@@ -129,7 +129,7 @@ pub fn open_folder(folder: &Path) -> Result<Weights, CheckpointError> {
 /// A header that is longer than the file or no header; a name that stands twice; tensors that
 /// overlap, leave a gap, do not end where the file ends, have another size than type and shape
 /// say, or would not fit into this machine's memory.
-pub fn open(path: &Path) -> Result<Weights, CheckpointError> {
+pub fn open(path: &Path) -> Result<Weights, PolicyError> {
     let mut sources = Vec::new();
     let entries = header(path, 0, &mut sources)?;
     let weights = Weights { sources, entries };
@@ -142,9 +142,8 @@ fn header(
     path: &Path,
     file: usize,
     sources: &mut Vec<WeightFileSource>,
-) -> Result<BTreeMap<String, WeightFileEntry>, CheckpointError> {
-    let invalid =
-        |reason: String| CheckpointError::Safetensors { path: path.to_path_buf(), reason };
+) -> Result<BTreeMap<String, WeightFileEntry>, PolicyError> {
+    let invalid = |reason: String| PolicyError::Safetensors { path: path.to_path_buf(), reason };
     let (mut source, size) = foreign::open_regular(path)?;
     let unreadable = |error: io::Error| invalid(error.to_string());
     let mut length = [0; 8];
@@ -176,7 +175,7 @@ fn header(
         let absurd = |side: &usize| *side > MOST_ELEMENTS_OF_A_SIDE;
         if info.shape.len() > 8 || info.shape.iter().any(absurd) {
             let (path, shape) = (path.to_path_buf(), info.shape.clone());
-            return Err(CheckpointError::Size { path, name, shape });
+            return Err(PolicyError::Size { path, name, shape });
         }
         let shape = info.shape.iter().map(|&side| side as i64).collect();
         let (from, to) = info.data_offsets;
@@ -187,14 +186,14 @@ fn header(
     Ok(entries)
 }
 
-fn kind(path: &Path, name: &str, dtype: Dtype) -> Result<Kind, CheckpointError> {
+fn kind(path: &Path, name: &str, dtype: Dtype) -> Result<Kind, PolicyError> {
     match dtype {
         Dtype::F32 => Ok(Kind::Float),
         Dtype::BF16 => Ok(Kind::BFloat16),
         Dtype::F16 => Ok(Kind::Half),
         other => {
             let (path, dtype) = (path.to_path_buf(), format!("{other:?}"));
-            Err(CheckpointError::Dtype { path, name: name.to_string(), dtype })
+            Err(PolicyError::Dtype { path, name: name.to_string(), dtype })
         }
     }
 }
@@ -202,7 +201,7 @@ fn kind(path: &Path, name: &str, dtype: Dtype) -> Result<Kind, CheckpointError> 
 impl Weights {
     /// A file with holes can claim more bytes than its disk holds, so the needed memory is compared
     /// with the machine and not with the file.
-    fn fits_into_memory(&self, path: &Path) -> Result<(), CheckpointError> {
+    fn fits_into_memory(&self, path: &Path) -> Result<(), PolicyError> {
         let elements = |entry: &WeightFileEntry| entry.shape.iter().product::<i64>() as u64;
         let needed = self.entries.values().map(|entry| elements(entry) * 4).sum::<u64>();
         let facts = rustix::system::sysinfo();
@@ -211,7 +210,7 @@ impl Weights {
             return Ok(());
         }
         let reason = format!("its tensors need {needed} bytes, this machine has {present}");
-        Err(CheckpointError::Safetensors { path: path.to_path_buf(), reason })
+        Err(PolicyError::Safetensors { path: path.to_path_buf(), reason })
     }
 
     /// The file of a tensor, for messages.
@@ -222,7 +221,7 @@ impl Weights {
 
     /// Every tensor, as f32. The files are mapped: nothing but the result is held, and no tensor
     /// of it shares memory with a file.
-    pub fn read(&self) -> Result<BTreeMap<String, Tensor>, CheckpointError> {
+    pub fn read(&self) -> Result<BTreeMap<String, Tensor>, PolicyError> {
         let maps: Vec<Tensor> = self.sources.iter().map(map).collect::<Result<_, _>>()?;
         let read = |(name, entry): (&String, &WeightFileEntry)| {
             let stored = stored(&maps[entry.file], entry);
@@ -233,12 +232,12 @@ impl Weights {
 }
 
 /// The bytes of a file as a tensor. The open file is mapped, not what its name stands for now.
-fn map(source: &WeightFileSource) -> Result<Tensor, CheckpointError> {
+fn map(source: &WeightFileSource) -> Result<Tensor, PolicyError> {
     let name = format!("/proc/self/fd/{}", source.file.as_raw_fd());
     let options = (Kind::Uint8, Device::Cpu);
     Tensor::f_from_file(&name, false, source.size as i64, options).map_err(|error| {
         let reason = format!("cannot be mapped: {error}");
-        CheckpointError::Safetensors { path: source.path.clone(), reason }
+        PolicyError::Safetensors { path: source.path.clone(), reason }
     })
 }
 

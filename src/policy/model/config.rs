@@ -1,16 +1,8 @@
 //! `config.json` of a Qwen2, Qwen3 or Llama checkpoint, as transformers 4 and 5 write it.
 
 use crate::numerics::Heads;
+use crate::policy::PolicyError;
 use serde_json::{Value, json};
-
-/// A `config.json` that this model cannot honour.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum ModelConfigError {
-    #[error("{key} must be {expected}, got {got}")]
-    Key { key: String, expected: &'static str, got: String },
-    #[error("{key} = {got} is not supported: {reason}")]
-    Unsupported { key: String, got: String, reason: &'static str },
-}
 
 // Larger sizes mean a damaged file; they are refused before memory is asked for. The largest Qwen2
 // has 152,064 tokens, width 29,568, 80 layers, 64 heads and 1,010,000 positions.
@@ -51,7 +43,7 @@ impl Family {
         self == Self::Qwen3
     }
 
-    fn from_json(json: &Value) -> Result<Self, ModelConfigError> {
+    fn from_json(json: &Value) -> Result<Self, PolicyError> {
         let name = text(json, "model_type")?;
         let known = [Self::Qwen2, Self::Qwen3, Self::Llama];
         let family = known.into_iter().find(|family| family.names().0 == name);
@@ -80,7 +72,7 @@ pub struct Config {
 
 impl Config {
     /// Reads the fields, refusing what would silently change the numbers.
-    pub fn from_json(json: &Value) -> Result<Self, ModelConfigError> {
+    pub fn from_json(json: &Value) -> Result<Self, PolicyError> {
         let family = Family::from_json(json)?;
         if text(json, "hidden_act")? != "silu" {
             return Err(unsupported("hidden_act", json, "only silu is"));
@@ -210,7 +202,7 @@ impl Config {
 }
 
 /// Refuses what the architectures allow and this decoder does not have.
-fn refuse_variants(json: &Value) -> Result<(), ModelConfigError> {
+fn refuse_variants(json: &Value) -> Result<(), PolicyError> {
     for (name, reason) in [
         ("use_sliding_window", "only full attention is"),
         ("use_mrope", "only one position a token is"),
@@ -228,7 +220,7 @@ fn refuse_variants(json: &Value) -> Result<(), ModelConfigError> {
     Ok(())
 }
 
-fn rope_theta(json: &Value) -> Result<f64, ModelConfigError> {
+fn rope_theta(json: &Value) -> Result<f64, PolicyError> {
     for name in ["rope_scaling", "rope_parameters"] {
         let Some(Value::Object(rope)) = json.get(name) else { continue };
         let kind = rope.get("rope_type").or_else(|| rope.get("type"));
@@ -244,12 +236,12 @@ fn rope_theta(json: &Value) -> Result<f64, ModelConfigError> {
     positive("rope_theta", nested.or_else(|| json.get("rope_theta")))
 }
 
-fn text<'a>(json: &'a Value, name: &str) -> Result<&'a str, ModelConfigError> {
+fn text<'a>(json: &'a Value, name: &str) -> Result<&'a str, PolicyError> {
     let value = json.get(name);
     value.and_then(Value::as_str).ok_or_else(|| key(name, "a string", value))
 }
 
-fn integer(json: &Value, name: &str, most: i64) -> Result<i64, ModelConfigError> {
+fn integer(json: &Value, name: &str, most: i64) -> Result<i64, PolicyError> {
     match json.get(name).and_then(Value::as_i64) {
         Some(value) if value > 0 && value <= most => Ok(value),
         Some(value) if value > most => {
@@ -260,26 +252,26 @@ fn integer(json: &Value, name: &str, most: i64) -> Result<i64, ModelConfigError>
 }
 
 /// `None` where the key is absent or null.
-fn stated(json: &Value, name: &str, most: i64) -> Result<Option<i64>, ModelConfigError> {
+fn stated(json: &Value, name: &str, most: i64) -> Result<Option<i64>, PolicyError> {
     let is_stated = json.get(name).is_some_and(|value| !value.is_null());
     is_stated.then(|| integer(json, name, most)).transpose()
 }
 
-fn positive(name: &str, value: Option<&Value>) -> Result<f64, ModelConfigError> {
+fn positive(name: &str, value: Option<&Value>) -> Result<f64, PolicyError> {
     match value.and_then(Value::as_f64) {
         Some(number) if number > 0.0 && number.is_finite() => Ok(number),
         _ => Err(key(name, "a positive number", value)),
     }
 }
 
-fn key(name: &str, expected: &'static str, got: Option<&Value>) -> ModelConfigError {
+fn key(name: &str, expected: &'static str, got: Option<&Value>) -> PolicyError {
     let got = got.map_or("nothing".to_string(), Value::to_string);
-    ModelConfigError::Key { key: name.to_string(), expected, got }
+    PolicyError::Key { key: name.to_string(), expected, got }
 }
 
-fn unsupported(name: &str, json: &Value, reason: &'static str) -> ModelConfigError {
+fn unsupported(name: &str, json: &Value, reason: &'static str) -> PolicyError {
     let got = json.get(name).map_or("{}".to_string(), Value::to_string);
-    ModelConfigError::Unsupported { key: name.to_string(), got, reason }
+    PolicyError::Unsupported { key: name.to_string(), got, reason }
 }
 
 #[cfg(test)]
@@ -306,15 +298,15 @@ mod tests {
     #[test]
     fn a_written_config_reads_back_in_the_style_of_either_version() {
         let json = tiny().to_json(1, 0);
-        assert_eq!(Config::from_json(&json), Ok(tiny()));
+        assert_eq!(Config::from_json(&json).unwrap(), tiny());
         for family in [Family::Qwen3, Family::Llama] {
             let other = Config { family, ..tiny() };
-            assert_eq!(Config::from_json(&other.to_json(1, 0)), Ok(other));
+            assert_eq!(Config::from_json(&other.to_json(1, 0)).unwrap(), other);
         }
         for (missing, _) in [("rope_parameters", 5), ("rope_theta", 4)] {
             let mut style = json.clone();
             style.as_object_mut().unwrap().remove(missing);
-            assert_eq!(Config::from_json(&style), Ok(tiny()), "without {missing}");
+            assert_eq!(Config::from_json(&style).unwrap(), tiny(), "without {missing}");
         }
     }
 

@@ -3,31 +3,20 @@
 use crate::base::Purpose;
 use crate::base::rng::{Id, stream};
 use crate::experiment::{Memory, Place, WeightKind};
-use crate::numerics::exact::{self, weights};
-use crate::numerics::{Folded, Numerics, Parameters, Tally, fast};
+use crate::numerics::exact::weights;
+use crate::numerics::{Folded, Numerics, NumericsError, Parameters, Tally, fast};
 use crate::policy::model::devices;
 use crate::policy::model::recompute::RecomputePass;
 use crate::policy::model::step::{DecodeStep, copy_into};
 use crate::policy::model::tensors::TensorOperations;
 use crate::policy::{
-    Config, Decoder, ExactPolicy, Gradients, Joined, KvCache, Layer, Layout, PlaceError, Prepared,
+    Config, Decoder, ExactPolicy, Gradients, Joined, KvCache, Layer, Layout, PolicyError, Prepared,
     Sequences, UpdateScale,
 };
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tch::{Device, Kind, Tensor};
-
-/// A checkpoint whose tensors are not those of its configuration.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum ModelError {
-    #[error("tensor {0} is missing")]
-    Missing(String),
-    #[error("tensor {0} is not part of this architecture")]
-    Unknown(String),
-    #[error("tensor {name} has shape {got:?}, expected {want:?}")]
-    Shape { name: String, got: Vec<i64>, want: Vec<i64> },
-}
 
 /// A Qwen2 policy: configuration and weights.
 #[derive(Debug)]
@@ -53,7 +42,7 @@ pub type KeysAndValues = (Tensor, Tensor);
 impl Qwen2 {
     /// A policy from the tensors of a checkpoint, exactly those that its shape needs, under fast
     /// arithmetic.
-    pub fn new(config: Config, parameters: BTreeMap<String, Tensor>) -> Result<Self, ModelError> {
+    pub fn new(config: Config, parameters: BTreeMap<String, Tensor>) -> Result<Self, PolicyError> {
         let found = parameters.iter().map(|(name, tensor)| (name, tensor.size()));
         check_shapes(config.tensor_shapes(), found.collect())?;
         let layout = Layout::of(&parameters);
@@ -83,7 +72,7 @@ impl Qwen2 {
     }
 
     /// The same policy elsewhere or in another form, under fast arithmetic.
-    pub fn placed(self, place: Place) -> Result<Self, PlaceError> {
+    pub fn placed(self, place: Place) -> Result<Self, PolicyError> {
         let device = devices::device(place.device)?;
         let kind = match (place.weights, self.kind()) {
             (WeightKind::Bf16, _) => Kind::BFloat16,
@@ -133,7 +122,7 @@ impl Qwen2 {
     }
 
     /// The same policy under an arithmetic.
-    pub fn with_numerics(mut self, numerics: Numerics) -> Result<Self, exact::ExactError> {
+    pub fn with_numerics(mut self, numerics: Numerics) -> Result<Self, NumericsError> {
         self.numerics = numerics;
         if numerics == Numerics::Exact {
             let made = self.make_exact()?;
@@ -211,7 +200,7 @@ impl Qwen2 {
         Some(made.clone())
     }
 
-    fn make_exact(&self) -> Result<ExactPolicy, exact::ExactError> {
+    fn make_exact(&self) -> Result<ExactPolicy, NumericsError> {
         let rotation = rotation_table(&self.config).flatten(0, -1);
         let rotation = Vec::try_from(rotation).expect("a dense f32 tensor");
         ExactPolicy::new(&self.config, &self.plain_parameters(), Arc::new(rotation))
@@ -284,7 +273,7 @@ impl Qwen2 {
         temperature: f64,
         scale: UpdateScale,
         loss: impl FnOnce(&Tensor) -> (Tensor, R),
-    ) -> Result<R, exact::ExactError> {
+    ) -> Result<R, NumericsError> {
         let Some(exact) = self.exact() else {
             if let Some(memory) = self.memory {
                 let pass = RecomputePass::new(self, memory, sequences, temperature);
@@ -428,16 +417,16 @@ impl Qwen2 {
 pub fn check_shapes(
     want: Vec<(String, Vec<i64>)>,
     mut found: BTreeMap<&String, Vec<i64>>,
-) -> Result<(), ModelError> {
+) -> Result<(), PolicyError> {
     for (name, want) in want {
         match found.remove(&name) {
-            None => return Err(ModelError::Missing(name)),
-            Some(got) if got != want => return Err(ModelError::Shape { name, got, want }),
+            None => return Err(PolicyError::Missing(name)),
+            Some(got) if got != want => return Err(PolicyError::Shape { name, got, want }),
             Some(_) => {}
         }
     }
     match found.into_keys().next() {
-        Some(name) => Err(ModelError::Unknown(name.clone())),
+        Some(name) => Err(PolicyError::Unknown(name.clone())),
         None => Ok(()),
     }
 }

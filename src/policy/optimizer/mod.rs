@@ -7,42 +7,13 @@
 pub mod on_device;
 
 use crate::experiment::{Optimizer, WarmUpStart};
+use crate::policy::OptimizerError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Values by tensor name. The order of names is the order of every sum.
 pub type OptimizerTensors = BTreeMap<String, Vec<f32>>;
-
-/// An update that cannot be made. Parameters and state are as they were.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum OptimizerError {
-    #[error("the gradient of {tensor} is not finite at element {index} of {count}")]
-    NotFinite { tensor: String, index: usize, count: usize },
-    /// Gradients that are finite and whose squares are not, in f32.
-    #[error("the gradient's norm is infinite")]
-    NormOverflow,
-    #[error("the update would make the {what} of {tensor} NaN or infinite")]
-    Overflow { what: &'static str, tensor: String },
-    /// Finite weights whose products are not, such as one with the norm before it.
-    #[error("the update would make products of the weights infinite")]
-    Products,
-    #[error("{what} of {tensor}: {expected} elements expected, got {got}")]
-    Mismatch {
-        what: &'static str,
-        tensor: String,
-        /// Elements of the parameter; 0 when there is no such parameter.
-        expected: usize,
-        got: usize,
-    },
-}
-
-impl OptimizerError {
-    /// Whether a number was not finite, and not something else that went wrong.
-    pub fn is_not_finite(&self) -> bool {
-        !matches!(self, Self::Mismatch { .. })
-    }
-}
 
 /// What an update makes of a policy, before it is in place.
 #[derive(Debug)]

@@ -3,11 +3,11 @@
 
 use crate::base::files;
 use crate::records::RunFolder;
+use crate::report::ReportError;
 use crate::report::export::inventory;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 
 /// Its name in the run folder.
 pub const NAME: &str = "statement.json";
@@ -18,31 +18,6 @@ pub const PREDICATE_TYPE: &str = "urn:dapo:run:v1";
 
 /// Longest statement that is read: it has about 150 bytes for each file.
 const LIMIT_BYTES: u64 = 64 << 20;
-
-/// A statement that cannot be made, read or understood.
-#[derive(Debug, thiserror::Error)]
-pub enum StatementError {
-    /// A file.
-    #[error(transparent)]
-    File(#[from] files::FileError),
-    /// The run has not ended.
-    #[error("{} has not ended: there is no outcome.json to make a statement about", folder.display())]
-    Unfinished {
-        /// The run folder.
-        folder: PathBuf,
-    },
-    /// The files are not those that the run wrote.
-    #[error("{}: {reason}; no statement was written", folder.display())]
-    Altered {
-        /// The run folder.
-        folder: PathBuf,
-        /// Which file, and what is wrong with it.
-        reason: String,
-    },
-    /// The file is no statement about a run.
-    #[error("not a statement about a run: {0}")]
-    Malformed(String),
-}
 
 /// A statement about a run. Unknown fields are ignored, as in-toto demands.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -106,7 +81,7 @@ pub enum StatementProblem {
 /// # Errors
 /// A run that has not ended, a file that `outcome.json` knows otherwise, something in the folder that
 /// is no file, or a record that is malformed.
-pub fn write(run: &RunFolder) -> Result<Statement, StatementError> {
+pub fn write(run: &RunFolder) -> Result<Statement, ReportError> {
     let statement = Statement {
         kind: STATEMENT_TYPE.to_string(),
         subject: subjects(run)?,
@@ -118,12 +93,12 @@ pub fn write(run: &RunFolder) -> Result<Statement, StatementError> {
 }
 
 /// Every file with its digest. What `outcome.json` lists has to be as it says.
-fn subjects(run: &RunFolder) -> Result<Vec<StatementSubject>, StatementError> {
+fn subjects(run: &RunFolder) -> Result<Vec<StatementSubject>, ReportError> {
     if !run.path("outcome.json").exists() {
-        return Err(StatementError::Unfinished { folder: run.root().to_path_buf() });
+        return Err(ReportError::Unfinished { folder: run.root().to_path_buf() });
     }
     let altered =
-        |reason: String| StatementError::Altered { folder: run.root().to_path_buf(), reason };
+        |reason: String| ReportError::Altered { folder: run.root().to_path_buf(), reason };
     let (names, strange) = inventory::names(run)?;
     if let Some(name) = strange.first() {
         return Err(altered(format!("{name} is neither a file nor a folder")));
@@ -144,7 +119,7 @@ fn subjects(run: &RunFolder) -> Result<Vec<StatementSubject>, StatementError> {
 }
 
 /// The run's identity as it follows from its folder.
-fn predicate(run: &RunFolder) -> Result<Map<String, Value>, StatementError> {
+fn predicate(run: &RunFolder) -> Result<Map<String, Value>, ReportError> {
     /// All that is needed here of a ledger's entry.
     #[derive(Deserialize)]
     struct Entry {
@@ -173,12 +148,12 @@ fn predicate(run: &RunFolder) -> Result<Map<String, Value>, StatementError> {
 ///
 /// # Errors
 /// A file that is no statement about a run; a folder that cannot be read.
-pub fn check(run: &RunFolder) -> Result<(usize, Vec<StatementProblem>), StatementError> {
+pub fn check(run: &RunFolder) -> Result<(usize, Vec<StatementProblem>), ReportError> {
     let statement = read(run)?;
     let (mut named, mut problems, mut hashed) = (BTreeSet::new(), Vec::new(), 0);
     for StatementSubject { name, digest } in &statement.subject {
         named.insert(name.clone());
-        let missing = || StatementError::Malformed(format!("`{name}` has no SHA-256"));
+        let missing = || ReportError::Malformed(format!("`{name}` has no SHA-256"));
         let stated = digest.get("sha256").ok_or_else(missing)?;
         if !inventory::is_inside(run, name)? {
             problems.push(StatementProblem::Missing { name: name.clone() });
@@ -201,22 +176,22 @@ pub fn check(run: &RunFolder) -> Result<(usize, Vec<StatementProblem>), Statemen
     Ok((hashed, problems))
 }
 
-fn read(run: &RunFolder) -> Result<Statement, StatementError> {
+fn read(run: &RunFolder) -> Result<Statement, ReportError> {
     let text = files::read_text_up_to(&run.path(NAME), LIMIT_BYTES)?;
-    let statement: Statement = serde_json::from_str(&text)
-        .map_err(|error| StatementError::Malformed(error.to_string()))?;
+    let statement: Statement =
+        serde_json::from_str(&text).map_err(|error| ReportError::Malformed(error.to_string()))?;
     for (name, found, expected) in [
         ("_type", &statement.kind, STATEMENT_TYPE),
         ("predicateType", &statement.predicate_type, PREDICATE_TYPE),
     ] {
         if found != expected {
-            return Err(StatementError::Malformed(format!(
+            return Err(ReportError::Malformed(format!(
                 "{name} is `{found}`, expected `{expected}`"
             )));
         }
     }
     if statement.subject.is_empty() {
-        return Err(StatementError::Malformed("it names no subject".to_string()));
+        return Err(ReportError::Malformed("it names no subject".to_string()));
     }
     Ok(statement)
 }

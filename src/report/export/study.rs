@@ -3,27 +3,16 @@
 //! the same records give the same bytes.
 
 use crate::base::files;
-use crate::records::tables::{self, long};
+use crate::records::tables::long;
 use crate::records::{
     CellKey, EvaluationRecord, EvaluationRow, MetricRow, OutcomeRow, RunFolder, StepMetrics,
 };
 use crate::report::export::tensorboard;
-use crate::report::{Scalar, text};
+use crate::report::{ReportError, Scalar, text};
 use crate::study::Cell;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
-
-/// A study that cannot be exported.
-#[derive(Debug, thiserror::Error)]
-pub enum ExportError {
-    /// The file system refused.
-    #[error(transparent)]
-    File(#[from] files::FileError),
-    /// A table cannot be written.
-    #[error(transparent)]
-    Table(#[from] tables::TableError),
-}
 
 /// The rows of all cells.
 #[derive(Debug)]
@@ -85,7 +74,7 @@ fn rows<'a>(cells: &'a [Cell], keys: &'a [CellKey]) -> ExportRows<'a> {
 ///
 /// # Errors
 /// When a file cannot be written.
-pub fn parquet(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBuf>, ExportError> {
+pub fn parquet(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBuf>, ReportError> {
     let rows = rows(cells, keys);
     let paths = ["metrics", "evaluations", "outcomes"].map(|it| out.join(format!("{it}.parquet")));
     let [metrics, evaluations, outcomes] = &paths;
@@ -99,7 +88,7 @@ pub fn parquet(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathB
 ///
 /// # Errors
 /// When a file cannot be written.
-pub fn csv(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBuf>, ExportError> {
+pub fn csv(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBuf>, ReportError> {
     let rows = rows(cells, keys);
     let metrics = rows
         .metrics
@@ -164,7 +153,7 @@ fn quoted(field: &str) -> String {
 ///
 /// # Errors
 /// When a file cannot be written.
-pub fn events(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBuf>, ExportError> {
+pub fn events(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBuf>, ReportError> {
     let mut paths = Vec::new();
     for (cell, key) in cells.iter().zip(keys) {
         let mut scalars = Vec::new();
@@ -200,7 +189,7 @@ pub fn events(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBu
 ///
 /// # Errors
 /// When metrics or evaluations cannot be read, or the file cannot be written.
-pub fn run_events(run: &RunFolder, name: &str, out: &Path) -> Result<PathBuf, ExportError> {
+pub fn run_events(run: &RunFolder, name: &str, out: &Path) -> Result<PathBuf, ReportError> {
     let (metrics, records): (Vec<StepMetrics>, Vec<EvaluationRecord>) =
         match files::kind(&run.path("outcome.json"))?.is_some() {
             true => (run.metrics()?, run.evaluations()?),
@@ -244,7 +233,7 @@ fn evaluation_scalars(
     .map(|(name, value)| Scalar { tag: format!("evaluation/{set}/{name}"), step, value })
 }
 
-fn write_events(folder: &Path, mut scalars: Vec<Scalar>) -> Result<PathBuf, ExportError> {
+fn write_events(folder: &Path, mut scalars: Vec<Scalar>) -> Result<PathBuf, ReportError> {
     // TensorBoard draws points in the file's order.
     scalars.sort_by_key(|scalar| scalar.step);
     let path = folder.join("events.out.tfevents.0.dapo");

@@ -4,7 +4,7 @@
 use crate::base::files;
 use crate::records::RunFolder;
 use crate::report::run::load;
-use crate::report::{LoadedEvaluation, RunReportLoaded, text};
+use crate::report::{LoadedEvaluation, ReportError, RunReportLoaded, text};
 use crate::statistics::estimators;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -27,10 +27,7 @@ const TOLERANCE: f64 = 1e-12;
 ///
 /// # Errors
 /// When a file with a digest is there but cannot be read.
-pub fn checks(
-    run: &RunFolder,
-    loaded: &RunReportLoaded,
-) -> Result<Vec<ReportCheck>, load::RunReportError> {
+pub fn checks(run: &RunFolder, loaded: &RunReportLoaded) -> Result<Vec<ReportCheck>, ReportError> {
     let mut checks = Vec::new();
     if let Some(outcome) = &loaded.outcome {
         checks.push(digests(run, &outcome.digests)?);
@@ -59,7 +56,7 @@ pub fn checks(
 fn digests(
     run: &RunFolder,
     digests: &BTreeMap<String, String>,
-) -> Result<ReportCheck, load::RunReportError> {
+) -> Result<ReportCheck, ReportError> {
     let mut wrong = Vec::new();
     let is_checkpoints = |name: &str| name.starts_with("checkpoints/");
     for (name, expected) in digests {

@@ -8,10 +8,11 @@ use crate::records::{
     Environment, EvaluationRecord, Manifest, RolloutRow, RunFolder, Session, StepMetrics,
     StepTimings, tables,
 };
+use crate::report::ReportError;
 use crate::statistics::Sample;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The records of one run.
 pub struct RunReportLoaded {
@@ -58,34 +59,15 @@ pub struct ProblemOutcomes {
     pub response_tokens: Vec<u32>,
 }
 
-/// Why a run folder could not be read.
-#[derive(Debug, thiserror::Error)]
-pub enum RunReportError {
-    /// No run was ever started here.
-    #[error("{path} is not a run folder: {source}", path = root.display())]
-    NotARun {
-        /// The folder that was asked for.
-        root: PathBuf,
-        /// What is missing.
-        source: files::FileError,
-    },
-    /// A record.
-    #[error(transparent)]
-    Files(#[from] files::FileError),
-    /// A table.
-    #[error(transparent)]
-    Tables(#[from] tables::TableError),
-}
-
 /// Reads a run folder.
 ///
 /// # Errors
 /// When `experiment.json` or `manifest.json` is missing, or a file that is there cannot be
 /// understood. The message names it.
-pub fn load(run: &RunFolder) -> Result<RunReportLoaded, RunReportError> {
+pub fn load(run: &RunFolder) -> Result<RunReportLoaded, ReportError> {
     let experiment = run.experiment().map_err(|source| match is_missing(&source) {
-        true => RunReportError::NotARun { root: run.root().to_path_buf(), source },
-        false => RunReportError::Files(source),
+        true => ReportError::NotARun { root: run.root().to_path_buf(), source },
+        false => ReportError::File(source),
     })?;
     let mut evaluations = Vec::new();
     for record in optional(run.evaluations())?.unwrap_or_default() {
@@ -107,7 +89,7 @@ pub fn load(run: &RunFolder) -> Result<RunReportLoaded, RunReportError> {
     })
 }
 
-fn by_problem(path: &Path) -> Result<Vec<ProblemOutcomes>, RunReportError> {
+fn by_problem(path: &Path) -> Result<Vec<ProblemOutcomes>, ReportError> {
     let mut rows = tables::read_outcomes(path)?;
     let mut order: Vec<String> = Vec::new();
     let mut position = BTreeMap::new();
@@ -131,7 +113,7 @@ fn by_problem(path: &Path) -> Result<Vec<ProblemOutcomes>, RunReportError> {
     Ok(problems)
 }
 
-fn first_and_last_rollouts(run: &RunFolder) -> Result<Vec<(u64, Vec<RolloutRow>)>, RunReportError> {
+fn first_and_last_rollouts(run: &RunFolder) -> Result<Vec<(u64, Vec<RolloutRow>)>, ReportError> {
     let names = optional(files::list(&run.path("rollouts")))?.unwrap_or_default();
     let step = |name: &String| -> Option<u64> {
         name.strip_prefix("step-")?.strip_suffix(".parquet")?.parse().ok()

@@ -18,10 +18,9 @@ use crate::records::{Ending, RunFolder, Session};
 use crate::report::export::ro_crate;
 use crate::report::run::checks::ReportCheck;
 use crate::report::run::figures::RunFigure;
-use crate::report::run::load::RunReportError;
 use crate::report::{
-    Checklist, Decision, RunCounts, RunReportLoaded, SampleRollout, SetResult, ShownMetric, Strip,
-    Technique, html, markdown, text,
+    Checklist, Decision, ReportError, RunCounts, RunReportLoaded, SampleRollout, SetResult,
+    ShownMetric, Strip, Technique, html, markdown, text,
 };
 use crate::study::{Effects, effect_checks, paper};
 use serde::Serialize;
@@ -113,7 +112,7 @@ pub struct RunStatus {
 ///
 /// # Errors
 /// When the folder holds no run, a record or table is malformed, or a file cannot be written.
-pub fn write(run: &RunFolder) -> Result<Report, RunReportError> {
+pub fn write(run: &RunFolder) -> Result<Report, ReportError> {
     let report = build(run)?;
     for (name, text) in texts(&report) {
         files::write_atomic(&run.path(name), text.as_bytes())?;
@@ -137,7 +136,7 @@ pub fn texts(report: &Report) -> [(&'static str, String); 3] {
 ///
 /// # Errors
 /// When the folder holds no run, or a record or table is malformed.
-pub fn build(run: &RunFolder) -> Result<Report, RunReportError> {
+pub fn build(run: &RunFolder) -> Result<Report, ReportError> {
     let loaded = load::load(run)?;
     let evaluations = evaluations::results(&loaded);
     let effects = effect_checks::check(&loaded.experiment, &loaded.metrics);

@@ -18,26 +18,15 @@ mod surroundings;
 
 use crate::base::{files, visible};
 use crate::report::page::Page;
-use crate::report::{Context, html, markdown, text};
+use crate::report::{Context, ReportError, html, markdown, text};
 use crate::study::claims::evidence;
 use crate::study::collection::{self, Study};
-use crate::study::{Analysis, Judged, analysis, claims as paper_claims, error};
+use crate::study::{Analysis, Judged, analysis, claims as paper_claims};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 /// Version of the structure.
 const SCHEMA: &str = "dapo-study-report/1";
-
-/// A report that cannot be made.
-#[derive(Debug, thiserror::Error)]
-pub enum StudyReportError {
-    /// The folder is no study, or a file in it cannot be used.
-    #[error(transparent)]
-    Study(#[from] error::StudyError),
-    /// The report cannot be written.
-    #[error(transparent)]
-    Write(files::FileError),
-}
 
 /// Everything that a study's report shows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -57,7 +46,7 @@ pub struct StudyReport {
 ///
 /// # Errors
 /// A folder that is no study, or a grid or declaration that cannot be used.
-pub fn build(folder: &Path, declared: Option<&Path>) -> Result<StudyReport, StudyReportError> {
+pub fn build(folder: &Path, declared: Option<&Path>) -> Result<StudyReport, ReportError> {
     Ok(report(&collection::load(folder, declared)?))
 }
 
@@ -79,10 +68,10 @@ pub fn write(
     folder: &Path,
     declared: Option<&Path>,
     out: Option<&Path>,
-) -> Result<(StudyReport, [PathBuf; 4]), StudyReportError> {
+) -> Result<(StudyReport, [PathBuf; 4]), ReportError> {
     let report = build(folder, declared)?;
     if let Some(out) = out {
-        files::create_folder(out).map_err(StudyReportError::Write)?;
+        files::create_folder(out)?;
     }
     let out = out.unwrap_or(folder);
     let names = ["report.html", "report.md", "report.json", "scores.svg"];
@@ -94,7 +83,7 @@ pub fn write(
         picture::scores(&report.page),
     ];
     for (path, text) in paths.iter().zip(&texts) {
-        files::write_atomic(path, text.as_bytes()).map_err(StudyReportError::Write)?;
+        files::write_atomic(path, text.as_bytes())?;
     }
     Ok((report, paths))
 }

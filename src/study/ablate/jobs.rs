@@ -3,9 +3,9 @@
 use crate::base::files::{self, FileKind};
 use crate::experiment::{Experiment, Grid, compare};
 use crate::records::{Manifest, RunFolder, StepMetrics};
-use crate::study::ablate::{AblateError, AblateStudy};
+use crate::study::ablate::AblateStudy;
 use crate::study::cell::check::RECORDS;
-use crate::study::{Cell, CellEnding, cell};
+use crate::study::{Cell, CellEnding, StudyError, cell};
 use crate::training::run::inputs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -88,7 +88,7 @@ impl Job {
         self.steps_done() as f64 / self.steps().max(1) as f64
     }
 
-    pub fn set_aside(&mut self) -> Result<Vec<PathBuf>, AblateError> {
+    pub fn set_aside(&mut self) -> Result<Vec<PathBuf>, StudyError> {
         let mut moved = Vec::new();
         for path in [self.record.as_path(), self.folder.root()] {
             if files::kind(path)?.is_some() {
@@ -102,10 +102,10 @@ impl Job {
 
 /// The jobs of grids, all arms of the first seed first, so that seeds complete in order. An arm
 /// that stands in several grids is one job.
-pub fn jobs(study: &AblateStudy, grids: &[Grid]) -> Result<Vec<Job>, AblateError> {
+pub fn jobs(study: &AblateStudy, grids: &[Grid]) -> Result<Vec<Job>, StudyError> {
     let mut names = BTreeSet::new();
     if let Some(grid) = grids.iter().find(|grid| !names.insert(&grid.name)) {
-        return Err(AblateError::SameName { name: grid.name.clone() });
+        return Err(StudyError::SameName { name: grid.name.clone() });
     }
     let mut manifests: BTreeMap<String, Manifest> = BTreeMap::new();
     let mut jobs: Vec<Job> = Vec::new();
@@ -125,7 +125,7 @@ pub fn jobs(study: &AblateStudy, grids: &[Grid]) -> Result<Vec<Job>, AblateError
                 if let Some(job) = jobs.iter_mut().find(same) {
                     if job.experiment.inputs != arm.experiment.inputs {
                         let first = job.arms.first().cloned().unwrap_or_default();
-                        return Err(AblateError::SharedArm { first, second: title });
+                        return Err(StudyError::SharedArm { first, second: title });
                     }
                     job.arms.push(title);
                     continue;
@@ -154,10 +154,10 @@ fn executed(experiment: &Experiment, seed: u64) -> Experiment {
     experiment
 }
 
-fn prepared(title: &str, experiment: &Experiment) -> Result<Manifest, AblateError> {
+fn prepared(title: &str, experiment: &Experiment) -> Result<Manifest, StudyError> {
     let inputs = inputs::prepare(executed(experiment, experiment.execution.seed));
     let inputs = inputs
-        .map_err(|source| AblateError::Arm { arm: title.to_string(), source: Box::new(source) })?;
+        .map_err(|source| StudyError::Arm { arm: title.to_string(), source: Box::new(source) })?;
     Ok(inputs.manifest)
 }
 
@@ -167,7 +167,7 @@ fn job(
     experiment: Experiment,
     manifest: Manifest,
     runs: &[String],
-) -> Result<Job, AblateError> {
+) -> Result<Job, StudyError> {
     let seed = experiment.execution.seed;
     let mut manifest = Manifest { seed, ..manifest };
     let of_format = |records| {
@@ -202,7 +202,7 @@ fn job(
 }
 
 /// Reads the state of a job without changing anything.
-pub fn state(job: &Job) -> Result<JobState, AblateError> {
+pub fn state(job: &Job) -> Result<JobState, StudyError> {
     let ended = files::kind(&job.folder.path("outcome.json"))?.is_some();
     if files::kind(&job.record)?.is_none() {
         return Ok(match files::kind(&job.folder.path("manifest.json"))? {
@@ -223,7 +223,7 @@ pub fn state(job: &Job) -> Result<JobState, AblateError> {
     if cell.inputs != manifest.inputs {
         let keys = compare::differing_keys(&cell.inputs, &manifest.inputs);
         let what = keys.into_iter().cloned().collect::<Vec<_>>().join(", ");
-        return Err(AblateError::OtherInputs { path: job.record.clone(), what });
+        return Err(StudyError::OtherInputs { path: job.record.clone(), what });
     }
     if cell.run_key != manifest.run_key {
         return unusable(format!("{name}: its `run_key` does not follow from its experiment"));
@@ -244,7 +244,7 @@ pub fn state(job: &Job) -> Result<JobState, AblateError> {
 }
 
 /// The first file of the run folder whose digest is not the record's.
-fn misfit(job: &Job, cell: &Cell) -> Result<Option<String>, AblateError> {
+fn misfit(job: &Job, cell: &Cell) -> Result<Option<String>, StudyError> {
     for name in RECORDS {
         let path = job.folder.inside(name)?;
         let is_file = files::kind(&path)? == Some(FileKind::File);

@@ -15,40 +15,10 @@ pub mod process;
 pub mod schedule;
 
 use crate::base::{Lock, files};
-use crate::experiment::{ExperimentError, Grid};
-use crate::study::cell;
-use crate::training::run;
+use crate::experiment::Grid;
+use crate::study::StudyError;
 use std::collections::BTreeSet;
-use std::io;
 use std::path::{Path, PathBuf};
-
-#[derive(Debug, thiserror::Error)]
-pub enum AblateError {
-    #[error(transparent)]
-    File(#[from] files::FileError),
-    #[error(transparent)]
-    Grid(#[from] ExperimentError),
-    #[error(transparent)]
-    Cell(#[from] cell::CellError),
-    #[error("arm {arm}: {source}")]
-    Arm { arm: String, source: Box<run::RunError> },
-    #[error("two grids are named {name}; their results would be one")]
-    SameName { name: String },
-    /// Two grids would share a cell although they read different files.
-    #[error(
-        "{first} and {second} are the same arm on other inputs; their grids cannot share a study"
-    )]
-    SharedArm { first: String, second: String },
-    /// The record of this arm and seed was made from other data or another base policy.
-    #[error(
-        "{}: this cell was made from other inputs ({what}); use another --out, or bring back the inputs", path.display()
-    )]
-    OtherInputs { path: PathBuf, what: String },
-    #[error("{} is in use by another `dapo ablate`", study.display())]
-    InUse { study: PathBuf },
-    #[error("cannot start {}: {source}", program.display())]
-    Start { program: PathBuf, source: io::Error },
-}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AblateStudy {
@@ -76,14 +46,14 @@ impl AblateStudy {
         self.root.join("experiments").join(format!("{run}.json"))
     }
 
-    pub fn lock(&self) -> Result<Lock, AblateError> {
+    pub fn lock(&self) -> Result<Lock, StudyError> {
         files::create_folder(&self.root)?;
         let lock = files::lock(&self.root.join("ablate.lock"))?;
-        lock.ok_or_else(|| AblateError::InUse { study: self.root.clone() })
+        lock.ok_or_else(|| StudyError::InUse { study: self.root.clone() })
     }
 
     /// Writes a grid into the study. Seeds that an earlier call ran with the same arms stay in it.
-    pub fn keep(&self, grid: &Grid) -> Result<(), AblateError> {
+    pub fn keep(&self, grid: &Grid) -> Result<(), StudyError> {
         let identity = |grid: &Grid| -> Vec<(String, String)> {
             grid.arms.iter().map(|arm| (arm.name.clone(), arm.arm_sha256.clone())).collect()
         };

@@ -2,8 +2,8 @@
 //! parent, which asks each child once to stop after its present step.
 
 use crate::base::files;
-use crate::study::Job;
-use crate::study::ablate::{AblateError, AblateStudy};
+use crate::study::ablate::AblateStudy;
+use crate::study::{Job, StudyError};
 use rustix::process::{Pid, Signal};
 use std::collections::VecDeque;
 use std::io::{self, BufRead};
@@ -50,7 +50,7 @@ impl ProcessEnded {
 }
 
 impl Process {
-    pub fn start(program: &Path, study: &AblateStudy, job: &Job) -> Result<Self, AblateError> {
+    pub fn start(program: &Path, study: &AblateStudy, job: &Job) -> Result<Self, StudyError> {
         let experiment = study.experiment(&job.run_name());
         files::write_json(&experiment, &job.experiment)?;
         let mut command = Command::new(program);
@@ -60,7 +60,7 @@ impl Process {
         command.process_group(0);
         let mut child = command
             .spawn()
-            .map_err(|source| AblateError::Start { program: program.to_path_buf(), source })?;
+            .map_err(|source| StudyError::Start { program: program.to_path_buf(), source })?;
         let lines = Lines::default();
         let (errors, kept) = (child.stderr.take(), Arc::clone(&lines));
         let listener = std::thread::spawn(move || {

@@ -3,11 +3,11 @@
 use crate::base::files;
 use crate::experiment::sets;
 use crate::records::{EvaluationRecord, RunFolder};
+use crate::study::ablate::AblateStudy;
 use crate::study::ablate::jobs::{self, JobState};
 use crate::study::ablate::process::Process;
-use crate::study::ablate::{AblateError, AblateStudy};
-use crate::study::cell::{CellError, build};
-use crate::study::{Job, ProcessEnded};
+use crate::study::cell::build;
+use crate::study::{Job, ProcessEnded, StudyError};
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -85,7 +85,7 @@ pub fn run(
     options: &ScheduleOptions,
     stop: &dyn Fn() -> bool,
     watch: &mut dyn FnMut(ScheduleEvent),
-) -> Result<(), AblateError> {
+) -> Result<(), StudyError> {
     if options.last_checkpoint_only {
         // Which checkpoints are kept is no part of a run's identity and changes no number.
         for job in jobs.iter_mut() {
@@ -135,7 +135,7 @@ pub fn run(
 impl Queue<'_> {
     /// Starts waiting cells, in order, while there is room. A cell whose folder is locked by a
     /// process of an earlier call waits for that process.
-    fn start(&mut self) -> Result<(), AblateError> {
+    fn start(&mut self) -> Result<(), StudyError> {
         let mut held = Vec::new();
         while self.running.len() < self.options.at_once {
             let Some(index) = self.waiting.pop_front() else { break };
@@ -167,14 +167,13 @@ impl Queue<'_> {
     }
 
     /// Handles the cells whose processes have ended.
-    fn collect(&mut self) -> Result<(), AblateError> {
+    fn collect(&mut self) -> Result<(), StudyError> {
         for at in (0..self.running.len()).rev() {
             let (index, process) = &mut self.running[at];
             let index = *index;
             let program = || self.options.program.clone();
             let ended = process.ended();
-            let ended =
-                ended.map_err(|source| AblateError::Start { program: program(), source })?;
+            let ended = ended.map_err(|source| StudyError::Start { program: program(), source })?;
             if let Some(ended) = ended {
                 self.running.remove(at);
                 self.after(index, &ended)?;
@@ -183,7 +182,7 @@ impl Queue<'_> {
         Ok(())
     }
 
-    fn after(&mut self, index: usize, ended: &ProcessEnded) -> Result<(), AblateError> {
+    fn after(&mut self, index: usize, ended: &ProcessEnded) -> Result<(), StudyError> {
         let job = &mut self.jobs[index];
         if files::kind(&job.folder.path("outcome.json"))?.is_some() {
             return self.record(index);
@@ -203,7 +202,7 @@ impl Queue<'_> {
         self.fail(index, &ended.reason())
     }
 
-    fn ended(&mut self, index: usize, state: JobState) -> Result<(), AblateError> {
+    fn ended(&mut self, index: usize, state: JobState) -> Result<(), StudyError> {
         self.jobs[index].state = state;
         (self.watch)(ScheduleEvent::Ended(&self.jobs[index]));
         Ok(())
@@ -213,7 +212,7 @@ impl Queue<'_> {
         (self.watch)(ScheduleEvent::Note(text));
     }
 
-    fn fail(&mut self, index: usize, reason: &str) -> Result<(), AblateError> {
+    fn fail(&mut self, index: usize, reason: &str) -> Result<(), StudyError> {
         let Job { experiment, manifest, folder, .. } = &self.jobs[index];
         let cell = build::failed(experiment, manifest, folder, reason);
         cell.write(&self.study.cells())?;
@@ -222,13 +221,13 @@ impl Queue<'_> {
 
     /// Records a run that has ended. A run folder that contradicts itself is set aside and made
     /// again, once.
-    fn record(&mut self, index: usize) -> Result<(), AblateError> {
+    fn record(&mut self, index: usize) -> Result<(), StudyError> {
         let job = &self.jobs[index];
         let problem = match build::build(&job.folder) {
             Ok(cell) if cell.run_key == job.manifest.run_key => {
                 // A run of very many steps has no record; the other cells continue.
                 return match cell.write(&self.study.cells()) {
-                    Err(error @ CellError::Invalid { .. }) => self.fail(index, &error.to_string()),
+                    Err(error @ StudyError::Invalid { .. }) => self.fail(index, &error.to_string()),
                     Err(error) => Err(error.into()),
                     Ok(_) => self.ended(index, JobState::Recorded(Box::new(cell))),
                 };
@@ -244,7 +243,7 @@ impl Queue<'_> {
         Ok(())
     }
 
-    fn set_aside(&mut self, index: usize, reason: &str) -> Result<(), AblateError> {
+    fn set_aside(&mut self, index: usize, reason: &str) -> Result<(), StudyError> {
         self.note(format!("{}: {reason}", self.jobs[index].title()));
         for path in self.jobs[index].set_aside()? {
             self.note(format!("set aside: {}", path.display()));

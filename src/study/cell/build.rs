@@ -12,8 +12,8 @@ use crate::records::{
 };
 use crate::study::cell::check::{self, RECORDS};
 use crate::study::cell::numbers::{self, GENERATED, significant};
-use crate::study::cell::{CellError, FORMAT, MAX_BYTES};
-use crate::study::{Cell, CellEnding, CellEvaluation, ProblemIds};
+use crate::study::cell::{FORMAT, MAX_BYTES};
+use crate::study::{Cell, CellEnding, CellEvaluation, ProblemIds, StudyError};
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,11 +41,11 @@ const ROOM: [(usize, &[&str]); 5] = [
 /// The record of a finished run. Each file is hashed again and compared with `outcome.json`;
 /// experiment, manifest, metrics, evaluations and ending are compared with the ledger; every score
 /// is computed again from its outcomes. A checkpoint that is missing as a whole is not an error.
-pub fn build(folder: &RunFolder) -> Result<Cell, CellError> {
+pub fn build(folder: &RunFolder) -> Result<Cell, StudyError> {
     let (experiment, manifest) = (folder.experiment()?, folder.manifest()?);
     let (metrics, records) = (folder.metrics()?, folder.evaluations()?);
     let (ledger, outcome) = (folder.ledger()?, folder.outcome()?);
-    let refuse = |(file, reason): (&str, String)| CellError::invalid(folder.path(file), reason);
+    let refuse = |(file, reason): (&str, String)| StudyError::invalid(folder.path(file), reason);
     let begun = begun(&experiment, &manifest, &metrics);
     check::identity(&begun).map_err(|reason| refuse(("manifest.json", reason)))?;
     check_digests(folder, &outcome)?;
@@ -75,7 +75,7 @@ pub fn build(folder: &RunFolder) -> Result<Cell, CellError> {
         wall_seconds: wall_seconds(&folder.sessions()?, &folder.timings()?),
         ..begun
     });
-    check::check(&cell).map_err(|reason| CellError::invalid(folder.root(), reason))?;
+    check::check(&cell).map_err(|reason| StudyError::invalid(folder.root(), reason))?;
     Ok(cell)
 }
 
@@ -146,8 +146,8 @@ fn bytes(cell: &Cell) -> u64 {
 
 type CellRefusal = (&'static str, String);
 
-fn check_digests(folder: &RunFolder, outcome: &Outcome) -> Result<(), CellError> {
-    let refuse = |name: &str, reason: String| CellError::invalid(folder.path(name), reason);
+fn check_digests(folder: &RunFolder, outcome: &Outcome) -> Result<(), StudyError> {
+    let refuse = |name: &str, reason: String| StudyError::invalid(folder.path(name), reason);
     let missing = RECORDS.into_iter().find(|name| !outcome.digests.contains_key(*name));
     if let Some(name) = missing {
         return Err(refuse("outcome.json", format!("has no digest of {name}")));
@@ -207,9 +207,9 @@ fn evaluation(
     record: &EvaluationRecord,
     experiment: &Experiment,
     problems: &mut BTreeMap<String, ProblemIds>,
-) -> Result<CellEvaluation, CellError> {
+) -> Result<CellEvaluation, StudyError> {
     let path = folder.recorded_outcomes(&record.set, record.counters.rollout_steps)?;
-    let refuse = |reason: String| CellError::invalid(&path, reason);
+    let refuse = |reason: String| StudyError::invalid(&path, reason);
     let outcomes_sha256 = files::sha256_file(&path)?;
     if outcomes_sha256 != record.outcomes_sha256 {
         return Err(refuse("is not the table that evaluations.jsonl has the digest of".into()));

@@ -2,8 +2,7 @@
 
 use crate::records::RunFolder;
 use crate::records::tables::{self, OutcomeRecord};
-use crate::study::Cell;
-use crate::study::cell::CellError;
+use crate::study::{Cell, StudyError};
 use crate::task::reward;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -15,7 +14,7 @@ pub struct RegradedResponses {
 }
 
 /// Uses the verifier of the record's arm.
-pub fn again(folder: &RunFolder, cell: &Cell) -> Result<RegradedResponses, CellError> {
+pub fn again(folder: &RunFolder, cell: &Cell) -> Result<RegradedResponses, StudyError> {
     let mut graded = RegradedResponses::default();
     for evaluation in &cell.evaluations {
         let (set, step) = (&evaluation.set, evaluation.counters.rollout_steps);

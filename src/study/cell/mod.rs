@@ -10,8 +10,8 @@ pub mod grading;
 
 use crate::base::files;
 use crate::experiment::Experiment;
-use crate::records::{Counters, tables};
-use crate::study::Bits;
+use crate::records::Counters;
+use crate::study::{Bits, StudyError};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,22 +24,6 @@ pub const MAX_BYTES: u64 = 50_000;
 /// What no check of records can show; every verdict from records says it.
 pub const ONLY_TRAINING: &str = "only training a cell again (dapo train CELL.json --out RUN, \
 then dapo runs cells CELL.json --run RUN) shows that its record is of a run that took place";
-
-#[derive(Debug, thiserror::Error)]
-pub enum CellError {
-    #[error(transparent)]
-    File(#[from] files::FileError),
-    #[error(transparent)]
-    Table(#[from] tables::TableError),
-    #[error("{}: {reason}", path.display())]
-    Invalid { path: PathBuf, reason: String },
-}
-
-impl CellError {
-    pub fn invalid(path: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
-        Self::Invalid { path: path.into(), reason: reason.into() }
-    }
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -187,21 +171,21 @@ impl Cell {
         self
     }
 
-    pub fn write(&self, folder: &Path) -> Result<PathBuf, CellError> {
+    pub fn write(&self, folder: &Path) -> Result<PathBuf, StudyError> {
         let path = folder.join(self.file_name());
         let bytes = files::canonical_json_line(self) + "\n";
         if bytes.len() as u64 > MAX_BYTES {
             let reason = format!("the record has {} bytes, more than {MAX_BYTES}", bytes.len());
-            return Err(CellError::invalid(path, reason));
+            return Err(StudyError::invalid(path, reason));
         }
         files::create_folder(folder)?;
         files::write_atomic(&path, bytes.as_bytes())?;
         Ok(path)
     }
 
-    pub fn read(path: &Path) -> Result<Self, CellError> {
+    pub fn read(path: &Path) -> Result<Self, StudyError> {
         let text = files::read_text_up_to(path, MAX_BYTES)?;
-        let invalid = |reason: String| CellError::invalid(path, reason);
+        let invalid = |reason: String| StudyError::invalid(path, reason);
         let cell: Self = serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
         check::check(&cell).map_err(invalid)?;
         Ok(cell)
@@ -214,16 +198,16 @@ pub fn file_name(arm_sha256: &str, run_key: &str, exactness: &str, seed: u64) ->
 }
 
 /// The records of a folder, by file name, and the errors of files that are none.
-pub fn read_folder(folder: &Path) -> Result<(Vec<Cell>, Vec<CellError>), files::FileError> {
+pub fn read_folder(folder: &Path) -> Result<(Vec<Cell>, Vec<StudyError>), files::FileError> {
     let mut cells = Vec::new();
     let mut refused = Vec::new();
     for name in files::list(folder)?.iter().filter(|name| name.ends_with(".json")) {
         let path = files::foreign::inside(folder, name);
-        match path.map_err(CellError::from).and_then(|path| Cell::read(&path)) {
+        match path.map_err(StudyError::from).and_then(|path| Cell::read(&path)) {
             Ok(cell) if cell.file_name() == *name => cells.push(cell),
             Ok(cell) => {
                 let reason = format!("the record's own name is `{}`", cell.file_name());
-                refused.push(CellError::invalid(folder.join(name), reason));
+                refused.push(StudyError::invalid(folder.join(name), reason));
             }
             Err(error) => refused.push(error),
         }

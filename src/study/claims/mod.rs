@@ -10,20 +10,12 @@ pub mod text;
 
 use crate::base::files;
 use crate::study::collection::Study;
-use crate::study::{Direction, Metric, PaperCheck, declaration};
+use crate::study::{Direction, Metric, PaperCheck, StudyError, declaration};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 const SHIPPED: &str = include_str!("../../../experiments/claims.toml");
-
-#[derive(Debug, thiserror::Error)]
-pub enum ClaimsError {
-    #[error(transparent)]
-    File(#[from] files::FileError),
-    #[error("{}: {reason}", path.display())]
-    Invalid { path: PathBuf, reason: String },
-}
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -166,9 +158,9 @@ pub fn shipped_for(study: &Study) -> Claims {
     }
 }
 
-pub fn load(path: &Path) -> Result<Claims, ClaimsError> {
+pub fn load(path: &Path) -> Result<Claims, StudyError> {
     let text = files::read_text_up_to(path, 1 << 20)?;
-    parse(&text).map_err(|reason| ClaimsError::Invalid { path: path.to_path_buf(), reason })
+    parse(&text).map_err(|reason| StudyError::Invalid { path: path.to_path_buf(), reason })
 }
 
 fn parse(text: &str) -> Result<Claims, String> {

@@ -5,8 +5,8 @@ use crate::base::files::{self, FileKind, foreign};
 use crate::records::tables::graded;
 use crate::records::{ColumnNames, GradedTable, RunFolder};
 use crate::statistics::Counts;
-use crate::study::comparison::{EvaluatedRun, OutcomeError};
-use crate::study::{Cell, cell};
+use crate::study::comparison::EvaluatedRun;
+use crate::study::{Cell, StudyError, cell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub struct ComparisonOptions {
 pub fn side<P: AsRef<Path>>(
     paths: &[P],
     options: &ComparisonOptions,
-) -> Result<Vec<EvaluatedRun>, OutcomeError> {
+) -> Result<Vec<EvaluatedRun>, StudyError> {
     let mut runs = Vec::new();
     for path in paths.iter().map(AsRef::as_ref) {
         match files::kind(path)? {
@@ -45,11 +45,11 @@ pub fn side<P: AsRef<Path>>(
     }
 }
 
-fn is_run(folder: &Path) -> Result<bool, OutcomeError> {
+fn is_run(folder: &Path) -> Result<bool, StudyError> {
     Ok(files::kind(&folder.join("evaluations.jsonl"))? == Some(FileKind::File))
 }
 
-fn run(path: &Path, options: &ComparisonOptions) -> Result<EvaluatedRun, OutcomeError> {
+fn run(path: &Path, options: &ComparisonOptions) -> Result<EvaluatedRun, StudyError> {
     if files::kind(path)? == Some(FileKind::Folder) {
         return run_folder(path, options);
     }
@@ -59,7 +59,7 @@ fn run(path: &Path, options: &ComparisonOptions) -> Result<EvaluatedRun, Outcome
     }
 }
 
-fn run_folder(path: &Path, options: &ComparisonOptions) -> Result<EvaluatedRun, OutcomeError> {
+fn run_folder(path: &Path, options: &ComparisonOptions) -> Result<EvaluatedRun, StudyError> {
     if !is_run(path)? {
         return Err(invalid(path, "it is neither a run folder nor a table".into()));
     }
@@ -83,7 +83,7 @@ fn run_folder(path: &Path, options: &ComparisonOptions) -> Result<EvaluatedRun, 
 
 /// The last evaluation of the set. A cell knows its problems by a digest; each problem is named by
 /// that digest and its place, which only another cell of the same set shares.
-fn cell(path: &Path, options: &ComparisonOptions) -> Result<EvaluatedRun, OutcomeError> {
+fn cell(path: &Path, options: &ComparisonOptions) -> Result<EvaluatedRun, StudyError> {
     let cell = Cell::read(path)?;
     let sets = cell.evaluations.iter().map(|evaluation| evaluation.set.as_str());
     let set = choose(path, sets, options)?;
@@ -107,7 +107,7 @@ fn choose<'a>(
     path: &Path,
     sets: impl Iterator<Item = &'a str>,
     options: &ComparisonOptions,
-) -> Result<String, OutcomeError> {
+) -> Result<String, StudyError> {
     let sets: BTreeSet<&str> = sets.collect();
     let known = || sets.iter().copied().collect::<Vec<_>>().join(", ");
     match (&options.set, sets.len()) {
@@ -129,7 +129,7 @@ fn table(
     path: &Path,
     columns: &ColumnNames,
     options: &ComparisonOptions,
-) -> Result<EvaluatedRun, OutcomeError> {
+) -> Result<EvaluatedRun, StudyError> {
     let table = graded::read_graded(path, columns)?;
     let problems = counts(shown, &table, options.unequal_samples)?;
     let (problem, sample, correct) = &table.columns;
@@ -142,7 +142,7 @@ fn counts(
     path: &Path,
     table: &GradedTable,
     unequal_samples: bool,
-) -> Result<BTreeMap<String, Counts>, OutcomeError> {
+) -> Result<BTreeMap<String, Counts>, StudyError> {
     let mut problems: BTreeMap<String, Counts> = BTreeMap::new();
     let mut seen: BTreeSet<(&str, &str)> = BTreeSet::new();
     for row in &table.rows {
@@ -184,6 +184,6 @@ fn cut(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
-fn invalid(path: &Path, reason: String) -> OutcomeError {
-    OutcomeError::Invalid { path: path.to_path_buf(), reason }
+fn invalid(path: &Path, reason: String) -> StudyError {
+    StudyError::Invalid { path: path.to_path_buf(), reason }
 }

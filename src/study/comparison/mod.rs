@@ -5,12 +5,12 @@
 pub mod load;
 pub mod text;
 
-use crate::records::tables;
 use crate::statistics::verdict::{self, Verdict};
 use crate::statistics::{
-    Accuracy, Counts, Evidence, Paired, PermutationTest, Question, StatisticsError,
-    WelchDifference, accuracy, between, distributions, paired,
+    Accuracy, Counts, Evidence, Paired, PermutationTest, Question, WelchDifference, accuracy,
+    between, distributions, paired,
 };
+use crate::study::StudyError;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,31 +18,6 @@ use std::path::PathBuf;
 pub const FORMAT: u64 = 1;
 
 const POWER: f64 = 0.8;
-
-#[derive(Debug, thiserror::Error)]
-pub enum OutcomeError {
-    #[error(transparent)]
-    Table(#[from] tables::TableError),
-    #[error(transparent)]
-    Cell(#[from] crate::study::cell::CellError),
-    #[error(transparent)]
-    File(#[from] crate::base::files::FileError),
-    #[error("{}: {reason}", path.display())]
-    Invalid { path: PathBuf, reason: String },
-    #[error(
-        "{} and {} are not about the same problems: {only} only in the first of them; \
-         --common-problems compares those that are in all", one.display(), other.display()
-    )]
-    OtherProblems {
-        /// Has a problem that the other does not have.
-        one: PathBuf,
-        other: PathBuf,
-        /// The number of such problems, and one of them.
-        only: String,
-    },
-    #[error(transparent)]
-    Statistics(#[from] StatisticsError),
-}
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvaluatedRun {
@@ -111,7 +86,7 @@ pub fn compare(
     b: &[EvaluatedRun],
     level: f64,
     common_problems: bool,
-) -> Result<RunComparison, OutcomeError> {
+) -> Result<RunComparison, StudyError> {
     let all: Vec<&EvaluatedRun> = a.iter().chain(b).collect();
     let mut remarks: Vec<String> = Vec::new();
     for run in &all {
@@ -141,14 +116,14 @@ fn problems<'a>(
     runs: &[&'a EvaluatedRun],
     common: bool,
     remarks: &mut Vec<String>,
-) -> Result<Vec<&'a str>, OutcomeError> {
+) -> Result<Vec<&'a str>, StudyError> {
     let Some(first) = runs.first() else { return Ok(Vec::new()) };
     for one in runs {
         for other in runs {
             let mut only = one.problems.keys().filter(|name| !other.problems.contains_key(*name));
             if let (Some(name), false) = (only.next(), common) {
                 let name: String = name.chars().take(80).collect();
-                return Err(OutcomeError::OtherProblems {
+                return Err(StudyError::OtherProblems {
                     one: one.path.clone(),
                     other: other.path.clone(),
                     only: format!("{} problems, such as {name:?},", 1 + only.count()),
@@ -160,7 +135,7 @@ fn problems<'a>(
     let names: Vec<&str> = first.problems.keys().filter(in_all).map(String::as_str).collect();
     if names.is_empty() {
         let reason = "no problem is in all files".to_string();
-        return Err(OutcomeError::Invalid { path: first.path.clone(), reason });
+        return Err(StudyError::Invalid { path: first.path.clone(), reason });
     }
     let largest = runs.iter().map(|run| run.problems.len()).max().unwrap_or(0);
     if common && names.len() < largest {
@@ -177,7 +152,7 @@ fn side(
     runs: &[EvaluatedRun],
     counts: &[Vec<Counts>],
     level: f64,
-) -> Result<ComparedRuns, OutcomeError> {
+) -> Result<ComparedRuns, StudyError> {
     let accuracy = accuracy::accuracy(counts, level)?;
     let doubling = std::iter::successors(Some(1), |k| Some(k * 2));
     let ks = doubling.take_while(|k| *k < accuracy.samples).chain([accuracy.samples]);
@@ -207,7 +182,7 @@ fn changes(names: &[&str], a: &[Vec<Counts>], b: &[Vec<Counts>]) -> Vec<Change> 
     changes
 }
 
-fn between_runs(a: &[f64], b: &[f64], level: f64) -> Result<Option<BetweenRuns>, OutcomeError> {
+fn between_runs(a: &[f64], b: &[f64], level: f64) -> Result<Option<BetweenRuns>, StudyError> {
     if a.len() < 2 || b.len() < 2 {
         return Ok(None);
     }

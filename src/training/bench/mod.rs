@@ -10,31 +10,16 @@ use crate::records::{StepMetrics, environment, tables};
 use crate::task::data::mini_aime::tokenizer;
 use crate::training::evaluation::{self, Set};
 use crate::training::plan::machine;
-use crate::training::run;
 use crate::training::run::inputs::{self, Inputs};
 use crate::training::run::rows::{progress, rollout_rows};
 use crate::training::step::Step;
-use crate::training::{Protocol, StepOutcome, Trainer};
+use crate::training::{Protocol, StepOutcome, Trainer, TrainingError};
 use serde::Serialize;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 use tch::{Kind, Tensor};
-
-#[derive(Debug, thiserror::Error)]
-pub enum BenchError {
-    #[error(transparent)]
-    Run(#[from] run::RunError),
-    #[error(transparent)]
-    File(#[from] files::FileError),
-    #[error("cannot make a temporary folder: {0}")]
-    Scratch(#[from] std::io::Error),
-    #[error(
-        "no group had a useful gradient, so nothing was trained; use dynamic_sampling.kind = \"none\" or another model"
-    )]
-    Saturated,
-}
 
 #[derive(Debug, Clone, Serialize)]
 pub struct BenchRecord {
@@ -97,7 +82,7 @@ const STOP_WEIGHT: f32 = -0.12;
 /// Fresh weights would stop with probability 1/26. The first column of the embedding is therefore a
 /// constant from which the head takes an offset for the stop token's logit, so that a response ends
 /// at each token with a nearly constant probability.
-pub fn write_random_policy(folder: &Path, seed: u64) -> Result<(), BenchError> {
+pub fn write_random_policy(folder: &Path, seed: u64) -> Result<(), TrainingError> {
     let vocabulary = tokenizer::vocabulary_size();
     let config = Config {
         family: Family::Qwen2,
@@ -125,7 +110,7 @@ pub fn write_random_policy(folder: &Path, seed: u64) -> Result<(), BenchError> {
     head.chunks_mut(width).for_each(|row| row[0] = 0.0);
     head[eos as usize * width] = STOP_WEIGHT;
     checkpoint::write_tensors(&folder.join("model.safetensors"), &values)
-        .map_err(run::RunError::from)?;
+        .map_err(TrainingError::from)?;
     Ok(())
 }
 
@@ -135,7 +120,7 @@ pub fn measure(
     experiment: Experiment,
     repetitions: u64,
     watch: &mut dyn FnMut(u64),
-) -> Result<BenchRecord, BenchError> {
+) -> Result<BenchRecord, TrainingError> {
     let threads = experiment.execution.threads;
     let gemm_gflops: Vec<f64> = (1..=threads).map(gemm_gflops).collect();
     workers::set_count(threads);
@@ -223,7 +208,7 @@ type BenchDone = (BenchWorkload, BTreeMap<&'static str, f64>);
 type Seconds = Vec<(&'static str, f64)>;
 
 /// One repetition.
-fn repeat(inputs: &Inputs) -> Result<(Seconds, BenchDone), BenchError> {
+fn repeat(inputs: &Inputs) -> Result<(Seconds, BenchDone), TrainingError> {
     let experiment = &inputs.experiment;
     let model = inputs.base_policy()?;
     let config = model.config().clone();
@@ -232,9 +217,9 @@ fn repeat(inputs: &Inputs) -> Result<(Seconds, BenchDone), BenchError> {
     let mut trainer =
         Trainer::new(experiment, &inputs.tokenizer, &inputs.data.train, policy, None, true);
     let started = Instant::now();
-    let outcome = trainer.step(&mut |_| ()).map_err(run::RunError::from)?;
+    let outcome = trainer.step(&mut |_| ()).map_err(TrainingError::from)?;
     let rollout_step = started.elapsed().as_secs_f64();
-    let StepOutcome::Trained(step) = outcome else { return Err(BenchError::Saturated) };
+    let StepOutcome::Trained(step) = outcome else { return Err(TrainingError::Saturated) };
 
     let named = ["generation", "grading", "old_log_probs", "update"];
     let mut seconds =
@@ -250,7 +235,7 @@ fn repeat(inputs: &Inputs) -> Result<(Seconds, BenchDone), BenchError> {
     let model = trainer.policy().model();
     let outcomes =
         evaluation::outcomes(model, &inputs.tokenizer, &Protocol::of(experiment), set, |_, _| ())
-            .map_err(run::RunError::from)?;
+            .map_err(TrainingError::from)?;
     let evaluation = started.elapsed().as_secs_f64();
     seconds.extend([
         ("other", rollout_step - counted),
@@ -279,17 +264,17 @@ fn repeat(inputs: &Inputs) -> Result<(Seconds, BenchDone), BenchError> {
 }
 
 /// Writes what a run writes after a step with a checkpoint.
-fn write(inputs: &Inputs, trainer: &Trainer, step: &Step) -> Result<(), BenchError> {
-    let scratch = tempfile::tempdir()?;
+fn write(inputs: &Inputs, trainer: &Trainer, step: &Step) -> Result<(), TrainingError> {
+    let scratch = tempfile::tempdir().map_err(TrainingError::Scratch)?;
     let at = |name: &str| scratch.path().join(name);
     tables::write_rollouts(&at("rollouts.parquet"), &rollout_rows(step))
-        .map_err(run::RunError::from)?;
+        .map_err(TrainingError::from)?;
     let (counters, metrics) = (trainer.counters(), step.metrics.clone());
     files::append_line(&at("metrics.jsonl"), &StepMetrics { step: 1, counters, metrics })?;
     let (policy, base) = (trainer.policy(), &inputs.experiment.inputs.model);
     let (weights, moments) = (policy.weights(), policy.moments());
     checkpoint::save(&at("checkpoint"), weights, moments, base, &progress(trainer))
-        .map_err(run::RunError::from)?;
+        .map_err(TrainingError::from)?;
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use crate::policy::sampling::generate::{self, Request};
 use crate::policy::{Config, Limits, Policy, Qwen2};
 use crate::training::plan::machine;
 use crate::training::plan::probe::speed;
-use crate::training::update;
+use crate::training::{TrainingError, update};
 use serde::Serialize;
 use std::time::Instant;
 use tch::{Device, Kind, Tensor};
@@ -71,20 +71,12 @@ pub struct ThroughputTraining {
     pub forward_tokens_per_second: f64,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum ThroughputError {
-    #[error(transparent)]
-    Generate(#[from] generate::GenerateError),
-    #[error(transparent)]
-    Update(#[from] update::UpdateError),
-}
-
 pub fn measure(
     model: Qwen2,
     workload: &ThroughputWorkload,
     train: Option<&ThroughputUpdate>,
     progress: &mut dyn FnMut(&str),
-) -> Result<Throughput, ThroughputError> {
+) -> Result<Throughput, TrainingError> {
     let bandwidth = workers::together(|| bandwidth(model.device()));
     let parameters = parameters(&model);
     let mut generation = Vec::new();
@@ -152,13 +144,13 @@ fn generate(
     workload: &ThroughputWorkload,
     batch: usize,
     bandwidth: f64,
-) -> Result<ThroughputGeneration, ThroughputError> {
+) -> Result<ThroughputGeneration, TrainingError> {
     let prompts = prompts(model.config(), batch, workload.prompt_tokens);
     let request =
         |(prompt, row)| Request { prompt, stream: stream(2, Purpose::Generate, &[Id::from(row)]) };
     let requests: Vec<Request> =
         prompts.iter().map(Vec::as_slice).zip(0u64..).map(request).collect();
-    let timed = |tokens: usize| -> Result<f64, ThroughputError> {
+    let timed = |tokens: usize| -> Result<f64, TrainingError> {
         let limits = Limits {
             sampling: Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 },
             max_response_tokens: tokens,
@@ -198,7 +190,7 @@ fn update(
     model: Qwen2,
     workload: &ThroughputWorkload,
     train: &ThroughputUpdate,
-) -> Result<ThroughputTraining, ThroughputError> {
+) -> Result<ThroughputTraining, TrainingError> {
     let length = workload.prompt_tokens + workload.new_tokens;
     let config = model.config().clone();
     let rows: Vec<Row> = prompts(&config, train.rows, length)

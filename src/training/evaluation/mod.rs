@@ -4,28 +4,17 @@
 pub mod resumable;
 
 use crate::algorithm::{Finish, Problem, Prompt};
+use crate::base::Purpose;
 use crate::base::rng::{Id, stream};
-use crate::base::{Purpose, files};
 use crate::experiment::{Experiment, PromptTemplate, Sampling, Verifier};
 use crate::policy::sampling::generate::{self, Request};
 use crate::policy::{Limits, Qwen2, Response};
 use crate::records::tables::OutcomeRecord;
 use crate::records::{Counters, EvaluationRecord};
-use crate::statistics::{Sample, StatisticsError, estimators};
+use crate::statistics::{Sample, estimators};
 use crate::task::{TaskError, Tokenizer, prompt, reward};
+use crate::training::TrainingError;
 use serde::Serialize;
-
-#[derive(Debug, thiserror::Error)]
-pub enum EvaluationError {
-    #[error(transparent)]
-    Prompt(#[from] TaskError),
-    #[error("evaluation set {set}: {source}")]
-    Generate { set: String, source: generate::GenerateError },
-    #[error(transparent)]
-    File(#[from] files::FileError),
-    #[error("evaluation set {set}: {source}")]
-    Statistics { set: String, source: StatisticsError },
-}
 
 #[derive(Debug, Clone, Copy)]
 pub struct Set<'a> {
@@ -87,7 +76,7 @@ pub fn outcomes(
     protocol: &Protocol,
     set: Set,
     mut progress: impl FnMut(usize, usize),
-) -> Result<Vec<OutcomeRecord>, EvaluationError> {
+) -> Result<Vec<OutcomeRecord>, TrainingError> {
     let prompts = prompts(tokenizer, protocol, set)?;
     let seed = protocol.seed;
     let requests: Vec<Request> = prompts
@@ -101,7 +90,7 @@ pub fn outcomes(
     let responses = generate::generate(model, &requests, &protocol.limits(tokenizer), |done| {
         progress(done, requests.len())
     })
-    .map_err(|source| EvaluationError::Generate { set: set.name.to_string(), source })?;
+    .map_err(|source| TrainingError::Evaluation { set: set.name.to_string(), source })?;
     let keys = prompts.iter().flat_map(|prompt| (0..set.samples).map(move |s| (prompt, s)));
     Ok(keys
         .zip(responses)
@@ -117,7 +106,7 @@ pub fn record(
     counters: Counters,
     outcomes: &[OutcomeRecord],
     outcomes_sha256: String,
-) -> Result<EvaluationRecord, EvaluationError> {
+) -> Result<EvaluationRecord, TrainingError> {
     let sample = |row: &OutcomeRecord| Sample {
         is_correct: row.is_correct,
         prediction: row.prediction.clone(),
@@ -126,7 +115,7 @@ pub fn record(
     let by_problem: Vec<Vec<Sample>> =
         by_problem.map(|rows| rows.iter().map(sample).collect()).collect();
     let summary = estimators::summary(&by_problem)
-        .map_err(|source| EvaluationError::Statistics { set: set.name.to_string(), source })?;
+        .map_err(|source| TrainingError::Statistics { set: set.name.to_string(), source })?;
     let count = outcomes.len() as f64;
     let tokens: u64 = outcomes.iter().map(|row| u64::from(row.response_tokens)).sum();
     let truncated = outcomes.iter().filter(|row| row.truncated).count();

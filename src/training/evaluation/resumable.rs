@@ -6,8 +6,8 @@ use crate::base::files::{self, foreign};
 use crate::policy::Qwen2;
 use crate::records::tables::OutcomeRecord;
 use crate::task::Tokenizer;
-use crate::training::Protocol;
-use crate::training::evaluation::{self, EvaluationError, Set};
+use crate::training::evaluation::{self, Set};
+use crate::training::{Protocol, TrainingError};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
@@ -36,7 +36,7 @@ pub fn outcomes(
     (kept, key): (&Path, &str),
     is_stopped: &dyn Fn() -> bool,
     mut progress: impl FnMut(usize, usize),
-) -> Result<Option<Vec<OutcomeRecord>>, EvaluationError> {
+) -> Result<Option<Vec<OutcomeRecord>>, TrainingError> {
     let mut outcomes = begun(kept, key)?;
     // Drops whatever follows the last whole part.
     let first = std::iter::once(ResumableLine::Key(key.to_string()));

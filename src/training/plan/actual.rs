@@ -2,7 +2,7 @@
 
 use crate::base::files;
 use crate::records::{Counters, RunFolder};
-use crate::training::run::RunError;
+use crate::training::TrainingError;
 use serde::{Deserialize, Serialize};
 
 /// What a run did so far, over all the processes that worked on it.
@@ -23,7 +23,7 @@ pub struct Actual {
 ///
 /// # Errors
 /// Records that cannot be read.
-pub fn read(folder: &RunFolder, peak_memory_bytes: Option<u64>) -> Result<Actual, RunError> {
+pub fn read(folder: &RunFolder, peak_memory_bytes: Option<u64>) -> Result<Actual, TrainingError> {
     let counters = folder.metrics()?.last().map(|step| step.counters).unwrap_or_default();
     let mut seconds = 0.0;
     for line in folder.timings()? {

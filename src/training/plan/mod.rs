@@ -23,10 +23,10 @@ use crate::base::files;
 use crate::experiment::{Experiment, PromptTemplate};
 use crate::task::prompt;
 use crate::training::plan::work::PlanWork;
-use crate::training::run::RunError;
 use crate::training::run::inputs::Inputs;
 use crate::training::{
-    Actual, CostEstimate, Disk, PlanMemory, Range, Severity, TrialProbe, Warning, WorkSizes,
+    Actual, CostEstimate, Disk, PlanMemory, Range, Severity, TrainingError, TrialProbe, Warning,
+    WorkSizes,
 };
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -109,7 +109,7 @@ impl RunPlan {
 /// # Errors
 /// What would also stop the run: a prompt that cannot be tokenized, the model, a folder that
 /// cannot be written.
-pub fn make(inputs: &Inputs, folder: &Path, measure: bool) -> Result<RunPlan, RunError> {
+pub fn make(inputs: &Inputs, folder: &Path, measure: bool) -> Result<RunPlan, TrainingError> {
     let sizes = WorkSizes::of(&inputs.data);
     let prompts = prompts(inputs)?;
     let assembled = |probe: Option<TrialProbe>| assemble(inputs, &sizes, &prompts, probe, folder);
@@ -120,7 +120,7 @@ pub fn make(inputs: &Inputs, folder: &Path, measure: bool) -> Result<RunPlan, Ru
     Ok(assembled(Some(probe::measure(inputs, folder)?)))
 }
 
-fn prompts(inputs: &Inputs) -> Result<PlanPrompts, RunError> {
+fn prompts(inputs: &Inputs) -> Result<PlanPrompts, TrainingError> {
     /// More problems than this are not tokenized before a run.
     const MOST: usize = 200_000;
     let template = inputs.experiment.prompt.template;

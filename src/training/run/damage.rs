@@ -4,7 +4,7 @@ use crate::base::{files, workers};
 use crate::records::ledger::{self, LedgerEntry};
 use crate::records::{Broken, EvaluationRecord, RolloutRow, RunFolder, StepMetrics, tables};
 use crate::task::Tokenizer;
-use crate::training::run::RunError;
+use crate::training::TrainingError;
 use crate::training::run::inputs::Inputs;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,7 +19,7 @@ pub(super) fn sound(
     inputs: &Inputs,
     folder: &RunFolder,
     last: u64,
-) -> Result<(u64, Option<String>), RunError> {
+) -> Result<(u64, Option<String>), TrainingError> {
     let path = folder.path(ledger::FILE);
     let mut chain: Vec<LedgerEntry> = files::complete_lines(&path)?;
     chain.truncate(usize::try_from(last).unwrap_or(usize::MAX).saturating_add(1));
@@ -88,7 +88,7 @@ fn damaged(
 }
 
 /// The evaluations before the first one whose outcomes are not those that were recorded.
-pub(super) fn standing(folder: &RunFolder) -> Result<Vec<EvaluationRecord>, RunError> {
+pub(super) fn standing(folder: &RunFolder) -> Result<Vec<EvaluationRecord>, TrainingError> {
     let stands = |record: &EvaluationRecord| {
         let path = folder.recorded_outcomes(&record.set, record.counters.rollout_steps);
         let found = path.and_then(|path| files::sha256_file(&path));

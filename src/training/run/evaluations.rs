@@ -5,10 +5,10 @@ use crate::experiment::Experiment;
 use crate::policy::Qwen2;
 use crate::records::{Counters, EvaluationRecord, RunFolder, tables};
 use crate::task::data::mini_aime;
-use crate::training::Protocol;
 use crate::training::evaluation::{self, Set};
 use crate::training::run::inputs::Inputs;
-use crate::training::run::{RunError, RunEvent, RunInProgress};
+use crate::training::run::{RunEvent, RunInProgress};
+use crate::training::{Protocol, TrainingError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ impl RunInProgress<'_> {
         &mut self,
         is_end: bool,
         watch: &mut dyn FnMut(RunEvent),
-    ) -> Result<bool, RunError> {
+    ) -> Result<bool, TrainingError> {
         let (inputs, counters) = (self.inputs, self.trainer.counters());
         let step = counters.rollout_steps;
         for (name, problems) in inputs.data.evaluated() {
@@ -64,12 +64,12 @@ pub fn due(
 /// when there is something to write.
 pub fn evaluate_into<'f>(
     inputs: &Inputs,
-    folder: impl FnOnce() -> Result<&'f RunFolder, RunError>,
+    folder: impl FnOnce() -> Result<&'f RunFolder, TrainingError>,
     model: &Qwen2,
     set: Set,
     (step, counters): (u64, Counters),
     watch: &mut dyn FnMut(RunEvent),
-) -> Result<EvaluationRecord, RunError> {
+) -> Result<EvaluationRecord, TrainingError> {
     let protocol = Protocol::of(&inputs.experiment);
     let outcomes =
         evaluation::outcomes(model, &inputs.tokenizer, &protocol, set, |done, total| {

@@ -9,7 +9,7 @@ use crate::policy::{Config, ExactPolicy, Qwen2};
 use crate::records::Manifest;
 use crate::task::data::{self, mini_aime};
 use crate::task::{DataSets, Tokenizer, prompt};
-use crate::training::run::RunError;
+use crate::training::TrainingError;
 use serde_json::json;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ pub struct Inputs {
     base: RefCell<Option<Qwen2>>,
 }
 
-pub fn prepare(experiment: Experiment) -> Result<Inputs, RunError> {
+pub fn prepare(experiment: Experiment) -> Result<Inputs, TrainingError> {
     assemble(experiment, |folder| {
         let model = checkpoint::load_model(folder)?;
         Ok((model.config().clone(), Some(model)))
@@ -34,17 +34,17 @@ pub fn prepare(experiment: Experiment) -> Result<Inputs, RunError> {
 }
 
 /// As [`prepare`], but reads only the headers of the base policy's weights.
-pub fn prepare_without_weights(experiment: Experiment) -> Result<Inputs, RunError> {
+pub fn prepare_without_weights(experiment: Experiment) -> Result<Inputs, TrainingError> {
     assemble(experiment, |folder| Ok((checkpoint::open_model(folder)?.0, None)))
 }
 
 fn assemble(
     experiment: Experiment,
-    model: impl FnOnce(&Path) -> Result<(Config, Option<Qwen2>), RunError>,
-) -> Result<Inputs, RunError> {
+    model: impl FnOnce(&Path) -> Result<(Config, Option<Qwen2>), TrainingError>,
+) -> Result<Inputs, TrainingError> {
     let place = experiment.execution.place();
     if experiment.numerics == Numerics::Exact && place != Place::default() {
-        return Err(RunError::ExactElsewhere { device: place.device, weights: place.weights });
+        return Err(TrainingError::ExactElsewhere { device: place.device, weights: place.weights });
     }
     let data = data::load(&experiment.inputs.data)?;
     let folder = &experiment.inputs.model;
@@ -63,7 +63,7 @@ fn assemble(
 }
 
 /// Checks before the run, from sizes alone, that every sum is exact under exact arithmetic.
-fn check_exactness(experiment: &Experiment, config: &Config) -> Result<(), RunError> {
+fn check_exactness(experiment: &Experiment, config: &Config) -> Result<(), TrainingError> {
     if experiment.numerics == Numerics::Fast {
         return Ok(());
     }
@@ -74,7 +74,7 @@ fn check_exactness(experiment: &Experiment, config: &Config) -> Result<(), RunEr
 }
 
 /// Checks before the run that every problem can be tokenized and answered.
-fn check_prompts(inputs: &Inputs, positions: i64) -> Result<(), RunError> {
+fn check_prompts(inputs: &Inputs, positions: i64) -> Result<(), TrainingError> {
     let Experiment { prompt: PromptSettings { template }, rollout, .. } = &inputs.experiment;
     for (_, problems) in named_sets(&inputs.data) {
         for problem in problems {
@@ -83,7 +83,7 @@ fn check_prompts(inputs: &Inputs, positions: i64) -> Result<(), RunError> {
             let (tokens, response) = (prompt.tokens.len(), rollout.max_response_tokens);
             if tokens as u64 + response > positions as u64 {
                 let problem = problem.id.clone();
-                return Err(RunError::Positions { problem, tokens, response, positions });
+                return Err(TrainingError::Positions { problem, tokens, response, positions });
             }
         }
     }
@@ -92,7 +92,7 @@ fn check_prompts(inputs: &Inputs, positions: i64) -> Result<(), RunError> {
 
 impl Inputs {
     /// Under the experiment's arithmetic.
-    pub fn base_policy(&self) -> Result<Qwen2, RunError> {
+    pub fn base_policy(&self) -> Result<Qwen2, TrainingError> {
         let checked = self.base.take();
         let model = match checked {
             Some(model) => model,
@@ -107,21 +107,21 @@ impl Inputs {
     }
 
     /// Places a policy on the experiment's device and under its arithmetic.
-    pub fn executed(&self, model: Qwen2) -> Result<Qwen2, RunError> {
+    pub fn executed(&self, model: Qwen2) -> Result<Qwen2, TrainingError> {
         let model = model.placed(self.experiment.execution.place())?;
         Ok(model.with_numerics(self.experiment.numerics)?)
     }
 
-    pub fn samples(&self, set: &str) -> Result<u64, RunError> {
+    pub fn samples(&self, set: &str) -> Result<u64, TrainingError> {
         let samples = &self.experiment.evaluation.samples;
-        samples.get(set).copied().ok_or_else(|| RunError::Samples {
+        samples.get(set).copied().ok_or_else(|| TrainingError::Samples {
             set: set.to_string(),
             known: samples.keys().cloned().collect(),
         })
     }
 }
 
-fn manifest(experiment: &Experiment, sets: &DataSets) -> Result<Manifest, RunError> {
+fn manifest(experiment: &Experiment, sets: &DataSets) -> Result<Manifest, TrainingError> {
     let mut inputs = BTreeMap::new();
     for (name, problems) in named_sets(sets) {
         inputs.insert(format!("data/{name}"), data::digest(problems));

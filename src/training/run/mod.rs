@@ -9,85 +9,23 @@ pub mod session;
 
 use crate::algorithm::Kl;
 use crate::base::{Lock, files};
-use crate::experiment::{Data, place};
-use crate::numerics::exact;
-use crate::policy::{Loaded, PlaceError, Policy, checkpoint};
+use crate::experiment::Data;
+use crate::policy::{Loaded, Policy, checkpoint};
 use crate::records::ledger::{self, Kind};
 use crate::records::run_folder::Outcome;
 use crate::records::{
     DivergenceRecord, Ending, EvaluationRecord, RunFolder, StepMetrics, StepTimings, environment,
     tables,
 };
-use crate::task::TaskError;
 use crate::training::run::inputs::Inputs;
 use crate::training::run::rows::{carried_groups, progress, rollout_rows, step_components};
-use crate::training::step::{self, Step};
+use crate::training::step::Step;
 use crate::training::{
-    Divergence, NotFinite, Opened, Phase, Position, Start, StepOutcome, Trainer, Unfinished,
-    evaluation, update,
+    Divergence, NotFinite, Opened, Phase, Position, Start, StepOutcome, Trainer, TrainingError,
+    Unfinished,
 };
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Instant;
-
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    #[error(transparent)]
-    File(#[from] files::FileError),
-    #[error(transparent)]
-    Table(#[from] tables::TableError),
-    #[error(transparent)]
-    Task(#[from] TaskError),
-    #[error(transparent)]
-    Checkpoint(#[from] checkpoint::CheckpointError),
-    #[error(
-        "problem {problem}: its prompt has {tokens} tokens; with rollout.max_response_tokens ({response}) that exceeds the model's {positions} positions"
-    )]
-    Positions {
-        problem: String,
-        tokens: usize,
-        /// L_max.
-        response: u64,
-        /// `max_position_embeddings`.
-        positions: i64,
-    },
-    #[error(transparent)]
-    Place(#[from] PlaceError),
-    #[error(
-        "numerics = \"exact\" is f32 on the processor, and {device} in {weights} was asked for"
-    )]
-    ExactElsewhere { device: place::Device, weights: place::WeightKind },
-    #[error(transparent)]
-    Exact(#[from] exact::ExactError),
-    #[error(transparent)]
-    Evaluation(#[from] evaluation::EvaluationError),
-    #[error(transparent)]
-    Step(#[from] step::StepError),
-    #[error("a trial update of the base policy: {0}")]
-    TrialUpdate(#[source] update::UpdateError),
-    #[error("evaluation.samples has no entry for the set {set}; it has {}", known.join(", "))]
-    Samples { set: String, known: Vec<String> },
-    #[error(
-        "{} is not empty and holds no run ({found} is in it); choose another --out", folder.display()
-    )]
-    NotARun { folder: PathBuf, found: String },
-    #[error(
-        "{} holds another run (key {found}, this one is {wanted}); choose another --out or remove it", folder.display()
-    )]
-    OtherRun { folder: PathBuf, found: String, wanted: String },
-    #[error(
-        "{} holds an unfinished run ({recorded} of {planned} rollout steps are recorded); \
-         --resume goes on with it, --restart deletes it and begins again", folder.display()
-    )]
-    Unfinished { folder: PathBuf, recorded: u64, planned: u64 },
-    #[error("{} is in use by another process", folder.display())]
-    InUse { folder: PathBuf },
-    #[error(
-        "{}/run.lock was removed or replaced, so that another process may have begun; nothing \
-         further was written, and --resume goes on when no process works here", folder.display()
-    )]
-    LockLost { folder: PathBuf },
-}
 
 #[derive(Debug)]
 pub enum RunEvent<'a> {
@@ -120,7 +58,7 @@ pub fn run(
     unfinished: Unfinished,
     stop: &dyn Fn() -> bool,
     watch: &mut dyn FnMut(RunEvent),
-) -> Result<RunEnded, RunError> {
+) -> Result<RunEnded, TrainingError> {
     let start = match session::open(inputs, folder, unfinished, watch)? {
         Opened::Finished(outcome) => return Ok(RunEnded::Finished(outcome)),
         Opened::Ready(start) => *start,
@@ -158,7 +96,7 @@ pub fn diverged(number: u64, source: &NotFinite) -> String {
     format!("rollout step {number}, {source}")
 }
 
-pub fn trainer(inputs: &Inputs, checkpoint: Option<Loaded>) -> Result<Trainer<'_>, RunError> {
+pub fn trainer(inputs: &Inputs, checkpoint: Option<Loaded>) -> Result<Trainer<'_>, TrainingError> {
     let experiment = &inputs.experiment;
     let load = || inputs.base_policy();
     let reference = match experiment.dapo.kl {
@@ -200,7 +138,7 @@ impl<'a> RunInProgress<'a> {
         folder: &'a RunFolder,
         start: Start,
         stop: &'a dyn Fn() -> bool,
-    ) -> Result<Self, RunError> {
+    ) -> Result<Self, TrainingError> {
         let Start { checkpoint, evaluated, head, lock } = start;
         let trainer = trainer(inputs, checkpoint)?;
         let key = |record: EvaluationRecord| (record.set, record.counters.rollout_steps);
@@ -210,10 +148,10 @@ impl<'a> RunInProgress<'a> {
 
     /// The folder, if this process still holds its lock. To be called before anything is written or
     /// deleted.
-    fn held(&self) -> Result<&'a RunFolder, RunError> {
+    fn held(&self) -> Result<&'a RunFolder, TrainingError> {
         match self.lock.is_held()? {
             true => Ok(self.folder),
-            false => Err(RunError::LockLost { folder: self.folder.root().to_path_buf() }),
+            false => Err(TrainingError::LockLost { folder: self.folder.root().to_path_buf() }),
         }
     }
 
@@ -222,7 +160,7 @@ impl<'a> RunInProgress<'a> {
     fn train(
         &mut self,
         watch: &mut dyn FnMut(RunEvent),
-    ) -> Result<Option<(Ending, String)>, RunError> {
+    ) -> Result<Option<(Ending, String)>, TrainingError> {
         let steps = self.inputs.experiment.training.rollout_steps;
         loop {
             let done = self.trainer.counters().rollout_steps;
@@ -263,7 +201,7 @@ impl<'a> RunInProgress<'a> {
 
     /// Keeps what is needed to examine a divergence: the step's rollouts and metrics, and the
     /// policy before the failed update.
-    fn record_divergence(&self, number: u64, found: Divergence) -> Result<String, RunError> {
+    fn record_divergence(&self, number: u64, found: Divergence) -> Result<String, TrainingError> {
         let reason = diverged(number, &found.source);
         let folder = self.held()?.path("diverged");
         files::remove_folder(&folder)?;
@@ -282,7 +220,7 @@ impl<'a> RunInProgress<'a> {
         step: Step,
         started: Instant,
         watch: &mut dyn FnMut(RunEvent),
-    ) -> Result<(), RunError> {
+    ) -> Result<(), TrainingError> {
         let rows = rollout_rows(&step);
         tables::write_rollouts(&self.held()?.rollouts(number), &rows)?;
         let counters = self.trainer.counters();
@@ -300,7 +238,7 @@ impl<'a> RunInProgress<'a> {
     }
 
     /// Closes the ledger. It has no digests of files, because its own is among them.
-    fn record_end(&self, outcome: &Outcome) -> Result<(), RunError> {
+    fn record_end(&self, outcome: &Outcome) -> Result<(), TrainingError> {
         let components = ledger::end(&self.folder.evaluations()?, outcome);
         let place = (Kind::End, self.trainer.counters().rollout_steps);
         ledger::append(self.held()?, &self.head, place, components)?;
@@ -308,7 +246,7 @@ impl<'a> RunInProgress<'a> {
     }
 
     /// Appends the time of a phase outside the rollout steps.
-    fn record_seconds(&self, phase: &str, started: Instant) -> Result<(), RunError> {
+    fn record_seconds(&self, phase: &str, started: Instant) -> Result<(), TrainingError> {
         let taken = started.elapsed().as_secs_f64();
         let seconds = [phase, "total"].map(|name| (name.to_string(), taken)).into();
         let step = self.trainer.counters().rollout_steps;
@@ -324,7 +262,7 @@ impl<'a> RunInProgress<'a> {
 
     /// Writes the checkpoint of the present step, unless it exists (with the same bits), and
     /// removes those that need not be kept.
-    fn save_checkpoint(&mut self, watch: &mut dyn FnMut(RunEvent)) -> Result<(), RunError> {
+    fn save_checkpoint(&mut self, watch: &mut dyn FnMut(RunEvent)) -> Result<(), TrainingError> {
         let step = self.trainer.counters().rollout_steps;
         if !self.folder.checkpoint(step).exists() {
             tracing::debug!(step, "checkpoint");
@@ -338,7 +276,7 @@ impl<'a> RunInProgress<'a> {
 
     /// Keeps the newest scheduled checkpoints, those of every `keep_every` steps, and the present
     /// one. The result does not depend on where the run was stopped.
-    fn remove_old_checkpoints(&self, step: u64) -> Result<(), RunError> {
+    fn remove_old_checkpoints(&self, step: u64) -> Result<(), TrainingError> {
         let kept = self.inputs.experiment.checkpoints;
         let all = self.folder.checkpoint_steps()?;
         let scheduled: Vec<u64> =
@@ -355,7 +293,7 @@ impl<'a> RunInProgress<'a> {
         Ok(())
     }
 
-    fn save(&self, folder: &std::path::Path) -> Result<(), RunError> {
+    fn save(&self, folder: &std::path::Path) -> Result<(), TrainingError> {
         let base = &self.inputs.experiment.inputs.model;
         let policy = self.trainer.policy();
         let (weights, moments) = (policy.weights(), policy.moments());

@@ -10,9 +10,10 @@ use crate::policy::{Loaded, checkpoint};
 use crate::records::ledger::{self, LedgerEntry};
 use crate::records::run_folder::{DAMAGED_CHECKPOINT, LAYOUT, Outcome};
 use crate::records::{EvaluationRecord, RunFolder, Session, StepMetrics, StepTimings, environment};
+use crate::training::TrainingError;
+use crate::training::run::RunEvent;
 use crate::training::run::damage::{genesis, missing, sound, standing};
 use crate::training::run::inputs::Inputs;
-use crate::training::run::{RunError, RunEvent};
 use std::collections::BTreeMap;
 
 /// What to do with an unfinished run.
@@ -47,7 +48,7 @@ pub fn open(
     folder: &RunFolder,
     unfinished: Unfinished,
     watch: &mut dyn FnMut(RunEvent),
-) -> Result<Opened, RunError> {
+) -> Result<Opened, TrainingError> {
     if unfinished != Unfinished::Restart
         && let Some(outcome) = finished(inputs, folder)?
     {
@@ -58,7 +59,7 @@ pub fn open(
     // A session deletes and appends; a link would redirect that.
     foreign::refuse_links(folder.root())?;
     let root = || folder.root().to_path_buf();
-    let lock = folder.lock()?.ok_or_else(|| RunError::InUse { folder: root() })?;
+    let lock = folder.lock()?.ok_or_else(|| TrainingError::InUse { folder: root() })?;
     let begun = folder.path("manifest.json").exists();
     // Another process may have finished the run before this one had the lock.
     if let Some(outcome) = finished(inputs, folder)?
@@ -70,7 +71,7 @@ pub fn open(
     let (checkpoint, evaluated) = match unfinished {
         Unfinished::Refuse if begun && recorded > 0 => {
             let planned = inputs.experiment.training.rollout_steps;
-            return Err(RunError::Unfinished {
+            return Err(TrainingError::Unfinished {
                 folder: root(),
                 recorded: recorded as u64,
                 planned,
@@ -89,14 +90,14 @@ pub fn open(
 }
 
 /// The outcome, if the folder holds a finished run of the same key.
-fn finished(inputs: &Inputs, folder: &RunFolder) -> Result<Option<Outcome>, RunError> {
+fn finished(inputs: &Inputs, folder: &RunFolder) -> Result<Option<Outcome>, TrainingError> {
     if !folder.path("manifest.json").exists() {
         return Ok(None);
     }
     let found = folder.manifest()?.run_key;
     if found != inputs.manifest.run_key {
         let (folder, wanted) = (folder.root().to_path_buf(), inputs.manifest.run_key.clone());
-        return Err(RunError::OtherRun { folder, found, wanted });
+        return Err(TrainingError::OtherRun { folder, found, wanted });
     }
     match folder.path("outcome.json").exists() {
         true => Ok(Some(folder.outcome()?)),
@@ -107,7 +108,7 @@ fn finished(inputs: &Inputs, folder: &RunFolder) -> Result<Option<Outcome>, RunE
 /// Refuses a folder with foreign files, because beginning a run deletes what has the layout's
 /// names. Without a manifest only the rest of a killed first session is allowed, whose lock comes
 /// first.
-fn refuse_strangers(folder: &RunFolder) -> Result<(), RunError> {
+fn refuse_strangers(folder: &RunFolder) -> Result<(), TrainingError> {
     if !folder.root().exists() || folder.path("manifest.json").exists() {
         return Ok(());
     }
@@ -115,14 +116,14 @@ fn refuse_strangers(folder: &RunFolder) -> Result<(), RunError> {
     let known =
         |name: &String| files::is_partial(name) || (begun && LAYOUT.contains(&name.as_str()));
     match files::list(folder.root())?.into_iter().find(|name| !known(name)) {
-        Some(found) => Err(RunError::NotARun { folder: folder.root().to_path_buf(), found }),
+        Some(found) => Err(TrainingError::NotARun { folder: folder.root().to_path_buf(), found }),
         None => Ok(()),
     }
 }
 
 /// Empties the folder for a run from the base policy. The manifest is deleted first and written
 /// last: where it exists, the rest belongs to it.
-fn initialise(inputs: &Inputs, folder: &RunFolder) -> Result<(), RunError> {
+fn initialise(inputs: &Inputs, folder: &RunFolder) -> Result<(), TrainingError> {
     files::remove_file(&folder.path("manifest.json"))?;
     files::remove_partial(folder.root())?;
     for name in LAYOUT.iter().filter(|name| **name != "run.lock") {
@@ -153,7 +154,7 @@ fn resume(
     inputs: &Inputs,
     folder: &RunFolder,
     watch: &mut dyn FnMut(RunEvent),
-) -> Result<Resumed, RunError> {
+) -> Result<Resumed, TrainingError> {
     for name in ["", "rollouts", "evaluations", "checkpoints"] {
         files::remove_partial(&folder.path(name))?;
     }
@@ -218,7 +219,7 @@ fn rewind(
     folder: &RunFolder,
     mut evaluated: Vec<EvaluationRecord>,
     step: u64,
-) -> Result<Vec<EvaluationRecord>, RunError> {
+) -> Result<Vec<EvaluationRecord>, TrainingError> {
     let path = folder.path(ledger::FILE);
     let mut chain: Vec<LedgerEntry> = files::complete_lines(&path)?;
     chain.truncate(step as usize + 1);
@@ -254,7 +255,7 @@ fn remove_unless(
     folder: &RunFolder,
     inside: &str,
     keep: impl Fn(&str) -> bool,
-) -> Result<(), RunError> {
+) -> Result<(), TrainingError> {
     files::create_folder(&folder.path(inside))?;
     for name in files::list(&folder.path(inside))?.iter().filter(|name| !keep(name)) {
         files::remove_file(&folder.path(inside).join(name))?;
@@ -269,7 +270,7 @@ fn record_session(
     folder: &RunFolder,
     from_step: u64,
     watch: &mut dyn FnMut(RunEvent),
-) -> Result<(), RunError> {
+) -> Result<(), TrainingError> {
     let first = folder.environment()?.facts;
     let here = environment::describe(inputs.experiment.execution.threads).facts;
     let value = |facts: &BTreeMap<String, String>, name: &str| {
@@ -297,7 +298,7 @@ fn record_session(
     Ok(files::append_line(&folder.path("sessions.jsonl"), &session)?)
 }
 
-pub(super) fn close(folder: &RunFolder) -> Result<(), RunError> {
+pub(super) fn close(folder: &RunFolder) -> Result<(), TrainingError> {
     let path = folder.path("sessions.jsonl");
     let mut sessions: Vec<Session> = files::complete_lines(&path)?;
     if let Some(session) = sessions.last_mut() {

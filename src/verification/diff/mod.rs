@@ -13,29 +13,14 @@ pub mod text;
 pub mod ulps;
 pub mod weights;
 
-use crate::base::files;
 use crate::experiment::compare;
-use crate::policy::checkpoint;
+use crate::records::RunFolder;
 use crate::records::ledger::STEP_COMPONENTS;
-use crate::records::{RunFolder, tables};
-use crate::verification::Search;
 use crate::verification::diff::finding::DiffFinding;
 use crate::verification::diff::side::{DiffSide, DiffSummary};
+use crate::verification::{Search, VerificationError};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-
-#[derive(Debug, thiserror::Error)]
-pub enum DiffError {
-    #[error("{} is not a run folder: {source}", root.display())]
-    NotARun { root: PathBuf, source: files::FileError },
-    #[error(transparent)]
-    File(#[from] files::FileError),
-    #[error(transparent)]
-    Table(#[from] tables::TableError),
-    #[error(transparent)]
-    Checkpoint(#[from] checkpoint::CheckpointError),
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -103,7 +88,7 @@ pub struct RunDiff {
     pub notes: Vec<String>,
 }
 
-pub fn compare(a: &RunFolder, b: &RunFolder) -> Result<RunDiff, DiffError> {
+pub fn compare(a: &RunFolder, b: &RunFolder) -> Result<RunDiff, VerificationError> {
     let (a, b) = (DiffSide::read(a)?, DiffSide::read(b)?);
     let both_ledgers = a.ledger.is_some() && b.ledger.is_some();
     let mut search = Search::between(&a, &b);

@@ -3,10 +3,10 @@
 use crate::experiment::compare::differing_keys;
 use crate::records::ledger::{self, Kind, STEP_COMPONENTS};
 use crate::records::{EvaluationRecord, tables};
-use crate::verification::FirstDifference;
 use crate::verification::diff::finding::DiffFinding;
 use crate::verification::diff::side::DiffSide;
-use crate::verification::diff::{DiffError, is_step, records, side, weights};
+use crate::verification::diff::{is_step, records, side, weights};
+use crate::verification::{FirstDifference, VerificationError};
 use std::collections::BTreeSet;
 
 pub type DiffFound = (FirstDifference, Vec<DiffFinding>);
@@ -47,7 +47,7 @@ impl<'a> Search<'a> {
 
     /// The first differing rollout step and the first differing evaluation; without a differing
     /// step, the ending.
-    pub fn first(&mut self) -> Result<Option<DiffFound>, DiffError> {
+    pub fn first(&mut self) -> Result<Option<DiffFound>, VerificationError> {
         let steps = self.a.steps().min(self.b.steps());
         let mut found = None;
         for step in 1..=steps {
@@ -70,7 +70,7 @@ impl<'a> Search<'a> {
         Ok(found.or_else(|| self.end()))
     }
 
-    fn step(&mut self, step: u64) -> Result<Option<DiffFound>, DiffError> {
+    fn step(&mut self, step: u64) -> Result<Option<DiffFound>, VerificationError> {
         let mut differing: BTreeSet<String> = BTreeSet::new();
         let mut compared: BTreeSet<String> = BTreeSet::new();
         let entries = [self.a, self.b].map(|side| side.components(Kind::RolloutStep, step));
@@ -95,7 +95,7 @@ impl<'a> Search<'a> {
         &mut self,
         step: u64,
         compared: &mut BTreeSet<String>,
-    ) -> Result<Vec<DiffFinding>, DiffError> {
+    ) -> Result<Vec<DiffFinding>, VerificationError> {
         let mut findings = Vec::new();
         let paths = [self.a, self.b].map(|side| side.folder.rollouts(step));
         let file = format!("rollouts/step-{step:06}.parquet");
@@ -171,7 +171,7 @@ impl<'a> Search<'a> {
     }
 
     /// The first set, in the order of the first run, whose evaluation after a step differs.
-    fn evaluations(&mut self, step: u64) -> Result<Option<DiffFinding>, DiffError> {
+    fn evaluations(&mut self, step: u64) -> Result<Option<DiffFinding>, VerificationError> {
         for one in self.a.evaluations.iter().filter(|it| it.counters.rollout_steps == step) {
             let same_set =
                 |it: &&EvaluationRecord| it.set == one.set && it.counters.rollout_steps == step;
@@ -215,7 +215,7 @@ impl<'a> Search<'a> {
         &self,
         first: &FirstDifference,
         findings: &mut Vec<DiffFinding>,
-    ) -> Result<(), DiffError> {
+    ) -> Result<(), VerificationError> {
         if !is_step(&first.component) {
             return Ok(());
         }
@@ -254,7 +254,7 @@ impl<'a> Search<'a> {
     }
 
     /// Compares the nearest checkpoint that both runs have, at the step or after it.
-    fn later_tensors(&self, from: u64) -> Result<Vec<DiffFinding>, DiffError> {
+    fn later_tensors(&self, from: u64) -> Result<Vec<DiffFinding>, VerificationError> {
         let (a, b) = (self.a.folder.checkpoint_steps()?, self.b.folder.checkpoint_steps()?);
         let common = a.into_iter().filter(|step| b.contains(step)).find(|step| *step >= from);
         let Some(step) = common else { return Ok(Vec::new()) };

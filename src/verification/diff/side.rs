@@ -5,7 +5,7 @@ use crate::experiment::Experiment;
 use crate::records::ledger::{self, Kind, LedgerEntry};
 use crate::records::run_folder::Outcome;
 use crate::records::{Components, EvaluationRecord, Manifest, RunFolder, StepMetrics};
-use crate::verification::diff::DiffError;
+use crate::verification::VerificationError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -40,10 +40,13 @@ pub struct DiffSummary {
 }
 
 impl DiffSide {
-    pub fn read(folder: &RunFolder) -> Result<Self, DiffError> {
+    pub fn read(folder: &RunFolder) -> Result<Self, VerificationError> {
         let manifest = folder.manifest().map_err(|source| match is_missing(&source) {
-            true => DiffError::NotARun { root: folder.root().to_path_buf(), source },
-            false => DiffError::File(source),
+            true => VerificationError::NotARun {
+                root: folder.root().to_path_buf(),
+                reason: source.to_string(),
+            },
+            false => VerificationError::File(source),
         })?;
         let outcome = optional(folder.outcome())?;
         // The last line of an unfinished run may be half written.
@@ -108,7 +111,7 @@ fn lines<T: DeserializeOwned>(
     folder: &RunFolder,
     name: &str,
     finished: bool,
-) -> Result<Option<Vec<T>>, DiffError> {
+) -> Result<Option<Vec<T>>, VerificationError> {
     let path = folder.path(name);
     if !path.exists() {
         return Ok(None);
@@ -120,10 +123,10 @@ fn lines<T: DeserializeOwned>(
 }
 
 /// Reads a file of both runs, unless the digests of its bytes are equal.
-pub fn if_differing<T, E: Into<DiffError>>(
+pub fn if_differing<T, E: Into<VerificationError>>(
     paths: &[PathBuf; 2],
     read: impl Fn(&Path) -> Result<T, E>,
-) -> Result<Option<[T; 2]>, DiffError> {
+) -> Result<Option<[T; 2]>, VerificationError> {
     if files::sha256_file(&paths[0])? == files::sha256_file(&paths[1])? {
         return Ok(None);
     }
@@ -131,7 +134,7 @@ pub fn if_differing<T, E: Into<DiffError>>(
     Ok(Some([read(&paths[0])?, read(&paths[1])?]))
 }
 
-fn optional<T>(read: Result<T, files::FileError>) -> Result<Option<T>, DiffError> {
+fn optional<T>(read: Result<T, files::FileError>) -> Result<Option<T>, VerificationError> {
     match read {
         Ok(value) => Ok(Some(value)),
         Err(error) if is_missing(&error) => Ok(None),

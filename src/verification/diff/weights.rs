@@ -3,9 +3,9 @@
 use crate::policy::{CheckpointValues, checkpoint};
 use crate::records::RunFolder;
 use crate::verification::diff::finding::DiffFinding;
+use crate::verification::diff::side;
 use crate::verification::diff::ulps::Value;
-use crate::verification::diff::{DiffError, side};
-use crate::verification::{DiffPlace, DiffTally};
+use crate::verification::{DiffPlace, DiffTally, VerificationError};
 use std::collections::BTreeSet;
 
 /// The ledger's component and its file in a checkpoint.
@@ -14,7 +14,11 @@ const FILES: [(&str, &str); 2] =
 
 /// Differences of the two checkpoints after a step, element by element in the order of tensor
 /// names. Files with equal digests are not read further.
-pub fn findings(a: &RunFolder, b: &RunFolder, step: u64) -> Result<Vec<DiffFinding>, DiffError> {
+pub fn findings(
+    a: &RunFolder,
+    b: &RunFolder,
+    step: u64,
+) -> Result<Vec<DiffFinding>, VerificationError> {
     let mut found = Vec::new();
     for (component, name) in FILES {
         let file = format!("checkpoints/step-{step:06}/{name}");

@@ -1,7 +1,7 @@
 //! The self-test of exact arithmetic: a forward and a backward pass of a small policy, whose
 //! bits are pinned.
 
-use crate::numerics::{Numerics, exact};
+use crate::numerics::{Numerics, NumericsError};
 use crate::policy::{Config, Family, Gradients, Qwen2, Sequences, UpdateScale};
 use crate::records::ledger;
 use crate::verification::SelfCheck;
@@ -31,7 +31,7 @@ pub fn exact_arithmetic() -> SelfCheck {
     SelfCheck::of("exact arithmetic has its pinned bits", wrong)
 }
 
-fn compute() -> Result<[String; 2], exact::ExactError> {
+fn compute() -> Result<[String; 2], NumericsError> {
     let config = Config {
         family: Family::Qwen2,
         vocab_size: 19,

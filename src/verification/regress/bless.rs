@@ -3,8 +3,7 @@
 
 use crate::base::files;
 use crate::records::environment;
-use crate::verification::Golden;
-use crate::verification::regress::RegressError;
+use crate::verification::{Golden, VerificationError};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -26,17 +25,17 @@ pub struct Blessed {
 }
 
 /// Refuses to bless without a reason or with uncommitted changes, untracked files included.
-pub fn leave(golden: &Golden, reason: &str) -> Result<Leave, RegressError> {
+pub fn leave(golden: &Golden, reason: &str) -> Result<Leave, VerificationError> {
     let reason: Vec<&str> = reason.split_whitespace().collect();
     if !reason.iter().any(|word| word.chars().any(char::is_alphanumeric)) {
-        return Err(RegressError::Refused(
+        return Err(VerificationError::Refused(
             "a reason of at least one word must be given".to_string(),
         ));
     }
     let root = golden.root();
     let status = git(root, &["status", "--porcelain"])?;
     if let Some(line) = status.lines().next() {
-        return Err(RegressError::Refused(format!(
+        return Err(VerificationError::Refused(format!(
             "{} has changes that are not committed, {} first: commit them, so that the log can name what was blessed",
             root.display(),
             line.get(3..).unwrap_or(line)
@@ -46,10 +45,10 @@ pub fn leave(golden: &Golden, reason: &str) -> Result<Leave, RegressError> {
     Ok(Leave { commit, reason: reason.join(" ") })
 }
 
-fn git(root: &Path, arguments: &[&str]) -> Result<String, RegressError> {
+fn git(root: &Path, arguments: &[&str]) -> Result<String, VerificationError> {
     let command = arguments.join(" ");
     let refuse = |reason: String| {
-        RegressError::Refused(format!("git {command} in {}: {reason}", root.display()))
+        VerificationError::Refused(format!("git {command} in {}: {reason}", root.display()))
     };
     let output = Command::new("git").arg("-C").arg(root).args(arguments).output();
     let output = output.map_err(|error| refuse(error.to_string()))?;
@@ -76,7 +75,7 @@ pub fn record(
     leave: &Leave,
     parts: &[Blessed],
     now: Duration,
-) -> Result<(), RegressError> {
+) -> Result<(), VerificationError> {
     let path = golden.log();
     let mut text = match path.exists() {
         true => files::read_text(&path)?,

@@ -5,9 +5,9 @@ use crate::records::{Ending, RunFolder};
 use crate::statistics::Equivalence;
 use crate::statistics::equivalence::{self, EquivalenceVerdict};
 use crate::training::run::inputs;
+use crate::verification::regress;
 use crate::verification::regress::rule::RegressPoint;
-use crate::verification::regress::{self, RegressError};
-use crate::verification::{Fast, Golden};
+use crate::verification::{Fast, Golden, VerificationError};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -50,7 +50,7 @@ pub fn run(
     threads: u64,
     folder: &Path,
     watch: &mut dyn FnMut(u64),
-) -> Result<RegressCurves, RegressError> {
+) -> Result<RegressCurves, VerificationError> {
     let mut curves = RegressCurves {
         schema: SCHEMA.to_string(),
         rule_sha256: rule.sha256(),
@@ -67,7 +67,7 @@ pub fn run(
         let run = RunFolder::at(folder.join(format!("seed-{seed}")));
         let outcome = regress::complete(&inputs, &run)?;
         if outcome.ending != Ending::Finished {
-            return Err(RegressError::Refused(format!(
+            return Err(VerificationError::Refused(format!(
                 "seed {seed}: the run ended as {:?} and not after its last rollout step: {}",
                 outcome.ending, outcome.reason
             )));
@@ -83,7 +83,7 @@ pub fn run(
 fn collect(
     values: &mut BTreeMap<String, BTreeMap<u64, Vec<f64>>>,
     run: &RunFolder,
-) -> Result<(), RegressError> {
+) -> Result<(), VerificationError> {
     let mut put = |name: String, step: u64, value: f64| {
         values.entry(name).or_default().entry(step).or_default().push(value);
     };
@@ -102,10 +102,10 @@ fn collect(
 
 impl RegressCurves {
     /// For each seed the mean over the point's steps.
-    pub fn values_of(&self, point: &RegressPoint) -> Result<Vec<f64>, RegressError> {
+    pub fn values_of(&self, point: &RegressPoint) -> Result<Vec<f64>, VerificationError> {
         let [first, last] = point.steps;
         let missing = |seed: u64| {
-            RegressError::Refused(format!(
+            VerificationError::Refused(format!(
                 "seed {seed}: the run records no {} at rollout steps {first} to {last}",
                 point.value
             ))
@@ -125,10 +125,10 @@ impl RegressCurves {
     }
 }
 
-pub fn load(golden: &Golden, rule: &Fast) -> Result<RegressCurves, RegressError> {
+pub fn load(golden: &Golden, rule: &Fast) -> Result<RegressCurves, VerificationError> {
     let path = golden.curves();
     if !path.exists() {
-        return Err(RegressError::NotBlessed { path });
+        return Err(VerificationError::NotBlessed { path });
     }
     let curves: RegressCurves = files::read_json(&path)?;
     stale(golden, "schema", &curves.schema, SCHEMA)?;
@@ -138,12 +138,12 @@ pub fn load(golden: &Golden, rule: &Fast) -> Result<RegressCurves, RegressError>
     Ok(curves)
 }
 
-fn stale(golden: &Golden, what: &str, old: &str, now: &str) -> Result<(), RegressError> {
+fn stale(golden: &Golden, what: &str, old: &str, now: &str) -> Result<(), VerificationError> {
     if old == now {
         return Ok(());
     }
     let (path, what) = (golden.curves(), what.to_string());
-    Err(RegressError::Stale { path, what, golden: old.to_string(), now: now.to_string() })
+    Err(VerificationError::Stale { path, what, golden: old.to_string(), now: now.to_string() })
 }
 
 pub fn compare(
@@ -151,14 +151,14 @@ pub fn compare(
     rule: &Fast,
     old: &RegressCurves,
     new: &RegressCurves,
-) -> Result<Vec<RegressJudged>, RegressError> {
+) -> Result<Vec<RegressJudged>, VerificationError> {
     stale(golden, "the arm", &old.arm_sha256, &new.arm_sha256)?;
     let inputs = files::canonical_json_line;
     stale(golden, "the inputs", &inputs(&old.inputs), &inputs(&new.inputs))?;
     let judge = |point: &RegressPoint| {
         let (before, after) = (old.values_of(point)?, new.values_of(point)?);
         let test = equivalence::equivalence(&before, &after, rule.alpha, point.margin);
-        let statistics = |source| RegressError::Statistics { point: point.name(), source };
+        let statistics = |source| VerificationError::Statistics { point: point.name(), source };
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
         Ok(RegressJudged {
             point: point.clone(),

@@ -3,8 +3,7 @@
 use crate::base::files;
 use crate::records::RunFolder;
 use crate::records::ledger::{self, LedgerEntry};
-use crate::verification::regress::RegressError;
-use crate::verification::{Golden, RunDiff, diff};
+use crate::verification::{Golden, RunDiff, VerificationError, diff};
 
 /// The golden run's files: without large files and times.
 const RECORDS: [&str; 7] = [
@@ -25,11 +24,11 @@ pub struct Compared {
     pub diff: Option<RunDiff>,
 }
 
-pub fn compare(golden: &Golden, run: &RunFolder) -> Result<Compared, RegressError> {
+pub fn compare(golden: &Golden, run: &RunFolder) -> Result<Compared, VerificationError> {
     let folder = golden.exact();
     let path = folder.path(ledger::FILE);
     if !path.exists() {
-        return Err(RegressError::NotBlessed { path });
+        return Err(VerificationError::NotBlessed { path });
     }
     let (old, new) = (folder.ledger()?, run.ledger()?);
     let same = old == new;
@@ -43,7 +42,10 @@ pub fn head(entries: &[LedgerEntry]) -> String {
 }
 
 /// Replaces the golden records by a finished run's. Returns the golden head before and after.
-pub fn replace(golden: &Golden, run: &RunFolder) -> Result<(Option<String>, String), RegressError> {
+pub fn replace(
+    golden: &Golden,
+    run: &RunFolder,
+) -> Result<(Option<String>, String), VerificationError> {
     let folder = golden.exact();
     let before = match folder.path(ledger::FILE).exists() {
         true => Some(head(&folder.ledger()?)),

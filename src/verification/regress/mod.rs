@@ -10,43 +10,17 @@ pub mod curves;
 pub mod exact;
 pub mod rule;
 
-use crate::base::files;
-use crate::experiment::{Experiment, ExperimentError, extends};
-use crate::policy::checkpoint;
+use crate::experiment::{Experiment, extends};
 use crate::records::RunFolder;
 use crate::records::run_folder::Outcome;
-use crate::statistics::StatisticsError;
 use crate::training::run::inputs::Inputs;
 use crate::training::run::{self, RunEvent};
 use crate::training::{RunEnded, Unfinished};
-use crate::verification::diff;
+use crate::verification::VerificationError;
 use std::path::{Path, PathBuf};
 
-#[derive(Debug, thiserror::Error)]
-pub enum RegressError {
-    #[error(transparent)]
-    File(#[from] files::FileError),
-    /// A rule, a run or a blessing that cannot be used; the sentence names it.
-    #[error("{0}")]
-    Refused(String),
-    #[error(transparent)]
-    Experiment(#[from] ExperimentError),
-    #[error(transparent)]
-    Run(#[from] run::RunError),
-    #[error(transparent)]
-    Diff(#[from] diff::DiffError),
-    #[error(transparent)]
-    Checkpoint(#[from] checkpoint::CheckpointError),
-    #[error("{point}: {source}")]
-    Statistics { point: String, source: StatisticsError },
-    #[error("{} does not exist: there is no golden run; `dapo regress --bless --reason …` makes it", path.display())]
-    NotBlessed { path: PathBuf },
-    #[error("{}: {what} is not that of the golden curves ({golden}, now {now}); bless them again", path.display())]
-    Stale { path: PathBuf, what: String, golden: String, now: String },
-}
-
 /// Runs an experiment in an empty folder to its end.
-pub fn complete(inputs: &Inputs, folder: &RunFolder) -> Result<Outcome, RegressError> {
+pub fn complete(inputs: &Inputs, folder: &RunFolder) -> Result<Outcome, VerificationError> {
     let never = || false;
     match run::run(inputs, folder, Unfinished::Restart, &never, &mut |_: RunEvent| ())? {
         RunEnded::Finished(outcome) => Ok(outcome),
@@ -55,7 +29,7 @@ pub fn complete(inputs: &Inputs, folder: &RunFolder) -> Result<Outcome, RegressE
 }
 
 /// Loads the experiment file of a rule.
-pub fn experiment(rule: &Path, file: &Path) -> Result<Experiment, RegressError> {
+pub fn experiment(rule: &Path, file: &Path) -> Result<Experiment, VerificationError> {
     let folder = rule.parent().unwrap_or(Path::new("."));
     Ok(extends::load(&folder.join(file))?)
 }

@@ -1,7 +1,7 @@
 //! `rule.toml`: what is run, and the margins.
 
 use crate::base::files;
-use crate::verification::regress::RegressError;
+use crate::verification::VerificationError;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -62,8 +62,9 @@ impl Fast {
     }
 }
 
-pub fn load(path: &Path) -> Result<RegressRule, RegressError> {
-    let refuse = |reason: String| RegressError::Refused(format!("{}: {reason}", path.display()));
+pub fn load(path: &Path) -> Result<RegressRule, VerificationError> {
+    let refuse =
+        |reason: String| VerificationError::Refused(format!("{}: {reason}", path.display()));
     let text = files::read_text(path)?;
     let rule: RegressRule = toml::from_str(&text).map_err(|error| refuse(error.to_string()))?;
     let mut seeds = rule.fast.seeds.clone();

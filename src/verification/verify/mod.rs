@@ -22,18 +22,10 @@ use crate::records::{Counters, RunFolder};
 use crate::report::export::statement;
 use crate::verification::verify::inputs::Local;
 use crate::verification::verify::walk::FolderFound;
-use crate::verification::{Replay, VerifiedRecords};
+use crate::verification::{Replay, VerificationError, VerifiedRecords};
 use serde::Serialize;
 use std::fmt::Display;
 use std::path::PathBuf;
-
-#[derive(Debug, thiserror::Error)]
-pub enum VerifyError {
-    #[error("{} is not a run folder: there is no manifest.json in it", root.display())]
-    NotARun { root: PathBuf },
-    #[error(transparent)]
-    File(#[from] files::FileError),
-}
 
 /// The worst verdict of all checks is that of the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -184,10 +176,13 @@ pub fn verify(
     folder: &RunFolder,
     options: &Options,
     watch: &mut dyn FnMut(&str),
-) -> Result<Verification, VerifyError> {
+) -> Result<Verification, VerificationError> {
     let manifest = folder.path("manifest.json");
     if files::kind(&manifest)?.is_none() {
-        return Err(VerifyError::NotARun { root: folder.root().to_path_buf() });
+        return Err(VerificationError::NotARun {
+            root: folder.root().to_path_buf(),
+            reason: "there is no manifest.json in it".to_string(),
+        });
     }
     let (mut checks, mut extent) = (Vec::new(), Extent::default());
     let replay = examine(folder, options, &mut checks, &mut extent, watch)?;
@@ -226,7 +221,7 @@ fn examine(
     checks: &mut Vec<Check>,
     extent: &mut Extent,
     watch: &mut dyn FnMut(&str),
-) -> Result<Option<Replay>, VerifyError> {
+) -> Result<Option<Replay>, VerificationError> {
     watch("walking the folder");
     let (check, found) = walk::walk(folder)?;
     checks.push(check);

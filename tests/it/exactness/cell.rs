@@ -11,18 +11,15 @@ use dapo::records::ledger::{self, Kind};
 use dapo::records::{Components, RunFolder, Tensors, tables};
 use dapo::training::run::inputs::{self, Inputs};
 use dapo::training::run::{self, RunEvent};
-use dapo::training::{Recipe, RunEnded, Unfinished, pretraining};
+use dapo::training::{Recipe, RunEnded, TrainingError, Unfinished, pretraining};
 use serde::{Deserialize, Serialize};
 
 /// A cell that cannot be computed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Pretraining.
-    #[error("pretraining: {0}")]
-    Pretraining(#[from] pretraining::PretrainError),
-    /// The run.
+    /// Pretraining, or the run.
     #[error(transparent)]
-    Run(#[from] run::RunError),
+    Training(#[from] TrainingError),
     /// A file.
     #[error(transparent)]
     File(#[from] files::FileError),

@@ -6,7 +6,7 @@ use crate::exactness::matrix::Outcome;
 use crate::exactness::{Setting, Size, VARIABLES};
 use dapo::commands::pretrain;
 use dapo::experiment::extends;
-use dapo::numerics::{Numerics, vectorised};
+use dapo::numerics::{Numerics, NumericsError, vectorised};
 use dapo::records::RunFolder;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Read, Write as _};
@@ -41,7 +41,7 @@ struct Asked {
 fn a_cell() {
     let Ok(asked) = std::env::var(ASKED) else { return };
     let asked: Asked = serde_json::from_str(&asked).unwrap();
-    if let Err(vectorised::InstructionError::Missing(_)) = vectorised::check() {
+    if let Err(NumericsError::MissingInstructions(_)) = vectorised::check() {
         std::process::exit(UNSUPPORTED);
     }
     let mut experiment = extends::load(Path::new(EXPERIMENT)).unwrap();

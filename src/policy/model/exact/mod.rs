@@ -5,7 +5,7 @@ use crate::numerics::exact::window::WindowShape;
 use crate::numerics::exact::{self, ExactSettings};
 use crate::numerics::{
     BackwardSetting, Distribution, ExactAttention, ExactGradients, ExactOperations, ExactWeight,
-    Folded, Parameters, Tally, WindowedRows, Windows,
+    Folded, NumericsError, Parameters, Tally, WindowedRows, Windows,
 };
 use crate::policy::{Config, Decoder, Sequences};
 use std::sync::Arc;
@@ -77,9 +77,9 @@ impl ExactPolicy {
     }
 
     /// The windows of a policy of this shape.
-    pub fn windows(config: &Config) -> Result<Windows, exact::ExactError> {
+    pub fn windows(config: &Config) -> Result<Windows, NumericsError> {
         match config.family.has_head_norms() {
-            true => Err(exact::ExactError::HeadNorms),
+            true => Err(NumericsError::HeadNorms),
             false => Windows::new(Self::shape(config)),
         }
     }
@@ -89,7 +89,7 @@ impl ExactPolicy {
         config: &Config,
         parameters: &Parameters,
         rotation: Arc<Vec<f32>>,
-    ) -> Result<Self, exact::ExactError> {
+    ) -> Result<Self, NumericsError> {
         let shape = Self::shape(config);
         let (windows, epsilon) = (Self::windows(config)?, config.rms_norm_eps);
         let settings = ExactSettings { windows, heads: config.heads(), epsilon };
@@ -130,7 +130,7 @@ impl ExactPolicy {
         temperature: f64,
         scale: UpdateScale,
         by_log_probs: impl FnOnce(&[f64]) -> (Vec<f64>, R),
-    ) -> Result<(ExactGradients, R), exact::ExactError> {
+    ) -> Result<(ExactGradients, R), NumericsError> {
         let window = self.settings.windows.gradient(self.shape, scale.tokens)?;
         let (operations, last, logits) = self.forward(sequences, true);
         let vocabulary = self.decoder.lm_head.outputs();

@@ -8,7 +8,7 @@ use crate::experiment::Sampling;
 use crate::numerics::{fast, halving};
 use crate::policy::model::cache;
 use crate::policy::sampling::sampler;
-use crate::policy::{Blocks, Generation, Qwen2, Token};
+use crate::policy::{Blocks, Generation, PolicyError, Qwen2, Token};
 
 /// Tokens between two looks at rows whose weights lie as they are stored. A row computes half as many
 /// in vain on average.
@@ -65,32 +65,6 @@ impl Response {
     }
 }
 
-/// A policy that cannot serve a request.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum GenerateError {
-    #[error("prompt {index} has no tokens")]
-    EmptyPrompt { index: usize },
-    #[error(
-        "prompt {index} has {prompt_tokens} tokens; with {response_tokens} response tokens that exceeds the model's {positions} positions"
-    )]
-    TooLong { index: usize, prompt_tokens: usize, response_tokens: usize, positions: usize },
-    #[error("prompt {index} holds token {token}, the vocabulary has {vocabulary}")]
-    Vocabulary { index: usize, token: u32, vocabulary: usize },
-    #[error("memory does not hold a generation of one row: {0}")]
-    OutOfMemory(String),
-    #[error("prompt {index}: the logits of response token {token} are not finite")]
-    NotFinite { index: usize, token: usize },
-}
-
-impl From<halving::HalvingError<GenerateError>> for GenerateError {
-    fn from(error: halving::HalvingError<GenerateError>) -> Self {
-        match error {
-            halving::HalvingError::OutOfMemory(text) => Self::OutOfMemory(text),
-            halving::HalvingError::Work(error) => error,
-        }
-    }
-}
-
 /// A thread gets at least so many requests: fewer are not worth its start.
 const REQUESTS_PER_THREAD: usize = 16;
 /// Waiting requests join when this share of the rows is free, so that their prompts are read
@@ -111,7 +85,7 @@ pub fn generate(
     requests: &[Request],
     limits: &Limits,
     mut progress: impl FnMut(usize),
-) -> Result<Vec<Response>, GenerateError> {
+) -> Result<Vec<Response>, PolicyError> {
     check(model, requests, limits)?;
     if limits.max_response_tokens == 0 {
         return Ok(vec![Response::empty(limits); requests.len()]);
@@ -134,7 +108,7 @@ pub fn generate(
             })
         };
         let rows = limits.batch_rows.min(requests.len());
-        return Ok(workers::together(|| halving::fewer(rows, work))?);
+        return workers::together(|| halving::fewer(rows, work));
     }
     let threads = workers::count().min(requests.len().div_ceil(REQUESTS_PER_THREAD)).max(1);
     let size = requests.len().div_ceil(threads).max(1);
@@ -155,7 +129,7 @@ pub fn generate(
         done += finished;
         progress(done);
     });
-    let responses: Result<Vec<Vec<Response>>, GenerateError> = responses.into_iter().collect();
+    let responses: Result<Vec<Vec<Response>>, PolicyError> = responses.into_iter().collect();
     Ok(responses?.concat())
 }
 
@@ -163,25 +137,20 @@ fn longest(requests: &[Request]) -> usize {
     requests.iter().map(|request| request.prompt.len()).max().unwrap_or(0)
 }
 
-fn check(model: &Qwen2, requests: &[Request], limits: &Limits) -> Result<(), GenerateError> {
+fn check(model: &Qwen2, requests: &[Request], limits: &Limits) -> Result<(), PolicyError> {
     let positions = model.config().max_position_embeddings as usize;
     let vocabulary = model.config().vocab_size as usize;
     for (index, request) in requests.iter().enumerate() {
         let prompt_tokens = request.prompt.len();
         if prompt_tokens == 0 {
-            return Err(GenerateError::EmptyPrompt { index });
+            return Err(PolicyError::EmptyPrompt { index });
         }
         let response_tokens = limits.max_response_tokens;
         if prompt_tokens + response_tokens > positions {
-            return Err(GenerateError::TooLong {
-                index,
-                prompt_tokens,
-                response_tokens,
-                positions,
-            });
+            return Err(PolicyError::TooLong { index, prompt_tokens, response_tokens, positions });
         }
         if let Some(&token) = request.prompt.iter().find(|&&id| id as usize >= vocabulary) {
-            return Err(GenerateError::Vocabulary { index, token, vocabulary });
+            return Err(PolicyError::Vocabulary { index, token, vocabulary });
         }
     }
     Ok(())
@@ -285,7 +254,7 @@ impl<'a, D: Drawing> Lane<'a, D> {
     }
 
     /// All responses. `tell` gets the number of those finished since it was last called.
-    fn run(mut self, tell: &mut dyn FnMut(usize)) -> Result<Vec<Response>, GenerateError> {
+    fn run(mut self, tell: &mut dyn FnMut(usize)) -> Result<Vec<Response>, PolicyError> {
         let capacity = self.limits.batch_rows.min(self.requests.len());
         loop {
             let free = capacity - self.rows.len();
@@ -303,7 +272,7 @@ impl<'a, D: Drawing> Lane<'a, D> {
 
     /// Begins up to `count` requests, as many as are read at once: reads their prompts, equal
     /// neighbours once, and draws their first tokens. Returns how many responses that finished.
-    fn join(&mut self, count: usize) -> Result<usize, GenerateError> {
+    fn join(&mut self, count: usize) -> Result<usize, PolicyError> {
         let end = (self.waiting + count).min(self.requests.len());
         let (mut prompts, mut longest) = (Vec::<&[u32]>::new(), 0);
         let old_rows = self.rows.len();
@@ -330,7 +299,7 @@ impl<'a, D: Drawing> Lane<'a, D> {
 
     /// Feeds each row's newest token and draws what follows. Returns how many responses that
     /// finished.
-    fn feed(&mut self) -> Result<usize, GenerateError> {
+    fn feed(&mut self) -> Result<usize, PolicyError> {
         let mut newest = Newest::default();
         for row in &self.rows {
             let response = &self.responses[row.request].tokens;
@@ -344,7 +313,7 @@ impl<'a, D: Drawing> Lane<'a, D> {
 
     /// Appends what the rows from `from` on have drawn. Rows that have ended leave. Returns how
     /// many.
-    fn take(&mut self, from: usize, drawn: &[Token]) -> Result<usize, GenerateError> {
+    fn take(&mut self, from: usize, drawn: &[Token]) -> Result<usize, PolicyError> {
         let mut leaves = vec![false; self.rows.len()];
         for drawn in drawn.chunks(self.rows.len() - from) {
             for (at, &Token { id, log_prob, entropy }) in drawn.iter().enumerate() {
@@ -355,7 +324,7 @@ impl<'a, D: Drawing> Lane<'a, D> {
                 let response = &mut self.responses[request];
                 if !log_prob.is_finite() {
                     let (index, token) = (self.first + request, response.tokens.len());
-                    return Err(GenerateError::NotFinite { index, token });
+                    return Err(PolicyError::Logits { index, token });
                 }
                 response.push(id, log_prob, entropy);
                 let stops = self.limits.stop_tokens.contains(&id);

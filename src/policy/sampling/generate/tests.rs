@@ -2,7 +2,7 @@ use super::*;
 use crate::base::Purpose;
 use crate::base::rng::{Id, stream};
 use crate::numerics::Numerics;
-use crate::policy::{Config, Family, KvCache, Sequences};
+use crate::policy::{Config, Family, KvCache, PolicyError, Sequences};
 use std::collections::BTreeMap;
 use tch::{Kind, Tensor};
 
@@ -160,7 +160,7 @@ fn weights_whose_products_are_infinite_are_an_error_that_names_the_prompt_and_th
         true => tensor * 1e38,
         false => tensor.shallow_clone(),
     });
-    assert_eq!(error(&huge), GenerateError::NotFinite { index: 0, token: 0 });
+    assert!(matches!(error(&huge), PolicyError::Logits { index: 0, token: 0 }));
     // The prompts are read without harm (padding is token 0), the first token fed does it.
     let huge = changed(&policy(), |name, tensor| {
         let copy = tensor.copy();
@@ -171,7 +171,7 @@ fn weights_whose_products_are_infinite_are_an_error_that_names_the_prompt_and_th
         copy
     });
     match error(&huge) {
-        GenerateError::NotFinite { token, .. } => assert!(token > 0),
+        PolicyError::Logits { token, .. } => assert!(token > 0),
         other => panic!("{other}"),
     }
 }

@@ -10,9 +10,8 @@ use crate::policy::sampling::generate::{self, Request};
 use crate::policy::{Limits, Qwen2, Response};
 use crate::task::{prompt, reward};
 use crate::training::plan::{machine, phases};
-use crate::training::run::RunError;
 use crate::training::run::inputs::Inputs;
-use crate::training::{Protocol, step, trainer};
+use crate::training::{Protocol, TrainingError, trainer};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Instant;
@@ -74,7 +73,7 @@ pub struct Rates {
 ///
 /// # Errors
 /// What would also stop the run: a prompt, the model, a folder.
-pub fn measure(inputs: &Inputs, folder: &Path) -> Result<TrialProbe, RunError> {
+pub fn measure(inputs: &Inputs, folder: &Path) -> Result<TrialProbe, TrainingError> {
     let started = Instant::now();
     let experiment = &inputs.experiment;
     let model = inputs.base_policy()?;
@@ -139,7 +138,7 @@ fn generate(
     experiment: &Experiment,
     prompts: &[Prompt],
     limits: &Limits,
-) -> Result<(Vec<Response>, f64), RunError> {
+) -> Result<(Vec<Response>, f64), TrainingError> {
     let mut requests = Vec::new();
     for prompt in prompts {
         for sample in 0..experiment.rollout.group_size {
@@ -151,7 +150,7 @@ fn generate(
     }
     let started = Instant::now();
     let responses = generate::generate(model, &requests, limits, |_| ())
-        .map_err(|source| step::StepError::Generate { step: 0, source })?;
+        .map_err(|source| TrainingError::Generation { step: 0, source })?;
     Ok((responses, started.elapsed().as_secs_f64()))
 }
 

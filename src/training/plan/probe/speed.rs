@@ -4,8 +4,8 @@ use crate::algorithm::{Group, Kl, Row, ScoredRollout, StepTotals, step};
 use crate::experiment::Experiment;
 use crate::policy::batch::Cut;
 use crate::policy::{Policy, checkpoint, frozen};
-use crate::training::run::RunError;
-use crate::training::{Rates, update};
+use crate::training::UpdateError;
+use crate::training::{Rates, TrainingError, update};
 use std::time::Instant;
 
 /// Measures one micro-batch of the run's size with the probe's own responses, and one row with a
@@ -16,7 +16,7 @@ use std::time::Instant;
 pub fn measure(
     experiment: &Experiment,
     groups: &[Group<ScoredRollout>],
-) -> Result<Rates, RunError> {
+) -> Result<Rates, TrainingError> {
     let copy = checkpoint::load_model(&experiment.inputs.model)?;
     let copy = copy.placed(experiment.execution.place())?;
     let copy = copy.with_numerics(experiment.numerics)?;
@@ -31,7 +31,7 @@ pub fn measure(
     let mut time = |rows: &[Row]| {
         let cut = Cut { micro_batch_rollouts: rows.len(), ..Cut::of(&experiment.execution) };
         let settings = update::Settings { dapo: &experiment.dapo, temperature, cut };
-        time(&mut policy, rows, &settings, longest).map_err(RunError::TrialUpdate)
+        time(&mut policy, rows, &settings, longest).map_err(TrainingError::TrialUpdate)
     };
     // The second pass does not pay for what is set up once.
     time(&one)?;
@@ -63,7 +63,7 @@ pub fn time(
     rows: &[Row],
     settings: &update::Settings,
     max_response_tokens: u64,
-) -> Result<Timed, update::UpdateError> {
+) -> Result<Timed, UpdateError> {
     let started = Instant::now();
     let old = frozen::read(policy.model(), rows, settings.temperature, settings.cut)?;
     let frozen_seconds = started.elapsed().as_secs_f64();

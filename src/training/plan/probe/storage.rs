@@ -3,7 +3,7 @@
 use crate::algorithm::{Group, ScoredRollout};
 use crate::base::files;
 use crate::records::tables::{self, OutcomeRecord};
-use crate::training::run::RunError;
+use crate::training::TrainingError;
 use crate::training::run::rows::rollout_rows;
 use crate::training::step::Step;
 use std::path::Path;
@@ -12,7 +12,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// A folder that cannot be written.
-pub fn measure(groups: &[Group<ScoredRollout>], folder: &Path) -> Result<[f64; 2], RunError> {
+pub fn measure(groups: &[Group<ScoredRollout>], folder: &Path) -> Result<[f64; 2], TrainingError> {
     let scratch = files::scratch_folder(folder)?;
     let [rollouts, evaluated] = ["rollouts", "outcomes"].map(|name| scratch.path().join(name));
     tables::write_rollouts(&rollouts, &rollout_rows(&step(groups.to_vec())))?;

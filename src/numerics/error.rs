@@ -1,0 +1,26 @@
+//! The errors of arithmetic.
+
+use crate::numerics::vectorised::VARIABLE;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NumericsError {
+    #[error("{VARIABLE} is {0:?}; it can be scalar, avx2 or avx512")]
+    UnknownInstructions(String),
+    #[error("{VARIABLE} is {0}, which this machine does not have")]
+    MissingInstructions(&'static str),
+    /// LibTorch's message.
+    #[error("memory does not hold one row: {0}")]
+    OutOfMemory(String),
+    #[error(
+        "exact arithmetic: {sum} would need {bits} bits, an f64 has 53; this policy needs fast arithmetic"
+    )]
+    Bits { sum: &'static str, bits: u32 },
+    #[error(
+        "exact arithmetic: it has no norms of queries and keys; this policy needs fast arithmetic"
+    )]
+    HeadNorms,
+    #[error(
+        "exact arithmetic: with {tokens} tokens in an update and {outputs} outputs of a layer, {width} bits are left for a gradient, fewer than {least}; use smaller mini-batches or fast arithmetic"
+    )]
+    Gradient { width: u32, tokens: usize, outputs: usize, least: u32 },
+}

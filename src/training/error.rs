@@ -1,0 +1,117 @@
+//! The errors of training.
+
+use crate::algorithm::dynamic_sampling;
+use crate::base::files;
+use crate::experiment::place;
+use crate::numerics::NumericsError;
+use crate::policy::{OptimizerError, PolicyError};
+use crate::records::tables;
+use crate::statistics::StatisticsError;
+use crate::task::TaskError;
+use std::io;
+use std::path::PathBuf;
+
+#[derive(Debug, thiserror::Error)]
+pub enum TrainingError {
+    #[error(transparent)]
+    File(#[from] files::FileError),
+    #[error(transparent)]
+    Table(#[from] tables::TableError),
+    #[error(transparent)]
+    Task(#[from] TaskError),
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    #[error(transparent)]
+    Numerics(#[from] NumericsError),
+    #[error(
+        "problem {problem}: its prompt has {tokens} tokens; with rollout.max_response_tokens ({response}) that exceeds the model's {positions} positions"
+    )]
+    Positions {
+        problem: String,
+        tokens: usize,
+        /// L_max.
+        response: u64,
+        /// `max_position_embeddings`.
+        positions: i64,
+    },
+    #[error(
+        "numerics = \"exact\" is f32 on the processor, and {device} in {weights} was asked for"
+    )]
+    ExactElsewhere { device: place::Device, weights: place::WeightKind },
+    #[error("evaluation.samples has no entry for the set {set}; it has {}", known.join(", "))]
+    Samples { set: String, known: Vec<String> },
+    #[error("evaluation set {set}: {source}")]
+    Evaluation { set: String, source: PolicyError },
+    #[error("evaluation set {set}: {source}")]
+    Statistics { set: String, source: StatisticsError },
+    /// Steps count from 1.
+    #[error("rollout step {step}: {source}")]
+    Generation { step: u64, source: PolicyError },
+    #[error("rollout step {step}: {source}")]
+    Update { step: u64, source: UpdateError },
+    #[error("rollout step {step}: {source}")]
+    CapReached { step: u64, source: dynamic_sampling::CapReached },
+    #[error("a trial update of the base policy: {0}")]
+    TrialUpdate(#[from] UpdateError),
+    #[error(
+        "stage {stage}: a solution of {tokens} tokens exceeds model.max_position_embeddings ({positions})"
+    )]
+    PretrainingTooLong { stage: String, tokens: usize, positions: i64 },
+    /// Updates count from 1.
+    #[error("stage {stage}, update {update}: {source}")]
+    PretrainingDiverged { stage: String, update: u64, source: OptimizerError },
+    #[error(
+        "{} is not empty and holds no run ({found} is in it); choose another --out", folder.display()
+    )]
+    NotARun { folder: PathBuf, found: String },
+    #[error(
+        "{} holds another run (key {found}, this one is {wanted}); choose another --out or remove it", folder.display()
+    )]
+    OtherRun { folder: PathBuf, found: String, wanted: String },
+    #[error(
+        "{} holds an unfinished run ({recorded} of {planned} rollout steps are recorded); \
+         --resume goes on with it, --restart deletes it and begins again", folder.display()
+    )]
+    Unfinished { folder: PathBuf, recorded: u64, planned: u64 },
+    #[error("{} is in use by another process", folder.display())]
+    InUse { folder: PathBuf },
+    #[error(
+        "{}/run.lock was removed or replaced, so that another process may have begun; nothing \
+         further was written, and --resume goes on when no process works here", folder.display()
+    )]
+    LockLost { folder: PathBuf },
+    #[error("cannot make a temporary folder: {0}")]
+    Scratch(io::Error),
+    #[error(
+        "no group had a useful gradient, so nothing was trained; use dynamic_sampling.kind = \"none\" or another model"
+    )]
+    Saturated,
+}
+
+/// Why an update was not made. The weights are those before it.
+#[derive(Debug, thiserror::Error, PartialEq)]
+pub enum UpdateError {
+    /// The loss is NaN or infinite.
+    #[error("the loss is {0}")]
+    Loss(f64),
+    /// Exact arithmetic: a number of the backward pass is, before it was rounded into its window.
+    #[error("a number of the backward pass is not finite")]
+    Backward,
+    /// A gradient is, or what the update would make of the weights and moments.
+    #[error(transparent)]
+    Gradient(#[from] OptimizerError),
+    /// Exact arithmetic cannot serve so many tokens, or memory does not hold one row.
+    #[error(transparent)]
+    Numerics(#[from] NumericsError),
+}
+
+impl UpdateError {
+    /// Whether a number was not finite, and not something else that went wrong.
+    pub fn is_not_finite(&self) -> bool {
+        match self {
+            Self::Loss(_) | Self::Backward => true,
+            Self::Gradient(error) => error.is_not_finite(),
+            Self::Numerics(_) => false,
+        }
+    }
+}

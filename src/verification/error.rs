@@ -1,0 +1,34 @@
+//! The errors of verification.
+
+use crate::base::files;
+use crate::experiment::ExperimentError;
+use crate::policy::PolicyError;
+use crate::records::tables;
+use crate::statistics::StatisticsError;
+use crate::training::TrainingError;
+use std::path::PathBuf;
+
+#[derive(Debug, thiserror::Error)]
+pub enum VerificationError {
+    #[error(transparent)]
+    File(#[from] files::FileError),
+    #[error(transparent)]
+    Table(#[from] tables::TableError),
+    #[error(transparent)]
+    Experiment(#[from] ExperimentError),
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    #[error(transparent)]
+    Training(#[from] TrainingError),
+    #[error("{} is not a run folder: {reason}", root.display())]
+    NotARun { root: PathBuf, reason: String },
+    /// A rule, a run or a blessing that cannot be used; the sentence names it.
+    #[error("{0}")]
+    Refused(String),
+    #[error("{point}: {source}")]
+    Statistics { point: String, source: StatisticsError },
+    #[error("{} does not exist: there is no golden run; `dapo regress --bless --reason …` makes it", path.display())]
+    NotBlessed { path: PathBuf },
+    #[error("{}: {what} is not that of the golden curves ({golden}, now {now}); bless them again", path.display())]
+    Stale { path: PathBuf, what: String, golden: String, now: String },
+}
