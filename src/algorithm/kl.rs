@@ -1,7 +1,6 @@
 //! KL penalty to a frozen reference policy (GRPO, Eq. 5). DAPO has none (§2.3).
 
-use crate::numerics::Numerics;
-use crate::numerics::operations::exp;
+use crate::numerics::{Numerics, operations::exp};
 use serde::{Deserialize, Serialize};
 use tch::Tensor;
 

@@ -2,15 +2,12 @@
 
 use crate::base::{files, visible};
 use crate::commands::ablate_progress::Shown;
-use crate::commands::exit::{self, Invalid};
 use crate::commands::interrupt::Interrupt;
-use crate::commands::output::tell;
-use crate::commands::{ablate_table, report};
+use crate::commands::{ablate_table, exit, exit::Invalid, output::tell, report};
 use crate::experiment::Grid;
 use crate::experiment::grid::file::{self, BaseSource};
-use crate::study::ablate::AblateStudy;
-use crate::study::ablate::jobs::{self, JobState};
 use crate::study::ablate::schedule::{self, ScheduleOptions};
+use crate::study::ablate::{AblateStudy, jobs, jobs::JobState};
 use crate::study::{Cell, CellEnding, Declaration, Job, cell, collection as studies, declaration};
 use anyhow::{Result, bail};
 use std::collections::BTreeSet;

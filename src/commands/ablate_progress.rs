@@ -1,9 +1,7 @@
 //! Progress of a grid on standard error: on a terminal a line for the whole and one for each
 //! running cell; elsewhere plain lines, one when a cell begins or ends and one a minute.
 
-use crate::commands::ablate_table;
-use crate::commands::output::{duration, tell};
-use crate::commands::progress::Progress;
+use crate::commands::{ablate_table, output::duration, output::tell, progress::Progress};
 use crate::report::text::percent;
 use crate::study::ablate::jobs::JobState;
 use crate::study::ablate::schedule::ScheduleEvent;

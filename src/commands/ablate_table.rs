@@ -2,13 +2,10 @@
 
 use crate::base::visible;
 use crate::commands::output::{duration, literal, table, tell};
-use crate::experiment::grid::differences;
-use crate::experiment::grid::file::BaseSource;
-use crate::experiment::{Grid, sets};
+use crate::experiment::{Grid, grid::differences, grid::file::BaseSource, sets};
 use crate::report::text::points;
 use crate::study::{Cell, CellEnding, Job};
-use crate::training::plan;
-use crate::training::run::inputs;
+use crate::training::{plan, run::inputs};
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

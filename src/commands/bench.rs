@@ -1,8 +1,7 @@
 //! `dapo bench`: time a rollout step by phase; `dapo bench throughput`.
 
 use crate::base::files;
-use crate::commands::progress::Progress;
-use crate::commands::{bounds, output, throughput};
+use crate::commands::{bounds, output, progress::Progress, throughput};
 use crate::experiment::named;
 use crate::records::housekeeping::readable;
 use crate::report::text::percent;

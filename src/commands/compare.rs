@@ -3,12 +3,10 @@
 use crate::base::visible;
 use crate::commands::{exit, output};
 use crate::records::ColumnNames;
-use crate::study::claims::words;
 use crate::study::comparison::{self, load, text};
-use crate::study::comparisons::{self, Comparison};
 use crate::study::{
     At, ComparisonStyle, Declared, DeclaredFamily, Direction, Metric, Statistic, Word, analysis,
-    collection,
+    claims::words, collection, comparisons, comparisons::Comparison,
 };
 use anyhow::Result;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,6 @@
 //! `dapo config`: what an experiment resolves to, what each key means, and how two differ.
 
-use crate::commands::exit;
-use crate::commands::output::{self, literal};
+use crate::commands::{exit, output, output::literal};
 use crate::experiment::compare::{self, ComparedSide, Difference};
 use crate::experiment::sources::{self, Key};
 use crate::experiment::{Experiment, KeyUsage, Publication, extends, named, usage};

@@ -2,8 +2,7 @@
 
 use crate::algorithm::Problem;
 use crate::base::files;
-use crate::commands::data_audit::{self, AuditArgs};
-use crate::commands::{exit, output};
+use crate::commands::{data_audit, data_audit::AuditArgs, exit, output};
 use crate::experiment::{MiniAimeVariant, sets};
 use crate::task::TaskError;
 use crate::task::data::{self, mini_aime, problem_file};

@@ -1,9 +1,7 @@
 //! `dapo doctor`: this machine and build, for a reader and for another machine.
 
-use crate::base::files;
-use crate::base::visible::visible;
-use crate::commands::exit;
-use crate::commands::output::{document, table};
+use crate::base::{files, visible::visible};
+use crate::commands::{exit, output::document, output::table};
 use crate::verification::{DoctorComparison, Examination, doctor};
 use anyhow::Result;
 use std::path::PathBuf;

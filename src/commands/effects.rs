@@ -2,8 +2,7 @@
 //! loud enough to be seen at the end of a long run.
 
 use crate::commands::output;
-use crate::study::Effects;
-use crate::study::effect_checks::EffectFinding;
+use crate::study::{Effects, effect_checks::EffectFinding};
 
 /// Prints the findings and the warnings of a run to standard error. Colour is for terminals
 /// only, and `NO_COLOR` (set to anything but nothing) turns it off.

@@ -3,24 +3,19 @@
 
 use crate::algorithm::Problem;
 use crate::base::{files, visible, workers};
-use crate::commands::exit::{Invalid, Usage};
 use crate::commands::interrupt::Interrupt;
 use crate::commands::place::PlaceArgs;
-use crate::commands::progress::Progress;
-use crate::commands::{bounds, output, place};
+use crate::commands::{bounds, exit::Invalid, exit::Usage, output, place, progress::Progress};
 use crate::experiment::{PromptTemplate, Verifier, named, sets};
 use crate::numerics::Numerics;
-use crate::policy::Qwen2;
-use crate::policy::checkpoint::weights;
-use crate::records::tables::{self, OutcomeRecord};
-use crate::records::{Counters, EvaluationRecord, RunFolder};
+use crate::policy::{Qwen2, checkpoint::weights};
+use crate::records::{Counters, EvaluationRecord, RunFolder, tables, tables::OutcomeRecord};
 use crate::report::text::{percent, points};
 use crate::statistics::{Accuracy, Counts, Interval, accuracy};
 use crate::task::data::{self, problem_file};
 use crate::training::Protocol;
 use crate::training::evaluation::{self, Set, resumable};
-use crate::training::run::inputs::{self, Inputs};
-use crate::training::run::{RunEvent, evaluations};
+use crate::training::run::{RunEvent, evaluations, inputs, inputs::Inputs};
 use anyhow::{Result, bail};
 use serde_json::json;
 use std::path::{Path, PathBuf};

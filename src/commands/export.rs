@@ -1,12 +1,10 @@
 //! `dapo export`: a study's cells, or a run's curves and files, for other tools.
 
 use crate::base::{files, visible};
-use crate::commands::exit::{self, Usage};
-use crate::commands::{cells, output};
+use crate::commands::{cells, exit, exit::Usage, output};
 use crate::records::RunFolder;
 use crate::report::export::{statement, study};
-use crate::study::ablate::AblateStudy;
-use crate::study::cell;
+use crate::study::{ablate::AblateStudy, cell};
 use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

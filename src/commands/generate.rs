@@ -1,12 +1,8 @@
 //! `dapo model generate`: sample responses from a checkpoint.
 
 use crate::algorithm::Finish;
-use crate::base::rng::{Id, stream};
-use crate::base::{Purpose, files, visible, workers};
-use crate::commands::bounds;
-use crate::commands::exit::Invalid;
-use crate::commands::place::PlaceArgs;
-use crate::commands::progress::Progress;
+use crate::base::{Purpose, files, rng::Id, rng::stream, visible, workers};
+use crate::commands::{bounds, exit::Invalid, place::PlaceArgs, progress::Progress};
 use crate::numerics::Numerics;
 use crate::policy::Limits;
 use crate::policy::sampling::generate::{self, Request};

@@ -2,10 +2,8 @@
 
 use crate::algorithm::Problem;
 use crate::base::files;
-use crate::commands::ablate::{Seeds, seeds};
-use crate::commands::{bounds, exit, output};
-use crate::experiment::grid::file;
-use crate::experiment::{Data, PromptTemplate, Starter, StarterFiles, sets, starter};
+use crate::commands::{ablate::Seeds, ablate::seeds, bounds, exit, output};
+use crate::experiment::{Data, PromptTemplate, Starter, StarterFiles, grid::file, sets, starter};
 use crate::policy::checkpoint;
 use crate::task::{Tokenizer, data, prompt};
 use crate::training::plan::phases;

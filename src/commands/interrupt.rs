@@ -3,8 +3,7 @@
 //! last checkpoint.
 
 use anyhow::Result;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
+use signal_hook::{consts::SIGINT, consts::SIGTERM, flag};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,8 +1,7 @@
 //! `dapo plan`: what a run will do and need, before it starts; what came true, after it.
 
 use crate::base::files;
-use crate::commands::exit::Invalid;
-use crate::commands::{bounds, output, place, plan_table};
+use crate::commands::{bounds, exit::Invalid, output, place, plan_table};
 use crate::experiment::{Device, named};
 use crate::records::{Manifest, RunFolder};
 use crate::training::plan::{self, PlanRecord, actual, machine};

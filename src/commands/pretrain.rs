@@ -1,9 +1,7 @@
 //! `dapo model pretrain`: make the embedded benchmark's base policy.
 
 use crate::base::{files, workers};
-use crate::commands::bounds;
-use crate::commands::exit::Invalid;
-use crate::commands::progress::Progress;
+use crate::commands::{bounds, exit::Invalid, progress::Progress};
 use crate::experiment::diagnose;
 use crate::policy::checkpoint;
 use crate::task::Tokenizer;

@@ -2,8 +2,7 @@
 //! study.
 
 use crate::base::visible;
-use crate::commands::exit::{Invalid, Usage};
-use crate::commands::output;
+use crate::commands::{exit::Invalid, exit::Usage, output};
 use crate::records::RunFolder;
 use crate::report::run::{self, Report, chapters};
 use crate::report::study;

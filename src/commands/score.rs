@@ -2,12 +2,9 @@
 
 use crate::algorithm::Row;
 use crate::base::{files, workers};
-use crate::commands::bounds;
-use crate::commands::exit::{Invalid, Usage};
-use crate::commands::place::PlaceArgs;
+use crate::commands::{bounds, exit::Invalid, exit::Usage, place::PlaceArgs};
 use crate::numerics::Numerics;
-use crate::policy::Qwen2;
-use crate::policy::batch::Pass;
+use crate::policy::{Qwen2, batch::Pass};
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde_json::json;

@@ -1,16 +1,12 @@
 //! `dapo bench throughput`: how fast a checkpoint's policy generates and trains.
 
 use crate::base::workers;
-use crate::commands::exit::Usage;
-use crate::commands::place::PlaceArgs;
-use crate::commands::progress::Progress;
-use crate::commands::{bounds, output};
+use crate::commands::{bounds, exit::Usage, output, place::PlaceArgs, progress::Progress};
 use crate::experiment::named;
 use crate::numerics::Numerics;
 use crate::records::housekeeping::readable;
 use crate::report::text::percent;
-use crate::training::bench::throughput;
-use crate::training::{Throughput, ThroughputUpdate, ThroughputWorkload};
+use crate::training::{Throughput, ThroughputUpdate, ThroughputWorkload, bench::throughput};
 use anyhow::{Result, bail};
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,17 +1,12 @@
 //! `dapo train`: train, evaluate, report.
 
-use crate::base::files;
-use crate::commands::exit::{self, Usage};
 use crate::commands::interrupt::Interrupt;
 use crate::commands::plan::Planned;
-use crate::commands::progress::Progress;
-use crate::commands::{bounds, effects, output, place};
+use crate::commands::{bounds, effects, exit, exit::Usage, output, place, progress::Progress};
 use crate::experiment::{Device, Experiment, ExperimentError, named, validate};
-use crate::records::{Ending, RunFolder};
-use crate::report;
-use crate::study::Cell;
 use crate::training::run::{self, RunEvent, inputs};
 use crate::training::{Phase, RunEnded, Unfinished};
+use crate::{base::files, records::Ending, records::RunFolder, report, study::Cell};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

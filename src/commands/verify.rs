@@ -1,13 +1,11 @@
 //! `dapo verify RUN`: whether a run folder from somebody else is what it says it is.
 
 use crate::base::workers;
-use crate::commands::exit;
-use crate::commands::output::{self, table};
+use crate::commands::{exit, output, output::table};
 use crate::numerics::Numerics;
 use crate::records::RunFolder;
 use crate::report::text::percent;
-use crate::verification::verify::replay::ReplayRequest;
-use crate::verification::verify::{self, Options, VerifyVerdict};
+use crate::verification::verify::{self, Options, VerifyVerdict, replay::ReplayRequest};
 use crate::verification::{Challenge, Replay, Verification};
 use anyhow::Result;
 use std::path::PathBuf;

@@ -5,10 +5,9 @@ use crate::algorithm::{
     Aggregation, AtCap, Dapo, DualClip, DynamicSampling, Kl, LogRatioClamp, Punishment, Std,
     TokenMeanUnit,
 };
-use crate::experiment::config::NEWEST_FORMAT;
 use crate::experiment::{
     Device, Evaluation, Execution, Experiment, MiniBatchOrder, Optimizer, RolloutSettings,
-    Sampling, Training, WeightKind,
+    Sampling, Training, WeightKind, config::NEWEST_FORMAT,
 };
 use crate::numerics::Numerics;
 use std::fmt::Display;

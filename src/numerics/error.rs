@@ -1,12 +1,10 @@
 //! The errors of arithmetic.
 
-use crate::numerics::vectorised::VARIABLE;
-
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NumericsError {
-    #[error("{VARIABLE} is {0:?}; it can be scalar, avx2 or avx512")]
+    #[error("DAPO_INSTRUCTIONS is {0:?}; it can be scalar, avx2 or avx512")]
     UnknownInstructions(String),
-    #[error("{VARIABLE} is {0}, which this machine does not have")]
+    #[error("DAPO_INSTRUCTIONS is {0}, which this machine does not have")]
     MissingInstructions(&'static str),
     /// LibTorch's message.
     #[error("memory does not hold one row: {0}")]

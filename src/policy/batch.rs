@@ -1,8 +1,7 @@
 //! Groups with advantages → rows → mini-batches → micro-batches → passes, and the training
 //! forward over one pass.
 
-use crate::algorithm::Row;
-use crate::algorithm::length_bands::length_bands;
+use crate::algorithm::{Row, length_bands::length_bands};
 use crate::base::rng::Stream;
 use crate::experiment::{Execution, MiniBatchOrder, Training};
 use crate::numerics::NumericsError;

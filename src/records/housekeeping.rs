@@ -2,8 +2,7 @@
 //! that is not recognisably a run is never touched, nor is what a link points to.
 
 use crate::base::files::{self, FileKind};
-use crate::records::run_folder::DAMAGED_CHECKPOINT;
-use crate::records::{Ending, RunFolder};
+use crate::records::{Ending, RunFolder, run_folder::DAMAGED_CHECKPOINT};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -2,8 +2,7 @@
 //! problems the second, more training runs the third.
 
 use crate::statistics::distributions::t_quantile;
-use crate::statistics::{Counts, Interval, estimators, outcomes};
-use crate::statistics::{StatisticsError, between};
+use crate::statistics::{Counts, Interval, StatisticsError, between, estimators, outcomes};
 use serde::{Deserialize, Serialize};
 
 /// An interval over another draw of problems needs at least this many problems.

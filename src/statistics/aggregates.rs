@@ -1,8 +1,7 @@
 //! Aggregates of scores as rliable defines them (Agarwal et al. 2021, arXiv 2108.13264;
 //! `rliable/metrics.py` at 3ccd9f4).
 
-use crate::statistics::error::check;
-use crate::statistics::{StatisticsError, estimators};
+use crate::statistics::{StatisticsError, error::check, estimators};
 
 /// Interquartile mean: the mean after the ⌊m/4⌋ lowest and as many highest of the m values are
 /// dropped (scipy's `trim_mean` with 0.25). On scores that are nearly 0 or 1 it says little.

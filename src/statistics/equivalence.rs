@@ -4,8 +4,7 @@
 //! A test of difference passes an unchanged program more easily the noisier it is. Here noise costs
 //! the verdict: it becomes inconclusive.
 
-use crate::statistics::error::check;
-use crate::statistics::{StatisticsError, distributions, estimators};
+use crate::statistics::{StatisticsError, distributions, error::check, estimators};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,11 +1,10 @@
 //! Two methods compared problem by problem. The unit is the problem: these numbers say something
 //! about the checkpoints at hand, never about another training run.
 
-use crate::statistics::distributions::t_quantile;
 use crate::statistics::{
-    Counts, Interval, PermutationTest, Question, Uncertainty, accuracy, estimators,
+    Counts, Interval, PermutationTest, Question, StatisticsError, Uncertainty, accuracy, between,
+    distributions::t_quantile, estimators,
 };
-use crate::statistics::{StatisticsError, between};
 use serde::{Deserialize, Serialize};
 
 /// An interval over another draw of problems needs Σ|d_i| to be at least this.

@@ -3,11 +3,10 @@
 
 use crate::experiment::Grid;
 use crate::statistics::between;
-use crate::study::collection::{self, Study};
 use crate::study::comparisons::{self, Comparison};
 use crate::study::{
     ArmSummary, ArmTimes, Declaration, Declared, DeclaredFamily, Excluded, FamilyResult, arms,
-    declaration, levels,
+    collection, collection::Study, declaration, levels,
 };
 use serde::Serialize;
 use std::collections::BTreeSet;

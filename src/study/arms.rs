@@ -3,8 +3,7 @@
 
 use crate::experiment::{Grid, PaperRow};
 use crate::statistics::{Interval, between, estimators};
-use crate::study::collection::Study;
-use crate::study::{Cell, CellEnding, CellEvaluation, metric};
+use crate::study::{Cell, CellEnding, CellEvaluation, collection::Study, metric};
 use serde::Serialize;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

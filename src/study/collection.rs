@@ -13,8 +13,7 @@
 
 use crate::base::files;
 use crate::experiment::{Arm, Data, Grid};
-use crate::study::StudyError;
-use crate::study::{Cell, Declaration, Excluded, cell, declaration, membership};
+use crate::study::{Cell, Declaration, Excluded, StudyError, cell, declaration, membership};
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -1,8 +1,7 @@
 //! Curves of an arm: every seed, and a band over the seeds.
 
 use crate::statistics::{Interval, between};
-use crate::study::collection::Study;
-use crate::study::{Cell, Clock, Statistic};
+use crate::study::{Cell, Clock, Statistic, collection::Study};
 use serde::{Deserialize, Serialize};
 
 /// Points of a band over generated rollouts.

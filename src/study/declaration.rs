@@ -3,8 +3,7 @@
 
 use crate::base::files;
 use crate::experiment::{Arm, Grid};
-use crate::study::StudyError;
-use crate::study::{At, Metric, Statistic};
+use crate::study::{At, Metric, Statistic, StudyError};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::Path;

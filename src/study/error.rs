@@ -4,7 +4,7 @@ use crate::base::files;
 use crate::experiment::ExperimentError;
 use crate::records::tables;
 use crate::statistics::StatisticsError;
-use crate::training::TrainingError;
+use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ pub enum StudyError {
     #[error("{}: {reason}", path.display())]
     Invalid { path: PathBuf, reason: String },
     #[error("arm {arm}: {source}")]
-    Arm { arm: String, source: Box<TrainingError> },
+    Arm { arm: String, source: Box<dyn Error + Send + Sync> },
     #[error("two grids are named {name}; their results would be one")]
     SameName { name: String },
     /// Two grids would share a cell although they read different files.

@@ -3,9 +3,7 @@
 
 use crate::experiment::Grid;
 use crate::statistics::{TimeToEvent, time_to_level};
-use crate::study::collection::Study;
-use crate::study::declaration::Level;
-use crate::study::{Clock, metric};
+use crate::study::{Clock, collection::Study, declaration::Level, metric};
 use serde::Serialize;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

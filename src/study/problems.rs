@@ -1,7 +1,6 @@
 //! Each problem by itself: which arms solve it, and which problems changed between two arms.
 
-use crate::study::Cell;
-use crate::study::collection::Study;
+use crate::study::{Cell, collection::Study};
 use serde::Serialize;
 
 /// How often each arm solves each problem of a set.

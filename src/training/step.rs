@@ -3,8 +3,7 @@
 use crate::algorithm::{Group, ScoredRollout};
 use crate::policy::PolicyError;
 use crate::records::{Components, Counters};
-use crate::training::Metrics;
-use crate::training::UpdateError;
+use crate::training::{Metrics, UpdateError};
 use std::collections::BTreeMap;
 use std::time::Instant;
 

@@ -4,19 +4,15 @@ use crate::algorithm::{
     DynamicSampling, Group, Problem, Prompt, Rollout, Row, ScoredRollout, Selected, Selection,
     StepTotals,
 };
-use crate::base::Purpose;
-use crate::base::rng::{Id, stream};
+use crate::base::{Purpose, rng::Id, rng::stream};
 use crate::experiment::{Experiment, NonFinite};
-use crate::policy::batch::{self, Cut};
 use crate::policy::sampling::generate::{self, Request};
-use crate::policy::{Limits, Policy, PolicyError, Qwen2, frozen, optimizer};
+use crate::policy::{Limits, Policy, PolicyError, Qwen2, batch, batch::Cut, frozen, optimizer};
 use crate::records::{Components, Counters, ledger};
 use crate::task::{Tokenizer, prompt, reward};
-use crate::training::UpdateError;
-use crate::training::step::{Step, StepClock};
 use crate::training::{
-    Divergence, Metrics, NotFinite, Phase, Position, Protocol, StepOutcome, TrainingError, Updates,
-    effects, update,
+    Divergence, Metrics, NotFinite, Phase, Position, Protocol, StepOutcome, TrainingError,
+    UpdateError, Updates, effects, step::Step, step::StepClock, update,
 };
 use std::collections::BTreeMap;
 

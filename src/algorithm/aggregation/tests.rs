@@ -1,6 +1,5 @@
 use super::*;
-use proptest::prelude::{Strategy, prop_assert};
-use proptest::proptest;
+use proptest::{prelude::Strategy, prelude::prop_assert, proptest};
 
 const NO_STEP: StepTotals = StepTotals { tokens: 0, mini_batches: 0, max_response_tokens: 0 };
 const UNITS: [TokenMeanUnit; 4] = [

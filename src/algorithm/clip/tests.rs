@@ -1,7 +1,6 @@
 use super::*;
 use crate::numerics::Numerics;
-use proptest::prelude::prop_assert;
-use proptest::proptest;
+use proptest::{prelude::prop_assert, proptest};
 
 const DAPO: Clip = Clip { low: 0.2, high: 0.28 };
 const GRPO: Clip = Clip { low: 0.2, high: 0.2 };

@@ -5,8 +5,7 @@ use crate::algorithm::{
     Punishment, Std, StepTotals, TokenMeanUnit, clip,
 };
 use crate::numerics::Numerics;
-use proptest::prelude::{Strategy, prop_assert};
-use proptest::proptest;
+use proptest::{prelude::Strategy, prelude::prop_assert, proptest};
 
 fn dapo() -> Dapo {
     Dapo {

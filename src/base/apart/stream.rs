@@ -2,8 +2,7 @@
 //! held whole on either side. The process gets the open file as its standard input and writes lines
 //! to its standard output; its exit status tells whether all lines came.
 
-use crate::base::ApartLimits;
-use crate::base::apart::{self, Lost};
+use crate::base::{ApartLimits, apart, apart::Lost};
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStdout, Stdio};

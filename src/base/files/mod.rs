@@ -9,8 +9,7 @@
 
 pub mod foreign;
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::io::{self, Write};

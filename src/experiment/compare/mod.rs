@@ -1,7 +1,6 @@
 //! Experiments as flat lists of keys, and how two of them differ.
 
-use crate::experiment::Experiment;
-use crate::experiment::sources::{self, Key};
+use crate::experiment::{Experiment, sources, sources::Key};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

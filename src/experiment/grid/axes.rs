@@ -1,7 +1,6 @@
 //! The cartesian form of a grid: each axis is a key with its values, each arm one combination.
 
-use crate::experiment::grid::file::GridFile;
-use crate::experiment::grid::{MOST_ARMS, text};
+use crate::experiment::grid::{MOST_ARMS, file::GridFile, text};
 use crate::experiment::{Experiment, Keys};
 use toml::{Table, Value};
 

@@ -7,8 +7,7 @@ pub mod text;
 
 use crate::base::files;
 use crate::experiment::compare::{self, ComparedSide, Difference};
-use crate::experiment::sets::{self, Sets};
-use crate::experiment::{Experiment, ExperimentError, validate};
+use crate::experiment::{Experiment, ExperimentError, sets, sets::Sets, validate};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,6 @@
 //! Typed values out of a TOML table, with every problem collected.
 
-use crate::experiment::diagnose;
-use crate::experiment::grid::MOST_SEEDS;
+use crate::experiment::{diagnose, grid::MOST_SEEDS};
 use std::collections::BTreeSet;
 use toml::{Table, Value};
 

@@ -1,9 +1,7 @@
 //! Keys and values of one row in one layer, for decode steps.
 
-use crate::numerics::exact::{elementwise, orders};
 use crate::numerics::slices::{self, LANES};
-use crate::numerics::vectorised::dispatch;
-use crate::numerics::{Heads, Windows};
+use crate::numerics::{Heads, Windows, exact::elementwise, exact::orders, vectorised::dispatch};
 use pulp::{Simd, WithSimd};
 
 /// Numbers out of windows, held as f64.

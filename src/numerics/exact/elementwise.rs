@@ -1,10 +1,8 @@
 //! Loops over rows of f32: separate additions, products, divisions and roots, each rounded by
 //! itself; sums of products of numbers out of windows, which are exact in f64.
 
-use crate::numerics::exact::orders;
-use crate::numerics::functions::exp;
 use crate::numerics::vectorised::{dispatch, vectorised};
-use crate::numerics::{Tally, Window};
+use crate::numerics::{Tally, Window, exact::orders, functions::exp};
 use pulp::{Simd, WithSimd};
 
 /// Rounds every number into the window.

@@ -2,9 +2,7 @@
 //! in f64. The order of a sum, fused multiplication, threads and the instruction set cannot
 //! change a bit, so the kernel is free to choose them for speed.
 
-use crate::numerics::Window;
-use crate::numerics::exact::{orders, window};
-use crate::numerics::vectorised::dispatch;
+use crate::numerics::{Window, exact::orders, exact::window, vectorised::dispatch};
 use pulp::{Simd, WithSimd};
 
 /// Columns of a panel: whole registers of every instruction set.

@@ -1,7 +1,6 @@
 //! Weights as exact products read them, and their gradients.
 
-use crate::numerics::exact::elementwise;
-use crate::numerics::{Folded, Panels, Tally, Windows};
+use crate::numerics::{Folded, Panels, Tally, Windows, exact::elementwise};
 use std::collections::BTreeMap;
 
 /// Parameters by name.

@@ -1,7 +1,6 @@
 use super::*;
 use crate::numerics::fast;
-use proptest::prelude::prop_assert;
-use proptest::proptest;
+use proptest::{prelude::prop_assert, proptest};
 use tch::{Kind, Tensor};
 
 /// Numbers between −1 and 1 without a pattern.

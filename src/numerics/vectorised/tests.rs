@@ -1,11 +1,9 @@
 //! Every loop that is compiled for several instruction sets gives the same bits under each of them.
 
 use super::*;
-use crate::numerics::exact::window::WindowShape;
-use crate::numerics::exact::{cache, elementwise, product};
+use crate::numerics::exact::{cache, elementwise, product, window::WindowShape};
 use crate::numerics::{Head, Heads, Left, NumericsError, Panels, Tally, Window, Windows, slices};
-use proptest::prelude::ProptestConfig;
-use proptest::proptest;
+use proptest::{prelude::ProptestConfig, proptest};
 use std::cell::Cell;
 
 thread_local! {

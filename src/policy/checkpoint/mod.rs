@@ -7,12 +7,10 @@ pub mod moments;
 pub mod weights;
 
 use crate::base::files::{self, foreign};
-use crate::policy::model::qwen2;
 use crate::policy::optimizer::{self, on_device};
-use crate::policy::{Config, Moments, PolicyError, Qwen2, Weights};
+use crate::policy::{Config, Moments, PolicyError, Qwen2, Weights, model::qwen2};
 use crate::records::{Counters, RolloutRow, tables};
-use safetensors::Dtype;
-use safetensors::tensor::{Metadata, TensorInfo};
+use safetensors::{Dtype, tensor::Metadata, tensor::TensorInfo};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{self, Write};

@@ -1,10 +1,8 @@
 //! AdamW's moments in a checkpoint: `first.NAME` and `second.NAME` for every weight, none before the
 //! first update.
 
-use crate::policy::checkpoint;
-use crate::policy::model::qwen2;
 use crate::policy::optimizer::{self, on_device};
-use crate::policy::{DeviceAdamW, PolicyError, Qwen2};
+use crate::policy::{DeviceAdamW, PolicyError, Qwen2, checkpoint, model::qwen2};
 use std::collections::BTreeMap;
 use std::path::Path;
 use tch::Tensor;

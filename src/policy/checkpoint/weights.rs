@@ -7,8 +7,7 @@
 
 use crate::base::files::{self, foreign};
 use crate::policy::PolicyError;
-use safetensors::Dtype;
-use safetensors::tensor::Metadata;
+use safetensors::{Dtype, tensor::Metadata};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};

@@ -1,7 +1,6 @@
 //! The KV cache of a generation: rows join and leave.
 
-use crate::numerics::Heads;
-use crate::numerics::slices::{self, Slots};
+use crate::numerics::{Heads, slices, slices::Slots};
 use crate::policy::{KeysAndValues, Layout, Qwen2};
 use tch::{Kind, Tensor};
 

@@ -2,8 +2,7 @@
 //! SwiGLU. Qwen2 has biases of queries, keys and values, Qwen3 norms of queries and keys, Llama
 //! neither.
 
-use crate::numerics::folded::FoldedPart;
-use crate::numerics::{Folded, HeadNorms, Operations};
+use crate::numerics::{Folded, HeadNorms, Operations, folded::FoldedPart};
 use crate::policy::Config;
 
 /// What a decoder is made of: W is a matrix of weights, or how it is made of parameters.

@@ -1,7 +1,6 @@
 //! Gradients of a loss that is summed over passes.
 
-use crate::numerics::exact::weights;
-use crate::numerics::{Parameters, Tally};
+use crate::numerics::{Parameters, Tally, exact::weights};
 use crate::policy::Qwen2;
 use tch::{Kind, Tensor};
 

@@ -1,14 +1,10 @@
 //! A Qwen2 policy: its shape, its parameters, and what they say about tokens.
 
-use crate::base::Purpose;
-use crate::base::rng::{Id, stream};
+use crate::base::{Purpose, rng::Id, rng::stream};
 use crate::experiment::{Memory, Place, WeightKind};
-use crate::numerics::exact::weights;
-use crate::numerics::{Folded, Numerics, NumericsError, Parameters, Tally, fast};
-use crate::policy::model::devices;
-use crate::policy::model::recompute::RecomputePass;
-use crate::policy::model::step::{DecodeStep, copy_into};
+use crate::numerics::{Folded, Numerics, NumericsError, Parameters, Tally, exact::weights, fast};
 use crate::policy::model::tensors::TensorOperations;
+use crate::policy::model::{devices, recompute::RecomputePass, step::DecodeStep, step::copy_into};
 use crate::policy::{
     Config, Decoder, ExactPolicy, Gradients, Joined, KvCache, Layer, Layout, PolicyError, Prepared,
     Sequences, UpdateScale,

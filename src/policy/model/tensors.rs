@@ -1,8 +1,7 @@
 //! The decoder's operations on LibTorch tensors, with their automatic derivatives, in two layouts
 //! of the same weights.
 
-use crate::numerics::folded::FoldedPart;
-use crate::numerics::{Folded, HeadNorms, Operations, fast};
+use crate::numerics::{Folded, HeadNorms, Operations, fast, folded::FoldedPart};
 use crate::policy::Config;
 use std::collections::BTreeMap;
 use tch::{Device, Kind, Tensor};

@@ -1,7 +1,6 @@
 use super::*;
 use crate::experiment::WarmUp;
-use proptest::prelude::prop_assert;
-use proptest::proptest;
+use proptest::{prelude::prop_assert, proptest};
 
 fn config() -> Optimizer {
     Optimizer {

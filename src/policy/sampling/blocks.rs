@@ -3,8 +3,7 @@
 //! the processor. What a row draws beyond its end is dropped.
 
 use crate::policy::sampling::generate::{BLOCK, Drawing, GenerateRow, Newest};
-use crate::policy::sampling::tensor_sampler;
-use crate::policy::{Blocks, Drawn, Limits, Token};
+use crate::policy::{Blocks, Drawn, Limits, Token, sampling::tensor_sampler};
 use tch::Tensor;
 
 fn draw(limits: &Limits) -> impl Fn(&Tensor, &Tensor) -> Drawn {

@@ -1,8 +1,7 @@
 //! A study's cells as long-format tables: one row for each value, for readers with their own
 //! tools.
 
-use crate::records::tables::TableError;
-use crate::records::tables::columns::{ColumnWritten, write_records};
+use crate::records::tables::{TableError, columns::ColumnWritten, columns::write_records};
 use polars::prelude::Column;
 use std::path::Path;
 

@@ -2,13 +2,10 @@
 //! with 1.1 GB of text, so a file is never held whole: a second process decodes it page by page
 //! ([`crate::base::apart::stream`]) and sends one line a row.
 
-use crate::base::apart;
 use crate::base::apart::stream::{self, ApartStream};
-use crate::base::contained;
-use crate::base::files::foreign;
+use crate::base::{apart, contained, files::foreign};
 use crate::records::ProblemRow;
-use crate::records::tables::decode::NOT_PARQUET;
-use crate::records::tables::{Refusal, TableError};
+use crate::records::tables::{Refusal, TableError, decode::NOT_PARQUET};
 use parquet::file::reader::{ChunkReader, FileReader};
 use parquet::file::serialized_reader::SerializedFileReader;
 use parquet::schema::types::Type;

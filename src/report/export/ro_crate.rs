@@ -2,11 +2,9 @@
 //! (<https://w3id.org/ro/wfrun/process/0.5>). The run is a `CreateAction` of this program; its
 //! objects are the experiment and the digests of what it read, its results the other files.
 
-use crate::base::files;
-use crate::base::visible::visible;
+use crate::base::{files, visible::visible};
 use crate::experiment::Data;
-use crate::records::run_folder::Outcome;
-use crate::records::{Ending, Environment, Manifest, RunFolder, environment};
+use crate::records::{Ending, Environment, Manifest, RunFolder, environment, run_folder::Outcome};
 use crate::report::export::inventory;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -3,8 +3,7 @@
 
 use crate::base::files;
 use crate::records::RunFolder;
-use crate::report::ReportError;
-use crate::report::export::inventory;
+use crate::report::{ReportError, export::inventory};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};

@@ -7,8 +7,7 @@ use crate::records::tables::long;
 use crate::records::{
     CellKey, EvaluationRecord, EvaluationRow, MetricRow, OutcomeRow, RunFolder, StepMetrics,
 };
-use crate::report::export::tensorboard;
-use crate::report::{ReportError, Scalar, text};
+use crate::report::{ReportError, Scalar, export::tensorboard, text};
 use crate::study::Cell;
 use std::collections::BTreeMap;
 use std::fmt::Display;

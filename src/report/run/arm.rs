@@ -1,8 +1,7 @@
 //! What was run: each technique of the paper, on or off, with its settings; every choice that the
 //! paper leaves open or that the released code makes otherwise; all other settings.
 
-use crate::experiment::sources::Key;
-use crate::experiment::{Experiment, compare, sources};
+use crate::experiment::{Experiment, compare, sources, sources::Key};
 use crate::report::text;
 use crate::study::Effects;
 use serde::Serialize;

@@ -6,13 +6,11 @@ use crate::report::page::{
     Tile, row,
 };
 use crate::report::run::evaluations::StripRow;
-use crate::report::run::figures::{self, FigureLine};
-use crate::report::run::{Report, samples};
+use crate::report::run::{Report, figures, figures::FigureLine, samples};
 use crate::report::{
     SampleRollout, SetResult, ShownEstimate, ShownEvaluation, ShownMetric, Strip, published, text,
 };
-use crate::study::effect_checks::{EffectFinding, EffectVerdict};
-use crate::study::paper;
+use crate::study::{effect_checks::EffectFinding, effect_checks::EffectVerdict, paper};
 use std::collections::BTreeMap;
 
 const SPARKLINE_COLUMNS: usize = 32;

@@ -3,8 +3,7 @@
 
 use crate::base::files;
 use crate::records::RunFolder;
-use crate::report::run::load;
-use crate::report::{LoadedEvaluation, ReportError, RunReportLoaded, text};
+use crate::report::{LoadedEvaluation, ReportError, RunReportLoaded, run::load, text};
 use crate::statistics::estimators;
 use serde::Serialize;
 use std::collections::BTreeMap;

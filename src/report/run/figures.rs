@@ -2,9 +2,7 @@
 //! ours as a shape reference: in its own panel, with its own axes, never on ours.
 
 use crate::records::StepMetrics;
-use crate::report::quantities::{self, Quantity};
-use crate::report::run::dynamics;
-use crate::report::{SetResult, text};
+use crate::report::{SetResult, quantities, quantities::Quantity, run::dynamics, text};
 use crate::study::paper;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};

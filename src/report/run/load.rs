@@ -3,10 +3,9 @@
 
 use crate::base::files;
 use crate::experiment::Experiment;
-use crate::records::run_folder::Outcome;
 use crate::records::{
     Environment, EvaluationRecord, Manifest, RolloutRow, RunFolder, Session, StepMetrics,
-    StepTimings, tables,
+    StepTimings, run_folder::Outcome, tables,
 };
 use crate::report::ReportError;
 use crate::statistics::Sample;

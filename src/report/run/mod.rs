@@ -15,12 +15,11 @@ pub(crate) mod samples;
 use crate::base::files;
 use crate::experiment::Data;
 use crate::records::{Ending, RunFolder, Session};
-use crate::report::export::ro_crate;
 use crate::report::run::checks::ReportCheck;
 use crate::report::run::figures::RunFigure;
 use crate::report::{
     Checklist, Decision, ReportError, RunCounts, RunReportLoaded, SampleRollout, SetResult,
-    ShownMetric, Strip, Technique, html, markdown, text,
+    ShownMetric, Strip, Technique, export::ro_crate, html, markdown, text,
 };
 use crate::study::{Effects, effect_checks, paper};
 use serde::Serialize;

@@ -2,8 +2,7 @@
 
 use crate::report::page::{Block, Look, Section, Table, TableCell, row};
 use crate::report::{Context, text};
-use crate::study::claims::evidence::ClaimVerdict;
-use crate::study::claims::text as claim_text;
+use crate::study::claims::{evidence::ClaimVerdict, text as claim_text};
 use crate::study::{ClaimResult, PartResult, collection};
 
 /// Which claims have which verdict.

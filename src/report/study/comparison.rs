@@ -4,11 +4,9 @@
 use crate::experiment::Data;
 use crate::report::page::{Block, Look, Section, Table, TableCell, row};
 use crate::report::study::context::{self, Unit};
-use crate::report::study::scores;
-use crate::report::{Context, published, text};
+use crate::report::{Context, published, study::scores, text};
 use crate::statistics::estimators;
-use crate::study::comparisons::Comparison;
-use crate::study::{ArmSummary, GridSummary, TestResult, Word};
+use crate::study::{ArmSummary, GridSummary, TestResult, Word, comparisons::Comparison};
 
 /// The grid with a chapter of its own.
 pub const FIDELITY: &str = "fidelity";

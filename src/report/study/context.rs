@@ -1,12 +1,12 @@
 //! What every chapter needs: the study and its analysis, names as a reader sees them, a style
 //! for each arm that is the same in all figures, and how numbers of a unit are written.
 
-use crate::report::page::TableCell;
-use crate::report::{axes, text};
+use crate::report::{axes, page::TableCell, text};
 use crate::statistics::Interval;
-use crate::study::collection::Study;
 use crate::study::comparisons::Comparison;
-use crate::study::{Analysis, ArmSummary, GridSummary, Judged, Metric, Statistic};
+use crate::study::{
+    Analysis, ArmSummary, GridSummary, Judged, Metric, Statistic, collection::Study,
+};
 use std::collections::BTreeMap;
 
 /// The study with its results.

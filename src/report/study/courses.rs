@@ -4,11 +4,8 @@
 use crate::report::page::{
     Block, CurveLine, Curves, Figure, LegendEntry, Panel, RunLine, Section, Table, TableCell, row,
 };
-use crate::report::study::context::Unit;
-use crate::report::study::scores;
-use crate::report::{Context, published, quantities, text};
-use crate::study::curves::{self, Curve};
-use crate::study::{Clock, GridSummary, Series, Statistic, paper};
+use crate::report::{Context, published, quantities, study::context::Unit, study::scores, text};
+use crate::study::{Clock, GridSummary, Series, Statistic, curves, curves::Curve, paper};
 
 /// Columns of a curve drawn in block characters.
 const SPARKLINE_COLUMNS: usize = 24;

@@ -17,11 +17,9 @@ mod scores;
 mod surroundings;
 
 use crate::base::{files, visible};
-use crate::report::page::Page;
-use crate::report::{Context, ReportError, html, markdown, text};
-use crate::study::claims::evidence;
+use crate::report::{Context, ReportError, html, markdown, page::Page, text};
 use crate::study::collection::{self, Study};
-use crate::study::{Analysis, Judged, analysis, claims as paper_claims};
+use crate::study::{Analysis, Judged, analysis, claims as paper_claims, claims::evidence};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 

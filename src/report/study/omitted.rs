@@ -1,9 +1,7 @@
 //! What the study does not reproduce: its scale, rows and runs that are missing, and what no
 //! study of this kind could show.
 
-use crate::report::page::{Block, Section};
-use crate::report::study::comparison;
-use crate::report::{Context, published, text};
+use crate::report::{Context, page::Block, page::Section, published, study::comparison, text};
 use crate::study::{ArmSummary, Word, paper};
 
 /// Grids that a whole study of this project has.

@@ -1,11 +1,9 @@
 //! The first screen: the question, the answer, and every verdict.
 
 use crate::report::page::{Block, Section, Table, TableCell, Tile, row};
-use crate::report::study::context::{self, Unit};
-use crate::report::study::{claims, comparison};
+use crate::report::study::{claims, comparison, context, context::Unit};
 use crate::report::{Context, text};
-use crate::study::comparisons::Comparison;
-use crate::study::{At, Declared, FamilyResult, Metric, Word};
+use crate::study::{At, Declared, FamilyResult, Metric, Word, comparisons::Comparison};
 
 /// The comparison that the study was made for: the first one of the first family.
 fn primary<'a>(context: &Context<'a>) -> Option<&'a Comparison> {

@@ -1,9 +1,8 @@
 //! The scores of a study's first grid as a picture of its own, for a README or a slide: the chart
 //! of the page with the page's colours inside, light and dark.
 
-use crate::report::axes::escape;
 use crate::report::page::{Block, Page, Panel};
-use crate::report::{figures, html};
+use crate::report::{axes::escape, figures, html};
 
 /// Width on a page, in CSS pixels.
 const WIDTH: u32 = 720;

@@ -2,12 +2,9 @@
 //! runs could have found.
 
 use crate::report::page::{Block, Section, Table, TableCell, row};
-use crate::report::study::comparison;
-use crate::report::study::context::Unit;
-use crate::report::{Context, axes, text};
+use crate::report::{Context, axes, study::comparison, study::context::Unit, text};
 use crate::statistics::equivalence;
-use crate::study::GridSummary;
-use crate::study::comparisons::Comparison;
+use crate::study::{GridSummary, comparisons::Comparison};
 
 /// The chapter.
 pub fn section(context: &Context) -> Section {

@@ -3,8 +3,7 @@
 use crate::report::page::{
     Block, Changes, Figure, Heat, HeatRow, Panel, Section, Table, TableCell, row,
 };
-use crate::report::study::scores;
-use crate::report::{Context, text};
+use crate::report::{Context, study::scores, text};
 use crate::study::{GridSummary, Matrix, PairedChange, problems};
 
 /// Heat maps and paired changes: of the first grid openly, of the others on demand.

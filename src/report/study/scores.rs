@@ -5,8 +5,7 @@ use crate::report::page::{Figure, IntervalRow, Intervals, Panel, Table, TableCel
 use crate::report::study::context::{self, Unit};
 use crate::report::{Context, axes, text};
 use crate::statistics::aggregates;
-use crate::study::comparisons::Comparison;
-use crate::study::{ArmSummary, GridSummary, SeedScore};
+use crate::study::{ArmSummary, GridSummary, SeedScore, comparisons::Comparison};
 
 /// Every seed of every arm with mean and interval.
 pub fn scores(context: &Context, grid: &GridSummary) -> Figure {

@@ -1,8 +1,7 @@
 //! Machines, versions, records that do not count, and the reproducibility checklist of a study.
 
 use crate::report::page::{Block, Look, Section, Table, TableCell, row};
-use crate::report::study::checking;
-use crate::report::{Context, text};
+use crate::report::{Context, study::checking, text};
 use crate::study::Cell;
 use std::collections::BTreeSet;
 

@@ -1,11 +1,9 @@
 //! Comparisons of training methods. The unit that repeats is the training run, and a run is one
 //! number here (for example its avg@k).
 
-use crate::base::Purpose;
-use crate::base::rng::{self, Id};
+use crate::base::{Purpose, rng, rng::Id};
 use crate::statistics::distributions::{self, t_quantile};
-use crate::statistics::error::check;
-use crate::statistics::{StatisticsError, equivalence, estimators};
+use crate::statistics::{StatisticsError, equivalence, error::check, estimators};
 use serde::{Deserialize, Serialize};
 
 /// Up to this number of splits, all are enumerated.

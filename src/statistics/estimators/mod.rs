@@ -2,8 +2,7 @@
 //! mean of xᵢⱼ over j. The problem is the unit that repeats; √(μ̂(1−μ̂)/nk), which treats all
 //! samples as independent, is never used.
 
-use crate::statistics::distributions::t_quantile;
-use crate::statistics::{Counts, StatisticsError, outcomes};
+use crate::statistics::{Counts, StatisticsError, distributions::t_quantile, outcomes};
 use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,8 +1,7 @@
 //! Time to a level that some runs never reach: Kaplan–Meier and the log-rank test. A run that ended
 //! without reaching the level is censored at its last evaluation, never dropped.
 
-use crate::statistics::PermutationTest;
-use crate::statistics::{StatisticsError, between, error};
+use crate::statistics::{PermutationTest, StatisticsError, between, error};
 use serde::{Deserialize, Serialize};
 
 /// In updates or in generated rollouts.

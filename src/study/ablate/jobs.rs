@@ -3,9 +3,8 @@
 use crate::base::files::{self, FileKind};
 use crate::experiment::{Experiment, Grid, compare};
 use crate::records::{Manifest, RunFolder, StepMetrics};
-use crate::study::ablate::AblateStudy;
 use crate::study::cell::check::RECORDS;
-use crate::study::{Cell, CellEnding, StudyError, cell};
+use crate::study::{Cell, CellEnding, StudyError, ablate::AblateStudy, cell};
 use crate::training::run::inputs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

@@ -2,8 +2,7 @@
 //! parent, which asks each child once to stop after its present step.
 
 use crate::base::files;
-use crate::study::ablate::AblateStudy;
-use crate::study::{Job, StudyError};
+use crate::study::{Job, StudyError, ablate::AblateStudy};
 use rustix::process::{Pid, Signal};
 use std::collections::VecDeque;
 use std::io::{self, BufRead};

@@ -3,11 +3,8 @@
 use crate::base::files;
 use crate::experiment::sets;
 use crate::records::{EvaluationRecord, RunFolder};
-use crate::study::ablate::AblateStudy;
-use crate::study::ablate::jobs::{self, JobState};
-use crate::study::ablate::process::Process;
-use crate::study::cell::build;
-use crate::study::{Job, ProcessEnded, StudyError};
+use crate::study::ablate::{AblateStudy, jobs, jobs::JobState, process::Process};
+use crate::study::{Job, ProcessEnded, StudyError, cell::build};
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -228,7 +225,7 @@ impl Queue<'_> {
                 // A run of very many steps has no record; the other cells continue.
                 return match cell.write(&self.study.cells()) {
                     Err(error @ StudyError::Invalid { .. }) => self.fail(index, &error.to_string()),
-                    Err(error) => Err(error.into()),
+                    Err(error) => Err(error),
                     Ok(_) => self.ended(index, JobState::Recorded(Box::new(cell))),
                 };
             }

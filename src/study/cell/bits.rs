@@ -2,8 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde::de::Error;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
 /// Serialised as `<length>:<base64>`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

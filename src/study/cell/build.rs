@@ -10,9 +10,8 @@ use crate::records::tables::{self, OutcomeRecord as Row};
 use crate::records::{
     Ending, EvaluationRecord, Manifest, RunFolder, Session, StepMetrics, StepTimings,
 };
-use crate::study::cell::check::{self, RECORDS};
 use crate::study::cell::numbers::{self, GENERATED, significant};
-use crate::study::cell::{FORMAT, MAX_BYTES};
+use crate::study::cell::{FORMAT, MAX_BYTES, check, check::RECORDS};
 use crate::study::{Cell, CellEnding, CellEvaluation, ProblemIds, StudyError};
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};

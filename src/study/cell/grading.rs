@@ -1,7 +1,6 @@
 //! Grades a run's stored responses again and compares the outcomes that are stored beside them.
 
-use crate::records::RunFolder;
-use crate::records::tables::{self, OutcomeRecord};
+use crate::records::{RunFolder, tables, tables::OutcomeRecord};
 use crate::study::{Cell, StudyError};
 use crate::task::reward;
 

@@ -2,11 +2,9 @@
 
 use crate::statistics::Interval;
 use crate::study::claims::{ClaimPart, ClaimSource, Test, intervals, needed, words};
-use crate::study::collection::Study;
-use crate::study::comparisons::{self, Comparison};
 use crate::study::{
     Analysis, Claim, ClaimRule, Claims, Declared, DeclaredFamily, Direction, Mean, PaperEvidence,
-    RunValue, Word, analysis,
+    RunValue, Word, analysis, collection::Study, comparisons, comparisons::Comparison,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

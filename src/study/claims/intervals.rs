@@ -2,8 +2,7 @@
 //! runs.
 
 use crate::statistics::{Interval, between};
-use crate::study::claims::evidence::ClaimVerdict;
-use crate::study::claims::{needed, words};
+use crate::study::claims::{evidence::ClaimVerdict, needed, words};
 use crate::study::collection::Study;
 use crate::study::{
     AcrossRunsResult, Direction, LevelResult, Mean, Metric, PartResult, RunValue, arms, window,

@@ -9,8 +9,7 @@ pub mod evidence;
 pub mod text;
 
 use crate::base::files;
-use crate::study::collection::Study;
-use crate::study::{Direction, Metric, PaperCheck, StudyError, declaration};
+use crate::study::{Direction, Metric, PaperCheck, StudyError, collection::Study, declaration};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -2,9 +2,7 @@
 //! never a decision.
 
 use crate::statistics::{between, distributions};
-use crate::study::collection::Study;
-use crate::study::comparisons::Comparison;
-use crate::study::{Declared, RunValue, arms};
+use crate::study::{Declared, RunValue, arms, collection::Study, comparisons::Comparison};
 
 const MOST_RUNS: usize = 1000;
 

@@ -1,8 +1,7 @@
 //! Claims and verdicts as plain text and as Markdown.
 
-use crate::study::claims::Test;
 use crate::study::claims::evidence::ClaimVerdict;
-use crate::study::{Claim, ClaimResult, Claims, Judged, PartResult};
+use crate::study::{Claim, ClaimResult, Claims, Judged, PartResult, claims::Test};
 
 /// `§3.1, Fig. 2b`.
 pub fn source(source: &crate::study::claims::ClaimSource) -> String {

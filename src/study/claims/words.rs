@@ -1,9 +1,7 @@
 //! Evidence in one phrase. Scores are in percent points only here.
 
 use crate::statistics::Interval;
-use crate::study::claims::published;
-use crate::study::comparisons::Comparison;
-use crate::study::{AcrossRunsResult, LevelResult};
+use crate::study::{AcrossRunsResult, LevelResult, claims::published, comparisons::Comparison};
 
 pub fn comparison(comparison: &Comparison) -> String {
     let (arm, reference) = comparison.means();

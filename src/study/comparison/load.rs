@@ -2,11 +2,9 @@
 //! of these.
 
 use crate::base::files::{self, FileKind, foreign};
-use crate::records::tables::graded;
-use crate::records::{ColumnNames, GradedTable, RunFolder};
+use crate::records::{ColumnNames, GradedTable, RunFolder, tables::graded};
 use crate::statistics::Counts;
-use crate::study::comparison::EvaluatedRun;
-use crate::study::{Cell, StudyError, cell};
+use crate::study::{Cell, StudyError, cell, comparison::EvaluatedRun};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 

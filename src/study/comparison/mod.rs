@@ -5,10 +5,9 @@
 pub mod load;
 pub mod text;
 
-use crate::statistics::verdict::{self, Verdict};
 use crate::statistics::{
     Accuracy, Counts, Evidence, Paired, PermutationTest, Question, WelchDifference, accuracy,
-    between, distributions, paired,
+    between, distributions, paired, verdict, verdict::Verdict,
 };
 use crate::study::StudyError;
 use serde::Serialize;

@@ -1,8 +1,6 @@
 use super::*;
-use crate::base::rng::{self, Id};
-use crate::base::{Purpose, files};
-use crate::records::ColumnNames;
-use crate::records::tables::{self, OutcomeRecord};
+use crate::base::{Purpose, files, rng, rng::Id};
+use crate::records::{ColumnNames, tables, tables::OutcomeRecord};
 use crate::statistics::Counts;
 use crate::study::ComparisonStyle;
 use crate::study::comparison::load::ComparisonOptions;

@@ -1,8 +1,7 @@
 //! A comparison as text and as Markdown.
 
 use crate::base::visible::visible;
-use crate::statistics::verdict::Verdict;
-use crate::statistics::{Question, Uncertainty, between};
+use crate::statistics::{Question, Uncertainty, between, verdict::Verdict};
 use crate::study::comparison::{ComparedRuns, RunComparison};
 use std::fmt::Write;
 

@@ -1,9 +1,7 @@
 //! The word of a comparison and its reason, from `statistics::verdict`.
 
 use crate::statistics::verdict;
-use crate::study::collection::Study;
-use crate::study::comparisons::Comparison;
-use crate::study::{TestResult, Word};
+use crate::study::{TestResult, Word, collection::Study, comparisons::Comparison};
 
 /// To be called after the p is adjusted.
 pub fn judge(study: &Study, comparison: &mut Comparison, size: usize) {

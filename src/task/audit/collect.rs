@@ -4,8 +4,7 @@ use crate::base::files;
 use crate::experiment::Verifier;
 use crate::records::Index;
 use crate::task::audit::{AuditOptions, LISTED, MOST_NAMES, findings};
-use crate::task::data::source::Format;
-use crate::task::data::{self, template};
+use crate::task::data::{self, source::Format, template};
 use crate::task::{
     Answers, Audit, AuditContent, AuditPrompts, ConflictListed, Conflicts, Copies, Indices,
     Lengths, SourceRow, TaskError, reward,

@@ -1,7 +1,6 @@
 //! What follows from the counts for somebody who trains on a file or evaluates with it.
 
-use crate::task::audit::{AuditFinding, AuditOptions};
-use crate::task::{Audit, FindingKind};
+use crate::task::{Audit, FindingKind, audit::AuditFinding, audit::AuditOptions};
 use serde::Deserialize;
 
 /// Published files by their SHA-256.

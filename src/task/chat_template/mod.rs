@@ -5,12 +5,10 @@
 //! template that asks for today's date (`strftime_now` of transformers) takes the date that it has
 //! for programs without a clock.
 
-use crate::base::files::{self, foreign};
-use crate::base::{apart, contained};
+use crate::base::{apart, contained, files, files::foreign};
 use crate::records::Message;
 use crate::task::TaskError;
-use minijinja::syntax::SyntaxConfig;
-use minijinja::{Environment, Error as JinjaError, ErrorKind, Value};
+use minijinja::{Environment, Error as JinjaError, ErrorKind, Value, syntax::SyntaxConfig};
 use minijinja_contrib::pycompat;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -2,13 +2,10 @@
 //! parquet in the released schema, JSON lines in the same schema, or JSON lines of our own.
 
 use crate::base::files::{self, foreign};
-use crate::records::tables::problem_rows::each_problem_row;
-use crate::records::tables::problems;
+use crate::records::tables::{problem_rows::each_problem_row, problems};
 use crate::records::{Index, Message, ProblemRow};
-use crate::task::TaskError;
-use crate::task::data::template;
-use serde::de::IgnoredAny;
-use serde::{Deserialize, Deserializer, Serialize};
+use crate::task::{TaskError, data::template};
+use serde::{Deserialize, Deserializer, Serialize, de::IgnoredAny};
 use std::io;
 use std::path::Path;
 

@@ -1,12 +1,10 @@
 //! Templates and tokenizer: `Problem` → `Prompt`.
 
 use crate::algorithm::{Problem, Prompt};
-use crate::base::contained;
-use crate::base::files::{self, foreign};
+use crate::base::{contained, files, files::foreign};
 use crate::experiment::PromptTemplate;
 use crate::records::Message;
-use crate::task::data::template;
-use crate::task::{ChatTemplate, TaskError, chat_template};
+use crate::task::{ChatTemplate, TaskError, chat_template, data::template};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

@@ -9,11 +9,9 @@ use crate::policy::{Config, Family, Policy, Qwen2, checkpoint};
 use crate::records::{StepMetrics, environment, tables};
 use crate::task::data::mini_aime::tokenizer;
 use crate::training::evaluation::{self, Set};
-use crate::training::plan::machine;
 use crate::training::run::inputs::{self, Inputs};
 use crate::training::run::rows::{progress, rollout_rows};
-use crate::training::step::Step;
-use crate::training::{Protocol, StepOutcome, Trainer, TrainingError};
+use crate::training::{Protocol, StepOutcome, Trainer, TrainingError, plan::machine, step::Step};
 use serde::Serialize;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -109,8 +107,7 @@ pub fn write_random_policy(folder: &Path, seed: u64) -> Result<(), TrainingError
     let (_, head) = values.get_mut("lm_head.weight").expect("an untied head");
     head.chunks_mut(width).for_each(|row| row[0] = 0.0);
     head[eos as usize * width] = STOP_WEIGHT;
-    checkpoint::write_tensors(&folder.join("model.safetensors"), &values)
-        .map_err(TrainingError::from)?;
+    checkpoint::write_tensors(&folder.join("model.safetensors"), &values)?;
     Ok(())
 }
 
@@ -217,7 +214,7 @@ fn repeat(inputs: &Inputs) -> Result<(Seconds, BenchDone), TrainingError> {
     let mut trainer =
         Trainer::new(experiment, &inputs.tokenizer, &inputs.data.train, policy, None, true);
     let started = Instant::now();
-    let outcome = trainer.step(&mut |_| ()).map_err(TrainingError::from)?;
+    let outcome = trainer.step(&mut |_| ())?;
     let rollout_step = started.elapsed().as_secs_f64();
     let StepOutcome::Trained(step) = outcome else { return Err(TrainingError::Saturated) };
 
@@ -234,8 +231,7 @@ fn repeat(inputs: &Inputs) -> Result<(Seconds, BenchDone), TrainingError> {
     let set = Set { name: sets::DEV, problems: &inputs.data.dev, samples };
     let model = trainer.policy().model();
     let outcomes =
-        evaluation::outcomes(model, &inputs.tokenizer, &Protocol::of(experiment), set, |_, _| ())
-            .map_err(TrainingError::from)?;
+        evaluation::outcomes(model, &inputs.tokenizer, &Protocol::of(experiment), set, |_, _| ())?;
     let evaluation = started.elapsed().as_secs_f64();
     seconds.extend([
         ("other", rollout_step - counted),
@@ -267,14 +263,12 @@ fn repeat(inputs: &Inputs) -> Result<(Seconds, BenchDone), TrainingError> {
 fn write(inputs: &Inputs, trainer: &Trainer, step: &Step) -> Result<(), TrainingError> {
     let scratch = tempfile::tempdir().map_err(TrainingError::Scratch)?;
     let at = |name: &str| scratch.path().join(name);
-    tables::write_rollouts(&at("rollouts.parquet"), &rollout_rows(step))
-        .map_err(TrainingError::from)?;
+    tables::write_rollouts(&at("rollouts.parquet"), &rollout_rows(step))?;
     let (counters, metrics) = (trainer.counters(), step.metrics.clone());
     files::append_line(&at("metrics.jsonl"), &StepMetrics { step: 1, counters, metrics })?;
     let (policy, base) = (trainer.policy(), &inputs.experiment.inputs.model);
     let (weights, moments) = (policy.weights(), policy.moments());
-    checkpoint::save(&at("checkpoint"), weights, moments, base, &progress(trainer))
-        .map_err(TrainingError::from)?;
+    checkpoint::save(&at("checkpoint"), weights, moments, base, &progress(trainer))?;
     Ok(())
 }
 

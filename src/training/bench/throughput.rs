@@ -2,15 +2,11 @@
 //! the memory's bandwidth; for policies of real size, on any device.
 
 use crate::algorithm::{Dapo, Row};
-use crate::base::rng::{Id, stream};
-use crate::base::{Purpose, workers};
+use crate::base::{Purpose, rng::Id, rng::stream, workers};
 use crate::experiment::{Optimizer, Sampling};
-use crate::policy::batch::Cut;
 use crate::policy::sampling::generate::{self, Request};
-use crate::policy::{Config, Limits, Policy, Qwen2};
-use crate::training::plan::machine;
-use crate::training::plan::probe::speed;
-use crate::training::{TrainingError, update};
+use crate::policy::{Config, Limits, Policy, Qwen2, batch::Cut};
+use crate::training::{TrainingError, plan::machine, plan::probe::speed, update};
 use serde::Serialize;
 use std::time::Instant;
 use tch::{Device, Kind, Tensor};

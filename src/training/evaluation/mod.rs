@@ -4,13 +4,11 @@
 pub mod resumable;
 
 use crate::algorithm::{Finish, Problem, Prompt};
-use crate::base::Purpose;
-use crate::base::rng::{Id, stream};
+use crate::base::{Purpose, rng::Id, rng::stream};
 use crate::experiment::{Experiment, PromptTemplate, Sampling, Verifier};
 use crate::policy::sampling::generate::{self, Request};
 use crate::policy::{Limits, Qwen2, Response};
-use crate::records::tables::OutcomeRecord;
-use crate::records::{Counters, EvaluationRecord};
+use crate::records::{Counters, EvaluationRecord, tables::OutcomeRecord};
 use crate::statistics::{Sample, estimators};
 use crate::task::{TaskError, Tokenizer, prompt, reward};
 use crate::training::TrainingError;

@@ -3,9 +3,7 @@
 use crate::algorithm::Kl;
 use crate::experiment::{Device, Experiment};
 use crate::policy::Config;
-use crate::training::plan::phases::parameters;
-use crate::training::plan::work::PlanWork;
-use crate::training::plan::{machine, phases};
+use crate::training::plan::{machine, phases, phases::parameters, work::PlanWork};
 use crate::training::{Parts, PlanPrompts, TrialProbe};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -1,10 +1,8 @@
 use super::*;
 use crate::algorithm::DynamicSampling;
 use crate::experiment::extends;
-use crate::training::run::inputs;
-use crate::training::{Name, Rates};
-use proptest::prelude::prop_assert;
-use proptest::proptest;
+use crate::training::{Name, Rates, run::inputs};
+use proptest::{prelude::prop_assert, proptest};
 use std::path::PathBuf;
 
 fn experiment(name: &str) -> Experiment {

@@ -5,10 +5,8 @@ use crate::experiment::Experiment;
 use crate::policy::Qwen2;
 use crate::records::{Counters, EvaluationRecord, RunFolder, tables};
 use crate::task::data::mini_aime;
-use crate::training::evaluation::{self, Set};
-use crate::training::run::inputs::Inputs;
-use crate::training::run::{RunEvent, RunInProgress};
-use crate::training::{Protocol, TrainingError};
+use crate::training::run::{RunEvent, RunInProgress, inputs::Inputs};
+use crate::training::{Protocol, TrainingError, evaluation, evaluation::Set};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 

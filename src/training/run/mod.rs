@@ -11,18 +11,15 @@ use crate::algorithm::Kl;
 use crate::base::{Lock, files};
 use crate::experiment::Data;
 use crate::policy::{Loaded, Policy, checkpoint};
-use crate::records::ledger::{self, Kind};
-use crate::records::run_folder::Outcome;
 use crate::records::{
     DivergenceRecord, Ending, EvaluationRecord, RunFolder, StepMetrics, StepTimings, environment,
-    tables,
+    ledger, ledger::Kind, run_folder::Outcome, tables,
 };
 use crate::training::run::inputs::Inputs;
 use crate::training::run::rows::{carried_groups, progress, rollout_rows, step_components};
-use crate::training::step::Step;
 use crate::training::{
     Divergence, NotFinite, Opened, Phase, Position, Start, StepOutcome, Trainer, TrainingError,
-    Unfinished,
+    Unfinished, step::Step,
 };
 use std::collections::BTreeMap;
 use std::time::Instant;

@@ -5,8 +5,7 @@ use crate::experiment::Experiment;
 use crate::policy::CheckpointProgress;
 use crate::records::{Components, RolloutRow, StepMetrics, ledger};
 use crate::task::{TaskError, Tokenizer, prompt};
-use crate::training::Trainer;
-use crate::training::step::Step;
+use crate::training::{Trainer, step::Step};
 use std::collections::BTreeMap;
 
 pub fn rollout_rows(step: &Step) -> Vec<RolloutRow> {

@@ -2,18 +2,15 @@
 //! process may have left anything half done. A session continues from the newest checkpoint whose
 //! every byte is as written; everything after it is removed first.
 
-use crate::base::Lock;
-use crate::base::files::{self, foreign};
+use crate::base::{Lock, files, files::foreign};
 use crate::experiment::compare::differing_keys;
 use crate::numerics::Numerics;
 use crate::policy::{Loaded, checkpoint};
 use crate::records::ledger::{self, LedgerEntry};
 use crate::records::run_folder::{DAMAGED_CHECKPOINT, LAYOUT, Outcome};
 use crate::records::{EvaluationRecord, RunFolder, Session, StepMetrics, StepTimings, environment};
-use crate::training::TrainingError;
-use crate::training::run::RunEvent;
 use crate::training::run::damage::{genesis, missing, sound, standing};
-use crate::training::run::inputs::Inputs;
+use crate::training::{TrainingError, run::RunEvent, run::inputs::Inputs};
 use std::collections::BTreeMap;
 
 /// What to do with an unfinished run.

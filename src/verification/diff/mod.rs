@@ -14,8 +14,7 @@ pub mod ulps;
 pub mod weights;
 
 use crate::experiment::compare;
-use crate::records::RunFolder;
-use crate::records::ledger::STEP_COMPONENTS;
+use crate::records::{RunFolder, ledger::STEP_COMPONENTS};
 use crate::verification::diff::finding::DiffFinding;
 use crate::verification::diff::side::{DiffSide, DiffSummary};
 use crate::verification::{Search, VerificationError};

@@ -1,7 +1,6 @@
 //! Compares the stored records of one rollout step or evaluation in both runs.
 
-use crate::records::tables::OutcomeRecord;
-use crate::records::{EvaluationRecord, RolloutRow, StepMetrics};
+use crate::records::{EvaluationRecord, RolloutRow, StepMetrics, tables::OutcomeRecord};
 use crate::verification::diff::finding::DiffFinding;
 use crate::verification::diff::ulps::Value;
 use crate::verification::{DiffPlace, DiffTally};

@@ -3,9 +3,8 @@
 use crate::experiment::compare::differing_keys;
 use crate::records::ledger::{self, Kind, STEP_COMPONENTS};
 use crate::records::{EvaluationRecord, tables};
-use crate::verification::diff::finding::DiffFinding;
 use crate::verification::diff::side::DiffSide;
-use crate::verification::diff::{is_step, records, side, weights};
+use crate::verification::diff::{finding::DiffFinding, is_step, records, side, weights};
 use crate::verification::{FirstDifference, VerificationError};
 use std::collections::BTreeSet;
 

@@ -1,9 +1,7 @@
 //! A comparison of two runs as text.
 
 use crate::base::visible;
-use crate::verification::diff::DiffVerdict;
-use crate::verification::diff::finding::DiffFinding;
-use crate::verification::diff::side::DiffSummary;
+use crate::verification::diff::{DiffVerdict, finding::DiffFinding, side::DiffSummary};
 use crate::verification::{Basis, FirstDifference, Named, Pair, RunDiff};
 use serde_json::Value;
 

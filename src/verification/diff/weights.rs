@@ -2,9 +2,7 @@
 
 use crate::policy::{CheckpointValues, checkpoint};
 use crate::records::RunFolder;
-use crate::verification::diff::finding::DiffFinding;
-use crate::verification::diff::side;
-use crate::verification::diff::ulps::Value;
+use crate::verification::diff::{finding::DiffFinding, side, ulps::Value};
 use crate::verification::{DiffPlace, DiffTally, VerificationError};
 use std::collections::BTreeSet;
 

@@ -2,8 +2,7 @@
 //! streams, on one thread. Changing a name or an operand makes older fingerprints incomparable for
 //! it.
 
-use crate::base::rng::{Id, stream};
-use crate::base::{Purpose, files};
+use crate::base::{Purpose, files, rng::Id, rng::stream};
 use crate::numerics::fast;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -1,9 +1,7 @@
 //! Checks that must hold on any machine; if one fails, the machine's numbers cannot be relied on.
 
-use crate::base::rng::stream;
-use crate::base::{Purpose, files};
-use crate::verification::Fingerprint;
-use crate::verification::doctor::exact_test;
+use crate::base::{Purpose, files, rng::stream};
+use crate::verification::{Fingerprint, doctor::exact_test};
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use tch::{Kind, Tensor};

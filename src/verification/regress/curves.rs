@@ -2,12 +2,10 @@
 
 use crate::base::files;
 use crate::records::{Ending, RunFolder};
-use crate::statistics::Equivalence;
-use crate::statistics::equivalence::{self, EquivalenceVerdict};
+use crate::statistics::{Equivalence, equivalence, equivalence::EquivalenceVerdict};
 use crate::training::run::inputs;
-use crate::verification::regress;
 use crate::verification::regress::rule::RegressPoint;
-use crate::verification::{Fast, Golden, VerificationError};
+use crate::verification::{Fast, Golden, VerificationError, regress};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;

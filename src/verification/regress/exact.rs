@@ -1,8 +1,7 @@
 //! The run whose ledger must equal the golden one, bit for bit.
 
 use crate::base::files;
-use crate::records::RunFolder;
-use crate::records::ledger::{self, LedgerEntry};
+use crate::records::{RunFolder, ledger, ledger::LedgerEntry};
 use crate::verification::{Golden, RunDiff, VerificationError, diff};
 
 /// The golden run's files: without large files and times.

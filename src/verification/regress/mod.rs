@@ -11,10 +11,8 @@ pub mod exact;
 pub mod rule;
 
 use crate::experiment::{Experiment, extends};
-use crate::records::RunFolder;
-use crate::records::run_folder::Outcome;
-use crate::training::run::inputs::Inputs;
-use crate::training::run::{self, RunEvent};
+use crate::records::{RunFolder, run_folder::Outcome};
+use crate::training::run::{self, RunEvent, inputs::Inputs};
 use crate::training::{RunEnded, Unfinished};
 use crate::verification::VerificationError;
 use std::path::{Path, PathBuf};

@@ -2,11 +2,9 @@
 //! a folder. [`crate::verification::verify::replay`] executes the step.
 
 use crate::base::files;
-use crate::records::run_folder::Outcome;
-use crate::records::{DivergenceRecord, Ending, tables};
+use crate::records::{DivergenceRecord, Ending, run_folder::Outcome, tables};
 use crate::verification::Waiting;
-use crate::verification::verify::steps::{self, StepTable};
-use crate::verification::verify::{Check, VerifySubject, checkpoints};
+use crate::verification::verify::{Check, VerifySubject, checkpoints, steps, steps::StepTable};
 
 pub const RECORD: &str = "diverged/divergence.json";
 pub const ROLLOUTS: &str = "diverged/rollouts.parquet";

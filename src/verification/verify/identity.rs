@@ -1,7 +1,6 @@
 //! Checks the run's identity: experiment, manifest, run key, and the chain of the ledger.
 
-use crate::experiment::compare::differing_keys;
-use crate::experiment::{Experiment, validate};
+use crate::experiment::{Experiment, compare::differing_keys, validate};
 use crate::records::ledger::{self, Kind, LedgerEntry};
 use crate::records::run_folder::Outcome;
 use crate::records::{Counters, Ending, EvaluationRecord, Manifest, RunFolder, StepMetrics};

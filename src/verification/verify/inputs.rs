@@ -6,14 +6,12 @@
 //! files lie below the reviewer's folder.
 
 use crate::base::files::{self, foreign};
-use crate::experiment::Data;
-use crate::experiment::compare::differing_keys;
+use crate::experiment::{Data, compare::differing_keys};
 use crate::policy::checkpoint::{self, weights};
 use crate::records::RunFolder;
 use crate::task::{DataSets, Tokenizer, data};
 use crate::training::run::inputs;
-use crate::verification::VerifiedRecords;
-use crate::verification::verify::{Check, Options};
+use crate::verification::{VerifiedRecords, verify::Check, verify::Options};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 

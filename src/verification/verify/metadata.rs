@@ -3,8 +3,7 @@
 use crate::base::files;
 use crate::records::RunFolder;
 use crate::report::export::ro_crate;
-use crate::verification::verify::walk::FolderFound;
-use crate::verification::verify::{Check, scores};
+use crate::verification::verify::{Check, scores, walk::FolderFound};
 use serde_json::{Map, Value};
 
 /// Ignores checkpoint files that are gone; other checks decide whether they may be.

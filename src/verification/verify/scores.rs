@@ -2,15 +2,13 @@
 
 use crate::algorithm::Problem;
 use crate::base::files;
-use crate::records::tables::{self, OutcomeRecord};
-use crate::records::{Ending, EvaluationRecord};
+use crate::records::{Ending, EvaluationRecord, tables, tables::OutcomeRecord};
 use crate::report::run;
 use crate::task::{Tokenizer, reward};
 use crate::training::evaluation::{self, Set};
 use crate::training::run::{evaluations, inputs};
 use crate::verification::VerifiedRecords;
-use crate::verification::verify::inputs::Local;
-use crate::verification::verify::{Check, VerifySubject, responses};
+use crate::verification::verify::{Check, VerifySubject, inputs::Local, responses};
 use serde_json::Value;
 use std::collections::BTreeSet;
 

@@ -5,11 +5,9 @@ use crate::algorithm::{Group, Problem, Prompt, ScoredRollout, Selected, Selectio
 use crate::experiment::{Data, Experiment};
 use crate::policy::optimizer;
 use crate::records::{Counters, RolloutRow, StepMetrics, ledger, tables};
-use crate::training::run::rows;
-use crate::training::{Metrics, effects, trainer};
-use crate::verification::VerifiedRecords;
+use crate::training::{Metrics, effects, run::rows, trainer};
 use crate::verification::verify::responses::{decoded, graded, same_grade, well_formed};
-use crate::verification::verify::{Check, VerifySubject};
+use crate::verification::{VerifiedRecords, verify::Check, verify::VerifySubject};
 use std::collections::BTreeMap;
 
 /// Step → groups that wait for the next step.

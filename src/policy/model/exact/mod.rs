@@ -1,8 +1,7 @@
 //! A policy as exact arithmetic reads it: weights folded and rounded once, then shared by all
 //! threads that use them.
 
-use crate::numerics::exact::window::WindowShape;
-use crate::numerics::exact::{self, ExactSettings};
+use crate::numerics::exact::{self, ExactSettings, window::WindowShape};
 use crate::numerics::{
     BackwardSetting, Distribution, ExactAttention, ExactGradients, ExactOperations, ExactWeight,
     Folded, NumericsError, Parameters, Tally, WindowedRows, Windows,

@@ -1,6 +1,5 @@
 use super::*;
-use crate::numerics::exact::orders;
-use crate::numerics::{Numerics, NumericsError};
+use crate::numerics::{Numerics, NumericsError, exact::orders};
 use crate::policy::{Family, Generation, Qwen2};
 use std::collections::BTreeMap;
 use tch::{Kind, Tensor};

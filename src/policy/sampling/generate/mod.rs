@@ -2,13 +2,12 @@
 //! their places; each row's draws come from its own stream, so the batch decides nothing.
 
 use crate::algorithm::Finish;
-use crate::base::rng::Stream;
-use crate::base::workers;
+use crate::base::{rng::Stream, workers};
 use crate::experiment::Sampling;
 use crate::numerics::{fast, halving};
-use crate::policy::model::cache;
-use crate::policy::sampling::sampler;
-use crate::policy::{Blocks, Generation, PolicyError, Qwen2, Token};
+use crate::policy::{
+    Blocks, Generation, PolicyError, Qwen2, Token, model::cache, sampling::sampler,
+};
 
 /// Tokens between two looks at rows whose weights lie as they are stored. A row computes half as many
 /// in vain on average.

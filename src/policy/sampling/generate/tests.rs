@@ -1,6 +1,5 @@
 use super::*;
-use crate::base::Purpose;
-use crate::base::rng::{Id, stream};
+use crate::base::{Purpose, rng::Id, rng::stream};
 use crate::numerics::Numerics;
 use crate::policy::{Config, Family, KvCache, PolicyError, Sequences};
 use std::collections::BTreeMap;

@@ -7,8 +7,7 @@ use polars::chunked_array::builder::get_list_builder;
 use polars::prelude::{
     Column, DataType, IntoSeries, ListBuilderTrait, PolarsResult, Series, StructChunked,
 };
-use serde::de::Error;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
 use serde_json::Value;
 use std::path::Path;
 

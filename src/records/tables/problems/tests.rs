@@ -3,8 +3,7 @@
 
 use super::*;
 use crate::base::files;
-use crate::records::tables::Refusal;
-use crate::records::tables::problem_rows::each_problem_row;
+use crate::records::tables::{Refusal, problem_rows::each_problem_row};
 use polars::prelude::NamedFrom;
 use std::path::PathBuf;
 

@@ -7,8 +7,7 @@
 use crate::algorithm::Problem;
 use crate::experiment::sets;
 use crate::records::Index;
-use crate::task::data::{self, source};
-use crate::task::{SourceRow, TaskError};
+use crate::task::{SourceRow, TaskError, data, data::source};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

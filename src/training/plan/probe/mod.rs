@@ -3,15 +3,13 @@
 //! numbers are the same with and without it.
 
 use crate::algorithm::{Group, Prompt, Rollout, ScoredRollout};
-use crate::base::Purpose;
-use crate::base::rng::{Id, stream};
+use crate::base::{Purpose, rng::Id, rng::stream};
 use crate::experiment::Experiment;
 use crate::policy::sampling::generate::{self, Request};
 use crate::policy::{Limits, Qwen2, Response};
 use crate::task::{prompt, reward};
-use crate::training::plan::{machine, phases};
 use crate::training::run::inputs::Inputs;
-use crate::training::{Protocol, TrainingError, trainer};
+use crate::training::{Protocol, TrainingError, plan::machine, plan::phases, trainer};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Instant;

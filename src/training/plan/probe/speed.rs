@@ -2,10 +2,8 @@
 
 use crate::algorithm::{Group, Kl, Row, ScoredRollout, StepTotals, step};
 use crate::experiment::Experiment;
-use crate::policy::batch::Cut;
-use crate::policy::{Policy, checkpoint, frozen};
-use crate::training::UpdateError;
-use crate::training::{Rates, TrainingError, update};
+use crate::policy::{Policy, batch::Cut, checkpoint, frozen};
+use crate::training::{Rates, TrainingError, UpdateError, update};
 use std::time::Instant;
 
 /// Measures one micro-batch of the run's size with the probe's own responses, and one row with a

@@ -3,9 +3,8 @@
 use crate::algorithm::{Group, ScoredRollout};
 use crate::base::files;
 use crate::records::tables::{self, OutcomeRecord};
-use crate::training::TrainingError;
 use crate::training::run::rows::rollout_rows;
-use crate::training::step::Step;
+use crate::training::{TrainingError, step::Step};
 use std::path::Path;
 
 /// Bytes of the groups as a table of rollouts and as a table of outcomes.

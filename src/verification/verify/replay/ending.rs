@@ -6,8 +6,7 @@ use crate::records::{DivergenceRecord, Ending, tables};
 use crate::training::run::rows::rollout_rows;
 use crate::training::{Divergence, StepOutcome, Trainer, run};
 use crate::verification::verify::ending::{CHECKPOINT, RECORD, ROLLOUTS};
-use crate::verification::verify::replay::Replayed;
-use crate::verification::verify::{Check, checkpoints};
+use crate::verification::verify::{Check, checkpoints, replay::Replayed};
 
 impl Replayed<'_> {
     /// Executes the step after the last recorded one, which must end the run as the outcome says.

@@ -2,16 +2,15 @@
 //! their rollout step, and every response is compared.
 
 use crate::algorithm::Problem;
-use crate::base::rng::Id;
-use crate::base::visible;
+use crate::base::{rng::Id, visible};
 use crate::numerics::Numerics;
 use crate::policy::Qwen2;
 use crate::records::tables::{self, OutcomeRecord};
-use crate::training::Protocol;
-use crate::training::evaluation::{self, Set};
+use crate::training::{Protocol, evaluation, evaluation::Set};
 use crate::verification::verify::inputs::Local;
-use crate::verification::verify::replay::{ReplayRequest, Replayed};
-use crate::verification::verify::{Check, coverage, scores};
+use crate::verification::verify::{
+    Check, coverage, replay::ReplayRequest, replay::Replayed, scores,
+};
 use crate::verification::{AlteredProblems, VerifiedRecords};
 use serde::Serialize;
 use std::collections::BTreeSet;
