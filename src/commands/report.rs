@@ -18,8 +18,8 @@ use std::process::ExitCode;
 ///
 /// Reads the records and tables of a run folder, finished or not, and writes report.html
 /// (self-contained), report.md and report.json into it. A folder with `grids` is a study: its
-/// report is made from `grids`, `cells` and `study.json` alone, and `scores.svg` is written beside
-/// it: the first grid's runs as a picture. No model is loaded.
+/// report is made from `grids`, `cells` and `study.json` alone. What few readers ask for is in
+/// appendix.html and appendix.md; `scores.svg` shows the first grid's runs. No model is loaded.
 ///
 /// With --claims it lists the paper's claims, or judges them by a study: a claim is supported,
 /// contradicted, inconclusive (with what would be needed), not testable at this scale (with the
@@ -123,7 +123,7 @@ pub fn study(
         print!("{}", study::json(&report));
         return Ok(ExitCode::SUCCESS);
     }
-    println!("{}", report.page.question);
+    println!("{}", report.page.title);
     println!("{}", report.page.headline);
     for alert in &report.page.alerts {
         println!("\nnote: {alert}");

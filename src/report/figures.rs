@@ -3,7 +3,7 @@
 
 use crate::report::axes::{self, PlotPoint, Svg, classes, path, tick_label, ticks};
 use crate::report::page::{
-    Changes, CurveLine, Curves, Heat, IntervalRow, Intervals, PageOutcomes, Panel,
+    Changes, CurveLine, Curves, Heat, IntervalRow, Intervals, PageOutcomes, Panel, PanelSize,
 };
 use crate::report::text;
 use std::collections::BTreeMap;
@@ -18,6 +18,27 @@ const RIGHT: f64 = 14.0;
 const TOP: f64 = 24.0;
 /// Room for the labels of x.
 const BOTTOM: f64 = 38.0;
+/// Room for labels in a low or small panel, whose title names unit and clock.
+const LOW_BOTTOM: f64 = 20.0;
+const LOW_LEFT: f64 = 34.0;
+
+/// A rectangle of the canvas: left, top, right, bottom.
+type Area = [f64; 4];
+
+/// Size of curves, and where in it they are drawn.
+fn extent(size: PanelSize) -> (PlotPoint, Area) {
+    let (wide, tall) = match size {
+        PanelSize::Whole => (WIDTH, HEIGHT),
+        PanelSize::Low => (WIDTH, 98.0),
+        PanelSize::Small => (250.0, 96.0),
+    };
+    let area = match size {
+        PanelSize::Whole => [LEFT, TOP, wide - RIGHT, tall - BOTTOM],
+        PanelSize::Low | PanelSize::Small => [LOW_LEFT, 8.0, wide - 8.0, tall - LOW_BOTTOM],
+    };
+    ((wide, tall), area)
+}
+
 /// Markers along a line.
 const MARKERS: usize = 6;
 /// Shades of a heat map.
@@ -78,6 +99,8 @@ struct Frame {
     x_ticks: Vec<f64>,
     y_ticks: Vec<f64>,
     doubling: bool,
+    extent: PlotPoint,
+    area: Area,
 }
 
 impl Frame {
@@ -96,7 +119,9 @@ impl Frame {
             return None;
         }
         let (low, high) = axes::span(low, high);
-        let y_ticks = ticks(low, high, 4);
+        let (extent, area) = extent(curves.size);
+        let count = if curves.size == PanelSize::Whole { 4 } else { 3 };
+        let y_ticks = ticks(low, high, count);
         let y = (y_ticks.first()?.min(low), y_ticks.last()?.max(high));
         if curves.doubling {
             let first = first.max(1.0);
@@ -108,49 +133,54 @@ impl Frame {
                 x_ticks,
                 y_ticks,
                 doubling: true,
+                extent,
+                area,
             });
         }
         let start = if first < 0.3 * last { first.min(0.0) } else { first };
         let end = if last > start { last } else { start + 1.0 };
         let inside = |tick: &f64| *tick >= start - 1e-9 && *tick <= end * (1.0 + 1e-9);
-        let x_ticks = ticks(start, end, 4).into_iter().filter(inside).collect();
-        Some(Self { x: (start, end), y, x_ticks, y_ticks, doubling: false })
+        let x_ticks = ticks(start, end, count).into_iter().filter(inside).collect();
+        Some(Self { x: (start, end), y, x_ticks, y_ticks, doubling: false, extent, area })
     }
 
     fn at(&self, (x, y): PlotPoint) -> PlotPoint {
         let scale = |x: f64| if self.doubling { x.max(1.0).log2() } else { x };
         let part = (scale(x) - scale(self.x.0)) / (scale(self.x.1) - scale(self.x.0));
         let height = (y - self.y.0) / (self.y.1 - self.y.0);
+        let [left, top, right, bottom] = self.area;
         (
-            LEFT + part.clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT),
-            HEIGHT - BOTTOM - height.clamp(0.0, 1.0) * (HEIGHT - TOP - BOTTOM),
+            left + part.clamp(0.0, 1.0) * (right - left),
+            bottom - height.clamp(0.0, 1.0) * (bottom - top),
         )
     }
 
     fn axes(&self, svg: &mut Svg, curves: &Curves) {
+        let [left, _, right, floor] = self.area;
         for tick in &self.y_ticks {
             let (_, y) = self.at((self.x.0, *tick));
-            svg.line("grid", (LEFT, y), (WIDTH - RIGHT, y));
-            svg.text("y", (LEFT - 6.0, y + 4.0), tick_label(*tick));
+            svg.line("grid", (left, y), (right, y));
+            svg.text("y", (left - 6.0, y + 4.0), tick_label(*tick));
         }
-        let floor = HEIGHT - BOTTOM;
-        svg.line("axis", (LEFT, floor), (WIDTH - RIGHT, floor));
+        svg.line("axis", (left, floor), (right, floor));
         for tick in &self.x_ticks {
             let (x, _) = self.at((*tick, self.y.0));
             svg.line("axis", (x, floor), (x, floor + 4.0));
             // A label at the very end would be cut.
-            let at_end = x > WIDTH - RIGHT - 14.0;
-            let (anchor, x) = if at_end { ("end", WIDTH - 2.0) } else { ("x", x) };
+            let (anchor, x) =
+                if x > right - 14.0 { ("end", self.extent.0 - 2.0) } else { ("x", x) };
             svg.text(anchor, (x, floor + 17.0), tick_label(*tick));
         }
-        svg.text("unit", (4.0, 13.0), &curves.unit);
-        svg.text("end unit", (WIDTH - 2.0, HEIGHT - 4.0), &curves.x);
+        if curves.size == PanelSize::Whole {
+            svg.text("unit", (4.0, 13.0), &curves.unit);
+            svg.text("end unit", (self.extent.0 - 2.0, self.extent.1 - 4.0), &curves.x);
+        }
     }
 
     /// The band and the runs, below every centre.
     fn around_line(&self, svg: &mut Svg, line: &CurveLine) {
         let classes = classes(line.style);
-        if line.band.len() > 1 {
+        if line.band.len() > 1 && !line.ghost {
             let upper = line.band.iter().map(|(x, _, high)| self.at((*x, *high)));
             let lower = line.band.iter().rev().map(|(x, low, _)| self.at((*x, *low)));
             svg.path(&format!("band {classes}"), &(path(upper.chain(lower)) + "z"));
@@ -164,6 +194,9 @@ impl Frame {
 
     fn centre(&self, svg: &mut Svg, line: &CurveLine, published: bool) {
         let points: Vec<PlotPoint> = line.centre.iter().map(|point| self.at(*point)).collect();
+        if line.ghost {
+            return svg.path("ghost", &path(points));
+        }
         let published = if published { "published " } else { "" };
         svg.path(
             &format!("line {published}{}", classes(line.style)),
@@ -184,7 +217,7 @@ fn curves(curves: &Curves, description: &str) -> String {
     let Some(frame) = Frame::around(curves) else {
         return nothing(HEIGHT, description, "not recorded");
     };
-    let mut svg = open(HEIGHT, description);
+    let mut svg = Svg::new("chart", frame.extent, description);
     frame.axes(&mut svg, curves);
     curves.lines.iter().rev().for_each(|line| frame.around_line(&mut svg, line));
     curves.lines.iter().rev().for_each(|line| frame.centre(&mut svg, line, curves.published));
@@ -197,7 +230,7 @@ fn intervals(intervals: &Intervals, description: &str) -> String {
     let zero = intervals.around_zero.then_some(0.0);
     let numbers = intervals.rows.iter().flat_map(|row| {
         let ends = row.interval.iter().flat_map(|(low, high)| [*low, *high]);
-        row.runs.iter().copied().chain(row.centre).chain(ends)
+        row.runs.iter().copied().chain(row.centre).chain(row.published).chain(ends)
     });
     let (low, high) = text::range(numbers.chain(zero).filter(|number| number.is_finite()));
     if !(low.is_finite() && high.is_finite()) {
@@ -238,6 +271,7 @@ fn interval_row(svg: &mut Svg, row: &IntervalRow, top: f64, at: &dyn Fn(f64) -> 
         let whisker = format!("M{from:.1} {y}H{to:.1}M{from:.1} {above}v8M{to:.1} {above}v8");
         svg.path(&format!("whisker {classes}"), &whisker);
     }
+    row.published.iter().for_each(|value| svg.circle("hollow", (at(*value), y)));
     row.runs.iter().for_each(|run| svg.circle(&format!("seed {classes}"), (at(*run), y)));
     if let Some(centre) = row.centre {
         svg.marker(row.style, (at(centre), y));

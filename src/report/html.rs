@@ -2,7 +2,7 @@
 //! nothing. askama escapes every value; only the SVG of `figures` is inserted as it is.
 
 use crate::report::figures;
-use crate::report::page::{Block, Column, Figure, Page, Panel, TableCell};
+use crate::report::page::{Block, Column, Curves, Figure, Page, Panel, PanelSize, TableCell};
 use askama::Template;
 
 #[derive(Template)]
@@ -55,6 +55,7 @@ fn picture(figure: &Figure, panel: &Panel) -> String {
 /// Lines that the figure's legend does not name: a published curve has its own styles.
 fn keys(figure: &Figure, panel: &Panel) -> Vec<(usize, String)> {
     match panel {
+        Panel::Curves(curves) if curves.size == PanelSize::Small => Vec::new(),
         Panel::Curves(curves) if curves.published || figure.legend.is_empty() => {
             curves.lines.iter().map(|line| (line.style, line.label.clone())).collect()
         }
@@ -65,6 +66,8 @@ fn keys(figure: &Figure, panel: &Panel) -> Vec<(usize, String)> {
 fn layout(figure: &Figure) -> &'static str {
     match figure.panels.as_slice() {
         [Panel::Outcomes(_), ..] => "scroll",
+        [Panel::Curves(Curves { size: PanelSize::Small, .. }), ..] => "panels many",
+        [Panel::Intervals(_), Panel::Curves(_), ..] => "panels lead",
         [_] => "panels one",
         _ => "panels",
     }

@@ -16,11 +16,9 @@ pub fn render(page: &Page) -> String {
 fn render_page(out: &mut String, page: &Page) -> fmt::Result {
     writeln!(out, "# DAPO {} report: {}\n", page.kind, escape(&page.title))?;
     writeln!(out, "{} · **{}**\n", escape(&page.subtitle), page.state)?;
-    if page.question.is_empty() {
-        writeln!(out, "**{}**\n\n{}\n", escape(&page.headline), escape(&page.status))?;
-    } else {
-        writeln!(out, "**Question.** {}\n", escape(&page.question))?;
-        writeln!(out, "**Answer.** {}\n", escape(&page.headline))?;
+    writeln!(out, "**{}**\n", escape(&page.headline))?;
+    if !page.status.is_empty() {
+        writeln!(out, "{}\n", escape(&page.status))?;
     }
     for alert in &page.alerts {
         writeln!(out, "> **{}**\n", escape(alert))?;
@@ -45,14 +43,15 @@ fn render_block(out: &mut String, block: &Block) -> fmt::Result {
             writeln!(out)
         }
         Block::Table(grid) | Block::Folded(grid) => {
-            writeln!(out, "{}\n", escape(&grid.caption))?;
+            paragraph(out, &grid.caption)?;
             table(out, grid)
         }
         Block::Figure(figure) => {
-            writeln!(out, "#### {}\n", escape(&figure.title))?;
-            if !figure.caption.is_empty() {
-                writeln!(out, "{}\n", escape(&figure.caption))?;
+            if figure.numbers.rows.is_empty() {
+                return Ok(());
             }
+            writeln!(out, "#### {}\n", escape(&figure.title))?;
+            paragraph(out, &figure.caption)?;
             table(out, &figure.numbers)
         }
         Block::Code(lines) => writeln!(out, "{}", fenced(lines)),
@@ -61,6 +60,10 @@ fn render_block(out: &mut String, block: &Block) -> fmt::Result {
             blocks.iter().try_for_each(|block| render_block(out, block))
         }
     }
+}
+
+fn paragraph(out: &mut String, text: &str) -> fmt::Result {
+    if text.is_empty() { Ok(()) } else { writeln!(out, "{}\n", escape(text)) }
 }
 
 fn table(out: &mut String, grid: &Table) -> fmt::Result {

@@ -19,7 +19,6 @@ pub mod study;
 pub use crate::report::error::ReportError;
 pub use crate::report::export::tensorboard::Scalar;
 pub use crate::report::run::arm::{Decision, Technique};
-pub use crate::report::run::checklist::{Checklist, Item};
 pub use crate::report::run::dynamics::{RunCounts, ShownMetric};
 pub use crate::report::run::evaluations::{SetResult, ShownEstimate, ShownEvaluation, Strip};
 pub use crate::report::run::load::{LoadedEvaluation, ProblemOutcomes, RunReportLoaded};

@@ -11,13 +11,12 @@ pub struct Page {
     /// `run` or `study`.
     #[serde(skip)]
     pub kind: &'static str,
+    /// Of a study its question.
     pub title: String,
     /// Identity in one line.
     pub subtitle: String,
     /// `finished`, `saturated`, `diverged`, `unfinished`; `registered`, `exploratory`.
     pub state: &'static str,
-    /// What a study asks; empty for a run.
-    pub question: String,
     /// The result in a sentence or two, with its interval.
     pub headline: String,
     /// How a run ended; empty for a study.
@@ -29,6 +28,9 @@ pub struct Page {
     pub tiles: Vec<Tile>,
     /// In the order that a reviewer reads.
     pub sections: Vec<Section>,
+    /// Another file of the report, and what it holds.
+    #[serde(skip)]
+    pub beside: Option<(&'static str, &'static str)>,
 }
 
 /// One number with its meaning.
@@ -56,12 +58,15 @@ pub struct Section {
     /// Anchor.
     pub id: String,
     pub title: String,
+    /// Its name in the list of chapters.
+    #[serde(skip)]
+    pub name: String,
     pub blocks: Vec<Block>,
 }
 
 impl Section {
     pub fn new(id: &str, title: &str, blocks: Vec<Block>) -> Self {
-        Self { id: id.to_owned(), title: title.to_owned(), blocks }
+        Self { id: id.to_owned(), title: title.to_owned(), name: title.to_owned(), blocks }
     }
 }
 
@@ -284,8 +289,20 @@ pub struct Curves {
     /// x doubles from tick to tick.
     #[serde(skip)]
     pub doubling: bool,
+    #[serde(skip)]
+    pub size: PanelSize,
     /// In the order of the legend.
     pub lines: Vec<CurveLine>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PanelSize {
+    #[default]
+    Whole,
+    /// Half as high.
+    Low,
+    /// One of many beside each other.
+    Small,
 }
 
 /// One arm's, or one published, curve.
@@ -297,8 +314,12 @@ pub struct CurveLine {
     pub centre: Vec<(f64, f64)>,
     /// (x, low, high) around the centre; empty where there is none.
     pub band: Vec<(f64, f64, f64)>,
-    /// Every run: seed and its points.
+    /// Every run: seed and its points. The cells hold them.
+    #[serde(skip)]
     pub runs: Vec<RunLine>,
+    /// For orientation alone: grey and thin.
+    #[serde(skip)]
+    pub ghost: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -330,6 +351,8 @@ pub struct IntervalRow {
     pub centre: Option<f64>,
     /// (low, high).
     pub interval: Option<(f64, f64)>,
+    /// The paper's value in its place.
+    pub published: Option<f64>,
     /// Every run.
     pub runs: Vec<f64>,
     /// At the row's end.

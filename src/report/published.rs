@@ -17,6 +17,10 @@ const RERUNS: [(&str, &str); 3] = [
 pub const NO_SPREAD: &str = "The size of a step of the paper\u{2019}s Table 1 cannot be tested against it: each row is one \
      run without spread, and the authors\u{2019} own later runs differ from it by as much as a step.";
 
+/// What the embedded benchmark cannot say.
+pub const EMBEDDED: &str = "arithmetic for a model of under a million parameters, so that no score \
+                            stands against one of the paper";
+
 /// A published value that an arm stands beside.
 pub struct Published {
     /// Percent.

@@ -4,7 +4,7 @@ use crate::statistics::{Interval, between};
 use crate::study::{Cell, Clock, Statistic, collection::Study};
 use serde::{Deserialize, Serialize};
 
-/// Points of a band over generated rollouts.
+/// Points of a band over generated rollouts or tokens.
 const BAND_POINTS: usize = 41;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -49,7 +49,7 @@ pub struct BandPoint {
 }
 
 /// The curves of an arm. Over updates a band point takes the seeds that have a value at exactly
-/// that x. Over generated rollouts, where each seed has its own x values, values are interpolated
+/// that x. Over generated rollouts or tokens, where each seed has its own x values, values are interpolated
 /// linearly, from the largest first x of a seed to the smallest last one.
 pub fn curve(study: &Study, arm: &str, series: &Series, clock: Clock) -> Curve {
     let seeds: Vec<SeedCurve> = study
@@ -60,7 +60,7 @@ pub fn curve(study: &Study, arm: &str, series: &Series, clock: Clock) -> Curve {
         .collect();
     let xs = match clock {
         Clock::Updates => common_xs(&seeds),
-        Clock::GeneratedRollouts => even_xs(&seeds),
+        Clock::GeneratedRollouts | Clock::GeneratedTokens => even_xs(&seeds),
     };
     let level = study.declaration.level;
     let band = xs.into_iter().filter_map(|x| band_point(&seeds, x, clock, level)).collect();
@@ -72,7 +72,7 @@ fn points(cell: &Cell, series: &Series, clock: Clock) -> Vec<(f64, f64)> {
     let mut points: Vec<(f64, f64)> = match series {
         Series::Evaluation { set, statistic } => cell
             .evaluations_of(set)
-            .map(|evaluation| (clock.at(evaluation) as f64, statistic.of(evaluation)))
+            .map(|evaluation| (clock.at(cell, evaluation), statistic.of(evaluation)))
             .collect(),
         Series::Metric { name } => {
             let Some(values) = cell.metric(name) else { return Vec::new() };
@@ -88,18 +88,17 @@ fn points(cell: &Cell, series: &Series, clock: Clock) -> Vec<(f64, f64)> {
 }
 
 fn clock_by_step(cell: &Cell, clock: Clock) -> Vec<f64> {
-    match clock {
-        Clock::Updates => cell.counters.iter().map(|it| it.updates as f64).collect(),
-        Clock::GeneratedRollouts => {
-            let mut sum = 0.0;
-            let each = cell.metric("rollout/generated_rollouts").unwrap_or(&[]);
-            let add = |value: &Option<f64>| {
-                sum += value.unwrap_or(0.0);
-                sum
-            };
-            each.iter().map(add).collect()
-        }
-    }
+    let name = match clock {
+        Clock::Updates => return cell.counters.iter().map(|it| it.updates as f64).collect(),
+        Clock::GeneratedRollouts => "rollout/generated_rollouts",
+        Clock::GeneratedTokens => "rollout/generated_tokens",
+    };
+    let mut sum = 0.0;
+    let add = |value: &Option<f64>| {
+        sum += value.unwrap_or(0.0);
+        sum
+    };
+    cell.metric(name).unwrap_or(&[]).iter().map(add).collect()
 }
 
 fn common_xs(seeds: &[SeedCurve]) -> Vec<f64> {
@@ -125,7 +124,7 @@ fn even_xs(seeds: &[SeedCurve]) -> Vec<f64> {
 fn band_point(seeds: &[SeedCurve], x: f64, clock: Clock, level: f64) -> Option<BandPoint> {
     let value = |curve: &SeedCurve| match clock {
         Clock::Updates => curve.points.iter().find(|(at, _)| *at == x).map(|(_, value)| *value),
-        Clock::GeneratedRollouts => interpolated(&curve.points, x),
+        Clock::GeneratedRollouts | Clock::GeneratedTokens => interpolated(&curve.points, x),
     };
     let values: Vec<f64> = seeds.iter().filter_map(value).collect();
     if values.len() < 2 {

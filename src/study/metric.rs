@@ -70,6 +70,8 @@ pub enum Clock {
     Updates,
     /// Rollouts generated for training, dropped ones included.
     GeneratedRollouts,
+    /// Their response tokens.
+    GeneratedTokens,
 }
 
 impl Clock {
@@ -77,13 +79,20 @@ impl Clock {
         match self {
             Self::Updates => "updates",
             Self::GeneratedRollouts => "generated rollouts",
+            Self::GeneratedTokens => "generated tokens",
         }
     }
 
-    pub fn at(self, evaluation: &CellEvaluation) -> u64 {
+    /// Where an evaluation of a cell stands.
+    pub fn at(self, cell: &Cell, evaluation: &CellEvaluation) -> f64 {
         match self {
-            Self::Updates => evaluation.counters.updates,
-            Self::GeneratedRollouts => evaluation.generated_rollouts,
+            Self::Updates => evaluation.counters.updates as f64,
+            Self::GeneratedRollouts => evaluation.generated_rollouts as f64,
+            Self::GeneratedTokens => {
+                let steps = evaluation.counters.rollout_steps as usize;
+                let each = cell.metric("rollout/generated_tokens").unwrap_or(&[]);
+                each.iter().take(steps).flatten().sum()
+            }
         }
     }
 }
@@ -288,8 +297,8 @@ pub fn time_to_level(
     let last = last_evaluation(cell, set)?;
     let first = cell.evaluations_of(set).find(|evaluation| evaluation.avg_at_k() >= level);
     Ok(match first {
-        Some(evaluation) => TimeToEvent { time: clock.at(evaluation) as f64, reached: true },
-        None => TimeToEvent { time: clock.at(last) as f64, reached: false },
+        Some(evaluation) => TimeToEvent { time: clock.at(cell, evaluation), reached: true },
+        None => TimeToEvent { time: clock.at(cell, last), reached: false },
     })
 }
 

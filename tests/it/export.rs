@@ -1,6 +1,5 @@
 //! A run as a crate. What other programs say of them is in `golden/provenance/`.
 
-use crate::checklist::items;
 use crate::provenance::finished;
 use crate::{golden_data, run_fixture};
 use dapo::algorithm::Problem;
@@ -68,12 +67,6 @@ fn a_trained_run_is_stated_and_crated() {
     let metadata: Value = files::read_json(&run.path(ro_crate::NAME)).unwrap();
     let files_in_it = entities(&metadata).values().filter(|it| it["@type"] == "File").count();
     assert!(files_in_it > 15, "{files_in_it}");
-
-    // What is not known of data from files is not met, and the report says so.
-    let items = items(&run);
-    assert!(!items["data"].met && items["data"].fact.contains("licence"), "{items:?}");
-    assert!(items["dataset splits"].met && items["software dependencies"].met, "{items:?}");
-    assert!(items["experiment setup"].met && items["hardware specification"].met, "{items:?}");
 }
 
 fn entities(metadata: &Value) -> BTreeMap<String, Value> {

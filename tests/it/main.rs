@@ -4,7 +4,6 @@ mod ablate;
 mod adamw;
 mod bad_input;
 mod calibration;
-mod checklist;
 mod claims;
 mod commands;
 mod compare;

@@ -449,8 +449,11 @@ fn printed() -> BTreeMap<String, BTreeSet<String>> {
     command.build();
     of_help(&mut command, &mut examples);
     places.push(("--help".to_string(), examples));
-    let report = dapo::report::markdown::render(&small_report().page);
-    places.push(("a study's report".to_string(), of_markdown(&report)));
+    let report = small_report();
+    for page in [&report.page, &report.appendix] {
+        let text = dapo::report::markdown::render(page);
+        places.push(("a study's report".to_string(), of_markdown(&text)));
+    }
     let mut printed: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (place, commands) in places {
         for command in commands {

@@ -22,7 +22,9 @@ fn grids(names: &[&str], seeds: &[u64]) -> Vec<Grid> {
 
 struct Written {
     report: StudyReport,
-    html: String,
+    /// Report and appendix.
+    html: [String; 2],
+    /// Both, one after the other.
     markdown: String,
     json: String,
 }
@@ -30,8 +32,9 @@ struct Written {
 fn written(folder: &Path, grids: &[Grid], cells: &[Cell]) -> Written {
     study_fixture::write(folder, grids, cells);
     let (report, paths) = study::write(folder, None, None).unwrap();
-    let [html, markdown, json, _] = paths.map(|path| files::read_text(&path).unwrap());
-    Written { report, html, markdown, json }
+    let [html, more_html, markdown, more_markdown, json, _] =
+        paths.map(|path| files::read_text(&path).unwrap());
+    Written { report, html: [html, more_html], markdown: markdown + &more_markdown, json }
 }
 
 fn small(seeds: &[u64]) -> (Vec<Grid>, Vec<Cell>) {
@@ -101,7 +104,8 @@ fn the_same_cells_give_the_same_bytes_and_no_time_of_day() {
     assert_eq!(first.json, second.json);
     let year =
         |text: &str| text.contains("2026-") || text.contains("T00:") || text.contains(" UTC");
-    assert!(!year(&first.html) && !year(&first.markdown) && !year(&first.json));
+    let texts = first.html.iter().chain([&first.markdown, &first.json]);
+    texts.for_each(|text| assert!(!year(text)));
 }
 
 #[test]
@@ -124,7 +128,7 @@ fn every_number_of_the_markdown_stands_in_the_json() {
     let cells = written.markdown.lines().filter(|line| line.starts_with("| **"));
     for line in cells {
         for number in numbers(line) {
-            assert!(written.html.contains(&number), "{number} of {line}");
+            assert!(written.html.concat().contains(&number), "{number} of {line}");
         }
     }
 }
@@ -160,13 +164,13 @@ fn hostile_text_in_cells_is_shown_and_never_obeyed() {
     let folder = tempfile::tempdir().unwrap();
     let written = written(folder.path(), &grids, &cells);
     for (name, text) in
-        [("html", &written.html), ("md", &written.markdown), ("json", &written.json)]
+        [("html", &written.html.concat()), ("md", &written.markdown), ("json", &written.json)]
     {
         assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{name}");
         assert!(!text.contains('\u{202e}'), "{name}");
         assert!(text.contains("u{1b}[2J"), "{name} shows it");
     }
-    let page = &written.html;
+    let page = &written.html.concat();
     assert!(page.contains("&#60;script&#62;alert(1)") || page.contains("&lt;script&gt;alert(1)"));
     for acting in ["<script", "<img", "</pre><", "href=\"http", "onerror=y>"] {
         assert!(!page.contains(acting), "{acting}");
@@ -181,8 +185,12 @@ fn hostile_text_in_cells_is_shown_and_never_obeyed() {
 fn the_page_is_well_formed_marked_up_and_loads_nothing() {
     let (grids, cells) = small(&[1, 2, 3]);
     let folder = tempfile::tempdir().unwrap();
-    let page = written(folder.path(), &grids, &cells).html;
-    crate::report::assert_balanced(&page);
+    let pages = written(folder.path(), &grids, &cells).html;
+    pages.iter().for_each(|page| is_well_formed(page));
+}
+
+fn is_well_formed(page: &str) {
+    crate::report::assert_balanced(page);
     for loading in ["src=", "<script", "<link", "<iframe", "@import", "url(", "<img", "=\"http"] {
         assert!(!page.contains(loading), "{loading}");
     }
@@ -212,7 +220,7 @@ fn what_is_missing_is_said_and_nothing_breaks() {
     let none = case("none", &[]);
     assert!(none.markdown.contains("9 runs of the grids leave-one-out are missing"));
     assert!(none.report.page.headline.starts_with("Not known:"), "{}", none.report.page.headline);
-    assert!(none.html.contains("No run that counts recorded it."));
+    assert!(none.html[1].contains("No run that counts recorded it."));
 
     let without: Vec<Cell> =
         all.iter().filter(|cell| cell.arm_sha256 != of("clip-higher")).cloned().collect();
@@ -261,7 +269,9 @@ fn the_command_writes_its_files_and_names_a_folder_that_is_no_study() {
     };
     let output = run(&[folder.path(), Path::new("--out"), &out]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    for name in ["report.html", "report.md", "report.json", "scores.svg"] {
+    for name in
+        ["report.html", "appendix.html", "report.md", "appendix.md", "report.json", "scores.svg"]
+    {
         assert!(out.join(name).is_file(), "{name}");
         assert!(!folder.path().join(name).exists(), "{name} stands in the study");
     }

@@ -45,8 +45,6 @@ pub fn page(report: &Report) -> Page {
             cost(report),
             sample_rollouts(report),
             environment(report),
-            checklist(report),
-            published_results(report),
             checking(report),
         ],
         ..Page::default()
@@ -297,15 +295,15 @@ fn our_panel(figure: &figures::RunFigure, title: &str) -> Panel {
             .zip(&line.half_widths)
             .map(|((x, y), half)| (*x, cut(y - half), cut(y + half)))
             .collect(),
-        runs: Vec::new(),
+        ..CurveLine::default()
     };
     Panel::Curves(Curves {
         title: title.to_owned(),
         x: figure.x.to_owned(),
         unit: figure.unit.to_owned(),
-        published: false,
         doubling: figure.x == "k",
         lines: figure.ours.iter().enumerate().map(line).collect(),
+        ..Curves::default()
     })
 }
 
@@ -497,37 +495,6 @@ fn sessions(sessions: &[Session]) -> String {
         false => format!(". What differed from the first session: {facts}."),
     };
     format!("The run was resumed after rollout step {steps}{differed}")
-}
-
-/// What is documented well enough to repeat the run, and what is not.
-fn checklist(report: &Report) -> Section {
-    let list = &report.checklist;
-    let rows = list.items.iter().map(|item| {
-        let paper = item.paper.map_or("not known", |yes| if yes { "Yes" } else { "No" });
-        let met = TableCell::verdict(item.met, ["met", "not met"]);
-        row![item.variable, met, &item.fact, Look::Quiet.of(paper)]
-    });
-    let caption = format!(
-        "{} of {} variables are met, {}. Each row rests on what the run recorded, \
-         pseudocode on the program. The last column is for comparison; its source: {}.",
-        list.items.iter().filter(|item| item.met).count(),
-        list.items.len(),
-        list.basis,
-        list.paper_source
-    );
-    let columns = "variable | this run | recorded, or missing | the paper";
-    let blocks = vec![Block::Table(Table::new(caption, columns, rows))];
-    Section::new("checklist", "Reproducibility checklist", blocks)
-}
-
-/// Table 1, and what it can be compared with.
-fn published_results(report: &Report) -> Section {
-    let embedded = report.run.embedded_benchmark;
-    let own = (!embedded).then_some("This run used its own data and model.");
-    let words = [published::comparability(embedded), published::NO_SPREAD];
-    let words = own.into_iter().chain(words).map(Block::text);
-    let blocks = words.chain(published::tables(&report.published)).collect();
-    Section::new("published", "The paper\u{2019}s results, for reference", blocks)
 }
 
 /// What was checked, and how to check more.

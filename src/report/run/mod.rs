@@ -4,7 +4,6 @@
 
 pub(crate) mod arm;
 pub(crate) mod chapters;
-pub(crate) mod checklist;
 pub(crate) mod checks;
 pub(crate) mod dynamics;
 pub(crate) mod evaluations;
@@ -18,10 +17,10 @@ use crate::records::{Ending, RunFolder, Session};
 use crate::report::run::checks::ReportCheck;
 use crate::report::run::figures::RunFigure;
 use crate::report::{
-    Checklist, Decision, ReportError, RunCounts, RunReportLoaded, SampleRollout, SetResult,
-    ShownMetric, Strip, Technique, export::ro_crate, html, markdown, text,
+    Decision, ReportError, RunCounts, RunReportLoaded, SampleRollout, SetResult, ShownMetric,
+    Strip, Technique, export::ro_crate, html, markdown, text,
 };
-use crate::study::{Effects, effect_checks, paper};
+use crate::study::{Effects, effect_checks};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -70,12 +69,8 @@ pub struct Report {
     pub inputs: BTreeMap<String, String>,
     /// Written file → SHA-256; empty while the run is unfinished.
     pub digests: BTreeMap<String, String>,
-    /// The reproducibility checklist.
-    pub checklist: Checklist,
     /// What was checked while this report was made.
     pub checks: Vec<ReportCheck>,
-    /// Table 1 and the authors' re-runs.
-    pub published: Vec<paper::PublishedTable>,
 }
 
 /// A run's identity.
@@ -141,7 +136,7 @@ pub fn build(run: &RunFolder) -> Result<Report, ReportError> {
     let effects = effect_checks::check(&loaded.experiment, &loaded.metrics);
     let environment = loaded.environment.as_ref().map(|environment| visible(&environment.facts));
     Ok(Report {
-        schema: "dapo-report/1",
+        schema: "dapo-report/2",
         run: identity(&loaded),
         status: status(&loaded),
         headline: evaluations::headline(&loaded, &evaluations),
@@ -161,9 +156,7 @@ pub fn build(run: &RunFolder) -> Result<Report, ReportError> {
         sessions: loaded.sessions.iter().map(visible_session).collect(),
         inputs: visible(&loaded.manifest.inputs),
         digests: loaded.outcome.as_ref().map(|end| visible(&end.digests)).unwrap_or_default(),
-        checklist: checklist::checklist(&loaded),
         checks: checks::checks(run, &loaded)?,
-        published: vec![paper::table_1().clone(), paper::authors_reruns().clone()],
         evaluations,
     })
 }

@@ -64,7 +64,7 @@ fn exactness(cells: &[&Cell]) -> String {
 }
 
 /// The finished cell that is cheapest to repeat; the first by name of equally cheap ones.
-fn example<'a>(cells: &[&'a Cell]) -> Option<&'a Cell> {
+pub fn example<'a>(cells: &[&'a Cell]) -> Option<&'a Cell> {
     let whole = |cell: &&&Cell| {
         let finished = cell.ending == CellEnding::Finished;
         finished && cell.ledger_head.is_some() && cell.wall_seconds.is_finite()
@@ -73,7 +73,7 @@ fn example<'a>(cells: &[&'a Cell]) -> Option<&'a Cell> {
     cells.iter().filter(whole).copied().reduce(cheaper)
 }
 
-fn minutes(seconds: f64) -> String {
+pub fn minutes(seconds: f64) -> String {
     text::counted((seconds / 60.0).ceil().clamp(1.0, 1e6) as usize, "minute", "minutes")
 }
 

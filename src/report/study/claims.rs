@@ -6,7 +6,7 @@ use crate::study::claims::{evidence::ClaimVerdict, text as claim_text};
 use crate::study::{ClaimResult, PartResult, collection};
 
 /// Which claims have which verdict.
-pub fn verdicts(context: &Context) -> Table {
+fn verdicts(context: &Context) -> Table {
     let counts = claim_text::counts(context.judged);
     let rows = counts.into_iter().filter(|(_, count)| *count > 0).map(|(word, count)| {
         let of = context.judged.claims.iter().filter(|claim| claim.verdict == word);
@@ -17,8 +17,7 @@ pub fn verdicts(context: &Context) -> Table {
         row![verdict(word), TableCell::count(count), text::joined(names, "; ")]
     });
     Table::new(
-        "Verdicts on the paper\u{2019}s claims, on this benchmark; their words and evidence are \
-         under \u{201c}Claims and their evidence\u{201d}.",
+        "Verdicts on the paper\u{2019}s claims, on this benchmark.",
         "verdict | claims # | which",
         rows,
     )
@@ -38,7 +37,10 @@ pub fn section(context: &Context) -> Section {
             );
             let remarks = judged.remarks.iter().map(|remark| text::visible(remark)).collect();
             let tables = judged.claims.iter().map(|claim| Block::Table(evidence(claim)));
-            [intro, Block::List(remarks)].into_iter().chain(tables).collect()
+            [intro, Block::Table(verdicts(context)), Block::List(remarks)]
+                .into_iter()
+                .chain(tables)
+                .collect()
         }
     };
     Section::new("claims", "Claims and their evidence", blocks)

@@ -185,3 +185,8 @@ pub fn interval_cell(unit: Unit, interval: Option<&Interval>, why_not: &str) -> 
         None => TableCell::missing(why_not),
     }
 }
+
+/// Whether a comparison was written down before the first run.
+pub fn status(registered: bool) -> TableCell {
+    TableCell::missing(if registered { "registered" } else { "exploratory" })
+}

@@ -5,7 +5,8 @@ use crate::report::page::{
     Block, CurveLine, Curves, Figure, LegendEntry, Panel, RunLine, Section, Table, TableCell, row,
 };
 use crate::report::{Context, published, quantities, study::context::Unit, study::scores, text};
-use crate::study::{Clock, GridSummary, Series, Statistic, curves, curves::Curve, paper};
+use crate::study::curves::{self, BandPoint, Curve};
+use crate::study::{Clock, GridSummary, Series, Statistic, paper};
 
 /// Columns of a curve drawn in block characters.
 const SPARKLINE_COLUMNS: usize = 24;
@@ -76,27 +77,19 @@ fn plans(context: &Context, grid: &GridSummary) -> Vec<CurvePlan> {
 
 /// All curves: of the first grid openly, of the others on demand.
 pub fn section(context: &Context) -> Section {
-    let mut blocks = vec![Block::Text(format!(
+    let intro = Block::Text(format!(
         "Thick lines are means over the training runs of an arm, thin lines the runs, bands the range \
          from the lowest to the highest run. x counts updates (optimiser steps), as in the paper, or \
          rollouts generated for training, dropped ones included. The paper\u{2019}s curves stand beside ours \
          for their shape, on axes of their own: {}.",
         paper::curves_source()
-    ))];
-    for (index, grid) in context.analysis.grids.iter().enumerate() {
-        let figures: Vec<Block> = plans(context, grid)
-            .into_iter()
-            .map(|plan| Block::Figure(figure(context, grid, &plan, index == 0)))
-            .collect();
-        let name = text::visible(&grid.name);
-        match index {
-            0 => {
-                blocks.push(Block::heading(format!("Curves of {name}")));
-                blocks.extend(figures);
-            }
-            _ => blocks.push(Block::More(format!("Curves of {name}"), figures)),
-        }
-    }
+    ));
+    let grids = context.analysis.grids.iter().enumerate().map(|(index, grid)| {
+        let plans = plans(context, grid).into_iter();
+        let figures = plans.map(|plan| Block::Figure(figure(context, grid, &plan, index == 0)));
+        Block::More(format!("Curves of {}", text::visible(&grid.name)), figures.collect())
+    });
+    let blocks = [intro].into_iter().chain(grids).collect();
     Section::new("curves", "Curves beside the paper\u{2019}s", blocks)
 }
 
@@ -148,12 +141,19 @@ fn figure(context: &Context, grid: &GridSummary, plan: &CurvePlan, with_paper: b
     }
 }
 
-fn legend(lines: &[CurveLine]) -> Vec<LegendEntry> {
+pub fn legend(lines: &[CurveLine]) -> Vec<LegendEntry> {
     lines.iter().map(|line| LegendEntry { style: line.style, label: line.label.clone() }).collect()
 }
 
+/// The interval of the mean at each point that has one.
+pub fn interval_band(curve: &Curve, scale: f64) -> Vec<(f64, f64, f64)> {
+    let of =
+        |point: &BandPoint| point.interval.map(|it| (point.x, scale * it.low, scale * it.high));
+    curve.band.iter().filter_map(of).collect()
+}
+
 /// Values in the unit of print.
-fn line(curve: &Curve, label: String, style: usize, scale: f64) -> CurveLine {
+pub fn line(curve: &Curve, label: String, style: usize, scale: f64) -> CurveLine {
     let scaled = |points: &[(f64, f64)]| -> Vec<(f64, f64)> {
         points.iter().map(|(x, y)| (*x, scale * y)).collect()
     };
@@ -172,7 +172,7 @@ fn line(curve: &Curve, label: String, style: usize, scale: f64) -> CurveLine {
         .iter()
         .map(|point| (point.x, scale * point.lowest, scale * point.highest))
         .collect();
-    CurveLine { label, style, centre, band, runs }
+    CurveLine { label, style, centre, band, runs, ghost: false }
 }
 
 fn ends(line: &CurveLine) -> Option<(f64, f64)> {

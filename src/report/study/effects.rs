@@ -9,30 +9,23 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The chapter.
 pub fn section(context: &Context) -> Section {
-    let mut blocks = vec![Block::text(
-        "What the records show of each technique, read from rollouts, batches and losses and never \
-         from the switch. \u{201c}on, acted 3 of 3\u{201d}: the technique is on, and changed the training in \
-         all three runs. A technique that is on and did nothing, or off and acted, is a warning.",
-    )];
-    let mut warnings = BTreeSet::new();
-    for grid in &context.analysis.grids {
-        let of = |arm: &ArmSummary| -> (String, Vec<Effects>) {
-            let cells = context.study.cells_of(&arm.id);
-            (arm.id.clone(), cells.into_iter().map(check).collect())
-        };
-        let checked: Vec<(String, Vec<Effects>)> = grid.arms.iter().map(of).collect();
-        for (id, effects) in &checked {
-            warnings.extend(arm_warnings(context, id, effects));
-        }
-        blocks.push(Block::Table(table(context, &grid.name, &checked)));
-    }
-    match warnings.is_empty() {
-        true => blocks.push(Block::text("No run has a warning.")),
-        false => {
-            blocks.extend([Block::heading("Warnings"), Block::List(warnings.into_iter().collect())])
-        }
-    }
-    Section::new("effects", "Is each technique doing something?", blocks)
+    // An arm that stands in several grids is checked once.
+    let mut seen = BTreeSet::new();
+    let arms = context.arms().filter(|arm| seen.insert(&arm.arm_sha256));
+    let of = |arm: &ArmSummary| -> (String, Vec<Effects>) {
+        let cells = context.study.cells_of(&arm.id);
+        (arm.id.clone(), cells.into_iter().map(check).collect())
+    };
+    let checked: Vec<(String, Vec<Effects>)> = arms.map(of).collect();
+    let warnings: BTreeSet<String> =
+        checked.iter().flat_map(|(id, effects)| arm_warnings(context, id, effects)).collect();
+    let warnings = match warnings.is_empty() {
+        true => Block::text("No run has a warning."),
+        false => Block::List(warnings.into_iter().collect()),
+    };
+    let blocks = vec![Block::Table(table(context, &checked)), warnings];
+    let section = Section::new("effects", "Is each technique doing something?", blocks);
+    Section { name: "effects".to_owned(), ..section }
 }
 
 /// The checks of one record.
@@ -74,7 +67,7 @@ fn arm_warnings(context: &Context, id: &str, effects: &[Effects]) -> Vec<String>
         .collect()
 }
 
-fn table(context: &Context, grid: &str, checked: &[(String, Vec<Effects>)]) -> Table {
+fn table(context: &Context, checked: &[(String, Vec<Effects>)]) -> Table {
     let mut techniques: Vec<&'static str> = Vec::new();
     for finding in checked.iter().flat_map(|(_, all)| all).flat_map(|effects| &effects.findings) {
         if !techniques.contains(&finding.technique) {
@@ -86,7 +79,9 @@ fn table(context: &Context, grid: &str, checked: &[(String, Vec<Effects>)]) -> T
         row![context.label(id)].into_iter().chain(found).collect()
     });
     let columns = text::joined(["arm"].iter().chain(&techniques), " | ");
-    Table::new(format!("{}: what each technique did.", text::visible(grid)), &columns, rows)
+    let caption = "The switch of each technique, and the runs in which the records show that it acted, \
+                   whatever the switch says.";
+    Table::new(caption, &columns, rows)
 }
 
 fn summary(effects: &[Effects], technique: &str) -> TableCell {
@@ -107,10 +102,7 @@ fn summary(effects: &[Effects], technique: &str) -> TableCell {
     let wrong = count(EffectVerdict::EnabledButDidNothing) + count(EffectVerdict::DisabledButActed);
     let cell = match (first.enabled, acted) {
         (false, 0) => TableCell::missing("off"),
-        _ => TableCell::value(
-            format!("{switch}, acted {acted} of {total}"),
-            [acted as f64, total as f64],
-        ),
+        _ => TableCell::value(format!("{switch} {acted}/{total}"), [acted as f64, total as f64]),
     };
     match (wrong > 0, first.enabled) {
         (true, _) => cell.looking(Look::Bad),

@@ -2,14 +2,15 @@
 //! and declaration alone, and rendered as HTML, Markdown and JSON. It computes no statistics:
 //! `study` does. It holds no time of day: the same records give the same bytes.
 
+mod answer;
 mod checking;
 mod claims;
 mod comparison;
 pub mod context;
 mod courses;
 mod effects;
+mod grids;
 mod omitted;
-mod overview;
 mod picture;
 mod power;
 mod problem_map;
@@ -24,7 +25,7 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 /// Version of the structure.
-const SCHEMA: &str = "dapo-study-report/1";
+const SCHEMA: &str = "dapo-study-report/2";
 
 /// Everything that a study's report shows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -34,6 +35,8 @@ pub struct StudyReport {
     /// What a reader sees, in order; foreign text is made visible, every number stands beside
     /// its unrounded value.
     pub page: Page,
+    /// What few readers ask for.
+    pub appendix: Page,
     /// What it was taken from, as `study` computed it; shares in [0, 1].
     pub analysis: Analysis,
     /// The paper's claims, judged by it.
@@ -52,13 +55,14 @@ pub fn build(folder: &Path, declared: Option<&Path>) -> Result<StudyReport, Repo
 pub fn report(study: &Study) -> StudyReport {
     let analysis = analysis::analyse(study);
     let judged = evidence::judge(study, &analysis, &paper_claims::shipped_for(study));
-    let page = page_of(&Context::new(study, &analysis, &judged));
-    StudyReport { schema: SCHEMA, page, analysis, claims: judged }
+    let context = Context::new(study, &analysis, &judged);
+    let (page, appendix) = (page_of(&context), appendix_of(&context));
+    StudyReport { schema: SCHEMA, page, appendix, analysis, claims: judged }
 }
 
-/// Builds the report and writes `report.html`, `report.md`, `report.json` and `scores.svg` (the
-/// first grid's runs as a picture of its own), each atomically, into `out`, or into the study's
-/// folder.
+/// Builds the report and writes report and appendix as HTML and Markdown, `report.json` and
+/// `scores.svg` (the first grid's runs as a picture of its own), each atomically, into `out`, or into
+/// the study's folder.
 ///
 /// # Errors
 /// As [`build`], and when a file cannot be written.
@@ -66,19 +70,22 @@ pub fn write(
     folder: &Path,
     declared: Option<&Path>,
     out: Option<&Path>,
-) -> Result<(StudyReport, [PathBuf; 4]), ReportError> {
+) -> Result<(StudyReport, [PathBuf; 6]), ReportError> {
     let report = build(folder, declared)?;
     if let Some(out) = out {
         files::create_folder(out)?;
     }
     let out = out.unwrap_or(folder);
-    let names = ["report.html", "report.md", "report.json", "scores.svg"];
+    let names =
+        ["report.html", "appendix.html", "report.md", "appendix.md", "report.json", "scores.svg"];
     let paths = names.map(|name| out.join(name));
     let texts = [
         html::render(&report.page),
+        html::render(&report.appendix),
         markdown::render(&report.page),
+        markdown::render(&report.appendix),
         json(&report),
-        picture::scores(&report.page),
+        picture::scores(&report.appendix),
     ];
     for (path, text) in paths.iter().zip(&texts) {
         files::write_atomic(path, text.as_bytes())?;
@@ -91,36 +98,51 @@ pub fn json(report: &StudyReport) -> String {
     visible::json(&files::canonical_json_line(report)) + "\n"
 }
 
-/// The page in the order that a reviewer reads.
+/// What is read: the answer, a section a grid, and whether the techniques acted.
 fn page_of(context: &Context) -> Page {
-    let declaration = &context.analysis.declaration;
-    let names = context.analysis.grids.iter().map(|grid| text::visible(&grid.name));
+    let sections = [answer::section(context)].into_iter().chain(grids::sections(context));
     Page {
-        kind: "study",
-        title: format!("Ablation study: {}", text::joined(names, ", ")),
-        subtitle: format!(
-            "declaration {} · {}",
-            text::short_digest(&context.analysis.declaration_sha256),
-            text::counted(context.counted_cells().len(), "training run", "training runs")
-        ),
-        state: if declaration.registered { "registered" } else { "exploratory" },
-        question: text::visible(&declaration.question),
-        headline: overview::headline(context),
-        alerts: overview::alerts(context),
-        tiles: overview::tiles(context),
+        headline: answer::headline(context),
+        alerts: answer::alerts(context),
+        sections: sections.chain([effects::section(context)]).collect(),
+        beside: Some(("appendix.html", "Appendix")),
+        ..frame(context)
+    }
+}
+
+/// Everything else.
+fn appendix_of(context: &Context) -> Page {
+    Page {
+        headline: "Appendix: every run, every curve, every comparison, digests and environment."
+            .to_owned(),
         sections: vec![
-            overview::section(context),
             comparison::section(context),
             courses::section(context),
             problem_map::section(context),
             claims::section(context),
-            comparison::fidelity(context),
             power::section(context),
             checking::section(context),
-            effects::section(context),
             surroundings::section(context),
             omitted::section(context),
         ],
+        beside: Some(("report.html", "Report")),
+        ..frame(context)
+    }
+}
+
+fn frame(context: &Context) -> Page {
+    let declaration = &context.analysis.declaration;
+    let names = context.analysis.grids.iter().map(|grid| text::visible(&grid.name));
+    Page {
+        kind: "study",
+        title: text::visible(&declaration.question),
+        subtitle: format!(
+            "{} · {} · declaration {}",
+            text::joined(names, ", "),
+            text::counted(context.counted_cells().len(), "training run", "training runs"),
+            text::short_digest(&context.analysis.declaration_sha256)
+        ),
+        state: if declaration.registered { "registered" } else { "exploratory" },
         ..Page::default()
     }
 }

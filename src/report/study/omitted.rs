@@ -6,7 +6,7 @@ use crate::study::{ArmSummary, Word, paper};
 
 /// Grids that a whole study of this project has.
 const GRIDS: [&str; 6] =
-    ["ladder", "add-one", "leave-one-out", comparison::FIDELITY, "held-out", "learning-rate"];
+    ["ladder", "add-one", "leave-one-out", "fidelity", "held-out", "learning-rate"];
 
 /// The chapter.
 pub fn section(context: &Context) -> Section {

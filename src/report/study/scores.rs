@@ -3,7 +3,7 @@
 
 use crate::report::page::{Figure, IntervalRow, Intervals, Panel, Table, TableCell, row};
 use crate::report::study::context::{self, Unit};
-use crate::report::{Context, axes, text};
+use crate::report::{Context, axes, published, text};
 use crate::statistics::aggregates;
 use crate::study::{ArmSummary, GridSummary, SeedScore, comparisons::Comparison};
 
@@ -19,6 +19,7 @@ pub fn scores(context: &Context, grid: &GridSummary) -> Figure {
             style: context.style(&arm.id),
             centre: mean.map(|mean| 100.0 * mean),
             interval: interval.map(|it| (100.0 * it.low, 100.0 * it.high)),
+            published: None,
             runs: arm.seeds.iter().map(|seed| 100.0 * seed.avg_at_k).collect(),
             note: mean.map_or("no run".to_owned(), text::points),
         }
@@ -109,7 +110,7 @@ fn seeds(context: &Context, grid: &GridSummary) -> Table {
 }
 
 /// Each arm against the row that it is compared with.
-fn differences(context: &Context, grid: &GridSummary) -> Intervals {
+pub fn differences(context: &Context, grid: &GridSummary) -> Intervals {
     let row = |comparison: &Comparison| {
         let result = comparison.result.as_ref();
         let interval = result.and_then(|result| result.interval);
@@ -120,6 +121,7 @@ fn differences(context: &Context, grid: &GridSummary) -> Intervals {
             style: context.style(&comparison.declared.arm),
             centre: result.map(|result| unit.scale() * result.difference),
             interval: interval.map(|it| (unit.scale() * it.low, unit.scale() * it.high)),
+            published: published_step(context, &comparison.declared.arm),
             runs: Vec::new(),
             note: comparison.word.words().to_owned(),
         }
@@ -130,6 +132,11 @@ fn differences(context: &Context, grid: &GridSummary) -> Intervals {
         around_zero: true,
         rows: grid.differences.iter().map(row).collect(),
     }
+}
+
+/// The paper's step to the row of an arm, in points.
+fn published_step(context: &Context, arm: &str) -> Option<f64> {
+    published::beside(context.arm(arm)?.paper.as_ref()?)?.step
 }
 
 fn differences_caption(context: &Context, grid: &GridSummary) -> String {

@@ -1,0 +1,344 @@
+//! The first screen: the answer with its limits, every declared comparison, the grid and the two arms
+//! that the study asks about, and in a line each what drives the answer, what is not shown, what
+//! limits it and how to check it.
+
+use crate::report::page::{
+    Block, CurveLine, Curves, Figure, Panel, PanelSize, Section, Table, TableCell, row,
+};
+use crate::report::study::{checking, comparison, context, context::Unit, courses, scores};
+use crate::report::{Context, published, text};
+use crate::study::claims::text as claim_text;
+use crate::study::{
+    At, Clock, Declared, FamilyResult, Metric, Series, Statistic, Word, collection,
+    comparisons::Comparison, curves,
+};
+
+/// Comparisons that a line names one by one.
+const NAMED: usize = 2;
+
+/// The comparison that the study was made for: the first one of the first family.
+fn primary<'a>(context: &Context<'a>) -> Option<&'a Comparison> {
+    context.analysis.families.first()?.comparisons.first()
+}
+
+/// The answer to the study's question, in a sentence that carries its limits.
+pub fn headline(context: &Context) -> String {
+    let Some(comparison) = primary(context) else {
+        return "The study declares no comparison, and no arm of its grids is compared with another: \
+                there is nothing to answer."
+            .to_owned();
+    };
+    let declared = &comparison.declared;
+    let (arm, reference) = (context.label(&declared.arm), context.label(&declared.reference));
+    let metric = text::visible(&comparison.metric_words);
+    let reason = text::visible(&comparison.reason);
+    let Some(result) = &comparison.result else {
+        return format!(
+            "Not known: {arm} could not be compared with {reference} ({metric}): {reason}."
+        );
+    };
+    let unit = context::unit_of(&declared.metric);
+    let means = match comparison.means() {
+        (Some(mean), Some(other)) => {
+            let percent = if unit == Unit::Share { " %" } else { "" };
+            format!(": {metric}, {} against {}{percent}", unit.show(mean), unit.show(other))
+        }
+        _ => format!(": {metric}, difference {}", unit.signed(result.difference)),
+    };
+    let verdict = match comparison.word {
+        Word::Improves => format!("{arm} improves on {reference}"),
+        Word::Hurts => format!("{arm} is worse than {reference}"),
+        Word::Higher => format!("{arm} is higher than {reference}"),
+        Word::Lower => format!("{arm} is lower than {reference}"),
+        Word::Equivalent => format!("{arm} and {reference} are equivalent within δ"),
+        Word::Inconclusive | Word::NotCompared => format!(
+            "Inconclusive: no effect of {arm} against {reference} is shown, and none excluded \
+             ({reason})"
+        ),
+    };
+    let limits = [
+        is_control(context, comparison)
+            .then(|| "positive control: the settings were tuned for it".to_owned()),
+        (!comparison.registered).then(|| "exploratory: nothing was registered".to_owned()),
+    ];
+    let limits: Vec<String> = limits.into_iter().flatten().collect();
+    let limits = match limits.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", limits.join("; ")),
+    };
+    let equal = at_equal_rollouts(context, comparison)
+        .map_or(String::new(), |said| format!("; {said} at equal generated rollouts"));
+    format!("{verdict}{limits}{means}{equal}.")
+}
+
+fn same_arms(one: &Declared, other: &Declared) -> bool {
+    one.arm == other.arm && one.reference == other.reference
+}
+
+/// Whether the benchmark was made to show this difference.
+fn is_control(context: &Context, primary: &Comparison) -> bool {
+    let controls = context.judged.claims.iter().filter(|claim| claim.positive_control.is_some());
+    let mut compared =
+        controls.flat_map(|claim| &claim.parts).filter_map(|it| it.comparison.as_ref());
+    let same = |other: &Declared| {
+        same_arms(other, &primary.declared) && other.metric == primary.declared.metric
+    };
+    primary.shown().is_some() && compared.any(|other| same(&other.declared))
+}
+
+/// What is shown of the same arms once they have generated the same number of rollouts.
+fn at_equal_rollouts(context: &Context, primary: &Comparison) -> Option<String> {
+    let equal = context.comparisons().filter(|it| !std::ptr::eq(*it, primary)).find(|it| {
+        let at = &it.declared.metric;
+        same_arms(&it.declared, &primary.declared)
+            && matches!(at, Metric::Evaluation { at: At::EqualRollouts, .. })
+    })?;
+    let unit = context::unit_of(&equal.declared.metric);
+    let number = equal
+        .result
+        .as_ref()
+        .map_or(String::new(), |result| format!(" ({})", unit.signed(result.difference)));
+    let said = match equal.word {
+        Word::Inconclusive => "no difference is shown",
+        Word::NotCompared => "nothing could be compared",
+        word => word.words(),
+    };
+    Some(format!("{said}{number}"))
+}
+
+/// What a reader must know before any verdict. What holds of every study stands among its limits.
+pub fn alerts(context: &Context) -> Vec<String> {
+    let always = [collection::SHARED_BASE.to_owned(), collection::records_checked()];
+    let remarks = context.analysis.remarks.iter();
+    remarks.filter(|it| !always.contains(it)).map(|remark| text::visible(remark)).collect()
+}
+
+/// The first screen below the answer.
+pub fn section(context: &Context) -> Section {
+    let mut blocks = declared(context);
+    blocks.extend(figure(context).map(Block::Figure));
+    blocks.push(Block::List(lines(context)));
+    Section::new("answer", "The declared comparisons", blocks)
+}
+
+/// The first family and every comparison that is alone in its family, one by one; each other family in
+/// a few words.
+fn declared(context: &Context) -> Vec<Block> {
+    let families = context.analysis.families.iter().enumerate();
+    let (full, other): (Vec<_>, Vec<_>) =
+        families.partition(|(index, family)| *index == 0 || family.comparisons.len() == 1);
+    if full.is_empty() {
+        return vec![Block::text("No comparison was declared.")];
+    }
+    let rows = full.iter().flat_map(|(_, family)| {
+        family.comparisons.iter().map(|comparison| comparison_row(context, family, comparison))
+    });
+    let columns = format!(
+        "family | comparison | difference # | {} # | above # | p (Holm) # | verdict | status",
+        context.level()
+    );
+    let caption = "Above: share of the pairs of runs in which the first arm is above. p: permutation test, \
+                   after Holm in the family.";
+    let table = Block::Table(Table::new(caption, &columns, rows));
+    let others = text::joined(other.iter().map(|(_, family)| in_words(family)), "; ");
+    let others = (!others.is_empty())
+        .then(|| Block::Text(format!("Other families (in full in the appendix): {others}.")));
+    [table].into_iter().chain(others).collect()
+}
+
+fn comparison_row(
+    context: &Context,
+    family: &FamilyResult,
+    comparison: &Comparison,
+) -> Vec<TableCell> {
+    let declared = &comparison.declared;
+    let unit = context::unit_of(&declared.metric);
+    let result = comparison.result.as_ref();
+    row![
+        text::visible(&family.id),
+        format!(
+            "{}: {}",
+            context.pair(&declared.arm, &declared.reference),
+            text::visible(&comparison.metric_words)
+        ),
+        TableCell::shown(result.map(|it| it.difference), |difference| unit.signed(difference)),
+        context::interval_cell(unit, result.and_then(|it| it.interval.as_ref()), "–"),
+        TableCell::shown(result.and_then(|it| it.probability_higher), text::percent),
+        TableCell::shown(result.map(|it| it.adjusted_p), context::p_value),
+        comparison::word(comparison),
+        context::status(comparison.registered)
+    ]
+}
+
+/// Counts of the words of a family.
+fn in_words(family: &FamilyResult) -> String {
+    let words = [
+        Word::Improves,
+        Word::Hurts,
+        Word::Higher,
+        Word::Lower,
+        Word::Equivalent,
+        Word::Inconclusive,
+        Word::NotCompared,
+    ];
+    let counts = words.into_iter().filter_map(|word| {
+        let count = family.comparisons.iter().filter(|it| it.word == word).count();
+        (count > 0).then(|| format!("{count} {}", word.words()))
+    });
+    format!("{}: {}", text::visible(&family.id), text::joined(counts, ", "))
+}
+
+/// The first grid's differences beside the learning curves of the two arms asked about.
+fn figure(context: &Context) -> Option<Figure> {
+    let grid = context.analysis.grids.first()?;
+    let mut panels = Vec::new();
+    if !grid.differences.is_empty() {
+        panels.push(Panel::Intervals(scores::differences(context, grid)));
+    }
+    let mut legend = Vec::new();
+    if let Some(primary) = primary(context) {
+        let arms = [&primary.declared.arm, &primary.declared.reference];
+        for clock in [Clock::Updates, Clock::GeneratedTokens] {
+            let curves = learning(context, arms, clock);
+            legend = courses::legend(&curves.lines);
+            panels.push(Panel::Curves(curves));
+        }
+    }
+    let published = grid.arms.iter().any(|arm| arm.paper.is_some());
+    let hollow = if published && comparison::embedded(context) {
+        ", hollow the paper\u{2019}s step (another task and model)"
+    } else {
+        ""
+    };
+    Some(Figure {
+        id: "answer-figure".to_owned(),
+        title: String::new(),
+        caption: format!(
+            "Left: {}, each arm against its row, {} intervals over training runs{hollow}. Right: mean \
+             over the runs of an arm, and its interval.",
+            text::visible(&grid.name),
+            context.level()
+        ),
+        legend,
+        panels,
+        numbers: Table::new("", "", []),
+    })
+}
+
+/// Mean and interval of the curve set's score.
+fn learning(context: &Context, arms: [&String; 2], clock: Clock) -> Curves {
+    let set = &context.analysis.declaration.curve_set;
+    let series = Series::Evaluation { set: set.clone(), statistic: Statistic::AvgAtK };
+    let line = |id: &String| {
+        let curve = curves::curve(context.study, id, &series, clock);
+        let mut line = courses::line(&curve, context.label(id), context.style(id), 100.0);
+        line.runs.clear();
+        line.band = courses::interval_band(&curve, 100.0);
+        line
+    };
+    let lines: Vec<CurveLine> = arms.into_iter().map(line).collect();
+    Curves {
+        title: format!("avg@k on {}, %, over {}", text::visible(set), clock.words()),
+        x: clock.words().to_owned(),
+        unit: "%".to_owned(),
+        size: PanelSize::Low,
+        lines: lines.into_iter().filter(|line| !line.centre.is_empty()).collect(),
+        ..Curves::default()
+    }
+}
+
+fn lines(context: &Context) -> Vec<String> {
+    [
+        Some(format!("What drives it: {}", drives(context))),
+        Some(format!("Not shown: {}", not_shown(context))),
+        claims(context),
+        Some(format!("Limits: {}", limits(context))),
+        Some(format!("Check it: {}", check(context))),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// The largest shown differences of scores between arms of one grid, one of which is a primary arm.
+fn drives(context: &Context) -> String {
+    let hash = |id: &String| context.arm(id).map(|arm| arm.arm_sha256.as_str());
+    let pair = |declared: &Declared| {
+        let mut pair = [hash(&declared.arm), hash(&declared.reference)];
+        pair.sort_unstable();
+        pair
+    };
+    let Some(asked) = primary(context).map(|it| pair(&it.declared)) else {
+        return "nothing was declared.".to_owned();
+    };
+    let grids = context.analysis.grids.iter();
+    let mut steps: Vec<&Comparison> = grids.flat_map(|grid| &grid.differences).collect();
+    steps.retain(|it| {
+        let of = pair(&it.declared);
+        it.shown().is_some() && of != asked && of.iter().any(|arm| asked.contains(arm))
+    });
+    let size = |it: &Comparison| it.result.as_ref().map_or(0.0, |it| it.difference.abs());
+    steps.sort_by(|a, b| size(b).total_cmp(&size(a)));
+    let mut named = Vec::new();
+    let mut seen = Vec::new();
+    for step in steps {
+        let Some(result) = step.result.as_ref().filter(|_| !seen.contains(&pair(&step.declared)))
+        else {
+            continue;
+        };
+        seen.push(pair(&step.declared));
+        let unit = context::unit_of(&step.declared.metric);
+        let arms = context.pair(&step.declared.arm, &step.declared.reference);
+        named.push(format!("{arms} ({})", unit.signed(result.difference)));
+    }
+    named.truncate(NAMED);
+    match named.is_empty() {
+        true => "no difference of a single step from these arms is shown.".to_owned(),
+        false => format!("{}.", named.join("; ")),
+    }
+}
+
+fn not_shown(context: &Context) -> String {
+    let open: Vec<&Comparison> =
+        context.comparisons().filter(|it| it.word == Word::Inconclusive).collect();
+    let all = context.comparisons().count();
+    let spread = context.analysis.spread.as_ref();
+    let points = |effect: f64| format!("{} points", Unit::Share.show(effect));
+    let effect = spread.and_then(|it| it.observed_effect).map(|observed| {
+        let registered = spread.and_then(|it| it.registered_effect);
+        let declared =
+            registered.map_or(String::new(), |it| format!(" (declared: {})", points(it)));
+        format!("; with the spread seen, one comparison detects {}{declared}", points(observed))
+    });
+    let effect = effect.unwrap_or_default();
+    match open.is_empty() {
+        true => format!("none of {all} comparisons is inconclusive{effect}."),
+        false => format!("{} of {all} comparisons are inconclusive{effect}.", open.len()),
+    }
+}
+
+/// The paper's claims, where the study asks them.
+fn claims(context: &Context) -> Option<String> {
+    let counts = claim_text::counts(context.judged);
+    let counts = counts.into_iter().filter(|(_, count)| *count > 0);
+    let words = text::joined(counts.map(|(word, count)| format!("{count} {}", word.words())), ", ");
+    (!words.is_empty()).then(|| format!("The paper\u{2019}s claims, here: {words}."))
+}
+
+fn limits(context: &Context) -> String {
+    let embedded = comparison::embedded(context).then_some(published::EMBEDDED);
+    let base = "all runs start from one base checkpoint";
+    format!("{}.", text::joined(embedded.into_iter().chain([base]), "; "))
+}
+
+fn check(context: &Context) -> String {
+    let cells = context.counted_cells();
+    let cell = checking::example(&cells).map_or(String::new(), |cell| {
+        let minutes = checking::minutes(cell.wall_seconds);
+        format!(" ({minutes} for the cheapest; commands in the appendix)")
+    });
+    format!(
+        "dapo report . --out again makes this report from the records; only training a cell again \
+         shows that its run took place{cell}."
+    )
+}

@@ -1,0 +1,163 @@
+//! A section for each grid: its arms with score and difference, and each arm's learning curve among
+//! those of the others.
+
+use crate::report::page::{
+    Block, CurveLine, Curves, Figure, Look, Panel, PanelSize, Section, Table, TableCell, row,
+};
+use crate::report::study::{comparison, context, context::Unit, courses, scores};
+use crate::report::{Context, published, text};
+use crate::study::comparisons::Comparison;
+use crate::study::{ArmSummary, Clock, GridSummary, Series, Statistic, Word, curves};
+
+pub fn sections<'a>(context: &'a Context) -> impl Iterator<Item = Section> + use<'a> {
+    context.analysis.grids.iter().map(|grid| {
+        let anchor = scores::anchor(&grid.name);
+        let blocks = vec![
+            Block::Table(table(context, grid)),
+            Block::Figure(multiples(context, grid, &anchor)),
+        ];
+        let title = format!("{}: {}", text::visible(&grid.name), text::visible(&grid.question));
+        let name = text::visible(&grid.name);
+        Section { name, ..Section::new(&format!("grid-{anchor}"), &title, blocks) }
+    })
+}
+
+/// The difference of an arm to the row that it is compared with.
+fn difference_of<'a>(grid: &'a GridSummary, arm: &ArmSummary) -> Option<&'a Comparison> {
+    grid.differences.iter().find(|comparison| {
+        comparison.declared.arm == arm.id
+            && Some(&comparison.declared.reference) == arm.compared_with.as_ref()
+    })
+}
+
+/// How many runs an arm has, with what is missing of them and where it did not act.
+fn runs(arm: &ArmSummary, comparison: Option<&Comparison>) -> String {
+    let mut words = arm.seeds.len().to_string();
+    for (count, word) in
+        [(arm.saturated, "saturated"), (arm.diverged, "diverged"), (arm.failed, "failed")]
+    {
+        if count > 0 {
+            words += &format!(", {count} {word}");
+        }
+    }
+    if !arm.missing_seeds.is_empty() {
+        words += &format!(", {} missing", arm.missing_seeds.len());
+    }
+    if let Some(same) = comparison.and_then(comparison::same_outcomes) {
+        words += &format!("; {same}");
+    }
+    words
+}
+
+fn table(context: &Context, grid: &GridSummary) -> Table {
+    let level = context.level();
+    let shows_paper = grid.arms.iter().any(|arm| arm.paper.is_some());
+    let mut columns = format!(
+        "arm | runs | mean, % # | {level} # | difference # | {level} # | above # | verdict"
+    );
+    let mut caption = format!(
+        "{}. Each difference is to the row that the label names, in a ladder to the row above.",
+        context.score_name()
+    );
+    if shows_paper {
+        columns += "| paper # | step # | re-run #";
+        caption += " Paper: Table 1 (AIME 2024, 32 B), the authors\u{2019} re-run.";
+    }
+    let mut compared = grid.differences.iter().filter(|it| it.word != Word::NotCompared).peekable();
+    if compared.peek().is_some() && compared.all(|comparison| !comparison.registered) {
+        caption += " Every verdict in it is exploratory.";
+    }
+    let rows = grid.arms.iter().map(|arm| {
+        let paper = shows_paper.then(|| paper_cells(arm));
+        arm_row(grid, arm).into_iter().chain(paper.into_iter().flatten()).collect()
+    });
+    Table::new(caption, &columns, rows)
+}
+
+fn arm_row(grid: &GridSummary, arm: &ArmSummary) -> Vec<TableCell> {
+    let label = text::visible(&arm.label);
+    let Some(score) = &arm.score else {
+        let why = if arm.failed == 0 { "no run" } else { "every run failed" };
+        let mut row = row![label, runs(arm, None), TableCell::missing(why)];
+        row.resize(8, TableCell::default());
+        return row;
+    };
+    let difference = difference_of(grid, arm);
+    let mut row = row![
+        label,
+        runs(arm, difference),
+        TableCell::shown(Some(score.mean), text::points).looking(Look::Strong),
+        context::interval_cell(Unit::Share, score.interval.as_ref(), "none below 5 runs")
+    ];
+    match difference {
+        Some(comparison) => row.extend(difference_cells(comparison)),
+        None => row.resize(8, TableCell::default()),
+    }
+    row
+}
+
+fn difference_cells(comparison: &Comparison) -> [TableCell; 4] {
+    let unit = context::unit_of(&comparison.declared.metric);
+    let result = comparison.result.as_ref();
+    let means = comparison.means();
+    let without_test = || means.0.zip(means.1).map(|(arm, reference)| arm - reference);
+    let difference = result.map(|result| result.difference).or_else(without_test);
+    [
+        TableCell::shown(difference, |it| unit.signed(it)).looking(Look::Strong),
+        context::interval_cell(unit, result.and_then(|it| it.interval.as_ref()), "–"),
+        TableCell::shown(result.and_then(|it| it.probability_higher), text::percent),
+        comparison::word(comparison),
+    ]
+}
+
+fn paper_cells(arm: &ArmSummary) -> [TableCell; 3] {
+    let published = arm.paper.as_ref().and_then(published::beside);
+    let (value, step, rerun) =
+        published.map_or((None, None, None), |it| (Some(it.value), it.step, it.rerun));
+    [
+        TableCell::shown(value, text::number),
+        TableCell::shown(step, |step| format!("+{}", text::number(step))),
+        TableCell::shown(rerun, text::number),
+    ]
+}
+
+/// A panel for each arm, the other arms grey.
+fn multiples(context: &Context, grid: &GridSummary, anchor: &str) -> Figure {
+    let set = &context.analysis.declaration.curve_set;
+    let series = Series::Evaluation { set: set.clone(), statistic: Statistic::AvgAtK };
+    let lines = grid.arms.iter().map(|arm| {
+        let curve = curves::curve(context.study, &arm.id, &series, Clock::Updates);
+        let label = text::visible(&arm.label);
+        CurveLine {
+            band: courses::interval_band(&curve, 100.0),
+            runs: Vec::new(),
+            ..courses::line(&curve, label, context.style(&arm.id), 100.0)
+        }
+    });
+    let lines: Vec<CurveLine> = lines.filter(|line| !line.centre.is_empty()).collect();
+    let panel = |(own, line): (usize, &CurveLine)| {
+        let others = lines.iter().enumerate().filter(|(index, _)| *index != own);
+        // Ghosts keep their bands so that all panels have the same axes.
+        let ghosts = others.map(|(_, line)| CurveLine { ghost: true, ..line.clone() });
+        Panel::Curves(Curves {
+            title: line.label.clone(),
+            x: Clock::Updates.words().to_owned(),
+            unit: "%".to_owned(),
+            size: PanelSize::Small,
+            lines: [line.clone()].into_iter().chain(ghosts).collect(),
+            ..Curves::default()
+        })
+    };
+    Figure {
+        id: format!("arms-{anchor}"),
+        title: String::new(),
+        caption: format!(
+            "avg@k on {} over updates: mean and {} interval of each arm, the other arms grey.",
+            text::visible(set),
+            context.level()
+        ),
+        legend: Vec::new(),
+        panels: lines.iter().enumerate().map(panel).collect(),
+        numbers: Table::new("", "", []),
+    }
+}
