@@ -6,20 +6,22 @@ use crate::commands::interrupt::Interrupt;
 use crate::commands::{ablate_table, exit, exit::Invalid, output::tell, report};
 use crate::experiment::Grid;
 use crate::experiment::grid::file::{self, BaseSource};
-use crate::study::ablate::schedule::{self, ScheduleOptions};
+use crate::report::study as study_report;
+use crate::study::ablate::schedule::{self, ScheduleEvent, ScheduleOptions};
 use crate::study::ablate::{AblateStudy, jobs, jobs::JobState};
 use crate::study::{Cell, CellEnding, Declaration, Job, cell, collection as studies, declaration};
 use anyhow::{Result, bail};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 
 /// Run a grid: every arm with every seed, each as a process with one thread.
 ///
 /// A grid is the name of one in experiments/grids (ladder, add-one, leave-one-out, fidelity,
 /// held-out, learning-rate) or a TOML file; several share one study, and an arm that stands in
-/// several is run once. A cell that is on record is not run again; an unfinished one is gone on
-/// with. A record that was edited, or that does not fit its run folder, is renamed and the cell is
+/// several is run once. A cell that is on record is not run again; an unfinished one goes
+/// on. A record that was edited, or that does not fit its run folder, is renamed and the cell is
 /// run again. A cell that fails stays on record with its reason while the others go on. Ctrl-C stops
 /// after the present rollout steps.
 ///
@@ -141,11 +143,15 @@ pub fn run(args: &AblateArgs) -> Result<ExitCode> {
     let count = jobs.len();
     tell(format!("{count} cells in {}, {} at a time", study.root().display(), options.at_once));
     let mut shown = Shown::new(count);
+    let mut live = LiveReport::default();
     schedule::run(&study, &mut jobs, &options, &|| interrupt.asked(), &mut |event| {
         if interrupt.news() {
             shown.note("stopping after the present rollout steps; once more stops at once");
         }
         shown.show(&event);
+        if matches!(event, ScheduleEvent::Ended(_)) {
+            live.renew(study.root());
+        }
     })?;
     shown.finish();
     let cells: Vec<&Cell> = jobs.iter().filter_map(|job| job.state.cell()).collect();
@@ -157,6 +163,25 @@ pub fn run(args: &AblateArgs) -> Result<ExitCode> {
         report::study(study.root(), None, None, false)?;
     }
     Ok(code)
+}
+
+/// The study's report, renewed while cells end: at most so often that it takes a tenth of the time.
+#[derive(Default)]
+struct LiveReport {
+    next: Option<Instant>,
+}
+
+impl LiveReport {
+    fn renew(&mut self, study: &Path) {
+        if self.next.is_some_and(|next| Instant::now() < next) {
+            return;
+        }
+        let started = Instant::now();
+        if let Err(error) = study_report::write(study, None, None) {
+            tracing::warn!(%error, "the report was not renewed");
+        }
+        self.next = Some(Instant::now() + 9 * started.elapsed());
+    }
 }
 
 impl AblateArgs {

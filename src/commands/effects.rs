@@ -4,13 +4,13 @@
 use crate::commands::output;
 use crate::study::{Effects, effect_checks::EffectFinding};
 
-/// Prints the findings and the warnings of a run to standard error. Colour is for terminals
-/// only, and `NO_COLOR` (set to anything but nothing) turns it off.
-pub fn print_effects(effects: &Effects) {
-    eprint!("{}", lines(effects, output::colour()));
+/// Prints the findings, with `verbose` their evidence too, and the warnings of a run to standard
+/// error. Colour is for terminals only, and `NO_COLOR` (set to anything but nothing) turns it off.
+pub fn print_effects(effects: &Effects, verbose: bool) {
+    eprint!("{}", lines(effects, output::colour(), verbose));
 }
 
-fn lines(effects: &Effects, colour: bool) -> String {
+fn lines(effects: &Effects, colour: bool, verbose: bool) -> String {
     let steps = match effects.steps {
         1 => "1 rollout step".to_string(),
         steps => format!("{steps} rollout steps"),
@@ -19,7 +19,9 @@ fn lines(effects: &Effects, colour: bool) -> String {
     for EffectFinding { technique, enabled, verdict, evidence } in &effects.findings {
         let switch = if *enabled { "on" } else { "off" };
         let verdict = verdict.words();
-        text += &format!("  {technique:<25} {switch:<4} {verdict:<12}  {evidence}\n");
+        let evidence = if verbose { evidence.as_str() } else { "" };
+        let line = format!("  {technique:<25} {switch:<4} {verdict:<12}  {evidence}");
+        text += &format!("{}\n", line.trim_end());
     }
     for warning in effects.warnings() {
         text += &match colour {
@@ -55,7 +57,7 @@ mod tests {
 
     #[test]
     fn every_technique_has_a_line_and_every_warning_stands_out() {
-        let plain = lines(&effects(), false);
+        let plain = lines(&effects(), false, true);
         assert_eq!(
             plain.lines().collect::<Vec<_>>(),
             [
@@ -66,7 +68,8 @@ mod tests {
                 "warning: a-name: says why",
             ]
         );
-        let coloured = lines(&effects(), true);
+        let coloured = lines(&effects(), true, false);
+        assert!(coloured.contains("idle\n"));
         assert_eq!(coloured.matches("\u{1b}[1;33mwarning: ").count(), 2);
         assert!(!plain.contains('\u{1b}'));
     }

@@ -1,30 +1,39 @@
 //! `dapo export`: a study's cells, or a run's curves and files, for other tools.
 
 use crate::base::{files, visible};
-use crate::commands::{cells, exit, exit::Usage, output};
-use crate::records::RunFolder;
-use crate::report::export::{statement, study};
+use crate::commands::interrupt::Interrupt;
+use crate::commands::{cells, exit, exit::Usage, output, tracking::TrackerArgs};
+use crate::records::{CellKey, RunFolder};
+use crate::report::export::{curves, statement, study};
+use crate::report::{CurveSender, RunCurves, Tracker};
 use crate::study::{ablate::AblateStudy, cell};
 use anyhow::{Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
-/// Export the cells of a study: metrics, evaluations and single outcomes as long-format tables, and
-/// TensorBoard event files; or the curves of a run, finished or not, as an event file, and the digests
-/// of a run's files as an in-toto statement.
+/// How often records are read again with --follow.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Export the cells of a study as long-format tables, the curves of a run or of a study's cells to
+/// TensorBoard, wandb, mlflow or trackio, and the digests of a run's files as an in-toto statement.
 ///
-/// Steps of TensorBoard count updates; the event files hold no times, so the same records give the
-/// same bytes. Tables have one row for each value, with the cell, its arms and its seed.
+/// Steps of curves count updates. Event files of TensorBoard hold no times, so the same records give
+/// the same bytes. wandb, mlflow and trackio are reached through the Python that has their package;
+/// what they read from the environment (WANDB_MODE, MLFLOW_TRACKING_URI) holds here too. With --follow
+/// what the runs add is sent until they end. Tables have one row for each value, with the cell, its
+/// arms and its seed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   dapo export runs/ablate --csv
   dapo export reports/study-1 --parquet --out tables
   dapo export runs/ablate --tensorboard && tensorboard --logdir runs/ablate/export/tensorboard
   dapo export runs/reproduce --tensorboard
+  dapo export runs/reproduce --to trackio --follow
   dapo export runs/reproduce --statement
 
 Exit codes:
-  3  the folder cannot be read, or the run has not ended
+  3  the folder cannot be read, the run has not ended, or the tracker failed
   4  a cell was left out, or a file of the run is not the one that outcome.json lists")]
 pub struct ExportArgs {
     /// Folder of a study, or of a run.
@@ -36,9 +45,18 @@ pub struct ExportArgs {
     /// metrics.parquet, evaluations.parquet, outcomes.parquet.
     #[arg(long)]
     parquet: bool,
-    /// tensorboard/ARM/seed-N/events.out.tfevents…; of a run tensorboard/RUN/events.out.tfevents…
+    /// As --to tensorboard: tensorboard/ARM/seed-N/events.out.tfevents…; of a run
+    /// tensorboard/RUN/events.out.tfevents…
     #[arg(long)]
     tensorboard: bool,
+    /// Send the curves to this tracker.
+    #[arg(long, value_name = "TRACKER", conflicts_with = "tensorboard")]
+    to: Option<Tracker>,
+    /// Go on until the run, or every run of the study, has ended.
+    #[arg(long)]
+    follow: bool,
+    #[command(flatten)]
+    tracker: TrackerArgs,
     /// RUN/statement.json: an in-toto Statement v1 with the SHA-256 of every file, not signed.
     #[arg(long)]
     statement: bool,
@@ -52,13 +70,17 @@ pub struct ExportArgs {
 /// # Errors
 /// No format, a study that cannot be read, or a folder that cannot be written.
 pub fn run(args: &ExportArgs) -> Result<ExitCode> {
-    if !(args.csv || args.parquet || args.tensorboard || args.statement) {
+    let to = args.to.or(args.tensorboard.then_some(Tracker::Tensorboard));
+    if !(args.csv || args.parquet || to.is_some() || args.statement) {
         bail!(Usage(
-            "choose --csv, --parquet, --tensorboard or --statement, or several".to_string()
+            "choose --csv, --parquet, --tensorboard, --to or --statement, or several".to_string()
         ));
     }
+    if args.follow && to.is_none() {
+        bail!(Usage("--follow needs --to or --tensorboard: curves can be followed".to_string()));
+    }
     if files::kind(&args.folder.join("manifest.json"))?.is_some() {
-        return run_folder(args);
+        return run_folder(args, to);
     }
     if args.statement {
         let shown = visible::visible(&args.folder.display().to_string());
@@ -69,7 +91,8 @@ pub fn run(args: &ExportArgs) -> Result<ExitCode> {
     for error in &refused {
         output::tell(format!("left out: {error}"));
     }
-    let keys = study::keys(&cells, &cells::names(&folder)?);
+    let names = cells::names(&folder)?;
+    let keys = study::keys(&cells, &names);
     let out = args.out.clone().unwrap_or_else(|| args.folder.join("export"));
     let mut paths = Vec::new();
     if args.csv {
@@ -78,15 +101,62 @@ pub fn run(args: &ExportArgs) -> Result<ExitCode> {
     if args.parquet {
         paths.extend(study::parquet(&cells, &keys, &out)?);
     }
-    if args.tensorboard {
-        paths.extend(study::events(&cells, &keys, &out)?);
+    if let Some(tracker) = to {
+        let mut sender = args.tracker.sender(tracker, &out, &args.folder)?;
+        for (cell, key) in cells.iter().zip(&keys) {
+            sender.send(&curves::of_cell(cell, key))?;
+        }
+        if args.follow {
+            follow(&mut sender, || of_study(&folder, &names))?;
+        }
+        paths.extend(sender.end()?);
     }
     paths.iter().for_each(|path| output::path(path));
     Ok(exit::agreed(refused.is_empty()))
 }
 
-/// A run's event file, which lies outside the run folder, and its statement, which lies in it.
-fn run_folder(args: &ExportArgs) -> Result<ExitCode> {
+/// The curves of a study's run folders, and whether all have ended.
+fn of_study(
+    study: &AblateStudy,
+    names: &std::collections::BTreeMap<String, Vec<String>>,
+) -> Result<(Vec<RunCurves>, bool)> {
+    let is_at_work = files::is_locked(&study.root().join("ablate.lock"))?;
+    let mut found = Vec::new();
+    if files::kind(&study.runs())?.is_none() {
+        return Ok((found, !is_at_work));
+    }
+    for name in files::list(&study.runs())? {
+        let run = RunFolder::at(study.runs().join(&name));
+        // A run folder is made before its manifest.
+        let Ok(manifest) = run.manifest() else { continue };
+        let arms = names.get(&manifest.arm_sha256);
+        let arms = arms.map_or_else(|| manifest.name.clone(), |it| it.join(" "));
+        let key = CellKey { cell: name, arms, seed: manifest.seed };
+        found.push(curves::of_run(&run, Some(&key))?);
+    }
+    Ok((found, !is_at_work))
+}
+
+/// Sends what is new until the runs have ended or Ctrl-C asks.
+fn follow(
+    sender: &mut CurveSender,
+    mut look: impl FnMut() -> Result<(Vec<RunCurves>, bool)>,
+) -> Result<()> {
+    let interrupt = Interrupt::listen()?;
+    loop {
+        let (runs, ended) = look()?;
+        for run in &runs {
+            sender.send(run)?;
+        }
+        if ended || interrupt.asked() {
+            return Ok(());
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// A run's curves, which lie outside the run folder, and its statement, which lies in it.
+fn run_folder(args: &ExportArgs, to: Option<Tracker>) -> Result<ExitCode> {
     let shown = visible::visible(&args.folder.display().to_string());
     if args.csv || args.parquet {
         bail!(Usage(format!(
@@ -99,16 +169,20 @@ fn run_folder(args: &ExportArgs) -> Result<ExitCode> {
         statement::write(&run)?;
         output::path(&run.path(statement::NAME));
     }
-    if !args.tensorboard {
-        return Ok(ExitCode::SUCCESS);
-    }
+    let Some(tracker) = to else { return Ok(ExitCode::SUCCESS) };
     let absolute = std::path::absolute(&args.folder)?;
-    let name = absolute.file_name().unwrap_or_default().to_string_lossy();
     let beside = || match args.folder.file_name() {
         Some(_) => args.folder.with_file_name("export"),
         None => absolute.parent().unwrap_or(Path::new("")).join("export"),
     };
     let out = args.out.clone().unwrap_or_else(beside);
-    output::path(&study::run_events(&run, &name, &out)?);
+    let mut sender = args.tracker.sender(tracker, &out, &args.folder)?;
+    let look = || {
+        let curves = curves::of_run(&run, None)?;
+        let ended = curves.ended || !args.follow;
+        Ok((vec![curves], ended))
+    };
+    follow(&mut sender, look)?;
+    sender.end()?.iter().for_each(|path| output::path(path));
     Ok(ExitCode::SUCCESS)
 }

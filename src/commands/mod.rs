@@ -4,6 +4,7 @@
 pub mod exit;
 pub mod output;
 pub mod interrupt;
+pub mod tracking;
 pub mod logs;
 pub mod plan_table;
 pub mod ablate_table;
@@ -67,6 +68,9 @@ Environment:
 pub struct Cli {
     #[command(subcommand)]
     verb: Verb,
+    /// Tables with all columns, on a narrow terminal too.
+    #[arg(long, global = true)]
+    wide: bool,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -132,6 +136,7 @@ pub fn moved(verb: &str) -> Option<String> {
 /// Whatever the verb could not do, with the file or run that it concerns.
 pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     logs::start();
+    output::WIDE.store(cli.wide, std::sync::atomic::Ordering::Relaxed);
     table_reader::register();
     vectorised::check()?;
     match &cli.verb {

@@ -3,10 +3,11 @@
 
 use crate::base::{files, visible};
 use crate::commands::exit;
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, Table, presets};
 use serde::Serialize;
 use serde_json::Value;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::{io, panic};
 
 /// Prints a value as one JSON document, or the text of it.
@@ -32,7 +33,30 @@ pub fn path(path: &Path) {
     println!("{}", visible::visible(&path.display().to_string()));
 }
 
+/// Set by `--wide`: tables keep all columns on a terminal that is too narrow for them.
+pub static WIDE: AtomicBool = AtomicBool::new(false);
+
+/// Columns of the terminal that is written to; `None` where there is none.
+fn terminal_width() -> Option<usize> {
+    let columns = rustix::termios::tcgetwinsize(io::stdout()).ok()?.ws_col;
+    (columns > 0 && !WIDE.load(Ordering::Relaxed)).then_some(columns.into())
+}
+
+/// Hides columns until the table fits, from the right; the first and the last stay.
+fn fit(table: &mut Table, width: usize) {
+    let last = table.column_count().saturating_sub(1);
+    for index in (1..last).rev() {
+        if table.lines().all(|line| line.chars().count() <= width) {
+            return;
+        }
+        if let Some(column) = table.column_mut(index) {
+            column.set_constraint(ColumnConstraint::Hidden);
+        }
+    }
+}
+
 /// A Markdown table. Its cells may hold foreign text; the columns `right` are aligned to the right.
+/// On a terminal it has the columns that fit.
 pub fn table<H, R>(
     header: H,
     right: impl IntoIterator<Item = usize>,
@@ -52,6 +76,9 @@ where
         if let Some(column) = table.column_mut(index) {
             column.set_cell_alignment(CellAlignment::Right);
         }
+    }
+    if let Some(width) = terminal_width() {
+        fit(&mut table, width);
     }
     table
 }

@@ -32,7 +32,10 @@ pub struct PlanArgs {
     /// Count only: measure nothing.
     #[arg(long)]
     no_probe: bool,
-    /// Print one JSON value instead of tables.
+    /// Every count and estimate, as tables.
+    #[arg(long, short)]
+    verbose: bool,
+    /// Print one JSON value instead of text.
     #[arg(long)]
     json: bool,
 }
@@ -60,7 +63,7 @@ pub fn run(args: &PlanArgs) -> Result<ExitCode> {
         false => inputs::prepare(experiment)?,
     };
     let plan = plan::make(&inputs, &PathBuf::from("runs"), !args.no_probe)?;
-    output::document(args.json, &plan, || plan_table::plan(&plan) + "\n");
+    output::document(args.json, &plan, || shown(&plan, args.verbose) + "\n");
     findings(&plan, true)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -78,9 +81,13 @@ fn show_run(args: &PlanArgs) -> Result<ExitCode> {
     let actual = Some(actual::read(&folder, peak)?);
     let record = PlanRecord { plan, actual };
     output::document(args.json, &record, || {
-        format!("{}\n{}\n", plan_table::plan(&record.plan), plan_table::comparison(&record))
+        format!("{}\n{}\n", shown(&record.plan, args.verbose), plan_table::comparison(&record))
     });
     Ok(ExitCode::SUCCESS)
+}
+
+fn shown(plan: &RunPlan, verbose: bool) -> String {
+    if verbose { plan_table::plan(plan) } else { plan_table::brief(plan) }
 }
 
 fn findings(plan: &RunPlan, forbid: bool) -> Result<()> {
@@ -106,11 +113,17 @@ pub struct Planned {
 
 impl Planned {
     /// Plans and prints, unless the folder holds this run's plan already (the run then goes on)
-    /// or a finished run. `measure` is false for `--no-plan`: counts only, and findings do not forbid.
+    /// or a finished run. `measure` is false for `--no-plan`: nothing is measured or printed, and
+    /// findings do not forbid.
     ///
     /// # Errors
     /// A plan that cannot be met, or what would also stop the run.
-    pub fn before(inputs: &Inputs, folder: &RunFolder, measure: bool) -> Result<Self> {
+    pub fn before(
+        inputs: &Inputs,
+        folder: &RunFolder,
+        measure: bool,
+        verbose: bool,
+    ) -> Result<Self> {
         let key = &inputs.manifest.run_key;
         // A plan that is missing or cannot be read is made.
         let known = files::read_json(&folder.path(plan::FILE)).ok();
@@ -124,7 +137,9 @@ impl Planned {
             Some(plan) => Some(plan),
             None => {
                 let plan = plan::make(inputs, folder.root(), measure)?;
-                eprintln!("{}", plan_table::plan(&plan));
+                if measure {
+                    eprintln!("{}", shown(&plan, verbose));
+                }
                 findings(&plan, measure)?;
                 Some(plan)
             }
@@ -142,15 +157,17 @@ impl Planned {
         }
     }
 
-    /// Reads what the run did, keeps it and prints it beside the plan.
-    pub fn after(self) {
+    /// Reads what the run did and keeps it; with `verbose` it is printed beside the plan.
+    pub fn after(self, verbose: bool) {
         let Some(plan) = self.plan else { return };
         let peak = machine::process_bytes("VmHWM").filter(|_| self.peak_known);
         match actual::read(&self.folder, peak) {
             Ok(actual) => {
                 let record = PlanRecord { plan, actual: Some(actual) };
                 write(&self.folder, &record);
-                eprintln!("{}", plan_table::comparison(&record));
+                if verbose {
+                    eprintln!("{}", plan_table::comparison(&record));
+                }
             }
             Err(error) => eprintln!("planned against actual: {error}"),
         }

@@ -7,12 +7,48 @@ use crate::training::plan::PlanRecord;
 use crate::training::{CostEstimate, Estimates, PlanMemory, Range, RunPlan, Severity};
 use std::collections::BTreeMap;
 
-/// The plan: counts, the probe, estimates.
-pub fn plan(plan: &RunPlan) -> String {
-    let mut parts = vec![
-        format!("plan of {}, seed {}, {} threads", plan.name, plan.seed, plan.threads),
-        counts(plan),
+/// The plan in a few lines of at most 80 columns.
+pub fn brief(plan: &RunPlan) -> String {
+    let (work, memory, disk) = (&plan.work, &plan.memory, &plan.disk);
+    let many = |range: Range| {
+        let most = range.most.map_or("no bound".to_string(), |most| format!("{most} at most"));
+        match range.expected {
+            Some(expected) => format!("{} expected, {most}", number(expected)),
+            None => format!("from {}, {most}", range.least),
+        }
+    };
+    let mut lines = vec![
+        head(plan),
+        format!("  steps    {} rollout steps, {} updates", work.rollout_steps, work.updates),
+        format!("  rollouts {}", many(work.rollouts)),
     ];
+    if let Some(probe) = &plan.probe {
+        let shares = [probe.accuracy, probe.truncated_share, probe.useful_share];
+        let [correct, truncated, useful] = shares.map(percent);
+        lines.push(format!(
+            "  probe    {correct} correct, {truncated} truncated, {useful} of groups useful"
+        ));
+    }
+    if let Some(Estimates { expected, bound }) = &plan.estimates {
+        let time = |one: &CostEstimate| duration(one.seconds["total"]);
+        lines.push(format!("  time     {} expected, {} at most", time(expected), time(bound)));
+    }
+    let available = memory.available_bytes.map_or("unknown".to_string(), bytes);
+    lines.push(format!("  memory   {} of {available}", bytes(memory.needed_bytes)));
+    let free = disk.free_bytes.map_or("unknown".to_string(), bytes);
+    let needed = plan.estimates.as_ref().map(|both| format!("{}, ", bytes(both.bound.disk_bytes)));
+    let (needed, one) = (needed.unwrap_or_default(), bytes(disk.checkpoint_bytes));
+    lines.push(format!("  disk     {needed}{one} a checkpoint, {free} free"));
+    lines.join("\n")
+}
+
+fn head(plan: &RunPlan) -> String {
+    format!("plan of {}, seed {}, {} threads", plan.name, plan.seed, plan.threads)
+}
+
+/// The whole plan: counts, the probe, estimates.
+pub fn plan(plan: &RunPlan) -> String {
+    let mut parts = vec![head(plan), counts(plan)];
     if let Some(probe) = &plan.probe {
         let shares = [probe.accuracy, probe.truncated_share, probe.useful_share];
         let [correct, truncated, useful] = shares.map(percent);

@@ -2,11 +2,13 @@
 
 use crate::commands::interrupt::Interrupt;
 use crate::commands::plan::Planned;
+use crate::commands::tracking::{LiveCurves, TrackerArgs};
 use crate::commands::{bounds, effects, exit, exit::Usage, output, place, progress::Progress};
 use crate::experiment::{Device, Experiment, ExperimentError, named, validate};
+use crate::report::{self, Tracker};
 use crate::training::run::{self, RunEvent, inputs};
 use crate::training::{Phase, RunEnded, Unfinished};
-use crate::{base::files, records::Ending, records::RunFolder, report, study::Cell};
+use crate::{base::files, records::Ending, records::RunFolder, study::Cell};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -48,6 +50,15 @@ pub struct TrainArgs {
     /// Measure nothing before the run, and start even when the plan cannot be met.
     #[arg(long)]
     no_plan: bool,
+    /// The whole plan, what came true of it, and the evidence of what each technique did.
+    #[arg(long, short)]
+    verbose: bool,
+    /// Send the curves to a tracker while the run goes on; event files of TensorBoard go into the
+    /// folder `export` beside the run.
+    #[arg(long, value_name = "TRACKER")]
+    follow: Option<Tracker>,
+    #[command(flatten)]
+    tracker: TrackerArgs,
 }
 
 /// Runs the verb.
@@ -70,7 +81,10 @@ pub fn run(args: &TrainArgs) -> Result<ExitCode> {
         (_, true) => Unfinished::Restart,
         _ => Unfinished::Refuse,
     };
-    let mut planned = Planned::before(&inputs, &folder, !args.no_plan)?;
+    let mut planned = Planned::before(&inputs, &folder, !args.no_plan, args.verbose)?;
+    let sender =
+        |to| args.tracker.sender(to, &folder.root().with_file_name("export"), folder.root());
+    let mut live = LiveCurves::new(args.follow.map(sender).transpose()?);
     let interrupt = Interrupt::listen()?;
     let mut bar = Progress::new("train", inputs.experiment.training.rollout_steps);
     let ended = run::run(&inputs, &folder, unfinished, &|| interrupt.asked(), &mut |event| {
@@ -78,9 +92,18 @@ pub fn run(args: &TrainArgs) -> Result<ExitCode> {
             bar.note("stopping after this rollout step or evaluation; once more stops at once");
         }
         planned.keep();
+        let is_record = matches!(event, RunEvent::Step(..) | RunEvent::Evaluated(_));
+        let is_evaluation = matches!(event, RunEvent::Evaluated(_));
         show(&mut bar, event);
+        if is_record {
+            live.look(&folder, &mut |text| bar.note(text));
+        }
+        if is_evaluation && let Err(error) = report::run::write(&folder) {
+            tracing::warn!(%error, "the report was not renewed");
+        }
     })?;
     bar.finish();
+    live.end(&folder);
     let outcome = match ended {
         RunEnded::Finished(outcome) => outcome,
         RunEnded::Stopped(step) => {
@@ -88,7 +111,7 @@ pub fn run(args: &TrainArgs) -> Result<ExitCode> {
             return Ok(interrupt.exit_code());
         }
     };
-    planned.after();
+    planned.after(args.verbose);
     if again {
         eprintln!("this run was finished before; nothing was trained again");
     }
@@ -100,7 +123,8 @@ pub fn run(args: &TrainArgs) -> Result<ExitCode> {
     tracing::debug!("report");
     let report = report::run::write(&folder)
         .with_context(|| format!("the report of {}", folder.root().display()))?;
-    effects::print_effects(&report.effects);
+    eprintln!("{}", report.headline);
+    effects::print_effects(&report.effects, args.verbose);
     output::path(&folder.path("report.html"));
     Ok(match outcome.ending {
         Ending::Diverged => ExitCode::from(exit::DIVERGED),
@@ -157,7 +181,7 @@ fn show(bar: &mut Progress, event: RunEvent) {
             bar.message(&format!("evaluating {set} {done}/{total}"))
         }
         RunEvent::Evaluated(record) => bar.note(&format!(
-            "eval  {:<14} step {:>3}  avg@{} {:5.1} %  (± {:.1} on these problems)  length {:.0}",
+            "eval  {:<14} step {:>3}  avg@{} {:5.1}% ± {:.1}  len {:.0}",
             record.set,
             record.counters.rollout_steps,
             record.samples,
@@ -169,15 +193,13 @@ fn show(bar: &mut Progress, event: RunEvent) {
             tracing::info!(step = metrics.step, "rollout step done");
             let get = |name: &str| metrics.metrics.get(name).copied().unwrap_or(f64::NAN);
             bar.note(&format!(
-                "step {:>3}  reward {:+.2}  accuracy {:5.1} %  length {:4.0}  entropy {:.3}  \
-                 useful {:3.0} %  rounds {}  {:.1} s",
+                "step {:>3}  reward {:+.2}  acc {:4.1}%  len {:4.0}  entropy {:.3}  useful {:3.0}%  {:.1}s",
                 metrics.step,
                 get("rollout/reward_mean"),
                 100.0 * get("rollout/accuracy"),
                 get("rollout/response_tokens_mean"),
                 get("policy/entropy"),
                 100.0 * get("rollout/groups_useful_share"),
-                get("rollout/rounds"),
                 timings.seconds.get("total").copied().unwrap_or(f64::NAN),
             ));
             bar.set(metrics.step, "");

@@ -20,6 +20,8 @@ pub enum ReportError {
     /// The files are not those that the run wrote.
     #[error("{}: {reason}; no statement was written", folder.display())]
     Altered { folder: PathBuf, reason: String },
+    #[error("{}: {reason}", python.display())]
+    Tracker { python: PathBuf, reason: String },
     #[error("not a statement about a run: {0}")]
     Malformed(String),
 }

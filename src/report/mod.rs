@@ -17,7 +17,9 @@ pub mod run;
 pub mod study;
 
 pub use crate::report::error::ReportError;
+pub use crate::report::export::curves::RunCurves;
 pub use crate::report::export::tensorboard::Scalar;
+pub use crate::report::export::tracker::{CurveSender, Tracker};
 pub use crate::report::run::arm::{Decision, Technique};
 pub use crate::report::run::dynamics::{RunCounts, ShownMetric};
 pub use crate::report::run::evaluations::{SetResult, ShownEstimate, ShownEvaluation, Strip};

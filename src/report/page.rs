@@ -28,6 +28,9 @@ pub struct Page {
     pub tiles: Vec<Tile>,
     /// In the order that a reviewer reads.
     pub sections: Vec<Section>,
+    /// Whether more is to come: a browser reads the page again every half minute.
+    #[serde(skip)]
+    pub unfinished: bool,
     /// Another file of the report, and what it holds.
     #[serde(skip)]
     pub beside: Option<(&'static str, &'static str)>,

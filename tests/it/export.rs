@@ -7,13 +7,15 @@ use dapo::base::files;
 use dapo::experiment::{Data, MiniAimeVariant, extends};
 use dapo::records::{Ending, RunFolder, Session};
 use dapo::report;
-use dapo::report::export::{ro_crate, statement};
+use dapo::report::export::{curves, ro_crate, statement};
+use dapo::report::{CurveSender, RunCurves, Tracker};
 use dapo::task::data::mini_aime;
 use dapo::training::Unfinished;
 use dapo::training::run::{self, inputs};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// A real run of two steps, with its report.
 fn trained(root: &Path) -> RunFolder {
@@ -67,6 +69,66 @@ fn a_trained_run_is_stated_and_crated() {
     let metadata: Value = files::read_json(&run.path(ro_crate::NAME)).unwrap();
     let files_in_it = entities(&metadata).values().filter(|it| it["@type"] == "File").count();
     assert!(files_in_it > 15, "{files_in_it}");
+}
+
+/// A program in place of Python that keeps what it is told.
+fn listener(folder: &Path) -> PathBuf {
+    let path = folder.join("listener");
+    let program = format!("#!/bin/sh\ncat > {}/told\n", folder.display());
+    files::write_atomic(&path, program.as_bytes()).unwrap();
+    assert!(Command::new("chmod").arg("+x").arg(&path).status().unwrap().success());
+    path
+}
+
+#[test]
+fn a_tracker_is_told_each_value_once_however_often_a_run_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = trained(folder.path());
+    let whole = curves::of_run(&run, None).unwrap();
+    assert!(whole.ended && whole.name == "run" && whole.group == "smoke", "{whole:?}");
+    let half = RunCurves {
+        scalars: whole.scalars[..whole.scalars.len() / 2].to_vec(),
+        ended: false,
+        ..whole.clone()
+    };
+    let python = listener(folder.path());
+    let mut sender = CurveSender::new(Tracker::Wandb, folder.path(), "p", &python).unwrap();
+    for curves in [&half, &half, &whole, &whole] {
+        sender.send(curves).unwrap();
+    }
+    assert_eq!(sender.end().unwrap(), Vec::<PathBuf>::new());
+    let told = files::read_text(&folder.path().join("told")).unwrap();
+    let lines: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(
+        (&lines[0]["group"], &lines[0]["config"]["name"]),
+        (&json!("smoke"), &json!("smoke"))
+    );
+    assert_eq!(lines.last().unwrap()["end"], true);
+    let mut values: Vec<(String, u64, f64)> = Vec::new();
+    for line in &lines[1..lines.len() - 1] {
+        for (tag, value) in line["values"].as_object().unwrap() {
+            values.push((tag.clone(), line["step"].as_u64().unwrap(), value.as_f64().unwrap()));
+        }
+    }
+    values.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
+    let mut expected: Vec<(String, u64, f64)> =
+        whole.scalars.iter().map(|it| (it.tag.clone(), it.step, it.value)).collect();
+    expected.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
+    assert_eq!(values, expected);
+
+    // Event files that were followed hold the same records as one that was written at once.
+    let files_of = |sends: &[&RunCurves], out: &str| {
+        let out = folder.path().join(out);
+        let mut sender = CurveSender::new(Tracker::Tensorboard, &out, "p", &python).unwrap();
+        sends.iter().for_each(|curves| sender.send(curves).unwrap());
+        files::read(&sender.end().unwrap()[0]).unwrap()
+    };
+    assert_eq!(files_of(&[&half, &whole], "followed"), files_of(&[&whole], "once"));
+
+    let nowhere = CurveSender::new(Tracker::Mlflow, folder.path(), "p", Path::new("/no/python"));
+    assert!(nowhere.unwrap_err().to_string().contains("/no/python"));
+    let fails = CurveSender::new(Tracker::Trackio, folder.path(), "p", Path::new("/bin/false"));
+    assert!(fails.unwrap().end().unwrap_err().to_string().contains("ended with"));
 }
 
 fn entities(metadata: &Value) -> BTreeMap<String, Value> {

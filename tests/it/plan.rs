@@ -156,7 +156,7 @@ fn a_run_keeps_its_plan_and_is_compared_with_it() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("run").display().to_string();
     let path = experiments().join("smoke.toml").display().to_string();
-    let (code, _, talk) = dapo(&["train", &path, "--out", &out]);
+    let (code, _, talk) = dapo(&["train", &path, "--out", &out, "--verbose"]);
     assert_eq!(code, 0, "{talk}");
     assert!(talk.contains("plan of smoke") && talk.contains("actual / planned"), "{talk}");
     let read = || files::read_json::<PlanRecord>(&Path::new(&out).join("plan.json")).unwrap();

@@ -182,6 +182,12 @@ const COMMANDS: &[(&str, How)] = {
             As("dapo export runs/ablate --tensorboard && ls runs/ablate/export/tensorboard"),
         ),
         ("dapo export runs/reproduce --tensorboard", Run),
+        ("dapo export runs/reproduce --to trackio --follow", Parsed(TOOLS)),
+        ("dapo export runs/ablate --to wandb --python venv/bin/python", Parsed(TOOLS)),
+        (
+            "dapo train experiments/dapo.toml --follow tensorboard",
+            As("dapo train experiments/smoke.toml --no-plan --follow tensorboard"),
+        ),
         // evaluation and statistics
         ("dapo eval experiments/dapo.toml", Run),
         (

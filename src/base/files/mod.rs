@@ -343,9 +343,13 @@ pub fn append_line(path: &Path, record: &impl Serialize) -> Result<(), FileError
 /// As [`append_line`], several records at once.
 pub fn append_lines<T: Serialize>(path: &Path, records: &[T]) -> Result<(), FileError> {
     let lines: String = records.iter().map(|record| canonical_json_line(record) + "\n").collect();
+    append(path, lines.as_bytes())
+}
+
+pub fn append(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let append = || -> io::Result<()> {
         let mut file = fs::OpenOptions::new().create(true).append(true).open(path)?;
-        file.write_all(lines.as_bytes())?;
+        file.write_all(bytes)?;
         file.sync_data()
     };
     append().map_err(io_error("append to", path))

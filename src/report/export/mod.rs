@@ -6,3 +6,5 @@ pub mod ro_crate;
 pub mod statement;
 pub mod study;
 pub mod tensorboard;
+pub mod curves;
+pub mod tracker;

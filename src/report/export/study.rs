@@ -1,13 +1,10 @@
-//! A study's cells for other tools: long-format tables as CSV or parquet, and TensorBoard event
-//! files; of a run its event file. Everything comes from the records; times are not in it, so that
-//! the same records give the same bytes.
+//! A study's cells as long-format tables, CSV or parquet. Everything comes from the records; times
+//! are not in it, so that the same records give the same bytes.
 
 use crate::base::files;
 use crate::records::tables::long;
-use crate::records::{
-    CellKey, EvaluationRecord, EvaluationRow, MetricRow, OutcomeRow, RunFolder, StepMetrics,
-};
-use crate::report::{ReportError, Scalar, export::tensorboard, text};
+use crate::records::{CellKey, EvaluationRow, MetricRow, OutcomeRow};
+use crate::report::{ReportError, text};
 use crate::study::Cell;
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -145,99 +142,6 @@ fn quoted(field: &str) -> String {
         true => format!("\"{}\"", field.replace('"', "\"\"")),
         false => field,
     }
-}
-
-/// One event file for each cell, at `tensorboard/<grid>.<arm>/seed-<n>/`. A scalar's step counts
-/// updates, as the paper's x-axis does.
-///
-/// # Errors
-/// When a file cannot be written.
-pub fn events(cells: &[Cell], keys: &[CellKey], out: &Path) -> Result<Vec<PathBuf>, ReportError> {
-    let mut paths = Vec::new();
-    for (cell, key) in cells.iter().zip(keys) {
-        let mut scalars = Vec::new();
-        for (tag, values) in &cell.metrics {
-            for (counters, value) in cell.counters.iter().zip(values) {
-                let Some(value) = *value else { continue };
-                scalars.push(Scalar { tag: tag.clone(), step: counters.updates, value });
-            }
-        }
-        for evaluation in &cell.evaluations {
-            let (set, step) = (&evaluation.set, evaluation.counters.updates);
-            scalars.extend(evaluation_scalars(
-                (set, step),
-                evaluation.avg_at_k(),
-                evaluation.response_tokens_mean,
-                evaluation.generated_rollouts as f64,
-            ));
-        }
-        // A name from a record becomes a path only after what is no plain character has gone.
-        let first = key.arms.split(' ').next().unwrap_or_default();
-        let plain = |c: char| if c.is_ascii_alphanumeric() || "-_+.".contains(c) { c } else { '.' };
-        let name: String = first.chars().take(120).map(plain).collect();
-        let name = name.trim_start_matches('.');
-        let name = if name.is_empty() { key.cell.as_str() } else { name };
-        let folder = out.join("tensorboard").join(name).join(format!("seed-{}", key.seed));
-        paths.push(write_events(&folder, scalars)?);
-    }
-    Ok(paths)
-}
-
-/// The event file of a run, finished or not, at `tensorboard/<name>/`, as [`events`] has that of a
-/// cell.
-///
-/// # Errors
-/// When metrics or evaluations cannot be read, or the file cannot be written.
-pub fn run_events(run: &RunFolder, name: &str, out: &Path) -> Result<PathBuf, ReportError> {
-    let (metrics, records): (Vec<StepMetrics>, Vec<EvaluationRecord>) =
-        match files::kind(&run.path("outcome.json"))?.is_some() {
-            true => (run.metrics()?, run.evaluations()?),
-            // A run that is at work may be in the middle of a line.
-            false => (
-                files::complete_lines(&run.inside("metrics.jsonl")?)?,
-                files::complete_lines(&run.inside("evaluations.jsonl")?)?,
-            ),
-        };
-    let mut scalars = Vec::new();
-    for line in &metrics {
-        let step = line.counters.updates;
-        let values = line.metrics.iter().filter(|(_, value)| value.is_finite());
-        scalars.extend(values.map(|(tag, value)| Scalar { tag: tag.clone(), step, value: *value }));
-    }
-    for record in &records {
-        let until = record.counters.rollout_steps;
-        let generated = metrics.iter().filter(|line| line.step <= until);
-        scalars.extend(evaluation_scalars(
-            (&record.set, record.counters.updates),
-            record.avg_at_k,
-            record.response_tokens_mean,
-            generated.filter_map(|line| line.metrics.get("rollout/generated_rollouts")).sum(),
-        ));
-    }
-    write_events(&out.join("tensorboard").join(name), scalars)
-}
-
-/// What is drawn of an evaluation.
-fn evaluation_scalars(
-    (set, step): (&str, u64),
-    avg_at_k: f64,
-    response_tokens_mean: f64,
-    generated_rollouts: f64,
-) -> [Scalar; 3] {
-    [
-        ("avg_at_k", avg_at_k),
-        ("response_tokens_mean", response_tokens_mean),
-        ("generated_rollouts", generated_rollouts),
-    ]
-    .map(|(name, value)| Scalar { tag: format!("evaluation/{set}/{name}"), step, value })
-}
-
-fn write_events(folder: &Path, mut scalars: Vec<Scalar>) -> Result<PathBuf, ReportError> {
-    // TensorBoard draws points in the file's order.
-    scalars.sort_by_key(|scalar| scalar.step);
-    let path = folder.join("events.out.tfevents.0.dapo");
-    files::write_atomic(&path, &tensorboard::events(&scalars))?;
-    Ok(path)
 }
 
 #[cfg(test)]

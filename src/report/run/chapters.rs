@@ -47,6 +47,7 @@ pub fn page(report: &Report) -> Page {
             environment(report),
             checking(report),
         ],
+        unfinished: report.status.state == "unfinished",
         ..Page::default()
     }
 }

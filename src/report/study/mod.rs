@@ -143,6 +143,7 @@ fn frame(context: &Context) -> Page {
             text::short_digest(&context.analysis.declaration_sha256)
         ),
         state: if declaration.registered { "registered" } else { "exploratory" },
+        unfinished: context.arms().any(|arm| !arm.missing_seeds.is_empty()),
         ..Page::default()
     }
 }

@@ -1,0 +1,70 @@
+//! Where curves are sent, for every verb that sends them.
+
+use crate::records::RunFolder;
+use crate::report::export::curves;
+use crate::report::{CurveSender, ReportError, Tracker};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+#[derive(Debug, clap::Args)]
+pub struct TrackerArgs {
+    /// Project of wandb and trackio, experiment of mlflow. Default: the folder's name.
+    #[arg(long, value_name = "NAME")]
+    project: Option<String>,
+    /// The Python that has the tracker's package.
+    #[arg(long, value_name = "PROGRAM", default_value = "python3", hide_default_value = true)]
+    python: PathBuf,
+}
+
+impl TrackerArgs {
+    /// # Errors
+    /// Without the Python that a tracker needs.
+    pub fn sender(
+        &self,
+        tracker: Tracker,
+        out: &Path,
+        folder: &Path,
+    ) -> Result<CurveSender, ReportError> {
+        let name = || folder.file_name().map(|name| name.to_string_lossy().into_owned());
+        let project = self.project.clone().or_else(name).unwrap_or_else(|| "dapo".to_string());
+        CurveSender::new(tracker, out, &project, &self.python)
+    }
+}
+
+/// Sends a run's curves while it goes on. A tracker that fails ends no training.
+#[derive(Debug)]
+pub struct LiveCurves {
+    sender: Option<CurveSender>,
+    looked: Option<Instant>,
+}
+
+/// Records are read again at most so often.
+const LEAST: Duration = Duration::from_secs(2);
+
+impl LiveCurves {
+    pub fn new(sender: Option<CurveSender>) -> Self {
+        Self { sender, looked: None }
+    }
+
+    /// Sends what is new; `note` is told of a failure, after which nothing is sent.
+    pub fn look(&mut self, run: &RunFolder, note: &mut dyn FnMut(&str)) {
+        if self.looked.is_some_and(|last| last.elapsed() < LEAST) {
+            return;
+        }
+        self.looked = Some(Instant::now());
+        let Some(sender) = &mut self.sender else { return };
+        if let Err(error) = curves::of_run(run, None).and_then(|curves| sender.send(&curves)) {
+            note(&format!("warning: the curves are no longer followed: {error}"));
+            self.sender = None;
+        }
+    }
+
+    /// Sends the rest.
+    pub fn end(mut self, run: &RunFolder) {
+        self.looked = None;
+        self.look(run, &mut |text| eprintln!("{text}"));
+        if let Some(Err(error)) = self.sender.map(CurveSender::end) {
+            eprintln!("warning: the curves were not all followed: {error}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The curves of a run, finished or not, or of a cell: scalars over updates, as the paper's x-axis
+//! has them, with a name and the settings. No times are in them.
+
+use crate::base::files;
+use crate::records::{CellKey, EvaluationRecord, RunFolder, StepMetrics};
+use crate::report::{ReportError, Scalar};
+use crate::study::Cell;
+use serde_json::Value;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunCurves {
+    /// Plain characters: it becomes a path.
+    pub name: String,
+    /// The arm.
+    pub group: String,
+    /// The experiment.
+    pub config: Value,
+    /// By step.
+    pub scalars: Vec<Scalar>,
+    pub ended: bool,
+}
+
+/// Of a cell, under `<grid>.<arm>/seed-<n>`.
+pub fn of_cell(cell: &Cell, key: &CellKey) -> RunCurves {
+    let mut scalars = Vec::new();
+    for (tag, values) in &cell.metrics {
+        for (counters, value) in cell.counters.iter().zip(values) {
+            let Some(value) = *value else { continue };
+            scalars.push(Scalar { tag: tag.clone(), step: counters.updates, value });
+        }
+    }
+    for evaluation in &cell.evaluations {
+        scalars.extend(of_evaluation(
+            (&evaluation.set, evaluation.counters.updates),
+            evaluation.avg_at_k(),
+            evaluation.response_tokens_mean,
+            evaluation.generated_rollouts as f64,
+        ));
+    }
+    let (name, group) = named(key);
+    named_curves(name, group, &cell.experiment, scalars, true)
+}
+
+/// Of a run folder, under the name of its folder or, in a study, as that of its cell.
+///
+/// # Errors
+/// When its records cannot be read.
+pub fn of_run(run: &RunFolder, key: Option<&CellKey>) -> Result<RunCurves, ReportError> {
+    let ended = files::kind(&run.path("outcome.json"))?.is_some();
+    let (metrics, records): (Vec<StepMetrics>, Vec<EvaluationRecord>) = match ended {
+        true => (run.metrics()?, run.evaluations()?),
+        // A run that is at work may be in the middle of a line.
+        false => (
+            files::complete_lines(&run.inside("metrics.jsonl")?)?,
+            files::complete_lines(&run.inside("evaluations.jsonl")?)?,
+        ),
+    };
+    let mut scalars = Vec::new();
+    for line in &metrics {
+        let step = line.counters.updates;
+        let values = line.metrics.iter().filter(|(_, value)| value.is_finite());
+        scalars.extend(values.map(|(tag, value)| Scalar { tag: tag.clone(), step, value: *value }));
+    }
+    for record in &records {
+        let until = record.counters.rollout_steps;
+        let generated = metrics.iter().filter(|line| line.step <= until);
+        scalars.extend(of_evaluation(
+            (&record.set, record.counters.updates),
+            record.avg_at_k,
+            record.response_tokens_mean,
+            generated.filter_map(|line| line.metrics.get("rollout/generated_rollouts")).sum(),
+        ));
+    }
+    let experiment = run.experiment()?;
+    let (name, group) = match key {
+        Some(key) => named(key),
+        None => {
+            let path = std::path::absolute(run.root()).unwrap_or_else(|_| run.root().into());
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            (plain(&name), plain(&experiment.name))
+        }
+    };
+    Ok(named_curves(name, group, &experiment, scalars, ended))
+}
+
+fn named_curves(
+    name: String,
+    group: String,
+    experiment: &impl serde::Serialize,
+    mut scalars: Vec<Scalar>,
+    ended: bool,
+) -> RunCurves {
+    // Trackers draw points in the order in which they come.
+    scalars.sort_by_key(|scalar| scalar.step);
+    let config = serde_json::to_value(experiment).unwrap_or_default();
+    RunCurves { name, group, config, scalars, ended }
+}
+
+/// Name and arm of a cell.
+fn named(key: &CellKey) -> (String, String) {
+    let first = plain(key.arms.split(' ').next().unwrap_or_default());
+    let group = if first.is_empty() { key.cell.clone() } else { first };
+    (format!("{group}/seed-{}", key.seed), group)
+}
+
+/// A name from a record becomes a path only after what is no plain character has gone.
+fn plain(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "-_+.".contains(c) { c } else { '.' };
+    let name: String = name.chars().take(120).map(plain).collect();
+    name.trim_start_matches('.').to_owned()
+}
+
+/// What is drawn of an evaluation.
+fn of_evaluation(
+    (set, step): (&str, u64),
+    avg_at_k: f64,
+    response_tokens_mean: f64,
+    generated_rollouts: f64,
+) -> [Scalar; 3] {
+    [
+        ("avg_at_k", avg_at_k),
+        ("response_tokens_mean", response_tokens_mean),
+        ("generated_rollouts", generated_rollouts),
+    ]
+    .map(|(name, value)| Scalar { tag: format!("evaluation/{set}/{name}"), step, value })
+}

@@ -1,0 +1,144 @@
+//! Sends curves to a tracker, once or while the runs go on: TensorBoard's event files, or wandb,
+//! mlflow or trackio through a small Python program over the records.
+
+use crate::base::files;
+use crate::report::export::{curves::RunCurves, tensorboard};
+use crate::report::{ReportError, Scalar};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+const BRIDGE: &str = include_str!("bridge.py");
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Tracker {
+    Tensorboard,
+    Wandb,
+    Mlflow,
+    Trackio,
+}
+
+impl Tracker {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tensorboard => "tensorboard",
+            Self::Wandb => "wandb",
+            Self::Mlflow => "mlflow",
+            Self::Trackio => "trackio",
+        }
+    }
+}
+
+/// Where curves go; each scalar goes there once.
+#[derive(Debug)]
+pub struct CurveSender {
+    sink: CurveSink,
+    /// Run → tags and steps.
+    sent: BTreeMap<String, BTreeSet<(String, u64)>>,
+}
+
+#[derive(Debug)]
+enum CurveSink {
+    /// `<folder>/tensorboard/<run>/events.out.tfevents.0.dapo`.
+    Files(PathBuf),
+    Python(PathBuf, Child),
+}
+
+impl CurveSender {
+    /// `out` is for event files; `project` and `python`, the interpreter that has the tracker's
+    /// package, are for the others.
+    ///
+    /// # Errors
+    /// Without that interpreter.
+    pub fn new(
+        tracker: Tracker,
+        out: &Path,
+        project: &str,
+        python: &Path,
+    ) -> Result<Self, ReportError> {
+        let sink = match tracker {
+            Tracker::Tensorboard => CurveSink::Files(out.to_path_buf()),
+            _ => {
+                let mut command = Command::new(python);
+                command.args(["-c", BRIDGE, tracker.name(), project]);
+                // What a tracker prints is for people.
+                command.stdin(Stdio::piped()).stdout(io::stderr());
+                let child = command.spawn().map_err(|source| bridge(python, &source))?;
+                CurveSink::Python(python.to_path_buf(), child)
+            }
+        };
+        Ok(Self { sink, sent: BTreeMap::new() })
+    }
+
+    /// Sends what is new of a run.
+    ///
+    /// # Errors
+    /// A file that cannot be written, or a tracker that has ended.
+    pub fn send(&mut self, run: &RunCurves) -> Result<(), ReportError> {
+        let is_first = !self.sent.contains_key(&run.name);
+        let sent = self.sent.entry(run.name.clone()).or_default();
+        let is_new = |it: &&Scalar| sent.insert((it.tag.clone(), it.step));
+        let new: Vec<Scalar> = run.scalars.iter().filter(is_new).cloned().collect();
+        match &mut self.sink {
+            CurveSink::Files(out) => {
+                let path = file_of(out, &run.name);
+                match is_first {
+                    true => files::write_atomic(&path, &tensorboard::events(&new))?,
+                    false => {
+                        let head = tensorboard::events(&[]).len();
+                        files::append(&path, &tensorboard::events(&new)[head..])?;
+                    }
+                }
+            }
+            CurveSink::Python(python, child) => {
+                let mut lines = Vec::new();
+                if is_first {
+                    let RunCurves { name, group, config, .. } = run;
+                    lines.push(json!({"run": name, "group": group, "config": config}));
+                }
+                for scalars in new.chunk_by(|a, b| a.step == b.step) {
+                    let value = |it: &Scalar| (it.tag.clone(), Value::from(it.value));
+                    let values: serde_json::Map<String, Value> =
+                        scalars.iter().map(value).collect();
+                    lines.push(json!({"run": run.name, "step": scalars[0].step, "values": values}));
+                }
+                if run.ended && !new.is_empty() {
+                    lines.push(json!({"run": run.name, "end": true}));
+                }
+                let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+                let stdin = child.stdin.as_mut().expect("it is piped and never taken");
+                let written = stdin.write_all(text.as_bytes()).and_then(|()| stdin.flush());
+                written.map_err(|source| bridge(python, &source))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the tracker has everything. The files that were written.
+    ///
+    /// # Errors
+    /// A tracker that failed; it said why.
+    pub fn end(self) -> Result<Vec<PathBuf>, ReportError> {
+        match self.sink {
+            CurveSink::Files(out) => Ok(self.sent.keys().map(|run| file_of(&out, run)).collect()),
+            CurveSink::Python(python, mut child) => {
+                drop(child.stdin.take());
+                let status = child.wait().map_err(|source| bridge(&python, &source))?;
+                match status.success() {
+                    true => Ok(Vec::new()),
+                    false => Err(bridge(&python, &format!("the tracker ended with {status}"))),
+                }
+            }
+        }
+    }
+}
+
+fn bridge(python: &Path, reason: &dyn std::fmt::Display) -> ReportError {
+    ReportError::Tracker { python: python.to_path_buf(), reason: reason.to_string() }
+}
+
+fn file_of(out: &Path, run: &str) -> PathBuf {
+    out.join("tensorboard").join(run).join("events.out.tfevents.0.dapo")
+}
