@@ -103,7 +103,7 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode> {
 }
 
 /// Whether the folder is a study and no run.
-fn is_study(folder: &Path) -> bool {
+pub fn is_study(folder: &Path) -> bool {
     let has = |name: &str| folder.join(name).is_dir();
     (has("grids") || has("cells")) && !folder.join("manifest.json").exists()
 }

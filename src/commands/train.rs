@@ -2,14 +2,17 @@
 
 use crate::commands::interrupt::Interrupt;
 use crate::commands::plan::Planned;
+use crate::commands::progress::Progress;
 use crate::commands::tracking::{LiveCurves, TrackerArgs};
-use crate::commands::{bounds, effects, exit, exit::Usage, output, place, progress::Progress};
-use crate::experiment::{Device, Experiment, ExperimentError, named, validate};
+use crate::commands::{bounds, effects, exit, exit::Invalid, exit::Usage, output, place};
+use crate::experiment::compare::differing_keys;
+use crate::experiment::{Data, Device, Experiment, ExperimentError, named, starter, validate};
 use crate::report::{self, Tracker};
 use crate::training::run::{self, RunEvent, inputs};
 use crate::training::{Phase, RunEnded, Unfinished};
 use crate::{base::files, records::Ending, records::RunFolder, study::Cell};
 use anyhow::{Context, Result, bail};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -25,8 +28,9 @@ pub struct TrainArgs {
     /// Experiment file (TOML), the name of an arm here, a resolved one (experiment.json of a run), or a cell's record, whose
     /// seed it then has.
     experiment: PathBuf,
-    /// Folder from which the relative paths of a JSON experiment or a record start, instead of the
-    /// working folder: where the run was made from, such as a checkout.
+    /// Folder from which the relative paths of a JSON experiment or a record start. Without it those
+    /// of a record are looked for in the working folder and in the folders around the record; the
+    /// embedded benchmark's base policy is in the program.
     #[arg(long, value_name = "FOLDER")]
     inputs: Option<PathBuf>,
     /// Run seed, instead of the file's.
@@ -66,10 +70,11 @@ pub struct TrainArgs {
 /// # Errors
 /// An experiment, model or data set that cannot be used; a folder that cannot be written.
 pub fn run(args: &TrainArgs) -> Result<ExitCode> {
-    let mut experiment = load(&args.experiment, args.inputs.as_deref())?;
+    let (mut experiment, recorded) = load(&args.experiment, args.inputs.as_deref())?;
     place::overrule(&mut experiment, args.seed, args.threads, args.device);
     let inputs = inputs::prepare(experiment)?;
     let manifest = &inputs.manifest;
+    recorded.iter().try_for_each(|recorded| same_inputs(&manifest.inputs, recorded))?;
     let folder = RunFolder::at(args.out.clone().unwrap_or_else(|| {
         let key = &manifest.run_key[..8];
         PathBuf::from(format!("runs/{}-seed{}-{key}", manifest.name, manifest.seed))
@@ -133,8 +138,8 @@ pub fn run(args: &TrainArgs) -> Result<ExitCode> {
 }
 
 /// An experiment: TOML with what it extends, or resolved JSON, alone or in a cell's record, whose
-/// relative paths start from `inputs`.
-fn load(path: &Path, inputs: Option<&Path>) -> Result<Experiment> {
+/// relative paths start from `inputs`. With a record come the digests of its inputs.
+fn load(path: &Path, inputs: Option<&Path>) -> Result<(Experiment, Option<Digests>)> {
     if path.extension().is_none_or(|extension| extension != "json") {
         if inputs.is_some() {
             let path = path.display();
@@ -142,26 +147,76 @@ fn load(path: &Path, inputs: Option<&Path>) -> Result<Experiment> {
                 "--inputs is for JSON experiments and records; the paths of {path} are relative to it"
             )));
         }
-        return Ok(named::load(path)?);
+        return Ok((named::load(path)?, None));
     }
-    let mut experiment = resolved(path)?;
-    if let Some(folder) = inputs {
-        experiment.inputs.start_from(folder);
+    let (mut experiment, digests) = resolved(path)?;
+    match (inputs, &digests) {
+        (Some(folder), _) => experiment.inputs.start_from(folder),
+        (None, Some(digests)) => find_inputs(&mut experiment, path, digests)?,
+        (None, None) => {}
     }
-    Ok(experiment)
+    Ok((experiment, digests))
 }
 
-fn resolved(path: &Path) -> Result<Experiment> {
+/// The inputs of a record: from the working folder, from the folders that the record lies in, or the
+/// embedded benchmark's base policy, which is in the program.
+fn find_inputs(experiment: &mut Experiment, record: &Path, digests: &Digests) -> Result<()> {
+    let absolute = std::path::absolute(record)?;
+    let around = absolute.ancestors().skip(1).take(RECORD_DEPTH).map(Path::to_path_buf);
+    for folder in [PathBuf::new()].into_iter().chain(around) {
+        let mut there = experiment.inputs.clone();
+        there.start_from(&folder);
+        if there.paths().iter().all(|path| path.exists()) {
+            experiment.inputs = there;
+            return Ok(());
+        }
+    }
+    let is_embedded = |(name, bytes): &(&str, &[u8])| {
+        digests.get(&format!("base/{name}")) == Some(&files::sha256(bytes))
+    };
+    let is_generated = matches!(experiment.inputs.data, Data::MiniAime { .. });
+    if is_generated && starter::MODEL.iter().all(is_embedded) {
+        let digest = &digests["base/model.safetensors"][..12];
+        let folder = std::env::temp_dir().join(format!("dapo-base-{digest}"));
+        for (name, bytes) in &starter::MODEL {
+            files::write_atomic(&folder.join(name), bytes)?;
+        }
+        experiment.inputs.model = folder;
+    }
+    Ok(())
+}
+
+/// How far above a record its inputs are looked for: STUDY/cells, STUDY, and two folders more.
+const RECORD_DEPTH: usize = 4;
+
+/// Input → SHA-256.
+type Digests = BTreeMap<String, String>;
+
+/// A run of other inputs would be compared with the record for nothing.
+fn same_inputs(found: &Digests, recorded: &Digests) -> Result<()> {
+    let other = differing_keys(found, recorded);
+    let other: Vec<&str> = other.into_iter().map(String::as_str).collect();
+    match other.is_empty() {
+        true => Ok(()),
+        false => bail!(Invalid(format!(
+            "not the inputs of the record: {}; --inputs FOLDER says where they are",
+            other.join(", ")
+        ))),
+    }
+}
+
+fn resolved(path: &Path) -> Result<(Experiment, Option<Digests>)> {
     let value: serde_json::Value = files::read_json(path)?;
     if value.get("record_sha256").is_some() {
-        return Ok(Cell::read(path)?.experiment);
+        let cell = Cell::read(path)?;
+        return Ok((cell.experiment, Some(cell.inputs)));
     }
     let experiment: Experiment = files::read_json(path)?;
     let problems = validate::problems(&experiment).into_iter();
     let problems: Vec<String> =
         problems.map(|problem| format!("{}: {problem}", path.display())).collect();
     match problems.is_empty() {
-        true => Ok(experiment),
+        true => Ok((experiment, None)),
         false => Err(ExperimentError::Invalid { problems }.into()),
     }
 }

@@ -1,22 +1,24 @@
-//! `dapo verify RUN`: whether a run folder from somebody else is what it says it is.
+//! `dapo verify`: whether the folder of a run or of a study from somebody else is what it says.
 
 use crate::base::workers;
-use crate::commands::{exit, output, output::table};
+use crate::commands::{exit, output, output::table, report};
 use crate::numerics::Numerics;
 use crate::records::RunFolder;
 use crate::report::text::percent;
-use crate::verification::verify::{self, Options, VerifyVerdict, replay::ReplayRequest};
+use crate::verification::verify::{self, Check, Options, VerifyVerdict, replay::ReplayRequest};
 use crate::verification::{Challenge, Replay, Verification};
 use anyhow::Result;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Verify a run folder from somebody else, offline and without trusting it.
+/// Verify the folder of a run, or of a study, from somebody else, offline and without trusting it.
 ///
 /// Hashes every file again and computes everything derived again: rewards from responses,
 /// advantages from rewards, scores from outcomes, the ledger and the report. With --replay, rollout
 /// steps and evaluations are executed again and compared bit for bit. The verdict names what was
-/// executed. Nothing in the folder is changed.
+/// executed. Of a study every record is held against its digest, its own fields and the others, and
+/// the report is built again; the cost of training a cell again is said. Nothing in the folder is
+/// changed.
 #[derive(Debug, clap::Args)]
 #[command(
     after_long_help = "Choose the seed of a challenge yourself, after you received the folder: \
@@ -24,15 +26,16 @@ who forges a run must not know which steps you will execute. --challenge-from-le
 reviewer and is weaker: a forger can change a byte and try again until it picks harmless steps.\n\n\
 Examples:\n  dapo verify runs/dapo-seed1-1f2e3d4c\n  \
 dapo verify received --replay 4 --challenge 90210 --base golden/mini-aime/base\n  \
-dapo verify received --json\n\n\
+dapo verify received --json\n  \
+dapo verify reports/study-1\n\n\
 Exit codes:\n  0  verified: everything that was compared agrees\n  \
 4  mismatch: named by file, step, component and value\n  \
 6  inconclusive: something is missing, or cannot be compared on this machine\n  \
-3  the folder holds no run"
+3  the folder holds no run and no study"
 )]
 pub struct VerifyArgs {
-    /// The run folder.
-    #[arg(value_name = "RUN")]
+    /// The folder of a run or of a study.
+    #[arg(value_name = "RUN|STUDY")]
     run: PathBuf,
     /// N rollout steps and N evaluations that a challenge picks are executed again, and so is the
     /// step in which a run ended early.
@@ -75,6 +78,9 @@ pub struct VerifyArgs {
 /// # Errors
 /// A folder that holds no run, or that cannot be listed.
 pub fn run(args: &VerifyArgs) -> Result<ExitCode> {
+    if report::is_study(&args.run) {
+        return study(args);
+    }
     let problems = args.replay_problems;
     let challenge = match args.challenge {
         Some(seed) => Some(Challenge::Seed(seed)),
@@ -105,18 +111,47 @@ pub fn run(args: &VerifyArgs) -> Result<ExitCode> {
     } else {
         print(&found);
     }
-    Ok(ExitCode::from(match found.verdict {
+    Ok(code(found.verdict))
+}
+
+fn study(args: &VerifyArgs) -> Result<ExitCode> {
+    if args.replay.is_some() {
+        let text = "--replay is for a run; a study's cells are trained again one by one, as `Not \
+                    checked` says";
+        return Err(exit::Usage(text.to_string()).into());
+    }
+    let found = verify::study::verify(&args.run)?;
+    match args.json {
+        true => output::json_line(&found),
+        false => {
+            print_checks(&found.checks);
+            print_end(&found.not_checked, &found.summary);
+        }
+    }
+    Ok(code(found.verdict))
+}
+
+fn code(verdict: VerifyVerdict) -> ExitCode {
+    ExitCode::from(match verdict {
         VerifyVerdict::Verified => exit::SUCCESS,
         VerifyVerdict::Mismatch => exit::MISMATCH,
         VerifyVerdict::Inconclusive => exit::INCONCLUSIVE,
-    }))
+    })
 }
 
 fn print(found: &Verification) {
-    let rows = found.checks.iter();
+    print_checks(&found.checks);
+    if let Some(replay) = &found.replay {
+        print_replay(replay);
+    }
+    print_end(&found.not_checked, &found.summary);
+}
+
+fn print_checks(checks: &[Check]) {
+    let rows = checks.iter();
     let rows = rows.map(|check| [check.name, check.verdict.name(), check.compared.as_str()]);
     println!("{}", table(["check", "verdict", "compared"], [], rows));
-    for check in &found.checks {
+    for check in checks {
         for finding in &check.findings {
             println!("\n{}: {}: {}", finding.verdict.name(), finding.place, finding.what);
         }
@@ -124,14 +159,12 @@ fn print(found: &Verification) {
             println!("\n… and {} more in {}", check.further_findings, check.name);
         }
     }
-    if let Some(replay) = &found.replay {
-        print_replay(replay);
-    }
+}
+
+fn print_end(not_checked: &[String], summary: &str) {
     println!("\nNot checked:");
-    for note in &found.not_checked {
-        println!("  {note}");
-    }
-    println!("\n{}", found.summary);
+    not_checked.iter().for_each(|note| println!("  {note}"));
+    println!("\n{summary}");
 }
 
 fn print_replay(replay: &Replay) {

@@ -290,14 +290,19 @@ pub struct InputPaths {
 }
 
 impl InputPaths {
-    /// Makes relative paths start from `folder`.
-    pub fn start_from(&mut self, folder: &Path) {
+    /// The policy's folder and the files of problems.
+    pub fn paths(&mut self) -> Vec<&mut PathBuf> {
         let mut paths = vec![&mut self.model];
         if let Data::Files { train, dev, test } = &mut self.data {
             paths.extend([train, dev]);
             paths.extend(test);
         }
-        for path in paths {
+        paths
+    }
+
+    /// Makes relative paths start from `folder`.
+    pub fn start_from(&mut self, folder: &Path) {
+        for path in self.paths() {
             *path = folder.join(&path);
         }
     }

@@ -5,6 +5,7 @@ use crate::experiment::ExperimentError;
 use crate::policy::PolicyError;
 use crate::records::tables;
 use crate::statistics::StatisticsError;
+use crate::study::StudyError;
 use crate::training::TrainingError;
 use std::path::PathBuf;
 
@@ -18,6 +19,8 @@ pub enum VerificationError {
     Experiment(#[from] ExperimentError),
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    #[error(transparent)]
+    Study(#[from] StudyError),
     #[error(transparent)]
     Training(#[from] TrainingError),
     #[error("{} is not a run folder: {reason}", root.display())]

@@ -25,3 +25,4 @@ pub use crate::verification::verify::identity::VerifiedRecords;
 pub use crate::verification::verify::replay::evaluations::{Executed, Picked};
 pub use crate::verification::verify::replay::{Challenge, Replay};
 pub use crate::verification::verify::steps::Waiting;
+pub use crate::verification::verify::study::StudyVerification;

@@ -78,26 +78,27 @@ fn a_study_over_files_is_judged_on_its_test_set_and_checked_from_a_copy() {
     a_run_exports_its_curves(root);
 }
 
-fn a_copy_is_checked_by_the_commands_of_its_report(root: &Path, markdown: &str) {
-    let begin = markdown.find("CHECKOUT=").unwrap();
-    let commands = &markdown[begin..begin + markdown[begin..].find("\n```").unwrap()];
-    // Pasted where the study is, as it stands there.
-    let (code, _, talk) = bash(&root.join("runs/own"), commands);
+fn a_copy_is_checked_by_the_commands_of_its_report(root: &Path, appendix: &str) {
+    let begin = appendix.find("dapo verify .").unwrap();
+    let commands = &appendix[begin..begin + appendix[begin..].find("\n```").unwrap()];
+    // Pasted where the study is, as it stands there: its inputs are found around it.
+    let (code, out, talk) = bash(&root.join("runs/own"), commands);
     assert_eq!(code, Some(0), "{commands}\n{talk}");
+    assert!(out.contains("verified (records and report)"), "{out}");
     assert!(talk.contains("the run is the record's, to the ledger's head"), "{talk}");
-    // Pasted into a copy elsewhere, with the one path that the report asks for.
+    // Pasted into a copy elsewhere, then with the folder that it asks for.
     let elsewhere = tempfile::tempdir().unwrap();
-    let copied = format!("cp -r {root:?}/runs/own/{{grids,cells}} .");
+    let copied = format!("cp -r {root:?}/runs/own/{{grids,cells}} . && dapo report .");
     assert_eq!(bash(elsewhere.path(), &copied).0, Some(0));
     let (code, _, talk) = bash(elsewhere.path(), commands);
-    assert_eq!(code, Some(3), "the base policy is not two folders up: {talk}");
-    let there = commands.replacen("CHECKOUT=../..", &format!("CHECKOUT={root:?}"), 1);
+    assert_eq!(code, Some(3), "the base policy is not around it: {talk}");
+    let there = commands.replacen(" --out", &format!(" --inputs {root:?} --out"), 1);
     let (code, _, talk) = bash(elsewhere.path(), &there);
     assert_eq!(code, Some(0), "{there}\n{talk}");
     assert!(talk.contains("the run is the record's, to the ledger's head"), "{talk}");
     for name in ["report.md", "report.json"] {
         let ours = files::read(&root.join("runs/own").join(name)).unwrap();
-        assert_eq!(files::read(&elsewhere.path().join("again").join(name)).unwrap(), ours);
+        assert_eq!(files::read(&elsewhere.path().join(name)).unwrap(), ours);
     }
     let (code, _, talk) = bash(root, "dapo train experiments/dapo.toml --inputs .");
     assert!(code == Some(2) && talk.contains("--inputs is for JSON experiments"), "{talk}");

@@ -129,7 +129,6 @@ const COMMANDS: &[(&str, How)] = {
         ("dapo report runs/ladder-0.5b", As("dapo report runs/ablate")),
         ("dapo report reports/study-1 --out elsewhere", Run),
         ("dapo report reports/study-1 --declaration experiments/study.toml --out again", Run),
-        ("dapo report . --out again", As("cd runs/ablate && dapo report . --out again")),
         ("dapo report --claims", Run),
         ("dapo report STUDY --claims", As("dapo report reports/study-1 --claims")),
         ("dapo report runs/ablate --claims", Run),
@@ -154,8 +153,8 @@ const COMMANDS: &[(&str, How)] = {
             As("dapo runs cells CELL.json --run runs/mine"),
         ),
         (
-            "dapo train cells/CELL.json --inputs \"$CHECKOUT\" --out check",
-            As("cd received && dapo train CELL.json --inputs \"$CHECKOUT\" --out ../runs/mine"),
+            "dapo train cells/CELL.json --out check",
+            As("cd received && dapo train CELL.json --out ../runs/mine"),
         ),
         (
             "dapo runs cells cells/CELL.json --run check",
@@ -226,6 +225,8 @@ const COMMANDS: &[(&str, How)] = {
         ("dapo report runs/dapo-seed1-1f2e3d4c", Run),
         ("dapo export runs/reproduce --statement", Run),
         ("dapo export RUN --statement", As("dapo export runs/dapo-2 --statement")),
+        ("dapo verify reports/study-1", As("dapo verify reports/study-1 || [ $? = 6 ]")),
+        ("dapo verify .", As("cd reports/study-1 && { dapo verify . || [ $? = 6 ]; }")),
         ("dapo verify RUN", As("dapo verify runs/dapo-2")),
         ("dapo verify runs/dapo-seed1-1f2e3d4c", Run),
         ("dapo verify received --json", As("dapo verify runs/a --json")),
@@ -529,7 +530,6 @@ fn bash(folder: &Path, dapo: &str, line: &str) -> Result<(), String> {
         .env("BINARY", assert_cmd::cargo::cargo_bin("dapo"))
         .env("ROOT", repository::root())
         .env("HOME", folder.join("home"))
-        .env("CHECKOUT", "..")
         .env("OMP_NUM_THREADS", "1")
         .output()
         .unwrap();

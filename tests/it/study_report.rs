@@ -9,6 +9,7 @@ use dapo::experiment::Grid;
 use dapo::report::{StudyReport, study};
 use dapo::study::{Cell, CellEnding};
 use dapo::training::run::inputs;
+use dapo::verification::verify::{VerifyVerdict, study as study_verification};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -255,6 +256,52 @@ fn what_is_missing_is_said_and_nothing_breaks() {
     assert!(text.contains(
         "Grids that are not in this study: ladder, add-one, fidelity, held-out and learning-rate."
     ));
+}
+
+#[test]
+fn verify_names_what_is_altered_missing_or_not_reported() {
+    let (grids, cells) = small(&[1, 2]);
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    study_fixture::write(root, &grids, &cells);
+    let verified = || study_verification::verify(root).unwrap();
+    let findings = || {
+        let found = verified();
+        let all = found.checks.iter().flat_map(|check| &check.findings);
+        let all: Vec<String> = all.map(|it| format!("{}: {}", it.place, it.what)).collect();
+        (found.verdict, all.join("\n"))
+    };
+    let (verdict, found) = findings();
+    assert!(verdict == VerifyVerdict::Inconclusive && found.contains("report.html: is missing"));
+    study::write(root, None, None).unwrap();
+    let whole = verified();
+    assert_eq!(whole.verdict, VerifyVerdict::Verified, "{whole:?}");
+    assert!(whole.summary.contains("training replayed 0 of 6 runs"), "{}", whole.summary);
+    assert!(whole.not_checked.iter().any(|line| line.starts_with("dapo train cells/")));
+
+    let path = root.join("report.md");
+    let text = files::read_text(&path).unwrap();
+    files::write_atomic(&path, text.replacen("inconclusive", "improves", 1).as_bytes()).unwrap();
+    let (verdict, found) = findings();
+    assert!(verdict == VerifyVerdict::Mismatch && found.contains("report.md, line "), "{found}");
+    study::write(root, None, None).unwrap();
+
+    let cell = root.join("cells").join(cells[0].file_name());
+    let text = files::read_text(&cell).unwrap();
+    files::write_atomic(&cell, text.replacen("\"finished\"", "\"saturated\"", 1).as_bytes())
+        .unwrap();
+    let (verdict, found) = findings();
+    assert!(verdict == VerifyVerdict::Mismatch && found.contains("not built again"), "{found}");
+    files::remove_file(&cell).unwrap();
+    study::write(root, None, None).unwrap();
+    let (verdict, found) = findings();
+    assert!(verdict == VerifyVerdict::Inconclusive && found.contains("no record of the seeds"));
+
+    let run = |arguments: &[&str]| {
+        let mut command = Command::cargo_bin("dapo").unwrap();
+        command.arg("verify").arg(root).args(arguments).output().unwrap().status.code()
+    };
+    assert_eq!((run(&["--json"]), run(&["--replay", "1", "--challenge", "7"])), (Some(6), Some(2)));
 }
 
 #[test]

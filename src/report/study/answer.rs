@@ -338,7 +338,7 @@ fn check(context: &Context) -> String {
         format!(" ({minutes} for the cheapest; commands in the appendix)")
     });
     format!(
-        "dapo report . --out again makes this report from the records; only training a cell again \
-         shows that its run took place{cell}."
+        "dapo verify . holds the records and this report against each other; only training a cell \
+         again shows that its run took place{cell}."
     )
 }

@@ -15,11 +15,11 @@ pub fn section(context: &Context) -> Section {
             Block::heading(format!("Check one cell yourself in {}", minutes(cell.wall_seconds))),
             Block::Text(format!(
                 "The cell that took least time: {}, seed {}. Paste the lines in the folder of this \
-                 report. CHECKOUT is the folder that the study was run from: its records name the \
-                 base policy and files of problems from there. Write its path where the study was \
-                 copied elsewhere. The first command trains the cell again from its own record, the \
-                 second compares every metric, outcome and digest and lists what differs, the third \
-                 makes this report from the records again.",
+                 report. The first command checks the records and this report, the second trains the \
+                 cell again from its own record, the third compares every metric, outcome and digest \
+                 and lists what differs. Base policy and problems are looked for around the study; \
+                 where they are elsewhere, --inputs FOLDER names the folder that their paths start \
+                 from.",
                 text::visible(&cell.name),
                 cell.seed
             )),
@@ -77,15 +77,11 @@ pub fn minutes(seconds: f64) -> String {
     text::counted((seconds / 60.0).ceil().clamp(1.0, 1e6) as usize, "minute", "minutes")
 }
 
-/// Paths are relative to the study's folder, which lies two below the checkout unless it was copied.
-/// A relative `CHECKOUT` is there for `runs/STUDY` and `reports/STUDY`.
+/// Paths are relative to the study's folder.
 fn commands(cell: &Cell) -> String {
     let name = text::visible(&cell.file_name());
     format!(
-        "CHECKOUT=../..\n\
-         dapo train cells/{name} --inputs \"$CHECKOUT\" --out check\n\
-         dapo runs cells cells/{name} --run check\n\
-         dapo report . --out again"
+        "dapo verify .\ndapo train cells/{name} --out check\ndapo runs cells cells/{name} --run check"
     )
 }
 

@@ -76,21 +76,23 @@ pub fn write(
         files::create_folder(out)?;
     }
     let out = out.unwrap_or(folder);
-    let names =
-        ["report.html", "appendix.html", "report.md", "appendix.md", "report.json", "scores.svg"];
-    let paths = names.map(|name| out.join(name));
-    let texts = [
-        html::render(&report.page),
-        html::render(&report.appendix),
-        markdown::render(&report.page),
-        markdown::render(&report.appendix),
-        json(&report),
-        picture::scores(&report.appendix),
-    ];
-    for (path, text) in paths.iter().zip(&texts) {
-        files::write_atomic(path, text.as_bytes())?;
+    let texts = texts(&report);
+    for (name, text) in &texts {
+        files::write_atomic(&out.join(name), text.as_bytes())?;
     }
-    Ok((report, paths))
+    Ok((report, texts.map(|(name, _)| out.join(name))))
+}
+
+/// The report's files and what they hold.
+pub fn texts(report: &StudyReport) -> [(&'static str, String); 6] {
+    [
+        ("report.html", html::render(&report.page)),
+        ("appendix.html", html::render(&report.appendix)),
+        ("report.md", markdown::render(&report.page)),
+        ("appendix.md", markdown::render(&report.appendix)),
+        ("report.json", json(report)),
+        ("scores.svg", picture::scores(&report.appendix)),
+    ]
 }
 
 /// The report as one line of canonical JSON, in which nothing moves a terminal.

@@ -15,6 +15,7 @@ pub mod replay;
 pub mod responses;
 pub mod scores;
 pub mod steps;
+pub mod study;
 pub mod walk;
 
 use crate::base::{files, visible};

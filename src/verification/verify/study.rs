@@ -1,0 +1,111 @@
+//! Verifies a study folder from its records: each against its digest and its own fields, all against
+//! each other, and the report against what the records give. No run is trained again.
+
+use crate::base::files;
+use crate::report::study as report;
+use crate::study::collection::{self, Study};
+use crate::verification::VerificationError;
+use crate::verification::verify::{Check, VerifyVerdict, scores};
+use serde::Serialize;
+use std::path::Path;
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StudyVerification {
+    pub schema: &'static str,
+    pub verdict: VerifyVerdict,
+    pub summary: String,
+    pub checks: Vec<Check>,
+    pub not_checked: Vec<String>,
+}
+
+pub fn verify(folder: &Path) -> Result<StudyVerification, VerificationError> {
+    let study = collection::load(folder, None)?;
+    let records = records(&study);
+    let report = match records.failed() {
+        // What is left out changes every number.
+        true => {
+            let mut check = Check::new("report");
+            check.inconclusive("report", "not built again: records do not count");
+            check.compared("nothing")
+        }
+        false => reported(folder, &study),
+    };
+    let checks = vec![records, complete(&study), report];
+    let verdict = checks.iter().map(|check| check.verdict).max().unwrap_or(VerifyVerdict::Verified);
+    let summary = match verdict {
+        VerifyVerdict::Verified => {
+            "verified (records and report), training replayed 0 of ".to_string()
+                + &format!("{} runs", study.cells.len())
+        }
+        other => other.name().to_string(),
+    };
+    let schema = "dapo-study-verification/1";
+    Ok(StudyVerification { schema, verdict, summary, checks, not_checked: not_checked(&study) })
+}
+
+/// Records that do not count are mismatches, but for runs that failed.
+fn records(study: &Study) -> Check {
+    let mut check = Check::new("records");
+    for excluded in study.excluded.iter().filter(|excluded| !excluded.failed) {
+        check.mismatch(&excluded.cell, &excluded.reason);
+    }
+    check.compared(format!(
+        "{} records against their digests, their own fields and each other",
+        study.cells.len()
+    ))
+}
+
+fn complete(study: &Study) -> Check {
+    let mut check = Check::new("runs");
+    let (mut there, mut arms) = (0, 0);
+    for grid in &study.grids {
+        for arm in &grid.arms {
+            let id = format!("{}/{}", grid.name, arm.name);
+            there += study.cells_of(&id).len();
+            arms += 1;
+            let missing = study.missing_seeds(&id);
+            if !missing.is_empty() {
+                let seeds: Vec<String> = missing.iter().map(u64::to_string).collect();
+                check.inconclusive(&id, format!("no record of the seeds {}", seeds.join(", ")));
+            }
+        }
+    }
+    check.compared(format!("{there} records that count for {arms} arms, with the seeds declared"))
+}
+
+fn reported(folder: &Path, study: &Study) -> Check {
+    let mut check = Check::new("report");
+    let built = report::report(study);
+    let kept: Option<serde_json::Value> = files::read_json(&folder.join("report.json")).ok();
+    if kept.is_some_and(|kept| kept["schema"] != built.schema) {
+        check.inconclusive("report.json", "is written by another version and was not compared");
+        return check.compared("nothing");
+    }
+    let texts = report::texts(&built);
+    for (name, again) in &texts {
+        scores::same_text(&mut check, &folder.join(name), name, again);
+    }
+    check.compared(format!("{} files of the report built again from the records", texts.len()))
+}
+
+/// What only training shows, and what that costs.
+fn not_checked(study: &Study) -> Vec<String> {
+    let seconds =
+        |cell: &&crate::study::Cell| Some(cell.wall_seconds).filter(|seconds| seconds.is_finite());
+    let cost = |name: &str, seconds: f64| format!("{name} took {:.1} minutes", seconds / 60.0);
+    let all: f64 = study.cells.iter().filter_map(|cell| seconds(&cell)).sum();
+    let cheapest = study.cells.iter().filter(|cell| seconds(cell).is_some());
+    let cheapest = cheapest.min_by(|a, b| a.wall_seconds.total_cmp(&b.wall_seconds));
+    let mut lines = vec![
+        "that the runs took place: only training a cell again shows it".to_string(),
+        cost("all runs together", all),
+    ];
+    if let Some(cell) = cheapest {
+        let name = cell.file_name();
+        lines.push(cost(&name, cell.wall_seconds));
+        lines.push(format!(
+            "dapo train cells/{name} --out check && dapo runs cells cells/{name} --run check"
+        ));
+    }
+    lines
+}
