@@ -108,6 +108,10 @@ impl Starter {
                 put(section, key, value);
             }
             put("inputs.data", "kind", &Value::from("files"));
+            text = text.replace(
+                "# or \"files\" with train, dev, test",
+                "# \"mini-aime\": the embedded benchmark",
+            );
             let tests: Vec<Value> = files.test.iter().map(|path| path_value(path)).collect();
             let (train, dev) = (path_value(&files.train), path_value(&files.dev));
             let lines = format!("train = {train}\ndev = {dev}\ntest = {}\n", Value::Array(tests));

@@ -19,6 +19,8 @@ pub enum TrainingError {
     Table(#[from] tables::TableError),
     #[error(transparent)]
     Task(#[from] TaskError),
+    #[error("{}: {source}", path.display())]
+    Problem { path: PathBuf, source: TaskError },
     #[error(transparent)]
     Policy(#[from] PolicyError),
     #[error(transparent)]

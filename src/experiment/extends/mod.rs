@@ -34,6 +34,7 @@ pub fn resolve(mut chain: Chain) -> Result<Experiment, ExperimentError> {
             Ok(mut experiment) => {
                 // Format 1 has no key in the records of earlier runs.
                 experiment.records = experiment.records.filter(|records| records.format != 1);
+                problems.extend(keep_sets(&chain, &mut experiment));
                 // Rules between keys say nothing while a key's value is not the one meant.
                 let found = match problems.is_empty() {
                     true => validate::problems(&experiment),
@@ -65,6 +66,28 @@ pub fn resolve(mut chain: Chain) -> Result<Experiment, ExperimentError> {
         }
     }
     Err(ExperimentError::Invalid { problems })
+}
+
+/// Takes away the samples of sets that a parent had and the data of the file have not; a set that
+/// the data never had is a problem.
+fn keep_sets(chain: &[(PathBuf, Table)], experiment: &mut Experiment) -> Vec<String> {
+    let known = experiment.inputs.data.set_names();
+    let of_data = stated_in(chain, "inputs.data.kind");
+    let mut problems = Vec::new();
+    experiment.evaluation.samples.retain(|set, _| {
+        let key = format!("evaluation.samples.{set}");
+        let is_known = known.contains(set);
+        if !is_known && stated_in(chain, &key) <= of_data {
+            let sets = known.join(", ");
+            let problem = format!("{key} names no set of the data, which are {sets}");
+            problems.push(with_file(chain, problem));
+        }
+        is_known
+    });
+    if stated_in(chain, "evaluation.during_training") > of_data {
+        experiment.evaluation.during_training.retain(|set| known.contains(set));
+    }
+    problems
 }
 
 fn merged(chain: &[(PathBuf, Table)]) -> Table {

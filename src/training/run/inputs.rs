@@ -2,11 +2,11 @@
 
 use crate::algorithm::Problem;
 use crate::base::files;
-use crate::experiment::{Device, Experiment, Place, PromptSettings};
+use crate::experiment::{Data, Device, Experiment, Place, PromptSettings, sets};
 use crate::numerics::Numerics;
 use crate::policy::{Config, ExactPolicy, Qwen2, checkpoint, checkpoint::weights};
 use crate::records::Manifest;
-use crate::task::{DataSets, Tokenizer, data, data::mini_aime, prompt};
+use crate::task::{DataSets, TaskError, Tokenizer, data, data::mini_aime, prompt};
 use crate::training::TrainingError;
 use serde_json::json;
 use std::cell::RefCell;
@@ -74,10 +74,11 @@ fn check_exactness(experiment: &Experiment, config: &Config) -> Result<(), Train
 /// Checks before the run that every problem can be tokenized and answered.
 fn check_prompts(inputs: &Inputs, positions: i64) -> Result<(), TrainingError> {
     let Experiment { prompt: PromptSettings { template }, rollout, .. } = &inputs.experiment;
-    for (_, problems) in named_sets(&inputs.data) {
+    for (set, problems) in named_sets(&inputs.data) {
         for problem in problems {
             let limit = rollout.max_prompt_tokens;
-            let prompt = prompt::prompt(problem, *template, &inputs.tokenizer, limit)?;
+            let prompt = prompt::prompt(problem, *template, &inputs.tokenizer, limit)
+                .map_err(|source| in_file(&inputs.experiment.inputs.data, set, source))?;
             let (tokens, response) = (prompt.tokens.len(), rollout.max_response_tokens);
             if tokens as u64 + response > positions as u64 {
                 let problem = problem.id.clone();
@@ -86,6 +87,20 @@ fn check_prompts(inputs: &Inputs, positions: i64) -> Result<(), TrainingError> {
         }
     }
     Ok(())
+}
+
+/// With the file of the set, where it has one.
+fn in_file(data: &Data, set: &str, source: TaskError) -> TrainingError {
+    let Data::Files { train, dev, test } = data else { return source.into() };
+    let path = match set {
+        mini_aime::TRAIN => Some(train),
+        sets::DEV => Some(dev),
+        _ => test.iter().find(|path| sets::set_name(path) == set),
+    };
+    match path {
+        Some(path) => TrainingError::Problem { path: path.clone(), source },
+        None => source.into(),
+    }
 }
 
 impl Inputs {
