@@ -150,6 +150,10 @@ pub fn find<'a>(families: &'a [FamilyResult], row: &Declared) -> Option<&'a Comp
     })
 }
 
+pub const UNREGISTERED: &str = "nothing was registered beforehand: every verdict is exploratory";
+
+pub const NO_PILOT: &str = "no pilot σ was declared: no minimum detectable effect is given";
+
 fn remarks(study: &Study) -> Vec<String> {
     let declaration = &study.declaration;
     let mut remarks = vec![collection::SHARED_BASE.to_string(), collection::records_checked()];
@@ -157,10 +161,10 @@ fn remarks(study: &Study) -> Vec<String> {
         remarks.push(collection::CLAIMS_ELSEWHERE.to_string());
     }
     if !declaration.registered {
-        remarks.push("nothing was registered beforehand: every verdict is exploratory".to_string());
+        remarks.push(UNREGISTERED.to_string());
     }
     if declaration.pilot.is_none() {
-        remarks.push("no pilot σ was declared: no minimum detectable effect is given".to_string());
+        remarks.push(NO_PILOT.to_string());
     }
     let failed = study.excluded.iter().filter(|it| it.failed).count();
     let others = study.excluded.len() - failed;

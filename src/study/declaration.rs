@@ -137,8 +137,9 @@ impl Declaration {
                 comparisons,
             })
         };
+        let questions: Vec<&str> = grids.iter().map(|grid| grid.question.as_str()).collect();
         Self {
-            question: "no declaration was given: every verdict is exploratory".to_string(),
+            question: questions.join(" "),
             registered: false,
             seeds: Vec::new(),
             tuning_seeds: Vec::new(),

@@ -9,7 +9,7 @@ use crate::report::study::{checking, comparison, context, context::Unit, courses
 use crate::report::{Context, published, text};
 use crate::study::claims::text as claim_text;
 use crate::study::{
-    At, Clock, Declared, FamilyResult, Metric, Series, Statistic, Word, collection,
+    At, Clock, Declared, FamilyResult, Metric, Series, Statistic, Word, analysis, collection,
     comparisons::Comparison, curves,
 };
 
@@ -23,52 +23,110 @@ fn primary<'a>(context: &Context<'a>) -> Option<&'a Comparison> {
 
 /// The answer to the study's question, in a sentence that carries its limits.
 pub fn headline(context: &Context) -> String {
-    let Some(comparison) = primary(context) else {
-        return "The study declares no comparison, and no arm of its grids is compared with another: \
-                there is nothing to answer."
-            .to_owned();
-    };
+    match context.analysis.families.first().map(|family| family.comparisons.as_slice()) {
+        None | Some([]) => {
+            "The study declares no comparison, and no arm of its grids is compared with another: \
+             there is nothing to answer."
+                .to_owned()
+        }
+        Some([one]) => answer(context, one),
+        Some(several) => answers(context, several),
+    }
+}
+
+/// Of one comparison, with both means.
+fn answer(context: &Context, comparison: &Comparison) -> String {
     let declared = &comparison.declared;
-    let (arm, reference) = (context.label(&declared.arm), context.label(&declared.reference));
     let metric = text::visible(&comparison.metric_words);
-    let reason = text::visible(&comparison.reason);
     let Some(result) = &comparison.result else {
         return format!(
-            "Not known: {arm} could not be compared with {reference} ({metric}): {reason}."
+            "Not known: {} could not be compared with {} ({metric}): {}.",
+            context.label(&declared.arm),
+            context.label(&declared.reference),
+            text::visible(&comparison.reason)
         );
     };
     let unit = context::unit_of(&declared.metric);
     let means = match comparison.means() {
         (Some(mean), Some(other)) => {
             let percent = if unit == Unit::Share { " %" } else { "" };
-            format!(": {metric}, {} against {}{percent}", unit.show(mean), unit.show(other))
+            format!(", {} against {}{percent}", unit.show(mean), unit.show(other))
         }
-        _ => format!(": {metric}, difference {}", unit.signed(result.difference)),
+        _ => format!(", difference {}", unit.signed(result.difference)),
     };
-    let verdict = match comparison.word {
-        Word::Improves => format!("{arm} improves on {reference}"),
-        Word::Hurts => format!("{arm} is worse than {reference}"),
-        Word::Higher => format!("{arm} is higher than {reference}"),
-        Word::Lower => format!("{arm} is lower than {reference}"),
-        Word::Equivalent => format!("{arm} and {reference} are equivalent within δ"),
-        Word::Inconclusive | Word::NotCompared => format!(
-            "Inconclusive: no effect of {arm} against {reference} is shown, and none excluded \
-             ({reason})"
-        ),
-    };
-    let limits = [
-        is_control(context, comparison)
-            .then(|| "positive control: the settings were tuned for it".to_owned()),
-        (!comparison.registered).then(|| "exploratory: nothing was registered".to_owned()),
-    ];
-    let limits: Vec<String> = limits.into_iter().flatten().collect();
+    let arm = context.label(&declared.arm);
+    let verdict = said(comparison.word, &[arm], &context.label(&declared.reference));
+    let control = is_control(context, comparison)
+        .then(|| "positive control: the settings were tuned for it".to_owned());
+    let limits: Vec<String> = control.into_iter().chain(exploratory(comparison)).collect();
     let limits = match limits.is_empty() {
         true => String::new(),
         false => format!(" ({})", limits.join("; ")),
     };
     let equal = at_equal_rollouts(context, comparison)
         .map_or(String::new(), |said| format!("; {said} at equal generated rollouts"));
-    format!("{verdict}{limits}{means}{equal}.")
+    format!("{}{limits}: {metric}{means}{equal}.", text::capital(&verdict).trim_end_matches('.'))
+}
+
+fn exploratory(comparison: &Comparison) -> Option<String> {
+    (!comparison.registered).then(|| "exploratory".to_owned())
+}
+
+/// Of several comparisons: which arms differ from what they are compared with, and which do not.
+fn answers(context: &Context, comparisons: &[Comparison]) -> String {
+    let first = &comparisons[0];
+    let same = |of: fn(&Comparison) -> &str| comparisons.iter().all(|it| of(it) == of(first));
+    let reference = match same(|it| &it.declared.reference) {
+        true => context.label(&first.declared.reference),
+        false => "the row before".to_owned(),
+    };
+    let parts = WORDS.iter().filter_map(|word| {
+        let of = comparisons.iter().filter(|it| it.word == *word);
+        let arms: Vec<String> = of
+            .map(|it| {
+                let unit = context::unit_of(&it.declared.metric);
+                let by = it.result.as_ref().map(|result| unit.signed(result.difference));
+                let by = by.map_or(String::new(), |by| format!(" ({by})"));
+                context.label(&it.declared.arm) + &by
+            })
+            .collect();
+        (!arms.is_empty()).then(|| said(*word, &arms, &reference))
+    });
+    let metric = match same(|it| &it.metric_words) {
+        true => format!(": {}", text::visible(&first.metric_words)),
+        false => String::new(),
+    };
+    let status = exploratory(first).map_or(String::new(), |word| format!(" ({word})"));
+    let parts = text::capital(&text::joined(parts, "; "));
+    format!("{}{status}{metric}.", parts.trim_end_matches('.'))
+}
+
+/// Every word, from the strongest.
+const WORDS: [Word; 7] = [
+    Word::Improves,
+    Word::Hurts,
+    Word::Higher,
+    Word::Lower,
+    Word::Equivalent,
+    Word::Inconclusive,
+    Word::NotCompared,
+];
+
+/// A verdict on arms in words.
+fn said(word: Word, arms: &[String], reference: &str) -> String {
+    let names = text::listed(arms);
+    let (improve, is) = if arms.len() == 1 { ("improves", "is") } else { ("improve", "are") };
+    match word {
+        Word::Improves => format!("{names} {improve} on {reference}"),
+        Word::Hurts => format!("{names} {is} worse than {reference}"),
+        Word::Higher => format!("{names} {is} higher than {reference}"),
+        Word::Lower => format!("{names} {is} lower than {reference}"),
+        Word::Equivalent => format!("{names} {is} equivalent to {reference} within δ"),
+        Word::Inconclusive => {
+            format!("no difference from {reference} is shown for {names}, and none excluded")
+        }
+        Word::NotCompared => format!("{names} could not be compared with {reference}"),
+    }
 }
 
 fn same_arms(one: &Declared, other: &Declared) -> bool {
@@ -106,11 +164,20 @@ fn at_equal_rollouts(context: &Context, primary: &Comparison) -> Option<String> 
     Some(format!("{said}{number}"))
 }
 
-/// What a reader must know before any verdict. What holds of every study stands among its limits.
+/// What a reader must know before any verdict: what is missing. What the study is stands among its
+/// limits, its status and its assumptions.
 pub fn alerts(context: &Context) -> Vec<String> {
-    let always = [collection::SHARED_BASE.to_owned(), collection::records_checked()];
+    let checked = collection::records_checked();
+    let elsewhere = [
+        collection::SHARED_BASE,
+        collection::CLAIMS_ELSEWHERE,
+        analysis::UNREGISTERED,
+        analysis::NO_PILOT,
+        &checked,
+    ];
     let remarks = context.analysis.remarks.iter();
-    remarks.filter(|it| !always.contains(it)).map(|remark| text::visible(remark)).collect()
+    let missing = remarks.filter(|remark| !elsewhere.contains(&remark.as_str()));
+    missing.map(|remark| text::visible(remark)).collect()
 }
 
 /// The first screen below the answer.
@@ -172,16 +239,7 @@ fn comparison_row(
 
 /// Counts of the words of a family.
 fn in_words(family: &FamilyResult) -> String {
-    let words = [
-        Word::Improves,
-        Word::Hurts,
-        Word::Higher,
-        Word::Lower,
-        Word::Equivalent,
-        Word::Inconclusive,
-        Word::NotCompared,
-    ];
-    let counts = words.into_iter().filter_map(|word| {
+    let counts = WORDS.into_iter().filter_map(|word| {
         let count = family.comparisons.iter().filter(|it| it.word == word).count();
         (count > 0).then(|| format!("{count} {}", word.words()))
     });
@@ -196,10 +254,10 @@ fn figure(context: &Context) -> Option<Figure> {
         panels.push(Panel::Intervals(scores::differences(context, grid)));
     }
     let mut legend = Vec::new();
-    if let Some(primary) = primary(context) {
-        let arms = [&primary.declared.arm, &primary.declared.reference];
+    let arms = arms_asked_about(context);
+    if !arms.is_empty() {
         for clock in [Clock::Updates, Clock::GeneratedTokens] {
-            let curves = learning(context, arms, clock);
+            let curves = learning(context, &arms, clock);
             legend = courses::legend(&curves.lines);
             panels.push(Panel::Curves(curves));
         }
@@ -225,8 +283,26 @@ fn figure(context: &Context) -> Option<Figure> {
     })
 }
 
+/// Those of the first family, each once.
+fn arms_asked_about<'a>(context: &Context<'a>) -> Vec<&'a String> {
+    let mut arms = Vec::new();
+    let comparisons = context.analysis.families.iter().take(1).flat_map(|it| &it.comparisons);
+    for declared in comparisons.map(|comparison| &comparison.declared) {
+        for arm in [&declared.arm, &declared.reference] {
+            if !arms.contains(&arm) {
+                arms.push(arm);
+            }
+        }
+    }
+    arms.truncate(MOST_CURVES);
+    arms
+}
+
+/// Arms whose curves stay apart in one panel.
+const MOST_CURVES: usize = 4;
+
 /// Mean and interval of the curve set's score.
-fn learning(context: &Context, arms: [&String; 2], clock: Clock) -> Curves {
+fn learning(context: &Context, arms: &[&String], clock: Clock) -> Curves {
     let set = &context.analysis.declaration.curve_set;
     let series = Series::Evaluation { set: set.clone(), statistic: Statistic::AvgAtK };
     let line = |id: &String| {
@@ -236,7 +312,7 @@ fn learning(context: &Context, arms: [&String; 2], clock: Clock) -> Curves {
         line.band = courses::interval_band(&curve, 100.0);
         line
     };
-    let lines: Vec<CurveLine> = arms.into_iter().map(line).collect();
+    let lines: Vec<CurveLine> = arms.iter().copied().map(line).collect();
     Curves {
         title: format!("avg@k on {}, %, over {}", text::visible(set), clock.words()),
         x: clock.words().to_owned(),

@@ -145,10 +145,11 @@ pub fn legend(lines: &[CurveLine]) -> Vec<LegendEntry> {
     lines.iter().map(|line| LegendEntry { style: line.style, label: line.label.clone() }).collect()
 }
 
-/// The interval of the mean at each point that has one.
+/// The interval of a mean of shares, which lies between 0 and 1, at each point that has one.
 pub fn interval_band(curve: &Curve, scale: f64) -> Vec<(f64, f64, f64)> {
-    let of =
-        |point: &BandPoint| point.interval.map(|it| (point.x, scale * it.low, scale * it.high));
+    let of = |point: &BandPoint| {
+        point.interval.map(|it| (point.x, scale * it.low.max(0.0), scale * it.high.min(1.0)))
+    };
     curve.band.iter().filter_map(of).collect()
 }
 
