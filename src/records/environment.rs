@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The folder that LibTorch was linked from.
+/// The folder that LibTorch was linked from; of a wheel's program, which finds it by its run path, a
+/// name without a place.
 const LIBTORCH_LIB: &str = env!("DAPO_LIBTORCH_LIB");
 
 /// The lock file that this binary was compiled with.
@@ -28,7 +29,7 @@ pub const PINS: [&str; 10] = [
     "ONEDNN_MAX_CPU_ISA",
 ];
 
-/// The folder of the LibTorch that this process has loaded: the linked one, unless
+/// The folder of the LibTorch that this process has loaded: the one of its run path, unless
 /// `LD_LIBRARY_PATH` names another.
 pub fn libtorch_folder() -> PathBuf {
     let maps = files::read_text(Path::new("/proc/self/maps")).unwrap_or_default();
@@ -65,7 +66,7 @@ pub fn describe(threads: u64) -> Environment {
     };
     put("harness", Some(env!("CARGO_PKG_VERSION").to_string()));
     let lib = libtorch_folder();
-    put("libtorch", proc_text(&lib.join("../build-version")));
+    put("libtorch", libtorch_version(&lib));
     put("libtorch_cpu_sha256", files::sha256_file(&lib.join("libtorch_cpu.so")).ok());
     put("cargo_lock_sha256", Some(files::sha256(CARGO_LOCK)));
     put("target", Some(format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS)));
@@ -89,6 +90,16 @@ pub fn describe(threads: u64) -> Environment {
 pub fn cpu_flags() -> Vec<String> {
     let flags = field("/proc/cpuinfo", "flags").unwrap_or_default();
     flags.split_whitespace().map(str::to_string).collect()
+}
+
+/// The version that LibTorch's archive states, or the Python package `torch`.
+fn libtorch_version(lib: &Path) -> Option<String> {
+    let of_package = || {
+        let text = proc_text(&lib.join("../version.py"))?;
+        let stated = text.lines().find_map(|line| line.strip_prefix("__version__ = "))?;
+        Some(stated.trim_matches(['\'', '"']).to_string())
+    };
+    proc_text(&lib.join("../build-version")).or_else(of_package)
 }
 
 fn cpu_capability() -> Option<String> {
@@ -118,6 +129,19 @@ fn field(path: &str, name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_version_of_libtorch_is_the_archives_or_the_packages() {
+        let folder = tempfile::tempdir().unwrap();
+        let lib = folder.path().join("lib");
+        files::create_folder(&lib).unwrap();
+        assert_eq!(libtorch_version(&lib), None);
+        let package = "__all__ = ['__version__']\n__version__ = '2.11.0+cpu'\ndebug = False\n";
+        files::write_atomic(&folder.path().join("version.py"), package.as_bytes()).unwrap();
+        assert_eq!(libtorch_version(&lib).as_deref(), Some("2.11.0+cpu"));
+        files::write_atomic(&folder.path().join("build-version"), b"2.11.0\n").unwrap();
+        assert_eq!(libtorch_version(&lib).as_deref(), Some("2.11.0"));
+    }
 
     #[test]
     fn times_are_written_as_rfc_3339_up_to_the_year_9999() {

@@ -234,6 +234,6 @@ fn a_card_that_is_not_there_is_refused_with_what_to_do() {
     let device = "cuda:1".parse().unwrap();
     let model = checkpoint::load_model(Path::new("golden/mini-aime/base")).unwrap();
     let error = model.placed(Place { device, ..Place::default() }).unwrap_err().to_string();
-    let help = if tch::utils::has_cuda() { "nvidia-smi" } else { "LD_LIBRARY_PATH" };
+    let help = if tch::utils::has_cudart() { "nvidia-smi" } else { "LD_LIBRARY_PATH" };
     assert!(error.contains("cuda:1") && error.contains(help), "{error}");
 }
