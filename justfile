@@ -46,6 +46,11 @@ setup:
 build: setup
     cargo build
 
+# Build a Python wheel with the program into target/wheels
+[group('build')]
+wheel: setup
+    @.ci/wheel build
+
 # Write the API documentation and refuse warnings
 [group('build')]
 doc: setup
@@ -107,6 +112,11 @@ golden: setup
 [group('check')]
 regress *ARGS: build
     {{ dapo }} regress "$@"
+
+# Install the wheel into a fresh environment and time it to the first training step; arguments go to pip install
+[group('check')]
+wheel-test *ARGS: wheel
+    @.ci/wheel test "$@"
 
 # Two short rollout steps through the whole pipeline, into a temporary folder
 [group('check')]

@@ -63,6 +63,10 @@ const COMMANDS: &[(&str, How)] = {
         // studies
         ("dapo init my-study", Run),
         (
+            "dapo init demo && dapo ablate demo",
+            As("dapo init demo && dapo ablate demo --dry-run --no-probe"),
+        ),
+        (
             "dapo init my-study --arms grpo,dapo,dr-grpo --seeds 1..8",
             As("dapo init study-2 --arms grpo,dapo,dr-grpo --seeds 1..8"),
         ),
@@ -349,6 +353,8 @@ const COMMANDS: &[(&str, How)] = {
         ("./justw pretrain", Parsed(MINUTES)),
         ("dapo model pretrain golden/mini-aime/recipe.toml --out runs/base", Parsed(MINUTES)),
         ("just setup", Parsed(TOOLS)),
+        ("just wheel", Parsed(TOOLS)),
+        ("just wheel-test", Parsed(TOOLS)),
         ("./justw isa", Parsed(TOOLS)),
         ("./justw test", Parsed(TOOLS)),
         ("./justw bless", Parsed(TOOLS)),
