@@ -33,7 +33,6 @@ const COMMANDS: &[(&str, How)] = {
     &[
         // train, plan
         ("./justw reproduce", Run),
-        ("just reproduce", Run),
         ("dapo train experiments/dapo.toml", As("dapo train experiments/dapo.toml --no-plan")),
         (
             "dapo train experiments/dapo.toml --seed 2 --out runs/dapo-2",
