@@ -184,7 +184,7 @@ struct DataPrepared {
 }
 
 fn mini_aime_sets(variant: MiniAimeVariant) -> Vec<(String, Vec<Problem>)> {
-    let data::DataSets { train, dev, tests } = mini_aime::generate(variant);
+    let data::DataSets { train, dev, tests, .. } = mini_aime::generate(variant);
     let trained = [(mini_aime::TRAIN.to_string(), train), (sets::DEV.to_string(), dev)];
     trained.into_iter().chain(tests).collect()
 }
@@ -206,7 +206,8 @@ fn file_set(args: &PrepareArgs) -> anyhow::Result<DataPrepared> {
             answers: conflict.answers.iter().map(|(answer, _)| answer.clone()).collect(),
         }));
     }
-    let mut problems = if args.refuse_conflicting { file.consistent(path)? } else { file.problems };
+    let mut problems =
+        if args.refuse_conflicting { file.consistent(path)?.problems } else { file.problems };
     let mut evaluated = 0;
     for other in &args.without {
         let known = problem_file::read(other)?.problems;

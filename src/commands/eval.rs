@@ -256,7 +256,7 @@ fn problem_sets(paths: &[PathBuf]) -> Result<Vec<(String, Vec<Problem>)>> {
         if sets.iter().any(|(known, _)| *known == name) {
             bail!(Usage(format!("two files of --data are named {name:?}")));
         }
-        sets.push((name, problem_file::read(path)?.consistent(path)?));
+        sets.push((name, problem_file::read(path)?.consistent(path)?.problems));
     }
     Ok(sets)
 }

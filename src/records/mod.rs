@@ -13,7 +13,7 @@ pub use crate::records::housekeeping::{Candidate, HousekeepingRules, RunSummary}
 pub use crate::records::ledger::{Broken, Components, Tensors};
 pub use crate::records::run_folder::{
     Counters, DivergenceRecord, Ending, Environment, EvaluationRecord, Manifest, RunFolder,
-    Session, StepMetrics, StepTimings,
+    Session, StepMetrics, StepTimings, Tags,
 };
 pub use crate::records::tables::graded::{ColumnNames, GradedTable};
 pub use crate::records::tables::long::{CellKey, EvaluationRow, MetricRow, OutcomeRow};

@@ -10,6 +10,7 @@
 //!   run.lock               held by the process that works on the run
 //!   metrics.jsonl          one line a rollout step; the same bytes for the same run
 //!   ledger.jsonl           hash chain over inputs, rollout steps and ending; see `ledger`
+//!   tags.json              tags of evaluated problems, where their files have any
 //!   plan.json              what was estimated before, and what came true (likewise)
 //!   timings.jsonl          wall-clock seconds, memory (outside every comparison)
 //!   evaluations.jsonl      one line for each evaluated set
@@ -30,8 +31,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Everything that a run writes directly in its folder.
-pub const LAYOUT: [&str; 20] = [
+pub const LAYOUT: [&str; 21] = [
     "experiment.json",
+    "tags.json",
     "manifest.json",
     "environment.json",
     "sessions.jsonl",
@@ -52,6 +54,9 @@ pub const LAYOUT: [&str; 20] = [
     "ro-crate-metadata.json",
     "statement.json",
 ];
+
+/// Set → problem → what its file calls it. Only problems with tags.
+pub type Tags = BTreeMap<String, BTreeMap<String, Vec<String>>>;
 
 /// How the name of a checkpoint that was refused begins; its step follows.
 pub const DAMAGED_CHECKPOINT: &str = "damaged-step-";
@@ -240,6 +245,7 @@ impl RunFolder {
 
     records! {
         experiment: read_json("experiment.json") -> Experiment;
+        tags: read_json("tags.json") -> Tags;
         manifest: read_json("manifest.json") -> Manifest;
         environment: read_json("environment.json") -> Environment;
         metrics: read_lines("metrics.jsonl") -> Vec<StepMetrics>;

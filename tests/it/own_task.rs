@@ -34,6 +34,8 @@ fn a_task_of_ones_own_trains_evaluates_and_reports() {
     assert_eq!((of("test", 0), of("test", 2)), ((8, 4), (8, 4)));
     let rows = dapo::records::tables::read_rollouts(&run.rollouts(1)).unwrap();
     assert!(rows.iter().all(|row| row.problem.starts_with("train/")));
+    let page = files::read_text(&run.path("report.md")).unwrap();
+    assert!(page.contains("test by the tags of its problems."), "{page}");
     // The base policy can do some of it: otherwise there would be nothing to train on.
     assert!(rows.iter().any(|row| row.is_correct) && rows.iter().any(|row| !row.is_correct));
 }

@@ -126,7 +126,10 @@ pub fn cell(arm: &Arm, seed: u64, shape: &Shape) -> Cell {
     metrics.insert("rollout/generated_rollouts".to_owned(), generated);
     let digest = |text: &str| files::sha256(text.as_bytes());
     let sets = SETS.iter().map(|(set, count, _)| {
-        ((*set).to_owned(), ProblemIds { count: *count, sha256: digest(set) })
+        (
+            (*set).to_owned(),
+            ProblemIds { count: *count, sha256: digest(set), ..ProblemIds::default() },
+        )
     });
     let inputs: BTreeMap<String, String> = [
         "data/train",

@@ -167,6 +167,15 @@ fn evaluation(report: &Report) -> Section {
     let columns = "set | n × k × runs # | policy | avg@k %# | SE # | 95 %, these problems # | SE # | \
                    95 %, other problems # | pass@k %# | cons@k %# | truncated %# | mean tokens #";
     blocks.push(Block::Table(Table::new(caption, columns, evaluation_rows(report))));
+    if !report.by_tag.is_empty() {
+        let rows = report.by_tag.iter().map(|it| {
+            let share = |share: Option<f64>| TableCell::shown(share, text::points);
+            row![&it.tag, TableCell::count(it.problems), share(it.base), share(it.last)]
+        });
+        let caption = format!("{} by the tags of its problems.", report.evaluations[0].set);
+        let columns = "tag | problems # | base, % # | final, % #";
+        blocks.push(Block::Table(Table::new(caption, columns, rows)));
+    }
     blocks.extend(together("pass-at-k", "Unbiased pass@k over k", &report.pass_at_k));
     blocks.extend(report.strip.as_ref().map(|strip| Block::Figure(every_sample(strip))));
     Section::new("evaluation", "Evaluation", blocks)

@@ -215,6 +215,45 @@ pub fn strip(loaded: &RunReportLoaded, results: &[SetResult]) -> Option<Strip> {
     (!rows.is_empty()).then_some(Strip { set: set.clone(), rows })
 }
 
+/// One tag of the headline set: problems, and shares correct of the base and the last policy.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TagResult {
+    pub tag: String,
+    pub problems: usize,
+    pub base: Option<f64>,
+    pub last: Option<f64>,
+}
+
+/// The headline set by the tags of its problems.
+pub fn by_tag(loaded: &RunReportLoaded, results: &[SetResult]) -> Vec<TagResult> {
+    let Some(set) = results.first().map(|result| &result.set) else { return Vec::new() };
+    let Some((_, tags)) = loaded.tags.iter().find(|(name, _)| text::visible(name) == *set) else {
+        return Vec::new();
+    };
+    let mut problems: BTreeMap<&String, BTreeSet<&String>> = BTreeMap::new();
+    for (problem, tag) in tags.iter().flat_map(|(id, tags)| tags.iter().map(move |tag| (id, tag))) {
+        problems.entry(tag).or_default().insert(problem);
+    }
+    let of_set = loaded.evaluations.iter();
+    let of_set = of_set.filter(|evaluation| text::visible(&evaluation.record.set) == *set);
+    let (base, last) = base_and_last(&of_set.collect::<Vec<_>>());
+    let share = |evaluation: Option<&LoadedEvaluation>, of: &BTreeSet<&String>| {
+        let outcomes = evaluation?.outcomes.as_ref()?;
+        let of_tag = outcomes.iter().filter(|problem| of.contains(&problem.problem));
+        let samples: Vec<bool> =
+            of_tag.flat_map(|problem| problem.samples.iter().map(|it| it.is_correct)).collect();
+        let correct = samples.iter().filter(|is_correct| **is_correct).count();
+        (!samples.is_empty()).then(|| correct as f64 / samples.len() as f64)
+    };
+    let result = |(tag, of): (&String, BTreeSet<&String>)| TagResult {
+        tag: text::visible(tag),
+        problems: of.len(),
+        base: share(base, &of),
+        last: share(last, &of),
+    };
+    problems.into_iter().map(result).collect()
+}
+
 fn marks_of(problem: &ProblemOutcomes) -> String {
     problem
         .samples

@@ -3,6 +3,7 @@
 
 use crate::base::files;
 use crate::experiment::Experiment;
+use crate::records::Tags;
 use crate::records::{
     Environment, EvaluationRecord, Manifest, RolloutRow, RunFolder, Session, StepMetrics,
     StepTimings, run_folder::Outcome, tables,
@@ -19,6 +20,8 @@ pub struct RunReportLoaded {
     pub experiment: Experiment,
     /// `manifest.json`.
     pub manifest: Manifest,
+    /// `tags.json`; empty where no problem has any.
+    pub tags: Tags,
     /// `environment.json`.
     pub environment: Option<Environment>,
     /// `sessions.jsonl`.
@@ -78,6 +81,7 @@ pub fn load(run: &RunFolder) -> Result<RunReportLoaded, ReportError> {
     Ok(RunReportLoaded {
         experiment,
         manifest: run.manifest()?,
+        tags: optional(run.tags())?.unwrap_or_default(),
         environment: optional(run.environment())?,
         sessions: optional(run.sessions())?.unwrap_or_default(),
         metrics: optional(run.metrics())?.unwrap_or_default(),

@@ -45,6 +45,9 @@ pub struct Report {
     pub settings: Vec<(String, String)>,
     /// By set.
     pub evaluations: Vec<SetResult>,
+    /// The headline set by the tags of its problems.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub by_tag: Vec<evaluations::TagResult>,
     /// Single outcomes of the headline set.
     pub strip: Option<Strip>,
     /// Curves beside the paper's.
@@ -144,6 +147,7 @@ pub fn build(run: &RunFolder) -> Result<Report, ReportError> {
         effects,
         decisions: arm::decisions(&loaded.experiment),
         settings: arm::settings(&loaded.experiment),
+        by_tag: evaluations::by_tag(&loaded, &evaluations),
         strip: evaluations::strip(&loaded, &evaluations),
         figures: figures::beside_the_paper(&loaded.metrics, &evaluations),
         effect_figures: figures::effects(&loaded.metrics),

@@ -2,20 +2,22 @@
 //! those of the others.
 
 use crate::report::page::{
-    Block, CurveLine, Curves, Figure, Look, Panel, PanelSize, Section, Table, TableCell, row,
+    Block, Column, CurveLine, Curves, Figure, Look, Panel, PanelSize, Section, Table, TableCell,
+    row,
 };
 use crate::report::study::{comparison, context, context::Unit, courses, scores};
 use crate::report::{Context, published, text};
 use crate::study::comparisons::Comparison;
-use crate::study::{ArmSummary, Clock, GridSummary, Series, Statistic, Word, curves};
+use crate::study::{ArmSummary, Cell, Clock, GridSummary, Series, Statistic, Word, curves};
 
 pub fn sections<'a>(context: &'a Context) -> impl Iterator<Item = Section> + use<'a> {
     context.analysis.grids.iter().map(|grid| {
         let anchor = scores::anchor(&grid.name);
-        let blocks = vec![
+        let mut blocks = vec![
             Block::Table(table(context, grid)),
             Block::Figure(multiples(context, grid, &anchor)),
         ];
+        blocks.extend(by_tag(context, grid).map(Block::Table));
         let title = format!("{}: {}", text::visible(&grid.name), text::visible(&grid.question));
         let name = text::visible(&grid.name);
         Section { name, ..Section::new(&format!("grid-{anchor}"), &title, blocks) }
@@ -160,4 +162,34 @@ fn multiples(context: &Context, grid: &GridSummary, anchor: &str) -> Figure {
         panels: lines.iter().enumerate().map(panel).collect(),
         numbers: Table::new("", "", []),
     }
+}
+
+/// The primary set's last score of each arm by the tags of its problems, means over the runs; `None`
+/// where no problem has any.
+fn by_tag(context: &Context, grid: &GridSummary) -> Option<Table> {
+    let set = &context.analysis.declaration.primary_set;
+    let cells = |arm: &ArmSummary| context.study.cells_of(&arm.id);
+    let first = grid.arms.iter().flat_map(cells).find_map(|cell| cell.problems.get(set))?;
+    if first.tags.is_empty() {
+        return None;
+    }
+    let share = |arm: &ArmSummary, places: &[usize]| {
+        let last = |cell: &Cell| Some(cell.last_evaluation(set)?.accuracies());
+        let of = |accuracies: Vec<f64>| {
+            places.iter().filter_map(|place| accuracies.get(*place)).sum::<f64>()
+                / places.len() as f64
+        };
+        let runs: Vec<f64> = cells(arm).into_iter().filter_map(last).map(of).collect();
+        (!runs.is_empty()).then(|| runs.iter().sum::<f64>() / runs.len() as f64)
+    };
+    let rows = first.tags.iter().map(|(tag, places)| {
+        let shares = grid.arms.iter();
+        let shares = shares.map(|arm| TableCell::shown(share(arm, places), text::points));
+        row![text::visible(tag), TableCell::count(places.len())].into_iter().chain(shares).collect()
+    });
+    let caption = format!("{}, %, by the tags of its problems.", context.score_name());
+    let mut table = Table::new(caption, "tag | problems #", rows);
+    let column = |arm: &ArmSummary| Column { name: text::visible(&arm.label), numeric: true };
+    table.columns.extend(grid.arms.iter().map(column));
+    Some(table)
 }

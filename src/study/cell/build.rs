@@ -214,7 +214,17 @@ fn evaluation(
         return Err(refuse("is not the table that evaluations.jsonl has the digest of".into()));
     }
     let rows = tables::read_outcomes(&path)?;
-    let ids = problem_ids(&rows, record.samples).map_err(refuse)?;
+    let mut ids = problem_ids(&rows, record.samples).map_err(refuse)?;
+    if files::kind(&folder.path("tags.json"))?.is_some() {
+        let tags = folder.tags()?;
+        let of_set = tags.get(&record.set);
+        let problems = rows.chunk_by(|a, b| a.problem == b.problem).map(|rows| &rows[0].problem);
+        for (place, problem) in problems.enumerate() {
+            for tag in of_set.and_then(|tags| tags.get(problem)).into_iter().flatten() {
+                ids.tags.entry(tag.clone()).or_default().push(place);
+            }
+        }
+    }
     if *problems.entry(record.set.clone()).or_insert_with(|| ids.clone()) != ids {
         return Err(refuse("its problems are not those of the set's other evaluations".into()));
     }
@@ -252,7 +262,8 @@ fn problem_ids(rows: &[Row], samples: u64) -> Result<ProblemIds, String> {
         return Err("a problem stands in two places".to_string());
     }
     let lines: String = ids.iter().map(|id| format!("{id}\n")).collect();
-    Ok(ProblemIds { count: ids.len() as u64, sha256: files::sha256(lines.as_bytes()) })
+    let sha256 = files::sha256(lines.as_bytes());
+    Ok(ProblemIds { count: ids.len() as u64, sha256, ..ProblemIds::default() })
 }
 
 fn columns(metrics: &[StepMetrics]) -> BTreeMap<String, Vec<Option<f64>>> {

@@ -97,6 +97,9 @@ fn shape(cell: &Cell) -> Result<(), String> {
             return Err(format!("set `{set}` has no problems"));
         };
         let (count, k, bits) = (problems.count, evaluation.samples, evaluation.outcomes.len());
+        if problems.tags.values().flatten().any(|place| *place as u64 >= count) {
+            return Err(format!("set `{set}` has a tag of a problem that it has not"));
+        }
         let reason = format_args!("set `{set}` was evaluated without problems or samples");
         ensure(k > 0 && count > 0, reason)?;
         ensure(

@@ -87,13 +87,16 @@ pub struct Cell {
     pub record_sha256: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProblemIds {
     pub count: u64,
     /// SHA-256 over the ids, one a line, in order: cells with the same digest were evaluated on the
     /// same problems.
     pub sha256: String,
+    /// Tag → places of its problems in the set.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, Vec<usize>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -224,7 +224,7 @@ fn cell(folder: &Path, seed: u64, bits: [bool; 8], ids: &str) -> PathBuf {
         metrics: BTreeMap::new(),
         problems: [(
             "dev".to_string(),
-            ProblemIds { count: 4, sha256: files::sha256(ids.as_bytes()) },
+            ProblemIds { count: 4, sha256: files::sha256(ids.as_bytes()), ..ProblemIds::default() },
         )]
         .into(),
         evaluations: vec![evaluation],

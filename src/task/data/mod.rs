@@ -9,19 +9,21 @@ use crate::algorithm::Problem;
 use crate::base::files;
 use crate::experiment::{Data, sets};
 use crate::records::tables::problems::write_problems;
-use crate::records::{NamedProblem, tables};
+use crate::records::{NamedProblem, Tags, tables};
 use crate::task::TaskError;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::path::Path;
 
 /// The problems of one experiment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DataSets {
     pub train: Vec<Problem>,
     pub dev: Vec<Problem>,
     /// What a run is judged by: set name and problems.
     pub tests: Vec<(String, Vec<Problem>)>,
+    /// Of evaluated sets, where their files have any.
+    pub tags: Tags,
 }
 
 impl DataSets {
@@ -45,15 +47,21 @@ pub fn load(data: &Data) -> Result<DataSets, TaskError> {
     let consistent = |path: &Path| problem_file::read(path)?.consistent(path);
     // The records of metrics and outcomes call the development set `dev`.
     let mut names = BTreeSet::from([sets::DEV.to_string()]);
-    let mut tests = Vec::new();
+    let (mut tests, mut tags) = (Vec::new(), Tags::new());
     for path in test {
         let name = sets::set_name(path);
         if !names.insert(name.clone()) {
             return Err(TaskError::DuplicateSet { path: path.clone(), name });
         }
-        tests.push((name, consistent(path)?));
+        let file = consistent(path)?;
+        tags.insert(name.clone(), file.tags);
+        tests.push((name, file.problems));
     }
-    let sets = DataSets { train: consistent(train)?, dev: consistent(dev)?, tests };
+    let dev_file = consistent(dev)?;
+    tags.insert(sets::DEV.to_string(), dev_file.tags);
+    tags.retain(|_, of_set| !of_set.is_empty());
+    let train_problems = consistent(train)?.problems;
+    let sets = DataSets { train: train_problems, dev: dev_file.problems, tests, tags };
     let evaluated = sets.tests.iter().map(|(_, problems)| problems);
     for (path, problems) in test.iter().zip(evaluated).chain([(dev, &sets.dev)]) {
         refuse_overlap((train, &sets.train), (path, problems))?;

@@ -14,7 +14,7 @@ use std::path::Path;
 #[serde(rename_all = "kebab-case")]
 pub enum Format {
     Parquet,
-    /// `*.jsonl`: each line in the released schema, or `{"id"?, "question", "answer"}`.
+    /// `*.jsonl`: each line in the released schema, or `{"id"?, "question", "answer", "tags"?}`.
     JsonLines,
 }
 
@@ -129,6 +129,8 @@ struct OwnLine {
     question: String,
     #[serde(deserialize_with = "problems::text_or_integer")]
     answer: String,
+    #[serde(default)]
+    tags: Vec<String>,
 }
 
 impl OwnLine {
@@ -139,6 +141,7 @@ impl OwnLine {
             ground_truth: self.answer,
             index: self.id.map(Index::Name),
             raw_problem: Some(self.question),
+            tags: self.tags,
             ..ProblemRow::default()
         }
     }

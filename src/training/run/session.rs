@@ -138,6 +138,9 @@ fn initialise(inputs: &Inputs, folder: &RunFolder) -> Result<(), TrainingError> 
     }
     files::write_lines(&folder.path(ledger::FILE), &[genesis(inputs)])?;
     files::write_json(&folder.path("experiment.json"), &inputs.experiment)?;
+    if !inputs.data.tags.is_empty() {
+        files::write_json(&folder.path("tags.json"), &inputs.data.tags)?;
+    }
     let environment = environment::describe(inputs.experiment.execution.threads);
     files::write_json(&folder.path("environment.json"), &environment)?;
     Ok(files::write_json(&folder.path("manifest.json"), &inputs.manifest)?)

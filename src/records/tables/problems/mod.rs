@@ -50,6 +50,8 @@ pub struct ProblemRow {
     pub index: Option<Index>,
     /// `extra_info.raw_problem`: the question without a template.
     pub raw_problem: Option<String>,
+    /// Of a line of our own form.
+    pub tags: Vec<String>,
 }
 
 /// A row as dataframes write one; other keys are ignored, as columns are.
@@ -85,6 +87,7 @@ impl From<ReleasedRow> for ProblemRow {
             style: row.reward_model.style,
             index,
             raw_problem,
+            tags: Vec::new(),
         }
     }
 }

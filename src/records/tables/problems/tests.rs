@@ -63,6 +63,7 @@ fn what_is_written_is_read_row_by_row() {
         style: Some(STYLE.into()),
         index: Some(Index::Name(id.into())),
         raw_problem: Some("1+2?".into()),
+        ..ProblemRow::default()
     };
     assert_eq!(rows(&path).unwrap(), [expected("a"), expected("b")]);
 }

@@ -177,7 +177,7 @@ pub fn generate(variant: MiniAimeVariant) -> DataSets {
     let [mini_aime, plus, dev, train] =
         SETS.map(|set| draw_set(&set, task(variant), seed(variant, &set), &mut taken));
     let tests = vec![(MINI_AIME.to_string(), mini_aime), (MINI_AIME_PLUS.to_string(), plus)];
-    DataSets { train, dev, tests }
+    DataSets { train, dev, tests, ..DataSets::default() }
 }
 
 /// Questions that pretraining never sees: those of the development and evaluation sets of every

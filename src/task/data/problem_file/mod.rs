@@ -26,6 +26,8 @@ pub struct ProblemFile {
     pub problems: Vec<Problem>,
     /// Questions that stand in the file with more than one answer.
     pub conflicts: Vec<Conflict>,
+    /// Id of a problem → its tags; only of problems that have any.
+    pub tags: BTreeMap<String, Vec<String>>,
 }
 
 /// A question with more than one answer.
@@ -38,10 +40,10 @@ pub struct Conflict {
 }
 
 impl ProblemFile {
-    /// The problems, when no question has conflicting answers. `path` is for the message.
-    pub fn consistent(self, path: &Path) -> Result<Vec<Problem>, TaskError> {
+    /// The file, when no question has conflicting answers. `path` is for the message.
+    pub fn consistent(self, path: &Path) -> Result<Self, TaskError> {
         if self.conflicts.is_empty() {
-            return Ok(self.problems);
+            return Ok(self);
         }
         let count = self.conflicts.len();
         let mut listed: Vec<String> =
@@ -72,6 +74,7 @@ struct FirstSeen {
     id: Option<String>,
     /// No other problem of the file may have this id.
     is_named: bool,
+    tags: Vec<String>,
 }
 
 /// Reads `*.parquet` or `*.jsonl` (see [`source`]).
@@ -102,6 +105,7 @@ pub fn read(path: &Path) -> Result<ProblemFile, TaskError> {
                     answers: vec![(answer.clone(), row.number)],
                     id: id(&row, &stem),
                     is_named: row.is_named,
+                    tags: row.row.tags.clone(),
                 });
             }
             Entry::Occupied(present) => {
@@ -124,7 +128,11 @@ pub fn read(path: &Path) -> Result<ProblemFile, TaskError> {
         firsts.into_iter().partition(|first| first.answers.len() == 1);
     let conflict = |first: FirstSeen| Conflict { question: first.question, answers: first.answers };
     let conflicts = conflicting.into_iter().map(conflict).collect();
-    Ok(ProblemFile { records, problems: with_ids(kept, path, &stem)?, conflicts })
+    let tags: Vec<Vec<String>> = kept.iter().map(|first| first.tags.clone()).collect();
+    let problems = with_ids(kept, path, &stem)?;
+    let tagged = problems.iter().zip(tags).filter(|(_, tags)| !tags.is_empty());
+    let tags = tagged.map(|(problem, tags)| (problem.id.clone(), tags)).collect();
+    Ok(ProblemFile { records, problems, conflicts, tags })
 }
 
 /// Whether training can take a row.
@@ -160,7 +168,7 @@ fn with_ids(kept: Vec<FirstSeen>, path: &Path, stem: &str) -> Result<Vec<Problem
     let mut questions: BTreeMap<String, String> = BTreeMap::new();
     let mut problems = Vec::new();
     for (position, first) in kept.into_iter().enumerate() {
-        let FirstSeen { question, answers, id, is_named } = first;
+        let FirstSeen { question, answers, id, is_named, .. } = first;
         let id = id.filter(|_| is_named || usable);
         let id = id.unwrap_or_else(|| format!("{stem}/{position:05}"));
         let answer = answers.into_iter().next().map_or_else(String::new, |(answer, _)| answer);
