@@ -79,19 +79,14 @@ impl Shown {
             progress.steps_planned,
             progress.seconds_left.map_or("?".to_string(), duration),
         );
-        let mut parts = Vec::new();
         for status in &progress.running {
             let Some(bar) = self.running.get(&status.title) else { continue };
             let dev = status.dev_accuracy.map(|share| format!("dev {}", percent(share)));
-            let dev = dev.unwrap_or_default();
             bar.set_position(status.steps);
-            bar.set_message(dev.clone());
-            let steps = bar.length().unwrap_or(0);
-            let line = format!("{} {}/{steps} {dev}", status.title, status.steps);
-            parts.push(line.trim_end().to_string());
+            bar.set_message(dev.unwrap_or_default());
         }
         let steps = (progress.steps_done, progress.steps_planned.max(1));
-        self.progress.set_of(steps, &message, || format!("{message}; {}", parts.join("; ")));
+        self.progress.set_of(steps, &message, || message.clone());
     }
 }
 

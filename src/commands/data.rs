@@ -95,7 +95,6 @@ struct SetDigest {
 /// Where a set came from, and what of it was left out.
 #[derive(Debug, Clone, Serialize)]
 struct DataSource {
-    /// SHA-256 of the file.
     file_sha256: String,
     /// Its rows.
     rows: usize,

@@ -3,31 +3,39 @@
 use crate::algorithm::Finish;
 use crate::base::{Purpose, files, rng::Id, rng::stream, visible, workers};
 use crate::commands::{bounds, exit::Invalid, place::PlaceArgs, progress::Progress};
+use crate::experiment::PromptTemplate;
 use crate::numerics::Numerics;
 use crate::policy::Limits;
 use crate::policy::sampling::generate::{self, Request};
-use crate::task::Tokenizer;
+use crate::task::{Tokenizer, data::problem_file, prompt};
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Sample responses for prompts, with per-token log-probs.
 ///
-/// Each line of the prompts file is `{"prompt": TEXT}` or `{"prompt_ids": [IDS]}`. Each line of
+/// Each line of the prompts file is `{"prompt": TEXT}` or `{"prompt_ids": [IDS]}`; or the prompts are
+/// the questions of a file of problems. Each line of
 /// the output has prompt (line index), sample, prompt_ids, response_ids, text, finish
 /// ("stop" or "length") and log_probs (nats, at the sampling temperature, before top-p).
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  echo '{\"prompt\": \"347+562*3?\"}' > prompts.jsonl\n  dapo model generate --model golden/mini-aime/base --prompts prompts.jsonl -n 4"
+    after_help = "Example:\n  echo '{\"prompt\": \"347+562*3?\"}' > prompts.jsonl\n  dapo model generate --model golden/mini-aime/base --prompts prompts.jsonl -n 4\n  dapo model generate --model golden/mini-aime/base --problems experiments/own-task/dev.jsonl"
 )]
 pub struct GenerateArgs {
     /// Checkpoint folder in the Hugging Face layout.
     #[arg(long)]
     model: PathBuf,
     /// Prompts, one JSON object a line.
-    #[arg(long)]
-    prompts: PathBuf,
+    #[arg(long, required_unless_present = "problems")]
+    prompts: Option<PathBuf>,
+    /// Problems (.jsonl or .parquet) in place of prompts, each in --template.
+    #[arg(long, conflicts_with = "prompts")]
+    problems: Option<PathBuf>,
+    /// What stands around the question of a problem.
+    #[arg(long, value_enum, requires = "problems", default_value_t = PromptTemplate::Question)]
+    template: PromptTemplate,
     /// Responses for each prompt.
     #[arg(short = 'n', long = "samples", default_value_t = 1, value_parser = bounds::count())]
     samples: u64,
@@ -126,12 +134,23 @@ pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Longer prompts are refused by the model's positions.
+const MOST_PROMPT_TOKENS: u64 = 1 << 20;
+
 fn prompts(args: &GenerateArgs, tokenizer: &Tokenizer) -> Result<Vec<Vec<u32>>> {
-    let lines: Vec<GenerateLine> = files::read_data_lines(&args.prompts)?;
-    if lines.is_empty() {
-        bail!(Invalid(format!("{} holds no prompts", args.prompts.display())));
+    if let Some(path) = &args.problems {
+        let problems = problem_file::read(path)?.consistent(path)?.problems;
+        let prompt =
+            |problem| prompt::prompt(problem, args.template, tokenizer, MOST_PROMPT_TOKENS);
+        let prompts = problems.iter().map(|problem| Ok(prompt(problem)?.tokens));
+        return prompts.collect();
     }
-    let path = args.prompts.display();
+    let path = args.prompts.as_deref().unwrap_or_else(|| Path::new(""));
+    let lines: Vec<GenerateLine> = files::read_data_lines(path)?;
+    if lines.is_empty() {
+        bail!(Invalid(format!("{} holds no prompts", path.display())));
+    }
+    let path = path.display();
     let ids = |(line, number): (GenerateLine, u64)| match (line.prompt, line.prompt_ids) {
         (Some(text), None) => Ok(tokenizer.encode(&text)?),
         (None, Some(ids)) => Ok(ids),

@@ -228,6 +228,10 @@ const COMMANDS: &[(&str, How)] = {
         ("dapo report runs/dapo-seed1-1f2e3d4c", Run),
         ("dapo export runs/reproduce --statement", Run),
         ("dapo export RUN --statement", As("dapo export runs/dapo-2 --statement")),
+        (
+            "dapo model generate --model golden/mini-aime/base --problems experiments/own-task/dev.jsonl",
+            Run,
+        ),
         ("dapo verify reports/study-1", As("dapo verify reports/study-1 || [ $? = 6 ]")),
         ("dapo verify .", As("cd reports/study-1 && { dapo verify . || [ $? = 6 ]; }")),
         ("dapo verify RUN", As("dapo verify runs/dapo-2")),

@@ -36,7 +36,6 @@ pub struct Statement {
 /// A file with its digest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StatementSubject {
-    /// Path under the run folder.
     pub name: String,
     /// Algorithm → lower-case hexadecimal.
     pub digest: BTreeMap<String, String>,
@@ -47,26 +46,13 @@ pub struct StatementSubject {
 pub enum StatementProblem {
     /// A stated file has other bytes.
     #[error("{name} differs: stated {stated}, found {found}")]
-    Differs {
-        /// Path under the run folder.
-        name: String,
-        /// SHA-256 in the statement.
-        stated: String,
-        /// SHA-256 of the file.
-        found: String,
-    },
+    Differs { name: String, stated: String, found: String },
     /// A stated file is not there, or what is there is no regular file inside the folder.
     #[error("{name} is stated and is not a file of the folder")]
-    Missing {
-        /// Path under the run folder.
-        name: String,
-    },
+    Missing { name: String },
     /// A file of the folder is not stated.
     #[error("{name} is in the folder and not in the statement")]
-    Unlisted {
-        /// Path under the run folder.
-        name: String,
-    },
+    Unlisted { name: String },
     /// The statement names another run or ledger than the folder holds.
     #[error("{key} of the statement is not that of the folder")]
     OtherRun {

@@ -17,9 +17,7 @@ pub struct ShownMetric {
     pub first: (u64, f64),
     /// (rollout step, value) where it was last recorded.
     pub last: (u64, f64),
-    /// Lowest value.
     pub low: f64,
-    /// Highest value.
     pub high: f64,
     /// (updates, value), every record.
     pub points: Vec<(f64, f64)>,

@@ -16,15 +16,11 @@ use std::path::Path;
 
 /// The records of one run.
 pub struct RunReportLoaded {
-    /// `experiment.json`.
     pub experiment: Experiment,
-    /// `manifest.json`.
     pub manifest: Manifest,
     /// `tags.json`; empty where no problem has any.
     pub tags: Tags,
-    /// `environment.json`.
     pub environment: Option<Environment>,
-    /// `sessions.jsonl`.
     pub sessions: Vec<Session>,
     /// `metrics.jsonl`.
     pub metrics: Vec<StepMetrics>,

@@ -27,9 +27,7 @@ use std::collections::BTreeMap;
 /// Everything that a report shows. Foreign text in it is already made visible.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// Version of this structure.
     pub schema: &'static str,
-    /// What was run.
     pub run: RunFacts,
     /// How far it came.
     pub status: RunStatus,
@@ -39,11 +37,9 @@ pub struct Report {
     pub techniques: Vec<Technique>,
     /// What the run shows of each technique.
     pub effects: Effects,
-    /// Every open decision.
     pub decisions: Vec<Decision>,
     /// The other settings.
     pub settings: Vec<(String, String)>,
-    /// By set.
     pub evaluations: Vec<SetResult>,
     /// The headline set by the tags of its problems.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -64,7 +60,6 @@ pub struct Report {
     pub counts: RunCounts,
     /// Rollouts to read.
     pub samples: Vec<SampleRollout>,
-    /// Machine facts.
     pub environment: BTreeMap<String, String>,
     /// Each time the run was begun or resumed.
     pub sessions: Vec<Session>,
@@ -79,9 +74,7 @@ pub struct Report {
 /// A run's identity.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunFacts {
-    /// The arm's name.
     pub name: String,
-    /// The run seed.
     pub seed: u64,
     /// SHA-256 of the arm's canonical JSON.
     pub arm_sha256: String,
@@ -89,7 +82,6 @@ pub struct RunFacts {
     pub run_key: String,
     /// How exactly a repetition agrees.
     pub exactness: String,
-    /// Version of the harness.
     pub harness: String,
     /// Whether it trained on the embedded benchmark.
     pub embedded_benchmark: bool,
@@ -100,7 +92,6 @@ pub struct RunFacts {
 pub struct RunStatus {
     /// `finished`, `saturated`, `diverged` or `unfinished`.
     pub state: &'static str,
-    /// One sentence.
     pub sentence: String,
 }
 

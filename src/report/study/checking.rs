@@ -6,7 +6,6 @@ use crate::report::{Context, text};
 use crate::study::{Cell, CellEnding};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The chapter.
 pub fn section(context: &Context) -> Section {
     let cells = context.counted_cells();
     let mut blocks = vec![Block::Text(exactness(&cells))];

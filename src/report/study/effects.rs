@@ -7,7 +7,6 @@ use crate::study::effect_checks::{self, EffectFinding, EffectVerdict};
 use crate::study::{ArmSummary, Cell, Effects};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The chapter.
 pub fn section(context: &Context) -> Section {
     // An arm that stands in several grids is checked once.
     let mut seen = BTreeSet::new();

@@ -24,13 +24,11 @@ use crate::study::{Analysis, Judged, analysis, claims as paper_claims, claims::e
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// Version of the structure.
 const SCHEMA: &str = "dapo-study-report/2";
 
 /// Everything that a study's report shows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StudyReport {
-    /// Version of this structure.
     pub schema: &'static str,
     /// What a reader sees, in order; foreign text is made visible, every number stands beside
     /// its unrounded value.

@@ -8,7 +8,6 @@ use crate::study::{ArmSummary, Word, paper};
 const GRIDS: [&str; 6] =
     ["ladder", "add-one", "leave-one-out", "fidelity", "held-out", "learning-rate"];
 
-/// The chapter.
 pub fn section(context: &Context) -> Section {
     let mut lines = Vec::new();
     if comparison::embedded(context) {

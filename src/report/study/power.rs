@@ -6,7 +6,6 @@ use crate::report::{Context, axes, study::comparison, study::context::Unit, text
 use crate::statistics::equivalence;
 use crate::study::{GridSummary, comparisons::Comparison};
 
-/// The chapter.
 pub fn section(context: &Context) -> Section {
     let declaration = &context.analysis.declaration;
     let registered = match declaration.registered {

@@ -4,7 +4,6 @@ use crate::report::page::{Block, Look, Section, Table, TableCell, row};
 use crate::report::{Context, study::checking, text};
 use crate::study::Cell;
 
-/// The chapter.
 pub fn section(context: &Context) -> Section {
     let cells = context.counted_cells();
     let seconds: f64 = cells.iter().map(|cell| cell.wall_seconds).filter(|it| it.is_finite()).sum();

@@ -48,11 +48,9 @@ pub struct PlanRecord {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunPlan {
-    /// The arm's name.
     pub name: String,
     /// The run's key: a plan belongs to one run.
     pub run_key: String,
-    /// The run seed.
     pub seed: u64,
     /// Threads of LibTorch.
     pub threads: u64,
