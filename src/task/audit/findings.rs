@@ -105,13 +105,13 @@ fn answers(audit: &Audit, findings: &mut AuditFindings) {
             answers.other_listed.join(", ")
         )
     });
-    findings.warn(answers.padded, || {
-        format!(
-            "{} integers have a leading zero or a plus sign. The verifier compares strings: 045 \
-             is not 45.",
+    if answers.padded > 0 {
+        findings.note(format!(
+            "{} integers have a leading zero or a plus sign. The verifier compares strings: 045 is \
+             not 45, which matters where responses write the other one.",
             answers.padded
-        )
-    });
+        ));
+    }
     findings.warn(answers.unverifiable, || {
         format!(
             "{} answers are graded wrong even when a response states them as `Answer: …` ({}).",
@@ -143,14 +143,19 @@ fn prompts(audit: &Audit, findings: &mut AuditFindings) {
     findings.warn(prompts.blank, || {
         format!("{} rows have an empty question. Training refuses the file.", prompts.blank)
     });
-    findings.warn(prompts.other_template, || {
+    let told = || {
         format!(
             "{} prompts are not in the released template, which asks for the `Answer:` line that \
              the verifier reads. With `prompt.template = \"dapo\"` the harness puts it around the \
              question; verl takes the prompt as it stands.",
             prompts.other_template
         )
-    });
+    };
+    match prompts.other_template == audit.problems {
+        // Questions alone: what a file of one's own holds.
+        true => findings.note(told()),
+        false => findings.warn(prompts.other_template, told),
+    }
     findings.warn(prompts.raw_problem_differs, || {
         format!(
             "In {} rows `extra_info.raw_problem` is another text than the question in the prompt. \

@@ -66,7 +66,7 @@ fn copies_contradictions_and_kinds_of_answers_are_counted() {
     assert_eq!(kinds(&audit, "such as 3 (2 problems)"), [FindingKind::Note]);
     assert_eq!(kinds(&audit, "8 rows are 6 problems"), [FindingKind::Warning]);
     assert_eq!(kinds(&audit, "no integers (1/2)"), [FindingKind::Warning]);
-    assert_eq!(kinds(&audit, "leading zero"), [FindingKind::Warning]);
+    assert_eq!(kinds(&audit, "leading zero"), [FindingKind::Note]);
     assert_eq!(kinds(&audit, "grouping by index"), [FindingKind::Warning]);
 }
 
