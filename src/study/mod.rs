@@ -28,10 +28,10 @@ pub use crate::study::analysis::{Analysis, GridSummary};
 pub use crate::study::arms::{ArmSummary, Mean, SeedScore};
 pub use crate::study::cell::bits::Bits;
 pub use crate::study::cell::{Cell, CellEnding, CellEvaluation, CellOutcomes, ProblemIds};
-pub use crate::study::claims::evidence::{
-    AcrossRunsResult, ClaimResult, Judged, LevelResult, PartResult,
-};
 pub use crate::study::claims::published::{PaperCheck, PaperEvidence};
+pub use crate::study::claims::results::{
+    AcrossRunsResult, ClaimResult, ClaimVerdict, Judged, LevelResult, PartResult,
+};
 pub use crate::study::claims::{Claim, ClaimRule, Claims};
 pub use crate::study::comparison::text::ComparisonStyle;
 pub use crate::study::comparisons::{FamilyResult, RunValue, TestResult, Word};

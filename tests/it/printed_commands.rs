@@ -232,6 +232,8 @@ const COMMANDS: &[(&str, How)] = {
             "dapo model generate --model golden/mini-aime/base --problems experiments/own-task/dev.jsonl",
             Run,
         ),
+        ("dapo regress --golden my-golden --bless --reason \"first runs\"", Parsed(MINUTES)),
+        ("dapo regress --golden my-golden", As("dapo regress --golden golden/runs --part exact")),
         ("dapo verify reports/study-1", As("dapo verify reports/study-1 || [ $? = 6 ]")),
         ("dapo verify .", As("cd reports/study-1 && { dapo verify . || [ $? = 6 ]; }")),
         ("dapo verify RUN", As("dapo verify runs/dapo-2")),

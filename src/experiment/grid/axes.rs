@@ -1,6 +1,6 @@
 //! The cartesian form of a grid: each axis is a key with its values, each arm one combination.
 
-use crate::experiment::grid::{MOST_ARMS, file::GridFile, text};
+use crate::experiment::grid::{MOST_ARMS, StatedArm, text};
 use crate::experiment::{Experiment, Keys};
 use toml::{Table, Value};
 
@@ -16,7 +16,7 @@ pub(super) fn arms(
     tables: Vec<Table>,
     base: &Experiment,
     problems: &mut Vec<String>,
-) -> Vec<GridFile> {
+) -> Vec<StatedArm> {
     let known = problems.len();
     let axes: Vec<Axis> = tables
         .into_iter()
@@ -44,7 +44,7 @@ pub(super) fn arms(
         }
         combinations = longer;
     }
-    let mut arms: Vec<GridFile> = Vec::new();
+    let mut arms: Vec<StatedArm> = Vec::new();
     for values in combinations {
         let pairs: Vec<(&Axis, &Value)> = axes.iter().zip(values).collect();
         let mut set = Table::new();
@@ -63,7 +63,7 @@ pub(super) fn arms(
         if let Some(problem) = text::plain(&name) {
             problems.push(format!("{place}: axes: an arm's name {problem}"));
         }
-        arms.push(GridFile {
+        arms.push(StatedArm {
             label: Some(parts(" = ").join(", ")),
             after: None,
             compared_with: arms.first().map(|first| first.name.clone()),

@@ -25,7 +25,7 @@
 //! In place of arms, `[[axes]]` with `key = "dapo.clip.high"` and `values = [0.2, 0.28, 0.4]`.
 
 use crate::experiment::ExperimentError;
-use crate::experiment::grid::{MOST_ARMS, axes, differences, text};
+use crate::experiment::grid::{MOST_ARMS, StatedArm, axes, differences, text};
 use crate::experiment::sets::Sets;
 use crate::experiment::{Arm, Chain, Experiment, Grid, Keys, PaperRow, compare, extends};
 use serde_json::Value;
@@ -49,18 +49,6 @@ impl BaseSource {
         let after = arm.after.as_ref().and_then(|name| self.grid.arm(name));
         after.map_or(&self.base, |arm| &arm.experiment)
     }
-}
-
-#[derive(Debug, Clone)]
-pub(super) struct GridFile {
-    pub name: String,
-    pub label: Option<String>,
-    pub after: Option<String>,
-    pub compared_with: Option<String>,
-    pub paper: Option<PaperRow>,
-    pub set: Table,
-    /// An axis may have the base's own value; a patch may not say what is so already.
-    pub may_restate: bool,
 }
 
 /// The grid of a folder that `dapo init` wrote.
@@ -144,7 +132,7 @@ fn seeds(keys: &mut Keys) -> Vec<u64> {
     Vec::new()
 }
 
-fn patches(place: &str, tables: Vec<Table>, problems: &mut Vec<String>) -> Vec<GridFile> {
+fn patches(place: &str, tables: Vec<Table>, problems: &mut Vec<String>) -> Vec<StatedArm> {
     let mut arms = Vec::new();
     for (index, table) in tables.into_iter().enumerate().take(MOST_ARMS + 1) {
         let own = table.get("name").and_then(toml::Value::as_str);
@@ -164,7 +152,7 @@ fn patches(place: &str, tables: Vec<Table>, problems: &mut Vec<String>) -> Vec<G
         let paper = paper(&mut keys);
         keys.finish();
         let name = name.unwrap_or_else(|| format!("arm-{}", index + 1));
-        arms.push(GridFile { name, label, after, compared_with, paper, set, may_restate: false });
+        arms.push(StatedArm { name, label, after, compared_with, paper, set, may_restate: false });
     }
     arms
 }
@@ -196,7 +184,7 @@ struct Resolved {
 impl FileContext<'_> {
     fn resolve(
         &self,
-        written: Vec<GridFile>,
+        written: Vec<StatedArm>,
         problems: &mut Vec<String>,
     ) -> (Vec<Arm>, Vec<String>) {
         if written.len() > MOST_ARMS {
@@ -244,7 +232,7 @@ impl FileContext<'_> {
     fn one(
         &self,
         place: &str,
-        arm: GridFile,
+        arm: StatedArm,
         before: &[Resolved],
     ) -> Result<Resolved, Vec<String>> {
         let after = match &arm.after {
@@ -287,7 +275,7 @@ fn changed(parent: &Experiment, arm: &Experiment) -> BTreeMap<String, Option<Val
 /// the keys that it states with the value that they have already.
 fn check(
     place: &str,
-    arm: &GridFile,
+    arm: &StatedArm,
     changed: &BTreeMap<String, Option<Value>>,
     must_change: bool,
 ) -> Result<Vec<String>, Vec<String>> {

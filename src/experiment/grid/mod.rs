@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use toml::Table;
 
 pub const MOST_ARMS: usize = 256;
 
@@ -134,6 +135,19 @@ pub fn differences(before: &Experiment, arm: &Experiment) -> Vec<Difference> {
     // An arm has a name of its own.
     differences.retain(|difference| difference.key != "name");
     differences
+}
+
+/// An arm as a grid file states it, before it is applied to what it comes after.
+#[derive(Debug, Clone)]
+struct StatedArm {
+    pub name: String,
+    pub label: Option<String>,
+    pub after: Option<String>,
+    pub compared_with: Option<String>,
+    pub paper: Option<PaperRow>,
+    pub set: Table,
+    /// An axis may have the base's own value; a patch may not say what is so already.
+    pub may_restate: bool,
 }
 
 #[cfg(test)]

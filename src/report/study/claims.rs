@@ -2,8 +2,8 @@
 
 use crate::report::page::{Block, Look, Section, Table, TableCell, row};
 use crate::report::{Context, text};
-use crate::study::claims::{evidence::ClaimVerdict, text as claim_text};
-use crate::study::{ClaimResult, PartResult, collection};
+use crate::study::claims::text as claim_text;
+use crate::study::{ClaimResult, ClaimVerdict, PartResult, collection};
 
 /// Which claims have which verdict.
 fn verdicts(context: &Context) -> Table {

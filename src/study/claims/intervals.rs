@@ -2,10 +2,11 @@
 //! runs.
 
 use crate::statistics::{Interval, between};
-use crate::study::claims::{evidence::ClaimVerdict, needed, words};
+use crate::study::claims::{needed, words};
 use crate::study::collection::Study;
 use crate::study::{
-    AcrossRunsResult, Direction, LevelResult, Mean, Metric, PartResult, RunValue, arms, window,
+    AcrossRunsResult, ClaimVerdict, Direction, LevelResult, Mean, Metric, PartResult, RunValue,
+    arms, window,
 };
 
 /// Compares one arm's values with a bound, by a t interval over runs at 1 − `alpha`.

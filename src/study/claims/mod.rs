@@ -4,6 +4,7 @@
 pub mod published;
 pub mod words;
 pub mod needed;
+pub mod results;
 pub mod intervals;
 pub mod evidence;
 pub mod text;

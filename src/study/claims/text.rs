@@ -1,6 +1,6 @@
 //! Claims and verdicts as plain text and as Markdown.
 
-use crate::study::claims::evidence::ClaimVerdict;
+use crate::study::ClaimVerdict;
 use crate::study::{Claim, ClaimResult, Claims, Judged, PartResult, claims::Test};
 
 /// `§3.1, Fig. 2b`.

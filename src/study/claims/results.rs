@@ -1,0 +1,97 @@
+//! What is said of the claims: a verdict for each, and the evidence of each part.
+
+use crate::statistics::Interval;
+use crate::study::claims::ClaimSource;
+use crate::study::{ClaimRule, Mean, PaperEvidence, RunValue, comparisons::Comparison};
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClaimVerdict {
+    Supported,
+    /// Every part was shown, and the benchmark was made to show it.
+    PositiveControl,
+    Contradicted,
+    Inconclusive,
+    NotTestable,
+}
+
+impl ClaimVerdict {
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Supported => "supported",
+            Self::PositiveControl => "positive control",
+            Self::Contradicted => "contradicted",
+            Self::Inconclusive => "inconclusive",
+            Self::NotTestable => "not testable at this scale",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Judged {
+    pub claims: Vec<ClaimResult>,
+    pub remarks: Vec<String>,
+    pub declaration_sha256: String,
+    pub registered: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ClaimResult {
+    pub id: String,
+    pub claim: String,
+    pub source: ClaimSource,
+    pub verdict: ClaimVerdict,
+    pub reason: String,
+    pub positive_control: Option<String>,
+    pub parts: Vec<PartResult>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PartResult {
+    pub id: String,
+    pub says: String,
+    pub family: String,
+    pub rule: ClaimRule,
+    /// Whether a registered declaration holds this very comparison.
+    pub registered: bool,
+    pub verdict: ClaimVerdict,
+    pub evidence: String,
+    pub reason: String,
+    pub needed: Option<String>,
+    pub comparison: Option<Comparison>,
+    pub level: Option<LevelResult>,
+    pub across_runs: Option<AcrossRunsResult>,
+    pub paper: Option<PaperEvidence>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LevelResult {
+    pub arm: String,
+    pub metric_words: String,
+    pub runs: Vec<RunValue>,
+    /// In words.
+    pub without_value: Vec<String>,
+    pub mean: f64,
+    /// At 1 − α divided by the family's size; `None` for fewer than
+    /// [`between::FEWEST_RUNS`](crate::statistics::between::FEWEST_RUNS) runs.
+    pub interval: Option<Interval>,
+    pub bound: f64,
+    /// The registered value of a mean over tokens weighs rollout steps equally; this one weighs
+    /// tokens equally. It decides nothing.
+    pub token_weighted: Option<Mean>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct AcrossRunsResult {
+    pub x_words: String,
+    pub y_words: String,
+    /// Arm, seed, x, y.
+    pub runs: Vec<(String, u64, f64, f64)>,
+    /// Of the deviations from each arm's mean; `None` without spread.
+    pub correlation: Option<f64>,
+    /// Fisher's z at 1 − α divided by the family's size.
+    pub interval: Option<Interval>,
+    /// |r| below this counts as little.
+    pub bound: f64,
+}
