@@ -24,6 +24,30 @@ pub enum Std {
     None,
 }
 
+/// What an advantage is made of.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rewarded {
+    /// The shaped reward R_i.
+    pub reward: f64,
+    /// Tokens of the response in the loss; 0 when it is masked out.
+    pub tokens: u64,
+}
+
+/// The rewards of a group.
+pub fn rewards(group: &[Rewarded]) -> Vec<f64> {
+    group.iter().map(|outcome| outcome.reward).collect()
+}
+
+/// The mean of a group's rewards; 0 of none.
+pub fn mean(rewards: &[f64]) -> f64 {
+    rewards.iter().sum::<f64>() / (rewards.len() as f64).max(1.0)
+}
+
+/// R_i − mean(R), exactly 0 in a group whose rewards are all equal.
+pub fn centred(rewards: &[f64]) -> Vec<f64> {
+    advantages(rewards, &Advantage { std: Std::None, epsilon: 0.0 })
+}
+
 /// Group-relative advantage, DAPO Eq. 9: `Â_i = (R_i − mean(R)) / (std(R) + ε)`, the same for
 /// every token of response i.
 ///

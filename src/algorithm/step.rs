@@ -4,7 +4,8 @@
 
 use crate::algorithm::dynamic_sampling::CapReached;
 use crate::algorithm::{
-    AtCap, Buffer, Dapo, DynamicSampling, Group, RefillNext, ScoredRollout, Surplus, overlong,
+    AtCap, Buffer, Dapo, DynamicSampling, Group, RefillNext, Rewarded, ScoredRollout, Surplus,
+    overlong,
 };
 
 /// One rollout as the loss sees it.
@@ -137,13 +138,25 @@ impl Selected {
     }
 }
 
+/// What the advantages of a group are made of, with `reward` as its rollouts' reward.
+pub fn rewarded(
+    group: &Group<ScoredRollout>,
+    dapo: &Dapo,
+    reward: impl Fn(&ScoredRollout) -> f64,
+) -> Vec<Rewarded> {
+    let outcome = |scored: &ScoredRollout| {
+        let in_loss = overlong::enters_loss(scored.rollout.truncated(), dapo.overlong.filter);
+        let tokens = if in_loss { scored.rollout.tokens.len() as u64 } else { 0 };
+        Rewarded { reward: reward(scored), tokens }
+    };
+    group.rollouts.iter().map(outcome).collect()
+}
+
 /// Â of each rollout of each group, and the rows of the loss, group by group.
 pub fn rows(groups: &[&Group<ScoredRollout>], dapo: &Dapo) -> (Vec<Vec<f64>>, Vec<Row>) {
-    let rewards = |group: &&Group<ScoredRollout>| {
-        group.rollouts.iter().map(ScoredRollout::reward).collect::<Vec<f64>>()
-    };
-    let rewards: Vec<Vec<f64>> = groups.iter().map(rewards).collect();
-    let advantages = dapo.rules().advantages(&rewards, dapo);
+    let rewarded: Vec<Vec<Rewarded>> =
+        groups.iter().map(|group| rewarded(group, dapo, ScoredRollout::reward)).collect();
+    let advantages = dapo.rules().advantages(&rewarded, dapo);
     let mut rows = Vec::new();
     for (index, group) in groups.iter().enumerate() {
         for (scored, &advantage) in group.rollouts.iter().zip(&advantages[index]) {

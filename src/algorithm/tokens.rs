@@ -12,6 +12,10 @@ pub struct Tokens<'a> {
     pub old_log_probs: &'a Tensor,
     /// log π_ref, needed by a KL penalty; no graph.
     pub ref_log_probs: Option<&'a Tensor>,
+    /// The log-probs that the tokens were sampled with; no graph.
+    pub sampler_log_probs: Option<&'a Tensor>,
+    /// What the method's `marks` said of each token before the update.
+    pub marks: Option<&'a Tensor>,
     /// Â, `[batch, length]` or `[batch, 1]`; no graph.
     pub advantages: &'a Tensor,
     /// True (or not 0) on response tokens that enter the loss.
@@ -28,29 +32,44 @@ pub struct Tokens<'a> {
 impl Tokens<'_> {
     /// The mean of `values` over the masked-in tokens of each response, at each token of that
     /// response: `[batch, length]`, no graph; 0 for a response that is masked out.
+    pub fn response_means(&self, values: &Tensor) -> Tensor {
+        self.of_responses(values, |sum, tokens| if tokens == 0.0 { 0.0 } else { sum / tokens })
+    }
+
+    /// As [`Tokens::response_means`], the sum.
+    pub fn response_sums(&self, values: &Tensor) -> Tensor {
+        self.of_responses(values, |sum, _| sum)
+    }
+
+    /// `of` the sum over each response's masked-in tokens and their number, at each of its tokens.
     ///
     /// Each sum runs over one response in the order of its tokens, in f64: neither its
     /// neighbours nor the cut into passes can change it.
-    pub fn response_means(&self, values: &Tensor) -> Tensor {
+    fn of_responses(&self, values: &Tensor, of: impl Fn(f64, f64) -> f64) -> Tensor {
         let flat = |tensor: &Tensor| -> Vec<f64> {
             let dense = tensor.detach().to_kind(Kind::Double).contiguous().view(-1);
             Vec::try_from(dense).expect("a dense tensor")
         };
         let (terms, mask) = (flat(values), flat(self.response_mask));
         assert_eq!(terms.len(), mask.len(), "values must be [batch, length]");
-        let mut means = Vec::with_capacity(terms.len());
+        let mut spread = Vec::with_capacity(terms.len());
         for &length in self.response_lengths {
-            let response = means.len()..means.len() + length;
+            let response = spread.len()..spread.len() + length;
             let inside = terms[response.clone()].iter().zip(&mask[response]);
             let (sum, tokens) = inside
                 .filter(|(_, mask)| **mask != 0.0)
                 .fold((0.0, 0.0), |(sum, tokens), (term, _)| (sum + term, tokens + 1.0));
-            let mean = if tokens == 0.0 { 0.0 } else { sum / tokens };
-            means.resize(means.len() + length, mean);
+            spread.resize(spread.len() + length, of(sum, tokens));
         }
-        assert_eq!(means.len(), terms.len(), "response_lengths must cover every token");
-        Tensor::from_slice(&means).reshape(values.size()).to_kind(values.kind())
+        assert_eq!(spread.len(), terms.len(), "response_lengths must cover every token");
+        Tensor::from_slice(&spread).reshape(values.size()).to_kind(values.kind())
     }
+}
+
+/// `values` with `derivatives` by log π_θ; neither has a graph. Element by element, so that the
+/// gradient depends on no order.
+pub fn with_derivatives(values: &Tensor, derivatives: &Tensor, log_probs: &Tensor) -> Tensor {
+    values + derivatives * (log_probs - log_probs.detach())
 }
 
 /// `values`, which have no graph, with the gradient of `own`: a number of a whole response that each
@@ -74,6 +93,8 @@ mod tests {
                 log_probs: &values,
                 old_log_probs: &values,
                 ref_log_probs: None,
+                sampler_log_probs: None,
+                marks: None,
                 advantages: &values,
                 response_mask: &Tensor::from_slice(&mask).reshape(shape),
                 row_weights: &values,

@@ -19,6 +19,8 @@ pub enum Purpose {
     Generate,
     /// Order of groups within one rollout step; ids: (step, epoch).
     MiniBatchOrder,
+    /// Tokens that a method chooses among; ids: (step, update).
+    TokenChoice,
     /// Initial weights; ids: (tensor name).
     Initialisation,
     /// The embedded benchmark's problems; ids: (set, index, attempt).
@@ -45,6 +47,7 @@ impl Purpose {
             Self::Evaluation => "evaluation",
             Self::Generate => "generate",
             Self::MiniBatchOrder => "mini-batch-order",
+            Self::TokenChoice => "token-choice",
             Self::Initialisation => "initialisation",
             Self::Problems => "problems",
             Self::Pretraining => "pretraining",

@@ -26,7 +26,7 @@ pub fn sampling(temperature: f64, top_p: f64, top_k: u64) -> Result<Sampling, Us
     if !(top_p > 0.0 && top_p <= 1.0) {
         return Err(Usage(format!("--top-p must be in (0, 1], got {top_p}")));
     }
-    Ok(Sampling { temperature, top_p, top_k })
+    Ok(Sampling { temperature, top_p, top_k, log_probs: None })
 }
 
 /// A count of which there must be one: samples of a prompt, rows of a batch, tokens.

@@ -138,6 +138,19 @@ pub struct RolloutSettings {
     /// L_max: a response without a stop token by then is truncated.
     pub max_response_tokens: u64,
     pub sampling: Sampling,
+    /// A declared mismatch between sampler and trainer. Absent: they have the same weights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampler_weights: Option<SamplerWeights>,
+}
+
+/// How the sampler's copy of the weights is rounded before each rollout step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SamplerWeights {
+    /// To bfloat16: 8 bits of precision.
+    Bf16,
+    /// To 255 steps between ± the largest weight of each row of a matrix.
+    Int8,
 }
 
 /// How a token is drawn from the policy's distribution.
@@ -150,6 +163,18 @@ pub struct Sampling {
     pub top_p: f64,
     /// Keeps this many most probable tokens; 0 keeps all.
     pub top_k: u64,
+    /// Absent: the log-prob of a token is that of the whole vocabulary, which the ratio of Eq. 9
+    /// is taken over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_probs: Option<LogProbsOver>,
+}
+
+/// What the sampler's log-probs are normalised over, where it is not the vocabulary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogProbsOver {
+    /// The tokens that top-p and top-k keep: what the token was drawn with.
+    KeptTokens,
 }
 
 /// The verifier of Eq. 7.

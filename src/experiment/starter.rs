@@ -1,6 +1,7 @@
 //! A study to begin with: the texts of a base experiment, a grid and a README, made from the
 //! experiments of this repository, which are part of the program.
 
+use crate::algorithm::methods;
 use crate::experiment::{ExperimentError, extends};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,8 +14,9 @@ const BASE: &str = include_str!("../../experiments/base.toml");
 /// GRPO itself, as an arm.
 const GRPO: &str = "grpo";
 
-/// Arms by name, each as the file that says what differs from [`BASE`].
-const ARMS: [(&str, &str); 8] = [
+/// Arms by name, each as the file that says what differs from [`BASE`]. Those of methods with a file
+/// of their own stand there.
+const ARMS: [(&str, &str); 6] = [
     ("dapo", include_str!("../../experiments/dapo.toml")),
     ("clip-higher", include_str!("../../experiments/arms/clip-higher.toml")),
     ("dynamic-sampling", include_str!("../../experiments/arms/dynamic-sampling.toml")),
@@ -24,9 +26,14 @@ const ARMS: [(&str, &str); 8] = [
         "soft-overlong-punishment",
         include_str!("../../experiments/arms/soft-overlong-punishment.toml"),
     ),
-    ("dr-grpo", include_str!("../../experiments/methods/dr-grpo.toml")),
-    ("gspo", include_str!("../../experiments/methods/gspo.toml")),
 ];
+
+/// Each arm beside GRPO and its text: the techniques, then the methods.
+fn arms() -> impl Iterator<Item = (String, &'static str)> {
+    let methods = methods::FILES.iter().map(|file| file.replace('_', "-"));
+    let techniques = ARMS.iter().map(|(name, text)| (name.to_string(), *text));
+    techniques.chain(methods.zip(methods::ARMS.iter().copied()))
+}
 
 /// The embedded benchmark's base policy: file name → content.
 pub const MODEL: [(&str, &[u8]); 5] = [
@@ -66,20 +73,20 @@ pub struct StarterFiles {
 }
 
 /// Names of all arms.
-pub fn arm_names() -> Vec<&'static str> {
-    std::iter::once(GRPO).chain(ARMS.iter().map(|(name, _)| *name)).collect()
+pub fn arm_names() -> Vec<String> {
+    std::iter::once(GRPO.to_string()).chain(arms().map(|(name, _)| name)).collect()
 }
 
 /// Each arm's experiment on the embedded benchmark, GRPO first.
-pub fn experiments() -> Vec<(&'static str, Table)> {
+pub fn experiments() -> Vec<(String, Table)> {
     let base: Table = BASE.parse().expect("an experiment of the repository is TOML");
-    let mut all = vec![(GRPO, base.clone())];
-    all.extend(ARMS.iter().map(|(name, text)| {
+    let mut all = vec![(GRPO.to_string(), base.clone())];
+    all.extend(arms().map(|(name, text)| {
         let mut patch: Table = text.parse().expect("an experiment of the repository is TOML");
         patch.remove("extends");
         let mut merged = base.clone();
         extends::merge(&mut merged, &patch);
-        (*name, merged)
+        (name, merged)
     }));
     all
 }
@@ -152,7 +159,7 @@ impl Starter {
         if name == GRPO {
             return Ok(Table::new());
         }
-        let Some((_, text)) = ARMS.iter().find(|(arm, _)| *arm == name) else {
+        let Some((_, text)) = arms().find(|(arm, _)| arm == name) else {
             let known = arm_names().join(", ");
             return Err(format!("there is no arm {name:?}; there are {known}").into());
         };
@@ -252,7 +259,8 @@ mod tests {
     #[test]
     fn every_arm_is_a_grid_that_loads_and_differs_from_grpo_as_its_file_says() {
         let folder = tempfile::tempdir().unwrap();
-        let starter = starter(&arm_names());
+        let names = arm_names();
+        let starter = starter(&names.iter().map(String::as_str).collect::<Vec<_>>());
         for (name, text) in starter.texts().unwrap() {
             files::write_atomic(&folder.path().join(name), text.as_bytes()).unwrap();
         }

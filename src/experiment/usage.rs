@@ -22,7 +22,9 @@ pub fn of(path: &str) -> KeyUsage {
     let tables = starter::experiments();
     let flat: Vec<(&str, BTreeMap<String, Json>)> = tables
         .iter()
-        .filter_map(|(name, table)| Some((*name, compare::flat(&diagnose::parse(table).ok()?))))
+        .filter_map(|(name, table)| {
+            Some((name.as_str(), compare::flat(&diagnose::parse(table).ok()?)))
+        })
         .collect();
     let base = flat.first().and_then(|(_, values)| values.get(&path)).cloned();
     let set = flat.iter().filter_map(|(name, values)| {

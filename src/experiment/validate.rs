@@ -102,7 +102,7 @@ fn check_name(check: &mut ValidationCheck, name: &str) {
 }
 
 fn check_sampling(check: &mut ValidationCheck, table: &str, sampling: &Sampling) {
-    let Sampling { temperature, top_p, top_k: _ } = *sampling;
+    let Sampling { temperature, top_p, top_k: _, log_probs: _ } = *sampling;
     check.number(&format!("{table}.temperature"), temperature, "at least 0", |t| t >= 0.0);
     check.number(&format!("{table}.top_p"), top_p, "in (0, 1]", |p| p > 0.0 && p <= 1.0);
 }

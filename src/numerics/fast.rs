@@ -192,6 +192,12 @@ pub fn expected_surprise(probabilities: &Tensor, log_distribution: &Tensor) -> T
     -(probabilities * log_distribution).sum_dim_intlist([-1i64].as_slice(), false, kind)
 }
 
+/// The log of each row's sum: `[rows, width]` → `[rows]` in the kind of the weights.
+pub fn log_mass(weights: &Tensor) -> Tensor {
+    let mass = weights.sum_dim_intlist([-1i64].as_slice(), false, Kind::Double);
+    mass.log().to_kind(weights.kind())
+}
+
 /// log softmax(logits / temperature): logits `[..., vocab]`, in f32 or wider.
 pub fn log_distribution(logits: &Tensor, temperature: f64) -> Tensor {
     let kind = if logits.kind() == Kind::Double { Kind::Double } else { Kind::Float };

@@ -25,10 +25,20 @@ pub fn read(
     temperature: f64,
     cut: Cut,
 ) -> Result<Frozen, NumericsError> {
-    let all: Vec<usize> = (0..rows.len()).collect();
+    read_members(model, rows, &(0..rows.len()).collect::<Vec<_>>(), temperature, cut)
+}
+
+/// As [`read`] over the rows of `members`; the lists of the others are empty.
+pub fn read_members(
+    model: &Qwen2,
+    rows: &[Row],
+    members: &[usize],
+    temperature: f64,
+    cut: Cut,
+) -> Result<Frozen, NumericsError> {
     let empty = vec![Vec::new(); rows.len()];
     let mut frozen = Frozen { log_probs: empty.clone(), entropy: empty, passes_halved: 0 };
-    let micro_batches = batch::micro_batches(rows, &all, cut.micro_batch_rollouts);
+    let micro_batches = batch::micro_batches(rows, members, cut.micro_batch_rollouts);
     let cut = |members: &Vec<usize>| batch::passes(rows, members, cut.pass_tokens);
     let passes: Vec<Vec<usize>> = micro_batches.iter().flat_map(cut).collect();
     let read = |model: &Qwen2, members: &[usize]| {

@@ -6,7 +6,10 @@ use crate::algorithm::{
 };
 use crate::base::{Purpose, rng::Id, rng::stream};
 use crate::experiment::{Experiment, NonFinite};
-use crate::policy::sampling::generate::{self, Request};
+use crate::policy::sampling::{
+    generate::{self, Request},
+    rounded,
+};
 use crate::policy::{Limits, Policy, PolicyError, Qwen2, batch, batch::Cut, frozen, optimizer};
 use crate::records::{Components, Counters, ledger};
 use crate::task::{Tokenizer, prompt, reward};
@@ -197,9 +200,13 @@ impl<'a> Trainer<'a> {
         let limits = Limits { entropy: entropy.is_some(), ..limits };
         let total = requests.len();
         tracing::debug!(step = step + 1, responses = total, "generation");
+        let model = self.policy.model();
         let responses = clock
             .time("generation", || {
-                generate::generate(self.policy.model(), &requests, &limits, |done| {
+                let sampler = self.experiment.rollout.sampler_weights;
+                let sampler = sampler.map(|weights| rounded::rounded(model, weights));
+                let model = sampler.as_ref().unwrap_or(model);
+                generate::generate(model, &requests, &limits, |done| {
                     watch(Phase::Generation(done, total));
                 })
             })
@@ -255,6 +262,9 @@ impl<'a> Trainer<'a> {
         passes_halved += reference.as_ref().map_or(0, |frozen| frozen.passes_halved);
         let reference = reference.map(|frozen| frozen.log_probs);
         metrics.extend(old.metrics(&selected.trained()));
+        let sampled = || selected.trained().into_iter().flat_map(|group| &group.rollouts);
+        let sampled = || sampled().map(|scored| scored.rollout.rollout_log_probs.clone()).collect();
+        let sampler: Option<Vec<Vec<f64>>> = self.experiment.dapo.method.map(|_| sampled());
         let training = &self.experiment.training;
         let (seed, step) = (self.experiment.execution.seed, self.position.counters.rollout_steps);
         let mut plan = Vec::new();
@@ -279,6 +289,12 @@ impl<'a> Trainer<'a> {
                 members,
                 old_log_probs: &old.log_probs,
                 ref_log_probs: reference.as_deref(),
+                sampler_log_probs: sampler.as_deref(),
+                choice: &stream(
+                    seed,
+                    Purpose::TokenChoice,
+                    &[Id::from(step), Id::from(done as u64)],
+                ),
                 totals,
             };
             let made =

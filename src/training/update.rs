@@ -2,11 +2,13 @@
 //! and AdamW. Lines 10–11 of Algorithm 1, for one mini-batch.
 
 use crate::algorithm::objective::{self, Sums};
-use crate::algorithm::{Dapo, Kl, Row, StepTotals, Tokens, WeightShift, aggregation, weight_shift};
-use crate::base::workers;
+use crate::algorithm::{
+    Dapo, Kl, Row, SeenResponse, StepTotals, Tokens, WeightShift, aggregation, weight_shift,
+};
+use crate::base::{rng::Stream, workers};
 use crate::numerics::{NumericsError, Tally, halving};
 use crate::policy::batch::{self, Cut, Pass};
-use crate::policy::{Gradients, Policy, Qwen2, UpdateScale};
+use crate::policy::{Gradients, Policy, Qwen2, UpdateScale, frozen};
 use crate::training::UpdateError;
 use tch::Tensor;
 
@@ -33,6 +35,10 @@ pub struct MiniBatch<'a> {
     pub old_log_probs: &'a [Vec<f64>],
     /// log π_ref likewise, for a KL penalty.
     pub ref_log_probs: Option<&'a [Vec<f64>]>,
+    /// The log-probs that the responses were sampled with, for a method that asks for them.
+    pub sampler_log_probs: Option<&'a [Vec<f64>]>,
+    /// Draws of a method that chooses among tokens.
+    pub choice: &'a Stream,
     /// Totals of the step, for a normaliser that spans it.
     pub totals: StepTotals,
 }
@@ -99,8 +105,10 @@ pub fn update(
             passes.push(members.into_iter().zip(weights.by_ref()).collect::<Vec<Weighted>>());
         }
     }
+    let marks = marks(policy.model(), batch, settings)?;
+    let marks = marks.as_deref();
     let add = |made: &mut UpdateMade, model: &Qwen2, rows: &[Weighted]| {
-        let sums = pass(&mut made.gradients, model, batch, rows, settings, scale)?;
+        let sums = pass(&mut made.gradients, model, batch, rows, marks, settings, scale)?;
         made.sums.add(&sums);
         Ok(())
     };
@@ -143,6 +151,38 @@ pub fn update(
     Ok(Updated { sums, gradient_norm, gradients_sha256, weight_shift, rounding, passes_halved })
 }
 
+/// What the method says of each token of the mini-batch before the update, for each row of the step;
+/// `None` when it does not look.
+fn marks(
+    model: &Qwen2,
+    batch: &MiniBatch,
+    settings: &Settings,
+) -> Result<Option<Vec<Vec<f64>>>, NumericsError> {
+    let rules = settings.dapo.rules();
+    if !rules.looks_ahead() {
+        return Ok(None);
+    }
+    let (rows, members) = (batch.rows, batch.members);
+    let frozen = frozen::read_members(model, rows, members, settings.temperature, settings.cut)?;
+    let responses: Vec<SeenResponse> = members
+        .iter()
+        .map(|&row| SeenResponse {
+            log_probs: &frozen.log_probs[row],
+            old_log_probs: &batch.old_log_probs[row],
+            entropy: &frozen.entropy[row],
+            advantage: rows[row].advantage,
+            in_loss: rows[row].in_loss,
+        })
+        .collect();
+    let mut choice = batch.choice.clone();
+    let made = rules.marks(&responses, settings.dapo, &mut || choice.uniform());
+    let mut marks = vec![Vec::new(); rows.len()];
+    for (&row, made) in members.iter().zip(made) {
+        marks[row] = made;
+    }
+    Ok(Some(marks))
+}
+
 /// A row by its index, and its weight in the loss.
 type Weighted = (usize, f64);
 
@@ -159,6 +199,7 @@ fn pass(
     model: &Qwen2,
     batch: &MiniBatch,
     rows: &[Weighted],
+    marks: Option<&[Vec<f64>]>,
     settings: &Settings,
     scale: UpdateScale,
 ) -> Result<Sums, NumericsError> {
@@ -171,12 +212,17 @@ fn pass(
     pass.add_gradients(gradients, model, settings.temperature, scale, |log_probs| {
         let log_probs = log_probs.unsqueeze(-1);
         let kind = log_probs.kind();
-        let ref_log_probs = batch.ref_log_probs.map(|values| chosen(values, kind));
+        let of_tokens = |values: Option<&[Vec<f64>]>| values.map(|values| chosen(values, kind));
+        let (reference, sampler) =
+            (of_tokens(batch.ref_log_probs), of_tokens(batch.sampler_log_probs));
+        let marks = of_tokens(marks);
         // The objective's rows are tokens here, each with the weight of its response.
         let tokens = Tokens {
             log_probs: &log_probs,
             old_log_probs: &chosen(batch.old_log_probs, kind),
-            ref_log_probs: ref_log_probs.as_ref(),
+            ref_log_probs: reference.as_ref(),
+            sampler_log_probs: sampler.as_ref(),
+            marks: marks.as_ref(),
             advantages: &pass.advantages.unsqueeze(-1).to_kind(kind),
             response_mask: &pass.loss_mask.unsqueeze(-1),
             row_weights: &pass.for_each_token(&row_weights),

@@ -23,7 +23,7 @@ fn protocol() -> Protocol {
         template: PromptTemplate::Question,
         max_prompt_tokens: 24,
         max_response_tokens: 60,
-        sampling: Sampling { temperature: 1.0, top_p: 0.7, top_k: 0 },
+        sampling: Sampling { temperature: 1.0, top_p: 0.7, top_k: 0, log_probs: None },
         verifier: Verifier::AnswerLine,
         seed: 1,
         batch_rows: 2,

@@ -4,7 +4,7 @@
 use crate::verify::{made, replayed};
 use dapo::algorithm::methods::{FILES, MEASURES};
 use dapo::algorithm::objective::objective;
-use dapo::algorithm::{Dapo, StepTotals, Tokens, aggregation};
+use dapo::algorithm::{Dapo, Rewarded, SeenResponse, StepTotals, Tokens, aggregation};
 use dapo::base::files;
 use dapo::experiment::{Experiment, compare, extends, sources, validate};
 use dapo::numerics::Numerics;
@@ -14,7 +14,7 @@ use dapo::verification::verify::VerifyVerdict;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tch::{Kind, Tensor};
 
 fn root() -> &'static Path {
@@ -22,13 +22,29 @@ fn root() -> &'static Path {
 }
 
 /// `kind` of each method: its file's name as TOML writes it.
-fn kinds() -> Vec<String> {
+fn kinds() -> BTreeSet<String> {
     assert!(FILES.len() >= 2, "{FILES:?}");
     FILES.iter().map(|file| file.replace('_', "-")).collect()
 }
 
-fn arm_file(kind: &str) -> PathBuf {
-    root().join(format!("experiments/methods/{kind}.toml"))
+/// Names of the files of a folder with this ending, without it.
+fn stems(folder: &str, ending: &str) -> BTreeSet<String> {
+    let names = files::list(&root().join(folder)).unwrap();
+    names.iter().filter_map(|name| name.strip_suffix(ending)).map(str::to_string).collect()
+}
+
+/// Arms of methods; several may be of one kind, and one that is configuration alone is of none.
+fn arms() -> BTreeSet<String> {
+    stems("experiments/methods", ".toml")
+}
+
+fn arm(name: &str) -> Experiment {
+    extends::load(&root().join(format!("experiments/methods/{name}.toml"))).unwrap()
+}
+
+/// Arms that have a kind.
+fn arms_of_a_kind() -> Vec<String> {
+    arms().into_iter().filter(|name| arm(name).dapo.method.is_some()).collect()
 }
 
 #[derive(Deserialize)]
@@ -41,7 +57,28 @@ struct Golden {
 #[derive(Deserialize)]
 struct AdvantageCase {
     rewards: Vec<Vec<f64>>,
+    /// What differs from the arm's `[dapo]`.
+    #[serde(default)]
+    dapo: Map<String, Value>,
+    /// Tokens of each response; 1 where the method does not look.
+    #[serde(default)]
+    lengths: Vec<Vec<u64>>,
+    /// Where the reference gives a group of one its own reward, which is 0 here.
+    group_of_one: Option<String>,
+    tolerance: Option<f64>,
     expected: Vec<Vec<f64>>,
+}
+
+impl AdvantageCase {
+    fn rewarded(&self) -> Vec<Vec<Rewarded>> {
+        let of_group = |(group, rewards): (usize, &Vec<f64>)| {
+            let ones = vec![1; rewards.len()];
+            let tokens = self.lengths.get(group).unwrap_or(&ones);
+            let outcome = |(&reward, &tokens)| Rewarded { reward, tokens };
+            rewards.iter().zip(tokens).map(outcome).collect()
+        };
+        self.rewards.iter().enumerate().map(of_group).collect()
+    }
 }
 
 #[derive(Deserialize)]
@@ -54,8 +91,12 @@ struct LossCase {
     /// Added to the denominator of a mean over a response's tokens by the reference.
     #[serde(default)]
     token_mean_epsilon: f64,
+    /// Where the reference rounds otherwise by more than the precision of f64.
+    tolerance: Option<f64>,
     log_probs: Vec<Vec<f64>>,
     old_log_probs: Vec<Vec<f64>>,
+    sampler_log_probs: Option<Vec<Vec<f64>>>,
+    entropies: Option<Vec<Vec<f64>>>,
     advantages: Vec<f64>,
     mask: Vec<Vec<i64>>,
     loss: f64,
@@ -70,8 +111,11 @@ fn golden(kind: &str) -> Golden {
 
 /// `[dapo]` of base.toml with some keys replaced.
 fn settings(patch: &Map<String, Value>) -> Dapo {
-    let base = extends::load(&root().join("experiments/base.toml")).unwrap().dapo;
-    let mut value = serde_json::to_value(base).unwrap();
+    patched(extends::load(&root().join("experiments/base.toml")).unwrap().dapo, patch)
+}
+
+fn patched(dapo: Dapo, patch: &Map<String, Value>) -> Dapo {
+    let mut value = serde_json::to_value(dapo).unwrap();
     for (key, patched) in patch {
         value[key] = patched.clone();
     }
@@ -98,11 +142,15 @@ fn computed(case: &LossCase, dapo: &Dapo) -> (f64, Vec<f64>) {
         let tokens = row.tokens as f64;
         *weight *= if tokens > 0.0 { tokens / (tokens + case.token_mean_epsilon) } else { 1.0 };
     }
+    let marks = dapo.rules().looks_ahead().then(|| tensor(&marks(case, dapo)));
+    let sampler = case.sampler_log_probs.as_deref().map(tensor);
     let log_probs = tensor(&case.log_probs).set_requires_grad(true);
     let tokens = Tokens {
         log_probs: &log_probs,
         old_log_probs: &tensor(&case.old_log_probs),
         ref_log_probs: None,
+        sampler_log_probs: sampler.as_ref(),
+        marks: marks.as_ref(),
         advantages: &Tensor::from_slice(&case.advantages).unsqueeze(-1).to_kind(kind),
         response_mask: &Tensor::from_slice(&case.mask.concat()).reshape(shape),
         row_weights: &Tensor::from_slice(&weights),
@@ -115,17 +163,40 @@ fn computed(case: &LossCase, dapo: &Dapo) -> (f64, Vec<f64>) {
     (loss.double_value(&[]), Vec::try_from(gradient).unwrap())
 }
 
+/// What the method says of each token when the case is a mini-batch.
+fn marks(case: &LossCase, dapo: &Dapo) -> Vec<Vec<f64>> {
+    let length = |row: usize| case.mask[row].iter().sum::<i64>() as usize;
+    let cut = |values: &[Vec<f64>]| -> Vec<Vec<f64>> {
+        values.iter().enumerate().map(|(row, values)| values[..length(row)].to_vec()).collect()
+    };
+    let (log_probs, old) = (cut(&case.log_probs), cut(&case.old_log_probs));
+    let entropies = case.entropies.as_deref().map_or_else(|| log_probs.clone(), cut);
+    let seen = |row: usize| SeenResponse {
+        log_probs: &log_probs[row],
+        old_log_probs: &old[row],
+        entropy: &entropies[row],
+        advantage: case.advantages[row],
+        in_loss: true,
+    };
+    let seen: Vec<SeenResponse> = (0..case.mask.len()).map(seen).collect();
+    let mut no_choice = || panic!("{}: the case must not depend on a draw", case.name);
+    let mut marks = dapo.rules().marks(&seen, dapo, &mut no_choice);
+    marks.iter_mut().for_each(|row| row.resize(case.log_probs[0].len(), 0.0));
+    marks
+}
+
 fn close(ours: f64, theirs: f64, tolerance: f64) -> bool {
     (ours - theirs).abs() <= tolerance * theirs.abs().max(1.0)
 }
 
 #[test]
 fn every_method_has_the_losses_and_gradients_of_its_released_code() {
-    for kind in kinds() {
-        for case in golden(&kind).losses {
-            let tolerance = if case.dtype == "float32" { 1e-6 } else { 1e-12 };
+    for name in stems("golden/methods", ".json") {
+        for case in golden(&name).losses {
+            let exact = case.tolerance.unwrap_or(1e-12);
+            let tolerance = if case.dtype == "float32" { 1e-6 } else { exact };
             let (loss, gradient) = computed(&case, &settings(&case.dapo));
-            let name = format!("{kind}, {}, {}", case.name, case.dtype);
+            let name = format!("{name}, {}, {}", case.name, case.dtype);
             assert!(close(loss, case.loss, tolerance), "{name}: {loss} is not {}", case.loss);
             for (ours, theirs) in gradient.iter().zip(case.gradient.concat()) {
                 assert!(close(*ours, theirs, tolerance), "{name}: {ours} is not {theirs}");
@@ -136,12 +207,17 @@ fn every_method_has_the_losses_and_gradients_of_its_released_code() {
 
 #[test]
 fn every_method_has_the_advantages_of_its_released_code() {
-    for kind in kinds() {
-        let dapo = extends::load(&arm_file(&kind)).unwrap().dapo;
-        for case in golden(&kind).advantages {
-            let ours = dapo.rules().advantages(&case.rewards, &dapo);
-            for (ours, theirs) in ours.concat().iter().zip(case.expected.concat()) {
-                assert!(close(*ours, theirs, 1e-12), "{kind}: {ours} is not {theirs}");
+    for name in stems("golden/methods", ".json") {
+        for case in golden(&name).advantages.iter().filter(|it| it.group_of_one.is_none()) {
+            let dapo = patched(arm(&name).dapo, &case.dapo);
+            let rewarded = case.rewarded().concat();
+            let ours = dapo.rules().advantages(&case.rewarded(), &dapo).concat();
+            let expected = case.expected.concat();
+            let tolerance = case.tolerance.unwrap_or(1e-12);
+            for ((ours, theirs), outcome) in ours.iter().zip(expected).zip(rewarded) {
+                // Nothing reads the advantage of a response without tokens.
+                let same = outcome.tokens == 0 || close(*ours, theirs, tolerance);
+                assert!(same, "{name}, {:?}: {ours} is not {theirs}", case.rewards);
             }
         }
     }
@@ -150,31 +226,40 @@ fn every_method_has_the_advantages_of_its_released_code() {
 /// Without the method the same arm gives other numbers on its own vectors.
 #[test]
 fn a_method_that_is_switched_off_misses_its_golden_vectors() {
-    for kind in kinds() {
-        let golden = golden(&kind);
-        let differs = golden.losses.iter().any(|case| {
-            let off = Dapo { method: None, ..settings(&case.dapo) };
-            !close(computed(case, &off).0, case.loss, 1e-3)
-        });
-        assert!(differs, "{kind}");
+    let names = stems("golden/methods", ".json");
+    assert_eq!(arms_of_a_kind(), Vec::from_iter(names.clone()));
+    for name in names {
+        let golden = golden(&name);
+        let off = |patch: &Map<String, Value>| Dapo { method: None, ..settings(patch) };
+        let loss = |case: &LossCase| !close(computed(case, &off(&case.dapo)).0, case.loss, 1e-3);
+        let advantages = |case: &AdvantageCase| {
+            let dapo = off(&case.dapo);
+            let made = dapo.rules().advantages(&case.rewarded(), &dapo).concat();
+            made.iter().zip(case.expected.concat()).any(|(made, it)| !close(*made, it, 1e-3))
+        };
+        let differs = golden.losses.iter().any(loss) || golden.advantages.iter().any(advantages);
+        assert!(differs, "{name}");
     }
 }
 
 #[test]
 fn every_method_has_an_arm_that_can_run_and_facts_about_its_keys() {
-    let mut stated = BTreeSet::new();
-    for kind in kinds() {
-        let experiment = extends::load(&arm_file(&kind)).unwrap();
-        assert_eq!(validate::problems(&experiment), Vec::<String>::new(), "{kind}");
+    let (mut stated, mut found) = (BTreeSet::new(), BTreeSet::new());
+    for name in arms() {
+        let experiment = arm(&name);
+        assert_eq!(validate::problems(&experiment), Vec::<String>::new(), "{name}");
+        assert_eq!(experiment.name, name);
         let flat = compare::flat(&experiment);
-        assert_eq!(flat["dapo.method.kind"], kind.as_str());
+        found.extend(flat.get("dapo.method.kind").and_then(Value::as_str).map(str::to_string));
         for path in flat.keys().filter(|path| path.starts_with("dapo.method.")) {
             assert!(sources::of(path).is_some(), "{path} has no facts");
             stated.insert(path.clone());
         }
         let about = experiment.dapo.rules().about();
-        assert!(!about.name.is_empty() && about.source.contains("arXiv"), "{about:?}");
+        let published = about.source.starts_with("arXiv") || about.source.starts_with("https://");
+        assert!(!about.name.is_empty() && published, "{about:?}");
     }
+    assert_eq!(found, kinds());
     for key in sources::all().filter(|key| key.path.starts_with("dapo.method.")) {
         assert!(
             key.path.ends_with("kind") || stated.contains(&key.path),
@@ -187,7 +272,7 @@ fn every_method_has_an_arm_that_can_run_and_facts_about_its_keys() {
 }
 
 /// The method's arm in a few short steps.
-fn short(kind: &str, change: impl FnOnce(&mut Experiment)) -> Experiment {
+fn short(name: &str, change: impl FnOnce(&mut Experiment)) -> Experiment {
     let mut experiment = extends::load(&root().join("experiments/smoke.toml")).unwrap();
     experiment.rollout.max_response_tokens = 64;
     experiment.rollout.prompts_per_round = 4;
@@ -196,32 +281,34 @@ fn short(kind: &str, change: impl FnOnce(&mut Experiment)) -> Experiment {
     experiment.training.mini_batch_rollouts = 8;
     experiment.checkpoints.keep_last = 2;
     experiment.evaluation.samples.insert("mini-aime".to_string(), 1);
-    experiment.dapo = extends::load(&arm_file(kind)).unwrap().dapo;
+    let arm = arm(name);
+    experiment.dapo = arm.dapo;
+    experiment.rollout.sampler_weights = arm.rollout.sampler_weights;
     change(&mut experiment);
     experiment
 }
 
 #[test]
 fn every_method_is_exact_whatever_the_cut_and_is_verified_by_replay() {
-    for kind in kinds() {
+    for name in arms_of_a_kind() {
         let temporary = tempfile::tempdir().unwrap();
-        let run = |name: &str, rollouts: u64| {
-            let folder = RunFolder::at(temporary.path().join(name));
-            made(short(&kind, |it| it.execution.micro_batch_rollouts = rollouts), &folder);
+        let run = |folder: &str, rollouts: u64| {
+            let folder = RunFolder::at(temporary.path().join(folder));
+            made(short(&name, |it| it.execution.micro_batch_rollouts = rollouts), &folder);
             folder
         };
         let (whole, cut) = (run("whole", 16), run("cut", 3));
         let head = |folder: &RunFolder| folder.ledger().unwrap().pop().unwrap().head;
-        assert_eq!(head(&whole), head(&cut), "{kind}");
+        assert_eq!(head(&whole), head(&cut), "{name}");
 
         let found = replayed(&whole, 2, 7);
-        assert_eq!(found.verdict, VerifyVerdict::Verified, "{kind}: {found:#?}");
-        assert_eq!(found.replay.unwrap().covered, [1, 2], "{kind}");
+        assert_eq!(found.verdict, VerifyVerdict::Verified, "{name}: {found:#?}");
+        assert_eq!(found.replay.unwrap().covered, [1, 2], "{name}");
 
         let metrics = whole.metrics().unwrap();
         let effects = effect_checks::check(&whole.experiment().unwrap(), &metrics);
         let finding = effects.findings.last().unwrap();
-        assert_eq!(finding.verdict, Effect::Acted, "{kind}: {finding:?}");
-        assert_eq!(effects.warnings(), Vec::<String>::new(), "{kind}");
+        assert_eq!(finding.verdict, Effect::Acted, "{name}: {finding:?}");
+        assert_eq!(effects.warnings(), Vec::<String>::new(), "{name}");
     }
 }

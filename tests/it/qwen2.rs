@@ -88,7 +88,7 @@ fn greedy_generations_are_equal_token_for_token_alone_and_in_a_batch() {
             .collect();
         for batch_rows in [1, 2, 64] {
             let limits = Limits {
-                sampling: Sampling { temperature: 0.0, top_p: 1.0, top_k: 0 },
+                sampling: Sampling { temperature: 0.0, top_p: 1.0, top_k: 0, log_probs: None },
                 max_response_tokens: greedy.max_new_tokens,
                 entropy: false,
                 stop_tokens: &greedy.eos_token_ids,

@@ -97,9 +97,9 @@ fn responses(model: &Qwen2, sampling: Sampling, batch_rows: usize) -> Vec<Respon
 fn blocks_of_tokens_are_what_token_by_token_is_whoever_joins_when() {
     let base = || checkpoint::load_model(Path::new("golden/mini-aime/base")).unwrap();
     for sampling in [
-        Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 },
-        Sampling { temperature: 1.0, top_p: 0.7, top_k: 0 },
-        Sampling { temperature: 0.0, top_p: 1.0, top_k: 0 },
+        Sampling { temperature: 1.0, top_p: 1.0, top_k: 0, log_probs: None },
+        Sampling { temperature: 1.0, top_p: 0.7, top_k: 0, log_probs: None },
+        Sampling { temperature: 0.0, top_p: 1.0, top_k: 0, log_probs: None },
     ] {
         let token_by_token = responses(&base(), sampling, 30);
         let lengths: Vec<usize> = token_by_token.iter().map(|it| it.tokens.len()).collect();

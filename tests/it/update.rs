@@ -7,6 +7,7 @@ use dapo::algorithm::{
     KlEstimator, LogRatioClamp, Overlong, Problem, Prompt, Punishment, Rollout, Row, ScoredRollout,
     Std, StepTotals, TokenMeanUnit, overlong, step,
 };
+use dapo::base::{Purpose, rng::stream};
 use dapo::policy::batch::Cut;
 use dapo::policy::{Policy, checkpoint};
 use dapo::training::MiniBatch;
@@ -178,6 +179,8 @@ fn make(case: &Case, folder: &Path, dapo: &Dapo, rows: &[Row], micro: usize) -> 
             members: &members,
             old_log_probs: &old,
             ref_log_probs: reference.as_deref(),
+            sampler_log_probs: None,
+            choice: &stream(0, Purpose::TokenChoice, &[]),
             totals,
         };
         let rate = case.settings.optimizer.learning_rate;
@@ -298,6 +301,8 @@ fn a_divergent_update_is_an_error_and_leaves_the_weights() {
         members: &members,
         old_log_probs: &old,
         ref_log_probs: None,
+        sampler_log_probs: None,
+        choice: &stream(0, Purpose::TokenChoice, &[]),
         totals,
     };
     let cut = Cut { micro_batch_rollouts: 4, pass_tokens: 1024 };

@@ -86,7 +86,7 @@ mod measured {
         let logits: Vec<f64> = numbers(26_000).map(|number| number as f64 / 200.0).collect();
         for (index, logits) in logits.chunks(26).enumerate() {
             let top_p = if index % 2 == 0 { 1.0 } else { 0.7 };
-            let sampling = Sampling { temperature: 1.0, top_p, top_k: 0 };
+            let sampling = Sampling { temperature: 1.0, top_p, top_k: 0, log_probs: None };
             black_box(sampler::sample(black_box(logits), &sampling, false, index as f64 / 1000.0));
         }
     }

@@ -1,6 +1,6 @@
 //! Clip-Higher, §3.1: the clipped surrogate of Eq. 10, per token.
 
-use crate::algorithm::Tokens;
+use crate::algorithm::{Tokens, tokens::with_derivatives};
 use crate::numerics::operations::exp;
 use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
@@ -56,6 +56,35 @@ pub struct Surrogate {
     pub clipped_high: Tensor,
     /// Bool: Â < 0 and the bound of the dual clip was taken.
     pub dual_clipped: Tensor,
+}
+
+impl Surrogate {
+    /// Of a method that states the loss of each token and its derivative by log π_θ, without a graph:
+    /// what stands outside the mask is left out. `clipped` are tokens whose ratio was bounded below
+    /// and above; `log_ratio` is as [`log_ratio`] gives it.
+    pub fn stated(
+        tokens: &Tokens,
+        log_ratio: Tensor,
+        values: &Tensor,
+        derivatives: &Tensor,
+        clipped: [Tensor; 2],
+    ) -> Self {
+        let mask = tokens.response_mask.to_kind(Kind::Bool);
+        let zero = tokens.log_probs.zeros_like();
+        let inside = |values: &Tensor| values.where_self(&mask, &zero);
+        let losses =
+            with_derivatives(&inside(values), &inside(derivatives), &inside(tokens.log_probs));
+        let log_ratio = log_ratio.detach();
+        let [clipped_low, clipped_high] = clipped.map(|it| it.logical_and(&mask));
+        Self {
+            losses,
+            ratio: exp(&log_ratio, tokens.numerics),
+            log_ratio,
+            clipped_low,
+            clipped_high,
+            dual_clipped: mask.zeros_like(),
+        }
+    }
 }
 
 /// log π_θ − log π_old of each token, `[batch, length]`, with the graph to `log_probs`; 0 outside the

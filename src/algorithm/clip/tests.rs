@@ -26,6 +26,8 @@ fn of(
         log_probs,
         old_log_probs,
         ref_log_probs: None,
+        sampler_log_probs: None,
+        marks: None,
         advantages,
         response_mask,
         row_weights: advantages,

@@ -12,13 +12,16 @@
 
 use crate::algorithm::aggregation::ResponseRow;
 use crate::algorithm::methods::About;
-use crate::algorithm::{Advantage, Aggregation, Dapo, Over, Rules, Std, StepTotals, advantage};
+use crate::algorithm::{Aggregation, Dapo, Over, Rewarded, Rules, StepTotals, advantage};
 use serde::{Deserialize, Serialize};
 
 /// It has no keys of its own.
 pub const KEYS: &str = "";
 /// The records have what shows of it.
 pub const MEASURES: &[&str] = &[];
+
+/// Its arm on the embedded benchmark.
+pub const ARM: &str = include_str!("../../../experiments/methods/dr-grpo.toml");
 
 /// `[dapo.method]` with `kind = "dr-grpo"`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -43,9 +46,8 @@ impl Rules for DrGrpo {
         stated.then(|| problem.to_string()).into_iter().collect()
     }
 
-    fn advantages(&self, rewards: &[Vec<f64>], _dapo: &Dapo) -> Vec<Vec<f64>> {
-        let centred = Advantage { std: Std::None, epsilon: 0.0 };
-        rewards.iter().map(|group| advantage::advantages(group, &centred)).collect()
+    fn advantages(&self, groups: &[Vec<Rewarded>], _dapo: &Dapo) -> Vec<Vec<f64>> {
+        groups.iter().map(|group| advantage::centred(&advantage::rewards(group))).collect()
     }
 
     /// 1 / (B · L_max), whatever the length; a response that is masked out does not count in B.

@@ -32,6 +32,9 @@ paper = { remark = "4e-4 in the paper of GSPO, §5.1", place = "arXiv 2507.18071
 /// How far the ratio of a response is from those of its tokens.
 pub const MEASURES: &[&str] = &["gspo_log_ratio_distance"];
 
+/// Its arm on the embedded benchmark.
+pub const ARM: &str = include_str!("../../../experiments/methods/gspo.toml");
+
 /// `[dapo.method]` with `kind = "gspo"`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

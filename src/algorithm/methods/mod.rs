@@ -7,8 +7,8 @@ pub mod gspo;
 
 use crate::algorithm::{
     Advantage, Aggregation, Clip, DualClip, DynamicSampling, Group, Kl, LogRatioClamp, Overlong,
-    ScoredRollout, StepTotals, Surrogate, TokenMeanUnit, Tokens, advantage, aggregation, clip,
-    dynamic_sampling, overlong,
+    Rewarded, ScoredRollout, StepTotals, Surrogate, TokenMeanUnit, Tokens, advantage, aggregation,
+    clip, dynamic_sampling, overlong,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
@@ -52,8 +52,8 @@ impl Dapo {
 }
 
 /// The list of methods: `file::Type`. The type holds the method's keys under `[dapo.method]` and
-/// implements [`Rules`]; the file states `KEYS`, the facts about them, and `MEASURES`, the names
-/// of what [`Rules::measures`] gives.
+/// implements [`Rules`]; the file states `KEYS`, the facts about them, `MEASURES`, the names of what
+/// [`Rules::measures`] gives, and `ARM`, an experiment that extends GRPO's.
 macro_rules! methods {
     ($($file:ident::$name:ident,)*) => {
         /// A method with its keys, by `kind`.
@@ -77,6 +77,9 @@ macro_rules! methods {
 
         /// Facts about the keys of every method, in the form of `experiment/keys.toml`.
         pub const KEYS: &[&str] = &[$($file::KEYS),*];
+
+        /// An arm of each method, in the order of [`FILES`].
+        pub const ARMS: &[&str] = &[$($file::ARM),*];
 
         /// Names of what methods measure in the loss.
         pub const MEASURES: &[&[&str]] = &[$($file::MEASURES),*];
@@ -102,6 +105,21 @@ pub struct About {
     pub does_itself: &'static [&'static str],
 }
 
+/// A response of a mini-batch before its update. Lists have one number for each token, in nats.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SeenResponse<'a> {
+    /// log π_θ.
+    pub log_probs: &'a [f64],
+    /// log π_old.
+    pub old_log_probs: &'a [f64],
+    /// Entropy of the distribution of π_θ that the token is in.
+    pub entropy: &'a [f64],
+    /// Â.
+    pub advantage: f64,
+    /// False when its loss is masked out.
+    pub in_loss: bool,
+}
+
 /// How a run's records are asked about one metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over {
@@ -111,6 +129,29 @@ pub enum Over {
     Mean,
     /// The largest value.
     Highest,
+}
+
+/// What is wrong with a key of `[dapo.method]` that must lie in [from, to].
+pub fn within(key: &str, value: f64, from: f64, to: f64) -> Option<String> {
+    let wrong = !(from..=to).contains(&value);
+    wrong.then(|| format!("dapo.method.{key} must be in [{from}, {to}], got {value}"))
+}
+
+/// What is wrong with a key of `[dapo.method]` that must be positive.
+pub fn positive(key: &str, value: f64) -> Option<String> {
+    let wrong = !(value > 0.0 && value.is_finite());
+    wrong.then(|| format!("dapo.method.{key} must be above 0, got {value}"))
+}
+
+/// Metric: the mean over responses of |Â − Â of GRPO|; recorded of every arm with a method.
+pub const ADVANTAGE_DISTANCE: &str = "effect/method_advantage_distance";
+
+/// The effect of a method that changes the advantages alone.
+pub fn moved_advantages(recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<(bool, String)> {
+    let distance = recorded(Over::Mean, ADVANTAGE_DISTANCE)?;
+    let evidence =
+        format!("advantages lay {distance:.3} from GRPO's (mean over responses and steps)");
+    Some((distance > 0.0, evidence))
 }
 
 /// What a method decides. Every default is GRPO with the techniques of the `[dapo]` table.
@@ -140,9 +181,28 @@ pub trait Rules: Debug {
         dynamic_sampling::is_useful(group.correct(), group.rollouts.len())
     }
 
-    /// Â of each response, from the shaped rewards of **all** groups of the step: `[group][i]`.
-    fn advantages(&self, rewards: &[Vec<f64>], dapo: &Dapo) -> Vec<Vec<f64>> {
-        rewards.iter().map(|group| advantage::advantages(group, &dapo.advantage)).collect()
+    /// Â of each response, from the rewarded of **all** groups of the step: `[group][i]`.
+    fn advantages(&self, groups: &[Vec<Rewarded>], dapo: &Dapo) -> Vec<Vec<f64>> {
+        let of_group = |group: &Vec<Rewarded>| {
+            advantage::advantages(&advantage::rewards(group), &dapo.advantage)
+        };
+        groups.iter().map(of_group).collect()
+    }
+
+    /// Whether [`Rules::marks`] is asked before each update: it costs a forward pass.
+    fn looks_ahead(&self) -> bool {
+        false
+    }
+
+    /// A number for each token, `[response][t]`, from all responses of a mini-batch as the policy
+    /// sees them before its update: [`Tokens::marks`]. `uniform` gives numbers in [0, 1).
+    fn marks(
+        &self,
+        _mini_batch: &[SeenResponse],
+        _dapo: &Dapo,
+        _uniform: &mut dyn FnMut() -> f64,
+    ) -> Vec<Vec<f64>> {
+        Vec::new()
     }
 
     /// Weights of the responses of one mini-batch in the loss, `[batch]`.

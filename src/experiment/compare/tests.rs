@@ -19,6 +19,8 @@ fn everything_on() -> Experiment {
     value["execution"]["device"] = json!("cuda:1");
     value["execution"]["weights"] = json!("bf16");
     value["execution"]["pass_tokens"] = json!(16_384);
+    value["rollout"]["sampler_weights"] = json!("bf16");
+    value["rollout"]["sampling"]["log_probs"] = json!("kept-tokens");
     value["optimizer"]["non_finite"] = json!("skip");
     value["dapo"]["dual_clip"] = json!({ "kind": "constant", "c": 10.0 });
     value["dapo"]["log_ratio_clamp"] = json!({ "kind": "symmetric", "bound": 20.0 });

@@ -117,6 +117,14 @@ impl Qwen2 {
         Self::new(config, parameters).expect("the tensors are made to the configuration's shapes")
     }
 
+    /// The same policy with each parameter changed by `change`, which keeps its shape.
+    pub fn changed(&self, change: impl Fn(&Tensor) -> Tensor) -> Self {
+        let changed = |(name, tensor): (&String, &Tensor)| (name.clone(), change(&tensor.detach()));
+        let parameters = self.parameters.iter().map(changed).collect();
+        let made = Self::laid_out(self.config.clone(), parameters, self.layout, self.memory);
+        made.with_numerics(self.numerics).expect("a shape that was accepted before")
+    }
+
     /// The same policy under an arithmetic.
     pub fn with_numerics(mut self, numerics: Numerics) -> Result<Self, NumericsError> {
         self.numerics = numerics;

@@ -2,6 +2,7 @@
 //! own: each response brings its stream.
 
 pub mod generate;
+pub mod rounded;
 pub mod sampler;
 pub mod blocks;
 pub mod tensor_sampler;

@@ -1,14 +1,14 @@
 //! One token from logits and a uniform, in f64: temperature, top-k, top-p, inverse CDF.
 
-use crate::experiment::Sampling;
+use crate::experiment::{LogProbsOver, Sampling};
 use crate::numerics::Distribution;
 
 /// A sampled token.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SamplerDraw {
     pub token: u32,
-    /// Its log-prob in nats under softmax(logits / temperature) over the whole vocabulary:
-    /// what the training forward computes. Top-k and top-p do not enter.
+    /// Its log-prob in nats under softmax(logits / temperature): over the whole vocabulary, as the
+    /// training forward computes it, unless [`Sampling::log_probs`] asks for the kept tokens.
     pub log_prob: f64,
     /// Entropy of that distribution in nats, where it was asked for.
     pub entropy: Option<f64>,
@@ -32,6 +32,7 @@ pub fn sample(
     let temperature = if greedy { 1.0 } else { sampling.temperature };
     let distribution = Distribution::new(logits, temperature)?;
     let (weights, total) = (&distribution.weights, distribution.total);
+    let mut kept_share = 1.0;
     let token = if greedy {
         (0..logits.len()).rev().max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap_or(0)
     } else if sampling.top_k == 0 && sampling.top_p >= 1.0 {
@@ -40,11 +41,14 @@ pub fn sample(
         let mut kept = most_probable(weights, total, sampling);
         kept.sort_unstable();
         let mass: f64 = kept.iter().map(|&token| weights[token]).sum();
+        if sampling.log_probs == Some(LogProbsOver::KeptTokens) {
+            kept_share = mass / total;
+        }
         invert(weights, kept.into_iter(), uniform * mass)
     };
     Some(SamplerDraw {
         token: token as u32,
-        log_prob: distribution.log_prob(logits[token]),
+        log_prob: distribution.log_prob(logits[token]) - libm::log(kept_share),
         entropy: entropy.then(|| distribution.entropy(logits)),
     })
 }
@@ -89,7 +93,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const PLAIN: Sampling = Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 };
+    const PLAIN: Sampling = Sampling { temperature: 1.0, top_p: 1.0, top_k: 0, log_probs: None };
 
     fn draw(logits: &[f64], sampling: &Sampling, uniform: f64) -> SamplerDraw {
         sample(logits, sampling, true, uniform).unwrap()
@@ -122,6 +126,28 @@ mod tests {
         assert!((draw(&logits, &sampling, 0.0).log_prob - 0.25f64.ln()).abs() < 1e-6);
     }
 
+    /// Sampling keeps N and draws from q = π_old / π_old(N). The expectation over q of the ratio
+    /// π_θ / π_old times anything is off by 1 / π_old(N); of π_θ / q it is the sum over N.
+    #[test]
+    fn log_probs_of_the_kept_tokens_make_the_ratio_unbiased() {
+        let (old, new) = ([0.4f64, 0.3, 0.2, 0.1], [0.3f64, 0.2, 0.4, 0.1]);
+        let value = [1.0, -2.0, 0.5, 3.0];
+        let expected = |log_probs| {
+            let sampling = Sampling { top_p: 0.85, log_probs, ..PLAIN };
+            let draws = 20_000;
+            let term = |at| {
+                let uniform = (f64::from(at) + 0.5) / f64::from(draws);
+                let drawn = draw(&logits_of(&old), &sampling, uniform);
+                let token = drawn.token as usize;
+                (new[token].ln() - drawn.log_prob).exp() * value[token]
+            };
+            (0..draws).map(term).sum::<f64>() / f64::from(draws)
+        };
+        let over_kept: f64 = (0..3).map(|token| new[token] * value[token]).sum();
+        assert!((expected(Some(LogProbsOver::KeptTokens)) - over_kept).abs() < 1e-4);
+        assert!((expected(None) - over_kept / 0.9).abs() < 1e-4);
+    }
+
     #[test]
     fn top_k_one_and_temperature_zero_take_the_first_of_the_best() {
         let logits = [0.5f64, 2.0, 2.0, -1.0];
@@ -146,7 +172,8 @@ mod tests {
         let total: f64 = scaled.iter().sum();
         let expected: f64 = scaled.iter().map(|p| -p / total * (p / total).ln()).sum();
         for (top_p, top_k) in [(1.0, 0), (0.4, 0), (1.0, 1)] {
-            let drawn = draw(&logits, &Sampling { temperature: 0.5, top_p, top_k }, 0.3);
+            let drawn =
+                draw(&logits, &Sampling { temperature: 0.5, top_p, top_k, log_probs: None }, 0.3);
             assert!((drawn.entropy.unwrap() - expected).abs() < 1e-12);
         }
         // A token that cannot come adds nothing.
@@ -171,7 +198,7 @@ mod tests {
             uniform in 0.0..1.0f64, top_p in 0.05..1.0f64, top_k in 0u64..4
         ) {
             let logits = [f64::NEG_INFINITY, 0.3, f64::NEG_INFINITY, -0.2, f64::NEG_INFINITY];
-            let drawn = draw(&logits, &Sampling { temperature: 0.7, top_p, top_k }, uniform);
+            let drawn = draw(&logits, &Sampling { temperature: 0.7, top_p, top_k, log_probs: None }, uniform);
             prop_assert!(drawn.token == 1 || drawn.token == 3);
             prop_assert!(drawn.log_prob.is_finite());
         }

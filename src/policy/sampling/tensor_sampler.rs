@@ -1,7 +1,7 @@
 //! [`crate::policy::sampling::sampler`] for all rows of a batch at once, on the policy's device: the same
 //! rule on the same uniforms, in f32 with sums in f64. Nothing waits for the processor.
 
-use crate::experiment::Sampling;
+use crate::experiment::{LogProbsOver, Sampling};
 use crate::numerics::{Numerics, fast, operations};
 use crate::policy::Drawn;
 use tch::{Kind, Tensor};
@@ -19,11 +19,15 @@ pub fn sample(logits: &Tensor, sampling: &Sampling, entropy: bool, uniforms: &Te
     let distribution = fast::log_distribution(logits, temperature);
     let probabilities =
         (entropy || !greedy).then(|| operations::exp(&distribution, Numerics::Fast));
-    let tokens = match &probabilities {
-        Some(probabilities) if !greedy => invert(&kept(probabilities, sampling), uniforms),
-        _ => first_of_the_best(&distribution),
+    let kept = probabilities.as_ref().filter(|_| !greedy).map(|it| kept(it, sampling));
+    let tokens = match &kept {
+        Some(kept) => invert(kept, uniforms),
+        None => first_of_the_best(&distribution),
     };
-    let log_probs = distribution.gather(-1, &tokens.unsqueeze(-1), false).squeeze_dim(-1);
+    let mut log_probs = distribution.gather(-1, &tokens.unsqueeze(-1), false).squeeze_dim(-1);
+    if let (Some(LogProbsOver::KeptTokens), Some(kept)) = (sampling.log_probs, kept) {
+        log_probs -= fast::log_mass(&kept);
+    }
     let entropy = probabilities.filter(|_| entropy);
     let entropy = entropy.map(|it| fast::expected_surprise(&it, &distribution));
     Drawn { tokens, log_probs, entropy }
@@ -131,12 +135,18 @@ mod tests {
         let logits = logits(40, 997);
         let uniforms: Vec<f64> = (0..40).map(|row| f64::from(row) / 40.0).collect();
         for sampling in [
-            Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 },
-            Sampling { temperature: 0.6, top_p: 0.7, top_k: 0 },
-            Sampling { temperature: 1.3, top_p: 1.0, top_k: 7 },
-            Sampling { temperature: 1.0, top_p: 0.5, top_k: 20 },
-            Sampling { temperature: 1.0, top_p: 0.9, top_k: 5000 },
-            Sampling { temperature: 0.0, top_p: 1.0, top_k: 0 },
+            Sampling { temperature: 1.0, top_p: 1.0, top_k: 0, log_probs: None },
+            Sampling { temperature: 0.6, top_p: 0.7, top_k: 0, log_probs: None },
+            Sampling { temperature: 1.3, top_p: 1.0, top_k: 7, log_probs: None },
+            Sampling { temperature: 1.0, top_p: 0.5, top_k: 20, log_probs: None },
+            Sampling { temperature: 1.0, top_p: 0.9, top_k: 5000, log_probs: None },
+            Sampling {
+                temperature: 0.8,
+                top_p: 0.6,
+                top_k: 0,
+                log_probs: Some(LogProbsOver::KeptTokens),
+            },
+            Sampling { temperature: 0.0, top_p: 1.0, top_k: 0, log_probs: None },
         ] {
             let pairs = together(&logits, &sampling, &uniforms);
             let entropy = doubles(&drawn(&logits, &sampling, &uniforms).entropy.unwrap());
@@ -155,7 +165,7 @@ mod tests {
         let row = vec![-infinity, 0.3, -infinity, -0.2, -infinity];
         for uniform in [0.0, 0.3, 0.62, 0.63, 0.999_999_999_999_999_9] {
             for top_p in [0.3, 1.0] {
-                let sampling = Sampling { temperature: 0.7, top_p, top_k: 0 };
+                let sampling = Sampling { temperature: 0.7, top_p, top_k: 0, log_probs: None };
                 let (token, log_prob) =
                     together(std::slice::from_ref(&row), &sampling, &[uniform])[0];
                 assert!(token == 1 || token == 3, "{token} at {uniform}");
@@ -171,7 +181,7 @@ mod tests {
             [vec![0.0, f64::NAN, 1.0], vec![0.0, infinity, 1.0], vec![-infinity; 3], vec![0.0; 3]];
         for temperature in [0.0, 1.0] {
             for top_p in [0.5, 1.0] {
-                let sampling = Sampling { temperature, top_p, top_k: 0 };
+                let sampling = Sampling { temperature, top_p, top_k: 0, log_probs: None };
                 let drawn = together(&rows, &sampling, &[0.5; 4]);
                 assert!(drawn.iter().all(|(token, _)| (0..3).contains(token)));
                 let finite: Vec<bool> = drawn.iter().map(|(_, p)| p.is_finite()).collect();

@@ -148,7 +148,7 @@ fn generate(
         prompts.iter().map(Vec::as_slice).zip(0u64..).map(request).collect();
     let timed = |tokens: usize| -> Result<f64, TrainingError> {
         let limits = Limits {
-            sampling: Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 },
+            sampling: Sampling { temperature: 1.0, top_p: 1.0, top_k: 0, log_probs: None },
             max_response_tokens: tokens,
             entropy: false,
             // Without a stop token every row generates as many tokens as allowed.

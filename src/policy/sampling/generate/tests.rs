@@ -58,7 +58,7 @@ fn responses(model: &Qwen2, prompts: &[Vec<u32>], batch_rows: usize) -> Vec<Resp
 
 fn limits(batch_rows: usize) -> Limits<'static> {
     Limits {
-        sampling: Sampling { temperature: 1.0, top_p: 1.0, top_k: 0 },
+        sampling: Sampling { temperature: 1.0, top_p: 1.0, top_k: 0, log_probs: None },
         max_response_tokens: 40,
         entropy: true,
         stop_tokens: &STOP,

@@ -1,7 +1,9 @@
 //! The effect of each technique in a rollout step, from the rollouts, the batch and the advantages,
 //! independent of the technique's switch.
 
-use crate::algorithm::{Group, Punishment, Row, ScoredRollout, Selected};
+use crate::algorithm::methods::{ADVANTAGE_DISTANCE, Grpo};
+use crate::algorithm::step::rewarded;
+use crate::algorithm::{Group, Punishment, Rewarded, Row, Rules, ScoredRollout, Selected};
 use crate::experiment::Experiment;
 use crate::training::Metrics;
 
@@ -14,7 +16,21 @@ pub fn metrics(step: &Selected, experiment: &Experiment) -> Metrics {
     let mut metrics = soft_punishment(step, experiment);
     metrics.extend(dynamic_sampling(step, experiment));
     metrics.extend(overlong_filtering(step));
+    metrics.extend(method(step, experiment));
     metrics
+}
+
+/// How far a method's advantages lie from GRPO's, as a mean over the responses.
+fn method(step: &Selected, experiment: &Experiment) -> Option<(String, f64)> {
+    let dapo = &experiment.dapo;
+    dapo.method?;
+    let rewarded = |group: &&Group<ScoredRollout>| rewarded(group, dapo, ScoredRollout::reward);
+    let rewarded: Vec<Vec<Rewarded>> = step.trained().iter().map(rewarded).collect();
+    let plain = Grpo.advantages(&rewarded, dapo).concat();
+    let distances = step.advantages.concat();
+    let distances = distances.iter().zip(&plain).map(|(ours, plain)| (ours - plain).abs());
+    let mean = distances.sum::<f64>() / plain.len().max(1) as f64;
+    Some((ADVANTAGE_DISTANCE.to_string(), mean))
 }
 
 /// Soft Overlong Punishment, Eq. 13: the punished responses of this step, and the trained
@@ -52,11 +68,11 @@ fn soft_punishment(step: &Selected, experiment: &Experiment) -> Metrics {
         }
     }
     let (mut moved, mut distance, mut trained) = (0.0, 0.0, 0.0);
-    let correctness = |group: &&Group<ScoredRollout>| {
-        group.rollouts.iter().map(|rollout| rollout.correctness_reward).collect()
-    };
-    let correctness: Vec<Vec<f64>> = step.trained().iter().map(correctness).collect();
-    let unshaped = experiment.dapo.rules().advantages(&correctness, &experiment.dapo);
+    let dapo = &experiment.dapo;
+    let correctness =
+        |group: &&Group<ScoredRollout>| rewarded(group, dapo, |rollout| rollout.correctness_reward);
+    let correctness: Vec<Vec<Rewarded>> = step.trained().iter().map(correctness).collect();
+    let unshaped = dapo.rules().advantages(&correctness, dapo);
     for (advantages, unshaped) in step.advantages.iter().zip(unshaped) {
         for (shaped, unshaped) in advantages.iter().zip(unshaped) {
             moved += f64::from((shaped - unshaped).abs() > ROUNDING);

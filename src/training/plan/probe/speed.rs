@@ -1,6 +1,7 @@
 //! Seconds of frozen forward passes and of updates, on a copy of the policy.
 
 use crate::algorithm::{Group, Kl, Row, ScoredRollout, StepTotals, step};
+use crate::base::{Purpose, rng::stream};
 use crate::experiment::Experiment;
 use crate::policy::{Policy, batch::Cut, checkpoint, frozen};
 use crate::training::{Rates, TrainingError, UpdateError, update};
@@ -73,6 +74,8 @@ pub fn time(
         members: &members,
         old_log_probs: &old.log_probs,
         ref_log_probs: penalised.then_some(&old.log_probs[..]),
+        sampler_log_probs: Some(&old.log_probs),
+        choice: &stream(0, Purpose::Plan, &[]),
         totals: StepTotals { tokens, mini_batches: 1, max_response_tokens },
     };
     let started = Instant::now();
