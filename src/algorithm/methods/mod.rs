@@ -4,6 +4,7 @@
 
 pub mod dr_grpo;
 pub mod gspo;
+pub mod rloo;
 
 use crate::algorithm::{
     Advantage, Aggregation, Clip, DualClip, DynamicSampling, Group, Kl, LogRatioClamp, Overlong,
@@ -89,6 +90,7 @@ macro_rules! methods {
 methods! {
     dr_grpo::DrGrpo,
     gspo::Gspo,
+    rloo::Rloo,
 }
 
 /// What an arm's rules are called, and where they are published.
