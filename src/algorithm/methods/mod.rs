@@ -4,6 +4,7 @@
 
 pub mod dr_grpo;
 pub mod gspo;
+pub mod reinforce_plus_plus_baseline;
 pub mod rloo;
 
 use crate::algorithm::{
@@ -90,6 +91,7 @@ macro_rules! methods {
 methods! {
     dr_grpo::DrGrpo,
     gspo::Gspo,
+    reinforce_plus_plus_baseline::ReinforcePlusPlusBaseline,
     rloo::Rloo,
 }
 
