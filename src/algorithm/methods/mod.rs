@@ -4,6 +4,7 @@
 
 pub mod dr_grpo;
 pub mod gspo;
+pub mod lite_ppo;
 pub mod reinforce_plus_plus_baseline;
 pub mod rloo;
 
@@ -91,6 +92,7 @@ macro_rules! methods {
 methods! {
     dr_grpo::DrGrpo,
     gspo::Gspo,
+    lite_ppo::LitePpo,
     reinforce_plus_plus_baseline::ReinforcePlusPlusBaseline,
     rloo::Rloo,
 }
