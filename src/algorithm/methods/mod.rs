@@ -5,6 +5,7 @@
 pub mod dr_grpo;
 pub mod gspo;
 pub mod lite_ppo;
+pub mod max_rl;
 pub mod reinforce_plus_plus_baseline;
 pub mod rloo;
 
@@ -93,6 +94,7 @@ methods! {
     dr_grpo::DrGrpo,
     gspo::Gspo,
     lite_ppo::LitePpo,
+    max_rl::MaxRl,
     reinforce_plus_plus_baseline::ReinforcePlusPlusBaseline,
     rloo::Rloo,
 }
