@@ -6,6 +6,7 @@ pub mod dr_grpo;
 pub mod gspo;
 pub mod lite_ppo;
 pub mod max_rl;
+pub mod opo;
 pub mod reinforce_plus_plus_baseline;
 pub mod rloo;
 
@@ -95,6 +96,7 @@ methods! {
     gspo::Gspo,
     lite_ppo::LitePpo,
     max_rl::MaxRl,
+    opo::Opo,
     reinforce_plus_plus_baseline::ReinforcePlusPlusBaseline,
     rloo::Rloo,
 }
