@@ -2,6 +2,7 @@
 //! table sets them, as its default: a method states what differs, in a file of its own, and stands in the
 //! list below. Trainer and verifier ask the same rules.
 
+pub mod cispo;
 pub mod dr_grpo;
 pub mod gspo;
 pub mod lite_ppo;
@@ -92,6 +93,7 @@ macro_rules! methods {
 }
 
 methods! {
+    cispo::Cispo,
     dr_grpo::DrGrpo,
     gspo::Gspo,
     lite_ppo::LitePpo,
