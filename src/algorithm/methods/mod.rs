@@ -10,6 +10,7 @@ pub mod max_rl;
 pub mod opo;
 pub mod reinforce_plus_plus_baseline;
 pub mod rloo;
+pub mod sapo;
 
 use crate::algorithm::{
     Advantage, Aggregation, Clip, DualClip, DynamicSampling, Group, Kl, LogRatioClamp, Overlong,
@@ -101,6 +102,7 @@ methods! {
     opo::Opo,
     reinforce_plus_plus_baseline::ReinforcePlusPlusBaseline,
     rloo::Rloo,
+    sapo::Sapo,
 }
 
 /// What an arm's rules are called, and where they are published.
