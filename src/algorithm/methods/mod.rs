@@ -4,6 +4,7 @@
 
 pub mod cispo;
 pub mod dr_grpo;
+pub mod gmpo;
 pub mod gspo;
 pub mod lite_ppo;
 pub mod max_rl;
@@ -96,6 +97,7 @@ macro_rules! methods {
 methods! {
     cispo::Cispo,
     dr_grpo::DrGrpo,
+    gmpo::Gmpo,
     gspo::Gspo,
     lite_ppo::LitePpo,
     max_rl::MaxRl,
