@@ -3,6 +3,7 @@
 //! list below. Trainer and verifier ask the same rules.
 
 pub mod cispo;
+pub mod dppo_tv;
 pub mod dr_grpo;
 pub mod gmpo;
 pub mod gspo;
@@ -96,6 +97,7 @@ macro_rules! methods {
 
 methods! {
     cispo::Cispo,
+    dppo_tv::DppoTv,
     dr_grpo::DrGrpo,
     gmpo::Gmpo,
     gspo::Gspo,
