@@ -13,6 +13,7 @@ pub mod opo;
 pub mod reinforce_plus_plus_baseline;
 pub mod rloo;
 pub mod sapo;
+pub mod vespo;
 
 use crate::algorithm::{
     Advantage, Aggregation, Clip, DualClip, DynamicSampling, Group, Kl, LogRatioClamp, Overlong,
@@ -107,6 +108,7 @@ methods! {
     reinforce_plus_plus_baseline::ReinforcePlusPlusBaseline,
     rloo::Rloo,
     sapo::Sapo,
+    vespo::Vespo,
 }
 
 /// What an arm's rules are called, and where they are published.
