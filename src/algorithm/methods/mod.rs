@@ -3,6 +3,7 @@
 //! list below. Trainer and verifier ask the same rules.
 
 pub mod cispo;
+pub mod clip_cov;
 pub mod dppo_tv;
 pub mod dr_grpo;
 pub mod gmpo;
@@ -98,6 +99,7 @@ macro_rules! methods {
 
 methods! {
     cispo::Cispo,
+    clip_cov::ClipCov,
     dppo_tv::DppoTv,
     dr_grpo::DrGrpo,
     gmpo::Gmpo,
