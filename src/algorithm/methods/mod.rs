@@ -8,6 +8,7 @@ pub mod dppo_tv;
 pub mod dr_grpo;
 pub mod gmpo;
 pub mod gspo;
+pub mod kl_cov;
 pub mod lite_ppo;
 pub mod max_rl;
 pub mod opo;
@@ -104,6 +105,7 @@ methods! {
     dr_grpo::DrGrpo,
     gmpo::Gmpo,
     gspo::Gspo,
+    kl_cov::KlCov,
     lite_ppo::LitePpo,
     max_rl::MaxRl,
     opo::Opo,
