@@ -15,6 +15,7 @@ pub mod opo;
 pub mod reinforce_plus_plus_baseline;
 pub mod rloo;
 pub mod sapo;
+pub mod top_entropy;
 pub mod vespo;
 
 use crate::algorithm::{
@@ -112,6 +113,7 @@ methods! {
     reinforce_plus_plus_baseline::ReinforcePlusPlusBaseline,
     rloo::Rloo,
     sapo::Sapo,
+    top_entropy::TopEntropy,
     vespo::Vespo,
 }
 
