@@ -15,6 +15,7 @@ pub mod opo;
 pub mod reinforce_plus_plus_baseline;
 pub mod rloo;
 pub mod sapo;
+pub mod tis;
 pub mod top_entropy;
 pub mod vespo;
 
@@ -113,6 +114,7 @@ methods! {
     reinforce_plus_plus_baseline::ReinforcePlusPlusBaseline,
     rloo::Rloo,
     sapo::Sapo,
+    tis::Tis,
     top_entropy::TopEntropy,
     vespo::Vespo,
 }
