@@ -11,6 +11,7 @@ pub mod gspo;
 pub mod kl_cov;
 pub mod lite_ppo;
 pub mod max_rl;
+pub mod mis;
 pub mod opo;
 pub mod reinforce_plus_plus_baseline;
 pub mod rloo;
@@ -110,6 +111,7 @@ methods! {
     kl_cov::KlCov,
     lite_ppo::LitePpo,
     max_rl::MaxRl,
+    mis::Mis,
     opo::Opo,
     reinforce_plus_plus_baseline::ReinforcePlusPlusBaseline,
     rloo::Rloo,
