@@ -16,7 +16,7 @@ const GRPO: &str = "grpo";
 
 /// Arms by name, each as the file that says what differs from [`BASE`]. Those of methods with a file
 /// of their own stand there.
-const ARMS: [(&str, &str); 6] = [
+const ARMS: [(&str, &str); 8] = [
     ("dapo", include_str!("../../experiments/dapo.toml")),
     ("clip-higher", include_str!("../../experiments/arms/clip-higher.toml")),
     ("dynamic-sampling", include_str!("../../experiments/arms/dynamic-sampling.toml")),
@@ -26,6 +26,8 @@ const ARMS: [(&str, &str); 6] = [
         "soft-overlong-punishment",
         include_str!("../../experiments/arms/soft-overlong-punishment.toml"),
     ),
+    ("2-grpo", include_str!("../../experiments/methods/2-grpo.toml")),
+    ("luspo", include_str!("../../experiments/methods/luspo.toml")),
 ];
 
 /// Each arm beside GRPO and its text: the techniques, then the methods.
