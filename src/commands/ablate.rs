@@ -19,9 +19,9 @@ use std::time::Instant;
 /// Run a grid: every arm with every seed, each as a process with one thread.
 ///
 /// A grid is the name of one in experiments/grids (ladder, add-one, leave-one-out, fidelity,
-/// held-out, learning-rate) or a TOML file; several share one study, and an arm that stands in
-/// several is run once. A cell that is on record is not run again; an unfinished one goes
-/// on. A record that was edited, or that does not fit its run folder, is renamed and the cell is
+/// held-out, learning-rate, methods, mismatch) or a TOML file; several share one study, and an arm
+/// that stands in several is run once. A cell that is on record is not run again; an unfinished one
+/// goes on. A record that was edited, or that does not fit its run folder, is renamed and the cell is
 /// run again. A cell that fails stays on record with its reason while the others go on. Ctrl-C stops
 /// after the present rollout steps.
 ///

@@ -169,6 +169,13 @@ pub struct Sampling {
     pub log_probs: Option<LogProbsOver>,
 }
 
+impl Sampling {
+    /// Whether top-p or top-k leave tokens out.
+    pub fn keeps_a_part(&self) -> bool {
+        self.top_p < 1.0 || self.top_k > 0
+    }
+}
+
 /// What the sampler's log-probs are normalised over, where it is not the vocabulary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -113,6 +113,10 @@ fn check_rollout(check: &mut ValidationCheck, rollout: &RolloutSettings) {
     check.at_least_one("rollout.max_prompt_tokens", rollout.max_prompt_tokens);
     check.at_least_one("rollout.max_response_tokens", rollout.max_response_tokens);
     check_sampling(check, "rollout.sampling", &rollout.sampling);
+    check.that(rollout.sampling.log_probs.is_none() || rollout.sampling.keeps_a_part(), || {
+        "rollout.sampling.log_probs must be absent where top_p is 1 and top_k is 0: every token is kept"
+            .into()
+    });
     check.that(rollout.sampling.temperature != 0.0, || {
         "rollout.sampling.temperature must be above 0 (training divides the logits by it), got 0"
             .into()
@@ -140,6 +144,9 @@ fn check_optimizer(check: &mut ValidationCheck, optimizer: &Optimizer) {
 
 fn check_evaluation(check: &mut ValidationCheck, evaluation: &Evaluation) {
     check_sampling(check, "evaluation.sampling", &evaluation.sampling);
+    check.that(evaluation.sampling.log_probs.is_none(), || {
+        "evaluation.sampling.log_probs must be absent: nothing trains on evaluations".into()
+    });
     for (set, &samples) in &evaluation.samples {
         check.at_least_one(&format!("evaluation.samples.{set}"), samples);
     }

@@ -6,7 +6,7 @@ use dapo::algorithm::methods::{FILES, MEASURES};
 use dapo::algorithm::objective::objective;
 use dapo::algorithm::{Dapo, Rewarded, SeenResponse, StepTotals, Tokens, aggregation};
 use dapo::base::files;
-use dapo::experiment::{Experiment, compare, extends, sources, validate};
+use dapo::experiment::{Experiment, Grid, compare, extends, grid, sources, validate};
 use dapo::numerics::Numerics;
 use dapo::records::RunFolder;
 use dapo::study::effect_checks::{self, EffectVerdict as Effect};
@@ -269,6 +269,24 @@ fn every_method_has_an_arm_that_can_run_and_facts_about_its_keys() {
     }
     let names: Vec<&&str> = MEASURES.iter().copied().flatten().collect();
     assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "{names:?}");
+}
+
+#[test]
+fn the_grids_have_every_method_as_its_arm_states_it() {
+    let grid = |name: &str| {
+        grid::file::load(&root().join(format!("experiments/grids/{name}.toml"))).unwrap().grid
+    };
+    let (methods, mismatch) = (grid("methods"), grid("mismatch"));
+    for name in arms() {
+        let stated = methods.arm(&name).unwrap_or_else(|| panic!("{name} is in no grid"));
+        let arm = arm(&name);
+        let parts = |it: &Experiment| (it.dapo.clone(), it.rollout.clone(), it.training.clone());
+        assert_eq!(parts(&stated.experiment), parts(&arm), "{name}");
+    }
+    for shared in ["grpo", "tis", "mis"] {
+        let identity = |grid: &Grid| grid.arm(shared).unwrap().arm_sha256.clone();
+        assert_eq!(identity(&methods), identity(&mismatch), "{shared}");
+    }
 }
 
 /// The method's arm in a few short steps.

@@ -20,6 +20,7 @@ fn everything_on() -> Experiment {
     value["execution"]["weights"] = json!("bf16");
     value["execution"]["pass_tokens"] = json!(16_384);
     value["rollout"]["sampler_weights"] = json!("bf16");
+    value["rollout"]["sampling"]["top_p"] = json!(0.9);
     value["rollout"]["sampling"]["log_probs"] = json!("kept-tokens");
     value["optimizer"]["non_finite"] = json!("skip");
     value["dapo"]["dual_clip"] = json!({ "kind": "constant", "c": 10.0 });
@@ -71,6 +72,8 @@ fn with_values(experiment: &Experiment, publication: Publication) -> Experiment 
         let slot = value.pointer_mut(&pointer);
         *slot.unwrap_or_else(|| panic!("{path}")) = stated;
     }
+    // Both keep all tokens.
+    value["rollout"]["sampling"].as_object_mut().unwrap().remove("log_probs");
     // A variant without settings keeps none of the other variant's.
     for table in ["dual_clip", "log_ratio_clamp", "kl"] {
         if value["dapo"][table]["kind"] == "none" {

@@ -35,7 +35,7 @@ pub fn sample(
     let mut kept_share = 1.0;
     let token = if greedy {
         (0..logits.len()).rev().max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap_or(0)
-    } else if sampling.top_k == 0 && sampling.top_p >= 1.0 {
+    } else if !sampling.keeps_a_part() {
         invert(weights, 0..weights.len(), uniform * total)
     } else {
         let mut kept = most_probable(weights, total, sampling);

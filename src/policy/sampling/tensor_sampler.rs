@@ -45,7 +45,7 @@ fn first_of_the_best(values: &Tensor) -> Tensor {
 
 /// Probabilities `[rows, vocab]` with 0 where top-k or top-p drop a token.
 fn kept(probabilities: &Tensor, sampling: &Sampling) -> Tensor {
-    if sampling.top_k == 0 && sampling.top_p >= 1.0 {
+    if !sampling.keeps_a_part() {
         return probabilities.shallow_clone();
     }
     // Stable: of equal probabilities the lower id comes first.

@@ -178,6 +178,16 @@ fn named_warnings(recorded: &Recorded) -> Vec<NamedWarning> {
                 .to_string(),
         );
     }
+    let sampling = experiment.rollout.sampling;
+    if sampling.keeps_a_part() && sampling.log_probs.is_none() {
+        warn(
+            "truncated-sampling",
+            "rollout.sampling keeps a part of the vocabulary, and the ratio is over all of it: its \
+             expectation is off by 1 / the kept mass; rollout.sampling.log_probs = \"kept-tokens\" \
+             with dapo.method.kind = \"tis\" corrects it"
+                .to_string(),
+        );
+    }
     for what in ["weights", "activations", "gradients"] {
         let share = recorded.highest(&format!("exact/{what}_saturated_share")).unwrap_or(0.0);
         if share > MOST_SATURATED_SHARE {
