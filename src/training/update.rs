@@ -105,7 +105,7 @@ pub fn update(
             passes.push(members.into_iter().zip(weights.by_ref()).collect::<Vec<Weighted>>());
         }
     }
-    let marks = marks(policy.model(), batch, settings)?;
+    let (marks, looked_halved) = marks(policy.model(), batch, settings)?.unzip();
     let marks = marks.as_deref();
     let add = |made: &mut UpdateMade, model: &Qwen2, rows: &[Weighted]| {
         let sums = pass(&mut made.gradients, model, batch, rows, marks, settings, scale)?;
@@ -147,17 +147,18 @@ pub fn update(
         activations,
         gradients,
     });
+    let passes_halved = passes_halved + looked_halved.unwrap_or(0);
     let (gradients_sha256, gradient_norm) = policy.update(gradients, learning_rate)?;
     Ok(Updated { sums, gradient_norm, gradients_sha256, weight_shift, rounding, passes_halved })
 }
 
-/// What the method says of each token of the mini-batch before the update, for each row of the step;
-/// `None` when it does not look.
+/// What the method says of each token of the mini-batch before the update, for each row of the step, and
+/// how many passes were halved; `None` when it does not look.
 fn marks(
     model: &Qwen2,
     batch: &MiniBatch,
     settings: &Settings,
-) -> Result<Option<Vec<Vec<f64>>>, NumericsError> {
+) -> Result<Option<(Vec<Vec<f64>>, u64)>, NumericsError> {
     let rules = settings.dapo.rules();
     if !rules.looks_ahead() {
         return Ok(None);
@@ -180,7 +181,7 @@ fn marks(
     for (&row, made) in members.iter().zip(made) {
         marks[row] = made;
     }
-    Ok(Some(marks))
+    Ok(Some((marks, frozen.passes_halved)))
 }
 
 /// A row by its index, and its weight in the loss.

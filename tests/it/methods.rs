@@ -244,6 +244,7 @@ fn a_method_that_is_switched_off_misses_its_golden_vectors() {
 
 #[test]
 fn every_method_has_an_arm_that_can_run_and_facts_about_its_keys() {
+    let documented = files::read_text(&root().join("docs/methods.md")).unwrap();
     let (mut stated, mut found) = (BTreeSet::new(), BTreeSet::new());
     for name in arms() {
         let experiment = arm(&name);
@@ -256,6 +257,7 @@ fn every_method_has_an_arm_that_can_run_and_facts_about_its_keys() {
             stated.insert(path.clone());
         }
         let about = experiment.dapo.rules().about();
+        assert!(documented.contains(&format!("| {} |", about.name)), "{name} is not in the table");
         let published = about.source.starts_with("arXiv") || about.source.starts_with("https://");
         assert!(!about.name.is_empty() && published, "{about:?}");
     }

@@ -9,13 +9,12 @@
 //! "cispo"` of TRL 1.16.0, which bounds it from above alone, at 5: low = 1 and high = 4 here. The paper
 //! bounds from above alone too, which is the arm's setting.
 
-use crate::algorithm::methods::{About, within};
+use crate::algorithm::methods::{About, positive, within};
 use crate::algorithm::{Clip, Dapo, Over, Rules, Surrogate, Tokens, clip};
 use crate::numerics::operations::exp;
 use serde::{Deserialize, Serialize};
 use tch::Tensor;
 
-/// The bounds of its weight.
 pub const KEYS: &str = r#"
 [[key]]
 path = "dapo.method.weight.low"
@@ -28,13 +27,9 @@ path = "dapo.method.weight.high"
 meaning = "CISPO: the weight is at most 1 + high"
 released_code = { remark = "4.0; epsilon_high = 5.0 is 1 + high", place = "TRL, grpo_config.py" }
 "#;
-/// How often the bounds moved the weight.
 pub const MEASURES: &[&str] = &["cispo_bounded_share"];
-
-/// Its arm on the embedded benchmark.
 pub const ARM: &str = include_str!("../../../experiments/methods/cispo.toml");
 
-/// `[dapo.method]` with `kind = "cispo"`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cispo {
@@ -54,11 +49,8 @@ impl Rules for Cispo {
     }
 
     fn problems(&self, _dapo: &Dapo) -> Vec<String> {
-        let Clip { low, high } = self.weight;
-        [within("weight.low", low, 0.0, 1.0), within("weight.high", high, 0.0, f64::MAX)]
-            .into_iter()
-            .flatten()
-            .collect()
+        let low = within("weight.low", self.weight.low, 0.0, 1.0);
+        low.into_iter().chain(positive("weight.high", self.weight.high)).collect()
     }
 
     fn clip(&self, _dapo: &Dapo) -> Clip {

@@ -17,7 +17,6 @@ use crate::algorithm::{Dapo, Over, Rules, SeenResponse, Surrogate, Tokens};
 use serde::{Deserialize, Serialize};
 use tch::Tensor;
 
-/// How many tokens, and between which covariances.
 pub const KEYS: &str = r#"
 [[key]]
 path = "dapo.method.clipped_share"
@@ -37,13 +36,9 @@ meaning = "Clip-Cov: a token can be chosen when its covariance is smaller than t
 paper = { remark = "5.0", place = "arXiv 2505.22617" }
 released_code = { remark = "5.0", place = "verl, compute_policy_loss_clip_cov" }
 "#;
-/// How many tokens left the loss.
 pub const MEASURES: &[&str] = &["clip_cov_left_share"];
-
-/// Its arm on the embedded benchmark.
 pub const ARM: &str = include_str!("../../../experiments/methods/clip-cov.toml");
 
-/// `[dapo.method]` with `kind = "clip-cov"`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClipCov {

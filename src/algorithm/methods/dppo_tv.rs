@@ -14,7 +14,6 @@ use crate::numerics::operations::exp;
 use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
 
-/// Its bounds.
 pub const KEYS: &str = r#"
 [[key]]
 path = "dapo.method.divergence.low"
@@ -29,13 +28,9 @@ path = "dapo.method.ratio_cap"
 meaning = "DPPO: the weight r is at most this"
 released_code = { remark = "20.0; clip_ratio_c, where it is absent", place = "verl, compute_policy_loss_dppo_tv" }
 "#;
-/// How often a token left the loss.
 pub const MEASURES: &[&str] = &["dppo_left_share"];
-
-/// Its arm on the embedded benchmark.
 pub const ARM: &str = include_str!("../../../experiments/methods/dppo-tv.toml");
 
-/// `[dapo.method]` with `kind = "dppo-tv"`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DppoTv {

@@ -15,15 +15,10 @@ use crate::algorithm::methods::About;
 use crate::algorithm::{Aggregation, Dapo, Over, Rewarded, Rules, StepTotals, advantage};
 use serde::{Deserialize, Serialize};
 
-/// It has no keys of its own.
 pub const KEYS: &str = "";
-/// The records have what shows of it.
 pub const MEASURES: &[&str] = &[];
-
-/// Its arm on the embedded benchmark.
 pub const ARM: &str = include_str!("../../../experiments/methods/dr-grpo.toml");
 
-/// `[dapo.method]` with `kind = "dr-grpo"`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DrGrpo {}

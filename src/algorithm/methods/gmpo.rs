@@ -21,7 +21,6 @@ use crate::numerics::operations::exp;
 use serde::{Deserialize, Serialize};
 use tch::Tensor;
 
-/// Its clip range.
 pub const KEYS: &str = r#"
 [[key]]
 path = "dapo.method.log_clip.low"
@@ -33,13 +32,9 @@ path = "dapo.method.log_clip.high"
 meaning = "GMPO: log r of a token is at most high where the advantage is positive"
 paper = { remark = "0.4", place = "arXiv 2507.20673" }
 "#;
-/// How far log ρ of a response is from log r of its tokens.
 pub const MEASURES: &[&str] = &["gmpo_log_ratio_distance"];
-
-/// Its arm on the embedded benchmark.
 pub const ARM: &str = include_str!("../../../experiments/methods/gmpo.toml");
 
-/// `[dapo.method]` with `kind = "gmpo"`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gmpo {

@@ -17,7 +17,6 @@ use crate::algorithm::{Clip, Dapo, LogRatioClamp, Over, Rules, Surrogate, Tokens
 use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
 
-/// Its clip range.
 pub const KEYS: &str = r#"
 [[key]]
 path = "dapo.method.clip.low"
@@ -29,13 +28,9 @@ path = "dapo.method.clip.high"
 meaning = "GSPO: s_i is clipped from above at 1 + high"
 paper = { remark = "4e-4 in the paper of GSPO, §5.1", place = "arXiv 2507.18071" }
 "#;
-/// How far the ratio of a response is from those of its tokens.
 pub const MEASURES: &[&str] = &["gspo_log_ratio_distance"];
-
-/// Its arm on the embedded benchmark.
 pub const ARM: &str = include_str!("../../../experiments/methods/gspo.toml");
 
-/// `[dapo.method]` with `kind = "gspo"`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gspo {

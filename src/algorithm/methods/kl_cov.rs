@@ -17,7 +17,6 @@ use crate::algorithm::{Clip, Dapo, DualClip, Over, Rules, SeenResponse, Surrogat
 use serde::{Deserialize, Serialize};
 use tch::Tensor;
 
-/// How many tokens, and how strong the penalty is.
 pub const KEYS: &str = r#"
 [[key]]
 path = "dapo.method.penalised_share"
@@ -31,13 +30,9 @@ meaning = "KL-Cov: coefficient of |log r| on the penalised tokens"
 paper = { remark = "1.0", place = "arXiv 2505.22617" }
 released_code = { remark = "1.0", place = "verl, compute_policy_loss_kl_cov" }
 "#;
-/// How many tokens were penalised, and by how much.
 pub const MEASURES: &[&str] = &["kl_cov_penalised_share", "kl_cov_penalty"];
-
-/// Its arm on the embedded benchmark.
 pub const ARM: &str = include_str!("../../../experiments/methods/kl-cov.toml");
 
-/// `[dapo.method]` with `kind = "kl-cov"`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KlCov {

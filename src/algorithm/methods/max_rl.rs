@@ -12,15 +12,10 @@ use crate::algorithm::methods::{About, moved_advantages};
 use crate::algorithm::{Dapo, Over, Rewarded, Rules, advantage};
 use serde::{Deserialize, Serialize};
 
-/// It has no keys of its own.
 pub const KEYS: &str = "";
-/// The records have what shows of it.
 pub const MEASURES: &[&str] = &[];
-
-/// Its arm on the embedded benchmark.
 pub const ARM: &str = include_str!("../../../experiments/methods/max-rl.toml");
 
-/// `[dapo.method]` with `kind = "max-rl"`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MaxRl {}

@@ -17,7 +17,6 @@ use crate::algorithm::{Dapo, LogRatioClamp, Over, Rules, Surrogate, Tokens};
 use serde::{Deserialize, Serialize};
 use tch::Tensor;
 
-/// Its bounds; its level is TIS's.
 pub const KEYS: &str = r#"
 [[key]]
 path = "dapo.method.at_least"
@@ -29,13 +28,9 @@ path = "dapo.method.at_most"
 meaning = "MIS: the largest weight π_old / π_sampler that stays in the loss"
 released_code = { remark = "5.0", place = "verl, trainer/config/algorithm.py, decoupled_token_icepop" }
 "#;
-/// The distance of the weights that stay from 1, and how many tokens leave.
 pub const MEASURES: &[&str] = &["mis_weight_distance", "mis_left_share"];
-
-/// Its arm on the embedded benchmark.
 pub const ARM: &str = include_str!("../../../experiments/methods/mis.toml");
 
-/// `[dapo.method]` with `kind = "mis"`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mis {

@@ -16,19 +16,15 @@ use crate::algorithm::methods::{About, moved_advantages};
 use crate::algorithm::{Dapo, Over, Rewarded, Rules, advantage};
 use serde::{Deserialize, Serialize};
 
-/// It has no keys of its own.
 pub const KEYS: &str = "";
-/// The records have what shows of it.
 pub const MEASURES: &[&str] = &[];
 
 /// Added to the tokens by `masked_mean`, and to the variance by `masked_whiten`.
 const EPSILON: f64 = 1e-8;
 
-/// Its arm on the embedded benchmark.
 pub const ARM: &str =
     include_str!("../../../experiments/methods/reinforce-plus-plus-baseline.toml");
 
-/// `[dapo.method]` with `kind = "reinforce-plus-plus-baseline"`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReinforcePlusPlusBaseline {}

@@ -17,7 +17,6 @@ use crate::numerics::operations::exp;
 use serde::{Deserialize, Serialize};
 use tch::Tensor;
 
-/// Its temperatures.
 pub const KEYS: &str = r#"
 [[key]]
 path = "dapo.method.tau_positive"
@@ -31,13 +30,9 @@ meaning = "SAPO: τ₋, how steep the gate is elsewhere"
 paper = { remark = "1.05", place = "arXiv 2511.20347" }
 released_code = { remark = "1.05", place = "TRL, grpo_config.py, sapo_temperature_neg" }
 "#;
-/// How much of the gradient the gate takes: 1 − f′(r) r, in absolute value.
 pub const MEASURES: &[&str] = &["sapo_damping"];
-
-/// Its arm on the embedded benchmark.
 pub const ARM: &str = include_str!("../../../experiments/methods/sapo.toml");
 
-/// `[dapo.method]` with `kind = "sapo"`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sapo {

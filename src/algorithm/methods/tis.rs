@@ -19,7 +19,6 @@ use crate::numerics::operations::exp;
 use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
 
-/// Its level and its cap.
 pub const KEYS: &str = r#"
 [[key]]
 path = "dapo.method.level"
@@ -31,7 +30,6 @@ path = "dapo.method.cap"
 meaning = "TIS: the weight π_old / π_sampler is at most this"
 released_code = { remark = "2.0", place = "verl, rollout_corr_helper.py" }
 "#;
-/// The distance of the weights from 1, and how often the cap acted.
 pub const MEASURES: &[&str] = &["tis_weight_distance", "tis_capped_share"];
 
 /// What a weight belongs to.
@@ -46,10 +44,8 @@ pub enum WeightLevel {
     SequenceMean,
 }
 
-/// Its arm on the embedded benchmark.
 pub const ARM: &str = include_str!("../../../experiments/methods/tis.toml");
 
-/// `[dapo.method]` with `kind = "tis"`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tis {

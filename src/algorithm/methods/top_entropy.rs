@@ -18,20 +18,15 @@ use crate::algorithm::{Dapo, Over, Rules, SeenResponse, Surrogate, Tokens};
 use serde::{Deserialize, Serialize};
 use tch::Tensor;
 
-/// How many tokens train.
 pub const KEYS: &str = r#"
 [[key]]
 path = "dapo.method.trained_share"
 meaning = "Top-entropy mask: share of the mini-batch's tokens, those of largest entropy, that train"
 paper = { remark = "0.2", place = "arXiv 2506.01939" }
 "#;
-/// How many tokens left the loss.
 pub const MEASURES: &[&str] = &["top_entropy_left_share"];
-
-/// Its arm on the embedded benchmark.
 pub const ARM: &str = include_str!("../../../experiments/methods/top-entropy.toml");
 
-/// `[dapo.method]` with `kind = "top-entropy"`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TopEntropy {

@@ -14,7 +14,6 @@ use crate::numerics::operations::exp;
 use serde::{Deserialize, Serialize};
 use tch::Tensor;
 
-/// Shape of its weight.
 pub const KEYS: &str = r#"
 [[key]]
 path = "dapo.method.k_positive"
@@ -36,17 +35,14 @@ path = "dapo.method.lambda_negative"
 meaning = "VESPO: decay in w where the advantage is negative"
 released_code = { remark = "2.0", place = "TRL, grpo_config.py, vespo_lambda_neg" }
 "#;
-/// How far its weight is from 1.
 pub const MEASURES: &[&str] = &["vespo_weight_distance"];
 
 /// log w is at least log 1e-8, as in the released code.
 const LEAST_LOG_WEIGHT: f64 = -18.420_680_743_952_367;
 const MOST_LOG_WEIGHT: f64 = 20.0;
 
-/// Its arm on the embedded benchmark.
 pub const ARM: &str = include_str!("../../../experiments/methods/vespo.toml");
 
-/// `[dapo.method]` with `kind = "vespo"`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Vespo {
