@@ -105,8 +105,8 @@ pub fn update(
             passes.push(members.into_iter().zip(weights.by_ref()).collect::<Vec<Weighted>>());
         }
     }
-    let (marks, looked_halved) = marks(policy.model(), batch, settings)?.unzip();
-    let marks = marks.as_deref();
+    let looked = look(policy.model(), batch, settings)?;
+    let marks = looked.as_ref().map(|looked| &looked.marks[..]);
     let add = |made: &mut UpdateMade, model: &Qwen2, rows: &[Weighted]| {
         let sums = pass(&mut made.gradients, model, batch, rows, marks, settings, scale)?;
         made.sums.add(&sums);
@@ -147,18 +147,24 @@ pub fn update(
         activations,
         gradients,
     });
-    let passes_halved = passes_halved + looked_halved.unwrap_or(0);
+    let passes_halved = passes_halved + looked.map_or(0, |looked| looked.passes_halved);
     let (gradients_sha256, gradient_norm) = policy.update(gradients, learning_rate)?;
     Ok(Updated { sums, gradient_norm, gradients_sha256, weight_shift, rounding, passes_halved })
 }
 
-/// What the method says of each token of the mini-batch before the update, for each row of the step, and
-/// how many passes were halved; `None` when it does not look.
-fn marks(
+/// What the method says before the update.
+struct Looked {
+    /// Of each token of the mini-batch, for each row of the step.
+    marks: Vec<Vec<f64>>,
+    passes_halved: u64,
+}
+
+/// `None` when the method does not look.
+fn look(
     model: &Qwen2,
     batch: &MiniBatch,
     settings: &Settings,
-) -> Result<Option<(Vec<Vec<f64>>, u64)>, NumericsError> {
+) -> Result<Option<Looked>, NumericsError> {
     let rules = settings.dapo.rules();
     if !rules.looks_ahead() {
         return Ok(None);
@@ -181,7 +187,7 @@ fn marks(
     for (&row, made) in members.iter().zip(made) {
         marks[row] = made;
     }
-    Ok(Some((marks, frozen.passes_halved)))
+    Ok(Some(Looked { marks, passes_halved: frozen.passes_halved }))
 }
 
 /// A row by its index, and its weight in the loss.
