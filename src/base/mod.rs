@@ -7,9 +7,11 @@ pub mod contained;
 pub mod files;
 pub mod rng;
 pub mod visible;
+pub mod pace;
 pub mod workers;
 pub mod apart;
 
 pub use crate::base::apart::ApartLimits;
 pub use crate::base::files::Lock;
+pub use crate::base::pace::Pace;
 pub use crate::base::rng::Purpose;

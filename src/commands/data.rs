@@ -52,7 +52,7 @@ Exit codes: 0 done, 1 cannot write, 2 usage, 3 data that cannot be used")]
 #[derive(Debug, Args)]
 struct PrepareArgs {
     /// `mini-aime`, or a file: parquet in the released schema, or JSON lines with
-    /// {"id"?, "question", "answer"}
+    /// {"id"?, "question", "answer", "tags"?}
     source: PathBuf,
     /// Folder to write to; files of the same name are replaced
     #[arg(long, value_name = "DIR")]
@@ -148,7 +148,7 @@ fn prepare(args: &PrepareArgs) -> anyhow::Result<ExitCode> {
     let templated = args.source != Path::new(sets::MINI_AIME);
     for (name, problems) in &prepared.sets {
         let path = args.out.join(format!("{name}.parquet"));
-        data::write(&path, problems, templated)
+        data::write_tagged(&path, problems, &prepared.tags, templated)
             .with_context(|| format!("cannot write the set `{name}`"))?;
         let sha256 = data::digest(problems);
         if !args.json {
@@ -180,6 +180,8 @@ struct DataPrepared {
     notes: Vec<String>,
     left_out: Vec<LeftOut>,
     source: Option<DataSource>,
+    /// Of each problem that has any, by its id.
+    tags: BTreeMap<String, Vec<String>>,
 }
 
 fn mini_aime_sets(variant: MiniAimeVariant) -> Vec<(String, Vec<Problem>)> {
@@ -190,7 +192,8 @@ fn mini_aime_sets(variant: MiniAimeVariant) -> Vec<(String, Vec<Problem>)> {
 
 fn file_set(args: &PrepareArgs) -> anyhow::Result<DataPrepared> {
     let path = &args.source;
-    let file = problem_file::read(path)?;
+    let mut file = problem_file::read(path)?;
+    let tags = std::mem::take(&mut file.tags);
     let (rows, conflicting) = (file.records, file.conflicts.len());
     let mut left_out: Vec<LeftOut> = Vec::new();
     let problems = file.problems.len();
@@ -235,7 +238,7 @@ fn file_set(args: &PrepareArgs) -> anyhow::Result<DataPrepared> {
     if !held_out.is_empty() {
         sets.push((format!("{name}-dev"), held_out));
     }
-    Ok(DataPrepared { sets, notes, left_out, source })
+    Ok(DataPrepared { sets, notes, left_out, source, tags })
 }
 
 /// Takes out the problems whose question has the smallest digest. Both parts keep their order.

@@ -5,7 +5,7 @@ use crate::base::files;
 use crate::commands::{ablate::Seeds, ablate::seeds, bounds, exit, output};
 use crate::experiment::{Data, PromptTemplate, Starter, StarterFiles, grid::file, sets, starter};
 use crate::policy::checkpoint;
-use crate::task::{Tokenizer, data, prompt};
+use crate::task::{TaskError, Tokenizer, data, prompt};
 use crate::training::plan::phases;
 use crate::training::run::inputs;
 use anyhow::{Result, bail};
@@ -126,26 +126,31 @@ fn own_files(args: &InitArgs, model: &Path, folder: &Path) -> Result<StarterFile
     let (config, _weights) = checkpoint::open_model(model)?;
     let template = template(&tokenizer, &problems.train[0])?;
     let all = inputs::named_sets(&problems).into_iter().flat_map(|(_, problems)| problems);
-    let mut longest = 0;
-    for problem in all {
+    let length = |problem: &Problem| {
         let prompt = prompt::prompt(problem, template, &tokenizer, u64::MAX)?;
-        longest = longest.max(prompt.tokens.len() as u64);
-    }
-    let left = (config.max_position_embeddings as u64).saturating_sub(longest);
-    let response = args.max_response_tokens.unwrap_or_else(|| left.min(1024));
-    if response == 0 || response > left {
+        Ok::<u64, TaskError>(prompt.tokens.len() as u64)
+    };
+    let lengths = all.map(length).collect::<Result<Vec<u64>, _>>()?;
+    let longest = lengths.iter().copied().max().unwrap_or(0);
+    let positions = config.max_position_embeddings as u64;
+    let left = positions.saturating_sub(longest);
+    let response = args.max_response_tokens.unwrap_or_else(|| left.clamp(1, 1024));
+    if response > left {
+        let fits = |length: &&u64| *length + response <= positions;
         bail!(exit::Invalid(format!(
-            "{}: {} positions, of which the longest prompt takes {longest}: {left} are left for a response",
+            "{}: {} of {} problems fit into its {positions} positions with {response} for a response; the \
+             longest prompt has {longest} tokens",
             model.display(),
-            config.max_position_embeddings
+            lengths.iter().filter(fits).count(),
+            lengths.len()
         )));
     }
     // Exact sums of a large vocabulary do not fit.
     let is_small = config.vocab_size <= 4096 && config.hidden_size <= 256;
     let is_large = phases::parameters(&config) >= 5e7;
     println!(
-        "{} training problems, {} to evaluate; the longest prompt has {longest} tokens, a response at \
-         most {response}",
+        "{} training problems, {} to evaluate; all prompts fit: the longest has {longest} tokens, a \
+         response at most {response}",
         problems.train.len(),
         problems.evaluated().map(|(_, set)| set.len()).sum::<usize>()
     );

@@ -1,7 +1,7 @@
 //! Progress on long work: bars on a terminal, plain lines elsewhere. Everything goes to
 //! standard error; standard output is data. Names of files and sets are made visible here.
 
-use crate::base::visible;
+use crate::base::{Pace, visible};
 use crate::commands::output;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::{Duration, Instant};
@@ -18,6 +18,7 @@ pub struct Progress {
     label: String,
     interval: Duration,
     printed: Option<Instant>,
+    pace: Pace,
 }
 
 fn styled(bar: ProgressBar, template: &str, prefix: &str) -> ProgressBar {
@@ -29,11 +30,7 @@ fn styled(bar: ProgressBar, template: &str, prefix: &str) -> ProgressBar {
 impl Progress {
     /// Starts at 0 of `total`.
     pub fn new(label: &str, total: u64) -> Self {
-        Self::with_template(
-            label,
-            total,
-            "{prefix} [{bar:24}] {pos}/{len} {elapsed}<{eta} {wide_msg}",
-        )
+        Self::with_template(label, total, "{prefix} [{bar:24}] {pos}/{len} {elapsed} {wide_msg}")
     }
 
     /// Of several parts; the first plain line is printed after `interval`.
@@ -54,7 +51,7 @@ impl Progress {
         if bars.is_some() {
             bar.enable_steady_tick(Duration::from_millis(500));
         }
-        Self { bars, bar, label, interval: PLAIN_INTERVAL, printed: None }
+        Self { bars, bar, label, interval: PLAIN_INTERVAL, printed: None, pace: Pace::default() }
     }
 
     /// Whether bars are drawn.
@@ -72,11 +69,17 @@ impl Progress {
     /// `done` units are done; `message` says what matters now.
     pub fn set(&mut self, done: u64, message: &str) {
         let total = self.bar.length().unwrap_or(0);
-        let seconds = self.bar.elapsed().as_secs();
+        let now = self.bar.elapsed();
+        let left =
+            self.pace.seconds_left(now.as_secs_f64(), done, total.saturating_sub(done) as f64);
         if done == total {
             self.printed = None;
         }
-        self.set_of((done, total), message, || format!("{done}/{total} {seconds}s {message}"));
+        let left =
+            left.filter(|_| done < total).map(|left| format!("{} left  ", output::duration(left)));
+        let message = left.unwrap_or_default() + message;
+        let seconds = now.as_secs();
+        self.set_of((done, total), &message, || format!("{done}/{total} {seconds}s {message}"));
     }
 
     /// As [`Progress::set`], of a new total; `plain` is the plain line.

@@ -136,7 +136,7 @@ type Target = (&'static str, u64, fn(&Path) -> Spoil);
 /// Reads one spoilt copy.
 type Spoil = Box<dyn FnMut(&mut Draws)>;
 
-const TARGETS: [Target; 21] = [
+const TARGETS: [Target; 22] = [
     ("experiment.toml", 300, experiment_file),
     ("problems.jsonl", 2000, problem_lines),
     ("model.safetensors", 1000, |folder| weights(folder, "model.safetensors")),
@@ -156,6 +156,7 @@ const TARGETS: [Target; 21] = [
     ("timings.jsonl", 40, |folder| record(folder, "timings.jsonl")),
     ("evaluations.jsonl", 60, |folder| record(folder, "evaluations.jsonl")),
     ("plan.json", 40, |folder| record(folder, plan::FILE)),
+    ("tags.json", 40, |folder| record(folder, "tags.json")),
     ("outcome.json", 40, |folder| record(folder, "outcome.json")),
     ("run folder", 40, whole_folder),
 ];
@@ -448,6 +449,8 @@ fn small_run(folder: &Path) -> RunFolder {
     let inputs = inputs::prepare(extends::load(&smoke).unwrap()).unwrap();
     let plan = plan::make(&inputs, run.root(), false).unwrap();
     files::write_json(&run.path(plan::FILE), &plan::PlanRecord { plan, actual: None }).unwrap();
+    let tags = BTreeMap::from([("dev", BTreeMap::from([("dev/000", ["sums", "easy"])]))]);
+    files::write_json(&run.path("tags.json"), &tags).unwrap();
     ledger::append(&run, "", (Kind::Genesis, 0), BTreeMap::new()).unwrap();
     let outcome = Outcome {
         ending: Ending::Finished,
@@ -549,6 +552,7 @@ fn fuzz_tables_end_in_a_message() {
 #[test]
 fn fuzz_identities_end_in_a_message() {
     fuzz(&["experiment.json", "manifest.json", "environment.json", "plan.json", "outcome.json"]);
+    fuzz(&["tags.json"]);
 }
 
 #[test]

@@ -93,7 +93,7 @@ fn what_cannot_work_is_refused_before_anything_is_written() {
     let cases = [
         ("init model".to_string(), "the folder is not empty"),
         (format!("init s {OWN} --arms grpo,dpo"), "no arm \"dpo\""),
-        (format!("init s {OWN} --max-response-tokens 4000"), "are left for a response"),
+        (format!("init s {OWN} --max-response-tokens 4000"), "0 of 64 problems fit"),
         (format!("init s {OWN} --test dev.jsonl"), "also named `dev`"),
         (OWN.replace("dev.jsonl", "absent.jsonl"), "absent.jsonl"),
         (OWN.replace("--dev dev.jsonl", "--dev train.jsonl"), "also stand in the training file"),

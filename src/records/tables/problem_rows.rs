@@ -52,7 +52,7 @@ enum Sent {
 }
 
 /// Calls `each` with every row in order and the number of rows of the file. `extra_info` and its
-/// fields, `data_source` and `reward_model.style` are optional; every other column is ignored.
+/// fields, `data_source`, `reward_model.style` and `tags` are optional; every other column is ignored.
 pub fn each_problem_row<E: From<TableError>>(
     path: &Path,
     each: &mut dyn FnMut(u64, ProblemRow) -> Result<(), E>,
@@ -207,11 +207,12 @@ fn claimed_rows(reader: &impl FileReader) -> Result<u64, Refusal> {
 }
 
 /// Columns that are read, with the fields of those that are structs (none: the whole column).
-const WANTED: [(&str, &[&str]); 4] = [
+const WANTED: [(&str, &[&str]); 5] = [
     ("data_source", &[]),
     ("prompt", &[]),
     ("reward_model", &["ground_truth", "style"]),
     ("extra_info", &["index", "raw_problem"]),
+    ("tags", &[]),
 ];
 
 /// The part of a schema that is read: a column of a type that nobody asks for does no harm.

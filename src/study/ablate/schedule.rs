@@ -1,6 +1,6 @@
 //! The queue of cells: runs up to `at_once` of them at a time and records each when it ends.
 
-use crate::base::files;
+use crate::base::{Pace, files};
 use crate::experiment::sets;
 use crate::records::{EvaluationRecord, RunFolder};
 use crate::study::ablate::{AblateStudy, jobs, jobs::JobState, process::Process};
@@ -43,8 +43,8 @@ pub struct ScheduleProgress {
     /// Of all cells that are recorded or running.
     pub steps_done: u64,
     pub steps_planned: u64,
-    /// Assumes that the remaining cells take as long as those that ended, or, before any has, that
-    /// the remaining steps take as long as those of this call.
+    /// By the mean time of a step, evaluations included, in this call and in one recorded cell for
+    /// each that runs at once.
     pub seconds_left: Option<f64>,
 }
 
@@ -70,7 +70,7 @@ struct Queue<'a> {
     running: Vec<ScheduleRunning>,
     stopping: bool,
     begun: Instant,
-    steps_before: u64,
+    pace: Pace,
     told: BTreeSet<usize>,
 }
 
@@ -103,7 +103,7 @@ pub fn run(
         running: Vec::new(),
         stopping: false,
         begun: Instant::now(),
-        steps_before: jobs.iter().map(Job::steps_done).sum(),
+        pace: pace(jobs, options.at_once),
         told: BTreeSet::new(),
         jobs,
         watch,
@@ -259,39 +259,40 @@ impl Queue<'_> {
         }
         let steps_planned: u64 = self.jobs.iter().map(Job::steps).sum();
         let steps_done: u64 = self.jobs.iter().map(Job::steps_done).sum();
-        let made = steps_done.saturating_sub(self.steps_before);
-        let left = steps_planned.saturating_sub(steps_done);
-        let seconds = self.begun.elapsed().as_secs_f64();
-        let by_steps = (made > 0).then(|| seconds / made as f64 * left as f64);
+        let left = |job: &Job| match &job.state {
+            JobState::Recorded(_) | JobState::Failed(_) | JobState::Ended => 0,
+            _ => job.steps().saturating_sub(job.steps_done()),
+        };
+        let longest = self.jobs.iter().map(left).max().unwrap_or(0);
+        // The last cell runs alone.
+        let left =
+            self.jobs.iter().map(left).sum::<u64>().max(longest * self.options.at_once as u64);
+        let now = self.begun.elapsed().as_secs_f64();
         ScheduleProgress {
             done: self.jobs.iter().filter_map(|job| job.state.cell()).count(),
             running,
             waiting: self.waiting.len(),
             steps_done,
             steps_planned,
-            seconds_left: self.by_cells().or(by_steps),
+            seconds_left: self.pace.seconds_left(now, steps_done, left as f64),
         }
     }
+}
 
-    /// Seconds left by the mean time of the recorded cells. Steps account for about 0.9 of a cell's
-    /// time; the last evaluations take the rest.
-    fn by_cells(&self) -> Option<f64> {
-        const STEPS: f64 = 0.9;
-        let recorded = |job: &Job| match &job.state {
-            JobState::Recorded(cell) if cell.wall_seconds > 0.0 => Some(cell.wall_seconds),
-            _ => None,
-        };
-        let times: Vec<f64> = self.jobs.iter().filter_map(recorded).collect();
-        let mean = times.iter().sum::<f64>() / times.len() as f64;
-        let rest = |job: &Job| match &job.state {
-            JobState::Recorded(_) | JobState::Failed(_) | JobState::Ended => 0.0,
-            _ => 1.0 - STEPS * job.share_done(),
-        };
-        let left: f64 = self.jobs.iter().map(rest).sum();
-        let at_once = self.options.at_once.max(1) as f64;
-        // The last cell runs alone.
-        (!times.is_empty()).then(|| mean * (left / at_once).max(left.min(0.1)))
+/// What the recorded cells say: the mean time of a step, with the weight of one cell for each that
+/// runs at once.
+fn pace(jobs: &[Job], at_once: usize) -> Pace {
+    let recorded = jobs.iter().filter_map(|job| match &job.state {
+        JobState::Recorded(cell) if cell.wall_seconds > 0.0 => {
+            Some((job.steps_done() as f64, cell.wall_seconds))
+        }
+        _ => None,
+    });
+    let (mut cells, mut units, mut seconds) = (0.0, 0.0, 0.0);
+    for (steps, wall) in recorded {
+        (cells, units, seconds) = (cells + 1.0, units + steps, seconds + wall);
     }
+    Pace::with_prior(units * at_once as f64 / f64::max(cells, 1.0), seconds / f64::max(cells, 1.0))
 }
 
 fn dev_accuracy(folder: &RunFolder) -> Option<f64> {

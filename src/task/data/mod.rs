@@ -12,7 +12,7 @@ use crate::records::tables::problems::write_problems;
 use crate::records::{NamedProblem, Tags, tables};
 use crate::task::TaskError;
 use sha2::{Digest, Sha256};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The problems of one experiment.
@@ -112,13 +112,25 @@ pub fn digest(problems: &[Problem]) -> String {
 /// problems, ids included. `templated` puts the released instruction around each question in
 /// the `prompt` column, for readers that take prompts from there.
 pub fn write(path: &Path, problems: &[Problem], templated: bool) -> Result<(), tables::TableError> {
+    write_tagged(path, problems, &BTreeMap::new(), templated)
+}
+
+/// As [`write`], with the tags of each problem by its id.
+pub fn write_tagged(
+    path: &Path,
+    problems: &[Problem],
+    tags: &BTreeMap<String, Vec<String>>,
+    templated: bool,
+) -> Result<(), tables::TableError> {
     let prompt = |problem: &Problem| match templated {
         true => template::wrap(&problem.question),
         false => problem.question.clone(),
     };
     let prompts: Vec<String> = problems.iter().map(prompt).collect();
     let pairs = problems.iter().zip(&prompts);
-    let rows: Vec<_> = pairs.map(|(problem, prompt)| NamedProblem::new(problem, prompt)).collect();
+    let tags = |problem: &Problem| tags.get(&problem.id).map_or(&[][..], Vec::as_slice);
+    let rows: Vec<NamedProblem> =
+        pairs.map(|(problem, prompt)| NamedProblem::new(problem, prompt, tags(problem))).collect();
     write_problems(path, &rows)
 }
 

@@ -5,7 +5,7 @@ use crate::algorithm::Problem;
 use crate::records::tables::{TableError, columns};
 use polars::chunked_array::builder::get_list_builder;
 use polars::prelude::{
-    Column, DataType, IntoSeries, ListBuilderTrait, PolarsResult, Series, StructChunked,
+    Column, DataType, IntoSeries, ListBuilderTrait, NamedFrom, PolarsResult, Series, StructChunked,
 };
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 use serde_json::Value;
@@ -50,7 +50,7 @@ pub struct ProblemRow {
     pub index: Option<Index>,
     /// `extra_info.raw_problem`: the question without a template.
     pub raw_problem: Option<String>,
-    /// Of a line of our own form.
+    /// Of a line of our own form, or of the column that a prepared file has beyond the released ones.
     pub tags: Vec<String>,
 }
 
@@ -61,6 +61,7 @@ struct ReleasedRow {
     prompt: Vec<Message>,
     reward_model: RewardModel,
     extra_info: Option<ExtraInfo>,
+    tags: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
@@ -87,7 +88,7 @@ impl From<ReleasedRow> for ProblemRow {
             style: row.reward_model.style,
             index,
             raw_problem,
-            tags: Vec::new(),
+            tags: row.tags.unwrap_or_default(),
         }
     }
 }
@@ -110,7 +111,8 @@ fn optional_index<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Index>, D
     }
 }
 
-/// Writes problems in the released schema, one row each, atomically.
+/// Writes problems in the released schema, one row each, atomically; with a column `tags` when any
+/// problem has one.
 pub fn write_problems(path: &Path, rows: &[NamedProblem]) -> Result<(), TableError> {
     let text = |name: &str, values: Vec<&str>| Column::new(name.into(), values);
     let all = |value: &'static str| vec![value; rows.len()];
@@ -129,6 +131,11 @@ pub fn write_problems(path: &Path, rows: &[NamedProblem]) -> Result<(), TableErr
             .expect("the fields have one value a row");
         columns.push(column.into_series().into());
     }
+    if rows.iter().any(|row| !row.tags.is_empty()) {
+        let lists: Vec<Series> =
+            rows.iter().map(|row| Series::new("tags".into(), row.tags)).collect();
+        columns.push(Column::new("tags".into(), lists));
+    }
     columns::write(path, rows.len(), columns)
 }
 
@@ -141,16 +148,18 @@ pub struct NamedProblem<'a> {
     /// Goes into `reward_model.ground_truth`.
     pub ground_truth: &'a str,
     pub raw_problem: &'a str,
+    pub tags: &'a [String],
 }
 
 impl<'a> NamedProblem<'a> {
     /// A problem whose prompt was rendered as `prompt`.
-    pub fn new(problem: &'a Problem, prompt: &'a str) -> Self {
+    pub fn new(problem: &'a Problem, prompt: &'a str, tags: &'a [String]) -> Self {
         Self {
             id: &problem.id,
             prompt,
             ground_truth: &problem.answer,
             raw_problem: &problem.question,
+            tags,
         }
     }
 }

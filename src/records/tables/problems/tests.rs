@@ -49,23 +49,25 @@ fn truth() -> Column {
 fn what_is_written_is_read_row_by_row() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.parquet");
-    let written = |id: &'static str| NamedProblem {
+    let tags = ["sums".to_string(), "easy".to_string()];
+    let written = |id: &'static str, tags| NamedProblem {
         id,
         prompt: "Solve: 1+2?",
         ground_truth: "3",
         raw_problem: "1+2?",
+        tags,
     };
-    write_problems(&path, &[written("a"), written("b")]).unwrap();
-    let expected = |id: &str| ProblemRow {
+    write_problems(&path, &[written("a", &[]), written("b", &tags)]).unwrap();
+    let expected = |id: &str, tags: &[String]| ProblemRow {
         data_source: Some(DATA_SOURCE.into()),
         prompt: vec![Message { role: "user".into(), content: "Solve: 1+2?".into() }],
         ground_truth: "3".into(),
         style: Some(STYLE.into()),
         index: Some(Index::Name(id.into())),
         raw_problem: Some("1+2?".into()),
-        ..ProblemRow::default()
+        tags: tags.to_vec(),
     };
-    assert_eq!(rows(&path).unwrap(), [expected("a"), expected("b")]);
+    assert_eq!(rows(&path).unwrap(), [expected("a", &[]), expected("b", &tags)]);
 }
 
 #[test]
