@@ -52,6 +52,8 @@ pub struct SeedScore {
     pub response_tokens_mean: f64,
     pub updates: u64,
     pub generated_rollouts: u64,
+    /// Response tokens of these, where they are recorded.
+    pub generated_tokens: Option<u64>,
     /// Outside every comparison.
     pub wall_seconds: f64,
     pub ledger_head: Option<String>,
@@ -167,6 +169,7 @@ fn seed_score(cell: &Cell, evaluation: &CellEvaluation) -> Option<SeedScore> {
         response_tokens_mean: evaluation.response_tokens_mean,
         updates: cell.counters.last().map_or(0, |counters| counters.updates),
         generated_rollouts: metric::generated_rollouts(cell),
+        generated_tokens: metric::generated_tokens(cell),
         wall_seconds: cell.wall_seconds,
         ledger_head: cell.ledger_head.clone(),
     })

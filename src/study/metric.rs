@@ -281,11 +281,18 @@ pub fn evaluation_within<'a>(
 /// All rollouts that a run generated for training.
 pub fn generated_rollouts(cell: &Cell) -> u64 {
     let evaluated = cell.evaluations.iter().map(|evaluation| evaluation.generated_rollouts).max();
-    let summed = cell.metric("rollout/generated_rollouts").map_or(0.0, |values| {
-        values.iter().flatten().filter(|value| value.is_finite()).sum::<f64>()
-    });
-    // A foreign record may hold any number.
-    evaluated.unwrap_or(0).max(summed.clamp(0.0, 9e15) as u64)
+    evaluated.unwrap_or(0).max(summed(cell, "rollout/generated_rollouts").unwrap_or(0))
+}
+
+/// Their response tokens, where they are recorded.
+pub fn generated_tokens(cell: &Cell) -> Option<u64> {
+    summed(cell, "rollout/generated_tokens")
+}
+
+/// The sum of a metric over all steps. A foreign record may hold any number.
+fn summed(cell: &Cell, name: &str) -> Option<u64> {
+    let sum: f64 = cell.metric(name)?.iter().flatten().filter(|value| value.is_finite()).sum();
+    Some(sum.clamp(0.0, 9e15) as u64)
 }
 
 pub fn time_to_level(

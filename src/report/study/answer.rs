@@ -55,7 +55,7 @@ fn answer(context: &Context, comparison: &Comparison) -> String {
         _ => format!(", difference {}", unit.signed(result.difference)),
     };
     let arm = context.label(&declared.arm);
-    let verdict = said(comparison.word, &[arm], &context.label(&declared.reference));
+    let verdict = said(comparison.word, &arm, true, &context.label(&declared.reference));
     let control = is_control(context, comparison)
         .then(|| "positive control: the settings were tuned for it".to_owned());
     let limits: Vec<String> = control.into_iter().chain(exploratory(comparison)).collect();
@@ -81,8 +81,12 @@ fn answers(context: &Context, comparisons: &[Comparison]) -> String {
         false => "the row before".to_owned(),
     };
     let parts = WORDS.iter().filter_map(|word| {
-        let of = comparisons.iter().filter(|it| it.word == *word);
+        let of: Vec<&Comparison> = comparisons.iter().filter(|it| it.word == *word).collect();
+        if of.len() > MOST_NAMED {
+            return Some(said(*word, &among(&of), false, &reference));
+        }
         let arms: Vec<String> = of
+            .into_iter()
             .map(|it| {
                 let unit = context::unit_of(&it.declared.metric);
                 let by = it.result.as_ref().map(|result| unit.signed(result.difference));
@@ -90,7 +94,7 @@ fn answers(context: &Context, comparisons: &[Comparison]) -> String {
                 context.label(&it.declared.arm) + &by
             })
             .collect();
-        (!arms.is_empty()).then(|| said(*word, &arms, &reference))
+        (!arms.is_empty()).then(|| said(*word, &text::listed(&arms), arms.len() == 1, &reference))
     });
     let metric = match same(|it| &it.metric_words) {
         true => format!(": {}", text::visible(&first.metric_words)),
@@ -99,6 +103,22 @@ fn answers(context: &Context, comparisons: &[Comparison]) -> String {
     let status = exploratory(first).map_or(String::new(), |word| format!(" ({word})"));
     let parts = text::capital(&text::joined(parts, "; "));
     format!("{}{status}{metric}.", parts.trim_end_matches('.'))
+}
+
+/// Arms of one verdict that the answer names; more are counted.
+const MOST_NAMED: usize = 6;
+
+/// How many arms, and between what their differences lie.
+fn among(comparisons: &[&Comparison]) -> String {
+    let unit = context::unit_of(&comparisons[0].declared.metric);
+    let all = comparisons.iter().filter_map(|it| Some(it.result.as_ref()?.difference));
+    let (low, high) =
+        all.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), by| (low.min(by), high.max(by)));
+    let range = match low <= high {
+        true => format!(" ({} to {})", unit.signed(low), unit.signed(high)),
+        false => String::new(),
+    };
+    format!("{} arms{range}", comparisons.len())
 }
 
 /// Every word, from the strongest.
@@ -113,9 +133,8 @@ const WORDS: [Word; 7] = [
 ];
 
 /// A verdict on arms in words.
-fn said(word: Word, arms: &[String], reference: &str) -> String {
-    let names = text::listed(arms);
-    let (improve, is) = if arms.len() == 1 { ("improves", "is") } else { ("improve", "are") };
+fn said(word: Word, names: &str, is_one: bool, reference: &str) -> String {
+    let (improve, is) = if is_one { ("improves", "is") } else { ("improve", "are") };
     match word {
         Word::Improves => format!("{names} {improve} on {reference}"),
         Word::Hurts => format!("{names} {is} worse than {reference}"),
@@ -387,6 +406,12 @@ fn not_shown(context: &Context) -> String {
         format!("; with the spread seen, one comparison detects {}{declared}", points(observed))
     });
     let effect = effect.unwrap_or_default();
+    let smallest = open.iter().filter_map(|it| Some(it.result.as_ref()?.smallest_p));
+    let few = smallest.reduce(f64::min).filter(|p| *p > context.analysis.declaration.alpha);
+    let few = few.map(|p| {
+        format!("; so few runs show nothing: their smallest p is {}", context::p_value(p))
+    });
+    let effect = effect + &few.unwrap_or_default();
     match open.is_empty() {
         true => format!("none of {all} comparisons is inconclusive{effect}."),
         false => format!("{} of {all} comparisons are inconclusive{effect}.", open.len()),

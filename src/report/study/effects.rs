@@ -67,17 +67,26 @@ fn arm_warnings(context: &Context, id: &str, effects: &[Effects]) -> Vec<String>
 }
 
 fn table(context: &Context, checked: &[(String, Vec<Effects>)]) -> Table {
-    let mut techniques: Vec<&'static str> = Vec::new();
-    for finding in checked.iter().flat_map(|(_, all)| all).flat_map(|effects| &effects.findings) {
-        if !techniques.contains(&finding.technique) {
-            techniques.push(finding.technique);
-        }
-    }
+    let of = |effects: &[Effects]| -> Vec<&'static str> {
+        let findings = effects.first().map_or(&[][..], |effects| &effects.findings);
+        findings.iter().map(|finding| finding.technique).collect()
+    };
+    let mut with_runs = checked.iter().map(|(_, effects)| of(effects)).filter(|of| !of.is_empty());
+    let mut techniques = with_runs.next().unwrap_or_default();
+    with_runs.for_each(|others| techniques.retain(|it| others.contains(it)));
+    // What only some arms are checked for is their method, of which each has one.
+    let method = |effects: &[Effects]| of(effects).into_iter().find(|it| !techniques.contains(it));
+    let has_methods = checked.iter().any(|(_, effects)| method(effects).is_some());
     let rows = checked.iter().map(|(id, effects)| {
         let found = techniques.iter().map(|technique| summary(effects, technique));
-        row![context.label(id)].into_iter().chain(found).collect()
+        let own = has_methods.then(|| match method(effects) {
+            Some(method) => summary(effects, method),
+            None => TableCell::missing("none"),
+        });
+        row![context.label(id)].into_iter().chain(found).chain(own).collect()
     });
-    let columns = text::joined(["arm"].iter().chain(&techniques), " | ");
+    let own = has_methods.then_some(&"its method");
+    let columns = text::joined(["arm"].iter().chain(&techniques).chain(own), " | ");
     let caption = "The switch of each technique, and the runs in which the records show that it acted, \
                    whatever the switch says.";
     Table::new(caption, &columns, rows)

@@ -175,13 +175,13 @@ pub fn details(context: &Context, grid: &GridSummary) -> Table {
     );
     let columns = format!(
         "arm | pass@k, % # | cons@k, % # | response tokens # | SE of decoding, points # | \
-         SE of problems, points # | updates # | generated rollouts # | at equal # | {} of it # | \
-         seconds a run #",
+         SE of problems, points # | updates # | generated rollouts # | generated tokens # | \
+         at equal # | {} of it # | seconds a run #",
         context.level()
     );
     let mut table = Table::new(caption, &columns, grid.arms.iter().map(details_row));
     // Foreign text, which may hold what separates columns.
-    table.columns[8].name = equal_name;
+    table.columns[9].name = equal_name;
     table
 }
 
@@ -191,6 +191,9 @@ fn details_row(arm: &ArmSummary) -> Vec<TableCell> {
         (!arm.seeds.is_empty()).then(|| sum / arm.seeds.len() as f64)
     };
     let counted = |value: f64| text::grouped(value.round() as u64);
+    let tokens: Option<u64> = arm.seeds.iter().map(|seed| seed.generated_tokens).sum();
+    let tokens =
+        tokens.filter(|_| !arm.seeds.is_empty()).map(|sum| sum as f64 / arm.seeds.len() as f64);
     let equal = arm.at_equal_rollouts.as_ref().and_then(|equal| equal.score.as_ref());
     row![
         text::visible(&arm.label),
@@ -201,6 +204,7 @@ fn details_row(arm: &ArmSummary) -> Vec<TableCell> {
         TableCell::shown(arm.problems_standard_error, text::standard_error),
         TableCell::shown(mean(&|seed| seed.updates as f64), counted),
         TableCell::shown(mean(&|seed| seed.generated_rollouts as f64), counted),
+        TableCell::shown(tokens, counted),
         TableCell::shown(equal.map(|score| score.mean), text::points),
         context::interval_cell(Unit::Share, equal.and_then(|score| score.interval.as_ref()), "–"),
         TableCell::shown(mean(&|seed| seed.wall_seconds), counted)
