@@ -115,7 +115,7 @@ pub fn write(path: &Path, problems: &[Problem], templated: bool) -> Result<(), t
     write_tagged(path, problems, &BTreeMap::new(), templated)
 }
 
-/// As [`write`], with the tags of each problem by its id.
+/// As [`write()`], with the tags of each problem by its id.
 pub fn write_tagged(
     path: &Path,
     problems: &[Problem],
