@@ -1,4 +1,4 @@
-//! TIS, truncated importance sampling (Yao et al. 2025, https://fengyao.notion.site/off-policy-rl): the loss of
+//! TIS, truncated importance sampling (Yao et al. 2025, <https://fengyao.notion.site/off-policy-rl>): the loss of
 //! a token is weighted by how much likelier the trainer's policy than the sampler makes it, up to a cap.
 //!
 //! ```text
