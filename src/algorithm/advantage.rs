@@ -24,7 +24,6 @@ pub enum Std {
     None,
 }
 
-/// What an advantage is made of.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rewarded {
     /// The shaped reward R_i.
@@ -33,7 +32,6 @@ pub struct Rewarded {
     pub tokens: u64,
 }
 
-/// The rewards of a group.
 pub fn rewards(group: &[Rewarded]) -> Vec<f64> {
     group.iter().map(|outcome| outcome.reward).collect()
 }

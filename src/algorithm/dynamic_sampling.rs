@@ -14,7 +14,6 @@ pub enum DynamicSampling {
     Resample {
         /// Cap on generation rounds for one rollout step; 0 is no cap.
         max_rounds: u32,
-        /// What happens at the cap.
         at_cap: AtCap,
         /// What happens to useful groups beyond the batch.
         surplus: Surplus,
@@ -148,7 +147,6 @@ impl<G> Buffer<G> {
      {kept} of {sampled} sampled groups were neither all correct nor all wrong"
 )]
 pub struct CapReached {
-    /// Rounds of this step.
     pub rounds: u32,
     /// Useful groups among those sampled in this step.
     pub kept: usize,

@@ -12,7 +12,6 @@ pub enum Kl {
     None {},
     /// β · estimator(log π_θ, log π_ref).
     Penalty {
-        /// Which estimator of the divergence.
         estimator: KlEstimator,
         /// β ≥ 0.
         coefficient: f64,

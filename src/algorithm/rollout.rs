@@ -17,7 +17,6 @@ pub struct Problem {
 /// A problem as the policy sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prompt {
-    /// The problem that was rendered.
     pub problem: Problem,
     /// Token ids of the rendered template, without padding.
     pub tokens: Vec<u32>,
@@ -90,10 +89,8 @@ impl ScoredRollout {
     }
 }
 
-/// The G rollouts of one prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group<R> {
-    /// The prompt that all rollouts answer.
     pub prompt: Prompt,
     /// How often this problem had been sampled before in the same rollout step.
     pub attempt: u32,

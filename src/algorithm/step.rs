@@ -15,7 +15,6 @@ pub struct Row {
     pub group: usize,
     /// Prompt and response token ids.
     pub tokens: Vec<u32>,
-    /// How many of them are the prompt.
     pub prompt_tokens: usize,
     /// Â_i of Eq. 9.
     pub advantage: f64,
@@ -24,7 +23,6 @@ pub struct Row {
 }
 
 impl Row {
-    /// Length of the response.
     pub fn response_tokens(&self) -> usize {
         self.tokens.len() - self.prompt_tokens
     }
@@ -109,7 +107,6 @@ pub struct Selected {
     pub groups: Vec<Group<ScoredRollout>>,
     /// How many of `groups` were carried over.
     pub carried: usize,
-    /// Generation rounds.
     pub rounds: u64,
     /// Indices into `groups` of those that train, in batch order.
     pub batch: Vec<usize>,
@@ -122,12 +119,10 @@ pub struct Selected {
 }
 
 impl Selected {
-    /// Groups that were generated in this step.
     pub fn generated(&self) -> &[Group<ScoredRollout>] {
         &self.groups[self.carried..]
     }
 
-    /// The groups that train.
     pub fn trained(&self) -> Vec<&Group<ScoredRollout>> {
         self.batch.iter().map(|&index| &self.groups[index]).collect()
     }

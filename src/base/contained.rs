@@ -13,7 +13,6 @@ use std::path::Path;
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Reads that are going on.
 static READING: AtomicUsize = AtomicUsize::new(0);
 
 /// Runs a reader of a file. A panic of its library becomes a message, and is not printed.

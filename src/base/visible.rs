@@ -7,7 +7,6 @@ use std::fmt::Write;
 /// Characters of one line of a message; a longer line loses its middle.
 const MESSAGE_LINE_CHARACTERS: usize = 1000;
 
-/// Lines of a message.
 const MESSAGE_LINES: usize = 200;
 
 /// Foreign text on one line: whatever does not print as itself (control characters, terminal

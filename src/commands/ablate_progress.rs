@@ -13,7 +13,6 @@ use std::time::Duration;
 /// How often a plain line is printed. Where cells begin and end says enough in the first minute.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The lines of a grid.
 pub struct Shown {
     cells: usize,
     progress: Progress,
@@ -22,13 +21,11 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// Of so many cells.
     pub fn new(cells: usize) -> Self {
         let progress = Progress::of_parts("ablate", PLAIN_INTERVAL);
         Self { cells, progress, running: BTreeMap::new() }
     }
 
-    /// Shows an event.
     pub fn show(&mut self, event: &ScheduleEvent) {
         match event {
             ScheduleEvent::Started(job) => self.started(job),
@@ -38,12 +35,10 @@ impl Shown {
         }
     }
 
-    /// Prints a line that stays.
     pub fn note(&self, line: &str) {
         self.progress.note(line);
     }
 
-    /// Ends the lines.
     pub fn finish(self) {
         self.progress.clear();
     }

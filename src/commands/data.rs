@@ -76,7 +76,6 @@ struct PrepareArgs {
     json: bool,
 }
 
-/// Conflicting questions that are printed.
 const LISTED: usize = 10;
 
 /// One set of `digests.json`.
@@ -85,7 +84,6 @@ struct SetDigest {
     problems: usize,
     /// SHA-256 of the problems' canonical JSON lines.
     sha256: String,
-    /// SHA-256 of the parquet file.
     file_sha256: String,
     /// Of a file: what it was made of.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,7 +94,6 @@ struct SetDigest {
 #[derive(Debug, Clone, Serialize)]
 struct DataSource {
     file_sha256: String,
-    /// Its rows.
     rows: usize,
     /// Questions that it has with several answers.
     conflicting: usize,
@@ -109,7 +106,6 @@ struct DataSource {
 struct LeftOut {
     reason: String,
     question: String,
-    /// All of them.
     answers: Vec<String>,
 }
 

@@ -21,7 +21,6 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Confidence of the intervals.
 const LEVEL: f64 = 0.95;
 
 /// Evaluate a checkpoint: avg@k, pass@k, cons@k, every outcome kept as parquet.

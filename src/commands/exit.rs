@@ -13,7 +13,6 @@ use crate::verification::VerificationError;
 use std::io::{self, ErrorKind};
 use std::process::ExitCode;
 
-/// Done.
 pub const SUCCESS: u8 = 0;
 /// A bug, or the machine failed.
 pub const BUG: u8 = 1;
@@ -87,7 +86,6 @@ fn is_divergence(cause: &Cause) -> bool {
         || matches!(cause.downcast_ref(), Some(PolicyError::Logits { .. }))
 }
 
-/// What this machine cannot compute.
 fn is_lacking(cause: &Cause) -> bool {
     matches!(cause.downcast_ref(), Some(NumericsError::MissingInstructions(_)))
 }

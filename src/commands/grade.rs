@@ -127,14 +127,12 @@ pub fn run(args: &GradeArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Responses by reason.
 #[derive(Default)]
 struct GradeSummary {
     responses: u64,
     reasons: BTreeMap<Reason, Counted>,
 }
 
-/// The responses of one reason.
 struct Counted {
     responses: u64,
     /// Reached the limit, where the table says so.

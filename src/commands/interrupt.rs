@@ -37,7 +37,6 @@ impl Interrupt {
         Ok(Self { signal, told: AtomicBool::new(false) })
     }
 
-    /// Whether a stop was asked for.
     pub fn asked(&self) -> bool {
         self.signal.load(Ordering::Relaxed) != 0
     }

@@ -18,7 +18,6 @@ pub fn document(json: bool, value: &impl Serialize, text: impl FnOnce() -> Strin
     }
 }
 
-/// Prints a value as one line of JSON.
 pub fn json_line(value: &impl Serialize) {
     println!("{}", visible::json(&files::canonical_json_line(value)));
 }

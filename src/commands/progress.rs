@@ -28,7 +28,6 @@ fn styled(bar: ProgressBar, template: &str, prefix: &str) -> ProgressBar {
 }
 
 impl Progress {
-    /// Starts at 0 of `total`.
     pub fn new(label: &str, total: u64) -> Self {
         Self::with_template(label, total, "{prefix} [{bar:24}] {pos}/{len} {elapsed} {wide_msg}")
     }
@@ -54,12 +53,10 @@ impl Progress {
         Self { bars, bar, label, interval: PLAIN_INTERVAL, printed: None, pace: Pace::default() }
     }
 
-    /// Whether bars are drawn.
     pub fn is_drawn(&self) -> bool {
         self.bars.is_some()
     }
 
-    /// A bar below this one.
     pub fn part(&self, title: &str, total: u64) -> ProgressBar {
         let Some(bars) = &self.bars else { return ProgressBar::hidden() };
         let bar = bars.add(ProgressBar::new(total));
@@ -105,7 +102,6 @@ impl Progress {
         output::tell(format!("{} {}", self.label, line()));
     }
 
-    /// Prints a line that stays.
     pub fn note(&self, line: &str) {
         match &self.bars {
             // A line that a terminal refuses is lost like any other.

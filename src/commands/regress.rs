@@ -139,7 +139,6 @@ impl Regression<'_> {
         Ok(folder)
     }
 
-    /// The curves of every seed.
     fn fast_runs(&self) -> Result<RegressCurves> {
         let fast = &self.rule.fast;
         let experiment = regress::experiment(&self.golden.rule(), &fast.experiment)?;

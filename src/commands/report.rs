@@ -102,7 +102,6 @@ pub fn run(args: &ReportArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether the folder is a study and no run.
 pub fn is_study(folder: &Path) -> bool {
     let has = |name: &str| folder.join(name).is_dir();
     (has("grids") || has("cells")) && !folder.join("manifest.json").exists()
@@ -175,7 +174,6 @@ fn judge(args: &ReportArgs, file: Option<&Path>) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Foreign text line by line.
 fn shown(text: &str) -> String {
     text.lines().map(|line| visible::visible(line) + "\n").collect()
 }

@@ -7,7 +7,6 @@ use crate::task::chat_template;
 use anyhow::Context;
 use std::process::ExitCode;
 
-/// Its name.
 pub const VERB: &str = "table-reader";
 
 /// Read tables for another process of this program, from standard input to standard output

@@ -59,7 +59,6 @@ impl LiveCurves {
         }
     }
 
-    /// Sends the rest.
     pub fn end(mut self, run: &RunFolder) {
         self.looked = None;
         self.look(run, &mut |text| eprintln!("{text}"));

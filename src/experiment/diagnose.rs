@@ -155,7 +155,6 @@ pub fn allowed(merged: &Table, key: &str) -> Option<String> {
     }
 }
 
-/// The table with another value of a key.
 pub fn with(merged: &Table, key: &str, value: Value) -> Option<Table> {
     let mut probe = merged.clone();
     let (folders, name) = match key.rsplit_once('.') {

@@ -74,7 +74,6 @@ pub struct StarterFiles {
     pub settings: Vec<(&'static str, &'static str, Value)>,
 }
 
-/// Names of all arms.
 pub fn arm_names() -> Vec<String> {
     std::iter::once(GRPO.to_string()).chain(arms().map(|(name, _)| name)).collect()
 }

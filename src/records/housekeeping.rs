@@ -14,7 +14,6 @@ const DEPTH: u32 = 2;
 /// goes on from the one before.
 const KEPT_WHILE_UNFINISHED: usize = 2;
 
-/// How far a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HousekeepingState {
@@ -56,7 +55,6 @@ pub struct RunSummary {
     pub accuracy: BTreeMap<String, f64>,
 }
 
-/// Something that could be deleted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Candidate {
     pub path: PathBuf,
@@ -66,7 +64,6 @@ pub struct Candidate {
     run: PathBuf,
 }
 
-/// What may be deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HousekeepingRules {
     /// Newest checkpoints that each run keeps, at least 1.

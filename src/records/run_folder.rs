@@ -177,7 +177,6 @@ pub struct DivergenceRecord {
     pub metrics: BTreeMap<String, f64>,
 }
 
-/// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ending {
@@ -207,7 +206,6 @@ macro_rules! records {
     };
 }
 
-/// Paths of a run folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunFolder {
     root: PathBuf,

@@ -11,10 +11,8 @@ const COLOURS: usize = 9;
 const DASHES: usize = 5;
 pub const SHAPES: usize = 7;
 
-/// A point on the canvas.
 pub type PlotPoint = (f64, f64);
 
-/// A picture at work.
 pub struct Svg(String);
 
 impl Svg {
@@ -88,12 +86,10 @@ impl Svg {
     }
 }
 
-/// Classes of a style.
 pub fn classes(style: usize) -> String {
     format!("c{} d{}", style % COLOURS, style % DASHES)
 }
 
-/// A line through points.
 pub fn path(points: impl IntoIterator<Item = PlotPoint>) -> String {
     let mut path = String::new();
     for (index, (x, y)) in points.into_iter().enumerate() {

@@ -39,9 +39,7 @@ fn extent(size: PanelSize) -> (PlotPoint, Area) {
     ((wide, tall), area)
 }
 
-/// Markers along a line.
 const MARKERS: usize = 6;
-/// Shades of a heat map.
 const SHADES: usize = 8;
 /// Height of a row of an arm.
 const ROW: f64 = 36.0;

@@ -17,10 +17,8 @@ struct Piece<'a> {
     block: &'a Block,
 }
 
-/// The style of the page and its pictures.
 pub const STYLE: &str = include_str!("templates/page.css");
 
-/// The page.
 pub fn render(page: &Page) -> String {
     Whole { page }.render().expect("writing to a string cannot fail")
 }

@@ -36,7 +36,6 @@ pub struct Page {
     pub beside: Option<(&'static str, &'static str)>,
 }
 
-/// One number with its meaning.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Tile {
     pub label: String,
@@ -55,7 +54,6 @@ impl Tile {
     }
 }
 
-/// A chapter.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Section {
     /// Anchor.
@@ -73,13 +71,10 @@ impl Section {
     }
 }
 
-/// A piece of a chapter.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Block {
-    /// A smaller heading.
     Heading(String),
-    /// A paragraph.
     Text(String),
     /// Sentences, one a line.
     List(Vec<String>),
@@ -134,7 +129,6 @@ impl Table {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Column {
     pub name: String,
-    /// Set to the right.
     pub numeric: bool,
 }
 
@@ -221,7 +215,6 @@ impl Look {
         *self == Self::Plain
     }
 
-    /// A text with this look.
     pub fn of(self, text: impl Into<String>) -> TableCell {
         TableCell::from(text).looking(self)
     }
@@ -248,7 +241,6 @@ pub struct Figure {
     pub numbers: Table,
 }
 
-/// A line's name.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LegendEntry {
     /// Which of the styles (colour, dashes and marker together).
@@ -256,7 +248,6 @@ pub struct LegendEntry {
     pub label: String,
 }
 
-/// A picture.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Panel {
@@ -352,11 +343,9 @@ pub struct IntervalRow {
     pub style: usize,
     /// The mean; `None` where there is no run.
     pub centre: Option<f64>,
-    /// (low, high).
     pub interval: Option<(f64, f64)>,
     /// The paper's value in its place.
     pub published: Option<f64>,
-    /// Every run.
     pub runs: Vec<f64>,
     /// At the row's end.
     pub note: String,

@@ -43,7 +43,6 @@ pub fn beside(paper: &PaperRow) -> Option<Published> {
     Some(Published { value: row.value, step: above.map(|above| row.value - above), rerun })
 }
 
-/// Published tables, as they were published.
 pub fn tables<'a>(tables: impl IntoIterator<Item = &'a paper::PublishedTable>) -> Vec<Block> {
     tables.into_iter().map(|table| Block::Folded(published(table))).collect()
 }

@@ -2,7 +2,6 @@
 
 use std::sync::LazyLock;
 
-/// A quantity over updates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Quantity {
     pub id: &'static str,

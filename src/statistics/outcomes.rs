@@ -39,7 +39,6 @@ impl Counts {
     }
 }
 
-/// See [`crate::statistics::estimators::standard_error_fixed_problems`].
 pub fn standard_error_fixed_problems(problems: &[Counts]) -> f64 {
     let accuracies = problems.iter().map(Counts::accuracy);
     let overall = accuracies.sum::<f64>() / problems.len() as f64;

@@ -39,7 +39,6 @@ pub fn records_checked() -> String {
 
 #[derive(Debug, Clone)]
 pub struct Study {
-    /// The declaration, or what stands in for it.
     pub declaration: Declaration,
     pub grids: Vec<Grid>,
     /// By file name.

@@ -33,7 +33,6 @@ pub struct Curve {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SeedCurve {
     pub seed: u64,
-    /// (x, y), x rising.
     pub points: Vec<(f64, f64)>,
 }
 

@@ -18,7 +18,6 @@ pub struct Declaration {
     pub seeds: Vec<u64>,
     /// The benchmark was tuned on these seeds; their cells never count.
     pub tuning_seeds: Vec<u64>,
-    /// Confidence of every interval.
     pub level: f64,
     /// Error rate of each family (Holm).
     pub alpha: f64,
@@ -40,7 +39,6 @@ pub struct Declaration {
     pub families: Vec<DeclaredFamily>,
 }
 
-/// The runs that gave σ.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pilot {
@@ -91,9 +89,7 @@ pub struct Declared {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
-    /// arm > reference.
     Higher,
-    /// arm < reference.
     Lower,
 }
 

@@ -15,7 +15,6 @@ pub struct ArmTimes {
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LevelTimes {
-    /// Seed and time.
     pub seeds: Vec<(u64, TimeToEvent)>,
     pub reached: u64,
     /// Kaplan–Meier median; `None` where more than half never reached it.

@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Excluded {
-    /// File name of the record.
     pub cell: String,
     /// `<grid>/<arm>`; `None`: it counts for no arm.
     pub arm: Option<String>,

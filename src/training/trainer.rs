@@ -61,7 +61,6 @@ impl<'a> Trainer<'a> {
         Self { position, ..self }
     }
 
-    /// The policy that is being trained.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
@@ -71,7 +70,6 @@ impl<'a> Trainer<'a> {
         self.position.counters
     }
 
-    /// Where the trainer stands.
     pub fn position(&self) -> &Position {
         &self.position
     }

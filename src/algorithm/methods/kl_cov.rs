@@ -36,7 +36,6 @@ pub const ARM: &str = include_str!("../../../experiments/methods/kl-cov.toml");
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KlCov {
-    /// Share of the tokens that are penalised.
     pub penalised_share: f64,
     /// Coefficient of |log r|.
     pub coefficient: f64,

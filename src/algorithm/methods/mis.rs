@@ -34,7 +34,6 @@ pub const ARM: &str = include_str!("../../../experiments/methods/mis.toml");
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mis {
-    /// What the weight belongs to.
     pub level: WeightLevel,
     /// The smallest weight that stays.
     pub at_least: f64,

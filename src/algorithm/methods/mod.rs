@@ -79,7 +79,6 @@ macro_rules! methods {
         }
 
         impl Method {
-            /// What the method decides.
             pub fn rules(&self) -> &dyn Rules {
                 match *self {
                     $(Self::$name(ref method) => method,)*
@@ -124,7 +123,6 @@ methods! {
 /// What an arm's rules are called, and where they are published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct About {
-    /// Its name in reports.
     pub name: &'static str,
     /// Publication, and the code that it was compared with.
     pub source: &'static str,

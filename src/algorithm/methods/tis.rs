@@ -49,7 +49,6 @@ pub const ARM: &str = include_str!("../../../experiments/methods/tis.toml");
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tis {
-    /// What the weight belongs to.
     pub level: WeightLevel,
     /// The largest weight.
     pub cap: f64,

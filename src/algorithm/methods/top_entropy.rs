@@ -30,7 +30,6 @@ pub const ARM: &str = include_str!("../../../experiments/methods/top-entropy.tom
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TopEntropy {
-    /// Share of the tokens that train.
     pub trained_share: f64,
 }
 

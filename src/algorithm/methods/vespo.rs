@@ -57,7 +57,6 @@ pub struct Vespo {
 }
 
 impl Vespo {
-    /// The weight of each token's response.
     fn weight(&self, tokens: &Tokens) -> Tensor {
         let bound = LogRatioClamp::Symmetric { bound: MOST_LOG_WEIGHT };
         let log_ratio = clip::log_ratio(tokens, &bound).detach();

@@ -13,7 +13,6 @@ pub struct Objective {
     /// −J of Eq. 8, this micro-batch's share: an f64 scalar with its graph. The mini-batch's
     /// loss is the sum over its micro-batches.
     pub loss: Tensor,
-    /// Sums for the metrics.
     pub sums: Sums,
 }
 
@@ -173,7 +172,6 @@ pub struct LossMetrics {
     pub kl_to_old_k1: f64,
     /// Mean r − 1 − log r.
     pub kl_to_old_k3: f64,
-    /// Largest r.
     pub ratio_max: f64,
     /// Mean KL penalty before its coefficient; 0 without one.
     pub kl_penalty_mean: f64,

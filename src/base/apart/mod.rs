@@ -21,7 +21,6 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 pub mod stream;
 
-/// What one request may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ApartLimits {
     /// Address space beyond what the idle process has.

@@ -56,7 +56,6 @@ pub fn read_text_up_to(path: &Path, limit: u64) -> Result<String, FileError> {
     })
 }
 
-/// Creates a folder and its parents.
 pub fn create_folder(path: &Path) -> Result<(), FileError> {
     fs::create_dir_all(path).map_err(io_error("create folder", path))
 }
@@ -420,7 +419,6 @@ pub fn parse_line<T: DeserializeOwned>(
     strict_json(text).map(Some).map_err(in_line)
 }
 
-/// Lower-case hexadecimal SHA-256.
 pub fn sha256(bytes: &[u8]) -> String {
     hexadecimal(&Sha256::digest(bytes))
 }
@@ -432,7 +430,6 @@ pub fn sha256_file(path: &Path) -> Result<String, FileError> {
     Ok(hexadecimal(&hash.finalize()))
 }
 
-/// Lower-case hexadecimal digits.
 pub fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

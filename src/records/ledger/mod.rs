@@ -40,10 +40,8 @@ pub const STEP_COMPONENTS: [&str; 11] = [
 /// Digests by the name of what they are of.
 pub type Components = BTreeMap<String, String>;
 
-/// Values by tensor name.
 pub type Tensors = BTreeMap<String, Vec<f32>>;
 
-/// What a line is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -54,7 +52,6 @@ pub enum Kind {
     End,
 }
 
-/// One line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LedgerEntry {

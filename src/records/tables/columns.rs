@@ -69,7 +69,6 @@ impl<T: Number> ColumnWritten for Vec<T> {
     }
 }
 
-/// A number in a list.
 pub trait Number: Sized {
     type Polars: PolarsNumericType<Native = Self>;
     const TYPE: DataType;
@@ -175,7 +174,6 @@ pub fn write_records<R: ColumnRecord>(path: &Path, records: &[R]) -> Result<(), 
     write(path, records.len(), R::columns(records))
 }
 
-/// Writes a table atomically.
 pub fn write(path: &Path, rows: usize, columns: Vec<Column>) -> Result<(), TableError> {
     let mut frame =
         DataFrame::new(rows, columns).expect("columns have distinct names and one value a record");
@@ -192,14 +190,12 @@ pub fn read_records<R: Stored>(path: &Path) -> Result<Vec<R>, TableError> {
     table.rows().map(|row| R::from_row(&row)).collect()
 }
 
-/// A table that was read.
 pub struct ColumnTable<'a> {
     path: &'a Path,
     frame: DataFrame,
 }
 
 impl<'a> ColumnTable<'a> {
-    /// Exactly these columns.
     pub fn read_exactly(path: &'a Path, names: &[&str]) -> Result<Self, TableError> {
         let table = Self::read_columns(path, None)?;
         let foreign = table.names().into_iter().find(|name| !names.contains(&name.as_str()));
@@ -238,7 +234,6 @@ impl<'a> ColumnTable<'a> {
         })
     }
 
-    /// The names of the columns that were read.
     pub fn names(&self) -> Vec<String> {
         self.frame.columns().iter().map(|column| column.name().to_string()).collect()
     }
@@ -266,7 +261,6 @@ impl<'a> ColumnTable<'a> {
     }
 }
 
-/// One row of a table.
 pub struct ColumnRow<'a> {
     table: &'a ColumnTable<'a>,
     row: usize,

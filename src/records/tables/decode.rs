@@ -20,7 +20,6 @@ const CELL_BYTES: u64 = 32;
 
 pub const NOT_PARQUET: &str = "it does not begin and end with PAR1: another format, or cut off";
 
-/// Processor time of one table.
 const MOST_SECONDS: u64 = 120;
 
 /// What a file of so many bytes may expand to, in bytes: 256 MiB, and 32 times the file's size

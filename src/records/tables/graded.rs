@@ -8,7 +8,6 @@ use polars::prelude::AnyValue;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Largest CSV file, in bytes.
 const MOST_CSV_BYTES: u64 = 1 << 30;
 
 /// Rows that are read at most: AIME with 32 samples has 960.
@@ -21,13 +20,10 @@ const MOST_NAME_BYTES: usize = 1024;
 pub const PROBLEM_NAMES: [&str; 6] =
     ["problem", "problem_id", "question_id", "task_id", "doc_id", "id"];
 
-/// Names of the sample column.
 pub const SAMPLE_NAMES: [&str; 5] = ["sample", "sample_id", "sample_index", "repeat", "attempt"];
 
-/// Names of the column of correctness.
 pub const CORRECT_NAMES: [&str; 4] = ["is_correct", "correct", "score", "acc"];
 
-/// The columns that a caller names.
 #[derive(Debug, Clone, Default)]
 pub struct ColumnNames {
     /// Instead of [`PROBLEM_NAMES`].
@@ -40,7 +36,6 @@ pub struct ColumnNames {
     pub no_sample: bool,
 }
 
-/// One graded response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Graded {
     pub problem: String,

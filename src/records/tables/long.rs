@@ -26,7 +26,6 @@ pub struct MetricRow<'a> {
     pub value: f64,
 }
 
-/// An evaluation of a set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvaluationRow<'a> {
     pub key: &'a CellKey,
@@ -45,7 +44,6 @@ pub struct EvaluationRow<'a> {
     pub response_tokens_mean: f64,
 }
 
-/// One response of an evaluation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutcomeRow<'a> {
     pub key: &'a CellKey,

@@ -44,7 +44,6 @@ impl Refusal {
     }
 }
 
-/// One evaluated response.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OutcomeRecord {

@@ -15,7 +15,6 @@ pub struct RunCurves {
     pub group: String,
     /// The experiment.
     pub config: Value,
-    /// By step.
     pub scalars: Vec<Scalar>,
     pub ended: bool,
 }
@@ -96,7 +95,6 @@ fn named_curves(
     RunCurves { name, group, config, scalars, ended }
 }
 
-/// Name and arm of a cell.
 fn named(key: &CellKey) -> (String, String) {
     let first = plain(key.arms.split(' ').next().unwrap_or_default());
     let group = if first.is_empty() { key.cell.clone() } else { first };
@@ -110,7 +108,6 @@ fn plain(name: &str) -> String {
     name.trim_start_matches('.').to_owned()
 }
 
-/// What is drawn of an evaluation.
 fn of_evaluation(
     (set, step): (&str, u64),
     avg_at_k: f64,

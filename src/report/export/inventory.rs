@@ -53,7 +53,6 @@ pub fn is_inside(run: &RunFolder, name: &str) -> Result<bool, files::FileError> 
     Ok(files::kind(&run.path(name))? == Some(FileKind::File))
 }
 
-/// The media type of a file by its name.
 pub fn media_type(name: &str) -> &'static str {
     match name.rsplit_once('.').map(|(_, extension)| extension) {
         Some("json") => "application/json",
@@ -68,7 +67,6 @@ pub fn media_type(name: &str) -> &'static str {
 /// When a run was made, in milliseconds since 1970-01-01 UTC, as its sessions recorded it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct InventoryTimes {
-    /// Begin of the first session.
     pub started_ms: Option<u64>,
     /// End of the last session; absent when it was killed.
     pub ended_ms: Option<u64>,

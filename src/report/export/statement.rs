@@ -21,19 +21,16 @@ const LIMIT_BYTES: u64 = 64 << 20;
 /// A statement about a run. Unknown fields are ignored, as in-toto demands.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Statement {
-    /// [`STATEMENT_TYPE`].
     #[serde(rename = "_type")]
     pub kind: String,
     /// Every file of the folder.
     pub subject: Vec<StatementSubject>,
-    /// [`PREDICATE_TYPE`].
     #[serde(rename = "predicateType")]
     pub predicate_type: String,
     /// Arm, seed, digests of the arm and of the run, head of the ledger.
     pub predicate: Map<String, Value>,
 }
 
-/// A file with its digest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StatementSubject {
     pub name: String,
@@ -55,10 +52,7 @@ pub enum StatementProblem {
     Unlisted { name: String },
     /// The statement names another run or ledger than the folder holds.
     #[error("{key} of the statement is not that of the folder")]
-    OtherRun {
-        /// Key of the predicate.
-        key: String,
-    },
+    OtherRun { key: String },
 }
 
 /// Writes the statement about a run into its folder, in place of one that is there.

@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-/// The rows of all cells.
 #[derive(Debug)]
 struct ExportRows<'a> {
     metrics: Vec<MetricRow<'a>>,

@@ -1,7 +1,6 @@
 //! TensorBoard's event files, scalars only: TFRecord framing around protobuf messages of
 //! `tensorboard/compat/proto/event.proto` and `summary.proto`.
 
-/// A value of a curve.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scalar {
     /// The curve; the part before the first `/` groups it.

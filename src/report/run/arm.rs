@@ -7,14 +7,10 @@ use crate::study::Effects;
 use serde::Serialize;
 use serde_json::Value;
 
-/// One technique of the paper.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Technique {
-    /// The paper's name.
     pub name: &'static str,
-    /// Section and equation.
     pub place: &'static str,
-    /// Whether this arm uses it.
     pub on: bool,
     /// Its settings, as an experiment file has them.
     pub settings: String,
@@ -25,11 +21,8 @@ pub struct Technique {
 pub struct Decision {
     /// What is chosen: a key, or what the code fixes.
     pub choice: String,
-    /// This run's value.
     pub value: String,
-    /// What the paper says.
     pub paper: String,
-    /// What the released code does.
     pub released_code: String,
 }
 

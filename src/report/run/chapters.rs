@@ -262,7 +262,6 @@ fn every_sample(strip: &Strip) -> Figure {
     }
 }
 
-/// Our curves beside the paper's.
 fn curves(report: &Report) -> Section {
     let intro = format!(
         "Left: this run. Right: the paper\u{2019}s own curve, for its shape alone, in its \
@@ -426,7 +425,6 @@ fn cost(report: &Report) -> Section {
     Section::new("cost", "What it took", blocks)
 }
 
-/// Rollouts to read.
 fn sample_rollouts(report: &Report) -> Section {
     let intro = match report.samples.is_empty() {
         true => "No rollout is recorded yet.",
@@ -469,7 +467,6 @@ fn sample(sample: &SampleRollout) -> [Block; 3] {
     ]
 }
 
-/// Identity, inputs, machine.
 fn environment(report: &Report) -> Section {
     let own = [("arm", &report.run.arm_sha256), ("run key", &report.run.run_key)];
     let inputs = report.inputs.iter().map(|(name, digest)| (name.as_str(), digest));
@@ -507,7 +504,6 @@ fn sessions(sessions: &[Session]) -> String {
     format!("The run was resumed after rollout step {steps}{differed}")
 }
 
-/// What was checked, and how to check more.
 fn checking(report: &Report) -> Section {
     let mut blocks = Vec::new();
     if !report.checks.is_empty() {

@@ -8,14 +8,10 @@ use crate::statistics::estimators;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// One fact that was checked.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ReportCheck {
-    /// The fact.
     pub what: String,
-    /// Whether it holds.
     pub held: bool,
-    /// What was seen.
     pub detail: String,
 }
 

@@ -6,7 +6,6 @@ use crate::report::{RunReportLoaded, text};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One metric over the run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ShownMetric {
     /// Its name in `metrics.jsonl`.
@@ -23,7 +22,6 @@ pub struct ShownMetric {
     pub points: Vec<(f64, f64)>,
 }
 
-/// What the run consumed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunCounts {
     /// The three clocks at the last recorded step.
@@ -32,7 +30,6 @@ pub struct RunCounts {
     pub generated_rollouts: Option<f64>,
     /// Response tokens that were sampled for training.
     pub generated_tokens: Option<f64>,
-    /// Rollouts that the loss saw.
     pub trained_rollouts: Option<f64>,
     /// Wall-clock seconds by phase, summed over steps, largest first; `total` apart.
     pub seconds_by_phase: Vec<(String, f64)>,

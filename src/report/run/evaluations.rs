@@ -22,28 +22,21 @@ pub struct ShownEstimate {
 /// A standard error and the 95 % interval that it gives.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ShownInterval {
-    /// The standard error.
     pub standard_error: f64,
-    /// Lower end.
     pub low: f64,
-    /// Upper end.
     pub high: f64,
 }
 
-/// One evaluation of one set.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ShownEvaluation {
     /// The clocks of the policy.
     pub counters: Counters,
-    /// avg@k.
     pub avg_at_k: ShownEstimate,
     /// k → unbiased pass@k.
     pub pass_at_k: BTreeMap<u64, f64>,
     /// Share of problems whose most frequent answer is correct.
     pub cons_at_k: f64,
-    /// Share of truncated responses.
     pub truncated_share: f64,
-    /// Mean response length.
     pub response_tokens_mean: f64,
     /// SHA-256 of the table of outcomes.
     pub outcomes_sha256: String,
@@ -52,13 +45,11 @@ pub struct ShownEvaluation {
 /// One set: the base policy, the final policy, and the change between them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SetResult {
-    /// The set's name.
     pub set: String,
     /// n.
     pub problems: u64,
     /// k.
     pub samples: u64,
-    /// Before training.
     pub base: Option<ShownEvaluation>,
     /// The latest after training began.
     pub last: Option<ShownEvaluation>,
@@ -71,7 +62,6 @@ pub struct SetResult {
 /// Every single outcome of one set.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Strip {
-    /// The set's name.
     pub set: String,
     /// Hardest problem last, by the final policy, then by the base policy.
     pub rows: Vec<StripRow>,
@@ -81,7 +71,6 @@ pub struct Strip {
 /// found, in order of the sample number.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StripRow {
-    /// The problem's id.
     pub problem: String,
     /// Marks of the base policy.
     pub base: Option<String>,

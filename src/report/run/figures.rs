@@ -7,31 +7,23 @@ use crate::study::paper;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One quantity over updates.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunFigure {
     /// The paper's figure, such as `7a`; `None` where the paper has no counterpart.
     pub paper_figure: Option<&'static str>,
-    /// What is shown.
     pub title: String,
     /// What x counts: `updates`, or `k` (which doubles from point to point).
     pub x: &'static str,
-    /// Unit of our values.
     pub unit: &'static str,
-    /// This run.
     pub ours: Vec<FigureLine>,
-    /// The paper's run.
     pub paper: Vec<FigureLine>,
-    /// Unit of the paper's values.
     pub paper_unit: &'static str,
     /// What a reader must know before comparing the two.
     pub remark: String,
 }
 
-/// One line of a panel.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FigureLine {
-    /// Its name in the legend.
     pub label: String,
     /// (updates, value).
     pub points: Vec<(f64, f64)>,

@@ -14,7 +14,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
-/// The records of one run.
 pub struct RunReportLoaded {
     pub experiment: Experiment,
     pub manifest: Manifest,
@@ -22,13 +21,10 @@ pub struct RunReportLoaded {
     pub tags: Tags,
     pub environment: Option<Environment>,
     pub sessions: Vec<Session>,
-    /// `metrics.jsonl`.
     pub metrics: Vec<StepMetrics>,
-    /// `timings.jsonl`.
     pub timings: Vec<StepTimings>,
     /// `evaluations.jsonl`, each with its outcomes when the table is there.
     pub evaluations: Vec<LoadedEvaluation>,
-    /// `outcome.json`.
     pub outcome: Option<Outcome>,
     /// (rollout step, its rollouts): the first and the last step with a table.
     pub rollouts: Vec<(u64, Vec<RolloutRow>)>,
@@ -36,7 +32,6 @@ pub struct RunReportLoaded {
 
 /// An evaluation with its single outcomes.
 pub struct LoadedEvaluation {
-    /// The record.
     pub record: EvaluationRecord,
     /// By problem, in the table's order; `None` when there is no table.
     pub outcomes: Option<Vec<ProblemOutcomes>>,
@@ -44,10 +39,8 @@ pub struct LoadedEvaluation {
     pub outcomes_sha256: Option<String>,
 }
 
-/// All samples of one problem.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ProblemOutcomes {
-    /// The problem's id.
     pub problem: String,
     /// In order of the sample number.
     pub samples: Vec<Sample>,

@@ -29,16 +29,13 @@ use std::collections::BTreeMap;
 pub struct Report {
     pub schema: &'static str,
     pub run: RunFacts,
-    /// How far it came.
     pub status: RunStatus,
     /// The result in one sentence, with its interval.
     pub headline: String,
-    /// The technique manifest.
     pub techniques: Vec<Technique>,
     /// What the run shows of each technique.
     pub effects: Effects,
     pub decisions: Vec<Decision>,
-    /// The other settings.
     pub settings: Vec<(String, String)>,
     pub evaluations: Vec<SetResult>,
     /// The headline set by the tags of its problems.
@@ -46,7 +43,6 @@ pub struct Report {
     pub by_tag: Vec<evaluations::TagResult>,
     /// Single outcomes of the headline set.
     pub strip: Option<Strip>,
-    /// Curves beside the paper's.
     pub figures: Vec<RunFigure>,
     /// What each technique did, over updates.
     pub effect_figures: Vec<RunFigure>,
@@ -54,11 +50,8 @@ pub struct Report {
     pub own_figures: Vec<RunFigure>,
     /// pass@k over k, for each set.
     pub pass_at_k: Vec<RunFigure>,
-    /// Each metric's course.
     pub metrics: Vec<ShownMetric>,
-    /// Rollouts, tokens, seconds.
     pub counts: RunCounts,
-    /// Rollouts to read.
     pub samples: Vec<SampleRollout>,
     pub environment: BTreeMap<String, String>,
     /// Each time the run was begun or resumed.
@@ -71,7 +64,6 @@ pub struct Report {
     pub checks: Vec<ReportCheck>,
 }
 
-/// A run's identity.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunFacts {
     pub name: String,
@@ -83,11 +75,9 @@ pub struct RunFacts {
     /// How exactly a repetition agrees.
     pub exactness: String,
     pub harness: String,
-    /// Whether it trained on the embedded benchmark.
     pub embedded_benchmark: bool,
 }
 
-/// How far a run came.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunStatus {
     /// `finished`, `saturated`, `diverged` or `unfinished`.

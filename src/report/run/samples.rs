@@ -9,31 +9,22 @@ use std::collections::BTreeSet;
 /// One rollout with its reward and advantage. All texts are shown by [`text::visible`].
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SampleRollout {
-    /// Rollout step.
     pub step: u64,
-    /// Why it is shown.
     pub kind: SampleKind,
-    /// The problem's id.
     pub problem: String,
     /// Sampling attempt of the problem within the step.
     pub attempt: u32,
     /// Sample number within the group.
     pub sample: u32,
-    /// Whether its group was trained on.
     pub trained: bool,
-    /// The question.
     pub question: String,
-    /// The ground truth.
     pub answer: String,
     /// What the verifier read.
     pub prediction: Option<String>,
-    /// Eq. 7.
     pub correctness_reward: f64,
-    /// Eq. 13.
     pub overlong_penalty: f64,
     /// Â.
     pub advantage: f64,
-    /// Response length.
     pub response_tokens: usize,
     /// Mean log-prob of its tokens under the sampler, in nats.
     pub mean_log_prob: Option<f64>,
@@ -41,15 +32,12 @@ pub struct SampleRollout {
     pub response: String,
 }
 
-/// What a sample stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SampleKind {
-    /// Correct.
     Correct,
     /// Wrong, though it ended by itself.
     Wrong,
-    /// Cut at L_max.
     Truncated,
 }
 

@@ -121,7 +121,6 @@ fn among(comparisons: &[&Comparison]) -> String {
     format!("{} arms{range}", comparisons.len())
 }
 
-/// Every word, from the strongest.
 const WORDS: [Word; 7] = [
     Word::Improves,
     Word::Hurts,
@@ -256,7 +255,6 @@ fn comparison_row(
     ]
 }
 
-/// Counts of the words of a family.
 fn in_words(family: &FamilyResult) -> String {
     let counts = WORDS.into_iter().filter_map(|word| {
         let count = family.comparisons.iter().filter(|it| it.word == word).count();

@@ -5,7 +5,6 @@ use crate::report::{Context, text};
 use crate::study::claims::text as claim_text;
 use crate::study::{ClaimResult, ClaimVerdict, PartResult, collection};
 
-/// Which claims have which verdict.
 fn verdicts(context: &Context) -> Table {
     let counts = claim_text::counts(context.judged);
     let rows = counts.into_iter().filter(|(_, count)| *count > 0).map(|(word, count)| {

@@ -58,7 +58,6 @@ fn detectable(context: &Context, result: &TestResult) -> TableCell {
     TableCell::value(shown.join("; "), values.copied().collect::<Vec<f64>>())
 }
 
-/// The verdict's word.
 pub fn word(comparison: &Comparison) -> TableCell {
     let look = match comparison.word {
         Word::Improves | Word::Higher => Look::Good,

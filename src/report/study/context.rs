@@ -9,19 +9,15 @@ use crate::study::{
 };
 use std::collections::BTreeMap;
 
-/// The study with its results.
 pub struct Context<'a> {
-    /// Grids and cells.
     pub study: &'a Study,
     /// Everything that was computed of them.
     pub analysis: &'a Analysis,
-    /// The paper's claims, judged.
     pub judged: &'a Judged,
     /// `<grid>/<arm>` → style.
     styles: BTreeMap<String, usize>,
 }
 
-/// How a number is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// A share in data, percentage points in print.
@@ -36,12 +32,10 @@ impl<'a> Context<'a> {
         Self { study, analysis, judged, styles: styles(analysis) }
     }
 
-    /// Every arm of every grid.
     pub fn arms(&self) -> impl Iterator<Item = &'a ArmSummary> + use<'a> {
         self.analysis.grids.iter().flat_map(|grid| &grid.arms)
     }
 
-    /// Every comparison of every family.
     pub fn comparisons(&self) -> impl Iterator<Item = &'a Comparison> + use<'a> {
         self.analysis.families.iter().flat_map(|family| &family.comparisons)
     }
@@ -144,7 +138,6 @@ impl Unit {
         }
     }
 
-    /// With its sign.
     pub fn signed(self, value: f64) -> String {
         let shown = match self {
             _ if !value.is_finite() => return "not finite".to_owned(),
@@ -178,7 +171,6 @@ pub fn p_value(p: f64) -> String {
     }
 }
 
-/// A cell with an interval.
 pub fn interval_cell(unit: Unit, interval: Option<&Interval>, why_not: &str) -> TableCell {
     match interval {
         Some(interval) => TableCell::value(unit.interval(interval), [interval.low, interval.high]),

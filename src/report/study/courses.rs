@@ -11,7 +11,6 @@ use crate::study::{Clock, GridSummary, Series, Statistic, paper};
 /// Columns of a curve drawn in block characters.
 const SPARKLINE_COLUMNS: usize = 24;
 
-/// A figure of a grid.
 struct CurvePlan {
     id: String,
     title: String,
@@ -20,7 +19,6 @@ struct CurvePlan {
     clock: Clock,
     unit: Unit,
     unit_name: &'static str,
-    /// The paper's figures of it.
     paper: &'static [&'static str],
     /// What a reader must know before comparing.
     remark: &'static str,

@@ -27,7 +27,6 @@ pub fn section(context: &Context) -> Section {
     Section { name: "effects".to_owned(), ..section }
 }
 
-/// The checks of one record.
 fn check(cell: &Cell) -> Effects {
     let step = |(index, counters): (usize, &crate::records::run_folder::Counters)| StepMetrics {
         step: counters.rollout_steps,

@@ -24,7 +24,6 @@ pub fn sections<'a>(context: &'a Context) -> impl Iterator<Item = Section> + use
     })
 }
 
-/// The difference of an arm to the row that it is compared with.
 fn difference_of<'a>(grid: &'a GridSummary, arm: &ArmSummary) -> Option<&'a Comparison> {
     grid.differences.iter().find(|comparison| {
         comparison.declared.arm == arm.id

@@ -33,11 +33,9 @@ pub struct StudyReport {
     /// What a reader sees, in order; foreign text is made visible, every number stands beside
     /// its unrounded value.
     pub page: Page,
-    /// What few readers ask for.
     pub appendix: Page,
     /// What it was taken from, as `study` computed it; shares in [0, 1].
     pub analysis: Analysis,
-    /// The paper's claims, judged by it.
     pub claims: Judged,
 }
 
@@ -49,7 +47,6 @@ pub fn build(folder: &Path, declared: Option<&Path>) -> Result<StudyReport, Repo
     Ok(report(&collection::load(folder, declared)?))
 }
 
-/// The report of a study that was read.
 pub fn report(study: &Study) -> StudyReport {
     let analysis = analysis::analyse(study);
     let judged = evidence::judge(study, &analysis, &paper_claims::shipped_for(study));
@@ -110,7 +107,6 @@ fn page_of(context: &Context) -> Page {
     }
 }
 
-/// Everything else.
 fn appendix_of(context: &Context) -> Page {
     Page {
         headline: "Appendix: every run, every curve, every comparison, digests and environment."

@@ -25,7 +25,6 @@ pub struct Job {
 pub enum JobState {
     Missing,
     Unfinished {
-        /// Rollout steps that are recorded.
         steps: u64,
     },
     /// The run folder has an outcome; there is no record yet.

@@ -29,7 +29,6 @@ pub struct ScheduleOptions {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScheduleStatus {
     pub title: String,
-    /// Rollout steps that are recorded.
     pub steps: u64,
     /// avg@k of the last evaluation of the development set, a share.
     pub dev_accuracy: Option<f64>,

@@ -18,7 +18,6 @@ use std::path::{Path, PathBuf};
 
 pub const FORMAT: u64 = 1;
 
-/// In bytes.
 pub const MAX_BYTES: u64 = 50_000;
 
 /// What no check of records can show; every verdict from records says it.

@@ -22,7 +22,6 @@ const POWER: f64 = 0.8;
 pub struct EvaluatedRun {
     pub path: PathBuf,
     pub problems: BTreeMap<String, Counts>,
-    /// How the run was read.
     pub remark: Option<String>,
 }
 

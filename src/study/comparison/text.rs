@@ -112,7 +112,6 @@ fn files(name: &str, side: &ComparedRuns) -> String {
     )
 }
 
-/// Percent with one digit.
 fn percent(share: f64) -> String {
     format!("{:.1}", 100.0 * share)
 }

@@ -40,7 +40,6 @@ pub enum EffectVerdict {
     Acted,
     /// Enabled, and the run would have been the same without it; a warning.
     EnabledButDidNothing,
-    /// Disabled, and it acted; a warning.
     DisabledButActed,
     /// Disabled, but another setting of the arm, named in the evidence, has the same effect.
     Explained,
@@ -100,7 +99,6 @@ pub struct Effects {
     pub steps: usize,
     /// In the paper's order.
     pub findings: Vec<EffectFinding>,
-    /// Warnings beyond the findings.
     pub named_warnings: Vec<NamedWarning>,
 }
 

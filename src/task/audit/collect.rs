@@ -17,7 +17,6 @@ use std::path::Path;
 /// Characters of a question or an answer that are listed.
 const LISTED_CHARACTERS: usize = 60;
 
-/// What is known of one problem.
 struct KnownQuestions {
     /// Start of the question as it first stood there.
     start: String,
@@ -29,7 +28,6 @@ struct KnownQuestions {
     answers: Vec<(String, u64)>,
 }
 
-/// Everything that one pass gathers.
 #[derive(Default)]
 pub struct Collected {
     row_digests: Vec<[u8; 32]>,
@@ -43,7 +41,6 @@ pub struct Collected {
 }
 
 impl Collected {
-    /// Rows so far.
     pub fn rows(&self) -> u64 {
         self.row_digests.len() as u64
     }
@@ -259,7 +256,6 @@ fn answers(problems: &BTreeMap<[u8; 32], KnownQuestions>) -> Answers {
 }
 
 impl Answers {
-    /// Counts an answer that so many problems have.
     fn count(&mut self, answer: &str, problems: u64) {
         let digits = answer.strip_prefix(['-', '+']).unwrap_or(answer);
         if answer.trim().is_empty() {

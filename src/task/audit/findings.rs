@@ -6,7 +6,6 @@ use serde::Deserialize;
 /// Published files by their SHA-256.
 const KNOWN: &str = include_str!("../../../golden/data/known.json");
 
-/// A published file.
 #[derive(Deserialize)]
 struct KnownFiles {
     name: String,

@@ -27,7 +27,6 @@ pub struct AuditOptions<'a> {
     pub prompts_per_step: u64,
 }
 
-/// How tokens are counted.
 pub struct TokenCount<'a> {
     pub described: String,
     pub count: &'a dyn Fn(&SourceRow) -> Result<u64, String>,
@@ -57,7 +56,6 @@ pub struct Audit {
     pub findings: Vec<AuditFinding>,
 }
 
-/// Digests of a file's content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AuditContent {
     /// Of all rows as a multiset: the same whatever their order.
@@ -76,7 +74,6 @@ pub struct Copies {
     pub mean: f64,
 }
 
-/// The prompts of a file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct AuditPrompts {
     /// Rows whose prompt is exactly the released template around a question.
@@ -139,7 +136,6 @@ pub struct Conflicts {
     pub listed: Vec<ConflictListed>,
 }
 
-/// One such question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ConflictListed {
     pub question: String,
@@ -164,7 +160,6 @@ pub struct AuditFinding {
     pub text: String,
 }
 
-/// How much a finding matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FindingKind {

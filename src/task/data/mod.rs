@@ -15,7 +15,6 @@ use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The problems of one experiment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DataSets {
     pub train: Vec<Problem>,

@@ -1,15 +1,12 @@
 //! The released data's instruction around a question (the `prompt` column of
 //! DAPO-Math-17k and AIME 2024).
 
-/// What stands before the question.
 const BEFORE: &str = "Solve the following math problem step by step. The last line of your \
     response should be of the form Answer: $Answer (without quotes) where $Answer is the answer \
     to the problem.\n\n";
 
-/// What stands after the question.
 const AFTER: &str = "\n\nRemember to put your answer on its own line after \"Answer:\".";
 
-/// The question inside the template.
 pub fn wrap(question: &str) -> String {
     format!("{BEFORE}{question}{AFTER}")
 }

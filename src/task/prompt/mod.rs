@@ -134,7 +134,6 @@ impl Tokenizer {
         Ok(first.map(|token| (*token, self.inner.id_to_token(*token).unwrap_or_default())))
     }
 
-    /// SHA-256 of `tokenizer.json`.
     pub fn sha256(&self) -> &str {
         &self.sha256
     }

@@ -18,7 +18,6 @@ pub const WINDOW: usize = 300;
 /// What the released verifier prints as prediction when there is no answer line.
 pub const INVALID: &str = "[INVALID]";
 
-/// The verifier's decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grade {
     /// `is_equivalent(ŷ, y)` of Eq. 7.

@@ -5,7 +5,6 @@ use crate::task::reward::python_text::last_code_points;
 /// Only so many code points at the end are searched (math_dapo.py:206).
 pub const WINDOW: usize = 100;
 
-/// What starts a box.
 pub const OPENING: &str = "\\boxed{";
 
 /// The content of the last box in the last [`WINDOW`] code points (math_dapo.py:193-217).

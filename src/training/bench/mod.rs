@@ -204,7 +204,6 @@ fn spread(values: &[f64]) -> BenchSpread {
 type BenchDone = (BenchWorkload, BTreeMap<&'static str, f64>);
 type Seconds = Vec<(&'static str, f64)>;
 
-/// One repetition.
 fn repeat(inputs: &Inputs) -> Result<(Seconds, BenchDone), TrainingError> {
     let experiment = &inputs.experiment;
     let model = inputs.base_policy()?;

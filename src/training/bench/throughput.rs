@@ -104,7 +104,6 @@ pub fn measure(
     })
 }
 
-/// Values of the policy.
 pub fn parameters(model: &Qwen2) -> u64 {
     model.parameters().values().map(|tensor| tensor.numel() as u64).sum()
 }

@@ -11,9 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Actual {
     /// The three clocks.
     pub counters: Counters,
-    /// Wall-clock seconds of `timings.jsonl`.
     pub seconds: f64,
-    /// Written to the folder.
     pub disk_bytes: f64,
     /// Peak memory of the run, where one process did all of it and could tell.
     pub peak_memory_bytes: Option<u64>,

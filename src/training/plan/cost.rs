@@ -17,7 +17,6 @@ pub struct CostEstimate {
     pub response_tokens: f64,
     /// Phase → seconds, with `total`. Grading and files are not counted.
     pub seconds: BTreeMap<String, f64>,
-    /// Written to the run folder.
     pub disk_bytes: f64,
 }
 

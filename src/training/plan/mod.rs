@@ -34,11 +34,9 @@ use std::path::Path;
 /// A plan in a run folder, outside every comparison.
 pub const FILE: &str = "plan.json";
 
-/// `plan.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanRecord {
-    /// Made before the run.
     pub plan: RunPlan,
     /// Read after it; `None` while it goes on.
     pub actual: Option<Actual>,
@@ -54,19 +52,12 @@ pub struct RunPlan {
     pub seed: u64,
     /// Threads of LibTorch.
     pub threads: u64,
-    /// Lengths of the training prompts.
     pub prompts: PlanPrompts,
-    /// Counts.
     pub work: PlanWork,
-    /// What was measured.
     pub probe: Option<TrialProbe>,
-    /// Time and disk.
     pub estimates: Option<Estimates>,
-    /// Peak memory.
     pub memory: PlanMemory,
-    /// Bytes written.
     pub disk: Disk,
-    /// What is wrong.
     pub warnings: Vec<Warning>,
 }
 
@@ -74,9 +65,7 @@ pub struct RunPlan {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanPrompts {
-    /// Mean.
     pub mean_tokens: f64,
-    /// The longest.
     pub longest_tokens: u64,
     /// The token with which the chat template ends a turn, where it does not stop a response.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -74,11 +74,9 @@ impl Name {
     }
 }
 
-/// One finding.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Warning {
-    /// Its name.
     pub name: Name,
     /// Whether the run may start.
     pub severity: Severity,

@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Range {
-    /// The least that is possible.
     pub least: f64,
     /// From the base policy; `None` without a probe, or when no expectation exists.
     pub expected: Option<f64>,
@@ -45,7 +44,6 @@ impl Range {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkSizes {
-    /// Training problems.
     pub train: u64,
     /// Development problems.
     pub dev: u64,
@@ -54,7 +52,6 @@ pub struct WorkSizes {
 }
 
 impl WorkSizes {
-    /// The sizes of loaded data.
     pub fn of(data: &DataSets) -> Self {
         let count = |problems: &[_]| problems.len() as u64;
         let tests = data.tests.iter().map(|(name, set)| (name.clone(), count(set))).collect();
@@ -67,7 +64,6 @@ impl WorkSizes {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanWork {
-    /// Training problems.
     pub problems: u64,
     /// Clock 2: times the policy is trained on a full batch.
     pub rollout_steps: u64,
@@ -93,7 +89,6 @@ pub struct PlanWork {
     pub dev_responses: u64,
     /// Responses of all evaluations of the test sets.
     pub test_responses: u64,
-    /// Checkpoints written.
     pub checkpoints: u64,
     /// Those that stand at the end.
     pub kept_checkpoints: u64,

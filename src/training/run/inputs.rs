@@ -89,7 +89,6 @@ fn check_prompts(inputs: &Inputs, positions: i64) -> Result<(), TrainingError> {
     Ok(())
 }
 
-/// With the file of the set, where it has one.
 fn in_file(data: &Data, set: &str, source: TaskError) -> TrainingError {
     let Data::Files { train, dev, test } = data else { return source.into() };
     let path = match set {

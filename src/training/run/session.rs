@@ -13,7 +13,6 @@ use crate::training::run::damage::{genesis, missing, sound, standing};
 use crate::training::{TrainingError, run::RunEvent, run::inputs::Inputs};
 use std::collections::BTreeMap;
 
-/// What to do with an unfinished run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unfinished {
     /// Report it; a run without a recorded step begins again.
@@ -25,7 +24,6 @@ pub enum Unfinished {
 
 #[derive(Debug)]
 pub enum Opened {
-    /// The run was finished before.
     Finished(Outcome),
     /// The session continues from here, and holds the folder as long as this lives.
     Ready(Box<Start>),

@@ -55,7 +55,6 @@ pub struct FirstDifference {
     pub agreeing: Vec<String>,
     /// Whether the ledgers differ; otherwise only the stored records do.
     pub by_ledger: bool,
-    /// Rollout step of the first differing evaluation.
     pub evaluation_step: Option<u64>,
 }
 

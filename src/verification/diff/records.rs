@@ -84,7 +84,6 @@ fn place(row: &RolloutRow) -> DiffPlace {
     ])
 }
 
-/// By name.
 pub fn metrics(a: &StepMetrics, b: &StepMetrics) -> Option<DiffFinding> {
     let mut tally = DiffTally::new("metrics", Some("metrics.jsonl"), "metrics");
     let at = |name: &str| DiffPlace(vec![("metric", name.to_string())]);

@@ -26,7 +26,6 @@ pub fn complete(inputs: &Inputs, folder: &RunFolder) -> Result<Outcome, Verifica
     }
 }
 
-/// Loads the experiment file of a rule.
 pub fn experiment(rule: &Path, file: &Path) -> Result<Experiment, VerificationError> {
     let folder = rule.parent().unwrap_or(Path::new("."));
     Ok(extends::load(&folder.join(file))?)
@@ -60,7 +59,6 @@ impl Golden {
         self.root.join("fast/curves.json")
     }
 
-    /// The log of blessings.
     pub fn log(&self) -> PathBuf {
         self.root.join("LOG.md")
     }

@@ -194,7 +194,6 @@ pub fn verify(
     Ok(Verification { schema, verdict, summary, extent, checks, replay, not_checked })
 }
 
-/// The verdict, with what was executed and what was not.
 fn summary(verdict: VerifyVerdict, extent: Extent, replay: Option<&Replay>) -> String {
     if verdict != VerifyVerdict::Verified {
         return verdict.name().to_string();

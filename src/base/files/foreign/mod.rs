@@ -44,7 +44,6 @@ pub const RECORDS: ForeignLimits =
 pub const DATA: ForeignLimits =
     ForeignLimits { bytes: 4 << 30, line_bytes: 16 << 20, lines: 1 << 26 };
 
-/// One JSON document.
 pub const MOST_JSON_BYTES: u64 = 16 << 20;
 
 /// Any file that is read whole.

@@ -27,7 +27,6 @@ pub enum Index {
     Name(String),
 }
 
-/// One message of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     pub role: String,
@@ -42,11 +41,8 @@ pub struct ProblemRow {
     /// By which verl picks its verifier.
     pub data_source: Option<String>,
     pub prompt: Vec<Message>,
-    /// `reward_model.ground_truth`.
     pub ground_truth: String,
-    /// `reward_model.style`.
     pub style: Option<String>,
-    /// `extra_info.index`.
     pub index: Option<Index>,
     /// `extra_info.raw_problem`: the question without a template.
     pub raw_problem: Option<String>,
@@ -139,7 +135,6 @@ pub fn write_problems(path: &Path, rows: &[NamedProblem]) -> Result<(), TableErr
     columns::write(path, rows.len(), columns)
 }
 
-/// A problem to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NamedProblem<'a> {
     /// Goes into `extra_info.index`.

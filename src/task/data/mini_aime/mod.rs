@@ -28,10 +28,8 @@ const EARLIER_EVALUATION_SEED: u64 = 20_261_122;
 /// Seed of every set of [`MiniAimeVariant::MoreProducts`].
 pub const MORE_PRODUCTS_SEED: u64 = 20_261_123;
 
-/// Trained on.
 pub const TRAIN: &str = "train";
 
-/// A set of problems.
 struct MiniAimeSet {
     name: &'static str,
     problems: usize,
@@ -49,12 +47,10 @@ const SETS: [MiniAimeSet; 4] = [
     MiniAimeSet { name: TRAIN, problems: 17_000, digits: 5, evaluation: false },
 ];
 
-/// How hard the benchmark is.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Task {
     pub operations_min: u64,
     pub operations_max: u64,
-    /// Smallest first operand and addend.
     pub operand_min: u64,
     /// Largest first operand and addend, below 10^digits.
     pub operand_max: u64,
@@ -66,7 +62,6 @@ pub struct Task {
     pub digits: u32,
 }
 
-/// The task as shipped.
 pub const TASK: Task = Task {
     operations_min: 2,
     operations_max: 4,
@@ -78,7 +73,6 @@ pub const TASK: Task = Task {
     digits: 3,
 };
 
-/// The benchmark or its variant.
 fn task(variant: MiniAimeVariant) -> Task {
     match variant {
         MiniAimeVariant::Standard => TASK,
@@ -113,7 +107,6 @@ fn between(stream: &mut Stream, min: u64, max: u64) -> u64 {
     min + stream.below(max - min + 1)
 }
 
-/// One link of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     Add(u64),
@@ -137,7 +130,6 @@ impl Operation {
     }
 }
 
-/// A chain of operations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expression {
     pub first: u64,

@@ -3,7 +3,6 @@
 
 use crate::task::{Expression, Operation};
 
-/// How a solution is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
     /// `Answer: 855` at once. The text is the true answer; a small model cannot compute it

@@ -69,7 +69,6 @@ impl Conflict {
 /// The first record of a question.
 struct FirstSeen {
     question: String,
-    /// Each answer with its first record.
     answers: Vec<(String, usize)>,
     id: Option<String>,
     /// No other problem of the file may have this id.

@@ -22,7 +22,6 @@ const BATCH_SECONDS: f64 = 10.0;
 /// Tokens of that projection.
 const PILOT_TOKENS: usize = 8;
 
-/// What was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrialProbe {
@@ -30,11 +29,9 @@ pub struct TrialProbe {
     pub seconds: f64,
     /// Groups sampled with the training's sampling: a generation batch.
     pub groups: u64,
-    /// Mean response length in tokens.
     pub response_tokens_mean: f64,
     /// Share of responses without a stop token.
     pub truncated_share: f64,
-    /// Share of correct responses.
     pub accuracy: f64,
     /// Share of groups that are neither all correct nor all wrong.
     pub useful_share: f64,
@@ -42,7 +39,6 @@ pub struct TrialProbe {
     pub cut_at_tokens: Option<u64>,
     /// Peak of the process's memory up to the end of the probe.
     pub peak_memory_bytes: Option<u64>,
-    /// What a token takes.
     pub rates: Rates,
 }
 

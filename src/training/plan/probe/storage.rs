@@ -19,7 +19,6 @@ pub fn measure(groups: &[Group<ScoredRollout>], folder: &Path) -> Result<[f64; 2
     Ok([files::size_bytes(&rollouts)? as f64, files::size_bytes(&evaluated)? as f64])
 }
 
-/// The groups as a rollout step that trained on all of them.
 fn step(groups: Vec<Group<ScoredRollout>>) -> Step {
     let trained = groups
         .iter()

@@ -289,7 +289,6 @@ impl Replayed<'_> {
         }
     }
 
-    /// Whether the step agrees.
     fn step(&self, trainer: &mut Trainer, step: u64, check: &mut Check) -> bool {
         let place = format!("step {step}");
         let made = match trainer.step(&mut |_| ()) {
