@@ -143,12 +143,16 @@ fn reason_with(merged: &Table, key: &str, value: Value) -> Option<String> {
     parse(&with(merged, key, value)?).err().filter(here).map(|failure| failure.reason)
 }
 
-/// The names that a key takes, or the type of its value.
+/// The names that a key takes, or the type of its value; `None` where the table cannot have it.
 pub fn allowed(merged: &Table, key: &str) -> Option<String> {
     if let Some(table) = key.strip_suffix(".kind") {
         return Some(kinds(merged, table)).filter(|kinds| !kinds.is_empty()).map(|it| quoted(&it));
     }
     let reason = parse(&with(merged, key, Value::String(NOBODY.into()))?).err()?.reason;
+    // The table is of a kind that has no such key.
+    if reason.starts_with("unknown field") {
+        return None;
+    }
     match reason.starts_with("unknown variant") {
         true => Some(quoted(&valid_names(&reason))),
         false => Some(reason.split_once("expected ")?.1.to_string()),

@@ -72,5 +72,9 @@ mod tests {
         assert_eq!(beta, "a number, in [0, 1)");
         assert!(of("dapo.method.clip.low").arms.contains_key("gspo"));
         assert!(of("evaluation.samples.*").base.is_some());
+        // Keys that methods of one kind alone have.
+        let level = of("dapo.method.level").allowed.unwrap();
+        assert_eq!(level, "\"token\" or \"sequence\" or \"sequence-mean\"");
+        assert_eq!(of("dapo.method.clipped_share").allowed.unwrap(), "a number, in [0, 1]");
     }
 }

@@ -2,10 +2,11 @@
 
 use crate::repository;
 use dapo::base::files;
+use dapo::report::text;
 use serde_json::Value;
 
-fn report() -> Value {
-    let file = repository::root().join("reports/study-1/report.json");
+fn report(study: &str) -> Value {
+    let file = repository::root().join(format!("reports/{study}/report.json"));
     serde_json::from_str(&files::read_text(&file).unwrap()).unwrap()
 }
 
@@ -35,7 +36,7 @@ fn of_result(comparison: &Value) -> String {
 
 #[test]
 fn the_ladder_is_the_reports() {
-    let (report, results) = (report(), results());
+    let (report, results) = (report("study-1"), results());
     let grids = report["analysis"]["grids"].as_array().unwrap();
     let ladder = grids.iter().find(|grid| grid["name"] == "ladder").unwrap();
     let arms = ladder["arms"].as_array().unwrap();
@@ -57,7 +58,7 @@ fn the_ladder_is_the_reports() {
 
 #[test]
 fn the_differences_in_words_are_the_reports() {
-    let (report, results) = (report(), results());
+    let (report, results) = (report("study-1"), results());
     let families = report["analysis"]["families"].as_array().unwrap();
     let comparison = |family: &str, id: &str| {
         let family = families.iter().find(|it| it["id"] == family);
@@ -75,4 +76,38 @@ fn the_differences_in_words_are_the_reports() {
     let equal = comparison("equal-rollouts", "dapo");
     let p = number(&equal["result"]["p"]);
     assert!(results.contains(&format!("no difference is shown: {}, p = {p:.2}", of_result(equal))));
+}
+
+#[test]
+fn the_tables_of_methods_are_the_reports() {
+    let report = report("methods-1");
+    let page = repository::root().join("reports/methods-1/README.md");
+    let page = files::read_text(&page).unwrap();
+    let grids = report["analysis"]["grids"].as_array().unwrap();
+    for (grid, arms) in [("methods", 21), ("mismatch", 5)] {
+        let grid = grids.iter().find(|it| it["name"] == grid).unwrap();
+        let of_grid = grid["arms"].as_array().unwrap();
+        assert_eq!(of_grid.len(), arms);
+        for arm in of_grid {
+            let seeds = arm["seeds"].as_array().unwrap();
+            let all = |key: &str| seeds.iter().map(|seed| number(&seed[key])).collect::<Vec<f64>>();
+            let percent: Vec<String> =
+                all("avg_at_k").iter().map(|share| format!("{:.1}", 100.0 * share)).collect();
+            let mean = 100.0 * number(&arm["score"]["mean"]);
+            let tokens = all("generated_tokens").iter().sum::<f64>() / 3000.0;
+            let tokens = text::grouped(tokens.round() as u64);
+            let mut seconds = all("wall_seconds");
+            seconds.sort_by(f64::total_cmp);
+            let label = arm["label"].as_str().unwrap();
+            // The table of the mismatch has names of its own and scores alone.
+            let is_method = grid["name"] == "methods" && !label.contains("int8");
+            let mut row = format!("| {} | {mean:.1} |", percent.join(", "));
+            if is_method {
+                row += &format!(" {tokens} | {:.0} |", seconds[1]);
+            }
+            let begin = if is_method { format!("| {label} |") } else { "|".to_string() };
+            let found = page.lines().any(|it| it.starts_with(&begin) && it.ends_with(&row));
+            assert!(found, "README.md has no {label} {row:?}");
+        }
+    }
 }
