@@ -40,6 +40,9 @@ pub struct Rollout {
     /// log π(token | prompt, earlier tokens) of the sampler at the sampling temperature,
     /// over the whole vocabulary (before top-p and top-k); one per token, in nats.
     pub rollout_log_probs: Vec<f64>,
+    /// Entropy of the distribution that each token was drawn from, in nats; empty where the sampler
+    /// was not asked for it.
+    pub rollout_entropy: Vec<f64>,
     /// Whether a stop token or the length limit ended the response.
     pub finish: Finish,
     /// The response decoded without special tokens.
@@ -58,7 +61,7 @@ impl Rollout {
         text: String,
     ) -> Self {
         assert_eq!(tokens.len(), rollout_log_probs.len(), "a rollout needs one log-prob per token");
-        Self { tokens, rollout_log_probs, finish, text }
+        Self { tokens, rollout_log_probs, rollout_entropy: Vec::new(), finish, text }
     }
 
     /// The response hit L_max without a stop token.

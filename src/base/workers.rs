@@ -16,6 +16,15 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 pub fn set_count(threads: u64) {
     COUNT.store(threads.max(1) as usize, Ordering::Relaxed);
     tch::set_num_threads(1);
+    keep_freed_memory();
+}
+
+/// Lets the allocator keep what a pass frees for the next one: glibc keeps at the end of a heap twice as
+/// much as the largest mapping that was freed, up to 32 MiB. Otherwise threads give pages back and wait
+/// for each other to get them again: a tenth of an update.
+fn keep_freed_memory() {
+    const MAPPED: usize = (32 << 20) - (1 << 16);
+    drop(std::hint::black_box(Vec::<u8>::with_capacity(MAPPED)));
 }
 
 /// How many threads work: 1 where nobody has set another number.

@@ -97,7 +97,7 @@ fn print(record: &BenchRecord) {
         work.repetitions
     );
     let rates: Vec<String> = record.gemm_gflops.iter().map(|rate| format!("{rate:.0}")).collect();
-    println!("f32 matrix product on 1, 2, … threads: {} GFLOP/s", rates.join(", "));
+    println!("matrix product on 1, 2, … threads: {} GFLOP/s", rates.join(", "));
     println!("peak memory: {}\n", readable(record.peak_memory_bytes));
     let header =
         ["phase", "median s", "least", "most", "share", "tokens/s", "GFLOP", "limit s", "of limit"];

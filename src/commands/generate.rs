@@ -57,7 +57,7 @@ pub struct GenerateArgs {
     /// Responses generated at the same time.
     #[arg(long, default_value_t = 256, value_parser = bounds::count())]
     batch: u64,
-    /// How numbers are computed: the same bits on any machine, or LibTorch's f32 kernels.
+    /// How numbers are computed: the same bits on any machine, or f32.
     #[arg(long, value_enum, default_value_t = Numerics::Fast)]
     numerics: Numerics,
     #[command(flatten)]

@@ -28,7 +28,7 @@ pub struct ScoreArgs {
     /// Divides the logits; greater than 0.
     #[arg(long, default_value_t = 1.0)]
     temperature: f64,
-    /// How numbers are computed: the same bits on any machine, or LibTorch's f32 kernels.
+    /// How numbers are computed: the same bits on any machine, or f32.
     #[arg(long, value_enum, default_value_t = Numerics::Fast)]
     numerics: Numerics,
     #[command(flatten)]
@@ -62,9 +62,9 @@ pub fn run(args: &ScoreArgs) -> Result<ExitCode> {
         check(&model, line).with_context(|| format!("standard input, record {}", index + 1))?;
     }
     let score = |model: &Qwen2, line: &ScoreLine| score(model, line, args.temperature);
-    let scores = match model.is_large() {
-        true => workers::together(|| lines.iter().map(|line| score(&model, line)).collect()),
-        false => workers::map(&lines, || model.share(), score),
+    let scores = match model.is_native() {
+        true => workers::map(&lines, || model.share(), score),
+        false => workers::together(|| lines.iter().map(|line| score(&model, line)).collect()),
     };
     for (log_probs, entropy) in scores {
         println!("{}", json!({"log_probs": log_probs, "entropy": entropy}));

@@ -143,6 +143,14 @@ pub struct RolloutSettings {
     pub sampler_weights: Option<SamplerWeights>,
 }
 
+impl RolloutSettings {
+    /// Whether the sampler says of its tokens what the training forward would say: the same weights,
+    /// and probabilities over the whole vocabulary.
+    pub fn says_as_trained(&self) -> bool {
+        self.sampler_weights.is_none() && self.sampling.log_probs.is_none()
+    }
+}
+
 /// How the sampler's copy of the weights is rounded before each rollout step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

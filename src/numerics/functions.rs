@@ -86,3 +86,27 @@ impl Distribution {
         (0..self.weights.len()).map(move |at| (one(at) - self.probability(at)) * self.scale)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::{prelude::prop_assert, proptest};
+
+    proptest! {
+        #[test]
+        fn exp_is_libms_within_two_units_in_the_last_place(x in -87.3f32..88.0) {
+            let exact = libm::exp(f64::from(x));
+            let unit = f64::from(f32::EPSILON) * exact;
+            prop_assert!((f64::from(exp(x)) - exact).abs() <= 2.0 * unit, "{x}: {} {exact}", exp(x));
+        }
+    }
+
+    #[test]
+    fn exp_at_its_ends() {
+        assert_eq!(exp(0.0), 1.0);
+        assert_eq!(exp(89.0), f32::INFINITY);
+        assert_eq!(exp(f32::INFINITY), f32::INFINITY);
+        assert!(exp(f32::NEG_INFINITY) < 1.3e-38 && exp(-200.0) < 1.3e-38);
+        assert!(exp(f32::NAN).is_nan());
+    }
+}

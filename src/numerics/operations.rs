@@ -1,11 +1,13 @@
 //! The small set of operations that the model and the losses are written in, and the two
-//! arithmetics that carry them out.
+//! engines that carry them out.
 //!
-//! [`crate::numerics::fast`]: LibTorch's own f32 kernels, with their automatic derivatives. Their bits depend on the
-//! instruction set, on LibTorch's build and on the batch's shape: `exact-here` at best. Decode
-//! steps of f32 policies on the CPU do their small operations in [`crate::numerics::slices`].
+//! [`crate::numerics::native`]: small policies on the processor. Exact sums have the same bits on any
+//! machine, in any batch and in any order; those in f32 on any machine, and a gradient then depends on the
+//! cut into passes.
 //!
-//! [`crate::numerics::exact`]: the same bits on any machine, in any batch and in any order.
+//! [`crate::numerics::fast`]: LibTorch's own kernels, with their automatic derivatives, for large policies
+//! and cards. Their bits depend on the instruction set, on LibTorch's build and on the batch's shape:
+//! `exact-here` at best.
 
 use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
@@ -16,7 +18,7 @@ use tch::{Kind, Tensor};
 pub enum Numerics {
     /// The same bits on any machine, by construction.
     Exact,
-    /// LibTorch's f32 kernels: the same bits on the same machine and build.
+    /// f32, in the native engine or by LibTorch's kernels.
     Fast,
 }
 

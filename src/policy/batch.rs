@@ -72,6 +72,40 @@ pub fn passes(rows: &[Row], micro_batch: &[usize], most_tokens: usize) -> Vec<Ve
     passes
 }
 
+/// Cuts rows into passes of nearly as many tokens each, an even number of them, of at most about
+/// `most_tokens`: threads that take one after another end together. `together` keeps rows of a group,
+/// which share a prompt, side by side.
+pub fn balanced(
+    rows: &[Row],
+    members: &[usize],
+    most_tokens: usize,
+    together: bool,
+) -> Vec<Vec<usize>> {
+    let tokens = |part: &[usize]| part.iter().map(|&row| rows[row].tokens.len()).sum::<usize>();
+    let mut sorted = members.to_vec();
+    sorted.sort_by_key(|&row| rows[row].group);
+    let mut parts: Vec<Vec<usize>> = Vec::new();
+    for row in sorted {
+        let joins = |part: &&mut Vec<usize>| {
+            together
+                && rows[part[0]].group == rows[row].group
+                && tokens(part) + rows[row].tokens.len() <= most_tokens / 2
+        };
+        match parts.last_mut().filter(joins) {
+            Some(part) => part.push(row),
+            None => parts.push(vec![row]),
+        }
+    }
+    parts.sort_by_key(|part| (std::cmp::Reverse(tokens(part)), part[0]));
+    let count = tokens(members).div_ceil(most_tokens.max(1)).next_multiple_of(2);
+    let mut passes = vec![Vec::new(); count.min(parts.len())];
+    for part in parts {
+        let least = passes.iter_mut().min_by_key(|pass| tokens(pass));
+        least.expect("a pass for the rows").extend(part);
+    }
+    passes
+}
+
 /// One forward, or forward and backward, pass. Response tokens stand one after another, row by
 /// row, `tokens` of them.
 #[derive(Debug)]
@@ -88,13 +122,31 @@ pub struct Pass {
 impl Pass {
     /// Packs the chosen rows.
     pub fn new(rows: &[Row], members: &[usize]) -> Self {
+        Self::packed(rows, members, false)
+    }
+
+    /// As [`Pass::new`] for the native engine: neighbours of one group have their prompt once.
+    pub fn with_shared_prompts(rows: &[Row], members: &[usize]) -> Self {
+        Self::packed(rows, members, true)
+    }
+
+    fn packed(rows: &[Row], members: &[usize], shares: bool) -> Self {
         let mut sequences = Sequences::default();
         let (mut loss_mask, mut advantages, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
+        let mut group = None;
         for row in members.iter().map(|&member| &rows[member]) {
             // The last token predicts nothing; the first target follows the last prompt token.
-            let inputs = &row.tokens[..row.tokens.len() - 1];
-            sequences.push(inputs, row.prompt_tokens - 1, &row.tokens[row.prompt_tokens..]);
-            let length = row.response_tokens();
+            let (inputs, length) = (&row.tokens[..row.tokens.len() - 1], row.response_tokens());
+            let (prompt, targets) = row.tokens.split_at(row.prompt_tokens);
+            if shares && length > 0 {
+                if group.replace(row.group) != Some(row.group) {
+                    sequences.push(prompt, 0, &[]);
+                }
+                sequences.push_after(&inputs[row.prompt_tokens..], targets);
+            } else {
+                sequences.push(inputs, row.prompt_tokens - 1, targets);
+                group = None;
+            }
             loss_mask.extend(std::iter::repeat_n(row.in_loss, length));
             advantages.extend(std::iter::repeat_n(row.advantage as f32, length));
             lengths.push(length);
@@ -224,7 +276,8 @@ mod tests {
         let values = |tensor: &Tensor| Vec::<i64>::try_from(tensor.flatten(0, -1)).unwrap();
         assert_eq!(pass.sequences.targets, [3, 4, 2, 3, 4, 5]);
         // The last token predicts nothing and is not fed.
-        assert_eq!(pass.sequences.lengths, [4, 5]);
+        let lengths: Vec<usize> = pass.sequences.spans.iter().map(|span| span.own.len()).collect();
+        assert_eq!(lengths, [4, 5]);
         assert_eq!(pass.sequences.states, [2, 3, 5, 6, 7, 8]);
         let (padded, states) = pass.sequences.padded();
         assert_eq!(padded.size(), [2, 5]);

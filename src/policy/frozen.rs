@@ -8,6 +8,9 @@ use crate::policy::Qwen2;
 use crate::policy::batch::{self, Cut, Pass};
 use std::collections::BTreeMap;
 
+/// The largest and the mean distance of the sampler's log-probs from the training forward's.
+const MISMATCH: [&str; 2] = ["policy/mismatch_max", "policy/mismatch_mean"];
+
 /// Log-probs and entropy in nats: one list for each row, one value for each response token.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Frozen {
@@ -46,7 +49,7 @@ pub fn read_members(
         let statistics = pass.token_statistics(model, temperature);
         (pass.by_row(&statistics.log_probs), pass.by_row(&statistics.entropy))
     };
-    if model.is_large() {
+    if !model.is_native() {
         let take = |members: &[usize], read| frozen.put(members, read);
         let work = |members: &[usize]| Ok(read(model, members));
         frozen.passes_halved = workers::together(|| halving::each(passes, work, take))?;
@@ -62,6 +65,26 @@ pub fn read_members(
 type OfRows = (Vec<Vec<f64>>, Vec<Vec<f64>>);
 
 impl Frozen {
+    /// As [`read`], taking for the groups that are `fresh` what the sampler said of their tokens: for
+    /// a native policy that sampled them, the same bits.
+    pub fn sampled(
+        model: &Qwen2,
+        rows: &[Row],
+        groups: &[&Group<ScoredRollout>],
+        fresh: &[bool],
+        temperature: f64,
+        cut: Cut,
+    ) -> Result<Self, NumericsError> {
+        let old: Vec<usize> = (0..rows.len()).filter(|&row| !fresh[rows[row].group]).collect();
+        let mut frozen = read_members(model, rows, &old, temperature, cut)?;
+        let rollouts = groups.iter().flat_map(|group| &group.rollouts).enumerate();
+        for (row, scored) in rollouts.filter(|(row, _)| fresh[rows[*row].group]) {
+            frozen.log_probs[row] = scored.rollout.rollout_log_probs.clone();
+            frozen.entropy[row] = scored.rollout.rollout_entropy.clone();
+        }
+        Ok(frozen)
+    }
+
     fn put(&mut self, members: &[usize], (log_probs, entropy): OfRows) {
         for ((&row, log_probs), entropy) in members.iter().zip(log_probs).zip(entropy) {
             self.log_probs[row] = log_probs;
@@ -90,8 +113,17 @@ impl Frozen {
         BTreeMap::from([
             ("policy/entropy".to_string(), entropy / tokens),
             ("policy/token_probability_mean".to_string(), probability / tokens),
-            ("policy/mismatch_mean".to_string(), mismatch / tokens),
-            ("policy/mismatch_max".to_string(), mismatch_max),
+            (MISMATCH[1].to_string(), mismatch / tokens),
+            (MISMATCH[0].to_string(), mismatch_max),
         ])
+    }
+
+    /// Adds to the metrics how far the training forward of the first update, on these weights, lay
+    /// from these log-probs: the sum over its tokens and the most.
+    pub fn compared(&self, metrics: &mut BTreeMap<String, f64>, sum: f64, most: f64) {
+        let tokens: usize = self.log_probs.iter().map(Vec::len).sum();
+        let [largest, mean] = MISMATCH;
+        metrics.entry(largest.to_string()).and_modify(|it| *it = it.max(most));
+        metrics.entry(mean.to_string()).and_modify(|it| *it += sum / tokens as f64);
     }
 }

@@ -48,15 +48,15 @@ impl Policy {
             let _ = tensor.set_requires_grad(true);
         }
         let state = state.into();
-        let trained = match model.is_large() {
+        let trained = match model.is_native() {
             true => {
-                let weights = wide_weights(&model, stored.unwrap_or(model.parameters()));
-                Trained::OnDevice(DeviceAdamW::new(optimizer, weights, &state))
-            }
-            false => {
                 let values = checkpoint::values(&model).into_iter();
                 let weights = values.map(|(name, (_, values))| (name, values)).collect();
                 Trained::Plain { weights, optimizer: AdamW::from_state(optimizer, state) }
+            }
+            false => {
+                let weights = wide_weights(&model, stored.unwrap_or(model.parameters()));
+                Trained::OnDevice(DeviceAdamW::new(optimizer, weights, &state))
             }
         };
         Self { model, trained }
@@ -120,7 +120,12 @@ impl Policy {
         let made = match &mut self.trained {
             Trained::Plain { weights, optimizer } => {
                 let gradients = gradients.values(&self.model);
-                let next = optimizer.next(weights, &gradients, learning_rate)?;
+                let (digest, next) = std::thread::scope(|scope| {
+                    let digest = scope.spawn(|| ledger::tensors(&gradients));
+                    let next = optimizer.next(weights, &gradients, learning_rate);
+                    (digest.join().expect("a digest"), next)
+                });
+                let next = next?;
                 put(&self.model, &next.parameters);
                 // Exact arithmetic makes its matrices now rather than at their next use.
                 if self.model.weight_tally().is_some_and(|tally| tally.not_finite) {
@@ -129,7 +134,7 @@ impl Policy {
                 }
                 let norm = next.norm;
                 *weights = optimizer.take(next);
-                (ledger::tensors(&gradients), norm)
+                (digest, norm)
             }
             Trained::OnDevice(adamw) => {
                 let gradients = gradients.into_tensors();

@@ -6,11 +6,12 @@ use crate::algorithm::{
 };
 use crate::base::{Purpose, rng::Id, rng::stream};
 use crate::experiment::{Experiment, NonFinite};
+use crate::policy::frozen::{self, Frozen};
 use crate::policy::sampling::{
     generate::{self, Request},
     rounded,
 };
-use crate::policy::{Limits, Policy, PolicyError, Qwen2, batch, batch::Cut, frozen, optimizer};
+use crate::policy::{Limits, Policy, PolicyError, Qwen2, Response, batch, batch::Cut, optimizer};
 use crate::records::{Components, Counters, ledger};
 use crate::task::{Tokenizer, prompt, reward};
 use crate::training::{
@@ -195,7 +196,7 @@ impl<'a> Trainer<'a> {
             *attempt += 1;
         }
         let limits = Protocol::of_rollouts(self.experiment).limits(self.tokenizer);
-        let limits = Limits { entropy: entropy.is_some(), ..limits };
+        let limits = Limits { entropy: entropy.is_some() || self.samples_as_trained(), ..limits };
         let total = requests.len();
         tracing::debug!(step = step + 1, responses = total, "generation");
         let model = self.policy.model();
@@ -211,21 +212,28 @@ impl<'a> Trainer<'a> {
             .map_err(|source| TrainingError::Generation { step: step + 1, source })?;
         self.position.counters.generation_rounds += 1;
         for response in &responses {
-            *entropy = entropy.zip(response.entropy).map(|(sum, response)| sum + response);
+            *entropy =
+                entropy.map(|sum| sum + response.entropy.iter().fold(0.0, |sum, it| sum + it));
         }
         let mut responses = responses.into_iter();
         let groups = prompts.iter().zip(attempt_of).map(|(prompt, attempt)| {
             let rollouts = responses
                 .by_ref()
                 .take(size as usize)
-                .map(|response| {
-                    let text = self.tokenizer.decode(&response.tokens);
-                    Rollout::new(response.tokens, response.log_probs, response.finish, text)
+                .map(|Response { tokens, log_probs, entropy, finish }| {
+                    let text = self.tokenizer.decode(&tokens);
+                    let rollout = Rollout::new(tokens, log_probs, finish, text);
+                    Rollout { rollout_entropy: entropy, ..rollout }
                 })
                 .collect();
             Group { prompt: prompt.clone(), attempt, rollouts }
         });
         Ok(groups.collect())
+    }
+
+    /// Whether the sampler's log-probs and entropies are those of the training forward, bit by bit.
+    pub fn samples_as_trained(&self) -> bool {
+        self.policy.model().is_native() && self.experiment.rollout.says_as_trained()
     }
 
     /// Eq. 7 plus Eq. 13.
@@ -253,14 +261,24 @@ impl<'a> Trainer<'a> {
         let temperature = self.experiment.rollout.sampling.temperature;
         let cut = Cut::of(&self.experiment.execution);
         let frozen = |model| frozen::read(model, rows, temperature, cut);
-        let old = clock.time("old_log_probs", || frozen(self.policy.model()))?;
+        let groups = selected.trained();
+        let old = match self.samples_as_trained() {
+            true => {
+                let fresh: Vec<bool> =
+                    selected.batch.iter().map(|&index| index >= selected.carried).collect();
+                let model = self.policy.model();
+                let read = || Frozen::sampled(model, rows, &groups, &fresh, temperature, cut);
+                clock.time("old_log_probs", read)?
+            }
+            false => clock.time("old_log_probs", || frozen(self.policy.model()))?,
+        };
         let reference =
             clock.time("old_log_probs", || self.reference.as_ref().map(frozen).transpose())?;
         let mut passes_halved = old.passes_halved;
         passes_halved += reference.as_ref().map_or(0, |frozen| frozen.passes_halved);
         let reference = reference.map(|frozen| frozen.log_probs);
-        metrics.extend(old.metrics(&selected.trained()));
-        let sampled = || selected.trained().into_iter().flat_map(|group| &group.rollouts);
+        metrics.extend(old.metrics(&groups));
+        let sampled = || groups.iter().flat_map(|group| &group.rollouts);
         let sampled = || sampled().map(|scored| scored.rollout.rollout_log_probs.clone()).collect();
         let sampler: Option<Vec<Vec<f64>>> = self.experiment.dapo.method.map(|_| sampled());
         let training = &self.experiment.training;
@@ -300,6 +318,9 @@ impl<'a> Trainer<'a> {
             match made {
                 Ok(made) => {
                     passes_halved += made.passes_halved;
+                    if done == 0 && self.samples_as_trained() {
+                        old.compared(metrics, made.distance.sum, made.distance.most);
+                    }
                     updates.add(&made);
                     gradients.push(made.gradients_sha256);
                 }

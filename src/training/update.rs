@@ -1,16 +1,16 @@
 //! One update: the loss of a mini-batch summed over its micro-batches, its gradient, clipping
 //! and AdamW. Lines 10–11 of Algorithm 1, for one mini-batch.
 
-use crate::algorithm::objective::{self, Sums};
+use crate::algorithm::objective::{self, Objective, Sums};
 use crate::algorithm::{
     Dapo, Kl, Row, SeenResponse, StepTotals, Tokens, WeightShift, aggregation, weight_shift,
 };
 use crate::base::{rng::Stream, workers};
-use crate::numerics::{NumericsError, Tally, halving};
+use crate::numerics::{Numerics, NumericsError, Tally, halving};
 use crate::policy::batch::{self, Cut, Pass};
 use crate::policy::{Gradients, Policy, Qwen2, UpdateScale, frozen};
 use crate::training::UpdateError;
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 /// How every update of a run is made.
 #[derive(Debug, Clone, Copy)]
@@ -56,8 +56,24 @@ pub struct Updated {
     pub weight_shift: Option<WeightShift>,
     /// What rounding into windows changed; `None` under fast arithmetic.
     pub rounding: Option<Rounding>,
+    /// How far the native engine's log-probs lie from π_old.
+    pub distance: Distance,
     /// Passes that memory did not hold and that were made in halves.
     pub passes_halved: u64,
+}
+
+/// How far log-probs of the same tokens lie apart, in nats.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Distance {
+    pub sum: f64,
+    pub most: f64,
+}
+
+impl Distance {
+    fn add(&mut self, distance: f64) {
+        self.sum += distance;
+        self.most = self.most.max(distance);
+    }
 }
 
 /// What rounding into windows changed in an update.
@@ -107,33 +123,11 @@ pub fn update(
     }
     let looked = look(policy.model(), batch, settings)?;
     let marks = looked.as_ref().map(|looked| &looked.marks[..]);
-    let add = |made: &mut UpdateMade, model: &Qwen2, rows: &[Weighted]| {
-        let sums = pass(&mut made.gradients, model, batch, rows, marks, settings, scale)?;
-        made.sums.add(&sums);
-        Ok(())
-    };
-    let model = policy.model();
-    let (UpdateMade { gradients, sums }, passes_halved) = if model.is_large() {
-        // One set of gradients, which memory may end in the middle of a pass.
-        let all = |passes: &[Vec<Weighted>]| {
-            let mut made = UpdateMade::default();
-            passes.iter().try_for_each(|rows| add(&mut made, model, rows))?;
-            Ok::<UpdateMade, NumericsError>(made)
-        };
-        workers::together(|| halving::together(passes, all))?
-    } else {
-        let one = |model: &Qwen2, rows: &Vec<Weighted>| {
-            let mut made = UpdateMade::default();
-            add(&mut made, model, rows)?;
-            Ok::<UpdateMade, NumericsError>(made)
-        };
-        let mut made = UpdateMade::default();
-        for pass in workers::map(&passes, || model.share(), one) {
-            let UpdateMade { gradients, sums } = pass?;
-            made.sums.add(&sums);
-            made.gradients.add(gradients);
-        }
-        (made, 0)
+    let work = Work { batch, marks, settings, scale };
+    let (UpdateMade { gradients, sums, distance }, passes_halved) = match policy.model().is_native()
+    {
+        true => (work.in_the_native_engine(policy.model(), &passes)?, 0),
+        false => work.in_libtorch(policy.model(), passes)?,
     };
     if !sums.loss.is_finite() {
         return Err(UpdateError::Loss(sums.loss));
@@ -149,7 +143,15 @@ pub fn update(
     });
     let passes_halved = passes_halved + looked.map_or(0, |looked| looked.passes_halved);
     let (gradients_sha256, gradient_norm) = policy.update(gradients, learning_rate)?;
-    Ok(Updated { sums, gradient_norm, gradients_sha256, weight_shift, rounding, passes_halved })
+    Ok(Updated {
+        sums,
+        gradient_norm,
+        gradients_sha256,
+        weight_shift,
+        rounding,
+        distance,
+        passes_halved,
+    })
 }
 
 /// What the method says before the update.
@@ -198,47 +200,132 @@ type Weighted = (usize, f64);
 struct UpdateMade {
     gradients: Gradients,
     sums: Sums,
+    distance: Distance,
 }
 
-/// Adds the gradients of one pass, and returns the sums over its tokens.
-fn pass(
-    gradients: &mut Gradients,
-    model: &Qwen2,
-    batch: &MiniBatch,
-    rows: &[Weighted],
-    marks: Option<&[Vec<f64>]>,
-    settings: &Settings,
+/// What the passes of an update share.
+#[derive(Clone, Copy)]
+struct Work<'a> {
+    batch: &'a MiniBatch<'a>,
+    marks: Option<&'a [Vec<f64>]>,
+    settings: &'a Settings<'a>,
     scale: UpdateScale,
-) -> Result<Sums, NumericsError> {
-    let (members, row_weights): (Vec<usize>, Vec<f64>) = rows.iter().copied().unzip();
-    let pass = Pass::new(batch.rows, &members);
-    let chosen = |values: &[Vec<f64>], kind| {
-        let values: Vec<f64> = members.iter().flat_map(|&row| &values[row]).copied().collect();
-        Tensor::from_slice(&values).unsqueeze(-1).to_kind(kind)
-    };
-    pass.add_gradients(gradients, model, settings.temperature, scale, |log_probs| {
+}
+
+impl Work<'_> {
+    /// One set of gradients, which memory may end in the middle of a pass. Returns how many passes
+    /// were made in halves, too.
+    fn in_libtorch(
+        self,
+        model: &Qwen2,
+        passes: Vec<Vec<Weighted>>,
+    ) -> Result<(UpdateMade, u64), NumericsError> {
+        let all = |passes: &[Vec<Weighted>]| {
+            let mut made = UpdateMade::default();
+            for rows in passes {
+                let (members, weights): (Vec<usize>, Vec<f64>) = rows.iter().copied().unzip();
+                let pass = Pass::new(self.batch.rows, &members);
+                let temperature = self.settings.temperature;
+                let sums = &mut made.gradients;
+                let added = pass.add_gradients(sums, model, temperature, self.scale, |log_probs| {
+                    let made = self.objective(&pass, &members, &weights, log_probs, model);
+                    (made.loss, made.sums)
+                });
+                made.sums.add(&added?);
+            }
+            Ok::<UpdateMade, NumericsError>(made)
+        };
+        workers::together(|| halving::together(passes, all))
+    }
+
+    /// Threads take passes of their own cut. Sums over tokens are those of `passes`, in their order,
+    /// which decides where they are rounded.
+    fn in_the_native_engine(
+        self,
+        model: &Qwen2,
+        passes: &[Vec<Weighted>],
+    ) -> Result<UpdateMade, NumericsError> {
+        let Self { batch, settings, scale, .. } = self;
+        let mut weights = vec![0.0; batch.rows.len()];
+        passes.iter().flatten().for_each(|&(row, weight)| weights[row] = weight);
+        // A prompt's rounded gradient depends on the responses behind it.
+        let shares = model.numerics() == Numerics::Fast;
+        let cut = batch::balanced(batch.rows, batch.members, settings.cut.pass_tokens, shares);
+        let one = |model: &Qwen2, members: &Vec<usize>| {
+            let pack = if shares { Pass::with_shared_prompts } else { Pass::new };
+            let pass = pack(batch.rows, members);
+            let weights: Vec<f64> = members.iter().map(|&row| weights[row]).collect();
+            let mut gradients = Gradients::default();
+            let sums = &mut gradients;
+            let log_probs =
+                pass.add_gradients(sums, model, settings.temperature, scale, |log_probs| {
+                    let made = self.objective(&pass, members, &weights, log_probs, model);
+                    (made.loss, pass.by_row(&log_probs.detach()))
+                })?;
+            Ok::<_, NumericsError>((gradients, log_probs))
+        };
+        let mut made = UpdateMade::default();
+        let mut log_probs = vec![Vec::new(); batch.rows.len()];
+        for (members, pass) in cut.iter().zip(workers::map(&cut, || model.share(), one)) {
+            let (gradients, of_rows) = pass?;
+            made.gradients.add(gradients);
+            members.iter().zip(of_rows).for_each(|(&row, of_row)| log_probs[row] = of_row);
+        }
+        let sums = |model: &Qwen2, rows: &Vec<Weighted>| {
+            let _no_graph = tch::no_grad_guard();
+            let (members, weights): (Vec<usize>, Vec<f64>) = rows.iter().copied().unzip();
+            let log_probs = chosen(&log_probs, &members, Kind::Double).squeeze_dim(-1);
+            let pass = Pass::new(batch.rows, &members);
+            self.objective(&pass, &members, &weights, &log_probs, model).sums
+        };
+        for sums in workers::map(passes, || model.share(), sums) {
+            made.sums.add(&sums);
+        }
+        for &row in batch.members {
+            for (ours, theirs) in log_probs[row].iter().zip(&batch.old_log_probs[row]) {
+                made.distance.add((ours - theirs).abs());
+            }
+        }
+        Ok(made)
+    }
+
+    /// The objective of one pass. Its rows are tokens, each with the weight of its response.
+    fn objective(
+        self,
+        pass: &Pass,
+        members: &[usize],
+        row_weights: &[f64],
+        log_probs: &Tensor,
+        model: &Qwen2,
+    ) -> Objective {
+        let Self { batch, marks, settings, .. } = self;
         let log_probs = log_probs.unsqueeze(-1);
         let kind = log_probs.kind();
-        let of_tokens = |values: Option<&[Vec<f64>]>| values.map(|values| chosen(values, kind));
+        let of_tokens =
+            |values: Option<&[Vec<f64>]>| values.map(|values| chosen(values, members, kind));
         let (reference, sampler) =
             (of_tokens(batch.ref_log_probs), of_tokens(batch.sampler_log_probs));
         let marks = of_tokens(marks);
-        // The objective's rows are tokens here, each with the weight of its response.
         let tokens = Tokens {
             log_probs: &log_probs,
-            old_log_probs: &chosen(batch.old_log_probs, kind),
+            old_log_probs: &chosen(batch.old_log_probs, members, kind),
             ref_log_probs: reference.as_ref(),
             sampler_log_probs: sampler.as_ref(),
             marks: marks.as_ref(),
             advantages: &pass.advantages.unsqueeze(-1).to_kind(kind),
             response_mask: &pass.loss_mask.unsqueeze(-1),
-            row_weights: &pass.for_each_token(&row_weights),
+            row_weights: &pass.for_each_token(row_weights),
             response_lengths: pass.lengths(),
-            numerics: model.numerics(),
+            numerics: if model.is_native() { Numerics::Exact } else { Numerics::Fast },
         };
-        let objective = objective::objective(&tokens, settings.dapo);
-        (objective.loss, objective.sums)
-    })
+        objective::objective(&tokens, settings.dapo)
+    }
+}
+
+/// One value for each response token of the rows, `[tokens, 1]`.
+fn chosen(values: &[Vec<f64>], members: &[usize], kind: Kind) -> Tensor {
+    let values: Vec<f64> = members.iter().flat_map(|&row| &values[row]).copied().collect();
+    Tensor::from_slice(&values).unsqueeze(-1).to_kind(kind)
 }
 
 /// What every pass of the mini-batch shares, whatever the cut: the largest weight of a log-prob

@@ -47,10 +47,18 @@ fn logits_agree_with_transformers_within_1e_5() {
             let logits = fast::without_graph(|| model.logits(&model.forward(&tokens)));
             let ours = Vec::<f64>::try_from(logits.to_kind(Kind::Double).flatten(0, -1)).unwrap();
             let theirs = expected.logits.concat();
-            assert_eq!(ours.len(), theirs.len());
-            for (at, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
-                let distance = (ours - theirs).abs();
-                assert!(distance <= 1e-5, "{} {at}: {ours} {theirs}", case.display());
+            let native = model.native().map(|native| {
+                // Each token's logits are those that follow the prompt that it ends.
+                let ids: Vec<u32> = expected.input_ids.iter().map(|&id| id as u32).collect();
+                let prompts: Vec<&[u32]> = (1..=ids.len()).map(|end| &ids[..end]).collect();
+                native.generation().join(&prompts, &(0..ids.len()).collect::<Vec<_>>())
+            });
+            for ours in [Some(ours), native].into_iter().flatten() {
+                assert_eq!(ours.len(), theirs.len());
+                for (at, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
+                    let distance = (ours - theirs).abs();
+                    assert!(distance <= 1e-5, "{} {at}: {ours} {theirs}", case.display());
+                }
             }
         }
     }

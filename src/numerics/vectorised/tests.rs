@@ -1,8 +1,10 @@
 //! Every loop that is compiled for several instruction sets gives the same bits under each of them.
 
 use super::*;
-use crate::numerics::exact::{cache, elementwise, product, window::WindowShape};
-use crate::numerics::{Head, Heads, Left, NumericsError, Panels, Tally, Window, Windows, slices};
+use crate::numerics::native::{cache, elementwise, product, window::WindowShape};
+use crate::numerics::{
+    Arithmetic, Head, Heads, Left, NumericsError, Panels, Tally, Window, Windows,
+};
 use proptest::{prelude::ProptestConfig, proptest};
 use std::cell::Cell;
 
@@ -64,53 +66,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(6))]
 
     #[test]
-    fn small_operations_on_slices(seed: u64) {
-        for width in WIDTHS {
-            let (x, more) = (noise(6 * width, seed), noise(6 * width, seed ^ 1));
-            assert_one_result(width, || {
-                let mut normed = Vec::new();
-                slices::rms_norm(&x, width, 1e-6, &mut normed);
-                bits(&normed)
-            });
-            assert_one_result(width, || {
-                let mut inner = Vec::new();
-                slices::swiglu(&x, width, &mut inner);
-                bits(&inner)
-            });
-            assert_one_result(width, || {
-                let mut sums = x.clone();
-                slices::add(&mut sums, &more);
-                bits(&sums)
-            });
-        }
-    }
-
-    #[test]
-    fn attention_on_slices(seed: u64) {
-        // A head has pairs of numbers.
-        for width in WIDTHS.filter(|width| width.is_multiple_of(2)) {
-            let heads = Heads { queries: 4, keys: 2, width };
-            let joined = noise(2 * heads.joined_width(), seed);
-            let rotation = noise(2 * width, seed ^ 1);
-            let length = 1 + seed as usize % 40;
-            let old = noise(length * heads.keys * width, seed ^ 2);
-            assert_one_result(width, || {
-                let mut rows = [slices::Slots::default(), slices::Slots::default()];
-                for (row, slots) in rows.iter_mut().enumerate() {
-                    // Of different lengths.
-                    for at in old.chunks_exact(heads.keys * width).skip(row) {
-                        slots.push(heads, at, at);
-                    }
-                }
-                let mut mixed = Vec::new();
-                slices::attend(heads, &mut joined.clone(), &rotation, rows.iter_mut(), &mut mixed);
-                bits(&mixed)
-            });
-        }
-    }
-
-    #[test]
-    fn exact_loops_over_rows(seed: u64) {
+    fn loops_over_rows(seed: u64) {
         let window = Window::below(2, 20);
         for width in WIDTHS {
             let count = 5 * width;
@@ -119,23 +75,23 @@ proptest! {
             let factors = noise(5, seed ^ 4);
             assert_one_result(width, || {
                 let (mut x, mut tally) = (wide.clone(), Tally::default());
-                elementwise::round(&mut x, Window::below(1, 12), &mut tally);
+                elementwise::round::<f64>(&mut x, Window::below(1, 12), &mut tally);
                 let counts = [tally.rounded, tally.saturated, tally.flushed];
                 [bits(&x), counts.to_vec()].concat()
             });
-            assert_one_result(width, || bits_of_sums(&elementwise::dots(&x, &y, width)));
+            assert_one_result(width, || bits_of_sums(&elementwise::dots::<f64>(&x, &y, width)));
+            assert_one_result(width, || bits_of_sums(&elementwise::dots::<f32>(&wide, &y, width)));
             assert_one_result(width, || {
-                bits(&elementwise::inverse_root_mean_squares(&x, width, 1e-6))
+                bits(&elementwise::inverse_root_mean_squares::<f32>(&wide, width, 1e-6))
             });
             assert_one_result(width, || bits(&elementwise::scale_rows(&wide, &factors, width)));
             assert_one_result(width, || {
-                bits(&elementwise::norm_derivative(&x, &y, &factors, width))
+                bits(&elementwise::norm_derivative::<f32>(&wide, &y, &factors, width))
             });
             assert_one_result(width, || bits(&elementwise::scale_columns(&wide, &column)));
-            assert_one_result(width, || bits(&elementwise::multiply(&wide, &y)));
             assert_one_result(width, || {
                 let mut sums = wide.clone();
-                slices::add(&mut sums, &y);
+                elementwise::add(&mut sums, &y);
                 bits(&sums)
             });
             assert_one_result(width, || bits(&elementwise::swiglu(&wide, &y)));
@@ -147,54 +103,73 @@ proptest! {
     }
 
     #[test]
-    fn exact_products(seed: u64) {
-        let window = Window::below(2, 18);
-        let (rows, terms) = (1 + seed as usize % 19, 1 + seed as usize % 67);
-        for width in WIDTHS {
-            let (left, right) = (rounded(rows * terms, seed, window), rounded(terms * width, seed ^ 1, window));
-            for left in [Left::Rows(&left, window), Left::Columns(&left, window)] {
-                for right in [
-                    Panels::of_rows(&right, width, window),
-                    Panels::of_columns(&right, terms, window),
-                ] {
-                    assert_one_result(width, || bits_of_sums(&product::multiply(left, &right)));
-                    assert_one_result(width, || bits(&product::multiply_rounded(left, &right)));
-                }
-            }
-        }
+    fn products(seed: u64) {
+        products_in::<f64>(seed);
+        products_in::<f32>(seed);
     }
 
     #[test]
-    fn exact_attention(seed: u64) {
-        for width in WIDTHS {
-            let (windows, gradient) = (windows(width), Window::below(4, 20));
-            let heads = Heads { queries: 4, keys: 2, width };
-            let length = 1 + seed as usize % 23;
-            let joined = rounded(length * heads.joined_width(), seed, windows.value);
-            let by_mixed = rounded(length * heads.queries * width, seed ^ 1, gradient);
-            let head = Head { heads, key: 1 };
-            assert_one_result(width, || {
-                let mut mixed = vec![0.0; by_mixed.len()];
-                let shares = head.attend(&joined, &mut mixed, &windows);
-                let mut by_joined = vec![0.0; joined.len()];
-                let mut tally = Tally::default();
-                let ways = (&windows, gradient);
-                head.differentiate(&by_mixed, &joined, &shares, &mut by_joined, ways, &mut tally);
-                let counts = [tally.rounded, tally.saturated, tally.flushed];
-                [bits(&mixed), bits(&shares), bits(&by_joined), counts.to_vec()].concat()
-            });
-            assert_one_result(width, || {
-                let mut slots = cache::CacheSlots::default();
-                for at in joined.chunks_exact(heads.joined_width()) {
-                    let (keys, values) = at[heads.queries * width..].split_at(heads.keys * width);
-                    slots.push(heads, keys, values);
-                }
-                let queries = &joined[..heads.queries * width];
-                let mut mixed = vec![0.0; queries.len()];
-                slots.attend(heads, queries, &windows, &mut mixed);
-                bits(&mixed)
-            });
+    fn attention(seed: u64) {
+        attention_in::<f64>(seed);
+        attention_in::<f32>(seed);
+    }
+}
+
+fn products_in<A: Arithmetic>(seed: u64) {
+    let window = Window::below(2, 18);
+    let (rows, terms) = (1 + seed as usize % 19, 1 + seed as usize % 67);
+    for width in WIDTHS {
+        let left = rounded(rows * terms, seed, window);
+        let right = rounded(terms * width, seed ^ 1, window);
+        for left in [Left::Rows(&left, window), Left::Columns(&left, window)] {
+            for right in [
+                Panels::<A>::of_rows(&right, width, window),
+                Panels::<A>::of_columns(&right, terms, window),
+            ] {
+                assert_one_result(width, || bits_of_sums(&product::multiply(left, &right)));
+                assert_one_result(width, || bits(&product::multiply_rounded(left, &right)));
+            }
         }
+    }
+}
+
+fn attention_in<A: Arithmetic>(seed: u64) {
+    for width in WIDTHS {
+        let (windows, gradient) = (windows(width), Window::below(4, 20));
+        let heads = Heads { queries: 4, keys: 2, width };
+        let length = 1 + seed as usize % 23;
+        let joined = rounded(length * heads.joined_width(), seed, windows.value);
+        let by_mixed = rounded(length * heads.queries * width, seed ^ 1, gradient);
+        // Behind a sequence of another length, and behind nothing.
+        let before = rounded(seed as usize % 7 * heads.joined_width(), seed ^ 2, windows.value);
+        let head = Head { heads, key: 1 };
+        assert_one_result(width, || {
+            let mut mixed = vec![0.0; by_mixed.len()];
+            let shares = head.attend::<A>(&before, &joined, &mut mixed, &windows);
+            let (mut by_joined, mut tally) = (vec![0.0; joined.len()], Tally::default());
+            let mut by_before = vec![0.0; before.len()];
+            head.differentiate::<A>(
+                &by_mixed,
+                [&before, &joined],
+                &shares,
+                [&mut by_before, &mut by_joined],
+                (&windows, gradient),
+                &mut tally,
+            );
+            let counts = vec![tally.rounded, tally.saturated, tally.flushed];
+            [bits(&mixed), bits(&shares), bits(&by_before), bits(&by_joined), counts].concat()
+        });
+        assert_one_result(width, || {
+            let mut slots = cache::Slots::<A>::empty(heads, &windows);
+            for at in joined.chunks_exact(heads.joined_width()) {
+                let (keys, values) = at[heads.queries * width..].split_at(heads.keys * width);
+                slots.push(heads, keys, values);
+            }
+            let queries = &joined[..heads.queries * width];
+            let mut mixed = vec![0.0; queries.len()];
+            slots.attend(heads, queries, &windows, &mut mixed);
+            bits(&mixed)
+        });
     }
 }
 

@@ -1,53 +1,9 @@
-//! The KV cache of a generation: rows join and leave.
+//! The KV cache of a generation on LibTorch's tensors: rows join and leave.
 
-use crate::numerics::{Heads, slices, slices::Slots};
-use crate::policy::{KeysAndValues, Layout, Qwen2};
-use tch::{Kind, Tensor};
+use crate::policy::{KeysAndValues, Qwen2};
+use tch::Tensor;
 
-/// Keys and values of earlier positions of all rows.
-#[derive(Debug)]
-pub enum KvCache {
-    /// Of an f32 policy on the CPU, without norms of heads.
-    Rows(RowCache),
-    Shared(SharedSlots),
-}
-
-impl KvCache {
-    /// An empty cache for at most `rows` rows at a time, whose longest prompt has `longest`
-    /// tokens.
-    pub fn new(model: &Qwen2, rows: usize, longest: usize) -> Self {
-        let normed = model.config().family.has_head_norms();
-        match (model.kind(), model.layout()) {
-            (Kind::Float, Layout::Folded) if !normed => Self::Rows(RowCache::new(model)),
-            _ => Self::Shared(SharedSlots::new(model, rows, longest, ROOM)),
-        }
-    }
-
-    /// As [`KvCache::new`], with room for rows of `longest` and `more` tokens from the beginning.
-    pub fn preallocated(model: &Qwen2, rows: usize, longest: usize, more: usize) -> Self {
-        let room = more + (longest + more).div_ceil(SPARE_SHARE);
-        Self::Shared(SharedSlots::new(model, rows, longest, room))
-    }
-
-    /// Adds rows whose prompts were just read.
-    pub fn join(&mut self, prompts: ReadPrompts) {
-        match self {
-            Self::Rows(cache) => cache.join(prompts),
-            Self::Shared(cache) => cache.join(prompts),
-        }
-    }
-
-    /// Removes rows: `leaves[row]` for each row in use. The last rows take the places of those
-    /// that leave before them, as [`fill_holes`] says.
-    pub fn leave(&mut self, leaves: &[bool]) {
-        match self {
-            Self::Rows(cache) => cache.leave(leaves),
-            Self::Shared(cache) => cache.leave(leaves),
-        }
-    }
-}
-
-/// ReadPrompts that were just read, and the rows that begin with them.
+/// Prompts that were just read, and the rows that begin with them.
 #[derive(Clone, Copy)]
 pub struct ReadPrompts<'a> {
     /// For each layer those of all prompts, each padded to `length` tokens.
@@ -57,58 +13,6 @@ pub struct ReadPrompts<'a> {
     pub lengths: &'a [usize],
     /// For each new row the number of its prompt.
     pub of_row: &'a [usize],
-}
-
-/// Keys and values in slices, for each row its own: a row attends over its own slots only, and
-/// leaves without a copy.
-#[derive(Debug)]
-pub struct RowCache {
-    heads: Heads,
-    layers: usize,
-    rows: Vec<Vec<Slots>>,
-}
-
-impl RowCache {
-    fn new(model: &Qwen2) -> Self {
-        let config = model.config();
-        let layers = config.num_hidden_layers as usize;
-        Self { heads: config.heads(), layers, rows: Vec::new() }
-    }
-
-    fn join(&mut self, prompts: ReadPrompts) {
-        let ReadPrompts { keys_and_values, length, lengths, of_row } = prompts;
-        let first = self.rows.len();
-        self.rows.resize(first + of_row.len(), vec![Slots::default(); self.layers]);
-        let width = self.heads.keys * self.heads.width;
-        let numbers = |tensor: &Tensor| -> Vec<f32> {
-            Vec::try_from(tensor.flatten(0, -1)).expect("keys and values are dense f32 tensors")
-        };
-        for (layer, (keys, values)) in keys_and_values.iter().enumerate() {
-            let (keys, values) = (numbers(keys), numbers(values));
-            for (row, &prompt) in self.rows[first..].iter_mut().zip(of_row) {
-                for token in prompt * length..prompt * length + lengths[prompt] {
-                    let at = token * width..(token + 1) * width;
-                    row[layer].push(self.heads, &keys[at.clone()], &values[at]);
-                }
-            }
-        }
-    }
-
-    fn leave(&mut self, leaves: &[bool]) {
-        remove_rows(&mut self.rows, leaves);
-    }
-
-    /// Appends a slot of one layer to each row and attends over it, as [`slices::attend`] says.
-    pub(crate) fn attend(
-        &mut self,
-        layer: usize,
-        joined: &mut [f32],
-        rotation: &[f32],
-        mixed: &mut Vec<f32>,
-    ) {
-        let rows = self.rows.iter_mut().map(|row| &mut row[layer]);
-        slices::attend(self.heads, joined, rotation, rows, mixed);
-    }
 }
 
 /// A full cache grows by at least so many slots.
@@ -122,7 +26,7 @@ const SPARE_SHARE: usize = 8;
 /// number in the row: a step then writes one slot for all rows, without an index. A row that begins
 /// later begins at a later slot, and the slots before it are masked.
 #[derive(Debug)]
-pub struct SharedSlots {
+pub struct KvCache {
     /// `[layers, 2, rows, slots, kv_heads, head_dim]`: keys, then values. Slots beyond `filled`
     /// and rows beyond `starts` are zeros or what once was there: masked, but finite.
     all: Tensor,
@@ -137,8 +41,11 @@ pub struct SharedSlots {
     longest: usize,
 }
 
-impl SharedSlots {
-    fn new(model: &Qwen2, rows: usize, longest: usize, room: usize) -> Self {
+impl KvCache {
+    /// An empty cache for at most `rows` rows at a time, whose longest prompt has `longest` tokens, with
+    /// room for `more` tokens behind it.
+    pub fn new(model: &Qwen2, rows: usize, longest: usize, more: usize) -> Self {
+        let room = more + (longest + more).div_ceil(SPARE_SHARE);
         let config = model.config();
         let options = (model.kind(), model.device());
         let shape = [
@@ -161,7 +68,8 @@ impl SharedSlots {
         cache
     }
 
-    fn join(&mut self, prompts: ReadPrompts) {
+    /// Adds rows whose prompts were just read.
+    pub fn join(&mut self, prompts: ReadPrompts) {
         let ReadPrompts { keys_and_values, length, lengths, of_row } = prompts;
         assert!(self.starts.len() + of_row.len() <= self.all.size()[2] as usize);
         assert!(length <= self.filled, "a prompt ends where the other rows are");
@@ -190,7 +98,9 @@ impl SharedSlots {
         self.see();
     }
 
-    fn leave(&mut self, leaves: &[bool]) {
+    /// Removes rows: `leaves[row]` for each row in use. The last rows take the places of those
+    /// that leave before them, as [`fill_holes`] says.
+    pub fn leave(&mut self, leaves: &[bool]) {
         let filled = self.filled as i64;
         for (from, to) in fill_holes(leaves) {
             let row = |at: usize| self.all.select(2, at as i64).narrow(2, 0, filled);

@@ -1,30 +1,15 @@
-//! A policy that generates: rows begin with a prompt, take one token at a time, and leave.
+//! Generation on LibTorch's tensors: rows begin with a prompt, take a block of tokens at a time, and
+//! leave.
 
-use crate::numerics::exact::cache::CacheSlots;
-use crate::policy::model::cache::{self, ReadPrompts};
-use crate::policy::{ExactPolicy, KvCache, Prepared, Qwen2};
-use std::sync::Arc;
+use crate::policy::model::cache::{KvCache, ReadPrompts};
+use crate::policy::{Prepared, Qwen2};
 use tch::{Kind, Tensor};
 
-/// The rows of a generation, by the policy's arithmetic.
-pub enum Generation<'a> {
-    /// See [`crate::numerics::fast`].
-    Fast(Box<FastGeneration<'a>>),
-    /// See [`crate::numerics::exact`].
-    Exact(ExactRows),
-}
-
-/// Rows under fast arithmetic.
-pub struct FastGeneration<'a> {
+/// The rows of a generation on LibTorch's tensors.
+struct TensorRows<'a> {
     model: &'a Qwen2,
     prepared: Prepared,
     cache: KvCache,
-}
-
-/// Rows under exact arithmetic: for each its layers.
-pub struct ExactRows {
-    policy: Arc<ExactPolicy>,
-    rows: Vec<Vec<CacheSlots>>,
 }
 
 /// A token for each row.
@@ -53,14 +38,14 @@ type DrawRule<'a> = dyn Fn(&Tensor, &Tensor) -> Drawn + 'a;
 
 /// Rows of a policy whose weights lie as they are stored. The device that computes tokens draws
 /// them: nothing comes to the processor before a block of them is done.
-pub struct Blocks<'a>(FastGeneration<'a>);
+pub struct Blocks<'a>(TensorRows<'a>);
 
 impl<'a> Blocks<'a> {
     /// No rows yet; at most `rows` at a time, whose longest prompt has `longest` tokens, and `more`
     /// tokens behind it.
     pub fn new(model: &'a Qwen2, rows: usize, longest: usize, more: usize) -> Self {
-        let cache = KvCache::preallocated(model, rows, longest, more);
-        Self(FastGeneration { model, prepared: model.prepare_for_sampling(), cache })
+        let cache = KvCache::new(model, rows, longest, more);
+        Self(TensorRows { model, prepared: model.prepare_for_sampling(), cache })
     }
 
     /// Reads prompts, adds rows and draws each one's first token: `prompt_of_row` numbers the
@@ -91,7 +76,7 @@ impl<'a> Blocks<'a> {
         uniforms: &[f64],
         draw: &DrawRule,
     ) -> Vec<Token> {
-        let Self(FastGeneration { model, prepared, cache }) = self;
+        let Self(TensorRows { model, prepared, cache }) = self;
         let device = model.device();
         let (mut tokens, mut positions) =
             (ids(tokens).to_device(device), indices(positions).to_device(device));
@@ -110,7 +95,7 @@ impl<'a> Blocks<'a> {
         on_the_processor(&all)
     }
 
-    /// As [`Generation::leave`].
+    /// As [`crate::policy::NativeGeneration::leave`].
     pub fn leave(&mut self, leaves: &[bool]) {
         self.0.cache.leave(leaves);
     }
@@ -151,47 +136,7 @@ fn ends(prompts: &[&[u32]], length: usize) -> Tensor {
     Tensor::from_slice(&prompts.iter().enumerate().map(end).collect::<Vec<_>>())
 }
 
-impl<'a> Generation<'a> {
-    /// No rows yet; at most `rows` at a time, whose longest prompt has `longest` tokens.
-    pub fn new(model: &'a Qwen2, rows: usize, longest: usize) -> Self {
-        match model.exact() {
-            Some(policy) => Self::Exact(ExactRows { policy, rows: Vec::new() }),
-            None => {
-                let prepared = model.prepare_for_sampling();
-                let cache = KvCache::new(model, rows, longest);
-                Self::Fast(Box::new(FastGeneration { model, prepared, cache }))
-            }
-        }
-    }
-
-    /// Reads prompts and adds rows: `prompt_of_row` numbers the prompts. Logits that follow each
-    /// new row's prompt, `[new rows, vocab]`.
-    pub fn join(&mut self, prompts: &[&[u32]], prompt_of_row: &[usize]) -> Vec<f64> {
-        match self {
-            Self::Fast(fast) => fast.join(prompts, prompt_of_row),
-            Self::Exact(exact) => exact.join(prompts, prompt_of_row),
-        }
-    }
-
-    /// Feeds one token to each row, at its position in the row: logits `[rows, vocab]`.
-    pub fn feed(&mut self, tokens: &[u32], positions: &[usize]) -> Vec<f64> {
-        match self {
-            Self::Fast(fast) => fast.feed(tokens, positions),
-            Self::Exact(exact) => exact.policy.step(tokens, positions, &mut exact.rows),
-        }
-    }
-
-    /// Removes rows: `leaves[row]` for each. The last rows take the places of those that leave
-    /// before them, as [`cache::fill_holes`] says.
-    pub fn leave(&mut self, leaves: &[bool]) {
-        match self {
-            Self::Fast(fast) => fast.cache.leave(leaves),
-            Self::Exact(exact) => cache::remove_rows(&mut exact.rows, leaves),
-        }
-    }
-}
-
-impl FastGeneration<'_> {
+impl TensorRows<'_> {
     /// Reads prompts and adds their rows: hidden states `[prompts, length, hidden]`, and the longest
     /// prompt's length.
     fn read(&mut self, prompts: &[&[u32]], prompt_of_row: &[usize]) -> (Tensor, usize) {
@@ -209,46 +154,5 @@ impl FastGeneration<'_> {
         let (length, of_row) = (longest, prompt_of_row);
         self.cache.join(ReadPrompts { keys_and_values: &kept, length, lengths: &lengths, of_row });
         (hidden, longest)
-    }
-
-    fn join(&mut self, prompts: &[&[u32]], prompt_of_row: &[usize]) -> Vec<f64> {
-        let (hidden, length) = self.read(prompts, prompt_of_row);
-        let last = ends(prompts, length).index_select(0, &indices(prompt_of_row));
-        self.logits(&hidden.flatten(0, 1).index_select(0, &last))
-    }
-
-    fn feed(&mut self, tokens: &[u32], positions: &[usize]) -> Vec<f64> {
-        let (tokens, positions) = (ids(tokens), indices(positions));
-        let hidden = self.model.decode(&self.prepared, &tokens, &positions, &mut self.cache);
-        self.logits(&hidden)
-    }
-
-    fn logits(&self, hidden: &Tensor) -> Vec<f64> {
-        let logits = self.model.logits(hidden).to_kind(Kind::Double).flatten(0, -1);
-        Vec::try_from(logits).expect("logits are a dense tensor")
-    }
-}
-
-impl ExactRows {
-    fn join(&mut self, prompts: &[&[u32]], prompt_of_row: &[usize]) -> Vec<f64> {
-        let policy = &self.policy;
-        let heads = policy.settings.heads;
-        let layers = policy.decoder.layers.len();
-        let mut read = vec![vec![CacheSlots::default(); layers]; prompts.len()];
-        let mut keep = |layer: usize, joined: &[f32]| {
-            let mut rows = joined.chunks_exact(heads.joined_width());
-            for (slots, prompt) in read.iter_mut().zip(prompts) {
-                for row in rows.by_ref().take(prompt.len()) {
-                    let (_, rest) = row.split_at(heads.queries * heads.width);
-                    let (keys, values) = rest.split_at(heads.keys * heads.width);
-                    slots[layer].push(heads, keys, values);
-                }
-            }
-        };
-        let logits = policy.prefill(prompts, &mut keep);
-        self.rows.extend(prompt_of_row.iter().map(|&prompt| read[prompt].clone()));
-        let vocabulary = policy.decoder.lm_head.outputs();
-        let of_prompt = |&prompt: &usize| &logits[prompt * vocabulary..][..vocabulary];
-        prompt_of_row.iter().flat_map(of_prompt).copied().collect()
     }
 }

@@ -1,6 +1,6 @@
 //! Gradients of a loss that is summed over passes.
 
-use crate::numerics::{Parameters, Tally, exact::weights};
+use crate::numerics::{NativeGradients, Parameters, Tally};
 use crate::policy::Qwen2;
 use tch::{Kind, Tensor};
 
@@ -12,7 +12,7 @@ pub enum Gradients {
     /// One tensor for each parameter, in the order of names; undefined where a parameter took no
     /// part.
     Fast(Vec<Tensor>),
-    Exact(weights::ExactGradients),
+    Native(NativeGradients),
 }
 
 /// Adds one parameter's gradient to a sum, which is f32 where the weights are bf16. No other
@@ -42,7 +42,7 @@ impl Gradients {
         }
     }
 
-    /// The sums of fast arithmetic, all undefined where no pass was added.
+    /// LibTorch's sums, all undefined where no pass was added.
     pub(super) fn fast(&mut self, parameters: usize) -> &mut [Tensor] {
         if matches!(self, Self::None) {
             *self = Self::Fast((0..parameters).map(|_| Tensor::default()).collect());
@@ -68,24 +68,24 @@ impl Gradients {
                     }
                 }
             }
-            (Self::Exact(sums), Self::Exact(terms)) => sums.add(terms),
+            (Self::Native(sums), Self::Native(terms)) => sums.add(terms),
             _ => panic!("gradients of two arithmetics"),
         }
     }
 
-    /// The tensors of fast arithmetic, none where no pass was added.
+    /// LibTorch's tensors, none where no pass was added.
     pub fn into_tensors(self) -> Vec<Tensor> {
         match self {
             Self::None => Vec::new(),
             Self::Fast(tensors) => tensors,
-            Self::Exact(_) => panic!("tensors of exact sums"),
+            Self::Native(_) => panic!("tensors of the native engine's sums"),
         }
     }
 
     /// As plain values by name; 0 where a parameter took no part.
     pub fn values(&self, model: &Qwen2) -> Parameters {
         let tensors = match self {
-            Self::Exact(sums) => return model.exact_gradients(sums),
+            Self::Native(sums) => return model.native_gradients(sums),
             Self::Fast(tensors) => &tensors[..],
             Self::None => &[],
         };
@@ -104,7 +104,7 @@ impl Gradients {
     /// under fast arithmetic.
     pub fn tallies(&self) -> Option<[Tally; 2]> {
         match self {
-            Self::Exact(sums) => Some([sums.activations, sums.gradients]),
+            Self::Native(sums) => Some([sums.activations, sums.gradients]),
             _ => None,
         }
     }

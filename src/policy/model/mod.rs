@@ -4,12 +4,11 @@
 pub mod config;
 pub mod sequences;
 pub mod decoder;
-pub mod exact;
+pub mod native;
 pub mod tensors;
 pub mod devices;
 pub mod prepared;
 pub mod cache;
-pub mod step;
 pub mod gradients;
 pub mod recompute;
 pub mod qwen2;

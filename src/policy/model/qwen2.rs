@@ -2,11 +2,11 @@
 
 use crate::base::{Purpose, rng::Id, rng::stream};
 use crate::experiment::{Memory, Place, WeightKind};
-use crate::numerics::{Folded, Numerics, NumericsError, Parameters, Tally, exact::weights, fast};
+use crate::numerics::{Folded, NativeGradients, Numerics, NumericsError, Parameters, Tally, fast};
 use crate::policy::model::tensors::TensorOperations;
-use crate::policy::model::{devices, recompute::RecomputePass, step::DecodeStep, step::copy_into};
+use crate::policy::model::{devices, native::NativeEngine, recompute::RecomputePass};
 use crate::policy::{
-    Config, Decoder, ExactPolicy, Gradients, Joined, KvCache, Layer, Layout, PolicyError, Prepared,
+    Config, Decoder, Gradients, Joined, KvCache, Layer, NativePolicy, PolicyError, Prepared,
     Sequences, UpdateScale,
 };
 use std::cell::RefCell;
@@ -19,8 +19,7 @@ use tch::{Device, Kind, Tensor};
 pub struct Qwen2 {
     config: Config,
     parameters: BTreeMap<String, Tensor>,
-    layout: Layout,
-    /// Under [`Layout::Stored`], for each layer.
+    /// For each layer.
     joined: Vec<Joined>,
     /// Cosine and sine of each position's angles, in the form of [`TensorOperations::rotation`]:
     /// `[max_position_embeddings, ...]`.
@@ -28,8 +27,8 @@ pub struct Qwen2 {
     numerics: Numerics,
     /// How a training pass saves memory.
     memory: Option<Memory>,
-    /// The weights as exact arithmetic reads them; made when they are first asked for.
-    exact: RefCell<Option<Arc<ExactPolicy>>>,
+    /// The weights as the native engine reads them; made when they are first asked for.
+    native: RefCell<Option<Arc<dyn NativeEngine>>>,
 }
 
 /// Keys and values of one layer: both `[tokens, kv_heads, head_dim]`.
@@ -41,30 +40,26 @@ impl Qwen2 {
     pub fn new(config: Config, parameters: BTreeMap<String, Tensor>) -> Result<Self, PolicyError> {
         let found = parameters.iter().map(|(name, tensor)| (name, tensor.size()));
         check_shapes(config.tensor_shapes(), found.collect())?;
-        let layout = Layout::of(&parameters);
-        Ok(Self::laid_out(config, parameters, layout, None))
+        Ok(Self::laid_out(config, parameters, None))
     }
 
     /// A policy of the right tensors, under fast arithmetic.
     fn laid_out(
         config: Config,
         mut parameters: BTreeMap<String, Tensor>,
-        layout: Layout,
         memory: Option<Memory>,
     ) -> Self {
+        let weight = &parameters["model.norm.weight"];
         let turns = rotation_table(&config);
-        let (rotation, joined) = match layout {
-            Layout::Folded => (turns.view_as_complex(), Vec::new()),
-            Layout::Stored => {
-                let weight = &parameters["model.norm.weight"];
-                let turns = turns.to_device(weight.device()).to_kind(weight.kind());
-                let layers = Decoder::of(&config).layers;
-                let join = |layer: &Layer<Folded>| Joined::new(layer, &mut parameters);
-                (turns, layers.iter().map(join).collect())
-            }
-        };
-        let (numerics, exact) = (Numerics::Fast, RefCell::new(None));
-        Self { config, parameters, layout, joined, rotation, numerics, memory, exact }
+        let rotation = Tensor::from_slice(&turns)
+            .view([config.max_position_embeddings, 1, config.head_dim / 2, 2])
+            .to_device(weight.device())
+            .to_kind(weight.kind());
+        let layers = Decoder::of(&config).layers;
+        let join = |layer: &Layer<Folded>| Joined::new(layer, &mut parameters);
+        let joined = layers.iter().map(join).collect();
+        let (numerics, native) = (Numerics::Fast, RefCell::new(None));
+        Self { config, parameters, joined, rotation, numerics, memory, native }
     }
 
     /// The same policy elsewhere or in another form, under fast arithmetic.
@@ -85,11 +80,7 @@ impl Qwen2 {
             .into_iter()
             .map(|(name, tensor)| (name, tensor.detach().to_device(device).to_kind(kind)));
         let parameters: BTreeMap<String, Tensor> = moved.collect();
-        let layout = match place.memory {
-            Some(_) => Layout::Stored,
-            None => Layout::of(&parameters),
-        };
-        Ok(Self::laid_out(config, parameters, layout, place.memory))
+        Ok(Self::laid_out(config, parameters, place.memory))
     }
 
     /// A fresh policy: weights N(0, 0.02²) from the seed's streams, norms 1, biases 0, as
@@ -121,17 +112,15 @@ impl Qwen2 {
     pub fn changed(&self, change: impl Fn(&Tensor) -> Tensor) -> Self {
         let changed = |(name, tensor): (&String, &Tensor)| (name.clone(), change(&tensor.detach()));
         let parameters = self.parameters.iter().map(changed).collect();
-        let made = Self::laid_out(self.config.clone(), parameters, self.layout, self.memory);
+        let made = Self::laid_out(self.config.clone(), parameters, self.memory);
         made.with_numerics(self.numerics).expect("a shape that was accepted before")
     }
 
     /// The same policy under an arithmetic.
     pub fn with_numerics(mut self, numerics: Numerics) -> Result<Self, NumericsError> {
         self.numerics = numerics;
-        if numerics == Numerics::Exact {
-            let made = self.make_exact()?;
-            self.exact = RefCell::new(Some(Arc::new(made)));
-        }
+        let made = self.is_native().then(|| self.make_native()).transpose()?;
+        self.native = RefCell::new(made);
         Ok(self)
     }
 
@@ -150,15 +139,17 @@ impl Qwen2 {
         self.parameters["model.norm.weight"].kind()
     }
 
-    /// How its weights lie in memory.
-    pub fn layout(&self) -> Layout {
-        self.layout
-    }
+    /// Parameters from which on LibTorch's products of f32 on the processor are the faster ones.
+    pub const MANY: usize = 1 << 26;
 
-    /// Whether its operations are large enough to be cut among threads, or run on a device. Then one
-    /// pass is made at a time, and memory may not suffice for it.
-    pub fn is_large(&self) -> bool {
-        self.numerics == Numerics::Fast && self.layout == Layout::Stored
+    /// Whether the native engine computes: under exact arithmetic, and for small f32 policies on the
+    /// processor. Else LibTorch does, one pass at a time, and memory may not suffice for it.
+    pub fn is_native(&self) -> bool {
+        let is_small = || self.parameters.values().map(Tensor::numel).sum::<usize>() < Self::MANY;
+        let is_plain = (self.device(), self.kind()) == (Device::Cpu, Kind::Float)
+            && self.memory.is_none()
+            && !self.config.family.has_head_norms();
+        self.numerics == Numerics::Exact || (is_plain && is_small())
     }
 
     /// Its arithmetic.
@@ -173,7 +164,7 @@ impl Qwen2 {
 
     /// Must be called after the parameters' numbers have changed.
     pub fn parameters_changed(&self) {
-        self.exact.replace(None);
+        self.native.replace(None);
     }
 
     /// The same policy for another thread: every tensor is shared, none is copied.
@@ -183,31 +174,32 @@ impl Qwen2 {
         Self {
             config: self.config.clone(),
             parameters: parameters.collect(),
-            layout: self.layout,
             joined: self.joined.iter().map(Joined::share).collect(),
             rotation: self.rotation.shallow_clone(),
             numerics: self.numerics,
             memory: self.memory,
-            exact: RefCell::new(self.exact()),
+            native: RefCell::new(self.native()),
         }
     }
 
-    /// The weights as exact arithmetic reads them; `None` under fast arithmetic.
-    pub fn exact(&self) -> Option<Arc<ExactPolicy>> {
-        if self.numerics == Numerics::Fast {
+    /// The weights as the native engine reads them; `None` where LibTorch computes.
+    pub fn native(&self) -> Option<Arc<dyn NativeEngine>> {
+        if !self.is_native() {
             return None;
         }
-        let mut exact = self.exact.borrow_mut();
-        let made = exact.get_or_insert_with(|| {
-            Arc::new(self.make_exact().expect("a shape that was accepted before"))
-        });
-        Some(made.clone())
+        let mut native = self.native.borrow_mut();
+        let make = || self.make_native().expect("a shape that was accepted before");
+        Some(native.get_or_insert_with(make).clone())
     }
 
-    fn make_exact(&self) -> Result<ExactPolicy, NumericsError> {
-        let rotation = rotation_table(&self.config).flatten(0, -1);
-        let rotation = Vec::try_from(rotation).expect("a dense f32 tensor");
-        ExactPolicy::new(&self.config, &self.plain_parameters(), Arc::new(rotation))
+    fn make_native(&self) -> Result<Arc<dyn NativeEngine>, NumericsError> {
+        let (parameters, turns) = (self.plain_parameters(), rotation_table(&self.config));
+        Ok(match self.numerics {
+            Numerics::Exact => {
+                Arc::new(NativePolicy::<f64>::new(&self.config, &parameters, turns)?)
+            }
+            Numerics::Fast => Arc::new(NativePolicy::<f32>::new(&self.config, &parameters, turns)?),
+        })
     }
 
     /// The parameters as plain values.
@@ -219,34 +211,34 @@ impl Qwen2 {
         self.parameters.iter().map(|(name, tensor)| (name.clone(), plain(tensor))).collect()
     }
 
-    /// Exact sums over tokens as gradients of the parameters.
-    pub(super) fn exact_gradients(&self, sums: &weights::ExactGradients) -> Parameters {
-        let exact = self.exact().expect("gradients of an exact policy");
-        exact.of_parameters(sums, &self.plain_parameters())
+    /// Sums over tokens as gradients of the parameters.
+    pub(super) fn native_gradients(&self, sums: &NativeGradients) -> Parameters {
+        let native = self.native().expect("gradients of the native engine");
+        native.of_parameters(sums, &self.plain_parameters())
     }
 
     /// How much rounding into their window changed the weights; `None` under fast arithmetic.
     pub fn weight_tally(&self) -> Option<Tally> {
-        self.exact().map(|exact| exact.tally)
+        let exact = self.native().filter(|_| self.numerics == Numerics::Exact);
+        exact.map(|exact| exact.tally())
     }
 
     /// The weights as the forward pass uses them: once for a forward and its backward pass, or
     /// once for all tokens of a generation.
     pub fn prepare(&self) -> Prepared {
-        Prepared::new(&self.config, &self.parameters, self.layout)
+        Prepared::new(&self.config, &self.parameters)
     }
 
-    /// As [`Qwen2::prepare`], without a graph and laid out for the products of few rows: folded,
-    /// the same matrices stored by column; stored, without a copy.
+    /// As [`Qwen2::prepare`], without a graph and for the products of few rows.
     pub fn prepare_for_sampling(&self) -> Prepared {
         fast::without_graph(|| self.prepare().for_sampling(&self.joined))
     }
 
     /// Log-prob and entropy of each target, without a graph and on the processor: both `[targets]`
-    /// in nats, f32 under fast arithmetic and f64 under exact.
+    /// in nats, f64 where the native engine computes.
     pub fn statistics(&self, sequences: &Sequences, temperature: f64) -> (Tensor, Tensor) {
-        if let Some(exact) = self.exact() {
-            let found = exact.statistics(sequences, temperature);
+        if let Some(native) = self.native() {
+            let found = native.statistics(sequences, temperature);
             return (Tensor::from_slice(&found.log_probs), Tensor::from_slice(&found.entropy));
         }
         if let Some(memory) = self.memory {
@@ -265,7 +257,7 @@ impl Qwen2 {
     /// f32.
     ///
     /// # Errors
-    /// Under exact arithmetic, an update of too many tokens; nothing is added then.
+    /// Under exact arithmetic, an update of too many tokens; the sums are empty then.
     ///
     /// # Panics
     /// When the sums are of another arithmetic. When LibTorch does, for want of memory: a part of
@@ -278,7 +270,7 @@ impl Qwen2 {
         scale: UpdateScale,
         loss: impl FnOnce(&Tensor) -> (Tensor, R),
     ) -> Result<R, NumericsError> {
-        let Some(exact) = self.exact() else {
+        let Some(native) = self.native() else {
             if let Some(memory) = self.memory {
                 let pass = RecomputePass::new(self, memory, sequences, temperature);
                 return Ok(pass.add_gradients(sums, loss));
@@ -289,16 +281,23 @@ impl Qwen2 {
             sums.add_of(&loss, self);
             return Ok(found);
         };
-        let by_log_probs = |log_probs: &[f64]| {
+        let (mut loss, mut found) = (Some(loss), None);
+        let mut by_log_probs = |log_probs: &[f64]| {
             let leaf = Tensor::from_slice(log_probs).set_requires_grad(true);
-            let (loss, found) = loss(&leaf);
+            let (loss, made) = loss.take().expect("one loss a pass")(&leaf);
+            found = Some(made);
             let derivative = Tensor::run_backward(&[loss], &[&leaf], false, false);
             let derivative = derivative[0].to_kind(Kind::Double).contiguous();
-            (Vec::try_from(derivative).expect("a dense f64 tensor"), found)
+            Vec::try_from(derivative).expect("a dense f64 tensor")
         };
-        let (gradients, found) = exact.gradients(sequences, temperature, scale, by_log_probs)?;
-        sums.add(Gradients::Exact(gradients));
-        Ok(found)
+        let so_far = match std::mem::take(sums) {
+            Gradients::Native(so_far) => so_far,
+            Gradients::None => native.no_gradients(scale),
+            Gradients::Fast(_) => panic!("gradients of two arithmetics"),
+        };
+        let added = native.gradients(so_far, sequences, temperature, scale, &mut by_log_probs)?;
+        *sums = Gradients::Native(added);
+        Ok(found.expect("the loss was asked for"))
     }
 
     /// Logits that predict each target, `[targets, vocab]`, and the targets.
@@ -344,11 +343,7 @@ impl Qwen2 {
 
     /// [`TensorOperations::rotation`] of each token of whole sequences, `[batch · length, ...]`.
     pub(super) fn rotation_of(&self, batch: i64, length: i64) -> Tensor {
-        let turns = self.rotation.narrow(0, 0, length);
-        match self.layout {
-            Layout::Folded => turns.repeat([batch, 1, 1]),
-            Layout::Stored => turns.repeat([batch, 1, 1, 1]),
-        }
+        self.rotation.narrow(0, 0, length).repeat([batch, 1, 1, 1])
     }
 
     fn run(
@@ -358,8 +353,7 @@ impl Qwen2 {
         rotation: Tensor,
         attend: &mut dyn FnMut(usize, Tensor, Tensor, Tensor) -> Tensor,
     ) -> Tensor {
-        let (config, layout) = (&self.config, self.layout);
-        let mut operations = TensorOperations { config, layout, rotation, attend };
+        let mut operations = TensorOperations { config: &self.config, rotation, attend };
         prepared.decoder.run(&mut operations, tokens, self.config.hidden_size as usize)
     }
 
@@ -374,38 +368,19 @@ impl Qwen2 {
         cache: &mut KvCache,
     ) -> Tensor {
         let rotation = self.rotation.index_select(0, positions);
-        match cache {
-            KvCache::Rows(cache) => {
-                let width = self.config.hidden_size;
-                let mut turns = Vec::new(); // [rows, head_dim / 2, 2]
-                copy_into(&mut turns, &rotation.view_as_real());
-                let mut step = DecodeStep {
-                    epsilon: self.config.rms_norm_eps,
-                    inner_width: self.config.intermediate_size as usize,
-                    rotation: turns,
-                    gates_and_ups: &prepared.gates_and_ups,
-                    cache,
-                    spare: Vec::new(),
-                };
-                let hidden = prepared.decoder.run(&mut step, tokens, width as usize);
-                Tensor::from_slice(&hidden).view([-1, width])
-            }
-            KvCache::Shared(cache) => {
-                let mask = cache.begin();
-                let mut attend = |layer, queries: Tensor, keys: Tensor, values: Tensor| {
-                    let (keys, values) = cache.append(layer, &keys, &values);
-                    fast::cached_attention(&queries, &keys, &values, &mask)
-                };
-                let hidden = self.run(prepared, tokens, rotation, &mut attend);
-                cache.end();
-                hidden
-            }
-        }
+        let mask = cache.begin();
+        let mut attend = |layer, queries: Tensor, keys: Tensor, values: Tensor| {
+            let (keys, values) = cache.append(layer, &keys, &values);
+            fast::cached_attention(&queries, &keys, &values, &mask)
+        };
+        let hidden = self.run(prepared, tokens, rotation, &mut attend);
+        cache.end();
+        hidden
     }
 
     /// Next-token logits by fast arithmetic: final hidden states `[..., hidden]` → `[..., vocab]`.
     pub fn logits(&self, hidden: &Tensor) -> Tensor {
-        self.layout.linear(hidden, &self.parameters[self.head_name()], None)
+        fast::linear(hidden, &self.parameters[self.head_name()], None)
     }
 
     /// The parameter that makes logits of hidden states.
@@ -436,22 +411,21 @@ pub fn check_shapes(
 }
 
 /// Cosine and sine of the rotary embedding's angles, `[max_position_embeddings, 1, head_dim / 2,
-/// 2]`, in f32 and on the processor.
+/// 2]`, in f32.
 ///
 /// The frequencies and the angles are rounded to f32 as in transformers, whatever the
 /// model's dtype: bf16 could not even represent the positions.
-fn rotation_table(config: &Config) -> Tensor {
+fn rotation_table(config: &Config) -> Vec<f32> {
     let half = config.head_dim / 2;
     let frequency = |index: i64| {
         libm::pow(config.rope_theta, -(2.0 * index as f64) / config.head_dim as f64) as f32
     };
     let frequencies: Vec<f32> = (0..half).map(frequency).collect();
-    let values: Vec<f32> = (0..config.max_position_embeddings)
+    (0..config.max_position_embeddings)
         .flat_map(|position| frequencies.iter().map(move |f| position as f32 * f))
         .flat_map(|angle| {
             let angle = f64::from(angle);
             [libm::cos(angle) as f32, libm::sin(angle) as f32]
         })
-        .collect();
-    Tensor::from_slice(&values).view([config.max_position_embeddings, 1, half, 2])
+        .collect()
 }

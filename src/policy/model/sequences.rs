@@ -1,13 +1,14 @@
 //! What a training forward reads: whole sequences, and the states whose next token is asked for.
 
+use crate::numerics::Span;
 use tch::Tensor;
 
 /// Sequences one after another, without padding.
 #[derive(Debug, Clone, Default)]
 pub struct Sequences {
     pub tokens: Vec<u32>,
-    pub lengths: Vec<usize>,
-    /// Where in `tokens` the states lie that predict a target, ascending.
+    pub spans: Vec<Span>,
+    /// Where in `tokens` the states lie that predict a target.
     pub states: Vec<usize>,
     /// The token that each of them predicts.
     pub targets: Vec<u32>,
@@ -20,23 +21,40 @@ impl Sequences {
         self.states.extend((0..targets.len()).map(|at| start + first + at));
         self.targets.extend_from_slice(targets);
         self.tokens.extend_from_slice(tokens);
-        self.lengths.push(tokens.len());
+        self.spans.push(Span { own: start..self.tokens.len(), before: 0..0 });
+    }
+
+    /// Appends what goes on after the newest sequence that stands alone, a prompt that others go on
+    /// after too. That prompt's last state predicts the first target, the own states the next ones.
+    /// For the native engine: [`Sequences::padded`] knows no such sequences.
+    pub fn push_after(&mut self, tokens: &[u32], targets: &[u32]) {
+        let prompt = self.spans.iter().rfind(|span| span.before.is_empty());
+        let before = prompt.expect("a prompt before what follows it").own.clone();
+        let start = self.tokens.len();
+        self.states.push(before.end - 1);
+        self.states.extend(start..start + targets.len() - 1);
+        self.targets.extend_from_slice(targets);
+        self.tokens.extend_from_slice(tokens);
+        if !tokens.is_empty() {
+            self.spans.push(Span { own: start..self.tokens.len(), before });
+        }
     }
 
     /// The tokens as a right-padded matrix `[sequences, longest]`, and where in it, flattened,
     /// each state lies.
     pub fn padded(&self) -> (Tensor, Tensor) {
-        let longest = self.lengths.iter().copied().max().unwrap_or(0);
-        let mut tokens = vec![0i64; self.lengths.len() * longest];
+        let longest = self.spans.iter().map(|span| span.own.len()).max().unwrap_or(0);
+        let mut tokens = vec![0i64; self.spans.len() * longest];
         let mut places = Vec::with_capacity(self.tokens.len());
-        for (row, &length) in self.lengths.iter().enumerate() {
-            places.extend(row * longest..row * longest + length);
+        for (row, span) in self.spans.iter().enumerate() {
+            assert!(span.before.is_empty(), "whole sequences");
+            places.extend(row * longest..row * longest + span.own.len());
         }
         for (&place, &token) in places.iter().zip(&self.tokens) {
             tokens[place] = i64::from(token);
         }
         let states: Vec<i64> = self.states.iter().map(|&state| places[state] as i64).collect();
-        let size = [self.lengths.len() as i64, longest as i64];
+        let size = [self.spans.len() as i64, longest as i64];
         (Tensor::from_slice(&tokens).view(size), Tensor::from_slice(&states))
     }
 

@@ -7,6 +7,7 @@
 pub mod on_device;
 
 use crate::experiment::{Optimizer, WarmUpStart};
+use crate::numerics::vectorised::vectorised;
 use crate::policy::OptimizerError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -87,39 +88,30 @@ impl AdamW {
         learning_rate: f64,
     ) -> Result<OptimizerNext, OptimizerError> {
         check_same("gradient", parameters, gradients)?;
-        let mut state = OptimizerState::clone(&self.state);
-        if state.updates == 0 {
-            let zeros =
-                |(name, values): (&String, &Vec<f32>)| (name.clone(), vec![0.0; values.len()]);
-            state.first_moments = parameters.iter().map(zeros).collect();
-            state.second_moments = parameters.iter().map(zeros).collect();
+        let mut state = OptimizerState { updates: self.state.updates + 1, ..Default::default() };
+        let is_first = self.state.updates == 0;
+        if !is_first {
+            check_same("first moment", parameters, &self.state.first_moments)?;
+            check_same("second moment", parameters, &self.state.second_moments)?;
         }
-        check_same("first moment", parameters, &state.first_moments)?;
-        check_same("second moment", parameters, &state.second_moments)?;
         let norm = finite_norm(gradients)?;
         let scale = clip_coefficient(norm, self.config.max_gradient_norm);
-
-        state.updates += 1;
         let update = Update::new(&self.config, learning_rate, state.updates);
-        let mut parameters = parameters.clone();
-        let moments = state.first_moments.values_mut().zip(state.second_moments.values_mut());
-        for ((values, gradient), (first, second)) in
-            parameters.values_mut().zip(gradients.values()).zip(moments)
-        {
-            for (((parameter, gradient), first), second) in
-                values.iter_mut().zip(gradient).zip(first).zip(second)
-            {
-                let before = Element {
-                    parameter: f64::from(*parameter),
-                    first_moment: f64::from(*first),
-                    second_moment: f64::from(*second),
-                };
-                let after = update.apply(before, f64::from(*gradient) * scale);
-                *parameter = after.parameter as f32;
-                *first = after.first_moment as f32;
-                *second = after.second_moment as f32;
-            }
+        let mut next = OptimizerTensors::new();
+        for (name, values) in parameters {
+            let before = |moments: &OptimizerTensors| match is_first {
+                true => vec![0.0; values.len()],
+                false => moments[name].clone(),
+            };
+            let (mut first, mut second) =
+                (before(&self.state.first_moments), before(&self.state.second_moments));
+            let mut values = values.clone();
+            update.apply_all(&mut values, &mut first, &mut second, &gradients[name], scale);
+            next.insert(name.clone(), values);
+            state.first_moments.insert(name.clone(), first);
+            state.second_moments.insert(name.clone(), second);
         }
+        let parameters = next;
         check_finite("weight", &parameters)?;
         check_finite("first moment", &state.first_moments)?;
         check_finite("second moment", &state.second_moments)?;
@@ -182,12 +174,42 @@ impl Update {
         }
     }
 
+    /// [`Update::apply`] to every element of a tensor; gradients are multiplied by `scale`.
+    fn apply_all(
+        &self,
+        parameters: &mut [f32],
+        first: &mut [f32],
+        second: &mut [f32],
+        gradients: &[f32],
+        scale: f64,
+    ) {
+        vectorised(
+            #[inline(always)]
+            || {
+                let moments = first.iter_mut().zip(second.iter_mut());
+                let values = parameters.iter_mut().zip(gradients);
+                for ((parameter, gradient), (first, second)) in values.zip(moments) {
+                    let before = Element {
+                        parameter: f64::from(*parameter),
+                        first_moment: f64::from(*first),
+                        second_moment: f64::from(*second),
+                    };
+                    let after = self.apply(before, f64::from(*gradient) * scale);
+                    *parameter = after.parameter as f32;
+                    *first = after.first_moment as f32;
+                    *second = after.second_moment as f32;
+                }
+            },
+        );
+    }
+
     /// `torch.optim.AdamW` on one element, in torch's order of operations:
     ///
     /// ```text
     /// θ ← θ (1 − η λ)      m ← m + (1 − β₁)(g − m)      v ← β₂ v + (1 − β₂) g²
     /// θ ← θ − η/(1 − β₁ᵗ) · m / (√v / √(1 − β₂ᵗ) + ε)
     /// ```
+    #[inline(always)]
     pub fn apply(&self, element: Element, gradient: f64) -> Element {
         let Element { parameter, first_moment, second_moment } = element;
         let first_moment = first_moment + self.first_weight * (gradient - first_moment);

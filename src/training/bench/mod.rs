@@ -5,6 +5,8 @@ pub mod throughput;
 
 use crate::base::{files, workers};
 use crate::experiment::{Experiment, sets};
+use crate::numerics::native::product;
+use crate::numerics::{Arithmetic, Left, Numerics, Panels, Windows};
 use crate::policy::{Config, Family, Policy, Qwen2, checkpoint};
 use crate::records::{StepMetrics, environment, tables};
 use crate::task::data::mini_aime::tokenizer;
@@ -24,7 +26,8 @@ pub struct BenchRecord {
     /// See [`environment::describe`].
     pub environment: BTreeMap<String, String>,
     pub workload: BenchWorkload,
-    /// GFLOP/s of an f32 matrix product of size 1024 on 1, 2, … threads; best of five.
+    /// GFLOP/s of matrix products in the policy's arithmetic (f32, under exact arithmetic f64) on 1, 2, …
+    /// threads: LibTorch's or the native engine's, whichever is faster; best of five.
     pub gemm_gflops: Vec<f64>,
     /// In the order of a step.
     pub phases: Vec<BenchPhase>,
@@ -59,7 +62,7 @@ pub struct BenchPhase {
     pub tokens: Option<u64>,
     /// Floating-point operations of its matrix products.
     pub flops: Option<f64>,
-    /// Seconds of those operations at the machine's rate: a lower bound for f32.
+    /// Seconds of those operations at the machine's rate: a lower bound.
     pub limit_seconds: Option<f64>,
 }
 
@@ -119,7 +122,11 @@ pub fn measure(
     watch: &mut dyn FnMut(u64),
 ) -> Result<BenchRecord, TrainingError> {
     let threads = experiment.execution.threads;
-    let gemm_gflops: Vec<f64> = (1..=threads).map(gemm_gflops).collect();
+    let gflops = |threads| match experiment.numerics {
+        Numerics::Exact => gemm_gflops::<f64>(threads, Kind::Double),
+        Numerics::Fast => gemm_gflops::<f32>(threads, Kind::Float),
+    };
+    let gemm_gflops: Vec<f64> = (1..=threads).map(gflops).collect();
     workers::set_count(threads);
     let inputs = inputs::prepare(experiment)?;
     let mut seconds: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();
@@ -212,6 +219,11 @@ fn repeat(inputs: &Inputs) -> Result<(Seconds, BenchDone), TrainingError> {
     let policy = Policy::new(model, &experiment.optimizer);
     let mut trainer =
         Trainer::new(experiment, &inputs.tokenizer, &inputs.data.train, policy, None, true);
+    let fed = Fed {
+        reads_old: !trainer.samples_as_trained(),
+        shares_prompts: trainer.policy().model().is_native()
+            && experiment.numerics == Numerics::Fast,
+    };
     let started = Instant::now();
     let outcome = trainer.step(&mut |_| ())?;
     let rollout_step = started.elapsed().as_secs_f64();
@@ -255,7 +267,7 @@ fn repeat(inputs: &Inputs) -> Result<(Seconds, BenchDone), TrainingError> {
         evaluation_responses: outcomes.len() as u64,
         evaluation_tokens: outcomes.iter().map(|outcome| u64::from(outcome.response_tokens)).sum(),
     };
-    Ok((seconds, (workload, step_flops(&config, &lengths))))
+    Ok((seconds, (workload, step_flops(&config, &lengths, fed))))
 }
 
 /// Writes what a run writes after a step with a checkpoint.
@@ -281,10 +293,23 @@ fn sequence_lengths(step: &Step) -> Vec<(u64, Vec<u64>)> {
     groups.collect()
 }
 
+/// What the trainer feeds to the policy.
+#[derive(Clone, Copy)]
+struct Fed {
+    /// Whether a pass reads π_old.
+    reads_old: bool,
+    /// Whether responses of a group have their prompt once in an update.
+    shares_prompts: bool,
+}
+
 /// Operations of the step's matrix products; a multiplication and an addition count as two. As the
-/// trainer feeds it, a prompt counts once for its group in generation and once for each response in
-/// training. Padding does not count; backward is twice forward.
-fn step_flops(config: &Config, lengths: &[(u64, Vec<u64>)]) -> BTreeMap<&'static str, f64> {
+/// trainer feeds it, a prompt counts once for its group in generation. Padding does not count; backward
+/// is twice forward.
+fn step_flops(
+    config: &Config,
+    lengths: &[(u64, Vec<u64>)],
+    fed: Fed,
+) -> BTreeMap<&'static str, f64> {
     let (mut generation, mut forward) = (0.0, 0.0);
     for (prompt, responses) in lengths {
         generation += sequence_flops(config, 0, *prompt, 1);
@@ -294,8 +319,10 @@ fn step_flops(config: &Config, lengths: &[(u64, Vec<u64>)]) -> BTreeMap<&'static
             forward += sequence_flops(config, 0, prompt + response - 1, *response);
         }
     }
-    let training = [("old_log_probs", forward), ("update", 3.0 * forward)];
-    let all = generation + 4.0 * forward;
+    let old = if fed.reads_old { forward } else { 0.0 };
+    let update = 3.0 * if fed.shares_prompts { generation } else { forward };
+    let training = [("old_log_probs", old), ("update", update)];
+    let all = generation + old + update;
     [("generation", generation), ("rollout_step", all)].into_iter().chain(training).collect()
 }
 
@@ -314,18 +341,31 @@ fn sequence_flops(config: &Config, from: u64, to: u64, predicted: u64) -> f64 {
     config.num_hidden_layers as f64 * layer + head
 }
 
-fn gemm_gflops(threads: u64) -> f64 {
-    const SIZE: i64 = 1024;
+fn gemm_gflops<A: Arithmetic>(threads: u64, kind: Kind) -> f64 {
+    const SIZE: usize = 1024;
     tch::set_num_threads(threads as i32);
-    let matrix = Tensor::ones([SIZE, SIZE], (Kind::Float, tch::Device::Cpu));
-    let product = || {
+    let matrix = Tensor::ones([SIZE as i64; 2], (kind, tch::Device::Cpu));
+    let libtorch = best_rate(SIZE, || drop(matrix.matmul(&matrix)));
+    workers::set_count(threads);
+    let (values, any) = (vec![1.0; SIZE * SIZE], Windows::UNUSED.normed);
+    let right = Panels::<A>::of_rows(&values, SIZE, any);
+    let parts: Vec<&[f32]> = values.chunks(SIZE * SIZE.div_ceil(threads as usize)).collect();
+    let part = |_: &(), part: &&[f32]| {
+        drop(product::multiply_rounded(Left::Rows(part, any), &right));
+    };
+    libtorch.max(best_rate(SIZE, || drop(workers::map(&parts, || (), part))))
+}
+
+/// GFLOP/s of a product of square matrices; best of five.
+fn best_rate(size: usize, product: impl Fn()) -> f64 {
+    let timed = || {
         let started = Instant::now();
-        let _ = matrix.matmul(&matrix);
+        product();
         started.elapsed().as_secs_f64()
     };
-    product();
-    let best = (0..5).map(|_| product()).fold(f64::INFINITY, f64::min);
-    2.0 * (SIZE as f64).powi(3) / best / 1e9
+    timed();
+    let best = (0..5).map(|_| timed()).fold(f64::INFINITY, f64::min);
+    2.0 * (size as f64).powi(3) / best / 1e9
 }
 
 #[cfg(test)]

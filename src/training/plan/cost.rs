@@ -25,6 +25,7 @@ impl CostEstimate {
     pub fn new(
         experiment: &Experiment,
         work: &PlanWork,
+        is_native: bool,
         rates: &Rates,
         prompts: &PlanPrompts,
         rounds_per_step: f64,
@@ -35,8 +36,10 @@ impl CostEstimate {
         let evaluated = (work.dev_responses as f64 + work.test_responses as f64) * tokens;
         let read = work.trained_rollouts as f64 * (prompts.mean_tokens + tokens);
         let epochs = experiment.training.epochs_per_step as f64;
-        // π_old reads every trained token, and so does π_ref of a KL penalty.
-        let frozen = if experiment.dapo.kl == (Kl::None {}) { 1.0 } else { 2.0 };
+        // π_old reads every trained token, unless the sampler said it, and so does π_ref of a KL
+        // penalty.
+        let old = f64::from(!(is_native && experiment.rollout.says_as_trained()));
+        let frozen = old + f64::from(experiment.dapo.kl != Kl::None {});
         let phases = [
             ("generation", rollouts * tokens * rates.generation_token_seconds),
             ("old_log_probs", read * frozen * rates.old_log_probs_token_seconds),

@@ -140,7 +140,9 @@ fn assemble(
     let (experiment, config) = (&inputs.experiment, &inputs.config);
     let work = PlanWork::new(experiment, sizes, rounds_per_step(experiment, probe.as_ref()));
     let checkpoint_bytes = phases::checkpoint_bytes(config);
-    let estimates = probe.as_ref().map(|probe| estimates(experiment, &work, probe, prompts));
+    let is_native = !phases::are_stored(experiment, config);
+    let estimate = |probe| estimates(experiment, &work, is_native, probe, prompts);
+    let estimates = probe.as_ref().map(estimate);
     let checkpoints = work.kept_checkpoints as f64 * checkpoint_bytes;
     let bytes = |of: fn(&Estimates) -> &CostEstimate| {
         estimates.as_ref().map_or(checkpoints, |estimates| of(estimates).disk_bytes)
@@ -179,12 +181,14 @@ fn rounds_per_step(experiment: &Experiment, probe: Option<&TrialProbe>) -> Range
 fn estimates(
     experiment: &Experiment,
     work: &PlanWork,
+    is_native: bool,
     probe: &TrialProbe,
     prompts: &PlanPrompts,
 ) -> Estimates {
     let rounds = work.rounds_per_step;
-    let estimate =
-        |rounds, tokens| CostEstimate::new(experiment, work, &probe.rates, prompts, rounds, tokens);
+    let estimate = |rounds, tokens| {
+        CostEstimate::new(experiment, work, is_native, &probe.rates, prompts, rounds, tokens)
+    };
     let longest = experiment.rollout.max_response_tokens as f64;
     Estimates {
         expected: estimate(rounds.best(), probe.response_tokens_mean),

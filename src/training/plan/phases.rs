@@ -6,7 +6,7 @@
 use crate::algorithm::Kl;
 use crate::experiment::{Device, Experiment, Place, WeightKind};
 use crate::numerics::Numerics;
-use crate::policy::{Config, Layout};
+use crate::policy::{Config, Qwen2};
 use crate::training::PlanPrompts;
 use std::collections::BTreeMap;
 
@@ -22,11 +22,12 @@ const PROCESS: f64 = 0.35e9;
 /// What a CUDA context and its libraries take on the card.
 const CUDA_CONTEXT: f64 = 0.6e9;
 
-/// Whether the run's policy is held as [`Layout::Stored`] has it.
+/// Whether LibTorch computes the run's policy, as [`Qwen2::is_native`] says.
 pub fn are_stored(experiment: &Experiment, config: &Config) -> bool {
     let Place { device, weights, memory } = experiment.execution.place();
     let narrow = device != Device::Cpu || weights == WeightKind::Bf16 || memory.is_some();
-    experiment.numerics == Numerics::Fast && (narrow || parameters(config) >= Layout::MANY as f64)
+    let is_small = parameters(config) < Qwen2::MANY as f64 && !config.family.has_head_norms();
+    experiment.numerics == Numerics::Fast && (narrow || !is_small)
 }
 
 /// Values of a model of this shape.

@@ -126,7 +126,7 @@ proptest! {
             planned.training.mini_batch_rollouts = 8;
             planned.evaluation.every_steps = every;
             let work = counted(&planned);
-            let made = estimates(&planned, &work, &probe(mean), &short_prompts());
+            let made = estimates(&planned, &work, true, &probe(mean), &short_prompts());
             let Estimates { expected, bound } = made;
             (expected.seconds["total"], bound.seconds["total"], expected.disk_bytes)
         };
@@ -144,7 +144,7 @@ fn sound() -> (Experiment, RunPlan) {
     let inputs = inputs::prepare(experiment.clone()).unwrap();
     let mut plan = make(&inputs, Path::new("."), false).unwrap();
     assert_eq!(plan.warnings, []);
-    plan.estimates = Some(estimates(&experiment, &plan.work, &probe(40), &short_prompts()));
+    plan.estimates = Some(estimates(&experiment, &plan.work, true, &probe(40), &short_prompts()));
     plan.probe = Some(probe(40));
     plan.memory.needed_bytes = 1e9;
     plan.memory.available_bytes = Some(4e9);

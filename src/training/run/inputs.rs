@@ -4,7 +4,7 @@ use crate::algorithm::Problem;
 use crate::base::files;
 use crate::experiment::{Data, Device, Experiment, Place, PromptSettings, sets};
 use crate::numerics::Numerics;
-use crate::policy::{Config, ExactPolicy, Qwen2, checkpoint, checkpoint::weights};
+use crate::policy::{Config, Qwen2, checkpoint, checkpoint::weights, model::native};
 use crate::records::Manifest;
 use crate::task::{DataSets, TaskError, Tokenizer, data, data::mini_aime, prompt};
 use crate::training::TrainingError;
@@ -67,7 +67,7 @@ fn check_exactness(experiment: &Experiment, config: &Config) -> Result<(), Train
     }
     let longest = experiment.rollout.max_prompt_tokens + experiment.rollout.max_response_tokens;
     let tokens = experiment.training.mini_batch_rollouts.saturating_mul(longest);
-    ExactPolicy::windows(config)?.gradient(ExactPolicy::shape(config), tokens as usize)?;
+    native::windows(config)?.gradient(native::shape(config), tokens as usize)?;
     Ok(())
 }
 

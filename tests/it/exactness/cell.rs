@@ -4,7 +4,7 @@
 use crate::exactness::Size;
 use dapo::base::{files, workers};
 use dapo::experiment::Experiment;
-use dapo::numerics::exact::orders;
+use dapo::numerics::native::orders;
 use dapo::numerics::vectorised;
 use dapo::policy::checkpoint;
 use dapo::records::ledger::{self, Kind};

@@ -194,16 +194,15 @@ impl<'a> RecomputePass<'a> {
     /// One layer, with weights that live as long as its graph does.
     fn layer(&self, index: usize, hidden: Tensor) -> Tensor {
         let parameters = self.model.parameters();
-        let layout = self.model.layout();
         let layer = &self.folded.layers[index];
-        let layer = layer.map(|folded| Weight::new(folded, parameters, layout));
+        let layer = layer.map(|folded| Weight::new(folded, parameters));
         let width = self.model.config().hidden_size as usize;
         self.with_operations(|operations| layer.run(operations, index, hidden, width))
     }
 
     /// The final norm.
     fn finish(&self, hidden: &Tensor) -> Tensor {
-        let norm = Weight::new(&self.folded.norm, self.model.parameters(), self.model.layout());
+        let norm = Weight::new(&self.folded.norm, self.model.parameters());
         let width = self.model.config().hidden_size as usize;
         self.with_operations(|operations| {
             let normed = operations.rms_norm(hidden, width);
@@ -216,8 +215,8 @@ impl<'a> RecomputePass<'a> {
             fast::causal_attention(&queries, &keys, &values, self.length)
         };
         let rotation = self.rotation.shallow_clone();
-        let (config, layout) = (self.model.config(), self.model.layout());
-        run(&mut TensorOperations { config, layout, rotation, attend: &mut attend })
+        let config = self.model.config();
+        run(&mut TensorOperations { config, rotation, attend: &mut attend })
     }
 }
 

@@ -6,8 +6,10 @@ use crate::base::{rng::Stream, workers};
 use crate::experiment::Sampling;
 use crate::numerics::{fast, halving};
 use crate::policy::{
-    Blocks, Generation, PolicyError, Qwen2, Token, model::cache, sampling::sampler,
+    Blocks, NativeEngine, NativeGeneration, PolicyError, Qwen2, Token, model::cache,
+    sampling::sampler,
 };
+use std::sync::Arc;
 
 /// Tokens between two looks at rows whose weights lie as they are stored. A row computes half as many
 /// in vain on average.
@@ -28,7 +30,7 @@ pub struct Limits<'a> {
     pub sampling: Sampling,
     /// L_max.
     pub max_response_tokens: usize,
-    /// Whether responses say the entropy of what they were drawn from.
+    /// Whether responses say the entropy of what their tokens were drawn from.
     pub entropy: bool,
     /// Any of these ends the response and is part of it.
     pub stop_tokens: &'a [u32],
@@ -42,25 +44,24 @@ pub struct Response {
     pub tokens: Vec<u32>,
     /// Log-prob of each token (see [`sampler::SamplerDraw`]).
     pub log_probs: Vec<f64>,
-    /// Σ over its tokens, in order, of the entropy of the distribution that each was drawn from:
-    /// softmax(logits / temperature) over the whole vocabulary, in nats. `None` unless
-    /// [`Limits::entropy`] asks for it.
-    pub entropy: Option<f64>,
+    /// Entropy of the distribution that each token was drawn from: softmax(logits / temperature) over
+    /// the whole vocabulary, in nats. Empty unless [`Limits::entropy`] asks for it.
+    pub entropy: Vec<f64>,
     pub finish: Finish,
 }
 
 impl Response {
     /// One that has not begun.
-    fn empty(limits: &Limits) -> Self {
-        let (tokens, log_probs) = (Vec::new(), Vec::new());
-        Self { tokens, log_probs, entropy: limits.entropy.then_some(0.0), finish: Finish::Length }
+    fn empty() -> Self {
+        let (tokens, log_probs, entropy) = (Vec::new(), Vec::new(), Vec::new());
+        Self { tokens, log_probs, entropy, finish: Finish::Length }
     }
 
     /// Appends a token.
     fn push(&mut self, token: u32, log_prob: f64, entropy: Option<f64>) {
         self.tokens.push(token);
         self.log_probs.push(log_prob);
-        self.entropy = self.entropy.zip(entropy).map(|(sum, entropy)| sum + entropy);
+        self.entropy.extend(entropy);
     }
 }
 
@@ -73,12 +74,9 @@ const JOIN_SHARE: usize = 8;
 /// Samples one response for each request, in order. `progress` is called often, with the number
 /// of responses finished so far.
 ///
-/// Each thread takes one part of the requests. Under exact arithmetic nothing depends on that.
-/// Under fast arithmetic the matrix products round by the number of rows that are generated
-/// together, and so by the number of threads; of an f32 policy on the CPU nothing else does
-/// (see [`crate::numerics::slices`]). A policy whose weights lie as they are stored generates all
-/// requests together (see [`Blocks`]), and again with half as many rows at a time when memory does
-/// not hold them.
+/// In the native engine each thread takes one part of the requests, and nothing depends on that. On
+/// LibTorch's tensors all requests are generated together (see [`Blocks`]), and again with half as many
+/// rows at a time when memory does not hold them; products round by the number of rows.
 pub fn generate(
     model: &Qwen2,
     requests: &[Request],
@@ -87,9 +85,9 @@ pub fn generate(
 ) -> Result<Vec<Response>, PolicyError> {
     check(model, requests, limits)?;
     if limits.max_response_tokens == 0 {
-        return Ok(vec![Response::empty(limits); requests.len()]);
+        return Ok(vec![Response::empty(); requests.len()]);
     }
-    if model.is_large() {
+    let Some(native) = model.native() else {
         let mut told = 0;
         let work = |batch_rows| {
             let mut done = 0;
@@ -108,20 +106,16 @@ pub fn generate(
         };
         let rows = limits.batch_rows.min(requests.len());
         return workers::together(|| halving::fewer(rows, work));
-    }
+    };
     let threads = workers::count().min(requests.len().div_ceil(REQUESTS_PER_THREAD)).max(1);
     let size = requests.len().div_ceil(threads).max(1);
     let limits =
         Limits { batch_rows: limits.batch_rows.div_ceil(threads).max(1), ..limits.clone() };
     let parts = requests.chunks(size).enumerate();
-    let lanes = parts.map(|(part, requests)| (model.share(), part * size, requests)).collect();
-    let work = |(model, first, requests): (Qwen2, usize, &[Request]),
+    let lanes = parts.map(|(part, requests)| (native.clone(), part * size, requests)).collect();
+    let work = |(native, first, requests): (Arc<dyn NativeEngine>, usize, &[Request]),
                 tell: &mut dyn FnMut(usize)| {
-        let rows = limits.batch_rows.min(requests.len());
-        fast::without_graph(|| {
-            let drawing = Generation::new(&model, rows, longest(requests));
-            Lane::new(drawing, first, requests, &limits).run(tell)
-        })
+        Lane::new(native.generation(), first, requests, &limits).run(tell)
     };
     let mut done = 0;
     let responses = workers::each(lanes, work, |finished| {
@@ -193,11 +187,11 @@ pub(super) trait Drawing {
     /// all rows' second ones.
     fn go_on(&mut self, newest: Newest, rows: &mut [GenerateRow], limits: &Limits) -> Vec<Token>;
 
-    /// As [`Generation::leave`].
+    /// As [`NativeGeneration::leave`].
     fn remove(&mut self, leaves: &[bool]);
 }
 
-impl Drawing for Generation<'_> {
+impl Drawing for Box<dyn NativeGeneration> {
     const MOST_PROMPT_TOKENS: usize = usize::MAX;
 
     fn begin(
@@ -248,7 +242,7 @@ struct Lane<'a, D> {
 
 impl<'a, D: Drawing> Lane<'a, D> {
     fn new(drawing: D, first: usize, requests: &'a [Request<'a>], limits: &'a Limits<'a>) -> Self {
-        let responses = requests.iter().map(|_| Response::empty(limits)).collect();
+        let responses = requests.iter().map(|_| Response::empty()).collect();
         Self { drawing, first, requests, limits, responses, waiting: 0, rows: Vec::new() }
     }
 

@@ -1,6 +1,6 @@
-//! Weights as exact products read them, and their gradients.
+//! Weights as native products read them, and their gradients.
 
-use crate::numerics::{Folded, Panels, Tally, Windows, exact::elementwise};
+use crate::numerics::{Arithmetic, Folded, Panels, Tally, Windows, native::elementwise};
 use std::collections::BTreeMap;
 
 /// Parameters by name.
@@ -8,21 +8,21 @@ pub type Parameters = BTreeMap<String, Vec<f32>>;
 
 /// A matrix or vector of weights in its window.
 #[derive(Debug)]
-pub struct ExactWeight {
-    /// Place of its gradient in [`ExactGradients`].
+pub struct NativeWeight<A> {
+    /// Place of its gradient in [`NativeGradients`].
     pub slot: usize,
     /// `[outputs, inputs]`; of a vector `[1, inputs]`.
     pub values: Vec<f32>,
     pub inputs: usize,
     /// Its transpose, as the right operand of the forward product; empty of a vector.
-    pub forward: Panels,
+    pub forward: Panels<A>,
     /// Itself, as the right operand of the backward product.
-    pub backward: Panels,
+    pub backward: Panels<A>,
     pub bias: Option<Vec<f32>>,
     pub tally: Tally,
 }
 
-impl ExactWeight {
+impl<A: Arithmetic> NativeWeight<A> {
     /// Folds and rounds the parameters. Products, then one rounding into the window.
     pub fn new(slot: usize, folded: &Folded, parameters: &Parameters, windows: &Windows) -> Self {
         let inputs = folded.inputs;
@@ -31,9 +31,9 @@ impl ExactWeight {
             values = elementwise::scale_columns(&values, &parameters[norm]);
         }
         let mut tally = Tally::default();
-        elementwise::round(&mut values, windows.weight, &mut tally);
+        elementwise::round::<A>(&mut values, windows.weight, &mut tally);
         let bias = folded.bias(parameters).map(|mut bias| {
-            elementwise::round(&mut bias, windows.weight, &mut tally);
+            elementwise::round::<A>(&mut bias, windows.weight, &mut tally);
             bias
         });
         let forward = Panels::of_columns(&values, inputs, windows.weight);
@@ -49,7 +49,7 @@ impl ExactWeight {
 
 /// Sums over tokens, by the weights' slots: the matrix `[outputs, inputs]` and the bias.
 #[derive(Debug, Default, Clone)]
-pub struct ExactGradients {
+pub struct NativeGradients {
     slots: Vec<(Vec<f64>, Vec<f64>)>,
     /// The loss weight that is 1 in these sums.
     pub unit: f64,
@@ -58,19 +58,19 @@ pub struct ExactGradients {
     pub gradients: Tally,
 }
 
-impl ExactGradients {
+impl NativeGradients {
     /// Zeros.
     pub fn zeros(slots: usize, unit: f64) -> Self {
         Self { slots: vec![(Vec::new(), Vec::new()); slots], unit, ..Self::default() }
     }
 
     /// The sums of a weight.
-    pub fn matrix(&mut self, weight: &ExactWeight) -> &mut [f64] {
+    pub fn matrix<A: Arithmetic>(&mut self, weight: &NativeWeight<A>) -> &mut [f64] {
         sized(&mut self.slots[weight.slot].0, weight.values.len())
     }
 
     /// The sums of a weight's bias.
-    pub fn bias(&mut self, weight: &ExactWeight) -> &mut [f64] {
+    pub fn bias<A: Arithmetic>(&mut self, weight: &NativeWeight<A>) -> &mut [f64] {
         sized(&mut self.slots[weight.slot].1, weight.outputs())
     }
 

@@ -2,11 +2,15 @@
 //! itself; sums of products of numbers out of windows, which are exact in f64.
 
 use crate::numerics::vectorised::{dispatch, vectorised};
-use crate::numerics::{Tally, Window, exact::orders, functions::exp};
+use crate::numerics::{Arithmetic, Tally, Window, functions::exp, native::orders};
 use pulp::{Simd, WithSimd};
+use std::marker::PhantomData;
 
-/// Rounds every number into the window.
-pub fn round(x: &mut [f32], window: Window, tally: &mut Tally) {
+/// Rounds every number into the window, where sums are to be exact.
+pub fn round<A: Arithmetic>(x: &mut [f32], window: Window, tally: &mut Tally) {
+    if !A::EXACT {
+        return;
+    }
     let (mut saturated, mut flushed, mut largest) = (0u64, 0u64, 0u32);
     let rounder = window.rounder();
     vectorised(
@@ -34,12 +38,13 @@ pub fn round(x: &mut [f32], window: Window, tally: &mut Tally) {
     tally.add(Tally { rounded: x.len() as u64, saturated, flushed, not_finite });
 }
 
-/// Σ a · b in f64 of each row of a and b, `[rows, width]` → `[rows]`. Both must be out of windows
-/// that leave the sums their bits.
-pub fn dots(a: &[f32], b: &[f32], width: usize) -> Vec<f64> {
+/// Σ a · b in f64 of each row of a and b, `[rows, width]` → `[rows]`. Eight sums stand side by side
+/// and are added in one order, so that the bits are the same whatever the registers; of numbers out of
+/// windows that leave the sums their bits, whatever the order.
+pub fn dots<A: Arithmetic>(a: &[f32], b: &[f32], width: usize) -> Vec<f64> {
     let mut sums = vec![0.0; a.len() / width];
     dispatch(Dots { a, b, width, sums: &mut sums });
-    if orders::checked() {
+    if A::EXACT && orders::checked() {
         orders::compare_others(width, &sums, |order| {
             let rows = a.chunks_exact(width).zip(b.chunks_exact(width));
             let product = |(a, b): (&[f32], &[f32]), at: usize| f64::from(a[at]) * f64::from(b[at]);
@@ -57,6 +62,9 @@ struct Dots<'a> {
     sums: &'a mut [f64],
 }
 
+/// Sums of [`dots`] that stand side by side.
+const SUMS: usize = 8;
+
 impl WithSimd for Dots<'_> {
     type Output = ();
 
@@ -69,14 +77,20 @@ impl WithSimd for Dots<'_> {
         for (sum, (a, b)) in sums.iter_mut().zip(rows) {
             wide_a.iter_mut().zip(a).for_each(|(wide, x)| *wide = f64::from(*x));
             wide_b.iter_mut().zip(b).for_each(|(wide, x)| *wide = f64::from(*x));
-            let (a, a_rest) = S::as_simd_f64s(&wide_a);
-            let (b, b_rest) = S::as_simd_f64s(&wide_b);
-            let mut lanes = simd.splat_f64s(0.0);
-            for (a, b) in a.iter().zip(b) {
-                lanes = simd.mul_add_f64s(*a, *b, lanes);
+            let ((a, a_rest), (b, b_rest)) =
+                (wide_a.as_chunks::<SUMS>(), wide_b.as_chunks::<SUMS>());
+            let mut lanes = [0f64; SUMS];
+            let (folded, _) = S::as_mut_simd_f64s(&mut lanes);
+            let (a, _) = S::as_simd_f64s(a.as_flattened());
+            let (b, _) = S::as_simd_f64s(b.as_flattened());
+            let registers = folded.len();
+            for (a, b) in a.chunks_exact(registers).zip(b.chunks_exact(registers)) {
+                for (sum, (a, b)) in folded.iter_mut().zip(a.iter().zip(b)) {
+                    *sum = simd.mul_add_f64s(*a, *b, *sum);
+                }
             }
             let rest: f64 = a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum();
-            *sum = simd.reduce_sum_f64s(lanes) + rest;
+            *sum = lanes.iter().sum::<f64>() + rest;
         }
     }
 }
@@ -104,9 +118,9 @@ fn each_row(sums: &mut [f64], rows: usize, add: impl Fn(&mut [f64], usize)) {
 }
 
 /// 1 / √(mean(x²) + epsilon) of each row of x `[rows, width]`.
-pub fn inverse_root_mean_squares(x: &[f32], width: usize, epsilon: f64) -> Vec<f32> {
+pub fn inverse_root_mean_squares<A: Arithmetic>(x: &[f32], width: usize, epsilon: f64) -> Vec<f32> {
     let inverse = |squares: f64| (1.0 / (squares / width as f64 + epsilon).sqrt()) as f32;
-    dots(x, x, width).into_iter().map(inverse).collect()
+    dots::<A>(x, x, width).into_iter().map(inverse).collect()
 }
 
 /// Each row times its own factor.
@@ -124,8 +138,13 @@ pub fn scale_rows(x: &[f32], factors: &[f32], width: usize) -> Vec<f32> {
 }
 
 /// The derivative of y = x / √(mean(x²) + epsilon): `(g − y · mean(g · y)) · factor`, row by row.
-pub fn norm_derivative(g: &[f32], y: &[f32], factors: &[f32], width: usize) -> Vec<f32> {
-    let means = dots(g, y, width);
+pub fn norm_derivative<A: Arithmetic>(
+    g: &[f32],
+    y: &[f32],
+    factors: &[f32],
+    width: usize,
+) -> Vec<f32> {
+    let means = dots::<A>(g, y, width);
     let mut derivative = g.to_vec();
     vectorised(
         #[inline(always)]
@@ -154,16 +173,6 @@ pub fn scale_columns(x: &[f32], weights: &[f32]) -> Vec<f32> {
         },
     );
     scaled
-}
-
-/// a · b, number by number.
-pub fn multiply(a: &[f32], b: &[f32]) -> Vec<f32> {
-    let mut product = a.to_vec();
-    vectorised(
-        #[inline(always)]
-        || product.iter_mut().zip(b).for_each(|(a, b)| *a *= b),
-    );
-    product
 }
 
 /// Adds `bias` `[width]` to every row.
@@ -224,40 +233,57 @@ pub fn scale(width: usize) -> f32 {
     (1.0 / (width as f64).sqrt()) as f32
 }
 
-/// [`softmax`] of the first `seen(row)` scores of each row of `scores` `[rows, length]`; 0 beyond
+/// Softmax of the first `seen(row)` scores of each row of `scores` `[rows, length]`; 0 beyond
 /// them.
-pub struct Softmax<'a, F> {
-    pub scores: &'a mut [f32],
-    pub length: usize,
-    pub seen: F,
-    pub scale: f32,
-    pub window: Window,
+pub fn softmax_rows<A: Arithmetic>(
+    scores: &mut [f32],
+    length: usize,
+    seen: impl Fn(usize) -> usize,
+    scale: f32,
+    window: Window,
+) {
+    dispatch(SoftmaxRows { scores, length, seen, scale, window, sums: PhantomData::<A> });
 }
 
-impl<F: Fn(usize) -> usize> WithSimd for Softmax<'_, F> {
+struct SoftmaxRows<'a, F, A> {
+    scores: &'a mut [f32],
+    length: usize,
+    seen: F,
+    scale: f32,
+    window: Window,
+    sums: PhantomData<A>,
+}
+
+impl<A: Arithmetic, F: Fn(usize) -> usize> WithSimd for SoftmaxRows<'_, F, A> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         for (row, scores) in self.scores.chunks_exact_mut(self.length).enumerate() {
             let (seen, beyond) = scores.split_at_mut((self.seen)(row));
-            softmax(simd, seen, self.scale, self.window);
+            softmax::<A, S>(simd, seen, self.scale, self.window);
             beyond.fill(0.0);
         }
     }
 }
 
-/// Softmax of scores times `scale`, as numbers of the window: the exponentials are rounded into
-/// it, so that their sum is exact, and so are the shares. Neither later scores nor other rows can
-/// change a bit.
+/// Softmax of scores times `scale`. Neither later scores nor other rows can change a bit. Where sums
+/// are exact, the exponentials and the shares are numbers of the window.
 #[inline(always)]
-pub fn softmax<S: Simd>(simd: S, scores: &mut [f32], scale: f32, window: Window) {
+fn softmax<A: Arithmetic, S: Simd>(simd: S, scores: &mut [f32], scale: f32, window: Window) {
     let (vectors, rest) = S::as_simd_f32s(scores);
     let mut lanes = simd.splat_f32s(f32::NEG_INFINITY);
     for vector in vectors {
         lanes = simd.max_f32s(lanes, *vector);
     }
     let most = rest.iter().fold(simd.reduce_max_f32s(lanes), |most, &score| most.max(score));
+    if !A::EXACT {
+        // A NaN that the maximum lost is one here.
+        scores.iter_mut().for_each(|score| *score = exp((*score - most) * scale));
+        let share = 1.0 / sum_of_lanes(simd, scores);
+        scores.iter_mut().for_each(|score| *score *= share);
+        return;
+    }
     let rounder = window.rounder();
     for score in scores.iter_mut() {
         *score = rounder.round(exp((*score - most) * scale));
@@ -272,6 +298,29 @@ pub fn softmax<S: Simd>(simd: S, scores: &mut [f32], scale: f32, window: Window)
     for score in scores.iter_mut() {
         *score = rounder.round(*score * share);
     }
+}
+
+/// Σ x in one order, whatever the registers: 16 sums side by side, then these, then the rest.
+#[inline(always)]
+fn sum_of_lanes<S: Simd>(simd: S, x: &[f32]) -> f32 {
+    let mut lanes = [0f32; 16];
+    let (blocks, rest) = x.as_chunks::<16>();
+    let (sums, _) = S::as_mut_simd_f32s(&mut lanes);
+    let (vectors, _) = S::as_simd_f32s(blocks.as_flattened());
+    for vectors in vectors.chunks_exact(sums.len()) {
+        for (sum, vector) in sums.iter_mut().zip(vectors) {
+            *sum = simd.add_f32s(*sum, *vector);
+        }
+    }
+    lanes.iter().sum::<f32>() + rest.iter().sum::<f32>()
+}
+
+/// Adds `more` to `x`, number by number.
+pub fn add(x: &mut [f32], more: &[f32]) {
+    vectorised(
+        #[inline(always)]
+        || x.iter_mut().zip(more).for_each(|(x, more)| *x += more),
+    );
 }
 
 /// Adds a · b of every row, `[rows, width]` both, to `sums` `[width]`.
@@ -301,7 +350,7 @@ mod tests {
                     numbers[at] = value;
                     let expected: Vec<f32> = numbers.iter().map(|&x| WINDOW.round(x)).collect();
                     let mut tally = Tally::default();
-                    round(&mut numbers, WINDOW, &mut tally);
+                    round::<f64>(&mut numbers, WINDOW, &mut tally);
                     assert_eq!(tally.not_finite, !value.is_finite(), "{value} at {at} of {width}");
                     let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<u32>>();
                     assert_eq!(bits(&numbers), bits(&expected));

@@ -1,16 +1,21 @@
-//! `exact` arithmetic: the same bits on any machine, by construction.
+//! The engine for small policies on the processor: forward, backward and decode steps over slices, in
+//! one of two arithmetics ([`Arithmetic`]). Every operation has one fixed order, so a row has the same bits alone and in
+//! any batch, with a cache and without, on any machine. In both arithmetics all is made of
+//!
+//! 1. separate additions, subtractions, multiplications, divisions, roots, comparisons and casts of
+//!    one number at a time ([`elementwise`]);
+//! 2. sums of products ([`product`]);
+//! 3. other sums in one fixed order that no batch, thread or machine decides (over a vocabulary,
+//!    over the rows of a weight);
+//! 4. e^x, log, sin and cos from one pinned implementation ([`crate::numerics::functions`]).
+//!
+//! In f32 ("fast") a gradient depends on how its tokens are cut into passes. In f64 out of windows
+//! ("exact") it does not:
 //!
 //! A sum of products is exact in f64, and so independent of its order, when every factor is a
 //! multiple of 2^low of size at most 2^high and the widths (high − low) of both and ⌈log2⌉ of the
 //! number of terms are at most 53 bits together. Every number that enters a product is first
-//! rounded into such a [`window`]; all that is left is of four kinds:
-//!
-//! 1. separate additions, subtractions, multiplications, divisions, roots, comparisons and casts of
-//!    one number at a time ([`elementwise`]);
-//! 2. sums of products out of windows ([`product`], [`elementwise::dots`]), whose order is free;
-//! 3. other sums in one fixed order that no batch, thread or machine decides (over a vocabulary,
-//!    over the rows of a weight);
-//! 4. e^x, log, sin and cos from one pinned implementation ([`crate::numerics::functions`]).
+//! rounded into such a [`window`].
 //!
 //! So a row has the same bits alone and in any batch, with a cache and without, and a gradient has
 //! the same bits however its tokens are cut into passes. Activations are f32 that lie in their
@@ -20,23 +25,26 @@
 pub mod attention;
 pub mod backward;
 pub mod cache;
+pub mod arithmetic;
 pub mod elementwise;
 pub mod orders;
 pub mod product;
 pub mod weights;
 pub mod window;
 
-use crate::numerics::exact::cache::CacheSlots;
+use crate::numerics::native::{backward::Backward, cache::Slots};
 use crate::numerics::{
-    Backward, BackwardSetting, ExactGradients, ExactWeight, Head, HeadNorms, Heads, Left,
-    Operations, Tally, Window, Windows, slices,
+    Arithmetic, BackwardSetting, Head, HeadNorms, Heads, Left, NativeGradients, NativeWeight,
+    Operations, Tally, Window, Windows,
 };
+use std::marker::PhantomData;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
 /// What every operation of a policy needs to know.
 #[derive(Debug, Clone, Copy)]
-pub struct ExactSettings {
+pub struct NativeSettings {
     pub windows: Windows,
     pub heads: Heads,
     pub epsilon: f64,
@@ -45,51 +53,66 @@ pub struct ExactSettings {
 pub type Keep<'a> = &'a mut dyn FnMut(usize, &[f32]);
 
 /// Where attention looks.
-pub enum ExactAttention<'a> {
-    /// Whole sequences, one after another, of these lengths. `keep` gets each layer's joined rows
-    /// (queries, keys, values; turned and rounded), for a cache.
+pub enum NativeAttention<'a, A> {
+    /// Sequences, one after another. `keep` gets each layer's joined rows (queries, keys, values;
+    /// turned and rounded), for a cache.
     Sequences {
-        lengths: Vec<usize>,
+        spans: Vec<Span>,
         keep: Option<Keep<'a>>,
     },
     Step {
-        rows: &'a mut [Vec<CacheSlots>],
+        rows: &'a mut [Vec<Slots<A>>],
         positions: &'a [usize],
     },
 }
 
+/// Tokens of a sequence, and of an earlier one that it goes on after: as if it stood behind a copy.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Span {
+    pub own: Range<usize>,
+    pub before: Range<usize>,
+}
+
+impl Span {
+    /// The span in rows of so many numbers a token.
+    fn of_rows(&self, width: usize) -> Self {
+        let scaled = |it: &Range<usize>| it.start * width..it.end * width;
+        Self { own: scaled(&self.own), before: scaled(&self.before) }
+    }
+}
+
 /// Numbers of each token, `[tokens, width]`.
 #[derive(Debug, Clone)]
-pub struct WindowedRows {
+pub struct NativeRows {
     /// The numbers. Which window they lie in, the operation that made them says.
     pub values: Rc<Vec<f32>>,
     node: usize,
 }
 
-type Derivative = Box<dyn FnOnce(&[f32], &mut Backward)>;
+type Derivative<A> = Box<dyn FnOnce(&[f32], &mut Backward<A>)>;
 
 /// The operations on f32 rows, recorded for a backward pass or not.
-pub struct ExactOperations<'a> {
-    settings: ExactSettings,
+pub struct NativeOperations<'a, A> {
+    settings: NativeSettings,
     /// cos and sin of each position's pairs: `[positions, width / 2, 2]`.
     rotation: &'a [f32],
-    attention: ExactAttention<'a>,
+    attention: NativeAttention<'a, A>,
     /// How each recorded node hands its gradient on.
-    tape: Option<Vec<Derivative>>,
+    tape: Option<Vec<Derivative<A>>>,
     tally: Tally,
 }
 
-impl<'a> ExactOperations<'a> {
+impl<'a, A: Arithmetic> NativeOperations<'a, A> {
     /// Operations without a record.
     pub fn new(
-        settings: ExactSettings,
+        settings: NativeSettings,
         rotation: &'a [f32],
-        attention: ExactAttention<'a>,
+        attention: NativeAttention<'a, A>,
     ) -> Self {
         Self { settings, rotation, attention, tape: None, tally: Tally::default() }
     }
 
-    /// The same, recorded for [`ExactOperations::backward`].
+    /// The same, recorded for [`NativeOperations::backward`].
     pub fn recorded(self) -> Self {
         Self { tape: Some(Vec::new()), ..self }
     }
@@ -100,24 +123,24 @@ impl<'a> ExactOperations<'a> {
     }
 
     fn rounded(&mut self, mut values: Vec<f32>, window: Window) -> Vec<f32> {
-        elementwise::round(&mut values, window, &mut self.tally);
+        elementwise::round::<A>(&mut values, window, &mut self.tally);
         values
     }
 
     fn record(
         &mut self,
         values: impl Into<Rc<Vec<f32>>>,
-        derivative: impl FnOnce() -> Derivative,
-    ) -> WindowedRows {
+        derivative: impl FnOnce() -> Derivative<A>,
+    ) -> NativeRows {
         let node = self.tape.as_ref().map_or(0, Vec::len);
         if let Some(tape) = &mut self.tape {
             tape.push(derivative());
         }
-        WindowedRows { values: values.into(), node }
+        NativeRows { values: values.into(), node }
     }
 
     /// Rows of x that are chosen by index, in the order of the indices.
-    pub fn select(&mut self, x: &WindowedRows, chosen: &[usize], width: usize) -> WindowedRows {
+    pub fn select(&mut self, x: &NativeRows, chosen: &[usize], width: usize) -> NativeRows {
         let values: Vec<f32> =
             chosen.iter().flat_map(|&row| &x.values[row * width..][..width]).copied().collect();
         let (node, length, chosen) = (x.node, x.values.len(), chosen.to_vec());
@@ -125,8 +148,7 @@ impl<'a> ExactOperations<'a> {
             Box::new(move |g, backward| {
                 let mut by_x = vec![0.0; length];
                 for (&row, g) in chosen.iter().zip(g.chunks_exact(width)) {
-                    // Each row is chosen once, as every state of a response is.
-                    by_x[row * width..][..width].copy_from_slice(g);
+                    elementwise::add(&mut by_x[row * width..][..width], g);
                 }
                 backward.give(node, by_x);
             })
@@ -134,25 +156,26 @@ impl<'a> ExactOperations<'a> {
     }
 
     /// Logits `[rows, vocab]`: unrounded sums.
-    pub fn logits(&self, last: &WindowedRows, head: &ExactWeight) -> Vec<f64> {
+    pub fn logits(&self, last: &NativeRows, head: &NativeWeight<A>) -> Vec<f64> {
         product::multiply(Left::Rows(&last.values, self.settings.windows.last), &head.forward)
     }
 
-    /// Gradients of the weights from those of the logits `[rows, vocab]`, which are in units of
-    /// [`BackwardSetting::unit`] and not yet rounded.
+    /// Adds to gradients of the weights what follows from those of the logits `[rows, vocab]`, which are
+    /// in the gradients' unit and not yet rounded.
     pub fn backward(
         self,
-        last: &WindowedRows,
-        head: &Arc<ExactWeight>,
+        last: &NativeRows,
+        head: &Arc<NativeWeight<A>>,
         mut by_logits: Vec<f32>,
         setting: BackwardSetting,
-    ) -> ExactGradients {
-        let gradients = ExactGradients::zeros(setting.slots, setting.unit);
+        gradients: NativeGradients,
+    ) -> NativeGradients {
         let tape = self.tape.expect("a backward pass needs a recorded forward pass");
         let waiting = tape.iter().map(|_| None).collect();
         let windows = self.settings.windows;
-        let mut backward = Backward { waiting, gradients, setting, windows };
-        elementwise::round(&mut by_logits, setting.window, &mut backward.gradients.gradients);
+        let sums = PhantomData;
+        let mut backward = Backward::<A> { waiting, gradients, setting, windows, sums };
+        elementwise::round::<A>(&mut by_logits, setting.window, &mut backward.gradients.gradients);
         let by_last = backward.linear(&by_logits, &last.values, windows.last, head);
         backward.give(last.node, by_last);
         for (node, derivative) in tape.into_iter().enumerate().rev() {
@@ -165,12 +188,12 @@ impl<'a> ExactOperations<'a> {
     }
 }
 
-impl Operations for ExactOperations<'_> {
+impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
     type Tokens = [u32];
-    type Rows = WindowedRows;
-    type Weight = Arc<ExactWeight>;
+    type Rows = NativeRows;
+    type Weight = Arc<NativeWeight<A>>;
 
-    fn embedding(&mut self, table: &Arc<ExactWeight>, tokens: &[u32]) -> WindowedRows {
+    fn embedding(&mut self, table: &Arc<NativeWeight<A>>, tokens: &[u32]) -> NativeRows {
         let width = table.inputs;
         let values: Vec<f32> = tokens
             .iter()
@@ -189,15 +212,15 @@ impl Operations for ExactOperations<'_> {
         })
     }
 
-    fn rms_norm(&mut self, x: &WindowedRows, width: usize) -> WindowedRows {
+    fn rms_norm(&mut self, x: &NativeRows, width: usize) -> NativeRows {
         let factors =
-            elementwise::inverse_root_mean_squares(&x.values, width, self.settings.epsilon);
+            elementwise::inverse_root_mean_squares::<A>(&x.values, width, self.settings.epsilon);
         let values = elementwise::scale_rows(&x.values, &factors, width);
         let values = Rc::new(self.rounded(values, self.settings.windows.normed));
         let (node, y) = (x.node, values.clone());
         self.record(values, || {
             Box::new(move |g, backward| {
-                let by_x = elementwise::norm_derivative(g, &y, &factors, width);
+                let by_x = elementwise::norm_derivative::<A>(g, &y, &factors, width);
                 backward.give(node, by_x);
             })
         })
@@ -206,22 +229,23 @@ impl Operations for ExactOperations<'_> {
     fn attention(
         &mut self,
         layer: usize,
-        x: WindowedRows,
-        qkv: &Arc<ExactWeight>,
-        norms: Option<&HeadNorms<Arc<ExactWeight>>>,
-    ) -> WindowedRows {
+        x: NativeRows,
+        qkv: &Arc<NativeWeight<A>>,
+        norms: Option<&HeadNorms<Arc<NativeWeight<A>>>>,
+    ) -> NativeRows {
         assert!(norms.is_none(), "a policy with norms of heads is refused before");
-        let ExactSettings { windows, heads, .. } = self.settings;
+        let NativeSettings { windows, heads, .. } = self.settings;
         let mut joined =
             product::multiply_rounded(Left::Rows(&x.values, windows.normed), &qkv.forward);
         if let Some(bias) = &qkv.bias {
             elementwise::add_to_rows(&mut joined, bias);
         }
         let positions: Vec<usize> = match &self.attention {
-            ExactAttention::Sequences { lengths, .. } => {
-                lengths.iter().flat_map(|&n| 0..n).collect()
+            NativeAttention::Sequences { spans, .. } => {
+                let all = |Span { own, before }: &Span| before.len()..before.len() + own.len();
+                spans.iter().flat_map(all).collect()
             }
-            ExactAttention::Step { positions, .. } => positions.to_vec(),
+            NativeAttention::Step { positions, .. } => positions.to_vec(),
         };
         let rotations: Vec<f32> = positions
             .iter()
@@ -230,11 +254,11 @@ impl Operations for ExactOperations<'_> {
             .collect();
         let stride = heads.joined_width();
         turn(&mut joined, &rotations, heads, false);
-        round_joined(&mut joined, heads, &windows, &mut self.tally);
+        round_joined::<A>(&mut joined, heads, &windows, &mut self.tally);
         let mut mixed = vec![0.0; joined.len() / stride * heads.queries * heads.width];
         let mut shares = Vec::new();
         match &mut self.attention {
-            ExactAttention::Step { rows, .. } => {
+            NativeAttention::Step { rows, .. } => {
                 let each = rows.iter_mut().zip(joined.chunks_exact(stride));
                 for ((row, joined), mixed) in
                     each.zip(mixed.chunks_exact_mut(heads.queries * heads.width))
@@ -245,11 +269,14 @@ impl Operations for ExactOperations<'_> {
                     row[layer].attend(heads, queries, &windows, mixed);
                 }
             }
-            ExactAttention::Sequences { lengths, keep } => {
+            NativeAttention::Sequences { spans, keep } => {
                 let recorded = self.tape.is_some();
-                for (joined, mixed) in sequences(&joined, &mut mixed, lengths, heads) {
+                for span in spans.iter() {
+                    let Span { own, before } = span.of_rows(stride);
+                    let mixed = &mut mixed[span.of_rows(heads.queries * heads.width).own];
                     for key in 0..heads.keys {
-                        let made = Head { heads, key }.attend(joined, mixed, &windows);
+                        let (before, own) = (&joined[before.clone()], &joined[own.clone()]);
+                        let made = Head { heads, key }.attend::<A>(before, own, mixed, &windows);
                         shares.extend(recorded.then_some(made));
                     }
                 }
@@ -259,8 +286,8 @@ impl Operations for ExactOperations<'_> {
             }
         }
         let mixed = self.rounded(mixed, windows.value);
-        let lengths = match &self.attention {
-            ExactAttention::Sequences { lengths, .. } if self.tape.is_some() => lengths.to_vec(),
+        let spans = match &self.attention {
+            NativeAttention::Sequences { spans, .. } if self.tape.is_some() => spans.clone(),
             _ => Vec::new(),
         };
         let qkv = qkv.clone();
@@ -270,45 +297,45 @@ impl Operations for ExactOperations<'_> {
                 let (windows, gradient) = (backward.windows, backward.setting.window);
                 let tally = &mut backward.gradients.gradients;
                 let mut shares = shares.iter();
-                let mut start = 0;
-                for length in lengths {
-                    let rows = start * stride..(start + length) * stride;
-                    let mixed = start * heads.queries * heads.width;
-                    let g = &g[mixed..mixed + length * heads.queries * heads.width];
+                for span in spans {
+                    let g = &g[span.of_rows(heads.queries * heads.width).own];
+                    let Span { own, before } = span.of_rows(stride);
+                    let joined = [&joined[before.clone()], &joined[own.clone()]];
+                    let (earlier, by_own) = by_joined.split_at_mut(own.start);
+                    let (by_before, by_own) = (&mut earlier[before], &mut by_own[..own.len()]);
                     for key in 0..heads.keys {
                         let shares = shares.next().expect("shares of every head");
-                        Head { heads, key }.differentiate(
+                        Head { heads, key }.differentiate::<A>(
                             g,
-                            &joined[rows.clone()],
+                            joined,
                             shares,
-                            &mut by_joined[rows.clone()],
+                            [&mut *by_before, &mut *by_own],
                             (&windows, gradient),
                             tally,
                         );
                     }
-                    start += length;
                 }
                 turn(&mut by_joined, &rotations, heads, true);
-                elementwise::round(&mut by_joined, gradient, tally);
+                elementwise::round::<A>(&mut by_joined, gradient, tally);
                 let by_x = backward.linear(&by_joined, &x.values, windows.normed, &qkv);
                 backward.give(x.node, by_x);
             })
         })
     }
 
-    fn attention_output(&mut self, x: WindowedRows, weight: &Arc<ExactWeight>) -> WindowedRows {
+    fn attention_output(&mut self, x: NativeRows, weight: &Arc<NativeWeight<A>>) -> NativeRows {
         self.linear(x, weight, self.settings.windows.value)
     }
 
     fn swiglu(
         &mut self,
         _layer: usize,
-        x: WindowedRows,
-        gate: &Arc<ExactWeight>,
-        up: &Arc<ExactWeight>,
-    ) -> WindowedRows {
+        x: NativeRows,
+        gate: &Arc<NativeWeight<A>>,
+        up: &Arc<NativeWeight<A>>,
+    ) -> NativeRows {
         let windows = self.settings.windows;
-        let product = |weight: &ExactWeight| {
+        let product = |weight: &NativeWeight<A>| {
             product::multiply_rounded(Left::Rows(&x.values, windows.normed), &weight.forward)
         };
         let (gates, ups) = (product(gate), product(up));
@@ -319,8 +346,8 @@ impl Operations for ExactOperations<'_> {
             Box::new(move |g, backward| {
                 let (mut by_gates, mut by_ups) = elementwise::swiglu_derivatives(g, &gates, &ups);
                 let tally = &mut backward.gradients.gradients;
-                elementwise::round(&mut by_gates, backward.setting.window, tally);
-                elementwise::round(&mut by_ups, backward.setting.window, tally);
+                elementwise::round::<A>(&mut by_gates, backward.setting.window, tally);
+                elementwise::round::<A>(&mut by_ups, backward.setting.window, tally);
                 for (g, weight) in [(by_gates, gate), (by_ups, up)] {
                     let by_x = backward.linear(&g, &x.values, windows.normed, &weight);
                     backward.give(x.node, by_x);
@@ -329,13 +356,13 @@ impl Operations for ExactOperations<'_> {
         })
     }
 
-    fn swiglu_output(&mut self, x: WindowedRows, weight: &Arc<ExactWeight>) -> WindowedRows {
+    fn swiglu_output(&mut self, x: NativeRows, weight: &Arc<NativeWeight<A>>) -> NativeRows {
         self.linear(x, weight, self.settings.windows.inner)
     }
 
-    fn add(&mut self, x: WindowedRows, more: WindowedRows) -> WindowedRows {
+    fn add(&mut self, x: NativeRows, more: NativeRows) -> NativeRows {
         let mut sum = more.values.to_vec();
-        slices::add(&mut sum, &x.values);
+        elementwise::add(&mut sum, &x.values);
         let sum = self.rounded(sum, self.settings.windows.residual);
         self.record(sum, || {
             Box::new(move |g, backward| {
@@ -345,7 +372,7 @@ impl Operations for ExactOperations<'_> {
         })
     }
 
-    fn scale(&mut self, x: WindowedRows, weight: &Arc<ExactWeight>) -> WindowedRows {
+    fn scale(&mut self, x: NativeRows, weight: &Arc<NativeWeight<A>>) -> NativeRows {
         let scaled = elementwise::scale_columns(&x.values, &weight.values);
         let scaled = self.rounded(scaled, self.settings.windows.last);
         let weight = weight.clone();
@@ -359,14 +386,14 @@ impl Operations for ExactOperations<'_> {
     }
 }
 
-impl ExactOperations<'_> {
+impl<A: Arithmetic> NativeOperations<'_, A> {
     /// x · weightᵀ, x out of `window`.
     fn linear(
         &mut self,
-        x: WindowedRows,
-        weight: &Arc<ExactWeight>,
+        x: NativeRows,
+        weight: &Arc<NativeWeight<A>>,
         window: Window,
-    ) -> WindowedRows {
+    ) -> NativeRows {
         let values = product::multiply_rounded(Left::Rows(&x.values, window), &weight.forward);
         let weight = weight.clone();
         self.record(values, || {
@@ -376,24 +403,6 @@ impl ExactOperations<'_> {
             })
         })
     }
-}
-
-/// The rows of each sequence, joined and mixed.
-fn sequences<'r>(
-    joined: &'r [f32],
-    mixed: &'r mut [f32],
-    lengths: &'r [usize],
-    heads: Heads,
-) -> impl Iterator<Item = (&'r [f32], &'r mut [f32])> {
-    let (mut joined, mut mixed) = (joined, mixed);
-    lengths.iter().map(move |length| {
-        let (first, rest) = joined.split_at(length * heads.joined_width());
-        joined = rest;
-        let (mixed_first, rest) =
-            std::mem::take(&mut mixed).split_at_mut(length * heads.queries * heads.width);
-        mixed = rest;
-        (first, mixed_first)
-    })
 }
 
 /// Turns queries and keys of every row by its rotation.
@@ -406,11 +415,16 @@ fn turn(joined: &mut [f32], rotations: &[f32], heads: Heads, back: bool) {
 }
 
 /// Rounds queries and keys into their window, values into theirs.
-fn round_joined(joined: &mut [f32], heads: Heads, windows: &Windows, tally: &mut Tally) {
+fn round_joined<A: Arithmetic>(
+    joined: &mut [f32],
+    heads: Heads,
+    windows: &Windows,
+    tally: &mut Tally,
+) {
     let turned = (heads.queries + heads.keys) * heads.width;
     for row in joined.chunks_exact_mut(heads.joined_width()) {
         let (keys, values) = row.split_at_mut(turned);
-        elementwise::round(keys, windows.key, tally);
-        elementwise::round(values, windows.value, tally);
+        elementwise::round::<A>(keys, windows.key, tally);
+        elementwise::round::<A>(values, windows.value, tally);
     }
 }

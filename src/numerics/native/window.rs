@@ -140,6 +140,21 @@ pub struct WindowShape {
 const LEAST_GRADIENT_BITS: u32 = 16;
 
 impl Windows {
+    /// Where sums are not exact, nothing is rounded.
+    pub const UNUSED: Self = {
+        let any = Window::below(4, 18);
+        Self {
+            weight: any,
+            residual: any,
+            normed: any,
+            last: any,
+            key: any,
+            value: any,
+            inner: any,
+            share: any,
+        }
+    };
+
     /// The windows of a shape.
     pub fn new(shape: WindowShape) -> Result<Self, NumericsError> {
         let squares = (SIGNIFICANT_BITS - ceil_log2(shape.hidden)) / 2;

@@ -1,0 +1,158 @@
+"""A rollout step of TRL's GRPOTrainer beside those of `dapo bench`, in turn: the same base policy, prompts, group size,
+updates and length limit, on the processor.
+
+    python benches/reference/rollout_step.py DAPO [--rounds 3] [--threads 2] [--instructions avx2]
+
+Run it in the repository's root. DAPO is the binary; the Python needs torch, transformers, datasets and trl. With
+--instructions both sides keep to that instruction set. Prints each round, and medians with ratios.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+BASE = "golden/mini-aime/base"
+MOST_TOKENS = 140
+# A step in the trainer's words: 32 prompts of 8 responses, 4 updates of 64.
+GROUP, MINI_BATCH, UPDATES = 8, 64, 4
+
+
+def trl_steps(problems, steps, threads):
+    """Seconds of each rollout step of TRL, the first left out."""
+    import re
+    import time
+
+    import pyarrow.parquet as parquet
+    import torch
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, TrainerCallback
+    from trl import GRPOConfig, GRPOTrainer
+
+    torch.set_num_threads(threads)
+    table = parquet.read_table(problems).to_pylist()
+    rows = [{"prompt": it["prompt"][0]["content"], "answer": it["reward_model"]["ground_truth"]} for it in table]
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=f"{BASE}/tokenizer.json", eos_token="<eos>", pad_token="<pad>")
+    tokenizer.padding_side = "left"
+    answer_line = re.compile(r"Answer: ?(-?\d+)")
+
+    def reward(completions, answer, **_):
+        found = [answer_line.findall(completion[-300:]) for completion in completions]
+        return [1.0 if it and it[-1] == right else -1.0 for it, right in zip(found, answer)]
+
+    class Clock(TrainerCallback):
+        def __init__(self):
+            self.started, self.seconds = time.perf_counter(), []
+
+        def on_step_end(self, args, state, control, **_):
+            if state.global_step % UPDATES == 0:
+                now = time.perf_counter()
+                self.seconds.append(now - self.started)
+                self.started = now
+
+    clock = Clock()
+    config = GRPOConfig(
+        output_dir=tempfile.mkdtemp(),
+        use_cpu=True,
+        bf16=False,
+        per_device_train_batch_size=MINI_BATCH,
+        steps_per_generation=UPDATES,
+        gradient_accumulation_steps=1,
+        num_generations=GROUP,
+        max_completion_length=MOST_TOKENS,
+        temperature=1.0,
+        beta=0.0,
+        epsilon=0.2,
+        epsilon_high=0.28,
+        loss_type="dapo",
+        learning_rate=2e-4,
+        weight_decay=0.1,
+        max_grad_norm=1.0,
+        lr_scheduler_type="constant_with_warmup",
+        warmup_steps=20,
+        max_steps=UPDATES * (steps + 1),
+        save_strategy="no",
+        report_to=[],
+        gradient_checkpointing=False,
+        seed=1,
+        disable_tqdm=True,
+    )
+    trainer = GRPOTrainer(
+        model=AutoModelForCausalLM.from_pretrained(BASE),
+        processing_class=tokenizer,
+        reward_funcs=reward,
+        args=config,
+        train_dataset=Dataset.from_list(rows),
+        callbacks=[clock],
+    )
+    trainer.train()
+    lengths = [it["completions/mean_length"] for it in trainer.state.log_history if "completions/mean_length" in it]
+    return {"seconds": clock.seconds[1:], "response_tokens": statistics.mean(lengths)}
+
+
+def dapo(binary, scratch, numerics, threads, environment):
+    """`dapo bench` on the same policy: its report."""
+    experiment = scratch / f"{numerics}.toml"
+    base = pathlib.Path("experiments/bench.toml").resolve()
+    experiment.write_text(
+        f'name = "beside-trl"\nnumerics = "{numerics}"\nextends = "{base}"\n[rollout]\nmax_response_tokens = {MOST_TOKENS}\n'
+    )
+    out = scratch / f"{numerics}.json"
+    command = [binary, "bench", experiment, "--model", BASE, "--threads", str(threads), "--json", out]
+    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return json.loads(out.read_text())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("dapo")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--instructions", choices=["avx2", "avx512"])
+    parser.add_argument("--trl", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.trl:
+        print("RESULT " + json.dumps(trl_steps(args.trl, args.steps, args.threads)))
+        return
+    environment = dict(os.environ)
+    if args.instructions:
+        name = args.instructions
+        library = {"avx2": "AVX2", "avx512": "AVX512"}[name]
+        environment |= {"DAPO_INSTRUCTIONS": name, "ATEN_CPU_CAPABILITY": name, "MKL_ENABLE_INSTRUCTIONS": library}
+        environment["ONEDNN_MAX_CPU_ISA"] = {"avx2": "AVX2", "avx512": "AVX512_CORE"}[name]
+    seconds = {"fast": [], "exact": [], "TRL": []}
+    with tempfile.TemporaryDirectory() as scratch:
+        scratch = pathlib.Path(scratch)
+        subprocess.run([args.dapo, "data", "prepare", "mini-aime", "--out", scratch / "data"], check=True, capture_output=True)
+        problems = scratch / "data" / "train.parquet"
+        for number in range(1, args.rounds + 1):
+            line = []
+            for numerics in ["fast", "exact"]:
+                report = dapo(args.dapo, scratch, numerics, args.threads, environment)
+                step = next(it for it in report["phases"] if it["name"] == "rollout_step")["seconds"]["median"]
+                seconds[numerics].append(step)
+                tokens = report["workload"]["response_tokens"] / report["workload"]["rollouts"]
+                line.append(f"{numerics} {step:.3f} s ({tokens:.1f} tokens a response)")
+            command = [sys.executable, __file__, args.dapo, "--trl", problems]
+            command += ["--steps", str(args.steps), "--threads", str(args.threads)]
+            made = subprocess.run(command, check=True, env=environment, capture_output=True, text=True)
+            result = next(it for it in made.stdout.splitlines() if it.startswith("RESULT "))
+            result = json.loads(result.removeprefix("RESULT "))
+            step = statistics.median(result["seconds"])
+            seconds["TRL"].append(step)
+            line.append(f"TRL {step:.3f} s ({result['response_tokens']:.1f})")
+            print(f"round {number}: " + ", ".join(line), flush=True)
+    theirs = statistics.median(seconds["TRL"])
+    print("| | seconds a rollout step | times TRL's speed |\n|---|---|---|")
+    for name, all_seconds in seconds.items():
+        step = statistics.median(all_seconds)
+        print(f"| {name} | {step:.3f} | {theirs / step:.2f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+//! What native arithmetic computes its sums of products in: f64 of numbers out of windows, which is
+//! exact, or f32.
+
+use pulp::Simd;
+use std::borrow::Cow;
+use std::fmt::Debug;
+
+/// Bytes of a row of a panel: whole registers of every instruction set.
+const PANEL_BYTES: usize = 128;
+
+/// A number that sums of products are made in.
+pub trait Arithmetic: Copy + Debug + Default + From<f32> + Send + Sync + 'static {
+    /// Whether numbers are rounded into windows, so that no sum depends on its order.
+    const EXACT: bool;
+
+    /// Columns of a panel.
+    const PANEL: usize = PANEL_BYTES / size_of::<Self>();
+
+    /// A register.
+    type Vector<S: Simd>: Copy;
+
+    /// Registers of a panel's row.
+    fn vectors_of_a_panel<S: Simd>() -> usize {
+        PANEL_BYTES / size_of::<Self::Vector<S>>()
+    }
+
+    fn splat<S: Simd>(simd: S, x: Self) -> Self::Vector<S>;
+
+    /// a · b + sum, rounded once.
+    fn multiply_add<S: Simd>(
+        simd: S,
+        a: Self::Vector<S>,
+        b: Self::Vector<S>,
+        sum: Self::Vector<S>,
+    ) -> Self::Vector<S>;
+
+    /// As whole registers, and what is left.
+    fn vectors<S: Simd>(x: &[Self]) -> (&[Self::Vector<S>], &[Self]);
+
+    fn vectors_mut<S: Simd>(x: &mut [Self]) -> (&mut [Self::Vector<S>], &mut [Self]);
+
+    /// The numbers as this kind.
+    fn widened(x: &[f32]) -> Cow<'_, [Self]>;
+
+    fn to_f32(self) -> f32;
+
+    fn to_f64(self) -> f64;
+}
+
+macro_rules! arithmetic {
+    ($kind:ty, $exact:literal, $vector:ident, $splat:ident, $multiply_add:ident, $vectors:ident,
+     $vectors_mut:ident, $widened:expr) => {
+        impl Arithmetic for $kind {
+            const EXACT: bool = $exact;
+
+            type Vector<S: Simd> = S::$vector;
+
+            #[inline(always)]
+            fn splat<S: Simd>(simd: S, x: Self) -> S::$vector {
+                simd.$splat(x)
+            }
+
+            #[inline(always)]
+            fn multiply_add<S: Simd>(
+                simd: S,
+                a: S::$vector,
+                b: S::$vector,
+                sum: S::$vector,
+            ) -> S::$vector {
+                simd.$multiply_add(a, b, sum)
+            }
+
+            #[inline(always)]
+            fn vectors<S: Simd>(x: &[Self]) -> (&[S::$vector], &[Self]) {
+                S::$vectors(x)
+            }
+
+            #[inline(always)]
+            fn vectors_mut<S: Simd>(x: &mut [Self]) -> (&mut [S::$vector], &mut [Self]) {
+                S::$vectors_mut(x)
+            }
+
+            fn widened(x: &[f32]) -> Cow<'_, [Self]> {
+                $widened(x)
+            }
+
+            #[inline(always)]
+            fn to_f32(self) -> f32 {
+                self as f32
+            }
+
+            #[inline(always)]
+            fn to_f64(self) -> f64 {
+                f64::from(self)
+            }
+        }
+    };
+}
+
+arithmetic!(
+    f32,
+    false,
+    f32s,
+    splat_f32s,
+    mul_add_f32s,
+    as_simd_f32s,
+    as_mut_simd_f32s,
+    Cow::Borrowed
+);
+arithmetic!(
+    f64,
+    true,
+    f64s,
+    splat_f64s,
+    mul_add_f64s,
+    as_simd_f64s,
+    as_mut_simd_f64s,
+    |x: &[f32]| { x.iter().map(|x| f64::from(*x)).collect() }
+);
