@@ -2,7 +2,10 @@
 //! runs this under callgrind, which counts the instructions inside `measured::*`: a figure that
 //! is the same run after run, on a loaded machine too.
 
+use dapo_trainer::numerics::Numerics;
+
 mod measured {
+    use crate::native;
     use dapo_trainer::algorithm::{
         Advantage, Aggregation, Beyond, Buffer, Punishment, Std, StepTotals, Surplus,
         TokenMeanUnit, advantage, aggregation, dynamic_sampling, length_bands, overlong,
@@ -10,7 +13,7 @@ mod measured {
     use dapo_trainer::base::Purpose;
     use dapo_trainer::base::rng::{self, Id};
     use dapo_trainer::experiment::{Sampling, Verifier};
-    use dapo_trainer::policy::sampling::sampler;
+    use dapo_trainer::policy::{Qwen2, sampling::sampler};
     use dapo_trainer::statistics::{Sample, estimators};
     use dapo_trainer::task::reward;
     use std::hint::black_box;
@@ -112,6 +115,87 @@ mod measured {
         let problems: Vec<Vec<Sample>> = samples.chunks(32).map(<[Sample]>::to_vec).collect();
         black_box(estimators::summary(black_box(&problems)).expect("problems with samples"));
     }
+
+    #[inline(never)]
+    pub fn exact_gradients(policy: &Qwen2) {
+        native::gradients(black_box("exact"), policy);
+    }
+
+    #[inline(never)]
+    pub fn fast_gradients(policy: &Qwen2) {
+        native::gradients(black_box("fast"), policy);
+    }
+
+    #[inline(never)]
+    pub fn exact_generation(policy: &Qwen2) {
+        native::generation(black_box("exact"), policy);
+    }
+
+    #[inline(never)]
+    pub fn fast_generation(policy: &Qwen2) {
+        native::generation(black_box("fast"), policy);
+    }
+}
+
+/// Work of the native engine. The counted functions stand in `measured` alone.
+mod native {
+    use dapo_trainer::base::Purpose;
+    use dapo_trainer::base::rng::{self, Id};
+    use dapo_trainer::experiment::Sampling;
+    use dapo_trainer::numerics::Numerics;
+    use dapo_trainer::policy::sampling::generate::{self, Request};
+    use dapo_trainer::policy::{Config, Family, Gradients, Limits, Qwen2, Sequences, UpdateScale};
+    use std::hint::black_box;
+    use tch::Tensor;
+
+    /// A small policy in the native engine.
+    pub fn policy(numerics: Numerics) -> Qwen2 {
+        let config = Config {
+            family: Family::Qwen2,
+            vocab_size: 26,
+            hidden_size: 96,
+            intermediate_size: 256,
+            num_hidden_layers: 2,
+            num_attention_heads: 3,
+            num_key_value_heads: 1,
+            head_dim: 32,
+            max_position_embeddings: 128,
+            rope_theta: 10000.0,
+            rms_norm_eps: 1e-6,
+            tie_word_embeddings: true,
+        };
+        Qwen2::initialise(config, 1).with_numerics(numerics).expect("sums that fit")
+    }
+
+    /// The name keeps two functions from becoming one.
+    pub fn gradients(_arithmetic: &str, policy: &Qwen2) {
+        let mut sequences = Sequences::default();
+        let tokens: Vec<u32> = (0..400).map(|at: u32| at * at % 23 + 3).collect();
+        for tokens in tokens.chunks(50) {
+            sequences.push(&tokens[..49], 9, &tokens[10..]);
+        }
+        let scale = UpdateScale { largest_weight: 1.0, tokens: 400 };
+        let mut sums = Gradients::default();
+        let loss = |log_probs: &Tensor| (log_probs.sum(log_probs.kind()), ());
+        policy.add_gradients(&mut sums, &sequences, 1.0, scale, loss).expect("few tokens");
+        black_box(sums.values(policy));
+    }
+
+    pub fn generation(_arithmetic: &str, policy: &Qwen2) {
+        let request = |sample: u64| Request {
+            prompt: &[3, 5, 7, 11, 13],
+            stream: rng::stream(1, Purpose::Rollout, &[Id::from(sample)]),
+        };
+        let requests: Vec<Request> = (0..64).map(request).collect();
+        let limits = Limits {
+            sampling: Sampling { temperature: 1.0, top_p: 1.0, top_k: 0, log_probs: None },
+            max_response_tokens: 40,
+            entropy: true,
+            stop_tokens: &[],
+            batch_rows: 64,
+        };
+        black_box(generate::generate(policy, &requests, &limits, |_| ()).expect("responses"));
+    }
 }
 
 fn main() {
@@ -124,4 +208,9 @@ fn main() {
     measured::sampling();
     measured::random_streams();
     measured::statistics();
+    let (exact, fast) = (native::policy(Numerics::Exact), native::policy(Numerics::Fast));
+    measured::exact_gradients(&exact);
+    measured::fast_gradients(&fast);
+    measured::exact_generation(&exact);
+    measured::fast_generation(&fast);
 }
