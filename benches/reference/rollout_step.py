@@ -69,7 +69,8 @@ def trl_steps(problems, steps, threads):
         epsilon=0.2,
         epsilon_high=0.28,
         loss_type="dapo",
-        learning_rate=2e-4,
+        # The policy stays what it is, and so do the lengths of its responses.
+        learning_rate=0.0,
         weight_decay=0.1,
         max_grad_norm=1.0,
         lr_scheduler_type="constant_with_warmup",

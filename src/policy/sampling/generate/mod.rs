@@ -67,6 +67,9 @@ impl Response {
 
 /// A thread gets at least so many requests: fewer are not worth its start.
 const REQUESTS_PER_THREAD: usize = 16;
+/// Rows that a thread of the native engine generates at the same time at most: each step reads the keys
+/// and values of all of them, and caches hold those of few.
+const ROWS: usize = 48;
 /// Waiting requests join when this share of the rows is free, so that their prompts are read
 /// together.
 const JOIN_SHARE: usize = 8;
@@ -109,8 +112,8 @@ pub fn generate(
     };
     let threads = workers::count().min(requests.len().div_ceil(REQUESTS_PER_THREAD)).max(1);
     let size = requests.len().div_ceil(threads).max(1);
-    let limits =
-        Limits { batch_rows: limits.batch_rows.div_ceil(threads).max(1), ..limits.clone() };
+    let batch_rows = limits.batch_rows.div_ceil(threads).clamp(1, ROWS);
+    let limits = Limits { batch_rows, ..limits.clone() };
     let parts = requests.chunks(size).enumerate();
     let lanes = parts.map(|(part, requests)| (native.clone(), part * size, requests)).collect();
     let work = |(native, first, requests): (Arc<dyn NativeEngine>, usize, &[Request]),
