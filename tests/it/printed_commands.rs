@@ -265,6 +265,7 @@ const COMMANDS: &[(&str, How)] = {
         ),
         ("dapo regress", Parsed(MINUTES)),
         ("./justw regress", Parsed(MINUTES)),
+        ("dapo regress --part exact", Run),
         ("dapo regress --part exact --host-line", Parsed(MINUTES)),
         ("dapo regress --bless --reason \"…\"", Parsed(MINUTES)),
         ("dapo regress --bless --reason \"…\" --part exact", Parsed(MINUTES)),
