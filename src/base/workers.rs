@@ -66,6 +66,22 @@ pub fn map<C: Send, T: Sync, R: Send>(
     done.into_iter().map(|(_, result)| result).collect()
 }
 
+/// One result for each item, in order, with a thread on each core whatever [`set_count`] said: for
+/// reading and checking files, which computes nothing that LibTorch does.
+pub fn on_all_cores<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let (parts, work) = (items.chunks(items.len().div_ceil(cores).max(1)), &work);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = parts
+            .map(|part| scope.spawn(move || part.iter().map(work).collect::<Vec<R>>()))
+            .collect();
+        let joined = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
+        joined
+            .flat_map(|part| part.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
+}
+
 /// One thread for each context. What `work` passes to its second argument reaches `watch` on the
 /// calling thread. With one thread in all, the calling thread does the work.
 pub fn each<C: Send, M: Send, R: Send>(

@@ -8,7 +8,7 @@ pub mod build;
 pub mod compare;
 pub mod grading;
 
-use crate::base::files;
+use crate::base::{files, workers};
 use crate::experiment::Experiment;
 use crate::records::Counters;
 use crate::study::{Bits, StudyError};
@@ -201,16 +201,22 @@ pub fn file_name(arm_sha256: &str, run_key: &str, exactness: &str, seed: u64) ->
 
 /// The records of a folder, by file name, and the errors of files that are none.
 pub fn read_folder(folder: &Path) -> Result<(Vec<Cell>, Vec<StudyError>), files::FileError> {
-    let mut cells = Vec::new();
-    let mut refused = Vec::new();
-    for name in files::list(folder)?.iter().filter(|name| name.ends_with(".json")) {
-        let path = files::foreign::inside(folder, name);
-        match path.map_err(StudyError::from).and_then(|path| Cell::read(&path)) {
-            Ok(cell) if cell.file_name() == *name => cells.push(cell),
-            Ok(cell) => {
-                let reason = format!("the record's own name is `{}`", cell.file_name());
-                refused.push(StudyError::invalid(folder.join(name), reason));
+    let mut names = files::list(folder)?;
+    names.retain(|name| name.ends_with(".json"));
+    let read = |name: &String| {
+        let cell = Cell::read(&files::foreign::inside(folder, name)?)?;
+        match cell.file_name() {
+            own if own == *name => Ok(cell),
+            own => {
+                let reason = format!("the record's own name is `{own}`");
+                Err(StudyError::invalid(folder.join(name), reason))
             }
+        }
+    };
+    let (mut cells, mut refused) = (Vec::with_capacity(names.len()), Vec::new());
+    for read in workers::on_all_cores(&names, read) {
+        match read {
+            Ok(cell) => cells.push(cell),
             Err(error) => refused.push(error),
         }
     }

@@ -61,10 +61,17 @@ pub fn steps(cell: &Cell) -> Result<(), String> {
 
 /// The fewest significant digits that hold all of a record's metrics.
 fn digits(cell: &Cell) -> Result<usize, String> {
-    let values = || cell.metrics.values().flatten().flatten();
-    let hold = |digits: &&usize| values().all(|value| significant(*value, **digits) == *value);
-    let fewest = DIGITS.iter().rev().find(hold).copied();
+    let values = cell.metrics.values().flatten().flatten();
+    let most = values.map(|value| needed_digits(*value)).max().unwrap_or(0);
+    let fewest = DIGITS.iter().rev().find(|digits| most <= **digits).copied();
     fewest.ok_or_else(|| format!("its metrics have more than {} significant digits", DIGITS[0]))
+}
+
+/// Significant digits of the shortest decimal number that reads as this value.
+fn needed_digits(value: f64) -> usize {
+    let text = format!("{value:e}");
+    let mantissa = text.split('e').next().unwrap_or_default();
+    mantissa.bytes().filter(u8::is_ascii_digit).count()
 }
 
 /// Smallest and largest value of a metric, and whether it is whole; `None` for a metric without

@@ -114,6 +114,34 @@ fn gradients_are_those_of_doubles() {
 }
 
 #[test]
+fn responses_that_share_a_prompt_are_as_behind_copies_of_it() {
+    let prompt = [3, 5, 7, 1];
+    let responses: [&[u32]; 4] = [&[2], &[4, 6], &[8, 9, 10, 1, 2], &[5, 5, 0, 1, 9, 3, 3]];
+    let (mut shared, mut copied) = (Sequences::default(), Sequences::default());
+    shared.push(&prompt, 0, &[]);
+    for response in responses {
+        let fed = &response[..response.len() - 1];
+        shared.push_after(fed, response);
+        copied.push(&[&prompt, fed].concat(), prompt.len() - 1, response);
+    }
+    assert!(shared.tokens.len() < copied.tokens.len());
+    for (numerics, distance) in DISTANCES {
+        let model = policy(Kind::Float, numerics);
+        let said = [&shared, &copied].map(|sequences| model.statistics(sequences, 0.9));
+        let bits = |it: &Tensor| values(it).iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&said[0].0), bits(&said[1].0));
+        assert_eq!(bits(&said[0].1), bits(&said[1].1));
+        let made = [&shared, &copied].map(|sequences| gradients(&model, sequences));
+        for (name, copied) in &made[1] {
+            let size = copied.iter().fold(0f32, |most, x| most.max(x.abs()));
+            for (shared, copied) in made[0][name].iter().zip(copied) {
+                assert!((shared - copied).abs() <= distance as f32 * size, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
 fn sums_have_the_same_bits_in_every_order() {
     let before = orders::check(true);
     let model = policy(Kind::Float, Numerics::Exact);
