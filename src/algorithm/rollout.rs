@@ -38,7 +38,8 @@ pub struct Rollout {
     /// Response token ids. A sampled stop token is part of the response.
     pub tokens: Vec<u32>,
     /// log π(token | prompt, earlier tokens) of the sampler at the sampling temperature,
-    /// over the whole vocabulary (before top-p and top-k); one per token, in nats.
+    /// over the whole vocabulary (before top-p and top-k); one per token, in nats. Empty where another
+    /// trainer's sampler did not record them.
     pub rollout_log_probs: Vec<f64>,
     /// Entropy of the distribution that each token was drawn from, in nats; empty where the sampler
     /// was not asked for it.
@@ -50,7 +51,7 @@ pub struct Rollout {
 }
 
 impl Rollout {
-    /// Checks that every token has its log-prob.
+    /// Checks that every token has its log-prob, or none has.
     ///
     /// # Panics
     /// When the two lengths differ.
@@ -60,7 +61,8 @@ impl Rollout {
         finish: Finish,
         text: String,
     ) -> Self {
-        assert_eq!(tokens.len(), rollout_log_probs.len(), "a rollout needs one log-prob per token");
+        let fits = rollout_log_probs.is_empty() || tokens.len() == rollout_log_probs.len();
+        assert!(fits, "a rollout needs one log-prob per token");
         Self { tokens, rollout_log_probs, rollout_entropy: Vec::new(), finish, text }
     }
 

@@ -40,6 +40,7 @@ pub mod plan;
 pub mod regress;
 pub mod runs;
 pub mod train;
+pub mod engine;
 pub mod verify;
 
 use crate::numerics::vectorised;
@@ -57,6 +58,7 @@ Exit codes:
   130, 143  stopped by Ctrl-C or SIGTERM; train --resume goes on
 
 Environment:
+  DAPO_PYTHON        the Python that has another trainer, such as TRL
   DAPO_LOG           what is logged on standard error, such as info or debug
   DAPO_INSTRUCTIONS  scalar, avx2 or avx512: the instruction set of the loops, in place of the
                      best that the machine has; no exact number depends on it
@@ -78,6 +80,8 @@ enum Verb {
     Init(init::InitArgs),
     Train(train::TrainArgs),
     Ablate(ablate::AblateArgs),
+    #[command(subcommand)]
+    Engine(engine::EngineVerb),
     Export(export::ExportArgs),
     Plan(plan::PlanArgs),
     Eval(eval::EvalArgs),
@@ -143,6 +147,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Init(args) => init::run(args),
         Verb::Train(args) => train::run(args),
         Verb::Ablate(args) => ablate::run(args),
+        Verb::Engine(verb) => engine::run(verb),
         Verb::Export(args) => export::run(args),
         Verb::Plan(args) => plan::run(args),
         Verb::Eval(args) => eval::run(args),

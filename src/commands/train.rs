@@ -5,10 +5,13 @@ use crate::commands::plan::Planned;
 use crate::commands::progress::Progress;
 use crate::commands::tracking::{LiveCurves, TrackerArgs};
 use crate::commands::{bounds, effects, exit, exit::Invalid, exit::Usage, output, place};
+use crate::engines::run::{self as engines, EngineOptions};
 use crate::experiment::compare::differing_keys;
-use crate::experiment::{Data, Device, Experiment, ExperimentError, named, starter, validate};
+use crate::experiment::{
+    Data, Device, Engine, Experiment, ExperimentError, named, starter, validate,
+};
 use crate::report::{self, Tracker};
-use crate::training::run::{self, RunEvent, inputs};
+use crate::training::run::{RunEvent, inputs};
 use crate::training::{Phase, RunEnded, Unfinished};
 use crate::{base::files, records::Ending, records::RunFolder, study::Cell};
 use anyhow::{Context, Result, bail};
@@ -63,6 +66,28 @@ pub struct TrainArgs {
     follow: Option<Tracker>,
     #[command(flatten)]
     tracker: TrackerArgs,
+    #[command(flatten)]
+    engine: EngineArgs,
+}
+
+/// How another trainer is started.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Another trainer")]
+pub struct EngineArgs {
+    /// The Python that has it. Default: DAPO_PYTHON, else python3.
+    #[arg(long, value_name = "PROGRAM")]
+    python: Option<String>,
+    /// Processes of accelerate that share each pass.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    processes: u64,
+}
+
+impl EngineArgs {
+    pub fn options(&self, from: Option<PathBuf>) -> EngineOptions {
+        let default = EngineOptions::default();
+        let python = self.python.clone().unwrap_or(default.python);
+        EngineOptions { python, processes: self.processes, from }
+    }
 }
 
 /// Runs the verb.
@@ -70,7 +95,16 @@ pub struct TrainArgs {
 /// # Errors
 /// An experiment, model or data set that cannot be used; a folder that cannot be written.
 pub fn run(args: &TrainArgs) -> Result<ExitCode> {
+    run_on(args, None, None)
+}
+
+/// As [`run`], on an engine in place of the experiment's, or from the outputs of its earlier run.
+///
+/// # Errors
+/// As [`run`], and an arm that the engine cannot run.
+pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -> Result<ExitCode> {
     let (mut experiment, recorded) = load(&args.experiment, args.inputs.as_deref())?;
+    experiment.engine = engine.unwrap_or(experiment.engine);
     place::overrule(&mut experiment, args.seed, args.threads, args.device);
     let inputs = inputs::prepare(experiment)?;
     let manifest = &inputs.manifest;
@@ -86,13 +120,16 @@ pub fn run(args: &TrainArgs) -> Result<ExitCode> {
         (_, true) => Unfinished::Restart,
         _ => Unfinished::Refuse,
     };
-    let mut planned = Planned::before(&inputs, &folder, !args.no_plan, args.verbose)?;
+    let probes = !args.no_plan && inputs.experiment.engine.is_native();
+    let mut planned = Planned::before(&inputs, &folder, probes, args.verbose)?;
     let sender =
         |to| args.tracker.sender(to, &folder.root().with_file_name("export"), folder.root());
     let mut live = LiveCurves::new(args.follow.map(sender).transpose()?);
     let interrupt = Interrupt::listen()?;
     let mut bar = Progress::new("train", inputs.experiment.training.rollout_steps);
-    let ended = run::run(&inputs, &folder, unfinished, &|| interrupt.asked(), &mut |event| {
+    let stop = || interrupt.asked();
+    let engine = args.engine.options(from);
+    let ended = engines::run(&inputs, &folder, &engine, unfinished, &stop, &mut |event| {
         if interrupt.news() {
             bar.note("stopping after this rollout step or evaluation; once more stops at once");
         }
@@ -139,7 +176,7 @@ pub fn run(args: &TrainArgs) -> Result<ExitCode> {
 
 /// An experiment: TOML with what it extends, or resolved JSON, alone or in a cell's record, whose
 /// relative paths start from `inputs`. With a record come the digests of its inputs.
-fn load(path: &Path, inputs: Option<&Path>) -> Result<(Experiment, Option<Digests>)> {
+pub fn load(path: &Path, inputs: Option<&Path>) -> Result<(Experiment, Option<Digests>)> {
     if path.extension().is_none_or(|extension| extension != "json") {
         if inputs.is_some() {
             let path = path.display();
@@ -246,14 +283,16 @@ fn show(bar: &mut Progress, event: RunEvent) {
         )),
         RunEvent::Step(metrics, timings) => {
             tracing::info!(step = metrics.step, "rollout step done");
-            let get = |name: &str| metrics.metrics.get(name).copied().unwrap_or(f64::NAN);
+            let known = |name: &str| metrics.metrics.get(name).copied();
+            let get = |name: &str| known(name).unwrap_or(f64::NAN);
+            let entropy =
+                known("policy/entropy").map_or("—".to_string(), |it| format!("{it:.3}"));
             bar.note(&format!(
-                "step {:>3}  reward {:+.2}  acc {:4.1}%  len {:4.0}  entropy {:.3}  useful {:3.0}%  {:.1}s",
+                "step {:>3}  reward {:+.2}  acc {:4.1}%  len {:4.0}  entropy {entropy}  useful {:3.0}%  {:.1}s",
                 metrics.step,
                 get("rollout/reward_mean"),
                 100.0 * get("rollout/accuracy"),
                 get("rollout/response_tokens_mean"),
-                get("policy/entropy"),
                 100.0 * get("rollout/groups_useful_share"),
                 timings.seconds.get("total").copied().unwrap_or(f64::NAN),
             ));

@@ -31,6 +31,9 @@ pub struct Experiment {
     pub evaluation: Evaluation,
     /// What a run keeps. Not part of the arm's identity.
     pub checkpoints: Checkpoints,
+    /// Which trainer runs it. It is part of the arm's identity where it is not this one.
+    #[serde(default, skip_serializing_if = "Engine::is_native")]
+    pub engine: Engine,
     /// What a run records; absent: format 1. Not part of the arm's identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub records: Option<RecordsSettings>,
@@ -50,6 +53,8 @@ pub struct ArmIdentity<'a> {
     training: &'a Training,
     optimizer: &'a Optimizer,
     evaluation: &'a Evaluation,
+    #[serde(skip_serializing_if = "Engine::is_native")]
+    engine: Engine,
 }
 
 /// The inputs that are parameters, not files: files are told apart by their digests, in a run's
@@ -80,6 +85,7 @@ impl Experiment {
             training: &self.training,
             optimizer: &self.optimizer,
             evaluation: &self.evaluation,
+            engine: self.engine,
         }
     }
 
@@ -104,6 +110,45 @@ impl Experiment {
 
     pub fn arm_sha256(&self) -> String {
         files::sha256(files::canonical_json_line(&self.arm()).as_bytes())
+    }
+}
+
+/// Which trainer runs an experiment.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Default,
+    Serialize,
+    Deserialize,
+    clap::ValueEnum,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum Engine {
+    /// This harness.
+    #[default]
+    Native,
+    /// TRL's `GRPOTrainer`.
+    Trl,
+    /// verl's `main_ppo` over Ray.
+    Verl,
+}
+
+impl Engine {
+    pub fn is_native(&self) -> bool {
+        *self == Self::Native
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Trl => "trl",
+            Self::Verl => "verl",
+        }
     }
 }
 
@@ -227,6 +272,8 @@ pub struct Training {
 pub enum MiniBatchOrder {
     /// Whole groups, shuffled by the run's stream.
     ShuffledGroups,
+    /// Single rollouts, shuffled by the run's stream (TRL).
+    ShuffledRollouts,
     /// Sorted into length bands by the released code's `balance_batch` with one rank.
     LengthBands,
 }

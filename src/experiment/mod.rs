@@ -17,7 +17,7 @@ pub mod usage;
 
 pub use crate::experiment::compare::Publication;
 pub use crate::experiment::config::{
-    Data, Evaluation, Execution, Experiment, LogProbsOver, MiniAimeVariant, MiniBatchOrder,
+    Data, Engine, Evaluation, Execution, Experiment, LogProbsOver, MiniAimeVariant, MiniBatchOrder,
     NonFinite, Optimizer, PromptSettings, PromptTemplate, RecordsSettings, RolloutSettings,
     SamplerWeights, Sampling, Training, Verifier, WarmUp, WarmUpStart,
 };

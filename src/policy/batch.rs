@@ -21,6 +21,11 @@ pub fn mini_batches(rows: &[Row], training: &Training, mut order: Stream) -> Vec
             order.shuffle(&mut members);
             members.concat()
         }
+        MiniBatchOrder::ShuffledRollouts => {
+            let mut members: Vec<usize> = (0..rows.len()).collect();
+            order.shuffle(&mut members);
+            members
+        }
         MiniBatchOrder::LengthBands => {
             let lengths: Vec<u64> = rows.iter().map(|row| row.tokens.len() as u64).collect();
             length_bands(&lengths, 1)
@@ -295,6 +300,26 @@ mod tests {
         assert_eq!(rows[0].loss_tokens(), 0);
         assert_eq!(pass.loss_mask.sum(Kind::Int64).int64_value(&[]), 0);
         assert_eq!(pass.sequences.targets.len(), 2);
+    }
+
+    #[test]
+    fn balanced_passes_have_every_row_once_and_nearly_as_many_tokens() {
+        let rows: Vec<Row> = (0..64).map(|i| row(i / 8, 10, 10 + i * 7 % 40)).collect();
+        let members: Vec<usize> = (0..64).collect();
+        for together in [false, true] {
+            let passes = balanced(&rows, &members, 1024, together);
+            assert_eq!(passes.len(), 4);
+            let mut all = passes.concat();
+            all.sort_unstable();
+            assert_eq!(all, members);
+            let tokens = |pass: &Vec<usize>| -> usize {
+                pass.iter().map(|&row| rows[row].tokens.len()).sum()
+            };
+            let most = passes.iter().map(tokens).max().unwrap();
+            let least = passes.iter().map(tokens).min().unwrap();
+            assert!(most - least <= if together { 100 } else { 10 }, "{least} {most}");
+        }
+        assert!(balanced(&rows, &[], 1024, true).is_empty());
     }
 
     #[test]

@@ -17,6 +17,7 @@
 //!   evaluations/           every outcome, as parquet
 //!   rollouts/              every training rollout, as parquet
 //!   checkpoints/           step-NNNNNN/, Hugging Face layout plus optimizer and counters
+//!   engine/                what another trainer read and wrote, where one ran (outside every comparison)
 //!   diverged/              rollouts, metrics and policy of the step that was not finite
 //!   outcome.json           how the run ended, with digests of what it wrote
 //!   report.{html,md,json}
@@ -31,7 +32,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Everything that a run writes directly in its folder.
-pub const LAYOUT: [&str; 21] = [
+pub const LAYOUT: [&str; 22] = [
     "experiment.json",
     "tags.json",
     "manifest.json",
@@ -47,6 +48,7 @@ pub const LAYOUT: [&str; 21] = [
     "rollouts",
     "checkpoints",
     "diverged",
+    "engine",
     "outcome.json",
     "report.html",
     "report.md",
@@ -136,7 +138,7 @@ pub struct Manifest {
     /// SHA-256 over arm, seed, inputs and (under `fast` arithmetic) execution.
     pub run_key: String,
     /// How exactly a repetition agrees: `exact-here` for `fast` arithmetic on the processor,
-    /// `approximate` on a card.
+    /// `approximate` on a card, `imported` where another trainer ran.
     pub exactness: String,
     /// `data/train`, `tokenizer`, `base/model.safetensors`, … → SHA-256.
     pub inputs: BTreeMap<String, String>,

@@ -82,6 +82,9 @@ pub enum TrainingError {
          further was written, and --resume goes on when no process works here", folder.display()
     )]
     LockLost { folder: PathBuf },
+    /// What another trainer did, or failed to do.
+    #[error(transparent)]
+    OtherTrainer(Box<dyn std::error::Error + Send + Sync>),
     #[error("cannot make a temporary folder: {0}")]
     Scratch(io::Error),
     #[error(

@@ -62,6 +62,10 @@ impl<'a> Trainer<'a> {
         Self { position, ..self }
     }
 
+    pub fn experiment(&self) -> &Experiment {
+        self.experiment
+    }
+
     pub fn policy(&self) -> &Policy {
         &self.policy
     }

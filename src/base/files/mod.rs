@@ -354,6 +354,15 @@ pub fn append(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     append().map_err(io_error("append to", path))
 }
 
+/// The end of a file as standard output and standard error of a child process.
+pub fn log_writers(path: &Path) -> Result<(fs::File, fs::File), FileError> {
+    let open = || -> io::Result<_> {
+        let file = fs::OpenOptions::new().create(true).append(true).open(path)?;
+        Ok((file.try_clone()?, file))
+    };
+    open().map_err(io_error("append to", path))
+}
+
 /// Replaces a JSON-lines file by these records, atomically.
 pub fn write_lines<T: Serialize>(path: &Path, records: &[T]) -> Result<(), FileError> {
     let lines: String = records.iter().map(|record| canonical_json_line(record) + "\n").collect();

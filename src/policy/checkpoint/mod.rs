@@ -9,7 +9,7 @@ pub mod weights;
 use crate::base::files::{self, foreign};
 use crate::policy::optimizer::{self, on_device};
 use crate::policy::{Config, Moments, PolicyError, Qwen2, Weights, model::qwen2};
-use crate::records::{Counters, RolloutRow, tables};
+use crate::records::{Counters, RolloutRow, ledger, tables};
 use safetensors::{Dtype, tensor::Metadata, tensor::TensorInfo};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -152,18 +152,21 @@ pub fn save_model(
     write_each(&folder.join(WEIGHTS), shapes.collect(), &|name| plain(&parameters[name]).1)
 }
 
-/// Writes a whole checkpoint in one step: either all of it is there or none.
+/// Writes a whole checkpoint in one step: either all of it is there or none. Another trainer's moments
+/// are not in it.
 pub fn save(
     folder: &Path,
     parameters: &BTreeMap<String, Tensor>,
-    moments: &dyn Moments,
+    moments: Option<&dyn Moments>,
     base: &Path,
     progress: &CheckpointProgress,
 ) -> Result<(), PolicyError> {
     let partial = files::partial_folder(folder);
     files::remove_folder(&partial)?;
     save_model(&partial, parameters, base)?;
-    moments::write(&partial.join(MOMENTS), parameters, moments)?;
+    if let Some(moments) = moments {
+        moments::write(&partial.join(MOMENTS), parameters, moments)?;
+    }
     if !progress.carried.is_empty() {
         tables::write_rollouts(&partial.join(CARRIED), &progress.carried)?;
     }
@@ -175,7 +178,7 @@ pub fn save(
     let record = TrainerRecord {
         counters: progress.counters,
         prompts_drawn: progress.prompts_drawn,
-        optimizer_updates: moments.updates(),
+        optimizer_updates: moments.map_or(0, Moments::updates),
         sha256,
     };
     files::write_json(&partial.join(TRAINER), &record)?;
@@ -195,8 +198,11 @@ pub fn load(folder: &Path) -> Result<Loaded, PolicyError> {
         }
     }
     let model = load_model(folder)?;
-    let path = folder.join(MOMENTS);
-    let optimizer = moments::read(&path, &model, record.optimizer_updates)?;
+    let has_moments = record.optimizer_updates > 0 || record.sha256.contains_key(MOMENTS);
+    let optimizer = match has_moments {
+        true => moments::read(&folder.join(MOMENTS), &model, record.optimizer_updates)?,
+        false => optimizer::OptimizerState::default(),
+    };
     let carried = match record.sha256.contains_key(CARRIED) {
         true => tables::read_rollouts(&folder.join(CARRIED))?,
         false => Vec::new(),
@@ -207,6 +213,12 @@ pub fn load(folder: &Path) -> Result<Loaded, PolicyError> {
         optimizer,
         progress: CheckpointProgress { counters, prompts_drawn, carried },
     })
+}
+
+/// The digest of the policy's weights that a ledger has.
+pub fn weights_sha256(model: &Qwen2) -> String {
+    let values = values(model).into_iter().map(|(name, (_, values))| (name, values));
+    ledger::tensors(&values.collect())
 }
 
 /// The policy's weights as plain values: name → (shape, values).

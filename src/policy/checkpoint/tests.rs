@@ -70,7 +70,7 @@ fn a_saved_checkpoint_loads_as_what_was_saved() {
     ];
     for (name, state, progress) in cases {
         let folder = scratch.path().join(name);
-        save(&folder, model.parameters(), &state, base.path(), &progress).unwrap();
+        save(&folder, model.parameters(), Some(&state), base.path(), &progress).unwrap();
         let loaded = load(&folder).unwrap();
         assert_eq!((loaded.optimizer, loaded.progress), (state, progress));
         assert_eq!(values(&loaded.model), values(&model));
@@ -85,7 +85,7 @@ fn one_flipped_bit_anywhere_in_a_checkpoint_is_refused_by_the_files_name() {
     let scratch = tempfile::tempdir().unwrap();
     let folder = scratch.path().join("checkpoint");
     for name in ["config.json", WEIGHTS, MOMENTS] {
-        save(&folder, model.parameters(), &state(), base.path(), &progress()).unwrap();
+        save(&folder, model.parameters(), Some(&state()), base.path(), &progress()).unwrap();
         let path = folder.join(name);
         let mut bytes = files::read(&path).unwrap();
         let last = bytes.len() - 1;
@@ -113,7 +113,7 @@ fn moments_that_no_update_leaves_are_refused_by_name() {
         let mut state = state();
         state.first_moments.get_mut("lm_head.weight").unwrap()[0] = first;
         state.second_moments.get_mut("lm_head.weight").unwrap()[0] = second;
-        save(&folder, model.parameters(), &state, base.path(), &progress()).unwrap();
+        save(&folder, model.parameters(), Some(&state), base.path(), &progress()).unwrap();
         let error = load(&folder).unwrap_err().to_string();
         assert!(error.contains("optimizer.safetensors") && error.ends_with(words), "{error}");
     }

@@ -279,7 +279,7 @@ fn write(inputs: &Inputs, trainer: &Trainer, step: &Step) -> Result<(), Training
     files::append_line(&at("metrics.jsonl"), &StepMetrics { step: 1, counters, metrics })?;
     let (policy, base) = (trainer.policy(), &inputs.experiment.inputs.model);
     let (weights, moments) = (policy.weights(), policy.moments());
-    checkpoint::save(&at("checkpoint"), weights, moments, base, &progress(trainer))?;
+    checkpoint::save(&at("checkpoint"), weights, Some(moments), base, &progress(trainer))?;
     Ok(())
 }
 

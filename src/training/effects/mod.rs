@@ -99,6 +99,9 @@ fn trained(groups: &[&Group<ScoredRollout>], masked: u64) -> Metrics {
     metrics
 }
 
+/// How the names of another trainer's own measurements begin.
+pub const OF_ENGINE: &str = "engine/";
+
 /// Metrics that only forward passes and updates determine, and no table of rollouts.
 const OF_UPDATES: [&str; 32] = [
     "effect/clip_higher_clipped_above_tokens",

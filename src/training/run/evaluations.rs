@@ -18,7 +18,7 @@ impl RunInProgress<'_> {
         is_end: bool,
         watch: &mut dyn FnMut(RunEvent),
     ) -> Result<bool, TrainingError> {
-        let (inputs, counters) = (self.inputs, self.trainer.counters());
+        let (inputs, counters) = (self.inputs, self.stepper.counters());
         let step = counters.rollout_steps;
         for (name, problems) in inputs.data.evaluated() {
             let key = (name.to_string(), step);
@@ -32,8 +32,8 @@ impl RunInProgress<'_> {
             tracing::debug!(set = name, step, "evaluation");
             let started = Instant::now();
             let set = Set { name, problems, samples: inputs.samples(name)? };
-            let model = self.trainer.policy().model();
-            evaluate_into(inputs, || self.held(), model, set, (step, counters), watch)?;
+            let model = self.stepper.model()?;
+            evaluate_into(inputs, || self.held(), &model, set, (step, counters), watch)?;
             self.evaluated.push(key);
             self.record_seconds("evaluation", started)?;
         }

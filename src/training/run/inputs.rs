@@ -158,6 +158,9 @@ fn manifest(experiment: &Experiment, sets: &DataSets) -> Result<Manifest, Traini
 }
 
 pub fn exactness(experiment: &Experiment) -> &'static str {
+    if !experiment.engine.is_native() {
+        return "imported";
+    }
     match (experiment.numerics, experiment.execution.device.unwrap_or_default()) {
         (Numerics::Exact, _) => "exact",
         (Numerics::Fast, Device::Cpu) => "exact-here",

@@ -6,20 +6,21 @@ pub mod evaluations;
 pub mod inputs;
 pub mod rows;
 pub mod session;
+pub mod stepper;
 
 use crate::algorithm::Kl;
 use crate::base::{Lock, files};
 use crate::experiment::Data;
-use crate::policy::{Loaded, Policy, checkpoint};
+use crate::policy::{Loaded, Policy};
 use crate::records::{
     DivergenceRecord, Ending, EvaluationRecord, RunFolder, StepMetrics, StepTimings, environment,
     ledger, ledger::Kind, run_folder::Outcome, tables,
 };
 use crate::training::run::inputs::Inputs;
-use crate::training::run::rows::{carried_groups, progress, rollout_rows, step_components};
+use crate::training::run::rows::{carried_groups, rollout_rows, step_components};
 use crate::training::{
-    Divergence, NotFinite, Opened, Phase, Position, Start, StepOutcome, Trainer, TrainingError,
-    Unfinished, step::Step,
+    Divergence, NotFinite, Opened, Phase, Position, Start, StepOutcome, Stepper, Trainer,
+    TrainingError, Unfinished, step::Step,
 };
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -56,6 +57,24 @@ pub fn run(
     stop: &dyn Fn() -> bool,
     watch: &mut dyn FnMut(RunEvent),
 ) -> Result<RunEnded, TrainingError> {
+    run_with(inputs, folder, unfinished, stop, watch, &|checkpoint| {
+        Ok(Box::new(trainer(inputs, checkpoint)?))
+    })
+}
+
+/// Makes the stepper of a session that goes on from a checkpoint, or begins.
+pub type MakeStepper<'a> =
+    dyn Fn(Option<Loaded>) -> Result<Box<dyn Stepper + 'a>, TrainingError> + 'a;
+
+/// As [`run`], with the steps of another trainer. It is made when the folder is ready.
+pub fn run_with(
+    inputs: &Inputs,
+    folder: &RunFolder,
+    unfinished: Unfinished,
+    stop: &dyn Fn() -> bool,
+    watch: &mut dyn FnMut(RunEvent),
+    make: &MakeStepper,
+) -> Result<RunEnded, TrainingError> {
     let start = match session::open(inputs, folder, unfinished, watch)? {
         Opened::Finished(outcome) => return Ok(RunEnded::Finished(outcome)),
         Opened::Ready(start) => *start,
@@ -63,13 +82,13 @@ pub fn run(
     if let Some(Loaded { progress, .. }) = &start.checkpoint {
         watch(RunEvent::Resumed(progress.counters.rollout_steps));
     }
-    let mut run = RunInProgress::new(inputs, folder, start, stop)?;
+    let mut run = RunInProgress::new(inputs, folder, start, stop, make)?;
     let stopped = |run: &RunInProgress| {
         session::close(run.held()?)?;
-        Ok(RunEnded::Stopped(run.trainer.counters().rollout_steps))
+        Ok(RunEnded::Stopped(run.stepper.counters().rollout_steps))
     };
     let Some((ending, reason)) = run.train(watch)? else { return stopped(&run) };
-    let counters = run.trainer.counters();
+    let counters = run.stepper.counters();
     let mut outcome = Outcome { ending, reason, counters, digests: BTreeMap::new() };
     run.record_end(&outcome)?;
     outcome.digests = folder.digests()?;
@@ -121,7 +140,7 @@ pub fn trainer(inputs: &Inputs, checkpoint: Option<Loaded>) -> Result<Trainer<'_
 struct RunInProgress<'a> {
     inputs: &'a Inputs,
     folder: &'a RunFolder,
-    trainer: Trainer<'a>,
+    stepper: Box<dyn Stepper + 'a>,
     /// Set and rollout step of each line of `evaluations.jsonl`.
     evaluated: Vec<(String, u64)>,
     head: String,
@@ -135,12 +154,13 @@ impl<'a> RunInProgress<'a> {
         folder: &'a RunFolder,
         start: Start,
         stop: &'a dyn Fn() -> bool,
+        make: &'a MakeStepper,
     ) -> Result<Self, TrainingError> {
         let Start { checkpoint, evaluated, head, lock } = start;
-        let trainer = trainer(inputs, checkpoint)?;
+        let stepper = make(checkpoint)?;
         let key = |record: EvaluationRecord| (record.set, record.counters.rollout_steps);
         let evaluated = evaluated.into_iter().map(key).collect();
-        Ok(Self { inputs, folder, trainer, evaluated, head, stop, lock })
+        Ok(Self { inputs, folder, stepper, evaluated, head, stop, lock })
     }
 
     /// The folder, if this process still holds its lock. To be called before anything is written or
@@ -160,7 +180,7 @@ impl<'a> RunInProgress<'a> {
     ) -> Result<Option<(Ending, String)>, TrainingError> {
         let steps = self.inputs.experiment.training.rollout_steps;
         loop {
-            let done = self.trainer.counters().rollout_steps;
+            let done = self.stepper.counters().rollout_steps;
             if !self.evaluate(done == steps, watch)? {
                 self.save_checkpoint(watch)?;
                 return Ok(None);
@@ -175,7 +195,7 @@ impl<'a> RunInProgress<'a> {
             }
             let (started, number) = (Instant::now(), done + 1);
             let outcome =
-                self.trainer.step(&mut |phase| watch(RunEvent::Phase(number, steps, phase)));
+                self.stepper.step(&mut |phase| watch(RunEvent::Phase(number, steps, phase)));
             match outcome? {
                 StepOutcome::Trained(step) => self.record_step(number, *step, started, watch)?,
                 StepOutcome::Saturated => {
@@ -202,7 +222,7 @@ impl<'a> RunInProgress<'a> {
         let reason = diverged(number, &found.source);
         let folder = self.held()?.path("diverged");
         files::remove_folder(&folder)?;
-        self.save(&folder.join("checkpoint"))?;
+        self.stepper.save(&folder.join("checkpoint"))?;
         tables::write_rollouts(&folder.join("rollouts.parquet"), &rollout_rows(&found.step))?;
         let mut metrics = found.step.metrics;
         metrics.retain(|_, value| value.is_finite());
@@ -220,7 +240,7 @@ impl<'a> RunInProgress<'a> {
     ) -> Result<(), TrainingError> {
         let rows = rollout_rows(&step);
         tables::write_rollouts(&self.held()?.rollouts(number), &rows)?;
-        let counters = self.trainer.counters();
+        let counters = self.stepper.counters();
         let metrics = StepMetrics { step: number, counters, metrics: step.metrics };
         files::append_line(&self.folder.path("metrics.jsonl"), &metrics)?;
         let components = step_components(&rows, &metrics, step.components);
@@ -237,7 +257,7 @@ impl<'a> RunInProgress<'a> {
     /// Closes the ledger. It has no digests of files, because its own is among them.
     fn record_end(&self, outcome: &Outcome) -> Result<(), TrainingError> {
         let components = ledger::end(&self.folder.evaluations()?, outcome);
-        let place = (Kind::End, self.trainer.counters().rollout_steps);
+        let place = (Kind::End, self.stepper.counters().rollout_steps);
         ledger::append(self.held()?, &self.head, place, components)?;
         Ok(())
     }
@@ -246,7 +266,7 @@ impl<'a> RunInProgress<'a> {
     fn record_seconds(&self, phase: &str, started: Instant) -> Result<(), TrainingError> {
         let taken = started.elapsed().as_secs_f64();
         let seconds = [phase, "total"].map(|name| (name.to_string(), taken)).into();
-        let step = self.trainer.counters().rollout_steps;
+        let step = self.stepper.counters().rollout_steps;
         let timings = StepTimings { step, seconds, ended_ms: Some(environment::now_ms()) };
         Ok(files::append_line(&self.held()?.path("timings.jsonl"), &timings)?)
     }
@@ -260,11 +280,13 @@ impl<'a> RunInProgress<'a> {
     /// Writes the checkpoint of the present step, unless it exists (with the same bits), and
     /// removes those that need not be kept.
     fn save_checkpoint(&mut self, watch: &mut dyn FnMut(RunEvent)) -> Result<(), TrainingError> {
-        let step = self.trainer.counters().rollout_steps;
+        let step = self.stepper.counters().rollout_steps;
         if !self.folder.checkpoint(step).exists() {
             tracing::debug!(step, "checkpoint");
             let started = Instant::now();
-            self.save(&self.held()?.checkpoint(step))?;
+            if !self.stepper.save(&self.held()?.checkpoint(step))? {
+                return Ok(());
+            }
             self.record_seconds("checkpoint", started)?;
         }
         watch(RunEvent::Saved(step));
@@ -288,12 +310,5 @@ impl<'a> RunInProgress<'a> {
             }
         }
         Ok(())
-    }
-
-    fn save(&self, folder: &std::path::Path) -> Result<(), TrainingError> {
-        let base = &self.inputs.experiment.inputs.model;
-        let policy = self.trainer.policy();
-        let (weights, moments) = (policy.weights(), policy.moments());
-        Ok(checkpoint::save(folder, weights, moments, base, &progress(&self.trainer))?)
     }
 }

@@ -269,7 +269,9 @@ fn record_session(
     from_step: u64,
     watch: &mut dyn FnMut(RunEvent),
 ) -> Result<(), TrainingError> {
-    let first = folder.environment()?.facts;
+    let mut first = folder.environment()?.facts;
+    // Which other trainer ran is no fact about this machine.
+    first.remove("engine");
     let here = environment::describe(inputs.experiment.execution.threads).facts;
     let value = |facts: &BTreeMap<String, String>, name: &str| {
         facts.get(name).cloned().unwrap_or_else(|| "unknown".to_string())

@@ -2,6 +2,7 @@
 //! a folder. [`crate::verification::verify::replay`] executes the step.
 
 use crate::base::files;
+use crate::policy::checkpoint;
 use crate::records::{DivergenceRecord, Ending, run_folder::Outcome, tables};
 use crate::verification::Waiting;
 use crate::verification::verify::{Check, VerifySubject, checkpoints, steps, steps::StepTable};
@@ -67,7 +68,7 @@ fn policy(check: &mut Check, subject: VerifySubject, outcome: &Outcome) {
     let last = records.steps();
     if last > 0
         && records.counters(last).is_some_and(|it| it.updates == outcome.counters.updates)
-        && records.component(last, "weights") != Some(&checkpoints::weights(&loaded.model))
+        && records.component(last, "weights") != Some(&checkpoint::weights_sha256(&loaded.model))
     {
         check.mismatch(CHECKPOINT, format!("its weights are not those of step {last}"));
     }

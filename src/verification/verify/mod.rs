@@ -149,6 +149,8 @@ pub struct Extent {
     pub evaluations: u64,
     /// Saturated or diverged before its last step.
     pub ends_early: bool,
+    /// Another trainer made the rollout steps.
+    pub imported: bool,
 }
 
 /// The folder under verification, its records and files, and the inputs that are here.
@@ -199,6 +201,12 @@ fn summary(verdict: VerifyVerdict, extent: Extent, replay: Option<&Replay>) -> S
         return verdict.name().to_string();
     }
     let steps = replay.map_or(0, |replay| replay.covered.len());
+    if extent.imported {
+        let Extent { steps, evaluations, .. } = extent;
+        return format!(
+            "verified (records); another trainer made the {steps} rollout steps, {evaluations} evaluations not replayed"
+        );
+    }
     let mut summary = format!("verified (records), training replayed {steps} of {}", extent.steps);
     let evaluations = replay.map(|replay| &replay.evaluations);
     let executed = evaluations.map_or(0, |it| it.executed.len());
@@ -233,6 +241,9 @@ fn examine(
     checks.push(check);
     let Some(records) = records else { return Ok(None) };
     *extent = records.extent();
+    if found.has_engine && !extent.imported {
+        checks[0].mismatch("engine", "has no place in a run of this harness: it was added");
+    }
     checks.push(walk::digests(folder, &found, records.outcome.as_ref()));
     checks.push(identity::identity(&records));
     let (check, local) = inputs::find(folder, &records, options);
@@ -252,6 +263,15 @@ fn examine(
     checks.extend(metadata::check(folder, &found));
     checks.extend(stated(folder));
     let Some(request) = &options.replay else { return Ok(None) };
+    if extent.imported {
+        let mut check = Check::new("replay");
+        check.inconclusive(
+            "replay",
+            "another trainer made the rollout steps; dapo eval samples from the checkpoints",
+        );
+        checks.push(check.compared("nothing"));
+        return Ok(None);
+    }
     if checks.iter().any(Check::failed) {
         let mut check = Check::new("replay");
         check.inconclusive("replay", "not begun: the checks above found mismatches already");
@@ -291,8 +311,15 @@ fn not_checked(extent: Extent, replay: Option<&Replay>) -> Vec<String> {
          arithmetic, its threads and batch sizes: no number depends on them"
             .to_string(),
     ];
+    if extent.imported {
+        notes.push(
+            "engine/, and whether the policy of a rollout step gave its responses, and the updates its \
+             weights: another trainer made them, and this harness cannot execute them again"
+                .to_string(),
+        );
+    }
     let missing = extent.steps - replay.map_or(0, |replay| replay.covered.len() as u64);
-    if missing > 0 {
+    if missing > 0 && !extent.imported {
         notes.push(format!(
             "generation and updates of the {missing} rollout steps that were not executed again \
              (--replay N --challenge SEED): rollouts, metrics of the policy, the loss and the optimizer, \

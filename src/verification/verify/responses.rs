@@ -32,8 +32,9 @@ pub fn well_formed(
         }
         for row in members {
             let probable = |value: &f64| value.is_finite() && *value <= 0.0;
+            let recorded = experiment.engine.is_native() || !row.rollout_log_probs.is_empty();
             if row.tokens.is_empty()
-                || row.tokens.len() != row.rollout_log_probs.len()
+                || (recorded && row.tokens.len() != row.rollout_log_probs.len())
                 || !row.rollout_log_probs.iter().all(probable)
             {
                 let what = "a token has no log-prob, or one that is none";

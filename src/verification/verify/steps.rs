@@ -265,12 +265,17 @@ pub fn compare(
         }
     }
     // No table has the distributions; a step of format 2 must only have the metric.
-    let entropy = (experiment.record_format() > 1).then_some(effects::ROLLOUT_ENTROPY);
+    let native = experiment.engine.is_native();
+    let sampled = native && experiment.record_format() > 1;
+    let entropy = sampled.then_some(effects::ROLLOUT_ENTROPY);
     if let Some(name) = entropy.filter(|name| !found.contains_key(*name)) {
         check.mismatch(place(name), "is missing");
     }
     let known = |name: &String| {
-        effects::is_of_updates(name) || again.contains_key(name) || Some(name.as_str()) == entropy
+        effects::is_of_updates(name)
+            || again.contains_key(name)
+            || Some(name.as_str()) == entropy
+            || (!native && name.starts_with(effects::OF_ENGINE))
     };
     for name in found.keys().filter(|name| !known(name)) {
         check.mismatch(place(name), "does not exist in this step");

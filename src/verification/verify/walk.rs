@@ -23,6 +23,8 @@ pub struct FolderFound {
     /// With `/` between their parts.
     pub files: BTreeSet<String>,
     pub folders: BTreeSet<String>,
+    /// The folder of another trainer is there. It is not looked into.
+    pub has_engine: bool,
     /// Symbolic links, devices and the like.
     pub links: u64,
 }
@@ -59,6 +61,7 @@ pub fn walk(folder: &RunFolder) -> Result<(Check, FolderFound), files::FileError
                     found.links += 1;
                     check.mismatch(&path, "is a symbolic link, a device or the like");
                 }
+                (Some(files::FileKind::Folder), FolderPlace::Engine) => found.has_engine = true,
                 (_, FolderPlace::Aside) => {
                     check.inconclusive(
                         &path,
@@ -66,6 +69,9 @@ pub fn walk(folder: &RunFolder) -> Result<(Check, FolderFound), files::FileError
                     );
                 }
                 (Some(files::FileKind::File), FolderPlace::Folder) => {
+                    check.mismatch(&path, "is a file, should be a folder")
+                }
+                (Some(files::FileKind::File), FolderPlace::Engine) => {
                     check.mismatch(&path, "is a file, should be a folder")
                 }
                 (Some(files::FileKind::Folder), FolderPlace::File) => {
@@ -85,6 +91,8 @@ pub fn walk(folder: &RunFolder) -> Result<(Check, FolderFound), files::FileError
 enum FolderPlace {
     File,
     Folder,
+    /// What another trainer read and wrote.
+    Engine,
     /// A damaged checkpoint that a session put aside.
     Aside,
     None,
@@ -96,6 +104,7 @@ fn place(path: &str) -> FolderPlace {
         |name: &str| CHECKPOINT.contains(&name) || checkpoint::COMPANIONS.contains(&name);
     match parts[..] {
         [name] if FOLDERS.contains(&name) => FolderPlace::Folder,
+        ["engine"] => FolderPlace::Engine,
         [name] if LAYOUT.contains(&name) => FolderPlace::File,
         ["evaluations", name] if name.ends_with(".parquet") => FolderPlace::File,
         ["rollouts", name] if numbered(name, ".parquet") => FolderPlace::File,

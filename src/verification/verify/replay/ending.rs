@@ -6,7 +6,7 @@ use crate::records::{DivergenceRecord, Ending, tables};
 use crate::training::run::rows::rollout_rows;
 use crate::training::{Divergence, StepOutcome, Trainer, run};
 use crate::verification::verify::ending::{CHECKPOINT, RECORD, ROLLOUTS};
-use crate::verification::verify::{Check, checkpoints, replay::Replayed};
+use crate::verification::verify::{Check, replay::Replayed};
 
 impl Replayed<'_> {
     /// Executes the step after the last recorded one, which must end the run as the outcome says.
@@ -54,7 +54,7 @@ impl Replayed<'_> {
             differs(RECORD);
         }
         let loaded = checkpoint::load(&self.folder.path(CHECKPOINT)).ok();
-        let weights = loaded.map(|loaded| checkpoints::weights(&loaded.model));
+        let weights = loaded.map(|loaded| checkpoint::weights_sha256(&loaded.model));
         if weights.as_ref() != trainer.policy().components().get("weights") {
             differs(CHECKPOINT);
         }

@@ -1,0 +1,112 @@
+//! What an arm asks of another trainer: that trainer's settings, each with the key of ours that it
+//! comes from, and what the trainer cannot do.
+
+use serde::Serialize;
+use serde_json::Value;
+use std::fmt;
+
+/// One setting of a trainer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Setting {
+    /// The trainer's own name of it, such as `actor_rollout_ref.actor.clip_ratio_high`.
+    pub name: String,
+    pub value: Value,
+    /// The key of the experiment that asks for it; empty where only the import needs it.
+    pub key: String,
+    /// What a reader should know beside the key, or empty.
+    pub remark: String,
+}
+
+/// A key of the experiment that a trainer cannot do as it is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DemandRefusal {
+    pub key: String,
+    /// What the experiment asks, as TOML.
+    pub asked: String,
+    /// What the trainer does instead, and what could be asked of it.
+    pub reason: String,
+}
+
+impl fmt::Display for DemandRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {}: {}", self.key, self.asked, self.reason)
+    }
+}
+
+/// Collects what an arm asks of a trainer.
+#[derive(Debug, Default)]
+pub struct Demand {
+    settings: Vec<Setting>,
+    refusals: Vec<DemandRefusal>,
+}
+
+impl Demand {
+    /// The trainer does what `key` asks.
+    pub fn set(&mut self, name: &str, value: impl Into<Value>, key: &str) {
+        self.set_with(name, value, key, "");
+    }
+
+    /// As [`Demand::set`], with a remark for the reader of the trainer's settings.
+    pub fn set_with(&mut self, name: &str, value: impl Into<Value>, key: &str, remark: &str) {
+        let (name, key) = (name.to_string(), key.to_string());
+        self.settings.push(Setting { name, value: value.into(), key, remark: remark.to_string() });
+    }
+
+    /// The trainer cannot do what `key` asks, unless `holds`.
+    pub fn need(&mut self, holds: bool, key: &str, asked: &impl Serialize, reason: &str) {
+        if holds {
+            return;
+        }
+        let asked = serde_json::to_string(asked).unwrap_or_default();
+        self.refusals.push(DemandRefusal {
+            key: key.to_string(),
+            asked,
+            reason: reason.to_string(),
+        });
+    }
+
+    pub fn finish(self) -> Result<Vec<Setting>, Vec<DemandRefusal>> {
+        if self.refusals.is_empty() { Ok(self.settings) } else { Err(self.refusals) }
+    }
+}
+
+/// Settings as flat YAML, each with the key that it comes from as a comment.
+pub fn yaml(settings: &[Setting]) -> String {
+    let line = |setting: &Setting| {
+        let Setting { name, value, key, remark } = setting;
+        let about = [key.as_str(), remark].into_iter().filter(|text| !text.is_empty());
+        let about = about.collect::<Vec<_>>().join("; ");
+        let comment = if about.is_empty() { String::new() } else { format!("  # {about}") };
+        format!("{name}: {}{comment}\n", yaml_value(value))
+    };
+    settings.iter().map(line).collect()
+}
+
+/// JSON is YAML but for numbers such as 1e-8, which YAML 1.1 reads as text.
+fn yaml_value(value: &Value) -> String {
+    let text = value.to_string();
+    match value {
+        Value::Number(_) if !text.contains('.') => text.replace('e', ".0e"),
+        Value::Array(values) => {
+            let values: Vec<String> = values.iter().map(yaml_value).collect();
+            format!("[{}]", values.join(", "))
+        }
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn yaml_has_numbers_that_python_reads_as_numbers() {
+        let mut demand = Demand::default();
+        demand.set("adam_epsilon", 1e-8, "optimizer.epsilon");
+        demand.set_with("rates", vec![1e-7, 0.5], "", "in order");
+        demand.set("loss_type", "grpo", "dapo.aggregation");
+        let expected = "adam_epsilon: 1.0e-8  # optimizer.epsilon\nrates: [1.0e-7, 0.5]  # in order\n\
+                        loss_type: \"grpo\"  # dapo.aggregation\n";
+        assert_eq!(yaml(&demand.finish().unwrap()), expected);
+    }
+}

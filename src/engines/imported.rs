@@ -1,0 +1,136 @@
+//! A run whose steps another trainer makes: each is read when it is complete, graded again, and recorded
+//! as a step of this harness, as far as the other trainer's outputs tell of it.
+
+use crate::algorithm::{Group, ScoredRollout, Selection};
+use crate::engines::EngineError;
+use crate::experiment::{Data, Experiment};
+use crate::policy::{CheckpointProgress, Loaded, Qwen2, checkpoint};
+use crate::records::{Components, Counters};
+use crate::training::{Metrics, Phase, StepOutcome, Stepper, TrainingError};
+use crate::training::{effects, run::inputs::Inputs, step::Step, trainer};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// What the other trainer says of a rollout step.
+#[derive(Debug, Default)]
+pub struct ReadStep {
+    pub groups: Vec<Group<ScoredRollout>>,
+    /// What it measured, under names of this harness where the definition is the same, else under
+    /// `engine/`.
+    pub metrics: Metrics,
+    pub updates: u64,
+    /// Phase → wall-clock seconds.
+    pub seconds: BTreeMap<String, f64>,
+}
+
+/// The outputs of another trainer, complete or while they grow.
+pub trait Outputs {
+    /// Rollout step `step`, from 1, once all of it is there. The calls are in order.
+    ///
+    /// # Errors
+    /// Outputs that end before, or that are not what the arm makes.
+    fn step(&mut self, step: u64) -> Result<ReadStep, EngineError>;
+
+    /// The folder of the policy after a rollout step, if the trainer wrote one.
+    fn policy(&self, step: u64) -> Option<PathBuf>;
+
+    /// Whether the trainer itself can go on from this rollout step.
+    fn resumes_at(&self, step: u64) -> bool;
+}
+
+pub struct Imported<'a> {
+    inputs: &'a Inputs,
+    outputs: Box<dyn Outputs + 'a>,
+    counters: Counters,
+}
+
+impl<'a> Imported<'a> {
+    /// After the step of a checkpoint, or before the first step.
+    pub fn new(
+        inputs: &'a Inputs,
+        outputs: Box<dyn Outputs + 'a>,
+        checkpoint: Option<Loaded>,
+    ) -> Self {
+        let counters = checkpoint.map(|loaded| loaded.progress.counters).unwrap_or_default();
+        Self { inputs, outputs, counters }
+    }
+
+    fn experiment(&self) -> &Experiment {
+        &self.inputs.experiment
+    }
+}
+
+impl Stepper for Imported<'_> {
+    fn step(&mut self, watch: &mut dyn FnMut(Phase)) -> Result<StepOutcome, TrainingError> {
+        let number = self.counters.rollout_steps + 1;
+        let expected =
+            self.experiment().training.prompts_per_step * self.experiment().rollout.group_size;
+        watch(Phase::Generation(0, expected as usize));
+        let read = self.outputs.step(number)?;
+        let experiment = self.experiment();
+        let mut selection =
+            Selection::new(&experiment.dapo, experiment.training.prompts_per_step, Vec::new());
+        selection
+            .add_round(read.groups)
+            .map_err(|source| TrainingError::CapReached { step: number, source })?;
+        let selected = selection.select();
+        let styles = matches!(experiment.inputs.data, Data::MiniAime { .. });
+        let mut metrics = effects::of_rollouts(&selected, experiment, styles, None);
+        metrics.extend(read.metrics);
+        let trained = selected.batch.iter().copied().zip(selected.advantages).collect();
+        let mut components = Components::new();
+        if self.outputs.policy(number).is_some() {
+            self.counters.rollout_steps = number;
+            let weights = checkpoint::weights_sha256(&self.model()?);
+            components.insert("weights".to_string(), weights);
+        }
+        self.counters = Counters {
+            generation_rounds: self.counters.generation_rounds + 1,
+            rollout_steps: number,
+            updates: self.counters.updates + read.updates,
+        };
+        Ok(StepOutcome::Trained(Box::new(Step {
+            groups: selected.groups,
+            trained,
+            carried: 0,
+            metrics,
+            components,
+            seconds: read.seconds,
+        })))
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn model(&self) -> Result<Qwen2, TrainingError> {
+        match self.counters.rollout_steps {
+            0 => self.inputs.base_policy(),
+            step => {
+                let Some(folder) = self.outputs.policy(step) else {
+                    let path = PathBuf::from(format!("policies/step-{step:06}"));
+                    let reason = "the policy of this rollout step was not written".to_string();
+                    return Err(EngineError::Output { path, reason }.into());
+                };
+                self.inputs.executed(checkpoint::load_model(&folder)?)
+            }
+        }
+    }
+
+    fn save(&self, folder: &Path) -> Result<bool, TrainingError> {
+        let step = self.counters.rollout_steps;
+        if step == 0 || self.outputs.policy(step).is_none() || !self.outputs.resumes_at(step) {
+            return Ok(false);
+        }
+        let model = self.model()?;
+        let progress = CheckpointProgress {
+            counters: self.counters,
+            prompts_drawn: self.counters.generation_rounds
+                * trainer::prompts_per_round(self.experiment()),
+            carried: Vec::new(),
+        };
+        let base = &self.experiment().inputs.model;
+        checkpoint::save(folder, model.parameters(), None, base, &progress)?;
+        Ok(true)
+    }
+}

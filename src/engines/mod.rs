@@ -1,0 +1,17 @@
+//! Other trainers and other machines. For another trainer, an arm becomes settings of that trainer
+//! or an error that names the key; what the trainer wrote becomes a run folder. Nothing is computed
+//! here that a trainer computes.
+
+pub mod demand;
+pub mod error;
+pub mod process;
+pub mod dump;
+pub mod imported;
+pub mod trl;
+pub mod run;
+
+pub use crate::engines::demand::{Demand, DemandRefusal, Setting};
+pub use crate::engines::dump::{DumpProblem, DumpedResponse};
+pub use crate::engines::error::EngineError;
+pub use crate::engines::imported::{Imported, Outputs, ReadStep};
+pub use crate::engines::process::Running;

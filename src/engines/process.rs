@@ -1,0 +1,102 @@
+//! Python of the user: what is installed there, and a trainer as a child process whose output goes to a
+//! file.
+
+use crate::base::files;
+use crate::engines::EngineError;
+use rustix::process::{Pid, Signal};
+use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Bytes of the log in which a reason for an early end is looked for.
+const LAST_BYTES: usize = 4000;
+
+const VERSIONS: &str = "
+import importlib.metadata, json, platform, sys
+found = {'python': platform.python_version()}
+for name in sys.argv[1:]:
+    try:
+        found[name] = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        pass
+print(json.dumps(found))
+";
+
+/// Versions of Python and of those of the packages that it has. The first package must be there.
+pub fn versions(program: &str, packages: &[&str]) -> Result<BTreeMap<String, String>, EngineError> {
+    let output = command(program).args(["-c", VERSIONS]).args(packages).output();
+    let output =
+        output.map_err(|source| EngineError::Start { program: program.to_string(), source })?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let Ok(found) = serde_json::from_str::<BTreeMap<String, String>>(said.trim()) else {
+        let reason = String::from_utf8_lossy(&output.stderr);
+        let reason = reason.lines().last().unwrap_or("it said nothing").to_string();
+        return Err(EngineError::Python { program: program.to_string(), reason });
+    };
+    match packages.first().filter(|package| !found.contains_key(**package)) {
+        Some(package) => Err(EngineError::NotInstalled {
+            program: program.to_string(),
+            package: (*package).to_string(),
+        }),
+        None => Ok(found),
+    }
+}
+
+/// A program of the user's Python: it must not load the LibTorch of this process.
+pub fn command(program: &str) -> Command {
+    let mut command = Command::new(program);
+    if let Some(folders) = std::env::var_os("LD_LIBRARY_PATH") {
+        let other = |folder: &PathBuf| !folder.join("libtorch_cpu.so").exists();
+        let folders = std::env::split_paths(&folders).filter(other);
+        command.env("LD_LIBRARY_PATH", std::env::join_paths(folders).unwrap_or_default());
+    }
+    command
+}
+
+/// A trainer that runs. It is ended with its children when this is dropped.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Running {
+    /// Starts a command in a process group of its own, so that Ctrl-C reaches only this process.
+    pub fn start(mut command: Command, log: &Path) -> Result<Self, EngineError> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        let started = |source| EngineError::Start { program: program.clone(), source };
+        let (out, errors) = files::log_writers(log)?;
+        command.stdin(Stdio::null()).stdout(out).stderr(errors).process_group(0);
+        let child = command.spawn().map_err(started)?;
+        Ok(Self { child, log: log.to_path_buf() })
+    }
+
+    /// Why the process ended; `None` while it runs.
+    pub fn ended(&mut self) -> Option<String> {
+        let status = match self.child.try_wait() {
+            Ok(None) => return None,
+            Ok(Some(status)) => status.to_string(),
+            Err(error) => error.to_string(),
+        };
+        let bytes = files::read(&self.log).unwrap_or_default();
+        let last = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(LAST_BYTES)..]);
+        let line = last.lines().rev().find(|line| !line.trim().is_empty());
+        Some(line.map_or(status.clone(), |line| format!("{status}: {}", line.trim())))
+    }
+
+    pub fn output(&self) -> &Path {
+        &self.log
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let group = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+            // The group may end between the check and the signal.
+            let _gone = group.map(|group| rustix::process::kill_process_group(group, Signal::TERM));
+            let _status = self.child.wait();
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! A run of another trainer, from its experiment to its outcome: rendered, started, followed,
+//! imported. Its steps, evaluations and records go the way of a run of this harness.
+
+use crate::base::files;
+use crate::engines::trl::{self, outputs::TrlOutputs};
+use crate::engines::{DemandRefusal, EngineError, Imported, Running, process};
+use crate::experiment::Engine;
+use crate::records::RunFolder;
+use crate::training::run::{self, RunEvent, inputs::Inputs};
+use crate::training::{RunEnded, Stepper, TrainingError, Unfinished};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// What is installed where the trainer ran, in its folder.
+const VERSIONS: &str = "versions.json";
+
+/// How another trainer is started.
+#[derive(Debug, Clone)]
+pub struct EngineOptions {
+    /// The Python that has it.
+    pub python: String,
+    /// Processes of accelerate.
+    pub processes: u64,
+    /// Outputs that exist: nothing is started.
+    pub from: Option<PathBuf>,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        let python = std::env::var("DAPO_PYTHON").unwrap_or_else(|_| "python3".to_string());
+        Self { python, processes: 1, from: None }
+    }
+}
+
+/// As [`run::run`], for any engine.
+///
+/// # Errors
+/// As [`run::run`]; an arm that the engine cannot run, an engine that is not installed or ends early,
+/// outputs that are not what the arm makes.
+pub fn run(
+    inputs: &Inputs,
+    folder: &RunFolder,
+    options: &EngineOptions,
+    unfinished: Unfinished,
+    stop: &dyn Fn() -> bool,
+    watch: &mut dyn FnMut(RunEvent),
+) -> Result<RunEnded, TrainingError> {
+    let engine = inputs.experiment.engine;
+    match engine {
+        Engine::Native => return run::run(inputs, folder, unfinished, stop, watch),
+        Engine::Trl => {}
+        Engine::Verl => {
+            let key = "engine".to_string();
+            let reason = "the harness does not start verl".to_string();
+            let refusals = vec![DemandRefusal { key, asked: "\"verl\"".to_string(), reason }];
+            let experiment = inputs.experiment.name.clone();
+            return Err(EngineError::Refused { engine, experiment, refusals }.into());
+        }
+    }
+    // What cannot run is refused before the folder is made.
+    trl::render::all_settings(inputs, options.processes)?;
+    if options.from.is_none() {
+        process::versions(&options.python, &trl::PACKAGES)?;
+    }
+    run::run_with(inputs, folder, unfinished, stop, watch, &|checkpoint| {
+        let outputs = match &options.from {
+            Some(from) => TrlOutputs::open(inputs, from, options.processes, None)?,
+            None => begin(inputs, &folder.path("engine"), options)?,
+        };
+        let from = options.from.clone().unwrap_or_else(|| folder.path("engine"));
+        note_versions(folder, engine, &from)?;
+        let stepper: Box<dyn Stepper + '_> =
+            Box::new(Imported::new(inputs, Box::new(outputs), checkpoint));
+        Ok(stepper)
+    })
+}
+
+/// Starts TRL in its folder; it goes on from its own newest checkpoint.
+fn begin<'a>(
+    inputs: &'a Inputs,
+    folder: &Path,
+    options: &EngineOptions,
+) -> Result<TrlOutputs<'a>, EngineError> {
+    let processes = options.processes;
+    trl::render::render(inputs, folder, processes)?;
+    let versions = process::versions(&options.python, &trl::PACKAGES)?;
+    files::write_json(&folder.join(VERSIONS), &versions)?;
+    let mut command = process::command(&options.python);
+    if processes > 1 {
+        command.args(["-m", "accelerate.commands.launch", "--num_processes"]);
+        command.arg(processes.to_string());
+    }
+    command.arg("train.py").current_dir(folder);
+    command.env("HF_HUB_OFFLINE", "1").env("DAPO_PARENT", std::process::id().to_string());
+    let running = Running::start(command, &folder.join("output.log"))?;
+    TrlOutputs::open(inputs, folder, processes, Some(running))
+}
+
+/// Adds to the facts of a run which versions made its steps.
+fn note_versions(run: &RunFolder, engine: Engine, from: &Path) -> Result<(), EngineError> {
+    let path = from.join(VERSIONS);
+    if files::kind(&path)?.is_none() {
+        return Ok(());
+    }
+    let versions: BTreeMap<String, String> = files::read_json(&path)?;
+    let mut environment = run.environment()?;
+    let all = versions.iter().map(|(name, version)| format!("{name} {version}"));
+    let said = format!("{}: {}", engine.name(), all.collect::<Vec<_>>().join(", "));
+    environment.facts.insert("engine".to_string(), said);
+    Ok(files::write_json(&run.path("environment.json"), &environment)?)
+}

@@ -1,0 +1,10 @@
+//! TRL's `GRPOTrainer`: runs on a processor, and through accelerate on cards.
+
+pub mod settings;
+pub mod render;
+pub mod check;
+pub mod outputs;
+
+/// What the script imports; TRL first.
+pub const PACKAGES: [&str; 6] =
+    ["trl", "transformers", "torch", "datasets", "accelerate", "pyyaml"];

@@ -1,0 +1,232 @@
+//! What the script that `render` writes leaves behind: `rollouts/`, `log.jsonl`, `policies/`.
+
+use crate::base::files;
+use crate::engines::dump::{self, DumpedResponse, GroupsError};
+use crate::engines::imported::{Outputs, ReadStep};
+use crate::engines::trl::render::RenderedPrompt;
+use crate::engines::{EngineError, process::Running};
+use crate::experiment::Engine;
+use crate::policy::optimizer;
+use crate::training::{Metrics, run::inputs::Inputs};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How often growing outputs are looked at.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// One line of `rollouts/step-N-rank-R.jsonl`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TrlResponse {
+    /// Index into `prompts.jsonl`.
+    prompt: u64,
+    /// Decoded by transformers; this harness decodes `tokens` itself.
+    #[serde(rename = "text")]
+    _text: String,
+    tokens: Vec<u32>,
+    score: f64,
+}
+
+/// One line of `log.jsonl`. A value that was not finite is null.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TrlUpdate {
+    update: u64,
+    values: BTreeMap<String, Option<f64>>,
+}
+
+/// TRL's name, ours, and how the updates of a step are put together. Entropy and clipping are
+/// measured by TRL while it updates, per mini-batch, so they keep names of their own.
+const METRICS: [(&str, &str, TrlReduce); 7] = [
+    ("grad_norm", "optimizer/gradient_norm_mean", TrlReduce::Mean),
+    ("grad_norm", "optimizer/gradient_norm_max", TrlReduce::Most),
+    ("entropy", "engine/entropy", TrlReduce::Mean),
+    ("kl", "engine/kl", TrlReduce::Mean),
+    ("clip_ratio/low_mean", "engine/clip_fraction_low", TrlReduce::Mean),
+    ("clip_ratio/high_mean", "engine/clip_fraction_high", TrlReduce::Mean),
+    ("loss", "engine/loss", TrlReduce::Mean),
+];
+
+#[derive(Debug, Clone, Copy)]
+enum TrlReduce {
+    Mean,
+    Most,
+}
+
+pub struct TrlOutputs<'a> {
+    inputs: &'a Inputs,
+    folder: PathBuf,
+    processes: u64,
+    prompts: Vec<usize>,
+    running: Option<Running>,
+}
+
+impl<'a> TrlOutputs<'a> {
+    /// Of a folder that [`super::render`] wrote. With a process they may grow as long as it runs.
+    pub fn open(
+        inputs: &'a Inputs,
+        folder: &Path,
+        processes: u64,
+        running: Option<Running>,
+    ) -> Result<Self, EngineError> {
+        let path = folder.join("prompts.jsonl");
+        let rendered: Vec<RenderedPrompt> = files::read_data_lines(&path)?;
+        let ids = inputs.data.train.iter().enumerate();
+        let places: BTreeMap<&str, usize> = ids.map(|(at, it)| (it.id.as_str(), at)).collect();
+        let place = |(line, prompt): (usize, &RenderedPrompt)| {
+            places.get(prompt.problem.as_str()).copied().ok_or_else(|| EngineError::Output {
+                path: path.clone(),
+                reason: format!(
+                    "line {}: problem {} is not one of the training problems",
+                    line + 1,
+                    prompt.problem
+                ),
+            })
+        };
+        let prompts = rendered.iter().enumerate().map(place).collect::<Result<_, _>>()?;
+        Ok(Self { inputs, folder: folder.to_path_buf(), processes, prompts, running })
+    }
+
+    fn updates_per_step(&self) -> u64 {
+        let training = &self.inputs.experiment.training;
+        let rows = training.prompts_per_step * self.inputs.experiment.rollout.group_size;
+        rows / training.mini_batch_rollouts
+    }
+
+    fn rollouts(&self, step: u64) -> Vec<PathBuf> {
+        let name = |rank| self.folder.join(format!("rollouts/step-{step:06}-rank-{rank}.jsonl"));
+        (0..self.processes).map(name).collect()
+    }
+
+    /// The lines of the log for a step's updates; fewer while it is made.
+    fn updates(&self, step: u64) -> Result<Vec<TrlUpdate>, EngineError> {
+        let count = self.updates_per_step();
+        let mut lines: Vec<TrlUpdate> = files::complete_lines(&self.folder.join("log.jsonl"))?;
+        lines.retain(|line| (line.update - 1) / count + 1 == step);
+        Ok(lines)
+    }
+
+    /// The log of a step when everything that it writes is there.
+    fn complete(&self, step: u64) -> Result<Option<Vec<TrlUpdate>>, EngineError> {
+        if !self.rollouts(step).iter().all(|path| path.is_file()) {
+            return Ok(None);
+        }
+        let log = self.updates(step)?;
+        let experiment = &self.inputs.experiment;
+        let (steps, every) =
+            (experiment.training.rollout_steps, experiment.checkpoints.every_steps);
+        let saves = step == steps || (every > 0 && step.is_multiple_of(every));
+        let saved = !saves || (self.policy(step).is_some() && self.resumes_at(step));
+        Ok((log.len() as u64 == self.updates_per_step() && saved).then_some(log))
+    }
+
+    fn wait(&mut self, step: u64) -> Result<Vec<TrlUpdate>, EngineError> {
+        loop {
+            // Asked before the files: what an ended process wrote is then all there.
+            let ended = match &mut self.running {
+                Some(running) => {
+                    running.ended().map(|reason| (reason, running.output().to_path_buf()))
+                }
+                None => Some(("its outputs end here".to_string(), self.folder.join("log.jsonl"))),
+            };
+            if let Some(log) = self.complete(step)? {
+                return Ok(log);
+            }
+            if let Some((reason, log)) = ended {
+                return Err(EngineError::Ended { engine: Engine::Trl, step, reason, log });
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    fn responses(&self, step: u64) -> Result<Vec<DumpedResponse>, EngineError> {
+        let mut responses = Vec::new();
+        for path in self.rollouts(step) {
+            for line in files::read_data_lines::<TrlResponse>(&path)? {
+                let TrlResponse { prompt, tokens, score, .. } = line;
+                let Some(&problem) = self.prompts.get(prompt as usize) else {
+                    let reason = format!("prompts.jsonl has no line {}", prompt + 1);
+                    return Err(EngineError::Output { path, reason });
+                };
+                responses.push(DumpedResponse { group: prompt, problem, tokens, score });
+            }
+        }
+        Ok(responses)
+    }
+}
+
+impl Outputs for TrlOutputs<'_> {
+    fn step(&mut self, step: u64) -> Result<ReadStep, EngineError> {
+        let started = Instant::now();
+        let log = self.wait(step)?;
+        let path = self.rollouts(step).swap_remove(0);
+        let groups =
+            dump::groups(self.inputs, self.responses(step)?).map_err(|error| match error {
+                GroupsError::Dump(problem) => {
+                    EngineError::Output { path, reason: problem.to_string() }
+                }
+                GroupsError::Training(error) => error.into(),
+            })?;
+        let in_log = |reason| EngineError::Output { path: self.folder.join("log.jsonl"), reason };
+        let mut metrics = metrics(&log).map_err(in_log)?;
+        let rate = optimizer::learning_rate(&self.inputs.experiment.optimizer, step - 1);
+        same_rate(&log, rate).map_err(in_log)?;
+        metrics.insert("optimizer/learning_rate".to_string(), rate);
+        let time = |line: &TrlUpdate| line.values.get("step_time").copied().flatten();
+        let seconds = [
+            ("engine".to_string(), log.iter().filter_map(time).sum()),
+            ("waiting".to_string(), started.elapsed().as_secs_f64()),
+        ];
+        Ok(ReadStep { groups, metrics, updates: log.len() as u64, seconds: seconds.into() })
+    }
+
+    fn policy(&self, step: u64) -> Option<PathBuf> {
+        let folder = self.folder.join(format!("policies/step-{step:06}"));
+        folder.is_dir().then_some(folder)
+    }
+
+    fn resumes_at(&self, step: u64) -> bool {
+        let update = step * self.updates_per_step();
+        self.folder.join(format!("trainer/checkpoint-{update}/trainer_state.json")).is_file()
+    }
+}
+
+/// Every update of a step must have had the rate of the arm's schedule.
+fn same_rate(log: &[TrlUpdate], rate: f64) -> Result<(), String> {
+    let other = |line: &&TrlUpdate| {
+        let found = line.values.get("learning_rate").copied().flatten();
+        found.is_none_or(|found| (found - rate).abs() > 1e-9 * rate)
+    };
+    match log.iter().find(other) {
+        Some(TrlUpdate { update, values }) => {
+            let found = values.get("learning_rate");
+            Err(format!("update {update}: its learning rate is {found:?}, the arm's is {rate}"))
+        }
+        None => Ok(()),
+    }
+}
+
+fn metrics(log: &[TrlUpdate]) -> Result<Metrics, String> {
+    let mut metrics = Metrics::new();
+    for (theirs, ours, reduce) in METRICS {
+        let mut values = Vec::new();
+        for TrlUpdate { update, values: said } in log {
+            match said.get(theirs) {
+                Some(Some(value)) => values.push(*value),
+                Some(None) => return Err(format!("update {update}: {theirs} was not finite")),
+                None => {}
+            }
+        }
+        if values.is_empty() {
+            continue;
+        }
+        let value = match reduce {
+            TrlReduce::Mean => values.iter().sum::<f64>() / values.len() as f64,
+            TrlReduce::Most => values.iter().fold(f64::MIN, |most, value| most.max(*value)),
+        };
+        metrics.insert(ours.to_string(), value);
+    }
+    Ok(metrics)
+}

@@ -1,0 +1,78 @@
+//! The folder that TRL is started in: settings, prompts in the order of training, and the script.
+
+use crate::base::files;
+use crate::engines::{EngineError, Setting, demand, trl::settings};
+use crate::experiment::Engine;
+use crate::task::prompt;
+use crate::training::{run::inputs::Inputs, trainer};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+pub const SCRIPT: &str = include_str!("train.py");
+
+/// One line of `prompts.jsonl`: a prompt that a rollout step samples G responses for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RenderedPrompt {
+    pub problem: String,
+    pub prompt: String,
+    pub tokens: Vec<u32>,
+    pub answer: String,
+}
+
+/// Everything that TRL is asked, those settings included that name this machine's files.
+pub fn all_settings(inputs: &Inputs, processes: u64) -> Result<Vec<Setting>, EngineError> {
+    let experiment = &inputs.experiment;
+    let mut all = settings::settings(experiment, processes).map_err(|refusals| {
+        let (engine, experiment) = (Engine::Trl, experiment.name.clone());
+        EngineError::Refused { engine, experiment, refusals }
+    })?;
+    let path = |path: &Path| std::path::absolute(path).unwrap_or(path.to_path_buf());
+    let program = std::env::current_exe().unwrap_or_else(|_| "dapo".into());
+    for (name, value, key) in [
+        ("model", serde_json::json!(path(&experiment.inputs.model)), "inputs.model"),
+        ("stop_tokens", serde_json::json!(inputs.tokenizer.stop_tokens()), "inputs.model"),
+        ("program", serde_json::json!(program), ""),
+    ] {
+        let (name, key) = (format!("harness.{name}"), key.to_string());
+        all.push(Setting { name, value, key, remark: String::new() });
+    }
+    Ok(all)
+}
+
+/// Writes the folder.
+///
+/// # Errors
+/// An arm that TRL cannot run, a prompt that cannot be rendered, a folder that cannot be written.
+pub fn render(inputs: &Inputs, folder: &Path, processes: u64) -> Result<Vec<Setting>, EngineError> {
+    let all = all_settings(inputs, processes)?;
+    let prompts = prompts(inputs)?;
+    files::create_folder(folder)?;
+    let title = format!(
+        "# {} on TRL. After each value: the key of the experiment.\n",
+        inputs.experiment.name
+    );
+    files::write_atomic(&folder.join("config.yaml"), (title + &demand::yaml(&all)).as_bytes())?;
+    files::write_lines(&folder.join("prompts.jsonl"), &prompts)?;
+    files::write_atomic(&folder.join("train.py"), SCRIPT.as_bytes())?;
+    Ok(all)
+}
+
+/// The prompts of all rollout steps: those that the trainer of this harness would draw.
+fn prompts(inputs: &Inputs) -> Result<Vec<RenderedPrompt>, EngineError> {
+    let experiment = &inputs.experiment;
+    let problems = &inputs.data.train;
+    let count = experiment.training.rollout_steps * experiment.training.prompts_per_step;
+    let drawn = trainer::drawn(problems.len(), experiment.execution.seed, 0, count);
+    let (template, limit) = (experiment.prompt.template, experiment.rollout.max_prompt_tokens);
+    let rendered = |index: usize| -> Result<RenderedPrompt, EngineError> {
+        let (problem, tokenizer) = (&problems[index], &inputs.tokenizer);
+        let prompt = prompt::prompt(problem, template, tokenizer, limit)?;
+        Ok(RenderedPrompt {
+            problem: problem.id.clone(),
+            prompt: prompt::render(problem, template, tokenizer)?,
+            tokens: prompt.tokens,
+            answer: problem.answer.clone(),
+        })
+    };
+    drawn.into_iter().map(rendered).collect()
+}

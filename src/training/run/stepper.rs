@@ -1,0 +1,41 @@
+//! What a run needs of the trainer that makes its steps.
+
+use crate::policy::{Qwen2, checkpoint};
+use crate::records::Counters;
+use crate::training::run::rows::progress;
+use crate::training::{Phase, StepOutcome, Trainer, TrainingError};
+use std::path::Path;
+
+/// Makes the rollout steps of a run: [`Trainer`], or another trainer whose outputs are read.
+pub trait Stepper {
+    /// Makes the next rollout step. Where it fails, the records of the steps before it stand.
+    fn step(&mut self, watch: &mut dyn FnMut(Phase)) -> Result<StepOutcome, TrainingError>;
+
+    fn counters(&self) -> Counters;
+
+    /// The policy after the present step, where an evaluation is due.
+    fn model(&self) -> Result<Qwen2, TrainingError>;
+
+    /// Writes a checkpoint of the present step; `false` where the other trainer has none.
+    fn save(&self, folder: &Path) -> Result<bool, TrainingError>;
+}
+
+impl Stepper for Trainer<'_> {
+    fn step(&mut self, watch: &mut dyn FnMut(Phase)) -> Result<StepOutcome, TrainingError> {
+        self.step(watch)
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters()
+    }
+
+    fn model(&self) -> Result<Qwen2, TrainingError> {
+        Ok(self.policy().model().share())
+    }
+
+    fn save(&self, folder: &Path) -> Result<bool, TrainingError> {
+        let (policy, base) = (self.policy(), &self.experiment().inputs.model);
+        checkpoint::save(folder, policy.weights(), Some(policy.moments()), base, &progress(self))?;
+        Ok(true)
+    }
+}
