@@ -16,11 +16,11 @@ pub struct Effective {
 
 impl Effective {
     pub fn agrees(&self) -> bool {
-        let number = |value: &Value| value.as_f64();
-        self.value.as_ref().is_none_or(|found| match (number(found), number(&self.setting.value)) {
+        let asked = &self.setting.value;
+        self.value.as_ref().is_none_or(|found| match (found.as_f64(), asked.as_f64()) {
             (Some(found), Some(asked)) => found == asked,
             // `report_to = "none"` becomes an empty list.
-            _ => *found == self.setting.value || *found == Value::Array(Vec::new()),
+            _ => found == asked || (asked == "none" && *found == Value::Array(Vec::new())),
         })
     }
 }
