@@ -10,6 +10,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 # hidden, intermediate, layers, heads, kv heads, vocabulary, tied
 SIZES = {
+    "0.8m": (128, 384, 4, 4, 2, 26, True),
     "0.5b": (896, 4864, 24, 14, 2, 151936, True),
     "1.5b": (1536, 8960, 28, 12, 2, 151936, True),
     "7b": (3584, 18944, 28, 28, 4, 152064, False),

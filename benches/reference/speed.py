@@ -110,37 +110,34 @@ def llama_cpp(args, batch):
     vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
     random = numpy.random.default_rng(1)
 
-    def decode(tokens, start):
-        """Each sequence's next tokens, [sequences, count], from position `start` on."""
-        count = len(tokens) * len(tokens[0])
-        work = llama_cpp.llama_batch_init(count, 0, 1)
-        at = 0
-        for sequence, row in enumerate(tokens):
-            for place, token in enumerate(row):
-                work.token[at] = int(token)
-                work.pos[at] = start + place
-                work.n_seq_id[at] = 1
-                work.seq_id[at][0] = sequence
-                work.logits[at] = place == len(row) - 1
-                at += 1
-        work.n_tokens = count
+    def reserved(count):
+        """A batch of `count` tokens of each sequence; the last of each gives logits."""
+        work = llama_cpp.llama_batch_init(batch * count, 0, 1)
+        work.n_tokens = batch * count
+        for at in range(batch * count):
+            work.n_seq_id[at] = 1
+            work.seq_id[at][0] = at // count
+            work.logits[at] = at % count == count - 1
+        return work
+
+    def decode(work, tokens, start):
+        """Each sequence's next token, [sequences, 1], from position `start` on."""
+        shape = (tokens.size,)
+        numpy.ctypeslib.as_array(work.token, shape=shape)[:] = tokens.ravel()
+        positions = start + numpy.arange(tokens.shape[1], dtype=numpy.int32)
+        numpy.ctypeslib.as_array(work.pos, shape=shape)[:] = numpy.tile(positions, batch)
         assert llama_cpp.llama_decode(context, work) == 0
-        llama_cpp.llama_batch_free(work)
-        drawn = []
-        for sequence in range(len(tokens)):
-            place = (sequence + 1) * len(tokens[0]) - 1
-            logits = llama_cpp.llama_get_logits_ith(context, place)
-            logits = numpy.ctypeslib.as_array(logits, shape=(vocabulary,)).astype(numpy.float32)
-            gumbel = -numpy.log(random.exponential(size=vocabulary).astype(numpy.float32))
-            drawn.append([int(numpy.argmax(logits + gumbel))])
-        return drawn
+        logits = numpy.ctypeslib.as_array(llama_cpp.llama_get_logits(context), shape=(batch, vocabulary))
+        return numpy.argmax(logits + random.gumbel(size=logits.shape), axis=1)[:, None]
+
+    first, next_ones = reserved(args.prompt_tokens), reserved(1)
 
     def run():
         llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(context), True)
-        tokens = decode(random.integers(0, vocabulary, (batch, args.prompt_tokens)), 0)
+        tokens = decode(first, random.integers(0, vocabulary, (batch, args.prompt_tokens)), 0)
         started = time.perf_counter()
         for step in range(args.new_tokens - 1):
-            tokens = decode(tokens, args.prompt_tokens + step)
+            tokens = decode(next_ones, tokens, args.prompt_tokens + step)
         return time.perf_counter() - started
 
     seconds = best(args.repetitions, run)
