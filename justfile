@@ -88,6 +88,11 @@ bench-cpu PYTHON="python3": build
 bench-gpu PYTHON="python3": build
     benches/reference/gpu.sh {{ dapo }} {{ PYTHON }}
 
+# Write 10,000 records of a study and measure what reads them: seconds and memory
+[group('check')]
+bench-cells: build
+    @.ci/bench-cells {{ dapo }}
+
 # Repeat a short training under many settings and print which digests are equal
 [group('check')]
 exactness: setup

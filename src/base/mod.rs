@@ -3,6 +3,7 @@
 //! In: paths, bytes, seeds. Out: bytes, text, values, uniforms. Never: a word of reinforcement learning,
 //! a tensor, a file that is not bounded.
 
+pub mod bits;
 pub mod contained;
 pub mod files;
 pub mod rng;
@@ -12,6 +13,7 @@ pub mod workers;
 pub mod apart;
 
 pub use crate::base::apart::ApartLimits;
+pub use crate::base::bits::Bits;
 pub use crate::base::files::Lock;
 pub use crate::base::pace::Pace;
 pub use crate::base::rng::Purpose;

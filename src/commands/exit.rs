@@ -1,6 +1,7 @@
 //! Exit codes: one table for every verb.
 
 use crate::base::files::FileError;
+use crate::engines::EngineError;
 use crate::experiment::ExperimentError;
 use crate::numerics::NumericsError;
 use crate::policy::PolicyError;
@@ -24,7 +25,7 @@ pub const INVALID: u8 = 3;
 pub const MISMATCH: u8 = 4;
 /// A weight, a loss, a gradient or a logit was not finite.
 pub const DIVERGED: u8 = 5;
-/// Something is missing or cannot be compared on this machine.
+/// Something is missing, another trainer ended early, or nothing can be compared on this machine.
 pub const INCONCLUSIVE: u8 = 6;
 
 /// Standard error was closed: what a shell says of a process that SIGPIPE ended.
@@ -87,7 +88,19 @@ fn is_divergence(cause: &Cause) -> bool {
 }
 
 fn is_lacking(cause: &Cause) -> bool {
+    use EngineError::{Ended, NotInstalled, Python, Start};
     matches!(cause.downcast_ref(), Some(NumericsError::MissingInstructions(_)))
+        || engine_error(cause).is_some_and(|error| {
+            matches!(error, Ended { .. } | NotInstalled { .. } | Python { .. } | Start { .. })
+        })
+}
+
+/// An error of another trainer, alone or as that of a run.
+fn engine_error(cause: &Cause) -> Option<&EngineError> {
+    match cause.downcast_ref() {
+        Some(TrainingError::OtherTrainer(error)) => error.downcast_ref(),
+        _ => cause.downcast_ref(),
+    }
 }
 
 /// A full disk or a failing one is nobody's input. A path that is missing, forbidden or of
@@ -121,6 +134,7 @@ fn is_input(cause: &Cause) -> bool {
         || cause.is::<StudyError>()
         || cause.is::<ReportError>()
         || cause.is::<VerificationError>()
+        || cause.is::<EngineError>()
 }
 
 #[cfg(test)]
@@ -151,6 +165,23 @@ mod tests {
     fn a_lock_that_was_taken_away_is_the_users_to_mend() {
         let lost = TrainingError::LockLost { folder: "runs/a".into() };
         assert_eq!(code(&anyhow::Error::from(lost)), INVALID);
+    }
+
+    #[test]
+    fn another_trainer_that_is_missing_is_told_from_an_arm_that_it_cannot_run() {
+        let missing = || EngineError::NotInstalled {
+            program: "python3".to_string(),
+            package: "trl".to_string(),
+        };
+        assert_eq!(code(&anyhow::Error::from(missing())), INCONCLUSIVE);
+        let of_a_run = anyhow::Error::from(TrainingError::from(missing())).context("a run");
+        assert_eq!(code(&of_a_run), INCONCLUSIVE);
+        let refused = EngineError::Refused {
+            engine: crate::experiment::Engine::Trl,
+            experiment: "dapo".to_string(),
+            refusals: Vec::new(),
+        };
+        assert_eq!(code(&anyhow::Error::from(refused)), INVALID);
     }
 
     #[test]

@@ -41,6 +41,7 @@ mod regress;
 mod report;
 mod repository;
 mod run_fixture;
+mod scale;
 mod stored;
 mod study;
 mod study_example;

@@ -2,11 +2,11 @@
 //! problems of different difficulty. Everything is a function of its arguments.
 
 use crate::study_fixture::{self, ROUND, Shape};
-use dapo::base::Purpose;
 use dapo::base::rng::{Id, stream};
+use dapo::base::{Bits, Purpose};
 use dapo::experiment::{Arm, Grid};
 use dapo::policy::optimizer;
-use dapo::study::{Bits, Cell};
+use dapo::study::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One cell for each arm and seed; arms that stand in several grids have one.

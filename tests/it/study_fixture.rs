@@ -2,11 +2,11 @@
 //! are exactly what a test asks for. Nothing is drawn at random.
 
 use dapo::base::rng::{Id, stream};
-use dapo::base::{Purpose, files};
+use dapo::base::{Bits, Purpose, files};
 use dapo::experiment::grid::file;
 use dapo::experiment::{Arm, Grid};
 use dapo::records::Counters;
-use dapo::study::{Bits, Cell, CellEnding, CellEvaluation, ProblemIds, cell};
+use dapo::study::{Cell, CellEnding, CellEvaluation, ProblemIds, cell};
 use dapo::training::run::inputs;
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -3,13 +3,13 @@
 
 use crate::repository;
 use assert_cmd::Command;
-use dapo::base::files;
+use dapo::base::{Bits, files};
 use dapo::records::RunFolder;
 use dapo::records::tables::{self, OutcomeRecord};
 use dapo::study::cell::{self, grading};
 use dapo::study::collection::{self, Study};
 use dapo::study::comparisons::Comparison;
-use dapo::study::{Bits, Cell, CellEvaluation, Word, analysis};
+use dapo::study::{Cell, CellEvaluation, Word, analysis};
 use dapo::training::run::inputs;
 use std::path::{Path, PathBuf};
 

@@ -1,9 +1,10 @@
 //! Is each technique doing something? The checks of a run's report, over all runs of an arm.
 
+use crate::base::workers;
 use crate::records::StepMetrics;
 use crate::report::page::{Block, Look, Section, Table, TableCell, row};
 use crate::report::{Context, text};
-use crate::study::effect_checks::{self, EffectFinding, EffectVerdict};
+use crate::study::effect_checks::{self, EffectFinding, EffectVerdict, METRICS};
 use crate::study::{ArmSummary, Cell, Effects};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,7 @@ pub fn section(context: &Context) -> Section {
     let arms = context.arms().filter(|arm| seen.insert(&arm.arm_sha256));
     let of = |arm: &ArmSummary| -> (String, Vec<Effects>) {
         let cells = context.study.cells_of(&arm.id);
-        (arm.id.clone(), cells.into_iter().map(check).collect())
+        (arm.id.clone(), workers::on_all_cores(&cells, |cell| check(cell)))
     };
     let checked: Vec<(String, Vec<Effects>)> = arms.map(of).collect();
     let warnings: BTreeSet<String> =
@@ -28,13 +29,14 @@ pub fn section(context: &Context) -> Section {
 }
 
 fn check(cell: &Cell) -> Effects {
+    // Of 10,000 runs, every metric of every step would take gigabytes.
+    let read = METRICS.map(|name| (name, cell.metric(name).unwrap_or_default()));
     let step = |(index, counters): (usize, &crate::records::run_folder::Counters)| StepMetrics {
         step: counters.rollout_steps,
         counters: *counters,
-        metrics: cell
-            .metrics
+        metrics: read
             .iter()
-            .filter_map(|(name, values)| Some((name.clone(), (*values.get(index)?)?)))
+            .filter_map(|(name, values)| Some((name.to_string(), (*values.get(index)?)?)))
             .collect(),
     };
     let metrics: Vec<StepMetrics> = cell.counters.iter().enumerate().map(step).collect();

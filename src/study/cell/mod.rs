@@ -1,17 +1,16 @@
 //! A cell of a grid: the record of one run (an arm with a seed), in one file. A study can be
 //! committed, continued elsewhere and analysed again from its cells alone, without the run folders.
 
-pub mod bits;
 pub mod numbers;
 pub mod check;
 pub mod build;
 pub mod compare;
 pub mod grading;
 
-use crate::base::{files, workers};
+use crate::base::{Bits, files, workers};
 use crate::experiment::Experiment;
 use crate::records::Counters;
-use crate::study::{Bits, StudyError};
+use crate::study::StudyError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -117,9 +116,7 @@ pub struct CellEvaluation {
 impl CellEvaluation {
     /// c_i: correct samples of each problem.
     pub fn correct(&self) -> Vec<u64> {
-        let samples = self.samples.max(1) as usize;
-        let bits = self.outcomes.values();
-        bits.chunks(samples).map(|row| row.iter().filter(|bit| **bit).count() as u64).collect()
+        self.outcomes.counts(self.samples as usize)
     }
 
     /// p̂_i: share of correct samples of each problem.

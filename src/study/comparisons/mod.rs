@@ -3,6 +3,7 @@
 
 mod judgement;
 
+use crate::base::workers;
 use crate::statistics::{
     Equivalence, Interval, TimeToEvent, aggregates, between, equivalence, time_to_level,
 };
@@ -140,11 +141,9 @@ pub fn families(study: &Study) -> Vec<FamilyResult> {
 /// = 1, so that leaving an arm out never makes the others easier.
 pub fn family(study: &Study, family: &DeclaredFamily, registered: bool) -> FamilyResult {
     let size = family.comparisons.len();
-    let mut comparisons: Vec<Comparison> = family
-        .comparisons
-        .iter()
-        .map(|declared| tested(study, &family.id, declared, size, registered))
-        .collect();
+    let mut comparisons: Vec<Comparison> = workers::on_all_cores(&family.comparisons, |declared| {
+        tested(study, &family.id, declared, size, registered)
+    });
     let p: Vec<f64> =
         comparisons.iter().map(|it| it.result.as_ref().map_or(1.0, |result| result.p)).collect();
     for (comparison, adjusted) in comparisons.iter_mut().zip(between::holm(&p)) {

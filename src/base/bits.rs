@@ -1,4 +1,4 @@
-//! Outcomes as text: eight to a byte, the first in the highest bit, in base64.
+//! Bits, and their text: eight to a byte, the first in the highest bit, in base64.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -19,6 +19,12 @@ impl Bits {
 
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// The number of ones in each `size` bits.
+    pub fn counts(&self, size: usize) -> Vec<u64> {
+        let ones = |part: &[bool]| part.iter().map(|bit| u64::from(*bit)).sum();
+        self.0.chunks(size.max(1)).map(ones).collect()
     }
 
     fn text(&self) -> String {
