@@ -1,6 +1,7 @@
 //! Exit codes: one table for every verb.
 
 use crate::base::files::FileError;
+use crate::engines::EngineError;
 use crate::experiment::ExperimentError;
 use crate::numerics::NumericsError;
 use crate::policy::PolicyError;
@@ -121,6 +122,7 @@ fn is_input(cause: &Cause) -> bool {
         || cause.is::<StudyError>()
         || cause.is::<ReportError>()
         || cause.is::<VerificationError>()
+        || cause.is::<EngineError>()
 }
 
 #[cfg(test)]
