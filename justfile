@@ -118,6 +118,16 @@ golden: setup
 regress *ARGS: build
     {{ dapo }} regress "$@"
 
+# Run a small grid under Slurm, started here as root, take a process and a node away, and compare the bits
+[group('check')]
+test-slurm: build
+    @.ci/launchers slurm
+
+# Run a small grid as jobs of Ray, kill a process and a worker, and compare the bits
+[group('check')]
+test-ray: build
+    @.ci/launchers ray
+
 # Install the wheel into a fresh environment and time it to the first training step; arguments go to pip install
 [group('check')]
 wheel-test *ARGS: wheel

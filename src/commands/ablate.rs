@@ -3,7 +3,9 @@
 use crate::base::{files, visible};
 use crate::commands::ablate_progress::Shown;
 use crate::commands::interrupt::Interrupt;
+use crate::commands::launcher::{self, HandOver, LauncherArgs};
 use crate::commands::{ablate_table, exit, exit::Invalid, output::tell, report};
+use crate::engines::Launcher;
 use crate::experiment::Grid;
 use crate::experiment::grid::file::{self, BaseSource};
 use crate::report::study as study_report;
@@ -35,16 +37,18 @@ use std::time::Instant;
   dapo ablate experiments/grids/ladder.toml --dry-run
   dapo ablate ladder --out runs/seed-7 --seeds 7 --last-checkpoint-only
   dapo ablate ladder held-out --out runs/registered --declaration experiments/study.toml
+  dapo ablate ladder --launcher slurm --jobs 64
+  dapo ablate ladder --status
 
 Exit codes:
-  0  every cell is on record, finished or saturated
+  0  every cell is on record, finished or saturated; or the cells that are left were handed over
   3  a grid, an arm or its inputs cannot be used, the study is in use, or was declared otherwise
   5  a cell diverged
   6  a cell failed
-  130, 143  stopped by Ctrl-C or SIGTERM; the same command goes on")]
+  130, 138, 143  stopped by Ctrl-C, SIGUSR1 or SIGTERM; the same command goes on")]
 pub struct AblateArgs {
     /// Grids: names of shipped ones, TOML files, or the folder of a study that `dapo init` wrote.
-    #[arg(default_value = "ladder")]
+    /// Default: ladder; with --status, the grids that the study keeps.
     grids: Vec<String>,
     /// Seeds in place of the grids' own: a list, with ranges that include their end.
     #[arg(long, value_parser = seeds)]
@@ -56,7 +60,7 @@ pub struct AblateArgs {
     /// Folder of the study. Default: the folder that `dapo init` wrote, else runs/ablate.
     #[arg(long, visible_alias = "study", value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Cells at the same time. Default: as many as there are cores.
+    /// Cells at the same time. Default: as many as there are cores, or as Slurm finds room for.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=256))]
     jobs: Option<u64>,
     /// Print cells, cost, what is there, and how the arms differ; run and write nothing.
@@ -72,6 +76,8 @@ pub struct AblateArgs {
     /// on the embedded benchmark). It changes no number, and `dapo verify` misses nothing.
     #[arg(long)]
     last_checkpoint_only: bool,
+    #[command(flatten)]
+    launcher: LauncherArgs,
 }
 
 /// Distinct seeds in the order in which they were given.
@@ -108,13 +114,19 @@ pub fn seeds(text: &str) -> Result<Seeds, String> {
 /// Grids, arms or inputs that cannot be used, a study that is in use, a folder that cannot be
 /// written.
 pub fn run(args: &AblateArgs) -> Result<ExitCode> {
+    args.launcher.check(args.jobs)?;
+    if args.launcher.status
+        && let Some((study, grids)) = args.kept_grids()?
+    {
+        return launcher::status(&study, &grids);
+    }
     let load = |path: &PathBuf| declaration::load(path).map_err(|it| Invalid(it.to_string()));
     let declaration = args.declaration.as_ref().map(load).transpose()?;
     let declared = declaration.as_ref().map(|it| &it.seeds).filter(|seeds| !seeds.is_empty());
     let seeds = args.seeds.as_ref().map(|Seeds(seeds)| seeds).or(declared);
     let mut sources = Vec::new();
-    for name in &args.grids {
-        let mut source = file::load(&file::find(name))?;
+    for name in args.grids() {
+        let mut source = file::load(&file::find(&name))?;
         source.grid.seeds = seeds.unwrap_or(&source.grid.seeds).clone();
         sources.push(source);
     }
@@ -122,23 +134,38 @@ pub fn run(args: &AblateArgs) -> Result<ExitCode> {
     let grids: Vec<Grid> = sources.iter().map(|source| source.grid.clone()).collect();
     let study = AblateStudy::at(args.study());
     check_sets(&study, &grids, declaration.is_some())?;
+    if args.launcher.status {
+        return launcher::status(&study, &grids);
+    }
+    let hand_over =
+        HandOver { at_once: args.jobs, retry_failed: args.retry_failed, dry_run: args.dry_run };
+    let elsewhere = args.launcher.launcher != Launcher::Local;
     if args.dry_run {
-        return dry_run(args, &study, &sources, &jobs::jobs(&study, &grids)?);
+        let jobs = jobs::jobs(&study, &grids)?;
+        return match elsewhere {
+            true => launcher::hand_over(&args.launcher, &study, &jobs, hand_over),
+            false => dry_run(args, &study, &sources, &jobs),
+        };
     }
     let interrupt = Interrupt::listen()?;
     let _lock = study.lock()?;
     let mut jobs = jobs::jobs(&study, &grids)?;
+    if args.last_checkpoint_only {
+        jobs.iter_mut().for_each(Job::keep_last_checkpoint_only);
+    }
     if let Some(declaration) = &declaration {
         declare(&study, declaration)?;
     }
     for grid in &grids {
         study.keep(grid)?;
     }
+    if elsewhere && jobs.iter().any(|job| job.is_to_run(args.retry_failed)) {
+        return launcher::hand_over(&args.launcher, &study, &jobs, hand_over);
+    }
     let options = ScheduleOptions {
         program: std::env::current_exe()?,
         at_once: at_once(args),
         retry_failed: args.retry_failed,
-        last_checkpoint_only: args.last_checkpoint_only,
     };
     let count = jobs.len();
     tell(format!("{count} cells in {}, {} at a time", study.root().display(), options.at_once));
@@ -185,6 +212,21 @@ impl LiveReport {
 }
 
 impl AblateArgs {
+    fn grids(&self) -> Vec<String> {
+        if self.grids.is_empty() { vec!["ladder".to_string()] } else { self.grids.clone() }
+    }
+
+    /// A study, and the grids that it keeps: where no grid is named, or a folder that only holds a study.
+    fn kept_grids(&self) -> Result<Option<(AblateStudy, Vec<Grid>)>> {
+        let root = match &self.grids[..] {
+            [] => self.study(),
+            [folder] if file::in_folder(Path::new(folder)).is_none() => PathBuf::from(folder),
+            _ => return Ok(None),
+        };
+        let grids = if root.is_dir() { studies::grids(&root)? } else { Vec::new() };
+        Ok((!grids.is_empty()).then(|| (AblateStudy::at(root), grids)))
+    }
+
     fn study(&self) -> PathBuf {
         let own = match &self.grids[..] {
             [folder] => file::in_folder(Path::new(folder)).map(|_grid| PathBuf::from(folder)),
@@ -274,9 +316,10 @@ fn dry_run(
     sources: &[BaseSource],
     jobs: &[Job],
 ) -> Result<ExitCode> {
+    let names: Vec<String> = jobs.iter().map(|job| job.state.name()).collect();
     for source in sources {
         println!("{}", ablate_table::arms(source));
-        println!("{}\n", ablate_table::states(&source.grid, jobs));
+        println!("{}\n", ablate_table::states(&source.grid, jobs, &names));
     }
     for job in jobs {
         if let JobState::Unusable { reason } = &job.state {

@@ -2,7 +2,7 @@
 
 use crate::base::visible;
 use crate::commands::output::{duration, literal, table, tell};
-use crate::experiment::{Grid, grid::differences, grid::file::BaseSource, sets};
+use crate::experiment::{Arm, Grid, grid::differences, grid::file::BaseSource, sets};
 use crate::report::text::points;
 use crate::study::{Cell, CellEnding, Job};
 use crate::training::{plan, run::inputs};
@@ -34,20 +34,34 @@ pub fn arms(source: &BaseSource) -> String {
     text
 }
 
-/// Arm × seed: what is there.
-pub fn states(grid: &Grid, jobs: &[Job]) -> String {
-    let header = std::iter::once("arm".to_string())
-        .chain(grid.seeds.iter().map(|seed| format!("seed {seed}")));
+/// Seeds that have a column each.
+const MOST_COLUMNS: usize = 16;
+
+/// Arm × seed: the state of each job, by `names`. With many seeds, how many jobs of an arm have each.
+pub fn states(grid: &Grid, jobs: &[Job], names: &[String]) -> String {
+    let key = |job: &Job| (job.manifest.arm_sha256.clone(), job.manifest.seed);
+    let of: BTreeMap<(String, u64), &String> = jobs.iter().map(key).zip(names).collect();
+    let state = |arm: &Arm, seed: u64| of.get(&(arm.arm_sha256.clone(), seed)).copied();
+    if grid.seeds.len() <= MOST_COLUMNS {
+        let header = std::iter::once("arm".to_string())
+            .chain(grid.seeds.iter().map(|seed| format!("seed {seed}")));
+        let rows = grid.arms.iter().map(|arm| {
+            let states =
+                grid.seeds.iter().map(|seed| state(arm, *seed).cloned().unwrap_or_default());
+            std::iter::once(arm.name.clone()).chain(states).collect::<Vec<_>>()
+        });
+        return table(header, [], rows).to_string();
+    }
     let rows = grid.arms.iter().map(|arm| {
-        let state = |seed: &u64| {
-            let is = |job: &&Job| {
-                job.manifest.arm_sha256 == arm.arm_sha256 && job.manifest.seed == *seed
-            };
-            jobs.iter().find(is).map_or(String::new(), |job| job.state.name())
-        };
-        std::iter::once(arm.name.clone()).chain(grid.seeds.iter().map(state)).collect::<Vec<_>>()
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for name in grid.seeds.iter().filter_map(|seed| state(arm, *seed)) {
+            // Jobs are counted together at whatever step they are.
+            *counts.entry(name.split(", ").next().unwrap_or_default()).or_default() += 1;
+        }
+        let counts = counts.into_iter().map(|(name, count)| format!("{count} {name}"));
+        [arm.name.clone(), grid.seeds.len().to_string(), counts.collect::<Vec<_>>().join(", ")]
     });
-    table(header, [], rows).to_string()
+    table(["arm", "seeds", "cells"], [1], rows).to_string()
 }
 
 /// What the cells that are left will take: as the measured ones of the same arm, as the mean of all

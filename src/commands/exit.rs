@@ -88,10 +88,10 @@ fn is_divergence(cause: &Cause) -> bool {
 }
 
 fn is_lacking(cause: &Cause) -> bool {
-    use EngineError::{Ended, NotInstalled, Python, Start};
+    use EngineError::{Ended, NotInstalled, Program, Start};
     matches!(cause.downcast_ref(), Some(NumericsError::MissingInstructions(_)))
         || engine_error(cause).is_some_and(|error| {
-            matches!(error, Ended { .. } | NotInstalled { .. } | Python { .. } | Start { .. })
+            matches!(error, Ended { .. } | NotInstalled { .. } | Program { .. } | Start { .. })
         })
 }
 

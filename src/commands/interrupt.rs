@@ -1,9 +1,10 @@
-//! Ctrl-C and SIGTERM: the first asks for a stop at the next safe point, the second ends the
+//! Ctrl-C, SIGTERM, and SIGUSR1 (which Slurm sends before a time limit): the first asks for a stop at the next safe point, the second ends the
 //! process at once. Nothing is lost either way; the first only saves what was done since the
 //! last checkpoint.
 
 use anyhow::Result;
-use signal_hook::{consts::SIGINT, consts::SIGTERM, flag};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::flag;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -26,7 +27,7 @@ impl Interrupt {
     pub fn listen() -> Result<Self> {
         let signal = Arc::new(AtomicUsize::new(0));
         let second = Arc::new(AtomicBool::new(false));
-        for number in [SIGINT, SIGTERM] {
+        for number in [SIGINT, SIGTERM, SIGUSR1] {
             // Handlers run in order of registration: the shutdown sees the flag of the first
             // signal, not of its own.
             let code = SIGNALLED as i32 + number;

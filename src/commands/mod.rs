@@ -13,6 +13,7 @@ pub mod bounds;
 pub mod place;
 pub mod progress;
 pub mod ablate_progress;
+pub mod launcher;
 pub mod data_audit;
 // verbs below a verb
 pub mod cells;
@@ -40,6 +41,7 @@ pub mod plan;
 pub mod regress;
 pub mod runs;
 pub mod train;
+pub mod cell;
 pub mod engine;
 pub mod verify;
 
@@ -55,7 +57,7 @@ Exit codes:
   4  something does not agree with its reference
   5  diverged: a loss, a gradient or a logit was not finite
   6  inconclusive: something is missing or cannot be compared on this machine
-  130, 143  stopped by Ctrl-C or SIGTERM; train --resume goes on
+  130, 138, 143  stopped by Ctrl-C, SIGUSR1 or SIGTERM; train --resume goes on
 
 Environment:
   DAPO_PYTHON        the Python that has another trainer, such as TRL
@@ -80,6 +82,8 @@ enum Verb {
     Init(init::InitArgs),
     Train(train::TrainArgs),
     Ablate(ablate::AblateArgs),
+    #[command(subcommand)]
+    Cell(cell::CellVerb),
     #[command(subcommand)]
     Engine(engine::EngineVerb),
     Export(export::ExportArgs),
@@ -147,6 +151,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Init(args) => init::run(args),
         Verb::Train(args) => train::run(args),
         Verb::Ablate(args) => ablate::run(args),
+        Verb::Cell(verb) => cell::run(verb),
         Verb::Engine(verb) => engine::run(verb),
         Verb::Export(args) => export::run(args),
         Verb::Plan(args) => plan::run(args),

@@ -15,7 +15,9 @@ use crate::training::run::{RunEvent, inputs};
 use crate::training::{Phase, RunEnded, Unfinished};
 use crate::{base::files, records::Ending, records::RunFolder, study::Cell};
 use anyhow::{Context, Result, bail};
+use clap::{Args as _, FromArgMatches as _};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -96,6 +98,15 @@ impl EngineArgs {
 /// An experiment, model or data set that cannot be used; a folder that cannot be written.
 pub fn run(args: &TrainArgs) -> Result<ExitCode> {
     run_on(args, None, None)
+}
+
+/// As the command line `dapo train` with these arguments.
+///
+/// # Errors
+/// As [`run`], and arguments that do not parse.
+pub fn run_line(arguments: &[OsString]) -> Result<ExitCode> {
+    let command = TrainArgs::augment_args(clap::Command::new("train").no_binary_name(true));
+    run(&TrainArgs::from_arg_matches(&command.try_get_matches_from(arguments)?)?)
 }
 
 /// As [`run`], on an engine in place of the experiment's, or from the outputs of its earlier run.

@@ -3,6 +3,7 @@
 use crate::base::files;
 use crate::engines::DemandRefusal;
 use crate::experiment::Engine;
+use crate::study::StudyError;
 use crate::task::TaskError;
 use crate::training::TrainingError;
 use std::io;
@@ -12,6 +13,8 @@ use std::path::PathBuf;
 pub enum EngineError {
     #[error(transparent)]
     File(#[from] files::FileError),
+    #[error(transparent)]
+    Study(#[from] StudyError),
     #[error(transparent)]
     Task(#[from] TaskError),
     #[error(transparent)]
@@ -23,7 +26,7 @@ pub enum EngineError {
     #[error("{program} has no {package}; install it there, or name another Python with --python")]
     NotInstalled { program: String, package: String },
     #[error("{program}: {reason}")]
-    Python { program: String, reason: String },
+    Program { program: String, reason: String },
     /// Steps count from 1.
     #[error(
         "{} ended before rollout step {step} was complete ({reason}); its log is {}",

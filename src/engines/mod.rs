@@ -5,6 +5,7 @@
 pub mod demand;
 pub mod error;
 pub mod process;
+pub mod launcher;
 pub mod dump;
 pub mod imported;
 pub mod trl;
@@ -14,4 +15,6 @@ pub use crate::engines::demand::{Demand, DemandRefusal, Setting};
 pub use crate::engines::dump::{DumpProblem, DumpedResponse};
 pub use crate::engines::error::EngineError;
 pub use crate::engines::imported::{Imported, Outputs, ReadStep};
+pub use crate::engines::launcher::program::CellProgram;
+pub use crate::engines::launcher::{LaunchedJob, Launcher, LauncherState, LauncherStates};
 pub use crate::engines::process::Running;

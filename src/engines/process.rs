@@ -32,7 +32,7 @@ pub fn versions(program: &str, packages: &[&str]) -> Result<BTreeMap<String, Str
     let Ok(found) = serde_json::from_str::<BTreeMap<String, String>>(said.trim()) else {
         let reason = String::from_utf8_lossy(&output.stderr);
         let reason = reason.lines().last().unwrap_or("it said nothing").to_string();
-        return Err(EngineError::Python { program: program.to_string(), reason });
+        return Err(EngineError::Program { program: program.to_string(), reason });
     };
     match packages.first().filter(|package| !found.contains_key(**package)) {
         Some(package) => Err(EngineError::NotInstalled {

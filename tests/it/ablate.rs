@@ -37,7 +37,7 @@ keep_last = 2
 keep_every = 0
 "#;
 
-const GRID: &str = r#"
+pub const GRID: &str = r#"
 name = "tiny"
 question = "Does it run?"
 base = "base.toml"
@@ -57,12 +57,12 @@ overlong = { punishment = { kind = "none" } }
 "#;
 
 /// A folder with a base experiment and a grid.
-struct Scene {
+pub struct Scene {
     folder: tempfile::TempDir,
 }
 
 impl Scene {
-    fn new(grid: &str) -> Self {
+    pub fn new(grid: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/own-task/own-task.toml");
         let base = BASE.replace("OWN", &own.display().to_string());
@@ -72,11 +72,11 @@ impl Scene {
         Self { folder }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::cargo_bin("dapo").unwrap();
         command.args(arguments).current_dir(self.folder.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -84,7 +84,7 @@ impl Scene {
     }
 
     /// Exit code, standard output, standard error.
-    fn dapo(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+    pub fn dapo(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
         let output = self.command(arguments).output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (output.status.code(), text(&output.stdout), text(&output.stderr))
@@ -96,16 +96,16 @@ impl Scene {
     }
 
     /// Names of records, and of what else lies beside them.
-    fn records(&self) -> (Vec<String>, Vec<String>) {
+    pub fn records(&self) -> (Vec<String>, Vec<String>) {
         let names = files::list(&self.path("study/cells")).unwrap_or_default();
         names.into_iter().partition(|name| name.ends_with(".json"))
     }
 
-    fn record(&self, name: &str) -> PathBuf {
+    pub fn record(&self, name: &str) -> PathBuf {
         self.path("study/cells").join(name)
     }
 
-    fn cell(&self, name: &str) -> Cell {
+    pub fn cell(&self, name: &str) -> Cell {
         Cell::read(&self.record(name)).unwrap()
     }
 
@@ -135,7 +135,7 @@ impl Scene {
 }
 
 /// What two records of one run have in common: everything but times and the machine.
-fn same_run(a: &Cell, b: &Cell) {
+pub fn same_run(a: &Cell, b: &Cell) {
     let differences = dapo::study::cell::compare::differences(a, b);
     assert!(differences.is_empty(), "{differences:?}");
 }

@@ -28,6 +28,7 @@ mod housekeeping;
 mod hygiene;
 mod init;
 mod interruption;
+mod launchers;
 mod layers;
 mod methods;
 mod own_study;

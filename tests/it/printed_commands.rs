@@ -131,6 +131,17 @@ const COMMANDS: &[(&str, How)] = {
             "dapo ablate --declaration FILE",
             As("dapo ablate --declaration experiments/study.toml --dry-run --no-probe"),
         ),
+        ("dapo ablate ladder --launcher command", Run),
+        ("dapo cell run 0 --study runs/ablate", Run),
+        (
+            "dapo cell run 17 --study runs/ablate --inputs ~/dapo",
+            As("dapo cell run 0 --study runs/ablate --inputs ."),
+        ),
+        ("dapo ablate ladder --status", Run),
+        (
+            "dapo ablate ladder --launcher slurm --jobs 64",
+            As("dapo ablate ladder --launcher slurm --jobs 64 --dry-run"),
+        ),
         ("dapo report runs/ablate", Run),
         ("dapo report STUDY", As("dapo report runs/ablate")),
         ("dapo report runs/ladder-0.5b", As("dapo report runs/ablate")),

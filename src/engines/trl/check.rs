@@ -46,7 +46,7 @@ pub fn effective(python: &str, settings: Vec<Setting>) -> Result<Vec<Effective>,
         let errors = String::from_utf8_lossy(&output.stderr);
         let reason = errors.lines().rev().find(|line| !line.trim().is_empty());
         let reason = reason.unwrap_or("it said nothing").to_string();
-        return Err(EngineError::Python { program: python.to_string(), reason });
+        return Err(EngineError::Program { program: python.to_string(), reason });
     };
     let of = |setting: Setting| {
         let value = if own(&setting) { None } else { found.remove(&setting.name) };

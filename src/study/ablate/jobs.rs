@@ -1,11 +1,12 @@
 //! The list of jobs (each arm with each seed, once) and what exists of each on disk.
 
 use crate::base::files::{self, FileKind};
+use crate::base::workers;
 use crate::experiment::{Experiment, Grid, compare};
 use crate::records::{Manifest, RunFolder, StepMetrics};
 use crate::study::cell::check::RECORDS;
 use crate::study::{Cell, CellEnding, StudyError, ablate::AblateStudy, cell};
-use crate::training::run::inputs;
+use crate::training::{TrainingError, run::inputs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -86,41 +87,67 @@ impl Job {
         self.steps_done() as f64 / self.steps().max(1) as f64
     }
 
-    pub fn set_aside(&mut self) -> Result<Vec<PathBuf>, StudyError> {
-        let mut moved = Vec::new();
-        for path in [self.record.as_path(), self.folder.root()] {
-            if files::kind(path)?.is_some() {
-                moved.push(files::set_aside(path)?);
-            }
+    /// Whether the cell is not on record, or failed and is begun again.
+    pub fn is_to_run(&self, retry_failed: bool) -> bool {
+        match self.state {
+            JobState::Recorded(_) => false,
+            JobState::Failed(_) => retry_failed,
+            _ => true,
         }
-        self.state = JobState::Missing;
-        Ok(moved)
+    }
+
+    /// The run keeps its last checkpoint alone, whatever its experiment says. Which checkpoints are
+    /// kept is no part of a run's identity and changes no number.
+    pub fn keep_last_checkpoint_only(&mut self) {
+        self.experiment.checkpoints.keep_last = 1;
+        self.experiment.checkpoints.keep_every = 0;
     }
 }
 
 /// The jobs of grids, all arms of the first seed first, so that seeds complete in order. An arm
 /// that stands in several grids is one job.
 pub fn jobs(study: &AblateStudy, grids: &[Grid]) -> Result<Vec<Job>, StudyError> {
+    let mut jobs = listed(study, grids, prepared)?;
+    let states = workers::on_all_cores(&jobs, state);
+    for (job, state) in jobs.iter_mut().zip(states) {
+        job.state = state?;
+    }
+    Ok(jobs)
+}
+
+/// As [`jobs`], without a look at what there is of each (all are [`JobState::Missing`]), and without the
+/// check that each arm can be trained.
+pub fn unchecked(study: &AblateStudy, grids: &[Grid]) -> Result<Vec<Job>, StudyError> {
+    listed(study, grids, inputs::identified)
+}
+
+fn listed(
+    study: &AblateStudy,
+    grids: &[Grid],
+    manifest: fn(&Experiment) -> Result<Manifest, TrainingError>,
+) -> Result<Vec<Job>, StudyError> {
     let mut names = BTreeSet::new();
     if let Some(grid) = grids.iter().find(|grid| !names.insert(&grid.name)) {
         return Err(StudyError::SameName { name: grid.name.clone() });
     }
     let mut manifests: BTreeMap<String, Manifest> = BTreeMap::new();
     let mut jobs: Vec<Job> = Vec::new();
+    let mut places: BTreeMap<(&str, u64), usize> = BTreeMap::new();
     let runs = match files::kind(&study.runs())? {
         Some(FileKind::Folder) => files::list(&study.runs())?,
         _ => Vec::new(),
     };
+    // `<name>-seed<seed>-<key>` by its end.
+    let runs: BTreeMap<&str, &str> =
+        runs.iter().filter_map(|run| Some((&run[run.rfind("-seed")?..], &run[..]))).collect();
     let most = grids.iter().map(|grid| grid.seeds.len()).max().unwrap_or(0);
     for turn in 0..most {
         for grid in grids {
             let Some(seed) = grid.seeds.get(turn) else { continue };
             for arm in &grid.arms {
                 let title = format!("{}/{}", grid.name, arm.name);
-                let same = |job: &&mut Job| {
-                    job.manifest.arm_sha256 == arm.arm_sha256 && job.manifest.seed == *seed
-                };
-                if let Some(job) = jobs.iter_mut().find(same) {
+                if let Some(place) = places.get(&(arm.arm_sha256.as_str(), *seed)) {
+                    let job = &mut jobs[*place];
                     if job.experiment.inputs != arm.experiment.inputs {
                         let first = job.arms.first().cloned().unwrap_or_default();
                         return Err(StudyError::SharedArm { first, second: title });
@@ -130,16 +157,19 @@ pub fn jobs(study: &AblateStudy, grids: &[Grid]) -> Result<Vec<Job>, StudyError>
                 }
                 let hash = &arm.arm_sha256;
                 if !manifests.contains_key(hash) {
-                    manifests.insert(hash.clone(), prepared(&title, &arm.experiment)?);
+                    let seed = arm.experiment.execution.seed;
+                    let manifest =
+                        manifest(&executed(&arm.experiment, seed)).map_err(|source| {
+                            StudyError::Arm { arm: title.clone(), source: Box::new(source) }
+                        })?;
+                    manifests.insert(hash.clone(), manifest);
                 }
                 let manifest = manifests[hash].clone();
                 let experiment = executed(&arm.experiment, *seed);
+                places.insert((hash, *seed), jobs.len());
                 jobs.push(job(study, title, experiment, manifest, &runs)?);
             }
         }
-    }
-    for job in &mut jobs {
-        job.state = state(job)?;
     }
     Ok(jobs)
 }
@@ -152,11 +182,8 @@ fn executed(experiment: &Experiment, seed: u64) -> Experiment {
     experiment
 }
 
-fn prepared(title: &str, experiment: &Experiment) -> Result<Manifest, StudyError> {
-    let inputs = inputs::prepare(executed(experiment, experiment.execution.seed));
-    let inputs = inputs
-        .map_err(|source| StudyError::Arm { arm: title.to_string(), source: Box::new(source) })?;
-    Ok(inputs.manifest)
+fn prepared(experiment: &Experiment) -> Result<Manifest, TrainingError> {
+    Ok(inputs::prepare(experiment.clone())?.manifest)
 }
 
 fn job(
@@ -164,7 +191,7 @@ fn job(
     title: String,
     experiment: Experiment,
     manifest: Manifest,
-    runs: &[String],
+    runs: &BTreeMap<&str, &str>,
 ) -> Result<Job, StudyError> {
     let seed = experiment.execution.seed;
     let mut manifest = Manifest { seed, ..manifest };
@@ -176,17 +203,17 @@ fn job(
         (experiment, run_key, study.cells().join(file))
     };
     // A study may be older than the newest format of records; a cell in the earlier format counts.
-    let earlier = of_format(None);
-    let counts = |cell: Cell| cell.run_key == earlier.1;
-    let (mut experiment, run_key, record) = match Cell::read(&earlier.2).is_ok_and(counts) {
-        true => earlier,
-        false => of_format(experiment.records),
+    let newest = of_format(experiment.records);
+    let earlier = experiment.records.map(|_| of_format(None));
+    let is_there = |(_, run_key, record): &(_, String, PathBuf)| {
+        cell::head(record).is_some_and(|(_, found)| found == *run_key)
     };
+    let (mut experiment, run_key, record) = earlier.filter(is_there).unwrap_or(newest);
     manifest.run_key = run_key;
     let end = format!("-seed{seed}-{}", &manifest.run_key[..8]);
     // Another grid may have begun the run under its own name for the arm.
-    let begun = runs.iter().find(|name| name.ends_with(&end));
-    let name = begun.cloned().unwrap_or_else(|| format!("{}{end}", experiment.name));
+    let begun = runs.get(end.as_str()).map(|name| (*name).to_string());
+    let name = begun.unwrap_or_else(|| format!("{}{end}", experiment.name));
     experiment.name = name.trim_end_matches(&end).to_string();
     manifest.name.clone_from(&experiment.name);
     Ok(Job {
@@ -201,7 +228,7 @@ fn job(
 
 /// Reads the state of a job without changing anything.
 pub fn state(job: &Job) -> Result<JobState, StudyError> {
-    let ended = files::kind(&job.folder.path("outcome.json"))?.is_some();
+    let ended = has_outcome(&job.folder)?;
     if files::kind(&job.record)?.is_none() {
         return Ok(match files::kind(&job.folder.path("manifest.json"))? {
             _ if ended => JobState::Ended,
@@ -252,6 +279,11 @@ fn misfit(job: &Job, cell: &Cell) -> Result<Option<String>, StudyError> {
         }
     }
     Ok(None)
+}
+
+/// Whether the run has ended.
+pub fn has_outcome(folder: &RunFolder) -> Result<bool, StudyError> {
+    Ok(files::kind(&folder.path("outcome.json"))?.is_some())
 }
 
 pub fn steps_done(folder: &RunFolder) -> u64 {

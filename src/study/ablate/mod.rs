@@ -5,13 +5,16 @@
 //! STUDY/cells/<id>.json            records: what reports, resume and statistics read
 //! STUDY/runs/<name>-seed<n>-<key>/ run folders
 //! STUDY/experiments/<run>.json     the processes' experiment files
-//! STUDY/ablate.lock                held while cells are run
+//! STUDY/cells.jsonl                cells by number, for `dapo cell run`
+//! STUDY/ablate.lock                held while cells are run or handed on
 //! ```
 //!
 //! A record or a run folder that cannot be used is renamed to `….set-aside-<n>`, never deleted.
 
 pub mod jobs;
+pub mod listing;
 pub mod process;
+pub mod recording;
 pub mod schedule;
 
 use crate::base::{Lock, files};

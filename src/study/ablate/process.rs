@@ -2,9 +2,11 @@
 //! parent, which asks each child once to stop after its present step.
 
 use crate::base::files;
+use crate::records::RunFolder;
 use crate::study::{Job, StudyError, ablate::AblateStudy};
 use rustix::process::{Pid, Signal};
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::io::{self, BufRead};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
@@ -35,7 +37,7 @@ pub struct ProcessEnded {
 impl ProcessEnded {
     /// Whether a signal ended the process or asked it to stop; the run itself is then in order.
     pub fn by_signal(&self) -> bool {
-        let asked = [130, 143, 141].map(Some).contains(&self.status.code());
+        let asked = [130, 138, 143, 141].map(Some).contains(&self.status.code());
         self.status.signal().is_some() || asked
     }
 
@@ -48,13 +50,19 @@ impl ProcessEnded {
     }
 }
 
+/// What `dapo train` gets for a cell: it begins or goes on with the run.
+pub fn arguments(experiment: &Path, folder: &RunFolder) -> Vec<OsString> {
+    let flags = ["--threads", "1", "--no-plan", "--resume", "--out"].map(OsString::from);
+    let (experiment, folder) = (experiment.as_os_str(), folder.root().as_os_str());
+    [experiment.into()].into_iter().chain(flags).chain([folder.into()]).collect()
+}
+
 impl Process {
     pub fn start(program: &Path, study: &AblateStudy, job: &Job) -> Result<Self, StudyError> {
         let experiment = study.experiment(&job.run_name());
         files::write_json(&experiment, &job.experiment)?;
         let mut command = Command::new(program);
-        command.arg("train").arg(&experiment).args(["--threads", "1", "--no-plan", "--resume"]);
-        command.arg("--out").arg(job.folder.root());
+        command.arg("train").args(arguments(&experiment, &job.folder));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         command.process_group(0);
         let mut child = command

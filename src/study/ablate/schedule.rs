@@ -3,8 +3,9 @@
 use crate::base::{Pace, files};
 use crate::experiment::sets;
 use crate::records::{EvaluationRecord, RunFolder};
+use crate::study::ablate::recording::{self, ATTEMPTS};
 use crate::study::ablate::{AblateStudy, jobs, jobs::JobState, process::Process};
-use crate::study::{Job, ProcessEnded, StudyError, cell::build};
+use crate::study::{Job, ProcessEnded, StudyError};
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -14,16 +15,11 @@ const TURN: Duration = Duration::from_millis(100);
 /// How often the records of running cells are read for the progress.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Attempts at a cell whose process was killed or whose run folder contradicts itself.
-const ATTEMPTS: u32 = 2;
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScheduleOptions {
     pub program: PathBuf,
     pub at_once: usize,
     pub retry_failed: bool,
-    /// Runs keep only their last checkpoint, whatever their experiment says.
-    pub last_checkpoint_only: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -82,23 +78,13 @@ pub fn run(
     stop: &dyn Fn() -> bool,
     watch: &mut dyn FnMut(ScheduleEvent),
 ) -> Result<(), StudyError> {
-    if options.last_checkpoint_only {
-        // Which checkpoints are kept is no part of a run's identity and changes no number.
-        for job in jobs.iter_mut() {
-            job.experiment.checkpoints.keep_last = 1;
-            job.experiment.checkpoints.keep_every = 0;
-        }
-    }
-    let to_run = |job: &Job| match job.state {
-        JobState::Recorded(_) => false,
-        JobState::Failed(_) => options.retry_failed,
-        _ => true,
-    };
     let mut queue = Queue {
         study,
         options,
         attempts: vec![0; jobs.len()],
-        waiting: (0..jobs.len()).filter(|index| to_run(&jobs[*index])).collect(),
+        waiting: (0..jobs.len())
+            .filter(|index| jobs[*index].is_to_run(options.retry_failed))
+            .collect(),
         running: Vec::new(),
         stopping: false,
         begun: Instant::now(),
@@ -180,13 +166,15 @@ impl Queue<'_> {
 
     fn after(&mut self, index: usize, ended: &ProcessEnded) -> Result<(), StudyError> {
         let job = &mut self.jobs[index];
-        if files::kind(&job.folder.path("outcome.json"))?.is_some() {
+        if jobs::has_outcome(&job.folder)? {
             return self.record(index);
         }
         let steps = jobs::steps_done(&job.folder);
         let elsewhere = job.folder.is_locked()?;
         if self.stopping && ended.by_signal() {
-            return self.ended(index, JobState::Unfinished { steps });
+            job.state = JobState::Unfinished { steps };
+            self.tell_ended(index);
+            return Ok(());
         }
         if elsewhere || (ended.by_signal() && self.attempts[index] < ATTEMPTS) {
             job.state = JobState::Unfinished { steps };
@@ -198,10 +186,8 @@ impl Queue<'_> {
         self.fail(index, &ended.reason())
     }
 
-    fn ended(&mut self, index: usize, state: JobState) -> Result<(), StudyError> {
-        self.jobs[index].state = state;
+    fn tell_ended(&mut self, index: usize) {
         (self.watch)(ScheduleEvent::Ended(&self.jobs[index]));
-        Ok(())
     }
 
     fn note(&mut self, text: String) {
@@ -209,27 +195,17 @@ impl Queue<'_> {
     }
 
     fn fail(&mut self, index: usize, reason: &str) -> Result<(), StudyError> {
-        let Job { experiment, manifest, folder, .. } = &self.jobs[index];
-        let cell = build::failed(experiment, manifest, folder, reason);
-        cell.write(&self.study.cells())?;
-        self.ended(index, JobState::Failed(Box::new(cell)))
+        recording::fail(self.study, &mut self.jobs[index], reason)?;
+        self.tell_ended(index);
+        Ok(())
     }
 
     /// Records a run that has ended. A run folder that contradicts itself is set aside and made
     /// again, once.
     fn record(&mut self, index: usize) -> Result<(), StudyError> {
-        let job = &self.jobs[index];
-        let problem = match build::build(&job.folder) {
-            Ok(cell) if cell.run_key == job.manifest.run_key => {
-                // A run of very many steps has no record; the other cells continue.
-                return match cell.write(&self.study.cells()) {
-                    Err(error @ StudyError::Invalid { .. }) => self.fail(index, &error.to_string()),
-                    Err(error) => Err(error),
-                    Ok(_) => self.ended(index, JobState::Recorded(Box::new(cell))),
-                };
-            }
-            Ok(_) => format!("{} holds another run", job.folder.root().display()),
-            Err(error) => error.to_string(),
+        let Some(problem) = recording::record(self.study, &mut self.jobs[index])? else {
+            self.tell_ended(index);
+            return Ok(());
         };
         if self.attempts[index] >= ATTEMPTS {
             return self.fail(index, &problem);
@@ -240,10 +216,8 @@ impl Queue<'_> {
     }
 
     fn set_aside(&mut self, index: usize, reason: &str) -> Result<(), StudyError> {
-        self.note(format!("{}: {reason}", self.jobs[index].title()));
-        for path in self.jobs[index].set_aside()? {
-            self.note(format!("set aside: {}", path.display()));
-        }
+        let notes = recording::set_aside(&mut self.jobs[index], reason)?;
+        notes.into_iter().for_each(|note| self.note(note));
         Ok(())
     }
 

@@ -36,6 +36,11 @@ pub fn prepare_without_weights(experiment: Experiment) -> Result<Inputs, Trainin
     assemble(experiment, |folder| Ok((checkpoint::open_model(folder)?.0, None)))
 }
 
+/// What a run of the experiment would be, without a look at whether it can be trained.
+pub fn identified(experiment: &Experiment) -> Result<Manifest, TrainingError> {
+    manifest(experiment, &data::load(&experiment.inputs.data)?)
+}
+
 fn assemble(
     experiment: Experiment,
     model: impl FnOnce(&Path) -> Result<(Config, Option<Qwen2>), TrainingError>,

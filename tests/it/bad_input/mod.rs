@@ -7,6 +7,7 @@ mod config;
 mod data;
 mod folders;
 mod foreign;
+mod launchers;
 mod model;
 mod records;
 mod scratch;
@@ -36,7 +37,7 @@ pub struct Case {
 /// A chapter of the table.
 type Chapter = (&'static str, fn() -> Vec<Case>);
 
-const CHAPTERS: [Chapter; 7] = [
+const CHAPTERS: [Chapter; 8] = [
     ("Experiment files", config::cases),
     ("Checkpoints", model::cases),
     ("Tokenizers", tokenizer::cases),
@@ -44,6 +45,7 @@ const CHAPTERS: [Chapter; 7] = [
     ("Missing files, folders and places to write", folders::cases),
     ("Run folders", records::cases),
     ("Made to do harm", foreign::cases),
+    ("Cells and other machines", launchers::cases),
 ];
 
 fn check(case: &Case) -> Result<(), String> {
@@ -166,6 +168,11 @@ fn damaged_run_folders_are_refused_or_described_as_the_table_says() {
 #[test]
 fn files_made_to_do_harm_are_refused_as_the_table_says() {
     check_chapter(6);
+}
+
+#[test]
+fn cells_and_launchers_that_cannot_be_used_are_refused_as_the_table_says() {
+    check_chapter(7);
 }
 
 #[test]

@@ -1,0 +1,162 @@
+//! `dapo cell run`: one cell of a study, on whatever machine this is.
+
+use crate::commands::output::{self, tell};
+use crate::commands::{ablate_table, exit, exit::Invalid, train};
+use crate::records::RunFolder;
+use crate::study::ablate::recording::{self, ATTEMPTS};
+use crate::study::ablate::{AblateStudy, jobs, jobs::JobState, listing, process};
+use crate::study::{CellEnding, Job};
+use crate::training::run::inputs;
+use anyhow::{Result, bail};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// One cell of a study, on any machine that sees the study's folder
+#[derive(Debug, clap::Subcommand)]
+pub enum CellVerb {
+    Run(CellRunArgs),
+}
+
+/// Train a cell, or go on with it, and record it.
+///
+/// `dapo ablate STUDY --launcher command` numbers the cells in STUDY/cells.jsonl and prints this command
+/// for each. A cell that is on record is not run again. An unfinished one goes on from its last
+/// checkpoint. Ctrl-C, SIGTERM and SIGUSR1 stop after the present rollout step and save a checkpoint.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  dapo ablate ladder --launcher command
+  dapo cell run 0 --study runs/ablate
+  dapo cell run 17 --study runs/ablate --inputs ~/dapo
+
+Exit codes:
+  0  the cell finished or saturated and is on record, or it was on record before
+  3  the study has no such cell, the cell's inputs are not there or are other ones, or another
+     process works on it; nothing is recorded
+  5  the cell diverged
+  6  the cell failed; its record says why
+  130, 138, 143  stopped by Ctrl-C, SIGUSR1 or SIGTERM; the same command goes on")]
+pub struct CellRunArgs {
+    /// Number of the cell in STUDY/cells.jsonl, from 0.
+    cell: u64,
+    /// Folder of the study.
+    #[arg(long, value_name = "FOLDER")]
+    study: PathBuf,
+    /// Folder from which the relative paths of the experiment's inputs start. Default: the working
+    /// folder.
+    #[arg(long, value_name = "FOLDER")]
+    inputs: Option<PathBuf>,
+    /// Begin the cell again if its record says that it failed.
+    #[arg(long)]
+    retry_failed: bool,
+}
+
+/// Runs the verb.
+///
+/// # Errors
+/// A study, cell or input that cannot be used; a folder that another process works in.
+pub fn run(CellVerb::Run(args): &CellVerb) -> Result<ExitCode> {
+    let study = AblateStudy::at(&args.study);
+    let mut job = job(&study, args)?;
+    if !job.is_to_run(args.retry_failed) {
+        tell(format!("{} is on record: {}", job.title(), job.state.name()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    for attempt in 1..=ATTEMPTS {
+        if job.folder.is_locked()? {
+            let folder = job.folder.root().display();
+            bail!(Invalid(format!("{folder}: another process works on this cell")));
+        }
+        if let JobState::Unusable { reason } = job.state.clone() {
+            recording::set_aside(&mut job, &reason)?.iter().for_each(tell);
+        }
+        if job.state != JobState::Ended
+            && let Some(stopped) = trained(args, &study, &mut job)?
+        {
+            return Ok(stopped);
+        }
+        if job.state == JobState::Ended
+            && let Some(problem) = recording::record(&study, &mut job)?
+        {
+            if attempt < ATTEMPTS {
+                recording::set_aside(&mut job, &problem)?.iter().for_each(tell);
+                continue;
+            }
+            recording::fail(&study, &mut job, &problem)?;
+        }
+        break;
+    }
+    Ok(ending(&job))
+}
+
+/// The cell as the study's grids would have it, and what there is of it.
+fn job(study: &AblateStudy, args: &CellRunArgs) -> Result<Job> {
+    let listed = listing::find(study, args.cell)?;
+    let file = listing::place(study, &listed.experiment)?;
+    let (experiment, _) = train::load(&file, args.inputs.as_deref())?;
+    let manifest = inputs::identified(&experiment)?;
+    if manifest.run_key != listed.run_key {
+        bail!(Invalid(format!(
+            "{}: the inputs of this cell are not those with which it was listed: its run key is {}, and {} \
+             in cells.jsonl",
+            file.display(),
+            manifest.run_key,
+            listed.run_key
+        )));
+    }
+    let arm = listed.title.split(" seed ").next().unwrap_or_default().to_string();
+    let mut job = Job {
+        arms: vec![arm],
+        experiment,
+        manifest,
+        record: listing::place(study, &listed.record)?,
+        folder: RunFolder::at(listing::place(study, &listed.folder)?),
+        state: JobState::Missing,
+    };
+    job.state = jobs::state(&job)?;
+    Ok(job)
+}
+
+/// Trains as `dapo train` does in a process of its own under `dapo ablate`. The exit code when it was
+/// stopped; a run that failed is on record.
+fn trained(args: &CellRunArgs, study: &AblateStudy, job: &mut Job) -> Result<Option<ExitCode>> {
+    let mut arguments = process::arguments(&study.experiment(&job.run_name()), &job.folder);
+    if let Some(folder) = &args.inputs {
+        arguments.extend([OsString::from("--inputs"), folder.into()]);
+    }
+    let ended = train::run_line(&arguments);
+    let has_outcome = jobs::has_outcome(&job.folder)?;
+    if has_outcome {
+        job.state = JobState::Ended;
+    }
+    match ended {
+        Ok(_) if has_outcome => Ok(None),
+        Ok(stopped) => Ok(Some(stopped)),
+        // What is wrong with a report can be mended; the run has ended.
+        Err(error) if has_outcome => {
+            tell(format!("error: {}", exit::message(&error)));
+            Ok(None)
+        }
+        // The cell is another process's now.
+        Err(error) if job.folder.is_locked()? => Err(error),
+        Err(error) => {
+            recording::fail(study, job, &format!("error: {}", exit::message(&error)))?;
+            Ok(None)
+        }
+    }
+}
+
+fn ending(job: &Job) -> ExitCode {
+    let Some(cell) = job.state.cell() else { return ExitCode::SUCCESS };
+    let said = match cell.ending {
+        CellEnding::Failed => cell.reason.clone(),
+        _ => ablate_table::scores(cell),
+    };
+    tell(format!("{} {}: {said}", job.title(), cell.ending.name()));
+    output::path(&job.record);
+    ExitCode::from(match cell.ending {
+        CellEnding::Finished | CellEnding::Saturated => exit::SUCCESS,
+        CellEnding::Diverged => exit::DIVERGED,
+        CellEnding::Failed => exit::INCONCLUSIVE,
+    })
+}

@@ -1,0 +1,216 @@
+//! `dapo ablate --launcher` and `--status`: cells handed to other machines, and what became of them.
+
+use crate::commands::exit::Usage;
+use crate::commands::{ablate_table, output::tell};
+use crate::engines::launcher::{self, program::line, ray, slurm};
+use crate::engines::{CellProgram, Launcher, LauncherState};
+use crate::experiment::Grid;
+use crate::study::ablate::{AblateStudy, jobs, jobs::JobState, listing};
+use crate::study::{CellEnding, Job, cell};
+use anyhow::{Result, bail};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Where cells run, and what is asked about them.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Other machines")]
+pub struct LauncherArgs {
+    /// Who runs the cells. `command` prints a command for each; `slurm` and `ray` hand over the cells
+    /// that are neither on record nor on their way, and do not wait.
+    #[arg(long, value_enum, default_value = "local")]
+    pub launcher: Launcher,
+    /// Print which cells are queued, running, done and failed; run and write nothing.
+    #[arg(long, conflicts_with_all = ["dry_run", "retry_failed", "launcher"])]
+    pub status: bool,
+    /// Script for Slurm in place of the built-in one, which --dry-run prints. `@ARRAY@` and `@COMMAND@`
+    /// in it, and `@LOGS@` (a folder), are filled in.
+    #[arg(long, value_name = "FILE")]
+    template: Option<PathBuf>,
+    /// Address of Ray's head, such as http://127.0.0.1:8265. Default: RAY_ADDRESS.
+    #[arg(long)]
+    address: Option<String>,
+    /// How the other machines call this program. Default: the path that it has here.
+    #[arg(long, value_name = "PROGRAM")]
+    program: Option<PathBuf>,
+}
+
+/// How cells are handed over.
+#[derive(Debug, Clone, Copy)]
+pub struct HandOver {
+    pub at_once: Option<u64>,
+    pub retry_failed: bool,
+    /// Say what would be handed over; write nothing.
+    pub dry_run: bool,
+}
+
+impl LauncherArgs {
+    /// Refuses flags that the launcher would not look at, and what it cannot use.
+    ///
+    /// # Errors
+    /// Names the flag, or the file.
+    pub fn check(&self, at_once: Option<u64>) -> Result<()> {
+        let is = |launcher| self.launcher == launcher;
+        let (local, slurm, ray) = (is(Launcher::Local), is(Launcher::Slurm), is(Launcher::Ray));
+        let flags = [
+            ("--template is for --launcher slurm", self.template.is_some() && !slurm),
+            ("--address is for --launcher ray", self.address.is_some() && !ray),
+            ("--program is for another --launcher than local", self.program.is_some() && local),
+            ("--jobs is for --launcher local and slurm", at_once.is_some() && !local && !slurm),
+        ];
+        if let Some((said, _)) = flags.into_iter().find(|(_, wrong)| *wrong) {
+            bail!(Usage(said.to_string()));
+        }
+        // What is missing is told before anything is written.
+        if ray && !self.status {
+            self.address()?;
+        }
+        slurm::template(self.template.as_deref())?;
+        Ok(())
+    }
+
+    fn program(&self, study: &AblateStudy, retry_failed: bool) -> Result<CellProgram> {
+        Ok(CellProgram {
+            program: self.program.clone().map_or_else(std::env::current_exe, Ok)?,
+            study: std::path::absolute(study.root())?,
+            inputs: std::env::current_dir()?,
+            retry_failed,
+        })
+    }
+
+    fn address(&self) -> Result<String> {
+        let said = self.address.clone().or_else(|| std::env::var("RAY_ADDRESS").ok());
+        said.ok_or_else(|| {
+            Usage("--launcher ray needs --address or RAY_ADDRESS".to_string()).into()
+        })
+    }
+}
+
+/// Hands over the cells that are neither on record nor on their way.
+///
+/// # Errors
+/// A study that cannot be written, or a launcher that cannot be asked or refuses.
+pub fn hand_over(
+    args: &LauncherArgs,
+    study: &AblateStudy,
+    jobs: &[Job],
+    options: HandOver,
+) -> Result<ExitCode> {
+    let cells = kept(study, jobs, options)?;
+    let program = args.program(study, options.retry_failed)?;
+    match args.launcher {
+        Launcher::Local | Launcher::Command => {
+            cells.iter().for_each(|cell| println!("{}", line(&program.words(cell))));
+        }
+        Launcher::Slurm => {
+            let template = slurm::template(args.template.as_deref())?;
+            let mut before = None;
+            for (job, script) in slurm::arrays(study, &cells, &program, options.at_once, &template)?
+            {
+                if options.dry_run {
+                    print!("{script}");
+                    continue;
+                }
+                let id = slurm::submit(study, job, &script, before.as_deref())?;
+                println!("{id}");
+                before = Some(id);
+            }
+        }
+        Launcher::Ray => {
+            for (job, words) in ray::jobs(study, &cells, &program, &args.address()?)? {
+                if options.dry_run {
+                    println!("ray {}", line(&words));
+                    continue;
+                }
+                ray::submit(study, &job, &words)?;
+                println!("{}", job.id);
+            }
+        }
+    }
+    if !options.dry_run {
+        tell("the same command with --status in place of --launcher says what became of them");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The numbers of the cells to hand over, ascending, which are kept with the study.
+fn kept(study: &AblateStudy, jobs: &[Job], options: HandOver) -> Result<Vec<u64>> {
+    let numbers = listing::numbers(study, jobs)?;
+    let (states, mut silent) = launcher::states(study)?;
+    // Without an answer, cells that wait there would be handed over again.
+    if let Some(error) = silent.pop() {
+        return Err(error.into());
+    }
+    let mut places = Vec::new();
+    let mut done = 0;
+    for (place, (job, number)) in jobs.iter().zip(&numbers).enumerate() {
+        if !job.is_to_run(options.retry_failed) {
+            done += 1;
+        } else if !states.contains_key(number) && !job.folder.is_locked()? {
+            places.push(place);
+        }
+    }
+    if !options.dry_run {
+        listing::keep(study, jobs, &places)?;
+    }
+    let (all, count) = (jobs.len(), places.len());
+    let away = all - done - count;
+    tell(format!("{all} cells: {done} on record, {away} on their way, {count} to hand over"));
+    let mut cells: Vec<u64> = places.into_iter().map(|place| numbers[place]).collect();
+    cells.sort_unstable();
+    Ok(cells)
+}
+
+/// Prints the state of each cell, and how many have each. Of a record only its head is read.
+///
+/// # Errors
+/// A study that cannot be read.
+pub fn status(study: &AblateStudy, grids: &[Grid]) -> Result<ExitCode> {
+    let jobs = jobs::unchecked(study, grids)?;
+    let numbers = listing::numbers(study, &jobs)?;
+    let (states, silent) = launcher::states(study)?;
+    for error in silent {
+        tell(format!("{error}; states are those of records and run folders alone"));
+    }
+    let mut names = Vec::with_capacity(jobs.len());
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for (job, number) in jobs.iter().zip(&numbers) {
+        let (class, name) = state(job, states.get(number))?;
+        *counts.entry(class).or_default() += 1;
+        names.push(name);
+    }
+    for grid in grids {
+        println!("{}\n", ablate_table::states(grid, &jobs, &names));
+    }
+    let count = |class: &&str| format!("{} {class}", counts.get(*class).unwrap_or(&0));
+    let counts: Vec<String> = CLASSES.iter().map(count).collect();
+    println!("{} cells: {}", jobs.len(), counts.join(", "));
+    Ok(ExitCode::SUCCESS)
+}
+
+const CLASSES: [&str; 6] = ["done", "failed", "running", "queued", "to run", "unusable"];
+
+/// A class of states, and the state.
+fn state(job: &Job, elsewhere: Option<&LauncherState>) -> Result<(&'static str, String)> {
+    let head = cell::head(&job.record);
+    let fits = head.as_ref().is_none_or(|(_, run_key)| *run_key == job.manifest.run_key);
+    let recorded = head.map(|(ending, _)| ending);
+    let class = match (recorded, elsewhere) {
+        _ if !fits => "unusable",
+        (Some(CellEnding::Failed), None) => "failed",
+        (Some(ending), _) if ending != CellEnding::Failed => "done",
+        _ if job.folder.is_locked()? => "running",
+        (_, Some(LauncherState::Running)) => "running",
+        (_, Some(LauncherState::Queued)) => "queued",
+        _ => "to run",
+    };
+    let name = match (class, recorded, jobs::steps_done(&job.folder)) {
+        ("done" | "failed", Some(ending), _) => ending.name().to_string(),
+        // Of other data or another base policy: `dapo ablate` says of which.
+        ("unusable", ..) => "of other inputs".to_string(),
+        (_, _, 0) => class.to_string(),
+        ("to run", _, steps) => JobState::Unfinished { steps }.name(),
+        (_, _, steps) => format!("{class}, {steps} steps"),
+    };
+    Ok((class, name))
+}

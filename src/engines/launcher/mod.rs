@@ -1,0 +1,94 @@
+//! Cells on other machines: what is called there, what was handed to Slurm or Ray, and what of it waits or
+//! runs. A cell is `dapo cell run`, its record lies in the study's folder, which all machines see.
+//!
+//! ```text
+//! STUDY/launcher/jobs.jsonl      what was handed over, one line a job
+//! STUDY/launcher/slurm-<n>.sh    the script of an array job
+//! STUDY/launcher/*.log           what cells said under Slurm
+//! ```
+
+pub mod program;
+pub mod slurm;
+pub mod ray;
+
+use crate::base::files;
+use crate::engines::EngineError;
+use crate::study::ablate::AblateStudy;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Who runs the cells of a study.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Launcher {
+    /// Processes on this machine.
+    Local,
+    /// Whoever runs the commands that are printed.
+    Command,
+    /// Array jobs of Slurm.
+    Slurm,
+    /// Jobs of Ray.
+    Ray,
+}
+
+/// A line of `jobs.jsonl`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LaunchedJob {
+    pub launcher: Launcher,
+    /// Slurm's number of the array, or Ray's submission id.
+    pub id: String,
+    /// The cell of task 0.
+    pub first: u64,
+    pub cells: Vec<u64>,
+    /// Of Ray's head.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+}
+
+/// What a launcher says of a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LauncherState {
+    Queued,
+    Running,
+}
+
+/// Cells → what a launcher says of them; a cell that it does not have is absent.
+pub type LauncherStates = BTreeMap<u64, LauncherState>;
+
+pub fn folder(study: &AblateStudy) -> PathBuf {
+    study.root().join("launcher")
+}
+
+fn jobs_file(study: &AblateStudy) -> PathBuf {
+    folder(study).join("jobs.jsonl")
+}
+
+/// What was handed over in this study.
+pub fn launched(study: &AblateStudy) -> Result<Vec<LaunchedJob>, EngineError> {
+    match files::kind(&jobs_file(study))? {
+        None => Ok(Vec::new()),
+        Some(_) => Ok(files::read_lines(&jobs_file(study))?),
+    }
+}
+
+fn keep(study: &AblateStudy, job: &LaunchedJob) -> Result<(), EngineError> {
+    files::create_folder(&folder(study))?;
+    Ok(files::append_line(&jobs_file(study), job)?)
+}
+
+/// Asks the launchers to which something was handed. Errors are of those that could not be asked.
+pub fn states(study: &AblateStudy) -> Result<(LauncherStates, Vec<EngineError>), EngineError> {
+    let jobs = launched(study)?;
+    let of = |launcher| jobs.iter().filter(|job| job.launcher == launcher).collect::<Vec<_>>();
+    let answers = [slurm::states(&of(Launcher::Slurm)), ray::states(&of(Launcher::Ray))];
+    let (mut states, mut silent) = (LauncherStates::new(), Vec::new());
+    for answer in answers {
+        match answer {
+            Ok(known) => states.extend(known),
+            Err(error) => silent.push(error),
+        }
+    }
+    Ok((states, silent))
+}

@@ -1,0 +1,72 @@
+//! The command that runs a cell, and programs that are asked.
+
+use crate::engines::{EngineError, process};
+use std::fmt::Display;
+use std::path::PathBuf;
+
+/// How another machine calls this program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CellProgram {
+    pub program: PathBuf,
+    /// The study's folder.
+    pub study: PathBuf,
+    /// Where relative paths of inputs start.
+    pub inputs: PathBuf,
+    pub retry_failed: bool,
+}
+
+impl CellProgram {
+    /// The words of the command for a cell.
+    pub fn words(&self, cell: &impl Display) -> Vec<String> {
+        let shown = |path: &PathBuf| path.display().to_string();
+        let mut words = vec![shown(&self.program), "cell".into(), "run".into(), cell.to_string()];
+        words.extend([
+            "--study".into(),
+            shown(&self.study),
+            "--inputs".into(),
+            shown(&self.inputs),
+        ]);
+        words.extend(self.retry_failed.then(|| "--retry-failed".to_string()));
+        words
+    }
+}
+
+/// Words as a line for a shell.
+pub fn line(words: &[String]) -> String {
+    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+}
+
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_string(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+/// What a program prints, if it succeeds.
+pub fn printed(program: &str, arguments: &[String]) -> Result<String, EngineError> {
+    let output = process::command(program).args(arguments).output();
+    let output =
+        output.map_err(|source| EngineError::Start { program: program.to_string(), source })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.lines().rev().find(|line| !line.trim().is_empty());
+    let reason = last.map_or_else(|| output.status.to_string(), |line| line.trim().to_string());
+    Err(EngineError::Program { program: program.to_string(), reason })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_a_shell_would_change_are_quoted() {
+        assert_eq!(quoted("runs/a-1"), "runs/a-1");
+        assert_eq!(quoted("a b$c"), "'a b$c'");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+}

@@ -1,0 +1,87 @@
+//! Cells as jobs of Ray: `ray job submit`, one job a cell.
+
+use crate::base::files;
+use crate::engines::launcher::{self, program::printed};
+use crate::engines::{
+    CellProgram, EngineError, LaunchedJob, Launcher, LauncherState, LauncherStates,
+};
+use crate::study::ablate::AblateStudy;
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Jobs that Ray lists at most.
+const MOST_LISTED: &str = "10000";
+
+#[derive(Deserialize)]
+struct RayJob {
+    submission_id: Option<String>,
+    status: String,
+}
+
+/// The jobs of cells, and the arguments of `ray` that hand each over. A job takes one processor. Its id
+/// has the study's folder, the cell, and how often the cell was handed over before.
+pub fn jobs(
+    study: &AblateStudy,
+    cells: &[u64],
+    program: &CellProgram,
+    address: &str,
+) -> Result<Vec<(LaunchedJob, Vec<String>)>, EngineError> {
+    let earlier = launcher::launched(study)?;
+    let mut times: BTreeMap<u64, usize> = BTreeMap::new();
+    for cell in earlier.iter().filter(|job| job.launcher == Launcher::Ray).flat_map(|it| &it.cells)
+    {
+        *times.entry(*cell).or_default() += 1;
+    }
+    let place = files::sha256(program.study.display().to_string().as_bytes());
+    let job = |&cell: &u64| {
+        let id = format!("dapo-{}-{cell}-{}", &place[..8], times.get(&cell).unwrap_or(&0));
+        let head = ["job", "submit", "--address", address, "--no-wait", "--submission-id", &id];
+        let mut arguments: Vec<String> = head.map(String::from).to_vec();
+        arguments.extend(["--entrypoint-num-cpus", "1", "--"].map(String::from));
+        arguments.extend(program.words(&cell));
+        let address = Some(address.to_string());
+        (
+            LaunchedJob { launcher: Launcher::Ray, id, first: cell, cells: vec![cell], address },
+            arguments,
+        )
+    };
+    Ok(cells.iter().map(job).collect())
+}
+
+/// Hands a job to Ray and keeps its id.
+pub fn submit(
+    study: &AblateStudy,
+    job: &LaunchedJob,
+    arguments: &[String],
+) -> Result<(), EngineError> {
+    printed("ray", arguments)?;
+    launcher::keep(study, job)
+}
+
+/// What Ray has of these jobs.
+pub fn states(jobs: &[&LaunchedJob]) -> Result<LauncherStates, EngineError> {
+    let cells: BTreeMap<&str, u64> = jobs.iter().map(|job| (job.id.as_str(), job.first)).collect();
+    let addresses: BTreeSet<&str> = jobs.iter().filter_map(|job| job.address.as_deref()).collect();
+    let mut states = LauncherStates::new();
+    for address in addresses {
+        let arguments =
+            ["list", "jobs", "--address", address, "--format", "json", "--limit", MOST_LISTED];
+        let said = printed("ray", &arguments.map(String::from))?;
+        // Notes stand before the JSON.
+        let json = said.lines().find(|line| line.starts_with('[')).unwrap_or_default();
+        let listed: Vec<RayJob> = serde_json::from_str(json).map_err(|error| {
+            let reason = format!("list jobs: {error}");
+            EngineError::Program { program: "ray".to_string(), reason }
+        })?;
+        for job in listed {
+            let cell = job.submission_id.as_deref().and_then(|id| cells.get(id));
+            let state = match job.status.as_str() {
+                "PENDING" => LauncherState::Queued,
+                "RUNNING" => LauncherState::Running,
+                _ => continue,
+            };
+            states.extend(cell.map(|cell| (*cell, state)));
+        }
+    }
+    Ok(states)
+}

@@ -1,0 +1,136 @@
+//! Cells as array jobs of Slurm: task t of an array is cell `first + t`.
+
+use crate::base::files;
+use crate::engines::launcher::{self, program::line, program::printed};
+use crate::engines::{
+    CellProgram, EngineError, LaunchedJob, Launcher, LauncherState, LauncherStates,
+};
+use crate::study::ablate::AblateStudy;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The script of an array job. Words between `@` are filled in.
+const TEMPLATE: &str = include_str!("slurm.sh");
+
+const WORDS: [&str; 3] = ["@ARRAY@", "@COMMAND@", "@LOGS@"];
+
+/// Tasks of an array. Slurm's own limit (`MaxArraySize`) is 1001 where nobody changed it.
+const MOST_TASKS: u64 = 1000;
+
+/// The script of array jobs: the built-in one, or a file's.
+///
+/// # Errors
+/// A file that lacks what is filled in.
+pub fn template(file: Option<&Path>) -> Result<String, EngineError> {
+    let Some(path) = file else { return Ok(TEMPLATE.to_string()) };
+    let text = files::read_text(path)?;
+    match WORDS[..2].iter().find(|word| !text.contains(**word)) {
+        None => Ok(text),
+        Some(word) => {
+            let reason = format!("the template has no {word}, which `dapo ablate` fills in");
+            Err(EngineError::Output { path: path.to_path_buf(), reason })
+        }
+    }
+}
+
+/// The arrays of cells, whose numbers ascend, before they have ids, and their scripts. At most `at_once` tasks of an array run at the same time.
+///
+/// # Errors
+/// A folder that a script cannot name.
+pub fn arrays(
+    study: &AblateStudy,
+    cells: &[u64],
+    program: &CellProgram,
+    at_once: Option<u64>,
+    template: &str,
+) -> Result<Vec<(LaunchedJob, String)>, EngineError> {
+    let logs = launcher::folder(study);
+    let logs = std::path::absolute(&logs).unwrap_or(logs);
+    // Slurm reads `%` as a pattern, and ends the word at a quotation mark.
+    if logs.display().to_string().contains(['%', '"', '\\', '\n']) {
+        let reason = "Slurm cannot write logs into a folder with such a name".to_string();
+        return Err(EngineError::Output { path: logs, reason });
+    }
+    let chunks = cells.chunk_by(|a, b| a / MOST_TASKS == b / MOST_TASKS);
+    let array = |cells: &[u64]| {
+        let first = cells[0] / MOST_TASKS * MOST_TASKS;
+        let tasks: Vec<u64> = cells.iter().map(|cell| cell - first).collect();
+        let at_once = at_once.map_or(String::new(), |most| format!("%{most}"));
+        let cell = format!("$(({first} + SLURM_ARRAY_TASK_ID))");
+        let command =
+            line(&program.words(&cell)).replace(&format!("'{cell}'"), &format!("\"{cell}\""));
+        let values = [ranges(&tasks) + &at_once, command, logs.display().to_string()];
+        let filled = |text: String, (word, value): (&str, &String)| text.replace(word, value);
+        let script = WORDS.into_iter().zip(&values).fold(template.to_string(), filled);
+        let (id, cells) = (String::new(), cells.to_vec());
+        (LaunchedJob { launcher: Launcher::Slurm, id, first, cells, address: None }, script)
+    };
+    Ok(chunks.map(array).collect())
+}
+
+/// Ascending numbers as Slurm writes them: `0-3,7`.
+fn ranges(numbers: &[u64]) -> String {
+    let runs = numbers.chunk_by(|a, b| a + 1 == *b);
+    let text = |run: &[u64]| match run {
+        [only] => only.to_string(),
+        run => format!("{}-{}", run[0], run[run.len() - 1]),
+    };
+    runs.map(text).collect::<Vec<_>>().join(",")
+}
+
+/// Hands an array to Slurm, keeps its number, and returns it. It begins when the array `before` has ended,
+/// so that the limit of tasks at the same time holds for both.
+pub fn submit(
+    study: &AblateStudy,
+    mut job: LaunchedJob,
+    script: &str,
+    before: Option<&str>,
+) -> Result<String, EngineError> {
+    let number = launcher::launched(study)?.len();
+    let path = launcher::folder(study).join(format!("slurm-{number}.sh"));
+    files::write_atomic(&path, script.as_bytes())?;
+    let mut arguments = vec!["--parsable".to_string()];
+    arguments.extend(before.map(|id| format!("--dependency=afterany:{id}")));
+    arguments.push(path.display().to_string());
+    let said = printed("sbatch", &arguments)?;
+    // `<number>`, or `<number>;<cluster>`.
+    job.id = said.trim().split(';').next().unwrap_or_default().to_string();
+    if job.id.parse::<u64>().is_err() {
+        let reason = format!("{said:?} is no number of a job");
+        return Err(EngineError::Program { program: "sbatch".to_string(), reason });
+    }
+    launcher::keep(study, &job)?;
+    Ok(job.id)
+}
+
+/// What Slurm has of these jobs.
+pub fn states(jobs: &[&LaunchedJob]) -> Result<LauncherStates, EngineError> {
+    if jobs.is_empty() {
+        return Ok(LauncherStates::new());
+    }
+    let arguments = ["--me", "--noheader", "--array", "--format=%F %K %T"].map(String::from);
+    let said = printed("squeue", &arguments)?;
+    let firsts: BTreeMap<&str, u64> = jobs.iter().map(|job| (job.id.as_str(), job.first)).collect();
+    let state = |line: &str| {
+        let mut words = line.split_whitespace();
+        let first = firsts.get(words.next()?)?;
+        let task: u64 = words.next()?.parse().ok()?;
+        let state = match words.next()? {
+            "RUNNING" | "COMPLETING" | "STAGE_OUT" => LauncherState::Running,
+            _ => LauncherState::Queued,
+        };
+        Some((first + task, state))
+    };
+    Ok(said.lines().filter_map(state).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_are_written_as_ranges() {
+        assert_eq!(ranges(&[0, 1, 2, 3, 7, 9, 10]), "0-3,7,9-10");
+        assert_eq!(ranges(&[5]), "5");
+    }
+}

@@ -1,0 +1,45 @@
+//! What becomes of a cell whose run has ended: its record. The same for a cell that the queue of this
+//! machine ran and for one that ran elsewhere.
+
+use crate::base::files;
+use crate::study::ablate::{AblateStudy, jobs::JobState};
+use crate::study::{Job, StudyError, cell::build};
+
+/// Attempts at a cell whose process was killed or whose run folder contradicts itself.
+pub const ATTEMPTS: u32 = 2;
+
+/// Records a run that has ended. When its run folder contradicts itself there is no record, and what
+/// is wrong is returned.
+pub fn record(study: &AblateStudy, job: &mut Job) -> Result<Option<String>, StudyError> {
+    let cell = match build::build(&job.folder) {
+        Ok(cell) if cell.run_key == job.manifest.run_key => cell,
+        Ok(_) => return Ok(Some(format!("{} holds another run", job.folder.root().display()))),
+        Err(error) => return Ok(Some(error.to_string())),
+    };
+    match cell.write(&study.cells()) {
+        // A run of very many steps has no record; the other cells continue.
+        Err(error @ StudyError::Invalid { .. }) => fail(study, job, &error.to_string())?,
+        Err(error) => return Err(error),
+        Ok(_) => job.state = JobState::Recorded(Box::new(cell)),
+    }
+    Ok(None)
+}
+
+pub fn fail(study: &AblateStudy, job: &mut Job, reason: &str) -> Result<(), StudyError> {
+    let cell = build::failed(&job.experiment, &job.manifest, &job.folder, reason);
+    cell.write(&study.cells())?;
+    job.state = JobState::Failed(Box::new(cell));
+    Ok(())
+}
+
+/// Sets aside what there is of a cell, and says why and where it is now.
+pub fn set_aside(job: &mut Job, reason: &str) -> Result<Vec<String>, StudyError> {
+    let mut notes = vec![format!("{}: {reason}", job.title())];
+    for path in [job.record.clone(), job.folder.root().to_path_buf()] {
+        if files::kind(&path)?.is_some() {
+            notes.push(format!("set aside: {}", files::set_aside(&path)?.display()));
+        }
+    }
+    job.state = JobState::Missing;
+    Ok(notes)
+}
