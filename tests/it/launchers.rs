@@ -199,7 +199,7 @@ fn slurm_gets_the_cells_that_are_neither_on_record_nor_on_their_way() {
     // Without an answer nothing is handed over a second time.
     pretend(&scene, "squeue", "echo slurmctld is away >&2; exit 1");
     let (code, _, talk) = with_programs(&scene, &slurm);
-    assert!(code == Some(3) && talk.contains("squeue: slurmctld is away"), "{talk}");
+    assert!(code == Some(6) && talk.contains("squeue: slurmctld is away"), "{talk}");
     let (code, table, talk) = with_programs(&scene, &["--out", "study", "--status"]);
     assert!(code == Some(0) && talk.contains("records and run folders alone"), "{talk}");
     assert!(table.contains("4 cells: "), "{table}");

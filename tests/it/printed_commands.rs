@@ -25,6 +25,7 @@ enum How {
 const CARD: &str = "needs a graphics card";
 const MODEL: &str = "needs a model with thousands of positions and a chat template";
 const MINUTES: &str = "takes minutes";
+const TRAINER: &str = "starts another trainer, or reads what one wrote";
 const TOOLS: &str = "runs tools that are not the binary";
 
 /// Every printed command, in an order in which they can be run.
@@ -130,6 +131,21 @@ const COMMANDS: &[(&str, How)] = {
         (
             "dapo ablate --declaration FILE",
             As("dapo ablate --declaration experiments/study.toml --dry-run --no-probe"),
+        ),
+        // other trainers
+        ("dapo engine check trl experiments/engines/grpo.toml", Parsed(TRAINER)),
+        ("dapo engine render trl experiments/engines/grpo.toml --out runs/trl", Run),
+        (
+            "dapo engine launch trl experiments/engines/grpo.toml --out runs/grpo-trl",
+            Parsed(TRAINER),
+        ),
+        (
+            "dapo engine launch trl experiments/engines/grpo.toml --out runs/grpo-trl --resume",
+            Parsed(TRAINER),
+        ),
+        (
+            "dapo engine import trl experiments/engines/grpo.toml --from runs/trl --out runs/imported",
+            Parsed(TRAINER),
         ),
         ("dapo ablate ladder --launcher command", Run),
         ("dapo cell run 0 --study runs/ablate", Run),
