@@ -153,7 +153,9 @@ const COMMANDS: &[(&str, How)] = {
             "dapo cell run 17 --study runs/ablate --inputs ~/dapo",
             As("dapo cell run 0 --study runs/ablate --inputs ."),
         ),
+        ("dapo cell run K --study STUDY", As("dapo cell run 0 --study runs/ablate")),
         ("dapo ablate ladder --status", Run),
+        ("just bench-cells", Parsed(TOOLS)),
         (
             "dapo ablate ladder --launcher slurm --jobs 64",
             As("dapo ablate ladder --launcher slurm --jobs 64 --dry-run"),
