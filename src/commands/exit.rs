@@ -1,6 +1,7 @@
 //! Exit codes: one table for every verb.
 
 use crate::base::files::FileError;
+use crate::engines::EngineError;
 use crate::experiment::ExperimentError;
 use crate::numerics::NumericsError;
 use crate::policy::PolicyError;
@@ -118,6 +119,7 @@ fn is_input(cause: &Cause) -> bool {
         || cause.is::<NumericsError>()
         || cause.is::<PolicyError>()
         || cause.is::<TrainingError>()
+        || cause.is::<EngineError>()
         || cause.is::<StudyError>()
         || cause.is::<ReportError>()
         || cause.is::<VerificationError>()

@@ -6,6 +6,7 @@ use crate::commands::progress::Progress;
 use crate::commands::tracking::{LiveCurves, TrackerArgs};
 use crate::commands::{bounds, effects, exit, exit::Invalid, exit::Usage, output, place};
 use crate::engines::run::{self as engines, EngineOptions};
+use crate::engines::verl::settings::Cards;
 use crate::experiment::compare::differing_keys;
 use crate::experiment::{
     Data, Device, Engine, Experiment, ExperimentError, named, starter, validate,
@@ -80,13 +81,25 @@ pub struct EngineArgs {
     /// Processes of accelerate that share each pass.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
     processes: u64,
+    /// Machines that verl trains on.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=4096))]
+    nodes: u64,
+    /// Cards of each of them.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=64))]
+    gpus_per_node: u64,
+    /// A key of verl that moves no number, such as
+    /// actor_rollout_ref.rollout.tensor_model_parallel_size=4; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
 }
 
 impl EngineArgs {
     pub fn options(&self, from: Option<PathBuf>) -> EngineOptions {
         let default = EngineOptions::default();
         let python = self.python.clone().unwrap_or(default.python);
-        EngineOptions { python, processes: self.processes, from }
+        let cards = Cards { nodes: self.nodes, per_node: self.gpus_per_node };
+        let (processes, free) = (self.processes, self.set.clone());
+        EngineOptions { python, processes, cards, free, from }
     }
 }
 

@@ -3,7 +3,8 @@
 
 use crate::base::files;
 use crate::engines::trl::{self, outputs::TrlOutputs};
-use crate::engines::{DemandRefusal, EngineError, Imported, Running, process};
+use crate::engines::verl::{self, settings::Cards};
+use crate::engines::{DemandRefusal, EngineError, Imported, Running, Setting, process};
 use crate::experiment::Engine;
 use crate::records::RunFolder;
 use crate::training::run::{self, RunEvent, inputs::Inputs};
@@ -19,8 +20,12 @@ const VERSIONS: &str = "versions.json";
 pub struct EngineOptions {
     /// The Python that has it.
     pub python: String,
-    /// Processes of accelerate.
+    /// Processes of accelerate, for TRL.
     pub processes: u64,
+    /// For verl.
+    pub cards: Cards,
+    /// `KEY=VALUE` of verl that move no number.
+    pub free: Vec<String>,
     /// Outputs that exist: nothing is started.
     pub from: Option<PathBuf>,
 }
@@ -28,7 +33,47 @@ pub struct EngineOptions {
 impl Default for EngineOptions {
     fn default() -> Self {
         let python = std::env::var("DAPO_PYTHON").unwrap_or_else(|_| "python3".to_string());
-        Self { python, processes: 1, from: None }
+        let cards = Cards { nodes: 1, per_node: 8 };
+        Self { python, processes: 1, cards, free: Vec::new(), from: None }
+    }
+}
+
+/// What an engine's trainer imports; the trainer first.
+pub fn packages(engine: Engine) -> &'static [&'static str] {
+    match engine {
+        Engine::Native => &[],
+        Engine::Trl => &trl::PACKAGES,
+        Engine::Verl => &verl::PACKAGES,
+    }
+}
+
+/// Everything that the engine of an experiment is asked.
+///
+/// # Errors
+/// An arm that the engine cannot run.
+pub fn all_settings(inputs: &Inputs, options: &EngineOptions) -> Result<Vec<Setting>, EngineError> {
+    let EngineOptions { processes, cards, free, .. } = options;
+    match inputs.experiment.engine {
+        Engine::Native => Ok(Vec::new()),
+        Engine::Trl => trl::render::all_settings(inputs, *processes),
+        Engine::Verl => verl::render::all_settings(inputs, *cards, free),
+    }
+}
+
+/// Writes the folder that the engine's trainer is started in.
+///
+/// # Errors
+/// As [`all_settings`]; a prompt that cannot be rendered, a folder that cannot be written.
+pub fn render(
+    inputs: &Inputs,
+    folder: &Path,
+    options: &EngineOptions,
+) -> Result<Vec<Setting>, EngineError> {
+    let EngineOptions { processes, cards, free, .. } = options;
+    match inputs.experiment.engine {
+        Engine::Native => Ok(Vec::new()),
+        Engine::Trl => trl::render::render(inputs, folder, *processes),
+        Engine::Verl => verl::render::render(inputs, folder, *cards, free),
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::base::files;
 use crate::engines::dump::{self, DumpedResponse, GroupsError};
 use crate::engines::imported::{Outputs, ReadStep};
-use crate::engines::trl::render::RenderedPrompt;
+use crate::engines::rendered::RenderedPrompt;
 use crate::engines::{EngineError, process::Running};
 use crate::experiment::Engine;
 use crate::policy::optimizer;
@@ -73,19 +73,7 @@ impl<'a> TrlOutputs<'a> {
     ) -> Result<Self, EngineError> {
         let path = folder.join("prompts.jsonl");
         let rendered: Vec<RenderedPrompt> = files::read_data_lines(&path)?;
-        let ids = inputs.data.train.iter().enumerate();
-        let places: BTreeMap<&str, usize> = ids.map(|(at, it)| (it.id.as_str(), at)).collect();
-        let place = |(line, prompt): (usize, &RenderedPrompt)| {
-            places.get(prompt.problem.as_str()).copied().ok_or_else(|| EngineError::Output {
-                path: path.clone(),
-                reason: format!(
-                    "line {}: problem {} is not one of the training problems",
-                    line + 1,
-                    prompt.problem
-                ),
-            })
-        };
-        let prompts = rendered.iter().enumerate().map(place).collect::<Result<_, _>>()?;
+        let prompts = RenderedPrompt::places(inputs, &rendered, &path)?;
         Ok(Self { inputs, folder: folder.to_path_buf(), processes, prompts, running })
     }
 
