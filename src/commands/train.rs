@@ -297,16 +297,21 @@ fn show(bar: &mut Progress, event: RunEvent) {
         RunEvent::Step(metrics, timings) => {
             tracing::info!(step = metrics.step, "rollout step done");
             let known = |name: &str| metrics.metrics.get(name).copied();
-            let get = |name: &str| known(name).unwrap_or(f64::NAN);
+            // An engine may have recorded the trained groups alone.
+            let get = |name: &str| {
+                let all = known(&format!("rollout/{name}"));
+                all.or_else(|| known(&format!("train/{name}"))).unwrap_or(f64::NAN)
+            };
+            let useful = known("rollout/groups_useful_share")
+                .map_or("—".to_string(), |it| format!("{:3.0}%", 100.0 * it));
             let entropy =
                 known("policy/entropy").map_or("—".to_string(), |it| format!("{it:.3}"));
             bar.note(&format!(
-                "step {:>3}  reward {:+.2}  acc {:4.1}%  len {:4.0}  entropy {entropy}  useful {:3.0}%  {:.1}s",
+                "step {:>3}  reward {:+.2}  acc {:4.1}%  len {:4.0}  entropy {entropy}  useful {useful}  {:.1}s",
                 metrics.step,
-                get("rollout/reward_mean"),
-                100.0 * get("rollout/accuracy"),
-                get("rollout/response_tokens_mean"),
-                100.0 * get("rollout/groups_useful_share"),
+                get("reward_mean"),
+                100.0 * get("accuracy"),
+                get("response_tokens_mean"),
                 timings.seconds.get("total").copied().unwrap_or(f64::NAN),
             ));
             bar.set(metrics.step, "");

@@ -5,6 +5,7 @@
 pub mod demand;
 pub mod error;
 pub mod process;
+pub mod following;
 pub mod dump;
 pub mod imported;
 pub mod rendered;

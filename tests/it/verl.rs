@@ -3,13 +3,18 @@
 
 use crate::repository;
 use dapo::base::files;
+use dapo::engines::run::{self, EngineOptions};
 use dapo::engines::verl::settings::{self, Cards};
 use dapo::engines::verl::{compose, compose::Composed, render};
 use dapo::engines::{DemandRefusal, Effective};
 use dapo::experiment::{Engine, Experiment, extends, starter};
+use dapo::records::RunFolder;
+use dapo::report;
 use dapo::training::run::inputs;
+use dapo::training::{RunEnded, Unfinished};
+use dapo::verification::verify::{self, Options, VerifyVerdict};
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const ONE: Cards = Cards { nodes: 1, per_node: 1 };
 
@@ -42,7 +47,6 @@ fn what_verl_cannot_do_is_refused_by_the_name_of_its_key() {
     use dapo::numerics::Numerics;
     assert_eq!(refused(|_| ()), Vec::<String>::new());
     assert_eq!(refused(|it| it.numerics = Numerics::Exact), ["numerics"]);
-    assert_eq!(refused(|it| it.execution.device = None), ["execution.device"]);
     assert_eq!(refused(|it| it.execution.weights = None), ["execution.weights"]);
     assert_eq!(refused(|it| it.dapo.advantage.epsilon = 1e-4), ["dapo.advantage.epsilon"]);
     assert_eq!(refused(|it| it.dapo.advantage.std = Std::Population), ["dapo.advantage.std"]);
@@ -206,4 +210,171 @@ fn rendered_overrides_and_tables_are_those_of_the_arm() {
             render::all_settings(&inputs, ONE, &[text.to_string()]).unwrap_err().to_string();
         assert!(error.contains(reason) && error.contains(text), "{error}");
     }
+}
+
+fn write(path: &Path, bytes: &[u8]) {
+    files::create_folder(path.parent().unwrap()).unwrap();
+    files::write_atomic(path, bytes).unwrap();
+}
+
+/// What verl's own functions wrote, with the base policy as the weights after the step.
+fn dumped(to: &Path) {
+    for name in ["prompts.jsonl", "logs/1.jsonl", "rollouts/1.jsonl"] {
+        write(&to.join(name), &files::read(&golden().join("dapo").join(name)).unwrap());
+    }
+    let base = golden().join("../../mini-aime/base");
+    for name in ["config.json", "model.safetensors", "tokenizer.json"] {
+        let bytes = files::read(&base.join(name)).unwrap();
+        write(&to.join("checkpoints/global_step_1/actor/huggingface").join(name), &bytes);
+    }
+    write(&to.join("checkpoints/global_step_1/data.pt"), b"");
+    write(&to.join("checkpoints/latest_checkpointed_iteration.txt"), b"1");
+}
+
+fn ran(options: &EngineOptions, to: &Path) -> Result<RunEnded, String> {
+    let (inputs, folder) = (inputs::prepare(dapo()).unwrap(), RunFolder::at(to));
+    run::run(&inputs, &folder, options, Unfinished::Refuse, &|| false, &mut |_| ())
+        .map_err(|error| error.to_string())
+}
+
+fn imported(outputs: &Path, to: &Path) -> Result<RunEnded, String> {
+    let from = Some(outputs.to_path_buf());
+    ran(&EngineOptions { from, cards: ONE, ..EngineOptions::default() }, to)
+}
+
+#[test]
+fn what_verl_wrote_becomes_a_run_that_verifies() {
+    let folder = tempfile::tempdir().unwrap();
+    let (outputs, run) = (folder.path().join("verl"), folder.path().join("run"));
+    dumped(&outputs);
+    let ended = imported(&outputs, &run).unwrap();
+    assert!(matches!(ended, RunEnded::Finished(_)), "{ended:?}");
+    let run = RunFolder::at(&run);
+    assert_eq!(run.manifest().unwrap().exactness, "imported");
+    let metrics = run.metrics().unwrap().remove(0).metrics;
+    assert_eq!(metrics["optimizer/gradient_norm_mean"], 0.5);
+    assert_eq!(metrics["engine/evicted_groups"], 3.0);
+    assert_eq!(metrics["train/groups"], 4.0);
+    // verl counted the same tokens, stop tokens included.
+    assert_eq!(metrics["engine/retokenised_difference"], 0.0);
+    // What only all generated groups would tell is absent.
+    let of_all = metrics.keys().find(|name| name.starts_with("rollout/"));
+    assert_eq!((of_all, metrics.get("effect/dynamic_sampling_dropped_share")), (None, None));
+    // Our shaped rewards have verl's mean.
+    let shaped = metrics["train/reward_mean"];
+    assert!((shaped - metrics["engine/score_mean"]).abs() < 1e-12, "{shaped}");
+    report::run::write(&run).unwrap();
+    let found = verify::verify(&run, &Options::default(), &mut |_| ()).unwrap();
+    assert_eq!(found.verdict, VerifyVerdict::Verified, "{:#?}", found.checks);
+}
+
+#[test]
+fn without_dynamic_sampling_a_step_has_the_problems_that_it_draws() {
+    use dapo::algorithm::DynamicSampling;
+    use dapo::engines::{Outputs as _, verl::outputs::VerlOutputs};
+    let folder = tempfile::tempdir().unwrap();
+    dumped(folder.path());
+    let mut experiment = dapo();
+    experiment.dapo.dynamic_sampling = DynamicSampling::None {};
+    let inputs = inputs::prepare_without_weights(experiment).unwrap();
+    let read = || VerlOutputs::open(&inputs, folder.path(), None).unwrap().step(1);
+    // The dump has groups of later draws.
+    let error = read().unwrap_err().to_string();
+    assert!(error.contains("this step does not draw train/"), "{error}");
+    // With the texts of the first draws it is read, in their order whatever that of the dump.
+    let prompts = files::read_text(&folder.path().join("prompts.jsonl")).unwrap();
+    let prompts: Vec<Value> = prompts.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+    let drawn = dapo::engines::rendered::drawn(&inputs, 4);
+    let ids: Vec<&str> = drawn.iter().map(|&at| inputs.data.train[at].id.as_str()).collect();
+    let path = folder.path().join("rollouts/1.jsonl");
+    let text = files::read_text(&path).unwrap();
+    let mut lines = String::new();
+    for (number, line) in text.lines().enumerate() {
+        let prompt = prompts.iter().find(|it| it["problem"] == ids[3 - number / 4]).unwrap();
+        let mut line: Value = serde_json::from_str(line).unwrap();
+        (line["input"], line["gts"]) = (prompt["prompt"].clone(), prompt["answer"].clone());
+        line["score"] = (-1.0).into();
+        lines += &format!("{line}\n");
+    }
+    write(&path, lines.as_bytes());
+    let groups = read().unwrap().groups;
+    let found: Vec<&str> = groups.iter().map(|it| it.prompt.problem.id.as_str()).collect();
+    assert_eq!(found, ids);
+}
+
+#[test]
+fn dumps_that_are_not_what_the_arm_makes_are_refused_by_name() {
+    let replaced = |from: &'static str, to: &'static str| {
+        move |text: String| {
+            assert!(text.contains(from), "{from}");
+            text.replacen(from, to, 1)
+        }
+    };
+    type Change = Box<dyn Fn(String) -> String>;
+    let (dump, log) = ("rollouts/1.jsonl", "logs/1.jsonl");
+    let cases: [(&str, Change, &str); 12] = [
+        (dump, Box::new(|text| text[..text.len() - 20].to_string()), "ended before rollout step 1"),
+        (
+            dump,
+            Box::new(|text| text.split_inclusive('\n').skip(1).collect()),
+            "ended before rollout step 1",
+        ),
+        (
+            dump,
+            Box::new(|text| text.clone() + text.lines().next().unwrap() + "\n"),
+            "has 5 responses",
+        ),
+        (dump, Box::new(replaced("_0_0\"", "_0\"")), "expected GROUP_SAMPLE_0"),
+        (dump, Box::new(replaced("_0_0\"", "_0_1\"")), "expected GROUP_SAMPLE_0"),
+        (dump, Box::new(replaced("\"uid\"", "\"request_id\"")), "request_id"),
+        (dump, Box::new(replaced("\"step\": 1", "\"step\": 2")), "line 1: its step is 2"),
+        (dump, Box::new(replaced("\"gts\": \"", "\"gts\": \"1")), "no rendered prompt is"),
+        (dump, Box::new(replaced("\"score\": -1.0", "\"score\": 1.0")), "has the score 1"),
+        (
+            log,
+            Box::new(replaced("\"response_length/mean\":", "\"response_length/mean\":1")),
+            "another tokenizer",
+        ),
+        (log, Box::new(replaced("\"actor/lr\":0.0002", "\"actor/lr\":0.0001")), "actor/lr"),
+        (log, Box::new(|_| String::new()), "ended before rollout step 1"),
+    ];
+    for (file, change, expected) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let outputs = folder.path().join("verl");
+        dumped(&outputs);
+        let path = outputs.join(file);
+        let text = change(files::read_text(&path).unwrap());
+        write(&path, text.as_bytes());
+        let error = imported(&outputs, &folder.path().join("run")).unwrap_err();
+        assert!(error.contains(expected), "{expected}: {error}");
+    }
+}
+
+#[test]
+fn verl_is_started_followed_and_named_when_it_ends_early() {
+    let folder = tempfile::tempdir().unwrap();
+    let outputs = folder.path().join("outputs");
+    dumped(&outputs);
+    let script = format!(
+        "#!/bin/sh\nif [ \"$1\" = -c ]; then echo '{{\"python\": \"3.11\", \"verl\": \"0.9.1\"}}'; exit; fi\n\
+         cp -r {}/. .\necho no card >&2\nexit 3\n",
+        outputs.display()
+    );
+    let python = folder.path().join("python");
+    files::write_atomic(&python, script.as_bytes()).unwrap();
+    assert!(std::process::Command::new("chmod").arg("+x").arg(&python).status().unwrap().success());
+    let python = python.display().to_string();
+    let options = EngineOptions { python, cards: ONE, ..EngineOptions::default() };
+    let run = folder.path().join("run");
+    let ended = ran(&options, &run);
+    // Everything was written before the process failed.
+    assert!(matches!(ended, Ok(RunEnded::Finished(_))), "{ended:?}");
+    let facts = RunFolder::at(&run).environment().unwrap().facts;
+    assert_eq!(facts["engine"], "verl: python 3.11, verl 0.9.1");
+    assert!(run.join("engine/overrides.txt").is_file());
+
+    write(&outputs.join("logs/1.jsonl"), b"");
+    let error = ran(&options, &folder.path().join("run-2")).unwrap_err();
+    assert!(error.contains("verl ended before rollout step 1"), "{error}");
+    assert!(error.contains("exit status: 3: no card"), "{error}");
 }

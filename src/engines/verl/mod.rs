@@ -5,6 +5,7 @@ pub mod overrides;
 pub mod render;
 pub mod compose;
 pub mod traps;
+pub mod outputs;
 
 /// What verl runs with; verl first.
 pub const PACKAGES: [&str; 6] = ["verl", "ray", "vllm", "torch", "transformers", "hydra-core"];

@@ -7,8 +7,7 @@ use crate::algorithm::{
 };
 use crate::engines::demand::{Demand, name};
 use crate::experiment::{
-    Device, Experiment, MiniBatchOrder, NonFinite, PromptTemplate, Sampling, WarmUpStart,
-    WeightKind,
+    Experiment, MiniBatchOrder, NonFinite, PromptTemplate, Sampling, WarmUpStart, WeightKind,
 };
 use crate::numerics::Numerics;
 use serde_json::{Value, json};
@@ -70,12 +69,11 @@ fn numbers(demand: &mut Demand, experiment: &Experiment) {
     let execution = &experiment.execution;
     let reason = "verl computes in bf16 with PyTorch and vLLM; \"fast\" is what it can do";
     demand.need(experiment.numerics == Numerics::Fast, "numerics", &experiment.numerics, reason);
-    let on_cards = execution.device.is_some_and(|device| device != Device::Cpu);
-    demand.need(on_cards, "execution.device", &execution.device, "verl trains on cards: \"cuda\"");
     let bf16 = execution.weights == Some(WeightKind::Bf16);
     let reason = "verl's passes and its sampler are in bf16, beside weights in f32: \"bf16\"";
     demand.need(bf16, "execution.weights", &execution.weights, reason);
-    demand.set("trainer.device", "cuda", "execution.device");
+    let remark = "execution.device says where the harness evaluates";
+    demand.set_with("trainer.device", "cuda", "", remark);
     demand.set(&actor("fsdp_config.model_dtype"), "fp32", "execution.weights");
     demand.set(&actor("fsdp_config.dtype"), "bfloat16", "execution.weights");
     demand.set(&rollout("dtype"), "bfloat16", "execution.weights");
@@ -352,7 +350,7 @@ fn evaluation(demand: &mut Demand, experiment: &Experiment) {
 }
 
 /// Weights are needed where the harness evaluates, and where verl shall go on.
-fn save_every(experiment: &Experiment) -> u64 {
+pub fn save_every(experiment: &Experiment) -> u64 {
     let divisor = |a: u64, b: u64| {
         let (mut a, mut b) = (a, b);
         while b > 0 {
