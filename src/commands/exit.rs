@@ -131,10 +131,10 @@ fn is_input(cause: &Cause) -> bool {
         || cause.is::<NumericsError>()
         || cause.is::<PolicyError>()
         || cause.is::<TrainingError>()
+        || cause.is::<EngineError>()
         || cause.is::<StudyError>()
         || cause.is::<ReportError>()
         || cause.is::<VerificationError>()
-        || cause.is::<EngineError>()
 }
 
 #[cfg(test)]

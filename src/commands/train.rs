@@ -6,6 +6,7 @@ use crate::commands::progress::Progress;
 use crate::commands::tracking::{LiveCurves, TrackerArgs};
 use crate::commands::{bounds, effects, exit, exit::Invalid, exit::Usage, output, place};
 use crate::engines::run::{self as engines, EngineOptions};
+use crate::engines::verl::settings::Cards;
 use crate::experiment::compare::differing_keys;
 use crate::experiment::{
     Data, Device, Engine, Experiment, ExperimentError, named, starter, validate,
@@ -82,13 +83,25 @@ pub struct EngineArgs {
     /// Processes of accelerate that share each pass.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
     processes: u64,
+    /// Machines that verl trains on.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=4096))]
+    nodes: u64,
+    /// Cards of each of them.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=64))]
+    gpus_per_node: u64,
+    /// A key of verl that moves no number, such as
+    /// actor_rollout_ref.rollout.tensor_model_parallel_size=4; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
 }
 
 impl EngineArgs {
     pub fn options(&self, from: Option<PathBuf>) -> EngineOptions {
         let default = EngineOptions::default();
         let python = self.python.clone().unwrap_or(default.python);
-        EngineOptions { python, processes: self.processes, from }
+        let cards = Cards { nodes: self.nodes, per_node: self.gpus_per_node };
+        let (processes, free) = (self.processes, self.set.clone());
+        EngineOptions { python, processes, cards, free, from }
     }
 }
 
@@ -295,16 +308,21 @@ fn show(bar: &mut Progress, event: RunEvent) {
         RunEvent::Step(metrics, timings) => {
             tracing::info!(step = metrics.step, "rollout step done");
             let known = |name: &str| metrics.metrics.get(name).copied();
-            let get = |name: &str| known(name).unwrap_or(f64::NAN);
+            // An engine may have recorded the trained groups alone.
+            let get = |name: &str| {
+                let all = known(&format!("rollout/{name}"));
+                all.or_else(|| known(&format!("train/{name}"))).unwrap_or(f64::NAN)
+            };
+            let useful = known("rollout/groups_useful_share")
+                .map_or("—".to_string(), |it| format!("{:3.0}%", 100.0 * it));
             let entropy =
                 known("policy/entropy").map_or("—".to_string(), |it| format!("{it:.3}"));
             bar.note(&format!(
-                "step {:>3}  reward {:+.2}  acc {:4.1}%  len {:4.0}  entropy {entropy}  useful {:3.0}%  {:.1}s",
+                "step {:>3}  reward {:+.2}  acc {:4.1}%  len {:4.0}  entropy {entropy}  useful {useful}  {:.1}s",
                 metrics.step,
-                get("rollout/reward_mean"),
-                100.0 * get("rollout/accuracy"),
-                get("rollout/response_tokens_mean"),
-                100.0 * get("rollout/groups_useful_share"),
+                get("reward_mean"),
+                100.0 * get("accuracy"),
+                get("response_tokens_mean"),
                 timings.seconds.get("total").copied().unwrap_or(f64::NAN),
             ));
             bar.set(metrics.step, "");

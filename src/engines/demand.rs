@@ -68,6 +68,33 @@ impl Demand {
     pub fn finish(self) -> Result<Vec<Setting>, Vec<DemandRefusal>> {
         if self.refusals.is_empty() { Ok(self.settings) } else { Err(self.refusals) }
     }
+
+    /// What the trainer can do of it, and what it cannot.
+    pub fn into_parts(self) -> (Vec<Setting>, Vec<DemandRefusal>) {
+        (self.settings, self.refusals)
+    }
+}
+
+/// A setting and what the installed version makes of it; `None` for those of the script.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Effective {
+    pub setting: Setting,
+    pub value: Option<Value>,
+}
+
+impl Effective {
+    pub fn agrees(&self) -> bool {
+        let number = |value: &Value| value.as_f64();
+        self.value.as_ref().is_none_or(|found| match (number(found), number(&self.setting.value)) {
+            (Some(found), Some(asked)) => found == asked,
+            _ => *found == self.setting.value,
+        })
+    }
+}
+
+/// The name of an enum's value in an experiment file.
+pub fn name(value: &impl Serialize) -> Value {
+    serde_json::to_value(value).unwrap_or_default()
 }
 
 /// Settings as flat YAML, each with the key that it comes from as a comment.

@@ -21,6 +21,8 @@ pub enum EngineError {
     Training(#[from] TrainingError),
     #[error("{} cannot run {experiment}:{}", engine.name(), listed(refusals))]
     Refused { engine: Engine, experiment: String, refusals: Vec<DemandRefusal> },
+    #[error("--set {text}: {reason}")]
+    Override { text: String, reason: String },
     #[error("{program} cannot be started: {source}")]
     Start { program: String, source: io::Error },
     #[error("{program} has no {package}; install it there, or name another Python with --python")]

@@ -6,12 +6,15 @@ pub mod demand;
 pub mod error;
 pub mod process;
 pub mod launcher;
+pub mod following;
 pub mod dump;
 pub mod imported;
+pub mod rendered;
 pub mod trl;
+pub mod verl;
 pub mod run;
 
-pub use crate::engines::demand::{Demand, DemandRefusal, Setting};
+pub use crate::engines::demand::{Demand, DemandRefusal, Effective, Setting};
 pub use crate::engines::dump::{DumpProblem, DumpedResponse};
 pub use crate::engines::error::EngineError;
 pub use crate::engines::imported::{Imported, Outputs, ReadStep};

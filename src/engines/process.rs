@@ -4,7 +4,10 @@
 use crate::base::files;
 use crate::engines::EngineError;
 use rustix::process::{Pid, Signal};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -41,6 +44,33 @@ pub fn versions(program: &str, packages: &[&str]) -> Result<BTreeMap<String, Str
         }),
         None => Ok(found),
     }
+}
+
+/// Runs a script that reads JSON from standard input and ends its standard output with a line of JSON.
+///
+/// # Errors
+/// A script that ends otherwise, with the last line that it wrote to standard error.
+pub fn ask<T: DeserializeOwned>(
+    program: &str,
+    script: &str,
+    input: &Value,
+) -> Result<T, EngineError> {
+    let start = |source| EngineError::Start { program: program.to_string(), source };
+    let mut command = command(program);
+    command.args(["-c", script]).stdin(Stdio::piped());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(start)?;
+    if let Some(mut to) = child.stdin.take() {
+        // A process that ends early says why.
+        let _gone = to.write_all(input.to_string().as_bytes());
+    }
+    let output = child.wait_with_output().map_err(start)?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(said.lines().last().unwrap_or_default()).map_err(|_| {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let reason = errors.lines().rev().find(|line| !line.trim().is_empty());
+        let reason = reason.unwrap_or("it said nothing").to_string();
+        EngineError::Program { program: program.to_string(), reason }
+    })
 }
 
 /// A program of the user's Python: it must not load the LibTorch of this process.

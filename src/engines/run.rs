@@ -3,7 +3,8 @@
 
 use crate::base::files;
 use crate::engines::trl::{self, outputs::TrlOutputs};
-use crate::engines::{DemandRefusal, EngineError, Imported, Running, process};
+use crate::engines::verl::{self, outputs::VerlOutputs, settings::Cards};
+use crate::engines::{EngineError, Imported, Outputs, Running, Setting, process};
 use crate::experiment::Engine;
 use crate::records::RunFolder;
 use crate::training::run::{self, RunEvent, inputs::Inputs};
@@ -19,8 +20,12 @@ const VERSIONS: &str = "versions.json";
 pub struct EngineOptions {
     /// The Python that has it.
     pub python: String,
-    /// Processes of accelerate.
+    /// Processes of accelerate, for TRL.
     pub processes: u64,
+    /// For verl.
+    pub cards: Cards,
+    /// `KEY=VALUE` of verl that move no number.
+    pub free: Vec<String>,
     /// Outputs that exist: nothing is started.
     pub from: Option<PathBuf>,
 }
@@ -28,7 +33,47 @@ pub struct EngineOptions {
 impl Default for EngineOptions {
     fn default() -> Self {
         let python = std::env::var("DAPO_PYTHON").unwrap_or_else(|_| "python3".to_string());
-        Self { python, processes: 1, from: None }
+        let cards = Cards { nodes: 1, per_node: 8 };
+        Self { python, processes: 1, cards, free: Vec::new(), from: None }
+    }
+}
+
+/// What an engine's trainer imports; the trainer first.
+pub fn packages(engine: Engine) -> &'static [&'static str] {
+    match engine {
+        Engine::Native => &[],
+        Engine::Trl => &trl::PACKAGES,
+        Engine::Verl => &verl::PACKAGES,
+    }
+}
+
+/// Everything that the engine of an experiment is asked.
+///
+/// # Errors
+/// An arm that the engine cannot run.
+pub fn all_settings(inputs: &Inputs, options: &EngineOptions) -> Result<Vec<Setting>, EngineError> {
+    let EngineOptions { processes, cards, free, .. } = options;
+    match inputs.experiment.engine {
+        Engine::Native => Ok(Vec::new()),
+        Engine::Trl => trl::render::all_settings(inputs, *processes),
+        Engine::Verl => verl::render::all_settings(inputs, *cards, free),
+    }
+}
+
+/// Writes the folder that the engine's trainer is started in.
+///
+/// # Errors
+/// As [`all_settings`]; a prompt that cannot be rendered, a folder that cannot be written.
+pub fn render(
+    inputs: &Inputs,
+    folder: &Path,
+    options: &EngineOptions,
+) -> Result<Vec<Setting>, EngineError> {
+    let EngineOptions { processes, cards, free, .. } = options;
+    match inputs.experiment.engine {
+        Engine::Native => Ok(Vec::new()),
+        Engine::Trl => trl::render::render(inputs, folder, *processes),
+        Engine::Verl => verl::render::render(inputs, folder, *cards, free),
     }
 }
 
@@ -46,54 +91,58 @@ pub fn run(
     watch: &mut dyn FnMut(RunEvent),
 ) -> Result<RunEnded, TrainingError> {
     let engine = inputs.experiment.engine;
-    match engine {
-        Engine::Native => return run::run(inputs, folder, unfinished, stop, watch),
-        Engine::Trl => {}
-        Engine::Verl => {
-            let key = "engine".to_string();
-            let reason = "the harness does not start verl".to_string();
-            let refusals = vec![DemandRefusal { key, asked: "\"verl\"".to_string(), reason }];
-            let experiment = inputs.experiment.name.clone();
-            return Err(EngineError::Refused { engine, experiment, refusals }.into());
-        }
+    if engine.is_native() {
+        return run::run(inputs, folder, unfinished, stop, watch);
     }
     // What cannot run is refused before the folder is made.
-    trl::render::all_settings(inputs, options.processes)?;
+    all_settings(inputs, options)?;
     if options.from.is_none() {
-        process::versions(&options.python, &trl::PACKAGES)?;
+        process::versions(&options.python, packages(engine))?;
     }
     run::run_with(inputs, folder, unfinished, stop, watch, &|checkpoint| {
         let outputs = match &options.from {
-            Some(from) => TrlOutputs::open(inputs, from, options.processes, None)?,
+            Some(from) => outputs(inputs, from, options, None)?,
             None => begin(inputs, &folder.path("engine"), options)?,
         };
         let from = options.from.clone().unwrap_or_else(|| folder.path("engine"));
         note_versions(folder, engine, &from)?;
-        let stepper: Box<dyn Stepper + '_> =
-            Box::new(Imported::new(inputs, Box::new(outputs), checkpoint));
+        let stepper: Box<dyn Stepper + '_> = Box::new(Imported::new(inputs, outputs, checkpoint));
         Ok(stepper)
     })
 }
 
-/// Starts TRL in its folder; it goes on from its own newest checkpoint.
+/// What the engine's trainer wrote in its folder, or writes there.
+fn outputs<'a>(
+    inputs: &'a Inputs,
+    folder: &Path,
+    options: &EngineOptions,
+    running: Option<Running>,
+) -> Result<Box<dyn Outputs + 'a>, EngineError> {
+    Ok(match inputs.experiment.engine {
+        Engine::Verl => Box::new(VerlOutputs::open(inputs, folder, running)?),
+        _ => Box::new(TrlOutputs::open(inputs, folder, options.processes, running)?),
+    })
+}
+
+/// Starts the trainer in its folder; it goes on from its own newest checkpoint.
 fn begin<'a>(
     inputs: &'a Inputs,
     folder: &Path,
     options: &EngineOptions,
-) -> Result<TrlOutputs<'a>, EngineError> {
-    let processes = options.processes;
-    trl::render::render(inputs, folder, processes)?;
-    let versions = process::versions(&options.python, &trl::PACKAGES)?;
+) -> Result<Box<dyn Outputs + 'a>, EngineError> {
+    let engine = inputs.experiment.engine;
+    render(inputs, folder, options)?;
+    let versions = process::versions(&options.python, packages(engine))?;
     files::write_json(&folder.join(VERSIONS), &versions)?;
     let mut command = process::command(&options.python);
-    if processes > 1 {
+    if engine == Engine::Trl && options.processes > 1 {
         command.args(["-m", "accelerate.commands.launch", "--num_processes"]);
-        command.arg(processes.to_string());
+        command.arg(options.processes.to_string());
     }
     command.arg("train.py").current_dir(folder);
     command.env("HF_HUB_OFFLINE", "1").env("DAPO_PARENT", std::process::id().to_string());
     let running = Running::start(command, &folder.join("output.log"))?;
-    TrlOutputs::open(inputs, folder, processes, Some(running))
+    outputs(inputs, folder, options, Some(running))
 }
 
 /// Adds to the facts of a run which versions made its steps.

@@ -2,7 +2,7 @@
 //!
 //! No default that can move a number lives in code: `experiments/base.toml` states every key.
 
-use crate::algorithm::{Aggregation, Dapo, TokenMeanUnit};
+use crate::algorithm::{Aggregation, Dapo, DynamicSampling, TokenMeanUnit};
 use crate::base::files;
 use crate::experiment::{Device, Memory, Place, WeightKind};
 use crate::numerics::Numerics;
@@ -87,6 +87,12 @@ impl Experiment {
             evaluation: &self.evaluation,
             engine: self.engine,
         }
+    }
+
+    /// Whether the groups that a step generated are all in its records: verl does not write those that
+    /// it filters out.
+    pub fn records_every_group(&self) -> bool {
+        self.engine != Engine::Verl || self.dapo.dynamic_sampling == (DynamicSampling::None {})
     }
 
     pub fn record_format(&self) -> u64 {

@@ -2,7 +2,7 @@
 //! experiments of this repository, which are part of the program.
 
 use crate::algorithm::methods;
-use crate::experiment::{ExperimentError, extends};
+use crate::experiment::{Experiment, ExperimentError, extends};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -35,6 +35,21 @@ fn arms() -> impl Iterator<Item = (String, &'static str)> {
     let methods = methods::FILES.iter().map(|file| file.replace('_', "-"));
     let techniques = ARMS.iter().map(|(name, text)| (name.to_string(), *text));
     techniques.chain(methods.zip(methods::ARMS.iter().copied()))
+}
+
+/// The paper's DAPO on Qwen2.5-32B, as `experiments/qwen2.5/paper-32b.toml` states it.
+pub fn paper() -> Result<Experiment, ExperimentError> {
+    let name = "experiments/qwen2.5/paper-32b.toml";
+    let texts = [
+        (name, include_str!("../../experiments/qwen2.5/paper-32b.toml")),
+        ("experiments/base.toml", BASE),
+    ];
+    let table = |(path, text): (&str, &str)| {
+        let mut table: Table = toml::from_str(text).map_err(|error| error.to_string())?;
+        table.remove("extends");
+        Ok((PathBuf::from(path), table))
+    };
+    extends::resolve(texts.into_iter().map(table).collect::<Result<_, String>>()?)
 }
 
 /// The embedded benchmark's base policy: file name → content.

@@ -53,4 +53,5 @@ mod tensor_operations;
 mod train;
 mod update;
 mod verify;
+mod verl;
 mod verl_vectors;

@@ -2,8 +2,9 @@
 
 use crate::base::files;
 use crate::engines::dump::{self, DumpedResponse, GroupsError};
+use crate::engines::following::Following;
 use crate::engines::imported::{Outputs, ReadStep};
-use crate::engines::trl::render::RenderedPrompt;
+use crate::engines::rendered::RenderedPrompt;
 use crate::engines::{EngineError, process::Running};
 use crate::experiment::Engine;
 use crate::policy::optimizer;
@@ -11,10 +12,7 @@ use crate::training::{Metrics, run::inputs::Inputs};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-/// How often growing outputs are looked at.
-const PAUSE: Duration = Duration::from_millis(100);
+use std::time::Instant;
 
 /// One line of `rollouts/step-N-rank-R.jsonl`.
 #[derive(Debug, Deserialize)]
@@ -60,7 +58,7 @@ pub struct TrlOutputs<'a> {
     folder: PathBuf,
     processes: u64,
     prompts: Vec<usize>,
-    running: Option<Running>,
+    following: Following,
 }
 
 impl<'a> TrlOutputs<'a> {
@@ -73,20 +71,10 @@ impl<'a> TrlOutputs<'a> {
     ) -> Result<Self, EngineError> {
         let path = folder.join("prompts.jsonl");
         let rendered: Vec<RenderedPrompt> = files::read_data_lines(&path)?;
-        let ids = inputs.data.train.iter().enumerate();
-        let places: BTreeMap<&str, usize> = ids.map(|(at, it)| (it.id.as_str(), at)).collect();
-        let place = |(line, prompt): (usize, &RenderedPrompt)| {
-            places.get(prompt.problem.as_str()).copied().ok_or_else(|| EngineError::Output {
-                path: path.clone(),
-                reason: format!(
-                    "line {}: problem {} is not one of the training problems",
-                    line + 1,
-                    prompt.problem
-                ),
-            })
-        };
-        let prompts = rendered.iter().enumerate().map(place).collect::<Result<_, _>>()?;
-        Ok(Self { inputs, folder: folder.to_path_buf(), processes, prompts, running })
+        let prompts = RenderedPrompt::places(inputs, &rendered, &path)?;
+        let (folder, log) = (folder.to_path_buf(), folder.join("log.jsonl"));
+        let following = Following::new(Engine::Trl, running, log);
+        Ok(Self { inputs, folder, processes, prompts, following })
     }
 
     fn updates_per_step(&self) -> u64 {
@@ -122,25 +110,6 @@ impl<'a> TrlOutputs<'a> {
         Ok((log.len() as u64 == self.updates_per_step() && saved).then_some(log))
     }
 
-    fn wait(&mut self, step: u64) -> Result<Vec<TrlUpdate>, EngineError> {
-        loop {
-            // Asked before the files: what an ended process wrote is then all there.
-            let ended = match &mut self.running {
-                Some(running) => {
-                    running.ended().map(|reason| (reason, running.output().to_path_buf()))
-                }
-                None => Some(("its outputs end here".to_string(), self.folder.join("log.jsonl"))),
-            };
-            if let Some(log) = self.complete(step)? {
-                return Ok(log);
-            }
-            if let Some((reason, log)) = ended {
-                return Err(EngineError::Ended { engine: Engine::Trl, step, reason, log });
-            }
-            std::thread::sleep(PAUSE);
-        }
-    }
-
     fn responses(&self, step: u64) -> Result<Vec<DumpedResponse>, EngineError> {
         let mut responses = Vec::new();
         for path in self.rollouts(step) {
@@ -160,7 +129,7 @@ impl<'a> TrlOutputs<'a> {
 impl Outputs for TrlOutputs<'_> {
     fn step(&mut self, step: u64) -> Result<ReadStep, EngineError> {
         let started = Instant::now();
-        let log = self.wait(step)?;
+        let log = self.following.until(step, || self.complete(step))?;
         let path = self.rollouts(step).swap_remove(0);
         let groups =
             dump::groups(self.inputs, self.responses(step)?).map_err(|error| match error {

@@ -1,23 +1,13 @@
 //! The folder that TRL is started in: settings, prompts in the order of training, and the script.
 
 use crate::base::files;
+use crate::engines::rendered::{self, RenderedPrompt};
 use crate::engines::{EngineError, Setting, demand, trl::settings};
 use crate::experiment::Engine;
-use crate::task::prompt;
-use crate::training::{run::inputs::Inputs, trainer};
-use serde::{Deserialize, Serialize};
+use crate::training::run::inputs::Inputs;
 use std::path::Path;
 
 pub const SCRIPT: &str = include_str!("train.py");
-
-/// One line of `prompts.jsonl`: a prompt that a rollout step samples G responses for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RenderedPrompt {
-    pub problem: String,
-    pub prompt: String,
-    pub tokens: Vec<u32>,
-    pub answer: String,
-}
 
 /// Everything that TRL is asked, those settings included that name this machine's files.
 pub fn all_settings(inputs: &Inputs, processes: u64) -> Result<Vec<Setting>, EngineError> {
@@ -59,20 +49,7 @@ pub fn render(inputs: &Inputs, folder: &Path, processes: u64) -> Result<Vec<Sett
 
 /// The prompts of all rollout steps: those that the trainer of this harness would draw.
 fn prompts(inputs: &Inputs) -> Result<Vec<RenderedPrompt>, EngineError> {
-    let experiment = &inputs.experiment;
-    let problems = &inputs.data.train;
-    let count = experiment.training.rollout_steps * experiment.training.prompts_per_step;
-    let drawn = trainer::drawn(problems.len(), experiment.execution.seed, 0, count);
-    let (template, limit) = (experiment.prompt.template, experiment.rollout.max_prompt_tokens);
-    let rendered = |index: usize| -> Result<RenderedPrompt, EngineError> {
-        let (problem, tokenizer) = (&problems[index], &inputs.tokenizer);
-        let prompt = prompt::prompt(problem, template, tokenizer, limit)?;
-        Ok(RenderedPrompt {
-            problem: problem.id.clone(),
-            prompt: prompt::render(problem, template, tokenizer)?,
-            tokens: prompt.tokens,
-            answer: problem.answer.clone(),
-        })
-    };
-    drawn.into_iter().map(rendered).collect()
+    let training = &inputs.experiment.training;
+    let drawn = rendered::drawn(inputs, training.rollout_steps * training.prompts_per_step);
+    drawn.into_iter().map(|problem| RenderedPrompt::of(inputs, problem)).collect()
 }

@@ -5,7 +5,8 @@ use crate::algorithm::{
     Aggregation, DualClip, DynamicSampling, Kl, KlEstimator, LogRatioClamp, Method, Punishment,
     Std, TokenMeanUnit,
 };
-use crate::engines::{DemandRefusal, Setting, demand::Demand};
+use crate::engines::demand::{Demand, name};
+use crate::engines::{DemandRefusal, Setting};
 use crate::experiment::{Device, Experiment, MiniBatchOrder, NonFinite};
 use crate::numerics::Numerics;
 use crate::policy::optimizer;
@@ -183,11 +184,6 @@ fn rewards(demand: &mut Demand, experiment: &Experiment) {
     let key = "dapo.overlong.punishment";
     demand.set_with("harness.overlong_cache_tokens", cache_tokens, key, "trl.rewards");
     demand.set("reward_weights", vec![1.0, factor], key);
-}
-
-/// The name of an enum's value in an experiment file.
-fn name(value: &impl serde::Serialize) -> serde_json::Value {
-    serde_json::to_value(value).unwrap_or_default()
 }
 
 fn optimizer_of(demand: &mut Demand, experiment: &Experiment) {

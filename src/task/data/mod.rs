@@ -121,15 +121,37 @@ pub fn write_tagged(
     tags: &BTreeMap<String, Vec<String>>,
     templated: bool,
 ) -> Result<(), tables::TableError> {
-    let prompt = |problem: &Problem| match templated {
-        true => template::wrap(&problem.question),
-        false => problem.question.clone(),
-    };
-    let prompts: Vec<String> = problems.iter().map(prompt).collect();
+    let prompts: Vec<String> = problems.iter().map(|problem| content(problem, templated)).collect();
     let pairs = problems.iter().zip(&prompts);
     let tags = |problem: &Problem| tags.get(&problem.id).map_or(&[][..], Vec::as_slice);
     let rows: Vec<NamedProblem> =
         pairs.map(|(problem, prompt)| NamedProblem::new(problem, prompt, tags(problem))).collect();
+    write_problems(path, &rows)
+}
+
+fn content(problem: &Problem, templated: bool) -> String {
+    match templated {
+        true => template::wrap(&problem.question),
+        false => problem.question.clone(),
+    }
+}
+
+/// As [`write()`], with the `data_source` of each problem; a problem may stand in several rows.
+pub fn write_sourced(
+    path: &Path,
+    problems: &[(&str, &Problem)],
+    templated: bool,
+) -> Result<(), tables::TableError> {
+    let prompts: Vec<String> =
+        problems.iter().map(|(_, problem)| content(problem, templated)).collect();
+    let rows: Vec<NamedProblem> = problems
+        .iter()
+        .zip(&prompts)
+        .map(|(&(data_source, problem), prompt)| NamedProblem {
+            data_source,
+            ..NamedProblem::new(problem, prompt, &[])
+        })
+        .collect();
     write_problems(path, &rows)
 }
 

@@ -52,7 +52,22 @@ pub fn of_rollouts(
     metrics.extend(techniques::metrics(step, experiment));
     let masked = step.rows.iter().filter(|row| !row.in_loss).count() as u64;
     metrics.extend(trained(&step.trained(), masked));
+    if !experiment.records_every_group() {
+        metrics.retain(|name, _| !is_of_every_group(name));
+    }
     metrics
+}
+
+/// Metrics of all groups that a step generated; those of verl's Dynamic Sampling are not on record.
+fn is_of_every_group(name: &str) -> bool {
+    const OF_TRAINED: [&str; 4] = [
+        "effect/dynamic_sampling_batch_filled_share",
+        "effect/dynamic_sampling_trained_useless_groups",
+        "effect/soft_punishment_moved_advantage_mean",
+        "effect/soft_punishment_moved_advantages",
+    ];
+    let all = ["rollout/", "effect/dynamic_sampling_", "effect/soft_punishment_"];
+    all.iter().any(|start| name.starts_with(start)) && !OF_TRAINED.contains(&name)
 }
 
 /// Metrics of everything that a step generated, before Dynamic Sampling. `styles` adds the shares

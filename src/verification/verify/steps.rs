@@ -141,7 +141,7 @@ pub fn groups(rows: &[RolloutRow]) -> Vec<Group<ScoredRollout>> {
 }
 
 /// A step's problems must be those that the run's seed draws, in order, with the number of earlier
-/// draws in the step.
+/// draws in the step. Where not every drawn group is on record, they must be training problems.
 fn drawn(
     check: &mut Check,
     StepTable { name, step, .. }: StepTable,
@@ -153,7 +153,15 @@ fn drawn(
     let rounds_before = records.counters(step - 1).unwrap_or_default().generation_rounds;
     let before = rounds_before.saturating_mul(trainer::prompts_per_round(&records.experiment));
     let new = groups.get(carried..).unwrap_or_default();
-    let expected = trainer::drawn(data.train.len(), seed, before, new.len() as u64);
+    let mut expected = trainer::drawn(data.train.len(), seed, before, new.len() as u64);
+    if !records.experiment.records_every_group() {
+        let places = data.train.iter().enumerate();
+        let places: BTreeMap<&str, usize> = places.map(|(at, it)| (it.id.as_str(), at)).collect();
+        for (expected, group) in expected.iter_mut().zip(new) {
+            let place = places.get(group.prompt.problem.id.as_str()).copied();
+            *expected = place.unwrap_or(*expected);
+        }
+    }
     let mut attempts: BTreeMap<&str, u32> = BTreeMap::new();
     for ((group, expected), number) in new.iter().zip(expected).zip(carried..) {
         let (problem, expected) = (&group.prompt.problem, &data.train[expected]);

@@ -118,7 +118,7 @@ pub fn write_problems(path: &Path, rows: &[NamedProblem]) -> Result<(), TableErr
     let raw = rows.iter().map(|row| row.raw_problem).collect();
     let extra_info = [text("index", indices), text("raw_problem", raw)];
     let mut columns = vec![
-        text("data_source", all(DATA_SOURCE)),
+        text("data_source", rows.iter().map(|row| row.data_source).collect()),
         prompt_column(rows).expect("the messages have one schema"),
         text("ability", all("MATH")),
     ];
@@ -137,6 +137,7 @@ pub fn write_problems(path: &Path, rows: &[NamedProblem]) -> Result<(), TableErr
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NamedProblem<'a> {
+    pub data_source: &'a str,
     /// Goes into `extra_info.index`.
     pub id: &'a str,
     pub prompt: &'a str,
@@ -150,6 +151,7 @@ impl<'a> NamedProblem<'a> {
     /// A problem whose prompt was rendered as `prompt`.
     pub fn new(problem: &'a Problem, prompt: &'a str, tags: &'a [String]) -> Self {
         Self {
+            data_source: DATA_SOURCE,
             id: &problem.id,
             prompt,
             ground_truth: &problem.answer,

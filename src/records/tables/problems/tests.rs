@@ -51,6 +51,7 @@ fn what_is_written_is_read_row_by_row() {
     let path = folder.path().join("t.parquet");
     let tags = ["sums".to_string(), "easy".to_string()];
     let written = |id: &'static str, tags| NamedProblem {
+        data_source: "math_dapo",
         id,
         prompt: "Solve: 1+2?",
         ground_truth: "3",

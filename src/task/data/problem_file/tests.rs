@@ -33,7 +33,8 @@ fn parquet(rows: &[NamedProblem]) -> (tempfile::TempDir, PathBuf) {
 }
 
 fn row<'a>(id: &'a str, prompt: &'a str, ground_truth: &'a str) -> NamedProblem<'a> {
-    NamedProblem { id, prompt, ground_truth, raw_problem: prompt, tags: &[] }
+    let data_source = "math_dapo";
+    NamedProblem { data_source, id, prompt, ground_truth, raw_problem: prompt, tags: &[] }
 }
 
 fn ids(problems: &[Problem]) -> Vec<&str> {

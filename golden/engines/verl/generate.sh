@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Composes each configuration of this folder with verl, and keeps what came out:
+#   golden/engines/verl/generate.sh DAPO PYTHON...
+# Each PYTHON has one version of verl and what its validation imports. The kept files are of 0.9.1 and 0.7.1. A
+# configuration that a version refuses to compose has no file for it.
+set -euo pipefail
+dapo=$(realpath "$1")
+shift
+cd "$(dirname "$0")"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+"$dapo" engine render verl dapo.toml --out "$work" --gpus-per-node 1 > /dev/null
+cp configs/* "$work"
+sed 's#^\(actor_rollout_ref.model.path\|.*reward_kwargs.program\)=.*/#\1="#' "$work/overrides.txt" > "$work/dapo.txt"
+mkdir -p composed
+for python in "$@"; do
+    version=$("$python" -c 'import importlib.metadata; print(importlib.metadata.version("verl"))')
+    for config in dapo.txt $(ls configs); do
+        "$python" - "$work/$config" > "$work/input" << 'EOF'
+import json, sys
+path = sys.argv[1]
+print(json.dumps({"text": open(path).read(), "yaml": path.endswith(".yaml")}))
+EOF
+        if "$python" -c "$(cat ../../../src/engines/verl/compose.py)" < "$work/input" > "$work/output" 2> "$work/errors"; then
+            tail -n 1 "$work/output" > "composed/${config%.*}-$version.json"
+        else
+            echo "$config, verl $version: $(tail -n 1 "$work/errors")"
+        fi
+    done
+done

@@ -1,0 +1,11 @@
+//! verl's `main_ppo` over Ray: policies that do not fit one card.
+
+pub mod settings;
+pub mod overrides;
+pub mod render;
+pub mod compose;
+pub mod traps;
+pub mod outputs;
+
+/// What verl runs with; verl first.
+pub const PACKAGES: [&str; 6] = ["verl", "ray", "vllm", "torch", "transformers", "hydra-core"];

@@ -1,0 +1,331 @@
+//! What verl leaves behind in the folder that `render` wrote: `rollouts/`, `logs/`, `checkpoints/`. Read
+//! in verl 0.9.1, verl/trainer/ppo/v1/trainer_base.py (`_log_rollout_data`) and verl/utils/tracking.py.
+//!
+//! A dump has texts without special tokens, of the groups that trained: tokens are those that the arm's
+//! tokenizer makes of a text, and a text shorter than L_max is taken to have ended with a stop token.
+//! The number of tokens that verl logged says whether that is so.
+
+use crate::algorithm::{DynamicSampling, Punishment};
+use crate::base::files;
+use crate::engines::dump::{self, DumpedResponse, GroupsError};
+use crate::engines::following::Following;
+use crate::engines::imported::{Outputs, ReadStep};
+use crate::engines::rendered::{self, RenderedPrompt};
+use crate::engines::{EngineError, process::Running, verl::settings};
+use crate::experiment::{Engine, Experiment};
+use crate::policy::optimizer;
+use crate::training::{Metrics, run::inputs::Inputs};
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Largest difference of the tokens of a step, ours and verl's, as a share: sampled tokens are not
+/// always those that the tokenizer makes of their text.
+const TOKENS_DIFFER: f64 = 0.02;
+
+/// One line of `rollouts/N.jsonl`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VerlResponse {
+    input: String,
+    output: String,
+    gts: String,
+    /// With the length penalty.
+    score: f64,
+    step: u64,
+    /// `GROUP_SAMPLE_TURN`.
+    uid: String,
+}
+
+/// One line of `logs/K.jsonl`. A value that was not finite is null; validation has texts.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VerlMetrics {
+    step: u64,
+    data: BTreeMap<String, Value>,
+}
+
+/// verl's name and ours. verl reduces the mini-batches of a step to their mean, and measures entropy
+/// under the arm's aggregation: those keep names of their own.
+const METRICS: [(&str, &str); 15] = [
+    ("actor/grad_norm", "optimizer/gradient_norm_mean"),
+    ("actor/entropy", "engine/entropy"),
+    ("actor/pg_loss", "engine/loss"),
+    ("actor/pg_clipfrac", "engine/clip_fraction"),
+    ("actor/pg_clipfrac_lower", "engine/clip_fraction_dual"),
+    ("actor/ppo_kl", "engine/kl"),
+    ("critic/score/mean", "engine/score_mean"),
+    ("critic/advantages/max", "engine/advantage_max"),
+    ("critic/advantages/min", "engine/advantage_min"),
+    ("response_length/mean", "engine/response_tokens_mean"),
+    ("response_length/max", "engine/response_tokens_max"),
+    ("training/rollout_probs_diff_mean", "engine/mismatch_mean"),
+    ("training/rollout_probs_diff_max", "engine/mismatch_max"),
+    ("training/filter_groups/evicted_samples", "engine/evicted_groups"),
+    ("training/filter_groups/discarded_surplus_samples", "engine/discarded_surplus_groups"),
+];
+
+pub struct VerlOutputs<'a> {
+    inputs: &'a Inputs,
+    folder: PathBuf,
+    /// Text and answer of a prompt → training problem.
+    problems: BTreeMap<(String, String), usize>,
+    following: Following,
+}
+
+impl<'a> VerlOutputs<'a> {
+    /// Of a folder that [`super::render`] wrote. With a process they may grow as long as it runs.
+    pub fn open(
+        inputs: &'a Inputs,
+        folder: &Path,
+        running: Option<Running>,
+    ) -> Result<Self, EngineError> {
+        let path = folder.join("prompts.jsonl");
+        let rendered: Vec<RenderedPrompt> = files::read_data_lines(&path)?;
+        let places = RenderedPrompt::places(inputs, &rendered, &path)?;
+        // verl decodes its prompts without special tokens.
+        let text = |prompt: &RenderedPrompt| inputs.tokenizer.decode(&prompt.tokens);
+        let key = |prompt: &RenderedPrompt| (text(prompt), prompt.answer.clone());
+        let problems = rendered.iter().map(key).zip(places).collect();
+        let log = folder.join("logs");
+        let following = Following::new(Engine::Verl, running, log);
+        Ok(Self { inputs, folder: folder.to_path_buf(), problems, following })
+    }
+
+    fn responses(&self, step: u64) -> Result<Vec<DumpedResponse>, EngineError> {
+        let path = dump_of(&self.folder, step);
+        let lines: Vec<VerlResponse> = files::read_data_lines(&path)?;
+        let refused = |line: usize, what: String| {
+            let reason = format!("line {}: {what}", line + 1);
+            EngineError::Output { path: path.clone(), reason }
+        };
+        let mut groups: BTreeMap<String, u64> = BTreeMap::new();
+        let mut draws = self.draws(step);
+        let mut responses = Vec::with_capacity(lines.len());
+        for (line, response) in lines.into_iter().enumerate() {
+            let VerlResponse { input, output, gts, score, step: of, uid } = response;
+            if of != step {
+                return Err(refused(line, format!("its step is {of}")));
+            }
+            let mut parts = uid.rsplitn(3, '_');
+            let (turn, _sample, group) = (parts.next(), parts.next(), parts.next());
+            let Some(group) = group.filter(|_| turn == Some("0")) else {
+                return Err(refused(line, format!("uid {uid}: expected GROUP_SAMPLE_0")));
+            };
+            let Some(&problem) = self.problems.get(&(input.clone(), gts.clone())) else {
+                let what = format!("no rendered prompt is {input:?} with the answer {gts:?}");
+                return Err(refused(line, what));
+            };
+            let next = groups.len();
+            let group = match groups.get(group) {
+                Some(number) => *number,
+                None => {
+                    let id = &self.inputs.data.train[problem].id;
+                    let number = place(&mut draws, problem, next)
+                        .ok_or_else(|| refused(line, format!("this step does not draw {id}")))?;
+                    groups.insert(group.to_string(), number);
+                    number
+                }
+            };
+            let tokens = tokens(self.inputs, &output)?;
+            let score = correctness(score, &self.inputs.experiment);
+            responses.push(DumpedResponse { group, problem, tokens, score });
+        }
+        Ok(responses)
+    }
+
+    /// The problems of a step in the order of training; `None` where Dynamic Sampling decides which
+    /// draws train.
+    fn draws(&self, step: u64) -> Option<Vec<Option<usize>>> {
+        let experiment = &self.inputs.experiment;
+        let prompts = experiment.training.prompts_per_step;
+        let all = || rendered::drawn(self.inputs, step * prompts).into_iter().map(Some);
+        let of_step = || all().skip(((step - 1) * prompts) as usize).collect();
+        experiment.records_every_group().then(of_step)
+    }
+
+    /// The tokens of a step must be about as many as verl counted.
+    fn same_tokens(
+        &self,
+        step: u64,
+        responses: &[DumpedResponse],
+        log: &VerlMetrics,
+    ) -> Result<f64, EngineError> {
+        let path = dump_of(&self.folder, step);
+        let Some(mean) = log.data.get("response_length/mean").and_then(Value::as_f64) else {
+            let reason = format!("logs: step {step} has no response_length/mean");
+            return Err(EngineError::Output { path, reason });
+        };
+        let theirs = mean * responses.len() as f64;
+        let ours: f64 = responses.iter().map(|it| it.tokens.len() as f64).sum();
+        let difference = (ours - theirs) / theirs;
+        if difference.abs() > TOKENS_DIFFER {
+            let reason = format!(
+                "its texts have {ours} tokens under the arm's tokenizer, stop tokens included; verl \
+                 counted {theirs}: is it another tokenizer?"
+            );
+            return Err(EngineError::Output { path, reason });
+        }
+        Ok(difference)
+    }
+}
+
+/// The place of a new group: that of its problem among the draws, or the next.
+fn place(draws: &mut Option<Vec<Option<usize>>>, problem: usize, next: usize) -> Option<u64> {
+    let Some(draws) = draws else { return Some(next as u64) };
+    let at = draws.iter().position(|drawn| *drawn == Some(problem))?;
+    draws[at] = None;
+    Some(at as u64)
+}
+
+fn dump_of(folder: &Path, step: u64) -> PathBuf {
+    folder.join(format!("rollouts/{step}.jsonl"))
+}
+
+/// The tokens of a response's text, cut at L_max; with a stop token where there is room for one.
+fn tokens(inputs: &Inputs, text: &str) -> Result<Vec<u32>, EngineError> {
+    let limit = inputs.experiment.rollout.max_response_tokens as usize;
+    let mut tokens = inputs.tokenizer.encode(text)?;
+    tokens.truncate(limit);
+    if tokens.len() < limit {
+        tokens.push(inputs.tokenizer.stop_tokens()[0]);
+    }
+    Ok(tokens)
+}
+
+/// ±1 of a score with the length penalty, which is less than 2.
+fn correctness(score: f64, experiment: &Experiment) -> f64 {
+    match experiment.dapo.overlong.punishment {
+        Punishment::None {} => score,
+        Punishment::Soft { .. } => {
+            if score > -1.0 {
+                1.0
+            } else {
+                -1.0
+            }
+        }
+    }
+}
+
+/// The log of a step when everything that verl writes of it is there. A later process's log counts.
+fn complete(
+    folder: &Path,
+    experiment: &Experiment,
+    step: u64,
+    saved: bool,
+) -> Result<Option<VerlMetrics>, EngineError> {
+    let rows = experiment.training.prompts_per_step * experiment.rollout.group_size;
+    let path = dump_of(folder, step);
+    if !path.is_file() || !saved {
+        return Ok(None);
+    }
+    let text = files::read_text(&path)?;
+    let lines = text.lines().count() as u64;
+    if !text.ends_with('\n') || lines < rows {
+        return Ok(None);
+    }
+    let mut found = None;
+    let mut names = files::list(&folder.join("logs"))?;
+    names.sort_by_key(|name| (name.len(), name.clone()));
+    for name in names.iter().filter(|name| name.ends_with(".jsonl")) {
+        let lines: Vec<VerlMetrics> = files::complete_lines(&folder.join("logs").join(name))?;
+        // The validation before training is a line of step 0.
+        found = lines.into_iter().rfind(|line| line.step == step).or(found);
+    }
+    Ok(found)
+}
+
+impl Outputs for VerlOutputs<'_> {
+    fn step(&mut self, step: u64) -> Result<ReadStep, EngineError> {
+        let started = Instant::now();
+        let experiment = &self.inputs.experiment;
+        let every = settings::save_every(experiment);
+        let saves = step == experiment.training.rollout_steps || step.is_multiple_of(every);
+        let folder = self.folder.clone();
+        let log = self.following.until(step, || {
+            let saved = !saves || policy(&folder, step).is_some();
+            complete(&folder, experiment, step, saved)
+        })?;
+        let responses = self.responses(step)?;
+        let difference = self.same_tokens(step, &responses, &log)?;
+        let path = dump_of(&self.folder, step);
+        let refused = |reason: String| EngineError::Output { path: path.clone(), reason };
+        let groups = dump::groups(self.inputs, responses).map_err(|error| match error {
+            GroupsError::Dump(problem) => refused(problem.to_string()),
+            GroupsError::Training(error) => error.into(),
+        })?;
+        let filters = experiment.dapo.dynamic_sampling != (DynamicSampling::None {});
+        let useless = groups.iter().find(|group| !experiment.dapo.rules().is_useful(group));
+        if let Some(group) = useless.filter(|_| filters) {
+            let (correct, problem) = (group.correct(), &group.prompt.problem.id);
+            let all = group.rollouts.len();
+            return Err(refused(format!(
+                "a group of problem {problem} trained with {correct} of {all} responses correct, and \
+                 Dynamic Sampling is asked for"
+            )));
+        }
+        let own = &experiment.optimizer;
+        let mut metrics = metrics(&log, optimizer::learning_rate(own, step)).map_err(refused)?;
+        metrics.insert("engine/retokenised_difference".to_string(), difference);
+        let rate = optimizer::learning_rate(own, step - 1);
+        metrics.insert("optimizer/learning_rate".to_string(), rate);
+        let training = &experiment.training;
+        let rows = training.prompts_per_step * experiment.rollout.group_size;
+        let updates = rows / training.mini_batch_rollouts * training.epochs_per_step;
+        let spent = log.data.get("timing_s/step").and_then(Value::as_f64).unwrap_or_default();
+        let seconds = [
+            ("engine".to_string(), spent),
+            ("waiting".to_string(), started.elapsed().as_secs_f64()),
+        ];
+        Ok(ReadStep { groups, metrics, updates, seconds: seconds.into() })
+    }
+
+    fn policy(&self, step: u64) -> Option<PathBuf> {
+        policy(&self.folder, step)
+    }
+
+    fn resumes_at(&self, step: u64) -> bool {
+        self.folder.join(format!("checkpoints/global_step_{step}/data.pt")).is_file()
+    }
+}
+
+/// Weights in the Hugging Face layout: those that verl wrote, or that its `model_merger` made.
+fn policy(folder: &Path, step: u64) -> Option<PathBuf> {
+    let checkpoint = folder.join(format!("checkpoints/global_step_{step}"));
+    // verl writes this number when everything of the checkpoint is on the disk.
+    let newest = folder.join("checkpoints/latest_checkpointed_iteration.txt");
+    let newest: u64 = files::read_text(&newest).ok()?.trim().parse().ok()?;
+    let places = [checkpoint.join("actor/huggingface"), checkpoint.join("merged")];
+    let has_weights = |place: &PathBuf| {
+        let names = files::list(place).unwrap_or_default();
+        names.iter().any(|name| name.ends_with(".safetensors"))
+    };
+    places.into_iter().find(has_weights).filter(|_| newest >= step)
+}
+
+/// `next` is the rate of the next step, which verl logs with this one.
+fn metrics(log: &VerlMetrics, next: f64) -> Result<Metrics, String> {
+    let value = |name: &str| match log.data.get(name) {
+        None => Ok(None),
+        Some(value) => match value.as_f64() {
+            Some(value) => Ok(Some(value)),
+            None => Err(format!("logs: step {}: {name} is {value}", log.step)),
+        },
+    };
+    match value("actor/lr")? {
+        Some(rate) if (rate - next).abs() <= 1e-6 * next => {}
+        found => {
+            let step = log.step;
+            return Err(format!(
+                "logs: step {step}: actor/lr is {found:?}, the arm's next is {next}"
+            ));
+        }
+    }
+    let mut metrics = Metrics::new();
+    for (theirs, ours) in METRICS {
+        metrics.extend(value(theirs)?.map(|value| (ours.to_string(), value)));
+    }
+    Ok(metrics)
+}

@@ -1,0 +1,151 @@
+//! The folder that verl is started in: overrides, prompts in the order of training, and the scripts.
+
+use crate::algorithm::{DynamicSampling, Problem};
+use crate::base::files;
+use crate::engines::rendered::{self, RenderedPrompt};
+use crate::engines::verl::settings::{self, Cards};
+use crate::engines::{EngineError, Setting, verl::overrides};
+use crate::experiment::{Engine, PromptTemplate, sets};
+use crate::records::tables::TableError;
+use crate::task::{TaskError, data};
+use crate::training::run::inputs::Inputs;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// With Dynamic Sampling a step draws more prompts than it trains on. When verl has drawn the last row it
+/// begins at the first again.
+const DRAWN_PER_TRAINED: u64 = 3;
+
+/// Keys that a user may set beside an arm: they move no number but by rounding.
+const FREE: [&str; 26] = [
+    "actor_rollout_ref.actor.entropy_from_logits_with_chunking",
+    "actor_rollout_ref.actor.fsdp_config.forward_prefetch",
+    "actor_rollout_ref.actor.fsdp_config.fsdp_size",
+    "actor_rollout_ref.actor.fsdp_config.optimizer_offload",
+    "actor_rollout_ref.actor.fsdp_config.param_offload",
+    "actor_rollout_ref.actor.fsdp_config.reshard_after_forward",
+    "actor_rollout_ref.actor.ppo_max_token_len_per_gpu",
+    "actor_rollout_ref.actor.strategy",
+    "actor_rollout_ref.actor.use_torch_compile",
+    "actor_rollout_ref.model.enable_activation_offload",
+    "actor_rollout_ref.model.use_remove_padding",
+    "actor_rollout_ref.ref.fsdp_config.param_offload",
+    "actor_rollout_ref.rollout.agent.num_workers",
+    "actor_rollout_ref.rollout.enable_chunked_prefill",
+    "actor_rollout_ref.rollout.enforce_eager",
+    "actor_rollout_ref.rollout.free_cache_engine",
+    "actor_rollout_ref.rollout.gpu_memory_utilization",
+    "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu",
+    "actor_rollout_ref.rollout.max_num_batched_tokens",
+    "actor_rollout_ref.rollout.max_num_seqs",
+    "actor_rollout_ref.rollout.name",
+    "actor_rollout_ref.rollout.tensor_model_parallel_size",
+    "data.dataloader_num_workers",
+    "reward.num_workers",
+    "trainer.max_actor_ckpt_to_keep",
+    "trainer.save_freq",
+];
+
+/// Everything that verl is asked, those settings included that name this machine's files. `free` has
+/// `KEY=VALUE` of the user.
+///
+/// # Errors
+/// An arm that verl cannot run; a key that would change what it computes.
+pub fn all_settings(
+    inputs: &Inputs,
+    cards: Cards,
+    free: &[String],
+) -> Result<Vec<Setting>, EngineError> {
+    let experiment = &inputs.experiment;
+    let mut all = settings::demand(experiment, cards).finish().map_err(|refusals| {
+        let (engine, experiment) = (Engine::Verl, experiment.name.clone());
+        EngineError::Refused { engine, experiment, refusals }
+    })?;
+    let path = |path: &Path| std::path::absolute(path).unwrap_or(path.to_path_buf());
+    let program = std::env::current_exe().unwrap_or_else(|_| "dapo".into());
+    for (name, value, key) in [
+        ("actor_rollout_ref.model.path", json!(path(&experiment.inputs.model)), "inputs.model"),
+        ("reward.custom_reward_function.reward_kwargs.program", json!(program), ""),
+    ] {
+        let (name, key) = (name.to_string(), key.to_string());
+        all.push(Setting { name, value, key, remark: String::new() });
+    }
+    for text in free {
+        let refused =
+            |reason: &str| EngineError::Override { text: text.clone(), reason: reason.to_string() };
+        let (name, value) = text.split_once('=').ok_or_else(|| refused("expected KEY=VALUE"))?;
+        if !FREE.contains(&name) {
+            return Err(refused(
+                "the experiment decides what this key changes, or nothing says that it changes no number",
+            ));
+        }
+        all.retain(|setting| setting.name != name);
+        let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
+        let (key, remark) = (String::new(), "--set".to_string());
+        all.push(Setting { name: name.to_string(), value, key, remark });
+    }
+    Ok(all)
+}
+
+/// Writes the folder.
+///
+/// # Errors
+/// As [`all_settings`]; a prompt that cannot be rendered, a folder that cannot be written.
+pub fn render(
+    inputs: &Inputs,
+    folder: &Path,
+    cards: Cards,
+    free: &[String],
+) -> Result<Vec<Setting>, EngineError> {
+    let all = all_settings(inputs, cards, free)?;
+    let drawn = rendered::drawn(inputs, rows(inputs));
+    let distinct: BTreeSet<usize> = drawn.iter().copied().collect();
+    let prompts = distinct.into_iter().map(|problem| RenderedPrompt::of(inputs, problem));
+    let prompts = prompts.collect::<Result<Vec<_>, _>>()?;
+    files::create_folder(folder)?;
+    let title = format!(
+        "# {} on verl. Above each override: the key of the experiment. train.py fills in {{folder}}.\n",
+        inputs.experiment.name
+    );
+    let write = |name: &str, text: &str| files::write_atomic(&folder.join(name), text.as_bytes());
+    write("overrides.txt", &(title + &overrides::file(&all)))?;
+    files::write_lines(&folder.join("prompts.jsonl"), &prompts)?;
+    let template = inputs.experiment.prompt.template;
+    let templated = matches!(template, PromptTemplate::Dapo | PromptTemplate::DapoChat);
+    let table = |name: &str, rows: &[(&str, &Problem)]| {
+        let written = data::write_sourced(&folder.join(name), rows, templated);
+        written.map_err(|error: TableError| EngineError::from(TaskError::from(error)))
+    };
+    let train = &inputs.data.train;
+    let train: Vec<_> = drawn.iter().map(|&problem| ("train", &train[problem])).collect();
+    table("train.parquet", &train)?;
+    table("val.parquet", &validation(inputs))?;
+    write("train.py", include_str!("train.py"))?;
+    write("reward.py", include_str!("reward.py"))?;
+    write("launch.sh", include_str!("launch.sh"))?;
+    Ok(all)
+}
+
+/// Rows of `train.parquet`.
+fn rows(inputs: &Inputs) -> u64 {
+    let (training, dapo) = (&inputs.experiment.training, &inputs.experiment.dapo);
+    let trained = training.rollout_steps.saturating_mul(training.prompts_per_step);
+    let all = dapo.dynamic_sampling == (DynamicSampling::None {});
+    if all { trained } else { trained.saturating_mul(DRAWN_PER_TRAINED) }
+}
+
+/// Rows of `val.parquet`; verl needs some even where it evaluates nothing.
+fn validation(inputs: &Inputs) -> Vec<(&str, &Problem)> {
+    let (_, mut wanted) = settings::validation(&inputs.experiment);
+    if wanted.is_empty() {
+        wanted.push((sets::DEV.to_string(), 1));
+    }
+    let set = |(name, times): &(String, u64)| {
+        let found = inputs.data.evaluated().find(|(set, _)| set == name);
+        let (name, problems) = found.unwrap_or_default();
+        let times = *times as usize;
+        problems.iter().flat_map(move |problem| std::iter::repeat_n((name, problem), times))
+    };
+    wanted.iter().flat_map(set).collect()
+}

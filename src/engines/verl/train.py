@@ -1,0 +1,79 @@
+"""Trains with verl's main_ppo what `dapo engine render verl` wrote beside this file: python train.py [OVERRIDE ...]
+
+overrides.txt has the overrides; train.parquet has the prompts in the order of training. Written here by verl:
+
+rollouts/N.jsonl            the responses that rollout step N trained on
+logs/K.jsonl                the metrics of each step, by the K-th process
+checkpoints/global_step_N/  weights and state after step N; the newest is gone on from
+"""
+
+import fcntl
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+here = pathlib.Path(__file__).resolve().parent
+
+
+def end_with(parent):
+    """Ends these processes when the harness that started them is gone."""
+    while pathlib.Path(f"/proc/{parent}").exists():
+        time.sleep(1)
+    os.killpg(os.getpgid(0), signal.SIGTERM)
+
+
+def same_prompts(overrides):
+    """verl must make the harness's token ids of each prompt."""
+    import pyarrow.parquet
+    from transformers import AutoTokenizer
+
+    value = lambda name: json.loads(next(it.split("=", 1)[1] for it in overrides if it.startswith(name + "=")))
+    tokenizer = AutoTokenizer.from_pretrained(value("actor_rollout_ref.model.path"))
+    template = value("actor_rollout_ref.model.custom_chat_template") or tokenizer.chat_template
+    rows = pyarrow.parquet.read_table(here / "train.parquet", columns=["prompt", "extra_info"]).to_pylist()
+    messages = {row["extra_info"]["index"]: row["prompt"] for row in rows}
+    for line in (here / "prompts.jsonl").read_text().splitlines():
+        prompt = json.loads(line)
+        chat = messages[prompt["problem"]]
+        text = tokenizer.apply_chat_template(chat, chat_template=template, add_generation_prompt=True, tokenize=False)
+        if tokenizer(text, add_special_tokens=False)["input_ids"] != prompt["tokens"]:
+            sys.exit(f"problem {prompt['problem']}: transformers gives its prompt other token ids than the harness")
+
+
+def forget_after(step):
+    """Removes what an ended process wrote after the checkpoint that this one goes on from."""
+    for path in (here / "rollouts").glob("*.jsonl"):
+        if int(path.stem) > step:
+            path.unlink()
+    for path in (here / "logs").glob("*.jsonl"):
+        lines = [line for line in path.read_text().splitlines() if line.endswith("}")]
+        kept = [line + "\n" for line in lines if json.loads(line)["step"] <= step]
+        partial = path.with_suffix(".partial")
+        partial.write_text("".join(kept))
+        partial.rename(path)
+
+
+def main():
+    if "DAPO_PARENT" in os.environ:
+        threading.Thread(target=end_with, args=[os.environ["DAPO_PARENT"]], daemon=True).start()
+    lock = open(here / "train.lock", "w")
+    fcntl.flock(lock, fcntl.LOCK_EX)  # waits for the end of an earlier process
+    lines = (here / "overrides.txt").read_text().splitlines()
+    overrides = [line.replace("{folder}", str(here)) for line in lines if line and not line.startswith("#")]
+    same_prompts(overrides)
+    newest = here / "checkpoints/latest_checkpointed_iteration.txt"
+    forget_after(int(newest.read_text()) if newest.exists() else 0)
+    (here / "logs").mkdir(exist_ok=True)
+    log = here / f"logs/{len(list((here / 'logs').glob('*.jsonl'))) + 1}.jsonl"
+    # verl's processes on other machines see this environment alone.
+    log_path = f'+ray_kwargs.ray_init.runtime_env.env_vars.VERL_FILE_LOGGER_PATH="{log}"'
+    command = [sys.executable, "-m", "verl.trainer.main_ppo", *overrides, log_path, *sys.argv[1:]]
+    sys.exit(subprocess.call(command, env={**os.environ, "VERL_FILE_LOGGER_PATH": str(log)}))
+
+
+main()
