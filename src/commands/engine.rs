@@ -49,14 +49,16 @@ pub struct RenderArgs {
 #[derive(Debug, clap::Args)]
 pub struct EngineCheckArgs {
     engine: Engine,
-    /// Experiment file, or the name of an arm here. With --config: what is asked of the configuration;
-    /// without it, the paper's DAPO on Qwen2.5-32B.
-    #[arg(required_unless_present = "config")]
+    /// Experiment file, or the name of an arm here.
+    #[arg(required_unless_present = "config", conflicts_with = "config")]
     experiment: Option<PathBuf>,
     /// A configuration of verl that you wrote: YAML, overrides one a line, or the shell script that
     /// passes them. Its effective values stand beside what is asked, and every trap is named.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// With --config: the experiment that it is held against. Default: the paper's DAPO on Qwen2.5-32B.
+    #[arg(long, value_name = "EXPERIMENT", requires = "config")]
+    against: Option<PathBuf>,
     #[command(flatten)]
     args: EngineArgs,
     /// Print one JSON value.
@@ -151,7 +153,7 @@ fn check_config(args: &EngineCheckArgs, config: &Path) -> Result<ExitCode> {
     if args.engine != Engine::Verl {
         bail!(exit::Usage("--config is for verl".to_string()));
     }
-    let asked = match &args.experiment {
+    let asked = match &args.against {
         Some(experiment) => train::load(experiment, None)?.0,
         None => starter::paper()?,
     };
@@ -174,7 +176,7 @@ fn check_config(args: &EngineCheckArgs, config: &Path) -> Result<ExitCode> {
     for refusal in &refusals {
         output::tell(format!("verl cannot do what {} asks: {refusal}", asked.name));
     }
-    eprintln!("verl {} beside {}: {} traps", composed.version, asked.name, traps.len());
+    eprintln!("verl {} beside {}; traps: {}", composed.version, asked.name, traps.len());
     Ok(exit::agreed(agrees))
 }
 

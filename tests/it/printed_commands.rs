@@ -147,6 +147,25 @@ const COMMANDS: &[(&str, How)] = {
             "dapo engine import trl experiments/engines/grpo.toml --from runs/trl --out runs/imported",
             Parsed(TRAINER),
         ),
+        ("dapo engine check verl --config run_dapo.sh", Parsed(TRAINER)),
+        (
+            "dapo engine check verl --config overrides.txt --against experiments/engines/dapo-verl.toml --json",
+            Parsed(TRAINER),
+        ),
+        (
+            "dapo engine check verl experiments/engines/dapo-verl.toml --python /path/to/python --nodes 16 \
+             --gpus-per-node 8",
+            Parsed(TRAINER),
+        ),
+        (
+            "dapo engine render verl experiments/engines/dapo-verl.toml --out runs/verl --nodes 16 --gpus-per-node 8 \
+             --set actor_rollout_ref.rollout.tensor_model_parallel_size=4",
+            Parsed(MODEL),
+        ),
+        (
+            "dapo engine import verl experiments/engines/dapo-verl.toml --from runs/verl --out runs/dapo-verl",
+            Parsed(TRAINER),
+        ),
         ("dapo ablate ladder --launcher command", Run),
         ("dapo cell run 0 --study runs/ablate", Run),
         (

@@ -309,7 +309,8 @@ fn optimizer(demand: &mut Demand, experiment: &Experiment) {
     let from_zero = warm_up.start == WarmUpStart::Zero || warm_up.rollout_steps <= 1;
     let reason = "verl's warm-up starts at rate 0; ask for start = \"zero\"";
     demand.need(from_zero, "optimizer.warm_up.start", &warm_up.start, reason);
-    let steps = if warm_up.start == WarmUpStart::Zero { warm_up.rollout_steps } else { 0 };
+    let at_once = warm_up.start == WarmUpStart::FirstStep && warm_up.rollout_steps <= 1;
+    let steps = if at_once { 0 } else { warm_up.rollout_steps };
     let remark = "verl moves its schedule once a rollout step";
     demand.set_with(&optim("lr_warmup_steps"), steps, "optimizer.warm_up.rollout_steps", remark);
     demand.set(&optim("lr_warmup_steps_ratio"), 0.0, "optimizer.warm_up.rollout_steps");
