@@ -128,6 +128,11 @@ test-slurm: build
 test-ray: build
     @.ci/launchers ray
 
+# Run the real TRL on the golden arms, and compose the recorded configurations with the real verl
+[group('check')]
+test-engines: build
+    @.ci/engines {{ dapo }}
+
 # Install the wheel into a fresh environment and time it to the first training step; arguments go to pip install
 [group('check')]
 wheel-test *ARGS: wheel

@@ -175,6 +175,7 @@ const COMMANDS: &[(&str, How)] = {
         ("dapo cell run K --study STUDY", As("dapo cell run 0 --study runs/ablate")),
         ("dapo ablate ladder --status", Run),
         ("just bench-cells", Parsed(TOOLS)),
+        ("just test-engines", Parsed(TOOLS)),
         (
             "dapo ablate ladder --launcher slurm --jobs 64",
             As("dapo ablate ladder --launcher slurm --jobs 64 --dry-run"),
