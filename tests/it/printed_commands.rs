@@ -172,7 +172,6 @@ const COMMANDS: &[(&str, How)] = {
             "dapo cell run 17 --study runs/ablate --inputs ~/dapo",
             As("dapo cell run 0 --study runs/ablate --inputs ."),
         ),
-        ("dapo cell run K --study STUDY", As("dapo cell run 0 --study runs/ablate")),
         ("dapo ablate ladder --status", Run),
         ("just bench-cells", Parsed(TOOLS)),
         ("just test-engines", Parsed(TOOLS)),

@@ -23,6 +23,7 @@ fn everything_on() -> Experiment {
     value["rollout"]["sampling"]["top_p"] = json!(0.9);
     value["rollout"]["sampling"]["log_probs"] = json!("kept-tokens");
     value["optimizer"]["non_finite"] = json!("skip");
+    value["engine"] = json!("trl");
     value["dapo"]["dual_clip"] = json!({ "kind": "constant", "c": 10.0 });
     value["dapo"]["log_ratio_clamp"] = json!({ "kind": "symmetric", "bound": 20.0 });
     value["dapo"]["kl"] = json!({ "kind": "penalty", "estimator": "k3", "coefficient": 0.04 });

@@ -1,10 +1,9 @@
 //! Is each technique doing something? The checks of a run's report, over all runs of an arm.
 
 use crate::base::workers;
-use crate::records::StepMetrics;
 use crate::report::page::{Block, Look, Section, Table, TableCell, row};
 use crate::report::{Context, text};
-use crate::study::effect_checks::{self, EffectFinding, EffectVerdict, METRICS};
+use crate::study::effect_checks::{self, EffectFinding, EffectVerdict};
 use crate::study::{ArmSummary, Cell, Effects};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,18 +28,11 @@ pub fn section(context: &Context) -> Section {
 }
 
 fn check(cell: &Cell) -> Effects {
-    // Of 10,000 runs, every metric of every step would take gigabytes.
-    let read = METRICS.map(|name| (name, cell.metric(name).unwrap_or_default()));
-    let step = |(index, counters): (usize, &crate::records::run_folder::Counters)| StepMetrics {
-        step: counters.rollout_steps,
-        counters: *counters,
-        metrics: read
-            .iter()
-            .filter_map(|(name, values)| Some((name.to_string(), (*values.get(index)?)?)))
-            .collect(),
-    };
-    let metrics: Vec<StepMetrics> = cell.counters.iter().enumerate().map(step).collect();
-    effect_checks::check(&cell.experiment, &metrics)
+    let steps: Vec<u64> = cell.counters.iter().map(|counters| counters.rollout_steps).collect();
+    effect_checks::check_series(&cell.experiment, &steps, &|name| {
+        let values = cell.metric(name).unwrap_or_default();
+        (0..steps.len()).map(|step| values.get(step).copied().flatten()).collect()
+    })
 }
 
 /// Each warning with the number of runs that have it.

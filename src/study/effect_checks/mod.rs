@@ -110,8 +110,21 @@ impl Effects {
     }
 }
 
+/// Of a run's metrics by step.
 pub fn check(experiment: &Experiment, metrics: &[StepMetrics]) -> Effects {
-    let recorded = Recorded { experiment, metrics };
+    let steps: Vec<u64> = metrics.iter().map(|step| step.step).collect();
+    check_series(experiment, &steps, &|name| {
+        metrics.iter().map(|step| step.metrics.get(name).copied()).collect()
+    })
+}
+
+/// Of the values of each metric, one for each of the steps.
+pub fn check_series(
+    experiment: &Experiment,
+    steps: &[u64],
+    series: &dyn Fn(&str) -> Vec<Option<f64>>,
+) -> Effects {
+    let recorded = Recorded { experiment, steps, series };
     let mut findings = vec![
         findings::clip_higher(&recorded),
         findings::dynamic_sampling(&recorded),
@@ -127,7 +140,7 @@ pub fn check(experiment: &Experiment, metrics: &[StepMetrics]) -> Effects {
         }
     }
     findings.extend(findings::method(&recorded));
-    Effects { steps: metrics.len(), findings, named_warnings: named_warnings(&recorded) }
+    Effects { steps: steps.len(), findings, named_warnings: named_warnings(&recorded) }
 }
 
 /// A larger share of cut-off numbers is a warning. Runs of the embedded benchmark stay below a
@@ -138,12 +151,9 @@ fn named_warnings(recorded: &Recorded) -> Vec<NamedWarning> {
     let experiment = recorded.experiment;
     let mut warnings = Vec::new();
     let mut warn = |name, sentence| warnings.push(NamedWarning { name, sentence });
-    let still: Vec<String> = recorded
-        .metrics
-        .iter()
-        .filter(|step| step.metrics.get("optimizer/learning_rate") == Some(&0.0))
-        .map(|step| step.step.to_string())
-        .collect();
+    let rates = (recorded.series)("optimizer/learning_rate");
+    let at_zero = recorded.steps.iter().zip(rates).filter(|(_, rate)| *rate == Some(0.0));
+    let still: Vec<String> = at_zero.map(|(step, _)| step.to_string()).collect();
     if !still.is_empty() {
         let steps = if still.len() == 1 { "step" } else { "steps" };
         warn(
@@ -213,12 +223,13 @@ fn named_warnings(recorded: &Recorded) -> Vec<NamedWarning> {
 
 struct Recorded<'a> {
     experiment: &'a Experiment,
-    metrics: &'a [StepMetrics],
+    steps: &'a [u64],
+    series: &'a dyn Fn(&str) -> Vec<Option<f64>>,
 }
 
 impl Recorded<'_> {
-    fn values(&self, name: &str) -> impl Iterator<Item = f64> {
-        self.metrics.iter().filter_map(move |step| step.metrics.get(name).copied())
+    fn values(&self, name: &str) -> impl Iterator<Item = f64> + use<> {
+        (self.series)(name).into_iter().flatten()
     }
 
     /// `None` when no step recorded it.
