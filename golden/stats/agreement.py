@@ -10,6 +10,7 @@ independent training runs: the variance is the sum of s^2/n over the four, the d
 """
 
 import json
+import pathlib
 import sys
 
 import numpy as np
@@ -40,3 +41,25 @@ for name in families[HERE]:
     word = "differ" if differ else "the same" if same else "open"
     points = [f"{100 * it:+.1f}" for it in (*effects, difference, difference - half, difference + half)]
     print(f"| {name} | {points[0]} | {points[1]} | {points[2]} | {points[3]} to {points[4]} | {word} |")
+
+# Added after the study, exploratory: how the two implementations' rollouts compare while training, arm by arm.
+cells = [json.loads(path.read_text()) for path in sorted(pathlib.Path(sys.argv[1]).parent.glob("cells/*.json"))]
+MEASURED = ["rollout/accuracy", "rollout/response_tokens_mean", "rollout/truncated_share", "optimizer/gradient_norm_mean"]
+
+
+def means(name, arm, engine, steps):
+    """The mean over rollout steps of a metric in each run of an arm."""
+    runs = [it for it in cells if it["experiment"]["name"] == f"engines.{arm}" and it["experiment"].get("engine", "native") == engine]
+    return np.array([np.array(it["metrics"][name][steps], float).mean() for it in runs])
+
+
+for title, steps in [("Rollout steps 1 to 10", slice(0, 10)), ("Rollout steps 31 to 40", slice(30, 40))]:
+    print(f"\n| {title}: here / TRL (difference in standard errors) | " + " | ".join(MEASURED) + " |")
+    print("|---" * (len(MEASURED) + 1) + "|")
+    for arm in ["grpo", *families[HERE]]:
+        row = []
+        for name in MEASURED:
+            here, there = means(name, arm, "native", steps), means(name, f"{arm}-trl", "trl", steps)
+            error = np.sqrt(here.var(ddof=1) / len(here) + there.var(ddof=1) / len(there))
+            row.append(f"{here.mean():.3f} / {there.mean():.3f} ({(there.mean() - here.mean()) / error:+.1f})")
+        print(f"| {arm} | " + " | ".join(row) + " |")

@@ -111,3 +111,27 @@ fn the_tables_of_methods_are_the_reports() {
         }
     }
 }
+
+#[test]
+fn the_table_of_engines_is_the_reports() {
+    let report = report("engines-1");
+    let page = repository::root().join("reports/engines-1/README.md");
+    let page = files::read_text(&page).unwrap();
+    let arms = report["analysis"]["grids"][0]["arms"].as_array().unwrap();
+    let score = |label: &str| {
+        let arm = arms.iter().find(|arm| arm["label"] == label).unwrap();
+        100.0 * number(&arm["score"]["mean"])
+    };
+    let families = report["analysis"]["families"].as_array().unwrap();
+    let same_arm = families.iter().find(|family| family["id"] == "same-arm").unwrap();
+    let comparisons = same_arm["comparisons"].as_array().unwrap();
+    assert_eq!((arms.len(), comparisons.len()), (10, 5));
+    let is_here = |arm: &&Value| !arm["label"].as_str().unwrap().ends_with(", TRL");
+    for (arm, comparison) in arms.iter().filter(is_here).zip(comparisons) {
+        let label = arm["label"].as_str().unwrap();
+        let scores = [score(label), score(&format!("{label}, TRL"))];
+        let difference = of_result(comparison);
+        let row = format!("| {label} | {:.1} | {:.1} | {difference} |", scores[0], scores[1]);
+        assert!(page.contains(&row), "README.md has no {row:?}");
+    }
+}

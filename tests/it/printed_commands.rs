@@ -114,6 +114,11 @@ const COMMANDS: &[(&str, How)] = {
             Parsed(MINUTES),
         ),
         (
+            "dapo ablate engines --declaration experiments/engines/study.toml --jobs 2 --last-checkpoint-only \
+             --out reports/engines-1",
+            Parsed(TRAINER),
+        ),
+        (
             "dapo ablate experiments/qwen2.5/grids/ladder-0.5b.toml --jobs 1 --out runs/ladder-0.5b",
             Parsed(CARD),
         ),
@@ -288,6 +293,7 @@ const COMMANDS: &[(&str, How)] = {
         ("dapo regress --golden my-golden", As("dapo regress --golden golden/runs --part exact")),
         ("dapo verify reports/study-1", As("dapo verify reports/study-1 || [ $? = 6 ]")),
         ("dapo verify reports/methods-1", As("dapo verify \"$ROOT/reports/methods-1\"")),
+        ("dapo verify reports/engines-1", As("dapo verify \"$ROOT/reports/engines-1\"")),
         ("dapo verify .", As("cd reports/study-1 && { dapo verify . || [ $? = 6 ]; }")),
         ("dapo verify RUN", As("dapo verify runs/dapo-2")),
         ("dapo verify runs/dapo-seed1-1f2e3d4c", Run),
