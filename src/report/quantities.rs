@@ -44,6 +44,10 @@ clip-high* | own | Tokens clipped from above | % | loss/clip_fraction_high: from
 clip-low* | own | Tokens clipped from below | % | loss/clip_fraction_low: from below | |
 truncated* | own | Truncated responses | % | rollout/truncated_share: all generated; train/truncated_share: after filtering | |
 careful* | none | Responses in the careful style | % | rollout/style_careful_share: all generated | |
+length-by-outcome | own | Mean response length by outcome | tokens | rollout/response_tokens_wrong_mean: wrong; rollout/response_tokens_correct_mean: correct | |
+length-quantiles | own | Response length, quantiles | tokens | rollout/response_tokens_p90: 90 %; rollout/response_tokens_p50: 50 %; rollout/response_tokens_p10: 10 % | |
+reward-spread | own | Standard deviation of the reward | reward | rollout/reward_std: all generated | |
+clip-high-quarters | own | Tokens clipped from above, by quarter of a step\u{2019}s updates | % | loss/clip_fraction_high_quarter_4: last; loss/clip_fraction_high_quarter_1: first | |
 accuracy | own | Accuracy in training | % | rollout/accuracy: all generated; train/accuracy: after filtering | |
 groups | own | Groups | % | rollout/groups_useful_share: useful; rollout/groups_all_correct_share: all correct; rollout/groups_all_wrong_share: all wrong | |
 gradient | own | Gradient norm before clipping | L2 norm | optimizer/gradient_norm_max: largest; optimizer/gradient_norm_mean: mean | |

@@ -3,7 +3,7 @@
 
 use crate::experiment::{Grid, PaperRow};
 use crate::statistics::{Interval, between, estimators};
-use crate::study::{Cell, CellEnding, CellEvaluation, collection::Study, metric};
+use crate::study::{Cell, CellEnding, CellEvaluation, Clock, collection::Study, metric};
 use serde::Serialize;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -78,13 +78,13 @@ pub struct EqualRollouts {
     pub score: Option<Mean>,
 }
 
-/// The common number of generated rollouts of some runs: the smallest total of a run that did all
+/// The common reading of a clock of some runs: the smallest total of a run that did all
 /// its rollout steps, or the smallest total where none did. A run that ended earlier keeps its last
 /// score.
-pub fn common_budget(cells: &[&Cell]) -> Option<u64> {
+pub fn common_budget(cells: &[&Cell], clock: Clock) -> Option<u64> {
     let totals = |finished: bool| {
         let counted = cells.iter().filter(|cell| !finished || cell.ending == CellEnding::Finished);
-        counted.map(|cell| metric::generated_rollouts(cell)).filter(|total| *total > 0).min()
+        counted.filter_map(|cell| metric::total(cell, clock)).filter(|total| *total > 0).min()
     };
     totals(true).or_else(|| totals(false))
 }
@@ -104,7 +104,7 @@ pub fn summaries(study: &Study, grid: &Grid) -> Vec<ArmSummary> {
     let ids: Vec<String> =
         grid.arms.iter().map(|arm| format!("{}/{}", grid.name, arm.name)).collect();
     let all: Vec<&Cell> = ids.iter().flat_map(|id| study.cells_of(id)).collect();
-    let budget = common_budget(&all);
+    let budget = common_budget(&all, Clock::GeneratedRollouts);
     let declaration = &study.declaration;
     let on_the_way = |cell: &&Cell| {
         let evaluations = cell.evaluations_of(&declaration.primary_set);
@@ -183,7 +183,8 @@ fn equal_rollouts(
     let seeds: Vec<(u64, f64, u64)> = cells
         .iter()
         .filter_map(|cell| {
-            let evaluation = metric::evaluation_within(cell, set, budget).ok()?;
+            let within = (Clock::GeneratedRollouts, budget);
+            let evaluation = metric::evaluation_within(cell, set, within).ok()?;
             Some((cell.seed, evaluation.avg_at_k(), evaluation.generated_rollouts))
         })
         .collect();

@@ -50,6 +50,19 @@ pub enum At {
     /// The last evaluation at or below a common number of generated rollouts: the smallest total of
     /// a run that did all its rollout steps. Nothing is interpolated.
     EqualRollouts,
+    /// Likewise of the response tokens that were generated for training.
+    EqualTokens,
+}
+
+impl At {
+    /// What runs have spent equally; `None` where each run's end counts.
+    pub fn clock(self) -> Option<Clock> {
+        match self {
+            Self::Last => None,
+            Self::EqualRollouts => Some(Clock::GeneratedRollouts),
+            Self::EqualTokens => Some(Clock::GeneratedTokens),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -151,11 +164,12 @@ impl Metric {
 
     pub fn words(&self) -> String {
         match self {
-            Self::Evaluation { set, at: At::Last, statistic } => {
-                format!("{} on {set}, last evaluation", statistic.words())
-            }
-            Self::Evaluation { set, at: At::EqualRollouts, statistic } => {
-                format!("{} on {set}, at equal generated rollouts", statistic.words())
+            Self::Evaluation { set, at, statistic } => {
+                let at = match at.clock() {
+                    None => "last evaluation".to_string(),
+                    Some(clock) => format!("at equal {}", clock.words()),
+                };
+                format!("{} on {set}, {at}", statistic.words())
             }
             Self::Metric { name, window, reduce } => {
                 format!("{} of {name}, {}", reduce.words(), window.words())
@@ -172,17 +186,25 @@ impl Metric {
         }
     }
 
-    /// The metric's value of a run. [`At::EqualRollouts`] needs `budget`, the common number of
-    /// generated rollouts. A [`Metric::TimeToLevel`] is the clock's reading, censored or not: see
+    /// What runs have spent equally where the metric is read.
+    pub fn equal_clock(&self) -> Option<Clock> {
+        match self {
+            Self::Evaluation { at, .. } => at.clock(),
+            _ => None,
+        }
+    }
+
+    /// The metric's value of a run. A metric with an [`Self::equal_clock`] needs `budget`, the common
+    /// reading of that clock. A [`Metric::TimeToLevel`] is the clock's reading, censored or not: see
     /// [`time_to_level`].
     pub fn value(&self, cell: &Cell, budget: Option<u64>) -> Result<f64, String> {
         let value = match self {
             Self::Evaluation { set, at, statistic } => {
-                let evaluation = match at {
-                    At::Last => last_evaluation(cell, set)?,
-                    At::EqualRollouts => {
-                        let budget = budget.ok_or("no common number of generated rollouts")?;
-                        evaluation_within(cell, set, budget)?
+                let evaluation = match at.clock() {
+                    None => last_evaluation(cell, set)?,
+                    Some(clock) => {
+                        let none = || format!("no common number of {}", clock.words());
+                        evaluation_within(cell, set, (clock, budget.ok_or_else(none)?))?
                     }
                 };
                 statistic.of(evaluation)
@@ -255,24 +277,24 @@ fn last_evaluation<'a>(cell: &'a Cell, set: &str) -> Result<&'a CellEvaluation, 
     cell.last_evaluation(set).ok_or_else(|| format!("`{set}` was never evaluated"))
 }
 
-/// The last evaluation of a set at or below so many generated rollouts. The base policy's
+/// The last evaluation of a set at or below a reading of a clock. The base policy's
 /// evaluation does not stand for a trained one: a set that was evaluated only at both ends of a run
 /// has no value in between.
 pub fn evaluation_within<'a>(
     cell: &'a Cell,
     set: &str,
-    budget: u64,
+    (clock, budget): (Clock, u64),
 ) -> Result<&'a CellEvaluation, String> {
-    let mut within = cell
+    let units = clock.words();
+    let is_within = |it: &&CellEvaluation| it.set == set && clock.at(cell, it) <= budget as f64;
+    let last = cell
         .evaluations
         .iter()
-        .filter(|evaluation| evaluation.set == set && evaluation.generated_rollouts <= budget);
-    let last = within
-        .next_back()
-        .ok_or_else(|| format!("`{set}` was never evaluated within {budget} generated rollouts"))?;
+        .rfind(is_within)
+        .ok_or_else(|| format!("`{set}` was never evaluated within {budget} {units}"))?;
     if last.counters.updates == 0 && cell.counters.last().is_some_and(|end| end.updates > 0) {
         return Err(format!(
-            "`{set}` was not evaluated between the base policy and {budget} generated rollouts"
+            "`{set}` was not evaluated between the base policy and {budget} {units}"
         ));
     }
     Ok(last)
@@ -287,6 +309,15 @@ pub fn generated_rollouts(cell: &Cell) -> u64 {
 /// Their response tokens, where they are recorded.
 pub fn generated_tokens(cell: &Cell) -> Option<u64> {
     summed(cell, "rollout/generated_tokens")
+}
+
+/// What a run has spent on a clock, where it is recorded.
+pub fn total(cell: &Cell, clock: Clock) -> Option<u64> {
+    match clock {
+        Clock::Updates => cell.counters.last().map(|counters| counters.updates),
+        Clock::GeneratedRollouts => Some(generated_rollouts(cell)),
+        Clock::GeneratedTokens => generated_tokens(cell),
+    }
 }
 
 /// The sum of a metric over all steps. A foreign record may hold any number.

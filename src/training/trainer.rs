@@ -339,6 +339,9 @@ impl<'a> Trainer<'a> {
             watch(Phase::Update(done + 1, plan.len()));
         }
         metrics.extend(updates.metrics(self.experiment.optimizer.max_gradient_norm, rate));
+        if self.experiment.record_format() > 2 {
+            metrics.extend(updates.clipped_by_quarter());
+        }
         if skips {
             metrics.insert("optimizer/skipped_updates".to_string(), updates.skipped() as f64);
         }

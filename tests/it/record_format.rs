@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 const SECOND: Option<RecordsSettings> = Some(RecordsSettings { format: 2 });
+const THIRD: Option<RecordsSettings> = Some(RecordsSettings { format: 3 });
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -50,12 +51,12 @@ fn the_first_format_is_the_same_stated_or_absent_and_unknown_ones_are_refused_wi
     assert_eq!(stated("").unwrap().record_format(), 2);
     let first = stated("records = { format = 1 }").unwrap();
     assert_eq!((first.records, first.record_format()), (None, 1));
-    for format in ["0", "3", "-1", "\"2\""] {
+    for format in ["0", "4", "-1", "\"2\""] {
         let refused = stated(&format!("records = {{ format = {format} }}")).unwrap_err();
         assert!(refused.contains("stated.toml: records.format"), "{refused}");
     }
-    let refused = stated("records = { format = 3 }").unwrap_err();
-    assert!(refused.ends_with("records.format must be from 1 to 2, got 3"), "{refused}");
+    let refused = stated("records = { format = 4 }").unwrap_err();
+    assert!(refused.ends_with("records.format must be from 1 to 3, got 4"), "{refused}");
     let refused = stated("records = { format = 2, fromat = 1 }").unwrap_err();
     assert!(refused.contains("did you mean `format`"), "{refused}");
 }
@@ -194,7 +195,7 @@ fn found(folder: &RunFolder, change: impl FnOnce(&mut Metrics)) -> Vec<String> {
 fn verify_holds_each_format_to_its_own_metrics() {
     let scratch = tempfile::tempdir().unwrap();
     let replay = Some(ReplayRequest { steps: 1, problems: 2, challenge: Challenge::Seed(3) });
-    for (name, records) in [("first", None), ("second", SECOND)] {
+    for (name, records) in [("first", None), ("second", SECOND), ("third", THIRD)] {
         let folder = finished(scratch.path().join(name), records);
         let options = Options { replay, ..Options::default() };
         let verification = verify::verify(&folder, &options, &mut |_| ()).unwrap();
@@ -202,9 +203,18 @@ fn verify_holds_each_format_to_its_own_metrics() {
             verification.checks.iter().filter(|it| it.verdict == VerifyVerdict::Mismatch);
         assert_eq!(mismatches.count(), 0, "{verification:#?}");
     }
-    let [first, second] = ["first", "second"].map(|name| RunFolder::at(scratch.path().join(name)));
+    let [first, second, third] =
+        ["first", "second", "third"].map(|name| RunFolder::at(scratch.path().join(name)));
     let metrics = |folder: &RunFolder| folder.metrics().unwrap().remove(1).metrics;
     let (old, mut new) = (metrics(&first), metrics(&second));
+    let mut newest = metrics(&third);
+    newest.retain(|name, _| !new.contains_key(name));
+    let length = |name: &str| newest[&format!("rollout/response_tokens_{name}")];
+    assert!(length("p10") <= length("p50") && length("p50") <= length("p90"), "{newest:?}");
+    assert!(length("correct_mean") > 0.0 && length("wrong_mean") > 0.0, "{newest:?}");
+    let shares = newest.extract_if(.., |name, _| name.starts_with("loss/clip_fraction_"));
+    assert!(shares.count() >= 2);
+    assert!(newest.keys().all(|name| name.starts_with("rollout/re")), "{newest:?}");
     let added = [ROLLOUT_ENTROPY, ROLLOUT_PROBABILITY].map(|name| new.remove(name).unwrap());
     assert_eq!(old, new);
 

@@ -50,7 +50,11 @@ pub fn tracked_text() -> Vec<Source> {
             continue;
         }
         if root().join(&name).is_dir() {
-            let inside = paths(&root().join(&name));
+            let mut inside = paths(&root().join(&name));
+            // What a study leaves beside its records: /reports/*/runs, /reports/*/experiments.
+            let second = |path: &String| path.split('/').nth(1).unwrap_or_default().to_string();
+            let left = ["runs", "experiments", "ablate.lock"];
+            inside.retain(|path| name != "reports" || !left.contains(&second(path).as_str()));
             found.extend(inside.iter().filter_map(|path| read(&format!("{name}/{path}"))));
         } else {
             found.extend(read(&name));

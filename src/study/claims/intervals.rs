@@ -5,9 +5,14 @@ use crate::statistics::{Interval, between};
 use crate::study::claims::{needed, words};
 use crate::study::collection::Study;
 use crate::study::{
-    AcrossRunsResult, ClaimVerdict, Direction, LevelResult, Mean, Metric, PartResult, RunValue,
-    arms, window,
+    AcrossRunsResult, Cell, ClaimVerdict, Direction, LevelResult, Mean, Metric, PartResult,
+    RunValue, arms, window,
 };
+
+/// A single run has no other to spend as much as: its own total.
+fn own_budget(metric: &Metric, cell: &Cell) -> Option<u64> {
+    arms::common_budget(&[cell], metric.equal_clock()?)
+}
 
 /// Compares one arm's values with a bound, by a t interval over runs at 1 − `alpha`.
 pub fn level(
@@ -24,7 +29,7 @@ pub fn level(
     }
     let (mut runs, mut without_value) = (Vec::new(), Vec::new());
     for cell in study.cells_of(arm) {
-        match metric.value(cell, arms::common_budget(&[cell])) {
+        match metric.value(cell, own_budget(metric, cell)) {
             Ok(value) => runs.push(RunValue { seed: cell.seed, value, censored: false }),
             Err(reason) => without_value.push(format!("{arm} seed {}: {reason}", cell.seed)),
         }
@@ -97,8 +102,8 @@ pub fn across_runs(
     let mut runs = Vec::new();
     for id in ids {
         for cell in study.cells_of(id) {
-            let budget = arms::common_budget(&[cell]);
-            if let (Ok(x), Ok(y)) = (x.value(cell, budget), y.value(cell, budget)) {
+            let value = |metric: &Metric| metric.value(cell, own_budget(metric, cell));
+            if let (Ok(x), Ok(y)) = (value(x), value(y)) {
                 runs.push((id.clone(), cell.seed, x, y));
             }
         }

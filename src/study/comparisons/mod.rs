@@ -8,7 +8,7 @@ use crate::statistics::{
     Equivalence, Interval, TimeToEvent, aggregates, between, equivalence, time_to_level,
 };
 use crate::study::collection::Study;
-use crate::study::{At, Cell, Declared, DeclaredFamily, Direction, Metric, arms, metric};
+use crate::study::{Cell, Declared, DeclaredFamily, Direction, Metric, arms, metric};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -34,7 +34,7 @@ pub struct Comparison {
     /// Seeds whose runs of both arms have the same outcomes in every evaluation.
     pub identical_seeds: Vec<u64>,
     pub common_seeds: u64,
-    /// For [`At::EqualRollouts`]: the common number of generated rollouts.
+    /// The common reading of the metric's [`Metric::equal_clock`].
     pub budget: Option<u64>,
     /// `None` when nothing could be tested.
     pub result: Option<TestResult>,
@@ -201,9 +201,7 @@ fn fill(study: &Study, comparison: &mut Comparison, size: usize) -> Result<(), S
     comparison.identical_seeds = identical.map(|(cell, _)| cell.seed).collect();
     comparable(&metric, &cells, &others)?;
     let both: Vec<&Cell> = cells.iter().chain(&others).copied().collect();
-    if matches!(metric, Metric::Evaluation { at: At::EqualRollouts, .. }) {
-        comparison.budget = arms::common_budget(&both);
-    }
+    comparison.budget = metric.equal_clock().and_then(|clock| arms::common_budget(&both, clock));
     let budget = comparison.budget;
     let mut without = Vec::new();
     let mut values = |id: &str, cells: &[&Cell]| -> Vec<RunValue> {

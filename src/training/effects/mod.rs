@@ -49,6 +49,9 @@ pub fn of_rollouts(
     if experiment.record_format() > 1 {
         metrics.extend(sampled(&new, entropy));
     }
+    if experiment.record_format() > 2 {
+        metrics.extend(spread(&new));
+    }
     metrics.extend(techniques::metrics(step, experiment));
     let masked = step.rows.iter().filter(|row| !row.in_loss).count() as u64;
     metrics.extend(trained(&step.trained(), masked));
@@ -103,6 +106,41 @@ fn generated(groups: &[&Group<ScoredRollout>], rounds: u64, styles: bool) -> Met
     metrics
 }
 
+/// Spread of the rewards and of the lengths of everything that a step generated, and the mean length of
+/// correct and of wrong responses; records of format 3 have them.
+fn spread(groups: &[&Group<ScoredRollout>]) -> Metrics {
+    let rollouts: Vec<&ScoredRollout> = groups.iter().flat_map(|group| &group.rollouts).collect();
+    let rewards: Vec<f64> = rollouts.iter().map(|rollout| rollout.reward()).collect();
+    let length = |rollout: &&ScoredRollout| rollout.rollout.tokens.len() as f64;
+    let mut lengths: Vec<f64> = rollouts.iter().map(length).collect();
+    lengths.sort_by(f64::total_cmp);
+    // The smallest length that at least this share of the responses does not exceed.
+    let quantile = |share: f64| {
+        let rank = (share * lengths.len() as f64).ceil() as usize;
+        lengths.get(rank.saturating_sub(1)).copied()
+    };
+    let mean = |values: &[f64]| {
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    };
+    let of = |correct: bool| -> Vec<f64> {
+        rollouts.iter().filter(|rollout| rollout.is_correct == correct).map(length).collect()
+    };
+    let deviation = mean(&rewards).and_then(|centre| {
+        let squares: Vec<f64> = rewards.iter().map(|it| (it - centre) * (it - centre)).collect();
+        Some(mean(&squares)?.sqrt())
+    });
+    let values = [
+        ("reward_std", deviation),
+        ("response_tokens_p10", quantile(0.1)),
+        ("response_tokens_p50", quantile(0.5)),
+        ("response_tokens_p90", quantile(0.9)),
+        ("response_tokens_correct_mean", mean(&of(true))),
+        ("response_tokens_wrong_mean", mean(&of(false))),
+    ];
+    let values = values.into_iter();
+    values.filter_map(|(name, value)| Some((format!("rollout/{name}"), value?))).collect()
+}
+
 /// Metrics of the batch, after Dynamic Sampling. `masked` rollouts are in the batch but not in the
 /// loss (Overlong Filtering).
 fn trained(groups: &[&Group<ScoredRollout>], masked: u64) -> Metrics {
@@ -118,7 +156,7 @@ fn trained(groups: &[&Group<ScoredRollout>], masked: u64) -> Metrics {
 pub const OF_ENGINE: &str = "engine/";
 
 /// Metrics that only forward passes and updates determine, and no table of rollouts.
-const OF_UPDATES: [&str; 32] = [
+const OF_UPDATES: [&str; 40] = [
     "effect/clip_higher_clipped_above_tokens",
     "effect/clip_higher_let_through_share",
     "effect/clip_higher_let_through_tokens",
@@ -136,7 +174,15 @@ const OF_UPDATES: [&str; 32] = [
     "loss/approx_kl",
     "loss/clip_fraction_dual",
     "loss/clip_fraction_high",
+    "loss/clip_fraction_high_quarter_1",
+    "loss/clip_fraction_high_quarter_2",
+    "loss/clip_fraction_high_quarter_3",
+    "loss/clip_fraction_high_quarter_4",
     "loss/clip_fraction_low",
+    "loss/clip_fraction_low_quarter_1",
+    "loss/clip_fraction_low_quarter_2",
+    "loss/clip_fraction_low_quarter_3",
+    "loss/clip_fraction_low_quarter_4",
     "loss/kl_penalty",
     "loss/ratio_max",
     "loss/up_clipped_probability_mean",
@@ -165,15 +211,26 @@ fn measured(names: &[&str], metric: &str) -> bool {
 #[derive(Debug, Clone, Default)]
 pub struct Updates {
     sums: Sums,
+    /// Of each update.
+    clipped: Vec<ClippedTokens>,
     norms: Vec<f64>,
     weight_shifts: Vec<WeightShift>,
     rounding: Option<Rounding>,
     skipped: u64,
 }
 
+#[derive(Debug, Clone, Copy, Default)]
+struct ClippedTokens {
+    high: u64,
+    low: u64,
+    all: u64,
+}
+
 impl Updates {
     pub fn add(&mut self, made: &Updated) {
         self.sums.add(&made.sums);
+        let Sums { clipped_high: high, clipped_low: low, tokens: all, .. } = made.sums;
+        self.clipped.push(ClippedTokens { high, low, all });
         self.norms.push(made.gradient_norm);
         self.weight_shifts.extend(made.weight_shift);
         if let Some(rounding) = &made.rounding {
@@ -222,6 +279,26 @@ impl Updates {
         }
         metrics.extend(self.effects());
         metrics.extend(self.rounding.iter().flat_map(rounding_metrics));
+        metrics
+    }
+
+    /// Clipped tokens by quarter of the step's updates, the first of which are the nearest to π_old;
+    /// records of format 3 have them. A quarter without tokens in the loss is left out.
+    pub fn clipped_by_quarter(&self) -> Metrics {
+        let mut quarters = [ClippedTokens::default(); 4];
+        for (index, update) in self.clipped.iter().enumerate() {
+            let quarter = &mut quarters[4 * index / self.clipped.len()];
+            quarter.high += update.high;
+            quarter.low += update.low;
+            quarter.all += update.all;
+        }
+        let mut metrics = Metrics::new();
+        for (number, quarter) in (1..).zip(quarters).filter(|(_, quarter)| quarter.all > 0) {
+            for (side, clipped) in [("high", quarter.high), ("low", quarter.low)] {
+                let share = clipped as f64 / quarter.all as f64;
+                metrics.insert(format!("loss/clip_fraction_{side}_quarter_{number}"), share);
+            }
+        }
         metrics
     }
 
@@ -367,6 +444,50 @@ mod tests {
         }
         let after = trained(&[&mixed], 1);
         assert_eq!((after["train/accuracy"], after["train/masked_rollouts"]), (0.5, 1.0));
+    }
+
+    #[test]
+    fn spread_has_quantiles_of_length_and_lengths_by_outcome() {
+        let right = |tokens: usize| scored(&"1".repeat(tokens), true, Finish::Stop, 0.0);
+        let wrong = |tokens: usize| scored(&"1".repeat(tokens), false, Finish::Stop, 0.0);
+        let one = group(vec![right(1), right(2), right(3), wrong(10)]);
+        let other = group(vec![wrong(20), wrong(4), wrong(5), wrong(6), wrong(7), right(8)]);
+        let metrics = spread(&[&one, &other]);
+        for (name, value) in [
+            ("response_tokens_p10", 1.0),
+            ("response_tokens_p50", 5.0),
+            ("response_tokens_p90", 10.0),
+            ("response_tokens_correct_mean", 3.5),
+            ("response_tokens_wrong_mean", 52.0 / 6.0),
+            // Four of ten are +1, the others −1.
+            ("reward_std", 0.96f64.sqrt()),
+        ] {
+            let found = metrics[&format!("rollout/{name}")];
+            assert!((found - value).abs() < 1e-12, "{name}: {found}");
+        }
+        let solved = spread(&[&group(vec![right(3)])]);
+        assert_eq!(solved["rollout/reward_std"], 0.0);
+        assert!(!solved.contains_key("rollout/response_tokens_wrong_mean"), "{solved:?}");
+        assert_eq!(spread(&[]), Metrics::new());
+    }
+
+    #[test]
+    fn clipped_tokens_are_those_of_each_quarter_of_the_updates() {
+        let update = |high: u64, all: u64| ClippedTokens { high, low: 2 * high, all };
+        let of = |clipped: Vec<ClippedTokens>| {
+            let updates = Updates { clipped, ..Updates::default() };
+            updates.clipped_by_quarter()
+        };
+        let eight = (0..8).map(|index| update(index, 10)).collect();
+        let metrics = of(eight);
+        // Updates 6 and 7 of 0 to 7.
+        assert_eq!(metrics["loss/clip_fraction_high_quarter_4"], 13.0 / 20.0);
+        assert_eq!(metrics["loss/clip_fraction_low_quarter_1"], 2.0 / 20.0);
+        assert!(metrics.keys().all(|name| is_of_updates(name)), "{metrics:?}");
+        assert_eq!(metrics.len(), 8);
+        let two = of(vec![update(1, 4), update(0, 0)]);
+        assert_eq!(two.keys().len(), 2, "{two:?}");
+        assert_eq!(of(Vec::new()), Metrics::new());
     }
 
     #[test]
