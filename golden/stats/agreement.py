@@ -44,7 +44,13 @@ for name in families[HERE]:
 
 # Added after the study, exploratory: how the two implementations' rollouts compare while training, arm by arm.
 cells = [json.loads(path.read_text()) for path in sorted(pathlib.Path(sys.argv[1]).parent.glob("cells/*.json"))]
-MEASURED = ["rollout/accuracy", "rollout/response_tokens_mean", "rollout/truncated_share", "optimizer/gradient_norm_mean"]
+MEASURED = [
+    "rollout/accuracy",
+    "rollout/response_tokens_mean",
+    "rollout/truncated_share",
+    "rollout/style_careful_share",
+    "optimizer/gradient_norm_mean",
+]
 
 
 def means(name, arm, engine, steps):

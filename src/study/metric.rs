@@ -286,6 +286,8 @@ pub fn evaluation_within<'a>(
     (clock, budget): (Clock, u64),
 ) -> Result<&'a CellEvaluation, String> {
     let units = clock.words();
+    // What is not recorded would read as nothing spent.
+    total(cell, clock).ok_or_else(|| format!("the record does not say the {units} of each step"))?;
     let is_within = |it: &&CellEvaluation| it.set == set && clock.at(cell, it) <= budget as f64;
     let last = cell
         .evaluations
@@ -306,9 +308,11 @@ pub fn generated_rollouts(cell: &Cell) -> u64 {
     evaluated.unwrap_or(0).max(summed(cell, "rollout/generated_rollouts").unwrap_or(0))
 }
 
-/// Their response tokens, where they are recorded.
+/// Their response tokens, where every step has recorded them.
 pub fn generated_tokens(cell: &Cell) -> Option<u64> {
-    summed(cell, "rollout/generated_tokens")
+    const NAME: &str = "rollout/generated_tokens";
+    let is_whole = cell.metric(NAME)?.iter().all(Option::is_some);
+    summed(cell, NAME).filter(|_| is_whole)
 }
 
 /// What a run has spent on a clock, where it is recorded.

@@ -132,7 +132,7 @@ fn at_equal_generated_rollouts_the_expensive_arm_is_read_earlier() {
 fn at_equal_generated_tokens_the_arm_with_long_responses_is_read_earlier() {
     let (grids, mut cells) = two_arms(0.5, 0.6, 0.01);
     let family = PRIMARY.replace("equal-rollouts", "equal-tokens");
-    let dapo = study_fixture::arm(&grids, "ladder/dynamic-sampling").arm_sha256.clone();
+    let dapo_arm = study_fixture::arm(&grids, "ladder/dynamic-sampling").arm_sha256.clone();
     let compared = |cells: Vec<Cell>| {
         let study = Study::new(grids.clone(), cells, Some(declared(&family)));
         analysis::analyse(&study).comparison("primary", "dapo-grpo-rollouts").unwrap().clone()
@@ -140,16 +140,28 @@ fn at_equal_generated_tokens_the_arm_with_long_responses_is_read_earlier() {
     let unknown = compared(cells.clone());
     assert_eq!(unknown.word, Word::NotCompared, "{unknown:?}");
     for cell in &mut cells {
-        let tokens = if cell.arm_sha256 == dapo { 8000.0 } else { 2000.0 };
+        let tokens = if cell.arm_sha256 == dapo_arm { 8000.0 } else { 2000.0 };
         let each = vec![Some(tokens); cell.counters.len()];
         cell.metrics.insert("rollout/generated_tokens".to_string(), each);
     }
-    let comparison = compared(cells);
+    let comparison = compared(cells.clone());
     assert_eq!(comparison.budget, Some(80_000));
     let (dapo, grpo) = comparison.means();
     assert!((dapo.unwrap() - 0.3).abs() < 0.01, "a quarter of the way from 0.2 to 0.6: {dapo:?}");
     assert!((grpo.unwrap() - 0.5).abs() < 0.01, "{grpo:?}");
     assert!(comparison.metric_words.ends_with("at equal generated tokens"));
+    // Tokens that one arm did not record, in one step or at all, do not read as none.
+    let dapo = cells.iter_mut().filter(|cell| cell.arm_sha256 == dapo_arm);
+    for cell in dapo {
+        cell.metrics.get_mut("rollout/generated_tokens").unwrap()[3] = None;
+    }
+    let gap = compared(cells.clone());
+    assert_eq!(gap.word, Word::NotCompared, "{gap:?}");
+    assert!(gap.reason.contains("does not say the generated tokens"), "{}", gap.reason);
+    for cell in cells.iter_mut().filter(|cell| cell.arm_sha256 == dapo_arm) {
+        cell.metrics.remove("rollout/generated_tokens");
+    }
+    assert_eq!(compared(cells).word, Word::NotCompared);
 }
 
 #[test]
