@@ -287,7 +287,8 @@ pub fn evaluation_within<'a>(
 ) -> Result<&'a CellEvaluation, String> {
     let units = clock.words();
     // What is not recorded would read as nothing spent.
-    total(cell, clock).ok_or_else(|| format!("the record does not say the {units} of each step"))?;
+    total(cell, clock)
+        .ok_or_else(|| format!("the record does not say the {units} of each step"))?;
     let is_within = |it: &&CellEvaluation| it.set == set && clock.at(cell, it) <= budget as f64;
     let last = cell
         .evaluations
