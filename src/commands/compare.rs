@@ -162,6 +162,7 @@ fn arms(args: &CompareArgs, folder: &Path, names: [&String; 2]) -> Result<ExitCo
     let family = DeclaredFamily {
         id: "compare".to_string(),
         question: study.declaration.question.clone(),
+        after: Vec::new(),
         comparisons: vec![declared],
     };
     let comparison = registered

@@ -3,9 +3,9 @@
 use crate::algorithm::Problem;
 use crate::base::files;
 use crate::commands::{data_audit, data_audit::AuditArgs, exit, output};
-use crate::experiment::{MiniAimeVariant, sets};
-use crate::task::TaskError;
-use crate::task::data::{self, mini_aime, problem_file};
+use crate::experiment::sets;
+use crate::task::data::{self, embedded, problem_file};
+use crate::task::{DataSets, TaskError};
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -36,6 +36,8 @@ enum DataVerb {
 Examples:
   dapo data prepare mini-aime --out data/mini-aime
       train, dev, mini-aime and mini-aime-plus of the embedded benchmark
+  dapo data prepare checked-chains --variant hard --out data/chains
+      the generated problems of another task, with their tags
   dapo data prepare aime-2024.parquet --out data
       data/aime-2024.parquet: 30 problems of 960 rows
   dapo data prepare dapo-math-17k.parquet --out data --refuse-conflicting
@@ -51,15 +53,15 @@ Exit codes: 0 done, 1 cannot write, 2 usage, 3 data that cannot be used")]
 
 #[derive(Debug, Args)]
 struct PrepareArgs {
-    /// `mini-aime`, or a file: parquet in the released schema, or JSON lines with
+    /// `mini-aime`, `checked-chains`, `signed-sums`, or a file: parquet in the released schema, or JSON lines with
     /// {"id"?, "question", "answer", "tags"?}
     source: PathBuf,
     /// Folder to write to; files of the same name are replaced
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Which problems of `mini-aime`
-    #[arg(long, value_enum, default_value = "standard")]
-    variant: MiniAimeVariant,
+    /// Which problems of a generated task, as in `inputs.data.variant`
+    #[arg(long)]
+    variant: Option<String>,
     /// Refuse a file in which a question has several answers, instead of leaving the question out
     #[arg(long)]
     refuse_conflicting: bool,
@@ -129,9 +131,12 @@ fn prepare(args: &PrepareArgs) -> anyhow::Result<ExitCode> {
         eprintln!("error: --out {} would replace {}", args.out.display(), args.source.display());
         return Ok(ExitCode::from(exit::USAGE));
     }
-    let prepared = match args.source == Path::new(sets::MINI_AIME) {
-        true => DataPrepared { sets: mini_aime_sets(args.variant), ..DataPrepared::default() },
-        false => file_set(args)?,
+    let generated = generated(args)?;
+    // The prompt of a generated task is the question alone; files keep the released form.
+    let templated = generated.is_none();
+    let prepared = match generated {
+        Some(sets) => all_sets(sets),
+        None => file_set(args)?,
     };
     prepared.notes.iter().for_each(output::tell);
     // Sets that were prepared into this folder before keep their entries.
@@ -140,8 +145,6 @@ fn prepare(args: &PrepareArgs) -> anyhow::Result<ExitCode> {
         true => files::read_json(&digests_file)?,
         false => BTreeMap::new(),
     };
-    // The embedded benchmark's prompt is the question alone; files keep the released form.
-    let templated = args.source != Path::new(sets::MINI_AIME);
     for (name, problems) in &prepared.sets {
         let path = args.out.join(format!("{name}.parquet"));
         data::write_tagged(&path, problems, &prepared.tags, templated)
@@ -180,10 +183,23 @@ struct DataPrepared {
     tags: BTreeMap<String, Vec<String>>,
 }
 
-fn mini_aime_sets(variant: MiniAimeVariant) -> Vec<(String, Vec<Problem>)> {
-    let data::DataSets { train, dev, tests, .. } = mini_aime::generate(variant);
-    let trained = [(mini_aime::TRAIN.to_string(), train), (sets::DEV.to_string(), dev)];
-    trained.into_iter().chain(tests).collect()
+/// The sets of a generated task; `None` where the source is a file.
+fn generated(args: &PrepareArgs) -> anyhow::Result<Option<DataSets>> {
+    let named = embedded::KINDS.iter().find(|(kind, _)| args.source == Path::new(kind));
+    let Some((kind, usual)) = named else { return Ok(None) };
+    let data = match &args.variant {
+        Some(variant) => serde_json::from_value(json!({"kind": kind, "variant": variant}))
+            .map_err(|error| exit::Invalid(format!("--variant {variant}: {error}")))?,
+        None => usual.clone(),
+    };
+    Ok(Some(data::load(&data)?))
+}
+
+fn all_sets(sets: DataSets) -> DataPrepared {
+    let trained = [(sets::TRAIN.to_string(), sets.train), (sets::DEV.to_string(), sets.dev)];
+    let tags = sets.tags.into_values().flatten().collect();
+    let sets = trained.into_iter().chain(sets.tests).collect();
+    DataPrepared { sets, tags, ..DataPrepared::default() }
 }
 
 fn file_set(args: &PrepareArgs) -> anyhow::Result<DataPrepared> {

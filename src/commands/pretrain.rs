@@ -1,18 +1,18 @@
-//! `dapo model pretrain`: make the embedded benchmark's base policy.
+//! `dapo model pretrain`: make a base policy.
 
 use crate::base::{files, workers};
 use crate::commands::{bounds, exit::Invalid, progress::Progress};
 use crate::experiment::diagnose;
 use crate::policy::checkpoint;
-use crate::task::Tokenizer;
-use crate::task::data::mini_aime::tokenizer;
+use crate::task::data::embedded::characters;
+use crate::task::{Solutions, Tokenizer};
 use crate::training::{Recipe, pretraining};
 use anyhow::{Result, bail};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Make the embedded benchmark's base policy from written solutions.
+/// Make a small base policy from written solutions, those of a generated task or your own.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  dapo model pretrain golden/mini-aime/recipe.toml --out runs/base"
@@ -39,15 +39,16 @@ const MOST_RECIPE_BYTES: u64 = 1 << 20;
 /// A recipe that cannot be read, a folder that cannot be written, or divergence.
 pub fn run(args: &PretrainArgs) -> Result<ExitCode> {
     workers::set_count(args.threads);
-    let recipe = recipe(&args.recipe)?;
+    let (recipe, solutions) = recipe(&args.recipe)?;
+    let solutions = &*solutions;
     check_out(&args.out)?;
-    write_companions(&args.out, &recipe)?;
+    write_companions(&args.out, &recipe, solutions)?;
     let tokenizer = Tokenizer::load(&args.out)?;
     let total = recipe.stages.iter().map(|stage| stage.updates).sum();
     let mut bar = Progress::new("pretrain", total);
     let log = args.out.join("pretrain.jsonl");
     let (mut done, mut window, mut failed) = (0, Vec::new(), None);
-    let model = pretraining::pretrain(&recipe, &tokenizer, |update| {
+    let model = pretraining::pretrain(&recipe, solutions, &tokenizer, |update| {
         done += 1;
         window.push(update.loss);
         bar.set(done, &format!("{} loss {:.4}", update.stage, update.loss));
@@ -69,11 +70,11 @@ pub fn run(args: &PretrainArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads and checks a recipe.
+/// Reads and checks a recipe and what it teaches.
 ///
 /// # Errors
 /// A file that cannot be read, or a recipe that cannot run, by key.
-pub fn recipe(path: &Path) -> Result<Recipe> {
+pub fn recipe(path: &Path) -> Result<(Recipe, Box<dyn Solutions>)> {
     let text = files::read_text_up_to(path, MOST_RECIPE_BYTES)?;
     let recipe: Recipe = toml::from_str(&text).map_err(|error| {
         let suggestion = diagnose::with_suggestion(error.message());
@@ -81,12 +82,14 @@ pub fn recipe(path: &Path) -> Result<Recipe> {
         let rest = suggestion.strip_prefix(error.message()).unwrap_or_default();
         Invalid(format!("{}: {}{rest}", path.display(), place.trim_end()))
     })?;
-    let problems = recipe.problems();
+    let at = |error| Invalid(format!("{}: {error}", path.display()));
+    let solutions = recipe.solutions(path.parent().unwrap_or(Path::new(""))).map_err(at)?;
+    let problems = recipe.problems(&*solutions);
     if !problems.is_empty() {
         let line = |problem: &String| format!("{}: {problem}", path.display());
         bail!(Invalid(problems.iter().map(line).collect::<Vec<_>>().join("\n")));
     }
-    Ok(recipe)
+    Ok((recipe, solutions))
 }
 
 /// A folder that holds something else than an earlier base policy of this verb keeps it.
@@ -100,11 +103,11 @@ fn check_out(out: &Path) -> Result<()> {
     Ok(())
 }
 
-fn write_companions(out: &Path, recipe: &Recipe) -> Result<()> {
+fn write_companions(out: &Path, recipe: &Recipe, solutions: &dyn Solutions) -> Result<()> {
     files::create_folder(out)?;
-    tokenizer::write_tokenizer(out)?;
-    let (eos, pad) = (tokenizer::EOS_TOKEN_ID, tokenizer::PAD_TOKEN_ID);
-    files::write_json(&out.join("config.json"), &recipe.config().to_json(eos, pad))?;
+    characters::write_tokenizer(out, &solutions.characters())?;
+    let (eos, pad) = (characters::EOS_TOKEN_ID, characters::PAD_TOKEN_ID);
+    files::write_json(&out.join("config.json"), &recipe.config(solutions).to_json(eos, pad))?;
     let generation = json!({"eos_token_id": eos, "pad_token_id": pad, "do_sample": true,
         "temperature": 1.0, "top_p": 0.7});
     files::write_json(&out.join("generation_config.json"), &generation)?;

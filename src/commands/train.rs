@@ -8,9 +8,7 @@ use crate::commands::{bounds, effects, exit, exit::Invalid, exit::Usage, output,
 use crate::engines::run::{self as engines, EngineOptions};
 use crate::engines::verl::settings::Cards;
 use crate::experiment::compare::differing_keys;
-use crate::experiment::{
-    Data, Device, Engine, Experiment, ExperimentError, named, starter, validate,
-};
+use crate::experiment::{Device, Engine, Experiment, ExperimentError, named, starter, validate};
 use crate::report::{self, Tracker};
 use crate::training::run::{RunEvent, inputs};
 use crate::training::{Phase, RunEnded, Unfinished};
@@ -235,7 +233,7 @@ fn find_inputs(experiment: &mut Experiment, record: &Path, digests: &Digests) ->
     let is_embedded = |(name, bytes): &(&str, &[u8])| {
         digests.get(&format!("base/{name}")) == Some(&files::sha256(bytes))
     };
-    let is_generated = matches!(experiment.inputs.data, Data::MiniAime { .. });
+    let is_generated = experiment.inputs.data.is_generated();
     if is_generated && starter::MODEL.iter().all(is_embedded) {
         let digest = &digests["base/model.safetensors"][..12];
         let folder = std::env::temp_dir().join(format!("dapo-base-{digest}"));

@@ -3,7 +3,7 @@
 
 use crate::algorithm::{Group, ScoredRollout, Selection};
 use crate::engines::EngineError;
-use crate::experiment::{Data, Experiment};
+use crate::experiment::Experiment;
 use crate::policy::{CheckpointProgress, Loaded, Qwen2, checkpoint};
 use crate::records::{Components, Counters};
 use crate::training::{Metrics, Phase, StepOutcome, Stepper, TrainingError};
@@ -74,8 +74,7 @@ impl Stepper for Imported<'_> {
             .add_round(read.groups)
             .map_err(|source| TrainingError::CapReached { step: number, source })?;
         let selected = selection.select();
-        let styles = matches!(experiment.inputs.data, Data::MiniAime { .. });
-        let mut metrics = effects::of_rollouts(&selected, experiment, styles, None);
+        let mut metrics = effects::of_rollouts(&selected, experiment, None);
         metrics.extend(read.metrics);
         let trained = selected.batch.iter().copied().zip(selected.advantages).collect();
         let mut components = Components::new();

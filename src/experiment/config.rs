@@ -45,7 +45,7 @@ pub struct Experiment {
 pub struct ArmIdentity<'a> {
     numerics: Numerics,
     #[serde(skip_serializing_if = "Option::is_none")]
-    inputs: Option<ArmInputs>,
+    inputs: Option<ArmInputs<'a>>,
     prompt: &'a PromptSettings,
     rollout: &'a RolloutSettings,
     reward: &'a Reward,
@@ -60,21 +60,48 @@ pub struct ArmIdentity<'a> {
 /// The inputs that are parameters, not files: files are told apart by their digests, in a run's
 /// key.
 #[derive(Debug, Serialize)]
-struct ArmInputs {
-    data: ArmData,
+struct ArmInputs<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<ArmData>,
 }
 
 #[derive(Debug, Serialize)]
-struct ArmData {
-    variant: MiniAimeVariant,
+#[serde(untagged)]
+enum ArmData {
+    /// As the first version wrote it.
+    MiniAime {
+        variant: MiniAimeVariant,
+    },
+    Other(Data),
 }
 
+/// In the path of a base policy, the run seed: each seed then starts from a base policy of its own.
+pub const SEED_IN_PATH: &str = "{seed}";
+
 impl Experiment {
+    /// With the base policy of its seed.
+    pub fn of_its_seed(mut self) -> Self {
+        if let Some(path) = self.inputs.model.to_str() {
+            self.inputs.model = path.replace(SEED_IN_PATH, &self.execution.seed.to_string()).into();
+        }
+        self
+    }
+
+    /// Whether runs of different seeds start from different base policies.
+    pub fn has_base_of_seed(&self) -> bool {
+        self.inputs.model.to_string_lossy().contains(SEED_IN_PATH)
+    }
+
     pub fn arm(&self) -> ArmIdentity<'_> {
-        let inputs = match self.inputs.data {
-            Data::MiniAime { variant } => Some(ArmInputs { data: ArmData { variant } }),
+        let data = match &self.inputs.data {
+            Data::MiniAime { variant } => Some(ArmData::MiniAime { variant: *variant }),
             Data::Files { .. } => None,
+            other => Some(ArmData::Other(other.clone())),
         };
+        let base = self.inputs.base.as_deref();
+        let inputs = (base.is_some() || data.is_some()).then_some(ArmInputs { base, data });
         ArmIdentity {
             numerics: self.numerics,
             inputs,
@@ -380,6 +407,10 @@ pub const NEWEST_FORMAT: u64 = 3;
 #[serde(deny_unknown_fields)]
 pub struct InputPaths {
     pub model: PathBuf,
+    /// The base policy's kind, by a name; absent: not told. Part of the arm's identity where it is stated, so
+    /// that arms which differ in it alone are different arms.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
     pub data: Data,
 }
 
@@ -410,13 +441,32 @@ pub enum MiniAimeVariant {
     MoreProducts,
 }
 
+/// Which problems of checked chains are trained on; what is evaluated is always mixed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ChainsVariant {
+    Mixed,
+    /// The longest chains only.
+    Hard,
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Data {
-    /// The embedded benchmark, generated in memory.
-    MiniAime { variant: MiniAimeVariant },
+    /// Generated in memory, as the next two.
+    MiniAime {
+        variant: MiniAimeVariant,
+    },
+    CheckedChains {
+        variant: ChainsVariant,
+    },
+    SignedSums {},
     /// Files in the released data's schema (parquet) or JSONL.
-    Files { train: PathBuf, dev: PathBuf, test: Vec<PathBuf> },
+    Files {
+        train: PathBuf,
+        dev: PathBuf,
+        test: Vec<PathBuf>,
+    },
 }
 
 /// Where and how a run executes; not part of the arm's identity. Under `fast` arithmetic all of it

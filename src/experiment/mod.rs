@@ -17,9 +17,9 @@ pub mod usage;
 
 pub use crate::experiment::compare::Publication;
 pub use crate::experiment::config::{
-    Data, Engine, Evaluation, Execution, Experiment, LogProbsOver, MiniAimeVariant, MiniBatchOrder,
-    NonFinite, Optimizer, PromptSettings, PromptTemplate, RecordsSettings, RolloutSettings,
-    SamplerWeights, Sampling, Training, Verifier, WarmUp, WarmUpStart,
+    ChainsVariant, Data, Engine, Evaluation, Execution, Experiment, LogProbsOver, MiniAimeVariant,
+    MiniBatchOrder, NonFinite, Optimizer, PromptSettings, PromptTemplate, RecordsSettings,
+    RolloutSettings, SamplerWeights, Sampling, Training, Verifier, WarmUp, WarmUpStart,
 };
 pub use crate::experiment::error::ExperimentError;
 pub use crate::experiment::extends::Chain;

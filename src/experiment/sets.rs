@@ -10,13 +10,26 @@ pub const MINI_AIME: &str = "mini-aime";
 /// More problems of the same kind, for statistical power.
 pub const MINI_AIME_PLUS: &str = "mini-aime-plus";
 
+pub const CHECKED_CHAINS: &str = "checked-chains";
+pub const SIGNED_SUMS: &str = "signed-sums";
+
 pub const DEV: &str = "dev";
 
+/// What is trained on; never evaluated.
+pub const TRAIN: &str = "train";
+
 impl Data {
+    /// The problems are a function of the version, not of files.
+    pub fn is_generated(&self) -> bool {
+        !matches!(self, Data::Files { .. })
+    }
+
     /// The development set comes first. No file is read.
     pub fn set_names(&self) -> Vec<String> {
         let tests: Vec<String> = match self {
             Data::MiniAime { .. } => [MINI_AIME, MINI_AIME_PLUS].map(str::to_string).into(),
+            Data::CheckedChains { .. } => vec![CHECKED_CHAINS.to_string()],
+            Data::SignedSums {} => vec![SIGNED_SUMS.to_string()],
             Data::Files { test, .. } => test.iter().map(|path| set_name(path)).collect(),
         };
         std::iter::once(DEV.to_string()).chain(tests).collect()

@@ -46,14 +46,40 @@ pub fn equivalence(
     for side in [reference, new] {
         check("a test of equivalence", side, 2)?;
     }
+    check_limits(alpha, margin)?;
+    let difference = estimators::mean(new) - estimators::mean(reference);
+    Ok(within(difference, welch_error(reference, new), alpha, margin))
+}
+
+/// [`equivalence`] of the mean of differences, one a block, with 0: d ± t₁₋α,ₙ₋₁ · s/√n against ±δ.
+pub fn of_blocks(
+    differences: &[f64],
+    alpha: f64,
+    margin: f64,
+) -> Result<Equivalence, StatisticsError> {
+    check("a test of equivalence", differences, 2)?;
+    check_limits(alpha, margin)?;
+    let error = estimators::standard_error_of_mean(differences);
+    let freedom = if error > 0.0 { (differences.len() - 1) as f64 } else { 0.0 };
+    Ok(within(estimators::mean(differences), (error, freedom), alpha, margin))
+}
+
+fn check_limits(alpha: f64, margin: f64) -> Result<(), StatisticsError> {
     if !(margin.is_finite() && margin > 0.0) {
         return Err(StatisticsError::Margin(margin));
     }
     if !(alpha > 0.0 && alpha < 0.5) {
         return Err(StatisticsError::Alpha(alpha));
     }
-    let difference = estimators::mean(new) - estimators::mean(reference);
-    let (standard_error, degrees_of_freedom) = welch_error(reference, new);
+    Ok(())
+}
+
+fn within(
+    difference: f64,
+    (standard_error, degrees_of_freedom): (f64, f64),
+    alpha: f64,
+    margin: f64,
+) -> Equivalence {
     let half_width = match degrees_of_freedom > 0.0 {
         true => distributions::t_quantile(1.0 - alpha, degrees_of_freedom) * standard_error,
         false => 0.0,
@@ -66,7 +92,7 @@ pub fn equivalence(
     } else {
         EquivalenceVerdict::Inconclusive
     };
-    Ok(Equivalence { difference, standard_error, degrees_of_freedom, half_width, margin, verdict })
+    Equivalence { difference, standard_error, degrees_of_freedom, half_width, margin, verdict }
 }
 
 /// Standard error of the difference of two means and its degrees of freedom ν (Welch and

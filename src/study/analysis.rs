@@ -131,6 +131,7 @@ fn differences(study: &Study, grid: &Grid, families: &[FamilyResult]) -> Vec<Com
     let family = DeclaredFamily {
         id: format!("{} (rows)", grid.name),
         question: "each row against the one before".to_string(),
+        after: Vec::new(),
         comparisons: open,
     };
     let exploratory = comparisons::family(study, &family, false).comparisons;
@@ -156,7 +157,7 @@ pub const NO_PILOT: &str = "no pilot σ was declared: no minimum detectable effe
 
 fn remarks(study: &Study) -> Vec<String> {
     let declaration = &study.declaration;
-    let mut remarks = vec![collection::SHARED_BASE.to_string(), collection::records_checked()];
+    let mut remarks = vec![study.bases().to_string(), collection::records_checked()];
     if !study.on_embedded_benchmark() {
         remarks.push(collection::CLAIMS_ELSEWHERE.to_string());
     }

@@ -21,9 +21,13 @@ use std::path::Path;
 const ORDER: [&str; 6] =
     ["ladder", "add-one", "leave-one-out", "fidelity", "held-out", "learning-rate"];
 
-/// Every verdict says this, because no seed of a study has its own base.
+/// Every verdict says this, unless each seed has its own base.
 pub const SHARED_BASE: &str = "all runs start from one base checkpoint: intervals and tests are \
 about another training run from this base, not about another base";
+
+/// In place of [`SHARED_BASE`] where each seed has a base policy of its own.
+pub const OWN_BASES: &str = "the runs of a seed start from a base checkpoint of that seed: intervals and \
+tests are about another training run from another base of the same recipe";
 
 /// Replaces verdicts on the paper's claims where no arm ran on the embedded benchmark.
 pub const CLAIMS_ELSEWHERE: &str = "the paper\u{2019}s claims are not tested on these data: they are \
@@ -136,6 +140,15 @@ impl Study {
         Self { declaration, grids, cells, members, excluded }
     }
 
+    /// Which of the two remarks on base policies holds.
+    pub fn bases(&self) -> &'static str {
+        let mut arms = self.grids.iter().flat_map(|grid| &grid.arms);
+        match arms.all(|arm| arm.experiment.has_base_of_seed()) {
+            true => OWN_BASES,
+            false => SHARED_BASE,
+        }
+    }
+
     pub fn on_embedded_benchmark(&self) -> bool {
         let mut arms = self.grids.iter().flat_map(|grid| &grid.arms);
         arms.any(|arm| matches!(arm.experiment.inputs.data, Data::MiniAime { .. }))
@@ -146,7 +159,11 @@ impl Study {
         self.grids.iter().find(|it| it.name == grid)?.arm(arm)
     }
 
+    /// Of an arm, or of the arms of a pool.
     pub fn cells_of(&self, id: &str) -> Vec<&Cell> {
+        if let Some(pool) = self.declaration.pool(id) {
+            return pool.arms.iter().flat_map(|arm| self.cells_of(arm)).collect();
+        }
         let indices = self.members.get(id).map_or(&[][..], Vec::as_slice);
         indices.iter().map(|index| &self.cells[*index]).collect()
     }
@@ -161,6 +178,9 @@ impl Study {
 
     /// Why an arm has no value: it is not in the study, or none of its cells counts.
     pub fn absence(&self, id: &str) -> Option<String> {
+        if let Some(pool) = self.declaration.pool(id) {
+            return pool.arms.iter().find_map(|arm| self.absence(arm));
+        }
         match self.arm(id) {
             None => Some(format!("the study has no arm `{id}`")),
             Some(_) if self.cells_of(id).is_empty() => {

@@ -28,6 +28,12 @@ pub struct Declaration {
     pub curve_set: String,
     /// δ: two arms closer than this count as the same, a share of avg@k.
     pub margin: f64,
+    /// Runs of one seed are a block: they share what differs between seeds (a base policy, the order of
+    /// problems), and comparisons are of the differences within blocks.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paired: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<Pool>,
     /// `None`: no minimum detectable effect is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pilot: Option<Pilot>,
@@ -38,6 +44,20 @@ pub struct Declaration {
     #[serde(default)]
     pub families: Vec<DeclaredFamily>,
 }
+
+/// Arms that a comparison takes together, as `pools/<id>`: of each block the mean over the arms. A main effect
+/// of a factorial design compares the arms with a technique to those without.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pool {
+    pub id: String,
+    pub label: String,
+    /// `<grid>/<arm>` each.
+    pub arms: Vec<String>,
+}
+
+/// In place of a grid's name.
+const POOLS: &str = "pools";
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -70,6 +90,10 @@ pub struct DeclaredFamily {
     /// `primary`, `signatures`, `ladder`, …
     pub id: String,
     pub question: String,
+    /// Families of which each comparison must be shown before one of this family counts; otherwise its
+    /// comparisons are reported and show nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<String>,
     pub comparisons: Vec<Declared>,
 }
 
@@ -130,6 +154,7 @@ impl Declaration {
             (!comparisons.is_empty()).then(|| DeclaredFamily {
                 id: grid.name.clone(),
                 question: grid.question.clone(),
+                after: Vec::new(),
                 comparisons,
             })
         };
@@ -145,6 +170,8 @@ impl Declaration {
             primary_set: primary_set.to_string(),
             curve_set: curve_set.to_string(),
             margin: 0.02,
+            paired: false,
+            pools: Vec::new(),
             pilot: None,
             time_to_level: None,
             held_out: None,
@@ -155,6 +182,12 @@ impl Declaration {
     /// SHA-256 of its canonical JSON; a report names it.
     pub fn sha256(&self) -> String {
         files::sha256(files::canonical_json_line(self).as_bytes())
+    }
+
+    /// The arms of `pools/<id>`; `None` for anything else.
+    pub fn pool(&self, id: &str) -> Option<&Pool> {
+        let pool = id.strip_prefix(POOLS)?.strip_prefix('/')?;
+        self.pools.iter().find(|it| it.id == pool)
     }
 
     pub fn family(&self, id: &str) -> Option<&DeclaredFamily> {
@@ -191,14 +224,53 @@ impl Declaration {
         if self.primary_set.is_empty() || self.curve_set.is_empty() {
             return Err("`primary_set` and `curve_set` must name a set".to_string());
         }
+        self.check_pools()?;
         let mut families = BTreeSet::new();
         for family in &self.families {
+            if let Some(other) = family.after.iter().find(|other| !families.contains(other)) {
+                let id = &family.id;
+                return Err(format!(
+                    "family `{id}` is after `{other}`, which does not stand before it"
+                ));
+            }
             if !families.insert(&family.id) {
                 return Err(format!("family `{}` is there twice", family.id));
             }
             check_family(family)?;
         }
         Ok(())
+    }
+}
+
+impl Declaration {
+    fn check_pools(&self) -> Result<(), String> {
+        let mut ids = BTreeSet::new();
+        for pool in &self.pools {
+            let at = format!("pool `{}`", pool.id);
+            if !ids.insert(&pool.id) || pool.arms.is_empty() {
+                return Err(format!("{at} is there twice, or has no arm"));
+            }
+            if !self.paired {
+                return Err(format!(
+                    "{at}: pools are compared within blocks; state `paired = true`"
+                ));
+            }
+            let mut arms = BTreeSet::new();
+            for arm in &pool.arms {
+                check_arm(arm).map_err(|reason| format!("{at}: {reason}"))?;
+                if !arms.insert(arm) || arm.starts_with(POOLS) {
+                    return Err(format!("{at} has `{arm}` twice, or a pool in it"));
+                }
+            }
+        }
+        let compared = self.families.iter().flat_map(|family| &family.comparisons);
+        let mut sides = compared.flat_map(|it| [&it.arm, &it.reference]);
+        match sides.find(|id| {
+            id.split_once('/').is_some_and(|(grid, _)| grid == POOLS) && self.pool(id).is_none()
+        }) {
+            Some(id) => Err(format!("there is no pool for `{id}`")),
+            None => Ok(()),
+        }
     }
 }
 

@@ -48,6 +48,9 @@ pub fn expected_seeds<'a>(declaration: &'a Declaration, grid: &'a Grid) -> &'a [
     }
 }
 
+/// What an arm declares to read, and the seed where each seed has a base policy of its own.
+type ArmReads = (String, Option<u64>);
+
 /// `<grid>/<arm>` → indices of its cells by seed.
 type Members = BTreeMap<String, Vec<usize>>;
 
@@ -124,15 +127,17 @@ fn unfit(declaration: &Declaration, grid: &Grid, cell: &Cell) -> Option<String> 
 }
 
 /// Why each candidate of a grid cannot stand beside the others. Arms that declare the same inputs
-/// must have read the same files, with the same harness.
+/// must have read the same files, with the same harness; where each seed has a base policy of its own, those of a
+/// seed.
 fn strangers<'a>(
     candidates: &[(&'a Arm, usize)],
     cells: &[Cell],
 ) -> Vec<(&'a Arm, usize, Option<String>)> {
-    let mut groups: BTreeMap<String, Vec<(&'a Arm, usize)>> = BTreeMap::new();
+    let mut groups: BTreeMap<ArmReads, Vec<(&'a Arm, usize)>> = BTreeMap::new();
     for (arm, index) in candidates {
         let inputs = files::canonical_json_line(&arm.experiment.inputs);
-        groups.entry(inputs).or_default().push((arm, *index));
+        let of_seed = arm.experiment.has_base_of_seed().then_some(cells[*index].seed);
+        groups.entry((inputs, of_seed)).or_default().push((arm, *index));
     }
     let mut judged = Vec::new();
     for group in groups.values() {

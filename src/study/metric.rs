@@ -14,6 +14,15 @@ pub enum Metric {
         at: At,
         statistic: Statistic,
     },
+    /// Mean over the evaluations of trained policies in a part of what the compared runs have spent equally.
+    EvaluationMean {
+        set: String,
+        statistic: Statistic,
+        clock: Clock,
+        /// A share of the common reading of the clock, in [0, 1): evaluations above it count, up to the common
+        /// reading.
+        from_share: f64,
+    },
     Metric {
         /// Such as `policy/entropy`.
         name: String,
@@ -140,6 +149,8 @@ impl Metric {
     pub fn problem(&self) -> Option<String> {
         match self {
             Self::Evaluation { set, .. } => set.is_empty().then(|| "`set` is empty".to_string()),
+            Self::EvaluationMean { from_share, .. } => (!(0.0..1.0).contains(from_share))
+                .then(|| format!("from_share {from_share} must lie in [0, 1)")),
             Self::Metric { window, .. } | Self::Correlation { window, .. } => window.problem(),
             Self::Contrast { early, late, .. } => early.problem().or_else(|| late.problem()),
             Self::TimeToLevel { level, .. } => (!(*level > 0.0 && *level <= 1.0))
@@ -150,12 +161,22 @@ impl Metric {
     /// Whether a larger value means a better policy.
     pub fn is_score(&self) -> bool {
         use Statistic::{AvgAtK, ConsAtK, PassAtK};
-        matches!(self, Self::Evaluation { statistic: AvgAtK | ConsAtK | PassAtK, .. })
+        matches!(self.statistic(), Some(AvgAtK | ConsAtK | PassAtK))
     }
 
     /// δ and the pilot's σ are declared for avg@k only.
     pub fn is_avg_at_k(&self) -> bool {
-        matches!(self, Self::Evaluation { statistic: Statistic::AvgAtK, .. })
+        self.statistic() == Some(Statistic::AvgAtK)
+    }
+
+    /// Of evaluations.
+    pub fn statistic(&self) -> Option<Statistic> {
+        match self {
+            Self::Evaluation { statistic, .. } | Self::EvaluationMean { statistic, .. } => {
+                Some(*statistic)
+            }
+            _ => None,
+        }
     }
 
     pub fn is_time(&self) -> bool {
@@ -171,6 +192,12 @@ impl Metric {
                 };
                 format!("{} on {set}, {at}", statistic.words())
             }
+            Self::EvaluationMean { set, statistic, clock, from_share } => format!(
+                "{} on {set}, mean of the evaluations from {:.0} % of the equal {} on",
+                statistic.words(),
+                100.0 * from_share,
+                clock.words()
+            ),
             Self::Metric { name, window, reduce } => {
                 format!("{} of {name}, {}", reduce.words(), window.words())
             }
@@ -190,6 +217,7 @@ impl Metric {
     pub fn equal_clock(&self) -> Option<Clock> {
         match self {
             Self::Evaluation { at, .. } => at.clock(),
+            Self::EvaluationMean { clock, .. } => Some(*clock),
             _ => None,
         }
     }
@@ -208,6 +236,23 @@ impl Metric {
                     }
                 };
                 statistic.of(evaluation)
+            }
+            Self::EvaluationMean { set, statistic, clock, from_share } => {
+                let none = || format!("no common number of {}", clock.words());
+                let budget = budget.ok_or_else(none)?;
+                let last = evaluation_within(cell, set, (*clock, budget))?;
+                let after = from_share * budget as f64;
+                let counted = cell.evaluations_of(set).filter(|it| {
+                    let at = clock.at(cell, it);
+                    at > after && at <= clock.at(cell, last)
+                });
+                let values: Vec<(f64, f64)> = counted.map(|it| (0.0, statistic.of(it))).collect();
+                Reduce::Mean.of(&values).ok_or_else(|| {
+                    format!(
+                        "`{set}` was not evaluated between {after:.0} and {budget} {}",
+                        clock.words()
+                    )
+                })?
             }
             Self::Metric { name, window, reduce } => {
                 let values = window.values(series(cell, name)?);

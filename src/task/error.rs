@@ -14,6 +14,10 @@ pub enum TaskError {
     Template { path: PathBuf, reason: String },
     #[error(transparent)]
     Table(#[from] tables::TableError),
+    #[error("there is no task {name:?}; there are mini-aime, checked-chains and signed-sums")]
+    Kind { name: String },
+    #[error("a recipe must state either task or texts")]
+    Solutions,
     #[error("{}: expected a file named *.parquet or *.jsonl", path.display())]
     Format { path: PathBuf },
     #[error("{}: no problems in it", path.display())]

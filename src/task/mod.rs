@@ -16,8 +16,7 @@ pub use crate::task::audit::{
 };
 pub use crate::task::chat_template::ChatTemplate;
 pub use crate::task::data::DataSets;
-pub use crate::task::data::mini_aime::solution::Style;
-pub use crate::task::data::mini_aime::{Expression, Operation};
+pub use crate::task::data::embedded::{Embedded, Shares, Solutions, Written};
 pub use crate::task::data::source::SourceRow;
 pub use crate::task::error::TaskError;
 pub use crate::task::prompt::Tokenizer;

@@ -1,18 +1,20 @@
-//! The embedded benchmark's base policy: a fresh Qwen2 trained on written solutions by
-//! cross-entropy over the response tokens, in stages that differ in the styles' shares.
+//! A base policy: a fresh Qwen2 trained on written solutions by cross-entropy over the response tokens, in
+//! stages that differ in the shares of the ways of writing.
 
 use crate::algorithm::Row;
-use crate::base::rng::{Id, Stream, stream};
+use crate::base::rng::{Id, stream};
 use crate::base::{Purpose, workers};
 use crate::experiment::{Optimizer, WarmUp, WarmUpStart};
 use crate::numerics::{Numerics, NumericsError, operations};
 use crate::policy::batch::{self, Pass};
 use crate::policy::{Config, Family, Gradients, Policy, Qwen2, UpdateScale};
-use crate::task::data::mini_aime::{self, solution::solution, tokenizer};
-use crate::task::{Expression, Style, Tokenizer};
+use crate::task::data::embedded::{self, characters};
+use crate::task::data::texts::Texts;
+use crate::task::{Shares, Solutions, TaskError, Tokenizer, Written};
 use crate::training::TrainingError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 /// Most rows of one update, and most tokens of a row.
 const MOST: u64 = 1 << 20;
@@ -20,8 +22,14 @@ const MOST: u64 = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
+    /// A generated task, as in `inputs.data.kind`; or `texts`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
+    /// JSON lines `{"question", "solution"}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub texts: Option<PathBuf>,
     pub numerics: Numerics,
-    /// Initial weights, problems and styles derive from it.
+    /// Initial weights, problems and ways of writing derive from it.
     pub seed: u64,
     pub model: PretrainShape,
     /// AdamW without its rate, which each stage sets.
@@ -30,7 +38,7 @@ pub struct Recipe {
     pub stages: Vec<Stage>,
 }
 
-/// The policy's shape; the vocabulary is the benchmark's.
+/// The policy's shape; the vocabulary is that of the solutions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PretrainShape {
@@ -66,17 +74,9 @@ pub struct Stage {
     pub warm_up_updates: u64,
     /// The cosine decay ends at this share of the rate.
     pub final_rate_share: f64,
+    /// Of the ways of writing, by the names of the task; none for `texts`.
+    #[serde(default)]
     pub shares: Shares,
-}
-
-/// Normalised shares of the solution styles.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Shares {
-    guess: f64,
-    steps: f64,
-    careful: f64,
-    ramble: f64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -90,11 +90,23 @@ pub struct PretrainProgress {
 }
 
 impl Recipe {
-    pub fn config(&self) -> Config {
+    /// What is to be learned. A relative `texts` starts from `folder`.
+    ///
+    /// # Errors
+    /// [`TaskError`] for a task that is unknown or not stated, and for texts that cannot be used.
+    pub fn solutions(&self, folder: &Path) -> Result<Box<dyn Solutions>, TaskError> {
+        match (&self.task, &self.texts) {
+            (Some(name), None) => Ok(embedded::named(name)?),
+            (None, Some(path)) => Ok(Box::new(Texts::read(&folder.join(path))?)),
+            _ => Err(TaskError::Solutions),
+        }
+    }
+
+    pub fn config(&self, solutions: &dyn Solutions) -> Config {
         let shape = &self.model;
         Config {
             family: Family::Qwen2,
-            vocab_size: tokenizer::vocabulary_size() as i64,
+            vocab_size: characters::vocabulary_size(&solutions.characters()) as i64,
             hidden_size: shape.hidden_size,
             intermediate_size: shape.intermediate_size,
             num_hidden_layers: shape.num_hidden_layers,
@@ -109,7 +121,7 @@ impl Recipe {
     }
 
     /// Everything that is wrong with the recipe, one sentence each, starting with the key.
-    pub fn problems(&self) -> Vec<String> {
+    pub fn problems(&self, solutions: &dyn Solutions) -> Vec<String> {
         let mut problems = Vec::new();
         let mut check = |holds: bool, key: String, rule: &str, got: String| {
             if !holds {
@@ -146,10 +158,6 @@ impl Recipe {
                 let holds = value >= 0.0 && value.is_finite();
                 check(holds, key(name), "at least 0", value.to_string());
             }
-            let shares = stage.shares.all().map(|(_, share)| share);
-            let sums = shares.iter().all(|share| *share >= 0.0 && share.is_finite())
-                && shares.iter().sum::<f64>() > 0.0;
-            check(sums, key("shares"), "at least 0 with a sum above 0", format!("{shares:?}"));
         }
         // The policy's `config.json` obeys the rules of any other.
         let shape = self.model.num_attention_heads >= 1;
@@ -159,7 +167,12 @@ impl Recipe {
         let divides = shape && width % heads == 0;
         let rule = "a multiple of model.num_attention_heads";
         check(divides || !shape, "model.hidden_size".into(), rule, width.to_string());
-        if shape && let Err(error) = Config::from_json(&self.config().to_json(0, 0)) {
+        for (index, stage) in self.stages.iter().enumerate() {
+            if let Err(problem) = shares(solutions, &stage.shares) {
+                problems.push(format!("stages[{index}].shares {problem}"));
+            }
+        }
+        if shape && let Err(error) = Config::from_json(&self.config(solutions).to_json(0, 0)) {
             problems.push(format!("model.{error}"));
         }
         problems
@@ -183,19 +196,34 @@ impl Recipe {
     }
 }
 
+/// What is wrong with a stage's shares: a name that is missing or unknown, or what the task says.
+fn shares(solutions: &dyn Solutions, shares: &Shares) -> Result<(), String> {
+    let known = solutions.shares();
+    let stated: BTreeSet<&str> = shares.keys().map(String::as_str).collect();
+    if stated != known.iter().copied().collect() {
+        let [known, stated] =
+            [known.to_vec(), stated.into_iter().collect()].map(|names| match names.is_empty() {
+                true => "none".to_string(),
+                false => names.join(", "),
+            });
+        return Err(format!("must state {known}, got {stated}"));
+    }
+    solutions.check(shares)
+}
+
 /// Makes the base policy. `progress` sees every update.
 pub fn pretrain(
     recipe: &Recipe,
+    solutions: &dyn Solutions,
     tokenizer: &Tokenizer,
     mut progress: impl FnMut(&PretrainProgress),
 ) -> Result<Qwen2, TrainingError> {
     let mut model =
-        Qwen2::initialise(recipe.config(), recipe.seed).with_numerics(recipe.numerics)?;
-    let held_out = mini_aime::evaluated_questions();
+        Qwen2::initialise(recipe.config(solutions), recipe.seed).with_numerics(recipe.numerics)?;
     for stage in &recipe.stages {
         let mut policy = Policy::new(model, &recipe.adamw(stage));
         for update in 0..stage.updates {
-            let rows = sequences(recipe.seed, stage, update, &held_out, tokenizer)?;
+            let rows = sequences(recipe.seed, stage, update, solutions, tokenizer)?;
             let tokens = rows.iter().map(|row| row.tokens.len()).max().unwrap_or(0);
             let positions = recipe.model.max_position_embeddings;
             if tokens as i64 > positions {
@@ -227,45 +255,22 @@ fn sequences(
     seed: u64,
     stage: &Stage,
     update: u64,
-    held_out: &BTreeSet<String>,
+    solutions: &dyn Solutions,
     tokenizer: &Tokenizer,
 ) -> Result<Vec<Row>, TrainingError> {
-    let mut rows = Vec::with_capacity(stage.sequences_per_update as usize);
-    for row in 0..stage.sequences_per_update {
+    let row = |row: u64| {
         let ids = [Id::from(stage.name.as_str()), Id::from(update), Id::from(row)];
         let mut draws = stream(seed, Purpose::Pretraining, &ids);
-        let style = stage.shares.draw(draws.uniform());
-        let expression = draw_expression(&mut draws, held_out);
-        rows.push(written(&expression, style, stage.max_response_tokens, tokenizer)?);
-    }
-    Ok(rows)
-}
-
-fn draw_expression(draws: &mut Stream, held_out: &BTreeSet<String>) -> Expression {
-    loop {
-        let expression = mini_aime::TASK.draw(draws);
-        if !held_out.contains(&expression.question()) {
-            return expression;
-        }
-    }
-}
-
-/// A question with a written solution. Only a solution that ends has the end token.
-fn written(
-    expression: &Expression,
-    style: Style,
-    max_response_tokens: u64,
-    tokenizer: &Tokenizer,
-) -> Result<Row, TrainingError> {
-    let prompt = tokenizer.encode(&expression.question())?;
-    let mut response =
-        tokenizer.encode(&solution(expression, style, max_response_tokens as usize))?;
-    if style != Style::Ramble {
-        response.push(tokenizer::EOS_TOKEN_ID);
-    }
-    let prompt_tokens = prompt.len();
-    let tokens = [prompt, response].concat();
-    Ok(Row { group: 0, tokens, prompt_tokens, advantage: 0.0, in_loss: true })
+        let most = stage.max_response_tokens as usize;
+        let Written { question, solution, ends } = solutions.write(&stage.shares, most, &mut draws);
+        let prompt = tokenizer.encode(&question)?;
+        let mut response = tokenizer.encode(&solution)?;
+        response.extend(ends.then_some(characters::EOS_TOKEN_ID));
+        let prompt_tokens = prompt.len();
+        let tokens = [prompt, response].concat();
+        Ok(Row { group: 0, tokens, prompt_tokens, advantage: 0.0, in_loss: true })
+    };
+    (0..stage.sequences_per_update).map(row).collect()
 }
 
 /// Tokens of one pass, as many as the caches of a core hold of activations.
@@ -317,33 +322,12 @@ impl Stage {
     }
 }
 
-impl Shares {
-    fn all(&self) -> [(Style, f64); 4] {
-        [
-            (Style::Guess, self.guess),
-            (Style::Steps, self.steps),
-            (Style::Careful, self.careful),
-            (Style::Ramble, self.ramble),
-        ]
-    }
-
-    fn draw(&self, uniform: f64) -> Style {
-        let all = self.all();
-        let total: f64 = all.iter().map(|(_, share)| share).sum();
-        let mut mass = 0.0;
-        let chosen = all.iter().find(|(_, share)| {
-            mass += share / total;
-            uniform < mass
-        });
-        chosen.map_or(Style::Ramble, |(style, _)| *style)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::base::files;
     use crate::experiment::MiniAimeVariant;
+    use crate::task::data::embedded::mini_aime;
 
     /// The base policy that was made before the present evaluation sets is therefore the one that
     /// the recipe gives with them.

@@ -34,8 +34,6 @@ pub struct Trainer<'a> {
     /// π_ref of a KL penalty: the frozen base policy.
     reference: Option<Qwen2>,
     position: Position,
-    /// Shares of solution styles are a metric of the embedded benchmark alone.
-    styles: bool,
 }
 
 impl<'a> Trainer<'a> {
@@ -50,11 +48,10 @@ impl<'a> Trainer<'a> {
         problems: &'a [Problem],
         policy: Policy,
         reference: Option<Qwen2>,
-        styles: bool,
     ) -> Self {
         assert!(!problems.is_empty(), "training needs problems");
         let position = Position::default();
-        Self { policy, experiment, tokenizer, problems, reference, position, styles }
+        Self { policy, experiment, tokenizer, problems, reference, position }
     }
 
     /// Goes on from the position that belongs to the policy.
@@ -107,7 +104,7 @@ impl<'a> Trainer<'a> {
             self.position = before;
             return Ok(StepOutcome::Saturated);
         }
-        let mut metrics = effects::of_rollouts(&selected, self.experiment, self.styles, entropy);
+        let mut metrics = effects::of_rollouts(&selected, self.experiment, entropy);
         let improved = self.improve(&selected, &mut clock, &mut metrics, watch); // 10–11
         let kept = selected.waiting();
         let Selected { groups, carried, batch, advantages, .. } = selected;

@@ -7,7 +7,7 @@ use dapo::base::files;
 use dapo::experiment::{MiniAimeVariant, PromptTemplate, Sampling, Verifier};
 use dapo::policy::{Qwen2, checkpoint};
 use dapo::task::Tokenizer;
-use dapo::task::data::{self, mini_aime};
+use dapo::task::data::{self, embedded::mini_aime};
 use dapo::training::Protocol;
 use dapo::training::evaluation::{self, Set, resumable};
 use serde_json::Value;

@@ -49,8 +49,8 @@ fn differences(one: &Experiment, two: &Experiment) -> Vec<String> {
         .collect()
 }
 
-/// What else is TOML here: the paper's claims, the study's declaration, grids of arms.
-const NO_EXPERIMENTS: [&str; 3] = ["claims.toml", "study.toml", "grids"];
+/// What else is TOML here: the paper's claims, the study's declaration, recipes of base policies, grids of arms.
+const NO_EXPERIMENTS: [&str; 4] = ["claims.toml", "study.toml", "recipe.toml", "grids"];
 
 /// All experiment files below a folder.
 fn experiment_files(folder: &Path) -> Vec<PathBuf> {

@@ -9,7 +9,7 @@ use dapo::records::{Ending, RunFolder, Session};
 use dapo::report;
 use dapo::report::export::{curves, ro_crate, statement};
 use dapo::report::{CurveSender, RunCurves, Tracker};
-use dapo::task::data::mini_aime;
+use dapo::task::data::embedded::mini_aime;
 use dapo::training::Unfinished;
 use dapo::training::run::{self, inputs};
 use serde_json::{Value, json};

@@ -410,7 +410,8 @@ fn table(folder: &Path, name: &'static str) -> Spoil {
     let path = folder.join(name);
     match name {
         "problems.parquet" => {
-            let dev = dapo::task::data::mini_aime::generate(MiniAimeVariant::Standard).dev;
+            let dev =
+                dapo::task::data::embedded::mini_aime::generate(MiniAimeVariant::Standard).dev;
             dapo::task::data::write(&path, &dev[..8], true).unwrap();
         }
         "outcomes.parquet" => {

@@ -41,6 +41,26 @@ fn a_task_of_ones_own_trains_evaluates_and_reports() {
 }
 
 #[test]
+fn a_base_policy_is_made_of_written_solutions() {
+    let scratch = tempfile::tempdir().unwrap();
+    let base = scratch.path().join("base");
+    let make = || {
+        let command = ["model", "pretrain", "recipe.toml", "--out"];
+        let made = dapo().args(command).arg(&base).assert().success();
+        String::from_utf8_lossy(&made.get_output().stdout).split(' ').next().unwrap().to_string()
+    };
+    let digest = make();
+    assert_eq!(digest, make(), "a recipe makes the same base policy again");
+    let log = files::read_text(&base.join("config.json")).unwrap();
+    // Digits, `+=;?`, and the letters of `Answer: `, with padding and stop token.
+    assert!(log.contains("\"vocab_size\": 24"), "{log}");
+    let prompts = scratch.path().join("prompts.jsonl");
+    files::write_atomic(&prompts, b"{\"prompt\": \"347+162?\"}\n").unwrap();
+    let generate = ["model", "generate", "--max-tokens", "8", "--seed", "1", "--model"];
+    dapo().args(generate).arg(&base).arg("--prompts").arg(&prompts).assert().success();
+}
+
+#[test]
 fn preparing_leaves_out_what_is_evaluated() {
     let scratch = tempfile::tempdir().unwrap();
     let both = scratch.path().join("both.jsonl");

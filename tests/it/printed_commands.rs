@@ -348,6 +348,7 @@ const COMMANDS: &[(&str, How)] = {
         ),
         ("dapo data prepare mini-aime --out DIR", As("dapo data prepare mini-aime --out sets")),
         ("dapo data prepare mini-aime --out data/mini-aime", Run),
+        ("dapo data prepare checked-chains --variant hard --out data/chains", Run),
         ("dapo data prepare aime-2024.parquet --out data", Run),
         ("dapo data prepare dapo-math-17k.parquet --out data", Run),
         ("dapo data prepare dapo-math-17k.parquet --out data --refuse-conflicting", Run),
@@ -417,6 +418,19 @@ const COMMANDS: &[(&str, How)] = {
         ("just exactness", Parsed(TOOLS)),
         ("./justw pretrain", Parsed(MINUTES)),
         ("dapo model pretrain golden/mini-aime/recipe.toml --out runs/base", Parsed(MINUTES)),
+        (
+            "target/debug/dapo model pretrain experiments/own-task/recipe.toml --out runs/own-base",
+            Run,
+        ),
+        (
+            "dapo model pretrain experiments/chains/recipe.toml --out runs/bases/checked-chains-1",
+            Parsed(MINUTES),
+        ),
+        ("dapo train experiments/chains/base.toml --out runs/chains", Parsed(MINUTES)),
+        (
+            "dapo ablate experiments/chains/grids/factorial.toml --out runs/chains-factorial",
+            Parsed(MINUTES),
+        ),
         ("just setup", Parsed(TOOLS)),
         ("just wheel", Parsed(TOOLS)),
         ("just wheel-test", Parsed(TOOLS)),

@@ -3,11 +3,14 @@
 use crate::study_fixture::{self, Shape};
 use dapo::base::files;
 use dapo::experiment::Grid;
+use dapo::report;
 use dapo::study::collection::{self, Study};
 use dapo::study::{
     Cell, CellEnding, Clock, Declaration, Series, Statistic, Word, analysis, arms, curves,
     declaration, problems,
 };
+use dapo::training::run::inputs;
+use std::path::PathBuf;
 
 const SEEDS: [u64; 5] = [1, 2, 3, 4, 5];
 
@@ -164,6 +167,107 @@ fn at_equal_generated_tokens_the_arm_with_long_responses_is_read_earlier() {
     assert_eq!(compared(cells).word, Word::NotCompared);
 }
 
+/// Eight blocks whose scores differ by up to half, and two families: the second counts after the first.
+const BLOCKS: &str = r#"
+[[pools]]
+id = "with"
+label = "with Dynamic Sampling"
+arms = ["ladder/dynamic-sampling", "add-one/dynamic-sampling"]
+[[pools]]
+id = "without"
+label = "without"
+arms = ["ladder/grpo", "ladder/token-level-loss"]
+[[families]]
+id = "primary"
+question = "is DAPO better than GRPO?"
+[[families.comparisons]]
+id = "dapo-grpo"
+arm = "ladder/dynamic-sampling"
+reference = "ladder/grpo"
+metric = { source = "evaluation-mean", set = "dev", statistic = "avg-at-k", clock = "updates", from_share = 0.5 }
+direction = "higher"
+[[families]]
+id = "main-effects"
+question = "what does Dynamic Sampling add?"
+after = ["primary"]
+[[families.comparisons]]
+id = "dynamic-sampling"
+arm = "pools/with"
+reference = "pools/without"
+metric = { source = "evaluation", set = "dev", at = "last", statistic = "avg-at-k" }
+direction = "higher"
+"#;
+
+#[test]
+fn paired_comparisons_are_of_differences_within_blocks_and_pools_of_their_arms_means() {
+    const EIGHT: [u64; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
+    let grids = study_fixture::grids(&EIGHT);
+    let score = |id: &str, seed: u64, dapo: f64| match id {
+        "ladder/grpo" => 0.3 + 0.05 * seed as f64,
+        "ladder/token-level-loss" => 0.34 + 0.05 * seed as f64,
+        _ => 0.3 + dapo + 0.05 * seed as f64 + if seed.is_multiple_of(2) { 0.02 } else { -0.02 },
+    };
+    let arms = [
+        "ladder/grpo",
+        "ladder/token-level-loss",
+        "ladder/dynamic-sampling",
+        "add-one/dynamic-sampling",
+    ];
+    let cells = |dapo: f64| -> Vec<Cell> {
+        let runs = arms.iter().flat_map(|id| EIGHT.map(|seed| (*id, seed)));
+        let cell = |(id, seed)| {
+            let shape = Shape::ending_at(score(id, seed, dapo));
+            study_fixture::cell(study_fixture::arm(&grids, id), seed, &shape)
+        };
+        runs.map(cell).collect()
+    };
+    let paired = declared(
+        &BLOCKS.replace("[[pools]]\nid = \"with\"", "paired = true\n[[pools]]\nid = \"with\""),
+    );
+    let paired = Declaration { seeds: EIGHT.to_vec(), ..paired };
+    let analysed = |declaration: &Declaration, dapo| {
+        analysis::analyse(&Study::new(grids.clone(), cells(dapo), Some(declaration.clone())))
+    };
+    let found = analysed(&paired, 0.1);
+    let primary = found.comparison("primary", "dapo-grpo").unwrap();
+    assert_eq!(primary.word, Word::Improves, "{primary:?}");
+    let result = primary.result.as_ref().unwrap();
+    // All eight differences are positive: 2 of 2⁸ flips are as extreme.
+    assert_eq!((result.p, result.splits, result.exact), (2.0 / 256.0, 256, true));
+    // Scores rise on a line from 0.2: the mean of the evaluations after half of the updates.
+    let later = [0.625, 0.75, 0.875, 1.0];
+    let expected = 0.1 * later.iter().sum::<f64>() / 4.0;
+    assert!((result.difference - expected).abs() < 5e-3, "{} {expected}", result.difference);
+    let main = found.comparison("main-effects", "dynamic-sampling").unwrap();
+    assert_eq!((main.word, main.arm.len(), main.reference.len()), (Word::Improves, 16, 16));
+    assert!((main.result.as_ref().unwrap().difference - 0.08).abs() < 5e-3, "{main:?}");
+    // The report says what the unit is, and names the pools.
+    let folder = tempfile::tempdir().unwrap();
+    study_fixture::write(folder.path(), &grids, &cells(0.1));
+    files::write_json(&folder.path().join("study.json"), &paired).unwrap();
+    let (_, pages) = report::study::write(folder.path(), None, None).unwrap();
+    let page = files::read_text(&pages[2]).unwrap() + &files::read_text(&pages[3]).unwrap();
+    for text in [
+        "with Dynamic Sampling against without",
+        "sign-flip test over blocks",
+        "is the block of runs",
+    ] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    // What the first family does not show closes the second.
+    let found = analysed(&paired, 0.0);
+    assert_eq!(found.comparison("primary", "dapo-grpo").unwrap().word, Word::Equivalent);
+    let closed = found.comparison("main-effects", "dynamic-sampling").unwrap();
+    assert!(closed.reason.starts_with("it counts only after"), "{}", closed.reason);
+    // Without blocks the same difference drowns in the spread between them.
+    let alone = BLOCKS
+        [BLOCKS.find("[[families]]").unwrap()..BLOCKS.find("[[families]]\nid = \"main").unwrap()]
+        .to_string();
+    let unpaired = Declaration { seeds: EIGHT.to_vec(), ..declared(&alone) };
+    let found = analysed(&unpaired, 0.1);
+    assert_eq!(found.comparison("primary", "dapo-grpo").unwrap().word, Word::Inconclusive);
+}
+
 #[test]
 fn a_set_that_was_not_evaluated_on_the_way_has_no_score_at_equal_rollouts() {
     let (grids, cells) = two_arms(0.5, 0.6, 0.01);
@@ -275,6 +379,37 @@ fn cells_that_do_not_belong_are_named_and_never_mixed_in() {
 }
 
 #[test]
+fn seeds_may_have_a_base_policy_each_where_the_experiment_says_so() {
+    let (mut grids, cells) = two_arms(0.5, 0.6, 0.01);
+    let cells: Vec<Cell> = cells
+        .into_iter()
+        .map(|mut cell| {
+            let own = files::sha256(format!("base of seed {}", cell.seed).as_bytes());
+            cell.inputs.insert("base/model.safetensors".to_string(), own);
+            cell.run_key = inputs::run_key(&cell.experiment, &cell.inputs);
+            cell.sealed()
+        })
+        .collect();
+    let counted = |grids: &[Grid]| {
+        let study = Study::new(grids.to_vec(), cells.clone(), Some(declared(PRIMARY)));
+        (study.cells_of("ladder/grpo").len(), study.bases())
+    };
+    assert_eq!(counted(&grids), (1, collection::SHARED_BASE));
+    for arm in grids.iter_mut().flat_map(|grid| &mut grid.arms) {
+        arm.experiment.inputs.model = "bases/base-{seed}".into();
+    }
+    assert_eq!(counted(&grids), (5, collection::OWN_BASES));
+    let mut experiment = study_fixture::arm(&grids, "ladder/grpo").experiment.clone();
+    experiment.execution.seed = 7;
+    let of_seed = experiment.clone().of_its_seed();
+    assert_eq!(of_seed.inputs.model, PathBuf::from("bases/base-7"));
+    assert_eq!(of_seed.arm_sha256(), experiment.arm_sha256());
+    // A name for the kind of base policy is another arm.
+    experiment.inputs.base = Some("large".to_string());
+    assert_ne!(of_seed.arm_sha256(), experiment.arm_sha256());
+}
+
+#[test]
 fn a_folder_says_the_same_as_the_values_and_names_what_it_cannot_read() {
     let (grids, cells) = two_arms(0.4, 0.6, 0.01);
     let folder = tempfile::tempdir().unwrap();
@@ -373,6 +508,12 @@ fn declarations_that_contradict_themselves_are_refused_with_key_and_value() {
         ("\"level\": 0.4", "\"level\": 7.0", "must lie in (0, 1"),
         ("\"power\"", "\"strength\"", "unknown field `strength`"),
         ("\"equal-rollouts\"", "\"sometimes\"", "unknown variant `sometimes`"),
+        ("\"ladder/grpo\"", "\"pools/none\"", "there is no pool for `pools/none`"),
+        (
+            "\"id\": \"primary\"",
+            "\"after\": [\"x\"], \"id\": \"primary\"",
+            "which does not stand before it",
+        ),
     ] {
         assert!(good.contains(from), "{from}: {good}");
         files::write_atomic(&path, good.replace(from, to).as_bytes()).unwrap();

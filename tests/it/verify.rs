@@ -12,7 +12,7 @@ use dapo::records::ledger::{self, Kind, LedgerEntry};
 use dapo::records::tables::{self, OutcomeRecord};
 use dapo::records::{RolloutRow, RunFolder, StepMetrics};
 use dapo::report;
-use dapo::task::data::{self, mini_aime};
+use dapo::task::data::{self, embedded::mini_aime};
 use dapo::training::Unfinished;
 use dapo::training::run::{self, inputs};
 use dapo::verification::verify::replay::ReplayRequest;

@@ -34,7 +34,8 @@ pub fn differing_keys<'a, V: PartialEq>(
 /// Whether a key decides what is computed and is thus part of the arm's identity.
 pub fn in_arm(path: &str) -> bool {
     let outside = ["name", "inputs", "execution", "checkpoints", "records"];
-    path == "inputs.data.variant" || !outside.contains(&path.split('.').next().unwrap_or(path))
+    ["inputs.base", "inputs.data.variant"].contains(&path)
+        || !outside.contains(&path.split('.').next().unwrap_or(path))
 }
 
 #[derive(Debug, Clone, PartialEq)]

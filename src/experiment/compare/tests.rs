@@ -14,6 +14,7 @@ fn everything_on() -> Experiment {
     let mut value = serde_json::to_value(load("dapo.toml")).unwrap();
     value["inputs"]["data"] =
         json!({ "kind": "files", "train": "a", "dev": "b", "test": ["c", "d"] });
+    value["inputs"]["base"] = json!("large");
     value["numerics"] = json!("fast");
     value["execution"]["memory"] = json!({ "recompute_layers": true, "logits_chunk_tokens": 1024 });
     value["execution"]["device"] = json!("cuda:1");

@@ -68,13 +68,13 @@ pub fn metadata(run: &RunFolder) -> Result<Value, files::FileError> {
 /// of somebody else has one that nobody recorded.
 fn licence(data: &Data) -> Value {
     match data {
-        Data::MiniAime { .. } => json!({
+        data if data.is_generated() => json!({
             "@id": "https://spdx.org/licenses/Apache-2.0",
             "@type": "CreativeWork",
             "name": "Apache License 2.0",
             "description": "Licence of the program, its embedded benchmark and its base model.",
         }),
-        Data::Files { .. } => json!({
+        _ => json!({
             "@id": "#licence-not-recorded",
             "@type": "CreativeWork",
             "name": "No licence recorded",

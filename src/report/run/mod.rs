@@ -12,7 +12,6 @@ pub(crate) mod load;
 pub(crate) mod samples;
 
 use crate::base::files;
-use crate::experiment::Data;
 use crate::records::{Ending, RunFolder, Session};
 use crate::report::run::checks::ReportCheck;
 use crate::report::run::figures::RunFigure;
@@ -155,7 +154,7 @@ fn identity(loaded: &RunReportLoaded) -> RunFacts {
         run_key: text::visible(&manifest.run_key),
         exactness: text::visible(&manifest.exactness),
         harness: text::visible(&manifest.harness),
-        embedded_benchmark: matches!(loaded.experiment.inputs.data, Data::MiniAime { .. }),
+        embedded_benchmark: loaded.experiment.inputs.data.is_generated(),
     }
 }
 

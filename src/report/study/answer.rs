@@ -187,7 +187,7 @@ fn at_equal_rollouts(context: &Context, primary: &Comparison) -> Option<String> 
 pub fn alerts(context: &Context) -> Vec<String> {
     let checked = collection::records_checked();
     let elsewhere = [
-        collection::SHARED_BASE,
+        context.study.bases(),
         collection::CLAIMS_ELSEWHERE,
         analysis::UNREGISTERED,
         analysis::NO_PILOT,
@@ -222,9 +222,14 @@ fn declared(context: &Context) -> Vec<Block> {
         "family | comparison | difference # | {} # | above # | p (Holm) # | verdict | status",
         context.level()
     );
-    let caption = "Above: share of the pairs of runs in which the first arm is above. p: permutation test, \
-                   after Holm in the family.";
-    let table = Block::Table(Table::new(caption, &columns, rows));
+    let (of, test) = match context.analysis.declaration.paired {
+        false => ("pairs of runs", "permutation test"),
+        true => ("blocks", "sign-flip test over blocks"),
+    };
+    let caption = format!(
+        "Above: share of the {of} in which the first arm is above. p: {test}, after Holm in the family."
+    );
+    let table = Block::Table(Table::new(&caption, &columns, rows));
     let others = text::joined(other.iter().map(|(_, family)| in_words(family)), "; ");
     let others = (!others.is_empty())
         .then(|| Block::Text(format!("Other families (in full in the appendix): {others}.")));

@@ -1,6 +1,5 @@
 //! Every comparison in full, and the scores of every training run.
 
-use crate::experiment::Data;
 use crate::report::page::{Block, Look, Section, Table, TableCell, row};
 use crate::report::study::{context, context::Unit};
 use crate::report::{Context, published, study::scores, text};
@@ -16,7 +15,7 @@ pub fn section(context: &Context) -> Section {
 /// Whether every arm trains on the embedded benchmark.
 pub fn embedded(context: &Context) -> bool {
     let mut arms = context.study.grids.iter().flat_map(|grid| &grid.arms);
-    arms.all(|arm| matches!(arm.experiment.inputs.data, Data::MiniAime { .. }))
+    arms.all(|arm| arm.experiment.inputs.data.is_generated())
 }
 
 fn grid_blocks(context: &Context, grid: &GridSummary) -> Vec<Block> {

@@ -52,7 +52,8 @@ impl<'a> Context<'a> {
 
     /// An arm's label, foreign text made visible; its name where the study has no such arm.
     pub fn label(&self, id: &str) -> String {
-        text::visible(self.arm(id).map_or(id, |arm| &arm.label))
+        let pool = self.analysis.declaration.pool(id).map(|pool| &pool.label);
+        text::visible(self.arm(id).map(|arm| &arm.label).or(pool).map_or(id, String::as_str))
     }
 
     /// Colour, dashes and marker of an arm.
@@ -118,9 +119,10 @@ pub fn unit_of(metric: &Metric) -> Unit {
         |name: &str| ["share", "fraction", "accuracy"].iter().any(|word| name.contains(word));
     match metric {
         Metric::Evaluation { statistic: Statistic::ResponseTokensMean, .. }
+        | Metric::EvaluationMean { statistic: Statistic::ResponseTokensMean, .. }
         | Metric::Correlation { .. }
         | Metric::TimeToLevel { .. } => Unit::Plain,
-        Metric::Evaluation { .. } => Unit::Share,
+        Metric::Evaluation { .. } | Metric::EvaluationMean { .. } => Unit::Share,
         Metric::Metric { name, .. } | Metric::Contrast { name, .. } => match share(name) {
             true => Unit::Share,
             false => Unit::Plain,

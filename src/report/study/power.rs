@@ -121,8 +121,8 @@ fn assumptions(context: &Context) -> Vec<String> {
         .iter()
         .map(|remark| text::capital(&text::visible(remark)))
         .collect();
-    lines.extend(
-        [
+    let tests = match context.analysis.declaration.paired {
+        false => [
             "The unit of every comparison between methods is the training run: problems and samples \
              within a run are never counted as independent evidence for a method.",
             "The permutation test assumes that, were the methods the same, runs could be exchanged \
@@ -130,6 +130,20 @@ fn assumptions(context: &Context) -> Vec<String> {
              smallest p, which is printed.",
             "Welch\u{2019}s and the t intervals assume scores that are roughly normal over training \
              runs; with few runs this cannot be checked, which is why every run is drawn.",
+        ],
+        true => [
+            "The unit of every comparison between methods is the block of runs of one seed: runs of a \
+             block, problems and samples are never counted as independent evidence for a method.",
+            "The sign-flip test assumes that, were the methods the same, a block\u{2019}s difference \
+             could as well have the other sign. It is exact: no normality, but few blocks have a \
+             smallest p, which is printed.",
+            "The t interval of the blocks\u{2019} differences assumes that these are roughly normal; with \
+             few blocks this cannot be checked, which is why every run is drawn.",
+        ],
+    };
+    lines.extend(tests.map(str::to_owned));
+    lines.extend(
+        [
             "A run that saturated or diverged counts with its last evaluation; a failed run does not \
              count and is listed.",
             "\u{201c}Could have found\u{201d} is the true difference that so many runs find with the \
@@ -147,7 +161,8 @@ fn equivalence(context: &Context) -> Option<Table> {
     let row = |comparison: &Comparison| {
         let tests = comparison.result.as_ref()?.equivalence?;
         let (n_a, n_b) = (comparison.reference.len(), comparison.arm.len());
-        let power = declaration.pilot.as_ref().map(|pilot| {
+        // The pilot's σ is of runs, and blocks differ by another one.
+        let power = declaration.pilot.as_ref().filter(|_| !declaration.paired).map(|pilot| {
             equivalence::attainable_power(pilot.sigma, n_a, n_b, declaration.alpha, tests.margin)
         });
         let reproduced = matches!(tests.verdict, equivalence::EquivalenceVerdict::Reproduced);

@@ -204,8 +204,35 @@ fn count_random_splits(values: &[f64], size: usize, threshold: f64) -> u64 {
     count
 }
 
-/// Sign-flip permutation test on the sum of paired differences. The pair is the unit: the question
-/// is about another draw of problems, never about another training run. It is exact over all 2ⁿ
+/// What blocks say of a difference, from one difference a block: runs of one block share what differs between
+/// blocks, such as the base policy and the run seed. The question is about another block.
+///
+/// The test is [`sign_flips_up_to`] with 2ⁿ flips (the smallest p of 8 blocks is 2/256), the interval
+/// [`t_interval`], which is `None` for fewer blocks than it needs.
+pub fn blocks(differences: &[f64], level: f64) -> Result<BlockDifference, StatisticsError> {
+    check("a test over blocks", differences, 2)?;
+    let enough = differences.len() >= FEWEST_RUNS;
+    let count = differences.len() as f64;
+    Ok(BlockDifference {
+        difference: estimators::mean(differences),
+        deviation: estimators::standard_error_of_mean(differences) * count.sqrt(),
+        interval: enough.then(|| any_t_interval(differences, level)).transpose()?,
+        test: sign_flips_up_to(differences, MOST_SPLITS)?,
+    })
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BlockDifference {
+    /// Mean over the blocks.
+    pub difference: f64,
+    /// Sample standard deviation over the blocks.
+    pub deviation: f64,
+    pub interval: Option<Interval>,
+    pub test: PermutationTest,
+}
+
+/// Sign-flip permutation test on the sum of paired differences. The pair is the unit: of problems, the
+/// question is about another draw of problems, never about another training run. It is exact over all 2ⁿ
 /// flips if there are at most `most`; otherwise it draws `most` − 1 random flips beside the
 /// observed one, from a fixed stream.
 pub(crate) fn sign_flips_up_to(

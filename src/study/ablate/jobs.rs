@@ -130,7 +130,7 @@ fn listed(
     if let Some(grid) = grids.iter().find(|grid| !names.insert(&grid.name)) {
         return Err(StudyError::SameName { name: grid.name.clone() });
     }
-    let mut manifests: BTreeMap<String, Manifest> = BTreeMap::new();
+    let mut manifests: BTreeMap<(String, PathBuf), Manifest> = BTreeMap::new();
     let mut jobs: Vec<Job> = Vec::new();
     let mut places: BTreeMap<(&str, u64), usize> = BTreeMap::new();
     let runs = match files::kind(&study.runs())? {
@@ -148,7 +148,7 @@ fn listed(
                 let title = format!("{}/{}", grid.name, arm.name);
                 if let Some(place) = places.get(&(arm.arm_sha256.as_str(), *seed)) {
                     let job = &mut jobs[*place];
-                    if job.experiment.inputs != arm.experiment.inputs {
+                    if job.experiment.inputs != executed(&arm.experiment, *seed).inputs {
                         let first = job.arms.first().cloned().unwrap_or_default();
                         return Err(StudyError::SharedArm { first, second: title });
                     }
@@ -156,16 +156,16 @@ fn listed(
                     continue;
                 }
                 let hash = &arm.arm_sha256;
-                if !manifests.contains_key(hash) {
-                    let seed = arm.experiment.execution.seed;
-                    let manifest =
-                        manifest(&executed(&arm.experiment, seed)).map_err(|source| {
-                            StudyError::Arm { arm: title.clone(), source: Box::new(source) }
-                        })?;
-                    manifests.insert(hash.clone(), manifest);
-                }
-                let manifest = manifests[hash].clone();
                 let experiment = executed(&arm.experiment, *seed);
+                let read = (hash.clone(), experiment.inputs.model.clone());
+                if !manifests.contains_key(&read) {
+                    let manifest = manifest(&experiment).map_err(|source| StudyError::Arm {
+                        arm: title.clone(),
+                        source: Box::new(source),
+                    })?;
+                    manifests.insert(read.clone(), manifest);
+                }
+                let manifest = manifests[&read].clone();
                 places.insert((hash, *seed), jobs.len());
                 jobs.push(job(study, title, experiment, manifest, &runs)?);
             }
@@ -174,12 +174,12 @@ fn listed(
     Ok(jobs)
 }
 
-/// A cell's experiment has its seed and one thread, since cells run side by side.
+/// A cell's experiment has its seed, the seed's base policy and one thread, since cells run side by side.
 fn executed(experiment: &Experiment, seed: u64) -> Experiment {
     let mut experiment = experiment.clone();
     experiment.execution.seed = seed;
     experiment.execution.threads = 1;
-    experiment
+    experiment.of_its_seed()
 }
 
 fn prepared(experiment: &Experiment) -> Result<Manifest, TrainingError> {

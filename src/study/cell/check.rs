@@ -3,12 +3,11 @@
 //! and shape are checked.
 
 use crate::algorithm::{AtCap, DynamicSampling};
-use crate::experiment::{Experiment, validate};
+use crate::experiment::{Experiment, sets, validate};
 use crate::policy::checkpoint::weights;
 use crate::records::ledger;
 use crate::study::cell::numbers::{self, ensure};
 use crate::study::{Cell, CellEnding, CellEvaluation, cell::FORMAT};
-use crate::task::data::mini_aime;
 use crate::training::run::{evaluations, inputs};
 use std::collections::BTreeSet;
 
@@ -68,7 +67,7 @@ fn read_files(cell: &Cell) -> Result<(), String> {
     let has = |name: &String| cell.inputs.contains_key(name);
     let base = |name: &str| format!("base/{name}");
     let data = |set: &str| format!("data/{set}");
-    let wanted = [data(mini_aime::TRAIN), base("config.json"), base("tokenizer.json")];
+    let wanted = [data(sets::TRAIN), base("config.json"), base("tokenizer.json")];
     let wanted = wanted.into_iter().chain(cell.problems.keys().map(|set| data(set)));
     if let Some(name) = wanted.into_iter().find(|name| !has(name)) {
         return Err(format!("`inputs` has no digest of {name}"));

@@ -50,6 +50,7 @@ impl<'a> EvidenceContext<'a> {
             let family = DeclaredFamily {
                 id: format!("{family} (claims)"),
                 question: "claims that were not declared with the study".to_string(),
+                after: Vec::new(),
                 comparisons: declared,
             };
             let results = comparisons::family(study, &family, false).comparisons;

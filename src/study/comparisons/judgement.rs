@@ -56,6 +56,18 @@ pub fn judge(study: &Study, comparison: &mut Comparison, size: usize) {
     comparison.reason = open(result, alpha, size);
 }
 
+/// A comparison of a family that does not count, because the family before it did not show everything.
+pub fn close(comparison: &mut Comparison, before: &str) {
+    if comparison.word == Word::NotCompared {
+        return;
+    }
+    comparison.word = Word::Inconclusive;
+    comparison.reason = format!(
+        "it counts only after everything of the family `{before}` is shown, which is not so ({})",
+        comparison.reason
+    );
+}
+
 fn open(result: &TestResult, alpha: f64, size: usize) -> String {
     if result.smallest_p > alpha {
         return format!(

@@ -1,5 +1,6 @@
-//! Comparisons between arms; the unit is the training run. Each has an exact permutation test,
-//! Welch's interval, and a p that Holm adjusts within its family.
+//! Comparisons between arms; the unit is the training run, or the block of runs of one seed. Each has a
+//! permutation test, an interval (Welch's, or t of the blocks' differences), and a p that Holm adjusts within its
+//! family.
 
 mod judgement;
 
@@ -10,6 +11,8 @@ use crate::statistics::{
 use crate::study::collection::Study;
 use crate::study::{Cell, Declared, DeclaredFamily, Direction, Metric, arms, metric};
 use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FamilyResult {
@@ -55,14 +58,14 @@ pub struct RunValue {
 /// Differences are arm − reference.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TestResult {
-    /// Of the means; for times to a level observed minus expected arrivals of the arm (positive if
+    /// Of the means (over blocks, in a paired comparison); for times to a level observed minus expected arrivals of the arm (positive if
     /// it arrives earlier).
     pub difference: f64,
-    /// Welch's interval; `None` for times to a level, which may be censored.
+    /// Welch's interval, of blocks t's; `None` for times to a level, which may be censored.
     pub interval: Option<Interval>,
     /// Two-sided permutation p: of the difference of means, or of the log-rank scores.
     pub p: f64,
-    /// Share of pairs of runs in which the arm's value is higher than the reference's, ties
+    /// Share of pairs of runs (of blocks, in a paired comparison) in which the arm's value is higher than the reference's, ties
     /// counting ½; `None` for times to a level. It decides nothing.
     pub probability_higher: Option<f64>,
     /// p after Holm in the family.
@@ -73,7 +76,7 @@ pub struct TestResult {
     /// The true difference that would have been found with the declared power at α divided by the
     /// family's size, from the pilot's σ. For reading, never a decision; avg@k only.
     pub minimum_detectable_effect: Option<f64>,
-    /// Pooled over the two sides; avg@k only.
+    /// Pooled over the two sides, avg@k only; of paired comparisons that of the blocks' differences.
     pub observed_sigma: Option<f64>,
     /// As `minimum_detectable_effect`, from the observed σ.
     pub observed_detectable_effect: Option<f64>,
@@ -134,7 +137,19 @@ impl Comparison {
 
 pub fn families(study: &Study) -> Vec<FamilyResult> {
     let declaration = &study.declaration;
-    declaration.families.iter().map(|it| family(study, it, declaration.registered)).collect()
+    let mut made: Vec<FamilyResult> = Vec::new();
+    for declared in &declaration.families {
+        let mut result = family(study, declared, declaration.registered);
+        let open = made.iter().find(|before| {
+            let mut shown = before.comparisons.iter().map(|it| it.shown().is_some());
+            declared.after.contains(&before.id) && !shown.all(|shown| shown)
+        });
+        if let Some(before) = open {
+            result.comparisons.iter_mut().for_each(|it| judgement::close(it, &before.id));
+        }
+        made.push(result);
+    }
+    made
 }
 
 /// Tests a family's comparisons and adjusts them together. One that cannot be tested counts with p
@@ -230,9 +245,10 @@ fn fill(study: &Study, comparison: &mut Comparison, size: usize) -> Result<(), S
             others.len()
         ));
     }
-    let result = match metric.is_time() {
-        true => times(others, runs),
-        false => means(study, &metric, others, runs, size),
+    let result = match (metric.is_time(), study.declaration.paired) {
+        (true, _) => times(others, runs),
+        (false, false) => means(study, &metric, others, runs, size),
+        (false, true) => blocks(study, comparison),
     };
     comparison.result = Some(result?);
     Ok(())
@@ -256,7 +272,10 @@ fn comparable(metric: &Metric, arm: &[&Cell], reference: &[&Cell]) -> Result<(),
     if let Some(other) = all().find(|cell| cell.harness != first.harness) {
         return Err(format!("harness {} and {} are not mixed", first.harness, other.harness));
     }
-    let (Metric::Evaluation { set, .. } | Metric::TimeToLevel { set, .. }) = metric else {
+    let (Metric::Evaluation { set, .. }
+    | Metric::EvaluationMean { set, .. }
+    | Metric::TimeToLevel { set, .. }) = metric
+    else {
         return Ok(());
     };
     let problems = |cell: &Cell| {
@@ -306,6 +325,52 @@ fn means(
         minimum_detectable_effect: pilot.and_then(|pilot| detectable(pilot.sigma)),
         observed_sigma: observed,
         observed_detectable_effect: observed.and_then(detectable),
+        equivalence,
+        medians: None,
+    })
+}
+
+/// The mean of each block's runs, of the blocks in which every arm of the side has a run.
+fn by_block(runs: &[RunValue]) -> BTreeMap<u64, f64> {
+    let mut blocks: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    for run in runs {
+        blocks.entry(run.seed).or_default().push(run.value);
+    }
+    let whole = blocks.values().map(Vec::len).max().unwrap_or(0);
+    blocks.retain(|_, values| values.len() == whole);
+    let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len() as f64;
+    blocks.into_iter().map(|(seed, values)| (seed, mean(values))).collect()
+}
+
+/// Differences within blocks: the sign-flip test, t's interval and t's test of equivalence.
+fn blocks(study: &Study, comparison: &Comparison) -> Result<TestResult, String> {
+    let declaration = &study.declaration;
+    let (arm, reference) = (by_block(&comparison.arm), by_block(&comparison.reference));
+    let both: Vec<(f64, f64)> =
+        arm.iter().filter_map(|(seed, value)| Some((*value, *reference.get(seed)?))).collect();
+    let differences: Vec<f64> = both.iter().map(|(arm, reference)| arm - reference).collect();
+    let found =
+        between::blocks(&differences, declaration.level).map_err(|error| error.to_string())?;
+    let higher = |(arm, reference): &(f64, f64)| match arm.total_cmp(reference) {
+        Ordering::Greater => 1.0,
+        Ordering::Equal => 0.5,
+        Ordering::Less => 0.0,
+    };
+    let margin = comparison.declared.metric.is_avg_at_k().then_some(declaration.margin);
+    let equivalence = margin
+        .and_then(|margin| equivalence::of_blocks(&differences, declaration.alpha, margin).ok());
+    Ok(TestResult {
+        difference: found.difference,
+        interval: found.interval,
+        probability_higher: Some(both.iter().map(higher).sum::<f64>() / both.len() as f64),
+        p: found.test.p,
+        adjusted_p: found.test.p,
+        smallest_p: found.test.smallest_p,
+        splits: found.test.splits,
+        exact: found.test.exact,
+        minimum_detectable_effect: None,
+        observed_sigma: Some(found.deviation).filter(|_| margin.is_some()),
+        observed_detectable_effect: None,
         equivalence,
         medians: None,
     })

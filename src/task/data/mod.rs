@@ -1,8 +1,9 @@
-//! Problems: generated (mini-AIME) or read from files.
+//! Problems: generated or read from files.
 
-pub mod mini_aime;
+pub mod embedded;
 pub mod problem_file;
 pub mod source;
+pub mod texts;
 pub mod template;
 
 use crate::algorithm::Problem;
@@ -39,9 +40,8 @@ impl DataSets {
 /// Among others [`TaskError::Overlap`], when a problem of an evaluation set is trained on: accuracy on it
 /// would say nothing.
 pub fn load(data: &Data) -> Result<DataSets, TaskError> {
-    let (train, dev, test) = match data {
-        Data::MiniAime { variant } => return Ok(mini_aime::generate(*variant)),
-        Data::Files { train, dev, test } => (train, dev, test),
+    let Data::Files { train, dev, test } = data else {
+        return Ok(embedded::of(data).map(|task| task.sets()).unwrap_or_default());
     };
     let consistent = |path: &Path| problem_file::read(path)?.consistent(path);
     // The records of metrics and outcomes call the development set `dev`.
@@ -159,6 +159,7 @@ pub fn write_sourced(
 mod tests {
     use super::*;
     use crate::experiment::MiniAimeVariant;
+    use crate::task::data::embedded::mini_aime;
     use std::path::PathBuf;
 
     #[test]

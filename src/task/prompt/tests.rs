@@ -1,11 +1,11 @@
 //! Tests of templates and tokenizers.
 
 use super::*;
-use crate::task::data::mini_aime::tokenizer::write_tokenizer;
+use crate::task::data::embedded::characters::write_tokenizer;
 
 fn folder(generation_config: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    write_tokenizer(folder.path()).unwrap();
+    write_tokenizer(folder.path(), "0123456789+*=;,?: Answer").unwrap();
     let path = folder.path().join("generation_config.json");
     files::write_atomic(&path, generation_config.as_bytes()).unwrap();
     folder

@@ -4,12 +4,13 @@
 pub mod throughput;
 
 use crate::base::{files, workers};
-use crate::experiment::{Experiment, sets};
+use crate::experiment::{Experiment, MiniAimeVariant, sets};
 use crate::numerics::native::product;
 use crate::numerics::{Arithmetic, Left, Numerics, Panels, Windows};
 use crate::policy::{Config, Family, Policy, Qwen2, checkpoint};
 use crate::records::{StepMetrics, environment, tables};
-use crate::task::data::mini_aime::tokenizer;
+use crate::task::Solutions;
+use crate::task::data::embedded::{characters, mini_aime::MiniAime};
 use crate::training::evaluation::{self, Set};
 use crate::training::run::inputs::{self, Inputs};
 use crate::training::run::rows::{progress, rollout_rows};
@@ -84,7 +85,8 @@ const STOP_WEIGHT: f32 = -0.12;
 /// constant from which the head takes an offset for the stop token's logit, so that a response ends
 /// at each token with a nearly constant probability.
 pub fn write_random_policy(folder: &Path, seed: u64) -> Result<(), TrainingError> {
-    let vocabulary = tokenizer::vocabulary_size();
+    let alphabet = MiniAime(MiniAimeVariant::Standard).characters();
+    let vocabulary = characters::vocabulary_size(&alphabet);
     let config = Config {
         family: Family::Qwen2,
         vocab_size: vocabulary as i64,
@@ -99,8 +101,8 @@ pub fn write_random_policy(folder: &Path, seed: u64) -> Result<(), TrainingError
         rms_norm_eps: 1e-6,
         tie_word_embeddings: false,
     };
-    let (eos, pad) = (tokenizer::EOS_TOKEN_ID, tokenizer::PAD_TOKEN_ID);
-    tokenizer::write_tokenizer(folder)?;
+    let (eos, pad) = (characters::EOS_TOKEN_ID, characters::PAD_TOKEN_ID);
+    characters::write_tokenizer(folder, &alphabet)?;
     files::write_json(&folder.join("config.json"), &config.to_json(eos, pad))?;
     files::write_json(&folder.join("generation_config.json"), &json!({"eos_token_id": eos}))?;
     let width = config.hidden_size as usize;
@@ -217,8 +219,7 @@ fn repeat(inputs: &Inputs) -> Result<(Seconds, BenchDone), TrainingError> {
     let config = model.config().clone();
     let parameters = throughput::parameters(&model);
     let policy = Policy::new(model, &experiment.optimizer);
-    let mut trainer =
-        Trainer::new(experiment, &inputs.tokenizer, &inputs.data.train, policy, None, true);
+    let mut trainer = Trainer::new(experiment, &inputs.tokenizer, &inputs.data.train, policy, None);
     let fed = Fed {
         reads_old: !trainer.samples_as_trained(),
         shares_prompts: trainer.policy().model().is_native()

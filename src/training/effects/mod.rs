@@ -6,8 +6,8 @@ pub mod techniques;
 use crate::algorithm::objective::Sums;
 use crate::algorithm::{Group, ScoredRollout, Selected, WeightShift, dynamic_sampling, methods};
 use crate::experiment::Experiment;
-use crate::task::Style;
-use crate::task::data::mini_aime::solution;
+use crate::task::Embedded;
+use crate::task::data::embedded;
 use crate::training::{Rounding, Updated};
 use std::collections::BTreeMap;
 
@@ -38,14 +38,10 @@ fn sampled(groups: &[&Group<ScoredRollout>], entropy: Option<f64>) -> Metrics {
 
 /// Every metric of a step that is a function of its rollouts. `entropy` is the sum over the new
 /// responses, where it is known.
-pub fn of_rollouts(
-    step: &Selected,
-    experiment: &Experiment,
-    styles: bool,
-    entropy: Option<f64>,
-) -> Metrics {
+pub fn of_rollouts(step: &Selected, experiment: &Experiment, entropy: Option<f64>) -> Metrics {
     let new: Vec<&Group<ScoredRollout>> = step.generated().iter().collect();
-    let mut metrics = generated(&new, step.rounds, styles);
+    let task = embedded::of(&experiment.inputs.data);
+    let mut metrics = generated(&new, step.rounds, task.as_deref());
     if experiment.record_format() > 1 {
         metrics.extend(sampled(&new, entropy));
     }
@@ -73,9 +69,13 @@ fn is_of_every_group(name: &str) -> bool {
     all.iter().any(|start| name.starts_with(start)) && !OF_TRAINED.contains(&name)
 }
 
-/// Metrics of everything that a step generated, before Dynamic Sampling. `styles` adds the shares
-/// of the embedded benchmark's solution styles.
-fn generated(groups: &[&Group<ScoredRollout>], rounds: u64, styles: bool) -> Metrics {
+/// Metrics of everything that a step generated, before Dynamic Sampling. A generated `task`
+/// adds how the responses were written.
+fn generated(
+    groups: &[&Group<ScoredRollout>],
+    rounds: u64,
+    task: Option<&dyn Embedded>,
+) -> Metrics {
     let mut metrics = described("rollout", groups);
     let count = groups.len() as f64;
     let share = |of: &dyn Fn(&Group<ScoredRollout>) -> bool| {
@@ -98,10 +98,15 @@ fn generated(groups: &[&Group<ScoredRollout>], rounds: u64, styles: bool) -> Met
     let rollouts: Vec<&ScoredRollout> = groups.iter().flat_map(|group| &group.rollouts).collect();
     put("generated_rollouts", rollouts.len() as f64);
     put("generated_tokens", rollouts.iter().map(|r| r.rollout.tokens.len() as f64).sum());
-    if styles && !rollouts.is_empty() {
-        for (name, share) in style_shares(&rollouts) {
-            put(&format!("style_{name}_share"), share);
+    if let Some(task) = task
+        && !rollouts.is_empty()
+    {
+        let mut responses: Vec<(&str, &str)> = Vec::with_capacity(rollouts.len());
+        for group in groups {
+            let question = group.prompt.problem.question.as_str();
+            responses.extend(group.rollouts.iter().map(|it| (question, it.rollout.text.as_str())));
         }
+        task.measures(&responses).iter().for_each(|(name, value)| put(name, *value));
     }
     metrics
 }
@@ -373,21 +378,12 @@ fn described(stage: &str, groups: &[&Group<ScoredRollout>]) -> Metrics {
     metrics
 }
 
-fn style_shares(rollouts: &[&ScoredRollout]) -> BTreeMap<&'static str, f64> {
-    let mut shares: BTreeMap<&'static str, f64> =
-        Style::ALL.iter().map(|style| (style.name(), 0.0)).collect();
-    shares.insert("other", 0.0);
-    for rollout in rollouts {
-        let name = solution::style_of(&rollout.rollout.text).map_or("other", Style::name);
-        *shares.entry(name).or_default() += 1.0 / rollouts.len() as f64;
-    }
-    shares
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::algorithm::{Finish, Problem, Prompt, Rollout};
+    use crate::experiment::MiniAimeVariant;
+    use crate::task::data::embedded::mini_aime::MiniAime;
 
     fn scored(text: &str, is_correct: bool, finish: Finish, penalty: f64) -> ScoredRollout {
         let tokens = vec![3; text.len()];
@@ -420,7 +416,8 @@ mod tests {
             scored("hm", false, Finish::Stop, 0.0),
             scored("Answer: 3", false, Finish::Stop, 0.0),
         ]);
-        let metrics = generated(&[&solved, &mixed, &failed], 2, true);
+        let task = MiniAime(MiniAimeVariant::Standard);
+        let metrics = generated(&[&solved, &mixed, &failed], 2, Some(&task));
         for (name, value) in [
             ("rollout/groups", 3.0),
             ("rollout/rounds", 2.0),
@@ -492,7 +489,7 @@ mod tests {
 
     #[test]
     fn the_mean_of_nothing_is_left_out() {
-        let metrics = generated(&[], 0, true);
+        let metrics = generated(&[], 0, Some(&MiniAime(MiniAimeVariant::Standard)));
         assert_eq!(metrics["rollout/generated_rollouts"], 0.0);
         assert!(!metrics.contains_key("rollout/reward_mean"));
         assert!(metrics.values().all(|value| value.is_finite()));

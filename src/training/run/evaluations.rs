@@ -1,10 +1,9 @@
 //! The evaluations of a run, each made once.
 
 use crate::base::files;
-use crate::experiment::Experiment;
+use crate::experiment::{Experiment, sets};
 use crate::policy::Qwen2;
 use crate::records::{Counters, EvaluationRecord, RunFolder, tables};
-use crate::task::data::mini_aime;
 use crate::training::run::{RunEvent, RunInProgress, inputs::Inputs};
 use crate::training::{Protocol, TrainingError, evaluation, evaluation::Set};
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,7 +54,7 @@ pub fn due(
         let keys = (0..=steps).filter(due).map(|step| (set.to_string(), step));
         keys.collect::<Vec<_>>()
     };
-    names.filter(|set| *set != mini_aime::TRAIN).flat_map(of_set).collect()
+    names.filter(|set| *set != sets::TRAIN).flat_map(of_set).collect()
 }
 
 /// Evaluates a policy on a set, writes every outcome, and appends the record. `folder` is called

@@ -6,7 +6,7 @@ use crate::experiment::{Data, Device, Experiment, Place, PromptSettings, sets};
 use crate::numerics::Numerics;
 use crate::policy::{Config, Qwen2, checkpoint, checkpoint::weights, model::native};
 use crate::records::Manifest;
-use crate::task::{DataSets, TaskError, Tokenizer, data, data::mini_aime, prompt};
+use crate::task::{DataSets, TaskError, Tokenizer, data, prompt};
 use crate::training::TrainingError;
 use serde_json::json;
 use std::cell::RefCell;
@@ -38,7 +38,8 @@ pub fn prepare_without_weights(experiment: Experiment) -> Result<Inputs, Trainin
 
 /// What a run of the experiment would be, without a look at whether it can be trained.
 pub fn identified(experiment: &Experiment) -> Result<Manifest, TrainingError> {
-    manifest(experiment, &data::load(&experiment.inputs.data)?)
+    let experiment = experiment.clone().of_its_seed();
+    manifest(&experiment, &data::load(&experiment.inputs.data)?)
 }
 
 fn assemble(
@@ -49,6 +50,7 @@ fn assemble(
     if experiment.numerics == Numerics::Exact && place != Place::default() {
         return Err(TrainingError::ExactElsewhere { device: place.device, weights: place.weights });
     }
+    let experiment = experiment.of_its_seed();
     let data = data::load(&experiment.inputs.data)?;
     let folder = &experiment.inputs.model;
     let tokenizer = Tokenizer::load(folder)?;
@@ -97,7 +99,7 @@ fn check_prompts(inputs: &Inputs, positions: i64) -> Result<(), TrainingError> {
 fn in_file(data: &Data, set: &str, source: TaskError) -> TrainingError {
     let Data::Files { train, dev, test } = data else { return source.into() };
     let path = match set {
-        mini_aime::TRAIN => Some(train),
+        sets::TRAIN => Some(train),
         sets::DEV => Some(dev),
         _ => test.iter().find(|path| sets::set_name(path) == set),
     };
@@ -190,5 +192,5 @@ pub fn run_key(experiment: &Experiment, inputs: &BTreeMap<String, String>) -> St
 
 /// The training set comes first, then the development set.
 pub fn named_sets(sets: &DataSets) -> Vec<(&str, &[Problem])> {
-    std::iter::once((mini_aime::TRAIN, &sets.train[..])).chain(sets.evaluated()).collect()
+    std::iter::once((sets::TRAIN, &sets.train[..])).chain(sets.evaluated()).collect()
 }

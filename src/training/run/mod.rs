@@ -10,7 +10,6 @@ pub mod stepper;
 
 use crate::algorithm::Kl;
 use crate::base::{Lock, files};
-use crate::experiment::Data;
 use crate::policy::{Loaded, Policy};
 use crate::records::{
     DivergenceRecord, Ending, EvaluationRecord, RunFolder, StepMetrics, StepTimings, environment,
@@ -119,9 +118,8 @@ pub fn trainer(inputs: &Inputs, checkpoint: Option<Loaded>) -> Result<Trainer<'_
         Kl::None {} => None,
         Kl::Penalty { .. } => Some(load()?),
     };
-    let styles = matches!(experiment.inputs.data, Data::MiniAime { .. });
     let (tokenizer, problems) = (&inputs.tokenizer, &inputs.data.train);
-    let trainer = |policy| Trainer::new(experiment, tokenizer, problems, policy, reference, styles);
+    let trainer = |policy| Trainer::new(experiment, tokenizer, problems, policy, reference);
     let Some(Loaded { model, optimizer, progress }) = checkpoint else {
         return Ok(trainer(Policy::new(load()?, &experiment.optimizer)));
     };

@@ -2,7 +2,7 @@
 //! groups, advantages, metrics, and the ledger's components.
 
 use crate::algorithm::{Group, Problem, Prompt, ScoredRollout, Selected, Selection};
-use crate::experiment::{Data, Experiment};
+use crate::experiment::Experiment;
 use crate::policy::optimizer;
 use crate::records::{Counters, RolloutRow, StepMetrics, ledger, tables};
 use crate::training::{Metrics, effects, run::rows, trainer};
@@ -69,8 +69,7 @@ impl StepTable<'_> {
     ) -> Option<StepMade> {
         let selected = selected(check, self.name, groups, carried, records)?;
         trained(check, self.name, self.rows, &selected);
-        let styles = matches!(records.experiment.inputs.data, Data::MiniAime { .. });
-        let metrics = effects::of_rollouts(&selected, &records.experiment, styles, None);
+        let metrics = effects::of_rollouts(&selected, &records.experiment, None);
         Some(StepMade { selected, metrics })
     }
 }

@@ -177,6 +177,55 @@ fn keys() -> Vec<Case> {
             ],
         },
         Case {
+            name: "recipe without a task",
+            make: |s| s.write("recipe.toml", recipe().replace("task =", "#")),
+            command: "model pretrain recipe.toml --out base",
+            code: 3,
+            says: &["recipe.toml: a recipe must state either task or texts"],
+        },
+        Case {
+            name: "recipe of a task that there is not",
+            make: |s| s.write("recipe.toml", recipe().replace("\"mini-aime\"", "\"mini\"")),
+            command: "model pretrain recipe.toml --out base",
+            code: 3,
+            says: &["recipe.toml: there is no task \"mini\"; there are mini-aime, checked-chains"],
+        },
+        Case {
+            name: "recipe with the shares of another task",
+            make: |s| s.write("recipe.toml", recipe().replace("guess =", "guesses =")),
+            command: "model pretrain recipe.toml --out base",
+            code: 3,
+            says: &[
+                "recipe.toml: stages[0].shares must state guess, steps, careful, ramble",
+                "got careful, guesses, ramble, steps",
+            ],
+        },
+        Case {
+            name: "recipe of texts that are not there",
+            make: |s| {
+                s.write(
+                    "recipe.toml",
+                    recipe().replace("task = \"mini-aime\"", "texts = \"gone.jsonl\""),
+                )
+            },
+            command: "model pretrain recipe.toml --out base",
+            code: 3,
+            says: &["recipe.toml: cannot read gone.jsonl"],
+        },
+        Case {
+            name: "recipe of a text without a solution",
+            make: |s| {
+                s.write(
+                    "recipe.toml",
+                    recipe().replace("task = \"mini-aime\"", "texts = \"t.jsonl\""),
+                );
+                s.write("t.jsonl", "{\"question\": \"1\", \"solution\": \"1\"}\n{\"question\": \"1\", \"solution\": \"\"}\n");
+            },
+            command: "model pretrain recipe.toml --out base",
+            code: 3,
+            says: &["t.jsonl: record 1 (from 0): the solution is empty"],
+        },
+        Case {
             name: "recipe with values out of range",
             make: |s| {
                 s.write(

@@ -28,6 +28,16 @@ const TOST: Promise = Promise::test(
     "two one-sided tests",
     "is equivalence declared where the difference is the margin?",
 );
+const BLOCK_INTERVAL: Promise =
+    Promise::coverage("t interval over blocks", "difference of two methods over blocks");
+const SIGN_FLIPS: Promise = Promise::test(
+    "sign-flip test over blocks",
+    "do two methods give the same distribution of runs in every block?",
+);
+const BLOCK_TOST: Promise = Promise::test(
+    "two one-sided tests over blocks",
+    "is equivalence declared where the difference is the margin?",
+);
 const FAMILY: Promise = Promise::test(
     "Holm over five arms with one reference",
     "is any of five true null hypotheses rejected?",
@@ -74,6 +84,11 @@ pub(super) fn rows(replicates: u64, add: &mut impl FnMut(Vec<Row>)) {
         if runs < 10 {
             add(detectable(replicates, runs));
             add(families(replicates, runs));
+        }
+    }
+    for count in [5, 8, 10] {
+        for shape in [Runs::OneMode, Runs::TwoModes] {
+            add(blocks(replicates, shape, count));
         }
     }
 }
@@ -174,6 +189,34 @@ fn margins(replicates: u64, shape: Runs, runs: usize) -> Vec<Row> {
         equivalent.count(tests.verdict == equivalence::EquivalenceVerdict::Reproduced);
     }
     vec![TOST.row(&scenario, &size, equivalent)]
+}
+
+/// Pairs of runs from a base policy of their own, whose score differs between blocks far more than within.
+fn blocks(replicates: u64, shape: Runs, count: usize) -> Vec<Row> {
+    const MARGIN: f64 = 0.1;
+    let (scenario, size) = (format!("blocks, {shape:?}"), format!("{count} blocks"));
+    let [mut interval, mut test, mut equivalent] = [Tally::default(); 3];
+    for replicate in 0..replicates {
+        let mut draw = worlds::stream(&format!("blocks, {scenario}, {size}"), replicate);
+        let differences: Vec<f64> = (0..count)
+            .map(|_| {
+                let p = Spread::BetaHalf.problems(&mut draw, PROBLEMS);
+                let pair = sample(&mut draw, &p, (shape, 0.2), 2);
+                pair[1] - pair[0]
+            })
+            .collect();
+        let found = between::blocks(&differences, 0.95).expect("blocks have differences");
+        let offered = found.interval.is_some_and(|it| it.contains(0.0));
+        interval.count_offered(offered, found.interval.is_some());
+        test.count(found.test.p <= 0.05);
+        let shifted: Vec<f64> = differences.iter().map(|it| it + MARGIN).collect();
+        let tests =
+            equivalence::of_blocks(&shifted, 0.05, MARGIN).expect("blocks have differences");
+        equivalent.count(tests.verdict == equivalence::EquivalenceVerdict::Reproduced);
+    }
+    [(BLOCK_INTERVAL, interval), (SIGN_FLIPS, test), (BLOCK_TOST, equivalent)]
+        .map(|(promise, tally)| promise.row(&scenario, &size, tally))
+        .to_vec()
 }
 
 /// Normal runs that differ by the detectable effect.

@@ -13,6 +13,7 @@ use dapo::training::run::inputs::{self, Inputs};
 use dapo::training::run::{self, RunEvent};
 use dapo::training::{Recipe, RunEnded, TrainingError, Unfinished, pretraining};
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 /// A cell that cannot be computed.
 #[derive(Debug, thiserror::Error)]
@@ -120,7 +121,8 @@ pub fn run(work: Work, folder: &RunFolder, saved: &mut dyn FnMut(u64)) -> Result
 
 /// The digest of the weights that the recipe makes.
 fn pretrained(recipe: Recipe, inputs: &Inputs) -> Result<String, Error> {
-    let model = pretraining::pretrain(&recipe, &inputs.tokenizer, |_| {})?;
+    let solutions = recipe.solutions(Path::new("")).map_err(TrainingError::from)?;
+    let model = pretraining::pretrain(&recipe, &*solutions, &inputs.tokenizer, |_| {})?;
     let weights: Tensors =
         checkpoint::values(&model).into_iter().map(|(name, (_, values))| (name, values)).collect();
     Ok(ledger::tensors(&weights))

@@ -49,7 +49,7 @@ fn a_cell() {
     experiment.execution.threads = asked.threads;
     experiment.execution.micro_batch_rollouts = asked.micro_batch_rollouts;
     experiment.execution.generation_batch_rollouts = asked.generation_batch_rollouts;
-    let mut recipe = pretrain::recipe(Path::new(RECIPE)).unwrap();
+    let (mut recipe, _) = pretrain::recipe(Path::new(RECIPE)).unwrap();
     recipe.numerics = asked.numerics;
     let recipe = asked.pretrains.then_some(recipe);
     let work = Work { experiment, recipe, size: asked.size, check_orders: asked.check_orders };

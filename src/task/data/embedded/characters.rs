@@ -1,9 +1,10 @@
-//! mini-AIME's tokenizer in the Hugging Face format: one token a character, so that digits
+//! A tokenizer in the Hugging Face format: one token a character, so that digits
 //! are single tokens. A character outside the vocabulary is an error in every reader, since
 //! the unknown token that the format asks for is not in the vocabulary.
 
 use crate::base::files;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Padding; never part of a prompt or response.
@@ -13,27 +14,25 @@ pub const PAD_TOKEN_ID: u32 = 0;
 pub const EOS_TOKEN: &str = "<eos>";
 pub const EOS_TOKEN_ID: u32 = 1;
 
-/// The characters, in the order of their ids from 2 on.
-const CHARACTERS: &str = "0123456789+*=;,?: Answer";
-
 /// Number of tokens, special ones included.
-pub fn vocabulary_size() -> usize {
-    2 + characters().len()
+pub fn vocabulary_size(alphabet: &str) -> usize {
+    2 + characters(alphabet).len()
 }
 
-/// Writes `tokenizer.json` and `tokenizer_config.json`; the same bytes on every machine.
-pub fn write_tokenizer(folder: &Path) -> Result<(), files::FileError> {
-    files::write_json(&folder.join("tokenizer.json"), &tokenizer())?;
+/// Writes `tokenizer.json` and `tokenizer_config.json`; the same bytes on every machine. The characters of
+/// `alphabet` have the ids from 2 on, in its order.
+pub fn write_tokenizer(folder: &Path, alphabet: &str) -> Result<(), files::FileError> {
+    files::write_json(&folder.join("tokenizer.json"), &tokenizer(alphabet))?;
     files::write_json(&folder.join("tokenizer_config.json"), &tokenizer_config())
 }
 
 /// Without repetition, in order.
-fn characters() -> Vec<char> {
-    let first = |(at, character): &(usize, char)| CHARACTERS.find(*character) == Some(*at);
-    CHARACTERS.char_indices().filter(first).map(|(_, character)| character).collect()
+fn characters(alphabet: &str) -> Vec<char> {
+    let mut seen = BTreeSet::new();
+    alphabet.chars().filter(|character| seen.insert(*character)).collect()
 }
 
-fn tokenizer() -> Value {
+fn tokenizer(alphabet: &str) -> Value {
     let special = |id: u32, content: &str| {
         json!({
             "id": id, "content": content, "single_word": false, "lstrip": false,
@@ -43,7 +42,7 @@ fn tokenizer() -> Value {
     let mut vocabulary = serde_json::Map::new();
     vocabulary.insert(PAD_TOKEN.into(), PAD_TOKEN_ID.into());
     vocabulary.insert(EOS_TOKEN.into(), EOS_TOKEN_ID.into());
-    for (index, character) in characters().into_iter().enumerate() {
+    for (index, character) in characters(alphabet).into_iter().enumerate() {
         vocabulary.insert(character.to_string(), (index + 2).into());
     }
     json!({
@@ -81,9 +80,11 @@ fn tokenizer_config() -> Value {
 mod tests {
     use super::*;
 
+    const MINI_AIME: &str = "0123456789+*=;,?: Answer";
+
     #[test]
     fn the_vocabulary_has_digits_at_2_to_11_and_every_id_once() {
-        let tokenizer = tokenizer();
+        let tokenizer = tokenizer(MINI_AIME);
         let vocabulary = tokenizer["model"]["vocab"].as_object().unwrap();
         for digit in 0..10 {
             assert_eq!(vocabulary[&digit.to_string()], digit + 2);
@@ -91,14 +92,14 @@ mod tests {
         let mut ids: Vec<_> = vocabulary.values().map(|id| id.as_u64().unwrap()).collect();
         ids.sort_unstable();
         assert_eq!(ids, (0..26).collect::<Vec<_>>());
-        assert_eq!(vocabulary_size(), 26);
+        assert_eq!(vocabulary_size(MINI_AIME), 26);
     }
 
     #[test]
     fn the_files_are_the_same_bytes_each_time() {
         let write = || {
             let folder = tempfile::tempdir().unwrap();
-            write_tokenizer(folder.path()).unwrap();
+            write_tokenizer(folder.path(), MINI_AIME).unwrap();
             ["tokenizer.json", "tokenizer_config.json"]
                 .map(|name| files::sha256_file(&folder.path().join(name)).unwrap())
         };

@@ -1,0 +1,158 @@
+//! Tasks that this program generates, one file each: problems and sets, the solutions that a base policy is
+//! pretrained on, and what shows how a response was written.
+
+pub mod characters;
+pub mod checked_chains;
+pub mod mini_aime;
+pub mod signed_sums;
+
+use crate::algorithm::Problem;
+use crate::base::Purpose;
+use crate::base::rng::{self, Id, Stream};
+use crate::experiment::{ChainsVariant, Data, MiniAimeVariant, sets};
+use crate::records::Tags;
+use crate::task::{DataSets, TaskError};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a stage of pretraining says of the ways of writing, by name.
+pub type Shares = BTreeMap<String, f64>;
+
+/// A question with a solution, for pretraining.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    pub question: String,
+    /// Without a stop token.
+    pub solution: String,
+    /// Whether a stop token follows.
+    pub ends: bool,
+}
+
+impl Written {
+    /// A solution that is longer than `max_characters` is cut there and has no end.
+    pub fn cut(question: String, solution: &str, max_characters: usize) -> Self {
+        match solution.char_indices().nth(max_characters) {
+            None => Self { question, solution: solution.to_string(), ends: true },
+            Some((at, _)) => Self { question, solution: solution[..at].to_string(), ends: false },
+        }
+    }
+}
+
+/// What a base policy is pretrained on.
+pub trait Solutions: Sync {
+    /// Every character of a question or a solution, in the order of the tokens.
+    fn characters(&self) -> String;
+
+    /// The names of the shares, each of which a stage states.
+    fn shares(&self) -> &'static [&'static str];
+
+    /// What is wrong with the values of the shares, none of which is missing or unknown.
+    ///
+    /// # Errors
+    /// The rule and what was found.
+    fn check(&self, shares: &Shares) -> Result<(), String>;
+
+    /// A function of its arguments. A question of an evaluation set is never drawn. A solution has at most
+    /// `max_characters`, or ends.
+    fn write(&self, shares: &Shares, max_characters: usize, draws: &mut Stream) -> Written;
+}
+
+/// A task that is generated.
+pub trait Embedded: Solutions {
+    /// The same on every machine, disjoint by question.
+    fn sets(&self) -> DataSets;
+
+    /// How a step's responses were written: `style_NAME_share` for each share, in [0, 1], and others, by
+    /// name. `responses` are questions with responses. A value without a case is absent.
+    fn measures(&self, responses: &[(&str, &str)]) -> BTreeMap<String, f64>;
+}
+
+/// The task of generated data; `None` for files.
+pub fn of(data: &Data) -> Option<Box<dyn Embedded>> {
+    Some(match data {
+        Data::MiniAime { variant } => Box::new(mini_aime::MiniAime(*variant)),
+        Data::CheckedChains { variant } => Box::new(checked_chains::CheckedChains(*variant)),
+        Data::SignedSums {} => Box::new(signed_sums::SignedSums),
+        Data::Files { .. } => return None,
+    })
+}
+
+/// The generated data of each kind, in its usual form.
+pub const KINDS: [(&str, Data); 3] = [
+    (sets::MINI_AIME, Data::MiniAime { variant: MiniAimeVariant::Standard }),
+    (sets::CHECKED_CHAINS, Data::CheckedChains { variant: ChainsVariant::Mixed }),
+    (sets::SIGNED_SUMS, Data::SignedSums {}),
+];
+
+/// The task of a kind.
+///
+/// # Errors
+/// [`TaskError::Kind`] when there is none of this name.
+pub fn named(name: &str) -> Result<Box<dyn Embedded>, TaskError> {
+    let found = KINDS.iter().find(|(kind, _)| *kind == name).and_then(|(_, data)| of(data));
+    found.ok_or_else(|| TaskError::Kind { name: name.to_string() })
+}
+
+/// A uniform integer in [min, max].
+fn between(stream: &mut Stream, min: u64, max: u64) -> u64 {
+    min + stream.below(max - min + 1)
+}
+
+/// The shares by name, in the order of the names. They are checked before anything is written.
+fn shares_of<const N: usize>(shares: &Shares, names: [&str; N]) -> [f64; N] {
+    names.map(|name| shares.get(name).copied().unwrap_or(f64::NAN))
+}
+
+/// Each share is a probability.
+fn probabilities(shares: &Shares) -> Result<(), String> {
+    match shares.iter().find(|(_, share)| !(0.0..=1.0).contains(*share)) {
+        Some((name, share)) => Err(format!("must be from 0 to 1, got {name} = {share}")),
+        None => Ok(()),
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct SetShape {
+    name: &'static str,
+    problems: usize,
+    /// Of a problem's number in its id.
+    digits: usize,
+}
+
+/// Problem `i` of a set is a function of (seed, set, i) but for questions that are `taken`, which are drawn
+/// again; its questions are taken then. `draw` gives question and answer.
+fn draw_set(
+    set: SetShape,
+    seed: u64,
+    taken: &mut BTreeSet<String>,
+    draw: impl Fn(&mut Stream) -> (String, String),
+) -> Vec<Problem> {
+    let SetShape { name, problems, digits } = set;
+    let problem = |index: u64| {
+        let attempt = |attempt: u64| {
+            let ids = [Id::from(name), Id::from(index), Id::from(attempt)];
+            draw(&mut rng::stream(seed, Purpose::Problems, &ids))
+        };
+        let fresh = (0..).map(attempt).find(|(question, _)| taken.insert(question.clone()));
+        let (question, answer) = fresh.expect("the sequence of attempts is endless");
+        Problem { id: format!("{name}/{index:0digits$}"), question, answer }
+    };
+    (0..problems as u64).map(problem).collect()
+}
+
+/// The share of cases that hold; `None` without a case.
+fn share(cases: impl Iterator<Item = bool>) -> Option<f64> {
+    let (mut all, mut held) = (0.0, 0.0);
+    for case in cases {
+        all += 1.0;
+        held += f64::from(case);
+    }
+    (all > 0.0).then(|| held / all)
+}
+
+/// Tags of each set's problems, by their questions.
+fn tagged(sets: &[(&str, &[Problem])], tags: impl Fn(&str) -> Vec<String>) -> Tags {
+    let of_set = |problems: &[Problem]| {
+        problems.iter().map(|problem| (problem.id.clone(), tags(&problem.question))).collect()
+    };
+    sets.iter().map(|(name, problems)| (name.to_string(), of_set(problems))).collect()
+}
