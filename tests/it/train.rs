@@ -4,6 +4,7 @@ use assert_cmd::Command;
 use dapo::algorithm::{AtCap, DynamicSampling, Kl, KlEstimator, Punishment, Surplus};
 use dapo::base::files;
 use dapo::experiment::{Experiment, MiniBatchOrder, extends};
+use dapo::numerics::Numerics;
 use dapo::policy::Policy;
 use dapo::records::{DivergenceRecord, Ending, RunFolder};
 use dapo::training::run::inputs::{self, Inputs};
@@ -218,6 +219,27 @@ fn without_dynamic_sampling_every_group_trains() {
         group.correct() == 0 || group.correct() == group.rollouts.len()
     };
     assert!(made[0].trained.iter().any(|(index, _)| useless(index)));
+}
+
+/// A step's only update is made by the policy that sampled: no ratio has left 1, so that no bound acts.
+#[test]
+fn clip_higher_is_bit_identical_at_one_update_a_step_and_not_at_several() {
+    let weights = |numerics: Numerics, rollouts: u64, high: f64| {
+        let inputs = smoke(|experiment| {
+            experiment.numerics = numerics;
+            experiment.training.mini_batch_rollouts = rollouts;
+            experiment.dapo.clip.high = high;
+        });
+        let (made, updates) = steps(&inputs, 2).unwrap();
+        assert_eq!(updates, 2 * 32 / rollouts);
+        made.iter().map(|step| step.components["weights"].clone()).collect::<Vec<_>>()
+    };
+    for numerics in [Numerics::Exact, Numerics::Fast] {
+        assert_eq!(weights(numerics, 32, 0.2), weights(numerics, 32, 0.28));
+        // So narrow a bound acts from the second update on.
+        assert_eq!(weights(numerics, 32, 1e-4), weights(numerics, 32, 0.28));
+        assert_ne!(weights(numerics, 8, 1e-4), weights(numerics, 8, 0.28));
+    }
 }
 
 #[test]
