@@ -207,8 +207,8 @@ fn count_random_splits(values: &[f64], size: usize, threshold: f64) -> u64 {
 /// What blocks say of a difference, from one difference a block: runs of one block share what differs between
 /// blocks, such as the base policy and the run seed. The question is about another block.
 ///
-/// The test is [`sign_flips_up_to`] with 2ⁿ flips (the smallest p of 8 blocks is 2/256), the interval
-/// [`t_interval`], which is `None` for fewer blocks than it needs.
+/// The test is `sign_flips_up_to` with 2ⁿ flips (the smallest p of 8 blocks is 2/256), the interval
+/// `t_interval`, which is `None` for fewer blocks than it needs.
 pub fn blocks(differences: &[f64], level: f64) -> Result<BlockDifference, StatisticsError> {
     check("a test over blocks", differences, 2)?;
     let enough = differences.len() >= FEWEST_RUNS;
