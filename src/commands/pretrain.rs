@@ -23,6 +23,9 @@ pub struct PretrainArgs {
     /// Folder for the checkpoint, in the Hugging Face layout.
     #[arg(long)]
     out: PathBuf,
+    /// Another base policy by the same recipe: replaces the recipe's seed.
+    #[arg(long)]
+    seed: Option<u64>,
     /// Threads of LibTorch. The committed base policy was made with 1; other counts may give
     /// other bits.
     #[arg(long, default_value_t = 1)]
@@ -39,7 +42,8 @@ const MOST_RECIPE_BYTES: u64 = 1 << 20;
 /// A recipe that cannot be read, a folder that cannot be written, or divergence.
 pub fn run(args: &PretrainArgs) -> Result<ExitCode> {
     workers::set_count(args.threads);
-    let (recipe, solutions) = recipe(&args.recipe)?;
+    let (mut recipe, solutions) = recipe(&args.recipe)?;
+    recipe.seed = args.seed.unwrap_or(recipe.seed);
     let solutions = &*solutions;
     check_out(&args.out)?;
     write_companions(&args.out, &recipe, solutions)?;

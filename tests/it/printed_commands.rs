@@ -423,14 +423,32 @@ const COMMANDS: &[(&str, How)] = {
             Run,
         ),
         (
-            "dapo model pretrain experiments/chains/recipe.toml --out runs/bases/checked-chains-1",
+            "dapo model pretrain experiments/chains/recipes/mixed.toml --seed 1 --out runs/bases/checked-chains-mixed-1",
+            Parsed(MINUTES),
+        ),
+        (
+            "dapo model pretrain experiments/chains/recipes/mixed.toml --seed 101 --out runs/bases/checked-chains-mixed-101",
+            Parsed(MINUTES),
+        ),
+        (
+            "dapo model pretrain experiments/chains/recipes/brief.toml --seed 101 --out runs/bases/checked-chains-brief-101",
+            Parsed(MINUTES),
+        ),
+        (
+            "dapo model pretrain experiments/chains/recipes/spelled.toml --seed 101 --out runs/bases/checked-chains-spelled-101",
+            Parsed(MINUTES),
+        ),
+        (
+            "dapo model pretrain experiments/chains/recipes/large.toml --seed 101 --out runs/bases/checked-chains-large-101",
             Parsed(MINUTES),
         ),
         ("dapo train experiments/chains/base.toml --out runs/chains", Parsed(MINUTES)),
         (
-            "dapo ablate experiments/chains/grids/factorial.toml --out runs/chains-factorial",
+            "dapo ablate experiments/chains/grids/factorial.toml --declaration experiments/chains/study.toml --jobs 2 --out runs/study-2",
             Parsed(MINUTES),
         ),
+        ("dapo report runs/study-2", Parsed(MINUTES)),
+        ("dapo report runs/study-2 --claims experiments/chains/claims.toml", Parsed(MINUTES)),
         ("just setup", Parsed(TOOLS)),
         ("just wheel", Parsed(TOOLS)),
         ("just wheel-test", Parsed(TOOLS)),

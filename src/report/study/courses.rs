@@ -5,8 +5,9 @@ use crate::report::page::{
     Block, CurveLine, Curves, Figure, LegendEntry, Panel, RunLine, Section, Table, TableCell, row,
 };
 use crate::report::{Context, published, quantities, study::context::Unit, study::scores, text};
+use crate::statistics::scaling;
 use crate::study::curves::{self, BandPoint, Curve};
-use crate::study::{Clock, GridSummary, Series, Statistic, paper};
+use crate::study::{ArmSummary, Clock, GridSummary, Series, Statistic, paper};
 
 /// Columns of a curve drawn in block characters.
 const SPARKLINE_COLUMNS: usize = 24;
@@ -85,7 +86,9 @@ pub fn section(context: &Context) -> Section {
     let grids = context.analysis.grids.iter().enumerate().map(|(index, grid)| {
         let plans = plans(context, grid).into_iter();
         let figures = plans.map(|plan| Block::Figure(figure(context, grid, &plan, index == 0)));
-        Block::More(format!("Curves of {}", text::visible(&grid.name)), figures.collect())
+        let fitted = fitted(context, grid).map(Block::Folded);
+        let blocks = figures.chain(fitted).collect();
+        Block::More(format!("Curves of {}", text::visible(&grid.name)), blocks)
     });
     let blocks = [intro].into_iter().chain(grids).collect();
     Section::new("curves", "Curves beside the paper\u{2019}s", blocks)
@@ -137,6 +140,37 @@ fn figure(context: &Context, grid: &GridSummary, plan: &CurvePlan, with_paper: b
         numbers: numbers(&lines, plan, &panels[1..]),
         panels,
     }
+}
+
+/// ScaleRL's curve of each arm, through the evaluations of all its runs; `None` where none can be fitted.
+fn fitted(context: &Context, grid: &GridSummary) -> Option<Table> {
+    let set = &context.analysis.declaration.curve_set;
+    let series = Series::Evaluation { set: set.clone(), statistic: Statistic::AvgAtK };
+    let row = |arm: &ArmSummary| {
+        let curve = curves::curve(context.study, &arm.id, &series, Clock::GeneratedTokens);
+        let all = curve.seeds.iter().flat_map(|seed| seed.points.iter().copied());
+        let (before, after): (Vec<_>, Vec<_>) = all.partition(|(spent, _)| *spent == 0.0);
+        let start = before.iter().map(|point| point.1).sum::<f64>() / before.len() as f64;
+        let fit = scaling::fit(start, &after).ok()?;
+        Some(row![
+            text::visible(&arm.label),
+            TableCell::shown(Some(fit.start), text::percent),
+            TableCell::shown(Some(fit.asymptote), text::percent),
+            TableCell::shown(Some(fit.midpoint), text::number),
+            TableCell::shown(Some(fit.exponent), text::number),
+            TableCell::shown(Some(fit.deviation), text::points)
+        ])
+    };
+    let rows: Vec<_> = grid.arms.iter().filter_map(row).collect();
+    let caption = format!(
+        "avg@k on {} over generated tokens C: R(C) = R₀ + (A − R₀) / (1 + (C_mid / C)^B), ScaleRL\u{2019}s curve \
+         (arXiv 2510.13786, Eq. 1), by least squares through the evaluations of all runs. A beyond what the runs \
+         reached is an extrapolation, and A of 100 % or B of 0.2 or 20 are ends of the search: such runs do not \
+         determine them. The spread around the curve is between runs and around their courses.",
+        text::visible(set)
+    );
+    let columns = "arm | R₀ # | A # | C_mid, tokens # | B # | spread around the curve, points #";
+    (!rows.is_empty()).then(|| Table::new(caption, columns, rows))
 }
 
 pub fn legend(lines: &[CurveLine]) -> Vec<LegendEntry> {

@@ -8,8 +8,8 @@ use crate::experiment::ChainsVariant;
 use crate::experiment::sets::{CHECKED_CHAINS, DEV, TRAIN};
 use crate::task::DataSets;
 use crate::task::data::embedded::{
-    Embedded, SetShape, Shares, Solutions, Written, between, draw_set, probabilities, share,
-    shares_of, tagged,
+    Embedded, SetShape, Shares, Solutions, Written, between, draw_outside, draw_set, evaluated,
+    probabilities, share, shares_of, tagged,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -31,11 +31,8 @@ const TRAIN_SET: SetShape = SetShape { name: TRAIN, problems: 8192, digits: 4 };
 #[derive(Debug)]
 pub struct CheckedChains(pub ChainsVariant);
 
-static HELD_OUT: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
-    let sets = CheckedChains(ChainsVariant::Mixed).sets();
-    let evaluated = sets.evaluated().flat_map(|(_, problems)| problems);
-    evaluated.map(|problem| problem.question.clone()).collect()
-});
+static HELD_OUT: LazyLock<BTreeSet<String>> =
+    LazyLock::new(|| evaluated(&CheckedChains(ChainsVariant::Mixed).sets()));
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ChainProblem {
@@ -173,12 +170,11 @@ impl Solutions for CheckedChains {
 
     fn write(&self, shares: &Shares, max_characters: usize, draws: &mut Stream) -> Written {
         let [again, brief, check_right, check_wrong, repeat, spelled] = shares_of(shares, SHARES);
-        let problem = loop {
-            let problem = ChainProblem::draw(OPERATIONS, draws);
-            if !HELD_OUT.contains(&problem.question()) {
-                break problem;
-            }
-        };
+        let (problem, question) = draw_outside(
+            &HELD_OUT,
+            || ChainProblem::draw(OPERATIONS, draws),
+            ChainProblem::question,
+        );
         let (mut value, mut text) = (problem.first, String::new());
         for (letter, &operand) in ('a'..).zip(&problem.operands) {
             let truth = sum(value, operand);
@@ -204,7 +200,7 @@ impl Solutions for CheckedChains {
             value = written;
         }
         text += &format!("Answer: {value:02}");
-        Written::cut(problem.question(), &text, max_characters)
+        Written::cut(question, &text, max_characters)
     }
 }
 

@@ -8,7 +8,8 @@ use crate::experiment::MiniAimeVariant;
 use crate::experiment::sets::{DEV, MINI_AIME, MINI_AIME_PLUS, TRAIN};
 use crate::task::DataSets;
 use crate::task::data::embedded::{
-    Embedded, SetShape, Shares, Solutions, Written, between, draw_set, shares_of,
+    Embedded, SetShape, Shares, Solutions, Written, between, draw_outside, draw_set, evaluated,
+    shares_of,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -193,14 +194,10 @@ impl Solutions for MiniAime {
 
     fn write(&self, shares: &Shares, max_characters: usize, draws: &mut Stream) -> Written {
         let style = drawn_style(shares_of(shares, STYLES), draws.uniform());
-        let expression = loop {
-            let expression = TASK.draw(draws);
-            if !HELD_OUT.contains(&expression.question()) {
-                break expression;
-            }
-        };
+        let (expression, question) =
+            draw_outside(&HELD_OUT, || TASK.draw(draws), Expression::question);
         let solution = solution(&expression, style, max_characters);
-        Written { question: expression.question(), solution, ends: style != Style::Ramble }
+        Written { question, solution, ends: style != Style::Ramble }
     }
 }
 
@@ -240,9 +237,7 @@ pub fn evaluated_questions() -> BTreeSet<String> {
     }
     let mut questions = taken;
     for variant in [MiniAimeVariant::Standard, MiniAimeVariant::MoreProducts] {
-        let sets = generate(variant);
-        let evaluated = sets.evaluated().flat_map(|(_, problems)| problems);
-        questions.extend(evaluated.map(|problem| problem.question.clone()));
+        questions.extend(evaluated(&generate(variant)));
     }
     questions
 }

@@ -139,6 +139,27 @@ fn draw_set(
     (0..problems as u64).map(problem).collect()
 }
 
+/// The questions of a task's evaluation sets, which pretraining never sees.
+fn evaluated(sets: &DataSets) -> BTreeSet<String> {
+    let problems = sets.evaluated().flat_map(|(_, problems)| problems);
+    problems.map(|problem| problem.question.clone()).collect()
+}
+
+/// The first problem drawn whose question is none of `held_out`, with its question.
+fn draw_outside<P>(
+    held_out: &BTreeSet<String>,
+    mut draw: impl FnMut() -> P,
+    question: impl Fn(&P) -> String,
+) -> (P, String) {
+    loop {
+        let problem = draw();
+        let asked = question(&problem);
+        if !held_out.contains(&asked) {
+            return (problem, asked);
+        }
+    }
+}
+
 /// The share of cases that hold; `None` without a case.
 fn share(cases: impl Iterator<Item = bool>) -> Option<f64> {
     let (mut all, mut held) = (0.0, 0.0);

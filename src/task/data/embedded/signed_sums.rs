@@ -6,8 +6,8 @@ use crate::base::rng::Stream;
 use crate::experiment::sets::{DEV, SIGNED_SUMS, TRAIN};
 use crate::task::DataSets;
 use crate::task::data::embedded::{
-    Embedded, SetShape, Shares, Solutions, Written, between, draw_set, probabilities, share,
-    shares_of, tagged,
+    Embedded, SetShape, Shares, Solutions, Written, between, draw_outside, draw_set, evaluated,
+    probabilities, share, shares_of, tagged,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -28,11 +28,7 @@ const SETS: [SetShape; 3] = [
 #[derive(Debug)]
 pub struct SignedSums;
 
-static HELD_OUT: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
-    let sets = SignedSums.sets();
-    let evaluated = sets.evaluated().flat_map(|(_, problems)| problems);
-    evaluated.map(|problem| problem.question.clone()).collect()
-});
+static HELD_OUT: LazyLock<BTreeSet<String>> = LazyLock::new(|| evaluated(&SignedSums.sets()));
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SumProblem {
@@ -106,12 +102,8 @@ impl Solutions for SignedSums {
 
     fn write(&self, shares: &Shares, max_characters: usize, draws: &mut Stream) -> Written {
         let [give_up] = shares_of(shares, SHARES);
-        let problem = loop {
-            let problem = SumProblem::draw(draws);
-            if !HELD_OUT.contains(&problem.question()) {
-                break problem;
-            }
-        };
+        let (problem, question) =
+            draw_outside(&HELD_OUT, || SumProblem::draw(draws), SumProblem::question);
         let mut text = String::new();
         let pattern = loop {
             let pattern = draws.below(1 << (problem.numbers.len() - 1)) as u32;
@@ -122,7 +114,7 @@ impl Solutions for SignedSums {
             }
         };
         text += &format!("Answer: {}", problem.signs(pattern));
-        Written::cut(problem.question(), &text, max_characters)
+        Written::cut(question, &text, max_characters)
     }
 }
 

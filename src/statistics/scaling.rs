@@ -1,0 +1,125 @@
+//! ScaleRL's curve of a score over what training has spent.
+
+use crate::statistics::{StatisticsError, error};
+
+/// R(C) = R₀ + (A − R₀) / (1 + (C_mid / C)^B): arXiv 2510.13786, Eq. 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ScalingCurve {
+    /// R₀: the score before training.
+    pub start: f64,
+    /// A: the score that the curve tends to, in [0, 1].
+    pub asymptote: f64,
+    /// C_mid: where half of the gain is made, in the unit of C.
+    pub midpoint: f64,
+    /// B: larger is steeper.
+    pub exponent: f64,
+    /// Root mean square of score − R(C).
+    pub deviation: f64,
+}
+
+/// Fewest points for three parameters.
+pub const FEWEST_POINTS: usize = 5;
+
+const EXPONENTS: (f64, f64) = (0.2, 20.0);
+/// Each looks at half the range of the one before, around the best so far.
+const ZOOMS: usize = 24;
+/// Grid lines on each side of the best.
+const LINES: i32 = 10;
+
+/// The curve of least squares through scores in [0, 1] over C > 0. C_mid (from a third of the smallest C to three
+/// times the largest) and B (0.2 to 20) are searched for on grids that narrow down; A follows from them.
+///
+/// # Errors
+/// Fewer than [`FEWEST_POINTS`] points, or a value that is not finite.
+pub fn fit(start: f64, points: &[(f64, f64)]) -> Result<ScalingCurve, StatisticsError> {
+    let logs: Vec<f64> = points.iter().map(|(spent, _)| libm::log(*spent)).collect();
+    let gains: Vec<f64> = points.iter().map(|(_, score)| score - start).collect();
+    error::check("a scaling curve", &gains, FEWEST_POINTS)?;
+    error::check("a scaling curve", &logs, FEWEST_POINTS)?;
+    let curve = |[log_midpoint, log_exponent]: [f64; 2]| {
+        let exponent = libm::exp(log_exponent);
+        let share = |log: &f64| 1.0 / (1.0 + libm::exp(exponent * (log_midpoint - log)));
+        let shares: Vec<f64> = logs.iter().map(share).collect();
+        let product = |of: &[f64]| shares.iter().zip(of).map(|(s, it)| s * it).sum::<f64>();
+        let gain = (product(&gains) / product(&shares)).clamp(-start, 1.0 - start);
+        let squares = shares.iter().zip(&gains).map(|(s, it)| (it - gain * s) * (it - gain * s));
+        ScalingCurve {
+            start,
+            asymptote: start + gain,
+            midpoint: libm::exp(log_midpoint),
+            exponent,
+            deviation: (squares.sum::<f64>() / gains.len() as f64).sqrt(),
+        }
+    };
+    let smallest = logs.iter().copied().fold(f64::INFINITY, f64::min);
+    let largest = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let ranges = [
+        (smallest - libm::log(3.0), largest + libm::log(3.0)),
+        (libm::log(EXPONENTS.0), libm::log(EXPONENTS.1)),
+    ];
+    let mut at = ranges.map(|(low, high)| (low + high) / 2.0);
+    let mut best = curve(at);
+    for zoom in 0..ZOOMS {
+        let middle = at;
+        let line = |axis: usize, step: i32| {
+            let (low, high) = ranges[axis];
+            let half = (high - low) / 2.0 / (1u64 << zoom) as f64;
+            (middle[axis] + half * f64::from(step) / f64::from(LINES)).clamp(low, high)
+        };
+        for step in (-LINES..=LINES).flat_map(|x| (-LINES..=LINES).map(move |y| [x, y])) {
+            let place = [line(0, step[0]), line(1, step[1])];
+            let found = curve(place);
+            if found.deviation < best.deviation {
+                (best, at) = (found, place);
+            }
+        }
+    }
+    Ok(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn(asymptote: f64, midpoint: f64, exponent: f64) -> Vec<(f64, f64)> {
+        let score =
+            |spent: f64| 0.2 + (asymptote - 0.2) / (1.0 + libm::pow(midpoint / spent, exponent));
+        (1..=12).map(|step| f64::from(step) * 1e4).map(|spent| (spent, score(spent))).collect()
+    }
+
+    #[test]
+    fn the_parameters_of_a_drawn_curve_are_found() {
+        for (asymptote, midpoint, exponent) in [(0.9, 4e4, 2.0), (0.61, 2e4, 1.2), (0.1, 5e4, 6.0)]
+        {
+            let found = fit(0.2, &drawn(asymptote, midpoint, exponent)).unwrap();
+            assert!((found.asymptote - asymptote).abs() < 1e-5, "{found:?}");
+            assert!((found.midpoint / midpoint - 1.0).abs() < 1e-5, "{found:?}");
+            assert!((found.exponent / exponent - 1.0).abs() < 1e-4, "{found:?}");
+            assert!(found.deviation < 1e-6, "{found:?}");
+        }
+    }
+
+    /// `scipy.optimize.curve_fit` 1.17 of the same points, with A, C_mid and B bounded as here.
+    #[test]
+    fn a_noisy_curve_agrees_with_scipy() {
+        let noise = [0.01, -0.02, 0.015, 0.0, -0.01, 0.02, -0.015, 0.01, 0.0, -0.02, 0.01, 0.005];
+        let points: Vec<(f64, f64)> =
+            drawn(0.85, 3e4, 1.7).into_iter().zip(noise).map(|((c, r), e)| (c, r + e)).collect();
+        let found = fit(0.2, &points).unwrap();
+        for (value, expected) in [
+            (found.asymptote, 0.849609232),
+            (found.midpoint / 1e4, 2.99938616),
+            (found.exponent, 1.70916402),
+            (found.deviation, 0.013142003724675),
+        ] {
+            assert!((value - expected).abs() < 1e-5, "{value} {expected}");
+        }
+    }
+
+    #[test]
+    fn too_little_to_fit_is_refused() {
+        assert!(fit(0.2, &drawn(0.9, 4e4, 2.0)[..4]).is_err());
+        assert!(fit(0.2, &[(0.0, 0.3); 6]).is_err());
+        assert!(fit(f64::NAN, &drawn(0.9, 4e4, 2.0)).is_err());
+    }
+}
