@@ -448,7 +448,7 @@ const COMMANDS: &[(&str, How)] = {
             Parsed(MINUTES),
         ),
         ("dapo report runs/study-2", Parsed(MINUTES)),
-        ("dapo report runs/study-2 --claims experiments/chains/claims.toml", Parsed(MINUTES)),
+        ("dapo report runs/study-2 --claims=experiments/chains/claims.toml", Parsed(MINUTES)),
         ("just setup", Parsed(TOOLS)),
         ("just wheel", Parsed(TOOLS)),
         ("just wheel-test", Parsed(TOOLS)),

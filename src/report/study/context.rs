@@ -5,9 +5,9 @@ use crate::report::{axes, page::TableCell, text};
 use crate::statistics::Interval;
 use crate::study::comparisons::Comparison;
 use crate::study::{
-    Analysis, ArmSummary, GridSummary, Judged, Metric, Statistic, collection::Study,
+    Analysis, ArmSummary, Cell, GridSummary, Judged, Metric, Statistic, collection::Study,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub struct Context<'a> {
     pub study: &'a Study,
@@ -75,8 +75,15 @@ impl<'a> Context<'a> {
         format!("avg@{} on {set}", k.map_or("k".to_owned(), |k| k.to_string()))
     }
 
+    /// Different base policies that runs start from.
+    pub fn base_policies(&self) -> usize {
+        let cells = self.counted_cells();
+        let digest = |cell: &&Cell| cell.inputs.get("base/model.safetensors").cloned();
+        cells.iter().filter_map(digest).collect::<BTreeSet<_>>().len()
+    }
+
     /// Every run that counts, once, though several grids may share it.
-    pub fn counted_cells(&self) -> Vec<&'a crate::study::cell::Cell> {
+    pub fn counted_cells(&self) -> Vec<&'a Cell> {
         let mut cells = BTreeMap::new();
         for cell in self.arms().flat_map(|arm| self.study.cells_of(&arm.id)) {
             cells.insert(cell.file_name(), cell);

@@ -18,9 +18,10 @@ pub fn section(context: &Context) -> Section {
                 .to_owned(),
         );
     }
-    lines.push(
-        "No variation between base models: all runs start from one base checkpoint.".to_owned(),
-    );
+    if context.base_policies() < 2 {
+        let one = "No variation between base models: all runs start from one base checkpoint.";
+        lines.push(one.to_owned());
+    }
     let present = |name: &&&str| context.analysis.grids.iter().all(|grid| grid.name != **name);
     let absent: Vec<String> = GRIDS.iter().filter(present).map(|name| (*name).to_owned()).collect();
     if !absent.is_empty() && comparison::embedded(context) {

@@ -3,6 +3,7 @@
 
 use crate::statistics::{between, distributions};
 use crate::study::{Declared, RunValue, arms, collection::Study, comparisons::Comparison};
+use std::collections::BTreeSet;
 
 const MOST_RUNS: usize = 1000;
 
@@ -19,15 +20,25 @@ pub fn for_difference(study: &Study, comparison: &Comparison) -> String {
     let family = study.declaration.families.iter().find(|it| it.id == comparison.family);
     let size = family.map_or(1, |family| family.comparisons.len()).max(1);
     let alpha = declaration.alpha / size as f64;
+    let paired = declaration.paired;
+    let unit = if paired { "blocks" } else { "runs of each arm" };
+    let smallest = |n: usize| match paired {
+        true => 2.0 / (1u64 << n.min(63)) as f64,
+        false => between::smallest_p(n, n),
+    };
     let mut runs = between::FEWEST_RUNS..MOST_RUNS;
-    let least = runs.find(|n| between::smallest_p(*n, *n) <= alpha).unwrap_or(MOST_RUNS);
-    if result.interval.is_none() || result.difference == 0.0 {
-        let seen = comparison.arm.len().min(comparison.reference.len());
+    let least = runs.find(|n| smallest(*n) <= alpha).unwrap_or(MOST_RUNS);
+    let blocks: BTreeSet<u64> = comparison.arm.iter().map(|run| run.seed).collect();
+    let seen = match paired {
+        true => blocks.len(),
+        false => comparison.arm.len().min(comparison.reference.len()),
+    };
+    let Some(interval) = result.interval.filter(|_| result.difference != 0.0) else {
         return match least > seen {
-            true => format!("at least {least} runs of each arm"),
-            false => format!("more than the {seen} runs of each arm that there are"),
+            true => format!("at least {least} {unit}"),
+            false => format!("more than the {seen} {unit} that there are"),
         };
-    }
+    };
     let values = |runs: &[RunValue]| runs.iter().map(|run| run.value).collect::<Vec<f64>>();
     let variance = |runs: &[RunValue]| {
         let deviation = arms::mean(&values(runs), declaration.level)
@@ -35,20 +46,27 @@ pub fn for_difference(study: &Study, comparison: &Comparison) -> String {
             .unwrap_or(0.0);
         deviation * deviation
     };
-    let sigma = ((variance(&comparison.arm) + variance(&comparison.reference)) / 2.0).sqrt();
-    // Two normal samples with that spread need n = 2 (z of 1 − α/2 + z_power)² σ²/d², and z²/4 more
-    // because σ is estimated. A permutation test needs about as many.
+    // Of a block's difference, or of the difference of two runs.
+    let spread = match paired {
+        true => {
+            let t = distributions::t_quantile((1.0 + interval.level) / 2.0, (seen - 1) as f64);
+            let error = (interval.high - interval.low) / (2.0 * t);
+            error * error * seen as f64
+        }
+        false => variance(&comparison.arm) + variance(&comparison.reference),
+    };
+    // Normal differences with that spread need n = (z of 1 − α/2 + z_power)² spread/d², and a part of z² more
+    // because the spread is estimated. A permutation test needs about as many.
     let z = normal_quantile(1.0 - alpha / 2.0);
     let both = z + normal_quantile(declaration.power.max(0.5));
-    let size = result.difference / sigma.max(f64::MIN_POSITIVE);
-    let runs = (2.0 * both * both / (size * size) + z * z / 4.0).ceil();
+    let squared = result.difference * result.difference;
+    let more = if paired { 2.0 } else { 4.0 };
+    let runs = (both * both * spread / squared + z * z / more).ceil();
     if runs > MOST_RUNS as f64 {
-        return format!(
-            "more than {MOST_RUNS} runs of each arm for a difference like the one seen"
-        );
+        return format!("more than {MOST_RUNS} {unit} for a difference like the one seen");
     }
     format!(
-        "about {} runs of each arm, were the difference as large as the one seen (power {:.0} %)",
+        "about {} {unit}, were the difference as large as the one seen (power {:.0} %)",
         least.max(runs as usize),
         100.0 * declaration.power
     )
