@@ -22,6 +22,5 @@ pub use crate::statistics::error::StatisticsError;
 pub use crate::statistics::estimators::Sample;
 pub use crate::statistics::outcomes::Counts;
 pub use crate::statistics::paired::Paired;
-pub use crate::statistics::scaling::ScalingCurve;
 pub use crate::statistics::time_to_level::TimeToEvent;
 pub use crate::statistics::verdict::Evidence;

@@ -2,11 +2,9 @@
 
 use crate::statistics::{StatisticsError, error};
 
-/// R(C) = R₀ + (A − R₀) / (1 + (C_mid / C)^B): arXiv 2510.13786, Eq. 1.
+/// R(C) = R₀ + (A − R₀) / (1 + (C_mid / C)^B), R₀ the score before training: arXiv 2510.13786, Eq. 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScalingCurve {
-    /// R₀: the score before training.
-    pub start: f64,
     /// A: the score that the curve tends to, in [0, 1].
     pub asymptote: f64,
     /// C_mid: where half of the gain is made, in the unit of C.
@@ -44,7 +42,6 @@ pub fn fit(start: f64, points: &[(f64, f64)]) -> Result<ScalingCurve, Statistics
         let gain = (product(&gains) / product(&shares)).clamp(-start, 1.0 - start);
         let squares = shares.iter().zip(&gains).map(|(s, it)| (it - gain * s) * (it - gain * s));
         ScalingCurve {
-            start,
             asymptote: start + gain,
             midpoint: libm::exp(log_midpoint),
             exponent,

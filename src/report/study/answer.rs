@@ -430,13 +430,12 @@ fn claims(context: &Context) -> Option<String> {
 }
 
 fn limits(context: &Context) -> String {
-    let embedded = comparison::embedded(context).then_some(published::EMBEDDED);
+    let embedded = comparison::embedded(context).then(|| format!("{}; ", published::EMBEDDED));
     let base = match context.base_policies() {
         0 | 1 => "all runs start from one base checkpoint".to_owned(),
         several => format!("runs start from {several} base checkpoints"),
     };
-    let embedded = embedded.map(str::to_owned);
-    format!("{}.", text::joined(embedded.into_iter().chain([base]), "; "))
+    format!("{}{base}.", embedded.unwrap_or_default())
 }
 
 fn check(context: &Context) -> String {

@@ -154,7 +154,7 @@ fn fitted(context: &Context, grid: &GridSummary) -> Option<Table> {
         let fit = scaling::fit(start, &after).ok()?;
         Some(row![
             text::visible(&arm.label),
-            TableCell::shown(Some(fit.start), text::percent),
+            TableCell::shown(Some(start), text::percent),
             TableCell::shown(Some(fit.asymptote), text::percent),
             TableCell::shown(Some(fit.midpoint), text::number),
             TableCell::shown(Some(fit.exponent), text::number),

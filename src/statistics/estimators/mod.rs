@@ -172,12 +172,12 @@ fn counts(problems: &[Vec<Sample>]) -> Vec<Counts> {
     problems.iter().map(of).collect()
 }
 
-pub(crate) fn mean(values: &[f64]) -> f64 {
+pub fn mean(values: &[f64]) -> f64 {
     assert!(!values.is_empty(), "{}", StatisticsError::NoProblems);
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-pub(crate) fn standard_error_of_mean(values: &[f64]) -> f64 {
+pub fn standard_error_of_mean(values: &[f64]) -> f64 {
     let (n, centre) = (values.len() as f64, mean(values));
     let squares: f64 = values.iter().map(|value| (value - centre) * (value - centre)).sum();
     (squares / (n * (n - 1.0))).sqrt()

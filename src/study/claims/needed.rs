@@ -1,9 +1,9 @@
 //! Estimates of what an inconclusive part would need, from the values that were seen. For reading,
 //! never a decision.
 
-use crate::statistics::{between, distributions};
-use crate::study::{Declared, RunValue, arms, collection::Study, comparisons::Comparison};
-use std::collections::BTreeSet;
+use crate::statistics::{between, distributions, estimators};
+use crate::study::comparisons::{self, Comparison};
+use crate::study::{Declared, RunValue, arms, collection::Study};
 
 const MOST_RUNS: usize = 1000;
 
@@ -28,40 +28,33 @@ pub fn for_difference(study: &Study, comparison: &Comparison) -> String {
     };
     let mut runs = between::FEWEST_RUNS..MOST_RUNS;
     let least = runs.find(|n| smallest(*n) <= alpha).unwrap_or(MOST_RUNS);
-    let blocks: BTreeSet<u64> = comparison.arm.iter().map(|run| run.seed).collect();
+    let blocks = comparisons::blocks_of(comparison);
+    let differences: Vec<f64> = blocks.iter().map(|(arm, reference)| arm - reference).collect();
     let seen = match paired {
-        true => blocks.len(),
+        true => differences.len(),
         false => comparison.arm.len().min(comparison.reference.len()),
     };
-    let Some(interval) = result.interval.filter(|_| result.difference != 0.0) else {
+    if result.interval.is_none() || result.difference == 0.0 {
         return match least > seen {
             true => format!("at least {least} {unit}"),
             false => format!("more than the {seen} {unit} that there are"),
         };
+    }
+    let variance = |values: &[f64]| {
+        let error = estimators::standard_error_of_mean(values);
+        error * error * values.len() as f64
     };
     let values = |runs: &[RunValue]| runs.iter().map(|run| run.value).collect::<Vec<f64>>();
-    let variance = |runs: &[RunValue]| {
-        let deviation = arms::mean(&values(runs), declaration.level)
-            .and_then(|mean| mean.standard_deviation)
-            .unwrap_or(0.0);
-        deviation * deviation
-    };
     // Of a block's difference, or of the difference of two runs.
     let spread = match paired {
-        true => {
-            let t = distributions::t_quantile((1.0 + interval.level) / 2.0, (seen - 1) as f64);
-            let error = (interval.high - interval.low) / (2.0 * t);
-            error * error * seen as f64
-        }
-        false => variance(&comparison.arm) + variance(&comparison.reference),
+        true => variance(&differences),
+        false => variance(&values(&comparison.arm)) + variance(&values(&comparison.reference)),
     };
     // Normal differences with that spread need n = (z of 1 − α/2 + z_power)² spread/d², and a part of z² more
     // because the spread is estimated. A permutation test needs about as many.
     let z = normal_quantile(1.0 - alpha / 2.0);
-    let both = z + normal_quantile(declaration.power.max(0.5));
-    let squared = result.difference * result.difference;
-    let more = if paired { 2.0 } else { 4.0 };
-    let runs = (both * both * spread / squared + z * z / more).ceil();
+    let sizes = (z + normal_quantile(declaration.power.max(0.5))) / result.difference;
+    let runs = (sizes * sizes * spread + z * z / if paired { 2.0 } else { 4.0 }).ceil();
     if runs > MOST_RUNS as f64 {
         return format!("more than {MOST_RUNS} {unit} for a difference like the one seen");
     }

@@ -6,7 +6,7 @@ mod judgement;
 
 use crate::base::workers;
 use crate::statistics::{
-    Equivalence, Interval, TimeToEvent, aggregates, between, equivalence, time_to_level,
+    Equivalence, Interval, TimeToEvent, aggregates, between, equivalence, estimators, time_to_level,
 };
 use crate::study::collection::Study;
 use crate::study::{Cell, Declared, DeclaredFamily, Direction, Metric, arms, metric};
@@ -338,16 +338,19 @@ fn by_block(runs: &[RunValue]) -> BTreeMap<u64, f64> {
     }
     let whole = blocks.values().map(Vec::len).max().unwrap_or(0);
     blocks.retain(|_, values| values.len() == whole);
-    let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len() as f64;
-    blocks.into_iter().map(|(seed, values)| (seed, mean(values))).collect()
+    blocks.into_iter().map(|(seed, values)| (seed, estimators::mean(&values))).collect()
+}
+
+/// The arm's and the reference's value of each block that has both.
+pub fn blocks_of(comparison: &Comparison) -> Vec<(f64, f64)> {
+    let (arm, reference) = (by_block(&comparison.arm), by_block(&comparison.reference));
+    arm.iter().filter_map(|(seed, value)| Some((*value, *reference.get(seed)?))).collect()
 }
 
 /// Differences within blocks: the sign-flip test, t's interval and t's test of equivalence.
 fn blocks(study: &Study, comparison: &Comparison) -> Result<TestResult, String> {
     let declaration = &study.declaration;
-    let (arm, reference) = (by_block(&comparison.arm), by_block(&comparison.reference));
-    let both: Vec<(f64, f64)> =
-        arm.iter().filter_map(|(seed, value)| Some((*value, *reference.get(seed)?))).collect();
+    let both = blocks_of(comparison);
     let differences: Vec<f64> = both.iter().map(|(arm, reference)| arm - reference).collect();
     let found =
         between::blocks(&differences, declaration.level).map_err(|error| error.to_string())?;
