@@ -18,8 +18,8 @@ pub const NO_SPREAD: &str = "The size of a step of the paper\u{2019}s Table 1 ca
      run without spread, and the authors\u{2019} own later runs differ from it by as much as a step.";
 
 /// What the embedded benchmark cannot say.
-pub const EMBEDDED: &str = "arithmetic for a model of under a million parameters, so that no score \
-                            stands against one of the paper";
+pub const EMBEDDED: &str = "arithmetic for models of at most about a million parameters, so that no \
+                            score stands against one of the paper";
 
 /// A published value that an arm stands beside.
 pub struct Published {
@@ -101,8 +101,8 @@ pub fn curves(name: &str) -> Option<Panel> {
 pub fn comparability(embedded: bool) -> &'static str {
     match embedded {
         true => {
-            "No score here can be set against a score of the paper: ours are shares of three-digit \
-             arithmetic problems solved by a model of under a million parameters, the paper\u{2019}s \
+            "No score here can be set against a score of the paper: ours are shares of \
+             arithmetic problems solved by models of at most about a million parameters, the paper\u{2019}s \
              are AIME 2024 with a model of 32 billion. What can be compared is the sign and the \
              order of the steps, and the course of the training metrics."
         }

@@ -39,7 +39,7 @@ length* | paper | Mean response length | tokens | rollout/response_tokens_mean: 
 reward* | paper | Mean reward | reward | rollout/reward_mean: all generated; train/reward_mean: after filtering | 7b | Correctness as ±1 plus the length penalty, of all generated rollouts. | Both are ±1 for correctness plus the length penalty. Ours is drawn before and after filtering, because the paper does not say which it plots.
 probability* | paper | Mean probability of sampled tokens | probability | policy/rollout_token_probability_mean: all rollouts; policy/token_probability_mean: batch | 7d | The mirror image of the entropy.
 all-correct* | paper | Groups with every answer correct | % | rollout/groups_all_correct_share: all generated | 3b | These groups have no gradient; Dynamic Sampling drops them.
-up-clipped* | paper | Mean probability of up-clipped tokens | probability | loss/up_clipped_probability_mean: advantage > 0, ratio > 1 + ε_high | 3a | Steps without such a token are left out.
+up-clipped* | paper | Mean probability of up-clipped tokens | probability | loss/up_clipped_probability_mean: advantage > 0, ratio > 1 + ε_high; policy/token_probability_mean: every token of the batch | 3a | Steps without such a token are left out.
 clip-high* | own | Tokens clipped from above | % | loss/clip_fraction_high: from above | |
 clip-low* | own | Tokens clipped from below | % | loss/clip_fraction_low: from below | |
 truncated* | own | Truncated responses | % | rollout/truncated_share: all generated; train/truncated_share: after filtering | |

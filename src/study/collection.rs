@@ -129,8 +129,14 @@ impl Study {
         mut cells: Vec<Cell>,
         declaration: Option<Declaration>,
     ) -> Self {
+        // The grid that the study asks about comes first.
+        let asked = declaration.iter().flat_map(|it| &it.families).flat_map(|it| &it.comparisons);
+        let asked = asked.take(1).find_map(|it| Some(it.arm.split_once('/')?.0.to_owned()));
         let place = |grid: &Grid| ORDER.iter().position(|name| *name == grid.name);
-        grids.sort_by_key(|grid| (place(grid).unwrap_or(ORDER.len()), grid.name.clone()));
+        grids.sort_by_key(|grid| {
+            let is_other = asked.as_ref() != Some(&grid.name);
+            (is_other, place(grid).unwrap_or(ORDER.len()), grid.name.clone())
+        });
         cells.sort_by_key(Cell::file_name);
         let declaration = declaration.unwrap_or_else(|| {
             let sets = grids.first().map(Grid::sets).unwrap_or_default();

@@ -206,17 +206,27 @@ pub fn section(context: &Context) -> Section {
     Section::new("answer", "The declared comparisons", blocks)
 }
 
-/// The first family and every comparison that is alone in its family, one by one; each other family in
-/// a few words.
+/// Families that are shown in full: the first two, and those of one comparison; and all others.
+fn families<'a>(context: &Context<'a>) -> (Vec<&'a FamilyResult>, Vec<&'a FamilyResult>) {
+    let (first, rest) = context.analysis.families.split_at(context.analysis.families.len().min(2));
+    let (single, other): (Vec<_>, Vec<_>) =
+        rest.iter().partition(|family| family.comparisons.len() == 1);
+    (first.iter().chain(single).collect(), other)
+}
+
+/// Some families comparison by comparison, each other one in a few words.
 fn declared(context: &Context) -> Vec<Block> {
-    let families = context.analysis.families.iter().enumerate();
-    let (full, other): (Vec<_>, Vec<_>) =
-        families.partition(|(index, family)| *index == 0 || family.comparisons.len() == 1);
+    let (full, other) = families(context);
     if full.is_empty() {
         return vec![Block::text("No comparison was declared.")];
     }
-    let rows = full.iter().flat_map(|(_, family)| {
-        family.comparisons.iter().map(|comparison| comparison_row(context, family, comparison))
+    let mut said = "";
+    let rows = full.iter().flat_map(|family| family.comparisons.iter().map(move |it| (family, it)));
+    let rows = rows.map(|(family, comparison)| {
+        let metric = comparison.metric_words.as_str();
+        let new = (said != metric).then_some(metric);
+        said = metric;
+        comparison_row(context, family, comparison, new)
     });
     let columns = format!(
         "family | comparison | difference # | {} # | above # | p (Holm) # | verdict | status",
@@ -227,10 +237,11 @@ fn declared(context: &Context) -> Vec<Block> {
         true => ("blocks", "sign-flip test over blocks"),
     };
     let caption = format!(
-        "Above: share of the {of} in which the first arm is above. p: {test}, after Holm in the family."
+        "Above: share of the {of} in which the first arm is above. p: {test}, after Holm in the family. A row \
+         that names no measure has that of the row before."
     );
     let table = Block::Table(Table::new(&caption, &columns, rows));
-    let others = text::joined(other.iter().map(|(_, family)| in_words(family)), "; ");
+    let others = text::joined(other.into_iter().map(in_words), "; ");
     let others = (!others.is_empty())
         .then(|| Block::Text(format!("Other families (in full in the appendix): {others}.")));
     [table].into_iter().chain(others).collect()
@@ -240,17 +251,15 @@ fn comparison_row(
     context: &Context,
     family: &FamilyResult,
     comparison: &Comparison,
+    metric: Option<&str>,
 ) -> Vec<TableCell> {
     let declared = &comparison.declared;
+    let metric = metric.map_or(String::new(), |words| format!(": {}", text::visible(words)));
     let unit = context::unit_of(&declared.metric);
     let result = comparison.result.as_ref();
     row![
         text::visible(&family.id),
-        format!(
-            "{}: {}",
-            context.pair(&declared.arm, &declared.reference),
-            text::visible(&comparison.metric_words)
-        ),
+        context.pair(&declared.arm, &declared.reference) + &metric,
         TableCell::shown(result.map(|it| it.difference), |difference| unit.signed(difference)),
         context::interval_cell(unit, result.and_then(|it| it.interval.as_ref()), "–"),
         TableCell::shown(result.and_then(|it| it.probability_higher), text::percent),
@@ -268,12 +277,22 @@ fn in_words(family: &FamilyResult) -> String {
     format!("{}: {}", text::visible(&family.id), text::joined(counts, ", "))
 }
 
-/// The first grid's differences beside the learning curves of the two arms asked about.
+/// Differences beside the learning curves of the two arms asked about: those of scores that were declared
+/// where some are between pools of arms, else the first grid's.
 fn figure(context: &Context) -> Option<Figure> {
     let grid = context.analysis.grids.first()?;
+    let is_of_scores = |it: &&Comparison| context::unit_of(&it.declared.metric) == Unit::Share;
+    let (full, _) = families(context);
+    let declared = full.into_iter().flat_map(|family| &family.comparisons).filter(is_of_scores);
+    let declared: Vec<&Comparison> = declared.collect();
+    let is_pool = |it: &&Comparison| context.analysis.declaration.pool(&it.declared.arm).is_some();
+    let (of, differences) = match declared.iter().any(is_pool) {
+        true => ("what was declared".to_owned(), declared),
+        false => (text::visible(&grid.name), grid.differences.iter().collect()),
+    };
     let mut panels = Vec::new();
-    if !grid.differences.is_empty() {
-        panels.push(Panel::Intervals(scores::differences(context, grid)));
+    if !differences.is_empty() {
+        panels.push(Panel::Intervals(scores::differences(context, differences)));
     }
     let mut legend = Vec::new();
     let arms = arms_asked_about(context);
@@ -294,9 +313,8 @@ fn figure(context: &Context) -> Option<Figure> {
         id: "answer-figure".to_owned(),
         title: String::new(),
         caption: format!(
-            "Left: {}, each arm against its row, {} intervals over training runs{hollow}. Right: mean \
+            "Left: {of}, each arm against its row, {} intervals over training runs{hollow}. Right: mean \
              over the runs of an arm, and its interval.",
-            text::visible(&grid.name),
             context.level()
         ),
         legend,

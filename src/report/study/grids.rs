@@ -57,7 +57,7 @@ fn table(context: &Context, grid: &GridSummary) -> Table {
         "arm | runs | mean, % # | {level} # | difference # | {level} # | above # | verdict"
     );
     let mut caption = format!(
-        "{}. Each difference is to the row that the label names, in a ladder to the row above.",
+        "{}, last evaluation. Each difference is to the row that the label names, in a ladder to the row above.",
         context.score_name()
     );
     if shows_paper {
@@ -181,14 +181,16 @@ fn by_tag(context: &Context, grid: &GridSummary) -> Option<Table> {
         let runs: Vec<f64> = cells(arm).into_iter().filter_map(last).map(of).collect();
         (!runs.is_empty()).then(|| runs.iter().sum::<f64>() / runs.len() as f64)
     };
-    let rows = first.tags.iter().map(|(tag, places)| {
-        let shares = grid.arms.iter();
-        let shares = shares.map(|arm| TableCell::shown(share(arm, places), text::points));
-        row![text::visible(tag), TableCell::count(places.len())].into_iter().chain(shares).collect()
+    let rows = grid.arms.iter().map(|arm| {
+        let shares = first.tags.values();
+        let shares = shares.map(|places| TableCell::shown(share(arm, places), text::points));
+        row![text::visible(&arm.label)].into_iter().chain(shares).collect()
     });
-    let caption = format!("{}, %, by the tags of its problems.", context.score_name());
-    let mut table = Table::new(caption, "tag | problems #", rows);
-    let column = |arm: &ArmSummary| Column { name: text::visible(&arm.label), numeric: true };
-    table.columns.extend(grid.arms.iter().map(column));
+    let caption = format!("{}, %, by the tags of its problems (how many).", context.score_name());
+    let mut table = Table::new(caption, "arm", rows);
+    table.columns.extend(first.tags.iter().map(|(tag, places)| Column {
+        name: format!("{} ({})", text::visible(tag), places.len()),
+        numeric: true,
+    }));
     Some(table)
 }

@@ -32,7 +32,7 @@ pub fn scores(context: &Context, grid: &GridSummary) -> Figure {
     })];
     let mut caption = scores_caption(context, grid);
     if !grid.differences.is_empty() {
-        panels.push(Panel::Intervals(differences(context, grid)));
+        panels.push(Panel::Intervals(differences(context, &grid.differences)));
         caption += &differences_caption(context, grid);
     }
     Figure {
@@ -110,7 +110,10 @@ fn seeds(context: &Context, grid: &GridSummary) -> Table {
 }
 
 /// Each arm against the row that it is compared with.
-pub fn differences(context: &Context, grid: &GridSummary) -> Intervals {
+pub fn differences<'a>(
+    context: &Context,
+    comparisons: impl IntoIterator<Item = &'a Comparison>,
+) -> Intervals {
     let row = |comparison: &Comparison| {
         let result = comparison.result.as_ref();
         let interval = result.and_then(|result| result.interval);
@@ -130,7 +133,7 @@ pub fn differences(context: &Context, grid: &GridSummary) -> Intervals {
         title: "difference to the row that it is compared with".to_owned(),
         x: "points".to_owned(),
         around_zero: true,
-        rows: grid.differences.iter().map(row).collect(),
+        rows: comparisons.into_iter().map(row).collect(),
     }
 }
 
