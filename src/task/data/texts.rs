@@ -51,10 +51,6 @@ impl Solutions for Texts {
         &[]
     }
 
-    fn check(&self, _shares: &Shares) -> Result<(), String> {
-        Ok(())
-    }
-
     /// A solution that is longer is cut and has no end.
     fn write(&self, _shares: &Shares, max_characters: usize, draws: &mut Stream) -> Written {
         let WrittenText { question, solution } = &self.0[draws.below(self.0.len() as u64) as usize];

@@ -5,11 +5,11 @@
 
 use crate::base::rng::Stream;
 use crate::experiment::ChainsVariant;
-use crate::experiment::sets::{CHECKED_CHAINS, DEV, TRAIN};
+use crate::experiment::sets::{CHECKED_CHAINS, TRAIN};
 use crate::task::DataSets;
 use crate::task::data::embedded::{
-    Embedded, SetShape, Shares, Solutions, Written, between, draw_outside, draw_set, evaluated,
-    probabilities, share, shares_of, tagged,
+    Embedded, Shares, Solutions, Written, between, draw_outside, evaluated, share, shares_of,
+    usual_sets,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -22,11 +22,6 @@ const OPERATIONS: (u64, u64) = (2, 6);
 const HARD_OPERATIONS: (u64, u64) = (5, 6);
 /// Of the operations whose left digit allows it, those whose units carry.
 const CARRY_SHARE: f64 = 0.35;
-
-/// In the order in which the sets take their questions.
-const TEST_SET: SetShape = SetShape { name: CHECKED_CHAINS, problems: 256, digits: 4 };
-const DEV_SET: SetShape = SetShape { name: DEV, problems: 64, digits: 4 };
-const TRAIN_SET: SetShape = SetShape { name: TRAIN, problems: 8192, digits: 4 };
 
 #[derive(Debug)]
 pub struct CheckedChains(pub ChainsVariant);
@@ -164,10 +159,6 @@ impl Solutions for CheckedChains {
         &SHARES
     }
 
-    fn check(&self, shares: &Shares) -> Result<(), String> {
-        probabilities(shares)
-    }
-
     fn write(&self, shares: &Shares, max_characters: usize, draws: &mut Stream) -> Written {
         let [again, brief, check_right, check_wrong, repeat, spelled] = shares_of(shares, SHARES);
         let (problem, question) = draw_outside(
@@ -206,25 +197,16 @@ impl Solutions for CheckedChains {
 
 impl Embedded for CheckedChains {
     fn sets(&self) -> DataSets {
-        let trained = match self.0 {
-            ChainsVariant::Mixed => OPERATIONS,
-            ChainsVariant::Hard => HARD_OPERATIONS,
+        let draw = |set: &str, draws: &mut Stream| {
+            let operations = match self.0 {
+                ChainsVariant::Hard if set == TRAIN => HARD_OPERATIONS,
+                ChainsVariant::Hard | ChainsVariant::Mixed => OPERATIONS,
+            };
+            let problem = ChainProblem::draw(operations, draws);
+            (problem.question(), problem.answer())
         };
-        let mut taken = BTreeSet::new();
-        let mut draw = |set: SetShape, operations: (u64, u64)| {
-            draw_set(set, SEED, &mut taken, |draws| {
-                let problem = ChainProblem::draw(operations, draws);
-                (problem.question(), problem.answer())
-            })
-        };
-        let [test, dev] = [TEST_SET, DEV_SET].map(|set| draw(set, OPERATIONS));
-        let train = draw(TRAIN_SET, trained);
-        let tag = |question: &str| {
-            let operations = question.matches('+').count();
-            vec![format!("{operations} operations")]
-        };
-        let tags = tagged(&[(CHECKED_CHAINS, &test), (DEV, &dev)], tag);
-        DataSets { train, dev, tests: vec![(CHECKED_CHAINS.to_string(), test)], tags }
+        let tag = |question: &str| format!("{} operations", question.matches('+').count());
+        usual_sets(CHECKED_CHAINS, SEED, draw, tag)
     }
 
     /// Of all operations `style_checked_share`; of those whose direct result is wrong or right,
@@ -352,7 +334,7 @@ mod tests {
             }
             let parts = [&sets.train, &sets.dev, &sets.tests[0].1];
             digests.push(parts.map(|problems| data::digest(problems)));
-            assert_eq!(sets.tags[DEV].len(), 64);
+            assert_eq!(sets.tags["dev"].len(), 64);
         }
         assert_eq!(digests[0][1..], digests[1][1..]);
         insta::assert_debug_snapshot!(digests);

@@ -10,7 +10,6 @@ use crate::algorithm::Problem;
 use crate::base::Purpose;
 use crate::base::rng::{self, Id, Stream};
 use crate::experiment::{ChainsVariant, Data, MiniAimeVariant, sets};
-use crate::records::Tags;
 use crate::task::{DataSets, TaskError};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,11 +44,17 @@ pub trait Solutions: Sync {
     /// The names of the shares, each of which a stage states.
     fn shares(&self) -> &'static [&'static str];
 
-    /// What is wrong with the values of the shares, none of which is missing or unknown.
+    /// What is wrong with the values of the shares, none of which is missing or unknown: each is a
+    /// probability, where a task says nothing else.
     ///
     /// # Errors
     /// The rule and what was found.
-    fn check(&self, shares: &Shares) -> Result<(), String>;
+    fn check(&self, shares: &Shares) -> Result<(), String> {
+        match shares.iter().find(|(_, share)| !(0.0..=1.0).contains(*share)) {
+            Some((name, share)) => Err(format!("must be from 0 to 1, got {name} = {share}")),
+            None => Ok(()),
+        }
+    }
 
     /// A function of its arguments. A question of an evaluation set is never drawn. A solution has at most
     /// `max_characters`, or ends.
@@ -102,14 +107,6 @@ fn shares_of<const N: usize>(shares: &Shares, names: [&str; N]) -> [f64; N] {
     names.map(|name| shares.get(name).copied().unwrap_or(f64::NAN))
 }
 
-/// Each share is a probability.
-fn probabilities(shares: &Shares) -> Result<(), String> {
-    match shares.iter().find(|(_, share)| !(0.0..=1.0).contains(*share)) {
-        Some((name, share)) => Err(format!("must be from 0 to 1, got {name} = {share}")),
-        None => Ok(()),
-    }
-}
-
 #[derive(Debug, Clone, Copy)]
 struct SetShape {
     name: &'static str,
@@ -137,6 +134,27 @@ fn draw_set(
         Problem { id: format!("{name}/{index:0digits$}"), question, answer }
     };
     (0..problems as u64).map(problem).collect()
+}
+
+/// The sets of a task in the usual shape, drawn in this order: `test`, tagged as `dev` is by a question's
+/// `tag`, and what is trained on. `draw` gives question and answer for a set.
+fn usual_sets(
+    test: &'static str,
+    seed: u64,
+    draw: impl Fn(&str, &mut Stream) -> (String, String),
+    tag: impl Fn(&str) -> String,
+) -> DataSets {
+    let mut taken = BTreeSet::new();
+    let mut set = |name, problems| {
+        draw_set(SetShape { name, problems, digits: 4 }, seed, &mut taken, |it| draw(name, it))
+    };
+    let (tested, dev, train) = (set(test, 256), set(sets::DEV, 64), set(sets::TRAIN, 8192));
+    let tags = |problems: &[Problem]| {
+        problems.iter().map(|it| (it.id.clone(), vec![tag(&it.question)])).collect()
+    };
+    let of_sets = [(test, &tested), (sets::DEV, &dev)];
+    let tags = of_sets.map(|(name, problems)| (name.to_string(), tags(problems)));
+    DataSets { tags: tags.into(), train, dev, tests: vec![(test.to_string(), tested)] }
 }
 
 /// The questions of a task's evaluation sets, which pretraining never sees.
@@ -168,12 +186,4 @@ fn share(cases: impl Iterator<Item = bool>) -> Option<f64> {
         held += f64::from(case);
     }
     (all > 0.0).then(|| held / all)
-}
-
-/// Tags of each set's problems, by their questions.
-fn tagged(sets: &[(&str, &[Problem])], tags: impl Fn(&str) -> Vec<String>) -> Tags {
-    let of_set = |problems: &[Problem]| {
-        problems.iter().map(|problem| (problem.id.clone(), tags(&problem.question))).collect()
-    };
-    sets.iter().map(|(name, problems)| (name.to_string(), of_set(problems))).collect()
 }

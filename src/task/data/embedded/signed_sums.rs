@@ -3,11 +3,11 @@
 //! beside each result, or gives up: `7-3=4+12=16+5=21:11;7-3=4+12=16-5=11:11.Answer: -+-`.
 
 use crate::base::rng::Stream;
-use crate::experiment::sets::{DEV, SIGNED_SUMS, TRAIN};
+use crate::experiment::sets::SIGNED_SUMS;
 use crate::task::DataSets;
 use crate::task::data::embedded::{
-    Embedded, SetShape, Shares, Solutions, Written, between, draw_outside, draw_set, evaluated,
-    probabilities, share, shares_of, tagged,
+    Embedded, Shares, Solutions, Written, between, draw_outside, evaluated, share, shares_of,
+    usual_sets,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -17,13 +17,6 @@ const SEED: u64 = 20_261_202;
 
 const NUMBERS: (u64, u64) = (3, 5);
 const LARGEST: u64 = 9;
-
-/// In the order in which the sets take their questions.
-const SETS: [SetShape; 3] = [
-    SetShape { name: SIGNED_SUMS, problems: 256, digits: 4 },
-    SetShape { name: DEV, problems: 64, digits: 4 },
-    SetShape { name: TRAIN, problems: 8192, digits: 4 },
-];
 
 #[derive(Debug)]
 pub struct SignedSums;
@@ -96,10 +89,6 @@ impl Solutions for SignedSums {
         &SHARES
     }
 
-    fn check(&self, shares: &Shares) -> Result<(), String> {
-        probabilities(shares)
-    }
-
     fn write(&self, shares: &Shares, max_characters: usize, draws: &mut Stream) -> Written {
         let [give_up] = shares_of(shares, SHARES);
         let (problem, question) =
@@ -120,16 +109,12 @@ impl Solutions for SignedSums {
 
 impl Embedded for SignedSums {
     fn sets(&self) -> DataSets {
-        let mut taken = BTreeSet::new();
-        let [test, dev, train] = SETS.map(|set| {
-            draw_set(set, SEED, &mut taken, |draws| {
-                let problem = SumProblem::draw(draws);
-                (problem.question(), problem.signs(problem.solution))
-            })
-        });
-        let tag = |question: &str| vec![format!("{} numbers", question.matches(',').count() + 1)];
-        let tags = tagged(&[(SIGNED_SUMS, &test), (DEV, &dev)], tag);
-        DataSets { train, dev, tests: vec![(SIGNED_SUMS.to_string(), test)], tags }
+        let draw = |_: &str, draws: &mut Stream| {
+            let problem = SumProblem::draw(draws);
+            (problem.question(), problem.signs(problem.solution))
+        };
+        let tag = |question: &str| format!("{} numbers", question.matches(',').count() + 1);
+        usual_sets(SIGNED_SUMS, SEED, draw, tag)
     }
 
     /// `style_stopped_share`: of attempts whose written sum is the target, those that say so and are the
