@@ -44,13 +44,14 @@ fn a_task_of_ones_own_trains_evaluates_and_reports() {
 fn a_base_policy_is_made_of_written_solutions() {
     let scratch = tempfile::tempdir().unwrap();
     let base = scratch.path().join("base");
-    let make = || {
+    let make = |seed: &[&str]| {
         let command = ["model", "pretrain", "recipe.toml", "--out"];
-        let made = dapo().args(command).arg(&base).assert().success();
+        let made = dapo().args(command).arg(&base).args(seed).assert().success();
         String::from_utf8_lossy(&made.get_output().stdout).split(' ').next().unwrap().to_string()
     };
-    let digest = make();
-    assert_eq!(digest, make(), "a recipe makes the same base policy again");
+    let digest = make(&["--seed", "2"]);
+    assert_ne!(digest, make(&[]), "another seed makes another base policy");
+    assert_eq!(digest, make(&["--seed", "2"]), "a recipe makes the same base policy again");
     let log = files::read_text(&base.join("config.json")).unwrap();
     // Digits, `+=;?`, and the letters of `Answer: `, with padding and stop token.
     assert!(log.contains("\"vocab_size\": 24"), "{log}");

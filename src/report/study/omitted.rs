@@ -4,10 +4,6 @@
 use crate::report::{Context, page::Block, page::Section, published, study::comparison, text};
 use crate::study::{ArmSummary, Word, paper};
 
-/// Grids that a whole study of this project has.
-const GRIDS: [&str; 6] =
-    ["ladder", "add-one", "leave-one-out", "fidelity", "held-out", "learning-rate"];
-
 pub fn section(context: &Context) -> Section {
     let mut lines = Vec::new();
     if comparison::embedded(context) {
@@ -21,11 +17,6 @@ pub fn section(context: &Context) -> Section {
     if context.base_policies() < 2 {
         let one = "No variation between base models: all runs start from one base checkpoint.";
         lines.push(one.to_owned());
-    }
-    let present = |name: &&&str| context.analysis.grids.iter().all(|grid| grid.name != **name);
-    let absent: Vec<String> = GRIDS.iter().filter(present).map(|name| (*name).to_owned()).collect();
-    if !absent.is_empty() && comparison::embedded(context) {
-        lines.push(format!("Grids that are not in this study: {}.", text::listed(&absent)));
     }
     lines.extend(rows_without_runs(context));
     lines.extend(missing_runs(context));
