@@ -144,22 +144,24 @@ fn summary(report: &Report) -> String {
 /// Lists the paper's claims, or judges them by a study. All are computed, so that what is adjusted
 /// together stays together.
 fn judge(args: &ReportArgs, file: Option<&Path>) -> Result<ExitCode> {
-    let given = file.map(claims::load).transpose()?;
-    let all = given.clone().unwrap_or_else(claims::shipped);
+    let load = |folder| collection::load(folder, args.declaration.as_deref());
+    let study = args.run.as_deref().map(load).transpose()?;
+    let mut all = match (file, &study) {
+        (Some(file), _) => claims::load(file)?,
+        (None, Some(study)) => study.claims.clone(),
+        (None, None) => claims::shipped(),
+    };
     if let Some(id) = args.only.iter().find(|id| all.claims.iter().all(|it| it.id != **id)) {
         bail!(Usage(format!("--only {id}: there is no such claim")));
     }
     let wanted = |id: &String| args.only.is_empty() || args.only.contains(id);
-    let Some(folder) = &args.run else {
-        let mut claims = all;
-        claims.claims.retain(|it| wanted(&it.id));
-        output::document(args.json, &claims, || shown(&text::listed(&claims)));
+    let Some(mut study) = study else {
+        all.claims.retain(|it| wanted(&it.id));
+        output::document(args.json, &all, || shown(&text::listed(&all)));
         return Ok(ExitCode::SUCCESS);
     };
-    let study = collection::load(folder, args.declaration.as_deref())?;
-    let analysis = analysis::analyse(&study);
-    let tested = given.unwrap_or_else(|| claims::shipped_for(&study));
-    let mut judged = evidence::judge(&study, &analysis, &tested);
+    study.claims = all;
+    let mut judged = evidence::judge(&study, &analysis::analyse(&study));
     judged.claims.retain(|claim| wanted(&claim.id));
     let document = json!({ "schema": "dapo-claims/1", "judged": judged });
     output::document(args.json, &document, || match args.markdown {

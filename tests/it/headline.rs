@@ -34,6 +34,39 @@ fn of_result(comparison: &Value) -> String {
     with_interval(&result["difference"], &result["interval"], true)
 }
 
+/// A declared comparison.
+fn declared<'a>(report: &'a Value, family: &str, id: &str) -> &'a Value {
+    let families = report["analysis"]["families"].as_array().unwrap();
+    let family = families.iter().find(|it| it["id"] == family).unwrap();
+    let all = family["comparisons"].as_array().unwrap();
+    all.iter().find(|it| it["declared"]["id"] == id).unwrap()
+}
+
+#[test]
+fn what_each_technique_changes_is_the_reports() {
+    let (report, results) = (report("study-2"), results());
+    let readme = files::read_text(&repository::root().join("README.md")).unwrap();
+    let rows = [
+        ("DAPO − GRPO", ("primary", "equal-tokens"), ("other-clocks", "equal-updates")),
+        ("Clip-Higher", ("main-effects", "clip"), ("main-effects-by-update", "clip")),
+        ("Token-level loss", ("main-effects", "token"), ("main-effects-by-update", "token")),
+        ("Soft punishment", ("main-effects", "soft"), ("main-effects-by-update", "soft")),
+        ("Dynamic Sampling", ("main-effects", "dynamic"), ("main-effects-by-update", "dynamic")),
+    ];
+    for (name, tokens, updates) in rows {
+        let found = [tokens, updates].map(|(family, id)| declared(&report, family, id));
+        let [tokens, updates] = found.map(of_result);
+        let words = found.map(|it| it["word"].as_str().unwrap());
+        let row = format!("| {name} | {tokens} | {} | {updates} | {} |", words[0], words[1]);
+        assert!(results.contains(&row), "docs/results.md has no row {row:?}");
+        let row = format!("| {name} | {tokens} | {updates} |");
+        assert!(readme.contains(&row), "README.md has no row {row:?}");
+    }
+    let equal = declared(&report, "other-clocks", "equal-rollouts");
+    let text = results.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains(&format!("the difference is {}", of_result(equal))), "{text}");
+}
+
 #[test]
 fn the_ladder_is_the_reports() {
     let (report, results) = (report("study-1"), results());
@@ -59,13 +92,7 @@ fn the_ladder_is_the_reports() {
 #[test]
 fn the_differences_in_words_are_the_reports() {
     let (report, results) = (report("study-1"), results());
-    let families = report["analysis"]["families"].as_array().unwrap();
-    let comparison = |family: &str, id: &str| {
-        let family = families.iter().find(|it| it["id"] == family);
-        let all = family.unwrap()["comparisons"].as_array().unwrap();
-        all.iter().find(|it| it["declared"]["id"] == id).unwrap()
-    };
-    let primary = comparison("primary", "equal-updates");
+    let primary = declared(&report, "primary", "equal-updates");
     let p = number(&primary["result"]["p"]);
     let (value, interval) =
         of_result(primary).split_once(' ').map(|(a, b)| (a.to_string(), b.to_string())).unwrap();
@@ -73,7 +100,7 @@ fn the_differences_in_words_are_the_reports() {
         results
             .contains(&format!("DAPO − GRPO: {value} points {interval}, permutation p = {p:.4}"))
     );
-    let equal = comparison("equal-rollouts", "dapo");
+    let equal = declared(&report, "equal-rollouts", "dapo");
     let p = number(&equal["result"]["p"]);
     assert!(results.contains(&format!("no difference is shown: {}, p = {p:.2}", of_result(equal))));
 }

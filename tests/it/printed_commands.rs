@@ -189,6 +189,10 @@ const COMMANDS: &[(&str, How)] = {
         ("dapo report runs/ladder-0.5b", As("dapo report runs/ablate")),
         ("dapo report reports/study-1 --out elsewhere", Run),
         ("dapo report reports/study-1 --declaration experiments/study.toml --out again", Run),
+        (
+            "dapo report reports/study-2 --out elsewhere",
+            As("dapo report \"$ROOT/reports/study-2\" --out third"),
+        ),
         ("dapo report --claims", Run),
         ("dapo report STUDY --claims", As("dapo report reports/study-1 --claims")),
         ("dapo report runs/ablate --claims", Run),
@@ -230,6 +234,11 @@ const COMMANDS: &[(&str, How)] = {
         ),
         (
             "dapo runs cells reports/study-1/cells/CELL.json --run runs/mine",
+            As("dapo runs cells CELL.json --run runs/mine"),
+        ),
+        ("dapo train reports/study-2/cells/CELL.json --inputs . --out runs/check", Parsed(MINUTES)),
+        (
+            "dapo runs cells reports/study-2/cells/CELL.json --run runs/check",
             As("dapo runs cells CELL.json --run runs/mine"),
         ),
         ("dapo export runs/ablate --csv", Run),
@@ -292,6 +301,7 @@ const COMMANDS: &[(&str, How)] = {
         ("dapo regress --golden my-golden --bless --reason \"first runs\"", Parsed(MINUTES)),
         ("dapo regress --golden my-golden", As("dapo regress --golden golden/runs --part exact")),
         ("dapo verify reports/study-1", As("dapo verify reports/study-1 || [ $? = 6 ]")),
+        ("dapo verify reports/study-2", As("dapo verify \"$ROOT/reports/study-2\"")),
         ("dapo verify reports/methods-1", As("dapo verify \"$ROOT/reports/methods-1\"")),
         ("dapo verify reports/engines-1", As("dapo verify \"$ROOT/reports/engines-1\"")),
         ("dapo verify .", As("cd reports/study-1 && { dapo verify . || [ $? = 6 ]; }")),

@@ -254,9 +254,6 @@ fn what_is_missing_is_said_and_nothing_breaks() {
     }
     let text = case("not-evaluated", &unseen).markdown;
     assert!(text.contains("No run of leave-one-out that counts evaluated mini-aime-plus."));
-    assert!(text.contains(
-        "Grids that are not in this study: ladder, add-one, fidelity, held-out and learning-rate."
-    ));
 }
 
 #[test]
@@ -303,6 +300,22 @@ fn verify_names_what_is_altered_missing_or_not_reported() {
         command.arg("verify").arg(root).args(arguments).output().unwrap().status.code()
     };
     assert_eq!((run(&["--json"]), run(&["--replay", "1", "--challenge", "7"])), (Some(6), Some(2)));
+}
+
+#[test]
+fn a_study_is_judged_by_claims_of_its_own() {
+    let (grids, cells) = small(&[1, 2]);
+    let folder = tempfile::tempdir().unwrap();
+    study_fixture::write(folder.path(), &grids, &cells);
+    let claims = folder.path().join("claims.toml");
+    let one = "[[claims]]\nid = \"size\"\nclaim = \"A large model gains.\"\nsource = { section = \"§4.2\" }\n\
+               not_testable = \"needs a large model\"\n";
+    files::write_atomic(&claims, one.as_bytes()).unwrap();
+    let judged = study::build(folder.path(), None).unwrap().claims.claims;
+    assert_eq!(judged.iter().map(|claim| claim.id.as_str()).collect::<Vec<_>>(), ["size"]);
+    files::write_atomic(&claims, b"[[claims]]\nid = 3\n").unwrap();
+    let refused = study::build(folder.path(), None).unwrap_err().to_string();
+    assert!(refused.contains("claims.toml"), "{refused}");
 }
 
 #[test]

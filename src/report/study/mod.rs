@@ -20,7 +20,7 @@ mod surroundings;
 use crate::base::{files, visible};
 use crate::report::{Context, ReportError, html, markdown, page::Page, text};
 use crate::study::collection::{self, Study};
-use crate::study::{Analysis, Judged, analysis, claims as paper_claims, claims::evidence};
+use crate::study::{Analysis, Judged, analysis, claims::evidence};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -49,7 +49,7 @@ pub fn build(folder: &Path, declared: Option<&Path>) -> Result<StudyReport, Repo
 
 pub fn report(study: &Study) -> StudyReport {
     let analysis = analysis::analyse(study);
-    let judged = evidence::judge(study, &analysis, &paper_claims::shipped_for(study));
+    let judged = evidence::judge(study, &analysis);
     let context = Context::new(study, &analysis, &judged);
     let (page, appendix) = (page_of(&context), appendix_of(&context));
     StudyReport { schema: SCHEMA, page, appendix, analysis, claims: judged }

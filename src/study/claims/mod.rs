@@ -10,14 +10,14 @@ pub mod evidence;
 pub mod text;
 
 use crate::base::files;
-use crate::study::{Direction, Metric, PaperCheck, StudyError, collection::Study, declaration};
+use crate::study::{Direction, Metric, PaperCheck, StudyError, declaration};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::Path;
 
 const SHIPPED: &str = include_str!("../../../experiments/claims.toml");
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claims {
     pub claims: Vec<Claim>,
@@ -147,15 +147,6 @@ impl Test {
 
 pub fn shipped() -> Claims {
     parse(SHIPPED).expect("experiments/claims.toml holds the claims")
-}
-
-/// The shipped claims if the study ran on the embedded benchmark, whose sets they are about;
-/// otherwise none (see [`CLAIMS_ELSEWHERE`](crate::study::collection::CLAIMS_ELSEWHERE)).
-pub fn shipped_for(study: &Study) -> Claims {
-    match study.on_embedded_benchmark() {
-        true => shipped(),
-        false => Claims { claims: Vec::new() },
-    }
 }
 
 pub fn load(path: &Path) -> Result<Claims, StudyError> {
