@@ -452,6 +452,15 @@ const COMMANDS: &[(&str, How)] = {
             "dapo model pretrain experiments/chains/recipes/large.toml --seed 101 --out runs/bases/checked-chains-large-101",
             Parsed(MINUTES),
         ),
+        (
+            "dapo model pretrain experiments/sums/recipe.toml --seed 101 --out runs/bases/signed-sums-101",
+            Parsed(MINUTES),
+        ),
+        (
+            "dapo ablate experiments/sums/grids/sums.toml --declaration experiments/sums/study.toml --jobs 2 --out runs/sums",
+            Parsed(MINUTES),
+        ),
+        ("dapo report runs/sums", Parsed(MINUTES)),
         ("dapo train experiments/chains/base.toml --out runs/chains", Parsed(MINUTES)),
         (
             "dapo ablate experiments/chains/grids/factorial.toml --declaration experiments/chains/study.toml --jobs 2 --out runs/study-2",
