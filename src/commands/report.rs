@@ -146,22 +146,21 @@ fn summary(report: &Report) -> String {
 fn judge(args: &ReportArgs, file: Option<&Path>) -> Result<ExitCode> {
     let load = |folder| collection::load(folder, args.declaration.as_deref());
     let study = args.run.as_deref().map(load).transpose()?;
-    let mut all = match (file, &study) {
+    let mut all = match (file, args.run.as_deref().zip(study.as_ref())) {
         (Some(file), _) => claims::load(file)?,
-        (None, Some(study)) => study.claims.clone(),
+        (None, Some((folder, study))) => claims::of(folder, study)?,
         (None, None) => claims::shipped(),
     };
     if let Some(id) = args.only.iter().find(|id| all.claims.iter().all(|it| it.id != **id)) {
         bail!(Usage(format!("--only {id}: there is no such claim")));
     }
     let wanted = |id: &String| args.only.is_empty() || args.only.contains(id);
-    let Some(mut study) = study else {
+    let Some(study) = study else {
         all.claims.retain(|it| wanted(&it.id));
         output::document(args.json, &all, || shown(&text::listed(&all)));
         return Ok(ExitCode::SUCCESS);
     };
-    study.claims = all;
-    let mut judged = evidence::judge(&study, &analysis::analyse(&study));
+    let mut judged = evidence::judge(&study, &analysis::analyse(&study), &all);
     judged.claims.retain(|claim| wanted(&claim.id));
     let document = json!({ "schema": "dapo-claims/1", "judged": judged });
     output::document(args.json, &document, || match args.markdown {

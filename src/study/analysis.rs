@@ -158,9 +158,6 @@ pub const NO_PILOT: &str = "no pilot σ was declared: no minimum detectable effe
 fn remarks(study: &Study) -> Vec<String> {
     let declaration = &study.declaration;
     let mut remarks = vec![study.bases().to_string(), collection::records_checked()];
-    if study.claims.claims.is_empty() {
-        remarks.push(collection::CLAIMS_ELSEWHERE.to_string());
-    }
     if !declaration.registered {
         remarks.push(UNREGISTERED.to_string());
     }

@@ -13,7 +13,6 @@
 
 use crate::base::files;
 use crate::experiment::{Arm, Data, Grid};
-use crate::study::claims::{self, Claims};
 use crate::study::{Cell, Declaration, Excluded, StudyError, cell, declaration, membership};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -51,13 +50,9 @@ pub struct Study {
     /// `<grid>/<arm>` → its cells that count, as indices of `cells`, by seed.
     members: BTreeMap<String, Vec<usize>>,
     pub excluded: Vec<Excluded>,
-    /// What is judged by it: of its own; the paper's, which are about the sets of mini-AIME; or none
-    /// (see [`CLAIMS_ELSEWHERE`]).
-    pub claims: Claims,
 }
 
-/// Reads a study folder. The declaration is `declared`, else the folder's `study.json`, else none; the claims
-/// are those of the folder's `claims.toml`, where it has one.
+/// Reads a study folder. The declaration is `declared`, else the folder's `study.json`, else none.
 pub fn load(folder: &Path, declared: Option<&Path>) -> Result<Study, StudyError> {
     let invalid = |reason: &str| StudyError::Invalid {
         path: folder.to_path_buf(),
@@ -87,10 +82,6 @@ pub fn load(folder: &Path, declared: Option<&Path>) -> Result<Study, StudyError>
     let mut study = Study::new(grids, cells, declaration);
     study.excluded.extend(refused.iter().map(Excluded::unreadable));
     study.excluded.sort();
-    let own = folder.join("claims.toml");
-    if own.is_file() {
-        study.claims = claims::load(&own)?;
-    }
     Ok(study)
 }
 
@@ -152,10 +143,7 @@ impl Study {
             Declaration::undeclared(&grids, sets.primary(), sets.curve())
         });
         let (members, excluded) = membership::sort(&declaration, &grids, &cells);
-        let is_ours = |arm: &Arm| matches!(arm.experiment.inputs.data, Data::MiniAime { .. });
-        let ours = grids.iter().flat_map(|grid| &grid.arms).any(is_ours);
-        let claims = if ours { claims::shipped() } else { Claims::default() };
-        Self { declaration, grids, cells, members, excluded, claims }
+        Self { declaration, grids, cells, members, excluded }
     }
 
     /// Which of the two remarks on base policies holds.
@@ -165,6 +153,11 @@ impl Study {
             true => OWN_BASES,
             false => SHARED_BASE,
         }
+    }
+
+    pub fn is_of_mini_aime(&self) -> bool {
+        let mut arms = self.grids.iter().flat_map(|grid| &grid.arms);
+        arms.any(|arm| matches!(arm.experiment.inputs.data, Data::MiniAime { .. }))
     }
 
     pub fn arm(&self, id: &str) -> Option<&Arm> {

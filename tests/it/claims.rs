@@ -114,7 +114,7 @@ fn bent(mut cell: Cell) -> Cell {
 fn judged(grids: Vec<Grid>, cells: Vec<Cell>, declaration: Declaration) -> Judged {
     let study = Study::new(grids, cells, Some(declaration));
     let analysis = analysis::analyse(&study);
-    evidence::judge(&study, &analysis)
+    evidence::judge(&study, &analysis, &claims::shipped())
 }
 
 fn claim<'a>(judged: &'a Judged, id: &str) -> &'a ClaimResult {
@@ -158,7 +158,7 @@ fn a_declared_comparison_is_the_one_that_decides() {
     let (grids, cells) = study(as_the_paper_says, &SEEDS, 0.002);
     let study = Study::new(grids, cells, Some(declared()));
     let analysis = analysis::analyse(&study);
-    let judged = evidence::judge(&study, &analysis);
+    let judged = evidence::judge(&study, &analysis, &claims::shipped());
     for part in &claim(&judged, "each-row-improves").parts {
         assert!(part.registered);
         let declared = analysis.comparison("ladder", &part.id).unwrap();

@@ -602,7 +602,8 @@ fn small_report() -> study::StudyReport {
     grids.retain(|grid| grid.name == "ladder");
     let shape = study_fixture::Shape::default();
     let cells = grids[0].arms.iter().map(|arm| study_fixture::cell(arm, 1, &shape)).collect();
-    study::report(&dapo::study::collection::Study::new(grids, cells, None))
+    let study = dapo::study::collection::Study::new(grids, cells, None);
+    study::report(&study, &dapo::study::claims::shipped())
 }
 
 #[test]

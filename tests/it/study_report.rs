@@ -316,6 +316,8 @@ fn a_study_is_judged_by_claims_of_its_own() {
     files::write_atomic(&claims, b"[[claims]]\nid = 3\n").unwrap();
     let refused = study::build(folder.path(), None).unwrap_err().to_string();
     assert!(refused.contains("claims.toml"), "{refused}");
+    let found = study_verification::verify(folder.path()).unwrap();
+    assert_eq!(found.verdict, VerifyVerdict::Mismatch);
 }
 
 #[test]

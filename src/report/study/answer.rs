@@ -186,13 +186,7 @@ fn at_equal_rollouts(context: &Context, primary: &Comparison) -> Option<String> 
 /// limits, its status and its assumptions.
 pub fn alerts(context: &Context) -> Vec<String> {
     let checked = collection::records_checked();
-    let elsewhere = [
-        context.study.bases(),
-        collection::CLAIMS_ELSEWHERE,
-        analysis::UNREGISTERED,
-        analysis::NO_PILOT,
-        &checked,
-    ];
+    let elsewhere = [context.study.bases(), analysis::UNREGISTERED, analysis::NO_PILOT, &checked];
     let remarks = context.analysis.remarks.iter();
     let missing = remarks.filter(|remark| !elsewhere.contains(&remark.as_str()));
     missing.map(|remark| text::visible(remark)).collect()

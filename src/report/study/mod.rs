@@ -19,8 +19,9 @@ mod surroundings;
 
 use crate::base::{files, visible};
 use crate::report::{Context, ReportError, html, markdown, page::Page, text};
+use crate::study::claims::{self as paper_claims, evidence};
 use crate::study::collection::{self, Study};
-use crate::study::{Analysis, Judged, analysis, claims::evidence};
+use crate::study::{Analysis, Claims, Judged, analysis};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -44,12 +45,13 @@ pub struct StudyReport {
 /// # Errors
 /// A folder that is no study, or a grid or declaration that cannot be used.
 pub fn build(folder: &Path, declared: Option<&Path>) -> Result<StudyReport, ReportError> {
-    Ok(report(&collection::load(folder, declared)?))
+    let study = collection::load(folder, declared)?;
+    Ok(report(&study, &paper_claims::of(folder, &study)?))
 }
 
-pub fn report(study: &Study) -> StudyReport {
+pub fn report(study: &Study, claims: &Claims) -> StudyReport {
     let analysis = analysis::analyse(study);
-    let judged = evidence::judge(study, &analysis);
+    let judged = evidence::judge(study, &analysis, claims);
     let context = Context::new(study, &analysis, &judged);
     let (page, appendix) = (page_of(&context), appendix_of(&context));
     StudyReport { schema: SCHEMA, page, appendix, analysis, claims: judged }

@@ -2,16 +2,18 @@
 
 use crate::study::claims::{ClaimPart, Test, intervals, needed, words};
 use crate::study::{
-    Analysis, Claim, ClaimResult, ClaimVerdict, Declared, DeclaredFamily, Direction, Judged,
-    PartResult, Word, analysis, collection::Study, comparisons, comparisons::Comparison,
+    Analysis, Claim, ClaimResult, ClaimVerdict, Claims, Declared, DeclaredFamily, Direction,
+    Judged, PartResult, Word, analysis, collection::CLAIMS_ELSEWHERE, collection::Study,
+    comparisons, comparisons::Comparison,
 };
 use std::collections::BTreeMap;
 
-pub fn judge(study: &Study, analysis: &Analysis) -> Judged {
-    let context = EvidenceContext::new(study, analysis);
+pub fn judge(study: &Study, analysis: &Analysis, claims: &Claims) -> Judged {
+    let context = EvidenceContext::new(study, analysis, claims);
+    let elsewhere = claims.claims.is_empty().then(|| CLAIMS_ELSEWHERE.to_owned());
     Judged {
-        claims: study.claims.claims.iter().map(|claim| context.claim(claim)).collect(),
-        remarks: analysis.remarks.clone(),
+        claims: claims.claims.iter().map(|claim| context.claim(claim)).collect(),
+        remarks: analysis.remarks.iter().cloned().chain(elsewhere).collect(),
         declaration_sha256: analysis.declaration_sha256.clone(),
         registered: analysis.declaration.registered,
     }
@@ -26,12 +28,11 @@ struct EvidenceContext<'a> {
 }
 
 impl<'a> EvidenceContext<'a> {
-    fn new(study: &'a Study, analysis: &Analysis) -> Self {
+    fn new(study: &'a Study, analysis: &Analysis, claims: &Claims) -> Self {
         let mut comparisons = BTreeMap::new();
         let mut open: BTreeMap<&str, Vec<(&Claim, &ClaimPart, Declared)>> = BTreeMap::new();
         let mut interval_parts: BTreeMap<String, usize> = BTreeMap::new();
-        let all =
-            study.claims.claims.iter().flat_map(|it| it.parts.iter().map(move |part| (it, part)));
+        let all = claims.claims.iter().flat_map(|it| it.parts.iter().map(move |part| (it, part)));
         for (claim, part) in all {
             let Some(declared) = declared(claim, part) else {
                 *interval_parts.entry(part.family.clone()).or_default() += 1;

@@ -10,7 +10,7 @@ pub mod evidence;
 pub mod text;
 
 use crate::base::files;
-use crate::study::{Direction, Metric, PaperCheck, StudyError, declaration};
+use crate::study::{Direction, Metric, PaperCheck, StudyError, collection::Study, declaration};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -147,6 +147,20 @@ impl Test {
 
 pub fn shipped() -> Claims {
     parse(SHIPPED).expect("experiments/claims.toml holds the claims")
+}
+
+/// What a study is judged by: the `claims.toml` of its folder, else the paper's claims, which are about the
+/// sets of mini-AIME, else nothing.
+///
+/// # Errors
+/// As [`load`].
+pub fn of(folder: &Path, study: &Study) -> Result<Claims, StudyError> {
+    let own = folder.join("claims.toml");
+    match study.is_of_mini_aime() {
+        _ if own.is_file() => load(&own),
+        true => Ok(shipped()),
+        false => Ok(Claims::default()),
+    }
 }
 
 pub fn load(path: &Path) -> Result<Claims, StudyError> {

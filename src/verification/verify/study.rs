@@ -3,6 +3,7 @@
 
 use crate::base::files;
 use crate::report::study as report;
+use crate::study::claims::{self, Claims};
 use crate::study::collection::{self, Study};
 use crate::verification::VerificationError;
 use crate::verification::verify::{Check, VerifyVerdict, scores};
@@ -75,7 +76,11 @@ fn complete(study: &Study) -> Check {
 
 fn reported(folder: &Path, study: &Study) -> Check {
     let mut check = Check::new("report");
-    let built = report::report(study);
+    let judged_by = claims::of(folder, study).unwrap_or_else(|error| {
+        check.mismatch("claims.toml", error.to_string());
+        Claims::default()
+    });
+    let built = report::report(study, &judged_by);
     let kept: Option<serde_json::Value> = files::read_json(&folder.join("report.json")).ok();
     if kept.is_some_and(|kept| kept["schema"] != built.schema) {
         check.inconclusive("report.json", "is written by another version and was not compared");
