@@ -4,8 +4,9 @@
 
 For each declared comparison whose metric is a mean of evaluations on a common clock or a mean of a training metric: each
 block's value from STUDY/cells, the difference, the sign-flip p over all flips, Holm's adjusted p within the family, and the
-t interval; held against STUDY/report.json. Prints the largest deviation of each and ends with 1 above 1e-9. It shares
-no code with the harness.
+t interval; held against STUDY/report.json. Prints the largest deviation of each and ends with 1 above 1e-9. Then the
+spread of the primary endpoint, read at equal updates, within the arms of the first grid, and how much of it each share of
+the policy's style explains (its mean over the same part of a run). It shares no code with the harness.
 """
 
 import base64
@@ -21,7 +22,7 @@ CLOCKS = {"generated-tokens": "rollout/generated_tokens", "generated-rollouts": 
 
 analysis = json.load(open(STUDY / "report.json"))["analysis"]
 declaration = analysis["declaration"]
-pools = {f"pools/{pool['id']}": pool["arms"] for pool in declaration["pools"]}
+pools = {f"pools/{pool['id']}": pool["arms"] for pool in declaration.get("pools", [])}
 sums = {arm["id"]: arm["arm_sha256"] for grid in analysis["grids"] for arm in grid["arms"]}
 cells = {}
 for path in sorted((STUDY / "cells").glob("*.json")):
@@ -124,4 +125,36 @@ for family in analysis["families"]:
         compared += 1
 
 print(f"{compared} comparisons of {len(cells)} records; largest deviations:", {name: float(f"{it:.3g}") for name, it in worst.items()})
+
+primary = analysis["families"][0]["comparisons"][0]["declared"]["metric"] | {"clock": "updates"}
+grid = [arm for arm in analysis["grids"][0]["arms"] if all((arm["arm_sha256"], seed) in cells for seed in declaration["seeds"])]
+blocks = [[cells[arm["arm_sha256"], seed] for seed in declaration["seeds"]] for arm in grid]
+limit = budget([cell for runs in blocks for cell in runs], primary["clock"])
+endpoints = 100 * np.array([[value(cell, primary, limit) for cell in runs] for runs in blocks])
+within = endpoints - endpoints.mean(1, keepdims=True)
+
+
+def spread(table):
+    """Of arms by blocks: the pooled standard deviation within arms; between blocks; of what is left."""
+    arms, seeds = table.shape
+    within = table - table.mean(1, keepdims=True)
+    left = within - within.mean(0)
+    residual = (left**2).sum() / ((arms - 1) * (seeds - 1))
+    between = max(0.0, (arms * (within.mean(0) ** 2).sum() / (seeds - 1) - residual) / arms)
+    return tuple(float(np.sqrt(it)) for it in ((within**2).sum() / (arms * (seeds - 1)), between, residual))
+
+
+print(f"\nprimary endpoint of {analysis['grids'][0]['name']}, at equal updates, points")
+print(f"{'':34}", *(f"{seed:>6}" for seed in declaration["seeds"]), "  mean   s.d.")
+for arm, row in zip(grid, endpoints):
+    print(f"{arm['id']:34}", *(f"{it:6.1f}" for it in row), f"{row.mean():6.1f} {row.std(ddof=1):6.1f}")
+print("within arms, between blocks, residual: %.1f, %.1f, %.1f" % spread(endpoints))
+for at, seed in enumerate(declaration["seeds"]):
+    print(f"  without {seed}: %.1f, %.1f, %.1f" % spread(np.delete(endpoints, at, 1)))
+for name in sorted(it for it in blocks[0][0]["metrics"] if it.startswith("rollout/style_")):
+    window = {"source": "metric", "name": name, "window": {"from_share": primary["from_share"], "to_share": 1.0}}
+    shares = np.array([[value(cell, window, None) for cell in runs] for runs in blocks])
+    shares -= shares.mean(1, keepdims=True)
+    norms = (shares**2).sum() * (within**2).sum()
+    print(f"explains of the spread within arms, {name}: {(shares * within).sum() ** 2 / norms:.2f}" if norms else f"{name}: no spread")
 sys.exit(int(max(worst.values()) > 1e-9))

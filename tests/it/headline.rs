@@ -67,6 +67,45 @@ fn what_each_technique_changes_is_the_reports() {
     assert!(text.contains(&format!("the difference is {}", of_result(equal))), "{text}");
 }
 
+/// `12.5` of `+12.5` and of `−12.5` with its sign; `None` of what is no number.
+fn printed(text: &str) -> Option<f64> {
+    text.trim_start_matches('(').replace('−', "-").parse().ok()
+}
+
+/// Every `x points [low, high]` of the first section is a declared comparison's difference and interval, or the same
+/// the other way round ("falls by").
+#[test]
+fn every_interval_in_the_words_is_a_declared_comparisons() {
+    let report = report("study-2");
+    let mut known = Vec::new();
+    for family in report["analysis"]["families"].as_array().unwrap() {
+        for comparison in family["comparisons"].as_array().unwrap() {
+            let result = &comparison["result"];
+            if result["interval"].is_null() {
+                continue;
+            }
+            let ends =
+                [&result["difference"], &result["interval"]["low"], &result["interval"]["high"]];
+            let [mean, low, high] =
+                ends.map(|it| printed(&format!("{:.1}", 100.0 * number(it))).unwrap());
+            known.extend([[mean, low, high], [-mean, -high, -low]]);
+        }
+    }
+    let results = results();
+    let section =
+        results.split("\n## ").find(|it| it.starts_with("What each technique changes")).unwrap();
+    let mut found = 0;
+    for (at, _) in section.match_indices('[') {
+        let Some((inside, _)) = section[at + 1..].split_once(']') else { continue };
+        let Some((low, high)) = inside.split_once(", ") else { continue };
+        let (Some(low), Some(high)) = (printed(low), printed(high)) else { continue };
+        let mean = section[..at].split_whitespace().rev().take(2).find_map(printed).unwrap();
+        assert!(known.contains(&[mean, low, high]), "no comparison has {mean} [{inside}]");
+        found += 1;
+    }
+    assert!(found >= 20, "only {found} intervals were found");
+}
+
 #[test]
 fn the_ladder_is_the_reports() {
     let (report, results) = (report("study-1"), results());
