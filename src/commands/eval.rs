@@ -5,7 +5,7 @@ use crate::algorithm::Problem;
 use crate::base::{files, visible, workers};
 use crate::commands::interrupt::Interrupt;
 use crate::commands::place::PlaceArgs;
-use crate::commands::{bounds, exit::Invalid, exit::Usage, output, place, progress::Progress};
+use crate::commands::{bounds, exit::Invalid, exit::Usage, output, progress::Progress};
 use crate::experiment::{PromptTemplate, Verifier, named, sets};
 use crate::numerics::Numerics;
 use crate::policy::{Qwen2, checkpoint::weights};
@@ -119,7 +119,8 @@ pub fn run(args: &EvalArgs) -> Result<ExitCode> {
         experiment.inputs.model = model.clone();
     }
     args.protocol.place.overrule(&mut experiment.execution);
-    place::overrule(&mut experiment, args.seed, None, None);
+    experiment.execution.seed = args.seed.unwrap_or(experiment.execution.seed);
+    workers::set_count(experiment.execution.threads);
     if let Some(out) = &args.out
         && out.join("manifest.json").exists()
     {

@@ -1,8 +1,8 @@
 //! Flags that say where a policy is held: the same for every verb that takes a checkpoint folder.
 
 use crate::base::workers;
-use crate::commands::exit::Usage;
-use crate::experiment::{Device, Execution, Experiment, Place, WeightKind};
+use crate::commands::{bounds, exit::Usage};
+use crate::experiment::{Device, Execution, Place, WeightKind};
 use crate::numerics::Numerics;
 use crate::policy::{Qwen2, checkpoint};
 use crate::task::Tokenizer;
@@ -20,18 +20,28 @@ pub struct PlaceArgs {
     weights: WeightKind,
 }
 
-/// What flags say takes the place of an experiment's own, and the threads are set.
-pub fn overrule(
-    experiment: &mut Experiment,
+/// How an experiment runs, instead of what its file says.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct ExecutionArgs {
+    /// Run seed, instead of the file's.
+    #[arg(long)]
     seed: Option<u64>,
+    /// Threads of LibTorch, instead of the file's. Other counts may give other bits.
+    #[arg(long, value_parser = bounds::threads())]
     threads: Option<u64>,
+    /// What computes, instead of the file's: cpu, cuda or cuda:N.
+    #[arg(long)]
     device: Option<Device>,
-) {
-    let execution = &mut experiment.execution;
-    execution.seed = seed.unwrap_or(execution.seed);
-    execution.threads = threads.unwrap_or(execution.threads);
-    execution.device = device.or(execution.device);
-    workers::set_count(execution.threads);
+}
+
+impl ExecutionArgs {
+    /// What flags say takes the place of an experiment's own, and the threads are set.
+    pub fn overrule(self, execution: &mut Execution) {
+        execution.seed = self.seed.unwrap_or(execution.seed);
+        execution.threads = self.threads.unwrap_or(execution.threads);
+        execution.device = self.device.or(execution.device);
+        workers::set_count(execution.threads);
+    }
 }
 
 impl PlaceArgs {

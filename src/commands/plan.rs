@@ -1,8 +1,8 @@
 //! `dapo plan`: what a run will do and need, before it starts; what came true, after it.
 
 use crate::base::files;
-use crate::commands::{bounds, exit::Invalid, output, place, plan_table};
-use crate::experiment::{Device, named};
+use crate::commands::{exit::Invalid, output, place::ExecutionArgs, plan_table};
+use crate::experiment::named;
 use crate::records::{Manifest, RunFolder};
 use crate::training::plan::{self, PlanRecord, actual, machine};
 use crate::training::run::inputs::{self, Inputs};
@@ -20,15 +20,8 @@ use std::process::ExitCode;
 pub struct PlanArgs {
     /// Experiment file (TOML), or the folder of a run that was planned.
     experiment: PathBuf,
-    /// Run seed, instead of the file's.
-    #[arg(long)]
-    seed: Option<u64>,
-    /// Threads of LibTorch, instead of the file's.
-    #[arg(long, value_parser = bounds::threads())]
-    threads: Option<u64>,
-    /// What computes, instead of the file's: cpu, cuda or cuda:N.
-    #[arg(long)]
-    device: Option<Device>,
+    #[command(flatten)]
+    execution: ExecutionArgs,
     /// Count only: measure nothing.
     #[arg(long)]
     no_probe: bool,
@@ -57,7 +50,7 @@ pub fn run(args: &PlanArgs) -> Result<ExitCode> {
         return show_run(args);
     }
     let mut experiment = named::load(&args.experiment)?;
-    place::overrule(&mut experiment, args.seed, args.threads, args.device);
+    args.execution.overrule(&mut experiment.execution);
     let inputs = match args.no_probe {
         true => inputs::prepare_without_weights(experiment)?,
         false => inputs::prepare(experiment)?,

@@ -1,7 +1,7 @@
 //! `dapo regress`: does this program still compute what it did when the golden runs were blessed?
 
 use crate::base::{files, visible, workers};
-use crate::commands::{bounds, exit, output, place};
+use crate::commands::{bounds, exit, output};
 use crate::records::RunFolder;
 use crate::statistics::equivalence::{self, EquivalenceVerdict};
 use crate::training::run::inputs;
@@ -132,7 +132,9 @@ impl Regression<'_> {
     fn exact_run(&self) -> Result<RunFolder> {
         let declared = &self.rule.exact.experiment;
         let mut experiment = regress::experiment(&self.golden.rule(), declared)?;
-        place::overrule(&mut experiment, None, self.threads, None);
+        let execution = &mut experiment.execution;
+        execution.threads = self.threads.unwrap_or(execution.threads);
+        workers::set_count(execution.threads);
         let folder = RunFolder::at(self.runs.join("exact"));
         eprintln!("exact: {} rollout steps", experiment.training.rollout_steps);
         regress::complete(&inputs::prepare(experiment)?, &folder)?;

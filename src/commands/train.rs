@@ -4,11 +4,11 @@ use crate::commands::interrupt::Interrupt;
 use crate::commands::plan::Planned;
 use crate::commands::progress::Progress;
 use crate::commands::tracking::{LiveCurves, TrackerArgs};
-use crate::commands::{bounds, effects, exit, exit::Invalid, exit::Usage, output, place};
+use crate::commands::{effects, exit, exit::Invalid, exit::Usage, output, place::ExecutionArgs};
 use crate::engines::run::{self as engines, EngineOptions};
 use crate::engines::verl::settings::Cards;
 use crate::experiment::compare::differing_keys;
-use crate::experiment::{Device, Engine, Experiment, ExperimentError, named, starter, validate};
+use crate::experiment::{Engine, Experiment, ExperimentError, named, starter, validate};
 use crate::report::{self, Tracker};
 use crate::training::run::{RunEvent, inputs};
 use crate::training::{Phase, RunEnded, Unfinished};
@@ -37,15 +37,8 @@ pub struct TrainArgs {
     /// embedded benchmark's base policy is in the program.
     #[arg(long, value_name = "FOLDER")]
     inputs: Option<PathBuf>,
-    /// Run seed, instead of the file's.
-    #[arg(long)]
-    seed: Option<u64>,
-    /// Threads of LibTorch, instead of the file's. Other counts may give other bits.
-    #[arg(long, value_parser = bounds::threads())]
-    threads: Option<u64>,
-    /// What computes, instead of the file's: cpu, cuda or cuda:N.
-    #[arg(long)]
-    device: Option<Device>,
+    #[command(flatten)]
+    execution: ExecutionArgs,
     /// Run folder. Default: `runs/<name>-seed<seed>-<key>`.
     #[arg(long)]
     out: Option<PathBuf>,
@@ -127,7 +120,7 @@ pub fn run_line(arguments: &[OsString]) -> Result<ExitCode> {
 pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -> Result<ExitCode> {
     let (mut experiment, recorded) = load(&args.experiment, args.inputs.as_deref())?;
     experiment.engine = engine.unwrap_or(experiment.engine);
-    place::overrule(&mut experiment, args.seed, args.threads, args.device);
+    args.execution.overrule(&mut experiment.execution);
     let inputs = inputs::prepare(experiment)?;
     let manifest = &inputs.manifest;
     recorded.iter().try_for_each(|recorded| same_inputs(&manifest.inputs, recorded))?;

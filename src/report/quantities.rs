@@ -44,6 +44,9 @@ clip-high* | own | Tokens clipped from above | % | loss/clip_fraction_high: from
 clip-low* | own | Tokens clipped from below | % | loss/clip_fraction_low: from below | |
 truncated* | own | Truncated responses | % | rollout/truncated_share: all generated; train/truncated_share: after filtering | |
 careful* | none | Responses in the careful style | % | rollout/style_careful_share: all generated | |
+checked-wrong* | none | Wrong results that are checked | % | rollout/style_checked_wrong_share: all generated | |
+checked-right* | none | Right results that are checked | % | rollout/style_checked_right_share: all generated | |
+decisions* | none | Decisions of a response | decisions | rollout/decisions_mean: all generated | |
 length-by-outcome | own | Mean response length by outcome | tokens | rollout/response_tokens_wrong_mean: wrong; rollout/response_tokens_correct_mean: correct | |
 length-quantiles | own | Response length, quantiles | tokens | rollout/response_tokens_p90: 90 %; rollout/response_tokens_p50: 50 %; rollout/response_tokens_p10: 10 % | |
 reward-spread | own | Standard deviation of the reward | reward | rollout/reward_std: all generated | |

@@ -4,8 +4,30 @@ use assert_cmd::Command;
 use dapo::base::files;
 use dapo::records::{RunFolder, StepMetrics};
 use dapo::study::Effects;
-use dapo::study::effect_checks::{self, EffectVerdict, METRICS};
+use dapo::study::effect_checks::{self, EffectVerdict};
 use std::path::Path;
+
+/// The metrics that the checks read; every rollout step records them.
+pub const METRICS: [&str; 18] = [
+    "effect/clip_higher_clipped_above_tokens",
+    "effect/clip_higher_let_through_tokens",
+    "effect/dynamic_sampling_batch_filled_share",
+    "effect/dynamic_sampling_dropped_all_correct_groups",
+    "effect/dynamic_sampling_dropped_all_wrong_groups",
+    "effect/dynamic_sampling_refill_rounds",
+    "effect/dynamic_sampling_trained_useless_groups",
+    "effect/loss_tokens",
+    "effect/overlong_filtering_masked_rollouts",
+    "effect/overlong_filtering_masked_tokens",
+    "effect/overlong_filtering_truncated_rollouts",
+    "effect/soft_punishment_moved_advantages",
+    "effect/soft_punishment_penalty_sum",
+    "effect/soft_punishment_punished_rollouts",
+    "optimizer/learning_rate",
+    "rollout/generated_rollouts",
+    "rollout/groups",
+    "train/rollouts",
+];
 
 /// How a short run on the embedded benchmark is made, beside its arm.
 #[derive(Clone, Copy)]

@@ -7,7 +7,7 @@ use crate::study::paper;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RunFigure {
     /// The paper's figure, such as `7a`; `None` where the paper has no counterpart.
     pub paper_figure: Option<&'static str>,
@@ -107,7 +107,9 @@ fn of_quantity(metrics: &[StepMetrics], quantity: &Quantity) -> RunFigure {
 }
 
 fn course(metrics: &[StepMetrics], name: &str, label: &str, scale: f64) -> FigureLine {
-    line(label, dynamics::curve(metrics, name).into_iter().map(|(x, y)| (x, scale * y)))
+    // The rounding of a sum that is zero would fill the axis.
+    let shown = |y: f64| if y.abs() < 1e-12 { 0.0 } else { scale * y };
+    line(label, dynamics::curve(metrics, name).into_iter().map(|(x, y)| (x, shown(y))))
 }
 
 fn line(label: &str, points: impl Iterator<Item = (f64, f64)>) -> FigureLine {
@@ -120,16 +122,8 @@ fn own_figure(
     unit: &'static str,
     ours: Vec<FigureLine>,
 ) -> RunFigure {
-    RunFigure {
-        paper_figure: None,
-        title: title.to_owned(),
-        x,
-        unit,
-        ours,
-        paper: Vec::new(),
-        paper_unit: unit,
-        remark: String::new(),
-    }
+    let title = title.to_owned();
+    RunFigure { title, x, unit, ours, paper_unit: unit, ..RunFigure::default() }
 }
 
 fn styles(metrics: &[StepMetrics]) -> Vec<FigureLine> {

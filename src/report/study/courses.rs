@@ -63,8 +63,12 @@ fn plans(context: &Context, grid: &GridSummary) -> Vec<CurvePlan> {
         };
         let (title, paper, remark) = (quantity.title, &quantity.paper[..], quantity.remark);
         let (all, batch) = quantity.scopes();
-        match all.filter(|name| cells().any(|cell| cell.metric(name).is_some())) {
-            None => plans.push(plan("", title.to_owned(), batch, paper, remark)),
+        let recorded = |name: &&str| cells().any(|cell| cell.metric(name).is_some());
+        match all.filter(recorded) {
+            None if recorded(&batch) => {
+                plans.push(plan("", title.to_owned(), batch, paper, remark))
+            }
+            None => {}
             Some(all) => plans.extend([
                 plan("-all-rollouts", format!("{title}, all rollouts"), all, paper, remark),
                 plan("", format!("{title}, batch"), batch, &[], ""),

@@ -12,9 +12,20 @@ fn load(name: &str) -> Experiment {
 
 /// A run of two steps in which no technique shows, changed.
 fn steps(change: &[(&str, f64)]) -> Vec<StepMetrics> {
-    let mut metrics: BTreeMap<String, f64> =
-        METRICS.iter().map(|name| (name.to_string(), 0.0)).collect();
+    let mut metrics = BTreeMap::new();
     for (name, value) in [
+        ("effect/clip_higher_clipped_above_tokens", 0.0),
+        ("effect/clip_higher_let_through_tokens", 0.0),
+        ("effect/dynamic_sampling_dropped_all_correct_groups", 0.0),
+        ("effect/dynamic_sampling_dropped_all_wrong_groups", 0.0),
+        ("effect/dynamic_sampling_refill_rounds", 0.0),
+        ("effect/dynamic_sampling_trained_useless_groups", 0.0),
+        ("effect/overlong_filtering_masked_rollouts", 0.0),
+        ("effect/overlong_filtering_masked_tokens", 0.0),
+        ("effect/overlong_filtering_truncated_rollouts", 0.0),
+        ("effect/soft_punishment_moved_advantages", 0.0),
+        ("effect/soft_punishment_penalty_sum", 0.0),
+        ("effect/soft_punishment_punished_rollouts", 0.0),
         ("effect/dynamic_sampling_batch_filled_share", 1.0),
         ("effect/loss_tokens", 5000.0),
         ("effect/soft_punishment_due_rollouts", 0.0),

@@ -53,6 +53,10 @@ fn assemble(
     let experiment = experiment.of_its_seed();
     let data = data::load(&experiment.inputs.data)?;
     let folder = &experiment.inputs.model;
+    if experiment.inputs.base.is_some() && !folder.exists() {
+        let (path, seed) = (folder.clone(), experiment.execution.seed);
+        return Err(TrainingError::NoBase { path, seed });
+    }
     let tokenizer = Tokenizer::load(folder)?;
     let (config, model) = model(folder)?;
     tokenizer.fits(folder, config.vocab_size)?;

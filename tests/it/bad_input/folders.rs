@@ -29,6 +29,12 @@ fn missing() -> Vec<Case> {
             &["cannot read gone.toml: No such file"],
         ),
         case(
+            "train: a base policy of the seed that was not made",
+            |s| s.arm("[inputs]\nmodel = \"bases/{seed}\"\nbase = \"mine\"\n"),
+            "train arm.toml --seed 7",
+            &["there is no bases/7; `dapo model pretrain RECIPE --seed 7 --out bases/7` makes it"],
+        ),
+        case(
             "eval: no experiment",
             nothing,
             "eval gone.toml",
