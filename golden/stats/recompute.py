@@ -5,7 +5,7 @@
 For each declared comparison whose metric is a mean of evaluations on a common clock or a mean of a training metric: each
 block's value from STUDY/cells, the difference, the sign-flip p over all flips, Holm's adjusted p within the family, and the
 t interval; held against STUDY/report.json. Prints the largest deviation of each and ends with 1 above 1e-9. Then the
-spread of the primary endpoint, read at equal updates, within the arms of the first grid, and how much of it each share of
+spread of the primary endpoint, read at equal updates, within the arms of each grid, and how much of it each share of
 the policy's style explains (its mean over the same part of a run). It shares no code with the harness.
 """
 
@@ -127,34 +127,38 @@ for family in analysis["families"]:
 print(f"{compared} comparisons of {len(cells)} records; largest deviations:", {name: float(f"{it:.3g}") for name, it in worst.items()})
 
 primary = analysis["families"][0]["comparisons"][0]["declared"]["metric"] | {"clock": "updates"}
-grid = [arm for arm in analysis["grids"][0]["arms"] if all((arm["arm_sha256"], seed) in cells for seed in declaration["seeds"])]
-blocks = [[cells[arm["arm_sha256"], seed] for seed in declaration["seeds"]] for arm in grid]
-limit = budget([cell for runs in blocks for cell in runs], primary["clock"])
-endpoints = 100 * np.array([[value(cell, primary, limit) for cell in runs] for runs in blocks])
-within = endpoints - endpoints.mean(1, keepdims=True)
+seeds = declaration["seeds"]
 
 
 def spread(table):
     """Of arms by blocks: the pooled standard deviation within arms; between blocks; of what is left."""
-    arms, seeds = table.shape
+    arms, blocks = table.shape
     within = table - table.mean(1, keepdims=True)
     left = within - within.mean(0)
-    residual = (left**2).sum() / ((arms - 1) * (seeds - 1))
-    between = max(0.0, (arms * (within.mean(0) ** 2).sum() / (seeds - 1) - residual) / arms)
-    return tuple(float(np.sqrt(it)) for it in ((within**2).sum() / (arms * (seeds - 1)), between, residual))
+    residual = (left**2).sum() / ((arms - 1) * (blocks - 1))
+    between = max(0.0, (arms * (within.mean(0) ** 2).sum() / (blocks - 1) - residual) / arms)
+    return tuple(float(np.sqrt(it)) for it in ((within**2).sum() / (arms * (blocks - 1)), between, residual))
 
 
-print(f"\nprimary endpoint of {analysis['grids'][0]['name']}, at equal updates, points")
-print(f"{'':34}", *(f"{seed:>6}" for seed in declaration["seeds"]), "  mean   s.d.")
-for arm, row in zip(grid, endpoints):
-    print(f"{arm['id']:34}", *(f"{it:6.1f}" for it in row), f"{row.mean():6.1f} {row.std(ddof=1):6.1f}")
-print("within arms, between blocks, residual: %.1f, %.1f, %.1f" % spread(endpoints))
-for at, seed in enumerate(declaration["seeds"]):
-    print(f"  without {seed}: %.1f, %.1f, %.1f" % spread(np.delete(endpoints, at, 1)))
-for name in sorted(it for it in blocks[0][0]["metrics"] if it.startswith("rollout/style_")):
-    window = {"source": "metric", "name": name, "window": {"from_share": primary["from_share"], "to_share": 1.0}}
-    shares = np.array([[value(cell, window, None) for cell in runs] for runs in blocks])
-    shares -= shares.mean(1, keepdims=True)
-    norms = (shares**2).sum() * (within**2).sum()
-    print(f"explains of the spread within arms, {name}: {(shares * within).sum() ** 2 / norms:.2f}" if norms else f"{name}: no spread")
+for grid in analysis["grids"]:
+    arms = [arm for arm in grid["arms"] if all((arm["arm_sha256"], seed) in cells for seed in seeds)]
+    if len(arms) < 2:
+        continue
+    runs = [[cells[arm["arm_sha256"], seed] for seed in seeds] for arm in arms]
+    limit = budget([cell for of_arm in runs for cell in of_arm], primary["clock"])
+    endpoints = 100 * np.array([[value(cell, primary, limit) for cell in of_arm] for of_arm in runs])
+    within = endpoints - endpoints.mean(1, keepdims=True)
+    print(f"\nprimary endpoint of {grid['name']}, at equal updates, points")
+    print(f"{'':34}", *(f"{seed:>6}" for seed in seeds), "  mean   s.d.")
+    for arm, row in zip(arms, endpoints):
+        print(f"{arm['id']:34}", *(f"{it:6.1f}" for it in row), f"{row.mean():6.1f} {row.std(ddof=1):6.1f}")
+    print("within arms, between blocks, residual: %.1f, %.1f, %.1f" % spread(endpoints))
+    for at, seed in enumerate(seeds):
+        print(f"  without {seed}: %.1f, %.1f, %.1f" % spread(np.delete(endpoints, at, 1)))
+    for name in sorted(it for it in runs[0][0]["metrics"] if it.startswith("rollout/style_")):
+        window = {"source": "metric", "name": name, "window": {"from_share": primary["from_share"], "to_share": 1.0}}
+        shares = np.array([[value(cell, window, None) for cell in of_arm] for of_arm in runs])
+        shares -= shares.mean(1, keepdims=True)
+        norms = (shares**2).sum() * (within**2).sum()
+        print(f"explains of the spread within arms, {name}: {(shares * within).sum() ** 2 / norms:.2f}" if norms else f"{name}: no spread")
 sys.exit(int(max(worst.values()) > 1e-9))
