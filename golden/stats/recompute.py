@@ -5,7 +5,7 @@
 For each declared comparison whose metric is a mean of evaluations on a common clock or a mean of a training metric: each
 block's value from STUDY/cells, the difference, the sign-flip p over all flips, Holm's adjusted p within the family, and the
 t interval; held against STUDY/report.json. Prints the largest deviation of each and ends with 1 above 1e-9. Then the
-spread of the primary endpoint, read at equal updates, within the arms of each grid, and how much of it each share of
+spread of the primary endpoint, read over each run's own updates, within the arms of each grid, and how much of it each share of
 the policy's style explains (its mean over the same part of a run). It shares no code with the harness.
 """
 
@@ -145,10 +145,9 @@ for grid in analysis["grids"]:
     if len(arms) < 2:
         continue
     runs = [[cells[arm["arm_sha256"], seed] for seed in seeds] for arm in arms]
-    limit = budget([cell for of_arm in runs for cell in of_arm], primary["clock"])
-    endpoints = 100 * np.array([[value(cell, primary, limit) for cell in of_arm] for of_arm in runs])
+    endpoints = 100 * np.array([[value(cell, primary, reading(cell, "updates", None)) for cell in of_arm] for of_arm in runs])
     within = endpoints - endpoints.mean(1, keepdims=True)
-    print(f"\nprimary endpoint of {grid['name']}, at equal updates, points")
+    print(f"\nprimary endpoint of {grid['name']}, over each run's own updates, points")
     print(f"{'':34}", *(f"{seed:>6}" for seed in seeds), "  mean   s.d.")
     for arm, row in zip(arms, endpoints):
         print(f"{arm['id']:34}", *(f"{it:6.1f}" for it in row), f"{row.mean():6.1f} {row.std(ddof=1):6.1f}")
