@@ -8,11 +8,6 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     output::end_with_the_reader();
-    let verb = std::env::args_os().nth(1).unwrap_or_default();
-    if let Some(sentence) = verb.to_str().and_then(commands::moved) {
-        eprintln!("error: {sentence}");
-        return ExitCode::from(exit::USAGE);
-    }
     let cli = Cli::parse();
     // A panic was printed by its hook; it is a bug, and has a bug's exit code.
     match panic::catch_unwind(|| commands::run(&cli)) {

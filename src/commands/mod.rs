@@ -117,27 +117,6 @@ enum ModelVerb {
     Score(score::ScoreArgs),
 }
 
-/// Verbs of earlier versions, and the command lines that do their work now.
-pub const MOVED: [(&str, &str); 11] = [
-    ("attest", "dapo export RUN --statement"),
-    ("calibrate", "cargo test --test it the_table_is_made_anew -- --ignored"),
-    ("cells", "dapo runs cells"),
-    ("claims", "dapo report STUDY --claims"),
-    ("exactness", "just exactness"),
-    ("gc", "dapo runs gc"),
-    ("generate", "dapo model generate"),
-    ("golden", "just golden"),
-    ("pretrain", "dapo model pretrain"),
-    ("score", "dapo model score"),
-    ("throughput", "dapo bench throughput"),
-];
-
-/// One sentence about a verb of an earlier version; `None` about any other word.
-pub fn moved(verb: &str) -> Option<String> {
-    let (old, new) = MOVED.iter().find(|(old, _)| *old == verb)?;
-    Some(format!("`dapo {old}` is now `{new}`"))
-}
-
 /// Runs the chosen verb.
 ///
 /// # Errors

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 /// Reads the records and tables of a run folder, finished or not, and writes report.html
 /// (self-contained), report.md and report.json into it. A folder with `grids` is a study: its
 /// report is made from `grids`, `cells` and `study.json` alone. What few readers ask for is in
-/// appendix.html and appendix.md; `scores.svg` shows the first grid's runs. No model is loaded.
+/// appendix.html and appendix.md; `answer.svg` is the answer's chart. No model is loaded.
 ///
 /// With --claims it lists the paper's claims, or judges them by a study: a claim is supported,
 /// contradicted, inconclusive (with what would be needed), not testable at this scale (with the
