@@ -4,7 +4,7 @@
 
 For each declared comparison whose metric is a mean of evaluations on a common clock or a mean of a training metric: each
 block's value from STUDY/cells, the difference, the sign-flip p over all flips, Holm's adjusted p within the family, and the
-t interval; held against STUDY/report.json. Prints the largest deviation of each and ends with 1 above 1e-9. Then the
+t interval; held against STUDY/report.json. Prints them and the largest deviation of each, and ends with 1 above 1e-9. Then the
 spread of the primary endpoint, read over each run's own updates, within the arms of each grid, and how much of it each share of
 the policy's style explains (its mean over the same part of a run). It shares no code with the harness.
 """
@@ -83,6 +83,7 @@ def t_quantile(share, freedom):
 
 worst = {"difference": 0.0, "p": 0.0, "adjusted_p": 0.0, "low": 0.0, "high": 0.0}
 compared = 0
+print(f"{'family/comparison, in shares':40}", *(f"{name:>17}" for name in worst))
 for family in analysis["families"]:
     found = []
     for comparison in family["comparisons"]:
@@ -90,7 +91,7 @@ for family in analysis["families"]:
         metric = declared["metric"]
         assert metric["source"] == "metric" and metric["reduce"] == "mean" or metric["source"] == "evaluation-mean", metric
         if result is None:
-            print("without a result:", family["id"], declared["id"], comparison["reason"])
+            print(f"{family['id']}/{declared['id']}: {comparison['reason']}")
             found.append(None)
             continue
         sides = [pools.get(declared[side], [declared[side]]) for side in ("arm", "reference")]
@@ -123,6 +124,8 @@ for family in analysis["families"]:
             if name in theirs:
                 worst[name] = max(worst[name], abs(ours - theirs[name]))
         compared += 1
+        ours = {**found[at], "adjusted_p": adjusted[at]}
+        print(f"{family['id'] + '/' + comparison['declared']['id']:40}", *(f"{ours[name]:17.13f}" for name in worst))
 
 print(f"{compared} comparisons of {len(cells)} records; largest deviations:", {name: float(f"{it:.3g}") for name, it in worst.items()})
 

@@ -106,6 +106,37 @@ fn every_interval_in_the_words_is_a_declared_comparisons() {
     assert!(found >= 20, "only {found} intervals were found");
 }
 
+/// `recomputed.txt` is what `golden/stats/recompute.py` printed of the records that the report is made of.
+#[test]
+fn the_recomputed_numbers_are_the_reports() {
+    for study in ["study-2"] {
+        let file = repository::root().join(format!("reports/{study}/recomputed.txt"));
+        let recomputed = files::read_text(&file).unwrap();
+        let report = report(study);
+        for family in report["analysis"]["families"].as_array().unwrap() {
+            for comparison in family["comparisons"].as_array().unwrap() {
+                let (id, result) = (&comparison["declared"]["id"], &comparison["result"]);
+                let name = format!("{}/{} ", family["id"], id).replace('"', "");
+                let line = recomputed.lines().find(|line| line.starts_with(&name));
+                if result.is_null() {
+                    assert_eq!(line, None, "{study}: {name}");
+                    continue;
+                }
+                let line = line.unwrap_or_else(|| panic!("{study}: no {name}"));
+                let theirs: Vec<f64> =
+                    line[name.len()..].split_whitespace().filter_map(printed).collect();
+                let of_result = ["difference", "p", "adjusted_p"].map(|key| &result[key]);
+                let interval = ["low", "high"].map(|end| &result["interval"][end]);
+                let ours = of_result.into_iter().chain(interval).map(number);
+                assert_eq!(theirs.len(), 5, "{line}");
+                for (ours, theirs) in ours.zip(theirs) {
+                    assert!((ours - theirs).abs() < 1e-9, "{study}: {line}, and here {ours}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn the_ladder_is_the_reports() {
     let (report, results) = (report("study-1"), results());

@@ -333,14 +333,14 @@ fn the_command_writes_its_files_and_names_a_folder_that_is_no_study() {
     let output = run(&[folder.path(), Path::new("--out"), &out]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     for name in
-        ["report.html", "appendix.html", "report.md", "appendix.md", "report.json", "scores.svg"]
+        ["report.html", "appendix.html", "report.md", "appendix.md", "report.json", "answer.svg"]
     {
         assert!(out.join(name).is_file(), "{name}");
         assert!(!folder.path().join(name).exists(), "{name} stands in the study");
     }
-    let picture = files::read_text(&out.join("scores.svg")).unwrap();
+    let picture = files::read_text(&out.join("answer.svg")).unwrap();
     assert!(picture.starts_with("<svg xmlns=") && picture.ends_with("</svg>\n"), "{picture}");
-    assert!(picture.contains("prefers-color-scheme: dark") && picture.contains("class=\"seed"));
+    assert!(picture.contains("prefers-color-scheme: dark") && picture.contains("class=\"zero"));
     files::remove_folder(&folder.path().join("grids")).unwrap();
     let output = run(&[folder.path()]);
     assert_eq!(output.status.code(), Some(3));

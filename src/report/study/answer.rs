@@ -272,15 +272,18 @@ fn in_words(family: &FamilyResult) -> String {
 }
 
 /// Differences beside the learning curves of the two arms asked about: those of scores that were declared
-/// where some are between pools of arms, else the first grid's.
+/// where some are between pools of arms or of means of evaluations, else the first grid's.
 fn figure(context: &Context) -> Option<Figure> {
     let grid = context.analysis.grids.first()?;
     let is_of_scores = |it: &&Comparison| context::unit_of(&it.declared.metric) == Unit::Share;
     let (full, _) = families(context);
     let declared = full.into_iter().flat_map(|family| &family.comparisons).filter(is_of_scores);
     let declared: Vec<&Comparison> = declared.collect();
-    let is_pool = |it: &&Comparison| context.analysis.declaration.pool(&it.declared.arm).is_some();
-    let (of, differences) = match declared.iter().any(is_pool) {
+    let no_grid_has = |it: &&Comparison| {
+        matches!(it.declared.metric, Metric::EvaluationMean { .. })
+            || context.analysis.declaration.pool(&it.declared.arm).is_some()
+    };
+    let (of, differences) = match declared.iter().any(no_grid_has) {
         true => ("what was declared".to_owned(), declared),
         false => (text::visible(&grid.name), grid.differences.iter().collect()),
     };

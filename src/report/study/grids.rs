@@ -8,7 +8,7 @@ use crate::report::page::{
 use crate::report::study::{comparison, context, context::Unit, courses, scores};
 use crate::report::{Context, published, text};
 use crate::study::comparisons::Comparison;
-use crate::study::{ArmSummary, Cell, Clock, GridSummary, Series, Statistic, Word, curves};
+use crate::study::{ArmSummary, Cell, Clock, GridSummary, Metric, Series, Statistic, Word, curves};
 
 pub fn sections<'a>(context: &'a Context) -> impl Iterator<Item = Section> + use<'a> {
     context.analysis.grids.iter().map(|grid| {
@@ -67,6 +67,10 @@ fn table(context: &Context, grid: &GridSummary) -> Table {
     let mut compared = grid.differences.iter().filter(|it| it.word != Word::NotCompared).peekable();
     if compared.peek().is_some() && compared.all(|comparison| !comparison.registered) {
         caption += " Every verdict in it is exploratory.";
+    }
+    let declared = context.comparisons().next().map(|first| &first.declared.metric);
+    if let Some(Metric::EvaluationMean { .. }) = declared {
+        caption += " What was declared is another measure: see the first table.";
     }
     let rows = grid.arms.iter().map(|arm| {
         let paper = shows_paper.then(|| paper_cells(arm));

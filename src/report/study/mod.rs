@@ -58,7 +58,7 @@ pub fn report(study: &Study, claims: &Claims) -> StudyReport {
 }
 
 /// Builds the report and writes report and appendix as HTML and Markdown, `report.json` and
-/// `scores.svg` (the first grid's runs as a picture of its own), each atomically, into `out`, or into
+/// `answer.svg` (the answer's chart as a picture of its own), each atomically, into `out`, or into
 /// the study's folder.
 ///
 /// # Errors
@@ -88,7 +88,7 @@ pub fn texts(report: &StudyReport) -> [(&'static str, String); 6] {
         ("report.md", markdown::render(&report.page)),
         ("appendix.md", markdown::render(&report.appendix)),
         ("report.json", json(report)),
-        ("scores.svg", picture::scores(&report.appendix)),
+        ("answer.svg", picture::answer(&report.page)),
     ]
 }
 

@@ -1,5 +1,5 @@
-//! The scores of a study's first grid as a picture of its own, for a README or a slide: the chart
-//! of the page with the page's colours inside, light and dark.
+//! The answer's chart of differences as a picture of its own, for a README or a slide: the chart of the
+//! page with the page's colours inside, light and dark.
 
 use crate::report::page::{Block, Page, Panel};
 use crate::report::{axes::escape, figures, html};
@@ -10,20 +10,16 @@ const FONT: &str = "-apple-system, 'Segoe UI', 'DejaVu Sans', Verdana, sans-seri
 /// Height of the heading, in the chart's units.
 const HEADING: f64 = 28.0;
 
-/// The first figure whose rows are arms, as a whole SVG file; an empty picture when no grid has one.
-pub fn scores(page: &Page) -> String {
+/// The first chart of differences of a report as a whole SVG file; an empty picture when it has none.
+pub fn answer(page: &Page) -> String {
     let blocks = page.sections.iter().flat_map(|section| &section.blocks);
-    let found = blocks.filter_map(|block| match block {
-        Block::Figure(figure) => figure.panels.first().map(|panel| (figure, panel)),
-        _ => None,
+    let mut panels = blocks.flat_map(|block| match block {
+        Block::Figure(figure) => figure.panels.as_slice(),
+        _ => &[],
     });
-    match found.into_iter().find(|(_, panel)| matches!(panel, Panel::Intervals(_))) {
-        Some((figure, panel)) => {
-            let grid = figure.title.split(':').next().unwrap_or_default();
-            let heading = format!("{grid}: {}, every training run", panel.title());
-            alone(&figures::panel(panel, ""), (&heading, &figure.caption))
-        }
-        None => alone(&figures::nothing(60.0, "", "no runs"), ("no runs", "")),
+    match panels.find(|panel| matches!(panel, Panel::Intervals(_))) {
+        Some(panel) => alone(&figures::panel(panel, ""), (panel.title(), &page.headline)),
+        None => alone(&figures::nothing(60.0, "", "no difference"), ("no difference", "")),
     }
 }
 
