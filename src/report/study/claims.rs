@@ -35,7 +35,7 @@ pub fn section(context: &Context) -> Section {
                  run each, so they tell what a figure shows and not how sure one may be.",
             );
             let remarks = judged.remarks.iter().map(|remark| text::visible(remark)).collect();
-            let tables = judged.claims.iter().map(|claim| Block::Table(evidence(claim)));
+            let tables = judged.claims.iter().map(evidence);
             [intro, Block::Table(verdicts(context)), Block::List(remarks)]
                 .into_iter()
                 .chain(tables)
@@ -55,7 +55,7 @@ fn verdict(verdict: ClaimVerdict) -> TableCell {
     look.of(verdict.words())
 }
 
-fn evidence(claim: &ClaimResult) -> Table {
+fn evidence(claim: &ClaimResult) -> Block {
     let mut caption = format!(
         "{} ({}) {}: {}",
         text::visible(&claim.claim),
@@ -66,11 +66,12 @@ fn evidence(claim: &ClaimResult) -> Table {
     if let Some(control) = &claim.positive_control {
         caption += &format!("; positive control: {}", text::visible(control));
     }
-    Table::new(
-        caption.trim_end_matches('.').to_owned() + ".",
-        "part | evidence | verdict | why | the paper\u{2019}s own numbers",
-        claim.parts.iter().map(part_row),
-    )
+    let caption = caption.trim_end_matches('.').to_owned() + ".";
+    if claim.parts.is_empty() {
+        return Block::Text(caption);
+    }
+    let columns = "part | evidence | verdict | why | the paper\u{2019}s own numbers";
+    Block::Table(Table::new(caption, columns, claim.parts.iter().map(part_row)))
 }
 
 fn part_row(part: &PartResult) -> Vec<TableCell> {

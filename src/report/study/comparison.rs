@@ -71,8 +71,8 @@ pub fn word(comparison: &Comparison) -> TableCell {
 pub fn comparisons(context: &Context, caption: String, list: &[Comparison]) -> Table {
     let columns = format!(
         "comparison | metric | runs # | means # | difference # | {} # | \
-         share of pairs of runs with the arm above # | p; after Holm; smallest # | \
-         could have found, with the registered σ; with the observed σ # | verdict | status | why",
+         arm above # | p; after Holm; smallest # | could have found: registered σ; observed σ # | \
+         verdict | status | why",
         context.level()
     );
     Table::new(caption, &columns, list.iter().map(|comparison| comparison_row(context, comparison)))
