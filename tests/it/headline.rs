@@ -137,6 +137,31 @@ fn the_recomputed_numbers_are_the_reports() {
     }
 }
 
+/// What limits the benchmark: the spread within arms and the share of it that one skill explains.
+#[test]
+fn the_spread_in_words_is_the_recomputed_one() {
+    let file = repository::root().join("reports/study-2/recomputed.txt");
+    let recomputed = files::read_text(&file).unwrap();
+    let grids = recomputed.split("\n\n");
+    let factorial = grids.into_iter().find(|it| it.starts_with("primary endpoint of factorial"));
+    let after = |begin: &str| {
+        let line = factorial.unwrap().lines().find_map(|line| line.trim().strip_prefix(begin));
+        line.unwrap_or_else(|| panic!("no {begin:?}")).trim_start_matches(": ")
+    };
+    let (within, _) = after("within arms, between blocks, residual").split_once(',').unwrap();
+    let (without, _) = after("without 104").split_once(',').unwrap();
+    let skill = "explains of the spread within arms, rollout/style_checked_wrong_share";
+    let share = 100.0 * printed(after(skill)).unwrap();
+    let text = results().split_whitespace().collect::<Vec<_>>().join(" ");
+    for words in [
+        format!("In the study it is {within} points at equal updates"),
+        format!("({without} without seed 104;"),
+        format!("the share of wrong results that are checked explains {share:.0} % of it"),
+    ] {
+        assert!(text.contains(&words), "docs/results.md does not say {words:?}");
+    }
+}
+
 #[test]
 fn the_ladder_is_the_reports() {
     let (report, results) = (report("study-1"), results());
