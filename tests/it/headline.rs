@@ -72,13 +72,11 @@ fn printed(text: &str) -> Option<f64> {
     text.trim_start_matches('(').replace('−', "-").parse().ok()
 }
 
-/// Every `x points [low, high]` of the first section is a declared comparison's difference and interval, or the same
-/// the other way round ("falls by").
-#[test]
-fn every_interval_in_the_words_is_a_declared_comparisons() {
-    let report = report("study-2");
+/// Difference and interval of every declared comparison of a study as points with one digit, each also the other way round
+/// ("falls by").
+fn known(study: &str) -> Vec<[f64; 3]> {
     let mut known = Vec::new();
-    for family in report["analysis"]["families"].as_array().unwrap() {
+    for family in report(study)["analysis"]["families"].as_array().unwrap() {
         for comparison in family["comparisons"].as_array().unwrap() {
             let result = &comparison["result"];
             if result["interval"].is_null() {
@@ -91,25 +89,35 @@ fn every_interval_in_the_words_is_a_declared_comparisons() {
             known.extend([[mean, low, high], [-mean, -high, -low]]);
         }
     }
-    let results = results();
-    let section =
-        results.split("\n## ").find(|it| it.starts_with("What each technique changes")).unwrap();
-    let mut found = 0;
-    for (at, _) in section.match_indices('[') {
-        let Some((inside, _)) = section[at + 1..].split_once(']') else { continue };
-        let Some((low, high)) = inside.split_once(", ") else { continue };
-        let (Some(low), Some(high)) = (printed(low), printed(high)) else { continue };
-        let mean = section[..at].split_whitespace().rev().take(2).find_map(printed).unwrap();
-        assert!(known.contains(&[mean, low, high]), "no comparison has {mean} [{inside}]");
-        found += 1;
+    known
+}
+
+/// Every `x points [low, high]` of the sections about a study is a declared comparison's.
+#[test]
+fn every_interval_in_the_words_is_a_declared_comparisons() {
+    for (title, study, at_least) in [
+        ("What each technique changes", "study-2", 20),
+        ("On a task that nothing was tuned on", "sums-1", 7),
+    ] {
+        let (known, results) = (known(study), results());
+        let section = results.split("\n## ").find(|it| it.starts_with(title)).unwrap();
+        let mut found = 0;
+        for (at, _) in section.match_indices('[') {
+            let Some((inside, _)) = section[at + 1..].split_once(']') else { continue };
+            let Some((low, high)) = inside.split_once(", ") else { continue };
+            let (Some(low), Some(high)) = (printed(low), printed(high)) else { continue };
+            let mean = section[..at].split_whitespace().rev().take(2).find_map(printed).unwrap();
+            assert!(known.contains(&[mean, low, high]), "no comparison has {mean} [{inside}]");
+            found += 1;
+        }
+        assert!(found >= at_least, "{title}: only {found} intervals were found");
     }
-    assert!(found >= 20, "only {found} intervals were found");
 }
 
 /// `recomputed.txt` is what `golden/stats/recompute.py` printed of the records that the report is made of.
 #[test]
 fn the_recomputed_numbers_are_the_reports() {
-    for study in ["study-2"] {
+    for study in ["study-2", "sums-1"] {
         let file = repository::root().join(format!("reports/{study}/recomputed.txt"));
         let recomputed = files::read_text(&file).unwrap();
         let report = report(study);
