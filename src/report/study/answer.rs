@@ -362,7 +362,7 @@ fn learning(context: &Context, arms: &[&String], clock: Clock) -> Curves {
 
 fn lines(context: &Context) -> Vec<String> {
     [
-        Some(format!("What drives it: {}", drives(context))),
+        Some(format!("The largest steps that are shown: {}", steps(context))),
         Some(format!("Not shown: {}", not_shown(context))),
         claims(context),
         Some(format!("Limits: {}", limits(context))),
@@ -373,22 +373,27 @@ fn lines(context: &Context) -> Vec<String> {
     .collect()
 }
 
-/// The largest shown differences of scores between arms of one grid, one of which is a primary arm.
-fn drives(context: &Context) -> String {
+/// The largest differences of the primary metric that are shown, declared or not, between arms of one grid, one of which is a
+/// primary arm.
+fn steps(context: &Context) -> String {
     let hash = |id: &String| context.arm(id).map(|arm| arm.arm_sha256.as_str());
     let pair = |declared: &Declared| {
         let mut pair = [hash(&declared.arm), hash(&declared.reference)];
         pair.sort_unstable();
         pair
     };
-    let Some(asked) = primary(context).map(|it| pair(&it.declared)) else {
+    let Some(primary) = primary(context).map(|it| &it.declared) else {
         return "nothing was declared.".to_owned();
     };
-    let grids = context.analysis.grids.iter();
-    let mut steps: Vec<&Comparison> = grids.flat_map(|grid| &grid.differences).collect();
+    let asked = pair(primary);
+    let grids = context.analysis.grids.iter().flat_map(|grid| &grid.differences);
+    let mut steps: Vec<&Comparison> = context.comparisons().chain(grids).collect();
     steps.retain(|it| {
         let of = pair(&it.declared);
-        it.shown().is_some() && of != asked && of.iter().any(|arm| asked.contains(arm))
+        let [arm, reference] =
+            [&it.declared.arm, &it.declared.reference].map(|id| id.split('/').next());
+        let is_a_step = of != asked && arm == reference && of.iter().any(|arm| asked.contains(arm));
+        is_a_step && it.shown().is_some() && it.declared.metric == primary.metric
     });
     let size = |it: &Comparison| it.result.as_ref().map_or(0.0, |it| it.difference.abs());
     steps.sort_by(|a, b| size(b).total_cmp(&size(a)));
@@ -406,7 +411,7 @@ fn drives(context: &Context) -> String {
     }
     named.truncate(NAMED);
     match named.is_empty() {
-        true => "no difference of a single step from these arms is shown.".to_owned(),
+        true => "none from these arms.".to_owned(),
         false => format!("{}.", named.join("; ")),
     }
 }
