@@ -467,10 +467,6 @@ const COMMANDS: &[(&str, How)] = {
             "dapo ablate experiments/chains/grids/factorial.toml --declaration experiments/chains/study.toml --jobs 2 --out runs/study-2",
             Parsed(MINUTES),
         ),
-        (
-            "dapo ablate experiments/chains/grids/spelled.toml --declaration experiments/chains/study.toml --jobs 2 --out reports/study-2",
-            Parsed(MINUTES),
-        ),
         ("dapo report runs/study-2", Parsed(MINUTES)),
         ("dapo report runs/study-2 --claims=experiments/chains/claims.toml", Parsed(MINUTES)),
         ("just setup", Parsed(TOOLS)),
