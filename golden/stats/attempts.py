@@ -3,8 +3,9 @@
     python golden/stats/attempts.py STUDY
 
 Reads the rollouts of STUDY/runs (`dapo ablate --out STUDY`), which are not committed; needs polars. For the first, the tenth and the last
-rollout step, the mean over the runs of each arm: attempts whose every sum is right; answered responses whose last attempt has a
-wrong sum; attempts that repeat the signs of an earlier one of their response.
+rollout step, the mean over the runs of each arm: attempts whose every sum is right; of the responses that end their search as
+successful and answer, those whose last attempt has a wrong sum, and those in which that sum gives the target; attempts that
+repeat the signs of an earlier one of their response; the first of these in the runs with least and most of it in the last step.
 """
 
 import collections
@@ -31,13 +32,13 @@ def computed_right(attempt):
 
 
 def shares(file):
-    right, repeated, attempts, misled, answered = 0, 0, 0, 0, 0
+    right, repeated, attempts, misled, forged, answered = 0, 0, 0, 0, 0, 0
     for response in pl.read_parquet(file, columns=["response"])["response"]:
         search, has_answer, _ = response.partition("Answer")
         seen = set()
         verdicts = []
         # An attempt ends in its result and the target, `=9:11;`, or `.` after the last one; what was cut off is none.
-        for attempt in re.findall(r"([^;.]*):-?\d+[;.]", search):
+        for attempt, target in re.findall(r"([^;.]*):(-?\d+)[;.]", search):
             signs = tuple(sign for sign, _, _ in STEP.findall(attempt))
             repeated += signs in seen
             seen.add(signs)
@@ -47,7 +48,9 @@ def shares(file):
         if has_answer and verdicts and search.endswith("."):
             answered += 1
             misled += not verdicts[-1]
-    return [100 * right / attempts, 100 * misled / max(1, answered), 100 * repeated / attempts]
+            forged += not verdicts[-1] and attempt.endswith("=" + target)
+    of_answers = [100 * count / max(1, answered) for count in (misled, forged)]
+    return [100 * right / attempts, *of_answers, 100 * repeated / attempts]
 
 
 arms = collections.defaultdict(list)
@@ -55,7 +58,10 @@ for run in sorted(pathlib.Path(sys.argv[1], "runs").iterdir()):
     files = sorted((run / "rollouts").glob("*.parquet"))
     arms[run.name.split("-seed")[0]].append([shares(files[at]) for at in (0, 9, -1)])
 
-print(f"{'shares in %, rollout steps 1, 10 and last':42} {'computed right':>21} {'misled answers':>21} {'repeated':>21}")
+columns = ["computed right", "answer, wrong sum", "that gives target", "repeated"]
+print(f"{'%, rollout steps 1, 10, last':28}", *(f"{name:>21}" for name in [*columns, "right, single runs"]))
 for arm, runs in arms.items():
-    mean = [[sum(run[at][what] for run in runs) / len(runs) for at in range(3)] for what in range(3)]
-    print(f"{arm:42}", *("".join(f"{it:7.1f}" for it in row) for row in mean))
+    mean = [[sum(run[at][what] for run in runs) / len(runs) for at in range(3)] for what in range(len(columns))]
+    right = [run[-1][0] for run in runs]
+    single = f"{min(right):.0f} to {max(right):.0f}"
+    print(f"{arm:28}", *("".join(f"{it:7.1f}" for it in row) for row in mean), f"{single:>21}")
