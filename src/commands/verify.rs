@@ -25,7 +25,8 @@ use std::process::ExitCode;
 who forges a run must not know which steps you will execute. --challenge-from-ledger needs no \
 reviewer and is weaker: a forger can change a byte and try again until it picks harmless steps.\n\n\
 Examples:\n  dapo verify runs/dapo-seed1-1f2e3d4c\n  \
-dapo verify received --replay 4 --challenge 90210 --base golden/mini-aime/base\n  \
+dapo verify received --replay 4 --challenge 90210\n  \
+dapo verify received --base models/theirs --data sets\n  \
 dapo verify received --json\n  \
 dapo verify reports/study-1\n\n\
 Exit codes:\n  0  verified: everything that was compared agrees\n  \
@@ -50,7 +51,7 @@ pub struct VerifyArgs {
         value_parser = clap::value_parser!(u64).range(1..)
     )]
     replay_problems: u64,
-    /// The reviewer's seed, which picks the steps.
+    /// The reviewer's seed, which picks the steps together with the ledger's last hash.
     #[arg(
         long,
         value_name = "SEED",
@@ -61,7 +62,7 @@ pub struct VerifyArgs {
     /// Let the ledger's last hash pick the steps. Weaker: a forger can retry.
     #[arg(long, requires = "replay")]
     challenge_from_ledger: bool,
-    /// Folder of the base policy; without it golden/mini-aime/base, the embedded benchmark's. A
+    /// Folder of the base policy; without it the embedded benchmark's, which the program holds. A
     /// path that the run folder names is never opened.
     #[arg(long, value_name = "FOLDER")]
     base: Option<PathBuf>,

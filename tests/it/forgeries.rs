@@ -7,6 +7,7 @@ use assert_cmd::Command;
 use dapo::base::files;
 use dapo::experiment::{Experiment, Verifier};
 use dapo::numerics::Numerics;
+use dapo::policy::checkpoint;
 use dapo::records::tables::{self, OutcomeRecord};
 use dapo::records::{Ending, EvaluationRecord, RunFolder, StepMetrics};
 use dapo::report::run;
@@ -16,6 +17,7 @@ use dapo::training::run::inputs;
 use dapo::verification::Verification;
 use dapo::verification::verify::VerifyVerdict;
 use serde_json::json;
+use std::path::Path;
 
 /// The first mismatch that begins so.
 fn assert_found(of: &Verification, expected: &str) {
@@ -26,7 +28,10 @@ fn assert_found(of: &Verification, expected: &str) {
 
 fn assert_verified(of: &Verification, summary: &str) {
     assert_eq!(of.verdict, VerifyVerdict::Verified, "{:#?}", of.checks);
-    assert_eq!(of.summary, summary);
+    assert_eq!(
+        of.summary,
+        format!("{summary}; base policy: the embedded benchmark's, of this program")
+    );
 }
 
 /// Makes the outcomes of the last evaluation of mini-aime others, and its record with them.
@@ -151,7 +156,7 @@ fn a_run_that_was_cut_off_is_not_one_that_ended_early() {
     forge(&forged);
     let found = verified(&forged);
     assert_eq!(found.verdict, VerifyVerdict::Verified, "{:#?}", found.checks);
-    assert!(found.summary.ends_with(", ending not replayed"), "{}", found.summary);
+    assert!(found.summary.contains(", ending not replayed; "), "{}", found.summary);
     let words =
         "outcome.json, ending: says that the run ended in step 3 (no group of rollout step 3";
     assert_found(&replayed(&forged, 1, 7), words);
@@ -180,7 +185,7 @@ fn a_run_that_ended_early_is_verified_by_executing_its_last_step() {
     assert_eq!(folder.outcome().unwrap().ending, Ending::Saturated);
     let found = replayed(&folder, 1, 7);
     assert_eq!(found.verdict, VerifyVerdict::Verified, "{:#?}", found.checks);
-    assert!(found.summary.ends_with(", ending replayed"), "{}", found.summary);
+    assert!(found.summary.contains(", ending replayed; "), "{}", found.summary);
 
     let folder = RunFolder::at(scratch.path().join("diverged"));
     let mut exploding = Experiment { numerics: Numerics::Fast, ..experiment() };
@@ -189,7 +194,7 @@ fn a_run_that_ended_early_is_verified_by_executing_its_last_step() {
     assert_eq!(folder.outcome().unwrap().ending, Ending::Diverged);
     let found = replayed(&folder, 1, 7);
     assert_eq!(found.verdict, VerifyVerdict::Verified, "{:#?}", found.checks);
-    assert!(found.summary.ends_with(", ending replayed"), "{}", found.summary);
+    assert!(found.summary.contains(", ending replayed; "), "{}", found.summary);
 
     let changed = RunFolder::at(scratch.path().join("changed"));
     type Change = fn(&RunFolder);
@@ -232,7 +237,36 @@ fn whatever_the_report_prints_is_bound_made_again_or_refused() {
         files::write_lines(&folder.path("metrics.jsonl"), &lines).unwrap();
     };
     type Change<'a> = &'a dyn Fn(&RunFolder);
-    let cases: [(Change, &str); 5] = [
+    let value = |folder: &RunFolder, name: &str, value: f64| {
+        let mut lines: Vec<StepMetrics> = folder.metrics().unwrap();
+        lines[1].metrics.insert(name.to_string(), value);
+        files::write_lines(&folder.path("metrics.jsonl"), &lines).unwrap();
+    };
+    let cases: [(Change, &str); 11] = [
+        (
+            &|it| value(it, "policy/entropy", -7.5),
+            "metrics.jsonl, step 2, policy/entropy: cannot be -7.5",
+        ),
+        (
+            &|it| value(it, "loss/clip_fraction_high", 1.5),
+            "metrics.jsonl, step 2, loss/clip_fraction_high: cannot be 1.5",
+        ),
+        (
+            &|it| value(it, "effect/loss_tokens", 0.5),
+            "metrics.jsonl, step 2, effect/loss_tokens: cannot be 0.5",
+        ),
+        (
+            &|it| value(it, "loss/clip_fraction_high_quarter_1", 0.0),
+            "metrics.jsonl, step 2, loss/clip_fraction_high_quarter_1: does not exist in this step",
+        ),
+        (
+            &|it| value(it, "memory/passes_halved", 1.0),
+            "metrics.jsonl, step 2, memory/passes_halved: does not exist in this step",
+        ),
+        (
+            &|it| value(it, "optimizer/skipped_updates", 0.0),
+            "metrics.jsonl, step 2, optimizer/skipped_updates: does not exist in this step",
+        ),
         (
             &|it| metric(it, "policy/aime_2024"),
             "metrics.jsonl, step 2, policy/aime_2024: does not exist in this step",
@@ -290,6 +324,103 @@ fn whatever_the_report_prints_is_bound_made_again_or_refused() {
     let named = findings(&found, VerifyVerdict::Mismatch);
     let is_drawn = |it: &&String| it.contains(", group 0: is of ") && it.contains("the seed draws");
     assert!(named.iter().any(|it| is_drawn(&it)), "{named:#?}");
+}
+
+/// Weights that no training made, with every digest and the ledger made again.
+#[test]
+fn weights_that_the_optimizer_cannot_have_reached_are_found_without_a_replay() {
+    let scratch = tempfile::tempdir().unwrap();
+    let whole = RunFolder::at(scratch.path().join("whole"));
+    made(experiment(), &whole);
+    let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/mini-aime/base");
+    let forged = RunFolder::at(scratch.path().join("forged"));
+    type Change<'a> = &'a dyn Fn(&str, &mut Vec<f32>);
+    let cases: [(Change, &str); 4] = [
+        (&|_, values| values.fill(0.0), "checkpoints/step-000003: "),
+        (
+            &|name, values| {
+                if name == "model.norm.weight" {
+                    values[3] += 0.01;
+                }
+            },
+            "checkpoints/step-000003: a weight of model.norm.weight is ",
+        ),
+        (
+            &|_, values| values.iter_mut().for_each(|it| *it = -*it),
+            "checkpoints/step-000003: a weight of ",
+        ),
+        (
+            &|name, values| {
+                values.clone_from(
+                    &checkpoint::read_values(&base.join("model.safetensors")).unwrap()[name].1,
+                )
+            },
+            "checkpoints/step-000003: its weights are those of the base policy, though",
+        ),
+    ];
+    for (change, expected) in cases {
+        copy(whole.root(), forged.root());
+        [1, 2].map(|step| files::remove_folder(&forged.checkpoint(step)).unwrap());
+        let path = forged.checkpoint(3).join("model.safetensors");
+        let mut tensors = checkpoint::read_values(&path).unwrap();
+        tensors.iter_mut().for_each(|(name, (_, values))| change(name, values));
+        checkpoint::write_tensors(&path, &tensors).unwrap();
+        forge(&forged);
+        assert_found(&verified(&forged), expected);
+        files::remove_folder(forged.root()).unwrap();
+    }
+}
+
+/// Who sends an archive that is verified from inside its folder chooses what lies in that folder.
+#[test]
+fn the_base_policy_is_never_the_senders() {
+    let scratch = tempfile::tempdir().unwrap();
+    let embedded = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/mini-aime/base");
+    let trained = scratch.path().join("golden/mini-aime/base");
+    copy(&embedded, &trained);
+    let path = trained.join("model.safetensors");
+    let mut tensors = checkpoint::read_values(&path).unwrap();
+    tensors.values_mut().for_each(|(_, values)| values.iter_mut().for_each(|it| *it *= 1.01));
+    checkpoint::write_tensors(&path, &tensors).unwrap();
+    let folder = RunFolder::at(scratch.path().join("run"));
+    let mut sent = experiment();
+    sent.inputs.model = trained;
+    sent.training.rollout_steps = 1;
+    made(sent, &folder);
+    let run = |more: &[&str]| {
+        let mut command = Command::cargo_bin("dapo").unwrap();
+        command.args(["verify", "run", "--replay", "1", "--challenge", "7"]).args(more);
+        let output = command.current_dir(scratch.path()).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (code, out) = run(&[]);
+    assert_eq!(code, Some(6), "{out}");
+    let words = "inconclusive: manifest.json, inputs.base/model.safetensors: is not the file that \
+                 the embedded benchmark's base policy has";
+    assert!(out.contains(words), "{out}");
+    // A reviewer who names it is told what it is.
+    let (code, out) = run(&["--base", "golden/mini-aime/base"]);
+    assert_eq!(code, Some(0), "{out}");
+    let summary = out.lines().last().unwrap();
+    assert!(summary.contains("; base policy: golden/mini-aime/base, SHA-256 of "), "{out}");
+    assert!(summary.ends_with(", not the embedded benchmark's"), "{out}");
+}
+
+#[test]
+fn a_known_seed_picks_other_steps_of_another_run() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = RunFolder::at(scratch.path().join("run"));
+    let picked: std::collections::BTreeSet<Vec<u64>> = (1..=6)
+        .map(|seed| {
+            let mut other = experiment();
+            other.execution.seed = seed;
+            made(other, &folder);
+            let picked = replayed(&folder, 1, 90210).replay.unwrap().picked;
+            files::remove_folder(folder.root()).unwrap();
+            picked
+        })
+        .collect();
+    assert!(picked.len() > 1, "{picked:?}");
 }
 
 #[test]

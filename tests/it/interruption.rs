@@ -1,6 +1,7 @@
 //! A run that is killed, stopped, starved of disk or damaged goes on to the bits of one that was
 //! not. What must be equal is everything that `outcome.json` digests.
 
+use crate::verify::{findings, verified};
 use assert_cmd::cargo::CommandCargoExt;
 use dapo::base::rng::{Id, Stream, stream};
 use dapo::base::{Purpose, files, workers};
@@ -8,6 +9,7 @@ use dapo::experiment::extends;
 use dapo::records::{RunFolder, tables};
 use dapo::training::run::{self, RunEvent, inputs};
 use dapo::training::{Phase, TrainingError, Unfinished};
+use dapo::verification::verify::VerifyVerdict;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -137,6 +139,7 @@ impl Scene {
                 struck += usize::from(child.try_wait().unwrap().is_none());
                 child.kill().unwrap();
                 child.wait().unwrap();
+                self.is_no_forgery(&name);
             }
             if !reached || struck == 5 {
                 self.resumes_to_the_same_bits(&name);
@@ -144,6 +147,20 @@ impl Scene {
             }
         }
         println!("{marker}: {struck} kills in {attempts} attempts, {round} runs");
+    }
+
+    /// A run that was killed is unfinished, or ended without its report.
+    fn is_no_forgery(&self, name: &str) {
+        let folder = RunFolder::at(self.run(name));
+        if !folder.path("manifest.json").exists() {
+            return;
+        }
+        let found = verified(&folder);
+        assert_eq!(findings(&found, VerifyVerdict::Mismatch), [""; 0], "{name}");
+        if !folder.path("outcome.json").exists() {
+            assert_eq!(found.verdict, VerifyVerdict::Inconclusive, "{name}");
+            assert!(found.summary.contains("the run is unfinished after "), "{}", found.summary);
+        }
     }
 
     fn resumes_to_the_same_bits(&self, name: &str) {
@@ -183,6 +200,7 @@ fn the_first_signal_stops_after_the_step_and_the_second_at_once() {
         send(&child, signal);
         assert_eq!(child.wait().unwrap().code(), Some(code));
         let folder = RunFolder::at(scene.run(&name));
+        scene.is_no_forgery(&name);
         // The step that was under way when the signal came: the first, or on a busy machine the
         // second.
         let stopped = *folder.checkpoint_steps().unwrap().last().unwrap();
@@ -194,6 +212,7 @@ fn the_first_signal_stops_after_the_step_and_the_second_at_once() {
         send(&child, signal);
         assert_eq!(child.wait().unwrap().code(), Some(code));
         assert_eq!(folder.metrics().unwrap().len() as u64, stopped);
+        scene.is_no_forgery(&name);
         scene.resumes_to_the_same_bits(&name);
     }
 }
@@ -255,8 +274,13 @@ fn a_damaged_checkpoint_is_refused_by_name_and_the_one_before_it_is_used() {
     for name in ["step-000002 is refused", "step-000001 is refused", "model.safetensors: damaged"] {
         assert!(talk.contains(name), "{name}: {talk}");
     }
-    files::remove_folder(&root.path("checkpoints/damaged-step-000001")).unwrap();
-    files::remove_folder(&root.path("checkpoints/damaged-step-000002")).unwrap();
+    // They are nobody's results, and no sign of a forgery.
+    let found = verified(&root);
+    assert_eq!(found.verdict, VerifyVerdict::Verified, "{:#?}", found.checks);
+    for step in [1, 2] {
+        let note = format!("checkpoints/damaged-step-{step:06}: a damaged checkpoint that");
+        assert!(found.not_checked.iter().any(|it| it.starts_with(&note)), "{note}");
+    }
     scene.resumes_to_the_same_bits("run");
 }
 

@@ -24,6 +24,7 @@ mod golden_data;
 mod grade;
 mod headline;
 mod hostile;
+mod honest;
 mod housekeeping;
 mod hygiene;
 mod init;

@@ -314,8 +314,8 @@ const COMMANDS: &[(&str, How)] = {
             As("dapo verify runs/a --replay 2 --challenge 90210"),
         ),
         (
-            "dapo verify received --replay 4 --challenge 90210 --base golden/mini-aime/base",
-            As("dapo verify runs/b --replay 2 --challenge 90210 --base golden/mini-aime/base"),
+            "dapo verify received --base models/theirs --data sets",
+            As("dapo verify runs/b --base golden/mini-aime/base --data experiments"),
         ),
         ("dapo diff A B", As("dapo diff runs/a runs/b")),
         ("dapo diff runs/a runs/b", Run),

@@ -536,8 +536,8 @@ fn no_path_that_a_run_folder_names_is_opened() {
     manifest.run_key = inputs::run_key(&folder.experiment().unwrap(), &manifest.inputs);
     files::write_json(&folder.path("manifest.json"), &manifest).unwrap();
     forge(&folder);
-    let named = "inconclusive: manifest.json, inputs.base/pagemap: golden/mini-aime/base does not \
-                 have it; --base FOLDER says where it is";
+    let named = "inconclusive: manifest.json, inputs.base/pagemap: the embedded benchmark's base \
+                 policy does not have it; --base FOLDER says where the run's base policy is";
     let (code, out) = verify_within_a_minute(&folder, &[]);
     assert_eq!(code, Some(6), "{out}");
     assert!(out.contains(named), "{out}");

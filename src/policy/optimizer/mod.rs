@@ -220,6 +220,52 @@ impl Update {
     }
 }
 
+/// How far some updates of AdamW can move a weight, whatever the gradients.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct UpdateReach {
+    /// Σ η c_t.
+    moved: f64,
+    /// 1 − Π (1 − η λ): the share that weight decay takes at most.
+    decayed: f64,
+    updates: u64,
+}
+
+impl UpdateReach {
+    /// Of updates with these learning rates η that follow on `before` others. By the inequality of
+    /// Cauchy and Schwarz, |m_t| ≤ (1 − β₁)/√(1 − β₂) · √(Σ_{k<t} (β₁²/β₂)ᵏ) · √v_t, so that update t
+    /// moves a weight by at most η c_t with
+    ///
+    /// ```text
+    /// c_t = (1 − β₁)/√(1 − β₂) · √(Σ_{k<t} (β₁²/β₂)ᵏ) · √(1 − β₂ᵗ)/(1 − β₁ᵗ)
+    /// ```
+    ///
+    /// c_1 is 1, and c_∞ is 7.3 for β₁ = 0.9, β₂ = 0.999.
+    pub fn of(config: &Optimizer, before: u64, rates: &[f64]) -> Self {
+        let ratio = config.beta1 * config.beta1 / config.beta2;
+        let geometric = |t: f64| match ratio == 1.0 {
+            true => t,
+            false => (1.0 - libm::pow(ratio, t)) / (1.0 - ratio),
+        };
+        let scale = (1.0 - config.beta1) / (1.0 - config.beta2).sqrt();
+        let (mut moved, mut kept) = (0.0, 1.0);
+        for (rate, t) in rates.iter().zip(before + 1..) {
+            let t = t as f64;
+            let corrections =
+                (1.0 - libm::pow(config.beta2, t)).sqrt() / (1.0 - libm::pow(config.beta1, t));
+            moved += rate * scale * geometric(t).sqrt() * corrections;
+            kept *= 1.0 - rate * config.weight_decay;
+        }
+        Self { moved, decayed: 1.0 - kept, updates: rates.len() as u64 }
+    }
+
+    /// The largest change of a weight with this value. Each update rounds to f32.
+    pub fn from(&self, weight: f64) -> f64 {
+        let size = weight.abs() + self.moved;
+        let rounding = 2.0 * f64::from(f32::EPSILON) * self.updates as f64;
+        1.001 * self.moved + (self.decayed + rounding) * size
+    }
+}
+
 /// The learning rate of a rollout step, counted from 0: linear warm-up, then constant.
 ///
 /// With [`WarmUpStart::FirstStep`] the factor is `(step + 1) / length`, with

@@ -167,7 +167,44 @@ fn the_paper_warms_up_from_the_first_step_and_the_released_code_from_zero() {
     assert_eq!(rates(WarmUpStart::Zero, 0), [1.0; 6]);
 }
 
+#[test]
+fn gradients_that_fall_geometrically_move_a_weight_as_far_as_the_bound_allows() {
+    // The case of equality of the bound at its last update: g_i ∝ (β₁/β₂)^(t − i).
+    let config = Optimizer { epsilon: 0.0, weight_decay: 0.0, ..config() };
+    let (updates, rate) = (400, 1e-3);
+    let mut element = Element { parameter: 0.0, first_moment: 0.0, second_moment: 0.0 };
+    let mut last = 0.0;
+    for t in 1..=updates {
+        let before = element.parameter;
+        let gradient = libm::pow(config.beta1 / config.beta2, (updates - t) as f64);
+        element = Update::new(&config, rate, t).apply(element, gradient);
+        last = (element.parameter - before).abs();
+    }
+    let most = UpdateReach::of(&config, updates - 1, &[rate]).moved;
+    assert!((last / most - 1.0).abs() < 1e-9, "{last} of {most}");
+    assert!((UpdateReach::of(&config, 0, &[rate]).moved - rate).abs() < 1e-12);
+    assert!((UpdateReach::of(&config, 1 << 40, &[rate]).moved / rate - 7.27).abs() < 0.01);
+}
+
 proptest! {
+    #[test]
+    fn no_gradients_move_a_weight_beyond_the_bound(
+        gradients in proptest::collection::vec((-3.0..3.0f64, -8..3i32), 1..60),
+        weight in -2.0..2.0f64,
+        rate in 1e-6..0.1f64,
+    ) {
+        let config = config();
+        let first = Element { parameter: weight, first_moment: 0.0, second_moment: 0.0 };
+        let mut element = first;
+        for (t, (size, power)) in (1..).zip(&gradients) {
+            let gradient = size * libm::pow(10.0, f64::from(*power));
+            element = Update::new(&config, rate, t).apply(element, gradient);
+            element.parameter = f64::from(element.parameter as f32);
+        }
+        let most = UpdateReach::of(&config, 0, &vec![rate; gradients.len()]).from(weight);
+        prop_assert!((element.parameter - weight).abs() <= most);
+    }
+
     #[test]
     fn clipping_keeps_the_direction_and_bounds_the_norm(
         values in proptest::collection::vec(-100.0..100.0f64, 1..20), max in 0.1..10.0f64,

@@ -1,9 +1,10 @@
 //! What lies in a run folder, and when the run was made.
 
 use crate::base::files::{self, FileKind};
-use crate::records::RunFolder;
+use crate::records::{RunFolder, run_folder::DAMAGED_CHECKPOINT};
 
-/// Files that speak about the others, and the lock: outside every list of a run's files.
+/// Files that speak about the others, and the lock: outside every list of a run's files, as are
+/// damaged checkpoints that a session put aside.
 pub const OUTSIDE: [&str; 2] = ["run.lock", "statement.json"];
 
 /// Names of the regular files in a run folder by their path under it with `/` between its
@@ -18,7 +19,11 @@ pub fn names(run: &RunFolder) -> Result<(Vec<String>, Vec<String>), files::FileE
     while let Some(folder) = folders.pop() {
         for name in files::list(&run.path(&folder))? {
             let relative = format!("{folder}{name}");
-            if files::is_partial(&name) || OUTSIDE.contains(&relative.as_str()) {
+            let put_aside = format!("checkpoints/{DAMAGED_CHECKPOINT}");
+            if files::is_partial(&name)
+                || OUTSIDE.contains(&relative.as_str())
+                || relative.starts_with(&put_aside)
+            {
                 continue;
             }
             match files::kind(&run.path(&relative))? {

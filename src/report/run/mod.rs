@@ -77,9 +77,13 @@ pub struct RunFacts {
     pub embedded_benchmark: bool,
 }
 
+pub const JSON: &str = "report.json";
+
+pub const UNFINISHED: &str = "unfinished";
+
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunStatus {
-    /// `finished`, `saturated`, `diverged` or `unfinished`.
+    /// `finished`, `saturated`, `diverged` or [`UNFINISHED`].
     pub state: &'static str,
     pub sentence: String,
 }
@@ -99,13 +103,14 @@ pub fn write(run: &RunFolder) -> Result<Report, ReportError> {
     Ok(report)
 }
 
-/// The report's files and what they hold.
+/// The report's files and what they hold. `report.json` is the last one: when it speaks of the
+/// present records, so do the others.
 pub fn texts(report: &Report) -> [(&'static str, String); 3] {
     let page = chapters::page(report);
     [
-        ("report.json", files::canonical_json(report)),
         ("report.html", html::render(&page)),
         ("report.md", markdown::render(&page)),
+        (JSON, files::canonical_json(report)),
     ]
 }
 
@@ -163,7 +168,7 @@ fn status(loaded: &RunReportLoaded) -> RunStatus {
     let Some(outcome) = &loaded.outcome else {
         let recorded = loaded.metrics.last().map(|step| step.counters).unwrap_or_default();
         return RunStatus {
-            state: "unfinished",
+            state: UNFINISHED,
             sentence: format!(
                 "This run is unfinished: {} of {planned} rollout steps ({} updates) are recorded, \
                  and there is no outcome.json. What follows is a snapshot, not a result.",

@@ -40,12 +40,9 @@ pub fn steps(cell: &Cell) -> Result<(), String> {
     let counted = cell.counters.is_empty() || cell.metric(GENERATED).is_some();
     ensure(counted, format_args!("it has no metric `{GENERATED}`"))?;
     for (name, values) in &cell.metrics {
-        let Some((low, high, whole)) = range(name, cell) else { continue };
         for (index, value) in values.iter().enumerate() {
-            let Some(value) = *value else { continue };
-            let fits = value >= low && value <= high + 1e-9;
-            // A count with more digits than are kept is still whole.
-            let fits = fits && (!whole || value.fract() == 0.0);
+            let fits = value.is_none_or(|value| is_possible(name, value, &cell.experiment));
+            let value = value.unwrap_or_default();
             let reason = format_args!("`{name}` of rollout step {} cannot be {value}", index + 1);
             ensure(fits, reason)?;
         }
@@ -74,10 +71,17 @@ fn needed_digits(value: f64) -> usize {
     mantissa.bytes().filter(u8::is_ascii_digit).count()
 }
 
+/// Whether a metric of an experiment's rollout step can have a value.
+pub fn is_possible(name: &str, value: f64, experiment: &Experiment) -> bool {
+    let Some((low, high, whole)) = range(name, experiment) else { return value.is_finite() };
+    // A count with more digits than are kept is still whole.
+    value >= low && value <= high + 1e-9 && (!whole || value.fract() == 0.0)
+}
+
 /// Smallest and largest value of a metric, and whether it is whole; `None` for a metric without
 /// bounds.
-fn range(name: &str, cell: &Cell) -> Option<(f64, f64, bool)> {
-    let limit = cell.experiment.rollout.max_response_tokens as f64;
+fn range(name: &str, experiment: &Experiment) -> Option<(f64, f64, bool)> {
+    let limit = experiment.rollout.max_response_tokens as f64;
     let (stage, short) = name.split_once('/')?;
     let ends = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
     if short.starts_with("response_tokens_") {

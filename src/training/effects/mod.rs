@@ -6,6 +6,7 @@ pub mod techniques;
 use crate::algorithm::objective::Sums;
 use crate::algorithm::{Group, ScoredRollout, Selected, WeightShift, dynamic_sampling, methods};
 use crate::experiment::Experiment;
+use crate::numerics::Numerics;
 use crate::task::Embedded;
 use crate::task::data::embedded;
 use crate::training::{Rounding, Updated};
@@ -204,9 +205,21 @@ const OF_UPDATES: [&str; 40] = [
     "policy/token_probability_mean",
 ];
 
-/// Whether `name` is a metric that only forward passes and updates determine.
-pub fn is_of_updates(name: &str) -> bool {
-    OF_UPDATES.contains(&name) || methods::MEASURES.iter().any(|names| measured(names, name))
+/// Whether `name` is a metric that only forward passes and updates determine, and that a run of this
+/// experiment can have.
+pub fn is_of_updates(name: &str, experiment: &Experiment) -> bool {
+    let is_recorded = if name.contains("_quarter_") && name.starts_with("loss/") {
+        experiment.record_format() > 2
+    } else if name.starts_with("exact/") {
+        experiment.numerics == Numerics::Exact
+    } else if name.starts_with("memory/") {
+        experiment.numerics == Numerics::Fast
+    } else {
+        name != "optimizer/skipped_updates" || experiment.optimizer.non_finite.is_some()
+    };
+    let is_measured = || methods::MEASURES.iter().any(|names| measured(names, name));
+    is_recorded
+        && (OF_UPDATES.contains(&name) || (experiment.dapo.method.is_some() && is_measured()))
 }
 
 fn measured(names: &[&str], metric: &str) -> bool {
@@ -480,7 +493,7 @@ mod tests {
         // Updates 6 and 7 of 0 to 7.
         assert_eq!(metrics["loss/clip_fraction_high_quarter_4"], 13.0 / 20.0);
         assert_eq!(metrics["loss/clip_fraction_low_quarter_1"], 2.0 / 20.0);
-        assert!(metrics.keys().all(|name| is_of_updates(name)), "{metrics:?}");
+        assert!(metrics.keys().all(|name| OF_UPDATES.contains(&name.as_str())), "{metrics:?}");
         assert_eq!(metrics.len(), 8);
         let two = of(vec![update(1, 4), update(0, 0)]);
         assert_eq!(two.keys().len(), 2, "{two:?}");

@@ -5,7 +5,9 @@ use crate::base::files;
 use crate::policy::{CheckpointProgress, Loaded, checkpoint};
 use crate::records::{Ending, RunFolder, StepMetrics, ledger};
 use crate::training::trainer;
-use crate::verification::verify::{Check, VerifySubject, stays_inside, steps, walk::FolderFound};
+use crate::verification::verify::{
+    Check, VerifySubject, stays_inside, steps, walk::FolderFound, weights::EarlierWeights,
+};
 use crate::verification::{VerifiedRecords, Waiting};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -18,11 +20,15 @@ pub fn check(subject: VerifySubject, waiting: &Waiting) -> (Check, BTreeSet<u64>
     let steps = found.steps("checkpoints/step-", "/trainer.json");
     for name in found.folders.iter().filter(|name| name.starts_with("checkpoints/")) {
         if !found.files.contains(&format!("{name}/trainer.json")) {
-            check.mismatch(format!("{name}/trainer.json"), "is missing");
+            check.half_done(records, format!("{name}/trainer.json"), "is missing");
         }
     }
+    let mut before = EarlierWeights::base(&mut check, subject.local);
     for &step in &steps {
-        if one(&mut check, subject, waiting, step) {
+        if records.is_unfinished() && step > records.steps() {
+            let name = format!("checkpoints/step-{step:06}");
+            check.half_done(records, name, "is of no recorded step");
+        } else if one(&mut check, subject, waiting, step, &mut before) {
             kept.insert(step);
         }
     }
@@ -41,11 +47,18 @@ pub fn check(subject: VerifySubject, waiting: &Waiting) -> (Check, BTreeSet<u64>
     (check.compared(compared), kept)
 }
 
-/// Whether one checkpoint agrees with everything.
-fn one(check: &mut Check, subject: VerifySubject, waiting: &Waiting, step: u64) -> bool {
+/// Whether one checkpoint agrees with everything. `before` are the weights of the one before, or of
+/// the base policy.
+fn one(
+    check: &mut Check,
+    subject: VerifySubject,
+    waiting: &Waiting,
+    step: u64,
+    before: &mut Option<EarlierWeights>,
+) -> bool {
     let records = subject.records;
     let name = format!("checkpoints/step-{step:06}");
-    let before = check.all_findings();
+    let findings = check.all_findings();
     let loaded = opened(check, subject, &name);
     let Some(Loaded { model, optimizer, progress }) = loaded else { return false };
     clocks(check, records, &name, step, &progress);
@@ -72,8 +85,14 @@ fn one(check: &mut Check, subject: VerifySubject, waiting: &Waiting, step: u64) 
             ),
             None => check.inconclusive(&name, "what waited after the step is unknown"),
         }
+        let updates = records.counters(step).unwrap_or_default().updates;
+        let weights = EarlierWeights::after(step, updates, &model);
+        if let Some(before) = &before {
+            before.reach(check, &weights, &name, records);
+        }
+        *before = Some(weights);
     }
-    before == check.all_findings()
+    findings == check.all_findings()
 }
 
 /// Loads a checkpoint whose files have the digests of `trainer.json`, and the base policy's files

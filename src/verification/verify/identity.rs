@@ -1,11 +1,13 @@
 //! Checks the run's identity: experiment, manifest, run key, and the chain of the ledger.
 
+use crate::base::files;
 use crate::experiment::{Experiment, compare::differing_keys, validate};
 use crate::records::ledger::{self, Kind, LedgerEntry};
 use crate::records::run_folder::Outcome;
 use crate::records::{Counters, Ending, EvaluationRecord, Manifest, RunFolder, StepMetrics};
 use crate::training::run::{self, inputs};
 use crate::verification::verify::{Check, Extent, stays_inside};
+use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 
 #[derive(Debug)]
@@ -26,6 +28,11 @@ impl VerifiedRecords {
         self.metrics.len() as u64
     }
 
+    /// A process was stopped or killed, or still works on the run.
+    pub fn is_unfinished(&self) -> bool {
+        self.outcome.is_none()
+    }
+
     pub fn extent(&self) -> Extent {
         let ending = self.outcome.as_ref().map(|outcome| outcome.ending);
         Extent {
@@ -33,6 +40,8 @@ impl VerifiedRecords {
             evaluations: self.evaluations.len() as u64,
             ends_early: ending.is_some_and(|ending| ending != Ending::Finished),
             imported: !self.experiment.engine.is_native(),
+            unfinished: self.is_unfinished(),
+            ..Extent::default()
         }
     }
 
@@ -68,12 +77,20 @@ pub fn read(folder: &RunFolder) -> (Check, Option<VerifiedRecords>) {
     let mut check = Check::new("records");
     let experiment = check.read("experiment.json", folder.experiment());
     let manifest = check.read("manifest.json", folder.manifest());
-    let metrics = check.read("metrics.jsonl", folder.metrics());
-    let ledger = check.read(ledger::FILE, folder.ledger());
-    let evaluations = check.read("evaluations.jsonl", folder.evaluations());
-    let outcome = match folder.path("outcome.json").exists() {
+    let is_ended = folder.path("outcome.json").exists();
+    let mut metrics: Option<Vec<StepMetrics>> = lines(&mut check, folder, "metrics.jsonl");
+    let mut ledger: Option<Vec<LedgerEntry>> = lines(&mut check, folder, ledger::FILE);
+    let mut evaluations: Option<Vec<EvaluationRecord>> =
+        lines(&mut check, folder, "evaluations.jsonl");
+    let outcome = match is_ended {
         true => check.read("outcome.json", folder.outcome()).map(Some),
-        false => Some(None),
+        false => {
+            let lines = (metrics.as_mut(), ledger.as_mut(), evaluations.as_mut());
+            if let (Some(metrics), Some(ledger), Some(evaluations)) = lines {
+                keep_whole_steps(&mut check, folder, metrics, ledger, evaluations);
+            }
+            Some(None)
+        }
     };
     for problem in experiment.iter().flat_map(validate::problems) {
         check.mismatch("experiment.json", format!("no run can have it: {problem}"));
@@ -105,6 +122,41 @@ pub fn read(folder: &RunFolder) -> (Check, Option<VerifiedRecords>) {
         })
     })();
     (check, records)
+}
+
+/// The lines of a record file; of a run that has not ended, those before the first that is not whole.
+fn lines<T: DeserializeOwned>(check: &mut Check, folder: &RunFolder, name: &str) -> Option<Vec<T>> {
+    let is_ended = folder.path("outcome.json").exists();
+    let read = folder.inside(name).and_then(|path| match is_ended {
+        true => files::read_lines(&path),
+        false => files::complete_lines(&path),
+    });
+    check.read(name, read)
+}
+
+/// Of a run that has not ended, only the rollout steps count whose table, metrics and line of the
+/// ledger are all there: a process that was killed leaves the last one half written, and a session
+/// takes back what follows the checkpoint that it resumes from.
+fn keep_whole_steps(
+    check: &mut Check,
+    folder: &RunFolder,
+    metrics: &mut Vec<StepMetrics>,
+    ledger: &mut Vec<LedgerEntry>,
+    evaluations: &mut Vec<EvaluationRecord>,
+) {
+    let chained = ledger.iter().filter(|entry| entry.kind == Kind::RolloutStep).count();
+    let recorded = metrics.len().min(chained) as u64;
+    let whole = (1..=recorded).take_while(|step| folder.rollouts(*step).exists()).count() as u64;
+    metrics.truncate(whole as usize);
+    ledger.retain(|entry| entry.kind != Kind::End && entry.step <= whole);
+    evaluations.retain(|record| record.counters.rollout_steps <= whole);
+    check.inconclusive(
+        "outcome.json",
+        format!(
+            "is missing: the run is unfinished. Its first {whole} rollout steps are checked, \
+             what follows them is not. Resume it (dapo train EXPERIMENT --out FOLDER --resume)"
+        ),
+    );
 }
 
 /// Experiment, manifest and run key must agree.
@@ -167,9 +219,6 @@ pub fn ledger(records: &VerifiedRecords) -> Check {
             let components = ledger::end(&records.evaluations, outcome);
             different(&mut check, &at(entries.len()), end.map(|it| &it.components), &components);
             ending(&mut check, records, outcome);
-        }
-        None if end.is_some() => {
-            check.mismatch("outcome.json", "is missing, yet the ledger has its end")
         }
         None => check.inconclusive("ledger.jsonl", "has no end: the run is not finished"),
     }

@@ -2,11 +2,11 @@
 //! has the digest of the manifest.
 //!
 //! Paths in `experiment.json` are never opened, because the sender would choose what is read. The
-//! base policy lies where the reviewer says or where the embedded benchmark has its own; problem
-//! files lie below the reviewer's folder.
+//! base policy is the one that this program holds, or lies where the reviewer says; the working
+//! folder may be the sender's. Problem files lie below the reviewer's folder.
 
-use crate::base::files::{self, foreign};
-use crate::experiment::{Data, compare::differing_keys};
+use crate::base::files;
+use crate::experiment::{Data, compare::differing_keys, starter};
 use crate::policy::checkpoint::{self, weights};
 use crate::records::RunFolder;
 use crate::task::{DataSets, Tokenizer, data};
@@ -15,9 +15,6 @@ use crate::verification::{VerifiedRecords, verify::Check, verify::Options};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
-/// Of the embedded benchmark, below the current folder: a checkout has it.
-pub const EMBEDDED_BASE: &str = "golden/mini-aime/base";
-
 #[derive(Debug, Default)]
 pub struct Local {
     pub data: Option<DataSets>,
@@ -25,6 +22,62 @@ pub struct Local {
     /// From the base policy's folder, else from a checkpoint.
     pub tokenizer: Option<Tokenizer>,
     pub base: Option<PathBuf>,
+    /// Which base policy it is, and where it came from.
+    pub origin: String,
+    /// Holds the program's own base policy as files for as long as they are needed.
+    _program: Option<tempfile::TempDir>,
+}
+
+/// Where the base policy comes from.
+#[derive(Debug, Clone, Copy)]
+enum BaseFrom<'a> {
+    /// The embedded benchmark's, whose bytes this program holds.
+    Program,
+    Folder(&'a Path),
+}
+
+impl BaseFrom<'_> {
+    fn sha256(self, name: &str) -> Option<String> {
+        match self {
+            Self::Program => {
+                let file = starter::MODEL.iter().find(|(own, _)| *own == name);
+                file.map(|(_, bytes)| files::sha256(bytes))
+            }
+            // The reviewer's folder may hold links, as a cache does. A name that the manifest gives
+            // must stay in it.
+            Self::Folder(folder) => {
+                let path = (!name.contains('/')).then(|| folder.join(name))?;
+                path.is_file().then(|| files::sha256_file(&path).ok())?
+            }
+        }
+    }
+
+    fn name(self) -> String {
+        match self {
+            Self::Program => "the embedded benchmark's base policy".to_string(),
+            Self::Folder(folder) => folder.display().to_string(),
+        }
+    }
+
+    /// For a verdict: what this base policy is.
+    fn origin(self, weights: &str) -> String {
+        let is_embedded =
+            |(name, _): &(&str, &[u8])| self.sha256(name) == Self::Program.sha256(name);
+        match self {
+            Self::Program => "base policy: the embedded benchmark's, of this program".to_string(),
+            Self::Folder(_) if starter::MODEL.iter().all(is_embedded) => {
+                format!("base policy: {}, the embedded benchmark's", self.name())
+            }
+            Self::Folder(_) => {
+                let digest = self.sha256(weights).unwrap_or_default();
+                format!(
+                    "base policy: {}, SHA-256 of {weights} {}, not the embedded benchmark's",
+                    self.name(),
+                    digest.get(..12).unwrap_or_default()
+                )
+            }
+        }
+    }
 }
 
 pub fn find(folder: &RunFolder, records: &VerifiedRecords, options: &Options) -> (Check, Local) {
@@ -38,9 +91,20 @@ pub fn find(folder: &RunFolder, records: &VerifiedRecords, options: &Options) ->
     }
     let source = source(&mut check, records, options.data.as_deref());
     let data = source.as_ref().and_then(|source| sets(&mut check, records, source));
-    let given = options.base.as_deref();
-    let base = is_base(&mut check, records, given)
-        .then(|| given.unwrap_or(Path::new(EMBEDDED_BASE)).to_path_buf());
+    let from = options.base.as_deref().map_or(BaseFrom::Program, BaseFrom::Folder);
+    let is_here = is_base(&mut check, records, from);
+    let program = match from {
+        BaseFrom::Program if is_here => check.read("base policy", written()),
+        _ => None,
+    };
+    let base = match from {
+        BaseFrom::Program => program.as_ref().map(|folder| folder.path().to_path_buf()),
+        BaseFrom::Folder(folder) => is_here.then(|| folder.to_path_buf()),
+    };
+    let origin = match base {
+        Some(_) => from.origin(weights),
+        None => "base policy: not here".to_string(),
+    };
     let tokenizer = tokenizer(&mut check, folder, records, base.as_deref());
     let here = |is: bool| if is { "here" } else { "not here" };
     let compared = format!(
@@ -49,7 +113,16 @@ pub fn find(folder: &RunFolder, records: &VerifiedRecords, options: &Options) ->
         here(base.is_some()),
         here(tokenizer.is_some())
     );
-    (check.compared(compared), Local { data, source, tokenizer, base })
+    (check.compared(compared), Local { data, source, tokenizer, base, origin, _program: program })
+}
+
+/// The program's own base policy as files.
+fn written() -> Result<tempfile::TempDir, files::FileError> {
+    let folder = files::scratch_folder(&std::env::temp_dir())?;
+    for (name, bytes) in starter::MODEL {
+        files::write_atomic(&folder.path().join(name), bytes)?;
+    }
+    Ok(folder)
 }
 
 /// The problems' source, with files below the reviewer's folder.
@@ -120,32 +193,27 @@ fn sets(check: &mut Check, records: &VerifiedRecords, source: &Data) -> Option<D
     None
 }
 
-/// Whether the base policy's folder holds exactly what the manifest binds.
-fn is_base(check: &mut Check, records: &VerifiedRecords, given: Option<&Path>) -> bool {
+/// Whether the base policy has exactly the files that the manifest binds.
+fn is_base(check: &mut Check, records: &VerifiedRecords, from: BaseFrom) -> bool {
     let mut all = true;
     // The files that the manifest binds, and those that would be read in their place.
     let bound = records.manifest.inputs.keys().filter_map(|name| name.strip_prefix("base/"));
     let names: BTreeSet<&str> = checkpoint::COMPANIONS.into_iter().chain(bound).collect();
     for name in names.into_iter().chain([weights::SINGLE, weights::INDEX]) {
         let written = records.manifest.inputs.get(&format!("base/{name}"));
-        // A name from the manifest must stay in the folder. The reviewer's folder may hold links,
-        // as a cache does; the current folder may be the sender's.
-        let path = match given {
-            Some(folder) => (!name.contains('/')).then(|| folder.join(name)),
-            None => foreign::inside(Path::new("."), &format!("{EMBEDDED_BASE}/{name}")).ok(),
-        };
-        let path = path.filter(|path| path.is_file());
-        let found = path.as_ref().and_then(|path| files::sha256_file(path).ok());
+        let found = from.sha256(name);
         if found.as_ref() == written {
             continue;
         }
         all = false;
-        let place = given.unwrap_or(Path::new(EMBEDDED_BASE)).display();
         let what = match found {
-            None => format!("{place} does not have it; --base FOLDER says where it is"),
-            Some(_) => format!("is not the file that {place} has; --base FOLDER says where it is"),
+            None => format!("{} does not have it", from.name()),
+            Some(_) => format!("is not the file that {} has", from.name()),
         };
-        check.inconclusive(format!("manifest.json, inputs.base/{name}"), what);
+        check.inconclusive(
+            format!("manifest.json, inputs.base/{name}"),
+            what + "; --base FOLDER says where the run's base policy is",
+        );
     }
     all
 }

@@ -17,6 +17,7 @@ pub mod scores;
 pub mod steps;
 pub mod study;
 pub mod walk;
+pub mod weights;
 
 use crate::base::{files, visible};
 use crate::records::{Counters, RunFolder};
@@ -102,6 +103,14 @@ impl Check {
         self.findings.push(Finding { verdict, place, what });
     }
 
+    /// What an ended run cannot have, and one that was killed may.
+    fn half_done(&mut self, records: &VerifiedRecords, place: impl Display, what: impl Display) {
+        match records.is_unfinished() {
+            true => self.inconclusive(place, format!("{what}; the run is unfinished")),
+            false => self.mismatch(place, what),
+        }
+    }
+
     fn equal<T: PartialEq + Display>(&mut self, place: impl Display, found: T, expected: T) {
         if found != expected {
             self.mismatch(place, format!("is {found}, should be {expected}"));
@@ -143,7 +152,8 @@ pub struct Options {
     pub replay: Option<replay::ReplayRequest>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+/// How much there is to verify, and with what.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Extent {
     pub steps: u64,
     pub evaluations: u64,
@@ -151,6 +161,11 @@ pub struct Extent {
     pub ends_early: bool,
     /// Another trainer made the rollout steps.
     pub imported: bool,
+    pub unfinished: bool,
+    /// Which base policy the run was held against, and where it came from.
+    pub base: String,
+    /// Damaged checkpoints that a session put aside.
+    pub put_aside: Vec<String>,
 }
 
 /// The folder under verification, its records and files, and the inputs that are here.
@@ -190,21 +205,28 @@ pub fn verify(
     let (mut checks, mut extent) = (Vec::new(), Extent::default());
     let replay = examine(folder, options, &mut checks, &mut extent, watch)?;
     let verdict = checks.iter().map(|check| check.verdict).max().unwrap_or(VerifyVerdict::Verified);
-    let summary = summary(verdict, extent, replay.as_ref());
-    let not_checked = not_checked(extent, replay.as_ref());
+    let summary = summary(verdict, &extent, replay.as_ref());
+    let not_checked = not_checked(&extent, replay.as_ref());
     let schema = "dapo-verification/2";
     Ok(Verification { schema, verdict, summary, extent, checks, replay, not_checked })
 }
 
-fn summary(verdict: VerifyVerdict, extent: Extent, replay: Option<&Replay>) -> String {
+fn summary(verdict: VerifyVerdict, extent: &Extent, replay: Option<&Replay>) -> String {
+    if verdict == VerifyVerdict::Inconclusive && extent.unfinished {
+        let steps = extent.steps;
+        return format!(
+            "inconclusive: the run is unfinished after {steps} rollout steps; resume it \
+             (dapo train EXPERIMENT --out FOLDER --resume) and verify it again"
+        );
+    }
     if verdict != VerifyVerdict::Verified {
         return verdict.name().to_string();
     }
     let steps = replay.map_or(0, |replay| replay.covered.len());
     if extent.imported {
-        let Extent { steps, evaluations, .. } = extent;
+        let Extent { steps, evaluations, base, .. } = extent;
         return format!(
-            "verified (records); another trainer made the {steps} rollout steps, {evaluations} evaluations not replayed"
+            "verified (records); another trainer made the {steps} rollout steps, {evaluations} evaluations not replayed; {base}"
         );
     }
     let mut summary = format!("verified (records), training replayed {steps} of {}", extent.steps);
@@ -219,7 +241,7 @@ fn summary(verdict: VerifyVerdict, extent: Extent, replay: Option<&Replay>) -> S
         let is_executed = replay.is_some_and(|replay| replay.ending == Some(true));
         summary += if is_executed { ", ending replayed" } else { ", ending not replayed" };
     }
-    summary
+    summary + "; " + &extent.base
 }
 
 /// Makes all checks, up to the first one without which the others make no sense.
@@ -247,6 +269,8 @@ fn examine(
     checks.push(walk::digests(folder, &found, records.outcome.as_ref()));
     checks.push(identity::identity(&records));
     let (check, local) = inputs::find(folder, &records, options);
+    extent.base.clone_from(&local.origin);
+    extent.put_aside.clone_from(&found.put_aside);
     checks.push(check);
     checks.push(identity::ledger(&records));
     watch("computing the rollout steps' records again");
@@ -260,8 +284,11 @@ fn examine(
     checks.push(ending::check(subject, &waiting));
     checks.push(scores::evaluations(subject));
     checks.push(scores::report(subject));
-    checks.extend(metadata::check(folder, &found));
-    checks.extend(stated(folder));
+    // Of an unfinished run they are those of an earlier ending.
+    if !extent.unfinished {
+        checks.extend(metadata::check(folder, &found));
+        checks.extend(stated(folder));
+    }
     let Some(request) = &options.replay else { return Ok(None) };
     if extent.imported {
         let mut check = Check::new("replay");
@@ -302,7 +329,7 @@ fn stated(folder: &RunFolder) -> Option<Check> {
     Some(check.compared(compared))
 }
 
-fn not_checked(extent: Extent, replay: Option<&Replay>) -> Vec<String> {
+fn not_checked(extent: &Extent, replay: Option<&Replay>) -> Vec<String> {
     let mut notes = vec![
         "timings.jsonl, environment.json, sessions.jsonl, plan.json and tags.json, and the seconds, machine facts and \
          sessions that the report and ro-crate-metadata.json take from them: only whoever ran it vouches for them"
@@ -317,6 +344,12 @@ fn not_checked(extent: Extent, replay: Option<&Replay>) -> Vec<String> {
              weights: another trainer made them, and this harness cannot execute them again"
                 .to_string(),
         );
+    }
+    for name in &extent.put_aside {
+        let name = visible::message(name);
+        notes.push(format!(
+            "{name}: a damaged checkpoint that a session put aside and nothing reads"
+        ));
     }
     let missing = extent.steps - replay.map_or(0, |replay| replay.covered.len() as u64);
     if missing > 0 && !extent.imported {

@@ -31,7 +31,7 @@ pub fn evaluations(subject: VerifySubject) -> Check {
             );
         }
         if !found.files.contains(&name) {
-            check.mismatch(name, "is missing");
+            check.half_done(records, name, "is missing");
             continue;
         }
         match tables::read_outcomes(&folder.path(&name)) {
@@ -63,7 +63,7 @@ pub fn evaluations(subject: VerifySubject) -> Check {
     }
     for name in found.files.iter().filter(|name| name.starts_with("evaluations/")) {
         if !seen.iter().any(|(set, step)| *name == self::name(set, *step)) {
-            check.mismatch(name, "no record in evaluations.jsonl is of it");
+            check.half_done(records, name, "no record in evaluations.jsonl is of it");
         }
     }
     check.compared(format!(
@@ -86,11 +86,24 @@ pub fn name(set: &str, step: u64) -> String {
 struct Text<'a> {
     tokenizer: &'a Tokenizer,
     most_characters: usize,
+    /// What a stop token adds to a response: nothing if it is special, else its own text.
+    stops: Vec<String>,
 }
 
 impl<'a> Text<'a> {
     fn of(tokenizer: &'a Tokenizer) -> Self {
-        Self { tokenizer, most_characters: tokenizer.most_characters() }
+        let stops = tokenizer.stop_tokens().iter().map(|token| tokenizer.decode(&[*token]));
+        let most_characters = tokenizer.most_characters();
+        Self { tokenizer, most_characters, stops: stops.collect() }
+    }
+
+    /// Characters of a response before its stop token; the fewest where several tokens could be
+    /// the last one.
+    fn characters(&self, row: &OutcomeRecord) -> usize {
+        let all = row.response.chars().count();
+        let last = |stop: &String| row.response.ends_with(stop).then(|| stop.chars().count());
+        let stops = self.stops.iter().filter(|_| !row.truncated);
+        all - stops.filter_map(last).max().unwrap_or(0)
     }
 
     /// The response must be a text of the vocabulary with at least as many tokens as its text
@@ -104,11 +117,13 @@ impl<'a> Text<'a> {
             let what = "the tokens of this text have another text";
             return check.inconclusive(format!("{place}, response"), what);
         }
-        // The stop token has no text.
         let found = u64::from(row.response_tokens).checked_sub(u64::from(!row.truncated));
-        let fewest = row.response.chars().count().div_ceil(self.most_characters.max(1)) as u64;
+        let fewest = self.characters(row).div_ceil(self.most_characters.max(1)) as u64;
         if found.is_none_or(|found| found < fewest) {
-            let what = format!("is {}, its text alone has {fewest} or more", row.response_tokens);
+            let what = format!(
+                "is {}, its text before the stop token has {fewest} or more",
+                row.response_tokens
+            );
             check.mismatch(format!("{place}, response_tokens"), what);
         }
     }
@@ -180,11 +195,22 @@ fn one(
 /// Builds the report again from the folder and compares every number.
 pub fn report(VerifySubject { folder, records, found, .. }: VerifySubject) -> Check {
     let mut check = Check::new("report");
+    if records.is_unfinished() {
+        let what = "is not compared: an unfinished run has written more since. Resume it";
+        check.inconclusive("report.json", what);
+        return check.compared("nothing");
+    }
     let Some(built) = check.read("report", run::build(folder)) else {
         return check.compared("nothing");
     };
     if records.manifest.harness != env!("CARGO_PKG_VERSION") {
         check.inconclusive("report.json", "is written by another version and was not compared");
+        return check.compared("nothing");
+    }
+    let kept: Option<Value> = files::read_json(&folder.path(run::JSON)).ok();
+    if kept.is_some_and(|kept| kept["status"]["state"] == run::UNFINISHED) {
+        let what = "is of a time before the run ended; dapo report writes it again";
+        check.inconclusive(run::JSON, what);
         return check.compared("nothing");
     }
     for (name, again) in run::texts(&built) {

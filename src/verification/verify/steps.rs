@@ -5,6 +5,7 @@ use crate::algorithm::{Group, Problem, Prompt, ScoredRollout, Selected, Selectio
 use crate::experiment::Experiment;
 use crate::policy::optimizer;
 use crate::records::{Counters, RolloutRow, StepMetrics, ledger, tables};
+use crate::study::cell::numbers;
 use crate::training::{Metrics, effects, run::rows, trainer};
 use crate::verification::verify::responses::{decoded, graded, same_grade, well_formed};
 use crate::verification::{VerifiedRecords, verify::Check, verify::VerifySubject};
@@ -101,7 +102,8 @@ pub fn check(subject: VerifySubject) -> (Check, Waiting) {
     }
     for step in found.steps("rollouts/step-", ".parquet") {
         if step == 0 || step > records.steps() {
-            check.mismatch(format!("rollouts/step-{step:06}.parquet"), "is of no recorded step");
+            let name = format!("rollouts/step-{step:06}.parquet");
+            check.half_done(records, name, "is of no recorded step");
         }
     }
     let compared = format!(
@@ -279,13 +281,18 @@ pub fn compare(
         check.mismatch(place(name), "is missing");
     }
     let known = |name: &String| {
-        effects::is_of_updates(name)
+        effects::is_of_updates(name, experiment)
             || again.contains_key(name)
             || Some(name.as_str()) == entropy
             || (!native && name.starts_with(effects::OF_ENGINE))
     };
     for name in found.keys().filter(|name| !known(name)) {
         check.mismatch(place(name), "does not exist in this step");
+    }
+    for (name, value) in found {
+        if !numbers::is_possible(name, *value, experiment) {
+            check.mismatch(place(name), format!("cannot be {value}"));
+        }
     }
 }
 

@@ -27,6 +27,8 @@ pub struct FolderFound {
     pub has_engine: bool,
     /// Symbolic links, devices and the like.
     pub links: u64,
+    /// Damaged checkpoints that a session put aside. They are not looked into: no result is theirs.
+    pub put_aside: Vec<String>,
 }
 
 impl FolderFound {
@@ -62,11 +64,10 @@ pub fn walk(folder: &RunFolder) -> Result<(Check, FolderFound), files::FileError
                     check.mismatch(&path, "is a symbolic link, a device or the like");
                 }
                 (Some(files::FileKind::Folder), FolderPlace::Engine) => found.has_engine = true,
-                (_, FolderPlace::Aside) => {
-                    check.inconclusive(
-                        &path,
-                        "a refused checkpoint that was put aside; not looked at",
-                    );
+                (Some(files::FileKind::Folder), FolderPlace::Aside) => found.put_aside.push(path),
+                // What a killed process left; the next session removes it.
+                (Some(_), _) if files::is_partial(path.rsplit('/').next().unwrap_or_default()) => {
+                    check.inconclusive(&path, "was left half written; a resumed run removes it");
                 }
                 (Some(files::FileKind::File), FolderPlace::Folder) => {
                     check.mismatch(&path, "is a file, should be a folder")
@@ -77,7 +78,7 @@ pub fn walk(folder: &RunFolder) -> Result<(Check, FolderFound), files::FileError
                 (Some(files::FileKind::Folder), FolderPlace::File) => {
                     check.mismatch(&path, "is a folder, should be a file")
                 }
-                (_, FolderPlace::None) => {
+                (_, FolderPlace::None | FolderPlace::Aside) => {
                     check.mismatch(&path, "has no place in a run folder: it was added")
                 }
                 (None, _) => check.mismatch(&path, "has a name that is not UTF-8, or vanished"),

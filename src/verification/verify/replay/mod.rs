@@ -39,14 +39,14 @@ pub struct ReplayRequest {
 }
 
 impl ReplayRequest {
-    /// The challenge's draws for one purpose, given a run's last head.
+    /// The challenge's draws for one purpose. A run's last head is part of them, so that nobody can
+    /// prepare the steps that a known seed picks of every run.
     fn draws<'a>(&self, head: &'a str, purpose: &[Id<'a>]) -> Stream {
-        match self.challenge {
-            Challenge::Seed(seed) => stream(seed, Purpose::Challenge, purpose),
-            Challenge::Ledger => {
-                stream(0, Purpose::Challenge, &[&[Id::from(head)], purpose].concat())
-            }
-        }
+        let seed = match self.challenge {
+            Challenge::Seed(seed) => seed,
+            Challenge::Ledger => 0,
+        };
+        stream(seed, Purpose::Challenge, &[&[Id::from(head)], purpose].concat())
     }
 }
 

@@ -1,0 +1,49 @@
+//! Honest runs that look odd: `verify` accuses none of them.
+
+use crate::verify::{copy, experiment, made};
+use dapo::base::files;
+use dapo::records::RunFolder;
+use dapo::verification::verify::replay::ReplayRequest;
+use dapo::verification::verify::{self, Options, VerifyVerdict};
+use dapo::verification::{Challenge, Verification};
+use serde_json::{Value, json};
+use std::path::Path;
+
+fn with_base(folder: &RunFolder, base: &Path) -> Verification {
+    let replay = Some(ReplayRequest { steps: 1, problems: 4, challenge: Challenge::Seed(7) });
+    let options = Options { base: Some(base.to_path_buf()), replay, ..Options::default() };
+    verify::verify(folder, &options, &mut |_| ()).unwrap()
+}
+
+#[test]
+fn a_stop_token_may_be_an_ordinary_one() {
+    let scratch = tempfile::tempdir().unwrap();
+    let embedded = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/mini-aime/base");
+    let base = scratch.path().join("base");
+    type Change = fn(&mut Value);
+    let changes: [(&str, &str, Change); 3] = [
+        ("an added token that is not special", "tokenizer.json", |it| {
+            it["added_tokens"][1]["special"] = json!(false);
+        }),
+        ("a character", "generation_config.json", |it| it["eos_token_id"] = json!(18)),
+        ("a special one and a character", "generation_config.json", |it| {
+            it["eos_token_id"] = json!([1, 15]);
+        }),
+    ];
+    for (name, file, change) in changes {
+        copy(&embedded, &base);
+        let mut value: Value = files::read_json(&base.join(file)).unwrap();
+        change(&mut value);
+        files::write_json(&base.join(file), &value).unwrap();
+        let mut experiment = experiment();
+        experiment.inputs.model = base.clone();
+        experiment.training.rollout_steps = 1;
+        let folder = RunFolder::at(scratch.path().join("run"));
+        made(experiment, &folder);
+        let found = with_base(&folder, &base);
+        assert_eq!(found.verdict, VerifyVerdict::Verified, "{name}: {:#?}", found.checks);
+        assert!(found.summary.ends_with(", not the embedded benchmark's"), "{}", found.summary);
+        files::remove_folder(folder.root()).unwrap();
+        files::remove_folder(&base).unwrap();
+    }
+}
