@@ -133,6 +133,9 @@ pub fn run(args: &AblateArgs) -> Result<ExitCode> {
     sources.iter().flat_map(|source| &source.notes).for_each(|note| tell(format!("note: {note}")));
     let grids: Vec<Grid> = sources.iter().map(|source| source.grid.clone()).collect();
     let study = AblateStudy::at(args.study());
+    if let Some(declaration) = &declaration {
+        declared_arms(&grids, declaration, args.dry_run)?;
+    }
     check_sets(&study, &grids, declaration.is_some())?;
     if args.launcher.status {
         return launcher::status(&study, &grids);
@@ -249,6 +252,27 @@ fn check_sets(study: &AblateStudy, grids: &[Grid], declared: bool) -> Result<()>
     all.extend_from_slice(grids);
     let at = |reason: String| Invalid(format!("{}: {reason}", root.display()));
     Ok(studies::one_pair_of_sets(&all).map_err(at)?)
+}
+
+/// Refuses an arm whose identity is not the declared one; a dry run prints what to declare.
+fn declared_arms(grids: &[Grid], declaration: &Declaration, dry_run: bool) -> Result<()> {
+    let id = |grid: &Grid, arm: &str| format!("{}/{arm}", grid.name);
+    let arms = || grids.iter().flat_map(|grid| grid.arms.iter().map(move |arm| (grid, arm)));
+    if let Some(reason) =
+        arms().find_map(|(grid, arm)| declaration.refuses(&id(grid, &arm.name), &arm.arm_sha256))
+    {
+        bail!(Invalid(reason));
+    }
+    if dry_run && declaration.arms.is_empty() {
+        println!(
+            "The declaration does not bind the arms. With these lines in it, it does:\n\n[arms]"
+        );
+        for (grid, arm) in arms() {
+            println!("{:?} = {:?}", id(grid, &arm.name), arm.arm_sha256);
+        }
+        println!();
+    }
+    Ok(())
 }
 
 /// Keeps what was decided beforehand with the study; once there, it stays as it is.

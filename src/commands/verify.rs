@@ -28,7 +28,8 @@ Examples:\n  dapo verify runs/dapo-seed1-1f2e3d4c\n  \
 dapo verify received --replay 4 --challenge 90210\n  \
 dapo verify received --base models/theirs --data sets\n  \
 dapo verify received --json\n  \
-dapo verify reports/study-1\n\n\
+dapo verify reports/study-1\n  \
+dapo verify reports/study-1 --declaration experiments/study.toml\n\n\
 Exit codes:\n  0  verified: everything that was compared agrees\n  \
 4  mismatch: named by file, step, component and value\n  \
 6  inconclusive: something is missing, or cannot be compared on this machine\n  \
@@ -69,6 +70,10 @@ pub struct VerifyArgs {
     /// Folder of the problem files, of a run on files.
     #[arg(long, value_name = "FOLDER")]
     data: Option<PathBuf>,
+    /// Your own copy of a study's declaration, TOML or JSON: from a registry, a commit or a mail. The
+    /// folder's must be equal, and a declared arm or seed that is missing is inconclusive.
+    #[arg(long, value_name = "FILE")]
+    declaration: Option<PathBuf>,
     /// Print everything as one line of JSON.
     #[arg(long)]
     json: bool,
@@ -81,6 +86,9 @@ pub struct VerifyArgs {
 pub fn run(args: &VerifyArgs) -> Result<ExitCode> {
     if report::is_study(&args.run) {
         return study(args);
+    }
+    if args.declaration.is_some() {
+        return Err(exit::Usage("--declaration is for a study; a run has none".to_string()).into());
     }
     let problems = args.replay_problems;
     let challenge = match args.challenge {
@@ -121,7 +129,13 @@ fn study(args: &VerifyArgs) -> Result<ExitCode> {
                     checked` says";
         return Err(exit::Usage(text.to_string()).into());
     }
-    let found = verify::study::verify(&args.run)?;
+    let of_runs = [("--base", args.base.is_some()), ("--data", args.data.is_some())];
+    if let Some((flag, _)) = of_runs.into_iter().find(|(_, given)| *given) {
+        return Err(
+            exit::Usage(format!("{flag} is for a run: nothing of a study is executed")).into()
+        );
+    }
+    let found = verify::study::verify(&args.run, args.declaration.as_deref())?;
     match args.json {
         true => output::json_line(&found),
         false => {

@@ -55,6 +55,9 @@ pub fn rfc3339(milliseconds: u64) -> Option<String> {
     (milliseconds <= LAST).then(|| humantime::format_rfc3339_millis(time).to_string())
 }
 
+/// Facts that change no bit of fast arithmetic; the others may.
+pub const CHANGES_NO_BIT: [&str; 3] = ["git_dirty", "kernel", "memory"];
+
 /// CPU, memory, kernel, threads, LibTorch, toolchain's target, and the commit of the working
 /// folder's repository. A fact that cannot be found is left out.
 pub fn describe(threads: u64) -> Environment {

@@ -85,6 +85,12 @@ pub fn load(folder: &Path, declared: Option<&Path>) -> Result<Study, StudyError>
     Ok(study)
 }
 
+/// Whether a folder looks like a study.
+pub fn has_grids(folder: &Path) -> bool {
+    let names = files::list(&folder.join("grids")).unwrap_or_default();
+    names.iter().any(|name| name.ends_with(".json"))
+}
+
 /// The resolved grids of a study folder, by file name; none without a folder `grids`.
 pub fn grids(folder: &Path) -> Result<Vec<Grid>, StudyError> {
     let folder = folder.join("grids");

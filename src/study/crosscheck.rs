@@ -8,18 +8,21 @@
 //!   that were solved in all samples or in none carry no information; the others must make the
 //!   coincidence less probable than e^−[`INFORMATION`], with each problem's own accuracy as its
 //!   chance.
+//! - Nor are they copies with some outcomes changed: the agreement of trained policies on a set must be less surprising than [`COPY`] nats ([`near_copy`]), and at most half of the gradient
+//!   norms may be equal. An honest pair is excluded with a probability below e^−45.
 //! - Scores at rollout step 0 are of the one base policy, so they differ between seeds only by the
 //!   sampling of responses. [`same_policy`] tests each evaluation against those of the other seeds.
 //!   The most extreme one is excluded while its p lies below [`IMPLAUSIBLE`]; of two seeds both
 //!   are. An honest cell is excluded with a probability below 10⁻⁶ in any study of up to a thousand
 //!   seeds and sets.
-//! - Evaluations at rollout step 0 under exact arithmetic are equal bit for bit in cells of one
-//!   seed, base policy and set: their draws have the same keys. Those that differ from a majority
-//!   are excluded; without a majority all are.
+//! - Evaluations at rollout step 0 are equal bit for bit in cells of one seed, base policy and set:
+//!   their draws have the same keys. Under fast arithmetic that holds of cells of the same machine
+//!   and build. Those that differ from a majority are excluded; without a majority all are.
 
 use crate::base::files;
 use crate::numerics::Numerics;
-use crate::statistics::same_policy;
+use crate::records::environment::CHANGES_NO_BIT;
+use crate::statistics::{near_copy, same_policy};
 use crate::study::{Cell, CellEvaluation, CellOutcomes};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +30,19 @@ use std::collections::{BTreeMap, BTreeSet};
 /// In nats; equal outcomes of different seeds are an accident with probability 10⁻¹³ at most.
 pub const INFORMATION: f64 = 30.0;
 
+/// Of a set, from the first evaluation of a trained policy on: there are many pairs.
+const MOST_OUTCOMES: usize = 4096;
+
+/// In nats: among 50 million pairs of independent runs one has as much agreement with a probability
+/// of 10⁻¹².
+const COPY: f64 = 45.0;
+
 pub const IMPLAUSIBLE: f64 = 1e-9;
+
+const GRADIENT_NORM: &str = "optimizer/gradient_norm_mean";
+
+/// Fewer equal norms may be an accident of the digits that records keep.
+const LEAST_NORMS: usize = 5;
 
 /// Index of a cell → why it cannot count. `candidates` are indices of the cells that would count
 /// otherwise.
@@ -36,6 +51,8 @@ pub fn suspects(cells: &[Cell], candidates: &BTreeSet<usize>) -> BTreeMap<usize,
     let all: Vec<usize> = candidates.iter().copied().collect();
     found.shared_heads(&all);
     found.copied_outcomes(&all);
+    found.copied_gradients(&all);
+    found.nearly_copied_outcomes(&all);
     for bases in found.base_evaluations(&all).into_values() {
         found.implausible(&bases);
         found.unequal(&bases);
@@ -105,14 +122,85 @@ impl<'a> CrosscheckFound<'a> {
         }
     }
 
+    /// Excludes records of different seeds that have the same gradient norm in most steps.
+    fn copied_gradients(&mut self, all: &[usize]) {
+        let norms = |index: usize| {
+            let values = self.cells[index].metric(GRADIENT_NORM).unwrap_or_default();
+            let steps = values.iter().enumerate();
+            steps.filter_map(|(step, value)| Some((step, value.filter(|it| *it > 0.0)?.to_bits())))
+        };
+        let mut holders: BTreeMap<(usize, u64), Vec<usize>> = BTreeMap::new();
+        for index in self.left(all) {
+            norms(index).for_each(|norm| holders.entry(norm).or_default().push(index));
+        }
+        let mut shared: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+        for group in holders.values() {
+            for (place, one) in group.iter().enumerate() {
+                for other in group[..place].iter().filter(|it| self.seed(**it) != self.seed(*one)) {
+                    *shared.entry((*other, *one)).or_default() += 1;
+                }
+            }
+        }
+        let copies = shared.into_iter().filter(|((one, other), count)| {
+            *count >= LEAST_NORMS && 2 * count > norms(*one).count().min(norms(*other).count())
+        });
+        let copies: Vec<_> = copies.map(|(pair, _)| pair).collect();
+        self.exclude_pairs(&copies, "most of its gradient norms are also those of");
+    }
+
+    /// Excludes records of different seeds whose trained policies agree as only copies do.
+    fn nearly_copied_outcomes(&mut self, all: &[usize]) {
+        let mut groups: BTreeMap<_, Vec<(usize, Vec<bool>)>> = BTreeMap::new();
+        for index in self.left(all) {
+            let cell = &self.cells[index];
+            for set in cell.problems.keys() {
+                let (mut steps, mut outcomes, mut information) = (Vec::new(), Vec::new(), 0.0);
+                for it in cell.evaluations_of(set).filter(|it| is_trained(it)) {
+                    if outcomes.len() < MOST_OUTCOMES {
+                        steps.push((it.counters.rollout_steps, it.samples, it.outcomes.len()));
+                        outcomes.extend(it.outcomes.values());
+                        information += surprise(it);
+                    }
+                }
+                if information >= COPY {
+                    groups.entry((set, steps)).or_default().push((index, outcomes));
+                }
+            }
+        }
+        let mut copies = Vec::new();
+        for ((_, steps), group) in &groups {
+            let cells: Vec<(u64, &[bool])> =
+                group.iter().map(|(index, it)| (self.seed(*index), it.as_slice())).collect();
+            // A run evaluates a set with the same number of samples each time.
+            let samples = steps.first().map_or(1, |(_, samples, _)| *samples as usize);
+            let pairs = near_copy::pairs(&cells, samples, COPY);
+            copies.extend(pairs.into_iter().map(|(a, b)| (group[a].0, group[b].0)));
+        }
+        self.exclude_pairs(&copies, "the outcomes of its trained policies are nearly those of");
+    }
+
+    fn left(&self, all: &[usize]) -> Vec<usize> {
+        all.iter().copied().filter(|index| !self.reasons.contains_key(index)).collect()
+    }
+
+    fn exclude_pairs(&mut self, pairs: &[(usize, usize)], what: &str) {
+        for (one, other) in pairs {
+            for (index, of) in [(*one, *other), (*other, *one)] {
+                let name = self.cells[of].file_name();
+                let rest = "of another seed: copies, of which none can be told from the original";
+                self.exclude(index, format!("{what} {name}, {rest}"));
+            }
+        }
+    }
+
     /// The evaluations that are not excluded, by what determines the distribution of their
     /// outcomes.
     fn base_evaluations(&self, all: &[usize]) -> BTreeMap<String, Bases<'a>> {
         let mut groups: BTreeMap<String, Bases> = BTreeMap::new();
-        for index in all.iter().filter(|index| !self.reasons.contains_key(index)) {
-            let cell = &self.cells[*index];
+        for index in self.left(all) {
+            let cell = &self.cells[index];
             for evaluation in cell.evaluations.iter().filter(|it| it.counters.rollout_steps == 0) {
-                groups.entry(origin(cell, evaluation)).or_default().push((*index, evaluation));
+                groups.entry(origin(cell, evaluation)).or_default().push((index, evaluation));
             }
         }
         groups
@@ -170,16 +258,23 @@ impl<'a> CrosscheckFound<'a> {
         scores.iter().sum::<f64>() / scores.len().max(1) as f64
     }
 
-    /// Excludes evaluations that differ among cells of one seed under exact arithmetic.
+    /// Excludes evaluations that differ among cells of one seed where the same bits must come out.
     fn unequal(&mut self, bases: &Bases<'a>) {
-        let mut seeds: BTreeMap<u64, BTreeMap<String, Vec<usize>>> = BTreeMap::new();
+        let mut seeds: BTreeMap<(u64, String), BTreeMap<String, Vec<usize>>> = BTreeMap::new();
         for (index, evaluation) in self.remaining(bases) {
-            if self.cells[index].experiment.numerics != Numerics::Exact {
-                continue;
-            }
+            let cell = &self.cells[index];
+            let machine = match cell.exactness.as_str() {
+                "exact" => String::new(),
+                "exact-here" => {
+                    let mut facts = cell.environment.clone();
+                    facts.retain(|name, _| !CHANGES_NO_BIT.contains(&name.as_str()));
+                    files::canonical_json_line(&facts)
+                }
+                _ => continue,
+            };
             // The table's digest depends on who wrote the table.
             let bare = CellEvaluation { outcomes_sha256: String::new(), ..evaluation.clone() };
-            let of_seed = seeds.entry(self.seed(index)).or_default();
+            let of_seed = seeds.entry((self.seed(index), machine)).or_default();
             of_seed.entry(files::canonical_json_line(&bare)).or_default().push(index);
         }
         let Some(set) = bases.first().map(|(_, evaluation)| &evaluation.set) else { return };

@@ -5,7 +5,7 @@ use crate::base::files;
 use crate::experiment::{Arm, Grid};
 use crate::study::{At, Metric, Statistic, StudyError};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -41,6 +41,10 @@ pub struct Declaration {
     pub time_to_level: Option<Level>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_out: Option<HeldOut>,
+    /// `<grid>/<arm>` → SHA-256 of the arm, as `dapo ablate --dry-run` prints them: runs of another
+    /// arm with the same name do not count. Empty: the names alone are declared.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub arms: BTreeMap<String, String>,
     #[serde(default)]
     pub families: Vec<DeclaredFamily>,
 }
@@ -175,6 +179,7 @@ impl Declaration {
             pilot: None,
             time_to_level: None,
             held_out: None,
+            arms: BTreeMap::new(),
             families: grids.iter().filter_map(family).collect(),
         }
     }
@@ -182,6 +187,21 @@ impl Declaration {
     /// SHA-256 of its canonical JSON; a report names it.
     pub fn sha256(&self) -> String {
         files::sha256(files::canonical_json_line(self).as_bytes())
+    }
+
+    /// Why the arm of a grid is not the one that was declared.
+    pub fn refuses(&self, id: &str, arm_sha256: &str) -> Option<String> {
+        let declared = self.arms.get(id).filter(|declared| *declared != arm_sha256)?;
+        Some(format!("`{id}` is the arm {arm_sha256}; the declaration names {declared}"))
+    }
+
+    /// Every arm that is declared by its identity, compared, or in a pool.
+    pub fn declared_arms(&self) -> BTreeSet<&str> {
+        let compared = self.families.iter().flat_map(|family| &family.comparisons);
+        let compared = compared.flat_map(|it| [&it.arm, &it.reference]);
+        let pooled = self.pools.iter().flat_map(|pool| &pool.arms);
+        let all = compared.chain(pooled).chain(self.arms.keys()).map(String::as_str);
+        all.filter(|id| self.pool(id).is_none()).collect()
     }
 
     /// The arms of `pools/<id>`; `None` for anything else.
@@ -223,6 +243,12 @@ impl Declaration {
         }
         if self.primary_set.is_empty() || self.curve_set.is_empty() {
             return Err("`primary_set` and `curve_set` must name a set".to_string());
+        }
+        for (arm, digest) in &self.arms {
+            check_arm(arm).map_err(|reason| format!("arms: {reason}"))?;
+            if digest.len() != 64 || !digest.bytes().all(|it| it.is_ascii_hexdigit()) {
+                return Err(format!("arms: `{arm}` has no SHA-256: `{digest}`"));
+            }
         }
         self.check_pools()?;
         let mut families = BTreeSet::new();

@@ -72,6 +72,8 @@ pub fn sort(declaration: &Declaration, grids: &[Grid], cells: &[Cell]) -> (Membe
                     continue;
                 }
                 let reason = unfit(declaration, grid, cell)
+                    .or_else(|| declaration.refuses(&id, &arm.arm_sha256))
+                    .or_else(|| misnamed(grids, cell))
                     .or_else(|| suspects.get(&index).cloned())
                     .or_else(|| {
                         (!seeds.insert(cell.seed)).then(|| {
@@ -124,6 +126,14 @@ fn unfit(declaration: &Declaration, grid: &Grid, cell: &Cell) -> Option<String> 
         return Some(format!("seed {} is not one of the study's: {expected:?}", cell.seed));
     }
     (cell.ending == CellEnding::Failed).then(|| format!("the run failed: {}", cell.reason))
+}
+
+/// A record is not of the arm that its run's name says.
+fn misnamed(grids: &[Grid], cell: &Cell) -> Option<String> {
+    let (grid, arm) = cell.name.split_once('.')?;
+    let arm = grids.iter().find(|it| it.name == grid)?.arm(arm)?;
+    (arm.arm_sha256 != cell.arm_sha256)
+        .then(|| format!("its run was of `{}`, which is another arm here", cell.name))
 }
 
 /// Why each candidate of a grid cannot stand beside the others. Arms that declare the same inputs

@@ -330,6 +330,19 @@ fn what_was_declared_stays_with_the_study_and_gives_its_seeds() {
     assert!(!scene.path("study").exists());
 
     let own = text.replace(seeds, "seeds = [5]");
+    // A dry run prints what binds the arms; another arm under the same name is refused.
+    files::write_atomic(&scene.path("declared.toml"), own.as_bytes()).unwrap();
+    let (code, out, talk) = scene.ablate(&["--declaration", "declared.toml", "--dry-run"]);
+    assert_eq!(code, Some(0), "{talk}");
+    let arms = &out[out.find("[arms]\n").unwrap()..];
+    let arms = &arms[..arms.find("\n\n").unwrap()];
+    assert!(arms.starts_with("[arms]\n\"tiny/all\" = \""), "{arms}");
+    let digest = arms.rsplit('"').nth(1).unwrap();
+    let other = arms.replace(digest, &digest.replace(&digest[..8], "00000000"));
+    let (code, _, talk) = declare(&format!("{own}\n{other}\n"));
+    assert!(code == Some(3) && talk.contains("; the declaration names 00000000"), "{talk}");
+    assert!(!scene.path("study").exists());
+    let own = format!("{own}\n{arms}\n");
     let (code, _, talk) = declare(&own);
     assert_eq!(code, Some(0), "{talk}");
     let (names, _) = scene.records();

@@ -301,6 +301,12 @@ const COMMANDS: &[(&str, How)] = {
         ("dapo regress --golden my-golden --bless --reason \"first runs\"", Parsed(MINUTES)),
         ("dapo regress --golden my-golden", As("dapo regress --golden golden/runs --part exact")),
         ("dapo verify reports/study-1", As("dapo verify reports/study-1 || [ $? = 6 ]")),
+        (
+            "dapo verify reports/study-1 --declaration experiments/study.toml",
+            As(
+                "dapo verify \"$ROOT/reports/study-1\" --declaration \"$ROOT/experiments/study.toml\"",
+            ),
+        ),
         ("dapo verify reports/study-2", As("dapo verify \"$ROOT/reports/study-2\"")),
         ("dapo verify reports/sums-1", As("dapo verify \"$ROOT/reports/sums-1\"")),
         ("dapo verify reports/methods-1", As("dapo verify \"$ROOT/reports/methods-1\"")),

@@ -2,15 +2,20 @@
 //! nothing, and the reason that is given.
 
 use crate::repository;
+use crate::verify::copy as copied;
 use assert_cmd::Command;
 use dapo::base::{Bits, files};
+use dapo::experiment::Grid;
 use dapo::records::RunFolder;
 use dapo::records::tables::{self, OutcomeRecord};
+use dapo::report;
 use dapo::study::cell::{self, grading};
 use dapo::study::collection::{self, Study};
 use dapo::study::comparisons::Comparison;
-use dapo::study::{Cell, CellEvaluation, Word, analysis};
+use dapo::study::{Cell, CellEvaluation, Word, analysis, crosscheck};
 use dapo::training::run::inputs;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 const GRPO: &str = "ladder/grpo";
@@ -138,6 +143,209 @@ fn of_one_cell_that_was_copied_over_the_seeds_no_copy_counts() {
         }
         assert_eq!(comparison(&study, "primary", "equal-updates").word, Word::NotCompared);
     }
+}
+
+/// A copy whose outcomes were changed here and there, and whose metrics were all made anew.
+#[test]
+fn a_copy_with_a_few_outcomes_flipped_is_found_by_its_distance() {
+    let real = real();
+    let original = real.cells_of(DAPO)[0].clone();
+    let copied = |every: usize, metrics: bool| {
+        let original = original.clone();
+        move |arm: &str, cell: &mut Cell| {
+            if arm != DAPO || cell.seed != 103 {
+                return;
+            }
+            let own = cell.clone();
+            *cell = original.clone();
+            cell.seed = own.seed;
+            cell.experiment.execution.seed = own.seed;
+            cell.ledger_head = Some(files::sha256(b"made up"));
+            if !metrics {
+                let norms =
+                    own.metrics.into_iter().filter(|(name, _)| name.contains("gradient_norm"));
+                cell.metrics.extend(norms);
+            }
+            for (of, others) in cell.evaluations.iter_mut().zip(own.evaluations) {
+                if of.counters.updates == 0 {
+                    *of = others;
+                    continue;
+                }
+                let samples = of.samples as usize;
+                let mut bits = of.outcomes.values().to_vec();
+                let mut count = 0;
+                for row in bits.chunks_mut(samples) {
+                    let correct = row.iter().filter(|bit| **bit).count();
+                    // The consensus may stay.
+                    if (2..samples - 1).contains(&correct) {
+                        if count % every == 0 {
+                            row[0] ^= true;
+                        }
+                        count += 1;
+                    }
+                }
+                of.outcomes = bits.into_iter().collect();
+            }
+        }
+    };
+    let cases = [
+        (1_000, false, "the outcomes of its trained policies are nearly those of"),
+        (3, false, "the outcomes of its trained policies are nearly those of"),
+        (1, true, "most of its gradient norms are also those of"),
+    ];
+    for (every, metrics, expected) in cases {
+        let study = forged(&real, &[GRPO, DAPO], copied(every, metrics));
+        let reasons = reasons(&study);
+        assert_eq!(seeds(&study, DAPO).len(), 6, "{every}: {reasons:#?}");
+        assert_eq!(seeds(&study, GRPO).len(), 8);
+        assert!(reasons.iter().all(|it| it.starts_with(expected)), "{every}: {reasons:#?}");
+    }
+}
+
+/// The experiments of two arms exchanged, and no record touched: +8.7 for −8.7.
+#[test]
+fn arms_that_were_exchanged_are_no_grid_of_the_study() {
+    let folder = tempfile::tempdir().unwrap();
+    copied(&self::folder(), folder.path());
+    report::study::write(folder.path(), None, None).unwrap();
+    let path = Grid::path(folder.path(), "ladder");
+    let whole: Value = files::read_json(&path).unwrap();
+    let exchange = |what: &[&str]| {
+        let mut grid = whole.clone();
+        for key in what {
+            let first = grid["arms"][0][*key].clone();
+            grid["arms"][0][*key] = grid["arms"][5][*key].take();
+            grid["arms"][5][*key] = first;
+        }
+        grid
+    };
+    let verify = |grid: &Value, more: &[&str]| {
+        files::write_json(&path, grid).unwrap();
+        let mut command = Command::cargo_bin("dapo").unwrap();
+        let output = command.arg("verify").arg(folder.path()).args(more).output().unwrap();
+        let text = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()).concat();
+        (output.status.code().unwrap(), text)
+    };
+    let (code, out) = verify(&whole, &[]);
+    assert_eq!(code, 0, "{out}");
+    let note = "study.json says of itself that it is registered";
+    assert!(out.contains(note) && out.contains("does not bind their identities"), "{out}");
+
+    let mut grid = exchange(&["experiment", "arm_sha256"]);
+    let (code, out) = verify(&grid, &[]);
+    assert!(
+        code == 4 && out.contains("its experiment is named \"ladder.dynamic-sampling\""),
+        "{out}"
+    );
+    // With the names as they should be.
+    for arm in [0, 5] {
+        let name = grid["arms"][arm]["name"].as_str().unwrap().to_string();
+        grid["arms"][arm]["experiment"]["name"] = format!("ladder.{name}").into();
+    }
+    let (code, out) = verify(&grid, &[]);
+    assert!(code == 4 && out.contains("which `set` does not state"), "{out}");
+    // Two arms that exchange their names: nothing in the grid is wrong, the records have others.
+    files::write_json(&path, &whole).unwrap();
+    let held_out = Grid::path(folder.path(), "held-out");
+    let honest: Value = files::read_json(&held_out).unwrap();
+    let mut named = honest.clone();
+    for (arm, name) in [(0, "dapo"), (1, "grpo")] {
+        named["arms"][arm]["name"] = name.into();
+        named["arms"][arm]["experiment"]["name"] = format!("held-out.{name}").into();
+    }
+    for key in ["after", "compared_with"] {
+        named["arms"][1][key] = "dapo".into();
+    }
+    files::write_json(&held_out, &named).unwrap();
+    let (code, out) = verify(&whole, &[]);
+    assert_eq!(code, 4, "{out}");
+    assert!(out.contains("its run was of `held-out.grpo`, which is another arm here"), "{out}");
+    files::write_json(&held_out, &honest).unwrap();
+
+    // A declaration that binds the arms.
+    let mut declared: Value = files::read_json(&folder.path().join("study.json")).unwrap();
+    let digest = whole["arms"][5]["arm_sha256"].clone();
+    declared["arms"] = json!({ "ladder/grpo": digest });
+    let own = folder.path().join("own.json");
+    files::write_json(&own, &declared).unwrap();
+    let (code, out) = verify(&whole, &["--declaration", own.to_str().unwrap()]);
+    assert_eq!(code, 4, "{out}");
+    assert!(out.contains("; the declaration names "), "{out}");
+    assert!(out.contains("mismatch: study.json, arms: is null, should be {"), "{out}");
+}
+
+/// A folder's own declaration can be changed after the fact; a copy elsewhere cannot.
+#[test]
+fn a_declaration_that_was_changed_afterwards_differs_from_the_reviewers() {
+    let folder = tempfile::tempdir().unwrap();
+    copied(&self::folder(), folder.path());
+    report::study::write(folder.path(), None, None).unwrap();
+    let own = self::folder().join("study.json");
+    let own = own.to_str().unwrap();
+    let verify = || {
+        let mut command = Command::cargo_bin("dapo").unwrap();
+        let output = command.arg("verify").arg(folder.path()).args(["--declaration", own]).output();
+        let output = output.unwrap();
+        (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (code, out) = verify();
+    assert_eq!(code, 0, "{out}");
+    assert!(out.contains("when your copy of the declaration was written"), "{out}");
+    let path = folder.path().join("study.json");
+    let whole: Value = files::read_json(&path).unwrap();
+    type Edit = fn(&mut Value);
+    let cases: [(&str, Edit); 4] = [
+        ("alpha", |it| it["alpha"] = json!(0.2)),
+        ("margin", |it| it["margin"] = json!(0.3)),
+        ("seeds", |it| drop(it["seeds"].as_array_mut().unwrap().pop())),
+        ("families[0], comparisons[0], direction", |it| {
+            let direction = &mut it["families"][0]["comparisons"][0]["direction"];
+            *direction = if direction == "higher" { "lower" } else { "higher" }.into();
+        }),
+    ];
+    for (name, edit) in cases {
+        let mut edited = whole.clone();
+        edit(&mut edited);
+        files::write_json(&path, &edited).unwrap();
+        let (code, out) = verify();
+        assert!(
+            code == 4 && out.contains(&format!("mismatch: study.json, {name}")),
+            "{name}: {out}"
+        );
+    }
+    // A declared arm and a declared seed that are gone.
+    files::write_json(&path, &whole).unwrap();
+    files::remove_file(&Grid::path(folder.path(), "held-out")).unwrap();
+    let (code, out) = verify();
+    assert_ne!(code, 0, "{out}");
+    let words = "inconclusive: held-out/dapo: is declared, and the study has no such arm";
+    assert!(out.contains(words), "{out}");
+}
+
+/// Under fast arithmetic the base policy's outcomes are equal on one machine, and may differ elsewhere.
+#[test]
+fn one_changed_outcome_of_the_base_policy_is_found_under_fast_arithmetic_too() {
+    let real = real();
+    let of = |arm: &str| real.cells_of(arm)[2].clone();
+    let mut cells = [GRPO, "ladder/clip-higher", DAPO].map(of).to_vec();
+    for cell in &mut cells {
+        cell.exactness = "exact-here".to_string();
+        cell.environment = cells_environment("one");
+    }
+    let evaluation = at_step(&mut cells[2], "dev", 0);
+    let mut bits = evaluation.outcomes.values().to_vec();
+    bits[0] ^= true;
+    evaluation.outcomes = bits.into_iter().collect();
+    let all = || (0..cells.len()).collect();
+    let found = crosscheck::suspects(&cells, &all());
+    assert_eq!(found.keys().collect::<Vec<_>>(), [&2], "{found:#?}");
+    let mut elsewhere = cells.clone();
+    elsewhere[2].environment = cells_environment("other");
+    assert_eq!(crosscheck::suspects(&elsewhere, &all()).len(), 0);
+}
+
+fn cells_environment(cpu: &str) -> BTreeMap<String, String> {
+    [("cpu".to_string(), cpu.to_string())].into()
 }
 
 #[test]

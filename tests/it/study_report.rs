@@ -262,7 +262,7 @@ fn verify_names_what_is_altered_missing_or_not_reported() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     study_fixture::write(root, &grids, &cells);
-    let verified = || study_verification::verify(root).unwrap();
+    let verified = || study_verification::verify(root, None).unwrap();
     let findings = || {
         let found = verified();
         let all = found.checks.iter().flat_map(|check| &check.findings);
@@ -316,7 +316,7 @@ fn a_study_is_judged_by_claims_of_its_own() {
     files::write_atomic(&claims, b"[[claims]]\nid = 3\n").unwrap();
     let refused = study::build(folder.path(), None).unwrap_err().to_string();
     assert!(refused.contains("claims.toml"), "{refused}");
-    let found = study_verification::verify(folder.path()).unwrap();
+    let found = study_verification::verify(folder.path(), None).unwrap();
     assert_eq!(found.verdict, VerifyVerdict::Mismatch);
 }
 

@@ -106,7 +106,7 @@ pub fn differences(a: &ComparedSide, b: &ComparedSide) -> Vec<Difference> {
 }
 
 /// Treats 1 and 1.0 as equal.
-fn same(a: &Value, b: &Value) -> bool {
+pub fn same(a: &Value, b: &Value) -> bool {
     match (a.as_f64(), b.as_f64()) {
         (Some(a), Some(b)) => a == b,
         _ => a == b,

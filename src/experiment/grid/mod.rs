@@ -124,6 +124,53 @@ impl Grid {
                 problems.extend(problem.map(|problem| at(format!("{key}: {problem}"))));
             }
         }
+        problems.extend(self.contradictions());
+        problems
+    }
+
+    /// What an arm says of itself and its experiment does not: a forger can exchange the experiments
+    /// of two arms. The name is the grid's and the arm's, and an arm differs from the one that it
+    /// comes after (without one: from the first) in nothing but what `set` states.
+    fn contradictions(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let flat: Vec<BTreeMap<String, Value>> =
+            self.arms.iter().map(|arm| compare::flat(&arm.experiment)).collect();
+        for (arm, values) in self.arms.iter().zip(&flat) {
+            let at = |problem: String| format!("arm {:?}: {problem}", arm.name);
+            let (found, name) = (&arm.experiment.name, format!("{}.{}", self.name, arm.name));
+            if *found != name {
+                problems.push(at(format!("its experiment is named {found:?}, not {name:?}")));
+            }
+            let holds = |(key, value): &(&String, &Value)| {
+                values.get(*key).is_some_and(|found| compare::same(found, value))
+            };
+            let wrong = arm.set.iter().find(|stated| !holds(stated));
+            problems.extend(wrong.map(|(key, value)| {
+                at(format!("`set` says that {key} is {value}, its experiment does not"))
+            }));
+            let other = arm
+                .after
+                .as_ref()
+                .and_then(|after| self.arms.iter().position(|other| other.name == *after));
+            let (other, other_sets) = match other {
+                Some(other) => (other, None),
+                None => (0, self.arms.first().map(|first| &first.set)),
+            };
+            let stated = || arm.set.keys().chain(other_sets.into_iter().flat_map(BTreeMap::keys));
+            let is_stated = |key: &String| {
+                // A table of another kind takes the place of the whole table.
+                let table = |stated: &String| Some(format!("{}.", stated.rsplit_once('.')?.0));
+                let replaced = |stated| table(stated).is_some_and(|table| key.starts_with(&table));
+                let both = values.contains_key(key) && flat[other].contains_key(key);
+                stated().any(|stated| stated == key || (!both && replaced(stated)))
+            };
+            let differing = compare::differing_keys(values, &flat[other]).into_iter();
+            let silent = differing.filter(|key| *key != "name").find(|key| !is_stated(key));
+            problems.extend(silent.map(|key| {
+                let other = &self.arms[other].name;
+                at(format!("differs from arm {other:?} in {key}, which `set` does not state"))
+            }));
+        }
         problems
     }
 }

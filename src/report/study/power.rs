@@ -9,7 +9,11 @@ use crate::study::{GridSummary, comparisons::Comparison};
 pub fn section(context: &Context) -> Section {
     let declaration = &context.analysis.declaration;
     let registered = match declaration.registered {
-        true => "It says that it was written down before the first run.",
+        true => {
+            "It says of itself that it was written down before the first run, and nothing here shows \
+             that: compare it with a copy from a registry, a commit or a mail (dapo verify STUDY \
+             --declaration FILE)."
+        }
         false => "Nothing was registered before the first run: every verdict is exploratory.",
     };
     let mut blocks = vec![

@@ -5,6 +5,7 @@ use crate::base::files;
 use crate::report::study as report;
 use crate::study::claims::{self, Claims};
 use crate::study::collection::{self, Study};
+use crate::study::declaration;
 use crate::verification::VerificationError;
 use crate::verification::verify::{Check, VerifyVerdict, scores};
 use serde::Serialize;
@@ -19,8 +20,21 @@ pub struct StudyVerification {
     pub not_checked: Vec<String>,
 }
 
-pub fn verify(folder: &Path) -> Result<StudyVerification, VerificationError> {
-    let study = collection::load(folder, None)?;
+const SCHEMA: &str = "dapo-study-verification/1";
+
+/// `reviewed` is the reviewer's own copy of the declaration.
+pub fn verify(
+    folder: &Path,
+    reviewed: Option<&Path>,
+) -> Result<StudyVerification, VerificationError> {
+    if let Some(file) = reviewed {
+        declaration::load(file)?;
+    }
+    let study = match collection::load(folder, reviewed) {
+        Ok(study) => study,
+        Err(error) if !collection::has_grids(folder) => return Err(error.into()),
+        Err(error) => return Ok(refused(&error.to_string())),
+    };
     let records = records(&study);
     let report = match records.failed() {
         // What is left out changes every number.
@@ -31,7 +45,8 @@ pub fn verify(folder: &Path) -> Result<StudyVerification, VerificationError> {
         }
         false => reported(folder, &study),
     };
-    let checks = vec![records, complete(&study), report];
+    let declared = declared(folder, &study, reviewed)?;
+    let checks = vec![records, declared, complete(&study), report];
     let verdict = checks.iter().map(|check| check.verdict).max().unwrap_or(VerifyVerdict::Verified);
     let summary = match verdict {
         VerifyVerdict::Verified => {
@@ -40,8 +55,64 @@ pub fn verify(folder: &Path) -> Result<StudyVerification, VerificationError> {
         }
         other => other.name().to_string(),
     };
-    let schema = "dapo-study-verification/1";
-    Ok(StudyVerification { schema, verdict, summary, checks, not_checked: not_checked(&study) })
+    let schema = SCHEMA;
+    Ok(StudyVerification {
+        schema,
+        verdict,
+        summary,
+        checks,
+        not_checked: not_checked(&study, reviewed),
+    })
+}
+
+/// Of a folder whose grids or declaration contradict themselves.
+fn refused(reason: &str) -> StudyVerification {
+    let mut check = Check::new("grids and declaration");
+    check.mismatch("study", reason);
+    StudyVerification {
+        schema: SCHEMA,
+        verdict: VerifyVerdict::Mismatch,
+        summary: VerifyVerdict::Mismatch.name().to_string(),
+        checks: vec![check.compared("each by itself")],
+        not_checked: vec!["everything else".to_string()],
+    }
+}
+
+/// The declaration in the folder against the reviewer's copy, and the arms against the declaration.
+fn declared(
+    folder: &Path,
+    study: &Study,
+    reviewed: Option<&Path>,
+) -> Result<Check, VerificationError> {
+    let mut check = Check::new("declaration");
+    let path = folder.join("study.json");
+    let compared = match (reviewed, files::kind(&path)?.is_some()) {
+        (None, false) => "there is none",
+        (None, true) => "every declared arm is in the study",
+        (Some(file), false) => {
+            check
+                .mismatch("study.json", format!("is missing, {} is a declaration", file.display()));
+            "nothing"
+        }
+        (Some(_), true) => {
+            if let Some(kept) = check.read("study.json", declaration::load(&path)) {
+                let value = |it| serde_json::to_value(it).unwrap_or_default();
+                scores::different(
+                    &mut check,
+                    "study.json",
+                    &value(&kept),
+                    &value(&study.declaration),
+                );
+            }
+            "study.json with your copy, every declared arm is in the study"
+        }
+    };
+    for id in study.declaration.declared_arms() {
+        if study.arm(id).is_none() {
+            check.inconclusive(id, "is declared, and the study has no such arm");
+        }
+    }
+    Ok(check.compared(compared))
 }
 
 /// Records that do not count are mismatches, but for runs that failed.
@@ -93,18 +164,37 @@ fn reported(folder: &Path, study: &Study) -> Check {
     check.compared(format!("{} files of the report built again from the records", texts.len()))
 }
 
-/// What only training shows, and what that costs.
-fn not_checked(study: &Study) -> Vec<String> {
+/// What only training or somebody else shows, and what that costs.
+fn not_checked(study: &Study, reviewed: Option<&Path>) -> Vec<String> {
     let seconds =
         |cell: &&crate::study::Cell| Some(cell.wall_seconds).filter(|seconds| seconds.is_finite());
     let cost = |name: &str, seconds: f64| format!("{name} took {:.1} minutes", seconds / 60.0);
     let all: f64 = study.cells.iter().filter_map(|cell| seconds(&cell)).sum();
     let cheapest = study.cells.iter().filter(|cell| seconds(cell).is_some());
     let cheapest = cheapest.min_by(|a, b| a.wall_seconds.total_cmp(&b.wall_seconds));
-    let mut lines = vec![
+    let mut lines = Vec::new();
+    if study.declaration.registered {
+        lines.push(match reviewed {
+            None => "when the declaration was written, and whether it was changed since: study.json says of itself that \
+                     it is registered. Compare it with a copy of your own, from a registry, a commit or a mail: dapo \
+                     verify STUDY --declaration FILE"
+                .to_string(),
+            Some(_) => "when your copy of the declaration was written: a time stamp of somebody else shows that \
+                        (docs/verification.md)"
+                .to_string(),
+        });
+        if study.declaration.arms.is_empty() {
+            lines.push(
+                "that the arms are the declared ones: the declaration names them and does not bind their identities \
+                 (`[arms]`, which dapo ablate GRID --declaration FILE --dry-run prints)"
+                    .to_string(),
+            );
+        }
+    }
+    lines.extend([
         "that the runs took place: only training a cell again shows it".to_string(),
         cost("all runs together", all),
-    ];
+    ]);
     if let Some(cell) = cheapest {
         let name = cell.file_name();
         lines.push(cost(&name, cell.wall_seconds));

@@ -219,7 +219,7 @@ fn other_machine(folder: &RunFolder, records: &VerifiedRecords) -> Option<String
     let Ok(there) = folder.environment() else {
         return Some("environment.json cannot be read".to_string());
     };
-    let matters = |name: &&String| !["git_dirty", "kernel", "memory"].contains(&name.as_str());
+    let matters = |name: &&String| !environment::CHANGES_NO_BIT.contains(&name.as_str());
     let differing = differing_keys(&here, &there.facts).into_iter();
     let mut differing: Vec<String> = differing.filter(matters).cloned().collect();
     let sessions = folder.sessions().unwrap_or_default();
