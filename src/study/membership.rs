@@ -165,7 +165,8 @@ fn strangers<'a>(
 fn facts(cell: &Cell) -> BTreeMap<String, String> {
     let inputs = cell.inputs.iter().map(|(name, digest)| (name.clone(), digest.clone()));
     let problems = cell.problems.iter().map(|(set, ids)| {
-        (format!("problems of {set}"), format!("{} of {}", ids.sha256, ids.count))
+        let tags = files::sha256(files::canonical_json_line(&ids.tags).as_bytes());
+        (format!("problems of {set}"), format!("{} of {}, tags {tags}", ids.sha256, ids.count))
     });
     let harness = ("harness".to_string(), cell.harness.clone());
     inputs.chain(problems).chain([harness]).collect()

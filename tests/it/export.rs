@@ -65,6 +65,12 @@ fn a_trained_run_is_stated_and_crated() {
     assert_eq!((count, problems), (stated.subject.len(), Vec::new()));
     assert_eq!(stated.predicate["seed"], 1);
     assert_eq!(stated.predicate["ledger_head"].as_str().unwrap().len(), 64);
+    let mut more: Value = files::read_json(&run.path(statement::NAME)).unwrap();
+    more["subject"][0]["digest"]["sha512"] = json!("00");
+    files::write_json(&run.path(statement::NAME), &more).unwrap();
+    let refused = statement::check(&run).unwrap_err().to_string();
+    assert!(refused.contains("has digests beside its SHA-256"), "{refused}");
+    statement::write(&run).unwrap();
 
     let metadata: Value = files::read_json(&run.path(ro_crate::NAME)).unwrap();
     let files_in_it = entities(&metadata).values().filter(|it| it["@type"] == "File").count();

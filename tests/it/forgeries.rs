@@ -242,7 +242,27 @@ fn whatever_the_report_prints_is_bound_made_again_or_refused() {
         lines[1].metrics.insert(name.to_string(), value);
         files::write_lines(&folder.path("metrics.jsonl"), &lines).unwrap();
     };
-    let cases: [(Change, &str); 11] = [
+    let cases: [(Change, &str); 14] = [
+        (
+            &|it| {
+                let tags = json!({ "dev": { "dev/0000": ["easy"] } });
+                files::write_json(&it.path("tags.json"), &tags).unwrap();
+            },
+            "tags.json: is not what the problems that are here are called",
+        ),
+        (
+            &|it| {
+                let mut manifest = it.manifest().unwrap();
+                manifest.inputs.insert("Solves AIME".to_string(), "0".repeat(64));
+                manifest.run_key = inputs::run_key(&it.experiment().unwrap(), &manifest.inputs);
+                files::write_json(&it.path("manifest.json"), &manifest).unwrap();
+            },
+            "manifest.json, inputs: no run has the input \"Solves AIME\" with this digest",
+        ),
+        (
+            &|it| files::write_atomic(&it.path("run.lock"), b"Solves AIME.").unwrap(),
+            "run.lock: has content, and a lock has none",
+        ),
         (
             &|it| value(it, "policy/entropy", -7.5),
             "metrics.jsonl, step 2, policy/entropy: cannot be -7.5",
@@ -406,23 +426,6 @@ fn the_base_policy_is_never_the_senders() {
     let summary = out.lines().last().unwrap();
     assert!(summary.contains("; base policy: golden/mini-aime/base, SHA-256 of "), "{out}");
     assert!(summary.ends_with(", not the embedded benchmark's"), "{out}");
-}
-
-#[test]
-fn a_known_seed_picks_other_steps_of_another_run() {
-    let scratch = tempfile::tempdir().unwrap();
-    let folder = RunFolder::at(scratch.path().join("run"));
-    let picked: std::collections::BTreeSet<Vec<u64>> = (1..=6)
-        .map(|seed| {
-            let mut other = experiment();
-            other.execution.seed = seed;
-            made(other, &folder);
-            let picked = replayed(&folder, 1, 90210).replay.unwrap().picked;
-            files::remove_folder(folder.root()).unwrap();
-            picked
-        })
-        .collect();
-    assert!(picked.len() > 1, "{picked:?}");
 }
 
 #[test]

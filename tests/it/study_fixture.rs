@@ -1,15 +1,18 @@
 //! Made-up studies whose truth is known: the shipped grids, and cells whose scores and metrics
 //! are exactly what a test asks for. Nothing is drawn at random.
 
+use dapo::algorithm::Problem;
 use dapo::base::rng::{Id, stream};
 use dapo::base::{Bits, Purpose, files};
 use dapo::experiment::grid::file;
-use dapo::experiment::{Arm, Grid};
+use dapo::experiment::{Arm, Data, Experiment, Grid, MiniAimeVariant};
 use dapo::records::Counters;
 use dapo::study::{Cell, CellEnding, CellEvaluation, ProblemIds, cell};
+use dapo::task::data;
 use dapo::training::run::inputs;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::OnceLock;
 
 pub const STEPS: u64 = 40;
 
@@ -125,23 +128,10 @@ pub fn cell(arm: &Arm, seed: u64, shape: &Shape) -> Cell {
     let generated = vec![Some(shape.rollouts_per_step as f64); shape.steps as usize];
     metrics.insert("rollout/generated_rollouts".to_owned(), generated);
     let digest = |text: &str| files::sha256(text.as_bytes());
-    let sets = SETS.iter().map(|(set, count, _)| {
-        (
-            (*set).to_owned(),
-            ProblemIds { count: *count, sha256: digest(set), ..ProblemIds::default() },
-        )
-    });
-    let inputs: BTreeMap<String, String> = [
-        "data/train",
-        "data/dev",
-        "data/mini-aime",
-        "data/mini-aime-plus",
-        "base/config.json",
-        "base/tokenizer.json",
-        "base/model.safetensors",
-    ]
-    .map(|name| (name.to_owned(), digest(name)))
-    .into();
+    let (problems, data) = generated_sets(&experiment);
+    let base = ["base/config.json", "base/tokenizer.json", "base/model.safetensors"];
+    let mut inputs = data.clone();
+    inputs.extend(base.map(|name| (name.to_owned(), digest(name))));
     let own = |name: &str| digest(&format!("{name} {} {seed}", arm.arm_sha256));
     let written = ["metrics.jsonl", "evaluations.jsonl", "ledger.jsonl", "model.safetensors"];
     Cell {
@@ -158,7 +148,7 @@ pub fn cell(arm: &Arm, seed: u64, shape: &Shape) -> Cell {
         inputs,
         counters,
         metrics,
-        problems: sets.collect(),
+        problems: problems.clone(),
         evaluations,
         ledger_head: (shape.ending != CellEnding::Failed).then(|| own("ledger")),
         digests: written.map(|name| (name.to_owned(), own(name))).into(),
@@ -167,6 +157,25 @@ pub fn cell(arm: &Arm, seed: u64, shape: &Shape) -> Cell {
         record_sha256: String::new(),
     }
     .sealed()
+}
+
+/// Ids of each evaluated set, and the digest of each set.
+type GeneratedSets = (BTreeMap<String, ProblemIds>, BTreeMap<String, String>);
+
+/// The sets of an experiment's generated problems; each is generated once.
+fn generated_sets(experiment: &Experiment) -> &'static GeneratedSets {
+    static MADE: [OnceLock<GeneratedSets>; 2] = [OnceLock::new(), OnceLock::new()];
+    let Data::MiniAime { variant } = &experiment.inputs.data else { panic!("another task") };
+    MADE[usize::from(*variant != MiniAimeVariant::Standard)].get_or_init(|| {
+        let sets = data::load(&experiment.inputs.data).unwrap();
+        let ids = |(set, problems): (&str, &[Problem])| {
+            let ids: Vec<&str> = problems.iter().map(|it| it.id.as_str()).collect();
+            (set.to_owned(), ProblemIds::of(&ids, sets.tags.get(set)))
+        };
+        let digests = inputs::named_sets(&sets).into_iter();
+        let digests = digests.map(|(set, of)| (format!("data/{set}"), data::digest(of)));
+        (sets.evaluated().map(ids).collect(), digests.collect())
+    })
 }
 
 /// Writes a study folder.

@@ -290,6 +290,7 @@ fn a_declaration_that_was_changed_afterwards_differs_from_the_reviewers() {
     };
     let (code, out) = verify();
     assert_eq!(code, 0, "{out}");
+    assert!(out.trim_end().ends_with("216 runs; base policy: the embedded benchmark's"), "{out}");
     assert!(out.contains("when your copy of the declaration was written"), "{out}");
     let path = folder.path().join("study.json");
     let whole: Value = files::read_json(&path).unwrap();
@@ -313,6 +314,24 @@ fn a_declaration_that_was_changed_afterwards_differs_from_the_reviewers() {
             "{name}: {out}"
         );
     }
+    // Tags that moved in every record, and a file that somebody put there.
+    files::write_json(&path, &whole).unwrap();
+    files::write_atomic(&folder.path().join("cells/notes.txt"), b"Solves AIME.").unwrap();
+    let (code, out) = verify();
+    assert!(code == 0 && out.contains("cells/notes.txt: not of a study's layout"), "{out}");
+    let cells = folder.path().join("cells");
+    for name in files::list(&cells).unwrap().iter().filter(|name| name.ends_with(".json")) {
+        let mut cell = Cell::read(&cells.join(name)).unwrap();
+        let ids = cell.problems.get_mut("dev").unwrap();
+        ids.tags.insert("easy".to_string(), vec![0, 1]);
+        cell.sealed().write(&cells).unwrap();
+    }
+    let (code, out) = verify();
+    assert!(
+        code == 4 && out.contains("the problems of dev, or their tags, are not the task's"),
+        "{out}"
+    );
+    copied(&self::folder().join("cells"), &cells);
     // A declared arm and a declared seed that are gone.
     files::write_json(&path, &whole).unwrap();
     files::remove_file(&Grid::path(folder.path(), "held-out")).unwrap();
@@ -439,7 +458,20 @@ fn a_record_whose_fields_do_not_fit_each_other_is_refused_with_the_field() {
         ),
         (
             Box::new(|it| drop(it.inputs.insert("data/dev".into(), "A".repeat(64)))),
-            "`inputs` has no SHA-256 of data/dev",
+            "no run has the input \"data/dev\" with this digest",
+        ),
+        (
+            Box::new(|it| drop(it.inputs.insert("solves AIME".into(), "a".repeat(64)))),
+            "no run has the input \"solves AIME\" with this digest",
+        ),
+        (Box::new(|it| it.wall_seconds = -1.0), "`wall_seconds` cannot be -1"),
+        (Box::new(|it| it.reason = "x".repeat(1_500)), "a text in it is longer than 1024 bytes"),
+        (
+            Box::new(|it| {
+                let quarter = it.metrics["loss/clip_fraction_high"].clone();
+                it.metrics.insert("loss/clip_fraction_high_quarter_1".into(), quarter);
+            }),
+            "a run like this has no metric `loss/clip_fraction_high_quarter_1`",
         ),
         (Box::new(|it| it.ledger_head = Some("junk".into())), "`ledger_head` is no SHA-256"),
         (Box::new(|it| it.ledger_head = None), "`ledger_head` is no SHA-256"),

@@ -134,6 +134,10 @@ pub fn check(run: &RunFolder) -> Result<(usize, Vec<StatementProblem>), ReportEr
         named.insert(name.clone());
         let missing = || ReportError::Malformed(format!("`{name}` has no SHA-256"));
         let stated = digest.get("sha256").ok_or_else(missing)?;
+        if digest.len() > 1 {
+            let text = format!("`{name}` has digests beside its SHA-256, which nothing holds");
+            return Err(ReportError::Malformed(text));
+        }
         if !inventory::is_inside(run, name)? {
             problems.push(StatementProblem::Missing { name: name.clone() });
             continue;

@@ -80,16 +80,22 @@ pub fn write(
     Ok((report, texts.map(|(name, _)| out.join(name))))
 }
 
+/// The files of a report.
+pub const FILES: [&str; 6] =
+    ["report.html", "appendix.html", "report.md", "appendix.md", "report.json", "answer.svg"];
+
 /// The report's files and what they hold.
 pub fn texts(report: &StudyReport) -> [(&'static str, String); 6] {
-    [
-        ("report.html", html::render(&report.page)),
-        ("appendix.html", html::render(&report.appendix)),
-        ("report.md", markdown::render(&report.page)),
-        ("appendix.md", markdown::render(&report.appendix)),
-        ("report.json", json(report)),
-        ("answer.svg", picture::answer(&report.page)),
-    ]
+    let texts = [
+        html::render(&report.page),
+        html::render(&report.appendix),
+        markdown::render(&report.page),
+        markdown::render(&report.appendix),
+        json(report),
+        picture::answer(&report.page),
+    ];
+    let mut names = FILES.into_iter();
+    texts.map(|text| (names.next().expect("a name for each text"), text))
 }
 
 /// The report as one line of canonical JSON, in which nothing moves a terminal.

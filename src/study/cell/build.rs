@@ -214,17 +214,12 @@ fn evaluation(
         return Err(refuse("is not the table that evaluations.jsonl has the digest of".into()));
     }
     let rows = tables::read_outcomes(&path)?;
-    let mut ids = problem_ids(&rows, record.samples).map_err(refuse)?;
-    if files::kind(&folder.path("tags.json"))?.is_some() {
-        let tags = folder.tags()?;
-        let of_set = tags.get(&record.set);
-        let problems = rows.chunk_by(|a, b| a.problem == b.problem).map(|rows| &rows[0].problem);
-        for (place, problem) in problems.enumerate() {
-            for tag in of_set.and_then(|tags| tags.get(problem)).into_iter().flatten() {
-                ids.tags.entry(tag.clone()).or_default().push(place);
-            }
-        }
-    }
+    let tags = match files::kind(&folder.path("tags.json"))? {
+        Some(_) => folder.tags()?,
+        None => BTreeMap::new(),
+    };
+    let ids = problem_ids(&rows, record.samples).map_err(refuse)?;
+    let ids = ProblemIds::of(&ids, tags.get(&record.set));
     if *problems.entry(record.set.clone()).or_insert_with(|| ids.clone()) != ids {
         return Err(refuse("its problems are not those of the set's other evaluations".into()));
     }
@@ -247,7 +242,7 @@ fn evaluation(
 }
 
 /// The problems of a table in which each has the samples 0 to k − 1 in order.
-fn problem_ids(rows: &[Row], samples: u64) -> Result<ProblemIds, String> {
+fn problem_ids(rows: &[Row], samples: u64) -> Result<Vec<&str>, String> {
     let mut ids = Vec::new();
     for rows in rows.chunk_by(|a, b| a.problem == b.problem) {
         let whole = rows.len() as u64 == samples
@@ -261,9 +256,7 @@ fn problem_ids(rows: &[Row], samples: u64) -> Result<ProblemIds, String> {
     if distinct.len() != ids.len() {
         return Err("a problem stands in two places".to_string());
     }
-    let lines: String = ids.iter().map(|id| format!("{id}\n")).collect();
-    let sha256 = files::sha256(lines.as_bytes());
-    Ok(ProblemIds { count: ids.len() as u64, sha256, ..ProblemIds::default() })
+    Ok(ids)
 }
 
 fn columns(metrics: &[StepMetrics]) -> BTreeMap<String, Vec<Option<f64>>> {

@@ -13,6 +13,9 @@ use std::collections::BTreeSet;
 
 pub const RECORDS: [&str; 3] = ["metrics.jsonl", "evaluations.jsonl", ledger::FILE];
 
+/// Bytes of a text that nothing else in a record binds.
+const MOST_TEXT: usize = 1024;
+
 pub fn check(cell: &Cell) -> Result<(), String> {
     let format = cell.format;
     ensure(
@@ -25,6 +28,15 @@ pub fn check(cell: &Cell) -> Result<(), String> {
     )?;
     identity(cell)?;
     read_files(cell)?;
+    let seconds = cell.wall_seconds;
+    ensure(
+        seconds >= 0.0 && seconds.is_finite(),
+        format_args!("`wall_seconds` cannot be {seconds}"),
+    )?;
+    let free =
+        [&cell.name, &cell.reason, &cell.harness].into_iter().chain(cell.environment.values());
+    let fits = free.map(String::len).all(|length| length <= MOST_TEXT);
+    ensure(fits, format_args!("a text in it is longer than {MOST_TEXT} bytes"))?;
     shape(cell)?;
     if cell.ending == CellEnding::Failed {
         return ensure(cell.ledger_head.is_none(), "the run failed and has a ledger head");
@@ -74,8 +86,8 @@ fn read_files(cell: &Cell) -> Result<(), String> {
     }
     let weighs = has(&base(weights::SINGLE)) || has(&base(weights::INDEX));
     ensure(weighs, "`inputs` has no digest of the base policy's weights")?;
-    match cell.inputs.iter().find(|(_, digest)| !is_digest(digest)) {
-        Some((name, _)) => Err(format!("`inputs` has no SHA-256 of {name}")),
+    match inputs::impossible(&cell.inputs, &cell.experiment) {
+        Some(name) => Err(format!("no run has the input {name:?} with this digest")),
         None => Ok(()),
     }
 }

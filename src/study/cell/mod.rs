@@ -97,6 +97,20 @@ pub struct ProblemIds {
     pub tags: BTreeMap<String, Vec<usize>>,
 }
 
+impl ProblemIds {
+    /// Of problems in order, with the tags of each by its id.
+    pub fn of(ids: &[&str], of_ids: Option<&BTreeMap<String, Vec<String>>>) -> Self {
+        let lines: String = ids.iter().map(|id| format!("{id}\n")).collect();
+        let mut tags = BTreeMap::<String, Vec<usize>>::new();
+        for (place, id) in ids.iter().enumerate() {
+            for tag in of_ids.and_then(|tags| tags.get(*id)).into_iter().flatten() {
+                tags.entry(tag.clone()).or_default().push(place);
+            }
+        }
+        Self { count: ids.len() as u64, sha256: files::sha256(lines.as_bytes()), tags }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CellEvaluation {

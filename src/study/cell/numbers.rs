@@ -9,7 +9,7 @@ use crate::experiment::Experiment;
 use crate::policy::optimizer;
 use crate::records::Counters;
 use crate::study::{Cell, CellEvaluation};
-use crate::training::trainer;
+use crate::training::{effects, trainer};
 use std::fmt::Display;
 
 pub const GENERATED: &str = "rollout/generated_rollouts";
@@ -40,6 +40,8 @@ pub fn steps(cell: &Cell) -> Result<(), String> {
     let counted = cell.counters.is_empty() || cell.metric(GENERATED).is_some();
     ensure(counted, format_args!("it has no metric `{GENERATED}`"))?;
     for (name, values) in &cell.metrics {
+        let known = is_recorded(name, &cell.experiment);
+        ensure(known, format_args!("a run like this has no metric `{name}`"))?;
         for (index, value) in values.iter().enumerate() {
             let fits = value.is_none_or(|value| is_possible(name, value, &cell.experiment));
             let value = value.unwrap_or_default();
@@ -69,6 +71,17 @@ fn needed_digits(value: f64) -> usize {
     let text = format!("{value:e}");
     let mantissa = text.split('e').next().unwrap_or_default();
     mantissa.bytes().filter(u8::is_ascii_digit).count()
+}
+
+/// Whether a run of this experiment, in its format of records, has such a metric of its updates.
+fn is_recorded(name: &str, experiment: &Experiment) -> bool {
+    let sampled = [effects::ROLLOUT_ENTROPY, effects::ROLLOUT_PROBABILITY].contains(&name);
+    match name.split_once('/') {
+        Some(("loss" | "optimizer" | "policy" | "exact" | "memory", _)) => {
+            effects::is_of_updates(name, experiment) || (sampled && experiment.record_format() > 1)
+        }
+        _ => true,
+    }
 }
 
 /// Whether a metric of an experiment's rollout step can have a value.

@@ -15,6 +15,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::Path;
 
+/// In a study's folder.
+pub const FILE: &str = "claims.toml";
+
 const SHIPPED: &str = include_str!("../../../experiments/claims.toml");
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -155,7 +158,7 @@ pub fn shipped() -> Claims {
 /// # Errors
 /// As [`load`].
 pub fn of(folder: &Path, study: &Study) -> Result<Claims, StudyError> {
-    let own = folder.join("claims.toml");
+    let own = folder.join(FILE);
     match study.is_of_mini_aime() {
         _ if own.is_file() => load(&own),
         true => Ok(shipped()),

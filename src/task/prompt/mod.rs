@@ -6,6 +6,7 @@ use crate::experiment::PromptTemplate;
 use crate::records::Message;
 use crate::task::{ChatTemplate, TaskError, chat_template, data::template};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -117,6 +118,12 @@ impl Tokenizer {
         ids.map(|id| length(&[id]).max(length(&[id, id]).saturating_sub(length(&[id]))))
             .max()
             .unwrap_or(0)
+    }
+
+    /// Every character of the texts of tokens, and what the decoder puts between two.
+    pub fn alphabet(&self) -> BTreeSet<char> {
+        let ids = self.inner.get_vocab(true).into_values();
+        ids.flat_map(|id| self.decode(&[id, id]).chars().collect::<Vec<char>>()).collect()
     }
 
     /// Ids that end a response: sorted, at least one.

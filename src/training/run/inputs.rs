@@ -168,6 +168,28 @@ fn manifest(experiment: &Experiment, sets: &DataSets) -> Result<Manifest, Traini
     })
 }
 
+/// The first name in a manifest's inputs that no run has, or whose digest is no SHA-256.
+pub fn impossible<'a>(
+    inputs: &'a BTreeMap<String, String>,
+    experiment: &Experiment,
+) -> Option<&'a str> {
+    let sets = experiment.inputs.data.set_names();
+    let is_possible = |name: &str| match name.split_once('/') {
+        Some(("data", set)) => set == sets::TRAIN || sets.iter().any(|known| known == set),
+        Some(("base", file)) => {
+            let plain = |it: char| it.is_ascii_alphanumeric() || "._-".contains(it);
+            !file.is_empty() && file.len() <= 128 && file.chars().all(plain)
+        }
+        _ => false,
+    };
+    let is_digest = |text: &str| {
+        text.len() == 64
+            && text.bytes().all(|it| it.is_ascii_digit() || (b'a'..=b'f').contains(&it))
+    };
+    let wrong = |(name, digest): &(&String, &String)| !is_possible(name) || !is_digest(digest);
+    inputs.iter().find(wrong).map(|(name, _)| name.as_str())
+}
+
 pub fn exactness(experiment: &Experiment) -> &'static str {
     if !experiment.engine.is_native() {
         return "imported";

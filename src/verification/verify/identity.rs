@@ -169,6 +169,9 @@ pub fn identity(records: &VerifiedRecords) -> Check {
     check.equal(place("seed"), manifest.seed, experiment.execution.seed);
     let exactness = inputs::exactness(experiment).to_string();
     check.equal(place("exactness"), &manifest.exactness, &exactness);
+    if let Some(name) = inputs::impossible(&manifest.inputs, experiment) {
+        check.mismatch(place("inputs"), format!("no run has the input {name:?} with this digest"));
+    }
     let key = inputs::run_key(experiment, &manifest.inputs);
     check.equal(place("run_key"), &manifest.run_key, &key);
     if manifest.harness != env!("CARGO_PKG_VERSION") {

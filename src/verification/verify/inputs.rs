@@ -8,7 +8,7 @@
 use crate::base::files;
 use crate::experiment::{Data, compare::differing_keys, starter};
 use crate::policy::checkpoint::{self, weights};
-use crate::records::RunFolder;
+use crate::records::{RunFolder, Tags};
 use crate::task::{DataSets, Tokenizer, data};
 use crate::training::run::inputs;
 use crate::verification::{VerifiedRecords, verify::Check, verify::Options};
@@ -91,6 +91,16 @@ pub fn find(folder: &RunFolder, records: &VerifiedRecords, options: &Options) ->
     }
     let source = source(&mut check, records, options.data.as_deref());
     let data = source.as_ref().and_then(|source| sets(&mut check, records, source));
+    if let Some(data) = &data {
+        let kept = if folder.path(TAGS).exists() { folder.tags() } else { Ok(Tags::new()) };
+        if check.read(TAGS, kept).is_some_and(|kept| kept != data.tags) {
+            let what = "is not what the problems that are here are called";
+            match records.experiment.inputs.data.is_generated() {
+                true => check.mismatch(TAGS, what),
+                false => check.inconclusive(TAGS, what),
+            }
+        }
+    }
     let from = options.base.as_deref().map_or(BaseFrom::Program, BaseFrom::Folder);
     let is_here = is_base(&mut check, records, from);
     let program = match from {
@@ -115,6 +125,8 @@ pub fn find(folder: &RunFolder, records: &VerifiedRecords, options: &Options) ->
     );
     (check.compared(compared), Local { data, source, tokenizer, base, origin, _program: program })
 }
+
+const TAGS: &str = "tags.json";
 
 /// The program's own base policy as files.
 fn written() -> Result<tempfile::TempDir, files::FileError> {

@@ -331,7 +331,7 @@ fn stated(folder: &RunFolder) -> Option<Check> {
 
 fn not_checked(extent: &Extent, replay: Option<&Replay>) -> Vec<String> {
     let mut notes = vec![
-        "timings.jsonl, environment.json, sessions.jsonl, plan.json and tags.json, and the seconds, machine facts and \
+        "timings.jsonl, environment.json, sessions.jsonl and plan.json, and the seconds, machine facts and \
          sessions that the report and ro-crate-metadata.json take from them: only whoever ran it vouches for them"
             .to_string(),
         "the name of the run, the paths of its inputs, the schedule of its checkpoints and, under exact \

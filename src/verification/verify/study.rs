@@ -1,14 +1,20 @@
 //! Verifies a study folder from its records: each against its digest and its own fields, all against
 //! each other, and the report against what the records give. No run is trained again.
 
-use crate::base::files;
+use crate::algorithm::Problem;
+use crate::base::{files, visible};
+use crate::experiment::{sets, starter};
 use crate::report::study as report;
 use crate::study::claims::{self, Claims};
 use crate::study::collection::{self, Study};
 use crate::study::declaration;
+use crate::study::{Cell, cell::ProblemIds};
+use crate::task::data;
+use crate::training::run::inputs;
 use crate::verification::VerificationError;
 use crate::verification::verify::{Check, VerifyVerdict, scores};
 use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -46,23 +52,36 @@ pub fn verify(
         false => reported(folder, &study),
     };
     let declared = declared(folder, &study, reviewed)?;
-    let checks = vec![records, declared, complete(&study), report];
+    let not_checked = not_checked(&study, reviewed, &strangers(folder)?);
+    let checks = vec![records, problems(&study), declared, complete(&study), report];
     let verdict = checks.iter().map(|check| check.verdict).max().unwrap_or(VerifyVerdict::Verified);
     let summary = match verdict {
         VerifyVerdict::Verified => {
             "verified (records and report), training replayed 0 of ".to_string()
-                + &format!("{} runs", study.cells.len())
+                + &format!("{} runs; {}", study.cells.len(), bases(&study))
         }
         other => other.name().to_string(),
     };
     let schema = SCHEMA;
-    Ok(StudyVerification {
-        schema,
-        verdict,
-        summary,
-        checks,
-        not_checked: not_checked(&study, reviewed),
-    })
+    Ok(StudyVerification { schema, verdict, summary, checks, not_checked })
+}
+
+/// For a verdict: which base policies the records name. Nobody has read them.
+fn bases(study: &Study) -> String {
+    let weights = |cell: &Cell| {
+        let bound = cell.inputs.iter().filter(|(name, _)| name.ends_with(".safetensors"));
+        bound.map(|(_, digest)| digest.clone()).collect::<Vec<_>>()
+    };
+    let named: BTreeSet<Vec<String>> = study.cells.iter().map(weights).collect();
+    let embedded = starter::MODEL.iter().find(|(name, _)| name.ends_with(".safetensors"));
+    let embedded = embedded.map(|(_, bytes)| vec![files::sha256(bytes)]).unwrap_or_default();
+    match (named.len(), named.contains(&embedded)) {
+        (1, true) => "base policy: the embedded benchmark's".to_string(),
+        (all, is_one) => {
+            let which = if is_one { "one of them" } else { "none of them" };
+            format!("base policies: {all}, {which} the embedded benchmark's")
+        }
+    }
 }
 
 /// Of a folder whose grids or declaration contradict themselves.
@@ -145,6 +164,58 @@ fn complete(study: &Study) -> Check {
     check.compared(format!("{there} records that count for {arms} arms, with the seeds declared"))
 }
 
+/// What a record has of a generated set: its problems with their tags, and their digest.
+type GeneratedSet = (Option<ProblemIds>, String);
+
+/// Problems of generated sets are a function of the experiment.
+fn problems(study: &Study) -> Check {
+    let mut check = Check::new("problems");
+    let mut known: BTreeMap<String, BTreeMap<String, GeneratedSet>> = BTreeMap::new();
+    let mut compared = 0;
+    for cell in &study.cells {
+        let source = &cell.experiment.inputs.data;
+        if !source.is_generated() {
+            continue;
+        }
+        let sets = known.entry(files::canonical_json_line(source)).or_insert_with(|| {
+            let sets = data::load(source).unwrap_or_default();
+            let of = |(set, problems): (&str, &[Problem])| {
+                let ids: Vec<&str> = problems.iter().map(|it| it.id.as_str()).collect();
+                let ids = ProblemIds::of(&ids, sets.tags.get(set));
+                (set.to_string(), ((set != sets::TRAIN).then_some(ids), data::digest(problems)))
+            };
+            inputs::named_sets(&sets).into_iter().map(of).collect()
+        });
+        for (set, (ids, digest)) in sets {
+            compared += 1;
+            let input = cell.inputs.get(&format!("data/{set}"));
+            // A run that diverged may have evaluated no set.
+            let found = cell.problems.get(set).or(ids.as_ref());
+            if found != ids.as_ref() || input != Some(digest) {
+                let what = format!("the problems of {set}, or their tags, are not the task's");
+                check.mismatch(cell.file_name(), what);
+            }
+        }
+    }
+    check.compared(format!("{compared} sets of generated problems, with their tags, made again"))
+}
+
+/// Entries of the folder that no harness wrote, for a reader to know: nothing looks at them.
+fn strangers(folder: &Path) -> Result<Vec<String>, VerificationError> {
+    let known =
+        ["grids", "cells", "runs", "experiments", "study.json", claims::FILE, "ablate.lock"];
+    let is_known =
+        |name: &String| known.contains(&name.as_str()) || report::FILES.contains(&name.as_str());
+    let mut strangers = files::list(folder)?;
+    strangers.retain(|name| !is_known(name));
+    for inside in ["grids", "cells"] {
+        let names = files::list(&folder.join(inside)).unwrap_or_default().into_iter();
+        let others = names.filter(|name| !name.ends_with(".json"));
+        strangers.extend(others.map(|name| format!("{inside}/{name}")));
+    }
+    Ok(strangers)
+}
+
 fn reported(folder: &Path, study: &Study) -> Check {
     let mut check = Check::new("report");
     let judged_by = claims::of(folder, study).unwrap_or_else(|error| {
@@ -165,9 +236,8 @@ fn reported(folder: &Path, study: &Study) -> Check {
 }
 
 /// What only training or somebody else shows, and what that costs.
-fn not_checked(study: &Study, reviewed: Option<&Path>) -> Vec<String> {
-    let seconds =
-        |cell: &&crate::study::Cell| Some(cell.wall_seconds).filter(|seconds| seconds.is_finite());
+fn not_checked(study: &Study, reviewed: Option<&Path>, strangers: &[String]) -> Vec<String> {
+    let seconds = |cell: &&Cell| Some(cell.wall_seconds).filter(|seconds| seconds.is_finite());
     let cost = |name: &str, seconds: f64| format!("{name} took {:.1} minutes", seconds / 60.0);
     let all: f64 = study.cells.iter().filter_map(|cell| seconds(&cell)).sum();
     let cheapest = study.cells.iter().filter(|cell| seconds(cell).is_some());
@@ -191,7 +261,14 @@ fn not_checked(study: &Study, reviewed: Option<&Path>) -> Vec<String> {
             );
         }
     }
+    if !strangers.is_empty() {
+        let names = visible::message(&strangers.join(", ").replace('\n', "\\n"));
+        lines.push(format!("{}: not of a study's layout", visible::shortened(&names, 200)));
+    }
     lines.extend([
+        "the name of each run, how it says that it ended, its seconds and its machine: only whoever ran it vouches for \
+         them"
+            .to_string(),
         "that the runs took place: only training a cell again shows it".to_string(),
         cost("all runs together", all),
     ]);

@@ -85,6 +85,10 @@ pub fn walk(folder: &RunFolder) -> Result<(Check, FolderFound), files::FileError
             }
         }
     }
+    let lock = "run.lock";
+    if found.files.contains(lock) && files::size_bytes(&folder.path(lock))? > 0 {
+        check.mismatch(lock, "has content, and a lock has none");
+    }
     let compared = format!("{} files against the layout of a run", found.files.len());
     Ok((check.compared(compared), found))
 }

@@ -383,6 +383,18 @@ mod tests {
     }
 
     #[test]
+    fn a_known_seed_picks_other_steps_of_another_run() {
+        let request = ReplayRequest { steps: 4, problems: 1, challenge: Challenge::Seed(90210) };
+        let picked = |head: &str| {
+            let mut steps: Vec<u64> = (1..=40).collect();
+            request.draws(head, &[]).shuffle(&mut steps);
+            steps
+        };
+        assert_eq!(picked("a"), picked("a"));
+        assert_ne!(picked("a"), picked("b"));
+    }
+
+    #[test]
     fn each_picked_step_is_reached_from_the_nearest_earlier_checkpoint_in_one_pass() {
         let work = plan(&[3, 5, 6, 9, 20, 31], &[], true);
         assert_eq!(work.segments, BTreeMap::from([(0, 5), (5, 9), (10, 20), (20, 31)]));
