@@ -198,7 +198,20 @@ fn a_run_that_ended_early_is_verified_by_executing_its_last_step() {
 
     let changed = RunFolder::at(scratch.path().join("changed"));
     type Change = fn(&RunFolder);
-    let cases: [(Change, &str); 4] = [
+    let cases: [(Change, &str); 5] = [
+        (
+            |it| {
+                let path = it.path("diverged/checkpoint/model.safetensors");
+                let mut tensors = checkpoint::read_values(&path).unwrap();
+                tensors.values_mut().for_each(|(_, values)| values.fill(0.0));
+                checkpoint::write_tensors(&path, &tensors).unwrap();
+                let digest = files::sha256_file(&path).unwrap();
+                json(it, "diverged/checkpoint/trainer.json", |it| {
+                    it["sha256"]["model.safetensors"] = json!(digest);
+                });
+            },
+            "diverged/checkpoint: model.embed_tokens.weight is zero everywhere",
+        ),
         (
             |it| json(it, "diverged/divergence.json", |it| it["metrics"]["policy/luck"] = json!(1)),
             "diverged/divergence.json, policy/luck: does not exist in this step",

@@ -5,6 +5,7 @@ use crate::base::files;
 use crate::policy::checkpoint;
 use crate::records::{DivergenceRecord, Ending, run_folder::Outcome, tables};
 use crate::verification::Waiting;
+use crate::verification::verify::weights::EarlierWeights;
 use crate::verification::verify::{Check, VerifySubject, checkpoints, steps, steps::StepTable};
 
 pub const RECORD: &str = "diverged/divergence.json";
@@ -66,6 +67,10 @@ fn policy(check: &mut Check, subject: VerifySubject, outcome: &Outcome) {
     let place = format!("{CHECKPOINT}/trainer.json, counters");
     check.same_counters(place, loaded.progress.counters, outcome.counters);
     let last = records.steps();
+    let weights = EarlierWeights::after(last, outcome.counters.updates, &loaded.model);
+    if let Some(base) = EarlierWeights::base(check, subject.local) {
+        base.reach(check, &weights, CHECKPOINT, records);
+    }
     if last > 0
         && records.counters(last).is_some_and(|it| it.updates == outcome.counters.updates)
         && records.component(last, "weights") != Some(&checkpoint::weights_sha256(&loaded.model))

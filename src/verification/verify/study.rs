@@ -230,7 +230,7 @@ fn reported(folder: &Path, study: &Study) -> Check {
     }
     let texts = report::texts(&built);
     for (name, again) in &texts {
-        scores::same_text(&mut check, &folder.join(name), name, again);
+        scores::same_text(&mut check, folder, name, again);
     }
     check.compared(format!("{} files of the report built again from the records", texts.len()))
 }

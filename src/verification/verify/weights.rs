@@ -60,11 +60,15 @@ impl EarlierWeights {
         let mut updates_before = self.updates;
         let mut rates = Vec::new();
         for line in &between {
-            let made = line.counters.updates.saturating_sub(updates_before);
+            let made = line.counters.updates.saturating_sub(updates_before) as usize;
             // An impossible count of updates is found elsewhere.
-            rates.extend(std::iter::repeat_n(rate(line), made.min(MOST_UPDATES) as usize));
+            rates.extend(std::iter::repeat_n(rate(line), made.min(MOST_UPDATES - rates.len())));
             updates_before = line.counters.updates;
         }
+        // A step that was not finite made some of its updates, and has no line.
+        let more = later.updates.saturating_sub(updates_before) as usize;
+        let next = optimizer::learning_rate(&experiment.optimizer, later.step);
+        rates.extend(std::iter::repeat_n(next, more.min(MOST_UPDATES - rates.len())));
         let reach = optimizer::UpdateReach::of(&experiment.optimizer, self.updates, &rates);
         let moved = self.values.iter().flat_map(|(name, (_, before))| {
             let after = &later.values[name].1;
@@ -100,7 +104,7 @@ impl EarlierWeights {
 }
 
 /// Between two checkpoints.
-const MOST_UPDATES: u64 = 10_000_000;
+const MOST_UPDATES: usize = 10_000_000;
 
 /// Smaller updates could be lost to the rounding of every weight.
 const LEAST_RATE: f64 = 1e-7;
