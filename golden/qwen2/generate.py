@@ -52,6 +52,19 @@ CASES = {
         family="Llama", writer=5, seed=18, hidden=32, ffn=40, layers=2, heads=4, kv_heads=2,
         vocab=37, theta=5e5, tied=False, eos_list=False,
     ),
+    # Scaled rotary embedding: some frequencies stay, some are stretched, some lie between.
+    "llama3-rope": dict(
+        family="Llama", writer=5, seed=19, hidden=64, ffn=40, layers=2, heads=2, kv_heads=1,
+        vocab=37, theta=1e4, tied=False, eos_list=False, positions=256,
+        rope=dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                  original_max_position_embeddings=32),
+    ),
+    "yarn": dict(
+        writer=5, seed=20, hidden=64, ffn=40, layers=2, heads=2, kv_heads=1, vocab=37,
+        theta=1e4, tied=False, eos_list=False, positions=128,
+        rope=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32,
+                  beta_fast=4.0),
+    ),
     "tied-4-heads-2-kv-theta-1e6-transformers-4": dict(
         writer=4, seed=15, hidden=32, ffn=48, layers=3, heads=4, kv_heads=2, vocab=27,
         theta=1e6, tied=True, eos_list=True,
@@ -75,17 +88,19 @@ def build(case):
     settings = dict(
         vocab_size=case["vocab"], hidden_size=case["hidden"], intermediate_size=case["ffn"],
         num_hidden_layers=case["layers"], num_attention_heads=case["heads"],
-        num_key_value_heads=case["kv_heads"], max_position_embeddings=64,
+        num_key_value_heads=case["kv_heads"], max_position_embeddings=case.get("positions", 64),
         tie_word_embeddings=case["tied"], rms_norm_eps=1e-6,
         bos_token_id=None, eos_token_id=None, pad_token_id=None,
     )
     if "head_dim" in case:
         settings["head_dim"] = case["head_dim"]
     if MAJOR >= 5:
-        settings["rope_parameters"] = {"rope_type": "default", "rope_theta": case["theta"]}
+        settings["rope_parameters"] = {"rope_type": "default", "rope_theta": case["theta"],
+                                       **case.get("rope", {})}
         settings["dtype"] = "float32"
     else:
         settings["rope_theta"] = case["theta"]
+        settings["rope_scaling"] = case.get("rope")
         settings["torch_dtype"] = "float32"
     config = getattr(transformers, f"{family(case)}Config")(**settings)
     config._attn_implementation = "eager"
@@ -203,6 +218,8 @@ def check_sensitivity(name, case, folder, ids, logits):
     else:
         theta = {"rope_theta": wrong_theta}
     changes = {"RoPE theta": theta, "epsilon": {"rms_norm_eps": 1e-5}}
+    if "rope" in case:
+        changes["plain RoPE"] = {"rope_parameters": {"rope_type": "default", "rope_theta": case["theta"]}}
     changes |= {"Qwen2": {"bias": {}}, "Qwen3": {"norm": {}}}.get(family(case), {})
     for what, change in changes.items():
         config = getattr(transformers, f"{family(case)}Config")(**{**settings, **change})

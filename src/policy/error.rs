@@ -45,7 +45,7 @@ pub enum PolicyError {
     #[error("{key} must be {expected}, got {got}")]
     Key { key: String, expected: &'static str, got: String },
     #[error("{key} = {got} is not supported: {reason}")]
-    Unsupported { key: String, got: String, reason: &'static str },
+    Unsupported { key: String, got: String, reason: String },
     #[error(
         "{device} was asked for, and the LibTorch in {} was built without CUDA. Set LD_LIBRARY_PATH \
          to the lib folder of LibTorch 2.11 for CUDA; torch/lib of the Python package torch 2.11 is \

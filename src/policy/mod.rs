@@ -24,6 +24,7 @@ pub use crate::policy::model::gradients::Gradients;
 pub use crate::policy::model::native::{NativeEngine, NativeGeneration, NativePolicy, UpdateScale};
 pub use crate::policy::model::prepared::{Joined, Prepared};
 pub use crate::policy::model::qwen2::{KeysAndValues, Qwen2};
+pub use crate::policy::model::rope::RopeScaling;
 pub use crate::policy::model::sequences::Sequences;
 pub use crate::policy::model::tensors::{Linear, Weight};
 pub use crate::policy::optimizer::on_device::{DeviceAdamW, OnDevice};

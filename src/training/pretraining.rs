@@ -115,6 +115,7 @@ impl Recipe {
             head_dim: shape.hidden_size / shape.num_attention_heads,
             max_position_embeddings: shape.max_position_embeddings,
             rope_theta: shape.rope_theta,
+            rope_scaling: None,
             rms_norm_eps: shape.rms_norm_eps,
             tie_word_embeddings: shape.tie_word_embeddings,
         }

@@ -171,6 +171,7 @@ fn shape(size: &str) -> Config {
         head_dim: hidden / heads,
         max_position_embeddings: 32_768,
         rope_theta: 1e6,
+        rope_scaling: None,
         rms_norm_eps: 1e-6,
         tie_word_embeddings: tied,
     }

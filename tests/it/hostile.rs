@@ -24,6 +24,7 @@ fn byte_level(folder: &Path) {
         head_dim: 4,
         max_position_embeddings: 256,
         rope_theta: 10000.0,
+        rope_scaling: None,
         rms_norm_eps: 1e-6,
         tie_word_embeddings: true,
     };

@@ -161,6 +161,7 @@ mod native {
             head_dim: 32,
             max_position_embeddings: 128,
             rope_theta: 10000.0,
+            rope_scaling: None,
             rms_norm_eps: 1e-6,
             tie_word_embeddings: true,
         };

@@ -130,7 +130,7 @@ fn rotations_fit(config: &Config) -> Result<(), PolicyError> {
         _ => Err(PolicyError::Unsupported {
             key: "max_position_embeddings".to_string(),
             got: config.max_position_embeddings.to_string(),
-            reason: "times head_dim it is larger than that of any Qwen2 model",
+            reason: "times head_dim it is larger than that of any Qwen2 model".to_string(),
         }),
     }
 }

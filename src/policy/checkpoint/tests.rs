@@ -13,6 +13,7 @@ fn tiny() -> Config {
         head_dim: 4,
         max_position_embeddings: 16,
         rope_theta: 10000.0,
+        rope_scaling: None,
         rms_norm_eps: 1e-6,
         tie_word_embeddings: false,
     }

@@ -1,7 +1,7 @@
 //! `config.json` of a Qwen2, Qwen3 or Llama checkpoint, as transformers 4 and 5 write it.
 
 use crate::numerics::Heads;
-use crate::policy::PolicyError;
+use crate::policy::{PolicyError, RopeScaling};
 use serde_json::{Value, json};
 
 // Larger sizes mean a damaged file; they are refused before memory is asked for. The largest Qwen2
@@ -19,7 +19,7 @@ pub enum Family {
     Qwen2,
     /// Norms of queries and keys.
     Qwen3,
-    /// Neither: Llama without scaled rotary embedding.
+    /// Neither.
     Llama,
 }
 
@@ -65,6 +65,7 @@ pub struct Config {
     pub head_dim: i64,
     pub max_position_embeddings: i64,
     pub rope_theta: f64,
+    pub rope_scaling: Option<RopeScaling>,
     /// ε of the RMS norms.
     pub rms_norm_eps: f64,
     pub tie_word_embeddings: bool,
@@ -89,6 +90,8 @@ impl Config {
             }
             None => hidden_size / heads,
         };
+        let positions = integer(json, "max_position_embeddings", MOST_POSITIONS)?;
+        let (rope_theta, rope_scaling) = rope(json, positions)?;
         let config = Self {
             family,
             vocab_size: integer(json, "vocab_size", MOST_TOKENS)?,
@@ -98,8 +101,9 @@ impl Config {
             num_attention_heads: heads,
             num_key_value_heads: stated(json, "num_key_value_heads", MOST_HEADS)?.unwrap_or(heads),
             head_dim,
-            max_position_embeddings: integer(json, "max_position_embeddings", MOST_POSITIONS)?,
-            rope_theta: rope_theta(json)?,
+            max_position_embeddings: positions,
+            rope_theta,
+            rope_scaling,
             rms_norm_eps: positive("rms_norm_eps", json.get("rms_norm_eps"))?,
             tie_word_embeddings: match json.get("tie_word_embeddings") {
                 None | Some(Value::Null) => false,
@@ -128,6 +132,11 @@ impl Config {
     /// and 5 (`rope_parameters`, `dtype`).
     pub fn to_json(&self, eos_token_id: u32, pad_token_id: u32) -> Value {
         let (model_type, class) = self.family.names();
+        let scaling = json!(self.rope_scaling);
+        let mut rope = json!({"rope_theta": self.rope_theta, "rope_type": "default"});
+        for (key, value) in scaling.as_object().into_iter().flatten() {
+            rope[key] = value.clone();
+        }
         let mut json = json!({
             "architectures": [class],
             "attention_dropout": 0.0,
@@ -146,8 +155,8 @@ impl Config {
             "num_key_value_heads": self.num_key_value_heads,
             "pad_token_id": pad_token_id,
             "rms_norm_eps": self.rms_norm_eps,
-            "rope_parameters": {"rope_theta": self.rope_theta, "rope_type": "default"},
-            "rope_scaling": null,
+            "rope_parameters": rope,
+            "rope_scaling": scaling,
             "rope_theta": self.rope_theta,
             "tie_word_embeddings": self.tie_word_embeddings,
             "torch_dtype": "float32",
@@ -220,20 +229,48 @@ fn refuse_variants(json: &Value) -> Result<(), PolicyError> {
     Ok(())
 }
 
-fn rope_theta(json: &Value) -> Result<f64, PolicyError> {
-    for name in ["rope_scaling", "rope_parameters"] {
-        let Some(Value::Object(rope)) = json.get(name) else { continue };
-        let kind = rope.get("rope_type").or_else(|| rope.get("type"));
-        if kind.is_some_and(|kind| kind != "default") {
-            return Err(unsupported(name, json, "only unscaled rotary embedding is"));
+/// The base of the frequencies and their scaling, which may stand in two places, and in both only
+/// when both say the same.
+fn rope(json: &Value, positions: i64) -> Result<(f64, Option<RopeScaling>), PolicyError> {
+    let mut theta: Option<(&str, f64)> = None;
+    let mut scaling: Option<(&str, Option<RopeScaling>)> = None;
+    let top = json.as_object();
+    for (name, rope) in [
+        ("rope_theta", top),
+        ("rope_scaling", json.get("rope_scaling").and_then(Value::as_object)),
+        ("rope_parameters", json.get("rope_parameters").and_then(Value::as_object)),
+    ] {
+        let Some(rope) = rope else { continue };
+        if let Some(value) = rope.get("rope_theta").filter(|value| !value.is_null()) {
+            let value = positive("rope_theta", Some(value))?;
+            match theta {
+                Some((first, other)) if other != value => {
+                    let reason = format!("{first} says {other}, {name} says {value}");
+                    return Err(unsupported("rope_theta", json, reason));
+                }
+                _ => theta = Some((name, value)),
+            }
         }
-        let partial = rope.get("partial_rotary_factor").and_then(Value::as_f64);
-        if partial.is_some_and(|factor| factor != 1.0) {
-            return Err(unsupported(name, json, "only rotary embedding of whole heads is"));
+        if name == "rope_theta" {
+            continue;
+        }
+        let found = RopeScaling::from_json(rope, positions);
+        let found = found.map_err(|reason| unsupported(name, json, reason))?;
+        match &scaling {
+            Some((first, other)) if *other != found => {
+                return Err(unsupported(first, json, format!("{name} says something else")));
+            }
+            _ => scaling = Some((name, found)),
         }
     }
-    let nested = json.get("rope_parameters").and_then(|rope| rope.get("rope_theta"));
-    positive("rope_theta", nested.or_else(|| json.get("rope_theta")))
+    for name in ["partial_rotary_factor", "original_max_position_embeddings"] {
+        let stated = json.get(name).filter(|value| !value.is_null() && **value != 1.0);
+        if stated.is_some() {
+            return Err(unsupported(name, json, "it is read in rope_parameters alone"));
+        }
+    }
+    let Some((_, theta)) = theta else { return Err(key("rope_theta", "a positive number", None)) };
+    Ok((theta, scaling.and_then(|(_, scaling)| scaling)))
 }
 
 fn text<'a>(json: &'a Value, name: &str) -> Result<&'a str, PolicyError> {
@@ -269,9 +306,9 @@ fn key(name: &str, expected: &'static str, got: Option<&Value>) -> PolicyError {
     PolicyError::Key { key: name.to_string(), expected, got }
 }
 
-fn unsupported(name: &str, json: &Value, reason: &'static str) -> PolicyError {
+fn unsupported(name: &str, json: &Value, reason: impl Into<String>) -> PolicyError {
     let got = json.get(name).map_or("{}".to_string(), Value::to_string);
-    PolicyError::Unsupported { key: name.to_string(), got, reason }
+    PolicyError::Unsupported { key: name.to_string(), got, reason: reason.into() }
 }
 
 #[cfg(test)]
@@ -290,6 +327,7 @@ mod tests {
             head_dim: 4,
             max_position_embeddings: 64,
             rope_theta: 10000.0,
+            rope_scaling: None,
             rms_norm_eps: 1e-6,
             tie_word_embeddings: true,
         }
@@ -320,6 +358,15 @@ mod tests {
             ("hidden_act", json!("gelu")),
             ("use_sliding_window", json!(true)),
             ("rope_scaling", json!({"type": "yarn", "factor": 4.0})),
+            ("rope_scaling", json!({"rope_theta": 5e5})),
+            ("rope_parameters", json!({"rope_theta": 5e5})),
+            ("rope_parameters", json!({"rope_type": "dynamic", "factor": 2.0})),
+            ("rope_parameters", json!({"rope_type": "longrope", "factor": 2.0})),
+            ("rope_parameters", json!({"rope_type": "llama3", "factor": 8.0})),
+            ("rope_parameters", json!({"rope_type": "yarn", "factor": -4.0})),
+            ("rope_parameters", json!({"rope_type": "yarn", "factor": 4.0, "beta": 1.0})),
+            ("rope_parameters", json!({"full_attention": {"rope_theta": 1e6}})),
+            ("partial_rotary_factor", json!(0.5)),
             ("rope_parameters", json!({"rope_type": "linear", "rope_theta": 1e4})),
             ("rope_parameters", json!({"rope_theta": 1e4, "partial_rotary_factor": 0.5})),
             ("num_key_value_heads", json!(3)),
@@ -339,6 +386,25 @@ mod tests {
             let error = Config::from_json(&json).unwrap_err().to_string();
             assert!(error.contains(name), "{name}: {error}");
         }
+    }
+
+    #[test]
+    fn scaled_rotary_embedding_reads_back_and_two_values_of_theta_are_both_named() {
+        let llama = json!({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0, "original_max_position_embeddings": 8192});
+        let yarn = json!({"type": "yarn", "factor": 4.0});
+        for scaling in [llama, yarn] {
+            let mut json = tiny().to_json(1, 0);
+            json["rope_parameters"] = Value::Null;
+            json["rope_scaling"] = scaling;
+            let config = Config::from_json(&json).unwrap();
+            assert!(config.rope_scaling.is_some());
+            assert_eq!(Config::from_json(&config.to_json(1, 0)).unwrap(), config);
+        }
+        let mut json = tiny().to_json(1, 0);
+        json["rope_theta"] = json!(5e5);
+        let error = Config::from_json(&json).unwrap_err().to_string();
+        assert!(error.contains("rope_theta says 500000, rope_parameters says 10000"), "{error}");
     }
 
     /// hidden, intermediate, layers, heads, kv heads, vocabulary, tied; parameters in billions as

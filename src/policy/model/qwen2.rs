@@ -417,15 +417,20 @@ pub fn check_shapes(
 /// model's dtype: bf16 could not even represent the positions.
 fn rotation_table(config: &Config) -> Vec<f32> {
     let half = config.head_dim / 2;
-    let frequency = |index: i64| {
-        libm::pow(config.rope_theta, -(2.0 * index as f64) / config.head_dim as f64) as f32
-    };
-    let frequencies: Vec<f32> = (0..half).map(frequency).collect();
+    let frequency =
+        |index: i64| libm::pow(config.rope_theta, -(2.0 * index as f64) / config.head_dim as f64);
+    let mut frequencies: Vec<f64> = (0..half).map(frequency).collect();
+    let mut factor = 1.0;
+    if let Some(scaling) = &config.rope_scaling {
+        frequencies = scaling.frequencies(&frequencies, config.rope_theta);
+        factor = scaling.attention_factor() as f32;
+    }
+    let frequencies: Vec<f32> = frequencies.into_iter().map(|frequency| frequency as f32).collect();
     (0..config.max_position_embeddings)
         .flat_map(|position| frequencies.iter().map(move |f| position as f32 * f))
         .flat_map(|angle| {
             let angle = f64::from(angle);
-            [libm::cos(angle) as f32, libm::sin(angle) as f32]
+            [libm::cos(angle) as f32 * factor, libm::sin(angle) as f32 * factor]
         })
         .collect()
 }

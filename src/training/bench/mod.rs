@@ -98,6 +98,7 @@ pub fn write_random_policy(folder: &Path, seed: u64) -> Result<(), TrainingError
         head_dim: 32,
         max_position_embeddings: 256,
         rope_theta: 10000.0,
+        rope_scaling: None,
         rms_norm_eps: 1e-6,
         tie_word_embeddings: false,
     };

@@ -17,6 +17,7 @@ fn policy(family: Family, tied: bool) -> Qwen2 {
         head_dim: 4,
         max_position_embeddings: 32,
         rope_theta: 10_000.0,
+        rope_scaling: None,
         rms_norm_eps: 1e-6,
         tie_word_embeddings: tied,
     };

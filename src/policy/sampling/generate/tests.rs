@@ -19,6 +19,7 @@ fn config() -> Config {
         head_dim: 12,
         max_position_embeddings: 64,
         rope_theta: 10_000.0,
+        rope_scaling: None,
         rms_norm_eps: 1e-6,
         tie_word_embeddings: false,
     }
