@@ -4,8 +4,8 @@ use crate::algorithm::Problem;
 use crate::base::files;
 use crate::commands::{data_audit, data_audit::AuditArgs, exit, output};
 use crate::experiment::sets;
-use crate::task::data::{self, embedded, problem_file};
-use crate::task::{DataSets, TaskError};
+use crate::task::data::{self, embedded, leaks, problem_file};
+use crate::task::{DataSets, RowKeys, TaskError};
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -44,6 +44,8 @@ Examples:
       stop where a question has several answers, instead of leaving it out
   dapo data prepare train.jsonl --without aime-2024.parquet --out data
       without the problems of an evaluation set
+  dapo data prepare problems.jsonl --question-key task --answer-key result.value --out data
+      keys of another name
   dapo data prepare dapo-math-17k.parquet --without aime-2024.parquet --hold-out 64 --out data
       data/dapo-math-17k.parquet and 64 of its problems in data/dapo-math-17k-dev.parquet
 
@@ -53,9 +55,11 @@ Exit codes: 0 done, 1 cannot write, 2 usage, 3 data that cannot be used")]
 
 #[derive(Debug, Args)]
 struct PrepareArgs {
-    /// `mini-aime`, `checked-chains`, `signed-sums`, or a file: parquet in the released schema, or JSON lines with
-    /// {"id"?, "question", "answer", "tags"?}
+    /// `mini-aime`, `checked-chains`, `signed-sums`, or a file: parquet or JSON lines, in the released schema or
+    /// with {"id"?, "question", "answer", "tags"?} and the like
     source: PathBuf,
+    #[command(flatten)]
+    keys: RowKeys,
     /// Folder to write to; files of the same name are replaced
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -65,10 +69,15 @@ struct PrepareArgs {
     /// Refuse a file in which a question has several answers, instead of leaving the question out
     #[arg(long)]
     refuse_conflicting: bool,
-    /// Leave out the problems whose question stands in this file too: what is evaluated must
-    /// not be trained on. May be repeated.
+    /// Leave out the problems whose question stands in this file too, in any case, spacing and punctuation:
+    /// what is evaluated must not be trained on. Those that look alike are kept and listed in
+    /// DIR/NAME.alike.jsonl. May be repeated.
     #[arg(long, value_name = "FILE")]
     without: Vec<PathBuf>,
+    /// Leave out those that look alike too: half of the shorter question's sequences of eight words stand
+    /// in the other one.
+    #[arg(long, requires = "without")]
+    without_alike: bool,
     /// Put so many problems into a set of their own, NAME-dev, instead: those whose question has the
     /// smallest digest, so that neither order nor number of the rows decides.
     #[arg(long, value_name = "COUNT")]
@@ -101,6 +110,8 @@ struct DataSource {
     conflicting: usize,
     /// Problems that an evaluation set has too.
     evaluated: usize,
+    /// Problems that look like one of an evaluation set, kept or left out.
+    alike: usize,
 }
 
 /// A line of `NAME.left-out.jsonl`.
@@ -109,6 +120,17 @@ struct LeftOut {
     reason: String,
     question: String,
     answers: Vec<String>,
+}
+
+/// A line of `NAME.alike.jsonl`.
+#[derive(Debug, Serialize)]
+struct AlikeListed {
+    question: String,
+    /// The question that it looks like.
+    other: String,
+    file: PathBuf,
+    /// Share of the shorter one's sequences of words that both have.
+    share: f64,
 }
 
 /// Runs the verb.
@@ -157,13 +179,12 @@ fn prepare(args: &PrepareArgs) -> anyhow::Result<ExitCode> {
         let source = prepared.source.clone();
         let entry = SetDigest { problems: problems.len(), sha256, file_sha256, source };
         digests.insert(name.clone(), json!(entry));
-        let left_out = args.out.join(format!("{name}.left-out.jsonl"));
-        if prepared.left_out.is_empty() || *name != sets::set_name(&args.source) {
-            // One of an earlier preparation would speak of this one.
-            files::remove_file(&left_out)?;
-        } else {
-            files::write_lines(&left_out, &prepared.left_out)?;
-        }
+        // A list of an earlier preparation would speak of this one.
+        let is_source = *name == sets::set_name(&args.source);
+        let left_out = if is_source { &prepared.left_out[..] } else { &[] };
+        let alike = if is_source { &prepared.alike[..] } else { &[] };
+        write_list(&args.out.join(format!("{name}.left-out.jsonl")), left_out)?;
+        write_list(&args.out.join(format!("{name}.alike.jsonl")), alike)?;
     }
     files::write_json(&digests_file, &digests)?;
     if args.json {
@@ -172,12 +193,21 @@ fn prepare(args: &PrepareArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Writes lines, or removes the file where there are none.
+fn write_list<T: Serialize>(path: &Path, lines: &[T]) -> Result<(), files::FileError> {
+    match lines.is_empty() {
+        true => files::remove_file(path),
+        false => files::write_lines(path, lines),
+    }
+}
+
 /// What is to be written, and what to say about it.
 #[derive(Default)]
 struct DataPrepared {
     sets: Vec<(String, Vec<Problem>)>,
     notes: Vec<String>,
     left_out: Vec<LeftOut>,
+    alike: Vec<AlikeListed>,
     source: Option<DataSource>,
     /// Of each problem that has any, by its id.
     tags: BTreeMap<String, Vec<String>>,
@@ -204,12 +234,13 @@ fn all_sets(sets: DataSets) -> DataPrepared {
 
 fn file_set(args: &PrepareArgs) -> anyhow::Result<DataPrepared> {
     let path = &args.source;
-    let mut file = problem_file::read(path)?;
+    let mut file = problem_file::read_with(path, &args.keys)?;
     let tags = std::mem::take(&mut file.tags);
     let (rows, conflicting) = (file.records, file.conflicts.len());
     let mut left_out: Vec<LeftOut> = Vec::new();
     let problems = file.problems.len();
     let mut notes = vec![format!("{}: {rows} rows, {problems} problems", path.display())];
+    notes.extend(problem_file::told(&file.readings));
     if conflicting > 0 && !args.refuse_conflicting {
         notes.push(format!("left out: {conflicting} questions with several answers"));
         let told = file.conflicts.iter().take(LISTED);
@@ -223,34 +254,69 @@ fn file_set(args: &PrepareArgs) -> anyhow::Result<DataPrepared> {
     let mut problems =
         if args.refuse_conflicting { file.consistent(path)?.problems } else { file.problems };
     let mut evaluated = 0;
+    let mut alike: Vec<AlikeListed> = Vec::new();
     for other in &args.without {
         let known = problem_file::read(other)?.problems;
-        let known: BTreeSet<[u8; 32]> =
-            known.iter().map(|problem| data::identity(&problem.question)).collect();
-        let is_evaluated = |problem: &Problem| known.contains(&data::identity(&problem.question));
+        let identities: BTreeSet<[u8; 32]> =
+            known.iter().map(|problem| leaks::identity(&problem.question)).collect();
+        let is_evaluated =
+            |problem: &Problem| identities.contains(&leaks::identity(&problem.question));
         let (shared, kept): (Vec<Problem>, Vec<Problem>) =
             problems.into_iter().partition(is_evaluated);
         problems = kept;
         evaluated += shared.len();
         notes.push(format!("left out: {} problems of {}", shared.len(), other.display()));
-        left_out.extend(shared.into_iter().map(|problem| LeftOut {
-            reason: format!("stands in {}", other.display()),
+        let leave = |problem: Problem, what: &str| LeftOut {
+            reason: format!("{what} {}", other.display()),
             question: problem.question,
             answers: vec![problem.answer],
+        };
+        left_out.extend(shared.into_iter().map(|problem| leave(problem, "stands in")));
+        let questions = |problems: &[Problem]| -> Vec<String> {
+            problems.iter().map(|problem| problem.question.clone()).collect()
+        };
+        let (own, others) = (questions(&problems), questions(&known));
+        let found = leaks::alike(&own, &others);
+        if found.is_empty() {
+            continue;
+        }
+        let what = match args.without_alike {
+            true => "left out",
+            false => "kept, look at them (--without-alike leaves them out)",
+        };
+        let (count, path) = (found.len(), other.display());
+        notes.push(format!("{count} problems look like one of {path}: {what}"));
+        notes.extend(found.iter().take(LISTED).map(|pair| {
+            let [own, other] = [&own[pair.question], &others[pair.other]]
+                .map(|text| text.chars().take(60).collect::<String>());
+            format!("  {own:?} and {other:?}: {:.0} %", 100.0 * pair.share)
         }));
+        alike.extend(found.iter().map(|pair| AlikeListed {
+            question: own[pair.question].clone(),
+            other: others[pair.other].clone(),
+            file: other.clone(),
+            share: pair.share,
+        }));
+        if args.without_alike {
+            let found: BTreeSet<&String> = found.iter().map(|pair| &own[pair.question]).collect();
+            let (shared, kept): (Vec<Problem>, Vec<Problem>) =
+                problems.into_iter().partition(|problem| found.contains(&problem.question));
+            problems = kept;
+            left_out.extend(shared.into_iter().map(|problem| leave(problem, "looks like one of")));
+        }
     }
     let held_out = hold_out(&mut problems, args.hold_out.unwrap_or(0));
     if problems.is_empty() {
         return Err(TaskError::Empty { path: path.clone() }.into());
     }
     let file_sha256 = files::sha256_file(path)?;
-    let source = Some(DataSource { file_sha256, rows, conflicting, evaluated });
+    let source = Some(DataSource { file_sha256, rows, conflicting, evaluated, alike: alike.len() });
     let name = sets::set_name(path);
     let mut sets = vec![(name.clone(), problems)];
     if !held_out.is_empty() {
         sets.push((format!("{name}-dev"), held_out));
     }
-    Ok(DataPrepared { sets, notes, left_out, source, tags })
+    Ok(DataPrepared { sets, notes, left_out, alike, source, tags })
 }
 
 /// Takes out the problems whose question has the smallest digest. Both parts keep their order.

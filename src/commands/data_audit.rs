@@ -7,7 +7,7 @@ use crate::task::audit::{
     self, Answers, AuditContent, AuditFinding, AuditOptions, AuditPrompts, Copies, Indices, Lengths,
 };
 use crate::task::data::source::Format;
-use crate::task::{Audit, FindingKind, SourceRow, TaskError, TokenCount, Tokenizer};
+use crate::task::{Audit, FindingKind, RowKeys, SourceRow, TaskError, TokenCount, Tokenizer};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,8 +15,8 @@ use std::process::ExitCode;
 /// Say what a file of problems holds before it is trained on or evaluated with
 ///
 /// Counts rows and problems (the same question, however it is spaced), copies, contradictions,
-/// answers by kind, prompts by template, indices; checks that the verifier accepts each ground
-/// truth when a response states it; and gives digests that do not depend on the order of rows.
+/// answers by kind, prompts by template, indices; grades each ground truth as its own answer, in
+/// each form that a template asks for; and gives digests that do not depend on the order of rows.
 /// Rows are read one at a time.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
@@ -28,9 +28,10 @@ Examples:
 
 Exit codes: 0 the whole file was read, whatever was found; 2 usage; 3 a file that cannot be read")]
 pub struct AuditArgs {
-    /// Parquet or JSON lines in the released schema, or JSON lines with
-    /// {"id"?, "question", "answer"}
+    /// Parquet or JSON lines: the released schema, or question and answer under their usual names
     file: PathBuf,
+    #[command(flatten)]
+    keys: RowKeys,
     /// Folder with a tokenizer.json, and a chat template if prompts go into one: prompt lengths in
     /// tokens instead of characters
     #[arg(long, value_name = "DIR")]
@@ -65,6 +66,7 @@ pub fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
         _ => None,
     };
     let options = AuditOptions {
+        keys: args.keys.clone(),
         tokens,
         max_prompt_tokens: args.max_prompt_tokens,
         prompts_per_step: args.prompts_per_step,
@@ -142,7 +144,11 @@ fn rows(audit: &Audit) -> Vec<(&'static str, String)> {
     };
     let Answers { distinct, integers, negative, above_999, padded, other, blank, .. } =
         audit.answers;
+    let read_otherwise = !audit.readings.is_empty();
     let verifier = match audit.answers.unverifiable {
+        0 if read_otherwise => {
+            "accepts every answer as it is read; not all stand so in the file".to_string()
+        }
         0 => "accepts every answer when a response states it".to_string(),
         count => format!("rejects {count} answers even when a response states them"),
     };
@@ -163,6 +169,7 @@ fn rows(audit: &Audit) -> Vec<(&'static str, String)> {
                  999, {padded} padded), {other} others, {blank} empty"
             ),
         ),
+        ("keys", counts(&audit.keys)),
         ("shared answers", shared(&audit.answers)),
         ("verifier", verifier),
         (

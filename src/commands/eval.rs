@@ -12,6 +12,7 @@ use crate::policy::{Qwen2, checkpoint::weights};
 use crate::records::{Counters, EvaluationRecord, RunFolder, tables, tables::OutcomeRecord};
 use crate::report::text::{percent, points};
 use crate::statistics::{Accuracy, Counts, Interval, accuracy};
+use crate::task::RowKeys;
 use crate::task::data::{self, problem_file};
 use crate::training::Protocol;
 use crate::training::evaluation::{self, Set, resumable};
@@ -41,10 +42,11 @@ pub struct EvalArgs {
     /// Checkpoint folder. Default: the experiment's base model.
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// Files of problems instead of an experiment's sets: parquet in the released schema, or JSON
-    /// lines.
+    /// Files of problems instead of an experiment's sets: parquet or JSON lines.
     #[arg(long, value_name = "FILE", requires = "model")]
     data: Vec<PathBuf>,
+    #[command(flatten)]
+    keys: RowKeys,
     /// Sets to evaluate (dev, or a test set). Default: all test sets.
     #[arg(long = "set", value_name = "NAME", conflicts_with = "data")]
     sets: Vec<String>,
@@ -182,7 +184,7 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<ExitCode> {
     let protocol = protocol(&args.protocol, args.seed.unwrap_or(1))?;
     let samples = args.samples.unwrap_or(32);
     workers::set_count(how.threads);
-    let sets = problem_sets(&args.data)?;
+    let sets = problem_sets(args)?;
     let (model, tokenizer) = how.place.load_both(folder, how.numerics)?;
     fits(&model, &protocol)?;
     for (_, problems) in &sets {
@@ -249,14 +251,18 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<ExitCode> {
 }
 
 /// The problems of each file, by the file's name.
-fn problem_sets(paths: &[PathBuf]) -> Result<Vec<(String, Vec<Problem>)>> {
+fn problem_sets(args: &EvalArgs) -> Result<Vec<(String, Vec<Problem>)>> {
     let mut sets: Vec<(String, Vec<Problem>)> = Vec::new();
-    for path in paths {
+    for path in &args.data {
         let name = sets::set_name(path);
         if sets.iter().any(|(known, _)| *known == name) {
             bail!(Usage(format!("two files of --data are named {name:?}")));
         }
-        sets.push((name, problem_file::read(path)?.consistent(path)?.problems));
+        let file = problem_file::read_with(path, &args.keys)?.consistent(path)?;
+        for told in problem_file::told(&file.readings) {
+            output::tell(&format!("{}: {told}", path.display()));
+        }
+        sets.push((name, file.problems));
     }
     Ok(sets)
 }

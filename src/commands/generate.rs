@@ -7,7 +7,7 @@ use crate::experiment::PromptTemplate;
 use crate::numerics::Numerics;
 use crate::policy::Limits;
 use crate::policy::sampling::generate::{self, Request};
-use crate::task::{Tokenizer, data::problem_file, prompt};
+use crate::task::{RowKeys, Tokenizer, data::problem_file, prompt};
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -33,6 +33,8 @@ pub struct GenerateArgs {
     /// Problems (.jsonl or .parquet) in place of prompts, each in --template.
     #[arg(long, conflicts_with = "prompts")]
     problems: Option<PathBuf>,
+    #[command(flatten)]
+    keys: RowKeys,
     /// What stands around the question of a problem.
     #[arg(long, value_enum, requires = "problems", default_value_t = PromptTemplate::Question)]
     template: PromptTemplate,
@@ -139,7 +141,7 @@ const MOST_PROMPT_TOKENS: u64 = 1 << 20;
 
 fn prompts(args: &GenerateArgs, tokenizer: &Tokenizer) -> Result<Vec<Vec<u32>>> {
     if let Some(path) = &args.problems {
-        let problems = problem_file::read(path)?.consistent(path)?.problems;
+        let problems = problem_file::read_with(path, &args.keys)?.consistent(path)?.problems;
         let prompt =
             |problem| prompt::prompt(problem, args.template, tokenizer, MOST_PROMPT_TOKENS);
         let prompts = problems.iter().map(|problem| Ok(prompt(problem)?.tokens));

@@ -5,7 +5,10 @@ use crate::base::files;
 use crate::commands::{ablate::Seeds, ablate::seeds, bounds, exit, output};
 use crate::experiment::{Data, PromptTemplate, Starter, StarterFiles, grid::file, sets, starter};
 use crate::policy::checkpoint;
-use crate::task::{TaskError, Tokenizer, data, prompt};
+use crate::task::data::problem_file::{self, Readings};
+use crate::task::data::source;
+use crate::task::{RowKeys, TaskError, Tokenizer, data, prompt, reward};
+use crate::training::TrainingError;
 use crate::training::plan::phases;
 use crate::training::run::inputs;
 use anyhow::{Result, bail};
@@ -89,9 +92,26 @@ pub fn run(args: &InitArgs) -> Result<ExitCode> {
     files::create_folder(parent)?;
     // Beside the folder, so that relative paths in its files lead where they will lead from there.
     let scratch = files::scratch_folder(parent)?;
-    write(&starter, scratch.path())?;
-    let source = file::load(&scratch.path().join("grid.toml"))?;
-    inputs::prepare_without_weights(source.base)?;
+    let mut starter = starter;
+    let prepare = |starter: &Starter| -> Result<()> {
+        write(starter, scratch.path())?;
+        let source = file::load(&scratch.path().join("grid.toml"))?;
+        Ok(inputs::prepare_without_weights(source.base).map(drop)?)
+    };
+    if let Err(error) = prepare(&starter) {
+        let (Some(TrainingError::Numerics(reason)), Some(files)) =
+            (error.downcast_ref(), &mut starter.files)
+        else {
+            return Err(error);
+        };
+        let note = format!(
+            "`numerics` is \"fast\", because exact arithmetic refuses this model: {reason}"
+        );
+        println!("{note}");
+        files.settings.push(("", "numerics", Value::from("fast")));
+        files.notes.push(note);
+        prepare(&starter)?;
+    }
     write(&starter, &folder)?;
     for name in ["base.toml", "grid.toml", "README.md"] {
         output::path(&args.folder.join(name));
@@ -121,6 +141,10 @@ fn own_files(args: &InitArgs, model: &Path, folder: &Path) -> Result<StarterFile
     let test = args.test.clone();
     let problems = Data::Files { train: train.clone(), dev: dev.clone(), test: test.clone() };
     let names = problems.set_names();
+    let mut notes = Vec::new();
+    for path in [train, dev].into_iter().chain(&test) {
+        notes.extend(earnable(path)?);
+    }
     let problems = data::load(&problems)?;
     let tokenizer = Tokenizer::load(model)?;
     let (config, _weights) = checkpoint::open_model(model)?;
@@ -159,6 +183,12 @@ fn own_files(args: &InitArgs, model: &Path, folder: &Path) -> Result<StarterFile
         (name.clone(), Value::from(k))
     });
     let text = |template: PromptTemplate| Value::try_from(template);
+    if !is_small {
+        notes.push(
+            "`numerics` is \"fast\": exact arithmetic is for models of a benchmark's size"
+                .to_string(),
+        );
+    }
     let mut settings = vec![
         ("", "numerics", Value::from(if is_small { "exact" } else { "fast" })),
         ("prompt", "template", text(template)?),
@@ -172,7 +202,29 @@ fn own_files(args: &InitArgs, model: &Path, folder: &Path) -> Result<StarterFile
     }
     let (train, dev) = (relative(folder, train), relative(folder, dev));
     let test = test.iter().map(|path| relative(folder, path)).collect();
-    Ok(StarterFiles { train, dev, test, settings })
+    Ok(StarterFiles { train, dev, test, settings, notes })
+}
+
+/// Checks that a response can be graded right for each problem; what was read otherwise than it
+/// stands in the file.
+fn earnable(path: &Path) -> Result<Vec<String>> {
+    let mut readings = Readings::new();
+    source::each_row(path, &RowKeys::default(), &mut |row| {
+        problem_file::count_readings(&mut readings, &row);
+        let (truth, place) = (&row.row.ground_truth, &row.place);
+        match truth.trim().is_empty() || reward::is_earned(truth, reward::FORMS[0]) {
+            true => Ok(()),
+            false => Err(TaskError::Unearned {
+                path: path.to_path_buf(),
+                place: place.clone(),
+                value: truth.chars().take(60).collect(),
+            }),
+        }
+    })?;
+    let told = problem_file::told(&readings);
+    let told: Vec<String> = told.iter().map(|told| format!("{}: {told}", path.display())).collect();
+    told.iter().for_each(output::tell);
+    Ok(told)
 }
 
 /// The released instruction, in the chat template where the tokenizer has one; the question alone

@@ -13,9 +13,9 @@ pub const VERB: &str = "table-reader";
 #[derive(Debug, clap::Args)]
 pub struct TableReaderArgs {
     /// Send the rows of a problem file that is standard input, within this memory (bytes beyond
-    /// what the process has) and processor time (seconds)
-    #[arg(long = &problem_rows::ARGUMENT[2..], num_args = 2, value_names = ["BYTES", "SECONDS"])]
-    problem_rows: Option<Vec<u64>>,
+    /// what the process has) and processor time (seconds); the keys that are wanted, as JSON
+    #[arg(long = &problem_rows::ARGUMENT[2..], num_args = 3, value_names = ["BYTES", "SECONDS", "KEYS"])]
+    problem_rows: Option<Vec<String>>,
 }
 
 /// Tables are read by this executable from now on, in a process apart.
@@ -31,8 +31,8 @@ pub fn register() {
 /// When a limit cannot be set or an answer cannot be written.
 pub fn run(args: &TableReaderArgs) -> anyhow::Result<ExitCode> {
     match args.problem_rows.as_deref() {
-        Some([bytes, seconds]) => problem_rows::answer(&[*bytes, *seconds]),
-        _ => apart::serve(|request| match chat_template::answer(request) {
+        Some(arguments) => problem_rows::answer(arguments),
+        None => apart::serve(|request| match chat_template::answer(request) {
             Some(answer) => answer,
             None => decode::answer(request),
         }),

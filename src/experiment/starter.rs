@@ -87,6 +87,8 @@ pub struct StarterFiles {
     pub test: Vec<PathBuf>,
     /// Values that take the place of the embedded benchmark's: section, key, value.
     pub settings: Vec<(&'static str, &'static str, Value)>,
+    /// What a reader of the study should know of the choices, one sentence each.
+    pub notes: Vec<String>,
 }
 
 pub fn arm_names() -> Vec<String> {
@@ -117,9 +119,11 @@ impl Starter {
 
     fn base(&self) -> String {
         let mut text = BASE.split_once("name = ").map_or(BASE, |(_, rest)| rest).to_string();
+        let notes = self.notes().map(|note| format!("# {}\n", note.escape_debug()));
+        let notes: String = notes.collect();
         text = format!(
             "# GRPO: every key with its unit and source. An arm of grid.toml says what differs.\n\
-             # Paths are relative to this file.\nname = {text}"
+             # Paths are relative to this file.\n{notes}name = {text}"
         );
         let mut put = |section: &str, key: &str, value: &Value| {
             text = with_value(&text, section, key, value);
@@ -197,14 +201,19 @@ impl Starter {
         Ok(pruned(patch, base))
     }
 
+    fn notes(&self) -> impl Iterator<Item = &String> {
+        self.files.iter().flat_map(|files| &files.notes)
+    }
+
     fn readme(&self) -> String {
         let files = match &self.files {
             None => "the embedded benchmark",
             Some(_) => "your problems",
         };
+        let notes: String = self.notes().map(|note| format!("{note}.\n\n")).collect();
         format!(
             "# {}\n\n{}\n\n`base.toml` is GRPO on {files}: edit it first (model, lengths, batch sizes, rollout \
-             steps). `grid.toml` has the arms and the seeds.\n\n\
+             steps). `grid.toml` has the arms and the seeds.\n\n{notes}\
              ```sh\ndapo ablate . --dry-run     # cells, what they cost, what each arm changes\n\
              dapo ablate .               # runs, resumes after a stop, ends with the report\n\
              dapo report .\n```\n",
@@ -305,6 +314,7 @@ mod tests {
             dev: "dev.jsonl".into(),
             test: vec!["hard.jsonl".into()],
             settings,
+            notes: Vec::new(),
         };
         let starter = Starter { files: Some(files), ..starter(&["grpo", "dapo"]) };
         for (name, text) in starter.texts().unwrap() {

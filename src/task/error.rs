@@ -24,6 +24,8 @@ pub enum TaskError {
     Empty { path: PathBuf },
     #[error("{}: record {record} (from 0): the {field} is empty", path.display())]
     Blank { path: PathBuf, record: usize, field: &'static str },
+    #[error("{}{place}: no response can be graded right for the ground truth {value:?}: `Answer: {value}` is graded wrong; leave the row out, or name the key of the answer with `dapo data prepare --answer-key`", path.display())]
+    Unearned { path: PathBuf, place: String, value: String },
     #[error("{}: record {record} (from 0): its prompt has the messages `{roles}`, expected one of a `user`", path.display())]
     Messages { path: PathBuf, record: usize, roles: String },
     #[error("{}: record {record} (from 0): {reason}", path.display())]

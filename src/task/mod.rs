@@ -5,8 +5,8 @@
 
 pub mod error;
 pub mod chat_template;
-pub mod data;
 pub mod reward;
+pub mod data;
 pub mod audit;
 pub mod prompt;
 
@@ -17,6 +17,7 @@ pub use crate::task::audit::{
 pub use crate::task::chat_template::ChatTemplate;
 pub use crate::task::data::DataSets;
 pub use crate::task::data::embedded::{Embedded, Shares, Solutions, Written};
+pub use crate::task::data::schema::{ReadRow, Reading, RowKeys, Truth};
 pub use crate::task::data::source::SourceRow;
 pub use crate::task::error::TaskError;
 pub use crate::task::prompt::Tokenizer;

@@ -152,3 +152,49 @@ fn an_audit_counts_tokens_in_the_chat_template_and_names_an_end_of_turn_that_sto
     let warned = |audit: &Value| audit["findings"].to_string().contains("ends a turn with | (");
     assert_eq!((warned(&plain), warned(&in_chat)), (false, true));
 }
+
+#[test]
+fn a_leak_is_found_however_it_is_written_and_what_looks_alike_is_left_to_a_person() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, questions: &[&str]| {
+        let path = folder.path().join(name);
+        let line = |question: &&str| {
+            format!("{}\n", serde_json::json!({"question": question, "answer": 7}))
+        };
+        let lines: String = questions.iter().map(line).collect();
+        files::write_atomic(&path, lines.as_bytes()).unwrap();
+        path
+    };
+    let known =
+        "Ann has three red pens and buys four blue ones at the shop; how many pens has she now?";
+    let train = write(
+        "train.jsonl",
+        &[
+            &format!("  {}  ", known.replace(' ', "  ")),
+            &known.to_uppercase(),
+            &known.replace([';', '?'], "."),
+            "Ann has three red pens and buys four blue ones at the shop",
+            "Find the number of primes below twenty.",
+        ],
+    );
+    let test = write("test.jsonl", &[known, "How many days has a week?"]);
+    let (out, without) = (folder.path().join("out"), ["--without", test.to_str().unwrap()]);
+    let read = || data::problem_file::read(&out.join("train.parquet")).unwrap().problems.len();
+    assert_eq!(prepare(&train, &out, &without), ExitCode::SUCCESS);
+    assert_eq!(read(), 2);
+    let alike: Vec<Value> = files::read_lines(&out.join("train.alike.jsonl")).unwrap();
+    assert_eq!(
+        (alike.len(), &alike[0]["other"], &alike[0]["share"]),
+        (1, &known.into(), &1.0.into())
+    );
+    let digests: Value = files::read_json(&out.join("digests.json")).unwrap();
+    let source = &digests["train"]["source"];
+    assert_eq!((&source["evaluated"], &source["alike"]), (&Value::from(3), &Value::from(1)));
+    assert_eq!(
+        prepare(&train, &out, &[&without[..], &["--without-alike"]].concat()),
+        ExitCode::SUCCESS
+    );
+    assert_eq!(read(), 1);
+    let left_out: Vec<Value> = files::read_lines(&out.join("train.left-out.jsonl")).unwrap();
+    assert_eq!(left_out.len(), 4);
+}

@@ -4,8 +4,10 @@
 use crate::repository;
 use assert_cmd::cargo::cargo_bin;
 use dapo::base::files;
+use dapo::policy::{Config, Family};
 use std::path::Path;
 use std::process::Command;
+use tch::Tensor;
 
 /// Exit code, standard output, standard error.
 fn dapo(folder: &Path, line: &str) -> (i32, String, String) {
@@ -104,5 +106,56 @@ fn what_cannot_work_is_refused_before_anything_is_written() {
         assert_eq!(code, 3, "{line}: {talk}");
         assert!(talk.contains(expected), "{line}: {talk}");
         assert!(!folder.path().join("s").exists(), "{line}");
+    }
+}
+
+#[test]
+fn ground_truths_that_no_response_can_match_are_refused_with_line_and_value() {
+    let folder = with_problems();
+    let train = files::read_text(&folder.path().join("train.jsonl")).unwrap();
+    for (answer, place, words) in [
+        ("\"1\\n2\"", "train.jsonl:49", "ground truth \"1\\n2\""),
+        ("\"[INVALID]\"", "train.jsonl:49", "ground truth \"[INVALID]\""),
+        ("[\"1\", \"2\"]", "train.jsonl:49", "a list of 2 answers"),
+        ("null", "train.jsonl:49", "it is null"),
+    ] {
+        let text = format!("{train}{{\"question\": \"one more\", \"answer\": {answer}}}\n");
+        files::write_atomic(&folder.path().join("train.jsonl"), text.as_bytes()).unwrap();
+        let (code, _, talk) = dapo(folder.path(), &format!("init s {OWN}"));
+        assert_eq!(code, 3, "{talk}");
+        assert!(talk.contains(place) && talk.contains(words), "{talk}");
+        assert!(!folder.path().join("s").exists());
+    }
+    let text = format!("{train}{{\"question\": \"1+1+1+1\", \"answer\": \"[\\\"4\\\"]\"}}\n");
+    files::write_atomic(&folder.path().join("train.jsonl"), text.as_bytes()).unwrap();
+    let (code, _, talk) = dapo(folder.path(), &format!("init s {OWN}"));
+    assert_eq!(code, 0, "{talk}");
+    let base = files::read_text(&folder.path().join("s/base.toml")).unwrap();
+    assert!(base.contains("is read as `4`") && talk.contains("is read as `4`"), "{talk}");
+}
+
+#[test]
+fn a_model_that_exact_arithmetic_refuses_gets_fast_arithmetic_and_the_study_says_so() {
+    let folder = with_problems();
+    // Norms of queries and keys, which exact arithmetic does not have.
+    let model = folder.path().join("model");
+    let json: serde_json::Value = files::read_json(&model.join("config.json")).unwrap();
+    let config = Config { family: Family::Qwen3, ..Config::from_json(&json).unwrap() };
+    files::write_json(&model.join("config.json"), &config.to_json(1, 0)).unwrap();
+    let zeros = |(name, shape): (String, Vec<i64>)| {
+        (name, Tensor::zeros(shape, (tch::Kind::Float, tch::Device::Cpu)))
+    };
+    let tensors: Vec<(String, Tensor)> = config.tensor_shapes().into_iter().map(zeros).collect();
+    Tensor::write_safetensors(&tensors, model.join("model.safetensors")).unwrap();
+    let (code, shown, talk) = dapo(folder.path(), &format!("init s {OWN}"));
+    assert_eq!(code, 0, "{talk}");
+    let base = files::read_text(&folder.path().join("s/base.toml")).unwrap();
+    assert!(base.contains("\nnumerics = \"fast\""), "{base}");
+    let readme = files::read_text(&folder.path().join("s/README.md")).unwrap();
+    for text in [base, readme, shown] {
+        assert!(
+            text.contains("exact arithmetic refuses this model: exact arithmetic: it has no norms"),
+            "{text}"
+        );
     }
 }

@@ -37,6 +37,7 @@ mod own_task;
 mod plan;
 mod printed_commands;
 mod provenance;
+mod question_sets;
 mod qwen2;
 mod record_format;
 mod regress;

@@ -4,13 +4,12 @@
 
 use crate::base::apart::stream::{self, ApartStream};
 use crate::base::{apart, contained, files::foreign};
-use crate::records::ProblemRow;
 use crate::records::tables::{Refusal, TableError, decode::NOT_PARQUET};
 use parquet::file::reader::{ChunkReader, FileReader};
 use parquet::file::serialized_reader::SerializedFileReader;
 use parquet::schema::types::Type;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -42,20 +41,31 @@ impl Refusal {
     }
 }
 
+/// Keys that are read, each a column or `column.field`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct WantedKeys {
+    /// One of these must be there.
+    pub question: Vec<String>,
+    /// One of these too.
+    pub answer: Vec<String>,
+    pub others: Vec<String>,
+}
+
 /// One line of the stream: the number of rows, then each row, then the end or a refusal.
 #[derive(Debug, Serialize, Deserialize)]
 enum Sent {
     Rows(u64),
-    Row(Value),
+    Row(Map<String, Value>),
     Refused(Refusal),
     End {},
 }
 
-/// Calls `each` with every row in order and the number of rows of the file. `extra_info` and its
-/// fields, `data_source`, `reward_model.style` and `tags` are optional; every other column is ignored.
+/// Calls `each` with every row in order and the number of rows of the file. Every column that is not
+/// wanted is ignored.
 pub fn each_problem_row<E: From<TableError>>(
     path: &Path,
-    each: &mut dyn FnMut(u64, ProblemRow) -> Result<(), E>,
+    wanted: &WantedKeys,
+    each: &mut dyn FnMut(u64, Map<String, Value>) -> Result<(), E>,
 ) -> Result<(), E> {
     let (mut file, size) = foreign::open_regular(path).map_err(TableError::from)?;
     let unreadable = |reason: &str| Refusal::parquet(reason).of(path);
@@ -65,31 +75,25 @@ pub fn each_problem_row<E: From<TableError>>(
     let file = OwnedFd::from(file);
     let mut refusal: Option<Refusal> = None;
     let mut failure: Option<E> = None;
-    let (mut rows, mut number) = (0, 0);
+    let mut rows = 0;
     let mut ended = false;
     let mut take = |sent: Sent| -> bool {
         match sent {
             Sent::Rows(count) => rows = count,
-            Sent::Row(row) => {
-                match problem_row(row, number) {
-                    Ok(row) => failure = each(rows, row).err(),
-                    Err(reason) => refusal = Some(reason),
-                }
-                number += 1;
-            }
+            Sent::Row(row) => failure = each(rows, row).err(),
             Sent::Refused(reason) => refusal = Some(reason),
             Sent::End {} => ended = true,
         }
         failure.is_none() && refusal.is_none()
     };
     let read = match apart::is_available() {
-        true => receive(file, &mut take),
+        true => receive(file, wanted, &mut take),
         false => {
             let mut sent = |sent: Sent| -> io::Result<()> {
                 if take(sent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
             };
             // The match below reports what `take` refused.
-            let _left = send(file, &mut sent);
+            let _left = send(file, wanted, &mut sent);
             Ok(())
         }
     };
@@ -116,9 +120,14 @@ fn has_marks(file: &mut (impl Read + Seek), size: u64) -> io::Result<bool> {
 }
 
 /// Takes what a process apart sends.
-fn receive(file: OwnedFd, take: &mut dyn FnMut(Sent) -> bool) -> Result<(), String> {
+fn receive(
+    file: OwnedFd,
+    wanted: &WantedKeys,
+    take: &mut dyn FnMut(Sent) -> bool,
+) -> Result<(), String> {
     let limits = [LIMITS.memory_bytes, LIMITS.processor_seconds].map(|limit| limit.to_string());
-    let arguments = [vec![ARGUMENT.to_string()], limits.to_vec()].concat();
+    let wanted = serde_json::to_string(wanted).map_err(|error| error.to_string())?;
+    let arguments = [&[ARGUMENT.to_string()], &limits[..], &[wanted]].concat();
     let mut stream = ApartStream::start(&arguments, file, LIMITS)?;
     let mut line = Vec::new();
     while stream.next_line(&mut line)? {
@@ -130,14 +139,18 @@ fn receive(file: OwnedFd, take: &mut dyn FnMut(Sent) -> bool) -> Result<(), Stri
     Ok(())
 }
 
-/// The other side: decodes the file that is this process's standard input. `limits` are the
-/// arguments behind [`ARGUMENT`].
-pub fn answer(limits: &[u64; 2]) -> io::Result<()> {
-    let [memory_bytes, processor_seconds] = *limits;
-    stream::limit(memory_bytes, processor_seconds)?;
+/// The other side: decodes the file that is this process's standard input. `arguments` are those
+/// behind [`ARGUMENT`]: bytes, seconds and [`WantedKeys`].
+pub fn answer(arguments: &[String]) -> io::Result<()> {
+    let [memory_bytes, processor_seconds, wanted] = arguments else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let limit = |text: &String| text.parse().map_err(io::Error::other);
+    stream::limit(limit(memory_bytes)?, limit(processor_seconds)?)?;
+    let wanted: WantedKeys = serde_json::from_str(wanted)?;
     let file = io::stdin().as_fd().try_clone_to_owned()?;
     let mut output = io::BufWriter::with_capacity(1 << 18, io::stdout().lock());
-    send(file, &mut |sent| {
+    send(file, &wanted, &mut |sent| {
         serde_json::to_writer(&mut output, &sent)?;
         output.write_all(b"\n")
     })?;
@@ -145,8 +158,12 @@ pub fn answer(limits: &[u64; 2]) -> io::Result<()> {
 }
 
 /// Sends everything about a file, the end included. Fails only as `sent` does.
-fn send(file: OwnedFd, sent: &mut dyn FnMut(Sent) -> io::Result<()>) -> io::Result<()> {
-    let decoded = contained::contained(|| decode(foreign::reopened(file), sent));
+fn send(
+    file: OwnedFd,
+    wanted: &WantedKeys,
+    sent: &mut dyn FnMut(Sent) -> io::Result<()>,
+) -> io::Result<()> {
+    let decoded = contained::contained(|| decode(foreign::reopened(file), wanted, sent));
     match decoded.unwrap_or_else(|reason| Ok(Err(Refusal::parquet(reason))))? {
         Ok(()) => sent(Sent::End {}),
         Err(refusal) => sent(Sent::Refused(refusal)),
@@ -156,6 +173,7 @@ fn send(file: OwnedFd, sent: &mut dyn FnMut(Sent) -> io::Result<()>) -> io::Resu
 /// Sends the number of rows and the rows.
 fn decode<F: ChunkReader + 'static>(
     file: F,
+    wanted: &WantedKeys,
     sent: &mut dyn FnMut(Sent) -> io::Result<()>,
 ) -> io::Result<Result<(), Refusal>> {
     let reader = match SerializedFileReader::new(file) {
@@ -168,8 +186,8 @@ fn decode<F: ChunkReader + 'static>(
     };
     sent(Sent::Rows(rows))?;
     let schema = reader.metadata().file_metadata().schema();
-    let decoded = match wanted(schema) {
-        Ok(wanted) => reader.get_row_iter(Some(wanted)),
+    let decoded = match projection(schema, wanted) {
+        Ok(columns) => reader.get_row_iter(Some(columns)),
         Err(refusal) => return Ok(Err(refusal)),
     };
     let decoded = match decoded {
@@ -179,7 +197,10 @@ fn decode<F: ChunkReader + 'static>(
     let mut count = 0;
     for row in decoded {
         match row {
-            Ok(row) => sent(Sent::Row(row.to_json_value()))?,
+            Ok(row) => {
+                let Value::Object(row) = row.to_json_value() else { continue };
+                sent(Sent::Row(row))?;
+            }
             Err(error) => return Ok(Err(Refusal::parquet(error))),
         }
         count += 1;
@@ -206,45 +227,56 @@ fn claimed_rows(reader: &impl FileReader) -> Result<u64, Refusal> {
     Ok(rows)
 }
 
-/// Columns that are read, with the fields of those that are structs (none: the whole column).
-const WANTED: [(&str, &[&str]); 5] = [
-    ("data_source", &[]),
-    ("prompt", &[]),
-    ("reward_model", &["ground_truth", "style"]),
-    ("extra_info", &["index", "raw_problem"]),
-    ("tags", &[]),
-];
-
 /// The part of a schema that is read: a column of a type that nobody asks for does no harm.
-fn wanted(schema: &Type) -> Result<Type, Refusal> {
-    let missing = |column: &str| Refusal::MissingColumn {
-        column: column.to_string(),
-        present: present(schema),
-    };
+fn projection(schema: &Type, wanted: &WantedKeys) -> Result<Type, Refusal> {
     let find = |fields: &[Arc<Type>], name: &str| {
         fields.iter().find(|field| field.name() == name).cloned()
     };
-    let mut chosen = Vec::new();
-    for (name, names) in WANTED {
-        let Some(field) = find(fields_of(schema), name) else { continue };
-        let inner: Vec<Arc<Type>> =
-            names.iter().filter_map(|name| find(fields_of(&field), name)).collect();
-        if names.is_empty() {
-            chosen.push(field);
-        } else if !inner.is_empty() {
-            let group = Type::group_type_builder(name)
-                .with_repetition(field.get_basic_info().repetition())
-                .with_fields(inner);
+    // A key is a column of that name, else a field of a struct.
+    let mut whole: Vec<Arc<Type>> = Vec::new();
+    let mut parts: Vec<(Arc<Type>, Vec<Arc<Type>>)> = Vec::new();
+    let mut choose = |key: &String| {
+        if let Some(field) = find(fields_of(schema), key) {
+            whole.push(field);
+            return true;
+        }
+        let Some((first, rest)) = key.split_once('.') else { return false };
+        let Some(column) = find(fields_of(schema), first) else { return false };
+        match find(fields_of(&column), rest.split('.').next().unwrap_or(rest)) {
+            Some(part) => match parts.iter_mut().find(|(known, _)| known.name() == first) {
+                Some((_, fields)) => fields.push(part),
+                None => parts.push((column, vec![part])),
+            },
+            // It may be an object in a text.
+            None if !column.is_group() => whole.push(column),
+            None => return false,
+        }
+        true
+    };
+    for (keys, what) in [(&wanted.question, "question"), (&wanted.answer, "answer")] {
+        if keys.iter().filter(|key| choose(key)).count() == 0 {
+            let (column, present) = (keys.join("`, `"), present(schema));
+            let present = format!("{present}; name it with --{what}-key KEY (`dapo data prepare`)");
+            return Err(Refusal::MissingColumn { column, present });
+        }
+    }
+    for key in &wanted.others {
+        choose(key);
+    }
+    let mut chosen: Vec<Arc<Type>> = Vec::new();
+    for (column, mut fields) in parts {
+        fields.dedup_by_key(|field| field.name().to_string());
+        if !whole.iter().any(|known| known.name() == column.name()) {
+            let group = Type::group_type_builder(column.name())
+                .with_repetition(column.get_basic_info().repetition())
+                .with_fields(fields);
             chosen.push(Arc::new(group.build().map_err(Refusal::parquet)?));
         }
     }
-    let has = |name: &str| chosen.iter().any(|field| field.name() == name);
-    if !has("prompt") {
-        return Err(missing("prompt"));
-    }
-    let truth = find(&chosen, "reward_model").and_then(|f| find(fields_of(&f), "ground_truth"));
-    if truth.is_none() {
-        return Err(missing("reward_model.ground_truth"));
+    for column in whole {
+        if !chosen.iter().any(|known| known.name() == column.name()) {
+            chosen.push(column);
+        }
     }
     let schema = Type::group_type_builder(schema.name()).with_fields(chosen);
     schema.build().map_err(Refusal::parquet)
@@ -266,12 +298,4 @@ fn present(schema: &Type) -> String {
         format!("{}.{{{}}}", field.name(), names.join(","))
     };
     fields_of(schema).iter().map(describe).collect::<Vec<_>>().join(", ")
-}
-
-fn problem_row(row: Value, number: usize) -> Result<ProblemRow, Refusal> {
-    serde_path_to_error::deserialize(row).map_err(|error| {
-        // A reason may quote a whole cell.
-        let reason = error.inner().to_string().chars().take(160).collect();
-        Refusal::Cell { column: error.path().to_string(), row: number, reason }
-    })
 }

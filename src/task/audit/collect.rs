@@ -1,9 +1,9 @@
 //! One pass over the rows.
 
 use crate::base::files;
-use crate::experiment::Verifier;
 use crate::records::Index;
 use crate::task::audit::{AuditOptions, LISTED, MOST_NAMES, findings};
+use crate::task::data::problem_file::{self, Readings};
 use crate::task::data::{self, source::Format, template};
 use crate::task::{
     Answers, Audit, AuditContent, AuditPrompts, ConflictListed, Conflicts, Copies, Indices,
@@ -38,6 +38,8 @@ pub struct Collected {
     prompts: AuditPrompts,
     data_sources: BTreeMap<String, u64>,
     styles: BTreeMap<String, u64>,
+    keys: BTreeMap<String, u64>,
+    readings: Readings,
 }
 
 impl Collected {
@@ -55,6 +57,8 @@ impl Collected {
         self.row_digests.push(row_digest(row));
         count(&mut self.data_sources, row.row.data_source.as_deref());
         count(&mut self.styles, row.row.style.as_deref());
+        count(&mut self.keys, Some(&row.keys.join(", ")));
+        problem_file::count_readings(&mut self.readings, row);
         self.take_prompt(row);
         let identity = data::identity(row.question());
         self.take_index(row, first_bytes(&identity));
@@ -158,6 +162,8 @@ impl Collected {
             },
             data_sources: self.data_sources,
             styles: self.styles,
+            keys: self.keys,
+            readings: self.readings,
             findings: Vec::new(),
         })
     }
@@ -275,13 +281,17 @@ impl Answers {
                 self.other_listed.push(start(answer));
             }
         }
-        // The shortest response that states the ground truth, as the template asks for it.
-        let stated = format!("Answer: {answer}");
-        if !reward::grade(&stated, answer, Verifier::AnswerLine).is_correct {
+        let [as_asked, others @ ..] = reward::FORMS;
+        if !reward::is_earned(answer, as_asked) {
             self.unverifiable += problems;
             if self.unverifiable_listed.len() < LISTED {
                 self.unverifiable_listed.push(start(answer));
             }
+        }
+        for form in others.into_iter().filter(|form| !reward::is_earned(answer, *form)) {
+            let name = format!("{}…{}", form.0, form.1);
+            let first = || (0, start(answer));
+            self.unverifiable_otherwise.entry(name).or_insert_with(first).0 += problems;
         }
     }
 }

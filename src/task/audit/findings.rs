@@ -1,5 +1,6 @@
 //! What follows from the counts for somebody who trains on a file or evaluates with it.
 
+use crate::task::data::problem_file;
 use crate::task::{Audit, FindingKind, audit::AuditFinding, audit::AuditOptions};
 use serde::Deserialize;
 
@@ -118,6 +119,19 @@ fn answers(audit: &Audit, findings: &mut AuditFindings) {
             answers.unverifiable_listed.join(", ")
         )
     });
+    for (form, (count, first)) in &answers.unverifiable_otherwise {
+        findings.warn(*count, || {
+            format!("{count} answers are graded wrong when a response states them as `{form}` ({first}).")
+        });
+    }
+    for told in problem_file::told(&audit.readings) {
+        findings.warn(1, || {
+            format!(
+                "{told}. As it stands no response would match it, and verl compares it as it stands: \
+                 `dapo data prepare` writes it as it is read."
+            )
+        });
+    }
     findings.warn(answers.blank, || {
         format!("{} answers are empty. Training refuses the file.", answers.blank)
     });

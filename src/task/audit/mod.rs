@@ -5,8 +5,9 @@
 mod collect;
 mod findings;
 
+use crate::task::data::problem_file::Readings;
 use crate::task::data::source::{self, Format};
-use crate::task::{SourceRow, TaskError};
+use crate::task::{RowKeys, SourceRow, TaskError};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,6 +20,7 @@ const MOST_NAMES: usize = 64;
 
 /// What an audit needs beside the file.
 pub struct AuditOptions<'a> {
+    pub keys: RowKeys,
     /// Tokens of a row's prompt, and with what they were counted; else characters are counted.
     pub tokens: Option<TokenCount<'a>>,
     /// A longer prompt is a finding (the release's `max_prompt_length`).
@@ -53,6 +55,10 @@ pub struct Audit {
     pub data_sources: BTreeMap<String, u64>,
     /// Rows of each `reward_model.style` (an empty name: none).
     pub styles: BTreeMap<String, u64>,
+    /// Rows by the keys that were read: question, ground truth.
+    pub keys: BTreeMap<String, u64>,
+    /// Ground truths that stand in the file otherwise than they are read.
+    pub readings: Readings,
     pub findings: Vec<AuditFinding>,
 }
 
@@ -118,10 +124,12 @@ pub struct Answers {
     pub other: u64,
     /// The first of these.
     pub other_listed: Vec<String>,
-    /// Those for which `Answer: <ground truth>` is graded wrong.
+    /// Those for which `Answer: <ground truth>` is graded wrong, or saying nothing is graded right.
     pub unverifiable: u64,
     /// The first of these.
     pub unverifiable_listed: Vec<String>,
+    /// The same in the other forms in which an answer is asked for: form → how many, and the first.
+    pub unverifiable_otherwise: BTreeMap<String, (u64, String)>,
     pub shared: u64,
     /// The most shared of them, with their number of problems.
     pub shared_listed: Vec<(String, u64)>,
@@ -177,7 +185,7 @@ pub fn audit(
 ) -> Result<Audit, TaskError> {
     let format = Format::of(path)?;
     let mut collected = collect::Collected::default();
-    source::each_row(path, &mut |row| {
+    source::each_row(path, &options.keys, &mut |row| {
         collected.take(path, &row, options)?;
         if row.number % 4096 == 4095 {
             progress(row.done, row.total);

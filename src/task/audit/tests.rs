@@ -14,7 +14,12 @@ fn lines(lines: &[Value]) -> (tempfile::TempDir, PathBuf) {
 }
 
 fn options() -> AuditOptions<'static> {
-    AuditOptions { tokens: None, max_prompt_tokens: 2048, prompts_per_step: 2 }
+    AuditOptions {
+        keys: RowKeys::default(),
+        tokens: None,
+        max_prompt_tokens: 2048,
+        prompts_per_step: 2,
+    }
 }
 
 fn audited(rows: &[Value]) -> Audit {
@@ -129,6 +134,28 @@ fn an_answer_that_the_verifier_never_accepts_is_found() {
 }
 
 #[test]
+fn a_ground_truth_in_a_list_is_read_and_the_file_is_not_called_clean() {
+    let audit = audited(&[row("a?", "[\"4\"]", json!(0)), row("b?", "[2, 5]", json!(1))]);
+    assert_eq!(audit.answers.unverifiable, 0);
+    assert_eq!(kinds(&audit, "`[\"4\"]` is read as `4`"), [FindingKind::Warning; 2]);
+    assert_eq!(kinds(&audit, "no response would match it").len(), 2);
+}
+
+#[test]
+fn every_form_of_an_answer_is_graded_and_saying_nothing_earns_nothing() {
+    let audit = audited(&[
+        row("a?", "$5", json!(0)),
+        row("b?", "}{", json!(1)),
+        row("c?", "[INVALID]", json!(2)),
+        row("d?", "units", json!(3)),
+    ]);
+    assert_eq!(audit.answers.unverifiable_listed, ["[INVALID]", "units"]);
+    let forms = &audit.answers.unverifiable_otherwise;
+    assert_eq!(forms["Answer: $…$"].0, 3);
+    assert_eq!(forms["\\boxed{…}"], (1, "}{".to_string()));
+}
+
+#[test]
 fn tokens_are_counted_once_a_problem_and_long_prompts_are_warned_of() {
     let calls = std::cell::Cell::new(0);
     let count = |row: &SourceRow| {
@@ -138,7 +165,12 @@ fn tokens_are_counted_once_a_problem_and_long_prompts_are_warned_of() {
     let (_folder, path) =
         lines(&[row("a?", "3", json!(0)), row("a?", "3", json!(0)), row("long?", "4", json!(1))]);
     let tokens = Some(TokenCount { described: "tokens".into(), count: &count });
-    let options = AuditOptions { tokens, max_prompt_tokens: 2, prompts_per_step: 1 };
+    let options = AuditOptions {
+        keys: RowKeys::default(),
+        tokens,
+        max_prompt_tokens: 2,
+        prompts_per_step: 1,
+    };
     let audit = audit(&path, &options, &mut |_done, _total| {}).unwrap();
     let Lengths { shortest, median, longest, over_limit, .. } = audit.prompts.lengths;
     assert_eq!((calls.get(), shortest, median, longest, over_limit), (2, 2, 2, 5, Some(1)));

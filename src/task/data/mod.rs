@@ -3,6 +3,8 @@
 pub mod embedded;
 pub mod problem_file;
 pub mod source;
+pub mod schema;
+pub mod leaks;
 pub mod texts;
 pub mod template;
 
@@ -84,10 +86,12 @@ fn refuse_overlap(
     (train, trained): (&Path, &[Problem]),
     (path, evaluated): (&Path, &[Problem]),
 ) -> Result<(), TaskError> {
-    let identities = trained.iter().map(|problem| identity(&problem.question));
+    let identities = trained.iter().map(|problem| leaks::identity(&problem.question));
     let known: BTreeSet<[u8; 32]> = identities.collect();
-    let shared: Vec<&Problem> =
-        evaluated.iter().filter(|problem| known.contains(&identity(&problem.question))).collect();
+    let shared: Vec<&Problem> = evaluated
+        .iter()
+        .filter(|problem| known.contains(&leaks::identity(&problem.question)))
+        .collect();
     if shared.is_empty() {
         return Ok(());
     }
@@ -207,7 +211,7 @@ mod tests {
         };
         let train = write("train.jsonl", &["1+1?", "2+0?", "0+2?"]);
         let clean = write("clean.jsonl", &["3-1?"]);
-        let dirty = write("dirty.jsonl", &["4-2?", " 2+0? "]);
+        let dirty = write("dirty.jsonl", &["4-2?", " 2 + 0 "]);
         let load = |dev: &PathBuf, test: &PathBuf| {
             let (dev, test) = (dev.clone(), vec![test.clone()]);
             load(&Data::Files { train: train.clone(), dev, test })
@@ -217,7 +221,7 @@ mod tests {
         for (dev, test) in [(&dirty, &other), (&clean, &dirty)] {
             let error = load(dev, test).unwrap_err().to_string();
             let error = error.replace(&format!("{}/", folder.path().display()), "");
-            assert!(error.starts_with("1 problems of dirty.jsonl also stand in the training file train.jsonl: \" 2+0? \" (dirty/00001)"), "{error}");
+            assert!(error.starts_with("1 problems of dirty.jsonl also stand in the training file train.jsonl: \" 2 + 0 \" (dirty/00001)"), "{error}");
         }
     }
 

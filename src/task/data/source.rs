@@ -1,11 +1,13 @@
 //! The rows of a file of problems, one at a time and in one form, whatever the file's format:
-//! parquet in the released schema, JSON lines in the same schema, or JSON lines of our own.
+//! parquet or JSON lines, in the released schema, our own, or one that [`schema`] knows.
 
 use crate::base::files::{self, foreign};
-use crate::records::tables::{problem_rows::each_problem_row, problems};
-use crate::records::{Index, Message, ProblemRow};
-use crate::task::{TaskError, data::template};
-use serde::{Deserialize, Deserializer, Serialize, de::IgnoredAny};
+use crate::records::tables::problem_rows::{self, each_problem_row};
+use crate::records::{ProblemRow, tables};
+use crate::task::data::{schema, template};
+use crate::task::{ReadRow, RowKeys, TaskError, Truth};
+use serde::Serialize;
+use serde_json::{Map, Value};
 use std::io;
 use std::path::Path;
 
@@ -14,7 +16,7 @@ use std::path::Path;
 #[serde(rename_all = "kebab-case")]
 pub enum Format {
     Parquet,
-    /// `*.jsonl`: each line in the released schema, or `{"id"?, "question", "answer", "tags"?}`.
+    /// `*.jsonl`: each line an object.
     JsonLines,
 }
 
@@ -34,18 +36,27 @@ impl Format {
 pub struct SourceRow {
     /// From 0; a blank line of a JSON-lines file is none.
     pub number: usize,
+    /// Where it stands, for a message: `:3`, or `: row 2 (from 0)`.
+    pub place: String,
     /// Rows of the file, where that is known beforehand (parquet), else bytes.
     pub total: u64,
     /// How much of `total` has been read with this row.
     pub done: u64,
-    /// It promises that its index is unique: a line of our own form with an `id`.
+    /// It promises that its index is unique: it has an `id`.
     pub is_named: bool,
-    /// What stands there. A line of our own form has its question as the only message and as
-    /// `raw_problem`.
+    /// Keys of the question and of the ground truth.
+    pub keys: [String; 2],
+    pub truth: Truth,
+    /// What stands there. A question as text is the only message and `raw_problem`.
     pub row: ProblemRow,
 }
 
 impl SourceRow {
+    fn new(read: ReadRow, number: usize, place: String, [total, done]: [u64; 2]) -> Self {
+        let ReadRow { row, is_named, keys, truth } = read;
+        Self { number, place, total, done, is_named, keys, truth, row }
+    }
+
     /// The question: `raw_problem`; without one, the last message without the released template
     /// where it matches exactly, else the last message as it is.
     pub fn question(&self) -> &str {
@@ -62,18 +73,41 @@ impl SourceRow {
 }
 
 /// Calls `each` with every row in order. Only one row is held at a time.
+///
+/// # Errors
+/// A row that [`schema::read`] refuses, with its line or number; a file of another kind.
 pub fn each_row(
     path: &Path,
+    keys: &RowKeys,
     each: &mut dyn FnMut(SourceRow) -> Result<(), TaskError>,
 ) -> Result<(), TaskError> {
     let mut number = 0;
     match Format::of(path)? {
-        Format::Parquet => each_problem_row(path, &mut |total, row| {
-            let done = number as u64 + 1;
-            each(SourceRow { number, total, done, is_named: false, row })?;
-            number += 1;
-            Ok(())
-        }),
+        Format::Parquet => {
+            let chosen = |key: &Option<String>, usual: &[&str]| match key {
+                Some(key) => vec![key.clone()],
+                None => usual.iter().map(ToString::to_string).collect(),
+            };
+            let wanted = problem_rows::WantedKeys {
+                question: chosen(&keys.question, &schema::QUESTIONS),
+                answer: chosen(&keys.answer, &schema::ANSWERS),
+                others: schema::OTHERS.iter().map(ToString::to_string).collect(),
+            };
+            each_problem_row(path, &wanted, &mut |total, row: Map<String, Value>| {
+                let read = schema::read(&row, keys).map_err(|error| {
+                    let refusal = tables::Refusal::Cell {
+                        column: error.key,
+                        row: number,
+                        reason: error.reason,
+                    };
+                    tables::TableError::Refused { path: path.to_path_buf(), refusal }
+                })?;
+                let place = format!(": row {number} (from 0)");
+                each(SourceRow::new(read, number, place, [total, number as u64 + 1]))?;
+                number += 1;
+                Ok(())
+            })
+        }
         Format::JsonLines => {
             let file = foreign::open(path)?;
             // A pipe has no size: there is nothing to compare with then.
@@ -82,71 +116,16 @@ pub fn each_row(
             let mut done = 0;
             foreign::each_line(path, reader, foreign::DATA, |line, bytes| {
                 done += bytes.len() as u64 + 1;
-                let Some((row, is_named)) = parse(path, line, bytes)? else { return Ok(()) };
-                each(SourceRow { number, total, done: done.min(total), is_named, row })?;
+                let Some(row) = files::parse_line(path, line, bytes)? else { return Ok(()) };
+                let read = schema::read(&row, keys).map_err(|error| files::FileError::Line {
+                    path: path.to_path_buf(),
+                    line,
+                    reason: format!("{}: {}", error.key, error.reason),
+                })?;
+                each(SourceRow::new(read, number, format!(":{line}"), [total, done.min(total)]))?;
                 number += 1;
                 Ok(())
             })
         }
     }
-}
-
-/// One line; `None` when it is blank. The key `prompt` tells the released schema.
-fn parse(
-    path: &Path,
-    number: usize,
-    line: &[u8],
-) -> Result<Option<(ProblemRow, bool)>, files::FileError> {
-    let form: Option<Form> = files::parse_line(path, number, line)?;
-    match form {
-        None => Ok(None),
-        Some(Form { prompt: Some(IgnoredAny) }) => {
-            let row: Option<ProblemRow> = files::parse_line(path, number, line)?;
-            Ok(row.map(|row| (row, false)))
-        }
-        Some(Form { prompt: None }) => {
-            let line: Option<OwnLine> = files::parse_line(path, number, line)?;
-            Ok(line.map(|line| {
-                let is_named = line.id.is_some();
-                (line.into_row(), is_named)
-            }))
-        }
-    }
-}
-
-/// What tells the two kinds of lines apart.
-#[derive(Deserialize)]
-struct Form {
-    prompt: Option<IgnoredAny>,
-}
-
-/// A line of our own form.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct OwnLine {
-    #[serde(default, deserialize_with = "some_text_or_integer")]
-    id: Option<String>,
-    question: String,
-    #[serde(deserialize_with = "problems::text_or_integer")]
-    answer: String,
-    #[serde(default)]
-    tags: Vec<String>,
-}
-
-impl OwnLine {
-    fn into_row(self) -> ProblemRow {
-        let message = Message { role: "user".to_string(), content: self.question.clone() };
-        ProblemRow {
-            prompt: vec![message],
-            ground_truth: self.answer,
-            index: self.id.map(Index::Name),
-            raw_problem: Some(self.question),
-            tags: self.tags,
-            ..ProblemRow::default()
-        }
-    }
-}
-
-fn some_text_or_integer<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
-    problems::text_or_integer(from).map(Some)
 }

@@ -65,6 +65,26 @@ pub fn grade(response: &str, ground_truth: &str, verifier: Verifier) -> Grade {
     }
 }
 
+/// How a template asks for an answer: what stands before it and behind it, and who reads it.
+pub const FORMS: [(&str, &str, Verifier); 3] = [
+    ("Answer: ", "", Verifier::AnswerLine),
+    ("Answer: $", "$", Verifier::AnswerLine),
+    ("\\boxed{", "}", Verifier::StrictBox),
+];
+
+/// Whether a response that states the ground truth in this form is graded right, and not for saying
+/// nothing.
+pub fn is_earned(ground_truth: &str, (before, after, verifier): (&str, &str, Verifier)) -> bool {
+    let says_something = match verifier {
+        Verifier::AnswerLine => !answer::normalise(ground_truth).is_empty(),
+        Verifier::StrictBox => !ground_truth.is_empty(),
+    };
+    let stated = format!("{before}{ground_truth}{after}");
+    says_something
+        && grade(&stated, ground_truth, verifier).is_correct
+        && !grade("", ground_truth, verifier).is_correct
+}
+
 /// A decision with what led to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {

@@ -7,8 +7,7 @@ use polars::chunked_array::builder::get_list_builder;
 use polars::prelude::{
     Column, DataType, IntoSeries, ListBuilderTrait, NamedFrom, PolarsResult, Series, StructChunked,
 };
-use serde::{Deserialize, Deserializer, Serialize, de::Error};
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// verl picks the verifier of Eq. 7 by this name (verl/utils/reward_score/__init__.py:59).
@@ -35,8 +34,7 @@ pub struct Message {
 }
 
 /// One row in the released schema.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(from = "ReleasedRow")]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProblemRow {
     /// By which verl picks its verifier.
     pub data_source: Option<String>,
@@ -48,63 +46,6 @@ pub struct ProblemRow {
     pub raw_problem: Option<String>,
     /// Of a line of our own form, or of the column that a prepared file has beyond the released ones.
     pub tags: Vec<String>,
-}
-
-/// A row as dataframes write one; other keys are ignored, as columns are.
-#[derive(Deserialize)]
-struct ReleasedRow {
-    data_source: Option<String>,
-    prompt: Vec<Message>,
-    reward_model: RewardModel,
-    extra_info: Option<ExtraInfo>,
-    tags: Option<Vec<String>>,
-}
-
-#[derive(Deserialize)]
-struct RewardModel {
-    #[serde(deserialize_with = "text_or_integer")]
-    ground_truth: String,
-    style: Option<String>,
-}
-
-#[derive(Default, Deserialize)]
-struct ExtraInfo {
-    #[serde(default, deserialize_with = "optional_index")]
-    index: Option<Index>,
-    raw_problem: Option<String>,
-}
-
-impl From<ReleasedRow> for ProblemRow {
-    fn from(row: ReleasedRow) -> Self {
-        let ExtraInfo { index, raw_problem } = row.extra_info.unwrap_or_default();
-        Self {
-            data_source: row.data_source,
-            prompt: row.prompt,
-            ground_truth: row.reward_model.ground_truth,
-            style: row.reward_model.style,
-            index,
-            raw_problem,
-            tags: row.tags.unwrap_or_default(),
-        }
-    }
-}
-
-pub fn text_or_integer<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    match Value::deserialize(from)? {
-        Value::String(text) => Ok(text),
-        Value::Number(number) if !number.is_f64() => Ok(number.to_string()),
-        other => Err(D::Error::custom(format!("expected text or an integer, got {other}"))),
-    }
-}
-
-fn optional_index<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Index>, D::Error> {
-    let value = Value::deserialize(from)?;
-    match (&value, value.as_i64()) {
-        (Value::Null, _) => Ok(None),
-        (Value::String(text), _) => Ok(Some(Index::Name(text.clone()))),
-        (_, Some(number)) => Ok(Some(Index::Number(number))),
-        _ => Err(D::Error::custom(format!("expected text or an integer, got {value}"))),
-    }
 }
 
 /// Writes problems in the released schema, one row each, atomically; with a column `tags` when any

@@ -7,7 +7,7 @@
 use crate::algorithm::Problem;
 use crate::experiment::sets;
 use crate::records::Index;
-use crate::task::{SourceRow, TaskError, data, data::source};
+use crate::task::{Reading, RowKeys, SourceRow, TaskError, data, data::source};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -28,6 +28,30 @@ pub struct ProblemFile {
     pub conflicts: Vec<Conflict>,
     /// Id of a problem → its tags; only of problems that have any.
     pub tags: BTreeMap<String, Vec<String>>,
+    pub readings: Readings,
+}
+
+/// How often ground truths were read as something else than what stands in the file, and the first of
+/// each kind: what stands there, and what was read.
+pub type Readings = BTreeMap<Reading, (u64, String, String)>;
+
+/// Adds a row to what is told of a file.
+pub fn count_readings(readings: &mut Readings, row: &SourceRow) {
+    for reading in &row.truth.readings {
+        let first = || {
+            let read: String = row.row.ground_truth.chars().take(60).collect();
+            (0, row.truth.stated.clone().unwrap_or_default(), read)
+        };
+        readings.entry(*reading).or_insert_with(first).0 += 1;
+    }
+}
+
+/// One sentence for each kind.
+pub fn told(readings: &Readings) -> Vec<String> {
+    let told = |(reading, (rows, stated, read)): (&Reading, &(u64, String, String))| {
+        format!("the ground truths of {rows} rows are {reading}: `{stated}` is read as `{read}`")
+    };
+    readings.iter().map(told).collect()
 }
 
 /// A question with more than one answer.
@@ -86,14 +110,21 @@ struct FirstSeen {
 /// A file without problems, an empty question or answer, a prompt that is not one message of the
 /// user and an id that two JSON lines share are errors. Conflicting answers are returned.
 pub fn read(path: &Path) -> Result<ProblemFile, TaskError> {
+    read_with(path, &RowKeys::default())
+}
+
+/// As [`read`], with the keys that the caller names.
+pub fn read_with(path: &Path, keys: &RowKeys) -> Result<ProblemFile, TaskError> {
+    let mut readings = Readings::new();
     let stem = sets::set_name(path);
     let mut records = 0;
     let mut bytes = 0;
     let mut firsts: Vec<FirstSeen> = Vec::new();
     let mut known: BTreeMap<[u8; 32], usize> = BTreeMap::new();
-    source::each_row(path, &mut |row| {
+    source::each_row(path, keys, &mut |row| {
         usable(path, &row)?;
         records += 1;
+        count_readings(&mut readings, &row);
         let answer = &row.row.ground_truth;
         match known.entry(data::identity(row.question())) {
             Entry::Vacant(free) => {
@@ -131,7 +162,7 @@ pub fn read(path: &Path) -> Result<ProblemFile, TaskError> {
     let problems = with_ids(kept, path, &stem)?;
     let tagged = problems.iter().zip(tags).filter(|(_, tags)| !tags.is_empty());
     let tags = tagged.map(|(problem, tags)| (problem.id.clone(), tags)).collect();
-    Ok(ProblemFile { records, problems, conflicts, tags })
+    Ok(ProblemFile { records, problems, conflicts, tags, readings })
 }
 
 /// Whether training can take a row.

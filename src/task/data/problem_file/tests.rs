@@ -59,14 +59,17 @@ fn json_lines_take_integers_and_number_the_problems_without_id() {
 fn bad_json_lines_are_refused_with_the_reason() {
     let table = [
         ("", "set.jsonl: no problems in it"),
-        ("{\"question\": \"q\"}", "set.jsonl:1: missing field `answer`"),
         (
-            "\n{\"question\": \"q\", \"answer\": 2.5}",
-            "set.jsonl:2: answer: expected text or an integer, got 2.5",
+            "{\"question\": \"q\"}",
+            "set.jsonl:1: answer: missing: no key `reward_model.ground_truth`, `answer`",
         ),
+        (
+            "\n{\"question\": \"q\", \"answer\": null}",
+            "set.jsonl:2: answer: it is null; leave the row out",
+        ),
+        ("{\"question\": \"q\", \"answer\": true}", "answer: expected text or a number, got true"),
         ("{\"question\": \" \", \"answer\": 1}", "record 0 (from 0): the question is empty"),
         ("{\"question\": \"q\", \"answer\": \"\"}", "record 0 (from 0): the answer is empty"),
-        ("{\"question\": \"q\", \"answer\": 1, \"x\": 1}", "unknown field `x`"),
         (
             "{\"id\": 1, \"question\": \"p\", \"answer\": 1}\n{\"id\": \"1\", \"question\": \"q\", \"answer\": 1}",
             "set.jsonl: two problems have the id `1`: \"p\" and \"q\"",
@@ -166,8 +169,12 @@ fn a_prompt_with_other_messages_than_one_of_the_user_is_refused() {
          of a `user`"
     );
     for (line, expected) in [
-        (r#"{"prompt": "q", "reward_model": {"ground_truth": 1}}"#, "prompt: invalid type: string"),
-        (r#"{"prompt": []}"#, "missing field `reward_model`"),
+        (
+            r#"{"prompt": 7, "reward_model": {"ground_truth": 1}}"#,
+            "prompt: expected text or a list",
+        ),
+        (r#"{"prompt": [{"role": "user"}], "answer": 1}"#, "prompt: expected a list of messages"),
+        (r#"{"prompt": []}"#, "answer: missing: no key `reward_model.ground_truth`"),
         (
             r#"{"prompt": [], "reward_model": {"ground_truth": 1}, "extra_info": {"index": 0.5}}"#,
             "extra_info.index: expected text or an integer, got 0.5",
@@ -202,7 +209,7 @@ fn aime_2024_is_thirty_problems_in_960_rows() {
         assert!(!problem.question.contains("Remember to put your answer"));
     }
     // The released template around the raw problem is the released prompt, byte for byte.
-    source::each_row(&path, &mut |row| {
+    source::each_row(&path, &RowKeys::default(), &mut |row| {
         let raw = row.row.raw_problem.as_deref().expect("AIME 2024 has the raw problem");
         assert_eq!(template::unwrap(&row.row.prompt[0].content), Some(raw));
         Ok(())

@@ -1,0 +1,213 @@
+//! Questions that stand in two sets, however they are written, and those that look alike.
+
+use crate::base::files;
+use crate::task::data;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Words of a sequence that two questions may have in common.
+pub const SEQUENCE: usize = 8;
+
+/// Questions with fewer words are compared as a whole only.
+const FEWEST: usize = 3;
+
+/// A sequence that stands in more questions than this is a phrase of the set and says nothing.
+const MOST_SHARED: usize = 64;
+
+/// From this share of the shorter question's sequences on, two questions look alike.
+pub const ALIKE: f64 = 0.5;
+
+/// What two questions have in common beside case, spacing, punctuation and LaTeX's dressing: words,
+/// numbers, and each sign of a formula.
+pub fn words(question: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let mut word = String::new();
+    let mut is_command = false;
+    let mut end = |word: &mut String, is_command: &mut bool| {
+        let plain = match (word.as_str(), *is_command) {
+            ("" | "left" | "right" | "text" | "displaystyle", true) | ("", false) => "",
+            ("dfrac" | "tfrac", true) => "frac",
+            (word, _) => word,
+        };
+        if !plain.is_empty() {
+            words.push(plain.to_string());
+        }
+        word.clear();
+        *is_command = false;
+    };
+    let mut rest = question.chars().flat_map(char::to_lowercase).peekable();
+    while let Some(c) = rest.next() {
+        let is_in_number = word.ends_with(|c: char| c.is_ascii_digit())
+            && rest.peek().is_some_and(char::is_ascii_digit);
+        match c {
+            c if c.is_alphanumeric() => word.push(c),
+            '.' if is_in_number => word.push(c),
+            ',' if is_in_number => {}
+            '\\' => {
+                end(&mut word, &mut is_command);
+                is_command = rest.peek().is_some_and(|c| c.is_alphanumeric());
+                if !is_command {
+                    rest.next();
+                }
+            }
+            _ => {
+                end(&mut word, &mut is_command);
+                let is_dressing = c.is_whitespace() || ".,;:?'\"$_{}~`‘’“”".contains(c);
+                if !is_dressing {
+                    word.push(if "−–".contains(c) { '-' } else { c });
+                    end(&mut word, &mut is_command);
+                }
+            }
+        }
+    }
+    end(&mut word, &mut is_command);
+    words
+}
+
+/// SHA-256 of [`words`]; two questions with the same one are the same problem.
+pub fn identity(question: &str) -> [u8; 32] {
+    match words(question).join(" ") {
+        words if words.is_empty() => data::identity(question),
+        words => data::identity(&words),
+    }
+}
+
+/// Two questions that look alike.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Alike {
+    /// Place of the first set's question.
+    pub question: usize,
+    /// Place of the second set's question that it has most in common with.
+    pub other: usize,
+    /// Share of the shorter one's sequences of [`SEQUENCE`] words that the other has too; shorter
+    /// questions are one sequence.
+    pub share: f64,
+}
+
+/// Each of `questions` that looks like one of `others`. Time grows with the number of words, times
+/// at most 64.
+pub fn alike<T: AsRef<str>>(questions: &[T], others: &[T]) -> Vec<Alike> {
+    let hashed = |questions: &[T]| -> Vec<Vec<u64>> {
+        questions
+            .iter()
+            .map(|question| words(question.as_ref()).iter().map(|word| hash(word)).collect())
+            .collect()
+    };
+    let (questions, others) = (hashed(questions), hashed(others));
+    let short = |questions: &[Vec<u64>]| -> BTreeSet<usize> {
+        questions
+            .iter()
+            .map(Vec::len)
+            .filter(|length| (FEWEST..SEQUENCE).contains(length))
+            .collect()
+    };
+    let (short_questions, short_others) = (short(&questions), short(&others));
+    let mut index: BTreeMap<(usize, u64), Vec<usize>> = BTreeMap::new();
+    let mut counts: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+    for (place, other) in others.iter().enumerate() {
+        for length in lengths(other.len(), &short_questions) {
+            for sequence in sequences(other, length) {
+                *counts.entry((place, length)).or_default() += 1;
+                let places = index.entry((length, sequence)).or_default();
+                if places.len() <= MOST_SHARED {
+                    places.push(place);
+                }
+            }
+        }
+    }
+    let mut found = Vec::new();
+    for (question, words) in questions.iter().enumerate() {
+        let mut best: Option<Alike> = None;
+        for length in lengths(words.len(), &short_others) {
+            let own = sequences(words, length);
+            let mut shared: BTreeMap<usize, usize> = BTreeMap::new();
+            let known = own.iter().filter_map(|sequence| index.get(&(length, *sequence)));
+            for place in known.filter(|places| places.len() <= MOST_SHARED).flatten() {
+                *shared.entry(*place).or_default() += 1;
+            }
+            for (other, count) in shared {
+                // Each pair at one length: that of the shorter one where it has few words.
+                let shorter = words.len().min(others[other].len());
+                if length != shorter.min(SEQUENCE) {
+                    continue;
+                }
+                let all = own.len().min(counts[&(other, length)]);
+                let share = count as f64 / all as f64;
+                if share >= ALIKE && best.is_none_or(|best| share > best.share) {
+                    best = Some(Alike { question, other, share });
+                }
+            }
+        }
+        found.extend(best);
+    }
+    found
+}
+
+/// Lengths of the sequences of a question with so many words, where others are as short as these.
+fn lengths(words: usize, short: &BTreeSet<usize>) -> impl Iterator<Item = usize> {
+    let usual = words.min(SEQUENCE);
+    let usual = (usual >= FEWEST).then_some(usual);
+    short.range(..usual.unwrap_or(0)).copied().chain(usual)
+}
+
+/// The different sequences of so many words.
+fn sequences(words: &[u64], length: usize) -> Vec<u64> {
+    let joined = |words: &[u64]| {
+        words.iter().fold(0_u64, |sum, word| {
+            (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+        })
+    };
+    let mut sequences: Vec<u64> = words.windows(length).map(joined).collect();
+    sequences.sort_unstable();
+    sequences.dedup();
+    sequences
+}
+
+/// The first bytes of a word's SHA-256.
+fn hash(word: &str) -> u64 {
+    let digits = files::sha256(word.as_bytes());
+    u64::from_str_radix(&digits[..16], 16).expect("SHA-256 in hexadecimal digits")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn case_spacing_punctuation_and_dressing_do_not_make_another_question_but_signs_and_numbers_do()
+    {
+        let same = |a: &str, b: &str| identity(a) == identity(b);
+        assert!(same("Find $\\frac{1}{2} + 1$.", "  find \\dfrac{1}{2}+1"));
+        assert!(same("What is 1,000 − 2?", "WHAT IS 1000 - 2"));
+        assert!(same("Let \\left( x \\right) \\, be.", "let (x) be"));
+        for (a, b) in
+            [("1+1?", "1-1?"), ("3.5", "35"), ("5!", "5"), ("2(3+4)", "2*3+4"), ("?", "!")]
+        {
+            assert!(!same(a, b), "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn a_cut_or_changed_question_is_found_and_another_one_is_not() {
+        let known = "A train leaves the station at noon and travels at 60 miles per hour for 3 hours. How far does it go?";
+        let others = ["What is 17 + 25?", known, "Find the sum of all primes below 100."];
+        let questions = [
+            "A train leaves the station at noon and travels at 60 miles per hour",
+            "Tom says: a train leaves the station at noon and travels at 60 miles per hour for 3 hours. How far?",
+            "what is 17 +",
+            "what is 18 + 25",
+            "Find the product of all primes below 50, and then add the digits of it.",
+            "Ann asked me yesterday: what is 17 + 25?",
+        ];
+        let found: Vec<(usize, usize)> =
+            alike(&questions, &others).iter().map(|alike| (alike.question, alike.other)).collect();
+        assert_eq!(found, [(0, 1), (1, 1), (2, 0), (5, 0)]);
+    }
+
+    #[test]
+    fn a_phrase_of_the_whole_set_makes_nothing_alike() {
+        let phrase = "Solve the following problem and give the answer as an integer without any units please";
+        let others: Vec<String> = (0..100).map(|n| format!("{phrase}: {n} apples")).collect();
+        let others: Vec<&str> = others.iter().map(String::as_str).collect();
+        assert_eq!(alike(&[&*format!("{phrase}: 777 pears")], &others), []);
+    }
+}

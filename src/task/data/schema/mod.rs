@@ -1,0 +1,398 @@
+//! The question and the ground truth of a row, whatever its keys are called: the released schema,
+//! and those of GSM8K, MATH-500, AMC, AIME, DAPO-Math-17k-Processed, Skywork-OR1 and their like.
+
+use crate::records::{Index, Message, ProblemRow};
+use crate::task::data::{self, template};
+use crate::task::reward::{answer::normalise, strict_box};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+
+/// Which keys of a row hold its question and its ground truth, where they are not to be found by
+/// their usual names.
+#[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args)]
+pub struct RowKeys {
+    /// Key of the question in a file of problems; `a.b` is the key b inside a. Otherwise found:
+    /// question, problem, query or prompt
+    #[arg(long = "question-key", value_name = "KEY")]
+    pub question: Option<String>,
+    /// Key of the ground truth. Otherwise found: reward_model.ground_truth, answer, ground_truth,
+    /// expected_answer, final_answer or solution, which must say the same where there are several
+    #[arg(long = "answer-key", value_name = "KEY")]
+    pub answer: Option<String>,
+}
+
+/// Keys of a question as text, then the prompt: text, or messages.
+pub const QUESTIONS: [&str; 4] = ["question", "problem", "query", "prompt"];
+
+/// Keys of a ground truth; the last one may hold a worked solution.
+pub const ANSWERS: [&str; 6] = [
+    "reward_model.ground_truth",
+    "answer",
+    "ground_truth",
+    "expected_answer",
+    "final_answer",
+    "solution",
+];
+
+/// Keys that are read beside them.
+pub const OTHERS: [&str; 7] = [
+    "data_source",
+    "reward_model.style",
+    "extra_info.index",
+    "extra_info.raw_problem",
+    "tags",
+    "id",
+    "unique_id",
+];
+
+/// How a ground truth was taken out of what stands in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, thiserror::Error)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reading {
+    #[error("floats that are integers")]
+    WholeFloat,
+    #[error("lists of one")]
+    ListOfOne,
+    #[error("JSON in a text")]
+    JsonInText,
+    #[error("worked solutions, read after `####`")]
+    Hashes,
+    #[error("texts with a \\boxed{{…}}, of which the last one is read")]
+    Boxed,
+}
+
+/// A row as it is trained on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReadRow {
+    pub row: ProblemRow,
+    /// It promises that its index is unique: it has a key `id`.
+    pub is_named: bool,
+    /// Keys of the question and of the ground truth.
+    pub keys: [String; 2],
+    pub truth: Truth,
+}
+
+/// How a ground truth was read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Truth {
+    pub readings: Vec<Reading>,
+    /// As it stands in the file, where it was read as something else.
+    pub stated: Option<String>,
+}
+
+/// What is wrong with a row, at a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RowError {
+    pub key: String,
+    pub reason: String,
+}
+
+fn refuse<T>(key: &str, reason: impl Into<String>) -> Result<T, RowError> {
+    Err(RowError { key: key.to_string(), reason: reason.into() })
+}
+
+/// Reads a row.
+///
+/// # Errors
+/// A key that is absent, null or of another kind, and keys that contradict each other; the reason
+/// names the option that settles it.
+pub fn read(row: &Map<String, Value>, keys: &RowKeys) -> Result<ReadRow, RowError> {
+    let (question_key, prompt, raw_problem) = question(row, keys.question.as_deref())?;
+    let (answer_key, ground_truth, truth) = ground_truth(row, keys.answer.as_deref())?;
+    let text = |key: &str| match at(row, key).as_deref() {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(other) => refuse(key, format!("expected text, got {}", shown(other))),
+    };
+    let is_own = at(row, "id").is_some() && !row.contains_key("prompt");
+    let index_key = if is_own { "id" } else { "extra_info.index" };
+    let index = match at(row, index_key).as_deref() {
+        None => text("unique_id")?.map(Index::Name),
+        Some(Value::String(text)) => Some(Index::Name(text.clone())),
+        Some(other) => match other.as_i64() {
+            Some(number) if is_own => Some(Index::Name(number.to_string())),
+            Some(number) => Some(Index::Number(number)),
+            None => {
+                let reason = format!("expected text or an integer, got {}", shown(other));
+                return refuse(index_key, reason);
+            }
+        },
+    };
+    let tags = match at(row, "tags").as_deref() {
+        None => Vec::new(),
+        Some(tags) => serde_json::from_value(tags.clone()).or_else(|_error| {
+            refuse("tags", format!("expected a list of texts, got {}", shown(tags)))
+        })?,
+    };
+    let (data_source, style) = (text("data_source")?, text("reward_model.style")?);
+    let row = ProblemRow { data_source, prompt, ground_truth, style, index, raw_problem, tags };
+    Ok(ReadRow { row, is_named: is_own, keys: [question_key, answer_key], truth })
+}
+
+/// The value at a key, or at `a.b`, where it is not null; an object may stand there as JSON in a text.
+fn at<'a>(row: &'a Map<String, Value>, key: &str) -> Option<Cow<'a, Value>> {
+    if let Some(value) = row.get(key) {
+        return (!value.is_null()).then_some(Cow::Borrowed(value));
+    }
+    let (first, rest) = key.split_once('.')?;
+    match row.get(first)? {
+        Value::Object(inner) => at(inner, rest),
+        Value::String(text) if text.starts_with('{') => {
+            let inner: Map<String, Value> = serde_json::from_str(text).ok()?;
+            at(&inner, rest).map(|value| Cow::Owned(value.into_owned()))
+        }
+        _ => None,
+    }
+}
+
+/// Why there is nothing at any of the keys.
+fn absent<T>(row: &Map<String, Value>, what: &str, keys: &[&str]) -> Result<T, RowError> {
+    let null = keys.iter().find(|key| row.get(**key).is_some_and(Value::is_null));
+    if let Some(key) = null {
+        return refuse(
+            key,
+            format!("it is null; leave the row out, or name another key with --{what}-key"),
+        );
+    }
+    let present: Vec<String> = row.keys().take(16).map(|key| shown_text(key)).collect();
+    let (known, present) = (keys.join("`, `"), present.join(", "));
+    let reason = format!(
+        "missing: no key `{known}`, the row has {present}; name it with --{what}-key KEY (`dapo data prepare`)"
+    );
+    refuse(what, reason)
+}
+
+type Question = (String, Vec<Message>, Option<String>);
+
+fn question(row: &Map<String, Value>, chosen: Option<&str>) -> Result<Question, RowError> {
+    let user = |content: &str| vec![Message { role: "user".into(), content: content.into() }];
+    let keys = chosen.map_or(QUESTIONS.to_vec(), |key| vec![key]);
+    let mut found: Option<(&str, String)> = None;
+    let mut messages: Option<Vec<Message>> = None;
+    for &key in &keys {
+        let Some(value) = at(row, key) else { continue };
+        let in_text = value.as_str().filter(|text| text.starts_with("[{"));
+        let value = match in_text.and_then(|text| serde_json::from_str(text).ok()) {
+            Some(inside) => Cow::Owned(inside),
+            None => value,
+        };
+        match &*value {
+            Value::String(text) if key == "prompt" => {
+                messages = Some(user(text));
+                let text = template::unwrap(text).unwrap_or(text);
+                found = found.or_else(|| Some((key, text.to_string())));
+            }
+            Value::String(text) => match &found {
+                Some((first, other)) if data::identity(other) != data::identity(text) => {
+                    let reason = format!(
+                        "it differs from `{first}`; --question-key says which one is meant (`dapo data prepare`)"
+                    );
+                    return refuse(key, reason);
+                }
+                Some(_) => {}
+                None => found = Some((key, text.clone())),
+            },
+            Value::Array(_) => match serde_json::from_value(value.into_owned()) {
+                Ok(list) => messages = Some(list),
+                Err(error) => {
+                    return refuse(
+                        key,
+                        format!("expected a list of messages, each with role and content: {error}"),
+                    );
+                }
+            },
+            other => {
+                return refuse(
+                    key,
+                    format!("expected text or a list of messages, got {}", shown(other)),
+                );
+            }
+        }
+    }
+    match (found, messages) {
+        (Some((key, text)), None) => Ok((key.to_string(), user(&text), Some(text))),
+        (Some((key, text)), Some(messages)) => {
+            let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+            let prompt = messages.last().map_or("", |message| &message.content);
+            match words(prompt).contains(&words(&text)) {
+                true => Ok((key.to_string(), messages, Some(text))),
+                false => refuse(
+                    "prompt",
+                    format!(
+                        "it does not hold `{key}`; --question-key says which one is meant (`dapo data prepare`)"
+                    ),
+                ),
+            }
+        }
+        (None, Some(messages)) => {
+            let raw = at(row, "extra_info.raw_problem").filter(|_| chosen.is_none());
+            match raw.as_deref() {
+                None => Ok((keys[keys.len() - 1].to_string(), messages, None)),
+                Some(Value::String(raw)) => Ok(("prompt".into(), messages, Some(raw.clone()))),
+                Some(other) => {
+                    refuse("extra_info.raw_problem", format!("expected text, got {}", shown(other)))
+                }
+            }
+        }
+        (None, None) => absent(row, "question", &keys),
+    }
+}
+
+fn ground_truth(
+    row: &Map<String, Value>,
+    chosen: Option<&str>,
+) -> Result<(String, String, Truth), RowError> {
+    let keys = chosen.map_or(ANSWERS.to_vec(), |key| vec![key]);
+    let mut first: Option<(&str, String, Truth)> = None;
+    let (mut is_prose, mut is_blank) = (false, None);
+    for &key in &keys {
+        let Some(value) = at(row, key) else { continue };
+        let mut readings = Vec::new();
+        let text = taken(&value, &mut readings).or_else(|reason| refuse(key, reason))?;
+        if text.trim().is_empty() {
+            is_blank = is_blank.or(Some(key));
+            continue;
+        }
+        // A worked solution says its answer behind a mark, or not at all.
+        let is_marked =
+            [Reading::Hashes, Reading::Boxed].iter().any(|mark| readings.contains(mark));
+        if key == "solution" && chosen.is_none() && !is_marked && text.contains(char::is_whitespace)
+        {
+            is_prose = true;
+            continue;
+        }
+        match &first {
+            Some((other, known, _)) if loose(known) != loose(&text) => {
+                let [known, text] = [known, &text].map(|text| shown_text(text));
+                let reason = format!(
+                    "it says `{text}`, `{other}` says `{known}`; --answer-key says which one is meant (`dapo data prepare`)"
+                );
+                return refuse(key, reason);
+            }
+            Some(_) => {}
+            None => {
+                let stated = match &*value {
+                    Value::String(raw) => raw.clone(),
+                    other => other.to_string(),
+                };
+                let stated = (!readings.is_empty()).then(|| shown_text(&stated));
+                first = Some((key, text, Truth { readings, stated }));
+            }
+        }
+    }
+    match (first, is_blank) {
+        (Some((key, text, truth)), _) => Ok((key.to_string(), text, truth)),
+        // Whoever trains on it refuses it, an audit counts it.
+        (None, Some(key)) => Ok((key.to_string(), String::new(), Truth::default())),
+        (None, None) if is_prose => refuse(
+            "solution",
+            "it has neither \\boxed{} nor ####; name the key of the answer with --answer-key (`dapo data prepare`)",
+        ),
+        (None, None) => absent(row, "answer", &keys),
+    }
+}
+
+/// The answer in a value: itself, or what a worked solution says behind its mark.
+///
+/// # Errors
+/// Why it is no one answer.
+pub fn answer(value: &Value) -> Result<String, String> {
+    taken(value, &mut Vec::new())
+}
+
+/// The answer in a value. What was done to it goes into `readings`.
+fn taken(value: &Value, readings: &mut Vec<Reading>) -> Result<String, String> {
+    match value {
+        Value::String(text) => taken_from_text(text, readings),
+        Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
+            None => Ok(number.to_string()),
+            Some(float) if float.fract() != 0.0 => Ok(number.to_string()),
+            // Beyond, neighbouring integers are one float.
+            Some(float) if float.abs() < 9e15 => {
+                readings.push(Reading::WholeFloat);
+                Ok((float as i64).to_string())
+            }
+            Some(_) => Err(format!("{number} is a float that holds no exact integer")),
+        },
+        Value::Array(values) => match &values[..] {
+            [value] => {
+                readings.push(Reading::ListOfOne);
+                taken(value, readings)
+            }
+            several => Err(format!("a list of {} answers, expected one", several.len())),
+        },
+        Value::Object(inner) => {
+            let keys: Vec<String> = inner.keys().take(8).map(|key| shown_text(key)).collect();
+            let keys = keys.join(", ");
+            Err(format!("an object with {keys}; name the one inside with --answer-key KEY.INSIDE"))
+        }
+        other => Err(format!("expected text or a number, got {other}")),
+    }
+}
+
+fn taken_from_text(text: &str, readings: &mut Vec<Reading>) -> Result<String, String> {
+    let trimmed = text.trim();
+    let json = || serde_json::from_str::<Value>(trimmed).ok();
+    let inside = trimmed.starts_with(['[', '{', '"']).then(json).flatten().filter(|value| {
+        // `[2, 5]` is an interval.
+        let is_interval =
+            |values: &Vec<Value>| values.len() > 1 && values.iter().all(Value::is_number);
+        !value.as_array().is_some_and(is_interval)
+            && value.as_object().is_none_or(|it| !it.is_empty())
+    });
+    if let Some(inside) = inside {
+        readings.push(Reading::JsonInText);
+        return taken(&inside, readings);
+    }
+    if let Some((_, answer)) = trimmed.rsplit_once("####") {
+        readings.push(Reading::Hashes);
+        let digits = answer.trim().replace(',', "");
+        let is_number = digits.parse::<f64>().is_ok();
+        return taken_from_text(if is_number { &digits } else { answer.trim() }, readings);
+    }
+    if let Some(answer) = strict_box::last_box_in(trimmed) {
+        readings.push(Reading::Boxed);
+        return taken_from_text(answer, readings);
+    }
+    let whole = trimmed.strip_suffix(".0").filter(|digits| digits.parse::<i64>().is_ok());
+    match whole {
+        Some(digits) => {
+            readings.push(Reading::WholeFloat);
+            Ok(digits.to_string())
+        }
+        None => Ok(text.to_string()),
+    }
+}
+
+/// What two spellings of one answer have in common.
+fn loose(answer: &str) -> String {
+    let mut text = normalise(answer);
+    for (written, plain) in [
+        ("dfrac", "frac"),
+        ("tfrac", "frac"),
+        ("\\left", ""),
+        ("\\right", ""),
+        ("\\!", ""),
+        ("\\%", ""),
+        ("%", ""),
+        ("^\\circ", ""),
+    ] {
+        text = text.replace(written, plain);
+    }
+    text
+}
+
+fn shown(value: &Value) -> String {
+    shown_text(&value.to_string())
+}
+
+fn shown_text(text: &str) -> String {
+    match text.char_indices().nth(60) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

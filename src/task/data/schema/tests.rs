@@ -1,0 +1,122 @@
+//! Tests of reading rows under the names that data sets use.
+
+use super::*;
+use serde_json::json;
+
+fn read_value(row: &Value, keys: &RowKeys) -> Result<ReadRow, String> {
+    read(row.as_object().unwrap(), keys).map_err(|error| format!("{}: {}", error.key, error.reason))
+}
+
+fn truth(answer: &Value) -> (String, Vec<Reading>) {
+    let row = json!({"question": "q", "answer": answer});
+    let read = read_value(&row, &RowKeys::default()).unwrap();
+    (read.row.ground_truth, read.truth.readings)
+}
+
+fn refusal(row: &Value) -> String {
+    read_value(row, &RowKeys::default()).unwrap_err()
+}
+
+#[test]
+fn ground_truths_are_read_in_every_form_and_the_form_is_told() {
+    use Reading::{Boxed, Hashes, JsonInText, ListOfOne, WholeFloat};
+    let table: [(Value, &str, &[Reading]); 18] = [
+        (json!(4), "4", &[]),
+        (json!(4.0), "4", &[WholeFloat]),
+        (json!(-3.0), "-3", &[WholeFloat]),
+        (json!("4.0"), "4", &[WholeFloat]),
+        (json!(2.5), "2.5", &[]),
+        (json!("5.00"), "5.00", &[]),
+        (json!(["4"]), "4", &[ListOfOne]),
+        (json!([4.0]), "4", &[ListOfOne, WholeFloat]),
+        (json!("[\"4\"]"), "4", &[JsonInText, ListOfOne]),
+        (json!("[4]"), "4", &[JsonInText, ListOfOne]),
+        (json!("\"4\""), "4", &[JsonInText]),
+        (json!("[2, 5]"), "[2, 5]", &[]),
+        (json!("[2,5)"), "[2,5)", &[]),
+        (json!("{1,2}"), "{1,2}", &[]),
+        (json!("so it is\n#### 1,234"), "1234", &[Hashes]),
+        (json!("thus \\boxed{\\frac{1}{2}}."), "\\frac{1}{2}", &[Boxed]),
+        (json!("\\boxed{1} then \\boxed{2}"), "2", &[Boxed]),
+        (json!(" 7 "), " 7 ", &[]),
+    ];
+    for (answer, text, readings) in table {
+        assert_eq!(truth(&answer), (text.to_string(), readings.to_vec()), "{answer}");
+    }
+}
+
+#[test]
+fn what_is_no_one_answer_is_refused_with_its_key() {
+    for (row, words) in [
+        (json!({"question": "q", "answer": ["1", "2"]}), "answer: a list of 2 answers"),
+        (json!({"question": "q", "answer": "[\"1\", \"2\"]"}), "answer: a list of 2 answers"),
+        (json!({"question": "q", "answer": []}), "answer: a list of 0 answers"),
+        (json!({"question": "q", "answer": {"value": 1}}), "--answer-key KEY.INSIDE"),
+        (json!({"question": "q", "answer": null}), "answer: it is null"),
+        (json!({"question": "q", "answer": 1e300}), "answer: 1e300 is a float"),
+        (json!({"question": null, "answer": 1}), "question: it is null"),
+        (
+            json!({"question": "q", "result": 1}),
+            "the row has question, result; name it with --answer-key",
+        ),
+        (json!({"task": "q", "answer": 1}), "name it with --question-key"),
+        (
+            json!({"question": "q", "answer": 1, "solution": "so \\boxed{2}"}),
+            "solution: it says `2`, `answer` says `1`",
+        ),
+        (
+            json!({"question": "q", "problem": "p", "answer": 1}),
+            "problem: it differs from `question`",
+        ),
+        (
+            json!({"problem": "p", "prompt": [{"role": "user", "content": "q"}], "answer": 1}),
+            "prompt: it does not hold `problem`",
+        ),
+        (
+            json!({"question": "q", "solution": "by magic"}),
+            "solution: it has neither \\boxed{} nor ####",
+        ),
+        (
+            json!({"question": 5, "answer": 1}),
+            "question: expected text or a list of messages, got 5",
+        ),
+        (json!({"question": "q", "answer": 1, "id": 0.5}), "id: expected text or an integer"),
+        (json!({"question": "q", "answer": 1, "tags": "x"}), "tags: expected a list of texts"),
+    ] {
+        let refusal = refusal(&row);
+        assert!(refusal.contains(words), "{row}: {refusal}");
+    }
+}
+
+#[test]
+fn an_option_names_the_key_and_settles_what_contradicts_itself() {
+    let row = json!({"question": "q", "task": "t", "answer": 1, "solution": "so \\boxed{2}",
+        "meta": "{\"gold\": [\"3\"]}", "extra": {"value": 4.0}});
+    let keys = |question: &str, answer: &str| RowKeys {
+        question: Some(question.to_string()),
+        answer: Some(answer.to_string()),
+    };
+    for (question, answer, expected) in [
+        ("task", "solution", "2"),
+        ("question", "answer", "1"),
+        ("task", "meta.gold", "3"),
+        ("task", "extra.value", "4"),
+    ] {
+        let read = read_value(&row, &keys(question, answer)).unwrap();
+        let asked = row[question].as_str();
+        assert_eq!((read.row.raw_problem.as_deref(), &*read.row.ground_truth), (asked, expected));
+        assert_eq!(read.keys, [question, answer]);
+    }
+    let absent = read_value(&row, &keys("task", "nothing")).unwrap_err();
+    assert!(absent.contains("no key `nothing`"), "{absent}");
+}
+
+#[test]
+fn keys_that_say_the_same_agree_whatever_their_notation() {
+    let row = json!({"problem": "q", "answer": "\\frac12", "solution": "It is $\\boxed{\\dfrac{1}{2}}$."});
+    let read = read_value(&row, &RowKeys::default()).unwrap();
+    assert_eq!((&*read.row.ground_truth, &*read.keys[1]), ("\\frac12", "answer"));
+    let messages = json!("[{\"role\": \"user\", \"content\": \"q\"}]");
+    let row = json!({"prompt": messages, "answer": "1"});
+    assert_eq!(read_value(&row, &RowKeys::default()).unwrap().row.prompt[0].content, "q");
+}

@@ -1,0 +1,65 @@
+//! Question sets as they are published, on golden/data/schemas (see generate.py there).
+
+use crate::golden_data;
+use assert_cmd::Command;
+use dapo::base::files;
+use dapo::task::data::problem_file;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Exit code, standard output, standard error.
+fn dapo(folder: &Path, line: &[&str]) -> (i32, String, String) {
+    let mut command = Command::cargo_bin("dapo").unwrap();
+    let output = command.current_dir(folder).args(line).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn published_schemas_are_read_as_lines_and_as_tables() {
+    let folder = golden_data::folder("data/schemas");
+    let expected: BTreeMap<String, Vec<(String, String)>> =
+        golden_data::read(&folder.join("expected.json"));
+    assert_eq!(expected.len(), 8);
+    for (name, rows) in expected {
+        for kind in ["jsonl", "parquet"] {
+            let path = folder.join(format!("{name}.{kind}"));
+            let file = problem_file::read(&path).and_then(|file| file.consistent(&path));
+            let problems = file.unwrap_or_else(|error| panic!("{error}")).problems;
+            let read: Vec<(String, String)> =
+                problems.into_iter().map(|problem| (problem.question, problem.answer)).collect();
+            assert_eq!(read, rows, "{name}.{kind}");
+        }
+    }
+}
+
+#[test]
+fn a_key_of_another_name_is_asked_for_and_taken_by_every_verb() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines = "{\"task\": \"1+1?\", \"result\": {\"value\": 2.0}}\n{\"task\": \"1+2?\", \"result\": {\"value\": 3.0}}\n";
+    files::write_atomic(&folder.path().join("set.jsonl"), lines.as_bytes()).unwrap();
+    let keys = ["--question-key", "task", "--answer-key", "result.value"];
+    for verb in
+        [&["data", "audit", "set.jsonl"][..], &["data", "prepare", "set.jsonl", "--out", "out"]]
+    {
+        let (code, _, talk) = dapo(folder.path(), verb);
+        assert_eq!(code, 3, "{talk}");
+        assert!(
+            talk.contains("set.jsonl:1: question: missing") && talk.contains("--question-key"),
+            "{talk}"
+        );
+        let (code, shown, talk) = dapo(folder.path(), &[verb, &keys[..]].concat());
+        assert_eq!(code, 0, "{talk}");
+        assert!(
+            format!("{shown}{talk}").contains("floats that are integers: `2.0` is read as `2`"),
+            "{shown}{talk}"
+        );
+    }
+    let prepared = problem_file::read(&folder.path().join("out/set.parquet")).unwrap().problems;
+    assert_eq!((&*prepared[1].question, &*prepared[1].answer), ("1+2?", "3"));
+    for verb in ["eval", "generate"] {
+        let verb: &[&str] = if verb == "eval" { &[verb] } else { &["model", verb] };
+        let (_, help, _) = dapo(folder.path(), &[verb, &["--help"]].concat());
+        assert!(help.contains("--question-key") && help.contains("--answer-key"), "{help}");
+    }
+}
