@@ -15,8 +15,8 @@ use std::process::ExitCode;
 /// Compare two methods or checkpoints on the same problems, from tables of (problem, sample,
 /// correct).
 ///
-/// A side is a parquet or CSV table with a row for each sampled response, a run folder, or a cell
-/// record; a folder of these, or several files, is several training runs of one method. With one
+/// A side is a parquet or CSV table or JSON lines with a row for each sampled response (verl's dumps and
+/// the samples that lm-eval logs among them), a run folder, or a cell record; a folder of these, or several files, is several training runs of one method. With one
 /// run a side the comparison is about these checkpoints; with several the unit is the training
 /// run. Every number comes with the question that it answers.
 #[derive(Debug, clap::Args)]
@@ -31,6 +31,8 @@ Columns that are recognised without a flag:
   problem  problem, problem_id, question_id, task_id, doc_id, id
   sample   sample, sample_id, sample_index, repeat, attempt
   correct  is_correct, correct, score, acc (true, false, 0 or 1)
+A dump of verl: the prompt and `gts` are the problem, `acc` or `score` is correctness. Samples of lm-eval:
+`doc_id` is the problem; of several metrics or filters, --correct-column exact_match,strict-match says which.
 
 Exit codes:
   0  compared, whatever the result, or not as --fail-if says

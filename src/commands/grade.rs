@@ -1,23 +1,29 @@
 //! `dapo grade`: the verifier on a file of responses.
 
-use crate::base::{files, visible};
+use crate::base::files::{self, FileError, foreign};
+use crate::base::visible;
 use crate::commands::output;
 use crate::experiment::Verifier;
-use crate::records::{StoredResponse, tables};
+use crate::records::StoredResponse;
+use crate::records::tables::{self, format};
 use crate::report::text::percent;
+use crate::task::data::schema;
 use crate::task::reward::python_text::last_code_points;
 use crate::task::{Explanation, Reason, reward};
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, IgnoredAny};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Grade responses by the released verifier's rules (Eq. 7).
 ///
 /// A file is JSON lines of {"response", "ground_truth", "strict_box_verify"?}, other keys
-/// ignored, or a table of rollouts or of evaluation outcomes from a run folder (*.parquet). Each
+/// ignored; verl's dumps of rollouts ({"output", "gts"}); samples that lm-eval logs ({"target", "resps"},
+/// the target read after `####` or in the last box where it is a worked solution); or a table of rollouts or of evaluation outcomes from a run folder (*.parquet). Each
 /// line of the output is {"score": ±1.0, "acc": bool, "pred": string or null}, in the same order.
 /// With --summary it is one table: how many responses were rejected for which reason.
 ///
@@ -53,11 +59,105 @@ struct GradeLine {
     truncated: bool,
 }
 
+impl GradeLine {
+    fn new(response: String, ground_truth: String) -> Self {
+        Self { response, ground_truth, strict_box_verify: None, truncated: false }
+    }
+}
+
 impl From<StoredResponse> for GradeLine {
     fn from(row: StoredResponse) -> Self {
         let StoredResponse { response, answer, truncated } = row;
         Self { response, ground_truth: answer, strict_box_verify: None, truncated }
     }
+}
+
+/// What tells the writers of lines apart.
+#[derive(Deserialize)]
+struct GradeForm {
+    gts: Option<IgnoredAny>,
+    resps: Option<IgnoredAny>,
+}
+
+/// A line of verl's dumps of rollouts.
+#[derive(Deserialize)]
+struct VerlDump {
+    output: String,
+    #[serde(deserialize_with = "text_of")]
+    gts: String,
+}
+
+/// A line of the samples that lm-eval logs: the responses to a document, once for each filter.
+#[derive(Deserialize)]
+struct LmEvalSample {
+    target: Value,
+    resps: Value,
+    filter: Option<String>,
+}
+
+fn text_of<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    match Value::deserialize(from)? {
+        Value::String(text) => Ok(text),
+        Value::Number(number) => Ok(number.to_string()),
+        other => Err(D::Error::custom(format!("expected text or a number, got {other}"))),
+    }
+}
+
+/// The responses in lists of lists.
+fn texts(value: Value, texts: &mut Vec<String>) -> Result<(), String> {
+    match value {
+        Value::String(text) => texts.push(text),
+        Value::Array(inside) => {
+            inside.into_iter().try_for_each(|value| self::texts(value, texts))?
+        }
+        other => {
+            return Err(format!(
+                "resps has {other}, which is no text: likelihoods of choices cannot be graded"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn read_lines(path: &Path, lines: &mut Vec<GradeLine>) -> Result<(), FileError> {
+    let file = std::io::BufReader::new(foreign::open(path)?);
+    let mut first_filter: Option<Option<String>> = None;
+    let mut left_out = 0;
+    foreign::each_line(path, file, foreign::DATA, |number, bytes| -> Result<(), FileError> {
+        let at = |reason| FileError::Line { path: path.to_path_buf(), line: number, reason };
+        match files::parse_line(path, number, bytes)? {
+            Some(GradeForm { gts: Some(IgnoredAny), .. }) => {
+                let dump: Option<VerlDump> = files::parse_line(path, number, bytes)?;
+                lines.extend(dump.map(|dump| GradeLine::new(dump.output, dump.gts)));
+            }
+            Some(GradeForm { resps: Some(IgnoredAny), .. }) => {
+                let Some(sample) = files::parse_line::<LmEvalSample>(path, number, bytes)? else {
+                    return Ok(());
+                };
+                if *first_filter.get_or_insert_with(|| sample.filter.clone()) != sample.filter {
+                    left_out += 1;
+                    return Ok(());
+                }
+                let truth = schema::answer(&sample.target)
+                    .map_err(|reason| at(format!("target: {reason}")))?;
+                let mut responses = Vec::new();
+                texts(sample.resps, &mut responses).map_err(at)?;
+                lines.extend(
+                    responses.into_iter().map(|response| GradeLine::new(response, truth.clone())),
+                );
+            }
+            Some(_) => lines.extend(files::parse_line::<GradeLine>(path, number, bytes)?),
+            None => {}
+        }
+        Ok(())
+    })?;
+    if left_out > 0 {
+        let path = path.display();
+        output::tell(&format!(
+            "{path}: {left_out} lines of other filters have the same responses and are left out"
+        ));
+    }
+    Ok(())
 }
 
 #[derive(Debug, Serialize)]
@@ -98,9 +198,10 @@ impl<'a> GradeAnswer<'a> {
 pub fn run(args: &GradeArgs) -> anyhow::Result<ExitCode> {
     let mut lines: Vec<GradeLine> = Vec::new();
     for file in &args.files {
+        format::check(file, "parquet or JSON lines", true)?;
         match file.extension().is_some_and(|extension| extension == "parquet") {
             true => lines.extend(tables::read_responses(file)?.into_iter().map(GradeLine::from)),
-            false => lines.extend(files::read_data_lines::<GradeLine>(file)?),
+            false => read_lines(file, &mut lines)?,
         }
     }
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());

@@ -3,7 +3,7 @@
 use crate::run_fixture;
 use assert_cmd::Command;
 use dapo::base::files;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::Path;
 
 fn compare(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
@@ -89,4 +89,96 @@ fn what_cannot_be_compared_is_refused_with_the_file() {
     let (code, text, talk) = compare(folder.path(), &no_sample);
     assert_eq!(code, 0, "{talk}");
     assert!(text.contains("one problem says nothing about others"), "{text}");
+}
+
+#[test]
+fn lines_of_verl_and_lm_eval_are_compared_and_what_is_ambiguous_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, lines: &mut dyn Iterator<Item = Value>| {
+        let text: String = lines.map(|line| format!("{line}\n")).collect();
+        files::write_atomic(&folder.path().join(name), text.as_bytes()).unwrap();
+    };
+    let each = |shift: i64| (0..48).map(move |at| (at / 4, (at * 7 + at / 4 + shift) % 3 == 0));
+    let verl = |shift: i64, step: i64| {
+        each(shift).map(move |(problem, right)| {
+            json!({"input": format!("What is {problem}?"), "output": "Answer: 1", "gts": "1",
+                "score": if right { 1.0 } else { -1.0 }, "step": step})
+        })
+    };
+    let sample = |problem: i64, filter: &str, right: bool| {
+        json!({"doc_id": problem, "doc": {"question": "q"}, "target": "#### 1", "resps": [["1"]],
+            "filtered_resps": ["1"], "filter": filter, "metrics": ["exact_match"],
+            "exact_match": if right { 1.0 } else { 0.0 }, "doc_hash": format!("{problem:064}")})
+    };
+    write("a.jsonl", &mut verl(0, 5));
+    write("b.jsonl", &mut verl(1, 5));
+    write("steps.jsonl", &mut verl(1, 5).chain(verl(1, 6)));
+    for (name, shift) in [("samples_a.jsonl", 0), ("samples_b.jsonl", 1)] {
+        write(
+            name,
+            &mut (0..24).map(|at| {
+                let filter = ["strict-match", "flexible-extract"][at as usize % 2];
+                sample(at / 2, filter, (at + shift) % 4 < 2)
+            }),
+        );
+    }
+    let mut two = sample(0, "none", true);
+    two["metrics"] = json!(["acc", "acc_norm"]);
+    write("metrics.jsonl", &mut std::iter::once(two));
+    write(
+        "own.jsonl",
+        &mut each(0).map(|(problem, right)| json!({"id": problem, "grade": {"correct": right}})),
+    );
+    let nested = json!({"id": 1, "strict": {"acc": 1}, "loose": {"acc": 1}});
+    write("nested.jsonl", &mut std::iter::once(nested));
+    let (code, shown, talk) = compare(folder.path(), &["a.jsonl", "b.jsonl", "--json"]);
+    assert_eq!((code, &*talk), (0, ""));
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(shown["a"]["accuracy"]["problems"], 12);
+    assert_eq!(shown["a"]["accuracy"]["samples"], 4);
+    let strict = ["--correct-column", "exact_match,strict-match"];
+    for (sides, flags, words) in [
+        (["samples_a.jsonl", "samples_b.jsonl"], &strict[..], "correct `exact_match`"),
+        (["own.jsonl", "own.jsonl"], &["--no-sample-column"], "correct `grade.correct`"),
+    ] {
+        let (code, shown, talk) = compare(folder.path(), &[&sides[..], flags].concat());
+        assert_eq!(code, 0, "{talk}");
+        assert!(shown.contains(words), "{shown}");
+    }
+    for (name, words) in [
+        ("steps.jsonl", "rollouts of several steps, a file of one is compared: 5, 6"),
+        ("samples_a.jsonl", "exact_match,flexible-extract or exact_match,strict-match"),
+        ("metrics.jsonl", "choose one with --correct-column: acc, acc_norm"),
+    ] {
+        let (code, _, talk) = compare(folder.path(), &[name, name]);
+        assert_eq!(code, 3, "{talk}");
+        assert!(talk.contains(name) && talk.contains(words), "{talk}");
+    }
+    let (_, _, talk) =
+        compare(folder.path(), &["nested.jsonl", "nested.jsonl", "--no-sample-column"]);
+    assert!(talk.contains("loose.acc, strict.acc"), "{talk}");
+}
+
+#[test]
+fn a_file_of_another_format_is_named_as_what_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, bytes, words) in [
+        ("a.csv", &b"\x1f\x8b\x08rest"[..], "a gzip archive"),
+        ("a.jsonl", b"[\n  {\"id\": 1}\n]\n", "one JSON list"),
+        ("b.jsonl", b"{\n  \"id\": 1\n}\n", "one JSON document over several lines"),
+        ("a.parquet", b"SQLite format 3\0rest", "an SQLite database"),
+        ("b.parquet", b"PK\x03\x04rest", "a zip archive"),
+        ("c.parquet", b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS"),
+        ("a.arrow", b"ARROW1\0\0", "an Arrow or Feather file"),
+        ("d.jsonl", b"<!DOCTYPE html>", "an HTML or XML page"),
+    ] {
+        files::write_atomic(&folder.path().join(name), bytes).unwrap();
+        let (code, _, talk) = compare(folder.path(), &[name, name]);
+        assert_eq!(code, 3, "{talk}");
+        assert!(talk.contains(&format!("{name}: it is {words}")), "{talk}");
+        let mut grade = Command::cargo_bin("dapo").unwrap();
+        let output = grade.current_dir(folder.path()).args(["grade", name]).output().unwrap();
+        let talk = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(3) && talk.contains(words), "{talk}");
+    }
 }

@@ -136,3 +136,32 @@ fn a_table_of_outcomes_is_graded_as_lines_are() {
     let cells: Vec<&str> = rejected.split('|').map(str::trim).collect();
     assert_eq!(cells[3..6], ["1", "50.0 %", "1"], "{rejected}");
 }
+
+#[test]
+fn dumps_of_verl_and_samples_of_lm_eval_are_graded() {
+    let dump = json!({"input": "q", "output": "Answer: 7", "gts": "7", "score": 1.0, "step": 1});
+    let other = json!({"input": "q", "output": "Answer: 8", "gts": 7, "score": -1.0, "step": 1});
+    let scores = |text: &str| -> Vec<Value> {
+        let (code, out, errors) = grade(text, &[]);
+        assert_eq!(code, 0, "{errors}");
+        parse(&out).iter().map(|line| line["score"].clone()).collect()
+    };
+    assert_eq!(scores(&format!("{dump}\n{other}\n")), [json!(1.0), json!(-1.0)]);
+    let sample = |filter: &str| {
+        json!({"doc_id": 0, "doc": {}, "target": "3 + 4 = 7\n#### 7", "filter": filter,
+            "resps": [["Answer: 7", "Answer: 9"]], "filtered_resps": ["7"], "exact_match": 1.0})
+    };
+    let text = format!("{}\n{}\n", sample("strict-match"), sample("flexible-extract"));
+    assert_eq!(scores(&text), [json!(1.0), json!(-1.0)]);
+    let (_, _, talk) = grade(&text, &[]);
+    assert!(talk.contains("1 lines of other filters"), "{talk}");
+    let mut choices = sample("none");
+    choices["resps"] = json!([[[-1.5, false]]]);
+    let (code, _, talk) = grade(&choices.to_string(), &[]);
+    assert_eq!(code, 3);
+    assert!(talk.contains("responses.jsonl:1: resps has -1.5, which is no text"), "{talk}");
+    let mut none = dump.clone();
+    none["gts"] = Value::Null;
+    let (code, _, talk) = grade(&none.to_string(), &[]);
+    assert!(code == 3 && talk.contains("ground_truth"), "{talk}");
+}

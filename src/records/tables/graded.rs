@@ -11,10 +11,10 @@ use std::path::Path;
 const MOST_CSV_BYTES: u64 = 1 << 30;
 
 /// Rows that are read at most: AIME with 32 samples has 960.
-const MOST_ROWS: usize = 1 << 24;
+pub const MOST_ROWS: usize = 1 << 24;
 
 /// Bytes of a problem's or a sample's name.
-const MOST_NAME_BYTES: usize = 1024;
+pub const MOST_NAME_BYTES: usize = 1024;
 
 /// Names of the problem column that are recognised, best first.
 pub const PROBLEM_NAMES: [&str; 6] =
@@ -64,7 +64,7 @@ pub fn read_graded(path: &Path, names: &ColumnNames) -> Result<GradedTable, Tabl
 }
 
 /// The columns among those that are present.
-fn choose(
+pub fn choose(
     path: &Path,
     names: &ColumnNames,
     present: &[String],
@@ -132,8 +132,8 @@ fn read_parquet(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableEr
     Ok(GradedTable { rows, columns: columns.clone() })
 }
 
-const NAME: &str = "text of at most 1024 bytes or an integer";
-const TRUTH: &str = "true, false, 0 or 1";
+pub const NAME: &str = "text of at most 1024 bytes or an integer";
+pub const TRUTH: &str = "true, false, 0 or 1";
 
 fn identity(value: &AnyValue) -> Option<String> {
     let text = value.get_str().map(str::to_string);
@@ -154,11 +154,11 @@ fn truth(value: &AnyValue) -> Option<bool> {
     }
 }
 
-fn whole(number: f64) -> Option<bool> {
+pub fn whole(number: f64) -> Option<bool> {
     (number == 0.0 || number == 1.0).then_some(number == 1.0)
 }
 
-fn truth_of_text(text: &str) -> Option<bool> {
+pub fn truth_of_text(text: &str) -> Option<bool> {
     match text.trim().to_ascii_lowercase().as_str() {
         "true" | "1" | "1.0" => Some(true),
         "false" | "0" | "0.0" => Some(false),
@@ -166,7 +166,7 @@ fn truth_of_text(text: &str) -> Option<bool> {
     }
 }
 
-fn too_many(path: &Path) -> TableError {
+pub fn too_many(path: &Path) -> TableError {
     let reason = format!("more than {MOST_ROWS} rows");
     TableError::File(files::FileError::Line {
         path: path.to_path_buf(),

@@ -5,7 +5,9 @@
 #[macro_use]
 mod columns;
 pub mod decode;
+pub mod format;
 pub mod graded;
+pub mod graded_lines;
 pub mod long;
 pub mod problem_rows;
 pub mod problems;
@@ -24,13 +26,17 @@ pub enum TableError {
     Refused { path: PathBuf, refusal: Refusal },
 }
 
-/// What is wrong with a parquet file.
+/// What is wrong with a table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
     #[error("not a readable parquet file: {reason}")]
     Parquet { reason: String },
     #[error("no column `{column}`, the file has {present}")]
     MissingColumn { column: String, present: String },
+    #[error("it is {found}; expected {expected}")]
+    Format { found: String, expected: String },
+    #[error("{what}: {candidates}")]
+    Ambiguous { what: String, candidates: String },
     #[error("column `{column}` does not belong in this table")]
     ForeignColumn { column: String },
     /// Rows count from 0, as in dataframes.

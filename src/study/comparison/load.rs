@@ -2,7 +2,10 @@
 //! of these.
 
 use crate::base::files::{self, FileKind, foreign};
-use crate::records::{ColumnNames, GradedTable, RunFolder, tables::graded};
+use crate::records::{
+    ColumnNames, GradedTable, RunFolder,
+    tables::{format, graded_lines},
+};
 use crate::statistics::Counts;
 use crate::study::{Cell, StudyError, cell, comparison::EvaluatedRun};
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,7 +54,9 @@ fn run(path: &Path, options: &ComparisonOptions) -> Result<EvaluatedRun, StudyEr
     if files::kind(path)? == Some(FileKind::Folder) {
         return run_folder(path, options);
     }
-    match path.extension().is_some_and(|extension| extension == "json") {
+    let is_document =
+        path.extension().is_some_and(|extension| extension == "json") && !format::has_lines(path);
+    match is_document {
         true => cell(path, options),
         false => table(path, path, &options.columns, options),
     }
@@ -128,7 +133,7 @@ fn table(
     columns: &ColumnNames,
     options: &ComparisonOptions,
 ) -> Result<EvaluatedRun, StudyError> {
-    let table = graded::read_graded(path, columns)?;
+    let table = graded_lines::read(path, columns)?;
     let problems = counts(shown, &table, options.unequal_samples)?;
     let (problem, sample, correct) = &table.columns;
     let sample = sample.as_ref().map_or("none".to_string(), |name| format!("`{name}`"));

@@ -1,0 +1,80 @@
+//! What a file is, by its first bytes: so that a file of another format is refused by its name.
+
+use crate::base::files::foreign;
+use crate::records::tables::{Refusal, TableError};
+use serde::de::IgnoredAny;
+use std::io::Read;
+use std::path::Path;
+
+/// Bytes that are looked at.
+const HEAD_BYTES: u64 = 4096;
+
+const KNOWN: [(&[u8], &str); 15] = [
+    (b"PAR1", "a parquet file"),
+    (b"\x1f\x8b", "a gzip archive; unpack it first"),
+    (b"\x28\xb5\x2f\xfd", "a zstd archive; unpack it first"),
+    (b"BZh", "a bzip2 archive; unpack it first"),
+    (b"\xfd7zXZ", "an xz archive; unpack it first"),
+    (b"PK\x03\x04", "a zip archive, as .xlsx and .npz files are"),
+    (b"ARROW1", "an Arrow or Feather file"),
+    (b"\xff\xff\xff\xff", "an Arrow stream, as the `datasets` library keeps"),
+    (b"SQLite format 3\0", "an SQLite database"),
+    (b"\x80\x02", "a Python pickle"),
+    (b"\x80\x03", "a Python pickle"),
+    (b"\x80\x04", "a Python pickle"),
+    (b"\x80\x05", "a Python pickle"),
+    (b"version https://git-lfs", "a pointer of Git LFS; `git lfs pull` fetches the file"),
+    (b"<", "an HTML or XML page"),
+];
+
+/// Refuses a file that is neither text in lines nor, where `or_parquet`, parquet. What is no regular
+/// file is not looked at: a pipe can be read only once.
+///
+/// # Errors
+/// [`Refusal::Format`], which says what the file is.
+pub fn check(path: &Path, expected: &'static str, or_parquet: bool) -> Result<(), TableError> {
+    // Whoever reads it reports an error of reading.
+    let Some(head) = head(path) else { return Ok(()) };
+    match of(&head) {
+        Some("a parquet file") if or_parquet => Ok(()),
+        Some(found) => {
+            let (found, expected) = (found.to_string(), expected.to_string());
+            Err(Refusal::Format { found, expected }.of(path))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether a file named `.json` holds JSON lines: a whole object in its first line and another one behind it.
+pub fn has_lines(path: &Path) -> bool {
+    let head = head(path).unwrap_or_default();
+    let mut lines = head.split(|&byte| byte == b'\n');
+    let is_object = |line: Option<&[u8]>| line.is_some_and(|line| line.starts_with(b"{"));
+    let first = lines.next().is_some_and(|line| serde_json::from_slice::<IgnoredAny>(line).is_ok());
+    first && is_object(lines.next())
+}
+
+fn head(path: &Path) -> Option<Vec<u8>> {
+    let (file, _) = foreign::open_regular(path).ok()?;
+    let mut head = Vec::new();
+    file.take(HEAD_BYTES).read_to_end(&mut head).ok()?;
+    Some(head)
+}
+
+/// What a file with this beginning is; `None` for text in lines.
+fn of(head: &[u8]) -> Option<&'static str> {
+    if let Some((_, name)) = KNOWN.iter().find(|(mark, _)| head.starts_with(mark)) {
+        return Some(name);
+    }
+    if head.contains(&0) {
+        return Some("a binary file");
+    }
+    let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
+    if text.starts_with(b"[") {
+        return Some("one JSON list; `jq -c '.[]'` makes JSON lines of it");
+    }
+    let end = text.iter().position(|&byte| byte == b'\n')?;
+    let first = serde_json::from_slice::<IgnoredAny>(&text[..end]);
+    let goes_on = first.is_err_and(|error| error.is_eof());
+    (text.starts_with(b"{") && goes_on).then_some("one JSON document over several lines")
+}

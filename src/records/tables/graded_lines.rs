@@ -1,0 +1,281 @@
+//! Outcomes as JSON lines: with the usual names, verl's dumps of rollouts, and the samples that
+//! lm-eval logs.
+
+use crate::base::files::{self, FileError, foreign};
+use crate::records::GradedTable;
+use crate::records::tables::graded::{self, ColumnNames, Graded};
+use crate::records::tables::{Refusal, TableError, format};
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+type Line = Map<String, Value>;
+
+/// Keys of a line of lm-eval that are no metric.
+const LM_EVAL: [&str; 13] = [
+    "doc_id",
+    "doc",
+    "target",
+    "arguments",
+    "resps",
+    "filtered_resps",
+    "filter",
+    "metrics",
+    "doc_hash",
+    "prompt_hash",
+    "target_hash",
+    "idx",
+    "task_id",
+];
+
+/// Who wrote the lines.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writer {
+    Anybody,
+    /// `input`, `output`, `gts`, `score`, `step`: a problem is its prompt and its ground truth.
+    Verl,
+    /// `doc_id`, `resps`, `filter` and metrics: a document has a line for each filter.
+    LmEval,
+}
+
+/// Reads outcomes by what the file is: parquet, CSV, or JSON lines (`.jsonl`, `.json`, `.ndjson`).
+///
+/// # Errors
+/// As [`graded::read_graded`]; a file of another format.
+pub fn read(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError> {
+    format::check(path, "parquet, CSV or JSON lines", true)?;
+    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or("");
+    match extension.to_ascii_lowercase().as_str() {
+        "jsonl" | "json" | "ndjson" => read_lines(path, names),
+        _ => graded::read_graded(path, names),
+    }
+}
+
+/// Reads the lines.
+///
+/// # Errors
+/// A line that lacks a column or has no truth value there; more than one column, filter or step that
+/// could be meant.
+fn read_lines(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError> {
+    let mut chosen: Option<(Writer, (String, Option<String>, String))> = None;
+    let mut rows = Vec::new();
+    let (mut filters, mut steps) = (BTreeSet::new(), BTreeSet::new());
+    // `exact_match,strict-match`, as lm-eval's own results name it.
+    let named = names.correct.as_deref().and_then(|name| name.split_once(','));
+    let mut left_out = 0;
+    let file = std::io::BufReader::new(foreign::open(path)?);
+    foreign::each_line(path, file, foreign::DATA, |number, bytes| -> Result<(), TableError> {
+        let at = |reason: String| {
+            TableError::File(FileError::Line { path: path.to_path_buf(), line: number, reason })
+        };
+        let Some(line) = files::parse_line::<Line>(path, number, bytes)? else { return Ok(()) };
+        if chosen.is_none() {
+            let writer = writer(&line, names);
+            chosen = Some((writer, columns(path, &line, writer, names)?));
+        }
+        let Some((writer, (problem, sample, correct))) = &chosen else { return Ok(()) };
+        let value = |key: &str| {
+            lookup(&line, key)
+                .ok_or_else(|| at(format!("no key `{key}`, which the first line has")))
+        };
+        if *writer == Writer::LmEval
+            && let Some(filter) = line.get("filter").and_then(Value::as_str)
+        {
+            if named.is_some_and(|(_, wanted)| wanted != filter) {
+                left_out += 1;
+                return Ok(());
+            }
+            filters.insert(filter.to_string());
+        }
+        if *writer == Writer::Verl
+            && let Some(step) = line.get("step").and_then(Value::as_i64)
+        {
+            steps.insert(step);
+        }
+        let name = |key: &str| -> Result<String, TableError> {
+            let value = value(key)?;
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
+            let is_name = value.is_string() || value.is_i64() || value.is_u64();
+            match is_name && !text.is_empty() && text.len() <= graded::MOST_NAME_BYTES {
+                true => Ok(text),
+                false => {
+                    Err(at(format!("`{key}`: expected {}, got `{}`", graded::NAME, cut(&text))))
+                }
+            }
+        };
+        let problem = match writer {
+            Writer::Verl if problem == "input" => prompt_name(&line),
+            Writer::LmEval if problem == "doc_id" => {
+                let hash = line.get("doc_hash").and_then(Value::as_str).unwrap_or_default();
+                let hash: String = hash.chars().take(8).collect();
+                [name(problem)?, hash].join("/").trim_end_matches('/').to_string()
+            }
+            _ => name(problem)?,
+        };
+        let is_correct = value(correct)?;
+        let is_correct = truth(is_correct, *writer).ok_or_else(|| {
+            let got = cut(&is_correct.to_string());
+            at(format!(
+                "`{correct}`: expected {}, got `{got}`; name another with --correct-column",
+                graded::TRUTH
+            ))
+        })?;
+        if rows.len() == graded::MOST_ROWS {
+            return Err(graded::too_many(path));
+        }
+        let sample = sample.as_deref().map(name).transpose()?;
+        rows.push(Graded { problem, sample, is_correct });
+        Ok(())
+    })?;
+    let Some((_, columns)) = chosen else { return Err(ambiguous(path, "no line", String::new())) };
+    if filters.len() > 1 {
+        let filters: Vec<String> =
+            filters.iter().map(|filter| format!("{},{filter}", columns.2)).collect();
+        return Err(ambiguous(
+            path,
+            "several filters; choose one with --correct-column",
+            filters.join(" or "),
+        ));
+    }
+    if let Some((_, filter)) = named.filter(|_| rows.is_empty() && left_out > 0) {
+        return Err(ambiguous(path, "no line of the filter", filter.to_string()));
+    }
+    if steps.len() > 1 {
+        let steps: Vec<String> = steps.iter().map(i64::to_string).collect();
+        return Err(ambiguous(
+            path,
+            "rollouts of several steps, a file of one is compared",
+            steps.join(", "),
+        ));
+    }
+    Ok(GradedTable { rows, columns })
+}
+
+fn ambiguous(path: &Path, what: &str, candidates: String) -> TableError {
+    Refusal::Ambiguous { what: what.to_string(), candidates: cut(&candidates) }.of(path)
+}
+
+fn writer(line: &Line, names: &ColumnNames) -> Writer {
+    let has = |keys: &[&str]| keys.iter().all(|key| line.contains_key(*key));
+    match () {
+        () if names.problem.is_some() => Writer::Anybody,
+        () if has(&["input", "output", "score"]) => Writer::Verl,
+        () if has(&["doc_id"]) && (has(&["resps"]) || has(&["filtered_resps"])) => Writer::LmEval,
+        () => Writer::Anybody,
+    }
+}
+
+fn columns(
+    path: &Path,
+    line: &Line,
+    writer: Writer,
+    names: &ColumnNames,
+) -> Result<(String, Option<String>, String), TableError> {
+    let correct = names.correct.clone();
+    let text = |text: &str| Some(text.to_string());
+    let of_writer = match writer {
+        Writer::Anybody => names.clone(),
+        Writer::Verl => {
+            let usual = if line.contains_key("acc") { "acc" } else { "score" };
+            ColumnNames {
+                problem: text("input"),
+                correct: correct.or_else(|| text(usual)),
+                ..names.clone()
+            }
+        }
+        Writer::LmEval => {
+            let stated = line.get("metrics").and_then(Value::as_array);
+            let metrics: Vec<String> = match stated {
+                Some(stated) => stated.iter().filter_map(|name| text(name.as_str()?)).collect(),
+                None => line
+                    .iter()
+                    .filter(|(key, value)| {
+                        (value.is_number() || value.is_boolean())
+                            && !LM_EVAL.contains(&key.as_str())
+                    })
+                    .map(|(key, _)| key.clone())
+                    .collect(),
+            };
+            let correct = match (correct, &metrics[..]) {
+                (Some(correct), _) => correct.split(',').next().unwrap_or_default().to_string(),
+                (None, [metric]) => metric.clone(),
+                (None, metrics) => {
+                    let what = "no metric or several; choose one with --correct-column";
+                    return Err(ambiguous(path, what, metrics.join(", ")));
+                }
+            };
+            ColumnNames { problem: text("doc_id"), correct: Some(correct), ..names.clone() }
+        }
+    };
+    // The rows of a prompt or a document are its samples.
+    let no_sample = names.no_sample || (writer != Writer::Anybody && names.sample.is_none());
+    let mut present: Vec<String> = line.keys().cloned().collect();
+    for (key, value) in line {
+        let inside = value.as_object().into_iter().flat_map(Map::keys);
+        present.extend(inside.map(|name| format!("{key}.{name}")));
+    }
+    let nested = |usual: &[&str]| -> Result<Option<String>, TableError> {
+        let has = |name: &&String| usual.contains(&name.as_str());
+        if present.iter().any(|name| has(&name)) {
+            return Ok(None);
+        }
+        let inner =
+            |name: &&String| name.rsplit_once('.').is_some_and(|(_, last)| usual.contains(&last));
+        let found: Vec<String> = present.iter().filter(inner).cloned().collect();
+        match &found[..] {
+            [] => Ok(None),
+            [one] => Ok(Some(one.clone())),
+            several => {
+                let what = "several keys could be meant; name one with --problem-column, --sample-column or --correct-column";
+                Err(ambiguous(path, what, several.join(", ")))
+            }
+        }
+    };
+    let ColumnNames { problem, sample, correct, .. } = of_writer;
+    let or_nested = |named: Option<String>, usual: &[&str]| match named {
+        Some(name) => Ok(Some(name)),
+        None => nested(usual),
+    };
+    let chosen = ColumnNames {
+        problem: or_nested(problem, &graded::PROBLEM_NAMES)?,
+        sample: if no_sample { None } else { or_nested(sample, &graded::SAMPLE_NAMES)? },
+        correct: or_nested(correct, &graded::CORRECT_NAMES)?,
+        no_sample,
+    };
+    graded::choose(path, &chosen, &present)
+}
+
+fn lookup<'a>(line: &'a Line, key: &str) -> Option<&'a Value> {
+    line.get(key).or_else(|| {
+        let (first, rest) = key.split_once('.')?;
+        line.get(first)?.get(rest)
+    })
+}
+
+/// The start of a prompt, with a digest of prompt and ground truth.
+fn prompt_name(line: &Line) -> String {
+    let text = |key: &str| line.get(key).map(Value::to_string).unwrap_or_default();
+    let (input, truth) = (text("input"), text("gts"));
+    let digest = files::sha256(format!("{input}\n{truth}").as_bytes());
+    let input = line.get("input").and_then(Value::as_str).unwrap_or_default();
+    let start: String =
+        input.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(60).collect();
+    format!("{start} ({})", &digest[..12])
+}
+
+fn truth(value: &Value, writer: Writer) -> Option<bool> {
+    match value {
+        Value::Bool(value) => Some(*value),
+        // Eq. 7's score of a wrong response.
+        Value::Number(number) if writer == Writer::Verl && number.as_f64() == Some(-1.0) => {
+            Some(false)
+        }
+        Value::Number(number) => graded::whole(number.as_f64()?),
+        Value::String(text) => graded::truth_of_text(text),
+        _ => None,
+    }
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(200).collect()
+}
