@@ -32,7 +32,7 @@ pub const PINS: [&str; 10] = [
 /// The folder of the LibTorch that this process has loaded: the one of its run path, unless
 /// `LD_LIBRARY_PATH` names another.
 pub fn libtorch_folder() -> PathBuf {
-    let maps = files::read_text(Path::new("/proc/self/maps")).unwrap_or_default();
+    let maps = files::kernel_text(Path::new("/proc/self/maps")).unwrap_or_default();
     let loaded = maps.lines().find_map(|line| {
         let place = line.find('/')?;
         line[place..].strip_suffix("/libtorch_cpu.so").map(PathBuf::from)
@@ -120,7 +120,7 @@ fn git(arguments: &[&str]) -> Option<Vec<u8>> {
 }
 
 fn proc_text(path: &Path) -> Option<String> {
-    Some(files::read_text(path).ok()?.trim().to_string())
+    Some(files::kernel_text(path).ok()?.trim().to_string())
 }
 
 fn field(path: &str, name: &str) -> Option<String> {

@@ -65,16 +65,16 @@ pub fn load(folder: &Path, declared: Option<&Path>) -> Result<Study, StudyError>
     if grids.is_empty() {
         return Err(invalid("is no study: its folder `grids` has no grid"));
     }
-    let copy = folder.join("study.json");
+    let copy = files::foreign::inside(folder, "study.json")?;
     let declaration = match declared {
         Some(path) => Some(declaration::load(path)?),
-        None if copy.is_file() => Some(declaration::load(&copy)?),
+        None if copy.exists() => Some(declaration::load(&copy)?),
         None => {
             one_pair_of_sets(&grids).map_err(|reason| invalid(&reason))?;
             None
         }
     };
-    let cells_folder = folder.join("cells");
+    let cells_folder = files::foreign::inside(folder, "cells")?;
     let (cells, refused) = match cells_folder.is_dir() {
         true => cell::read_folder(&cells_folder)?,
         false => (Vec::new(), Vec::new()),
@@ -93,7 +93,7 @@ pub fn has_grids(folder: &Path) -> bool {
 
 /// The resolved grids of a study folder, by file name; none without a folder `grids`.
 pub fn grids(folder: &Path) -> Result<Vec<Grid>, StudyError> {
-    let folder = folder.join("grids");
+    let folder = files::foreign::inside(folder, "grids")?;
     let mut grids = Vec::new();
     if files::kind(&folder)?.is_none() {
         return Ok(grids);

@@ -142,8 +142,11 @@ pub fn load(path: &Path) -> Result<Declaration, StudyError> {
     let invalid = |reason: String| StudyError::Invalid { path: path.to_path_buf(), reason };
     let text = files::read_text_up_to(path, 1 << 20)?;
     let declaration: Declaration = match path.extension().is_some_and(|it| it == "json") {
-        true => serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?,
-        false => toml::from_str(&text).map_err(|error| invalid(error.to_string()))?,
+        true => serde_json::from_str(&text)
+            .map_err(|error| invalid(files::foreign::without_values(&error.to_string())))?,
+        false => toml::from_str(&text).map_err(|error: toml::de::Error| {
+            invalid(files::foreign::without_text(&text, error.message(), error.span()))
+        })?,
     };
     declaration.check().map_err(invalid)?;
     Ok(declaration)

@@ -25,6 +25,7 @@ mod grade;
 mod headline;
 mod hostile;
 mod honest;
+mod hostile_files;
 mod housekeeping;
 mod hygiene;
 mod init;

@@ -224,7 +224,7 @@ fn limit(memory_bytes: u64, processor_seconds: u64) -> io::Result<()> {
         let current = Some(maximum.map_or(most, |maximum| most.min(maximum)));
         process::setrlimit(resource, Rlimit { current, maximum })
     };
-    let statistics = files::read_text_up_to(Path::new("/proc/self/statm"), 4096);
+    let statistics = files::kernel_text(Path::new("/proc/self/statm"));
     let statistics = statistics.map_err(io::Error::other)?;
     let pages = statistics.split(' ').next().and_then(|pages| pages.parse::<u64>().ok());
     let pages = pages.ok_or_else(|| io::Error::other("/proc/self/statm has no number"))?;

@@ -43,9 +43,19 @@ pub fn read(path: &Path) -> Result<Vec<u8>, FileError> {
     foreign::read_up_to(path, foreign::MOST_FILE_BYTES)
 }
 
-/// The file's text; not UTF-8 is an error.
+/// The file's text, at most [`foreign::MOST_TEXT_BYTES`]; not UTF-8 is an error.
 pub fn read_text(path: &Path) -> Result<String, FileError> {
-    read_text_up_to(path, foreign::MOST_FILE_BYTES)
+    read_text_up_to(path, foreign::MOST_TEXT_BYTES)
+}
+
+/// The text of a file of this machine's kernel, at most 16 MiB of it. Never of a path that somebody
+/// else names: such a file may wait or have no end.
+pub fn kernel_text(path: &Path) -> Result<String, FileError> {
+    use io::Read;
+    let mut text = String::new();
+    let file = fs::File::open(path).map_err(io_error("read", path))?;
+    file.take(16 << 20).read_to_string(&mut text).map_err(io_error("read", path))?;
+    Ok(text)
 }
 
 /// As [`read_text`], of a file that cannot sensibly be larger than `limit` bytes.
@@ -316,12 +326,15 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), FileError> 
     write_atomic(path, canonical_json(value).as_bytes())
 }
 
-/// Reads one JSON value of at most [`foreign::MOST_JSON_BYTES`]; the error names the key path. A
-/// key that stands twice in an object is an error.
+/// Reads one JSON value of at most [`foreign::MOST_JSON_BYTES`]; the error names the key path and
+/// shows no text of the file. A key that stands twice in an object is an error.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, FileError> {
     let _regular = foreign::open_regular(path)?;
     let text = read_text_up_to(path, foreign::MOST_JSON_BYTES)?;
-    strict_json(&text).map_err(|reason| FileError::Json { path: path.to_path_buf(), reason })
+    strict_json(&text).map_err(|reason| {
+        let reason = foreign::without_values(&reason);
+        FileError::Json { path: path.to_path_buf(), reason }
+    })
 }
 
 fn strict_json<T: DeserializeOwned>(text: &str) -> Result<T, String> {
@@ -388,14 +401,14 @@ pub fn read_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, FileError>
     lines_of(path, io::BufReader::new(file), foreign::RECORDS)
 }
 
-/// As [`read_lines`], of a file that the user names, within [`foreign::DATA`].
+/// As [`read_lines`], of a file that the user names, within [`foreign::HELD_DATA`].
 pub fn read_data_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, FileError> {
-    lines_of(path, io::BufReader::new(foreign::open(path)?), foreign::DATA)
+    lines_of(path, io::BufReader::new(foreign::open(path)?), foreign::HELD_DATA)
 }
 
 /// As [`read_data_lines`], of bytes that came from elsewhere; `path` is for messages.
 pub fn parse_lines<T: DeserializeOwned>(path: &Path, bytes: &[u8]) -> Result<Vec<T>, FileError> {
-    lines_of(path, bytes, foreign::DATA)
+    lines_of(path, bytes, foreign::HELD_DATA)
 }
 
 fn lines_of<T: DeserializeOwned>(

@@ -153,7 +153,13 @@ pub fn chain(path: &Path) -> Result<Chain, ExperimentError> {
 pub fn read_table(path: &Path) -> Result<Table, ExperimentError> {
     let text = files::read_text_up_to(path, MAX_FILE_BYTES)?;
     text.parse().map_err(|error: toml::de::Error| {
-        let mut reason = error.to_string().trim_end().to_string();
+        // The text of a file that is no experiment by its name, or a link, is not shown.
+        let is_own = path.extension().is_some_and(|it| it == "toml")
+            && matches!(files::kind(path), Ok(Some(files::FileKind::File)));
+        let mut reason = match is_own {
+            true => error.to_string().trim_end().to_string(),
+            false => files::foreign::without_text(&text, error.message(), error.span()),
+        };
         if !reason.starts_with("TOML") {
             reason = format!("not TOML: {reason}");
         }

@@ -269,7 +269,7 @@ pub fn end(evaluations: &[EvaluationRecord], outcome: &Outcome) -> Components {
 impl RunFolder {
     /// `ledger.jsonl`, in order. [`check_chain`] tells whether it holds.
     pub fn ledger(&self) -> Result<Vec<LedgerEntry>, files::FileError> {
-        files::read_lines(&self.path(FILE))
+        files::read_lines(&self.inside(FILE)?)
     }
 }
 

@@ -104,7 +104,7 @@ fn predicate(run: &RunFolder) -> Result<Map<String, Value>, ReportError> {
     struct Entry {
         head: String,
     }
-    let ledger = run.path("ledger.jsonl");
+    let ledger = run.inside("ledger.jsonl")?;
     let entries: Vec<Entry> = match ledger.exists() {
         true => files::read_lines(&ledger)?,
         false => Vec::new(),
@@ -160,7 +160,7 @@ pub fn check(run: &RunFolder) -> Result<(usize, Vec<StatementProblem>), ReportEr
 }
 
 fn read(run: &RunFolder) -> Result<Statement, ReportError> {
-    let text = files::read_text_up_to(&run.path(NAME), LIMIT_BYTES)?;
+    let text = files::read_text_up_to(&run.inside(NAME)?, LIMIT_BYTES)?;
     let statement: Statement =
         serde_json::from_str(&text).map_err(|error| ReportError::Malformed(error.to_string()))?;
     for (name, found, expected) in [

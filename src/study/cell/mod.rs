@@ -199,7 +199,8 @@ impl Cell {
     pub fn read(path: &Path) -> Result<Self, StudyError> {
         let text = files::read_text_up_to(path, MAX_BYTES)?;
         let invalid = |reason: String| StudyError::invalid(path, reason);
-        let cell: Self = serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
+        let cell: Self = serde_json::from_str(&text)
+            .map_err(|error| invalid(files::foreign::without_values(&error.to_string())))?;
         check::check(&cell).map_err(invalid)?;
         Ok(cell)
     }

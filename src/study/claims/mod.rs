@@ -158,9 +158,9 @@ pub fn shipped() -> Claims {
 /// # Errors
 /// As [`load`].
 pub fn of(folder: &Path, study: &Study) -> Result<Claims, StudyError> {
-    let own = folder.join(FILE);
+    let own = files::foreign::inside(folder, FILE)?;
     match study.is_of_mini_aime() {
-        _ if own.is_file() => load(&own),
+        _ if own.exists() => load(&own),
         true => Ok(shipped()),
         false => Ok(Claims::default()),
     }
@@ -172,7 +172,9 @@ pub fn load(path: &Path) -> Result<Claims, StudyError> {
 }
 
 fn parse(text: &str) -> Result<Claims, String> {
-    let claims: Claims = toml::from_str(text).map_err(|error| error.to_string())?;
+    let claims: Claims = toml::from_str(text).map_err(|error: toml::de::Error| {
+        files::foreign::without_text(text, error.message(), error.span())
+    })?;
     let mut ids = BTreeSet::new();
     for claim in &claims.claims {
         let at = |reason: String| format!("claim `{}`: {reason}", claim.id);

@@ -38,14 +38,14 @@ pub fn card_memory_bytes(card: u32) -> Option<u64> {
 }
 
 fn kilobytes(path: &str, field: &str) -> Option<u64> {
-    let text = files::read_text(Path::new(path)).ok()?;
+    let text = files::kernel_text(Path::new(path)).ok()?;
     let line = text.lines().find(|line| line.split(':').next() == Some(field))?;
     Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()?.saturating_mul(1024))
 }
 
 /// What the control groups (version 2 or 1) leave to this process.
 fn control_group_bytes() -> Option<u64> {
-    let own = files::read_text(Path::new("/proc/self/cgroup")).unwrap_or_default();
+    let own = files::kernel_text(Path::new("/proc/self/cgroup")).unwrap_or_default();
     let mut groups = vec![
         (PathBuf::from("/sys/fs/cgroup"), ["memory.max", "memory.current"]),
         (PathBuf::from("/sys/fs/cgroup/memory"), LEGACY),
@@ -69,8 +69,9 @@ const LEGACY: [&str; 2] = ["memory.limit_in_bytes", "memory.usage_in_bytes"];
 
 /// Limit less usage; pages of files that can be dropped do not count as used.
 fn left_in(folder: &Path, [limit, usage]: &[&str; 2]) -> Option<u64> {
-    let number = |name: &str| files::read_text(&folder.join(name)).ok()?.trim().parse::<u64>().ok();
-    let statistics = files::read_text(&folder.join("memory.stat")).unwrap_or_default();
+    let number =
+        |name: &str| files::kernel_text(&folder.join(name)).ok()?.trim().parse::<u64>().ok();
+    let statistics = files::kernel_text(&folder.join("memory.stat")).unwrap_or_default();
     let droppable = statistics
         .lines()
         .find_map(|line| line.strip_prefix("inactive_file ")?.trim().parse::<u64>().ok())

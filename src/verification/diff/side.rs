@@ -111,7 +111,7 @@ fn lines<T: DeserializeOwned>(
     name: &str,
     finished: bool,
 ) -> Result<Option<Vec<T>>, VerificationError> {
-    let path = folder.path(name);
+    let path = folder.inside(name)?;
     if !path.exists() {
         return Ok(None);
     }

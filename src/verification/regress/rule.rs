@@ -66,7 +66,9 @@ pub fn load(path: &Path) -> Result<RegressRule, VerificationError> {
     let refuse =
         |reason: String| VerificationError::Refused(format!("{}: {reason}", path.display()));
     let text = files::read_text(path)?;
-    let rule: RegressRule = toml::from_str(&text).map_err(|error| refuse(error.to_string()))?;
+    let rule: RegressRule = toml::from_str(&text).map_err(|error: toml::de::Error| {
+        refuse(files::foreign::without_text(&text, error.message(), error.span()))
+    })?;
     let mut seeds = rule.fast.seeds.clone();
     seeds.sort_unstable();
     seeds.dedup();

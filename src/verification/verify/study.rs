@@ -223,7 +223,8 @@ fn reported(folder: &Path, study: &Study) -> Check {
         Claims::default()
     });
     let built = report::report(study, &judged_by);
-    let kept: Option<serde_json::Value> = files::read_json(&folder.join("report.json")).ok();
+    let kept: Option<serde_json::Value> =
+        files::foreign::inside(folder, "report.json").and_then(|path| files::read_json(&path)).ok();
     if kept.is_some_and(|kept| kept["schema"] != built.schema) {
         check.inconclusive("report.json", "is written by another version and was not compared");
         return check.compared("nothing");

@@ -7,10 +7,15 @@
 //! | a JSON document | 16 MiB | digests of 100,000 files |
 //! | JSON lines of a run folder | 64 MiB, 2^20 lines of 1 MiB | 20,000 rollout steps |
 //! | JSON lines that a user names | 4 GiB, 2^26 lines of 16 MiB | the largest problem sets |
-//! | any other file that is read whole | 4 GiB | |
+//! | JSON lines that a user names and that are held whole | 512 MiB, 2^22 lines of 16 MiB | responses |
+//! | a text: a report, YAML, a log | 64 MiB | |
+//! | any other file that is read whole | 512 MiB | tables of outcomes and rollouts |
 //! | any file that is hashed | 256 GiB, an eighth of them data | AdamW's moments of a policy of 32 B |
 //! | `tokenizer.json` | 64 MiB | the largest published ones have 33 MB |
 //! | entries of a folder | 2^20 | |
+//!
+//! Refused before a byte is read: a pipe that nobody has opened, a device that is no terminal, what a
+//! kernel makes up, a file that is almost all holes, and one that is larger than its bound.
 
 #![expect(
     clippy::disallowed_methods,
@@ -44,15 +49,22 @@ pub const RECORDS: ForeignLimits =
 pub const DATA: ForeignLimits =
     ForeignLimits { bytes: 4 << 30, line_bytes: 16 << 20, lines: 1 << 26 };
 
+/// As [`DATA`], where all lines are in memory at once.
+pub const HELD_DATA: ForeignLimits =
+    ForeignLimits { bytes: 512 << 20, line_bytes: 16 << 20, lines: 1 << 22 };
+
 pub const MOST_JSON_BYTES: u64 = 16 << 20;
 
 /// Any file that is read whole.
-pub const MOST_FILE_BYTES: u64 = 4 << 30;
+pub const MOST_FILE_BYTES: u64 = 512 << 20;
+
+/// Any text that is read whole.
+pub const MOST_TEXT_BYTES: u64 = 64 << 20;
 
 /// Any file that is hashed: AdamW's moments of a policy of 32 B, in one file.
 pub const MOST_HASHED_BYTES: u64 = 256 << 30;
 
-/// From this size on, at least an eighth of a hashed file must be data: a file with holes claims a
+/// From this size on, at least an eighth of a file must be data: a file with holes claims a
 /// size that nobody had to send.
 const HOLES_ARE_LOOKED_FOR_FROM_BYTES: u64 = 1 << 16;
 
@@ -67,14 +79,64 @@ const MOST_NAME_BYTES: usize = 1024;
 
 /// Opens a file to read it. Opening a pipe without a writer would wait without end, so only a pipe
 /// that is open already (`/dev/stdin`, `<(…)`) is read.
+///
+/// # Errors
+/// A device that is no terminal; what the kernel makes up; a file that is almost all holes.
 pub fn open(path: &Path) -> Result<fs::File, FileError> {
     use std::os::unix::fs::FileTypeExt;
+    let refuse = |reason: String| Err(invalid("read", path, reason));
     let facts = fs::metadata(path).map_err(io_error("read", path))?;
+    let kind = facts.file_type();
     let is_open_already = path.starts_with("/dev") || path.starts_with("/proc");
-    if facts.file_type().is_fifo() && !is_open_already {
-        return Err(invalid("read", path, "it is a pipe".to_string()));
+    if kind.is_fifo() && !is_open_already {
+        return refuse("it is a pipe".to_string());
     }
-    fs::File::open(path).map_err(io_error("read", path))
+    // To open a device can already do something: rewind a tape, wait for a line.
+    if kind.is_block_device() || (kind.is_char_device() && !is_standard_input(path)) {
+        return refuse("it is no regular file".to_string());
+    }
+    let mut file = fs::File::open(path).map_err(io_error("read", path))?;
+    if kind.is_char_device() && !io::IsTerminal::is_terminal(&file) {
+        return refuse("it is no regular file".to_string());
+    }
+    if !facts.is_file() {
+        return Ok(file);
+    }
+    if is_of_the_kernel(&file).map_err(io_error("read", path))? {
+        return refuse("it is no file on a disk".to_string());
+    }
+    let size = facts.len();
+    if size >= HOLES_ARE_LOOKED_FOR_FROM_BYTES && !has_data(&file, size / 8) {
+        return refuse(format!("of its {size} bytes almost all are holes"));
+    }
+    file.rewind().map_err(io_error("read", path))?;
+    Ok(file)
+}
+
+fn is_standard_input(path: &Path) -> bool {
+    ["/dev/stdin", "/dev/tty", "/dev/fd/0", "/proc/self/fd/0"]
+        .iter()
+        .any(|it| path == Path::new(it))
+}
+
+/// What a parser says of a text that may be somebody else's, with the place and without the text.
+pub fn without_text(text: &str, message: &str, span: Option<std::ops::Range<usize>>) -> String {
+    let before = span.and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let line = before.matches('\n').count() + 1;
+    let column = before.chars().rev().take_while(|it| *it != '\n').count() + 1;
+    format!("line {line}, column {column}: {}", without_values(message))
+}
+
+/// A message of a parser without the strings that it quotes: `invalid type: string "…", expected u64`
+/// shows what stands in a file.
+pub fn without_values(message: &str) -> String {
+    match message.split_once(" string \"") {
+        Some((before, after)) => {
+            let rest = after.rfind("\", expected ").map_or("", |end| &after[end + 1..]);
+            format!("{before} a string{rest}")
+        }
+        None => message.chars().take(400).collect(),
+    }
 }
 
 /// As [`open`], of a file whose end is known: no pipe, no device. The size comes with it.
@@ -98,16 +160,9 @@ pub fn open_regular(path: &Path) -> Result<(fs::File, u64), FileError> {
 pub fn each_piece(path: &Path, mut each: impl FnMut(&[u8])) -> Result<(), FileError> {
     let (mut file, size) = open_regular(path)?;
     let refuse = |reason: String| Err(invalid("read", path, reason));
-    if is_of_the_kernel(&file).map_err(io_error("read", path))? {
-        return refuse("it is no file on a disk".to_string());
-    }
     if size > MOST_HASHED_BYTES {
         return refuse(format!("larger than {MOST_HASHED_BYTES} bytes"));
     }
-    if size >= HOLES_ARE_LOOKED_FOR_FROM_BYTES && !has_data(&file, size / 8) {
-        return refuse(format!("of its {size} bytes almost all are holes"));
-    }
-    file.rewind().map_err(io_error("read", path))?;
     let mut left = size;
     let mut piece = vec![0; 1 << 20];
     loop {
