@@ -241,13 +241,13 @@ fn one_target_of_the_fuzz_tests() {
     if case == first {
         std::fs::write(folder.join(".case"), case.saturating_sub(1).to_string()).unwrap();
     }
-    let status = files::read_text(Path::new("/proc/self/status")).unwrap();
+    let status = files::kernel_text(Path::new("/proc/self/status")).unwrap();
     let peak = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
     eprintln!("peak {}", peak.trim_start_matches("VmHWM:").trim());
 }
 
 fn limit_memory() {
-    let pages = files::read_text(Path::new("/proc/self/statm")).unwrap();
+    let pages = files::kernel_text(Path::new("/proc/self/statm")).unwrap();
     let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
     let most = pages * rustix::param::page_size() as u64 + MEMORY_BYTES;
     let limit = Rlimit { current: Some(most), maximum: None };

@@ -74,7 +74,7 @@ fn text() -> Vec<Case> {
             make: |_| (),
             command: "train /dev/zero --out run",
             code: 3,
-            says: &["cannot read /dev/zero: larger than 1048576 bytes"],
+            says: &["cannot read /dev/zero: it is no regular file"],
         },
     ]
 }

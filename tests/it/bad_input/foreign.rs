@@ -288,7 +288,7 @@ fn tables() -> Vec<Case> {
                 let path = s.run().path("rollouts/step-000040.parquet");
                 s.holes(&path, 5 << 30)
             },
-            &["rollouts/step-000040.parquet: larger than 4294967296 bytes"],
+            &["rollouts/step-000040.parquet: larger than 536870912 bytes"],
         ),
     ]
 }

@@ -81,7 +81,7 @@ const MOST_NAME_BYTES: usize = 1024;
 /// that is open already (`/dev/stdin`, `<(…)`) is read.
 ///
 /// # Errors
-/// A device that is no terminal; what the kernel makes up; a file that is almost all holes.
+/// A device that is no terminal; what the kernel makes up.
 pub fn open(path: &Path) -> Result<fs::File, FileError> {
     use std::os::unix::fs::FileTypeExt;
     let refuse = |reason: String| Err(invalid("read", path, reason));
@@ -95,22 +95,23 @@ pub fn open(path: &Path) -> Result<fs::File, FileError> {
     if kind.is_block_device() || (kind.is_char_device() && !is_standard_input(path)) {
         return refuse("it is no regular file".to_string());
     }
-    let mut file = fs::File::open(path).map_err(io_error("read", path))?;
+    let file = fs::File::open(path).map_err(io_error("read", path))?;
     if kind.is_char_device() && !io::IsTerminal::is_terminal(&file) {
         return refuse("it is no regular file".to_string());
     }
-    if !facts.is_file() {
-        return Ok(file);
-    }
-    if is_of_the_kernel(&file).map_err(io_error("read", path))? {
+    if facts.is_file() && is_of_the_kernel(&file).map_err(io_error("read", path))? {
         return refuse("it is no file on a disk".to_string());
     }
-    let size = facts.len();
-    if size >= HOLES_ARE_LOOKED_FOR_FROM_BYTES && !has_data(&file, size / 8) {
-        return refuse(format!("of its {size} bytes almost all are holes"));
-    }
-    file.rewind().map_err(io_error("read", path))?;
     Ok(file)
+}
+
+/// Refuses a file that is almost all holes.
+fn refuse_holes(path: &Path, file: &mut fs::File, size: u64) -> Result<(), FileError> {
+    if size >= HOLES_ARE_LOOKED_FOR_FROM_BYTES && !has_data(file, size / 8) {
+        let reason = format!("of its {size} bytes almost all are holes");
+        return Err(invalid("read", path, reason));
+    }
+    file.rewind().map_err(io_error("read", path))
 }
 
 fn is_standard_input(path: &Path) -> bool {
@@ -163,6 +164,7 @@ pub fn each_piece(path: &Path, mut each: impl FnMut(&[u8])) -> Result<(), FileEr
     if size > MOST_HASHED_BYTES {
         return refuse(format!("larger than {MOST_HASHED_BYTES} bytes"));
     }
+    refuse_holes(path, &mut file, size)?;
     let mut left = size;
     let mut piece = vec![0; 1 << 20];
     loop {
@@ -214,14 +216,17 @@ pub fn reopened(descriptor: std::os::fd::OwnedFd) -> fs::File {
     fs::File::from(descriptor)
 }
 
-/// The bytes of a file that has at most `limit` of them. Nothing beyond them is read, so a device
-/// without end is refused.
+/// The bytes of a file that has at most `limit` of them, and more than holes.
 pub fn read_up_to(path: &Path, limit: u64) -> Result<Vec<u8>, FileError> {
-    let file = open(path)?;
-    let size = file.metadata().map_err(io_error("read", path))?.len();
+    let mut file = open(path)?;
+    let facts = file.metadata().map_err(io_error("read", path))?;
+    let size = facts.len();
     let too_large = || invalid("read", path, format!("larger than {limit} bytes"));
     if size > limit {
         return Err(too_large());
+    }
+    if facts.is_file() {
+        refuse_holes(path, &mut file, size)?;
     }
     let mut bytes = Vec::new();
     file.take(limit + 1).read_to_end(&mut bytes).map_err(io_error("read", path))?;
