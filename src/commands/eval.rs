@@ -260,7 +260,7 @@ fn problem_sets(args: &EvalArgs) -> Result<Vec<(String, Vec<Problem>)>> {
         }
         let file = problem_file::read_with(path, &args.keys)?.consistent(path)?;
         for told in problem_file::told(&file.readings) {
-            output::tell(&format!("{}: {told}", path.display()));
+            output::tell(format!("{}: {told}", path.display()));
         }
         sets.push((name, file.problems));
     }

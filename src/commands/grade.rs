@@ -75,8 +75,15 @@ impl From<StoredResponse> for GradeLine {
 /// What tells the writers of lines apart.
 #[derive(Deserialize)]
 struct GradeForm {
-    gts: Option<IgnoredAny>,
-    resps: Option<IgnoredAny>,
+    // With null there too: whoever wrote the key writes such lines.
+    #[serde(default, deserialize_with = "present")]
+    gts: bool,
+    #[serde(default, deserialize_with = "present")]
+    resps: bool,
+}
+
+fn present<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
+    IgnoredAny::deserialize(from).map(|_| true)
 }
 
 /// A line of verl's dumps of rollouts.
@@ -126,11 +133,11 @@ fn read_lines(path: &Path, lines: &mut Vec<GradeLine>) -> Result<(), FileError> 
     foreign::each_line(path, file, foreign::DATA, |number, bytes| -> Result<(), FileError> {
         let at = |reason| FileError::Line { path: path.to_path_buf(), line: number, reason };
         match files::parse_line(path, number, bytes)? {
-            Some(GradeForm { gts: Some(IgnoredAny), .. }) => {
+            Some(GradeForm { gts: true, .. }) => {
                 let dump: Option<VerlDump> = files::parse_line(path, number, bytes)?;
                 lines.extend(dump.map(|dump| GradeLine::new(dump.output, dump.gts)));
             }
-            Some(GradeForm { resps: Some(IgnoredAny), .. }) => {
+            Some(GradeForm { resps: true, .. }) => {
                 let Some(sample) = files::parse_line::<LmEvalSample>(path, number, bytes)? else {
                     return Ok(());
                 };
@@ -153,7 +160,7 @@ fn read_lines(path: &Path, lines: &mut Vec<GradeLine>) -> Result<(), FileError> 
     })?;
     if left_out > 0 {
         let path = path.display();
-        output::tell(&format!(
+        output::tell(format!(
             "{path}: {left_out} lines of other filters have the same responses and are left out"
         ));
     }

@@ -163,5 +163,5 @@ fn dumps_of_verl_and_samples_of_lm_eval_are_graded() {
     let mut none = dump.clone();
     none["gts"] = Value::Null;
     let (code, _, talk) = grade(&none.to_string(), &[]);
-    assert!(code == 3 && talk.contains("ground_truth"), "{talk}");
+    assert!(code == 3 && talk.contains("gts: expected text or a number, got null"), "{talk}");
 }

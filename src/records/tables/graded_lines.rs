@@ -11,6 +11,9 @@ use std::path::Path;
 
 type Line = Map<String, Value>;
 
+/// Columns of problem, sample and correctness.
+type GradedColumns = (String, Option<String>, String);
+
 /// Keys of a line of lm-eval that are no metric.
 const LM_EVAL: [&str; 13] = [
     "doc_id",
@@ -57,7 +60,7 @@ pub fn read(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError>
 /// A line that lacks a column or has no truth value there; more than one column, filter or step that
 /// could be meant.
 fn read_lines(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError> {
-    let mut chosen: Option<(Writer, (String, Option<String>, String))> = None;
+    let mut chosen: Option<(Writer, GradedColumns)> = None;
     let mut rows = Vec::new();
     let (mut filters, mut steps) = (BTreeSet::new(), BTreeSet::new());
     // `exact_match,strict-match`, as lm-eval's own results name it.
@@ -170,7 +173,7 @@ fn columns(
     line: &Line,
     writer: Writer,
     names: &ColumnNames,
-) -> Result<(String, Option<String>, String), TableError> {
+) -> Result<GradedColumns, TableError> {
     let correct = names.correct.clone();
     let text = |text: &str| Some(text.to_string());
     let of_writer = match writer {

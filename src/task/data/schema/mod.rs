@@ -163,9 +163,9 @@ fn absent<T>(row: &Map<String, Value>, what: &str, keys: &[&str]) -> Result<T, R
     refuse(what, reason)
 }
 
-type Question = (String, Vec<Message>, Option<String>);
+type QuestionRead = (String, Vec<Message>, Option<String>);
 
-fn question(row: &Map<String, Value>, chosen: Option<&str>) -> Result<Question, RowError> {
+fn question(row: &Map<String, Value>, chosen: Option<&str>) -> Result<QuestionRead, RowError> {
     let user = |content: &str| vec![Message { role: "user".into(), content: content.into() }];
     let keys = chosen.map_or(QUESTIONS.to_vec(), |key| vec![key]);
     let mut found: Option<(&str, String)> = None;

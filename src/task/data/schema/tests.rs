@@ -53,7 +53,7 @@ fn what_is_no_one_answer_is_refused_with_its_key() {
         (json!({"question": "q", "answer": []}), "answer: a list of 0 answers"),
         (json!({"question": "q", "answer": {"value": 1}}), "--answer-key KEY.INSIDE"),
         (json!({"question": "q", "answer": null}), "answer: it is null"),
-        (json!({"question": "q", "answer": 1e300}), "answer: 1e300 is a float"),
+        (json!({"question": "q", "answer": 1e300}), "answer: 1e+300 is a float"),
         (json!({"question": null, "answer": 1}), "question: it is null"),
         (
             json!({"question": "q", "result": 1}),
