@@ -375,6 +375,12 @@ const COMMANDS: &[(&str, How)] = {
         ),
         ("dapo data prepare train.jsonl --without aime-2024.parquet --out data", Run),
         (
+            "dapo data prepare problems.jsonl --question-key task --answer-key result.value --out data",
+            As(
+                "dapo data prepare train.jsonl --question-key question --answer-key answer --out keyed",
+            ),
+        ),
+        (
             "../../target/debug/dapo data prepare train.jsonl --without dev.jsonl --without test.jsonl \
              --out data",
             As(
