@@ -1,9 +1,9 @@
 //! `dapo engine`: an experiment on another trainer.
 
-use crate::base::visible;
+use crate::base::{files, visible};
 use crate::commands::train::{self, EngineArgs, TrainArgs};
 use crate::commands::{exit, output};
-use crate::engines::{Effective, process, run as engines, trl, verl};
+use crate::engines::{Effective, Trap, process, run as engines, trl, verl};
 use crate::experiment::{Engine, starter};
 use crate::training::run::inputs::{self, Inputs};
 use anyhow::{Result, bail};
@@ -19,7 +19,9 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Subcommand)]
 #[command(after_help = "Examples:
   dapo engine check trl experiments/engines/grpo.toml
-  dapo engine check verl --config run_dapo.sh
+  python3 -m verl.trainer.main_ppo … --cfg job > job.yaml    # your own command: it prints, and trains nothing
+  dapo engine check verl job.yaml
+  dapo engine check trl training_args.bin --against experiments/engines/grpo.toml
   dapo engine render trl experiments/engines/grpo.toml --out runs/trl
   dapo engine launch trl experiments/engines/grpo.toml --out runs/grpo-trl
   dapo engine import trl experiments/engines/grpo.toml --from runs/trl --out runs/imported")]
@@ -49,15 +51,21 @@ pub struct RenderArgs {
 #[derive(Debug, clap::Args)]
 pub struct EngineCheckArgs {
     engine: Engine,
-    /// Experiment file, or the name of an arm here.
+    /// Experiment file (*.toml, or a record in JSON) or the name of an arm here; or a configuration of the trainer, as --config.
     #[arg(required_unless_present = "config", conflicts_with = "config")]
-    experiment: Option<PathBuf>,
-    /// A configuration of verl that you wrote: YAML, overrides one a line, or the shell script that
-    /// passes them. Its effective values stand beside what is asked, and every trap is named.
+    file: Option<PathBuf>,
+    /// A configuration that you have. Its values stand beside what is asked, and every trap is named. What it does not
+    /// state is shown as not stated, never as a default.
+    ///
+    /// verl: what your command prints with `--cfg job` at its end (also in a log, with Ray's prefixes),
+    /// `.hydra/config.yaml`, W&B's `config.yaml`, the dictionary that verl prints, and, where --python has verl,
+    /// `.hydra/overrides.yaml`, overrides one a line, or YAML with a `defaults` list. A shell script is not read.
+    ///
+    /// trl: a GRPOConfig as YAML or JSON, W&B's `config.yaml`, or `training_args.bin`.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// With --config: the experiment that it is held against. Default: the paper's DAPO on Qwen2.5-32B.
-    #[arg(long, value_name = "EXPERIMENT", requires = "config")]
+    /// The experiment that a configuration is held against. Default: the paper's DAPO on Qwen2.5-32B.
+    #[arg(long, value_name = "EXPERIMENT")]
     against: Option<PathBuf>,
     #[command(flatten)]
     args: EngineArgs,
@@ -117,19 +125,25 @@ fn render(args: &RenderArgs) -> Result<ExitCode> {
 }
 
 fn check(args: &EngineCheckArgs) -> Result<ExitCode> {
-    if let Some(config) = &args.config {
-        return check_config(args, config);
-    }
-    let Some(experiment) = &args.experiment else {
-        bail!(exit::Usage("EXPERIMENT is missing".to_string()));
+    let Some(experiment) = args.config.as_ref().or(args.file.as_ref()) else {
+        bail!(exit::Usage("FILE is missing".to_string()));
     };
+    if args.config.is_some() || is_configuration(experiment) {
+        return check_config(args, experiment);
+    }
+    if args.against.is_some() {
+        let path = experiment.display();
+        bail!(exit::Usage(format!("--against is for a configuration; {path} is an experiment")));
+    }
     let (inputs, options) = (inputs(args.engine, experiment)?, args.args.options(None));
     let versions = process::versions(&options.python, engines::packages(args.engine))?;
     let settings = engines::all_settings(&inputs, &options)?;
     let (effective, problem) = match args.engine {
         Engine::Verl => {
             let composed = verl::compose::of_settings(&options.python, &settings)?;
-            (composed.beside(settings), composed.validation)
+            let unchecked = composed.unchecked.as_ref();
+            let unchecked = unchecked.map(|why| format!("it is not asked: {why}"));
+            (composed.beside(settings), composed.validation.or(unchecked))
         }
         _ => (trl::check::effective(&options.python, settings)?, None),
     };
@@ -139,7 +153,7 @@ fn check(args: &EngineCheckArgs) -> Result<ExitCode> {
         println!("{}", json!({"versions": versions, "settings": rows, "validation": problem}));
         return Ok(exit::agreed(agrees));
     }
-    print(args.engine, &effective);
+    print(args.engine, &effective, "—");
     if let Some(problem) = problem {
         output::tell(format!("verl's own validation: {problem}"));
     }
@@ -148,44 +162,94 @@ fn check(args: &EngineCheckArgs) -> Result<ExitCode> {
     Ok(exit::agreed(agrees))
 }
 
+/// Whether a file is a configuration of a trainer, and no experiment of this harness.
+fn is_configuration(path: &Path) -> bool {
+    let kind = path.extension().and_then(|it| it.to_str());
+    if path.is_dir() || !path.exists() || kind == Some("toml") {
+        return false;
+    }
+    let is_ours = |value: serde_json::Value| {
+        ["dapo", "experiment"].iter().any(|key| value.get(key).is_some())
+    };
+    kind != Some("json") || !files::read_json(path).is_ok_and(is_ours)
+}
+
 /// A configuration that a user wrote without this harness.
 fn check_config(args: &EngineCheckArgs, config: &Path) -> Result<ExitCode> {
-    if args.engine != Engine::Verl {
-        bail!(exit::Usage("--config is for verl".to_string()));
-    }
     let asked = match &args.against {
         Some(experiment) => train::load(experiment, None)?.0,
         None => starter::paper()?,
     };
     let options = args.args.options(None);
-    let composed = verl::compose::of_file(&options.python, config)?;
-    let (effective, refusals) = verl::traps::compared(&composed, &asked, options.cards);
-    let traps = verl::traps::traps(&composed, &asked);
+    let (python, processes) = (&options.python, options.processes);
+    let (named, (effective, refusals), traps, note) = match args.engine {
+        Engine::Native => bail!(exit::Usage("the native engine has no configuration".to_string())),
+        Engine::Verl => {
+            let composed = verl::compose::of_file(python, config)?;
+            let compared = verl::traps::compared(&composed, &asked, options.cards);
+            let unchecked = composed.unchecked.as_ref();
+            let unchecked =
+                unchecked.map(|why| format!("not checked: verl's own validation: {why}"));
+            let note = match composed.version.as_str() {
+                "" => Some(
+                    "not checked: keys that were added to verl's own, and verl's own validation; both need \
+                     .hydra/overrides.yaml and a Python with that verl"
+                        .to_string(),
+                ),
+                _ => unchecked,
+            };
+            let traps = verl::traps::traps(&composed, &asked);
+            (composed.named(), compared, traps, note)
+        }
+        Engine::Trl => {
+            let config = trl::written::TrlConfig::of_file(python, config)?;
+            let compared = config.compared(&asked, processes);
+            let note = config.partial.as_ref().map(|reason| {
+                format!("TRL's own values of what is not stated are not known: {reason}")
+            });
+            ("TRL".to_string(), compared, config.traps(&asked), note)
+        }
+    };
+    let stated = |it: &&Effective| it.value.is_none();
+    let unknown: Vec<&str> =
+        effective.iter().filter(stated).map(|it| it.setting.name.as_str()).collect();
     let agrees = traps.is_empty() && effective.iter().all(Effective::agrees);
+    let code = if agrees && !unknown.is_empty() {
+        ExitCode::from(exit::INCONCLUSIVE)
+    } else {
+        exit::agreed(agrees)
+    };
     if args.json {
         let rows = as_json(&effective);
-        let all = json!({"version": composed.version, "settings": rows, "traps": traps, "refusals": refusals});
+        let all = json!({"of": named, "settings": rows, "traps": traps, "refusals": refusals,
+            "not_stated": unknown, "note": note});
         output::json_line(&all);
-        return Ok(exit::agreed(agrees));
+        return Ok(code);
     }
-    print(args.engine, &effective);
+    print(args.engine, &effective, "not stated");
     for trap in &traps {
-        let verl::traps::Trap { name, key, value, what } = trap;
+        let Trap { name, key, value, what } = trap;
         println!("{}", visible::message(&format!("{name}: {key} = {value}: {what}")));
     }
     for refusal in &refusals {
-        output::tell(format!("verl cannot do what {} asks: {refusal}", asked.name));
+        let name = args.engine.name();
+        output::tell(format!("{name} cannot do what {} asks: {refusal}", asked.name));
     }
-    eprintln!("verl {} beside {}; traps: {}", composed.version, asked.name, traps.len());
-    Ok(exit::agreed(agrees))
+    let (all, differs) = (effective.len(), effective.iter().filter(|it| !it.agrees()).count());
+    if let Some(note) = note {
+        output::tell(note);
+    }
+    let beside = format!("{named} beside {}: {differs} of {all} keys differ", asked.name);
+    output::tell(format!("{beside}, {} not stated; traps: {}", unknown.len(), traps.len()));
+    Ok(code)
 }
 
 fn as_json(effective: &[Effective]) -> Vec<serde_json::Value> {
-    let row = |it: &Effective| json!({"setting": it.setting, "effective": it.value, "agrees": it.agrees()});
+    let row = |it: &Effective| json!({"setting": it.setting, "effective": it.value, "agrees": it.value.as_ref().map(|_| it.agrees())});
     effective.iter().map(row).collect()
 }
 
-fn print(engine: Engine, effective: &[Effective]) {
+fn print(engine: Engine, effective: &[Effective], absent: &str) {
     let short = |value: &serde_json::Value| {
         let text = value.to_string();
         if text.len() > 30 {
@@ -195,7 +259,7 @@ fn print(engine: Engine, effective: &[Effective]) {
         }
     };
     let rows = effective.iter().map(|it| {
-        let found = it.value.as_ref().map_or("—".to_string(), &short);
+        let found = it.value.as_ref().map_or(absent.to_string(), &short);
         let word = if it.agrees() { "" } else { "differs" };
         [
             it.setting.name.clone(),

@@ -2,6 +2,7 @@
 
 use crate::base::files::{self, FileError, foreign};
 use crate::base::visible;
+use crate::commands::exit::Usage;
 use crate::commands::output;
 use crate::experiment::Verifier;
 use crate::records::StoredResponse;
@@ -45,6 +46,9 @@ pub struct GradeArgs {
     /// Print one table of reasons, with their shares and an example each, instead of the lines.
     #[arg(long, conflicts_with = "explain")]
     pub summary: bool,
+    /// Answer each line as soon as it is there, for a program that asks one at a time; FILE is /dev/stdin then.
+    #[arg(long, conflicts_with_all = ["summary", "explain"])]
+    pub follow: bool,
     /// Which rules, where a line does not say it.
     #[arg(long, value_enum, default_value = "answer-line")]
     pub verifier: Verifier,
@@ -167,6 +171,16 @@ fn read_lines(path: &Path, lines: &mut Vec<GradeLine>) -> Result<(), FileError> 
     Ok(())
 }
 
+impl GradeLine {
+    fn verifier(&self, args: &GradeArgs) -> Verifier {
+        match self.strict_box_verify {
+            Some(true) => Verifier::StrictBox,
+            Some(false) => Verifier::AnswerLine,
+            None => args.verifier,
+        }
+    }
+}
+
 #[derive(Debug, Serialize)]
 struct GradeAnswer<'a> {
     score: f64,
@@ -203,6 +217,9 @@ impl<'a> GradeAnswer<'a> {
 /// # Errors
 /// When a file cannot be read or standard output cannot be written to.
 pub fn run(args: &GradeArgs) -> anyhow::Result<ExitCode> {
+    if args.follow {
+        return follow(args);
+    }
     let mut lines: Vec<GradeLine> = Vec::new();
     for file in &args.files {
         format::check(file, "parquet or JSON lines", true)?;
@@ -214,11 +231,7 @@ pub fn run(args: &GradeArgs) -> anyhow::Result<ExitCode> {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut summary = GradeSummary::default();
     for line in &lines {
-        let verifier = match line.strict_box_verify {
-            Some(true) => Verifier::StrictBox,
-            Some(false) => Verifier::AnswerLine,
-            None => args.verifier,
-        };
+        let verifier = line.verifier(args);
         let explanation = reward::explain(&line.response, &line.ground_truth, verifier);
         match args.summary {
             true => summary.add(line, &explanation),
@@ -232,6 +245,25 @@ pub fn run(args: &GradeArgs) -> anyhow::Result<ExitCode> {
         writeln!(out, "{}", summary.table())?;
     }
     out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Lines and answers in turn.
+fn follow(args: &GradeArgs) -> anyhow::Result<ExitCode> {
+    let [file] = &args.files[..] else {
+        anyhow::bail!(Usage("--follow is for one FILE".to_string()));
+    };
+    let reader = std::io::BufReader::new(foreign::open(file)?);
+    foreign::each_line(file, reader, foreign::DATA, |number, line| -> anyhow::Result<()> {
+        if let Some(line) = files::parse_line::<GradeLine>(file, number, line)? {
+            let verifier = line.verifier(args);
+            let explanation = reward::explain(&line.response, &line.ground_truth, verifier);
+            let answer = GradeAnswer::of(&explanation, verifier, false);
+            println!("{}", visible::json(&serde_json::to_string(&answer)?));
+            std::io::stdout().flush()?;
+        }
+        Ok(())
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

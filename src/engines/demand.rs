@@ -33,6 +33,17 @@ impl fmt::Display for DemandRefusal {
     }
 }
 
+/// One trap that a configuration is in.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Trap {
+    pub name: &'static str,
+    /// The trainer's key.
+    pub key: String,
+    pub value: Value,
+    /// What the run does.
+    pub what: String,
+}
+
 /// Collects what an arm asks of a trainer.
 #[derive(Debug, Default)]
 pub struct Demand {

@@ -5,6 +5,7 @@
 pub mod demand;
 pub mod error;
 pub mod process;
+pub mod configuration;
 pub mod launcher;
 pub mod following;
 pub mod dump;
@@ -14,7 +15,7 @@ pub mod trl;
 pub mod verl;
 pub mod run;
 
-pub use crate::engines::demand::{Demand, DemandRefusal, Effective, Setting};
+pub use crate::engines::demand::{Demand, DemandRefusal, Effective, Setting, Trap};
 pub use crate::engines::dump::{DumpProblem, DumpedResponse};
 pub use crate::engines::error::EngineError;
 pub use crate::engines::imported::{Imported, Outputs, ReadStep};

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -46,7 +46,8 @@ pub fn versions(program: &str, packages: &[&str]) -> Result<BTreeMap<String, Str
     }
 }
 
-/// Runs a script that reads JSON from standard input and ends its standard output with a line of JSON.
+/// Runs a script that reads JSON from standard input and ends its standard output with a line of JSON. It ends with
+/// this process, however that ends; until it calls `trusted()` it has 1 GiB of memory and 8 s.
 ///
 /// # Errors
 /// A script that ends otherwise, with the last line that it wrote to standard error.
@@ -57,7 +58,8 @@ pub fn ask<T: DeserializeOwned>(
 ) -> Result<T, EngineError> {
     let start = |source| EngineError::Start { program: program.to_string(), source };
     let mut command = command(program);
-    command.args(["-c", script]).stdin(Stdio::piped());
+    let script = format!("{}\n{script}", include_str!("asked.py"));
+    command.args(["-c", &script]).stdin(Stdio::piped());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(start)?;
     if let Some(mut to) = child.stdin.take() {
         // A process that ends early says why.
@@ -68,8 +70,12 @@ pub fn ask<T: DeserializeOwned>(
     serde_json::from_str(said.lines().last().unwrap_or_default()).map_err(|_| {
         let errors = String::from_utf8_lossy(&output.stderr);
         let reason = errors.lines().rev().find(|line| !line.trim().is_empty());
-        let reason = reason.unwrap_or("it said nothing").to_string();
-        EngineError::Program { program: program.to_string(), reason }
+        let reason = match output.status.signal() {
+            Some(signal) if signal == Signal::ALARM.as_raw() => "it took longer than 8 s",
+            Some(_) => "it was ended from outside",
+            None => reason.unwrap_or("it said nothing"),
+        };
+        EngineError::Program { program: program.to_string(), reason: reason.to_string() }
     })
 }
 

@@ -165,3 +165,23 @@ fn dumps_of_verl_and_samples_of_lm_eval_are_graded() {
     let (code, _, talk) = grade(&none.to_string(), &[]);
     assert!(code == 3 && talk.contains("gts: expected text or a number, got null"), "{talk}");
 }
+
+#[test]
+fn a_line_is_answered_before_the_next_is_there() {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::process::{Command, Stdio};
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dapo"));
+    command.args(["grade", "/dev/stdin", "--follow"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let (mut to, mut from) =
+        (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+    for (answer, score) in [("4", 1.0), ("5", -1.0), ("4", 1.0)] {
+        writeln!(to, "{}", json!({"response": format!("Answer: {answer}"), "ground_truth": "4"}))
+            .unwrap();
+        let mut line = String::new();
+        from.read_line(&mut line).unwrap();
+        assert_eq!(parse(&line)[0]["score"], score);
+    }
+    drop(to);
+    assert!(child.wait().unwrap().success());
+}

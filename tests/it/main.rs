@@ -12,6 +12,7 @@ mod data;
 mod diff;
 mod doctor;
 mod effects;
+mod engine_check;
 mod engines;
 mod eval_files;
 mod exactness;

@@ -152,7 +152,11 @@ const COMMANDS: &[(&str, How)] = {
             "dapo engine import trl experiments/engines/grpo.toml --from runs/trl --out runs/imported",
             Parsed(TRAINER),
         ),
-        ("dapo engine check verl --config run_dapo.sh", Parsed(TRAINER)),
+        ("dapo engine check verl job.yaml", Parsed(TRAINER)),
+        (
+            "dapo engine check trl training_args.bin --against experiments/engines/grpo.toml",
+            Parsed(TRAINER),
+        ),
         (
             "dapo engine check verl --config overrides.txt --against experiments/engines/dapo-verl.toml --json",
             Parsed(TRAINER),

@@ -269,6 +269,17 @@ fn what_verl_wrote_becomes_a_run_that_verifies() {
 }
 
 #[test]
+fn a_resumed_process_validates_first_and_the_import_reads_the_step_that_trained() {
+    let folder = tempfile::tempdir().unwrap();
+    let (outputs, run) = (folder.path().join("verl"), folder.path().join("run"));
+    dumped(&outputs);
+    let line = b"{\"step\":1,\"data\":{\"val-core/train/acc/mean@1\":0.5,\"val-aux/num_turns/mean\":2,\"timing_s/testing\":1.5}}\n";
+    write(&outputs.join("logs/2.jsonl"), line);
+    let ended = imported(&outputs, &run).unwrap();
+    assert!(matches!(ended, RunEnded::Finished(_)), "{ended:?}");
+}
+
+#[test]
 fn without_dynamic_sampling_a_step_has_the_problems_that_it_draws() {
     use dapo::algorithm::DynamicSampling;
     use dapo::engines::{Outputs as _, verl::outputs::VerlOutputs};

@@ -17,11 +17,14 @@ for python in "$@"; do
     version=$("$python" -c 'import importlib.metadata; print(importlib.metadata.version("verl"))')
     for config in dapo.txt $(ls configs); do
         "$python" - "$work/$config" > "$work/input" << 'EOF'
-import json, sys
+import json, os, sys
 path = sys.argv[1]
-print(json.dumps({"text": open(path).read(), "yaml": path.endswith(".yaml")}))
+text = open(path).read()
+overrides = [line for line in text.splitlines() if line and not line.startswith("#")]
+whole = {"text": text, "folder": os.path.dirname(path)}
+print(json.dumps(whole if path.endswith(".yaml") else {"overrides": overrides}))
 EOF
-        if "$python" -c "$(cat ../../../src/engines/verl/compose.py)" < "$work/input" > "$work/output" 2> "$work/errors"; then
+        if "$python" -c "$(cat ../../../src/engines/asked.py ../../../src/engines/verl/compose.py)" < "$work/input" > "$work/output" 2> "$work/errors"; then
             tail -n 1 "$work/output" > "composed/${config%.*}-$version.json"
         else
             echo "$config, verl $version: $(tail -n 1 "$work/errors")"

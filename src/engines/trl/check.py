@@ -1,5 +1,7 @@
 """The values that the installed TRL gives the settings on standard input, as JSON on standard output."""
 
+trusted()
+
 import json
 import sys
 import tempfile

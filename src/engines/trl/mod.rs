@@ -3,6 +3,7 @@
 pub mod settings;
 pub mod render;
 pub mod check;
+pub mod written;
 pub mod outputs;
 
 /// What the script imports; TRL first.

@@ -23,6 +23,11 @@ pub fn settings(
     experiment: &Experiment,
     processes: u64,
 ) -> Result<Vec<Setting>, Vec<DemandRefusal>> {
+    demand(experiment, processes).finish()
+}
+
+/// Everything that an arm asks of TRL, and what of it TRL cannot do.
+pub fn demand(experiment: &Experiment, processes: u64) -> Demand {
     let mut demand = Demand::default();
     numbers(&mut demand, experiment);
     batches(&mut demand, experiment, processes);
@@ -31,7 +36,7 @@ pub fn settings(
     rewards(&mut demand, experiment);
     optimizer_of(&mut demand, experiment);
     script(&mut demand, experiment);
-    demand.finish()
+    demand
 }
 
 fn numbers(demand: &mut Demand, experiment: &Experiment) {

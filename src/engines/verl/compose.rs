@@ -1,46 +1,86 @@
-//! What the installed verl makes of a configuration, ours or a user's.
+//! What verl makes of a configuration, ours or a user's: composed by the installed verl, or as a file states it.
 
 use crate::base::files;
+use crate::engines::configuration::{self, Refused, Written, interpolation};
 use crate::engines::verl::overrides;
 use crate::engines::{Effective, EngineError, Setting, process};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::path::Path;
 
 const SCRIPT: &str = include_str!("compose.py");
+
+/// Tables of verl's that a configuration has.
+const TABLES: [&str; 4] = ["actor_rollout_ref", "algorithm", "data", "trainer"];
+
+/// What to do about a file that is not read.
+const INSTEAD: &str = "run the command of your training with --cfg job at its end, which prints its \
+    configuration and trains nothing (python3 -m verl.trainer.main_ppo … --cfg job > job.yaml), then: \
+    dapo engine check verl job.yaml";
+
+/// Keys that every whole configuration of verl 0.4 to 0.9 states.
+const WHOLE: [&str; 6] = [
+    "actor_rollout_ref.actor.ppo_mini_batch_size",
+    "actor_rollout_ref.rollout.temperature",
+    "actor_rollout_ref.rollout.val_kwargs.n",
+    "algorithm.adv_estimator",
+    "data.train_batch_size",
+    "trainer.total_epochs",
+];
 
 /// A composed configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Composed {
-    /// Of verl.
+    /// Of verl; empty where a file does not state it.
     pub version: String,
     /// Every key, as the trainer begins with it.
     pub effective: Value,
-    /// Keys that were added to verl's own.
+    /// Keys that were added to verl's own; of a file that was composed already, nobody knows.
     pub added: Vec<String>,
     /// Why verl's own validation refuses it.
     pub validation: Option<String>,
+    /// Why verl's own validation could not be asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unchecked: Option<String>,
+    /// Whether keys may be stated elsewhere: what is absent is then not known.
+    #[serde(default)]
+    pub partial: bool,
 }
 
 impl Composed {
-    /// The value of a dotted name.
+    /// The value of a dotted name; `None` where it is not stated or not known.
     pub fn get(&self, name: &str) -> Option<&Value> {
-        name.split('.').try_fold(&self.effective, |value, part| value.get(part))
+        let found = name.split('.').try_fold(&self.effective, |value, part| value.get(part));
+        found.filter(|value| !interpolation::is_open(value))
     }
 
-    /// Whether it is of this version or a later one.
-    pub fn since(&self, major: u64, minor: u64) -> bool {
-        let mut parts = self.version.split('.').map(|part| part.parse::<u64>().unwrap_or(0));
-        (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (major, minor)
+    /// Whether it is of 0.9.0 or later, by a key that those state.
+    pub fn since_0_9(&self) -> bool {
+        self.get("trainer.use_v1").is_some()
     }
 
-    /// Settings beside what they became.
+    /// What it is of, for messages.
+    pub fn named(&self) -> String {
+        match self.version.as_str() {
+            "" if self.partial => "verl, a part of a configuration".to_string(),
+            "" => "verl, its version not stated".to_string(),
+            version => format!("verl {version}"),
+        }
+    }
+
+    /// Settings beside what they became; `None` where the file does not say.
     pub fn beside(&self, settings: Vec<Setting>) -> Vec<Effective> {
         let of = |setting: Setting| {
-            let found = self.get(&setting.name).cloned();
-            let absent = || Value::String(format!("verl {} has no such key", self.version));
-            Effective { value: Some(found.unwrap_or_else(absent)), setting }
+            let path = setting.name.split('.');
+            let stated = path.clone().try_fold(&self.effective, |value, part| value.get(part));
+            let absent = || Value::String("verl has no such key here".to_string());
+            let value = match stated {
+                Some(value) if interpolation::is_open(value) => None,
+                Some(value) => Some(value.clone()),
+                None => (!self.partial).then(absent),
+            };
+            Effective { value, setting }
         };
         settings.into_iter().map(of).collect()
     }
@@ -49,20 +89,110 @@ impl Composed {
 /// Of the settings of an arm.
 pub fn of_settings(python: &str, settings: &[Setting]) -> Result<Composed, EngineError> {
     let overrides: Vec<String> = settings.iter().map(overrides::line).collect();
-    process::ask(python, SCRIPT, &json!({"overrides": overrides}))
+    let reason = |reason| EngineError::Program { program: python.to_string(), reason };
+    asked(python, &json!({"overrides": overrides}))?.map_err(reason)
 }
 
-/// Of a file that a user wrote: YAML (`*.yaml`, `*.yml`), overrides one a line, or the shell script
-/// that passes them; or, in JSON, what this function gave before.
+/// What the installed verl composes, or Hydra's reason not to.
+fn asked(python: &str, input: &Value) -> Result<Result<Composed, String>, EngineError> {
+    let found: Value = process::ask(python, SCRIPT, input)?;
+    match found.get("refused").and_then(Value::as_str) {
+        Some(reason) => Ok(Err(reason.to_string())),
+        None => {
+            let mut composed: Composed = serde_json::from_value(found).map_err(|error| {
+                let reason = format!("its answer is not read: {error}");
+                EngineError::Program { program: python.to_string(), reason }
+            })?;
+            composed.effective = migrated(composed.effective);
+            Ok(Ok(composed))
+        }
+    }
+}
+
+/// Of a file that a user has, in any form of [`configuration`]; or, in JSON, what [`asked`] gave before. Only lists
+/// (overrides, `defaults`) need a Python with verl.
 ///
 /// # Errors
-/// A file that cannot be read or composed.
+/// A file that cannot be read or composed, with what to do instead.
 pub fn of_file(python: &str, path: &Path) -> Result<Composed, EngineError> {
-    let extension = path.extension().and_then(|it| it.to_str()).unwrap_or_default();
-    if extension == "json" {
-        return Ok(files::read_json(path)?);
+    let refused = |what: &str| Refused { line: None, what: format!("{what}; {INSTEAD}") }.of(path);
+    let with_verl = |what: &str, input: Value| match asked(python, &input) {
+        Ok(Ok(composed)) => Ok(composed),
+        Ok(Err(reason)) => Err(refused(&format!("Hydra does not compose {what}: {reason}"))),
+        Err(error) => Err(refused(&format!("{what} are composed by verl, and {error}"))),
+    };
+    match configuration::read(path, &TABLES, INSTEAD)? {
+        Written::Pickled => Err(refused("it is a pickle")),
+        Written::Overrides(all) => {
+            let name = primary(path)?;
+            with_verl("overrides", json!({"overrides": all, "name": name}))
+        }
+        Written::Defaults(text) => {
+            let folder = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+            let folder = folder.parent().unwrap_or(path);
+            with_verl("the defaults", json!({"text": text, "folder": folder}))
+        }
+        Written::Values(effective) if effective.get(configuration::RECORDED).is_some() => {
+            serde_json::from_value(effective).map_err(|error| refused(&error.to_string()))
+        }
+        Written::Values(effective) => {
+            let (version, added, validation) = (String::new(), Vec::new(), None);
+            let effective = migrated(effective);
+            let (partial, unchecked) = (true, None);
+            let mut composed =
+                Composed { version, effective, added, validation, unchecked, partial };
+            composed.partial = WHOLE.iter().any(|key| composed.get(key).is_none());
+            Ok(composed)
+        }
     }
-    let yaml = ["yaml", "yml"].contains(&extension);
-    let text = files::read_text(path)?;
-    process::ask(python, SCRIPT, &json!({"text": text, "yaml": yaml}))
+}
+
+/// The configuration that overrides are of, where `.hydra/hydra.yaml` lies beside them.
+fn primary(path: &Path) -> Result<String, EngineError> {
+    let beside = path.with_file_name("hydra.yaml");
+    if !beside.is_file() {
+        return Ok("ppo_trainer".to_string());
+    }
+    let text = files::read_text_up_to(&beside, 1 << 20)?;
+    let found = configuration::yaml::parsed(&text).map_err(|error| error.of(&beside))?;
+    let name = found.pointer("/hydra/job/config_name").and_then(Value::as_str);
+    Ok(name.unwrap_or("ppo_trainer").to_string())
+}
+
+/// The reward keys of earlier versions, where those read them: `main` of 0.7 and 0.8 moves `reward_model.*` and
+/// `custom_reward_function` to `reward.*` (migrate_legacy_reward_impl), versions before have no `reward`.
+fn migrated(mut effective: Value) -> Value {
+    let since_0_9 = effective.pointer("/trainer/use_v1").is_some();
+    let legacy = |name: &str| effective.get(name).cloned().filter(|it| !it.is_null());
+    let (Some(model), false) = (legacy("reward_model"), since_0_9) else { return effective };
+    let custom = legacy("custom_reward_function");
+    let stated =
+        |value: &Value| value.as_object().is_some_and(|it| it.values().any(|it| !it.is_null()));
+    let reward = effective.as_object_mut().map(|all| all.entry("reward").or_insert(json!({})));
+    if let Some(Value::Object(reward)) = reward {
+        let table = |reward: &mut Map<String, Value>, name: &str, key: &str, value: &Value| {
+            let found = reward.entry(name).or_insert(json!({}));
+            if let (Value::Object(found), false) = (found, value.is_null()) {
+                found.insert(key.to_string(), value.clone());
+            }
+        };
+        table(reward, "reward_manager", "name", &model["reward_manager"]);
+        table(reward, "reward_manager", "source", &model["reward_loop_source"]);
+        if model["reward_kwargs"].is_object() {
+            reward.insert("reward_kwargs".to_string(), model["reward_kwargs"].clone());
+        }
+        // The DAPO recipe's own name.
+        if model["overlong_buffer"].is_object() {
+            table(reward, "reward_kwargs", "overlong_buffer_cfg", &model["overlong_buffer"]);
+        }
+        if let Some(custom) = custom.filter(stated) {
+            reward.insert("custom_reward_function".to_string(), custom);
+        }
+    }
+    if let Value::Object(all) = &mut effective {
+        for name in ["reward_model", "custom_reward_function", "sandbox_fusion"] {
+            all.remove(name);
+        }
+    }
+    effective
 }

@@ -231,8 +231,11 @@ fn complete(
     names.sort_by_key(|name| (name.len(), name.clone()));
     for name in names.iter().filter(|name| name.ends_with(".jsonl")) {
         let lines: Vec<VerlMetrics> = files::complete_lines(&folder.join("logs").join(name))?;
-        // The validation before training is a line of step 0.
-        found = lines.into_iter().rfind(|line| line.step == step).or(found);
+        // Validation has lines of its own: of step 0, and of the step that a process goes on from.
+        let trained = |line: &VerlMetrics| {
+            line.data.keys().any(|key| !key.starts_with("val") && key != "timing_s/testing")
+        };
+        found = lines.into_iter().rfind(|line| line.step == step && trained(line)).or(found);
     }
     Ok(found)
 }

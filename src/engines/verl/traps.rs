@@ -4,21 +4,9 @@
 use crate::algorithm::{DualClip, DynamicSampling, Punishment};
 use crate::engines::verl::compose::Composed;
 use crate::engines::verl::settings::{self, Cards, NO_DUAL_CLIP};
-use crate::engines::{DemandRefusal, Effective};
+use crate::engines::{DemandRefusal, Effective, Trap};
 use crate::experiment::{Experiment, Verifier, WarmUpStart};
-use serde::Serialize;
 use serde_json::{Value, json};
-
-/// One trap that a configuration is in.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Trap {
-    pub name: &'static str,
-    /// verl's key.
-    pub key: String,
-    pub value: Value,
-    /// What the run does.
-    pub what: String,
-}
 
 /// The configuration, and what is asked of it.
 struct Suspect<'a> {
@@ -32,16 +20,19 @@ impl Suspect<'_> {
         self.composed.get(key).cloned().unwrap_or_default()
     }
 
-    fn number(&self, key: &str) -> f64 {
-        self.value(key).as_f64().unwrap_or_default()
+    /// `None` where the key is not stated.
+    fn number(&self, key: &str) -> Option<f64> {
+        self.composed.get(key).and_then(Value::as_f64)
     }
 
     fn on(&self, key: &str) -> bool {
         self.value(key) == true
     }
 
-    fn text(&self, key: &str) -> String {
-        self.value(key).as_str().unwrap_or_default().to_string()
+    /// Whether a key is known to have none of these values. One that is not stated is known in a whole configuration.
+    fn is_other(&self, key: &str, values: &[Value]) -> bool {
+        let stated = self.composed.get(key);
+        stated.map_or(!self.composed.partial, |value| !values.contains(value))
     }
 
     /// The trainer with a replay buffer.
@@ -50,14 +41,60 @@ impl Suspect<'_> {
     }
 
     fn found(&mut self, name: &'static str, key: &str, what: impl Into<String>) {
-        let (value, key) = (self.value(key), key.to_string());
+        let absent = json!("not stated");
+        let value = self.composed.get(key).cloned().unwrap_or(absent);
+        let key = key.to_string();
         self.traps.push(Trap { name, key, value, what: what.into() });
     }
 }
 
-/// Keys of an experiment that say what a run computes.
-const COMPUTED: [&str; 6] =
-    ["dapo.", "evaluation.", "optimizer", "reward.", "rollout.", "training."];
+/// Settings that are not held against a configuration that a user wrote, and why.
+pub const NOT_HELD: [(&str, &str); 24] = [
+    ("actor_rollout_ref.actor.checkpoint.save_contents", "what the import reads"),
+    ("actor_rollout_ref.actor.data_loader_seed", SEED),
+    ("actor_rollout_ref.actor.entropy_coeff", "a trap of its own"),
+    ("actor_rollout_ref.actor.fsdp_config.seed", SEED),
+    ("actor_rollout_ref.actor.ppo_max_token_len_per_gpu", MEMORY),
+    ("actor_rollout_ref.actor.use_dynamic_bsz", MEMORY),
+    ("actor_rollout_ref.model.custom_chat_template", "prompts are the user's own"),
+    ("actor_rollout_ref.model.enable_gradient_checkpointing", MEMORY),
+    ("actor_rollout_ref.rollout.calculate_log_probs", "measures, and changes nothing"),
+    ("actor_rollout_ref.rollout.name", "the sampler is the user's own"),
+    ("actor_rollout_ref.rollout.seed", SEED),
+    ("data.filter_overlong_prompts", "prompts are the user's own"),
+    ("data.seed", SEED),
+    ("data.shuffle", "the order of the user's own file"),
+    ("data.train_files", FILE),
+    ("data.val_files", FILE),
+    ("reward.custom_reward_function.", "the verifier is the user's own; see boxed-answers"),
+    ("trainer.device", "where it runs"),
+    ("trainer.n_gpus_per_node", "where it runs"),
+    ("trainer.nnodes", "where it runs"),
+    ("trainer.resume_mode", "how it goes on"),
+    ("trainer.save_freq", "what is kept"),
+    ("trainer.total_epochs", "total_training_steps is held"),
+    ("trainer.use_v1", "a trap of its own: no-dynamic-sampling"),
+];
+
+/// Names and places of outputs.
+const OUTPUTS: [&str; 6] = [
+    "default_local_dir",
+    "experiment_name",
+    "logger",
+    "project_name",
+    "rollout_data_dir",
+    "validation_data_dir",
+];
+
+const SEED: &str = "another seed is the same arm";
+const MEMORY: &str = "moves numbers by rounding alone";
+const FILE: &str = "files are the user's own";
+
+/// Whether a setting of an arm is held against the configuration.
+pub fn is_held(name: &str) -> bool {
+    let output = name.strip_prefix("trainer.").is_some_and(|it| OUTPUTS.contains(&it));
+    !output && !NOT_HELD.iter().any(|(other, _)| name.starts_with(other))
+}
 
 /// What is asked of a configuration beside what it does, and what no configuration of verl can do.
 pub fn compared(
@@ -66,12 +103,7 @@ pub fn compared(
     cards: Cards,
 ) -> (Vec<Effective>, Vec<DemandRefusal>) {
     let (mut settings, refusals) = settings::demand(asked, cards).into_parts();
-    // The verifier and the names of files are the user's own.
-    let theirs = ["reward.custom_reward_function.", "trainer.save_freq"];
-    settings.retain(|setting| {
-        COMPUTED.iter().any(|key| setting.key.starts_with(key))
-            && !theirs.iter().any(|name| setting.name.starts_with(name))
-    });
+    settings.retain(|setting| is_held(&setting.name));
     let mut all = composed.beside(settings);
     // PyTorch's own epsilon, where none is stated.
     let unstated =
@@ -87,12 +119,13 @@ pub fn traps(composed: &Composed, asked: &Experiment) -> Vec<Trap> {
     dynamic_sampling(&mut suspect);
     batches(&mut suspect);
     loss(&mut suspect);
+    weights(&mut suspect);
     schedule(&mut suspect);
     validation(&mut suspect);
     for key in &composed.added {
         let what = format!(
-            "verl {}'s own configuration has no such key: unless its code reads it, it does nothing",
-            composed.version
+            "the own configuration of {} has no such key: unless its code reads it, it does nothing",
+            composed.named()
         );
         suspect.found("unknown-key", key, what);
     }
@@ -114,8 +147,11 @@ fn rewards(suspect: &mut Suspect) {
             suspect.found("legacy-reward-key", &key, what);
         }
     }
-    let punished = suspect.on(&format!("{BUFFER}.enable")) && suspect.text(MANAGER) == "dapo";
-    if suspect.asked.dapo.overlong.punishment != (Punishment::None {}) && !punished {
+    let enable = format!("{BUFFER}.enable");
+    let punished = suspect.on(&enable) && suspect.value(MANAGER) == "dapo";
+    let unpunished =
+        suspect.is_other(MANAGER, &[json!("dapo")]) || suspect.is_other(&enable, &[json!(true)]);
+    if suspect.asked.dapo.overlong.punishment != (Punishment::None {}) && unpunished {
         let what = "Soft Overlong Punishment is asked for, and no length is punished: it needs \
                     reward.reward_manager.name=dapo and reward.reward_kwargs.overlong_buffer_cfg.enable=True";
         suspect.found("no-length-penalty", MANAGER, what);
@@ -126,8 +162,8 @@ fn rewards(suspect: &mut Suspect) {
         suspect.found("overlong-log", &log, what);
     }
     let path = "reward.custom_reward_function.path";
-    let own = suspect.value(path).is_null();
-    if own && suspect.composed.since(0, 9) && suspect.asked.reward.verifier == Verifier::AnswerLine
+    let own = suspect.is_other(path, &[]) && suspect.value(path).is_null();
+    if own && suspect.composed.since_0_9() && suspect.asked.reward.verifier == Verifier::AnswerLine
     {
         let what = "verl's math_dapo takes a boxed answer where a response has no answer line (seen in \
                     0.9.1; 0.7.1 and the released code do not): other rewards and other filtered groups";
@@ -150,46 +186,45 @@ fn dynamic_sampling(suspect: &mut Suspect) {
     let filter = |name: &str| format!("algorithm.filter_groups.{name}");
     let asked = suspect.asked.dapo.dynamic_sampling != (DynamicSampling::None {});
     if !suspect.on(&filter("enable")) {
-        if asked {
+        if asked && suspect.is_other(&filter("enable"), &[json!(true)]) {
             let what = "Dynamic Sampling is asked for, and every group trains";
             suspect.found("no-dynamic-sampling", &filter("enable"), what);
         }
         return;
     }
     if !suspect.is_v1() {
+        if suspect.composed.partial && suspect.value("trainer.use_v1").is_null() {
+            return;
+        }
         let what = "main_ppo filters in its V1 trainer alone, of 0.9.0 and later: every group trains \
                     (earlier versions need the DAPO recipe)";
         suspect.found("no-dynamic-sampling", &filter("enable"), what);
         return;
     }
-    if suspect.text(&filter("metric")) != "acc" {
+    if suspect.is_other(&filter("metric"), &[json!("acc")]) {
         let what = "the filter looks at another number than correctness; `reward` has the length \
                     penalty in it: a solved group with one long response trains";
         suspect.found("filter-metric", &filter("metric"), what);
     }
-    if suspect.number(&filter("max_num_gen_batches")) > 0.0 {
+    if suspect.number(&filter("max_num_gen_batches")).is_some_and(|most| most > 0.0) {
         let what =
             "the V1 trainer ignores the cap with a warning: it samples until the batch is full";
         suspect.found("cap-ignored", &filter("max_num_gen_batches"), what);
     }
     let generated = suspect.value("data.gen_batch_size");
     if !generated.is_null() && generated != 1 {
-        let prompts = suspect.number("data.train_batch_size");
-        let inflight = prompts * suspect.number(&filter("max_inflight_gen_batches"));
-        let what = format!(
-            "filtering sets it to 1: a step begins with {prompts} prompts (data.train_batch_size), each \
-             evicted group asks for two more, and at most {inflight} are in flight; a step whose groups \
-             are mostly filtered waits for many short refills"
-        );
+        let what = "filtering sets it to 1: a step begins with data.train_batch_size prompts, and each evicted \
+                    group asks for two more; a step whose groups are mostly filtered waits for many short \
+                    refills";
         suspect.found("gen-batch-size", "data.gen_batch_size", what);
     }
 }
 
 fn batches(suspect: &mut Suspect) {
     let key = "actor_rollout_ref.actor.ppo_mini_batch_size";
-    let (mini, group) = (suspect.number(key), suspect.number("actor_rollout_ref.rollout.n"));
-    let (prompts, rows) =
-        (suspect.number("data.train_batch_size"), suspect.asked.training.mini_batch_rollouts);
+    let rows = suspect.asked.training.mini_batch_rollouts;
+    let numbers = [key, "actor_rollout_ref.rollout.n", "data.train_batch_size"];
+    let [mini, group, prompts] = numbers.map(|key| suspect.number(key).unwrap_or(f64::NAN));
     if group > 1.0 && (mini == rows as f64 || mini > prompts) {
         let updates = (prompts / mini.max(1.0)).ceil();
         let what = format!(
@@ -204,7 +239,7 @@ fn batches(suspect: &mut Suspect) {
                     that have no loss";
         suspect.found("padded-mini-batch", key, what);
     }
-    if suspect.is_v1() && !suspect.on("actor_rollout_ref.actor.shuffle") {
+    if suspect.is_v1() && suspect.value("actor_rollout_ref.actor.shuffle") == false {
         let what = "mini-batches follow the order in which responses were completed, so short ones come \
                     first; True shuffles them";
         suspect.found("order-of-completion", "actor_rollout_ref.actor.shuffle", what);
@@ -219,13 +254,17 @@ fn batches(suspect: &mut Suspect) {
 
 fn loss(suspect: &mut Suspect) {
     let key = "algorithm.adv_estimator";
-    if suspect.text(key) == "gae" {
+    if suspect.value(key) == "gae" {
         let what = "the default: PPO's advantages with a critic, not those of a group";
         suspect.found("default-estimator", key, what);
     }
+    let key = "actor_rollout_ref.actor.entropy_coeff";
+    if suspect.number(key).is_some_and(|coefficient| coefficient != 0.0) {
+        suspect.found("entropy-bonus", key, "the loss has an entropy bonus, which no arm here has");
+    }
     let key = "actor_rollout_ref.actor.clip_ratio_c";
-    let c = suspect.number(key);
-    if suspect.asked.dapo.dual_clip == (DualClip::None {}) && c < NO_DUAL_CLIP {
+    let bound = suspect.number(key).filter(|c| *c < NO_DUAL_CLIP);
+    if let (DualClip::None {}, Some(c)) = (suspect.asked.dapo.dual_clip, bound) {
         let what = format!(
             "the loss of a negative advantage is bounded at ratio {c}, which is not asked for; it cannot \
              be switched off, and {NO_DUAL_CLIP:e} never acts"
@@ -234,16 +273,31 @@ fn loss(suspect: &mut Suspect) {
     }
     let read = "actor_rollout_ref.actor.optim.clip_grad";
     let key = "actor_rollout_ref.actor.grad_clip";
-    if suspect.composed.since(0, 9) && suspect.value(key) != suspect.value(read) {
+    let stated = suspect.composed.get(key).is_some() && suspect.composed.get(read).is_some();
+    if stated && suspect.composed.since_0_9() && suspect.value(key) != suspect.value(read) {
         let what = format!("not read: the gradient is clipped at {read}, {}", suspect.value(read));
         suspect.found("grad-clip", key, what);
+    }
+}
+
+fn weights(suspect: &mut Suspect) {
+    let engine = suspect.value("actor_rollout_ref.actor.strategy");
+    let key = "actor_rollout_ref.actor.fsdp_config.model_dtype";
+    let value = suspect.value(key);
+    let low = value.as_str().is_some_and(|kind| !["fp32", "float32", "float"].contains(&kind));
+    if low && engine != "megatron" {
+        let what = "weights, and AdamW's moments with them, are kept in this type: an update smaller than about \
+                    1/256 of a weight is rounded away, as most are at the rates of RL; fp32 keeps them";
+        suspect.found("low-precision-weights", key, what);
     }
 }
 
 fn schedule(suspect: &mut Suspect) {
     let key = "actor_rollout_ref.actor.optim.lr_warmup_steps";
     let warm_up = suspect.asked.optimizer.warm_up;
-    if suspect.number(key) > 0.0 && warm_up.start == WarmUpStart::FirstStep {
+    if suspect.number(key).is_some_and(|steps| steps > 0.0)
+        && warm_up.start == WarmUpStart::FirstStep
+    {
         let what = "the rate of the first rollout step is 0: it generates, and trains nothing";
         suspect.found("warm-up-from-zero", key, what);
     }
@@ -254,14 +308,14 @@ fn validation(suspect: &mut Suspect) {
     let asked = &suspect.asked.evaluation;
     let most = asked.samples.values().copied().max().unwrap_or(1);
     let temperature = suspect.number(&kept("temperature"));
-    if temperature == 0.0 && asked.sampling.temperature > 0.0 {
+    if temperature == Some(0.0) && asked.sampling.temperature > 0.0 {
         let what = format!(
             "validation takes the most probable tokens, whatever do_sample says; {} is asked for",
             asked.sampling.temperature
         );
         suspect.found("greedy-validation", &kept("temperature"), what);
     }
-    if suspect.number(&kept("n")) == 1.0 && most > 1 {
+    if suspect.number(&kept("n")) == Some(1.0) && most > 1 {
         let what = format!("one response a row of the file; up to {most} a problem are asked for");
         suspect.found("validation-samples", &kept("n"), what);
     }

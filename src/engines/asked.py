@@ -1,0 +1,25 @@
+"""Stands before each script that the harness asks something: it ends with its caller, and has little time and memory."""
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+if os.getppid() == 1:
+    sys.exit("its caller has ended")
+
+
+def bounded(memory, seconds):
+    most = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (memory if most < 0 else min(memory, most), most))
+    signal.alarm(seconds)
+
+
+def trusted():
+    """From here on nothing depends on what a user wrote, and PyTorch may be loaded."""
+    bounded(64 << 30, 300)
+
+
+bounded(1 << 30, 8)

@@ -1,0 +1,263 @@
+//! A configuration of another trainer as its user has it: what `--cfg job` printed, a file of `.hydra/`, W&B's
+//! `config.yaml`, JSON, or the dictionary that the trainer printed, alone or in a log. What it is, its content
+//! says. No shell is read, and nothing of a file is run.
+
+use crate::base::files::foreign;
+use crate::engines::EngineError;
+use regex::Regex;
+use serde_json::Value;
+use std::path::Path;
+use std::sync::LazyLock;
+
+pub mod yaml;
+pub mod python;
+pub mod interpolation;
+
+/// A log of days of training; the configuration stands at its beginning.
+const MOST_BYTES: u64 = 32 << 20;
+/// Of YAML, JSON or a dictionary in it.
+const MOST_CONFIGURATION_BYTES: usize = 4 << 20;
+/// Configurations that one log prints, all the same.
+const MOST_FOUND: usize = 16;
+/// The key of a composition that was recorded.
+pub const RECORDED: &str = "effective";
+const MOST_OVERRIDES: usize = 2_000;
+
+/// Why something is not read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// From 1.
+    pub line: Option<usize>,
+    pub what: String,
+}
+
+impl Refused {
+    pub fn at(line: usize, what: &str) -> Self {
+        Self { line: Some(line), what: what.to_string() }
+    }
+
+    /// With the file that it is of.
+    pub fn of(self, path: &Path) -> EngineError {
+        let reason = match self.line {
+            Some(line) => format!("line {line}: {}", self.what),
+            None => self.what,
+        };
+        EngineError::Output { path: path.to_path_buf(), reason }
+    }
+}
+
+/// What a file has.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Written {
+    /// Values with their keys as tables, as they were composed. Interpolations are filled in.
+    Values(Value),
+    /// Arguments of a Hydra application.
+    Overrides(Vec<String>),
+    /// YAML that names others to be composed with.
+    Defaults(String),
+    /// What `torch.save` writes.
+    Pickled,
+}
+
+/// Reads a file. `tables` are names at the top of the trainer's configurations: in a log, what begins with one of them
+/// is the configuration.
+///
+/// # Errors
+/// Anything else; `instead` then says what to do.
+pub fn read(path: &Path, tables: &[&str], instead: &str) -> Result<Written, EngineError> {
+    let bytes = foreign::read_up_to(path, MOST_BYTES)?;
+    if bytes.starts_with(b"PK\x03\x04") {
+        return Ok(Written::Pickled);
+    }
+    let text = match String::from_utf8(bytes) {
+        Ok(text) if !text.contains('\0') => text,
+        _ => return Err(refusal("it is no text", instead).of(path)),
+    };
+    let found = of_text(&text, tables, instead).map_err(|error| error.of(path))?;
+    match found {
+        Written::Values(value) => {
+            let value = unwrapped(value);
+            let mut known = tables.iter().chain(&[RECORDED]);
+            let is_one = known.any(|table| value.get(table).is_some());
+            if !is_one {
+                let what = format!("it states none of {}", tables.join(", "));
+                return Err(refusal(&what, instead).of(path));
+            }
+            interpolation::resolved(&value).map(Written::Values).map_err(|error| error.of(path))
+        }
+        other => Ok(other),
+    }
+}
+
+fn refusal(what: &str, instead: &str) -> Refused {
+    Refused { line: None, what: format!("{what}; {instead}") }
+}
+
+/// A line without colours, and the process of Ray's that it is of.
+fn plain_line(line: &str) -> (String, String) {
+    static COLOUR: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r"\x1b\[[0-9;]*[A-Za-z]").ok());
+    static RAY: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r"^(\([^()]*pid=\d+[^()]*\)) ?").ok());
+    let line = line.trim_end_matches('\r');
+    let line = match COLOUR.as_ref() {
+        Some(colour) if line.contains('\x1b') => colour.replace_all(line, "").into_owned(),
+        _ => line.to_string(),
+    };
+    match RAY.as_ref().and_then(|ray| ray.captures(&line)) {
+        Some(found) => (line[found[0].len()..].to_string(), found[1].to_string()),
+        None => (line, String::new()),
+    }
+}
+
+fn of_text(text: &str, tables: &[&str], instead: &str) -> Result<Written, Refused> {
+    if text.trim().is_empty() {
+        return Err(refusal("it is empty", instead));
+    }
+    let bounded = |text: &str| text.len() <= MOST_CONFIGURATION_BYTES;
+    if text.trim_start().starts_with("{\"") && bounded(text) {
+        if let Ok(value) = serde_json::from_str(text) {
+            return Ok(Written::Values(value));
+        }
+    }
+    let lines: Vec<(String, String)> = text.lines().map(plain_line).collect();
+    let mut found: Vec<(usize, Value)> = Vec::new();
+    let mut free = 0;
+    for (at, (line, process)) in lines.iter().enumerate() {
+        let is_yaml = tables.iter().chain(&["defaults"]).any(|table| {
+            let named = line.strip_prefix(table).and_then(|rest| rest.strip_prefix(':'));
+            named.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+        });
+        let printed = line.strip_prefix("{'").and_then(|rest| rest.split('\'').next());
+        if at < free || !(is_yaml || printed.is_some_and(|key| tables.contains(&key))) {
+            continue;
+        }
+        if found.len() == MOST_FOUND {
+            return Err(Refused::at(at + 1, "one more configuration begins; keep one of them"));
+        }
+        // YAML may begin above the first table that is known. Lines of other processes stand between.
+        let begin = if is_yaml { start_of_yaml(&lines[free..=at]) + free } else { at };
+        let mine = lines.iter().enumerate().skip(begin).filter(|(_, (_, of))| of == process);
+        let mine: Vec<(usize, &str)> = mine
+            .map(|(at, (line, _))| (at, line.as_str()))
+            .take_while(|(_, line)| !is_yaml || is_of_yaml(line))
+            .take(yaml::MOST_NODES * 2)
+            .collect();
+        let text: String = mine.iter().map(|(_, line)| format!("{line}\n")).collect();
+        if !bounded(&text) {
+            return Err(Refused::at(begin + 1, "it is larger than a configuration is"));
+        }
+        let placed = |mut error: Refused| {
+            error.line =
+                error.line.map(|line| mine.get(line - 1).map_or(lines.len(), |(at, _)| at + 1));
+            error
+        };
+        let (value, taken) = if is_yaml {
+            let value = match yaml::parsed(&text) {
+                // Log lines such as `note: a: b` stand below it.
+                Err(Refused { line: Some(bad), what }) => match cut(&text, bad, tables) {
+                    Some(above) => yaml::parsed(above),
+                    None => Err(Refused { line: Some(bad), what }),
+                },
+                other => other,
+            };
+            (value.map_err(placed)?, mine.len())
+        } else {
+            python::literal(&text).map_err(placed)?
+        };
+        if value.get("defaults").is_some_and(Value::is_array) {
+            return Ok(Written::Defaults(text));
+        }
+        free = mine.get(taken - 1).map_or(at, |(last, _)| *last) + 1;
+        found.push((begin + 1, value));
+    }
+    match found.split_first() {
+        Some(((line, first), others)) => match others.iter().find(|(_, it)| it != first) {
+            None => Ok(Written::Values(first.clone())),
+            Some((other, _)) => {
+                let what =
+                    format!("it has two configurations, at the lines {line} and {other}; keep one");
+                Err(Refused { line: None, what })
+            }
+        },
+        None => overrides(text, &lines, instead),
+    }
+}
+
+/// The first line of the YAML that the last of these lines is in.
+fn start_of_yaml(lines: &[(String, String)]) -> usize {
+    let last = lines.last().map(|(_, process)| process);
+    let is_in = |(line, process): &(String, String)| {
+        Some(process) == last && is_of_yaml(line) && !line.is_empty()
+    };
+    lines.iter().rposition(|line| !is_in(line)).map_or(0, |at| at + 1)
+}
+
+/// Whether a line may be one of a YAML of tables: a key of small letters, or what is below one.
+fn is_of_yaml(line: &str) -> bool {
+    let name = |mark: char| mark.is_ascii_lowercase() || mark.is_ascii_digit() || mark == '_';
+    let key = line.split_once(':').filter(|(key, _)| !key.is_empty() && key.chars().all(name));
+    let below = line.is_empty() || line.starts_with([' ', '#']) || line.starts_with("- ");
+    below || key.is_some_and(|(_, rest)| rest.is_empty() || rest.starts_with(' '))
+}
+
+/// The lines above a bad one, if that one and those below are lines of a log: at the margin, and none opens a table.
+fn cut<'a>(text: &'a str, bad: usize, tables: &[&str]) -> Option<&'a str> {
+    let begin: usize = text.split_inclusive('\n').take(bad.checked_sub(1)?).map(str::len).sum();
+    let opens = |line: &str| tables.iter().any(|table| line.split(':').next() == Some(*table));
+    let is_log = |line: &str| !line.starts_with([' ', '-']) && !line.ends_with(':') && !opens(line);
+    (begin > 0 && text[begin..].lines().all(is_log)).then_some(&text[..begin])
+}
+
+/// A list of overrides: YAML's, as `.hydra/overrides.yaml` is, or one a line.
+fn overrides(text: &str, lines: &[(String, String)], instead: &str) -> Result<Written, Refused> {
+    let not =
+        || refusal("it is none of the forms that are read, which a shell script is not", instead);
+    let stated = lines.iter().map(|(line, _)| line.trim());
+    let stated: Vec<&str> =
+        stated.filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+    let all: Vec<String> = match stated.iter().all(|line| line.starts_with("- ")) {
+        true if text.len() <= MOST_CONFIGURATION_BYTES => match yaml::parsed(text)? {
+            Value::Array(all) => {
+                all.iter().filter_map(|it| it.as_str().map(str::to_string)).collect()
+            }
+            _ => return Err(not()),
+        },
+        _ => stated.iter().map(|line| (*line).to_string()).collect(),
+    };
+    static OVERRIDE: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        Regex::new(r"^(\+{0,2}[A-Za-z_][\w./@-]*=.*|~[A-Za-z_][\w./@-]*(=.*)?)$").ok()
+    });
+    static SHELL: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r"\$[A-Za-z_(@*0-9]|\\$|`").ok());
+    let is = |pattern: &LazyLock<Option<Regex>>, text: &str| {
+        pattern.as_ref().is_some_and(|pattern| pattern.is_match(text))
+    };
+    let dotted = |text: &String| text.split('=').next().is_some_and(|key| key.contains('.'));
+    let whole = all.iter().all(|text| is(&OVERRIDE, text) && !is(&SHELL, text));
+    if !whole || all.is_empty() || all.len() != stated.len() || !all.iter().any(dotted) {
+        return Err(not());
+    }
+    if all.len() > MOST_OVERRIDES {
+        return Err(refusal(&format!("more than {MOST_OVERRIDES} overrides"), instead));
+    }
+    Ok(Written::Overrides(all))
+}
+
+/// Without W&B's wrappers and Hydra's own tables.
+fn unwrapped(value: Value) -> Value {
+    let Value::Object(mut all) = value else { return value };
+    let is_wrapped = |value: &Value| value.as_object().is_some_and(|it| it.contains_key("value"));
+    let by_wandb = all.contains_key("_wandb") || all.contains_key("wandb_version");
+    for name in ["_wandb", "wandb_version", "hydra"] {
+        all.remove(name);
+    }
+    if by_wandb || (!all.is_empty() && all.values().all(is_wrapped)) {
+        for value in all.values_mut() {
+            if let Some(inner) = value.as_object_mut().and_then(|it| it.remove("value")) {
+                *value = inner;
+            }
+        }
+    }
+    Value::Object(all)
+}

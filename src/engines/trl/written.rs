@@ -1,0 +1,235 @@
+//! A `GRPOConfig` as its user has it (YAML, JSON, `training_args.bin`), beside what an arm asks. Each trap was read in the
+//! sources of TRL 1.16.0, trl/trainer/grpo_trainer.py and grpo_config.py.
+
+use crate::algorithm::{Aggregation, DynamicSampling, Kl, Method, Std, TokenMeanUnit};
+use crate::engines::configuration::{self, Refused, Written};
+use crate::engines::trl::settings;
+use crate::engines::{DemandRefusal, Effective, EngineError, Trap, process};
+use crate::experiment::Experiment;
+use serde_json::{Map, Value, json};
+use std::path::Path;
+
+const PICKLE: &str = include_str!("pickle.py");
+const FILLED: &str = include_str!("filled.py");
+
+/// What every whole configuration states, and a file must state something of.
+const WHOLE: [&str; 13] = [
+    "beta",
+    "epsilon",
+    "epsilon_high",
+    "gradient_accumulation_steps",
+    "learning_rate",
+    "loss_type",
+    "mask_truncated_completions",
+    "num_generations",
+    "num_iterations",
+    "per_device_train_batch_size",
+    "scale_rewards",
+    "steps_per_generation",
+    "temperature",
+];
+
+const INSTEAD: &str = "give the GRPOConfig as YAML or JSON, or write it where it is made: \
+    open(\"config.json\", \"w\").write(config.to_json_string()), then: dapo engine check trl config.json";
+
+/// Settings that are not held against a configuration that a user wrote, and why.
+pub const NOT_HELD: [(&str, &str); 10] = [
+    ("bf16", "the type of passes moves numbers by rounding"),
+    ("data_seed", "another seed is the same arm"),
+    ("harness.", "of the script that the harness writes"),
+    ("logging_steps", "what is logged"),
+    ("max_steps", "a file may state num_train_epochs instead"),
+    ("report_to", "what is logged"),
+    ("reward_weights", "reward functions are the user's own"),
+    ("seed", "another seed is the same arm"),
+    ("shuffle_dataset", "the order of the user's own data"),
+    ("use_cpu", "where it runs"),
+];
+
+/// A configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrlConfig {
+    pub values: Map<String, Value>,
+    /// Why TRL's own values of what the file does not state are not known.
+    pub partial: Option<String>,
+}
+
+impl TrlConfig {
+    /// Of a file. What it does not state, the installed TRL fills in, if `python` has one.
+    ///
+    /// # Errors
+    /// A file that is no configuration of TRL, with what to do instead.
+    pub fn of_file(python: &str, path: &Path) -> Result<Self, EngineError> {
+        let refused =
+            |what: &str| Refused { line: None, what: format!("{what}; {INSTEAD}") }.of(path);
+        let values = match configuration::read(path, &WHOLE, INSTEAD)? {
+            Written::Values(Value::Object(values)) => values,
+            Written::Pickled => {
+                let found = process::ask(python, PICKLE, &json!({"path": path}));
+                let found: Map<String, Value> =
+                    found.map_err(|error| refused(&format!("its pickle is not read ({error})")))?;
+                if !WHOLE.iter().any(|name| found.contains_key(*name)) {
+                    return Err(refused("its pickle holds no GRPOConfig"));
+                }
+                found
+            }
+            _ => return Err(refused("it is no GRPOConfig")),
+        };
+        let mut config = Self { values, partial: None };
+        if WHOLE.iter().any(|name| !config.values.contains_key(*name)) {
+            match process::ask(python, FILLED, &Value::Object(config.values.clone())) {
+                Ok(filled) => config.values = filled,
+                Err(error) => config.partial = Some(error.to_string()),
+            }
+        }
+        // Names of earlier versions, and what a null stands for.
+        for (said, kind) in [(true, "group"), (false, "none")] {
+            if config.values.get("scale_rewards") == Some(&json!(said)) {
+                config.values.insert("scale_rewards".to_string(), kind.into());
+            }
+        }
+        if config.values.get("steps_per_generation") == Some(&Value::Null) {
+            let same = config.values.get("gradient_accumulation_steps").cloned();
+            config.values.extend(same.map(|it| ("steps_per_generation".to_string(), it)));
+        }
+        Ok(config)
+    }
+
+    fn number(&self, name: &str) -> Option<f64> {
+        self.values.get(name).and_then(Value::as_f64)
+    }
+
+    /// What an arm asks beside what the configuration does, and what TRL cannot do. `processes` share each pass.
+    pub fn compared(
+        &self,
+        asked: &Experiment,
+        processes: u64,
+    ) -> (Vec<Effective>, Vec<DemandRefusal>) {
+        let mut asked = asked.clone();
+        if let Some(rows) = self.number("per_device_train_batch_size") {
+            asked.execution.micro_batch_rollouts = (rows as u64).saturating_mul(processes);
+        }
+        let (mut settings, refusals) = settings::demand(&asked, processes).into_parts();
+        settings.retain(|it| !NOT_HELD.iter().any(|(name, _)| it.name.starts_with(name)));
+        let of = |setting: crate::engines::Setting| {
+            let mut value = self.values.get(&setting.name).cloned();
+            if setting.name == "epsilon_high" && value == Some(Value::Null) {
+                value = self.values.get("epsilon").cloned();
+            }
+            Effective { value, setting }
+        };
+        (settings.into_iter().map(of).collect(), refusals)
+    }
+
+    /// The traps that it is in, seen from what an arm asks. What it does not state is in none.
+    pub fn traps(&self, asked: &Experiment) -> Vec<Trap> {
+        let mut traps = Vec::new();
+        let mut found = |name: &'static str, key: &str, what: String| {
+            let value = self.values.get(key).cloned().unwrap_or_else(|| json!("not stated"));
+            traps.push(Trap { name, key: key.to_string(), value, what });
+        };
+        let dapo = &asked.dapo;
+        let text = |name: &str| self.values.get(name).and_then(Value::as_str);
+        let dr_grpo = matches!(dapo.method, Some(Method::DrGrpo(_)));
+        let steps = self.number("steps_per_generation");
+        let updates = steps.zip(self.number("gradient_accumulation_steps"));
+        let updates = updates.zip(self.number("num_iterations"));
+        let updates = updates.map(|((steps, passes), epochs)| steps / passes * epochs);
+        if let Some(kind) = text("loss_type") {
+            let (normaliser, is_asked) = match kind {
+                "grpo" => (
+                    "the mean of each response, then of responses: a token of a long response counts less",
+                    dapo.aggregation == Aggregation::ResponseMean && !dr_grpo,
+                ),
+                "bnpo" => (
+                    "the tokens of one process's pass: it moves with per_device_train_batch_size and the \
+                     number of processes",
+                    dapo.aggregation == Aggregation::TokenMean
+                        && dapo.token_mean_unit == TokenMeanUnit::MicroBatch,
+                ),
+                "dapo" => (
+                    "the tokens of the whole rollout step, also where it has several updates",
+                    dapo.aggregation == Aggregation::TokenMean
+                        && (dapo.token_mean_unit == TokenMeanUnit::RolloutStep
+                            || updates.is_none_or(|updates| updates <= 1.0)),
+                ),
+                "dr_grpo" => ("max_completion_length times responses, a constant", dr_grpo),
+                "luspo" => (
+                    "responses: their tokens are summed",
+                    dapo.aggregation == Aggregation::ResponseSum,
+                ),
+                _ => ("not one that this check knows", false),
+            };
+            if !is_asked {
+                found(
+                    "loss-normaliser",
+                    "loss_type",
+                    format!("the loss is divided by {normaliser}"),
+                );
+            }
+        }
+        let training = &asked.training;
+        let rows = training.prompts_per_step.saturating_mul(asked.rollout.group_size);
+        let wanted = (rows / training.mini_batch_rollouts.max(1) * training.epochs_per_step) as f64;
+        if let Some(updates) = updates.filter(|updates| *updates != wanted) {
+            let clip = if updates <= 1.0 {
+                ": the ratio is 1 there, and epsilon clips nothing"
+            } else {
+                ""
+            };
+            let what = format!(
+                "{updates} updates a generation (steps_per_generation / gradient_accumulation_steps · \
+                 num_iterations){clip}; {wanted} are asked for"
+            );
+            found("steps-per-generation", "steps_per_generation", what);
+        }
+        let scale = if dr_grpo || dapo.advantage.std == Std::None { "none" } else { "group" };
+        if let Some(other) = text("scale_rewards").filter(|kind| *kind != scale) {
+            let what = match other {
+                "batch" => "advantages are divided by the standard deviation of the whole batch",
+                "none" => "advantages are not divided by a standard deviation",
+                _ => {
+                    "advantages are divided by the standard deviation of their group, which weighs hard and easy \
+                      problems up"
+                }
+            };
+            found("scale-rewards", "scale_rewards", what.to_string());
+        }
+        let absent = self.values.get("epsilon_high") == Some(&Value::Null);
+        if absent && self.number("epsilon").is_some_and(|low| low != dapo.clip.high) {
+            let what =
+                format!("it is epsilon on both sides; {} is asked for above", dapo.clip.high);
+            found("no-clip-higher", "epsilon_high", what);
+        }
+        let filter = dapo.overlong.filter;
+        let masked = self.values.get("mask_truncated_completions").and_then(Value::as_bool);
+        if let Some(masked) = masked.filter(|masked| *masked != filter) {
+            let what = match masked {
+                true => "truncated responses leave the loss, which is not asked for",
+                false => {
+                    "truncated responses train as wrong ones; the overlong filter is asked for"
+                }
+            };
+            found("truncated-completions", "mask_truncated_completions", what.to_string());
+        } else if masked == Some(true)
+            && matches!(text("loss_type"), Some("grpo" | "dr_grpo" | "luspo"))
+        {
+            let what =
+                "a masked response still counts in the mean over responses of this loss_type";
+            found("truncated-completions", "mask_truncated_completions", what.to_string());
+        }
+        if dapo.kl == (Kl::None {}) && self.number("beta").is_some_and(|beta| beta != 0.0) {
+            found(
+                "kl",
+                "beta",
+                "a KL penalty to the base policy, which is not asked for".to_string(),
+            );
+        }
+        if dapo.dynamic_sampling != (DynamicSampling::None {}) {
+            let what = "Dynamic Sampling is asked for, and TRL does not sample again: a group that is all right or all \
+                        wrong trains with advantages of 0, and the batch has fewer that teach";
+            found("no-refill", "num_generations", what.to_string());
+        }
+        traps
+    }
+}

@@ -1,0 +1,331 @@
+//! `dapo engine check` on what users have: the committed command lines of verl's examples and of its recipes
+//! (`golden/engines/verl/samples`), each form of a configuration, and files that are none.
+
+use crate::repository;
+use assert_cmd::Command;
+use dapo::base::files;
+use dapo::engines::configuration::{self, Written};
+use dapo::engines::trl::written::TrlConfig;
+use dapo::engines::verl::compose::{self, Composed};
+use dapo::engines::verl::settings::{self, Cards};
+use dapo::engines::verl::traps;
+use dapo::experiment::starter;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const SENTENCE: &str = "run the command of your training with --cfg job at its end";
+
+fn written(folder: &Path, name: &str, text: &str) -> PathBuf {
+    let path = folder.join(name);
+    files::write_atomic(&path, text.as_bytes()).unwrap();
+    path
+}
+
+fn read(path: &Path) -> Composed {
+    compose::of_file("no-python", path).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn refused(path: &Path) -> String {
+    compose::of_file("no-python", path).unwrap_err().to_string()
+}
+
+/// As `written` of the samples' generate.py.
+fn bits(value: &Value) -> String {
+    match value {
+        Value::Object(all) => {
+            let mut all: Vec<_> = all.iter().collect();
+            all.sort_by_key(|(key, _)| *key);
+            let all: Vec<String> =
+                all.iter().map(|(key, it)| format!("{key}:{}", bits(it))).collect();
+            format!("{{{}}}", all.join(","))
+        }
+        Value::Array(all) => format!("[{}]", all.iter().map(bits).collect::<Vec<_>>().join(",")),
+        Value::Number(number) if number.is_f64() => {
+            format!("{:016x}", number.as_f64().unwrap().to_bits())
+        }
+        other => other.to_string(),
+    }
+}
+
+struct Sample {
+    script: String,
+    overrides: Vec<String>,
+    /// The output of `--cfg job`.
+    text: String,
+    resolved: String,
+}
+
+fn samples() -> Vec<Sample> {
+    let mut found = Vec::new();
+    for version in ["0.7.1", "0.9.1"] {
+        let path = repository::root().join(format!("golden/engines/verl/samples/{version}.json"));
+        let file: Value = files::read_json(&path).unwrap();
+        for sample in file["samples"].as_array().unwrap() {
+            let base = file["bases"][sample["base"].as_str().unwrap()].as_str().unwrap();
+            let mut lines: Vec<&str> = base.lines().collect();
+            for edit in sample["edits"].as_array().unwrap().iter().rev() {
+                let (at, gone) =
+                    (edit[0].as_u64().unwrap() as usize, edit[1].as_u64().unwrap() as usize);
+                let new = edit[2].as_array().unwrap().iter().map(|line| line.as_str().unwrap());
+                lines.splice(at..at + gone, new);
+            }
+            let words = sample["overrides"].as_array().unwrap().iter();
+            found.push(Sample {
+                script: format!("{} ({version})", sample["script"].as_str().unwrap()),
+                overrides: words.map(|word| word.as_str().unwrap().to_string()).collect(),
+                text: lines.join("\n") + "\n",
+                resolved: sample["resolved"].as_str().unwrap().to_string(),
+            });
+        }
+    }
+    found
+}
+
+#[test]
+fn every_sample_is_what_hydra_composes_or_refused_with_the_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let samples = samples();
+    assert!(samples.len() >= 60, "{}", samples.len());
+    for Sample { script, overrides, text, resolved } in &samples {
+        let path = written(folder.path(), "job", text);
+        let Written::Values(values) = configuration::read(&path, &["trainer"], "").unwrap() else {
+            panic!("{script}");
+        };
+        assert_eq!(&files::sha256(bits(&values).as_bytes()), resolved, "{script}");
+        assert!(!read(&path).partial, "{script}");
+        let list: String = overrides.iter().map(|word| format!("- {}\n", json!(word))).collect();
+        let error = refused(&written(folder.path(), "overrides.yaml", &list));
+        assert!(
+            error.contains("overrides are composed by verl") && error.contains(SENTENCE),
+            "{script}: {error}"
+        );
+        let command = format!(
+            "set -x\npython3 -m verl.trainer.main_ppo {} \"$@\"\n",
+            overrides.join(" \\\n  ")
+        );
+        let error = refused(&written(folder.path(), "run.sh", &command));
+        assert!(error.starts_with(&folder.path().join("run.sh").display().to_string()), "{error}");
+        assert!(error.contains(SENTENCE) && error.lines().count() == 1, "{error}");
+    }
+}
+
+/// A value as Python prints it, nested tables on lines of their own.
+fn python(value: &Value) -> String {
+    match value {
+        Value::Null => "None".to_string(),
+        Value::Bool(it) => if *it { "True" } else { "False" }.to_string(),
+        Value::String(text) => format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'")),
+        Value::Array(all) => format!("[{}]", all.iter().map(python).collect::<Vec<_>>().join(", ")),
+        Value::Object(all) => {
+            let all = all.iter().map(|(key, value)| format!("'{key}': {}", python(value)));
+            format!("{{{}}}", all.collect::<Vec<_>>().join(",\n "))
+        }
+        other => other.to_string(),
+    }
+}
+
+#[test]
+fn each_form_of_a_configuration_says_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let sample = samples().pop().unwrap();
+    let job = read(&written(folder.path(), "job", &sample.text));
+    let each_line = |text: &str, before: &str| -> String {
+        text.lines().fold(String::new(), |mut all, line| {
+            writeln!(all, "{before}{line}").unwrap();
+            all
+        })
+    };
+    let noise = "INFO 08-22 12:00:00 loading\nWARNING: a: b\n2026-08-22 step:1 - loss:0.5\n";
+    let mut wandb = "wandb_version: 1\n\n_wandb:\n  desc: null\n  value:\n    t: {}\n".to_string();
+    for (table, value) in job.effective.as_object().unwrap() {
+        write!(wandb, "{table}:\n  desc: null\n  value: {value}\n").unwrap();
+    }
+    let dictionary = python(&job.effective);
+    let ray = "\u{1b}[36m(TaskRunner pid=123, ip=10.0.0.1)\u{1b}[0m ";
+    let other = "(WorkerDict pid=7) {'note': 1}\n";
+    let interleaved = dictionary.replacen('\n', &format!("\n{other}"), 3);
+    let interleaved: String = interleaved.lines().fold(String::new(), |mut all, line| {
+        let before = if line.starts_with("(Worker") { "" } else { ray };
+        writeln!(all, "{before}{line}").unwrap();
+        all
+    });
+    for (form, text) in [
+        ("noise", format!("{noise}{}\n{noise}", sample.text)),
+        ("prefixed", format!("{noise}{}{noise}", each_line(&sample.text, ray))),
+        ("crlf", sample.text.replace('\n', "\r\n")),
+        ("wandb", wandb),
+        ("json", job.effective.to_string()),
+        ("dictionary", format!("{noise}{dictionary}\n{noise}")),
+        ("ray", format!("{noise}{other}{interleaved}{other}{noise}")),
+        ("twice", format!("{dictionary}\nagain\n{dictionary}\n")),
+    ] {
+        let found = read(&written(folder.path(), "any-name.txt", &text));
+        assert_eq!(found, job, "{form}");
+    }
+    let two =
+        format!("{dictionary}\n{}\n", dictionary.replace("'total_epochs': ", "'total_epochs': 9"));
+    assert!(
+        refused(&written(folder.path(), "two", &two))
+            .contains("two configurations, at the lines 1 and")
+    );
+}
+
+#[test]
+fn what_a_file_does_not_state_is_in_no_trap_and_no_default() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "actor_rollout_ref:\n  actor:\n    clip_ratio_high: 0.28\n    clip_ratio_low: 0.2\n    \
+                fsdp_config: {model_dtype: bf16}\n  rollout: {n: '${oc.env:GROUP}'}\n";
+    let path = written(folder.path(), "part.yaml", text);
+    let (part, paper) = (read(&path), starter::paper().unwrap());
+    let found = traps::traps(&part, &paper);
+    assert_eq!(found.iter().map(|it| it.name).collect::<Vec<_>>(), ["low-precision-weights"]);
+    let (rows, _) = traps::compared(&part, &paper, Cards { nodes: 1, per_node: 8 });
+    let stated: Vec<&str> =
+        rows.iter().filter(|it| it.value.is_some()).map(|it| it.setting.name.as_str()).collect();
+    let actor = "actor_rollout_ref.actor";
+    let asked = ["fsdp_config.model_dtype", "clip_ratio_low", "clip_ratio_high"];
+    assert_eq!(stated, asked.map(|name| format!("{actor}.{name}")));
+    // The same without anything that differs: nothing was decided.
+    let path = written(folder.path(), "same.yaml", &text.replace("bf16", "fp32"));
+    let output =
+        Command::cargo_bin("dapo").unwrap().args(["engine", "check", "verl"]).arg(&path).output();
+    let output = output.unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(6), "{shown}");
+    assert!(shown.contains("not stated") && shown.contains("0 of "), "{shown}");
+}
+
+#[test]
+fn each_setting_that_render_writes_is_one_that_check_looks_at() {
+    let source = files::read_text(&repository::root().join("src/engines/verl/traps.rs")).unwrap();
+    for file in ["experiments/engines/dapo-verl.toml", "golden/engines/verl/dapo.toml"] {
+        let arm = dapo::experiment::extends::load(&repository::root().join(file)).unwrap();
+        for setting in settings::demand(&arm, Cards { nodes: 1, per_node: 1 }).into_parts().0 {
+            let excused = || {
+                traps::NOT_HELD
+                    .iter()
+                    .any(|(name, why)| setting.name.starts_with(name) && !why.is_empty())
+            };
+            let output = || setting.name.starts_with("trainer.") && setting.key.is_empty();
+            let held = traps::is_held(&setting.name);
+            assert!(
+                held || excused() || output() || setting.name == "trainer.experiment_name",
+                "{}",
+                setting.name
+            );
+        }
+    }
+    // A trap of its own is one that the traps name.
+    for (name, why) in traps::NOT_HELD.iter().filter(|(_, why)| why.contains("trap of its own")) {
+        assert!(source.matches(name).count() > 1, "{name}: {why}");
+    }
+}
+
+#[test]
+fn hostile_files_are_refused_in_little_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bomb = "trainer:\n  a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_string();
+    for level in 1..12 {
+        let aliases = vec![format!("*a{}", level - 1); 10].join(", ");
+        writeln!(bomb, "  a{level}: &a{level} [{aliases}]").unwrap();
+    }
+    let keys: String = (0..100_000).map(|key| format!("  k{key}: 1\n")).collect();
+    let tables: String = (0..100_000).map(|_| "trainer:\n\u{1}\n").collect();
+    let lists: String = (0..100_000).map(|key| format!("- a.k{key}=1\n")).collect();
+    let logs = "{'trainer': {}}\n".repeat(200_000);
+    let texts = [
+        bomb,
+        format!("trainer:\n{keys}"),
+        format!("trainer: {}", "[".repeat(1_000_000)),
+        format!("trainer: {}", "{a: ".repeat(1_000_000)),
+        format!("{{'trainer': {}", "[".repeat(1_000_000)),
+        format!("{{\"trainer\": {}", "[".repeat(1_000_000)),
+        "trainer: \0\n".to_string(),
+        String::new(),
+        "\n".repeat(1_000_000),
+        "a".repeat(40 << 20),
+        tables,
+        lists,
+        logs,
+        "trainer: {a: 1}\n".repeat(2),
+    ];
+    for (number, text) in texts.iter().enumerate() {
+        let path = written(folder.path(), "hostile", text);
+        let started = Instant::now();
+        let error = refused(&path);
+        let taken = started.elapsed();
+        assert!(taken < Duration::from_secs(8), "{number}: {taken:?}");
+        assert!(error.contains("hostile") && error.len() < 1000, "{number}: {error}");
+    }
+    assert!(refused(Path::new("/dev/zero")).contains("/dev/zero"));
+    assert!(TrlConfig::of_file("no-python", Path::new("/dev/zero")).is_err());
+}
+
+fn trl(folder: &Path, text: &str) -> TrlConfig {
+    TrlConfig::of_file("no-python", &written(folder, "grpo", text)).unwrap()
+}
+
+#[test]
+fn every_trap_of_a_grpo_config_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let paper = starter::paper().unwrap();
+    let names =
+        |config: &TrlConfig| config.traps(&paper).iter().map(|it| it.name).collect::<Vec<_>>();
+    let whole = json!({"loss_type": "bnpo", "epsilon": 0.2, "epsilon_high": null, "steps_per_generation": 8,
+        "gradient_accumulation_steps": 8, "num_iterations": 1, "num_generations": 16, "scale_rewards": true,
+        "mask_truncated_completions": true, "beta": 0.04, "temperature": 1.0, "learning_rate": 1e-6,
+        "per_device_train_batch_size": 4});
+    let config = trl(folder.path(), &whole.to_string());
+    assert_eq!(config.partial, None);
+    let all = [
+        "loss-normaliser",
+        "steps-per-generation",
+        "no-clip-higher",
+        "truncated-completions",
+        "kl",
+        "no-refill",
+    ];
+    assert_eq!(names(&config), all);
+    let (rows, refusals) = config.compared(&paper, 1);
+    let row = |name: &str| rows.iter().find(|it| it.setting.name == name).unwrap();
+    assert_eq!(row("epsilon_high").value, Some(json!(0.2)));
+    assert!(
+        !row("epsilon_high").agrees() && row("epsilon").agrees() && row("scale_rewards").agrees()
+    );
+    assert!(refusals.iter().any(|it| it.key == "dapo.dynamic_sampling"));
+    // W&B's wrappers and YAML; what is not stated is in no trap.
+    let config = trl(
+        folder.path(),
+        "wandb_version: 1\nscale_rewards: {value: batch}\nepsilon: {value: 1e-1}\n",
+    );
+    assert_eq!(names(&config), ["scale-rewards", "no-refill"]);
+    assert!(config.partial.is_some());
+    let error =
+        TrlConfig::of_file("no-python", &written(folder.path(), "x.sh", "python train.py\n"))
+            .unwrap_err();
+    assert!(error.to_string().contains("config.to_json_string()"), "{error}");
+    let pickle = written(folder.path(), "training_args.bin", "PK\u{3}\u{4}");
+    let error = TrlConfig::of_file("no-python", &pickle).unwrap_err().to_string();
+    assert!(
+        error.contains("config.to_json_string()") && error.contains("training_args.bin"),
+        "{error}"
+    );
+    assert!(refused(&pickle).contains(SENTENCE));
+}
+
+#[test]
+fn each_setting_of_trl_that_render_writes_is_held_or_excused() {
+    use dapo::engines::trl::{settings, written::NOT_HELD};
+    let config = TrlConfig { values: serde_json::Map::new(), partial: None };
+    let arm = starter::paper().unwrap();
+    let held: Vec<String> =
+        config.compared(&arm, 1).0.into_iter().map(|it| it.setting.name).collect();
+    for setting in settings::demand(&arm, 1).into_parts().0 {
+        let excused =
+            NOT_HELD.iter().any(|(name, why)| setting.name.starts_with(name) && !why.is_empty());
+        assert!(excused != held.contains(&setting.name), "{}", setting.name);
+    }
+}
