@@ -152,13 +152,14 @@ const COMMANDS: &[(&str, How)] = {
             "dapo engine import trl experiments/engines/grpo.toml --from runs/trl --out runs/imported",
             Parsed(TRAINER),
         ),
+        ("dapo engine check trl config.json", Parsed(TRAINER)),
         ("dapo engine check verl job.yaml", Parsed(TRAINER)),
         (
             "dapo engine check trl training_args.bin --against experiments/engines/grpo.toml",
             Parsed(TRAINER),
         ),
         (
-            "dapo engine check verl --config overrides.txt --against experiments/engines/dapo-verl.toml --json",
+            "dapo engine check verl job.yaml --against experiments/engines/dapo-verl.toml --json",
             Parsed(TRAINER),
         ),
         (

@@ -15,6 +15,7 @@ pub mod interpolation;
 
 /// A log of days of training; the configuration stands at its beginning.
 const MOST_BYTES: u64 = 32 << 20;
+const MOST_LINES: usize = 1 << 20;
 /// Of YAML, JSON or a dictionary in it.
 const MOST_CONFIGURATION_BYTES: usize = 4 << 20;
 /// Configurations that one log prints, all the same.
@@ -115,10 +116,12 @@ fn of_text(text: &str, tables: &[&str], instead: &str) -> Result<Written, Refuse
         return Err(refusal("it is empty", instead));
     }
     let bounded = |text: &str| text.len() <= MOST_CONFIGURATION_BYTES;
-    if text.trim_start().starts_with("{\"") && bounded(text) {
-        if let Ok(value) = serde_json::from_str(text) {
-            return Ok(Written::Values(value));
-        }
+    if text.lines().count() > MOST_LINES {
+        return Err(refusal(&format!("it has more than {MOST_LINES} lines"), instead));
+    }
+    let is_json = text.trim_start().starts_with('{') && bounded(text);
+    if let Some(value) = is_json.then(|| serde_json::from_str(text).ok()).flatten() {
+        return Ok(Written::Values(value));
     }
     let lines: Vec<(String, String)> = text.lines().map(plain_line).collect();
     let mut found: Vec<(usize, Value)> = Vec::new();
@@ -144,7 +147,7 @@ fn of_text(text: &str, tables: &[&str], instead: &str) -> Result<Written, Refuse
             .take(yaml::MOST_NODES * 2)
             .collect();
         let text: String = mine.iter().map(|(_, line)| format!("{line}\n")).collect();
-        if !bounded(&text) {
+        if !bounded(&text) || (is_yaml && mine.len() == yaml::MOST_NODES * 2) {
             return Err(Refused::at(begin + 1, "it is larger than a configuration is"));
         }
         let placed = |mut error: Refused| {

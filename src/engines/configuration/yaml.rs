@@ -83,10 +83,11 @@ pub fn parsed(text: &str) -> Result<Value, Refused> {
         };
         match (around, key.take()) {
             (Value::Array(all), _) => all.push(value),
+            (Value::Object(all), Some(name)) if all.contains_key(&name) => {
+                return refused(&format!("{name} stands twice in what begins at line {begun}"));
+            }
             (Value::Object(all), Some(name)) => {
-                if all.insert(name.clone(), value).is_some() {
-                    return refused(&format!("{name} stands twice in what begins at line {begun}"));
-                }
+                all.insert(name, value);
             }
             (_, None) => {
                 *key = Some(match value {

@@ -11,7 +11,7 @@ use std::path::Path;
 const SCRIPT: &str = include_str!("compose.py");
 
 /// Tables of verl's that a configuration has.
-const TABLES: [&str; 4] = ["actor_rollout_ref", "algorithm", "data", "trainer"];
+const TABLES: [&str; 5] = ["actor_rollout_ref", "algorithm", "data", "trainer", "model_engine"];
 
 /// What to do about a file that is not read.
 const INSTEAD: &str = "run the command of your training with --cfg job at its end, which prints its \
