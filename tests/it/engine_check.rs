@@ -4,7 +4,7 @@
 use crate::repository;
 use assert_cmd::Command;
 use dapo::base::files;
-use dapo::engines::configuration::{self, Written};
+use dapo::engines::configuration::{self, Configured};
 use dapo::engines::trl::written::TrlConfig;
 use dapo::engines::verl::compose::{self, Composed};
 use dapo::engines::verl::settings::{self, Cards};
@@ -90,7 +90,8 @@ fn every_sample_is_what_hydra_composes_or_refused_with_the_sentence() {
     assert!(samples.len() >= 60, "{}", samples.len());
     for Sample { script, overrides, text, resolved } in &samples {
         let path = written(folder.path(), "job", text);
-        let Written::Values(values) = configuration::read(&path, &["trainer"], "").unwrap() else {
+        let Configured::Values(values) = configuration::read(&path, &["trainer"], "").unwrap()
+        else {
             panic!("{script}");
         };
         assert_eq!(&files::sha256(bits(&values).as_bytes()), resolved, "{script}");

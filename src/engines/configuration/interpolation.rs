@@ -1,7 +1,7 @@
 //! `${…}` of OmegaConf: other keys, and `oc.select`. What needs another resolver, or a key that is absent, stays as
 //! it is written and counts as unknown.
 
-use crate::engines::configuration::{Refused, yaml};
+use crate::engines::configuration::{refused::Refused, yaml};
 use serde_json::{Map, Value};
 
 const MOST_STEPS: usize = 32;

@@ -4,11 +4,13 @@
 
 use crate::base::files::foreign;
 use crate::engines::EngineError;
+use crate::engines::configuration::refused::Refused;
 use regex::Regex;
 use serde_json::Value;
 use std::path::Path;
 use std::sync::LazyLock;
 
+pub mod refused;
 pub mod yaml;
 pub mod python;
 pub mod interpolation;
@@ -24,32 +26,9 @@ const MOST_FOUND: usize = 16;
 pub const RECORDED: &str = "effective";
 const MOST_OVERRIDES: usize = 2_000;
 
-/// Why something is not read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
-    /// From 1.
-    pub line: Option<usize>,
-    pub what: String,
-}
-
-impl Refused {
-    pub fn at(line: usize, what: &str) -> Self {
-        Self { line: Some(line), what: what.to_string() }
-    }
-
-    /// With the file that it is of.
-    pub fn of(self, path: &Path) -> EngineError {
-        let reason = match self.line {
-            Some(line) => format!("line {line}: {}", self.what),
-            None => self.what,
-        };
-        EngineError::Output { path: path.to_path_buf(), reason }
-    }
-}
-
 /// What a file has.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Written {
+pub enum Configured {
     /// Values with their keys as tables, as they were composed. Interpolations are filled in.
     Values(Value),
     /// Arguments of a Hydra application.
@@ -65,10 +44,10 @@ pub enum Written {
 ///
 /// # Errors
 /// Anything else; `instead` then says what to do.
-pub fn read(path: &Path, tables: &[&str], instead: &str) -> Result<Written, EngineError> {
+pub fn read(path: &Path, tables: &[&str], instead: &str) -> Result<Configured, EngineError> {
     let bytes = foreign::read_up_to(path, MOST_BYTES)?;
     if bytes.starts_with(b"PK\x03\x04") {
-        return Ok(Written::Pickled);
+        return Ok(Configured::Pickled);
     }
     let text = match String::from_utf8(bytes) {
         Ok(text) if !text.contains('\0') => text,
@@ -76,7 +55,7 @@ pub fn read(path: &Path, tables: &[&str], instead: &str) -> Result<Written, Engi
     };
     let found = of_text(&text, tables, instead).map_err(|error| error.of(path))?;
     match found {
-        Written::Values(value) => {
+        Configured::Values(value) => {
             let value = unwrapped(value);
             let mut known = tables.iter().chain(&[RECORDED]);
             let is_one = known.any(|table| value.get(table).is_some());
@@ -84,7 +63,7 @@ pub fn read(path: &Path, tables: &[&str], instead: &str) -> Result<Written, Engi
                 let what = format!("it states none of {}", tables.join(", "));
                 return Err(refusal(&what, instead).of(path));
             }
-            interpolation::resolved(&value).map(Written::Values).map_err(|error| error.of(path))
+            interpolation::resolved(&value).map(Configured::Values).map_err(|error| error.of(path))
         }
         other => Ok(other),
     }
@@ -111,7 +90,7 @@ fn plain_line(line: &str) -> (String, String) {
     }
 }
 
-fn of_text(text: &str, tables: &[&str], instead: &str) -> Result<Written, Refused> {
+fn of_text(text: &str, tables: &[&str], instead: &str) -> Result<Configured, Refused> {
     if text.trim().is_empty() {
         return Err(refusal("it is empty", instead));
     }
@@ -121,7 +100,7 @@ fn of_text(text: &str, tables: &[&str], instead: &str) -> Result<Written, Refuse
     }
     let is_json = text.trim_start().starts_with('{') && bounded(text);
     if let Some(value) = is_json.then(|| serde_json::from_str(text).ok()).flatten() {
-        return Ok(Written::Values(value));
+        return Ok(Configured::Values(value));
     }
     let lines: Vec<(String, String)> = text.lines().map(plain_line).collect();
     let mut found: Vec<(usize, Value)> = Vec::new();
@@ -169,14 +148,14 @@ fn of_text(text: &str, tables: &[&str], instead: &str) -> Result<Written, Refuse
             python::literal(&text).map_err(placed)?
         };
         if value.get("defaults").is_some_and(Value::is_array) {
-            return Ok(Written::Defaults(text));
+            return Ok(Configured::Defaults(text));
         }
         free = mine.get(taken - 1).map_or(at, |(last, _)| *last) + 1;
         found.push((begin + 1, value));
     }
     match found.split_first() {
         Some(((line, first), others)) => match others.iter().find(|(_, it)| it != first) {
-            None => Ok(Written::Values(first.clone())),
+            None => Ok(Configured::Values(first.clone())),
             Some((other, _)) => {
                 let what =
                     format!("it has two configurations, at the lines {line} and {other}; keep one");
@@ -213,7 +192,7 @@ fn cut<'a>(text: &'a str, bad: usize, tables: &[&str]) -> Option<&'a str> {
 }
 
 /// A list of overrides: YAML's, as `.hydra/overrides.yaml` is, or one a line.
-fn overrides(text: &str, lines: &[(String, String)], instead: &str) -> Result<Written, Refused> {
+fn overrides(text: &str, lines: &[(String, String)], instead: &str) -> Result<Configured, Refused> {
     let not =
         || refusal("it is none of the forms that are read, which a shell script is not", instead);
     let stated = lines.iter().map(|(line, _)| line.trim());
@@ -244,7 +223,7 @@ fn overrides(text: &str, lines: &[(String, String)], instead: &str) -> Result<Wr
     if all.len() > MOST_OVERRIDES {
         return Err(refusal(&format!("more than {MOST_OVERRIDES} overrides"), instead));
     }
-    Ok(Written::Overrides(all))
+    Ok(Configured::Overrides(all))
 }
 
 /// Without W&B's wrappers and Hydra's own tables.

@@ -1,6 +1,6 @@
 //! A Python literal as `pprint` prints it: dictionaries, lists, tuples, texts, numbers, None, True, False.
 
-use crate::engines::configuration::{Refused, yaml};
+use crate::engines::configuration::{refused::Refused, yaml};
 use serde_json::{Map, Value};
 
 /// The literal at the beginning of a text, and the number of lines that it takes.
@@ -8,19 +8,19 @@ use serde_json::{Map, Value};
 /// # Errors
 /// What is no literal, with its line from 1; more nodes or levels than YAML may have.
 pub fn literal(text: &str) -> Result<(Value, usize), Refused> {
-    let mut reader = Reader { text, at: 0, nodes: 0 };
+    let mut reader = PythonReader { text, at: 0, nodes: 0 };
     let value = reader.value(0).map_err(|what| Refused::at(reader.line(), &what))?;
     Ok((value, reader.line()))
 }
 
-struct Reader<'a> {
+struct PythonReader<'a> {
     text: &'a str,
     /// Byte.
     at: usize,
     nodes: usize,
 }
 
-impl Reader<'_> {
+impl PythonReader<'_> {
     fn line(&self) -> usize {
         self.text[..self.at].matches('\n').count() + 1
     }

@@ -1,7 +1,7 @@
 //! YAML as Hydra and OmegaConf read it (YAML 1.1, with their own pattern of a float), within bounds: a tree has
 //! at most [`MOST_NODES`] nodes, aliases counted as often as they stand for something.
 
-use crate::engines::configuration::Refused;
+use crate::engines::configuration::refused::Refused;
 use regex::Regex;
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, Tag};
 use serde_json::{Map, Number, Value};

@@ -11,6 +11,8 @@ MOST_BYTES = 16 << 20
 class Kept:
     """Stands for every class and function of the file, and keeps what it is given."""
 
+    values = ()
+
     def __init__(self, *values):
         self.values = values
 

@@ -2,9 +2,9 @@
 //! sources of TRL 1.16.0, trl/trainer/grpo_trainer.py and grpo_config.py.
 
 use crate::algorithm::{Aggregation, DynamicSampling, Kl, Method, Std, TokenMeanUnit};
-use crate::engines::configuration::{self, Refused, Written};
+use crate::engines::configuration::{self, Configured, refused::Refused};
 use crate::engines::trl::settings;
-use crate::engines::{DemandRefusal, Effective, EngineError, Trap, process};
+use crate::engines::{DemandRefusal, Effective, EngineError, Setting, Trap, process};
 use crate::experiment::Experiment;
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -63,8 +63,8 @@ impl TrlConfig {
         let refused =
             |what: &str| Refused { line: None, what: format!("{what}; {INSTEAD}") }.of(path);
         let values = match configuration::read(path, &WHOLE, INSTEAD)? {
-            Written::Values(Value::Object(values)) => values,
-            Written::Pickled => {
+            Configured::Values(Value::Object(values)) => values,
+            Configured::Pickled => {
                 let found = process::ask(python, PICKLE, &json!({"path": path}));
                 let found: Map<String, Value> =
                     found.map_err(|error| refused(&format!("its pickle is not read ({error})")))?;
@@ -110,8 +110,10 @@ impl TrlConfig {
             asked.execution.micro_batch_rollouts = (rows as u64).saturating_mul(processes);
         }
         let (mut settings, refusals) = settings::demand(&asked, processes).into_parts();
+        // TRL has no name for what it cannot do.
+        settings.retain(|it| it.value != "");
         settings.retain(|it| !NOT_HELD.iter().any(|(name, _)| it.name.starts_with(name)));
-        let of = |setting: crate::engines::Setting| {
+        let of = |setting: Setting| {
             let mut value = self.values.get(&setting.name).cloned();
             if setting.name == "epsilon_high" && value == Some(Value::Null) {
                 value = self.values.get("epsilon").cloned();

@@ -1,7 +1,7 @@
 //! What verl makes of a configuration, ours or a user's: composed by the installed verl, or as a file states it.
 
 use crate::base::files;
-use crate::engines::configuration::{self, Refused, Written, interpolation};
+use crate::engines::configuration::{self, Configured, interpolation, refused::Refused};
 use crate::engines::verl::overrides;
 use crate::engines::{Effective, EngineError, Setting, process};
 use serde::{Deserialize, Serialize};
@@ -122,20 +122,20 @@ pub fn of_file(python: &str, path: &Path) -> Result<Composed, EngineError> {
         Err(error) => Err(refused(&format!("{what} are composed by verl, and {error}"))),
     };
     match configuration::read(path, &TABLES, INSTEAD)? {
-        Written::Pickled => Err(refused("it is a pickle")),
-        Written::Overrides(all) => {
+        Configured::Pickled => Err(refused("it is a pickle")),
+        Configured::Overrides(all) => {
             let name = primary(path)?;
             with_verl("overrides", json!({"overrides": all, "name": name}))
         }
-        Written::Defaults(text) => {
+        Configured::Defaults(text) => {
             let folder = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
             let folder = folder.parent().unwrap_or(path);
             with_verl("the defaults", json!({"text": text, "folder": folder}))
         }
-        Written::Values(effective) if effective.get(configuration::RECORDED).is_some() => {
+        Configured::Values(effective) if effective.get(configuration::RECORDED).is_some() => {
             serde_json::from_value(effective).map_err(|error| refused(&error.to_string()))
         }
-        Written::Values(effective) => {
+        Configured::Values(effective) => {
             let (version, added, validation) = (String::new(), Vec::new(), None);
             let effective = migrated(effective);
             let (partial, unchecked) = (true, None);

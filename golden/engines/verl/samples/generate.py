@@ -38,7 +38,7 @@ MOST_BYTES = (4500, 2500)  # of the first, and of the second
 def record(sources, stubs, recorded):
     for script in sorted(pathlib.Path(sources).rglob("*.sh")):
         name = "%".join(script.relative_to(sources).parts)
-        environment = {"HOME": "/home/user", "PATH": stubs, "RECORD": str(pathlib.Path(recorded).resolve() / name)}
+        environment = {"HOME": "/nonexistent", "PATH": stubs, "RECORD": str(pathlib.Path(recorded).resolve() / name)}
         command = ["timeout", "5", "unshare", "-n", "-r", "/bin/bash", script.name]
         subprocess.run(command, cwd=script.parent, env=environment, capture_output=True, stdin=subprocess.DEVNULL, check=False)
 
