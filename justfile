@@ -73,7 +73,7 @@ lint: setup
 fmt:
     cargo fmt
 
-# Time a rollout step by phase: just bench --json reports/bench/NAME.json
+# Time a rollout step by phase: just bench --out reports/bench/NAME.json
 [group('check')]
 bench *ARGS: build
     {{ dapo }} bench "$@"

@@ -4,7 +4,9 @@ use crate::base::{files, visible};
 use crate::commands::ablate_progress::Shown;
 use crate::commands::interrupt::Interrupt;
 use crate::commands::launcher::{self, HandOver, LauncherArgs};
-use crate::commands::{ablate_table, exit, exit::Invalid, output::tell, report};
+use crate::commands::{
+    ablate_table, exit, exit::Invalid, output::tell, place::OverrideArgs, report,
+};
 use crate::engines::Launcher;
 use crate::experiment::Grid;
 use crate::experiment::grid::file::{self, BaseSource};
@@ -77,6 +79,8 @@ pub struct AblateArgs {
     #[arg(long)]
     last_checkpoint_only: bool,
     #[command(flatten)]
+    overrides: OverrideArgs,
+    #[command(flatten)]
     launcher: LauncherArgs,
 }
 
@@ -115,6 +119,11 @@ pub fn seeds(text: &str) -> Result<Seeds, String> {
 /// written.
 pub fn run(args: &AblateArgs) -> Result<ExitCode> {
     args.launcher.check(args.jobs)?;
+    args.overrides.check(&[
+        ("execution.seed", true),
+        ("execution.threads", true),
+        ("name", true),
+    ])?;
     if args.launcher.status
         && let Some((study, grids)) = args.kept_grids()?
     {
@@ -126,7 +135,7 @@ pub fn run(args: &AblateArgs) -> Result<ExitCode> {
     let seeds = args.seeds.as_ref().map(|Seeds(seeds)| seeds).or(declared);
     let mut sources = Vec::new();
     for name in args.grids() {
-        let mut source = file::load(&file::find(&name))?;
+        let mut source = file::load_overridden(&file::find(&name), args.overrides.texts())?;
         source.grid.seeds = seeds.unwrap_or(&source.grid.seeds).clone();
         sources.push(source);
     }

@@ -1,8 +1,7 @@
 //! `dapo bench`: time a rollout step by phase; `dapo bench throughput`.
 
 use crate::base::files;
-use crate::commands::{bounds, output, progress::Progress, throughput};
-use crate::experiment::named;
+use crate::commands::{bounds, output, place::OverrideArgs, progress::Progress, throughput};
 use crate::records::housekeeping::readable;
 use crate::report::text::percent;
 use crate::training::bench::{self, BenchRecord, BenchSpread};
@@ -16,7 +15,7 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "Examples:\n  dapo bench\n  dapo bench experiments/dapo.toml --model golden/mini-aime/base --threads 1"
+    after_help = "Examples:\n  dapo bench\n  dapo bench experiments/dapo.toml --model golden/mini-aime/base --threads 1\n  dapo bench --out bench.json"
 )]
 pub struct BenchArgs {
     #[command(subcommand)]
@@ -24,6 +23,8 @@ pub struct BenchArgs {
     /// Experiment file: the step's shape.
     #[arg(default_value = "experiments/bench.toml")]
     experiment: PathBuf,
+    #[command(flatten)]
+    overrides: OverrideArgs,
     /// Policy, instead of the random one.
     #[arg(long)]
     model: Option<PathBuf>,
@@ -35,7 +36,7 @@ pub struct BenchArgs {
     repetitions: u64,
     /// Write the figures with machine and commit to this file, as JSON.
     #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    out: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -51,7 +52,9 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     if let Some(BenchVerb::Throughput(args)) = &args.verb {
         return throughput::run(args);
     }
-    let mut experiment = named::load(&args.experiment)?;
+    let flags =
+        [("execution.threads", args.threads.is_some()), ("inputs.model", args.model.is_some())];
+    let mut experiment = args.overrides.load(&args.experiment, &flags)?;
     experiment.execution.threads = args.threads.unwrap_or(experiment.execution.threads);
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
     experiment.inputs.model = match &args.model {
@@ -66,7 +69,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
         bar.set(repetition + 1, "rollout steps");
     })?;
     bar.finish();
-    if let Some(path) = &args.json {
+    if let Some(path) = &args.out {
         files::write_json(path, &record)?;
     }
     print(&record);

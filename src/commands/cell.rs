@@ -1,7 +1,7 @@
 //! `dapo cell run`: one cell of a study, on whatever machine this is.
 
 use crate::commands::output::{self, tell};
-use crate::commands::{ablate_table, exit, exit::Invalid, train};
+use crate::commands::{ablate_table, exit, exit::Invalid, place::OverrideArgs, train};
 use crate::records::RunFolder;
 use crate::study::ablate::recording::{self, ATTEMPTS};
 use crate::study::ablate::{AblateStudy, jobs, jobs::JobState, listing, process};
@@ -93,7 +93,7 @@ pub fn run(CellVerb::Run(args): &CellVerb) -> Result<ExitCode> {
 fn job(study: &AblateStudy, args: &CellRunArgs) -> Result<Job> {
     let listed = listing::find(study, args.cell)?;
     let file = listing::place(study, &listed.experiment)?;
-    let (experiment, _) = train::load(&file, args.inputs.as_deref())?;
+    let (experiment, _) = train::load(&file, args.inputs.as_deref(), &OverrideArgs::default())?;
     let manifest = inputs::identified(&experiment)?;
     if manifest.run_key != listed.run_key {
         bail!(Invalid(format!(

@@ -25,7 +25,7 @@ use std::process::ExitCode;
   dapo compare my-study --arm dapo --against grpo --fail-if worse
   dapo compare aime-base.parquet aime-tuned.parquet --problem-column question_id --markdown
   dapo compare --a grpo-1.csv grpo-2.csv grpo-3.csv --b dapo-1.csv dapo-2.csv dapo-3.csv
-  dapo compare runs/a runs/b --set mini-aime --json
+  dapo compare runs/a runs/b --evaluation-set mini-aime --json
 
 Columns that are recognised without a flag:
   problem  problem, problem_id, question_id, task_id, doc_id, id
@@ -72,7 +72,7 @@ pub struct CompareArgs {
     correct_column: Option<String>,
     /// Evaluation set of run folders and cell records.
     #[arg(long, value_name = "NAME")]
-    set: Option<String>,
+    evaluation_set: Option<String>,
     /// Compare the problems that all files have, instead of refusing others.
     #[arg(long)]
     common_problems: bool,
@@ -122,7 +122,7 @@ pub fn run(args: &CompareArgs) -> Result<ExitCode> {
             correct: args.correct_column.clone(),
             no_sample: args.no_sample_column,
         },
-        set: args.set.clone(),
+        set: args.evaluation_set.clone(),
         unequal_samples: args.unequal_samples,
     };
     let (a, b) = match args.sides.as_slice() {

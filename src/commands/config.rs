@@ -1,11 +1,11 @@
 //! `dapo config`: what an experiment resolves to, what each key means, and how two differ.
 
-use crate::commands::{exit, output, output::literal};
+use crate::commands::{exit, output, output::literal, place::OverrideArgs};
 use crate::experiment::compare::{self, ComparedSide, Difference};
 use crate::experiment::sources::{self, Key};
-use crate::experiment::{Experiment, KeyUsage, Publication, extends, named, usage};
+use crate::experiment::{Experiment, KeyUsage, Publication, named, usage};
 use crate::records::RunFolder;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -48,6 +48,8 @@ struct DiffArgs {
     a: String,
     /// The same, to compare with.
     b: String,
+    #[command(flatten)]
+    overrides: OverrideArgs,
     /// One JSON document instead of text.
     #[arg(long)]
     json: bool,
@@ -62,6 +64,8 @@ struct DiffArgs {
 struct ShowArgs {
     /// Experiment file, arm or run folder.
     experiment: String,
+    #[command(flatten)]
+    overrides: OverrideArgs,
     /// One JSON document instead of TOML.
     #[arg(long)]
     json: bool,
@@ -100,12 +104,12 @@ struct Operand {
 }
 
 impl Operand {
-    fn of(name: &str) -> Result<Self> {
+    fn of(name: &str, overrides: &OverrideArgs) -> Result<Self> {
         let publication = match name {
             "paper" => Publication::Paper,
             "released-code" => Publication::ReleasedCode,
             _ => {
-                let (path, experiment) = experiment(name)?;
+                let (path, experiment) = experiment(name, overrides)?;
                 let side = ComparedSide::experiment(&experiment);
                 let name = path.display().to_string();
                 return Ok(Self { name, side, experiment: Some(experiment) });
@@ -131,19 +135,26 @@ impl Operand {
 }
 
 /// The experiment that a user means, and where it was found.
-fn experiment(name: &str) -> Result<(PathBuf, Experiment)> {
+fn experiment(name: &str, overrides: &OverrideArgs) -> Result<(PathBuf, Experiment)> {
     let path = Path::new(name);
     if path.is_dir() {
-        let experiment = RunFolder::at(path).experiment()?;
+        let experiment = overrides.apply(RunFolder::at(path).experiment()?, path)?;
         return Ok((path.to_path_buf(), experiment));
     }
     let path = named::find(path)?;
-    let experiment = extends::load(&path)?;
+    let experiment = overrides.load(&path, &[])?;
     Ok((path, experiment))
 }
 
 fn diff(args: &DiffArgs) -> Result<ExitCode> {
-    let (a, b) = (Operand::of(&args.a)?, Operand::of(&args.b)?);
+    if matches!(args.b.as_str(), "paper" | "released-code") && !args.overrides.is_empty() {
+        let b = &args.b;
+        bail!(exit::Usage(format!(
+            "--set is for B, and {b} states values of its own; swap A and B"
+        )));
+    }
+    let a = Operand::of(&args.a, &OverrideArgs::default())?;
+    let b = Operand::of(&args.b, &args.overrides)?;
     let differences = compare::differences(&a.side, &b.side);
     let unstated = unstated(&a, &b);
     let document = diff_json(&a, &b, &differences, &unstated);
@@ -265,7 +276,7 @@ fn line(name: &str, value: &str) -> String {
 }
 
 fn show(args: &ShowArgs) -> Result<ExitCode> {
-    let (path, experiment) = experiment(&args.experiment)?;
+    let (path, experiment) = experiment(&args.experiment, &args.overrides)?;
     let (path, arm) = (path.display().to_string(), experiment.arm_sha256());
     let document = json!({
         "schema": "dapo-config/1",

@@ -2,7 +2,7 @@
 
 use crate::base::{files, visible};
 use crate::commands::train::{self, EngineArgs, TrainArgs};
-use crate::commands::{exit, output};
+use crate::commands::{exit, output, place::OverrideArgs};
 use crate::engines::{Effective, Trap, process, run as engines, trl, verl};
 use crate::experiment::{Engine, starter};
 use crate::training::run::inputs::{self, Inputs};
@@ -41,6 +41,8 @@ pub struct RenderArgs {
     engine: Engine,
     /// Experiment file, or the name of an arm here.
     experiment: PathBuf,
+    #[command(flatten)]
+    overrides: OverrideArgs,
     /// Folder of the trainer.
     #[arg(long)]
     out: PathBuf,
@@ -54,6 +56,8 @@ pub struct EngineCheckArgs {
     /// Experiment file (*.toml, or a record in JSON) or the name of an arm here; or a configuration of the trainer, as --config.
     #[arg(required_unless_present = "config", conflicts_with = "config")]
     file: Option<PathBuf>,
+    #[command(flatten)]
+    overrides: OverrideArgs,
     /// A configuration that you have. Its values stand beside what is asked, and every trap is named. What it does not
     /// state is shown as not stated, never as a default.
     ///
@@ -107,17 +111,24 @@ pub fn run(verb: &EngineVerb) -> Result<ExitCode> {
 }
 
 /// An experiment on an engine, and what it reads but the base policy's weights.
-fn inputs(engine: Engine, experiment: &Path) -> Result<Inputs> {
+fn inputs(
+    engine: Engine,
+    experiment: &Path,
+    overrides: &OverrideArgs,
+    args: &EngineArgs,
+) -> Result<Inputs> {
     if engine.is_native() {
         bail!(exit::Usage("the native engine is this harness: dapo train".to_string()));
     }
-    let (mut experiment, _) = train::load(experiment, None)?;
+    args.check(engine)?;
+    overrides.check(&[("engine", true)])?;
+    let (mut experiment, _) = train::load(experiment, None, overrides)?;
     experiment.engine = engine;
     Ok(inputs::prepare_without_weights(experiment)?)
 }
 
 fn render(args: &RenderArgs) -> Result<ExitCode> {
-    let inputs = inputs(args.engine, &args.experiment)?;
+    let inputs = inputs(args.engine, &args.experiment, &args.overrides, &args.args)?;
     let settings = engines::render(&inputs, &args.out, &args.args.options(None))?;
     eprintln!("{} settings and the prompts of all rollout steps", settings.len());
     output::path(&args.out.join("train.py"));
@@ -135,7 +146,8 @@ fn check(args: &EngineCheckArgs) -> Result<ExitCode> {
         let path = experiment.display();
         bail!(exit::Usage(format!("--against is for a configuration; {path} is an experiment")));
     }
-    let (inputs, options) = (inputs(args.engine, experiment)?, args.args.options(None));
+    let inputs = inputs(args.engine, experiment, &args.overrides, &args.args)?;
+    let options = args.args.options(None);
     let versions = process::versions(&options.python, engines::packages(args.engine))?;
     let settings = engines::all_settings(&inputs, &options)?;
     let (effective, problem) = match args.engine {
@@ -176,9 +188,10 @@ fn is_configuration(path: &Path) -> bool {
 
 /// A configuration that a user wrote without this harness.
 fn check_config(args: &EngineCheckArgs, config: &Path) -> Result<ExitCode> {
+    args.args.check(args.engine)?;
     let asked = match &args.against {
-        Some(experiment) => train::load(experiment, None)?.0,
-        None => starter::paper()?,
+        Some(experiment) => train::load(experiment, None, &args.overrides)?.0,
+        None => args.overrides.apply(starter::paper()?, Path::new("the paper's settings"))?,
     };
     let options = args.args.options(None);
     let (python, processes) = (&options.python, options.processes);

@@ -4,9 +4,9 @@
 use crate::algorithm::Problem;
 use crate::base::{files, visible, workers};
 use crate::commands::interrupt::Interrupt;
-use crate::commands::place::PlaceArgs;
+use crate::commands::place::{OverrideArgs, PlaceArgs};
 use crate::commands::{bounds, exit::Invalid, exit::Usage, output, progress::Progress};
-use crate::experiment::{PromptTemplate, Verifier, named, sets};
+use crate::experiment::{PromptTemplate, Verifier, sets};
 use crate::numerics::Numerics;
 use crate::policy::{Qwen2, checkpoint::weights};
 use crate::records::{Counters, EvaluationRecord, RunFolder, tables, tables::OutcomeRecord};
@@ -33,7 +33,7 @@ const LEVEL: f64 = 0.95;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   dapo eval experiments/dapo.toml
-  dapo eval experiments/dapo.toml --model runs/reproduce/checkpoints/step-000040 --set mini-aime
+  dapo eval experiments/dapo.toml --model runs/reproduce/checkpoints/step-000040 --evaluation-set mini-aime
   dapo eval --model models/Qwen2.5-7B --data aime-2024.parquet --out evals/qwen2.5-7b")]
 pub struct EvalArgs {
     /// Experiment file: data, template, sampling, limits, verifier.
@@ -48,8 +48,10 @@ pub struct EvalArgs {
     #[command(flatten)]
     keys: RowKeys,
     /// Sets to evaluate (dev, or a test set). Default: all test sets.
-    #[arg(long = "set", value_name = "NAME", conflicts_with = "data")]
+    #[arg(long = "evaluation-set", value_name = "NAME", conflicts_with = "data")]
     sets: Vec<String>,
+    #[command(flatten)]
+    overrides: OverrideArgs,
     /// k, instead of the experiment's or the paper's 32.
     #[arg(long, value_parser = bounds::count())]
     samples: Option<u64>,
@@ -111,12 +113,18 @@ struct ProtocolArgs {
 /// An experiment, model, data set or set name that cannot be used.
 pub fn run(args: &EvalArgs) -> Result<ExitCode> {
     if let Some(model) = args.model.as_deref().filter(|_| !args.data.is_empty()) {
+        if !args.overrides.is_empty() {
+            bail!(Usage("--set is for the keys of an experiment, not for --data".to_string()));
+        }
         return of_files(args, model);
     }
     let Some(experiment) = &args.experiment else {
         bail!(Usage("an experiment file is needed, or --model and --data".to_string()));
     };
-    let mut experiment = named::load(experiment)?;
+    let flags = [("execution.seed", args.seed.is_some()), ("inputs.model", args.model.is_some())];
+    args.overrides.check(&[("evaluation.samples", args.samples.is_some())])?;
+    args.overrides.check(&args.protocol.place.flags())?;
+    let mut experiment = args.overrides.load(experiment, &flags)?;
     if let Some(model) = &args.model {
         experiment.inputs.model = model.clone();
     }

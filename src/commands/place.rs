@@ -2,7 +2,7 @@
 
 use crate::base::workers;
 use crate::commands::{bounds, exit::Usage};
-use crate::experiment::{Device, Execution, Place, WeightKind};
+use crate::experiment::{Device, Execution, Experiment, Place, WeightKind, extends, named};
 use crate::numerics::Numerics;
 use crate::policy::{Qwen2, checkpoint};
 use crate::task::Tokenizer;
@@ -20,6 +20,66 @@ pub struct PlaceArgs {
     weights: WeightKind,
 }
 
+/// Other values of an experiment's keys than its file's.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct OverrideArgs {
+    /// Another value of a key of the experiment, such as training.rollout_steps=2 or
+    /// dapo.clip.high=0.3; may be repeated. It is checked as in a file, and is part of the arm.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl OverrideArgs {
+    /// The experiment of a TOML file or of an arm's name, or a resolved one.
+    ///
+    /// # Errors
+    /// An experiment or an override that cannot be used, and one that a flag states too.
+    pub fn load(&self, name: &Path, flags: &[(&str, bool)]) -> Result<Experiment> {
+        self.check(flags)?;
+        Ok(named::load(name, &self.set)?)
+    }
+
+    /// A resolved experiment with the overrides.
+    ///
+    /// # Errors
+    /// As [`OverrideArgs::load`].
+    pub fn apply(&self, experiment: Experiment, place: &Path) -> Result<Experiment> {
+        if self.set.is_empty() {
+            return Ok(experiment);
+        }
+        let chain = vec![(place.to_path_buf(), toml::Table::try_from(&experiment)?)];
+        Ok(extends::resolve(extends::overridden(chain, &self.set)?)?)
+    }
+
+    /// Refuses a key that a flag states too; `flags` has key and whether its flag is given.
+    ///
+    /// # Errors
+    /// The key, with the way out.
+    pub fn check(&self, flags: &[(&str, bool)]) -> Result<()> {
+        let key = |text: &String| text.split('=').next().unwrap_or_default().trim().to_string();
+        let within = |it: &str, key: &str| {
+            it.strip_prefix(key).is_some_and(|it| it.is_empty() || it.starts_with('.'))
+        };
+        let keys: Vec<String> = self.set.iter().map(key).collect();
+        for (flag, _) in
+            flags.iter().filter(|(key, given)| *given && keys.iter().any(|it| within(it, key)))
+        {
+            bail!(Usage(format!(
+                "--set {flag}: this command or a flag of it states this key; leave one out"
+            )));
+        }
+        Ok(())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.set.is_empty()
+    }
+
+    pub fn texts(&self) -> &[String] {
+        &self.set
+    }
+}
+
 /// How an experiment runs, instead of what its file says.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct ExecutionArgs {
@@ -35,6 +95,15 @@ pub struct ExecutionArgs {
 }
 
 impl ExecutionArgs {
+    /// Keys that flags may state, and whether they do.
+    pub fn flags(self) -> [(&'static str, bool); 3] {
+        [
+            ("execution.seed", self.seed.is_some()),
+            ("execution.threads", self.threads.is_some()),
+            ("execution.device", self.device.is_some()),
+        ]
+    }
+
     /// What flags say takes the place of an experiment's own, and the threads are set.
     pub fn overrule(self, execution: &mut Execution) {
         execution.seed = self.seed.unwrap_or(execution.seed);
@@ -45,6 +114,14 @@ impl ExecutionArgs {
 }
 
 impl PlaceArgs {
+    /// Keys that flags may state, and whether they do.
+    pub fn flags(self) -> [(&'static str, bool); 2] {
+        [
+            ("execution.device", self.device != Device::default()),
+            ("execution.weights", self.weights != WeightKind::default()),
+        ]
+    }
+
     /// What differs from the defaults takes the place of an experiment's own.
     pub fn overrule(self, execution: &mut Execution) {
         if self.device != Device::default() {

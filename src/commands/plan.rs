@@ -1,8 +1,8 @@
 //! `dapo plan`: what a run will do and need, before it starts; what came true, after it.
 
 use crate::base::files;
-use crate::commands::{exit::Invalid, output, place::ExecutionArgs, plan_table};
-use crate::experiment::named;
+use crate::commands::{exit::Invalid, exit::Usage, output, plan_table};
+use crate::commands::{place::ExecutionArgs, place::OverrideArgs};
 use crate::records::{Manifest, RunFolder};
 use crate::training::plan::{self, PlanRecord, actual, machine};
 use crate::training::run::inputs::{self, Inputs};
@@ -20,6 +20,8 @@ use std::process::ExitCode;
 pub struct PlanArgs {
     /// Experiment file (TOML), or the folder of a run that was planned.
     experiment: PathBuf,
+    #[command(flatten)]
+    overrides: OverrideArgs,
     #[command(flatten)]
     execution: ExecutionArgs,
     /// Count only: measure nothing.
@@ -47,9 +49,15 @@ fn help() -> String {
 /// An experiment, model or data set that cannot be used; a plan that cannot be met.
 pub fn run(args: &PlanArgs) -> Result<ExitCode> {
     if args.experiment.is_dir() {
+        let flags = args.execution.flags().iter().any(|(_, given)| *given);
+        if flags || args.no_probe || !args.overrides.is_empty() {
+            let message = "of a run folder the plan is shown as it was made; --set, --seed, --threads, \
+                           --device and --no-probe are for an experiment";
+            bail!(Usage(message.to_string()));
+        }
         return show_run(args);
     }
-    let mut experiment = named::load(&args.experiment)?;
+    let mut experiment = args.overrides.load(&args.experiment, &args.execution.flags())?;
     args.execution.overrule(&mut experiment.execution);
     let inputs = match args.no_probe {
         true => inputs::prepare_without_weights(experiment)?,

@@ -1,8 +1,8 @@
 //! `dapo bench throughput`: how fast a checkpoint's policy generates and trains.
 
 use crate::base::workers;
-use crate::commands::{bounds, exit::Usage, output, place::PlaceArgs, progress::Progress};
-use crate::experiment::named;
+use crate::commands::{bounds, exit::Usage, output, progress::Progress};
+use crate::commands::{place::OverrideArgs, place::PlaceArgs};
 use crate::numerics::Numerics;
 use crate::records::housekeeping::readable;
 use crate::report::text::percent;
@@ -52,6 +52,8 @@ pub struct ThroughputArgs {
     /// Experiment whose objective and optimiser an update has, where one is measured.
     #[arg(long, default_value = "experiments/dapo.toml")]
     experiment: PathBuf,
+    #[command(flatten)]
+    overrides: OverrideArgs,
     /// Print one JSON value instead of tables.
     #[arg(long)]
     json: bool,
@@ -62,7 +64,11 @@ pub struct ThroughputArgs {
 /// # Errors
 /// A model or a device that cannot be used, or a batch that the policy cannot serve.
 pub fn run(args: &ThroughputArgs) -> Result<ExitCode> {
-    let experiment = (args.train_rows > 0).then(|| named::load(&args.experiment)).transpose()?;
+    if args.train_rows == 0 && !args.overrides.is_empty() {
+        bail!(Usage("--set is for the experiment of an update; give --train-rows".to_string()));
+    }
+    let experiment =
+        (args.train_rows > 0).then(|| args.overrides.load(&args.experiment, &[])).transpose()?;
     workers::set_count(args.threads);
     let model = args.place.load(&args.model, Numerics::Fast)?;
     let (positions, longest) =

@@ -13,7 +13,7 @@ pub struct TrackerArgs {
     project: Option<String>,
     /// The Python that has the tracker's package.
     #[arg(long, value_name = "PROGRAM", default_value = "python3", hide_default_value = true)]
-    python: PathBuf,
+    tracker_python: PathBuf,
 }
 
 impl TrackerArgs {
@@ -27,7 +27,7 @@ impl TrackerArgs {
     ) -> Result<CurveSender, ReportError> {
         let name = || folder.file_name().map(|name| name.to_string_lossy().into_owned());
         let project = self.project.clone().or_else(name).unwrap_or_else(|| "dapo".to_string());
-        CurveSender::new(tracker, out, &project, &self.python)
+        CurveSender::new(tracker, out, &project, &self.tracker_python)
     }
 }
 

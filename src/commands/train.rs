@@ -4,11 +4,13 @@ use crate::commands::interrupt::Interrupt;
 use crate::commands::plan::Planned;
 use crate::commands::progress::Progress;
 use crate::commands::tracking::{LiveCurves, TrackerArgs};
-use crate::commands::{effects, exit, exit::Invalid, exit::Usage, output, place::ExecutionArgs};
+use crate::commands::{
+    effects, exit, exit::Invalid, exit::Usage, output, place::ExecutionArgs, place::OverrideArgs,
+};
 use crate::engines::run::{self as engines, EngineOptions};
 use crate::engines::verl::settings::Cards;
 use crate::experiment::compare::differing_keys;
-use crate::experiment::{Engine, Experiment, ExperimentError, named, starter, validate};
+use crate::experiment::{Engine, Experiment, ExperimentError, starter, validate};
 use crate::report::{self, Tracker};
 use crate::training::run::{RunEvent, inputs};
 use crate::training::{Phase, RunEnded, Unfinished};
@@ -37,6 +39,8 @@ pub struct TrainArgs {
     /// embedded benchmark's base policy is in the program.
     #[arg(long, value_name = "FOLDER")]
     inputs: Option<PathBuf>,
+    #[command(flatten)]
+    overrides: OverrideArgs,
     #[command(flatten)]
     execution: ExecutionArgs,
     /// Run folder. Default: `runs/<name>-seed<seed>-<key>`.
@@ -83,15 +87,40 @@ pub struct EngineArgs {
     /// A key of verl that moves no number, such as
     /// actor_rollout_ref.rollout.tensor_model_parallel_size=4; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
+    engine_set: Vec<String>,
 }
 
 impl EngineArgs {
+    /// Refuses what the experiment's trainer does not read.
+    ///
+    /// # Errors
+    /// The flag, with the trainer that would read it.
+    pub fn check(&self, engine: Engine) -> Result<()> {
+        let cards = self.nodes != 1 || self.gpus_per_node != 8;
+        let flags = [
+            ("--engine-set", !self.engine_set.is_empty(), &[Engine::Verl][..]),
+            ("--nodes and --gpus-per-node", cards, &[Engine::Verl]),
+            ("--processes", self.processes != 1, &[Engine::Trl]),
+            ("--python", self.python.is_some(), &[Engine::Trl, Engine::Verl]),
+        ];
+        for (flag, _, of) in
+            flags.into_iter().filter(|(_, given, of)| *given && !of.contains(&engine))
+        {
+            let of: Vec<&str> = of.iter().map(|engine| engine.name()).collect();
+            let (of, own) = (of.join(" and "), engine.name());
+            bail!(Usage(format!(
+                "{flag} is for {of}, and the experiment's engine is {own}; --set KEY=VALUE overrides a \
+                 key of the experiment"
+            )));
+        }
+        Ok(())
+    }
+
     pub fn options(&self, from: Option<PathBuf>) -> EngineOptions {
         let default = EngineOptions::default();
         let python = self.python.clone().unwrap_or(default.python);
         let cards = Cards { nodes: self.nodes, per_node: self.gpus_per_node };
-        let (processes, free) = (self.processes, self.set.clone());
+        let (processes, free) = (self.processes, self.engine_set.clone());
         EngineOptions { python, processes, cards, free, from }
     }
 }
@@ -118,8 +147,12 @@ pub fn run_line(arguments: &[OsString]) -> Result<ExitCode> {
 /// # Errors
 /// As [`run`], and an arm that the engine cannot run.
 pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -> Result<ExitCode> {
-    let (mut experiment, recorded) = load(&args.experiment, args.inputs.as_deref())?;
+    args.overrides.check(&args.execution.flags())?;
+    args.overrides.check(&[("engine", engine.is_some())])?;
+    let (mut experiment, recorded) =
+        load(&args.experiment, args.inputs.as_deref(), &args.overrides)?;
     experiment.engine = engine.unwrap_or(experiment.engine);
+    args.engine.check(experiment.engine)?;
     args.execution.overrule(&mut experiment.execution);
     let inputs = inputs::prepare(experiment)?;
     let manifest = &inputs.manifest;
@@ -191,7 +224,11 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
 
 /// An experiment: TOML with what it extends, or resolved JSON, alone or in a cell's record, whose
 /// relative paths start from `inputs`. With a record come the digests of its inputs.
-pub fn load(path: &Path, inputs: Option<&Path>) -> Result<(Experiment, Option<Digests>)> {
+pub fn load(
+    path: &Path,
+    inputs: Option<&Path>,
+    overrides: &OverrideArgs,
+) -> Result<(Experiment, Option<Digests>)> {
     if path.extension().is_none_or(|extension| extension != "json") {
         if inputs.is_some() {
             let path = path.display();
@@ -199,7 +236,7 @@ pub fn load(path: &Path, inputs: Option<&Path>) -> Result<(Experiment, Option<Di
                 "--inputs is for JSON experiments and records; the paths of {path} are relative to it"
             )));
         }
-        return Ok((named::load(path)?, None));
+        return Ok((overrides.load(path, &[])?, None));
     }
     let (mut experiment, digests) = resolved(path)?;
     match (inputs, &digests) {
@@ -207,7 +244,7 @@ pub fn load(path: &Path, inputs: Option<&Path>) -> Result<(Experiment, Option<Di
         (None, Some(digests)) => find_inputs(&mut experiment, path, digests)?,
         (None, None) => {}
     }
-    Ok((experiment, digests))
+    Ok((overrides.apply(experiment, path)?, digests))
 }
 
 /// The inputs of a record: from the working folder, from the folders that the record lies in, or the

@@ -21,7 +21,7 @@ pub enum EngineError {
     Training(#[from] TrainingError),
     #[error("{} cannot run {experiment}:{}", engine.name(), listed(refusals))]
     Refused { engine: Engine, experiment: String, refusals: Vec<DemandRefusal> },
-    #[error("--set {text}: {reason}")]
+    #[error("--engine-set {text}: {reason}")]
     Override { text: String, reason: String },
     #[error("{program} cannot be started: {source}")]
     Start { program: String, source: io::Error },

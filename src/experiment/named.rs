@@ -7,9 +7,12 @@ use std::path::{Path, PathBuf};
 /// Folders in which an arm is looked for.
 const FOLDERS: [&str; 3] = ["experiments", "experiments/arms", "experiments/methods"];
 
-/// Loads the experiment of a file, or of an arm with this name.
-pub fn load(name: &Path) -> Result<Experiment, ExperimentError> {
-    extends::load(&find(name)?)
+/// Loads the experiment of a file, or of an arm with this name, with overrides `KEY=VALUE`.
+///
+/// # Errors
+/// An experiment that cannot be found or used, and an override that it cannot have.
+pub fn load(name: &Path, set: &[String]) -> Result<Experiment, ExperimentError> {
+    extends::resolve(extends::overridden(extends::chain(&find(name)?)?, set)?)
 }
 
 /// The file that a path or an arm's name means. A path need not exist.

@@ -148,13 +148,13 @@ fn the_committed_base_policy_is_the_one_that_its_digest_names() {
 #[test]
 fn evaluation_records_are_printed_as_json_and_reproducible() {
     let base_file = format!("{}/experiments/smoke.toml", env!("CARGO_MANIFEST_DIR"));
-    let arguments = ["eval", &base_file, "--set", "dev", "--samples", "2", "--json"];
+    let arguments = ["eval", &base_file, "--evaluation-set", "dev", "--samples", "2", "--json"];
     let (code, first, talk) = run(&arguments, "");
     assert_eq!((code, first.len()), (0, 1), "{talk}");
     assert_eq!(first, run(&arguments, "").1);
     assert_eq!(first[0]["problems"], 64);
     assert_eq!(first[0]["samples"], 2);
-    let (code, _, talk) = run(&["eval", &base_file, "--set", "aime"], "");
+    let (code, _, talk) = run(&["eval", &base_file, "--evaluation-set", "aime"], "");
     assert!(code == 2 && talk.contains("there are dev, mini-aime"), "{talk}");
 }
 

@@ -49,9 +49,9 @@ fn run_folders_are_compared_by_the_last_evaluation_of_a_set() {
     run_fixture::finished(&folder.path().join("two"));
     let (code, _, talk) = compare(folder.path(), &["one", "two"]);
     assert_eq!(code, 3, "{talk}");
-    assert!(talk.contains("one: several sets were evaluated, choose one with --set: dev, mini-aime, mini-aime-plus"), "{talk}");
+    assert!(talk.contains("one: several sets were evaluated, choose one with --evaluation-set: dev, mini-aime, mini-aime-plus"), "{talk}");
     let (code, json, talk) =
-        compare(folder.path(), &["one", "two", "--set", "mini-aime", "--json"]);
+        compare(folder.path(), &["one", "two", "--evaluation-set", "mini-aime", "--json"]);
     assert_eq!(code, 0, "{talk}");
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["a"]["accuracy"]["problems"], 30);

@@ -34,6 +34,7 @@ mod interruption;
 mod launchers;
 mod layers;
 mod methods;
+mod overrides;
 mod own_study;
 mod own_task;
 mod plan;

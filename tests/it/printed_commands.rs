@@ -169,7 +169,7 @@ const COMMANDS: &[(&str, How)] = {
         ),
         (
             "dapo engine render verl experiments/engines/dapo-verl.toml --out runs/verl --nodes 16 --gpus-per-node 8 \
-             --set actor_rollout_ref.rollout.tensor_model_parallel_size=4",
+             --engine-set actor_rollout_ref.rollout.tensor_model_parallel_size=4",
             Parsed(MODEL),
         ),
         (
@@ -256,7 +256,7 @@ const COMMANDS: &[(&str, How)] = {
         ),
         ("dapo export runs/reproduce --tensorboard", Run),
         ("dapo export runs/reproduce --to trackio --follow", Parsed(TOOLS)),
-        ("dapo export runs/ablate --to wandb --python venv/bin/python", Parsed(TOOLS)),
+        ("dapo export runs/ablate --to wandb --tracker-python venv/bin/python", Parsed(TOOLS)),
         (
             "dapo train experiments/dapo.toml --follow tensorboard",
             As("dapo train experiments/smoke.toml --no-plan --follow tensorboard"),
@@ -264,14 +264,14 @@ const COMMANDS: &[(&str, How)] = {
         // evaluation and statistics
         ("dapo eval experiments/dapo.toml", Run),
         (
-            "dapo eval experiments/dapo.toml --model runs/reproduce/checkpoints/step-000040 --set \
+            "dapo eval experiments/dapo.toml --model runs/reproduce/checkpoints/step-000040 --evaluation-set \
              mini-aime",
             As(
-                "dapo eval experiments/dapo.toml --model runs/reproduce/checkpoints/step-000002 --set \
+                "dapo eval experiments/dapo.toml --model runs/reproduce/checkpoints/step-000002 --evaluation-set \
                 mini-aime",
             ),
         ),
-        ("target/debug/dapo eval experiments/own-task/own-task.toml --set dev", Run),
+        ("target/debug/dapo eval experiments/own-task/own-task.toml --evaluation-set dev", Run),
         ("dapo eval --model DIR --data aime-2024.parquet --out evals", Parsed(MODEL)),
         (
             "dapo eval --model models/Qwen2.5-7B --data aime-2024.parquet --out evals/qwen2.5-7b",
@@ -282,7 +282,7 @@ const COMMANDS: &[(&str, How)] = {
              --weights bf16 --out evals",
             Parsed(CARD),
         ),
-        ("dapo compare A B", As("dapo compare runs/a runs/b --set dev")),
+        ("dapo compare A B", As("dapo compare runs/a runs/b --evaluation-set dev")),
         ("dapo compare grpo.csv dapo.csv", Run),
         ("dapo compare --a g1.csv g2.csv --b d1.csv d2.csv", Run),
         (
@@ -293,7 +293,7 @@ const COMMANDS: &[(&str, How)] = {
             "dapo compare aime-base.parquet aime-tuned.parquet --problem-column question_id --markdown",
             Parsed("needs a table whose problems stand in such a column"),
         ),
-        ("dapo compare runs/a runs/b --set mini-aime --json", Run),
+        ("dapo compare runs/a runs/b --evaluation-set mini-aime --json", Run),
         // reports, checks and exports of runs
         ("dapo report runs/reproduce", Run),
         ("dapo report runs/dapo-seed1-1f2e3d4c", Run),
@@ -436,7 +436,7 @@ const COMMANDS: &[(&str, How)] = {
         ("dapo bench", Parsed(MINUTES)),
         ("./justw bench", Parsed(MINUTES)),
         ("dapo bench experiments/bench-exact.toml", Parsed(MINUTES)),
-        ("dapo bench --threads 2 --json bench.json", Parsed(MINUTES)),
+        ("dapo bench --threads 2 --out bench.json", Parsed(MINUTES)),
         (
             "dapo bench experiments/dapo.toml --model golden/mini-aime/base --threads 1",
             Parsed(MINUTES),

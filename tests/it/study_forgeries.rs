@@ -598,7 +598,7 @@ fn verdicts_say_what_only_training_can_show() {
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(text.contains(expected), "{arguments:?}: {text}");
     };
-    let set = [Path::new("--set"), Path::new("mini-aime-plus")];
+    let set = [Path::new("--evaluation-set"), Path::new("mini-aime-plus")];
     says(&[&[Path::new("compare"), &path(GRPO), &path(DAPO)], &set[..]].concat());
     says(&[Path::new("report"), &folder(), Path::new("--claims")]);
 }

@@ -195,7 +195,7 @@ fn rendered_overrides_and_tables_are_those_of_the_arm() {
         "+reward.reward_kwargs.overlong_buffer_cfg.len=16\n",
         "actor_rollout_ref.actor.optim.override_optimizer_config={eps:1e-8}\n",
         "custom_chat_template=\"{% for message in messages %}{{ message['content'] }}{% endfor %}\"\n",
-        "# --set\nactor_rollout_ref.rollout.tensor_model_parallel_size=2\n",
+        "# --engine-set\nactor_rollout_ref.rollout.tensor_model_parallel_size=2\n",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

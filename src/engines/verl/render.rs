@@ -82,7 +82,7 @@ pub fn all_settings(
         }
         all.retain(|setting| setting.name != name);
         let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
-        let (key, remark) = (String::new(), "--set".to_string());
+        let (key, remark) = (String::new(), "--engine-set".to_string());
         all.push(Setting { name: name.to_string(), value, key, remark });
     }
     Ok(all)

@@ -21,6 +21,61 @@ pub fn load(path: &Path) -> Result<Experiment, ExperimentError> {
     resolve(chain(path)?)
 }
 
+/// The place of what [`overridden`] states, in messages.
+const OVERRIDE: &str = "--set";
+
+/// A chain whose first table states each `KEY=VALUE`: a TOML value, or else a text. A key inside a
+/// table with a `kind` keeps the table's other keys.
+///
+/// # Errors
+/// A text without a key or a value, and a key that is stated twice.
+pub fn overridden(mut chain: Chain, set: &[String]) -> Result<Chain, ExperimentError> {
+    let (below, mut overlay) = (merged(&chain), Table::new());
+    let mut pairs = Vec::new();
+    for text in set {
+        let (key, value) = text.split_once('=').unwrap_or((text, ""));
+        let (key, value) = (key.trim(), value.trim());
+        if value.is_empty() || key.split('.').any(str::is_empty) {
+            return Err(
+                format!("{OVERRIDE} {text}: expected KEY=VALUE, such as execution.seed=2").into()
+            );
+        }
+        let parsed = format!("value = {value}").parse::<Table>().ok();
+        let parsed = parsed.filter(|table| table.len() == 1).and_then(|mut it| it.remove("value"));
+        pairs.push((key, parsed.unwrap_or_else(|| Value::String(value.to_string()))));
+    }
+    // A kind replaces its table, whose other keys come after it.
+    pairs.sort_by_key(|(key, _)| !key.ends_with(".kind"));
+    for (index, (key, value)) in pairs.iter().enumerate() {
+        let within = |a: &str, b: &str| a == b || a.starts_with(&format!("{b}."));
+        let clash = |(other, _): &&(&str, Value)| within(key, other) || within(other, key);
+        if let Some((other, _)) = pairs[..index].iter().find(clash) {
+            return Err(format!("{OVERRIDE} {key}: {OVERRIDE} {other} states it too").into());
+        }
+        state(&mut overlay, &below, key, value);
+    }
+    if !pairs.is_empty() {
+        chain.insert(0, (PathBuf::from(OVERRIDE), overlay));
+    }
+    Ok(chain)
+}
+
+/// Puts a value at a key. A table with a `kind` is copied from `below` first.
+fn state(overlay: &mut Table, below: &Table, key: &str, value: &Value) {
+    let Some((part, rest)) = key.split_once('.') else {
+        overlay.insert(key.to_string(), value.clone());
+        return;
+    };
+    let under = below.get(part).and_then(Value::as_table).cloned().unwrap_or_default();
+    let start = match rest != "kind" && under.contains_key("kind") {
+        true => under.clone(),
+        false => Table::new(),
+    };
+    if let Value::Table(inner) = overlay.entry(part).or_insert(Value::Table(start)) {
+        state(inner, &under, rest, value);
+    }
+}
+
 /// Tables with the place that states them, the one that wins first.
 pub type Chain = Vec<(PathBuf, Table)>;
 

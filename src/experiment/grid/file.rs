@@ -67,7 +67,19 @@ pub fn find(grid: &str) -> PathBuf {
     }
 }
 
+/// Reads a grid.
+///
+/// # Errors
+/// A file or an arm that cannot be used.
 pub fn load(path: &Path) -> Result<BaseSource, ExperimentError> {
+    load_overridden(path, &[])
+}
+
+/// Reads a grid whose base has the overrides `KEY=VALUE`, which no arm may state.
+///
+/// # Errors
+/// A file, an arm or an override that cannot be used.
+pub fn load_overridden(path: &Path, set: &[String]) -> Result<BaseSource, ExperimentError> {
     let place = path.display().to_string();
     let mut problems = Vec::new();
     let mut keys = Keys::of(place.clone(), extends::read_table(path)?, &mut problems);
@@ -88,7 +100,9 @@ pub fn load(path: &Path) -> Result<BaseSource, ExperimentError> {
     keys.finish();
     let folder = path.parent().unwrap_or(Path::new(""));
     let chain = match &base {
-        Some(base) => extends::chain(&extends::normal(&folder.join(base)))?,
+        Some(base) => {
+            extends::overridden(extends::chain(&extends::normal(&folder.join(base)))?, set)?
+        }
         None => return Err(ExperimentError::Invalid { problems }),
     };
     let base = extends::resolve(chain.clone())?;
@@ -100,6 +114,14 @@ pub fn load(path: &Path) -> Result<BaseSource, ExperimentError> {
         true => patches(&place, arms, &mut problems),
         false => axes::arms(&place, axes, &base, &mut problems),
     };
+    let overridden = set.iter().map(|text| text.split('=').next().unwrap_or_default().trim());
+    for (key, arm) in overridden.flat_map(|key| written.iter().map(move |arm| (key, arm))) {
+        let within = |a: &str, b: &str| a == b || a.starts_with(&format!("{b}."));
+        if declared(&arm.set).iter().any(|own| within(own, key) || within(key, own)) {
+            let name = &arm.name;
+            problems.push(format!("--set {key}: arm {name:?} of {place} states it itself"));
+        }
+    }
     let name = name.unwrap_or_default();
     let context = FileContext { place: &place, grid: &name, chain: &chain, base: &base };
     let (arms, notes) = context.resolve(written, &mut problems);

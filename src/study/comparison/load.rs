@@ -122,7 +122,7 @@ fn choose<'a>(
         (None, 0) => Err(invalid(path, "nothing was evaluated".into())),
         (None, _) => Err(invalid(
             path,
-            format!("several sets were evaluated, choose one with --set: {}", known()),
+            format!("several sets were evaluated, choose one with --evaluation-set: {}", known()),
         )),
     }
 }

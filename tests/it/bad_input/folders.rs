@@ -43,7 +43,7 @@ fn missing() -> Vec<Case> {
         Case {
             name: "eval: no such set",
             make: |s| s.arm(""),
-            command: "eval arm.toml --set aime",
+            command: "eval arm.toml --evaluation-set aime",
             code: 2,
             says: &["no evaluation set \"aime\"; there are dev, mini-aime, mini-aime-plus"],
         },
@@ -183,7 +183,7 @@ fn unwritable() -> Vec<Case> {
                 s.arm("");
                 s.run();
             },
-            "eval arm.toml --set dev --out run",
+            "eval arm.toml --evaluation-set dev --out run",
             &["run holds a run, whose evaluations these would replace"],
         ),
         case(
@@ -192,7 +192,7 @@ fn unwritable() -> Vec<Case> {
                 s.arm("");
                 s.write("out", "mine")
             },
-            "eval arm.toml --set dev --out out",
+            "eval arm.toml --evaluation-set dev --out out",
             &["out: "],
         ),
         case(

@@ -1,0 +1,113 @@
+//! `--set KEY=VALUE`, and long options with one meaning.
+
+use assert_cmd::Command;
+use clap::{Arg, CommandFactory};
+use dapo::commands::Cli;
+use std::collections::BTreeMap;
+
+fn dapo(arguments: &[&str]) -> (i32, String, String) {
+    let root = env!("CARGO_MANIFEST_DIR");
+    let output =
+        Command::cargo_bin("dapo").unwrap().current_dir(root).args(arguments).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+/// Every verb with its path, and its options.
+fn verbs() -> Vec<(String, Vec<Arg>)> {
+    fn walk(command: &clap::Command, path: &str, all: &mut Vec<(String, Vec<Arg>)>) {
+        all.push((path.to_string(), command.get_arguments().cloned().collect()));
+        for verb in command.get_subcommands() {
+            walk(verb, &format!("{path} {}", verb.get_name()), all);
+        }
+    }
+    let mut all = Vec::new();
+    walk(&Cli::command(), "dapo", &mut all);
+    all
+}
+
+#[test]
+fn every_long_option_of_a_verb_is_there_once() {
+    for (verb, options) in verbs() {
+        let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+        for option in &options {
+            let aliases = option.get_all_aliases().unwrap_or_default();
+            for long in option.get_long().into_iter().chain(aliases) {
+                *seen.entry(long.to_string()).or_default() += 1;
+            }
+            *seen.entry(format!("(id) {}", option.get_id())).or_default() += 1;
+        }
+        seen.retain(|_, count| *count > 1);
+        assert!(seen.is_empty(), "{verb} has {seen:?}");
+    }
+}
+
+#[test]
+fn set_json_and_python_mean_one_thing_in_every_verb() {
+    for (name, value) in [("set", Some("KEY=VALUE")), ("json", None), ("python", Some("PROGRAM"))] {
+        for (verb, options) in verbs() {
+            let found = options.iter().find(|option| option.get_long() == Some(name));
+            let Some(option) = found else { continue };
+            let takes = option.get_action().takes_values();
+            assert_eq!(takes, value.is_some(), "{verb} --{name}");
+            let names = option.get_value_names().unwrap_or_default();
+            let own = names.first().map(|it| it.as_str()).filter(|_| takes);
+            assert_eq!(own, value, "{verb} --{name}");
+        }
+    }
+}
+
+#[test]
+fn an_override_is_what_the_experiment_says() {
+    let arm = |set: &[&str]| {
+        let (code, out, talk) = dapo(&[&["config", "show", "dapo", "--json"], set].concat());
+        assert_eq!(code, 0, "{talk}");
+        serde_json::from_str::<serde_json::Value>(&out).unwrap()
+    };
+    let (plain, set) = (arm(&[]), arm(&["--set", "training.rollout_steps=2"]));
+    assert_eq!(set["experiment"]["training"]["rollout_steps"], 2);
+    assert_ne!(plain["arm_sha256"], set["arm_sha256"]);
+    // A key inside a table with a kind keeps the others.
+    let clip = arm(&["--set", "dapo.clip.high=0.3"]);
+    assert_eq!(clip["experiment"]["dapo"]["clip"]["high"], 0.3);
+    assert_eq!(
+        clip["experiment"]["dapo"]["clip"]["low"],
+        plain["experiment"]["dapo"]["clip"]["low"]
+    );
+    // A text needs no quotes; several verbs read it alike.
+    let fast = arm(&["--set", "numerics=fast", "--set", "execution.seed=7"]);
+    assert_eq!(fast["experiment"]["numerics"], "fast");
+    assert_eq!(fast["experiment"]["execution"]["seed"], 7);
+    let (code, out, talk) =
+        dapo(&["plan", "dapo", "--no-probe", "--json", "--set", "training.rollout_steps=2"]);
+    assert_eq!(code, 0, "{talk}");
+    let (_, as_in_file, _) = dapo(&["plan", "dapo", "--no-probe", "--json"]);
+    assert_ne!(out, as_in_file);
+}
+
+#[test]
+fn an_override_that_cannot_be_used_is_an_error_with_key_and_value() {
+    let cases: [(&[&str], &str, i32); 8] = [
+        (&["plan", "dapo", "--set", "training.rollout_stps=2"], "did you mean `rollout_steps`", 3),
+        (&["train", "dapo", "--set", "training.rollout_steps=many"], "string \"many\"", 3),
+        (&["eval", "dapo", "--set", "dapo.clip.hgih=0.3"], "did you mean `high`", 3),
+        (&["bench", "--set", "training.rollout_steps"], "expected KEY=VALUE", 3),
+        (&["train", "dapo", "--seed", "2", "--set", "execution.seed=3"], "leave one out", 2),
+        (
+            &["train", "dapo", "--set", "numerics=fast", "--set", "numerics=exact"],
+            "states it too",
+            3,
+        ),
+        (&["train", "dapo", "--engine-set", "trainer.nnodes=2"], "--engine-set is for verl", 2),
+        (
+            &["ablate", "ladder", "--dry-run", "--no-probe", "--set", "dapo.clip.high=0.3"],
+            "states it itself",
+            3,
+        ),
+    ];
+    for (arguments, says, expected) in cases {
+        let (code, out, talk) = dapo(arguments);
+        assert_eq!(code, expected, "{arguments:?}: {out}{talk}");
+        assert!(talk.contains(says), "{arguments:?}: {talk}");
+    }
+}
