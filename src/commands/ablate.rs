@@ -354,6 +354,8 @@ fn dry_run(
         println!("{}", ablate_table::arms(source));
         println!("{}\n", ablate_table::states(&source.grid, jobs, &names));
     }
+    let counts: BTreeSet<usize> = sources.iter().map(|it| it.grid.seeds.len()).collect();
+    counts.into_iter().for_each(|seeds| println!("{}\n", ablate_table::evidence(seeds)));
     for job in jobs {
         if let JobState::Unusable { reason } = &job.state {
             println!("{}", visible::message(&format!("{}: {reason}", job.title())));

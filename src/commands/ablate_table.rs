@@ -4,6 +4,7 @@ use crate::base::visible;
 use crate::commands::output::{duration, literal, table, tell};
 use crate::experiment::{Arm, Grid, grid::differences, grid::file::BaseSource, sets};
 use crate::report::text::points;
+use crate::statistics::between;
 use crate::study::{Cell, CellEnding, Job};
 use crate::training::{plan, run::inputs};
 use anyhow::Result;
@@ -172,6 +173,24 @@ pub fn scores(cell: &Cell) -> String {
     let score =
         |set: &String| Some(format!("{set} {}", points(cell.last_evaluation(set)?.avg_at_k())));
     cell.problems.keys().filter_map(score).collect::<Vec<_>>().join(", ")
+}
+
+/// What so many seeds an arm can show of one comparison, before anything is computed.
+pub fn evidence(seeds: usize) -> String {
+    let (alpha, power) = (0.05, 0.8);
+    let p = between::smallest_p(seeds, seeds);
+    let effect = between::minimum_detectable_effect(1.0, seeds, seeds, alpha, power);
+    let start = format!("with {seeds} seeds an arm the smallest p of a comparison is {p:.4}");
+    match p <= alpha && seeds >= between::FEWEST_RUNS && effect.is_finite() {
+        true => format!(
+            "{start}; a difference of {effect:.1} standard deviations between training runs is found in \
+             80 % of cases (p at most {alpha}, if it is the only comparison)"
+        ),
+        false => format!(
+            "{start}: so few can show no difference and decide no gate; from {} seeds on they can",
+            between::FEWEST_RUNS
+        ),
+    }
 }
 
 /// The cells of a study, one a line.

@@ -3,6 +3,7 @@
 use crate::base::visible;
 use crate::commands::{exit, output};
 use crate::records::ColumnNames;
+use crate::statistics::{Interval, accuracy::FEWEST_PROBLEMS};
 use crate::study::comparison::{self, load, text};
 use crate::study::{
     At, ComparisonStyle, Declared, DeclaredFamily, Direction, Metric, Statistic, Word, analysis,
@@ -38,7 +39,7 @@ Exit codes:
   0  compared, whatever the result, or not as --fail-if says
   3  a table cannot be read or used; the message names the file, and the line or row and column
   4  as --fail-if says
-  6  with --fail-if: the arms cannot be compared")]
+  6  with --fail-if: nothing could be shown, or the sides cannot be compared")]
 pub struct CompareArgs {
     /// The side to compare with, and the side that is compared.
     #[arg(num_args = 1..=2, value_names = ["A", "B"], conflicts_with_all = ["a", "b"], required_unless_present = "a")]
@@ -49,9 +50,14 @@ pub struct CompareArgs {
     /// The arm that it is compared with.
     #[arg(long, value_name = "NAME", requires = "arm")]
     against: Option<String>,
-    /// Exit with 4 when the arm is shown to be worse, or to differ.
-    #[arg(long, value_enum, requires = "arm")]
+    /// Exit with 4 when the arm, or B, is shown to be worse, or to differ; with 6 when so few runs,
+    /// samples or problems could not have shown it.
+    #[arg(long, value_enum)]
     fail_if: Option<FailIf>,
+    /// With --fail-if: percent points that count as no difference. Exit with 0 only when a larger one
+    /// is excluded by the interval, with 4 when it is shown, else with 6.
+    #[arg(long, value_name = "POINTS", requires = "fail_if")]
+    margin: Option<f64>,
     /// Training runs of A.
     #[arg(long, num_args = 1.., value_name = "FILE", requires = "b")]
     a: Vec<PathBuf>,
@@ -90,6 +96,9 @@ pub struct CompareArgs {
     markdown: bool,
 }
 
+/// Of a gate on tables, which declare none.
+const ALPHA: f64 = 0.05;
+
 /// What a gate refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum FailIf {
@@ -102,6 +111,9 @@ enum FailIf {
 /// # Errors
 /// Tables that cannot be read or compared.
 pub fn run(args: &CompareArgs) -> Result<ExitCode> {
+    if args.margin.is_some_and(|points| !(points > 0.0 && points < 100.0)) {
+        return Err(exit::Usage("--margin is not between 0 and 100 points".to_string()).into());
+    }
     if let (Some(arm), Some(against)) = (&args.arm, &args.against) {
         return match args.sides.as_slice() {
             [study] => arms(args, study, [arm, against]),
@@ -132,10 +144,77 @@ pub fn run(args: &CompareArgs) -> Result<ExitCode> {
     let comparison = comparison::compare(&a, &b, args.level, args.common_problems)?;
     let style = if args.markdown { ComparisonStyle::Markdown } else { ComparisonStyle::Plain };
     output::document(args.json, &comparison, || text::page(&comparison, style));
-    Ok(ExitCode::SUCCESS)
+    // Of several runs the unit is the training run; of one the problems are another draw.
+    let shown = match &comparison.between_runs {
+        Some(runs) => {
+            let test = &runs.permutation;
+            ShownDifference::of_runs(runs.welch.interval, test.p, test.smallest_p, ALPHA)
+        }
+        None => {
+            let (paired, few) = (&comparison.paired, FEWEST_PROBLEMS);
+            let problems = comparison.changes.len();
+            let powerless = (problems < few)
+                .then(|| format!("{problems} problems show nothing of others; it takes {few}"));
+            let interval = paired.uncertainties[1].interval;
+            ShownDifference { interval, p: paired.sign_flip.p, alpha: ALPHA, powerless }
+        }
+    };
+    Ok(gate(args, &shown))
 }
 
-/// Two arms of a study on its primary set, where the runs ended.
+/// What a gate reads: the difference B − A, or arm − reference, as a share.
+struct ShownDifference {
+    interval: Option<Interval>,
+    p: f64,
+    alpha: f64,
+    /// Why no difference, however large, could have been shown.
+    powerless: Option<String>,
+}
+
+impl ShownDifference {
+    /// Over training runs.
+    fn of_runs(interval: Option<Interval>, p: f64, smallest_p: f64, alpha: f64) -> Self {
+        let powerless = (interval.is_none() || smallest_p > alpha).then(|| {
+            format!(
+                "so few runs (the smallest possible p is {smallest_p:.4}) can show no difference"
+            )
+        });
+        Self { interval, p, alpha, powerless }
+    }
+}
+
+/// The exit code by `--fail-if` and `--margin`, with a sentence where nothing could be shown.
+fn gate(args: &CompareArgs, shown: &ShownDifference) -> ExitCode {
+    let Some(fail_if) = args.fail_if else { return ExitCode::SUCCESS };
+    let open = |reason: &str| {
+        output::tell(format!("--fail-if: nothing can be decided: {reason}"));
+        ExitCode::from(exit::INCONCLUSIVE)
+    };
+    if let Some(reason) = &shown.powerless {
+        return open(reason);
+    }
+    let Some(Interval { low, high, .. }) = shown.interval else {
+        return match args.margin {
+            Some(_) => open("too little changed for an interval"),
+            None => ExitCode::SUCCESS,
+        };
+    };
+    let (either, margin) = (fail_if == FailIf::Different, args.margin.unwrap_or(0.0) / 100.0);
+    let beyond = high < -margin || either && low > margin;
+    let within = low > -margin && (!either || high < margin);
+    match args.margin {
+        _ if beyond && shown.p <= shown.alpha => ExitCode::from(exit::MISMATCH),
+        Some(points) if !within => open(&format!(
+            "the interval {:+.1} to {:+.1} points neither excludes {points} points nor lies beyond",
+            100.0 * low,
+            100.0 * high
+        )),
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// Two arms of a study by its declared metric; where none is declared, on its primary set where the
+/// runs ended.
 fn arms(args: &CompareArgs, folder: &Path, names: [&String; 2]) -> Result<ExitCode> {
     let study = collection::load(folder, None)?;
     let all = study.grids.iter().flat_map(|grid| {
@@ -148,18 +227,21 @@ fn arms(args: &CompareArgs, folder: &Path, names: [&String; 2]) -> Result<ExitCo
         let refused = || exit::Invalid(format!("there is no arm {name:?}; there are {}", known()));
         Ok(found.ok_or_else(refused)?.0.clone())
     };
-    let declared = Declared {
-        id: "compare".to_string(),
-        arm: id(names[0])?,
-        reference: id(names[1])?,
-        metric: Metric::Evaluation {
-            set: study.declaration.primary_set.clone(),
-            at: At::Last,
-            statistic: Statistic::AvgAtK,
-        },
-        direction: Direction::Higher,
+    let (arm, reference) = (id(names[0])?, id(names[1])?);
+    let last = Metric::Evaluation {
+        set: study.declaration.primary_set.clone(),
+        at: At::Last,
+        statistic: Statistic::AvgAtK,
     };
     let families = comparisons::families(&study);
+    let all = || families.iter().flat_map(|family| &family.comparisons).map(|it| &it.declared);
+    let own = all().find(|it| it.metric.is_score() && it.arm == arm && it.reference == reference);
+    let endpoint =
+        own.or_else(|| all().find(|it| it.metric.is_score())).map(|it| it.metric.clone());
+    let metric = endpoint.filter(|_| study.declaration.registered).unwrap_or_else(|| last.clone());
+    let beside = (metric != last).then(|| last.clone());
+    let direction = Direction::Higher;
+    let declared = Declared { id: "compare".to_string(), arm, reference, metric, direction };
     let registered = analysis::find(&families, &declared).cloned();
     let family = DeclaredFamily {
         id: "compare".to_string(),
@@ -167,8 +249,14 @@ fn arms(args: &CompareArgs, folder: &Path, names: [&String; 2]) -> Result<ExitCo
         after: Vec::new(),
         comparisons: vec![declared],
     };
-    let comparison = registered
-        .unwrap_or_else(|| comparisons::family(&study, &family, false).comparisons.remove(0));
+    let of =
+        |family: &DeclaredFamily| comparisons::family(&study, family, false).comparisons.remove(0);
+    let comparison = registered.unwrap_or_else(|| of(&family));
+    let beside = beside.map(|metric| {
+        let mut family = family.clone();
+        family.comparisons[0].metric = metric;
+        of(&family)
+    });
     output::document(args.json, &comparison, || {
         let Comparison { declared, metric_words, word, reason, .. } = &comparison;
         let text = format!(
@@ -178,13 +266,28 @@ fn arms(args: &CompareArgs, folder: &Path, names: [&String; 2]) -> Result<ExitCo
             word.words(),
             words::comparison(&comparison)
         );
-        visible::message(&text) + "\n"
+        let beside = beside.as_ref().map_or(String::new(), |it| {
+            format!("\nnot the declared endpoint: {}\n  {}", it.metric_words, words::comparison(it))
+        });
+        visible::message(&(text + &beside)) + "\n"
     });
-    let shown = [Word::Improves, Word::Hurts].contains(&comparison.word);
-    Ok(ExitCode::from(match args.fail_if {
-        Some(_) if comparison.word == Word::NotCompared => exit::INCONCLUSIVE,
-        Some(FailIf::Worse) if comparison.word == Word::Hurts => exit::MISMATCH,
-        Some(FailIf::Different) if shown => exit::MISMATCH,
-        _ => exit::SUCCESS,
-    }))
+    if args.fail_if.is_none() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let closed = comparison.reason.starts_with("it counts only after");
+    match &comparison.result {
+        Some(result) if comparison.word != Word::NotCompared && !closed => Ok(gate(
+            args,
+            &ShownDifference::of_runs(
+                result.interval,
+                result.adjusted_p,
+                result.smallest_p,
+                study.declaration.alpha,
+            ),
+        )),
+        _ => {
+            output::tell(format!("--fail-if: nothing can be decided: {}", comparison.reason));
+            Ok(ExitCode::from(exit::INCONCLUSIVE))
+        }
+    }
 }

@@ -157,6 +157,7 @@ pub fn run(args: &EvalArgs) -> Result<ExitCode> {
                 }
             })?;
         bar.finish();
+        unanswered(set.name, &tables::read_outcomes(&folder.outcomes(set.name, 0))?);
         records.push(record);
     }
     print(&records, args.json);
@@ -240,6 +241,7 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<ExitCode> {
             eprintln!("stopped; {next}");
             return Ok(interrupt.exit_code());
         };
+        unanswered(name, &outcomes);
         let path = folder.join(format!("{name}.parquet"));
         tables::write_outcomes(&path, &outcomes)?;
         let sha256 = files::sha256_file(&path)?;
@@ -256,6 +258,18 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says so where half of the responses or more state no answer that the verifier reads.
+fn unanswered(set: &str, outcomes: &[OutcomeRecord]) {
+    let (all, none) =
+        (outcomes.len(), outcomes.iter().filter(|it| it.prediction.is_none()).count());
+    if none > 0 && 2 * none >= all {
+        output::tell(format!(
+            "warning: {set}: {none} of {all} responses state no answer line, so that they count as \
+             wrong whatever they found; see the template and the verifier"
+        ));
+    }
 }
 
 /// The problems of each file, by the file's name.

@@ -61,9 +61,8 @@ impl OverrideArgs {
             it.strip_prefix(key).is_some_and(|it| it.is_empty() || it.starts_with('.'))
         };
         let keys: Vec<String> = self.set.iter().map(key).collect();
-        for (flag, _) in
-            flags.iter().filter(|(key, given)| *given && keys.iter().any(|it| within(it, key)))
-        {
+        let both = |(key, given): &&(&str, bool)| *given && keys.iter().any(|it| within(it, key));
+        if let Some((flag, _)) = flags.iter().find(both) {
             bail!(Usage(format!(
                 "--set {flag}: this command or a flag of it states this key; leave one out"
             )));

@@ -4,7 +4,7 @@ use crate::commands::output::{duration, table};
 use crate::records::housekeeping::readable;
 use crate::report::text::{number, percent};
 use crate::training::plan::PlanRecord;
-use crate::training::{CostEstimate, Estimates, PlanMemory, Range, RunPlan, Severity};
+use crate::training::{CostEstimate, Estimates, PlanMemory, Range, RunPlan, Severity, TrialProbe};
 use std::collections::BTreeMap;
 
 /// The plan in a few lines of at most 80 columns.
@@ -23,8 +23,7 @@ pub fn brief(plan: &RunPlan) -> String {
         format!("  rollouts {}", many(work.rollouts)),
     ];
     if let Some(probe) = &plan.probe {
-        let shares = [probe.accuracy, probe.truncated_share, probe.useful_share];
-        let [correct, truncated, useful] = shares.map(percent);
+        let [correct, truncated, useful] = shares(probe);
         lines.push(format!(
             "  probe    {correct} correct, {truncated} truncated, {useful} of groups useful"
         ));
@@ -42,6 +41,12 @@ pub fn brief(plan: &RunPlan) -> String {
     lines.join("\n")
 }
 
+/// Correct, truncated and useful; of responses that were cut nothing is known.
+fn shares(probe: &TrialProbe) -> [String; 3] {
+    let shares = [probe.accuracy, probe.truncated_share, probe.useful_share];
+    shares.map(|it| if probe.cut_at_tokens.is_some() { "?".to_string() } else { percent(it) })
+}
+
 fn head(plan: &RunPlan) -> String {
     format!("plan of {}, seed {}, {} threads", plan.name, plan.seed, plan.threads)
 }
@@ -50,8 +55,7 @@ fn head(plan: &RunPlan) -> String {
 pub fn plan(plan: &RunPlan) -> String {
     let mut parts = vec![head(plan), counts(plan)];
     if let Some(probe) = &plan.probe {
-        let shares = [probe.accuracy, probe.truncated_share, probe.useful_share];
-        let [correct, truncated, useful] = shares.map(percent);
+        let [correct, truncated, useful] = shares(probe);
         parts.push(format!(
             "probe ({}, {} groups of the base policy): {correct} correct, {truncated} truncated, \
              response length mean {:.0}, {:.0} tokens/s; {useful} of the groups are useful",

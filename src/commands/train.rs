@@ -103,9 +103,8 @@ impl EngineArgs {
             ("--processes", self.processes != 1, &[Engine::Trl]),
             ("--python", self.python.is_some(), &[Engine::Trl, Engine::Verl]),
         ];
-        for (flag, _, of) in
-            flags.into_iter().filter(|(_, given, of)| *given && !of.contains(&engine))
-        {
+        let unread = flags.into_iter().find(|(_, given, of)| *given && !of.contains(&engine));
+        if let Some((flag, _, of)) = unread {
             let of: Vec<&str> = of.iter().map(|engine| engine.name()).collect();
             let (of, own) = (of.join(" and "), engine.name());
             bail!(Usage(format!(

@@ -69,9 +69,9 @@ pub enum TrainingError {
     )]
     NotARun { folder: PathBuf, found: String },
     #[error(
-        "{} holds another run (key {found}, this one is {wanted}); choose another --out or remove it", folder.display()
+        "{} holds another run, which differs in {differing}; choose another --out or remove it", folder.display()
     )]
-    OtherRun { folder: PathBuf, found: String, wanted: String },
+    OtherRun { folder: PathBuf, differing: String },
     #[error(
         "{} holds an unfinished run ({recorded} of {planned} rollout steps are recorded); \
          --resume goes on with it, --restart deletes it and begins again", folder.display()

@@ -182,3 +182,40 @@ fn a_file_of_another_format_is_named_as_what_it_is() {
         assert!(output.status.code() == Some(3) && talk.contains(words), "{talk}");
     }
 }
+
+#[test]
+fn a_gate_that_so_few_runs_cannot_decide_is_inconclusive() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = |side: &str, runs: usize| (0..runs).map(|it| format!("{side}{it}.csv")).collect();
+    for (side, tenths) in [("a", 7), ("b", 3)] {
+        for run in 0..5u64 {
+            let text = table("id,sample,correct", 30, 8 + run, tenths);
+            let path = folder.path().join(format!("{side}{run}.csv"));
+            files::write_atomic(&path, text.as_bytes()).unwrap();
+        }
+    }
+    let gate = |[a, b]: [&str; 2], runs: usize, rest: &[&str]| {
+        let (a, b): (Vec<String>, Vec<String>) = (names(a, runs), names(b, runs));
+        let mut line = vec!["--a"];
+        line.extend(a.iter().map(String::as_str));
+        line.push("--b");
+        line.extend(b.iter().map(String::as_str));
+        line.extend(rest);
+        let (code, _, talk) = compare(folder.path(), &line);
+        (code, talk)
+    };
+    let worse: [&str; 2] = ["--fail-if", "worse"];
+    let (code, talk) = gate(["a", "b"], 3, &worse);
+    assert!(code == 6 && talk.contains("nothing can be decided"), "{code} {talk}");
+    assert_eq!(gate(["a", "b"], 5, &worse).0, 4);
+    assert_eq!(gate(["b", "a"], 5, &worse).0, 0);
+    assert_eq!(gate(["b", "a"], 5, &["--fail-if", "different"]).0, 4);
+    assert_eq!(gate(["b", "a"], 5, &["--fail-if", "worse", "--margin", "3"]).0, 0);
+    assert_eq!(gate(["a", "b"], 5, &["--fail-if", "worse", "--margin", "3"]).0, 4);
+    assert_eq!(gate(["a", "b"], 5, &["--fail-if", "worse", "--margin", "90"]).0, 0);
+    assert_eq!(gate(["a", "b"], 5, &["--margin", "3"]).0, 2);
+    // One run a side: the problems are the unit.
+    let single = |set: &[&str]| compare(folder.path(), &[set, &worse[..]].concat()).0;
+    assert_eq!(single(&["a0.csv", "b0.csv"]), 4);
+    assert_eq!(single(&["a0.csv", "a0.csv"]), 0);
+}

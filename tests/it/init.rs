@@ -65,8 +65,10 @@ fn two_arms_with_two_seeds_on_ones_own_problems_end_with_a_verdict() {
     assert_eq!(code, 0, "{talk}");
     assert!(shown.contains("avg@k on test") && shown.contains("my-study/report.html"), "{shown}");
     let compare = "compare my-study --arm dapo --against grpo --fail-if";
-    let (code, shown, _) = dapo(folder.path(), &format!("{compare} worse"));
-    assert_eq!(code, 0, "{shown}");
+    // Two seeds cannot fail the gate, so they do not pass it.
+    let (code, shown, talk) = dapo(folder.path(), &format!("{compare} worse"));
+    assert_eq!(code, 6, "{shown}");
+    assert!(talk.contains("nothing can be decided"), "{talk}");
     assert!(shown.contains("my-study/dapo against my-study/grpo, avg@k on test"), "{shown}");
     let (code, _, talk) = dapo(folder.path(), "compare my-study --arm dpo --against grpo");
     assert_eq!(code, 3);

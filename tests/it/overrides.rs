@@ -111,3 +111,39 @@ fn an_override_that_cannot_be_used_is_an_error_with_key_and_value() {
         assert!(talk.contains(says), "{arguments:?}: {talk}");
     }
 }
+
+#[test]
+fn a_study_is_compared_by_its_declared_endpoint_with_the_last_evaluations_beside() {
+    let (code, out, talk) =
+        dapo(&["compare", "reports/study-2", "--arm", "dapo", "--against", "grpo"]);
+    assert_eq!(code, 0, "{talk}");
+    let (declared, last) = out.split_once("not the declared endpoint").expect(&out);
+    assert!(declared.contains("80.7 %") && declared.contains("73.1 %"), "{out}");
+    assert!(last.contains("88.1 %") && last.contains("89.2 %"), "{out}");
+}
+
+#[test]
+fn what_the_seeds_can_show_is_said_before_the_compute() {
+    let dry = ["ablate", "ladder", "--dry-run", "--no-probe", "--seeds"];
+    let (code, out, talk) = dapo(&[&dry[..], &["1..3"]].concat());
+    assert_eq!(code, 0, "{talk}");
+    assert!(
+        out.contains("with 3 seeds an arm the smallest p of a comparison is 0.1000: so few"),
+        "{out}"
+    );
+    let (_, out, _) = dapo(&[&dry[..], &["1..5"]].concat());
+    assert!(out.contains("is 0.0079; a difference of"), "{out}");
+}
+
+#[test]
+fn the_check_of_a_study_names_the_command_that_makes_its_base() {
+    let (code, out, talk) = dapo(&["verify", "reports/study-2"]);
+    assert_eq!(code, 0, "{out}{talk}");
+    let all = out + &talk;
+    let line = all.lines().find(|line| line.contains("dapo model pretrain")).expect(&all);
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let recipe = words.iter().find(|word| word.ends_with(".toml")).unwrap();
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    assert!(root.join("reports/study-2").join(recipe).exists(), "{line}");
+    assert!(line.contains("--seed 104") && line.contains("329164aae40975ec"), "{line}");
+}

@@ -101,6 +101,7 @@ fn two_runs_of_one_arm_and_seed_are_byte_identical_and_another_seed_is_not() {
     assert!(code == 0 && talk.contains("nothing was trained again"), "{talk}");
     let (code, talk) = dapo(&["train", &file, "--seed", "2", "--out", &out]);
     assert!(code == 3 && talk.contains("holds another run"), "{code} {talk}");
+    assert!(talk.contains("differs in execution.seed (1 there, 2 here)"), "{talk}");
     assert_eq!(first, digests(&scratch.path().join("a")));
 
     // What was written reads back, and every noted digest holds.

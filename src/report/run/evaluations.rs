@@ -1,9 +1,9 @@
 //! What the policy can do: each set before training and at the end, the paired difference,
 //! the history over updates, and every single outcome of the headline set.
 
-use crate::records::{Counters, EvaluationRecord};
+use crate::records::{Counters, Ending, EvaluationRecord};
 use crate::report::{LoadedEvaluation, ProblemOutcomes, RunReportLoaded, text};
-use crate::statistics::{Sample, estimators};
+use crate::statistics::{Sample, accuracy, estimators};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -257,19 +257,56 @@ fn marks_of(problem: &ProblemOutcomes) -> String {
         .collect()
 }
 
-/// The result in one sentence, with its interval.
+/// The result in one sentence, with its interval, after what makes it none: a run that learned
+/// nothing.
 pub fn headline(loaded: &RunReportLoaded, results: &[SetResult]) -> String {
+    match nothing_learned(loaded) {
+        Some(warning) => format!("{warning} {}", result_sentence(loaded, results)),
+        None => result_sentence(loaded, results),
+    }
+}
+
+/// A sentence about a run whose updates had no gradient, or that ended because all was wrong.
+fn nothing_learned(loaded: &RunReportLoaded) -> Option<String> {
+    let outcome = loaded.outcome.as_ref()?;
+    let values = |name: &'static str| {
+        loaded.metrics.iter().filter_map(move |step| step.metrics.get(name).copied())
+    };
+    let scores = loaded.evaluations.iter().map(|it| it.record.avg_at_k);
+    let mut scores = scores.chain(values("rollout/accuracy")).peekable();
+    let none_right = scores.peek().is_some() && scores.all(|score| score == 0.0);
+    if outcome.ending == Ending::Saturated && none_right {
+        return Some(
+            "Stalled: every response was wrong, so there was nothing to learn from.".into(),
+        );
+    }
+    let mut norms = values("optimizer/gradient_norm_max").peekable();
+    let no_gradient = norms.peek().is_some() && norms.all(|norm| norm == 0.0);
+    let decays = loaded.experiment.optimizer.weight_decay > 0.0;
+    let weights = match decays {
+        true => "only weight decay changed the weights",
+        false => "the weights did not change",
+    };
+    let why = if none_right { "; every response was wrong" } else { "" };
+    no_gradient.then(|| format!("No update had a gradient; {weights}{why}."))
+}
+
+fn result_sentence(loaded: &RunReportLoaded, results: &[SetResult]) -> String {
     let Some(result) = results.first() else {
         return "No evaluation is recorded yet: this run has no result.".to_owned();
     };
     let size = format!("n = {} × k = {} × 1 run", result.problems, result.samples);
     let on = format!("On {}, avg@{}", result.set, result.samples);
     let around = |estimate: &ShownEstimate| {
+        let new = &estimate.new_problems;
+        let new = match result.problems < accuracy::FEWEST_PROBLEMS as u64 {
+            true => format!("none (fewer than {} problems)", accuracy::FEWEST_PROBLEMS),
+            false => text::interval(new.low, new.high),
+        };
         format!(
-            "95 % interval {} for these {} problems, {} for another draw of problems ({size})",
+            "95 % interval {} for these {} problems, {new} for another draw of problems ({size})",
             text::interval(estimate.fixed_problems.low, estimate.fixed_problems.high),
             result.problems,
-            text::interval(estimate.new_problems.low, estimate.new_problems.high),
         )
     };
     match (&result.base, &result.last, &result.difference) {

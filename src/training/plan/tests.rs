@@ -153,6 +153,15 @@ fn sound() -> (Experiment, RunPlan) {
 }
 
 #[test]
+fn responses_that_were_cut_say_nothing_of_accuracy() {
+    let (experiment, mut plan) = sound();
+    let probe = plan.probe.as_mut().unwrap();
+    (probe.useful_share, probe.accuracy, probe.cut_at_tokens) = (0.0, 0.0, Some(8));
+    let names: Vec<Name> = warnings::of(&plan, &experiment).iter().map(|it| it.name).collect();
+    assert_eq!(names, [Name::ProbeCut]);
+}
+
+#[test]
 fn every_warning_fires_on_its_cause_and_not_without() {
     let (experiment, plan) = sound();
     assert_eq!(warnings::of(&plan, &experiment), []);

@@ -160,7 +160,7 @@ fn responses(probe: &TrialProbe, experiment: &Experiment) -> [PlanFinding; 4] {
         format!("{:.0} % of the base policy's responses are truncated at L_max", 100.0 * truncated);
     let is_high = truncated > 0.5 && truncated < 1.0;
     [
-        (probe.useful_share == 0.0, Name::NothingToLearn, nothing),
+        (cut.is_none() && probe.useful_share == 0.0, Name::NothingToLearn, nothing),
         (cut.is_some(), Name::ProbeCut, short),
         (cut.is_none() && truncated == 1.0, Name::StopTokenMissing, missing.into()),
         (cut.is_none() && is_high, Name::TruncationHigh, high),

@@ -3,7 +3,7 @@
 //! every byte is as written; everything after it is removed first.
 
 use crate::base::{Lock, files, files::foreign};
-use crate::experiment::compare::differing_keys;
+use crate::experiment::compare::{ComparedSide, differences, differing_keys};
 use crate::numerics::Numerics;
 use crate::policy::{Loaded, checkpoint};
 use crate::records::ledger::{self, LedgerEntry};
@@ -91,13 +91,41 @@ fn finished(inputs: &Inputs, folder: &RunFolder) -> Result<Option<Outcome>, Trai
     }
     let found = folder.manifest()?.run_key;
     if found != inputs.manifest.run_key {
-        let (folder, wanted) = (folder.root().to_path_buf(), inputs.manifest.run_key.clone());
-        return Err(TrainingError::OtherRun { folder, found, wanted });
+        let differing = differing(inputs, folder)?;
+        return Err(TrainingError::OtherRun { folder: folder.root().to_path_buf(), differing });
     }
     match folder.path("outcome.json").exists() {
         true => Ok(Some(folder.outcome()?)),
         false => Ok(None),
     }
+}
+
+/// The keys and inputs in which the run of a folder is another one, each with both values.
+fn differing(inputs: &Inputs, folder: &RunFolder) -> Result<String, TrainingError> {
+    const SHOWN: usize = 8;
+    let there = folder.experiment()?;
+    let side = ComparedSide::experiment;
+    // Of paths the digests count, and what a run keeps makes it no other.
+    let counts = |key: &str| {
+        !["name", "inputs.model", "inputs.data.train", "inputs.data.dev"].contains(&key)
+            && !["inputs.data.test", "checkpoints", "records"].iter().any(|it| key.starts_with(it))
+    };
+    let text = |value: &Option<serde_json::Value>| {
+        value.as_ref().map_or("not stated".to_string(), ToString::to_string)
+    };
+    let keys = differences(&side(&there), &side(&inputs.experiment)).into_iter();
+    let keys = keys.filter(|it| counts(&it.key));
+    let keys = keys.map(|it| format!("{} ({} there, {} here)", it.key, text(&it.a), text(&it.b)));
+    let found = folder.manifest()?.inputs;
+    let files = differing_keys(&found, &inputs.manifest.inputs).into_iter();
+    let all: Vec<String> = keys.chain(files.map(|name| format!("the content of {name}"))).collect();
+    let more = all.len().saturating_sub(SHOWN);
+    let shown = all[..all.len().min(SHOWN)].join(", ");
+    Ok(match (all.len(), more) {
+        (0, _) => "the version of its records".to_string(),
+        (_, 0) => shown,
+        _ => format!("{shown} and {more} more"),
+    })
 }
 
 /// Refuses a folder with foreign files, because beginning a run deletes what has the layout's

@@ -52,7 +52,7 @@ pub fn verify(
         false => reported(folder, &study),
     };
     let declared = declared(folder, &study, reviewed)?;
-    let not_checked = not_checked(&study, reviewed, &strangers(folder)?);
+    let not_checked = not_checked(folder, &study, reviewed, &strangers(folder)?);
     let checks = vec![records, problems(&study), declared, complete(&study), report];
     let verdict = checks.iter().map(|check| check.verdict).max().unwrap_or(VerifyVerdict::Verified);
     let summary = match verdict {
@@ -237,7 +237,12 @@ fn reported(folder: &Path, study: &Study) -> Check {
 }
 
 /// What only training or somebody else shows, and what that costs.
-fn not_checked(study: &Study, reviewed: Option<&Path>, strangers: &[String]) -> Vec<String> {
+fn not_checked(
+    folder: &Path,
+    study: &Study,
+    reviewed: Option<&Path>,
+    strangers: &[String],
+) -> Vec<String> {
     let seconds = |cell: &&Cell| Some(cell.wall_seconds).filter(|seconds| seconds.is_finite());
     let cost = |name: &str, seconds: f64| format!("{name} took {:.1} minutes", seconds / 60.0);
     let all: f64 = study.cells.iter().filter_map(|cell| seconds(&cell)).sum();
@@ -276,9 +281,32 @@ fn not_checked(study: &Study, reviewed: Option<&Path>, strangers: &[String]) -> 
     if let Some(cell) = cheapest {
         let name = cell.file_name();
         lines.push(cost(&name, cell.wall_seconds));
+        lines.push(format!("cd {}  # the following lines are for the study's folder", visible::message(&folder.display().to_string())));
+        lines.extend(base_of_seed(folder, cell));
         lines.push(format!(
             "dapo train cells/{name} --out check && dapo runs cells cells/{name} --run check"
         ));
     }
     lines
+}
+
+/// The command that makes a base policy which is in no repository: those of a seed of their own, by
+/// the recipe that their name says. The commands are for the folder of the study.
+fn base_of_seed(folder: &Path, cell: &Cell) -> Option<String> {
+    let model = &cell.experiment.inputs.model;
+    let name = model.file_name()?.to_str()?.strip_suffix(&format!("-{}", cell.seed))?;
+    let (recipe, minutes) = match name.strip_prefix("checked-chains-") {
+        Some("large") => ("experiments/chains/recipes/large.toml".to_string(), 20),
+        Some(variant) => (format!("experiments/chains/recipes/{variant}.toml"), 9),
+        None if name == "signed-sums" => ("experiments/sums/recipe.toml".to_string(), 14),
+        None => return None,
+    };
+    let above = (0..4).map(|depth| "../".repeat(depth));
+    let up = above.clone().find(|up| folder.join(up).join(&recipe).exists()).unwrap_or_default();
+    let (seed, out) = (cell.seed, model.display());
+    let digest = cell.inputs.get("base/model.safetensors").map_or("unknown", String::as_str);
+    Some(format!(
+        "dapo model pretrain {up}{recipe} --seed {seed} --out {out}  # first: the base policy, about \
+         {minutes} minutes; SHA-256 {digest}"
+    ))
 }
