@@ -281,7 +281,10 @@ fn not_checked(
     if let Some(cell) = cheapest {
         let name = cell.file_name();
         lines.push(cost(&name, cell.wall_seconds));
-        lines.push(format!("cd {}  # the following lines are for the study's folder", visible::message(&folder.display().to_string())));
+        lines.push(format!(
+            "cd {}  # the following lines are for the study's folder",
+            visible::message(&folder.display().to_string())
+        ));
         lines.extend(base_of_seed(folder, cell));
         lines.push(format!(
             "dapo train cells/{name} --out check && dapo runs cells cells/{name} --run check"
