@@ -64,8 +64,8 @@ fn an_override_is_what_the_experiment_says() {
         assert_eq!(code, 0, "{talk}");
         serde_json::from_str::<serde_json::Value>(&out).unwrap()
     };
-    let (plain, set) = (arm(&[]), arm(&["--set", "training.rollout_steps=2"]));
-    assert_eq!(set["experiment"]["training"]["rollout_steps"], 2);
+    let (plain, set) = (arm(&[]), arm(&["--set", "training.rollout_steps=8"]));
+    assert_eq!(set["experiment"]["training"]["rollout_steps"], 8);
     assert_ne!(plain["arm_sha256"], set["arm_sha256"]);
     // A key inside a table with a kind keeps the others.
     let clip = arm(&["--set", "dapo.clip.high=0.3"]);
@@ -79,7 +79,7 @@ fn an_override_is_what_the_experiment_says() {
     assert_eq!(fast["experiment"]["numerics"], "fast");
     assert_eq!(fast["experiment"]["execution"]["seed"], 7);
     let (code, out, talk) =
-        dapo(&["plan", "dapo", "--no-probe", "--json", "--set", "training.rollout_steps=2"]);
+        dapo(&["plan", "dapo", "--no-probe", "--json", "--set", "training.rollout_steps=8"]);
     assert_eq!(code, 0, "{talk}");
     let (_, as_in_file, _) = dapo(&["plan", "dapo", "--no-probe", "--json"]);
     assert_ne!(out, as_in_file);
