@@ -5,9 +5,9 @@
 
 pub mod bits;
 pub mod contained;
+pub mod visible;
 pub mod files;
 pub mod rng;
-pub mod visible;
 pub mod pace;
 pub mod workers;
 pub mod apart;

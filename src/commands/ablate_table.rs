@@ -6,7 +6,7 @@ use crate::experiment::{Arm, Grid, grid::differences, grid::file::BaseSource, se
 use crate::report::text::points;
 use crate::statistics::between;
 use crate::study::{Cell, CellEnding, Job};
-use crate::training::{plan, run::inputs};
+use crate::training::{ProbeBudget, plan, run::inputs};
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -106,7 +106,8 @@ pub fn cost(jobs: &[Job], measured: &[Cell], no_probe: bool, at_once: usize) -> 
 fn probed(job: &Job) -> Result<f64> {
     tell(format!("measuring {}", job.title()));
     let inputs = inputs::prepare(job.experiment.clone())?;
-    let plan = plan::make(&inputs, Path::new("runs"), true)?;
+    let budget = ProbeBudget { seconds: ProbeBudget::SECONDS, watch: &mut |_| () };
+    let plan = plan::make(&inputs, Path::new("runs"), Some(budget))?;
     let estimate = plan.estimates.map(|estimates| estimates.expected);
     Ok(estimate.and_then(|it| it.seconds.get("total").copied()).unwrap_or(f64::NAN))
 }

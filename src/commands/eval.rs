@@ -33,7 +33,7 @@ const LEVEL: f64 = 0.95;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   dapo eval experiments/dapo.toml
-  dapo eval experiments/dapo.toml --model runs/reproduce/checkpoints/step-000040 --evaluation-set mini-aime
+  dapo eval experiments/dapo.toml --evaluation-set mini-aime
   dapo eval --model models/Qwen2.5-7B --data aime-2024.parquet --out evals/qwen2.5-7b")]
 pub struct EvalArgs {
     /// Experiment file: data, template, sampling, limits, verifier.

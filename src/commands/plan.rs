@@ -6,14 +6,16 @@ use crate::commands::{place::ExecutionArgs, place::OverrideArgs};
 use crate::records::{Manifest, RunFolder};
 use crate::training::plan::{self, PlanRecord, actual, machine};
 use crate::training::run::inputs::{self, Inputs};
-use crate::training::{Name, RunPlan};
+use crate::training::{Name, ProbeBudget, RunPlan};
 use anyhow::{Result, bail};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Instant;
 
 /// Plan a run: updates, rollouts, memory, disk and time.
 ///
-/// Prints counts by arithmetic, then estimates from a probe of a few seconds with the base policy.
+/// Prints counts by arithmetic, then estimates from a probe with the base policy, which takes 20
+/// seconds at most.
 /// Of a run folder it shows the plan beside what came true. Nothing is written.
 #[derive(Debug, clap::Args)]
 #[command(after_help = help())]
@@ -27,12 +29,31 @@ pub struct PlanArgs {
     /// Count only: measure nothing.
     #[arg(long)]
     no_probe: bool,
+    /// What the probe may take beside loading the policy. In less time fewer groups are sampled, and
+    /// responses are cut only where one group does not fit.
+    #[arg(long, value_name = "SECONDS", default_value_t = ProbeBudget::SECONDS, conflicts_with = "no_probe", value_parser = seconds)]
+    probe_seconds: f64,
     /// Every count and estimate, as tables.
     #[arg(long, short)]
     verbose: bool,
     /// Print one JSON value instead of text.
     #[arg(long)]
     json: bool,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|it| (1.0..=86_400.0).contains(it));
+    seconds.ok_or_else(|| format!("{text:?} is not between 1 and 86400"))
+}
+
+/// Tells what a probe does, once it takes long enough for a user to ask.
+fn progress() -> impl FnMut(&str) {
+    let began = Instant::now();
+    move |what| {
+        if began.elapsed().as_secs_f64() > 1.0 {
+            output::tell(what);
+        }
+    }
 }
 
 fn help() -> String {
@@ -63,7 +84,8 @@ pub fn run(args: &PlanArgs) -> Result<ExitCode> {
         true => inputs::prepare_without_weights(experiment)?,
         false => inputs::prepare(experiment)?,
     };
-    let plan = plan::make(&inputs, &PathBuf::from("runs"), !args.no_probe)?;
+    let budget = ProbeBudget { seconds: args.probe_seconds, watch: &mut progress() };
+    let plan = plan::make(&inputs, &PathBuf::from("runs"), (!args.no_probe).then_some(budget))?;
     output::document(args.json, &plan, || shown(&plan, args.verbose) + "\n");
     findings(&plan, true)?;
     Ok(ExitCode::SUCCESS)
@@ -137,7 +159,9 @@ impl Planned {
             _ if refused => None,
             Some(plan) => Some(plan),
             None => {
-                let plan = plan::make(inputs, folder.root(), measure)?;
+                let watch = &mut progress();
+                let budget = ProbeBudget { seconds: ProbeBudget::SECONDS, watch };
+                let plan = plan::make(inputs, folder.root(), measure.then_some(budget))?;
                 if measure {
                     eprintln!("{}", shown(&plan, verbose));
                 }

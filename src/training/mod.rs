@@ -18,7 +18,7 @@ pub use crate::training::evaluation::Protocol;
 pub use crate::training::plan::actual::Actual;
 pub use crate::training::plan::cost::CostEstimate;
 pub use crate::training::plan::phases::Parts;
-pub use crate::training::plan::probe::{Rates, TrialProbe};
+pub use crate::training::plan::probe::{ProbeBudget, Rates, TrialProbe};
 pub use crate::training::plan::space::{Disk, PlanMemory};
 pub use crate::training::plan::warnings::{Name, Severity, Warning};
 pub use crate::training::plan::work::{Range, WorkSizes};

@@ -449,7 +449,7 @@ fn small_run(folder: &Path) -> RunFolder {
     }
     let smoke = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/smoke.toml");
     let inputs = inputs::prepare(extends::load(&smoke).unwrap()).unwrap();
-    let plan = plan::make(&inputs, run.root(), false).unwrap();
+    let plan = plan::make(&inputs, run.root(), None).unwrap();
     files::write_json(&run.path(plan::FILE), &plan::PlanRecord { plan, actual: None }).unwrap();
     let tags = BTreeMap::from([("dev", BTreeMap::from([("dev/000", ["sums", "easy"])]))]);
     files::write_json(&run.path("tags.json"), &tags).unwrap();

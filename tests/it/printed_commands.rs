@@ -134,6 +134,10 @@ const COMMANDS: &[(&str, How)] = {
             As("dapo ablate experiments/grids/ladder.toml --dry-run --no-probe"),
         ),
         (
+            "dapo ablate GRID --declaration FILE --dry-run",
+            As("dapo ablate ladder --declaration experiments/study.toml --dry-run --no-probe"),
+        ),
+        (
             "dapo ablate --declaration FILE",
             As("dapo ablate --declaration experiments/study.toml --dry-run --no-probe"),
         ),
@@ -263,6 +267,7 @@ const COMMANDS: &[(&str, How)] = {
         ),
         // evaluation and statistics
         ("dapo eval experiments/dapo.toml", Run),
+        ("dapo eval experiments/dapo.toml --evaluation-set mini-aime", Run),
         (
             "dapo eval experiments/dapo.toml --model runs/reproduce/checkpoints/step-000040 --evaluation-set \
              mini-aime",
@@ -434,6 +439,7 @@ const COMMANDS: &[(&str, How)] = {
             Parsed(CARD),
         ),
         ("dapo bench", Parsed(MINUTES)),
+        ("dapo bench --out bench.json", Parsed(MINUTES)),
         ("./justw bench", Parsed(MINUTES)),
         ("dapo bench experiments/bench-exact.toml", Parsed(MINUTES)),
         ("dapo bench --threads 2 --out bench.json", Parsed(MINUTES)),

@@ -151,7 +151,7 @@ mod tests {
             found,
             json!({"a": {"b": null, "c": [1e-6, -1, true]}, "d": "one it's", "e": [], "f": [1]})
         );
-        assert_eq!(lines, 2);
+        assert_eq!(lines, 3);
         for text in ["{'a': <object>}", "{'a'", "{'a': 'x\n'}", "{'a': f(1)}"] {
             assert!(literal(text).is_err(), "{text}");
         }

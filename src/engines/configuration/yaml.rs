@@ -39,7 +39,9 @@ pub fn parsed(text: &str) -> Result<Value, Refused> {
         }
         let (value, anchor, size) = match event {
             Event::MappingStart(anchor, tag) | Event::SequenceStart(anchor, tag)
-                if tag.as_deref().is_some_and(|tag| !tag.is_yaml_core_schema()) =>
+                if tag.as_deref().is_some_and(|tag| {
+                    !tag.is_yaml_core_schema() || !["map", "seq"].contains(&tag.suffix.as_str())
+                }) =>
             {
                 return refused(&format!("it has a tag of a program's own (anchor {anchor})"));
             }

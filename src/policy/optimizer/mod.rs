@@ -223,10 +223,12 @@ impl Update {
 /// How far some updates of AdamW can move a weight, whatever the gradients.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct UpdateReach {
-    /// Σ η c_t.
+    /// Σ η c_t, each times what later updates keep of it.
     moved: f64,
-    /// 1 − Π (1 − η λ): the share that weight decay takes at most.
+    /// |1 − Π (1 − η λ)|: the share that weight decay takes.
     decayed: f64,
+    /// How much larger a weight may have been on the way: more than 1 where η λ is above 2.
+    grown: f64,
     updates: u64,
 }
 
@@ -247,22 +249,24 @@ impl UpdateReach {
             false => (1.0 - libm::pow(ratio, t)) / (1.0 - ratio),
         };
         let scale = (1.0 - config.beta1) / (1.0 - config.beta2).sqrt();
-        let (mut moved, mut kept) = (0.0, 1.0);
+        let (mut moved, mut kept, mut grown) = (0.0, 1.0, 1.0f64);
         for (rate, t) in rates.iter().zip(before + 1..) {
             let t = t as f64;
             let corrections =
                 (1.0 - libm::pow(config.beta2, t)).sqrt() / (1.0 - libm::pow(config.beta1, t));
-            moved += rate * scale * geometric(t).sqrt() * corrections;
-            kept *= 1.0 - rate * config.weight_decay;
+            let keep: f64 = 1.0 - rate * config.weight_decay;
+            moved = moved * keep.abs() + rate * scale * geometric(t).sqrt() * corrections;
+            kept *= keep;
+            grown *= keep.abs().max(1.0);
         }
-        Self { moved, decayed: 1.0 - kept, updates: rates.len() as u64 }
+        Self { moved, decayed: f64::abs(1.0 - kept), grown, updates: rates.len() as u64 }
     }
 
     /// The largest change of a weight with this value. Each update rounds to f32.
     pub fn from(&self, weight: f64) -> f64 {
-        let size = weight.abs() + self.moved;
+        let weight = weight.abs();
         let rounding = 2.0 * f64::from(f32::EPSILON) * self.updates as f64;
-        1.001 * self.moved + (self.decayed + rounding) * size
+        1.001 * self.moved + self.decayed * weight + rounding * (self.grown * weight + self.moved)
     }
 }
 

@@ -191,8 +191,9 @@ proptest! {
     fn no_gradients_move_a_weight_beyond_the_bound(
         gradients in proptest::collection::vec((-3.0..3.0f64, -8..3i32), 1..60),
         weight in -2.0..2.0f64,
-        rate in 1e-6..0.1f64,
+        size in -6..4i32,
     ) {
+        let rate = libm::pow(10.0, f64::from(size));
         let config = config();
         let first = Element { parameter: weight, first_moment: 0.0, second_moment: 0.0 };
         let mut element = first;
@@ -202,7 +203,9 @@ proptest! {
             element.parameter = f64::from(element.parameter as f32);
         }
         let most = UpdateReach::of(&config, 0, &vec![rate; gradients.len()]).from(weight);
-        prop_assert!((element.parameter - weight).abs() <= most);
+        // An update that would not be finite ends a run.
+        let is_finite = element.parameter.is_finite();
+        prop_assert!(!is_finite || (element.parameter - weight).abs() <= most);
     }
 
     #[test]

@@ -25,8 +25,8 @@ use crate::task::prompt;
 use crate::training::plan::work::PlanWork;
 use crate::training::run::inputs::Inputs;
 use crate::training::{
-    Actual, CostEstimate, Disk, PlanMemory, Range, Severity, TrainingError, TrialProbe, Warning,
-    WorkSizes,
+    Actual, CostEstimate, Disk, PlanMemory, ProbeBudget, Range, Severity, TrainingError,
+    TrialProbe, Warning, WorkSizes,
 };
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -90,21 +90,25 @@ impl RunPlan {
     }
 }
 
-/// Plans a run that writes to `folder`, which need not exist. With `measure` a probe of a few
-/// seconds runs; not when the counts alone forbid the run.
+/// Plans a run that writes to `folder`, which need not exist. With a budget a probe runs; not when the
+/// counts alone forbid the run.
 ///
 /// # Errors
 /// What would also stop the run: a prompt that cannot be tokenized, the model, a folder that
 /// cannot be written.
-pub fn make(inputs: &Inputs, folder: &Path, measure: bool) -> Result<RunPlan, TrainingError> {
+pub fn make(
+    inputs: &Inputs,
+    folder: &Path,
+    probe: Option<ProbeBudget>,
+) -> Result<RunPlan, TrainingError> {
     let sizes = WorkSizes::of(&inputs.data);
     let prompts = prompts(inputs)?;
     let assembled = |probe: Option<TrialProbe>| assemble(inputs, &sizes, &prompts, probe, folder);
     let counted = assembled(None);
-    if !measure || !counted.can_start() {
-        return Ok(counted);
+    match probe.filter(|_| counted.can_start()) {
+        Some(budget) => Ok(assembled(Some(probe::measure(inputs, folder, budget)?))),
+        None => Ok(counted),
     }
-    Ok(assembled(Some(probe::measure(inputs, folder)?)))
 }
 
 fn prompts(inputs: &Inputs) -> Result<PlanPrompts, TrainingError> {

@@ -142,7 +142,7 @@ proptest! {
 fn sound() -> (Experiment, RunPlan) {
     let experiment = experiment("dapo.toml");
     let inputs = inputs::prepare(experiment.clone()).unwrap();
-    let mut plan = make(&inputs, Path::new("."), false).unwrap();
+    let mut plan = make(&inputs, Path::new("."), None).unwrap();
     assert_eq!(plan.warnings, []);
     plan.estimates = Some(estimates(&experiment, &plan.work, true, &probe(40), &short_prompts()));
     plan.probe = Some(probe(40));

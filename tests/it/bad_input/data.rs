@@ -70,22 +70,22 @@ fn lines() -> Vec<Case> {
         case(
             "line with a missing field",
             |s| s.data_with("{\"question\": \"1+1?\"}"),
-            &["train.jsonl:1: missing field `answer`"],
+            &["train.jsonl:1: answer: missing: no key ", "the row has question"],
         ),
         case(
-            "line with an unknown field",
-            |s| s.data_with("{\"question\": \"1+1?\", \"answer\": 2, \"asnwer\": 3}"),
-            &["train.jsonl:1: ", "unknown field `asnwer`"],
+            "line with a misspelt field",
+            |s| s.data_with("{\"question\": \"1+1?\", \"asnwer\": 3}"),
+            &["train.jsonl:1: answer: missing: ", "the row has asnwer, question"],
         ),
         case(
             "line with a field of the wrong type",
             |s| s.data_with("{\"question\": 3, \"answer\": 2}"),
-            &["train.jsonl:1: question: invalid type: integer `3`"],
+            &["train.jsonl:1: question: expected text or a list of messages, got 3"],
         ),
         case(
-            "answer that is a fraction",
-            |s| s.data_with("{\"question\": \"1+1?\", \"answer\": 2.5}"),
-            &["train.jsonl:1: answer: expected text or an integer, got 2.5"],
+            "answer that is several",
+            |s| s.data_with("{\"question\": \"1+1?\", \"answer\": [2, 3]}"),
+            &["train.jsonl:1: answer: a list of 2 answers, expected one"],
         ),
         case(
             "answer of 1e999",
@@ -119,9 +119,7 @@ fn lines() -> Vec<Case> {
         ),
         case(
             "hostile text in a line",
-            |s| {
-                s.data_with("{\"question\": \"1+1?\", \"answer\": 2, \"\\u001b]52;c;aGk=\\u0007\\u202e\": 3}")
-            },
+            |s| s.data_with("{\"question\": \"1+1?\", \"\\u001b]52;c;aGk=\\u0007\\u202e\": 3}"),
             &["train.jsonl:1: ", "\\u{1b}]52;c;aGk=\\u{7}\\u{202e}"],
         ),
         case(
@@ -236,7 +234,7 @@ fn parquet() -> Vec<Case> {
             "parquet of another schema",
             |s| tables::write_outcomes(&s.at("set.parquet"), &[]).unwrap(),
             PREPARE,
-            &["set.parquet: no column `prompt`"],
+            &["set.parquet: no problems in it"],
         ),
         verb(
             "parquet without rows",

@@ -24,6 +24,7 @@
 )]
 
 use crate::base::files::{self, FileError, FileKind, invalid, io_error};
+use crate::base::visible;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::collections::BTreeSet;
@@ -136,7 +137,7 @@ pub fn without_values(message: &str) -> String {
             let rest = after.rfind("\", expected ").map_or("", |end| &after[end + 1..]);
             format!("{before} a string{rest}")
         }
-        None => message.chars().take(400).collect(),
+        None => visible::shortened(message, 400),
     }
 }
 

@@ -17,10 +17,19 @@ use std::time::Instant;
 pub mod speed;
 pub mod storage;
 
-/// Longest time that the batch may take, by a projection from its first tokens.
-const BATCH_SECONDS: f64 = 10.0;
-/// Tokens of that projection.
+/// Tokens from which the time of a batch is projected.
 const PILOT_TOKENS: usize = 8;
+
+/// What a probe may take, by projection, and who is told what it does. Half of the time is for
+/// generation, half for an update; loading the policy comes on top.
+pub struct ProbeBudget<'a> {
+    pub seconds: f64,
+    pub watch: &'a mut dyn FnMut(&str),
+}
+
+impl ProbeBudget<'_> {
+    pub const SECONDS: f64 = 20.0;
+}
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -67,9 +76,15 @@ pub struct Rates {
 ///
 /// # Errors
 /// What would also stop the run: a prompt, the model, a folder.
-pub fn measure(inputs: &Inputs, folder: &Path) -> Result<TrialProbe, TrainingError> {
+pub fn measure(
+    inputs: &Inputs,
+    folder: &Path,
+    budget: ProbeBudget,
+) -> Result<TrialProbe, TrainingError> {
     let started = Instant::now();
     let experiment = &inputs.experiment;
+    let half = budget.seconds / 2.0;
+    (budget.watch)("probe: loading the base policy");
     let model = inputs.base_policy()?;
     let size = experiment.rollout.group_size;
     let round = trainer::prompts_per_round(experiment).saturating_mul(size);
@@ -88,16 +103,22 @@ pub fn measure(inputs: &Inputs, folder: &Path) -> Result<TrialProbe, TrainingErr
     let most = limits.max_response_tokens;
     let at_most = |tokens: usize| Limits { max_response_tokens: tokens, ..limits.clone() };
     let mut seconds = 0.0;
+    (budget.watch)("probe: generating");
     // The first call also pays for what is set up once. So many groups take at most so many times
     // as long as one.
     for _ in 0..2 {
         let pilot = at_most(PILOT_TOKENS.min(most));
         (_, seconds) = generate(&model, experiment, &prompts[..1], &pilot)?;
     }
-    let token_seconds = seconds * groups as f64 / PILOT_TOKENS.min(most).max(1) as f64;
-    let limit = ((BATCH_SECONDS / token_seconds) as usize).max(PILOT_TOKENS).min(most);
-    let (responses, seconds) = generate(&model, experiment, &prompts, &at_most(limit))?;
-    let groups = score(inputs, &prompts, responses);
+    // Fewer groups that are whole say more than many that were cut.
+    let group_seconds = seconds / PILOT_TOKENS.min(most).max(1) as f64;
+    let whole = ((half / (group_seconds * most as f64)) as usize).clamp(1, groups);
+    let limit = (half / (group_seconds * whole as f64)) as usize;
+    let limit = limit.max(PILOT_TOKENS).min(most);
+    let prompts = &prompts[..whole];
+    let (responses, seconds) = generate(&model, experiment, prompts, &at_most(limit))?;
+    let groups = score(inputs, prompts, responses);
+    (budget.watch)("probe: an update on a copy of the policy");
 
     let rollouts = || groups.iter().flat_map(|group| &group.rollouts);
     let count = rollouts().count().max(1) as f64;
@@ -112,7 +133,7 @@ pub fn measure(inputs: &Inputs, folder: &Path) -> Result<TrialProbe, TrainingErr
         rollout_token_bytes,
         outcome_token_bytes,
         checkpoint_bytes: phases::checkpoint_bytes(&inputs.config),
-        ..speed::measure(experiment, &groups)?
+        ..speed::measure(experiment, &groups, half)?
     };
     Ok(TrialProbe {
         seconds: started.elapsed().as_secs_f64(),

@@ -8,13 +8,15 @@ use crate::training::{Rates, TrainingError, UpdateError, update};
 use std::time::Instant;
 
 /// Measures one micro-batch of the run's size with the probe's own responses, and one row with a
-/// response of one token: what both have in common is what an update costs beside its passes.
+/// response of one token: what both have in common is what an update costs beside its passes. Of the
+/// micro-batch so many rows are taken as fit in the time, by what the one row took.
 ///
 /// # Errors
 /// A model that cannot be read, or an update that is not finite.
 pub fn measure(
     experiment: &Experiment,
     groups: &[Group<ScoredRollout>],
+    most_seconds: f64,
 ) -> Result<Rates, TrainingError> {
     let copy = checkpoint::load_model(&experiment.inputs.model)?;
     let copy = copy.placed(experiment.execution.place())?;
@@ -23,7 +25,7 @@ pub fn measure(
     let (_, rows) = step::rows(&groups.iter().collect::<Vec<_>>(), &experiment.dapo);
     let micro = experiment.execution.micro_batch_rollouts;
     let count = micro.min(experiment.training.mini_batch_rollouts).min(rows.len() as u64) as usize;
-    let rows: Vec<Row> = rows.into_iter().take(count.max(1)).collect();
+    let mut rows: Vec<Row> = rows.into_iter().take(count.max(1)).collect();
     let one = vec![with_one_response_token(&rows[0])];
     let temperature = experiment.rollout.sampling.temperature;
     let longest = experiment.rollout.max_response_tokens;
@@ -34,7 +36,16 @@ pub fn measure(
     };
     // The second pass does not pay for what is set up once.
     time(&one)?;
-    let (one, whole) = (time(&one)?, time(&rows)?);
+    let one = time(&one)?;
+    let token_seconds = (one.frozen_seconds + one.update_seconds) / one.tokens.max(1.0);
+    let mut left = most_seconds;
+    let fits = |row: &&Row| {
+        left -= token_seconds * row.tokens.len() as f64;
+        left > 0.0
+    };
+    let fitting = rows.iter().take_while(fits).count();
+    rows.truncate(fitting.max(1));
+    let whole = time(&rows)?;
     let tokens = (whole.tokens - one.tokens).max(1.0);
     let rate = |whole: f64, one: f64| ((whole - one) / tokens).max(0.0);
     let update_token_seconds = rate(whole.update_seconds, one.update_seconds);
