@@ -8,7 +8,7 @@
 //!   that were solved in all samples or in none carry no information; the others must make the
 //!   coincidence less probable than e^−[`INFORMATION`], with each problem's own accuracy as its
 //!   chance.
-//! - Nor are they copies with some outcomes changed: the agreement of trained policies on a set must be less surprising than [`COPY`] nats ([`near_copy`]), and at most half of the gradient
+//! - Nor are they copies with some outcomes changed: the agreement of trained policies on a set must be less surprising than 45 nats ([`near_copy`]), and at most half of the gradient
 //!   norms may be equal. An honest pair is excluded with a probability below e^−45.
 //! - Scores at rollout step 0 are of the one base policy, so they differ between seeds only by the
 //!   sampling of responses. [`same_policy`] tests each evaluation against those of the other seeds.

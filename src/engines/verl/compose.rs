@@ -109,7 +109,7 @@ fn asked(python: &str, input: &Value) -> Result<Result<Composed, String>, Engine
     }
 }
 
-/// Of a file that a user has, in any form of [`configuration`]; or, in JSON, what [`asked`] gave before. Only lists
+/// Of a file that a user has, in any form of [`configuration`]; or, in JSON, what `asked.py` gave before. Only lists
 /// (overrides, `defaults`) need a Python with verl.
 ///
 /// # Errors

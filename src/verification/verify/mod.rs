@@ -145,7 +145,7 @@ impl Check {
 
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Replaces [`inputs::EMBEDDED_BASE`].
+    /// Folder of the base policy; without it the embedded benchmark's, which this program holds.
     pub base: Option<PathBuf>,
     /// The folder of the problem files.
     pub data: Option<PathBuf>,
