@@ -274,9 +274,8 @@ fn arms(args: &CompareArgs, folder: &Path, names: [&String; 2]) -> Result<ExitCo
     if args.fail_if.is_none() {
         return Ok(ExitCode::SUCCESS);
     }
-    let closed = comparison.reason.starts_with("it counts only after");
     match &comparison.result {
-        Some(result) if comparison.word != Word::NotCompared && !closed => Ok(gate(
+        Some(result) if comparison.word != Word::NotCompared && !comparison.is_closed => Ok(gate(
             args,
             &ShownDifference::of_runs(
                 result.interval,

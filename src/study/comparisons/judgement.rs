@@ -61,6 +61,7 @@ pub fn close(comparison: &mut Comparison, before: &str) {
     if comparison.word == Word::NotCompared {
         return;
     }
+    comparison.is_closed = true;
     comparison.word = Word::Inconclusive;
     comparison.reason = format!(
         "it counts only after everything of the family `{before}` is shown, which is not so ({})",

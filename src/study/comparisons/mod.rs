@@ -44,6 +44,9 @@ pub struct Comparison {
     pub word: Word,
     /// What decided the word, or what is missing.
     pub reason: String,
+    /// A family that must be shown before this one counts was not.
+    #[serde(skip)]
+    pub is_closed: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -191,6 +194,7 @@ fn tested(
         result: None,
         word: Word::NotCompared,
         reason: String::new(),
+        is_closed: false,
     };
     if let Err(reason) = fill(study, &mut comparison, size) {
         comparison.reason = reason;
