@@ -98,6 +98,11 @@ bench-cells: build
 exactness: setup
     cargo test --test it all_exact_cells -- --ignored --nocapture
 
+# Execute every line that verify prints for the committed studies: 27 minutes of base policies, once
+[group('check')]
+printed-checks: build
+    cargo test --test it printed_checks -- --ignored --nocapture
+
 # Run the tests of numerics, models and generation and the golden exact run with scalar and AVX2 loops
 [group('check')]
 isa: build

@@ -43,7 +43,7 @@ use std::time::Instant;
   dapo ablate ladder --status
 
 Exit codes:
-  0  every cell is on record, finished or saturated; or the cells that are left were handed over
+  0  every cell is on record, finished, saturated or stalled; or the cells that are left were handed over
   3  a grid, an arm or its inputs cannot be used, the study is in use, or was declared otherwise
   5  a cell diverged
   6  a cell failed

@@ -30,7 +30,7 @@ pub enum CellVerb {
   dapo cell run 17 --study runs/ablate --inputs ~/dapo
 
 Exit codes:
-  0  the cell finished or saturated and is on record, or it was on record before
+  0  the cell finished, saturated or stalled and is on record, or it was on record before
   3  the study has no such cell, the cell's inputs are not there or are other ones, or another
      process works on it; nothing is recorded
   5  the cell diverged
@@ -155,7 +155,7 @@ fn ending(job: &Job) -> ExitCode {
     tell(format!("{} {}: {said}", job.title(), cell.ending.name()));
     output::path(&job.record);
     ExitCode::from(match cell.ending {
-        CellEnding::Finished | CellEnding::Saturated => exit::SUCCESS,
+        CellEnding::Finished | CellEnding::Saturated | CellEnding::Stalled => exit::SUCCESS,
         CellEnding::Diverged => exit::DIVERGED,
         CellEnding::Failed => exit::INCONCLUSIVE,
     })

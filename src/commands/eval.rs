@@ -10,8 +10,8 @@ use crate::experiment::{PromptTemplate, Verifier, sets};
 use crate::numerics::Numerics;
 use crate::policy::{Qwen2, checkpoint::weights};
 use crate::records::{Counters, EvaluationRecord, RunFolder, tables, tables::OutcomeRecord};
-use crate::report::text::{percent, points};
-use crate::statistics::{Accuracy, Counts, Interval, accuracy};
+use crate::report::text::{self, percent, points};
+use crate::statistics::{Accuracy, Counts, accuracy};
 use crate::task::RowKeys;
 use crate::task::data::{self, problem_file};
 use crate::training::Protocol;
@@ -152,12 +152,13 @@ pub fn run(args: &EvalArgs) -> Result<ExitCode> {
         let when = (0, Counters::default());
         let record =
             evaluations::evaluate_into(&inputs, || Ok(&folder), &model, set, when, &mut |event| {
-                if let RunEvent::Evaluating(_, done, _) = event {
-                    bar.set(done as u64, "responses");
+                match event {
+                    RunEvent::Evaluating(_, done, _) => bar.set(done as u64, "responses"),
+                    RunEvent::Warning(text) => bar.note(&format!("warning: {text}")),
+                    _ => {}
                 }
             })?;
         bar.finish();
-        unanswered(set.name, &tables::read_outcomes(&folder.outcomes(set.name, 0))?);
         records.push(record);
     }
     print(&records, args.json);
@@ -241,7 +242,9 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<ExitCode> {
             eprintln!("stopped; {next}");
             return Ok(interrupt.exit_code());
         };
-        unanswered(name, &outcomes);
+        if let Some(told) = evaluation::unanswered(&protocol, set, &outcomes) {
+            output::tell(format!("warning: {told}"));
+        }
         let path = folder.join(format!("{name}.parquet"));
         tables::write_outcomes(&path, &outcomes)?;
         let sha256 = files::sha256_file(&path)?;
@@ -258,18 +261,6 @@ fn of_files(args: &EvalArgs, folder: &Path) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Says so where half of the responses or more state no answer that the verifier reads.
-fn unanswered(set: &str, outcomes: &[OutcomeRecord]) {
-    let (all, none) =
-        (outcomes.len(), outcomes.iter().filter(|it| it.prediction.is_none()).count());
-    if none > 0 && 2 * none >= all {
-        output::tell(format!(
-            "warning: {set}: {none} of {all} responses state no answer line, so that they count as \
-             wrong whatever they found; see the template and the verifier"
-        ));
-    }
 }
 
 /// The problems of each file, by the file's name.
@@ -333,15 +324,14 @@ fn accuracy(outcomes: &[OutcomeRecord]) -> Result<Accuracy> {
 
 /// What would have to be repeated for the number to change, and by how much it would.
 fn intervals(set: &str, accuracy: &Accuracy) -> String {
-    let mut lines = vec![format!("{set}: avg@{} {}", accuracy.samples, percent(accuracy.avg_at_k))];
+    let mut lines = vec![format!(
+        "{set}: avg@{} {}; {:.0} % intervals in points for",
+        accuracy.samples,
+        percent(accuracy.avg_at_k),
+        100.0 * LEVEL
+    )];
     for uncertainty in &accuracy.uncertainties {
-        let range = match (&uncertainty.interval, &uncertainty.withheld) {
-            (Some(Interval { low, high, level, .. }), _) => {
-                format!("{} to {} ({:.0} %)", points(*low), percent(*high), 100.0 * level)
-            }
-            (None, Some(reason)) => format!("no interval: {reason}"),
-            (None, None) => "no interval".to_string(),
-        };
+        let range = text::uncertainty(uncertainty);
         lines.push(format!("  {}: {range}", uncertainty.question.text()));
     }
     lines.join("\n")

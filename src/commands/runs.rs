@@ -9,8 +9,8 @@ use std::process::ExitCode;
 
 /// List the runs of a folder: state, steps, size and accuracy.
 ///
-/// States: finished, saturated (nothing left to learn from), diverged, unfinished (no outcome,
-/// no process), running (a process holds its lock), damaged (a record cannot be read; said on
+/// States: finished, saturated (nothing left to learn from), stalled (every response of a step was
+/// wrong), diverged, unfinished (no outcome, no process), running (a process holds its lock), damaged (a record cannot be read; said on
 /// standard error). Accuracy is the last evaluation of each set, avg@k in percent.
 #[derive(Debug, clap::Args)]
 #[command(

@@ -204,7 +204,7 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
     if again {
         eprintln!("this run was finished before; nothing was trained again");
     }
-    eprintln!("{:?}: {}", outcome.ending, outcome.reason);
+    eprintln!("{}: {}", outcome.ending.name(), outcome.reason);
     if outcome.ending == Ending::Diverged {
         let kept = folder.path("diverged");
         eprintln!("the step's rollouts, metrics and policy are in {}", kept.display());
@@ -217,7 +217,7 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
     output::path(&folder.path("report.html"));
     Ok(match outcome.ending {
         Ending::Diverged => ExitCode::from(exit::DIVERGED),
-        Ending::Finished | Ending::Saturated => ExitCode::SUCCESS,
+        Ending::Finished | Ending::Saturated | Ending::Stalled => ExitCode::SUCCESS,
     })
 }
 

@@ -13,6 +13,7 @@ pub mod extends;
 pub mod named;
 pub mod grid;
 pub mod starter;
+pub mod bases;
 pub mod usage;
 
 pub use crate::experiment::compare::Publication;

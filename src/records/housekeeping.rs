@@ -19,6 +19,7 @@ const KEPT_WHILE_UNFINISHED: usize = 2;
 pub enum HousekeepingState {
     Finished,
     Saturated,
+    Stalled,
     Diverged,
     /// It has no outcome, and no process works on it.
     Unfinished,
@@ -31,6 +32,7 @@ impl HousekeepingState {
         match self {
             Self::Finished => "finished",
             Self::Saturated => "saturated",
+            Self::Stalled => "stalled",
             Self::Diverged => "diverged",
             Self::Unfinished => "unfinished",
             Self::Running => "running",
@@ -120,6 +122,7 @@ pub fn summary(run: &RunFolder) -> Result<RunSummary, files::FileError> {
         }
         Some(Ending::Finished) if damage.is_empty() => HousekeepingState::Finished,
         Some(Ending::Saturated) if damage.is_empty() => HousekeepingState::Saturated,
+        Some(Ending::Stalled) if damage.is_empty() => HousekeepingState::Stalled,
         Some(Ending::Diverged) if damage.is_empty() => HousekeepingState::Diverged,
         // A killed run may leave half a line at the end of a record.
         None if !ended => HousekeepingState::Unfinished,

@@ -185,7 +185,25 @@ pub enum Ending {
     Finished,
     /// No group of a whole step had a useful gradient: nothing left to learn from.
     Saturated,
+    /// As `Saturated`, because every response of the step was wrong.
+    Stalled,
     Diverged,
+}
+
+impl Ending {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::Saturated => "saturated",
+            Self::Stalled => "stalled",
+            Self::Diverged => "diverged",
+        }
+    }
+
+    /// The step after the last one gave nothing to train on.
+    pub fn is_without_gradient(self) -> bool {
+        matches!(self, Self::Saturated | Self::Stalled)
+    }
 }
 
 /// `outcome.json`, written last.

@@ -3,6 +3,7 @@
 //! wrote passes through [`visible()`] before it enters a report.
 
 use crate::base::visible;
+use crate::statistics::Uncertainty;
 use std::fmt::Write;
 
 /// Foreign text on one line; see [`visible::visible`].
@@ -61,6 +62,15 @@ pub fn standard_error(share: f64) -> String {
 /// An interval of shares in percentage points: `[69.0, 73.4]`.
 pub fn interval(low: f64, high: f64) -> String {
     format!("[{}, {}]", points(low), points(high)).replace('-', "−")
+}
+
+/// An interval in percentage points, or why there is none.
+pub fn uncertainty(of: &Uncertainty) -> String {
+    match (&of.interval, &of.withheld) {
+        (Some(it), _) => interval(it.low, it.high),
+        (None, Some(reason)) => format!("none ({reason})"),
+        (None, None) => "none".to_owned(),
+    }
 }
 
 /// A quantity of unknown size with about four digits: `0.01250`, `12.50`, `4,700`.

@@ -22,8 +22,6 @@ pub enum StatisticsError {
     NoProblems,
     #[error("problem {index} (from 0) has no samples")]
     NoSamples { index: usize },
-    #[error("a paired difference needs the same problems on both sides, got {left} and {right}")]
-    Unpaired { left: usize, right: usize },
 }
 
 pub(crate) fn check(

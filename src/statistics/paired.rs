@@ -95,3 +95,37 @@ fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     let (aa, bb, ab) = (sum(&|a, _| a * a), sum(&|_, b| b * b), sum(&|a, b| a * b));
     (aa > 0.0 && bb > 0.0).then(|| ab / (aa * bb).sqrt())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(correct: [u64; 5]) -> Vec<Vec<Counts>> {
+        vec![correct.map(|correct| Counts { correct, samples: 4 }).to_vec()]
+    }
+
+    #[test]
+    fn a_paired_difference_agrees_with_numpy() {
+        let found = paired(&counts([3, 0, 4, 1, 2]), &counts([4, 1, 4, 2, 1]), 0.95).unwrap();
+        let errors = found.uncertainties.map(|it| it.standard_error.unwrap());
+        for (found, expected) in
+            [(found.difference, 0.1), (errors[0], 0.12909944487358055), (errors[1], 0.1)]
+        {
+            assert!((found - expected).abs() < 1e-15, "{found} {expected}");
+        }
+    }
+
+    #[test]
+    fn few_problems_or_few_changes_say_nothing_of_another_draw_of_problems() {
+        let same = |problems: usize| vec![vec![Counts { correct: 2, samples: 4 }; problems]];
+        for problems in [8, 10, 400] {
+            let found = paired(&same(problems), &same(problems), 0.95).unwrap();
+            let [these, others] = found.uncertainties;
+            assert!(these.interval.is_some());
+            assert!(
+                others.interval.is_none() && others.withheld.is_some(),
+                "{problems}: {others:?}"
+            );
+        }
+    }
+}

@@ -31,6 +31,8 @@ pub struct ArmSummary {
     pub without_score: Vec<u64>,
     pub missing_seeds: Vec<u64>,
     pub saturated: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub stalled: u64,
     pub diverged: u64,
     pub failed: u64,
 }
@@ -141,12 +143,18 @@ pub fn summaries(study: &Study, grid: &Grid) -> Vec<ArmSummary> {
             without_score: without_score(&cells, &declaration.primary_set),
             missing_seeds: study.missing_seeds(id),
             saturated: ended(CellEnding::Saturated),
+            stalled: ended(CellEnding::Stalled),
             diverged: ended(CellEnding::Diverged),
             failed: failed.count() as u64,
             seeds,
         }
     };
     grid.arms.iter().zip(&ids).map(summary).collect()
+}
+
+/// Reports that were written before runs could be called stalled have no such number.
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 fn without_score(cells: &[&Cell], set: &str) -> Vec<u64> {

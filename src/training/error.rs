@@ -21,8 +21,8 @@ pub enum TrainingError {
     Task(#[from] TaskError),
     #[error("{}: {source}", path.display())]
     Problem { path: PathBuf, source: TaskError },
-    #[error("there is no {}; `dapo model pretrain RECIPE --seed {seed} --out {}` makes it, by the recipe that belongs to the experiment", path.display(), path.display())]
-    NoBase { path: PathBuf, seed: u64 },
+    #[error("there is no {}; `dapo model pretrain {recipe} --seed {seed} --out {}` makes it", path.display(), path.display())]
+    NoBase { path: PathBuf, seed: u64, recipe: String },
     #[error(transparent)]
     Policy(#[from] PolicyError),
     #[error(transparent)]

@@ -35,8 +35,11 @@ pub struct Step {
 #[derive(Debug)]
 pub enum StepOutcome {
     Trained(Box<Step>),
-    /// No group had a useful gradient. The trainer is in its state before the step.
-    Saturated,
+    /// No group had a useful gradient, and so many responses were correct. The trainer is in its state
+    /// before the step.
+    Saturated {
+        correct: usize,
+    },
     /// A logit, loss or gradient was NaN or infinite. The weights are those of the last successful
     /// update.
     Diverged(Box<Divergence>),

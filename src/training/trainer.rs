@@ -102,7 +102,9 @@ impl<'a> Trainer<'a> {
         let selected = selection.select(); // 9
         if selected.batch.is_empty() {
             self.position = before;
-            return Ok(StepOutcome::Saturated);
+            let rollouts = selected.groups.iter().flat_map(|group| &group.rollouts);
+            let correct = rollouts.filter(|scored| scored.is_correct).count();
+            return Ok(StepOutcome::Saturated { correct });
         }
         let mut metrics = effects::of_rollouts(&selected, self.experiment, entropy);
         let improved = self.improve(&selected, &mut clock, &mut metrics, watch); // 10–11

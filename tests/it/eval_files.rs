@@ -86,7 +86,7 @@ fn a_file_is_evaluated_by_the_protocol_of_the_flags_and_each_problem_once() {
     assert_eq!(code, 0, "{talk}");
     assert!(table.contains("6 × 4"), "{table}");
     assert!(table.contains("  these checkpoints, these problems: "), "{table}");
-    assert!(table.contains("  another training run: no interval: "), "{table}");
+    assert!(table.contains("  another training run: none ("), "{table}");
     assert_eq!(files::list(&folder.path().join("out")).unwrap(), ["set.json", "set.parquet"]);
     let record: Value = files::read_json(&folder.path().join("out/set.json")).unwrap();
     assert_eq!((&record["problems"], &record["samples"]), (&Value::from(6), &Value::from(4)));

@@ -50,7 +50,8 @@ fn differences(one: &Experiment, two: &Experiment) -> Vec<String> {
 }
 
 /// What else is TOML here: the paper's claims, the study's declaration, recipes of base policies, grids of arms.
-const NO_EXPERIMENTS: [&str; 5] = ["claims.toml", "study.toml", "recipe.toml", "recipes", "grids"];
+const NO_EXPERIMENTS: [&str; 6] =
+    ["bases.toml", "claims.toml", "study.toml", "recipe.toml", "recipes", "grids"];
 
 /// All experiment files below a folder.
 fn experiment_files(folder: &Path) -> Vec<PathBuf> {

@@ -182,7 +182,7 @@ fn a_run_that_ended_early_is_verified_by_executing_its_last_step() {
     // No response of the benchmark has a box.
     unsolvable.reward.verifier = Verifier::StrictBox;
     made(unsolvable, &folder);
-    assert_eq!(folder.outcome().unwrap().ending, Ending::Saturated);
+    assert_eq!(folder.outcome().unwrap().ending, Ending::Stalled);
     let found = replayed(&folder, 1, 7);
     assert_eq!(found.verdict, VerifyVerdict::Verified, "{:#?}", found.checks);
     assert!(found.summary.contains(", ending replayed; "), "{}", found.summary);

@@ -450,9 +450,8 @@ const FUNCTIONS: [&str; 33] = [
 ];
 
 /// Where they may be called: fast arithmetic, and what only looks at runs. In `operations` it is
-/// the fast branch of `exp`; in `estimators` the interval of a difference, which no run records.
-const FUNCTIONS_ALLOWED: [(&str, usize); 2] =
-    [("numerics/operations", 1), ("statistics/estimators", 1)];
+/// the fast branch of `exp`.
+const FUNCTIONS_ALLOWED: [(&str, usize); 1] = [("numerics/operations", 1)];
 const OUTSIDE_OF_RUNS: [&str; 9] = [
     "numerics/fast",
     "records/housekeeping",

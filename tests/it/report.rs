@@ -7,6 +7,8 @@ use dapo::base::files;
 use dapo::records::run_folder::Outcome;
 use dapo::records::{Ending, RunFolder, Session};
 use dapo::report::{run, text};
+use dapo::statistics::Uncertainty;
+use dapo::training;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -117,8 +119,8 @@ fn json_and_both_pages_show_the_same_numbers() {
         for policy in ["base", "last"] {
             let avg = &result[policy]["avg_at_k"];
             let new = &avg["new_problems"];
-            let end = |end: &str| new[end].as_f64().unwrap();
-            let interval = text::interval(end("low"), end("high"));
+            let new: Uncertainty = serde_json::from_value(new.clone()).unwrap();
+            let interval = text::uncertainty(&new);
             let value = text::points(avg["value"].as_f64().unwrap());
             assert!(page.contains(&format!("<span>{value}</span>")), "{value}");
             assert!(page.contains(&interval) && document.contains(&interval), "{interval}");
@@ -194,6 +196,16 @@ fn a_run_that_ended_early_says_how() {
     assert!(
         markdown(&run).contains("Saturated: no group of rollout step 2 had a useful gradient.")
     );
+    let stalled = Outcome { ending: Ending::Stalled, reason: training::run::stalled(2), ..outcome };
+    files::write_json(&run.path("outcome.json"), &stalled).unwrap();
+    let report = run::write(&run).unwrap();
+    assert_eq!(report.status.state, "stalled");
+    assert!(
+        report.headline.starts_with("Stalled: every response was wrong."),
+        "{}",
+        report.headline
+    );
+    assert!(markdown(&run).contains("Stalled: every response of rollout step 2 was wrong"));
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn steps(inputs: &Inputs, count: usize) -> Result<(Vec<Step>, u64), TrainingErro
     for _ in 0..count {
         match trainer.step(&mut |_| ())? {
             StepOutcome::Trained(step) => made.push(*step),
-            StepOutcome::Saturated => panic!("the base policy is not saturated"),
+            StepOutcome::Saturated { .. } => panic!("the base policy is not saturated"),
             StepOutcome::Diverged(divergence) => panic!("{}", divergence.source),
         }
     }

@@ -61,7 +61,7 @@ fn tiles(report: &Report) -> Vec<Tile> {
             tiles.push(Tile::new(
                 format!("avg@{} on {}, {policy}", result.samples, result.set),
                 text::percent(evaluation.avg_at_k.value),
-                format!("95 %, these problems: {}", text::interval(around.low, around.high)),
+                format!("95 %, these problems: {}", text::uncertainty(around)),
             ));
         }
         if let Some(difference) = &result.difference {
@@ -69,7 +69,7 @@ fn tiles(report: &Report) -> Vec<Tile> {
             tiles.push(Tile::new(
                 "change from the base policy",
                 format!("{} points", text::signed_points(difference.value)),
-                format!("95 %, other problems: {}", text::interval(around.low, around.high)),
+                format!("95 %, other problems: {}", text::uncertainty(around)),
             ));
         }
     }
@@ -221,10 +221,10 @@ fn estimate_cells(estimate: &ShownEstimate, show: fn(f64) -> String) -> Vec<Tabl
     let (fixed, new) = (&estimate.fixed_problems, &estimate.new_problems);
     row![
         Look::Strong.of(show(estimate.value)),
-        text::standard_error(fixed.standard_error),
-        text::interval(fixed.low, fixed.high),
-        text::standard_error(new.standard_error),
-        text::interval(new.low, new.high)
+        fixed.standard_error.map(text::standard_error).unwrap_or_default(),
+        text::uncertainty(fixed),
+        new.standard_error.map(text::standard_error).unwrap_or_default(),
+        text::uncertainty(new)
     ]
 }
 

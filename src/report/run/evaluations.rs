@@ -1,31 +1,28 @@
 //! What the policy can do: each set before training and at the end, the paired difference,
 //! the history over updates, and every single outcome of the headline set.
 
-use crate::records::{Counters, Ending, EvaluationRecord};
+use crate::records::{Counters, Ending};
 use crate::report::{LoadedEvaluation, ProblemOutcomes, RunReportLoaded, text};
-use crate::statistics::{Sample, accuracy, estimators};
+use crate::statistics::{
+    Counts, Interval, Question, Sample, Uncertainty, accuracy, estimators, paired,
+};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A value with its two errors. The intervals hold 95 % and are cut at the value's range.
+/// A value with its two errors. The intervals hold 95 % and are cut at the value's range; the
+/// statistics withhold them where the outcomes do not say enough.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ShownEstimate {
     /// In [0, 1], or in [−1, 1] for a difference.
     pub value: f64,
-    /// "This checkpoint on these problems": decoding noise, ±1.96 standard errors.
-    pub fixed_problems: ShownInterval,
-    /// "Another draw of problems": clustered by problem, t with n − 1 degrees of freedom.
-    pub new_problems: ShownInterval,
+    /// "This checkpoint on these problems": decoding noise.
+    pub fixed_problems: Uncertainty,
+    /// "Another draw of problems": clustered by problem.
+    pub new_problems: Uncertainty,
 }
 
-/// A standard error and the 95 % interval that it gives.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct ShownInterval {
-    pub standard_error: f64,
-    pub low: f64,
-    pub high: f64,
-}
+const LEVEL: f64 = 0.95;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ShownEvaluation {
@@ -110,8 +107,8 @@ fn result(loaded: &RunReportLoaded, set: &str) -> Option<SetResult> {
         set: text::visible(set),
         problems: size.problems,
         samples: size.samples,
-        base: base.map(|base| evaluation(&base.record)),
-        last: last.map(|last| evaluation(&last.record)),
+        base: base.map(evaluation),
+        last: last.map(evaluation),
         difference,
         history: of_set.iter().map(point).collect(),
     })
@@ -126,16 +123,26 @@ fn base_and_last<'a>(
     (base, last)
 }
 
-fn evaluation(record: &EvaluationRecord) -> ShownEvaluation {
+fn evaluation(loaded: &LoadedEvaluation) -> ShownEvaluation {
+    let record = &loaded.record;
+    let outcomes = loaded.outcomes.as_deref().map(counts);
+    let accuracy = outcomes.and_then(|outcomes| accuracy::accuracy(&[outcomes], LEVEL).ok());
+    let [fixed, new] = match accuracy.map(|accuracy| accuracy.uncertainties) {
+        Some([fixed, new, _]) => [fixed, new],
+        None => [
+            (Question::TheseCheckpointsOnTheseProblems, record.standard_error_fixed_problems),
+            (Question::AnotherDrawOfProblems, record.standard_error_new_problems),
+        ]
+        .map(|(question, error)| Uncertainty {
+            question,
+            standard_error: Some(error),
+            interval: None,
+            withheld: Some("the table of outcomes is missing".to_string()),
+        }),
+    };
     ShownEvaluation {
         counters: record.counters,
-        avg_at_k: estimate(
-            record.avg_at_k,
-            record.standard_error_fixed_problems,
-            record.standard_error_new_problems,
-            record.problems,
-            (0.0, 1.0),
-        ),
+        avg_at_k: estimate(record.avg_at_k, [fixed, new], (0.0, 1.0)),
         pass_at_k: record.pass_at_k.clone(),
         cons_at_k: record.cons_at_k,
         truncated_share: record.truncated_share,
@@ -144,17 +151,25 @@ fn evaluation(record: &EvaluationRecord) -> ShownEvaluation {
     }
 }
 
-fn estimate(value: f64, fixed: f64, new: f64, problems: u64, range: (f64, f64)) -> ShownEstimate {
-    let interval = |standard_error: f64, half: f64| ShownInterval {
-        standard_error,
-        low: (value - half).max(range.0),
-        high: (value + half).min(range.1),
+fn estimate(value: f64, errors: [Uncertainty; 2], range: (f64, f64)) -> ShownEstimate {
+    let cut = |mut error: Uncertainty| {
+        error.interval = error.interval.map(|it| Interval {
+            low: it.low.max(range.0),
+            high: it.high.min(range.1),
+            ..it
+        });
+        error
     };
-    ShownEstimate {
-        value,
-        fixed_problems: interval(fixed, estimators::half_width_fixed_problems(fixed)),
-        new_problems: interval(new, estimators::half_width_new_problems(new, problems)),
-    }
+    let [fixed_problems, new_problems] = errors.map(cut);
+    ShownEstimate { value, fixed_problems, new_problems }
+}
+
+fn counts(problems: &[ProblemOutcomes]) -> Vec<Counts> {
+    let of = |problem: &ProblemOutcomes| Counts {
+        correct: problem.samples.iter().filter(|sample| sample.is_correct).count() as u64,
+        samples: problem.samples.len() as u64,
+    };
+    problems.iter().map(of).collect()
 }
 
 fn difference(base: &LoadedEvaluation, last: &LoadedEvaluation) -> Option<ShownEstimate> {
@@ -164,19 +179,12 @@ fn difference(base: &LoadedEvaluation, last: &LoadedEvaluation) -> Option<ShownE
     }
     let by_name: BTreeMap<&str, &ProblemOutcomes> =
         base.iter().map(|problem| (problem.problem.as_str(), problem)).collect();
-    let before: Option<Vec<Vec<Sample>>> = last
+    let before: Option<Vec<ProblemOutcomes>> = last
         .iter()
-        .map(|problem| Some(by_name.get(problem.problem.as_str())?.samples.clone()))
+        .map(|problem| Some((*by_name.get(problem.problem.as_str())?).clone()))
         .collect();
-    let after: Vec<Vec<Sample>> = last.iter().map(|problem| problem.samples.clone()).collect();
-    let difference = estimators::paired_difference(&before?, &after).ok()?;
-    Some(estimate(
-        difference.mean,
-        difference.standard_error_fixed_problems,
-        difference.standard_error_new_problems,
-        after.len() as u64,
-        (-1.0, 1.0),
-    ))
+    let paired = paired::paired(&[counts(&before?)], &[counts(last)], LEVEL).ok()?;
+    Some(estimate(paired.difference, paired.uncertainties, (-1.0, 1.0)))
 }
 
 /// The single outcomes of the headline set, or of another set that is small enough.
@@ -272,14 +280,12 @@ fn nothing_learned(loaded: &RunReportLoaded) -> Option<String> {
     let values = |name: &'static str| {
         loaded.metrics.iter().filter_map(move |step| step.metrics.get(name).copied())
     };
+    if outcome.ending == Ending::Stalled {
+        return Some("Stalled: every response was wrong.".into());
+    }
     let scores = loaded.evaluations.iter().map(|it| it.record.avg_at_k);
     let mut scores = scores.chain(values("rollout/accuracy")).peekable();
     let none_right = scores.peek().is_some() && scores.all(|score| score == 0.0);
-    if outcome.ending == Ending::Saturated && none_right {
-        return Some(
-            "Stalled: every response was wrong, so there was nothing to learn from.".into(),
-        );
-    }
     let mut norms = values("optimizer/gradient_norm_max").peekable();
     let no_gradient = norms.peek().is_some() && norms.all(|norm| norm == 0.0);
     let decays = loaded.experiment.optimizer.weight_decay > 0.0;
@@ -298,22 +304,18 @@ fn result_sentence(loaded: &RunReportLoaded, results: &[SetResult]) -> String {
     let size = format!("n = {} × k = {} × 1 run", result.problems, result.samples);
     let on = format!("On {}, avg@{}", result.set, result.samples);
     let around = |estimate: &ShownEstimate| {
-        let new = &estimate.new_problems;
-        let new = match result.problems < accuracy::FEWEST_PROBLEMS as u64 {
-            true => format!("none (fewer than {} problems)", accuracy::FEWEST_PROBLEMS),
-            false => text::interval(new.low, new.high),
-        };
         format!(
-            "95 % interval {} for these {} problems, {new} for another draw of problems ({size})",
-            text::interval(estimate.fixed_problems.low, estimate.fixed_problems.high),
+            "95 % interval {} for these {} problems, {} for another draw of problems ({size})",
+            text::uncertainty(&estimate.fixed_problems),
             result.problems,
+            text::uncertainty(&estimate.new_problems),
         )
     };
     match (&result.base, &result.last, &result.difference) {
         (Some(base), Some(last), Some(difference)) => {
-            let verb = match &difference.fixed_problems {
-                interval if interval.low > 0.0 => "rose",
-                interval if interval.high < 0.0 => "fell",
+            let verb = match &difference.fixed_problems.interval {
+                Some(interval) if interval.low > 0.0 => "rose",
+                Some(interval) if interval.high < 0.0 => "fell",
                 _ => "did not move measurably,",
             };
             format!(

@@ -83,7 +83,7 @@ pub const UNFINISHED: &str = "unfinished";
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunStatus {
-    /// `finished`, `saturated`, `diverged` or [`UNFINISHED`].
+    /// `finished`, `saturated`, `stalled`, `diverged` or [`UNFINISHED`].
     pub state: &'static str,
     pub sentence: String,
 }
@@ -124,7 +124,7 @@ pub fn build(run: &RunFolder) -> Result<Report, ReportError> {
     let effects = effect_checks::check(&loaded.experiment, &loaded.metrics);
     let environment = loaded.environment.as_ref().map(|environment| visible(&environment.facts));
     Ok(Report {
-        schema: "dapo-report/2",
+        schema: "dapo-report/3",
         run: identity(&loaded),
         status: status(&loaded),
         headline: evaluations::headline(&loaded, &evaluations),
@@ -176,11 +176,15 @@ fn status(loaded: &RunReportLoaded) -> RunStatus {
             ),
         };
     };
-    let (state, word) = match outcome.ending {
-        Ending::Finished => ("finished", "Finished"),
-        Ending::Saturated => ("saturated", "Saturated"),
-        Ending::Diverged => ("diverged", "Diverged"),
-    };
+    let (state, word) = (
+        outcome.ending.name(),
+        match outcome.ending {
+            Ending::Finished => "Finished",
+            Ending::Saturated => "Saturated",
+            Ending::Stalled => "Stalled",
+            Ending::Diverged => "Diverged",
+        },
+    );
     let reason = text::visible(outcome.reason.trim_end_matches('.'));
     RunStatus {
         state,

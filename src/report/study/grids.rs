@@ -34,9 +34,12 @@ fn difference_of<'a>(grid: &'a GridSummary, arm: &ArmSummary) -> Option<&'a Comp
 /// How many runs an arm has, with what is missing of them and where it did not act.
 fn runs(arm: &ArmSummary, comparison: Option<&Comparison>) -> String {
     let mut words = arm.seeds.len().to_string();
-    for (count, word) in
-        [(arm.saturated, "saturated"), (arm.diverged, "diverged"), (arm.failed, "failed")]
-    {
+    for (count, word) in [
+        (arm.saturated, "saturated"),
+        (arm.stalled, "stalled"),
+        (arm.diverged, "diverged"),
+        (arm.failed, "failed"),
+    ] {
         if count > 0 {
             words += &format!(", {count} {word}");
         }

@@ -2,7 +2,7 @@
 //! mean of xᵢⱼ over j. The problem is the unit that repeats; √(μ̂(1−μ̂)/nk), which treats all
 //! samples as independent, is never used.
 
-use crate::statistics::{Counts, StatisticsError, distributions::t_quantile, outcomes};
+use crate::statistics::{Counts, StatisticsError, outcomes};
 use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,53 +98,9 @@ fn consensus_is_correct(samples: &[Sample]) -> bool {
     winner.is_some_and(|(_, first)| samples[first].is_correct)
 }
 
-/// B − A over the same problems, with the two standard errors of [`EstimateSummary`].
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct EstimateDifference {
-    /// d̄ = mean of dᵢ = p̂ᴮᵢ − p̂ᴬᵢ.
-    pub mean: f64,
-    /// Decoding noise alone: the two variances of [`standard_error_fixed_problems`] added.
-    pub standard_error_fixed_problems: f64,
-    /// Another draw of problems: SE² = Σ(dᵢ−d̄)²/(n(n−1)), which profits from the pairing.
-    pub standard_error_new_problems: f64,
-}
-
-/// Paired difference `after − before`; entry i of both is the same problem.
-pub fn paired_difference(
-    before: &[Vec<Sample>],
-    after: &[Vec<Sample>],
-) -> Result<EstimateDifference, StatisticsError> {
-    check(before)?;
-    check(after)?;
-    if before.len() != after.len() {
-        return Err(StatisticsError::Unpaired { left: before.len(), right: after.len() });
-    }
-    let differences: Vec<f64> =
-        accuracies(before).iter().zip(accuracies(after)).map(|(b, a)| a - b).collect();
-    let fixed = standard_error_fixed_problems(before).hypot(standard_error_fixed_problems(after));
-    Ok(EstimateDifference {
-        mean: mean(&differences),
-        standard_error_fixed_problems: fixed,
-        // A difference of two shares lies in [−1, 1]: twice the range, twice the bound.
-        standard_error_new_problems: match differences.len() {
-            1 => 1.0,
-            _ => standard_error_of_mean(&differences),
-        },
-    })
-}
-
 /// Half the width of the 95 % interval for [`standard_error_fixed_problems`]: 1.96 · SE.
 pub fn half_width_fixed_problems(standard_error: f64) -> f64 {
     1.96 * standard_error
-}
-
-/// Half the width of the 95 % interval for [`standard_error_new_problems`]:
-/// t₀.₉₇₅ with n − 1 degrees of freedom times SE; infinite for one problem.
-pub fn half_width_new_problems(standard_error: f64, problems: u64) -> f64 {
-    match problems {
-        0 | 1 => f64::INFINITY,
-        n => t_quantile(0.975, (n - 1) as f64) * standard_error,
-    }
 }
 
 fn check(problems: &[Vec<Sample>]) -> Result<(), StatisticsError> {

@@ -58,6 +58,7 @@ pub fn build(folder: &RunFolder) -> Result<Cell, StudyError> {
     let ending = match outcome.ending {
         Ending::Finished => CellEnding::Finished,
         Ending::Saturated => CellEnding::Saturated,
+        Ending::Stalled => CellEnding::Stalled,
         Ending::Diverged => CellEnding::Diverged,
     };
     let mut digests = outcome.digests.clone();

@@ -149,7 +149,9 @@ fn ending(cell: &Cell) -> Result<(), String> {
     let (done, planned) = (cell.counters.len() as u64, cell.experiment.training.rollout_steps);
     let fits = match cell.ending {
         CellEnding::Finished => done == planned,
-        CellEnding::Saturated => done < planned && saturates(&cell.experiment).is_some(),
+        CellEnding::Saturated | CellEnding::Stalled => {
+            done < planned && saturates(&cell.experiment).is_some()
+        }
         CellEnding::Diverged | CellEnding::Failed => done < planned,
     };
     let how = cell.ending;

@@ -29,6 +29,8 @@ pub enum CellEnding {
     Finished,
     /// Nothing was left to learn from; the last evaluation counts.
     Saturated,
+    /// As `Saturated`, because every response of the step was wrong.
+    Stalled,
     /// A loss or gradient was not finite; the last evaluation counts.
     Diverged,
     /// The process ended without an outcome; there is no result.
@@ -40,6 +42,7 @@ impl CellEnding {
         match self {
             Self::Finished => "finished",
             Self::Saturated => "saturated",
+            Self::Stalled => "stalled",
             Self::Diverged => "diverged",
             Self::Failed => "failed",
         }
@@ -217,8 +220,8 @@ pub fn head(path: &Path) -> Option<(CellEnding, String)> {
         text[start..].split('"').next()
     };
     let (said, run_key) = (value("ending")?, value("run_key")?.to_string());
-    use CellEnding::{Diverged, Failed, Finished, Saturated};
-    let mut endings = [Finished, Saturated, Diverged, Failed].into_iter();
+    use CellEnding::{Diverged, Failed, Finished, Saturated, Stalled};
+    let mut endings = [Finished, Saturated, Stalled, Diverged, Failed].into_iter();
     Some((endings.find(|ending| ending.name() == said)?, run_key))
 }
 

@@ -124,6 +124,21 @@ pub enum Reason {
     Different,
 }
 
+/// Of `none` responses of `all` without an answer that the verifier reads: a sentence, where they are
+/// half or more.
+pub fn unanswered(none: usize, all: usize, verifier: Verifier) -> Option<String> {
+    let what = match verifier {
+        Verifier::AnswerLine => "no answer line (`Answer: …`)",
+        Verifier::StrictBox => "no answer in a box (`\\boxed{…}`)",
+    };
+    (none > 0 && none >= all - none).then(|| {
+        format!(
+            "{none} of {all} responses state {what}, so they count as wrong whatever they found; see \
+             prompt.template and reward.verifier"
+        )
+    })
+}
+
 /// As [`grade`], with the matched text, both sides and the reason.
 pub fn explain(response: &str, ground_truth: &str, verifier: Verifier) -> Explanation {
     let grade = grade(response, ground_truth, verifier);
@@ -189,6 +204,16 @@ mod tests {
 
     fn reason(response: &str, ground_truth: &str, verifier: Verifier) -> Reason {
         explain(response, ground_truth, verifier).reason
+    }
+
+    #[test]
+    fn half_of_the_responses_without_an_answer_are_told_by_what_the_verifier_reads() {
+        let found = unanswered(28, 30, Verifier::AnswerLine).unwrap();
+        assert!(found.starts_with("28 of 30 responses state no answer line"), "{found}");
+        assert!(unanswered(1, 2, Verifier::StrictBox).unwrap().contains("\\boxed"));
+        for (none, all) in [(0, 0), (0, 30), (14, 30)] {
+            assert_eq!(unanswered(none, all, Verifier::AnswerLine), None);
+        }
     }
 
     #[test]

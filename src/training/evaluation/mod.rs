@@ -133,6 +133,13 @@ pub fn record(
     })
 }
 
+/// A sentence where half of the responses or more state no answer that the verifier reads.
+pub fn unanswered(protocol: &Protocol, set: Set, outcomes: &[OutcomeRecord]) -> Option<String> {
+    let none = outcomes.iter().filter(|row| row.prediction.is_none()).count();
+    let told = reward::unanswered(none, outcomes.len(), protocol.verifier)?;
+    Some(format!("{}: {told}", set.name))
+}
+
 fn prompts(tokenizer: &Tokenizer, protocol: &Protocol, set: Set) -> Result<Vec<Prompt>, TaskError> {
     let Protocol { template, max_prompt_tokens, .. } = *protocol;
     let prompt = |problem| prompt::prompt(problem, template, tokenizer, max_prompt_tokens);

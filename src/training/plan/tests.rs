@@ -76,6 +76,7 @@ fn probe(mean: u64) -> TrialProbe {
         response_tokens_mean: mean as f64,
         truncated_share: 0.1,
         accuracy: 0.125,
+        unanswered: Some((16, 1024)),
         useful_share: 0.5,
         cut_at_tokens: None,
         peak_memory_bytes: Some(1 << 29),
@@ -166,7 +167,7 @@ fn every_warning_fires_on_its_cause_and_not_without() {
     let (experiment, plan) = sound();
     assert_eq!(warnings::of(&plan, &experiment), []);
     type Change = fn(&mut RunPlan, &mut Experiment);
-    let cases: [(Name, Severity, Change); 13] = [
+    let cases: [(Name, Severity, Change); 14] = [
         (Name::DataRepeats, Severity::Warning, |plan, _| plan.work.epochs_over_data.least = 2.5),
         (Name::DataSmallerThanRound, Severity::Warning, |plan, _| plan.work.problems = 31),
         (Name::WarmUpLong, Severity::Warning, |_, experiment| {
@@ -198,6 +199,9 @@ fn every_warning_fires_on_its_cause_and_not_without() {
         }),
         (Name::DiskShort, Severity::Error, |plan, _| {
             (plan.disk.needed_bytes, plan.disk.most_bytes) = (2e12, 3e12);
+        }),
+        (Name::AnswerMissing, Severity::Warning, |plan, _| {
+            plan.probe.as_mut().unwrap().unanswered = Some((512, 1024));
         }),
         (Name::ProbeCut, Severity::Warning, |plan, _| {
             plan.probe.as_mut().unwrap().cut_at_tokens = Some(3);

@@ -7,6 +7,7 @@
 
 use crate::algorithm::DynamicSampling;
 use crate::experiment::Experiment;
+use crate::task::reward;
 use crate::training::{Disk, Estimates, PlanMemory, RunPlan, TrialProbe, trainer};
 use serde::{Deserialize, Serialize};
 
@@ -44,13 +45,15 @@ pub enum Name {
     MemoryShort,
     /// The run needs more disk than is free.
     DiskShort,
+    /// Half of the base policy's responses or more state no answer that the verifier reads.
+    AnswerMissing,
     /// The probe was cut: lengths and shares are those of shortened responses.
     ProbeCut,
 }
 
 impl Name {
     /// Every name with its meaning, for help texts.
-    pub const ALL: [(Name, &'static str); 11] = [
+    pub const ALL: [(Name, &'static str); 12] = [
         (Name::DataRepeats, "the training data are used more than once"),
         (Name::DataSmallerThanRound, "one generation round draws a problem more than once"),
         (Name::WarmUpLong, "the warm-up ends in the second half of the run"),
@@ -64,6 +67,7 @@ impl Name {
             "more memory needed than there is (error beyond 25 %, by phases beyond 15 %)",
         ),
         (Name::DiskShort, "more disk needed than is free (error unless only at L_max)"),
+        (Name::AnswerMissing, "half of the base policy's responses state no answer to read"),
         (Name::ProbeCut, "the probe shortened responses to stay short"),
     ];
 
@@ -142,7 +146,7 @@ fn settings(plan: &RunPlan, experiment: &Experiment) -> [PlanFinding; 4] {
     ]
 }
 
-fn responses(probe: &TrialProbe, experiment: &Experiment) -> [PlanFinding; 4] {
+fn responses(probe: &TrialProbe, experiment: &Experiment) -> [PlanFinding; 5] {
     let resample = experiment.dapo.dynamic_sampling != DynamicSampling::None {};
     let then = if resample { "dynamic sampling drops all" } else { "every advantage is 0" };
     let nothing = format!(
@@ -158,10 +162,17 @@ fn responses(probe: &TrialProbe, experiment: &Experiment) -> [PlanFinding; 4] {
     let missing = "no response of the base policy ended with a stop token; compare eos_token_id in generation_config.json with the tokens that the model was trained to end on";
     let high =
         format!("{:.0} % of the base policy's responses are truncated at L_max", 100.0 * truncated);
+    let (none, all) = probe.unanswered.unwrap_or_default();
+    let unanswered = reward::unanswered(none, all, experiment.reward.verifier);
     let is_high = truncated > 0.5 && truncated < 1.0;
     [
         (cut.is_none() && probe.useful_share == 0.0, Name::NothingToLearn, nothing),
         (cut.is_some(), Name::ProbeCut, short),
+        (
+            cut.is_none() && unanswered.is_some(),
+            Name::AnswerMissing,
+            format!("probe: {}", unanswered.unwrap_or_default()),
+        ),
         (cut.is_none() && truncated == 1.0, Name::StopTokenMissing, missing.into()),
         (cut.is_none() && is_high, Name::TruncationHigh, high),
     ]

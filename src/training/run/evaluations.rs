@@ -78,5 +78,8 @@ pub fn evaluate_into<'f>(
     let record = evaluation::record(set, counters, &outcomes, files::sha256_file(&path)?)?;
     files::append_line(&folder.path("evaluations.jsonl"), &record)?;
     watch(RunEvent::Evaluated(&record));
+    if let Some(told) = evaluation::unanswered(&protocol, set, &outcomes) {
+        watch(RunEvent::Warning(&told));
+    }
     Ok(record)
 }

@@ -2,6 +2,7 @@
 
 use crate::algorithm::Problem;
 use crate::base::files;
+use crate::experiment::bases;
 use crate::experiment::{Data, Device, Experiment, Place, PromptSettings, sets};
 use crate::numerics::Numerics;
 use crate::policy::{Config, Qwen2, checkpoint, checkpoint::weights, model::native};
@@ -53,9 +54,13 @@ fn assemble(
     let experiment = experiment.of_its_seed();
     let data = data::load(&experiment.inputs.data)?;
     let folder = &experiment.inputs.model;
-    if experiment.inputs.base.is_some() && !folder.exists() {
+    if !folder.exists() {
         let (path, seed) = (folder.clone(), experiment.execution.seed);
-        return Err(TrainingError::NoBase { path, seed });
+        let recipe = bases::of_seed(folder, seed).map(|it| it.recipe);
+        let recipe = recipe.or(experiment.inputs.base.as_ref().map(|_| "RECIPE".to_string()));
+        if let Some(recipe) = recipe {
+            return Err(TrainingError::NoBase { path, seed, recipe });
+        }
     }
     let tokenizer = Tokenizer::load(folder)?;
     let (config, model) = model(folder)?;

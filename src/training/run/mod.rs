@@ -15,6 +15,7 @@ use crate::records::{
     DivergenceRecord, Ending, EvaluationRecord, RunFolder, StepMetrics, StepTimings, environment,
     ledger, ledger::Kind, run_folder::Outcome, tables,
 };
+use crate::task::reward;
 use crate::training::run::inputs::Inputs;
 use crate::training::run::rows::{carried_groups, rollout_rows, step_components};
 use crate::training::{
@@ -101,9 +102,20 @@ pub fn finished(steps: u64) -> String {
     format!("{steps} rollout steps were done")
 }
 
-/// Reason of a run in whose rollout step `number` nothing could be trained on.
+/// Ending and reason of a run in whose rollout step `number` nothing could be trained on.
+pub fn without_gradient(number: u64, correct: usize) -> (Ending, String) {
+    match correct {
+        0 => (Ending::Stalled, stalled(number)),
+        _ => (Ending::Saturated, saturated(number)),
+    }
+}
+
 pub fn saturated(number: u64) -> String {
     format!("no group of rollout step {number} was partly correct: nothing left to learn from")
+}
+
+pub fn stalled(number: u64) -> String {
+    format!("every response of rollout step {number} was wrong: there was nothing to learn from")
 }
 
 /// Reason of a run whose rollout step `number` was not finite.
@@ -196,12 +208,12 @@ impl<'a> RunInProgress<'a> {
                 self.stepper.step(&mut |phase| watch(RunEvent::Phase(number, steps, phase)));
             match outcome? {
                 StepOutcome::Trained(step) => self.record_step(number, *step, started, watch)?,
-                StepOutcome::Saturated => {
+                StepOutcome::Saturated { correct } => {
                     self.save_checkpoint(watch)?;
                     if !self.evaluate(true, watch)? {
                         return Ok(None);
                     }
-                    return Ok(Some((Ending::Saturated, saturated(number))));
+                    return Ok(Some(without_gradient(number, correct)));
                 }
                 StepOutcome::Diverged(divergence) => {
                     let reason = self.record_divergence(number, *divergence)?;
@@ -249,6 +261,13 @@ impl<'a> RunInProgress<'a> {
         let timings = StepTimings { step: number, seconds, ended_ms: Some(environment::now_ms()) };
         files::append_line(&self.folder.path("timings.jsonl"), &timings)?;
         watch(RunEvent::Step(&metrics, &timings));
+        let none = rows.iter().filter(|row| row.prediction.is_none()).count();
+        let verifier = self.inputs.experiment.reward.verifier;
+        // Of a run's first rollouts: later ones are in its records.
+        let told = (number == 1).then(|| reward::unanswered(none, rows.len(), verifier)).flatten();
+        if let Some(told) = told {
+            watch(RunEvent::Warning(&format!("rollout step 1: {told}")));
+        }
         Ok(())
     }
 

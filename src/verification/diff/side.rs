@@ -33,7 +33,7 @@ pub struct DiffSummary {
     pub name: String,
     pub seed: u64,
     pub steps: u64,
-    /// `finished`, `saturated`, `diverged`; `None` without an outcome.
+    /// `finished`, `saturated`, `stalled`, `diverged`; `None` without an outcome.
     pub ending: Option<String>,
     pub ledger: bool,
 }

@@ -35,7 +35,7 @@ pub fn check(subject: VerifySubject, waiting: &Waiting) -> (Check, BTreeSet<u64>
     let last = records.steps();
     let ending = records.outcome.as_ref().map(|outcome| outcome.ending);
     // A diverged run keeps the policy before the failed update in `diverged/`.
-    let is_kept = matches!(ending, Some(Ending::Finished | Ending::Saturated));
+    let is_kept = ending.is_some_and(|ending| ending != Ending::Diverged);
     if is_kept && !steps.contains(&last) {
         check.inconclusive(
             format!("checkpoints/step-{last:06}"),

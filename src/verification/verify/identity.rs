@@ -260,6 +260,7 @@ fn ending(check: &mut Check, records: &VerifiedRecords, outcome: &Outcome) {
     let reason = match outcome.ending {
         Ending::Finished => Some(run::finished(planned)),
         Ending::Saturated => Some(run::saturated(records.steps() + 1)),
+        Ending::Stalled => Some(run::stalled(records.steps() + 1)),
         // `diverged/` names the value, and executing the step shows it.
         Ending::Diverged => None,
     };

@@ -157,7 +157,7 @@ pub struct Options {
 pub struct Extent {
     pub steps: u64,
     pub evaluations: u64,
-    /// Saturated or diverged before its last step.
+    /// Saturated, stalled or diverged before its last step.
     pub ends_early: bool,
     /// Another trainer made the rollout steps.
     pub imported: bool,

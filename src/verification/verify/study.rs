@@ -3,6 +3,7 @@
 
 use crate::algorithm::Problem;
 use crate::base::{files, visible};
+use crate::experiment::bases::{self, BaseRecipe};
 use crate::experiment::{sets, starter};
 use crate::report::study as report;
 use crate::study::claims::{self, Claims};
@@ -293,17 +294,10 @@ fn not_checked(
     lines
 }
 
-/// The command that makes a base policy which is in no repository: those of a seed of their own, by
-/// the recipe that their name says. The commands are for the folder of the study.
+/// The command that makes a base policy which is in no repository. It is for the study's folder.
 fn base_of_seed(folder: &Path, cell: &Cell) -> Option<String> {
     let model = &cell.experiment.inputs.model;
-    let name = model.file_name()?.to_str()?.strip_suffix(&format!("-{}", cell.seed))?;
-    let (recipe, minutes) = match name.strip_prefix("checked-chains-") {
-        Some("large") => ("experiments/chains/recipes/large.toml".to_string(), 20),
-        Some(variant) => (format!("experiments/chains/recipes/{variant}.toml"), 9),
-        None if name == "signed-sums" => ("experiments/sums/recipe.toml".to_string(), 14),
-        None => return None,
-    };
+    let BaseRecipe { recipe, minutes } = bases::of_seed(model, cell.seed)?;
     let above = (0..4).map(|depth| "../".repeat(depth));
     let up = above.clone().find(|up| folder.join(up).join(&recipe).exists()).unwrap_or_default();
     let (seed, out) = (cell.seed, model.display());

@@ -42,6 +42,8 @@ pub struct TrialProbe {
     /// Share of responses without a stop token.
     pub truncated_share: f64,
     pub accuracy: f64,
+    /// Responses that state no answer which the verifier reads, of so many; older plans do not say.
+    pub unanswered: Option<(usize, usize)>,
     /// Share of groups that are neither all correct nor all wrong.
     pub useful_share: f64,
     /// Responses were cut here, below L_max, to keep the probe short.
@@ -124,6 +126,7 @@ pub fn measure(
     let count = rollouts().count().max(1) as f64;
     let share =
         |of: fn(&ScoredRollout) -> bool| rollouts().filter(|r| of(r)).count() as f64 / count;
+    let none = rollouts().filter(|scored| scored.prediction.is_none()).count();
     let tokens: f64 = rollouts().map(|scored| scored.rollout.tokens.len() as f64).sum();
     let useful = |group: &&Group<ScoredRollout>| inputs.experiment.dapo.rules().is_useful(group);
     let [rollout_token_bytes, outcome_token_bytes] =
@@ -141,6 +144,7 @@ pub fn measure(
         response_tokens_mean: tokens / count,
         truncated_share: share(|scored| scored.rollout.truncated()),
         accuracy: share(|scored| scored.is_correct),
+        unanswered: Some((none, rollouts().count())),
         useful_share: groups.iter().filter(useful).count() as f64 / groups.len().max(1) as f64,
         cut_at_tokens: (limit < most).then_some(limit as u64),
         peak_memory_bytes: machine::process_bytes("VmHWM"),

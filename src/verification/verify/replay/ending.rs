@@ -16,7 +16,14 @@ impl Replayed<'_> {
         let made = trainer.step(&mut |_| ());
         let (ending, found) = match &made {
             Ok(StepOutcome::Trained(_)) => (None, "it trains".to_string()),
-            Ok(StepOutcome::Saturated) => (Some(Ending::Saturated), run::saturated(step)),
+            // A run of an earlier build is called saturated where this one says stalled.
+            Ok(StepOutcome::Saturated { correct }) => {
+                let (ending, reason) = match outcome.ending {
+                    Ending::Saturated => (Ending::Saturated, run::saturated(step)),
+                    _ => run::without_gradient(step, *correct),
+                };
+                (Some(ending), reason)
+            }
             Ok(StepOutcome::Diverged(divergence)) => {
                 (Some(Ending::Diverged), run::diverged(step, &divergence.source))
             }

@@ -1,0 +1,203 @@
+//! The lines that `verify` prints for the studies of this repository: each is executed, as it is printed,
+//! in a folder that has what the repository has.
+
+use crate::repository;
+use dapo::base::files;
+use dapo::experiment::bases;
+use dapo::study::Cell;
+use dapo::training::run::inputs;
+use serde_json::Value;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const STUDIES: [&str; 5] = ["study-1", "study-2", "sums-1", "engines-1", "methods-1"];
+const PROGRAM: &str = env!("CARGO_BIN_EXE_dapo");
+
+/// A copy of a study where `verify` of the copy prints its lines, beside the repository's other files.
+struct Bench {
+    folder: tempfile::TempDir,
+    lines: Vec<String>,
+    cell: Cell,
+}
+
+impl Bench {
+    fn of(study: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["experiments", "golden"] {
+            symlink(repository::root().join(name), folder.path().join(name)).unwrap();
+        }
+        let copy = format!("reports/{study}");
+        crate::verify::copy(&repository::root().join(&copy), &folder.path().join(&copy));
+        let output = Command::new(PROGRAM)
+            .args(["verify", &copy, "--json"])
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let verification: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let not_checked = verification["not_checked"].as_array().unwrap().iter();
+        let lines = not_checked.map(|line| line.as_str().unwrap().to_string());
+        let is_command = |line: &String| line.starts_with("cd ") || line.starts_with("dapo ");
+        let lines: Vec<String> = lines.filter(is_command).collect();
+        let last = lines.last().unwrap();
+        let named = last.split_whitespace().find(|word| word.starts_with("cells/")).unwrap();
+        let cell = Cell::read(&folder.path().join(&copy).join(named)).unwrap();
+        Self { folder, lines, cell }
+    }
+
+    /// A shell that has the program and has followed the first line, which enters the study's folder.
+    fn shell(&self, line: &str) -> Command {
+        let bin = Path::new(PROGRAM).parent().unwrap();
+        let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+        let mut shell = Command::new("bash");
+        let script = format!("set -e\n{}\n{line}", self.lines[0]);
+        shell.args(["-c", &script]).env("PATH", path).current_dir(self.folder.path());
+        shell.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
+        shell
+    }
+
+    /// Starts a line and kills it when `is_far_enough`, or at its end.
+    fn begin(&self, line: &str, is_far_enough: impl Fn() -> bool) -> Option<Output> {
+        // `exec` gives the program the shell's process, which is the one that is killed.
+        let line = format!("exec {}", line.split(" && ").next().unwrap());
+        let mut child = self.shell(&line).spawn().unwrap();
+        let started = Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            if is_far_enough() {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                return None;
+            }
+            assert!(started.elapsed() < Duration::from_secs(120), "{line}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Some(child.wait_with_output().unwrap())
+    }
+
+    fn study(&self) -> PathBuf {
+        self.folder.path().join(self.lines[0].split_whitespace().nth(1).unwrap())
+    }
+
+    fn model(&self) -> PathBuf {
+        self.study().join(&self.cell.experiment.inputs.model)
+    }
+
+    /// Those of the base policy, but for its weights: name and digest.
+    fn companions(&self) -> Vec<(String, String)> {
+        let base = self.cell.inputs.iter().filter_map(|(name, digest)| {
+            Some((name.strip_prefix("base/")?.to_string(), digest.clone()))
+        });
+        base.filter(|(name, _)| name != "model.safetensors").collect()
+    }
+}
+
+/// Whether every file is there with its digest.
+fn are_there(folder: &Path, files: &[(String, String)]) -> bool {
+    let digest = |name: &String| files::sha256_file(&folder.join(name)).ok();
+    files.iter().all(|(name, wanted)| digest(name).as_ref() == Some(wanted))
+}
+
+/// As far as the first seconds show: the recipe gives the record's tokenizer and shape, and the run
+/// that begins has the record's key.
+fn begins(study: &str) {
+    let bench = Bench::of(study);
+    let (commands, last) = (&bench.lines[1..], bench.lines.last().unwrap());
+    let embedded = bench.cell.experiment.inputs.model.starts_with("golden");
+    assert_eq!(commands.len(), if embedded { 1 } else { 2 }, "{commands:?}");
+    if !embedded {
+        let refused = bench.begin(last, || false).unwrap();
+        let message = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(3), "{message}");
+        assert!(message.contains("dapo model pretrain experiments/"), "{message}");
+        let files = bench.companions();
+        assert_eq!(files.len(), 4);
+        let ended = bench.begin(&commands[0], || are_there(&bench.model(), &files));
+        assert!(ended.is_none(), "{ended:?}");
+        return;
+    }
+    let manifest = bench.study().join("check/manifest.json");
+    let ended = bench.begin(last, || manifest.exists());
+    assert!(ended.is_none(), "{ended:?}");
+    let manifest: Value = files::read_json(&manifest).unwrap();
+    assert_eq!(manifest["run_key"], bench.cell.run_key);
+    assert_eq!(inputs::run_key(&bench.cell.experiment, &bench.cell.inputs), bench.cell.run_key);
+}
+
+/// Every line to its end, the last of which compares the run with the record. A base policy that was
+/// made here before is taken from `target/bases`, by the digest that the record has.
+fn holds(study: &str) {
+    let bench = Bench::of(study);
+    let base = bench.cell.inputs["base/model.safetensors"].clone();
+    let cached = repository::root().join("target/bases").join(&base);
+    for line in &bench.lines[1..] {
+        let makes_base = line.starts_with("dapo model pretrain");
+        if makes_base && cached.exists() {
+            crate::verify::copy(&cached, &bench.model());
+            continue;
+        }
+        let output = bench.shell(line).output().unwrap();
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{line}: {output:?}");
+        if makes_base {
+            assert!(printed.starts_with(&base), "{line}: {printed}");
+            crate::verify::copy(&bench.model(), &cached);
+        }
+    }
+    let digest = files::sha256_file(&bench.model().join("model.safetensors"));
+    assert!(bench.lines.len() == 2 || digest.unwrap() == base);
+}
+
+#[test]
+fn the_printed_check_of_every_study_begins_with_what_its_record_has() {
+    STUDIES.into_iter().for_each(begins);
+}
+
+#[test]
+fn every_recipe_of_a_base_policy_of_a_seed_is_there_and_every_such_experiment_has_one() {
+    let root = repository::root();
+    let known = bases::all();
+    for base in known.values() {
+        assert!(root.join(&base.recipe).exists(), "{base:?}");
+    }
+    let files = repository::tracked_text().into_iter();
+    let models =
+        files.filter(|file| file.path.starts_with("experiments/") && file.path.ends_with(".toml"));
+    let named: Vec<String> = models
+        .flat_map(|file| file.text.lines().map(String::from).collect::<Vec<_>>())
+        .filter_map(|line| Some(line.split_once("runs/bases/")?.1.split_once("-{seed}")?.0.into()))
+        .collect();
+    assert_eq!(named.len(), 5);
+    assert!(named.iter().all(|name| known.contains_key(name)), "{named:?}");
+}
+
+#[test]
+#[ignore = "takes 2 minutes: just printed-checks"]
+fn the_printed_check_of_study_1_gives_its_record() {
+    holds("study-1");
+}
+
+#[test]
+#[ignore = "takes 2 minutes: just printed-checks"]
+fn the_printed_check_of_methods_1_gives_its_record() {
+    holds("methods-1");
+}
+
+#[test]
+#[ignore = "takes 2 minutes: just printed-checks"]
+fn the_printed_check_of_engines_1_gives_its_record() {
+    holds("engines-1");
+}
+
+#[test]
+#[ignore = "takes 10 minutes, once there is the base policy 1: just printed-checks"]
+fn the_printed_check_of_study_2_gives_its_record() {
+    holds("study-2");
+}
+
+#[test]
+#[ignore = "takes 15 minutes, once there is the base policy 1: just printed-checks"]
+fn the_printed_check_of_sums_1_gives_its_record() {
+    holds("sums-1");
+}
