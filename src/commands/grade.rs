@@ -107,11 +107,7 @@ struct LmEvalSample {
 }
 
 fn text_of<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    match Value::deserialize(from)? {
-        Value::String(text) => Ok(text),
-        Value::Number(number) => Ok(number.to_string()),
-        other => Err(D::Error::custom(format!("expected text or a number, got {other}"))),
-    }
+    schema::answer(&Value::deserialize(from)?).map_err(D::Error::custom)
 }
 
 /// The responses in lists of lists.
@@ -122,6 +118,7 @@ fn texts(value: Value, texts: &mut Vec<String>) -> Result<(), String> {
             inside.into_iter().try_for_each(|value| self::texts(value, texts))?
         }
         other => {
+            let other = visible::shortened(&other.to_string(), 40);
             return Err(format!(
                 "resps has {other}, which is no text: likelihoods of choices cannot be graded"
             ));
@@ -227,6 +224,9 @@ pub fn run(args: &GradeArgs) -> anyhow::Result<ExitCode> {
             true => lines.extend(tables::read_responses(file)?.into_iter().map(GradeLine::from)),
             false => read_lines(file, &mut lines)?,
         }
+    }
+    if lines.is_empty() {
+        output::tell("warning: there is no response to grade");
     }
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut summary = GradeSummary::default();

@@ -80,11 +80,10 @@ pub fn run(args: &PretrainArgs) -> Result<ExitCode> {
 /// A file that cannot be read, or a recipe that cannot run, by key.
 pub fn recipe(path: &Path) -> Result<(Recipe, Box<dyn Solutions>)> {
     let text = files::read_text_up_to(path, MOST_RECIPE_BYTES)?;
-    let recipe: Recipe = toml::from_str(&text).map_err(|error| {
-        let suggestion = diagnose::with_suggestion(error.message());
-        let place = error.to_string();
-        let rest = suggestion.strip_prefix(error.message()).unwrap_or_default();
-        Invalid(format!("{}: {}{rest}", path.display(), place.trim_end()))
+    let recipe: Recipe = toml::from_str(&text).map_err(|error: toml::de::Error| {
+        let message = diagnose::with_suggestion(error.message());
+        let reason = files::foreign::without_text(&text, &message, error.span());
+        Invalid(format!("{}: {reason}", path.display()))
     })?;
     let at = |error| Invalid(format!("{}: {error}", path.display()));
     let solutions = recipe.solutions(path.parent().unwrap_or(Path::new(""))).map_err(at)?;

@@ -58,7 +58,7 @@ pub fn ask<T: DeserializeOwned>(
 ) -> Result<T, EngineError> {
     let start = |source| EngineError::Start { program: program.to_string(), source };
     let mut command = command(program);
-    let script = format!("{}\n{script}", include_str!("asked.py"));
+    let script = script_of_caller(script);
     command.args(["-c", &script]).stdin(Stdio::piped());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(start)?;
     if let Some(mut to) = child.stdin.take() {
@@ -77,6 +77,11 @@ pub fn ask<T: DeserializeOwned>(
         };
         EngineError::Program { program: program.to_string(), reason: reason.to_string() }
     })
+}
+
+/// With what bounds it.
+fn script_of_caller(script: &str) -> String {
+    format!("CALLER = {}\n{}\n{script}", std::process::id(), include_str!("asked.py"))
 }
 
 /// A program of the user's Python: it must not load the LibTorch of this process.
@@ -133,6 +138,50 @@ impl Drop for Running {
             // The group may end between the check and the signal.
             let _gone = group.map(|group| rustix::process::kill_process_group(group, Signal::TERM));
             let _status = self.child.wait();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead as _, BufReader};
+    use std::time::{Duration, Instant};
+
+    const PYTHON: &str = "python3";
+
+    fn refused(script: &str) -> String {
+        ask::<Value>(PYTHON, script, &Value::Null).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_script_that_asks_for_much_memory_or_never_ends_is_ended() {
+        let found = refused("bytearray(2 << 30)");
+        assert!(found.contains("MemoryError"), "{found}");
+        let started = Instant::now();
+        let found = refused("while True: pass");
+        assert!(found.contains("it took longer than 8 s"), "{found}");
+        assert!(started.elapsed() < Duration::from_secs(60));
+        let value: Value = ask(PYTHON, "print('{\"a\": 1}')", &Value::Null).unwrap();
+        assert_eq!(value["a"], 1);
+    }
+
+    #[test]
+    fn a_script_ends_with_its_caller_that_is_killed() {
+        let script = script_of_caller("print(os.getpid(), flush=True)\nsignal.pause()");
+        let mut caller = Command::new("bash");
+        caller.args(["-c", "\"$0\" -c \"$1\"; exit 0", PYTHON, &script]);
+        let mut caller = caller.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(caller.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let asked = Path::new("/proc").join(line.trim());
+        assert!(asked.exists(), "{line}");
+        caller.kill().unwrap();
+        caller.wait().unwrap();
+        let started = Instant::now();
+        while asked.exists() {
+            assert!(started.elapsed() < Duration::from_secs(20), "{line} goes on");
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 }

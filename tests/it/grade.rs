@@ -93,8 +93,9 @@ fn a_bad_line_is_named_and_nothing_is_printed() {
 }
 
 #[test]
-fn an_empty_file_gives_no_lines() {
-    assert_eq!(grade("", &[]), (0, String::new(), String::new()));
+fn an_empty_file_gives_no_lines_and_a_warning() {
+    let told = "warning: there is no response to grade\n".to_string();
+    assert_eq!(grade("", &[]), (0, String::new(), told));
 }
 
 #[test]

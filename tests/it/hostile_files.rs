@@ -50,7 +50,18 @@ fn hostile(folder: &Path, extension: &str) -> Vec<PathBuf> {
 #[test]
 fn every_verb_refuses_a_file_without_end_by_its_name() {
     let folder = tempfile::tempdir().unwrap();
-    let verbs: [(&str, &[&str]); 8] = [
+    let base = "golden/mini-aime/base";
+    let verbs: [(&str, &[&str]); 18] = [
+        ("jsonl", &["eval", "--model", base, "--data", "FILE"]),
+        ("parquet", &["eval", "--model", base, "--data", "FILE"]),
+        ("jsonl", &["model", "generate", "--model", base, "--prompts", "FILE"]),
+        ("jsonl", &["model", "generate", "--model", base, "--problems", "FILE"]),
+        ("toml", &["model", "pretrain", "FILE", "--out", "/nonexistent/base"]),
+        ("jsonl", &["data", "prepare", "FILE", "--out", "/nonexistent/data"]),
+        ("toml", &["ablate", "FILE", "--dry-run"]),
+        ("toml", &["bench", "FILE"]),
+        ("json", &["train", "FILE", "--no-plan", "--out", "/nonexistent/run"]),
+        ("yaml", &["engine", "check", "trl", "FILE"]),
         ("toml", &["config", "show", "FILE"]),
         ("toml", &["train", "--no-plan", "--out", "/nonexistent/run", "FILE"]),
         ("toml", &["plan", "FILE"]),
