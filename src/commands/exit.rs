@@ -90,6 +90,7 @@ fn is_divergence(cause: &Cause) -> bool {
 fn is_lacking(cause: &Cause) -> bool {
     use EngineError::{Ended, NotInstalled, Program, Start};
     matches!(cause.downcast_ref(), Some(NumericsError::MissingInstructions(_)))
+        || matches!(cause.downcast_ref(), Some(ReportError::Tracker { .. }))
         || engine_error(cause).is_some_and(|error| {
             matches!(error, Ended { .. } | NotInstalled { .. } | Program { .. } | Start { .. })
         })
@@ -182,6 +183,12 @@ mod tests {
             refusals: Vec::new(),
         };
         assert_eq!(code(&anyhow::Error::from(refused)), INVALID);
+    }
+
+    #[test]
+    fn a_tracker_that_is_missing_or_ends_early_is_like_another_trainer() {
+        let error = ReportError::Tracker { python: "python3".into(), reason: "gone".to_string() };
+        assert_eq!(code(&anyhow::Error::from(error)), INCONCLUSIVE);
     }
 
     #[test]

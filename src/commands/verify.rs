@@ -113,6 +113,9 @@ pub fn run(args: &VerifyArgs) -> Result<ExitCode> {
         _ => here,
     };
     workers::set_count(threads.clamp(1, 1024));
+    if args.data.is_some() && folder.experiment().is_ok_and(|it| it.inputs.data.is_generated()) {
+        output::tell("--data is not read: the problems of this run are generated, not files");
+    }
     let options = Options { base: args.base.clone(), data: args.data.clone(), replay };
     let found = verify::verify(&folder, &options, &mut |what| eprintln!("{what}"))?;
     if args.json {

@@ -1,8 +1,9 @@
 //! Honest runs that look odd: `verify` accuses none of them.
 
-use crate::verify::{copy, experiment, made};
+use crate::verify::{copy, experiment, made, verified};
 use dapo::base::files;
 use dapo::records::RunFolder;
+use dapo::report::export::ro_crate;
 use dapo::verification::verify::replay::ReplayRequest;
 use dapo::verification::verify::{self, Options, VerifyVerdict};
 use dapo::verification::{Challenge, Verification};
@@ -59,4 +60,33 @@ fn a_stop_token_may_be_ordinary_and_a_text_may_be_unreadable() {
         files::remove_folder(folder.root()).unwrap();
         files::remove_folder(&base).unwrap();
     }
+}
+
+#[test]
+fn a_report_in_the_format_of_another_version_is_not_held_against_the_run() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = RunFolder::at(scratch.path().join("run"));
+    made(experiment(), &folder);
+    let mut report: Value = files::read_json(&folder.path("report.json")).unwrap();
+    report["schema"] = json!("dapo-report/2");
+    report["headline"] = json!("in other words");
+    files::write_json(&folder.path("report.json"), &report).unwrap();
+    ro_crate::write(&folder).unwrap();
+    let found = verified(&folder);
+    assert_eq!(found.verdict, VerifyVerdict::Inconclusive, "{:#?}", found.checks);
+    dapo::report::run::write(&folder).unwrap();
+    assert_eq!(verified(&folder).verdict, VerifyVerdict::Verified);
+}
+
+#[test]
+fn a_folder_of_problems_that_nothing_reads_is_told() {
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = RunFolder::at(scratch.path().join("run"));
+    made(experiment(), &folder);
+    let mut command = assert_cmd::Command::cargo_bin("dapo").unwrap();
+    let output = command.arg("verify").arg(folder.root()).args(["--data", "nowhere"]).output();
+    let output = output.unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    assert!(told.contains("--data is not read"), "{told}");
 }

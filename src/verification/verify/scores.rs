@@ -216,6 +216,12 @@ pub fn report(VerifySubject { folder, records, found, .. }: VerifySubject) -> Ch
         return check.compared("nothing");
     }
     let kept: Option<Value> = files::read_json(&folder.path(run::JSON)).ok();
+    if kept.as_ref().is_some_and(|kept| kept["schema"] != built.schema) {
+        let what =
+            "is written by another version and was not compared; dapo report writes it again";
+        check.inconclusive(run::JSON, what);
+        return check.compared("nothing");
+    }
     if kept.is_some_and(|kept| kept["status"]["state"] == run::UNFINISHED) {
         let what = "is of a time before the run ended; dapo report writes it again";
         check.inconclusive(run::JSON, what);
