@@ -24,7 +24,7 @@ overrides = [line for line in text.splitlines() if line and not line.startswith(
 whole = {"text": text, "folder": os.path.dirname(path)}
 print(json.dumps(whole if path.endswith(".yaml") else {"overrides": overrides}))
 EOF
-        if "$python" -c "$(cat ../../../src/engines/asked.py ../../../src/engines/verl/compose.py)" < "$work/input" > "$work/output" 2> "$work/errors"; then
+        if "$python" -c "CALLER = $$; $(cat ../../../src/engines/asked.py ../../../src/engines/verl/compose.py)" < "$work/input" > "$work/output" 2> "$work/errors"; then
             tail -n 1 "$work/output" > "composed/${config%.*}-$version.json"
         else
             echo "$config, verl $version: $(tail -n 1 "$work/errors")"
