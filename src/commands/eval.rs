@@ -337,6 +337,14 @@ fn intervals(set: &str, accuracy: &Accuracy) -> String {
     lines.join("\n")
 }
 
+/// Of the 95 % interval for these problems, in points; a standard error of 0 shows no spread.
+pub fn half_width(record: &EvaluationRecord) -> String {
+    match record.standard_error_fixed_problems {
+        0.0 => "—".to_string(),
+        error => points(1.96 * error),
+    }
+}
+
 /// A table, or JSON lines.
 fn print(records: &[EvaluationRecord], json: bool) {
     if json {
@@ -362,7 +370,7 @@ fn print(records: &[EvaluationRecord], json: bool) {
             record.set.clone(),
             format!("{} × {}", record.problems, record.samples),
             points(record.avg_at_k),
-            points(1.96 * record.standard_error_fixed_problems),
+            half_width(record),
             points(record.standard_error_new_problems),
             points(pass),
             points(record.cons_at_k),

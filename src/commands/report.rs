@@ -138,7 +138,8 @@ fn summary(report: &Report) -> String {
     let shown = [0, 1, 2, 3, 5, 7, 9];
     let rows = chapters::evaluation_rows(report);
     let rows = rows.iter().map(|row| shown.map(|column| row[column].text.as_str()));
-    output::table(header, 3..7, rows).to_string()
+    let table = output::table(header, 3..7, rows).to_string();
+    [vec![table], chapters::withheld(report)].concat().join("\n")
 }
 
 /// Lists the paper's claims, or judges them by a study. All are computed, so that what is adjusted

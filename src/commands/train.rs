@@ -5,7 +5,8 @@ use crate::commands::plan::Planned;
 use crate::commands::progress::Progress;
 use crate::commands::tracking::{LiveCurves, TrackerArgs};
 use crate::commands::{
-    effects, exit, exit::Invalid, exit::Usage, output, place::ExecutionArgs, place::OverrideArgs,
+    effects, eval, exit, exit::Invalid, exit::Usage, output, place::ExecutionArgs,
+    place::OverrideArgs,
 };
 use crate::engines::run::{self as engines, EngineOptions};
 use crate::engines::verl::settings::Cards;
@@ -324,12 +325,12 @@ fn show(bar: &mut Progress, event: RunEvent) {
             bar.message(&format!("evaluating {set} {done}/{total}"))
         }
         RunEvent::Evaluated(record) => bar.note(&format!(
-            "eval  {:<14} step {:>3}  avg@{} {:5.1}% ± {:.1}  len {:.0}",
+            "eval  {:<14} step {:>3}  avg@{} {:5.1}% ± {}  len {:.0}",
             record.set,
             record.counters.rollout_steps,
             record.samples,
             100.0 * record.avg_at_k,
-            196.0 * record.standard_error_fixed_problems,
+            eval::half_width(record),
             record.response_tokens_mean,
         )),
         RunEvent::Step(metrics, timings) => {

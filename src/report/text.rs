@@ -64,6 +64,11 @@ pub fn interval(low: f64, high: f64) -> String {
     format!("[{}, {}]", points(low), points(high)).replace('-', "−")
 }
 
+/// As [`uncertainty()`], for the cell of a table, without the reason.
+pub fn interval_or_none(of: &Uncertainty) -> String {
+    of.interval.map_or("none".to_owned(), |it| interval(it.low, it.high))
+}
+
 /// An interval in percentage points, or why there is none.
 pub fn uncertainty(of: &Uncertainty) -> String {
     match (&of.interval, &of.withheld) {

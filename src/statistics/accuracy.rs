@@ -95,17 +95,18 @@ pub fn decoding_error(runs: &[Vec<Counts>]) -> f64 {
     squares.sum::<f64>().sqrt() / runs.len() as f64
 }
 
-pub(crate) fn minority(runs: &[Vec<Counts>]) -> u64 {
-    runs.iter().flatten().map(Counts::minority).sum()
-}
-
-/// Why there is no interval, where too few outcomes are of the rarer kind.
-pub(crate) fn too_few_minority(minority: u64) -> Option<String> {
+/// Why there is no interval, where too few outcomes of some runs are of the rarer kind.
+pub(crate) fn too_few_minority<'a>(runs: impl Iterator<Item = &'a Vec<Counts>>) -> Option<String> {
     let least = FEWEST_MINORITY_OUTCOMES;
-    (minority < least).then(|| {
-        format!(
-            "only {minority} outcomes differ from the usual one of their problem; it takes {least}"
-        )
+    let (minority, most) = runs.flatten().fold((0, 0), |(minority, most), counts| {
+        (minority + counts.minority(), counts.samples.max(most))
+    });
+    (minority < least).then(|| match (minority, most) {
+        (_, 1) => "one response to each problem shows no spread".to_string(),
+        (0, _) => "all responses to each problem have the same outcome".to_string(),
+        _ => format!(
+            "only {minority} outcome differs from the usual one of its problem; it takes {least}"
+        ),
     })
 }
 
@@ -114,7 +115,7 @@ pub const MANY: f64 = 1e9;
 
 fn these_problems(runs: &[Vec<Counts>], centre: f64, level: f64) -> Uncertainty {
     let error = decoding_error(runs);
-    let withheld = too_few_minority(minority(runs));
+    let withheld = too_few_minority(runs.iter());
     let half_width = t_quantile(0.5 + level / 2.0, MANY) * error;
     let interval = withheld.is_none().then(|| Interval::around(centre, half_width, level));
     let question = Question::TheseCheckpointsOnTheseProblems;

@@ -57,8 +57,7 @@ pub fn paired_up_to(
     let [first, second] = [a, b].map(accuracy::decoding_error);
     let error = (first * first + second * second).sqrt();
     let half_width = t_quantile(0.5 + level / 2.0, accuracy::MANY) * error;
-    let minority = accuracy::minority(a) + accuracy::minority(b);
-    let withheld = accuracy::too_few_minority(minority);
+    let withheld = accuracy::too_few_minority(a.iter().chain(b));
     let interval = withheld.is_none().then(|| Interval::around(difference, half_width, level));
     let question = Question::TheseCheckpointsOnTheseProblems;
     let these = Uncertainty { question, standard_error: Some(error), interval, withheld };

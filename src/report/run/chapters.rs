@@ -162,8 +162,8 @@ fn evaluation(report: &Report) -> Section {
                    (±1.96 standard errors). \u{201c}Other problems\u{201d}: how far off is it for another \
                    draw of problems of this kind (clustered by problem, t with n − 1 degrees of freedom). \
                    Neither covers another training run: this report has one. Intervals are 95 %, in \
-                   percentage points, cut at the ends of the scale; a standard error of 0 means that all \
-                   samples agreed, not that the number is certain. Changes are paired by problem.";
+                   percentage points, cut at the ends of the scale. Changes are paired by problem.";
+    let caption = [vec![caption.to_owned()], withheld(report)].concat().join(" ");
     let columns = "set | n × k × runs # | policy | avg@k %# | SE # | 95 %, these problems # | SE # | \
                    95 %, other problems # | pass@k %# | cons@k %# | truncated %# | mean tokens #";
     blocks.push(Block::Table(Table::new(caption, columns, evaluation_rows(report))));
@@ -179,6 +179,28 @@ fn evaluation(report: &Report) -> Section {
     blocks.extend(together("pass-at-k", "Unbiased pass@k over k", &report.pass_at_k));
     blocks.extend(report.strip.as_ref().map(|strip| Block::Figure(every_sample(strip))));
     Section::new("evaluation", "Evaluation", blocks)
+}
+
+/// Why intervals of [`evaluation_rows`] are `none`, a sentence for each reason.
+pub fn withheld(report: &Report) -> Vec<String> {
+    let mut reasons: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for result in &report.evaluations {
+        let last = result.last.as_ref().map(|it| &it.avg_at_k);
+        let base = result.base.as_ref().map(|it| &it.avg_at_k);
+        for estimate in [base, last, result.difference.as_ref()].into_iter().flatten() {
+            for error in [&estimate.fixed_problems, &estimate.new_problems] {
+                let Some(reason) = &error.withheld else { continue };
+                let sets = reasons.entry((error.question.text(), reason)).or_default();
+                if !sets.contains(&result.set.as_str()) {
+                    sets.push(&result.set);
+                }
+            }
+        }
+    }
+    let sentence = |((question, reason), sets): (&(&str, &str), &Vec<&str>)| {
+        format!("No interval for {question}, {}: {reason}.", sets.join(", "))
+    };
+    reasons.iter().map(sentence).collect()
 }
 
 /// Each set before training, at the end, and the change.
@@ -222,9 +244,9 @@ fn estimate_cells(estimate: &ShownEstimate, show: fn(f64) -> String) -> Vec<Tabl
     row![
         Look::Strong.of(show(estimate.value)),
         fixed.standard_error.map(text::standard_error).unwrap_or_default(),
-        text::uncertainty(fixed),
+        text::interval_or_none(fixed),
         new.standard_error.map(text::standard_error).unwrap_or_default(),
-        text::uncertainty(new)
+        text::interval_or_none(new)
     ]
 }
 
