@@ -171,3 +171,28 @@ fn files_of_a_received_study_cost_nothing_and_lead_nowhere() {
     }
     assert_eq!(run_in(scratch.path(), &["verify", "study"]).0, 0);
 }
+
+#[test]
+fn a_text_of_megabytes_and_a_table_of_millions_of_rows_are_refused() {
+    let scratch = tempfile::tempdir().unwrap();
+    let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/mini-aime/base");
+    let base = base.to_str().unwrap();
+    let at = |name: &str| scratch.path().join(name);
+    let text = format!("{{\"question\": \"{}\", \"answer\": \"1\"}}\n", "1".repeat(15_000_000));
+    files::write_atomic(&at("problems.jsonl"), text.as_bytes()).unwrap();
+    let prompt = text.replace("question", "prompt").replace(", \"answer\": \"1\"", "");
+    files::write_atomic(&at("prompts.jsonl"), prompt.as_bytes()).unwrap();
+    let rows = "p,1,1\n".repeat(5_000_000);
+    let table = format!("problem,sample,correct\n{rows}");
+    files::write_atomic(&at("table.csv"), table.as_bytes()).unwrap();
+    let generate = ["model", "generate", "--model", base];
+    for (arguments, says) in [
+        ([&generate[..], &["--problems", "problems.jsonl"]].concat(), "it has 15000000 bytes"),
+        ([&generate[..], &["--prompts", "prompts.jsonl"]].concat(), "it has 15000000 bytes"),
+        (vec!["compare", "--a", "table.csv", "--b", "table.csv"], "more than 4194304 rows"),
+    ] {
+        let (code, text) = run_in(scratch.path(), &arguments);
+        assert_eq!(code, 3, "{arguments:?}: {text}");
+        assert!(text.contains(says), "{arguments:?}: {text}");
+    }
+}

@@ -8,10 +8,10 @@ use polars::prelude::AnyValue;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-const MOST_CSV_BYTES: u64 = 1 << 30;
+const MOST_CSV_BYTES: u64 = 1 << 28;
 
 /// Rows that are read at most: AIME with 32 samples has 960.
-pub const MOST_ROWS: usize = 1 << 24;
+pub const MOST_ROWS: usize = 1 << 22;
 
 /// Bytes of a problem's or a sample's name.
 pub const MOST_NAME_BYTES: usize = 1024;

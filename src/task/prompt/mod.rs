@@ -81,13 +81,17 @@ impl Tokenizer {
 
     /// The library may panic when the parts of a tokenizer do not fit together.
     fn ids(&self, text: &str) -> Result<Vec<u32>, String> {
+        if text.len() > MOST_TEXT_BYTES {
+            return Err(format!("it has {} bytes, the most is {MOST_TEXT_BYTES}", text.len()));
+        }
         let encode = || self.inner.encode(text, false).map_err(|error| error.to_string());
         let encoding = contained::contained(encode).and_then(|result| result)?;
         Ok(encoding.get_ids().to_vec())
     }
 
     fn encode_error(&self, text: &str, reason: String) -> TaskError {
-        let mut tried = text.chars().take(MOST_CHARACTERS_TRIED);
+        let tried = if text.len() > MOST_TEXT_BYTES { 0 } else { MOST_CHARACTERS_TRIED };
+        let mut tried = text.chars().take(tried);
         let unknown = tried.find(|character| self.ids(&character.to_string()).is_err());
         let told = |character| format!("{character:?} is not in the vocabulary");
         TaskError::Encode {
@@ -146,6 +150,13 @@ impl Tokenizer {
     }
 }
 
+/// Of a text that is encoded at once: prompts of a context of a million tokens have half of it, and what the
+/// library holds of one is 200 times as large.
+const MOST_TEXT_BYTES: usize = 2 << 20;
+
+/// Beside the vocabulary. Models have a thousand; two hundred thousand take ten seconds.
+const MOST_ADDED_TOKENS: usize = 1 << 16;
+
 /// Characters that are tried one by one to find the one without a token.
 const MOST_CHARACTERS_TRIED: usize = 10_000;
 
@@ -155,6 +166,10 @@ const MOST_GROWTH: f64 = 4096.0;
 /// Rules apply one after another, and each may make a text longer: thirty that double it make
 /// gigabytes of one character. The product of their largest factors is bounded.
 fn growth_is_bounded(json: &Value) -> Result<(), String> {
+    let added = json.get("added_tokens").and_then(Value::as_array).map_or(0, Vec::len);
+    if added > MOST_ADDED_TOKENS {
+        return Err(format!("it adds {added} tokens, at most {MOST_ADDED_TOKENS} are allowed"));
+    }
     for part in ["normalizer", "pre_tokenizer", "decoder"] {
         let growth = json.get(part).map_or(1.0, growth);
         if growth > MOST_GROWTH {
