@@ -1,7 +1,8 @@
 //! Columns from records, and records from columns: all that the tables need of polars.
 
 use crate::base::files::{self, foreign};
-use crate::records::tables::{Refusal, TableError, decode};
+use crate::records::tables::decode::{self, TablePart};
+use crate::records::tables::{Refusal, TableError};
 use polars::prelude::{
     AnyValue, Column, DataFrame, DataType, Float64Type, IntoSeries, ListBuilderTrait,
     ListPrimitiveChunkedBuilder, ParquetWriter, PolarsNumericType, PolarsResult, UInt32Type,
@@ -208,8 +209,17 @@ impl<'a> ColumnTable<'a> {
     /// Those of the named columns that are there, or all: a column of a type that this build
     /// cannot read does no harm when nobody asks for it.
     pub fn read_columns(path: &'a Path, names: Option<&[&str]>) -> Result<Self, TableError> {
+        Self::read_part(path, TablePart { names, rows: true })
+    }
+
+    /// The columns without a row: to say in time that one is missing.
+    pub fn read_head(path: &'a Path) -> Result<Self, TableError> {
+        Self::read_part(path, TablePart { names: None, rows: false })
+    }
+
+    fn read_part(path: &'a Path, part: TablePart) -> Result<Self, TableError> {
         let bytes = foreign::read_up_to(path, foreign::MOST_FILE_BYTES)?;
-        let frame = decode::frame(bytes, names);
+        let frame = decode::frame(bytes, part);
         let frame = frame.map_err(|reason| Refusal::Parquet { reason }.of(path))?;
         Ok(Self { path, frame })
     }

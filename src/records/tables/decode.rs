@@ -20,11 +20,12 @@ const CELL_BYTES: u64 = 32;
 
 pub const NOT_PARQUET: &str = "it does not begin and end with PAR1: another format, or cut off";
 
-const MOST_SECONDS: u64 = 120;
+/// Processor time of any file, and one more for each MiB: one takes a twentieth of a second.
+const SECONDS: u64 = 8;
 
 /// What a file of so many bytes may expand to, in bytes: 256 MiB, and 32 times the file's size
 /// up to 4 GiB. Tables of this harness expand about 10 times; a bomb a million times.
-fn most_expanded_bytes(file_bytes: u64) -> u64 {
+pub fn most_expanded_bytes(file_bytes: u64) -> u64 {
     (256 << 20) + file_bytes.saturating_mul(32).min(4 << 30)
 }
 
@@ -34,29 +35,37 @@ fn limits(file_bytes: u64) -> apart::ApartLimits {
     let expanded = most_expanded_bytes(file_bytes);
     apart::ApartLimits {
         memory_bytes: file_bytes.saturating_mul(2).saturating_add(3 * expanded),
-        processor_seconds: MOST_SECONDS,
+        processor_seconds: (SECONDS + (file_bytes >> 20)).min(600),
         answer_bytes: expanded,
     }
 }
 
-/// The table of a file's bytes: those of the named columns that are there, or all.
-pub fn frame(bytes: Vec<u8>, names: Option<&[&str]>) -> Result<DataFrame, String> {
+/// Of which columns and rows a table is made: those of the named columns that are there, or all;
+/// every row, or none.
+#[derive(Debug, Clone, Copy)]
+pub struct TablePart<'a> {
+    pub names: Option<&'a [&'a str]>,
+    pub rows: bool,
+}
+
+/// The table of a file's bytes.
+pub fn frame(bytes: Vec<u8>, part: TablePart) -> Result<DataFrame, String> {
     if bytes.len() < 12 || !bytes.starts_with(b"PAR1") || !bytes.ends_with(b"PAR1") {
         return Err(NOT_PARQUET.into());
     }
     if !apart::is_available() {
-        return decoded(bytes, names);
+        return decoded(bytes, part);
     }
     let limits = limits(bytes.len() as u64);
-    let own = apart::ask(&request(&bytes, names), limits)?;
+    let own = apart::ask(&request(&bytes, part), limits)?;
     // Our own process wrote this table: nothing in it is a foreign claim.
     contained::contained(|| ParquetReader::new(Cursor::new(own)).finish())
         .and_then(|frame| frame.map_err(|error| error.to_string()))
 }
 
-/// The names on one line (`null` for all), then the file.
-fn request(bytes: &[u8], names: Option<&[&str]>) -> Vec<u8> {
-    let mut request = serde_json::json!(names).to_string().into_bytes();
+/// The part on one line, then the file.
+fn request(bytes: &[u8], part: TablePart) -> Vec<u8> {
+    let mut request = serde_json::json!((part.names, part.rows)).to_string().into_bytes();
     request.push(b'\n');
     request.extend(bytes);
     request
@@ -65,9 +74,10 @@ fn request(bytes: &[u8], names: Option<&[&str]>) -> Vec<u8> {
 /// The answer of the process apart: the table, written again.
 pub fn answer(request: &[u8]) -> Result<Vec<u8>, String> {
     let end = request.iter().position(|byte| *byte == b'\n').ok_or("a request without names")?;
-    let names: Option<Vec<&str>> =
+    let (names, rows): (Option<Vec<&str>>, bool) =
         serde_json::from_slice(&request[..end]).map_err(|error| error.to_string())?;
-    let mut frame = decoded(request[end + 1..].to_vec(), names.as_deref())?;
+    let part = TablePart { names: names.as_deref(), rows };
+    let mut frame = decoded(request[end + 1..].to_vec(), part)?;
     let mut own = Vec::new();
     let written = contained::contained(|| {
         ParquetWriter::new(&mut own)
@@ -79,16 +89,20 @@ pub fn answer(request: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 /// Reads the bytes in this process.
-fn decoded(bytes: Vec<u8>, names: Option<&[&str]>) -> Result<DataFrame, String> {
+fn decoded(bytes: Vec<u8>, part: TablePart) -> Result<DataFrame, String> {
     let most = most_expanded_bytes(bytes.len() as u64);
     let frame = contained::contained(|| -> Result<DataFrame, String> {
         let mut reader = ParquetReader::new(Cursor::new(bytes));
         claims(&mut reader, most)?;
         let present = reader.schema().map_err(|error| error.to_string())?;
-        let wanted = names.map(|names| {
+        let wanted = part.names.map(|names| {
             let names = names.iter().filter(|name| present.contains(name));
             names.map(|name| name.to_string()).collect()
         });
+        let reader = match part.rows {
+            true => reader,
+            false => reader.with_slice(Some((0, 0))),
+        };
         reader.with_columns(wanted).finish().map_err(|error| error.to_string())
     });
     let frame = frame.and_then(|frame| frame)?;
@@ -166,6 +180,8 @@ mod tests {
     use crate::records::tables::columns;
     use polars::prelude::{AnyValue, IntoColumn, NamedFrom, Scalar};
 
+    const ALL: TablePart = TablePart { names: None, rows: true };
+
     /// A parquet file of one column.
     fn file(rows: usize, column: Column) -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
@@ -181,7 +197,7 @@ mod tests {
         let scalar = Scalar::new(DataType::String, AnyValue::StringOwned(text.as_str().into()));
         let bytes = file(rows, Column::new_scalar("problem".into(), scalar, rows));
         assert!(bytes.len() < 1 << 20, "{} bytes are no bomb", bytes.len());
-        let refusal = frame(bytes, None).unwrap_err();
+        let refusal = frame(bytes, ALL).unwrap_err();
         assert!(refusal.starts_with("it expands to 4194"), "{refusal}");
     }
 
@@ -192,12 +208,13 @@ mod tests {
         let lists = Series::new("tokens".into(), numbers).into_column();
         for column in [texts, lists] {
             let bytes = file(2, column);
-            let own = answer(&request(&bytes, None)).unwrap();
-            assert!(frame(own, None).unwrap().equals(&frame(bytes, None).unwrap()));
+            let own = answer(&request(&bytes, ALL)).unwrap();
+            assert!(frame(own, ALL).unwrap().equals(&frame(bytes, ALL).unwrap()));
         }
         let bytes = file(1, Column::new("problem".into(), ["a"]));
-        let none = answer(&request(&bytes, Some(&["sample"]))).unwrap();
-        assert_eq!(frame(none, None).unwrap().width(), 0);
+        let none =
+            answer(&request(&bytes, TablePart { names: Some(&["sample"]), rows: true })).unwrap();
+        assert_eq!(frame(none, ALL).unwrap().width(), 0);
         assert!(answer(b"null\nPAR1 no parquet PAR1").is_err());
         assert!(answer(b"no line").is_err());
     }

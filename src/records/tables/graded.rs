@@ -89,19 +89,12 @@ pub fn choose(
 }
 
 fn read_parquet(path: &Path, names: &ColumnNames) -> Result<GradedTable, TableError> {
-    let own = [&names.problem, &names.sample, &names.correct].into_iter().flatten();
-    let usual = PROBLEM_NAMES.iter().chain(&SAMPLE_NAMES).chain(&CORRECT_NAMES);
-    // Each name once: a caller may name a usual one, or one column twice.
-    let wanted: BTreeSet<&str> = own.map(String::as_str).chain(usual.copied()).collect();
+    let columns = choose(path, names, &ColumnTable::read_head(path)?.names())?;
+    // Each name once: a caller may name one column twice.
+    let wanted = [Some(&columns.0), columns.1.as_ref(), Some(&columns.2)].into_iter().flatten();
+    let wanted: BTreeSet<&str> = wanted.map(String::as_str).collect();
     let wanted: Vec<&str> = wanted.into_iter().collect();
     let table = ColumnTable::read_columns(path, Some(&wanted))?;
-    let columns = match choose(path, names, &table.names()) {
-        // Say what else the file has.
-        Err(TableError::Refused { .. }) => {
-            choose(path, names, &ColumnTable::read_columns(path, None)?.names())?
-        }
-        chosen => chosen?,
-    };
     let (problem, correct) = (table.column(&columns.0)?, table.column(&columns.2)?);
     let sample = columns.1.as_ref().map(|name| table.column(name)).transpose()?;
     if problem.len() > MOST_ROWS {

@@ -129,6 +129,8 @@ pub struct StoredResponse {
 
 /// Reads the responses of outcomes or rollouts, in order.
 pub fn read_responses(path: &Path) -> Result<Vec<StoredResponse>, TableError> {
+    let head = ColumnTable::read_head(path)?;
+    StoredResponse::NAMES.iter().try_for_each(|name| head.column(name).map(drop))?;
     let table = ColumnTable::read_columns(path, Some(StoredResponse::NAMES))?;
     table.rows().map(|row| StoredResponse::from_row(&row)).collect()
 }

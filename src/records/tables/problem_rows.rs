@@ -4,7 +4,8 @@
 
 use crate::base::apart::stream::{self, ApartStream};
 use crate::base::{apart, contained, files::foreign};
-use crate::records::tables::{Refusal, TableError, decode::NOT_PARQUET};
+use crate::records::tables::decode::{NOT_PARQUET, most_expanded_bytes};
+use crate::records::tables::{Refusal, TableError};
 use parquet::file::reader::{ChunkReader, FileReader};
 use parquet::file::serialized_reader::SerializedFileReader;
 use parquet::schema::types::Type;
@@ -87,7 +88,7 @@ pub fn each_problem_row<E: From<TableError>>(
         failure.is_none() && refusal.is_none()
     };
     let read = match apart::is_available() {
-        true => receive(file, wanted, &mut take),
+        true => receive(file, size, wanted, &mut take),
         false => {
             let mut sent = |sent: Sent| -> io::Result<()> {
                 if take(sent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
@@ -122,6 +123,7 @@ fn has_marks(file: &mut (impl Read + Seek), size: u64) -> io::Result<bool> {
 /// Takes what a process apart sends.
 fn receive(
     file: OwnedFd,
+    file_bytes: u64,
     wanted: &WantedKeys,
     take: &mut dyn FnMut(Sent) -> bool,
 ) -> Result<(), String> {
@@ -130,7 +132,12 @@ fn receive(
     let arguments = [&[ARGUMENT.to_string()], &limits[..], &[wanted]].concat();
     let mut stream = ApartStream::start(&arguments, file, LIMITS)?;
     let mut line = Vec::new();
+    let (mut expanded, most) = (0u64, most_expanded_bytes(file_bytes));
     while stream.next_line(&mut line)? {
+        expanded = expanded.saturating_add(line.len() as u64);
+        if expanded > most {
+            return Err(format!("it expands to more than {most} bytes"));
+        }
         let sent = serde_json::from_slice(&line).map_err(|error| error.to_string())?;
         if !take(sent) {
             break;
