@@ -25,7 +25,11 @@ whole = {"text": text, "folder": os.path.dirname(path)}
 print(json.dumps(whole if path.endswith(".yaml") else {"overrides": overrides}))
 EOF
         if "$python" -c "CALLER = $$; $(cat ../../../src/engines/asked.py ../../../src/engines/verl/compose.py)" < "$work/input" > "$work/output" 2> "$work/errors"; then
-            tail -n 1 "$work/output" > "composed/${config%.*}-$version.json"
+            tail -n 1 "$work/output" > "$work/composed"
+            case $(cat "$work/composed") in
+                '{"refused"'*) echo "$config, verl $version: $(cat "$work/composed")" ;;
+                *) mv "$work/composed" "composed/${config%.*}-$version.json" ;;
+            esac
         else
             echo "$config, verl $version: $(tail -n 1 "$work/errors")"
         fi
