@@ -12,6 +12,11 @@ use std::io::Cursor;
 /// Rows of a table that is read at most. The largest file of the released data has 1.8 million.
 const MOST_ROWS: usize = 1 << 26;
 
+/// Rows that any file may have, and more for each of its bytes: a row of (problem, sample, correct)
+/// takes most of a byte, equal rows take none.
+const FEWEST_ROWS: usize = 1 << 18;
+const ROWS_OF_A_BYTE: usize = 4;
+
 /// Row groups and columns of a table. The writers that we know make a few.
 const MOST_PARTS: usize = 1 << 16;
 
@@ -90,10 +95,11 @@ pub fn answer(request: &[u8]) -> Result<Vec<u8>, String> {
 
 /// Reads the bytes in this process.
 fn decoded(bytes: Vec<u8>, part: TablePart) -> Result<DataFrame, String> {
-    let most = most_expanded_bytes(bytes.len() as u64);
+    let file_bytes = bytes.len() as u64;
+    let most = most_expanded_bytes(file_bytes);
     let frame = contained::contained(|| -> Result<DataFrame, String> {
         let mut reader = ParquetReader::new(Cursor::new(bytes));
-        claims(&mut reader, most)?;
+        claims(&mut reader, file_bytes)?;
         let present = reader.schema().map_err(|error| error.to_string())?;
         let wanted = part.names.map(|names| {
             let names = names.iter().filter(|name| present.contains(name));
@@ -117,11 +123,13 @@ fn decoded(bytes: Vec<u8>, part: TablePart) -> Result<DataFrame, String> {
 }
 
 /// Refuses a footer that claims more than a file of this size may expand to.
-fn claims(reader: &mut ParquetReader<Cursor<Vec<u8>>>, most: u64) -> Result<(), String> {
+fn claims(reader: &mut ParquetReader<Cursor<Vec<u8>>>, file_bytes: u64) -> Result<(), String> {
+    let most = most_expanded_bytes(file_bytes);
     let metadata = reader.get_metadata().map_err(|error| error.to_string())?;
     let rows = metadata.num_rows;
-    if rows > MOST_ROWS {
-        return Err(format!("it claims {rows} rows, more than {MOST_ROWS}"));
+    let most_rows = MOST_ROWS.min(FEWEST_ROWS + ROWS_OF_A_BYTE * file_bytes as usize);
+    if rows > most_rows {
+        return Err(format!("it claims {rows} rows, more than {most_rows}"));
     }
     let chunks = || metadata.row_groups.iter().flat_map(|group| group.parquet_columns());
     let parts = metadata.row_groups.len().saturating_add(chunks().count());
@@ -199,6 +207,17 @@ mod tests {
         assert!(bytes.len() < 1 << 20, "{} bytes are no bomb", bytes.len());
         let refusal = frame(bytes, ALL).unwrap_err();
         assert!(refusal.starts_with("it expands to 4194"), "{refusal}");
+    }
+
+    #[test]
+    fn rows_that_take_no_bytes_are_refused() {
+        let equal = |rows: usize| {
+            let scalar = Scalar::new(DataType::Boolean, AnyValue::Boolean(true));
+            file(rows, Column::new_scalar("correct".into(), scalar, rows))
+        };
+        assert_eq!(frame(equal(200_000), ALL).unwrap().height(), 200_000);
+        let refusal = frame(equal(3_000_000), ALL).unwrap_err();
+        assert!(refusal.starts_with("it claims 3000000 rows, more than "), "{refusal}");
     }
 
     #[test]
