@@ -199,11 +199,6 @@ impl Ending {
             Self::Diverged => "diverged",
         }
     }
-
-    /// The step after the last one gave nothing to train on.
-    pub fn is_without_gradient(self) -> bool {
-        matches!(self, Self::Saturated | Self::Stalled)
-    }
 }
 
 /// `outcome.json`, written last.

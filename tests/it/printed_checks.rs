@@ -155,6 +155,19 @@ fn the_printed_check_of_every_study_begins_with_what_its_record_has() {
 }
 
 #[test]
+fn every_committed_study_is_among_those_whose_lines_are_executed() {
+    let reports = repository::root().join("reports");
+    let mut found = files::list(&reports).unwrap();
+    found.retain(|name| reports.join(name).join("cells").is_dir());
+    let mut executed = STUDIES.map(String::from);
+    executed.sort();
+    assert_eq!(found, executed);
+    // Each has a test of its own that executes every line to its end.
+    let this = include_str!("printed_checks.rs");
+    assert!(STUDIES.iter().all(|study| this.contains(&format!("holds(\"{study}\")"))));
+}
+
+#[test]
 fn every_recipe_of_a_base_policy_of_a_seed_is_there_and_every_such_experiment_has_one() {
     let root = repository::root();
     let known = bases::all();
