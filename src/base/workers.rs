@@ -5,6 +5,9 @@
 //! thread. Here each thread has its own pieces, and the results are put together in the order of
 //! the pieces: the number of threads decides the time and nothing else.
 
+use rayon::prelude::*;
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
@@ -42,6 +45,64 @@ pub fn together<R>(work: impl FnOnce() -> R) -> R {
     let result = work();
     tch::set_num_threads(1);
     result
+}
+
+thread_local! {
+    /// The threads that share the operations of this thread's work, itself among them.
+    static POOL: RefCell<Option<Rc<rayon::ThreadPool>>> = const { RefCell::new(None) };
+}
+
+fn pool() -> Rc<rayon::ThreadPool> {
+    let made = || {
+        let threads = || rayon::ThreadPoolBuilder::new().num_threads(count());
+        // What the calling thread frees it gets again; other threads give memory back at once. A thread
+        // can be in one pool, so after another count it only waits.
+        let own = threads().use_current_thread().build();
+        Rc::new(own.or_else(|_| threads().build()).expect("threads of this process"))
+    };
+    POOL.with_borrow_mut(|pool| {
+        if pool.as_ref().is_none_or(|pool| pool.current_num_threads() != count()) {
+            *pool = Some(made());
+        }
+        pool.clone().expect("a pool was made")
+    })
+}
+
+/// Runs work whose operations are shared among [`count`] threads by [`by_rows`] and [`in_parts`]: for
+/// large operations, of which two side by side would hold twice as much. No result depends on the number
+/// of threads.
+pub fn in_pool<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    match count() {
+        1 => work(),
+        _ if of_pool() == count() => work(),
+        _ => pool().install(work),
+    }
+}
+
+/// How many threads share the caller's operations: 1 outside [`in_pool`].
+pub fn of_pool() -> usize {
+    rayon::current_thread_index().map_or(1, |_| rayon::current_num_threads())
+}
+
+/// Calls `work` with parts of x, `[rows, width]`, and the first row of each.
+pub fn by_rows<T: Send>(x: &mut [T], width: usize, work: impl Fn(usize, &mut [T]) + Sync) {
+    let (threads, rows) = (of_pool(), x.len() / width.max(1));
+    if threads == 1 || rows < 2 {
+        return work(0, x);
+    }
+    // Two parts to a thread, so that one which is held up hands on its second.
+    let parts = if rows < 64 * threads { threads } else { 2 * threads };
+    let share = rows.div_ceil(parts);
+    let all = x.par_chunks_mut(share * width).enumerate();
+    all.for_each(|(part, x)| work(part * share, x));
+}
+
+/// One result for each item, in order, on the threads that share the caller's operations.
+pub fn in_parts<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Send + Sync) -> Vec<R> {
+    match of_pool() {
+        1 => items.iter().map(work).collect(),
+        _ => items.par_iter().map(work).collect(),
+    }
 }
 
 /// One result for each item, in order. Each thread takes the next free item and uses what `context`

@@ -48,13 +48,12 @@ impl Folded {
     }
 
     /// The parameters' rows in the order of the matrix, without the norm's weight.
-    pub fn rows(&self, parameters: &FoldedValues<f32>) -> Vec<f32> {
+    pub fn rows<'a>(&self, parameters: &'a FoldedValues<f32>) -> Vec<&'a [f32]> {
         let mut rows = Vec::new();
         for part in &self.parts {
             let values = &parameters[&part.weight];
-            for row in part.order(values.len() / self.inputs) {
-                rows.extend_from_slice(&values[row * self.inputs..][..self.inputs]);
-            }
+            let order = part.order(values.len() / self.inputs).into_iter();
+            rows.extend(order.map(|row| &values[row * self.inputs..][..self.inputs]));
         }
         rows
     }
@@ -69,11 +68,26 @@ impl Folded {
         Some(joined)
     }
 
+    /// Names of all parameters in it.
+    pub fn parameters(&self) -> impl Iterator<Item = &str> {
+        let of_parts = self.parts.iter().flat_map(|part| [Some(&part.weight), part.bias.as_ref()]);
+        of_parts.chain([self.norm.as_ref()]).flatten().map(String::as_str)
+    }
+
+    /// As [`Folded::give_rows`] of a matrix that is one parameter as it is, for some of its rows.
+    pub fn give_some_rows(&self, rows: &BTreeMap<u32, Vec<f64>>, sums: &mut FoldedValues<f64>) {
+        let sum = sums.get_mut(&self.parts[0].weight).expect("a sum for every parameter");
+        for (&row, by_row) in rows {
+            let place = &mut sum[row as usize * self.inputs..][..self.inputs];
+            place.iter_mut().zip(by_row).for_each(|(sum, g)| *sum += g);
+        }
+    }
+
     /// The derivative of folding: adds what the gradient of the matrix, `[rows, inputs]`, gives
     /// to its parameters and to its norm, row by row.
     pub fn give_rows(
         &self,
-        by_matrix: &[f64],
+        by_matrix: &[impl Copy + Into<f64>],
         parameters: &FoldedValues<f32>,
         sums: &mut FoldedValues<f64>,
     ) {
@@ -88,9 +102,12 @@ impl Folded {
                 let place = row * self.inputs..(row + 1) * self.inputs;
                 let (by_part, values) = (&mut by_part[place.clone()], &values[place]);
                 match norm {
-                    None => by_part.iter_mut().zip(by_row).for_each(|(sum, g)| *sum += g),
+                    None => {
+                        by_part.iter_mut().zip(by_row).for_each(|(sum, &g)| *sum += g.into());
+                    }
                     Some((_, weights)) => {
-                        for (at, g) in by_row.iter().enumerate() {
+                        for (at, &g) in by_row.iter().enumerate() {
+                            let g: f64 = g.into();
                             by_part[at] += g * f64::from(weights[at]);
                             by_norm[at] += g * f64::from(values[at]);
                         }
@@ -138,7 +155,7 @@ mod tests {
         ]
         .into();
         let expected = [0.0, 2.0, 1.0, 3.0, 4.0, 6.0, 5.0, 7.0, 8.0, 9.0];
-        assert_eq!(folded.rows(&parameters), expected);
+        assert_eq!(folded.rows(&parameters).concat(), expected);
         assert_eq!(folded.bias(&parameters).unwrap(), expected);
         // A gradient finds its way back.
         let zeros = |(name, values): (&String, &Vec<f32>)| (name.clone(), vec![0f64; values.len()]);

@@ -1,6 +1,8 @@
 //! Functions that the standard library and LibTorch leave to the machine, from one pinned
 //! implementation: the `libm` crate in f64, and here e^x in f32 for loops over many numbers.
 
+use crate::numerics::vectorised::vectorised;
+
 /// e^x in f32, within 2 units in the last place: 2^n · e^r with |r| ≤ ln 2 / 2, the polynomial
 /// of Cephes' `expf`. Results below the smallest normal number become about that number, results
 /// above 2^127 become infinity, NaN stays NaN. No product and sum are fused, so the bits are the
@@ -32,6 +34,54 @@ pub fn exp(x: f32) -> f32 {
     if above { f32::INFINITY } else { result }
 }
 
+/// e^x in place, number by number: the bits of `libm::exp`, in loops that are compiled to vectors.
+pub fn exp_all(x: &mut [f64]) {
+    let mut others = false;
+    vectorised(
+        #[inline(always)]
+        || {
+            for x in x.iter_mut() {
+                // What `libm::exp` treats apart: results below the smallest normal number, and above 1.
+                others |= !(*x > -708.0 && *x <= 0.0);
+            }
+        },
+    );
+    if others {
+        // −∞ is a token that cannot come, and the usual one of them.
+        x.iter_mut().for_each(|x| *x = if *x < -745.2 { 0.0 } else { libm::exp(*x) });
+        return;
+    }
+    vectorised(
+        #[inline(always)]
+        || x.iter_mut().for_each(|x| *x = exp_below_one(*x)),
+    );
+}
+
+/// `libm::exp` between −708 and 0, without a branch: FreeBSD's algorithm and its order of operations.
+#[inline(always)]
+fn exp_below_one(x: f64) -> f64 {
+    const HIGH: f64 = 6.931_471_803_691_238e-1;
+    const LOW: f64 = 1.908_214_929_270_587_7e-10;
+    const P: [f64; 5] = [
+        1.666_666_666_666_660_2e-1,
+        -2.777_777_777_701_559_3e-3,
+        6.613_756_321_437_934e-5,
+        -1.653_390_220_546_525_2e-6,
+        4.138_136_797_057_238e-8,
+    ];
+    let high_word = (x.to_bits() >> 32) & 0x7fff_ffff;
+    // Up to ln 2 / 2 nothing is taken off.
+    let whole = (std::f64::consts::LOG2_E * x - 0.5) as i32;
+    let k = if high_word > 0x3fd6_2e42 { whole } else { 0 };
+    let (high, low) = (x - f64::from(k) * HIGH, f64::from(k) * LOW);
+    let r = high - low;
+    let rr = r * r;
+    let c = r - rr * (P[0] + rr * (P[1] + rr * (P[2] + rr * (P[3] + rr * P[4]))));
+    let y = 1.0 + (r * c / (2.0 - c) - low + high);
+    let y = if high_word > 0x3e30_0000 { y } else { 1.0 + x };
+    y * f64::from_bits(((1023 + k) as u64) << 52)
+}
+
 /// A distribution over a vocabulary, in f64. The sampler draws from it and the exact training
 /// forward reads log-probs from it, so both agree bit by bit where the logits do.
 #[derive(Debug, Clone)]
@@ -51,11 +101,13 @@ impl Distribution {
     /// softmax(logits / temperature). `temperature` must be positive.
     ///
     /// `None` when the logits are no distribution: NaN or +∞ is among them, or all are −∞.
-    pub fn new(logits: &[f64], temperature: f64) -> Option<Self> {
+    pub fn new(logits: &[impl Copy + Into<f64>], temperature: f64) -> Option<Self> {
         let scale = 1.0 / temperature;
-        let most = logits.iter().fold(f64::NEG_INFINITY, |most, logit| most.max(logit * scale));
-        let weights: Vec<f64> =
-            logits.iter().map(|logit| libm::exp(logit * scale - most)).collect();
+        let mut weights: Vec<f64> = Vec::with_capacity(logits.len());
+        weights.extend(logits.iter().map(|&logit| logit.into() * scale));
+        let most = weights.iter().fold(f64::NEG_INFINITY, |most, logit| most.max(*logit));
+        weights.iter_mut().for_each(|weight| *weight -= most);
+        exp_all(&mut weights);
         // `f64::max` passes over a NaN; the sum of the weights does not.
         let total: f64 = weights.iter().sum();
         let is_distribution = most.is_finite() && total.is_finite();
@@ -72,10 +124,10 @@ impl Distribution {
     }
 
     /// Entropy in nats, summed in the order of token ids; `logits` are those it was made of.
-    pub fn entropy(&self, logits: &[f64]) -> f64 {
+    pub fn entropy(&self, logits: &[impl Copy + Into<f64>]) -> f64 {
         let terms = logits.iter().enumerate().map(|(token, &logit)| {
             let probability = self.probability(token);
-            if probability == 0.0 { 0.0 } else { probability * self.log_prob(logit) }
+            if probability == 0.0 { 0.0 } else { probability * self.log_prob(logit.into()) }
         });
         -terms.sum::<f64>()
     }
@@ -90,7 +142,8 @@ impl Distribution {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::{prelude::prop_assert, proptest};
+    use proptest::prelude::{prop_assert, prop_assert_eq};
+    use proptest::proptest;
 
     proptest! {
         #[test]
@@ -99,6 +152,46 @@ mod tests {
             let unit = f64::from(f32::EPSILON) * exact;
             prop_assert!((f64::from(exp(x)) - exact).abs() <= 2.0 * unit, "{x}: {} {exact}", exp(x));
         }
+    }
+
+    proptest! {
+        #[test]
+        fn exp_of_all_is_libms_bit_by_bit(
+            mut x in proptest::collection::vec(-708f64..=0.0, 1..40),
+            exponent in -60i32..=10,
+        ) {
+            // Small ones too, whose own branches `libm::exp` has.
+            x.push(-libm::ldexp(1.0 + x[0] / -708.0, exponent).min(707.9));
+            let expected: Vec<u64> = x.iter().map(|x| libm::exp(*x).to_bits()).collect();
+            exp_all(&mut x);
+            prop_assert_eq!(x.iter().map(|x| x.to_bits()).collect::<Vec<u64>>(), expected);
+        }
+    }
+
+    #[test]
+    fn exp_of_all_is_libms_at_the_ends_of_its_cases() {
+        let half = std::f64::consts::LN_2 / 2.0;
+        let mut at =
+            vec![0.0, -0.0, -f64::MIN_POSITIVE, -708.0, f64::NEG_INFINITY, -745.1, 1.0, 710.0];
+        for near in [half, 3.0 * half, 2f64.powi(-28), 708.0, 0.346_574_2, 0.346_573_6] {
+            at.extend(
+                (-40i64..=40)
+                    .map(|step| -f64::from_bits((near.to_bits() as i64 + (step << 26)) as u64)),
+            );
+            at.extend(
+                (-40i64..=40).map(|step| -f64::from_bits((near.to_bits() as i64 + step) as u64)),
+            );
+        }
+        for part in [1, at.len()] {
+            let mut x = at.clone();
+            x.chunks_mut(part).for_each(exp_all);
+            for (at, x) in at.iter().zip(x) {
+                assert_eq!(x.to_bits(), libm::exp(*at).to_bits(), "{at:e}");
+            }
+        }
+        let mut nan = [f64::NAN, -1.0];
+        exp_all(&mut nan);
+        assert!(nan[0].is_nan() && nan[1] == libm::exp(-1.0));
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub use crate::numerics::native::attention::Head;
 pub use crate::numerics::native::backward::BackwardSetting;
 pub use crate::numerics::native::cache::Heads;
 pub use crate::numerics::native::product::{Left, Panels};
-pub use crate::numerics::native::weights::{NativeGradients, NativeWeight, Parameters};
+pub use crate::numerics::native::weights::{NativeGradients, NativeWeight, Parameters, SlotSums};
 pub use crate::numerics::native::window::{Tally, Window, Windows};
 pub use crate::numerics::native::{NativeAttention, NativeOperations, NativeRows, Span};
 pub use crate::numerics::operations::{HeadNorms, Numerics, Operations};

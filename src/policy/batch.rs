@@ -77,13 +77,14 @@ pub fn passes(rows: &[Row], micro_batch: &[usize], most_tokens: usize) -> Vec<Ve
     passes
 }
 
-/// Cuts rows into passes of nearly as many tokens each, an even number of them, of at most about
-/// `most_tokens`: threads that take one after another end together. `together` keeps rows of a group,
+/// Cuts rows into passes of nearly as many tokens each, of at most about `most_tokens`, and a multiple of
+/// `side_by_side` of them: threads that take one after another end together. `together` keeps rows of a group,
 /// which share a prompt, side by side.
 pub fn balanced(
     rows: &[Row],
     members: &[usize],
     most_tokens: usize,
+    side_by_side: usize,
     together: bool,
 ) -> Vec<Vec<usize>> {
     let tokens = |part: &[usize]| part.iter().map(|&row| rows[row].tokens.len()).sum::<usize>();
@@ -102,7 +103,7 @@ pub fn balanced(
         }
     }
     parts.sort_by_key(|part| (std::cmp::Reverse(tokens(part)), part[0]));
-    let count = tokens(members).div_ceil(most_tokens.max(1)).next_multiple_of(2);
+    let count = tokens(members).div_ceil(most_tokens.max(1)).next_multiple_of(side_by_side);
     let mut passes = vec![Vec::new(); count.min(parts.len())];
     for part in parts {
         let least = passes.iter_mut().min_by_key(|pass| tokens(pass));
@@ -307,7 +308,7 @@ mod tests {
         let rows: Vec<Row> = (0..64).map(|i| row(i / 8, 10, 10 + i * 7 % 40)).collect();
         let members: Vec<usize> = (0..64).collect();
         for together in [false, true] {
-            let passes = balanced(&rows, &members, 1024, together);
+            let passes = balanced(&rows, &members, 1024, 2, together);
             assert_eq!(passes.len(), 4);
             let mut all = passes.concat();
             all.sort_unstable();
@@ -319,7 +320,7 @@ mod tests {
             let least = passes.iter().map(tokens).min().unwrap();
             assert!(most - least <= if together { 100 } else { 10 }, "{least} {most}");
         }
-        assert!(balanced(&rows, &[], 1024, true).is_empty());
+        assert!(balanced(&rows, &[], 1024, 2, true).is_empty());
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub fn read_members(
         frozen.passes_halved = workers::together(|| halving::each(passes, work, take))?;
         return Ok(frozen);
     }
-    let made = workers::map(&passes, || model.share(), |model, members| read(model, members));
+    let made = model.map(&passes, |model, members| read(model, members));
     for (members, read) in passes.iter().zip(made) {
         frozen.put(members, read);
     }

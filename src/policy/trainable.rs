@@ -3,9 +3,9 @@
 
 use crate::experiment::Optimizer;
 use crate::policy::OptimizerError;
+use crate::policy::optimizer;
 use crate::policy::optimizer::on_device::plain;
-use crate::policy::optimizer::{self, OptimizerTensors};
-use crate::policy::{AdamW, DeviceAdamW, Gradients, Moments, OnDevice, Qwen2, checkpoint};
+use crate::policy::{AdamW, DeviceAdamW, Gradients, Moments, OnDevice, Qwen2};
 use crate::records::{Components, ledger};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,13 +18,10 @@ pub struct Policy {
     trained: Trained,
 }
 
-/// What updates change.
+/// What updates change, beside the model's own weights.
 #[derive(Debug)]
 enum Trained {
-    Plain {
-        weights: OptimizerTensors,
-        optimizer: AdamW,
-    },
+    Plain(AdamW),
     /// Tensors where the policy is, for large ones. Weights in f32 are the model's own.
     OnDevice(DeviceAdamW),
 }
@@ -49,11 +46,7 @@ impl Policy {
         }
         let state = state.into();
         let trained = match model.is_native() {
-            true => {
-                let values = checkpoint::values(&model).into_iter();
-                let weights = values.map(|(name, (_, values))| (name, values)).collect();
-                Trained::Plain { weights, optimizer: AdamW::from_state(optimizer, state) }
-            }
+            true => Trained::Plain(AdamW::from_state(optimizer, state)),
             false => {
                 let weights = wide_weights(&model, stored.unwrap_or(model.parameters()));
                 Trained::OnDevice(DeviceAdamW::new(optimizer, weights, &state))
@@ -78,7 +71,7 @@ impl Policy {
     /// The weights that a checkpoint holds: f32, whatever the model computes in.
     pub fn weights(&self) -> &BTreeMap<String, Tensor> {
         match &self.trained {
-            Trained::Plain { .. } => self.model.parameters(),
+            Trained::Plain(_) => self.model.parameters(),
             Trained::OnDevice(adamw) => adamw.weights(),
         }
     }
@@ -86,7 +79,7 @@ impl Policy {
     /// AdamW's state, as a checkpoint holds it.
     pub fn moments(&self) -> &dyn Moments {
         match &self.trained {
-            Trained::Plain { optimizer, .. } => &**optimizer.state(),
+            Trained::Plain(optimizer) => &**optimizer.state(),
             Trained::OnDevice(adamw) => adamw,
         }
     }
@@ -94,11 +87,17 @@ impl Policy {
     /// The ledger's components `weights` and `moments`, as they are now.
     pub fn components(&self) -> Components {
         let [weights, moments] = match &self.trained {
-            Trained::Plain { weights, optimizer } => {
+            Trained::Plain(optimizer) => {
                 let optimizer::OptimizerState { updates, first_moments, second_moments } =
                     &**optimizer.state();
-                let moments = ledger::moments(*updates, first_moments, second_moments);
-                [ledger::tensors(weights), moments]
+                std::thread::scope(|scope| {
+                    let moments =
+                        scope.spawn(|| ledger::moments(*updates, first_moments, second_moments));
+                    let names = self.model.parameters().iter();
+                    let weights =
+                        ledger::each_tensor(names.map(|(name, tensor)| (name, plain(tensor))));
+                    [weights, moments.join().expect("a digest")]
+                })
             }
             Trained::OnDevice(adamw) => adamw.digests(),
         };
@@ -118,22 +117,30 @@ impl Policy {
     ) -> Result<(String, f64), OptimizerError> {
         let _no_graph = tch::no_grad_guard();
         let made = match &mut self.trained {
-            Trained::Plain { weights, optimizer } => {
-                let gradients = gradients.values(&self.model);
-                let (digest, next) = std::thread::scope(|scope| {
+            Trained::Plain(optimizer) => {
+                let model = &self.model;
+                let mut weights = model.plain_parameters();
+                let gradients = gradients.values(model, &weights);
+                let (digest, stepped) = std::thread::scope(|scope| {
                     let digest = scope.spawn(|| ledger::tensors(&gradients));
-                    let next = optimizer.next(weights, &gradients, learning_rate);
-                    (digest.join().expect("a digest"), next)
+                    let stepped = model
+                        .shared(|| optimizer.step_small(&mut weights, &gradients, learning_rate));
+                    (digest.join().expect("a digest"), stepped)
                 });
-                let next = next?;
-                put(&self.model, &next.parameters);
+                if let Some(norm) = stepped? {
+                    drop(gradients);
+                    model.put(&weights);
+                    return Ok((digest, norm));
+                }
+                let next = optimizer.next(&weights, &gradients, learning_rate)?;
+                model.put(&next.parameters);
                 // Exact arithmetic makes its matrices now rather than at their next use.
-                if self.model.weight_tally().is_some_and(|tally| tally.not_finite) {
-                    put(&self.model, weights);
+                if model.weight_tally().is_some_and(|tally| tally.not_finite) {
+                    model.put(&weights);
                     return Err(OptimizerError::Products);
                 }
                 let norm = next.norm;
-                *weights = optimizer.take(next);
+                optimizer.take(next);
                 (digest, norm)
             }
             Trained::OnDevice(adamw) => {
@@ -158,15 +165,6 @@ impl Policy {
         };
         Ok(made)
     }
-}
-
-/// Gives a model other weights.
-fn put(model: &Qwen2, weights: &OptimizerTensors) {
-    for (name, tensor) in model.parameters() {
-        let values = Tensor::from_slice(&weights[name]);
-        tensor.shallow_clone().copy_(&values.view(tensor.size().as_slice()));
-    }
-    model.parameters_changed();
 }
 
 /// The weights in f32 where the model is. Those that are there in f32 already are shared.

@@ -250,26 +250,37 @@ impl Work<'_> {
         passes.iter().flatten().for_each(|&(row, weight)| weights[row] = weight);
         // A prompt's rounded gradient depends on the responses behind it.
         let shares = model.numerics() == Numerics::Fast;
-        let cut = batch::balanced(batch.rows, batch.members, settings.cut.pass_tokens, shares);
-        let one = |model: &Qwen2, members: &Vec<usize>| {
+        let side_by_side = if model.is_large() { 1 } else { 2 };
+        let most = settings.cut.pass_tokens;
+        let cut = batch::balanced(batch.rows, batch.members, most, side_by_side, shares);
+        let add = |model: &Qwen2, members: &Vec<usize>, sums: &mut Gradients| {
             let pack = if shares { Pass::with_shared_prompts } else { Pass::new };
             let pass = pack(batch.rows, members);
             let weights: Vec<f64> = members.iter().map(|&row| weights[row]).collect();
-            let mut gradients = Gradients::default();
-            let sums = &mut gradients;
-            let log_probs =
-                pass.add_gradients(sums, model, settings.temperature, scale, |log_probs| {
-                    let made = self.objective(&pass, members, &weights, log_probs, model);
-                    (made.loss, pass.by_row(&log_probs.detach()))
-                })?;
-            Ok::<_, NumericsError>((gradients, log_probs))
+            pass.add_gradients(sums, model, settings.temperature, scale, |log_probs| {
+                let made = self.objective(&pass, members, &weights, log_probs, model);
+                (made.loss, pass.by_row(&log_probs.detach()))
+            })
         };
         let mut made = UpdateMade::default();
         let mut log_probs = vec![Vec::new(); batch.rows.len()];
-        for (members, pass) in cut.iter().zip(workers::map(&cut, || model.share(), one)) {
-            let (gradients, of_rows) = pass?;
-            made.gradients.add(gradients);
+        let mut keep = |members: &[usize], of_rows: Vec<Vec<f64>>| {
             members.iter().zip(of_rows).for_each(|(&row, of_row)| log_probs[row] = of_row);
+        };
+        if model.is_large() {
+            for members in &cut {
+                keep(members, add(model, members, &mut made.gradients)?);
+            }
+        } else {
+            let one = |model: &Qwen2, members: &Vec<usize>| {
+                let mut sums = Gradients::default();
+                add(model, members, &mut sums).map(|log_probs| (sums, log_probs))
+            };
+            for (members, pass) in cut.iter().zip(model.map(&cut, one)) {
+                let (gradients, of_rows) = pass?;
+                made.gradients.add(gradients);
+                keep(members, of_rows);
+            }
         }
         let sums = |model: &Qwen2, rows: &Vec<Weighted>| {
             let _no_graph = tch::no_grad_guard();

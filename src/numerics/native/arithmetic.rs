@@ -9,7 +9,9 @@ use std::fmt::Debug;
 const PANEL_BYTES: usize = 128;
 
 /// A number that sums of products are made in.
-pub trait Arithmetic: Copy + Debug + Default + From<f32> + Send + Sync + 'static {
+pub trait Arithmetic:
+    Copy + Debug + Default + From<f32> + Into<f64> + Send + Sync + 'static
+{
     /// Whether numbers are rounded into windows, so that no sum depends on its order.
     const EXACT: bool;
 
@@ -42,14 +44,18 @@ pub trait Arithmetic: Copy + Debug + Default + From<f32> + Send + Sync + 'static
     /// The numbers as this kind.
     fn widened(x: &[f32]) -> Cow<'_, [Self]>;
 
-    fn to_f32(self) -> f32;
+    /// Each number rounded to f32.
+    fn rounded(x: Vec<Self>) -> Vec<f32>;
 
     fn to_f64(self) -> f64;
+
+    /// Numbers of f32 as this kind, where it is f32.
+    fn of_f32s(x: &mut [f32]) -> Option<&mut [Self]>;
 }
 
 macro_rules! arithmetic {
     ($kind:ty, $exact:literal, $vector:ident, $splat:ident, $multiply_add:ident, $vectors:ident,
-     $vectors_mut:ident, $widened:expr) => {
+     $vectors_mut:ident, $widened:expr, $rounded:expr, $of_f32s:expr) => {
         impl Arithmetic for $kind {
             const EXACT: bool = $exact;
 
@@ -84,9 +90,12 @@ macro_rules! arithmetic {
                 $widened(x)
             }
 
-            #[inline(always)]
-            fn to_f32(self) -> f32 {
-                self as f32
+            fn rounded(x: Vec<Self>) -> Vec<f32> {
+                $rounded(x)
+            }
+
+            fn of_f32s(x: &mut [f32]) -> Option<&mut [Self]> {
+                $of_f32s(x)
             }
 
             #[inline(always)]
@@ -105,7 +114,9 @@ arithmetic!(
     mul_add_f32s,
     as_simd_f32s,
     as_mut_simd_f32s,
-    Cow::Borrowed
+    Cow::Borrowed,
+    |x| x,
+    Some
 );
 arithmetic!(
     f64,
@@ -115,5 +126,7 @@ arithmetic!(
     mul_add_f64s,
     as_simd_f64s,
     as_mut_simd_f64s,
-    |x: &[f32]| { x.iter().map(|x| f64::from(*x)).collect() }
+    |x: &[f32]| { x.iter().map(|x| f64::from(*x)).collect() },
+    |x: Vec<f64>| { x.into_iter().map(|x| x as f32).collect() },
+    |_| None
 );

@@ -57,9 +57,36 @@ impl Head {
         );
     }
 
-    /// Of a sequence that goes on after the rows `before`: joined `[length, joined width]`, turned and
-    /// rounded → the group's part of mixed `[length, queries · width]`, not rounded. Returns the
-    /// attention weights `[length · group, tokens before and length]`.
+    /// Attention weights `[length · group, tokens before and length]` of a sequence that goes on after
+    /// the rows `before`: joined `[length, joined width]`, turned and rounded.
+    pub fn shares<A: Arithmetic>(
+        self,
+        before: &[f32],
+        joined: &[f32],
+        windows: &Windows,
+    ) -> Vec<f32> {
+        let (stride, group) = (self.heads.joined_width(), self.group());
+        let tokens = CausalRows { each: group, before: before.len() / stride };
+        let length = tokens.before + joined.len() / stride;
+        let keys = self.of_all([before, joined], self.keys());
+        let keys = Panels::<A>::of_columns(&keys, self.heads.width, windows.key);
+        let left = self.take(joined, stride, self.queries(), group);
+        let left = Left::Rows(&left, windows.key);
+        let mut shares = product::multiply_part(left, &keys, Reach::ColumnsTo(tokens));
+        // Each token sees those up to itself.
+        let seen = |row| tokens.before + row / group + 1;
+        let scale = elementwise::scale(self.heads.width);
+        elementwise::softmax_rows::<A>(&mut shares, length, seen, scale, windows.share);
+        shares
+    }
+
+    /// One head of the tokens before and of the sequence, `[tokens, width]`.
+    fn of_all(self, rows: [&[f32]; 2], first: usize) -> Vec<f32> {
+        rows.map(|rows| self.take(rows, self.heads.joined_width(), first, 1)).concat()
+    }
+
+    /// Adds the group's part of mixed `[length, queries · width]`, not rounded. Returns the
+    /// [`Head::shares`].
     pub fn attend<A: Arithmetic>(
         self,
         before: &[f32],
@@ -68,19 +95,11 @@ impl Head {
         windows: &Windows,
     ) -> Vec<f32> {
         let Heads { width, queries, .. } = self.heads;
-        let (stride, group) = (self.heads.joined_width(), self.group());
-        let tokens = CausalRows { each: group, before: before.len() / stride };
-        let length = tokens.before + joined.len() / stride;
-        let of_all = |first| [before, joined].map(|it| self.take(it, stride, first, 1)).concat();
-        let keys = Panels::<A>::of_columns(&of_all(self.keys()), width, windows.key);
-        let left = self.take(joined, stride, self.queries(), group);
-        let left = Left::Rows(&left, windows.key);
-        let mut shares = product::multiply_part(left, &keys, Reach::ColumnsTo(tokens));
-        // Each token sees those up to itself.
-        let seen = |row| tokens.before + row / group + 1;
-        let scale = elementwise::scale(width);
-        elementwise::softmax_rows::<A>(&mut shares, length, seen, scale, windows.share);
-        let values = Panels::<A>::of_rows(&of_all(self.values()), width, windows.value);
+        let before_tokens = before.len() / self.heads.joined_width();
+        let tokens = CausalRows { each: self.group(), before: before_tokens };
+        let shares = self.shares::<A>(before, joined, windows);
+        let values = self.of_all([before, joined], self.values());
+        let values = Panels::<A>::of_rows(&values, width, windows.value);
         let left = Left::Rows(&shares, windows.share);
         let mixture = product::multiply_part(left, &values, Reach::TermsTo(tokens));
         self.give(&mixture, mixed, queries * width, self.queries());
@@ -107,7 +126,7 @@ impl Head {
             elementwise::round::<A>(&mut x, gradient, tally);
             x
         };
-        let of_all = |first| [before, joined].map(|it| self.take(it, stride, first, 1)).concat();
+        let of_all = |first| self.of_all([before, joined], first);
         let by_mixture = self.take(by_mixed, queries * width, self.queries(), group);
 
         let left = Left::Columns(shares, windows.share);

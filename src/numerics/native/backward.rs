@@ -23,6 +23,12 @@ pub struct Backward<A> {
     pub sums: PhantomData<A>,
 }
 
+/// Tokens whose products are added up in one part of a sum over tokens: as many as caches hold both
+/// operands of.
+pub const fn part_of_sums<A>() -> usize {
+    2048 / size_of::<A>()
+}
+
 impl<A: Arithmetic> Backward<A> {
     /// Adds to a node's gradient. Everything is rounded into the window of gradients.
     pub fn give(&mut self, node: usize, mut gradient: Vec<f32>) {
@@ -47,22 +53,21 @@ impl<A: Arithmetic> Backward<A> {
         weight: &NativeWeight<A>,
     ) -> Vec<f32> {
         let tokens = self.setting.tokens_in_all;
-        // Of as many tokens at once as caches hold both operands of.
-        let part = 2048 / size_of::<A>();
-        let parts = g.chunks(part * weight.outputs()).zip(x.chunks(part * weight.inputs));
+        let part = part_of_sums::<A>();
+        let parts = g.chunks(part * weight.outputs()).zip(x.chunks(part * weight.inputs()));
         for (g, x) in parts {
             let left = Left::Columns(g, self.setting.window);
-            let right = Panels::<A>::of_rows(x, weight.inputs, window);
+            let right = Panels::<A>::of_rows(x, weight.inputs(), window);
             product::multiply_onto(self.gradients.matrix(weight), left, &right, tokens);
         }
         if weight.bias.is_some() {
             elementwise::add_rows(self.gradients.bias(weight), g);
         }
-        product::multiply_rounded(Left::Rows(g, self.setting.window), &weight.backward)
+        product::multiply_transposed(g, self.setting.window, &weight.forward)
     }
 
     /// Adds g · x over tokens to the sums of a vector of weights.
     pub fn scale(&mut self, g: &[f32], x: &[f32], weight: &NativeWeight<A>) {
-        elementwise::add_products(self.gradients.matrix(weight), g, x);
+        elementwise::add_products(self.gradients.vector(weight), g, x);
     }
 }

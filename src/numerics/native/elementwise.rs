@@ -1,10 +1,30 @@
 //! Loops over rows of f32: separate additions, products, divisions and roots, each rounded by
 //! itself; sums of products of numbers out of windows, which are exact in f64.
 
+use crate::base::workers;
 use crate::numerics::vectorised::{dispatch, vectorised};
 use crate::numerics::{Arithmetic, Tally, Window, functions::exp, native::orders};
 use pulp::{Simd, WithSimd};
 use std::marker::PhantomData;
+
+/// Numbers that are not worth a second thread.
+const FEW: usize = 1 << 14;
+
+/// [`workers::by_rows`] for loops of little work a number, compiled for the process's instructions as
+/// [`vectorised`] says.
+#[inline(always)]
+fn by_rows<T: Send>(x: &mut [T], width: usize, work: impl Fn(usize, &mut [T]) + Sync) {
+    let part = |first: usize, x: &mut [T]| {
+        vectorised(
+            #[inline(always)]
+            || work(first, x),
+        )
+    };
+    match x.len() < FEW {
+        true => part(0, x),
+        false => workers::by_rows(x, width, part),
+    }
+}
 
 /// Rounds every number into the window, where sums are to be exact.
 pub fn round<A: Arithmetic>(x: &mut [f32], window: Window, tally: &mut Tally) {
@@ -43,7 +63,14 @@ pub fn round<A: Arithmetic>(x: &mut [f32], window: Window, tally: &mut Tally) {
 /// windows that leave the sums their bits, whatever the order.
 pub fn dots<A: Arithmetic>(a: &[f32], b: &[f32], width: usize) -> Vec<f64> {
     let mut sums = vec![0.0; a.len() / width];
-    dispatch(Dots { a, b, width, sums: &mut sums });
+    let part = |first: usize, sums: &mut [f64]| {
+        let (a, b) = (&a[first * width..], &b[first * width..]);
+        dispatch(Dots { a, b, width, sums });
+    };
+    match a.len() < FEW {
+        true => part(0, &mut sums),
+        false => workers::by_rows(&mut sums, 1, part),
+    }
     if A::EXACT && orders::checked() {
         orders::compare_others(width, &sums, |order| {
             let rows = a.chunks_exact(width).zip(b.chunks_exact(width));
@@ -126,10 +153,12 @@ pub fn inverse_root_mean_squares<A: Arithmetic>(x: &[f32], width: usize, epsilon
 /// Each row times its own factor.
 pub fn scale_rows(x: &[f32], factors: &[f32], width: usize) -> Vec<f32> {
     let mut scaled = x.to_vec();
-    vectorised(
+    by_rows(
+        &mut scaled,
+        width,
         #[inline(always)]
-        || {
-            for (row, factor) in scaled.chunks_exact_mut(width).zip(factors) {
+        |first, scaled| {
+            for (row, factor) in scaled.chunks_exact_mut(width).zip(&factors[first..]) {
                 row.iter_mut().for_each(|x| *x *= factor);
             }
         },
@@ -146,11 +175,15 @@ pub fn norm_derivative<A: Arithmetic>(
 ) -> Vec<f32> {
     let means = dots::<A>(g, y, width);
     let mut derivative = g.to_vec();
-    vectorised(
+    by_rows(
+        &mut derivative,
+        width,
         #[inline(always)]
-        || {
-            let rows = derivative.chunks_exact_mut(width).zip(y.chunks_exact(width));
-            for ((row, y), (mean, factor)) in rows.zip(means.iter().zip(factors)) {
+        |first, derivative| {
+            let rows =
+                derivative.chunks_exact_mut(width).zip(y[first * width..].chunks_exact(width));
+            let factors = means[first..].iter().zip(&factors[first..]);
+            for ((row, y), (mean, factor)) in rows.zip(factors) {
                 let mean = (mean / width as f64) as f32;
                 for (g, y) in row.iter_mut().zip(y) {
                     *g = (*g - y * mean) * factor;
@@ -164,9 +197,11 @@ pub fn norm_derivative<A: Arithmetic>(
 /// Every row of x `[rows, width]` times `weights` `[width]`, number by number.
 pub fn scale_columns(x: &[f32], weights: &[f32]) -> Vec<f32> {
     let mut scaled = x.to_vec();
-    vectorised(
+    by_rows(
+        &mut scaled,
+        weights.len(),
         #[inline(always)]
-        || {
+        |_, scaled| {
             for row in scaled.chunks_exact_mut(weights.len()) {
                 row.iter_mut().zip(weights).for_each(|(x, weight)| *x *= weight);
             }
@@ -185,10 +220,12 @@ pub fn add_to_rows(x: &mut [f32], bias: &[f32]) {
 /// silu(gate) · up.
 pub fn swiglu(gate: &[f32], up: &[f32]) -> Vec<f32> {
     let mut inner = gate.to_vec();
-    vectorised(
+    by_rows(
+        &mut inner,
+        1,
         #[inline(always)]
-        || {
-            for (gate, up) in inner.iter_mut().zip(up) {
+        |first, inner| {
+            for (gate, up) in inner.iter_mut().zip(&up[first..]) {
                 *gate = *gate / (1.0 + exp(-*gate)) * up;
             }
         },
@@ -199,19 +236,27 @@ pub fn swiglu(gate: &[f32], up: &[f32]) -> Vec<f32> {
 /// The derivatives of [`swiglu`] by gate and by up.
 pub fn swiglu_derivatives(g: &[f32], gate: &[f32], up: &[f32]) -> (Vec<f32>, Vec<f32>) {
     let (mut by_gate, mut by_up) = (vec![0.0; g.len()], vec![0.0; g.len()]);
-    vectorised(
-        #[inline(always)]
-        || {
-            let inputs = g.iter().zip(gate).zip(up);
-            let outputs = by_gate.iter_mut().zip(&mut by_up);
-            for (((g, gate), up), (by_gate, by_up)) in inputs.zip(outputs) {
-                let share = 1.0 / (1.0 + exp(-gate));
-                let silu = gate * share;
-                *by_up = g * silu;
-                *by_gate = g * up * (share + silu * (1.0 - share));
-            }
-        },
-    );
+    let part = g.len().div_ceil(workers::of_pool()).max(FEW);
+    let parts = by_gate.chunks_mut(part).zip(by_up.chunks_mut(part));
+    let mut parts: Vec<_> = parts.collect();
+    workers::by_rows(&mut parts, 1, |first, parts| {
+        for (at, (by_gate, by_up)) in parts.iter_mut().enumerate() {
+            let from = (first + at) * part;
+            vectorised(
+                #[inline(always)]
+                || {
+                    let inputs = g[from..].iter().zip(&gate[from..]).zip(&up[from..]);
+                    let outputs = by_gate.iter_mut().zip(by_up.iter_mut());
+                    for (((g, gate), up), (by_gate, by_up)) in inputs.zip(outputs) {
+                        let share = 1.0 / (1.0 + exp(-gate));
+                        let silu = gate * share;
+                        *by_up = g * silu;
+                        *by_gate = g * up * (share + silu * (1.0 - share));
+                    }
+                },
+            );
+        }
+    });
     (by_gate, by_up)
 }
 
@@ -317,9 +362,11 @@ fn sum_of_lanes<S: Simd>(simd: S, x: &[f32]) -> f32 {
 
 /// Adds `more` to `x`, number by number.
 pub fn add(x: &mut [f32], more: &[f32]) {
-    vectorised(
+    by_rows(
+        x,
+        1,
         #[inline(always)]
-        || x.iter_mut().zip(more).for_each(|(x, more)| *x += more),
+        |first, x| x.iter_mut().zip(&more[first..]).for_each(|(x, more)| *x += more),
     );
 }
 

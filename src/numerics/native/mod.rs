@@ -32,6 +32,7 @@ pub mod product;
 pub mod weights;
 pub mod window;
 
+use crate::base::workers;
 use crate::numerics::native::{backward::Backward, cache::Slots};
 use crate::numerics::{
     Arithmetic, BackwardSetting, Head, HeadNorms, Heads, Left, NativeGradients, NativeWeight,
@@ -39,7 +40,6 @@ use crate::numerics::{
 };
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::rc::Rc;
 use std::sync::Arc;
 
 /// What every operation of a policy needs to know.
@@ -48,9 +48,12 @@ pub struct NativeSettings {
     pub windows: Windows,
     pub heads: Heads,
     pub epsilon: f64,
+    /// Whether the backward pass computes again what is cheap: attention weights and what SwiGLU gave.
+    /// The numbers are the same.
+    pub recomputes: bool,
 }
 
-pub type Keep<'a> = &'a mut dyn FnMut(usize, &[f32]);
+pub type Keep<'a> = &'a mut (dyn FnMut(usize, &[f32]) + Send);
 
 /// Where attention looks.
 pub enum NativeAttention<'a, A> {
@@ -74,6 +77,15 @@ pub struct Span {
 }
 
 impl Span {
+    /// The span in tokens that begin with this one.
+    fn from(&self, first: usize) -> Self {
+        let moved = |it: &Range<usize>| match it.is_empty() {
+            true => 0..0,
+            false => it.start - first..it.end - first,
+        };
+        Self { own: moved(&self.own), before: moved(&self.before) }
+    }
+
     /// The span in rows of so many numbers a token.
     fn of_rows(&self, width: usize) -> Self {
         let scaled = |it: &Range<usize>| it.start * width..it.end * width;
@@ -82,14 +94,25 @@ impl Span {
 }
 
 /// Numbers of each token, `[tokens, width]`.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct NativeRows {
     /// The numbers. Which window they lie in, the operation that made them says.
-    pub values: Rc<Vec<f32>>,
+    pub values: Arc<Vec<f32>>,
     node: usize,
+    /// Computes the numbers again, where they are not to be kept for the backward pass.
+    again: Option<Again>,
 }
 
-type Derivative<A> = Box<dyn FnOnce(&[f32], &mut Backward<A>)>;
+impl NativeRows {
+    /// Chosen rows of `width` numbers, in the order of the indices, without a record.
+    pub fn of_rows(&self, chosen: &[usize], width: usize) -> Self {
+        let rows = chosen.iter().flat_map(|&row| &self.values[row * width..][..width]);
+        Self { values: Arc::new(rows.copied().collect()), node: 0, again: None }
+    }
+}
+
+type Again = Arc<dyn Fn() -> Vec<f32> + Send + Sync>;
+type Derivative<A> = Box<dyn FnOnce(&[f32], &mut Backward<A>) + Send>;
 
 /// The operations on f32 rows, recorded for a backward pass or not.
 pub struct NativeOperations<'a, A> {
@@ -129,14 +152,14 @@ impl<'a, A: Arithmetic> NativeOperations<'a, A> {
 
     fn record(
         &mut self,
-        values: impl Into<Rc<Vec<f32>>>,
+        values: impl Into<Arc<Vec<f32>>>,
         derivative: impl FnOnce() -> Derivative<A>,
     ) -> NativeRows {
         let node = self.tape.as_ref().map_or(0, Vec::len);
         if let Some(tape) = &mut self.tape {
             tape.push(derivative());
         }
-        NativeRows { values: values.into(), node }
+        NativeRows { values: values.into(), node, again: None }
     }
 
     /// Rows of x that are chosen by index, in the order of the indices.
@@ -155,18 +178,13 @@ impl<'a, A: Arithmetic> NativeOperations<'a, A> {
         })
     }
 
-    /// Logits `[rows, vocab]`: unrounded sums.
-    pub fn logits(&self, last: &NativeRows, head: &NativeWeight<A>) -> Vec<f64> {
-        product::multiply(Left::Rows(&last.values, self.settings.windows.last), &head.forward)
-    }
-
-    /// Adds to gradients of the weights what follows from those of the logits `[rows, vocab]`, which are
-    /// in the gradients' unit and not yet rounded.
+    /// Adds to gradients of the weights what follows from those of the logits. `by_logits` gives those of
+    /// the rows of `last` in parts, one after another, in the gradients' unit and not yet rounded.
     pub fn backward(
         self,
         last: &NativeRows,
         head: &Arc<NativeWeight<A>>,
-        mut by_logits: Vec<f32>,
+        by_logits: impl Iterator<Item = Vec<f32>>,
         setting: BackwardSetting,
         gradients: NativeGradients,
     ) -> NativeGradients {
@@ -175,8 +193,14 @@ impl<'a, A: Arithmetic> NativeOperations<'a, A> {
         let windows = self.settings.windows;
         let sums = PhantomData;
         let mut backward = Backward::<A> { waiting, gradients, setting, windows, sums };
-        elementwise::round::<A>(&mut by_logits, setting.window, &mut backward.gradients.gradients);
-        let by_last = backward.linear(&by_logits, &last.values, windows.last, head);
+        let (mut by_last, mut rest) = (Vec::new(), &last.values[..]);
+        for mut by_logits in by_logits {
+            let tally = &mut backward.gradients.gradients;
+            elementwise::round::<A>(&mut by_logits, setting.window, tally);
+            let (rows, after) = rest.split_at(by_logits.len() / head.outputs() * head.inputs());
+            by_last.extend(backward.linear(&by_logits, rows, windows.last, head));
+            rest = after;
+        }
         backward.give(last.node, by_last);
         for (node, derivative) in tape.into_iter().enumerate().rev() {
             if let Some(gradient) = backward.waiting[node].take() {
@@ -194,19 +218,14 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
     type Weight = Arc<NativeWeight<A>>;
 
     fn embedding(&mut self, table: &Arc<NativeWeight<A>>, tokens: &[u32]) -> NativeRows {
-        let width = table.inputs;
-        let values: Vec<f32> = tokens
-            .iter()
-            .flat_map(|&token| &table.values[token as usize * width..][..width])
-            .copied()
-            .collect();
-        let values = self.rounded(values, self.settings.windows.residual);
-        let (table, tokens) = (table.clone(), tokens.to_vec());
+        let width = table.inputs();
+        let rows = tokens.iter().flat_map(|&token| table.forward.column(token as usize)).collect();
+        let values = self.rounded(A::rounded(rows), self.settings.windows.residual);
+        let tokens = tokens.to_vec();
         self.record(values, || {
             Box::new(move |g, backward| {
-                let sums = backward.gradients.matrix(&table);
                 for (&token, g) in tokens.iter().zip(g.chunks_exact(width)) {
-                    elementwise::add_rows(&mut sums[token as usize * width..][..width], g);
+                    elementwise::add_rows(backward.gradients.embedding(token, width), g);
                 }
             })
         })
@@ -216,7 +235,7 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
         let factors =
             elementwise::inverse_root_mean_squares::<A>(&x.values, width, self.settings.epsilon);
         let values = elementwise::scale_rows(&x.values, &factors, width);
-        let values = Rc::new(self.rounded(values, self.settings.windows.normed));
+        let values = Arc::new(self.rounded(values, self.settings.windows.normed));
         let (node, y) = (x.node, values.clone());
         self.record(values, || {
             Box::new(move |g, backward| {
@@ -234,7 +253,7 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
         norms: Option<&HeadNorms<Arc<NativeWeight<A>>>>,
     ) -> NativeRows {
         assert!(norms.is_none(), "a policy with norms of heads is refused before");
-        let NativeSettings { windows, heads, .. } = self.settings;
+        let NativeSettings { windows, heads, recomputes, .. } = self.settings;
         let mut joined =
             product::multiply_rounded(Left::Rows(&x.values, windows.normed), &qkv.forward);
         if let Some(bias) = &qkv.bias {
@@ -259,27 +278,38 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
         let mut shares = Vec::new();
         match &mut self.attention {
             NativeAttention::Step { rows, .. } => {
-                let each = rows.iter_mut().zip(joined.chunks_exact(stride));
-                for ((row, joined), mixed) in
-                    each.zip(mixed.chunks_exact_mut(heads.queries * heads.width))
-                {
-                    let (queries, rest) = joined.split_at(heads.queries * heads.width);
-                    let (keys, values) = rest.split_at(heads.keys * heads.width);
-                    row[layer].push(heads, keys, values);
-                    row[layer].attend(heads, queries, &windows, mixed);
-                }
+                let width = heads.queries * heads.width;
+                let joined = joined.chunks_exact(stride);
+                let each = rows.iter_mut().zip(joined).zip(mixed.chunks_exact_mut(width));
+                workers::by_rows(&mut each.collect::<Vec<_>>(), 1, |_, part| {
+                    for ((row, joined), mixed) in part {
+                        let (queries, rest) = joined.split_at(width);
+                        let (keys, values) = rest.split_at(heads.keys * heads.width);
+                        row[layer].push(heads, keys, values);
+                        row[layer].attend(heads, queries, &windows, mixed);
+                    }
+                });
             }
             NativeAttention::Sequences { spans, keep } => {
-                let recorded = self.tape.is_some();
+                let keeps = self.tape.is_some() && !recomputes;
+                let (width, mut rest) = (heads.queries * heads.width, &mut mixed[..]);
+                let mut parts = Vec::new();
                 for span in spans.iter() {
-                    let Span { own, before } = span.of_rows(stride);
-                    let mixed = &mut mixed[span.of_rows(heads.queries * heads.width).own];
-                    for key in 0..heads.keys {
-                        let (before, own) = (&joined[before.clone()], &joined[own.clone()]);
-                        let made = Head { heads, key }.attend::<A>(before, own, mixed, &windows);
-                        shares.extend(recorded.then_some(made));
-                    }
+                    let (mixed, after) = rest.split_at_mut(span.own.len() * width);
+                    parts.push((span.of_rows(stride), mixed, Vec::new()));
+                    rest = after;
                 }
+                workers::by_rows(&mut parts, 1, |_, parts| {
+                    for (Span { own, before }, mixed, shares) in parts {
+                        let (before, own) = (&joined[before.clone()], &joined[own.clone()]);
+                        for key in 0..heads.keys {
+                            let head = Head { heads, key };
+                            let made = head.attend::<A>(before, own, mixed, &windows);
+                            shares.extend(keeps.then_some(made));
+                        }
+                    }
+                });
+                shares = parts.into_iter().map(|(_, _, shares)| shares).collect();
                 if let Some(keep) = keep {
                     keep(layer, &joined);
                 }
@@ -293,28 +323,52 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
         let qkv = qkv.clone();
         self.record(mixed, || {
             Box::new(move |g, backward| {
-                let mut by_joined = vec![0.0; joined.len()];
                 let (windows, gradient) = (backward.windows, backward.setting.window);
-                let tally = &mut backward.gradients.gradients;
-                let mut shares = shares.iter();
-                for span in spans {
-                    let g = &g[span.of_rows(heads.queries * heads.width).own];
-                    let Span { own, before } = span.of_rows(stride);
-                    let joined = [&joined[before.clone()], &joined[own.clone()]];
-                    let (earlier, by_own) = by_joined.split_at_mut(own.start);
-                    let (by_before, by_own) = (&mut earlier[before], &mut by_own[..own.len()]);
-                    for key in 0..heads.keys {
-                        let shares = shares.next().expect("shares of every head");
-                        Head { heads, key }.differentiate::<A>(
-                            g,
-                            joined,
-                            shares,
-                            [&mut *by_before, &mut *by_own],
-                            (&windows, gradient),
-                            tally,
-                        );
-                    }
+                let width = heads.queries * heads.width;
+                let mut by_joined = vec![0.0; joined.len()];
+                // What goes on after a prompt adds to its gradient, one after another.
+                let (mut parts, mut rest, mut first) = (Vec::new(), &mut by_joined[..], 0);
+                for spans in spans.chunk_by(|_, next| !next.before.is_empty()) {
+                    let tokens = spans.iter().map(|span| span.own.len()).sum::<usize>();
+                    let (by_joined, after) = rest.split_at_mut(tokens * stride);
+                    parts.push((first, spans, by_joined, Tally::default()));
+                    (rest, first) = (after, first + spans.len());
                 }
+                workers::by_rows(&mut parts, 1, |_, parts| {
+                    for (first, spans, by_joined, tally) in parts {
+                        let start = spans[0].own.start;
+                        for (at, span) in spans.iter().enumerate() {
+                            let g = &g[span.of_rows(width).own];
+                            let Span { own, before } = span.of_rows(stride);
+                            let joined = [&joined[before], &joined[own]];
+                            let Span { own, before } = span.from(start).of_rows(stride);
+                            let (earlier, by_own) = by_joined.split_at_mut(own.start);
+                            let (by_before, by_own) =
+                                (&mut earlier[before], &mut by_own[..own.len()]);
+                            for key in 0..heads.keys {
+                                let head = Head { heads, key };
+                                let again;
+                                let shares = match shares.get(*first + at) {
+                                    Some(shares) if !recomputes => &shares[key],
+                                    _ => {
+                                        again = head.shares::<A>(joined[0], joined[1], &windows);
+                                        &again
+                                    }
+                                };
+                                head.differentiate::<A>(
+                                    g,
+                                    joined,
+                                    shares,
+                                    [&mut *by_before, &mut *by_own],
+                                    (&windows, gradient),
+                                    tally,
+                                );
+                            }
+                        }
+                    }
+                });
+                let tally = &mut backward.gradients.gradients;
+                parts.iter().for_each(|(.., part)| tally.add(*part));
                 turn(&mut by_joined, &rotations, heads, true);
                 elementwise::round::<A>(&mut by_joined, gradient, tally);
                 let by_x = backward.linear(&by_joined, &x.values, windows.normed, &qkv);
@@ -334,17 +388,19 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
         gate: &Arc<NativeWeight<A>>,
         up: &Arc<NativeWeight<A>>,
     ) -> NativeRows {
-        let windows = self.settings.windows;
+        let NativeSettings { windows, recomputes, .. } = self.settings;
         let product = |weight: &NativeWeight<A>| {
             product::multiply_rounded(Left::Rows(&x.values, windows.normed), &weight.forward)
         };
-        let (gates, ups) = (product(gate), product(up));
-        let inner = elementwise::swiglu(&gates, &ups);
+        let both = Arc::new([product(gate), product(up)]);
+        let inner = elementwise::swiglu(&both[0], &both[1]);
         let inner = self.rounded(inner, windows.inner);
-        let (gate, up) = (gate.clone(), up.clone());
-        self.record(inner, || {
+        let (gate, up, again) = (gate.clone(), up.clone(), both.clone());
+        let inner = self.record(inner, || {
             Box::new(move |g, backward| {
-                let (mut by_gates, mut by_ups) = elementwise::swiglu_derivatives(g, &gates, &ups);
+                let (mut by_gates, mut by_ups) =
+                    elementwise::swiglu_derivatives(g, &both[0], &both[1]);
+                drop(both);
                 let tally = &mut backward.gradients.gradients;
                 elementwise::round::<A>(&mut by_gates, backward.setting.window, tally);
                 elementwise::round::<A>(&mut by_ups, backward.setting.window, tally);
@@ -353,7 +409,13 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
                     backward.give(x.node, by_x);
                 }
             })
-        })
+        });
+        let again: Again = Arc::new(move || {
+            let mut inner = elementwise::swiglu(&again[0], &again[1]);
+            elementwise::round::<A>(&mut inner, windows.inner, &mut Tally::default());
+            inner
+        });
+        NativeRows { again: recomputes.then_some(again), ..inner }
     }
 
     fn swiglu_output(&mut self, x: NativeRows, weight: &Arc<NativeWeight<A>>) -> NativeRows {
@@ -373,14 +435,14 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
     }
 
     fn scale(&mut self, x: NativeRows, weight: &Arc<NativeWeight<A>>) -> NativeRows {
-        let scaled = elementwise::scale_columns(&x.values, &weight.values);
+        let scaled = elementwise::scale_columns(&x.values, &weight.vector);
         let scaled = self.rounded(scaled, self.settings.windows.last);
         let weight = weight.clone();
         self.record(scaled, || {
             Box::new(move |g, backward| {
                 // A number of gradients' window times one of the normed rows': exact in f64.
                 backward.scale(g, &x.values, &weight);
-                backward.give(x.node, elementwise::scale_columns(g, &weight.values));
+                backward.give(x.node, elementwise::scale_columns(g, &weight.vector));
             })
         })
     }
@@ -397,9 +459,13 @@ impl<A: Arithmetic> NativeOperations<'_, A> {
         let values = product::multiply_rounded(Left::Rows(&x.values, window), &weight.forward);
         let weight = weight.clone();
         self.record(values, || {
+            let (node, again) = (x.node, x.again);
+            let kept = again.is_none().then_some(x.values);
             Box::new(move |g, backward| {
-                let by_x = backward.linear(g, &x.values, window, &weight);
-                backward.give(x.node, by_x);
+                let values = kept.or_else(|| again.map(|again| Arc::new(again())));
+                let values = values.expect("rows that are kept or computed again");
+                let by_x = backward.linear(g, &values, window, &weight);
+                backward.give(node, by_x);
             })
         })
     }

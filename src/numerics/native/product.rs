@@ -3,8 +3,10 @@
 //! column, thread or instruction set changes a bit of it; an exact sum does not depend on the order
 //! either.
 
+use crate::base::workers;
 use crate::numerics::native::{orders, window};
-use crate::numerics::{Arithmetic, Window, vectorised::dispatch};
+use crate::numerics::vectorised::{dispatch, vectorised};
+use crate::numerics::{Arithmetic, SlotSums, Window};
 use pulp::{Simd, WithSimd};
 use std::ops::Range;
 
@@ -21,27 +23,79 @@ pub struct Panels<A> {
 impl<A: Arithmetic> Panels<A> {
     /// Of a matrix `[terms, columns]`.
     pub fn of_rows(x: &[f32], columns: usize, window: Window) -> Self {
-        let mut panels = Self::zeros(x.len() / columns, columns, window);
-        for (at, panel) in panels.panels.iter_mut().enumerate() {
+        Self::packed(x.len() / columns, columns, window, |at, panel| {
             let first = at * A::PANEL;
             let width = A::PANEL.min(columns - first);
             for (values, x) in panel.chunks_exact_mut(A::PANEL).zip(x.chunks_exact(columns)) {
                 put(values, &x[first..first + width]);
             }
-        }
-        panels
+        })
     }
 
     /// Of the transpose of a matrix `[columns, terms]`, such as the weight of a linear layer.
     pub fn of_columns(x: &[f32], terms: usize, window: Window) -> Self {
-        let mut panels = Self::zeros(terms, x.len() / terms, window);
-        for (panel, x) in panels.panels.iter_mut().zip(x.chunks(A::PANEL * terms)) {
-            for (column, x) in x.chunks_exact(terms).enumerate() {
+        Self::packed(terms, x.len() / terms, window, |at, panel| {
+            let x = &x[at * A::PANEL * terms..];
+            for (column, x) in x.chunks_exact(terms).take(A::PANEL).enumerate() {
                 let values = panel.iter_mut().skip(column).step_by(A::PANEL);
                 values.zip(x).for_each(|(value, x)| *value = A::from(*x));
             }
+        })
+    }
+
+    /// Panels of one matrix after another's, side by side; all but the last are full.
+    pub fn side_by_side(parts: Vec<Self>, terms: usize, window: Window) -> Self {
+        let mut all = Self::zeros(terms, 0, window);
+        for part in parts {
+            all.columns += part.columns;
+            all.panels.extend(part.panels);
         }
+        all
+    }
+
+    /// Panels that `pack` fills, each by its number.
+    fn packed(
+        terms: usize,
+        columns: usize,
+        window: Window,
+        pack: impl Fn(usize, &mut [A]) + Sync,
+    ) -> Self {
+        let mut panels = Self::zeros(terms, columns, window);
+        workers::by_rows(&mut panels.panels, 1, |first, panels| {
+            panels.iter_mut().enumerate().for_each(|(at, panel)| pack(first + at, panel));
+        });
         panels
+    }
+
+    /// The transpose of some panels: their columns are its terms.
+    fn transposed(&self, panels: Range<usize>) -> Self {
+        let first = panels.start * A::PANEL;
+        let terms = (panels.end * A::PANEL).min(self.columns) - first;
+        Self::packed(terms, self.terms, self.window, |at, panel| {
+            let from = at * A::PANEL;
+            let width = A::PANEL.min(self.terms - from);
+            let rows = panel.chunks_mut(A::PANEL * A::PANEL);
+            let all = rows.zip(&self.panels[panels.clone()]);
+            let part = from * A::PANEL..(from + width) * A::PANEL;
+            let mut all = all.map(|(rows, source)| (rows, &source[part.clone()]));
+            vectorised(
+                #[inline(always)]
+                || all.by_ref().for_each(|(rows, source)| transpose(source, rows)),
+            );
+        })
+    }
+
+    /// A column, `[terms]`.
+    pub fn column(&self, at: usize) -> impl Iterator<Item = A> {
+        self.panels[at / A::PANEL].iter().skip(at % A::PANEL).step_by(A::PANEL).copied()
+    }
+
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    pub fn terms(&self) -> usize {
+        self.terms
     }
 
     /// Zeros `[terms, columns]`; either may be 0, to be appended to.
@@ -79,6 +133,31 @@ impl<A: Arithmetic> Panels<A> {
             order.iter().flat_map(row).copied().collect()
         };
         Self { panels: self.panels.iter().map(reordered).collect(), ..*self }
+    }
+}
+
+/// The transpose of a square of PANEL numbers, or of the part of it that the operands hold:
+/// source `[columns, PANEL]`, rows `[rows, PANEL]`. In small squares, which registers hold.
+#[inline(always)]
+fn transpose<A: Arithmetic>(source: &[A], rows: &mut [A]) {
+    const SIDE: usize = 8;
+    let (count, columns) = (rows.len() / A::PANEL, source.len() / A::PANEL);
+    for row in (0..count).step_by(SIDE) {
+        for column in (0..columns).step_by(SIDE) {
+            let (height, width) = (SIDE.min(count - row), SIDE.min(columns - column));
+            let mut square = [[A::default(); SIDE]; SIDE];
+            for (at, values) in square.iter_mut().enumerate().take(width) {
+                values.copy_from_slice(&source[(column + at) * A::PANEL + row..][..SIDE]);
+            }
+            for at in 0..height {
+                let turned: [A; SIDE] = std::array::from_fn(|column| square[column][at]);
+                let places = &mut rows[(row + at) * A::PANEL + column..];
+                match places.first_chunk_mut::<SIDE>() {
+                    Some(places) => *places = turned,
+                    None => places[..width].copy_from_slice(&turned[..width]),
+                }
+            }
+        }
     }
 }
 
@@ -154,65 +233,172 @@ impl Reach {
     }
 }
 
+/// Panels whose transpose is packed at once.
+const BLOCK: usize = 32;
+
+/// Products that are not worth a second thread.
+const SHORT: usize = 1 << 20;
+
+/// Fewer rows to a thread have all threads share the columns.
+const FEW_ROWS: usize = 8;
+
 /// The product `[rows, columns]`.
 ///
 /// # Panics
 /// When sums are to be exact and the windows leave too few bits for as many terms.
 pub fn multiply<A: Arithmetic>(left: Left, right: &Panels<A>) -> Vec<f64> {
     check(left, right);
-    plain(left, right)
+    wide(left, right)
 }
 
-fn plain<A: Arithmetic>(left: Left, right: &Panels<A>) -> Vec<f64> {
-    let mut product = Vec::with_capacity(rows(left, right) * right.columns);
-    each_row(left, right, Reach::All, |row| product.extend(row.iter().map(|sum| sum.to_f64())));
-    product
+/// [`multiply`], each sum as the arithmetic has it.
+pub fn sums<A: Arithmetic>(left: Left, right: &Panels<A>) -> Vec<A> {
+    check(left, right);
+    plain(left, right, Reach::All)
 }
 
 /// [`multiply`], each sum rounded to f32.
 pub fn multiply_rounded<A: Arithmetic>(left: Left, right: &Panels<A>) -> Vec<f32> {
-    multiply_part(left, right, Reach::All)
+    A::rounded(sums(left, right))
 }
 
 /// As [`multiply_rounded`], of a part of the sums.
 pub fn multiply_part<A: Arithmetic>(left: Left, right: &Panels<A>, reach: Reach) -> Vec<f32> {
     check(left, right);
-    let mut product = Vec::with_capacity(rows(left, right) * right.columns);
-    each_row(left, right, reach, |row| product.extend(row.iter().map(|sum| sum.to_f32())));
-    product
+    A::rounded(plain(left, right, reach))
+}
+
+/// As [`multiply_rounded`] with the transpose of `right`: rows `[rows, right's columns]` →
+/// `[rows, right's terms]`. It is packed a block of terms at a time, so that weights are kept once.
+pub fn multiply_transposed<A: Arithmetic>(
+    rows: &[f32],
+    window: Window,
+    right: &Panels<A>,
+) -> Vec<f32> {
+    let left = Left::Rows(rows, window);
+    check_bits(left, right, right.columns);
+    if A::EXACT && orders::checked() {
+        check_orders(left, &right.transposed(0..right.panels.len()));
+    }
+    let values = A::widened(rows);
+    let mut sums = vec![A::default(); rows.len() / right.columns.max(1) * right.terms];
+    for from in (0..right.panels.len()).step_by(BLOCK) {
+        let block = right.transposed(from..(from + BLOCK).min(right.panels.len()));
+        let at = LeftPlace { stride: right.columns, offset: from * A::PANEL, by_column: false };
+        let is_first = from == 0;
+        add_product((&mut sums, is_first), (&values, at), &block, Reach::All);
+    }
+    A::rounded(sums)
 }
 
 /// Adds the product to `sums` `[rows, columns]`: exact as long as `terms_in_all`, the terms of all
-/// products that are added, leave enough bits.
+/// products that are added, leave enough bits. Sums in f32 take the terms one after another.
 pub fn multiply_onto<A: Arithmetic>(
-    sums: &mut [f64],
+    sums: &mut SlotSums,
     left: Left,
     right: &Panels<A>,
     terms_in_all: usize,
 ) {
     check_bits(left, right, terms_in_all.max(right.terms));
     check(left, right);
-    let mut places = sums.chunks_exact_mut(right.columns.max(1));
-    each_row(left, right, Reach::All, |row| {
-        let place = places.next().expect("a sum for every number of the product");
-        place.iter_mut().zip(row).for_each(|(place, sum)| *place += sum.to_f64());
+    let sums = match sums {
+        SlotSums::Wide(sums) => sums,
+        SlotSums::Narrow(sums) if sums.is_empty() => {
+            *sums = A::rounded(plain(left, right, Reach::All));
+            return;
+        }
+        SlotSums::Narrow(sums) => {
+            let sums = (A::of_f32s(sums).expect("sums of the policy's arithmetic"), false);
+            return with_left(left, right, |left| add_product(sums, left, right, Reach::All));
+        }
+    };
+    let product = plain(left, right, Reach::All);
+    workers::by_rows(sums, 1, |first, sums| {
+        let product = &product[first..][..sums.len()];
+        vectorised(
+            #[inline(always)]
+            || sums.iter_mut().zip(product).for_each(|(sum, more)| *sum += more.to_f64()),
+        );
     });
 }
 
-/// Calls `take` with every row of the product, in order.
-fn each_row<A: Arithmetic>(
-    left: Left,
-    right: &Panels<A>,
-    reach: Reach,
-    mut take: impl FnMut(&[A]),
-) {
-    let values = A::widened(left.values());
-    let by_column = matches!(left, Left::Columns(..));
-    dispatch(Product { left: &values, by_column, right, reach, take: &mut take });
+fn plain<A: Arithmetic>(left: Left, right: &Panels<A>, reach: Reach) -> Vec<A> {
+    let rows = left.values().len().checked_div(right.terms).unwrap_or(0);
+    let mut sums = vec![A::default(); rows * right.columns];
+    with_left(left, right, |left| add_product((&mut sums, true), left, right, reach));
+    sums
 }
 
-fn rows<A: Arithmetic>(left: Left, right: &Panels<A>) -> usize {
-    left.values().len().checked_div(right.terms).unwrap_or(0)
+fn with_left<A: Arithmetic>(left: Left, right: &Panels<A>, work: impl FnOnce((&[A], LeftPlace))) {
+    let values = A::widened(left.values());
+    let rows = values.len().checked_div(right.terms).unwrap_or(0);
+    let by_column = matches!(left, Left::Columns(..));
+    let stride = if by_column { rows } else { right.terms };
+    work((&values, LeftPlace { stride, offset: 0, by_column }));
+}
+
+/// Where terms of the left operand lie: term t of row r at `r · stride + offset + t`, or at
+/// `(offset + t) · stride + r`.
+#[derive(Clone, Copy)]
+struct LeftPlace {
+    stride: usize,
+    offset: usize,
+    by_column: bool,
+}
+
+/// Adds the terms of a product to sums `[rows, columns]`, one after another. Sums that are zeros are not
+/// read: the first access to new memory is then a write, which costs half as much.
+fn add_product<A: Arithmetic>(
+    (sums, are_zeros): (&mut [A], bool),
+    (left, place): (&[A], LeftPlace),
+    right: &Panels<A>,
+    reach: Reach,
+) {
+    let (columns, terms, threads) = (right.columns, right.terms, workers::of_pool());
+    if columns == 0 || terms == 0 {
+        return;
+    }
+    let rows = sums.len() / columns;
+    let all = |first, panels, sums: &mut [A]| {
+        dispatch(Product { left, place, panels, terms, columns, reach, first, sums, are_zeros });
+    };
+    if threads == 1 || rows * columns * terms < SHORT {
+        return all(0, &right.panels, sums);
+    }
+    if rows >= threads * FEW_ROWS {
+        // One part to a thread: the first rows of each wait for the right operand.
+        let share = rows.div_ceil(threads).next_multiple_of(FEW_ROWS);
+        let mut parts: Vec<&mut [A]> = sums.chunks_mut(share * columns).collect();
+        return workers::by_rows(&mut parts, 1, |first, parts| {
+            for (at, sums) in parts.iter_mut().enumerate() {
+                all((first + at) * share, &right.panels, sums);
+            }
+        });
+    }
+    let share = right.panels.len().div_ceil(threads);
+    let parts: Vec<(usize, &[Vec<A>])> =
+        right.panels.chunks(share).enumerate().map(|(at, panels)| (at * share, panels)).collect();
+    let width = |(from, panels): (usize, &[Vec<A>])| {
+        let from = from * A::PANEL;
+        from..(from + panels.len() * A::PANEL).min(columns)
+    };
+    let of_part = |&(from, panels): &(usize, &[Vec<A>])| {
+        let places = width((from, panels));
+        let before = sums.chunks_exact(columns).flat_map(|row| &row[places.clone()]);
+        let mut part: Vec<A> = before.copied().collect();
+        let columns = places.len();
+        let reach = Reach::All;
+        let sums = &mut part[..];
+        let first = 0;
+        dispatch(Product { left, place, panels, terms, columns, reach, first, sums, are_zeros });
+        part
+    };
+    let done = workers::in_parts(&parts, of_part);
+    for (part, values) in parts.into_iter().zip(done) {
+        let places = width(part);
+        let rows = sums.chunks_exact_mut(columns).zip(values.chunks_exact(places.len()));
+        rows.for_each(|(row, values)| row[places.clone()].copy_from_slice(values));
+    }
 }
 
 fn check_bits<A: Arithmetic>(left: Left, right: &Panels<A>, terms: usize) {
@@ -234,19 +420,28 @@ fn check<A: Arithmetic>(left: Left, right: &Panels<A>) {
 
 /// Computes the product again with the terms reversed and shuffled: the same bits, or a panic.
 fn check_orders<A: Arithmetic>(left: Left, right: &Panels<A>) {
-    orders::compare_others(right.terms, &plain(left, right), |order| {
+    orders::compare_others(right.terms, &wide(left, right), |order| {
         let values = left.reordered(right.terms, order);
-        plain(Left::Rows(&values, left.window()), &right.reordered(order))
+        wide(Left::Rows(&values, left.window()), &right.reordered(order))
     });
 }
 
+fn wide<A: Arithmetic>(left: Left, right: &Panels<A>) -> Vec<f64> {
+    plain(left, right, Reach::All).into_iter().map(A::to_f64).collect()
+}
+
+/// Terms that are added to the sums of some rows, from row `first` on, and some panels.
 struct Product<'a, A> {
     left: &'a [A],
-    /// Whether `left` is `[terms, rows]`.
-    by_column: bool,
-    right: &'a Panels<A>,
+    place: LeftPlace,
+    panels: &'a [Vec<A>],
+    terms: usize,
+    /// Columns of `sums`.
+    columns: usize,
     reach: Reach,
-    take: &'a mut dyn FnMut(&[A]),
+    first: usize,
+    sums: &'a mut [A],
+    are_zeros: bool,
 }
 
 impl<A: Arithmetic> WithSimd for Product<'_, A> {
@@ -264,74 +459,152 @@ impl<A: Arithmetic> WithSimd for Product<'_, A> {
     }
 }
 
+/// Columns of a panel in the narrowest arithmetic.
+const MOST_PANEL: usize = 32;
+
+/// Numbers of the left operand that a core's second cache holds beside a panel.
+const ROWS_AT_ONCE: usize = 1 << 16;
+
 impl<A: Arithmetic> Product<'_, A> {
     #[inline(always)]
     fn all<S: Simd, const ROWS: usize, const VECTORS: usize>(mut self, simd: S) {
-        let terms = self.right.terms;
-        if terms == 0 {
-            return;
-        }
-        let rows = self.left.len() / terms;
-        let wide = self.right.columns.div_ceil(A::PANEL) * A::PANEL;
-        let mut product = vec![A::default(); ROWS.max(4) * wide];
-        let mut done = 0;
-        while done + ROWS <= rows {
-            done += self.some::<S, ROWS, VECTORS>(simd, done, &mut product);
-        }
-        while done < rows {
-            done += match rows - done {
-                4.. => self.some::<S, 4, VECTORS>(simd, done, &mut product),
-                3 => self.some::<S, 3, VECTORS>(simd, done, &mut product),
-                2 => self.some::<S, 2, VECTORS>(simd, done, &mut product),
-                _ => self.some::<S, 1, VECTORS>(simd, done, &mut product),
-            };
-        }
-    }
-
-    /// ROWS rows of the product, from `first` on. Returns their number.
-    #[inline(always)]
-    fn some<S: Simd, const ROWS: usize, const VECTORS: usize>(
-        &mut self,
-        simd: S,
-        first: usize,
-        product: &mut [A],
-    ) -> usize {
-        let Panels { panels, terms, columns, .. } = self.right;
-        let (of_a_panel, rows) = (A::vectors_of_a_panel::<S>(), self.left.len() / terms);
-        let wide = columns.div_ceil(A::PANEL) * A::PANEL;
-        let (reached, needed) = self.reach.of(first, first + ROWS - 1, *terms, *columns);
-        for (at, panel) in panels.iter().take(needed.div_ceil(A::PANEL)).enumerate() {
-            let (panel, _) = A::vectors::<S>(panel);
-            for part in (0..of_a_panel).step_by(VECTORS) {
-                let right = panel[reached.start * of_a_panel..reached.end * of_a_panel]
-                    .chunks_exact(of_a_panel)
-                    .map(|row| &row[part..part + VECTORS]);
-                let mut sums = [[A::splat(simd, A::default()); VECTORS]; ROWS];
-                if self.by_column {
-                    let left = &self.left[reached.start * rows + first..];
-                    for (left, right) in left.chunks(rows).zip(right) {
-                        let left = &left[..ROWS];
-                        add::<S, A, ROWS, VECTORS>(simd, |row| left[row], right, &mut sums);
-                    }
-                } else {
-                    let count = reached.len();
-                    let row = |row| &self.left[(first + row) * terms + reached.start..][..count];
-                    let left: [&[A]; ROWS] = std::array::from_fn(row);
-                    for (term, right) in right.take(count).enumerate() {
-                        add::<S, A, ROWS, VECTORS>(simd, |row| left[row][term], right, &mut sums);
+        let rows = self.sums.len() / self.columns;
+        let at_once = (ROWS_AT_ONCE / self.terms).next_multiple_of(ROWS);
+        let mut packed = Vec::new();
+        for from in (0..rows).step_by(at_once) {
+            let to = (from + at_once).min(rows);
+            let heights = || Heights::<ROWS> { from, to };
+            if self.place.by_column {
+                packed.clear();
+                for (row, height) in heights() {
+                    match height {
+                        4 => self.pack::<4>(row, &mut packed),
+                        3 => self.pack::<3>(row, &mut packed),
+                        2 => self.pack::<2>(row, &mut packed),
+                        1 => self.pack::<1>(row, &mut packed),
+                        _ => self.pack::<ROWS>(row, &mut packed),
                     }
                 }
-                for (row, sums) in sums.iter().enumerate() {
-                    let places = &mut product[row * wide + at * A::PANEL..][..A::PANEL];
-                    let (places, _) = A::vectors_mut::<S>(places);
-                    places[part..part + VECTORS].copy_from_slice(sums);
+            }
+            for at in 0..self.panels.len() {
+                for part in (0..A::vectors_of_a_panel::<S>()).step_by(VECTORS) {
+                    for (row, height) in heights() {
+                        let left = match self.place.by_column {
+                            true => &packed[(row - from) * self.terms..],
+                            false => &[][..],
+                        };
+                        let place = (row, at, part);
+                        match height {
+                            4 => self.tile::<S, 4, VECTORS>(simd, place, left),
+                            3 => self.tile::<S, 3, VECTORS>(simd, place, left),
+                            2 => self.tile::<S, 2, VECTORS>(simd, place, left),
+                            1 => self.tile::<S, 1, VECTORS>(simd, place, left),
+                            _ => self.tile::<S, ROWS, VECTORS>(simd, place, left),
+                        }
+                    }
                 }
             }
         }
-        for row in product.chunks_exact(wide).take(ROWS) {
-            (self.take)(&row[..*columns]);
+    }
+
+    /// Appends the left numbers of some rows, term by term.
+    #[inline(always)]
+    fn pack<const HEIGHT: usize>(&self, row: usize, packed: &mut Vec<A>) {
+        let LeftPlace { stride, offset, .. } = self.place;
+        let rows = self.left[offset * stride..].chunks(stride).take(self.terms);
+        for values in rows {
+            if let Some(values) = values[self.first + row..].first_chunk::<HEIGHT>() {
+                packed.extend_from_slice(values);
+            }
         }
-        ROWS
+    }
+
+    /// The sums of ROWS rows and VECTORS registers of a panel. `packed` holds the left numbers of the
+    /// rows where they lie by columns.
+    #[inline(always)]
+    fn tile<S: Simd, const ROWS: usize, const VECTORS: usize>(
+        &mut self,
+        simd: S,
+        (row, at, part): (usize, usize, usize),
+        packed: &[A],
+    ) {
+        let (terms, columns, of_a_panel) = (self.terms, self.columns, A::vectors_of_a_panel::<S>());
+        let first = self.first + row;
+        let (reached, needed) = self.reach.of(first, first + ROWS - 1, terms, columns);
+        let (panel, lanes) = (A::vectors::<S>(&self.panels[at]).0, A::PANEL / of_a_panel);
+        let column = at * A::PANEL + part * lanes;
+        if column >= needed {
+            return;
+        }
+        let right = panel[reached.start * of_a_panel..reached.end * of_a_panel]
+            .chunks_exact(of_a_panel)
+            .map(|row| &row[part..part + VECTORS]);
+        let width = (VECTORS * lanes).min(columns - column);
+        let places =
+            |at: usize| (row + at) * columns + column..(row + at) * columns + column + width;
+        let mut sums = [[A::splat(simd, A::default()); VECTORS]; ROWS];
+        let (mut numbers, is_whole) = ([A::default(); MOST_PANEL], width == VECTORS * lanes);
+        for (at, sums) in sums.iter_mut().enumerate() {
+            let before = &self.sums[places(at)];
+            if self.are_zeros {
+                continue;
+            }
+            if is_whole {
+                sums.copy_from_slice(&A::vectors::<S>(before).0[..VECTORS]);
+            } else {
+                numbers[..width].copy_from_slice(before);
+                sums.copy_from_slice(&A::vectors::<S>(&numbers).0[..VECTORS]);
+            }
+        }
+        if self.place.by_column {
+            let left = packed[reached.start * ROWS..reached.end * ROWS].as_chunks::<ROWS>().0;
+            for (left, right) in left.iter().zip(right) {
+                add::<S, A, ROWS, VECTORS>(simd, |row| left[row], right, &mut sums);
+            }
+        } else {
+            let LeftPlace { stride, offset, .. } = self.place;
+            let count = reached.len();
+            let start = offset + reached.start;
+            let left: [&[A]; ROWS] =
+                std::array::from_fn(|row| &self.left[(first + row) * stride + start..][..count]);
+            for (term, right) in right.take(count).enumerate() {
+                add::<S, A, ROWS, VECTORS>(simd, |row| left[row][term], right, &mut sums);
+            }
+        }
+        for (at, sums) in sums.iter().enumerate() {
+            let after = &mut self.sums[places(at)];
+            if is_whole {
+                A::vectors_mut::<S>(after).0[..VECTORS].copy_from_slice(sums);
+            } else {
+                A::vectors_mut::<S>(&mut numbers).0[..VECTORS].copy_from_slice(sums);
+                after.copy_from_slice(&numbers[..width]);
+            }
+        }
+    }
+}
+
+/// Rows in tiles: from which row on, and how many. As many as there are registers for, then fewer, but
+/// not one or two where that can be helped: they wait for each other's sums.
+struct Heights<const ROWS: usize> {
+    from: usize,
+    to: usize,
+}
+
+impl<const ROWS: usize> Iterator for Heights<ROWS> {
+    type Item = (usize, usize);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<(usize, usize)> {
+        let left = self.to - self.from;
+        let height = match left {
+            0 => return None,
+            _ if left >= ROWS + 3 || left == ROWS => ROWS,
+            5 => 3.min(ROWS),
+            4.. => 4.min(ROWS),
+            few => few.min(ROWS),
+        };
+        self.from += height;
+        Some((self.from - height, height))
     }
 }
 

@@ -1,7 +1,9 @@
 //! Weights as native products read them, and their gradients.
 
+use crate::base::workers;
 use crate::numerics::{Arithmetic, Folded, Panels, Tally, Windows, native::elementwise};
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Parameters by name.
 pub type Parameters = BTreeMap<String, Vec<f32>>;
@@ -11,13 +13,11 @@ pub type Parameters = BTreeMap<String, Vec<f32>>;
 pub struct NativeWeight<A> {
     /// Place of its gradient in [`NativeGradients`].
     pub slot: usize,
-    /// `[outputs, inputs]`; of a vector `[1, inputs]`.
-    pub values: Vec<f32>,
-    pub inputs: usize,
-    /// Its transpose, as the right operand of the forward product; empty of a vector.
-    pub forward: Panels<A>,
-    /// Itself, as the right operand of the backward product.
-    pub backward: Panels<A>,
+    /// Of the weight of a norm `[inputs]`; empty of a matrix.
+    pub vector: Vec<f32>,
+    /// The transpose of a matrix `[outputs, inputs]`: the right operand of the forward product, and by
+    /// blocks that of the backward product.
+    pub forward: Arc<Panels<A>>,
     pub bias: Option<Vec<f32>>,
     pub tally: Tally,
 }
@@ -26,31 +26,76 @@ impl<A: Arithmetic> NativeWeight<A> {
     /// Folds and rounds the parameters. Products, then one rounding into the window.
     pub fn new(slot: usize, folded: &Folded, parameters: &Parameters, windows: &Windows) -> Self {
         let inputs = folded.inputs;
-        let mut values = folded.rows(parameters);
-        if let Some(norm) = &folded.norm {
-            values = elementwise::scale_columns(&values, &parameters[norm]);
-        }
+        let rows = folded.rows(parameters);
+        // A panel at a time, so that nothing but the panels is as large as the matrix.
+        let of_panel = |rows: &&[&[f32]]| {
+            let (mut values, mut tally) = (rows.concat(), Tally::default());
+            if let Some(norm) = &folded.norm {
+                values = elementwise::scale_columns(&values, &parameters[norm]);
+            }
+            elementwise::round::<A>(&mut values, windows.weight, &mut tally);
+            (values, tally)
+        };
         let mut tally = Tally::default();
-        elementwise::round::<A>(&mut values, windows.weight, &mut tally);
+        let (mut vector, mut parts) = (Vec::new(), Vec::new());
+        if rows.len() == 1 {
+            (vector, tally) = of_panel(&&rows[..]);
+        } else {
+            let panels: Vec<&[&[f32]]> = rows.chunks(A::PANEL).collect();
+            let packed = workers::in_parts(&panels, |rows| {
+                let (values, tally) = of_panel(rows);
+                (Panels::of_columns(&values, inputs, windows.weight), tally)
+            });
+            for (panel, of_panel) in packed {
+                parts.push(panel);
+                tally.add(of_panel);
+            }
+        }
         let bias = folded.bias(parameters).map(|mut bias| {
             elementwise::round::<A>(&mut bias, windows.weight, &mut tally);
             bias
         });
-        let forward = Panels::of_columns(&values, inputs, windows.weight);
-        let backward = Panels::of_rows(&values, inputs, windows.weight);
-        Self { slot, values, inputs, forward, backward, bias, tally }
+        let forward = Arc::new(Panels::side_by_side(parts, inputs, windows.weight));
+        Self { slot, vector, forward, bias, tally }
+    }
+
+    /// The same matrix, with a gradient of its own.
+    pub fn with_slot(&self, slot: usize) -> Self {
+        let (vector, bias) = (self.vector.clone(), self.bias.clone());
+        Self { slot, vector, forward: self.forward.clone(), bias, tally: self.tally }
     }
 
     /// Rows of the matrix.
     pub fn outputs(&self) -> usize {
-        self.values.len() / self.inputs
+        self.forward.columns()
+    }
+
+    pub fn inputs(&self) -> usize {
+        self.forward.terms()
+    }
+}
+
+/// Sums over tokens for a matrix of weights, empty before the first.
+#[derive(Debug, Clone)]
+pub enum SlotSums {
+    Wide(Vec<f64>),
+    /// Of a large policy's matrices in f32: sums in f64 would be twice as large as the policy.
+    Narrow(Vec<f32>),
+}
+
+impl Default for SlotSums {
+    fn default() -> Self {
+        Self::Wide(Vec::new())
     }
 }
 
 /// Sums over tokens, by the weights' slots: the matrix `[outputs, inputs]` and the bias.
 #[derive(Debug, Default, Clone)]
 pub struct NativeGradients {
-    slots: Vec<(Vec<f64>, Vec<f64>)>,
+    slots: Vec<(SlotSums, Vec<f64>)>,
+    is_narrow: bool,
+    /// Those of the embedding's table, for the tokens that were read.
+    embedding: BTreeMap<u32, Vec<f64>>,
     /// The loss weight that is 1 in these sums.
     pub unit: f64,
     /// Numbers of the forward pass that were rounded.
@@ -60,18 +105,40 @@ pub struct NativeGradients {
 
 impl NativeGradients {
     /// Zeros.
-    pub fn zeros(slots: usize, unit: f64) -> Self {
-        Self { slots: vec![(Vec::new(), Vec::new()); slots], unit, ..Self::default() }
+    pub fn zeros(slots: usize, unit: f64, is_narrow: bool) -> Self {
+        Self { slots: vec![Default::default(); slots], is_narrow, unit, ..Self::default() }
     }
 
-    /// The sums of a weight.
-    pub fn matrix<A: Arithmetic>(&mut self, weight: &NativeWeight<A>) -> &mut [f64] {
-        sized(&mut self.slots[weight.slot].0, weight.values.len())
+    /// The sums of a matrix.
+    pub fn matrix<A: Arithmetic>(&mut self, weight: &NativeWeight<A>) -> &mut SlotSums {
+        let length = weight.outputs() * weight.inputs();
+        let sums = &mut self.slots[weight.slot].0;
+        match sums {
+            SlotSums::Wide(wide) if wide.is_empty() && self.is_narrow => {
+                *sums = SlotSums::Narrow(Vec::new());
+            }
+            SlotSums::Wide(wide) => drop(sized(wide, length)),
+            SlotSums::Narrow(_) => {}
+        }
+        sums
+    }
+
+    /// The sums of the weight of a norm.
+    pub fn vector<A: Arithmetic>(&mut self, weight: &NativeWeight<A>) -> &mut [f64] {
+        match &mut self.slots[weight.slot].0 {
+            SlotSums::Wide(sums) => sized(sums, weight.vector.len()),
+            SlotSums::Narrow(_) => panic!("sums of a vector in f32"),
+        }
     }
 
     /// The sums of a weight's bias.
     pub fn bias<A: Arithmetic>(&mut self, weight: &NativeWeight<A>) -> &mut [f64] {
         sized(&mut self.slots[weight.slot].1, weight.outputs())
+    }
+
+    /// The sums of a token's row of the embedding's table.
+    pub fn embedding(&mut self, token: u32, width: usize) -> &mut [f64] {
+        sized(self.embedding.entry(token).or_default(), width)
     }
 
     /// Adds the sums of other tokens of the same loss: exact, so that their order is free.
@@ -80,40 +147,62 @@ impl NativeGradients {
             *self = other;
             return;
         }
+        let add = |sums: &mut Vec<f64>, more: Vec<f64>| match sums.is_empty() {
+            true => *sums = more,
+            false => sums.iter_mut().zip(&more).for_each(|(sum, more)| *sum += more),
+        };
         for ((matrix, bias), (more_matrix, more_bias)) in self.slots.iter_mut().zip(other.slots) {
-            for (sums, more) in [(matrix, more_matrix), (bias, more_bias)] {
-                if sums.is_empty() {
-                    *sums = more;
-                } else {
-                    sums.iter_mut().zip(&more).for_each(|(sum, more)| *sum += more);
-                }
+            match (matrix, more_matrix) {
+                (SlotSums::Wide(matrix), SlotSums::Wide(more)) => add(matrix, more),
+                _ => panic!("sums in f32 are added to by one pass after another"),
             }
+            add(bias, more_bias);
+        }
+        for (token, more) in other.embedding {
+            add(self.embedding.entry(token).or_default(), more);
         }
         self.activations.add(other.activations);
         self.gradients.add(other.gradients);
     }
 
     /// Gradients of the parameters: the derivative of folding, in f64 and the order of the
-    /// weights, then one rounding to f32. Parameters that took no part have zeros.
-    pub fn of_parameters<'a>(
-        &self,
-        folded: impl Iterator<Item = (usize, &'a Folded)>,
+    /// weights, then one rounding to f32. Parameters that took no part have zeros. No parameter is in two
+    /// of the `groups`, each of weights by their slots.
+    pub fn of_parameters(
+        self,
+        groups: &[Vec<(usize, &Folded)>],
         parameters: &Parameters,
     ) -> Parameters {
-        let zeros = |(name, values): (&String, &Vec<f32>)| (name.clone(), vec![0f64; values.len()]);
-        let mut sums: BTreeMap<String, Vec<f64>> = parameters.iter().map(zeros).collect();
-        for (slot, folded) in folded {
-            let (matrix, bias) = &self.slots[slot];
-            if !matrix.is_empty() {
-                folded.give_rows(matrix, parameters, &mut sums);
+        let Self { slots, embedding, unit, .. } = self;
+        let slots: Vec<Mutex<_>> = slots.into_iter().map(Mutex::new).collect();
+        let of_group = |group: &Vec<(usize, &Folded)>| {
+            let names = group.iter().flat_map(|(_, folded)| folded.parameters());
+            let mut sums: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+            for name in names {
+                // Written at once: new memory that is read first is mapped twice.
+                sums.entry(name.to_string()).or_default().resize(parameters[name].len(), 0.0);
             }
-            if !bias.is_empty() {
-                folded.give_bias(bias, &mut sums);
+            for (slot, folded) in group {
+                let slot_sums = &mut *slots[*slot].lock().unwrap_or_else(PoisonError::into_inner);
+                let (matrix, bias) = std::mem::take(slot_sums);
+                if *slot == 0 {
+                    folded.give_some_rows(&embedding, &mut sums);
+                }
+                match matrix {
+                    SlotSums::Wide(matrix) if matrix.is_empty() => {}
+                    SlotSums::Wide(matrix) => folded.give_rows(&matrix, parameters, &mut sums),
+                    SlotSums::Narrow(matrix) => folded.give_rows(&matrix, parameters, &mut sums),
+                }
+                if !bias.is_empty() {
+                    folded.give_bias(&bias, &mut sums);
+                }
             }
-        }
-        let rounded =
-            |sums: Vec<f64>| sums.into_iter().map(|sum| (sum * self.unit) as f32).collect();
-        sums.into_iter().map(|(name, sums)| (name, rounded(sums))).collect()
+            let rounded = |(name, sums): (String, Vec<f64>)| {
+                (name, sums.into_iter().map(|sum| (sum * unit) as f32).collect())
+            };
+            sums.into_iter().map(rounded).collect::<Parameters>()
+        };
+        workers::in_parts(groups, of_group).into_iter().flatten().collect()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Every loop that is compiled for several instruction sets gives the same bits under each of them.
 
 use super::*;
+use crate::base::workers;
 use crate::numerics::native::{cache, elementwise, product, window::WindowShape};
 use crate::numerics::{
     Arithmetic, Head, Heads, Left, NumericsError, Panels, Tally, Window, Windows,
@@ -130,6 +131,32 @@ fn products_in<A: Arithmetic>(seed: u64) {
                 assert_one_result(width, || bits(&product::multiply_rounded(left, &right)));
             }
         }
+    }
+}
+
+/// A product with a transpose that is packed by blocks, and products that threads share.
+#[test]
+fn products_in_blocks_and_parts() {
+    let window = Window::below(2, 18);
+    for (rows, terms, width) in [(1, 5, 3), (3, 1100, 70), (7, 33, 2100), (130, 64, 300)] {
+        let (left, right) = (rounded(rows * width, 1, window), rounded(terms * width, 2, window));
+        let panels = Panels::<f32>::of_rows(&right, width, window);
+        let straight = Panels::<f32>::of_columns(&right, width, window);
+        let left_rows = Left::Rows(&left, window);
+        let expected = bits(&product::multiply_rounded(left_rows, &straight));
+        assert_one_result(width, || {
+            let blocks = bits(&product::multiply_transposed(&left, window, &panels));
+            assert_eq!(blocks, expected);
+            for threads in [1, 2, 3] {
+                workers::set_count(threads);
+                let shared = workers::in_pool(|| {
+                    let transposed = product::multiply_transposed(&left, window, &panels);
+                    [transposed, product::multiply_rounded(left_rows, &straight)]
+                });
+                shared.iter().for_each(|shared| assert_eq!(bits(shared), expected));
+            }
+            blocks
+        });
     }
 }
 

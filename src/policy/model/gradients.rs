@@ -82,12 +82,16 @@ impl Gradients {
         }
     }
 
-    /// As plain values by name; 0 where a parameter took no part.
-    pub fn values(&self, model: &Qwen2) -> Parameters {
+    /// As plain values by name; `weights` are those that they were computed with. 0 where a parameter
+    /// took no part.
+    pub fn values(self, model: &Qwen2, weights: &Parameters) -> Parameters {
         let tensors = match self {
-            Self::Native(sums) => return model.native_gradients(sums),
-            Self::Fast(tensors) => &tensors[..],
-            Self::None => &[],
+            Self::Native(sums) => {
+                let native = model.native().expect("gradients of the native engine");
+                return native.of_parameters(sums, weights);
+            }
+            Self::Fast(tensors) => tensors,
+            Self::None => Vec::new(),
         };
         let mut gradients = tensors.iter();
         let mut values = |parameter: &Tensor| match gradients.next() {

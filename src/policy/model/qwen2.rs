@@ -1,8 +1,9 @@
 //! A Qwen2 policy: its shape, its parameters, and what they say about tokens.
 
+use crate::base::workers;
 use crate::base::{Purpose, rng::Id, rng::stream};
 use crate::experiment::{Memory, Place, WeightKind};
-use crate::numerics::{Folded, NativeGradients, Numerics, NumericsError, Parameters, Tally, fast};
+use crate::numerics::{Folded, Numerics, NumericsError, Parameters, Tally, fast};
 use crate::policy::model::tensors::TensorOperations;
 use crate::policy::model::{devices, native::NativeEngine, recompute::RecomputePass};
 use crate::policy::{
@@ -140,7 +141,7 @@ impl Qwen2 {
     }
 
     /// Parameters from which on LibTorch's products of f32 on the processor are the faster ones.
-    pub const MANY: usize = 1 << 26;
+    pub const MANY: usize = 1 << 30;
 
     /// Whether the native engine computes: under exact arithmetic, and for small f32 policies on the
     /// processor. Else LibTorch does, one pass at a time, and memory may not suffice for it.
@@ -193,17 +194,19 @@ impl Qwen2 {
     }
 
     fn make_native(&self) -> Result<Arc<dyn NativeEngine>, NumericsError> {
-        let (parameters, turns) = (self.plain_parameters(), rotation_table(&self.config));
+        self.native_of(&self.plain_parameters())
+    }
+
+    fn native_of(&self, parameters: &Parameters) -> Result<Arc<dyn NativeEngine>, NumericsError> {
+        let turns = rotation_table(&self.config);
         Ok(match self.numerics {
-            Numerics::Exact => {
-                Arc::new(NativePolicy::<f64>::new(&self.config, &parameters, turns)?)
-            }
-            Numerics::Fast => Arc::new(NativePolicy::<f32>::new(&self.config, &parameters, turns)?),
+            Numerics::Exact => Arc::new(NativePolicy::<f64>::new(&self.config, parameters, turns)?),
+            Numerics::Fast => Arc::new(NativePolicy::<f32>::new(&self.config, parameters, turns)?),
         })
     }
 
     /// The parameters as plain values.
-    fn plain_parameters(&self) -> Parameters {
+    pub fn plain_parameters(&self) -> Parameters {
         let plain = |tensor: &Tensor| {
             let flat = tensor.detach().to_kind(Kind::Float).contiguous().flatten(0, -1);
             Vec::try_from(flat).expect("a dense f32 tensor")
@@ -211,10 +214,42 @@ impl Qwen2 {
         self.parameters.iter().map(|(name, tensor)| (name.clone(), plain(tensor))).collect()
     }
 
-    /// Sums over tokens as gradients of the parameters.
-    pub(super) fn native_gradients(&self, sums: &NativeGradients) -> Parameters {
-        let native = self.native().expect("gradients of the native engine");
-        native.of_parameters(sums, &self.plain_parameters())
+    /// Gives the policy other weights, and the native engine its matrices of them.
+    pub fn put(&self, weights: &Parameters) {
+        for (name, tensor) in &self.parameters {
+            let values = Tensor::from_slice(&weights[name]);
+            tensor.shallow_clone().copy_(&values.view(tensor.size().as_slice()));
+        }
+        // The old matrices go before the new ones come.
+        self.parameters_changed();
+        let made = self.is_native().then(|| self.native_of(weights));
+        self.native.replace(made.map(|made| made.expect("a shape that was accepted before")));
+    }
+
+    /// Whether all threads share each operation of the native engine: then passes are made one after
+    /// another, not side by side.
+    pub fn is_large(&self) -> bool {
+        self.native().is_some_and(|native| native.is_large())
+    }
+
+    /// Work on as many numbers as the policy has, shared by all threads where each of its operations is.
+    pub fn shared<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        match self.is_large() {
+            true => workers::in_pool(work),
+            false => work(),
+        }
+    }
+
+    /// One result for each item, in order: side by side, or of a large policy one after another.
+    pub fn map<T: Sync, R: Send>(
+        &self,
+        items: &[T],
+        work: impl Fn(&Self, &T) -> R + Sync,
+    ) -> Vec<R> {
+        match self.is_large() {
+            true => items.iter().map(|item| work(self, item)).collect(),
+            false => workers::map(items, || self.share(), work),
+        }
     }
 
     /// How much rounding into their window changed the weights; `None` under fast arithmetic.

@@ -6,6 +6,7 @@
 
 pub mod on_device;
 
+use crate::base::workers;
 use crate::experiment::{Optimizer, WarmUpStart};
 use crate::numerics::vectorised::vectorised;
 use crate::policy::OptimizerError;
@@ -70,10 +71,76 @@ impl AdamW {
         gradients: &OptimizerTensors,
         learning_rate: f64,
     ) -> Result<f64, OptimizerError> {
+        if let Some(norm) = self.step_small(parameters, gradients, learning_rate)? {
+            return Ok(norm);
+        }
         let next = self.next(parameters, gradients, learning_rate)?;
         let norm = next.norm;
         *parameters = self.take(next);
         Ok(norm)
+    }
+
+    /// As [`AdamW::step`], without a copy of weights and moments. `None`, and nothing is changed, when one of
+    /// the numbers is so large that the result, or a product of two new weights, might not be finite; or
+    /// when a checkpoint is being written of the moments.
+    pub fn step_small(
+        &mut self,
+        parameters: &mut OptimizerTensors,
+        gradients: &OptimizerTensors,
+        learning_rate: f64,
+    ) -> Result<Option<f64>, OptimizerError> {
+        // A step moves a weight by at most η / (1 − β₁) · |m| / ε: less than 1e17.
+        const LARGEST: f32 = 1e6;
+        let is_first = self.state.updates == 0;
+        self.check(parameters, gradients)?;
+        let norm = finite_norm(gradients)?;
+        let all = [&self.state.first_moments, &self.state.second_moments, parameters, gradients];
+        let all: Vec<&Vec<f32>> = all.into_iter().flat_map(OptimizerTensors::values).collect();
+        // Bits without the sign are in the order of sizes, NaN above all.
+        let most = |x: &&Vec<f32>| x.iter().fold(0, |most, x| x.abs().to_bits().max(most));
+        let most = workers::in_parts(&all, most).into_iter().max().unwrap_or(0);
+        let Optimizer { epsilon, beta1, max_gradient_norm, .. } = self.config;
+        let moves = learning_rate / (1.0 - beta1);
+        let sure = most <= LARGEST.to_bits() && epsilon >= 1e-10 && (0.0..=1e1).contains(&moves);
+        let Some(state) = Arc::get_mut(&mut self.state).filter(|_| sure) else { return Ok(None) };
+        state.updates += 1;
+        if is_first {
+            let zeros =
+                |(name, values): (&String, &Vec<f32>)| (name.clone(), vec![0.0; values.len()]);
+            state.first_moments = parameters.iter().map(zeros).collect();
+            state.second_moments = parameters.iter().map(zeros).collect();
+        }
+        let scale = clip_coefficient(norm, max_gradient_norm);
+        let update = Update::new(&self.config, learning_rate, state.updates);
+        const PART: usize = 1 << 14;
+        let mut parts = Vec::new();
+        let moments = state.first_moments.values_mut().zip(state.second_moments.values_mut());
+        for ((values, gradients), (first, second)) in
+            parameters.values_mut().zip(gradients.values()).zip(moments)
+        {
+            let moments = first.chunks_mut(PART).zip(second.chunks_mut(PART));
+            parts.extend(values.chunks_mut(PART).zip(gradients.chunks(PART)).zip(moments));
+        }
+        workers::by_rows(&mut parts, 1, |_, parts| {
+            for ((values, gradients), (first, second)) in parts {
+                update.apply_all(values, first, second, gradients, scale);
+            }
+        });
+        Ok(Some(norm))
+    }
+
+    /// Whether weights, gradients and moments are of the same tensors.
+    fn check(
+        &self,
+        parameters: &OptimizerTensors,
+        gradients: &OptimizerTensors,
+    ) -> Result<(), OptimizerError> {
+        check_same("gradient", parameters, gradients)?;
+        if self.state.updates > 0 {
+            check_same("first moment", parameters, &self.state.first_moments)?;
+            check_same("second moment", parameters, &self.state.second_moments)?;
+        }
+        Ok(())
     }
 
     /// What one update makes of parameters and state; nothing is changed. The caller may look at it
@@ -87,13 +154,9 @@ impl AdamW {
         gradients: &OptimizerTensors,
         learning_rate: f64,
     ) -> Result<OptimizerNext, OptimizerError> {
-        check_same("gradient", parameters, gradients)?;
+        self.check(parameters, gradients)?;
         let mut state = OptimizerState { updates: self.state.updates + 1, ..Default::default() };
         let is_first = self.state.updates == 0;
-        if !is_first {
-            check_same("first moment", parameters, &self.state.first_moments)?;
-            check_same("second moment", parameters, &self.state.second_moments)?;
-        }
         let norm = finite_norm(gradients)?;
         let scale = clip_coefficient(norm, self.config.max_gradient_norm);
         let update = Update::new(&self.config, learning_rate, state.updates);

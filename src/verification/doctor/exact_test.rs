@@ -67,7 +67,8 @@ fn compute() -> Result<[String; 2], NumericsError> {
     let loss = |log_probs: &Tensor| (-log_probs.sum(Kind::Double), ());
     let mut gradients = Gradients::default();
     model.add_gradients(&mut gradients, &sequences, 0.9, scale, loss)?;
-    Ok([ledger::log_probs(&[log_probs]), ledger::tensors(&gradients.values(&model))])
+    let weights = model.plain_parameters();
+    Ok([ledger::log_probs(&[log_probs]), ledger::tensors(&gradients.values(&model, &weights))])
 }
 
 #[cfg(test)]

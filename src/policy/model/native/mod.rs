@@ -1,13 +1,15 @@
 //! A policy as the native engine reads it: weights folded once (and rounded, where sums are exact), then
 //! shared by all threads that use them.
 
-use crate::numerics::native::{NativeSettings, cache::Slots, window::WindowShape};
+use crate::base::workers;
+use crate::numerics::native::backward::part_of_sums;
+use crate::numerics::native::{Keep, NativeSettings, cache::Slots, product, window::WindowShape};
 use crate::numerics::{
-    Arithmetic, BackwardSetting, Distribution, Folded, NativeAttention, NativeGradients,
+    Arithmetic, BackwardSetting, Distribution, Folded, Left, NativeAttention, NativeGradients,
     NativeOperations, NativeRows, NativeWeight, NumericsError, Parameters, Tally, Windows,
 };
 use crate::policy::model::cache;
-use crate::policy::{Config, Decoder, Sequences};
+use crate::policy::{Config, Decoder, Sequences, Token};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -30,8 +32,12 @@ pub trait NativeEngine: Debug + Send + Sync {
         by_log_probs: &mut dyn FnMut(&[f64]) -> Vec<f64>,
     ) -> Result<NativeGradients, NumericsError>;
 
+    /// Whether all threads share each of its operations; they compute a pass or some rows each where it is
+    /// small.
+    fn is_large(&self) -> bool;
+
     /// Gradients of the parameters.
-    fn of_parameters(&self, gradients: &NativeGradients, parameters: &Parameters) -> Parameters;
+    fn of_parameters(&self, gradients: NativeGradients, parameters: &Parameters) -> Parameters;
 
     /// A generation without rows.
     fn generation(self: Arc<Self>) -> Box<dyn NativeGeneration>;
@@ -42,17 +48,20 @@ pub trait NativeEngine: Debug + Send + Sync {
 
 /// A generation: rows begin with a prompt, take one token at a time, and leave.
 pub trait NativeGeneration {
-    /// Reads prompts and adds rows: `prompt_of_row` numbers the prompts. Logits that follow each
-    /// new row's prompt, `[new rows, vocab]`.
-    fn join(&mut self, prompts: &[&[u32]], prompt_of_row: &[usize]) -> Vec<f64>;
+    /// Reads prompts and adds rows: `prompt_of_row` numbers the prompts. What `draw` makes of the logits
+    /// that follow each new row's prompt.
+    fn join(&mut self, prompts: &[&[u32]], prompt_of_row: &[usize], draw: DrawToken) -> Vec<Token>;
 
-    /// Feeds one token to each row, at its position in the row: logits `[rows, vocab]`.
-    fn feed(&mut self, tokens: &[u32], positions: &[usize]) -> Vec<f64>;
+    /// Feeds one token to each row, at its position in the row. What `draw` makes of the logits.
+    fn feed(&mut self, tokens: &[u32], positions: &[usize], draw: DrawToken) -> Vec<Token>;
 
     /// Removes rows: `leaves[row]` for each. The last rows take the places of those that leave
     /// before them, as [`cache::fill_holes`] says.
     fn leave(&mut self, leaves: &[bool]);
 }
+
+/// A token from the logits `[vocab]` of a row, by its place among the rows.
+pub type DrawToken<'a> = &'a (dyn Fn(usize, &[f64]) -> Token + Sync);
 
 /// Weights and settings of one policy.
 #[derive(Debug)]
@@ -65,7 +74,16 @@ pub struct NativePolicy<A> {
     folded: Decoder<Folded>,
     hidden: usize,
     tally: Tally,
+    is_large: bool,
+    /// Weights with gradients.
+    slots: usize,
 }
+
+/// Parameters from which on threads share each operation.
+const LARGE: usize = 1 << 23;
+
+/// Logits that are held at once while tokens are drawn, and about so many while an update is made.
+const MOST_LOGITS: usize = 1 << 22;
 
 /// What the training forward says about each target.
 #[derive(Debug, Default)]
@@ -134,46 +152,122 @@ impl<A: Arithmetic> NativePolicy<A> {
     ) -> Result<Self, NumericsError> {
         let (shape, epsilon) = (shape(config), config.rms_norm_eps);
         let windows = if A::EXACT { windows(config)? } else { Windows::UNUSED };
-        let settings = NativeSettings { windows, heads: config.heads(), epsilon };
+        let is_large = parameters.values().map(Vec::len).sum::<usize>() >= LARGE;
+        let heads = config.heads();
+        let settings = NativeSettings { windows, heads, epsilon, recomputes: is_large };
         let folded = Decoder::of(config);
         let (mut slot, mut tally) = (0, Tally::default());
-        let decoder = folded.map(|folded| {
-            let weight = NativeWeight::new(slot, folded, parameters, &windows);
+        let embed_tokens = folded.embed_tokens.clone();
+        let mut table: Option<NativeWeight<A>> = None;
+        let mut weight = |folded: &Folded| {
+            let weight = match &table {
+                // Tied weights are one matrix, whose two gradients are added at the end.
+                Some(table) if *folded == embed_tokens => table.with_slot(slot),
+                _ => NativeWeight::new(slot, folded, parameters, &windows),
+            };
+            table.get_or_insert_with(|| weight.with_slot(slot));
             slot += 1;
             tally.add(weight.tally);
             Arc::new(weight)
-        });
+        };
+        let decoder = match is_large {
+            true => workers::in_pool(|| folded.map(&mut weight)),
+            false => folded.map(&mut weight),
+        };
         let hidden = config.hidden_size as usize;
-        Ok(Self { settings, shape, rotation, decoder, folded, hidden, tally })
+        Ok(Self {
+            settings,
+            shape,
+            rotation,
+            decoder,
+            folded,
+            hidden,
+            tally,
+            is_large,
+            slots: slot,
+        })
     }
 
+    /// Runs work whose operations all threads share, where the policy is large enough for that.
+    fn shared<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        match self.is_large() {
+            true => workers::in_pool(work),
+            false => work(),
+        }
+    }
+
+    /// The states of `sequences` that predict a target, after the final norm.
     fn forward(
         &self,
         sequences: &Sequences,
         recorded: bool,
-    ) -> (NativeOperations<'_, A>, NativeRows, Vec<f64>) {
+    ) -> (NativeOperations<'_, A>, NativeRows) {
         let attention = NativeAttention::Sequences { spans: sequences.spans.clone(), keep: None };
         let operations = NativeOperations::new(self.settings, &self.rotation, attention);
         let mut operations = if recorded { operations.recorded() } else { operations };
         let hidden = self.decoder.run(&mut operations, &sequences.tokens, self.hidden);
         let last = operations.select(&hidden, &sequences.states, self.hidden);
-        let logits = self.logits(&operations, &last);
-        (operations, last, logits)
+        (operations, last)
     }
 
-    /// Logits `[rows, vocab]`. All of them are NaN when a weight or an activation was NaN or infinite
-    /// before it was rounded: rounding hides an infinity, and no token may be drawn from such logits.
-    fn logits(&self, operations: &NativeOperations<A>, last: &NativeRows) -> Vec<f64> {
-        let mut logits = operations.logits(last, &self.decoder.lm_head);
-        if self.tally.not_finite || operations.tally().not_finite {
-            logits.fill(f64::NAN);
+    /// Rows whose logits are held at once: as many as the sums over tokens add up in one part, so that no
+    /// sum is cut by it. With a small vocabulary all.
+    fn logits_part(&self) -> usize {
+        let rows = MOST_LOGITS / self.decoder.lm_head.outputs().max(1);
+        if rows > part_of_sums::<A>() { usize::MAX } else { part_of_sums::<A>() }
+    }
+
+    /// Logits `[rows, vocab]` of rows of hidden states, and one result for each row of them. All logits are
+    /// NaN when a weight or an activation was NaN or infinite before it was rounded: rounding hides an
+    /// infinity, and no token may be drawn from such logits.
+    fn each_logits<R: Send>(
+        &self,
+        last: &[f32],
+        finite: bool,
+        work: impl Fn(usize, &mut [A]) -> R + Sync,
+    ) -> (Vec<A>, Vec<R>) {
+        let (head, window) = (&self.decoder.lm_head, self.settings.windows.last);
+        let mut logits = product::sums(Left::Rows(last, window), &head.forward);
+        if self.tally.not_finite || !finite {
+            logits.fill(A::from(f32::NAN));
         }
-        logits
+        let results = self.each_row(&mut logits, work);
+        (logits, results)
     }
 
-    /// Hidden states of whole sequences, the last of each, as logits; `keep` gets each layer's
-    /// joined rows.
-    fn prefill(&self, prompts: &[&[u32]], keep: &mut dyn FnMut(usize, &[f32])) -> Vec<f64> {
+    /// One result for each row of logits, `[rows, vocab]`.
+    fn each_row<R: Send>(
+        &self,
+        logits: &mut [A],
+        work: impl Fn(usize, &mut [A]) -> R + Sync,
+    ) -> Vec<R> {
+        let rows = logits.chunks_exact_mut(self.decoder.lm_head.outputs());
+        let mut rows: Vec<(&mut [A], Option<R>)> = rows.map(|row| (row, None)).collect();
+        workers::by_rows(&mut rows, 1, |first, rows| {
+            for (at, (logits, result)) in rows.iter_mut().enumerate() {
+                *result = Some(work(first + at, logits));
+            }
+        });
+        rows.into_iter().map(|(_, result)| result.expect("each row was visited")).collect()
+    }
+
+    /// A token from each row's logits, a part of the rows at a time.
+    fn draw(&self, (last, finite): (NativeRows, bool), draw: DrawToken) -> Vec<Token> {
+        let part = (MOST_LOGITS / self.decoder.lm_head.outputs().max(1)).max(1);
+        let mut tokens = Vec::new();
+        for (at, last) in last.values.chunks(part * self.hidden).enumerate() {
+            let one = |row: usize, logits: &mut [A]| {
+                let logits: Vec<f64> = logits.iter().map(|logit| logit.to_f64()).collect();
+                draw(at * part + row, &logits)
+            };
+            tokens.extend(self.each_logits(last, finite, one).1);
+        }
+        tokens
+    }
+
+    /// Hidden states of whole sequences, the last of each, and whether all numbers were finite; `keep` gets
+    /// each layer's joined rows.
+    fn prefill(&self, prompts: &[&[u32]], keep: Keep) -> (NativeRows, bool) {
         let mut all = Sequences::default();
         prompts.iter().for_each(|prompt| all.push(prompt, 0, &[]));
         let last: Vec<usize> = all.spans.iter().map(|span| span.own.end - 1).collect();
@@ -181,37 +275,53 @@ impl<A: Arithmetic> NativePolicy<A> {
         let mut operations = NativeOperations::new(self.settings, &self.rotation, attention);
         let hidden = self.decoder.run(&mut operations, &all.tokens, self.hidden);
         let last = operations.select(&hidden, &last, self.hidden);
-        self.logits(&operations, &last)
+        (last, !operations.tally().not_finite)
     }
 
-    /// One more token for each row: logits `[rows, vocab]`.
-    fn step(&self, tokens: &[u32], positions: &[usize], rows: &mut [Vec<Slots<A>>]) -> Vec<f64> {
+    /// One more token for each row: its hidden states, and whether all numbers were finite.
+    fn step(
+        &self,
+        tokens: &[u32],
+        positions: &[usize],
+        rows: &mut [Vec<Slots<A>>],
+    ) -> (NativeRows, bool) {
         let attention = NativeAttention::Step { rows, positions };
         let mut operations = NativeOperations::new(self.settings, &self.rotation, attention);
         let hidden = self.decoder.run(&mut operations, tokens, self.hidden);
-        self.logits(&operations, &hidden)
+        (hidden, !operations.tally().not_finite)
     }
 }
 
 impl<A: Arithmetic> NativeEngine for NativePolicy<A> {
     fn statistics(&self, sequences: &Sequences, temperature: f64) -> Statistics {
-        let (_, _, logits) = self.forward(sequences, false);
-        let mut statistics = Statistics::default();
-        let vocabulary = self.decoder.lm_head.outputs();
-        for (logits, &target) in logits.chunks_exact(vocabulary).zip(&sequences.targets) {
-            let distribution = Distribution::new(logits, temperature);
-            let (log_prob, entropy) = match &distribution {
-                Some(it) => (it.log_prob(logits[target as usize]), it.entropy(logits)),
-                None => (f64::NAN, f64::NAN),
-            };
-            statistics.log_probs.push(log_prob);
-            statistics.entropy.push(entropy);
-        }
-        statistics
+        self.shared(|| {
+            let (operations, last) = self.forward(sequences, false);
+            let finite = !operations.tally().not_finite;
+            let mut statistics = Statistics::default();
+            let part = self.logits_part().min(sequences.targets.len().max(1));
+            let parts = last.values.chunks(part * self.hidden);
+            for (last, targets) in parts.zip(sequences.targets.chunks(part)) {
+                let one = |row: usize, logits: &mut [A]| {
+                    let it = Distribution::new(logits, temperature)?;
+                    let target = logits[targets[row] as usize].to_f64();
+                    Some((it.log_prob(target), it.entropy(logits)))
+                };
+                for pair in self.each_logits(last, finite, one).1 {
+                    let (log_prob, entropy) = pair.unwrap_or((f64::NAN, f64::NAN));
+                    statistics.log_probs.push(log_prob);
+                    statistics.entropy.push(entropy);
+                }
+            }
+            statistics
+        })
+    }
+
+    fn is_large(&self) -> bool {
+        self.is_large
     }
 
     fn no_gradients(&self, scale: UpdateScale) -> NativeGradients {
-        NativeGradients::zeros(3 + 5 * self.decoder.layers.len(), scale.unit())
+        NativeGradients::zeros(self.slots, scale.unit(), self.is_large && !A::EXACT)
     }
 
     fn gradients(
@@ -227,40 +337,73 @@ impl<A: Arithmetic> NativeEngine for NativePolicy<A> {
             true => windows.gradient(self.shape, scale.tokens)?,
             false => windows.residual,
         };
-        let (operations, last, logits) = self.forward(sequences, true);
-        let vocabulary = self.decoder.lm_head.outputs();
-        let all: Vec<Option<Distribution>> = logits
-            .chunks_exact(vocabulary)
-            .map(|logits| Distribution::new(logits, temperature))
-            .collect();
-        let mut log_probs = Vec::with_capacity(all.len());
-        let rows = all.iter().zip(logits.chunks_exact(vocabulary)).zip(&sequences.targets);
-        for ((distribution, logits), &target) in rows {
-            let it = distribution.as_ref();
-            log_probs.push(it.map_or(f64::NAN, |it| it.log_prob(logits[target as usize])));
-        }
-        let derivatives = by_log_probs(&log_probs);
-        let mut by_logits = Vec::with_capacity(logits.len());
-        for ((distribution, &target), derivative) in
-            all.iter().zip(&sequences.targets).zip(derivatives)
-        {
-            let share = derivative / sums.unit;
-            match distribution {
-                Some(it) => {
-                    let by_logit = it.derivative(target as usize);
-                    by_logits.extend(by_logit.map(|by_logit| (share * by_logit) as f32));
-                }
-                None => by_logits.extend(std::iter::repeat_n(f32::NAN, vocabulary)),
+        let targets = &sequences.targets;
+        let part = self.logits_part().min(targets.len().max(1));
+        let log_prob = |logits: &[A], target: u32| {
+            let it = Distribution::new(logits, temperature);
+            it.map_or(f64::NAN, |it| it.log_prob(logits[target as usize].to_f64()))
+        };
+        // The logits of the first part stay for the backward pass, those of others are computed twice.
+        let (operations, last, mut kept, log_probs) = self.shared(|| {
+            let (operations, last) = self.forward(sequences, true);
+            let finite = !operations.tally().not_finite;
+            let (mut kept, mut log_probs) = (None, Vec::new());
+            let parts = last.values.chunks(part * self.hidden).zip(targets.chunks(part));
+            for (rows, targets) in parts {
+                let one = |row: usize, logits: &mut [A]| log_prob(logits, targets[row]);
+                let (logits, values) = self.each_logits(rows, finite, one);
+                kept.get_or_insert(logits);
+                log_probs.extend(values);
             }
-        }
+            (operations, last, kept, log_probs)
+        });
+        let shares: Vec<f64> =
+            by_log_probs(&log_probs).into_iter().map(|derivative| derivative / sums.unit).collect();
+        // A row of logits becomes that of their gradients.
+        let differentiate = |logits: &mut [A], target: u32, share: f64| match Distribution::new(
+            logits,
+            temperature,
+        ) {
+            Some(it) => {
+                let places = logits.iter_mut().zip(it.derivative(target as usize));
+                places.for_each(|(place, by_logit)| *place = A::from((share * by_logit) as f32));
+            }
+            None => logits.fill(A::from(f32::NAN)),
+        };
         let setting = BackwardSetting { window, tokens_in_all: scale.tokens };
-        Ok(operations.backward(&last, &self.decoder.lm_head, by_logits, setting, sums))
+        let (head, finite) = (&self.decoder.lm_head, !operations.tally().not_finite);
+        Ok(self.shared(|| {
+            let rows = last.values.chunks(part * self.hidden);
+            let all = rows.zip(targets.chunks(part)).zip(shares.chunks(part));
+            let by_logits = all.map(|((rows, targets), shares)| {
+                let one = |row: usize, logits: &mut [A]| {
+                    differentiate(logits, targets[row], shares[row]);
+                };
+                let logits = match kept.take() {
+                    Some(mut logits) => {
+                        self.each_row(&mut logits, one);
+                        logits
+                    }
+                    None => self.each_logits(rows, finite, one).0,
+                };
+                A::rounded(logits)
+            });
+            operations.backward(&last, head, by_logits, setting, sums)
+        }))
     }
 
-    fn of_parameters(&self, gradients: &NativeGradients, parameters: &Parameters) -> Parameters {
-        let mut all = Vec::new();
-        self.folded.map(|folded| all.push(folded));
-        gradients.of_parameters(all.into_iter().enumerate(), parameters)
+    fn of_parameters(&self, gradients: NativeGradients, parameters: &Parameters) -> Parameters {
+        let (mut slot, mut all) = (0, Vec::new());
+        self.folded.map(|folded| {
+            all.push((slot, folded));
+            slot += 1;
+        });
+        // The table, the last norm and the head may share a parameter, and weights of a layer do.
+        let last = all.split_off(slot - 2);
+        let mut groups = vec![[vec![all.remove(0)], last].concat()];
+        let of_a_layer = all.len() / self.folded.layers.len().max(1);
+        groups.extend(all.chunks(of_a_layer.max(1)).map(<[_]>::to_vec));
+        self.shared(|| gradients.of_parameters(&groups, parameters))
     }
 
     fn generation(self: Arc<Self>) -> Box<dyn NativeGeneration> {
@@ -279,30 +422,31 @@ struct GenerationRows<A> {
 }
 
 impl<A: Arithmetic> NativeGeneration for GenerationRows<A> {
-    fn join(&mut self, prompts: &[&[u32]], prompt_of_row: &[usize]) -> Vec<f64> {
-        let policy = &self.policy;
+    fn join(&mut self, prompts: &[&[u32]], prompt_of_row: &[usize], draw: DrawToken) -> Vec<Token> {
+        let (policy, rows) = (&*self.policy, &mut self.rows);
         let NativeSettings { heads, windows, .. } = policy.settings;
         let empty = vec![Slots::empty(heads, &windows); policy.decoder.layers.len()];
         let mut read = vec![empty; prompts.len()];
-        let mut keep = |layer: usize, joined: &[f32]| {
-            let mut rows = joined.chunks_exact(heads.joined_width());
-            for (slots, prompt) in read.iter_mut().zip(prompts) {
-                for row in rows.by_ref().take(prompt.len()) {
-                    let (_, rest) = row.split_at(heads.queries * heads.width);
-                    let (keys, values) = rest.split_at(heads.keys * heads.width);
-                    slots[layer].push(heads, keys, values);
+        policy.shared(|| {
+            let mut keep = |layer: usize, joined: &[f32]| {
+                let mut rows = joined.chunks_exact(heads.joined_width());
+                for (slots, prompt) in read.iter_mut().zip(prompts) {
+                    for row in rows.by_ref().take(prompt.len()) {
+                        let (_, rest) = row.split_at(heads.queries * heads.width);
+                        let (keys, values) = rest.split_at(heads.keys * heads.width);
+                        slots[layer].push(heads, keys, values);
+                    }
                 }
-            }
-        };
-        let logits = policy.prefill(prompts, &mut keep);
-        self.rows.extend(prompt_of_row.iter().map(|&prompt| read[prompt].clone()));
-        let vocabulary = policy.decoder.lm_head.outputs();
-        let of_prompt = |&prompt: &usize| &logits[prompt * vocabulary..][..vocabulary];
-        prompt_of_row.iter().flat_map(of_prompt).copied().collect()
+            };
+            let (last, finite) = policy.prefill(prompts, &mut keep);
+            rows.extend(prompt_of_row.iter().map(|&prompt| read[prompt].clone()));
+            policy.draw((last.of_rows(prompt_of_row, policy.hidden), finite), draw)
+        })
     }
 
-    fn feed(&mut self, tokens: &[u32], positions: &[usize]) -> Vec<f64> {
-        self.policy.step(tokens, positions, &mut self.rows)
+    fn feed(&mut self, tokens: &[u32], positions: &[usize], draw: DrawToken) -> Vec<Token> {
+        let (policy, rows) = (&*self.policy, &mut self.rows);
+        policy.shared(|| policy.draw(policy.step(tokens, positions, rows), draw))
     }
 
     fn leave(&mut self, leaves: &[bool]) {

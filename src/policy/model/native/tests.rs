@@ -48,6 +48,14 @@ fn with_parameters(
     Qwen2::new(config, parameters).unwrap().with_numerics(numerics).unwrap()
 }
 
+/// The same policy in f64, computed by LibTorch.
+fn policy_of_doubles(model: &Qwen2) -> Qwen2 {
+    let wide = |(name, tensor): (&String, &Tensor)| {
+        (name.clone(), tensor.detach().to_kind(Kind::Double).set_requires_grad(true))
+    };
+    Qwen2::new(model.config().clone(), model.parameters().iter().map(wide).collect()).unwrap()
+}
+
 /// Sequences of different lengths; every token but the first two of each is a target.
 fn sequences(lengths: &[usize]) -> Sequences {
     let mut sequences = Sequences::default();
@@ -73,11 +81,33 @@ fn gradients(model: &Qwen2, sequences: &Sequences) -> BTreeMap<String, Vec<f32>>
     };
     let mut sums = crate::policy::model::gradients::Gradients::default();
     model.add_gradients(&mut sums, sequences, 0.9, scale, loss).unwrap();
-    sums.values(model)
+    sums.values(model, &model.plain_parameters())
 }
 
-fn generation(model: &Qwen2) -> Box<dyn NativeGeneration> {
-    model.native().unwrap().generation()
+/// A generation whose logits are looked at, `[rows, vocab]`.
+struct Looked(Box<dyn NativeGeneration>);
+
+impl Looked {
+    fn join(&mut self, prompts: &[&[u32]], prompt_of_row: &[usize]) -> Vec<f64> {
+        seen(|draw| self.0.join(prompts, prompt_of_row, draw))
+    }
+
+    fn feed(&mut self, tokens: &[u32], positions: &[usize]) -> Vec<f64> {
+        seen(|draw| self.0.feed(tokens, positions, draw))
+    }
+}
+
+fn seen(work: impl FnOnce(DrawToken) -> Vec<Token>) -> Vec<f64> {
+    let logits = std::sync::Mutex::new(BTreeMap::new());
+    work(&|row, of_row| {
+        logits.lock().unwrap().insert(row, of_row.to_vec());
+        Token { id: 0, log_prob: 0.0, entropy: None }
+    });
+    logits.into_inner().unwrap().into_values().flatten().collect()
+}
+
+fn generation(model: &Qwen2) -> Looked {
+    Looked(model.native().unwrap().generation())
 }
 
 /// How far each arithmetic lies from LibTorch's in f64: the windows' spacing or the rounding of f32,
@@ -177,7 +207,7 @@ fn same_bits(model: &Qwen2) {
         let mut generation = generation(model);
         let mut logits = generation.join(&[&tokens[..2], &[7]], &[0, 1]);
         for (at, &target) in targets.iter().enumerate() {
-            let row = &logits[..11];
+            let row = &logits[..logits.len() / 2];
             stepped.push(Distribution::new(row, 1.0).unwrap().log_prob(row[target as usize]));
             logits = generation.feed(&[target, 3], &[at + 2, at + 1]);
         }
@@ -186,6 +216,38 @@ fn same_bits(model: &Qwen2) {
     let bits = |values: &[f64]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
     assert_eq!(bits(&together), bits(&alone));
     assert_eq!(bits(&together), bits(&stepped));
+}
+
+/// A policy that is large enough for threads to share each operation, with more logits than are held at
+/// once.
+#[test]
+fn a_large_policy_has_the_same_bits_with_any_number_of_threads() {
+    let config = Config { vocab_size: 350_000, ..config() };
+    let model = with_parameters(config, Kind::Float, Numerics::Fast, |_| ());
+    assert!(model.is_large());
+    let all = |threads| {
+        workers::set_count(threads);
+        let sequences = sequences(&[40, 33, 7]);
+        let (log_probs, entropy) = model.statistics(&sequences, 0.9);
+        let mut generation = generation(&model);
+        let first = generation.join(&[&[1, 2, 3], &[4]], &[0, 1, 1]);
+        let next = generation.feed(&[5, 6, 7], &[3, 1, 1]);
+        let of_sequences = [values(&log_probs), values(&entropy)].concat();
+        (of_sequences, [first, next].concat(), gradients(&model, &sequences))
+    };
+    let one = all(1);
+    assert_eq!(one, all(2));
+    assert_eq!(one, all(5));
+    same_bits(&model);
+    let wide = policy_of_doubles(&model);
+    let expected = gradients(&wide, &sequences(&[40, 33, 7]));
+    for (name, expected) in expected {
+        let size = expected.iter().fold(0f32, |most, x| most.max(x.abs()));
+        for (expected, got) in expected.iter().zip(&one.2[&name]) {
+            // f32 sums over 350,000 tokens, one after another.
+            assert!((expected - got).abs() < 5e-4 * size, "{name}: {expected} {got} of {size}");
+        }
+    }
 }
 
 #[test]
@@ -207,7 +269,7 @@ fn gradients_have_the_same_bits_however_their_tokens_are_cut() {
         model.add_gradients(&mut sum, &one, 0.9, scale, loss).unwrap();
         (start, first) = (start + length, first + length - 1);
     }
-    assert_eq!(sum.values(&model), whole);
+    assert_eq!(sum.values(&model, &model.plain_parameters()), whole);
 }
 
 /// Whatever a policy says of tokens is NaN: log-probs, entropies, and the logits that follow a prompt

@@ -70,6 +70,8 @@ const REQUESTS_PER_THREAD: usize = 16;
 /// Rows that a thread of the native engine generates at the same time at most: each step reads the keys
 /// and values of all of them, and caches hold those of few.
 const ROWS: usize = 48;
+/// The same where threads share each operation: weights are read once for all of them.
+const MANY_ROWS: usize = 256;
 /// Waiting requests join when this share of the rows is free, so that their prompts are read
 /// together.
 const JOIN_SHARE: usize = 8;
@@ -77,7 +79,8 @@ const JOIN_SHARE: usize = 8;
 /// Samples one response for each request, in order. `progress` is called often, with the number
 /// of responses finished so far.
 ///
-/// In the native engine each thread takes one part of the requests, and nothing depends on that. On
+/// In the native engine each thread takes one part of the requests, or of a large policy a part of each
+/// operation, and nothing depends on that. On
 /// LibTorch's tensors all requests are generated together (see [`Blocks`]), and again with half as many
 /// rows at a time when memory does not hold them; products round by the number of rows.
 pub fn generate(
@@ -110,9 +113,13 @@ pub fn generate(
         let rows = limits.batch_rows.min(requests.len());
         return workers::together(|| halving::fewer(rows, work));
     };
-    let threads = workers::count().min(requests.len().div_ceil(REQUESTS_PER_THREAD)).max(1);
+    let threads = match native.is_large() {
+        true => 1,
+        false => workers::count().min(requests.len().div_ceil(REQUESTS_PER_THREAD)).max(1),
+    };
     let size = requests.len().div_ceil(threads).max(1);
-    let batch_rows = limits.batch_rows.div_ceil(threads).clamp(1, ROWS);
+    let most = if native.is_large() { MANY_ROWS } else { ROWS };
+    let batch_rows = limits.batch_rows.div_ceil(threads).clamp(1, most);
     let limits = Limits { batch_rows, ..limits.clone() };
     let parts = requests.chunks(size).enumerate();
     let lanes = parts.map(|(part, requests)| (native.clone(), part * size, requests)).collect();
@@ -204,11 +211,11 @@ impl Drawing for Box<dyn NativeGeneration> {
         limits: &Limits,
     ) -> Vec<Token> {
         let prompt_of_row: Vec<usize> = rows.iter().map(|row| row.prompt).collect();
-        draw(&self.join(prompts, &prompt_of_row), rows, limits)
+        self.join(prompts, &prompt_of_row, &draw(rows, limits))
     }
 
     fn go_on(&mut self, newest: Newest, rows: &mut [GenerateRow], limits: &Limits) -> Vec<Token> {
-        draw(&self.feed(&newest.tokens, &newest.positions), rows, limits)
+        self.feed(&newest.tokens, &newest.positions, &draw(rows, limits))
     }
 
     fn remove(&mut self, leaves: &[bool]) {
@@ -216,17 +223,14 @@ impl Drawing for Box<dyn NativeGeneration> {
     }
 }
 
-/// One token for each row, from its logits: `[rows, vocab]`.
-fn draw(logits: &[f64], rows: &mut [GenerateRow], limits: &Limits) -> Vec<Token> {
-    let vocabulary = (logits.len() / rows.len()).max(1);
-    let token = |(logits, row): (&[f64], &mut GenerateRow)| {
-        let uniform = row.stream.uniform();
-        match sampler::sample(logits, &limits.sampling, limits.entropy, uniform) {
-            Some(it) => Token { id: it.token, log_prob: it.log_prob, entropy: it.entropy },
-            None => Token { id: 0, log_prob: f64::NAN, entropy: None },
-        }
-    };
-    logits.chunks(vocabulary).zip(rows).map(token).collect()
+/// Draws the next token of each row from its logits.
+fn draw(rows: &mut [GenerateRow], limits: &Limits) -> impl Fn(usize, &[f64]) -> Token + Sync {
+    let uniforms: Vec<f64> = rows.iter_mut().map(|row| row.stream.uniform()).collect();
+    let (sampling, entropy) = (limits.sampling.clone(), limits.entropy);
+    move |row, logits| match sampler::sample(logits, &sampling, entropy, uniforms[row]) {
+        Some(it) => Token { id: it.token, log_prob: it.log_prob, entropy: it.entropy },
+        None => Token { id: 0, log_prob: f64::NAN, entropy: None },
+    }
 }
 
 /// What one thread generates.
