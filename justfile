@@ -31,6 +31,11 @@ report RUN *ARGS: build
 ablate *ARGS: build
     {{ dapo }} ablate "$@"
 
+# Put SmolLM2-135M-Instruct into models/ (93 MB to fetch; does nothing when it is there)
+[group('reproduce')]
+smollm2:
+    @.ci/smollm2
+
 # Train the base model of the embedded benchmark from nothing, into runs/base
 [group('reproduce')]
 pretrain *ARGS: build
