@@ -50,6 +50,7 @@ mod report;
 mod repository;
 mod run_fixture;
 mod scale;
+mod smollm2;
 mod stored;
 mod study;
 mod study_example;

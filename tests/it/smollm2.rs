@@ -1,0 +1,173 @@
+//! Parity with transformers on a real model, SmolLM2-135M-Instruct (golden/smollm2, see generate.py
+//! there). `./justw smollm2` makes its folder; without it the tests say so and pass.
+
+use crate::{golden_data, repository};
+use dapo::algorithm::Finish;
+use dapo::base::Purpose;
+use dapo::base::files;
+use dapo::base::rng::stream;
+use dapo::experiment::Sampling;
+use dapo::numerics::fast;
+use dapo::policy::sampling::generate::{self, Request};
+use dapo::policy::{Limits, checkpoint};
+use dapo::records::Message;
+use dapo::task::Tokenizer;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use tch::{Kind, Tensor};
+
+#[derive(Deserialize)]
+struct Expected {
+    new_tokens: usize,
+    prompts: Vec<Prompt>,
+    chats: Vec<Chat>,
+    encodings: Vec<Encoding>,
+}
+
+#[derive(Deserialize)]
+struct Prompt {
+    text: String,
+    ids: Vec<u32>,
+    positions: Vec<Position>,
+    greedy: Vec<u32>,
+}
+
+#[derive(Deserialize)]
+struct Position {
+    position: usize,
+    log_sum_exp: f64,
+    best_ids: Vec<usize>,
+    best: Vec<f64>,
+    every_96th: Vec<f64>,
+}
+
+#[derive(Deserialize)]
+struct Chat {
+    messages: Vec<Message>,
+    add_generation_prompt: bool,
+    text: String,
+}
+
+#[derive(Deserialize)]
+struct Encoding {
+    text: String,
+    ids: Vec<u32>,
+    decoded: String,
+}
+
+/// The model's folder and what transformers made of it; `None`, and a line that says so, without the folder.
+fn model() -> Option<(PathBuf, Expected)> {
+    let folder = repository::root().join("models/SmolLM2-135M-Instruct");
+    if !folder.exists() {
+        eprintln!("skipped: no {} (./justw smollm2 makes it)", folder.display());
+        return None;
+    }
+    Some((folder, golden_data::read(&golden_data::folder("smollm2").join("expected.json"))))
+}
+
+#[test]
+fn smollm2_has_the_pinned_files() {
+    let Some((folder, _)) = model() else { return };
+    let pins = files::read_text(&repository::root().join(".ci/smollm2.sha256")).unwrap();
+    let pins: Vec<(&str, &str)> = pins.lines().map(|it| it.split_once("  ").unwrap()).collect();
+    assert!(pins.iter().any(|(_, name)| *name == "model.safetensors"));
+    for (sha256, name) in pins {
+        assert_eq!(files::sha256_file(&folder.join(name)).unwrap(), sha256, "{name}");
+    }
+}
+
+#[test]
+fn smollm2_logits_agree_with_transformers_within_1e_4() {
+    let Some((folder, expected)) = model() else { return };
+    let model = checkpoint::load_model(&folder).unwrap();
+    let (mut compared, mut most) = (0, BTreeMap::new());
+    for Prompt { ids, positions, .. } in &expected.prompts {
+        let tokens: Vec<i64> = ids.iter().map(|&id| i64::from(id)).collect();
+        let logits = fast::without_graph(|| {
+            model.logits(&model.forward(&Tensor::from_slice(&tokens).unsqueeze(0)))
+        });
+        let native = model.native().map(|native| {
+            let prompts: Vec<&[u32]> = positions.iter().map(|it| &ids[..=it.position]).collect();
+            native.generation().join(&prompts, &(0..prompts.len()).collect::<Vec<_>>())
+        });
+        for (row, theirs) in positions.iter().enumerate() {
+            let at = logits.get(0).get(theirs.position as i64).to_kind(Kind::Double);
+            let mut engines = vec![("LibTorch", Vec::<f64>::try_from(at).unwrap())];
+            if let Some(native) = &native {
+                let wide = native.len() / positions.len();
+                engines.push(("native", native[row * wide..][..wide].to_vec()));
+            }
+            for (engine, ours) in engines {
+                let best = theirs.best_ids.iter().map(|&id| ours[id]).zip(theirs.best.iter());
+                let spread = ours.iter().copied().step_by(96);
+                assert_eq!(spread.len(), theirs.every_96th.len());
+                let sum: f64 = ours.iter().map(|logit| logit.exp()).sum();
+                let pairs = best
+                    .chain(spread.zip(&theirs.every_96th))
+                    .chain([(sum.ln(), &theirs.log_sum_exp)]);
+                for (ours, theirs) in pairs {
+                    let most = most.entry(engine).or_insert(0.0_f64);
+                    *most = most.max((ours - theirs).abs());
+                    compared += 1;
+                }
+            }
+        }
+    }
+    println!("{compared} values, most apart by engine: {most:?}");
+    assert!(compared >= 20_000, "{compared} values");
+    assert!(most.values().all(|most| *most <= 1e-4), "{most:?}");
+}
+
+#[test]
+fn smollm2_answers_greedily_token_for_token_alone_and_in_a_batch() {
+    let Some((folder, expected)) = model() else { return };
+    let model = checkpoint::load_model(&folder).unwrap();
+    let tokenizer = Tokenizer::load(&folder).unwrap();
+    assert_eq!(tokenizer.stop_tokens(), [2]);
+    let requests: Vec<Request> = expected
+        .prompts
+        .iter()
+        .map(|it| Request { prompt: &it.ids, stream: stream(0, Purpose::Generate, &[]) })
+        .collect();
+    for batch_rows in [1, 16] {
+        let limits = Limits {
+            sampling: Sampling { temperature: 0.0, top_p: 1.0, top_k: 0, log_probs: None },
+            max_response_tokens: expected.new_tokens,
+            entropy: false,
+            stop_tokens: tokenizer.stop_tokens(),
+            batch_rows,
+        };
+        let responses = generate::generate(&model, &requests, &limits, |_| ()).unwrap();
+        assert!(responses.iter().any(|it| it.finish == Finish::Stop));
+        for (prompt, response) in expected.prompts.iter().zip(responses) {
+            assert_eq!(response.tokens, prompt.greedy, "{:?}", prompt.text);
+        }
+    }
+}
+
+#[test]
+fn smollm2_chats_are_rendered_as_transformers_renders_them() {
+    let Some((folder, expected)) = model() else { return };
+    let tokenizer = Tokenizer::load(&folder).unwrap();
+    let template = tokenizer.chat_template().unwrap().unwrap();
+    assert!(expected.chats.len() >= 16);
+    for chat in &expected.chats {
+        let text = template.render(&chat.messages, chat.add_generation_prompt).unwrap();
+        assert_eq!(text, chat.text);
+    }
+}
+
+#[test]
+fn smollm2_texts_have_the_tokens_of_transformers() {
+    let Some((folder, expected)) = model() else { return };
+    let tokenizer = Tokenizer::load(&folder).unwrap();
+    assert_eq!(expected.encodings.len(), 200);
+    for Encoding { text, ids, decoded } in &expected.encodings {
+        assert_eq!(&tokenizer.encode(text).unwrap(), ids, "{text:?}");
+        assert_eq!(&tokenizer.decode(ids), decoded, "{text:?}");
+    }
+    for Prompt { text, ids, .. } in &expected.prompts {
+        assert_eq!(&tokenizer.encode(text).unwrap(), ids, "{text:?}");
+    }
+}
