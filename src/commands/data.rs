@@ -55,8 +55,8 @@ Exit codes: 0 done, 1 cannot write, 2 usage, 3 data that cannot be used")]
 
 #[derive(Debug, Args)]
 struct PrepareArgs {
-    /// `mini-aime`, `checked-chains`, `signed-sums`, or a file: parquet or JSON lines, in the released schema or
-    /// with {"id"?, "question", "answer", "tags"?} and the like
+    /// `mini-aime`, `checked-chains`, `signed-sums`, `word-problems`, or a file: parquet or JSON lines, in the
+    /// released schema or with {"id"?, "question", "answer", "tags"?} and the like
     source: PathBuf,
     #[command(flatten)]
     keys: RowKeys,

@@ -453,7 +453,7 @@ pub enum ChainsVariant {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Data {
-    /// Generated in memory, as the next two.
+    /// Generated in memory, as the next three.
     MiniAime {
         variant: MiniAimeVariant,
     },
@@ -461,6 +461,8 @@ pub enum Data {
         variant: ChainsVariant,
     },
     SignedSums {},
+    /// For a checkpoint that reads English.
+    WordProblems {},
     /// Files in the released data's schema (parquet) or JSONL.
     Files {
         train: PathBuf,

@@ -12,6 +12,7 @@ pub const MINI_AIME_PLUS: &str = "mini-aime-plus";
 
 pub const CHECKED_CHAINS: &str = "checked-chains";
 pub const SIGNED_SUMS: &str = "signed-sums";
+pub const WORD_PROBLEMS: &str = "word-problems";
 
 pub const DEV: &str = "dev";
 
@@ -24,12 +25,18 @@ impl Data {
         !matches!(self, Data::Files { .. })
     }
 
+    /// Generated problems for policies of one token a character, whose scores say nothing of real models.
+    pub fn is_miniature(&self) -> bool {
+        self.is_generated() && !matches!(self, Data::WordProblems {})
+    }
+
     /// The development set comes first. No file is read.
     pub fn set_names(&self) -> Vec<String> {
         let tests: Vec<String> = match self {
             Data::MiniAime { .. } => [MINI_AIME, MINI_AIME_PLUS].map(str::to_string).into(),
             Data::CheckedChains { .. } => vec![CHECKED_CHAINS.to_string()],
             Data::SignedSums {} => vec![SIGNED_SUMS.to_string()],
+            Data::WordProblems {} => vec![WORD_PROBLEMS.to_string()],
             Data::Files { test, .. } => test.iter().map(|path| set_name(path)).collect(),
         };
         std::iter::once(DEV.to_string()).chain(tests).collect()

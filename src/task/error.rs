@@ -14,9 +14,11 @@ pub enum TaskError {
     Template { path: PathBuf, reason: String },
     #[error(transparent)]
     Table(#[from] tables::TableError),
-    #[error("there is no task {name:?}; there are mini-aime, checked-chains and signed-sums")]
+    #[error(
+        "there is no task {name:?}; there are mini-aime, checked-chains, signed-sums and word-problems"
+    )]
     Kind { name: String },
-    #[error("a recipe must state either task or texts")]
+    #[error("a recipe must state either a task or a file of solutions")]
     Solutions,
     #[error("{}: expected a file named *.parquet or *.jsonl", path.display())]
     Format { path: PathBuf },
@@ -24,6 +26,16 @@ pub enum TaskError {
     Empty { path: PathBuf },
     #[error("{}: record {record} (from 0): the {field} is empty", path.display())]
     Blank { path: PathBuf, record: usize, field: &'static str },
+    #[error("{}: record {record} (from 0): its solution states no answer that the verifier reads", path.display())]
+    Unstated { path: PathBuf, record: usize },
+    #[error("{}: record {record} (from 0): its solution answers {answer:?}, an earlier one of the same question {earlier:?}", path.display())]
+    OtherAnswer { path: PathBuf, record: usize, answer: String, earlier: String },
+    #[error("{}: it has {questions} questions, and {count} are to be held out for evaluation, so none is left to learn from; lower evaluation.problems", path.display())]
+    TooFewQuestions { path: PathBuf, questions: usize, count: usize },
+    #[error("{}: record {record} (from 0): its solution has {tokens} tokens, max_response_tokens is {limit}", path.display())]
+    LongSolution { path: PathBuf, record: usize, tokens: usize, limit: u64 },
+    #[error("{}: the chat template ends a turn with {token}, which stops no response; add it to eos_token_id of generation_config.json", folder.display())]
+    Unstopped { folder: PathBuf, token: String },
     #[error("{}{place}: no response can be graded right for the ground truth {value:?}: `Answer: {value}` is graded wrong; leave the row out, or name the key of the answer with `dapo data prepare --answer-key`", path.display())]
     Unearned { path: PathBuf, place: String, value: String },
     #[error("{}: record {record} (from 0): its prompt has the messages `{roles}`, expected one of a `user`", path.display())]

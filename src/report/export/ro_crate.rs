@@ -68,7 +68,7 @@ pub fn metadata(run: &RunFolder) -> Result<Value, files::FileError> {
 /// of somebody else has one that nobody recorded.
 fn licence(data: &Data) -> Value {
     match data {
-        data if data.is_generated() => json!({
+        data if data.is_miniature() => json!({
             "@id": "https://spdx.org/licenses/Apache-2.0",
             "@type": "CreativeWork",
             "name": "Apache License 2.0",

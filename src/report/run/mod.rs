@@ -159,7 +159,7 @@ fn identity(loaded: &RunReportLoaded) -> RunFacts {
         run_key: text::visible(&manifest.run_key),
         exactness: text::visible(&manifest.exactness),
         harness: text::visible(&manifest.harness),
-        embedded_benchmark: loaded.experiment.inputs.data.is_generated(),
+        embedded_benchmark: loaded.experiment.inputs.data.is_miniature(),
     }
 }
 

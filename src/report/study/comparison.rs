@@ -12,10 +12,10 @@ pub fn section(context: &Context) -> Section {
     Section::new("comparison", "Every training run, and every comparison", blocks)
 }
 
-/// Whether every arm trains on the embedded benchmark.
+/// Whether every arm trains on the embedded benchmark or another task of small policies.
 pub fn embedded(context: &Context) -> bool {
     let mut arms = context.study.grids.iter().flat_map(|grid| &grid.arms);
-    arms.all(|arm| arm.experiment.inputs.data.is_generated())
+    arms.all(|arm| arm.experiment.inputs.data.is_miniature())
 }
 
 fn grid_blocks(context: &Context, grid: &GridSummary) -> Vec<Block> {

@@ -177,7 +177,7 @@ fn keys() -> Vec<Case> {
             make: |s| s.write("recipe.toml", recipe().replace("task =", "#")),
             command: "model pretrain recipe.toml --out base",
             code: 3,
-            says: &["recipe.toml: a recipe must state either task or texts"],
+            says: &["recipe.toml: a recipe must state either a task or a file of solutions"],
         },
         Case {
             name: "recipe of a task that there is not",

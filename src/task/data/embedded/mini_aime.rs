@@ -8,8 +8,8 @@ use crate::experiment::MiniAimeVariant;
 use crate::experiment::sets::{DEV, MINI_AIME, MINI_AIME_PLUS, TRAIN};
 use crate::task::DataSets;
 use crate::task::data::embedded::{
-    Embedded, SetShape, Shares, Solutions, Written, between, draw_outside, draw_set, evaluated,
-    shares_of,
+    Embedded, SetShape, Shares, Solutions, Written, between, check_relative, draw_outside,
+    draw_set, drawn_by_share, evaluated, shares_of,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -183,17 +183,11 @@ impl Solutions for MiniAime {
 
     /// The styles' shares are relative to their sum.
     fn check(&self, shares: &Shares) -> Result<(), String> {
-        let shares = shares_of(shares, STYLES);
-        let sums = shares.iter().all(|share| *share >= 0.0 && share.is_finite())
-            && shares.iter().sum::<f64>() > 0.0;
-        match sums {
-            true => Ok(()),
-            false => Err(format!("must be at least 0 with a sum above 0, got {shares:?}")),
-        }
+        check_relative(&shares_of(shares, STYLES))
     }
 
     fn write(&self, shares: &Shares, max_characters: usize, draws: &mut Stream) -> Written {
-        let style = drawn_style(shares_of(shares, STYLES), draws.uniform());
+        let style = Style::ALL[drawn_by_share(&shares_of(shares, STYLES), draws.uniform())];
         let (expression, question) =
             draw_outside(&HELD_OUT, || TASK.draw(draws), Expression::question);
         let solution = solution(&expression, style, max_characters);
@@ -216,16 +210,6 @@ impl Embedded for MiniAime {
         }
         shares
     }
-}
-
-fn drawn_style(shares: [f64; 4], uniform: f64) -> Style {
-    let total: f64 = shares.iter().sum();
-    let mut mass = 0.0;
-    let chosen = Style::ALL.iter().zip(shares).find(|(_, share)| {
-        mass += share / total;
-        uniform < mass
-    });
-    chosen.map_or(Style::Ramble, |(style, _)| *style)
 }
 
 /// Questions that pretraining never sees: those of the development and evaluation sets of every

@@ -5,6 +5,7 @@ pub mod characters;
 pub mod checked_chains;
 pub mod mini_aime;
 pub mod signed_sums;
+pub mod word_problems;
 
 use crate::algorithm::Problem;
 use crate::base::Purpose;
@@ -77,15 +78,17 @@ pub fn of(data: &Data) -> Option<Box<dyn Embedded>> {
         Data::MiniAime { variant } => Box::new(mini_aime::MiniAime(*variant)),
         Data::CheckedChains { variant } => Box::new(checked_chains::CheckedChains(*variant)),
         Data::SignedSums {} => Box::new(signed_sums::SignedSums),
+        Data::WordProblems {} => Box::new(word_problems::WordProblems),
         Data::Files { .. } => return None,
     })
 }
 
 /// The generated data of each kind, in its usual form.
-pub const KINDS: [(&str, Data); 3] = [
+pub const KINDS: [(&str, Data); 4] = [
     (sets::MINI_AIME, Data::MiniAime { variant: MiniAimeVariant::Standard }),
     (sets::CHECKED_CHAINS, Data::CheckedChains { variant: ChainsVariant::Mixed }),
     (sets::SIGNED_SUMS, Data::SignedSums {}),
+    (sets::WORD_PROBLEMS, Data::WordProblems {}),
 ];
 
 /// The task of a kind.
@@ -105,6 +108,27 @@ fn between(stream: &mut Stream, min: u64, max: u64) -> u64 {
 /// The shares by name, in the order of the names. They are checked before anything is written.
 fn shares_of<const N: usize>(shares: &Shares, names: [&str; N]) -> [f64; N] {
     names.map(|name| shares.get(name).copied().unwrap_or(f64::NAN))
+}
+
+/// What is wrong with shares that are relative to their sum.
+fn check_relative(shares: &[f64]) -> Result<(), String> {
+    let sums = shares.iter().all(|share| *share >= 0.0 && share.is_finite())
+        && shares.iter().sum::<f64>() > 0.0;
+    match sums {
+        true => Ok(()),
+        false => Err(format!("must be at least 0 with a sum above 0, got {shares:?}")),
+    }
+}
+
+/// The index that a uniform number draws by shares that are relative to their sum.
+fn drawn_by_share(shares: &[f64], uniform: f64) -> usize {
+    let total: f64 = shares.iter().sum();
+    let mut mass = 0.0;
+    let chosen = shares.iter().position(|share| {
+        mass += share / total;
+        uniform < mass
+    });
+    chosen.unwrap_or(shares.len() - 1)
 }
 
 #[derive(Debug, Clone, Copy)]
