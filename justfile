@@ -31,10 +31,11 @@ report RUN *ARGS: build
 ablate *ARGS: build
     {{ dapo }} ablate "$@"
 
-# Put SmolLM2-135M-Instruct into models/ (93 MB to fetch; does nothing when it is there)
+# Put SmolLM2-135M-Instruct (93 MB to fetch) and the base policy tuned from it into models/; does nothing where they are
 [group('reproduce')]
-smollm2:
+smollm2: build
     @.ci/smollm2
+    {{ dapo }} model tune models/SmolLM2-135M-Instruct --recipe experiments/smollm2/recipe.toml --out models/SmolLM2-135M-word-problems
 
 # Train the base model of the embedded benchmark from nothing, into runs/base
 [group('reproduce')]

@@ -83,7 +83,7 @@ fn is_mismatch(cause: &Cause) -> bool {
 
 /// Weights that are not finite, or whose products are not.
 fn is_divergence(cause: &Cause) -> bool {
-    matches!(cause.downcast_ref(), Some(TrainingError::PretrainingDiverged { .. }))
+    matches!(cause.downcast_ref(), Some(TrainingError::StageDiverged { .. }))
         || matches!(cause.downcast_ref(), Some(PolicyError::Logits { .. }))
 }
 

@@ -2,7 +2,7 @@
 
 use crate::algorithm::Problem;
 use crate::base::files;
-use crate::commands::{ablate::Seeds, ablate::seeds, ablate_table, bounds, exit, output};
+use crate::commands::{ablate::Seeds, ablate::seeds, ablate_table, bounds, exit, output, tune};
 use crate::experiment::{Data, PromptTemplate, Starter, StarterFiles, grid::file, sets, starter};
 use crate::policy::checkpoint;
 use crate::task::data::problem_file::{self, Readings};
@@ -149,7 +149,13 @@ fn own_files(args: &InitArgs, model: &Path, folder: &Path) -> Result<StarterFile
     let problems = data::load(&problems)?;
     let tokenizer = Tokenizer::load(model)?;
     let (config, _weights) = checkpoint::open_model(model)?;
-    let template = template(&tokenizer, &problems.train[0])?;
+    let template = match tune::template_of(model)? {
+        Some(template) => {
+            notes.push("the template is the one that the policy was tuned with (tune.json)".into());
+            template
+        }
+        None => template(&tokenizer, &problems.train[0])?,
+    };
     let all = inputs::named_sets(&problems).into_iter().flat_map(|(_, problems)| problems);
     let length = |problem: &Problem| {
         let prompt = prompt::prompt(problem, template, &tokenizer, u64::MAX)?;
@@ -172,7 +178,7 @@ fn own_files(args: &InitArgs, model: &Path, folder: &Path) -> Result<StarterFile
     }
     // Exact sums of a large vocabulary do not fit.
     let is_small = config.vocab_size <= 4096 && config.hidden_size <= 256;
-    let is_large = phases::parameters(&config) >= 5e7;
+    let parameters = phases::parameters(&config);
     println!(
         "{} training problems, {} to evaluate; all prompts fit: the longest has {longest} tokens, a \
          response at most {response}",
@@ -198,8 +204,10 @@ fn own_files(args: &InitArgs, model: &Path, folder: &Path) -> Result<StarterFile
         ("evaluation", "samples", Value::Table(samples.collect::<Table>())),
         ("evaluation", "during_training", Value::from(vec![sets::DEV])),
     ];
-    if is_large {
-        settings.push(("optimizer", "learning_rate", Value::from(1e-6)));
+    // 2e-5 is what 135 million parameters learned with, 1e-6 the paper's for 32 billion.
+    if parameters >= 5e7 {
+        let rate = if parameters < 3e8 { 1e-5 } else { 1e-6 };
+        settings.push(("optimizer", "learning_rate", Value::from(rate)));
     }
     let (train, dev) = (relative(folder, train), relative(folder, dev));
     let test = test.iter().map(|path| relative(folder, path)).collect();

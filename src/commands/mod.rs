@@ -22,6 +22,7 @@ pub mod generate;
 pub mod pretrain;
 pub mod score;
 pub mod throughput;
+pub mod tune;
 // verbs
 pub mod report;
 pub mod ablate;
@@ -97,7 +98,7 @@ enum Verb {
     Data(data::DataArgs),
     Config(config::ConfigArgs),
     Grade(grade::GradeArgs),
-    /// Make a base policy, sample from a checkpoint, or score responses with one
+    /// Make or tune a base policy, sample from a checkpoint, or score responses with one
     #[command(subcommand)]
     Model(ModelVerb),
     Doctor(doctor::DoctorArgs),
@@ -113,6 +114,7 @@ enum Verb {
 #[derive(Debug, clap::Subcommand)]
 enum ModelVerb {
     Pretrain(pretrain::PretrainArgs),
+    Tune(tune::TuneArgs),
     Generate(generate::GenerateArgs),
     Score(score::ScoreArgs),
 }
@@ -144,6 +146,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Config(args) => config::run(args),
         Verb::Grade(args) => grade::run(args),
         Verb::Model(ModelVerb::Pretrain(args)) => pretrain::run(args),
+        Verb::Model(ModelVerb::Tune(args)) => tune::run(args),
         Verb::Model(ModelVerb::Generate(args)) => generate::run(args),
         Verb::Model(ModelVerb::Score(args)) => score::run(args),
         Verb::Doctor(args) => doctor::run(args),

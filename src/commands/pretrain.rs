@@ -8,6 +8,7 @@ use crate::task::data::embedded::characters;
 use crate::task::{Solutions, Tokenizer};
 use crate::training::{Recipe, pretraining};
 use anyhow::{Result, bail};
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -79,20 +80,34 @@ pub fn run(args: &PretrainArgs) -> Result<ExitCode> {
 /// # Errors
 /// A file that cannot be read, or a recipe that cannot run, by key.
 pub fn recipe(path: &Path) -> Result<(Recipe, Box<dyn Solutions>)> {
+    let recipe: Recipe = parsed(path)?;
+    let at = |error| Invalid(format!("{}: {error}", path.display()));
+    let solutions = recipe.solutions(path.parent().unwrap_or(Path::new(""))).map_err(at)?;
+    refuse(path, &recipe.problems(&*solutions))?;
+    Ok((recipe, solutions))
+}
+
+/// A recipe of any kind, as TOML.
+///
+/// # Errors
+/// A file that cannot be read, and the line of a key that is wrong.
+pub fn parsed<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let text = files::read_text_up_to(path, MOST_RECIPE_BYTES)?;
-    let recipe: Recipe = toml::from_str(&text).map_err(|error: toml::de::Error| {
+    Ok(toml::from_str(&text).map_err(|error: toml::de::Error| {
         let message = diagnose::with_suggestion(error.message());
         let reason = files::foreign::without_text(&text, &message, error.span());
         Invalid(format!("{}: {reason}", path.display()))
-    })?;
-    let at = |error| Invalid(format!("{}: {error}", path.display()));
-    let solutions = recipe.solutions(path.parent().unwrap_or(Path::new(""))).map_err(at)?;
-    let problems = recipe.problems(&*solutions);
-    if !problems.is_empty() {
-        let line = |problem: &String| format!("{}: {problem}", path.display());
-        bail!(Invalid(problems.iter().map(line).collect::<Vec<_>>().join("\n")));
+    })?)
+}
+
+/// # Errors
+/// The problems of a recipe, one a line, when there are any.
+pub fn refuse(path: &Path, problems: &[String]) -> Result<()> {
+    if problems.is_empty() {
+        return Ok(());
     }
-    Ok((recipe, solutions))
+    let line = |problem: &String| format!("{}: {problem}", path.display());
+    bail!(Invalid(problems.iter().map(line).collect::<Vec<_>>().join("\n")))
 }
 
 /// A folder that holds something else than an earlier base policy of this verb keeps it.

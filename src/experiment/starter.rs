@@ -2,6 +2,7 @@
 //! experiments of this repository, which are part of the program.
 
 use crate::algorithm::methods;
+use crate::base::visible;
 use crate::experiment::{Experiment, ExperimentError, extends};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -119,7 +120,7 @@ impl Starter {
 
     fn base(&self) -> String {
         let mut text = BASE.split_once("name = ").map_or(BASE, |(_, rest)| rest).to_string();
-        let notes = self.notes().map(|note| format!("# {}\n", note.escape_debug()));
+        let notes = self.notes().map(|note| format!("# {}\n", visible::visible(note)));
         let notes: String = notes.collect();
         text = format!(
             "# GRPO: every key with its unit and source. An arm of grid.toml says what differs.\n\

@@ -21,8 +21,8 @@ pub enum TrainingError {
     Task(#[from] TaskError),
     #[error("{}: {source}", path.display())]
     Problem { path: PathBuf, source: TaskError },
-    #[error("there is no {}; `dapo model pretrain {recipe} --seed {seed} --out {}` makes it", path.display(), path.display())]
-    NoBase { path: PathBuf, seed: u64, recipe: String },
+    #[error("there is no {}; `{command}` makes it", path.display())]
+    NoBase { path: PathBuf, command: String },
     #[error(transparent)]
     Policy(#[from] PolicyError),
     #[error(transparent)]
@@ -60,10 +60,10 @@ pub enum TrainingError {
     #[error(
         "stage {stage}: a solution of {tokens} tokens exceeds model.max_position_embeddings ({positions})"
     )]
-    PretrainingTooLong { stage: String, tokens: usize, positions: i64 },
+    SolutionTooLong { stage: String, tokens: usize, positions: i64 },
     /// Updates count from 1.
     #[error("stage {stage}, update {update}: {source}")]
-    PretrainingDiverged { stage: String, update: u64, source: OptimizerError },
+    StageDiverged { stage: String, update: u64, source: OptimizerError },
     #[error(
         "{} is not empty and holds no run ({found} is in it); choose another --out", folder.display()
     )]

@@ -2,7 +2,9 @@
 
 pub mod error;
 pub mod evaluation;
+pub mod supervised;
 pub mod pretraining;
+pub mod tuning;
 pub mod update;
 pub mod effects;
 pub mod step;
@@ -28,5 +30,7 @@ pub use crate::training::run::RunEnded;
 pub use crate::training::run::session::{Opened, Start, Unfinished};
 pub use crate::training::run::stepper::Stepper;
 pub use crate::training::step::{Divergence, NotFinite, Phase, Position, StepOutcome};
+pub use crate::training::supervised::StageUpdate;
 pub use crate::training::trainer::Trainer;
+pub use crate::training::tuning::{TuneEvaluation, TuneRecipe};
 pub use crate::training::update::{MiniBatch, Rounding, Updated};

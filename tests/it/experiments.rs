@@ -124,20 +124,28 @@ fn every_arm_has_an_identity_of_its_own() {
     }
 }
 
+/// Ladder, its GRPO and its DAPO.
+fn real_ladders() -> Vec<[String; 3]> {
+    let qwen = SIZES.map(|size| {
+        ["grids/ladder", "grpo", "dapo"].map(|name| format!("qwen2.5/{name}-{size}.toml"))
+    });
+    let small = ["grids/ladder", "grpo", "dapo"].map(|name| format!("smollm2/{name}.toml"));
+    qwen.into_iter().chain([small]).collect()
+}
+
 const SIZES: [&str; 3] = ["0.5b", "1.5b", "7b"];
 
 #[test]
 fn the_ladders_of_real_models_climb_from_their_grpo_to_their_dapo() {
     let names = |grid: &Grid| grid.arms.iter().map(|arm| arm.name.clone()).collect::<Vec<_>>();
     let shipped = grid::file::load(&folder().join("grids/ladder.toml")).unwrap().grid;
-    for size in SIZES {
-        let path = folder().join(format!("qwen2.5/grids/ladder-{size}.toml"));
+    for [ladder, grpo, dapo] in real_ladders() {
+        let path = folder().join(ladder);
         let grid = grid::file::load(&path).unwrap_or_else(|error| panic!("{error}")).grid;
         assert_eq!(names(&grid), names(&shipped));
         let ends = [grid.arms.first(), grid.arms.last()].map(|arm| &arm.unwrap().experiment);
-        for (arm, name) in ends.into_iter().zip(["grpo", "dapo"]) {
-            let alone = load(&format!("qwen2.5/{name}-{size}.toml"));
-            assert_eq!(arm.arm_sha256(), alone.arm_sha256(), "{name}-{size}");
+        for (arm, name) in ends.into_iter().zip([grpo, dapo]) {
+            assert_eq!(arm.arm_sha256(), load(&name).arm_sha256(), "{name}");
         }
     }
 }

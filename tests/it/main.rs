@@ -59,6 +59,7 @@ mod study_forgeries;
 mod study_report;
 mod tensor_operations;
 mod train;
+mod tune;
 mod update;
 mod verify;
 mod verl;

@@ -25,6 +25,7 @@ enum How {
 const CARD: &str = "needs a graphics card";
 const MODEL: &str = "needs a model with thousands of positions and a chat template";
 const MINUTES: &str = "takes minutes";
+const REAL: &str = "needs the model that ./justw smollm2 fetches";
 const TRAINER: &str = "starts another trainer, or reads what one wrote";
 const TOOLS: &str = "runs tools that are not the binary";
 
@@ -450,6 +451,33 @@ const COMMANDS: &[(&str, How)] = {
         ("just bench-cpu", Parsed(TOOLS)),
         ("just bench-gpu", Parsed(TOOLS)),
         ("just exactness", Parsed(TOOLS)),
+        ("./justw smollm2", Parsed(REAL)),
+        ("./justw smollm2 && ./justw train experiments/smollm2/dapo.toml", Parsed(REAL)),
+        (
+            "dapo model tune models/SmolLM2-135M-Instruct --recipe experiments/smollm2/recipe.toml --out models/SmolLM2-135M-word-problems",
+            Parsed(REAL),
+        ),
+        (
+            "dapo model tune models/SmolLM2-135M-Instruct --recipe experiments/smollm2/recipe.toml --solutions solutions.jsonl --out models/my-base",
+            Parsed(REAL),
+        ),
+        ("dapo model tune MODEL --recipe experiments/smollm2/recipe.toml --out DIR", Parsed(REAL)),
+        (
+            "dapo model tune MODEL --recipe recipe.toml --solutions solutions.jsonl --out DIR",
+            Parsed(REAL),
+        ),
+        ("dapo plan experiments/smollm2/dapo.toml", Parsed(REAL)),
+        ("dapo train experiments/smollm2/grpo.toml --out runs/smollm2-grpo", Parsed(REAL)),
+        (
+            "dapo ablate experiments/smollm2/grids/ladder.toml --out runs/smollm2-ladder",
+            Parsed(REAL),
+        ),
+        ("dapo report runs/smollm2-ladder", Parsed(REAL)),
+        ("dapo eval my-study/base.toml --evaluation-set dev", Parsed(REAL)),
+        (
+            "dapo init my-study --model models/SmolLM2-135M-Instruct --train train.jsonl --dev dev.jsonl --test test.jsonl",
+            Parsed(REAL),
+        ),
         ("./justw pretrain", Parsed(MINUTES)),
         ("dapo model pretrain golden/mini-aime/recipe.toml --out runs/base", Parsed(MINUTES)),
         (
@@ -641,6 +669,9 @@ fn every_printed_command_is_listed_and_every_listed_one_is_printed() {
 
 /// A line for bash: a recipe's is what the recipe does with the binary.
 fn script(line: &str) -> String {
+    if line.contains(" && ") {
+        return line.split(" && ").map(script).collect::<Vec<_>>().join("\n");
+    }
     let mut words = line.split_whitespace();
     if !words.next().is_some_and(|program| program.contains("just")) {
         return line.to_string();

@@ -73,8 +73,22 @@ pub fn outcomes(
     tokenizer: &Tokenizer,
     protocol: &Protocol,
     set: Set,
-    mut progress: impl FnMut(usize, usize),
+    progress: impl FnMut(usize, usize),
 ) -> Result<Vec<OutcomeRecord>, TrainingError> {
+    let sampled = sampled(model, tokenizer, protocol, set, false, progress)?;
+    Ok(sampled.into_iter().map(|(outcome, _)| outcome).collect())
+}
+
+/// As [`outcomes`], each with the entropy of every token's distribution where `entropy` asks for it
+/// ([`Response::entropy`]).
+pub fn sampled(
+    model: &Qwen2,
+    tokenizer: &Tokenizer,
+    protocol: &Protocol,
+    set: Set,
+    entropy: bool,
+    mut progress: impl FnMut(usize, usize),
+) -> Result<Vec<(OutcomeRecord, Vec<f64>)>, TrainingError> {
     let prompts = prompts(tokenizer, protocol, set)?;
     let seed = protocol.seed;
     let requests: Vec<Request> = prompts
@@ -85,15 +99,15 @@ pub fn outcomes(
             Request { prompt: &prompt.tokens, stream: stream(seed, Purpose::Evaluation, &ids) }
         })
         .collect();
-    let responses = generate::generate(model, &requests, &protocol.limits(tokenizer), |done| {
-        progress(done, requests.len())
-    })
-    .map_err(|source| TrainingError::Evaluation { set: set.name.to_string(), source })?;
+    let limits = Limits { entropy, ..protocol.limits(tokenizer) };
+    let responses =
+        generate::generate(model, &requests, &limits, |done| progress(done, requests.len()))
+            .map_err(|source| TrainingError::Evaluation { set: set.name.to_string(), source })?;
     let keys = prompts.iter().flat_map(|prompt| (0..set.samples).map(move |s| (prompt, s)));
     Ok(keys
         .zip(responses)
         .map(|((prompt, sample), response)| {
-            grade(tokenizer, protocol, &prompt.problem, sample, &response)
+            (grade(tokenizer, protocol, &prompt.problem, sample, &response), response.entropy)
         })
         .collect())
 }

@@ -2,7 +2,7 @@
 
 use crate::algorithm::Problem;
 use crate::base::files;
-use crate::experiment::bases;
+use crate::experiment::bases::{self, BaseRecipe};
 use crate::experiment::{Data, Device, Experiment, Place, PromptSettings, sets};
 use crate::numerics::Numerics;
 use crate::policy::{Config, Qwen2, checkpoint, checkpoint::weights, model::native};
@@ -56,10 +56,11 @@ fn assemble(
     let folder = &experiment.inputs.model;
     if !folder.exists() {
         let (path, seed) = (folder.clone(), experiment.execution.seed);
-        let recipe = bases::of_seed(folder, seed).map(|it| it.recipe);
-        let recipe = recipe.or(experiment.inputs.base.as_ref().map(|_| "RECIPE".to_string()));
-        if let Some(recipe) = recipe {
-            return Err(TrainingError::NoBase { path, seed, recipe });
+        let unknown = || BaseRecipe { recipe: "RECIPE".to_string(), minutes: 0, just: None };
+        let base = bases::of_seed(folder, seed);
+        if let Some(base) = base.or(experiment.inputs.base.as_ref().map(|_| unknown())) {
+            let command = base.command("", folder, seed);
+            return Err(TrainingError::NoBase { path, command });
         }
     }
     let tokenizer = Tokenizer::load(folder)?;

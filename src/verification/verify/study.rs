@@ -3,7 +3,7 @@
 
 use crate::algorithm::Problem;
 use crate::base::{files, visible};
-use crate::experiment::bases::{self, BaseRecipe};
+use crate::experiment::bases;
 use crate::experiment::{sets, starter};
 use crate::report::study as report;
 use crate::study::claims::{self, Claims};
@@ -297,13 +297,10 @@ fn not_checked(
 /// The command that makes a base policy which is in no repository. It is for the study's folder.
 fn base_of_seed(folder: &Path, cell: &Cell) -> Option<String> {
     let model = &cell.experiment.inputs.model;
-    let BaseRecipe { recipe, minutes } = bases::of_seed(model, cell.seed)?;
-    let above = (0..4).map(|depth| "../".repeat(depth));
-    let up = above.clone().find(|up| folder.join(up).join(&recipe).exists()).unwrap_or_default();
-    let (seed, out) = (cell.seed, model.display());
+    let base = bases::of_seed(model, cell.seed)?;
+    let mut above = (0..4).map(|depth| "../".repeat(depth));
+    let up = above.find(|up| folder.join(up).join(&base.recipe).exists()).unwrap_or_default();
+    let (command, minutes) = (base.command(&up, model, cell.seed), base.minutes);
     let digest = cell.inputs.get("base/model.safetensors").map_or("unknown", String::as_str);
-    Some(format!(
-        "dapo model pretrain {up}{recipe} --seed {seed} --out {out}  # first: the base policy, about \
-         {minutes} minutes; SHA-256 {digest}"
-    ))
+    Some(format!("{command}  # first: the base policy, about {minutes} minutes; SHA-256 {digest}"))
 }

@@ -1,0 +1,353 @@
+//! Stages of cross-entropy over the response tokens of written solutions: what pretraining and tuning share.
+
+use crate::algorithm::{Problem, Row};
+use crate::base::rng::{Id, stream};
+use crate::base::{Purpose, workers};
+use crate::experiment::{Optimizer, PromptTemplate, WarmUp, WarmUpStart};
+use crate::numerics::{NumericsError, halving, operations};
+use crate::policy::batch::{self, Pass};
+use crate::policy::{Gradients, Policy, Qwen2, UpdateScale};
+use crate::task::{Shares, Solutions, Tokenizer, Written, prompt};
+use crate::training::TrainingError;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// Most rows of one update, and most tokens of a row.
+const MOST: u64 = 1 << 20;
+
+/// AdamW without its rate, which each stage sets.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AdamSettings {
+    beta1: f64,
+    beta2: f64,
+    epsilon: f64,
+    weight_decay: f64,
+    max_gradient_norm: f64,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stage {
+    pub name: String,
+    pub updates: u64,
+    pub sequences_per_update: u64,
+    pub max_response_tokens: u64,
+    pub learning_rate: f64,
+    pub warm_up_updates: u64,
+    /// The cosine decay ends at this share of the rate.
+    pub final_rate_share: f64,
+    /// Of the ways of writing, by the names of the task; none for solutions from a file.
+    #[serde(default)]
+    pub shares: Shares,
+}
+
+/// What an update was.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StageUpdate {
+    pub stage: String,
+    /// Within the stage, from 1.
+    pub update: u64,
+    /// Mean cross-entropy over response tokens, in nats.
+    pub loss: f64,
+    /// Global L2 norm before clipping.
+    pub gradient_norm: f64,
+}
+
+/// What is learned, and how it is written for the policy.
+#[derive(Clone, Copy)]
+pub struct Lessons<'a> {
+    /// Problems and ways of writing derive from it.
+    pub seed: u64,
+    pub solutions: &'a dyn Solutions,
+    pub tokenizer: &'a Tokenizer,
+    pub template: PromptTemplate,
+    /// Follows a solution that ends.
+    pub stop_token: u32,
+}
+
+impl AdamSettings {
+    fn optimizer(self, stage: &Stage) -> Optimizer {
+        let Self { beta1, beta2, epsilon, weight_decay, max_gradient_norm } = self;
+        // Each update is given its rate; the schedule of rollout steps is not used.
+        let warm_up = WarmUp { rollout_steps: 0, start: WarmUpStart::FirstStep };
+        Optimizer {
+            learning_rate: stage.learning_rate,
+            beta1,
+            beta2,
+            epsilon,
+            weight_decay,
+            max_gradient_norm,
+            non_finite: None,
+            warm_up,
+        }
+    }
+}
+
+/// Everything that is wrong with optimizer and stages, one sentence each, starting with the key.
+pub fn problems(
+    optimizer: AdamSettings,
+    stages: &[Stage],
+    solutions: &dyn Solutions,
+) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut check = |holds: bool, key: String, rule: &str, got: String| {
+        if !holds {
+            problems.push(format!("{key} must be {rule}, got {got}"));
+        }
+    };
+    let AdamSettings { beta1, beta2, epsilon, weight_decay, max_gradient_norm } = optimizer;
+    for (key, value, rule, holds) in [
+        ("beta1", beta1, "in [0, 1)", (0.0..1.0).contains(&beta1)),
+        ("beta2", beta2, "in [0, 1)", (0.0..1.0).contains(&beta2)),
+        ("epsilon", epsilon, "at least 0", epsilon >= 0.0),
+        ("weight_decay", weight_decay, "at least 0", weight_decay >= 0.0),
+        ("max_gradient_norm", max_gradient_norm, "above 0", max_gradient_norm > 0.0),
+    ] {
+        let holds = holds && value.is_finite();
+        check(holds, format!("optimizer.{key}"), rule, value.to_string());
+    }
+    check(!stages.is_empty(), "stages".into(), "at least one", "none".into());
+    for (index, stage) in stages.iter().enumerate() {
+        let key = |name: &str| format!("stages[{index}].{name}");
+        for (name, value) in [
+            ("updates", stage.updates),
+            ("sequences_per_update", stage.sequences_per_update),
+            ("max_response_tokens", stage.max_response_tokens),
+        ] {
+            let holds = (1..=MOST).contains(&value);
+            check(holds, key(name), "from 1 to 1048576", value.to_string());
+        }
+        for (name, value) in
+            [("learning_rate", stage.learning_rate), ("final_rate_share", stage.final_rate_share)]
+        {
+            let holds = value >= 0.0 && value.is_finite();
+            check(holds, key(name), "at least 0", value.to_string());
+        }
+    }
+    for (index, stage) in stages.iter().enumerate() {
+        if let Err(problem) = shares(solutions, &stage.shares) {
+            problems.push(format!("stages[{index}].shares {problem}"));
+        }
+    }
+    problems
+}
+
+/// What is wrong with a stage's shares: a name that is missing or unknown, or what the task says.
+fn shares(solutions: &dyn Solutions, shares: &Shares) -> Result<(), String> {
+    let known = solutions.shares();
+    let stated: BTreeSet<&str> = shares.keys().map(String::as_str).collect();
+    if stated != known.iter().copied().collect() {
+        let [known, stated] =
+            [known.to_vec(), stated.into_iter().collect()].map(|names| match names.is_empty() {
+                true => "none".to_string(),
+                false => names.join(", "),
+            });
+        return Err(format!("must state {known}, got {stated}"));
+    }
+    solutions.check(shares)
+}
+
+/// Trains a policy through the stages, each with fresh moments. `progress` sees every update.
+///
+/// # Errors
+/// A text that the tokenizer refuses, a solution that is longer than the policy's positions, and numbers
+/// that are not finite.
+pub fn train(
+    mut model: Qwen2,
+    optimizer: AdamSettings,
+    stages: &[Stage],
+    lessons: Lessons,
+    mut progress: impl FnMut(&StageUpdate),
+) -> Result<Qwen2, TrainingError> {
+    let positions = model.config().max_position_embeddings;
+    let characters = lessons.tokenizer.most_characters().max(1);
+    for stage in stages {
+        let mut policy = Policy::new(model, &optimizer.optimizer(stage));
+        for update in 0..stage.updates {
+            let rows = sequences(lessons, stage, update, characters)?;
+            let tokens = rows.iter().map(|row| row.tokens.len()).max().unwrap_or(0);
+            if tokens as i64 > positions {
+                return Err(TrainingError::SolutionTooLong {
+                    stage: stage.name.clone(),
+                    tokens,
+                    positions,
+                });
+            }
+            let (loss, gradients) = loss(policy.model(), &rows)?;
+            let (_, gradient_norm) =
+                policy.update(gradients, stage.rate(update)).map_err(|source| {
+                    TrainingError::StageDiverged {
+                        stage: stage.name.clone(),
+                        update: update + 1,
+                        source,
+                    }
+                })?;
+            let stage = stage.name.clone();
+            progress(&StageUpdate { stage, update: update + 1, loss, gradient_norm });
+        }
+        model = policy.into_model();
+    }
+    Ok(model)
+}
+
+/// The solutions of one update, each a function of (seed, stage, update, row). A token has at most
+/// `characters`.
+fn sequences(
+    lessons: Lessons,
+    stage: &Stage,
+    update: u64,
+    characters: usize,
+) -> Result<Vec<Row>, TrainingError> {
+    let Lessons { seed, solutions, tokenizer, template, stop_token } = lessons;
+    let most = stage.max_response_tokens as usize;
+    let row = |row: u64| {
+        let ids = [Id::from(stage.name.as_str()), Id::from(update), Id::from(row)];
+        let mut draws = stream(seed, Purpose::Pretraining, &ids);
+        let written = solutions.write(&stage.shares, most.saturating_mul(characters), &mut draws);
+        let Written { question, solution, ends } = written;
+        let id = format!("{}/{}/{row}", stage.name, update + 1);
+        let problem = Problem { id, question, answer: String::new() };
+        let prompt = prompt::prompt(&problem, template, tokenizer, u64::MAX)?.tokens;
+        let mut response = tokenizer.encode(&solution)?;
+        match ends {
+            true => response.push(stop_token),
+            false => response.truncate(most),
+        }
+        let prompt_tokens = prompt.len();
+        let tokens = [prompt, response].concat();
+        Ok(Row { group: 0, tokens, prompt_tokens, advantage: 0.0, in_loss: true })
+    };
+    (0..stage.sequences_per_update).map(row).collect()
+}
+
+/// Tokens of one pass, as many as the caches of a core hold of a small policy's activations.
+const PASS_TOKENS: usize = 1024;
+
+/// Mean cross-entropy over all response tokens of the update, in nats, with its gradients. Prompts are
+/// read and not learned.
+pub fn loss(model: &Qwen2, rows: &[Row]) -> Result<(f64, Gradients), NumericsError> {
+    let tokens = rows.iter().map(Row::loss_tokens).sum::<u64>() as f64;
+    let fed = rows.iter().map(|row| row.tokens.len()).sum();
+    let scale = UpdateScale { largest_weight: 1.0 / tokens, tokens: fed };
+    let add = |model: &Qwen2, sums: &mut Gradients, members: &[usize]| {
+        Pass::new(rows, members).add_gradients(sums, model, 1.0, scale, |log_probs| {
+            let losses = -log_probs / tokens;
+            let loss = losses.sum(losses.kind());
+            (loss, operations::sum(&losses))
+        })
+    };
+    let all: Vec<usize> = (0..rows.len()).collect();
+    let passes = batch::balanced(rows, &all, PASS_TOKENS, false);
+    if !model.is_native() {
+        // As in the trainer's update: one set of sums, and LibTorch's threads share an operation.
+        let work = |passes: &[Vec<usize>]| {
+            let (mut total, mut gradients) = (0.0, Gradients::default());
+            for members in passes {
+                total += add(model, &mut gradients, members)?;
+            }
+            Ok::<_, NumericsError>((total, gradients))
+        };
+        return Ok(workers::together(|| halving::together(passes, work))?.0);
+    }
+    let made = workers::map(
+        &passes,
+        || model.share(),
+        |model, members| {
+            let mut sums = Gradients::default();
+            add(model, &mut sums, members).map(|loss| (sums, loss))
+        },
+    );
+    let (mut total, mut gradients) = (0.0, Gradients::default());
+    for pass in made {
+        let (gradient, loss) = pass?;
+        total += loss;
+        gradients.add(gradient);
+    }
+    Ok((total, gradients))
+}
+
+impl Stage {
+    /// Linear warm-up, then a cosine from the full rate to its final share.
+    fn rate(&self, update: u64) -> f64 {
+        let warm_up = if self.warm_up_updates > update {
+            (update + 1) as f64 / self.warm_up_updates as f64
+        } else {
+            1.0
+        };
+        let done = update as f64 / self.updates as f64;
+        let cosine = 0.5 * (1.0 + libm::cos(std::f64::consts::PI * done));
+        let share = self.final_rate_share + (1.0 - self.final_rate_share) * cosine;
+        self.learning_rate * warm_up * share
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::{Config, Family};
+    use crate::task::data::embedded::characters;
+    use crate::task::data::embedded::word_problems::WordProblems;
+
+    fn small(vocab_size: i64) -> Qwen2 {
+        let config = Config {
+            family: Family::Qwen2,
+            vocab_size,
+            hidden_size: 32,
+            intermediate_size: 64,
+            num_hidden_layers: 2,
+            num_attention_heads: 2,
+            num_key_value_heads: 1,
+            head_dim: 16,
+            max_position_embeddings: 256,
+            rope_theta: 1e4,
+            rope_scaling: None,
+            rms_norm_eps: 1e-6,
+            tie_word_embeddings: true,
+        };
+        Qwen2::initialise(config, 1)
+    }
+
+    #[test]
+    fn the_loss_is_a_mean_over_the_response_and_its_end_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let alphabet = WordProblems.characters();
+        characters::write_tokenizer(folder.path(), &alphabet).unwrap();
+        let config = serde_json::json!({"eos_token_id": characters::EOS_TOKEN_ID});
+        crate::base::files::write_json(&folder.path().join("config.json"), &config).unwrap();
+        let tokenizer = Tokenizer::load(folder.path()).unwrap();
+        let model = small(characters::vocabulary_size(&alphabet) as i64);
+        let stage = Stage {
+            name: "form".to_string(),
+            updates: 1,
+            sequences_per_update: 6,
+            max_response_tokens: 48,
+            learning_rate: 1e-3,
+            warm_up_updates: 0,
+            final_rate_share: 1.0,
+            shares: WordProblems.shares().iter().map(|name| (name.to_string(), 1.0)).collect(),
+        };
+        let lessons = Lessons {
+            seed: 1,
+            solutions: &WordProblems,
+            tokenizer: &tokenizer,
+            template: PromptTemplate::Question,
+            stop_token: characters::EOS_TOKEN_ID,
+        };
+        let rows = sequences(lessons, &stage, 0, 1).unwrap();
+        let (mut sum, mut count) = (0.0, 0);
+        for (index, row) in rows.iter().enumerate() {
+            let text = tokenizer.decode(&row.tokens[row.prompt_tokens..]);
+            assert!(text.contains("Answer: ") && !text.contains('?'), "{text}");
+            assert!(tokenizer.decode(&row.tokens[..row.prompt_tokens]).ends_with('?'));
+            assert_eq!(row.tokens.last(), Some(&characters::EOS_TOKEN_ID));
+            let read = Pass::new(&rows, &[index]).token_statistics(&model, 1.0).log_probs;
+            let log_probs = Vec::<f64>::try_from(read).unwrap();
+            assert_eq!(log_probs.len(), text.chars().count() + 1);
+            sum -= log_probs.iter().sum::<f64>();
+            count += log_probs.len();
+        }
+        let (mean, _) = loss(&model, &rows).unwrap();
+        assert!((mean - sum / count as f64).abs() < 1e-6, "{mean} {sum} {count}");
+    }
+}

@@ -1,0 +1,349 @@
+//! A cold start: a checkpoint tuned on written solutions, so that it knows the form of an answer before
+//! reinforcement learning begins; evaluated before and after by sampled responses.
+
+use crate::algorithm::{Problem, dynamic_sampling};
+use crate::base::files;
+use crate::experiment::{PromptTemplate, Sampling, Verifier, sets};
+use crate::numerics::Numerics;
+use crate::policy::{Qwen2, checkpoint, checkpoint::weights};
+use crate::records::tables::OutcomeRecord;
+use crate::task::data::{self, embedded, texts::Texts};
+use crate::task::{Embedded, Solutions, TaskError, Tokenizer, prompt};
+use crate::training::evaluation::{self, Set};
+use crate::training::supervised::{self, AdamSettings, Lessons, Stage, StageUpdate};
+use crate::training::{Protocol, TrainingError};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TuneRecipe {
+    /// A generated task, as in `inputs.data.kind`; or `solutions`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
+    /// JSON lines `{"question", "solution"}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub solutions: Option<PathBuf>,
+    /// What stands around a question, as in `prompt.template`.
+    pub template: PromptTemplate,
+    /// A file that becomes the chat template of the tuned policy; absent: the checkpoint's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chat_template: Option<PathBuf>,
+    pub numerics: Numerics,
+    /// Problems, ways of writing and sampled responses derive from it.
+    pub seed: u64,
+    pub optimizer: AdamSettings,
+    /// Run in order, each with fresh moments.
+    pub stages: Vec<Stage>,
+    pub evaluation: TuneProtocol,
+}
+
+/// How the policy is evaluated before and after, at temperature 1.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TuneProtocol {
+    /// Of the task's development set, or so many questions of the file, which are not learned from.
+    pub problems: u64,
+    /// Responses for each problem.
+    pub samples: u64,
+    pub max_response_tokens: u64,
+    pub verifier: Verifier,
+    /// Responses generated at the same time.
+    pub generation_batch_rollouts: u64,
+}
+
+/// What is learned and what is evaluated.
+pub struct TuneData {
+    solutions: Box<dyn Solutions>,
+    /// Of a file.
+    texts: Option<Texts>,
+    problems: Vec<Problem>,
+    tags: BTreeMap<String, Vec<String>>,
+    /// Name → SHA-256.
+    pub digests: BTreeMap<String, String>,
+}
+
+/// What sampled responses show. Shares are in [0, 1].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TuneEvaluation {
+    pub problems: u64,
+    pub samples: u64,
+    /// Responses with an answer that the verifier reads.
+    pub answered_share: f64,
+    pub accuracy: f64,
+    /// Problems with right and wrong responses, which alone teach a group-relative method.
+    pub useful_groups_share: f64,
+    /// Problems with a right response.
+    pub pass_at_k: f64,
+    /// Mean over tokens of the entropy of their distribution, in nats.
+    pub entropy: f64,
+    pub truncated_share: f64,
+    pub response_tokens_mean: f64,
+    /// Accuracy by a tag of the problems.
+    pub accuracy_by_tag: BTreeMap<String, f64>,
+    /// The first responses of the first problems: question, answer, response.
+    pub examples: Vec<[String; 3]>,
+}
+
+/// Question and response pairs that a record shows.
+const EXAMPLES: usize = 4;
+
+impl TuneRecipe {
+    /// Makes relative paths start from `folder`.
+    pub fn start_from(&mut self, folder: &Path) {
+        for path in [&mut self.solutions, &mut self.chat_template].into_iter().flatten() {
+            *path = folder.join(&path);
+        }
+    }
+
+    /// For a record, whose digests say what the files hold: without their folders.
+    pub fn by_file_names(&self) -> Self {
+        let mut named = self.clone();
+        for path in [&mut named.solutions, &mut named.chat_template].into_iter().flatten() {
+            *path = path.file_name().map(PathBuf::from).unwrap_or_default();
+        }
+        named
+    }
+
+    /// Problems and solutions.
+    ///
+    /// # Errors
+    /// [`TaskError`] for a task that is unknown or not stated, and for solutions that cannot be used.
+    pub fn data(&self) -> Result<TuneData, TaskError> {
+        let wanted = self.evaluation.problems as usize;
+        match (&self.task, &self.solutions) {
+            (Some(name), None) => {
+                let task: Box<dyn Embedded> = embedded::named(name)?;
+                let mut all = task.sets();
+                let digests = [("data/train", &all.train), ("data/dev", &all.dev)];
+                let digests = digests.map(|(set, it)| (set.to_string(), data::digest(it))).into();
+                let tags = all.tags.remove(sets::DEV).unwrap_or_default();
+                all.dev.truncate(wanted);
+                let solutions: Box<dyn Solutions> = task;
+                Ok(TuneData { solutions, texts: None, problems: all.dev, tags, digests })
+            }
+            (None, Some(path)) => {
+                let mut texts = Texts::read(path)?;
+                let problems = texts.hold_out(wanted, self.evaluation.verifier)?;
+                let digests = [("data/solutions".to_string(), files::sha256_file(path)?)].into();
+                let (solutions, tags) = (Box::new(texts.clone()), BTreeMap::new());
+                Ok(TuneData { solutions, texts: Some(texts), problems, tags, digests })
+            }
+            _ => Err(TaskError::Solutions),
+        }
+    }
+
+    /// Everything that is wrong with the recipe, one sentence each, starting with the key.
+    pub fn problems(&self, data: &TuneData) -> Vec<String> {
+        let mut problems = supervised::problems(self.optimizer, &self.stages, &*data.solutions);
+        let TuneProtocol { problems: count, samples, max_response_tokens, .. } = self.evaluation;
+        let held = data.problems.len() as u64;
+        for (key, value, most) in [
+            ("problems", count, held),
+            ("samples", samples, 1 << 20),
+            ("max_response_tokens", max_response_tokens, 1 << 20),
+            ("generation_batch_rollouts", self.evaluation.generation_batch_rollouts, 1 << 20),
+        ] {
+            if !(1..=most).contains(&value) {
+                problems.push(format!("evaluation.{key} must be from 1 to {most}, got {value}"));
+            }
+        }
+        problems
+    }
+
+    fn protocol(&self) -> Protocol {
+        Protocol {
+            template: self.template,
+            max_prompt_tokens: u64::MAX,
+            max_response_tokens: self.evaluation.max_response_tokens,
+            sampling: Sampling { temperature: 1.0, top_p: 1.0, top_k: 0, log_probs: None },
+            verifier: self.evaluation.verifier,
+            seed: self.seed,
+            batch_rows: self.evaluation.generation_batch_rollouts,
+        }
+    }
+}
+
+/// Files that stand beside a policy and that its copies need.
+const TERMS: [&str; 2] = ["LICENSE", "NOTICE"];
+
+/// SHA-256 of what a tuning reads: the checkpoint's files, the data and the chat template.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn digests(
+    recipe: &TuneRecipe,
+    data: &TuneData,
+    base: &Path,
+) -> Result<BTreeMap<String, String>, TrainingError> {
+    let mut digests = data.digests.clone();
+    let companions = checkpoint::COMPANIONS.map(String::from).into_iter();
+    for name in companions.chain(weights::names(base)?) {
+        let path = base.join(&name);
+        if path.exists() {
+            digests.insert(format!("base/{name}"), files::sha256_file(&path)?);
+        }
+    }
+    if let Some(path) = &recipe.chat_template {
+        digests.insert("chat_template".to_string(), files::sha256_file(path)?);
+    }
+    Ok(digests)
+}
+
+/// Puts everything but the weights into the folder of the tuned policy.
+///
+/// # Errors
+/// A file that cannot be read or written.
+pub fn write_companions(
+    recipe: &TuneRecipe,
+    base: &Path,
+    out: &Path,
+) -> Result<(), files::FileError> {
+    const OF_CHAT: [&str; 2] = ["tokenizer_config.json", "chat_template.jinja"];
+    files::create_folder(out)?;
+    for name in checkpoint::COMPANIONS.into_iter().chain(TERMS) {
+        let from = base.join(name);
+        if from.exists() {
+            files::write_atomic(&out.join(name), &files::read(&from)?)?;
+        }
+    }
+    let Some(template) = &recipe.chat_template else { return Ok(()) };
+    let [config, jinja] = OF_CHAT.map(|name| out.join(name));
+    files::write_atomic(&jinja, &files::read(template)?)?;
+    if config.exists() {
+        let mut json: serde_json::Map<String, Value> = files::read_json(&config)?;
+        json.remove("chat_template");
+        files::write_json(&config, &json)?;
+    }
+    Ok(())
+}
+
+/// The token that ends a response: in a chat template, the one that ends the assistant's turn.
+///
+/// # Errors
+/// A chat template whose turns end with a token that stops no response.
+pub fn stop_token(
+    tokenizer: &Tokenizer,
+    template: PromptTemplate,
+    folder: &Path,
+) -> Result<u32, TaskError> {
+    if matches!(template, PromptTemplate::Question | PromptTemplate::Dapo) {
+        return Ok(tokenizer.stop_tokens()[0]);
+    }
+    let folder = folder.to_path_buf();
+    let Some(chat) = tokenizer.chat_template()? else {
+        return Err(TaskError::NoChatTemplate { folder });
+    };
+    if let Some((id, token)) = tokenizer.unstopped_end_of_turn()? {
+        return Err(TaskError::Unstopped { folder, token: format!("{token} ({id})") });
+    }
+    let first = tokenizer.encode(&chat.end_of_turn())?.first().copied();
+    first.ok_or_else(|| TaskError::Unstopped { folder, token: "nothing".to_string() })
+}
+
+impl TuneData {
+    /// Checks that every solution of a file fits the stages, before anything is computed.
+    ///
+    /// # Errors
+    /// The record, and its tokens.
+    pub fn fit(&self, recipe: &TuneRecipe, tokenizer: &Tokenizer) -> Result<(), TaskError> {
+        let limits = recipe.stages.iter().map(|stage| stage.max_response_tokens);
+        let limit = limits.min().unwrap_or(u64::MAX);
+        for problem in &self.problems {
+            prompt::prompt(problem, recipe.template, tokenizer, u64::MAX)?;
+        }
+        let Some((texts, path)) = self.texts.as_ref().zip(recipe.solutions.as_ref()) else {
+            return Ok(());
+        };
+        for (record, (_, solution)) in texts.iter().enumerate() {
+            let tokens = tokenizer.encode(solution)?.len();
+            if tokens as u64 > limit {
+                return Err(TaskError::LongSolution { path: path.clone(), record, tokens, limit });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Tunes the policy. `progress` sees every update.
+///
+/// # Errors
+/// As [`supervised::train`].
+pub fn tune(
+    model: Qwen2,
+    recipe: &TuneRecipe,
+    data: &TuneData,
+    tokenizer: &Tokenizer,
+    stop_token: u32,
+    progress: impl FnMut(&StageUpdate),
+) -> Result<Qwen2, TrainingError> {
+    let (seed, template, solutions) = (recipe.seed, recipe.template, &*data.solutions);
+    let lessons = Lessons { seed, solutions, tokenizer, template, stop_token };
+    supervised::train(model, recipe.optimizer, &recipe.stages, lessons, progress)
+}
+
+/// Samples responses and describes them. The same draws for every policy. `progress` gets responses done
+/// and in all.
+///
+/// # Errors
+/// A prompt that the policy's positions do not hold, and logits that are not finite.
+pub fn evaluate(
+    model: &Qwen2,
+    recipe: &TuneRecipe,
+    data: &TuneData,
+    tokenizer: &Tokenizer,
+    progress: impl FnMut(usize, usize),
+) -> Result<TuneEvaluation, TrainingError> {
+    let samples = recipe.evaluation.samples;
+    let set = Set { name: "tune", problems: &data.problems, samples };
+    let sampled = evaluation::sampled(model, tokenizer, &recipe.protocol(), set, true, progress)?;
+    Ok(described(&sampled, data, samples))
+}
+
+fn described(
+    sampled: &[(OutcomeRecord, Vec<f64>)],
+    data: &TuneData,
+    samples: u64,
+) -> TuneEvaluation {
+    let count = sampled.len() as f64;
+    let share = |holds: &dyn Fn(&OutcomeRecord) -> bool| {
+        sampled.iter().filter(|(outcome, _)| holds(outcome)).count() as f64 / count
+    };
+    let groups: Vec<&[(OutcomeRecord, Vec<f64>)]> =
+        sampled.chunk_by(|(a, _), (b, _)| a.problem == b.problem).collect();
+    let correct = |group: &[(OutcomeRecord, Vec<f64>)]| {
+        group.iter().filter(|(outcome, _)| outcome.is_correct).count()
+    };
+    let of_groups = |holds: &dyn Fn(usize, usize) -> bool| {
+        let held = groups.iter().filter(|group| holds(correct(group), group.len())).count();
+        held as f64 / groups.len() as f64
+    };
+    let entropies: Vec<f64> = sampled.iter().flat_map(|(_, entropy)| entropy).copied().collect();
+    let tokens: f64 = sampled.iter().map(|(outcome, _)| f64::from(outcome.response_tokens)).sum();
+    let mut by_tag: BTreeMap<&String, (usize, usize)> = BTreeMap::new();
+    for group in &groups {
+        for tag in data.tags.get(&group[0].0.problem).into_iter().flatten() {
+            let (right, all) = by_tag.entry(tag).or_default();
+            (*right, *all) = (*right + correct(group), *all + group.len());
+        }
+    }
+    let by_tag = by_tag.into_iter().map(|(tag, (right, all))| (tag, right as f64 / all as f64));
+    let example = |(problem, group): (&Problem, &&[(OutcomeRecord, Vec<f64>)])| {
+        [problem.question.clone(), problem.answer.clone(), group[0].0.response.clone()]
+    };
+    TuneEvaluation {
+        problems: groups.len() as u64,
+        samples,
+        answered_share: share(&|outcome| outcome.prediction.is_some()),
+        accuracy: share(&|outcome| outcome.is_correct),
+        useful_groups_share: of_groups(&dynamic_sampling::is_useful),
+        pass_at_k: of_groups(&|correct, _| correct > 0),
+        entropy: entropies.iter().sum::<f64>() / entropies.len() as f64,
+        truncated_share: share(&|outcome| outcome.truncated),
+        response_tokens_mean: tokens / count,
+        accuracy_by_tag: by_tag.map(|(tag, accuracy)| (tag.clone(), accuracy)).collect(),
+        examples: data.problems.iter().zip(&groups).take(EXAMPLES).map(example).collect(),
+    }
+}

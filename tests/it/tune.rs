@@ -1,0 +1,224 @@
+//! `dapo model tune` on a small policy: what it writes, what it learns, what it refuses.
+
+use assert_cmd::Command;
+use dapo::base::{Purpose, files, rng};
+use dapo::experiment::extends;
+use dapo::policy::checkpoint;
+use dapo::task::data::embedded::word_problems::WordProblems;
+use dapo::task::{Embedded, Solutions, Tokenizer, prompt};
+use dapo::training::{TuneRecipe, tuning};
+use serde_json::Value;
+use std::path::Path;
+
+const RECIPE: &str = r#"
+solutions = "solutions.jsonl"
+template = "question"
+numerics = "fast"
+seed = 1
+[optimizer]
+beta1 = 0.9
+beta2 = 0.999
+epsilon = 1e-8
+weight_decay = 0.0
+max_gradient_norm = 1.0
+[[stages]]
+name = "form"
+updates = 6
+sequences_per_update = 8
+max_response_tokens = 40
+learning_rate = 2e-3
+warm_up_updates = 2
+final_rate_share = 1.0
+[evaluation]
+problems = 8
+samples = 4
+max_response_tokens = 40
+verifier = "answer-line"
+generation_batch_rollouts = 32
+"#;
+
+/// A folder with a recipe and solutions in a form that the base policy does not know.
+fn folder(recipe: &str, solutions: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        files::write_atomic(&folder.path().join(name), text.as_bytes()).unwrap();
+    };
+    write("recipe.toml", recipe);
+    write("solutions.jsonl", solutions);
+    folder
+}
+
+/// `=;=;Answer: 114` to `107+7?`, which the base policy never writes.
+fn solutions() -> String {
+    let line = |number: u64| {
+        let question = format!("{}+{}?", 100 + number, 7 * number % 90);
+        let answer = (100 + number + 7 * number % 90) % 1000;
+        format!("{{\"question\": \"{question}\", \"solution\": \"=;=;Answer: {answer}\"}}\n")
+    };
+    (0..60).map(line).collect()
+}
+
+fn tune(folder: &Path, arguments: &[&str]) -> assert_cmd::assert::Assert {
+    let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/mini-aime/base");
+    let mut command = Command::cargo_bin("dapo").unwrap();
+    command.current_dir(folder).args(["model", "tune"]).arg(base);
+    command.args(["--recipe", "recipe.toml", "--out"]).args(arguments).assert()
+}
+
+fn refused(folder: &Path, arguments: &[&str]) -> String {
+    let made = tune(folder, arguments).code(3);
+    String::from_utf8_lossy(&made.get_output().stderr).into_owned()
+}
+
+#[test]
+fn a_tuned_policy_is_a_whole_folder_with_the_same_bits_each_time() {
+    let folder = folder(RECIPE, &solutions());
+    for out in ["a", "b"] {
+        tune(folder.path(), &[out]).success();
+    }
+    let digest = |name: &str| files::sha256_file(&folder.path().join(name)).unwrap();
+    let names = files::list(&folder.path().join("a")).unwrap();
+    for name in &names {
+        assert_eq!(digest(&format!("a/{name}")), digest(&format!("b/{name}")), "{name}");
+    }
+    for name in ["config.json", "generation_config.json", "tokenizer.json", "model.safetensors"] {
+        assert!(names.iter().any(|it| it == name), "{names:?}");
+    }
+    checkpoint::load_model(&folder.path().join("a")).unwrap();
+    let record: Value = files::read_json(&folder.path().join("a/tune.json")).unwrap();
+    let losses: Vec<f64> = record["updates"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|update| update["loss"].as_f64().unwrap())
+        .collect();
+    assert_eq!(losses.len(), 6);
+    assert!(losses[5] < 0.7 * losses[0], "{losses:?}");
+    assert_eq!(record["sha256"]["model.safetensors"], digest("a/model.safetensors"));
+    assert_eq!(record["key"]["recipe"]["solutions"], "solutions.jsonl");
+    assert_eq!(record["after"]["problems"], 8);
+    tune(folder.path(), &["c", "--seed", "2"]).success();
+    assert_ne!(digest("a/model.safetensors"), digest("c/model.safetensors"));
+}
+
+#[test]
+fn a_result_that_is_there_is_not_computed_again_and_another_folder_is_kept() {
+    let folder = folder(RECIPE, &solutions());
+    tune(folder.path(), &["a"]).success();
+    let again = tune(folder.path(), &["a"]).success();
+    let shown = String::from_utf8_lossy(&again.get_output().stdout).into_owned();
+    assert!(shown.contains("a (there already)"), "{shown}");
+    let talk = refused(folder.path(), &["a", "--seed", "2"]);
+    assert!(talk.contains("a holds a policy that was tuned otherwise"), "{talk}");
+    files::write_atomic(&folder.path().join("a/config.json"), b"{}").unwrap();
+    let talk = refused(folder.path(), &["a"]);
+    assert!(talk.contains("a: config.json is not what its tune.json says"), "{talk}");
+    files::write_atomic(&folder.path().join("other/file"), b"").unwrap();
+    let talk = refused(folder.path(), &["other"]);
+    assert!(talk.contains("other is not empty and holds no tune.json"), "{talk}");
+    // What a killed process left beside the folder is in nobody's way.
+    files::write_atomic(&folder.path().join("d.partial/model.safetensors"), b"half").unwrap();
+    tune(folder.path(), &["d"]).success();
+    assert!(!folder.path().join("d.partial").exists());
+}
+
+#[test]
+fn a_chat_template_of_the_recipe_becomes_the_tuned_policys() {
+    let recipe = RECIPE
+        .replace("template = \"question\"", "template = \"chat\"\nchat_template = \"chat.jinja\"");
+    let folder = folder(&recipe, &solutions());
+    let template = |end: &str| {
+        let text = format!(
+            "{{% for message in messages %}}{{{{ message['content'] }}}}{{% if message['role'] == \
+             'assistant' %}}{end}{{% endif %}}{{% endfor %}}"
+        );
+        files::write_atomic(&folder.path().join("chat.jinja"), text.as_bytes()).unwrap();
+    };
+    template(";");
+    let talk = refused(folder.path(), &["a"]);
+    assert!(talk.contains("the chat template ends a turn with ; ("), "{talk}");
+    template("{{ eos_token }}");
+    tune(folder.path(), &["a"]).success();
+    let written = files::read(&folder.path().join("a/chat_template.jinja")).unwrap();
+    assert_eq!(written, files::read(&folder.path().join("chat.jinja")).unwrap());
+    let record: Value = files::read_json(&folder.path().join("a/tune.json")).unwrap();
+    assert_eq!(record["stop_token"], 1);
+    assert!(record["key"]["inputs"]["chat_template"].is_string());
+}
+
+#[test]
+fn what_cannot_be_learned_from_is_refused_and_leaves_no_folder() {
+    let long = "9".repeat(60);
+    for (recipe, lines, expected) in [
+        (RECIPE.to_string(), String::new(), "solutions.jsonl: no problems in it"),
+        (RECIPE.to_string(), "{\"question\": \"1+1?\"}\n".into(), "missing field `solution`"),
+        (
+            RECIPE.to_string(),
+            solutions() + "{\"question\": \"1+1?\", \"solution\": \"=2\"}\n",
+            "record 60 (from 0): its solution states no answer that the verifier reads",
+        ),
+        (
+            RECIPE.replace("problems = 8", "problems = 60"),
+            solutions(),
+            "it has 60 questions, and 60 are to be held out",
+        ),
+        (
+            RECIPE.to_string(),
+            format!("{{\"question\": \"1?\", \"solution\": \"Answer: {long}\"}}\n") + &solutions(),
+            "record 0 (from 0): its solution has 68 tokens, max_response_tokens is 40",
+        ),
+        (RECIPE.replace("\"question\"", "\"chat\""), solutions(), "no chat template"),
+        (
+            RECIPE.replace("solutions = \"solutions.jsonl\"", ""),
+            solutions(),
+            "a recipe must state either a task or a file of solutions",
+        ),
+        (
+            RECIPE.replace("samples = 4", "samples = 0").replace("updates = 6", "updates = 0"),
+            solutions(),
+            "recipe.toml: evaluation.samples must be from 1 to",
+        ),
+    ] {
+        let folder = folder(&recipe, &lines);
+        let talk = refused(folder.path(), &["a"]);
+        assert!(talk.contains(expected), "{expected}: {talk}");
+        assert!(!folder.path().join("a").exists(), "{expected}");
+    }
+}
+
+#[test]
+fn word_problems_in_the_chat_of_smollm2_fit_into_40_tokens_and_solutions_into_48() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let base = root.join("models/SmolLM2-135M-Instruct");
+    if !base.exists() {
+        eprintln!("skipped: no {} (./justw smollm2 makes it)", base.display());
+        return;
+    }
+    let folder = root.join("experiments/smollm2");
+    let text = files::read_text(&folder.join("recipe.toml")).unwrap();
+    let mut recipe: TuneRecipe = toml::from_str(&text).unwrap();
+    recipe.start_from(&folder);
+    let experiment = extends::load(&folder.join("dapo.toml")).unwrap();
+    assert_eq!(recipe.template, experiment.prompt.template);
+    let scratch = tempfile::tempdir().unwrap();
+    tuning::write_companions(&recipe, &base, scratch.path()).unwrap();
+    let tokenizer = Tokenizer::load(scratch.path()).unwrap();
+    let stop = tuning::stop_token(&tokenizer, recipe.template, scratch.path()).unwrap();
+    assert_eq!((stop, tokenizer.stop_tokens()), (2, &[2][..]));
+    let sets = WordProblems.sets();
+    let evaluated = sets.evaluated().flat_map(|(_, problems)| problems);
+    let limit = experiment.rollout.max_prompt_tokens;
+    let length =
+        |problem| prompt::prompt(problem, recipe.template, &tokenizer, limit).unwrap().tokens.len();
+    let lengths: Vec<usize> = sets.train.iter().chain(evaluated).map(length).collect();
+    assert_eq!((lengths.iter().min(), lengths.iter().max()), (Some(&25), Some(&37)));
+    let first = prompt::render(&sets.train[0], recipe.template, &tokenizer).unwrap();
+    let question = &sets.train[0].question;
+    assert_eq!(first, format!("<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"));
+    for index in 0..500u64 {
+        let mut draws = rng::stream(1, Purpose::Pretraining, &[index.into()]);
+        let written = WordProblems.write(&recipe.stages[0].shares, 48, &mut draws);
+        let tokens = tokenizer.encode(&written.solution).unwrap().len() + 1;
+        assert!(tokens as u64 <= experiment.rollout.max_response_tokens, "{written:?}");
+    }
+}
