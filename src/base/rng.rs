@@ -25,7 +25,7 @@ pub enum Purpose {
     Initialisation,
     /// The embedded benchmark's problems; ids: (set, index, attempt).
     Problems,
-    /// Pretraining's choice of problem and style; ids: (stage, update, row).
+    /// Pretraining's and tuning's choice of problem and style; ids: (stage, update, row).
     Pretraining,
     /// What a plan's probe samples before a run; ids: (kind, …).
     Plan,

@@ -3,7 +3,6 @@
 use crate::base::{files, visible, workers};
 use crate::commands::{bounds, exit::Invalid, output, pretrain, progress::Progress};
 use crate::experiment::PromptTemplate;
-use crate::numerics::Numerics;
 use crate::policy::{Qwen2, checkpoint};
 use crate::report::text::points;
 use crate::task::Tokenizer;
@@ -58,7 +57,7 @@ const RECORD: &str = "tune.json";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct TuneKey {
     recipe: TuneRecipe,
-    /// Where LibTorch may compute, its bits depend on them; absent under exact arithmetic.
+    /// Where LibTorch computes, its bits depend on them; absent where the native engine does.
     threads: Option<u64>,
     /// SHA-256 of the checkpoint's files, the data, and a chat template of the recipe.
     inputs: BTreeMap<String, String>,
@@ -85,7 +84,8 @@ pub fn run(args: &TuneArgs) -> Result<ExitCode> {
     workers::set_count(args.threads);
     let (recipe, data) = read(args)?;
     let inputs = tuning::digests(&recipe, &data, &args.model)?;
-    let threads = (recipe.numerics == Numerics::Fast).then_some(args.threads);
+    let model = checkpoint::load_model(&args.model)?.with_numerics(recipe.numerics)?;
+    let threads = (!model.is_native()).then_some(args.threads);
     let key = TuneKey { recipe: recipe.by_file_names(), threads, inputs };
     let recipe = &recipe;
     let out = std::path::absolute(&args.out)?;
@@ -98,7 +98,6 @@ pub fn run(args: &TuneArgs) -> Result<ExitCode> {
     let tokenizer = Tokenizer::load(&partial)?;
     let stop_token = tuning::stop_token(&tokenizer, recipe.template, &args.model)?;
     data.fit(recipe, &tokenizer)?;
-    let model = checkpoint::load_model(&args.model)?.with_numerics(recipe.numerics)?;
     tokenizer.fits(&args.model, model.config().vocab_size)?;
     let evaluated = |model: &Qwen2, label: &str| {
         let mut bar = Progress::new(label, recipe.evaluation.problems * recipe.evaluation.samples);

@@ -51,12 +51,28 @@ fn hostile(folder: &Path, extension: &str) -> Vec<PathBuf> {
 fn every_verb_refuses_a_file_without_end_by_its_name() {
     let folder = tempfile::tempdir().unwrap();
     let base = "golden/mini-aime/base";
-    let verbs: [(&str, &[&str]); 18] = [
+    let recipe = "experiments/smollm2/recipe.toml";
+    let verbs: [(&str, &[&str]); 20] = [
         ("jsonl", &["eval", "--model", base, "--data", "FILE"]),
         ("parquet", &["eval", "--model", base, "--data", "FILE"]),
         ("jsonl", &["model", "generate", "--model", base, "--prompts", "FILE"]),
         ("jsonl", &["model", "generate", "--model", base, "--problems", "FILE"]),
         ("toml", &["model", "pretrain", "FILE", "--out", "/nonexistent/base"]),
+        ("toml", &["model", "tune", base, "--recipe", "FILE", "--out", "/nonexistent/base"]),
+        (
+            "jsonl",
+            &[
+                "model",
+                "tune",
+                base,
+                "--recipe",
+                recipe,
+                "--solutions",
+                "FILE",
+                "--out",
+                "/nonexistent",
+            ],
+        ),
         ("jsonl", &["data", "prepare", "FILE", "--out", "/nonexistent/data"]),
         ("toml", &["ablate", "FILE", "--dry-run"]),
         ("toml", &["bench", "FILE"]),
