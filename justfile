@@ -89,10 +89,15 @@ bench *ARGS: build
 bench-cpu PYTHON="python3": build
     benches/reference/cpu.sh {{ dapo }} {{ PYTHON }}
 
-# Measure generation and updates on a CUDA card beside transformers and PyTorch on the same card
+# Check and time a CUDA card beside the processor and transformers in 9 minutes: just gpu python3 --out reports/gpu/NAME.json
 [group('check')]
-bench-gpu PYTHON="python3": build
-    benches/reference/gpu.sh {{ dapo }} {{ PYTHON }}
+gpu PYTHON="python3" *ARGS: build
+    "$1" benches/gpu {{ dapo }} "${@:2}"
+
+# Time a rollout step of a real model beside TRL, and generation beside transformers: just bench-smollm2 python3 MODEL
+[group('check')]
+bench-smollm2 PYTHON MODEL *ARGS: build
+    "$1" benches/reference/smollm2.py {{ dapo }} "${@:2}"
 
 # Write 10,000 records of a study and measure what reads them: seconds and memory
 [group('check')]

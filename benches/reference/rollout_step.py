@@ -22,25 +22,32 @@ MOST_TOKENS = 140
 GROUP, MINI_BATCH, UPDATES = 8, 64, 4
 
 
-def trl_steps(problems, steps, threads):
-    """Seconds of each rollout step of TRL, the first left out."""
+def problems(path):
+    """Questions and answers of a prepared file."""
+    import pyarrow.parquet as parquet
+
+    table = parquet.read_table(path).to_pylist()
+    return [{"prompt": it["prompt"][0]["content"], "answer": it["reward_model"]["ground_truth"]} for it in table]
+
+
+def trl_steps(model, rows, group, mini_batch, updates, most_tokens, steps, threads):
+    """Seconds of each rollout step of TRL, the first left out. A prompt is a text, or a list of messages for the chat template."""
     import re
+    import resource
     import time
 
-    import pyarrow.parquet as parquet
     import torch
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
     torch.set_num_threads(threads)
-    table = parquet.read_table(problems).to_pylist()
-    rows = [{"prompt": it["prompt"][0]["content"], "answer": it["reward_model"]["ground_truth"]} for it in table]
-    tokenizer = PreTrainedTokenizerFast(tokenizer_file=f"{BASE}/tokenizer.json", eos_token="<eos>", pad_token="<pad>")
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(model)
     tokenizer.padding_side = "left"
     answer_line = re.compile(r"Answer: ?(-?\d+)")
 
     def reward(completions, answer, **_):
+        completions = [it if isinstance(it, str) else it[0]["content"] for it in completions]
         found = [answer_line.findall(completion[-300:]) for completion in completions]
         return [1.0 if it and it[-1] == right else -1.0 for it, right in zip(found, answer)]
 
@@ -49,7 +56,7 @@ def trl_steps(problems, steps, threads):
             self.started, self.seconds = time.perf_counter(), []
 
         def on_step_end(self, args, state, control, **_):
-            if state.global_step % UPDATES == 0:
+            if state.global_step % updates == 0:
                 now = time.perf_counter()
                 self.seconds.append(now - self.started)
                 self.started = now
@@ -59,11 +66,11 @@ def trl_steps(problems, steps, threads):
         output_dir=tempfile.mkdtemp(),
         use_cpu=True,
         bf16=False,
-        per_device_train_batch_size=MINI_BATCH,
-        steps_per_generation=UPDATES,
+        per_device_train_batch_size=mini_batch,
+        steps_per_generation=updates,
         gradient_accumulation_steps=1,
-        num_generations=GROUP,
-        max_completion_length=MOST_TOKENS,
+        num_generations=group,
+        max_completion_length=most_tokens,
         temperature=1.0,
         beta=0.0,
         epsilon=0.2,
@@ -75,7 +82,7 @@ def trl_steps(problems, steps, threads):
         max_grad_norm=1.0,
         lr_scheduler_type="constant_with_warmup",
         warmup_steps=20,
-        max_steps=UPDATES * (steps + 1),
+        max_steps=updates * (steps + 1),
         save_strategy="no",
         report_to=[],
         gradient_checkpointing=False,
@@ -83,7 +90,7 @@ def trl_steps(problems, steps, threads):
         disable_tqdm=True,
     )
     trainer = GRPOTrainer(
-        model=AutoModelForCausalLM.from_pretrained(BASE),
+        model=AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32),
         processing_class=tokenizer,
         reward_funcs=reward,
         args=config,
@@ -92,7 +99,27 @@ def trl_steps(problems, steps, threads):
     )
     trainer.train()
     lengths = [it["completions/mean_length"] for it in trainer.state.log_history if "completions/mean_length" in it]
-    return {"seconds": clock.seconds[1:], "response_tokens": statistics.mean(lengths)}
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"seconds": clock.seconds[1:], "response_tokens": statistics.mean(lengths), "peak_memory_bytes": peak}
+
+
+def trl(environment, **settings):
+    """`trl_steps` in a process of its own."""
+    command = [sys.executable, __file__, "--trl"]
+    made = subprocess.run(command, check=True, env=environment, input=json.dumps(settings), stdout=subprocess.PIPE, text=True)
+    result = next(it for it in made.stdout.splitlines() if it.startswith("RESULT "))
+    return json.loads(result.removeprefix("RESULT "))
+
+
+def keeping_to(instructions):
+    """The environment in which both sides keep to an instruction set; that of this process where none is named."""
+    if not instructions:
+        return dict(os.environ)
+    library = {"avx2": "AVX2", "avx512": "AVX512"}[instructions]
+    one_dnn = {"avx2": "AVX2", "avx512": "AVX512_CORE"}[instructions]
+    ours = {"DAPO_INSTRUCTIONS": instructions}
+    theirs = {"ATEN_CPU_CAPABILITY": instructions, "MKL_ENABLE_INSTRUCTIONS": library, "ONEDNN_MAX_CPU_ISA": one_dnn}
+    return dict(os.environ) | ours | theirs
 
 
 def dapo(binary, scratch, numerics, threads, environment):
@@ -103,34 +130,28 @@ def dapo(binary, scratch, numerics, threads, environment):
         f'name = "beside-trl"\nnumerics = "{numerics}"\nextends = "{base}"\n[rollout]\nmax_response_tokens = {MOST_TOKENS}\n'
     )
     out = scratch / f"{numerics}.json"
-    command = [binary, "bench", experiment, "--model", BASE, "--threads", str(threads), "--json", out]
+    command = [binary, "bench", experiment, "--model", BASE, "--threads", str(threads), "--out", out]
     subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return json.loads(out.read_text())
 
 
 def main():
+    if sys.argv[1:] == ["--trl"]:
+        print("RESULT " + json.dumps(trl_steps(**json.load(sys.stdin))))
+        return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("dapo")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--instructions", choices=["avx2", "avx512"])
-    parser.add_argument("--trl", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.trl:
-        print("RESULT " + json.dumps(trl_steps(args.trl, args.steps, args.threads)))
-        return
-    environment = dict(os.environ)
-    if args.instructions:
-        name = args.instructions
-        library = {"avx2": "AVX2", "avx512": "AVX512"}[name]
-        environment |= {"DAPO_INSTRUCTIONS": name, "ATEN_CPU_CAPABILITY": name, "MKL_ENABLE_INSTRUCTIONS": library}
-        environment["ONEDNN_MAX_CPU_ISA"] = {"avx2": "AVX2", "avx512": "AVX512_CORE"}[name]
+    environment = keeping_to(args.instructions)
     seconds = {"fast": [], "exact": [], "TRL": []}
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
         subprocess.run([args.dapo, "data", "prepare", "mini-aime", "--out", scratch / "data"], check=True, capture_output=True)
-        problems = scratch / "data" / "train.parquet"
+        rows = problems(scratch / "data" / "train.parquet")
         for number in range(1, args.rounds + 1):
             line = []
             for numerics in ["fast", "exact"]:
@@ -139,11 +160,9 @@ def main():
                 seconds[numerics].append(step)
                 tokens = report["workload"]["response_tokens"] / report["workload"]["rollouts"]
                 line.append(f"{numerics} {step:.3f} s ({tokens:.1f} tokens a response)")
-            command = [sys.executable, __file__, args.dapo, "--trl", problems]
-            command += ["--steps", str(args.steps), "--threads", str(args.threads)]
-            made = subprocess.run(command, check=True, env=environment, capture_output=True, text=True)
-            result = next(it for it in made.stdout.splitlines() if it.startswith("RESULT "))
-            result = json.loads(result.removeprefix("RESULT "))
+            settings = {"model": BASE, "rows": rows, "group": GROUP, "mini_batch": MINI_BATCH, "updates": UPDATES}
+            settings |= {"most_tokens": MOST_TOKENS, "steps": args.steps, "threads": args.threads}
+            result = trl(environment, **settings)
             step = statistics.median(result["seconds"])
             seconds["TRL"].append(step)
             line.append(f"TRL {step:.3f} s ({result['response_tokens']:.1f})")

@@ -112,6 +112,35 @@ pub fn balanced(
     passes
 }
 
+/// The gradients of passes, in their order, and what `add` says of each: side by side, each with its own
+/// sums, or of a large policy one after another.
+///
+/// # Errors
+/// The first pass that fails.
+pub fn sum_of_passes<R: Send>(
+    model: &Qwen2,
+    passes: &[Vec<usize>],
+    add: impl Fn(&Qwen2, &[usize], &mut Gradients) -> Result<R, NumericsError> + Sync,
+) -> Result<(Gradients, Vec<R>), NumericsError> {
+    let mut sums = Gradients::default();
+    if model.is_large() {
+        let all = passes.iter().map(|members| add(model, members, &mut sums));
+        let all = all.collect::<Result<_, _>>()?;
+        return Ok((sums, all));
+    }
+    let one = |model: &Qwen2, members: &Vec<usize>| {
+        let mut sums = Gradients::default();
+        add(model, members, &mut sums).map(|result| (sums, result))
+    };
+    let mut all = Vec::new();
+    for pass in model.map(passes, one) {
+        let (gradients, result) = pass?;
+        sums.add(gradients);
+        all.push(result);
+    }
+    Ok((sums, all))
+}
+
 /// One forward, or forward and backward, pass. Response tokens stand one after another, row by
 /// row, `tokens` of them.
 #[derive(Debug)]

@@ -238,7 +238,7 @@ pub fn loss(model: &Qwen2, rows: &[Row]) -> Result<(f64, Gradients), NumericsErr
         })
     };
     let all: Vec<usize> = (0..rows.len()).collect();
-    let passes = batch::balanced(rows, &all, PASS_TOKENS, false);
+    let passes = batch::balanced(rows, &all, PASS_TOKENS, model.side_by_side(), false);
     if !model.is_native() {
         // As in the trainer's update: one set of sums, and LibTorch's threads share an operation.
         let work = |passes: &[Vec<usize>]| {
@@ -250,21 +250,9 @@ pub fn loss(model: &Qwen2, rows: &[Row]) -> Result<(f64, Gradients), NumericsErr
         };
         return Ok(workers::together(|| halving::together(passes, work))?.0);
     }
-    let made = workers::map(
-        &passes,
-        || model.share(),
-        |model, members| {
-            let mut sums = Gradients::default();
-            add(model, &mut sums, members).map(|loss| (sums, loss))
-        },
-    );
-    let (mut total, mut gradients) = (0.0, Gradients::default());
-    for pass in made {
-        let (gradient, loss) = pass?;
-        total += loss;
-        gradients.add(gradient);
-    }
-    Ok((total, gradients))
+    let (gradients, losses) =
+        batch::sum_of_passes(model, &passes, |model, members, sums| add(model, sums, members))?;
+    Ok((losses.into_iter().fold(0.0, |total, loss| total + loss), gradients))
 }
 
 impl Stage {

@@ -250,10 +250,14 @@ impl Work<'_> {
         passes.iter().flatten().for_each(|&(row, weight)| weights[row] = weight);
         // A prompt's rounded gradient depends on the responses behind it.
         let shares = model.numerics() == Numerics::Fast;
-        let side_by_side = if model.is_large() { 1 } else { 2 };
-        let most = settings.cut.pass_tokens;
-        let cut = batch::balanced(batch.rows, batch.members, most, side_by_side, shares);
-        let add = |model: &Qwen2, members: &Vec<usize>, sums: &mut Gradients| {
+        let cut = batch::balanced(
+            batch.rows,
+            batch.members,
+            settings.cut.pass_tokens,
+            model.side_by_side(),
+            shares,
+        );
+        let add = |model: &Qwen2, members: &[usize], sums: &mut Gradients| {
             let pack = if shares { Pass::with_shared_prompts } else { Pass::new };
             let pass = pack(batch.rows, members);
             let weights: Vec<f64> = members.iter().map(|&row| weights[row]).collect();
@@ -262,25 +266,11 @@ impl Work<'_> {
                 (made.loss, pass.by_row(&log_probs.detach()))
             })
         };
-        let mut made = UpdateMade::default();
+        let (gradients, of_passes) = batch::sum_of_passes(model, &cut, add)?;
+        let mut made = UpdateMade { gradients, ..UpdateMade::default() };
         let mut log_probs = vec![Vec::new(); batch.rows.len()];
-        let mut keep = |members: &[usize], of_rows: Vec<Vec<f64>>| {
+        for (members, of_rows) in cut.iter().zip(of_passes) {
             members.iter().zip(of_rows).for_each(|(&row, of_row)| log_probs[row] = of_row);
-        };
-        if model.is_large() {
-            for members in &cut {
-                keep(members, add(model, members, &mut made.gradients)?);
-            }
-        } else {
-            let one = |model: &Qwen2, members: &Vec<usize>| {
-                let mut sums = Gradients::default();
-                add(model, members, &mut sums).map(|log_probs| (sums, log_probs))
-            };
-            for (members, pass) in cut.iter().zip(model.map(&cut, one)) {
-                let (gradients, of_rows) = pass?;
-                made.gradients.add(gradients);
-                keep(members, of_rows);
-            }
         }
         let sums = |model: &Qwen2, rows: &Vec<Weighted>| {
             let _no_graph = tch::no_grad_guard();

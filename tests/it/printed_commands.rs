@@ -449,7 +449,17 @@ const COMMANDS: &[(&str, How)] = {
             Parsed(MINUTES),
         ),
         ("just bench-cpu", Parsed(TOOLS)),
-        ("just bench-gpu", Parsed(TOOLS)),
+        (
+            "just bench-smollm2 venv/bin/python MODEL --problems train.jsonl --out smollm2.json",
+            Parsed(TOOLS),
+        ),
+        ("just gpu venv/bin/python --out reports/gpu/CARD.json", Parsed(TOOLS)),
+        ("just gpu venv/bin/python --device cpu", Parsed(TOOLS)),
+        ("./justw smollm2", Parsed(TOOLS)),
+        (
+            "dapo model generate --model models/SmolLM2-135M-Instruct --prompts prompts.jsonl --max-tokens 48",
+            Parsed(MODEL),
+        ),
         ("just exactness", Parsed(TOOLS)),
         ("./justw smollm2", Parsed(REAL)),
         ("./justw smollm2 && ./justw train experiments/smollm2/dapo.toml", Parsed(REAL)),

@@ -232,6 +232,11 @@ impl Qwen2 {
         self.native().is_some_and(|native| native.is_large())
     }
 
+    /// Passes that are made at the same time: a large policy's threads share each.
+    pub fn side_by_side(&self) -> usize {
+        if self.is_large() { 1 } else { 2 }
+    }
+
     /// Work on as many numbers as the policy has, shared by all threads where each of its operations is.
     pub fn shared<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         match self.is_large() {

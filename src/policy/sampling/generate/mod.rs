@@ -226,7 +226,7 @@ impl Drawing for Box<dyn NativeGeneration> {
 /// Draws the next token of each row from its logits.
 fn draw(rows: &mut [GenerateRow], limits: &Limits) -> impl Fn(usize, &[f64]) -> Token + Sync {
     let uniforms: Vec<f64> = rows.iter_mut().map(|row| row.stream.uniform()).collect();
-    let (sampling, entropy) = (limits.sampling.clone(), limits.entropy);
+    let (sampling, entropy) = (limits.sampling, limits.entropy);
     move |row, logits| match sampler::sample(logits, &sampling, entropy, uniforms[row]) {
         Some(it) => Token { id: it.token, log_prob: it.log_prob, entropy: it.entropy },
         None => Token { id: 0, log_prob: f64::NAN, entropy: None },
