@@ -104,14 +104,24 @@ def phase(bench, name):
     return next(it for it in bench["phases"] if it["name"] == name)
 
 
+def median(values):
+    """None where nothing was measured: responses that were too short to be timed."""
+    values = [it for it in values if it is not None]
+    return statistics.median(values) if values else None
+
+
+def cell(value, ratio):
+    return "not measured" if value is None else f"{value:.2f}" if ratio is None else f"{value:.2f} ({ratio:.2f} ×)"
+
+
 def report(args, rounds):
     measured = ["step_seconds", "response_tokens", "generation_64", "generation_1"]
-    medians = {who: {what: statistics.median(it[who][what] for it in rounds) for what in measured} for who in rounds[0]}
-    reference = medians["reference"]
-    ratios = {
-        who: {what: reference[what] / it[what] if what == "step_seconds" else it[what] / reference[what] for what in measured}
-        for who, it in medians.items()
-    }
+    medians = {who: {what: median(it[who][what] for it in rounds) for what in measured} for who in rounds[0]}
+    ratios = {}
+    for who, values in medians.items():
+        pairs = {what: (values[what], medians["reference"][what]) for what in measured}
+        pairs["step_seconds"] = pairs["step_seconds"][::-1]
+        ratios[who] = {what: a / b if a and b else None for what, (a, b) in pairs.items()}
     bench = rounds[-1]["dapo"]["bench"]
     if args.out:
         versions = {it: importlib.metadata.version(it) for it in ["torch", "transformers", "trl"]}
@@ -124,14 +134,16 @@ def report(args, rounds):
         "generation_64": "generation, 64 rows, tokens/s",
         "generation_1": "generation, 1 row, tokens/s",
     }
-    print(f"{bench['environment'].get('cpu')}, {args.threads} threads, {args.instructions or 'every instruction set'}, {bench['workload']['parameters']} parameters")
+    cpu, parameters = bench["environment"].get("cpu"), bench["workload"]["parameters"]
+    print(f"{cpu}, {args.threads} threads, {args.instructions or 'every instruction set'}, {parameters} parameters")
     shown = {"dapo": "dapo", "before": "dapo before", "reference": "TRL, transformers"}
     print("| | " + " | ".join(shown[who] for who in medians) + " |\n" + "|---" * (len(medians) + 1) + "|")
     for what in measured:
-        cells = [f"{it[what]:.2f} ({ratios[who][what]:.2f} ×)" for who, it in medians.items()]
+        cells = [cell(it[what], ratios[who][what]) for who, it in medians.items()]
         print(f"| {words[what]} | " + " | ".join(cells) + " |")
     update = phase(bench, "update")
-    print(f"update: {update['limit_seconds'] / update['seconds']['median']:.0%} of the limit of this machine's matrix product ({bench['gemm_gflops'][-1]:.0f} GFLOP/s)")
+    share, limit = update["limit_seconds"] / update["seconds"]["median"], bench["gemm_gflops"][-1]
+    print(f"update: {share:.0%} of the limit of this machine's matrix product ({limit:.0f} GFLOP/s)")
 
 
 if __name__ == "__main__":
