@@ -179,7 +179,7 @@ mod native {
         let mut sums = Gradients::default();
         let loss = |log_probs: &Tensor| (log_probs.sum(log_probs.kind()), ());
         policy.add_gradients(&mut sums, &sequences, 1.0, scale, loss).expect("few tokens");
-        black_box(sums.values(policy));
+        black_box(sums.values(policy, &policy.plain_parameters()));
     }
 
     pub fn generation(_arithmetic: &str, policy: &Qwen2) {
