@@ -7,6 +7,7 @@ use dapo::base::Purpose;
 use dapo::base::rng::stream;
 use dapo::experiment::Sampling;
 use dapo::numerics::fast;
+use dapo::policy::model::native::logits_of;
 use dapo::policy::sampling::generate::{self, Request};
 use dapo::policy::{Config, Limits, checkpoint};
 use serde::Deserialize;
@@ -51,7 +52,8 @@ fn logits_agree_with_transformers_within_1e_5() {
                 // Each token's logits are those that follow the prompt that it ends.
                 let ids: Vec<u32> = expected.input_ids.iter().map(|&id| id as u32).collect();
                 let prompts: Vec<&[u32]> = (1..=ids.len()).map(|end| &ids[..end]).collect();
-                native.generation().join(&prompts, &(0..ids.len()).collect::<Vec<_>>())
+                let rows: Vec<usize> = (0..ids.len()).collect();
+                logits_of(|draw| native.generation().join(&prompts, &rows, draw))
             });
             for ours in [Some(ours), native].into_iter().flatten() {
                 assert_eq!(ours.len(), theirs.len());

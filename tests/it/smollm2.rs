@@ -8,6 +8,7 @@ use dapo::base::files;
 use dapo::base::rng::stream;
 use dapo::experiment::Sampling;
 use dapo::numerics::fast;
+use dapo::policy::model::native::logits_of;
 use dapo::policy::sampling::generate::{self, Request};
 use dapo::policy::{Limits, checkpoint};
 use dapo::records::Message;
@@ -89,7 +90,8 @@ fn smollm2_logits_agree_with_transformers_within_1e_4() {
         });
         let native = model.native().map(|native| {
             let prompts: Vec<&[u32]> = positions.iter().map(|it| &ids[..=it.position]).collect();
-            native.generation().join(&prompts, &(0..prompts.len()).collect::<Vec<_>>())
+            let rows: Vec<usize> = (0..prompts.len()).collect();
+            logits_of(|draw| native.generation().join(&prompts, &rows, draw))
         });
         for (row, theirs) in positions.iter().enumerate() {
             let at = logits.get(0).get(theirs.position as i64).to_kind(Kind::Double);

@@ -10,8 +10,9 @@ use crate::numerics::{
 };
 use crate::policy::model::cache;
 use crate::policy::{Config, Decoder, Sequences, Token};
+use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A policy in one of the engine's arithmetics.
 pub trait NativeEngine: Debug + Send + Sync {
@@ -62,6 +63,17 @@ pub trait NativeGeneration {
 
 /// A token from the logits `[vocab]` of a row, by its place among the rows.
 pub type DrawToken<'a> = &'a (dyn Fn(usize, &[f64]) -> Token + Sync);
+
+/// The logits that a generation gives to draw from, `[rows, vocab]`, instead of tokens.
+pub fn logits_of(work: impl FnOnce(DrawToken) -> Vec<Token>) -> Vec<f64> {
+    let logits = Mutex::new(BTreeMap::new());
+    work(&|row, of_row| {
+        logits.lock().unwrap_or_else(PoisonError::into_inner).insert(row, of_row.to_vec());
+        Token { id: 0, log_prob: 0.0, entropy: None }
+    });
+    let logits = logits.into_inner().unwrap_or_else(PoisonError::into_inner);
+    logits.into_values().flatten().collect()
+}
 
 /// Weights and settings of one policy.
 #[derive(Debug)]

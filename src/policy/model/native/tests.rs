@@ -89,21 +89,12 @@ struct Looked(Box<dyn NativeGeneration>);
 
 impl Looked {
     fn join(&mut self, prompts: &[&[u32]], prompt_of_row: &[usize]) -> Vec<f64> {
-        seen(|draw| self.0.join(prompts, prompt_of_row, draw))
+        logits_of(|draw| self.0.join(prompts, prompt_of_row, draw))
     }
 
     fn feed(&mut self, tokens: &[u32], positions: &[usize]) -> Vec<f64> {
-        seen(|draw| self.0.feed(tokens, positions, draw))
+        logits_of(|draw| self.0.feed(tokens, positions, draw))
     }
-}
-
-fn seen(work: impl FnOnce(DrawToken) -> Vec<Token>) -> Vec<f64> {
-    let logits = std::sync::Mutex::new(BTreeMap::new());
-    work(&|row, of_row| {
-        logits.lock().unwrap().insert(row, of_row.to_vec());
-        Token { id: 0, log_prob: 0.0, entropy: None }
-    });
-    logits.into_inner().unwrap().into_values().flatten().collect()
 }
 
 fn generation(model: &Qwen2) -> Looked {
