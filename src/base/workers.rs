@@ -5,7 +5,8 @@
 //! thread. Here each thread has its own pieces, and the results are put together in the order of
 //! the pieces: the number of threads decides the time and nothing else.
 
-use rayon::prelude::*;
+use rayon::iter::{IndexedParallelIterator, IntoParallelRefIterator, ParallelIterator};
+use rayon::slice::ParallelSliceMut;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};

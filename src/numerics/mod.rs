@@ -5,10 +5,10 @@
 pub mod error;
 pub mod fast;
 pub mod folded;
+pub mod vectorised;
 pub mod functions;
 pub mod halving;
 pub mod operations;
-pub mod vectorised;
 pub mod native;
 
 pub use crate::numerics::error::NumericsError;

@@ -1,7 +1,7 @@
 //! The small set of operations that the model and the losses are written in, and the two
 //! engines that carry them out.
 //!
-//! [`crate::numerics::native`]: small policies on the processor. Exact sums have the same bits on any
+//! [`crate::numerics::native`]: policies on the processor. Exact sums have the same bits on any
 //! machine, in any batch and in any order; those in f32 on any machine, and a gradient then depends on the
 //! cut into passes.
 //!

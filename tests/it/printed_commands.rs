@@ -455,7 +455,6 @@ const COMMANDS: &[(&str, How)] = {
         ),
         ("just gpu venv/bin/python --out reports/gpu/CARD.json", Parsed(TOOLS)),
         ("just gpu venv/bin/python --device cpu", Parsed(TOOLS)),
-        ("./justw smollm2", Parsed(TOOLS)),
         (
             "dapo model generate --model models/SmolLM2-135M-Instruct --prompts prompts.jsonl --max-tokens 48",
             Parsed(MODEL),

@@ -70,9 +70,19 @@ pub fn create_folder(path: &Path) -> Result<(), FileError> {
     fs::create_dir_all(path).map_err(io_error("create folder", path))
 }
 
-/// Removes a folder and what is in it, or does nothing when there is none.
+/// Removes a folder and what is in it, or does nothing when there is none. It first gets the name of one
+/// that is half written ([`is_partial`]): a process that is killed leaves no half of a folder behind
+/// under its own name.
 pub fn remove_folder(path: &Path) -> Result<(), FileError> {
-    unless_absent(fs::remove_dir_all(path), "remove folder", path)
+    let remove = |path: &Path| unless_absent(fs::remove_dir_all(path), "remove folder", path);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if name.is_empty() || is_partial(&name) {
+        return remove(path);
+    }
+    let partial = path.with_file_name(format!("{name}{PARTIAL_FOLDER}"));
+    remove(&partial)?;
+    unless_absent(fs::rename(path, &partial), "remove folder", path)?;
+    remove(&partial)
 }
 
 /// Removes a file, not what a link points to; does nothing when there is none.

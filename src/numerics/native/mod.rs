@@ -1,5 +1,5 @@
-//! The engine for small policies on the processor: forward, backward and decode steps over slices, in
-//! one of two arithmetics ([`Arithmetic`]). Every operation has one fixed order, so a row has the same bits alone and in
+//! The engine for policies on the processor: forward, backward and decode steps over slices, in one of
+//! two arithmetics ([`Arithmetic`]). Every operation has one fixed order, so a row has the same bits alone and in
 //! any batch, with a cache and without, on any machine. In both arithmetics all is made of
 //!
 //! 1. separate additions, subtractions, multiplications, divisions, roots, comparisons and casts of
@@ -100,7 +100,7 @@ pub struct NativeRows {
     pub values: Arc<Vec<f32>>,
     node: usize,
     /// Computes the numbers again, where they are not to be kept for the backward pass.
-    again: Option<Again>,
+    again: Option<RowsAgain>,
 }
 
 impl NativeRows {
@@ -111,7 +111,7 @@ impl NativeRows {
     }
 }
 
-type Again = Arc<dyn Fn() -> Vec<f32> + Send + Sync>;
+type RowsAgain = Arc<dyn Fn() -> Vec<f32> + Send + Sync>;
 type Derivative<A> = Box<dyn FnOnce(&[f32], &mut Backward<A>) + Send>;
 
 /// The operations on f32 rows, recorded for a backward pass or not.
@@ -410,7 +410,7 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
                 }
             })
         });
-        let again: Again = Arc::new(move || {
+        let again: RowsAgain = Arc::new(move || {
             let mut inner = elementwise::swiglu(&again[0], &again[1]);
             elementwise::round::<A>(&mut inner, windows.inner, &mut Tally::default());
             inner

@@ -140,11 +140,12 @@ impl Qwen2 {
         self.parameters["model.norm.weight"].kind()
     }
 
-    /// Parameters from which on LibTorch's products of f32 on the processor are the faster ones.
+    /// Parameters from which on LibTorch computes on the processor: more than the native engine was
+    /// tried with.
     pub const MANY: usize = 1 << 30;
 
-    /// Whether the native engine computes: under exact arithmetic, and for small f32 policies on the
-    /// processor. Else LibTorch does, one pass at a time, and memory may not suffice for it.
+    /// Whether the native engine computes: under exact arithmetic, and for f32 policies on the processor
+    /// that are not huge. Else LibTorch does, one pass at a time, and memory may not suffice for it.
     pub fn is_native(&self) -> bool {
         let is_small = || self.parameters.values().map(Tensor::numel).sum::<usize>() < Self::MANY;
         let is_plain = (self.device(), self.kind()) == (Device::Cpu, Kind::Float)

@@ -105,8 +105,12 @@ impl AdamW {
         let Some(state) = Arc::get_mut(&mut self.state).filter(|_| sure) else { return Ok(None) };
         state.updates += 1;
         if is_first {
-            let zeros =
-                |(name, values): (&String, &Vec<f32>)| (name.clone(), vec![0.0; values.len()]);
+            // Written at once: new memory that is read first is mapped twice.
+            let zeros = |(name, values): (&String, &Vec<f32>)| {
+                let mut zeros = Vec::new();
+                zeros.resize(values.len(), 0.0);
+                (name.clone(), zeros)
+            };
             state.first_moments = parameters.iter().map(zeros).collect();
             state.second_moments = parameters.iter().map(zeros).collect();
         }

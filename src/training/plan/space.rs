@@ -2,7 +2,7 @@
 
 use crate::algorithm::Kl;
 use crate::experiment::{Device, Experiment};
-use crate::policy::Config;
+use crate::policy::{Config, model::native};
 use crate::training::plan::{machine, phases, phases::parameters, work::PlanWork};
 use crate::training::{Parts, PlanPrompts, TrialProbe};
 use serde::{Deserialize, Serialize};
@@ -42,7 +42,10 @@ pub fn memory(
     if phases::are_stored(experiment, config) {
         return by_phase(experiment, config, prompts);
     }
-    let parts = parts(experiment, config, prompts.longest_tokens as f64);
+    let parts = match parameters(config) < native::LARGE as f64 {
+        true => parts(experiment, config, prompts.longest_tokens as f64),
+        false => large_parts(experiment, config, prompts.longest_tokens as f64),
+    };
     let available_bytes = available(Device::Cpu);
     let peak = probe.and_then(|probe| {
         // A probe that was cut did not hold what a whole batch holds.
@@ -120,6 +123,50 @@ fn parts(experiment: &Experiment, config: &Config, prompt: f64) -> BTreeMap<Stri
         ("moments", 2.0 * weights),
         ("kv_cache", cache),
         ("activations", activations),
+    ]
+    .map(|(name, bytes)| (name.to_string(), bytes))
+    .into()
+}
+
+/// As [`parts`], of a policy whose threads share each operation of the native engine: the larger one of a
+/// pass of an update and of the optimizer's work.
+fn large_parts(experiment: &Experiment, config: &Config, prompt: f64) -> BTreeMap<String, f64> {
+    let weights = FLOAT * parameters(config);
+    let response = experiment.rollout.max_response_tokens as f64;
+    let (layers, hidden) = (config.num_hidden_layers as f64, config.hidden_size as f64);
+    let (inner, vocabulary) = (config.intermediate_size as f64, config.vocab_size as f64);
+    let queries = (config.num_attention_heads * config.head_dim) as f64;
+    let keys = (config.num_key_value_heads * config.head_dim) as f64;
+    let round = experiment.rollout.prompts_per_round.saturating_mul(experiment.rollout.group_size);
+    let rows = round.min(experiment.execution.generation_batch_rollouts) as f64;
+    let cache = FLOAT * 2.0 * layers * rows * keys * (prompt + response);
+    let rollouts = experiment.training.mini_batch_rollouts as f64;
+    let tokens = (experiment.execution.tokens_of_a_pass() as f64)
+        .min(rollouts * (prompt + response))
+        .max(prompt + response);
+    // Normed rows twice, queries, keys and values, their mixture, gates and what they gate.
+    let token = layers * (2.0 * hidden + 2.0 * queries + 2.0 * keys + 2.0 * inner);
+    let activations = FLOAT * tokens * (token + 6.0 * inner);
+    let targets = (tokens * response / (prompt + response)).min(512.0);
+    let logits = FLOAT * targets * vocabulary;
+    // The weights as plain values, gradients in f32 beside their sums, the largest of them in f64.
+    let update = 2.0 * weights + 2.0 * FLOAT * vocabulary * hidden;
+    let (activations, logits, update) = match activations + logits > update {
+        true => (activations, logits, 0.0),
+        false => (0.0, 0.0, update),
+    };
+    let reference = if experiment.dapo.kl == (Kl::None {}) { 0.0 } else { 2.0 * weights };
+    [
+        ("process", machine::process_bytes("VmRSS").unwrap_or(0) as f64),
+        ("weights", weights),
+        ("matrices", weights),
+        ("reference", reference),
+        ("gradients", weights),
+        ("moments", 2.0 * weights),
+        ("kv_cache", cache),
+        ("activations", activations),
+        ("logits", logits),
+        ("optimizer", update),
     ]
     .map(|(name, bytes)| (name.to_string(), bytes))
     .into()

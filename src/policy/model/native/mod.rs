@@ -92,7 +92,7 @@ pub struct NativePolicy<A> {
 }
 
 /// Parameters from which on threads share each operation.
-const LARGE: usize = 1 << 23;
+pub const LARGE: usize = 1 << 23;
 
 /// Logits that are held at once while tokens are drawn, and about so many while an update is made.
 const MOST_LOGITS: usize = 1 << 22;

@@ -1,6 +1,7 @@
 use super::*;
 use crate::numerics::{Numerics, NumericsError, native::orders};
 use crate::policy::{Family, Qwen2};
+use crate::records::ledger;
 use std::collections::BTreeMap;
 use tch::{Kind, Tensor};
 
@@ -210,31 +211,32 @@ fn same_bits(model: &Qwen2) {
 }
 
 /// A policy that is large enough for threads to share each operation, with more logits than are held at
-/// once.
+/// once. The digests are those of every machine and instruction set.
 #[test]
-fn a_large_policy_has_the_same_bits_with_any_number_of_threads() {
+fn a_large_policy_has_the_same_bits_with_any_number_of_threads_on_any_machine() {
     let config = Config { vocab_size: 350_000, ..config() };
     let model = with_parameters(config, Kind::Float, Numerics::Fast, |_| ());
     assert!(model.is_large());
+    let sequences = sequences(&[12, 5]);
     let all = |threads| {
         workers::set_count(threads);
-        let sequences = sequences(&[40, 33, 7]);
         let (log_probs, entropy) = model.statistics(&sequences, 0.9);
         let mut generation = generation(&model);
         let first = generation.join(&[&[1, 2, 3], &[4]], &[0, 1, 1]);
         let next = generation.feed(&[5, 6, 7], &[3, 1, 1]);
-        let of_sequences = [values(&log_probs), values(&entropy)].concat();
-        (of_sequences, [first, next].concat(), gradients(&model, &sequences))
+        let said = [values(&log_probs), values(&entropy), first, next];
+        (ledger::log_probs(&said), gradients(&model, &sequences))
     };
-    let one = all(1);
-    assert_eq!(one, all(2));
-    assert_eq!(one, all(5));
-    same_bits(&model);
-    let wide = policy_of_doubles(&model);
-    let expected = gradients(&wide, &sequences(&[40, 33, 7]));
+    let (said, by_weights) = all(1);
+    for threads in [2, 5] {
+        assert_eq!(all(threads), (said.clone(), by_weights.clone()));
+    }
+    let digests = [said, ledger::tensors(&by_weights)];
+    assert_eq!(digests.map(|it| it[..16].to_string()), ["a247e7c0a8ead198", "65d4c3930354bfcb"]);
+    let expected = gradients(&policy_of_doubles(&model), &sequences);
     for (name, expected) in expected {
         let size = expected.iter().fold(0f32, |most, x| most.max(x.abs()));
-        for (expected, got) in expected.iter().zip(&one.2[&name]) {
+        for (expected, got) in expected.iter().zip(&by_weights[&name]) {
             // f32 sums over 350,000 tokens, one after another.
             assert!((expected - got).abs() < 5e-4 * size, "{name}: {expected} {got} of {size}");
         }
