@@ -79,7 +79,8 @@ pub fn remove_folder(path: &Path) -> Result<(), FileError> {
     if name.is_empty() || is_partial(&name) {
         return remove(path);
     }
-    let partial = path.with_file_name(format!("{name}{PARTIAL_FOLDER}"));
+    // Not the name under which a folder is written that takes its place.
+    let partial = path.with_file_name(format!("{name}.removed{PARTIAL_FOLDER}"));
     remove(&partial)?;
     unless_absent(fs::rename(path, &partial), "remove folder", path)?;
     remove(&partial)
