@@ -10,7 +10,7 @@ use rayon::slice::ParallelSliceMut;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::{Once, mpsc};
 
 /// 0 until [`set_count`] is called.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -27,8 +27,28 @@ pub fn set_count(threads: u64) {
 /// much as the largest mapping that was freed, up to 32 MiB. Otherwise threads give pages back and wait
 /// for each other to get them again: a tenth of an update.
 fn keep_freed_memory() {
-    const MAPPED: usize = (32 << 20) - (1 << 16);
     drop(std::hint::black_box(Vec::<u8>::with_capacity(MAPPED)));
+}
+
+/// The largest allocation that glibc takes from a heap once one of this size was freed.
+const MAPPED: usize = (32 << 20) - (1 << 16);
+
+/// Lets the allocator keep so many bytes, once in a process: an allocation behind them, which is never read
+/// and never freed, keeps the heap from its end. A page that comes back from the system costs several
+/// microseconds on a virtual machine, and a pass of a large policy frees hundreds of thousands.
+pub fn keep_memory(bytes: usize) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        keep_freed_memory();
+        let one = || {
+            let mut part = Vec::<u8>::new();
+            part.try_reserve_exact(MAPPED - (1 << 16)).is_ok().then_some(part)
+        };
+        // Fewer where the system does not promise as many.
+        let mut parts: Vec<Vec<u8>> =
+            std::iter::repeat_with(one).map_while(|part| part).take(bytes / MAPPED + 1).collect();
+        std::mem::forget(std::hint::black_box(parts.pop()));
+    });
 }
 
 /// How many threads work: 1 where nobody has set another number.

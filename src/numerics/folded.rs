@@ -1,6 +1,7 @@
 //! How the matrices of a forward pass are made of a checkpoint's parameters: products that read
 //! the same input are one matrix, and each norm's weight is inside the matrix that follows it.
 
+use crate::numerics::vectorised::vectorised;
 use std::collections::BTreeMap;
 
 /// One matrix of the forward pass: rows of one or several parameters, times a norm's weight.
@@ -40,6 +41,9 @@ impl FoldedPart {
 
 type FoldedValues<T> = BTreeMap<String, Vec<T>>;
 
+/// Some rows of a matrix by their numbers.
+pub type SomeRows = BTreeMap<u32, Vec<f64>>;
+
 impl Folded {
     /// One parameter as it is.
     pub fn of(weight: &str, inputs: usize) -> Self {
@@ -75,7 +79,7 @@ impl Folded {
     }
 
     /// As [`Folded::give_rows`] of a matrix that is one parameter as it is, for some of its rows.
-    pub fn give_some_rows(&self, rows: &BTreeMap<u32, Vec<f64>>, sums: &mut FoldedValues<f64>) {
+    pub fn give_some_rows(&self, rows: &SomeRows, sums: &mut FoldedValues<f64>) {
         let sum = sums.get_mut(&self.parts[0].weight).expect("a sum for every parameter");
         for (&row, by_row) in rows {
             let place = &mut sum[row as usize * self.inputs..][..self.inputs];
@@ -83,11 +87,78 @@ impl Folded {
         }
     }
 
+    /// As [`Folded::give_rows`] of a matrix in f32 that alone gives to the parameters of its parts, but for
+    /// `some` rows of a single one: their gradients times `unit`, in f32, where the matrix lay if they can. Only
+    /// what goes to the norm is added to `sums`.
+    pub fn turn_rows(
+        &self,
+        mut by_matrix: Vec<f32>,
+        some: Option<&SomeRows>,
+        unit: f64,
+        parameters: &FoldedValues<f32>,
+        sums: &mut FoldedValues<f64>,
+    ) -> FoldedValues<f32> {
+        let norm = self.norm.as_ref().map(|name| (name, &parameters[name]));
+        let mut by_norm = vec![0f64; self.inputs];
+        let mut rest = by_matrix.chunks_exact_mut(self.inputs);
+        for part in &self.parts {
+            let values = &parameters[&part.weight];
+            for row in part.order(values.len() / self.inputs) {
+                let by_row = rest.next().expect("a gradient for every row");
+                let values = &values[row * self.inputs..][..self.inputs];
+                let some = some.and_then(|some| some.get(&(row as u32)));
+                vectorised(
+                    #[inline(always)]
+                    || match (norm, some) {
+                        (Some((_, weights)), _) => {
+                            let by_norm = by_norm.iter_mut().zip(values);
+                            for ((g, weight), (sum, value)) in
+                                by_row.iter_mut().zip(weights).zip(by_norm)
+                            {
+                                let wide = f64::from(*g);
+                                *sum += wide * f64::from(*value);
+                                // As a sum that began with 0: never −0.
+                                *g = ((0.0 + wide * f64::from(*weight)) * unit) as f32;
+                            }
+                        }
+                        (None, Some(some)) => {
+                            for (g, more) in by_row.iter_mut().zip(some) {
+                                *g = ((f64::from(*g) + more) * unit) as f32;
+                            }
+                        }
+                        (None, None) => {
+                            by_row
+                                .iter_mut()
+                                .for_each(|g| *g = ((0.0 + f64::from(*g)) * unit) as f32);
+                        }
+                    },
+                );
+            }
+        }
+        if let Some((name, _)) = norm {
+            let sum = sums.get_mut(name).expect("a sum for every parameter");
+            sum.iter_mut().zip(by_norm).for_each(|(sum, g)| *sum += g);
+        }
+        if let [FoldedPart { weight, interleaved_heads: None, .. }] = &self.parts[..] {
+            return BTreeMap::from([(weight.clone(), by_matrix)]);
+        }
+        let mut rest = by_matrix.chunks_exact(self.inputs);
+        let in_order = |part: &FoldedPart| {
+            let mut by_part = parameters[&part.weight].clone();
+            for row in part.order(by_part.len() / self.inputs) {
+                let by_row = rest.next().expect("a gradient for every row");
+                by_part[row * self.inputs..][..self.inputs].copy_from_slice(by_row);
+            }
+            (part.weight.clone(), by_part)
+        };
+        self.parts.iter().map(in_order).collect()
+    }
+
     /// The derivative of folding: adds what the gradient of the matrix, `[rows, inputs]`, gives
     /// to its parameters and to its norm, row by row.
     pub fn give_rows(
         &self,
-        by_matrix: &[impl Copy + Into<f64>],
+        by_matrix: &[f64],
         parameters: &FoldedValues<f32>,
         sums: &mut FoldedValues<f64>,
     ) {
@@ -103,11 +174,10 @@ impl Folded {
                 let (by_part, values) = (&mut by_part[place.clone()], &values[place]);
                 match norm {
                     None => {
-                        by_part.iter_mut().zip(by_row).for_each(|(sum, &g)| *sum += g.into());
+                        by_part.iter_mut().zip(by_row).for_each(|(sum, g)| *sum += g);
                     }
                     Some((_, weights)) => {
                         for (at, &g) in by_row.iter().enumerate() {
-                            let g: f64 = g.into();
                             by_part[at] += g * f64::from(weights[at]);
                             by_norm[at] += g * f64::from(values[at]);
                         }
@@ -165,6 +235,43 @@ mod tests {
         folded.give_bias(&gradient, &mut sums);
         for (name, values) in &parameters {
             assert_eq!(sums[name], values.iter().map(|x| f64::from(*x)).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_matrix_that_alone_gives_is_turned_where_it_lies_with_the_same_bits() {
+        let numbers = |count: usize| -> Vec<f32> {
+            (0..count).map(|at| (at * 7919 % 101) as f32 * 0.37 - 18.0).collect()
+        };
+        let both = vec![part("q", Some(2)), part("v", None)];
+        let one = vec![FoldedPart { bias: None, ..part("v", None) }];
+        for (parts, norm) in [(&both, Some("n")), (&both, None), (&one, Some("n")), (&one, None)] {
+            let folded = Folded { parts: parts.clone(), norm: norm.map(str::to_string), inputs: 3 };
+            let parameters: BTreeMap<String, Vec<f32>> = [("q", 24), ("v", 6), ("n", 3)]
+                .map(|(name, count)| (name.to_string(), numbers(count)))
+                .into();
+            let gradient =
+                numbers(3 * parts.iter().map(|it| parameters[&it.weight].len() / 3).sum::<usize>());
+            let zeros = || -> BTreeMap<String, Vec<f64>> {
+                parameters
+                    .iter()
+                    .map(|(name, values)| (name.clone(), vec![0.0; values.len()]))
+                    .collect()
+            };
+            let some = SomeRows::from([(1, vec![0.25, -4.0, 1e-3])]);
+            let some = (norm.is_none() && parts.len() == 1).then_some(&some);
+            let (mut whole, mut of_norm) = (zeros(), zeros());
+            some.iter().for_each(|some| folded.give_some_rows(some, &mut whole));
+            let wide: Vec<f64> = gradient.iter().map(|x| f64::from(*x)).collect();
+            folded.give_rows(&wide, &parameters, &mut whole);
+            let turned = folded.turn_rows(gradient, some, 0.125, &parameters, &mut of_norm);
+            assert_eq!(of_norm["n"], whole["n"]);
+            assert_eq!(turned.len(), parts.len());
+            for (name, values) in turned {
+                let expected: Vec<u32> =
+                    whole[&name].iter().map(|x| ((x * 0.125) as f32).to_bits()).collect();
+                assert_eq!(values.iter().map(|x| x.to_bits()).collect::<Vec<_>>(), expected);
+            }
         }
     }
 

@@ -92,9 +92,38 @@ pub struct Distribution {
     most: f64,
     /// e^(scaled logit − most), by token id.
     pub weights: Vec<f64>,
-    /// Σ weights, in the order of token ids.
+    /// Σ weights, as [`sum`] adds them.
     pub total: f64,
     log_total: f64,
+}
+
+/// More numbers than so many are added up by blocks of them.
+const BLOCK: usize = 512;
+
+/// Sums of [`sum`] that stand side by side.
+const LANES: usize = 8;
+
+/// Σ x in one order: that of few numbers, or of many in the order of their blocks, whose own sums have
+/// eight side by side.
+fn sum(x: &[f64]) -> f64 {
+    match x.len() <= BLOCK {
+        true => x.iter().sum(),
+        false => x.chunks(BLOCK).map(sum_of_block).sum(),
+    }
+}
+
+fn sum_of_block(x: &[f64]) -> f64 {
+    let (blocks, rest) = x.as_chunks::<LANES>();
+    let mut lanes = [0f64; LANES];
+    vectorised(
+        #[inline(always)]
+        || {
+            for block in blocks {
+                lanes.iter_mut().zip(block).for_each(|(lane, x)| *lane += x);
+            }
+        },
+    );
+    lanes.iter().chain(rest).sum()
 }
 
 impl Distribution {
@@ -103,39 +132,88 @@ impl Distribution {
     /// `None` when the logits are no distribution: NaN or +∞ is among them, or all are −∞.
     pub fn new(logits: &[impl Copy + Into<f64>], temperature: f64) -> Option<Self> {
         let scale = 1.0 / temperature;
-        let mut weights: Vec<f64> = Vec::with_capacity(logits.len());
-        weights.extend(logits.iter().map(|&logit| logit.into() * scale));
-        let most = weights.iter().fold(f64::NEG_INFINITY, |most, logit| most.max(*logit));
-        weights.iter_mut().for_each(|weight| *weight -= most);
+        let mut weights = vec![0.0; logits.len()];
+        let mut most = f64::NEG_INFINITY;
+        // The larger of two that passes over a NaN; the sum of the weights does not.
+        let larger = |a: f64, b: f64| if b > a { b } else { a };
+        vectorised(
+            #[inline(always)]
+            || {
+                let scaled = weights.iter_mut().zip(logits);
+                scaled.for_each(|(weight, &logit)| *weight = logit.into() * scale);
+                let (blocks, rest) = weights.as_chunks::<LANES>();
+                let mut lanes = [f64::NEG_INFINITY; LANES];
+                for block in blocks {
+                    lanes.iter_mut().zip(block).for_each(|(lane, x)| *lane = larger(*lane, *x));
+                }
+                most = lanes.iter().chain(rest).fold(most, |most, x| larger(most, *x));
+                weights.iter_mut().for_each(|weight| *weight -= most);
+            },
+        );
         exp_all(&mut weights);
-        // `f64::max` passes over a NaN; the sum of the weights does not.
-        let total: f64 = weights.iter().sum();
+        let total = sum(&weights);
         let is_distribution = most.is_finite() && total.is_finite();
         is_distribution.then(|| Self { scale, most, weights, total, log_total: libm::log(total) })
     }
 
     /// Log-prob in nats of a token with this logit.
+    #[inline(always)]
     pub fn log_prob(&self, logit: f64) -> f64 {
         logit * self.scale - self.most - self.log_total
     }
 
-    pub fn probability(&self, token: usize) -> f64 {
-        self.weights[token] / self.total
-    }
-
-    /// Entropy in nats, summed in the order of token ids; `logits` are those it was made of.
+    /// Entropy in nats; `logits` are those it was made of.
     pub fn entropy(&self, logits: &[impl Copy + Into<f64>]) -> f64 {
-        let terms = logits.iter().enumerate().map(|(token, &logit)| {
-            let probability = self.probability(token);
-            if probability == 0.0 { 0.0 } else { probability * self.log_prob(logit.into()) }
-        });
-        -terms.sum::<f64>()
+        let mut terms = vec![0.0; logits.len()];
+        vectorised(
+            #[inline(always)]
+            || {
+                let each = terms.iter_mut().zip(&self.weights).zip(logits);
+                for ((term, weight), &logit) in each {
+                    let probability = weight / self.total;
+                    let all = probability * self.log_prob(logit.into());
+                    *term = if probability == 0.0 { 0.0 } else { all };
+                }
+            },
+        );
+        -sum(&terms)
     }
 
-    /// The derivative of token's log-prob by each logit.
-    pub fn derivative(&self, token: usize) -> impl Iterator<Item = f64> {
-        let one = move |at| if at == token { 1.0 } else { 0.0 };
-        (0..self.weights.len()).map(move |at| (one(at) - self.probability(at)) * self.scale)
+    /// The token whose interval of the weights' sums, in the order of token ids, holds `target`.
+    pub fn token_at(&self, target: f64) -> usize {
+        let mut before = 0.0;
+        for (block, weights) in self.weights.chunks(BLOCK).enumerate() {
+            if self.weights.len() > BLOCK {
+                let after = before + sum_of_block(weights);
+                if target >= after {
+                    before = after;
+                    continue;
+                }
+            }
+            let tokens = weights.iter().enumerate().filter(|(_, weight)| **weight != 0.0);
+            for (token, weight) in tokens {
+                before += weight;
+                if target < before {
+                    return block * BLOCK + token;
+                }
+            }
+        }
+        // Rounding may leave the target at the very end: the last possible token takes it.
+        self.weights.iter().rposition(|weight| *weight != 0.0).unwrap_or(0)
+    }
+
+    /// Gives the places of the logits the derivative of `share` · the token's log-prob by each, in f32.
+    pub fn differentiate<T: From<f32>>(&self, token: usize, share: f64, logits: &mut [T]) {
+        let by_logit =
+            |one: f64, weight: f64| (share * ((one - weight / self.total) * self.scale)) as f32;
+        vectorised(
+            #[inline(always)]
+            || {
+                let places = logits.iter_mut().zip(&self.weights);
+                places.for_each(|(place, weight)| *place = T::from(by_logit(0.0, *weight)));
+            },
+        );
+        logits[token] = T::from(by_logit(1.0, self.weights[token]));
     }
 }
 
@@ -192,6 +270,46 @@ mod tests {
         let mut nan = [f64::NAN, -1.0];
         exp_all(&mut nan);
         assert!(nan[0].is_nan() && nan[1] == libm::exp(-1.0));
+    }
+
+    #[test]
+    fn a_large_vocabulary_is_a_distribution_as_a_small_one_is() {
+        let logit = |token: usize| (((token * 7919) % 1009) as f64 - 504.0) / 60.0;
+        for size in [LANES, BLOCK, BLOCK + 1, 5 * BLOCK + 3] {
+            let mut logits: Vec<f64> = (0..size).map(logit).collect();
+            logits[1] = f64::NEG_INFINITY;
+            let it = Distribution::new(&logits, 0.7).unwrap();
+            let most = logits.iter().fold(f64::MIN, |most, x| most.max(x / 0.7));
+            let weights: Vec<f64> = logits.iter().map(|x| libm::exp(x / 0.7 - most)).collect();
+            let total: f64 = weights.iter().sum();
+            assert!((it.total / total - 1.0).abs() < 1e-12);
+            let entropy: f64 =
+                weights.iter().map(|w| w / total).filter(|p| *p > 0.0).map(|p| -p * p.ln()).sum();
+            assert!((it.entropy(&logits) / entropy - 1.0).abs() < 1e-12);
+            // The token whose interval holds a target, by one sum after another.
+            for share in [0.0, 0.1, 0.5, 0.77, 0.999_999, 1.0, 1.1] {
+                let target = share * it.total;
+                let mut sum = 0.0;
+                let found = weights.iter().position(|weight| {
+                    sum += weight;
+                    target < sum
+                });
+                assert_eq!(it.token_at(target), found.unwrap_or(size - 1), "{size} {share}");
+            }
+            let mut by_logit = vec![0f64; size];
+            it.differentiate(3, -2.0, &mut by_logit);
+            let expected =
+                |at: usize| -2.0 * (f64::from(u8::from(at == 3)) - weights[at] / total) / 0.7;
+            for (at, by_logit) in by_logit.iter().enumerate() {
+                assert!((by_logit - expected(at)).abs() < 1e-6, "{size} {at}");
+            }
+        }
+        let nan = |at: usize| {
+            let mut logits = vec![0.5; 2 * BLOCK];
+            logits[at] = f64::NAN;
+            Distribution::new(&logits, 1.0).is_none()
+        };
+        assert!([0, 9, BLOCK, 2 * BLOCK - 1].into_iter().all(nan));
     }
 
     #[test]

@@ -3,16 +3,16 @@
 //! In: slices and tensors. Out: slices and tensors. Never: a model, an objective.
 
 pub mod error;
+pub mod vectorised;
 pub mod fast;
 pub mod folded;
-pub mod vectorised;
 pub mod functions;
 pub mod halving;
 pub mod operations;
 pub mod native;
 
 pub use crate::numerics::error::NumericsError;
-pub use crate::numerics::folded::Folded;
+pub use crate::numerics::folded::{Folded, SomeRows};
 pub use crate::numerics::functions::Distribution;
 pub use crate::numerics::native::arithmetic::Arithmetic;
 pub use crate::numerics::native::attention::Head;

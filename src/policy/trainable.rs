@@ -41,13 +41,13 @@ impl Policy {
         optimizer: &Optimizer,
         state: impl Into<Arc<optimizer::OptimizerState>>,
     ) -> Self {
-        for tensor in model.parameters().values() {
-            let _ = tensor.set_requires_grad(true);
-        }
         let state = state.into();
         let trained = match model.is_native() {
             true => Trained::Plain(AdamW::from_state(optimizer, state)),
             false => {
+                for tensor in model.parameters().values() {
+                    let _ = tensor.set_requires_grad(true);
+                }
                 let weights = wide_weights(&model, stored.unwrap_or(model.parameters()));
                 Trained::OnDevice(DeviceAdamW::new(optimizer, weights, &state))
             }
@@ -62,8 +62,10 @@ impl Policy {
 
     /// The model alone, no longer trainable.
     pub fn into_model(self) -> Qwen2 {
-        for tensor in self.model.parameters().values() {
-            let _ = tensor.set_requires_grad(false);
+        if let Trained::OnDevice(_) = self.trained {
+            for tensor in self.model.parameters().values() {
+                let _ = tensor.set_requires_grad(false);
+            }
         }
         self.model
     }
@@ -93,9 +95,7 @@ impl Policy {
                 std::thread::scope(|scope| {
                     let moments =
                         scope.spawn(|| ledger::moments(*updates, first_moments, second_moments));
-                    let names = self.model.parameters().iter();
-                    let weights =
-                        ledger::each_tensor(names.map(|(name, tensor)| (name, plain(tensor))));
+                    let weights = ledger::tensors(&self.model.plain_parameters());
                     [weights, moments.join().expect("a digest")]
                 })
             }
@@ -118,29 +118,44 @@ impl Policy {
         let _no_graph = tch::no_grad_guard();
         let made = match &mut self.trained {
             Trained::Plain(optimizer) => {
-                let model = &self.model;
-                let mut weights = model.plain_parameters();
-                let gradients = gradients.values(model, &weights);
+                let mut weights = self.model.take_parameters();
+                let gradients = gradients.values(&self.model, &weights);
+                let own = Arc::make_mut(&mut weights);
                 let (digest, stepped) = std::thread::scope(|scope| {
                     let digest = scope.spawn(|| ledger::tensors(&gradients));
-                    let stepped = model
-                        .shared(|| optimizer.step_small(&mut weights, &gradients, learning_rate));
+                    let step = || optimizer.step_small(own, &gradients, learning_rate);
+                    let stepped = self.model.shared(step);
                     (digest.join().expect("a digest"), stepped)
                 });
-                if let Some(norm) = stepped? {
-                    drop(gradients);
-                    model.put(&weights);
-                    return Ok((digest, norm));
-                }
-                let next = optimizer.next(&weights, &gradients, learning_rate)?;
-                model.put(&next.parameters);
-                // Exact arithmetic makes its matrices now rather than at their next use.
-                if model.weight_tally().is_some_and(|tally| tally.not_finite) {
-                    model.put(&weights);
-                    return Err(OptimizerError::Products);
-                }
-                let norm = next.norm;
-                optimizer.take(next);
+                let next = stepped.and_then(|norm| match norm {
+                    Some(norm) => Ok((norm, None)),
+                    None => {
+                        let next = optimizer.next(&weights, &gradients, learning_rate)?;
+                        Ok((next.norm, Some(next)))
+                    }
+                });
+                drop(gradients);
+                let model = &mut self.model;
+                let norm = match next {
+                    Ok((norm, None)) => {
+                        model.put(weights);
+                        norm
+                    }
+                    Ok((norm, Some(mut next))) => {
+                        model.put(std::mem::take(&mut next.parameters));
+                        // Exact arithmetic makes its matrices now rather than at their next use.
+                        if model.weight_tally().is_some_and(|tally| tally.not_finite) {
+                            model.put(weights);
+                            return Err(OptimizerError::Products);
+                        }
+                        optimizer.take(next);
+                        norm
+                    }
+                    Err(error) => {
+                        model.put(weights);
+                        return Err(error);
+                    }
+                };
                 (digest, norm)
             }
             Trained::OnDevice(adamw) => {

@@ -250,13 +250,15 @@ impl Work<'_> {
         passes.iter().flatten().for_each(|&(row, weight)| weights[row] = weight);
         // A prompt's rounded gradient depends on the responses behind it.
         let shares = model.numerics() == Numerics::Fast;
-        let cut = batch::balanced(
-            batch.rows,
-            batch.members,
-            settings.cut.pass_tokens,
-            model.side_by_side(),
-            shares,
-        );
+        // Without a KL penalty these rows have no gradient: passes of them alone go forward only.
+        let is_idle = |row: &usize| batch.rows[*row].advantage == 0.0 || !batch.rows[*row].in_loss;
+        let (idle, useful): (Vec<usize>, Vec<usize>) =
+            batch.members.iter().partition(|row| shares && is_idle(row));
+        let (tokens, at_once) = (settings.cut.pass_tokens, model.side_by_side());
+        let cut = [useful, idle]
+            .into_iter()
+            .flat_map(|members| batch::balanced(batch.rows, &members, tokens, at_once, shares));
+        let cut: Vec<Vec<usize>> = cut.collect();
         let add = |model: &Qwen2, members: &[usize], sums: &mut Gradients| {
             let pack = if shares { Pass::with_shared_prompts } else { Pass::new };
             let pass = pack(batch.rows, members);

@@ -63,7 +63,7 @@ impl<A: Arithmetic> Backward<A> {
         if weight.bias.is_some() {
             elementwise::add_rows(self.gradients.bias(weight), g);
         }
-        product::multiply_transposed(g, self.setting.window, &weight.forward)
+        weight.multiply_back(g, self.setting.window)
     }
 
     /// Adds g · x over tokens to the sums of a vector of weights.

@@ -3,7 +3,7 @@
 
 use crate::base::workers;
 use crate::numerics::vectorised::{dispatch, vectorised};
-use crate::numerics::{Arithmetic, Tally, Window, functions::exp, native::orders};
+use crate::numerics::{Arithmetic, Heads, Tally, Window, functions::exp, native::orders};
 use pulp::{Simd, WithSimd};
 use std::marker::PhantomData;
 
@@ -168,20 +168,18 @@ pub fn scale_rows(x: &[f32], factors: &[f32], width: usize) -> Vec<f32> {
 
 /// The derivative of y = x / √(mean(x²) + epsilon): `(g − y · mean(g · y)) · factor`, row by row.
 pub fn norm_derivative<A: Arithmetic>(
-    g: &[f32],
+    mut g: Vec<f32>,
     y: &[f32],
     factors: &[f32],
     width: usize,
 ) -> Vec<f32> {
-    let means = dots::<A>(g, y, width);
-    let mut derivative = g.to_vec();
+    let means = dots::<A>(&g, y, width);
     by_rows(
-        &mut derivative,
+        &mut g,
         width,
         #[inline(always)]
-        |first, derivative| {
-            let rows =
-                derivative.chunks_exact_mut(width).zip(y[first * width..].chunks_exact(width));
+        |first, g| {
+            let rows = g.chunks_exact_mut(width).zip(y[first * width..].chunks_exact(width));
             let factors = means[first..].iter().zip(&factors[first..]);
             for ((row, y), (mean, factor)) in rows.zip(factors) {
                 let mean = (mean / width as f64) as f32;
@@ -191,7 +189,7 @@ pub fn norm_derivative<A: Arithmetic>(
             }
         },
     );
-    derivative
+    g
 }
 
 /// Every row of x `[rows, width]` times `weights` `[width]`, number by number.
@@ -260,17 +258,29 @@ pub fn swiglu_derivatives(g: &[f32], gate: &[f32], up: &[f32]) -> (Vec<f32>, Vec
     (by_gate, by_up)
 }
 
-/// Turns the pairs of neighbours of each head: x `[heads, width]`, rotation (cos, sin) of each
-/// pair `[width / 2, 2]`; `back` turns the other way.
-pub fn turn(x: &mut [f32], rotation: &[f32], back: bool) {
+/// Turns the pairs of neighbours of each head of queries and keys in joined rows: rotation (cos, sin) of
+/// each row and pair, `[rows, width / 2, 2]`; `back` turns the other way.
+pub fn turn(joined: &mut [f32], rotations: &[f32], heads: Heads, back: bool) {
     let sign = if back { -1.0 } else { 1.0 };
-    let (turns, _) = rotation.as_chunks::<2>();
-    for head in x.chunks_exact_mut(rotation.len()) {
-        for ([a, b], [cos, sin]) in head.as_chunks_mut::<2>().0.iter_mut().zip(turns) {
-            let sin = sign * sin;
-            (*a, *b) = (*a * cos - *b * sin, *a * sin + *b * cos);
-        }
-    }
+    let (stride, width) = (heads.joined_width(), heads.width);
+    let turned = (heads.queries + heads.keys) * width;
+    by_rows(
+        joined,
+        stride,
+        #[inline(always)]
+        |first, joined| {
+            let rotations = rotations[first * width..].chunks_exact(width);
+            for (row, rotation) in joined.chunks_exact_mut(stride).zip(rotations) {
+                let (turns, _) = rotation.as_chunks::<2>();
+                for head in row[..turned].chunks_exact_mut(width) {
+                    for ([a, b], [cos, sin]) in head.as_chunks_mut::<2>().0.iter_mut().zip(turns) {
+                        let sin = sign * sin;
+                        (*a, *b) = (*a * cos - *b * sin, *a * sin + *b * cos);
+                    }
+                }
+            }
+        },
+    );
 }
 
 /// 1 / √width, the scale of attention's scores.
@@ -358,6 +368,21 @@ fn sum_of_lanes<S: Simd>(simd: S, x: &[f32]) -> f32 {
         }
     }
     lanes.iter().sum::<f32>() + rest.iter().sum::<f32>()
+}
+
+/// a + b, number by number.
+pub fn sum(a: &[f32], b: &[f32]) -> Vec<f32> {
+    let mut sum = vec![0.0; a.len()];
+    by_rows(
+        &mut sum,
+        1,
+        #[inline(always)]
+        |first, sum| {
+            let both = a[first..].iter().zip(&b[first..]);
+            sum.iter_mut().zip(both).for_each(|(sum, (a, b))| *sum = a + b);
+        },
+    );
+    sum
 }
 
 /// Adds `more` to `x`, number by number.

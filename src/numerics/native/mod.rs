@@ -112,7 +112,7 @@ impl NativeRows {
 }
 
 type RowsAgain = Arc<dyn Fn() -> Vec<f32> + Send + Sync>;
-type Derivative<A> = Box<dyn FnOnce(&[f32], &mut Backward<A>) + Send>;
+type Derivative<A> = Box<dyn FnOnce(Vec<f32>, &mut Backward<A>) + Send>;
 
 /// The operations on f32 rows, recorded for a backward pass or not.
 pub struct NativeOperations<'a, A> {
@@ -204,7 +204,7 @@ impl<'a, A: Arithmetic> NativeOperations<'a, A> {
         backward.give(last.node, by_last);
         for (node, derivative) in tape.into_iter().enumerate().rev() {
             if let Some(gradient) = backward.waiting[node].take() {
-                derivative(&gradient, &mut backward);
+                derivative(gradient, &mut backward);
             }
         }
         backward.gradients.activations.add(self.tally);
@@ -239,8 +239,7 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
         let (node, y) = (x.node, values.clone());
         self.record(values, || {
             Box::new(move |g, backward| {
-                let by_x = elementwise::norm_derivative::<A>(g, &y, &factors, width);
-                backward.give(node, by_x);
+                backward.give(node, elementwise::norm_derivative::<A>(g, &y, &factors, width));
             })
         })
     }
@@ -272,7 +271,7 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
             .copied()
             .collect();
         let stride = heads.joined_width();
-        turn(&mut joined, &rotations, heads, false);
+        elementwise::turn(&mut joined, &rotations, heads, false);
         round_joined::<A>(&mut joined, heads, &windows, &mut self.tally);
         let mut mixed = vec![0.0; joined.len() / stride * heads.queries * heads.width];
         let mut shares = Vec::new();
@@ -369,7 +368,7 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
                 });
                 let tally = &mut backward.gradients.gradients;
                 parts.iter().for_each(|(.., part)| tally.add(*part));
-                turn(&mut by_joined, &rotations, heads, true);
+                elementwise::turn(&mut by_joined, &rotations, heads, true);
                 elementwise::round::<A>(&mut by_joined, gradient, tally);
                 let by_x = backward.linear(&by_joined, &x.values, windows.normed, &qkv);
                 backward.give(x.node, by_x);
@@ -399,7 +398,7 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
         let inner = self.record(inner, || {
             Box::new(move |g, backward| {
                 let (mut by_gates, mut by_ups) =
-                    elementwise::swiglu_derivatives(g, &both[0], &both[1]);
+                    elementwise::swiglu_derivatives(&g, &both[0], &both[1]);
                 drop(both);
                 let tally = &mut backward.gradients.gradients;
                 elementwise::round::<A>(&mut by_gates, backward.setting.window, tally);
@@ -423,13 +422,12 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
     }
 
     fn add(&mut self, x: NativeRows, more: NativeRows) -> NativeRows {
-        let mut sum = more.values.to_vec();
-        elementwise::add(&mut sum, &x.values);
+        let sum = elementwise::sum(&more.values, &x.values);
         let sum = self.rounded(sum, self.settings.windows.residual);
         self.record(sum, || {
             Box::new(move |g, backward| {
-                backward.give(x.node, g.to_vec());
-                backward.give(more.node, g.to_vec());
+                backward.give(x.node, g.clone());
+                backward.give(more.node, g);
             })
         })
     }
@@ -441,8 +439,8 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
         self.record(scaled, || {
             Box::new(move |g, backward| {
                 // A number of gradients' window times one of the normed rows': exact in f64.
-                backward.scale(g, &x.values, &weight);
-                backward.give(x.node, elementwise::scale_columns(g, &weight.vector));
+                backward.scale(&g, &x.values, &weight);
+                backward.give(x.node, elementwise::scale_columns(&g, &weight.vector));
             })
         })
     }
@@ -464,19 +462,10 @@ impl<A: Arithmetic> NativeOperations<'_, A> {
             Box::new(move |g, backward| {
                 let values = kept.or_else(|| again.map(|again| Arc::new(again())));
                 let values = values.expect("rows that are kept or computed again");
-                let by_x = backward.linear(g, &values, window, &weight);
+                let by_x = backward.linear(&g, &values, window, &weight);
                 backward.give(node, by_x);
             })
         })
-    }
-}
-
-/// Turns queries and keys of every row by its rotation.
-fn turn(joined: &mut [f32], rotations: &[f32], heads: Heads, back: bool) {
-    let turned = (heads.queries + heads.keys) * heads.width;
-    let rows = joined.chunks_exact_mut(heads.joined_width());
-    for (row, rotation) in rows.zip(rotations.chunks_exact(heads.width)) {
-        elementwise::turn(&mut row[..turned], rotation, back);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Matrix products of f32 numbers, in f64 of numbers out of windows (every sum is exact) or in f32.
-//! A sum adds its terms one after another, each product and addition rounded once. So no other row or
-//! column, thread or instruction set changes a bit of it; an exact sum does not depend on the order
-//! either.
+//! A sum adds up parts of 128 terms, and a part its terms one after another, each product and addition
+//! rounded once. So no other row or column, thread or instruction set changes a bit of it; an exact sum does
+//! not depend on the order either.
 
 use crate::base::workers;
 use crate::numerics::native::{orders, window};
@@ -65,6 +65,11 @@ impl<A: Arithmetic> Panels<A> {
             panels.iter_mut().enumerate().for_each(|(at, panel)| pack(first + at, panel));
         });
         panels
+    }
+
+    /// The transpose of the matrix.
+    pub fn transposed_whole(&self) -> Self {
+        self.transposed(0..self.panels.len())
     }
 
     /// The transpose of some panels: their columns are its terms.
@@ -233,7 +238,10 @@ impl Reach {
     }
 }
 
-/// Panels whose transpose is packed at once.
+/// Terms that are added one after another: a core's first cache holds them of the columns of a tile.
+const PART: usize = 512;
+
+/// Panels whose transpose is packed at once: whole parts of terms.
 const BLOCK: usize = 32;
 
 /// Products that are not worth a second thread.
@@ -486,14 +494,17 @@ impl<A: Arithmetic> Product<'_, A> {
                     }
                 }
             }
+            let vectors = (0..A::vectors_of_a_panel::<S>()).step_by(VECTORS);
+            let terms = (0..self.terms).step_by(PART);
+            let parts = terms.flat_map(|term| vectors.clone().map(move |vector| (term, vector)));
             for at in 0..self.panels.len() {
-                for part in (0..A::vectors_of_a_panel::<S>()).step_by(VECTORS) {
+                for (term, vector) in parts.clone() {
                     for (row, height) in heights() {
                         let left = match self.place.by_column {
                             true => &packed[(row - from) * self.terms..],
                             false => &[][..],
                         };
-                        let place = (row, at, part);
+                        let place = TilePlace { row, at, term, vector };
                         match height {
                             4 => self.tile::<S, 4, VECTORS>(simd, place, left),
                             3 => self.tile::<S, 3, VECTORS>(simd, place, left),
@@ -519,43 +530,33 @@ impl<A: Arithmetic> Product<'_, A> {
         }
     }
 
-    /// The sums of ROWS rows and VECTORS registers of a panel. `packed` holds the left numbers of the
-    /// rows where they lie by columns.
+    /// Adds a part of the terms to the sums of ROWS rows and VECTORS registers of a panel. `packed` holds the
+    /// left numbers of the rows where they lie by columns.
     #[inline(always)]
     fn tile<S: Simd, const ROWS: usize, const VECTORS: usize>(
         &mut self,
         simd: S,
-        (row, at, part): (usize, usize, usize),
+        TilePlace { row, at, term, vector }: TilePlace,
         packed: &[A],
     ) {
         let (terms, columns, of_a_panel) = (self.terms, self.columns, A::vectors_of_a_panel::<S>());
         let first = self.first + row;
         let (reached, needed) = self.reach.of(first, first + ROWS - 1, terms, columns);
         let (panel, lanes) = (A::vectors::<S>(&self.panels[at]).0, A::PANEL / of_a_panel);
-        let column = at * A::PANEL + part * lanes;
-        if column >= needed {
+        let column = at * A::PANEL + vector * lanes;
+        let is_first = self.are_zeros && term <= reached.start;
+        let reached = reached.start.max(term)..reached.end.min(term + PART);
+        if column >= needed || reached.is_empty() {
             return;
         }
         let right = panel[reached.start * of_a_panel..reached.end * of_a_panel]
             .chunks_exact(of_a_panel)
-            .map(|row| &row[part..part + VECTORS]);
+            .map(|row| &row[vector..vector + VECTORS]);
         let width = (VECTORS * lanes).min(columns - column);
         let places =
             |at: usize| (row + at) * columns + column..(row + at) * columns + column + width;
         let mut sums = [[A::splat(simd, A::default()); VECTORS]; ROWS];
         let (mut numbers, is_whole) = ([A::default(); MOST_PANEL], width == VECTORS * lanes);
-        for (at, sums) in sums.iter_mut().enumerate() {
-            let before = &self.sums[places(at)];
-            if self.are_zeros {
-                continue;
-            }
-            if is_whole {
-                sums.copy_from_slice(&A::vectors::<S>(before).0[..VECTORS]);
-            } else {
-                numbers[..width].copy_from_slice(before);
-                sums.copy_from_slice(&A::vectors::<S>(&numbers).0[..VECTORS]);
-            }
-        }
         if self.place.by_column {
             let left = packed[reached.start * ROWS..reached.end * ROWS].as_chunks::<ROWS>().0;
             for (left, right) in left.iter().zip(right) {
@@ -571,16 +572,43 @@ impl<A: Arithmetic> Product<'_, A> {
                 add::<S, A, ROWS, VECTORS>(simd, |row| left[row][term], right, &mut sums);
             }
         }
-        for (at, sums) in sums.iter().enumerate() {
-            let after = &mut self.sums[places(at)];
+        // A copy whose places are counted leaves the sums in registers while terms are added.
+        let done = sums;
+        for (at, sums) in done.iter().enumerate() {
+            let all = &mut self.sums[places(at)];
             if is_whole {
-                A::vectors_mut::<S>(after).0[..VECTORS].copy_from_slice(sums);
+                put_sums::<S, A, VECTORS>(simd, A::vectors_mut::<S>(all).0, sums, is_first);
             } else {
-                A::vectors_mut::<S>(&mut numbers).0[..VECTORS].copy_from_slice(sums);
-                after.copy_from_slice(&numbers[..width]);
+                numbers[..width].copy_from_slice(all);
+                let part = A::vectors_mut::<S>(&mut numbers).0;
+                put_sums::<S, A, VECTORS>(simd, part, sums, is_first);
+                all.copy_from_slice(&numbers[..width]);
             }
         }
     }
+}
+
+/// Puts sums into their places, or adds them to what is there.
+#[inline(always)]
+fn put_sums<S: Simd, A: Arithmetic, const VECTORS: usize>(
+    simd: S,
+    places: &mut [A::Vector<S>],
+    sums: &[A::Vector<S>; VECTORS],
+    is_first: bool,
+) {
+    // A product with 1 and an addition is an addition.
+    let one = A::splat(simd, A::from(1.0));
+    for (place, sum) in places.iter_mut().zip(sums) {
+        *place = if is_first { *sum } else { A::multiply_add(simd, *sum, one, *place) };
+    }
+}
+
+/// Where a tile begins: its row, its panel, the first of a part of the terms, the first register of the panel's.
+struct TilePlace {
+    row: usize,
+    at: usize,
+    term: usize,
+    vector: usize,
 }
 
 /// Rows in tiles: from which row on, and how many. As many as there are registers for, then fewer, but

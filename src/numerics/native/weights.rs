@@ -1,9 +1,10 @@
 //! Weights as native products read them, and their gradients.
 
 use crate::base::workers;
-use crate::numerics::{Arithmetic, Folded, Panels, Tally, Windows, native::elementwise};
+use crate::numerics::native::{elementwise, product};
+use crate::numerics::{Arithmetic, Folded, Left, Panels, SomeRows, Tally, Window, Windows};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Parameters by name.
 pub type Parameters = BTreeMap<String, Vec<f32>>;
@@ -18,6 +19,8 @@ pub struct NativeWeight<A> {
     /// The transpose of a matrix `[outputs, inputs]`: the right operand of the forward product, and by
     /// blocks that of the backward product.
     pub forward: Arc<Panels<A>>,
+    /// The right operand of the backward product, where the matrix is small: made with the first.
+    backward: OnceLock<Panels<A>>,
     pub bias: Option<Vec<f32>>,
     pub tally: Tally,
 }
@@ -56,13 +59,26 @@ impl<A: Arithmetic> NativeWeight<A> {
             bias
         });
         let forward = Arc::new(Panels::side_by_side(parts, inputs, windows.weight));
-        Self { slot, vector, forward, bias, tally }
+        Self { slot, vector, forward, backward: OnceLock::new(), bias, tally }
     }
 
     /// The same matrix, with a gradient of its own.
     pub fn with_slot(&self, slot: usize) -> Self {
         let (vector, bias) = (self.vector.clone(), self.bias.clone());
-        Self { slot, vector, forward: self.forward.clone(), bias, tally: self.tally }
+        let (forward, backward) = (self.forward.clone(), OnceLock::new());
+        Self { slot, vector, forward, backward, bias, tally: self.tally }
+    }
+
+    /// Gradients of the inputs from those of the outputs, out of `window`: `[rows, outputs]` →
+    /// `[rows, inputs]`.
+    pub fn multiply_back(&self, g: &[f32], window: Window) -> Vec<f32> {
+        /// Numbers of matrices that are worth a second copy.
+        const SMALL: usize = 1 << 18;
+        if self.outputs() * self.inputs() > SMALL {
+            return product::multiply_transposed(g, window, &self.forward);
+        }
+        let backward = self.backward.get_or_init(|| self.forward.transposed_whole());
+        product::multiply_rounded(Left::Rows(g, window), backward)
     }
 
     /// Rows of the matrix.
@@ -95,7 +111,7 @@ pub struct NativeGradients {
     slots: Vec<(SlotSums, Vec<f64>)>,
     is_narrow: bool,
     /// Those of the embedding's table, for the tokens that were read.
-    embedding: BTreeMap<u32, Vec<f64>>,
+    embedding: SomeRows,
     /// The loss weight that is 1 in these sums.
     pub unit: f64,
     /// Numbers of the forward pass that were rounded.
@@ -175,32 +191,53 @@ impl NativeGradients {
     ) -> Parameters {
         let Self { slots, embedding, unit, .. } = self;
         let slots: Vec<Mutex<_>> = slots.into_iter().map(Mutex::new).collect();
+        // The first weight, which a tied head is, too.
+        let table = groups[0][0].1;
         let of_group = |group: &Vec<(usize, &Folded)>| {
+            // Sums that are held in f64 are written at once: new memory that is read first is mapped twice.
+            let zeros = |name: &str| {
+                let mut zeros = Vec::new();
+                zeros.resize(parameters[name].len(), 0.0);
+                (name.to_string(), zeros)
+            };
+            let take = |slot: usize| {
+                std::mem::take(&mut *slots[slot].lock().unwrap_or_else(PoisonError::into_inner))
+            };
+            let mut of_slots: Vec<_> =
+                group.iter().map(|(slot, folded)| (*slot == 0, *folded, take(*slot))).collect();
+            let in_f32 = |matrix: &SlotSums| matches!(matrix, SlotSums::Narrow(x) if !x.is_empty());
+            let turned = of_slots.iter().filter(|(.., (matrix, _))| in_f32(matrix));
+            let turned: Vec<&str> =
+                turned.flat_map(|(_, folded, _)| &folded.parts).map(|part| &*part.weight).collect();
             let names = group.iter().flat_map(|(_, folded)| folded.parameters());
-            let mut sums: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-            for name in names {
-                // Written at once: new memory that is read first is mapped twice.
-                sums.entry(name.to_string()).or_default().resize(parameters[name].len(), 0.0);
-            }
-            for (slot, folded) in group {
-                let slot_sums = &mut *slots[*slot].lock().unwrap_or_else(PoisonError::into_inner);
-                let (matrix, bias) = std::mem::take(slot_sums);
-                if *slot == 0 {
+            let mut sums: BTreeMap<String, Vec<f64>> =
+                names.filter(|name| !turned.contains(name)).map(zeros).collect();
+            let mut gradients = Parameters::new();
+            for (is_table, folded, (matrix, bias)) in &mut of_slots {
+                let is_given = turned.contains(&&*folded.parts[0].weight);
+                if *is_table && !is_given {
                     folded.give_some_rows(&embedding, &mut sums);
                 }
-                match matrix {
-                    SlotSums::Wide(matrix) if matrix.is_empty() => {}
-                    SlotSums::Wide(matrix) => folded.give_rows(&matrix, parameters, &mut sums),
-                    SlotSums::Narrow(matrix) => folded.give_rows(&matrix, parameters, &mut sums),
+                match std::mem::take(matrix) {
+                    SlotSums::Narrow(matrix) if !matrix.is_empty() => {
+                        let some = (*folded == table).then_some(&embedding);
+                        let all = folded.turn_rows(matrix, some, unit, parameters, &mut sums);
+                        gradients.extend(all);
+                    }
+                    SlotSums::Wide(matrix) if !matrix.is_empty() => {
+                        folded.give_rows(&matrix, parameters, &mut sums);
+                    }
+                    _ => {}
                 }
                 if !bias.is_empty() {
-                    folded.give_bias(&bias, &mut sums);
+                    folded.give_bias(bias, &mut sums);
                 }
             }
             let rounded = |(name, sums): (String, Vec<f64>)| {
                 (name, sums.into_iter().map(|sum| (sum * unit) as f32).collect())
             };
-            sums.into_iter().map(rounded).collect::<Parameters>()
+            gradients.extend(sums.into_iter().map(rounded));
+            gradients
         };
         workers::in_parts(groups, of_group).into_iter().flatten().collect()
     }

@@ -87,7 +87,7 @@ proptest! {
             });
             assert_one_result(width, || bits(&elementwise::scale_rows(&wide, &factors, width)));
             assert_one_result(width, || {
-                bits(&elementwise::norm_derivative::<f32>(&wide, &y, &factors, width))
+                bits(&elementwise::norm_derivative::<f32>(wide.clone(), &y, &factors, width))
             });
             assert_one_result(width, || bits(&elementwise::scale_columns(&wide, &column)));
             assert_one_result(width, || {
@@ -95,6 +95,7 @@ proptest! {
                 elementwise::add(&mut sums, &y);
                 bits(&sums)
             });
+            assert_one_result(width, || bits(&elementwise::sum(&wide, &y)));
             assert_one_result(width, || bits(&elementwise::swiglu(&wide, &y)));
             assert_one_result(width, || {
                 let (by_gate, by_up) = elementwise::swiglu_derivatives(&wide, &x, &y);

@@ -94,14 +94,14 @@ impl Gradients {
             Self::None => Vec::new(),
         };
         let mut gradients = tensors.iter();
-        let mut values = |parameter: &Tensor| match gradients.next() {
+        let mut values = |weights: &Vec<f32>| match gradients.next() {
             Some(gradient) if gradient.defined() => {
                 let flat = gradient.to_kind(Kind::Float).contiguous().flatten(0, -1);
                 Vec::try_from(flat).expect("a dense f32 tensor")
             }
-            _ => vec![0.0; parameter.numel()],
+            _ => vec![0.0; weights.len()],
         };
-        model.parameters().iter().map(|(name, tensor)| (name.clone(), values(tensor))).collect()
+        weights.iter().map(|(name, weights)| (name.clone(), values(weights))).collect()
     }
 
     /// How much rounding into windows changed in the forward and in the backward passes; `None`

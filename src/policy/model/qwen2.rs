@@ -4,13 +4,14 @@ use crate::base::workers;
 use crate::base::{Purpose, rng::Id, rng::stream};
 use crate::experiment::{Memory, Place, WeightKind};
 use crate::numerics::{Folded, Numerics, NumericsError, Parameters, Tally, fast};
+use crate::policy::model::native::{self, NativeEngine};
 use crate::policy::model::tensors::TensorOperations;
-use crate::policy::model::{devices, native::NativeEngine, recompute::RecomputePass};
+use crate::policy::model::{devices, recompute::RecomputePass};
 use crate::policy::{
     Config, Decoder, Gradients, Joined, KvCache, Layer, NativePolicy, PolicyError, Prepared,
     Sequences, UpdateScale,
 };
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tch::{Device, Kind, Tensor};
@@ -19,9 +20,11 @@ use tch::{Device, Kind, Tensor};
 #[derive(Debug)]
 pub struct Qwen2 {
     config: Config,
-    parameters: BTreeMap<String, Tensor>,
-    /// For each layer.
-    joined: Vec<Joined>,
+    /// What computes, and the form of the weights.
+    lie: (Device, Kind),
+    /// Made when they are first asked for, where an update left plain values.
+    tensors: OnceCell<WeightTensors>,
+    plain: Option<Arc<Parameters>>,
     /// Cosine and sine of each position's angles, in the form of [`TensorOperations::rotation`]:
     /// `[max_position_embeddings, ...]`.
     rotation: Tensor,
@@ -30,6 +33,33 @@ pub struct Qwen2 {
     memory: Option<Memory>,
     /// The weights as the native engine reads them; made when they are first asked for.
     native: RefCell<Option<Arc<dyn NativeEngine>>>,
+}
+
+/// The weights on LibTorch's tensors.
+#[derive(Debug)]
+struct WeightTensors {
+    parameters: BTreeMap<String, Tensor>,
+    /// For each layer, over the storage of `parameters`.
+    joined: Vec<Joined>,
+}
+
+impl WeightTensors {
+    fn of(config: &Config, mut parameters: BTreeMap<String, Tensor>) -> Self {
+        let layers = Decoder::of(config).layers;
+        let join = |layer: &Layer<Folded>| Joined::new(layer, &mut parameters);
+        let joined = layers.iter().map(join).collect();
+        Self { parameters, joined }
+    }
+
+    /// The same storage for another thread.
+    fn share(&self) -> Self {
+        let parameters =
+            self.parameters.iter().map(|(name, tensor)| (name.clone(), tensor.shallow_clone()));
+        Self {
+            parameters: parameters.collect(),
+            joined: self.joined.iter().map(Joined::share).collect(),
+        }
+    }
 }
 
 /// Keys and values of one layer: both `[tokens, kv_heads, head_dim]`.
@@ -47,20 +77,31 @@ impl Qwen2 {
     /// A policy of the right tensors, under fast arithmetic.
     fn laid_out(
         config: Config,
-        mut parameters: BTreeMap<String, Tensor>,
+        parameters: BTreeMap<String, Tensor>,
         memory: Option<Memory>,
     ) -> Self {
         let weight = &parameters["model.norm.weight"];
+        let lie = (weight.device(), weight.kind());
         let turns = rotation_table(&config);
         let rotation = Tensor::from_slice(&turns)
             .view([config.max_position_embeddings, 1, config.head_dim / 2, 2])
-            .to_device(weight.device())
-            .to_kind(weight.kind());
-        let layers = Decoder::of(&config).layers;
-        let join = |layer: &Layer<Folded>| Joined::new(layer, &mut parameters);
-        let joined = layers.iter().map(join).collect();
-        let (numerics, native) = (Numerics::Fast, RefCell::new(None));
-        Self { config, parameters, joined, rotation, numerics, memory, native }
+            .to_device(lie.0)
+            .to_kind(lie.1);
+        let tensors = OnceCell::from(WeightTensors::of(&config, parameters));
+        let (numerics, native, plain) = (Numerics::Fast, RefCell::new(None), None);
+        Self { config, lie, tensors, plain, rotation, numerics, memory, native }
+    }
+
+    fn tensors(&self) -> &WeightTensors {
+        self.tensors.get_or_init(|| {
+            let plain = self.plain.as_ref().expect("weights as tensors or as plain values");
+            let tensor = |(name, shape): (String, Vec<i64>)| {
+                let tensor = Tensor::from_slice(&plain[&name]).view(shape.as_slice());
+                (name, tensor)
+            };
+            let shapes = self.config.tensor_shapes().into_iter();
+            WeightTensors::of(&self.config, shapes.map(tensor).collect())
+        })
     }
 
     /// The same policy elsewhere or in another form, under fast arithmetic.
@@ -74,7 +115,9 @@ impl Qwen2 {
         if (device, kind, place.memory) == (self.device(), self.kind(), self.memory) {
             return Ok(self);
         }
-        let Self { config, parameters, joined, .. } = self;
+        self.tensors();
+        let Self { config, tensors, .. } = self;
+        let WeightTensors { parameters, joined } = tensors.into_inner().expect("made above");
         drop(joined);
         // One after another: the old tensor is dropped before the next new one is made.
         let moved = parameters
@@ -112,7 +155,7 @@ impl Qwen2 {
     /// The same policy with each parameter changed by `change`, which keeps its shape.
     pub fn changed(&self, change: impl Fn(&Tensor) -> Tensor) -> Self {
         let changed = |(name, tensor): (&String, &Tensor)| (name.clone(), change(&tensor.detach()));
-        let parameters = self.parameters.iter().map(changed).collect();
+        let parameters = self.parameters().iter().map(changed).collect();
         let made = Self::laid_out(self.config.clone(), parameters, self.memory);
         made.with_numerics(self.numerics).expect("a shape that was accepted before")
     }
@@ -132,26 +175,20 @@ impl Qwen2 {
 
     /// What computes.
     pub fn device(&self) -> Device {
-        self.parameters["model.norm.weight"].device()
+        self.lie.0
     }
 
     /// The form of its weights.
     pub fn kind(&self) -> Kind {
-        self.parameters["model.norm.weight"].kind()
+        self.lie.1
     }
 
-    /// Parameters from which on LibTorch computes on the processor: more than the native engine was
-    /// tried with.
-    pub const MANY: usize = 1 << 30;
-
     /// Whether the native engine computes: under exact arithmetic, and for f32 policies on the processor
-    /// that are not huge. Else LibTorch does, one pass at a time, and memory may not suffice for it.
+    /// that are not huge. Else LibTorch does.
     pub fn is_native(&self) -> bool {
-        let is_small = || self.parameters.values().map(Tensor::numel).sum::<usize>() < Self::MANY;
-        let is_plain = (self.device(), self.kind()) == (Device::Cpu, Kind::Float)
-            && self.memory.is_none()
-            && !self.config.family.has_head_norms();
-        self.numerics == Numerics::Exact || (is_plain && is_small())
+        let is_plain =
+            (self.device(), self.kind(), self.memory) == (Device::Cpu, Kind::Float, None);
+        self.numerics == Numerics::Exact || (is_plain && native::computes(&self.config))
     }
 
     /// Its arithmetic.
@@ -161,7 +198,7 @@ impl Qwen2 {
 
     /// Tensor name → tensor, sharing the model's storage.
     pub fn parameters(&self) -> &BTreeMap<String, Tensor> {
-        &self.parameters
+        &self.tensors().parameters
     }
 
     /// Must be called after the parameters' numbers have changed.
@@ -169,14 +206,14 @@ impl Qwen2 {
         self.native.replace(None);
     }
 
-    /// The same policy for another thread: every tensor is shared, none is copied.
+    /// The same policy for another thread: no weight is copied.
     pub fn share(&self) -> Self {
-        let parameters =
-            self.parameters.iter().map(|(name, tensor)| (name.clone(), tensor.shallow_clone()));
+        let tensors = self.tensors.get().map(WeightTensors::share);
         Self {
             config: self.config.clone(),
-            parameters: parameters.collect(),
-            joined: self.joined.iter().map(Joined::share).collect(),
+            lie: self.lie,
+            tensors: tensors.map_or_else(OnceCell::new, OnceCell::from),
+            plain: self.plain.clone(),
             rotation: self.rotation.shallow_clone(),
             numerics: self.numerics,
             memory: self.memory,
@@ -207,23 +244,34 @@ impl Qwen2 {
     }
 
     /// The parameters as plain values.
-    pub fn plain_parameters(&self) -> Parameters {
+    pub fn plain_parameters(&self) -> Arc<Parameters> {
         let plain = |tensor: &Tensor| {
             let flat = tensor.detach().to_kind(Kind::Float).contiguous().flatten(0, -1);
             Vec::try_from(flat).expect("a dense f32 tensor")
         };
-        self.parameters.iter().map(|(name, tensor)| (name.clone(), plain(tensor))).collect()
+        let made = || {
+            let all = self.parameters().iter();
+            Arc::new(all.map(|(name, tensor)| (name.clone(), plain(tensor))).collect())
+        };
+        self.plain.clone().unwrap_or_else(made)
     }
 
-    /// Gives the policy other weights, and the native engine its matrices of them.
-    pub fn put(&self, weights: &Parameters) {
-        for (name, tensor) in &self.parameters {
-            let values = Tensor::from_slice(&weights[name]);
-            tensor.shallow_clone().copy_(&values.view(tensor.size().as_slice()));
-        }
+    /// The same, to be changed and given back by [`Qwen2::put`], whether changed or not: nothing else of the
+    /// policy may be used before.
+    pub fn take_parameters(&mut self) -> Arc<Parameters> {
+        let taken = self.plain_parameters();
+        self.plain = None;
+        self.tensors.take();
+        taken
+    }
+
+    /// Gives the policy its weights, and the native engine its matrices of them.
+    pub fn put(&mut self, weights: impl Into<Arc<Parameters>>) {
         // The old matrices go before the new ones come.
         self.parameters_changed();
-        let made = self.is_native().then(|| self.native_of(weights));
+        self.tensors.take();
+        let weights = self.plain.insert(weights.into()).clone();
+        let made = self.is_native().then(|| self.native_of(&weights));
         self.native.replace(made.map(|made| made.expect("a shape that was accepted before")));
     }
 
@@ -267,12 +315,12 @@ impl Qwen2 {
     /// The weights as the forward pass uses them: once for a forward and its backward pass, or
     /// once for all tokens of a generation.
     pub fn prepare(&self) -> Prepared {
-        Prepared::new(&self.config, &self.parameters)
+        Prepared::new(&self.config, self.parameters())
     }
 
     /// As [`Qwen2::prepare`], without a graph and for the products of few rows.
     pub fn prepare_for_sampling(&self) -> Prepared {
-        fast::without_graph(|| self.prepare().for_sampling(&self.joined))
+        fast::without_graph(|| self.prepare().for_sampling(&self.tensors().joined))
     }
 
     /// Log-prob and entropy of each target, without a graph and on the processor: both `[targets]`
@@ -421,7 +469,7 @@ impl Qwen2 {
 
     /// Next-token logits by fast arithmetic: final hidden states `[..., hidden]` → `[..., vocab]`.
     pub fn logits(&self, hidden: &Tensor) -> Tensor {
-        fast::linear(hidden, &self.parameters[self.head_name()], None)
+        fast::linear(hidden, &self.parameters()[self.head_name()], None)
     }
 
     /// The parameter that makes logits of hidden states.

@@ -46,6 +46,8 @@ pub struct AdamW {
     config: Optimizer,
     /// Twice as large as the policy: a checkpoint that is being written shares it.
     state: Arc<OptimizerState>,
+    /// The largest moment as [`size`], where it is known.
+    largest: Option<u32>,
 }
 
 impl AdamW {
@@ -56,7 +58,7 @@ impl AdamW {
 
     /// Resumes from a kept state.
     pub fn from_state(config: &Optimizer, state: impl Into<Arc<OptimizerState>>) -> Self {
-        Self { config: config.clone(), state: state.into() }
+        Self { config: config.clone(), state: state.into(), largest: None }
     }
 
     /// The state to keep.
@@ -93,15 +95,18 @@ impl AdamW {
         const LARGEST: f32 = 1e6;
         let is_first = self.state.updates == 0;
         self.check(parameters, gradients)?;
+        // No gradient is larger than the norm.
         let norm = finite_norm(gradients)?;
-        let all = [&self.state.first_moments, &self.state.second_moments, parameters, gradients];
-        let all: Vec<&Vec<f32>> = all.into_iter().flat_map(OptimizerTensors::values).collect();
-        // Bits without the sign are in the order of sizes, NaN above all.
-        let most = |x: &&Vec<f32>| x.iter().fold(0, |most, x| x.abs().to_bits().max(most));
-        let most = workers::in_parts(&all, most).into_iter().max().unwrap_or(0);
+        let OptimizerState { first_moments, second_moments, .. } = &*self.state;
+        let of_moments = match self.largest.take() {
+            Some(largest) => largest,
+            None => largest(first_moments).max(largest(second_moments)),
+        };
+        let largest = of_moments.max(largest(parameters));
         let Optimizer { epsilon, beta1, max_gradient_norm, .. } = self.config;
         let moves = learning_rate / (1.0 - beta1);
-        let sure = most <= LARGEST.to_bits() && epsilon >= 1e-10 && (0.0..=1e1).contains(&moves);
+        let small = largest <= size(LARGEST) && norm <= f64::from(LARGEST);
+        let sure = small && epsilon >= 1e-10 && (0.0..=1e1).contains(&moves);
         let Some(state) = Arc::get_mut(&mut self.state).filter(|_| sure) else { return Ok(None) };
         state.updates += 1;
         if is_first {
@@ -123,13 +128,15 @@ impl AdamW {
             parameters.values_mut().zip(gradients.values()).zip(moments)
         {
             let moments = first.chunks_mut(PART).zip(second.chunks_mut(PART));
-            parts.extend(values.chunks_mut(PART).zip(gradients.chunks(PART)).zip(moments));
+            let values = values.chunks_mut(PART).zip(gradients.chunks(PART));
+            parts.extend(values.zip(moments).map(|part| (part, 0)));
         }
         workers::by_rows(&mut parts, 1, |_, parts| {
-            for ((values, gradients), (first, second)) in parts {
-                update.apply_all(values, first, second, gradients, scale);
+            for (((values, gradients), (first, second)), most) in parts {
+                *most = update.apply_all(values, first, second, gradients, scale);
             }
         });
+        self.largest = parts.iter().map(|(_, most)| *most).max();
         Ok(Some(norm))
     }
 
@@ -188,6 +195,7 @@ impl AdamW {
     /// Takes an update's moments for its own, and returns its parameters.
     pub fn take(&mut self, next: OptimizerNext) -> OptimizerTensors {
         self.state = Arc::new(next.state);
+        self.largest = None;
         next.parameters
     }
 }
@@ -241,7 +249,8 @@ impl Update {
         }
     }
 
-    /// [`Update::apply`] to every element of a tensor; gradients are multiplied by `scale`.
+    /// [`Update::apply`] to every element of a tensor; gradients are multiplied by `scale`. Returns the largest
+    /// new moment as [`size`].
     fn apply_all(
         &self,
         parameters: &mut [f32],
@@ -249,10 +258,11 @@ impl Update {
         second: &mut [f32],
         gradients: &[f32],
         scale: f64,
-    ) {
+    ) -> u32 {
         vectorised(
             #[inline(always)]
             || {
+                let mut most = 0;
                 let moments = first.iter_mut().zip(second.iter_mut());
                 let values = parameters.iter_mut().zip(gradients);
                 for ((parameter, gradient), (first, second)) in values.zip(moments) {
@@ -265,9 +275,11 @@ impl Update {
                     *parameter = after.parameter as f32;
                     *first = after.first_moment as f32;
                     *second = after.second_moment as f32;
+                    most = size(*first).max(size(*second)).max(most);
                 }
+                most
             },
-        );
+        )
     }
 
     /// `torch.optim.AdamW` on one element, in torch's order of operations:
@@ -353,6 +365,18 @@ pub fn learning_rate(config: &Optimizer, rollout_step: u64) -> f64 {
     } else {
         config.learning_rate * (reached as f64 / length as f64)
     }
+}
+
+/// Bits without the sign, which are in the order of sizes, NaN above all.
+fn size(x: f32) -> u32 {
+    x.abs().to_bits()
+}
+
+/// The largest number as [`size`].
+fn largest(tensors: &OptimizerTensors) -> u32 {
+    let all: Vec<&Vec<f32>> = tensors.values().collect();
+    let most = |x: &&Vec<f32>| x.iter().fold(0, |most, x| size(*x).max(most));
+    workers::in_parts(&all, most).into_iter().max().unwrap_or(0)
 }
 
 fn finite_norm(gradients: &OptimizerTensors) -> Result<f64, OptimizerError> {

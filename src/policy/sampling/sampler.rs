@@ -36,7 +36,7 @@ pub fn sample(
     let token = if greedy {
         (0..logits.len()).rev().max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap_or(0)
     } else if !sampling.keeps_a_part() {
-        invert(weights, 0..weights.len(), uniform * total)
+        distribution.token_at(uniform * total)
     } else {
         let mut kept = most_probable(weights, total, sampling);
         kept.sort_unstable();
@@ -44,7 +44,7 @@ pub fn sample(
         if sampling.log_probs == Some(LogProbsOver::KeptTokens) {
             kept_share = mass / total;
         }
-        invert(weights, kept.into_iter(), uniform * mass)
+        invert(weights, &kept, uniform * mass)
     };
     Some(SamplerDraw {
         token: token as u32,
@@ -53,39 +53,49 @@ pub fn sample(
     })
 }
 
+/// The kept tokens, the most probable first. As few are put in order as it takes.
 fn most_probable(weights: &[f64], total: f64, sampling: &Sampling) -> Vec<usize> {
+    const FIRST: usize = 64;
     let mut order: Vec<usize> = (0..weights.len()).collect();
-    order.sort_by(|&a, &b| weights[b].total_cmp(&weights[a]).then(a.cmp(&b)));
-    if sampling.top_k > 0 {
-        order.truncate(sampling.top_k as usize);
-    }
-    // Top-p looks at the distribution that top-k left, as transformers and vLLM do.
-    let left: f64 =
-        if sampling.top_k > 0 { order.iter().map(|&token| weights[token]).sum() } else { total };
-    let mut mass = 0.0;
-    let enough = order.iter().position(|&token| {
-        mass += weights[token];
-        mass >= sampling.top_p * left
-    });
-    order.truncate(enough.map_or(order.len(), |last| last + 1));
-    order
-}
-
-fn invert(weights: &[f64], tokens: impl Iterator<Item = usize>, target: f64) -> usize {
-    let mut mass = 0.0;
-    let mut last = 0;
-    for token in tokens {
-        if weights[token] == 0.0 {
-            continue;
+    let by = |&a: &usize, &b: &usize| weights[b].total_cmp(&weights[a]).then(a.cmp(&b));
+    let sort = |from: usize, to: usize, order: &mut [usize]| {
+        if to < order.len() {
+            order[from..].select_nth_unstable_by(to - from, by);
         }
-        mass += weights[token];
-        last = token;
-        if target < mass {
+        order[from..to].sort_unstable_by(by);
+    };
+    // Top-p looks at the distribution that top-k left, as transformers and vLLM do.
+    let (mut sorted, mut left) = (0, total);
+    if sampling.top_k > 0 {
+        sorted = order.len().min(sampling.top_k as usize);
+        sort(0, sorted, &mut order);
+        order.truncate(sorted);
+        left = order.iter().map(|&token| weights[token]).sum();
+    }
+    let mut mass = 0.0;
+    for kept in 0..order.len() {
+        if kept == sorted {
+            sorted = (8 * sorted).max(FIRST).min(order.len());
+            sort(kept, sorted, &mut order);
+        }
+        mass += weights[order[kept]];
+        if mass >= sampling.top_p * left {
+            order.truncate(kept + 1);
             break;
         }
     }
-    // Rounding may leave the target at the very end: the last possible token takes it.
-    last
+    order
+}
+
+/// As [`Distribution::token_at`] of some tokens, in the order of their ids.
+fn invert(weights: &[f64], tokens: &[usize], target: f64) -> usize {
+    let possible = || tokens.iter().copied().filter(|&token| weights[token] != 0.0);
+    let mut mass = 0.0;
+    let found = possible().find(|&token| {
+        mass += weights[token];
+        target < mass
+    });
+    found.or_else(|| possible().next_back()).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -155,6 +165,25 @@ mod tests {
             for uniform in [0.0, 0.5, 0.999] {
                 assert_eq!(draw(&logits, &sampling, uniform).token, 1);
             }
+        }
+    }
+
+    /// Of many tokens, few of which are put in order.
+    #[test]
+    fn the_most_probable_of_many_are_those_of_a_whole_order() {
+        let weights: Vec<f64> = (0..3000u32).map(|at| f64::from(at * 7919 % 1013 % 97)).collect();
+        let total: f64 = weights.iter().sum();
+        let mut all: Vec<usize> = (0..weights.len()).collect();
+        all.sort_by(|&a, &b| weights[b].total_cmp(&weights[a]).then(a.cmp(&b)));
+        for (top_k, top_p) in
+            [(0, 0.01), (0, 0.3), (0, 0.97), (0, 1.0), (7, 1.0), (900, 0.5), (9000, 0.5)]
+        {
+            let kept = most_probable(&weights, total, &Sampling { top_p, top_k, ..PLAIN });
+            assert_eq!(kept, all[..kept.len()], "{top_k} {top_p}");
+            let most = if top_k == 0 { all.len() } else { all.len().min(top_k as usize) };
+            let mass = |count: usize| all[..count].iter().map(|&at| weights[at]).sum::<f64>();
+            assert!(kept.len() <= most && mass(kept.len()) >= top_p * mass(most) - 1e-6);
+            assert!(kept.len() <= 1 || mass(kept.len() - 1) < top_p * mass(most) + 1e-6);
         }
     }
 

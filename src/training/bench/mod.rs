@@ -221,10 +221,10 @@ fn repeat(inputs: &Inputs) -> Result<(Seconds, BenchDone), TrainingError> {
     let parameters = throughput::parameters(&model);
     let policy = Policy::new(model, &experiment.optimizer);
     let mut trainer = Trainer::new(experiment, &inputs.tokenizer, &inputs.data.train, policy, None);
+    let is_native = trainer.policy().model().is_native();
     let fed = Fed {
         reads_old: !trainer.samples_as_trained(),
-        shares_prompts: trainer.policy().model().is_native()
-            && experiment.numerics == Numerics::Fast,
+        shares_prompts: is_native && experiment.numerics == Numerics::Fast,
     };
     let started = Instant::now();
     let outcome = trainer.step(&mut |_| ())?;
@@ -255,14 +255,14 @@ fn repeat(inputs: &Inputs) -> Result<(Seconds, BenchDone), TrainingError> {
     ]);
 
     let lengths = sequence_lengths(&step);
-    let responses = || lengths.iter().flat_map(|(_, responses)| responses);
+    let responses = || lengths.iter().flat_map(|group| &group.responses);
     let workload = BenchWorkload {
         experiment: experiment.name.clone(),
         parameters,
         threads: experiment.execution.threads,
         repetitions: 0,
         rollouts: responses().count() as u64,
-        prompt_tokens: lengths.iter().map(|(prompt, _)| prompt).sum(),
+        prompt_tokens: lengths.iter().map(|group| group.prompt).sum(),
         response_tokens: responses().sum(),
         longest_response_tokens: responses().copied().max().unwrap_or(0),
         updates: trainer.counters().updates,
@@ -285,12 +285,22 @@ fn write(inputs: &Inputs, trainer: &Trainer, step: &Step) -> Result<(), Training
     Ok(())
 }
 
-/// For each group the length of its prompt and of its responses.
-fn sequence_lengths(step: &Step) -> Vec<(u64, Vec<u64>)> {
+/// A group as work: lengths of its prompt and responses.
+struct BenchGroup {
+    prompt: u64,
+    responses: Vec<u64>,
+    /// Of a group that is trained on, whether one of its responses has an advantage.
+    learns: Option<bool>,
+}
+
+fn sequence_lengths(step: &Step) -> Vec<BenchGroup> {
     let length = |tokens: &Vec<u32>| tokens.len() as u64;
-    let groups = step.groups.iter().map(|group| {
+    let trained: BTreeMap<usize, &Vec<f64>> =
+        step.trained.iter().map(|(group, advantages)| (*group, advantages)).collect();
+    let groups = step.groups.iter().enumerate().map(|(at, group)| {
         let responses = group.rollouts.iter().map(|scored| length(&scored.rollout.tokens));
-        (length(&group.prompt.tokens), responses.collect())
+        let learns = trained.get(&at).map(|advantages| advantages.iter().any(|it| *it != 0.0));
+        BenchGroup { prompt: length(&group.prompt.tokens), responses: responses.collect(), learns }
     });
     groups.collect()
 }
@@ -300,29 +310,33 @@ fn sequence_lengths(step: &Step) -> Vec<(u64, Vec<u64>)> {
 struct Fed {
     /// Whether a pass reads π_old.
     reads_old: bool,
-    /// Whether responses of a group have their prompt once in an update.
+    /// Whether responses of a group have their prompt once in an update, and go forward only where they
+    /// have no advantage.
     shares_prompts: bool,
 }
 
 /// Operations of the step's matrix products; a multiplication and an addition count as two. As the
 /// trainer feeds it, a prompt counts once for its group in generation. Padding does not count; backward
 /// is twice forward.
-fn step_flops(
-    config: &Config,
-    lengths: &[(u64, Vec<u64>)],
-    fed: Fed,
-) -> BTreeMap<&'static str, f64> {
-    let (mut generation, mut forward) = (0.0, 0.0);
-    for (prompt, responses) in lengths {
-        generation += sequence_flops(config, 0, *prompt, 1);
+fn step_flops(config: &Config, lengths: &[BenchGroup], fed: Fed) -> BTreeMap<&'static str, f64> {
+    let (mut generation, mut old, mut update) = (0.0, 0.0, 0.0);
+    for BenchGroup { prompt, responses, learns } in lengths {
+        let mut shared = sequence_flops(config, 0, *prompt, 1);
+        let mut forward = 0.0;
         for response in responses {
             // The last token is not fed.
-            generation += sequence_flops(config, *prompt, prompt + response - 1, response - 1);
+            shared += sequence_flops(config, *prompt, prompt + response - 1, response - 1);
             forward += sequence_flops(config, 0, prompt + response - 1, *response);
         }
+        generation += shared;
+        if let Some(learns) = learns {
+            old += if fed.reads_old { forward } else { 0.0 };
+            update += match fed.shares_prompts {
+                true => shared * if *learns { 3.0 } else { 1.0 },
+                false => 3.0 * forward,
+            };
+        }
     }
-    let old = if fed.reads_old { forward } else { 0.0 };
-    let update = 3.0 * if fed.shares_prompts { generation } else { forward };
     let training = [("old_log_probs", old), ("update", update)];
     let all = generation + old + update;
     [("generation", generation), ("rollout_step", all)].into_iter().chain(training).collect()

@@ -6,7 +6,7 @@
 use crate::algorithm::Kl;
 use crate::experiment::{Device, Experiment, Place, WeightKind};
 use crate::numerics::Numerics;
-use crate::policy::{Config, Qwen2};
+use crate::policy::{Config, model::native};
 use crate::training::PlanPrompts;
 use std::collections::BTreeMap;
 
@@ -22,12 +22,11 @@ const PROCESS: f64 = 0.35e9;
 /// What a CUDA context and its libraries take on the card.
 const CUDA_CONTEXT: f64 = 0.6e9;
 
-/// Whether LibTorch computes the run's policy, as [`Qwen2::is_native`] says.
+/// Whether LibTorch computes the run's policy, as [`crate::policy::Qwen2::is_native`] says.
 pub fn are_stored(experiment: &Experiment, config: &Config) -> bool {
     let Place { device, weights, memory } = experiment.execution.place();
     let narrow = device != Device::Cpu || weights == WeightKind::Bf16 || memory.is_some();
-    let is_small = parameters(config) < Qwen2::MANY as f64 && !config.family.has_head_norms();
-    experiment.numerics == Numerics::Fast && (narrow || !is_small)
+    experiment.numerics == Numerics::Fast && (narrow || !native::computes(config))
 }
 
 /// Values of a model of this shape.

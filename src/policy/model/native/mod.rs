@@ -94,6 +94,9 @@ pub struct NativePolicy<A> {
 /// Parameters from which on threads share each operation.
 pub const LARGE: usize = 1 << 23;
 
+/// Parts of the logits that an update computes once.
+const KEPT_PARTS: usize = 2;
+
 /// Logits that are held at once while tokens are drawn, and about so many while an update is made.
 const MOST_LOGITS: usize = 1 << 22;
 
@@ -147,6 +150,17 @@ pub fn shape(config: &Config) -> WindowShape {
     }
 }
 
+/// Parameters from which on LibTorch computes on the processor: more than the engine was tried with.
+const MANY: usize = 1 << 30;
+
+/// Whether the engine computes f32 policies of this shape on the processor. LibTorch does the others, one
+/// pass at a time, and memory may not suffice for it.
+pub fn computes(config: &Config) -> bool {
+    let count = |(_, shape): (String, Vec<i64>)| shape.into_iter().product::<i64>() as usize;
+    let parameters: usize = config.tensor_shapes().into_iter().map(count).sum();
+    parameters < MANY && !config.family.has_head_norms()
+}
+
 /// The windows of a policy of this shape, for exact sums.
 pub fn windows(config: &Config) -> Result<Windows, NumericsError> {
     match config.family.has_head_norms() {
@@ -164,7 +178,11 @@ impl<A: Arithmetic> NativePolicy<A> {
     ) -> Result<Self, NumericsError> {
         let (shape, epsilon) = (shape(config), config.rms_norm_eps);
         let windows = if A::EXACT { windows(config)? } else { Windows::UNUSED };
-        let is_large = parameters.values().map(Vec::len).sum::<usize>() >= LARGE;
+        let count = parameters.values().map(Vec::len).sum::<usize>();
+        let is_large = count >= LARGE;
+        if is_large {
+            workers::keep_memory(8 * count * size_of::<f32>());
+        }
         let heads = config.heads();
         let settings = NativeSettings { windows, heads, epsilon, recomputes: is_large };
         let folded = Decoder::of(config);
@@ -355,16 +373,18 @@ impl<A: Arithmetic> NativeEngine for NativePolicy<A> {
             let it = Distribution::new(logits, temperature);
             it.map_or(f64::NAN, |it| it.log_prob(logits[target as usize].to_f64()))
         };
-        // The logits of the first part stay for the backward pass, those of others are computed twice.
-        let (operations, last, mut kept, log_probs) = self.shared(|| {
+        // The logits of the first parts stay for the backward pass, those of others are computed twice.
+        let (operations, last, kept, log_probs) = self.shared(|| {
             let (operations, last) = self.forward(sequences, true);
             let finite = !operations.tally().not_finite;
-            let (mut kept, mut log_probs) = (None, Vec::new());
+            let (mut kept, mut log_probs) = (Vec::new(), Vec::new());
             let parts = last.values.chunks(part * self.hidden).zip(targets.chunks(part));
             for (rows, targets) in parts {
                 let one = |row: usize, logits: &mut [A]| log_prob(logits, targets[row]);
                 let (logits, values) = self.each_logits(rows, finite, one);
-                kept.get_or_insert(logits);
+                if kept.len() < KEPT_PARTS {
+                    kept.push(logits);
+                }
                 log_probs.extend(values);
             }
             (operations, last, kept, log_probs)
@@ -376,22 +396,24 @@ impl<A: Arithmetic> NativeEngine for NativePolicy<A> {
             logits,
             temperature,
         ) {
-            Some(it) => {
-                let places = logits.iter_mut().zip(it.derivative(target as usize));
-                places.for_each(|(place, by_logit)| *place = A::from((share * by_logit) as f32));
-            }
+            Some(it) => it.differentiate(target as usize, share, logits),
             None => logits.fill(A::from(f32::NAN)),
         };
+        // Of responses without an advantage, mostly: zeros would be added to zeros.
+        if !A::EXACT && shares.iter().all(|share| *share == 0.0) {
+            return Ok(sums);
+        }
         let setting = BackwardSetting { window, tokens_in_all: scale.tokens };
         let (head, finite) = (&self.decoder.lm_head, !operations.tally().not_finite);
         Ok(self.shared(|| {
             let rows = last.values.chunks(part * self.hidden);
+            let mut kept = kept.into_iter();
             let all = rows.zip(targets.chunks(part)).zip(shares.chunks(part));
             let by_logits = all.map(|((rows, targets), shares)| {
                 let one = |row: usize, logits: &mut [A]| {
                     differentiate(logits, targets[row], shares[row]);
                 };
-                let logits = match kept.take() {
+                let logits = match kept.next() {
                     Some(mut logits) => {
                         self.each_row(&mut logits, one);
                         logits
