@@ -3,7 +3,7 @@
 use crate::base::{files, visible};
 use crate::commands::{ablate_table, exit, output};
 use crate::experiment::Grid;
-use crate::records::RunFolder;
+use crate::records::{RunFolder, run_folder::is_portable};
 use crate::study::cell::{self, build, grading};
 use crate::study::{Cell, ablate::AblateStudy};
 use anyhow::Result;
@@ -99,8 +99,8 @@ fn compare(args: &CellsArgs, folder: &RunFolder) -> Result<ExitCode> {
     let head = record.ledger_head.as_deref().unwrap_or("none");
     if differences.is_empty() {
         output::tell(format!("the run is the record's, to the ledger's head {head}"));
-    } else if record.exactness != "exact" {
-        eprintln!("under fast arithmetic another machine or build may give other bits");
+    } else if !is_portable(&record.exactness) {
+        eprintln!("where LibTorch computes, another machine or build may give other bits");
     }
     Ok(exit::agreed(differences.is_empty()))
 }

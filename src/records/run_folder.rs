@@ -127,6 +127,15 @@ pub struct EvaluationRecord {
     pub outcomes_sha256: String,
 }
 
+/// The level of f32 in the native engine: the same bits on any machine, with any threads and generation
+/// batch, for one cut of the mini-batches into passes.
+pub const EXACT_F32: &str = "exact-f32";
+
+/// Whether repetitions at this level have the same bits on any machine.
+pub fn is_portable(level: &str) -> bool {
+    level == "exact" || level == EXACT_F32
+}
+
 /// `manifest.json`: what this run is. Nothing in it depends on time or place.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -137,8 +146,9 @@ pub struct Manifest {
     pub seed: u64,
     /// SHA-256 over arm, seed, inputs and (under `fast` arithmetic) execution.
     pub run_key: String,
-    /// How exactly a repetition agrees: `exact-here` for `fast` arithmetic on the processor,
-    /// `approximate` on a card, `imported` where another trainer ran.
+    /// How exactly a repetition agrees: `exact`; [`EXACT_F32`] for `fast` arithmetic in the native engine;
+    /// `exact-here` where LibTorch computes it on the processor, `approximate` on a card, `imported` where
+    /// another trainer ran.
     pub exactness: String,
     /// `data/train`, `tokenizer`, `base/model.safetensors`, … → SHA-256.
     pub inputs: BTreeMap<String, String>,

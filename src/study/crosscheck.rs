@@ -21,7 +21,7 @@
 
 use crate::base::files;
 use crate::numerics::Numerics;
-use crate::records::environment::CHANGES_NO_BIT;
+use crate::records::{environment::CHANGES_NO_BIT, run_folder::is_portable};
 use crate::statistics::{near_copy, same_policy};
 use crate::study::{Cell, CellEvaluation, CellOutcomes};
 use serde_json::json;
@@ -264,7 +264,7 @@ impl<'a> CrosscheckFound<'a> {
         for (index, evaluation) in self.remaining(bases) {
             let cell = &self.cells[index];
             let machine = match cell.exactness.as_str() {
-                "exact" => String::new(),
+                level if is_portable(level) => String::new(),
                 "exact-here" => {
                     let mut facts = cell.environment.clone();
                     facts.retain(|name, _| !CHANGES_NO_BIT.contains(&name.as_str()));

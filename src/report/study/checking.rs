@@ -1,6 +1,7 @@
 //! How a reader checks the study without trusting it: digests, ledger heads, and the commands
 //! that train one cell again and compare it bit for bit.
 
+use crate::records::run_folder::is_portable;
 use crate::report::page::{Block, Look, Section, Table, TableCell, row};
 use crate::report::{Context, text};
 use crate::study::{Cell, CellEnding};
@@ -50,14 +51,15 @@ fn exactness(cells: &[&Cell]) -> String {
     let words = levels
         .iter()
         .map(|(level, count)| format!("{} {level}", text::counted(*count, "run is", "runs are")));
-    let meaning = match levels.len() == 1 && levels.contains_key("exact") {
-        true => {
-            "a repetition has the same bits with any number of threads, on any machine with \
-             IEEE 754 arithmetic"
-        }
-        false => {
-            "a run that is not exact has the same bits only on the same kind of machine and build"
-        }
+    let meaning = if levels.len() == 1 && levels.contains_key("exact") {
+        "a repetition has the same bits with any number of threads, on any machine with \
+         IEEE 754 arithmetic"
+    } else if levels.keys().all(|level| is_portable(level)) {
+        "a repetition has the same bits with any number of threads, on any machine with \
+         IEEE 754 arithmetic; in f32 with the same cut of mini-batches into passes"
+    } else {
+        "a run that is neither exact nor exact-f32 has the same bits only on the same kind of \
+         machine and build"
     };
     format!("{}: {meaning}.", text::listed(&words.collect::<Vec<_>>()))
 }

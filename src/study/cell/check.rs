@@ -67,9 +67,10 @@ pub(super) fn identity(cell: &Cell) -> Result<(), String> {
     let (arm, seed) = (experiment.arm_sha256(), experiment.execution.seed);
     ensure(cell.arm_sha256 == arm, "`arm_sha256` is not the hash of `experiment`")?;
     ensure(cell.seed == seed, "`seed` is not the seed of `experiment`")?;
-    let exactness = inputs::exactness(experiment);
-    let reason = format_args!("`exactness` is not {exactness}, which its `experiment` gives");
-    ensure(cell.exactness == exactness, reason)?;
+    let levels = inputs::levels(experiment);
+    let named = levels.join(" or ");
+    let reason = format_args!("`exactness` is not {named}, which its `experiment` gives");
+    ensure(levels.contains(&cell.exactness.as_str()), reason)?;
     let key = inputs::run_key(experiment, digests);
     ensure(cell.run_key == key, "`run_key` is not that of `experiment` and `inputs`")
 }

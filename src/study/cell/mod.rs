@@ -59,7 +59,7 @@ pub struct Cell {
     pub seed: u64,
     /// SHA-256 over arm, seed and inputs.
     pub run_key: String,
-    /// `exact`, `exact-here` or `approximate`.
+    /// `exact`, `exact-f32`, `exact-here` or `approximate`.
     pub exactness: String,
     pub harness: String,
     pub ending: CellEnding,

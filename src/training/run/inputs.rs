@@ -3,10 +3,10 @@
 use crate::algorithm::Problem;
 use crate::base::files;
 use crate::experiment::bases::{self, BaseRecipe};
-use crate::experiment::{Data, Device, Experiment, Place, PromptSettings, sets};
+use crate::experiment::{Data, Device, Experiment, Place, PromptSettings, WeightKind, sets};
 use crate::numerics::Numerics;
 use crate::policy::{Config, Qwen2, checkpoint, checkpoint::weights, model::native};
-use crate::records::Manifest;
+use crate::records::{Manifest, run_folder};
 use crate::task::{DataSets, TaskError, Tokenizer, data, prompt};
 use crate::training::TrainingError;
 use serde_json::json;
@@ -40,7 +40,9 @@ pub fn prepare_without_weights(experiment: Experiment) -> Result<Inputs, Trainin
 /// What a run of the experiment would be, without a look at whether it can be trained.
 pub fn identified(experiment: &Experiment) -> Result<Manifest, TrainingError> {
     let experiment = experiment.clone().of_its_seed();
-    manifest(&experiment, &data::load(&experiment.inputs.data)?)
+    // Another engine's policy may be one that is not read here.
+    let config = checkpoint::open_model(&experiment.inputs.model).ok().map(|(config, _)| config);
+    manifest(&experiment, config.as_ref(), &data::load(&experiment.inputs.data)?)
 }
 
 fn assemble(
@@ -66,7 +68,7 @@ fn assemble(
     let tokenizer = Tokenizer::load(folder)?;
     let (config, model) = model(folder)?;
     tokenizer.fits(folder, config.vocab_size)?;
-    let manifest = manifest(&experiment, &data)?;
+    let manifest = manifest(&experiment, Some(&config), &data)?;
     let base = RefCell::new(model);
     let inputs = Inputs { experiment, tokenizer, data, manifest, config, base };
     for (name, _) in named_sets(&inputs.data).into_iter().skip(1) {
@@ -150,7 +152,11 @@ impl Inputs {
     }
 }
 
-fn manifest(experiment: &Experiment, sets: &DataSets) -> Result<Manifest, TrainingError> {
+fn manifest(
+    experiment: &Experiment,
+    config: Option<&Config>,
+    sets: &DataSets,
+) -> Result<Manifest, TrainingError> {
     let mut inputs = BTreeMap::new();
     for (name, problems) in named_sets(sets) {
         inputs.insert(format!("data/{name}"), data::digest(problems));
@@ -169,7 +175,7 @@ fn manifest(experiment: &Experiment, sets: &DataSets) -> Result<Manifest, Traini
         arm_sha256: experiment.arm_sha256(),
         seed: experiment.execution.seed,
         run_key: run_key(experiment, &inputs),
-        exactness: exactness(experiment).to_string(),
+        exactness: exactness(experiment, config).to_string(),
         inputs,
     })
 }
@@ -196,15 +202,34 @@ pub fn impossible<'a>(
     inputs.iter().find(wrong).map(|(name, _)| name.as_str())
 }
 
-pub fn exactness(experiment: &Experiment) -> &'static str {
+/// How exactly repetitions of an experiment may agree; which of two it is, the policy's shape decides.
+pub fn levels(experiment: &Experiment) -> &'static [&'static str] {
     if !experiment.engine.is_native() {
-        return "imported";
+        return &["imported"];
     }
-    match (experiment.numerics, experiment.execution.device.unwrap_or_default()) {
-        (Numerics::Exact, _) => "exact",
-        (Numerics::Fast, Device::Cpu) => "exact-here",
+    let Place { device, weights, memory } = experiment.execution.place();
+    match (experiment.numerics, device) {
+        (Numerics::Exact, _) => &["exact"],
+        (Numerics::Fast, Device::Cpu) if weights == WeightKind::F32 && memory.is_none() => {
+            &[run_folder::EXACT_F32, "exact-here"]
+        }
+        (Numerics::Fast, Device::Cpu) => &["exact-here"],
         // The backward passes of its attention add in no fixed order.
-        (Numerics::Fast, Device::Cuda(_)) => "approximate",
+        (Numerics::Fast, Device::Cuda(_)) => &["approximate"],
+    }
+}
+
+/// The level of a run with a policy of this shape.
+fn exactness(experiment: &Experiment, config: Option<&Config>) -> &'static str {
+    match levels(experiment) {
+        [native, other] => {
+            if config.is_some_and(native::computes) {
+                native
+            } else {
+                other
+            }
+        }
+        all => all[0],
     }
 }
 

@@ -3,8 +3,8 @@
 
 use crate::algorithm::Problem;
 use crate::base::{rng::Id, visible};
-use crate::numerics::Numerics;
 use crate::policy::Qwen2;
+use crate::records::run_folder::is_portable;
 use crate::records::tables::{self, OutcomeRecord};
 use crate::training::{Protocol, evaluation, evaluation::Set};
 use crate::verification::verify::inputs::Local;
@@ -39,17 +39,17 @@ pub struct Executed {
     pub detection: Vec<AlteredProblems>,
 }
 
-/// Picks as many evaluations as steps, and the requested number of problems of each. Under `fast`
-/// arithmetic all problems are picked: a response there has the run's bits only in the same batch.
+/// Picks as many evaluations as steps, and the requested number of problems of each. Where the native engine
+/// does not compute, all problems are picked: a response there has the run's bits only in the same batch.
 pub fn pick(records: &VerifiedRecords, local: &Local, request: &ReplayRequest) -> Vec<Picked> {
     let head = records.head();
     let mut chosen: Vec<usize> = (0..records.evaluations.len()).collect();
     request.draws(head, &[Id::from("evaluations")]).shuffle(&mut chosen);
     chosen.truncate(usize::try_from(request.steps).unwrap_or(usize::MAX));
     chosen.sort_unstable();
-    let most = match records.experiment.numerics {
-        Numerics::Exact => usize::try_from(request.problems).unwrap_or(usize::MAX),
-        Numerics::Fast => usize::MAX,
+    let most = match is_portable(&records.manifest.exactness) {
+        true => usize::try_from(request.problems).unwrap_or(usize::MAX),
+        false => usize::MAX,
     };
     let pick = |index: usize| {
         let record = &records.evaluations[index];

@@ -9,10 +9,11 @@ use crate::algorithm::Kl;
 use crate::base::rng::{Id, Stream, stream};
 use crate::base::{Purpose, files};
 use crate::experiment::{Device, compare::differing_keys};
-use crate::numerics::Numerics;
 use crate::policy::checkpoint;
 use crate::records::ledger::STEP_COMPONENTS;
-use crate::records::{RolloutRow, RunFolder, StepMetrics, environment, tables};
+use crate::records::{
+    RolloutRow, RunFolder, StepMetrics, environment, run_folder::is_portable, tables,
+};
 use crate::training::run::inputs::{self, Inputs};
 use crate::training::run::rows::{rollout_rows, step_components};
 use crate::training::{StepOutcome, Trainer, run};
@@ -206,10 +207,10 @@ fn prepare(subject: VerifySubject, kept: &BTreeSet<u64>) -> Result<Inputs, Strin
     inputs::prepare(experiment).map_err(|error| error.to_string())
 }
 
-/// Under `fast` arithmetic bits depend on machine and build. The differences from the run's machine
+/// Where the native engine does not compute, bits depend on machine and build. The differences from the run's machine
 /// that its records show; `None` if the bits must agree.
 fn other_machine(folder: &RunFolder, records: &VerifiedRecords) -> Option<String> {
-    if records.experiment.numerics == Numerics::Exact {
+    if is_portable(&records.manifest.exactness) {
         return None;
     }
     if matches!(records.experiment.execution.device, Some(Device::Cuda(_))) {
