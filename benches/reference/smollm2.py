@@ -5,7 +5,8 @@
 Run it in the repository's root. DAPO is the binary, OTHER an earlier one that takes its turn, too; MODEL is a folder
 of Hugging Face with a chat template (`./justw smollm2` makes one) that ends its responses by itself; --problems is an embedded task of `dapo data prepare`, or JSON lines
 with "question" and "answer". The Python needs torch, transformers, datasets, pyarrow and trl. Both sides train on the same 8 problems: 8 responses each
-of at most 48 tokens at temperature 1, and 2 updates of 32; the policy of a repetition is always MODEL. Generation makes
+of at most 48 tokens at temperature 1, and 2 updates of 32; the policy of a repetition is always MODEL. Groups whose responses are all
+right or all wrong have no gradient: dapo passes them forward only, TRL backward too. Generation makes
 responses of one length after random prompts. Prints medians of the rounds; FILE gets every round with the machine's facts.
 """
 
@@ -40,6 +41,7 @@ rollout = {{ prompts_per_round = {PROMPTS}, group_size = {GROUP}, max_prompt_tok
 training = {{ prompts_per_step = {PROMPTS}, mini_batch_rollouts = {MINI_BATCH} }}
 dapo.dynamic_sampling.kind = "none"
 dapo.overlong.punishment.kind = "none"
+execution = {{ pass_tokens = 2560 }}
 evaluation = {{ every_steps = 0, samples = {{ dev = 1 }} }}
 """)
     return path

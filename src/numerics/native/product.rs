@@ -1,5 +1,5 @@
 //! Matrix products of f32 numbers, in f64 of numbers out of windows (every sum is exact) or in f32.
-//! A sum adds up parts of 128 terms, and a part its terms one after another, each product and addition
+//! A sum adds up parts of 144 terms, and a part its terms one after another, each product and addition
 //! rounded once. So no other row or column, thread or instruction set changes a bit of it; an exact sum does
 //! not depend on the order either.
 
@@ -238,11 +238,12 @@ impl Reach {
     }
 }
 
-/// Terms that are added one after another: a core's first cache holds them of the columns of a tile.
-const PART: usize = 512;
+/// Terms that are added one after another. The fewer, the more accurate a sum and the slower; widths of
+/// language models are often multiples of it.
+const PART: usize = 144;
 
 /// Panels whose transpose is packed at once: whole parts of terms.
-const BLOCK: usize = 32;
+const BLOCK: usize = 36;
 
 /// Products that are not worth a second thread.
 const SHORT: usize = 1 << 20;
@@ -494,17 +495,14 @@ impl<A: Arithmetic> Product<'_, A> {
                     }
                 }
             }
-            let vectors = (0..A::vectors_of_a_panel::<S>()).step_by(VECTORS);
-            let terms = (0..self.terms).step_by(PART);
-            let parts = terms.flat_map(|term| vectors.clone().map(move |vector| (term, vector)));
             for at in 0..self.panels.len() {
-                for (term, vector) in parts.clone() {
+                for vector in (0..A::vectors_of_a_panel::<S>()).step_by(VECTORS) {
                     for (row, height) in heights() {
                         let left = match self.place.by_column {
                             true => &packed[(row - from) * self.terms..],
                             false => &[][..],
                         };
-                        let place = TilePlace { row, at, term, vector };
+                        let place = TilePlace { row, at, vector };
                         match height {
                             4 => self.tile::<S, 4, VECTORS>(simd, place, left),
                             3 => self.tile::<S, 3, VECTORS>(simd, place, left),
@@ -530,13 +528,13 @@ impl<A: Arithmetic> Product<'_, A> {
         }
     }
 
-    /// Adds a part of the terms to the sums of ROWS rows and VECTORS registers of a panel. `packed` holds the
+    /// Adds the terms to the sums of ROWS rows and VECTORS registers of a panel. `packed` holds the
     /// left numbers of the rows where they lie by columns.
     #[inline(always)]
     fn tile<S: Simd, const ROWS: usize, const VECTORS: usize>(
         &mut self,
         simd: S,
-        TilePlace { row, at, term, vector }: TilePlace,
+        TilePlace { row, at, vector }: TilePlace,
         packed: &[A],
     ) {
         let (terms, columns, of_a_panel) = (self.terms, self.columns, A::vectors_of_a_panel::<S>());
@@ -544,70 +542,72 @@ impl<A: Arithmetic> Product<'_, A> {
         let (reached, needed) = self.reach.of(first, first + ROWS - 1, terms, columns);
         let (panel, lanes) = (A::vectors::<S>(&self.panels[at]).0, A::PANEL / of_a_panel);
         let column = at * A::PANEL + vector * lanes;
-        let is_first = self.are_zeros && term <= reached.start;
-        let reached = reached.start.max(term)..reached.end.min(term + PART);
-        if column >= needed || reached.is_empty() {
+        if column >= needed {
             return;
         }
-        let right = panel[reached.start * of_a_panel..reached.end * of_a_panel]
-            .chunks_exact(of_a_panel)
-            .map(|row| &row[vector..vector + VECTORS]);
         let width = (VECTORS * lanes).min(columns - column);
         let places =
             |at: usize| (row + at) * columns + column..(row + at) * columns + column + width;
-        let mut sums = [[A::splat(simd, A::default()); VECTORS]; ROWS];
+        let zeros = [[A::splat(simd, A::default()); VECTORS]; ROWS];
+        let mut all = zeros;
         let (mut numbers, is_whole) = ([A::default(); MOST_PANEL], width == VECTORS * lanes);
-        if self.place.by_column {
-            let left = packed[reached.start * ROWS..reached.end * ROWS].as_chunks::<ROWS>().0;
-            for (left, right) in left.iter().zip(right) {
-                add::<S, A, ROWS, VECTORS>(simd, |row| left[row], right, &mut sums);
+        if !self.are_zeros {
+            let mut before = zeros;
+            for (at, sums) in before.iter_mut().enumerate() {
+                numbers[..width].copy_from_slice(&self.sums[places(at)]);
+                sums.copy_from_slice(&A::vectors::<S>(&numbers).0[..VECTORS]);
             }
-        } else {
-            let LeftPlace { stride, offset, .. } = self.place;
-            let count = reached.len();
-            let start = offset + reached.start;
-            let left: [&[A]; ROWS] =
-                std::array::from_fn(|row| &self.left[(first + row) * stride + start..][..count]);
-            for (term, right) in right.take(count).enumerate() {
-                add::<S, A, ROWS, VECTORS>(simd, |row| left[row][term], right, &mut sums);
+            all = before;
+        }
+        let (mut from, mut is_first) = (reached.start, self.are_zeros);
+        while from < reached.end {
+            let to = reached.end.min((from / PART + 1) * PART);
+            let right = panel[from * of_a_panel..to * of_a_panel]
+                .chunks_exact(of_a_panel)
+                .map(|row| &row[vector..vector + VECTORS]);
+            let mut sums = zeros;
+            if self.place.by_column {
+                let left = packed[from * ROWS..to * ROWS].as_chunks::<ROWS>().0;
+                for (left, right) in left.iter().zip(right) {
+                    add::<S, A, ROWS, VECTORS>(simd, |row| left[row], right, &mut sums);
+                }
+            } else {
+                let LeftPlace { stride, offset, .. } = self.place;
+                let (count, start) = (to - from, offset + from);
+                let left: [&[A]; ROWS] = std::array::from_fn(|row| {
+                    &self.left[(first + row) * stride + start..][..count]
+                });
+                for (term, right) in right.take(count).enumerate() {
+                    add::<S, A, ROWS, VECTORS>(simd, |row| left[row][term], right, &mut sums);
+                }
             }
+            // A product with 1 and an addition is an addition.
+            let one = A::splat(simd, A::from(1.0));
+            for (all, sums) in all.iter_mut().zip(&sums) {
+                for (all, sum) in all.iter_mut().zip(sums) {
+                    *all = if is_first { *sum } else { A::multiply_add(simd, *sum, one, *all) };
+                }
+            }
+            (from, is_first) = (to, false);
         }
         // A copy whose places are counted leaves the sums in registers while terms are added.
-        let done = sums;
+        let done = all;
         for (at, sums) in done.iter().enumerate() {
-            let all = &mut self.sums[places(at)];
+            let after = &mut self.sums[places(at)];
             if is_whole {
-                put_sums::<S, A, VECTORS>(simd, A::vectors_mut::<S>(all).0, sums, is_first);
+                A::vectors_mut::<S>(after).0[..VECTORS].copy_from_slice(sums);
             } else {
-                numbers[..width].copy_from_slice(all);
-                let part = A::vectors_mut::<S>(&mut numbers).0;
-                put_sums::<S, A, VECTORS>(simd, part, sums, is_first);
-                all.copy_from_slice(&numbers[..width]);
+                A::vectors_mut::<S>(&mut numbers).0[..VECTORS].copy_from_slice(sums);
+                after.copy_from_slice(&numbers[..width]);
             }
         }
     }
 }
 
-/// Puts sums into their places, or adds them to what is there.
-#[inline(always)]
-fn put_sums<S: Simd, A: Arithmetic, const VECTORS: usize>(
-    simd: S,
-    places: &mut [A::Vector<S>],
-    sums: &[A::Vector<S>; VECTORS],
-    is_first: bool,
-) {
-    // A product with 1 and an addition is an addition.
-    let one = A::splat(simd, A::from(1.0));
-    for (place, sum) in places.iter_mut().zip(sums) {
-        *place = if is_first { *sum } else { A::multiply_add(simd, *sum, one, *place) };
-    }
-}
-
-/// Where a tile begins: its row, its panel, the first of a part of the terms, the first register of the panel's.
+/// Where a tile begins: its row, its panel, the first register of the panel's.
 struct TilePlace {
     row: usize,
     at: usize,
-    term: usize,
     vector: usize,
 }
 
