@@ -1,7 +1,7 @@
 //! How a reader checks the study without trusting it: digests, ledger heads, and the commands
 //! that train one cell again and compare it bit for bit.
 
-use crate::records::run_folder::is_portable;
+use crate::records::run_folder::{EXACT_F32, is_portable};
 use crate::report::page::{Block, Look, Section, Table, TableCell, row};
 use crate::report::{Context, text};
 use crate::study::{Cell, CellEnding};
@@ -57,9 +57,11 @@ fn exactness(cells: &[&Cell]) -> String {
     } else if levels.keys().all(|level| is_portable(level)) {
         "a repetition has the same bits with any number of threads, on any machine with \
          IEEE 754 arithmetic; in f32 with the same cut of mini-batches into passes"
-    } else {
+    } else if levels.contains_key(EXACT_F32) {
         "a run that is neither exact nor exact-f32 has the same bits only on the same kind of \
          machine and build"
+    } else {
+        "a run that is not exact has the same bits only on the same kind of machine and build"
     };
     format!("{}: {meaning}.", text::listed(&words.collect::<Vec<_>>()))
 }
