@@ -92,7 +92,7 @@ pub struct Distribution {
     most: f64,
     /// e^(scaled logit − most), by token id.
     pub weights: Vec<f64>,
-    /// Σ weights, as [`sum`] adds them.
+    /// Σ weights, added up in the one order of `sum`.
     pub total: f64,
     log_total: f64,
 }
