@@ -199,6 +199,22 @@ pub fn each<C: Send, M: Send, R: Send>(
 mod tests {
     use super::*;
 
+    /// What is kept is address space: pages come when somebody writes to them.
+    #[test]
+    fn kept_memory_is_not_in_use() {
+        let resident = || -> u64 {
+            let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+            pages.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
+        };
+        let before = resident();
+        keep_memory(1 << 30);
+        assert!(resident() < before + (64 << 20));
+        // So large an allocation comes from the heap, which keeps its pages when it is freed.
+        let touched = || drop(std::hint::black_box(vec![1u8; MAPPED - (1 << 17)]));
+        (0..4).for_each(|_| touched());
+        assert!(resident() < before + (128 << 20));
+    }
+
     #[test]
     fn results_come_in_the_order_of_the_items_for_any_number_of_threads() {
         let items: Vec<u64> = (0..100).collect();

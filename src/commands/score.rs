@@ -11,7 +11,7 @@ use serde_json::json;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use tch::{Kind, Tensor};
+use tch::Kind;
 
 /// Score responses from standard input with the training forward.
 ///
@@ -101,10 +101,9 @@ fn score(model: &Qwen2, line: &ScoreLine, temperature: f64) -> (Vec<f32>, Vec<f3
         advantage: 0.0,
         in_loss: true,
     };
-    let pass = Pass::new(&[row], &[0]);
-    let statistics = pass.token_statistics(model, temperature);
-    let values = |tensor: &Tensor| {
+    let pass = Pass::new(&[row], &[0], false);
+    let [log_probs, entropy] = pass.token_statistics(model, temperature).map(|tensor| {
         Vec::try_from(tensor.to_kind(Kind::Float).flatten(0, -1)).expect("a dense f32 tensor")
-    };
-    (values(&statistics.log_probs), values(&statistics.entropy))
+    });
+    (log_probs, entropy)
 }

@@ -29,18 +29,9 @@ pub fn embedding(weight: &Tensor, ids: &Tensor) -> Tensor {
     Tensor::embedding(weight, ids, -1, false, false)
 }
 
-/// Root-mean-square normalisation over the last dimension, without its weight:
-/// `x / √(mean(x²) + epsilon)`, statistics in f32 or wider.
-pub fn rms_norm(x: &Tensor, epsilon: f64) -> Tensor {
-    let width = x.size().last().copied().unwrap_or(1) as f64;
-    // The norm has a short derivative: half the passes over x that a mean of squares has.
-    let norm = x.norm_scalaropt_dim(2.0, [-1i64], true);
-    x * (norm.square() / width + epsilon).rsqrt()
-}
-
 /// Root-mean-square normalisation over the last dimension times `weight`, in one operation;
 /// statistics and product in f32 or wider, rounded once.
-pub fn weighted_rms_norm(x: &Tensor, weight: &Tensor, epsilon: f64) -> Tensor {
+pub fn rms_norm(x: &Tensor, weight: &Tensor, epsilon: f64) -> Tensor {
     x.rms_norm(weight.size(), Some(weight), epsilon)
 }
 
@@ -59,53 +50,10 @@ pub fn rotary_halves(x: &Tensor, turns: &Tensor) -> Tensor {
     Tensor::cat(&[a * &cos - b * &sin, b * &cos + a * &sin], -1)
 }
 
-/// From this length on, attention makes no matrix of all scores; for shorter sequences the matrix is
-/// small and its two products are faster.
-const LONG_SEQUENCE: i64 = 192;
-
 /// Causal attention of whole sequences with themselves: queries
 /// `[batch · length, heads, head_dim]`, keys and values `[batch · length, kv_heads, head_dim]`
 /// → `[batch · length, heads · head_dim]`.
 pub fn causal_attention(queries: &Tensor, keys: &Tensor, values: &Tensor, length: i64) -> Tensor {
-    let short = length < LONG_SEQUENCE
-        && queries.device() == Device::Cpu
-        && queries.kind() != Kind::BFloat16;
-    match short {
-        true => short_causal_attention(queries, keys, values, length),
-        false => long_causal_attention(queries, keys, values, length),
-    }
-}
-
-/// The heads of a group share keys: they stand below each other in one product.
-fn short_causal_attention(queries: &Tensor, keys: &Tensor, values: &Tensor, length: i64) -> Tensor {
-    let (tokens, heads, head_dim) = queries.size3().expect("queries have three dimensions");
-    let (batch, kv_heads) = (tokens / length, keys.size()[1]);
-    let group = heads / kv_heads;
-    let stacked = queries
-        .view([batch, length, kv_heads, group, head_dim])
-        .permute([0, 2, 3, 1, 4])
-        .reshape([batch * kv_heads, group * length, head_dim]);
-    let split = |x: &Tensor| {
-        x.reshape([batch, length, kv_heads, head_dim]).transpose(1, 2).reshape([
-            batch * kv_heads,
-            length,
-            head_dim,
-        ])
-    };
-    let options = (queries.kind(), queries.device());
-    let hidden = Tensor::full([length, length], f64::NEG_INFINITY, options).triu(1);
-    let hidden = hidden.repeat([group, 1]); // [group · length, length]
-    let scale = 1.0 / (head_dim as f64).sqrt();
-    let scores = hidden.baddbmm(&stacked, &split(keys).transpose(1, 2), 1.0, scale);
-    scores
-        .softmax(-1, scores.kind())
-        .bmm(&split(values))
-        .view([batch, kv_heads, group, length, head_dim])
-        .permute([0, 3, 1, 2, 4])
-        .reshape([tokens, heads * head_dim])
-}
-
-fn long_causal_attention(queries: &Tensor, keys: &Tensor, values: &Tensor, length: i64) -> Tensor {
     let (tokens, heads, head_dim) = queries.size3().expect("queries have three dimensions");
     let split =
         |x: &Tensor| x.reshape([tokens / length, length, x.size()[1], head_dim]).transpose(1, 2);
@@ -154,26 +102,18 @@ pub fn log_probs(logits: &Tensor, tokens: &Tensor, temperature: f64) -> Tensor {
     all.gather(-1, &tokens.unsqueeze(-1), false).squeeze_dim(-1)
 }
 
-/// Entropy of softmax(logits / temperature): logits `[..., vocab]` → `[...]`, in nats.
-pub fn entropy(logits: &Tensor, temperature: f64) -> Tensor {
-    entropy_of(&log_distribution(logits, temperature))
-}
-
-/// [`log_probs`] and [`entropy`] with one softmax for both.
+/// [`log_probs`], and the entropy of each distribution in nats, with one softmax for both.
 pub fn log_probs_and_entropy(
     logits: &Tensor,
     tokens: &Tensor,
     temperature: f64,
 ) -> (Tensor, Tensor) {
     let all = log_distribution(logits, temperature);
-    (all.gather(-1, &tokens.unsqueeze(-1), false).squeeze_dim(-1), entropy_of(&all))
+    let entropy = expected_surprise(&all.exp(), &all);
+    (all.gather(-1, &tokens.unsqueeze(-1), false).squeeze_dim(-1), entropy)
 }
 
-fn entropy_of(log_distribution: &Tensor) -> Tensor {
-    expected_surprise(&log_distribution.exp(), log_distribution)
-}
-
-/// [`entropy`] of a distribution that is at hand: −Σ p · log p over the last dimension.
+/// Entropy of a distribution: −Σ p · log p over the last dimension.
 pub fn expected_surprise(probabilities: &Tensor, log_distribution: &Tensor) -> Tensor {
     let kind = log_distribution.kind();
     -(probabilities * log_distribution).sum_dim_intlist([-1i64].as_slice(), false, kind)
@@ -197,19 +137,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_and_long_attention_are_the_same_function() {
-        let wave = |heads: i64, shift: f64| {
-            let count = 2 * 5 * heads * 4;
-            let values = Tensor::arange(count, (Kind::Double, Device::Cpu));
-            (values * 0.37 + shift).sin().view([10, heads, 4])
-        };
-        let (queries, keys, values) = (wave(6, 0.0), wave(2, 1.0), wave(2, 2.0));
-        let short = short_causal_attention(&queries, &keys, &values, 5);
-        let long = long_causal_attention(&queries, &keys, &values, 5);
-        assert!((short - long).abs().max().double_value(&[]) < 1e-12);
-    }
-
-    #[test]
     fn graphs_are_made_again_after_a_panic_without_one() {
         let panics = || without_graph(|| -> () { panic!("no memory") });
         assert!(crate::base::contained::caught(panics).is_err());
@@ -220,7 +147,7 @@ mod tests {
     #[test]
     fn a_norm_of_zeros_is_zero_with_a_finite_gradient() {
         let x = Tensor::zeros([2, 3], (Kind::Float, Device::Cpu)).set_requires_grad(true);
-        let y = rms_norm(&x, 1e-6);
+        let y = rms_norm(&x, &Tensor::ones([3], (Kind::Float, Device::Cpu)), 1e-6);
         let gradient = Tensor::run_backward(&[y.sum(Kind::Float)], &[&x], false, false);
         assert_eq!(y.abs().max().double_value(&[]), 0.0);
         assert!(gradient[0].isfinite().all().int64_value(&[]) == 1);

@@ -1,7 +1,7 @@
 //! How the matrices of a forward pass are made of a checkpoint's parameters: products that read
 //! the same input are one matrix, and each norm's weight is inside the matrix that follows it.
 
-use crate::numerics::vectorised::vectorised;
+use crate::numerics::{Arithmetic, vectorised::vectorised};
 use std::collections::BTreeMap;
 
 /// One matrix of the forward pass: rows of one or several parameters, times a norm's weight.
@@ -78,75 +78,64 @@ impl Folded {
         of_parts.chain([self.norm.as_ref()]).flatten().map(String::as_str)
     }
 
-    /// As [`Folded::give_rows`] of a matrix that is one parameter as it is, for some of its rows.
-    pub fn give_some_rows(&self, rows: &SomeRows, sums: &mut FoldedValues<f64>) {
-        let sum = sums.get_mut(&self.parts[0].weight).expect("a sum for every parameter");
-        for (&row, by_row) in rows {
-            let place = &mut sum[row as usize * self.inputs..][..self.inputs];
-            place.iter_mut().zip(by_row).for_each(|(sum, g)| *sum += g);
-        }
-    }
-
-    /// As [`Folded::give_rows`] of a matrix in f32 that alone gives to the parameters of its parts, but for
-    /// `some` rows of a single one: their gradients times `unit`, in f32, where the matrix lay if they can. Only
-    /// what goes to the norm is added to `sums`.
-    pub fn turn_rows(
+    /// The derivative of folding: gradients of the parameters of the parts, of that of the matrix
+    /// `[rows, inputs]`, which is empty where it took no part, times `unit`. `some` rows of a matrix that is one
+    /// parameter without a norm have more. What goes to the norm is added to its sum in `norms`, row by row.
+    pub fn turn_rows<A: Arithmetic>(
         &self,
-        mut by_matrix: Vec<f32>,
+        mut by_matrix: Vec<A>,
         some: Option<&SomeRows>,
         unit: f64,
         parameters: &FoldedValues<f32>,
-        sums: &mut FoldedValues<f64>,
+        norms: &mut FoldedValues<f64>,
     ) -> FoldedValues<f32> {
-        let norm = self.norm.as_ref().map(|name| (name, &parameters[name]));
+        by_matrix
+            .resize(self.parts.iter().map(|it| parameters[&it.weight].len()).sum(), A::default());
+        let norm = self.norm.as_ref().map(|name| &parameters[name][..]);
         let mut by_norm = vec![0f64; self.inputs];
         let mut rest = by_matrix.chunks_exact_mut(self.inputs);
         for part in &self.parts {
             let values = &parameters[&part.weight];
-            for row in part.order(values.len() / self.inputs) {
-                let by_row = rest.next().expect("a gradient for every row");
+            for (row, by_row) in part.order(values.len() / self.inputs).into_iter().zip(&mut rest) {
                 let values = &values[row * self.inputs..][..self.inputs];
                 let some = some.and_then(|some| some.get(&(row as u32)));
+                // As sums that began with 0: never −0.
+                let turn = |g: &mut A, factor: f64, more: f64| {
+                    *g = A::of_f64(((0.0 + (*g).to_f64() * factor) + more) * unit);
+                };
                 vectorised(
                     #[inline(always)]
                     || match (norm, some) {
-                        (Some((_, weights)), _) => {
+                        (Some(weights), _) => {
                             let by_norm = by_norm.iter_mut().zip(values);
                             for ((g, weight), (sum, value)) in
                                 by_row.iter_mut().zip(weights).zip(by_norm)
                             {
-                                let wide = f64::from(*g);
-                                *sum += wide * f64::from(*value);
-                                // As a sum that began with 0: never −0.
-                                *g = ((0.0 + wide * f64::from(*weight)) * unit) as f32;
+                                *sum += (*g).to_f64() * f64::from(*value);
+                                turn(g, f64::from(*weight), 0.0);
                             }
                         }
                         (None, Some(some)) => {
-                            for (g, more) in by_row.iter_mut().zip(some) {
-                                *g = ((f64::from(*g) + more) * unit) as f32;
-                            }
+                            by_row.iter_mut().zip(some).for_each(|(g, more)| turn(g, 1.0, *more));
                         }
-                        (None, None) => {
-                            by_row
-                                .iter_mut()
-                                .for_each(|g| *g = ((0.0 + f64::from(*g)) * unit) as f32);
-                        }
+                        (None, None) => by_row.iter_mut().for_each(|g| turn(g, 1.0, 0.0)),
                     },
                 );
             }
         }
-        if let Some((name, _)) = norm {
-            let sum = sums.get_mut(name).expect("a sum for every parameter");
-            sum.iter_mut().zip(by_norm).for_each(|(sum, g)| *sum += g);
+        if let Some(name) = &self.norm {
+            let sums = norms.entry(name.clone()).or_insert_with(|| vec![0.0; self.inputs]);
+            sums.iter_mut().zip(by_norm).for_each(|(sum, g)| *sum += g);
         }
+        let turned = A::rounded(by_matrix);
         if let [FoldedPart { weight, interleaved_heads: None, .. }] = &self.parts[..] {
-            return BTreeMap::from([(weight.clone(), by_matrix)]);
+            return BTreeMap::from([(weight.clone(), turned)]);
         }
-        let mut rest = by_matrix.chunks_exact(self.inputs);
+        let mut rest = turned.chunks_exact(self.inputs);
         let in_order = |part: &FoldedPart| {
             let mut by_part = parameters[&part.weight].clone();
-            for row in part.order(by_part.len() / self.inputs) {
-                let by_row = rest.next().expect("a gradient for every row");
+            for (row, by_row) in part.order(by_part.len() / self.inputs).into_iter().zip(&mut rest)
+            {
                 by_part[row * self.inputs..][..self.inputs].copy_from_slice(by_row);
             }
             (part.weight.clone(), by_part)
@@ -154,52 +143,23 @@ impl Folded {
         self.parts.iter().map(in_order).collect()
     }
 
-    /// The derivative of folding: adds what the gradient of the matrix, `[rows, inputs]`, gives
-    /// to its parameters and to its norm, row by row.
-    pub fn give_rows(
+    /// As [`Folded::turn_rows`], of the biases.
+    pub fn turn_bias(
         &self,
-        by_matrix: &[f64],
+        by_bias: &[f64],
+        unit: f64,
         parameters: &FoldedValues<f32>,
-        sums: &mut FoldedValues<f64>,
-    ) {
-        let norm = self.norm.as_ref().map(|name| (name, &parameters[name]));
-        let mut by_norm = vec![0f64; self.inputs];
-        let mut rest = by_matrix.chunks_exact(self.inputs);
-        for part in &self.parts {
-            let values = &parameters[&part.weight];
-            let by_part = sums.get_mut(&part.weight).expect("a sum for every parameter");
-            for row in part.order(values.len() / self.inputs) {
-                let by_row = rest.next().expect("a gradient for every row");
-                let place = row * self.inputs..(row + 1) * self.inputs;
-                let (by_part, values) = (&mut by_part[place.clone()], &values[place]);
-                match norm {
-                    None => {
-                        by_part.iter_mut().zip(by_row).for_each(|(sum, g)| *sum += g);
-                    }
-                    Some((_, weights)) => {
-                        for (at, &g) in by_row.iter().enumerate() {
-                            by_part[at] += g * f64::from(weights[at]);
-                            by_norm[at] += g * f64::from(values[at]);
-                        }
-                    }
-                }
-            }
-        }
-        if let Some((name, _)) = norm {
-            let sum = sums.get_mut(name).expect("a sum for every parameter");
-            sum.iter_mut().zip(by_norm).for_each(|(sum, g)| *sum += g);
-        }
-    }
-
-    /// As [`Folded::give_rows`], for the biases.
-    pub fn give_bias(&self, by_bias: &[f64], sums: &mut FoldedValues<f64>) {
+    ) -> FoldedValues<f32> {
         let mut rest = by_bias.iter();
-        for (part, name) in self.parts.iter().filter_map(|part| Some((part, part.bias.as_ref()?))) {
-            let sum = sums.get_mut(name).expect("a sum for every parameter");
-            for (row, g) in part.order(sum.len()).into_iter().zip(rest.by_ref()) {
-                sum[row] += g;
+        let of_part = |part: &FoldedPart| {
+            let name = part.bias.clone()?;
+            let mut by_part = vec![0.0; parameters[&name].len()];
+            for (row, g) in part.order(by_part.len()).into_iter().zip(&mut rest) {
+                by_part[row] = ((0.0 + g) * unit) as f32;
             }
-        }
+            Some((name, by_part))
+        };
+        self.parts.iter().filter_map(of_part).collect()
     }
 }
 
@@ -228,18 +188,20 @@ mod tests {
         assert_eq!(folded.rows(&parameters).concat(), expected);
         assert_eq!(folded.bias(&parameters).unwrap(), expected);
         // A gradient finds its way back.
-        let zeros = |(name, values): (&String, &Vec<f32>)| (name.clone(), vec![0f64; values.len()]);
-        let mut sums: BTreeMap<String, Vec<f64>> = parameters.iter().map(zeros).collect();
-        let gradient = expected.map(f64::from);
-        folded.give_rows(&gradient, &parameters, &mut sums);
-        folded.give_bias(&gradient, &mut sums);
-        for (name, values) in &parameters {
-            assert_eq!(sums[name], values.iter().map(|x| f64::from(*x)).collect::<Vec<_>>());
-        }
+        let (gradient, mut norms) = (expected.map(f64::from), BTreeMap::new());
+        let mut turned = folded.turn_rows(gradient.to_vec(), None, 1.0, &parameters, &mut norms);
+        turned.extend(folded.turn_bias(&gradient, 1.0, &parameters));
+        assert_eq!(turned, parameters);
+        assert!(norms.is_empty());
+        let zeros = parameters.iter().map(|(name, values)| (name.clone(), vec![0.0; values.len()]));
+        let mut turned = folded.turn_rows(Vec::<f32>::new(), None, 1.0, &parameters, &mut norms);
+        turned.extend(folded.turn_bias(&[], 1.0, &parameters));
+        assert_eq!(turned, zeros.collect(), "what took no part");
     }
 
+    /// Sums in f64 are rounded once at the end; those in f32 are turned where they lie.
     #[test]
-    fn a_matrix_that_alone_gives_is_turned_where_it_lies_with_the_same_bits() {
+    fn gradients_in_both_arithmetics_are_turned_to_the_same_bits() {
         let numbers = |count: usize| -> Vec<f32> {
             (0..count).map(|at| (at * 7919 % 101) as f32 * 0.37 - 18.0).collect()
         };
@@ -252,25 +214,18 @@ mod tests {
                 .into();
             let gradient =
                 numbers(3 * parts.iter().map(|it| parameters[&it.weight].len() / 3).sum::<usize>());
-            let zeros = || -> BTreeMap<String, Vec<f64>> {
-                parameters
-                    .iter()
-                    .map(|(name, values)| (name.clone(), vec![0.0; values.len()]))
-                    .collect()
-            };
             let some = SomeRows::from([(1, vec![0.25, -4.0, 1e-3])]);
             let some = (norm.is_none() && parts.len() == 1).then_some(&some);
-            let (mut whole, mut of_norm) = (zeros(), zeros());
-            some.iter().for_each(|some| folded.give_some_rows(some, &mut whole));
             let wide: Vec<f64> = gradient.iter().map(|x| f64::from(*x)).collect();
-            folded.give_rows(&wide, &parameters, &mut whole);
-            let turned = folded.turn_rows(gradient, some, 0.125, &parameters, &mut of_norm);
-            assert_eq!(of_norm["n"], whole["n"]);
-            assert_eq!(turned.len(), parts.len());
-            for (name, values) in turned {
-                let expected: Vec<u32> =
-                    whole[&name].iter().map(|x| ((x * 0.125) as f32).to_bits()).collect();
-                assert_eq!(values.iter().map(|x| x.to_bits()).collect::<Vec<_>>(), expected);
+            let (mut norms, mut wide_norms) = (BTreeMap::new(), BTreeMap::new());
+            let turned = folded.turn_rows(gradient.clone(), some, 0.125, &parameters, &mut norms);
+            let wide = folded.turn_rows(wide, some, 0.125, &parameters, &mut wide_norms);
+            assert_eq!((&turned, &norms), (&wide, &wide_norms));
+            assert_eq!((turned.len(), norms.len()), (parts.len(), usize::from(norm.is_some())));
+            if norm.is_none() && parts.len() == 1 {
+                let more = |at: usize| some.unwrap()[&1][at % 3] * f64::from(u8::from(at > 2));
+                let expected = |at: usize| ((f64::from(gradient[at]) + more(at)) * 0.125) as f32;
+                assert_eq!(turned["v"], (0..6).map(expected).collect::<Vec<f32>>());
             }
         }
     }
@@ -283,10 +238,9 @@ mod tests {
             ("w".to_string(), vec![1.0, 2.0, 3.0, 4.0]),
             ("n".to_string(), vec![10.0, 100.0]),
         ]);
-        let mut sums =
-            BTreeMap::from([("w".to_string(), vec![0.0; 4]), ("n".to_string(), vec![0.0; 2])]);
-        folded.give_rows(&[1.0, 1.0, 1.0, 2.0], &parameters, &mut sums);
-        assert_eq!(sums["w"], [10.0, 100.0, 10.0, 200.0]);
-        assert_eq!(sums["n"], [4.0, 10.0]);
+        let mut norms = BTreeMap::new();
+        let turned = folded.turn_rows(vec![1.0, 1.0, 1.0, 2.0], None, 1.0, &parameters, &mut norms);
+        assert_eq!(turned["w"], [10.0, 100.0, 10.0, 200.0]);
+        assert_eq!(norms["n"], [4.0, 10.0]);
     }
 }

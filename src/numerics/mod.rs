@@ -5,16 +5,17 @@
 pub mod error;
 pub mod vectorised;
 pub mod fast;
+pub mod arithmetic;
 pub mod folded;
 pub mod functions;
 pub mod halving;
 pub mod operations;
 pub mod native;
 
+pub use crate::numerics::arithmetic::Arithmetic;
 pub use crate::numerics::error::NumericsError;
 pub use crate::numerics::folded::{Folded, SomeRows};
 pub use crate::numerics::functions::Distribution;
-pub use crate::numerics::native::arithmetic::Arithmetic;
 pub use crate::numerics::native::attention::Head;
 pub use crate::numerics::native::backward::BackwardSetting;
 pub use crate::numerics::native::cache::Heads;

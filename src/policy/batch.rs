@@ -155,17 +155,9 @@ pub struct Pass {
 }
 
 impl Pass {
-    /// Packs the chosen rows.
-    pub fn new(rows: &[Row], members: &[usize]) -> Self {
-        Self::packed(rows, members, false)
-    }
-
-    /// As [`Pass::new`] for the native engine: neighbours of one group have their prompt once.
-    pub fn with_shared_prompts(rows: &[Row], members: &[usize]) -> Self {
-        Self::packed(rows, members, true)
-    }
-
-    fn packed(rows: &[Row], members: &[usize], shares: bool) -> Self {
+    /// Packs the chosen rows. With `shares`, for the native engine, neighbours of one group have their
+    /// prompt once.
+    pub fn new(rows: &[Row], members: &[usize], shares: bool) -> Self {
         let mut sequences = Sequences::default();
         let (mut loss_mask, mut advantages, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
         let mut group = None;
@@ -220,11 +212,12 @@ impl Pass {
         self.lengths.iter().map(&mut take).collect()
     }
 
-    /// What the training forward says about each response token, at `temperature`, without a
-    /// graph.
-    pub fn token_statistics(&self, model: &Qwen2, temperature: f64) -> TokenStatistics {
+    /// What the training forward says about each response token, at `temperature`, without a graph: its
+    /// log-prob log π_θ(o_t | q, o_<t) and the entropy of the distribution that it was drawn from, both
+    /// `[tokens]` in nats.
+    pub fn token_statistics(&self, model: &Qwen2, temperature: f64) -> [Tensor; 2] {
         let (log_probs, entropy) = model.statistics(&self.sequences, temperature);
-        TokenStatistics { log_probs, entropy }
+        [log_probs, entropy]
     }
 
     /// Adds the gradients of a loss to `sums`, as [`Qwen2::add_gradients`] of the response tokens.
@@ -238,15 +231,6 @@ impl Pass {
     ) -> Result<R, NumericsError> {
         model.add_gradients(sums, &self.sequences, temperature, scale, loss)
     }
-}
-
-/// What the training forward says about each response token.
-#[derive(Debug)]
-pub struct TokenStatistics {
-    /// log π_θ(o_t | q, o_<t): `[tokens]`, in nats.
-    pub log_probs: Tensor,
-    /// Entropy of the distribution that o_t was drawn from: `[tokens]`.
-    pub entropy: Tensor,
 }
 
 #[cfg(test)]
@@ -307,7 +291,7 @@ mod tests {
     #[test]
     fn the_stop_token_is_a_target_and_the_first_target_is_predicted_by_the_last_prompt_token() {
         let rows = [row(0, 3, 2), row(0, 2, 4)];
-        let pass = Pass::new(&rows, &[0, 1]);
+        let pass = Pass::new(&rows, &[0, 1], false);
         let values = |tensor: &Tensor| Vec::<i64>::try_from(tensor.flatten(0, -1)).unwrap();
         assert_eq!(pass.sequences.targets, [3, 4, 2, 3, 4, 5]);
         // The last token predicts nothing and is not fed.
@@ -326,7 +310,7 @@ mod tests {
     #[test]
     fn a_filtered_row_keeps_its_response_but_leaves_the_loss() {
         let rows = [Row { in_loss: false, ..row(0, 3, 2) }];
-        let pass = Pass::new(&rows, &[0]);
+        let pass = Pass::new(&rows, &[0], false);
         assert_eq!(rows[0].loss_tokens(), 0);
         assert_eq!(pass.loss_mask.sum(Kind::Int64).int64_value(&[]), 0);
         assert_eq!(pass.sequences.targets.len(), 2);

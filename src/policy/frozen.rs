@@ -45,9 +45,8 @@ pub fn read_members(
     let cut = |members: &Vec<usize>| batch::passes(rows, members, cut.pass_tokens);
     let passes: Vec<Vec<usize>> = micro_batches.iter().flat_map(cut).collect();
     let read = |model: &Qwen2, members: &[usize]| {
-        let pass = Pass::new(rows, members);
-        let statistics = pass.token_statistics(model, temperature);
-        (pass.by_row(&statistics.log_probs), pass.by_row(&statistics.entropy))
+        let pass = Pass::new(rows, members, false);
+        pass.token_statistics(model, temperature).map(|values| pass.by_row(&values))
     };
     if !model.is_native() {
         let take = |members: &[usize], read| frozen.put(members, read);
@@ -62,7 +61,7 @@ pub fn read_members(
     Ok(frozen)
 }
 
-type OfRows = (Vec<Vec<f64>>, Vec<Vec<f64>>);
+type OfRows = [Vec<Vec<f64>>; 2];
 
 impl Frozen {
     /// As [`read`], taking for the groups that are `fresh` what the sampler said of their tokens: for
@@ -85,7 +84,7 @@ impl Frozen {
         Ok(frozen)
     }
 
-    fn put(&mut self, members: &[usize], (log_probs, entropy): OfRows) {
+    fn put(&mut self, members: &[usize], [log_probs, entropy]: OfRows) {
         for ((&row, log_probs), entropy) in members.iter().zip(log_probs).zip(entropy) {
             self.log_probs[row] = log_probs;
             self.entropy[row] = entropy;

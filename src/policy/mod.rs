@@ -28,6 +28,6 @@ pub use crate::policy::model::rope::RopeScaling;
 pub use crate::policy::model::sequences::Sequences;
 pub use crate::policy::model::tensors::{Linear, Weight};
 pub use crate::policy::optimizer::on_device::{DeviceAdamW, OnDevice};
-pub use crate::policy::optimizer::{AdamW, Element, Update};
+pub use crate::policy::optimizer::{AdamW, Element, Stepped, Update};
 pub use crate::policy::sampling::generate::{Limits, Response};
 pub use crate::policy::trainable::Policy;

@@ -2,10 +2,10 @@
 //! of the tensors, new weights go back in; nothing else mutates the model.
 
 use crate::experiment::Optimizer;
-use crate::policy::OptimizerError;
-use crate::policy::optimizer;
-use crate::policy::optimizer::on_device::plain;
-use crate::policy::{AdamW, DeviceAdamW, Gradients, Moments, OnDevice, Qwen2};
+use crate::policy::optimizer::{self, on_device::plain};
+use crate::policy::{
+    AdamW, DeviceAdamW, Gradients, Moments, OnDevice, OptimizerError, Qwen2, Stepped,
+};
 use crate::records::{Components, ledger};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -123,39 +123,21 @@ impl Policy {
                 let own = Arc::make_mut(&mut weights);
                 let (digest, stepped) = std::thread::scope(|scope| {
                     let digest = scope.spawn(|| ledger::tensors(&gradients));
-                    let step = || optimizer.step_small(own, &gradients, learning_rate);
+                    let step = || optimizer.step(own, &gradients, learning_rate);
                     let stepped = self.model.shared(step);
                     (digest.join().expect("a digest"), stepped)
                 });
-                let next = stepped.and_then(|norm| match norm {
-                    Some(norm) => Ok((norm, None)),
-                    None => {
-                        let next = optimizer.next(&weights, &gradients, learning_rate)?;
-                        Ok((next.norm, Some(next)))
-                    }
-                });
                 drop(gradients);
-                let model = &mut self.model;
-                let norm = match next {
-                    Ok((norm, None)) => {
-                        model.put(weights);
-                        norm
-                    }
-                    Ok((norm, Some(mut next))) => {
-                        model.put(std::mem::take(&mut next.parameters));
-                        // Exact arithmetic makes its matrices now rather than at their next use.
-                        if model.weight_tally().is_some_and(|tally| tally.not_finite) {
-                            model.put(weights);
-                            return Err(OptimizerError::Products);
-                        }
-                        optimizer.take(next);
-                        norm
-                    }
-                    Err(error) => {
-                        model.put(weights);
-                        return Err(error);
-                    }
-                };
+                self.model.put(weights);
+                let Stepped { norm, before } = stepped?;
+                // Exact arithmetic makes its matrices now rather than at their next use.
+                let tally = self.model.weight_tally();
+                if let Some(before) = before
+                    && tally.is_some_and(|tally| tally.not_finite)
+                {
+                    self.model.put(optimizer.go_back(before));
+                    return Err(OptimizerError::Products);
+                }
                 (digest, norm)
             }
             Trained::OnDevice(adamw) => {

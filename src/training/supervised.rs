@@ -231,7 +231,7 @@ pub fn loss(model: &Qwen2, rows: &[Row]) -> Result<(f64, Gradients), NumericsErr
     let fed = rows.iter().map(|row| row.tokens.len()).sum();
     let scale = UpdateScale { largest_weight: 1.0 / tokens, tokens: fed };
     let add = |model: &Qwen2, sums: &mut Gradients, members: &[usize]| {
-        Pass::new(rows, members).add_gradients(sums, model, 1.0, scale, |log_probs| {
+        Pass::new(rows, members, false).add_gradients(sums, model, 1.0, scale, |log_probs| {
             let losses = -log_probs / tokens;
             let loss = losses.sum(losses.kind());
             (loss, operations::sum(&losses))
@@ -329,7 +329,7 @@ mod tests {
             assert!(text.contains("Answer: ") && !text.contains('?'), "{text}");
             assert!(tokenizer.decode(&row.tokens[..row.prompt_tokens]).ends_with('?'));
             assert_eq!(row.tokens.last(), Some(&characters::EOS_TOKEN_ID));
-            let read = Pass::new(&rows, &[index]).token_statistics(&model, 1.0).log_probs;
+            let [read, _] = Pass::new(&rows, &[index], false).token_statistics(&model, 1.0);
             let log_probs = Vec::<f64>::try_from(read).unwrap();
             assert_eq!(log_probs.len(), text.chars().count() + 1);
             sum -= log_probs.iter().sum::<f64>();

@@ -224,7 +224,7 @@ impl Work<'_> {
             let mut made = UpdateMade::default();
             for rows in passes {
                 let (members, weights): (Vec<usize>, Vec<f64>) = rows.iter().copied().unzip();
-                let pass = Pass::new(self.batch.rows, &members);
+                let pass = Pass::new(self.batch.rows, &members, false);
                 let temperature = self.settings.temperature;
                 let sums = &mut made.gradients;
                 let added = pass.add_gradients(sums, model, temperature, self.scale, |log_probs| {
@@ -260,8 +260,7 @@ impl Work<'_> {
             .flat_map(|members| batch::balanced(batch.rows, &members, tokens, at_once, shares));
         let cut: Vec<Vec<usize>> = cut.collect();
         let add = |model: &Qwen2, members: &[usize], sums: &mut Gradients| {
-            let pack = if shares { Pass::with_shared_prompts } else { Pass::new };
-            let pass = pack(batch.rows, members);
+            let pass = Pass::new(batch.rows, members, shares);
             let weights: Vec<f64> = members.iter().map(|&row| weights[row]).collect();
             pass.add_gradients(sums, model, settings.temperature, scale, |log_probs| {
                 let made = self.objective(&pass, members, &weights, log_probs, model);
@@ -278,7 +277,7 @@ impl Work<'_> {
             let _no_graph = tch::no_grad_guard();
             let (members, weights): (Vec<usize>, Vec<f64>) = rows.iter().copied().unzip();
             let log_probs = chosen(&log_probs, &members, Kind::Double).squeeze_dim(-1);
-            let pass = Pass::new(batch.rows, &members);
+            let pass = Pass::new(batch.rows, &members, false);
             self.objective(&pass, &members, &weights, &log_probs, model).sums
         };
         for sums in workers::map(passes, || model.share(), sums) {

@@ -7,10 +7,12 @@ use dapo::base::Purpose;
 use dapo::base::rng::stream;
 use dapo::experiment::Sampling;
 use dapo::numerics::fast;
-use dapo::policy::model::native::logits_of;
+use dapo::policy::model::native::DrawToken;
 use dapo::policy::sampling::generate::{self, Request};
-use dapo::policy::{Config, Limits, checkpoint};
+use dapo::policy::{Config, Limits, Token, checkpoint};
 use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 use tch::{Kind, Tensor};
 
 #[derive(Deserialize)]
@@ -37,6 +39,17 @@ struct GreedyRun {
     prompt_ids: Vec<u32>,
     response_ids: Vec<u32>,
     finish: Finish,
+}
+
+/// The logits that a generation gives to draw from, `[rows, vocab]`, instead of tokens.
+pub fn logits_of(work: impl FnOnce(DrawToken) -> Vec<Token>) -> Vec<f64> {
+    let logits = Mutex::new(BTreeMap::new());
+    work(&|row, of_row| {
+        logits.lock().unwrap_or_else(PoisonError::into_inner).insert(row, of_row.to_vec());
+        Token { id: 0, log_prob: 0.0, entropy: None }
+    });
+    let logits = logits.into_inner().unwrap_or_else(PoisonError::into_inner);
+    logits.into_values().flatten().collect()
 }
 
 #[test]

@@ -1,14 +1,15 @@
 //! Parity with transformers on a real model, SmolLM2-135M-Instruct (golden/smollm2, see generate.py
 //! there). `./justw smollm2` makes its folder; without it the tests say so and pass.
 
+use crate::qwen2::logits_of;
 use crate::{golden_data, repository};
+use assert_cmd::cargo::CommandCargoExt;
 use dapo::algorithm::Finish;
 use dapo::base::Purpose;
 use dapo::base::files;
 use dapo::base::rng::stream;
 use dapo::experiment::Sampling;
-use dapo::numerics::fast;
-use dapo::policy::model::native::logits_of;
+use dapo::numerics::{Instructions, fast, vectorised};
 use dapo::policy::sampling::generate::{self, Request};
 use dapo::policy::{Limits, checkpoint};
 use dapo::records::Message;
@@ -16,6 +17,7 @@ use dapo::task::Tokenizer;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use tch::{Kind, Tensor};
 
 #[derive(Deserialize)]
@@ -173,4 +175,90 @@ fn smollm2_texts_have_the_tokens_of_transformers() {
     for Prompt { text, ids, .. } in &expected.prompts {
         assert_eq!(&tokenizer.encode(text).unwrap(), ids, "{text:?}");
     }
+}
+
+/// Two steps of four groups. Nothing that a stranger's machine may have otherwise changes a bit: its
+/// instruction set, the number of threads, how many rows are generated at once, a kill and a resume.
+#[test]
+fn two_steps_on_smollm2_have_the_same_bits_on_any_processor() {
+    let tuned = repository::root().join("models/SmolLM2-135M-word-problems");
+    if !tuned.exists() {
+        eprintln!("skipped: no {} (./justw smollm2 makes it)", tuned.display());
+        return;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let problem = |at: usize| {
+        let (more, all) = (at + 5, 2 * at + 5);
+        let question =
+            format!("Nina has {at} stamps and buys {more}. How many stamps does Nina have?");
+        format!("{{\"question\": \"{question}\", \"answer\": \"{all}\"}}\n")
+    };
+    for (name, numbers) in [("train.jsonl", 7..11), ("dev.jsonl", 11..12)] {
+        let problems: String = numbers.map(problem).collect();
+        files::write_atomic(&scratch.path().join(name), problems.as_bytes()).unwrap();
+    }
+    let experiment = format!(
+        "name = \"two-steps\"\nextends = \"{}\"\n\
+         inputs.data = {{ kind = \"files\", train = \"train.jsonl\", dev = \"dev.jsonl\", test = [] }}\n\
+         rollout = {{ prompts_per_round = 4, group_size = 4, max_response_tokens = 24 }}\n\
+         training = {{ prompts_per_step = 4, mini_batch_rollouts = 16, rollout_steps = 2 }}\n\
+         evaluation = {{ during_training = [] }}\n\
+         checkpoints = {{ every_steps = 1, keep_last = 2, keep_every = 0 }}\n\
+         dapo.dynamic_sampling = {{ kind = \"none\" }}\n\
+         optimizer.warm_up = {{ rollout_steps = 0, start = \"first-step\" }}\n",
+        repository::root().join("experiments/smollm2/dapo.toml").display(),
+    );
+    files::write_atomic(&scratch.path().join("two.toml"), experiment.as_bytes()).unwrap();
+    let train = |out: &str, instructions: Option<Instructions>, flags: &str| {
+        let mut command = Command::cargo_bin("dapo").unwrap();
+        command.args(["train", "two.toml", "--no-plan", "--out", out]);
+        command.args(flags.split_whitespace()).current_dir(scratch.path());
+        if let Some(instructions) = instructions {
+            command.env(vectorised::VARIABLE, instructions.name());
+        }
+        command
+    };
+    let ledger = |out: &str| -> Vec<serde_json::Value> {
+        let text = files::read_text(&scratch.path().join(out).join("ledger.jsonl")).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let succeeds = |mut command: Command| {
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    succeeds(train("plain", None, ""));
+    let plain = ledger("plain");
+    let gradients: Vec<&serde_json::Value> =
+        plain.iter().filter_map(|line| line["components"].get("gradients")).collect();
+    assert!(gradients.len() == 2 && gradients[0] != gradients[1], "both steps learned something");
+    let best = vectorised::chosen();
+    // Scalar loops take half an hour; `just isa` has them for small policies and the unit tests for products.
+    for other in [Instructions::Avx2, Instructions::Avx512] {
+        if other < best {
+            succeeds(train(other.name(), Some(other), ""));
+            assert_eq!(ledger(other.name()), plain, "{}", other.name());
+        }
+    }
+    for (out, flags) in [
+        ("one-thread", "--threads 1"),
+        ("one-row", "--set execution.generation_batch_rollouts=1"),
+        ("three-rows", "--set execution.generation_batch_rollouts=3"),
+    ] {
+        succeeds(train(out, None, flags));
+        // The first line binds the setting itself.
+        let components = |line: &serde_json::Value| line["components"].clone();
+        let [ours, theirs] = [ledger(out), plain.clone()]
+            .map(|lines| lines[1..].iter().map(components).collect::<Vec<_>>());
+        assert_eq!(ours, theirs, "{flags}");
+    }
+    let mut killed = train("killed", None, "").stderr(Stdio::null()).spawn().unwrap();
+    let checkpoints = scratch.path().join("killed/checkpoints");
+    while !files::list(&checkpoints).is_ok_and(|all| !all.is_empty()) {
+        assert!(killed.try_wait().unwrap().is_none(), "it is killed before it ends");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    succeeds(train("killed", None, "--resume"));
+    assert_eq!(ledger("killed"), plain);
 }

@@ -2,10 +2,8 @@
 //! itself; sums of products of numbers out of windows, which are exact in f64.
 
 use crate::base::workers;
-use crate::numerics::vectorised::{dispatch, vectorised};
+use crate::numerics::vectorised::vectorised;
 use crate::numerics::{Arithmetic, Heads, Tally, Window, functions::exp, native::orders};
-use pulp::{Simd, WithSimd};
-use std::marker::PhantomData;
 
 /// Numbers that are not worth a second thread.
 const FEW: usize = 1 << 14;
@@ -64,8 +62,13 @@ pub fn round<A: Arithmetic>(x: &mut [f32], window: Window, tally: &mut Tally) {
 pub fn dots<A: Arithmetic>(a: &[f32], b: &[f32], width: usize) -> Vec<f64> {
     let mut sums = vec![0.0; a.len() / width];
     let part = |first: usize, sums: &mut [f64]| {
-        let (a, b) = (&a[first * width..], &b[first * width..]);
-        dispatch(Dots { a, b, width, sums });
+        let rows =
+            a[first * width..].chunks_exact(width).zip(b[first * width..].chunks_exact(width));
+        let mut each = sums.iter_mut().zip(rows);
+        vectorised(
+            #[inline(always)]
+            || each.by_ref().for_each(|(sum, (a, b))| *sum = dot(a, b)),
+        );
     };
     match a.len() < FEW {
         true => part(0, &mut sums),
@@ -82,44 +85,18 @@ pub fn dots<A: Arithmetic>(a: &[f32], b: &[f32], width: usize) -> Vec<f64> {
     sums
 }
 
-struct Dots<'a> {
-    a: &'a [f32],
-    b: &'a [f32],
-    width: usize,
-    sums: &'a mut [f64],
-}
-
-/// Sums of [`dots`] that stand side by side.
-const SUMS: usize = 8;
-
-impl WithSimd for Dots<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        let Self { a, b, width, sums } = self;
-        // Loops that only convert are compiled to vectors, loops that add are not.
-        let (mut wide_a, mut wide_b) = (vec![0f64; width], vec![0f64; width]);
-        let rows = a.chunks_exact(width).zip(b.chunks_exact(width));
-        for (sum, (a, b)) in sums.iter_mut().zip(rows) {
-            wide_a.iter_mut().zip(a).for_each(|(wide, x)| *wide = f64::from(*x));
-            wide_b.iter_mut().zip(b).for_each(|(wide, x)| *wide = f64::from(*x));
-            let ((a, a_rest), (b, b_rest)) =
-                (wide_a.as_chunks::<SUMS>(), wide_b.as_chunks::<SUMS>());
-            let mut lanes = [0f64; SUMS];
-            let (folded, _) = S::as_mut_simd_f64s(&mut lanes);
-            let (a, _) = S::as_simd_f64s(a.as_flattened());
-            let (b, _) = S::as_simd_f64s(b.as_flattened());
-            let registers = folded.len();
-            for (a, b) in a.chunks_exact(registers).zip(b.chunks_exact(registers)) {
-                for (sum, (a, b)) in folded.iter_mut().zip(a.iter().zip(b)) {
-                    *sum = simd.mul_add_f64s(*a, *b, *sum);
-                }
-            }
-            let rest: f64 = a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum();
-            *sum = lanes.iter().sum::<f64>() + rest;
+#[inline(always)]
+fn dot(a: &[f32], b: &[f32]) -> f64 {
+    const SUMS: usize = 8;
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<SUMS>(), b.as_chunks::<SUMS>());
+    let mut sums = [0f64; SUMS];
+    for (a, b) in a.iter().zip(b) {
+        for (sum, (a, b)) in sums.iter_mut().zip(a.iter().zip(b)) {
+            *sum += f64::from(*a) * f64::from(*b);
         }
     }
+    let rest: f64 = a_rest.iter().zip(b_rest).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+    sums.iter().sum::<f64>() + rest
 }
 
 /// Adds every row of x `[rows, width]` to `sums` `[width]`.
@@ -297,45 +274,37 @@ pub fn softmax_rows<A: Arithmetic>(
     scale: f32,
     window: Window,
 ) {
-    dispatch(SoftmaxRows { scores, length, seen, scale, window, sums: PhantomData::<A> });
+    let mut rows = scores.chunks_exact_mut(length).enumerate();
+    vectorised(
+        #[inline(always)]
+        || {
+            for (row, scores) in rows.by_ref() {
+                let (seen, beyond) = scores.split_at_mut(seen(row));
+                softmax::<A>(seen, scale, window);
+                beyond.fill(0.0);
+            }
+        },
+    );
 }
 
-struct SoftmaxRows<'a, F, A> {
-    scores: &'a mut [f32],
-    length: usize,
-    seen: F,
-    scale: f32,
-    window: Window,
-    sums: PhantomData<A>,
-}
-
-impl<A: Arithmetic, F: Fn(usize) -> usize> WithSimd for SoftmaxRows<'_, F, A> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        for (row, scores) in self.scores.chunks_exact_mut(self.length).enumerate() {
-            let (seen, beyond) = scores.split_at_mut((self.seen)(row));
-            softmax::<A, S>(simd, seen, self.scale, self.window);
-            beyond.fill(0.0);
-        }
-    }
-}
+/// Numbers of a row that stand side by side in its maximum and its sum.
+const LANES: usize = 16;
 
 /// Softmax of scores times `scale`. Neither later scores nor other rows can change a bit. Where sums
 /// are exact, the exponentials and the shares are numbers of the window.
 #[inline(always)]
-fn softmax<A: Arithmetic, S: Simd>(simd: S, scores: &mut [f32], scale: f32, window: Window) {
-    let (vectors, rest) = S::as_simd_f32s(scores);
-    let mut lanes = simd.splat_f32s(f32::NEG_INFINITY);
-    for vector in vectors {
-        lanes = simd.max_f32s(lanes, *vector);
+fn softmax<A: Arithmetic>(scores: &mut [f32], scale: f32, window: Window) {
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    let (blocks, rest) = scores.as_chunks::<LANES>();
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    for block in blocks {
+        lanes.iter_mut().zip(block).for_each(|(lane, score)| *lane = larger(*lane, *score));
     }
-    let most = rest.iter().fold(simd.reduce_max_f32s(lanes), |most, &score| most.max(score));
+    let most = lanes.iter().chain(rest).fold(f32::NEG_INFINITY, |most, &x| larger(most, x));
     if !A::EXACT {
         // A NaN that the maximum lost is one here.
         scores.iter_mut().for_each(|score| *score = exp((*score - most) * scale));
-        let share = 1.0 / sum_of_lanes(simd, scores);
+        let share = 1.0 / sum_of_lanes(scores);
         scores.iter_mut().for_each(|score| *score *= share);
         return;
     }
@@ -355,34 +324,15 @@ fn softmax<A: Arithmetic, S: Simd>(simd: S, scores: &mut [f32], scale: f32, wind
     }
 }
 
-/// Σ x in one order, whatever the registers: 16 sums side by side, then these, then the rest.
+/// Σ x in one order, whatever the registers: sums side by side, then these, then the rest.
 #[inline(always)]
-fn sum_of_lanes<S: Simd>(simd: S, x: &[f32]) -> f32 {
-    let mut lanes = [0f32; 16];
-    let (blocks, rest) = x.as_chunks::<16>();
-    let (sums, _) = S::as_mut_simd_f32s(&mut lanes);
-    let (vectors, _) = S::as_simd_f32s(blocks.as_flattened());
-    for vectors in vectors.chunks_exact(sums.len()) {
-        for (sum, vector) in sums.iter_mut().zip(vectors) {
-            *sum = simd.add_f32s(*sum, *vector);
-        }
+fn sum_of_lanes(x: &[f32]) -> f32 {
+    let (blocks, rest) = x.as_chunks::<LANES>();
+    let mut lanes = [0f32; LANES];
+    for block in blocks {
+        lanes.iter_mut().zip(block).for_each(|(lane, x)| *lane += x);
     }
     lanes.iter().sum::<f32>() + rest.iter().sum::<f32>()
-}
-
-/// a + b, number by number.
-pub fn sum(a: &[f32], b: &[f32]) -> Vec<f32> {
-    let mut sum = vec![0.0; a.len()];
-    by_rows(
-        &mut sum,
-        1,
-        #[inline(always)]
-        |first, sum| {
-            let both = a[first..].iter().zip(&b[first..]);
-            sum.iter_mut().zip(both).for_each(|(sum, (a, b))| *sum = a + b);
-        },
-    );
-    sum
 }
 
 /// Adds `more` to `x`, number by number.

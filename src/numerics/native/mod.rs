@@ -25,7 +25,6 @@
 pub mod attention;
 pub mod backward;
 pub mod cache;
-pub mod arithmetic;
 pub mod elementwise;
 pub mod orders;
 pub mod product;
@@ -164,8 +163,7 @@ impl<'a, A: Arithmetic> NativeOperations<'a, A> {
 
     /// Rows of x that are chosen by index, in the order of the indices.
     pub fn select(&mut self, x: &NativeRows, chosen: &[usize], width: usize) -> NativeRows {
-        let values: Vec<f32> =
-            chosen.iter().flat_map(|&row| &x.values[row * width..][..width]).copied().collect();
+        let values = x.of_rows(chosen, width).values;
         let (node, length, chosen) = (x.node, x.values.len(), chosen.to_vec());
         self.record(values, || {
             Box::new(move |g, backward| {
@@ -251,13 +249,18 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
         qkv: &Arc<NativeWeight<A>>,
         norms: Option<&HeadNorms<Arc<NativeWeight<A>>>>,
     ) -> NativeRows {
-        assert!(norms.is_none(), "a policy with norms of heads is refused before");
-        let NativeSettings { windows, heads, recomputes, .. } = self.settings;
+        let NativeSettings { windows, heads, recomputes, epsilon } = self.settings;
         let mut joined =
             product::multiply_rounded(Left::Rows(&x.values, windows.normed), &qkv.forward);
         if let Some(bias) = &qkv.bias {
             elementwise::add_to_rows(&mut joined, bias);
         }
+        let normed: Vec<NormedHeads<A>> =
+            norms.map_or(Vec::new(), |HeadNorms { queries, keys }| {
+                assert!(!A::EXACT, "norms of heads have no window and are refused before");
+                let all = [(queries, 0, heads.queries), (keys, heads.queries, heads.keys)];
+                all.map(|all| NormedHeads::of(all, &mut joined, heads, epsilon)).into()
+            });
         let positions: Vec<usize> = match &self.attention {
             NativeAttention::Sequences { spans, .. } => {
                 let all = |Span { own, before }: &Span| before.len()..before.len() + own.len();
@@ -370,6 +373,7 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
                 parts.iter().for_each(|(.., part)| tally.add(*part));
                 elementwise::turn(&mut by_joined, &rotations, heads, true);
                 elementwise::round::<A>(&mut by_joined, gradient, tally);
+                normed.into_iter().for_each(|it| it.differentiate(&mut by_joined, heads, backward));
                 let by_x = backward.linear(&by_joined, &x.values, windows.normed, &qkv);
                 backward.give(x.node, by_x);
             })
@@ -422,12 +426,13 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
     }
 
     fn add(&mut self, x: NativeRows, more: NativeRows) -> NativeRows {
-        let sum = elementwise::sum(&more.values, &x.values);
+        let (nodes, mut sum) = ([x.node, more.node], Arc::unwrap_or_clone(more.values));
+        elementwise::add(&mut sum, &x.values);
         let sum = self.rounded(sum, self.settings.windows.residual);
         self.record(sum, || {
             Box::new(move |g, backward| {
-                backward.give(x.node, g.clone());
-                backward.give(more.node, g);
+                backward.give(nodes[0], g.clone());
+                backward.give(nodes[1], g);
             })
         })
     }
@@ -467,6 +472,60 @@ impl<A: Arithmetic> NativeOperations<'_, A> {
             })
         })
     }
+}
+
+/// Heads of queries, or of keys, in joined rows, each of which was normed.
+struct NormedHeads<A> {
+    weight: Arc<NativeWeight<A>>,
+    places: Range<usize>,
+    /// Before the product with the weight, `[tokens · heads, width]`.
+    values: Vec<f32>,
+    factors: Vec<f32>,
+}
+
+impl<A: Arithmetic> NormedHeads<A> {
+    /// Norms `count` heads of each row from head `first` on.
+    fn of(
+        (weight, first, count): (&Arc<NativeWeight<A>>, usize, usize),
+        joined: &mut [f32],
+        heads: Heads,
+        epsilon: f64,
+    ) -> Self {
+        let (width, weight) = (heads.width, weight.clone());
+        let places = first * width..(first + count) * width;
+        let (mut values, mut factors) = (Vec::new(), Vec::new());
+        change_heads(joined, heads, &places, |all| {
+            factors = elementwise::inverse_root_mean_squares::<A>(&all, width, epsilon);
+            values = elementwise::scale_rows(&all, &factors, width);
+            elementwise::scale_columns(&values, &weight.vector)
+        });
+        Self { weight, places, values, factors }
+    }
+
+    /// Gradients of what was normed instead of those of the normed heads.
+    fn differentiate(self, by_joined: &mut [f32], heads: Heads, backward: &mut Backward<A>) {
+        let Self { weight, places, values, factors } = self;
+        change_heads(by_joined, heads, &places, |all| {
+            backward.scale(&all, &values, &weight);
+            let all = elementwise::scale_columns(&all, &weight.vector);
+            elementwise::norm_derivative::<A>(all, &values, &factors, heads.width)
+        });
+    }
+}
+
+/// Gives the heads at these places of each joined row, `[tokens · heads, width]`, what `change` makes of
+/// them.
+fn change_heads(
+    joined: &mut [f32],
+    heads: Heads,
+    places: &Range<usize>,
+    change: impl FnOnce(Vec<f32>) -> Vec<f32>,
+) {
+    let rows = joined.chunks_exact(heads.joined_width()).flat_map(|row| &row[places.clone()]);
+    let changed = change(rows.copied().collect());
+    let rows = joined.chunks_exact_mut(heads.joined_width());
+    rows.zip(changed.chunks_exact(places.len()))
+        .for_each(|(row, changed)| row[places.clone()].copy_from_slice(changed));
 }
 
 /// Rounds queries and keys into their window, values into theirs.

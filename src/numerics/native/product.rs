@@ -251,30 +251,23 @@ const SHORT: usize = 1 << 20;
 /// Fewer rows to a thread have all threads share the columns.
 const FEW_ROWS: usize = 8;
 
-/// The product `[rows, columns]`.
+/// The product `[rows, columns]`, or what `reach` asks for of it.
 ///
 /// # Panics
 /// When sums are to be exact and the windows leave too few bits for as many terms.
-pub fn multiply<A: Arithmetic>(left: Left, right: &Panels<A>) -> Vec<f64> {
+pub fn multiply<A: Arithmetic>(left: Left, right: &Panels<A>, reach: Reach) -> Vec<A> {
     check(left, right);
-    wide(left, right)
-}
-
-/// [`multiply`], each sum as the arithmetic has it.
-pub fn sums<A: Arithmetic>(left: Left, right: &Panels<A>) -> Vec<A> {
-    check(left, right);
-    plain(left, right, Reach::All)
+    plain(left, right, reach)
 }
 
 /// [`multiply`], each sum rounded to f32.
-pub fn multiply_rounded<A: Arithmetic>(left: Left, right: &Panels<A>) -> Vec<f32> {
-    A::rounded(sums(left, right))
+pub fn multiply_part<A: Arithmetic>(left: Left, right: &Panels<A>, reach: Reach) -> Vec<f32> {
+    A::rounded(multiply(left, right, reach))
 }
 
-/// As [`multiply_rounded`], of a part of the sums.
-pub fn multiply_part<A: Arithmetic>(left: Left, right: &Panels<A>, reach: Reach) -> Vec<f32> {
-    check(left, right);
-    A::rounded(plain(left, right, reach))
+/// [`multiply`] of all, each sum rounded to f32.
+pub fn multiply_rounded<A: Arithmetic>(left: Left, right: &Panels<A>) -> Vec<f32> {
+    multiply_part(left, right, Reach::All)
 }
 
 /// As [`multiply_rounded`] with the transpose of `right`: rows `[rows, right's columns]` →
@@ -394,11 +387,8 @@ fn add_product<A: Arithmetic>(
     let of_part = |&(from, panels): &(usize, &[Vec<A>])| {
         let places = width((from, panels));
         let before = sums.chunks_exact(columns).flat_map(|row| &row[places.clone()]);
-        let mut part: Vec<A> = before.copied().collect();
-        let columns = places.len();
-        let reach = Reach::All;
-        let sums = &mut part[..];
-        let first = 0;
+        let (mut part, columns) = (before.copied().collect::<Vec<A>>(), places.len());
+        let (reach, first, sums) = (Reach::All, 0, &mut part[..]);
         dispatch(Product { left, place, panels, terms, columns, reach, first, sums, are_zeros });
         part
     };
@@ -429,14 +419,13 @@ fn check<A: Arithmetic>(left: Left, right: &Panels<A>) {
 
 /// Computes the product again with the terms reversed and shuffled: the same bits, or a panic.
 fn check_orders<A: Arithmetic>(left: Left, right: &Panels<A>) {
+    let wide = |left: Left, right: &Panels<A>| -> Vec<f64> {
+        plain(left, right, Reach::All).into_iter().map(A::to_f64).collect()
+    };
     orders::compare_others(right.terms, &wide(left, right), |order| {
         let values = left.reordered(right.terms, order);
         wide(Left::Rows(&values, left.window()), &right.reordered(order))
     });
-}
-
-fn wide<A: Arithmetic>(left: Left, right: &Panels<A>) -> Vec<f64> {
-    plain(left, right, Reach::All).into_iter().map(A::to_f64).collect()
 }
 
 /// Terms that are added to the sums of some rows, from row `first` on, and some panels.

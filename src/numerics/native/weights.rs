@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 pub type Parameters = BTreeMap<String, Vec<f32>>;
 
 /// A matrix or vector of weights in its window.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct NativeWeight<A> {
     /// Place of its gradient in [`NativeGradients`].
     pub slot: usize,
-    /// Of the weight of a norm `[inputs]`; empty of a matrix.
+    /// Of the weight of a norm, as many numbers as it norms; empty of a matrix.
     pub vector: Vec<f32>,
     /// The transpose of a matrix `[outputs, inputs]`: the right operand of the forward product, and by
     /// blocks that of the backward product.
@@ -41,7 +41,8 @@ impl<A: Arithmetic> NativeWeight<A> {
         };
         let mut tally = Tally::default();
         let (mut vector, mut parts) = (Vec::new(), Vec::new());
-        if rows.len() == 1 {
+        let of_heads = matches!(&folded.parts[..], [part] if part.interleaved_heads.is_some());
+        if rows.len() == 1 || of_heads {
             (vector, tally) = of_panel(&&rows[..]);
         } else {
             let panels: Vec<&[&[f32]]> = rows.chunks(A::PANEL).collect();
@@ -64,9 +65,7 @@ impl<A: Arithmetic> NativeWeight<A> {
 
     /// The same matrix, with a gradient of its own.
     pub fn with_slot(&self, slot: usize) -> Self {
-        let (vector, bias) = (self.vector.clone(), self.bias.clone());
-        let (forward, backward) = (self.forward.clone(), OnceLock::new());
-        Self { slot, vector, forward, backward, bias, tally: self.tally }
+        Self { slot, ..self.clone() }
     }
 
     /// Gradients of the inputs from those of the outputs, out of `window`: `[rows, outputs]` →
@@ -183,7 +182,7 @@ impl NativeGradients {
 
     /// Gradients of the parameters: the derivative of folding, in f64 and the order of the
     /// weights, then one rounding to f32. Parameters that took no part have zeros. No parameter is in two
-    /// of the `groups`, each of weights by their slots.
+    /// of the `groups`, each of weights by their slots; the first of all reads the embedding's table.
     pub fn of_parameters(
         self,
         groups: &[Vec<(usize, &Folded)>],
@@ -191,52 +190,24 @@ impl NativeGradients {
     ) -> Parameters {
         let Self { slots, embedding, unit, .. } = self;
         let slots: Vec<Mutex<_>> = slots.into_iter().map(Mutex::new).collect();
-        // The first weight, which a tied head is, too.
         let table = groups[0][0].1;
         let of_group = |group: &Vec<(usize, &Folded)>| {
-            // Sums that are held in f64 are written at once: new memory that is read first is mapped twice.
-            let zeros = |name: &str| {
-                let mut zeros = Vec::new();
-                zeros.resize(parameters[name].len(), 0.0);
-                (name.to_string(), zeros)
-            };
-            let take = |slot: usize| {
-                std::mem::take(&mut *slots[slot].lock().unwrap_or_else(PoisonError::into_inner))
-            };
-            let mut of_slots: Vec<_> =
-                group.iter().map(|(slot, folded)| (*slot == 0, *folded, take(*slot))).collect();
-            let in_f32 = |matrix: &SlotSums| matches!(matrix, SlotSums::Narrow(x) if !x.is_empty());
-            let turned = of_slots.iter().filter(|(.., (matrix, _))| in_f32(matrix));
-            let turned: Vec<&str> =
-                turned.flat_map(|(_, folded, _)| &folded.parts).map(|part| &*part.weight).collect();
-            let names = group.iter().flat_map(|(_, folded)| folded.parameters());
-            let mut sums: BTreeMap<String, Vec<f64>> =
-                names.filter(|name| !turned.contains(name)).map(zeros).collect();
-            let mut gradients = Parameters::new();
-            for (is_table, folded, (matrix, bias)) in &mut of_slots {
-                let is_given = turned.contains(&&*folded.parts[0].weight);
-                if *is_table && !is_given {
-                    folded.give_some_rows(&embedding, &mut sums);
-                }
-                match std::mem::take(matrix) {
-                    SlotSums::Narrow(matrix) if !matrix.is_empty() => {
-                        let some = (*folded == table).then_some(&embedding);
-                        let all = folded.turn_rows(matrix, some, unit, parameters, &mut sums);
-                        gradients.extend(all);
+            let (mut gradients, mut norms) = (Parameters::new(), BTreeMap::new());
+            for (slot, folded) in group {
+                let mut slot = slots[*slot].lock().unwrap_or_else(PoisonError::into_inner);
+                let (matrix, bias) = std::mem::take(&mut *slot);
+                let some = (*folded == table).then_some(&embedding);
+                gradients.extend(match matrix {
+                    SlotSums::Wide(it) => folded.turn_rows(it, some, unit, parameters, &mut norms),
+                    SlotSums::Narrow(it) => {
+                        folded.turn_rows(it, some, unit, parameters, &mut norms)
                     }
-                    SlotSums::Wide(matrix) if !matrix.is_empty() => {
-                        folded.give_rows(&matrix, parameters, &mut sums);
-                    }
-                    _ => {}
-                }
-                if !bias.is_empty() {
-                    folded.give_bias(bias, &mut sums);
-                }
+                });
+                gradients.extend(folded.turn_bias(&bias, unit, parameters));
             }
-            let rounded = |(name, sums): (String, Vec<f64>)| {
-                (name, sums.into_iter().map(|sum| (sum * unit) as f32).collect())
-            };
-            gradients.extend(sums.into_iter().map(rounded));
+            let rounded =
+                |sums: Vec<f64>| sums.into_iter().map(|sum| (sum * unit) as f32).collect();
+            gradients.extend(norms.into_iter().map(|(name, sums)| (name, rounded(sums))));
             gradients
         };
         workers::in_parts(groups, of_group).into_iter().flatten().collect()

@@ -6,7 +6,7 @@ use pulp::{Arch, Simd, WithSimd};
 use std::sync::OnceLock;
 
 /// Compiled instruction sets, from the oldest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 pub enum Instructions {
     /// One number at a time: what every machine of the architecture has.
     Scalar,

@@ -15,11 +15,7 @@ pub struct ReadPrompts<'a> {
     pub of_row: &'a [usize],
 }
 
-/// A full cache grows by at least so many slots.
-const ROOM: usize = 32;
-
-/// A full cache moves to its beginning in place when that frees at least one in so many of its
-/// slots. A preallocated one has that much spare room, so it never grows and moves seldom.
+/// Spare slots, one to so many: a full cache moves to its beginning in place, and that seldom.
 const SPARE_SHARE: usize = 8;
 
 /// Keys and values in tensors. The newest position of every row lies in the same slot, whatever its
@@ -138,30 +134,12 @@ impl KvCache {
         self.filled += 1;
     }
 
-    /// Drops the slots before the earliest start. If these are few, adds half as many as are left.
+    /// The slots from the earliest start on become the first ones.
     fn make_room(&mut self) {
         let first = self.starts.iter().copied().min().unwrap_or(self.filled);
         let first = first.min(self.filled - self.longest);
-        let used = self.filled - first;
-        // The share is of the used slots: the room of a preallocated cache is a share of its rows'.
-        if first > 0 && first * SPARE_SHARE >= used {
-            self.move_to_the_beginning(first);
-            return;
-        }
-        let mut shape = self.all.size();
-        shape[3] = (used + (used / 2).max(ROOM)) as i64;
-        let roomy = Tensor::zeros(shape.as_slice(), (self.all.kind(), self.all.device()));
-        let rows = self.starts.len() as i64;
-        roomy
-            .narrow(2, 0, rows)
-            .narrow(3, 0, used as i64)
-            .copy_(&self.all.narrow(2, 0, rows).narrow(3, first as i64, used as i64));
-        self.all = roomy;
-        self.moved_by(first);
-    }
-
-    /// The slots from `first` on become the first ones, layer by layer: no second cache is held.
-    fn move_to_the_beginning(&mut self, first: usize) {
+        assert!(first > 0, "no row has more tokens than the cache was made for");
+        // Layer by layer: no second cache is held.
         let (rows, used) = (self.starts.len() as i64, (self.filled - first) as i64);
         for (keys, values) in &self.layers {
             for slots in [keys, values] {
@@ -170,10 +148,6 @@ impl KvCache {
                 slots.narrow(1, 0, used).copy_(&kept);
             }
         }
-        self.moved_by(first);
-    }
-
-    fn moved_by(&mut self, first: usize) {
         self.filled -= first;
         self.starts.iter_mut().for_each(|start| *start -= first);
         self.see();

@@ -76,7 +76,7 @@ impl Layer<Folded> {
             head_norms: config.family.has_head_norms().then(|| {
                 // Its numbers lie as those of a head do.
                 let norm = |name: &str| {
-                    let mut norm = Folded::of(&weight(name), config.head_dim as usize);
+                    let mut norm = Folded::of(&weight(name), 1);
                     norm.parts[0].interleaved_heads = Some(1);
                     norm
                 };

@@ -82,26 +82,15 @@ impl Gradients {
         }
     }
 
-    /// As plain values by name; `weights` are those that they were computed with. 0 where a parameter
-    /// took no part.
+    /// Those of the native engine as plain values by name; `weights` are those that they were computed
+    /// with. 0 where no pass was added.
     pub fn values(self, model: &Qwen2, weights: &Parameters) -> Parameters {
-        let tensors = match self {
-            Self::Native(sums) => {
-                let native = model.native().expect("gradients of the native engine");
-                return native.of_parameters(sums, weights);
-            }
-            Self::Fast(tensors) => tensors,
-            Self::None => Vec::new(),
-        };
-        let mut gradients = tensors.iter();
-        let mut values = |weights: &Vec<f32>| match gradients.next() {
-            Some(gradient) if gradient.defined() => {
-                let flat = gradient.to_kind(Kind::Float).contiguous().flatten(0, -1);
-                Vec::try_from(flat).expect("a dense f32 tensor")
-            }
-            _ => vec![0.0; weights.len()],
-        };
-        weights.iter().map(|(name, weights)| (name.clone(), values(weights))).collect()
+        let zeros = |(name, values): (&String, &Vec<f32>)| (name.clone(), vec![0.0; values.len()]);
+        match (self, model.native()) {
+            (Self::Native(sums), Some(native)) => native.of_parameters(sums, weights),
+            (Self::None, _) => weights.iter().map(zeros).collect(),
+            _ => panic!("plain values of LibTorch's sums"),
+        }
     }
 
     /// How much rounding into windows changed in the forward and in the backward passes; `None`

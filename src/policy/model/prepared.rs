@@ -1,15 +1,12 @@
 //! A policy's weights as a pass uses them.
 
 use crate::numerics::Folded;
-use crate::policy::{Config, Decoder, Layer, Linear, Weight};
+use crate::policy::{Decoder, Layer, Linear, Weight};
 use std::collections::BTreeMap;
 use tch::Tensor;
 
 /// Weights as LibTorch's products read them, with their graph to the parameters.
-#[derive(Debug)]
-pub struct Prepared {
-    pub decoder: Decoder<Weight>,
-}
+pub type Prepared = Decoder<Weight>;
 
 /// Matrices that sampling multiplies at once. The parameters are views of them: nothing is held
 /// twice.
@@ -20,22 +17,13 @@ pub struct Joined {
     gate_and_up: Tensor,
 }
 
-impl Prepared {
-    /// For a forward and its backward pass.
-    pub fn new(config: &Config, parameters: &BTreeMap<String, Tensor>) -> Self {
-        Self { decoder: Decoder::of(config).map(|folded| Weight::new(folded, parameters)) }
+/// For the products of few rows: `joined` has the matrices of each layer that are multiplied at once.
+pub fn for_sampling(mut prepared: Prepared, joined: &[Joined]) -> Prepared {
+    for (layer, joined) in prepared.layers.iter_mut().zip(joined) {
+        layer.qkv.parts = vec![joined.qkv.share()];
+        layer.gate.parts = vec![Linear { matrix: joined.gate_and_up.shallow_clone(), bias: None }];
     }
-
-    /// For the products of few rows: `joined` has the matrices of each layer that are multiplied at
-    /// once.
-    pub fn for_sampling(mut self, joined: &[Joined]) -> Self {
-        for (layer, joined) in self.decoder.layers.iter_mut().zip(joined) {
-            layer.qkv.parts = vec![joined.qkv.share()];
-            layer.gate.parts =
-                vec![Linear { matrix: joined.gate_and_up.shallow_clone(), bias: None }];
-        }
-        self
-    }
+    prepared
 }
 
 impl Joined {

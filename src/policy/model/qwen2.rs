@@ -6,10 +6,10 @@ use crate::experiment::{Memory, Place, WeightKind};
 use crate::numerics::{Folded, Numerics, NumericsError, Parameters, Tally, fast};
 use crate::policy::model::native::{self, NativeEngine};
 use crate::policy::model::tensors::TensorOperations;
-use crate::policy::model::{devices, recompute::RecomputePass};
+use crate::policy::model::{devices, prepared::for_sampling, recompute::RecomputePass};
 use crate::policy::{
     Config, Decoder, Gradients, Joined, KvCache, Layer, NativePolicy, PolicyError, Prepared,
-    Sequences, UpdateScale,
+    Sequences, UpdateScale, Weight,
 };
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -315,12 +315,12 @@ impl Qwen2 {
     /// The weights as the forward pass uses them: once for a forward and its backward pass, or
     /// once for all tokens of a generation.
     pub fn prepare(&self) -> Prepared {
-        Prepared::new(&self.config, self.parameters())
+        Decoder::of(&self.config).map(|folded| Weight::new(folded, self.parameters()))
     }
 
     /// As [`Qwen2::prepare`], without a graph and for the products of few rows.
     pub fn prepare_for_sampling(&self) -> Prepared {
-        fast::without_graph(|| self.prepare().for_sampling(&self.tensors().joined))
+        fast::without_graph(|| for_sampling(self.prepare(), &self.tensors().joined))
     }
 
     /// Log-prob and entropy of each target, without a graph and on the processor: both `[targets]`
@@ -443,7 +443,7 @@ impl Qwen2 {
         attend: &mut dyn FnMut(usize, Tensor, Tensor, Tensor) -> Tensor,
     ) -> Tensor {
         let mut operations = TensorOperations { config: &self.config, rotation, attend };
-        prepared.decoder.run(&mut operations, tokens, self.config.hidden_size as usize)
+        prepared.run(&mut operations, tokens, self.config.hidden_size as usize)
     }
 
     /// One more token for each row of the cache by fast arithmetic: tokens `[rows]`, position of

@@ -83,7 +83,7 @@ impl TensorOperations<'_> {
     fn normed(&self, x: Tensor, norm: Option<&Tensor>) -> Tensor {
         match norm {
             None => x,
-            Some(weight) => fast::weighted_rms_norm(&x, weight, self.config.rms_norm_eps),
+            Some(weight) => fast::rms_norm(&x, weight, self.config.rms_norm_eps),
         }
     }
 

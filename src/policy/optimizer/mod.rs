@@ -17,14 +17,17 @@ use std::sync::Arc;
 /// Values by tensor name. The order of names is the order of every sum.
 pub type OptimizerTensors = BTreeMap<String, Vec<f32>>;
 
-/// What an update makes of a policy, before it is in place.
+/// An update that was made.
 #[derive(Debug)]
-pub struct OptimizerNext {
-    pub parameters: OptimizerTensors,
-    state: OptimizerState,
+pub struct Stepped {
     /// Global L2 norm of the gradients before clipping.
     pub norm: f64,
+    /// What to go back to when a product of two new weights is not finite; `None` where all surely are.
+    pub before: Option<BeforeStep>,
 }
+
+/// Weights and state before an update.
+pub type BeforeStep = (OptimizerTensors, Arc<OptimizerState>);
 
 /// What has to be kept to resume.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -66,50 +69,27 @@ impl AdamW {
         &self.state
     }
 
-    /// One update in place. Returns the global L2 norm of the gradients before clipping.
+    /// One update in place; weights and state are copied before it only where a result might not be finite.
+    ///
+    /// Deviation: the released code skips an update whose norm is not finite, with a printed
+    /// warning (verl/workers/actor/dp_actor.py:410-414).
+    ///
+    /// # Errors
+    /// Tensors that do not match, and a gradient, or a new weight or moment, that is not finite; nothing is
+    /// changed then.
     pub fn step(
         &mut self,
         parameters: &mut OptimizerTensors,
         gradients: &OptimizerTensors,
         learning_rate: f64,
-    ) -> Result<f64, OptimizerError> {
-        if let Some(norm) = self.step_small(parameters, gradients, learning_rate)? {
-            return Ok(norm);
-        }
-        let next = self.next(parameters, gradients, learning_rate)?;
-        let norm = next.norm;
-        *parameters = self.take(next);
-        Ok(norm)
-    }
-
-    /// As [`AdamW::step`], without a copy of weights and moments. `None`, and nothing is changed, when one of
-    /// the numbers is so large that the result, or a product of two new weights, might not be finite; or
-    /// when a checkpoint is being written of the moments.
-    pub fn step_small(
-        &mut self,
-        parameters: &mut OptimizerTensors,
-        gradients: &OptimizerTensors,
-        learning_rate: f64,
-    ) -> Result<Option<f64>, OptimizerError> {
-        // A step moves a weight by at most η / (1 − β₁) · |m| / ε: less than 1e17.
-        const LARGEST: f32 = 1e6;
-        let is_first = self.state.updates == 0;
+    ) -> Result<Stepped, OptimizerError> {
         self.check(parameters, gradients)?;
         // No gradient is larger than the norm.
         let norm = finite_norm(gradients)?;
-        let OptimizerState { first_moments, second_moments, .. } = &*self.state;
-        let of_moments = match self.largest.take() {
-            Some(largest) => largest,
-            None => largest(first_moments).max(largest(second_moments)),
-        };
-        let largest = of_moments.max(largest(parameters));
-        let Optimizer { epsilon, beta1, max_gradient_norm, .. } = self.config;
-        let moves = learning_rate / (1.0 - beta1);
-        let small = largest <= size(LARGEST) && norm <= f64::from(LARGEST);
-        let sure = small && epsilon >= 1e-10 && (0.0..=1e1).contains(&moves);
-        let Some(state) = Arc::get_mut(&mut self.state).filter(|_| sure) else { return Ok(None) };
-        state.updates += 1;
-        if is_first {
+        let is_sure = self.stays_small(parameters, norm, learning_rate);
+        let before = (!is_sure).then(|| (parameters.clone(), self.state.clone()));
+        let state = Arc::make_mut(&mut self.state);
+        if state.updates == 0 {
             // Written at once: new memory that is read first is mapped twice.
             let zeros = |(name, values): (&String, &Vec<f32>)| {
                 let mut zeros = Vec::new();
@@ -119,7 +99,8 @@ impl AdamW {
             state.first_moments = parameters.iter().map(zeros).collect();
             state.second_moments = parameters.iter().map(zeros).collect();
         }
-        let scale = clip_coefficient(norm, max_gradient_norm);
+        state.updates += 1;
+        let scale = clip_coefficient(norm, self.config.max_gradient_norm);
         let update = Update::new(&self.config, learning_rate, state.updates);
         const PART: usize = 1 << 14;
         let mut parts = Vec::new();
@@ -137,7 +118,42 @@ impl AdamW {
             }
         });
         self.largest = parts.iter().map(|(_, most)| *most).max();
-        Ok(Some(norm))
+        let Some(before) = before else { return Ok(Stepped { norm, before: None }) };
+        let of_weights = check_finite("weight", parameters);
+        let of_moments = || check_finite("first moment", &self.state.first_moments);
+        let of_second = |()| check_finite("second moment", &self.state.second_moments);
+        if let Err(error) = of_weights.and_then(|()| of_moments()).and_then(of_second) {
+            *parameters = self.go_back(before);
+            return Err(error);
+        }
+        Ok(Stepped { norm, before: Some(before) })
+    }
+
+    /// The weights before an update, whose moments are the optimiser's again.
+    pub fn go_back(&mut self, (parameters, state): BeforeStep) -> OptimizerTensors {
+        (self.state, self.largest) = (state, None);
+        parameters
+    }
+
+    /// Whether no number is so large that one of the next update, or a product of two new weights, might not
+    /// be finite.
+    fn stays_small(
+        &mut self,
+        parameters: &OptimizerTensors,
+        norm: f64,
+        learning_rate: f64,
+    ) -> bool {
+        // A step moves a weight by at most η / (1 − β₁) · |m| / ε: less than 1e17.
+        const LARGEST: f32 = 1e6;
+        let OptimizerState { first_moments, second_moments, .. } = &*self.state;
+        let of_moments = self.largest.take();
+        let of_moments =
+            of_moments.unwrap_or_else(|| largest(first_moments).max(largest(second_moments)));
+        let moves = learning_rate / (1.0 - self.config.beta1);
+        of_moments.max(largest(parameters)) <= size(LARGEST)
+            && norm <= f64::from(LARGEST)
+            && self.config.epsilon >= 1e-10
+            && (0.0..=1e1).contains(&moves)
     }
 
     /// Whether weights, gradients and moments are of the same tensors.
@@ -152,51 +168,6 @@ impl AdamW {
             check_same("second moment", parameters, &self.state.second_moments)?;
         }
         Ok(())
-    }
-
-    /// What one update makes of parameters and state; nothing is changed. The caller may look at it
-    /// before [`AdamW::take`] puts it in place.
-    ///
-    /// Deviation: the released code skips an update whose norm is not finite, with a printed
-    /// warning (verl/workers/actor/dp_actor.py:410-414).
-    pub fn next(
-        &self,
-        parameters: &OptimizerTensors,
-        gradients: &OptimizerTensors,
-        learning_rate: f64,
-    ) -> Result<OptimizerNext, OptimizerError> {
-        self.check(parameters, gradients)?;
-        let mut state = OptimizerState { updates: self.state.updates + 1, ..Default::default() };
-        let is_first = self.state.updates == 0;
-        let norm = finite_norm(gradients)?;
-        let scale = clip_coefficient(norm, self.config.max_gradient_norm);
-        let update = Update::new(&self.config, learning_rate, state.updates);
-        let mut next = OptimizerTensors::new();
-        for (name, values) in parameters {
-            let before = |moments: &OptimizerTensors| match is_first {
-                true => vec![0.0; values.len()],
-                false => moments[name].clone(),
-            };
-            let (mut first, mut second) =
-                (before(&self.state.first_moments), before(&self.state.second_moments));
-            let mut values = values.clone();
-            update.apply_all(&mut values, &mut first, &mut second, &gradients[name], scale);
-            next.insert(name.clone(), values);
-            state.first_moments.insert(name.clone(), first);
-            state.second_moments.insert(name.clone(), second);
-        }
-        let parameters = next;
-        check_finite("weight", &parameters)?;
-        check_finite("first moment", &state.first_moments)?;
-        check_finite("second moment", &state.second_moments)?;
-        Ok(OptimizerNext { parameters, state, norm })
-    }
-
-    /// Takes an update's moments for its own, and returns its parameters.
-    pub fn take(&mut self, next: OptimizerNext) -> OptimizerTensors {
-        self.state = Arc::new(next.state);
-        self.largest = None;
-        next.parameters
     }
 }
 

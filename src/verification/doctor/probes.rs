@@ -68,7 +68,7 @@ const REDUCTIONS: [DoctorProbe; 18] = [
     ("softmax-f64", |x| vec![x.logits().softmax(-1, Kind::Double)]),
     ("log-softmax", |x| vec![x.logits().log_softmax(-1, Kind::Float)]),
     ("logsumexp", |x| vec![x.logits().logsumexp([-1i64], false)]),
-    ("rms-norm", |x| vec![fast::rms_norm(&x.logits(), 1e-6)]),
+    ("rms-norm", |x| vec![fast::rms_norm(&x.logits(), &x.uniform("weight", &[259]), 1e-6)]),
     ("layer-norm", |x| vec![x.logits().layer_norm::<Tensor>([259i64], None, None, 1e-5, false)]),
     ("sum", |x| vec![x.uniform("long", &[300_000]).sum(Kind::Float)]),
     ("sum-f64", |x| vec![x.uniform("long", &[300_000]).to_kind(Kind::Double).sum(Kind::Double)]),

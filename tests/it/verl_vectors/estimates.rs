@@ -42,10 +42,10 @@ pub fn entropy_and_log_probs(case: &Case) -> Result<Outputs, Malformed> {
         let gradient = Tensor::run_backward(&[value.sum(None)], &[&leaf], true, false);
         Got::tensor(&gradient[0])
     };
-    let entropy = fast::entropy(&leaf, 1.0);
-    let log_probs = fast::log_probs(&leaf, &labels, 1.0);
+    let (log_probs, entropy) = fast::log_probs_and_entropy(&leaf, &labels, 1.0);
     // The chunked variant casts its logits to float32 and flattens the rows.
-    let chunked = fast::entropy(&leaf.detach().to_kind(Kind::Float), 1.0).view(-1);
+    let narrow = leaf.detach().to_kind(Kind::Float);
+    let chunked = fast::log_probs_and_entropy(&narrow, &labels, 1.0).1.view(-1);
     let mut result = outputs([
         ("entropy_from_logits", Got::tensor(&entropy)),
         ("grad_entropy_sum_wrt_logits", gradient_of(&entropy)),

@@ -3,16 +3,16 @@
 
 use crate::base::workers;
 use crate::numerics::native::backward::part_of_sums;
-use crate::numerics::native::{Keep, NativeSettings, cache::Slots, product, window::WindowShape};
+use crate::numerics::native::product::{self, Reach};
+use crate::numerics::native::{Keep, NativeSettings, cache::Slots, window::WindowShape};
 use crate::numerics::{
     Arithmetic, BackwardSetting, Distribution, Folded, Left, NativeAttention, NativeGradients,
     NativeOperations, NativeRows, NativeWeight, NumericsError, Parameters, Tally, Windows,
 };
 use crate::policy::model::cache;
 use crate::policy::{Config, Decoder, Sequences, Token};
-use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// A policy in one of the engine's arithmetics.
 pub trait NativeEngine: Debug + Send + Sync {
@@ -64,17 +64,6 @@ pub trait NativeGeneration {
 /// A token from the logits `[vocab]` of a row, by its place among the rows.
 pub type DrawToken<'a> = &'a (dyn Fn(usize, &[f64]) -> Token + Sync);
 
-/// The logits that a generation gives to draw from, `[rows, vocab]`, instead of tokens.
-pub fn logits_of(work: impl FnOnce(DrawToken) -> Vec<Token>) -> Vec<f64> {
-    let logits = Mutex::new(BTreeMap::new());
-    work(&|row, of_row| {
-        logits.lock().unwrap_or_else(PoisonError::into_inner).insert(row, of_row.to_vec());
-        Token { id: 0, log_prob: 0.0, entropy: None }
-    });
-    let logits = logits.into_inner().unwrap_or_else(PoisonError::into_inner);
-    logits.into_values().flatten().collect()
-}
-
 /// Weights and settings of one policy.
 #[derive(Debug)]
 pub struct NativePolicy<A> {
@@ -122,17 +111,11 @@ pub struct UpdateScale {
 impl UpdateScale {
     /// The power of two at or above the largest weight; 1 where there is none.
     fn unit(self) -> f64 {
-        let mut unit = 1.0;
         if !(self.largest_weight > 0.0 && self.largest_weight.is_finite()) {
-            return unit;
+            return 1.0;
         }
-        while unit < self.largest_weight {
-            unit *= 2.0;
-        }
-        while unit * 0.5 >= self.largest_weight {
-            unit *= 0.5;
-        }
-        unit
+        let (share, exponent) = libm::frexp(self.largest_weight);
+        libm::ldexp(1.0, exponent - i32::from(share == 0.5))
     }
 }
 
@@ -158,7 +141,7 @@ const MANY: usize = 1 << 30;
 pub fn computes(config: &Config) -> bool {
     let count = |(_, shape): (String, Vec<i64>)| shape.into_iter().product::<i64>() as usize;
     let parameters: usize = config.tensor_shapes().into_iter().map(count).sum();
-    parameters < MANY && !config.family.has_head_norms()
+    parameters < MANY
 }
 
 /// The windows of a policy of this shape, for exact sums.
@@ -257,7 +240,7 @@ impl<A: Arithmetic> NativePolicy<A> {
         work: impl Fn(usize, &mut [A]) -> R + Sync,
     ) -> (Vec<A>, Vec<R>) {
         let (head, window) = (&self.decoder.lm_head, self.settings.windows.last);
-        let mut logits = product::sums(Left::Rows(last, window), &head.forward);
+        let mut logits = product::multiply(Left::Rows(last, window), &head.forward, Reach::All);
         if self.tally.not_finite || !finite {
             logits.fill(A::from(f32::NAN));
         }
@@ -432,11 +415,15 @@ impl<A: Arithmetic> NativeEngine for NativePolicy<A> {
             all.push((slot, folded));
             slot += 1;
         });
-        // The table, the last norm and the head may share a parameter, and weights of a layer do.
-        let last = all.split_off(slot - 2);
-        let mut groups = vec![[vec![all.remove(0)], last].concat()];
+        // A parameter may be in the table and the head, and in two weights of a layer.
+        let (table, mut ends) = (all.remove(0), all.split_off(slot - 3));
+        match ends[1].1 == table.1 {
+            true => ends.swap(0, 1),
+            false => ends.insert(0, table),
+        }
         let of_a_layer = all.len() / self.folded.layers.len().max(1);
-        groups.extend(all.chunks(of_a_layer.max(1)).map(<[_]>::to_vec));
+        let layers = all.chunks(of_a_layer.max(1)).map(<[_]>::to_vec);
+        let groups: Vec<_> = std::iter::once(ends).chain(layers).collect();
         self.shared(|| gradients.of_parameters(&groups, parameters))
     }
 

@@ -49,6 +49,9 @@ pub trait Arithmetic:
 
     fn to_f64(self) -> f64;
 
+    /// The nearest number of this kind.
+    fn of_f64(x: f64) -> Self;
+
     /// Numbers of f32 as this kind, where it is f32.
     fn of_f32s(x: &mut [f32]) -> Option<&mut [Self]>;
 }
@@ -101,6 +104,11 @@ macro_rules! arithmetic {
             #[inline(always)]
             fn to_f64(self) -> f64 {
                 f64::from(self)
+            }
+
+            #[inline(always)]
+            fn of_f64(x: f64) -> Self {
+                x as $kind
             }
         }
     };
