@@ -1,6 +1,7 @@
 use super::*;
 use crate::algorithm::DynamicSampling;
 use crate::experiment::extends;
+use crate::policy::{Config, Family};
 use crate::training::{Name, Rates, run::inputs};
 use proptest::{prelude::prop_assert, proptest};
 use std::path::PathBuf;
@@ -218,6 +219,48 @@ fn every_warning_fires_on_its_cause_and_not_without() {
     }
     let fired = |name: Name| cases.iter().any(|(fired, ..)| *fired == name);
     assert!(Name::ALL.iter().all(|(name, _)| fired(*name)), "a name has no case");
+}
+
+/// SmolLM2-135M with passes of 2,560 tokens, as its experiment has them: 4.0 GB were measured.
+#[test]
+fn a_large_policy_needs_what_its_shape_says_in_the_phase_that_needs_most() {
+    let mut experiment = experiment("smollm2/dapo.toml");
+    let config = Config {
+        family: Family::Llama,
+        vocab_size: 49_152,
+        hidden_size: 576,
+        intermediate_size: 1536,
+        num_hidden_layers: 30,
+        num_attention_heads: 9,
+        num_key_value_heads: 3,
+        head_dim: 64,
+        max_position_embeddings: 8192,
+        rope_theta: 1e5,
+        rope_scaling: None,
+        rms_norm_eps: 1e-5,
+        tie_word_embeddings: true,
+    };
+    let work = counted(&experiment);
+    let mut needed = |pass_tokens| {
+        experiment.execution.pass_tokens = pass_tokens;
+        let made = space::memory(&experiment, &config, &short_prompts(), &work, None);
+        assert!(!made.measured && made.phases.is_empty());
+        let process = made.parts["process"];
+        (made.needed_bytes - process, made.parts)
+    };
+    let (bytes, parts) = needed(Some(2560));
+    let weights = 4.0 * 134_515_008.0;
+    for (name, times) in [("weights", 1.0), ("matrices", 1.0), ("gradients", 1.0), ("moments", 2.0)]
+    {
+        assert_eq!(parts[name], times * weights, "{name}");
+    }
+    assert!((3.5e9..5e9).contains(&bytes), "{bytes}");
+    // The optimizer's work and a pass are not at the same time.
+    assert_eq!((parts["optimizer"] > 0.0, parts["activations"] > 0.0), (false, true));
+    let (fewer, parts) = needed(Some(128));
+    assert_eq!((parts["optimizer"] > 0.0, parts["activations"] > 0.0), (true, false));
+    let (more, _) = needed(Some(3072));
+    assert!(fewer < bytes && bytes < more, "{fewer} {bytes} {more}");
 }
 
 #[test]
