@@ -203,6 +203,7 @@ mod tests {
     #[test]
     fn kept_memory_is_not_in_use() {
         let resident = || -> u64 {
+            #[expect(clippy::disallowed_methods, reason = "a file of the kernel, in a test")]
             let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
             pages.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
         };

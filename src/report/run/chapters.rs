@@ -147,7 +147,7 @@ fn effects(report: &Report) -> Section {
         blocks.push(Block::Table(Table::new(caption, "warning | in this run", rows)));
     }
     blocks.extend(together("effects-curves", "What each technique did", &report.effect_figures));
-    Section::new("effects", "Is each technique doing something?", blocks)
+    Section::new("acting", "Is each technique doing something?", blocks)
 }
 
 /// The table of sets with both intervals, and every sample of the headline set.
