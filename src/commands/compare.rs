@@ -3,11 +3,12 @@
 use crate::base::visible;
 use crate::commands::{exit, output};
 use crate::records::ColumnNames;
+use crate::report::{compared, markdown, terminal, words};
 use crate::statistics::{Interval, accuracy::FEWEST_PROBLEMS};
-use crate::study::comparison::{self, load, text};
+use crate::study::comparison::{self, load};
 use crate::study::{
-    At, ComparisonStyle, Declared, DeclaredFamily, Direction, Metric, Statistic, Word, analysis,
-    claims::words, collection, comparisons, comparisons::Comparison,
+    At, Declared, DeclaredFamily, Direction, Metric, Statistic, Word, analysis, collection,
+    comparisons, comparisons::Comparison,
 };
 use anyhow::Result;
 use std::path::{Path, PathBuf};
@@ -142,8 +143,10 @@ pub fn run(args: &CompareArgs) -> Result<ExitCode> {
         _ => (load::side(&args.a, &options)?, load::side(&args.b, &options)?),
     };
     let comparison = comparison::compare(&a, &b, args.level, args.common_problems)?;
-    let style = if args.markdown { ComparisonStyle::Markdown } else { ComparisonStyle::Plain };
-    output::document(args.json, &comparison, || text::page(&comparison, style));
+    output::document(args.json, &comparison, || {
+        let sections = compared::sections(&comparison);
+        if args.markdown { markdown::sections(&sections) } else { terminal::render(&sections) }
+    });
     // Of several runs the unit is the training run; of one the problems are another draw.
     let shown = match &comparison.between_runs {
         Some(runs) => {
@@ -258,16 +261,19 @@ fn arms(args: &CompareArgs, folder: &Path, names: [&String; 2]) -> Result<ExitCo
         of(&family)
     });
     output::document(args.json, &comparison, || {
-        let Comparison { declared, metric_words, word, reason, .. } = &comparison;
+        let Comparison { declared, word, why, .. } = &comparison;
         let text = format!(
-            "{} against {}, {metric_words}: {}\n  {}\n  {reason}",
+            "{} against {}, {}: {}\n  {}\n  {}",
             declared.arm,
             declared.reference,
+            declared.metric.words(),
             word.words(),
-            words::comparison(&comparison)
+            words::comparison(&comparison),
+            words::why(why)
         );
         let beside = beside.as_ref().map_or(String::new(), |it| {
-            format!("\nnot the declared endpoint: {}\n  {}", it.metric_words, words::comparison(it))
+            let metric = it.declared.metric.words();
+            format!("\nnot the declared endpoint: {metric}\n  {}", words::comparison(it))
         });
         visible::message(&(text + &beside)) + "\n"
     });
@@ -285,7 +291,10 @@ fn arms(args: &CompareArgs, folder: &Path, names: [&String; 2]) -> Result<ExitCo
             ),
         )),
         _ => {
-            output::tell(format!("--fail-if: nothing can be decided: {}", comparison.reason));
+            output::tell(format!(
+                "--fail-if: nothing can be decided: {}",
+                words::why(&comparison.why)
+            ));
             Ok(ExitCode::from(exit::INCONCLUSIVE))
         }
     }

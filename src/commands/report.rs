@@ -6,7 +6,8 @@ use crate::commands::{exit::Invalid, exit::Usage, output};
 use crate::records::RunFolder;
 use crate::report::run::{self, Report, chapters};
 use crate::report::study;
-use crate::study::claims::{self, evidence, text};
+use crate::report::{claims as claim_pages, markdown, terminal};
+use crate::study::claims::{self, evidence};
 use crate::study::{analysis, collection};
 use anyhow::{Result, bail};
 use clap::Args;
@@ -119,7 +120,7 @@ pub fn study(
 ) -> Result<ExitCode> {
     let (report, paths) = study::write(folder, declaration, out)?;
     if json {
-        print!("{}", study::json(&report));
+        print!("{}", study::json(&report.facts));
         return Ok(ExitCode::SUCCESS);
     }
     println!("{}", report.page.title);
@@ -158,15 +159,18 @@ fn judge(args: &ReportArgs, file: Option<&Path>) -> Result<ExitCode> {
     let wanted = |id: &String| args.only.is_empty() || args.only.contains(id);
     let Some(study) = study else {
         all.claims.retain(|it| wanted(&it.id));
-        output::document(args.json, &all, || shown(&text::listed(&all)));
+        output::document(args.json, &all, || terminal::render(&claim_pages::listed(&all)));
         return Ok(ExitCode::SUCCESS);
     };
     let mut judged = evidence::judge(&study, &analysis::analyse(&study), &all);
     judged.claims.retain(|claim| wanted(&claim.id));
     let document = json!({ "schema": "dapo-claims/1", "judged": judged });
-    output::document(args.json, &document, || match args.markdown {
-        true => shown(&text::markdown(&judged)),
-        false => shown(&text::plain(&judged)),
+    output::document(args.json, &document, || {
+        if args.markdown {
+            markdown::sections(&claim_pages::table(&judged))
+        } else {
+            terminal::render(&claim_pages::judged(&judged))
+        }
     });
     for excluded in &study.excluded {
         let arm = excluded.arm.as_deref().unwrap_or("no arm");
@@ -174,8 +178,4 @@ fn judge(args: &ReportArgs, file: Option<&Path>) -> Result<ExitCode> {
         eprintln!("{}", visible::visible(&line));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn shown(text: &str) -> String {
-    text.lines().map(|line| visible::visible(line) + "\n").collect()
 }

@@ -12,7 +12,7 @@ use crate::engines::run::{self as engines, EngineOptions};
 use crate::engines::verl::settings::Cards;
 use crate::experiment::compare::differing_keys;
 use crate::experiment::{Engine, Experiment, ExperimentError, starter, validate};
-use crate::report::{self, Tracker};
+use crate::report::{self, Tracker, endings};
 use crate::training::run::{RunEvent, inputs};
 use crate::training::{Phase, RunEnded, Unfinished};
 use crate::{base::files, records::Ending, records::RunFolder, study::Cell};
@@ -205,7 +205,7 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
     if again {
         eprintln!("this run was finished before; nothing was trained again");
     }
-    eprintln!("{}: {}", outcome.ending.name(), outcome.reason);
+    eprintln!("{}: {}", outcome.ending.name(), endings::sentence(&outcome));
     if outcome.ending == Ending::Diverged {
         let kept = folder.path("diverged");
         eprintln!("the step's rollouts, metrics and policy are in {}", kept.display());
@@ -229,7 +229,8 @@ pub fn load(
     inputs: Option<&Path>,
     overrides: &OverrideArgs,
 ) -> Result<(Experiment, Option<Digests>)> {
-    if path.extension().is_none_or(|extension| extension != "json") {
+    let name = path.to_string_lossy();
+    if !name.ends_with(".json") && !name.ends_with(".json.gz") {
         if inputs.is_some() {
             let path = path.display();
             bail!(Usage(format!(

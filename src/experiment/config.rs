@@ -397,11 +397,12 @@ pub struct Checkpoints {
 pub struct RecordsSettings {
     /// Of the metrics and of the ledger that binds them. 1: the policy's entropy and token
     /// probability over the batch. 2: over all rollouts of the step as well. 3: spread of rewards and
-    /// lengths, length by outcome, and clipped tokens by quarter of a step's updates as well.
+    /// lengths, length by outcome, and clipped tokens by quarter of a step's updates as well. 4: the ledger
+    /// binds the ending as data; up to 3 it binds a sentence.
     pub format: u64,
 }
 
-pub const NEWEST_FORMAT: u64 = 3;
+pub const NEWEST_FORMAT: u64 = 4;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -99,10 +99,3 @@ pub enum OptimizerError {
         got: usize,
     },
 }
-
-impl OptimizerError {
-    /// Whether a number was not finite, and not something else that went wrong.
-    pub fn is_not_finite(&self) -> bool {
-        !matches!(self, Self::Mismatch { .. })
-    }
-}

@@ -3,17 +3,20 @@
 //! In: values of a run. Out: files, and the same values read from them again; files of strangers within
 //! limits. Never: a judgement about what is read.
 
+pub mod counters;
+pub mod ending;
 pub mod run_folder;
 pub mod tables;
 pub mod environment;
 pub mod housekeeping;
 pub mod ledger;
 
+pub use crate::records::counters::Counters;
+pub use crate::records::ending::{DivergenceRecord, Ending, NotFinite, Outcome};
 pub use crate::records::housekeeping::{Candidate, HousekeepingRules, RunSummary};
 pub use crate::records::ledger::{Broken, Components, Tensors};
 pub use crate::records::run_folder::{
-    Counters, DivergenceRecord, Ending, Environment, EvaluationRecord, Manifest, RunFolder,
-    Session, StepMetrics, StepTimings, Tags,
+    Environment, EvaluationRecord, Manifest, RunFolder, Session, StepMetrics, StepTimings, Tags,
 };
 pub use crate::records::tables::graded::{ColumnNames, GradedTable};
 pub use crate::records::tables::long::{CellKey, EvaluationRow, MetricRow, OutcomeRow};

@@ -27,6 +27,7 @@
 
 use crate::base::files::{self, foreign};
 use crate::experiment::Experiment;
+use crate::records::{Counters, Outcome};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -62,18 +63,6 @@ pub type Tags = BTreeMap<String, BTreeMap<String, Vec<String>>>;
 
 /// How the name of a checkpoint that was refused begins; its step follows.
 pub const DAMAGED_CHECKPOINT: &str = "damaged-step-";
-
-/// The three clocks of a run. The paper's x-axis counts updates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Counters {
-    /// Batches of prompts that were sampled, refill rounds included.
-    pub generation_rounds: u64,
-    /// Times the policy was trained on a full batch.
-    pub rollout_steps: u64,
-    /// Optimiser steps.
-    pub updates: u64,
-}
 
 /// One line of `metrics.jsonl`. Names are `stage/name`; a value that does not exist in a
 /// step (the mean of nothing) is left out.
@@ -176,50 +165,6 @@ pub struct Session {
     /// When it ended; absent when the process was killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
-}
-
-/// `diverged/divergence.json`: the step that was not finite.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DivergenceRecord {
-    /// Rollout step, from 1.
-    pub step: u64,
-    pub reason: String,
-    /// What had been measured of the step by then; values that are not finite are left out.
-    pub metrics: BTreeMap<String, f64>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Ending {
-    Finished,
-    /// No group of a whole step had a useful gradient: nothing left to learn from.
-    Saturated,
-    /// As `Saturated`, because every response of the step was wrong.
-    Stalled,
-    Diverged,
-}
-
-impl Ending {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Finished => "finished",
-            Self::Saturated => "saturated",
-            Self::Stalled => "stalled",
-            Self::Diverged => "diverged",
-        }
-    }
-}
-
-/// `outcome.json`, written last.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Outcome {
-    pub ending: Ending,
-    pub reason: String,
-    pub counters: Counters,
-    /// File under the run folder → SHA-256: metrics, evaluations, rollouts, checkpoints.
-    pub digests: BTreeMap<String, String>,
 }
 
 /// Methods that read a record file of a run folder.

@@ -2,7 +2,7 @@
 //! figure as its caption and its table of numbers. Foreign text is neutralised: no HTML, no
 //! links, no markup.
 
-use crate::report::page::{Block, Look, Page, Table};
+use crate::report::page::{Block, Look, Page, Section, Table};
 use std::fmt::{self, Write};
 
 /// The whole page.
@@ -11,6 +11,13 @@ pub fn render(page: &Page) -> String {
     let _ = render_page(&mut out, page);
     // Blocks end with an empty line; a file ends with one line end.
     format!("{}\n", out.trim_end())
+}
+
+/// Some sections of one, without a title above them.
+pub fn sections(sections: &[Section]) -> String {
+    let mut out = String::new();
+    let _ = sections.iter().try_for_each(|section| render_section(&mut out, section));
+    format!("{}\n", out.trim())
 }
 
 fn render_page(out: &mut String, page: &Page) -> fmt::Result {
@@ -27,11 +34,12 @@ fn render_page(out: &mut String, page: &Page) -> fmt::Result {
         let [label, value, note] = [&tile.label, &tile.value, &tile.note].map(|it| escape(it));
         writeln!(out, "- {label}: **{value}** ({note})")?;
     }
-    for section in &page.sections {
-        writeln!(out, "\n## {}\n", escape(&section.title))?;
-        section.blocks.iter().try_for_each(|block| render_block(out, block))?;
-    }
-    Ok(())
+    page.sections.iter().try_for_each(|section| render_section(out, section))
+}
+
+fn render_section(out: &mut String, section: &Section) -> fmt::Result {
+    writeln!(out, "\n## {}\n", escape(&section.title))?;
+    section.blocks.iter().try_for_each(|block| render_block(out, block))
 }
 
 fn render_block(out: &mut String, block: &Block) -> fmt::Result {

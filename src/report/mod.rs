@@ -5,11 +5,16 @@
 
 pub mod error;
 pub mod text;
-mod page;
+pub mod endings;
+pub mod words;
+pub mod page;
 mod axes;
 mod figures;
 pub mod html;
 pub mod markdown;
+pub mod terminal;
+pub mod claims;
+pub mod compared;
 mod published;
 mod quantities;
 pub mod export;

@@ -5,8 +5,8 @@ use crate::experiment::Grid;
 use crate::statistics::between;
 use crate::study::comparisons::{self, Comparison};
 use crate::study::{
-    ArmSummary, ArmTimes, Declaration, Declared, DeclaredFamily, Excluded, FamilyResult, arms,
-    collection, collection::Study, declaration, levels,
+    ArmSummary, ArmTimes, Declaration, Declared, DeclaredFamily, Excluded, FamilyResult, Judged,
+    Remark, arms, collection::Study, declaration, levels,
 };
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -20,8 +20,19 @@ pub struct Analysis {
     pub excluded: Vec<Excluded>,
     /// `None` without an arm of two scored runs.
     pub spread: Option<Spread>,
-    pub remarks: Vec<String>,
+    pub remarks: Vec<Remark>,
 }
+
+/// `report.json` of a study: what was computed of its records, without a sentence.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StudyFacts {
+    pub schema: &'static str,
+    /// Shares are in [0, 1].
+    pub analysis: Analysis,
+    pub claims: Judged,
+}
+
+pub const FACTS: &str = "report.json";
 
 /// σ between training runs of the primary score, registered and observed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -151,43 +162,36 @@ pub fn find<'a>(families: &'a [FamilyResult], row: &Declared) -> Option<&'a Comp
     })
 }
 
-pub const UNREGISTERED: &str = "nothing was registered beforehand: every verdict is exploratory";
-
-pub const NO_PILOT: &str = "no pilot σ was declared: no minimum detectable effect is given";
-
-fn remarks(study: &Study) -> Vec<String> {
+fn remarks(study: &Study) -> Vec<Remark> {
     let declaration = &study.declaration;
-    let mut remarks = vec![study.bases().to_string(), collection::records_checked()];
+    let mut remarks = vec![study.bases(), Remark::RecordsChecked];
     if !declaration.registered {
-        remarks.push(UNREGISTERED.to_string());
+        remarks.push(Remark::Unregistered);
     }
     if declaration.pilot.is_none() {
-        remarks.push(NO_PILOT.to_string());
+        remarks.push(Remark::NoPilot);
     }
     let failed = study.excluded.iter().filter(|it| it.failed).count();
     let others = study.excluded.len() - failed;
     if failed > 0 {
-        remarks.push(format!("{failed} failed runs do not count; they are listed"));
+        remarks.push(Remark::FailedRuns { count: failed });
     }
     if others > 0 {
-        remarks.push(format!("{others} records do not belong and do not count; they are listed"));
+        remarks.push(Remark::OtherRecords { count: others });
     }
     let held_out = declaration.held_out.as_ref();
     let absent = held_out.filter(|it| study.grids.iter().all(|grid| grid.name != it.grid));
     if let Some(held_out) = absent {
-        remarks.push(format!("the held-out variant `{}` is not in this study", held_out.grid));
+        remarks.push(Remark::HeldOutAbsent { grid: held_out.grid.clone() });
     }
-    let grids: Vec<&str> = study.grids.iter().map(|grid| grid.name.as_str()).collect();
-    let incomplete = study
+    let arms = study
         .grids
         .iter()
         .flat_map(|grid| grid.arms.iter().map(move |arm| format!("{}/{}", grid.name, arm.name)));
-    let missing: usize = incomplete.map(|id| study.missing_seeds(&id).len()).sum();
+    let missing: usize = arms.map(|id| study.missing_seeds(&id).len()).sum();
     if missing > 0 {
-        remarks.push(format!(
-            "{missing} runs of the grids {} are missing: this is not the whole study",
-            grids.join(", ")
-        ));
+        let grids = study.grids.iter().map(|grid| grid.name.clone()).collect();
+        remarks.push(Remark::MissingRuns { count: missing, grids });
     }
     remarks
 }

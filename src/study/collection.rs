@@ -13,33 +13,15 @@
 
 use crate::base::files;
 use crate::experiment::{Arm, Data, Grid};
-use crate::study::{Cell, Declaration, Excluded, StudyError, cell, declaration, membership};
+use crate::study::{
+    Absence, Cell, Declaration, Excluded, Remark, StudyError, cell, declaration, membership,
+};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Grids of this project in the order of reports; others follow by name.
 const ORDER: [&str; 6] =
     ["ladder", "add-one", "leave-one-out", "fidelity", "held-out", "learning-rate"];
-
-/// Every verdict says this, unless each seed has its own base.
-pub const SHARED_BASE: &str = "all runs start from one base checkpoint: intervals and tests are \
-about another training run from this base, not about another base";
-
-/// In place of [`SHARED_BASE`] where each seed has a base policy of its own.
-pub const OWN_BASES: &str = "the runs of a seed start from a base checkpoint of that seed: intervals and \
-tests are about another training run from another base of the same recipe";
-
-/// Replaces verdicts on the paper's claims where no arm ran on the embedded benchmark.
-pub const CLAIMS_ELSEWHERE: &str = "the paper\u{2019}s claims are not tested on these data: they are \
-judged on the embedded benchmark alone";
-
-pub fn records_checked() -> String {
-    format!(
-        "the fields of every record were checked against each other, and the records against each \
-         other; {}",
-        cell::ONLY_TRAINING
-    )
-}
 
 #[derive(Debug, Clone)]
 pub struct Study {
@@ -153,12 +135,10 @@ impl Study {
     }
 
     /// Which of the two remarks on base policies holds.
-    pub fn bases(&self) -> &'static str {
+    pub fn bases(&self) -> Remark {
         let mut arms = self.grids.iter().flat_map(|grid| &grid.arms);
-        match arms.all(|arm| arm.experiment.has_base_of_seed()) {
-            true => OWN_BASES,
-            false => SHARED_BASE,
-        }
+        let own = arms.all(|arm| arm.experiment.has_base_of_seed());
+        if own { Remark::BaseOfSeed } else { Remark::SharedBase }
     }
 
     pub fn is_of_mini_aime(&self) -> bool {
@@ -189,14 +169,14 @@ impl Study {
     }
 
     /// Why an arm has no value: it is not in the study, or none of its cells counts.
-    pub fn absence(&self, id: &str) -> Option<String> {
+    pub fn absence(&self, id: &str) -> Option<Absence> {
         if let Some(pool) = self.declaration.pool(id) {
             return pool.arms.iter().find_map(|arm| self.absence(arm));
         }
         match self.arm(id) {
-            None => Some(format!("the study has no arm `{id}`")),
+            None => Some(Absence::NoArm { arm: id.to_string() }),
             Some(_) if self.cells_of(id).is_empty() => {
-                Some(format!("`{id}` has no run that counts"))
+                Some(Absence::NoRunThatCounts { arm: id.to_string() })
             }
             Some(_) => None,
         }

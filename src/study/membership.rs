@@ -16,6 +16,8 @@ pub struct Excluded {
     pub seed: Option<u64>,
     /// True if the run itself failed, which is an outcome.
     pub failed: bool,
+    /// For a reader; it is no fact of the study.
+    #[serde(skip)]
     pub reason: String,
 }
 

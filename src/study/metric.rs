@@ -1,7 +1,7 @@
 //! Numbers of one run, defined once for comparisons, claims and tables.
 
 use crate::statistics::{TimeToEvent, estimators};
-use crate::study::{Cell, CellEvaluation, MetricWindow, Reduce, window};
+use crate::study::{Cell, CellEvaluation, MetricWindow, NoValue, Reduce, window};
 use serde::{Deserialize, Serialize};
 
 /// A number of one run. Windows are shares of the rollout steps that the run did, so that a run
@@ -225,21 +225,20 @@ impl Metric {
     /// The metric's value of a run. A metric with an [`Self::equal_clock`] needs `budget`, the common
     /// reading of that clock. A [`Metric::TimeToLevel`] is the clock's reading, censored or not: see
     /// [`time_to_level`].
-    pub fn value(&self, cell: &Cell, budget: Option<u64>) -> Result<f64, String> {
+    pub fn value(&self, cell: &Cell, budget: Option<u64>) -> Result<f64, NoValue> {
         let value = match self {
             Self::Evaluation { set, at, statistic } => {
                 let evaluation = match at.clock() {
                     None => last_evaluation(cell, set)?,
                     Some(clock) => {
-                        let none = || format!("no common number of {}", clock.words());
-                        evaluation_within(cell, set, (clock, budget.ok_or_else(none)?))?
+                        let budget = budget.ok_or(NoValue::NoCommonReading { clock })?;
+                        evaluation_within(cell, set, (clock, budget))?
                     }
                 };
                 statistic.of(evaluation)
             }
             Self::EvaluationMean { set, statistic, clock, from_share } => {
-                let none = || format!("no common number of {}", clock.words());
-                let budget = budget.ok_or_else(none)?;
+                let budget = budget.ok_or(NoValue::NoCommonReading { clock: *clock })?;
                 let last = evaluation_within(cell, set, (*clock, budget))?;
                 let after = from_share * budget as f64;
                 let counted = cell.evaluations_of(set).filter(|it| {
@@ -247,11 +246,11 @@ impl Metric {
                     at > after && at <= clock.at(cell, last)
                 });
                 let values: Vec<(f64, f64)> = counted.map(|it| (0.0, statistic.of(it))).collect();
-                Reduce::Mean.of(&values).ok_or_else(|| {
-                    format!(
-                        "`{set}` was not evaluated between {after:.0} and {budget} {}",
-                        clock.words()
-                    )
+                Reduce::Mean.of(&values).ok_or_else(|| NoValue::NotEvaluatedBetween {
+                    set: set.clone(),
+                    from: after,
+                    clock: *clock,
+                    budget,
                 })?
             }
             Self::Metric { name, window, reduce } => {
@@ -274,18 +273,14 @@ impl Metric {
                     .iter()
                     .filter_map(|(index, y)| Some((left[*index as usize]?, *y)))
                     .collect();
-                window::correlation(&pairs).ok_or_else(|| {
-                    format!("`{x}` and `{y}` have too few values or no spread: no correlation")
-                })?
+                window::correlation(&pairs)
+                    .ok_or_else(|| NoValue::NoCorrelation { x: x.clone(), y: y.clone() })?
             }
             Self::TimeToLevel { set, level, clock } => {
                 time_to_level(cell, set, *level, *clock)?.time
             }
         };
-        match value.is_finite() {
-            true => Ok(value),
-            false => Err(format!("{} is {value}", self.words())),
-        }
+        if value.is_finite() { Ok(value) } else { Err(NoValue::NotFinite) }
     }
 }
 
@@ -310,16 +305,16 @@ impl Metric {
     }
 }
 
-fn series<'a>(cell: &'a Cell, name: &str) -> Result<&'a [Option<f64>], String> {
-    cell.metric(name).ok_or_else(|| format!("the record has no metric `{name}`"))
+fn series<'a>(cell: &'a Cell, name: &str) -> Result<&'a [Option<f64>], NoValue> {
+    cell.metric(name).ok_or_else(|| NoValue::MetricNotRecorded { name: name.to_string() })
 }
 
-fn nothing(name: &str, window: MetricWindow) -> String {
-    format!("`{name}` has no value in the {}", window.words())
+fn nothing(name: &str, window: MetricWindow) -> NoValue {
+    NoValue::EmptyWindow { name: name.to_string(), window }
 }
 
-fn last_evaluation<'a>(cell: &'a Cell, set: &str) -> Result<&'a CellEvaluation, String> {
-    cell.last_evaluation(set).ok_or_else(|| format!("`{set}` was never evaluated"))
+fn last_evaluation<'a>(cell: &'a Cell, set: &str) -> Result<&'a CellEvaluation, NoValue> {
+    cell.last_evaluation(set).ok_or_else(|| NoValue::NeverEvaluated { set: set.to_string() })
 }
 
 /// The last evaluation of a set at or below a reading of a clock. The base policy's
@@ -329,21 +324,16 @@ pub fn evaluation_within<'a>(
     cell: &'a Cell,
     set: &str,
     (clock, budget): (Clock, u64),
-) -> Result<&'a CellEvaluation, String> {
-    let units = clock.words();
+) -> Result<&'a CellEvaluation, NoValue> {
     // What is not recorded would read as nothing spent.
-    total(cell, clock)
-        .ok_or_else(|| format!("the record does not say the {units} of each step"))?;
+    total(cell, clock).ok_or(NoValue::ClockNotRecorded { clock })?;
     let is_within = |it: &&CellEvaluation| it.set == set && clock.at(cell, it) <= budget as f64;
-    let last = cell
-        .evaluations
-        .iter()
-        .rfind(is_within)
-        .ok_or_else(|| format!("`{set}` was never evaluated within {budget} {units}"))?;
+    let set = set.to_string();
+    let Some(last) = cell.evaluations.iter().rfind(is_within) else {
+        return Err(NoValue::NeverEvaluatedWithin { set, clock, budget });
+    };
     if last.counters.updates == 0 && cell.counters.last().is_some_and(|end| end.updates > 0) {
-        return Err(format!(
-            "`{set}` was not evaluated between the base policy and {budget} {units}"
-        ));
+        return Err(NoValue::OnlyBaseEvaluatedWithin { set, clock, budget });
     }
     Ok(last)
 }
@@ -381,7 +371,7 @@ pub fn time_to_level(
     set: &str,
     level: f64,
     clock: Clock,
-) -> Result<TimeToEvent, String> {
+) -> Result<TimeToEvent, NoValue> {
     let last = last_evaluation(cell, set)?;
     let first = cell.evaluations_of(set).find(|evaluation| evaluation.avg_at_k() >= level);
     Ok(match first {

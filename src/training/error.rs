@@ -5,7 +5,7 @@ use crate::base::files;
 use crate::experiment::place;
 use crate::numerics::NumericsError;
 use crate::policy::{OptimizerError, PolicyError};
-use crate::records::tables;
+use crate::records::{NotFinite, tables};
 use crate::statistics::StatisticsError;
 use crate::task::TaskError;
 use std::io;
@@ -113,12 +113,24 @@ pub enum UpdateError {
 }
 
 impl UpdateError {
-    /// Whether a number was not finite, and not something else that went wrong.
-    pub fn is_not_finite(&self) -> bool {
-        match self {
-            Self::Loss(_) | Self::Backward => true,
-            Self::Gradient(error) => error.is_not_finite(),
-            Self::Numerics(_) => false,
-        }
+    /// What was not finite in the run's `update`, counted from 1; `None` of what else went wrong.
+    pub fn not_finite(&self, update: u64) -> Option<NotFinite> {
+        let not_finite = match self {
+            Self::Loss(value) => NotFinite::Loss { update, value: value.to_string() },
+            Self::Backward => NotFinite::BackwardPass { update },
+            Self::Gradient(error) => match error.clone() {
+                OptimizerError::NotFinite { tensor, index: element, count: elements } => {
+                    NotFinite::Gradient { update, tensor, element, elements }
+                }
+                OptimizerError::NormOverflow => NotFinite::GradientNorm { update },
+                OptimizerError::Overflow { what, tensor } => {
+                    NotFinite::Updated { update, tensor, value: what.to_string() }
+                }
+                OptimizerError::Products => NotFinite::Products { update },
+                OptimizerError::Mismatch { .. } => return None,
+            },
+            Self::Numerics(_) => return None,
+        };
+        Some(not_finite)
     }
 }

@@ -29,7 +29,7 @@ pub use crate::training::pretraining::Recipe;
 pub use crate::training::run::RunEnded;
 pub use crate::training::run::session::{Opened, Start, Unfinished};
 pub use crate::training::run::stepper::Stepper;
-pub use crate::training::step::{Divergence, NotFinite, Phase, Position, StepOutcome};
+pub use crate::training::step::{Divergence, Phase, Position, StepOutcome};
 pub use crate::training::supervised::StageUpdate;
 pub use crate::training::trainer::Trainer;
 pub use crate::training::tuning::{TuneEvaluation, TuneRecipe};

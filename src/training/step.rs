@@ -1,9 +1,8 @@
 //! Input and result of a rollout step.
 
 use crate::algorithm::{Group, ScoredRollout};
-use crate::policy::PolicyError;
-use crate::records::{Components, Counters};
-use crate::training::{Metrics, UpdateError};
+use crate::records::{Components, Counters, NotFinite};
+use crate::training::Metrics;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -45,21 +44,11 @@ pub enum StepOutcome {
     Diverged(Box<Divergence>),
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum NotFinite {
-    /// In the distribution that a token is drawn from.
-    #[error(transparent)]
-    Sampling(PolicyError),
-    /// Number of the update in the run, from 1.
-    #[error("update {0}: {1}")]
-    Update(u64, #[source] UpdateError),
-}
-
 #[derive(Debug)]
 pub struct Divergence {
     /// As far as it came.
     pub step: Step,
-    pub source: NotFinite,
+    pub not_finite: NotFinite,
 }
 
 /// State of Algorithm 1 between two rollout steps, beside the policy.

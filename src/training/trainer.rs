@@ -12,11 +12,11 @@ use crate::policy::sampling::{
     rounded,
 };
 use crate::policy::{Limits, Policy, PolicyError, Qwen2, Response, batch, batch::Cut, optimizer};
-use crate::records::{Components, Counters, ledger};
+use crate::records::{Components, Counters, NotFinite, ledger};
 use crate::task::{Tokenizer, prompt, reward};
 use crate::training::{
-    Divergence, Metrics, NotFinite, Phase, Position, Protocol, StepOutcome, TrainingError,
-    UpdateError, Updates, effects, step::Step, step::StepClock, update,
+    Divergence, Metrics, Phase, Position, Protocol, StepOutcome, TrainingError, UpdateError,
+    Updates, effects, step::Step, step::StepClock, update,
 };
 use std::collections::BTreeMap;
 
@@ -89,13 +89,13 @@ impl<'a> Trainer<'a> {
         let entropy = match self.fill(&mut selection, &mut clock, watch) {
             Ok(entropy) => entropy,
             Err(TrainingError::Generation {
-                source: source @ PolicyError::Logits { .. }, ..
+                source: PolicyError::Logits { index, token }, ..
             }) => {
                 // No update was made: the trainer stands where it stood, so the step can be replayed.
                 self.position = before;
                 let (groups, carried) = selection.into_groups();
                 let step = Step { groups, carried, seconds: clock.seconds(), ..Step::default() };
-                return Ok(diverged(step, NotFinite::Sampling(source)));
+                return Ok(diverged(step, NotFinite::SamplerLogits { prompt: index, token }));
             }
             Err(error) => return Err(error),
         };
@@ -116,13 +116,12 @@ impl<'a> Trainer<'a> {
             Step { trained, groups, carried, metrics, seconds, components: Components::new() };
         match improved {
             Ok(components) => step.components = components,
-            Err(source) if source.is_not_finite() => {
-                let update = self.position.counters.updates + 1;
-                return Ok(diverged(step, NotFinite::Update(update, source)));
-            }
             Err(source) => {
-                let step = self.position.counters.rollout_steps + 1;
-                return Err(TrainingError::Update { step, source });
+                let counters = self.position.counters;
+                return match source.not_finite(counters.updates + 1) {
+                    Some(not_finite) => Ok(diverged(step, not_finite)),
+                    None => Err(TrainingError::Update { step: counters.rollout_steps + 1, source }),
+                };
             }
         }
         self.position.carried = kept;
@@ -327,7 +326,7 @@ impl<'a> Trainer<'a> {
                     updates.add(&made);
                     gradients.push(made.gradients_sha256);
                 }
-                Err(error) if skips && error.is_not_finite() => {
+                Err(error) if skips && error.not_finite(0).is_some() => {
                     tracing::warn!(step = step + 1, %error, "an update is left out");
                     updates.skip();
                     gradients.push(SKIPPED.to_string());
@@ -387,6 +386,6 @@ pub fn drawn(problems: usize, seed: u64, before: u64, count: u64) -> Vec<usize> 
     (before..before + count).map(problem).collect()
 }
 
-fn diverged(step: Step, source: NotFinite) -> StepOutcome {
-    StepOutcome::Diverged(Box::new(Divergence { step, source }))
+fn diverged(step: Step, not_finite: NotFinite) -> StepOutcome {
+    StepOutcome::Diverged(Box::new(Divergence { step, not_finite }))
 }

@@ -4,11 +4,14 @@ use crate::study_fixture::{self, Shape};
 use assert_cmd::Command;
 use dapo::base::files;
 use dapo::experiment::Grid;
+use dapo::report::{claims as text, words};
 use dapo::study::ClaimVerdict;
 use dapo::study::claims::evidence;
-use dapo::study::claims::{self, Test, text};
+use dapo::study::claims::{self, Test};
 use dapo::study::collection::Study;
-use dapo::study::{Cell, CellEnding, ClaimResult, Declaration, Judged, analysis, declaration};
+use dapo::study::{
+    Cell, CellEnding, ClaimResult, Declaration, Judged, Needed, Remark, analysis, declaration,
+};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -150,7 +153,7 @@ fn a_study_that_is_as_the_paper_says_supports_its_claims() {
     assert!(
         cost.verdict == ClaimVerdict::Contradicted || cost.verdict == ClaimVerdict::Inconclusive
     );
-    assert!(judged.remarks.iter().any(|it| it.contains("one base checkpoint")));
+    assert!(judged.remarks.contains(&Remark::SharedBase));
 }
 
 #[test]
@@ -196,7 +199,8 @@ fn a_study_that_is_the_other_way_round_contradicts_them() {
     // A positive control that fails is loud, never a positive control.
     let control = claim(&judged, "dapo-improves-on-grpo");
     assert_eq!(control.verdict, ClaimVerdict::Contradicted);
-    assert!(control.reason.contains("was made to show this and does not"), "{}", control.reason);
+    let why = words::claim_why(control);
+    assert!(why.contains("was made to show this and does not"), "{why}");
 }
 
 #[test]
@@ -207,9 +211,10 @@ fn noise_leaves_claims_open_and_says_how_many_runs_would_be_needed() {
     assert_eq!(found.verdict, ClaimVerdict::Inconclusive, "{found:#?}");
     let row = found.parts.iter().find(|part| part.id == "token-level-loss").unwrap();
     assert_eq!(row.verdict, ClaimVerdict::Inconclusive);
-    let needed = row.needed.as_deref().unwrap();
-    let runs: usize = needed.split(' ').nth(1).unwrap().parse().unwrap();
-    assert!(runs > SEEDS.len() && needed.contains("runs of each arm"), "{needed}");
+    let Some(Needed::AboutForSeen { count, blocks: false, .. }) = row.needed else {
+        panic!("{:?}", row.needed);
+    };
+    assert!(count > SEEDS.len(), "{count}");
     // The same number of arms apart by nothing but noise is no support for "little" either way.
     let little = claim(&judged, "training-reward-says-little");
     assert_eq!(little.verdict, ClaimVerdict::Contradicted, "seeds order reward and score alike");
@@ -225,8 +230,10 @@ fn three_seeds_cannot_show_a_difference_however_large() {
     let found = claim(&judged, "dapo-improves-on-grpo");
     assert_eq!(found.verdict, ClaimVerdict::Inconclusive);
     let part = &found.parts[0];
-    assert!(part.reason.contains("their smallest p is 0.1000, above 0.05"), "{}", part.reason);
-    assert!(part.needed.as_deref().unwrap().contains("5 runs of each arm"), "{:?}", part.needed);
+    let why = words::part_why(part);
+    assert!(why.contains("their smallest p is 0.1000, above 0.05"), "{why}");
+    let needed = words::needed(part.needed.as_ref().unwrap());
+    assert!(needed.contains("5 runs of each arm"), "{needed}");
     // One seed has nothing between training runs at all.
     let (grids, cells) = study(as_the_paper_says, &[1], 0.0);
     let mut declaration = declared();
@@ -252,12 +259,14 @@ fn a_missing_arm_and_failed_runs_leave_a_claim_open_by_name() {
     let missing = claim(&judged, "soft-punishment-shortens-the-overlong");
     assert_eq!(missing.verdict, ClaimVerdict::Inconclusive);
     let part = &missing.parts[0];
-    assert_eq!(part.reason, "`add-one/soft-overlong-punishment` has no run that counts");
-    assert!(part.needed.as_deref().unwrap().contains("at least 5 runs"));
+    let why = words::part_why(part);
+    assert_eq!(why, "`add-one/soft-overlong-punishment` has no run that counts");
+    assert!(words::needed(part.needed.as_ref().unwrap()).contains("at least 5 runs"));
     let ladder = claim(&judged, "each-row-improves");
     assert_eq!(ladder.verdict, ClaimVerdict::Inconclusive);
-    assert!(ladder.reason.contains("clip-higher, soft-overlong-punishment"), "{}", ladder.reason);
-    assert!(judged.remarks.iter().any(|it| it.contains("6 failed runs do not count")));
+    let why = words::claim_why(ladder);
+    assert!(why.contains("clip-higher, soft-overlong-punishment"), "{why}");
+    assert!(judged.remarks.contains(&Remark::FailedRuns { count: 6 }));
     // The other rows are still adjusted for all five.
     let row = ladder.parts.iter().find(|part| part.id == "dynamic-sampling").unwrap();
     assert_eq!(row.verdict, ClaimVerdict::Supported);

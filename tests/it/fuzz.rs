@@ -27,8 +27,8 @@ use dapo::commands::table_reader;
 use dapo::experiment::{MiniAimeVariant, extends};
 use dapo::policy::optimizer::OptimizerState;
 use dapo::policy::{CheckpointProgress, Config, Family, Qwen2, checkpoint};
+use dapo::records::Outcome;
 use dapo::records::ledger::{self, Kind};
-use dapo::records::run_folder::Outcome;
 use dapo::records::{Counters, Ending, HousekeepingRules, RunFolder, housekeeping, tables};
 use dapo::report::run;
 use dapo::study::effect_checks;
@@ -456,6 +456,7 @@ fn small_run(folder: &Path) -> RunFolder {
     ledger::append(&run, "", (Kind::Genesis, 0), BTreeMap::new()).unwrap();
     let outcome = Outcome {
         ending: Ending::Finished,
+        not_finite: None,
         reason: "all rollout steps were done".to_owned(),
         counters: Counters { generation_rounds: 3, rollout_steps: 2, updates: 8 },
         digests: run.digests().unwrap(),

@@ -51,12 +51,12 @@ fn the_first_format_is_the_same_stated_or_absent_and_unknown_ones_are_refused_wi
     assert_eq!(stated("").unwrap().record_format(), 2);
     let first = stated("records = { format = 1 }").unwrap();
     assert_eq!((first.records, first.record_format()), (None, 1));
-    for format in ["0", "4", "-1", "\"2\""] {
+    for format in ["0", "5", "-1", "\"2\""] {
         let refused = stated(&format!("records = {{ format = {format} }}")).unwrap_err();
         assert!(refused.contains("stated.toml: records.format"), "{refused}");
     }
-    let refused = stated("records = { format = 4 }").unwrap_err();
-    assert!(refused.ends_with("records.format must be from 1 to 3, got 4"), "{refused}");
+    let refused = stated("records = { format = 5 }").unwrap_err();
+    assert!(refused.ends_with("records.format must be from 1 to 4, got 5"), "{refused}");
     let refused = stated("records = { format = 2, fromat = 1 }").unwrap_err();
     assert!(refused.contains("did you mean `format`"), "{refused}");
 }

@@ -4,11 +4,10 @@
 use crate::run_fixture::{self, HOSTILE};
 use assert_cmd::Command;
 use dapo::base::files;
-use dapo::records::run_folder::Outcome;
-use dapo::records::{Ending, RunFolder, Session};
+use dapo::records::{Ending, Outcome, RunFolder, Session, ending};
 use dapo::report::{run, text};
 use dapo::statistics::Uncertainty;
-use dapo::training;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -186,6 +185,7 @@ fn a_run_that_ended_early_says_how() {
     run_fixture::record_step(&run, 1);
     let outcome = Outcome {
         ending: Ending::Saturated,
+        not_finite: None,
         reason: "no group of rollout step 2 had a useful gradient".to_owned(),
         counters: run::build(&run).unwrap().counts.counters,
         digests: BTreeMap::new(),
@@ -194,9 +194,13 @@ fn a_run_that_ended_early_says_how() {
     let report = run::write(&run).unwrap();
     assert_eq!(report.status.state, "saturated");
     assert!(
-        markdown(&run).contains("Saturated: no group of rollout step 2 had a useful gradient.")
+        markdown(&run).contains("Saturated: no group of rollout step 2 had both right and wrong")
     );
-    let stalled = Outcome { ending: Ending::Stalled, reason: training::run::stalled(2), ..outcome };
+    let stalled = Outcome {
+        ending: Ending::Stalled,
+        reason: ending::sentence(Ending::Stalled, 2, None),
+        ..outcome
+    };
     files::write_json(&run.path("outcome.json"), &stalled).unwrap();
     let report = run::write(&run).unwrap();
     assert_eq!(report.status.state, "stalled");

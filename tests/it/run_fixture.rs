@@ -4,7 +4,7 @@
 use dapo::base::rng::{Id, Stream, stream};
 use dapo::base::{Purpose, files};
 use dapo::experiment::Experiment;
-use dapo::records::run_folder::Outcome;
+use dapo::records::Outcome;
 use dapo::records::{
     Counters, Ending, Environment, EvaluationRecord, Manifest, RolloutRow, RunFolder, Session,
     StepMetrics, StepTimings, tables,
@@ -51,6 +51,7 @@ pub fn finished(root: &Path) -> RunFolder {
     }
     let outcome = Outcome {
         ending: Ending::Finished,
+        not_finite: None,
         reason: "all rollout steps were done".to_owned(),
         counters: counters(STEPS),
         digests,

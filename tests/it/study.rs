@@ -4,10 +4,11 @@ use crate::study_fixture::{self, Shape};
 use dapo::base::files;
 use dapo::experiment::Grid;
 use dapo::report;
+use dapo::report::words;
 use dapo::study::collection::{self, Study};
 use dapo::study::{
-    Cell, CellEnding, Clock, Declaration, Series, Statistic, Word, analysis, arms, curves,
-    declaration, problems,
+    Absence, Cell, CellEnding, Clock, Declaration, Remark, Series, Statistic, Why, Word, analysis,
+    arms, curves, declaration, problems,
 };
 use dapo::training::run::inputs;
 use std::path::PathBuf;
@@ -111,7 +112,7 @@ fn no_effect_shown_and_equivalent_are_different_words() {
     assert_eq!(comparison(0.002).word, Word::Equivalent);
     let wide = comparison(0.05);
     assert_eq!(wide.word, Word::Inconclusive);
-    assert!(wide.reason.contains("no effect shown"), "{}", wide.reason);
+    assert!(words::why(&wide.why).contains("no effect shown"), "{:?}", wide.why);
 }
 
 #[test]
@@ -152,7 +153,7 @@ fn at_equal_generated_tokens_the_arm_with_long_responses_is_read_earlier() {
     let (dapo, grpo) = comparison.means();
     assert!((dapo.unwrap() - 0.3).abs() < 0.01, "a quarter of the way from 0.2 to 0.6: {dapo:?}");
     assert!((grpo.unwrap() - 0.5).abs() < 0.01, "{grpo:?}");
-    assert!(comparison.metric_words.ends_with("at equal generated tokens"));
+    assert!(comparison.declared.metric.words().ends_with("at equal generated tokens"));
     // Tokens that one arm did not record, in one step or at all, do not read as none.
     let dapo = cells.iter_mut().filter(|cell| cell.arm_sha256 == dapo_arm);
     for cell in dapo {
@@ -160,7 +161,7 @@ fn at_equal_generated_tokens_the_arm_with_long_responses_is_read_earlier() {
     }
     let gap = compared(cells.clone());
     assert_eq!(gap.word, Word::NotCompared, "{gap:?}");
-    assert!(gap.reason.contains("does not say the generated tokens"), "{}", gap.reason);
+    assert!(words::why(&gap.why).contains("does not say the generated tokens"), "{:?}", gap.why);
     for cell in cells.iter_mut().filter(|cell| cell.arm_sha256 == dapo_arm) {
         cell.metrics.remove("rollout/generated_tokens");
     }
@@ -258,7 +259,7 @@ fn paired_comparisons_are_of_differences_within_blocks_and_pools_of_their_arms_m
     let found = analysed(&paired, 0.0);
     assert_eq!(found.comparison("primary", "dapo-grpo").unwrap().word, Word::Equivalent);
     let closed = found.comparison("main-effects", "dynamic-sampling").unwrap();
-    assert!(closed.reason.starts_with("it counts only after"), "{}", closed.reason);
+    assert!(words::why(&closed.why).starts_with("it counts only after"), "{:?}", closed.why);
     // Without blocks the same difference drowns in the spread between them.
     let alone = BLOCKS
         [BLOCKS.find("[[families]]").unwrap()..BLOCKS.find("[[families]]\nid = \"main").unwrap()]
@@ -279,7 +280,11 @@ fn a_set_that_was_not_evaluated_on_the_way_has_no_score_at_equal_rollouts() {
     let analysis = analysis::analyse(&study);
     let comparison = analysis.comparison("primary", "dapo-grpo-rollouts").unwrap();
     assert_eq!(comparison.word, Word::NotCompared);
-    assert!(comparison.reason.contains("was not evaluated between"), "{}", comparison.reason);
+    assert!(
+        words::why(&comparison.why).contains("was not evaluated between"),
+        "{:?}",
+        comparison.why
+    );
 }
 
 #[test]
@@ -328,9 +333,10 @@ fn a_run_that_counts_and_has_no_score_is_never_left_out_in_silence() {
     let comparison = analysis.comparison("primary", "dapo-grpo").unwrap();
     assert_eq!(comparison.word, Word::NotCompared);
     assert!(
-        comparison.reason.starts_with("ladder/dynamic-sampling seed 1: `mini-aime-plus` was never"),
-        "{}",
-        comparison.reason
+        words::why(&comparison.why)
+            .starts_with("ladder/dynamic-sampling seed 1: `mini-aime-plus` was never"),
+        "{:?}",
+        comparison.why
     );
     let summary = &analysis.grids[0].arms[5];
     assert_eq!((summary.without_score.as_slice(), summary.seeds.len()), (&[1][..], 4));
@@ -394,11 +400,11 @@ fn seeds_may_have_a_base_policy_each_where_the_experiment_says_so() {
         let study = Study::new(grids.to_vec(), cells.clone(), Some(declared(PRIMARY)));
         (study.cells_of("ladder/grpo").len(), study.bases())
     };
-    assert_eq!(counted(&grids), (1, collection::SHARED_BASE));
+    assert_eq!(counted(&grids), (1, Remark::SharedBase));
     for arm in grids.iter_mut().flat_map(|grid| &mut grid.arms) {
         arm.experiment.inputs.model = "bases/base-{seed}".into();
     }
-    assert_eq!(counted(&grids), (5, collection::OWN_BASES));
+    assert_eq!(counted(&grids), (5, Remark::BaseOfSeed));
     let mut experiment = study_fixture::arm(&grids, "ladder/grpo").experiment.clone();
     experiment.execution.seed = 7;
     let of_seed = experiment.clone().of_its_seed();
@@ -439,12 +445,13 @@ fn an_undeclared_study_is_analysed_row_by_row_and_says_so() {
     let (grids, cells) = two_arms(0.4, 0.6, 0.01);
     let study = Study::new(grids, cells, None);
     let analysis = analysis::analyse(&study);
-    assert!(analysis.remarks.iter().any(|it| it.contains("exploratory")));
+    assert!(analysis.remarks.contains(&Remark::Unregistered));
     let ladder = &analysis.grids[0];
     assert_eq!(ladder.name, "ladder");
     assert!(ladder.differences.iter().all(|it| !it.registered));
     assert!(ladder.differences.iter().all(|it| it.word == Word::NotCompared));
-    assert!(ladder.differences[0].reason.contains("no run that counts"));
+    let why = &ladder.differences[0].why;
+    assert!(matches!(why, Why::Absent { absence: Absence::NoRunThatCounts { .. } }), "{why:?}");
 }
 
 #[test]

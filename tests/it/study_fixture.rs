@@ -143,6 +143,7 @@ pub fn cell(arm: &Arm, seed: u64, shape: &Shape) -> Cell {
         exactness: "exact".to_owned(),
         harness: "0.1.0".to_owned(),
         ending: shape.ending,
+        not_finite: None,
         reason: "as the test asked".to_owned(),
         experiment,
         inputs,

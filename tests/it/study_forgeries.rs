@@ -12,7 +12,7 @@ use dapo::report;
 use dapo::study::cell::{self, grading};
 use dapo::study::collection::{self, Study};
 use dapo::study::comparisons::Comparison;
-use dapo::study::{Cell, CellEvaluation, Word, analysis, crosscheck};
+use dapo::study::{Cell, CellEvaluation, Remark, Word, analysis, crosscheck};
 use dapo::training::run::inputs;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -320,8 +320,9 @@ fn a_declaration_that_was_changed_afterwards_differs_from_the_reviewers() {
     let (code, out) = verify();
     assert!(code == 0 && out.contains("cells/notes.txt: not of a study's layout"), "{out}");
     let cells = folder.path().join("cells");
-    for name in files::list(&cells).unwrap().iter().filter(|name| name.ends_with(".json")) {
+    for name in files::list(&cells).unwrap().iter().filter(|name| name.ends_with(".json.gz")) {
         let mut cell = Cell::read(&cells.join(name)).unwrap();
+        files::remove_file(&cells.join(name)).unwrap();
         let ids = cell.problems.get_mut("dev").unwrap();
         ids.tags.insert("easy".to_string(), vec![0, 1]);
         cell.sealed().write(&cells).unwrap();
@@ -331,6 +332,7 @@ fn a_declaration_that_was_changed_afterwards_differs_from_the_reviewers() {
         code == 4 && out.contains("the problems of dev, or their tags, are not the task's"),
         "{out}"
     );
+    files::remove_folder(&cells).unwrap();
     copied(&self::folder().join("cells"), &cells);
     // A declared arm and a declared seed that are gone.
     files::write_json(&path, &whole).unwrap();
@@ -478,12 +480,8 @@ fn a_record_whose_fields_do_not_fit_each_other_is_refused_with_the_field() {
         (Box::new(|it| it.digests.clear()), "`digests` has none of metrics.jsonl"),
         (Box::new(|it| it.exactness = "exact-here".into()), "`exactness` is not exact"),
         (Box::new(|it| it.counters.truncate(39)), "has 40 values for 39 steps"),
+        (Box::new(|it| it.counters[4].updates = 16), "rollout step 5: its updates do not rise"),
         (Box::new(|it| it.counters[4].rollout_steps = 9), "rollout step 5: its clock says"),
-        (Box::new(|it| it.counters[4].updates += 1), "rollout step 5: the updates rise by 5"),
-        (
-            Box::new(|it| it.counters[4].generation_rounds -= 1),
-            "rollout step 5: `rollout/rounds` is 2, the record's other fields say 1",
-        ),
         (Box::new(|it| it.experiment.training.rollout_steps = 50), "cannot have ended so"),
         (Box::new(|it| drop(it.evaluations.pop())), "at rollout step 40 is missing"),
         (Box::new(|it| it.evaluations.extend_from_within(19..)), "at rollout step 40 stands twice"),
@@ -500,13 +498,6 @@ fn a_record_whose_fields_do_not_fit_each_other_is_refused_with_the_field() {
         (Box::new(|it| at(it).truncated_share = 1.0), "more truncated responses than"),
         (Box::new(|it| at(it).truncated_share = -0.5), "cannot have the `truncated_share`"),
         (Box::new(metric("rollout/accuracy", |_| 1.5)), "of rollout step 21 cannot be 1.5"),
-        (Box::new(metric("rollout/accuracy", |_| 0.999)), "`rollout/correctness_mean` is"),
-        (Box::new(metric("rollout/reward_mean", |it| it + 0.001)), "`rollout/reward_mean` is"),
-        (Box::new(metric("rollout/groups", |it| it + 1.0)), "`rollout/groups` is"),
-        (
-            Box::new(metric("optimizer/learning_rate", |it| it * 1.001)),
-            "`optimizer/learning_rate` is",
-        ),
         (Box::new(metric("policy/entropy", |_| -0.1)), "`policy/entropy` of rollout step 21"),
         (Box::new(metric("loss/value", |_| 0.123_456_789_012)), "more than 9 significant digits"),
         (
@@ -587,12 +578,11 @@ fn stored_responses_are_graded_again_and_each_other_grade_is_named() {
 fn verdicts_say_what_only_training_can_show() {
     let expected = "only training a cell again";
     let real = real();
-    assert!(analysis::analyse(&real).remarks.iter().any(|remark| remark.contains(expected)));
-    for name in ["report.md", "report.html"] {
-        let page = files::read_text(&folder().join(name)).unwrap();
-        assert!(page.contains(expected), "{name} does not say it beside its verdicts");
-    }
-    let path = |arm: &str| folder().join("cells").join(real.cells_of(arm)[0].file_name());
+    assert!(analysis::analyse(&real).remarks.contains(&Remark::RecordsChecked));
+    let page = files::read_text(&folder().join("report.md")).unwrap();
+    assert!(page.contains(expected), "the report does not say it beside its verdicts");
+    let path =
+        |arm: &str| cell::place(&folder().join("cells").join(real.cells_of(arm)[0].file_name()));
     let says = |arguments: &[&Path]| {
         let output = Command::cargo_bin("dapo").unwrap().args(arguments).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();

@@ -2,7 +2,7 @@
 //! leads to.
 
 use crate::run_fixture::HOSTILE;
-use crate::{study_example, study_fixture};
+use crate::{repository, study_example, study_fixture};
 use assert_cmd::Command;
 use dapo::base::files;
 use dapo::experiment::Grid;
@@ -10,6 +10,7 @@ use dapo::report::{StudyReport, study};
 use dapo::study::{Cell, CellEnding};
 use dapo::training::run::inputs;
 use dapo::verification::verify::{VerifyVerdict, study as study_verification};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -270,18 +271,20 @@ fn verify_names_what_is_altered_missing_or_not_reported() {
         (found.verdict, all.join("\n"))
     };
     let (verdict, found) = findings();
-    assert!(verdict == VerifyVerdict::Inconclusive && found.contains("report.html: is missing"));
+    assert!(verdict == VerifyVerdict::Inconclusive && found.contains("report.json: is missing"));
     study::write(root, None, None).unwrap();
     let whole = verified();
     assert_eq!(whole.verdict, VerifyVerdict::Verified, "{whole:?}");
     assert!(whole.summary.contains("training replayed 0 of 6 runs"), "{}", whole.summary);
     assert!(whole.not_checked.iter().any(|line| line.starts_with("dapo train cells/")));
 
-    let path = root.join("report.md");
+    let path = root.join("report.json");
     let text = files::read_text(&path).unwrap();
-    files::write_atomic(&path, text.replacen("inconclusive", "improves", 1).as_bytes()).unwrap();
+    let facts = text.replacen("\"word\":\"inconclusive\"", "\"word\":\"improves\"", 1);
+    files::write_atomic(&path, facts.as_bytes()).unwrap();
     let (verdict, found) = findings();
-    assert!(verdict == VerifyVerdict::Mismatch && found.contains("report.md, line "), "{found}");
+    let place = "report.json, analysis, families";
+    assert!(verdict == VerifyVerdict::Mismatch && found.contains(place), "{found}");
     study::write(root, None, None).unwrap();
 
     let cell = root.join("cells").join(cells[0].file_name());
@@ -311,7 +314,7 @@ fn a_study_is_judged_by_claims_of_its_own() {
     let one = "[[claims]]\nid = \"size\"\nclaim = \"A large model gains.\"\nsource = { section = \"§4.2\" }\n\
                not_testable = \"needs a large model\"\n";
     files::write_atomic(&claims, one.as_bytes()).unwrap();
-    let judged = study::build(folder.path(), None).unwrap().claims.claims;
+    let judged = study::build(folder.path(), None).unwrap().facts.claims.claims;
     assert_eq!(judged.iter().map(|claim| claim.id.as_str()).collect::<Vec<_>>(), ["size"]);
     files::write_atomic(&claims, b"[[claims]]\nid = 3\n").unwrap();
     let refused = study::build(folder.path(), None).unwrap_err().to_string();
@@ -345,4 +348,60 @@ fn the_command_writes_its_files_and_names_a_folder_that_is_no_study() {
     let output = run(&[folder.path()]);
     assert_eq!(output.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&output.stderr).contains("grids"));
+}
+
+/// Words are for readers: a better one, or another version's, costs no study and no run its verdict.
+#[test]
+fn other_words_change_no_verdict() {
+    let scratch = tempfile::tempdir().unwrap();
+    let text_of = |path: &Path| files::read_text(path).unwrap();
+    for study in ["engines-1", "methods-1", "study-1", "study-2", "sums-1"] {
+        let (committed, copy) =
+            (repository::root().join("reports").join(study), scratch.path().join(study));
+        crate::verify::copy(&committed, &copy);
+        for name in ["report.md", "appendix.md", "answer.svg"] {
+            let path = copy.join(name);
+            files::write_atomic(&path, text_of(&path).replace("the", "a").as_bytes()).unwrap();
+        }
+        let found = study_verification::verify(&copy, None).unwrap();
+        assert!(found.summary.starts_with("verified"), "{study}: {found:#?}");
+        // No fact is a sentence of this program: what has blanks was declared, or is the paper's.
+        let facts: Value = serde_json::from_str(&text_of(&copy.join("report.json"))).unwrap();
+        let mut sentences = Vec::new();
+        sentences_in(&facts, "", &mut sentences);
+        assert_eq!(sentences, Vec::<String>::new(), "{study}");
+    }
+}
+
+/// Names of fields whose texts a declaration, a grid or claims.toml gave.
+const DECLARED: [&str; 14] = [
+    "question",
+    "description",
+    "of",
+    "label",
+    "row",
+    "table",
+    "family",
+    "claim",
+    "says",
+    "section",
+    "not_testable",
+    "positive_control",
+    "figures",
+    "id",
+];
+
+fn sentences_in(value: &Value, name: &str, sentences: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            fields.iter().for_each(|(name, value)| sentences_in(value, name, sentences));
+        }
+        Value::Array(values) => {
+            values.iter().for_each(|value| sentences_in(value, name, sentences));
+        }
+        Value::String(text) if text.contains(' ') && !DECLARED.contains(&name) => {
+            sentences.push(format!("{name}: {text}"));
+        }
+        _ => {}
+    }
 }

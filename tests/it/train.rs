@@ -6,7 +6,7 @@ use dapo::base::files;
 use dapo::experiment::{Experiment, MiniBatchOrder, extends};
 use dapo::numerics::Numerics;
 use dapo::policy::Policy;
-use dapo::records::{DivergenceRecord, Ending, RunFolder};
+use dapo::records::{DivergenceRecord, Ending, NotFinite, Outcome, RunFolder};
 use dapo::training::run::inputs::{self, Inputs};
 use dapo::training::step::Step;
 use dapo::training::{StepOutcome, Trainer, TrainingError};
@@ -36,7 +36,7 @@ fn steps(inputs: &Inputs, count: usize) -> Result<(Vec<Step>, u64), TrainingErro
         match trainer.step(&mut |_| ())? {
             StepOutcome::Trained(step) => made.push(*step),
             StepOutcome::Saturated { .. } => panic!("the base policy is not saturated"),
-            StepOutcome::Diverged(divergence) => panic!("{}", divergence.source),
+            StepOutcome::Diverged(divergence) => panic!("{:?}", divergence.not_finite),
         }
     }
     Ok((made, trainer.counters().updates))
@@ -408,6 +408,36 @@ fn a_loss_that_is_not_finite_ends_the_run_with_code_5_and_keeps_what_led_to_it()
         let (code, talk) = dapo(&["train", &file, flag, "--out", &place]);
         assert!(code == 5 && talk.contains("nothing was trained again"), "{talk}");
     }
+}
+
+#[test]
+fn a_divergence_is_data_from_format_4_on_and_is_executed_again_by_verify() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (file, place) = exploding(scratch.path(), "[records]\nformat = 4\n");
+    let (code, talk) = dapo(&["train", &file, "--no-plan", "--out", &place]);
+    assert_eq!(code, 5, "{talk}");
+    assert!(talk.contains("in rollout step 1, the loss of update 2 was NaN"), "{talk}");
+    let folder = RunFolder::at(&place);
+    let outcome = folder.outcome().unwrap();
+    let loss = NotFinite::Loss { update: 2, value: "NaN".to_string() };
+    assert_eq!((outcome.not_finite.as_ref(), outcome.reason.as_str()), (Some(&loss), ""));
+    let (code, talk) = dapo(&["verify", &place, "--replay", "all"]);
+    assert_eq!(code, 0, "{talk}");
+
+    // Another value is in no ledger, and the step gives another one.
+    let other = NotFinite::Loss { update: 1, value: "NaN".to_string() };
+    let forged = Outcome { not_finite: Some(other), ..outcome.clone() };
+    files::write_json(&folder.path("outcome.json"), &forged).unwrap();
+    let (code, talk) = dapo(&["verify", &place, "--replay", "all"]);
+    assert_eq!(code, 4, "{talk}");
+    for place in ["component ending", "diverged/divergence.json", "executed again"] {
+        assert!(talk.contains(place), "{place}: {talk}");
+    }
+    // So is a sentence in the place of the data.
+    let worded = Outcome { reason: "the loss exploded".to_string(), ..outcome };
+    files::write_json(&folder.path("outcome.json"), &worded).unwrap();
+    let (code, talk) = dapo(&["verify", &place]);
+    assert!(code == 4 && talk.contains("format 4 has no such field"), "{talk}");
 }
 
 #[test]

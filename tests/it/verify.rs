@@ -492,7 +492,6 @@ fn a_folder_made_to_hold_up_its_reader_is_refused_at_once() {
         "evaluations/dev-step-000000.parquet",
         "metrics.jsonl",
         "ledger.jsonl",
-        "report.html",
         "experiment.json",
     ] {
         let holes: &dyn Fn(&Path) = &|path| {

@@ -12,8 +12,7 @@
 
 use crate::base::files;
 use crate::experiment::Experiment;
-use crate::records::run_folder::Outcome;
-use crate::records::{EvaluationRecord, Manifest, RolloutRow, RunFolder, StepMetrics};
+use crate::records::{EvaluationRecord, Manifest, Outcome, RolloutRow, RunFolder, StepMetrics};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
@@ -251,15 +250,18 @@ pub fn metrics(line: &StepMetrics) -> String {
     digest.finish()
 }
 
-/// The components of the last line: `evaluations`, every record in its order, and `ending`: how,
-/// why and with which clocks.
+/// The components of the last line: `evaluations`, every record in its order, and `ending`: how the
+/// run ended, with which value, and its clocks.
 pub fn end(evaluations: &[EvaluationRecord], outcome: &Outcome) -> Components {
     let mut records = Digest::default();
     records.count(evaluations.len() as u64);
     evaluations.iter().for_each(|record| records.text(&files::canonical_json_line(record)));
     let mut ending = Digest::default();
     ending.text(&files::canonical_json_line(&outcome.ending));
-    ending.text(&outcome.reason);
+    match outcome.reason.as_str() {
+        "" => ending.text(&files::canonical_json_line(&outcome.not_finite)),
+        sentence_of_formats_1_to_3 => ending.text(sentence_of_formats_1_to_3),
+    }
     ending.text(&files::canonical_json_line(&outcome.counters));
     [("evaluations", records), ("ending", ending)]
         .map(|(name, digest)| (name.to_string(), digest.finish()))

@@ -4,8 +4,8 @@
 
 use crate::base::{files, visible::visible};
 use crate::experiment::Data;
-use crate::records::{Ending, Environment, Manifest, RunFolder, environment, run_folder::Outcome};
-use crate::report::export::inventory;
+use crate::records::{Ending, Environment, Manifest, Outcome, RunFolder, environment};
+use crate::report::{endings, export::inventory};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -104,7 +104,7 @@ fn root(
              evaluations, checkpoints and report. Arm {}, run {}. {}.",
             visible(&manifest.arm_sha256),
             visible(&manifest.run_key),
-            visible(outcome.reason.trim_end_matches('.')),
+            endings::sentence(outcome),
         ),
         "license": { "@id": licence["@id"] },
         "conformsTo": { "@id": PROFILE },
@@ -192,7 +192,7 @@ fn action(
         "@id": "#run",
         "@type": "CreateAction",
         "name": title(manifest),
-        "description": format!("{:?}: {}.", outcome.ending, visible(outcome.reason.trim_end_matches('.'))),
+        "description": format!("{:?}: {}.", outcome.ending, endings::sentence(outcome)),
         "instrument": { "@id": "#dapo" },
         "actionStatus": format!("http://schema.org/{status}"),
         "object": objects,
@@ -200,7 +200,7 @@ fn action(
         "environment": ids(&settings),
     });
     if failed {
-        action["error"] = visible(&outcome.reason).into();
+        action["error"] = endings::sentence(outcome).into();
     }
     let times = inventory::times(run)?;
     put_time(&mut action, "startTime", times.started_ms);

@@ -5,8 +5,8 @@ use crate::base::files;
 use crate::experiment::Experiment;
 use crate::records::Tags;
 use crate::records::{
-    Environment, EvaluationRecord, Manifest, RolloutRow, RunFolder, Session, StepMetrics,
-    StepTimings, run_folder::Outcome, tables,
+    Environment, EvaluationRecord, Manifest, Outcome, RolloutRow, RunFolder, Session, StepMetrics,
+    StepTimings, tables,
 };
 use crate::report::ReportError;
 use crate::statistics::Sample;

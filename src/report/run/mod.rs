@@ -17,7 +17,7 @@ use crate::report::run::checks::ReportCheck;
 use crate::report::run::figures::RunFigure;
 use crate::report::{
     Decision, ReportError, RunCounts, RunReportLoaded, SampleRollout, SetResult, ShownMetric,
-    Strip, Technique, export::ro_crate, html, markdown, text,
+    Strip, Technique, endings, export::ro_crate, html, markdown, text,
 };
 use crate::study::{Effects, effect_checks};
 use serde::Serialize;
@@ -185,12 +185,13 @@ fn status(loaded: &RunReportLoaded) -> RunStatus {
             Ending::Diverged => "Diverged",
         },
     );
-    let reason = text::visible(outcome.reason.trim_end_matches('.'));
     RunStatus {
         state,
         sentence: format!(
-            "{word}: {reason}. {} of {planned} rollout steps, {} updates.",
-            outcome.counters.rollout_steps, outcome.counters.updates
+            "{word}: {}. {} of {planned} rollout steps, {} updates.",
+            endings::sentence(outcome),
+            outcome.counters.rollout_steps,
+            outcome.counters.updates
         ),
     }
 }

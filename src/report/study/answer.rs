@@ -6,10 +6,9 @@ use crate::report::page::{
     Block, CurveLine, Curves, Figure, Panel, PanelSize, Section, Table, TableCell, row,
 };
 use crate::report::study::{checking, comparison, context, context::Unit, courses, scores};
-use crate::report::{Context, published, text};
-use crate::study::claims::text as claim_text;
+use crate::report::{Context, claims as claim_text, published, text, words};
 use crate::study::{
-    At, Clock, Declared, FamilyResult, Metric, Series, Statistic, Word, analysis, collection,
+    At, Clock, Declared, FamilyResult, Metric, Remark, Series, Statistic, Word,
     comparisons::Comparison, curves,
 };
 
@@ -37,13 +36,13 @@ pub fn headline(context: &Context) -> String {
 /// Of one comparison, with both means.
 fn answer(context: &Context, comparison: &Comparison) -> String {
     let declared = &comparison.declared;
-    let metric = text::visible(&comparison.metric_words);
+    let metric = text::visible(&declared.metric.words());
     let Some(result) = &comparison.result else {
         return format!(
             "Not known: {} could not be compared with {} ({metric}): {}.",
             context.label(&declared.arm),
             context.label(&declared.reference),
-            text::visible(&comparison.reason)
+            text::visible(&words::why(&comparison.why))
         );
     };
     let unit = context::unit_of(&declared.metric);
@@ -96,10 +95,10 @@ fn answers(context: &Context, comparisons: &[Comparison]) -> String {
             .collect();
         (!arms.is_empty()).then(|| said(*word, &text::listed(&arms), arms.len() == 1, &reference))
     });
-    let metric = match same(|it| &it.metric_words) {
-        true => format!(": {}", text::visible(&first.metric_words)),
-        false => String::new(),
-    };
+    let metric = &first.declared.metric;
+    let is_common = comparisons.iter().all(|it| it.declared.metric == *metric);
+    let metric =
+        if is_common { format!(": {}", text::visible(&metric.words())) } else { String::new() };
     let status = exploratory(first).map_or(String::new(), |word| format!(" ({word})"));
     let parts = text::capital(&text::joined(parts, "; "));
     format!("{}{status}{metric}.", parts.trim_end_matches('.'))
@@ -185,11 +184,12 @@ fn at_equal_rollouts(context: &Context, primary: &Comparison) -> Option<String> 
 /// What a reader must know before any verdict: what is missing. What the study is stands among its
 /// limits, its status and its assumptions.
 pub fn alerts(context: &Context) -> Vec<String> {
-    let checked = collection::records_checked();
-    let elsewhere = [context.study.bases(), analysis::UNREGISTERED, analysis::NO_PILOT, &checked];
-    let remarks = context.analysis.remarks.iter();
-    let missing = remarks.filter(|remark| !elsewhere.contains(&remark.as_str()));
-    missing.map(|remark| text::visible(remark)).collect()
+    use Remark::{BaseOfSeed, NoPilot, RecordsChecked, SharedBase, Unregistered};
+    let is_elsewhere = |remark: &&Remark| {
+        matches!(remark, SharedBase | BaseOfSeed | RecordsChecked | Unregistered | NoPilot)
+    };
+    let missing = context.analysis.remarks.iter().filter(|remark| !is_elsewhere(remark));
+    missing.map(|remark| text::visible(&words::remark(remark))).collect()
 }
 
 /// The first screen below the answer.
@@ -214,13 +214,14 @@ fn declared(context: &Context) -> Vec<Block> {
     if full.is_empty() {
         return vec![Block::text("No comparison was declared.")];
     }
-    let mut said = "";
+    let mut before = String::new();
     let rows = full.iter().flat_map(|family| family.comparisons.iter().map(move |it| (family, it)));
     let rows = rows.map(|(family, comparison)| {
-        let metric = comparison.metric_words.as_str();
-        let new = (said != metric).then_some(metric);
-        said = metric;
-        comparison_row(context, family, comparison, new)
+        let metric = comparison.declared.metric.words();
+        let new = (before != metric).then_some(metric.as_str());
+        let row = comparison_row(context, family, comparison, new);
+        before = metric;
+        row
     });
     let columns = format!(
         "family | comparison | difference # | {} # | above # | p (Holm) # | verdict | status",

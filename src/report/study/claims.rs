@@ -1,9 +1,8 @@
 //! The paper's claims: a verdict for each on the first screen, and the evidence of every part.
 
 use crate::report::page::{Block, Look, Section, Table, TableCell, row};
-use crate::report::{Context, text};
-use crate::study::claims::text as claim_text;
-use crate::study::{ClaimResult, ClaimVerdict, PartResult, collection};
+use crate::report::{Context, claims as claim_text, text, words};
+use crate::study::{ClaimResult, ClaimVerdict, PartResult, Remark};
 
 fn verdicts(context: &Context) -> Table {
     let counts = claim_text::counts(context.judged);
@@ -26,7 +25,7 @@ fn verdicts(context: &Context) -> Table {
 pub fn section(context: &Context) -> Section {
     let judged = context.judged;
     let blocks = match judged.claims.is_empty() {
-        true => vec![Block::Text(text::sentence(collection::CLAIMS_ELSEWHERE))],
+        true => vec![Block::Text(text::sentence(&words::remark(&Remark::ClaimsElsewhere)))],
         false => {
             let intro = Block::text(
                 "A claim is supported when each of its parts is shown, and contradicted when the opposite of \
@@ -34,7 +33,8 @@ pub fn section(context: &Context) -> Section {
                  holds here is no news. The last column asks the paper\u{2019}s own numbers the same question: one \
                  run each, so they tell what a figure shows and not how sure one may be.",
             );
-            let remarks = judged.remarks.iter().map(|remark| text::visible(remark)).collect();
+            let remarks =
+                judged.remarks.iter().map(|it| text::visible(&words::remark(it))).collect();
             let tables = judged.claims.iter().map(evidence);
             [intro, Block::Table(verdicts(context)), Block::List(remarks)]
                 .into_iter()
@@ -61,7 +61,7 @@ fn evidence(claim: &ClaimResult) -> Block {
         text::visible(&claim.claim),
         text::visible(&claim_text::source(&claim.source)),
         claim.verdict.words(),
-        text::visible(&claim.reason)
+        text::visible(&words::claim_why(claim))
     );
     if let Some(control) = &claim.positive_control {
         caption += &format!("; positive control: {}", text::visible(control));
@@ -75,9 +75,9 @@ fn evidence(claim: &ClaimResult) -> Block {
 }
 
 fn part_row(part: &PartResult) -> Vec<TableCell> {
-    let mut why = text::visible(&part.reason);
+    let mut why = text::visible(&words::part_why(part));
     if let Some(needed) = &part.needed {
-        why += &format!("; needed: {}", text::visible(needed));
+        why += &format!("; needed: {}", text::visible(&words::needed(needed)));
     }
     if !part.registered {
         why += " (exploratory)";
@@ -103,7 +103,7 @@ fn part_row(part: &PartResult) -> Vec<TableCell> {
     });
     row![
         text::visible(&part.says),
-        TableCell::value(text::visible(&part.evidence), values),
+        TableCell::value(text::visible(&words::evidence(part)), values),
         verdict(part.verdict),
         why,
         paper.unwrap_or_else(|| TableCell::missing("–"))

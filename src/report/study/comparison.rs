@@ -2,7 +2,7 @@
 
 use crate::report::page::{Block, Look, Section, Table, TableCell, row};
 use crate::report::study::{context, context::Unit};
-use crate::report::{Context, published, study::scores, text};
+use crate::report::{Context, published, study::scores, text, words};
 use crate::study::{GridSummary, TestResult, Word, comparisons::Comparison};
 
 /// A heading, the scores and the comparisons of each grid.
@@ -84,9 +84,10 @@ fn comparison_row(context: &Context, comparison: &Comparison) -> Vec<TableCell> 
     let (arm, reference) = comparison.means();
     let mean = |value: Option<f64>| value.map_or("–".to_owned(), |value| unit.show(value));
     let means: Vec<f64> = [arm, reference].into_iter().flatten().collect();
-    let mut why = text::visible(&comparison.reason);
+    let mut why = text::visible(&words::why(&comparison.why));
     if !comparison.without_value.is_empty() {
-        let without = comparison.without_value.iter().map(|reason| text::visible(reason));
+        let without =
+            comparison.without_value.iter().map(|run| text::visible(&words::without_value(run)));
         why += &format!("; without a value: {}", text::joined(without, "; "));
     }
     if let Some(same) = same_outcomes(comparison) {
@@ -100,7 +101,7 @@ fn comparison_row(context: &Context, comparison: &Comparison) -> Vec<TableCell> 
     let missing = || TableCell::missing("–");
     row![
         context.pair(&declared.arm, &declared.reference),
-        text::visible(&comparison.metric_words),
+        text::visible(&declared.metric.words()),
         format!("{} and {}", comparison.arm.len(), comparison.reference.len()),
         TableCell::value(format!("{} and {}", mean(arm), mean(reference)), means),
         TableCell::shown(result.map(|it| it.difference), |difference| unit.signed(difference)),

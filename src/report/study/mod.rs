@@ -1,6 +1,5 @@
-//! The report of a study: one data structure, [`StudyReport`], built from a study's grids, cells
-//! and declaration alone, and rendered as HTML, Markdown and JSON. It computes no statistics:
-//! `study` does. It holds no time of day: the same records give the same bytes.
+//! The report of a study: pages about its facts, as HTML and Markdown. It computes no statistics: `study`
+//! does. It holds no time of day: the same records give the same bytes.
 
 mod answer;
 mod checking;
@@ -21,23 +20,16 @@ use crate::base::{files, visible};
 use crate::report::{Context, ReportError, html, markdown, page::Page, text};
 use crate::study::claims::{self as paper_claims, evidence};
 use crate::study::collection::{self, Study};
-use crate::study::{Analysis, Claims, Judged, analysis};
-use serde::Serialize;
+use crate::study::{Claims, StudyFacts, analysis};
 use std::path::{Path, PathBuf};
 
-const SCHEMA: &str = "dapo-study-report/2";
-
-/// Everything that a study's report shows.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct StudyReport {
-    pub schema: &'static str,
-    /// What a reader sees, in order; foreign text is made visible, every number stands beside
-    /// its unrounded value.
+    /// What a reader sees, in order; foreign text is made visible, every number stands beside its
+    /// unrounded value.
     pub page: Page,
     pub appendix: Page,
-    /// What it was taken from, as `study` computed it; shares in [0, 1].
-    pub analysis: Analysis,
-    pub claims: Judged,
+    pub facts: StudyFacts,
 }
 
 /// Builds the report from a study folder without writing anything.
@@ -50,11 +42,10 @@ pub fn build(folder: &Path, declared: Option<&Path>) -> Result<StudyReport, Repo
 }
 
 pub fn report(study: &Study, claims: &Claims) -> StudyReport {
-    let analysis = analysis::analyse(study);
-    let judged = evidence::judge(study, &analysis, claims);
-    let context = Context::new(study, &analysis, &judged);
+    let facts = evidence::facts(study, claims);
+    let context = Context::new(study, &facts.analysis, &facts.claims);
     let (page, appendix) = (page_of(&context), appendix_of(&context));
-    StudyReport { schema: SCHEMA, page, appendix, analysis, claims: judged }
+    StudyReport { page, appendix, facts }
 }
 
 /// Builds the report and writes report and appendix as HTML and Markdown, `report.json` and
@@ -82,7 +73,7 @@ pub fn write(
 
 /// The files of a report.
 pub const FILES: [&str; 6] =
-    ["report.html", "appendix.html", "report.md", "appendix.md", "report.json", "answer.svg"];
+    ["report.html", "appendix.html", "report.md", "appendix.md", analysis::FACTS, "answer.svg"];
 
 /// The report's files and what they hold.
 pub fn texts(report: &StudyReport) -> [(&'static str, String); 6] {
@@ -91,16 +82,16 @@ pub fn texts(report: &StudyReport) -> [(&'static str, String); 6] {
         html::render(&report.appendix),
         markdown::render(&report.page),
         markdown::render(&report.appendix),
-        json(report),
+        json(&report.facts),
         picture::answer(&report.page),
     ];
     let mut names = FILES.into_iter();
     texts.map(|text| (names.next().expect("a name for each text"), text))
 }
 
-/// The report as one line of canonical JSON, in which nothing moves a terminal.
-pub fn json(report: &StudyReport) -> String {
-    visible::json(&files::canonical_json_line(report)) + "\n"
+/// Facts as one line of canonical JSON, in which nothing moves a terminal.
+pub fn json(facts: &StudyFacts) -> String {
+    visible::json(&files::canonical_json_line(facts)) + "\n"
 }
 
 /// What is read: the answer, a section a grid, and whether the techniques acted.

@@ -2,7 +2,7 @@
 //! runs could have found.
 
 use crate::report::page::{Block, Section, Table, TableCell, row};
-use crate::report::{Context, axes, study::comparison, study::context::Unit, text};
+use crate::report::{Context, axes, study::comparison, study::context::Unit, text, words};
 use crate::statistics::equivalence;
 use crate::study::{GridSummary, comparisons::Comparison};
 
@@ -123,7 +123,7 @@ fn assumptions(context: &Context) -> Vec<String> {
         .analysis
         .remarks
         .iter()
-        .map(|remark| text::capital(&text::visible(remark)))
+        .map(|remark| text::capital(&text::visible(&words::remark(remark))))
         .collect();
     let tests = match context.analysis.declaration.paired {
         false => [

@@ -200,7 +200,7 @@ fn job(
         let run_key = inputs::run_key(&experiment, &manifest.inputs);
         let Manifest { arm_sha256, exactness, .. } = &manifest;
         let file = cell::file_name(arm_sha256, &run_key, exactness, seed);
-        (experiment, run_key, study.cells().join(file))
+        (experiment, run_key, cell::place(&study.cells().join(file)))
     };
     // A study may be older than the newest format of records; a cell in the earlier format counts.
     let newest = of_format(experiment.records);

@@ -4,8 +4,8 @@
 
 use crate::base::files;
 use crate::experiment::Experiment;
+use crate::records::Outcome;
 use crate::records::ledger::{self, Kind, LedgerEntry};
-use crate::records::run_folder::Outcome;
 use crate::records::tables::{self, OutcomeRecord as Row};
 use crate::records::{
     Ending, EvaluationRecord, Manifest, RunFolder, Session, StepMetrics, StepTimings,
@@ -66,6 +66,7 @@ pub fn build(folder: &RunFolder) -> Result<Cell, StudyError> {
     digests.extend(last_weights(&outcome));
     let cell = fitted(Cell {
         ending,
+        not_finite: outcome.not_finite,
         reason: outcome.reason,
         problems,
         evaluations,
@@ -125,6 +126,7 @@ fn begun(experiment: &Experiment, manifest: &Manifest, metrics: &[StepMetrics]) 
         exactness,
         harness,
         ending: CellEnding::Failed,
+        not_finite: None,
         reason: String::new(),
         experiment: experiment.clone(),
         inputs,

@@ -9,7 +9,7 @@ pub mod grading;
 
 use crate::base::{Bits, files, workers};
 use crate::experiment::Experiment;
-use crate::records::Counters;
+use crate::records::{Counters, NotFinite};
 use crate::study::StudyError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -63,6 +63,12 @@ pub struct Cell {
     pub exactness: String,
     pub harness: String,
     pub ending: CellEnding,
+    /// Of a run that diverged, from format 4 of its records on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_finite: Option<NotFinite>,
+    /// What a process that failed printed last; of other runs up to format 3 of their records what their
+    /// `outcome.json` has.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
     pub experiment: Experiment,
     /// `data/train`, `tokenizer`, `base/model.safetensors`, … → SHA-256.
@@ -230,14 +236,25 @@ pub fn file_name(arm_sha256: &str, run_key: &str, exactness: &str, seed: u64) ->
     format!("{}-seed{seed}.json", identity.get(..12).unwrap_or(identity))
 }
 
+/// The name of a record that may be compressed, as it would be otherwise.
+pub fn without_gz(name: &str) -> &str {
+    name.strip_suffix(".gz").unwrap_or(name)
+}
+
+/// Where a record is: at `path`, or compressed beside it.
+pub fn place(path: &Path) -> PathBuf {
+    let compressed = path.with_added_extension("gz");
+    if !path.exists() && compressed.exists() { compressed } else { path.to_path_buf() }
+}
+
 /// The records of a folder, by file name, and the errors of files that are none.
 pub fn read_folder(folder: &Path) -> Result<(Vec<Cell>, Vec<StudyError>), files::FileError> {
     let mut names = files::list(folder)?;
-    names.retain(|name| name.ends_with(".json"));
+    names.retain(|name| without_gz(name).ends_with(".json"));
     let read = |name: &String| {
         let cell = Cell::read(&files::foreign::inside(folder, name)?)?;
         match cell.file_name() {
-            own if own == *name => Ok(cell),
+            own if own == without_gz(name) => Ok(cell),
             own => {
                 let reason = format!("the record's own name is `{own}`");
                 Err(StudyError::invalid(folder.join(name), reason))

@@ -1,12 +1,7 @@
-//! Checks the numbers of a record against each other: clocks against metrics, metrics against their
-//! ranges and against each other, scores against outcomes.
-//!
-//! Metrics are rounded when a record is made. Counts are compared exactly after the same rounding,
-//! other values within what rounding can do to their terms.
+//! Checks the numbers of a record: clocks, ranges of metrics, scores against outcomes.
 
 use crate::algorithm::DynamicSampling;
 use crate::experiment::Experiment;
-use crate::policy::optimizer;
 use crate::records::Counters;
 use crate::study::{Cell, CellEvaluation};
 use crate::training::{effects, trainer};
@@ -36,7 +31,7 @@ pub fn significant(value: f64, digits: usize) -> f64 {
 }
 
 pub fn steps(cell: &Cell) -> Result<(), String> {
-    let digits = digits(cell)?;
+    digits(cell)?;
     let counted = cell.counters.is_empty() || cell.metric(GENERATED).is_some();
     ensure(counted, format_args!("it has no metric `{GENERATED}`"))?;
     for (name, values) in &cell.metrics {
@@ -50,20 +45,20 @@ pub fn steps(cell: &Cell) -> Result<(), String> {
         }
     }
     let mut before = Counters::default();
-    for (index, counters) in cell.counters.iter().enumerate() {
-        let step = RecordedStep { cell, index, before, after: *counters, digits };
-        step.check().map_err(|reason| format!("rollout step {}: {reason}", index + 1))?;
+    for (counters, step) in cell.counters.iter().zip(1..) {
+        clocks(cell, step, before, *counters)
+            .map_err(|reason| format!("rollout step {step}: {reason}"))?;
         before = *counters;
     }
     Ok(())
 }
 
-/// The fewest significant digits that hold all of a record's metrics.
-fn digits(cell: &Cell) -> Result<usize, String> {
+/// A record keeps no more digits than it is rounded to.
+fn digits(cell: &Cell) -> Result<(), String> {
     let values = cell.metrics.values().flatten().flatten();
     let most = values.map(|value| needed_digits(*value)).max().unwrap_or(0);
-    let fewest = DIGITS.iter().rev().find(|digits| most <= **digits).copied();
-    fewest.ok_or_else(|| format!("its metrics have more than {} significant digits", DIGITS[0]))
+    let [kept, ..] = DIGITS;
+    ensure(most <= kept, format_args!("its metrics have more than {kept} significant digits"))
 }
 
 /// Significant digits of the shortest decimal number that reads as this value.
@@ -118,172 +113,19 @@ fn range(name: &str, experiment: &Experiment) -> Option<(f64, f64, bool)> {
     (norms || distances.contains(&short)).then_some((0.0, f64::MAX, false))
 }
 
-struct RecordedStep<'a> {
-    cell: &'a Cell,
-    /// From 0.
-    index: usize,
-    before: Counters,
-    after: Counters,
-    digits: usize,
-}
-
-impl RecordedStep<'_> {
-    fn check(&self) -> Result<(), String> {
-        let (rounds, updates) = self.clocks()?;
-        for (name, expected) in self.counts(rounds) {
-            let Some((found, expected)) = self.of(name).zip(expected) else { continue };
-            let same = found == expected || found == significant(expected, self.digits);
-            agree(same, name, found, expected)?;
-        }
-        for (name, terms) in self.sums() {
-            let (Some(found), Some(terms)) = (self.of(name), terms) else { continue };
-            let expected: f64 = terms.iter().sum();
-            let scale = terms.iter().fold(found.abs(), |scale, term| scale + term.abs());
-            let near = (found - expected).abs() <= self.slack(scale);
-            agree(near, name, found, expected)?;
-        }
-        self.bounds()?;
-        let batches = self.of("train/rollouts").map(|rollouts| {
-            let training = &self.cell.experiment.training;
-            (rollouts as u64).div_ceil(training.mini_batch_rollouts) * training.epochs_per_step
-        });
-        // Four digits can round the count; the clock is then not checked.
-        let expected = batches.filter(|_| self.digits > 4).unwrap_or(updates);
-        let reason = format_args!("the updates rise by {updates}, its batch makes {expected}");
-        ensure(updates == expected, reason)
-    }
-
-    fn clocks(&self) -> Result<(u64, u64), String> {
-        let Counters { generation_rounds, rollout_steps, updates } = self.after;
-        let on_time = rollout_steps == self.index as u64 + 1;
-        ensure(on_time, format_args!("its clock says rollout step {rollout_steps}"))?;
-        let most = match self.cell.experiment.dapo.dynamic_sampling {
-            DynamicSampling::None {} => 1,
-            DynamicSampling::Resample { max_rounds: 0, .. } => u64::MAX,
-            DynamicSampling::Resample { max_rounds, .. } => u64::from(max_rounds),
-        };
-        let rounds = generation_rounds.checked_sub(self.before.generation_rounds);
-        let rounds = rounds.filter(|rounds| (1..=most).contains(rounds));
-        let updates = updates.checked_sub(self.before.updates).filter(|updates| *updates > 0);
-        match (rounds, updates) {
-            (None, _) => Err("its generation rounds cannot be those of one step".into()),
-            (_, None) => Err("its updates do not rise".into()),
-            (Some(rounds), Some(updates)) => Ok((rounds, updates)),
-        }
-    }
-
-    fn counts(&self, rounds: u64) -> [(&'static str, Option<f64>); 4] {
-        let experiment = &self.cell.experiment;
-        let size = experiment.rollout.group_size as f64;
-        let until = |counters| generated(experiment, counters);
-        let generated = until(self.after).saturating_sub(until(self.before)) as f64;
-        [
-            ("rollout/rounds", Some(rounds as f64)),
-            (GENERATED, Some(generated)),
-            ("rollout/groups", Some(generated / size)),
-            ("effect/dynamic_sampling_refill_rounds", Some(rounds as f64 - 1.0)),
-        ]
-    }
-
-    fn sums(&self) -> [(&'static str, Option<Vec<f64>>); 11] {
-        let experiment = &self.cell.experiment;
-        let (epochs, target) = (
-            experiment.training.epochs_per_step as f64,
-            experiment.training.prompts_per_step as f64,
-        );
-        let size = experiment.rollout.group_size as f64;
-        let rate = optimizer::learning_rate(&experiment.optimizer, self.index as u64);
-        let of = |name: &str| self.of(name);
-        let correctness = |accuracy: &str| of(accuracy).map(|it| vec![2.0 * it, -1.0]);
-        let both = |a: &str, b: &str| of(a).zip(of(b)).map(|(a, b)| vec![a, b]);
-        let product = |a: &str, b: &str| of(a).zip(of(b)).map(|(a, b)| vec![a * b]);
-        let useless = both("rollout/groups_all_correct_share", "rollout/groups_all_wrong_share");
-        let groups = of("train/groups");
-        // An update that was left out has no tokens.
-        let trained = product("train/response_tokens_mean", "train/rollouts")
-            .zip(of("effect/overlong_filtering_masked_tokens"))
-            .filter(|_| experiment.optimizer.non_finite.is_none());
-        [
-            ("optimizer/learning_rate", Some(vec![rate])),
-            ("train/rollouts", groups.map(|groups| vec![groups * size])),
-            (
-                "effect/clip_higher_clipped_above_tokens",
-                product("loss/clip_fraction_high", "effect/loss_tokens"),
-            ),
-            ("rollout/correctness_mean", correctness("rollout/accuracy")),
-            ("train/correctness_mean", correctness("train/accuracy")),
-            (
-                "rollout/reward_mean",
-                both("rollout/correctness_mean", "rollout/overlong_penalty_mean"),
-            ),
-            ("train/reward_mean", both("train/correctness_mean", "train/overlong_penalty_mean")),
-            ("rollout/generated_tokens", product("rollout/response_tokens_mean", GENERATED)),
-            (
-                "rollout/groups_useful_share",
-                useless.map(|shares| vec![1.0, -shares[0], -shares[1]]),
-            ),
-            (
-                "effect/dynamic_sampling_batch_filled_share",
-                groups.map(|groups| vec![groups / target]),
-            ),
-            (
-                "effect/loss_tokens",
-                trained.map(|(all, masked)| vec![epochs * all[0], -epochs * masked]),
-            ),
-        ]
-    }
-
-    fn bounds(&self) -> Result<(), String> {
-        let experiment = &self.cell.experiment;
-        let limit = experiment.rollout.max_response_tokens as f64;
-        let share = 1.0 / experiment.rollout.group_size as f64;
-        let full = experiment.training.prompts_per_step as f64;
-        let of = |name: &str| self.of(name);
-        let useful = of("rollout/groups_useful_share");
-        let solved = of("rollout/groups_all_correct_share").zip(useful);
-        let accuracy = of("rollout/accuracy");
-        let tokens = of("rollout/response_tokens_mean");
-        // (name, smaller, larger): a group that is partly correct has 1 to G − 1 correct rollouts.
-        let at_most = |name: &'static str, most: &str| (name, of(name), of(most));
-        let pairs = [
-            ("rollout/accuracy", solved.map(|(solved, useful)| solved + share * useful), accuracy),
-            (
-                "rollout/accuracy",
-                accuracy,
-                solved.map(|(solved, useful)| solved + (1.0 - share) * useful),
-            ),
-            (
-                "rollout/truncated_share",
-                of("rollout/truncated_share").map(|share| share * limit),
-                tokens,
-            ),
-            at_most("rollout/response_tokens_mean", "rollout/response_tokens_max"),
-            at_most("train/response_tokens_mean", "train/response_tokens_max"),
-            at_most("optimizer/gradient_norm_mean", "optimizer/gradient_norm_max"),
-            ("train/groups", Some(1.0), of("train/groups")),
-            ("train/groups", of("train/groups"), Some(full)),
-        ];
-        for (name, low, high) in pairs {
-            let (Some(low), Some(high)) = (low, high) else { continue };
-            let fits = low <= high + self.slack(low.abs() + high.abs());
-            ensure(fits, format_args!("`{name}` does not fit the metrics beside it"))?;
-        }
-        Ok(())
-    }
-
-    fn of(&self, name: &str) -> Option<f64> {
-        *self.cell.metric(name)?.get(self.index)?
-    }
-
-    /// How far rounding to the record's digits can move terms of this size together.
-    fn slack(&self, scale: f64) -> f64 {
-        2.0 * scale * libm::pow(10.0, 1.0 - self.digits as f64) + 1e-12
-    }
-}
-
-fn agree(agrees: bool, name: &str, found: f64, expected: f64) -> Result<(), String> {
-    let reason = format_args!("`{name}` is {found}, the record's other fields say {expected}");
-    ensure(agrees, reason)
+/// The clocks of a rollout step rise as those of one step do.
+fn clocks(cell: &Cell, step: u64, before: Counters, after: Counters) -> Result<(), String> {
+    let stated = after.rollout_steps;
+    ensure(stated == step, format_args!("its clock says rollout step {stated}"))?;
+    let most = match cell.experiment.dapo.dynamic_sampling {
+        DynamicSampling::None {} => 1,
+        DynamicSampling::Resample { max_rounds: 0, .. } => u64::MAX,
+        DynamicSampling::Resample { max_rounds, .. } => u64::from(max_rounds),
+    };
+    let rounds = after.generation_rounds.checked_sub(before.generation_rounds);
+    let is_of_one_step = rounds.is_some_and(|rounds| (1..=most).contains(&rounds));
+    ensure(is_of_one_step, "its generation rounds cannot be those of one step")?;
+    ensure(after.updates > before.updates, "its updates do not rise")
 }
 
 /// An evaluation's other numbers must be shares of whole responses that its outcomes allow.

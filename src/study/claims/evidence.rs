@@ -1,16 +1,23 @@
 //! Judges a study against the claims: the evidence for each part, and the verdict that follows.
 
-use crate::study::claims::{ClaimPart, Test, intervals, needed, words};
+use crate::study::claims::{ClaimPart, Test, intervals, needed};
 use crate::study::{
     Analysis, Claim, ClaimResult, ClaimVerdict, Claims, Declared, DeclaredFamily, Direction,
-    Judged, PartResult, Word, analysis, collection::CLAIMS_ELSEWHERE, collection::Study,
+    Judged, PartResult, PartWhy, Remark, StudyFacts, Word, analysis, collection::Study,
     comparisons, comparisons::Comparison,
 };
 use std::collections::BTreeMap;
 
+/// Analyses a study and judges it by the claims.
+pub fn facts(study: &Study, claims: &Claims) -> StudyFacts {
+    let analysis = analysis::analyse(study);
+    let claims = judge(study, &analysis, claims);
+    StudyFacts { schema: "dapo-study-report/3", analysis, claims }
+}
+
 pub fn judge(study: &Study, analysis: &Analysis, claims: &Claims) -> Judged {
     let context = EvidenceContext::new(study, analysis, claims);
-    let elsewhere = claims.claims.is_empty().then(|| CLAIMS_ELSEWHERE.to_owned());
+    let elsewhere = claims.claims.is_empty().then_some(Remark::ClaimsElsewhere);
     Judged {
         claims: claims.claims.iter().map(|claim| context.claim(claim)).collect(),
         remarks: analysis.remarks.iter().cloned().chain(elsewhere).collect(),
@@ -66,14 +73,13 @@ impl<'a> EvidenceContext<'a> {
     fn claim(&self, claim: &Claim) -> ClaimResult {
         let parts: Vec<PartResult> =
             claim.parts.iter().map(|part| self.part(claim, part)).collect();
-        let (verdict, reason) = whole(claim, &parts);
         ClaimResult {
             id: claim.id.clone(),
             claim: claim.claim.clone(),
             source: claim.source.clone(),
-            verdict,
-            reason,
+            verdict: verdict(claim, &parts),
             positive_control: claim.positive_control.clone(),
+            not_testable: claim.not_testable.clone(),
             parts,
         }
     }
@@ -86,8 +92,7 @@ impl<'a> EvidenceContext<'a> {
             rule: part.rule,
             registered: false,
             verdict: ClaimVerdict::Inconclusive,
-            evidence: String::new(),
-            reason: String::new(),
+            why: PartWhy::Comparison,
             needed: None,
             comparison: None,
             level: None,
@@ -122,7 +127,6 @@ impl<'a> EvidenceContext<'a> {
 
     fn difference(&self, part: &mut PartResult, comparison: &Comparison, claimed: Direction) {
         part.registered = comparison.registered;
-        part.reason = comparison.reason.clone();
         part.verdict = match comparison.word {
             Word::Equivalent => ClaimVerdict::Contradicted,
             _ => match comparison.shown() {
@@ -131,7 +135,6 @@ impl<'a> EvidenceContext<'a> {
                 None => ClaimVerdict::Inconclusive,
             },
         };
-        part.evidence = words::comparison(comparison);
         if part.verdict == ClaimVerdict::Inconclusive {
             part.needed = Some(needed::for_difference(self.study, comparison));
         }
@@ -150,35 +153,17 @@ fn declared(claim: &Claim, part: &ClaimPart) -> Option<Declared> {
     })
 }
 
-fn whole(claim: &Claim, parts: &[PartResult]) -> (ClaimVerdict, String) {
-    if let Some(reason) = &claim.not_testable {
-        return (ClaimVerdict::NotTestable, reason.clone());
-    }
-    let named = |verdict: ClaimVerdict| -> Vec<&str> {
-        parts.iter().filter(|it| it.verdict == verdict).map(|it| it.id.as_str()).collect()
-    };
-    let contradicted = named(ClaimVerdict::Contradicted);
-    let open = named(ClaimVerdict::Inconclusive);
-    let control = |text: String, said: &str| match &claim.positive_control {
-        Some(tuned) => format!("{text}; the benchmark was made to show this and {said}: {tuned}"),
-        None => text,
-    };
-    let alone = |text: String| match parts {
-        [part] => part.reason.clone(),
-        _ => text,
-    };
-    let shown = parts.len() - contradicted.len() - open.len();
-    if !contradicted.is_empty() {
-        let text = alone(format!("the opposite was shown for {}", contradicted.join(", ")));
-        return (ClaimVerdict::Contradicted, control(text, "does not"));
-    }
-    if !open.is_empty() {
-        let text = format!("{shown} of {} parts shown; open: {}", parts.len(), open.join(", "));
-        return (ClaimVerdict::Inconclusive, control(alone(text), "this study does not tell"));
-    }
-    match &claim.positive_control {
-        Some(tuned) => (ClaimVerdict::PositiveControl, format!("shown, as it must be: {tuned}")),
-        None if parts.len() == 1 => (ClaimVerdict::Supported, parts[0].reason.clone()),
-        None => (ClaimVerdict::Supported, format!("all {} parts were shown", parts.len())),
+fn verdict(claim: &Claim, parts: &[PartResult]) -> ClaimVerdict {
+    let any = |verdict: ClaimVerdict| parts.iter().any(|part| part.verdict == verdict);
+    if claim.not_testable.is_some() {
+        ClaimVerdict::NotTestable
+    } else if any(ClaimVerdict::Contradicted) {
+        ClaimVerdict::Contradicted
+    } else if any(ClaimVerdict::Inconclusive) {
+        ClaimVerdict::Inconclusive
+    } else if claim.positive_control.is_some() {
+        ClaimVerdict::PositiveControl
+    } else {
+        ClaimVerdict::Supported
     }
 }

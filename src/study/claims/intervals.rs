@@ -2,11 +2,11 @@
 //! runs.
 
 use crate::statistics::{Interval, between};
-use crate::study::claims::{needed, words};
+use crate::study::claims::needed;
 use crate::study::collection::Study;
 use crate::study::{
-    AcrossRunsResult, Cell, ClaimVerdict, Direction, LevelResult, Mean, Metric, PartResult,
-    RunValue, arms, window,
+    AcrossRunsResult, Cell, ClaimVerdict, Direction, LevelResult, Mean, Metric, Needed, PartResult,
+    PartWhy, RunValue, WithoutValue, arms, window,
 };
 
 /// A single run has no other to spend as much as: its own total.
@@ -22,27 +22,31 @@ pub fn level(
     (bound, direction): (f64, Direction),
     alpha: f64,
 ) {
-    if let Some(reason) = study.absence(arm) {
-        part.needed = Some(format!("at least {} runs of `{arm}`", between::FEWEST_RUNS));
-        part.reason = reason;
+    if let Some(absence) = study.absence(arm) {
+        part.needed = Some(fewest_runs_of(arm));
+        part.why = PartWhy::Absent { absence };
         return;
     }
     let (mut runs, mut without_value) = (Vec::new(), Vec::new());
     for cell in study.cells_of(arm) {
         match metric.value(cell, own_budget(metric, cell)) {
             Ok(value) => runs.push(RunValue { seed: cell.seed, value, censored: false }),
-            Err(reason) => without_value.push(format!("{arm} seed {}: {reason}", cell.seed)),
+            Err(why) => {
+                let arm = arm.to_string();
+                without_value.push(WithoutValue { arm, seed: cell.seed, why });
+            }
         }
     }
     let values: Vec<f64> = runs.iter().map(|run| run.value).collect();
     let Some(summary) = arms::mean(&values, 1.0 - alpha) else {
-        part.reason = format!("no run has the value ({})", without_value.join("; "));
-        part.needed = Some("runs that record this metric".to_string());
+        part.why = PartWhy::NoRunHasTheValue { without_value };
+        part.needed = Some(Needed::RunsThatRecordTheMetric);
         return;
     };
     let result = LevelResult {
         arm: arm.to_string(),
-        metric_words: metric.words(),
+        metric: metric.clone(),
+        direction,
         runs,
         without_value,
         mean: summary.mean,
@@ -50,9 +54,12 @@ pub fn level(
         bound,
         token_weighted: token_weighted(study, (arm, metric), alpha),
     };
-    part.evidence = words::level(&result);
-    decide(part, &result, &values, direction, alpha);
+    decide(part, &result, &values, alpha);
     part.level = Some(result);
+}
+
+fn fewest_runs_of(arm: &str) -> Needed {
+    Needed::AtLeast { count: between::FEWEST_RUNS, blocks: false, of: vec![arm.to_string()] }
 }
 
 /// `None` unless all runs have the value.
@@ -62,30 +69,23 @@ fn token_weighted(study: &Study, (arm, metric): (&str, &Metric), alpha: f64) -> 
     arms::mean(&values?, 1.0 - alpha)
 }
 
-fn decide(
-    part: &mut PartResult,
-    result: &LevelResult,
-    values: &[f64],
-    direction: Direction,
-    alpha: f64,
-) {
-    let (bound, sign) = (result.bound, direction.sign());
+fn decide(part: &mut PartResult, result: &LevelResult, values: &[f64], alpha: f64) {
+    let (bound, sign) = (result.bound, result.direction.sign());
     let Some(interval) = result.interval else {
-        let (runs, least) = (values.len(), between::FEWEST_RUNS);
-        part.reason = format!("an interval over training takes {least} runs, there are {runs}");
-        part.needed = Some(format!("at least {least} runs of `{}`", result.arm));
+        part.why = PartWhy::TooFewRuns { runs: values.len(), least: between::FEWEST_RUNS };
+        part.needed = Some(fewest_runs_of(&result.arm));
         return;
     };
     let beyond = |end: f64| sign * (end - bound);
     let (low, high) = (beyond(interval.low), beyond(interval.high));
     if low > 0.0 && high > 0.0 {
         part.verdict = ClaimVerdict::Supported;
-        part.reason = format!("the whole interval is {} than {bound}", direction.words());
+        part.why = PartWhy::BeyondBound { claimed: true };
     } else if low < 0.0 && high < 0.0 {
         part.verdict = ClaimVerdict::Contradicted;
-        part.reason = format!("the whole interval is not {} than {bound}", direction.words());
+        part.why = PartWhy::BeyondBound { claimed: false };
     } else {
-        part.reason = format!("the interval includes {bound}");
+        part.why = PartWhy::IncludesBound;
         part.needed = Some(needed::for_level(values, bound, alpha));
     }
 }
@@ -116,30 +116,23 @@ pub fn across_runs(
     let correlation = window::correlation(&pairs);
     let free = runs.len() as f64 - arms_used.len() as f64 - 2.0;
     let interval = correlation.filter(|_| free > 0.0).map(|r| fisher(r, free, 1.0 - alpha));
-    let result = AcrossRunsResult {
-        x_words: x.words(),
-        y_words: y.words(),
-        correlation,
-        interval,
-        bound,
-        runs,
-    };
-    part.evidence = words::across_runs(&result, arms_used.len());
+    let result =
+        AcrossRunsResult { x: x.clone(), y: y.clone(), correlation, interval, bound, runs };
     match interval {
         None => {
-            part.reason = "too few runs, or runs without spread, for a correlation".to_string();
-            part.needed = Some(format!("more runs of {}", ids.join(", ")));
+            part.why = PartWhy::NoCorrelation;
+            part.needed = Some(Needed::MoreRunsOf { arms: ids.to_vec() });
         }
         Some(interval) if interval.low > -bound && interval.high < bound => {
             part.verdict = ClaimVerdict::Supported;
-            part.reason = format!("the whole interval lies within ±{bound}");
+            part.why = PartWhy::WithinBound;
         }
         Some(interval) if interval.low >= bound || interval.high <= -bound => {
             part.verdict = ClaimVerdict::Contradicted;
-            part.reason = format!("the whole interval lies outside ±{bound}");
+            part.why = PartWhy::OutsideBound;
         }
         Some(_) => {
-            part.reason = format!("the interval includes {bound} or −{bound}");
+            part.why = PartWhy::IncludesBound;
             part.needed = Some(needed::for_correlation(bound, alpha, arms_used.len()));
         }
     }

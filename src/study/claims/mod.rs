@@ -2,12 +2,10 @@
 //! This room knows kinds of tests, not single claims.
 
 pub mod published;
-pub mod words;
 pub mod needed;
 pub mod results;
 pub mod intervals;
 pub mod evidence;
-pub mod text;
 
 use crate::base::files;
 use crate::study::{Direction, Metric, PaperCheck, StudyError, collection::Study, declaration};

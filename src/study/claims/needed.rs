@@ -3,41 +3,39 @@
 
 use crate::statistics::{between, distributions, estimators};
 use crate::study::comparisons::{self, Comparison};
-use crate::study::{Declared, RunValue, arms, collection::Study};
+use crate::study::{Declared, Needed, RunValue, arms, collection::Study};
 
 const MOST_RUNS: usize = 1000;
 
-pub fn for_difference(study: &Study, comparison: &Comparison) -> String {
+pub fn for_difference(study: &Study, comparison: &Comparison) -> Needed {
     let Declared { arm, reference, .. } = &comparison.declared;
     let Some(result) = &comparison.result else {
-        let least = between::FEWEST_RUNS;
-        return format!(
-            "at least {least} runs of `{arm}` and of `{reference}` that have this value"
-        );
+        let of = vec![arm.clone(), reference.clone()];
+        return Needed::AtLeast { count: between::FEWEST_RUNS, blocks: false, of };
     };
     let declaration = &study.declaration;
     // Holm's first step is the strictest level that this comparison can meet.
     let family = study.declaration.families.iter().find(|it| it.id == comparison.family);
     let size = family.map_or(1, |family| family.comparisons.len()).max(1);
     let alpha = declaration.alpha / size as f64;
-    let paired = declaration.paired;
-    let unit = if paired { "blocks" } else { "runs of each arm" };
+    let (paired, blocks) = (declaration.paired, declaration.paired);
     let smallest = |n: usize| match paired {
         true => 2.0 / (1u64 << n.min(63)) as f64,
         false => between::smallest_p(n, n),
     };
     let mut runs = between::FEWEST_RUNS..MOST_RUNS;
     let least = runs.find(|n| smallest(*n) <= alpha).unwrap_or(MOST_RUNS);
-    let blocks = comparisons::blocks_of(comparison);
-    let differences: Vec<f64> = blocks.iter().map(|(arm, reference)| arm - reference).collect();
+    let both = comparisons::blocks_of(comparison);
+    let differences: Vec<f64> = both.iter().map(|(arm, reference)| arm - reference).collect();
     let seen = match paired {
         true => differences.len(),
         false => comparison.arm.len().min(comparison.reference.len()),
     };
     if result.interval.is_none() || result.difference == 0.0 {
-        return match least > seen {
-            true => format!("at least {least} {unit}"),
-            false => format!("more than the {seen} {unit} that there are"),
+        return if least > seen {
+            Needed::AtLeast { count: least, blocks, of: Vec::new() }
+        } else {
+            Needed::MoreThan { count: seen, blocks }
         };
     }
     let variance = |values: &[f64]| {
@@ -56,17 +54,14 @@ pub fn for_difference(study: &Study, comparison: &Comparison) -> String {
     let sizes = (z + normal_quantile(declaration.power.max(0.5))) / result.difference;
     let runs = (sizes * sizes * spread + z * z / if paired { 2.0 } else { 4.0 }).ceil();
     if runs > MOST_RUNS as f64 {
-        return format!("more than {MOST_RUNS} {unit} for a difference like the one seen");
+        return Needed::MoreThanForSeen { count: MOST_RUNS, blocks };
     }
-    format!(
-        "about {} {unit}, were the difference as large as the one seen (power {:.0} %)",
-        least.max(runs as usize),
-        100.0 * declaration.power
-    )
+    let (count, power) = (least.max(runs as usize), declaration.power);
+    Needed::AboutForSeen { count, blocks, power }
 }
 
 /// Runs with which an interval would leave the bound, if mean and spread stayed the same.
-pub fn for_level(values: &[f64], bound: f64, alpha: f64) -> String {
+pub fn for_level(values: &[f64], bound: f64, alpha: f64) -> Needed {
     let deviation = arms::mean(values, 0.95).and_then(|it| it.standard_deviation).unwrap_or(0.0);
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     let enough = |n: &usize| {
@@ -74,16 +69,15 @@ pub fn for_level(values: &[f64], bound: f64, alpha: f64) -> String {
         t * deviation / (*n as f64).sqrt() < (mean - bound).abs()
     };
     match (values.len() + 1..MOST_RUNS).find(enough) {
-        Some(n) => format!("about {n} runs, were mean and spread those seen"),
-        None => format!("more than {MOST_RUNS} runs with a mean and a spread like those seen"),
+        Some(count) => Needed::AboutForSeenSpread { count },
+        None => Needed::MoreThanForSeenSpread { count: MOST_RUNS },
     }
 }
 
 /// Runs with which a correlation of 0 would be shown to be small.
-pub fn for_correlation(bound: f64, alpha: f64, arms: usize) -> String {
+pub fn for_correlation(bound: f64, alpha: f64, arms: usize) -> Needed {
     let z = normal_quantile(1.0 - alpha / 2.0) / libm::atanh(bound);
-    let runs = (z * z).ceil() as usize + arms + 2;
-    format!("at least {runs} runs in all, were the true correlation 0")
+    Needed::AtLeastInAll { count: (z * z).ceil() as usize + arms + 2 }
 }
 
 /// z with P(Z < z) = p for a standard normal Z and 0.5 <= `p` < 1, by bisection.

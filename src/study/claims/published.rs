@@ -72,12 +72,15 @@ pub struct Again {
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PaperEvidence {
+    /// For a reader.
+    #[serde(skip)]
     pub words: String,
     /// The number that decides, in `unit`.
     pub value: f64,
     pub unit: String,
     pub agrees: bool,
     /// What a reader must know: one run, its grid, its definition.
+    #[serde(skip)]
     pub remark: String,
 }
 

@@ -2,7 +2,10 @@
 
 use crate::statistics::Interval;
 use crate::study::claims::ClaimSource;
-use crate::study::{ClaimRule, Mean, PaperEvidence, RunValue, comparisons::Comparison};
+use crate::study::{
+    ClaimRule, Direction, Mean, Metric, Needed, PaperEvidence, PartWhy, Remark, RunValue,
+    WithoutValue, comparisons::Comparison,
+};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -31,7 +34,7 @@ impl ClaimVerdict {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Judged {
     pub claims: Vec<ClaimResult>,
-    pub remarks: Vec<String>,
+    pub remarks: Vec<Remark>,
     pub declaration_sha256: String,
     pub registered: bool,
 }
@@ -42,8 +45,8 @@ pub struct ClaimResult {
     pub claim: String,
     pub source: ClaimSource,
     pub verdict: ClaimVerdict,
-    pub reason: String,
     pub positive_control: Option<String>,
+    pub not_testable: Option<String>,
     pub parts: Vec<PartResult>,
 }
 
@@ -56,9 +59,8 @@ pub struct PartResult {
     /// Whether a registered declaration holds this very comparison.
     pub registered: bool,
     pub verdict: ClaimVerdict,
-    pub evidence: String,
-    pub reason: String,
-    pub needed: Option<String>,
+    pub why: PartWhy,
+    pub needed: Option<Needed>,
     pub comparison: Option<Comparison>,
     pub level: Option<LevelResult>,
     pub across_runs: Option<AcrossRunsResult>,
@@ -68,10 +70,10 @@ pub struct PartResult {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LevelResult {
     pub arm: String,
-    pub metric_words: String,
+    pub metric: Metric,
+    pub direction: Direction,
     pub runs: Vec<RunValue>,
-    /// In words.
-    pub without_value: Vec<String>,
+    pub without_value: Vec<WithoutValue>,
     pub mean: f64,
     /// At 1 − α divided by the family's size; `None` for fewer than
     /// [`between::FEWEST_RUNS`](crate::statistics::between::FEWEST_RUNS) runs.
@@ -84,8 +86,8 @@ pub struct LevelResult {
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AcrossRunsResult {
-    pub x_words: String,
-    pub y_words: String,
+    pub x: Metric,
+    pub y: Metric,
     /// Arm, seed, x, y.
     pub runs: Vec<(String, u64, f64, f64)>,
     /// Of the deviations from each arm's mean; `None` without spread.

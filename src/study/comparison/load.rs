@@ -54,11 +54,11 @@ fn run(path: &Path, options: &ComparisonOptions) -> Result<EvaluatedRun, StudyEr
     if files::kind(path)? == Some(FileKind::Folder) {
         return run_folder(path, options);
     }
-    let is_document =
-        path.extension().is_some_and(|extension| extension == "json") && !format::has_lines(path);
-    match is_document {
-        true => cell(path, options),
-        false => table(path, path, &options.columns, options),
+    let name = path.to_string_lossy();
+    if name.ends_with(".json.gz") || name.ends_with(".json") && !format::has_lines(path) {
+        cell(path, options)
+    } else {
+        table(path, path, &options.columns, options)
     }
 }
 

@@ -3,7 +3,6 @@
 //! nothing about another training run; with several a side the unit is the run.
 
 pub mod load;
-pub mod text;
 
 use crate::statistics::{
     Accuracy, Counts, Evidence, Paired, PermutationTest, Question, WelchDifference, accuracy,

@@ -1,7 +1,7 @@
-//! The word of a comparison and its reason, from `statistics::verdict`.
+//! The word of a comparison and what decided it, from `statistics::verdict`.
 
 use crate::statistics::verdict;
-use crate::study::{TestResult, Word, collection::Study, comparisons::Comparison};
+use crate::study::{TestResult, Why, Word, collection::Study, comparisons::Comparison};
 
 /// To be called after the p is adjusted.
 pub fn judge(study: &Study, comparison: &mut Comparison, size: usize) {
@@ -26,8 +26,7 @@ pub fn judge(study: &Study, comparison: &mut Comparison, size: usize) {
                 Improves | Hurts => true,
                 verdict::Verdict::Equivalent { .. } => {
                     comparison.word = Word::Equivalent;
-                    comparison.reason =
-                        format!("the difference is smaller than δ = {}", study.declaration.margin);
+                    comparison.why = Why::Equivalent { margin: study.declaration.margin };
                     return;
                 }
                 verdict::Verdict::Inconclusive { .. } => false,
@@ -43,17 +42,12 @@ pub fn judge(study: &Study, comparison: &mut Comparison, size: usize) {
             (false, true) => Word::Higher,
             (false, false) => Word::Lower,
         };
-        comparison.reason = format!(
-            "adjusted p {:.4} is at most {alpha} and the interval lies on one side of 0",
-            result.adjusted_p
-        );
-        if metric.is_time() {
-            comparison.reason = format!("adjusted p {:.4} is at most {alpha}", result.adjusted_p);
-        }
+        let (adjusted_p, by_interval) = (result.adjusted_p, !metric.is_time());
+        comparison.why = Why::Shown { adjusted_p, alpha, by_interval };
         return;
     }
     comparison.word = Word::Inconclusive;
-    comparison.reason = open(result, alpha, size);
+    comparison.why = open(result, alpha, size);
 }
 
 /// A comparison of a family that does not count, because the family before it did not show everything.
@@ -63,27 +57,18 @@ pub fn close(comparison: &mut Comparison, before: &str) {
     }
     comparison.is_closed = true;
     comparison.word = Word::Inconclusive;
-    comparison.reason = format!(
-        "it counts only after everything of the family `{before}` is shown, which is not so ({})",
-        comparison.reason
-    );
+    let otherwise = Box::new(comparison.why.clone());
+    comparison.why = Why::Closed { after: before.to_string(), otherwise };
 }
 
-fn open(result: &TestResult, alpha: f64, size: usize) -> String {
-    if result.smallest_p > alpha {
-        return format!(
-            "so few runs cannot show anything: their smallest p is {:.4}, above {alpha}",
-            result.smallest_p
-        );
+fn open(result: &TestResult, alpha: f64, size: usize) -> Why {
+    let TestResult { adjusted_p, smallest_p, .. } = *result;
+    if smallest_p > alpha {
+        return Why::RunsCannotShow { smallest_p, alpha };
     }
-    let mut reason = format!("no effect shown: adjusted p {:.4}", result.adjusted_p);
-    if result.adjusted_p <= alpha {
-        reason = format!("adjusted p {:.4}, but the interval includes 0", result.adjusted_p);
-    } else if result.smallest_p * size as f64 > alpha {
-        reason += &format!(
-            " (alone among {size} comparisons so few runs cannot get below {:.4})",
-            (result.smallest_p * size as f64).min(1.0)
-        );
+    if adjusted_p <= alpha {
+        return Why::IntervalIncludesZero { adjusted_p };
     }
-    reason
+    let least = smallest_p * size as f64;
+    Why::NotShown { adjusted_p, least: (least > alpha).then(|| (size, least.min(1.0))) }
 }

@@ -9,7 +9,9 @@ use crate::statistics::{
     Equivalence, Interval, TimeToEvent, aggregates, between, equivalence, estimators, time_to_level,
 };
 use crate::study::collection::Study;
-use crate::study::{Cell, Declared, DeclaredFamily, Direction, Metric, arms, metric};
+use crate::study::{
+    Cell, Declared, DeclaredFamily, Direction, Metric, NoValue, Why, WithoutValue, arms, metric,
+};
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -25,15 +27,13 @@ pub struct FamilyResult {
 pub struct Comparison {
     pub family: String,
     pub declared: Declared,
-    pub metric_words: String,
     /// Whether a declaration that was registered before the first run holds it.
     pub registered: bool,
     /// By seed.
     pub arm: Vec<RunValue>,
     /// By seed.
     pub reference: Vec<RunValue>,
-    /// In words.
-    pub without_value: Vec<String>,
+    pub without_value: Vec<WithoutValue>,
     /// Seeds whose runs of both arms have the same outcomes in every evaluation.
     pub identical_seeds: Vec<u64>,
     pub common_seeds: u64,
@@ -42,8 +42,7 @@ pub struct Comparison {
     /// `None` when nothing could be tested.
     pub result: Option<TestResult>,
     pub word: Word,
-    /// What decided the word, or what is missing.
-    pub reason: String,
+    pub why: Why,
     /// A family that must be shown before this one counts was not.
     #[serde(skip)]
     pub is_closed: bool,
@@ -183,7 +182,6 @@ fn tested(
     let mut comparison = Comparison {
         family: family.to_string(),
         declared: declared.clone(),
-        metric_words: declared.metric.words(),
         registered,
         arm: Vec::new(),
         reference: Vec::new(),
@@ -193,20 +191,21 @@ fn tested(
         budget: None,
         result: None,
         word: Word::NotCompared,
-        reason: String::new(),
+        // Replaced by the judgement where there is a result.
+        why: Why::TooFewRuns { arm: 0, reference: 0, without_value: None },
         is_closed: false,
     };
-    if let Err(reason) = fill(study, &mut comparison, size) {
-        comparison.reason = reason;
+    if let Err(why) = fill(study, &mut comparison, size) {
+        comparison.why = why;
     }
     comparison
 }
 
-fn fill(study: &Study, comparison: &mut Comparison, size: usize) -> Result<(), String> {
+fn fill(study: &Study, comparison: &mut Comparison, size: usize) -> Result<(), Why> {
     let Declared { arm, reference, metric, .. } = comparison.declared.clone();
     for id in [&arm, &reference] {
-        if let Some(reason) = study.absence(id) {
-            return Err(reason);
+        if let Some(absence) = study.absence(id) {
+            return Err(Why::Absent { absence });
         }
     }
     let (cells, others) = (study.cells_of(&arm), study.cells_of(&reference));
@@ -228,7 +227,9 @@ fn fill(study: &Study, comparison: &mut Comparison, size: usize) -> Result<(), S
         for cell in cells {
             match run_value(cell, &metric, budget) {
                 Ok(value) => found.push(value),
-                Err(reason) => without.push(format!("{id} seed {}: {reason}", cell.seed)),
+                Err(why) => {
+                    without.push(WithoutValue { arm: id.to_string(), seed: cell.seed, why });
+                }
             }
         }
         found
@@ -237,28 +238,25 @@ fn fill(study: &Study, comparison: &mut Comparison, size: usize) -> Result<(), S
     comparison.reference = values(&reference, &others);
     comparison.without_value = without;
     // A run that diverged before its test sets were evaluated is the worst of its arm.
-    if let Some(first) = comparison.without_value.first().filter(|_| metric.is_score()) {
-        return Err(format!("{first}; leaving out a run that counts would favour its arm"));
+    let without_value = comparison.without_value.first().cloned();
+    if let Some(run) = without_value.clone().filter(|_| metric.is_score()) {
+        return Err(Why::RunWithoutScore { run });
     }
     let (runs, others) = (&comparison.arm, &comparison.reference);
     if runs.len() < 2 || others.len() < 2 {
-        let first = comparison.without_value.first().map_or(String::new(), |it| format!(" ({it})"));
-        return Err(format!(
-            "needs at least 2 runs on each side, has {} and {}{first}",
-            runs.len(),
-            others.len()
-        ));
+        let (arm, reference) = (runs.len(), others.len());
+        return Err(Why::TooFewRuns { arm, reference, without_value });
     }
     let result = match (metric.is_time(), study.declaration.paired) {
         (true, _) => times(others, runs),
         (false, false) => means(study, &metric, others, runs, size),
         (false, true) => blocks(study, comparison),
     };
-    comparison.result = Some(result?);
+    comparison.result = Some(result.map_err(|message| Why::CannotBeTested { message })?);
     Ok(())
 }
 
-fn run_value(cell: &Cell, metric: &Metric, budget: Option<u64>) -> Result<RunValue, String> {
+fn run_value(cell: &Cell, metric: &Metric, budget: Option<u64>) -> Result<RunValue, NoValue> {
     let censored = match metric {
         Metric::TimeToLevel { set, level, clock } => {
             !metric::time_to_level(cell, set, *level, *clock)?.reached
@@ -270,11 +268,12 @@ fn run_value(cell: &Cell, metric: &Metric, budget: Option<u64>) -> Result<RunVal
 
 /// Scores are compared only on the same problems with the same number of samples, and never across
 /// harness versions.
-fn comparable(metric: &Metric, arm: &[&Cell], reference: &[&Cell]) -> Result<(), String> {
+fn comparable(metric: &Metric, arm: &[&Cell], reference: &[&Cell]) -> Result<(), Why> {
     let all = || reference.iter().chain(arm);
     let Some(first) = all().next() else { return Ok(()) };
     if let Some(other) = all().find(|cell| cell.harness != first.harness) {
-        return Err(format!("harness {} and {} are not mixed", first.harness, other.harness));
+        let (first, other) = (first.harness.clone(), other.harness.clone());
+        return Err(Why::MixedHarnesses { first, other });
     }
     let (Metric::Evaluation { set, .. }
     | Metric::EvaluationMean { set, .. }
@@ -288,10 +287,8 @@ fn comparable(metric: &Metric, arm: &[&Cell], reference: &[&Cell]) -> Result<(),
     };
     let mut known = all().filter_map(|cell| problems(cell));
     let Some(one) = known.next() else { return Ok(()) };
-    match known.all(|other| other == one) {
-        true => Ok(()),
-        false => Err(format!("the runs were not all evaluated on the same problems of `{set}`")),
-    }
+    let is_same = known.all(|other| other == one);
+    if is_same { Ok(()) } else { Err(Why::OtherProblems { set: set.clone() }) }
 }
 
 fn means(

@@ -12,17 +12,16 @@ use crate::algorithm::Kl;
 use crate::base::{Lock, files};
 use crate::policy::{Loaded, Policy};
 use crate::records::{
-    DivergenceRecord, Ending, EvaluationRecord, RunFolder, StepMetrics, StepTimings, environment,
-    ledger, ledger::Kind, run_folder::Outcome, tables,
+    DivergenceRecord, Ending, EvaluationRecord, NotFinite, Outcome, RunFolder, StepMetrics,
+    StepTimings, environment, ledger, ledger::Kind, tables,
 };
 use crate::task::reward;
 use crate::training::run::inputs::Inputs;
 use crate::training::run::rows::{carried_groups, rollout_rows, step_components};
 use crate::training::{
-    Divergence, NotFinite, Opened, Phase, Position, Start, StepOutcome, Stepper, Trainer,
-    TrainingError, Unfinished, step::Step,
+    Divergence, Opened, Phase, Position, Start, StepOutcome, Stepper, Trainer, TrainingError,
+    Unfinished, step::Step,
 };
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 #[derive(Debug)]
@@ -87,40 +86,14 @@ pub fn run_with(
         session::close(run.held()?)?;
         Ok(RunEnded::Stopped(run.stepper.counters().rollout_steps))
     };
-    let Some((ending, reason)) = run.train(watch)? else { return stopped(&run) };
-    let counters = run.stepper.counters();
-    let mut outcome = Outcome { ending, reason, counters, digests: BTreeMap::new() };
+    let Some((ending, not_finite)) = run.train(watch)? else { return stopped(&run) };
+    let format = inputs.experiment.record_format();
+    let mut outcome = Outcome::new(format, ending, not_finite, run.stepper.counters());
     run.record_end(&outcome)?;
     outcome.digests = folder.digests()?;
     files::write_json(&run.held()?.path("outcome.json"), &outcome)?;
     session::close(run.held()?)?;
     Ok(RunEnded::Finished(outcome))
-}
-
-/// Reason of a run that did all its rollout steps.
-pub fn finished(steps: u64) -> String {
-    format!("{steps} rollout steps were done")
-}
-
-/// Ending and reason of a run in whose rollout step `number` nothing could be trained on.
-pub fn without_gradient(number: u64, correct: usize) -> (Ending, String) {
-    match correct {
-        0 => (Ending::Stalled, stalled(number)),
-        _ => (Ending::Saturated, saturated(number)),
-    }
-}
-
-pub fn saturated(number: u64) -> String {
-    format!("no group of rollout step {number} was partly correct: nothing left to learn from")
-}
-
-pub fn stalled(number: u64) -> String {
-    format!("every response of rollout step {number} was wrong: there was nothing to learn from")
-}
-
-/// Reason of a run whose rollout step `number` was not finite.
-pub fn diverged(number: u64, source: &NotFinite) -> String {
-    format!("rollout step {number}, {source}")
 }
 
 pub fn trainer(inputs: &Inputs, checkpoint: Option<Loaded>) -> Result<Trainer<'_>, TrainingError> {
@@ -187,7 +160,7 @@ impl<'a> RunInProgress<'a> {
     fn train(
         &mut self,
         watch: &mut dyn FnMut(RunEvent),
-    ) -> Result<Option<(Ending, String)>, TrainingError> {
+    ) -> Result<Option<(Ending, Option<NotFinite>)>, TrainingError> {
         let steps = self.inputs.experiment.training.rollout_steps;
         loop {
             let done = self.stepper.counters().rollout_steps;
@@ -197,7 +170,7 @@ impl<'a> RunInProgress<'a> {
             }
             if done == steps {
                 self.remove_old_checkpoints(done)?;
-                return Ok(Some((Ending::Finished, finished(steps))));
+                return Ok(Some((Ending::Finished, None)));
             }
             if (self.stop)() {
                 self.save_checkpoint(watch)?;
@@ -213,11 +186,12 @@ impl<'a> RunInProgress<'a> {
                     if !self.evaluate(true, watch)? {
                         return Ok(None);
                     }
-                    return Ok(Some(without_gradient(number, correct)));
+                    return Ok(Some((Ending::without_gradient(correct), None)));
                 }
                 StepOutcome::Diverged(divergence) => {
-                    let reason = self.record_divergence(number, *divergence)?;
-                    return Ok(Some((Ending::Diverged, reason)));
+                    let not_finite = divergence.not_finite.clone();
+                    self.record_divergence(number, *divergence)?;
+                    return Ok(Some((Ending::Diverged, Some(not_finite))));
                 }
             }
             if number == steps || self.is_scheduled(number) {
@@ -228,17 +202,19 @@ impl<'a> RunInProgress<'a> {
 
     /// Keeps what is needed to examine a divergence: the step's rollouts and metrics, and the
     /// policy before the failed update.
-    fn record_divergence(&self, number: u64, found: Divergence) -> Result<String, TrainingError> {
-        let reason = diverged(number, &found.source);
+    fn record_divergence(&self, number: u64, found: Divergence) -> Result<(), TrainingError> {
         let folder = self.held()?.path("diverged");
         files::remove_folder(&folder)?;
         self.stepper.save(&folder.join("checkpoint"))?;
         tables::write_rollouts(&folder.join("rollouts.parquet"), &rollout_rows(&found.step))?;
         let mut metrics = found.step.metrics;
         metrics.retain(|_, value| value.is_finite());
-        let record = DivergenceRecord { step: number, reason: reason.clone(), metrics };
+        let (format, counters) = (self.inputs.experiment.record_format(), self.stepper.counters());
+        let outcome = Outcome::new(format, Ending::Diverged, Some(found.not_finite), counters);
+        let Outcome { not_finite, reason, .. } = outcome;
+        let record = DivergenceRecord { step: number, not_finite, reason, metrics };
         files::write_json(&folder.join("divergence.json"), &record)?;
-        Ok(reason)
+        Ok(())
     }
 
     fn record_step(

@@ -2,8 +2,8 @@
 
 use crate::base::files;
 use crate::experiment::Experiment;
+use crate::records::Outcome;
 use crate::records::ledger::{self, Kind, LedgerEntry};
-use crate::records::run_folder::Outcome;
 use crate::records::{Components, EvaluationRecord, Manifest, RunFolder, StepMetrics};
 use crate::verification::VerificationError;
 use serde::{Serialize, de::DeserializeOwned};

@@ -66,8 +66,9 @@ pub fn run(
         let outcome = regress::complete(&inputs, &run)?;
         if outcome.ending != Ending::Finished {
             return Err(VerificationError::Refused(format!(
-                "seed {seed}: the run ended as {:?} and not after its last rollout step: {}",
-                outcome.ending, outcome.reason
+                "seed {seed}: the run ended in rollout step {} ({}) and not after its last one",
+                outcome.step(),
+                outcome.ending.name()
             )));
         }
         curves.arm_sha256 = inputs.manifest.arm_sha256;

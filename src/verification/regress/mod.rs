@@ -11,7 +11,7 @@ pub mod exact;
 pub mod rule;
 
 use crate::experiment::{Experiment, extends};
-use crate::records::{RunFolder, run_folder::Outcome};
+use crate::records::{Outcome, RunFolder};
 use crate::training::run::{self, RunEvent, inputs::Inputs};
 use crate::training::{RunEnded, Unfinished};
 use crate::verification::VerificationError;

@@ -3,7 +3,7 @@
 
 use crate::base::files;
 use crate::policy::checkpoint;
-use crate::records::{DivergenceRecord, Ending, run_folder::Outcome, tables};
+use crate::records::{DivergenceRecord, Ending, Outcome, tables};
 use crate::verification::Waiting;
 use crate::verification::verify::weights::EarlierWeights;
 use crate::verification::verify::{Check, VerifySubject, checkpoints, steps, steps::StepTable};
@@ -46,10 +46,8 @@ fn record(check: &mut Check, subject: VerifySubject, outcome: &Outcome, waiting:
     let rows = check.read(ROLLOUTS, tables::read_rollouts(&folder.path(ROLLOUTS)));
     let (Some(record), Some(rows)) = (record, rows) else { return };
     check.equal(format!("{RECORD}, step"), record.step, step);
-    check.equal(format!("{RECORD}, reason"), &record.reason, &outcome.reason);
-    let begin = format!("rollout step {step}, ");
-    if !outcome.reason.starts_with(&begin) {
-        check.mismatch("outcome.json, reason", format!("does not begin with {begin:?}"));
+    if (&record.not_finite, &record.reason) != (&outcome.not_finite, &outcome.reason) {
+        check.mismatch(RECORD, "does not name the value that outcome.json names");
     }
     let table = StepTable { name: ROLLOUTS, rows: &rows, step };
     let Some((groups, carried)) = table.groups(check, subject, waiting) else { return };

@@ -3,9 +3,10 @@
 use crate::base::files;
 use crate::experiment::{Experiment, compare::differing_keys, validate};
 use crate::records::ledger::{self, Kind, LedgerEntry};
-use crate::records::run_folder::Outcome;
-use crate::records::{Counters, Ending, EvaluationRecord, Manifest, RunFolder, StepMetrics};
-use crate::training::run::{self, inputs};
+use crate::records::{
+    Counters, Ending, EvaluationRecord, Manifest, Outcome, RunFolder, StepMetrics, ending,
+};
+use crate::training::run::inputs;
 use crate::verification::verify::{Check, Extent, stays_inside};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
@@ -252,23 +253,14 @@ fn different(
     }
 }
 
-/// The outcome must have the clocks of the last step and the reason of its ending.
+/// The outcome must have the clocks of the last step, and the fields of its ending and of the format.
 fn ending(check: &mut Check, records: &VerifiedRecords, outcome: &Outcome) {
     let last = records.metrics.last().map(|line| line.counters).unwrap_or_default();
     let place = |name: &str| format!("outcome.json, counters.{name}");
     let clocks = outcome.counters;
     check.equal(place("rollout_steps"), clocks.rollout_steps, last.rollout_steps);
     let planned = records.experiment.training.rollout_steps;
-    let reason = match outcome.ending {
-        Ending::Finished => Some(run::finished(planned)),
-        Ending::Saturated => Some(run::saturated(records.steps() + 1)),
-        Ending::Stalled => Some(run::stalled(records.steps() + 1)),
-        // `diverged/` names the value, and executing the step shows it.
-        Ending::Diverged => None,
-    };
-    if reason.is_some_and(|reason| reason != outcome.reason) {
-        check.mismatch("outcome.json, reason", "is not the sentence of this ending");
-    }
+    ending_fields(check, outcome, records.experiment.record_format());
     if outcome.ending == Ending::Finished {
         check.equal(place("rollout_steps"), clocks.rollout_steps, planned);
     } else if clocks.rollout_steps >= planned {
@@ -279,5 +271,29 @@ fn ending(check: &mut Check, records: &VerifiedRecords, outcome: &Outcome) {
         check.equal(place("updates"), clocks.updates, last.updates);
         let (rounds, last) = (clocks.generation_rounds, last.generation_rounds);
         check.equal(place("generation_rounds"), rounds, last);
+    }
+}
+
+/// Which value was not finite: executing the step of `diverged/` shows it.
+fn ending_fields(check: &mut Check, outcome: &Outcome, format: u64) {
+    let diverged = outcome.ending == Ending::Diverged;
+    let (not_finite, reason) = ("outcome.json, not_finite", "outcome.json, reason");
+    if format > ending::LAST_WITH_SENTENCES {
+        if !outcome.reason.is_empty() {
+            check.mismatch(reason, format!("format {format} has no such field"));
+        }
+        if outcome.not_finite.is_some() != diverged {
+            check.mismatch(not_finite, "a run has it if, and only if, it diverged");
+        }
+        return;
+    }
+    if outcome.not_finite.is_some() {
+        check.mismatch(not_finite, format!("format {format} has no such field"));
+    }
+    let encoded = ending::sentence(outcome.ending, outcome.step(), None);
+    let fits =
+        if diverged { outcome.reason.starts_with(&encoded) } else { outcome.reason == encoded };
+    if !fits {
+        check.mismatch(reason, format!("is not what format {format} writes of this ending"));
     }
 }

@@ -1,7 +1,7 @@
 //! Computes evaluations again from the stored responses, and the report from the folder.
 
 use crate::algorithm::Problem;
-use crate::base::files::{self, foreign};
+use crate::base::files;
 use crate::records::{Ending, EvaluationRecord, tables, tables::OutcomeRecord};
 use crate::report::run;
 use crate::task::{Tokenizer, reward};
@@ -11,7 +11,6 @@ use crate::verification::VerifiedRecords;
 use crate::verification::verify::{Check, VerifySubject, VerifyVerdict, inputs::Local, responses};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::path::Path;
 
 /// Every evaluation of the experiment must exist once and follow from its outcomes.
 pub fn evaluations(subject: VerifySubject) -> Check {
@@ -222,63 +221,55 @@ pub fn report(VerifySubject { folder, records, found, .. }: VerifySubject) -> Ch
         check.inconclusive(run::JSON, what);
         return check.compared("nothing");
     }
-    if kept.is_some_and(|kept| kept["status"]["state"] == run::UNFINISHED) {
+    if kept.as_ref().is_some_and(|kept| kept["status"]["state"] == run::UNFINISHED) {
         let what = "is of a time before the run ended; dapo report writes it again";
         check.inconclusive(run::JSON, what);
         return check.compared("nothing");
     }
-    for (name, again) in run::texts(&built) {
-        if !found.files.contains(name) {
-            check.inconclusive(name, "is missing; dapo report writes it");
-            continue;
+    let again = serde_json::to_value(&built).expect("a report as JSON");
+    match kept {
+        Some(kept) => numbers_differ(&mut check, run::JSON, &kept, &again),
+        None if found.files.contains(run::JSON) => {
+            check.mismatch(run::JSON, "cannot be read as JSON");
         }
-        same_text(&mut check, folder.root(), name, &again);
+        None => check.inconclusive(run::JSON, "is missing; dapo report writes it"),
     }
-    check.compared("report.json, report.html and report.md built again from the folder")
+    check.compared("every number of report.json computed again from the folder")
 }
 
-/// A file of a report against what it is built as again.
-pub fn same_text(check: &mut Check, folder: &Path, name: &str, again: &str) {
-    let most = 2 * again.len() as u64 + (1 << 20);
-    let text = foreign::inside(folder, name).and_then(|path| files::read_text_up_to(&path, most));
-    let is_missing = matches!(files::kind(&folder.join(name)), Ok(None));
-    match text {
-        Ok(text) if text == again => {}
-        Ok(text) if name.ends_with(".json") => {
-            let value = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
-            let before = check.all_findings();
-            different(check, name, &value(&text), &value(again));
-            if check.all_findings() == before {
-                check.mismatch(name, "is not written as a report is");
-            }
-        }
-        Ok(text) => {
-            let line = text.lines().zip(again.lines()).take_while(|(a, b)| a == b).count() + 1;
-            check.mismatch(format!("{name}, line {line}"), "is not what the folder gives");
-        }
-        Err(_) if is_missing => check.inconclusive(name, "is missing; dapo report writes it"),
-        Err(error) => check.mismatch(name, error),
-    }
+/// As [`different`], of a document whose texts are for readers: they are not compared.
+fn numbers_differ(check: &mut Check, place: &str, found: &Value, expected: &Value) {
+    different_leaves(check, place, (found, expected), &|found, expected| {
+        found == expected || (found.is_string() && expected.is_string())
+    });
 }
 
 /// Reports every leaf in which two JSON values differ, by its path.
 pub fn different(check: &mut Check, place: &str, found: &Value, expected: &Value) {
+    different_leaves(check, place, (found, expected), &|found, expected| found == expected);
+}
+
+fn different_leaves(
+    check: &mut Check,
+    place: &str,
+    (found, expected): (&Value, &Value),
+    same: &dyn Fn(&Value, &Value) -> bool,
+) {
     match (found, expected) {
         (Value::Object(a), Value::Object(b)) => {
             let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
             for key in keys {
-                let value = |map: &serde_json::Map<String, Value>| {
-                    map.get(key).cloned().unwrap_or_default()
-                };
-                different(check, &format!("{place}, {key}"), &value(a), &value(b));
+                let values =
+                    (a.get(key).unwrap_or(&Value::Null), b.get(key).unwrap_or(&Value::Null));
+                different_leaves(check, &format!("{place}, {key}"), values, same);
             }
         }
         (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
-            for (index, (a, b)) in a.iter().zip(b).enumerate() {
-                different(check, &format!("{place}[{index}]"), a, b);
+            for (index, values) in a.iter().zip(b).enumerate() {
+                different_leaves(check, &format!("{place}[{index}]"), values, same);
             }
         }
-        _ if found == expected => {}
+        _ if same(found, expected) => {}
         _ => {
             let (found, expected) = (shown(found), shown(expected));
             check.mismatch(place, format!("is {found}, should be {expected}"));

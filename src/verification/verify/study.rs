@@ -6,15 +6,16 @@ use crate::base::{files, visible};
 use crate::experiment::bases;
 use crate::experiment::{sets, starter};
 use crate::report::study as report;
-use crate::study::claims::{self, Claims};
+use crate::study::claims::{self, Claims, evidence};
 use crate::study::collection::{self, Study};
 use crate::study::declaration;
-use crate::study::{Cell, cell::ProblemIds};
+use crate::study::{Cell, analysis, cell, cell::ProblemIds};
 use crate::task::data;
 use crate::training::run::inputs;
 use crate::verification::VerificationError;
 use crate::verification::verify::{Check, VerifyVerdict, scores};
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -211,7 +212,7 @@ fn strangers(folder: &Path) -> Result<Vec<String>, VerificationError> {
     strangers.retain(|name| !is_known(name));
     for inside in ["grids", "cells"] {
         let names = files::list(&folder.join(inside)).unwrap_or_default().into_iter();
-        let others = names.filter(|name| !name.ends_with(".json"));
+        let others = names.filter(|name| !cell::without_gz(name).ends_with(".json"));
         strangers.extend(others.map(|name| format!("{inside}/{name}")));
     }
     Ok(strangers)
@@ -223,18 +224,28 @@ fn reported(folder: &Path, study: &Study) -> Check {
         check.mismatch("claims.toml", error.to_string());
         Claims::default()
     });
-    let built = report::report(study, &judged_by);
-    let kept: Option<serde_json::Value> =
-        files::foreign::inside(folder, "report.json").and_then(|path| files::read_json(&path)).ok();
-    if kept.is_some_and(|kept| kept["schema"] != built.schema) {
-        check.inconclusive("report.json", "is written by another version and was not compared");
-        return check.compared("nothing");
+    let facts = evidence::facts(study, &judged_by);
+    let (name, schema) = (analysis::FACTS, facts.schema);
+    let again = serde_json::to_value(&facts).expect("facts as JSON");
+    let kept = match files::kind(&folder.join(name)) {
+        Ok(None) => {
+            check.inconclusive(name, "is missing; dapo report writes it");
+            return check.compared("nothing");
+        }
+        _ => files::foreign::inside(folder, name).and_then(|path| files::read_json(&path)),
+    };
+    match kept {
+        Ok(Value::Object(kept)) if kept.get("schema") != Some(&schema.into()) => {
+            check.inconclusive(
+                name,
+                "is of another version and was not compared; dapo report writes it again",
+            );
+            return check.compared("nothing");
+        }
+        Ok(kept) => scores::different(&mut check, name, &kept, &again),
+        Err(error) => check.mismatch(name, error),
     }
-    let texts = report::texts(&built);
-    for (name, again) in &texts {
-        scores::same_text(&mut check, folder, name, again);
-    }
-    check.compared(format!("{} files of the report built again from the records", texts.len()))
+    check.compared(format!("every fact of {name} computed again from the records"))
 }
 
 /// What only training or somebody else shows, and what that costs.
@@ -273,6 +284,8 @@ fn not_checked(
         lines.push(format!("{}: not of a study's layout", visible::shortened(&names, 200)));
     }
     lines.extend([
+        "the words and pictures of a report in the folder: dapo report STUDY --out FOLDER makes them again from the records"
+            .to_string(),
         "the name of each run, how it says that it ended, its seconds and its machine: only whoever ran it vouches for \
          them"
             .to_string(),
@@ -280,7 +293,8 @@ fn not_checked(
         cost("all runs together", all),
     ]);
     if let Some(cell) = cheapest {
-        let name = cell.file_name();
+        let path = cell::place(&folder.join("cells").join(cell.file_name()));
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
         lines.push(cost(&name, cell.wall_seconds));
         lines.push(format!(
             "cd {}  # the following lines are for the study's folder",

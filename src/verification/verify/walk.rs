@@ -3,7 +3,8 @@
 
 use crate::base::files;
 use crate::policy::checkpoint;
-use crate::records::run_folder::{DAMAGED_CHECKPOINT, LAYOUT, Outcome};
+use crate::records::Outcome;
+use crate::records::run_folder::{DAMAGED_CHECKPOINT, LAYOUT};
 use crate::records::{RunFolder, ledger};
 use crate::verification::verify::{Check, stays_inside};
 use std::collections::BTreeSet;

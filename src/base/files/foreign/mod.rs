@@ -217,6 +217,31 @@ pub fn reopened(descriptor: std::os::fd::OwnedFd) -> fs::File {
     fs::File::from(descriptor)
 }
 
+/// As [`read_up_to`]; of a file whose name ends with `.gz` the bytes that it was compressed from, at most
+/// `limit` too.
+pub fn read_decompressed(path: &Path, limit: u64) -> Result<Vec<u8>, FileError> {
+    let bytes = read_up_to(path, limit)?;
+    let is_compressed = path.extension().is_some_and(|extension| extension == "gz");
+    if is_compressed { gunzip(path, &bytes, limit) } else { Ok(bytes) }
+}
+
+fn gunzip(path: &Path, bytes: &[u8], limit: u64) -> Result<Vec<u8>, FileError> {
+    let mut text = Vec::new();
+    let mut decoder = flate2::bufread::GzDecoder::new(bytes);
+    let refuse = |reason: String| Err(invalid("read", path, reason));
+    if let Err(error) = decoder.by_ref().take(limit + 1).read_to_end(&mut text) {
+        return refuse(format!("not a whole gzip file: {error}"));
+    }
+    if text.len() as u64 > limit {
+        return refuse(format!("larger than {limit} bytes, decompressed"));
+    }
+    // One member alone: what follows it would be read by other programs and not by this one.
+    match decoder.into_inner() {
+        [] => Ok(text),
+        rest => refuse(format!("{} bytes follow the end of the gzip data", rest.len())),
+    }
+}
+
 /// The bytes of a file that has at most `limit` of them, and more than holes.
 pub fn read_up_to(path: &Path, limit: u64) -> Result<Vec<u8>, FileError> {
     let mut file = open(path)?;

@@ -127,3 +127,30 @@ fn a_key_that_stands_twice_is_refused_wherever_it_stands() {
     let deep = "[".repeat(100_000);
     assert!(refused(&deep).starts_with("recursion limit exceeded"));
 }
+
+#[test]
+fn a_compressed_file_is_whole_small_and_nothing_else() {
+    use std::io::Write;
+    let compressed = |bytes: &[u8]| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("record.json.gz");
+    let read = |bytes: &[u8]| {
+        super::super::write_atomic(&path, bytes).unwrap();
+        read_decompressed(&path, 1000).map_err(|error| error.to_string())
+    };
+    let whole = compressed(b"{}");
+    assert_eq!(read(&whole).unwrap(), b"{}");
+    for (bytes, words) in [
+        (whole[..whole.len() - 3].to_vec(), "not a whole gzip file"),
+        (b"{}".to_vec(), "not a whole gzip file"),
+        ([&whole[..], b"x"].concat(), "1 bytes follow the end of the gzip data"),
+        (compressed(&[0; 100_000]), "larger than 1000 bytes, decompressed"),
+    ] {
+        let refused = read(&bytes).unwrap_err();
+        assert!(refused.contains("record.json.gz") && refused.contains(words), "{refused}");
+    }
+}

@@ -2,9 +2,9 @@
 
 use crate::base::files;
 use crate::policy::checkpoint;
-use crate::records::{DivergenceRecord, Ending, tables};
+use crate::records::{DivergenceRecord, Ending, Outcome, tables};
 use crate::training::run::rows::rollout_rows;
-use crate::training::{Divergence, StepOutcome, Trainer, run};
+use crate::training::{Divergence, StepOutcome, Trainer};
 use crate::verification::verify::ending::{CHECKPOINT, RECORD, ROLLOUTS};
 use crate::verification::verify::{Check, replay::Replayed};
 
@@ -13,26 +13,27 @@ impl Replayed<'_> {
     pub(super) fn ending(&self, trainer: &mut Trainer, check: &mut Check) {
         let Some(outcome) = &self.records.outcome else { return };
         let step = self.records.steps() + 1;
-        let made = trainer.step(&mut |_| ());
-        let (ending, found) = match &made {
-            Ok(StepOutcome::Trained(_)) => (None, "it trains".to_string()),
-            // A run of an earlier build is called saturated where this one says stalled.
-            Ok(StepOutcome::Saturated { correct }) => {
-                let (ending, reason) = match outcome.ending {
-                    Ending::Saturated => (Ending::Saturated, run::saturated(step)),
-                    _ => run::without_gradient(step, *correct),
-                };
-                (Some(ending), reason)
-            }
+        let executed = trainer.step(&mut |_| ());
+        let again = match &executed {
+            Ok(StepOutcome::Trained(_)) => Err("the step trains".to_string()),
+            Ok(StepOutcome::Saturated { correct }) => Ok((self.without_gradient(*correct), None)),
             Ok(StepOutcome::Diverged(divergence)) => {
-                (Some(Ending::Diverged), run::diverged(step, &divergence.source))
+                Ok((Ending::Diverged, Some(divergence.not_finite.clone())))
             }
-            Err(error) => (None, format!("it cannot be made here: {error}")),
+            Err(error) => Err(format!("the step cannot be executed here: {error}")),
         };
-        if ending != Some(outcome.ending) || found != outcome.reason {
+        let format = self.records.experiment.record_format();
+        let again = again
+            .map(|(ending, not_finite)| Outcome::new(format, ending, not_finite, outcome.counters));
+        let fields = |outcome: &Outcome| {
+            let Outcome { ending, not_finite, reason, .. } = outcome;
+            files::canonical_json_line(&(ending, not_finite, reason))
+        };
+        if again.as_ref().map(&fields) != Ok(fields(outcome)) {
+            let again = again.map_or_else(|why| why, |again| fields(&again));
             let what = format!(
-                "says that the run ended in step {step} ({}); executed again: {found}",
-                outcome.reason
+                "says that the run ended in step {step} with {}; executed again: {again}",
+                fields(outcome)
             );
             return self.differs(check, "outcome.json, ending".to_string(), what);
         }
@@ -40,8 +41,16 @@ impl Replayed<'_> {
             let what = format!("are {:?}, {:?} here", outcome.counters, trainer.counters());
             self.differs(check, "outcome.json, counters".to_string(), what);
         }
-        if let Ok(StepOutcome::Diverged(divergence)) = made {
+        if let Ok(StepOutcome::Diverged(divergence)) = executed {
             self.divergence(trainer, *divergence, check);
+        }
+    }
+
+    /// A run of an earlier build is called saturated where this one says stalled.
+    fn without_gradient(&self, correct: usize) -> Ending {
+        match self.records.outcome.as_ref().map(|outcome| outcome.ending) {
+            Some(Ending::Saturated) => Ending::Saturated,
+            _ => Ending::without_gradient(correct),
         }
     }
 

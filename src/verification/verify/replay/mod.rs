@@ -296,7 +296,10 @@ impl Replayed<'_> {
             Ok(StepOutcome::Trained(made)) => *made,
             other => {
                 let what = match other {
-                    Ok(StepOutcome::Diverged(found)) => format!("diverges here: {}", found.source),
+                    Ok(StepOutcome::Diverged(found)) => format!(
+                        "diverges here: {}",
+                        files::canonical_json_line(&found.not_finite).trim_end()
+                    ),
                     Ok(_) => "finds nothing to train on here".to_string(),
                     Err(error) => format!("cannot be made here: {error}"),
                 };

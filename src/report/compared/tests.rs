@@ -1,0 +1,82 @@
+use super::*;
+use crate::base::{Purpose, rng, rng::Id};
+use crate::report::{markdown, terminal};
+use crate::statistics::Counts;
+use crate::study::comparison::{EvaluatedRun, compare};
+use std::path::PathBuf;
+
+/// A run on made-up problems, each `shift` of the way from its chance to 1.
+fn made_up(name: &str, problems: usize, shift: f64) -> EvaluatedRun {
+    let stream =
+        |name: &str| rng::stream(0, Purpose::Simulation, &[Id::from(name), Id::from(0u64)]);
+    let (mut problem, mut draw) = (stream("problems of a comparison"), stream(name));
+    let outcome = |index: usize| {
+        // Beta(0.5, 0.5), by the arcsine law.
+        let p = libm::sin(0.5 * std::f64::consts::PI * problem.uniform()).powi(2);
+        let p = p + shift * (1.0 - p);
+        let correct = (0..16).filter(|_| draw.uniform() < p).count() as u64;
+        (format!("aime/{index:02}"), Counts { correct, samples: 16 })
+    };
+    let problems = (0..problems).map(outcome).collect();
+    EvaluatedRun { path: PathBuf::from(name), problems, remark: None }
+}
+
+fn page(a: &[EvaluatedRun], b: &[EvaluatedRun], render: fn(&[Section]) -> String) -> String {
+    render(&sections(&compare(a, b, 0.95, false).unwrap()))
+}
+
+#[test]
+fn one_run_a_side_speaks_of_checkpoints_only() {
+    let (a, b) = (made_up("base.csv", 30, 0.0), made_up("tuned.csv", 30, 0.3));
+    insta::assert_snapshot!(page(&[a], &[b], terminal::render));
+}
+
+#[test]
+fn several_runs_a_side_make_the_run_the_unit() {
+    let runs = |name: &str, count: u32, shift: f64| -> Vec<EvaluatedRun> {
+        let run = |seed| made_up(&format!("{name}-{seed}.csv"), 30, shift + 0.01 * f64::from(seed));
+        (0..count).map(run).collect()
+    };
+    let (a, b) = (runs("grpo", 5, 0.0), runs("dapo", 5, 0.4));
+    insta::assert_snapshot!(page(&a, &b, markdown::sections));
+    let few = compare(&a[..3], &b[..3], 0.95, false).unwrap().between_runs.unwrap();
+    assert_eq!(few.verdict, Verdict::Inconclusive { could_have_detected: None });
+    assert_eq!((few.welch.interval, few.permutation.smallest_p), (None, 0.1));
+    let all = compare(&a, &b, 0.95, false).unwrap().between_runs.unwrap();
+    assert_eq!(all.verdict, Verdict::Improves);
+}
+
+#[test]
+fn what_no_interval_is_offered_for_says_why() {
+    let solved = |name: &str, correct| EvaluatedRun {
+        path: name.into(),
+        problems: (0..12).map(|i| (i.to_string(), Counts { correct, samples: 4 })).collect(),
+        remark: None,
+    };
+    insta::assert_snapshot!(page(&[solved("a", 4)], &[solved("b", 4)], terminal::render));
+}
+
+#[test]
+fn the_json_document_has_the_numbers_of_the_text() {
+    let (a, b) = (made_up("base.csv", 12, 0.0), made_up("tuned.csv", 12, 0.3));
+    let comparison = compare(&[a], &[b], 0.95, false).unwrap();
+    let json = serde_json::to_value(&comparison).unwrap();
+    assert_eq!(json["paired"]["difference"], comparison.paired.difference);
+    assert_eq!(json["a"]["accuracy"]["problems"], 12);
+    assert_eq!(json["between_runs"], serde_json::Value::Null);
+    assert_eq!(json["changes"].as_array().unwrap().len(), 12);
+}
+
+#[test]
+fn names_of_files_and_problems_reach_a_terminal_as_printable_text() {
+    let hostile = "\u{1b}[31m|<script>";
+    let run = |path: &str, correct| EvaluatedRun {
+        path: path.into(),
+        problems: [(hostile.to_string(), Counts { correct, samples: 4 })].into(),
+        remark: None,
+    };
+    let of = |render| page(&[run(hostile, 1)], &[run("b", 3)], render);
+    let (plain, markdown) = (of(terminal::render), of(markdown::sections));
+    assert!(!plain.contains('\u{1b}') && !markdown.contains('\u{1b}'), "{plain}{markdown}");
+    assert!(!markdown.contains("<script>"), "{markdown}");
+}

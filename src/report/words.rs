@@ -1,0 +1,300 @@
+//! Facts of a study in words: remarks, reasons, evidence and what is needed. Every sentence about them is
+//! here, and nothing reads one.
+
+use crate::statistics::Interval;
+use crate::study::claims::published::number as measure;
+use crate::study::{
+    Absence, AcrossRunsResult, ClaimResult, ClaimVerdict, LevelResult, Needed, NoValue, PartResult,
+    PartWhy, Remark, Why, WithoutValue, cell, comparisons::Comparison,
+};
+use std::collections::BTreeSet;
+
+pub fn remark(remark: &Remark) -> String {
+    match remark {
+        Remark::SharedBase => {
+            "all runs start from one base checkpoint: intervals and tests are about another \
+                               training run from this base, not about another base"
+                .to_string()
+        }
+        Remark::BaseOfSeed => {
+            "the runs of a seed start from a base checkpoint of that seed: intervals and tests are \
+                               about another training run from another base of the same recipe"
+                .to_string()
+        }
+        Remark::RecordsChecked => format!(
+            "the fields of every record were checked against each other, and the records against each other; {}",
+            cell::ONLY_TRAINING
+        ),
+        Remark::Unregistered => {
+            "nothing was registered beforehand: every verdict is exploratory".to_string()
+        }
+        Remark::NoPilot => {
+            "no pilot σ was declared: no minimum detectable effect is given".to_string()
+        }
+        Remark::FailedRuns { count } => {
+            format!("{count} failed runs do not count; they are listed")
+        }
+        Remark::OtherRecords { count } => {
+            format!("{count} records do not belong and do not count; they are listed")
+        }
+        Remark::HeldOutAbsent { grid } => {
+            format!("the held-out variant `{grid}` is not in this study")
+        }
+        Remark::MissingRuns { count, grids } => format!(
+            "{count} runs of the grids {} are missing: this is not the whole study",
+            grids.join(", ")
+        ),
+        Remark::ClaimsElsewhere => {
+            "the paper\u{2019}s claims are not tested on these data: they are judged on the \
+                                    embedded benchmark alone"
+                .to_string()
+        }
+    }
+}
+
+pub fn no_value(why: &NoValue) -> String {
+    match why {
+        NoValue::MetricNotRecorded { name } => format!("the record has no metric `{name}`"),
+        NoValue::EmptyWindow { name, window } => {
+            format!("`{name}` has no value in the {}", window.words())
+        }
+        NoValue::NeverEvaluated { set } => format!("`{set}` was never evaluated"),
+        NoValue::NeverEvaluatedWithin { set, clock, budget } => {
+            format!("`{set}` was never evaluated within {budget} {}", clock.words())
+        }
+        NoValue::OnlyBaseEvaluatedWithin { set, clock, budget } => format!(
+            "`{set}` was not evaluated between the base policy and {budget} {}",
+            clock.words()
+        ),
+        NoValue::NotEvaluatedBetween { set, from, clock, budget } => {
+            format!("`{set}` was not evaluated between {from:.0} and {budget} {}", clock.words())
+        }
+        NoValue::NoCommonReading { clock } => format!("no common number of {}", clock.words()),
+        NoValue::ClockNotRecorded { clock } => {
+            format!("the record does not say the {} of each step", clock.words())
+        }
+        NoValue::NoCorrelation { x, y } => {
+            format!("`{x}` and `{y}` have too few values or no spread: no correlation")
+        }
+        NoValue::NotFinite => "the value is NaN or infinite".to_string(),
+    }
+}
+
+pub fn without_value(run: &WithoutValue) -> String {
+    format!("{} seed {}: {}", run.arm, run.seed, no_value(&run.why))
+}
+
+fn absence(absence: &Absence) -> String {
+    match absence {
+        Absence::NoArm { arm } => format!("the study has no arm `{arm}`"),
+        Absence::NoRunThatCounts { arm } => format!("`{arm}` has no run that counts"),
+    }
+}
+
+/// What decided the word of a comparison, or what is missing.
+pub fn why(reason: &Why) -> String {
+    match reason {
+        Why::Absent { absence: missing } => absence(missing),
+        Why::MixedHarnesses { first, other } => {
+            format!("harness {first} and {other} are not mixed")
+        }
+        Why::OtherProblems { set } => {
+            format!("the runs were not all evaluated on the same problems of `{set}`")
+        }
+        Why::RunWithoutScore { run } => {
+            format!("{}; leaving out a run that counts would favour its arm", without_value(run))
+        }
+        Why::TooFewRuns { arm, reference, without_value: first } => {
+            let first =
+                first.as_ref().map_or(String::new(), |run| format!(" ({})", without_value(run)));
+            format!("needs at least 2 runs on each side, has {arm} and {reference}{first}")
+        }
+        Why::CannotBeTested { message } => message.clone(),
+        Why::Equivalent { margin } => format!("the difference is smaller than δ = {margin}"),
+        Why::Shown { adjusted_p, alpha, by_interval } => {
+            let interval =
+                if *by_interval { " and the interval lies on one side of 0" } else { "" };
+            format!("adjusted p {adjusted_p:.4} is at most {alpha}{interval}")
+        }
+        Why::RunsCannotShow { smallest_p, alpha } => format!(
+            "so few runs cannot show anything: their smallest p is {smallest_p:.4}, above {alpha}"
+        ),
+        Why::IntervalIncludesZero { adjusted_p } => {
+            format!("adjusted p {adjusted_p:.4}, but the interval includes 0")
+        }
+        Why::NotShown { adjusted_p, least } => {
+            let least = least.map_or(String::new(), |(size, p)| {
+                format!(" (alone among {size} comparisons so few runs cannot get below {p:.4})")
+            });
+            format!("no effect shown: adjusted p {adjusted_p:.4}{least}")
+        }
+        Why::Closed { after, otherwise } => format!(
+            "it counts only after everything of the family `{after}` is shown, which is not so ({})",
+            why(otherwise)
+        ),
+    }
+}
+
+/// The evidence of a claim's part in one phrase; empty where there is none.
+pub fn evidence(part: &PartResult) -> String {
+    let of_comparison = part.comparison.as_ref().map(comparison);
+    let of_level = part.level.as_ref().map(level);
+    let of_runs = part.across_runs.as_ref().map(across_runs);
+    of_comparison.or(of_level).or(of_runs).unwrap_or_default()
+}
+
+/// What decided a part's verdict.
+pub fn part_why(part: &PartResult) -> String {
+    let bound = part.level.as_ref().map(|it| it.bound);
+    let bound = bound.or(part.across_runs.as_ref().map(|it| it.bound)).unwrap_or_default();
+    match &part.why {
+        PartWhy::Comparison => part.comparison.as_ref().map(|it| why(&it.why)).unwrap_or_default(),
+        PartWhy::Absent { absence: missing } => absence(missing),
+        PartWhy::NoRunHasTheValue { without_value: runs } => {
+            let runs: Vec<String> = runs.iter().map(without_value).collect();
+            format!("no run has the value ({})", runs.join("; "))
+        }
+        PartWhy::TooFewRuns { runs, least } => {
+            format!("an interval over training takes {least} runs, there are {runs}")
+        }
+        PartWhy::BeyondBound { claimed } => {
+            let direction = part.level.as_ref().map_or("", |it| it.direction.words());
+            let is = if *claimed { "is" } else { "is not" };
+            format!("the whole interval {is} {direction} than {bound}")
+        }
+        PartWhy::WithinBound => format!("the whole interval lies within ±{bound}"),
+        PartWhy::OutsideBound => format!("the whole interval lies outside ±{bound}"),
+        PartWhy::IncludesBound if part.across_runs.is_some() => {
+            format!("the interval includes {bound} or −{bound}")
+        }
+        PartWhy::IncludesBound => format!("the interval includes {bound}"),
+        PartWhy::NoCorrelation => {
+            "too few runs, or runs without spread, for a correlation".to_string()
+        }
+    }
+}
+
+/// What decided a claim's verdict.
+pub fn claim_why(claim: &ClaimResult) -> String {
+    if let Some(reason) = &claim.not_testable {
+        return reason.clone();
+    }
+    let parts = &claim.parts;
+    let named = |verdict: ClaimVerdict| -> Vec<&str> {
+        parts.iter().filter(|it| it.verdict == verdict).map(|it| it.id.as_str()).collect()
+    };
+    let alone = |of_several: String| match &parts[..] {
+        [part] => part_why(part),
+        _ => of_several,
+    };
+    let control = |text: String, but: &str| match &claim.positive_control {
+        Some(made) => format!("{text}; the benchmark was made to show this and {but}: {made}"),
+        None => text,
+    };
+    let (contradicted, open) =
+        (named(ClaimVerdict::Contradicted), named(ClaimVerdict::Inconclusive));
+    if !contradicted.is_empty() {
+        let text = format!("the opposite was shown for {}", contradicted.join(", "));
+        return control(alone(text), "does not");
+    }
+    if !open.is_empty() {
+        let (shown, all) = (parts.len() - open.len(), parts.len());
+        let text = format!("{shown} of {all} parts shown; open: {}", open.join(", "));
+        return control(alone(text), "this study does not tell");
+    }
+    match &claim.positive_control {
+        Some(made) => format!("shown, as it must be: {made}"),
+        None => alone(format!("all {} parts were shown", parts.len())),
+    }
+}
+
+pub fn needed(needed: &Needed) -> String {
+    let unit = |blocks: bool| if blocks { "blocks" } else { "runs of each arm" };
+    match needed {
+        Needed::AtLeast { count, of, .. } if !of.is_empty() => {
+            let of: Vec<String> = of.iter().map(|arm| format!("of `{arm}`")).collect();
+            let value = if of.len() > 1 { " that have this value" } else { "" };
+            format!("at least {count} runs {}{value}", of.join(" and "))
+        }
+        Needed::AtLeast { count, blocks, .. } => format!("at least {count} {}", unit(*blocks)),
+        Needed::MoreThan { count, blocks } => {
+            format!("more than the {count} {} that there are", unit(*blocks))
+        }
+        Needed::MoreThanForSeen { count, blocks } => {
+            format!("more than {count} {} for a difference like the one seen", unit(*blocks))
+        }
+        Needed::AboutForSeen { count, blocks, power } => format!(
+            "about {count} {}, were the difference as large as the one seen (power {:.0} %)",
+            unit(*blocks),
+            100.0 * power
+        ),
+        Needed::RunsThatRecordTheMetric => "runs that record this metric".to_string(),
+        Needed::AboutForSeenSpread { count } => {
+            format!("about {count} runs, were mean and spread those seen")
+        }
+        Needed::MoreThanForSeenSpread { count } => {
+            format!("more than {count} runs with a mean and a spread like those seen")
+        }
+        Needed::MoreRunsOf { arms } => format!("more runs of {}", arms.join(", ")),
+        Needed::AtLeastInAll { count } => {
+            format!("at least {count} runs in all, were the true correlation 0")
+        }
+    }
+}
+
+pub fn comparison(comparison: &Comparison) -> String {
+    let (arm, reference) = comparison.means();
+    let (Some(arm), Some(reference), Some(result)) = (arm, reference, &comparison.result) else {
+        return String::new();
+    };
+    let metric = &comparison.declared.metric;
+    let shown = |value: f64| match metric.is_score() {
+        true => format!("{:.1} %", 100.0 * value),
+        false => measure(value),
+    };
+    let points = |value: f64| match metric.is_score() {
+        true => format!("{:+.1}", 100.0 * value),
+        false if value > 0.0 => format!("+{}", measure(value)),
+        false => measure(value),
+    };
+    let runs = format!("{} and {} runs", comparison.arm.len(), comparison.reference.len());
+    let p = format!("p {:.4}, adjusted {:.4}", result.p, result.adjusted_p);
+    if let Some((median, other)) = result.medians {
+        let words = |median: Option<f64>| {
+            median.map_or("never (median)".to_string(), |it| format!("{it:.0} (median)"))
+        };
+        return format!("{} against {}; {p}; {runs}", words(median), words(other));
+    }
+    let interval = result.interval.map_or(String::new(), |it| {
+        format!(" ({:.0} % {} to {})", 100.0 * it.level, points(it.low), points(it.high))
+    });
+    let unit = if metric.is_score() { " points" } else { "" };
+    let difference = points(result.difference);
+    let (arm, reference) = (shown(arm), shown(reference));
+    format!("{arm} against {reference}: {difference}{unit}{interval}; {p}; {runs}")
+}
+
+pub fn level(level: &LevelResult) -> String {
+    let number = measure;
+    let with_interval = |mean: f64, interval: Option<Interval>| {
+        let interval = interval.map_or(String::new(), |it| {
+            format!(" ({:.1} % {} to {})", 100.0 * it.level, number(it.low), number(it.high))
+        });
+        format!("{}{interval}", number(mean))
+    };
+    let (mean, bound) = (with_interval(level.mean, level.interval), level.bound);
+    let weighted = level.token_weighted.as_ref().map_or(String::new(), |weighted| {
+        let mean = with_interval(weighted.mean, weighted.interval);
+        format!("; this mean weighs rollout steps equally, by tokens it is {mean}")
+    });
+    format!("{mean} against {bound}; {} runs{weighted}", level.runs.len())
+}
+
+pub fn across_runs(result: &AcrossRunsResult) -> String {
+    let arms = result.runs.iter().map(|run| &run.0).collect::<BTreeSet<_>>().len();
+    let Some(r) = result.correlation else { return String::new() };
+    let interval = result.interval.map_or(String::new(), |it| {
+        format!(" ({:.1} % {:.2} to {:.2})", 100.0 * it.level, it.low, it.high)
+    });
+    format!("r = {r:.2}{interval}; {} runs of {arms} arms, within arms", result.runs.len())
+}

@@ -1,0 +1,222 @@
+//! Why a run has no value, a comparison its word, a part of a claim its verdict: as data. Reports put it
+//! into words.
+
+use crate::study::{Clock, MetricWindow};
+use serde::Serialize;
+
+/// Why a run has no value of a metric.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum NoValue {
+    MetricNotRecorded {
+        name: String,
+    },
+    EmptyWindow {
+        name: String,
+        window: MetricWindow,
+    },
+    NeverEvaluated {
+        set: String,
+    },
+    NeverEvaluatedWithin {
+        set: String,
+        clock: Clock,
+        budget: u64,
+    },
+    /// Within the budget only the base policy was.
+    OnlyBaseEvaluatedWithin {
+        set: String,
+        clock: Clock,
+        budget: u64,
+    },
+    NotEvaluatedBetween {
+        set: String,
+        from: f64,
+        clock: Clock,
+        budget: u64,
+    },
+    /// The compared runs have no common reading of the clock.
+    NoCommonReading {
+        clock: Clock,
+    },
+    ClockNotRecorded {
+        clock: Clock,
+    },
+    /// Too few values, or no spread.
+    NoCorrelation {
+        x: String,
+        y: String,
+    },
+    NotFinite,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WithoutValue {
+    pub arm: String,
+    pub seed: u64,
+    pub why: NoValue,
+}
+
+/// Why an arm has no run to look at.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Absence {
+    NoArm { arm: String },
+    NoRunThatCounts { arm: String },
+}
+
+/// What decided the word of a comparison, or what is missing.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Why {
+    Absent {
+        absence: Absence,
+    },
+    MixedHarnesses {
+        first: String,
+        other: String,
+    },
+    /// The runs were not all evaluated on the same problems, with as many samples.
+    OtherProblems {
+        set: String,
+    },
+    /// Leaving out a run that counts would favour its arm.
+    RunWithoutScore {
+        run: WithoutValue,
+    },
+    TooFewRuns {
+        arm: usize,
+        reference: usize,
+        without_value: Option<WithoutValue>,
+    },
+    /// The message of the statistics is for a reader.
+    CannotBeTested {
+        #[serde(skip)]
+        message: String,
+    },
+    Equivalent {
+        margin: f64,
+    },
+    /// The adjusted p is at most α and, where there is one, the interval lies on one side of 0.
+    Shown {
+        adjusted_p: f64,
+        alpha: f64,
+        by_interval: bool,
+    },
+    /// Even the smallest p of so few runs is above α.
+    RunsCannotShow {
+        smallest_p: f64,
+        alpha: f64,
+    },
+    IntervalIncludesZero {
+        adjusted_p: f64,
+    },
+    NotShown {
+        adjusted_p: f64,
+        /// Where so few runs cannot show anything among the comparisons of a family: their number, and the
+        /// smallest adjusted p.
+        least: Option<(usize, f64)>,
+    },
+    /// It counts only after everything of another family is shown.
+    Closed {
+        after: String,
+        otherwise: Box<Why>,
+    },
+}
+
+/// What decided the verdict of a claim's part.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum PartWhy {
+    /// As of the part's comparison.
+    Comparison,
+    Absent {
+        absence: Absence,
+    },
+    NoRunHasTheValue {
+        without_value: Vec<WithoutValue>,
+    },
+    TooFewRuns {
+        runs: usize,
+        least: usize,
+    },
+    /// The interval lies on one side of the bound, the claimed one or the other.
+    BeyondBound {
+        claimed: bool,
+    },
+    WithinBound,
+    OutsideBound,
+    IncludesBound,
+    NoCorrelation,
+}
+
+/// An estimate of what an inconclusive part would need.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Needed {
+    /// Runs of each arm, or blocks.
+    AtLeast {
+        count: usize,
+        blocks: bool,
+        of: Vec<String>,
+    },
+    /// More than there are.
+    MoreThan {
+        count: usize,
+        blocks: bool,
+    },
+    /// For a difference like the one seen.
+    MoreThanForSeen {
+        count: usize,
+        blocks: bool,
+    },
+    AboutForSeen {
+        count: usize,
+        blocks: bool,
+        power: f64,
+    },
+    RunsThatRecordTheMetric,
+    /// Were mean and spread those seen.
+    AboutForSeenSpread {
+        count: usize,
+    },
+    MoreThanForSeenSpread {
+        count: usize,
+    },
+    MoreRunsOf {
+        arms: Vec<String>,
+    },
+    /// Were the true correlation 0.
+    AtLeastInAll {
+        count: usize,
+    },
+}
+
+/// What a reader of a study must know.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Remark {
+    /// All runs start from one base policy.
+    SharedBase,
+    /// Each seed has a base policy of its own.
+    BaseOfSeed,
+    /// What a check of records can show.
+    RecordsChecked,
+    Unregistered,
+    NoPilot,
+    FailedRuns {
+        count: usize,
+    },
+    OtherRecords {
+        count: usize,
+    },
+    HeldOutAbsent {
+        grid: String,
+    },
+    MissingRuns {
+        count: usize,
+        grids: Vec<String>,
+    },
+    /// The paper's claims are judged on the embedded benchmark alone.
+    ClaimsElsewhere,
+}
