@@ -157,13 +157,12 @@ fn a_run_that_was_cut_off_is_not_one_that_ended_early() {
     let found = verified(&forged);
     assert_eq!(found.verdict, VerifyVerdict::Verified, "{:#?}", found.checks);
     assert!(found.summary.contains(", ending not replayed; "), "{}", found.summary);
-    let words =
-        "outcome.json, ending: says that the run ended in step 3 (no group of rollout step 3";
+    let words = "outcome.json, ending: says that the run ended in step 3 with [\"saturated\"";
     assert_found(&replayed(&forged, 1, 7), words);
 
     end(&forged, Ending::Saturated, "the method is perfect");
     forge(&forged);
-    assert_found(&verified(&forged), "outcome.json, reason: is not the sentence of this ending");
+    assert_found(&verified(&forged), "outcome.json, reason: is not what format ");
 
     end(&forged, Ending::Diverged, "rollout step 3, update 5: the loss is NaN");
     forge(&forged);
@@ -218,7 +217,7 @@ fn a_run_that_ended_early_is_verified_by_executing_its_last_step() {
         ),
         (
             |it| json(it, "diverged/divergence.json", |it| it["reason"] = json!("bad luck")),
-            "diverged/divergence.json, reason: is bad luck, should be rollout step ",
+            "diverged/divergence.json: does not name the value that outcome.json names",
         ),
         (
             |it| files::write_atomic(&it.path("diverged/rollouts.parquet"), b"garbage").unwrap(),
@@ -314,7 +313,7 @@ fn whatever_the_report_prints_is_bound_made_again_or_refused() {
         ),
         (
             &|it| end(it, Ending::Finished, "all benchmarks were solved"),
-            "outcome.json, reason: is not the sentence of this ending",
+            "outcome.json, reason: is not what format ",
         ),
         (
             &|it| files::create_folder(&it.checkpoint(7)).unwrap(),
