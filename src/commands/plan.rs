@@ -12,10 +12,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Plan a run: updates, rollouts, memory, disk and time.
+/// Plan a run: updates, rollouts, memory and disk.
 ///
-/// Prints counts by arithmetic, then estimates from a probe with the base policy, which takes 20
-/// seconds at most.
+/// Counts by arithmetic, and samples some groups of the base policy, which takes 10 seconds at most:
+/// how many of its responses are correct, truncated or without an answer. How long the run takes,
+/// `dapo train` says from its first rollout step on.
 /// Of a run folder it shows the plan beside what came true. Nothing is written.
 #[derive(Debug, clap::Args)]
 #[command(after_help = help())]
@@ -26,10 +27,10 @@ pub struct PlanArgs {
     overrides: OverrideArgs,
     #[command(flatten)]
     execution: ExecutionArgs,
-    /// Count only: measure nothing.
+    /// Count only: sample nothing.
     #[arg(long)]
     no_probe: bool,
-    /// What the probe may take beside loading the policy. In less time fewer groups are sampled, and
+    /// What the sample may take beside loading the policy. In less time fewer groups are sampled, and
     /// responses are cut only where one group does not fit.
     #[arg(long, value_name = "SECONDS", default_value_t = ProbeBudget::SECONDS, conflicts_with = "no_probe", value_parser = seconds)]
     probe_seconds: f64,

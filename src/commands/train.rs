@@ -53,7 +53,7 @@ pub struct TrainArgs {
     /// Delete what this run wrote before, finished or not, and begin again.
     #[arg(long)]
     restart: bool,
-    /// Measure nothing before the run, and start even when the plan cannot be met.
+    /// Sample nothing before the run, and start even when the plan cannot be met.
     #[arg(long)]
     no_plan: bool,
     /// The whole plan, what came true of it, and the evidence of what each technique did.

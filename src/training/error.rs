@@ -55,8 +55,8 @@ pub enum TrainingError {
     Update { step: u64, source: UpdateError },
     #[error("rollout step {step}: {source}")]
     CapReached { step: u64, source: dynamic_sampling::CapReached },
-    #[error("a trial update of the base policy: {0}")]
-    TrialUpdate(#[from] UpdateError),
+    #[error("an update that was to be timed: {0}")]
+    TimedUpdate(#[from] UpdateError),
     #[error(
         "stage {stage}: a solution of {tokens} tokens exceeds model.max_position_embeddings ({positions})"
     )]

@@ -7,11 +7,9 @@ use serde::{Deserialize, Serialize};
 
 /// What a run did so far, over all the processes that worked on it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Actual {
     /// The three clocks.
     pub counters: Counters,
-    pub seconds: f64,
     pub disk_bytes: f64,
     /// Peak memory of the run, where one process did all of it and could tell.
     pub peak_memory_bytes: Option<u64>,
@@ -23,16 +21,10 @@ pub struct Actual {
 /// Records that cannot be read.
 pub fn read(folder: &RunFolder, peak_memory_bytes: Option<u64>) -> Result<Actual, TrainingError> {
     let counters = folder.metrics()?.last().map(|step| step.counters).unwrap_or_default();
-    let mut seconds = 0.0;
-    for line in folder.timings()? {
-        // Lines of evaluations and checkpoints have no total.
-        let all = line.seconds.get("total").copied();
-        seconds += all.unwrap_or_else(|| line.seconds.values().sum());
-    }
     let mut disk_bytes = 0;
     for name in ["rollouts", "evaluations", "checkpoints"] {
         let path = folder.path(name);
         disk_bytes += if path.exists() { files::size_bytes(&path)? } else { 0 };
     }
-    Ok(Actual { counters, seconds, disk_bytes: disk_bytes as f64, peak_memory_bytes })
+    Ok(Actual { counters, disk_bytes: disk_bytes as f64, peak_memory_bytes })
 }

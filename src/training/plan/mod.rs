@@ -1,11 +1,11 @@
-//! Before a run: what it will do, how long it will take and how much it needs; after it: what
-//! of that came true.
+//! Before a run: what it will do and how much it needs; after it: what of that came true. How long it
+//! takes, its own progress says from the first rollout step on.
 //!
 //! ```text
 //! work ── counts: data → generation rounds → rollout steps → updates
-//! probe ─ one batch with the run's own model → what a token takes
-//! cost, space ── seconds, memory, disk
-//! actual ── the same counts and seconds, read from a run folder
+//! probe ─ a sample of the base policy's responses → lengths, useful groups
+//! space ─ memory, disk
+//! actual ── the same counts and bytes, read from a run folder
 //! ```
 //!
 //! Nothing here reaches a number of the run.
@@ -14,19 +14,17 @@ pub mod work;
 pub mod machine;
 pub mod phases;
 pub mod probe;
-pub mod cost;
 pub mod space;
 pub mod warnings;
 pub mod actual;
 
-use crate::base::files;
 use crate::experiment::{Experiment, PromptTemplate};
 use crate::task::prompt;
 use crate::training::plan::work::PlanWork;
 use crate::training::run::inputs::Inputs;
 use crate::training::{
-    Actual, CostEstimate, Disk, PlanMemory, ProbeBudget, Range, Severity, TrainingError,
-    TrialProbe, Warning, WorkSizes,
+    Actual, Disk, PlanMemory, ProbeBudget, Range, Severity, TrainingError, TrialProbe, Warning,
+    WorkSizes,
 };
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -42,9 +40,9 @@ pub struct PlanRecord {
     pub actual: Option<Actual>,
 }
 
-/// Everything that is known before a run.
+/// Everything that is known before a run. Plans of earlier versions have estimates of time, too, which
+/// are not read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct RunPlan {
     pub name: String,
     /// The run's key: a plan belongs to one run.
@@ -55,7 +53,6 @@ pub struct RunPlan {
     pub prompts: PlanPrompts,
     pub work: PlanWork,
     pub probe: Option<TrialProbe>,
-    pub estimates: Option<Estimates>,
     pub memory: PlanMemory,
     pub disk: Disk,
     pub warnings: Vec<Warning>,
@@ -72,17 +69,6 @@ pub struct PlanPrompts {
     pub unstopped_end_of_turn: Option<String>,
 }
 
-/// Seconds and bytes under two assumptions. No estimate can know how training will change the
-/// length of responses.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Estimates {
-    /// Every response as long as the base policy's in the probe, and as many groups useful.
-    pub expected: CostEstimate,
-    /// Every response runs to L_max and every step to its cap of rounds.
-    pub bound: CostEstimate,
-}
-
 impl RunPlan {
     /// No finding forbids the run.
     pub fn can_start(&self) -> bool {
@@ -90,12 +76,11 @@ impl RunPlan {
     }
 }
 
-/// Plans a run that writes to `folder`, which need not exist. With a budget a probe runs; not when the
-/// counts alone forbid the run.
+/// Plans a run that writes to `folder`, which need not exist. With a budget responses are sampled; not
+/// when the counts alone forbid the run.
 ///
 /// # Errors
-/// What would also stop the run: a prompt that cannot be tokenized, the model, a folder that
-/// cannot be written.
+/// What would also stop the run: a prompt that cannot be tokenized, the model.
 pub fn make(
     inputs: &Inputs,
     folder: &Path,
@@ -106,7 +91,7 @@ pub fn make(
     let assembled = |probe: Option<TrialProbe>| assemble(inputs, &sizes, &prompts, probe, folder);
     let counted = assembled(None);
     match probe.filter(|_| counted.can_start()) {
-        Some(budget) => Ok(assembled(Some(probe::measure(inputs, folder, budget)?))),
+        Some(budget) => Ok(assembled(Some(probe::measure(inputs, budget)?))),
         None => Ok(counted),
     }
 }
@@ -143,30 +128,16 @@ fn assemble(
 ) -> RunPlan {
     let (experiment, config) = (&inputs.experiment, &inputs.config);
     let work = PlanWork::new(experiment, sizes, rounds_per_step(experiment, probe.as_ref()));
-    let checkpoint_bytes = phases::checkpoint_bytes(config);
-    let is_native = !phases::are_stored(experiment, config);
-    let estimate = |probe| estimates(experiment, &work, is_native, probe, prompts);
-    let estimates = probe.as_ref().map(estimate);
-    let checkpoints = work.kept_checkpoints as f64 * checkpoint_bytes;
-    let bytes = |of: fn(&Estimates) -> &CostEstimate| {
-        estimates.as_ref().map_or(checkpoints, |estimates| of(estimates).disk_bytes)
-    };
     let mut plan = RunPlan {
         name: experiment.name.clone(),
         run_key: inputs.manifest.run_key.clone(),
         seed: experiment.execution.seed,
         threads: experiment.execution.threads,
         prompts: prompts.clone(),
-        memory: space::memory(experiment, config, prompts, &work, probe.as_ref()),
-        disk: Disk {
-            needed_bytes: bytes(|estimates| &estimates.expected),
-            most_bytes: bytes(|estimates| &estimates.bound),
-            checkpoint_bytes,
-            free_bytes: files::free_bytes(folder).ok().map(|bytes| bytes as f64),
-        },
+        memory: space::memory(experiment, config, prompts),
+        disk: space::disk(experiment, config, &work, probe.as_ref(), folder),
         work,
         probe,
-        estimates,
         warnings: Vec::new(),
     };
     plan.warnings = warnings::of(&plan, experiment);
@@ -180,24 +151,6 @@ fn rounds_per_step(experiment: &Experiment, probe: Option<&TrialProbe>) -> Range
     let needed = bounds.least / probe.useful_share;
     let expected = bounds.most.map_or(needed, |most| needed.min(most));
     Range { expected: expected.is_finite().then_some(expected), ..bounds }
-}
-
-fn estimates(
-    experiment: &Experiment,
-    work: &PlanWork,
-    is_native: bool,
-    probe: &TrialProbe,
-    prompts: &PlanPrompts,
-) -> Estimates {
-    let rounds = work.rounds_per_step;
-    let estimate = |rounds, tokens| {
-        CostEstimate::new(experiment, work, is_native, &probe.rates, prompts, rounds, tokens)
-    };
-    let longest = experiment.rollout.max_response_tokens as f64;
-    Estimates {
-        expected: estimate(rounds.best(), probe.response_tokens_mean),
-        bound: estimate(rounds.most.unwrap_or(rounds.best()), longest),
-    }
 }
 
 #[cfg(test)]
