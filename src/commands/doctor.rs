@@ -34,10 +34,8 @@ pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
 }
 
 fn text(here: &Examination) -> String {
-    let has = |(name, has): (&String, &bool)| format!("{}{name}", if *has { "" } else { "no " });
-    let flags = here.cpu_flags.iter().map(has).collect::<Vec<_>>().join(", ");
     let facts = here.facts.iter().map(|(name, value)| [name.as_str(), value.as_str()]);
-    let facts = table(["fact", "value"], [], facts.chain([["instruction sets", &flags]]));
+    let facts = table(["fact", "value"], [], facts);
     let checks = here.checks.iter().map(|check| {
         let word = if check.held { "holds" } else { "FAILS" };
         [check.name.as_str(), word, &check.detail]

@@ -1,9 +1,8 @@
-//! A plan, and a plan beside what came true, as text.
+//! A plan as text.
 
 use crate::commands::output::table;
 use crate::records::housekeeping::readable;
 use crate::report::text::{number, percent};
-use crate::training::plan::PlanRecord;
 use crate::training::{PlanMemory, Range, RunPlan, Severity, TrialProbe};
 use std::collections::BTreeMap;
 
@@ -116,30 +115,6 @@ fn by_phase(memory: &PlanMemory) -> String {
         parts.collect::<Vec<String>>().join(", ")
     };
     format!("\n  by phase: {}\n  the largest: {}", listed(&memory.phases), listed(&memory.parts))
-}
-
-/// Planned against actual, with ratios.
-pub fn comparison(record: &PlanRecord) -> String {
-    let PlanRecord { plan, actual: Some(actual) } = record else {
-        return "planned against actual: the run has not ended".into();
-    };
-    let mut rows = Vec::new();
-    let mut row = |name: &str, planned: [Option<f64>; 2], actual: f64, text: fn(f64) -> String| {
-        let [base, bound] = planned.map(|value| value.map_or("".into(), text));
-        let ratio = planned[0].map_or("".into(), |expected| format!("{:.2}", actual / expected));
-        rows.push([name.to_string(), base, bound, text(actual), ratio]);
-    };
-    let (rounds, counters) = (plan.work.generation_rounds, actual.counters);
-    row("updates", [Some(plan.work.updates as f64); 2], counters.updates as f64, number);
-    let planned = [rounds.expected, rounds.most];
-    row("generation rounds", planned, counters.generation_rounds as f64, number);
-    let planned = [plan.disk.needed_bytes, plan.disk.most_bytes].map(Some);
-    row("disk", planned, actual.disk_bytes, bytes);
-    if let Some(peak) = actual.peak_memory_bytes {
-        row("peak memory", [Some(plan.memory.needed_bytes); 2], peak as f64, bytes);
-    }
-    let header = ["planned against actual", "expected", "at most", "actual", "actual / planned"];
-    table(header, 1..5, rows).to_string()
 }
 
 fn bytes(value: f64) -> String {

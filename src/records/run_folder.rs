@@ -11,7 +11,6 @@
 //!   metrics.jsonl          one line a rollout step; the same bytes for the same run
 //!   ledger.jsonl           hash chain over inputs, rollout steps and ending; see `ledger`
 //!   tags.json              tags of evaluated problems, where their files have any
-//!   plan.json              what was estimated before, and what came true (likewise)
 //!   timings.jsonl          wall-clock seconds, memory (outside every comparison)
 //!   evaluations.jsonl      one line for each evaluated set
 //!   evaluations/           every outcome, as parquet
@@ -21,7 +20,7 @@
 //!   diverged/              rollouts, metrics and policy of the step that was not finite
 //!   outcome.json           how the run ended, with digests of what it wrote
 //!   report.{html,md,json}
-//!   ro-crate-metadata.json, statement.json   of earlier versions; nothing reads them
+//!   plan.json, ro-crate-metadata.json, statement.json   of earlier versions; nothing reads them
 //! ```
 
 use crate::base::files::{self, foreign};

@@ -8,7 +8,6 @@ use crate::policy::{OptimizerError, PolicyError};
 use crate::records::tables;
 use crate::statistics::StatisticsError;
 use crate::task::TaskError;
-use std::io;
 use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
@@ -87,8 +86,6 @@ pub enum TrainingError {
     /// What another trainer did, or failed to do.
     #[error(transparent)]
     OtherTrainer(Box<dyn std::error::Error + Send + Sync>),
-    #[error("cannot make a temporary folder: {0}")]
-    Scratch(io::Error),
     #[error(
         "no group had a useful gradient, so nothing was trained; use dynamic_sampling.kind = \"none\" or another model"
     )]

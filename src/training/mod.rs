@@ -17,9 +17,8 @@ pub use crate::training::bench::throughput::{Throughput, ThroughputUpdate, Throu
 pub use crate::training::effects::{Metrics, Updates};
 pub use crate::training::error::{TrainingError, UpdateError};
 pub use crate::training::evaluation::Protocol;
-pub use crate::training::plan::actual::Actual;
 pub use crate::training::plan::phases::Parts;
-pub use crate::training::plan::probe::{ProbeBudget, TrialProbe};
+pub use crate::training::plan::probe::TrialProbe;
 pub use crate::training::plan::space::{Disk, PlanMemory};
 pub use crate::training::plan::warnings::{Name, Severity, Warning};
 pub use crate::training::plan::work::{Range, WorkSizes};

@@ -58,8 +58,6 @@ const COMMANDS: &[(&str, How)] = {
         ),
         ("dapo plan experiments/base.toml --threads 1 --json", Run),
         ("dapo plan EXPERIMENT", As("dapo plan experiments/smoke.toml --no-probe")),
-        ("dapo plan RUN_FOLDER", As("dapo plan runs/reproduce")),
-        ("dapo plan runs/reproduce", Run),
         ("dapo plan experiments/qwen2.5/dapo-0.5b.toml", Parsed(CARD)),
         // studies
         ("dapo init my-study", Run),
@@ -340,7 +338,6 @@ const COMMANDS: &[(&str, How)] = {
         ("dapo regress", Parsed(MINUTES)),
         ("./justw regress", Parsed(MINUTES)),
         ("dapo regress --part exact", Run),
-        ("dapo regress --part exact --host-line", Parsed(MINUTES)),
         ("dapo regress --bless --reason \"…\"", Parsed(MINUTES)),
         ("dapo regress --bless --reason \"…\" --part exact", Parsed(MINUTES)),
         ("dapo regress --bless --reason \"exp from the libm crate\"", Parsed(MINUTES)),

@@ -56,7 +56,7 @@ fn digests(root: &Path) -> BTreeMap<String, String> {
             let relative = Path::new(&folder).join(name).display().to_string();
             if root.join(&relative).is_dir() {
                 folders.push(relative);
-            } else if !["timings.jsonl", "sessions.jsonl", "environment.json", "plan.json"]
+            } else if !["timings.jsonl", "sessions.jsonl", "environment.json"]
                 .contains(&relative.as_str())
                 && !relative.starts_with("report.")
             {

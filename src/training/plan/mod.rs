@@ -1,11 +1,10 @@
-//! Before a run: what it will do and how much it needs; after it: what of that came true. How long it
-//! takes, its own progress says from the first rollout step on.
+//! Before a run: what it will do and how much it needs. How long it takes, its own progress says from
+//! the first rollout step on.
 //!
 //! ```text
 //! work ── counts: data → generation rounds → rollout steps → updates
 //! probe ─ a sample of the base policy's responses → lengths, useful groups
 //! space ─ memory, disk
-//! actual ── the same counts and bytes, read from a run folder
 //! ```
 //!
 //! Nothing here reaches a number of the run.
@@ -16,33 +15,20 @@ pub mod phases;
 pub mod probe;
 pub mod space;
 pub mod warnings;
-pub mod actual;
 
 use crate::experiment::{Experiment, PromptTemplate};
 use crate::task::prompt;
 use crate::training::plan::work::PlanWork;
 use crate::training::run::inputs::Inputs;
 use crate::training::{
-    Actual, Disk, PlanMemory, ProbeBudget, Range, Severity, TrainingError, TrialProbe, Warning,
-    WorkSizes,
+    Disk, PlanMemory, Range, Severity, TrainingError, TrialProbe, Warning, WorkSizes,
 };
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// A plan in a run folder, outside every comparison.
-pub const FILE: &str = "plan.json";
-
+/// Everything that is known before a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PlanRecord {
-    pub plan: RunPlan,
-    /// Read after it; `None` while it goes on.
-    pub actual: Option<Actual>,
-}
-
-/// Everything that is known before a run. Plans of earlier versions have estimates of time, too, which
-/// are not read.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunPlan {
     pub name: String,
     /// The run's key: a plan belongs to one run.
@@ -76,22 +62,22 @@ impl RunPlan {
     }
 }
 
-/// Plans a run that writes to `folder`, which need not exist. With a budget responses are sampled; not
-/// when the counts alone forbid the run.
+/// Plans a run that writes to `folder`, which need not exist. With `sample`, which is told what is done,
+/// responses are sampled; not when the counts alone forbid the run.
 ///
 /// # Errors
 /// What would also stop the run: a prompt that cannot be tokenized, the model.
 pub fn make(
     inputs: &Inputs,
     folder: &Path,
-    probe: Option<ProbeBudget>,
+    sample: Option<&mut dyn FnMut(&str)>,
 ) -> Result<RunPlan, TrainingError> {
     let sizes = WorkSizes::of(&inputs.data);
     let prompts = prompts(inputs)?;
     let assembled = |probe: Option<TrialProbe>| assemble(inputs, &sizes, &prompts, probe, folder);
     let counted = assembled(None);
-    match probe.filter(|_| counted.can_start()) {
-        Some(budget) => Ok(assembled(Some(probe::measure(inputs, budget)?))),
+    match sample.filter(|_| counted.can_start()) {
+        Some(watch) => Ok(assembled(Some(probe::measure(inputs, watch)?))),
         None => Ok(counted),
     }
 }

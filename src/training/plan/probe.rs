@@ -16,19 +16,12 @@ use std::time::Instant;
 /// Tokens from which the time of a batch is projected.
 const PILOT_TOKENS: usize = 8;
 
-/// What generation may take, by projection, and who is told what the probe does. Loading the policy
-/// comes on top.
-pub struct ProbeBudget<'a> {
-    pub seconds: f64,
-    pub watch: &'a mut dyn FnMut(&str),
-}
+/// Seconds that generation may take, by projection; loading the policy comes on top.
+const SECONDS: f64 = 10.0;
 
-impl ProbeBudget<'_> {
-    pub const SECONDS: f64 = 10.0;
-}
-
-/// What the sample shows. Plans of earlier versions have speeds, too, which are not read.
+/// What the sample shows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TrialProbe {
     /// Groups sampled with the training's sampling: a generation batch.
     pub groups: u64,
@@ -36,21 +29,21 @@ pub struct TrialProbe {
     /// Share of responses without a stop token.
     pub truncated_share: f64,
     pub accuracy: f64,
-    /// Responses that state no answer which the verifier reads, of so many; older plans do not say.
-    pub unanswered: Option<(usize, usize)>,
+    /// Responses that state no answer which the verifier reads, of so many.
+    pub unanswered: (usize, usize),
     /// Share of groups that are neither all correct nor all wrong.
     pub useful_share: f64,
     /// Responses were cut here, below L_max, to keep the probe short.
     pub cut_at_tokens: Option<u64>,
 }
 
-/// Samples.
+/// Samples, and tells `watch` what it does.
 ///
 /// # Errors
 /// What would also stop the run: a prompt, the model.
-pub fn measure(inputs: &Inputs, budget: ProbeBudget) -> Result<TrialProbe, TrainingError> {
+pub fn measure(inputs: &Inputs, watch: &mut dyn FnMut(&str)) -> Result<TrialProbe, TrainingError> {
     let experiment = &inputs.experiment;
-    (budget.watch)("probe: loading the base policy");
+    watch("probe: loading the base policy");
     let model = inputs.base_policy()?;
     let size = experiment.rollout.group_size;
     let round = trainer::prompts_per_round(experiment).saturating_mul(size);
@@ -69,7 +62,7 @@ pub fn measure(inputs: &Inputs, budget: ProbeBudget) -> Result<TrialProbe, Train
     let most = limits.max_response_tokens;
     let at_most = |tokens: usize| Limits { max_response_tokens: tokens, ..limits.clone() };
     let mut seconds = 0.0;
-    (budget.watch)("probe: generating");
+    watch("probe: generating");
     // The first call also pays for what is set up once. So many groups take at most so many times
     // as long as one.
     for _ in 0..2 {
@@ -78,8 +71,8 @@ pub fn measure(inputs: &Inputs, budget: ProbeBudget) -> Result<TrialProbe, Train
     }
     // Fewer groups that are whole say more than many that were cut.
     let group_seconds = seconds / PILOT_TOKENS.min(most).max(1) as f64;
-    let whole = ((budget.seconds / (group_seconds * most as f64)) as usize).clamp(1, groups);
-    let limit = (budget.seconds / (group_seconds * whole as f64)) as usize;
+    let whole = ((SECONDS / (group_seconds * most as f64)) as usize).clamp(1, groups);
+    let limit = (SECONDS / (group_seconds * whole as f64)) as usize;
     let limit = limit.max(PILOT_TOKENS).min(most);
     let prompts = &prompts[..whole];
     let (responses, _) = generate(&model, experiment, prompts, &at_most(limit))?;
@@ -96,7 +89,7 @@ pub fn measure(inputs: &Inputs, budget: ProbeBudget) -> Result<TrialProbe, Train
         response_tokens_mean: tokens / count,
         truncated_share: share(|scored| scored.rollout.truncated()),
         accuracy: share(|scored| scored.is_correct),
-        unanswered: Some((none, rollouts().count())),
+        unanswered: (none, rollouts().count()),
         useful_share: groups.iter().filter(useful).count() as f64 / groups.len().max(1) as f64,
         cut_at_tokens: (limit < most).then_some(limit as u64),
     })

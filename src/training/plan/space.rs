@@ -16,6 +16,7 @@ const FLOAT: f64 = 4.0;
 
 /// Peak memory of the process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PlanMemory {
     /// Estimate of the run's peak: the sum of `parts`.
     pub needed_bytes: f64,

@@ -1,6 +1,5 @@
 use super::*;
 use crate::algorithm::DynamicSampling;
-use crate::base::files;
 use crate::experiment::extends;
 use crate::policy::{Config, Family};
 use crate::training::{Name, run::inputs};
@@ -76,7 +75,7 @@ fn probe(mean: u64) -> TrialProbe {
         response_tokens_mean: mean as f64,
         truncated_share: 0.1,
         accuracy: 0.125,
-        unanswered: Some((16, 1024)),
+        unanswered: (16, 1024),
         useful_share: 0.5,
         cut_at_tokens: None,
     }
@@ -192,7 +191,7 @@ fn every_warning_fires_on_its_cause_and_not_without() {
             (plan.disk.needed_bytes, plan.disk.most_bytes) = (2e12, 3e12);
         }),
         (Name::AnswerMissing, Severity::Warning, |plan, _| {
-            plan.probe.as_mut().unwrap().unanswered = Some((512, 1024));
+            plan.probe.as_mut().unwrap().unanswered = (512, 1024);
         }),
         (Name::ProbeCut, Severity::Warning, |plan, _| {
             plan.probe.as_mut().unwrap().cut_at_tokens = Some(3);
@@ -242,25 +241,4 @@ fn a_large_policy_needs_what_its_shape_says_in_the_phase_that_needs_most() {
 fn names_are_stable() {
     let names: Vec<String> = Name::ALL.iter().map(|(name, _)| name.text()).collect();
     insta::assert_debug_snapshot!(names);
-}
-
-#[test]
-fn a_plan_survives_being_written() {
-    let (_, plan) = sound();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join(FILE);
-    let record = PlanRecord { plan, actual: None };
-    files::write_json(&path, &record).unwrap();
-    assert_eq!(files::read_json::<PlanRecord>(&path).unwrap(), record);
-}
-
-#[test]
-fn a_plan_of_an_earlier_version_is_read() {
-    let (_, plan) = sound();
-    let record = PlanRecord { plan, actual: None };
-    let mut older = serde_json::to_value(&record).unwrap();
-    older["plan"]["estimates"] = serde_json::json!({ "expected": { "seconds": { "total": 1.0 } } });
-    older["plan"]["probe"]["rates"] = serde_json::json!({ "update_token_seconds": 1e-5 });
-    older["plan"]["memory"]["measured"] = true.into();
-    assert_eq!(serde_json::from_value::<PlanRecord>(older).unwrap(), record);
 }

@@ -163,7 +163,7 @@ fn responses(probe: &TrialProbe, experiment: &Experiment) -> [PlanFinding; 5] {
     let missing = "no response of the base policy ended with a stop token; compare eos_token_id in generation_config.json with the tokens that the model was trained to end on";
     let high =
         format!("{:.0} % of the base policy's responses are truncated at L_max", 100.0 * truncated);
-    let (none, all) = probe.unanswered.unwrap_or_default();
+    let (none, all) = probe.unanswered;
     let unanswered = reward::unanswered(none, all, experiment.reward.verifier);
     let is_high = truncated > 0.5 && truncated < 1.0;
     [

@@ -2,8 +2,8 @@
 //! is computed again, and rollout steps that a challenge picks are executed again and compared bit
 //! for bit. Nothing in the folder is changed, and no network is used.
 //!
-//! What is compared with nothing: `timings.jsonl`, `environment.json`, `sessions.jsonl` and
-//! `plan.json` tell of time and machine. Only whoever ran it vouches for them.
+//! What is compared with nothing: `timings.jsonl`, `environment.json` and `sessions.jsonl` tell of time
+//! and machine. Only whoever ran it vouches for them.
 
 pub mod checkpoints;
 pub mod coverage;
@@ -305,14 +305,14 @@ fn examine(
 
 fn not_checked(folder: &RunFolder, extent: &Extent, replay: Option<&Replay>) -> Vec<String> {
     let mut notes = vec![
-        "timings.jsonl, environment.json, sessions.jsonl and plan.json, and the seconds, machine facts and \
+        "timings.jsonl, environment.json and sessions.jsonl, and the seconds, machine facts and \
          sessions that the report takes from them: only whoever ran it vouches for them"
             .to_string(),
         "the name of the run, the paths of its inputs, the schedule of its checkpoints and, under exact \
          arithmetic, its threads and batch sizes: no number depends on them"
             .to_string(),
     ];
-    for name in ["ro-crate-metadata.json", "statement.json"] {
+    for name in ["plan.json", "ro-crate-metadata.json", "statement.json"] {
         if folder.path(name).exists() {
             notes.push(format!("{name}: an earlier version wrote it, and nothing reads it now"));
         }
