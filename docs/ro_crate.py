@@ -6,7 +6,7 @@ The run is a CreateAction of dapo: its objects are experiment.json and the diges
 its results the other files, each with its size and SHA-256. Only the standard library is needed.
 """
 
-import datetime, hashlib, json, pathlib, sys, urllib.parse
+import datetime, hashlib, json, mimetypes, pathlib, sys, urllib.parse
 
 NAME = "ro-crate-metadata.json"
 PROFILE = "https://w3id.org/ro/wfrun/process/0.5"
@@ -32,6 +32,7 @@ def crate(run):
     began, ended = time(sessions[0].get("started_ms")), time(sessions[-1].get("ended_ms"))
     names = sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.is_file() and not path.is_symlink())
     files = [entity(urllib.parse.quote(name), "File", name=name, contentSize=str((run / name).stat().st_size),
+                    encodingFormat=mimetypes.guess_type(name)[0] or "application/octet-stream",
                     sha256=hashlib.sha256((run / name).read_bytes()).hexdigest())
              for name in names if name not in (NAME, "run.lock")]
     inputs = [entity("#input/" + urllib.parse.quote(name), "PropertyValue", name=name, value=digest,

@@ -1,7 +1,7 @@
 //! `dapo regress`: does this program still compute what it did when the golden runs were blessed?
 
 use crate::base::{files, workers};
-use crate::commands::{bounds, exit, output};
+use crate::commands::{exit, output};
 use crate::records::RunFolder;
 use crate::statistics::equivalence::EquivalenceVerdict;
 use crate::training::run::inputs;
@@ -39,10 +39,6 @@ pub struct RegressArgs {
     /// Only this part.
     #[arg(long)]
     part: Option<RegressPart>,
-    /// Threads of LibTorch, instead of the experiments'. Under fast arithmetic they are a part
-    /// of what the exact part's ledger binds.
-    #[arg(long, value_parser = bounds::threads())]
-    threads: Option<u64>,
     /// Make the present results the golden ones.
     #[arg(long, requires = "reason")]
     bless: bool,
@@ -74,7 +70,7 @@ pub fn run(args: &RegressArgs) -> Result<ExitCode> {
     let runs = scratch.path();
     let asked = |part| args.part.is_none_or(|only| only == part);
     let (wants_exact, wants_fast) = (asked(RegressPart::Exact), asked(RegressPart::Fast));
-    let regression = Regression { golden, rule, runs, threads: args.threads };
+    let regression = Regression { golden, rule, runs };
     let Regression { golden, rule, .. } = &regression;
     // What is missing or stale is said before anything is computed, too.
     let compares = wants_fast && leave.is_none();
@@ -103,17 +99,14 @@ struct Regression<'a> {
     golden: Golden,
     rule: RegressRule,
     runs: &'a Path,
-    threads: Option<u64>,
 }
 
 impl Regression<'_> {
     /// The exact part's run, to its end.
     fn exact_run(&self) -> Result<RunFolder> {
         let declared = &self.rule.exact.experiment;
-        let mut experiment = regress::experiment(&self.golden.rule(), declared)?;
-        let execution = &mut experiment.execution;
-        execution.threads = self.threads.unwrap_or(execution.threads);
-        workers::set_count(execution.threads);
+        let experiment = regress::experiment(&self.golden.rule(), declared)?;
+        workers::set_count(experiment.execution.threads);
         let folder = RunFolder::at(self.runs.join("exact"));
         eprintln!("exact: {} rollout steps", experiment.training.rollout_steps);
         regress::complete(&inputs::prepare(experiment)?, &folder)?;
@@ -123,14 +116,13 @@ impl Regression<'_> {
     fn fast_runs(&self) -> Result<RegressCurves> {
         let fast = &self.rule.fast;
         let experiment = regress::experiment(&self.golden.rule(), &fast.experiment)?;
-        let threads = self.threads.unwrap_or(experiment.execution.threads);
-        workers::set_count(threads);
+        workers::set_count(experiment.execution.threads);
         let (count, mut done) = (fast.seeds.len(), 0);
         let watch = &mut |seed| {
             done += 1;
             eprintln!("fast: seed {seed} done, {done} of {count}");
         };
-        Ok(curves::run(&self.golden, fast, threads, &self.runs.join("fast"), watch)?)
+        Ok(curves::run(&self.golden, fast, &self.runs.join("fast"), watch)?)
     }
 
     /// Puts the present results in the place of the golden ones.

@@ -36,10 +36,7 @@ pub fn memory(experiment: &Experiment, config: &Config, prompts: &PlanPrompts) -
     if phases::are_stored(experiment, config) {
         return by_phase(experiment, config, prompts);
     }
-    let parts = match parameters(config) < native::LARGE as f64 {
-        true => parts(experiment, config, prompts.longest_tokens as f64),
-        false => large_parts(experiment, config, prompts.longest_tokens as f64),
-    };
+    let parts = parts(experiment, config, prompts.longest_tokens as f64);
     let needed_bytes = parts.values().sum::<f64>();
     let (phases, available_bytes) = (BTreeMap::new(), available(Device::Cpu));
     PlanMemory { needed_bytes, parts, phases, available_bytes }
@@ -67,47 +64,15 @@ fn available(device: Device) -> Option<f64> {
     }
 }
 
-/// Of a policy whose threads share the rows.
+/// Of a policy that the native engine computes: the larger one of the passes of an update and of the
+/// optimizer's work.
 fn parts(experiment: &Experiment, config: &Config, prompt: f64) -> BTreeMap<String, f64> {
-    let weights = FLOAT * parameters(config);
-    let response = experiment.rollout.max_response_tokens as f64;
-    let (layers, hidden) = (config.num_hidden_layers as f64, config.hidden_size as f64);
-    let round = experiment.rollout.prompts_per_round.saturating_mul(experiment.rollout.group_size);
-    let rows = round.min(experiment.execution.generation_batch_rollouts) as f64;
-    let keys = (config.num_key_value_heads * config.head_dim) as f64;
-    // The cache is copied when rows leave the batch.
-    let cache = 2.0 * FLOAT * 2.0 * layers * rows * keys * (prompt + response);
-    // A thread passes a sequence at a time, under fast arithmetic a group with its prompt once.
-    let (rows_of_a_pass, width) = match experiment.numerics {
+    let count = parameters(config);
+    let weights = FLOAT * count;
+    let (rows_of_a_prompt, width) = match experiment.numerics {
         Numerics::Exact => (1.0, 2.0 * FLOAT),
         Numerics::Fast => (experiment.rollout.group_size as f64, FLOAT),
     };
-    let tokens = experiment.execution.threads as f64 * (prompt + rows_of_a_pass * response);
-    // Saved for backward: about 14 values of the residual's width and 6 of the inner one.
-    let token = layers * (14.0 * hidden + 6.0 * config.intermediate_size as f64)
-        + 3.0 * config.vocab_size as f64;
-    let activations = width * tokens * token;
-    let reference = if experiment.dapo.kl == (Kl::None {}) { 0.0 } else { weights };
-    let now = machine::process_bytes("VmRSS").unwrap_or(0) as f64;
-    [
-        ("process", now),
-        ("weights", weights),
-        ("base_weights", weights),
-        ("reference", reference),
-        ("master_weights", weights),
-        ("gradients", 2.0 * weights),
-        ("moments", 2.0 * weights),
-        ("kv_cache", cache),
-        ("activations", activations),
-    ]
-    .map(|(name, bytes)| (name.to_string(), bytes))
-    .into()
-}
-
-/// As [`parts`], of a policy whose threads share each operation of the native engine: the larger one of a
-/// pass of an update and of the optimizer's work.
-fn large_parts(experiment: &Experiment, config: &Config, prompt: f64) -> BTreeMap<String, f64> {
-    let weights = FLOAT * parameters(config);
     let response = experiment.rollout.max_response_tokens as f64;
     let (layers, hidden) = (config.num_hidden_layers as f64, config.hidden_size as f64);
     let (inner, vocabulary) = (config.intermediate_size as f64, config.vocab_size as f64);
@@ -115,16 +80,20 @@ fn large_parts(experiment: &Experiment, config: &Config, prompt: f64) -> BTreeMa
     let keys = (config.num_key_value_heads * config.head_dim) as f64;
     let round = experiment.rollout.prompts_per_round.saturating_mul(experiment.rollout.group_size);
     let rows = round.min(experiment.execution.generation_batch_rollouts) as f64;
-    let cache = FLOAT * 2.0 * layers * rows * keys * (prompt + response);
+    let cache = width * 2.0 * layers * rows * keys * (prompt + response);
+    // Threads of a small policy pass a sequence each, under fast arithmetic a group with its prompt
+    // once; those of a large one share a pass.
+    let of_a_pass = match count < native::LARGE as f64 {
+        true => experiment.execution.threads as f64 * (prompt + rows_of_a_prompt * response),
+        false => experiment.execution.tokens_of_a_pass() as f64,
+    };
     let rollouts = experiment.training.mini_batch_rollouts as f64;
-    let tokens = (experiment.execution.tokens_of_a_pass() as f64)
-        .min(rollouts * (prompt + response))
-        .max(prompt + response);
+    let tokens = of_a_pass.min(rollouts * (prompt + response)).max(prompt + response);
     // Normed rows twice, queries, keys and values, their mixture, gates and what they gate.
     let token = layers * (2.0 * hidden + 2.0 * queries + 2.0 * keys + 2.0 * inner);
-    let activations = FLOAT * tokens * (token + 6.0 * inner);
+    let activations = width * tokens * (token + 6.0 * inner);
     let targets = (tokens * response / (prompt + response)).min(512.0);
-    let logits = FLOAT * targets * vocabulary;
+    let logits = width * targets * vocabulary;
     // The weights as plain values, gradients in f32 beside their sums, the largest of them in f64.
     let update = 2.0 * weights + 2.0 * FLOAT * vocabulary * hidden;
     let (activations, logits, update) = match activations + logits > update {

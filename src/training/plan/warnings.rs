@@ -40,7 +40,7 @@ pub enum Name {
     StopTokenMissing,
     /// The chat template ends a turn with a token that stops no response.
     EndOfTurnUnstopped,
-    /// Evaluations sample more responses than there are passes of training over responses.
+    /// Evaluations sample several times the responses of training.
     EvaluationHeavy,
     /// The run needs more memory than there is.
     MemoryShort,
