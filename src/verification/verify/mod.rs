@@ -314,7 +314,7 @@ fn not_checked(folder: &RunFolder, extent: &Extent, replay: Option<&Replay>) -> 
     ];
     for name in ["plan.json", "ro-crate-metadata.json", "statement.json"] {
         if folder.path(name).exists() {
-            notes.push(format!("{name}: an earlier version wrote it, and nothing reads it now"));
+            notes.push(format!("{name}: nothing of the run is read from it"));
         }
     }
     if extent.imported {
