@@ -31,7 +31,7 @@ pub enum Purpose {
     Plan,
     /// Rollout steps that a verification executes again, under the reviewer's seed.
     Challenge,
-    /// Operands of the numeric fingerprint; ids: (operation, operand).
+    /// Points of the doctor's pinned functions and streams; its name is part of their pinned bits.
     Fingerprint,
     /// Random splits, sign flips and bootstrap draws of a statistic; ids: (method, …).
     Resampling,

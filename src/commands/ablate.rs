@@ -68,9 +68,6 @@ pub struct AblateArgs {
     /// Print cells, cost, what is there, and how the arms differ; run and write nothing.
     #[arg(long)]
     dry_run: bool,
-    /// With --dry-run: measure nothing where no cell tells what one costs.
-    #[arg(long, requires = "dry_run")]
-    no_probe: bool,
     /// Begin failed cells again.
     #[arg(long)]
     retry_failed: bool,
@@ -362,7 +359,7 @@ fn dry_run(
         }
     }
     let measured = measured(study)?;
-    println!("{}", ablate_table::cost(jobs, &measured, args.no_probe, at_once(args))?);
+    println!("{}", ablate_table::cost(jobs, &measured, at_once(args)));
     Ok(ExitCode::from(exit::SUCCESS))
 }
 

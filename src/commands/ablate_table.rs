@@ -1,15 +1,12 @@
 //! Tables of `dapo ablate` and `dapo runs cells`.
 
 use crate::base::visible;
-use crate::commands::output::{duration, literal, table, tell};
+use crate::commands::output::{duration, literal, table};
 use crate::experiment::{Arm, Grid, grid::differences, grid::file::BaseSource, sets};
 use crate::report::text::points;
 use crate::statistics::between;
 use crate::study::{Cell, CellEnding, Job};
-use crate::training::{ProbeBudget, plan, run::inputs};
-use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 /// Each arm with every key in which it differs from the arm that it is applied to.
 pub fn arms(source: &BaseSource) -> String {
@@ -65,51 +62,30 @@ pub fn states(grid: &Grid, jobs: &[Job], names: &[String]) -> String {
     table(["arm", "seeds", "cells"], [1], rows).to_string()
 }
 
-/// What the cells that are left will take: as the measured ones of the same arm, as the mean of all
-/// measured ones, or as a probe of each arm says.
-///
-/// # Errors
-/// A probe that fails.
-pub fn cost(jobs: &[Job], measured: &[Cell], no_probe: bool, at_once: usize) -> Result<String> {
+/// What the cells that are left will take: as the measured ones of the same arm, or as the mean of all
+/// measured ones.
+pub fn cost(jobs: &[Job], measured: &[Cell], at_once: usize) -> String {
     let left: Vec<&Job> = jobs.iter().filter(|job| job.state.cell().is_none()).collect();
     let head = format!("{} cells, {} to run", jobs.len(), left.len());
     if left.is_empty() {
-        return Ok(head);
+        return head;
     }
     let whole = |of: &dyn Fn(&&Cell) -> bool| {
-        mean(measured.iter().filter(of).map(|cell| cell.wall_seconds)).map(|it| it.0)
+        mean(measured.iter().filter(of).map(|cell| cell.wall_seconds)).map(|(mean, _)| mean)
     };
-    let any = whole(&|_| true);
-    if any.is_none() && no_probe {
-        return Ok(format!("{head}; what they cost was not measured"));
-    }
-    let mut of_arm: BTreeMap<&str, f64> = BTreeMap::new();
-    let mut seconds = 0.0;
-    for job in &left {
-        let hash = job.manifest.arm_sha256.as_str();
-        if !of_arm.contains_key(hash) {
-            let same = whole(&|cell| cell.arm_sha256 == hash);
-            of_arm.insert(hash, same.or(any).map_or_else(|| probed(job), Ok)?);
-        }
-        seconds += of_arm[hash] * (1.0 - job.share_done()).max(0.0);
-    }
-    let by = if any.is_some() { "from the cells on record" } else { "from a probe of each arm" };
-    let at_once = at_once.min(left.len()) as f64;
-    Ok(format!(
-        "{head}: {} of one core, {} with {at_once} at a time ({by})",
+    let Some(any) = whole(&|_| true) else {
+        return format!("{head}; the first cell that ends shows what one takes");
+    };
+    let seconds = left.iter().map(|job| {
+        let same = whole(&|cell| cell.arm_sha256 == job.manifest.arm_sha256);
+        same.unwrap_or(any) * (1.0 - job.share_done()).max(0.0)
+    });
+    let (seconds, at_once) = (seconds.sum::<f64>(), at_once.min(left.len()) as f64);
+    format!(
+        "{head}: {} of one core, {} with {at_once} at a time (from the cells on record)",
         duration(seconds),
         duration(seconds / at_once)
-    ))
-}
-
-/// Seconds of a run with one thread, from a probe of a few seconds.
-fn probed(job: &Job) -> Result<f64> {
-    tell(format!("measuring {}", job.title()));
-    let inputs = inputs::prepare(job.experiment.clone())?;
-    let budget = ProbeBudget { seconds: ProbeBudget::SECONDS, watch: &mut |_| () };
-    let plan = plan::make(&inputs, Path::new("runs"), Some(budget))?;
-    let estimate = plan.estimates.map(|estimates| estimates.expected);
-    Ok(estimate.and_then(|it| it.seconds.get("total").copied()).unwrap_or(f64::NAN))
+    )
 }
 
 /// Arm × set: mean over seeds of the last evaluation's avg@k in percent, with both budgets and how

@@ -51,9 +51,8 @@ type KindOfError = (fn(&Cause) -> bool, u8);
 
 /// The exit code of an error: by what in its chain of causes the user can mend.
 pub fn code(error: &anyhow::Error) -> u8 {
-    let kinds: [KindOfError; 6] = [
+    let kinds: [KindOfError; 5] = [
         (|cause| cause.is::<Usage>(), USAGE),
-        (is_mismatch, MISMATCH),
         (is_divergence, DIVERGED),
         (is_lacking, INCONCLUSIVE),
         (is_machine, BUG),
@@ -74,11 +73,6 @@ pub fn message(error: &anyhow::Error) -> String {
         }
     }
     parts.join(": ")
-}
-
-/// Files that are not what a record says of them.
-fn is_mismatch(cause: &Cause) -> bool {
-    matches!(cause.downcast_ref(), Some(ReportError::Altered { .. }))
 }
 
 /// Weights that are not finite, or whose products are not.

@@ -1,10 +1,10 @@
-//! `dapo export`: a study's cells, or a run's curves and files, for other tools.
+//! `dapo export`: a study's cells, or a run's curves, for other tools.
 
 use crate::base::{files, visible};
 use crate::commands::interrupt::Interrupt;
 use crate::commands::{cells, exit, exit::Usage, output, tracking::TrackerArgs};
 use crate::records::{CellKey, RunFolder};
-use crate::report::export::{curves, statement, study};
+use crate::report::export::{curves, study};
 use crate::report::{CurveSender, RunCurves, Tracker};
 use crate::study::{ablate::AblateStudy, cell};
 use anyhow::{Result, bail};
@@ -15,8 +15,8 @@ use std::time::Duration;
 /// How often records are read again with --follow.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Export the cells of a study as long-format tables, the curves of a run or of a study's cells to
-/// TensorBoard, wandb, mlflow or trackio, and the digests of a run's files as an in-toto statement.
+/// Export the cells of a study as long-format tables, and the curves of a run or of a study's cells to
+/// TensorBoard, wandb, mlflow or trackio.
 ///
 /// Steps of curves count updates. Event files of TensorBoard hold no times, so the same records give
 /// the same bytes. wandb, mlflow and trackio are reached through the Python that has their package;
@@ -30,11 +30,10 @@ const LOOK: Duration = Duration::from_secs(2);
   dapo export runs/ablate --tensorboard && tensorboard --logdir runs/ablate/export/tensorboard
   dapo export runs/reproduce --tensorboard
   dapo export runs/reproduce --to trackio --follow
-  dapo export runs/reproduce --statement
 
 Exit codes:
-  3  the folder cannot be read, the run has not ended, or the tracker failed
-  4  a cell was left out, or a file of the run is not the one that outcome.json lists")]
+  3  the folder cannot be read, or the tracker failed
+  4  a cell was left out")]
 pub struct ExportArgs {
     /// Folder of a study, or of a run.
     #[arg(value_name = "STUDY|RUN")]
@@ -57,9 +56,6 @@ pub struct ExportArgs {
     follow: bool,
     #[command(flatten)]
     tracker: TrackerArgs,
-    /// RUN/statement.json: an in-toto Statement v1 with the SHA-256 of every file, not signed.
-    #[arg(long)]
-    statement: bool,
     /// Folder to write to. Default: STUDY/export; of a run the folder `export` beside it.
     #[arg(long)]
     out: Option<PathBuf>,
@@ -71,20 +67,14 @@ pub struct ExportArgs {
 /// No format, a study that cannot be read, or a folder that cannot be written.
 pub fn run(args: &ExportArgs) -> Result<ExitCode> {
     let to = args.to.or(args.tensorboard.then_some(Tracker::Tensorboard));
-    if !(args.csv || args.parquet || to.is_some() || args.statement) {
-        bail!(Usage(
-            "choose --csv, --parquet, --tensorboard, --to or --statement, or several".to_string()
-        ));
+    if !(args.csv || args.parquet || to.is_some()) {
+        bail!(Usage("choose --csv, --parquet, --tensorboard or --to, or several".to_string()));
     }
     if args.follow && to.is_none() {
         bail!(Usage("--follow needs --to or --tensorboard: curves can be followed".to_string()));
     }
     if files::kind(&args.folder.join("manifest.json"))?.is_some() {
         return run_folder(args, to);
-    }
-    if args.statement {
-        let shown = visible::visible(&args.folder.display().to_string());
-        bail!(Usage(format!("{shown} is not a run: --statement is for a run folder")));
     }
     let folder = AblateStudy::at(&args.folder);
     let (cells, refused) = cell::read_folder(&folder.cells())?;
@@ -155,20 +145,16 @@ fn follow(
     }
 }
 
-/// A run's curves, which lie outside the run folder, and its statement, which lies in it.
+/// A run's curves, which lie outside the run folder.
 fn run_folder(args: &ExportArgs, to: Option<Tracker>) -> Result<ExitCode> {
     let shown = visible::visible(&args.folder.display().to_string());
     if args.csv || args.parquet {
         bail!(Usage(format!(
-            "{shown} is a run: --tensorboard exports its curves, --statement its digests; --csv and --parquet are for a study, \
+            "{shown} is a run: --tensorboard exports its curves; --csv and --parquet are for a study, \
              and a run's tables are parquet already, in rollouts/ and evaluations/"
         )));
     }
     let run = RunFolder::at(&args.folder);
-    if args.statement {
-        statement::write(&run)?;
-        output::path(&run.path(statement::NAME));
-    }
     let Some(tracker) = to else { return Ok(ExitCode::SUCCESS) };
     let absolute = std::path::absolute(&args.folder)?;
     let beside = || match args.folder.file_name() {

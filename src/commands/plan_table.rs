@@ -1,10 +1,9 @@
-//! A plan, and a plan beside what came true, as text.
+//! A plan as text.
 
-use crate::commands::output::{duration, table};
+use crate::commands::output::table;
 use crate::records::housekeeping::readable;
 use crate::report::text::{number, percent};
-use crate::training::plan::PlanRecord;
-use crate::training::{CostEstimate, Estimates, PlanMemory, Range, RunPlan, Severity, TrialProbe};
+use crate::training::{PlanMemory, Range, RunPlan, Severity, TrialProbe};
 use std::collections::BTreeMap;
 
 /// The plan in a few lines of at most 80 columns.
@@ -28,16 +27,11 @@ pub fn brief(plan: &RunPlan) -> String {
             "  probe    {correct} correct, {truncated} truncated, {useful} of groups useful"
         ));
     }
-    if let Some(Estimates { expected, bound }) = &plan.estimates {
-        let time = |one: &CostEstimate| duration(one.seconds["total"]);
-        lines.push(format!("  time     {} expected, {} at most", time(expected), time(bound)));
-    }
     let available = memory.available_bytes.map_or("unknown".to_string(), bytes);
     lines.push(format!("  memory   {} of {available}", bytes(memory.needed_bytes)));
     let free = disk.free_bytes.map_or("unknown".to_string(), bytes);
-    let needed = plan.estimates.as_ref().map(|both| format!("{}, ", bytes(both.bound.disk_bytes)));
-    let (needed, one) = (needed.unwrap_or_default(), bytes(disk.checkpoint_bytes));
-    lines.push(format!("  disk     {needed}{one} a checkpoint, {free} free"));
+    let (most, one) = (bytes(disk.most_bytes), bytes(disk.checkpoint_bytes));
+    lines.push(format!("  disk     {most} at most, {one} a checkpoint, {free} free"));
     lines.join("\n")
 }
 
@@ -51,21 +45,17 @@ fn head(plan: &RunPlan) -> String {
     format!("plan of {}, seed {}, {} threads", plan.name, plan.seed, plan.threads)
 }
 
-/// The whole plan: counts, the probe, estimates.
+/// The whole plan: counts, the probe, memory and disk.
 pub fn plan(plan: &RunPlan) -> String {
     let mut parts = vec![head(plan), counts(plan)];
     if let Some(probe) = &plan.probe {
         let [correct, truncated, useful] = shares(probe);
         parts.push(format!(
-            "probe ({}, {} groups of the base policy): {correct} correct, {truncated} truncated, \
-             response length mean {:.0}, {:.0} tokens/s; {useful} of the groups are useful",
-            duration(probe.seconds),
-            probe.groups,
-            probe.response_tokens_mean,
-            1.0 / probe.rates.generation_token_seconds,
+            "probe ({} groups of the base policy): {correct} correct, {truncated} truncated, response \
+             length mean {:.0}; {useful} of the groups are useful",
+            probe.groups, probe.response_tokens_mean,
         ));
     }
-    parts.extend(plan.estimates.as_ref().map(estimates));
     parts.push(space(plan));
     parts.join("\n")
 }
@@ -95,36 +85,19 @@ fn counts(plan: &RunPlan) -> String {
     table(["count", "least", "expected", "most"], 1..4, rows).to_string()
 }
 
-fn estimates(estimates: &Estimates) -> String {
-    let mut rows = Vec::new();
-    let mut row = |name: &str, of: &dyn Fn(&CostEstimate) -> String| {
-        rows.push([name.to_string(), of(&estimates.expected), of(&estimates.bound)]);
-    };
-    row("mean response length, tokens", &|one| format!("{:.0}", one.response_tokens_mean));
-    row("response tokens, with evaluation", &|one| number(one.response_tokens));
-    row("disk", &|one| bytes(one.disk_bytes));
-    for phase in estimates.expected.seconds.keys() {
-        row(&format!("time, {phase}"), &|one| duration(one.seconds[phase]));
-    }
-    let header = ["estimate", "base policy's lengths", "bound (L_max, all rounds)"];
-    format!(
-        "{}\nTraining changes the length of responses and the share of useful groups; by how much \
-         no probe can know.",
-        table(header, 1..3, rows)
-    )
-}
-
 fn space(plan: &RunPlan) -> String {
     let (memory, disk) = (&plan.memory, &plan.disk);
-    let basis = if memory.measured { "measured with the run's batches" } else { "from shapes" };
     let known = |value: Option<f64>| value.map_or("unknown".into(), bytes);
     let errors = plan.warnings.iter().filter(|w| w.severity == Severity::Error).count();
     let verdict = if errors == 0 { String::new() } else { format!("\n{errors} errors") };
     let verdict = by_phase(memory) + &verdict;
     format!(
-        "memory: peak about {} ({basis}), {} available; disk: {} a checkpoint, {} free{verdict}",
+        "memory: peak about {}, {} available; disk: about {}, {} at most, {} a checkpoint, {} \
+         free{verdict}",
         bytes(memory.needed_bytes),
         known(memory.available_bytes),
+        bytes(disk.needed_bytes),
+        bytes(disk.most_bytes),
         bytes(disk.checkpoint_bytes),
         known(disk.free_bytes),
     )
@@ -142,34 +115,6 @@ fn by_phase(memory: &PlanMemory) -> String {
         parts.collect::<Vec<String>>().join(", ")
     };
     format!("\n  by phase: {}\n  the largest: {}", listed(&memory.phases), listed(&memory.parts))
-}
-
-/// Planned against actual, with ratios.
-pub fn comparison(record: &PlanRecord) -> String {
-    let PlanRecord { plan, actual: Some(actual) } = record else {
-        return "planned against actual: the run has not ended".into();
-    };
-    let estimate = |of: &dyn Fn(&CostEstimate) -> f64| {
-        let both = plan.estimates.as_ref().map(|both| [of(&both.expected), of(&both.bound)]);
-        both.map_or([None; 2], |values| values.map(Some))
-    };
-    let mut rows = Vec::new();
-    let mut row = |name: &str, planned: [Option<f64>; 2], actual: f64, text: fn(f64) -> String| {
-        let [base, bound] = planned.map(|value| value.map_or("".into(), text));
-        let ratio = planned[0].map_or("".into(), |expected| format!("{:.2}", actual / expected));
-        rows.push([name.to_string(), base, bound, text(actual), ratio]);
-    };
-    let (rounds, counters) = (plan.work.generation_rounds, actual.counters);
-    row("updates", [Some(plan.work.updates as f64); 2], counters.updates as f64, number);
-    let planned = [rounds.expected, rounds.most];
-    row("generation rounds", planned, counters.generation_rounds as f64, number);
-    row("disk", estimate(&|one| one.disk_bytes), actual.disk_bytes, bytes);
-    if let Some(peak) = actual.peak_memory_bytes {
-        row("peak memory", [Some(plan.memory.needed_bytes); 2], peak as f64, bytes);
-    }
-    row("time", estimate(&|one| one.seconds["total"]), actual.seconds, duration);
-    let header = ["planned against actual", "base lengths", "bound", "actual", "actual / planned"];
-    table(header, 1..5, rows).to_string()
 }
 
 fn bytes(value: f64) -> String {

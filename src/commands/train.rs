@@ -1,12 +1,11 @@
 //! `dapo train`: train, evaluate, report.
 
 use crate::commands::interrupt::Interrupt;
-use crate::commands::plan::Planned;
 use crate::commands::progress::Progress;
 use crate::commands::tracking::{LiveCurves, TrackerArgs};
 use crate::commands::{
     effects, eval, exit, exit::Invalid, exit::Usage, output, place::ExecutionArgs,
-    place::OverrideArgs,
+    place::OverrideArgs, plan,
 };
 use crate::engines::run::{self as engines, EngineOptions};
 use crate::engines::verl::settings::Cards;
@@ -53,10 +52,10 @@ pub struct TrainArgs {
     /// Delete what this run wrote before, finished or not, and begin again.
     #[arg(long)]
     restart: bool,
-    /// Measure nothing before the run, and start even when the plan cannot be met.
+    /// Sample nothing before the run, and start even when the plan cannot be met.
     #[arg(long)]
     no_plan: bool,
-    /// The whole plan, what came true of it, and the evidence of what each technique did.
+    /// The whole plan, and the evidence of what each technique did.
     #[arg(long, short)]
     verbose: bool,
     /// Send the curves to a tracker while the run goes on; event files of TensorBoard go into the
@@ -169,7 +168,7 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
         _ => Unfinished::Refuse,
     };
     let probes = !args.no_plan && inputs.experiment.engine.is_native();
-    let mut planned = Planned::before(&inputs, &folder, probes, args.verbose)?;
+    plan::before_training(&inputs, &folder, probes, args.verbose)?;
     let sender =
         |to| args.tracker.sender(to, &folder.root().with_file_name("export"), folder.root());
     let mut live = LiveCurves::new(args.follow.map(sender).transpose()?);
@@ -181,7 +180,6 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
         if interrupt.news() {
             bar.note("stopping after this rollout step or evaluation; once more stops at once");
         }
-        planned.keep();
         let is_record = matches!(event, RunEvent::Step(..) | RunEvent::Evaluated(_));
         let is_evaluation = matches!(event, RunEvent::Evaluated(_));
         show(&mut bar, event);
@@ -201,7 +199,6 @@ pub fn run_on(args: &TrainArgs, engine: Option<Engine>, from: Option<PathBuf>) -
             return Ok(interrupt.exit_code());
         }
     };
-    planned.after(args.verbose);
     if again {
         eprintln!("this run was finished before; nothing was trained again");
     }

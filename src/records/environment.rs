@@ -89,12 +89,6 @@ pub fn describe(threads: u64) -> Environment {
     Environment { facts }
 }
 
-/// The instruction sets that the processor reports, as `/proc/cpuinfo` names them.
-pub fn cpu_flags() -> Vec<String> {
-    let flags = field("/proc/cpuinfo", "flags").unwrap_or_default();
-    flags.split_whitespace().map(str::to_string).collect()
-}
-
 /// The version that LibTorch's archive states, or the Python package `torch`.
 fn libtorch_version(lib: &Path) -> Option<String> {
     let of_package = || {
@@ -106,11 +100,8 @@ fn libtorch_version(lib: &Path) -> Option<String> {
 }
 
 fn cpu_capability() -> Option<String> {
-    let flags = cpu_flags();
-    if flags.is_empty() {
-        return None;
-    }
-    let has = |name: &str| flags.iter().any(|flag| flag == name);
+    let flags = field("/proc/cpuinfo", "flags")?;
+    let has = |name: &str| flags.split_whitespace().any(|flag| flag == name);
     Some(["avx512f", "avx2"].into_iter().find(|name| has(name)).unwrap_or("baseline").to_string())
 }
 

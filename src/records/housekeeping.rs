@@ -1,5 +1,5 @@
 //! What lies in a folder of runs, and what of it could be deleted. Looking changes nothing. A folder
-//! that is not recognisably a run is never touched, nor is what a link points to.
+//! that is not recognisably a run is never a candidate, nor is a link or what it points to.
 
 use crate::base::files::{self, FileKind};
 use crate::records::{Ending, RunFolder, run_folder::DAMAGED_CHECKPOINT};
@@ -62,8 +62,6 @@ pub struct Candidate {
     pub path: PathBuf,
     pub size_bytes: u64,
     pub reason: String,
-    #[serde(skip)]
-    run: PathBuf,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,7 +111,7 @@ pub fn summary(run: &RunFolder) -> Result<RunSummary, files::FileError> {
     let outcome = if ended { run.outcome().map_err(&mut note).ok() } else { None };
     let metrics = present(run, "metrics.jsonl", run.metrics(), &mut note);
     let evaluations = present(run, "evaluations.jsonl", run.evaluations(), &mut note);
-    // A lock that is no file is suspicious: nothing of such a run is touched.
+    // A lock that is no file is suspicious: nothing of such a run is a candidate.
     let locked = run.is_locked().map_err(&mut note).ok();
     let state = match outcome.map(|outcome| outcome.ending) {
         _ if locked == Some(true) => HousekeepingState::Running,
@@ -177,7 +175,7 @@ pub fn candidates(
         }
         if state == HousekeepingState::Unfinished && rules.unfinished {
             let reason = "a run without an outcome".to_string();
-            found.push(candidate(&run, run.root().to_path_buf(), reason)?);
+            found.push(candidate(run.root().to_path_buf(), reason)?);
             continue;
         }
         leftovers(&run, &mut found)?;
@@ -186,13 +184,9 @@ pub fn candidates(
     Ok(found)
 }
 
-fn candidate(
-    run: &RunFolder,
-    path: PathBuf,
-    reason: String,
-) -> Result<Candidate, files::FileError> {
+fn candidate(path: PathBuf, reason: String) -> Result<Candidate, files::FileError> {
     let size_bytes = files::size_bytes(&path)?;
-    Ok(Candidate { path, size_bytes, reason, run: run.root().to_path_buf() })
+    Ok(Candidate { path, size_bytes, reason })
 }
 
 /// Why an entry of a run folder is of no use.
@@ -215,7 +209,7 @@ fn leftovers(run: &RunFolder, found: &mut Vec<Candidate>) -> Result<(), files::F
             if let Some(reason) = leftover(&name)
                 && matches!(files::kind(&path)?, Some(FileKind::File | FileKind::Folder))
             {
-                found.push(candidate(run, path, reason.to_string())?);
+                found.push(candidate(path, reason.to_string())?);
             }
         }
     }
@@ -251,20 +245,9 @@ fn old_checkpoints(
             "checkpoint of step {step}, older than the newest {}",
             rules.keep_last.max(least)
         );
-        found.push(candidate(run, path, reason)?);
+        found.push(candidate(path, reason)?);
     }
     Ok(())
-}
-
-/// Deletes one candidate, unless a process has begun to work on its run meanwhile.
-pub fn delete(candidate: &Candidate) -> Result<bool, files::FileError> {
-    let Some(_lock) = RunFolder::at(&candidate.run).lock()? else { return Ok(false) };
-    match files::kind(&candidate.path)? {
-        Some(FileKind::Folder) => files::remove_folder(&candidate.path)?,
-        Some(FileKind::File) => files::remove_file(&candidate.path)?,
-        Some(FileKind::Other) | None => return Ok(false),
-    }
-    Ok(true)
 }
 
 /// A size for a reader: `13 kB`, `1.2 GB`.

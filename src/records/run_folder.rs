@@ -11,7 +11,6 @@
 //!   metrics.jsonl          one line a rollout step; the same bytes for the same run
 //!   ledger.jsonl           hash chain over inputs, rollout steps and ending; see `ledger`
 //!   tags.json              tags of evaluated problems, where their files have any
-//!   plan.json              what was estimated before, and what came true (likewise)
 //!   timings.jsonl          wall-clock seconds, memory (outside every comparison)
 //!   evaluations.jsonl      one line for each evaluated set
 //!   evaluations/           every outcome, as parquet
@@ -21,8 +20,7 @@
 //!   diverged/              rollouts, metrics and policy of the step that was not finite
 //!   outcome.json           how the run ended, with digests of what it wrote
 //!   report.{html,md,json}
-//!   ro-crate-metadata.json what is in the folder and how it came to be, as a Process Run Crate
-//!   statement.json         digests of all these files as an in-toto statement
+//!   plan.json, ro-crate-metadata.json, statement.json   of earlier versions; nothing reads them
 //! ```
 
 use crate::base::files::{self, foreign};
@@ -32,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Everything that a run writes directly in its folder.
+/// Everything that a run of this or an earlier version writes directly in its folder.
 pub const LAYOUT: [&str; 22] = [
     "experiment.json",
     "tags.json",

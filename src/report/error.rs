@@ -1,4 +1,4 @@
-//! The errors of reports, exports and statements.
+//! The errors of reports and exports.
 
 use crate::base::files;
 use crate::records::tables;
@@ -15,13 +15,6 @@ pub enum ReportError {
     Study(#[from] StudyError),
     #[error("{} is not a run folder: {source}", root.display())]
     NotARun { root: PathBuf, source: files::FileError },
-    #[error("{} has not ended: there is no outcome.json to make a statement about", folder.display())]
-    Unfinished { folder: PathBuf },
-    /// The files are not those that the run wrote.
-    #[error("{}: {reason}; no statement was written", folder.display())]
-    Altered { folder: PathBuf, reason: String },
     #[error("{}: {reason}", python.display())]
     Tracker { python: PathBuf, reason: String },
-    #[error("not a statement about a run: {0}")]
-    Malformed(String),
 }

@@ -1,4 +1,4 @@
-//! What a reader sees: reports of a run and of a study, exports, statements.
+//! What a reader sees: reports of a run and of a study, exports.
 //!
 //! In: run folders, cells, analyses. Out: HTML, Markdown, JSON, other tools' formats. Never: a number that
 //! no record has, a policy or a trainer.

@@ -131,31 +131,6 @@ pub fn attainable_power(deviation: f64, n_a: usize, n_b: usize, alpha: f64, marg
     power.clamp(0.0, 1.0)
 }
 
-/// What a rule can see, for values of standard deviation `deviation` with `values` of them on each
-/// side. Both results take the spread as known (normal in place of t), so they are a little
-/// optimistic for few values.
-pub fn sensitivity(deviation: f64, values: usize, alpha: f64, margin: f64) -> Sensitivity {
-    let n = values.max(2) as f64;
-    let standard_error = deviation * (2.0 / n).sqrt();
-    let room = margin - distributions::t_quantile(1.0 - alpha, 2.0 * (n - 1.0)) * standard_error;
-    let false_alarm = match standard_error > 0.0 {
-        // P(|Z| > room / SE)
-        true => libm::erfc((room / standard_error).max(0.0) / std::f64::consts::SQRT_2),
-        false => 0.0,
-    };
-    const Z_95: f64 = 1.6448536269514722;
-    Sensitivity { false_alarm, visible: room.max(0.0) + Z_95 * standard_error }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sensitivity {
-    /// Probability that an unchanged program with new draws is not called reproduced.
-    pub false_alarm: f64,
-    /// The true difference that is not called reproduced with probability 0.95, in the unit of the
-    /// values.
-    pub visible: f64,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rule_can_see_agrees_with_simulated_samples() {
+    fn samples_that_differ_by_the_margin_are_seldom_called_reproduced() {
         // 12 against 12 values, sd 1, margin 1.5, alpha 0.05; draws of our own stream.
         use crate::base::rng;
         let mut draw = rng::stream(5, rng::Purpose::Generate, &[rng::Id::from("equivalence")]);
@@ -227,9 +202,7 @@ mod tests {
             });
             noticed.count() as f64 / 2000.0
         };
-        let Sensitivity { false_alarm, visible } = sensitivity(1.0, 12, 0.05, 1.5);
-        assert!((alarms(0.0) - false_alarm).abs() < 0.03, "{false_alarm}");
-        assert!((alarms(visible) - 0.95).abs() < 0.03, "{visible}");
+        assert!(alarms(0.0) < 0.1);
         // At a true difference of δ at most α are called reproduced.
         assert!(1.0 - alarms(1.5) < 0.05 + 0.02);
     }

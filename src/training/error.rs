@@ -8,7 +8,6 @@ use crate::policy::{OptimizerError, PolicyError};
 use crate::records::{NotFinite, tables};
 use crate::statistics::StatisticsError;
 use crate::task::TaskError;
-use std::io;
 use std::path::PathBuf;
 
 #[derive(Debug, thiserror::Error)]
@@ -55,8 +54,8 @@ pub enum TrainingError {
     Update { step: u64, source: UpdateError },
     #[error("rollout step {step}: {source}")]
     CapReached { step: u64, source: dynamic_sampling::CapReached },
-    #[error("a trial update of the base policy: {0}")]
-    TrialUpdate(#[from] UpdateError),
+    #[error("an update that was to be timed: {0}")]
+    TimedUpdate(#[from] UpdateError),
     #[error(
         "stage {stage}: a solution of {tokens} tokens exceeds model.max_position_embeddings ({positions})"
     )]
@@ -87,8 +86,6 @@ pub enum TrainingError {
     /// What another trainer did, or failed to do.
     #[error(transparent)]
     OtherTrainer(Box<dyn std::error::Error + Send + Sync>),
-    #[error("cannot make a temporary folder: {0}")]
-    Scratch(io::Error),
     #[error(
         "no group had a useful gradient, so nothing was trained; use dynamic_sampling.kind = \"none\" or another model"
     )]

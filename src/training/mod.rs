@@ -17,14 +17,12 @@ pub use crate::training::bench::throughput::{Throughput, ThroughputUpdate, Throu
 pub use crate::training::effects::{Metrics, Updates};
 pub use crate::training::error::{TrainingError, UpdateError};
 pub use crate::training::evaluation::Protocol;
-pub use crate::training::plan::actual::Actual;
-pub use crate::training::plan::cost::CostEstimate;
 pub use crate::training::plan::phases::Parts;
-pub use crate::training::plan::probe::{ProbeBudget, Rates, TrialProbe};
+pub use crate::training::plan::probe::TrialProbe;
 pub use crate::training::plan::space::{Disk, PlanMemory};
 pub use crate::training::plan::warnings::{Name, Severity, Warning};
 pub use crate::training::plan::work::{Range, WorkSizes};
-pub use crate::training::plan::{Estimates, PlanPrompts, RunPlan};
+pub use crate::training::plan::{PlanPrompts, RunPlan};
 pub use crate::training::pretraining::Recipe;
 pub use crate::training::run::RunEnded;
 pub use crate::training::run::session::{Opened, Start, Unfinished};

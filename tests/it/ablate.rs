@@ -143,7 +143,7 @@ pub fn same_run(a: &Cell, b: &Cell) {
 #[test]
 fn a_grid_is_run_once_survives_kills_and_runs_again_what_was_edited() {
     let scene = Scene::new(GRID);
-    let (code, plan, talk) = scene.ablate(&["--dry-run", "--no-probe"]);
+    let (code, plan, talk) = scene.ablate(&["--dry-run"]);
     assert_eq!(code, Some(0), "{talk}");
     // The hashes are the benchmark's, which may be tuned.
     insta::with_settings!({ filters => vec![(r"  [0-9a-f]{12}  ", "  [hash]  ")] }, {
@@ -429,7 +429,7 @@ learning_rate = 1e30
 #[test]
 fn a_grid_that_cannot_be_used_ends_with_code_3_before_anything_is_written() {
     let restated = GRID.replace("high = 0.2", "high = 0.28");
-    let (code, _, talk) = Scene::new(&restated).ablate(&["--dry-run", "--no-probe"]);
+    let (code, _, talk) = Scene::new(&restated).ablate(&["--dry-run"]);
     assert_eq!(code, Some(0), "{talk}");
     assert!(talk.contains("note: ") && talk.contains("dapo.clip.high: changes nothing"), "{talk}");
     let nothing = restated.replace("overlong = { punishment = { kind = \"none\" } }\n", "");

@@ -34,8 +34,6 @@ use dapo::report::run;
 use dapo::study::effect_checks;
 use dapo::task::Tokenizer;
 use dapo::task::data::problem_file;
-use dapo::training::plan;
-use dapo::training::run::inputs;
 use rustix::process::{Resource, Rlimit};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -136,7 +134,7 @@ type Target = (&'static str, u64, fn(&Path) -> Spoil);
 /// Reads one spoilt copy.
 type Spoil = Box<dyn FnMut(&mut Draws)>;
 
-const TARGETS: [Target; 22] = [
+const TARGETS: [Target; 21] = [
     ("experiment.toml", 300, experiment_file),
     ("problems.jsonl", 2000, problem_lines),
     ("model.safetensors", 1000, |folder| weights(folder, "model.safetensors")),
@@ -155,7 +153,6 @@ const TARGETS: [Target; 22] = [
     ("ledger.jsonl", 60, |folder| record(folder, "ledger.jsonl")),
     ("timings.jsonl", 40, |folder| record(folder, "timings.jsonl")),
     ("evaluations.jsonl", 60, |folder| record(folder, "evaluations.jsonl")),
-    ("plan.json", 40, |folder| record(folder, plan::FILE)),
     ("tags.json", 40, |folder| record(folder, "tags.json")),
     ("outcome.json", 40, |folder| record(folder, "outcome.json")),
     ("run folder", 40, whole_folder),
@@ -447,10 +444,6 @@ fn small_run(folder: &Path) -> RunFolder {
     for step in 1..=2 {
         tables::write_rollouts(&run.rollouts(step), &run_fixture::rollouts(step)).unwrap();
     }
-    let smoke = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/smoke.toml");
-    let inputs = inputs::prepare(extends::load(&smoke).unwrap()).unwrap();
-    let plan = plan::make(&inputs, run.root(), None).unwrap();
-    files::write_json(&run.path(plan::FILE), &plan::PlanRecord { plan, actual: None }).unwrap();
     let tags = BTreeMap::from([("dev", BTreeMap::from([("dev/000", ["sums", "easy"])]))]);
     files::write_json(&run.path("tags.json"), &tags).unwrap();
     ledger::append(&run, "", (Kind::Genesis, 0), BTreeMap::new()).unwrap();
@@ -481,8 +474,7 @@ fn read_folder(root: &Path, run: &RunFolder) {
     }
     let _ = housekeeping::candidates(root, HousekeepingRules { keep_last: 1, unfinished: true });
     let _ = run.digests();
-    let _: Result<plan::PlanRecord, _> = files::read_json(&run.path(plan::FILE));
-    let _ = plan::actual::read(run, None);
+    let _ = run.timings();
 }
 
 fn record(folder: &Path, name: &'static str) -> Spoil {
@@ -555,7 +547,7 @@ fn fuzz_tables_end_in_a_message() {
 #[test]
 fn fuzz_identities_end_in_a_message() {
     fuzz(&["experiment.json", "manifest.json", "environment.json"]);
-    fuzz(&["plan.json", "tags.json", "outcome.json"]);
+    fuzz(&["tags.json", "outcome.json"]);
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use crate::verify::{copy, experiment, made, verified};
 use dapo::base::files;
 use dapo::records::RunFolder;
-use dapo::report::export::ro_crate;
 use dapo::verification::verify::replay::ReplayRequest;
 use dapo::verification::verify::{self, Options, VerifyVerdict};
 use dapo::verification::{Challenge, Verification};
@@ -71,7 +70,6 @@ fn a_report_in_the_format_of_another_version_is_not_held_against_the_run() {
     report["schema"] = json!("dapo-report/2");
     report["headline"] = json!("in other words");
     files::write_json(&folder.path("report.json"), &report).unwrap();
-    ro_crate::write(&folder).unwrap();
     let found = verified(&folder);
     assert_eq!(found.verdict, VerifyVerdict::Inconclusive, "{:#?}", found.checks);
     dapo::report::run::write(&folder).unwrap();

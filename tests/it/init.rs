@@ -58,7 +58,7 @@ fn two_arms_with_two_seeds_on_ones_own_problems_end_with_a_verdict() {
         text = text.replace(&line, &format!("{key}{value}"));
     }
     files::write_atomic(&base, text.as_bytes()).unwrap();
-    let (code, shown, talk) = dapo(folder.path(), "ablate my-study --dry-run --no-probe");
+    let (code, shown, talk) = dapo(folder.path(), "ablate my-study --dry-run");
     assert_eq!(code, 0, "{talk}");
     assert!(shown.contains("4 cells, 4 to run"), "{shown}");
     let (code, shown, talk) = dapo(folder.path(), "ablate my-study");
@@ -80,14 +80,14 @@ fn the_embedded_benchmark_needs_no_checkout() {
     let folder = tempfile::tempdir().unwrap();
     let (code, _, talk) = dapo(folder.path(), "init demo --arms grpo,dapo,dr-grpo,gspo");
     assert_eq!(code, 0, "{talk}");
-    let (code, shown, talk) = dapo(folder.path(), "ablate demo --dry-run --no-probe");
+    let (code, shown, talk) = dapo(folder.path(), "ablate demo --dry-run");
     assert_eq!(code, 0, "{talk}");
     assert!(shown.contains("20 cells, 20 to run"), "{shown}");
     // The folder that one stands in.
     let here = tempfile::tempdir().unwrap();
     let (code, _, talk) = dapo(here.path(), "init .");
     assert_eq!(code, 0, "{talk}");
-    let (code, shown, talk) = dapo(here.path(), "ablate . --dry-run --no-probe");
+    let (code, shown, talk) = dapo(here.path(), "ablate . --dry-run");
     assert!(code == 0 && shown.contains("10 cells"), "{shown}{talk}");
 }
 

@@ -41,7 +41,6 @@ mod own_task;
 mod plan;
 mod printed_checks;
 mod printed_commands;
-mod provenance;
 mod question_sets;
 mod qwen2;
 mod record_format;

@@ -99,11 +99,7 @@ fn an_override_that_cannot_be_used_is_an_error_with_key_and_value() {
             3,
         ),
         (&["train", "dapo", "--engine-set", "trainer.nnodes=2"], "--engine-set is for verl", 2),
-        (
-            &["ablate", "ladder", "--dry-run", "--no-probe", "--set", "dapo.clip.high=0.3"],
-            "states it itself",
-            3,
-        ),
+        (&["ablate", "ladder", "--dry-run", "--set", "dapo.clip.high=0.3"], "states it itself", 3),
     ];
     for (arguments, says, expected) in cases {
         let (code, out, talk) = dapo(arguments);
@@ -124,7 +120,7 @@ fn a_study_is_compared_by_its_declared_endpoint_with_the_last_evaluations_beside
 
 #[test]
 fn what_the_seeds_can_show_is_said_before_the_compute() {
-    let dry = ["ablate", "ladder", "--dry-run", "--no-probe", "--seeds"];
+    let dry = ["ablate", "ladder", "--dry-run", "--seeds"];
     let (code, out, talk) = dapo(&[&dry[..], &["1..3"]].concat());
     assert_eq!(code, 0, "{talk}");
     assert!(

@@ -151,7 +151,7 @@ fn a_grid_names_sets_of_its_data_and_a_study_has_one_pair_of_them() {
     let checkout = checkout();
     let root = checkout.path();
     let other = "experiments/own-task/grids/other.toml";
-    let look = |line: &str| bash(root, &format!("dapo ablate {line} --dry-run --no-probe"));
+    let look = |line: &str| bash(root, &format!("dapo ablate {line} --dry-run"));
     for (from, to, says) in [
         (
             "primary_set = \"test\"",

@@ -58,15 +58,10 @@ const COMMANDS: &[(&str, How)] = {
         ),
         ("dapo plan experiments/base.toml --threads 1 --json", Run),
         ("dapo plan EXPERIMENT", As("dapo plan experiments/smoke.toml --no-probe")),
-        ("dapo plan RUN_FOLDER", As("dapo plan runs/reproduce")),
-        ("dapo plan runs/reproduce", Run),
         ("dapo plan experiments/qwen2.5/dapo-0.5b.toml", Parsed(CARD)),
         // studies
         ("dapo init my-study", Run),
-        (
-            "dapo init demo && dapo ablate demo",
-            As("dapo init demo && dapo ablate demo --dry-run --no-probe"),
-        ),
+        ("dapo init demo && dapo ablate demo", As("dapo init demo && dapo ablate demo --dry-run")),
         (
             "dapo init my-study --arms grpo,dapo,dr-grpo --seeds 1..8",
             As("dapo init study-2 --arms grpo,dapo,dr-grpo --seeds 1..8"),
@@ -80,7 +75,7 @@ const COMMANDS: &[(&str, How)] = {
              --arms grpo,clip-higher,dapo,dr-grpo --seeds 1..5",
             Parsed(MODEL),
         ),
-        ("dapo ablate my-study --dry-run", As("dapo ablate my-study --dry-run --no-probe")),
+        ("dapo ablate my-study --dry-run", Run),
         ("dapo ablate my-study", Parsed(MINUTES)),
         (
             "dapo compare my-study --arm dapo --against grpo --fail-if worse",
@@ -123,24 +118,21 @@ const COMMANDS: &[(&str, How)] = {
             "dapo ablate experiments/qwen2.5/grids/ladder-0.5b.toml --jobs 1 --out runs/ladder-0.5b",
             Parsed(CARD),
         ),
-        ("dapo ablate NAME", As("dapo ablate ladder --dry-run --no-probe")),
+        ("dapo ablate NAME", As("dapo ablate ladder --dry-run")),
         (
             "dapo ablate PATH.toml",
-            As("dapo ablate experiments/own-task/grids/own-task.toml --dry-run --no-probe"),
+            As("dapo ablate experiments/own-task/grids/own-task.toml --dry-run"),
         ),
-        ("dapo ablate GRID --dry-run", As("dapo ablate add-one --dry-run --no-probe")),
+        ("dapo ablate GRID --dry-run", As("dapo ablate add-one --dry-run")),
         ("dapo ablate ladder --dry-run", Run),
-        (
-            "dapo ablate experiments/grids/ladder.toml --dry-run",
-            As("dapo ablate experiments/grids/ladder.toml --dry-run --no-probe"),
-        ),
+        ("dapo ablate experiments/grids/ladder.toml --dry-run", Run),
         (
             "dapo ablate GRID --declaration FILE --dry-run",
-            As("dapo ablate ladder --declaration experiments/study.toml --dry-run --no-probe"),
+            As("dapo ablate ladder --declaration experiments/study.toml --dry-run"),
         ),
         (
             "dapo ablate --declaration FILE",
-            As("dapo ablate --declaration experiments/study.toml --dry-run --no-probe"),
+            As("dapo ablate --declaration experiments/study.toml --dry-run"),
         ),
         // other trainers
         ("dapo engine check trl experiments/engines/grpo.toml", Parsed(TRAINER)),
@@ -303,8 +295,6 @@ const COMMANDS: &[(&str, How)] = {
         // reports, checks and exports of runs
         ("dapo report runs/reproduce", Run),
         ("dapo report runs/dapo-seed1-1f2e3d4c", Run),
-        ("dapo export runs/reproduce --statement", Run),
-        ("dapo export RUN --statement", As("dapo export runs/dapo-2 --statement")),
         (
             "dapo model generate --model golden/mini-aime/base --problems experiments/own-task/dev.jsonl",
             Run,
@@ -348,7 +338,6 @@ const COMMANDS: &[(&str, How)] = {
         ("dapo regress", Parsed(MINUTES)),
         ("./justw regress", Parsed(MINUTES)),
         ("dapo regress --part exact", Run),
-        ("dapo regress --part exact --host-line", Parsed(MINUTES)),
         ("dapo regress --bless --reason \"…\"", Parsed(MINUTES)),
         ("dapo regress --bless --reason \"…\" --part exact", Parsed(MINUTES)),
         ("dapo regress --bless --reason \"exp from the libm crate\"", Parsed(MINUTES)),
@@ -427,7 +416,6 @@ const COMMANDS: &[(&str, How)] = {
         ),
         // the machine
         ("dapo doctor --json > here.json", Run),
-        ("dapo doctor --compare there.json", As("dapo doctor --compare here.json")),
         ("dapo doctor", Run),
         ("source <(dapo completions bash)", Run),
         (
@@ -542,7 +530,7 @@ const COMMANDS: &[(&str, How)] = {
         ("dapo runs gc", Run),
         ("dapo runs gc --keep-last 2", Run),
         ("dapo runs gc runs/study --unfinished --json", Run),
-        ("dapo runs gc --keep-last 2 --yes", Run),
+        ("dapo runs gc --keep-last 2 | cut -f1 | xargs -r -d '\\n' rm -r --", Run),
     ]
 };
 

@@ -5,7 +5,7 @@ use assert_cmd::Command;
 use dapo::base::files;
 use dapo::experiment::Experiment;
 use dapo::records::{RunFolder, tables};
-use dapo::statistics::equivalence;
+use dapo::statistics::{equivalence, estimators::standard_error_of_mean};
 use dapo::training::run::inputs::{self, Inputs};
 use dapo::verification::regress::{self, curves, exact, rule};
 use dapo::verification::{Golden, RunDiff};
@@ -148,13 +148,9 @@ fn a_blessing_needs_a_reason_and_a_clean_tree_and_a_change_then_fails() {
     assert!(log.contains("| the first \\| golden runs |\n"), "{log}");
     assert_eq!(log.matches("none → ").count(), 2, "{log}");
 
-    let (code, text, _) = with(&["--json"]);
-    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((code, &json["exact"]["same"]), (0, &true.into()), "{text}");
-    assert_eq!(json["fast"]["verdict"], "reproduced");
-    let (code, text, _) = with(&["--host-line"]);
-    let head = json["exact"]["head"].as_str().unwrap();
-    assert!(code == 0 && text.lines().last().unwrap().ends_with(&format!("{head} |")), "{text}");
+    let (code, text, talk) = with(&[]);
+    assert!(code == 0 && text.contains("exact: same ledger, "), "{text} {talk}");
+    assert!(text.contains("fast: reproduced"), "{text}");
 
     // A learning rate of its own fails both parts; a margin that was moved fails the second.
     let path = root.join("tiny.toml");
@@ -175,24 +171,18 @@ fn a_blessing_needs_a_reason_and_a_clean_tree_and_a_change_then_fails() {
 }
 
 #[test]
-fn the_golden_curves_pass_their_own_rule_and_seldom_fail_with_other_draws() {
+fn the_golden_curves_pass_their_own_rule_whose_margins_are_not_wide() {
     let golden = Golden::at(root().join("golden/runs"));
     let rule = rule::load(&golden.rule()).unwrap().fast;
     let curves = curves::load(&golden, &rule).unwrap();
     let judged = curves::compare(&golden, &rule, &curves, &curves).unwrap();
     assert_eq!(curves::verdict(&judged), equivalence::EquivalenceVerdict::Reproduced);
-    let mut alarms = 0.0;
     for point in &rule.points {
         let values = curves.values_of(point).unwrap();
-        let mean = values.iter().sum::<f64>() / values.len() as f64;
-        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-        let deviation = (squares / (values.len() - 1) as f64).sqrt();
-        let sees = equivalence::sensitivity(deviation, values.len(), rule.alpha, point.margin);
-        alarms += sees.false_alarm;
+        let deviation = standard_error_of_mean(&values) * (values.len() as f64).sqrt();
         // The margin is no wider than four standard deviations of one run.
         assert!(point.margin < 4.0 * deviation, "{}: {deviation}", point.name());
     }
-    assert!(alarms < 0.02, "{alarms}");
     // Curves of a policy that stopped learning after step 4 are not reproduced.
     let mut stopped = curves.clone();
     let accuracy = stopped.values.get_mut("rollout/accuracy").unwrap();

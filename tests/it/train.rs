@@ -56,14 +56,8 @@ fn digests(root: &Path) -> BTreeMap<String, String> {
             let relative = Path::new(&folder).join(name).display().to_string();
             if root.join(&relative).is_dir() {
                 folders.push(relative);
-            } else if ![
-                "timings.jsonl",
-                "sessions.jsonl",
-                "environment.json",
-                "plan.json",
-                "ro-crate-metadata.json",
-            ]
-            .contains(&relative.as_str())
+            } else if !["timings.jsonl", "sessions.jsonl", "environment.json"]
+                .contains(&relative.as_str())
                 && !relative.starts_with("report.")
             {
                 found.insert(relative.clone(), files::sha256_file(&root.join(&relative)).unwrap());

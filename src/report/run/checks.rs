@@ -55,7 +55,7 @@ fn digests(
     let mut wrong = Vec::new();
     let is_checkpoints = |name: &str| name.starts_with("checkpoints/");
     for (name, expected) in digests {
-        // `dapo runs gc` removes whole checkpoints; what is left of the run is as it was.
+        // Whole checkpoints may be deleted to save room; what is left of the run is as it was.
         if is_checkpoints(name) && is_removed(run, name) {
             continue;
         }

@@ -17,7 +17,7 @@ use crate::report::run::checks::ReportCheck;
 use crate::report::run::figures::RunFigure;
 use crate::report::{
     Decision, ReportError, RunCounts, RunReportLoaded, SampleRollout, SetResult, ShownMetric,
-    Strip, Technique, endings, export::ro_crate, html, markdown, text,
+    Strip, Technique, endings, html, markdown, text,
 };
 use crate::study::{Effects, effect_checks};
 use serde::Serialize;
@@ -89,7 +89,7 @@ pub struct RunStatus {
 }
 
 /// Builds the report and writes `report.html`, `report.md` and `report.json` into the run
-/// folder, each atomically; then, for a run that has ended, `ro-crate-metadata.json`.
+/// folder, each atomically.
 ///
 /// # Errors
 /// When the folder holds no run, a record or table is malformed, or a file cannot be written.
@@ -98,8 +98,6 @@ pub fn write(run: &RunFolder) -> Result<Report, ReportError> {
     for (name, text) in texts(&report) {
         files::write_atomic(&run.path(name), text.as_bytes())?;
     }
-    // Last: it lists the report among the run's files.
-    ro_crate::write(run)?;
     Ok(report)
 }
 

@@ -4,17 +4,15 @@
 pub mod throughput;
 
 use crate::base::{files, workers};
-use crate::experiment::{Experiment, MiniAimeVariant, sets};
+use crate::experiment::{Experiment, MiniAimeVariant};
 use crate::numerics::native::product;
 use crate::numerics::{Arithmetic, Left, Numerics, Panels, Windows};
 use crate::policy::{Config, Family, Policy, Qwen2, checkpoint};
-use crate::records::{StepMetrics, environment, tables};
+use crate::records::environment;
 use crate::task::Solutions;
 use crate::task::data::embedded::{characters, mini_aime::MiniAime};
-use crate::training::evaluation::{self, Set};
 use crate::training::run::inputs::{self, Inputs};
-use crate::training::run::rows::{progress, rollout_rows};
-use crate::training::{Protocol, StepOutcome, Trainer, TrainingError, plan::machine, step::Step};
+use crate::training::{StepOutcome, Trainer, TrainingError, plan::machine, step::Step};
 use serde::Serialize;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -48,8 +46,6 @@ pub struct BenchWorkload {
     pub response_tokens: u64,
     pub longest_response_tokens: u64,
     pub updates: u64,
-    pub evaluation_responses: u64,
-    pub evaluation_tokens: u64,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -57,7 +53,7 @@ pub struct BenchPhase {
     pub name: String,
     /// Wall-clock seconds; of an even number the median is the higher of the two in the middle.
     pub seconds: BenchSpread,
-    /// Share of the median of `total`.
+    /// Share of the median of `rollout_step`.
     pub share: f64,
     /// Tokens that the phase produces or reads.
     pub tokens: Option<u64>,
@@ -118,7 +114,7 @@ pub fn write_random_policy(folder: &Path, seed: u64) -> Result<(), TrainingError
 }
 
 /// Runs the experiment's first rollout step `repetitions` times from the same weights, after an
-/// untimed repetition, with an evaluation of the development set and the files of a step.
+/// untimed repetition.
 pub fn measure(
     experiment: Experiment,
     repetitions: u64,
@@ -158,16 +154,13 @@ pub fn measure(
 }
 
 /// Phases with their content, in the order of the table.
-pub const PHASES: [(&str, &str); 9] = [
+pub const PHASES: [(&str, &str); 6] = [
     ("generation", "sampling of all responses, prefill included"),
     ("grading", "verifier, overlong shaping"),
     ("old_log_probs", "the training forward over all responses"),
     ("update", "forward, loss, backward, clipping, AdamW"),
     ("other", "rows, advantages, metrics, decoding of tokens"),
     ("rollout_step", "the five above"),
-    ("input_output", "rollouts as parquet, metrics, checkpoint with moments, fsync"),
-    ("evaluation", "the development set: sampling and grading"),
-    ("total", "rollout step, input/output and evaluation"),
 ];
 
 fn phases(
@@ -176,12 +169,11 @@ fn phases(
     flops: &BTreeMap<&'static str, f64>,
     rate: f64,
 ) -> Vec<BenchPhase> {
-    let total = spread(&seconds["total"]).median;
+    let total = spread(&seconds["rollout_step"]).median;
     let tokens = |name: &str| match name {
         "generation" | "old_log_probs" | "update" | "rollout_step" => {
             Some(workload.response_tokens)
         }
-        "evaluation" => Some(workload.evaluation_tokens),
         _ => None,
     };
     let phase = |name: &str| {
@@ -235,24 +227,7 @@ fn repeat(inputs: &Inputs) -> Result<(Seconds, BenchDone), TrainingError> {
     let mut seconds =
         named.map(|name| (name, step.seconds.get(name).copied().unwrap_or(0.0))).to_vec();
     let counted: f64 = seconds.iter().map(|(_, value)| value).sum();
-    let started = Instant::now();
-    write(inputs, &trainer, &step)?;
-    let input_output = started.elapsed().as_secs_f64();
-
-    let started = Instant::now();
-    let samples = inputs.samples(sets::DEV)?;
-    let set = Set { name: sets::DEV, problems: &inputs.data.dev, samples };
-    let model = trainer.policy().model();
-    let outcomes =
-        evaluation::outcomes(model, &inputs.tokenizer, &Protocol::of(experiment), set, |_, _| ())?;
-    let evaluation = started.elapsed().as_secs_f64();
-    seconds.extend([
-        ("other", rollout_step - counted),
-        ("rollout_step", rollout_step),
-        ("input_output", input_output),
-        ("evaluation", evaluation),
-        ("total", rollout_step + input_output + evaluation),
-    ]);
+    seconds.extend([("other", rollout_step - counted), ("rollout_step", rollout_step)]);
 
     let lengths = sequence_lengths(&step);
     let responses = || lengths.iter().flat_map(|group| &group.responses);
@@ -266,23 +241,8 @@ fn repeat(inputs: &Inputs) -> Result<(Seconds, BenchDone), TrainingError> {
         response_tokens: responses().sum(),
         longest_response_tokens: responses().copied().max().unwrap_or(0),
         updates: trainer.counters().updates,
-        evaluation_responses: outcomes.len() as u64,
-        evaluation_tokens: outcomes.iter().map(|outcome| u64::from(outcome.response_tokens)).sum(),
     };
     Ok((seconds, (workload, step_flops(&config, &lengths, fed))))
-}
-
-/// Writes what a run writes after a step with a checkpoint.
-fn write(inputs: &Inputs, trainer: &Trainer, step: &Step) -> Result<(), TrainingError> {
-    let scratch = tempfile::tempdir().map_err(TrainingError::Scratch)?;
-    let at = |name: &str| scratch.path().join(name);
-    tables::write_rollouts(&at("rollouts.parquet"), &rollout_rows(step))?;
-    let (counters, metrics) = (trainer.counters(), step.metrics.clone());
-    files::append_line(&at("metrics.jsonl"), &StepMetrics { step: 1, counters, metrics })?;
-    let (policy, base) = (trainer.policy(), &inputs.experiment.inputs.model);
-    let (weights, moments) = (policy.weights(), policy.moments());
-    checkpoint::save(&at("checkpoint"), weights, Some(moments), base, &progress(trainer))?;
-    Ok(())
 }
 
 /// A group as work: lengths of its prompt and responses.

@@ -1,12 +1,12 @@
 //! Speed of generation and training of a checkpoint's policy at given batches, beside the limit of
 //! the memory's bandwidth; for policies of real size, on any device.
 
-use crate::algorithm::{Dapo, Row};
+use crate::algorithm::{Dapo, Kl, Row, StepTotals};
 use crate::base::{Purpose, rng::Id, rng::stream, workers};
 use crate::experiment::{Optimizer, Sampling};
 use crate::policy::sampling::generate::{self, Request};
-use crate::policy::{Config, Limits, Policy, Qwen2, batch::Cut};
-use crate::training::{TrainingError, plan::machine, plan::probe::speed, update};
+use crate::policy::{Config, Limits, Policy, Qwen2, batch::Cut, frozen};
+use crate::training::{TrainingError, UpdateError, plan::machine, update};
 use serde::Serialize;
 use std::time::Instant;
 use tch::{Device, Kind, Tensor};
@@ -206,9 +206,9 @@ fn update(
     let tokens = rows.len() * length;
     let (mut forward, mut whole) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..workload.repetitions.max(1) {
-        let timed = speed::time(&mut policy, &rows, &settings, workload.new_tokens as u64)?;
-        forward = forward.min(timed.frozen_seconds);
-        whole = whole.min(timed.update_seconds);
+        let [frozen, updated] = time(&mut policy, &rows, &settings, workload.new_tokens as u64)?;
+        forward = forward.min(frozen);
+        whole = whole.min(updated);
     }
     let attention = 6.0
         * (config.num_hidden_layers * config.num_attention_heads * config.head_dim) as f64
@@ -220,4 +220,32 @@ fn update(
         flops: (6.0 * parameters + attention) * tokens as f64 / whole,
         forward_tokens_per_second: tokens as f64 / forward,
     })
+}
+
+/// Reads the rows as π_old does and makes one update with them; seconds of either. The learning rate is
+/// 0, which costs the same and leaves the weights as they are.
+fn time(
+    policy: &mut Policy,
+    rows: &[Row],
+    settings: &update::Settings,
+    max_response_tokens: u64,
+) -> Result<[f64; 2], UpdateError> {
+    let started = Instant::now();
+    let old = frozen::read(policy.model(), rows, settings.temperature, settings.cut)?;
+    let frozen_seconds = started.elapsed().as_secs_f64();
+    let members: Vec<usize> = (0..rows.len()).collect();
+    let tokens = rows.iter().map(Row::loss_tokens).sum();
+    let penalised = settings.dapo.kl != Kl::None {};
+    let batch = update::MiniBatch {
+        rows,
+        members: &members,
+        old_log_probs: &old.log_probs,
+        ref_log_probs: penalised.then_some(&old.log_probs[..]),
+        sampler_log_probs: Some(&old.log_probs),
+        choice: &stream(0, Purpose::Plan, &[]),
+        totals: StepTotals { tokens, mini_batches: 1, max_response_tokens },
+    };
+    let started = Instant::now();
+    update::update(policy, &batch, settings, 0.0)?;
+    Ok([frozen_seconds, started.elapsed().as_secs_f64()])
 }

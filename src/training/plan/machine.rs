@@ -1,5 +1,4 @@
-//! What the machine has and what this process uses. Facts for a plan
-//! and for its comparison; no number of a run depends on them.
+//! What the machine has and what this process uses. No number of a run depends on it.
 
 use crate::base::files;
 use std::path::{Path, PathBuf};
@@ -8,13 +7,6 @@ use std::process::Command;
 /// Bytes of a field of `/proc/self/status`, such as `VmHWM` (peak) or `VmRSS` (now).
 pub fn process_bytes(field: &str) -> Option<u64> {
     kilobytes("/proc/self/status", field)
-}
-
-/// Sets the process's peak memory back to what it uses now. False where that is not allowed:
-/// a later peak then includes an earlier one.
-pub fn reset_peak() -> bool {
-    // proc(5): 5 resets the peak resident set size.
-    files::write_in_place(Path::new("/proc/self/clear_refs"), b"5").is_ok()
 }
 
 /// Memory that this process can still get: what the system has available, or what its

@@ -1,11 +1,10 @@
-//! Before a run: what it will do, how long it will take and how much it needs; after it: what
-//! of that came true.
+//! Before a run: what it will do and how much it needs. How long it takes, its own progress says from
+//! the first rollout step on.
 //!
 //! ```text
 //! work ── counts: data → generation rounds → rollout steps → updates
-//! probe ─ one batch with the run's own model → what a token takes
-//! cost, space ── seconds, memory, disk
-//! actual ── the same counts and seconds, read from a run folder
+//! probe ─ a sample of the base policy's responses → lengths, useful groups
+//! space ─ memory, disk
 //! ```
 //!
 //! Nothing here reaches a number of the run.
@@ -14,33 +13,18 @@ pub mod work;
 pub mod machine;
 pub mod phases;
 pub mod probe;
-pub mod cost;
 pub mod space;
 pub mod warnings;
-pub mod actual;
 
-use crate::base::files;
 use crate::experiment::{Experiment, PromptTemplate};
 use crate::task::prompt;
 use crate::training::plan::work::PlanWork;
 use crate::training::run::inputs::Inputs;
 use crate::training::{
-    Actual, CostEstimate, Disk, PlanMemory, ProbeBudget, Range, Severity, TrainingError,
-    TrialProbe, Warning, WorkSizes,
+    Disk, PlanMemory, Range, Severity, TrainingError, TrialProbe, Warning, WorkSizes,
 };
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-
-/// A plan in a run folder, outside every comparison.
-pub const FILE: &str = "plan.json";
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PlanRecord {
-    pub plan: RunPlan,
-    /// Read after it; `None` while it goes on.
-    pub actual: Option<Actual>,
-}
 
 /// Everything that is known before a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -55,7 +39,6 @@ pub struct RunPlan {
     pub prompts: PlanPrompts,
     pub work: PlanWork,
     pub probe: Option<TrialProbe>,
-    pub estimates: Option<Estimates>,
     pub memory: PlanMemory,
     pub disk: Disk,
     pub warnings: Vec<Warning>,
@@ -72,17 +55,6 @@ pub struct PlanPrompts {
     pub unstopped_end_of_turn: Option<String>,
 }
 
-/// Seconds and bytes under two assumptions. No estimate can know how training will change the
-/// length of responses.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Estimates {
-    /// Every response as long as the base policy's in the probe, and as many groups useful.
-    pub expected: CostEstimate,
-    /// Every response runs to L_max and every step to its cap of rounds.
-    pub bound: CostEstimate,
-}
-
 impl RunPlan {
     /// No finding forbids the run.
     pub fn can_start(&self) -> bool {
@@ -90,23 +62,22 @@ impl RunPlan {
     }
 }
 
-/// Plans a run that writes to `folder`, which need not exist. With a budget a probe runs; not when the
-/// counts alone forbid the run.
+/// Plans a run that writes to `folder`, which need not exist. With `sample`, which is told what is done,
+/// responses are sampled; not when the counts alone forbid the run.
 ///
 /// # Errors
-/// What would also stop the run: a prompt that cannot be tokenized, the model, a folder that
-/// cannot be written.
+/// What would also stop the run: a prompt that cannot be tokenized, the model.
 pub fn make(
     inputs: &Inputs,
     folder: &Path,
-    probe: Option<ProbeBudget>,
+    sample: Option<&mut dyn FnMut(&str)>,
 ) -> Result<RunPlan, TrainingError> {
     let sizes = WorkSizes::of(&inputs.data);
     let prompts = prompts(inputs)?;
     let assembled = |probe: Option<TrialProbe>| assemble(inputs, &sizes, &prompts, probe, folder);
     let counted = assembled(None);
-    match probe.filter(|_| counted.can_start()) {
-        Some(budget) => Ok(assembled(Some(probe::measure(inputs, folder, budget)?))),
+    match sample.filter(|_| counted.can_start()) {
+        Some(watch) => Ok(assembled(Some(probe::measure(inputs, watch)?))),
         None => Ok(counted),
     }
 }
@@ -143,30 +114,16 @@ fn assemble(
 ) -> RunPlan {
     let (experiment, config) = (&inputs.experiment, &inputs.config);
     let work = PlanWork::new(experiment, sizes, rounds_per_step(experiment, probe.as_ref()));
-    let checkpoint_bytes = phases::checkpoint_bytes(config);
-    let is_native = !phases::are_stored(experiment, config);
-    let estimate = |probe| estimates(experiment, &work, is_native, probe, prompts);
-    let estimates = probe.as_ref().map(estimate);
-    let checkpoints = work.kept_checkpoints as f64 * checkpoint_bytes;
-    let bytes = |of: fn(&Estimates) -> &CostEstimate| {
-        estimates.as_ref().map_or(checkpoints, |estimates| of(estimates).disk_bytes)
-    };
     let mut plan = RunPlan {
         name: experiment.name.clone(),
         run_key: inputs.manifest.run_key.clone(),
         seed: experiment.execution.seed,
         threads: experiment.execution.threads,
         prompts: prompts.clone(),
-        memory: space::memory(experiment, config, prompts, &work, probe.as_ref()),
-        disk: Disk {
-            needed_bytes: bytes(|estimates| &estimates.expected),
-            most_bytes: bytes(|estimates| &estimates.bound),
-            checkpoint_bytes,
-            free_bytes: files::free_bytes(folder).ok().map(|bytes| bytes as f64),
-        },
+        memory: space::memory(experiment, config, prompts),
+        disk: space::disk(experiment, config, &work, probe.as_ref(), folder),
         work,
         probe,
-        estimates,
         warnings: Vec::new(),
     };
     plan.warnings = warnings::of(&plan, experiment);
@@ -180,24 +137,6 @@ fn rounds_per_step(experiment: &Experiment, probe: Option<&TrialProbe>) -> Range
     let needed = bounds.least / probe.useful_share;
     let expected = bounds.most.map_or(needed, |most| needed.min(most));
     Range { expected: expected.is_finite().then_some(expected), ..bounds }
-}
-
-fn estimates(
-    experiment: &Experiment,
-    work: &PlanWork,
-    is_native: bool,
-    probe: &TrialProbe,
-    prompts: &PlanPrompts,
-) -> Estimates {
-    let rounds = work.rounds_per_step;
-    let estimate = |rounds, tokens| {
-        CostEstimate::new(experiment, work, is_native, &probe.rates, prompts, rounds, tokens)
-    };
-    let longest = experiment.rollout.max_response_tokens as f64;
-    Estimates {
-        expected: estimate(rounds.best(), probe.response_tokens_mean),
-        bound: estimate(rounds.most.unwrap_or(rounds.best()), longest),
-    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@
 use crate::algorithm::DynamicSampling;
 use crate::experiment::Experiment;
 use crate::task::reward;
-use crate::training::{Disk, Estimates, PlanMemory, RunPlan, TrialProbe, trainer};
+use crate::training::plan::work::PlanWork;
+use crate::training::{Disk, PlanMemory, RunPlan, TrialProbe, trainer};
 use serde::{Deserialize, Serialize};
 
 /// Whether a run may start.
@@ -39,7 +40,7 @@ pub enum Name {
     StopTokenMissing,
     /// The chat template ends a turn with a token that stops no response.
     EndOfTurnUnstopped,
-    /// Evaluations take longer than training.
+    /// Evaluations sample several times the responses of training.
     EvaluationHeavy,
     /// The run needs more memory than there is.
     MemoryShort,
@@ -61,7 +62,7 @@ impl Name {
         (Name::TruncationHigh, "over half of the base policy's responses are truncated"),
         (Name::StopTokenMissing, "no response of the base policy ended with a stop token"),
         (Name::EndOfTurnUnstopped, "the chat template's end of a turn stops no response"),
-        (Name::EvaluationHeavy, "evaluations take longer than training"),
+        (Name::EvaluationHeavy, "evaluations sample several times the responses of training"),
         (
             Name::MemoryShort,
             "more memory needed than there is (error beyond 25 %, by phases beyond 15 %)",
@@ -101,8 +102,8 @@ impl std::fmt::Display for Warning {
 /// Everything that is wrong with a plan, its own `warnings` aside.
 pub fn of(plan: &RunPlan, experiment: &Experiment) -> Vec<Warning> {
     let responses = plan.probe.iter().flat_map(|probe| responses(probe, experiment));
-    let evaluations = plan.estimates.iter().map(|it| evaluations(it, plan.work.evaluations));
-    let findings = settings(plan, experiment).into_iter().chain(responses).chain(evaluations);
+    let findings = settings(plan, experiment).into_iter().chain(responses);
+    let findings = findings.chain([evaluations(&plan.work)]);
     let warnings = findings.filter(|(holds, ..)| *holds).map(|(_, name, message)| Warning {
         name,
         severity: Severity::Warning,
@@ -162,7 +163,7 @@ fn responses(probe: &TrialProbe, experiment: &Experiment) -> [PlanFinding; 5] {
     let missing = "no response of the base policy ended with a stop token; compare eos_token_id in generation_config.json with the tokens that the model was trained to end on";
     let high =
         format!("{:.0} % of the base policy's responses are truncated at L_max", 100.0 * truncated);
-    let (none, all) = probe.unanswered.unwrap_or_default();
+    let (none, all) = probe.unanswered;
     let unanswered = reward::unanswered(none, all, experiment.reward.verifier);
     let is_high = truncated > 0.5 && truncated < 1.0;
     [
@@ -178,14 +179,15 @@ fn responses(probe: &TrialProbe, experiment: &Experiment) -> [PlanFinding; 5] {
     ]
 }
 
-fn evaluations(estimates: &Estimates, count: u64) -> PlanFinding {
-    let seconds = &estimates.expected.seconds;
-    let (evaluation, total) = (seconds["evaluation"], seconds["total"]);
+/// An update reads a response forward and backward, about three times what its generation computes.
+fn evaluations(work: &PlanWork) -> PlanFinding {
+    let evaluated = work.dev_responses.saturating_add(work.test_responses);
+    let (rollouts, trained) = (work.rollouts.best(), work.trained_rollouts as f64);
     let heavy = format!(
-        "evaluations take {:.0} % of the estimated time: a set is evaluated {count} times",
-        100.0 * evaluation / total
+        "evaluations sample {evaluated} responses, training {rollouts:.0}: a set is evaluated {} times",
+        work.evaluations
     );
-    (evaluation > total - evaluation, Name::EvaluationHeavy, heavy)
+    (evaluated as f64 > rollouts + 3.0 * trained, Name::EvaluationHeavy, heavy)
 }
 
 fn size(bytes: f64) -> String {

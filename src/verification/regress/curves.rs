@@ -45,7 +45,6 @@ pub struct RegressJudged {
 pub fn run(
     golden: &Golden,
     rule: &Fast,
-    threads: u64,
     folder: &Path,
     watch: &mut dyn FnMut(u64),
 ) -> Result<RegressCurves, VerificationError> {
@@ -60,7 +59,6 @@ pub fn run(
     for &seed in &rule.seeds {
         let mut experiment = regress::experiment(&golden.rule(), &rule.experiment)?;
         experiment.execution.seed = seed;
-        experiment.execution.threads = threads;
         let inputs = inputs::prepare(experiment)?;
         let run = RunFolder::at(folder.join(format!("seed-{seed}")));
         let outcome = regress::complete(&inputs, &run)?;

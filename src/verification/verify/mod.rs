@@ -2,15 +2,14 @@
 //! is computed again, and rollout steps that a challenge picks are executed again and compared bit
 //! for bit. Nothing in the folder is changed, and no network is used.
 //!
-//! What is compared with nothing: `timings.jsonl`, `environment.json`, `sessions.jsonl` and
-//! `plan.json` tell of time and machine. Only whoever ran it vouches for them.
+//! What is compared with nothing: `timings.jsonl`, `environment.json` and `sessions.jsonl` tell of time
+//! and machine. Only whoever ran it vouches for them.
 
 pub mod checkpoints;
 pub mod coverage;
 pub mod ending;
 pub mod identity;
 pub mod inputs;
-pub mod metadata;
 pub mod replay;
 pub mod responses;
 pub mod scores;
@@ -21,7 +20,6 @@ pub mod weights;
 
 use crate::base::{files, visible};
 use crate::records::{Counters, RunFolder};
-use crate::report::export::statement;
 use crate::verification::verify::inputs::Local;
 use crate::verification::verify::walk::FolderFound;
 use crate::verification::{Replay, VerificationError, VerifiedRecords};
@@ -206,7 +204,7 @@ pub fn verify(
     let replay = examine(folder, options, &mut checks, &mut extent, watch)?;
     let verdict = checks.iter().map(|check| check.verdict).max().unwrap_or(VerifyVerdict::Verified);
     let summary = summary(verdict, &extent, replay.as_ref());
-    let not_checked = not_checked(&extent, replay.as_ref());
+    let not_checked = not_checked(folder, &extent, replay.as_ref());
     let schema = "dapo-verification/2";
     Ok(Verification { schema, verdict, summary, extent, checks, replay, not_checked })
 }
@@ -284,11 +282,6 @@ fn examine(
     checks.push(ending::check(subject, &waiting));
     checks.push(scores::evaluations(subject));
     checks.push(scores::report(subject));
-    // Of an unfinished run they are those of an earlier ending.
-    if !extent.unfinished {
-        checks.extend(metadata::check(folder, &found));
-        checks.extend(stated(folder));
-    }
     let Some(request) = &options.replay else { return Ok(None) };
     if extent.imported {
         let mut check = Check::new("replay");
@@ -310,34 +303,20 @@ fn examine(
     Ok(Some(replay))
 }
 
-/// What `statement.json` says about the folder, when there is one.
-fn stated(folder: &RunFolder) -> Option<Check> {
-    if !folder.path(statement::NAME).exists() {
-        return None;
-    }
-    let mut check = Check::new("statement");
-    let compared = match statement::check(folder) {
-        Err(error) => {
-            check.mismatch(statement::NAME, error);
-            "nothing".to_string()
-        }
-        Ok((files, problems)) => {
-            problems.iter().for_each(|problem| check.mismatch(statement::NAME, problem));
-            format!("{files} stated files; a statement is not signed")
-        }
-    };
-    Some(check.compared(compared))
-}
-
-fn not_checked(extent: &Extent, replay: Option<&Replay>) -> Vec<String> {
+fn not_checked(folder: &RunFolder, extent: &Extent, replay: Option<&Replay>) -> Vec<String> {
     let mut notes = vec![
-        "timings.jsonl, environment.json, sessions.jsonl and plan.json, and the seconds, machine facts and \
-         sessions that the report and ro-crate-metadata.json take from them: only whoever ran it vouches for them"
+        "timings.jsonl, environment.json and sessions.jsonl, and the seconds, machine facts and \
+         sessions that the report takes from them: only whoever ran it vouches for them"
             .to_string(),
         "the name of the run, the paths of its inputs, the schedule of its checkpoints and, under exact \
          arithmetic, its threads and batch sizes: no number depends on them"
             .to_string(),
     ];
+    for name in ["plan.json", "ro-crate-metadata.json", "statement.json"] {
+        if folder.path(name).exists() {
+            notes.push(format!("{name}: nothing of the run is read from it"));
+        }
+    }
     if extent.imported {
         notes.push(
             "engine/, and whether the policy of a rollout step gave its responses, and the updates its \

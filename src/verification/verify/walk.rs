@@ -174,7 +174,7 @@ pub fn digests(folder: &RunFolder, found: &FolderFound, outcome: Option<&Outcome
     check.compared(format!("{} files hashed again", outcome.digests.len()))
 }
 
-/// A whole checkpoint may have been deleted to save room (`dapo runs gc`); any other file may not.
+/// A whole checkpoint may have been deleted to save room (`dapo runs gc` lists them); any other file may not.
 fn missing(check: &mut Check, found: &FolderFound, name: &str) {
     let of_checkpoint = name.strip_prefix("checkpoints/").and_then(|rest| rest.split_once('/'));
     let whole = of_checkpoint.is_some_and(|(step, _)| {
@@ -184,7 +184,7 @@ fn missing(check: &mut Check, found: &FolderFound, name: &str) {
     match whole {
         true => check.inconclusive(
             name,
-            "is missing, and so is the whole checkpoint (dapo runs gc deletes them)",
+            "is missing, and so is the whole checkpoint (dapo runs gc names those that may go)",
         ),
         false => check.mismatch(name, "is missing"),
     }

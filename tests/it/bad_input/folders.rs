@@ -108,7 +108,7 @@ fn missing() -> Vec<Case> {
             &["cannot read gone.toml: No such file"],
         ),
         case("runs: no folder", nothing, "runs gone", &["cannot list gone: No such file"]),
-        case("gc: no folder", nothing, "runs gc gone --yes", &["cannot list gone: No such file"]),
+        case("gc: no folder", nothing, "runs gc gone", &["cannot list gone: No such file"]),
         Case {
             name: "completions: no such shell",
             make: nothing,

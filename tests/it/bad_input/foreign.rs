@@ -141,7 +141,7 @@ fn paths() -> Vec<Case> {
                 s.write("run/.partial-x", "left");
                 symlink("../made", s.at("run/run.lock")).unwrap();
             },
-            "runs gc . --yes",
+            "runs gc .",
             0,
             &["nothing"],
         ),

@@ -1,6 +1,6 @@
-//! A short measurement with the run's own model, prompts, sampling and batch sizes. Its draws
-//! have a purpose of their own and its updates go to a copy that is thrown away: the run's
-//! numbers are the same with and without it.
+//! A sample of the base policy's responses with the run's own prompts and sampling: how long they are,
+//! how many are correct. Its draws have a purpose of their own: the run's numbers are the same with
+//! and without it.
 
 use crate::algorithm::{Group, Prompt, Rollout, ScoredRollout};
 use crate::base::{Purpose, rng::Id, rng::stream};
@@ -9,84 +9,41 @@ use crate::policy::sampling::generate::{self, Request};
 use crate::policy::{Limits, Qwen2, Response};
 use crate::task::{prompt, reward};
 use crate::training::run::inputs::Inputs;
-use crate::training::{Protocol, TrainingError, plan::machine, plan::phases, trainer};
+use crate::training::{Protocol, TrainingError, trainer};
 use serde::{Deserialize, Serialize};
-use std::path::Path;
 use std::time::Instant;
-
-pub mod speed;
-pub mod storage;
 
 /// Tokens from which the time of a batch is projected.
 const PILOT_TOKENS: usize = 8;
 
-/// What a probe may take, by projection, and who is told what it does. Half of the time is for
-/// generation, half for an update; loading the policy comes on top.
-pub struct ProbeBudget<'a> {
-    pub seconds: f64,
-    pub watch: &'a mut dyn FnMut(&str),
-}
+/// Seconds that generation may take, by projection; loading the policy comes on top.
+const SECONDS: f64 = 10.0;
 
-impl ProbeBudget<'_> {
-    pub const SECONDS: f64 = 20.0;
-}
-
+/// What the sample shows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrialProbe {
-    /// Wall-clock seconds of the probe itself.
-    pub seconds: f64,
     /// Groups sampled with the training's sampling: a generation batch.
     pub groups: u64,
     pub response_tokens_mean: f64,
     /// Share of responses without a stop token.
     pub truncated_share: f64,
     pub accuracy: f64,
-    /// Responses that state no answer which the verifier reads, of so many; older plans do not say.
-    pub unanswered: Option<(usize, usize)>,
+    /// Responses that state no answer which the verifier reads, of so many.
+    pub unanswered: (usize, usize),
     /// Share of groups that are neither all correct nor all wrong.
     pub useful_share: f64,
     /// Responses were cut here, below L_max, to keep the probe short.
     pub cut_at_tokens: Option<u64>,
-    /// Peak of the process's memory up to the end of the probe.
-    pub peak_memory_bytes: Option<u64>,
-    pub rates: Rates,
 }
 
-/// Wall-clock seconds and bytes of a token, at the run's batch sizes.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Rates {
-    /// Of a response token.
-    pub generation_token_seconds: f64,
-    /// Of a token, prompts included, in a frozen forward pass.
-    pub old_log_probs_token_seconds: f64,
-    /// Of a token, prompts included, forward and backward.
-    pub update_token_seconds: f64,
-    /// Of one update beside its passes.
-    pub optimizer_seconds: f64,
-    /// Of a response token in a table of rollouts.
-    pub rollout_token_bytes: f64,
-    /// Of a response token in a table of outcomes.
-    pub outcome_token_bytes: f64,
-    /// Of one checkpoint, by its tensors.
-    pub checkpoint_bytes: f64,
-}
-
-/// Measures. `folder` is where the run will write: a scratch folder in it is filled and
-/// removed.
+/// Samples, and tells `watch` what it does.
 ///
 /// # Errors
-/// What would also stop the run: a prompt, the model, a folder.
-pub fn measure(
-    inputs: &Inputs,
-    folder: &Path,
-    budget: ProbeBudget,
-) -> Result<TrialProbe, TrainingError> {
-    let started = Instant::now();
+/// What would also stop the run: a prompt, the model.
+pub fn measure(inputs: &Inputs, watch: &mut dyn FnMut(&str)) -> Result<TrialProbe, TrainingError> {
     let experiment = &inputs.experiment;
-    let half = budget.seconds / 2.0;
-    (budget.watch)("probe: loading the base policy");
+    watch("probe: loading the base policy");
     let model = inputs.base_policy()?;
     let size = experiment.rollout.group_size;
     let round = trainer::prompts_per_round(experiment).saturating_mul(size);
@@ -105,7 +62,7 @@ pub fn measure(
     let most = limits.max_response_tokens;
     let at_most = |tokens: usize| Limits { max_response_tokens: tokens, ..limits.clone() };
     let mut seconds = 0.0;
-    (budget.watch)("probe: generating");
+    watch("probe: generating");
     // The first call also pays for what is set up once. So many groups take at most so many times
     // as long as one.
     for _ in 0..2 {
@@ -114,14 +71,12 @@ pub fn measure(
     }
     // Fewer groups that are whole say more than many that were cut.
     let group_seconds = seconds / PILOT_TOKENS.min(most).max(1) as f64;
-    let whole = ((half / (group_seconds * most as f64)) as usize).clamp(1, groups);
-    let limit = (half / (group_seconds * whole as f64)) as usize;
+    let whole = ((SECONDS / (group_seconds * most as f64)) as usize).clamp(1, groups);
+    let limit = (SECONDS / (group_seconds * whole as f64)) as usize;
     let limit = limit.max(PILOT_TOKENS).min(most);
     let prompts = &prompts[..whole];
-    let (responses, seconds) = generate(&model, experiment, prompts, &at_most(limit))?;
+    let (responses, _) = generate(&model, experiment, prompts, &at_most(limit))?;
     let groups = score(inputs, prompts, responses);
-    (budget.watch)("probe: an update on a copy of the policy");
-
     let rollouts = || groups.iter().flat_map(|group| &group.rollouts);
     let count = rollouts().count().max(1) as f64;
     let share =
@@ -129,26 +84,14 @@ pub fn measure(
     let none = rollouts().filter(|scored| scored.prediction.is_none()).count();
     let tokens: f64 = rollouts().map(|scored| scored.rollout.tokens.len() as f64).sum();
     let useful = |group: &&Group<ScoredRollout>| inputs.experiment.dapo.rules().is_useful(group);
-    let [rollout_token_bytes, outcome_token_bytes] =
-        storage::measure(&groups, folder)?.map(|bytes| bytes / tokens.max(1.0));
-    let rates = Rates {
-        generation_token_seconds: seconds / tokens.max(1.0),
-        rollout_token_bytes,
-        outcome_token_bytes,
-        checkpoint_bytes: phases::checkpoint_bytes(&inputs.config),
-        ..speed::measure(experiment, &groups, half)?
-    };
     Ok(TrialProbe {
-        seconds: started.elapsed().as_secs_f64(),
         groups: groups.len() as u64,
         response_tokens_mean: tokens / count,
         truncated_share: share(|scored| scored.rollout.truncated()),
         accuracy: share(|scored| scored.is_correct),
-        unanswered: Some((none, rollouts().count())),
+        unanswered: (none, rollouts().count()),
         useful_share: groups.iter().filter(useful).count() as f64 / groups.len().max(1) as f64,
         cut_at_tokens: (limit < most).then_some(limit as u64),
-        peak_memory_bytes: machine::process_bytes("VmHWM"),
-        rates,
     })
 }
 
