@@ -1,14 +1,13 @@
 //! `dapo doctor`: what a machine says of itself, and how two differ.
 
-use crate::provenance::dapo;
+use crate::binary::{dapo, failed, succeeded};
 use assert_cmd::Command;
 use dapo::base::files;
 use dapo::verification::Examination;
 
 #[test]
 fn the_doctor_agrees_with_itself_and_names_what_differs() {
-    let (code, stdout, talk) = dapo(&["doctor", "--json"]);
-    assert_eq!(code, 0, "{talk}");
+    let (stdout, _) = succeeded(dapo(&["doctor", "--json"]));
     let mut examined: Examination = serde_json::from_str(&stdout).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("there.json");
@@ -25,8 +24,7 @@ fn the_doctor_agrees_with_itself_and_names_what_differs() {
     let (code, stdout, _) = compare(&examined);
     assert!(code == 4 && stdout.contains("operations differ: softmax\n"), "{stdout}");
     files::write_atomic(&path, b"{}").unwrap();
-    let (code, _, talk) = dapo(&["doctor", "--compare", path.to_str().unwrap()]);
-    assert!(code == 3 && talk.contains("there.json"), "{talk}");
+    failed(dapo(&["doctor", "--compare", path.to_str().unwrap()]), 3, "there.json");
 }
 
 #[test]

@@ -26,17 +26,8 @@ const EXPERIMENT: &str = "experiments/exactness.toml";
 const RECIPE: &str = "golden/mini-aime/recipe.toml";
 
 /// Variables that change how the loops, LibTorch, MKL and oneDNN compute. A cell has only its own.
-const VARIABLES: [&str; 9] = [
-    vectorised::VARIABLE,
-    "ATEN_CPU_CAPABILITY",
-    "ONEDNN_MAX_CPU_ISA",
-    "DNNL_MAX_CPU_ISA",
-    "MKL_CBWR",
-    "MKL_ENABLE_INSTRUCTIONS",
-    "MKL_NUM_THREADS",
-    "OMP_NUM_THREADS",
-    "OMP_DYNAMIC",
-];
+const VARIABLES: &str = "DAPO_INSTRUCTIONS ATEN_CPU_CAPABILITY ONEDNN_MAX_CPU_ISA DNNL_MAX_CPU_ISA MKL_CBWR \
+                         MKL_ENABLE_INSTRUCTIONS MKL_NUM_THREADS OMP_NUM_THREADS OMP_DYNAMIC";
 
 /// Values of each variable.
 const ENVIRONMENT: [(&str, &[&str]); 4] = [
@@ -275,7 +266,7 @@ impl Work {
                 command
             }
         };
-        for name in VARIABLES {
+        for name in VARIABLES.split_whitespace() {
             command.env_remove(name);
         }
         command.envs(setting.environment.iter().copied()).current_dir(self.folder.path());

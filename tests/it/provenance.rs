@@ -1,7 +1,7 @@
 //! Statements about a run. What other programs say of them is in `golden/provenance/`.
 
+use crate::binary::{dapo, failed};
 use crate::{run_fixture, verify};
-use assert_cmd::Command;
 use dapo::base::files;
 use dapo::records::RunFolder;
 use dapo::report::export::statement::{self, StatementProblem};
@@ -25,12 +25,6 @@ fn the_example_run_is_written_for_other_programs() {
     let run = run_fixture::finished(&out.join("run"));
     run::write(&run).unwrap();
     statement::write(&run).unwrap();
-}
-
-pub fn dapo(arguments: &[&str]) -> (i32, String, String) {
-    let output = Command::cargo_bin("dapo").unwrap().args(arguments).output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
 #[test]
@@ -67,9 +61,7 @@ fn a_stated_run_holds_and_every_change_to_it_is_named() {
 
 #[test]
 fn verify_holds_a_run_against_its_statement() {
-    let folder = tempfile::tempdir().unwrap();
-    let run = RunFolder::at(folder.path().join("run"));
-    verify::made(verify::experiment(), &run);
+    let (_scratch, run) = verify::trained(verify::experiment());
     let mut stated = statement::write(&run).unwrap();
     let found = verify::verified(&run);
     assert!(found.checks.iter().any(|check| check.name == "statement"));
@@ -119,16 +111,17 @@ fn what_has_not_ended_or_was_altered_is_not_stated() {
     let folder = tempfile::tempdir().unwrap();
     let run = run_fixture::started(folder.path());
     let root = run.root().display().to_string();
-    let (code, _, talk) = dapo(&["export", &root, "--statement"]);
-    assert!(code == 3 && talk.contains("has not ended"), "{talk}");
+    failed(dapo(&["export", &root, "--statement"]), 3, "has not ended");
     let (_folder, run) = finished();
     let root = run.root().display().to_string();
     files::append_line(&run.path("metrics.jsonl"), &1).unwrap();
-    let (code, _, talk) = dapo(&["export", &root, "--statement"]);
-    assert!(code == 4 && talk.contains("metrics.jsonl is not the file of outcome.json"), "{talk}");
+    failed(
+        dapo(&["export", &root, "--statement"]),
+        4,
+        "metrics.jsonl is not the file of outcome.json",
+    );
     assert!(!run.path(statement::NAME).exists());
     let study = folder.path().join("study");
     files::create_folder(&study).unwrap();
-    let (code, _, talk) = dapo(&["export", study.to_str().unwrap(), "--statement"]);
-    assert!(code == 2 && talk.contains("is for a run folder"), "{talk}");
+    failed(dapo(&["export", study.to_str().unwrap(), "--statement"]), 2, "is for a run folder");
 }

@@ -1,6 +1,6 @@
 //! The steps that make the input of a case, as the tables write them.
 
-use crate::{golden_data, repository, run_fixture};
+use crate::{golden_data, repository, run_fixture, tune, verify};
 use dapo::algorithm::Problem;
 use dapo::base::files;
 use dapo::policy::checkpoint;
@@ -30,7 +30,8 @@ pub enum Step {
     /// The first place of a text replaced.
     Replace { edit: String, from: String, to: String },
     /// Values of a JSON file, or of every line of a `.jsonl` file, by their path (`a > b`), as JSON.
-    Set { edit: String, set: BTreeMap<String, String> },
+    /// With a number, of that line alone.
+    Set { edit: String, set: BTreeMap<String, String>, line: Option<usize> },
     /// A value of a JSON file taken away.
     Unset { edit: String, unset: String },
     /// Text before what is there.
@@ -41,6 +42,12 @@ pub enum Step {
     Middle { edit: String, without_middle: usize },
     /// Bytes overwritten from a place on; a negative one counts from the end.
     Overwrite { edit: String, at: isize, hex: String },
+    /// A line taken away.
+    WithoutLine { edit: String, without_line: usize },
+    /// A line once more at the end.
+    LineAgain { edit: String, line_again: usize },
+    /// The lowest bit of a byte flipped, so many places from the end.
+    Flip { edit: String, flip: isize },
     /// The first half of what is there.
     Half { half: String },
     /// Nothing of what was there.
@@ -59,6 +66,10 @@ pub enum Step {
     Safetensors { safetensors: String, zeros: usize },
     /// A tensor of `model/`: of another shape and all ones, with one other element, or removed.
     Tensor { tensor: String, shape: Option<Vec<i64>>, element: Option<usize>, value: Option<f32> },
+    /// An empty folder.
+    Folder { folder: String },
+    /// What is done to the run: see [`verify::tamper`].
+    Tamper { tamper: String },
     /// `set.parquet` in the released schema: these questions.
     Problems { problems: Vec<String> },
     /// `study/cells.jsonl` with one cell of this experiment.
@@ -88,15 +99,15 @@ impl Step {
                 assert!(text.contains(from), "{name} has no {from}");
                 text.replacen(from, to, 1).into_bytes()
             }),
-            Self::Set { edit: name, set } => edit(name, &|bytes| {
-                change_json(name, bytes, &|json| {
+            Self::Set { edit: name, set, line } => edit(name, &|bytes| {
+                change_json(name, bytes, *line, &|json| {
                     for (path, value) in set {
                         *at(json, path) = serde_json::from_str(value).unwrap();
                     }
                 })
             }),
             Self::Unset { edit: name, unset } => edit(name, &|bytes| {
-                change_json(name, bytes, &|json| {
+                change_json(name, bytes, None, &|json| {
                     let (parent, key) = unset.rsplit_once(" > ").unwrap_or(("", unset));
                     at(json, parent).as_object_mut().unwrap().remove(key).unwrap();
                 })
@@ -119,6 +130,22 @@ impl Step {
                 }
                 bytes
             }),
+            Self::WithoutLine { edit: name, without_line } => edit(name, &|bytes| {
+                let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').collect::<Vec<_>>();
+                lines.remove(*without_line);
+                lines.concat()
+            }),
+            Self::LineAgain { edit: name, line_again } => edit(name, &|bytes| {
+                let mut lines = bytes.split_inclusive(|byte| *byte == b'\n');
+                [&bytes, lines.nth(*line_again).unwrap()].concat()
+            }),
+            Self::Flip { edit: name, flip } => edit(name, &|mut bytes| {
+                let place = bytes.len().checked_add_signed(*flip).unwrap();
+                bytes[place] ^= 1;
+                bytes
+            }),
+            Self::Folder { folder: name } => files::create_folder(&folder.join(name)).unwrap(),
+            Self::Tamper { tamper } => verify::tamper(&RunFolder::at(folder.join("run")), tamper),
             Self::Half { half } => edit(half, &|bytes| bytes[..bytes.len() / 2].to_vec()),
             Self::Garbage { garbage } => {
                 write(garbage, b"\x00\x1b]52;c;aGk=\x07 not what it should be \xff\xfe");
@@ -187,7 +214,7 @@ fn given(folder: &Path, name: &str) {
     let write = |name: &str, content: &str| {
         files::write_atomic(&folder.join(name), content.as_bytes()).unwrap();
     };
-    let run = RunFolder::at(&folder.join("run"));
+    let run = RunFolder::at(folder.join("run"));
     let base = golden_data::folder("mini-aime/base");
     match name {
         // A copy of the base policy, and an arm that starts from it.
@@ -197,6 +224,9 @@ fn given(folder: &Path, name: &str) {
                 files::write_atomic(&folder.join("model").join(name), &bytes).unwrap();
             }
             write("arm.toml", &smoke_arm("[inputs]\nmodel = \"model\""));
+        }
+        "experiments" => {
+            symlink(repository::root().join(name), folder.join(name)).unwrap();
         }
         // A link to the base policy.
         "base" => symlink(base, folder.join("base")).unwrap(),
@@ -217,7 +247,22 @@ fn given(folder: &Path, name: &str) {
                        train = \"train.jsonl\"\ndev = \"dev.jsonl\"\ntest = [\"test.jsonl\"]";
             write("arm.toml", &smoke_arm(arm));
         }
-        // A finished run.
+        // The walkthrough's problems and a model.
+        "own problems" => {
+            given(folder, "model");
+            for name in ["train.jsonl", "dev.jsonl", "test.jsonl"] {
+                let own = repository::root().join("experiments/own-task").join(name);
+                write(name, &files::read_text(&own).unwrap());
+            }
+        }
+        "tuning" => {
+            write("recipe.toml", tune::RECIPE);
+            write("solutions.jsonl", &tune::solutions());
+        }
+        // A run that was trained, with its report.
+        "trained run" => verify::copy(verify::finished_once(), run.root()),
+        "forged" => verify::forge(&run),
+        // A made-up finished run.
         "run" => drop(run_fixture::finished(run.root())),
         "run that has started" => drop(run_fixture::started(run.root())),
         "70 MB of timings" => {
@@ -242,7 +287,7 @@ fn given(folder: &Path, name: &str) {
                 json!({"type": "Replace", "pattern": {"String": "1"}, "content": "1111111111"});
             let rules = json!({"type": "Sequence", "normalizers": vec![rule; 30]});
             let set = [("normalizer".to_string(), rules.to_string())].into();
-            Step::Set { edit: "model/tokenizer.json".into(), set }.take(folder);
+            Step::Set { edit: "model/tokenizer.json".into(), set, line: None }.take(folder);
         }
         "recipe" => {
             write("recipe.toml", &files::read_text(&base.join("../recipe.toml")).unwrap());
@@ -263,22 +308,37 @@ fn smoke_arm(text: &str) -> String {
     format!("extends = {:?}\n{text}", smoke.display())
 }
 
-fn change_json(name: &str, bytes: Vec<u8>, change: &dyn Fn(&mut Value)) -> Vec<u8> {
+/// A JSON file changed; of a `.jsonl` file every line, or one.
+fn change_json(
+    name: &str,
+    bytes: Vec<u8>,
+    line: Option<usize>,
+    change: &dyn Fn(&mut Value),
+) -> Vec<u8> {
     let changed = |text: &str| {
         let mut json: Value = serde_json::from_str(text).unwrap();
         change(&mut json);
         format!("{json}\n")
     };
     let text = String::from_utf8(bytes).unwrap();
-    if name.ends_with(".jsonl") {
-        return text.lines().map(changed).collect::<String>().into_bytes();
+    if !name.ends_with(".jsonl") {
+        return changed(&text).into_bytes();
     }
-    changed(&text).into_bytes()
+    let is_meant = |index: usize| line.is_none_or(|line| line == index);
+    let lines = text.lines().enumerate();
+    let lines = lines.map(|(index, text)| match is_meant(index) {
+        true => changed(text),
+        false => format!("{text}\n"),
+    });
+    lines.collect::<String>().into_bytes()
 }
 
-/// The value at a path such as `a > b`; the whole for an empty one.
+/// The value at a path such as `a > 0 > b`; the whole for an empty one.
 fn at<'a>(json: &'a mut Value, path: &str) -> &'a mut Value {
-    path.split(" > ").filter(|key| !key.is_empty()).fold(json, |json, key| &mut json[key])
+    path.split(" > ").filter(|key| !key.is_empty()).fold(json, |json, key| match json {
+        Value::Array(items) => &mut items[key.parse::<usize>().unwrap()],
+        object => &mut object[key],
+    })
 }
 
 /// Removes what a name holds, if anything.

@@ -8,21 +8,6 @@ use dapo::algorithm::{Aggregation, StepTotals, TokenMeanUnit};
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
-/// Inputs of [`agg_loss`].
-pub const AGG_LOSS: &[&str] = &[
-    "loss_mat",
-    "loss_mask",
-    "loss_agg_mode",
-    "dp_size",
-    "batch_num_tokens",
-    "global_batch_size",
-    "loss_scale_factor",
-];
-
-/// Inputs of [`accumulation`].
-pub const ACCUMULATION: &[&str] =
-    &["ranks_micro_lengths", "loss_mats", "loss_masks", "loss_agg_mode"];
-
 /// How `agg_loss` is asked to aggregate.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Mode {

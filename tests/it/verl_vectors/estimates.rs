@@ -9,12 +9,6 @@ use dapo::algorithm::kl::penalty;
 use dapo::numerics::{Numerics, fast};
 use tch::{Kind, Tensor};
 
-/// Inputs of [`entropy_and_log_probs`].
-pub const ENTROPY: &[&str] = &["logits", "labels", "response_mask", "temperature_for_scaled"];
-
-/// Inputs of [`kl_penalty`].
-pub const KL_PENALTY: &[&str] = &["logprob", "ref_logprob", "kl_penalty"];
-
 /// Entropy and log-probs of logits `[..., vocab]`, their gradients, and
 /// `compute_entropy_loss` in all modes. verl's three ways to compute log-probs are one here.
 pub fn entropy_and_log_probs(case: &Case) -> Outputs {

@@ -9,34 +9,6 @@ use dapo::numerics::Numerics;
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
-/// Inputs of [`policy_loss`].
-pub const POLICY_LOSS: &[&str] = &[
-    "old_log_prob",
-    "log_prob",
-    "advantages",
-    "response_mask",
-    "cliprange",
-    "cliprange_low",
-    "cliprange_high",
-    "clip_ratio_c",
-    "loss_agg_mode",
-];
-
-/// Inputs of [`policy_loss_vanilla`].
-pub const POLICY_LOSS_VANILLA: &[&str] = &[
-    "old_log_prob",
-    "log_prob",
-    "advantages",
-    "response_mask",
-    "clip_ratio",
-    "clip_ratio_low",
-    "clip_ratio_high",
-    "clip_ratio_c",
-    "loss_agg_mode",
-    "global_batch_info",
-    "rollout_is_weights",
-];
-
 /// verl's fixed clamp of log r (core_algos.py:1210-1212).
 const CLAMP: LogRatioClamp = LogRatioClamp::Symmetric { bound: 20.0 };
 

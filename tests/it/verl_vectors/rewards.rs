@@ -14,21 +14,6 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use tch::{Kind, Tensor};
 
-/// Inputs of [`math_dapo`].
-pub const MATH_DAPO: &[&str] =
-    &["response", "ground_truth", "strict_box_verify", "mode", "pause_tokens_index"];
-
-/// Inputs of [`normalise_final_answer`].
-pub const NORMALISE: &[&str] = &["input"];
-
-/// Inputs of [`reward_manager`].
-pub const REWARD_MANAGER: &[&str] =
-    &["padded_response_length", "max_resp_len", "overlong_buffer_cfg"];
-
-/// Inputs of [`advantage`].
-pub const ADVANTAGE: &[&str] =
-    &["token_level_rewards", "response_mask", "index", "epsilon", "norm_adv_by_std_in_grpo"];
-
 /// `math_dapo.compute_score` (verl/utils/reward_score/math_dapo.py:220-272).
 pub fn math_dapo(case: &Case) -> Outputs {
     let (response, ground_truth) = (case.text("response"), case.text("ground_truth"));

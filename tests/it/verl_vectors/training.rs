@@ -10,20 +10,6 @@ use dapo::policy::optimizer::{clip_coefficient, global_norm, learning_rate};
 use dapo::policy::{Element, Update};
 use serde_json::Value;
 
-/// Inputs of [`dynamic_sampling`].
-pub const DYNAMIC_SAMPLING: &[&str] =
-    &["rollout_n", "train_batch_size", "max_num_gen_batches", "metric", "gen_batches"];
-
-/// Inputs of [`balance_batch`].
-pub const BALANCE_BATCH: &[&str] = &["seqlens", "dp_size"];
-
-/// Inputs of [`lr_schedule`].
-pub const LR_SCHEDULE: &[&str] = &["lr", "lr_warmup_steps"];
-
-/// Inputs of [`adamw`].
-pub const ADAMW: &[&str] =
-    &["p0", "grads", "lr", "betas", "eps", "weight_decay", "grad_clip_max_norm"];
-
 /// A group of the loop below: (position in the stream, trajectory, metric) of each row.
 type Rows = Vec<(usize, f64, f64)>;
 
