@@ -1,6 +1,7 @@
 //! Grids run, stop, go on, and notice what was tampered with. Every run is two tiny rollout steps
 //! on the problems of `experiments/own-task`.
 
+use crate::binary::{Output, ended, failed, succeeded};
 use assert_cmd::cargo::CommandCargoExt;
 use dapo::base::files;
 use dapo::experiment::Grid;
@@ -76,6 +77,10 @@ impl Scene {
         self.folder.path().join(name)
     }
 
+    pub fn write(&self, name: &str, text: &str) {
+        files::write_atomic(&self.path(name), text.as_bytes()).unwrap();
+    }
+
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::cargo_bin("dapo").unwrap();
         command.args(arguments).current_dir(self.folder.path());
@@ -83,14 +88,11 @@ impl Scene {
         command
     }
 
-    /// Exit code, standard output, standard error.
-    pub fn dapo(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
-        let output = self.command(arguments).output().unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    pub fn dapo(&self, arguments: &[&str]) -> Output {
+        ended(&mut self.command(arguments))
     }
 
-    fn ablate(&self, rest: &[&str]) -> (Option<i32>, String, String) {
+    fn ablate(&self, rest: &[&str]) -> Output {
         let fixed = ["ablate", "grid.toml", "--out", "study", "--jobs", "2"];
         self.dapo(&[&fixed, rest].concat())
     }
@@ -143,8 +145,7 @@ pub fn same_run(a: &Cell, b: &Cell) {
 #[test]
 fn a_grid_is_run_once_survives_kills_and_runs_again_what_was_edited() {
     let scene = Scene::new(GRID);
-    let (code, plan, talk) = scene.ablate(&["--dry-run"]);
-    assert_eq!(code, Some(0), "{talk}");
+    let (plan, _) = succeeded(scene.ablate(&["--dry-run"]));
     // The hashes are the benchmark's, which may be tuned.
     insta::with_settings!({ filters => vec![(r"  [0-9a-f]{12}  ", "  [hash]  ")] }, {
         insta::assert_snapshot!("dry_run", plan);
@@ -164,8 +165,7 @@ fn a_grid_is_run_once_survives_kills_and_runs_again_what_was_edited() {
     let talk: Vec<String> = talk.map_while(Result::ok).collect();
     assert_eq!(child.wait().unwrap().code(), Some(130), "{talk:?}");
     assert!(talk.contains(&"stopped; the same command goes on".to_string()), "{talk:?}");
-    let (code, table, talk) = scene.ablate(&[]);
-    assert_eq!(code, Some(0), "{talk}");
+    let (table, _) = succeeded(scene.ablate(&[]));
     assert!(table.contains("2 finished"), "{table}");
     let (names, others) = scene.records();
     assert_eq!((names.len(), others.len()), (4, 0));
@@ -174,7 +174,7 @@ fn a_grid_is_run_once_survives_kills_and_runs_again_what_was_edited() {
     let before: Vec<Vec<u8>> =
         names.iter().map(|name| files::read(&scene.record(name)).unwrap()).collect();
     let (code, _, talk) = scene.ablate(&[]);
-    assert!(code == Some(0) && !talk.contains("begins: "), "{talk}");
+    assert!(code == 0 && !talk.contains("begins: "), "{talk}");
     let after: Vec<Vec<u8>> =
         names.iter().map(|name| files::read(&scene.record(name)).unwrap()).collect();
     assert_eq!(before, after);
@@ -207,17 +207,16 @@ fn records_hold_what_the_runs_did(scene: &Scene, names: &[String]) {
     }
     // A reviewer runs one cell again from its record and compares.
     let record = format!("study/cells/{}", names[0]);
-    let (code, _, talk) = scene.dapo(&["train", &record, "--no-plan", "--out", "mine"]);
-    assert_eq!(code, Some(0), "{talk}");
+    succeeded(scene.dapo(&["train", &record, "--no-plan", "--out", "mine"]));
     let (code, differences, talk) = scene.dapo(&["runs", "cells", &record, "--run", "mine"]);
-    assert_eq!((code, differences.as_str()), (Some(0), ""), "{talk}");
+    assert_eq!((code, differences.as_str()), (0, ""), "{talk}");
     assert!(
         talk.contains("graded again: every outcome and prediction is the stored one"),
         "{talk}"
     );
     let other = format!("study/cells/{}", names[1]);
     let (code, differences, _) = scene.dapo(&["runs", "cells", &other, "--run", "mine"]);
-    assert_eq!(code, Some(4));
+    assert_eq!(code, 4);
     assert!(differences.contains("ledger_head: "), "{differences}");
 }
 
@@ -238,8 +237,7 @@ fn edited_records_are_set_aside(scene: &Scene, names: &[String]) {
     );
     files::write_atomic(&metrics, text.as_bytes()).unwrap();
 
-    let (code, _, talk) = scene.ablate(&[]);
-    assert_eq!(code, Some(0), "{talk}");
+    let (_, talk) = succeeded(scene.ablate(&[]));
     assert!(talk.contains(&format!("{}: its digest does not fit its content", names[0])), "{talk}");
     let misfit = format!("{}: metrics.jsonl of its run folder is another one", names[1]);
     assert!(talk.contains(&misfit), "{talk}");
@@ -255,15 +253,15 @@ fn edited_records_are_set_aside(scene: &Scene, names: &[String]) {
 fn a_study_without_run_folders_is_whole(scene: &Scene, names: &[String]) {
     files::remove_folder(&scene.path("study/runs")).unwrap();
     let (code, _, talk) = scene.ablate(&[]);
-    assert!(code == Some(0) && !talk.contains("begins: "), "{talk}");
+    assert!(code == 0 && !talk.contains("begins: "), "{talk}");
     let (code, listed, _) = scene.dapo(&["runs", "cells", "study"]);
-    assert_eq!(code, Some(0));
+    assert_eq!(code, 0);
     assert!(names.iter().all(|name| listed.contains(name.trim_end_matches(".json"))), "{listed}");
     assert!(listed.contains("tiny/symmetric"), "{listed}");
     exports_hold_every_value(scene, names);
     // More seeds join those that are there; the grid's file has them all.
     let (code, plan, _) = scene.ablate(&["--dry-run", "--seeds", "2..3"]);
-    assert_eq!(code, Some(0));
+    assert_eq!(code, 0);
     assert!(
         plan.contains("4 cells, 2 to run") && plan.contains("from the cells on record"),
         "{plan}"
@@ -276,16 +274,14 @@ fn a_study_without_run_folders_is_whole(scene: &Scene, names: &[String]) {
     let dev = dev.replace("TRAIN", &at("train.jsonl")).replace("TEST", &at("test.jsonl"));
     files::write_atomic(&scene.path("base.toml"), (own + &dev).as_bytes()).unwrap();
     let other = "{\"question\": \"1+2?\", \"answer\": 3}\n";
-    files::write_atomic(&scene.path("dev.jsonl"), other.as_bytes()).unwrap();
-    let (code, _, talk) = scene.ablate(&[]);
-    assert_eq!(code, Some(3), "{talk}");
-    assert!(talk.contains("this cell was made from other inputs (data/dev)"), "{talk}");
+    scene.write("dev.jsonl", other);
+    failed(scene.ablate(&[]), 3, "this cell was made from other inputs (data/dev)");
 }
 
 fn exports_hold_every_value(scene: &Scene, names: &[String]) {
     let (code, _, talk) =
         scene.dapo(&["export", "study", "--csv", "--parquet", "--tensorboard", "--out", "tables"]);
-    assert_eq!(code, Some(0), "{talk}");
+    assert_eq!(code, 0, "{talk}");
     let cells: Vec<Cell> = names.iter().map(|name| scene.cell(name)).collect();
     let lines = |name: &str| {
         let text = files::read_text(&scene.path("tables").join(name)).unwrap();
@@ -311,7 +307,7 @@ fn exports_hold_every_value(scene: &Scene, names: &[String]) {
         assert_eq!(seeds, ["seed-1", "seed-2"]);
     }
     let (code, _, _) = scene.dapo(&["export", "study"]);
-    assert_eq!(code, Some(2));
+    assert_eq!(code, 2);
 }
 
 #[test]
@@ -322,39 +318,38 @@ fn what_was_declared_stays_with_the_study_and_gives_its_seeds() {
     let text = files::read_text(&shipped).unwrap();
     let seeds = text.lines().find(|line| line.starts_with("seeds = ")).unwrap();
     let declare = |text: &str| {
-        files::write_atomic(&scene.path("declared.toml"), text.as_bytes()).unwrap();
+        scene.write("declared.toml", text);
         scene.ablate(&["--declaration", "declared.toml"])
     };
-    let (code, _, talk) = declare("question = 1");
-    assert!(code == Some(3) && talk.contains("declared.toml: "), "{code:?} {talk}");
+    failed(declare("question = 1"), 3, "declared.toml: ");
     assert!(!scene.path("study").exists());
 
     let own = text.replace(seeds, "seeds = [5]");
     // A dry run prints what binds the arms; another arm under the same name is refused.
-    files::write_atomic(&scene.path("declared.toml"), own.as_bytes()).unwrap();
-    let (code, out, talk) = scene.ablate(&["--declaration", "declared.toml", "--dry-run"]);
-    assert_eq!(code, Some(0), "{talk}");
+    scene.write("declared.toml", &own);
+    let (out, _) = succeeded(scene.ablate(&["--declaration", "declared.toml", "--dry-run"]));
     let arms = &out[out.find("[arms]\n").unwrap()..];
     let arms = &arms[..arms.find("\n\n").unwrap()];
     assert!(arms.starts_with("[arms]\n\"tiny/all\" = \""), "{arms}");
     let digest = arms.rsplit('"').nth(1).unwrap();
     let other = arms.replace(digest, &digest.replace(&digest[..8], "00000000"));
-    let (code, _, talk) = declare(&format!("{own}\n{other}\n"));
-    assert!(code == Some(3) && talk.contains("; the declaration names 00000000"), "{talk}");
+    failed(declare(&format!("{own}\n{other}\n")), 3, "; the declaration names 00000000");
     assert!(!scene.path("study").exists());
     let own = format!("{own}\n{arms}\n");
-    let (code, _, talk) = declare(&own);
-    assert_eq!(code, Some(0), "{talk}");
+    succeeded(declare(&own));
     let (names, _) = scene.records();
     assert_eq!(names.iter().map(|name| scene.cell(name).seed).collect::<Vec<_>>(), [5]);
     let kept = dapo::study::declaration::load(&scene.path("study/study.json")).unwrap();
     assert_eq!(kept, dapo::study::declaration::load(&scene.path("declared.toml")).unwrap());
 
-    let (code, _, talk) = declare(&own.replace("margin = 0.04", "margin = 0.05"));
-    assert!(code == Some(3) && talk.contains("the study was declared otherwise"), "{talk}");
+    failed(
+        declare(&own.replace("margin = 0.04", "margin = 0.05")),
+        3,
+        "the study was declared otherwise",
+    );
     files::remove_file(&scene.path("study/study.json")).unwrap();
     let (code, _, talk) = declare(&own);
-    assert!(code == Some(0) && talk.contains("put beside 1 cell on record"), "{talk}");
+    assert!(code == 0 && talk.contains("put beside 1 cell on record"), "{talk}");
 }
 
 #[test]
@@ -377,19 +372,17 @@ learning_rate = 1e30
     let scene = Scene::new(&(short.replace("seeds = [1, 2]", "seeds = [1]") + arms));
     let base = files::read_text(&scene.path("base.toml")).unwrap();
     let fast = base.replacen("name = \"tiny\"", "name = \"tiny\"\nnumerics = \"fast\"", 1);
-    files::write_atomic(&scene.path("base.toml"), fast.as_bytes()).unwrap();
+    scene.write("base.toml", &fast);
 
     // A study in use is left alone.
     let held = files::create_folder(&scene.path("study"))
         .and_then(|()| files::lock(&scene.path("study/ablate.lock")))
         .unwrap();
-    let (code, _, talk) = scene.ablate(&[]);
-    assert_eq!(code, Some(3), "{talk}");
-    assert!(talk.contains("study is in use by another `dapo ablate`"), "{talk}");
+    failed(scene.ablate(&[]), 3, "study is in use by another `dapo ablate`");
     drop(held);
 
     let (code, table, talk) = scene.ablate(&["--last-checkpoint-only"]);
-    assert_eq!(code, Some(6), "{talk}");
+    assert_eq!(code, 6, "{talk}");
     for expected in ["1 finished", "1 diverged", "1 failed"] {
         assert!(table.contains(expected), "{table}");
     }
@@ -417,32 +410,24 @@ learning_rate = 1e30
     assert_eq!(files::list(&scene.path(&run).join("checkpoints")).unwrap(), ["step-000002"]);
     let base = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/mini-aime/base");
     let data = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/own-task");
-    let (code, checks, talk) = scene.dapo(&["verify", &run, "--base", base, "--data", data]);
-    assert_eq!(code, Some(0), "{checks}{talk}");
+    succeeded(scene.dapo(&["verify", &run, "--base", base, "--data", data]));
 
     let (code, _, talk) = scene.ablate(&[]);
-    assert!(code == Some(6) && !talk.contains("begins: "), "{talk}");
+    assert!(code == 6 && !talk.contains("begins: "), "{talk}");
     let (code, _, talk) = scene.ablate(&["--retry-failed"]);
-    assert!(code == Some(6) && talk.matches("begins: tiny/stops").count() == 1, "{talk}");
+    assert!(code == 6 && talk.matches("begins: tiny/stops").count() == 1, "{talk}");
 }
 
 #[test]
 fn a_grid_that_cannot_be_used_ends_with_code_3_before_anything_is_written() {
     let restated = GRID.replace("high = 0.2", "high = 0.28");
-    let (code, _, talk) = Scene::new(&restated).ablate(&["--dry-run"]);
-    assert_eq!(code, Some(0), "{talk}");
+    let (_, talk) = succeeded(Scene::new(&restated).ablate(&["--dry-run"]));
     assert!(talk.contains("note: ") && talk.contains("dapo.clip.high: changes nothing"), "{talk}");
     let nothing = restated.replace("overlong = { punishment = { kind = \"none\" } }\n", "");
     let scene = Scene::new(&nothing);
-    let (code, _, talk) = scene.ablate(&[]);
-    assert_eq!(code, Some(3));
-    assert!(
-        talk.contains("grid.toml, arm \"symmetric\": dapo.clip.high: changes nothing"),
-        "{talk}"
-    );
-    let (code, _, talk) = scene.dapo(&["ablate", "nowhere"]);
-    assert!(code == Some(3) && talk.contains("experiments/grids/nowhere.toml"), "{talk}");
+    failed(scene.ablate(&[]), 3, "grid.toml, arm \"symmetric\": dapo.clip.high: changes nothing");
+    failed(scene.dapo(&["ablate", "nowhere"]), 3, "experiments/grids/nowhere.toml");
     let (code, _, _) = scene.ablate(&["--seeds", "3..1"]);
-    assert_eq!(code, Some(2));
+    assert_eq!(code, 2);
     assert!(!scene.path("study").exists());
 }

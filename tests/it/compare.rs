@@ -1,16 +1,14 @@
 //! `dapo compare`: tables, run folders and what it refuses.
 
+use crate::binary::{Output, dapo_in, failed, succeeded};
 use crate::run_fixture;
 use assert_cmd::Command;
 use dapo::base::files;
 use serde_json::{Value, json};
 use std::path::Path;
 
-fn compare(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
-    let mut command = Command::cargo_bin("dapo").unwrap();
-    let output = command.current_dir(folder).arg("compare").args(arguments).output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+fn compare(folder: &Path, arguments: &[&str]) -> Output {
+    dapo_in(folder, &[&["compare"], arguments].concat())
 }
 
 /// A table in which sample `j` of problem `i` is correct where `(7·i + 5·j) % 10` is below `tenths`.
@@ -47,9 +45,11 @@ fn run_folders_are_compared_by_the_last_evaluation_of_a_set() {
     let folder = tempfile::tempdir().unwrap();
     run_fixture::finished(&folder.path().join("one"));
     run_fixture::finished(&folder.path().join("two"));
-    let (code, _, talk) = compare(folder.path(), &["one", "two"]);
-    assert_eq!(code, 3, "{talk}");
-    assert!(talk.contains("one: several sets were evaluated, choose one with --evaluation-set: dev, mini-aime, mini-aime-plus"), "{talk}");
+    failed(
+        compare(folder.path(), &["one", "two"]),
+        3,
+        "one: several sets were evaluated, choose one with --evaluation-set: dev, mini-aime, mini-aime-plus",
+    );
     let (code, json, talk) =
         compare(folder.path(), &["one", "two", "--evaluation-set", "mini-aime", "--json"]);
     assert_eq!(code, 0, "{talk}");
@@ -86,8 +86,7 @@ fn what_cannot_be_compared_is_refused_with_the_file() {
     assert_eq!(code, 0);
     assert!(text.contains("only the 10 problems"), "{text}");
     let no_sample = ["no.csv", "no.csv", "--no-sample-column"];
-    let (code, text, talk) = compare(folder.path(), &no_sample);
-    assert_eq!(code, 0, "{talk}");
+    let (text, _) = succeeded(compare(folder.path(), &no_sample));
     assert!(text.contains("one problem says nothing about others"), "{text}");
 }
 
@@ -141,8 +140,7 @@ fn lines_of_verl_and_lm_eval_are_compared_and_what_is_ambiguous_is_named() {
         (["samples_a.jsonl", "samples_b.jsonl"], &strict[..], "correct `exact_match`"),
         (["own.jsonl", "own.jsonl"], &["--no-sample-column"], "correct `grade.correct`"),
     ] {
-        let (code, shown, talk) = compare(folder.path(), &[&sides[..], flags].concat());
-        assert_eq!(code, 0, "{talk}");
+        let (shown, _) = succeeded(compare(folder.path(), &[&sides[..], flags].concat()));
         assert!(shown.contains(words), "{shown}");
     }
     for (name, words) in [
@@ -173,9 +171,7 @@ fn a_file_of_another_format_is_named_as_what_it_is() {
         ("d.jsonl", b"<!DOCTYPE html>", "an HTML or XML page"),
     ] {
         files::write_atomic(&folder.path().join(name), bytes).unwrap();
-        let (code, _, talk) = compare(folder.path(), &[name, name]);
-        assert_eq!(code, 3, "{talk}");
-        assert!(talk.contains(&format!("{name}: it is {words}")), "{talk}");
+        failed(compare(folder.path(), &[name, name]), 3, &format!("{name}: it is {words}"));
         let mut grade = Command::cargo_bin("dapo").unwrap();
         let output = grade.current_dir(folder.path()).args(["grade", name]).output().unwrap();
         let talk = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -1,21 +1,13 @@
 //! `dapo config`: differing keys with their sources, for files, arms, runs and publications.
 
-use assert_cmd::Command;
+use crate::binary::{Output, dapo, failed};
 use dapo::base::files;
 use dapo::experiment::{extends, sources};
 use serde_json::Value;
 use std::path::Path;
 
-fn config(arguments: &[&str]) -> (i32, String, String) {
-    let output = Command::cargo_bin("dapo")
-        .unwrap()
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .arg("config")
-        .args(arguments)
-        .output()
-        .unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+fn config(arguments: &[&str]) -> Output {
+    dapo(&[&["config"], arguments].concat())
 }
 
 #[test]
@@ -122,19 +114,5 @@ fn keys_are_explained_one_by_one_by_table_and_all() {
     let (_, text, _) = config(&["explain", "--json"]);
     let all = serde_json::from_str::<Value>(&text).unwrap().as_array().unwrap().len();
     assert_eq!(all, sources::all().count());
-    let (code, _, talk) = config(&["explain", "dapo.clip.hihg"]);
-    assert!(code == 2 && talk.contains("there is no key dapo.clip.hihg"), "{talk}");
-}
-
-#[test]
-fn what_is_no_experiment_is_named_with_exit_code_3() {
-    let (code, text, talk) = config(&["diff", "dapo", "clip-hihger"]);
-    assert!(code == 3 && text.is_empty(), "{text}");
-    assert!(talk.contains("clip-hihger is no file") && talk.contains("clip-higher"), "{talk}");
-    let (code, _, talk) = config(&["show", "nowhere.toml"]);
-    assert!(code == 3 && talk.contains("nowhere.toml"), "{talk}");
-    let folder = tempfile::tempdir().unwrap();
-    let empty = folder.path().display().to_string();
-    let (code, _, talk) = config(&["diff", "dapo", &empty]);
-    assert!(code == 3 && talk.contains("experiment.json"), "{talk}");
+    failed(config(&["explain", "dapo.clip.hihg"]), 2, "there is no key dapo.clip.hihg");
 }

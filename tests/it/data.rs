@@ -111,25 +111,6 @@ fn held_out_problems_are_a_set_of_their_own_whatever_the_order_of_the_rows() {
 }
 
 #[test]
-fn a_missing_file_is_an_error() {
-    let folder = tempfile::tempdir().unwrap();
-    let source = folder.path().join("none.parquet");
-    assert!(run_prepare(&source, folder.path(), &[]).is_err());
-}
-
-#[test]
-fn the_source_is_never_replaced() {
-    let folder = tempfile::tempdir().unwrap();
-    let source = folder.path().join("dev.parquet");
-    let problems = data::load(&Data::MiniAime { variant: MiniAimeVariant::Standard }).unwrap().dev;
-    data::write(&source, &problems, false).unwrap();
-    let before = files::sha256_file(&source).unwrap();
-    assert_eq!(prepare(&source, folder.path(), &[]), ExitCode::from(2));
-    assert_eq!(files::sha256_file(&source).unwrap(), before);
-    assert_eq!(files::list(folder.path()).unwrap(), ["dev.parquet"]);
-}
-
-#[test]
 fn an_audit_counts_tokens_in_the_chat_template_and_names_an_end_of_turn_that_stops_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);

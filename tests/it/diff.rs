@@ -1,6 +1,6 @@
 //! `dapo diff`: two runs, whole or tampered with, and what it names.
 
-use crate::run_fixture;
+use crate::{run_fixture, verify};
 use assert_cmd::Command;
 use dapo::base::files;
 use dapo::experiment::{Experiment, extends};
@@ -46,16 +46,7 @@ fn train(root: &Path, steps: u64, change: impl FnOnce(&mut Experiment)) -> RunFo
 
 /// A copy of a run, as a stranger would receive it.
 pub fn copy(from: &RunFolder, to: &Path) -> RunFolder {
-    fn walk(from: &Path, to: &Path) {
-        for name in files::list(from).unwrap() {
-            let (from, to) = (from.join(&name), to.join(&name));
-            match from.is_dir() {
-                true => walk(&from, &to),
-                false => files::write_atomic(&to, &files::read(&from).unwrap()).unwrap(),
-            }
-        }
-    }
-    walk(from.root(), to);
+    verify::copy(from.root(), to);
     RunFolder::at(to)
 }
 

@@ -1,6 +1,7 @@
 //! Other trainers: what they wrote (golden/engines) becomes a run, or is refused by name; one update of
 //! theirs is one update of this harness.
 
+use crate::bad_input::input::Step;
 use dapo::algorithm::{Selection, StepTotals};
 use dapo::base::{Purpose, files, rng::stream};
 use dapo::engines::run::{self, EngineOptions};
@@ -14,6 +15,8 @@ use dapo::training::run::inputs::{self, Inputs};
 use dapo::training::update::{self, Settings};
 use dapo::training::{MiniBatch, RunEnded, Unfinished};
 use dapo::verification::verify::{self, Options, VerifyVerdict};
+use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 const ARMS: [&str; 5] = ["grpo", "token-mean", "filter", "dr-grpo", "response-sum"];
@@ -133,7 +136,7 @@ fn outputs_of(arm: &str, to: &Path) {
     write(&to.join("trainer/checkpoint-1/trainer_state.json"), b"{}");
 }
 
-fn write(path: &Path, bytes: &[u8]) {
+pub fn write(path: &Path, bytes: &[u8]) {
     files::create_folder(path.parent().unwrap()).unwrap();
     files::write_atomic(path, bytes).unwrap();
 }
@@ -169,60 +172,40 @@ fn what_trl_wrote_becomes_a_run_that_verifies() {
     );
 }
 
-/// The rollouts with another first token in their first line.
-fn with_first_token(token: u32) -> impl Fn(String) -> String {
-    move |text| {
-        let (first, rest) = text.split_once('\n').unwrap();
-        let mut line: serde_json::Value = serde_json::from_str(first).unwrap();
-        line["tokens"][0] = token.into();
-        format!("{line}\n{rest}")
-    }
+/// A row of a table of what is spoilt.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Spoilt {
+    pub make: Vec<Step>,
+    pub says: String,
 }
+
+/// The rows of a table.
+pub fn spoilt(tables: &str, name: &str) -> Vec<Spoilt> {
+    let mut tables: BTreeMap<String, Vec<Spoilt>> = toml::from_str(tables).unwrap();
+    tables.remove(name).unwrap()
+}
+
+/// What trainers wrote.
+pub const OUTPUTS: &str = include_str!("engine_outputs.toml");
 
 #[test]
 fn outputs_that_are_not_what_the_arm_makes_are_refused_by_name() {
-    let rollouts = "rollouts/step-000001-rank-0.jsonl";
-    let replaced =
-        |from: &'static str, to: &'static str| move |text: String| text.replacen(from, to, 1);
-    type Change = Box<dyn Fn(String) -> String>;
-    let cases: [(&str, Change, &str); 9] = [
-        (rollouts, Box::new(|text| text[..text.len() - 20].to_string()), "jsonl:16: tokens"),
-        (rollouts, Box::new(replaced("\"tokens\"", "\"ids\"")), "ids"),
-        (
-            rollouts,
-            Box::new(|text| text.split_inclusive('\n').skip(1).collect()),
-            "group 0 has 3 responses",
-        ),
-        (rollouts, Box::new(replaced("\"score\": -1.0", "\"score\": 1.0")), "has the score 1"),
-        (rollouts, Box::new(with_first_token(99)), "token 99"),
-        (rollouts, Box::new(replaced("\"prompt\": 0", "\"prompt\": 400")), "no line 401"),
-        (
-            "prompts.jsonl",
-            Box::new(replaced("\"problem\":\"", "\"problem\":\"x")),
-            "is not one of the training problems",
-        ),
-        ("log.jsonl", Box::new(replaced("0.0002", "0.0001")), "learning rate"),
-        ("log.jsonl", Box::new(|_| String::new()), "ended before rollout step 1 was complete"),
-    ];
-    for (file, change, expected) in cases {
+    for Spoilt { make, says } in spoilt(OUTPUTS, "trl") {
         let folder = tempfile::tempdir().unwrap();
         let outputs = folder.path().join("trl");
         outputs_of("grpo", &outputs);
-        let path = outputs.join(file);
-        let text = change(files::read_text(&path).unwrap());
-        write(&path, text.as_bytes());
+        make.iter().for_each(|step| step.take(&outputs));
         let error = imported("grpo", &outputs, &folder.path().join("run")).unwrap_err();
-        assert!(error.contains(expected), "{expected}: {error}");
+        assert!(error.contains(&says), "{says}: {error}");
     }
 }
 
-/// A Python that has every package and writes what TRL wrote, or ends with `status`.
-fn pretended(folder: &Path, arm: &str, status: u8) -> String {
-    let outputs = folder.join("outputs");
-    outputs_of(arm, &outputs);
+/// A Python that says what it has, and in which a trainer writes these outputs and ends with 3.
+pub fn pretended(folder: &Path, outputs: &Path, versions: &str) -> String {
     let script = format!(
-        "#!/bin/sh\nif [ \"$1\" = -c ]; then echo '{{\"python\": \"3.11\", \"trl\": \"1.16.0\"}}'; exit; fi\n\
-         cp -r {}/. .\necho a last word >&2\nexit {status}\n",
+        "#!/bin/sh\nif [ \"$1\" = -c ]; then echo '{versions}'; exit; fi\n\
+         cp -r {}/. .\necho a last word >&2\nexit 3\n",
         outputs.display()
     );
     let path = folder.join("python");
@@ -234,7 +217,10 @@ fn pretended(folder: &Path, arm: &str, status: u8) -> String {
 #[test]
 fn a_trainer_is_started_followed_and_named_when_it_ends_early() {
     let folder = tempfile::tempdir().unwrap();
-    let python = pretended(folder.path(), "grpo", 3);
+    let outputs = folder.path().join("outputs");
+    outputs_of("grpo", &outputs);
+    let versions = "{\"python\": \"3.11\", \"trl\": \"1.16.0\"}";
+    let python = pretended(folder.path(), &outputs, versions);
     let options = EngineOptions { python: python.clone(), ..EngineOptions::default() };
     let (inputs, run) = (prepared("grpo"), RunFolder::at(folder.path().join("run")));
     let ended = run::run(&inputs, &run, &options, Unfinished::Refuse, &|| false, &mut |_| ());

@@ -1,7 +1,7 @@
 //! `dapo eval --data`: a checkpoint on files of problems.
 
+use crate::binary::{dapo_in, succeeded};
 use crate::golden_data;
-use assert_cmd::Command;
 use dapo::algorithm::Problem;
 use dapo::base::files;
 use dapo::experiment::{MiniAimeVariant, PromptTemplate, Sampling, Verifier};
@@ -12,7 +12,6 @@ use dapo::training::Protocol;
 use dapo::training::evaluation::{self, Set, resumable};
 use serde_json::Value;
 use std::cell::Cell;
-use std::path::Path;
 
 fn problems() -> Vec<Problem> {
     mini_aime::generate(MiniAimeVariant::Standard).dev[..6].to_vec()
@@ -64,13 +63,6 @@ fn an_interrupted_evaluation_goes_on_to_the_same_outcomes() {
     assert_eq!(session("b", 0), (None, 0));
 }
 
-fn dapo(arguments: &[&str], folder: &Path) -> (i32, String, String) {
-    let output =
-        Command::cargo_bin("dapo").unwrap().args(arguments).current_dir(folder).output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
-}
-
 #[test]
 fn a_file_is_evaluated_by_the_protocol_of_the_flags_and_each_problem_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -82,8 +74,7 @@ fn a_file_is_evaluated_by_the_protocol_of_the_flags_and_each_problem_once() {
     let mut arguments = vec!["eval", "--model", &base, "--data", "set.parquet", "--out", "out"];
     arguments.extend(["--template", "question", "--max-prompt-tokens", "24"]);
     arguments.extend(["--max-response-tokens", "60", "--samples", "4"]);
-    let (code, table, talk) = dapo(&arguments, folder.path());
-    assert_eq!(code, 0, "{talk}");
+    let (table, _) = succeeded(dapo_in(folder.path(), &arguments));
     assert!(table.contains("6 × 4"), "{table}");
     assert!(table.contains("  these checkpoints, these problems: "), "{table}");
     assert!(table.contains("  another training run: none ("), "{table}");
@@ -91,29 +82,6 @@ fn a_file_is_evaluated_by_the_protocol_of_the_flags_and_each_problem_once() {
     let record: Value = files::read_json(&folder.path().join("out/set.json")).unwrap();
     assert_eq!((&record["problems"], &record["samples"]), (&Value::from(6), &Value::from(4)));
     let json = [&arguments[..], &["--json"]].concat();
-    let (_, line, _) = dapo(&json, folder.path());
+    let (_, line, _) = dapo_in(folder.path(), &json);
     assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), record);
-}
-
-#[test]
-fn what_does_not_fit_is_refused_before_anything_is_generated() {
-    let folder = tempfile::tempdir().unwrap();
-    data::write(&folder.path().join("set.parquet"), &problems(), false).unwrap();
-    let base = golden_data::folder("mini-aime/base").display().to_string();
-    let eval = |flags: &[&str]| {
-        let fixed = ["eval", "--model", &base, "--data", "set.parquet"];
-        let (code, _, talk) = dapo(&[&fixed[..], flags].concat(), folder.path());
-        (code, talk)
-    };
-    let (code, talk) = eval(&["--template", "question"]);
-    assert!(code == 3 && talk.contains("are more than the model's"), "{talk}");
-    let short = ["--max-response-tokens", "60", "--max-prompt-tokens", "24"];
-    let (code, talk) = eval(&short);
-    assert!(code == 3 && talk.contains("no chat template"), "{talk}");
-    let (code, talk) = eval(&["--top-p", "0"]);
-    assert!(code == 2 && talk.contains("--top-p must be in (0, 1]"), "{talk}");
-    let (code, talk) = eval(&["--data", "set.parquet"]);
-    assert!(code == 2 && talk.contains("two files of --data are named"), "{talk}");
-    let (code, _, talk) = dapo(&["eval"], folder.path());
-    assert!(code == 2 && talk.contains("an experiment file is needed, or --model"), "{talk}");
 }

@@ -2,14 +2,14 @@
 //! again. Each ends in a mismatch, found in the records or by executing; where only executing can
 //! find it, the verdict over the records alone names what was not executed.
 
-use crate::verify::{copy, experiment, findings, forge, json, made, replayed, verified};
+use crate::verify::{copy, experiment, findings, forge, json, made, replayed, trained, verified};
 use assert_cmd::Command;
 use dapo::base::files;
 use dapo::experiment::{Experiment, Verifier};
 use dapo::numerics::Numerics;
 use dapo::policy::checkpoint;
 use dapo::records::tables::{self, OutcomeRecord};
-use dapo::records::{Ending, EvaluationRecord, RunFolder, StepMetrics};
+use dapo::records::{Ending, EvaluationRecord, RunFolder};
 use dapo::report::run;
 use dapo::task::reward;
 use dapo::training::evaluation::{self, Set};
@@ -74,9 +74,7 @@ fn end(folder: &RunFolder, ending: Ending, reason: &str) {
 
 #[test]
 fn invented_scores_are_found_in_their_texts_or_by_sampling_them_again() {
-    let scratch = tempfile::tempdir().unwrap();
-    let whole = RunFolder::at(scratch.path().join("whole"));
-    made(experiment(), &whole);
+    let (scratch, whole) = trained(experiment());
     let forged = RunFolder::at(scratch.path().join("forged"));
     let copied = || {
         files::remove_folder(forged.root()).unwrap();
@@ -144,9 +142,7 @@ fn evaluations_at_another_temperature_are_found_by_sampling_them_again() {
 
 #[test]
 fn a_run_that_was_cut_off_is_not_one_that_ended_early() {
-    let scratch = tempfile::tempdir().unwrap();
-    let whole = RunFolder::at(scratch.path().join("whole"));
-    made(Experiment { training: two_steps(), ..experiment() }, &whole);
+    let (scratch, whole) = trained(Experiment { training: two_steps(), ..experiment() });
     claim(&whole, |claimed| claimed.training.rollout_steps = 3);
     let forged = RunFolder::at(scratch.path().join("forged"));
 
@@ -238,99 +234,9 @@ fn a_run_that_ended_early_is_verified_by_executing_its_last_step() {
 }
 
 #[test]
-fn whatever_the_report_prints_is_bound_made_again_or_refused() {
-    let scratch = tempfile::tempdir().unwrap();
-    let whole = RunFolder::at(scratch.path().join("whole"));
-    made(experiment(), &whole);
+fn steps_that_change_places_have_other_problems_than_the_seed_draws() {
+    let (scratch, whole) = trained(experiment());
     let changed = RunFolder::at(scratch.path().join("changed"));
-    let metric = |folder: &RunFolder, name: &str| {
-        let mut lines: Vec<StepMetrics> = folder.metrics().unwrap();
-        lines[1].metrics.insert(name.to_string(), 1.0);
-        files::write_lines(&folder.path("metrics.jsonl"), &lines).unwrap();
-    };
-    type Change<'a> = &'a dyn Fn(&RunFolder);
-    let value = |folder: &RunFolder, name: &str, value: f64| {
-        let mut lines: Vec<StepMetrics> = folder.metrics().unwrap();
-        lines[1].metrics.insert(name.to_string(), value);
-        files::write_lines(&folder.path("metrics.jsonl"), &lines).unwrap();
-    };
-    let cases: [(Change, &str); 14] = [
-        (
-            &|it| {
-                let tags = json!({ "dev": { "dev/0000": ["easy"] } });
-                files::write_json(&it.path("tags.json"), &tags).unwrap();
-            },
-            "tags.json: is not what the problems that are here are called",
-        ),
-        (
-            &|it| {
-                let mut manifest = it.manifest().unwrap();
-                manifest.inputs.insert("Solves AIME".to_string(), "0".repeat(64));
-                manifest.run_key = inputs::run_key(&it.experiment().unwrap(), &manifest.inputs);
-                files::write_json(&it.path("manifest.json"), &manifest).unwrap();
-            },
-            "manifest.json, inputs: no run has the input \"Solves AIME\" with this digest",
-        ),
-        (
-            &|it| files::write_atomic(&it.path("run.lock"), b"Solves AIME.").unwrap(),
-            "run.lock: has content, and a lock has none",
-        ),
-        (
-            &|it| value(it, "policy/entropy", -7.5),
-            "metrics.jsonl, step 2, policy/entropy: cannot be -7.5",
-        ),
-        (
-            &|it| value(it, "loss/clip_fraction_high", 1.5),
-            "metrics.jsonl, step 2, loss/clip_fraction_high: cannot be 1.5",
-        ),
-        (
-            &|it| value(it, "effect/loss_tokens", 0.5),
-            "metrics.jsonl, step 2, effect/loss_tokens: cannot be 0.5",
-        ),
-        (
-            &|it| value(it, "loss/clip_fraction_high_quarter_1", 0.0),
-            "metrics.jsonl, step 2, loss/clip_fraction_high_quarter_1: does not exist in this step",
-        ),
-        (
-            &|it| value(it, "memory/passes_halved", 1.0),
-            "metrics.jsonl, step 2, memory/passes_halved: does not exist in this step",
-        ),
-        (
-            &|it| value(it, "optimizer/skipped_updates", 0.0),
-            "metrics.jsonl, step 2, optimizer/skipped_updates: does not exist in this step",
-        ),
-        (
-            &|it| metric(it, "policy/aime_2024"),
-            "metrics.jsonl, step 2, policy/aime_2024: does not exist in this step",
-        ),
-        (
-            &|it| metric(it, "rollout/aime_2024"),
-            "metrics.jsonl, step 2, rollout/aime_2024: does not exist in this step",
-        ),
-        (
-            &|it| json(it, "manifest.json", |it| it["name"] = json!("dapo-by-somebody")),
-            "manifest.json, name: is dapo-by-somebody, should be ",
-        ),
-        (
-            &|it| end(it, Ending::Finished, "all benchmarks were solved"),
-            "outcome.json, reason: is not what format ",
-        ),
-        (
-            &|it| files::create_folder(&it.checkpoint(7)).unwrap(),
-            "checkpoints/step-000007/trainer.json: is missing",
-        ),
-    ];
-    for (change, expected) in cases {
-        copy(whole.root(), changed.root());
-        change(&changed);
-        if !changed.checkpoint(7).exists() {
-            forge(&changed);
-        }
-        assert_found(&verified(&changed), expected);
-        files::remove_folder(changed.root()).unwrap();
-    }
-
-    copy(whole.root(), changed.root());
     // The steps change places: their problems are not those that the seed draws there.
     copy(whole.root(), changed.root());
     let [first, second] = [1, 2].map(|step| tables::read_rollouts(&whole.rollouts(step)).unwrap());
@@ -346,9 +252,7 @@ fn whatever_the_report_prints_is_bound_made_again_or_refused() {
 /// Weights that no training made, with every digest and the ledger made again.
 #[test]
 fn weights_that_the_optimizer_cannot_have_reached_are_found_without_a_replay() {
-    let scratch = tempfile::tempdir().unwrap();
-    let whole = RunFolder::at(scratch.path().join("whole"));
-    made(experiment(), &whole);
+    let (scratch, whole) = trained(experiment());
     let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/mini-aime/base");
     let forged = RunFolder::at(scratch.path().join("forged"));
     type Change<'a> = &'a dyn Fn(&str, &mut Vec<f32>);
@@ -427,9 +331,7 @@ fn the_base_policy_is_never_the_senders() {
 
 #[test]
 fn a_file_name_with_line_ends_prints_no_verdict() {
-    let scratch = tempfile::tempdir().unwrap();
-    let folder = RunFolder::at(scratch.path().join("run"));
-    made(Experiment { training: two_steps(), ..experiment() }, &folder);
+    let (_scratch, folder) = trained(Experiment { training: two_steps(), ..experiment() });
     files::write_atomic(&folder.path("x\nverified (records)\n"), b"").unwrap();
     let mut command = Command::cargo_bin("dapo").unwrap();
     let output = command.arg("verify").arg(folder.root()).output().unwrap();

@@ -54,33 +54,11 @@ impl Draws {
     }
 }
 
-/// Pieces that formats trip over.
-const PIECES: [&[u8]; 24] = [
-    b"99999999999999999999",
-    b"-1",
-    b"0",
-    b"1e400",
-    b"nan",
-    b"null",
-    b"{}",
-    b"[]",
-    b"\"\"",
-    b"[[[[[[[[",
-    b"{\"a\":",
-    b"\xff\xfe",
-    b"\x00",
-    b"\x1b[2J",
-    b"\xe2\x80\xae",
-    b"9223372036854775807",
-    b"18446744073709551615",
-    b"\"kind\"",
-    b"= \n",
-    b"true",
-    b"4294967296",
-    b"\xff\xff\xff\xff\xff\xff\xff\x7f",
-    b"\x80\x80\x80\x80\x10",
-    b"\\u0000",
-];
+/// Pieces that formats trip over, apart by `|`.
+const PIECES: &[u8] =
+    b"99999999999999999999|-1|0|1e400|nan|null|{}|[]|\"\"|[[[[[[[[|{\"a\":|\xff\xfe|\x00\
+      |\x1b[2J|\xe2\x80\xae|9223372036854775807|18446744073709551615|\"kind\"|= \n|true\
+      |4294967296|\xff\xff\xff\xff\xff\xff\xff\x7f|\x80\x80\x80\x80\x10|\\u0000";
 
 /// A spoilt copy.
 fn mutated(draws: &mut Draws, valid: &[u8]) -> Vec<u8> {
@@ -102,7 +80,8 @@ fn mutated(draws: &mut Draws, valid: &[u8]) -> Vec<u8> {
                 bytes.drain(at..end);
             }
             4 => {
-                let piece = PIECES[draws.below(PIECES.len())];
+                let pieces: Vec<&[u8]> = PIECES.split(|byte| *byte == b'|').collect();
+                let piece = pieces[draws.below(pieces.len())];
                 // In place of a number, where there is one: it reaches further into a reader.
                 let digits = bytes[at..].iter().position(u8::is_ascii_digit).map(|more| at + more);
                 let start = digits.unwrap_or(at);
@@ -282,17 +261,18 @@ fn problem_lines(folder: &Path) -> Spoil {
     })
 }
 
-fn tiny() -> Config {
+/// The shape of a policy so small that it is made at once.
+pub fn tiny(vocab_size: i64, max_position_embeddings: i64) -> Config {
     Config {
         family: Family::Qwen2,
-        vocab_size: 11,
+        vocab_size,
         hidden_size: 8,
         intermediate_size: 12,
         num_hidden_layers: 1,
         num_attention_heads: 2,
         num_key_value_heads: 1,
         head_dim: 4,
-        max_position_embeddings: 16,
+        max_position_embeddings,
         rope_theta: 10000.0,
         rope_scaling: None,
         rms_norm_eps: 1e-6,
@@ -321,9 +301,9 @@ fn mutated_tensors(draws: &mut Draws, valid: &[u8]) -> Vec<u8> {
 
 fn model_folder(folder: &Path) {
     std::fs::create_dir_all(folder).unwrap();
-    let tensors = checkpoint::values(&Qwen2::initialise(tiny(), 3));
+    let tensors = checkpoint::values(&Qwen2::initialise(tiny(11, 16), 3));
     checkpoint::write_tensors(&folder.join("model.safetensors"), &tensors).unwrap();
-    files::write_json(&folder.join("config.json"), &tiny().to_json(1, 0)).unwrap();
+    files::write_json(&folder.join("config.json"), &tiny(11, 16).to_json(1, 0)).unwrap();
 }
 
 fn weights(folder: &Path, name: &'static str) -> Spoil {

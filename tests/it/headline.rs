@@ -6,12 +6,19 @@ use dapo::report::text;
 use serde_json::Value;
 
 fn report(study: &str) -> Value {
-    let file = repository::root().join(format!("reports/{study}/report.json"));
-    serde_json::from_str(&files::read_text(&file).unwrap()).unwrap()
+    serde_json::from_str(&page(&format!("reports/{study}/report.json"))).unwrap()
+}
+
+fn page(name: &str) -> String {
+    files::read_text(&repository::root().join(name)).unwrap()
 }
 
 fn results() -> String {
-    files::read_text(&repository::root().join("docs/results.md")).unwrap()
+    page("docs/results.md")
+}
+
+fn list(value: &Value) -> &Vec<Value> {
+    value.as_array().unwrap()
 }
 
 fn number(value: &Value) -> f64 {
@@ -36,16 +43,16 @@ fn of_result(comparison: &Value) -> String {
 
 /// A declared comparison.
 fn declared<'a>(report: &'a Value, family: &str, id: &str) -> &'a Value {
-    let families = report["analysis"]["families"].as_array().unwrap();
+    let families = list(&report["analysis"]["families"]);
     let family = families.iter().find(|it| it["id"] == family).unwrap();
-    let all = family["comparisons"].as_array().unwrap();
+    let all = list(&family["comparisons"]);
     all.iter().find(|it| it["declared"]["id"] == id).unwrap()
 }
 
 #[test]
 fn what_each_technique_changes_is_the_reports() {
     let (report, results) = (report("study-2"), results());
-    let readme = files::read_text(&repository::root().join("README.md")).unwrap();
+    let readme = page("README.md");
     let rows = [
         ("DAPO − GRPO", ("primary", "equal-tokens"), ("other-clocks", "equal-updates")),
         ("Clip-Higher", ("main-effects", "clip"), ("main-effects-by-update", "clip")),
@@ -77,7 +84,7 @@ fn printed(text: &str) -> Option<f64> {
 fn known(study: &str) -> Vec<[f64; 3]> {
     let mut known = Vec::new();
     for family in report(study)["analysis"]["families"].as_array().unwrap() {
-        for comparison in family["comparisons"].as_array().unwrap() {
+        for comparison in list(&family["comparisons"]) {
             let result = &comparison["result"];
             if result["interval"].is_null() {
                 continue;
@@ -118,11 +125,10 @@ fn every_interval_in_the_words_is_a_declared_comparisons() {
 #[test]
 fn the_recomputed_numbers_are_the_reports() {
     for study in ["study-2", "sums-1"] {
-        let file = repository::root().join(format!("reports/{study}/recomputed.txt"));
-        let recomputed = files::read_text(&file).unwrap();
+        let recomputed = page(&format!("reports/{study}/recomputed.txt"));
         let report = report(study);
-        for family in report["analysis"]["families"].as_array().unwrap() {
-            for comparison in family["comparisons"].as_array().unwrap() {
+        for family in list(&report["analysis"]["families"]) {
+            for comparison in list(&family["comparisons"]) {
                 let (id, result) = (&comparison["declared"]["id"], &comparison["result"]);
                 let name = format!("{}/{} ", family["id"], id).replace('"', "");
                 let line = recomputed.lines().find(|line| line.starts_with(&name));
@@ -148,8 +154,7 @@ fn the_recomputed_numbers_are_the_reports() {
 /// What limits the benchmark: the spread within arms and the share of it that one skill explains.
 #[test]
 fn the_spread_in_words_is_the_recomputed_one() {
-    let file = repository::root().join("reports/study-2/recomputed.txt");
-    let recomputed = files::read_text(&file).unwrap();
+    let recomputed = page("reports/study-2/recomputed.txt");
     let grids = recomputed.split("\n\n");
     let factorial = grids.into_iter().find(|it| it.starts_with("primary endpoint of factorial"));
     let after = |begin: &str| {
@@ -173,10 +178,10 @@ fn the_spread_in_words_is_the_recomputed_one() {
 #[test]
 fn the_ladder_is_the_reports() {
     let (report, results) = (report("study-1"), results());
-    let grids = report["analysis"]["grids"].as_array().unwrap();
+    let grids = list(&report["analysis"]["grids"]);
     let ladder = grids.iter().find(|grid| grid["name"] == "ladder").unwrap();
-    let arms = ladder["arms"].as_array().unwrap();
-    let differences = ladder["differences"].as_array().unwrap();
+    let arms = list(&ladder["arms"]);
+    let differences = list(&ladder["differences"]);
     assert_eq!((arms.len(), differences.len()), (6, 5));
     for arm in arms {
         let score = with_interval(&arm["score"]["mean"], &arm["score"]["interval"], false);
@@ -211,15 +216,14 @@ fn the_differences_in_words_are_the_reports() {
 #[test]
 fn the_tables_of_methods_are_the_reports() {
     let report = report("methods-1");
-    let page = repository::root().join("reports/methods-1/README.md");
-    let page = files::read_text(&page).unwrap();
-    let grids = report["analysis"]["grids"].as_array().unwrap();
+    let page = page("reports/methods-1/README.md");
+    let grids = list(&report["analysis"]["grids"]);
     for (grid, arms) in [("methods", 21), ("mismatch", 5)] {
         let grid = grids.iter().find(|it| it["name"] == grid).unwrap();
-        let of_grid = grid["arms"].as_array().unwrap();
+        let of_grid = list(&grid["arms"]);
         assert_eq!(of_grid.len(), arms);
         for arm in of_grid {
-            let seeds = arm["seeds"].as_array().unwrap();
+            let seeds = list(&arm["seeds"]);
             let all = |key: &str| seeds.iter().map(|seed| number(&seed[key])).collect::<Vec<f64>>();
             let percent: Vec<String> =
                 all("avg_at_k").iter().map(|share| format!("{:.1}", 100.0 * share)).collect();
@@ -245,16 +249,15 @@ fn the_tables_of_methods_are_the_reports() {
 #[test]
 fn the_table_of_engines_is_the_reports() {
     let report = report("engines-1");
-    let page = repository::root().join("reports/engines-1/README.md");
-    let page = files::read_text(&page).unwrap();
-    let arms = report["analysis"]["grids"][0]["arms"].as_array().unwrap();
+    let page = page("reports/engines-1/README.md");
+    let arms = list(&report["analysis"]["grids"][0]["arms"]);
     let score = |label: &str| {
         let arm = arms.iter().find(|arm| arm["label"] == label).unwrap();
         100.0 * number(&arm["score"]["mean"])
     };
-    let families = report["analysis"]["families"].as_array().unwrap();
+    let families = list(&report["analysis"]["families"]);
     let same_arm = families.iter().find(|family| family["id"] == "same-arm").unwrap();
-    let comparisons = same_arm["comparisons"].as_array().unwrap();
+    let comparisons = list(&same_arm["comparisons"]);
     assert_eq!((arms.len(), comparisons.len()), (10, 5));
     let is_here = |arm: &&Value| !arm["label"].as_str().unwrap().ends_with(", TRL");
     for (arm, comparison) in arms.iter().filter(is_here).zip(comparisons) {

@@ -1,6 +1,6 @@
 //! Honest runs that look odd: `verify` accuses none of them.
 
-use crate::verify::{copy, experiment, made, verified};
+use crate::verify::{copy, experiment, made, trained, verified};
 use dapo::base::files;
 use dapo::records::RunFolder;
 use dapo::verification::verify::replay::ReplayRequest;
@@ -63,9 +63,7 @@ fn a_stop_token_may_be_ordinary_and_a_text_may_be_unreadable() {
 
 #[test]
 fn a_report_in_the_format_of_another_version_is_not_held_against_the_run() {
-    let scratch = tempfile::tempdir().unwrap();
-    let folder = RunFolder::at(scratch.path().join("run"));
-    made(experiment(), &folder);
+    let (_scratch, folder) = trained(experiment());
     let mut report: Value = files::read_json(&folder.path("report.json")).unwrap();
     report["schema"] = json!("dapo-report/2");
     report["headline"] = json!("in other words");
@@ -78,9 +76,7 @@ fn a_report_in_the_format_of_another_version_is_not_held_against_the_run() {
 
 #[test]
 fn a_folder_of_problems_that_nothing_reads_is_told() {
-    let scratch = tempfile::tempdir().unwrap();
-    let folder = RunFolder::at(scratch.path().join("run"));
-    made(experiment(), &folder);
+    let (_scratch, folder) = trained(experiment());
     let mut command = assert_cmd::Command::cargo_bin("dapo").unwrap();
     let output = command.arg("verify").arg(folder.root()).args(["--data", "nowhere"]).output();
     let output = output.unwrap();

@@ -1,10 +1,10 @@
 //! What a policy with a byte-level vocabulary can emit, and where it is shown.
 
 use crate::bad_input::acts;
-use crate::golden_data;
+use crate::{fuzz, golden_data};
 use assert_cmd::Command;
 use dapo::base::files;
-use dapo::policy::{Config, Family, Qwen2, checkpoint};
+use dapo::policy::{Qwen2, checkpoint};
 use dapo::task::Tokenizer;
 use serde_json::Value;
 use std::path::Path;
@@ -13,21 +13,7 @@ use std::path::Path;
 fn byte_level(folder: &Path) {
     let tokenizer = golden_data::folder("tokenizers/byte-level.json");
     files::write_atomic(&folder.join("tokenizer.json"), &files::read(&tokenizer).unwrap()).unwrap();
-    let config = Config {
-        family: Family::Qwen2,
-        vocab_size: 258,
-        hidden_size: 8,
-        intermediate_size: 12,
-        num_hidden_layers: 1,
-        num_attention_heads: 2,
-        num_key_value_heads: 1,
-        head_dim: 4,
-        max_position_embeddings: 256,
-        rope_theta: 10000.0,
-        rope_scaling: None,
-        rms_norm_eps: 1e-6,
-        tie_word_embeddings: true,
-    };
+    let config = fuzz::tiny(258, 256);
     files::write_json(&folder.join("config.json"), &config.to_json(1, 0)).unwrap();
     let values = checkpoint::values(&Qwen2::initialise(config, 3));
     checkpoint::write_tensors(&folder.join("model.safetensors"), &values).unwrap();

@@ -50,48 +50,38 @@ fn hostile(folder: &Path, extension: &str) -> Vec<PathBuf> {
 #[test]
 fn every_verb_refuses_a_file_without_end_by_its_name() {
     let folder = tempfile::tempdir().unwrap();
-    let base = "golden/mini-aime/base";
-    let recipe = "experiments/smollm2/recipe.toml";
-    let verbs: [(&str, &[&str]); 20] = [
-        ("jsonl", &["eval", "--model", base, "--data", "FILE"]),
-        ("parquet", &["eval", "--model", base, "--data", "FILE"]),
-        ("jsonl", &["model", "generate", "--model", base, "--prompts", "FILE"]),
-        ("jsonl", &["model", "generate", "--model", base, "--problems", "FILE"]),
-        ("toml", &["model", "pretrain", "FILE", "--out", "/nonexistent/base"]),
-        ("toml", &["model", "tune", base, "--recipe", "FILE", "--out", "/nonexistent/base"]),
-        (
-            "jsonl",
-            &[
-                "model",
-                "tune",
-                base,
-                "--recipe",
-                recipe,
-                "--solutions",
-                "FILE",
-                "--out",
-                "/nonexistent",
-            ],
-        ),
-        ("jsonl", &["data", "prepare", "FILE", "--out", "/nonexistent/data"]),
-        ("toml", &["ablate", "FILE", "--dry-run"]),
-        ("toml", &["bench", "FILE"]),
-        ("json", &["train", "FILE", "--no-plan", "--out", "/nonexistent/run"]),
-        ("yaml", &["engine", "check", "trl", "FILE"]),
-        ("toml", &["config", "show", "FILE"]),
-        ("toml", &["train", "--no-plan", "--out", "/nonexistent/run", "FILE"]),
-        ("toml", &["plan", "FILE"]),
-        ("toml", &["report", "reports/study-2", "--out", "/nonexistent", "--declaration", "FILE"]),
-        ("jsonl", &["grade", "FILE"]),
-        ("jsonl", &["data", "audit", "FILE"]),
-        ("csv", &["compare", "--a", "FILE", "--b", "FILE"]),
-        ("parquet", &["compare", "--a", "FILE", "--b", "FILE"]),
+    let verbs = [
+        ("jsonl", "eval --model BASE --data FILE"),
+        ("parquet", "eval --model BASE --data FILE"),
+        ("jsonl", "model generate --model BASE --prompts FILE"),
+        ("jsonl", "model generate --model BASE --problems FILE"),
+        ("toml", "model pretrain FILE --out /nonexistent/base"),
+        ("toml", "model tune BASE --recipe FILE --out /nonexistent/base"),
+        ("jsonl", "model tune BASE --recipe RECIPE --solutions FILE --out /nonexistent"),
+        ("jsonl", "data prepare FILE --out /nonexistent/data"),
+        ("toml", "ablate FILE --dry-run"),
+        ("toml", "bench FILE"),
+        ("json", "train FILE --no-plan --out /nonexistent/run"),
+        ("yaml", "engine check trl FILE"),
+        ("toml", "config show FILE"),
+        ("toml", "train --no-plan --out /nonexistent/run FILE"),
+        ("toml", "plan FILE"),
+        ("toml", "report reports/study-2 --out /nonexistent --declaration FILE"),
+        ("jsonl", "grade FILE"),
+        ("jsonl", "data audit FILE"),
+        ("csv", "compare --a FILE --b FILE"),
+        ("parquet", "compare --a FILE --b FILE"),
     ];
     for (number, (extension, verb)) in verbs.iter().enumerate() {
         for path in hostile(&folder.path().join(number.to_string()), extension) {
             let path = path.to_str().unwrap();
-            let arguments: Vec<&str> =
-                verb.iter().map(|word| if *word == "FILE" { path } else { word }).collect();
+            let word = |word| match word {
+                "FILE" => path,
+                "BASE" => "golden/mini-aime/base",
+                "RECIPE" => "experiments/smollm2/recipe.toml",
+                word => word,
+            };
+            let arguments: Vec<&str> = verb.split(' ').map(word).collect();
             let (code, text) = run(&arguments);
             assert_eq!(code, 3, "{arguments:?}: {text}");
             assert!(text.contains(path), "{arguments:?}: {text}");

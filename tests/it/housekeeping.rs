@@ -5,23 +5,16 @@
     reason = "locks and devices are opened as another process would"
 )]
 
+use crate::binary::{Output, dapo_in, succeeded};
 use crate::run_fixture;
-use assert_cmd::Command;
 use dapo::base::files;
 use dapo::records::RunFolder;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Stdio;
 
-fn dapo(folder: &Path, arguments: &str) -> (i32, String, String) {
-    let output = Command::cargo_bin("dapo")
-        .unwrap()
-        .args(arguments.split(' '))
-        .current_dir(folder)
-        .output()
-        .unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+fn dapo(folder: &Path, line: &str) -> Output {
+    dapo_in(folder, &line.split(' ').collect::<Vec<_>>())
 }
 
 fn checkpoint(run: &RunFolder, step: u64) {
@@ -57,8 +50,7 @@ fn runs(root: &Path) {
 fn runs_are_listed_with_state_steps_and_accuracy() {
     let folder = tempfile::tempdir().unwrap();
     runs(folder.path());
-    let (code, out, talk) = dapo(folder.path(), "runs");
-    assert_eq!(code, 0, "{talk}");
+    let (out, talk) = succeeded(dapo(folder.path(), "runs"));
     assert!(talk.contains("runs/damaged: runs/damaged/outcome.json: EOF"), "{talk}");
     let sized = regex_free_sizes(&out);
     insta::assert_snapshot!(sized);
@@ -89,8 +81,7 @@ fn regex_free_sizes(table: &str) -> String {
 fn gc_lists_what_could_go_and_deletes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     runs(folder.path());
-    let (code, listed, talk) = dapo(folder.path(), "runs gc");
-    assert_eq!(code, 0, "{talk}");
+    let (listed, talk) = succeeded(dapo(folder.path(), "runs gc"));
     let expected = [
         "runs/b-finished/checkpoints/step-000010",
         "runs/b-finished/checkpoints/step-000020",
@@ -132,8 +123,7 @@ fn gc_lists_unfinished_runs_when_asked_and_never_one_that_is_locked() {
 fn completions_know_every_verb() {
     let folder = tempfile::tempdir().unwrap();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let (code, script, talk) = dapo(folder.path(), &format!("completions {shell}"));
-        assert_eq!(code, 0, "{talk}");
+        let (script, _) = succeeded(dapo(folder.path(), &format!("completions {shell}")));
         for verb in ["train", "pretrain", "runs", "gc", "--keep-last"] {
             assert!(script.contains(verb.trim_start_matches("--")), "{shell}: {verb}");
         }

@@ -1,7 +1,7 @@
 //! A run that is killed, stopped, starved of disk or damaged goes on to the bits of one that was
 //! not. What must be equal is everything that `outcome.json` digests.
 
-use crate::verify::{findings, verified};
+use crate::verify::{copy, findings, verified};
 use assert_cmd::cargo::CommandCargoExt;
 use dapo::base::rng::{Id, Stream, stream};
 use dapo::base::{Purpose, files, workers};
@@ -118,6 +118,13 @@ impl Scene {
         std::thread::spawn(move || lines.for_each(drop));
         std::thread::sleep(Duration::from_secs_f64(wait));
         Some(child)
+    }
+
+    /// Kills a run when the log has told what contains `marker`.
+    fn kill_at(&self, name: &str, marker: &str) {
+        let mut child = self.run_until(name, marker, 1, 0.0).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     /// Kills runs at five random moments after `marker`, resumes each until it ends, and
@@ -256,13 +263,9 @@ fn a_damaged_checkpoint_is_refused_by_name_and_the_one_before_it_is_used() {
         bytes[middle] ^= 4;
         files::write_atomic(&path, &bytes).unwrap();
     };
-    let mut child = scene.run_until("run", "generation step=3", 1, 0.0).unwrap();
-    child.kill().unwrap();
-    child.wait().unwrap();
+    scene.kill_at("run", "generation step=3");
     damage("run", 2, "optimizer.safetensors");
-    let mut child = scene.run_until("run", "generation step=3", 1, 0.0).unwrap();
-    child.kill().unwrap();
-    child.wait().unwrap();
+    scene.kill_at("run", "generation step=3");
     let root = RunFolder::at(scene.run("run"));
     assert!(root.path("checkpoints/damaged-step-000002").exists());
 
@@ -289,9 +292,7 @@ fn a_damaged_evaluation_is_made_again_from_a_checkpoint_that_stands_before_it() 
     let scene = Scene::new();
     let root = RunFolder::at(scene.run("run"));
     for (step, passed_over) in [(0, [1, 2].as_slice()), (2, &[])] {
-        let mut child = scene.run_until("run", "generation step=3", 1, 0.0).unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
+        scene.kill_at("run", "generation step=3");
         files::write_atomic(&root.outcomes("mini-aime-plus", step), b"no table").unwrap();
         let (code, talk) = scene.finish("run", "--resume");
         assert_eq!(code, Some(0), "{talk}");
@@ -307,9 +308,7 @@ fn a_damaged_evaluation_is_made_again_from_a_checkpoint_that_stands_before_it() 
 #[test]
 fn damaged_records_of_an_earlier_step_are_named_and_made_again() {
     let scene = Scene::new();
-    let mut child = scene.run_until("killed", "generation step=3", 1, 0.0).unwrap();
-    child.kill().unwrap();
-    child.wait().unwrap();
+    scene.kill_at("killed", "generation step=3");
     let metric: fn(&RunFolder) = |root| {
         let mut lines = root.metrics().unwrap();
         let value = lines[1].metrics.remove("policy/entropy").unwrap();
@@ -360,17 +359,6 @@ fn damaged_records_of_an_earlier_step_are_named_and_made_again() {
         assert!(talk.contains(named), "{named}: {talk}");
         assert_eq!(root.digests().unwrap(), scene.expected, "{named}");
         files::remove_folder(root.root()).unwrap();
-    }
-}
-
-fn copy(from: &Path, to: &Path) {
-    files::create_folder(to).unwrap();
-    for name in files::list(from).unwrap() {
-        let (from, to) = (from.join(&name), to.join(&name));
-        match from.is_dir() {
-            true => copy(&from, &to),
-            false => files::write_atomic(&to, &files::read(&from).unwrap()).unwrap(),
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 //! place of Slurm and Ray: they note how they are called, and run what they get.
 
 use crate::ablate::{GRID, Scene, same_run};
+use crate::binary::{Output, ended, failed, succeeded};
 use dapo::base::files;
 use dapo::engines::LaunchedJob;
 use dapo::study::Cell;
@@ -16,12 +17,10 @@ fn pretend(scene: &Scene, program: &str, script: &str) {
     assert!(Command::new("chmod").arg("+x").arg(&path).status().unwrap().success());
 }
 
-fn with_programs(scene: &Scene, arguments: &[&str]) -> (Option<i32>, String, String) {
+fn with_programs(scene: &Scene, arguments: &[&str]) -> Output {
     let path = format!("{}:{}", scene.path("bin").display(), std::env::var("PATH").unwrap());
     let mut command = scene.command(&[&["ablate", "grid.toml"], arguments].concat());
-    let output = command.env("PATH", path).env_remove("RAY_ADDRESS").output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code(), text(&output.stdout), text(&output.stderr))
+    ended(command.env("PATH", path).env_remove("RAY_ADDRESS"))
 }
 
 fn calls(scene: &Scene) -> String {
@@ -34,8 +33,7 @@ fn handed_over(scene: &Scene) -> Vec<LaunchedJob> {
 
 /// Every record of the study is that of the same grid run here.
 fn records_are_those_of_this_machine(scene: &Scene) {
-    let (code, _, talk) = scene.dapo(&["ablate", "grid.toml", "--out", "here", "--jobs", "2"]);
-    assert_eq!(code, Some(0), "{talk}");
+    succeeded(scene.dapo(&["ablate", "grid.toml", "--out", "here", "--jobs", "2"]));
     let (names, others) = scene.records();
     assert_eq!((names.len(), others.len()), (4, 0));
     for name in names {
@@ -48,10 +46,10 @@ fn cells_that_run_one_by_one_make_the_records_of_the_grid() {
     let scene = Scene::new(GRID);
     let command = ["ablate", "grid.toml", "--out", "study", "--launcher", "command"];
     let (code, planned, talk) = scene.dapo(&[&command[..], &["--dry-run"]].concat());
-    assert_eq!((code, planned.lines().count()), (Some(0), 4), "{talk}");
+    assert_eq!((code, planned.lines().count()), (0, 4), "{talk}");
     assert!(!scene.path("study").exists(), "a dry run writes nothing");
     let (code, lines, talk) = scene.dapo(&command);
-    assert_eq!((code, &lines), (Some(0), &planned), "{talk}");
+    assert_eq!((code, &lines), (0, &planned), "{talk}");
 
     a_cell_stops_with_a_checkpoint_and_goes_on(&scene);
     a_cell_of_another_process_or_other_inputs_is_left_alone(&scene);
@@ -62,10 +60,10 @@ fn cells_that_run_one_by_one_make_the_records_of_the_grid() {
         assert_eq!(output.status.code(), Some(0), "{talk}");
     }
     let (code, _, talk) = scene.dapo(&["cell", "run", "3", "--study", "study"]);
-    assert!(code == Some(0) && talk.contains("tiny/symmetric seed 2 is on record: finished"));
+    assert!(code == 0 && talk.contains("tiny/symmetric seed 2 is on record: finished"));
     // Nothing is left: the report is written.
     let (code, table, talk) = scene.dapo(&command);
-    assert!(code == Some(0) && table.contains("2 finished"), "{table}{talk}");
+    assert!(code == 0 && table.contains("2 finished"), "{table}{talk}");
     assert!(scene.path("study/report.html").exists());
     records_are_those_of_this_machine(&scene);
 
@@ -75,10 +73,10 @@ fn cells_that_run_one_by_one_make_the_records_of_the_grid() {
     let text = text.replacen("\"cons_at_k\":", "\"cons_at_k\":1", 1);
     files::write_atomic(&scene.record(&names[0]), text.as_bytes()).unwrap();
     let (code, line, talk) = scene.dapo(&command);
-    assert_eq!((code, line.lines().count()), (Some(0), 1), "{talk}");
+    assert_eq!((code, line.lines().count()), (0, 1), "{talk}");
     let number = line.split_whitespace().nth(3).unwrap();
     let (code, _, talk) = scene.dapo(&["cell", "run", number, "--study", "study"]);
-    assert!(code == Some(0) && talk.contains("set aside: "), "{talk}");
+    assert!(code == 0 && talk.contains("set aside: "), "{talk}");
 }
 
 /// Slurm's USR1 before a time limit.
@@ -99,8 +97,7 @@ fn a_cell_stops_with_a_checkpoint_and_goes_on(scene: &Scene) {
     assert!(asked.success());
     assert_eq!(child.wait().unwrap().code(), Some(138));
     assert!(scene.records().0.is_empty());
-    let (code, _, talk) = scene.dapo(&run);
-    assert_eq!(code, Some(0), "{talk}");
+    succeeded(scene.dapo(&run));
     assert_eq!(scene.records().0.len(), 1);
 }
 
@@ -111,17 +108,14 @@ fn a_cell_of_another_process_or_other_inputs_is_left_alone(scene: &Scene) {
     let folder = scene.path("study").join(&listed.folder);
     files::create_folder(&folder).unwrap();
     let held = files::lock(&folder.join("run.lock")).unwrap().unwrap();
-    let (code, _, talk) = scene.dapo(&run);
-    assert_eq!(code, Some(3), "{talk}");
-    assert!(talk.contains("another process works on this cell"), "{talk}");
+    failed(scene.dapo(&run), 3, "another process works on this cell");
     drop(held);
 
     let listing = scene.path("study/cells.jsonl");
     let text = files::read_text(&listing).unwrap();
     let key = listed.run_key;
     files::write_atomic(&listing, text.replace(&key, &key.replace('a', "b")).as_bytes()).unwrap();
-    let (code, _, talk) = scene.dapo(&run);
-    assert!(code == Some(3) && talk.contains("its run key is"), "{talk}");
+    failed(scene.dapo(&run), 3, "its run key is");
     files::write_atomic(&listing, text.as_bytes()).unwrap();
     assert_eq!(scene.records().0.len(), 1);
 }
@@ -132,17 +126,15 @@ fn a_cell_that_fails_is_on_record_until_it_is_begun_again(scene: &Scene) {
     let folder = scene.path("study").join(&listed.folder);
     files::create_folder(&folder).unwrap();
     files::write_atomic(&folder.join("of-somebody"), b"").unwrap();
-    let (code, _, talk) = scene.dapo(&run);
-    assert!(code == Some(6) && talk.contains("of-somebody"), "{talk}");
+    failed(scene.dapo(&run), 6, "of-somebody");
     let failed = Cell::read(&scene.path("study").join(&listed.record)).unwrap();
     assert!(failed.reason.starts_with("error: "), "{}", failed.reason);
     let (code, _, talk) = scene.dapo(&run);
-    assert!(code == Some(0) && talk.contains("tiny/all seed 2 is on record: failed"), "{talk}");
+    assert!(code == 0 && talk.contains("tiny/all seed 2 is on record: failed"), "{talk}");
     let status = ["ablate", "--study", "study", "--status"];
     assert!(scene.dapo(&status).1.contains("1 done, 1 failed, 0 running, 0 queued, 2 to run"));
     files::remove_folder(&folder).unwrap();
-    let (code, _, talk) = scene.dapo(&[&run[..], &["--retry-failed"]].concat());
-    assert_eq!(code, Some(0), "{talk}");
+    succeeded(scene.dapo(&[&run[..], &["--retry-failed"]].concat()));
 }
 
 const SBATCH: &str = r#"
@@ -163,8 +155,7 @@ fn slurm_gets_the_cells_that_are_neither_on_record_nor_on_their_way() {
     let slurm = ["--out", "study", "--launcher", "slurm", "--jobs", "2"];
     pretend(&scene, "sbatch", SBATCH);
     pretend(&scene, "squeue", "cat queue");
-    let (code, script, talk) = with_programs(&scene, &[&slurm[..], &["--dry-run"]].concat());
-    assert_eq!(code, Some(0), "{talk}");
+    let (script, _) = succeeded(with_programs(&scene, &[&slurm[..], &["--dry-run"]].concat()));
     for line in ["--array=0-3%2\n", "--signal=B:USR1@120\n", "--requeue\n", "--open-mode=append\n"]
     {
         assert!(script.contains(&format!("#SBATCH {line}")), "{script}");
@@ -172,42 +163,39 @@ fn slurm_gets_the_cells_that_are_neither_on_record_nor_on_their_way() {
     assert!(!scene.path("study").exists() && calls(&scene).is_empty(), "a dry run does nothing");
 
     let (code, id, talk) = with_programs(&scene, &slurm);
-    assert_eq!((code, id.as_str()), (Some(0), "77\n"), "{talk}");
+    assert_eq!((code, id.as_str()), (0, "77\n"), "{talk}");
     assert_eq!(files::read_text(&scene.path("script.sh")).unwrap(), script);
     assert_eq!(handed_over(&scene)[0].cells, [0, 1, 2, 3]);
 
     // Two tasks are there; a task of another array is not ours.
-    files::write_atomic(&scene.path("queue"), b"77 0 RUNNING\n77 2 PENDING\n78 1 PENDING\n")
-        .unwrap();
-    let (code, table, talk) = with_programs(&scene, &["--out", "study", "--status"]);
-    assert_eq!(code, Some(0), "{talk}");
+    scene.write("queue", "77 0 RUNNING\n77 2 PENDING\n78 1 PENDING\n");
+    let (table, _) = succeeded(with_programs(&scene, &["--out", "study", "--status"]));
     assert!(table.contains("0 done, 0 failed, 1 running, 1 queued, 2 to run"), "{table}");
-    files::write_atomic(&scene.path("run"), b"").unwrap();
+    scene.write("run", "");
     let own = script.replace("0-3%2", "@ARRAY@").replace("--ntasks=1", "--ntasks=1 --mem=1G");
-    files::write_atomic(&scene.path("own.sh"), own.as_bytes()).unwrap();
+    scene.write("own.sh", &own);
     let template = ["--template", "own.sh"];
-    let (code, _, talk) = with_programs(&scene, &[&slurm[..], &template].concat());
-    assert!(code == Some(3) && talk.contains("own.sh: the template has no @COMMAND@"), "{talk}");
+    failed(
+        with_programs(&scene, &[&slurm[..], &template].concat()),
+        3,
+        "own.sh: the template has no @COMMAND@",
+    );
     let line = own.lines().find(|line| line.ends_with(" &")).unwrap();
-    files::write_atomic(&scene.path("own.sh"), own.replace(line, "@COMMAND@ &").as_bytes())
-        .unwrap();
-    let (code, _, talk) = with_programs(&scene, &[&slurm[..], &template].concat());
-    assert_eq!(code, Some(0), "{talk}");
+    scene.write("own.sh", &own.replace(line, "@COMMAND@ &"));
+    succeeded(with_programs(&scene, &[&slurm[..], &template].concat()));
     assert_eq!(handed_over(&scene)[1].cells, [1, 3]);
     assert!(files::read_text(&scene.path("script.sh")).unwrap().contains("--mem=1G"));
 
     // Without an answer nothing is handed over a second time.
     pretend(&scene, "squeue", "echo slurmctld is away >&2; exit 1");
-    let (code, _, talk) = with_programs(&scene, &slurm);
-    assert!(code == Some(6) && talk.contains("squeue: slurmctld is away"), "{talk}");
+    failed(with_programs(&scene, &slurm), 6, "squeue: slurmctld is away");
     let (code, table, talk) = with_programs(&scene, &["--out", "study", "--status"]);
-    assert!(code == Some(0) && talk.contains("records and run folders alone"), "{talk}");
+    assert!(code == 0 && talk.contains("records and run folders alone"), "{talk}");
     assert!(table.contains("4 cells: "), "{table}");
     assert_eq!(calls(&scene).lines().count(), 2);
 
     pretend(&scene, "squeue", "");
-    let (code, _, talk) = with_programs(&scene, &slurm);
-    assert_eq!(code, Some(0), "{talk}");
+    succeeded(with_programs(&scene, &slurm));
     records_are_those_of_this_machine(&scene);
 }
 
@@ -222,7 +210,7 @@ fn a_thousand_cells_are_one_array_and_arrays_follow_each_other() {
     pretend(&scene, "squeue", "");
     let slurm = ["--out", "study", "--launcher", "slurm", "--seeds", "1..501"];
     let (code, ids, talk) = with_programs(&scene, &slurm);
-    assert_eq!((code, ids.lines().count()), (Some(0), 2), "{talk}");
+    assert_eq!((code, ids.lines().count()), (0, 2), "{talk}");
     let scripts = files::read_text(&scene.path("scripts")).unwrap();
     for text in ["--array=0-999\n", "$((0 + ", "--array=0-1\n", "$((1000 + "] {
         assert!(scripts.contains(text), "{text}");
@@ -246,11 +234,10 @@ fn ray_gets_a_job_for_each_cell_that_is_neither_on_record_nor_on_its_way() {
     let scene = Scene::new(GRID);
     pretend(&scene, "ray", RAY);
     let ray = ["--out", "study", "--launcher", "ray"];
-    let (code, _, talk) = with_programs(&scene, &ray);
-    assert!(code == Some(2) && talk.contains("--launcher ray needs --address or RAY_ADDRESS"));
+    failed(with_programs(&scene, &ray), 2, "--launcher ray needs --address or RAY_ADDRESS");
     let ray = [&ray[..], &["--address", "http://head:8265"]].concat();
     let (code, ids, talk) = with_programs(&scene, &ray);
-    assert_eq!((code, ids.lines().count()), (Some(0), 4), "{talk}");
+    assert_eq!((code, ids.lines().count()), (0, 4), "{talk}");
     let ids: Vec<&str> = ids.lines().collect();
     let submitted = format!(
         "ray job submit --address http://head:8265 --no-wait --submission-id {} --entrypoint-num-cpus 1 -- ",
@@ -264,18 +251,15 @@ fn ray_gets_a_job_for_each_cell_that_is_neither_on_record_nor_on_its_way() {
     let driver = "{\"submission_id\": null, \"status\": \"RUNNING\"}".to_string();
     let jobs =
         [driver, listed(ids[0], "RUNNING"), listed(ids[1], "PENDING"), listed(ids[2], "FAILED")];
-    files::write_atomic(&scene.path("listed"), format!("[{}]", jobs.join(", ")).as_bytes())
-        .unwrap();
+    scene.write("listed", &format!("[{}]", jobs.join(", ")));
     let (_, table, talk) = with_programs(&scene, &["--out", "study", "--status"]);
     assert!(table.contains("1 running, 1 queued, 2 to run"), "{table}{talk}");
-    files::write_atomic(&scene.path("run"), b"").unwrap();
-    let (code, again, talk) = with_programs(&scene, &ray);
-    assert_eq!(code, Some(0), "{talk}");
+    scene.write("run", "");
+    let (again, _) = succeeded(with_programs(&scene, &ray));
     // An id of Ray is used once.
     let next = |id: &str| format!("{}-1", id.strip_suffix("-0").unwrap());
     assert_eq!(again.lines().collect::<Vec<_>>(), [next(ids[2]), next(ids[3])]);
-    files::write_atomic(&scene.path("listed"), b"[]").unwrap();
-    let (code, _, talk) = with_programs(&scene, &ray);
-    assert_eq!(code, Some(0), "{talk}");
+    scene.write("listed", "[]");
+    succeeded(with_programs(&scene, &ray));
     records_are_those_of_this_machine(&scene);
 }

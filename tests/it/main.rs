@@ -3,6 +3,7 @@
 mod ablate;
 mod adamw;
 mod bad_input;
+mod binary;
 mod calibration;
 mod claims;
 mod commands;

@@ -1,8 +1,8 @@
 //! A study of one's own data: `experiments/own-task/grids/own-task.toml` from its grid to a report
 //! that is about its test set, whose commands are pasted into a copy of the study.
 
+use crate::binary::{Output, ended, failed, succeeded};
 use crate::repository;
-use assert_cmd::cargo::cargo_bin;
 use dapo::base::files;
 use dapo::experiment::Grid;
 use dapo::records::RunFolder;
@@ -12,16 +12,11 @@ use std::path::Path;
 use std::process::Command;
 
 /// Exit code, standard output, standard error of a line for bash in which `dapo` is the binary.
-fn bash(folder: &Path, line: &str) -> (Option<i32>, String, String) {
-    let output = Command::new("bash")
-        .args(["-c", &format!("set -e\ndapo() {{ \"$BINARY\" \"$@\"; }}\n{line}")])
-        .env("BINARY", cargo_bin("dapo"))
-        .env("OMP_NUM_THREADS", "1")
-        .current_dir(folder)
-        .output()
-        .unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code(), text(&output.stdout), text(&output.stderr))
+fn bash(folder: &Path, line: &str) -> Output {
+    let line = format!("set -e\ndapo() {{ \"$BINARY\" \"$@\"; }}\n{line}");
+    let mut command = Command::new("bash");
+    command.args(["-c", &line]).env("BINARY", env!("CARGO_BIN_EXE_dapo"));
+    ended(command.current_dir(folder))
 }
 
 /// A folder in which the names of a checkout are: `experiments`, a copy, and `golden`.
@@ -29,8 +24,7 @@ fn checkout() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let root = repository::root();
     let line = format!("cp -r {root:?}/experiments . && ln -s {root:?}/golden golden");
-    let (code, _, talk) = bash(folder.path(), &line);
-    assert_eq!(code, Some(0), "{talk}");
+    succeeded(bash(folder.path(), &line));
     folder
 }
 
@@ -48,11 +42,9 @@ fn changed(checkout: &Path, from: &str, to: &str) {
 fn a_study_over_files_is_judged_on_its_test_set_and_checked_from_a_copy() {
     let checkout = checkout();
     let root = checkout.path();
-    let (code, _, talk) = bash(root, &format!("dapo ablate {GRID} --jobs 2 --out runs/own"));
-    assert_eq!(code, Some(0), "{talk}");
+    succeeded(bash(root, &format!("dapo ablate {GRID} --jobs 2 --out runs/own")));
 
-    let (code, shown, talk) = bash(root, "dapo report runs/own");
-    assert_eq!(code, Some(0), "{talk}");
+    let (shown, _) = succeeded(bash(root, "dapo report runs/own"));
     assert!(shown.contains("avg@k on test"), "{shown}");
     let report: Value = files::read_json(&root.join("runs/own/report.json")).unwrap();
     let analysis = &report["analysis"];
@@ -70,7 +62,7 @@ fn a_study_over_files_is_judged_on_its_test_set_and_checked_from_a_copy() {
     assert!(markdown.contains("| arm | even (5) | odd (3) |"), "{markdown}");
     assert!(!markdown.contains("claim") && !markdown.contains("positive control"), "{markdown}");
     let (code, claims, _) = bash(root, "dapo report runs/own --claims");
-    assert_eq!(code, Some(0));
+    assert_eq!(code, 0);
     assert!(claims.contains("not tested on these data") && !claims.contains("INCONCLUSIVE"));
 
     let appendix = files::read_text(&root.join("runs/own/appendix.md")).unwrap();
@@ -82,26 +74,27 @@ fn a_copy_is_checked_by_the_commands_of_its_report(root: &Path, appendix: &str) 
     let begin = appendix.find("dapo verify .").unwrap();
     let commands = &appendix[begin..begin + appendix[begin..].find("\n```").unwrap()];
     // Pasted where the study is, as it stands there: its inputs are found around it.
-    let (code, out, talk) = bash(&root.join("runs/own"), commands);
-    assert_eq!(code, Some(0), "{commands}\n{talk}");
+    let (out, talk) = succeeded(bash(&root.join("runs/own"), commands));
     assert!(out.contains("verified (records and report)"), "{out}");
     assert!(talk.contains("the run is the record's, to the ledger's head"), "{talk}");
     // Pasted into a copy elsewhere, then with the folder that it asks for.
     let elsewhere = tempfile::tempdir().unwrap();
     let copied = format!("cp -r {root:?}/runs/own/{{grids,cells}} . && dapo report .");
-    assert_eq!(bash(elsewhere.path(), &copied).0, Some(0));
+    assert_eq!(bash(elsewhere.path(), &copied).0, 0);
     let (code, _, talk) = bash(elsewhere.path(), commands);
-    assert_eq!(code, Some(3), "the base policy is not around it: {talk}");
+    assert_eq!(code, 3, "the base policy is not around it: {talk}");
     let there = commands.replacen(" --out", &format!(" --inputs {root:?} --out"), 1);
-    let (code, _, talk) = bash(elsewhere.path(), &there);
-    assert_eq!(code, Some(0), "{there}\n{talk}");
+    let (_, talk) = succeeded(bash(elsewhere.path(), &there));
     assert!(talk.contains("the run is the record's, to the ledger's head"), "{talk}");
     for name in ["report.md", "report.json"] {
         let ours = files::read(&root.join("runs/own").join(name)).unwrap();
         assert_eq!(files::read(&elsewhere.path().join(name)).unwrap(), ours);
     }
-    let (code, _, talk) = bash(root, "dapo train experiments/dapo.toml --inputs .");
-    assert!(code == Some(2) && talk.contains("--inputs is for JSON experiments"), "{talk}");
+    failed(
+        bash(root, "dapo train experiments/dapo.toml --inputs ."),
+        2,
+        "--inputs is for JSON experiments",
+    );
 }
 
 fn a_run_exports_its_curves(root: &Path) {
@@ -109,7 +102,7 @@ fn a_run_exports_its_curves(root: &Path) {
     let (code, path, talk) = bash(&root.join("runs/own"), "dapo export check --tensorboard");
     assert_eq!(
         (code, path.as_str()),
-        (Some(0), "export/tensorboard/check/events.out.tfevents.0.dapo\n"),
+        (0, "export/tensorboard/check/events.out.tfevents.0.dapo\n"),
         "{talk}"
     );
     let event_file = root.join("runs/own").join(path.trim());
@@ -133,17 +126,18 @@ fn a_run_exports_its_curves(root: &Path) {
         assert!(text.contains(tag), "{tag}");
     }
     // From inside the run, and of one that is at work and has written half a line.
-    let (code, _, talk) = bash(&run, "dapo export . --tensorboard");
-    assert_eq!(code, Some(0), "{talk}");
+    succeeded(bash(&run, "dapo export . --tensorboard"));
     assert_eq!(files::read(&event_file).unwrap(), bytes);
     let working = "cp -r check working && rm working/outcome.json && printf '{\"st' >> working/metrics.jsonl \
                    && dapo export working --tensorboard --out curves";
-    let (code, _, talk) = bash(&root.join("runs/own"), working);
-    assert_eq!(code, Some(0), "{talk}");
+    succeeded(bash(&root.join("runs/own"), working));
     let curves = root.join("runs/own/curves/tensorboard/working/events.out.tfevents.0.dapo");
     assert_eq!(files::read(&curves).unwrap(), bytes);
-    let (code, _, talk) = bash(&root.join("runs/own"), "dapo export check --csv");
-    assert!(code == Some(2) && talk.contains("check is a run: --tensorboard exports"), "{talk}");
+    failed(
+        bash(&root.join("runs/own"), "dapo export check --csv"),
+        2,
+        "check is a run: --tensorboard exports",
+    );
 }
 
 #[test]
@@ -165,12 +159,11 @@ fn a_grid_names_sets_of_its_data_and_a_study_has_one_pair_of_them() {
         ),
     ] {
         changed(root, from, to);
-        let (code, _, talk) = look(other);
-        assert!(code == Some(3) && talk.contains(says), "{talk}");
+        failed(look(other), 3, says);
     }
     // Without the key: the only test set; of several one has to be named.
     changed(root, "primary_set = \"test\"", "");
-    assert_eq!(look(other).0, Some(0));
+    assert_eq!(look(other).0, 0);
     let only = dapo::experiment::grid::file::load(&root.join(other)).unwrap().grid;
     assert_eq!((only.sets().primary(), only.sets().curve()), ("test", "dev"));
     let task = root.join("experiments/own-task/own-task.toml");
@@ -179,7 +172,7 @@ fn a_grid_names_sets_of_its_data_and_a_study_has_one_pair_of_them() {
     files::write_atomic(&task, two.as_bytes()).unwrap();
     let (code, _, talk) = look(other);
     assert!(
-        code == Some(3)
+        code == 3
             && talk.contains(
                 "primary_set: must say which set scores and comparisons are about: dev, test, more"
             ),
@@ -193,10 +186,9 @@ fn a_grid_names_sets_of_its_data_and_a_study_has_one_pair_of_them() {
     let second = second.replacen("primary_set = \"test\"", "primary_set = \"dev\"", 1);
     files::write_atomic(&root.join(other), second.as_bytes()).unwrap();
     let says = "its grids name other sets: `own-task` has primary_set \"test\" and curve_set \"dev\", `second` has primary_set \"dev\"";
-    let (code, _, talk) = look(&format!("{GRID} {other}"));
-    assert!(code == Some(3) && talk.contains(says), "{talk}");
+    failed(look(&format!("{GRID} {other}")), 3, says);
     let declared = format!("{GRID} {other} --declaration experiments/study.toml");
-    assert_eq!(look(&declared).0, Some(0));
+    assert_eq!(look(&declared).0, 0);
     for grid in [GRID, other] {
         dapo::experiment::grid::file::load(&root.join(grid))
             .unwrap()
@@ -204,8 +196,7 @@ fn a_grid_names_sets_of_its_data_and_a_study_has_one_pair_of_them() {
             .write(&root.join("study"))
             .unwrap();
     }
-    let (code, _, talk) = bash(root, "dapo report study");
-    assert!(code == Some(3) && talk.contains(says), "{talk}");
+    failed(bash(root, "dapo report study"), 3, says);
 
     // A resolved grid from before there were the keys means what it meant; a wrong name is refused.
     let path = root.join("study/grids/own-task.json");

@@ -16,26 +16,26 @@ use std::sync::{Mutex, PoisonError};
 use tch::{Kind, Tensor};
 
 #[derive(Deserialize)]
-struct Expected {
-    logits: Vec<Logits>,
+pub struct Expected {
+    pub logits: Vec<Logits>,
     greedy: Greedy,
 }
 
 #[derive(Deserialize)]
-struct Logits {
-    input_ids: Vec<i64>,
-    logits: Vec<Vec<f64>>,
+pub struct Logits {
+    pub input_ids: Vec<i64>,
+    pub logits: Vec<Vec<f64>>,
 }
 
 #[derive(Deserialize)]
-struct Greedy {
+pub struct Greedy {
     max_new_tokens: usize,
     eos_token_ids: Vec<u32>,
     runs: Vec<GreedyRun>,
 }
 
 #[derive(Deserialize)]
-struct GreedyRun {
+pub struct GreedyRun {
     prompt_ids: Vec<u32>,
     response_ids: Vec<u32>,
     finish: Finish,

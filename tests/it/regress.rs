@@ -1,7 +1,7 @@
 //! `dapo regress`: golden runs in a folder of their own, and the changes that must fail it.
 
+use crate::binary::{Output, dapo, failed, succeeded};
 use crate::diff::tiny;
-use assert_cmd::Command;
 use dapo::base::files;
 use dapo::experiment::Experiment;
 use dapo::records::{RunFolder, tables};
@@ -117,11 +117,8 @@ fn commit(folder: &Path) {
     git(folder, &["commit", "-q", "-m", "state"]);
 }
 
-fn regress(arguments: &[&str]) -> (i32, String, String) {
-    let mut command = Command::cargo_bin("dapo").unwrap();
-    let output = command.arg("regress").args(arguments).output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+fn regress(arguments: &[&str]) -> Output {
+    dapo(&[&["regress"], arguments].concat())
 }
 
 #[test]
@@ -132,18 +129,14 @@ fn a_blessing_needs_a_reason_and_a_clean_tree_and_a_change_then_fails() {
     let golden = ["--golden", name.as_str()];
     let with = |more: &[&str]| regress(&[&golden[..], more].concat());
 
-    let (code, _, talk) = with(&[]);
-    assert!(code == 3 && talk.contains("there is no golden run"), "{code} {talk}");
+    failed(with(&[]), 3, "there is no golden run");
     assert_eq!(with(&["--bless"]).0, 2);
-    let (code, _, talk) = with(&["--bless", "--reason", " . "]);
-    assert!(code == 3 && talk.contains("a reason"), "{code} {talk}");
+    failed(with(&["--bless", "--reason", " . "]), 3, "a reason");
     files::write_atomic(&root.join("new.txt"), b"").unwrap();
-    let (code, _, talk) = with(&["--bless", "--reason", "first"]);
-    assert!(code == 3 && talk.contains("new.txt first: commit"), "{code} {talk}");
+    failed(with(&["--bless", "--reason", "first"]), 3, "new.txt first: commit");
     files::remove_file(&root.join("new.txt")).unwrap();
 
-    let (code, _, talk) = with(&["--bless", "--reason", "the first | golden\nruns"]);
-    assert_eq!(code, 0, "{talk}");
+    succeeded(with(&["--bless", "--reason", "the first | golden\nruns"]));
     let log = files::read_text(&root.join("LOG.md")).unwrap();
     assert!(log.contains("| the first \\| golden runs |\n"), "{log}");
     assert_eq!(log.matches("none → ").count(), 2, "{log}");
@@ -161,13 +154,11 @@ fn a_blessing_needs_a_reason_and_a_clean_tree_and_a_change_then_fails() {
     assert_eq!(code, 4);
     assert!(text.contains("different: first at rollout step 1, component "), "{text}");
     assert!(text.contains("optimizer.learning_rate: 0.0002 → 0.000200001"), "{text}");
-    let (code, _, talk) = with(&["--part", "fast"]);
-    assert!(code == 3 && talk.contains("the arm is not that of the golden curves"), "{talk}");
+    failed(with(&["--part", "fast"]), 3, "the arm is not that of the golden curves");
     let path = root.join("rule.toml");
     let text = files::read_text(&path).unwrap().replace("20.0", "21.0");
     files::write_atomic(&path, text.as_bytes()).unwrap();
-    let (code, _, talk) = with(&["--part", "fast"]);
-    assert!(code == 3 && talk.contains("the rule is not that of the golden curves"), "{talk}");
+    failed(with(&["--part", "fast"]), 3, "the rule is not that of the golden curves");
 }
 
 #[test]

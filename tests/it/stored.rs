@@ -2,6 +2,7 @@
 //! too large for copies. They say what the others say, and train and resume as they do.
 
 use crate::golden_data;
+use crate::qwen2::Expected;
 use dapo::algorithm::{Kl, KlEstimator};
 use dapo::base::Purpose;
 use dapo::base::rng::{Id, stream};
@@ -13,7 +14,6 @@ use dapo::records::{Ending, RunFolder};
 use dapo::training::run;
 use dapo::training::run::inputs::{self, Inputs};
 use dapo::training::{RunEnded, Unfinished};
-use serde::Deserialize;
 use std::cell::Cell;
 use std::path::Path;
 use tch::{Kind, Tensor};
@@ -29,17 +29,6 @@ fn stored(model: Qwen2) -> Qwen2 {
 
 fn bf16(model: Qwen2) -> Qwen2 {
     model.placed(Place { weights: WeightKind::Bf16, ..Place::default() }).unwrap()
-}
-
-#[derive(Deserialize)]
-struct Expected {
-    logits: Vec<Logits>,
-}
-
-#[derive(Deserialize)]
-struct Logits {
-    input_ids: Vec<i64>,
-    logits: Vec<Vec<f64>>,
 }
 
 /// Largest distance of the logits from transformers', of all golden cases, and the largest logit.

@@ -82,12 +82,14 @@ fn two_arms(grpo: f64, dapo: f64, width: f64) -> (Vec<Grid>, Vec<Cell>) {
     (grids, all)
 }
 
+fn analysed((grids, cells): (Vec<Grid>, Vec<Cell>), families: &str) -> analysis::Analysis {
+    analysis::analyse(&Study::new(grids, cells, Some(declared(families))))
+}
+
 #[test]
 fn a_known_gain_improves_and_a_known_loss_hurts() {
     let word = |grpo, dapo| {
-        let (grids, cells) = two_arms(grpo, dapo, 0.01);
-        let study = Study::new(grids, cells, Some(declared(PRIMARY)));
-        let analysis = analysis::analyse(&study);
+        let analysis = analysed(two_arms(grpo, dapo, 0.01), PRIMARY);
         let comparison = analysis.comparison("primary", "dapo-grpo").unwrap().clone();
         let result = comparison.result.clone().unwrap();
         assert!((result.difference - (dapo - grpo)).abs() < 1e-3, "{result:?}");
@@ -104,9 +106,7 @@ fn a_known_gain_improves_and_a_known_loss_hurts() {
 #[test]
 fn no_effect_shown_and_equivalent_are_different_words() {
     let comparison = |width| {
-        let (grids, cells) = two_arms(0.5, 0.501, width);
-        let study = Study::new(grids, cells, Some(declared(PRIMARY)));
-        let analysis = analysis::analyse(&study);
+        let analysis = analysed(two_arms(0.5, 0.501, width), PRIMARY);
         analysis.comparison("primary", "dapo-grpo").unwrap().clone()
     };
     assert_eq!(comparison(0.002).word, Word::Equivalent);
@@ -117,9 +117,7 @@ fn no_effect_shown_and_equivalent_are_different_words() {
 
 #[test]
 fn at_equal_generated_rollouts_the_expensive_arm_is_read_earlier() {
-    let (grids, cells) = two_arms(0.5, 0.6, 0.01);
-    let study = Study::new(grids, cells, Some(declared(PRIMARY)));
-    let analysis = analysis::analyse(&study);
+    let analysis = analysed(two_arms(0.5, 0.6, 0.01), PRIMARY);
     let comparison = analysis.comparison("primary", "dapo-grpo-rollouts").unwrap();
     // 40 steps of 256 rollouts; the other arm generates twice as many a step.
     assert_eq!(comparison.budget, Some(10_240));
@@ -271,13 +269,11 @@ fn paired_comparisons_are_of_differences_within_blocks_and_pools_of_their_arms_m
 
 #[test]
 fn a_set_that_was_not_evaluated_on_the_way_has_no_score_at_equal_rollouts() {
-    let (grids, cells) = two_arms(0.5, 0.6, 0.01);
     let family = PRIMARY.replace(
         r#"set = "dev", at = "equal-rollouts""#,
         r#"set = "mini-aime", at = "equal-rollouts""#,
     );
-    let study = Study::new(grids, cells, Some(declared(&family)));
-    let analysis = analysis::analyse(&study);
+    let analysis = analysed(two_arms(0.5, 0.6, 0.01), &family);
     let comparison = analysis.comparison("primary", "dapo-grpo-rollouts").unwrap();
     assert_eq!(comparison.word, Word::NotCompared);
     assert!(
@@ -289,9 +285,7 @@ fn a_set_that_was_not_evaluated_on_the_way_has_no_score_at_equal_rollouts() {
 
 #[test]
 fn runs_that_never_reach_the_level_are_censored_and_not_dropped() {
-    let (grids, cells) = two_arms(0.3, 0.8, 0.01);
-    let study = Study::new(grids, cells, Some(declared(PRIMARY)));
-    let analysis = analysis::analyse(&study);
+    let analysis = analysed(two_arms(0.3, 0.8, 0.01), PRIMARY);
     let comparison = analysis.comparison("primary", "time").unwrap();
     assert!(comparison.reference.iter().all(|run| run.censored && run.value == 160.0));
     assert!(comparison.arm.iter().all(|run| !run.censored && run.value < 100.0));
@@ -328,8 +322,7 @@ fn a_run_that_counts_and_has_no_score_is_never_left_out_in_silence() {
     cells[5].ending = CellEnding::Diverged;
     cells[5].evaluations.retain(|evaluation| evaluation.set == "dev");
     cells[5] = cells[5].clone().sealed();
-    let study = Study::new(grids, cells, Some(declared(PRIMARY)));
-    let analysis = analysis::analyse(&study);
+    let analysis = analysed((grids, cells), PRIMARY);
     let comparison = analysis.comparison("primary", "dapo-grpo").unwrap();
     assert_eq!(comparison.word, Word::NotCompared);
     assert!(

@@ -103,7 +103,7 @@ fn metrics(cell: &mut Cell, arm: &Arm, seed: u64, (higher, end): (bool, f64), ro
         });
         metrics.insert(name.to_owned(), values.collect());
     }
-    for name in crate::effects::METRICS {
+    for name in crate::effects::METRICS.split_whitespace() {
         metrics.entry(name.to_owned()).or_insert_with(|| vec![Some(3.0); rounds.len()]);
     }
     bound(&mut metrics, arm, rounds);

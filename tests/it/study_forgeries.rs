@@ -1,6 +1,7 @@
 //! Studies whose records somebody changed and sealed again: what a forger gains by it, which is
 //! nothing, and the reason that is given.
 
+use crate::engines::{Spoilt, spoilt};
 use crate::repository;
 use crate::verify::copy as copied;
 use assert_cmd::Command;
@@ -433,8 +434,6 @@ fn one_changed_outcome_of_the_base_policy_is_the_odd_one_out() {
     );
 }
 
-type Change = Box<dyn Fn(&mut Cell)>;
-
 #[test]
 fn a_record_whose_fields_do_not_fit_each_other_is_refused_with_the_field() {
     let real = real();
@@ -442,78 +441,43 @@ fn a_record_whose_fields_do_not_fit_each_other_is_refused_with_the_field() {
     let original = real.cells_of(DAPO)[0].clone();
     let read = |cell: Cell| Cell::read(&cell.write(folder.path()).unwrap());
     read(resealed(original.clone())).unwrap();
-    let metric = |name: &'static str, value: fn(f64) -> f64| {
-        move |cell: &mut Cell| {
-            let column = cell.metrics.get_mut(name).unwrap();
-            column[20] = column[20].map(value);
-        }
-    };
-    let cases: Vec<(Change, &str)> = vec![
-        (Box::new(|it| it.inputs.clear()), "`inputs` has no digest of data/train"),
+    let refusal = |cell: Cell| read(cell).map(|_| ()).unwrap_err().to_string();
+    let path = folder.path().join("cell.json");
+    for Spoilt { make, says } in spoilt(include_str!("cell_fields.toml"), "fields") {
+        files::write_json(&path, &original).unwrap();
+        make.iter().for_each(|step| step.take(folder.path()));
+        let error = refusal(resealed(files::read_json(&path).unwrap()));
+        assert!(error.contains(&says), "{says}: {error}");
+    }
+    // What depends on what was there.
+    type Change = fn(&mut Cell);
+    let cases: [(Change, &str); 12] = [
         (
-            Box::new(|it| drop(it.inputs.remove("data/mini-aime-plus"))),
-            "`inputs` has no digest of data/mini-aime-plus",
-        ),
-        (
-            Box::new(|it| drop(it.inputs.remove("base/model.safetensors"))),
-            "no digest of the base policy's weights",
-        ),
-        (
-            Box::new(|it| drop(it.inputs.insert("data/dev".into(), "A".repeat(64)))),
-            "no run has the input \"data/dev\" with this digest",
-        ),
-        (
-            Box::new(|it| drop(it.inputs.insert("solves AIME".into(), "a".repeat(64)))),
-            "no run has the input \"solves AIME\" with this digest",
-        ),
-        (Box::new(|it| it.wall_seconds = -1.0), "`wall_seconds` cannot be -1"),
-        (Box::new(|it| it.reason = "x".repeat(1_500)), "a text in it is longer than 1024 bytes"),
-        (
-            Box::new(|it| {
+            |it| {
                 let quarter = it.metrics["loss/clip_fraction_high"].clone();
                 it.metrics.insert("loss/clip_fraction_high_quarter_1".into(), quarter);
-            }),
+            },
             "a run like this has no metric `loss/clip_fraction_high_quarter_1`",
         ),
-        (Box::new(|it| it.ledger_head = Some("junk".into())), "`ledger_head` is no SHA-256"),
-        (Box::new(|it| it.ledger_head = None), "`ledger_head` is no SHA-256"),
-        (Box::new(|it| it.digests.clear()), "`digests` has none of metrics.jsonl"),
-        (Box::new(|it| it.exactness = "exact-here".into()), "`exactness` is not exact"),
-        (Box::new(|it| it.counters.truncate(39)), "has 40 values for 39 steps"),
-        (Box::new(|it| it.counters[4].updates = 16), "rollout step 5: its updates do not rise"),
-        (Box::new(|it| it.counters[4].rollout_steps = 9), "rollout step 5: its clock says"),
-        (Box::new(|it| it.experiment.training.rollout_steps = 50), "cannot have ended so"),
-        (Box::new(|it| drop(it.evaluations.pop())), "at rollout step 40 is missing"),
-        (Box::new(|it| it.evaluations.extend_from_within(19..)), "at rollout step 40 stands twice"),
-        (
-            Box::new(|it| at(it).counters.updates += 4),
-            "at rollout step 20 has not the clocks of that step",
-        ),
-        (Box::new(|it| at(it).cons_at_k = 0.0), "a `cons_at_k` that its outcomes exclude"),
-        (Box::new(|it| at(it).cons_at_k = 0.123), "cannot have the `cons_at_k` 0.123"),
-        (
-            Box::new(|it| at(it).response_tokens_mean = 141.0),
-            "cannot have the `response_tokens_mean` 141",
-        ),
-        (Box::new(|it| at(it).truncated_share = 1.0), "more truncated responses than"),
-        (Box::new(|it| at(it).truncated_share = -0.5), "cannot have the `truncated_share`"),
-        (Box::new(metric("rollout/accuracy", |_| 1.5)), "of rollout step 21 cannot be 1.5"),
-        (Box::new(metric("policy/entropy", |_| -0.1)), "`policy/entropy` of rollout step 21"),
-        (Box::new(metric("loss/value", |_| 0.123_456_789_012)), "more than 9 significant digits"),
-        (
-            Box::new(|it| drop(it.metrics.remove("rollout/generated_rollouts"))),
-            "it has no metric `rollout/generated_rollouts`",
-        ),
+        (|it| it.counters.truncate(39), "has 40 values for 39 steps"),
+        (|it| it.counters[4].updates = 16, "rollout step 5: its updates do not rise"),
+        (|it| drop(it.evaluations.pop()), "at rollout step 40 is missing"),
+        (|it| it.evaluations.extend_from_within(19..), "at rollout step 40 stands twice"),
+        (|it| at(it).counters.updates += 4, "at rollout step 20 has not the clocks of that step"),
+        (|it| at(it).cons_at_k = 0.0, "a `cons_at_k` that its outcomes exclude"),
+        (|it| at(it).cons_at_k = 0.123, "cannot have the `cons_at_k` 0.123"),
+        (|it| at(it).response_tokens_mean = 141.0, "cannot have the `response_tokens_mean` 141"),
+        (|it| at(it).truncated_share = 1.0, "more truncated responses than"),
+        (|it| at(it).truncated_share = -0.5, "cannot have the `truncated_share`"),
     ];
-    for (number, (change, expected)) in cases.into_iter().enumerate() {
+    for (change, says) in cases {
         let mut cell = original.clone();
         change(&mut cell);
-        let error = read(resealed(cell)).map(|_| ()).unwrap_err().to_string();
-        assert!(error.contains(expected), "case {number}, {expected}: {error}");
+        let error = refusal(resealed(cell));
+        assert!(error.contains(says), "{says}: {error}");
     }
-    let mut cell = original.clone();
-    cell.run_key = files::sha256(b"another");
-    let error = read(cell.sealed()).unwrap_err().to_string();
+    let cell = Cell { run_key: files::sha256(b"another"), ..original };
+    let error = refusal(cell.sealed());
     assert!(error.contains("`run_key` is not that of"), "{error}");
 }
 

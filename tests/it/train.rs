@@ -1,6 +1,6 @@
 //! Whole runs of the trainer on the embedded benchmark's base policy.
 
-use assert_cmd::Command;
+use crate::binary;
 use dapo::algorithm::{AtCap, DynamicSampling, Kl, KlEstimator, Punishment, Surplus};
 use dapo::base::files;
 use dapo::experiment::{Experiment, MiniBatchOrder, extends};
@@ -43,8 +43,8 @@ fn steps(inputs: &Inputs, count: usize) -> Result<(Vec<Step>, u64), TrainingErro
 }
 
 fn dapo(arguments: &[&str]) -> (i32, String) {
-    let output = Command::cargo_bin("dapo").unwrap().args(arguments).output().unwrap();
-    (output.status.code().unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
+    let (code, _, talk) = binary::dapo(arguments);
+    (code, talk)
 }
 
 /// Every file of a run but those that may differ, with its digest.
@@ -299,34 +299,6 @@ fn the_samplers_log_probs_agree_with_the_training_forward() {
         assert!(step.metrics["policy/mismatch_max"] < 1e-3, "{:?}", step.metrics);
         assert!(step.metrics["policy/mismatch_mean"] < 1e-5, "{:?}", step.metrics);
     }
-}
-
-#[test]
-fn bad_experiments_are_refused_with_exit_code_3_and_nothing_is_written() {
-    let scratch = tempfile::tempdir().unwrap();
-    let out = scratch.path().join("run").display().to_string();
-    let write = |text: &str| {
-        let path = scratch.path().join("arm.toml");
-        let text = format!("extends = {:?}\n{text}", experiment("smoke.toml").display());
-        files::write_atomic(&path, text.as_bytes()).unwrap();
-        path.display().to_string()
-    };
-    for (text, expected) in [
-        ("[dapo]\nclip_hgih = 1", "clip_hgih"),
-        ("[inputs]\nmodel = \"nowhere\"", "nowhere"),
-        ("[evaluation]\nsamples = { dev = nan }", "dev"),
-        ("[evaluation]\nduring_training = [\"dve\"]", "during_training names \"dve\", which"),
-        ("[evaluation]\nduring_training = [\"dev\", \"dev\"]", "names \"dev\" twice"),
-        ("[rollout]\nmax_response_tokens = 100000", "positions"),
-    ] {
-        let (code, talk) = dapo(&["train", &write(text), "--out", &out]);
-        assert_eq!(code, 3, "{text}: {talk}");
-        assert!(talk.contains(expected), "{text}: {talk}");
-    }
-    let (code, talk) = dapo(&["train", "/no/such/file.toml"]);
-    assert!(code == 3 && talk.contains("/no/such/file.toml"), "{talk}");
-    let (code, _) = dapo(&["train"]);
-    assert_eq!(code, 2);
 }
 
 /// The smoke experiment at a rate that no weights survive, as a file, and a place for its run.

@@ -10,7 +10,7 @@ use dapo::training::{TuneRecipe, tuning};
 use serde_json::Value;
 use std::path::Path;
 
-const RECIPE: &str = r#"
+pub const RECIPE: &str = r#"
 solutions = "solutions.jsonl"
 template = "question"
 numerics = "fast"
@@ -49,7 +49,7 @@ fn folder(recipe: &str, solutions: &str) -> tempfile::TempDir {
 }
 
 /// `=;=;Answer: 114` to `107+7?`, which the base policy never writes.
-fn solutions() -> String {
+pub fn solutions() -> String {
     let line = |number: u64| {
         let question = format!("{}+{}?", 100 + number, 7 * number % 90);
         let answer = (100 + number + 7 * number % 90) % 1000;
@@ -144,46 +144,6 @@ fn a_chat_template_of_the_recipe_becomes_the_tuned_policys() {
     let record: Value = files::read_json(&folder.path().join("a/tune.json")).unwrap();
     assert_eq!(record["stop_token"], 1);
     assert!(record["key"]["inputs"]["chat_template"].is_string());
-}
-
-#[test]
-fn what_cannot_be_learned_from_is_refused_and_leaves_no_folder() {
-    let long = "9".repeat(60);
-    for (recipe, lines, expected) in [
-        (RECIPE.to_string(), String::new(), "solutions.jsonl: no problems in it"),
-        (RECIPE.to_string(), "{\"question\": \"1+1?\"}\n".into(), "missing field `solution`"),
-        (
-            RECIPE.to_string(),
-            solutions() + "{\"question\": \"1+1?\", \"solution\": \"=2\"}\n",
-            "record 60 (from 0): its solution states no answer that the verifier reads",
-        ),
-        (
-            RECIPE.replace("problems = 8", "problems = 60"),
-            solutions(),
-            "it has 60 questions, and 60 are to be held out",
-        ),
-        (
-            RECIPE.to_string(),
-            format!("{{\"question\": \"1?\", \"solution\": \"Answer: {long}\"}}\n") + &solutions(),
-            "record 0 (from 0): its solution has 68 tokens, max_response_tokens is 40",
-        ),
-        (RECIPE.replace("\"question\"", "\"chat\""), solutions(), "no chat template"),
-        (
-            RECIPE.replace("solutions = \"solutions.jsonl\"", ""),
-            solutions(),
-            "a recipe must state either a task or a file of solutions",
-        ),
-        (
-            RECIPE.replace("samples = 4", "samples = 0").replace("updates = 6", "updates = 0"),
-            solutions(),
-            "recipe.toml: evaluation.samples must be from 1 to",
-        ),
-    ] {
-        let folder = folder(&recipe, &lines);
-        let talk = refused(folder.path(), &["a"]);
-        assert!(talk.contains(expected), "{expected}: {talk}");
-        assert!(!folder.path().join("a").exists(), "{expected}");
-    }
 }
 
 #[test]

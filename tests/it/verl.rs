@@ -1,6 +1,7 @@
 //! verl as an engine: what an arm asks of it, what a configuration of it does, and what it wrote becomes a
 //! run. `golden/engines/verl` has what verl 0.9.1 and 0.7.1 composed and dumped.
 
+use crate::engines::{OUTPUTS, Spoilt, pretended, spoilt, write};
 use crate::repository;
 use dapo::base::files;
 use dapo::engines::run::{self, EngineOptions};
@@ -212,11 +213,6 @@ fn rendered_overrides_and_tables_are_those_of_the_arm() {
     }
 }
 
-fn write(path: &Path, bytes: &[u8]) {
-    files::create_folder(path.parent().unwrap()).unwrap();
-    files::write_atomic(path, bytes).unwrap();
-}
-
 /// What verl's own functions wrote, with the base policy as the weights after the step.
 fn dumped(to: &Path) {
     for name in ["prompts.jsonl", "logs/1.jsonl", "rollouts/1.jsonl"] {
@@ -315,49 +311,13 @@ fn without_dynamic_sampling_a_step_has_the_problems_that_it_draws() {
 
 #[test]
 fn dumps_that_are_not_what_the_arm_makes_are_refused_by_name() {
-    let replaced = |from: &'static str, to: &'static str| {
-        move |text: String| {
-            assert!(text.contains(from), "{from}");
-            text.replacen(from, to, 1)
-        }
-    };
-    type Change = Box<dyn Fn(String) -> String>;
-    let (dump, log) = ("rollouts/1.jsonl", "logs/1.jsonl");
-    let cases: [(&str, Change, &str); 12] = [
-        (dump, Box::new(|text| text[..text.len() - 20].to_string()), "ended before rollout step 1"),
-        (
-            dump,
-            Box::new(|text| text.split_inclusive('\n').skip(1).collect()),
-            "ended before rollout step 1",
-        ),
-        (
-            dump,
-            Box::new(|text| text.clone() + text.lines().next().unwrap() + "\n"),
-            "has 5 responses",
-        ),
-        (dump, Box::new(replaced("_0_0\"", "_0\"")), "expected GROUP_SAMPLE_0"),
-        (dump, Box::new(replaced("_0_0\"", "_0_1\"")), "expected GROUP_SAMPLE_0"),
-        (dump, Box::new(replaced("\"uid\"", "\"request_id\"")), "request_id"),
-        (dump, Box::new(replaced("\"step\": 1", "\"step\": 2")), "line 1: its step is 2"),
-        (dump, Box::new(replaced("\"gts\": \"", "\"gts\": \"1")), "no rendered prompt is"),
-        (dump, Box::new(replaced("\"score\": -1.0", "\"score\": 1.0")), "has the score 1"),
-        (
-            log,
-            Box::new(replaced("\"response_length/mean\":", "\"response_length/mean\":1")),
-            "another tokenizer",
-        ),
-        (log, Box::new(replaced("\"actor/lr\":0.0002", "\"actor/lr\":0.0001")), "actor/lr"),
-        (log, Box::new(|_| String::new()), "ended before rollout step 1"),
-    ];
-    for (file, change, expected) in cases {
+    for Spoilt { make, says } in spoilt(OUTPUTS, "verl") {
         let folder = tempfile::tempdir().unwrap();
         let outputs = folder.path().join("verl");
         dumped(&outputs);
-        let path = outputs.join(file);
-        let text = change(files::read_text(&path).unwrap());
-        write(&path, text.as_bytes());
+        make.iter().for_each(|step| step.take(&outputs));
         let error = imported(&outputs, &folder.path().join("run")).unwrap_err();
-        assert!(error.contains(expected), "{expected}: {error}");
+        assert!(error.contains(&says), "{says}: {error}");
     }
 }
 
@@ -366,15 +326,8 @@ fn verl_is_started_followed_and_named_when_it_ends_early() {
     let folder = tempfile::tempdir().unwrap();
     let outputs = folder.path().join("outputs");
     dumped(&outputs);
-    let script = format!(
-        "#!/bin/sh\nif [ \"$1\" = -c ]; then echo '{{\"python\": \"3.11\", \"verl\": \"0.9.1\"}}'; exit; fi\n\
-         cp -r {}/. .\necho no card >&2\nexit 3\n",
-        outputs.display()
-    );
-    let python = folder.path().join("python");
-    files::write_atomic(&python, script.as_bytes()).unwrap();
-    assert!(std::process::Command::new("chmod").arg("+x").arg(&python).status().unwrap().success());
-    let python = python.display().to_string();
+    let versions = "{\"python\": \"3.11\", \"verl\": \"0.9.1\"}";
+    let python = pretended(folder.path(), &outputs, versions);
     let options = EngineOptions { python, cards: ONE, ..EngineOptions::default() };
     let run = folder.path().join("run");
     let ended = ran(&options, &run);
@@ -387,5 +340,5 @@ fn verl_is_started_followed_and_named_when_it_ends_early() {
     write(&outputs.join("logs/1.jsonl"), b"");
     let error = ran(&options, &folder.path().join("run-2")).unwrap_err();
     assert!(error.contains("verl ended before rollout step 1"), "{error}");
-    assert!(error.contains("exit status: 3: no card"), "{error}");
+    assert!(error.contains("exit status: 3: a last word"), "{error}");
 }

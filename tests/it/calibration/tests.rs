@@ -29,11 +29,6 @@ fn the_table_is_made_anew() {
 }
 
 #[test]
-fn the_same_replicates_give_the_same_rows() {
-    assert_eq!(calibrate(2), calibrate(2));
-}
-
-#[test]
 fn the_committed_page_is_the_committed_table() {
     let page = files::read_text(Path::new("golden/stats/calibration.md")).unwrap();
     assert_eq!(page, committed().markdown());

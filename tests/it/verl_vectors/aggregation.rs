@@ -2,28 +2,11 @@
 //! (verl/trainer/ppo/core_algos.py:1025-1080, verl/workers/actor/dp_actor.py:573-578).
 
 use crate::verl_vectors::case::Case;
-use crate::verl_vectors::values::{
-    Array, Got, Malformed, Outputs, array, check_mask, number, outputs, raised,
-};
+use crate::verl_vectors::values::{Array, Got, Outputs, array, number, outputs, raised};
 use dapo::algorithm::aggregation::{ResponseRow, row_weights, weighted_sum};
 use dapo::algorithm::{Aggregation, StepTotals, TokenMeanUnit};
 use serde_json::Value;
 use tch::{Kind, Tensor};
-
-/// Inputs of [`agg_loss`].
-pub const AGG_LOSS: &[&str] = &[
-    "loss_mat",
-    "loss_mask",
-    "loss_agg_mode",
-    "dp_size",
-    "batch_num_tokens",
-    "global_batch_size",
-    "loss_scale_factor",
-];
-
-/// Inputs of [`accumulation`].
-pub const ACCUMULATION: &[&str] =
-    &["ranks_micro_lengths", "loss_mats", "loss_masks", "loss_agg_mode"];
 
 /// How `agg_loss` is asked to aggregate.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -139,23 +122,23 @@ fn is_nan(losses: &Tensor, mask: &Array, mode: &Mode) -> bool {
 }
 
 /// `agg_loss` with the gradient of the loss with respect to the loss matrix.
-pub fn agg_loss(case: &Case) -> Result<Outputs, Malformed> {
-    let losses = case.array("loss_mat", 2)?;
-    let mask = case.mask_like("loss_mask", &losses)?;
+pub fn agg_loss(case: &Case) -> Outputs {
+    let losses = case.array("loss_mat", 2);
+    let mask = case.mask_like("loss_mask", &losses);
     let mode = Mode {
-        name: case.text_or("loss_agg_mode", MODES[0])?.to_owned(),
-        dp_size: case.optional_number("dp_size")?,
-        batch_num_tokens: case.optional_number("batch_num_tokens")?,
-        global_batch_size: case.optional_number("global_batch_size")?,
-        loss_scale_factor: case.optional_number("loss_scale_factor")?,
+        name: case.text_or("loss_agg_mode", MODES[0]).to_owned(),
+        dp_size: case.optional_number("dp_size"),
+        batch_num_tokens: case.optional_number("batch_num_tokens"),
+        global_batch_size: case.optional_number("global_batch_size"),
+        loss_scale_factor: case.optional_number("loss_scale_factor"),
     };
     if let Some(error) = unknown_mode(&mode.name) {
-        return Ok(error);
+        return error;
     }
-    let losses = losses.tensor(Some(case.kind()?)).set_requires_grad(true);
+    let losses = losses.tensor(Some(case.kind())).set_requires_grad(true);
     let loss = aggregate(&losses, &mask, &mode);
     let gradient = Tensor::run_backward(&[&loss], &[&losses], false, false);
-    Ok(outputs([("loss", Got::tensor(&loss)), ("grad_loss_mat", Got::tensor(&gradient[0]))]))
+    outputs([("loss", Got::tensor(&loss)), ("grad_loss_mat", Got::tensor(&gradient[0]))])
 }
 
 /// One micro-batch of one rank.
@@ -167,16 +150,11 @@ struct Micro {
 /// The same mini-batch through verl's two paths: the mean of micro-batch means that the
 /// legacy path takes (the project's `micro-batch` unit), and the mean over all tokens that
 /// the engine path takes (the project's `mini-batch` unit).
-pub fn accumulation(case: &Case) -> Result<Outputs, Malformed> {
-    let mode = case.text_or("loss_agg_mode", MODES[0])?;
-    if mode != MODES[0] {
-        return Err(Malformed::new(
-            "loss_agg_mode",
-            &format!("token-mean is expected, got {mode}"),
-        ));
-    }
-    let ranks = micro_batches(case)?;
-    check_lengths(case, &ranks)?;
+pub fn accumulation(case: &Case) -> Outputs {
+    let mode = case.text_or("loss_agg_mode", MODES[0]);
+    assert_eq!(mode, MODES[0], "{}", case.name);
+    let ranks = micro_batches(case);
+    check_lengths(case, &ranks);
     let per_rank: Vec<f64> = ranks
         .iter()
         .map(|rank| token_mean(&rank.iter().collect::<Vec<_>>(), TokenMeanUnit::MicroBatch))
@@ -184,12 +162,12 @@ pub fn accumulation(case: &Case) -> Result<Outputs, Malformed> {
     let all: Vec<&Micro> = ranks.iter().flatten().collect();
     let total: u64 = all.iter().flat_map(|micro| token_counts(&micro.mask)).sum();
     let legacy = per_rank.iter().sum::<f64>() / per_rank.len() as f64;
-    Ok(outputs([
+    outputs([
         ("legacy_fsdp_dynamic_bsz_loss", Got::Number(legacy)),
         ("per_rank_legacy", Got::numbers(per_rank)),
         ("global_token_mean_loss", Got::Number(token_mean(&all, TokenMeanUnit::MiniBatch))),
         ("total_tokens", Got::Number(total as f64)),
-    ]))
+    ])
 }
 
 /// The token mean of some micro-batches; NaN where verl divides 0 by 0.
@@ -217,63 +195,40 @@ fn token_mean(micros: &[&Micro], unit: TokenMeanUnit) -> f64 {
     if divides_by_zero { f64::NAN } else { loss }
 }
 
-fn micro_batches(case: &Case) -> Result<Vec<Vec<Micro>>, Malformed> {
-    let list = |key: &str, value: &Value| {
-        value.as_array().cloned().ok_or_else(|| Malformed::new(key, "a list is expected"))
+fn micro_batches(case: &Case) -> Vec<Vec<Micro>> {
+    let kind = case.kind();
+    let (losses, masks) = (case.list("loss_mats"), case.list("loss_masks"));
+    assert!(losses.len() == masks.len() && !losses.is_empty(), "{}", case.name);
+    let rank = |(losses, masks): (&Value, &Value)| {
+        let (losses, masks) = (losses.as_array().unwrap(), masks.as_array().unwrap());
+        assert!(losses.len() == masks.len() && !losses.is_empty(), "{}", case.name);
+        let micro = |(losses, mask): (&Value, &Value)| {
+            let (losses, mask) = (array(losses, 2), array(mask, 2).mask());
+            assert_eq!(losses.shape, mask.shape, "{}", case.name);
+            Micro { losses: losses.tensor(Some(kind)), mask }
+        };
+        losses.iter().zip(masks).map(micro).collect()
     };
-    let kind = case.kind()?;
-    let losses = list("loss_mats", case.required("loss_mats")?)?;
-    let masks = list("loss_masks", case.required("loss_masks")?)?;
-    if losses.len() != masks.len() || losses.is_empty() {
-        return Err(Malformed::new("loss_masks", "one mask for each loss matrix is expected"));
-    }
-    let mut ranks = Vec::new();
-    for (rank, (losses, masks)) in losses.iter().zip(&masks).enumerate() {
-        let (losses, masks) = (list("loss_mats", losses)?, list("loss_masks", masks)?);
-        if losses.len() != masks.len() || losses.is_empty() {
-            return Err(Malformed::new("loss_masks", "one mask for each loss matrix is expected"));
-        }
-        let mut micros = Vec::new();
-        for (i, (losses, mask)) in losses.iter().zip(&masks).enumerate() {
-            let losses = array(&format!("loss_mats[{rank}][{i}]"), losses, 2)?;
-            let key = format!("loss_masks[{rank}][{i}]");
-            let mask = array(&key, mask, 2)?;
-            check_mask(&key, &mask)?;
-            if losses.shape != mask.shape {
-                return Err(Malformed::new(&key, "the shape of the loss matrix is expected"));
-            }
-            micros.push(Micro { losses: losses.tensor(Some(kind)), mask });
-        }
-        ranks.push(micros);
-    }
-    Ok(ranks)
+    losses.iter().zip(masks).map(rank).collect()
 }
 
-/// `ranks_micro_lengths` repeats what the masks say; a case where it does not is malformed.
-fn check_lengths(case: &Case, ranks: &[Vec<Micro>]) -> Result<(), Malformed> {
-    const KEY: &str = "ranks_micro_lengths";
-    let Some(value) = case.optional(KEY) else { return Ok(()) };
+/// `ranks_micro_lengths` repeats what the masks say.
+fn check_lengths(case: &Case, ranks: &[Vec<Micro>]) {
+    let Some(value) = case.optional("ranks_micro_lengths") else { return };
     let mut lengths = Vec::new();
-    leaves(value, &mut lengths)?;
+    leaves(value, &mut lengths);
     let counted: Vec<f64> = ranks
         .iter()
         .flatten()
         .flat_map(|micro| token_counts(&micro.mask))
         .map(|tokens| tokens as f64)
         .collect();
-    if lengths == counted {
-        Ok(())
-    } else {
-        Err(Malformed::new(KEY, "it disagrees with loss_masks"))
-    }
+    assert_eq!(lengths, counted, "{}", case.name);
 }
 
-fn leaves(value: &Value, into: &mut Vec<f64>) -> Result<(), Malformed> {
+fn leaves(value: &Value, into: &mut Vec<f64>) {
     match value {
-        Value::Array(items) => items.iter().try_for_each(|item| leaves(item, into)),
-        leaf => {
-            into.push(number("ranks_micro_lengths", leaf)?);
-            Ok(())
-        }
+        Value::Array(items) => items.iter().for_each(|item| leaves(item, into)),
+        leaf => into.push(number(leaf)),
     }
 }

@@ -3,40 +3,26 @@
 
 use crate::verl_vectors::aggregation::{Mode, aggregate};
 use crate::verl_vectors::case::Case;
-use crate::verl_vectors::values::{Array, Got, Malformed, Outputs, check_mask, outputs, raised};
+use crate::verl_vectors::values::{Array, Got, Outputs, outputs, raised};
 use dapo::algorithm::KlEstimator;
 use dapo::algorithm::kl::penalty;
 use dapo::numerics::{Numerics, fast};
 use tch::{Kind, Tensor};
 
-/// Inputs of [`entropy_and_log_probs`].
-pub const ENTROPY: &[&str] = &["logits", "labels", "response_mask", "temperature_for_scaled"];
-
-/// Inputs of [`kl_penalty`].
-pub const KL_PENALTY: &[&str] = &["logprob", "ref_logprob", "kl_penalty"];
-
 /// Entropy and log-probs of logits `[..., vocab]`, their gradients, and
 /// `compute_entropy_loss` in all modes. verl's three ways to compute log-probs are one here.
-pub fn entropy_and_log_probs(case: &Case) -> Result<Outputs, Malformed> {
-    let logits = case.nested_array("logits")?;
-    let Some((vocab, rows)) = logits.shape.split_last().filter(|(_, rows)| !rows.is_empty()) else {
-        return Err(Malformed::new("logits", "rows of one logit for each token are expected"));
-    };
+pub fn entropy_and_log_probs(case: &Case) -> Outputs {
+    let logits = case.nested_array("logits");
+    let (vocab, rows) = logits.shape.split_last().unwrap();
     let of_rows = |key: &str| {
-        let array = case.array(key, rows.len())?;
-        let reason = format!("shape {rows:?} is expected, got {:?}", array.shape);
-        if array.shape == rows { Ok(array) } else { Err(Malformed::new(key, &reason)) }
+        let array = case.array(key, rows.len());
+        assert_eq!(array.shape, rows, "{}: {key}", case.name);
+        array
     };
-    let labels = of_rows("labels")?;
-    if let Some(label) =
-        labels.values.iter().find(|l| l.fract() != 0.0 || **l < 0.0 || **l >= *vocab as f64)
-    {
-        return Err(Malformed::new(
-            "labels",
-            &format!("a token id below {vocab} is expected, got {label}"),
-        ));
-    }
-    let leaf = logits.tensor(Some(case.kind()?)).set_requires_grad(true);
+    let labels = of_rows("labels");
+    let is_token = |label: &f64| label.fract() == 0.0 && *label >= 0.0 && *label < *vocab as f64;
+    assert!(labels.values.iter().all(is_token), "{}: labels", case.name);
+    let leaf = logits.tensor(Some(case.kind())).set_requires_grad(true);
     let labels = labels.tensor(Some(Kind::Int64));
     let gradient_of = |value: &Tensor| {
         let gradient = Tensor::run_backward(&[value.sum(None)], &[&leaf], true, false);
@@ -57,16 +43,15 @@ pub fn entropy_and_log_probs(case: &Case) -> Result<Outputs, Malformed> {
         ("grad_logprob_sum_wrt_logits", gradient_of(&log_probs)),
         ("logprobs_v2", Got::tensor(&log_probs)),
     ]);
-    if let Some(temperature) = case.optional_number("temperature_for_scaled")? {
+    if let Some(temperature) = case.optional_number("temperature_for_scaled") {
         let scaled = fast::log_probs(&leaf, &labels, temperature);
         result.insert("logprobs_temperature_scaled".to_owned(), Got::tensor(&scaled));
     }
     if case.optional("response_mask").is_some() && rows.len() == 2 {
-        let mask = of_rows("response_mask")?;
-        check_mask("response_mask", &mask)?;
+        let mask = of_rows("response_mask").mask();
         result.insert("compute_entropy_loss".to_owned(), entropy_losses(&entropy, &mask));
     }
-    Ok(result)
+    result
 }
 
 fn entropy_losses(entropy: &Tensor, mask: &Array) -> Got {
@@ -79,14 +64,14 @@ fn entropy_losses(entropy: &Tensor, mask: &Array) -> Got {
 
 /// `kl_penalty` with the gradient of its sum with respect to `logprob`. verl's clamps of k3,
 /// its other names and its `abs` exist only here.
-pub fn kl_penalty(case: &Case) -> Result<Outputs, Malformed> {
+pub fn kl_penalty(case: &Case) -> Outputs {
     /// Bounds of κ and of k3 (core_algos.py:1893-1899).
     const CLAMPS: [f64; 2] = [20.0, 10.0];
-    let kind = case.kind()?;
-    let log_probs = case.nested_array("logprob")?;
-    let reference = case.array_like("ref_logprob", &log_probs)?.tensor(Some(kind));
+    let kind = case.kind();
+    let log_probs = case.nested_array("logprob");
+    let reference = case.array_like("ref_logprob", &log_probs).tensor(Some(kind));
     let leaf = log_probs.tensor(Some(kind)).set_requires_grad(true);
-    let kl = match case.text("kl_penalty")? {
+    let kl = match case.text("kl_penalty") {
         "kl" | "k1" => penalty(&leaf, &reference, KlEstimator::K1, Numerics::Fast),
         "abs" => penalty(&leaf, &reference, KlEstimator::K1, Numerics::Fast).abs(),
         "mse" | "k2" => penalty(&leaf, &reference, KlEstimator::K2, Numerics::Fast),
@@ -96,8 +81,8 @@ pub fn kl_penalty(case: &Case) -> Result<Outputs, Malformed> {
             k3.clamp(-CLAMPS[1], CLAMPS[1])
         }
         // Also for a name ending in `+`, which verl does not strip.
-        _ => return Ok(raised("NotImplementedError", "")),
+        _ => return raised("NotImplementedError", ""),
     };
     let gradient = Tensor::run_backward(&[kl.sum(None)], &[&leaf], false, false);
-    Ok(outputs([("kl", Got::tensor(&kl)), ("grad_logprob_of_sum", Got::tensor(&gradient[0]))]))
+    outputs([("kl", Got::tensor(&kl)), ("grad_logprob_of_sum", Got::tensor(&gradient[0]))])
 }

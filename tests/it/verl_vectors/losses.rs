@@ -2,40 +2,12 @@
 
 use crate::verl_vectors::aggregation::{Mode, aggregate, unknown_mode};
 use crate::verl_vectors::case::Case;
-use crate::verl_vectors::values::{Array, Got, Malformed, Outputs, number, outputs, raised};
+use crate::verl_vectors::values::{Array, Got, Outputs, number, outputs, raised};
 use dapo::algorithm::clip::{log_ratio, surrogate};
 use dapo::algorithm::{Clip, DualClip, LogRatioClamp, Tokens};
 use dapo::numerics::Numerics;
 use serde_json::Value;
 use tch::{Kind, Tensor};
-
-/// Inputs of [`policy_loss`].
-pub const POLICY_LOSS: &[&str] = &[
-    "old_log_prob",
-    "log_prob",
-    "advantages",
-    "response_mask",
-    "cliprange",
-    "cliprange_low",
-    "cliprange_high",
-    "clip_ratio_c",
-    "loss_agg_mode",
-];
-
-/// Inputs of [`policy_loss_vanilla`].
-pub const POLICY_LOSS_VANILLA: &[&str] = &[
-    "old_log_prob",
-    "log_prob",
-    "advantages",
-    "response_mask",
-    "clip_ratio",
-    "clip_ratio_low",
-    "clip_ratio_high",
-    "clip_ratio_c",
-    "loss_agg_mode",
-    "global_batch_info",
-    "rollout_is_weights",
-];
 
 /// verl's fixed clamp of log r (core_algos.py:1210-1212).
 const CLAMP: LogRatioClamp = LogRatioClamp::Symmetric { bound: 20.0 };
@@ -44,58 +16,51 @@ const CLAMP: LogRatioClamp = LogRatioClamp::Symmetric { bound: 20.0 };
 const DEFAULT_C: f64 = 3.0;
 
 /// `compute_policy_loss`, with the gradient with respect to `log_prob`.
-pub fn policy_loss(case: &Case) -> Result<Outputs, Malformed> {
-    let range = case.optional_number("cliprange")?;
-    let clip = clip(case, range, ["cliprange_low", "cliprange_high"])?;
-    let mode = Mode::local(case.text_or("loss_agg_mode", "token-mean")?);
-    let loss = match loss(case, &clip, &mode)? {
+pub fn policy_loss(case: &Case) -> Outputs {
+    let range = case.optional_number("cliprange");
+    let clip = clip(case, range, ["cliprange_low", "cliprange_high"]);
+    let mode = Mode::local(case.text_or("loss_agg_mode", "token-mean"));
+    let loss = match loss(case, &clip, &mode) {
         Ok(loss) => loss,
-        Err(error) => return Ok(error),
+        Err(error) => return error,
     };
-    Ok(outputs([
+    outputs([
         ("pg_loss", loss.loss),
         ("pg_clipfrac", loss.clip_fraction),
         ("ppo_kl", loss.kl),
         ("pg_clipfrac_lower", loss.dual_clip_fraction),
         ("grad_log_prob", loss.gradient),
-    ]))
+    ])
 }
 
 /// `compute_policy_loss_vanilla`, with the gradient with respect to `log_prob`.
-pub fn policy_loss_vanilla(case: &Case) -> Result<Outputs, Malformed> {
-    let range = case.optional_number("clip_ratio")?;
-    let clip = clip(case, range, ["clip_ratio_low", "clip_ratio_high"])?;
-    let mut mode = Mode::local(case.text_or("loss_agg_mode", "token-mean")?);
+pub fn policy_loss_vanilla(case: &Case) -> Outputs {
+    let range = case.optional_number("clip_ratio");
+    let clip = clip(case, range, ["clip_ratio_low", "clip_ratio_high"]);
+    let mut mode = Mode::local(case.text_or("loss_agg_mode", "token-mean"));
     if let Some(info) = case.optional("global_batch_info") {
-        let info = info
-            .as_object()
-            .ok_or_else(|| Malformed::new("global_batch_info", "an object is expected"))?;
+        let info = info.as_object().unwrap();
         for (key, value) in info.iter().filter(|(_, value)| !value.is_null()) {
-            let number = Some(number(&format!("global_batch_info.{key}"), value)?);
+            let number = Some(number(value));
             match key.as_str() {
                 "dp_size" => mode.dp_size = number,
                 "batch_num_tokens" => mode.batch_num_tokens = number,
                 "global_batch_size" => mode.global_batch_size = number,
                 "loss_scale_factor" => mode.loss_scale_factor = number,
-                _ => {
-                    return Err(Malformed::new(
-                        "global_batch_info",
-                        &format!("unknown key `{key}`"),
-                    ));
-                }
+                _ => panic!("{}: global_batch_info.{key}", case.name),
             }
         }
     }
-    let loss = match loss(case, &clip, &mode)? {
+    let loss = match loss(case, &clip, &mode) {
         Ok(loss) => loss,
-        Err(error) => return Ok(error),
+        Err(error) => return error,
     };
     let metrics = Got::Map(outputs([
         ("actor/pg_clipfrac", loss.clip_fraction),
         ("actor/ppo_kl", loss.kl),
         ("actor/pg_clipfrac_lower", loss.dual_clip_fraction),
     ]));
-    Ok(outputs([("pg_loss", loss.loss), ("metrics", metrics), ("grad_log_prob", loss.gradient)]))
+    outputs([("pg_loss", loss.loss), ("metrics", metrics), ("grad_log_prob", loss.gradient)])
 }
 
 struct Loss {
@@ -107,31 +72,27 @@ struct Loss {
 }
 
 /// The two offsets; each falls back to the common one.
-fn clip(case: &Case, common: Option<f64>, [low, high]: [&str; 2]) -> Result<Clip, Malformed> {
-    let offset = |key: &str| {
-        case.optional_number(key)?
-            .or(common)
-            .ok_or_else(|| Malformed::new(key, "it is missing, and so is the common clip range"))
-    };
-    Ok(Clip { low: offset(low)?, high: offset(high)? })
+fn clip(case: &Case, common: Option<f64>, [low, high]: [&str; 2]) -> Clip {
+    let offset = |key: &str| case.optional_number(key).or(common).unwrap();
+    Clip { low: offset(low), high: offset(high) }
 }
 
 /// The project's surrogate with verl's clamp and dual clip, aggregated as verl does.
 ///
 /// verl computes losses under the mask as well and masks them in `agg_loss`, so the surrogate
 /// is called with every token inside; what that does to NaN under the mask is verl's.
-fn loss(case: &Case, clip: &Clip, mode: &Mode) -> Result<Result<Loss, Outputs>, Malformed> {
-    let kind = case.kind()?;
-    let log_probs = case.array("log_prob", 2)?;
-    let old_log_probs = case.array_like("old_log_prob", &log_probs)?;
-    let advantages = advantages(case, &log_probs)?;
-    let mask = case.mask_like("response_mask", &log_probs)?;
-    let c = case.optional_number("clip_ratio_c")?.unwrap_or(DEFAULT_C);
+fn loss(case: &Case, clip: &Clip, mode: &Mode) -> Result<Loss, Outputs> {
+    let kind = case.kind();
+    let log_probs = case.array("log_prob", 2);
+    let old_log_probs = case.array_like("old_log_prob", &log_probs);
+    let advantages = advantages(case, &log_probs);
+    let mask = case.mask_like("response_mask", &log_probs);
+    let c = case.optional_number("clip_ratio_c").unwrap_or(DEFAULT_C);
     if c <= 1.0 || c.is_nan() {
-        return Ok(Err(raised("AssertionError", "")));
+        return Err(raised("AssertionError", ""));
     }
     if let Some(error) = unknown_mode(&mode.name) {
-        return Ok(Err(error));
+        return Err(error);
     }
     let leaf = log_probs.tensor(Some(kind)).set_requires_grad(true);
     let old = old_log_probs.tensor(Some(kind));
@@ -152,9 +113,9 @@ fn loss(case: &Case, clip: &Clip, mode: &Mode) -> Result<Result<Loss, Outputs>, 
     let result = surrogate(&log_ratio(&tokens, &CLAMP), &tokens, clip, &dual_clip);
     let losses = match case.optional("rollout_is_weights") {
         Some(Value::Array(_)) => {
-            result.losses * case.array_like("rollout_is_weights", &log_probs)?.tensor(Some(kind))
+            result.losses * case.array_like("rollout_is_weights", &log_probs).tensor(Some(kind))
         }
-        Some(value) => result.losses * number("rollout_is_weights", value)?,
+        Some(value) => result.losses * number(value),
         None => result.losses,
     };
     let loss = aggregate(&losses, &mask, mode);
@@ -162,20 +123,20 @@ fn loss(case: &Case, clip: &Clip, mode: &Mode) -> Result<Result<Loss, Outputs>, 
 
     // verl merges both sides into one fraction, and calls the dual clip "lower".
     let clipped = result.clipped_low.logical_or(&result.clipped_high);
-    Ok(Ok(Loss {
+    Ok(Loss {
         loss: Got::tensor(&loss),
         clip_fraction: masked_mean(&clipped.to_kind(Kind::Float), &mask, kind),
         dual_clip_fraction: masked_mean(&result.dual_clipped.to_kind(Kind::Float), &mask, kind),
         kl: masked_mean(&-result.log_ratio, &mask, kind),
         gradient: Got::tensor(&gradient[0]),
-    }))
+    })
 }
 
 /// `[batch, 1]` or the shape of the log-probs.
-fn advantages(case: &Case, log_probs: &Array) -> Result<Array, Malformed> {
-    let advantages = case.array("advantages", 2)?;
+fn advantages(case: &Case, log_probs: &Array) -> Array {
+    let advantages = case.array("advantages", 2);
     let per_row = advantages.shape == [log_probs.shape[0], 1];
-    if per_row { Ok(advantages) } else { case.array_like("advantages", log_probs) }
+    if per_row { advantages } else { case.array_like("advantages", log_probs) }
 }
 
 /// verl's `masked_mean`: the sum inside the mask over the tokens + 1e-8, in the kind that

@@ -1,7 +1,7 @@
 //! verl's verifier, reward manager and group advantage.
 
 use crate::verl_vectors::case::Case;
-use crate::verl_vectors::values::{Got, Malformed, Outputs, count, number, outputs, raised};
+use crate::verl_vectors::values::{Got, Outputs, count, number, outputs, raised};
 use dapo::algorithm::advantage::advantages;
 use dapo::algorithm::overlong::soft_punishment;
 use dapo::algorithm::{Advantage, Beyond, Punishment, Std};
@@ -10,48 +10,33 @@ use dapo::task::reward;
 use dapo::task::reward::answer::normalise;
 use dapo::task::reward::python_text::last_code_points;
 use dapo::task::reward::strict_box::last_box_in;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use tch::{Kind, Tensor};
 
-/// Inputs of [`math_dapo`].
-pub const MATH_DAPO: &[&str] =
-    &["response", "ground_truth", "strict_box_verify", "mode", "pause_tokens_index"];
-
-/// Inputs of [`normalise_final_answer`].
-pub const NORMALISE: &[&str] = &["input"];
-
-/// Inputs of [`reward_manager`].
-pub const REWARD_MANAGER: &[&str] =
-    &["padded_response_length", "max_resp_len", "overlong_buffer_cfg"];
-
-/// Inputs of [`advantage`].
-pub const ADVANTAGE: &[&str] =
-    &["token_level_rewards", "response_mask", "index", "epsilon", "norm_adv_by_std_in_grpo"];
-
 /// `math_dapo.compute_score` (verl/utils/reward_score/math_dapo.py:220-272).
-pub fn math_dapo(case: &Case) -> Result<Outputs, Malformed> {
-    let (response, ground_truth) = (case.text("response")?, case.text("ground_truth")?);
-    let strict = case.flag_or("strict_box_verify", case.text_or("mode", "minerva")? == "strict")?;
+pub fn math_dapo(case: &Case) -> Outputs {
+    let (response, ground_truth) = (case.text("response"), case.text("ground_truth"));
+    let strict = case.flag_or("strict_box_verify", case.text_or("mode", "minerva") == "strict");
     let verifier = if strict { Verifier::StrictBox } else { Verifier::AnswerLine };
     let grade = match case.optional("pause_tokens_index").filter(|_| strict) {
         None => reward::grade(response, ground_truth, verifier),
         Some(index) => {
             let Some([_, _, _, last]) = index.as_array().map(Vec::as_slice) else {
-                return Ok(raised("AssertionError", ""));
+                return raised("AssertionError", "");
             };
-            let last = number("pause_tokens_index", last)? as i64;
+            let last = number(last) as i64;
             let window = last_code_points(response, reward::WINDOW);
             let prediction = last_box_in(slice_from(window, last - 100)).map(str::to_owned);
             let is_correct = prediction.as_deref() == Some(ground_truth);
             reward::Grade { is_correct, prediction }
         }
     };
-    Ok(outputs([
+    outputs([
         ("score", Got::Number(grade.score())),
         ("acc", Got::Flag(grade.is_correct)),
         ("pred", Got::optional_text(grade.released_prediction(verifier))),
-    ]))
+    ])
 }
 
 /// Python's `text[start:]`.
@@ -63,63 +48,39 @@ fn slice_from(text: &str, start: i64) -> &str {
 }
 
 /// `normalize_final_answer`.
-pub fn normalise_final_answer(case: &Case) -> Result<Outputs, Malformed> {
-    Ok(outputs([("output", Got::Text(normalise(case.text("input")?)))]))
+pub fn normalise_final_answer(case: &Case) -> Outputs {
+    outputs([("output", Got::Text(normalise(case.text("input"))))])
 }
 
 /// `DAPORewardManager.__call__` (verl/workers/reward_manager/dapo.py:53-149). A vector lists
 /// each row's length, text and ground truth among its outputs.
-pub fn reward_manager(case: &Case) -> Result<Outputs, Malformed> {
-    const KEY: &str = "overlong_buffer_cfg";
-    let Some(config) = case.optional(KEY) else {
+pub fn reward_manager(case: &Case) -> Outputs {
+    let Some(config) = case.optional("overlong_buffer_cfg") else {
         // verl reads `.enable` of None.
-        return Ok(raised("AttributeError", ""));
+        return raised("AttributeError", "");
     };
-    let config = config.as_object().ok_or_else(|| Malformed::new(KEY, "an object is expected"))?;
     let enabled = config.get("enable").and_then(Value::as_bool).unwrap_or(false);
     let mut buffer = None;
     if enabled {
-        let entry = |key: &str| {
-            config.get(key).ok_or_else(|| Malformed::new(KEY, &format!("`{key}` is missing")))
-        };
-        let cache_tokens = count("overlong_buffer_cfg.len", entry("len")?)?;
-        let factor = number("overlong_buffer_cfg.penalty_factor", entry("penalty_factor")?)? as f32;
-        buffer = Some((cache_tokens, factor));
+        buffer = Some((count(&config["len"]), number(&config["penalty_factor"]) as f32));
     }
-    let max = if enabled { case.count("max_resp_len")? } else { 0 };
-    let padded = case.count("padded_response_length")?;
-    let Some(Value::Array(rows)) = case.outputs.get("rows") else {
-        return Err(Malformed::new("rows", "a list of rows is expected among the outputs"));
-    };
-    let mut graded = Vec::new();
-    for (i, row) in rows.iter().enumerate() {
-        let place = format!("rows[{i}]");
-        let row = row.as_object().ok_or_else(|| Malformed::new(&place, "an object is expected"))?;
-        graded.push(Got::Map(reward_row(&place, row, padded, max, buffer)?));
-    }
-    Ok(outputs([
-        ("rows", Got::List(graded)),
-        ("reward_tensor_dtype", Got::Text("float32".to_owned())),
-    ]))
+    let max = if enabled { case.count("max_resp_len") } else { 0 };
+    let padded = case.count("padded_response_length");
+    let rows = case.outputs["rows"].as_array().unwrap().iter();
+    let graded = rows.map(|row| Got::Map(reward_row(row, padded, max, buffer))).collect();
+    outputs([("rows", Got::List(graded)), ("reward_tensor_dtype", Got::Text("float32".to_owned()))])
 }
 
 fn reward_row(
-    place: &str,
-    row: &Map<String, Value>,
+    row: &Value,
     padded: u64,
     max_response_tokens: u64,
     buffer: Option<(u64, f32)>,
-) -> Result<Outputs, Malformed> {
-    let text = |key: &str| {
-        let text = row.get(key).and_then(Value::as_str);
-        text.ok_or_else(|| Malformed::new(&format!("{place}.{key}"), "a string is expected"))
-    };
-    let key = format!("{place}.valid_response_length");
-    let length = count(&key, row.get("valid_response_length").unwrap_or(&Value::Null))?;
-    if length > padded {
-        return Err(Malformed::new(&key, &format!("at most {padded} is expected, got {length}")));
-    }
-    let (response, ground_truth) = (text("response_text")?, text("ground_truth")?);
+) -> Outputs {
+    let text = |key: &str| row[key].as_str().unwrap();
+    let length = count(&row["valid_response_length"]);
+    assert!(length <= padded, "{length} of {padded}");
+    let (response, ground_truth) = (text("response_text"), text("ground_truth"));
     // verl decodes the valid tokens: of none, empty text.
     let graded = if length == 0 { "" } else { response };
     let grade = reward::grade(graded, ground_truth, Verifier::AnswerLine);
@@ -148,21 +109,19 @@ fn reward_row(
         row.insert("overlong_reward".to_owned(), Got::Number(f64::from(penalty)));
         row.insert("overlong".to_owned(), Got::Flag(penalty < 0.0));
     }
-    Ok(row)
+    row
 }
 
 /// `compute_grpo_outcome_advantage` (verl/trainer/ppo/core_algos.py:266-330): the score of a
 /// response is the sum of its token rewards, not masked; advantages are spread over the mask.
-pub fn advantage(case: &Case) -> Result<Outputs, Malformed> {
-    let kind = case.kind()?;
-    let rewards = case.array("token_level_rewards", 2)?;
-    let mask = case.mask_like("response_mask", &rewards)?;
-    let epsilon = case.optional_number("epsilon")?.unwrap_or(1e-6);
-    let normalised = case.flag_or("norm_adv_by_std_in_grpo", true)?;
-    let index = case.required("index")?;
-    let index = index.as_array().filter(|index| index.len() == rewards.shape[0]);
-    let index =
-        index.ok_or_else(|| Malformed::new("index", "one group for each row is expected"))?;
+pub fn advantage(case: &Case) -> Outputs {
+    let kind = case.kind();
+    let rewards = case.array("token_level_rewards", 2);
+    let mask = case.mask_like("response_mask", &rewards);
+    let epsilon = case.optional_number("epsilon").unwrap_or(1e-6);
+    let normalised = case.flag_or("norm_adv_by_std_in_grpo", true);
+    let index = case.list("index");
+    assert_eq!(index.len(), rewards.shape[0], "{}", case.name);
     let scores = rewards.tensor(Some(kind)).sum_dim_intlist(-1, false, None::<Kind>);
     let scores = Vec::<f64>::try_from(scores.to_kind(Kind::Double)).expect("a tensor of doubles");
     let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
@@ -184,7 +143,7 @@ pub fn advantage(case: &Case) -> Result<Outputs, Malformed> {
     }
     let advantages = Tensor::from_slice(&result).to_kind(kind).unsqueeze(-1); // [batch, 1]
     let advantages = Got::tensor(&(advantages * mask.tensor(None)));
-    Ok(outputs([("advantages", advantages.clone()), ("returns", advantages)]))
+    outputs([("advantages", advantages.clone()), ("returns", advantages)])
 }
 
 /// Whether the group's spread stands clear of the rounding of its kind. Elsewhere verl

@@ -1,7 +1,7 @@
 //! verl's dynamic-sampling loop, batch balancing, schedule and optimiser step.
 
 use crate::verl_vectors::case::Case;
-use crate::verl_vectors::values::{Got, Malformed, Outputs, array, count, outputs, raised};
+use crate::verl_vectors::values::{Got, Outputs, array, count, outputs, raised};
 use dapo::algorithm::dynamic_sampling::is_useful;
 use dapo::algorithm::length_bands::{balanced_partitions, band_order, length_bands, workload};
 use dapo::algorithm::{Buffer, RefillNext, Surplus};
@@ -10,43 +10,26 @@ use dapo::policy::optimizer::{clip_coefficient, global_norm, learning_rate};
 use dapo::policy::{Element, Update};
 use serde_json::Value;
 
-/// Inputs of [`dynamic_sampling`].
-pub const DYNAMIC_SAMPLING: &[&str] =
-    &["rollout_n", "train_batch_size", "max_num_gen_batches", "metric", "gen_batches"];
-
-/// Inputs of [`balance_batch`].
-pub const BALANCE_BATCH: &[&str] = &["seqlens", "dp_size"];
-
-/// Inputs of [`lr_schedule`].
-pub const LR_SCHEDULE: &[&str] = &["lr", "lr_warmup_steps"];
-
-/// Inputs of [`adamw`].
-pub const ADAMW: &[&str] =
-    &["p0", "grads", "lr", "betas", "eps", "weight_decay", "grad_clip_max_norm"];
-
 /// A group of the loop below: (position in the stream, trajectory, metric) of each row.
 type Rows = Vec<(usize, f64, f64)>;
 
 /// The filter and refill loop of the recipe (dapo_ray_trainer.py:235-294) over a stream of
 /// generation batches.
-pub fn dynamic_sampling(case: &Case) -> Result<Outputs, Malformed> {
-    let group_rows = case.count("rollout_n")? as usize;
-    let target = case.count("train_batch_size")? as usize;
+pub fn dynamic_sampling(case: &Case) -> Outputs {
+    let group_rows = case.count("rollout_n") as usize;
+    let target = case.count("train_batch_size") as usize;
     // Zero or less is no cap.
-    let cap = case.optional_number("max_num_gen_batches")?.unwrap_or(0.0).max(0.0) as u32;
-    let batches = case.required("gen_batches")?;
-    let batches =
-        batches.as_array().ok_or_else(|| Malformed::new("gen_batches", "a list is expected"))?;
+    let cap = case.optional_number("max_num_gen_batches").unwrap_or(0.0).max(0.0) as u32;
     // These two are sums of float32 tensors; the others are Python numbers.
-    let rounded: Rounded = match case.text_or("metric", "acc")? {
+    let rounded: Rounded = match case.text_or("metric", "acc") {
         "seq_reward" | "seq_final_reward" => |value: f64| f64::from(value as f32),
         _ => |value: f64| value,
     };
     let mut steps = Vec::new();
     let mut buffer = Buffer::new(Vec::new());
     let mut position = 0;
-    for (i, batch) in batches.iter().enumerate() {
-        let groups = groups(&format!("gen_batches[{i}]"), batch, &mut position)?;
+    for batch in case.list("gen_batches") {
+        let groups = groups(batch, &mut position);
         buffer.add_round(groups, |group| kept_by_verl(group, rounded));
         match buffer.next(target, cap) {
             RefillNext::SampleMore => continue,
@@ -64,7 +47,7 @@ pub fn dynamic_sampling(case: &Case) -> Result<Outputs, Malformed> {
                 let mut result = raised("ValueError", &message);
                 result.insert("train_steps".to_owned(), Got::List(steps));
                 result.insert("end_of_data".to_owned(), Got::Null);
-                return Ok(result);
+                return result;
             }
         }
     }
@@ -75,11 +58,11 @@ pub fn dynamic_sampling(case: &Case) -> Result<Outputs, Malformed> {
         ("leftover_traj_ids", trajectories(left, usize::MAX)),
         ("num_gen_batches_in_progress", Got::Integer(u64::from(rounds))),
     ]);
-    Ok(outputs([
+    outputs([
         ("train_steps", Got::List(steps)),
         ("end_of_data", Got::Map(end_of_data)),
         ("error", Got::Null),
-    ]))
+    ])
 }
 
 fn train_step(buffer: Buffer<Rows>, target: usize, group_rows: usize) -> Got {
@@ -162,23 +145,11 @@ fn numpy_sum(values: &[f64], rounded: Rounded) -> f64 {
 }
 
 /// The prompts of one generation batch, in order of first appearance.
-fn groups(place: &str, batch: &Value, position: &mut usize) -> Result<Vec<Rows>, Malformed> {
-    let list = |key: &str| {
-        let list = batch.get(key).and_then(Value::as_array);
-        list.ok_or_else(|| Malformed::new(&format!("{place}.{key}"), "a list is expected"))
-    };
-    let uids = list("uid")?;
-    let numbers = |key: &str| {
-        let key_path = format!("{place}.{key}");
-        let values = array(&key_path, &Value::Array(list(key)?.clone()), 1)?.values;
-        let reason = format!("{} values are expected, got {}", uids.len(), values.len());
-        if values.len() == uids.len() {
-            Ok(values)
-        } else {
-            Err(Malformed::new(&key_path, &reason))
-        }
-    };
-    let (ids, metrics) = (numbers("traj_id")?, numbers("metric_values")?);
+fn groups(batch: &Value, position: &mut usize) -> Vec<Rows> {
+    let uids = batch["uid"].as_array().unwrap();
+    let (ids, metrics) =
+        (array(&batch["traj_id"], 1).values, array(&batch["metric_values"], 1).values);
+    assert!(ids.len() == uids.len() && metrics.len() == uids.len(), "{batch}");
     let mut groups: Vec<(String, Rows)> = Vec::new();
     for ((uid, id), metric) in uids.iter().zip(ids).zip(metrics) {
         let row = (*position, id, metric);
@@ -189,40 +160,36 @@ fn groups(place: &str, batch: &Value, position: &mut usize) -> Result<Vec<Rows>,
             None => groups.push((uid, vec![row])),
         }
     }
-    Ok(groups.into_iter().map(|(_, rows)| rows).collect())
+    groups.into_iter().map(|(_, rows)| rows).collect()
 }
 
 /// `calculate_workload`, `get_seqlen_balanced_partitions` and the order of `_balance_batch`.
-pub fn balance_batch(case: &Case) -> Result<Outputs, Malformed> {
-    let ranks = case.count("dp_size")? as usize;
-    let lengths = case.required("seqlens")?;
-    let lengths =
-        lengths.as_array().ok_or_else(|| Malformed::new("seqlens", "a list is expected"))?;
-    let lengths: Vec<u64> =
-        lengths.iter().map(|length| count("seqlens", length)).collect::<Result<_, _>>()?;
+pub fn balance_batch(case: &Case) -> Outputs {
+    let ranks = case.count("dp_size") as usize;
+    let lengths: Vec<u64> = case.list("seqlens").iter().map(count).collect();
     if ranks == 0 || lengths.len() < ranks || !lengths.len().is_multiple_of(ranks) {
-        return Ok(raised("AssertionError", ""));
+        return raised("AssertionError", "");
     }
     let work: Vec<u64> = lengths.iter().map(|length| workload(*length)).collect();
     let partitions = balanced_partitions(&work, ranks);
     let orders = partitions.iter().map(|rows| Got::integers(band_order(rows.clone(), &work)));
     let orders = Got::List(orders.collect());
-    Ok(outputs([
+    outputs([
         ("workload", Got::integers(work.iter().map(|work| *work as usize))),
         ("balanced_partitions", Got::List(partitions.into_iter().map(Got::integers).collect())),
         ("final_order_per_rank", orders),
         ("global_idx", Got::integers(length_bands(&lengths, ranks))),
-    ]))
+    ])
 }
 
 /// `get_constant_schedule_with_warmup`, which verl steps once for each rollout step. The
 /// output's name says the range: `lr_at_rollout_step_0..24`.
-pub fn lr_schedule(case: &Case) -> Result<Outputs, Malformed> {
+pub fn lr_schedule(case: &Case) -> Outputs {
     const PREFIX: &str = "lr_at_rollout_step_";
     // A negative length is no warm-up.
-    let length = case.number("lr_warmup_steps")?.max(0.0) as u64;
+    let length = case.number("lr_warmup_steps").max(0.0) as u64;
     let config = Optimizer {
-        learning_rate: case.number("lr")?,
+        learning_rate: case.number("lr"),
         warm_up: WarmUp { rollout_steps: length, start: WarmUpStart::Zero },
         ..optimizer()
     };
@@ -232,35 +199,28 @@ pub fn lr_schedule(case: &Case) -> Result<Outputs, Malformed> {
             continue;
         };
         let first = range.split("..").next().and_then(|first| first.parse::<u64>().ok());
-        let first =
-            first.ok_or_else(|| Malformed::new(name, "a first step is expected in the name"))?;
+        let first = first.unwrap();
         let steps = first..first + rates.len() as u64;
         result.insert(name.clone(), Got::numbers(steps.map(|step| learning_rate(&config, step))));
     }
-    Ok(result)
+    result
 }
 
 /// `clip_grad_norm_` and one step of `torch.optim.AdamW`, repeated.
-pub fn adamw(case: &Case) -> Result<Outputs, Malformed> {
-    let mut values = case.array("p0", 1)?.values;
-    let gradients = case.array("grads", 2)?;
-    if gradients.shape[0] > 0 && gradients.shape[1] != values.len() {
-        return Err(Malformed::new("grads", "one gradient for each parameter is expected"));
-    }
-    let betas = match case.optional("betas") {
-        Some(betas) => array("betas", betas, 1)?.values,
-        None => vec![optimizer().beta1, optimizer().beta2],
-    };
-    let [beta1, beta2] = betas[..] else {
-        return Err(Malformed::new("betas", "two numbers are expected"));
-    };
+pub fn adamw(case: &Case) -> Outputs {
+    let mut values = case.array("p0", 1).values;
+    let gradients = case.array("grads", 2);
+    assert!(gradients.shape[0] == 0 || gradients.shape[1] == values.len(), "{}", case.name);
+    let betas = case.optional("betas").map(|betas| array(betas, 1).values);
+    let betas = betas.unwrap_or_else(|| vec![optimizer().beta1, optimizer().beta2]);
+    let [beta1, beta2] = betas[..] else { panic!("{}: betas", case.name) };
     let config = Optimizer {
-        learning_rate: case.number("lr")?,
+        learning_rate: case.number("lr"),
         beta1,
         beta2,
-        epsilon: case.optional_number("eps")?.unwrap_or(optimizer().epsilon),
-        weight_decay: case.optional_number("weight_decay")?.unwrap_or(optimizer().weight_decay),
-        max_gradient_norm: case.optional_number("grad_clip_max_norm")?.unwrap_or(f64::INFINITY),
+        epsilon: case.optional_number("eps").unwrap_or(optimizer().epsilon),
+        weight_decay: case.optional_number("weight_decay").unwrap_or(optimizer().weight_decay),
+        max_gradient_norm: case.optional_number("grad_clip_max_norm").unwrap_or(f64::INFINITY),
         non_finite: None,
         ..optimizer()
     };
@@ -280,10 +240,10 @@ pub fn adamw(case: &Case) -> Result<Outputs, Malformed> {
         after.push(Got::numbers(values));
         norms.push(norm);
     }
-    Ok(outputs([
+    outputs([
         ("params_after_each_step", Got::List(after)),
         ("pre_clip_grad_norms", Got::numbers(norms)),
-    ]))
+    ])
 }
 
 /// torch's defaults, for what a vector leaves out.

@@ -1,0 +1,42 @@
+//! The binary as a user calls it.
+
+use crate::repository;
+use std::path::Path;
+use std::process::Command;
+
+/// Exit code, standard output and standard error.
+pub type Output = (i32, String, String);
+
+/// Calls it in the repository's folder.
+pub fn dapo(arguments: &[&str]) -> Output {
+    dapo_in(&repository::root(), arguments)
+}
+
+/// Calls it in a folder.
+pub fn dapo_in(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dapo"));
+    ended(command.args(arguments).current_dir(folder))
+}
+
+/// Runs a command to its end; -1 stands for a signal.
+pub fn ended(command: &mut Command) -> Output {
+    let output = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+}
+
+/// Standard output and standard error of a call that succeeded.
+#[track_caller]
+pub fn succeeded((code, out, talk): Output) -> (String, String) {
+    assert_eq!(code, 0, "{out}{talk}");
+    (out, talk)
+}
+
+/// A call ended with this code, and with these words on standard error.
+#[track_caller]
+pub fn failed((code, out, talk): Output, expected: i32, words: &str) {
+    assert!(
+        code == expected && talk.contains(words),
+        "{code}, not {expected} {words:?}: {out}{talk}"
+    );
+}

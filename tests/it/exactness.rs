@@ -1,0 +1,438 @@
+//! The same short training under many settings, and whether it gives the same bits: `just exactness`.
+//! A cell is processes of its own, because LibTorch, MKL and oneDNN read their environment when they
+//! are loaded.
+
+use assert_cmd::Command as Assertable;
+use comfy_table::Table;
+use dapo::algorithm::Problem;
+use dapo::base::{files, workers};
+use dapo::commands::pretrain;
+use dapo::experiment::extends;
+use dapo::numerics::native::orders;
+use dapo::numerics::{Instructions, vectorised};
+use dapo::policy::checkpoint;
+use dapo::records::ledger::{LedgerEntry, STEP_COMPONENTS};
+use dapo::records::{RunFolder, environment};
+use dapo::task::data;
+use dapo::training::run::{self, inputs};
+use dapo::training::{Unfinished, pretraining};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The run of a cell, and the recipe that its updates of pretraining follow.
+const EXPERIMENT: &str = "experiments/exactness.toml";
+const RECIPE: &str = "golden/mini-aime/recipe.toml";
+
+/// Variables that change how the loops, LibTorch, MKL and oneDNN compute. A cell has only its own.
+const VARIABLES: &str = "DAPO_INSTRUCTIONS ATEN_CPU_CAPABILITY ONEDNN_MAX_CPU_ISA DNNL_MAX_CPU_ISA MKL_CBWR \
+                         MKL_ENABLE_INSTRUCTIONS MKL_NUM_THREADS OMP_NUM_THREADS OMP_DYNAMIC";
+
+/// Values of each variable.
+const ENVIRONMENT: [(&str, &[&str]); 4] = [
+    ("ATEN_CPU_CAPABILITY", &["default", "avx2", "avx512"]),
+    ("ONEDNN_MAX_CPU_ISA", &["SSE41", "AVX2", "AVX512_CORE"]),
+    ("MKL_CBWR", &["COMPATIBLE", "AVX2", "AVX512"]),
+    ("MKL_ENABLE_INSTRUCTIONS", &["SSE4_2", "AVX2"]),
+];
+
+#[test]
+fn a_short_run_has_the_same_bits_with_every_sum_reordered_and_under_other_settings() {
+    let work = Work::new("exact", Size::Tiny);
+    let baseline = work.run(&Setting::baseline()).unwrap();
+    let (reordered, sums) = work.with_sums_reordered();
+    assert!(sums > 1_000_000, "{sums}");
+    assert_eq!(reordered, baseline);
+    let other = Setting { threads: 2, rows: (1, 3), ..Setting::baseline() };
+    assert_eq!(work.run(&other).unwrap(), baseline);
+    let mut here = vec![Instructions::Scalar];
+    #[cfg(target_arch = "x86_64")]
+    here.extend(std::arch::is_x86_feature_detected!("avx2").then_some(Instructions::Avx2));
+    #[cfg(target_arch = "x86_64")]
+    here.extend(std::arch::is_x86_feature_detected!("avx512f").then_some(Instructions::Avx512));
+    for instructions in here {
+        assert_eq!(work.run(&Setting::loops(instructions)).unwrap(), baseline, "{instructions:?}");
+    }
+}
+
+#[test]
+fn a_digest_that_differs_is_named_in_the_order_in_which_things_come_about() {
+    let work = Work::new("fast", Size::Tiny);
+    let one = work.run(&Setting::baseline()).unwrap();
+    assert_eq!(one.first_difference(&one), None);
+    let mut other = one.clone();
+    for name in ["moments", "gradients"] {
+        other.ledger[1].components.insert(name.to_string(), "other".to_string());
+    }
+    assert_eq!(other.first_difference(&one).as_deref(), Some("step 1: gradients"));
+    other.pretrained = "other".to_string();
+    assert_eq!(other.first_difference(&one).as_deref(), Some("pretraining"));
+}
+
+#[test]
+fn an_instruction_set_that_does_not_exist_or_is_not_there_is_refused_before_any_work() {
+    let run = |value: &str| {
+        let mut command = Assertable::cargo_bin("dapo").unwrap();
+        command.args(["runs", "."]).env(vectorised::VARIABLE, value).assert()
+    };
+    let output = run("AVX2").code(3);
+    let words = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+    assert!(words.contains("DAPO_INSTRUCTIONS is \"AVX2\"; it can be scalar, avx2 or avx512"));
+    run("scalar").success();
+    #[cfg(target_arch = "x86_64")]
+    if !std::arch::is_x86_feature_detected!("avx512f") {
+        let output = run("avx512").code(6);
+        let words = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+        assert!(words.contains("avx512, which this machine does not have"), "{words}");
+    }
+}
+
+/// The matrices of `reports/exactness`. DAPO_EXACTNESS_JSON names a file for them;
+/// DAPO_EXACTNESS_EMULATE, comma-separated models of `qemu-x86_64 -cpu help` (Debian: qemu-user) on
+/// which a tiny cell is computed too.
+#[test]
+#[ignore = "takes minutes: just exactness"]
+fn all_exact_cells_of_the_matrices_agree() {
+    let wanted = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let emulated = wanted("DAPO_EXACTNESS_EMULATE").unwrap_or_default();
+    let slow = Instructions::ALL.map(Setting::loops).into_iter();
+    let slow = slow.chain(emulated.split(',').filter(|it| !it.is_empty()).map(Setting::emulated));
+    let slow: Vec<Setting> = [Setting::baseline()].into_iter().chain(slow).collect();
+    let matrices = [
+        Matrix::of("exact", Work::new("exact", Size::Full), &Setting::all(), true),
+        Matrix::of("fast", Work::new("fast", Size::Full), &Setting::all(), false),
+        Matrix::of("exact, tiny", Work::new("exact", Size::Tiny), &slow, false),
+    ];
+    let facts = environment::describe(1).facts;
+    if let Some(path) = wanted("DAPO_EXACTNESS_JSON") {
+        let record = serde_json::json!({ "environment": facts, "matrices": matrices });
+        files::write_json(Path::new(&path), &record).unwrap();
+    }
+    println!("{facts:#?}");
+    matrices.iter().for_each(Matrix::print);
+    // What this machine cannot run is told; what runs must agree.
+    let differing = |matrix: &Matrix| matrix.rows.iter().filter(|row| row.differs()).count();
+    assert_eq!([differing(&matrices[0]), differing(&matrices[2])], [0, 0]);
+    assert!(matrices.iter().all(|matrix| matrix.rows[0].digests.is_some()));
+}
+
+/// What is set for a cell.
+#[derive(Debug, Clone)]
+struct Setting {
+    /// What differs from the baseline.
+    name: String,
+    threads: u64,
+    /// Rollouts of one forward and backward pass, and responses generated at the same time.
+    rows: (u64, u64),
+    environment: Vec<(&'static str, &'static str)>,
+    /// The first process, with so many threads, is killed after its first checkpoint.
+    killed: Option<u64>,
+    /// Model of an emulated processor.
+    processor: Option<String>,
+}
+
+impl Setting {
+    /// What the others are compared with.
+    fn baseline() -> Self {
+        Self {
+            name: "baseline: 1 thread, micro-batch 16, generation batch 64".to_string(),
+            threads: 1,
+            rows: (16, 64),
+            environment: Vec::new(),
+            killed: None,
+            processor: None,
+        }
+    }
+
+    fn named(name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..Self::baseline() }
+    }
+
+    fn loops(instructions: Instructions) -> Self {
+        let name = instructions.name();
+        let environment = vec![(vectorised::VARIABLE, name)];
+        Self { environment, ..Self::named(format!("run-time loops: {name}")) }
+    }
+
+    fn emulated(processor: &str) -> Self {
+        let name = format!("emulated {processor}");
+        Self { processor: Some(processor.to_string()), ..Self::named(name) }
+    }
+
+    /// The baseline and every cell that is compared with it.
+    fn all() -> Vec<Self> {
+        let mut all = vec![Self::baseline()];
+        all.extend([2, 4].map(|n| Self { threads: n, ..Self::named(format!("threads {n}")) }));
+        let micro = |n| Self { rows: (n, 64), ..Self::named(format!("micro-batch {n}")) };
+        all.extend([5, 1, 64].map(micro));
+        let batch = |n| Self { rows: (16, n), ..Self::named(format!("generation batch {n}")) };
+        all.extend([7, 1, 256].map(batch));
+        for (name, values) in ENVIRONMENT {
+            all.extend(values.iter().map(|value| {
+                let environment = vec![(name, *value)];
+                Self { environment, ..Self::named(format!("{name}={value}")) }
+            }));
+        }
+        all.extend([Instructions::Avx2, Instructions::Avx512].map(Self::loops));
+        all.push(Self { killed: Some(1), ..Self::named("killed after step 1, resumed") });
+        let name = "killed with 4 threads after step 1, resumed with 2";
+        all.push(Self { threads: 2, killed: Some(4), ..Self::named(name) });
+        let name = "2 threads, micro-batch 3, generation batch 11, avx2 loops, default ATen, \
+                    COMPATIBLE MKL, SSE41 oneDNN";
+        let environment = vec![
+            ("ATEN_CPU_CAPABILITY", "default"),
+            ("MKL_CBWR", "COMPATIBLE"),
+            ("ONEDNN_MAX_CPU_ISA", "SSE41"),
+            (vectorised::VARIABLE, Instructions::Avx2.name()),
+        ];
+        all.push(Self { threads: 2, rows: (3, 11), environment, ..Self::named(name) });
+        all
+    }
+}
+
+/// How much a cell computes: 5 updates of each stage of the recipe and the experiment as it stands, or
+/// one update and one rollout step of a handful of rollouts, for emulated processors.
+#[derive(Clone, Copy, PartialEq)]
+enum Size {
+    Full,
+    Tiny,
+}
+
+const TINY: &str = "[training]\nrollout_steps = 1\nprompts_per_step = 1\nmini_batch_rollouts = 4\n\
+                    [rollout]\nprompts_per_round = 2\ngroup_size = 4\nmax_response_tokens = 64\n";
+
+/// A folder with a recipe and, before each cell, its experiment.
+struct Work {
+    folder: tempfile::TempDir,
+    numerics: &'static str,
+    size: Size,
+}
+
+impl Work {
+    fn new(numerics: &'static str, size: Size) -> Self {
+        let work = Self { folder: tempfile::tempdir().unwrap(), numerics, size };
+        let mut recipe: toml::Table =
+            toml::from_str(&files::read_text(Path::new(RECIPE)).unwrap()).unwrap();
+        recipe["numerics"] = numerics.into();
+        let stages = recipe["stages"].as_array_mut().unwrap();
+        let tiny = size == Size::Tiny;
+        stages.truncate(if tiny { 1 } else { 2 });
+        for stage in stages {
+            stage["updates"] = if tiny { 1 } else { 5 }.into();
+            stage["sequences_per_update"] = if tiny { 2 } else { 16 }.into();
+            stage["warm_up_updates"] = stage["warm_up_updates"].as_integer().unwrap().min(1).into();
+        }
+        let text = toml::to_string(&recipe).unwrap();
+        files::write_atomic(&work.at("recipe.toml"), text.as_bytes()).unwrap();
+        // The tiny size has a few problems of each set.
+        let sets = data::load(&extends::load(Path::new(EXPERIMENT)).unwrap().inputs.data).unwrap();
+        let write = |name: &str, problems: &[Problem]| {
+            data::write(&work.at(&format!("{name}.parquet")), problems, false).unwrap();
+        };
+        write("train", &sets.train[..64]);
+        sets.evaluated().for_each(|(name, problems)| write(name, &problems[..2]));
+        work
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes the experiment of a setting, and nothing else is left of another's.
+    fn prepare(&self, setting: &Setting, threads: u64) {
+        let (numerics, (micro, batch)) = (self.numerics, setting.rows);
+        let mut text = format!(
+            "extends = {:?}\nnumerics = {numerics:?}\n[execution]\nthreads = {threads}\n\
+             micro_batch_rollouts = {micro}\ngeneration_batch_rollouts = {batch}\n",
+            crate::repository::root().join(EXPERIMENT).display()
+        );
+        if self.size == Size::Tiny {
+            text += TINY;
+            text += "[inputs.data]\nkind = \"files\"\ntrain = \"train.parquet\"\ndev = \"dev.parquet\"\n\
+                     test = [\"mini-aime.parquet\", \"mini-aime-plus.parquet\"]\n";
+        }
+        files::write_atomic(&self.at("arm.toml"), text.as_bytes()).unwrap();
+    }
+
+    /// A process of the binary, in the environment of the setting.
+    fn command(&self, setting: &Setting, arguments: &[&str]) -> Command {
+        let program = env!("CARGO_BIN_EXE_dapo");
+        let mut command = match &setting.processor {
+            None => Command::new(program),
+            Some(processor) => {
+                let mut command = Command::new("qemu-x86_64");
+                command.args(["-cpu", processor, program]);
+                command
+            }
+        };
+        for name in VARIABLES.split_whitespace() {
+            command.env_remove(name);
+        }
+        command.envs(setting.environment.iter().copied()).current_dir(self.folder.path());
+        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// What a cell computed, or why it did not.
+    fn run(&self, setting: &Setting) -> Result<Digests, String> {
+        for name in ["run", "base"] {
+            files::remove_folder(&self.at(name)).unwrap();
+        }
+        let train = ["train", "arm.toml", "--no-plan", "--resume", "--out", "run"];
+        if let Some(threads) = setting.killed {
+            self.prepare(setting, threads);
+            let mut child = self.command(setting, &train).spawn().unwrap();
+            // It must be in the middle of its work, or nothing is shown.
+            while !self.at("run/checkpoints/step-000001/trainer.json").exists() {
+                if child.try_wait().unwrap().is_some() {
+                    return Err("failed: it ended before it could be killed".to_string());
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        self.prepare(setting, setting.threads);
+        let talk = ended(&mut self.command(setting, &train))?;
+        if setting.killed.is_some() && !talk.contains("resuming") {
+            return Err("failed: it began again".to_string());
+        }
+        let threads = setting.threads.to_string();
+        let pretrain = ["model", "pretrain", "recipe.toml", "--out", "base", "--threads", &threads];
+        ended(&mut self.command(setting, &pretrain))?;
+        Ok(self.digests())
+    }
+
+    /// The same in this process, with every sum also reversed and shuffled, and how many were compared.
+    fn with_sums_reordered(&self) -> (Digests, u64) {
+        for name in ["run", "base"] {
+            files::remove_folder(&self.at(name)).unwrap();
+        }
+        self.prepare(&Setting::baseline(), 1);
+        workers::set_count(1);
+        let inputs = inputs::prepare(extends::load(&self.at("arm.toml")).unwrap()).unwrap();
+        let before = orders::check(true);
+        let run = RunFolder::at(self.at("run"));
+        run::run(&inputs, &run, Unfinished::Refuse, &|| false, &mut |_| ()).unwrap();
+        let (recipe, _) = pretrain::recipe(&self.at("recipe.toml")).unwrap();
+        let solutions = recipe.solutions(Path::new("")).unwrap();
+        let model = pretraining::pretrain(&recipe, &*solutions, &inputs.tokenizer, |_| {}).unwrap();
+        let path = self.at("base/model.safetensors");
+        checkpoint::write_tensors(&path, &checkpoint::values(&model)).unwrap();
+        (self.digests(), orders::check(false) - before)
+    }
+
+    fn digests(&self) -> Digests {
+        let pretrained = files::sha256_file(&self.at("base/model.safetensors")).unwrap();
+        Digests { pretrained, ledger: RunFolder::at(self.at("run")).ledger().unwrap() }
+    }
+}
+
+/// What a process said, or how it ended.
+fn ended(command: &mut Command) -> Result<String, String> {
+    let output = command.output().map_err(|error| format!("not here: {error}"))?;
+    let talk = String::from_utf8_lossy(&output.stderr).into_owned();
+    let last = talk.lines().last().unwrap_or_default();
+    match output.status.code() {
+        Some(0) => Ok(talk),
+        Some(6) => Err(format!("not here: {last}")),
+        _ => Err(format!("failed: {}, {last}", output.status)),
+    }
+}
+
+/// What a cell computed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Digests {
+    /// SHA-256 of the weights after the updates of pretraining.
+    pretrained: String,
+    ledger: Vec<LedgerEntry>,
+}
+
+impl Digests {
+    /// The first thing that differs from another's, in the order in which things come about. The first
+    /// entry of a ledger and the heads bind the execution under `fast` arithmetic.
+    fn first_difference(&self, other: &Self) -> Option<String> {
+        if self.pretrained != other.pretrained {
+            return Some("pretraining".to_string());
+        }
+        for (one, another) in self.ledger.iter().zip(&other.ledger).skip(1) {
+            let all = STEP_COMPONENTS.into_iter().chain(one.components.keys().map(String::as_str));
+            let mut differing =
+                all.filter(|name| one.components.get(*name) != another.components.get(*name));
+            if let Some(name) = differing.next() {
+                return Some(format!("step {}: {name}", one.step));
+            }
+        }
+        (self.ledger.len() != other.ledger.len()).then(|| "the number of steps".to_string())
+    }
+}
+
+/// Cells of one arithmetic. The first is the baseline.
+#[derive(Serialize)]
+struct Matrix {
+    name: String,
+    rows: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    setting: String,
+    digests: Option<Digests>,
+    /// What differs from the baseline first, or why nothing was computed.
+    note: String,
+    seconds: f64,
+}
+
+impl Row {
+    fn differs(&self) -> bool {
+        !self.note.is_empty() && !self.note.starts_with("not here")
+    }
+}
+
+impl Matrix {
+    fn of(name: &str, work: Work, settings: &[Setting], reordered: bool) -> Self {
+        let mut rows: Vec<Row> = Vec::new();
+        let mut add = |setting: String, compute: &dyn Fn() -> Result<Digests, String>| {
+            eprintln!("{name}: {setting}");
+            let started = Instant::now();
+            let computed = compute();
+            let seconds = started.elapsed().as_secs_f64();
+            let baseline = rows.first().and_then(|row| row.digests.as_ref());
+            let note = match (&computed, baseline) {
+                (Err(why), _) => why.clone(),
+                (Ok(_), None) => String::new(),
+                (Ok(own), Some(baseline)) => match own.first_difference(baseline) {
+                    Some(difference) => format!("first: {difference}"),
+                    None if work.numerics == "exact" && own != baseline => "the heads".to_string(),
+                    None => String::new(),
+                },
+            };
+            rows.push(Row { setting, digests: computed.ok(), note, seconds });
+        };
+        for setting in settings {
+            add(setting.name.clone(), &|| work.run(setting));
+        }
+        if reordered {
+            let name = "every sum also reversed and shuffled".to_string();
+            add(name, &|| Ok(work.with_sums_reordered().0));
+        }
+        Self { name: name.to_string(), rows }
+    }
+
+    fn print(&self) {
+        let mut table = Table::new();
+        table.load_style(comfy_table::presets::ASCII_MARKDOWN);
+        table.set_header(["setting", "pretraining", "ledger", "seconds", "note"]);
+        for row in &self.rows {
+            let head = |digests: &Digests| digests.ledger.last().unwrap().head[..12].to_string();
+            let pretrained = row.digests.as_ref().map(|it| it.pretrained[..12].to_string());
+            let digests =
+                [pretrained, row.digests.as_ref().map(head)].map(Option::unwrap_or_default);
+            let [pretrained, head] = digests;
+            let seconds = format!("{:.1}", row.seconds);
+            table.add_row([row.setting.clone(), pretrained, head, seconds, row.note.clone()]);
+        }
+        println!("\n{}\n\n{table}", self.name);
+    }
+}
