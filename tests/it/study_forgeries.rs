@@ -451,7 +451,7 @@ fn a_record_whose_fields_do_not_fit_each_other_is_refused_with_the_field() {
     }
     // What depends on what was there.
     type Change = fn(&mut Cell);
-    let cases: [(Change, &str); 12] = [
+    let cases: [(Change, &str); 11] = [
         (
             |it| {
                 let quarter = it.metrics["loss/clip_fraction_high"].clone();
