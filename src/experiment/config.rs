@@ -374,7 +374,7 @@ impl Evaluation {
     /// Whether a set is evaluated after so many rollout steps; 0 is the base policy.
     pub fn is_due(&self, set: &str, step: u64, is_end: bool) -> bool {
         let is_on_the_way = step.is_multiple_of(self.every_steps)
-            && self.during_training.iter().any(|it| it == set);
+            && self.during_training.iter().any(|name| name == set);
         step == 0 || is_end || is_on_the_way
     }
 }

@@ -26,9 +26,10 @@ pub fn explained(merged: &Table, failure: Failure) -> Failure {
     match inside {
         Some(table) if failure.reason.starts_with("unknown variant") => {
             let key = format!("{}.kind", failure.key);
-            let reason = match table.contains_key("kind") {
-                true => with_suggestion(&failure.reason),
-                false => failure.reason,
+            let reason = if table.contains_key("kind") {
+                with_suggestion(&failure.reason)
+            } else {
+                failure.reason
             };
             Failure { key, reason }
         }
@@ -75,12 +76,13 @@ fn unknown_in_variant(merged: &Table, table: &Table, failure: Failure) -> Failur
             .is_none_or(|reason| !reason.starts_with(&unknown))
     };
     let owners: Vec<String> = kinds(merged, &failure.key).into_iter().filter(belongs).collect();
-    let reason = match owners.is_empty() {
-        true => with_suggestion(&failure.reason),
-        false => format!(
+    let reason = if owners.is_empty() {
+        with_suggestion(&failure.reason)
+    } else {
+        format!(
             "unknown field `{stray}` with kind = \"{kind}\"; it is a key of kind = {}",
             quoted(&owners)
-        ),
+        )
     };
     Failure { key: format!("{}.{stray}", failure.key), reason }
 }
@@ -146,16 +148,19 @@ fn reason_with(merged: &Table, key: &str, value: Value) -> Option<String> {
 /// The names that a key takes, or the type of its value; `None` where the table cannot have it.
 pub fn allowed(merged: &Table, key: &str) -> Option<String> {
     if let Some(table) = key.strip_suffix(".kind") {
-        return Some(kinds(merged, table)).filter(|kinds| !kinds.is_empty()).map(|it| quoted(&it));
+        return Some(kinds(merged, table))
+            .filter(|kinds| !kinds.is_empty())
+            .map(|kinds| quoted(&kinds));
     }
     let reason = parse(&with(merged, key, Value::String(NOBODY.into()))?).err()?.reason;
     // The table is of a kind that has no such key.
     if reason.starts_with("unknown field") {
         return None;
     }
-    match reason.starts_with("unknown variant") {
-        true => Some(quoted(&valid_names(&reason))),
-        false => Some(reason.split_once("expected ")?.1.to_string()),
+    if reason.starts_with("unknown variant") {
+        Some(quoted(&valid_names(&reason)))
+    } else {
+        Some(reason.split_once("expected ")?.1.to_string())
     }
 }
 

@@ -193,9 +193,10 @@ impl Starter {
             .try_fold(&Value::Table(base.clone()), |value, key| value.get(*key))
             .and_then(Value::as_integer);
         let soft = patch.get_mut("dapo").and_then(|dapo| dapo.get_mut("overlong"));
-        if let (Some(punishment), Some(limit)) =
-            (soft.and_then(|it| it.get_mut("punishment")).and_then(Value::as_table_mut), limit)
-        {
+        if let (Some(punishment), Some(limit)) = (
+            soft.and_then(|overlong| overlong.get_mut("punishment")).and_then(Value::as_table_mut),
+            limit,
+        ) {
             // The paper's fifth of L_max.
             punishment.insert("cache_tokens".to_string(), Value::from(limit / 5));
         }

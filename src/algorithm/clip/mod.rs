@@ -75,7 +75,7 @@ impl Surrogate {
         let losses =
             with_derivatives(&inside(values), &inside(derivatives), &inside(tokens.log_probs));
         let log_ratio = log_ratio.detach();
-        let [clipped_low, clipped_high] = clipped.map(|it| it.logical_and(&mask));
+        let [clipped_low, clipped_high] = clipped.map(|side| side.logical_and(&mask));
         Self {
             losses,
             ratio: exp(&log_ratio, tokens.numerics),

@@ -159,18 +159,6 @@ pub enum Over {
     Highest,
 }
 
-/// What is wrong with a key of `[dapo.method]` that must lie in [from, to].
-pub fn within(key: &str, value: f64, from: f64, to: f64) -> Option<String> {
-    let wrong = !(from..=to).contains(&value);
-    wrong.then(|| format!("dapo.method.{key} must be in [{from}, {to}], got {value}"))
-}
-
-/// What is wrong with a key of `[dapo.method]` that must be positive.
-pub fn positive(key: &str, value: f64) -> Option<String> {
-    let wrong = !(value > 0.0 && value.is_finite());
-    wrong.then(|| format!("dapo.method.{key} must be above 0, got {value}"))
-}
-
 /// Metric: the mean over responses of |Â − Â of GRPO|; recorded of every arm with a method.
 pub const ADVANTAGE_DISTANCE: &str = "effect/method_advantage_distance";
 
@@ -194,9 +182,15 @@ pub trait Rules: Debug {
         }
     }
 
-    /// What is wrong with an arm that uses it: one sentence each, beginning with the key's path.
-    fn problems(&self, _dapo: &Dapo) -> Vec<String> {
-        Vec::new()
+    /// A contradiction between its keys, whose ranges [`KEYS`] states: a sentence that begins with the
+    /// key's path.
+    fn problem(&self) -> Option<String> {
+        None
+    }
+
+    /// The only aggregation that it can be used with.
+    fn needed_aggregation(&self) -> Option<Aggregation> {
+        None
     }
 
     /// Adds to the rewards of a graded group. Correctness is left alone.

@@ -98,8 +98,8 @@ impl Grid {
         }
         problems.extend(text::seeds(&self.seeds).map(|problem| format!("seeds: {problem}")));
         if self.arms.is_empty() || self.arms.len() > MOST_ARMS {
-            let found = self.arms.len();
-            problems.push(format!("arms: there must be 1 to {MOST_ARMS}, got {found}"));
+            let count = self.arms.len();
+            problems.push(format!("arms: there must be 1 to {MOST_ARMS}, got {count}"));
         }
         let mut names = BTreeSet::new();
         for arm in &self.arms {
@@ -137,12 +137,12 @@ impl Grid {
             self.arms.iter().map(|arm| compare::flat(&arm.experiment)).collect();
         for (arm, values) in self.arms.iter().zip(&flat) {
             let at = |problem: String| format!("arm {:?}: {problem}", arm.name);
-            let (found, name) = (&arm.experiment.name, format!("{}.{}", self.name, arm.name));
-            if *found != name {
-                problems.push(at(format!("its experiment is named {found:?}, not {name:?}")));
+            let (stated, name) = (&arm.experiment.name, format!("{}.{}", self.name, arm.name));
+            if *stated != name {
+                problems.push(at(format!("its experiment is named {stated:?}, not {name:?}")));
             }
             let holds = |(key, value): &(&String, &Value)| {
-                values.get(*key).is_some_and(|found| compare::same(found, value))
+                values.get(*key).is_some_and(|resolved| compare::same(resolved, value))
             };
             let wrong = arm.set.iter().find(|stated| !holds(stated));
             problems.extend(wrong.map(|(key, value)| {

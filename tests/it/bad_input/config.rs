@@ -143,7 +143,7 @@ fn keys() -> Vec<Case> {
                 "arm.toml: dapo.clipp: unknown field",
                 "arm.toml: rolout: unknown field",
                 "arm.toml: rollout.group_size: invalid type",
-                "arm.toml: execution.threads must be at least 1, got 0",
+                "arm.toml: execution.threads must be from 1 to 1024, got 0",
             ],
         ),
         case(
@@ -264,14 +264,14 @@ fn values() -> Vec<Case> {
             "exact arithmetic on a card and in 16 bits",
             |s| s.arm("numerics = \"exact\"\n[execution]\ndevice = \"cuda\"\nweights = \"bf16\""),
             &[
-                "arm.toml: execution.device is for numerics = \"fast\"",
-                "arm.toml: execution.weights is for numerics = \"fast\"",
+                "arm.toml: execution.device = \"cuda\" needs numerics = \"fast\"",
+                "arm.toml: execution.weights = \"bf16\" needs numerics = \"fast\"",
             ],
         ),
         case(
             "passes of no token",
             |s| s.arm("numerics = \"fast\"\n[execution]\npass_tokens = 0"),
-            &["arm.toml: execution.pass_tokens must be at least 1, got 0"],
+            &["arm.toml: execution.pass_tokens must be from 1 to 16777216, got 0"],
         ),
         case(
             "what to do with updates that are not finite, misspelt",
@@ -332,12 +332,12 @@ fn values() -> Vec<Case> {
         case(
             "NaN",
             |s| s.arm("[optimizer]\nlearning_rate = nan"),
-            &["arm.toml: optimizer.learning_rate must be above 0, got NaN"],
+            &["arm.toml: optimizer.learning_rate must be above 0, got NaN or an infinity"],
         ),
         case(
             "infinity",
             |s| s.arm("[optimizer]\nweight_decay = inf"),
-            &["arm.toml: optimizer.weight_decay must be at least 0, got inf"],
+            &["arm.toml: optimizer.weight_decay must be at least 0, got NaN or an infinity"],
         ),
         case(
             "negative where positive",
@@ -353,13 +353,13 @@ fn values() -> Vec<Case> {
             "count that no machine has",
             |s| s.arm("[rollout]\nprompts_per_round = 9223372036854775807"),
             &[
-                "arm.toml: rollout.prompts_per_round must be at most 16777216, got 9223372036854775807",
+                "arm.toml: rollout.prompts_per_round must be from 1 to 16777216, got 9223372036854775807",
             ],
         ),
         case(
             "more threads than any machine",
             |s| s.arm("[execution]\nthreads = 5000000000"),
-            &["arm.toml: execution.threads must be at most 16777216, got 5000000000"],
+            &["arm.toml: execution.threads must be from 1 to 1024, got 5000000000"],
         ),
         case(
             "group of one under dynamic sampling",
