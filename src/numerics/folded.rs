@@ -89,8 +89,10 @@ impl Folded {
         parameters: &FoldedValues<f32>,
         norms: &mut FoldedValues<f64>,
     ) -> FoldedValues<f32> {
-        by_matrix
-            .resize(self.parts.iter().map(|it| parameters[&it.weight].len()).sum(), A::default());
+        by_matrix.resize(
+            self.parts.iter().map(|part| parameters[&part.weight].len()).sum(),
+            A::default(),
+        );
         let norm = self.norm.as_ref().map(|name| &parameters[name][..]);
         let mut by_norm = vec![0f64; self.inputs];
         let mut rest = by_matrix.chunks_exact_mut(self.inputs);
@@ -212,8 +214,9 @@ mod tests {
             let parameters: BTreeMap<String, Vec<f32>> = [("q", 24), ("v", 6), ("n", 3)]
                 .map(|(name, count)| (name.to_string(), numbers(count)))
                 .into();
-            let gradient =
-                numbers(3 * parts.iter().map(|it| parameters[&it.weight].len() / 3).sum::<usize>());
+            let gradient = numbers(
+                3 * parts.iter().map(|part| parameters[&part.weight].len() / 3).sum::<usize>(),
+            );
             let some = SomeRows::from([(1, vec![0.25, -4.0, 1e-3])]);
             let some = (norm.is_none() && parts.len() == 1).then_some(&some);
             let wide: Vec<f64> = gradient.iter().map(|x| f64::from(*x)).collect();

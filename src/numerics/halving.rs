@@ -104,10 +104,7 @@ mod tests {
         if rows.len() > most {
             let _ = Tensor::empty([1 << 46], (Kind::Float, Device::Cpu));
         }
-        match rows.contains(&99) {
-            true => Err(NumericsError::HeadNorms),
-            false => Ok(rows.iter().sum()),
-        }
+        if rows.contains(&99) { Err(NumericsError::HeadNorms) } else { Ok(rows.iter().sum()) }
     }
 
     #[test]

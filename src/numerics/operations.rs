@@ -95,11 +95,11 @@ pub fn exp(x: &Tensor, numerics: Numerics) -> Tensor {
         Vec::try_from(x.detach().contiguous().flatten(0, -1)).expect("a dense f64 tensor");
     let values: Vec<f64> = values.into_iter().map(libm::exp).collect();
     let value = Tensor::from_slice(&values).view(x.size().as_slice());
-    match x.requires_grad() {
-        // LibTorch knows no derivative of our function: this factor is 1 and has the derivative of x.
-        true => value * ((x - x.detach()) + 1.0),
-        false => value,
+    if !x.requires_grad() {
+        return value;
     }
+    // LibTorch knows no derivative of our function: this factor is 1 and has the derivative of x.
+    value * ((x - x.detach()) + 1.0)
 }
 
 /// Σ x in f64, of a tensor without a graph, each number first rounded to a multiple of 2^−36. As

@@ -80,9 +80,10 @@ fn within(
     alpha: f64,
     margin: f64,
 ) -> Equivalence {
-    let half_width = match degrees_of_freedom > 0.0 {
-        true => distributions::t_quantile(1.0 - alpha, degrees_of_freedom) * standard_error,
-        false => 0.0,
+    let half_width = if degrees_of_freedom > 0.0 {
+        distributions::t_quantile(1.0 - alpha, degrees_of_freedom) * standard_error
+    } else {
+        0.0
     };
     let size = difference.abs();
     let verdict = if size + half_width < margin {
@@ -138,10 +139,11 @@ pub fn sensitivity(deviation: f64, values: usize, alpha: f64, margin: f64) -> Se
     let n = values.max(2) as f64;
     let standard_error = deviation * (2.0 / n).sqrt();
     let room = margin - distributions::t_quantile(1.0 - alpha, 2.0 * (n - 1.0)) * standard_error;
-    let false_alarm = match standard_error > 0.0 {
+    let false_alarm = if standard_error > 0.0 {
         // P(|Z| > room / SE)
-        true => libm::erfc((room / standard_error).max(0.0) / std::f64::consts::SQRT_2),
-        false => 0.0,
+        libm::erfc((room / standard_error).max(0.0) / std::f64::consts::SQRT_2)
+    } else {
+        0.0
     };
     const Z_95: f64 = 1.6448536269514722;
     Sensitivity { false_alarm, visible: room.max(0.0) + Z_95 * standard_error }

@@ -47,10 +47,7 @@ pub fn verdict(evidence: &Evidence) -> Verdict {
     let above = interval.low > 0.0 && interval.high > 0.0;
     let below = interval.high < 0.0 && interval.low < 0.0;
     if adjusted_p <= alpha && (above || below) {
-        return match above == evidence.larger_is_better {
-            true => Verdict::Improves,
-            false => Verdict::Hurts,
-        };
+        return if above == evidence.larger_is_better { Verdict::Improves } else { Verdict::Hurts };
     }
     if let Some(tests) = evidence.equivalence
         && tests.verdict == equivalence::EquivalenceVerdict::Reproduced

@@ -143,10 +143,11 @@ pub fn ask(request: &[u8], limits: ApartLimits) -> Result<Vec<u8>, String> {
     let mut reader = READER.lock().unwrap_or_else(PoisonError::into_inner);
     // It may have ended after its idle time, before this request or during it: hence two tries.
     for _ in 0..2 {
-        let mut running = match reader.take_if(|it| matches!(it.process.try_wait(), Ok(None))) {
-            Some(running) => running,
-            None => Reader::start()?,
-        };
+        let mut running =
+            match reader.take_if(|running| matches!(running.process.try_wait(), Ok(None))) {
+                Some(running) => running,
+                None => Reader::start()?,
+            };
         let lost = match running.request(request, limits) {
             Ok(result) => {
                 *reader = Some(running);

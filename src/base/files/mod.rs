@@ -123,8 +123,10 @@ pub fn free_bytes(path: &Path) -> Result<u64, FileError> {
 /// need not exist yet.
 pub fn scratch_folder(path: &Path) -> Result<tempfile::TempDir, FileError> {
     let folder = nearest_folder(path);
-    let made = tempfile::Builder::new().prefix(".scratch-").tempdir_in(folder);
-    made.map_err(io_error("create a folder in", folder))
+    tempfile::Builder::new()
+        .prefix(".scratch-")
+        .tempdir_in(folder)
+        .map_err(io_error("create a folder in", folder))
 }
 
 /// Names of the entries of a folder, sorted.
@@ -255,10 +257,7 @@ pub fn remove_partial(folder: &Path) -> Result<(), FileError> {
     }
     for name in list(folder)?.iter().filter(|name| is_partial(name)) {
         let path = folder.join(name);
-        match path.is_dir() {
-            true => remove_folder(&path)?,
-            false => remove_file(&path)?,
-        }
+        if path.is_dir() { remove_folder(&path)? } else { remove_file(&path)? }
     }
     Ok(())
 }

@@ -18,10 +18,7 @@ fn by_rows<T: Send>(x: &mut [T], width: usize, work: impl Fn(usize, &mut [T]) + 
             || work(first, x),
         )
     };
-    match x.len() < FEW {
-        true => part(0, x),
-        false => workers::by_rows(x, width, part),
-    }
+    if x.len() < FEW { part(0, x) } else { workers::by_rows(x, width, part) }
 }
 
 /// Rounds every number into the window, where sums are to be exact.
@@ -70,9 +67,10 @@ pub fn dots<A: Arithmetic>(a: &[f32], b: &[f32], width: usize) -> Vec<f64> {
             || each.by_ref().for_each(|(sum, (a, b))| *sum = dot(a, b)),
         );
     };
-    match a.len() < FEW {
-        true => part(0, &mut sums),
-        false => workers::by_rows(&mut sums, 1, part),
+    if a.len() < FEW {
+        part(0, &mut sums)
+    } else {
+        workers::by_rows(&mut sums, 1, part)
     }
     if A::EXACT && orders::checked() {
         orders::compare_others(width, &sums, |order| {

@@ -78,10 +78,8 @@ pub struct Span {
 impl Span {
     /// The span in tokens that begin with this one.
     fn from(&self, first: usize) -> Self {
-        let moved = |it: &Range<usize>| match it.is_empty() {
-            true => 0..0,
-            false => it.start - first..it.end - first,
-        };
+        let moved =
+            |it: &Range<usize>| if it.is_empty() { 0..0 } else { it.start - first..it.end - first };
         Self { own: moved(&self.own), before: moved(&self.before) }
     }
 
@@ -306,8 +304,8 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
                         let (before, own) = (&joined[before.clone()], &joined[own.clone()]);
                         for key in 0..heads.keys {
                             let head = Head { heads, key };
-                            let made = head.attend::<A>(before, own, mixed, &windows);
-                            shares.extend(keeps.then_some(made));
+                            let head_shares = head.attend::<A>(before, own, mixed, &windows);
+                            shares.extend(keeps.then_some(head_shares));
                         }
                     }
                 });
@@ -373,7 +371,9 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
                 parts.iter().for_each(|(.., part)| tally.add(*part));
                 elementwise::turn(&mut by_joined, &rotations, heads, true);
                 elementwise::round::<A>(&mut by_joined, gradient, tally);
-                normed.into_iter().for_each(|it| it.differentiate(&mut by_joined, heads, backward));
+                for norms in normed {
+                    norms.differentiate(&mut by_joined, heads, backward);
+                }
                 let by_x = backward.linear(&by_joined, &x.values, windows.normed, &qkv);
                 backward.give(x.node, by_x);
             })

@@ -487,9 +487,10 @@ impl<A: Arithmetic> Product<'_, A> {
             for at in 0..self.panels.len() {
                 for vector in (0..A::vectors_of_a_panel::<S>()).step_by(VECTORS) {
                     for (row, height) in heights() {
-                        let left = match self.place.by_column {
-                            true => &packed[(row - from) * self.terms..],
-                            false => &[][..],
+                        let left = if self.place.by_column {
+                            &packed[(row - from) * self.terms..]
+                        } else {
+                            &[][..]
                         };
                         let place = TilePlace { row, at, vector };
                         match height {

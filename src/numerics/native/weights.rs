@@ -162,9 +162,12 @@ impl NativeGradients {
             *self = other;
             return;
         }
-        let add = |sums: &mut Vec<f64>, more: Vec<f64>| match sums.is_empty() {
-            true => *sums = more,
-            false => sums.iter_mut().zip(&more).for_each(|(sum, more)| *sum += more),
+        let add = |sums: &mut Vec<f64>, more: Vec<f64>| {
+            if sums.is_empty() {
+                *sums = more
+            } else {
+                sums.iter_mut().zip(&more).for_each(|(sum, more)| *sum += more)
+            }
         };
         for ((matrix, bias), (more_matrix, more_bias)) in self.slots.iter_mut().zip(other.slots) {
             match (matrix, more_matrix) {

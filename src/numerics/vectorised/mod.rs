@@ -59,7 +59,7 @@ pub const VARIABLE: &str = "DAPO_INSTRUCTIONS";
 /// What the environment asks for, or the best that the machine has.
 fn wanted() -> Result<Arch, NumericsError> {
     let Some(value) = std::env::var_os(VARIABLE) else { return Ok(Arch::new()) };
-    let named = Instructions::ALL.into_iter().find(|it| value == it.name());
+    let named = Instructions::ALL.into_iter().find(|instructions| value == instructions.name());
     let named = named
         .ok_or_else(|| NumericsError::UnknownInstructions(value.to_string_lossy().into_owned()))?;
     named.arch().ok_or(NumericsError::MissingInstructions(named.name()))

@@ -107,8 +107,8 @@ pub fn open_model(folder: &Path) -> Result<(Config, Weights), PolicyError> {
         .map_err(|error| error.within(path))?;
     let weights = weights::open_folder(folder)?;
     // Sizes that a configuration claims are believed when the file has them.
-    let found = weights.entries.iter().map(|(name, entry)| (name, entry.shape.clone()));
-    qwen2::check_shapes(config.tensor_shapes(), found.collect()).map_err(|error| {
+    let shapes = weights.entries.iter().map(|(name, entry)| (name, entry.shape.clone()));
+    qwen2::check_shapes(config.tensor_shapes(), shapes.collect()).map_err(|error| {
         let path = match &error {
             PolicyError::Unknown(name) | PolicyError::Shape { name, .. } => {
                 weights.path_of(name).to_path_buf()
@@ -199,13 +199,15 @@ pub fn load(folder: &Path) -> Result<Loaded, PolicyError> {
     }
     let model = load_model(folder)?;
     let has_moments = record.optimizer_updates > 0 || record.sha256.contains_key(MOMENTS);
-    let optimizer = match has_moments {
-        true => moments::read(&folder.join(MOMENTS), &model, record.optimizer_updates)?,
-        false => optimizer::OptimizerState::default(),
+    let optimizer = if has_moments {
+        moments::read(&folder.join(MOMENTS), &model, record.optimizer_updates)?
+    } else {
+        optimizer::OptimizerState::default()
     };
-    let carried = match record.sha256.contains_key(CARRIED) {
-        true => tables::read_rollouts(&folder.join(CARRIED))?,
-        false => Vec::new(),
+    let carried = if record.sha256.contains_key(CARRIED) {
+        tables::read_rollouts(&folder.join(CARRIED))?
+    } else {
+        Vec::new()
     };
     let TrainerRecord { counters, prompts_drawn, .. } = record;
     Ok(Loaded {

@@ -77,8 +77,8 @@ pub(super) fn read(
     for (name, tensor) in &tensors {
         checkpoint::all_finite(path, name, tensor)?;
     }
-    let found = tensors.iter().map(|(name, tensor)| (name, tensor.size())).collect();
-    qwen2::check_shapes(shapes(model.parameters()), found)
+    let stored = tensors.iter().map(|(name, tensor)| (name, tensor.size())).collect();
+    qwen2::check_shapes(shapes(model.parameters()), stored)
         .map_err(|error| error.within(path.to_path_buf()))?;
     let of = |prefix: &str| {
         let moment =

@@ -108,15 +108,15 @@ pub fn open_folder(folder: &Path) -> Result<Weights, PolicyError> {
     };
     let mut weights = Weights { sources: Vec::new(), entries: BTreeMap::new() };
     for (name, tensors) in files {
-        let found = header(&folder.join(&name), weights.sources.len(), &mut weights.sources)?;
+        let entries = header(&folder.join(&name), weights.sources.len(), &mut weights.sources)?;
         let refuse = |reason: String| Err(PolicyError::Invalid { path: path.clone(), reason });
-        if let Some(absent) = tensors.iter().find(|tensor| !found.contains_key(*tensor)) {
+        if let Some(absent) = tensors.iter().find(|tensor| !entries.contains_key(*tensor)) {
             return refuse(format!("tensor {absent} is not in {name}"));
         }
-        if let Some(other) = found.keys().find(|tensor| !tensors.contains(*tensor)) {
+        if let Some(other) = entries.keys().find(|tensor| !tensors.contains(*tensor)) {
             return refuse(format!("tensor {other} of {name} is not in the index"));
         }
-        weights.entries.extend(found);
+        weights.entries.extend(entries);
     }
     weights.fits_into_memory(folder)?;
     Ok(weights)

@@ -254,13 +254,13 @@ fn rope(json: &Value, positions: i64) -> Result<(f64, Option<RopeScaling>), Poli
         if name == "rope_theta" {
             continue;
         }
-        let found = RopeScaling::from_json(rope, positions);
-        let found = found.map_err(|reason| unsupported(name, json, reason))?;
+        let stated = RopeScaling::from_json(rope, positions)
+            .map_err(|reason| unsupported(name, json, reason))?;
         match &scaling {
-            Some((first, other)) if *other != found => {
+            Some((first, other)) if *other != stated => {
                 return Err(unsupported(first, json, format!("{name} says something else")));
             }
-            _ => scaling = Some((name, found)),
+            _ => scaling = Some((name, stated)),
         }
     }
     for name in ["partial_rotary_factor", "original_max_position_embeddings"] {

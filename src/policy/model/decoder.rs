@@ -39,9 +39,10 @@ impl Decoder<Folded> {
     pub fn of(config: &Config) -> Self {
         let hidden = config.hidden_size as usize;
         let embed_tokens = Folded::of("model.embed_tokens.weight", hidden);
-        let lm_head = match config.tie_word_embeddings {
-            true => embed_tokens.clone(),
-            false => Folded::of("lm_head.weight", hidden),
+        let lm_head = if config.tie_word_embeddings {
+            embed_tokens.clone()
+        } else {
+            Folded::of("lm_head.weight", hidden)
         };
         let layers = (0..config.num_hidden_layers).map(|index| Layer::of(config, index)).collect();
         let norm = Folded::of("model.norm.weight", hidden);

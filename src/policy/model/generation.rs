@@ -118,10 +118,11 @@ fn on_the_processor(drawn: &[Drawn]) -> Vec<Token> {
     let doubles = |tensor: Tensor| -> Vec<f64> {
         Vec::try_from(tensor.to_kind(Kind::Double)).expect("a dense tensor")
     };
-    let ids = joined(&|it| Some(&it.tokens)).map(|ids| Vec::try_from(ids).expect("dense ids"));
+    let ids =
+        joined(&|drawn| Some(&drawn.tokens)).map(|ids| Vec::try_from(ids).expect("dense ids"));
     let ids: Vec<i64> = ids.unwrap_or_default();
-    let log_probs = joined(&|it| Some(&it.log_probs)).map_or(Vec::new(), doubles);
-    let entropy = joined(&|it| it.entropy.as_ref()).map(doubles);
+    let log_probs = joined(&|drawn| Some(&drawn.log_probs)).map_or(Vec::new(), doubles);
+    let entropy = joined(&|drawn| drawn.entropy.as_ref()).map(doubles);
     let token = |(at, (id, log_prob))| Token {
         id: id as u32,
         log_prob,

@@ -69,8 +69,8 @@ impl Qwen2 {
     /// A policy from the tensors of a checkpoint, exactly those that its shape needs, under fast
     /// arithmetic.
     pub fn new(config: Config, parameters: BTreeMap<String, Tensor>) -> Result<Self, PolicyError> {
-        let found = parameters.iter().map(|(name, tensor)| (name, tensor.size()));
-        check_shapes(config.tensor_shapes(), found.collect())?;
+        let shapes = parameters.iter().map(|(name, tensor)| (name, tensor.size()));
+        check_shapes(config.tensor_shapes(), shapes.collect())?;
         Ok(Self::laid_out(config, parameters, None))
     }
 
@@ -156,15 +156,16 @@ impl Qwen2 {
     pub fn changed(&self, change: impl Fn(&Tensor) -> Tensor) -> Self {
         let changed = |(name, tensor): (&String, &Tensor)| (name.clone(), change(&tensor.detach()));
         let parameters = self.parameters().iter().map(changed).collect();
-        let made = Self::laid_out(self.config.clone(), parameters, self.memory);
-        made.with_numerics(self.numerics).expect("a shape that was accepted before")
+        Self::laid_out(self.config.clone(), parameters, self.memory)
+            .with_numerics(self.numerics)
+            .expect("a shape that was accepted before")
     }
 
     /// The same policy under an arithmetic.
     pub fn with_numerics(mut self, numerics: Numerics) -> Result<Self, NumericsError> {
         self.numerics = numerics;
-        let made = self.is_native().then(|| self.make_native()).transpose()?;
-        self.native = RefCell::new(made);
+        let native = self.is_native().then(|| self.make_native()).transpose()?;
+        self.native = RefCell::new(native);
         Ok(self)
     }
 
@@ -249,11 +250,10 @@ impl Qwen2 {
             let flat = tensor.detach().to_kind(Kind::Float).contiguous().flatten(0, -1);
             Vec::try_from(flat).expect("a dense f32 tensor")
         };
-        let made = || {
+        self.plain.clone().unwrap_or_else(|| {
             let all = self.parameters().iter();
             Arc::new(all.map(|(name, tensor)| (name.clone(), plain(tensor))).collect())
-        };
-        self.plain.clone().unwrap_or_else(made)
+        })
     }
 
     /// The same, to be changed and given back by [`Qwen2::put`], whether changed or not: nothing else of the
@@ -271,8 +271,8 @@ impl Qwen2 {
         self.parameters_changed();
         self.tensors.take();
         let weights = self.plain.insert(weights.into()).clone();
-        let made = self.is_native().then(|| self.native_of(&weights));
-        self.native.replace(made.map(|made| made.expect("a shape that was accepted before")));
+        let native = self.is_native().then(|| self.native_of(&weights));
+        self.native.replace(native.map(|native| native.expect("a shape that was accepted before")));
     }
 
     /// Whether all threads share each operation of the native engine: then passes are made one after
@@ -288,10 +288,7 @@ impl Qwen2 {
 
     /// Work on as many numbers as the policy has, shared by all threads where each of its operations is.
     pub fn shared<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        match self.is_large() {
-            true => workers::in_pool(work),
-            false => work(),
-        }
+        if self.is_large() { workers::in_pool(work) } else { work() }
     }
 
     /// One result for each item, in order: side by side, or of a large policy one after another.
@@ -300,9 +297,10 @@ impl Qwen2 {
         items: &[T],
         work: impl Fn(&Self, &T) -> R + Sync,
     ) -> Vec<R> {
-        match self.is_large() {
-            true => items.iter().map(|item| work(self, item)).collect(),
-            false => workers::map(items, || self.share(), work),
+        if self.is_large() {
+            items.iter().map(|item| work(self, item)).collect()
+        } else {
+            workers::map(items, || self.share(), work)
         }
     }
 
@@ -327,8 +325,10 @@ impl Qwen2 {
     /// in nats, f64 where the native engine computes.
     pub fn statistics(&self, sequences: &Sequences, temperature: f64) -> (Tensor, Tensor) {
         if let Some(native) = self.native() {
-            let found = native.statistics(sequences, temperature);
-            return (Tensor::from_slice(&found.log_probs), Tensor::from_slice(&found.entropy));
+            let of_targets = native.statistics(sequences, temperature);
+            let [log_probs, entropy] = [of_targets.log_probs, of_targets.entropy]
+                .map(|values| Tensor::from_slice(&values));
+            return (log_probs, entropy);
         }
         if let Some(memory) = self.memory {
             return RecomputePass::new(self, memory, sequences, temperature).statistics();
@@ -474,10 +474,7 @@ impl Qwen2 {
 
     /// The parameter that makes logits of hidden states.
     pub(super) fn head_name(&self) -> &'static str {
-        match self.config.tie_word_embeddings {
-            true => "model.embed_tokens.weight",
-            false => "lm_head.weight",
-        }
+        if self.config.tie_word_embeddings { "model.embed_tokens.weight" } else { "lm_head.weight" }
     }
 }
 

@@ -134,14 +134,12 @@ impl Operations for TensorOperations<'_> {
     fn swiglu(&mut self, _layer: usize, x: Tensor, gate: &Weight, up: &Weight) -> Tensor {
         let x = self.normed(x, gate.norm.as_ref());
         let gates = gate.multiply(&x);
-        match gates.size()[1] == self.config.intermediate_size {
-            true => fast::swiglu(&gates, &up.multiply(&x)),
-            // One product made both.
-            false => {
-                let halves = gates.chunk(2, 1);
-                fast::swiglu(&halves[0], &halves[1])
-            }
+        if gates.size()[1] == self.config.intermediate_size {
+            return fast::swiglu(&gates, &up.multiply(&x));
         }
+        // One product made both.
+        let halves = gates.chunk(2, 1);
+        fast::swiglu(&halves[0], &halves[1])
     }
 
     fn swiglu_output(&mut self, x: Tensor, weight: &Weight) -> Tensor {

@@ -294,10 +294,8 @@ impl UpdateReach {
     /// c_1 is 1, and c_∞ is 7.3 for β₁ = 0.9, β₂ = 0.999.
     pub fn of(config: &Optimizer, before: u64, rates: &[f64]) -> Self {
         let ratio = config.beta1 * config.beta1 / config.beta2;
-        let geometric = |t: f64| match ratio == 1.0 {
-            true => t,
-            false => (1.0 - libm::pow(ratio, t)) / (1.0 - ratio),
-        };
+        let geometric =
+            |t: f64| if ratio == 1.0 { t } else { (1.0 - libm::pow(ratio, t)) / (1.0 - ratio) };
         let scale = (1.0 - config.beta1) / (1.0 - config.beta2).sqrt();
         let (mut moved, mut kept, mut grown) = (0.0, 1.0, 1.0f64);
         for (rate, t) in rates.iter().zip(before + 1..) {

@@ -91,11 +91,11 @@ fn most_probable(weights: &[f64], total: f64, sampling: &Sampling) -> Vec<usize>
 fn invert(weights: &[f64], tokens: &[usize], target: f64) -> usize {
     let possible = || tokens.iter().copied().filter(|&token| weights[token] != 0.0);
     let mut mass = 0.0;
-    let found = possible().find(|&token| {
+    let drawn = possible().find(|&token| {
         mass += weights[token];
         target < mass
     });
-    found.or_else(|| possible().next_back()).unwrap_or(0)
+    drawn.or_else(|| possible().next_back()).unwrap_or(0)
 }
 
 #[cfg(test)]

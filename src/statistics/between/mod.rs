@@ -84,9 +84,10 @@ pub fn welch(a: &[f64], b: &[f64], level: f64) -> Result<WelchDifference, Statis
 /// [`welch`]'s interval from two runs a side on; calibration measures it below the limit too.
 pub fn any_welch_interval(a: &[f64], b: &[f64], level: f64) -> Result<Interval, StatisticsError> {
     let (standard_error, degrees_of_freedom) = equivalence::welch_error(a, b);
-    let half_width = match degrees_of_freedom > 0.0 {
-        true => t_for(level, degrees_of_freedom)? * standard_error,
-        false => t_for(level, 1.0)? * 0.0,
+    let half_width = if degrees_of_freedom > 0.0 {
+        t_for(level, degrees_of_freedom)? * standard_error
+    } else {
+        t_for(level, 1.0)? * 0.0
     };
     Ok(Interval::around(estimators::mean(b) - estimators::mean(a), half_width, level))
 }
@@ -139,9 +140,10 @@ pub fn permutation_test(a: &[f64], b: &[f64]) -> Result<PermutationTest, Statist
     let threshold = observed.abs() - 1e-12 * scale;
     let smallest = smallest_p(a.len(), b.len());
     let all = splits(a.len(), b.len());
-    let (extreme, looked_at, exact) = match all <= MOST_SPLITS {
-        true => (count_splits(&values, b.len(), threshold), all, true),
-        false => (1 + count_random_splits(&values, b.len(), threshold), MOST_SPLITS, false),
+    let (extreme, looked_at, exact) = if all <= MOST_SPLITS {
+        (count_splits(&values, b.len(), threshold), all, true)
+    } else {
+        (1 + count_random_splits(&values, b.len(), threshold), MOST_SPLITS, false)
     };
     let p = extreme as f64 / looked_at as f64;
     Ok(PermutationTest { p, splits: looked_at, exact, smallest_p: smallest })
@@ -314,9 +316,10 @@ pub fn minimum_detectable_effect(
     // Relative to sigma, to 1e-10.
     while high - low > 1e-10 * high {
         let middle = 0.5 * (low + high);
-        match t_test_power(middle / spread, critical, df) < power {
-            true => low = middle,
-            false => high = middle,
+        if t_test_power(middle / spread, critical, df) < power {
+            low = middle
+        } else {
+            high = middle
         }
     }
     sigma * 0.5 * (low + high)

@@ -55,9 +55,10 @@ pub fn log_rank(a: &[TimeToEvent], b: &[TimeToEvent]) -> Result<LogRank, Statist
     };
     let scores = |runs: &[TimeToEvent]| runs.iter().map(score).collect::<Vec<f64>>();
     let observed_minus_expected: f64 = scores(b).iter().sum();
-    let chi_square = match variance > 0.0 {
-        true => observed_minus_expected * observed_minus_expected / variance,
-        false => 0.0,
+    let chi_square = if variance > 0.0 {
+        observed_minus_expected * observed_minus_expected / variance
+    } else {
+        0.0
     };
     Ok(LogRank {
         permutation: between::permutation_test(&scores(a), &scores(b))?,

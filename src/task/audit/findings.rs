@@ -156,7 +156,7 @@ fn prompts(audit: &Audit, findings: &mut AuditFindings) {
     findings.warn(prompts.blank, || {
         format!("{} rows have an empty question. Training refuses the file.", prompts.blank)
     });
-    let told = || {
+    let other_template = || {
         format!(
             "{} prompts are not in the released template, which asks for the `Answer:` line that \
              the verifier reads. With `prompt.template = \"dapo\"` the harness puts it around the \
@@ -164,10 +164,11 @@ fn prompts(audit: &Audit, findings: &mut AuditFindings) {
             prompts.other_template
         )
     };
-    match prompts.other_template == audit.problems {
-        // Questions alone: what a file of one's own holds.
-        true => findings.note(told()),
-        false => findings.warn(prompts.other_template, told),
+    // Questions alone: what a file of one's own holds.
+    if prompts.other_template == audit.problems {
+        findings.note(other_template());
+    } else {
+        findings.warn(prompts.other_template, other_template);
     }
     findings.warn(prompts.raw_problem_differs, || {
         format!(

@@ -114,7 +114,7 @@ pub fn alike<T: AsRef<str>>(questions: &[T], others: &[T]) -> Vec<Alike> {
             }
         }
     }
-    let mut found = Vec::new();
+    let mut pairs = Vec::new();
     for (question, words) in questions.iter().enumerate() {
         let mut best: Option<Alike> = None;
         for length in lengths(words.len(), &short_others) {
@@ -137,9 +137,9 @@ pub fn alike<T: AsRef<str>>(questions: &[T], others: &[T]) -> Vec<Alike> {
                 }
             }
         }
-        found.extend(best);
+        pairs.extend(best);
     }
-    found
+    pairs
 }
 
 /// Lengths of the sequences of a question with so many words, where others are as short as these.
@@ -198,9 +198,9 @@ mod tests {
             "Find the product of all primes below 50, and then add the digits of it.",
             "Ann asked me yesterday: what is 17 + 25?",
         ];
-        let found: Vec<(usize, usize)> =
+        let pairs: Vec<(usize, usize)> =
             alike(&questions, &others).iter().map(|alike| (alike.question, alike.other)).collect();
-        assert_eq!(found, [(0, 1), (1, 1), (2, 0), (5, 0)]);
+        assert_eq!(pairs, [(0, 1), (1, 1), (2, 0), (5, 0)]);
     }
 
     #[test]

@@ -134,10 +134,7 @@ pub fn write_tagged(
 }
 
 fn content(problem: &Problem, templated: bool) -> String {
-    match templated {
-        true => template::wrap(&problem.question),
-        false => problem.question.clone(),
-    }
+    if templated { template::wrap(&problem.question) } else { problem.question.clone() }
 }
 
 /// As [`write()`], with the `data_source` of each problem; a problem may stand in several rows.

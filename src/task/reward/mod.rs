@@ -208,8 +208,8 @@ mod tests {
 
     #[test]
     fn half_of_the_responses_without_an_answer_are_told_by_what_the_verifier_reads() {
-        let found = unanswered(28, 30, Verifier::AnswerLine).unwrap();
-        assert!(found.starts_with("28 of 30 responses state no answer line"), "{found}");
+        let sentence = unanswered(28, 30, Verifier::AnswerLine).unwrap();
+        assert!(sentence.starts_with("28 of 30 responses state no answer line"), "{sentence}");
         assert!(unanswered(1, 2, Verifier::StrictBox).unwrap().contains("\\boxed"));
         for (none, all) in [(0, 0), (0, 30), (14, 30)] {
             assert_eq!(unanswered(none, all, Verifier::AnswerLine), None);

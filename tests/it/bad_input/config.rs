@@ -264,7 +264,7 @@ fn values() -> Vec<Case> {
             "exact arithmetic on a card and in 16 bits",
             |s| s.arm("numerics = \"exact\"\n[execution]\ndevice = \"cuda\"\nweights = \"bf16\""),
             &[
-                "arm.toml: execution.device = \"cuda\" needs numerics = \"fast\"",
+                "arm.toml: execution.device = \"cuda:0\" needs numerics = \"fast\"",
                 "arm.toml: execution.weights = \"bf16\" needs numerics = \"fast\"",
             ],
         ),

@@ -118,14 +118,14 @@ fn refuse_holes(path: &Path, file: &mut fs::File, size: u64) -> Result<(), FileE
 fn is_standard_input(path: &Path) -> bool {
     ["/dev/stdin", "/dev/tty", "/dev/fd/0", "/proc/self/fd/0"]
         .iter()
-        .any(|it| path == Path::new(it))
+        .any(|name| path == Path::new(name))
 }
 
 /// What a parser says of a text that may be somebody else's, with the place and without the text.
 pub fn without_text(text: &str, message: &str, span: Option<std::ops::Range<usize>>) -> String {
     let before = span.and_then(|span| text.get(..span.start)).unwrap_or_default();
     let line = before.matches('\n').count() + 1;
-    let column = before.chars().rev().take_while(|it| *it != '\n').count() + 1;
+    let column = before.chars().rev().take_while(|character| *character != '\n').count() + 1;
     format!("line {line}, column {column}: {}", without_values(message))
 }
 
@@ -148,9 +148,10 @@ pub fn open_regular(path: &Path) -> Result<(fs::File, u64), FileError> {
     if facts.is_dir() {
         return Err(io_error("read", path)(io::ErrorKind::IsADirectory.into()));
     }
-    match facts.is_file() {
-        true => Ok((file, facts.len())),
-        false => Err(invalid("read", path, "it is no regular file".to_string())),
+    if facts.is_file() {
+        Ok((file, facts.len()))
+    } else {
+        Err(invalid("read", path, "it is no regular file".to_string()))
     }
 }
 

@@ -73,9 +73,10 @@ impl<'a> RecomputePass<'a> {
     ) -> R {
         let names = self.model.parameters().keys().map(String::as_str);
         let mut sums: RecomputeSums = names.zip(sums.fast(self.model.parameters().len())).collect();
-        match self.memory.recompute_layers {
-            true => self.by_layer(loss, &mut sums),
-            false => self.whole(loss, &mut sums),
+        if self.memory.recompute_layers {
+            self.by_layer(loss, &mut sums)
+        } else {
+            self.whole(loss, &mut sums)
         }
     }
 

@@ -58,8 +58,8 @@ impl DeviceAdamW {
     pub fn digests(&self) -> [String; 2] {
         let moments = [0, 1].map(|which| {
             // Before the first update there are none.
-            let made = if self.updates == 0 { 0 } else { self.moments.len() };
-            let all: Vec<_> = self.moments.iter().take(made).collect();
+            let count = if self.updates == 0 { 0 } else { self.moments.len() };
+            let all: Vec<_> = self.moments.iter().take(count).collect();
             all.into_iter().map(move |(name, both)| (name, plain(&both[which])))
         });
         let weights = self.weights.iter().map(|(name, weight)| (name, plain(weight)));
@@ -84,13 +84,14 @@ impl DeviceAdamW {
         // f32's largest number is the update first tried on copies, part by part.
         if !update.stays_finite(self.largest(), norm * scale) {
             self.each_part(gradients, scale, |name, weight, moments, gradient| {
-                let (mut weight, mut moments) = (weight.copy(), moments.map(|it| it.copy()));
+                let (mut weight, mut moments) =
+                    (weight.copy(), moments.map(|moment| moment.copy()));
                 update.apply_to(&mut weight, &mut moments, gradient);
                 let [first, second] = &moments;
-                for (what, made) in
+                for (what, new) in
                     [("weight", &weight), ("first moment", first), ("second moment", second)]
                 {
-                    if !bool::try_from(made.isfinite().all()).expect("one truth value") {
+                    if !bool::try_from(new.isfinite().all()).expect("one truth value") {
                         return Err(OptimizerError::Overflow { what, tensor: name.clone() });
                     }
                 }
@@ -142,10 +143,7 @@ impl DeviceAdamW {
                     most.maximum(&-least)
                 })
                 .collect();
-            match sizes.is_empty() {
-                true => 0.0,
-                false => Tensor::stack(&sizes, 0).max().double_value(&[]),
-            }
+            if sizes.is_empty() { 0.0 } else { Tensor::stack(&sizes, 0).max().double_value(&[]) }
         };
         Element {
             parameter: largest(&mut self.weights.values()),

@@ -113,9 +113,10 @@ pub fn generate(
         let rows = limits.batch_rows.min(requests.len());
         return workers::together(|| halving::fewer(rows, work));
     };
-    let threads = match native.is_large() {
-        true => 1,
-        false => workers::count().min(requests.len().div_ceil(REQUESTS_PER_THREAD)).max(1),
+    let threads = if native.is_large() {
+        1
+    } else {
+        workers::count().min(requests.len().div_ceil(REQUESTS_PER_THREAD)).max(1)
     };
     let size = requests.len().div_ceil(threads).max(1);
     let most = if native.is_large() { MANY_ROWS } else { ROWS };

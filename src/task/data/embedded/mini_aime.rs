@@ -92,9 +92,12 @@ impl Task {
     pub fn draw(&self, stream: &mut Stream) -> Expression {
         let first = between(stream, self.operand_min, self.operand_max);
         let count = between(stream, self.operations_min, self.operations_max);
-        let operation = |_| match stream.uniform() < self.multiply_share {
-            true => Operation::Multiply(between(stream, self.factor_min, self.factor_max)),
-            false => Operation::Add(between(stream, self.operand_min, self.operand_max)),
+        let operation = |_| {
+            if stream.uniform() < self.multiply_share {
+                Operation::Multiply(between(stream, self.factor_min, self.factor_max))
+            } else {
+                Operation::Add(between(stream, self.operand_min, self.operand_max))
+            }
         };
         let operations = (0..count).map(operation).collect();
         Expression { first, operations, digits: self.digits }

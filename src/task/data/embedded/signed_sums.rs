@@ -38,7 +38,8 @@ impl SumProblem {
             let patterns = 1u32 << (count - 1);
             let solution = draws.below(patterns.into()) as u32;
             let drawn = Self { numbers, solution };
-            let reaching = (0..patterns).filter(|it| drawn.total(*it) == drawn.total(solution));
+            let target = drawn.total(solution);
+            let reaching = (0..patterns).filter(|pattern| drawn.total(*pattern) == target);
             if reaching.count() == 1 {
                 return drawn;
             }
@@ -135,9 +136,10 @@ impl Embedded for SignedSums {
                 attempts += 1;
                 let sum = sum.split(':').next().and_then(|sums| sums.rsplit('=').next());
                 let last = answered && index + 1 == written.len();
-                match sum == Some(target) {
-                    true => stopped.push(last && attempt.ends_with('.')),
-                    false => gave_up.push(last),
+                if sum == Some(target) {
+                    stopped.push(last && attempt.ends_with('.'))
+                } else {
+                    gave_up.push(last)
                 }
             }
         }
@@ -213,7 +215,7 @@ mod tests {
                 let signs: &[i64] = if index == 0 { &[1] } else { &[1, -1] };
                 sums = sums
                     .iter()
-                    .flat_map(|sum| signs.iter().map(move |it| sum + it * number))
+                    .flat_map(|sum| signs.iter().map(move |sign| sum + sign * number))
                     .collect();
             }
             let target: i64 = target.parse().unwrap();

@@ -146,9 +146,10 @@ pub fn read_with(path: &Path, keys: &RowKeys) -> Result<ProblemFile, TaskError> 
                 }
             }
         }
-        match bytes > MOST_BYTES {
-            true => Err(TaskError::TooMuch { path: path.to_path_buf(), most: MOST_BYTES }),
-            false => Ok(()),
+        if bytes > MOST_BYTES {
+            Err(TaskError::TooMuch { path: path.to_path_buf(), most: MOST_BYTES })
+        } else {
+            Ok(())
         }
     })?;
     if records == 0 {
