@@ -6,7 +6,6 @@
 pub struct Pace {
     /// Units and seconds that earlier work took.
     prior: (f64, f64),
-    /// Units that were done at the first look.
     first: Option<u64>,
     /// Units that were done at the last change, and its time.
     last: (u64, f64),

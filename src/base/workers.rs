@@ -88,9 +88,8 @@ fn new_pool() -> Rc<rayon::ThreadPool> {
     Rc::new(own.or_else(|_| threads().build()).expect("threads of this process"))
 }
 
-/// Runs work whose operations are shared among [`count`] threads by [`by_rows`] and [`in_parts`]: for
-/// large operations, of which two side by side would hold twice as much. No result depends on the number
-/// of threads.
+/// Runs work whose operations are shared among [`count`] threads by [`by_rows`] and [`in_parts`]: for large
+/// operations, of which two side by side would hold twice as much. No result depends on the number of threads.
 pub fn in_pool<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     match count() {
         1 => work(),

@@ -56,8 +56,7 @@ pub fn explained(merged: &Table, failure: Failure) -> Failure {
     }
 }
 
-/// An unknown key of a table with a `kind`: serde names the table; the key may belong to
-/// another kind.
+/// An unknown key of a table with a `kind`: serde names the table; the key may belong to another kind.
 fn unknown_in_variant(merged: &Table, table: &Table, failure: Failure) -> Failure {
     let Some(stray) = failure.reason.split('`').nth(1).map(str::to_string) else { return failure };
     // The table's own name is the unknown one.
@@ -125,7 +124,6 @@ fn with_variants(merged: &Table, failure: &Failure) -> String {
     }
 }
 
-/// The kinds of a table at a key; none when it has no kinds.
 fn kinds(merged: &Table, key: &str) -> Vec<String> {
     let mut probe = Table::new();
     probe.insert("kind".into(), Value::String(NOBODY.into()));
@@ -135,8 +133,7 @@ fn kinds(merged: &Table, key: &str) -> Vec<String> {
     }
 }
 
-/// serde's message at `key` (or inside it) when another value stands there; none when the
-/// failure is elsewhere.
+/// serde's message at `key` (or inside it) when another value stands there; none when the failure is elsewhere.
 fn reason_with(merged: &Table, key: &str, value: Value) -> Option<String> {
     let here = |failure: &Failure| {
         let inside = failure.key.strip_prefix(key);
@@ -206,7 +203,6 @@ pub fn with_suggestion(reason: &str) -> String {
     }
 }
 
-/// The name that was meant, if one is near.
 pub fn nearest(wrong: &str, names: &[String]) -> Option<String> {
     let near = names.iter().map(|name| (strsim::osa_distance(wrong, name), name)).min();
     near.filter(|(distance, name)| 2 * distance <= wrong.len().max(name.len()))

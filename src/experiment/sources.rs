@@ -102,7 +102,6 @@ pub struct Needs {
     pub because: String,
 }
 
-/// What one source says about a key.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Stated {

@@ -65,10 +65,8 @@ pub const MODEL: [(&str, &[u8]); 5] = [
     ("tokenizer_config.json", include_bytes!("../../golden/mini-aime/base/tokenizer_config.json")),
 ];
 
-/// What a study is about.
 #[derive(Debug, Clone)]
 pub struct Starter {
-    /// Names the grid and the base.
     pub name: String,
     pub question: String,
     /// In order; the first one is what the others are compared with.
@@ -111,7 +109,6 @@ pub fn experiments() -> Vec<(String, Table)> {
 }
 
 impl Starter {
-    /// File name → text.
     pub fn texts(&self) -> Result<BTreeMap<&'static str, String>, ExperimentError> {
         let base = self.base();
         Ok([("grid.toml", self.grid(&base)?), ("README.md", self.readme()), ("base.toml", base)]

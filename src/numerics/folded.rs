@@ -20,9 +20,8 @@ pub struct FoldedPart {
     /// The matrix, or a vector that is one row.
     pub weight: String,
     pub bias: Option<String>,
-    /// Of queries and keys the number of heads: in each head a row and its partner half a head
-    /// away become neighbours, which a rotation turns together. Queries and keys alike, so no
-    /// score changes.
+    /// Of queries and keys the number of heads: in each head a row and its partner half a head away become
+    /// neighbours, which a rotation turns together. Queries and keys alike, so no score changes.
     pub interleaved_heads: Option<usize>,
 }
 
@@ -72,7 +71,6 @@ impl Folded {
         Some(joined)
     }
 
-    /// Names of all parameters in it.
     pub fn parameters(&self) -> impl Iterator<Item = &str> {
         let of_parts = self.parts.iter().flat_map(|part| [Some(&part.weight), part.bias.as_ref()]);
         of_parts.chain([self.norm.as_ref()]).flatten().map(String::as_str)

@@ -3,10 +3,9 @@
 
 use crate::numerics::vectorised::vectorised;
 
-/// e^x in f32, within 2 units in the last place: 2^n · e^r with |r| ≤ ln 2 / 2, the polynomial
-/// of Cephes' `expf`. Results below the smallest normal number become about that number, results
-/// above 2^127 become infinity, NaN stays NaN. No product and sum are fused, so the bits are the
-/// same everywhere.
+/// e^x in f32, within 2 units in the last place: 2^n · e^r with |r| ≤ ln 2 / 2, the polynomial of Cephes'
+/// `expf`. Results below the smallest normal number become about that number, results above 2^127 become
+/// infinity, NaN stays NaN. No product and sum are fused, so the bits are the same everywhere.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     // Adding and subtracting 1.5 · 2²³ rounds to a whole number.

@@ -15,7 +15,6 @@ const MISMATCH: [&str; 2] = ["policy/mismatch_max", "policy/mismatch_mean"];
 #[derive(Debug, Clone, PartialEq)]
 pub struct Frozen {
     pub log_probs: Vec<Vec<f64>>,
-    /// Entropy of the distribution that it was drawn from.
     pub entropy: Vec<Vec<f64>>,
     /// Passes that memory did not hold and that were made in halves.
     pub passes_halved: u64,

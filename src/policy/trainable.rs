@@ -18,7 +18,6 @@ pub struct Policy {
     trained: Trained,
 }
 
-/// What updates change, beside the model's own weights.
 #[derive(Debug)]
 enum Trained {
     Plain(AdamW),
@@ -32,9 +31,8 @@ impl Policy {
         Self::resume(model, None, optimizer, optimizer::OptimizerState::default())
     }
 
-    /// Goes on with a checkpoint's weights and moments. `stored` are the weights as the checkpoint
-    /// holds them, where the model computes in a narrower form; without them the model's own are
-    /// the weights.
+    /// Goes on with a checkpoint's weights and moments. `stored` are the weights as the checkpoint holds them,
+    /// where the model computes in a narrower form; without them the model's own are the weights.
     pub fn resume(
         model: Qwen2,
         stored: Option<&BTreeMap<String, Tensor>>,
@@ -54,12 +52,10 @@ impl Policy {
         Self { model, trained }
     }
 
-    /// The model with its newest weights.
     pub fn model(&self) -> &Qwen2 {
         &self.model
     }
 
-    /// The model alone, no longer trainable.
     pub fn into_model(self) -> Qwen2 {
         if let Trained::OnDevice(_) = self.trained {
             for tensor in self.model.parameters().values() {

@@ -86,7 +86,6 @@ pub fn problem_means(runs: &[Vec<Counts>]) -> Vec<f64> {
     (0..runs[0].len()).map(|problem| of(problem) / runs.len() as f64).collect()
 }
 
-/// Standard error of the mean over runs from decoding alone.
 pub fn decoding_error(runs: &[Vec<Counts>]) -> f64 {
     let squares = runs.iter().map(|run| {
         let error = outcomes::standard_error_fixed_problems(run);

@@ -132,9 +132,8 @@ pub fn attainable_power(deviation: f64, n_a: usize, n_b: usize, alpha: f64, marg
     power.clamp(0.0, 1.0)
 }
 
-/// What a rule can see, for values of standard deviation `deviation` with `values` of them on each
-/// side. Both results take the spread as known (normal in place of t), so they are a little
-/// optimistic for few values.
+/// What a rule can see, for values of standard deviation `deviation` with `values` of them on each side. Both
+/// results take the spread as known (normal in place of t), so they are a little optimistic for few values.
 pub fn sensitivity(deviation: f64, values: usize, alpha: f64, margin: f64) -> Sensitivity {
     let n = values.max(2) as f64;
     let standard_error = deviation * (2.0 / n).sqrt();
@@ -153,8 +152,7 @@ pub fn sensitivity(deviation: f64, values: usize, alpha: f64, margin: f64) -> Se
 pub struct Sensitivity {
     /// Probability that an unchanged program with new draws is not called reproduced.
     pub false_alarm: f64,
-    /// The true difference that is not called reproduced with probability 0.95, in the unit of the
-    /// values.
+    /// The true difference that is not called reproduced with probability 0.95, in the unit of the values.
     pub visible: f64,
 }
 

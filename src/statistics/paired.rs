@@ -19,8 +19,7 @@ pub struct Paired {
     pub uncertainties: [Uncertainty; 2],
     /// Whether the d_i are centred on 0 over another draw of problems.
     pub sign_flip: PermutationTest,
-    /// Correlation of p̂_i of a and b over problems: what pairing gains; `None` where a side has
-    /// no spread.
+    /// Correlation of p̂_i of a and b over problems: what pairing gains; `None` where a side has no spread.
     pub correlation: Option<f64>,
     /// d_i, in the order of the problems.
     pub by_problem: Vec<f64>,

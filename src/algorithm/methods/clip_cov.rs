@@ -43,11 +43,8 @@ pub const ARM: &str = include_str!("../../../experiments/methods/clip-cov.toml")
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClipCov {
-    /// Share of the tokens that are chosen.
     pub clipped_share: f64,
-    /// Bound of the covariance from below.
     pub above: f64,
-    /// Bound of the covariance from above.
     pub below: f64,
 }
 

@@ -39,7 +39,6 @@ pub const ARM: &str = include_str!("../../../experiments/methods/dppo-tv.toml");
 pub struct DppoTv {
     /// The range of π_θ − π_old, as distances from 0.
     pub divergence: Clip,
-    /// The largest weight.
     pub ratio_cap: f64,
 }
 

@@ -34,7 +34,6 @@ impl Rules for DrGrpo {
         }
     }
 
-    /// Its weights are its own.
     fn needed_aggregation(&self) -> Option<Aggregation> {
         Some(Aggregation::ResponseMean)
     }

@@ -37,9 +37,7 @@ pub const ARM: &str = include_str!("../../../experiments/methods/mis.toml");
 #[serde(deny_unknown_fields)]
 pub struct Mis {
     pub level: WeightLevel,
-    /// The smallest weight that stays.
     pub at_least: f64,
-    /// The largest weight that stays.
     pub at_most: f64,
 }
 

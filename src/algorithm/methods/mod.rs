@@ -29,9 +29,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
 use tch::Tensor;
 
-/// The `[dapo]` table: the paper's techniques and every choice that it leaves open. Each type
-/// stands in the file of its technique. Empty variants are written `None {}`: serde lets a unit
-/// variant swallow stray keys.
+/// The `[dapo]` table: the paper's techniques and every choice that it leaves open. Each type stands in the
+/// file of its technique. Empty variants are written `None {}`: serde lets a unit variant swallow stray keys.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dapo {
@@ -39,7 +38,6 @@ pub struct Dapo {
     pub clip: Clip,
     /// Token-level loss, §3.3, Eq. 12.
     pub aggregation: Aggregation,
-    /// What the token mean is taken over.
     pub token_mean_unit: TokenMeanUnit,
     /// Group-relative advantage, Eq. 9.
     pub advantage: Advantage,
@@ -95,7 +93,6 @@ macro_rules! methods {
         /// An arm of each method, in the order of [`FILES`].
         pub const ARMS: &[&str] = &[$($file::ARM),*];
 
-        /// Names of what methods measure in the loss.
         pub const MEASURES: &[&[&str]] = &[$($file::MEASURES),*];
     };
 }
@@ -151,11 +148,8 @@ pub struct SeenResponse<'a> {
 /// How a run's records are asked about one metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over {
-    /// The sum over the rollout steps.
     Sum,
-    /// The mean over the rollout steps.
     Mean,
-    /// The largest value.
     Highest,
 }
 
@@ -172,7 +166,6 @@ pub fn moved_advantages(recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<
 
 /// What a method decides. Every default is GRPO with the techniques of the `[dapo]` table.
 pub trait Rules: Debug {
-    /// Name, source, difference.
     fn about(&self) -> About {
         About {
             name: "GRPO",
@@ -243,12 +236,10 @@ pub trait Rules: Debug {
         clip::log_ratio(tokens, &dapo.log_ratio_clamp)
     }
 
-    /// The range that r is clipped to.
     fn clip(&self, dapo: &Dapo) -> Clip {
         dapo.clip
     }
 
-    /// The loss of each token.
     fn surrogate(&self, tokens: &Tokens, dapo: &Dapo) -> Surrogate {
         let log_ratio = self.log_ratio(tokens, dapo);
         clip::surrogate(&log_ratio, tokens, &self.clip(dapo), &dapo.dual_clip)

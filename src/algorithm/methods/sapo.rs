@@ -38,9 +38,7 @@ pub const ARM: &str = include_str!("../../../experiments/methods/sapo.toml");
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sapo {
-    /// τ₊.
     pub tau_positive: f64,
-    /// τ₋.
     pub tau_negative: f64,
 }
 

@@ -51,7 +51,6 @@ pub const ARM: &str = include_str!("../../../experiments/methods/tis.toml");
 #[serde(deny_unknown_fields)]
 pub struct Tis {
     pub level: WeightLevel,
-    /// The largest weight.
     pub cap: f64,
 }
 

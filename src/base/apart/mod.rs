@@ -35,9 +35,7 @@ const IDLE_SECONDS: i64 = 5;
 /// The limit on wall-clock time is the limit on processor time times this, for a busy machine.
 const WALL_PER_PROCESSOR_SECOND: u64 = 10;
 
-/// An answer to the request.
 const ANSWER: u8 = 0;
-/// A message that says what is wrong with the request's bytes.
 const REFUSAL: u8 = 1;
 
 static PROGRAM: OnceLock<(PathBuf, &'static str)> = OnceLock::new();
@@ -131,7 +129,6 @@ impl Reader {
     }
 }
 
-/// Why a process is of no use any more.
 enum Lost {
     Ended,
     Slow,

@@ -7,7 +7,6 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStdout, Stdio};
 
-/// The lines that a second process makes of a file.
 pub struct ApartStream {
     process: Child,
     output: BufReader<ChildStdout>,

@@ -105,7 +105,6 @@ pub fn write_in_place(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     write().map_err(io_error("write", path))
 }
 
-/// The nearest folder that exists: the path itself or an ancestor.
 pub fn nearest_folder(path: &Path) -> &Path {
     let whole = path.ancestors().find(|folder| folder.is_dir());
     whole.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
@@ -119,8 +118,7 @@ pub fn free_bytes(path: &Path) -> Result<u64, FileError> {
     Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
 }
 
-/// An empty folder that is removed when the value is dropped, on the disk of `path`, which
-/// need not exist yet.
+/// An empty folder that is removed when the value is dropped, on the disk of `path`, which need not exist yet.
 pub fn scratch_folder(path: &Path) -> Result<tempfile::TempDir, FileError> {
     let folder = nearest_folder(path);
     tempfile::Builder::new()
@@ -129,7 +127,6 @@ pub fn scratch_folder(path: &Path) -> Result<tempfile::TempDir, FileError> {
         .map_err(io_error("create a folder in", folder))
 }
 
-/// Names of the entries of a folder, sorted.
 pub fn list(path: &Path) -> Result<Vec<String>, FileError> {
     let mut names = Vec::new();
     for entry in fs::read_dir(path).map_err(io_error("list", path))? {
@@ -143,7 +140,6 @@ pub fn list(path: &Path) -> Result<Vec<String>, FileError> {
     Ok(names)
 }
 
-/// What an entry of a folder is, without following a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
     File,
@@ -163,7 +159,6 @@ pub fn kind(path: &Path) -> Result<Option<FileKind>, FileError> {
     }
 }
 
-/// Bytes of a file, through links.
 pub fn file_bytes(path: &Path) -> Result<u64, FileError> {
     Ok(fs::metadata(path).map_err(io_error("look at", path))?.len())
 }
@@ -234,7 +229,6 @@ pub fn set_aside(path: &Path) -> Result<PathBuf, FileError> {
     Ok(aside)
 }
 
-/// How the names of unfinished files and folders start or end.
 const PARTIAL_FILE: &str = ".partial-";
 const PARTIAL_FOLDER: &str = ".partial";
 
@@ -386,7 +380,6 @@ pub fn log_writers(path: &Path) -> Result<(fs::File, fs::File), FileError> {
     open().map_err(io_error("append to", path))
 }
 
-/// Replaces a JSON-lines file by these records, atomically.
 pub fn write_lines<T: Serialize>(path: &Path, records: &[T]) -> Result<(), FileError> {
     let lines: String = records.iter().map(|record| canonical_json_line(record) + "\n").collect();
     write_atomic(path, lines.as_bytes())

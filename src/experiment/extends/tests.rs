@@ -337,7 +337,6 @@ fn every_key_of_every_table_is_suggested_for_its_misspelling() {
     assert!(seen > 55, "only {seen} keys");
 }
 
-/// Every key below a table, dotted.
 fn keys(table: &Table, prefix: &str) -> Vec<String> {
     let mut paths = Vec::new();
     for (name, value) in table {

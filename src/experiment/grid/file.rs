@@ -1,5 +1,4 @@
-//! A grid as TOML: a base experiment and arms as patches on it, or axes whose values are
-//! combined.
+//! A grid as TOML: a base experiment and arms as patches on it, or axes whose values are combined.
 //!
 //! ```toml
 //! name = "clip"
@@ -39,7 +38,6 @@ pub const SHIPPED: &str = "experiments/grids";
 pub struct BaseSource {
     pub grid: Grid,
     pub base: Experiment,
-    /// Keys that an arm states with the value that they have already.
     pub notes: Vec<String>,
 }
 
@@ -198,7 +196,6 @@ struct FileContext<'a> {
     base: &'a Experiment,
 }
 
-/// A resolved arm with the patches that led to it, the nearest first.
 struct Resolved {
     arm: Arm,
     chain: Chain,

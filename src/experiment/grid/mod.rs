@@ -61,7 +61,6 @@ pub struct PaperRow {
 }
 
 impl Grid {
-    /// The sets of an analysis without a declaration.
     pub fn sets(&self) -> Sets {
         Sets { primary: self.primary_set.clone(), curve: self.curve_set.clone() }
     }

@@ -125,7 +125,6 @@ pub fn inverse_root_mean_squares<A: Arithmetic>(x: &[f32], width: usize, epsilon
     dots::<A>(x, x, width).into_iter().map(inverse).collect()
 }
 
-/// Each row times its own factor.
 pub fn scale_rows(x: &[f32], factors: &[f32], width: usize) -> Vec<f32> {
     let mut scaled = x.to_vec();
     by_rows(
@@ -190,7 +189,6 @@ pub fn add_to_rows(x: &mut [f32], bias: &[f32]) {
     }
 }
 
-/// silu(gate) · up.
 pub fn swiglu(gate: &[f32], up: &[f32]) -> Vec<f32> {
     let mut inner = gate.to_vec();
     by_rows(
@@ -263,8 +261,7 @@ pub fn scale(width: usize) -> f32 {
     (1.0 / (width as f64).sqrt()) as f32
 }
 
-/// Softmax of the first `seen(row)` scores of each row of `scores` `[rows, length]`; 0 beyond
-/// them.
+/// Softmax of the first `seen(row)` scores of each row of `scores` `[rows, length]`; 0 beyond them.
 pub fn softmax_rows<A: Arithmetic>(
     scores: &mut [f32],
     length: usize,

@@ -6,7 +6,6 @@ use crate::numerics::{Arithmetic, Folded, Left, Panels, SomeRows, Tally, Window,
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Parameters by name.
 pub type Parameters = BTreeMap<String, Vec<f32>>;
 
 /// A matrix or vector of weights in its window.
@@ -80,7 +79,6 @@ impl<A: Arithmetic> NativeWeight<A> {
         product::multiply_rounded(Left::Rows(g, window), backward)
     }
 
-    /// Rows of the matrix.
     pub fn outputs(&self) -> usize {
         self.forward.columns()
     }
@@ -119,12 +117,10 @@ pub struct NativeGradients {
 }
 
 impl NativeGradients {
-    /// Zeros.
     pub fn zeros(slots: usize, unit: f64, is_narrow: bool) -> Self {
         Self { slots: vec![Default::default(); slots], is_narrow, unit, ..Self::default() }
     }
 
-    /// The sums of a matrix.
     pub fn matrix<A: Arithmetic>(&mut self, weight: &NativeWeight<A>) -> &mut SlotSums {
         let length = weight.outputs() * weight.inputs();
         let sums = &mut self.slots[weight.slot].0;
@@ -138,7 +134,6 @@ impl NativeGradients {
         sums
     }
 
-    /// The sums of the weight of a norm.
     pub fn vector<A: Arithmetic>(&mut self, weight: &NativeWeight<A>) -> &mut [f64] {
         match &mut self.slots[weight.slot].0 {
             SlotSums::Wide(sums) => sized(sums, weight.vector.len()),
@@ -146,7 +141,6 @@ impl NativeGradients {
         }
     }
 
-    /// The sums of a weight's bias.
     pub fn bias<A: Arithmetic>(&mut self, weight: &NativeWeight<A>) -> &mut [f64] {
         sized(&mut self.slots[weight.slot].1, weight.outputs())
     }

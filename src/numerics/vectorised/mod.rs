@@ -17,7 +17,6 @@ pub enum Instructions {
 }
 
 impl Instructions {
-    /// All of them, from the oldest.
     pub const ALL: [Self; 3] = [Self::Scalar, Self::Avx2, Self::Avx512];
 
     /// The value of [`VARIABLE`] that forces it.
@@ -65,13 +64,11 @@ fn wanted() -> Result<Arch, NumericsError> {
     named.arch().ok_or(NumericsError::MissingInstructions(named.name()))
 }
 
-/// Whether the environment asks for an instruction set that can be used here. If it does not, the
-/// loops panic.
+/// Whether the environment asks for an instruction set that can be used here. If it does not, the loops panic.
 pub fn check() -> Result<(), NumericsError> {
     wanted().map(drop)
 }
 
-/// The instruction set of this process.
 pub fn chosen() -> Instructions {
     Instructions::of(arch())
 }

@@ -35,7 +35,6 @@ const MOMENTS: &str = "optimizer.safetensors";
 const CARRIED: &str = "carried.parquet";
 const TRAINER: &str = "trainer.json";
 
-/// Where a run stands, beside the weights.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CheckpointProgress {
     pub counters: Counters,
@@ -45,7 +44,6 @@ pub struct CheckpointProgress {
     pub carried: Vec<RolloutRow>,
 }
 
-/// A checkpoint that was read.
 #[derive(Debug)]
 pub struct Loaded {
     /// The policy, in f32 and on the processor.
@@ -97,8 +95,7 @@ pub fn load_model(folder: &Path) -> Result<Qwen2, PolicyError> {
     Qwen2::new(config, tensors).map_err(|error| error.within(path))
 }
 
-/// The shape of a policy and its weights. No byte of a tensor is read and no memory for one is asked
-/// for.
+/// The shape of a policy and its weights. No byte of a tensor is read and no memory for one is asked for.
 pub fn open_model(folder: &Path) -> Result<(Config, Weights), PolicyError> {
     let path = folder.join("config.json");
     let json: serde_json::Value = files::read_json(&path)?;
@@ -135,7 +132,6 @@ fn rotations_fit(config: &Config) -> Result<(), PolicyError> {
     }
 }
 
-/// Writes the policy's weights, and copies what else the base folder holds.
 pub fn save_model(
     folder: &Path,
     parameters: &BTreeMap<String, Tensor>,
@@ -217,7 +213,6 @@ pub fn load(folder: &Path) -> Result<Loaded, PolicyError> {
     })
 }
 
-/// The digest of the policy's weights that a ledger has.
 pub fn weights_sha256(model: &Qwen2) -> String {
     let values = values(model).into_iter().map(|(name, (_, values))| (name, values));
     ledger::tensors(&values.collect())
@@ -261,9 +256,8 @@ pub fn read_values(path: &Path) -> Result<CheckpointValues, PolicyError> {
     Ok(tensors.into_iter().map(|(name, tensor)| (name, plain(&tensor))).collect())
 }
 
-/// Writes tensors as f32, in name order and without metadata but the format mark that
-/// transformers looks for: the same values give the same bytes. One tensor's bytes are made at a
-/// time.
+/// Writes tensors as f32, in name order and without metadata but the format mark that transformers looks for:
+/// the same values give the same bytes. One tensor's bytes are made at a time.
 pub fn write_tensors(path: &Path, tensors: &CheckpointValues) -> Result<(), PolicyError> {
     let values = |name: &String| tensors[name].1.clone();
     let shapes = tensors.iter().map(|(name, (shape, _))| (name.clone(), shape.clone()));

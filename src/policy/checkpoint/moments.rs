@@ -13,7 +13,6 @@ pub(super) const SECOND: &str = "second";
 /// AdamW's state as a checkpoint writes it, one tensor at a time: all tensors together are twice as
 /// large as the policy.
 pub trait Moments {
-    /// Number of updates.
     fn updates(&self) -> u64;
 
     /// First and second moment of a tensor. Asked for after the first update.

@@ -24,13 +24,11 @@ const MOST_ELEMENTS_OF_A_SIDE: usize = 1 << 31;
 /// Files of one policy. Qwen2.5-72B has 37.
 const MOST_FILES: usize = 1024;
 
-/// The weights in one file.
 pub const SINGLE: &str = "model.safetensors";
 
 /// Which tensor is in which of several files.
 pub const INDEX: &str = "model.safetensors.index.json";
 
-/// Where a tensor lies.
 #[derive(Debug, Clone)]
 pub struct WeightFileEntry {
     file: usize,
@@ -40,7 +38,6 @@ pub struct WeightFileEntry {
     bytes: (u64, u64),
 }
 
-/// An open file.
 #[derive(Debug)]
 struct WeightFileSource {
     path: PathBuf,
@@ -212,7 +209,6 @@ impl Weights {
         Err(PolicyError::Safetensors { path: path.to_path_buf(), reason })
     }
 
-    /// The file of a tensor, for messages.
     pub fn path_of(&self, name: &str) -> &Path {
         let file = self.entries.get(name).map_or(0, |entry| entry.file);
         &self.sources[file].path

@@ -33,12 +33,10 @@ impl Family {
         }
     }
 
-    /// Whether queries, keys and values have biases.
     pub fn has_biases(self) -> bool {
         self == Self::Qwen2
     }
 
-    /// Whether queries and keys are normed.
     pub fn has_head_norms(self) -> bool {
         self == Self::Qwen3
     }

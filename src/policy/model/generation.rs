@@ -1,18 +1,15 @@
-//! Generation on LibTorch's tensors: rows begin with a prompt, take a block of tokens at a time, and
-//! leave.
+//! Generation on LibTorch's tensors: rows begin with a prompt, take a block of tokens at a time, and leave.
 
 use crate::policy::model::cache::{KvCache, ReadPrompts};
 use crate::policy::{Prepared, Qwen2};
 use tch::{Kind, Tensor};
 
-/// The rows of a generation on LibTorch's tensors.
 struct TensorRows<'a> {
     model: &'a Qwen2,
     prepared: Prepared,
     cache: KvCache,
 }
 
-/// A token for each row.
 #[derive(Debug)]
 pub struct Drawn {
     /// Token ids `[rows]`.
@@ -23,7 +20,6 @@ pub struct Drawn {
     pub entropy: Option<Tensor>,
 }
 
-/// A drawn token.
 #[derive(Debug, Clone, Copy)]
 pub struct Token {
     pub id: u32,

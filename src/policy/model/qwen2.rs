@@ -20,7 +20,6 @@ use tch::{Device, Kind, Tensor};
 #[derive(Debug)]
 pub struct Qwen2 {
     config: Config,
-    /// What computes, and the form of the weights.
     lie: (Device, Kind),
     /// Made when they are first asked for, where an update left plain values.
     tensors: OnceCell<WeightTensors>,
@@ -51,7 +50,6 @@ impl WeightTensors {
         Self { parameters, joined }
     }
 
-    /// The same storage for another thread.
     fn share(&self) -> Self {
         let parameters =
             self.parameters.iter().map(|(name, tensor)| (name.clone(), tensor.shallow_clone()));
@@ -66,8 +64,7 @@ impl WeightTensors {
 pub type KeysAndValues = (Tensor, Tensor);
 
 impl Qwen2 {
-    /// A policy from the tensors of a checkpoint, exactly those that its shape needs, under fast
-    /// arithmetic.
+    /// A policy from the tensors of a checkpoint, exactly those that its shape needs, under fast arithmetic.
     pub fn new(config: Config, parameters: BTreeMap<String, Tensor>) -> Result<Self, PolicyError> {
         let shapes = parameters.iter().map(|(name, tensor)| (name, tensor.size()));
         check_shapes(config.tensor_shapes(), shapes.collect())?;
@@ -161,7 +158,6 @@ impl Qwen2 {
             .expect("a shape that was accepted before")
     }
 
-    /// The same policy under an arithmetic.
     pub fn with_numerics(mut self, numerics: Numerics) -> Result<Self, NumericsError> {
         self.numerics = numerics;
         let native = self.is_native().then(|| self.make_native()).transpose()?;
@@ -169,17 +165,14 @@ impl Qwen2 {
         Ok(self)
     }
 
-    /// The policy's shape.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// What computes.
     pub fn device(&self) -> Device {
         self.lie.0
     }
 
-    /// The form of its weights.
     pub fn kind(&self) -> Kind {
         self.lie.1
     }
@@ -192,7 +185,6 @@ impl Qwen2 {
         self.numerics == Numerics::Exact || (is_plain && native::computes(&self.config))
     }
 
-    /// Its arithmetic.
     pub fn numerics(&self) -> Numerics {
         self.numerics
     }
@@ -340,10 +332,9 @@ impl Qwen2 {
         })
     }
 
-    /// Adds the gradients of a loss to `sums`: `loss` gets the log-prob of each target, `[targets]`
-    /// in nats with its graph and on the processor, and returns the loss and whatever else it
-    /// found. All passes of an update share one set of sums: a set is as large as the weights in
-    /// f32.
+    /// Adds the gradients of a loss to `sums`: `loss` gets the log-prob of each target, `[targets]` in nats
+    /// with its graph and on the processor, and returns the loss and whatever else it found. All passes of an
+    /// update share one set of sums: a set is as large as the weights in f32.
     ///
     /// # Errors
     /// Under exact arithmetic, an update of too many tokens; the sums are empty then.
@@ -399,9 +390,8 @@ impl Qwen2 {
         (logits, sequences.target_tensor().to_device(device))
     }
 
-    /// Hidden states of whole sequences from position 0 by fast arithmetic, after the final norm:
-    /// tokens `[batch, length]` → `[batch, length, hidden]`. Right padding changes nothing to
-    /// its left.
+    /// Hidden states of whole sequences from position 0 by fast arithmetic, after the final norm: tokens
+    /// `[batch, length]` → `[batch, length, hidden]`. Right padding changes nothing to its left.
     pub fn forward(&self, tokens: &Tensor) -> Tensor {
         self.whole(&self.prepare(), tokens, |_| ())
     }
@@ -496,8 +486,7 @@ pub fn check_shapes(
     }
 }
 
-/// Cosine and sine of the rotary embedding's angles, `[max_position_embeddings, 1, head_dim / 2,
-/// 2]`, in f32.
+/// Cosine and sine of the rotary embedding's angles, `[max_position_embeddings, 1, head_dim / 2, 2]`, in f32.
 ///
 /// The frequencies and the angles are rounded to f32 as in transformers, whatever the
 /// model's dtype: bf16 could not even represent the positions.

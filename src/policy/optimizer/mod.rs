@@ -17,7 +17,6 @@ use std::sync::Arc;
 /// Values by tensor name. The order of names is the order of every sum.
 pub type OptimizerTensors = BTreeMap<String, Vec<f32>>;
 
-/// An update that was made.
 #[derive(Debug)]
 pub struct Stepped {
     /// Global L2 norm of the gradients before clipping.
@@ -41,9 +40,8 @@ pub struct OptimizerState {
     pub second_moments: OptimizerTensors,
 }
 
-/// AdamW with decoupled weight decay on all parameters and clipping of the global gradient
-/// norm: `torch.nn.utils.clip_grad_norm_` followed by one step of `torch.optim.AdamW` with
-/// one parameter group.
+/// AdamW with decoupled weight decay on all parameters and clipping of the global gradient norm:
+/// `torch.nn.utils.clip_grad_norm_` followed by one step of `torch.optim.AdamW` with one parameter group.
 #[derive(Debug, Clone)]
 pub struct AdamW {
     config: Optimizer,
@@ -59,12 +57,10 @@ impl AdamW {
         Self::from_state(config, OptimizerState::default())
     }
 
-    /// Resumes from a kept state.
     pub fn from_state(config: &Optimizer, state: impl Into<Arc<OptimizerState>>) -> Self {
         Self { config: config.clone(), state: state.into(), largest: None }
     }
 
-    /// The state to keep.
     pub fn state(&self) -> &Arc<OptimizerState> {
         &self.state
     }
@@ -185,7 +181,6 @@ pub fn global_norm(elements: impl Iterator<Item = f64>) -> f64 {
     elements.map(|element| element * element).sum::<f64>().sqrt()
 }
 
-/// One element and its moments.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Element {
     pub parameter: f64,

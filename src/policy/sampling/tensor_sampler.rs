@@ -106,7 +106,6 @@ mod tests {
     use crate::base::rng::stream;
     use crate::policy::sampling::sampler;
 
-    /// Rows of logits, spread so that several tokens matter.
     fn logits(rows: usize, vocabulary: usize) -> Vec<Vec<f64>> {
         let mut draws = stream(5, Purpose::Initialisation, &[]);
         let row =

@@ -12,9 +12,8 @@ pub const MOST_SPLITS: u64 = 200_000;
 /// With more splits than [`MOST_SPLITS`], this many random ones are drawn beside the observed one.
 const RANDOM_SPLITS: u64 = MOST_SPLITS - 1;
 
-/// A t interval needs at least this many runs of a method. With three runs that end in one of two
-/// modes a nominal 95 % interval covers 74 % (`golden/stats/`), and three runs cannot show the
-/// modes.
+/// A t interval needs at least this many runs of a method. With three runs that end in one of two modes a
+/// nominal 95 % interval covers 74 % (`golden/stats/`), and three runs cannot show the modes.
 pub const FEWEST_RUNS: usize = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -37,8 +36,7 @@ impl Interval {
     }
 }
 
-/// Interval of the mean over all possible training runs: ȳ ± t · s/√S with S − 1 degrees of
-/// freedom.
+/// Interval of the mean over all possible training runs: ȳ ± t · s/√S with S − 1 degrees of freedom.
 pub fn t_interval(values: &[f64], level: f64) -> Result<Interval, StatisticsError> {
     check("a t interval over runs (with fewer it covers too little)", values, FEWEST_RUNS)?;
     any_t_interval(values, level)
@@ -54,7 +52,6 @@ pub fn any_t_interval(values: &[f64], level: f64) -> Result<Interval, Statistics
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WelchDifference {
-    /// Mean of b − mean of a.
     pub difference: f64,
     /// √(s_a²/n_a + s_b²/n_b).
     pub standard_error: f64,
@@ -225,18 +222,15 @@ pub fn blocks(differences: &[f64], level: f64) -> Result<BlockDifference, Statis
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BlockDifference {
-    /// Mean over the blocks.
     pub difference: f64,
-    /// Sample standard deviation over the blocks.
     pub deviation: f64,
     pub interval: Option<Interval>,
     pub test: PermutationTest,
 }
 
-/// Sign-flip permutation test on the sum of paired differences. The pair is the unit: of problems, the
-/// question is about another draw of problems, never about another training run. It is exact over all 2ⁿ
-/// flips if there are at most `most`; otherwise it draws `most` − 1 random flips beside the
-/// observed one, from a fixed stream.
+/// Sign-flip permutation test on the sum of paired differences. The pair is the unit: of problems, the question
+/// is about another draw of problems, never about another training run. It is exact over all 2ⁿ flips if there
+/// are at most `most`; otherwise it draws `most` − 1 random flips beside the observed one, from a fixed stream.
 pub(crate) fn sign_flips_up_to(
     differences: &[f64],
     most: u64,
@@ -288,12 +282,11 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
     adjusted
 }
 
-/// The true difference that a comparison of `n_a` with `n_b` runs finds with probability `power` at
-/// a two-sided level `alpha` (for a family of m, α/m is the cautious choice), when runs are normal
-/// with standard deviation `sigma`. The result is in sigma's unit. It is the power of the t test
-/// (noncentral t, n_a + n_b − 2 degrees of freedom) at the largest level ≤ α that the permutation
-/// test can have with so many runs; infinite where there is no such level, or where a side has no
-/// run. For reading, never a decision rule.
+/// The true difference that a comparison of `n_a` with `n_b` runs finds with probability `power` at a two-sided
+/// level `alpha` (for a family of m, α/m is the cautious choice), when runs are normal with standard deviation
+/// `sigma`. The result is in sigma's unit. It is the power of the t test (noncentral t, n_a + n_b − 2 degrees
+/// of freedom) at the largest level ≤ α that the permutation test can have with so many runs; infinite where
+/// there is no such level, or where a side has no run. For reading, never a decision rule.
 pub fn minimum_detectable_effect(
     sigma: f64,
     n_a: usize,

@@ -119,8 +119,7 @@ fn holm_multiplies_and_keeps_the_order() {
 
 #[test]
 fn a_detectable_effect_agrees_with_the_power_of_the_t_test() {
-    // Ten against ten: 9,236 of 184,756 splits are the level; statsmodels' TTestIndPower gives
-    // 1.3249 at 0.05.
+    // Ten against ten: 9,236 of 184,756 splits are the level; statsmodels' TTestIndPower gives 1.3249 at 0.05.
     let ten = minimum_detectable_effect(1.0, 10, 10, 0.05, 0.8);
     assert_close(ten, 1.3249, 2e-4);
     assert_close(minimum_detectable_effect(0.02, 10, 10, 0.05, 0.8), 0.02 * ten, 1e-9);

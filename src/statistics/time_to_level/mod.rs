@@ -23,8 +23,7 @@ pub struct LogRank {
     pub observed_minus_expected: f64,
     /// (O − E)²/V with the hypergeometric variance; 0 where V is 0.
     pub chi_square: f64,
-    /// P(χ²₁ ≥ `chi_square`). Too small for few runs; reported for comparison with other programs
-    /// only.
+    /// P(χ²₁ ≥ `chi_square`). Too small for few runs; reported for comparison with other programs only.
     pub chi_square_p: f64,
 }
 

@@ -114,7 +114,6 @@ impl Collected {
         *is_shared |= *first != problem;
     }
 
-    /// The audit, without its findings.
     pub fn finish(
         mut self,
         path: &Path,

@@ -27,7 +27,6 @@ fn is_routed(data_source: &str) -> bool {
         || data_source.starts_with("aime")
 }
 
-/// All findings, those about repetition first.
 pub fn of(audit: &Audit, options: &AuditOptions) -> Vec<AuditFinding> {
     let mut findings = AuditFindings(Vec::new());
     repetition(audit, options, &mut findings);

@@ -27,7 +27,6 @@ fn audited(rows: &[Value]) -> Audit {
     audit(&path, &options(), &mut |_done, _total| {}).unwrap()
 }
 
-/// A row in the released schema and template.
 fn row(question: &str, answer: &str, index: Value) -> Value {
     json!({
         "data_source": "math_dapo",

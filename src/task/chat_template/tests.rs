@@ -3,7 +3,6 @@
 use super::*;
 use serde_json::json;
 
-/// One rendering by transformers.
 #[derive(Deserialize)]
 struct Rendered {
     conversation: String,

@@ -71,10 +71,8 @@ pub fn identity(question: &str) -> [u8; 32] {
     }
 }
 
-/// Two questions that look alike.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Alike {
-    /// Place of the first set's question.
     pub question: usize,
     /// Place of the second set's question that it has most in common with.
     pub other: usize,
@@ -83,8 +81,7 @@ pub struct Alike {
     pub share: f64,
 }
 
-/// Each of `questions` that looks like one of `others`. Time grows with the number of words, times
-/// at most 64.
+/// Each of `questions` that looks like one of `others`. Time grows with the number of words, times at most 64.
 pub fn alike<T: AsRef<str>>(questions: &[T], others: &[T]) -> Vec<Alike> {
     let hashed = |questions: &[T]| -> Vec<Vec<u64>> {
         questions
@@ -149,7 +146,6 @@ fn lengths(words: usize, short: &BTreeSet<usize>) -> impl Iterator<Item = usize>
     short.range(..usual.unwrap_or(0)).copied().chain(usual)
 }
 
-/// The different sequences of so many words.
 fn sequences(words: &[u64], length: usize) -> Vec<u64> {
     let joined = |words: &[u64]| {
         words.iter().fold(0_u64, |sum, word| {

@@ -104,8 +104,7 @@ fn refuse_overlap(
     Err(TaskError::Overlap { train, evaluated, count: shared.len(), listed })
 }
 
-/// SHA-256 over the problems' canonical JSON lines, in order: the content of a set, whatever
-/// file it came from.
+/// SHA-256 over the problems' canonical JSON lines, in order: the content of a set, whatever file it came from.
 pub fn digest(problems: &[Problem]) -> String {
     let line = |problem| files::canonical_json_line(problem) + "\n";
     files::sha256(problems.iter().map(line).collect::<String>().as_bytes())

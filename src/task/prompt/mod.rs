@@ -108,8 +108,7 @@ impl Tokenizer {
         contained::contained(decode).and_then(|result| result).unwrap_or_default()
     }
 
-    /// Number of tokens, special and added ones included. A model's vocabulary may be padded
-    /// beyond it.
+    /// Number of tokens, special and added ones included. A model's vocabulary may be padded beyond it.
     pub fn vocabulary_size(&self) -> usize {
         self.inner.get_vocab_size(true)
     }
@@ -238,7 +237,6 @@ fn stop_tokens(folder: &Path, largest: u32) -> Result<Vec<u32>, TaskError> {
     Err(TaskError::NoStopToken { folder: folder.to_path_buf() })
 }
 
-/// The text that the policy continues.
 pub fn render(
     problem: &Problem,
     template: PromptTemplate,

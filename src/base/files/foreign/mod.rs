@@ -1,6 +1,5 @@
-//! Reading what somebody else made: how much of it is read at most, and which of its names may
-//! become a path. One place for both, so that a reader of a run folder, a table or a checkpoint
-//! need not think of it again.
+//! Reading what somebody else made: how much of it is read at most, and which of its names may become a path.
+//! One place for both, so that a reader of a run folder, a table or a checkpoint need not think of it again.
 //!
 //! | What | At most | Why so much |
 //! |---|---|---|
@@ -38,7 +37,6 @@ pub struct ForeignLimits {
     pub bytes: u64,
     /// Bytes of one line, without its end.
     pub line_bytes: u64,
-    /// Lines, blank ones included.
     pub lines: usize,
 }
 
@@ -56,10 +54,8 @@ pub const HELD_DATA: ForeignLimits =
 
 pub const MOST_JSON_BYTES: u64 = 16 << 20;
 
-/// Any file that is read whole.
 pub const MOST_FILE_BYTES: u64 = 512 << 20;
 
-/// Any text that is read whole.
 pub const MOST_TEXT_BYTES: u64 = 64 << 20;
 
 /// Any file that is hashed: AdamW's moments of a policy of 32 B, in one file.
@@ -72,7 +68,6 @@ const HOLES_ARE_LOOKED_FOR_FROM_BYTES: u64 = 1 << 16;
 /// `tokenizer.json`.
 pub const MOST_TOKENIZER_BYTES: u64 = 64 << 20;
 
-/// Entries of a folder.
 pub const MOST_ENTRIES: usize = 1 << 20;
 
 /// Bytes of a name that becomes a path.
@@ -106,7 +101,6 @@ pub fn open(path: &Path) -> Result<fs::File, FileError> {
     Ok(file)
 }
 
-/// Refuses a file that is almost all holes.
 fn refuse_holes(path: &Path, file: &mut fs::File, size: u64) -> Result<(), FileError> {
     if size >= HOLES_ARE_LOOKED_FOR_FROM_BYTES && !has_data(file, size / 8) {
         let reason = format!("of its {size} bytes almost all are holes");

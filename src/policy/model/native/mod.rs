@@ -37,10 +37,8 @@ pub trait NativeEngine: Debug + Send + Sync {
     /// small.
     fn is_large(&self) -> bool;
 
-    /// Gradients of the parameters.
     fn of_parameters(&self, gradients: NativeGradients, parameters: &Parameters) -> Parameters;
 
-    /// A generation without rows.
     fn generation(self: Arc<Self>) -> Box<dyn NativeGeneration>;
 
     /// What rounding changed of the weights.
@@ -64,7 +62,6 @@ pub trait NativeGeneration {
 /// A token from the logits `[vocab]` of a row, by its place among the rows.
 pub type DrawToken<'a> = &'a (dyn Fn(usize, &[f64]) -> Token + Sync);
 
-/// Weights and settings of one policy.
 #[derive(Debug)]
 pub struct NativePolicy<A> {
     settings: NativeSettings,
@@ -98,7 +95,6 @@ pub struct Statistics {
     pub entropy: Vec<f64>,
 }
 
-/// What an update needs beside its loss.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct UpdateScale {
     /// The largest weight that a token's log-prob has in the loss: gradients are held in units of
@@ -144,7 +140,6 @@ pub fn computes(config: &Config) -> bool {
     parameters < MANY
 }
 
-/// The windows of a policy of this shape, for exact sums.
 pub fn windows(config: &Config) -> Result<Windows, NumericsError> {
     if config.family.has_head_norms() {
         Err(NumericsError::HeadNorms)

@@ -34,7 +34,6 @@ fn of_family(family: Family, kind: Kind, numerics: Numerics) -> Qwen2 {
     with_parameters(Config { family, ..config() }, kind, numerics, |_| ())
 }
 
-/// The same with other parameters.
 fn with_parameters(
     config: Config,
     kind: Kind,

@@ -43,12 +43,10 @@ impl DeviceAdamW {
         &self.weights
     }
 
-    /// Updates so far.
     pub fn updates(&self) -> u64 {
         self.updates
     }
 
-    /// First and second moment of a tensor.
     pub fn moments(&self, name: &str) -> [Vec<f32>; 2] {
         let [first, second] = &self.moments[name];
         [plain(first), plain(second)]
@@ -152,8 +150,7 @@ impl DeviceAdamW {
         }
     }
 
-    /// The device sums the squares of each part of a tensor in f64; one number comes to the
-    /// processor.
+    /// The device sums the squares of each part of a tensor in f64; one number comes to the processor.
     fn finite_norm(&self, gradients: &[Tensor]) -> Result<f64, OptimizerError> {
         let sum = |part: Tensor| part.square().sum(Kind::Double);
         let defined = gradients.iter().filter(|gradient| gradient.defined());
@@ -179,9 +176,8 @@ impl DeviceAdamW {
 }
 
 impl Update {
-    /// Whether weights and moments surely stay finite in f32, and every number on the way, when none
-    /// is larger than `largest`, no second moment is negative, and no clipped gradient is larger than
-    /// `gradient`.
+    /// Whether weights and moments surely stay finite in f32, and every number on the way, when none is larger
+    /// than `largest`, no second moment is negative, and no clipped gradient is larger than `gradient`.
     fn stays_finite(&self, largest: Element, gradient: f64) -> bool {
         let first_moment = largest.first_moment + gradient;
         let second_moment = largest.second_moment + gradient * gradient;
@@ -213,7 +209,6 @@ fn parts(tensor: &Tensor) -> impl Iterator<Item = (i64, i64)> {
     (0..rows).step_by(size as usize).map(move |from| (from, size.min(rows - from)))
 }
 
-/// Some rows of a tensor, or its one number.
 fn part(tensor: &Tensor, (from, count): (i64, i64)) -> Tensor {
     match tensor.dim() {
         0 => tensor.shallow_clone(),
@@ -221,7 +216,6 @@ fn part(tensor: &Tensor, (from, count): (i64, i64)) -> Tensor {
     }
 }
 
-/// A tensor's numbers.
 pub fn plain(tensor: &Tensor) -> Vec<f32> {
     let flat = tensor.detach().to_kind(Kind::Float).to_device(Device::Cpu).contiguous();
     Vec::try_from(flat.flatten(0, -1)).expect("a dense f32 tensor")

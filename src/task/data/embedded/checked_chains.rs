@@ -139,7 +139,6 @@ fn read(question: &str, response: &str) -> Vec<WrittenOperation> {
     written
 }
 
-/// A number of at most two digits.
 fn two_digits(text: &str) -> Option<u64> {
     let digits = text.len() <= 2 && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| digits)

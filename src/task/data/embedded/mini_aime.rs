@@ -37,8 +37,7 @@ struct MiniAimeSet {
     evaluation: bool,
 }
 
-/// In the order in which the sets take their questions: a question that an earlier set has is
-/// drawn again.
+/// In the order in which the sets take their questions: a question that an earlier set has is drawn again.
 const SETS: [MiniAimeSet; 4] = [
     MiniAimeSet { name: MINI_AIME, problems: 30, digits: 4, evaluation: true },
     MiniAimeSet { name: MINI_AIME_PLUS, problems: 256, digits: 4, evaluation: true },
@@ -169,7 +168,6 @@ pub fn generate(variant: MiniAimeVariant) -> DataSets {
     DataSets { train, dev, tests, ..DataSets::default() }
 }
 
-/// mini-AIME, by variant.
 #[derive(Debug)]
 pub struct MiniAime(pub MiniAimeVariant);
 

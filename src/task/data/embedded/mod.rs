@@ -23,7 +23,6 @@ pub struct Written {
     pub question: String,
     /// Without a stop token.
     pub solution: String,
-    /// Whether a stop token follows.
     pub ends: bool,
 }
 
@@ -62,7 +61,6 @@ pub trait Solutions: Sync {
     fn write(&self, shares: &Shares, max_characters: usize, draws: &mut Stream) -> Written;
 }
 
-/// A task that is generated.
 pub trait Embedded: Solutions {
     /// The same on every machine, disjoint by question.
     fn sets(&self) -> DataSets;
@@ -110,7 +108,6 @@ fn shares_of<const N: usize>(shares: &Shares, names: [&str; N]) -> [f64; N] {
     names.map(|name| shares.get(name).copied().unwrap_or(f64::NAN))
 }
 
-/// What is wrong with shares that are relative to their sum.
 fn check_relative(shares: &[f64]) -> Result<(), String> {
     let sums = shares.iter().all(|share| *share >= 0.0 && share.is_finite())
         && shares.iter().sum::<f64>() > 0.0;

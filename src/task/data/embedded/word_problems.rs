@@ -205,7 +205,6 @@ fn word(sign: char) -> &'static str {
     }
 }
 
-/// How a solution is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SolutionForm {
     /// `Answer: 17` at once.

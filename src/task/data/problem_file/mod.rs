@@ -1,8 +1,7 @@
 //! A file of problems without its repetitions.
 //!
-//! The released files repeat themselves: AIME 2024 is 30 problems × 32 copies, DAPO-Math-17k
-//! about 17,400 × 103. Rows with the same question, however it is spaced, and the same answer are
-//! one problem.
+//! The released files repeat themselves: AIME 2024 is 30 problems × 32 copies, DAPO-Math-17k about 17,400 ×
+//! 103. Rows with the same question, however it is spaced, and the same answer are one problem.
 
 use crate::algorithm::Problem;
 use crate::experiment::sets;
@@ -12,19 +11,16 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// How many conflicting questions a message lists.
 const LISTED_CONFLICTS: usize = 10;
 
 /// Bytes of distinct questions and answers that are held at most.
 const MOST_BYTES: usize = 1 << 30;
 
-/// What a file holds, without repetitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProblemFile {
     pub records: usize,
     /// Problems in the order of their first record, without those of `conflicts`.
     pub problems: Vec<Problem>,
-    /// Questions that stand in the file with more than one answer.
     pub conflicts: Vec<Conflict>,
     /// Id of a problem → its tags; only of problems that have any.
     pub tags: BTreeMap<String, Vec<String>>,
@@ -54,7 +50,6 @@ pub fn told(readings: &Readings) -> Vec<String> {
     readings.iter().map(told).collect()
 }
 
-/// A question with more than one answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     /// As it first stands in the file.
@@ -90,7 +85,6 @@ impl Conflict {
     }
 }
 
-/// The first record of a question.
 struct FirstSeen {
     question: String,
     answers: Vec<(String, usize)>,

@@ -15,7 +15,6 @@ fn jsonl(lines: &str) -> (tempfile::TempDir, PathBuf) {
     (folder, path)
 }
 
-/// The error's text without the folder.
 fn refusal(lines: &str) -> String {
     let (folder, path) = jsonl(lines);
     let error = match read(&path) {

@@ -68,7 +68,6 @@ pub struct ReadRow {
     pub row: ProblemRow,
     /// It promises that its index is unique: it has a key `id`.
     pub is_named: bool,
-    /// Keys of the question and of the ground truth.
     pub keys: [String; 2],
     pub truth: Truth,
 }
@@ -81,7 +80,6 @@ pub struct Truth {
     pub stated: Option<String>,
 }
 
-/// What is wrong with a row, at a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowError {
     pub key: String,
@@ -146,7 +144,6 @@ fn at<'a>(row: &'a Map<String, Value>, key: &str) -> Option<Cow<'a, Value>> {
     }
 }
 
-/// Why there is nothing at any of the keys.
 fn absent<T>(row: &Map<String, Value>, what: &str, keys: &[&str]) -> Result<T, RowError> {
     let null = keys.iter().find(|key| row.get(**key).is_some_and(Value::is_null));
     if let Some(key) = null {
