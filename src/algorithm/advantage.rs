@@ -57,7 +57,7 @@ pub fn advantages(rewards: &[f64], config: &Advantage) -> Vec<f64> {
         return vec![0.0; rewards.len()];
     }
     let count = rewards.len() as f64;
-    let mean = rewards.iter().sum::<f64>() / count;
+    let mean = mean(rewards);
     let squares: f64 = rewards.iter().map(|reward| (reward - mean) * (reward - mean)).sum();
     let scale = match config.std {
         Std::Sample => (squares / (count - 1.0)).sqrt() + config.epsilon,

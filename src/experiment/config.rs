@@ -235,7 +235,6 @@ pub enum SamplerWeights {
     Int8,
 }
 
-/// How a token is drawn from the policy's distribution.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sampling {
@@ -293,7 +292,6 @@ pub struct Training {
     pub mini_batch_order: MiniBatchOrder,
 }
 
-/// Order of the rollouts before they are cut into mini-batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MiniBatchOrder {
@@ -466,7 +464,6 @@ pub enum Data {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Execution {
-    /// The run seed: every random draw derives from it.
     pub seed: u64,
     pub threads: u64,
     pub micro_batch_rollouts: u64,

@@ -12,7 +12,6 @@ use toml::{Table, Value};
 /// Naive GRPO on the embedded benchmark, with every key.
 const BASE: &str = include_str!("../../experiments/base.toml");
 
-/// GRPO itself, as an arm.
 const GRPO: &str = "grpo";
 
 /// Arms by name, each as the file that says what differs from [`BASE`]. Those of methods with a file

@@ -87,10 +87,17 @@ fn unmet(experiment: &Value, path: &str, value: &Value, needs: &Needs) -> Option
 
 /// A run's folder is named after the experiment.
 fn name(name: &str) -> Option<String> {
-    let plain = |character: char| character.is_ascii_alphanumeric() || "-_+.".contains(character);
-    let is_usable = !name.is_empty() && !name.starts_with('.') && name.chars().all(plain);
-    (!is_usable)
+    (!is_plain_name(name))
         .then(|| format!("name must be letters, digits and any of -_+. (not first), got {name:?}"))
+}
+
+/// Whether files and folders can have the name on every system.
+pub fn is_plain_name(name: &str) -> bool {
+    !name.is_empty() && !name.starts_with('.') && name.chars().all(is_plain)
+}
+
+pub fn is_plain(character: char) -> bool {
+    character.is_ascii_alphanumeric() || "-_+.".contains(character)
 }
 
 fn sampling(experiment: &Experiment) -> Vec<String> {

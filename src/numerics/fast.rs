@@ -24,6 +24,12 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
     product.tr().contiguous()
 }
 
+/// A tensor's numbers in f32, in the order of memory.
+pub fn values(tensor: &Tensor) -> Vec<f32> {
+    let flat = tensor.detach().to_kind(Kind::Float).to_device(Device::Cpu).contiguous();
+    Vec::try_from(flat.flatten(0, -1)).expect("a dense f32 tensor")
+}
+
 /// Rows of a table: weight `[vocab, hidden]`, ids `[...]` → `[..., hidden]`.
 pub fn embedding(weight: &Tensor, ids: &Tensor) -> Tensor {
     Tensor::embedding(weight, ids, -1, false, false)

@@ -2,7 +2,8 @@
 //! of the tensors, new weights go back in; nothing else mutates the model.
 
 use crate::experiment::Optimizer;
-use crate::policy::optimizer::{self, on_device::plain};
+use crate::numerics::fast;
+use crate::policy::optimizer;
 use crate::policy::{
     AdamW, DeviceAdamW, Gradients, Moments, OnDevice, OptimizerError, Qwen2, Stepped,
 };
@@ -166,7 +167,7 @@ fn update_on_device(
     model.parameters_changed();
     let mut all = gradients.iter();
     let values = model.parameters().iter().map(|(name, parameter)| match all.next() {
-        Some(gradient) if gradient.defined() => (name, plain(gradient)),
+        Some(gradient) if gradient.defined() => (name, fast::values(gradient)),
         _ => (name, vec![0.0; parameter.numel()]),
     });
     Ok((ledger::each_tensor(values), norm))

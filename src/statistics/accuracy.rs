@@ -46,11 +46,9 @@ pub struct Uncertainty {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Accuracy {
-    /// n.
     pub problems: u64,
     /// k: the fewest samples of any problem of any run.
     pub samples: u64,
-    /// S.
     pub runs: u64,
     /// Mean over runs of the mean over problems of p̂, a share.
     pub avg_at_k: f64,

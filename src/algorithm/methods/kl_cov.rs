@@ -39,7 +39,6 @@ pub const ARM: &str = include_str!("../../../experiments/methods/kl-cov.toml");
 #[serde(deny_unknown_fields)]
 pub struct KlCov {
     pub penalised_share: f64,
-    /// Coefficient of |log r|.
     pub coefficient: f64,
 }
 

@@ -117,7 +117,6 @@ methods! {
     vespo::Vespo,
 }
 
-/// What an arm's rules are called, and where they are published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct About {
     pub name: &'static str,
@@ -145,7 +144,6 @@ pub struct SeenResponse<'a> {
     pub in_loss: bool,
 }
 
-/// How a run's records are asked about one metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over {
     Sum,
@@ -181,7 +179,6 @@ pub trait Rules: Debug {
         None
     }
 
-    /// The only aggregation that it can be used with.
     fn needed_aggregation(&self) -> Option<Aggregation> {
         None
     }

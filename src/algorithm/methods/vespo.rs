@@ -50,13 +50,9 @@ pub const ARM: &str = include_str!("../../../experiments/methods/vespo.toml");
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Vespo {
-    /// k where Â ≥ 0.
     pub k_positive: f64,
-    /// λ where Â ≥ 0.
     pub lambda_positive: f64,
-    /// k where Â < 0.
     pub k_negative: f64,
-    /// λ where Â < 0.
     pub lambda_negative: f64,
 }
 

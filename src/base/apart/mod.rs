@@ -47,7 +47,6 @@ pub fn use_program(program: PathBuf, verb: &'static str) {
     let _again = PROGRAM.set((program, verb));
 }
 
-/// Whether [`use_program`] was called.
 pub fn is_available() -> bool {
     PROGRAM.get().is_some()
 }
@@ -135,7 +134,6 @@ enum Lost {
     Large(u64),
 }
 
-/// The answer to a request, made in the second process.
 pub fn ask(request: &[u8], limits: ApartLimits) -> Result<Vec<u8>, String> {
     let mut reader = READER.lock().unwrap_or_else(PoisonError::into_inner);
     // It may have ended after its idle time, before this request or during it: hence two tries.

@@ -16,7 +16,6 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// A file that could not be read, written or understood.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     #[error("cannot {action} {}: {source}", path.display())]
@@ -325,7 +324,6 @@ pub fn canonical_json_line(value: &impl Serialize) -> String {
     value.to_string()
 }
 
-/// Writes a value as canonical JSON, atomically.
 pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), FileError> {
     write_atomic(path, canonical_json(value).as_bytes())
 }

@@ -48,8 +48,7 @@ pub fn overridden(mut chain: Chain, set: &[String]) -> Result<Chain, ExperimentE
     // A kind replaces its table, whose other keys come after it.
     pairs.sort_by_key(|(key, _)| !key.ends_with(".kind"));
     for (index, (key, value)) in pairs.iter().enumerate() {
-        let within = |a: &str, b: &str| a == b || a.starts_with(&format!("{b}."));
-        let clash = |(other, _): &&(&str, Value)| within(key, other) || within(other, key);
+        let clash = |(other, _): &&(&str, Value)| overlap(key, other);
         if let Some((other, _)) = pairs[..index].iter().find(clash) {
             return Err(format!("{OVERRIDE} {key}: {OVERRIDE} {other} states it too").into());
         }
@@ -59,6 +58,15 @@ pub fn overridden(mut chain: Chain, set: &[String]) -> Result<Chain, ExperimentE
         chain.insert(0, (PathBuf::from(OVERRIDE), overlay));
     }
     Ok(chain)
+}
+
+/// Whether a key is the table, or stands in it.
+pub fn is_within(key: &str, table: &str) -> bool {
+    key.strip_prefix(table).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+pub fn overlap(a: &str, b: &str) -> bool {
+    is_within(a, b) || is_within(b, a)
 }
 
 /// Puts a value at a key. A table with a `kind` is copied from `below` first.

@@ -1,5 +1,3 @@
-//! Tests of loading: merging, messages, and what validation refuses.
-
 use super::*;
 use crate::algorithm::{DynamicSampling, Punishment};
 use crate::experiment::Data;

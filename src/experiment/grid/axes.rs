@@ -1,7 +1,7 @@
 //! The cartesian form of a grid: each axis is a key with its values, each arm one combination.
 
 use crate::experiment::grid::{MOST_ARMS, StatedArm, text};
-use crate::experiment::{Experiment, Keys};
+use crate::experiment::{Experiment, Keys, validate};
 use toml::{Table, Value};
 
 struct Axis {
@@ -57,9 +57,7 @@ pub(super) fn arms(
             };
             pairs.iter().map(part).collect()
         };
-        let name: String = parts("-").join("_");
-        let usual = |c: char| if c.is_ascii_alphanumeric() || "-_+.".contains(c) { c } else { '-' };
-        let name: String = name.chars().map(usual).collect();
+        let name = parts("-").join("_").replace(|character| !validate::is_plain(character), "-");
         if let Some(problem) = text::plain(&name) {
             problems.push(format!("{place}: axes: an arm's name {problem}"));
         }

@@ -116,8 +116,7 @@ pub fn load_overridden(path: &Path, set: &[String]) -> Result<BaseSource, Experi
     };
     let overridden = set.iter().map(|text| text.split('=').next().unwrap_or_default().trim());
     for (key, arm) in overridden.flat_map(|key| written.iter().map(move |arm| (key, arm))) {
-        let within = |a: &str, b: &str| a == b || a.starts_with(&format!("{b}."));
-        if declared(&arm.set).iter().any(|own| within(own, key) || within(key, own)) {
+        if declared(&arm.set).iter().any(|own| extends::overlap(own, key)) {
             let name = &arm.name;
             problems.push(format!("--set {key}: arm {name:?} of {place} states it itself"));
         }

@@ -1,5 +1,3 @@
-//! Tests of grids: what the shipped ones are, and what a user's own is refused for.
-
 use super::*;
 use crate::experiment::extends;
 use crate::experiment::grid::file::BaseSource;
@@ -46,14 +44,14 @@ fn each_shipped_arm_differs_from_the_one_before_in_exactly_the_declared_keys() {
             let set = written.get("set").and_then(toml::Value::as_table);
             let declared = file::declared(set.unwrap_or(&Table::new()));
             let differences = differences(source.before(arm), &arm.experiment);
-            let covers =
-                |unit: &str, key: &str| key == unit || key.starts_with(&format!("{unit}."));
             for difference in &differences {
-                let declared = declared.iter().any(|unit| covers(unit, &difference.key));
+                let declared =
+                    declared.iter().any(|unit| extends::is_within(&difference.key, unit));
                 assert!(declared, "{name}/{}: {}", arm.name, difference.key);
             }
             for unit in &declared {
-                let acts = differences.iter().any(|difference| covers(unit, &difference.key));
+                let acts =
+                    differences.iter().any(|difference| extends::is_within(&difference.key, unit));
                 assert!(acts, "{name}/{}: {unit} changes nothing", arm.name);
             }
             let keys: Vec<&String> = differences

@@ -63,7 +63,6 @@ impl<A: Arithmetic> Backward<A> {
         weight.multiply_back(g, self.setting.window)
     }
 
-    /// Adds g · x over tokens to the sums of a vector of weights.
     pub fn scale(&mut self, g: &[f32], x: &[f32], weight: &NativeWeight<A>) {
         elementwise::add_products(self.gradients.vector(weight), g, x);
     }

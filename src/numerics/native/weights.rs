@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 pub type Parameters = BTreeMap<String, Vec<f32>>;
 
-/// A matrix or vector of weights in its window.
 #[derive(Debug, Clone)]
 pub struct NativeWeight<A> {
     /// Place of its gradient in [`NativeGradients`].
@@ -145,7 +144,6 @@ impl NativeGradients {
         sized(&mut self.slots[weight.slot].1, weight.outputs())
     }
 
-    /// The sums of a token's row of the embedding's table.
     pub fn embedding(&mut self, token: u32, width: usize) -> &mut [f64] {
         sized(self.embedding.entry(token).or_default(), width)
     }

@@ -52,7 +52,6 @@ impl Instructions {
     }
 }
 
-/// The environment variable that forces the instruction set of a process.
 pub const VARIABLE: &str = "DAPO_INSTRUCTIONS";
 
 /// What the environment asks for, or the best that the machine has.

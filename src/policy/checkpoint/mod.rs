@@ -7,7 +7,8 @@ pub mod moments;
 pub mod weights;
 
 use crate::base::files::{self, foreign};
-use crate::policy::optimizer::{self, on_device};
+use crate::numerics::fast;
+use crate::policy::optimizer;
 use crate::policy::{Config, Moments, PolicyError, Qwen2, Weights, model::qwen2};
 use crate::records::{Counters, RolloutRow, ledger, tables};
 use safetensors::{Dtype, tensor::Metadata, tensor::TensorInfo};
@@ -224,7 +225,7 @@ pub fn values(model: &Qwen2) -> CheckpointValues {
 }
 
 fn plain(tensor: &Tensor) -> (Vec<i64>, Vec<f32>) {
-    (tensor.size(), on_device::plain(tensor))
+    (tensor.size(), fast::values(tensor))
 }
 
 /// Refuses NaN and infinity: they would spread to every number of a run. So would the root of a

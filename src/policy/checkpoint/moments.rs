@@ -1,7 +1,8 @@
 //! AdamW's moments in a checkpoint: `first.NAME` and `second.NAME` for every weight, none before the
 //! first update.
 
-use crate::policy::optimizer::{self, on_device};
+use crate::numerics::fast;
+use crate::policy::optimizer;
 use crate::policy::{DeviceAdamW, PolicyError, Qwen2, checkpoint, model::qwen2};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -81,7 +82,7 @@ pub(super) fn read(
         .map_err(|error| error.within(path.to_path_buf()))?;
     let of = |prefix: &str| {
         let moment =
-            |name: &String| (name.clone(), on_device::plain(&tensors[&format!("{prefix}.{name}")]));
+            |name: &String| (name.clone(), fast::values(&tensors[&format!("{prefix}.{name}")]));
         model.parameters().keys().map(moment).collect()
     };
     Ok(optimizer::OptimizerState { updates, first_moments: of(FIRST), second_moments: of(SECOND) })

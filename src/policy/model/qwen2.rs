@@ -16,7 +16,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tch::{Device, Kind, Tensor};
 
-/// A Qwen2 policy: configuration and weights.
 #[derive(Debug)]
 pub struct Qwen2 {
     config: Config,
@@ -34,7 +33,6 @@ pub struct Qwen2 {
     native: RefCell<Option<Arc<dyn NativeEngine>>>,
 }
 
-/// The weights on LibTorch's tensors.
 #[derive(Debug)]
 struct WeightTensors {
     parameters: BTreeMap<String, Tensor>,
@@ -238,13 +236,9 @@ impl Qwen2 {
 
     /// The parameters as plain values.
     pub fn plain_parameters(&self) -> Arc<Parameters> {
-        let plain = |tensor: &Tensor| {
-            let flat = tensor.detach().to_kind(Kind::Float).contiguous().flatten(0, -1);
-            Vec::try_from(flat).expect("a dense f32 tensor")
-        };
         self.plain.clone().unwrap_or_else(|| {
             let all = self.parameters().iter();
-            Arc::new(all.map(|(name, tensor)| (name.clone(), plain(tensor))).collect())
+            Arc::new(all.map(|(name, tensor)| (name.clone(), fast::values(tensor))).collect())
         })
     }
 

@@ -52,7 +52,6 @@ pub struct AdamW {
 }
 
 impl AdamW {
-    /// An optimiser before its first update.
     pub fn new(config: &Optimizer) -> Self {
         Self::from_state(config, OptimizerState::default())
     }
@@ -188,7 +187,6 @@ pub struct Element {
     pub second_moment: f64,
 }
 
-/// The constants of one update.
 #[derive(Debug, Clone, Copy)]
 pub struct Update {
     keep: f64,

@@ -62,7 +62,6 @@ pub struct WelchDifference {
     pub interval: Option<Interval>,
 }
 
-/// Welch's interval of the difference b − a over training runs.
 pub fn welch(a: &[f64], b: &[f64], level: f64) -> Result<WelchDifference, StatisticsError> {
     const METHOD: &str = "a Welch interval";
     check(METHOD, a, 2)?;

@@ -4,7 +4,6 @@ use crate::task::data::problem_file;
 use crate::task::{Audit, FindingKind, audit::AuditFinding, audit::AuditOptions};
 use serde::Deserialize;
 
-/// Published files by their SHA-256.
 const KNOWN: &str = include_str!("../../../golden/data/known.json");
 
 #[derive(Deserialize)]
@@ -13,7 +12,6 @@ struct KnownFiles {
     sha256: String,
 }
 
-/// The published file with this SHA-256.
 pub fn known_as(sha256: &str) -> Option<String> {
     let known: Vec<KnownFiles> =
         serde_json::from_str(KNOWN).expect("the list is part of the program");

@@ -104,7 +104,6 @@ pub struct Lengths {
     pub limit_tokens: u64,
 }
 
-/// The ground truths of distinct (question, answer) pairs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Answers {
     pub distinct: u64,
@@ -128,7 +127,6 @@ pub struct Answers {
     pub shared_listed: Vec<(String, u64)>,
 }
 
-/// Questions that stand in the file with several answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Conflicts {
     pub problems: u64,
@@ -153,7 +151,6 @@ pub struct Indices {
     pub of_several_problems: u64,
 }
 
-/// Something that a user of the file should know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AuditFinding {
     pub kind: FindingKind,

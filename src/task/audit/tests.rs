@@ -1,5 +1,3 @@
-//! Tests of the audit on small files whose content is known.
-
 use super::*;
 use crate::base::files;
 use crate::task::data::template;

@@ -1,5 +1,3 @@
-//! Tests of chat templates: published ones against transformers, and files that are none.
-
 use super::*;
 use serde_json::json;
 

@@ -44,7 +44,6 @@ impl Tokenizer {
         Ok(Self { inner, stop_tokens, sha256, folder, chat_template })
     }
 
-    /// The chat template of the folder; `None` when it has none.
     pub fn chat_template(&self) -> Result<Option<&ChatTemplate>, TaskError> {
         if let Some(template) = self.chat_template.get() {
             return Ok(template.as_ref());

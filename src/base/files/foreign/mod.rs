@@ -31,11 +31,9 @@ use std::io::{self, BufRead, Read, Seek};
 use std::path::{Component, Path, PathBuf};
 use std::{fmt, fs};
 
-/// How much of a JSON-lines file is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ForeignLimits {
     pub bytes: u64,
-    /// Bytes of one line, without its end.
     pub line_bytes: u64,
     pub lines: usize,
 }
@@ -207,7 +205,6 @@ fn has_data(file: &fs::File, least: u64) -> bool {
     true
 }
 
-/// A file that another process has opened for this one.
 pub fn reopened(descriptor: std::os::fd::OwnedFd) -> fs::File {
     fs::File::from(descriptor)
 }
@@ -336,7 +333,6 @@ pub fn refuse_repeated_keys(text: &str) -> Result<(), serde_json::Error> {
     Distinct.deserialize(&mut deserializer)
 }
 
-/// Values without keys.
 macro_rules! accepted {
     ($($visit:ident: $value:ty),*) => {
         $(fn $visit<E>(self, _value: $value) -> Result<(), E> {
@@ -345,7 +341,6 @@ macro_rules! accepted {
     };
 }
 
-/// A value whose objects have distinct keys.
 #[derive(Clone, Copy)]
 struct Distinct;
 

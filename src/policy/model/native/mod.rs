@@ -86,7 +86,6 @@ const KEPT_PARTS: usize = 2;
 /// Logits that are held at once while tokens are drawn, and about so many while an update is made.
 const MOST_LOGITS: usize = 1 << 22;
 
-/// What the training forward says about each target.
 #[derive(Debug, Default)]
 pub struct Statistics {
     /// Log-prob of each target, in nats.

@@ -1,6 +1,5 @@
 use super::*;
-use crate::numerics::{Numerics, NumericsError, native::orders};
-use crate::policy::optimizer::on_device::plain;
+use crate::numerics::{Numerics, NumericsError, fast, native::orders};
 use crate::policy::{Family, Qwen2};
 use crate::records::ledger;
 use std::collections::BTreeMap;
@@ -93,7 +92,7 @@ fn gradients(model: &Qwen2, sequences: &Sequences) -> BTreeMap<String, Vec<f32>>
         return sums.values(model, &model.plain_parameters());
     }
     let names = model.parameters().keys().cloned();
-    names.zip(sums.into_tensors().iter().map(plain)).collect()
+    names.zip(sums.into_tensors().iter().map(fast::values)).collect()
 }
 
 /// The logits that a generation gives to draw from, `[rows, vocab]`, instead of tokens.

@@ -1,5 +1,3 @@
-//! Tests of passes that hold less: their gradients are those of the plain pass.
-
 use super::*;
 use crate::experiment::Place;
 use crate::policy::{Config, Family, UpdateScale};

@@ -2,18 +2,18 @@
 //! values. The same updates as [`crate::policy::optimizer::AdamW`], with element arithmetic in f32.
 
 use crate::experiment::Optimizer;
+use crate::numerics::fast;
 use crate::policy::optimizer::{
     OptimizerError, OptimizerState, OptimizerTensors, clip_coefficient,
 };
 use crate::policy::{Element, Update};
 use crate::records::ledger;
 use std::collections::BTreeMap;
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 /// Tensors by name, all f32 and on one device.
 pub type OnDevice = BTreeMap<String, Tensor>;
 
-/// f32 weights and moments of a policy.
 #[derive(Debug)]
 pub struct DeviceAdamW {
     config: Optimizer,
@@ -38,7 +38,6 @@ impl DeviceAdamW {
         Self { config: config.clone(), updates: state.updates, moments: moments.collect(), weights }
     }
 
-    /// The f32 weights.
     pub fn weights(&self) -> &OnDevice {
         &self.weights
     }
@@ -49,7 +48,7 @@ impl DeviceAdamW {
 
     pub fn moments(&self, name: &str) -> [Vec<f32>; 2] {
         let [first, second] = &self.moments[name];
-        [plain(first), plain(second)]
+        [fast::values(first), fast::values(second)]
     }
 
     /// SHA-256 of the weights, and of the moments, as the ledger has them.
@@ -58,9 +57,9 @@ impl DeviceAdamW {
             // Before the first update there are none.
             let count = if self.updates == 0 { 0 } else { self.moments.len() };
             let all: Vec<_> = self.moments.iter().take(count).collect();
-            all.into_iter().map(move |(name, both)| (name, plain(&both[which])))
+            all.into_iter().map(move |(name, both)| (name, fast::values(&both[which])))
         });
-        let weights = self.weights.iter().map(|(name, weight)| (name, plain(weight)));
+        let weights = self.weights.iter().map(|(name, weight)| (name, fast::values(weight)));
         [ledger::each_tensor(weights), ledger::each_moment(self.updates, moments)]
     }
 
@@ -165,7 +164,8 @@ impl DeviceAdamW {
         }
         for (tensor, gradient) in self.weights.keys().zip(gradients) {
             if gradient.defined()
-                && let Some(index) = plain(gradient).iter().position(|value| !value.is_finite())
+                && let Some(index) =
+                    fast::values(gradient).iter().position(|value| !value.is_finite())
             {
                 let (tensor, count) = (tensor.clone(), gradient.numel());
                 return Err(OptimizerError::NotFinite { tensor, index, count });
@@ -214,11 +214,6 @@ fn part(tensor: &Tensor, (from, count): (i64, i64)) -> Tensor {
         0 => tensor.shallow_clone(),
         _ => tensor.narrow(0, from, count),
     }
-}
-
-pub fn plain(tensor: &Tensor) -> Vec<f32> {
-    let flat = tensor.detach().to_kind(Kind::Float).to_device(Device::Cpu).contiguous();
-    Vec::try_from(flat.flatten(0, -1)).expect("a dense f32 tensor")
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 use super::*;
 use crate::experiment::{WarmUp, WarmUpStart};
 use crate::policy::AdamW;
+use tch::Device;
 
 fn config() -> Optimizer {
     Optimizer {

@@ -8,8 +8,8 @@ use crate::experiment::ChainsVariant;
 use crate::experiment::sets::{CHECKED_CHAINS, TRAIN};
 use crate::task::DataSets;
 use crate::task::data::embedded::{
-    Embedded, Shares, Solutions, Written, between, draw_outside, evaluated, share, shares_of,
-    usual_sets,
+    Embedded, Shares, Solutions, Written, between, draw_outside, evaluated, measured, share,
+    shares_of, usual_sets,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -215,28 +215,24 @@ impl Embedded for CheckedChains {
     fn measures(&self, responses: &[(&str, &str)]) -> BTreeMap<String, f64> {
         let operations: Vec<WrittenOperation> =
             responses.iter().flat_map(|(question, response)| read(question, response)).collect();
-        let of = |of: fn(&WrittenOperation) -> bool, has: fn(&WrittenOperation) -> bool| {
+        type Case = fn(&WrittenOperation) -> bool;
+        let (any, checked): (Case, Case) = (|_| true, |written| written.checks > 0);
+        let (right, wrong): (Case, Case) =
+            (|written| written.direct_right, |written| !written.direct_right);
+        let (repeated, corrected): (Case, Case) =
+            (|written| written.checks > 1, |written| written.right);
+        let of = |of: Case, has: Case| {
             share(operations.iter().filter(|operation| of(operation)).map(has))
         };
         let decisions: usize = operations.iter().map(|operation| operation.checks.max(1)).sum();
-        let values = [
-            ("style_checked_share", of(|_| true, |written| written.checks > 0)),
-            (
-                "style_checked_wrong_share",
-                of(|written| !written.direct_right, |written| written.checks > 0),
-            ),
-            (
-                "style_checked_right_share",
-                of(|written| written.direct_right, |written| written.checks > 0),
-            ),
-            (
-                "style_repeated_share",
-                of(|written| written.checks > 0, |written| written.checks > 1),
-            ),
-            ("style_corrected_share", of(|written| written.checks > 0, |written| written.right)),
+        measured([
+            ("style_checked_share", of(any, checked)),
+            ("style_checked_wrong_share", of(wrong, checked)),
+            ("style_checked_right_share", of(right, checked)),
+            ("style_repeated_share", of(checked, repeated)),
+            ("style_corrected_share", of(checked, corrected)),
             ("decisions_mean", Some(decisions as f64 / responses.len() as f64)),
-        ];
-        values.into_iter().filter_map(|(name, value)| Some((name.to_string(), value?))).collect()
+        ])
     }
 }
 

@@ -153,7 +153,6 @@ impl Expression {
         self.operations.iter().map(step).collect()
     }
 
-    /// The value of the whole chain, in [0, 10^digits).
     pub fn answer(&self) -> u64 {
         self.steps().last().map_or(self.first, |step| step.2)
     }
@@ -182,7 +181,6 @@ impl Solutions for MiniAime {
         &STYLES
     }
 
-    /// The styles' shares are relative to their sum.
     fn check(&self, shares: &Shares) -> Result<(), String> {
         check_relative(&shares_of(shares, STYLES))
     }
@@ -259,7 +257,6 @@ pub enum Style {
     Ramble,
 }
 
-/// The names of [`Style::ALL`].
 const STYLES: [&str; 4] = ["guess", "steps", "careful", "ramble"];
 
 impl Style {

@@ -202,6 +202,11 @@ fn draw_outside<P>(
     }
 }
 
+/// By name, what there is something to say of.
+fn measured<const N: usize>(values: [(&str, Option<f64>); N]) -> BTreeMap<String, f64> {
+    values.into_iter().filter_map(|(name, value)| Some((name.to_string(), value?))).collect()
+}
+
 /// The share of cases that hold; `None` without a case.
 fn share(cases: impl Iterator<Item = bool>) -> Option<f64> {
     let (mut all, mut held) = (0.0, 0.0);

@@ -6,8 +6,8 @@ use crate::base::rng::Stream;
 use crate::experiment::sets::SIGNED_SUMS;
 use crate::task::DataSets;
 use crate::task::data::embedded::{
-    Embedded, Shares, Solutions, Written, between, draw_outside, evaluated, share, shares_of,
-    usual_sets,
+    Embedded, Shares, Solutions, Written, between, draw_outside, evaluated, measured, share,
+    shares_of, usual_sets,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -143,12 +143,11 @@ impl Embedded for SignedSums {
                 }
             }
         }
-        let values = [
+        measured([
             ("style_stopped_share", share(stopped.into_iter())),
             ("style_gave_up_share", share(gave_up.into_iter())),
             ("decisions_mean", Some(f64::from(attempts) / responses.len() as f64)),
-        ];
-        values.into_iter().filter_map(|(name, value)| Some((name.to_string(), value?))).collect()
+        ])
     }
 }
 

@@ -217,7 +217,6 @@ enum SolutionForm {
     Words,
 }
 
-/// The names of [`SolutionForm::ALL`].
 const FORMS: [&str; 4] = ["direct", "equations", "lines", "words"];
 
 impl SolutionForm {
@@ -244,7 +243,6 @@ impl Solutions for WordProblems {
         texts.flat_map(|text| text.chars()).filter(|character| !"{}".contains(*character)).collect()
     }
 
-    /// How often each form is written, relative to their sum.
     fn shares(&self) -> &'static [&'static str] {
         &FORMS
     }

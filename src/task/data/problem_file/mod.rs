@@ -31,7 +31,6 @@ pub struct ProblemFile {
 /// each kind: what stands there, and what was read.
 pub type Readings = BTreeMap<Reading, (u64, String, String)>;
 
-/// Adds a row to what is told of a file.
 pub fn count_readings(readings: &mut Readings, row: &SourceRow) {
     for reading in &row.truth.readings {
         let first = || {

@@ -1,5 +1,3 @@
-//! Tests of reading problems from files.
-
 use super::*;
 use crate::base::files;
 use crate::records::NamedProblem;

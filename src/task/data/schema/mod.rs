@@ -62,7 +62,6 @@ pub enum Reading {
     Boxed,
 }
 
-/// A row as it is trained on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReadRow {
     pub row: ProblemRow,
@@ -72,7 +71,6 @@ pub struct ReadRow {
     pub truth: Truth,
 }
 
-/// How a ground truth was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Truth {
     pub readings: Vec<Reading>,
