@@ -155,10 +155,9 @@ pub fn allowed(merged: &Table, key: &str) -> Option<String> {
         return None;
     }
     if reason.starts_with("unknown variant") {
-        Some(quoted(&valid_names(&reason)))
-    } else {
-        Some(reason.split_once("expected ")?.1.to_string())
+        return Some(quoted(&valid_names(&reason)));
     }
+    Some(reason.split_once("expected ")?.1.to_string())
 }
 
 pub fn with(merged: &Table, key: &str, value: Value) -> Option<Table> {

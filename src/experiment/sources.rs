@@ -36,7 +36,7 @@ pub struct Key {
     #[serde(default)]
     pub unit: String,
     /// `None` where every value of the key's type is allowed.
-    pub range: Option<Range>,
+    pub range: Option<KeyRange>,
     pub needs: Option<Needs>,
     #[serde(default)]
     pub paper: Stated,
@@ -56,14 +56,14 @@ impl Key {
 /// Finite numbers between a lower and an upper bound; at most one of each is stated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Range {
+pub struct KeyRange {
     pub at_least: Option<f64>,
     pub above: Option<f64>,
     pub at_most: Option<f64>,
     pub below: Option<f64>,
 }
 
-impl Range {
+impl KeyRange {
     pub fn contains(&self, value: f64) -> bool {
         value.is_finite()
             && self.at_least.is_none_or(|bound| value >= bound)
@@ -74,7 +74,7 @@ impl Range {
 }
 
 /// As it stands after "must be".
-impl Display for Range {
+impl Display for KeyRange {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         match (self.at_least, self.above, self.at_most, self.below) {
             (Some(low), _, Some(high), _) => write!(f, "from {low} to {high}"),

@@ -2,7 +2,7 @@
 //! the conditions between keys. All problems are reported at once.
 
 use crate::algorithm::{Aggregation, AtCap, DynamicSampling, Punishment, Std, TokenMeanUnit};
-use crate::experiment::sources::{self, Needs, Range};
+use crate::experiment::sources::{self, KeyRange, Needs};
 use crate::experiment::{Experiment, MiniBatchOrder};
 use serde_json::Value;
 
@@ -67,7 +67,7 @@ fn stated<'a>(value: &'a Value, path: &str) -> Vec<(String, &'a Value)> {
 }
 
 /// JSON has null for NaN and infinities.
-fn outside(path: &str, value: &Value, range: &Range) -> Option<String> {
+fn outside(path: &str, value: &Value, range: &KeyRange) -> Option<String> {
     match value.as_f64() {
         Some(number) if range.contains(number) => None,
         Some(_) => Some(format!("{path} must be {range}, got {value}")),
@@ -101,90 +101,93 @@ pub fn is_plain(character: char) -> bool {
 }
 
 fn sampling(experiment: &Experiment) -> Vec<String> {
-    let mut problems = Vec::new();
     let training = &experiment.rollout.sampling;
-    if training.log_probs.is_some() && !training.keeps_a_part() {
-        problems.push(
-            "rollout.sampling.log_probs must be absent where top_p is 1 and top_k is 0: every token is kept"
-                .to_string(),
-        );
-    }
-    if experiment.evaluation.sampling.log_probs.is_some() {
-        problems.push(
-            "evaluation.sampling.log_probs must be absent: nothing trains on evaluations"
-                .to_string(),
-        );
-    }
-    problems
+    let keeps_all = "rollout.sampling.log_probs must be absent where top_p is 1 and top_k is 0: every token is kept";
+    let evaluates = "evaluation.sampling.log_probs must be absent: nothing trains on evaluations";
+    refused([
+        (training.log_probs.is_some() && !training.keeps_a_part(), keeps_all.into()),
+        (experiment.evaluation.sampling.log_probs.is_some(), evaluates.into()),
+    ])
+}
+
+/// The sentences of the conditions that hold.
+fn refused<const N: usize>(conditions: [(bool, String); N]) -> Vec<String> {
+    let holding = conditions.into_iter().filter(|(holds, _)| *holds);
+    holding.map(|(_, sentence)| sentence).collect()
 }
 
 fn evaluation(experiment: &Experiment) -> Vec<String> {
-    let mut problems = Vec::new();
     let sets = &experiment.evaluation.during_training;
-    for (index, set) in sets.iter().enumerate() {
-        if !experiment.evaluation.samples.contains_key(set) {
-            problems.push(format!(
-                "evaluation.during_training names {set:?}, which evaluation.samples has no k for"
-            ));
-        }
-        if sets[..index].contains(set) {
-            problems.push(format!("evaluation.during_training names {set:?} twice"));
-        }
-    }
-    problems
+    let of_set = |(index, set): (usize, &String)| {
+        let names = format!("evaluation.during_training names {set:?}");
+        refused([
+            (
+                !experiment.evaluation.samples.contains_key(set),
+                format!("{names}, which evaluation.samples has no k for"),
+            ),
+            (sets[..index].contains(set), format!("{names} twice")),
+        ])
+    };
+    sets.iter().enumerate().flat_map(of_set).collect()
 }
 
 fn batches(experiment: &Experiment) -> Vec<String> {
     let Experiment { rollout, training, optimizer, dapo, .. } = experiment;
-    let mut problems = Vec::new();
-    let step_rollouts = training.prompts_per_step.saturating_mul(rollout.group_size);
-    if step_rollouts > MOST {
-        problems.push(format!(
-            "training.prompts_per_step × rollout.group_size must be at most {MOST}, got {step_rollouts}"
-        ));
-    }
-    let round_rollouts = rollout.prompts_per_round.saturating_mul(rollout.group_size);
-    if round_rollouts > MOST {
-        problems.push(format!(
-            "rollout.prompts_per_round × rollout.group_size must be at most {MOST}, got {round_rollouts}"
-        ));
-    }
+    let group = rollout.group_size;
+    let in_step = training.prompts_per_step.saturating_mul(group);
+    let in_round = rollout.prompts_per_round.saturating_mul(group);
     let mini_batch = training.mini_batch_rollouts;
-    if mini_batch > step_rollouts {
-        problems.push(format!(
-            "training.mini_batch_rollouts must be at most prompts_per_step × group_size \
-             ({step_rollouts}), got {mini_batch}"
-        ));
-    } else if mini_batch > 0 && !step_rollouts.is_multiple_of(mini_batch) {
-        problems.push(format!(
-            "training.mini_batch_rollouts must divide prompts_per_step × group_size \
-             ({step_rollouts}), got {mini_batch}"
-        ));
-    }
-    if training.mini_batch_order == MiniBatchOrder::ShuffledGroups {
-        if !mini_batch.is_multiple_of(rollout.group_size) {
-            problems.push(format!(
-                "training.mini_batch_rollouts must be a multiple of rollout.group_size ({}) with \
-                 mini_batch_order = \"shuffled-groups\", which keeps groups whole, got {mini_batch}",
-                rollout.group_size
-            ));
-        }
-    } else if dapo.aggregation == Aggregation::TokenMean
-        && dapo.token_mean_unit == TokenMeanUnit::Group
-    {
-        problems.push(
+    let keeps_groups = training.mini_batch_order == MiniBatchOrder::ShuffledGroups;
+    let mean_of_groups =
+        dapo.aggregation == Aggregation::TokenMean && dapo.token_mean_unit == TokenMeanUnit::Group;
+    let (warm_up, steps) = (optimizer.warm_up.rollout_steps, training.rollout_steps);
+    refused([
+        (
+            in_step > MOST,
+            format!(
+                "training.prompts_per_step × rollout.group_size must be at most {MOST}, got {in_step}"
+            ),
+        ),
+        (
+            in_round > MOST,
+            format!(
+                "rollout.prompts_per_round × rollout.group_size must be at most {MOST}, got {in_round}"
+            ),
+        ),
+        (
+            mini_batch > in_step,
+            format!(
+                "training.mini_batch_rollouts must be at most prompts_per_step × group_size \
+                 ({in_step}), got {mini_batch}"
+            ),
+        ),
+        (
+            (1..=in_step).contains(&mini_batch) && !in_step.is_multiple_of(mini_batch),
+            format!(
+                "training.mini_batch_rollouts must divide prompts_per_step × group_size \
+                 ({in_step}), got {mini_batch}"
+            ),
+        ),
+        (
+            keeps_groups && !mini_batch.is_multiple_of(group),
+            format!(
+                "training.mini_batch_rollouts must be a multiple of rollout.group_size ({group}) with \
+                 mini_batch_order = \"shuffled-groups\", which keeps groups whole, got {mini_batch}"
+            ),
+        ),
+        (
+            mean_of_groups && !keeps_groups,
             "dapo.token_mean_unit must not be \"group\" unless training.mini_batch_order is \
              \"shuffled-groups\": the other orders tear groups apart"
-                .to_string(),
-        );
-    }
-    let (warm_up, steps) = (optimizer.warm_up.rollout_steps, training.rollout_steps);
-    if warm_up > steps {
-        problems.push(format!(
-            "optimizer.warm_up.rollout_steps must be at most training.rollout_steps ({steps}), got {warm_up}"
-        ));
-    }
-    problems
+                .into(),
+        ),
+        (
+            warm_up > steps,
+            format!(
+                "optimizer.warm_up.rollout_steps must be at most training.rollout_steps ({steps}), got {warm_up}"
+            ),
+        ),
+    ])
 }
 
 fn groups(experiment: &Experiment) -> Vec<String> {

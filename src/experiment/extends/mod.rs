@@ -69,8 +69,9 @@ pub fn overlap(a: &str, b: &str) -> bool {
     is_within(a, b) || is_within(b, a)
 }
 
-/// Puts a value at a key. A table with a `kind` is copied from `below` first.
-fn state(overlay: &mut Table, below: &Table, key: &str, value: &Value) {
+/// Puts a value at a key. A table with a `kind`, which will replace that of `below` whole, is copied from
+/// there first; a new kind begins an empty one.
+pub fn state(overlay: &mut Table, below: &Table, key: &str, value: &Value) {
     let Some((part, rest)) = key.split_once('.') else {
         overlay.insert(key.to_string(), value.clone());
         return;

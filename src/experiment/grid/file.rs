@@ -60,10 +60,9 @@ pub fn find(grid: &str) -> PathBuf {
         return path;
     }
     if grid.contains('/') || grid.ends_with(".toml") {
-        PathBuf::from(grid)
-    } else {
-        Path::new(SHIPPED).join(format!("{grid}.toml"))
+        return PathBuf::from(grid);
     }
+    Path::new(SHIPPED).join(format!("{grid}.toml"))
 }
 
 /// Reads a grid.

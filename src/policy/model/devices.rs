@@ -14,8 +14,7 @@ pub fn device(asked: place::Device) -> Result<Device, PolicyError> {
     }
     let cards = if tch::Cuda::is_available() { tch::Cuda::device_count() } else { 0 };
     if i64::from(card) < cards {
-        Ok(Device::Cuda(card as usize))
-    } else {
-        Err(PolicyError::NoCard { device: asked, cards })
+        return Ok(Device::Cuda(card as usize));
     }
+    Err(PolicyError::NoCard { device: asked, cards })
 }

@@ -284,10 +284,9 @@ impl Qwen2 {
         work: impl Fn(&Self, &T) -> R + Sync,
     ) -> Vec<R> {
         if self.is_large() {
-            items.iter().map(|item| work(self, item)).collect()
-        } else {
-            workers::map(items, || self.share(), work)
+            return items.iter().map(|item| work(self, item)).collect();
         }
+        workers::map(items, || self.share(), work)
     }
 
     /// How much rounding into their window changed the weights; `None` under fast arithmetic.

@@ -323,10 +323,9 @@ pub fn learning_rate(config: &Optimizer, rollout_step: u64) -> f64 {
         WarmUpStart::Zero => rollout_step,
     };
     if reached >= length {
-        config.learning_rate
-    } else {
-        config.learning_rate * (reached as f64 / length as f64)
+        return config.learning_rate;
     }
+    config.learning_rate * (reached as f64 / length as f64)
 }
 
 /// Bits without the sign, which are in the order of sizes, NaN above all.

@@ -141,10 +141,9 @@ pub fn open_regular(path: &Path) -> Result<(fs::File, u64), FileError> {
         return Err(io_error("read", path)(io::ErrorKind::IsADirectory.into()));
     }
     if facts.is_file() {
-        Ok((file, facts.len()))
-    } else {
-        Err(invalid("read", path, "it is no regular file".to_string()))
+        return Ok((file, facts.len()));
     }
+    Err(invalid("read", path, "it is no regular file".to_string()))
 }
 
 /// Calls `each` with the bytes of a file, piece by piece.

@@ -70,10 +70,9 @@ impl<'a> RecomputePass<'a> {
         let names = self.model.parameters().keys().map(String::as_str);
         let mut sums: RecomputeSums = names.zip(sums.fast(self.model.parameters().len())).collect();
         if self.memory.recompute_layers {
-            self.by_layer(loss, &mut sums)
-        } else {
-            self.whole(loss, &mut sums)
+            return self.by_layer(loss, &mut sums);
         }
+        self.whole(loss, &mut sums)
     }
 
     fn whole<R>(&self, loss: impl FnOnce(&Tensor) -> (Tensor, R), sums: &mut RecomputeSums) -> R {

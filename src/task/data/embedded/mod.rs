@@ -112,10 +112,9 @@ fn check_relative(shares: &[f64]) -> Result<(), String> {
     let sums = shares.iter().all(|share| *share >= 0.0 && share.is_finite())
         && shares.iter().sum::<f64>() > 0.0;
     if sums {
-        Ok(())
-    } else {
-        Err(format!("must be at least 0 with a sum above 0, got {shares:?}"))
+        return Ok(());
     }
+    Err(format!("must be at least 0 with a sum above 0, got {shares:?}"))
 }
 
 /// The index that a uniform number draws by shares that are relative to their sum.
