@@ -6,13 +6,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Advantage {
-    /// Which standard deviation divides the centred reward.
     pub std: Std,
     /// Added to the standard deviation. Not used with `std = "none"`.
     pub epsilon: f64,
 }
 
-/// A standard deviation over the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Std {
@@ -26,7 +24,6 @@ pub enum Std {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rewarded {
-    /// The shaped reward R_i.
     pub reward: f64,
     /// Tokens of the response in the loss; 0 when it is masked out.
     pub tokens: u64,
@@ -60,7 +57,7 @@ pub fn advantages(rewards: &[f64], config: &Advantage) -> Vec<f64> {
         return vec![0.0; rewards.len()];
     }
     let count = rewards.len() as f64;
-    let mean = rewards.iter().sum::<f64>() / count;
+    let mean = mean(rewards);
     let squares: f64 = rewards.iter().map(|reward| (reward - mean) * (reward - mean)).sum();
     let scale = match config.std {
         Std::Sample => (squares / (count - 1.0)).sqrt() + config.epsilon,

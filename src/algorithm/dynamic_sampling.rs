@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum DynamicSampling {
-    /// Every group trains.
     None {},
     /// Groups that are all correct or all wrong are dropped, and further prompts are
     /// sampled until the batch is full.
@@ -15,7 +14,6 @@ pub enum DynamicSampling {
         /// Cap on generation rounds for one rollout step; 0 is no cap.
         max_rounds: u32,
         at_cap: AtCap,
-        /// What happens to useful groups beyond the batch.
         surplus: Surplus,
     },
 }
@@ -48,14 +46,10 @@ pub fn is_useful(correct: usize, group_size: usize) -> bool {
     0 < correct && correct < group_size
 }
 
-/// What follows a generation round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefillNext {
-    /// The buffer holds the batch.
     Train,
-    /// Another round is needed and allowed.
     SampleMore,
-    /// The batch is not full and no further round is allowed.
     CapReached,
 }
 
@@ -69,7 +63,6 @@ pub struct Buffer<G> {
 }
 
 impl<G> Buffer<G> {
-    /// A buffer that starts with the groups that the last step carried over.
     pub fn new(carried: Vec<G>) -> Self {
         Self { groups: carried, rounds: 0, sampled: 0, kept: 0 }
     }
@@ -85,9 +78,8 @@ impl<G> Buffer<G> {
         kept
     }
 
-    /// Whether to train on `target` groups or to sample again. `max_rounds` counts the
-    /// rounds of this step, the current one included; 0 is no cap
-    /// (dapo_ray_trainer.py:277-290 of the released recipe).
+    /// Whether to train on `target` groups or to sample again. `max_rounds` counts the rounds of this step, the
+    /// current one included; 0 is no cap (dapo_ray_trainer.py:277-290 of the released recipe).
     pub fn next(&self, target: usize, max_rounds: u32) -> RefillNext {
         if self.groups.len() >= target {
             RefillNext::Train
@@ -108,27 +100,22 @@ impl<G> Buffer<G> {
         }
     }
 
-    /// Groups in the buffer, carried ones included.
     pub fn len(&self) -> usize {
         self.groups.len()
     }
 
-    /// There is nothing to train on.
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
 
-    /// Generation rounds of this step so far.
     pub fn rounds(&self) -> u32 {
         self.rounds
     }
 
-    /// Groups generated in this step so far, before filtering.
     pub fn sampled(&self) -> usize {
         self.sampled
     }
 
-    /// What to say when the run stops at the cap.
     pub fn cap_reached(&self, target: usize) -> CapReached {
         CapReached {
             rounds: self.rounds,
@@ -148,13 +135,9 @@ impl<G> Buffer<G> {
 )]
 pub struct CapReached {
     pub rounds: u32,
-    /// Useful groups among those sampled in this step.
     pub kept: usize,
-    /// Groups sampled in this step.
     pub sampled: usize,
-    /// Groups in the buffer, carried ones included.
     pub buffered: usize,
-    /// Groups that the batch needs.
     pub target: usize,
 }
 

@@ -4,11 +4,9 @@ use crate::numerics::{Numerics, operations::exp};
 use serde::{Deserialize, Serialize};
 use tch::Tensor;
 
-/// KL penalty added to the per-token loss.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Kl {
-    /// No reference policy is kept.
     None {},
     /// β · estimator(log π_θ, log π_ref).
     Penalty {
@@ -22,9 +20,7 @@ pub enum Kl {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KlEstimator {
-    /// log π_θ − log π_ref.
     K1,
-    /// ½ (log π_θ − log π_ref)².
     K2,
     /// e^κ − κ − 1 with κ = log π_ref − log π_θ (GRPO).
     K3,

@@ -14,9 +14,8 @@ pub fn workload(length: u64) -> u64 {
     24_576 * length + length * length
 }
 
-/// Indices of `lengths` in the released code's order for this number of ranks: rank 0's rows,
-/// then rank 1's (verl/trainer/ppo/ray_trainer.py:1149-1159). With one rank it is the
-/// order of the whole batch.
+/// Indices of `lengths` in the released code's order for this number of ranks: rank 0's rows, then rank 1's
+/// (verl/trainer/ppo/ray_trainer.py:1149-1159). With one rank it is the order of the whole batch.
 ///
 /// # Panics
 /// When `ranks` is 0 or does not divide the number of rows.

@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Overlong {
-    /// Overlong Filtering: truncated responses leave the loss. Their reward stays in the
-    /// group's statistics.
+    /// Overlong Filtering: truncated responses leave the loss. Their reward stays in the group's statistics.
     pub filter: bool,
     /// Soft Overlong Punishment, Eq. 13.
     pub punishment: Punishment,
@@ -18,7 +17,6 @@ pub struct Overlong {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Punishment {
-    /// No length penalty.
     None {},
     /// A penalty that grows linearly over the last `cache_tokens` before L_max.
     Soft {
@@ -26,7 +24,6 @@ pub enum Punishment {
         cache_tokens: u64,
         /// Multiplies the penalty; 1 in the paper.
         factor: f64,
-        /// The penalty beyond L_max.
         beyond: Beyond,
     },
 }

@@ -22,7 +22,6 @@ pub struct Prompt {
     pub tokens: Vec<u32>,
 }
 
-/// Why a response ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Finish {
@@ -44,9 +43,7 @@ pub struct Rollout {
     /// Entropy of the distribution that each token was drawn from, in nats; empty where the sampler
     /// was not asked for it.
     pub rollout_entropy: Vec<f64>,
-    /// Whether a stop token or the length limit ended the response.
     pub finish: Finish,
-    /// The response decoded without special tokens.
     pub text: String,
 }
 
@@ -66,7 +63,6 @@ impl Rollout {
         Self { tokens, rollout_log_probs, rollout_entropy: Vec::new(), finish, text }
     }
 
-    /// The response hit L_max without a stop token.
     pub fn truncated(&self) -> bool {
         self.finish == Finish::Length
     }
@@ -75,7 +71,6 @@ impl Rollout {
 /// A rollout with its reward R_i.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScoredRollout {
-    /// The sampled response.
     pub rollout: Rollout,
     /// `is_equivalent(answer, response)` of Eq. 7. Dynamic Sampling looks at this alone.
     pub is_correct: bool,
@@ -99,7 +94,6 @@ pub struct Group<R> {
     pub prompt: Prompt,
     /// How often this problem had been sampled before in the same rollout step.
     pub attempt: u32,
-    /// G responses, indexed by sample number.
     pub rollouts: Vec<R>,
 }
 

@@ -13,7 +13,6 @@ use crate::algorithm::{
 pub struct Row {
     /// Index of its group in the rollout step's batch.
     pub group: usize,
-    /// Prompt and response token ids.
     pub tokens: Vec<u32>,
     pub prompt_tokens: usize,
     /// Â_i of Eq. 9.
@@ -44,7 +43,6 @@ pub struct Selection<'a> {
 }
 
 impl<'a> Selection<'a> {
-    /// A step that begins with the groups that the last one carried over.
     pub fn new(dapo: &'a Dapo, prompts_per_step: u64, carried: Vec<Group<ScoredRollout>>) -> Self {
         let buffer = Buffer::new((0..carried.len()).collect());
         let prompts_per_step = prompts_per_step as usize;
@@ -75,7 +73,6 @@ impl<'a> Selection<'a> {
         }
     }
 
-    /// Groups that were generated in this step so far.
     pub fn generated(&self) -> &[Group<ScoredRollout>] {
         &self.groups[self.carried..]
     }
@@ -127,7 +124,6 @@ impl Selected {
         self.batch.iter().map(|&index| &self.groups[index]).collect()
     }
 
-    /// The groups that wait for the next step.
     pub fn waiting(&self) -> Vec<Group<ScoredRollout>> {
         self.surplus.iter().map(|&index| self.groups[index].clone()).collect()
     }

@@ -5,14 +5,12 @@
 /// the sum of all; under the response mean every response has the same share.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WeightShift {
-    /// Total-variation distance, in [0, 1), between the weight of each token and its weight
-    /// under the response mean, both scaled to sum 1: the share of the loss that lies on other
-    /// tokens than it would.
+    /// Total-variation distance, in [0, 1), between the weight of each token and its weight under the response
+    /// mean, both scaled to sum 1: the share of the loss that lies on other tokens than it would.
     pub moved_share: f64,
     /// Mean share of the longest quarter of the responses (at least one) over their share
     /// under the response mean: above 1 where long responses gained.
     pub longest_quarter: f64,
-    /// The same of the shortest quarter.
     pub shortest_quarter: f64,
 }
 

@@ -1,8 +1,7 @@
-//! Libraries that panic on malformed files: polars on some parquet (a page that is shorter than
-//! its header says, an unknown encoding), tokenizers on some `tokenizer.json` (a decoder that is
-//! cut off). A file is user input, and user input never ends this program: this module alone turns
-//! such a panic into a message. It does the same when LibTorch runs out of memory
-//! ([`crate::numerics::halving`]).
+//! Libraries that panic on malformed files: polars on some parquet (a page that is shorter than its header
+//! says, an unknown encoding), tokenizers on some `tokenizer.json` (a decoder that is cut off). A file is user
+//! input, and user input never ends this program: this module alone turns such a panic into a message. It does
+//! the same when LibTorch runs out of memory ([`crate::numerics::halving`]).
 //!
 //! A failed allocation ends the process (SIGABRT) and cannot be contained. polars 0.55 reserves as
 //! many validity bits as a damaged page's run length claims, up to 2^61 bytes, so

@@ -6,7 +6,6 @@
 pub struct Pace {
     /// Units and seconds that earlier work took.
     prior: (f64, f64),
-    /// Units that were done at the first look.
     first: Option<u64>,
     /// Units that were done at the last change, and its time.
     last: (u64, f64),
@@ -27,10 +26,10 @@ impl Pace {
         }
         let at = self.last.1;
         let (units, seconds) = self.prior;
-        let made = done.saturating_sub(first);
-        let mean = match made {
+        let new_units = done.saturating_sub(first);
+        let mean = match new_units {
             0 => seconds / units,
-            _ => (seconds + at) / (units + made as f64),
+            _ => (seconds + at) / (units + new_units as f64),
         };
         mean.is_finite().then(|| (mean * left - (now - at)).max(0.0))
     }

@@ -60,7 +60,6 @@ impl Purpose {
     }
 }
 
-/// One part of a stream's key.
 #[derive(Debug, Clone, Copy)]
 pub enum Id<'a> {
     Number(u64),

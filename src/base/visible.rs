@@ -20,9 +20,10 @@ pub fn visible(text: &str) -> String {
 fn escaped(text: &str, plain: &[char]) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
-        match plain.contains(&character) {
-            true => shown.push(character),
-            false => shown.extend(character.escape_debug()),
+        if plain.contains(&character) {
+            shown.push(character)
+        } else {
+            shown.extend(character.escape_debug())
         }
     }
     shown

@@ -74,24 +74,22 @@ thread_local! {
 }
 
 fn pool() -> Rc<rayon::ThreadPool> {
-    let made = || {
-        let threads = || rayon::ThreadPoolBuilder::new().num_threads(count());
-        // What the calling thread frees it gets again; other threads give memory back at once. A thread
-        // can be in one pool, so after another count it only waits.
-        let own = threads().use_current_thread().build();
-        Rc::new(own.or_else(|_| threads().build()).expect("threads of this process"))
-    };
-    POOL.with_borrow_mut(|pool| {
-        if pool.as_ref().is_none_or(|pool| pool.current_num_threads() != count()) {
-            *pool = Some(made());
-        }
-        pool.clone().expect("a pool was made")
+    POOL.with_borrow_mut(|pool| match pool {
+        Some(pool) if pool.current_num_threads() == count() => pool.clone(),
+        _ => pool.insert(new_pool()).clone(),
     })
 }
 
-/// Runs work whose operations are shared among [`count`] threads by [`by_rows`] and [`in_parts`]: for
-/// large operations, of which two side by side would hold twice as much. No result depends on the number
-/// of threads.
+fn new_pool() -> Rc<rayon::ThreadPool> {
+    let threads = || rayon::ThreadPoolBuilder::new().num_threads(count());
+    // What the calling thread frees it gets again; other threads give memory back at once. A thread
+    // can be in one pool, so after another count it only waits.
+    let own = threads().use_current_thread().build();
+    Rc::new(own.or_else(|_| threads().build()).expect("threads of this process"))
+}
+
+/// Runs work whose operations are shared among [`count`] threads by [`by_rows`] and [`in_parts`]: for large
+/// operations, of which two side by side would hold twice as much. No result depends on the number of threads.
 pub fn in_pool<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     match count() {
         1 => work(),

@@ -50,13 +50,13 @@ mod tests {
 
     #[test]
     fn a_base_policy_is_known_by_its_name_and_seed() {
-        let of = |path: &str, seed| of_seed(Path::new(path), seed).map(|it| it.recipe);
+        let of = |path: &str, seed| of_seed(Path::new(path), seed).map(|base| base.recipe);
         let sums = Some("experiments/sums/recipe.toml".to_string());
         assert_eq!(of("runs/bases/signed-sums-106", 106), sums);
         assert_eq!(of("runs/bases/signed-sums-106", 6), None);
         assert_eq!(of("golden/mini-aime/base", 1), None);
         let tuned = Path::new("models/SmolLM2-135M-word-problems");
-        let command = |up| of_seed(tuned, 3).map(|it| it.command(up, tuned, 3));
+        let command = |up| of_seed(tuned, 3).map(|base| base.command(up, tuned, 3));
         assert_eq!(command(""), Some("./justw smollm2".to_string()));
         assert_eq!(command("../"), Some("../justw smollm2".to_string()));
     }

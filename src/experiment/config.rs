@@ -57,8 +57,7 @@ pub struct ArmIdentity<'a> {
     engine: Engine,
 }
 
-/// The inputs that are parameters, not files: files are told apart by their digests, in a run's
-/// key.
+/// The inputs that are parameters, not files: files are told apart by their digests, in a run's key.
 #[derive(Debug, Serialize)]
 struct ArmInputs<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,7 +80,6 @@ enum ArmData {
 pub const SEED_IN_PATH: &str = "{seed}";
 
 impl Experiment {
-    /// With the base policy of its seed.
     pub fn of_its_seed(mut self) -> Self {
         if let Some(path) = self.inputs.model.to_str() {
             self.inputs.model = path.replace(SEED_IN_PATH, &self.execution.seed.to_string()).into();
@@ -89,7 +87,6 @@ impl Experiment {
         self
     }
 
-    /// Whether runs of different seeds start from different base policies.
     pub fn has_base_of_seed(&self) -> bool {
         self.inputs.model.to_string_lossy().contains(SEED_IN_PATH)
     }
@@ -146,7 +143,6 @@ impl Experiment {
     }
 }
 
-/// Which trainer runs an experiment.
 #[derive(
     Debug,
     Clone,
@@ -239,7 +235,6 @@ pub enum SamplerWeights {
     Int8,
 }
 
-/// How a token is drawn from the policy's distribution.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sampling {
@@ -249,14 +244,12 @@ pub struct Sampling {
     pub top_p: f64,
     /// Keeps this many most probable tokens; 0 keeps all.
     pub top_k: u64,
-    /// Absent: the log-prob of a token is that of the whole vocabulary, which the ratio of Eq. 9
-    /// is taken over.
+    /// Absent: the log-prob of a token is that of the whole vocabulary, which the ratio of Eq. 9 is taken over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_probs: Option<LogProbsOver>,
 }
 
 impl Sampling {
-    /// Whether top-p or top-k leave tokens out.
     pub fn keeps_a_part(&self) -> bool {
         self.top_p < 1.0 || self.top_k > 0
     }
@@ -299,7 +292,6 @@ pub struct Training {
     pub mini_batch_order: MiniBatchOrder,
 }
 
-/// Order of the rollouts before they are cut into mini-batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MiniBatchOrder {
@@ -316,12 +308,9 @@ pub enum MiniBatchOrder {
 #[serde(deny_unknown_fields)]
 pub struct Optimizer {
     pub learning_rate: f64,
-    /// β₁.
     pub beta1: f64,
-    /// β₂.
     pub beta2: f64,
     pub epsilon: f64,
-    /// Decoupled weight decay, multiplied by the rate.
     pub weight_decay: f64,
     /// Gradients are scaled down to this global L2 norm.
     pub max_gradient_norm: f64,
@@ -374,7 +363,7 @@ impl Evaluation {
     /// Whether a set is evaluated after so many rollout steps; 0 is the base policy.
     pub fn is_due(&self, set: &str, step: u64, is_end: bool) -> bool {
         let is_on_the_way = step.is_multiple_of(self.every_steps)
-            && self.during_training.iter().any(|it| it == set);
+            && self.during_training.iter().any(|name| name == set);
         step == 0 || is_end || is_on_the_way
     }
 }
@@ -416,7 +405,6 @@ pub struct InputPaths {
 }
 
 impl InputPaths {
-    /// The policy's folder and the files of problems.
     pub fn paths(&mut self) -> Vec<&mut PathBuf> {
         let mut paths = vec![&mut self.model];
         if let Data::Files { train, dev, test } = &mut self.data {
@@ -477,7 +465,6 @@ pub enum Data {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Execution {
-    /// The run seed: every random draw derives from it.
     pub seed: u64,
     pub threads: u64,
     pub micro_batch_rollouts: u64,

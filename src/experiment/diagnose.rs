@@ -26,9 +26,10 @@ pub fn explained(merged: &Table, failure: Failure) -> Failure {
     match inside {
         Some(table) if failure.reason.starts_with("unknown variant") => {
             let key = format!("{}.kind", failure.key);
-            let reason = match table.contains_key("kind") {
-                true => with_suggestion(&failure.reason),
-                false => failure.reason,
+            let reason = if table.contains_key("kind") {
+                with_suggestion(&failure.reason)
+            } else {
+                failure.reason
             };
             Failure { key, reason }
         }
@@ -55,8 +56,7 @@ pub fn explained(merged: &Table, failure: Failure) -> Failure {
     }
 }
 
-/// An unknown key of a table with a `kind`: serde names the table; the key may belong to
-/// another kind.
+/// An unknown key of a table with a `kind`: serde names the table; the key may belong to another kind.
 fn unknown_in_variant(merged: &Table, table: &Table, failure: Failure) -> Failure {
     let Some(stray) = failure.reason.split('`').nth(1).map(str::to_string) else { return failure };
     // The table's own name is the unknown one.
@@ -75,12 +75,13 @@ fn unknown_in_variant(merged: &Table, table: &Table, failure: Failure) -> Failur
             .is_none_or(|reason| !reason.starts_with(&unknown))
     };
     let owners: Vec<String> = kinds(merged, &failure.key).into_iter().filter(belongs).collect();
-    let reason = match owners.is_empty() {
-        true => with_suggestion(&failure.reason),
-        false => format!(
+    let reason = if owners.is_empty() {
+        with_suggestion(&failure.reason)
+    } else {
+        format!(
             "unknown field `{stray}` with kind = \"{kind}\"; it is a key of kind = {}",
             quoted(&owners)
-        ),
+        )
     };
     Failure { key: format!("{}.{stray}", failure.key), reason }
 }
@@ -123,7 +124,6 @@ fn with_variants(merged: &Table, failure: &Failure) -> String {
     }
 }
 
-/// The kinds of a table at a key; none when it has no kinds.
 fn kinds(merged: &Table, key: &str) -> Vec<String> {
     let mut probe = Table::new();
     probe.insert("kind".into(), Value::String(NOBODY.into()));
@@ -133,8 +133,7 @@ fn kinds(merged: &Table, key: &str) -> Vec<String> {
     }
 }
 
-/// serde's message at `key` (or inside it) when another value stands there; none when the
-/// failure is elsewhere.
+/// serde's message at `key` (or inside it) when another value stands there; none when the failure is elsewhere.
 fn reason_with(merged: &Table, key: &str, value: Value) -> Option<String> {
     let here = |failure: &Failure| {
         let inside = failure.key.strip_prefix(key);
@@ -146,17 +145,19 @@ fn reason_with(merged: &Table, key: &str, value: Value) -> Option<String> {
 /// The names that a key takes, or the type of its value; `None` where the table cannot have it.
 pub fn allowed(merged: &Table, key: &str) -> Option<String> {
     if let Some(table) = key.strip_suffix(".kind") {
-        return Some(kinds(merged, table)).filter(|kinds| !kinds.is_empty()).map(|it| quoted(&it));
+        return Some(kinds(merged, table))
+            .filter(|kinds| !kinds.is_empty())
+            .map(|kinds| quoted(&kinds));
     }
     let reason = parse(&with(merged, key, Value::String(NOBODY.into()))?).err()?.reason;
     // The table is of a kind that has no such key.
     if reason.starts_with("unknown field") {
         return None;
     }
-    match reason.starts_with("unknown variant") {
-        true => Some(quoted(&valid_names(&reason))),
-        false => Some(reason.split_once("expected ")?.1.to_string()),
+    if reason.starts_with("unknown variant") {
+        return Some(quoted(&valid_names(&reason)));
     }
+    Some(reason.split_once("expected ")?.1.to_string())
 }
 
 pub fn with(merged: &Table, key: &str, value: Value) -> Option<Table> {
@@ -201,7 +202,6 @@ pub fn with_suggestion(reason: &str) -> String {
     }
 }
 
-/// The name that was meant, if one is near.
 pub fn nearest(wrong: &str, names: &[String]) -> Option<String> {
     let near = names.iter().map(|name| (strsim::osa_distance(wrong, name), name)).min();
     near.filter(|(distance, name)| 2 * distance <= wrong.len().max(name.len()))

@@ -42,8 +42,7 @@ pub fn find(name: &Path) -> Result<PathBuf, ExperimentError> {
     Err(format!("{shown} is no file, no run folder, and no arm; {reason}").into())
 }
 
-/// File and name of each experiment here. One that cannot be used is passed over: it was not
-/// asked for.
+/// File and name of each experiment here. One that cannot be used is passed over: it was not asked for.
 fn arms() -> Vec<(PathBuf, String)> {
     let all = FOLDERS.iter().map(Path::new).flat_map(|folder| {
         let names = files::list(folder).unwrap_or_default().into_iter();

@@ -1,10 +1,11 @@
-//! Every key of an experiment: its meaning, its unit, and where the paper and the released code
-//! state its value. `dapo config diff`, `explain` and the comparison of an arm with the paper read
-//! it. The facts are in `keys.toml` and in the methods' files.
+//! Every key of an experiment: its meaning, its unit, its range, and where the paper and the released
+//! code state its value. Validation, `dapo config diff`, `explain` and the comparison of an arm with the
+//! paper read it. The facts are in `keys.toml` and in the methods' files.
 
 use crate::algorithm::methods;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::fmt::{Display, Formatter};
 use std::sync::LazyLock;
 
 static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| {
@@ -25,7 +26,7 @@ pub fn of(path: &str) -> Option<&'static Key> {
     all().find(|key| key.matches(path))
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Key {
     /// `*` stands for any one name.
@@ -34,6 +35,9 @@ pub struct Key {
     /// Empty for names and pure numbers.
     #[serde(default)]
     pub unit: String,
+    /// `None` where every value of the key's type is allowed.
+    pub range: Option<KeyRange>,
+    pub needs: Option<Needs>,
     #[serde(default)]
     pub paper: Stated,
     #[serde(default)]
@@ -49,7 +53,55 @@ impl Key {
     }
 }
 
-/// What one source says about a key.
+/// Finite numbers between a lower and an upper bound; at most one of each is stated.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct KeyRange {
+    pub at_least: Option<f64>,
+    pub above: Option<f64>,
+    pub at_most: Option<f64>,
+    pub below: Option<f64>,
+}
+
+impl KeyRange {
+    pub fn contains(&self, value: f64) -> bool {
+        value.is_finite()
+            && self.at_least.is_none_or(|bound| value >= bound)
+            && self.above.is_none_or(|bound| value > bound)
+            && self.at_most.is_none_or(|bound| value <= bound)
+            && self.below.is_none_or(|bound| value < bound)
+    }
+}
+
+/// As it stands after "must be".
+impl Display for KeyRange {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        match (self.at_least, self.above, self.at_most, self.below) {
+            (Some(low), _, Some(high), _) => write!(f, "from {low} to {high}"),
+            (Some(low), _, _, Some(high)) => write!(f, "in [{low}, {high})"),
+            (_, Some(low), Some(high), _) => write!(f, "in ({low}, {high}]"),
+            (_, Some(low), _, Some(high)) => write!(f, "in ({low}, {high})"),
+            (Some(low), ..) => write!(f, "at least {low}"),
+            (_, Some(low), ..) => write!(f, "above {low}"),
+            (_, _, Some(high), _) => write!(f, "at most {high}"),
+            (_, _, _, Some(high)) => write!(f, "below {high}"),
+            (None, None, None, None) => f.write_str("finite"),
+        }
+    }
+}
+
+/// The value of another key without which a key may not be stated.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Needs {
+    pub key: String,
+    pub value: String,
+    /// A value of the key that may always be stated.
+    pub except: Option<String>,
+    /// Why, as a sentence without a full stop.
+    pub because: String,
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Stated {
@@ -65,12 +117,14 @@ pub struct Stated {
 impl Stated {
     /// In one line: value, remark and place, or `absent`.
     pub fn sentence(&self) -> String {
-        let said = self.value.iter().chain([&self.remark]).filter(|part| !part.is_empty());
-        let said: Vec<&str> = said.map(String::as_str).collect();
-        match (said.is_empty(), self.place.as_str()) {
-            (true, _) => "absent".to_string(),
-            (false, "") => said.join("; "),
-            (false, place) => format!("{} ({place})", said.join("; ")),
+        let parts = self.value.iter().chain([&self.remark]).filter(|part| !part.is_empty());
+        let parts: Vec<&str> = parts.map(String::as_str).collect();
+        if parts.is_empty() {
+            "absent".to_string()
+        } else if self.place.is_empty() {
+            parts.join("; ")
+        } else {
+            format!("{} ({})", parts.join("; "), self.place)
         }
     }
 }

@@ -12,7 +12,6 @@ use toml::{Table, Value};
 /// Naive GRPO on the embedded benchmark, with every key.
 const BASE: &str = include_str!("../../experiments/base.toml");
 
-/// GRPO itself, as an arm.
 const GRPO: &str = "grpo";
 
 /// Arms by name, each as the file that says what differs from [`BASE`]. Those of methods with a file
@@ -65,10 +64,8 @@ pub const MODEL: [(&str, &[u8]); 5] = [
     ("tokenizer_config.json", include_bytes!("../../golden/mini-aime/base/tokenizer_config.json")),
 ];
 
-/// What a study is about.
 #[derive(Debug, Clone)]
 pub struct Starter {
-    /// Names the grid and the base.
     pub name: String,
     pub question: String,
     /// In order; the first one is what the others are compared with.
@@ -111,7 +108,6 @@ pub fn experiments() -> Vec<(String, Table)> {
 }
 
 impl Starter {
-    /// File name → text.
     pub fn texts(&self) -> Result<BTreeMap<&'static str, String>, ExperimentError> {
         let base = self.base();
         Ok([("grid.toml", self.grid(&base)?), ("README.md", self.readme()), ("base.toml", base)]
@@ -193,9 +189,10 @@ impl Starter {
             .try_fold(&Value::Table(base.clone()), |value, key| value.get(*key))
             .and_then(Value::as_integer);
         let soft = patch.get_mut("dapo").and_then(|dapo| dapo.get_mut("overlong"));
-        if let (Some(punishment), Some(limit)) =
-            (soft.and_then(|it| it.get_mut("punishment")).and_then(Value::as_table_mut), limit)
-        {
+        if let (Some(punishment), Some(limit)) = (
+            soft.and_then(|overlong| overlong.get_mut("punishment")).and_then(Value::as_table_mut),
+            limit,
+        ) {
             // The paper's fifth of L_max.
             punishment.insert("cache_tokens".to_string(), Value::from(limit / 5));
         }

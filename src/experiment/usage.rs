@@ -1,10 +1,9 @@
 //! How a key is used: what it can be, and what the arms of this repository set there.
 
-use crate::experiment::{compare, diagnose, starter, validate};
+use crate::experiment::{compare, diagnose, sources, starter};
 use serde::Serialize;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
-use toml::Value;
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct KeyUsage {
@@ -38,15 +37,7 @@ pub fn of(path: &str) -> KeyUsage {
         "u64" => "an integer".to_string(),
         _ => names,
     });
-    let range = tables.iter().find_map(|(_, table)| {
-        [Value::Float(-1.0), Value::Integer(0)].into_iter().find_map(|outside| {
-            let experiment = diagnose::parse(&diagnose::with(table, &path, outside)?).ok()?;
-            let start = format!("{path} must be ");
-            let problems = validate::ranges(&experiment);
-            let problem = problems.iter().find_map(|problem| problem.strip_prefix(&start))?;
-            problem.split_once(", got").map(|(range, _)| range.to_string())
-        })
-    });
+    let range = sources::of(&path).and_then(|key| key.range).map(|range| range.to_string());
     let allowed = match (names, range) {
         (Some(names), Some(range)) => Some(format!("{names}, {range}")),
         (names, range) => names.or(range),
@@ -75,6 +66,8 @@ mod tests {
         // Keys that methods of one kind alone have.
         let level = of("dapo.method.level").allowed.unwrap();
         assert_eq!(level, "\"token\" or \"sequence\" or \"sequence-mean\"");
-        assert_eq!(of("dapo.method.clipped_share").allowed.unwrap(), "a number, in [0, 1]");
+        assert_eq!(of("dapo.method.clipped_share").allowed.unwrap(), "a number, in (0, 1]");
+        assert_eq!(of("execution.threads").allowed.unwrap(), "an integer, from 1 to 1024");
+        assert_eq!(of("execution.pass_tokens").allowed.unwrap(), "an integer, from 1 to 16777216");
     }
 }

@@ -1,285 +1,251 @@
-//! Ranges, finiteness and agreement between fields. All problems of an experiment are reported at
-//! once.
+//! What the values of an experiment must satisfy: the range of each key and what it needs (`keys.toml`), and
+//! the conditions between keys. All problems are reported at once.
 
-use crate::algorithm::{
-    Aggregation, AtCap, Dapo, DualClip, DynamicSampling, Kl, LogRatioClamp, Punishment, Std,
-    TokenMeanUnit,
-};
-use crate::experiment::{
-    Device, Evaluation, Execution, Experiment, MiniBatchOrder, Optimizer, RolloutSettings,
-    Sampling, Training, WeightKind, config::NEWEST_FORMAT,
-};
-use crate::numerics::Numerics;
-use std::fmt::Display;
+use crate::algorithm::{Aggregation, AtCap, DynamicSampling, Punishment, Std, TokenMeanUnit};
+use crate::experiment::sources::{self, KeyRange, Needs};
+use crate::experiment::{Experiment, MiniBatchOrder};
+use serde_json::Value;
 
-/// Bound on counts of prompts, rollouts, tokens and steps; the paper's largest is 20,480. The
-/// product of two such counts does not overflow.
+/// Bound on rollouts of a step or a round, as `keys.toml` has it for each factor: the product of two
+/// such counts does not overflow. The paper's largest is 8192.
 const MOST: u64 = 1 << 24;
 
+/// The upper end of the range of `execution.threads`.
 pub const MOST_THREADS: u64 = 1024;
 
 /// Everything that is wrong with an experiment, one sentence each, starting with the key's path.
 pub fn problems(experiment: &Experiment) -> Vec<String> {
-    let mut check = ValidationCheck { problems: ranges(experiment) };
-    let is_exact = experiment.numerics == Numerics::Exact;
-    let Execution { memory, device, weights, pass_tokens, .. } = &experiment.execution;
-    check.that(!(is_exact && memory.is_some()), || {
-        "execution.memory is for numerics = \"fast\"; exact arithmetic keeps its own tape".into()
-    });
-    for (key, stated) in [
-        ("execution.device", device.is_some_and(|device| device != Device::Cpu)),
-        ("execution.weights", weights.is_some_and(|weights| weights != WeightKind::F32)),
-        ("execution.pass_tokens", pass_tokens.is_some()),
-    ] {
-        check.that(!(is_exact && stated), || {
-            format!(
-                "{key} is for numerics = \"fast\"; exact arithmetic is f32 on the processor, and no cut into passes changes it"
-            )
-        });
-    }
-    check_batches(&mut check, experiment);
-    check_groups(&mut check, experiment);
-    check.problems
-}
-
-/// Problems of single values, whatever the other keys say.
-pub fn ranges(experiment: &Experiment) -> Vec<String> {
-    let Experiment { name, rollout, dapo, training, optimizer, evaluation, execution, .. } =
-        experiment;
-    let mut check = ValidationCheck { problems: Vec::new() };
-    check_name(&mut check, name);
-    check_rollout(&mut check, rollout);
-    check_training(&mut check, training);
-    check_optimizer(&mut check, optimizer);
-    check_evaluation(&mut check, evaluation);
-    check_execution(&mut check, execution);
-    check.at_least_one("checkpoints.keep_last", experiment.checkpoints.keep_last);
-    check_dapo(&mut check, dapo);
-    let format = experiment.record_format();
-    check.that((1..=NEWEST_FORMAT).contains(&format), || {
-        format!("records.format must be from 1 to {NEWEST_FORMAT}, got {format}")
-    });
-    check.problems
-}
-
-struct ValidationCheck {
-    problems: Vec<String>,
-}
-
-impl ValidationCheck {
-    fn that(&mut self, holds: bool, problem: impl FnOnce() -> String) {
-        if !holds {
-            self.problems.push(problem());
+    let mut problems = ranges(experiment);
+    let experiment_json = json(experiment);
+    for key in sources::all() {
+        let Some(needs) = &key.needs else { continue };
+        for (path, value) in stated(&experiment_json, &key.path) {
+            problems.extend(unmet(&experiment_json, &path, value, needs));
         }
     }
+    problems.extend(sampling(experiment));
+    problems.extend(evaluation(experiment));
+    problems.extend(batches(experiment));
+    problems.extend(groups(experiment));
+    problems.extend(method(experiment));
+    problems
+}
 
-    /// A value in a range; `nan` and infinities are in none.
-    fn number(&mut self, key: &str, value: f64, range: &str, inside: impl Fn(f64) -> bool) {
-        self.that(value.is_finite() && inside(value), || {
-            format!("{key} must be {range}, got {value}")
+/// Problems of single values, whatever the other keys are.
+pub fn ranges(experiment: &Experiment) -> Vec<String> {
+    let experiment_json = json(experiment);
+    let mut problems: Vec<String> = name(&experiment.name).into_iter().collect();
+    for key in sources::all() {
+        let Some(range) = &key.range else { continue };
+        for (path, value) in stated(&experiment_json, &key.path) {
+            problems.extend(outside(&path, value, range));
+        }
+    }
+    problems
+}
+
+fn json(experiment: &Experiment) -> Value {
+    serde_json::to_value(experiment).expect("an experiment is representable in JSON")
+}
+
+/// The values at a path of the table of keys, with their own paths; none where the experiment does
+/// not state the key. Names that `*` stands for may have dots.
+fn stated<'a>(value: &'a Value, path: &str) -> Vec<(String, &'a Value)> {
+    let mut values = vec![(String::new(), value)];
+    for part in path.split('.') {
+        let tables = values.iter().filter_map(|(prefix, value)| Some((prefix, value.as_object()?)));
+        let entries = tables.flat_map(|(prefix, table)| {
+            let chosen = table.iter().filter(|(name, _)| part == "*" || *name == part);
+            chosen.map(|(name, value)| match prefix.as_str() {
+                "" => (name.clone(), value),
+                prefix => (format!("{prefix}.{name}"), value),
+            })
         });
+        values = entries.collect();
     }
+    values
+}
 
-    fn at_least_one(&mut self, key: &str, value: u64) {
-        self.that(value >= 1, || format!("{key} must be at least 1, got 0"));
-        self.that(value <= MOST, || format!("{key} must be at most {MOST}, got {value}"));
+/// JSON has null for NaN and infinities.
+fn outside(path: &str, value: &Value, range: &KeyRange) -> Option<String> {
+    match value.as_f64() {
+        Some(number) if range.contains(number) => None,
+        Some(_) => Some(format!("{path} must be {range}, got {value}")),
+        None => Some(format!("{path} must be {range}, got NaN or an infinity")),
     }
+}
 
-    fn at_most(&mut self, key: &str, value: u64, limit: u64, what: impl Display) {
-        self.that(value <= limit, || {
-            format!("{key} must be at most {what} ({limit}), got {value}")
-        });
+fn unmet(experiment: &Value, path: &str, value: &Value, needs: &Needs) -> Option<String> {
+    let Needs { key, value: needed, except, because } = needs;
+    let is_met = stated(experiment, key).iter().any(|(_, value)| *value == needed);
+    let is_excepted = except.as_ref().is_some_and(|except| value == except);
+    if is_met || is_excepted {
+        return None;
     }
+    Some(format!("{path} = {value} needs {key} = \"{needed}\": {because}"))
 }
 
 /// A run's folder is named after the experiment.
-fn check_name(check: &mut ValidationCheck, name: &str) {
-    let plain = |character: char| character.is_ascii_alphanumeric() || "-_+.".contains(character);
-    let usable = !name.is_empty() && !name.starts_with('.') && name.chars().all(plain);
-    check.that(usable, || {
-        format!("name must be letters, digits and any of -_+. (not first), got {name:?}")
-    });
+fn name(name: &str) -> Option<String> {
+    (!is_plain_name(name))
+        .then(|| format!("name must be letters, digits and any of -_+. (not first), got {name:?}"))
 }
 
-fn check_sampling(check: &mut ValidationCheck, table: &str, sampling: &Sampling) {
-    let Sampling { temperature, top_p, top_k: _, log_probs: _ } = *sampling;
-    check.number(&format!("{table}.temperature"), temperature, "at least 0", |t| t >= 0.0);
-    check.number(&format!("{table}.top_p"), top_p, "in (0, 1]", |p| p > 0.0 && p <= 1.0);
+/// Whether files and folders can have the name on every system.
+pub fn is_plain_name(name: &str) -> bool {
+    !name.is_empty() && !name.starts_with('.') && name.chars().all(is_plain)
 }
 
-fn check_rollout(check: &mut ValidationCheck, rollout: &RolloutSettings) {
-    check.at_least_one("rollout.prompts_per_round", rollout.prompts_per_round);
-    check.at_least_one("rollout.group_size", rollout.group_size);
-    check.at_least_one("rollout.max_prompt_tokens", rollout.max_prompt_tokens);
-    check.at_least_one("rollout.max_response_tokens", rollout.max_response_tokens);
-    check_sampling(check, "rollout.sampling", &rollout.sampling);
-    check.that(rollout.sampling.log_probs.is_none() || rollout.sampling.keeps_a_part(), || {
-        "rollout.sampling.log_probs must be absent where top_p is 1 and top_k is 0: every token is kept"
-            .into()
-    });
-    check.that(rollout.sampling.temperature != 0.0, || {
-        "rollout.sampling.temperature must be above 0 (training divides the logits by it), got 0"
-            .into()
-    });
+pub fn is_plain(character: char) -> bool {
+    character.is_ascii_alphanumeric() || "-_+.".contains(character)
 }
 
-fn check_training(check: &mut ValidationCheck, training: &Training) {
-    check.at_least_one("training.rollout_steps", training.rollout_steps);
-    check.at_least_one("training.prompts_per_step", training.prompts_per_step);
-    check.at_least_one("training.mini_batch_rollouts", training.mini_batch_rollouts);
-    check.at_least_one("training.epochs_per_step", training.epochs_per_step);
+fn sampling(experiment: &Experiment) -> Vec<String> {
+    let training = &experiment.rollout.sampling;
+    let keeps_all = "rollout.sampling.log_probs must be absent where top_p is 1 and top_k is 0: every token is kept";
+    let evaluates = "evaluation.sampling.log_probs must be absent: nothing trains on evaluations";
+    refused([
+        (training.log_probs.is_some() && !training.keeps_a_part(), keeps_all.into()),
+        (experiment.evaluation.sampling.log_probs.is_some(), evaluates.into()),
+    ])
 }
 
-fn check_optimizer(check: &mut ValidationCheck, optimizer: &Optimizer) {
-    let Optimizer { learning_rate, beta1, beta2, epsilon, weight_decay, .. } = *optimizer;
-    check.number("optimizer.learning_rate", learning_rate, "above 0", |rate| rate > 0.0);
-    for (key, beta) in [("optimizer.beta1", beta1), ("optimizer.beta2", beta2)] {
-        check.number(key, beta, "in [0, 1)", |beta| (0.0..1.0).contains(&beta));
-    }
-    check.number("optimizer.epsilon", epsilon, "at least 0", |epsilon| epsilon >= 0.0);
-    check.number("optimizer.weight_decay", weight_decay, "at least 0", |decay| decay >= 0.0);
-    let norm = optimizer.max_gradient_norm;
-    check.number("optimizer.max_gradient_norm", norm, "above 0", |norm| norm > 0.0);
+/// The sentences of the conditions that hold.
+fn refused<const N: usize>(conditions: [(bool, String); N]) -> Vec<String> {
+    let holding = conditions.into_iter().filter(|(holds, _)| *holds);
+    holding.map(|(_, sentence)| sentence).collect()
 }
 
-fn check_evaluation(check: &mut ValidationCheck, evaluation: &Evaluation) {
-    check_sampling(check, "evaluation.sampling", &evaluation.sampling);
-    check.that(evaluation.sampling.log_probs.is_none(), || {
-        "evaluation.sampling.log_probs must be absent: nothing trains on evaluations".into()
-    });
-    for (set, &samples) in &evaluation.samples {
-        check.at_least_one(&format!("evaluation.samples.{set}"), samples);
-    }
-    let on_the_way = &evaluation.during_training;
-    for (index, set) in on_the_way.iter().enumerate() {
-        check.that(evaluation.samples.contains_key(set), || {
-            format!(
-                "evaluation.during_training names {set:?}, which evaluation.samples has no k for"
-            )
-        });
-        check.that(!on_the_way[..index].contains(set), || {
-            format!("evaluation.during_training names {set:?} twice")
-        });
-    }
+fn evaluation(experiment: &Experiment) -> Vec<String> {
+    let sets = &experiment.evaluation.during_training;
+    let of_set = |(index, set): (usize, &String)| {
+        let names = format!("evaluation.during_training names {set:?}");
+        refused([
+            (
+                !experiment.evaluation.samples.contains_key(set),
+                format!("{names}, which evaluation.samples has no k for"),
+            ),
+            (sets[..index].contains(set), format!("{names} twice")),
+        ])
+    };
+    sets.iter().enumerate().flat_map(of_set).collect()
 }
 
-fn check_execution(check: &mut ValidationCheck, execution: &Execution) {
-    check.at_least_one("execution.threads", execution.threads);
-    check.that(execution.threads <= MOST_THREADS || execution.threads > MOST, || {
-        format!("execution.threads must be at most {MOST_THREADS}, got {}", execution.threads)
-    });
-    check.at_least_one("execution.micro_batch_rollouts", execution.micro_batch_rollouts);
-    check.at_least_one("execution.generation_batch_rollouts", execution.generation_batch_rollouts);
-    if let Some(tokens) = execution.pass_tokens {
-        check.at_least_one("execution.pass_tokens", tokens);
-    }
-    if let Some(memory) = execution.memory {
-        let key = "execution.memory.logits_chunk_tokens";
-        check.at_most(key, memory.logits_chunk_tokens, MOST, MOST);
-    }
-}
-
-fn check_dapo(check: &mut ValidationCheck, dapo: &Dapo) {
-    check.number("dapo.clip.low", dapo.clip.low, "in (0, 1)", |low| low > 0.0 && low < 1.0);
-    check.number("dapo.clip.high", dapo.clip.high, "above 0", |high| high > 0.0);
-    let epsilon = dapo.advantage.epsilon;
-    check.number("dapo.advantage.epsilon", epsilon, "at least 0", |epsilon| epsilon >= 0.0);
-    if let Punishment::Soft { cache_tokens, factor, beyond: _ } = dapo.overlong.punishment {
-        check.at_least_one("dapo.overlong.punishment.cache_tokens", cache_tokens);
-        check.number("dapo.overlong.punishment.factor", factor, "at least 0", |f| f >= 0.0);
-    }
-    if let DualClip::Constant { c } = dapo.dual_clip {
-        check.number("dapo.dual_clip.c", c, "above 1", |c| c > 1.0);
-    }
-    if let LogRatioClamp::Symmetric { bound } = dapo.log_ratio_clamp {
-        check.number("dapo.log_ratio_clamp.bound", bound, "above 0", |bound| bound > 0.0);
-    }
-    if let Kl::Penalty { coefficient, estimator: _ } = dapo.kl {
-        check.number("dapo.kl.coefficient", coefficient, "at least 0", |beta| beta >= 0.0);
-    }
-    check.problems.extend(dapo.rules().problems(dapo));
-}
-
-fn check_batches(check: &mut ValidationCheck, experiment: &Experiment) {
+fn batches(experiment: &Experiment) -> Vec<String> {
     let Experiment { rollout, training, optimizer, dapo, .. } = experiment;
-    let rollouts = training.prompts_per_step.saturating_mul(rollout.group_size);
-    check.that(rollouts <= MOST, || {
-        format!(
-            "training.prompts_per_step × rollout.group_size must be at most {MOST}, got {rollouts}"
-        )
-    });
-    let round = rollout.prompts_per_round.saturating_mul(rollout.group_size);
-    check.that(round <= MOST, || {
-        format!(
-            "rollout.prompts_per_round × rollout.group_size must be at most {MOST}, got {round}"
-        )
-    });
+    let group = rollout.group_size;
+    let in_step = training.prompts_per_step.saturating_mul(group);
+    let in_round = rollout.prompts_per_round.saturating_mul(group);
     let mini_batch = training.mini_batch_rollouts;
-    let key = "training.mini_batch_rollouts";
-    check.at_most(key, mini_batch, rollouts, "prompts_per_step × group_size");
-    if mini_batch >= 1 && mini_batch <= rollouts {
-        check.that(rollouts.is_multiple_of(mini_batch), || {
-            format!(
-                "{key} must divide prompts_per_step × group_size ({rollouts}), got {mini_batch}"
-            )
-        });
-    }
-    let whole = rollout.group_size >= 1 && mini_batch.is_multiple_of(rollout.group_size);
-    let shuffled = training.mini_batch_order == MiniBatchOrder::ShuffledGroups;
-    check.that(whole || !shuffled, || {
-        format!(
-            "{key} must be a multiple of rollout.group_size ({}) with mini_batch_order = \
-             \"shuffled-groups\", which keeps groups whole, got {mini_batch}",
-            rollout.group_size
-        )
-    });
-    let per_group =
+    let keeps_groups = training.mini_batch_order == MiniBatchOrder::ShuffledGroups;
+    let mean_of_groups =
         dapo.aggregation == Aggregation::TokenMean && dapo.token_mean_unit == TokenMeanUnit::Group;
-    check.that(shuffled || !per_group, || {
-        "dapo.token_mean_unit must not be \"group\" with training.mini_batch_order = \
-         \"length-bands\", which tears groups apart"
-            .into()
-    });
-    let (ramp, steps) = (optimizer.warm_up.rollout_steps, training.rollout_steps);
-    check.at_most("optimizer.warm_up.rollout_steps", ramp, steps, "training.rollout_steps");
+    let (warm_up, steps) = (optimizer.warm_up.rollout_steps, training.rollout_steps);
+    refused([
+        (
+            in_step > MOST,
+            format!(
+                "training.prompts_per_step × rollout.group_size must be at most {MOST}, got {in_step}"
+            ),
+        ),
+        (
+            in_round > MOST,
+            format!(
+                "rollout.prompts_per_round × rollout.group_size must be at most {MOST}, got {in_round}"
+            ),
+        ),
+        (
+            mini_batch > in_step,
+            format!(
+                "training.mini_batch_rollouts must be at most prompts_per_step × group_size \
+                 ({in_step}), got {mini_batch}"
+            ),
+        ),
+        (
+            (1..=in_step).contains(&mini_batch) && !in_step.is_multiple_of(mini_batch),
+            format!(
+                "training.mini_batch_rollouts must divide prompts_per_step × group_size \
+                 ({in_step}), got {mini_batch}"
+            ),
+        ),
+        (
+            keeps_groups && !mini_batch.is_multiple_of(group),
+            format!(
+                "training.mini_batch_rollouts must be a multiple of rollout.group_size ({group}) with \
+                 mini_batch_order = \"shuffled-groups\", which keeps groups whole, got {mini_batch}"
+            ),
+        ),
+        (
+            mean_of_groups && !keeps_groups,
+            "dapo.token_mean_unit must not be \"group\" unless training.mini_batch_order is \
+             \"shuffled-groups\": the other orders tear groups apart"
+                .into(),
+        ),
+        (
+            warm_up > steps,
+            format!(
+                "optimizer.warm_up.rollout_steps must be at most training.rollout_steps ({steps}), got {warm_up}"
+            ),
+        ),
+    ])
 }
 
-fn check_groups(check: &mut ValidationCheck, experiment: &Experiment) {
+fn groups(experiment: &Experiment) -> Vec<String> {
     let Experiment { rollout, training, dapo, .. } = experiment;
-    let size = rollout.group_size;
-    check.that(size != 1 || dapo.advantage.std != Std::Sample, || {
-        "rollout.group_size must be at least 2 with dapo.advantage.std = \"sample\", got 1".into()
-    });
+    let mut problems = Vec::new();
+    if rollout.group_size == 1 && dapo.advantage.std == Std::Sample {
+        problems.push(
+            "rollout.group_size must be at least 2 with dapo.advantage.std = \"sample\", got 1"
+                .to_string(),
+        );
+    }
     let limit = rollout.max_response_tokens;
-    if let Punishment::Soft { cache_tokens, .. } = dapo.overlong.punishment {
-        check.that(cache_tokens < limit, || {
-            format!(
-                "dapo.overlong.punishment.cache_tokens must be below \
-                 rollout.max_response_tokens ({limit}), got {cache_tokens}"
-            )
-        });
+    if let Punishment::Soft { cache_tokens, .. } = dapo.overlong.punishment
+        && cache_tokens >= limit
+    {
+        problems.push(format!(
+            "dapo.overlong.punishment.cache_tokens must be below rollout.max_response_tokens \
+             ({limit}), got {cache_tokens}"
+        ));
     }
     let (round, step) = (rollout.prompts_per_round, training.prompts_per_step);
     match dapo.dynamic_sampling {
-        DynamicSampling::None {} => check.that(round == step, || {
-            format!(
-                "rollout.prompts_per_round must equal training.prompts_per_step ({step}) without \
-                 dynamic sampling, since every group trains, got {round}"
-            )
-        }),
+        DynamicSampling::None {} if round != step => problems.push(format!(
+            "rollout.prompts_per_round must equal training.prompts_per_step ({step}) without \
+             dynamic sampling, since every group trains, got {round}"
+        )),
+        DynamicSampling::None {} => {}
         DynamicSampling::Resample { max_rounds, at_cap, surplus: _ } => {
-            check.that(size != 1, || {
-                "rollout.group_size must be at least 2 with dynamic sampling, which drops every \
-                 group of one, got 1"
-                    .into()
-            });
+            if rollout.group_size == 1 {
+                problems.push(
+                    "rollout.group_size must be at least 2 with dynamic sampling, which drops \
+                     every group of one, got 1"
+                        .to_string(),
+                );
+            }
             let most = round.saturating_mul(u64::from(max_rounds));
-            check.that(max_rounds == 0 || at_cap == AtCap::Train || most >= step, || {
-                format!(
+            if max_rounds > 0 && at_cap != AtCap::Train && most < step {
+                problems.push(format!(
                     "dapo.dynamic_sampling.max_rounds × rollout.prompts_per_round must reach \
                      training.prompts_per_step ({step}) with at_cap = \"stop\", got {most}"
-                )
-            });
+                ));
+            }
         }
     }
+    problems
+}
+
+fn method(experiment: &Experiment) -> Vec<String> {
+    let rules = experiment.dapo.rules();
+    let mut problems: Vec<String> = rules.problem().into_iter().collect();
+    if let Some(needed) = rules.needed_aggregation()
+        && needed != experiment.dapo.aggregation
+    {
+        problems.push(format!(
+            "dapo.aggregation must be {} with the method {}",
+            serde_json::json!(needed),
+            rules.about().name
+        ));
+    }
+    problems
 }

@@ -15,13 +15,11 @@ pub trait Arithmetic:
     /// Whether numbers are rounded into windows, so that no sum depends on its order.
     const EXACT: bool;
 
-    /// Columns of a panel.
     const PANEL: usize = PANEL_BYTES / size_of::<Self>();
 
     /// A register.
     type Vector<S: Simd>: Copy;
 
-    /// Registers of a panel's row.
     fn vectors_of_a_panel<S: Simd>() -> usize {
         PANEL_BYTES / size_of::<Self::Vector<S>>()
     }

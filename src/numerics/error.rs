@@ -6,7 +6,6 @@ pub enum NumericsError {
     UnknownInstructions(String),
     #[error("DAPO_INSTRUCTIONS is {0}, which this machine does not have")]
     MissingInstructions(&'static str),
-    /// LibTorch's message.
     #[error("memory does not hold one row: {0}")]
     OutOfMemory(String),
     #[error(

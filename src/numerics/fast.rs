@@ -24,6 +24,12 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
     product.tr().contiguous()
 }
 
+/// A tensor's numbers in f32, in the order of memory.
+pub fn values(tensor: &Tensor) -> Vec<f32> {
+    let flat = tensor.detach().to_kind(Kind::Float).to_device(Device::Cpu).contiguous();
+    Vec::try_from(flat.flatten(0, -1)).expect("a dense f32 tensor")
+}
+
 /// Rows of a table: weight `[vocab, hidden]`, ids `[...]` → `[..., hidden]`.
 pub fn embedding(weight: &Tensor, ids: &Tensor) -> Tensor {
     Tensor::embedding(weight, ids, -1, false, false)
@@ -40,9 +46,8 @@ pub fn swiglu(gate: &Tensor, up: &Tensor) -> Tensor {
     gate.silu() * up
 }
 
-/// Rotary position embedding in the layout of checkpoints, where a number and its partner lie half
-/// a head apart: x `[tokens, heads, head_dim]`, turns `[tokens, 1, head_dim / 2, 2]` (cosine, sine)
-/// → as x.
+/// Rotary position embedding in the layout of checkpoints, where a number and its partner lie half a head
+/// apart: x `[tokens, heads, head_dim]`, turns `[tokens, 1, head_dim / 2, 2]` (cosine, sine) → as x.
 pub fn rotary_halves(x: &Tensor, turns: &Tensor) -> Tensor {
     let (cos, sin) = (turns.select(-1, 0), turns.select(-1, 1));
     let halves = x.chunk(2, -1);
@@ -50,9 +55,8 @@ pub fn rotary_halves(x: &Tensor, turns: &Tensor) -> Tensor {
     Tensor::cat(&[a * &cos - b * &sin, b * &cos + a * &sin], -1)
 }
 
-/// Causal attention of whole sequences with themselves: queries
-/// `[batch · length, heads, head_dim]`, keys and values `[batch · length, kv_heads, head_dim]`
-/// → `[batch · length, heads · head_dim]`.
+/// Causal attention of whole sequences with themselves: queries `[batch · length, heads, head_dim]`, keys and
+/// values `[batch · length, kv_heads, head_dim]` → `[batch · length, heads · head_dim]`.
 pub fn causal_attention(queries: &Tensor, keys: &Tensor, values: &Tensor, length: i64) -> Tensor {
     let (tokens, heads, head_dim) = queries.size3().expect("queries have three dimensions");
     let split =
@@ -74,9 +78,8 @@ pub fn causal_attention(queries: &Tensor, keys: &Tensor, values: &Tensor, length
 
 /// Attention of one new query for each row over that row's slots.
 ///
-/// queries `[rows, heads, head_dim]`, keys and values `[rows, slots, kv_heads, head_dim]`,
-/// `mask` `[rows, 1, 1, slots]` 0 where a row has a key and −∞ elsewhere
-/// → `[rows, heads · head_dim]`.
+/// queries `[rows, heads, head_dim]`, keys and values `[rows, slots, kv_heads, head_dim]`, `mask` `[rows, 1, 1,
+/// slots]` 0 where a row has a key and −∞ elsewhere → `[rows, heads · head_dim]`.
 pub fn cached_attention(queries: &Tensor, keys: &Tensor, values: &Tensor, mask: &Tensor) -> Tensor {
     let (rows, heads, head_dim) = queries.size3().expect("queries have three dimensions");
     let kv_heads = keys.size()[2];

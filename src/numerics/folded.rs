@@ -20,9 +20,8 @@ pub struct FoldedPart {
     /// The matrix, or a vector that is one row.
     pub weight: String,
     pub bias: Option<String>,
-    /// Of queries and keys the number of heads: in each head a row and its partner half a head
-    /// away become neighbours, which a rotation turns together. Queries and keys alike, so no
-    /// score changes.
+    /// Of queries and keys the number of heads: in each head a row and its partner half a head away become
+    /// neighbours, which a rotation turns together. Queries and keys alike, so no score changes.
     pub interleaved_heads: Option<usize>,
 }
 
@@ -72,7 +71,6 @@ impl Folded {
         Some(joined)
     }
 
-    /// Names of all parameters in it.
     pub fn parameters(&self) -> impl Iterator<Item = &str> {
         let of_parts = self.parts.iter().flat_map(|part| [Some(&part.weight), part.bias.as_ref()]);
         of_parts.chain([self.norm.as_ref()]).flatten().map(String::as_str)
@@ -89,8 +87,10 @@ impl Folded {
         parameters: &FoldedValues<f32>,
         norms: &mut FoldedValues<f64>,
     ) -> FoldedValues<f32> {
-        by_matrix
-            .resize(self.parts.iter().map(|it| parameters[&it.weight].len()).sum(), A::default());
+        by_matrix.resize(
+            self.parts.iter().map(|part| parameters[&part.weight].len()).sum(),
+            A::default(),
+        );
         let norm = self.norm.as_ref().map(|name| &parameters[name][..]);
         let mut by_norm = vec![0f64; self.inputs];
         let mut rest = by_matrix.chunks_exact_mut(self.inputs);
@@ -212,8 +212,9 @@ mod tests {
             let parameters: BTreeMap<String, Vec<f32>> = [("q", 24), ("v", 6), ("n", 3)]
                 .map(|(name, count)| (name.to_string(), numbers(count)))
                 .into();
-            let gradient =
-                numbers(3 * parts.iter().map(|it| parameters[&it.weight].len() / 3).sum::<usize>());
+            let gradient = numbers(
+                3 * parts.iter().map(|part| parameters[&part.weight].len() / 3).sum::<usize>(),
+            );
             let some = SomeRows::from([(1, vec![0.25, -4.0, 1e-3])]);
             let some = (norm.is_none() && parts.len() == 1).then_some(&some);
             let wide: Vec<f64> = gradient.iter().map(|x| f64::from(*x)).collect();

@@ -3,10 +3,9 @@
 
 use crate::numerics::vectorised::vectorised;
 
-/// e^x in f32, within 2 units in the last place: 2^n · e^r with |r| ≤ ln 2 / 2, the polynomial
-/// of Cephes' `expf`. Results below the smallest normal number become about that number, results
-/// above 2^127 become infinity, NaN stays NaN. No product and sum are fused, so the bits are the
-/// same everywhere.
+/// e^x in f32, within 2 units in the last place: 2^n · e^r with |r| ≤ ln 2 / 2, the polynomial of Cephes'
+/// `expf`. Results below the smallest normal number become about that number, results above 2^127 become
+/// infinity, NaN stays NaN. No product and sum are fused, so the bits are the same everywhere.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     // Adding and subtracting 1.5 · 2²³ rounds to a whole number.
@@ -106,10 +105,7 @@ const LANES: usize = 8;
 /// Σ x in one order: that of few numbers, or of many in the order of their blocks, whose own sums have
 /// eight side by side.
 fn sum(x: &[f64]) -> f64 {
-    match x.len() <= BLOCK {
-        true => x.iter().sum(),
-        false => x.chunks(BLOCK).map(sum_of_block).sum(),
-    }
+    if x.len() <= BLOCK { x.iter().sum() } else { x.chunks(BLOCK).map(sum_of_block).sum() }
 }
 
 fn sum_of_block(x: &[f64]) -> f64 {
@@ -278,26 +274,30 @@ mod tests {
         for size in [LANES, BLOCK, BLOCK + 1, 5 * BLOCK + 3] {
             let mut logits: Vec<f64> = (0..size).map(logit).collect();
             logits[1] = f64::NEG_INFINITY;
-            let it = Distribution::new(&logits, 0.7).unwrap();
+            let distribution = Distribution::new(&logits, 0.7).unwrap();
             let most = logits.iter().fold(f64::MIN, |most, x| most.max(x / 0.7));
             let weights: Vec<f64> = logits.iter().map(|x| libm::exp(x / 0.7 - most)).collect();
             let total: f64 = weights.iter().sum();
-            assert!((it.total / total - 1.0).abs() < 1e-12);
+            assert!((distribution.total / total - 1.0).abs() < 1e-12);
             let entropy: f64 =
                 weights.iter().map(|w| w / total).filter(|p| *p > 0.0).map(|p| -p * p.ln()).sum();
-            assert!((it.entropy(&logits) / entropy - 1.0).abs() < 1e-12);
+            assert!((distribution.entropy(&logits) / entropy - 1.0).abs() < 1e-12);
             // The token whose interval holds a target, by one sum after another.
             for share in [0.0, 0.1, 0.5, 0.77, 0.999_999, 1.0, 1.1] {
-                let target = share * it.total;
+                let target = share * distribution.total;
                 let mut sum = 0.0;
                 let found = weights.iter().position(|weight| {
                     sum += weight;
                     target < sum
                 });
-                assert_eq!(it.token_at(target), found.unwrap_or(size - 1), "{size} {share}");
+                assert_eq!(
+                    distribution.token_at(target),
+                    found.unwrap_or(size - 1),
+                    "{size} {share}"
+                );
             }
             let mut by_logit = vec![0f64; size];
-            it.differentiate(3, -2.0, &mut by_logit);
+            distribution.differentiate(3, -2.0, &mut by_logit);
             let expected =
                 |at: usize| -2.0 * (f64::from(u8::from(at == 3)) - weights[at] / total) / 0.7;
             for (at, by_logit) in by_logit.iter().enumerate() {

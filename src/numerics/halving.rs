@@ -25,9 +25,8 @@ pub fn each<T: Clone, R, E: From<NumericsError>>(
     Ok(halved)
 }
 
-/// Does `work` on all parts at once, for work whose result is one for all parts. When memory does not
-/// suffice, it runs again with every part cut into two. Returns the result and how many parts were
-/// cut.
+/// Does `work` on all parts at once, for work whose result is one for all parts. When memory does not suffice,
+/// it runs again with every part cut into two. Returns the result and how many parts were cut.
 pub fn together<T: Clone, R, E: From<NumericsError>>(
     mut parts: Vec<Vec<T>>,
     mut work: impl FnMut(&[Vec<T>]) -> Result<R, E>,
@@ -77,7 +76,6 @@ fn attempt<R, E: From<NumericsError>>(
     }
 }
 
-/// Both halves of a part; of one row the part itself.
 fn halves<T: Clone>(part: &[T]) -> impl DoubleEndedIterator<Item = Vec<T>> {
     let (first, second) = part.split_at(part.len() / 2);
     [first, second].into_iter().filter(|half| !half.is_empty()).map(<[T]>::to_vec)
@@ -104,10 +102,7 @@ mod tests {
         if rows.len() > most {
             let _ = Tensor::empty([1 << 46], (Kind::Float, Device::Cpu));
         }
-        match rows.contains(&99) {
-            true => Err(NumericsError::HeadNorms),
-            false => Ok(rows.iter().sum()),
-        }
+        if rows.contains(&99) { Err(NumericsError::HeadNorms) } else { Ok(rows.iter().sum()) }
     }
 
     #[test]

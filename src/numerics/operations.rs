@@ -1,9 +1,8 @@
 //! The small set of operations that the model and the losses are written in, and the two
 //! engines that carry them out.
 //!
-//! [`crate::numerics::native`]: policies on the processor. Exact sums have the same bits on any
-//! machine, in any batch and in any order; those in f32 on any machine, and a gradient then depends on the
-//! cut into passes.
+//! [`crate::numerics::native`]: policies on the processor. Exact sums have the same bits on any machine, in any
+//! batch and in any order; those in f32 on any machine, and a gradient then depends on the cut into passes.
 //!
 //! [`crate::numerics::fast`]: LibTorch's own kernels, with their automatic derivatives, for large policies
 //! and cards. Their bits depend on the instruction set, on LibTorch's build and on the batch's shape:
@@ -12,7 +11,6 @@
 use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
 
-/// How numbers are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Numerics {
@@ -53,9 +51,8 @@ pub trait Operations {
     /// that follows.
     fn rms_norm(&mut self, x: &Self::Rows, width: usize) -> Self::Rows;
 
-    /// Queries, keys and values of normed rows; norms of each query and key where the architecture
-    /// has them; rotary embedding; causal attention. The mixture of each token's values, heads next
-    /// to each other.
+    /// Queries, keys and values of normed rows; norms of each query and key where the architecture has them;
+    /// rotary embedding; causal attention. The mixture of each token's values, heads next to each other.
     fn attention(
         &mut self,
         layer: usize,
@@ -79,7 +76,6 @@ pub trait Operations {
     /// The product that follows [`Operations::swiglu`].
     fn swiglu_output(&mut self, x: Self::Rows, weight: &Self::Weight) -> Self::Rows;
 
-    /// The residual stream and what a layer adds to it.
     fn add(&mut self, x: Self::Rows, more: Self::Rows) -> Self::Rows;
 
     /// Normed rows times a norm's weight.
@@ -95,11 +91,11 @@ pub fn exp(x: &Tensor, numerics: Numerics) -> Tensor {
         Vec::try_from(x.detach().contiguous().flatten(0, -1)).expect("a dense f64 tensor");
     let values: Vec<f64> = values.into_iter().map(libm::exp).collect();
     let value = Tensor::from_slice(&values).view(x.size().as_slice());
-    match x.requires_grad() {
-        // LibTorch knows no derivative of our function: this factor is 1 and has the derivative of x.
-        true => value * ((x - x.detach()) + 1.0),
-        false => value,
+    if !x.requires_grad() {
+        return value;
     }
+    // LibTorch knows no derivative of our function: this factor is 1 and has the derivative of x.
+    value * ((x - x.detach()) + 1.0)
 }
 
 /// Σ x in f64, of a tensor without a graph, each number first rounded to a multiple of 2^−36. As

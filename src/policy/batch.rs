@@ -42,7 +42,6 @@ pub fn micro_batches(rows: &[Row], members: &[usize], size: usize) -> Vec<Vec<us
     sorted.chunks(size.max(1)).map(<[usize]>::to_vec).collect()
 }
 
-/// How rows are cut into what is computed at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
     /// Rows of a micro-batch. Decides where sums are rounded, nothing else (but with
@@ -53,7 +52,6 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// What an experiment says.
     pub fn of(execution: &Execution) -> Self {
         Self {
             micro_batch_rollouts: execution.micro_batch_rollouts as usize,
@@ -62,9 +60,8 @@ impl Cut {
     }
 }
 
-/// Cuts a micro-batch, longest row first, into passes of at most so many tokens, padding included:
-/// the rows of one forward and backward pass. Whatever the cut, losses and gradients add up to those
-/// of the micro-batch.
+/// Cuts a micro-batch, longest row first, into passes of at most so many tokens, padding included: the rows of
+/// one forward and backward pass. Whatever the cut, losses and gradients add up to those of the micro-batch.
 pub fn passes(rows: &[Row], micro_batch: &[usize], most_tokens: usize) -> Vec<Vec<usize>> {
     let mut passes: Vec<Vec<usize>> = Vec::new();
     for &row in micro_batch {
@@ -186,7 +183,6 @@ impl Pass {
         }
     }
 
-    /// Response tokens of each row.
     pub fn lengths(&self) -> &[usize] {
         &self.lengths
     }

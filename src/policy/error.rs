@@ -15,7 +15,6 @@ pub enum PolicyError {
     Table(#[from] tables::TableError),
     #[error(transparent)]
     Numerics(#[from] NumericsError),
-    /// What is wrong with the contents of a file.
     #[error("{}: {source}", path.display())]
     In { path: PathBuf, source: Box<PolicyError> },
     #[error("{}: {reason}", path.display())]

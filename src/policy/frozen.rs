@@ -15,7 +15,6 @@ const MISMATCH: [&str; 2] = ["policy/mismatch_max", "policy/mismatch_mean"];
 #[derive(Debug, Clone, PartialEq)]
 pub struct Frozen {
     pub log_probs: Vec<Vec<f64>>,
-    /// Entropy of the distribution that it was drawn from.
     pub entropy: Vec<Vec<f64>>,
     /// Passes that memory did not hold and that were made in halves.
     pub passes_halved: u64,
@@ -54,9 +53,9 @@ pub fn read_members(
         frozen.passes_halved = workers::together(|| halving::each(passes, work, take))?;
         return Ok(frozen);
     }
-    let made = model.map(&passes, |model, members| read(model, members));
-    for (members, read) in passes.iter().zip(made) {
-        frozen.put(members, read);
+    let values = model.map(&passes, |model, members| read(model, members));
+    for (members, values) in passes.iter().zip(values) {
+        frozen.put(members, values);
     }
     Ok(frozen)
 }
@@ -122,7 +121,7 @@ impl Frozen {
     pub fn compared(&self, metrics: &mut BTreeMap<String, f64>, sum: f64, most: f64) {
         let tokens: usize = self.log_probs.iter().map(Vec::len).sum();
         let [largest, mean] = MISMATCH;
-        metrics.entry(largest.to_string()).and_modify(|it| *it = it.max(most));
-        metrics.entry(mean.to_string()).and_modify(|it| *it += sum / tokens as f64);
+        metrics.entry(largest.to_string()).and_modify(|value| *value = value.max(most));
+        metrics.entry(mean.to_string()).and_modify(|value| *value += sum / tokens as f64);
     }
 }

@@ -2,7 +2,8 @@
 //! of the tensors, new weights go back in; nothing else mutates the model.
 
 use crate::experiment::Optimizer;
-use crate::policy::optimizer::{self, on_device::plain};
+use crate::numerics::fast;
+use crate::policy::optimizer;
 use crate::policy::{
     AdamW, DeviceAdamW, Gradients, Moments, OnDevice, OptimizerError, Qwen2, Stepped,
 };
@@ -18,7 +19,6 @@ pub struct Policy {
     trained: Trained,
 }
 
-/// What updates change, beside the model's own weights.
 #[derive(Debug)]
 enum Trained {
     Plain(AdamW),
@@ -32,9 +32,8 @@ impl Policy {
         Self::resume(model, None, optimizer, optimizer::OptimizerState::default())
     }
 
-    /// Goes on with a checkpoint's weights and moments. `stored` are the weights as the checkpoint
-    /// holds them, where the model computes in a narrower form; without them the model's own are
-    /// the weights.
+    /// Goes on with a checkpoint's weights and moments. `stored` are the weights as the checkpoint holds them,
+    /// where the model computes in a narrower form; without them the model's own are the weights.
     pub fn resume(
         model: Qwen2,
         stored: Option<&BTreeMap<String, Tensor>>,
@@ -42,25 +41,22 @@ impl Policy {
         state: impl Into<Arc<optimizer::OptimizerState>>,
     ) -> Self {
         let state = state.into();
-        let trained = match model.is_native() {
-            true => Trained::Plain(AdamW::from_state(optimizer, state)),
-            false => {
-                for tensor in model.parameters().values() {
-                    let _ = tensor.set_requires_grad(true);
-                }
-                let weights = wide_weights(&model, stored.unwrap_or(model.parameters()));
-                Trained::OnDevice(DeviceAdamW::new(optimizer, weights, &state))
+        let trained = if model.is_native() {
+            Trained::Plain(AdamW::from_state(optimizer, state))
+        } else {
+            for tensor in model.parameters().values() {
+                let _ = tensor.set_requires_grad(true);
             }
+            let weights = wide_weights(&model, stored.unwrap_or(model.parameters()));
+            Trained::OnDevice(DeviceAdamW::new(optimizer, weights, &state))
         };
         Self { model, trained }
     }
 
-    /// The model with its newest weights.
     pub fn model(&self) -> &Qwen2 {
         &self.model
     }
 
-    /// The model alone, no longer trainable.
     pub fn into_model(self) -> Qwen2 {
         if let Trained::OnDevice(_) = self.trained {
             for tensor in self.model.parameters().values() {
@@ -116,52 +112,65 @@ impl Policy {
         learning_rate: f64,
     ) -> Result<(String, f64), OptimizerError> {
         let _no_graph = tch::no_grad_guard();
-        let made = match &mut self.trained {
+        match &mut self.trained {
             Trained::Plain(optimizer) => {
-                let mut weights = self.model.take_parameters();
-                let gradients = gradients.values(&self.model, &weights);
-                let own = Arc::make_mut(&mut weights);
-                let (digest, stepped) = std::thread::scope(|scope| {
-                    let digest = scope.spawn(|| ledger::tensors(&gradients));
-                    let step = || optimizer.step(own, &gradients, learning_rate);
-                    let stepped = self.model.shared(step);
-                    (digest.join().expect("a digest"), stepped)
-                });
-                drop(gradients);
-                self.model.put(weights);
-                let Stepped { norm, before } = stepped?;
-                // Exact arithmetic makes its matrices now rather than at their next use.
-                let tally = self.model.weight_tally();
-                if let Some(before) = before
-                    && tally.is_some_and(|tally| tally.not_finite)
-                {
-                    self.model.put(optimizer.go_back(before));
-                    return Err(OptimizerError::Products);
-                }
-                (digest, norm)
+                update_plain(&mut self.model, optimizer, gradients, learning_rate)
             }
-            Trained::OnDevice(adamw) => {
-                let gradients = gradients.into_tensors();
-                let norm = adamw.step(&gradients, learning_rate)?;
-                if self.model.kind() != Kind::Float {
-                    for (tensor, weight) in
-                        self.model.parameters().values().zip(adamw.weights().values())
-                    {
-                        tensor.shallow_clone().copy_(weight);
-                    }
-                }
-                self.model.parameters_changed();
-                let names = self.model.parameters().iter();
-                let mut all = gradients.iter();
-                let of = |(name, parameter): (_, &Tensor)| match all.next() {
-                    Some(gradient) if gradient.defined() => (name, plain(gradient)),
-                    _ => (name, vec![0.0; parameter.numel()]),
-                };
-                (ledger::each_tensor(names.map(of)), norm)
+            Trained::OnDevice(optimizer) => {
+                update_on_device(&self.model, optimizer, gradients, learning_rate)
             }
-        };
-        Ok(made)
+        }
     }
+}
+
+fn update_plain(
+    model: &mut Qwen2,
+    optimizer: &mut AdamW,
+    gradients: Gradients,
+    learning_rate: f64,
+) -> Result<(String, f64), OptimizerError> {
+    let mut weights = model.take_parameters();
+    let gradients = gradients.values(model, &weights);
+    let own = Arc::make_mut(&mut weights);
+    let (digest, stepped) = std::thread::scope(|scope| {
+        let digest = scope.spawn(|| ledger::tensors(&gradients));
+        let stepped = model.shared(|| optimizer.step(own, &gradients, learning_rate));
+        (digest.join().expect("a digest"), stepped)
+    });
+    drop(gradients);
+    model.put(weights);
+    let Stepped { norm, before } = stepped?;
+    // Exact arithmetic makes its matrices now rather than at their next use.
+    let tally = model.weight_tally();
+    if let Some(before) = before
+        && tally.is_some_and(|tally| tally.not_finite)
+    {
+        model.put(optimizer.go_back(before));
+        return Err(OptimizerError::Products);
+    }
+    Ok((digest, norm))
+}
+
+fn update_on_device(
+    model: &Qwen2,
+    optimizer: &mut DeviceAdamW,
+    gradients: Gradients,
+    learning_rate: f64,
+) -> Result<(String, f64), OptimizerError> {
+    let gradients = gradients.into_tensors();
+    let norm = optimizer.step(&gradients, learning_rate)?;
+    if model.kind() != Kind::Float {
+        for (tensor, weight) in model.parameters().values().zip(optimizer.weights().values()) {
+            tensor.shallow_clone().copy_(weight);
+        }
+    }
+    model.parameters_changed();
+    let mut all = gradients.iter();
+    let values = model.parameters().iter().map(|(name, parameter)| match all.next() {
+        Some(gradient) if gradient.defined() => (name, fast::values(gradient)),
+        _ => (name, vec![0.0; parameter.numel()]),
+    });
+    Ok((ledger::each_tensor(values), norm))
 }
 
 /// The weights in f32 where the model is. Those that are there in f32 already are shared.

@@ -46,11 +46,9 @@ pub struct Uncertainty {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Accuracy {
-    /// n.
     pub problems: u64,
     /// k: the fewest samples of any problem of any run.
     pub samples: u64,
-    /// S.
     pub runs: u64,
     /// Mean over runs of the mean over problems of p̂, a share.
     pub avg_at_k: f64,
@@ -86,7 +84,6 @@ pub fn problem_means(runs: &[Vec<Counts>]) -> Vec<f64> {
     (0..runs[0].len()).map(|problem| of(problem) / runs.len() as f64).collect()
 }
 
-/// Standard error of the mean over runs from decoding alone.
 pub fn decoding_error(runs: &[Vec<Counts>]) -> f64 {
     let squares = runs.iter().map(|run| {
         let error = outcomes::standard_error_fixed_problems(run);

@@ -18,10 +18,8 @@ pub fn probability_of_improvement(a: &[f64], b: &[f64]) -> Result<f64, Statistic
     check("a probability of improvement", a, 1)?;
     check("a probability of improvement", b, 1)?;
     let pairs = b.iter().flat_map(|new| a.iter().map(move |old| (new, old)));
-    let wins = pairs.map(|(new, old)| match new == old {
-        true => 0.5,
-        false => f64::from(u8::from(new > old)),
-    });
+    let wins =
+        pairs.map(|(new, old)| if new == old { 0.5 } else { f64::from(u8::from(new > old)) });
     Ok(wins.sum::<f64>() / (a.len() * b.len()) as f64)
 }
 

@@ -69,9 +69,8 @@ pub fn normal_below(z: f64) -> f64 {
     0.5 * libm::erfc(-z * std::f64::consts::FRAC_1_SQRT_2)
 }
 
-/// E[g(s)], where s² is a chi-square of `df` ≥ 1 degrees of freedom divided by `df`: the ratio of
-/// an estimated to a true standard deviation. Simpson's rule on 2,000 intervals, good to 1e-9 for
-/// a smooth g.
+/// E[g(s)], where s² is a chi-square of `df` ≥ 1 degrees of freedom divided by `df`: the ratio of an estimated
+/// to a true standard deviation. Simpson's rule on 2,000 intervals, good to 1e-9 for a smooth g.
 pub fn over_estimated_deviation(df: f64, g: impl Fn(f64) -> f64) -> f64 {
     const INTERVALS: u32 = 2000;
     let log_scale =

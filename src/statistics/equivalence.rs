@@ -80,9 +80,10 @@ fn within(
     alpha: f64,
     margin: f64,
 ) -> Equivalence {
-    let half_width = match degrees_of_freedom > 0.0 {
-        true => distributions::t_quantile(1.0 - alpha, degrees_of_freedom) * standard_error,
-        false => 0.0,
+    let half_width = if degrees_of_freedom > 0.0 {
+        distributions::t_quantile(1.0 - alpha, degrees_of_freedom) * standard_error
+    } else {
+        0.0
     };
     let size = difference.abs();
     let verdict = if size + half_width < margin {

@@ -1,5 +1,4 @@
-//! Intervals, tests and verdicts, as pure functions of outcomes and scores: no file, no clock, no
-//! run.
+//! Intervals, tests and verdicts, as pure functions of outcomes and scores: no file, no clock, no run.
 
 pub mod error;
 pub mod distributions;

@@ -47,17 +47,18 @@ pub fn surprise(one: &[bool], other: &[bool], samples: usize) -> f64 {
 /// The pairs of different seeds whose agreement has at least this much surprise. Each cell is its seed
 /// and its outcomes.
 pub fn pairs(cells: &[(u64, &[bool])], samples: usize, least: f64) -> Vec<(usize, usize)> {
-    let packed: Vec<Packed> = cells.iter().map(|(_, it)| Packed::of(it, samples)).collect();
-    let mut found = Vec::new();
+    let packed: Vec<Packed> =
+        cells.iter().map(|(_, outcomes)| Packed::of(outcomes, samples)).collect();
+    let mut pairs = Vec::new();
     for (other, (seed, outcomes)) in cells.iter().enumerate() {
         for (one, (own, before)) in cells[..other].iter().enumerate() {
             let may_be = seed != own && packed[one].agrees(&packed[other]);
             if may_be && surprise(before, outcomes, samples) >= least {
-                found.push((one, other));
+                pairs.push((one, other));
             }
         }
     }
-    found
+    pairs
 }
 
 /// 64 outcomes a word, and which of them are of problems that were solved in some samples.
@@ -67,8 +68,9 @@ impl Packed {
     fn of(outcomes: &[bool], samples: usize) -> Self {
         let problems = outcomes.chunks(samples.max(1));
         let is_mixed = |problem: &[bool]| problem.contains(&true) && problem.contains(&false);
-        let mixed: Vec<bool> =
-            problems.flat_map(|it| std::iter::repeat_n(is_mixed(it), it.len())).collect();
+        let mixed: Vec<bool> = problems
+            .flat_map(|problem| std::iter::repeat_n(is_mixed(problem), problem.len()))
+            .collect();
         let word = |bits: &[bool]| bits.iter().fold(0, |word, bit| word << 1 | u64::from(*bit));
         Self(outcomes.chunks(64).map(word).zip(mixed.chunks(64).map(word)).collect())
     }

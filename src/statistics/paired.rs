@@ -19,8 +19,7 @@ pub struct Paired {
     pub uncertainties: [Uncertainty; 2],
     /// Whether the d_i are centred on 0 over another draw of problems.
     pub sign_flip: PermutationTest,
-    /// Correlation of p̂_i of a and b over problems: what pairing gains; `None` where a side has
-    /// no spread.
+    /// Correlation of p̂_i of a and b over problems: what pairing gains; `None` where a side has no spread.
     pub correlation: Option<f64>,
     /// d_i, in the order of the problems.
     pub by_problem: Vec<f64>,
@@ -105,12 +104,12 @@ mod tests {
 
     #[test]
     fn a_paired_difference_agrees_with_numpy() {
-        let found = paired(&counts([3, 0, 4, 1, 2]), &counts([4, 1, 4, 2, 1]), 0.95).unwrap();
-        let errors = found.uncertainties.map(|it| it.standard_error.unwrap());
-        for (found, expected) in
-            [(found.difference, 0.1), (errors[0], 0.12909944487358055), (errors[1], 0.1)]
+        let result = paired(&counts([3, 0, 4, 1, 2]), &counts([4, 1, 4, 2, 1]), 0.95).unwrap();
+        let errors = result.uncertainties.map(|uncertainty| uncertainty.standard_error.unwrap());
+        for (value, expected) in
+            [(result.difference, 0.1), (errors[0], 0.12909944487358055), (errors[1], 0.1)]
         {
-            assert!((found - expected).abs() < 1e-15, "{found} {expected}");
+            assert!((value - expected).abs() < 1e-15, "{value} {expected}");
         }
     }
 
@@ -118,8 +117,8 @@ mod tests {
     fn few_problems_or_few_changes_say_nothing_of_another_draw_of_problems() {
         let same = |problems: usize| vec![vec![Counts { correct: 2, samples: 4 }; problems]];
         for problems in [8, 10, 400] {
-            let found = paired(&same(problems), &same(problems), 0.95).unwrap();
-            let [these, others] = found.uncertainties;
+            let result = paired(&same(problems), &same(problems), 0.95).unwrap();
+            let [these, others] = result.uncertainties;
             assert!(these.interval.is_some());
             assert!(
                 others.interval.is_none() && others.withheld.is_some(),

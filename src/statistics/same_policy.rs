@@ -109,7 +109,7 @@ mod tests {
             (0..20).map(|problem| count(accuracy(problem), &mut draws)).collect()
         };
         let p = |run: u64| {
-            let all: Vec<Vec<u64>> = (0..4).map(|it| draw(4 * run + it)).collect();
+            let all: Vec<Vec<u64>> = (0..4).map(|set| draw(4 * run + set)).collect();
             let others: Vec<&[u64]> = all[1..].iter().map(Vec::as_slice).collect();
             two_sided_p(&all[0], &others, 4)
         };

@@ -65,9 +65,9 @@ pub fn fit(start: f64, points: &[(f64, f64)]) -> Result<ScalingCurve, Statistics
         };
         for step in (-LINES..=LINES).flat_map(|x| (-LINES..=LINES).map(move |y| [x, y])) {
             let place = [line(0, step[0]), line(1, step[1])];
-            let found = curve(place);
-            if found.deviation < best.deviation {
-                (best, at) = (found, place);
+            let candidate = curve(place);
+            if candidate.deviation < best.deviation {
+                (best, at) = (candidate, place);
             }
         }
     }
@@ -88,11 +88,11 @@ mod tests {
     fn the_parameters_of_a_drawn_curve_are_found() {
         for (asymptote, midpoint, exponent) in [(0.9, 4e4, 2.0), (0.61, 2e4, 1.2), (0.1, 5e4, 6.0)]
         {
-            let found = fit(0.2, &drawn(asymptote, midpoint, exponent)).unwrap();
-            assert!((found.asymptote - asymptote).abs() < 1e-5, "{found:?}");
-            assert!((found.midpoint / midpoint - 1.0).abs() < 1e-5, "{found:?}");
-            assert!((found.exponent / exponent - 1.0).abs() < 1e-4, "{found:?}");
-            assert!(found.deviation < 1e-6, "{found:?}");
+            let curve = fit(0.2, &drawn(asymptote, midpoint, exponent)).unwrap();
+            assert!((curve.asymptote - asymptote).abs() < 1e-5, "{curve:?}");
+            assert!((curve.midpoint / midpoint - 1.0).abs() < 1e-5, "{curve:?}");
+            assert!((curve.exponent / exponent - 1.0).abs() < 1e-4, "{curve:?}");
+            assert!(curve.deviation < 1e-6, "{curve:?}");
         }
     }
 
@@ -102,12 +102,12 @@ mod tests {
         let noise = [0.01, -0.02, 0.015, 0.0, -0.01, 0.02, -0.015, 0.01, 0.0, -0.02, 0.01, 0.005];
         let points: Vec<(f64, f64)> =
             drawn(0.85, 3e4, 1.7).into_iter().zip(noise).map(|((c, r), e)| (c, r + e)).collect();
-        let found = fit(0.2, &points).unwrap();
+        let curve = fit(0.2, &points).unwrap();
         for (value, expected) in [
-            (found.asymptote, 0.849609232),
-            (found.midpoint / 1e4, 2.99938616),
-            (found.exponent, 1.70916402),
-            (found.deviation, 0.013142003724675),
+            (curve.asymptote, 0.849609232),
+            (curve.midpoint / 1e4, 2.99938616),
+            (curve.exponent, 1.70916402),
+            (curve.deviation, 0.013142003724675),
         ] {
             assert!((value - expected).abs() < 1e-5, "{value} {expected}");
         }

@@ -1,6 +1,5 @@
-//! One word for a comparison of two methods. "Inconclusive" says that the runs cannot tell;
-//! "equivalent within δ" says that they can, and that the difference is smaller than a margin
-//! declared beforehand.
+//! One word for a comparison of two methods. "Inconclusive" says that the runs cannot tell; "equivalent within
+//! δ" says that they can, and that the difference is smaller than a margin declared beforehand.
 
 use crate::statistics::{Equivalence, Interval, equivalence};
 use serde::{Deserialize, Serialize};
@@ -39,18 +38,14 @@ pub enum Verdict {
     },
 }
 
-/// "Improves" and "hurts" need both the test and the interval. A difference that is shown and also
-/// smaller than the margin is called by its direction. A p or an interval that is NaN shows
-/// nothing.
+/// "Improves" and "hurts" need both the test and the interval. A difference that is shown and also smaller than
+/// the margin is called by its direction. A p or an interval that is NaN shows nothing.
 pub fn verdict(evidence: &Evidence) -> Verdict {
     let Evidence { adjusted_p, alpha, interval, .. } = *evidence;
     let above = interval.low > 0.0 && interval.high > 0.0;
     let below = interval.high < 0.0 && interval.low < 0.0;
     if adjusted_p <= alpha && (above || below) {
-        return match above == evidence.larger_is_better {
-            true => Verdict::Improves,
-            false => Verdict::Hurts,
-        };
+        return if above == evidence.larger_is_better { Verdict::Improves } else { Verdict::Hurts };
     }
     if let Some(tests) = evidence.equivalence
         && tests.verdict == equivalence::EquivalenceVerdict::Reproduced

@@ -1,16 +1,14 @@
 //! Token-level loss, §3.3: how per-token losses become one number (Eq. 12, and GRPO's Eq. 5).
 //!
-//! Every aggregation here is a weight for each response: the loss of a mini-batch is
-//! `Σ_i w_i Σ_t ℓ_it m_it`, with the weights computed once over the whole normalisation unit.
-//! So the gradient does not depend on how the mini-batch is cut into micro-batches, and
-//! micro-batch losses are simply added.
+//! Every aggregation here is a weight for each response: the loss of a mini-batch is `Σ_i w_i Σ_t ℓ_it m_it`,
+//! with the weights computed once over the whole normalisation unit. So the gradient does not depend on how the
+//! mini-batch is cut into micro-batches, and micro-batch losses are simply added.
 
 use crate::numerics::operations;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tch::{Kind, Tensor};
 
-/// How per-token losses become one number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Aggregation {
@@ -38,7 +36,6 @@ pub enum TokenMeanUnit {
     MicroBatch,
 }
 
-/// What the weights need to know of one response of the mini-batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResponseRow {
     /// Tokens inside the response mask; 0 for a response that is masked out.
@@ -52,9 +49,7 @@ pub struct ResponseRow {
 /// Totals of the rollout step. Read by `rollout-step`, and by methods.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StepTotals {
-    /// Unmasked response tokens of the step.
     pub tokens: u64,
-    /// Mini-batches that the step is cut into.
     pub mini_batches: u64,
     /// L_max: the longest response that the arm allows.
     pub max_response_tokens: u64,

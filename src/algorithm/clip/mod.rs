@@ -19,7 +19,6 @@ pub struct Clip {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum DualClip {
-    /// Eq. 8: no bound.
     None {},
     /// For A < 0 the loss is at most −A·c.
     Constant {
@@ -32,7 +31,6 @@ pub enum DualClip {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum LogRatioClamp {
-    /// Eq. 9: no clamp.
     None {},
     /// Clamped to ±`bound`; the gradient is 0 outside.
     Symmetric {
@@ -75,7 +73,7 @@ impl Surrogate {
         let losses =
             with_derivatives(&inside(values), &inside(derivatives), &inside(tokens.log_probs));
         let log_ratio = log_ratio.detach();
-        let [clipped_low, clipped_high] = clipped.map(|it| it.logical_and(&mask));
+        let [clipped_low, clipped_high] = clipped.map(|side| side.logical_and(&mask));
         Self {
             losses,
             ratio: exp(&log_ratio, tokens.numerics),
@@ -122,8 +120,7 @@ pub fn log_ratio(tokens: &Tokens, clamp: &LogRatioClamp) -> Tensor {
 /// overflows. A branch counts as taken when its loss is strictly larger, as in the released
 /// code (verl/trainer/ppo/core_algos.py:1213-1235).
 ///
-/// Deviation: with `dual_clip` the loss of Â < 0 is at most −Â c (the released code's, off by
-/// default).
+/// Deviation: with `dual_clip` the loss of Â < 0 is at most −Â c (the released code's, off by default).
 ///
 /// # Panics
 /// When the shapes do not agree.

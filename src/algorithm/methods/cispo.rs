@@ -9,7 +9,7 @@
 //! "cispo"` of TRL 1.16.0, which bounds it from above alone, at 5: low = 1 and high = 4 here. The paper
 //! bounds from above alone too, which is the arm's setting.
 
-use crate::algorithm::methods::{About, positive, within};
+use crate::algorithm::methods::About;
 use crate::algorithm::{Clip, Dapo, Over, Rules, Surrogate, Tokens, clip};
 use crate::numerics::operations::exp;
 use serde::{Deserialize, Serialize};
@@ -19,12 +19,14 @@ pub const KEYS: &str = r#"
 [[key]]
 path = "dapo.method.weight.low"
 meaning = "CISPO: the weight is at least 1 − low; 1 is no bound"
+range = { at_least = 0, at_most = 1 }
 paper = { remark = "1.0; no lower bound", place = "arXiv 2506.13585" }
 released_code = { remark = "verl bounds it on both sides, TRL not from below", place = "verl, compute_policy_loss_cispo" }
 
 [[key]]
 path = "dapo.method.weight.high"
 meaning = "CISPO: the weight is at most 1 + high"
+range = { above = 0 }
 released_code = { remark = "4.0; epsilon_high = 5.0 is 1 + high", place = "TRL, grpo_config.py" }
 "#;
 pub const MEASURES: &[&str] = &["cispo_bounded_share"];
@@ -46,11 +48,6 @@ impl Rules for Cispo {
             differs: "ℓ = −sg(clip(r, 1 − low, 1 + high)) Â log π_θ",
             does_itself: &["Clip-Higher"],
         }
-    }
-
-    fn problems(&self, _dapo: &Dapo) -> Vec<String> {
-        let low = within("weight.low", self.weight.low, 0.0, 1.0);
-        low.into_iter().chain(positive("weight.high", self.weight.high)).collect()
     }
 
     fn clip(&self, _dapo: &Dapo) -> Clip {

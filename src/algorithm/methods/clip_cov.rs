@@ -12,7 +12,7 @@
 //! Deviation: means and choice are those of the mini-batch; verl's are the micro-batch's. It costs one
 //! more forward pass an update.
 
-use crate::algorithm::methods::{About, Grpo, positive, within};
+use crate::algorithm::methods::{About, Grpo};
 use crate::algorithm::{Dapo, Over, Rules, SeenResponse, Surrogate, Tokens};
 use serde::{Deserialize, Serialize};
 use tch::Tensor;
@@ -21,6 +21,7 @@ pub const KEYS: &str = r#"
 [[key]]
 path = "dapo.method.clipped_share"
 meaning = "Clip-Cov: share of the mini-batch's tokens that leave the loss"
+range = { above = 0, at_most = 1 }
 paper = { remark = "2e-4", place = "arXiv 2505.22617" }
 released_code = { remark = "2e-4", place = "verl, compute_policy_loss_clip_cov" }
 
@@ -42,11 +43,8 @@ pub const ARM: &str = include_str!("../../../experiments/methods/clip-cov.toml")
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClipCov {
-    /// Share of the tokens that are chosen.
     pub clipped_share: f64,
-    /// Bound of the covariance from below.
     pub above: f64,
-    /// Bound of the covariance from above.
     pub below: f64,
 }
 
@@ -125,15 +123,12 @@ impl Rules for ClipCov {
         }
     }
 
-    fn problems(&self, _dapo: &Dapo) -> Vec<String> {
-        let share = within("clipped_share", self.clipped_share, 0.0, 1.0);
-        let order = self.above >= self.below;
-        let order = order.then(|| "dapo.method.above must be smaller than below".to_string());
-        share
-            .into_iter()
-            .chain(positive("clipped_share", self.clipped_share))
-            .chain(order)
-            .collect()
+    fn problem(&self) -> Option<String> {
+        let Self { above, below, .. } = self;
+        let is_empty = above >= below;
+        is_empty.then(|| {
+            format!("dapo.method.above must be below dapo.method.below ({below}), got {above}")
+        })
     }
 
     fn looks_ahead(&self) -> bool {

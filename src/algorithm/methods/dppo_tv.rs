@@ -8,7 +8,7 @@
 //!
 //! Source: `compute_policy_loss_dppo_tv` of verl 0.9.1 (verl/trainer/ppo/core_algos.py).
 
-use crate::algorithm::methods::{About, positive};
+use crate::algorithm::methods::About;
 use crate::algorithm::{Clip, Dapo, Over, Rules, Surrogate, Tokens, clip};
 use crate::numerics::operations::exp;
 use serde::{Deserialize, Serialize};
@@ -18,14 +18,17 @@ pub const KEYS: &str = r#"
 [[key]]
 path = "dapo.method.divergence.low"
 meaning = "DPPO: a token of negative advantage stays while π_θ − π_old is at least −low"
+range = { above = 0 }
 
 [[key]]
 path = "dapo.method.divergence.high"
 meaning = "DPPO: a token of positive advantage stays while π_θ − π_old is at most high"
+range = { above = 0 }
 
 [[key]]
 path = "dapo.method.ratio_cap"
 meaning = "DPPO: the weight r is at most this"
+range = { above = 0 }
 released_code = { remark = "20.0; clip_ratio_c, where it is absent", place = "verl, compute_policy_loss_dppo_tv" }
 "#;
 pub const MEASURES: &[&str] = &["dppo_left_share"];
@@ -36,7 +39,6 @@ pub const ARM: &str = include_str!("../../../experiments/methods/dppo-tv.toml");
 pub struct DppoTv {
     /// The range of π_θ − π_old, as distances from 0.
     pub divergence: Clip,
-    /// The largest weight.
     pub ratio_cap: f64,
 }
 
@@ -48,15 +50,6 @@ impl Rules for DppoTv {
             differs: "ℓ = −sg(min(r, cap)) Â log π_θ while π_θ − π_old is inside its bounds",
             does_itself: &["Clip-Higher"],
         }
-    }
-
-    fn problems(&self, _dapo: &Dapo) -> Vec<String> {
-        let keys = [
-            ("divergence.low", self.divergence.low),
-            ("divergence.high", self.divergence.high),
-            ("ratio_cap", self.ratio_cap),
-        ];
-        keys.into_iter().filter_map(|(key, value)| positive(key, value)).collect()
     }
 
     fn surrogate(&self, tokens: &Tokens, dapo: &Dapo) -> Surrogate {

@@ -34,11 +34,8 @@ impl Rules for DrGrpo {
         }
     }
 
-    fn problems(&self, dapo: &Dapo) -> Vec<String> {
-        let stated = dapo.aggregation != Aggregation::ResponseMean;
-        let problem = "dapo.aggregation must stay \"response-mean\" with dapo.method.kind = \
-                       \"dr-grpo\", which has weights of its own";
-        stated.then(|| problem.to_string()).into_iter().collect()
+    fn needed_aggregation(&self) -> Option<Aggregation> {
+        Some(Aggregation::ResponseMean)
     }
 
     fn advantages(&self, groups: &[Vec<Rewarded>], _dapo: &Dapo) -> Vec<Vec<f64>> {

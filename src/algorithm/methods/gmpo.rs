@@ -13,7 +13,7 @@
 //! Deviation: verl divides a response's sum by |o_i| + 1e-8, and the loss by all responses of the
 //! batch, also those that are masked out.
 
-use crate::algorithm::methods::{About, positive};
+use crate::algorithm::methods::About;
 use crate::algorithm::{
     Aggregation, Clip, Dapo, LogRatioClamp, Over, Rules, Surrogate, Tokens, clip,
 };
@@ -25,11 +25,13 @@ pub const KEYS: &str = r#"
 [[key]]
 path = "dapo.method.log_clip.low"
 meaning = "GMPO: log r of a token is at least −low where the advantage is negative"
+range = { above = 0 }
 paper = { remark = "0.4", place = "arXiv 2507.20673" }
 
 [[key]]
 path = "dapo.method.log_clip.high"
 meaning = "GMPO: log r of a token is at most high where the advantage is positive"
+range = { above = 0 }
 paper = { remark = "0.4", place = "arXiv 2507.20673" }
 "#;
 pub const MEASURES: &[&str] = &["gmpo_log_ratio_distance"];
@@ -52,13 +54,8 @@ impl Rules for Gmpo {
         }
     }
 
-    fn problems(&self, dapo: &Dapo) -> Vec<String> {
-        let stated = dapo.aggregation != Aggregation::ResponseMean;
-        let problem =
-            "dapo.aggregation must stay \"response-mean\" with dapo.method.kind = \"gmpo\"";
-        let keys = [("log_clip.low", self.log_clip.low), ("log_clip.high", self.log_clip.high)];
-        let keys = keys.into_iter().filter_map(|(key, value)| positive(key, value));
-        keys.chain(stated.then(|| problem.to_string())).collect()
+    fn needed_aggregation(&self) -> Option<Aggregation> {
+        Some(Aggregation::ResponseMean)
     }
 
     fn clip(&self, _dapo: &Dapo) -> Clip {

@@ -21,11 +21,13 @@ pub const KEYS: &str = r#"
 [[key]]
 path = "dapo.method.clip.low"
 meaning = "GSPO: s_i is clipped from below at 1 − low"
+range = { above = 0, below = 1 }
 paper = { remark = "3e-4 in the paper of GSPO, §5.1", place = "arXiv 2507.18071" }
 
 [[key]]
 path = "dapo.method.clip.high"
 meaning = "GSPO: s_i is clipped from above at 1 + high"
+range = { above = 0 }
 paper = { remark = "4e-4 in the paper of GSPO, §5.1", place = "arXiv 2507.18071" }
 "#;
 pub const MEASURES: &[&str] = &["gspo_log_ratio_distance"];
@@ -47,16 +49,6 @@ impl Rules for Gspo {
                       its own",
             does_itself: &["Clip-Higher"],
         }
-    }
-
-    fn problems(&self, _dapo: &Dapo) -> Vec<String> {
-        let Clip { low, high } = self.clip;
-        let problem = |key: &str, range: &str, value: f64, inside: bool| {
-            (!inside).then(|| format!("dapo.method.clip.{key} must be {range}, got {value}"))
-        };
-        let low_problem = problem("low", "in (0, 1)", low, low > 0.0 && low < 1.0);
-        let high_problem = problem("high", "above 0", high, high > 0.0 && high.is_finite());
-        low_problem.into_iter().chain(high_problem).collect()
     }
 
     fn log_ratio(&self, tokens: &Tokens, dapo: &Dapo) -> Tensor {

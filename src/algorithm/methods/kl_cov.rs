@@ -11,8 +11,8 @@
 //! Deviation: the chosen tokens are those of the mini-batch; verl's are the micro-batch's. It costs one
 //! more forward pass an update.
 
+use crate::algorithm::methods::About;
 use crate::algorithm::methods::clip_cov::{count, covariances, marked};
-use crate::algorithm::methods::{About, positive, within};
 use crate::algorithm::{Clip, Dapo, DualClip, Over, Rules, SeenResponse, Surrogate, Tokens, clip};
 use serde::{Deserialize, Serialize};
 use tch::Tensor;
@@ -21,12 +21,14 @@ pub const KEYS: &str = r#"
 [[key]]
 path = "dapo.method.penalised_share"
 meaning = "KL-Cov: share of the mini-batch's tokens that are penalised"
+range = { above = 0, at_most = 1 }
 paper = { remark = "2e-3; 2e-4 for 32B", place = "arXiv 2505.22617" }
 released_code = { remark = "2e-4", place = "verl, compute_policy_loss_kl_cov" }
 
 [[key]]
 path = "dapo.method.coefficient"
 meaning = "KL-Cov: coefficient of |log r| on the penalised tokens"
+range = { above = 0 }
 paper = { remark = "1.0", place = "arXiv 2505.22617" }
 released_code = { remark = "1.0", place = "verl, compute_policy_loss_kl_cov" }
 "#;
@@ -37,7 +39,6 @@ pub const ARM: &str = include_str!("../../../experiments/methods/kl-cov.toml");
 #[serde(deny_unknown_fields)]
 pub struct KlCov {
     pub penalised_share: f64,
-    /// Coefficient of |log r|.
     pub coefficient: f64,
 }
 
@@ -59,13 +60,6 @@ impl Rules for KlCov {
         }
     }
 
-    fn problems(&self, _dapo: &Dapo) -> Vec<String> {
-        let share = within("penalised_share", self.penalised_share, 0.0, 1.0);
-        let keys = [("penalised_share", self.penalised_share), ("coefficient", self.coefficient)];
-        let keys = keys.into_iter().filter_map(|(key, value)| positive(key, value));
-        share.into_iter().chain(keys).collect()
-    }
-
     fn looks_ahead(&self) -> bool {
         true
     }
@@ -79,7 +73,7 @@ impl Rules for KlCov {
         let mut covariances = covariances(mini_batch);
         let count = count(self.penalised_share, covariances.len());
         covariances.sort_by(|a, b| b.1.total_cmp(&a.1));
-        marked(mini_batch, covariances.into_iter().take(count).map(|it| it.0), [1.0, 0.0])
+        marked(mini_batch, covariances.into_iter().take(count).map(|(token, _)| token), [1.0, 0.0])
     }
 
     fn surrogate(&self, tokens: &Tokens, dapo: &Dapo) -> Surrogate {

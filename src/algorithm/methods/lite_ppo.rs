@@ -31,11 +31,8 @@ impl Rules for LitePpo {
         }
     }
 
-    fn problems(&self, dapo: &Dapo) -> Vec<String> {
-        let stated = dapo.aggregation == Aggregation::TokenMean;
-        let problem =
-            "dapo.aggregation must be \"token-mean\" with dapo.method.kind = \"lite-ppo\"";
-        (!stated).then(|| problem.to_string()).into_iter().collect()
+    fn needed_aggregation(&self) -> Option<Aggregation> {
+        Some(Aggregation::TokenMean)
     }
 
     fn advantages(&self, groups: &[Vec<Rewarded>], dapo: &Dapo) -> Vec<Vec<f64>> {

@@ -11,8 +11,8 @@
 //! two bounds and `compute_rollout_rejection_mask` with `seq_mean_k1` of verl 0.9.1
 //! (verl/trainer/ppo/rollout_corr_helper.py), `"token_mask"` and `"sequence_mask"` of TRL 1.16.0.
 
+use crate::algorithm::methods::About;
 use crate::algorithm::methods::tis::{WeightLevel, quotient, weighted};
-use crate::algorithm::methods::{About, positive};
 use crate::algorithm::{Dapo, LogRatioClamp, Over, Rules, Surrogate, Tokens};
 use serde::{Deserialize, Serialize};
 use tch::Tensor;
@@ -21,11 +21,13 @@ pub const KEYS: &str = r#"
 [[key]]
 path = "dapo.method.at_least"
 meaning = "MIS: the smallest weight π_old / π_sampler that stays in the loss"
+range = { above = 0 }
 released_code = { remark = "0.5", place = "verl, trainer/config/algorithm.py, decoupled_token_icepop" }
 
 [[key]]
 path = "dapo.method.at_most"
 meaning = "MIS: the largest weight π_old / π_sampler that stays in the loss"
+range = { above = 0 }
 released_code = { remark = "5.0", place = "verl, trainer/config/algorithm.py, decoupled_token_icepop" }
 "#;
 pub const MEASURES: &[&str] = &["mis_weight_distance", "mis_left_share"];
@@ -35,9 +37,7 @@ pub const ARM: &str = include_str!("../../../experiments/methods/mis.toml");
 #[serde(deny_unknown_fields)]
 pub struct Mis {
     pub level: WeightLevel,
-    /// The smallest weight that stays.
     pub at_least: f64,
-    /// The largest weight that stays.
     pub at_most: f64,
 }
 
@@ -60,11 +60,12 @@ impl Rules for Mis {
         }
     }
 
-    fn problems(&self, _dapo: &Dapo) -> Vec<String> {
-        let order = self.at_least > self.at_most;
-        let order = order.then(|| "dapo.method.at_least must not exceed at_most".to_string());
-        let keys = [("at_least", self.at_least), ("at_most", self.at_most)];
-        keys.into_iter().filter_map(|(key, value)| positive(key, value)).chain(order).collect()
+    fn problem(&self) -> Option<String> {
+        let Self { at_least, at_most, .. } = self;
+        let is_empty = at_least > at_most;
+        is_empty.then(|| {
+            format!("dapo.method.at_least must be at most dapo.method.at_most ({at_most}), got {at_least}")
+        })
     }
 
     fn surrogate(&self, tokens: &Tokens, dapo: &Dapo) -> Surrogate {

@@ -29,9 +29,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
 use tch::Tensor;
 
-/// The `[dapo]` table: the paper's techniques and every choice that it leaves open. Each type
-/// stands in the file of its technique. Empty variants are written `None {}`: serde lets a unit
-/// variant swallow stray keys.
+/// The `[dapo]` table: the paper's techniques and every choice that it leaves open. Each type stands in the
+/// file of its technique. Empty variants are written `None {}`: serde lets a unit variant swallow stray keys.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dapo {
@@ -39,7 +38,6 @@ pub struct Dapo {
     pub clip: Clip,
     /// Token-level loss, §3.3, Eq. 12.
     pub aggregation: Aggregation,
-    /// What the token mean is taken over.
     pub token_mean_unit: TokenMeanUnit,
     /// Group-relative advantage, Eq. 9.
     pub advantage: Advantage,
@@ -95,7 +93,6 @@ macro_rules! methods {
         /// An arm of each method, in the order of [`FILES`].
         pub const ARMS: &[&str] = &[$($file::ARM),*];
 
-        /// Names of what methods measure in the loss.
         pub const MEASURES: &[&[&str]] = &[$($file::MEASURES),*];
     };
 }
@@ -120,7 +117,6 @@ methods! {
     vespo::Vespo,
 }
 
-/// What an arm's rules are called, and where they are published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct About {
     pub name: &'static str,
@@ -148,27 +144,11 @@ pub struct SeenResponse<'a> {
     pub in_loss: bool,
 }
 
-/// How a run's records are asked about one metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over {
-    /// The sum over the rollout steps.
     Sum,
-    /// The mean over the rollout steps.
     Mean,
-    /// The largest value.
     Highest,
-}
-
-/// What is wrong with a key of `[dapo.method]` that must lie in [from, to].
-pub fn within(key: &str, value: f64, from: f64, to: f64) -> Option<String> {
-    let wrong = !(from..=to).contains(&value);
-    wrong.then(|| format!("dapo.method.{key} must be in [{from}, {to}], got {value}"))
-}
-
-/// What is wrong with a key of `[dapo.method]` that must be positive.
-pub fn positive(key: &str, value: f64) -> Option<String> {
-    let wrong = !(value > 0.0 && value.is_finite());
-    wrong.then(|| format!("dapo.method.{key} must be above 0, got {value}"))
 }
 
 /// Metric: the mean over responses of |Â − Â of GRPO|; recorded of every arm with a method.
@@ -184,7 +164,6 @@ pub fn moved_advantages(recorded: &dyn Fn(Over, &str) -> Option<f64>) -> Option<
 
 /// What a method decides. Every default is GRPO with the techniques of the `[dapo]` table.
 pub trait Rules: Debug {
-    /// Name, source, difference.
     fn about(&self) -> About {
         About {
             name: "GRPO",
@@ -194,9 +173,14 @@ pub trait Rules: Debug {
         }
     }
 
-    /// What is wrong with an arm that uses it: one sentence each, beginning with the key's path.
-    fn problems(&self, _dapo: &Dapo) -> Vec<String> {
-        Vec::new()
+    /// A contradiction between its keys, whose ranges [`KEYS`] states: a sentence that begins with the
+    /// key's path.
+    fn problem(&self) -> Option<String> {
+        None
+    }
+
+    fn needed_aggregation(&self) -> Option<Aggregation> {
+        None
     }
 
     /// Adds to the rewards of a graded group. Correctness is left alone.
@@ -249,12 +233,10 @@ pub trait Rules: Debug {
         clip::log_ratio(tokens, &dapo.log_ratio_clamp)
     }
 
-    /// The range that r is clipped to.
     fn clip(&self, dapo: &Dapo) -> Clip {
         dapo.clip
     }
 
-    /// The loss of each token.
     fn surrogate(&self, tokens: &Tokens, dapo: &Dapo) -> Surrogate {
         let log_ratio = self.log_ratio(tokens, dapo);
         clip::surrogate(&log_ratio, tokens, &self.clip(dapo), &dapo.dual_clip)

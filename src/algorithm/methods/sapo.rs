@@ -11,7 +11,7 @@
 //!
 //! Deviation: where r overflows the gradient is 0; TRL's is not a number.
 
-use crate::algorithm::methods::{About, positive};
+use crate::algorithm::methods::About;
 use crate::algorithm::{Dapo, LogRatioClamp, Over, Rules, Surrogate, Tokens, clip};
 use crate::numerics::operations::exp;
 use serde::{Deserialize, Serialize};
@@ -21,12 +21,14 @@ pub const KEYS: &str = r#"
 [[key]]
 path = "dapo.method.tau_positive"
 meaning = "SAPO: τ₊, how steep the gate is where the advantage is positive"
+range = { above = 0 }
 paper = { remark = "1.0", place = "arXiv 2511.20347" }
 released_code = { remark = "1.0", place = "TRL, grpo_config.py, sapo_temperature_pos" }
 
 [[key]]
 path = "dapo.method.tau_negative"
 meaning = "SAPO: τ₋, how steep the gate is elsewhere"
+range = { above = 0 }
 paper = { remark = "1.05", place = "arXiv 2511.20347" }
 released_code = { remark = "1.05", place = "TRL, grpo_config.py, sapo_temperature_neg" }
 "#;
@@ -36,9 +38,7 @@ pub const ARM: &str = include_str!("../../../experiments/methods/sapo.toml");
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sapo {
-    /// τ₊.
     pub tau_positive: f64,
-    /// τ₋.
     pub tau_negative: f64,
 }
 
@@ -66,11 +66,6 @@ impl Rules for Sapo {
             differs: "ℓ = −σ(τ (r − 1)) · 4/τ · Â, τ by the sign of Â",
             does_itself: &["Clip-Higher"],
         }
-    }
-
-    fn problems(&self, _dapo: &Dapo) -> Vec<String> {
-        let keys = [("tau_positive", self.tau_positive), ("tau_negative", self.tau_negative)];
-        keys.into_iter().filter_map(|(key, value)| positive(key, value)).collect()
     }
 
     fn surrogate(&self, tokens: &Tokens, dapo: &Dapo) -> Surrogate {

@@ -13,7 +13,7 @@
 //! Under exact arithmetic sampler and trainer are the same policy and every weight is 1, unless
 //! `rollout.sampler_weights` or `rollout.sampling.log_probs` says otherwise.
 
-use crate::algorithm::methods::{About, Grpo, positive};
+use crate::algorithm::methods::{About, Grpo};
 use crate::algorithm::{Dapo, LogRatioClamp, Over, Rules, Surrogate, Tokens, clip};
 use crate::numerics::operations::exp;
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,7 @@ released_code = { remark = "\"token\"", place = "verl, rollout_corr_helper.py" }
 [[key]]
 path = "dapo.method.cap"
 meaning = "TIS: the weight π_old / π_sampler is at most this"
+range = { above = 0 }
 released_code = { remark = "2.0", place = "verl, rollout_corr_helper.py" }
 "#;
 pub const MEASURES: &[&str] = &["tis_weight_distance", "tis_capped_share"];
@@ -50,7 +51,6 @@ pub const ARM: &str = include_str!("../../../experiments/methods/tis.toml");
 #[serde(deny_unknown_fields)]
 pub struct Tis {
     pub level: WeightLevel,
-    /// The largest weight.
     pub cap: f64,
 }
 
@@ -91,10 +91,6 @@ impl Rules for Tis {
             differs: "GRPO's loss times min(π_old / π_sampler, cap)",
             does_itself: &[],
         }
-    }
-
-    fn problems(&self, _dapo: &Dapo) -> Vec<String> {
-        positive("cap", self.cap).into_iter().collect()
     }
 
     fn surrogate(&self, tokens: &Tokens, dapo: &Dapo) -> Surrogate {

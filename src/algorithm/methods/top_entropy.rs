@@ -12,8 +12,8 @@
 //! Deviation: the quantile is that of the mini-batch; TRL's is that of one pass on all devices. It costs
 //! one more forward pass an update.
 
+use crate::algorithm::methods::About;
 use crate::algorithm::methods::clip_cov::{left, masked};
-use crate::algorithm::methods::{About, positive, within};
 use crate::algorithm::{Dapo, Over, Rules, SeenResponse, Surrogate, Tokens};
 use serde::{Deserialize, Serialize};
 use tch::Tensor;
@@ -22,6 +22,7 @@ pub const KEYS: &str = r#"
 [[key]]
 path = "dapo.method.trained_share"
 meaning = "Top-entropy mask: share of the mini-batch's tokens, those of largest entropy, that train"
+range = { above = 0, at_most = 1 }
 paper = { remark = "0.2", place = "arXiv 2506.01939" }
 "#;
 pub const MEASURES: &[&str] = &["top_entropy_left_share"];
@@ -43,11 +44,6 @@ impl Rules for TopEntropy {
         }
     }
 
-    fn problems(&self, _dapo: &Dapo) -> Vec<String> {
-        let share = within("trained_share", self.trained_share, 0.0, 1.0);
-        share.into_iter().chain(positive("trained_share", self.trained_share)).collect()
-    }
-
     fn looks_ahead(&self) -> bool {
         true
     }
@@ -59,7 +55,7 @@ impl Rules for TopEntropy {
         _uniform: &mut dyn FnMut() -> f64,
     ) -> Vec<Vec<f64>> {
         let inside = mini_batch.iter().filter(|response| response.in_loss);
-        let mut sorted: Vec<f64> = inside.flat_map(|it| it.entropy).copied().collect();
+        let mut sorted: Vec<f64> = inside.flat_map(|response| response.entropy).copied().collect();
         sorted.sort_by(f64::total_cmp);
         let threshold = quantile(&sorted, 1.0 - self.trained_share);
         let mark = |entropy: &f64| f64::from(*entropy >= threshold);

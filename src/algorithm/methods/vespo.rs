@@ -8,7 +8,7 @@
 //! The weight is 1 at w = 1. log r of a token is bounded to ±20, log w to [log 1e-8, 20]. Source:
 //! `loss_type = "vespo"` and `get_gamma_weights` of TRL 1.16.0 (trl/trainer/grpo_trainer.py).
 
-use crate::algorithm::methods::{About, positive};
+use crate::algorithm::methods::About;
 use crate::algorithm::{Dapo, LogRatioClamp, Over, Rules, Surrogate, Tokens, clip};
 use crate::numerics::operations::exp;
 use serde::{Deserialize, Serialize};
@@ -18,21 +18,25 @@ pub const KEYS: &str = r#"
 [[key]]
 path = "dapo.method.k_positive"
 meaning = "VESPO: exponent of w where the advantage is at least 0"
+range = { above = 0 }
 released_code = { remark = "2.0", place = "TRL, grpo_config.py, vespo_k_pos" }
 
 [[key]]
 path = "dapo.method.lambda_positive"
 meaning = "VESPO: decay in w where the advantage is at least 0"
+range = { above = 0 }
 released_code = { remark = "3.0", place = "TRL, grpo_config.py, vespo_lambda_pos" }
 
 [[key]]
 path = "dapo.method.k_negative"
 meaning = "VESPO: exponent of w where the advantage is negative"
+range = { above = 0 }
 released_code = { remark = "3.0", place = "TRL, grpo_config.py, vespo_k_neg" }
 
 [[key]]
 path = "dapo.method.lambda_negative"
 meaning = "VESPO: decay in w where the advantage is negative"
+range = { above = 0 }
 released_code = { remark = "2.0", place = "TRL, grpo_config.py, vespo_lambda_neg" }
 "#;
 pub const MEASURES: &[&str] = &["vespo_weight_distance"];
@@ -46,13 +50,9 @@ pub const ARM: &str = include_str!("../../../experiments/methods/vespo.toml");
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Vespo {
-    /// k where Â ≥ 0.
     pub k_positive: f64,
-    /// λ where Â ≥ 0.
     pub lambda_positive: f64,
-    /// k where Â < 0.
     pub k_negative: f64,
-    /// λ where Â < 0.
     pub lambda_negative: f64,
 }
 
@@ -81,16 +81,6 @@ impl Rules for Vespo {
                       ratios",
             does_itself: &["Clip-Higher"],
         }
-    }
-
-    fn problems(&self, _dapo: &Dapo) -> Vec<String> {
-        let keys = [
-            ("k_positive", self.k_positive),
-            ("lambda_positive", self.lambda_positive),
-            ("k_negative", self.k_negative),
-            ("lambda_negative", self.lambda_negative),
-        ];
-        keys.into_iter().filter_map(|(key, value)| positive(key, value)).collect()
     }
 
     fn surrogate(&self, tokens: &Tokens, dapo: &Dapo) -> Surrogate {

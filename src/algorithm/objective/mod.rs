@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tch::{Kind, Tensor};
 
-/// The loss of one micro-batch and its metrics.
 #[derive(Debug)]
 pub struct Objective {
     /// −J of Eq. 8, this micro-batch's share: an f64 scalar with its graph. The mini-batch's
@@ -81,7 +80,6 @@ pub fn objective(tokens: &Tokens, dapo: &Dapo) -> Objective {
 /// Sums over tokens in f64, to be added over micro-batches and updates.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sums {
-    /// Tokens that entered the loss.
     pub tokens: u64,
     /// Tokens whose lower clip was taken (Â < 0, r < 1 − ε_low).
     pub clipped_low: u64,
@@ -95,7 +93,6 @@ pub struct Sums {
     /// Σ π_old over up-clipped tokens (Fig. 3a). The paper does not say which policy's
     /// probability it plots; this is the one that sampled the token.
     pub up_clipped_probability: f64,
-    /// Σ π_θ.
     pub probability: f64,
     /// Σ −log r: the k1 estimate of KL(π_old ‖ π_θ).
     pub k1: f64,
@@ -112,7 +109,6 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// Adds another micro-batch or update.
     pub fn add(&mut self, other: &Self) {
         self.tokens += other.tokens;
         self.clipped_low += other.clipped_low;
@@ -158,11 +154,8 @@ impl Sums {
 /// What the loss says about an update or a rollout step: means over the tokens in the loss.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LossMetrics {
-    /// Share of tokens whose lower clip was taken.
     pub clip_fraction_low: f64,
-    /// Share of tokens whose upper clip was taken.
     pub clip_fraction_high: f64,
-    /// Share of tokens whose dual clip was taken.
     pub dual_clip_fraction: f64,
     /// Mean π_old of up-clipped tokens (Fig. 3a); `None` when none was clipped.
     pub up_clipped_probability_mean: Option<f64>,

@@ -35,9 +35,7 @@ const IDLE_SECONDS: i64 = 5;
 /// The limit on wall-clock time is the limit on processor time times this, for a busy machine.
 const WALL_PER_PROCESSOR_SECOND: u64 = 10;
 
-/// An answer to the request.
 const ANSWER: u8 = 0;
-/// A message that says what is wrong with the request's bytes.
 const REFUSAL: u8 = 1;
 
 static PROGRAM: OnceLock<(PathBuf, &'static str)> = OnceLock::new();
@@ -49,7 +47,6 @@ pub fn use_program(program: PathBuf, verb: &'static str) {
     let _again = PROGRAM.set((program, verb));
 }
 
-/// Whether [`use_program`] was called.
 pub fn is_available() -> bool {
     PROGRAM.get().is_some()
 }
@@ -131,22 +128,21 @@ impl Reader {
     }
 }
 
-/// Why a process is of no use any more.
 enum Lost {
     Ended,
     Slow,
     Large(u64),
 }
 
-/// The answer to a request, made in the second process.
 pub fn ask(request: &[u8], limits: ApartLimits) -> Result<Vec<u8>, String> {
     let mut reader = READER.lock().unwrap_or_else(PoisonError::into_inner);
     // It may have ended after its idle time, before this request or during it: hence two tries.
     for _ in 0..2 {
-        let mut running = match reader.take_if(|it| matches!(it.process.try_wait(), Ok(None))) {
-            Some(running) => running,
-            None => Reader::start()?,
-        };
+        let mut running =
+            match reader.take_if(|running| matches!(running.process.try_wait(), Ok(None))) {
+                Some(running) => running,
+                None => Reader::start()?,
+            };
         let lost = match running.request(request, limits) {
             Ok(result) => {
                 *reader = Some(running);

@@ -7,7 +7,6 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStdout, Stdio};
 
-/// The lines that a second process makes of a file.
 pub struct ApartStream {
     process: Child,
     output: BufReader<ChildStdout>,
@@ -32,17 +31,19 @@ impl ApartStream {
         let read = self.output.by_ref().take(most + 1).read_until(b'\n', line);
         if read.is_err() || line.is_empty() {
             let status = self.process.wait().map_err(|error| error.to_string())?;
-            return match status.success() && read.is_ok() {
-                true => Ok(false),
-                false => Err(apart::explain(&Lost::Ended, Some(status), self.limits)),
+            return if status.success() && read.is_ok() {
+                Ok(false)
+            } else {
+                Err(apart::explain(&Lost::Ended, Some(status), self.limits))
             };
         }
         if line.pop() != Some(b'\n') {
             let length = line.len() as u64 + 1;
-            return match length > most {
-                true => Err(apart::explain(&Lost::Large(length), None, self.limits)),
+            return if length > most {
+                Err(apart::explain(&Lost::Large(length), None, self.limits))
+            } else {
                 // It ended in the middle of a line.
-                false => Err(apart::explain(&Lost::Ended, self.process.wait().ok(), self.limits)),
+                Err(apart::explain(&Lost::Ended, self.process.wait().ok(), self.limits))
             };
         }
         Ok(true)

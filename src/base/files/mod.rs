@@ -16,7 +16,6 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// A file that could not be read, written or understood.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     #[error("cannot {action} {}: {source}", path.display())]
@@ -105,7 +104,6 @@ pub fn write_in_place(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     write().map_err(io_error("write", path))
 }
 
-/// The nearest folder that exists: the path itself or an ancestor.
 pub fn nearest_folder(path: &Path) -> &Path {
     let whole = path.ancestors().find(|folder| folder.is_dir());
     whole.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
@@ -119,15 +117,15 @@ pub fn free_bytes(path: &Path) -> Result<u64, FileError> {
     Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
 }
 
-/// An empty folder that is removed when the value is dropped, on the disk of `path`, which
-/// need not exist yet.
+/// An empty folder that is removed when the value is dropped, on the disk of `path`, which need not exist yet.
 pub fn scratch_folder(path: &Path) -> Result<tempfile::TempDir, FileError> {
     let folder = nearest_folder(path);
-    let made = tempfile::Builder::new().prefix(".scratch-").tempdir_in(folder);
-    made.map_err(io_error("create a folder in", folder))
+    tempfile::Builder::new()
+        .prefix(".scratch-")
+        .tempdir_in(folder)
+        .map_err(io_error("create a folder in", folder))
 }
 
-/// Names of the entries of a folder, sorted.
 pub fn list(path: &Path) -> Result<Vec<String>, FileError> {
     let mut names = Vec::new();
     for entry in fs::read_dir(path).map_err(io_error("list", path))? {
@@ -141,7 +139,6 @@ pub fn list(path: &Path) -> Result<Vec<String>, FileError> {
     Ok(names)
 }
 
-/// What an entry of a folder is, without following a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
     File,
@@ -161,7 +158,6 @@ pub fn kind(path: &Path) -> Result<Option<FileKind>, FileError> {
     }
 }
 
-/// Bytes of a file, through links.
 pub fn file_bytes(path: &Path) -> Result<u64, FileError> {
     Ok(fs::metadata(path).map_err(io_error("look at", path))?.len())
 }
@@ -232,7 +228,6 @@ pub fn set_aside(path: &Path) -> Result<PathBuf, FileError> {
     Ok(aside)
 }
 
-/// How the names of unfinished files and folders start or end.
 const PARTIAL_FILE: &str = ".partial-";
 const PARTIAL_FOLDER: &str = ".partial";
 
@@ -255,10 +250,7 @@ pub fn remove_partial(folder: &Path) -> Result<(), FileError> {
     }
     for name in list(folder)?.iter().filter(|name| is_partial(name)) {
         let path = folder.join(name);
-        match path.is_dir() {
-            true => remove_folder(&path)?,
-            false => remove_file(&path)?,
-        }
+        if path.is_dir() { remove_folder(&path)? } else { remove_file(&path)? }
     }
     Ok(())
 }
@@ -332,7 +324,6 @@ pub fn canonical_json_line(value: &impl Serialize) -> String {
     value.to_string()
 }
 
-/// Writes a value as canonical JSON, atomically.
 pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), FileError> {
     write_atomic(path, canonical_json(value).as_bytes())
 }
@@ -387,7 +378,6 @@ pub fn log_writers(path: &Path) -> Result<(fs::File, fs::File), FileError> {
     open().map_err(io_error("append to", path))
 }
 
-/// Replaces a JSON-lines file by these records, atomically.
 pub fn write_lines<T: Serialize>(path: &Path, records: &[T]) -> Result<(), FileError> {
     let lines: String = records.iter().map(|record| canonical_json_line(record) + "\n").collect();
     write_atomic(path, lines.as_bytes())

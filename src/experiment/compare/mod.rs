@@ -40,7 +40,6 @@ pub fn in_arm(path: &str) -> bool {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct ComparedSide {
-    /// Key path → value.
     pub values: BTreeMap<String, Value>,
     /// Every key is stated, so that an absent key is not used. False for a publication.
     pub complete: bool,

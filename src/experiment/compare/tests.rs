@@ -1,8 +1,9 @@
 use super::*;
 use crate::algorithm::methods;
-use crate::experiment::{extends, validate};
+use crate::experiment::{config, diagnose, extends, validate};
 use serde_json::json;
 use std::path::Path;
+use toml::Table;
 
 fn load(name: &str) -> Experiment {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("experiments");
@@ -31,14 +32,17 @@ fn everything_on() -> Experiment {
     serde_json::from_value(value).unwrap()
 }
 
+/// Experiments that between them state every key.
+fn experiments() -> Vec<Experiment> {
+    let arms = methods::FILES.iter().map(|file| file.replace('_', "-"));
+    let arms = arms.map(|kind| load(&format!("methods/{kind}.toml")));
+    [load("base.toml"), load("dapo.toml"), everything_on()].into_iter().chain(arms).collect()
+}
+
 #[test]
 fn the_table_has_every_key_of_an_experiment_and_no_other() {
     let mut paths: BTreeSet<String> = BTreeSet::new();
-    let arms = methods::FILES.iter().map(|file| file.replace('_', "-"));
-    let arms = arms.map(|kind| load(&format!("methods/{kind}.toml")));
-    for experiment in
-        [load("base.toml"), load("dapo.toml"), everything_on()].into_iter().chain(arms)
-    {
+    for experiment in experiments() {
         for path in flat(&experiment).into_keys() {
             let key = sources::of(&path);
             assert!(key.is_some(), "{path} has no entry in src/experiment/keys.toml");
@@ -50,6 +54,90 @@ fn the_table_has_every_key_of_an_experiment_and_no_other() {
         assert!(paths.contains(*path), "{path} is in the table and in no experiment");
     }
     assert_eq!(paths.len(), table.len(), "a key stands twice in the table");
+}
+
+/// The nearest numbers of a key's type below and above a number.
+fn neighbours(number: f64, is_count: bool) -> [f64; 2] {
+    if is_count { [number - 1.0, number + 1.0] } else { [number.next_down(), number.next_up()] }
+}
+
+#[test]
+fn every_range_takes_its_closed_bounds_and_refuses_its_open_ones_and_what_lies_beyond() {
+    let experiments = experiments();
+    for key in sources::all() {
+        let Some(range) = key.range else { continue };
+        let path = key.path.replace('*', "dev");
+        let experiment = experiments.iter().find(|arm| flat(arm).contains_key(&path)).unwrap();
+        let is_count = flat(experiment)[&path].is_u64();
+        let table = Table::try_from(experiment).unwrap();
+        let is_taken = |number: f64| {
+            let value = if is_count { (number as i64).into() } else { number.into() };
+            let changed = diagnose::with(&table, &path, value).unwrap();
+            // A negative count is refused with the file.
+            diagnose::parse(&changed).is_ok_and(|arm| validate::ranges(&arm).is_empty())
+        };
+        let below = |bound: f64| neighbours(bound, is_count)[0];
+        let above = |bound: f64| neighbours(bound, is_count)[1];
+        let (mut taken, mut refused) = (Vec::new(), Vec::new());
+        taken.extend(range.at_least.into_iter().chain(range.at_most));
+        taken.extend(range.above.map(above).into_iter().chain(range.below.map(below)));
+        refused.extend(range.above.into_iter().chain(range.below));
+        refused.extend(range.at_least.map(below).into_iter().chain(range.at_most.map(above)));
+        assert!(!taken.is_empty(), "{path} has no bound");
+        if !is_count {
+            refused.extend([f64::NAN, f64::INFINITY, f64::NEG_INFINITY]);
+        }
+        for number in taken {
+            assert!(is_taken(number), "{path} = {number} is refused");
+        }
+        for number in refused {
+            assert!(!is_taken(number), "{path} = {number} is taken");
+        }
+    }
+}
+
+#[test]
+fn every_number_has_a_range_but_those_of_which_all_values_are_allowed() {
+    let mut unbounded = BTreeSet::new();
+    for experiment in experiments() {
+        for (path, value) in flat(&experiment) {
+            if value.is_number() && sources::of(&path).unwrap().range.is_none() {
+                unbounded.insert(path);
+            }
+        }
+    }
+    let unbounded: Vec<&str> = unbounded.iter().map(String::as_str).collect();
+    assert_eq!(
+        unbounded,
+        [
+            "checkpoints.every_steps",
+            "checkpoints.keep_every",
+            "dapo.dynamic_sampling.max_rounds",
+            "dapo.method.above",
+            "dapo.method.below",
+            "evaluation.every_steps",
+            "evaluation.sampling.top_k",
+            "execution.seed",
+            "optimizer.warm_up.rollout_steps",
+            "rollout.sampling.top_k",
+        ]
+    );
+}
+
+#[test]
+fn the_bounds_that_code_states_are_those_of_the_table() {
+    let most = |path: &str| sources::of(path).unwrap().range.unwrap().at_most;
+    assert_eq!(most("execution.threads"), Some(validate::MOST_THREADS as f64));
+    assert_eq!(most("records.format"), Some(config::NEWEST_FORMAT as f64));
+}
+
+#[test]
+fn every_needed_value_is_one_that_its_key_can_have() {
+    let table = Table::try_from(everything_on()).unwrap();
+    for needs in sources::all().filter_map(|key| key.needs.as_ref()) {
+        let values = diagnose::allowed(&table, &needs.key).unwrap();
+        assert!(values.contains(&format!("\"{}\"", needs.value)), "{needs:?}: {values}");
+    }
 }
 
 #[test]
@@ -101,8 +189,8 @@ fn the_values_of_paper_and_released_code_make_experiments_that_can_run() {
 #[test]
 fn an_arm_differs_from_its_parent_in_the_settings_of_the_variant_too() {
     let (base, dapo) = (load("base.toml"), load("dapo.toml"));
-    let found = differences(&ComparedSide::experiment(&base), &ComparedSide::experiment(&dapo));
-    let inside: Vec<&str> = found.iter().filter(|d| d.in_arm).map(|d| d.key.as_str()).collect();
+    let changes = differences(&ComparedSide::experiment(&base), &ComparedSide::experiment(&dapo));
+    let inside: Vec<&str> = changes.iter().filter(|d| d.in_arm).map(|d| d.key.as_str()).collect();
     assert_eq!(
         inside,
         [
@@ -118,9 +206,9 @@ fn an_arm_differs_from_its_parent_in_the_settings_of_the_variant_too() {
             "dapo.overlong.punishment.kind",
         ]
     );
-    let rounds = found.iter().find(|d| d.key.ends_with("max_rounds")).unwrap();
+    let rounds = changes.iter().find(|d| d.key.ends_with("max_rounds")).unwrap();
     assert_eq!((rounds.a.clone(), rounds.b.clone()), (None, Some(json!(4))));
-    let name = found.iter().find(|d| d.key == "name").unwrap();
+    let name = changes.iter().find(|d| d.key == "name").unwrap();
     assert!(!name.in_arm);
 }
 
@@ -137,11 +225,11 @@ fn a_key_is_inside_the_arm_exactly_when_it_changes_the_arms_digest() {
 #[test]
 fn what_a_publication_does_not_state_is_no_difference() {
     let dapo = load("dapo.toml");
-    let found = differences(
+    let changes = differences(
         &ComparedSide::experiment(&dapo),
         &ComparedSide::publication(Publication::Paper),
     );
-    let keys: Vec<&str> = found.iter().map(|d| d.key.as_str()).collect();
+    let keys: Vec<&str> = changes.iter().map(|d| d.key.as_str()).collect();
     // The embedded benchmark's scale, a ramp of 5 instead of 20, and the normaliser of Eq. 12.
     assert_eq!(
         keys,
@@ -159,8 +247,8 @@ fn what_a_publication_does_not_state_is_no_difference() {
     );
     // The released code bounds what this arm does not.
     let code = ComparedSide::publication(Publication::ReleasedCode);
-    let found = differences(&ComparedSide::experiment(&dapo), &code);
-    let of = |key: &str| found.iter().find(|d| d.key == key).map(|d| (d.a.clone(), d.b.clone()));
+    let changes = differences(&ComparedSide::experiment(&dapo), &code);
+    let of = |key: &str| changes.iter().find(|d| d.key == key).map(|d| (d.a.clone(), d.b.clone()));
     assert_eq!(of("dapo.dual_clip.kind"), Some((Some(json!("none")), Some(json!("constant")))));
     assert_eq!(of("dapo.dual_clip.c"), Some((None, Some(json!(10.0)))));
     assert_eq!(of("dapo.clip.high"), None);

@@ -41,14 +41,14 @@ pub fn overridden(mut chain: Chain, set: &[String]) -> Result<Chain, ExperimentE
             );
         }
         let parsed = format!("value = {value}").parse::<Table>().ok();
-        let parsed = parsed.filter(|table| table.len() == 1).and_then(|mut it| it.remove("value"));
+        let parsed =
+            parsed.filter(|table| table.len() == 1).and_then(|mut table| table.remove("value"));
         pairs.push((key, parsed.unwrap_or_else(|| Value::String(value.to_string()))));
     }
     // A kind replaces its table, whose other keys come after it.
     pairs.sort_by_key(|(key, _)| !key.ends_with(".kind"));
     for (index, (key, value)) in pairs.iter().enumerate() {
-        let within = |a: &str, b: &str| a == b || a.starts_with(&format!("{b}."));
-        let clash = |(other, _): &&(&str, Value)| within(key, other) || within(other, key);
+        let clash = |(other, _): &&(&str, Value)| overlap(key, other);
         if let Some((other, _)) = pairs[..index].iter().find(clash) {
             return Err(format!("{OVERRIDE} {key}: {OVERRIDE} {other} states it too").into());
         }
@@ -60,17 +60,25 @@ pub fn overridden(mut chain: Chain, set: &[String]) -> Result<Chain, ExperimentE
     Ok(chain)
 }
 
-/// Puts a value at a key. A table with a `kind` is copied from `below` first.
-fn state(overlay: &mut Table, below: &Table, key: &str, value: &Value) {
+/// Whether a key is the table, or stands in it.
+pub fn is_within(key: &str, table: &str) -> bool {
+    key.strip_prefix(table).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+pub fn overlap(a: &str, b: &str) -> bool {
+    is_within(a, b) || is_within(b, a)
+}
+
+/// Puts a value at a key. A table with a `kind`, which will replace that of `below` whole, is copied from
+/// there first; a new kind begins an empty one.
+pub fn state(overlay: &mut Table, below: &Table, key: &str, value: &Value) {
     let Some((part, rest)) = key.split_once('.') else {
         overlay.insert(key.to_string(), value.clone());
         return;
     };
     let under = below.get(part).and_then(Value::as_table).cloned().unwrap_or_default();
-    let start = match rest != "kind" && under.contains_key("kind") {
-        true => under.clone(),
-        false => Table::new(),
-    };
+    let start =
+        if rest != "kind" && under.contains_key("kind") { under.clone() } else { Table::new() };
     if let Value::Table(inner) = overlay.entry(part).or_insert(Value::Table(start)) {
         state(inner, &under, rest, value);
     }
@@ -91,14 +99,16 @@ pub fn resolve(mut chain: Chain) -> Result<Experiment, ExperimentError> {
                 experiment.records = experiment.records.filter(|records| records.format != 1);
                 problems.extend(keep_sets(&chain, &mut experiment));
                 // Rules between keys say nothing while a key's value is not the one meant.
-                let found = match problems.is_empty() {
-                    true => validate::problems(&experiment),
-                    false => validate::ranges(&experiment),
+                let of_values = if problems.is_empty() {
+                    validate::problems(&experiment)
+                } else {
+                    validate::ranges(&experiment)
                 };
-                problems.extend(found.into_iter().map(|problem| with_file(&chain, problem)));
-                return match problems.is_empty() {
-                    true => Ok(experiment),
-                    false => Err(ExperimentError::Invalid { problems }),
+                problems.extend(of_values.into_iter().map(|problem| with_file(&chain, problem)));
+                return if problems.is_empty() {
+                    Ok(experiment)
+                } else {
+                    Err(ExperimentError::Invalid { problems })
                 };
             }
             Err(failure) => diagnose::explained(&merged, failure),
@@ -209,11 +219,12 @@ pub fn read_table(path: &Path) -> Result<Table, ExperimentError> {
     let text = files::read_text_up_to(path, MAX_FILE_BYTES)?;
     text.parse().map_err(|error: toml::de::Error| {
         // The text of a file that is no experiment by its name, or a link, is not shown.
-        let is_own = path.extension().is_some_and(|it| it == "toml")
+        let is_own = path.extension().is_some_and(|extension| extension == "toml")
             && matches!(files::kind(path), Ok(Some(files::FileKind::File)));
-        let mut reason = match is_own {
-            true => error.to_string().trim_end().to_string(),
-            false => files::foreign::without_text(&text, error.message(), error.span()),
+        let mut reason = if is_own {
+            error.to_string().trim_end().to_string()
+        } else {
+            files::foreign::without_text(&text, error.message(), error.span())
         };
         if !reason.starts_with("TOML") {
             reason = format!("not TOML: {reason}");

@@ -1,5 +1,3 @@
-//! Tests of loading: merging, messages, and what validation refuses.
-
 use super::*;
 use crate::algorithm::{DynamicSampling, Punishment};
 use crate::experiment::Data;
@@ -185,23 +183,29 @@ fn text_that_is_not_toml_is_refused_with_its_line() {
 fn values_out_of_range_are_refused() {
     let table = [
         ("name = \"a/b\"", "name must be letters, digits and any of -_+. (not first), got \"a/b\""),
-        ("[optimizer]\nlearning_rate = nan", "optimizer.learning_rate must be above 0, got NaN"),
-        ("[optimizer]\nweight_decay = inf", "optimizer.weight_decay must be at least 0, got inf"),
-        ("[optimizer]\nbeta2 = 1.0", "optimizer.beta2 must be in [0, 1), got 1"),
-        ("[optimizer]\nepsilon = -1e-8", "optimizer.epsilon must be at least 0, got -0.00000001"),
+        (
+            "[optimizer]\nlearning_rate = nan",
+            "optimizer.learning_rate must be above 0, got NaN or an infinity",
+        ),
+        (
+            "[optimizer]\nweight_decay = inf",
+            "optimizer.weight_decay must be at least 0, got NaN or an infinity",
+        ),
+        ("[optimizer]\nbeta2 = 1.0", "optimizer.beta2 must be in [0, 1), got 1.0"),
+        ("[optimizer]\nepsilon = -1e-8", "optimizer.epsilon must be at least 0, got -1e-8"),
         ("[dapo]\nclip = { low = 1.2 }", "dapo.clip.low must be in (0, 1), got 1.2"),
-        ("[dapo]\nclip = { high = 0.0 }", "dapo.clip.high must be above 0, got 0"),
+        ("[dapo]\nclip = { high = 0.0 }", "dapo.clip.high must be above 0, got 0.0"),
         (
             "[dapo]\nadvantage = { epsilon = -1.0 }",
-            "dapo.advantage.epsilon must be at least 0, got -1",
+            "dapo.advantage.epsilon must be at least 0, got -1.0",
         ),
         (
             "[dapo.dual_clip]\nkind = \"constant\"\nc = 1.0",
-            "dapo.dual_clip.c must be above 1, got 1",
+            "dapo.dual_clip.c must be above 1, got 1.0",
         ),
         (
             "[dapo.log_ratio_clamp]\nkind = \"symmetric\"\nbound = 0.0",
-            "dapo.log_ratio_clamp.bound must be above 0, got 0",
+            "dapo.log_ratio_clamp.bound must be above 0, got 0.0",
         ),
         (
             "[dapo.kl]\nkind = \"penalty\"\nestimator = \"k3\"\ncoefficient = -0.1",
@@ -209,14 +213,17 @@ fn values_out_of_range_are_refused() {
         ),
         (
             "[rollout]\nsampling = { temperature = 0.0 }",
-            "rollout.sampling.temperature must be above 0 (training divides the logits by it), got 0",
+            "rollout.sampling.temperature must be above 0, got 0.0",
         ),
         (
             "[evaluation]\nsampling = { top_p = 0.0 }",
-            "evaluation.sampling.top_p must be in (0, 1], got 0",
+            "evaluation.sampling.top_p must be in (0, 1], got 0.0",
         ),
-        ("[evaluation.samples]\ndev = 0", "evaluation.samples.dev must be at least 1, got 0"),
-        ("[execution]\nthreads = 0", "execution.threads must be at least 1, got 0"),
+        (
+            "[evaluation.samples]\ndev = 0",
+            "evaluation.samples.dev must be from 1 to 16777216, got 0",
+        ),
+        ("[execution]\nthreads = 0", "execution.threads must be from 1 to 1024, got 0"),
         (
             "[dapo.overlong.punishment]\nkind = \"soft\"\ncache_tokens = 160\nfactor = 1.0\nbeyond = \"clamped\"",
             "dapo.overlong.punishment.cache_tokens must be below rollout.max_response_tokens (140), got 160",
@@ -280,9 +287,9 @@ fn all_problems_are_reported_at_once_each_with_its_file() {
     assert_eq!(
         lines,
         [
-            "middle.toml: training.epochs_per_step must be at least 1, got 0",
-            "middle.toml: execution.threads must be at least 1, got 0",
-            "arm.toml: dapo.clip.low must be in (0, 1), got NaN",
+            "middle.toml: execution.threads must be from 1 to 1024, got 0",
+            "middle.toml: training.epochs_per_step must be from 1 to 16777216, got 0",
+            "arm.toml: dapo.clip.low must be in (0, 1), got NaN or an infinity",
         ]
     );
 }
@@ -328,17 +335,16 @@ fn every_key_of_every_table_is_suggested_for_its_misspelling() {
     assert!(seen > 55, "only {seen} keys");
 }
 
-/// Every key below a table, dotted.
 fn keys(table: &Table, prefix: &str) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     for (name, value) in table {
         let key = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
         if let Value::Table(inner) = value {
-            found.extend(keys(inner, &key));
+            paths.extend(keys(inner, &key));
         }
-        found.push(key);
+        paths.push(key);
     }
-    found
+    paths
 }
 
 fn renamed(whole: &Table, key: &str, wrong: &str) -> Table {

@@ -1,7 +1,7 @@
 //! The cartesian form of a grid: each axis is a key with its values, each arm one combination.
 
 use crate::experiment::grid::{MOST_ARMS, StatedArm, text};
-use crate::experiment::{Experiment, Keys};
+use crate::experiment::{Experiment, Keys, extends, validate};
 use toml::{Table, Value};
 
 struct Axis {
@@ -49,7 +49,7 @@ pub(super) fn arms(
         let pairs: Vec<(&Axis, &Value)> = axes.iter().zip(values).collect();
         let mut set = Table::new();
         for (axis, value) in &pairs {
-            assign(&mut set, &base, &axis.key, value);
+            extends::state(&mut set, &base, &axis.key, value);
         }
         let parts = |joint: &str| -> Vec<String> {
             let part = |(axis, value): &(&Axis, &Value)| {
@@ -57,9 +57,7 @@ pub(super) fn arms(
             };
             pairs.iter().map(part).collect()
         };
-        let name: String = parts("-").join("_");
-        let usual = |c: char| if c.is_ascii_alphanumeric() || "-_+.".contains(c) { c } else { '-' };
-        let name: String = name.chars().map(usual).collect();
+        let name = parts("-").join("_").replace(|character| !validate::is_plain(character), "-");
         if let Some(problem) = text::plain(&name) {
             problems.push(format!("{place}: axes: an arm's name {problem}"));
         }
@@ -89,21 +87,6 @@ fn axis(place: &str, table: Table, problems: &mut Vec<String>) -> Option<Axis> {
     };
     keys.finish();
     Some(Axis { key: key?, values: values? })
-}
-
-/// Sets a dotted key in a patch. Where the base has a table with a `kind` on the way, the patch
-/// gets all of it, because it will be replaced whole.
-fn assign(set: &mut Table, base: &Table, key: &str, value: &Value) {
-    let Some((part, rest)) = key.split_once('.') else {
-        set.insert(key.to_string(), value.clone());
-        return;
-    };
-    let below = base.get(part).and_then(Value::as_table).cloned().unwrap_or_default();
-    let whole = if below.contains_key("kind") { below.clone() } else { Table::new() };
-    let inner = set.entry(part).or_insert(Value::Table(whole));
-    if let Value::Table(inner) = inner {
-        assign(inner, &below, rest, value);
-    }
 }
 
 /// The last part of a key, with the part before it if the last is `kind`.

@@ -1,5 +1,4 @@
-//! A grid as TOML: a base experiment and arms as patches on it, or axes whose values are
-//! combined.
+//! A grid as TOML: a base experiment and arms as patches on it, or axes whose values are combined.
 //!
 //! ```toml
 //! name = "clip"
@@ -39,7 +38,6 @@ pub const SHIPPED: &str = "experiments/grids";
 pub struct BaseSource {
     pub grid: Grid,
     pub base: Experiment,
-    /// Keys that an arm states with the value that they have already.
     pub notes: Vec<String>,
 }
 
@@ -61,10 +59,10 @@ pub fn find(grid: &str) -> PathBuf {
     if let Some(path) = in_folder(Path::new(grid)) {
         return path;
     }
-    match grid.contains('/') || grid.ends_with(".toml") {
-        true => PathBuf::from(grid),
-        false => Path::new(SHIPPED).join(format!("{grid}.toml")),
+    if grid.contains('/') || grid.ends_with(".toml") {
+        return PathBuf::from(grid);
     }
+    Path::new(SHIPPED).join(format!("{grid}.toml"))
 }
 
 /// Reads a grid.
@@ -110,14 +108,14 @@ pub fn load_overridden(path: &Path, set: &[String]) -> Result<BaseSource, Experi
         problems.push(format!("{place}: {key}: {problem}"));
         Sets::default()
     });
-    let written = match axes.is_empty() {
-        true => patches(&place, arms, &mut problems),
-        false => axes::arms(&place, axes, &base, &mut problems),
+    let written = if axes.is_empty() {
+        patches(&place, arms, &mut problems)
+    } else {
+        axes::arms(&place, axes, &base, &mut problems)
     };
     let overridden = set.iter().map(|text| text.split('=').next().unwrap_or_default().trim());
     for (key, arm) in overridden.flat_map(|key| written.iter().map(move |arm| (key, arm))) {
-        let within = |a: &str, b: &str| a == b || a.starts_with(&format!("{b}."));
-        if declared(&arm.set).iter().any(|own| within(own, key) || within(key, own)) {
+        if declared(&arm.set).iter().any(|own| extends::overlap(own, key)) {
             let name = &arm.name;
             problems.push(format!("--set {key}: arm {name:?} of {place} states it itself"));
         }
@@ -139,7 +137,7 @@ fn seeds(keys: &mut Keys) -> Vec<u64> {
         keys.problem("seeds", "is missing");
         return Vec::new();
     };
-    let integer = |value: &toml::Value| value.as_integer().and_then(|it| u64::try_from(it).ok());
+    let integer = |value: &toml::Value| u64::try_from(value.as_integer()?).ok();
     let list: Option<Vec<u64>> =
         value.as_array().and_then(|values| values.iter().map(integer).collect());
     match list {
@@ -196,7 +194,6 @@ struct FileContext<'a> {
     base: &'a Experiment,
 }
 
-/// A resolved arm with the patches that led to it, the nearest first.
 struct Resolved {
     arm: Arm,
     chain: Chain,
@@ -210,8 +207,8 @@ impl FileContext<'_> {
         problems: &mut Vec<String>,
     ) -> (Vec<Arm>, Vec<String>) {
         if written.len() > MOST_ARMS {
-            let found = written.len();
-            problems.push(format!("{}: arms: at most {MOST_ARMS}, got {found}", self.place));
+            let count = written.len();
+            problems.push(format!("{}: arms: at most {MOST_ARMS}, got {count}", self.place));
             return (Vec::new(), Vec::new());
         }
         let mut names: Vec<String> = Vec::new();
@@ -231,10 +228,12 @@ impl FileContext<'_> {
             match self.one(&place, arm, &resolved) {
                 Ok(arm) => resolved.push(arm),
                 // What is wrong with an arm is wrong with those that stand on it.
-                Err(found) => {
-                    problems.extend(
-                        found.into_iter().filter(|it| !problems.contains(it)).collect::<Vec<_>>(),
-                    );
+                Err(of_arm) => {
+                    for problem in of_arm {
+                        if !problems.contains(&problem) {
+                            problems.push(problem);
+                        }
+                    }
                 }
             }
         }
@@ -247,8 +246,8 @@ impl FileContext<'_> {
                 ));
             }
         }
-        let notes = resolved.iter().flat_map(|it| it.notes.iter().cloned()).collect();
-        (resolved.into_iter().map(|it| it.arm).collect(), notes)
+        let notes = resolved.iter().flat_map(|arm| arm.notes.iter().cloned()).collect();
+        (resolved.into_iter().map(|resolved| resolved.arm).collect(), notes)
     }
 
     fn one(
@@ -260,7 +259,9 @@ impl FileContext<'_> {
         let after = match &arm.after {
             None => None,
             // Said already where the name was looked up, or with the arm that failed.
-            Some(name) => Some(before.iter().find(|it| it.arm.name == *name).ok_or(Vec::new())?),
+            Some(name) => {
+                Some(before.iter().find(|other| other.arm.name == *name).ok_or(Vec::new())?)
+            }
         };
         let parent = after.map_or(self.base, |after| &after.arm.experiment);
         let mut chain = vec![(PathBuf::from(place), arm.set.clone())];
@@ -290,7 +291,7 @@ impl FileContext<'_> {
 }
 
 fn changed(parent: &Experiment, arm: &Experiment) -> BTreeMap<String, Option<Value>> {
-    differences(parent, arm).into_iter().map(|it| (it.key, it.b)).collect()
+    differences(parent, arm).into_iter().map(|difference| (difference.key, difference.b)).collect()
 }
 
 /// Whether a patch changes something that is part of an arm's identity, and nothing else. Notes name

@@ -61,7 +61,6 @@ pub struct PaperRow {
 }
 
 impl Grid {
-    /// The sets of an analysis without a declaration.
     pub fn sets(&self) -> Sets {
         Sets { primary: self.primary_set.clone(), curve: self.curve_set.clone() }
     }
@@ -98,8 +97,8 @@ impl Grid {
         }
         problems.extend(text::seeds(&self.seeds).map(|problem| format!("seeds: {problem}")));
         if self.arms.is_empty() || self.arms.len() > MOST_ARMS {
-            let found = self.arms.len();
-            problems.push(format!("arms: there must be 1 to {MOST_ARMS}, got {found}"));
+            let count = self.arms.len();
+            problems.push(format!("arms: there must be 1 to {MOST_ARMS}, got {count}"));
         }
         let mut names = BTreeSet::new();
         for arm in &self.arms {
@@ -137,42 +136,57 @@ impl Grid {
             self.arms.iter().map(|arm| compare::flat(&arm.experiment)).collect();
         for (arm, values) in self.arms.iter().zip(&flat) {
             let at = |problem: String| format!("arm {:?}: {problem}", arm.name);
-            let (found, name) = (&arm.experiment.name, format!("{}.{}", self.name, arm.name));
-            if *found != name {
-                problems.push(at(format!("its experiment is named {found:?}, not {name:?}")));
+            let (stated, name) = (&arm.experiment.name, format!("{}.{}", self.name, arm.name));
+            if *stated != name {
+                problems.push(at(format!("its experiment is named {stated:?}, not {name:?}")));
             }
-            let holds = |(key, value): &(&String, &Value)| {
-                values.get(*key).is_some_and(|found| compare::same(found, value))
-            };
-            let wrong = arm.set.iter().find(|stated| !holds(stated));
-            problems.extend(wrong.map(|(key, value)| {
-                at(format!("`set` says that {key} is {value}, its experiment does not"))
-            }));
-            let other = arm
-                .after
-                .as_ref()
-                .and_then(|after| self.arms.iter().position(|other| other.name == *after));
-            let (other, other_sets) = match other {
-                Some(other) => (other, None),
-                None => (0, self.arms.first().map(|first| &first.set)),
-            };
-            let stated = || arm.set.keys().chain(other_sets.into_iter().flat_map(BTreeMap::keys));
-            let is_stated = |key: &String| {
-                // A table of another kind takes the place of the whole table.
-                let table = |stated: &String| Some(format!("{}.", stated.rsplit_once('.')?.0));
-                let replaced = |stated| table(stated).is_some_and(|table| key.starts_with(&table));
-                let both = values.contains_key(key) && flat[other].contains_key(key);
-                stated().any(|stated| stated == key || (!both && replaced(stated)))
-            };
-            let differing = compare::differing_keys(values, &flat[other]).into_iter();
-            let silent = differing.filter(|key| *key != "name").find(|key| !is_stated(key));
-            problems.extend(silent.map(|key| {
-                let other = &self.arms[other].name;
-                at(format!("differs from arm {other:?} in {key}, which `set` does not state"))
-            }));
+            let wrong = arm.set.iter().find(|(key, value)| {
+                !values.get(*key).is_some_and(|resolved| compare::same(resolved, value))
+            });
+            if let Some((key, value)) = wrong {
+                let says = format!("`set` says that {key} is {value}, its experiment does not");
+                problems.push(at(says));
+            }
+            if let Some((key, other)) = self.silent_change(arm, values, &flat) {
+                let differs = format!("differs from arm {:?} in {key}", other.name);
+                problems.push(at(format!("{differs}, which `set` does not state")));
+            }
         }
         problems
     }
+
+    /// A key in which an arm differs from the one that it comes after, that `set` does not state, and
+    /// that other arm. Without one it is the first arm, whose own `set` counts too.
+    fn silent_change<'a>(
+        &'a self,
+        arm: &Arm,
+        values: &'a BTreeMap<String, Value>,
+        flat: &'a [BTreeMap<String, Value>],
+    ) -> Option<(&'a String, &'a Arm)> {
+        let after = arm.after.as_ref();
+        let after = after.and_then(|after| self.arms.iter().position(|other| other.name == *after));
+        let mut stated: Vec<&String> = arm.set.keys().collect();
+        if after.is_none() {
+            stated.extend(self.arms[0].set.keys());
+        }
+        let other = after.unwrap_or(0);
+        let mut differing = compare::differing_keys(values, &flat[other]).into_iter();
+        let key = differing.find(|key| {
+            let in_both = values.contains_key(*key) && flat[other].contains_key(*key);
+            let is_stated =
+                stated.iter().any(|stated| stated == key || (!in_both && replaces(stated, key)));
+            *key != "name" && !is_stated
+        })?;
+        Some((key, &self.arms[other]))
+    }
+}
+
+/// Whether a key stands in the table of a stated one: a table of another kind takes the place of the
+/// whole table.
+fn replaces(stated: &str, key: &str) -> bool {
+    let table = stated.rsplit_once('.').map(|(table, _)| table);
+    let rest = table.and_then(|table| key.strip_prefix(table));
+    rest.is_some_and(|rest| rest.starts_with('.'))
 }
 
 /// Every key in which `arm` differs from the experiment that its patch was applied to.

@@ -1,5 +1,3 @@
-//! Tests of grids: what the shipped ones are, and what a user's own is refused for.
-
 use super::*;
 use crate::experiment::extends;
 use crate::experiment::grid::file::BaseSource;
@@ -25,9 +23,10 @@ fn hash(experiment: &str) -> String {
 fn grid(text: &str) -> Result<BaseSource, String> {
     let folder = tempfile::tempdir().unwrap();
     let base = root().join("experiments/base.toml");
-    let head = match text.contains("base =") {
-        true => String::new(),
-        false => format!("name = \"g\"\nquestion = \"?\"\nseeds = [1]\nbase = {base:?}\n"),
+    let head = if text.contains("base =") {
+        String::new()
+    } else {
+        format!("name = \"g\"\nquestion = \"?\"\nseeds = [1]\nbase = {base:?}\n")
     };
     let path = folder.path().join("g.toml");
     files::write_atomic(&path, (head + text).as_bytes()).unwrap();
@@ -44,19 +43,22 @@ fn each_shipped_arm_differs_from_the_one_before_in_exactly_the_declared_keys() {
         for (arm, written) in source.grid.arms.iter().zip(written) {
             let set = written.get("set").and_then(toml::Value::as_table);
             let declared = file::declared(set.unwrap_or(&Table::new()));
-            let found = differences(source.before(arm), &arm.experiment);
-            let covers =
-                |unit: &str, key: &str| key == unit || key.starts_with(&format!("{unit}."));
-            for difference in &found {
-                let declared = declared.iter().any(|unit| covers(unit, &difference.key));
+            let differences = differences(source.before(arm), &arm.experiment);
+            for difference in &differences {
+                let declared =
+                    declared.iter().any(|unit| extends::is_within(&difference.key, unit));
                 assert!(declared, "{name}/{}: {}", arm.name, difference.key);
             }
             for unit in &declared {
-                let acts = found.iter().any(|it| covers(unit, &it.key));
+                let acts =
+                    differences.iter().any(|difference| extends::is_within(&difference.key, unit));
                 assert!(acts, "{name}/{}: {unit} changes nothing", arm.name);
             }
-            let keys: Vec<&String> =
-                found.iter().filter(|it| it.b.is_some()).map(|it| &it.key).collect();
+            let keys: Vec<&String> = differences
+                .iter()
+                .filter(|difference| difference.b.is_some())
+                .map(|difference| &difference.key)
+                .collect();
             assert_eq!(arm.set.keys().collect::<Vec<_>>(), keys);
         }
     }
@@ -82,8 +84,8 @@ fn the_held_out_arms_are_grpo_and_dapo_on_other_problems() {
     let keys = |arm: &str, shipped_as: &str| -> Vec<String> {
         let shipped_as = extends::load(&root().join(shipped_as)).unwrap();
         let arm = shipped("held-out").grid.arm(arm).unwrap().experiment.clone();
-        let found = differences(&shipped_as, &arm).into_iter();
-        found.filter(|it| it.in_arm).map(|it| it.key).collect()
+        let in_arm = differences(&shipped_as, &arm).into_iter().filter(|change| change.in_arm);
+        in_arm.map(|change| change.key).collect()
     };
     assert_eq!(keys("grpo", "experiments/base.toml"), ["inputs.data.variant"]);
     assert_eq!(keys("dapo", "experiments/dapo.toml"), ["inputs.data.variant"]);

@@ -1,6 +1,6 @@
 //! Typed values out of a TOML table, with every problem collected.
 
-use crate::experiment::{diagnose, grid::MOST_SEEDS};
+use crate::experiment::{diagnose, grid::MOST_SEEDS, validate};
 use std::collections::BTreeSet;
 use toml::{Table, Value};
 
@@ -8,10 +8,8 @@ const MOST_CHARACTERS: usize = 500;
 
 /// The problem with a name of a grid or an arm, which names files and folders.
 pub fn plain(name: &str) -> Option<String> {
-    let usual = |character: char| character.is_ascii_alphanumeric() || "-_+.".contains(character);
-    let usable =
-        !name.is_empty() && name.len() <= 64 && !name.starts_with('.') && name.chars().all(usual);
-    (!usable).then(|| {
+    let is_usable = name.len() <= 64 && validate::is_plain_name(name);
+    (!is_usable).then(|| {
         format!("must be 1 to 64 letters, digits and any of -_+. (not first), got {name:?}")
     })
 }

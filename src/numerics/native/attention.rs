@@ -19,7 +19,6 @@ impl Head {
         self.heads.queries / self.heads.keys
     }
 
-    /// Where the group's query heads begin in a joined row, or in a mixed one.
     fn queries(self) -> usize {
         self.key * self.group() * self.heads.width
     }
@@ -85,8 +84,7 @@ impl Head {
         rows.map(|rows| self.take(rows, self.heads.joined_width(), first, 1)).concat()
     }
 
-    /// Adds the group's part of mixed `[length, queries · width]`, not rounded. Returns the
-    /// [`Head::shares`].
+    /// Adds the group's part of mixed `[length, queries · width]`, not rounded. Returns the [`Head::shares`].
     pub fn attend<A: Arithmetic>(
         self,
         before: &[f32],
@@ -106,9 +104,8 @@ impl Head {
         shares
     }
 
-    /// The derivatives by joined and by the rows before of the group's heads, rounded into the window
-    /// of gradients and added to `by_joined` and `by_before`; `by_mixed` is the gradient of all heads'
-    /// mixtures.
+    /// The derivatives by joined and by the rows before of the group's heads, rounded into the window of
+    /// gradients and added to `by_joined` and `by_before`; `by_mixed` is the gradient of all heads' mixtures.
     pub fn differentiate<A: Arithmetic>(
         self,
         by_mixed: &[f32],

@@ -5,20 +5,17 @@ use crate::numerics::native::{elementwise, product};
 use crate::numerics::{Arithmetic, Left, NativeGradients, NativeWeight, Panels, Window, Windows};
 use std::marker::PhantomData;
 
-/// What a backward pass needs beside its gradient.
 #[derive(Debug, Clone, Copy)]
 pub struct BackwardSetting {
     pub window: Window,
     pub tokens_in_all: usize,
 }
 
-/// A backward pass under way.
 pub struct Backward<A> {
     /// Gradients of nodes that have not been handed on.
     pub waiting: Vec<Option<Vec<f32>>>,
     pub gradients: NativeGradients,
     pub setting: BackwardSetting,
-    /// Of the forward pass.
     pub windows: Windows,
     pub sums: PhantomData<A>,
 }
@@ -66,7 +63,6 @@ impl<A: Arithmetic> Backward<A> {
         weight.multiply_back(g, self.setting.window)
     }
 
-    /// Adds g · x over tokens to the sums of a vector of weights.
     pub fn scale(&mut self, g: &[f32], x: &[f32], weight: &NativeWeight<A>) {
         elementwise::add_products(self.gradients.vector(weight), g, x);
     }

@@ -3,7 +3,6 @@
 use crate::numerics::native::{elementwise, product};
 use crate::numerics::{Arithmetic, Left, Panels, Windows};
 
-/// The heads of an attention layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heads {
     /// Query heads, a multiple of `keys`.
@@ -14,7 +13,6 @@ pub struct Heads {
 }
 
 impl Heads {
-    /// Numbers that a token has: queries, keys, values.
     pub fn joined_width(self) -> usize {
         (self.queries + 2 * self.keys) * self.width
     }
@@ -28,7 +26,6 @@ pub struct Slots<A> {
 }
 
 impl<A: Arithmetic> Slots<A> {
-    /// No slots.
     pub fn empty(heads: Heads, windows: &Windows) -> Self {
         let keys = Panels::zeros(heads.width, 0, windows.key);
         let values = Panels::zeros(0, heads.width, windows.value);

@@ -18,10 +18,7 @@ fn by_rows<T: Send>(x: &mut [T], width: usize, work: impl Fn(usize, &mut [T]) + 
             || work(first, x),
         )
     };
-    match x.len() < FEW {
-        true => part(0, x),
-        false => workers::by_rows(x, width, part),
-    }
+    if x.len() < FEW { part(0, x) } else { workers::by_rows(x, width, part) }
 }
 
 /// Rounds every number into the window, where sums are to be exact.
@@ -70,9 +67,10 @@ pub fn dots<A: Arithmetic>(a: &[f32], b: &[f32], width: usize) -> Vec<f64> {
             || each.by_ref().for_each(|(sum, (a, b))| *sum = dot(a, b)),
         );
     };
-    match a.len() < FEW {
-        true => part(0, &mut sums),
-        false => workers::by_rows(&mut sums, 1, part),
+    if a.len() < FEW {
+        part(0, &mut sums)
+    } else {
+        workers::by_rows(&mut sums, 1, part)
     }
     if A::EXACT && orders::checked() {
         orders::compare_others(width, &sums, |order| {
@@ -127,7 +125,6 @@ pub fn inverse_root_mean_squares<A: Arithmetic>(x: &[f32], width: usize, epsilon
     dots::<A>(x, x, width).into_iter().map(inverse).collect()
 }
 
-/// Each row times its own factor.
 pub fn scale_rows(x: &[f32], factors: &[f32], width: usize) -> Vec<f32> {
     let mut scaled = x.to_vec();
     by_rows(
@@ -192,7 +189,6 @@ pub fn add_to_rows(x: &mut [f32], bias: &[f32]) {
     }
 }
 
-/// silu(gate) · up.
 pub fn swiglu(gate: &[f32], up: &[f32]) -> Vec<f32> {
     let mut inner = gate.to_vec();
     by_rows(
@@ -265,8 +261,7 @@ pub fn scale(width: usize) -> f32 {
     (1.0 / (width as f64).sqrt()) as f32
 }
 
-/// Softmax of the first `seen(row)` scores of each row of `scores` `[rows, length]`; 0 beyond
-/// them.
+/// Softmax of the first `seen(row)` scores of each row of `scores` `[rows, length]`; 0 beyond them.
 pub fn softmax_rows<A: Arithmetic>(
     scores: &mut [f32],
     length: usize,

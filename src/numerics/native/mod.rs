@@ -12,15 +12,13 @@
 //! In f32 ("fast") a gradient depends on how its tokens are cut into passes. In f64 out of windows
 //! ("exact") it does not:
 //!
-//! A sum of products is exact in f64, and so independent of its order, when every factor is a
-//! multiple of 2^low of size at most 2^high and the widths (high − low) of both and ⌈log2⌉ of the
-//! number of terms are at most 53 bits together. Every number that enters a product is first
-//! rounded into such a [`window`].
+//! A sum of products is exact in f64, and so independent of its order, when every factor is a multiple of 2^low
+//! of size at most 2^high and the widths (high − low) of both and ⌈log2⌉ of the number of terms are at most 53
+//! bits together. Every number that enters a product is first rounded into such a [`window`].
 //!
-//! So a row has the same bits alone and in any batch, with a cache and without, and a gradient has
-//! the same bits however its tokens are cut into passes. Activations are f32 that lie in their
-//! window; so are gradients, in units of the mini-batch's largest loss weight. Logits are unrounded
-//! f64 sums.
+//! So a row has the same bits alone and in any batch, with a cache and without, and a gradient has the same
+//! bits however its tokens are cut into passes. Activations are f32 that lie in their window; so are gradients,
+//! in units of the mini-batch's largest loss weight. Logits are unrounded f64 sums.
 
 pub mod attention;
 pub mod backward;
@@ -41,7 +39,6 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What every operation of a policy needs to know.
 #[derive(Debug, Clone, Copy)]
 pub struct NativeSettings {
     pub windows: Windows,
@@ -54,7 +51,6 @@ pub struct NativeSettings {
 
 pub type Keep<'a> = &'a mut (dyn FnMut(usize, &[f32]) + Send);
 
-/// Where attention looks.
 pub enum NativeAttention<'a, A> {
     /// Sequences, one after another. `keep` gets each layer's joined rows (queries, keys, values;
     /// turned and rounded), for a cache.
@@ -78,10 +74,8 @@ pub struct Span {
 impl Span {
     /// The span in tokens that begin with this one.
     fn from(&self, first: usize) -> Self {
-        let moved = |it: &Range<usize>| match it.is_empty() {
-            true => 0..0,
-            false => it.start - first..it.end - first,
-        };
+        let moved =
+            |it: &Range<usize>| if it.is_empty() { 0..0 } else { it.start - first..it.end - first };
         Self { own: moved(&self.own), before: moved(&self.before) }
     }
 
@@ -119,13 +113,11 @@ pub struct NativeOperations<'a, A> {
     /// cos and sin of each position's pairs: `[positions, width / 2, 2]`.
     rotation: &'a [f32],
     attention: NativeAttention<'a, A>,
-    /// How each recorded node hands its gradient on.
     tape: Option<Vec<Derivative<A>>>,
     tally: Tally,
 }
 
 impl<'a, A: Arithmetic> NativeOperations<'a, A> {
-    /// Operations without a record.
     pub fn new(
         settings: NativeSettings,
         rotation: &'a [f32],
@@ -306,8 +298,8 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
                         let (before, own) = (&joined[before.clone()], &joined[own.clone()]);
                         for key in 0..heads.keys {
                             let head = Head { heads, key };
-                            let made = head.attend::<A>(before, own, mixed, &windows);
-                            shares.extend(keeps.then_some(made));
+                            let head_shares = head.attend::<A>(before, own, mixed, &windows);
+                            shares.extend(keeps.then_some(head_shares));
                         }
                     }
                 });
@@ -373,7 +365,9 @@ impl<A: Arithmetic> Operations for NativeOperations<'_, A> {
                 parts.iter().for_each(|(.., part)| tally.add(*part));
                 elementwise::turn(&mut by_joined, &rotations, heads, true);
                 elementwise::round::<A>(&mut by_joined, gradient, tally);
-                normed.into_iter().for_each(|it| it.differentiate(&mut by_joined, heads, backward));
+                for norms in normed {
+                    norms.differentiate(&mut by_joined, heads, backward);
+                }
                 let by_x = backward.linear(&by_joined, &x.values, windows.normed, &qkv);
                 backward.give(x.node, by_x);
             })
@@ -513,8 +507,7 @@ impl<A: Arithmetic> NormedHeads<A> {
     }
 }
 
-/// Gives the heads at these places of each joined row, `[tokens · heads, width]`, what `change` makes of
-/// them.
+/// Gives the heads at these places of each joined row, `[tokens · heads, width]`, what `change` makes of them.
 fn change_heads(
     joined: &mut [f32],
     heads: Heads,

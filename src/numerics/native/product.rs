@@ -67,7 +67,6 @@ impl<A: Arithmetic> Panels<A> {
         panels
     }
 
-    /// The transpose of the matrix.
     pub fn transposed_whole(&self) -> Self {
         self.transposed(0..self.panels.len())
     }
@@ -131,7 +130,6 @@ impl<A: Arithmetic> Panels<A> {
         self.terms += 1;
     }
 
-    /// The same matrix with its terms in another order.
     fn reordered(&self, order: &[usize]) -> Self {
         let reordered = |panel: &Vec<A>| -> Vec<A> {
             let row = |&term: &usize| &panel[term * A::PANEL..(term + 1) * A::PANEL];
@@ -211,8 +209,7 @@ pub enum Reach {
     ColumnsTo(CausalRows),
     /// The terms of the tokens up to the row's own; the others are 0 on the left.
     TermsTo(CausalRows),
-    /// A row is a token and a term a row of one, from the same token on; those before it are 0 on the
-    /// left.
+    /// A row is a token and a term a row of one, from the same token on; those before it are 0 on the left.
     TermsFrom(CausalRows),
 }
 
@@ -487,9 +484,10 @@ impl<A: Arithmetic> Product<'_, A> {
             for at in 0..self.panels.len() {
                 for vector in (0..A::vectors_of_a_panel::<S>()).step_by(VECTORS) {
                     for (row, height) in heights() {
-                        let left = match self.place.by_column {
-                            true => &packed[(row - from) * self.terms..],
-                            false => &[][..],
+                        let left = if self.place.by_column {
+                            &packed[(row - from) * self.terms..]
+                        } else {
+                            &[][..]
                         };
                         let place = TilePlace { row, at, vector };
                         match height {

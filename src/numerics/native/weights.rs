@@ -6,10 +6,8 @@ use crate::numerics::{Arithmetic, Folded, Left, Panels, SomeRows, Tally, Window,
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Parameters by name.
 pub type Parameters = BTreeMap<String, Vec<f32>>;
 
-/// A matrix or vector of weights in its window.
 #[derive(Debug, Clone)]
 pub struct NativeWeight<A> {
     /// Place of its gradient in [`NativeGradients`].
@@ -80,7 +78,6 @@ impl<A: Arithmetic> NativeWeight<A> {
         product::multiply_rounded(Left::Rows(g, window), backward)
     }
 
-    /// Rows of the matrix.
     pub fn outputs(&self) -> usize {
         self.forward.columns()
     }
@@ -119,12 +116,10 @@ pub struct NativeGradients {
 }
 
 impl NativeGradients {
-    /// Zeros.
     pub fn zeros(slots: usize, unit: f64, is_narrow: bool) -> Self {
         Self { slots: vec![Default::default(); slots], is_narrow, unit, ..Self::default() }
     }
 
-    /// The sums of a matrix.
     pub fn matrix<A: Arithmetic>(&mut self, weight: &NativeWeight<A>) -> &mut SlotSums {
         let length = weight.outputs() * weight.inputs();
         let sums = &mut self.slots[weight.slot].0;
@@ -138,7 +133,6 @@ impl NativeGradients {
         sums
     }
 
-    /// The sums of the weight of a norm.
     pub fn vector<A: Arithmetic>(&mut self, weight: &NativeWeight<A>) -> &mut [f64] {
         match &mut self.slots[weight.slot].0 {
             SlotSums::Wide(sums) => sized(sums, weight.vector.len()),
@@ -146,12 +140,10 @@ impl NativeGradients {
         }
     }
 
-    /// The sums of a weight's bias.
     pub fn bias<A: Arithmetic>(&mut self, weight: &NativeWeight<A>) -> &mut [f64] {
         sized(&mut self.slots[weight.slot].1, weight.outputs())
     }
 
-    /// The sums of a token's row of the embedding's table.
     pub fn embedding(&mut self, token: u32, width: usize) -> &mut [f64] {
         sized(self.embedding.entry(token).or_default(), width)
     }
@@ -162,9 +154,12 @@ impl NativeGradients {
             *self = other;
             return;
         }
-        let add = |sums: &mut Vec<f64>, more: Vec<f64>| match sums.is_empty() {
-            true => *sums = more,
-            false => sums.iter_mut().zip(&more).for_each(|(sum, more)| *sum += more),
+        let add = |sums: &mut Vec<f64>, more: Vec<f64>| {
+            if sums.is_empty() {
+                *sums = more
+            } else {
+                sums.iter_mut().zip(&more).for_each(|(sum, more)| *sum += more)
+            }
         };
         for ((matrix, bias), (more_matrix, more_bias)) in self.slots.iter_mut().zip(other.slots) {
             match (matrix, more_matrix) {

@@ -85,7 +85,6 @@ pub const fn ceil_log2(n: usize) -> u32 {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     pub rounded: u64,
-    /// Those that were larger than the window.
     pub saturated: u64,
     /// Those that were not 0 and became 0.
     pub flushed: u64,
@@ -103,7 +102,6 @@ impl Tally {
     }
 }
 
-/// The windows of a policy of one shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Windows {
     /// Weights, folded with the norm before them, and biases.
@@ -122,7 +120,6 @@ pub struct Windows {
     pub share: Window,
 }
 
-/// Sizes that decide the windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowShape {
     pub hidden: usize,
@@ -155,7 +152,6 @@ impl Windows {
         }
     };
 
-    /// The windows of a shape.
     pub fn new(shape: WindowShape) -> Result<Self, NumericsError> {
         let squares = (SIGNIFICANT_BITS - ceil_log2(shape.hidden)) / 2;
         let windows = Self {
@@ -186,8 +182,7 @@ impl Windows {
         Ok(windows)
     }
 
-    /// The window of gradients, in units of the largest loss weight, when sums over tokens have
-    /// `tokens` terms.
+    /// The window of gradients, in units of the largest loss weight, when sums over tokens have `tokens` terms.
     pub fn gradient(self, shape: WindowShape, tokens: usize) -> Result<Window, NumericsError> {
         let over_tokens = SIGNIFICANT_BITS - self.normed.width();
         let over_outputs = SIGNIFICANT_BITS - self.weight.width();

@@ -17,7 +17,6 @@ pub enum Instructions {
 }
 
 impl Instructions {
-    /// All of them, from the oldest.
     pub const ALL: [Self; 3] = [Self::Scalar, Self::Avx2, Self::Avx512];
 
     /// The value of [`VARIABLE`] that forces it.
@@ -53,25 +52,22 @@ impl Instructions {
     }
 }
 
-/// The environment variable that forces the instruction set of a process.
 pub const VARIABLE: &str = "DAPO_INSTRUCTIONS";
 
 /// What the environment asks for, or the best that the machine has.
 fn wanted() -> Result<Arch, NumericsError> {
     let Some(value) = std::env::var_os(VARIABLE) else { return Ok(Arch::new()) };
-    let named = Instructions::ALL.into_iter().find(|it| value == it.name());
+    let named = Instructions::ALL.into_iter().find(|instructions| value == instructions.name());
     let named = named
         .ok_or_else(|| NumericsError::UnknownInstructions(value.to_string_lossy().into_owned()))?;
     named.arch().ok_or(NumericsError::MissingInstructions(named.name()))
 }
 
-/// Whether the environment asks for an instruction set that can be used here. If it does not, the
-/// loops panic.
+/// Whether the environment asks for an instruction set that can be used here. If it does not, the loops panic.
 pub fn check() -> Result<(), NumericsError> {
     wanted().map(drop)
 }
 
-/// The instruction set of this process.
 pub fn chosen() -> Instructions {
     Instructions::of(arch())
 }

@@ -7,7 +7,8 @@ pub mod moments;
 pub mod weights;
 
 use crate::base::files::{self, foreign};
-use crate::policy::optimizer::{self, on_device};
+use crate::numerics::fast;
+use crate::policy::optimizer;
 use crate::policy::{Config, Moments, PolicyError, Qwen2, Weights, model::qwen2};
 use crate::records::{Counters, RolloutRow, ledger, tables};
 use safetensors::{Dtype, tensor::Metadata, tensor::TensorInfo};
@@ -35,7 +36,6 @@ const MOMENTS: &str = "optimizer.safetensors";
 const CARRIED: &str = "carried.parquet";
 const TRAINER: &str = "trainer.json";
 
-/// Where a run stands, beside the weights.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CheckpointProgress {
     pub counters: Counters,
@@ -45,7 +45,6 @@ pub struct CheckpointProgress {
     pub carried: Vec<RolloutRow>,
 }
 
-/// A checkpoint that was read.
 #[derive(Debug)]
 pub struct Loaded {
     /// The policy, in f32 and on the processor.
@@ -97,8 +96,7 @@ pub fn load_model(folder: &Path) -> Result<Qwen2, PolicyError> {
     Qwen2::new(config, tensors).map_err(|error| error.within(path))
 }
 
-/// The shape of a policy and its weights. No byte of a tensor is read and no memory for one is asked
-/// for.
+/// The shape of a policy and its weights. No byte of a tensor is read and no memory for one is asked for.
 pub fn open_model(folder: &Path) -> Result<(Config, Weights), PolicyError> {
     let path = folder.join("config.json");
     let json: serde_json::Value = files::read_json(&path)?;
@@ -107,8 +105,8 @@ pub fn open_model(folder: &Path) -> Result<(Config, Weights), PolicyError> {
         .map_err(|error| error.within(path))?;
     let weights = weights::open_folder(folder)?;
     // Sizes that a configuration claims are believed when the file has them.
-    let found = weights.entries.iter().map(|(name, entry)| (name, entry.shape.clone()));
-    qwen2::check_shapes(config.tensor_shapes(), found.collect()).map_err(|error| {
+    let shapes = weights.entries.iter().map(|(name, entry)| (name, entry.shape.clone()));
+    qwen2::check_shapes(config.tensor_shapes(), shapes.collect()).map_err(|error| {
         let path = match &error {
             PolicyError::Unknown(name) | PolicyError::Shape { name, .. } => {
                 weights.path_of(name).to_path_buf()
@@ -135,7 +133,6 @@ fn rotations_fit(config: &Config) -> Result<(), PolicyError> {
     }
 }
 
-/// Writes the policy's weights, and copies what else the base folder holds.
 pub fn save_model(
     folder: &Path,
     parameters: &BTreeMap<String, Tensor>,
@@ -199,13 +196,15 @@ pub fn load(folder: &Path) -> Result<Loaded, PolicyError> {
     }
     let model = load_model(folder)?;
     let has_moments = record.optimizer_updates > 0 || record.sha256.contains_key(MOMENTS);
-    let optimizer = match has_moments {
-        true => moments::read(&folder.join(MOMENTS), &model, record.optimizer_updates)?,
-        false => optimizer::OptimizerState::default(),
+    let optimizer = if has_moments {
+        moments::read(&folder.join(MOMENTS), &model, record.optimizer_updates)?
+    } else {
+        optimizer::OptimizerState::default()
     };
-    let carried = match record.sha256.contains_key(CARRIED) {
-        true => tables::read_rollouts(&folder.join(CARRIED))?,
-        false => Vec::new(),
+    let carried = if record.sha256.contains_key(CARRIED) {
+        tables::read_rollouts(&folder.join(CARRIED))?
+    } else {
+        Vec::new()
     };
     let TrainerRecord { counters, prompts_drawn, .. } = record;
     Ok(Loaded {
@@ -215,7 +214,6 @@ pub fn load(folder: &Path) -> Result<Loaded, PolicyError> {
     })
 }
 
-/// The digest of the policy's weights that a ledger has.
 pub fn weights_sha256(model: &Qwen2) -> String {
     let values = values(model).into_iter().map(|(name, (_, values))| (name, values));
     ledger::tensors(&values.collect())
@@ -227,7 +225,7 @@ pub fn values(model: &Qwen2) -> CheckpointValues {
 }
 
 fn plain(tensor: &Tensor) -> (Vec<i64>, Vec<f32>) {
-    (tensor.size(), on_device::plain(tensor))
+    (tensor.size(), fast::values(tensor))
 }
 
 /// Refuses NaN and infinity: they would spread to every number of a run. So would the root of a
@@ -259,9 +257,8 @@ pub fn read_values(path: &Path) -> Result<CheckpointValues, PolicyError> {
     Ok(tensors.into_iter().map(|(name, tensor)| (name, plain(&tensor))).collect())
 }
 
-/// Writes tensors as f32, in name order and without metadata but the format mark that
-/// transformers looks for: the same values give the same bytes. One tensor's bytes are made at a
-/// time.
+/// Writes tensors as f32, in name order and without metadata but the format mark that transformers looks for:
+/// the same values give the same bytes. One tensor's bytes are made at a time.
 pub fn write_tensors(path: &Path, tensors: &CheckpointValues) -> Result<(), PolicyError> {
     let values = |name: &String| tensors[name].1.clone();
     let shapes = tensors.iter().map(|(name, (shape, _))| (name.clone(), shape.clone()));

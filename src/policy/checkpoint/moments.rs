@@ -1,7 +1,8 @@
 //! AdamW's moments in a checkpoint: `first.NAME` and `second.NAME` for every weight, none before the
 //! first update.
 
-use crate::policy::optimizer::{self, on_device};
+use crate::numerics::fast;
+use crate::policy::optimizer;
 use crate::policy::{DeviceAdamW, PolicyError, Qwen2, checkpoint, model::qwen2};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +14,6 @@ pub(super) const SECOND: &str = "second";
 /// AdamW's state as a checkpoint writes it, one tensor at a time: all tensors together are twice as
 /// large as the policy.
 pub trait Moments {
-    /// Number of updates.
     fn updates(&self) -> u64;
 
     /// First and second moment of a tensor. Asked for after the first update.
@@ -77,12 +77,12 @@ pub(super) fn read(
     for (name, tensor) in &tensors {
         checkpoint::all_finite(path, name, tensor)?;
     }
-    let found = tensors.iter().map(|(name, tensor)| (name, tensor.size())).collect();
-    qwen2::check_shapes(shapes(model.parameters()), found)
+    let stored = tensors.iter().map(|(name, tensor)| (name, tensor.size())).collect();
+    qwen2::check_shapes(shapes(model.parameters()), stored)
         .map_err(|error| error.within(path.to_path_buf()))?;
     let of = |prefix: &str| {
         let moment =
-            |name: &String| (name.clone(), on_device::plain(&tensors[&format!("{prefix}.{name}")]));
+            |name: &String| (name.clone(), fast::values(&tensors[&format!("{prefix}.{name}")]));
         model.parameters().keys().map(moment).collect()
     };
     Ok(optimizer::OptimizerState { updates, first_moments: of(FIRST), second_moments: of(SECOND) })

@@ -24,13 +24,11 @@ const MOST_ELEMENTS_OF_A_SIDE: usize = 1 << 31;
 /// Files of one policy. Qwen2.5-72B has 37.
 const MOST_FILES: usize = 1024;
 
-/// The weights in one file.
 pub const SINGLE: &str = "model.safetensors";
 
 /// Which tensor is in which of several files.
 pub const INDEX: &str = "model.safetensors.index.json";
 
-/// Where a tensor lies.
 #[derive(Debug, Clone)]
 pub struct WeightFileEntry {
     file: usize,
@@ -40,7 +38,6 @@ pub struct WeightFileEntry {
     bytes: (u64, u64),
 }
 
-/// An open file.
 #[derive(Debug)]
 struct WeightFileSource {
     path: PathBuf,
@@ -108,15 +105,15 @@ pub fn open_folder(folder: &Path) -> Result<Weights, PolicyError> {
     };
     let mut weights = Weights { sources: Vec::new(), entries: BTreeMap::new() };
     for (name, tensors) in files {
-        let found = header(&folder.join(&name), weights.sources.len(), &mut weights.sources)?;
+        let entries = header(&folder.join(&name), weights.sources.len(), &mut weights.sources)?;
         let refuse = |reason: String| Err(PolicyError::Invalid { path: path.clone(), reason });
-        if let Some(absent) = tensors.iter().find(|tensor| !found.contains_key(*tensor)) {
+        if let Some(absent) = tensors.iter().find(|tensor| !entries.contains_key(*tensor)) {
             return refuse(format!("tensor {absent} is not in {name}"));
         }
-        if let Some(other) = found.keys().find(|tensor| !tensors.contains(*tensor)) {
+        if let Some(other) = entries.keys().find(|tensor| !tensors.contains(*tensor)) {
             return refuse(format!("tensor {other} of {name} is not in the index"));
         }
-        weights.entries.extend(found);
+        weights.entries.extend(entries);
     }
     weights.fits_into_memory(folder)?;
     Ok(weights)
@@ -212,7 +209,6 @@ impl Weights {
         Err(PolicyError::Safetensors { path: path.to_path_buf(), reason })
     }
 
-    /// The file of a tensor, for messages.
     pub fn path_of(&self, name: &str) -> &Path {
         let file = self.entries.get(name).map_or(0, |entry| entry.file);
         &self.sources[file].path

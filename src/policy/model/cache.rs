@@ -129,7 +129,6 @@ impl KvCache {
         (write(all_keys, keys), write(all_values, values))
     }
 
-    /// Closes the open slot.
     pub(crate) fn end(&mut self) {
         self.filled += 1;
     }
@@ -153,7 +152,6 @@ impl KvCache {
         self.see();
     }
 
-    /// Makes the views and the mask anew.
     fn see(&mut self) {
         let layer = |index| {
             let layer = self.all.get(index);

@@ -33,12 +33,10 @@ impl Family {
         }
     }
 
-    /// Whether queries, keys and values have biases.
     pub fn has_biases(self) -> bool {
         self == Self::Qwen2
     }
 
-    /// Whether queries and keys are normed.
     pub fn has_head_norms(self) -> bool {
         self == Self::Qwen3
     }
@@ -254,13 +252,13 @@ fn rope(json: &Value, positions: i64) -> Result<(f64, Option<RopeScaling>), Poli
         if name == "rope_theta" {
             continue;
         }
-        let found = RopeScaling::from_json(rope, positions);
-        let found = found.map_err(|reason| unsupported(name, json, reason))?;
+        let stated = RopeScaling::from_json(rope, positions)
+            .map_err(|reason| unsupported(name, json, reason))?;
         match &scaling {
-            Some((first, other)) if *other != found => {
+            Some((first, other)) if *other != stated => {
                 return Err(unsupported(first, json, format!("{name} says something else")));
             }
-            _ => scaling = Some((name, found)),
+            _ => scaling = Some((name, stated)),
         }
     }
     for name in ["partial_rotary_factor", "original_max_position_embeddings"] {

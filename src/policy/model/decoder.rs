@@ -1,6 +1,5 @@
-//! The decoder, once for every arithmetic: RMSNorm, rotary embedding, grouped-query attention,
-//! SwiGLU. Qwen2 has biases of queries, keys and values, Qwen3 norms of queries and keys, Llama
-//! neither.
+//! The decoder, once for every arithmetic: RMSNorm, rotary embedding, grouped-query attention, SwiGLU. Qwen2
+//! has biases of queries, keys and values, Qwen3 norms of queries and keys, Llama neither.
 
 use crate::numerics::{Folded, HeadNorms, Operations, folded::FoldedPart};
 use crate::policy::Config;
@@ -17,7 +16,6 @@ pub struct Decoder<W> {
     pub lm_head: W,
 }
 
-/// One layer's matrices.
 #[derive(Debug, Clone)]
 pub struct Layer<W> {
     /// Queries, keys, values: `[(heads + 2 · kv_heads) · head_dim, hidden]`.
@@ -39,9 +37,10 @@ impl Decoder<Folded> {
     pub fn of(config: &Config) -> Self {
         let hidden = config.hidden_size as usize;
         let embed_tokens = Folded::of("model.embed_tokens.weight", hidden);
-        let lm_head = match config.tie_word_embeddings {
-            true => embed_tokens.clone(),
-            false => Folded::of("lm_head.weight", hidden),
+        let lm_head = if config.tie_word_embeddings {
+            embed_tokens.clone()
+        } else {
+            Folded::of("lm_head.weight", hidden)
         };
         let layers = (0..config.num_hidden_layers).map(|index| Layer::of(config, index)).collect();
         let norm = Folded::of("model.norm.weight", hidden);
@@ -106,8 +105,7 @@ impl<W> Layer<W> {
         }
     }
 
-    /// The residual stream after this layer, `[tokens, hidden]`. `index` counts layers, `width` is
-    /// hidden.
+    /// The residual stream after this layer, `[tokens, hidden]`. `index` counts layers, `width` is hidden.
     pub fn run<O: Operations<Weight = W>>(
         &self,
         operations: &mut O,
@@ -127,8 +125,7 @@ impl<W> Layer<W> {
 }
 
 impl<W> Decoder<W> {
-    /// The same decoder of other matrices, each made from the old one. The order is always the
-    /// same.
+    /// The same decoder of other matrices, each made from the old one. The order is always the same.
     pub fn map<'a, V>(&'a self, mut change: impl FnMut(&'a W) -> V) -> Decoder<V> {
         let embed_tokens = change(&self.embed_tokens);
         let layers = self.layers.iter().map(|layer| layer.map(&mut change)).collect();

@@ -13,8 +13,8 @@ pub fn device(asked: place::Device) -> Result<Device, PolicyError> {
         return Err(PolicyError::NoCuda { device: asked, folder: environment::libtorch_folder() });
     }
     let cards = if tch::Cuda::is_available() { tch::Cuda::device_count() } else { 0 };
-    match i64::from(card) < cards {
-        true => Ok(Device::Cuda(card as usize)),
-        false => Err(PolicyError::NoCard { device: asked, cards }),
+    if i64::from(card) < cards {
+        return Ok(Device::Cuda(card as usize));
     }
+    Err(PolicyError::NoCard { device: asked, cards })
 }

@@ -1,18 +1,15 @@
-//! Generation on LibTorch's tensors: rows begin with a prompt, take a block of tokens at a time, and
-//! leave.
+//! Generation on LibTorch's tensors: rows begin with a prompt, take a block of tokens at a time, and leave.
 
 use crate::policy::model::cache::{KvCache, ReadPrompts};
 use crate::policy::{Prepared, Qwen2};
 use tch::{Kind, Tensor};
 
-/// The rows of a generation on LibTorch's tensors.
 struct TensorRows<'a> {
     model: &'a Qwen2,
     prepared: Prepared,
     cache: KvCache,
 }
 
-/// A token for each row.
 #[derive(Debug)]
 pub struct Drawn {
     /// Token ids `[rows]`.
@@ -23,7 +20,6 @@ pub struct Drawn {
     pub entropy: Option<Tensor>,
 }
 
-/// A drawn token.
 #[derive(Debug, Clone, Copy)]
 pub struct Token {
     pub id: u32,
@@ -118,10 +114,11 @@ fn on_the_processor(drawn: &[Drawn]) -> Vec<Token> {
     let doubles = |tensor: Tensor| -> Vec<f64> {
         Vec::try_from(tensor.to_kind(Kind::Double)).expect("a dense tensor")
     };
-    let ids = joined(&|it| Some(&it.tokens)).map(|ids| Vec::try_from(ids).expect("dense ids"));
+    let ids =
+        joined(&|drawn| Some(&drawn.tokens)).map(|ids| Vec::try_from(ids).expect("dense ids"));
     let ids: Vec<i64> = ids.unwrap_or_default();
-    let log_probs = joined(&|it| Some(&it.log_probs)).map_or(Vec::new(), doubles);
-    let entropy = joined(&|it| it.entropy.as_ref()).map(doubles);
+    let log_probs = joined(&|drawn| Some(&drawn.log_probs)).map_or(Vec::new(), doubles);
+    let entropy = joined(&|drawn| drawn.entropy.as_ref()).map(doubles);
     let token = |(at, (id, log_prob))| Token {
         id: id as u32,
         log_prob,

@@ -9,8 +9,7 @@ use tch::{Kind, Tensor};
 pub enum Gradients {
     #[default]
     None,
-    /// One tensor for each parameter, in the order of names; undefined where a parameter took no
-    /// part.
+    /// One tensor for each parameter, in the order of names; undefined where a parameter took no part.
     Fast(Vec<Tensor>),
     Native(NativeGradients),
 }
@@ -32,7 +31,6 @@ pub(super) fn add_to(sum: &mut Tensor, term: &Tensor) {
 }
 
 impl Gradients {
-    /// Adds the gradient of a scalar and frees its graph.
     pub(super) fn add_of(&mut self, loss: &Tensor, model: &Qwen2) {
         let parameters: Vec<&Tensor> = model.parameters().values().collect();
         let terms = Tensor::run_backward(&[loss], &parameters, false, false);

@@ -8,8 +8,7 @@ use tch::Tensor;
 /// Weights as LibTorch's products read them, with their graph to the parameters.
 pub type Prepared = Decoder<Weight>;
 
-/// Matrices that sampling multiplies at once. The parameters are views of them: nothing is held
-/// twice.
+/// Matrices that sampling multiplies at once. The parameters are views of them: nothing is held twice.
 #[derive(Debug)]
 pub struct Joined {
     qkv: Linear,
@@ -47,7 +46,6 @@ impl Joined {
         Self { qkv, gate_and_up }
     }
 
-    /// The same tensors.
     pub fn share(&self) -> Self {
         Self { qkv: self.qkv.share(), gate_and_up: self.gate_and_up.shallow_clone() }
     }

@@ -16,11 +16,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tch::{Device, Kind, Tensor};
 
-/// A Qwen2 policy: configuration and weights.
 #[derive(Debug)]
 pub struct Qwen2 {
     config: Config,
-    /// What computes, and the form of the weights.
     lie: (Device, Kind),
     /// Made when they are first asked for, where an update left plain values.
     tensors: OnceCell<WeightTensors>,
@@ -35,7 +33,6 @@ pub struct Qwen2 {
     native: RefCell<Option<Arc<dyn NativeEngine>>>,
 }
 
-/// The weights on LibTorch's tensors.
 #[derive(Debug)]
 struct WeightTensors {
     parameters: BTreeMap<String, Tensor>,
@@ -51,7 +48,6 @@ impl WeightTensors {
         Self { parameters, joined }
     }
 
-    /// The same storage for another thread.
     fn share(&self) -> Self {
         let parameters =
             self.parameters.iter().map(|(name, tensor)| (name.clone(), tensor.shallow_clone()));
@@ -66,11 +62,10 @@ impl WeightTensors {
 pub type KeysAndValues = (Tensor, Tensor);
 
 impl Qwen2 {
-    /// A policy from the tensors of a checkpoint, exactly those that its shape needs, under fast
-    /// arithmetic.
+    /// A policy from the tensors of a checkpoint, exactly those that its shape needs, under fast arithmetic.
     pub fn new(config: Config, parameters: BTreeMap<String, Tensor>) -> Result<Self, PolicyError> {
-        let found = parameters.iter().map(|(name, tensor)| (name, tensor.size()));
-        check_shapes(config.tensor_shapes(), found.collect())?;
+        let shapes = parameters.iter().map(|(name, tensor)| (name, tensor.size()));
+        check_shapes(config.tensor_shapes(), shapes.collect())?;
         Ok(Self::laid_out(config, parameters, None))
     }
 
@@ -156,29 +151,26 @@ impl Qwen2 {
     pub fn changed(&self, change: impl Fn(&Tensor) -> Tensor) -> Self {
         let changed = |(name, tensor): (&String, &Tensor)| (name.clone(), change(&tensor.detach()));
         let parameters = self.parameters().iter().map(changed).collect();
-        let made = Self::laid_out(self.config.clone(), parameters, self.memory);
-        made.with_numerics(self.numerics).expect("a shape that was accepted before")
+        Self::laid_out(self.config.clone(), parameters, self.memory)
+            .with_numerics(self.numerics)
+            .expect("a shape that was accepted before")
     }
 
-    /// The same policy under an arithmetic.
     pub fn with_numerics(mut self, numerics: Numerics) -> Result<Self, NumericsError> {
         self.numerics = numerics;
-        let made = self.is_native().then(|| self.make_native()).transpose()?;
-        self.native = RefCell::new(made);
+        let native = self.is_native().then(|| self.make_native()).transpose()?;
+        self.native = RefCell::new(native);
         Ok(self)
     }
 
-    /// The policy's shape.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// What computes.
     pub fn device(&self) -> Device {
         self.lie.0
     }
 
-    /// The form of its weights.
     pub fn kind(&self) -> Kind {
         self.lie.1
     }
@@ -191,7 +183,6 @@ impl Qwen2 {
         self.numerics == Numerics::Exact || (is_plain && native::computes(&self.config))
     }
 
-    /// Its arithmetic.
     pub fn numerics(&self) -> Numerics {
         self.numerics
     }
@@ -245,15 +236,10 @@ impl Qwen2 {
 
     /// The parameters as plain values.
     pub fn plain_parameters(&self) -> Arc<Parameters> {
-        let plain = |tensor: &Tensor| {
-            let flat = tensor.detach().to_kind(Kind::Float).contiguous().flatten(0, -1);
-            Vec::try_from(flat).expect("a dense f32 tensor")
-        };
-        let made = || {
+        self.plain.clone().unwrap_or_else(|| {
             let all = self.parameters().iter();
-            Arc::new(all.map(|(name, tensor)| (name.clone(), plain(tensor))).collect())
-        };
-        self.plain.clone().unwrap_or_else(made)
+            Arc::new(all.map(|(name, tensor)| (name.clone(), fast::values(tensor))).collect())
+        })
     }
 
     /// The same, to be changed and given back by [`Qwen2::put`], whether changed or not: nothing else of the
@@ -271,8 +257,8 @@ impl Qwen2 {
         self.parameters_changed();
         self.tensors.take();
         let weights = self.plain.insert(weights.into()).clone();
-        let made = self.is_native().then(|| self.native_of(&weights));
-        self.native.replace(made.map(|made| made.expect("a shape that was accepted before")));
+        let native = self.is_native().then(|| self.native_of(&weights));
+        self.native.replace(native.map(|native| native.expect("a shape that was accepted before")));
     }
 
     /// Whether all threads share each operation of the native engine: then passes are made one after
@@ -288,10 +274,7 @@ impl Qwen2 {
 
     /// Work on as many numbers as the policy has, shared by all threads where each of its operations is.
     pub fn shared<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        match self.is_large() {
-            true => workers::in_pool(work),
-            false => work(),
-        }
+        if self.is_large() { workers::in_pool(work) } else { work() }
     }
 
     /// One result for each item, in order: side by side, or of a large policy one after another.
@@ -300,10 +283,10 @@ impl Qwen2 {
         items: &[T],
         work: impl Fn(&Self, &T) -> R + Sync,
     ) -> Vec<R> {
-        match self.is_large() {
-            true => items.iter().map(|item| work(self, item)).collect(),
-            false => workers::map(items, || self.share(), work),
+        if self.is_large() {
+            return items.iter().map(|item| work(self, item)).collect();
         }
+        workers::map(items, || self.share(), work)
     }
 
     /// How much rounding into their window changed the weights; `None` under fast arithmetic.
@@ -327,8 +310,10 @@ impl Qwen2 {
     /// in nats, f64 where the native engine computes.
     pub fn statistics(&self, sequences: &Sequences, temperature: f64) -> (Tensor, Tensor) {
         if let Some(native) = self.native() {
-            let found = native.statistics(sequences, temperature);
-            return (Tensor::from_slice(&found.log_probs), Tensor::from_slice(&found.entropy));
+            let of_targets = native.statistics(sequences, temperature);
+            let [log_probs, entropy] = [of_targets.log_probs, of_targets.entropy]
+                .map(|values| Tensor::from_slice(&values));
+            return (log_probs, entropy);
         }
         if let Some(memory) = self.memory {
             return RecomputePass::new(self, memory, sequences, temperature).statistics();
@@ -340,10 +325,9 @@ impl Qwen2 {
         })
     }
 
-    /// Adds the gradients of a loss to `sums`: `loss` gets the log-prob of each target, `[targets]`
-    /// in nats with its graph and on the processor, and returns the loss and whatever else it
-    /// found. All passes of an update share one set of sums: a set is as large as the weights in
-    /// f32.
+    /// Adds the gradients of a loss to `sums`: `loss` gets the log-prob of each target, `[targets]` in nats
+    /// with its graph and on the processor, and returns the loss and whatever else it found. All passes of an
+    /// update share one set of sums: a set is as large as the weights in f32.
     ///
     /// # Errors
     /// Under exact arithmetic, an update of too many tokens; the sums are empty then.
@@ -399,9 +383,8 @@ impl Qwen2 {
         (logits, sequences.target_tensor().to_device(device))
     }
 
-    /// Hidden states of whole sequences from position 0 by fast arithmetic, after the final norm:
-    /// tokens `[batch, length]` → `[batch, length, hidden]`. Right padding changes nothing to
-    /// its left.
+    /// Hidden states of whole sequences from position 0 by fast arithmetic, after the final norm: tokens
+    /// `[batch, length]` → `[batch, length, hidden]`. Right padding changes nothing to its left.
     pub fn forward(&self, tokens: &Tensor) -> Tensor {
         self.whole(&self.prepare(), tokens, |_| ())
     }
@@ -474,10 +457,7 @@ impl Qwen2 {
 
     /// The parameter that makes logits of hidden states.
     pub(super) fn head_name(&self) -> &'static str {
-        match self.config.tie_word_embeddings {
-            true => "model.embed_tokens.weight",
-            false => "lm_head.weight",
-        }
+        if self.config.tie_word_embeddings { "model.embed_tokens.weight" } else { "lm_head.weight" }
     }
 }
 
@@ -499,8 +479,7 @@ pub fn check_shapes(
     }
 }
 
-/// Cosine and sine of the rotary embedding's angles, `[max_position_embeddings, 1, head_dim / 2,
-/// 2]`, in f32.
+/// Cosine and sine of the rotary embedding's angles, `[max_position_embeddings, 1, head_dim / 2, 2]`, in f32.
 ///
 /// The frequencies and the angles are rounded to f32 as in transformers, whatever the
 /// model's dtype: bf16 could not even represent the positions.

@@ -142,10 +142,8 @@ impl RopeScaling {
         let Self::Yarn { factor, attention_factor, mscale, mscale_all_dim, .. } = *self else {
             return 1.0;
         };
-        let of = |scale: f64| match factor > 1.0 {
-            true => 0.1 * scale * libm::log(factor) + 1.0,
-            false => 1.0,
-        };
+        let of =
+            |scale: f64| if factor > 1.0 { 0.1 * scale * libm::log(factor) + 1.0 } else { 1.0 };
         attention_factor.unwrap_or_else(|| match (mscale, mscale_all_dim) {
             (Some(scale), Some(all)) => of(scale) / of(all),
             _ => of(1.0),

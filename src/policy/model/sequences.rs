@@ -40,8 +40,7 @@ impl Sequences {
         }
     }
 
-    /// The tokens as a right-padded matrix `[sequences, longest]`, and where in it, flattened,
-    /// each state lies.
+    /// The tokens as a right-padded matrix `[sequences, longest]`, and where in it, flattened, each state lies.
     pub fn padded(&self) -> (Tensor, Tensor) {
         let longest = self.spans.iter().map(|span| span.own.len()).max().unwrap_or(0);
         let mut tokens = vec![0i64; self.spans.len() * longest];

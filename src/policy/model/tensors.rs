@@ -7,7 +7,6 @@ use crate::policy::Config;
 use std::collections::BTreeMap;
 use tch::Tensor;
 
-/// A product with a matrix.
 #[derive(Debug)]
 pub struct Linear {
     /// `[outputs, inputs]`, or a vector.
@@ -22,7 +21,6 @@ impl Linear {
         fast::linear(x, &self.matrix, self.bias.as_ref())
     }
 
-    /// The same tensors.
     pub fn share(&self) -> Self {
         Self {
             matrix: self.matrix.shallow_clone(),
@@ -41,7 +39,6 @@ pub struct Weight {
 }
 
 impl Weight {
-    /// A policy's parameters.
     pub fn new(folded: &Folded, parameters: &BTreeMap<String, Tensor>) -> Self {
         let shared = |name: &String| parameters[name].shallow_clone();
         let linear = |part: &FoldedPart| Linear {
@@ -69,7 +66,6 @@ impl Weight {
 /// `[tokens, kv_heads, head_dim]` → `[tokens, heads · head_dim]`.
 type Attend<'a> = dyn FnMut(usize, Tensor, Tensor, Tensor) -> Tensor + 'a;
 
-/// The operations of one pass.
 pub struct TensorOperations<'a> {
     pub config: &'a Config,
     /// Cosine and sine of each token's angles: `[tokens, 1, head_dim / 2, 2]`.
@@ -134,14 +130,12 @@ impl Operations for TensorOperations<'_> {
     fn swiglu(&mut self, _layer: usize, x: Tensor, gate: &Weight, up: &Weight) -> Tensor {
         let x = self.normed(x, gate.norm.as_ref());
         let gates = gate.multiply(&x);
-        match gates.size()[1] == self.config.intermediate_size {
-            true => fast::swiglu(&gates, &up.multiply(&x)),
-            // One product made both.
-            false => {
-                let halves = gates.chunk(2, 1);
-                fast::swiglu(&halves[0], &halves[1])
-            }
+        if gates.size()[1] == self.config.intermediate_size {
+            return fast::swiglu(&gates, &up.multiply(&x));
         }
+        // One product made both.
+        let halves = gates.chunk(2, 1);
+        fast::swiglu(&halves[0], &halves[1])
     }
 
     fn swiglu_output(&mut self, x: Tensor, weight: &Weight) -> Tensor {

@@ -17,7 +17,6 @@ use std::sync::Arc;
 /// Values by tensor name. The order of names is the order of every sum.
 pub type OptimizerTensors = BTreeMap<String, Vec<f32>>;
 
-/// An update that was made.
 #[derive(Debug)]
 pub struct Stepped {
     /// Global L2 norm of the gradients before clipping.
@@ -41,9 +40,8 @@ pub struct OptimizerState {
     pub second_moments: OptimizerTensors,
 }
 
-/// AdamW with decoupled weight decay on all parameters and clipping of the global gradient
-/// norm: `torch.nn.utils.clip_grad_norm_` followed by one step of `torch.optim.AdamW` with
-/// one parameter group.
+/// AdamW with decoupled weight decay on all parameters and clipping of the global gradient norm:
+/// `torch.nn.utils.clip_grad_norm_` followed by one step of `torch.optim.AdamW` with one parameter group.
 #[derive(Debug, Clone)]
 pub struct AdamW {
     config: Optimizer,
@@ -54,17 +52,14 @@ pub struct AdamW {
 }
 
 impl AdamW {
-    /// An optimiser before its first update.
     pub fn new(config: &Optimizer) -> Self {
         Self::from_state(config, OptimizerState::default())
     }
 
-    /// Resumes from a kept state.
     pub fn from_state(config: &Optimizer, state: impl Into<Arc<OptimizerState>>) -> Self {
         Self { config: config.clone(), state: state.into(), largest: None }
     }
 
-    /// The state to keep.
     pub fn state(&self) -> &Arc<OptimizerState> {
         &self.state
     }
@@ -185,7 +180,6 @@ pub fn global_norm(elements: impl Iterator<Item = f64>) -> f64 {
     elements.map(|element| element * element).sum::<f64>().sqrt()
 }
 
-/// One element and its moments.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Element {
     pub parameter: f64,
@@ -193,7 +187,6 @@ pub struct Element {
     pub second_moment: f64,
 }
 
-/// The constants of one update.
 #[derive(Debug, Clone, Copy)]
 pub struct Update {
     keep: f64,
@@ -294,10 +287,8 @@ impl UpdateReach {
     /// c_1 is 1, and c_∞ is 7.3 for β₁ = 0.9, β₂ = 0.999.
     pub fn of(config: &Optimizer, before: u64, rates: &[f64]) -> Self {
         let ratio = config.beta1 * config.beta1 / config.beta2;
-        let geometric = |t: f64| match ratio == 1.0 {
-            true => t,
-            false => (1.0 - libm::pow(ratio, t)) / (1.0 - ratio),
-        };
+        let geometric =
+            |t: f64| if ratio == 1.0 { t } else { (1.0 - libm::pow(ratio, t)) / (1.0 - ratio) };
         let scale = (1.0 - config.beta1) / (1.0 - config.beta2).sqrt();
         let (mut moved, mut kept, mut grown) = (0.0, 1.0, 1.0f64);
         for (rate, t) in rates.iter().zip(before + 1..) {
@@ -332,10 +323,9 @@ pub fn learning_rate(config: &Optimizer, rollout_step: u64) -> f64 {
         WarmUpStart::Zero => rollout_step,
     };
     if reached >= length {
-        config.learning_rate
-    } else {
-        config.learning_rate * (reached as f64 / length as f64)
+        return config.learning_rate;
     }
+    config.learning_rate * (reached as f64 / length as f64)
 }
 
 /// Bits without the sign, which are in the order of sizes, NaN above all.

@@ -28,12 +28,12 @@ mod tests {
     #[test]
     fn int8_keeps_the_largest_weight_and_moves_none_by_more_than_half_a_step() {
         let weight = Tensor::from_slice(&[0.5f32, -1.27, 0.004, 0.3, 0.0, 0.0]).view([3, 2]);
-        let made = int8(&weight);
-        assert_eq!(made.double_value(&[0, 1]), weight.double_value(&[0, 1]));
-        assert_eq!(made.double_value(&[2, 0]), 0.0);
+        let rounded = int8(&weight);
+        assert_eq!(rounded.double_value(&[0, 1]), weight.double_value(&[0, 1]));
+        assert_eq!(rounded.double_value(&[2, 0]), 0.0);
         let step = weight.abs().amax([-1i64], true) / 127.0;
-        let moved = (&made - &weight).abs() / step.clamp_min(1e-9);
+        let moved = (&rounded - &weight).abs() / step.clamp_min(1e-9);
         assert!(moved.max().double_value(&[]) <= 0.5 + 1e-4);
-        assert!(made.double_value(&[1, 0]) != weight.double_value(&[1, 0]));
+        assert!(rounded.double_value(&[1, 0]) != weight.double_value(&[1, 0]));
     }
 }

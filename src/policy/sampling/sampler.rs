@@ -3,7 +3,6 @@
 use crate::experiment::{LogProbsOver, Sampling};
 use crate::numerics::Distribution;
 
-/// A sampled token.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SamplerDraw {
     pub token: u32,
@@ -16,10 +15,9 @@ pub struct SamplerDraw {
 
 /// Draws the token whose interval of the cumulative distribution holds `uniform`.
 ///
-/// Temperature 0 is greedy, the log-prob then being that of temperature 1. Top-k keeps the k
-/// most probable tokens, top-p the smallest set of most probable tokens of at least that
-/// mass; ties are broken by the lower token id. The kept tokens' mass is renormalised and
-/// walked in order of token id.
+/// Temperature 0 is greedy, the log-prob then being that of temperature 1. Top-k keeps the k most probable
+/// tokens, top-p the smallest set of most probable tokens of at least that mass; ties are broken by the lower
+/// token id. The kept tokens' mass is renormalised and walked in order of token id.
 ///
 /// `None` when the logits are no distribution: NaN or +∞ is among them, or all are −∞.
 pub fn sample(
@@ -91,11 +89,11 @@ fn most_probable(weights: &[f64], total: f64, sampling: &Sampling) -> Vec<usize>
 fn invert(weights: &[f64], tokens: &[usize], target: f64) -> usize {
     let possible = || tokens.iter().copied().filter(|&token| weights[token] != 0.0);
     let mut mass = 0.0;
-    let found = possible().find(|&token| {
+    let drawn = possible().find(|&token| {
         mass += weights[token];
         target < mass
     });
-    found.or_else(|| possible().next_back()).unwrap_or(0)
+    drawn.or_else(|| possible().next_back()).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ pub fn sample(logits: &Tensor, sampling: &Sampling, entropy: bool, uniforms: &Te
     let distribution = fast::log_distribution(logits, temperature);
     let probabilities =
         (entropy || !greedy).then(|| operations::exp(&distribution, Numerics::Fast));
-    let kept = probabilities.as_ref().filter(|_| !greedy).map(|it| kept(it, sampling));
+    let kept = probabilities.as_ref().filter(|_| !greedy).map(|all| kept(all, sampling));
     let tokens = match &kept {
         Some(kept) => invert(kept, uniforms),
         None => first_of_the_best(&distribution),
@@ -29,7 +29,8 @@ pub fn sample(logits: &Tensor, sampling: &Sampling, entropy: bool, uniforms: &Te
         log_probs -= fast::log_mass(&kept);
     }
     let entropy = probabilities.filter(|_| entropy);
-    let entropy = entropy.map(|it| fast::expected_surprise(&it, &distribution));
+    let entropy =
+        entropy.map(|probabilities| fast::expected_surprise(&probabilities, &distribution));
     Drawn { tokens, log_probs, entropy }
 }
 
@@ -105,7 +106,6 @@ mod tests {
     use crate::base::rng::stream;
     use crate::policy::sampling::sampler;
 
-    /// Rows of logits, spread so that several tokens matter.
     fn logits(rows: usize, vocabulary: usize) -> Vec<Vec<f64>> {
         let mut draws = stream(5, Purpose::Initialisation, &[]);
         let row =

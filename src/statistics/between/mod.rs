@@ -12,9 +12,8 @@ pub const MOST_SPLITS: u64 = 200_000;
 /// With more splits than [`MOST_SPLITS`], this many random ones are drawn beside the observed one.
 const RANDOM_SPLITS: u64 = MOST_SPLITS - 1;
 
-/// A t interval needs at least this many runs of a method. With three runs that end in one of two
-/// modes a nominal 95 % interval covers 74 % (`golden/stats/`), and three runs cannot show the
-/// modes.
+/// A t interval needs at least this many runs of a method. With three runs that end in one of two modes a
+/// nominal 95 % interval covers 74 % (`golden/stats/`), and three runs cannot show the modes.
 pub const FEWEST_RUNS: usize = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -37,8 +36,7 @@ impl Interval {
     }
 }
 
-/// Interval of the mean over all possible training runs: ȳ ± t · s/√S with S − 1 degrees of
-/// freedom.
+/// Interval of the mean over all possible training runs: ȳ ± t · s/√S with S − 1 degrees of freedom.
 pub fn t_interval(values: &[f64], level: f64) -> Result<Interval, StatisticsError> {
     check("a t interval over runs (with fewer it covers too little)", values, FEWEST_RUNS)?;
     any_t_interval(values, level)
@@ -54,7 +52,6 @@ pub fn any_t_interval(values: &[f64], level: f64) -> Result<Interval, Statistics
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WelchDifference {
-    /// Mean of b − mean of a.
     pub difference: f64,
     /// √(s_a²/n_a + s_b²/n_b).
     pub standard_error: f64,
@@ -65,7 +62,6 @@ pub struct WelchDifference {
     pub interval: Option<Interval>,
 }
 
-/// Welch's interval of the difference b − a over training runs.
 pub fn welch(a: &[f64], b: &[f64], level: f64) -> Result<WelchDifference, StatisticsError> {
     const METHOD: &str = "a Welch interval";
     check(METHOD, a, 2)?;
@@ -84,9 +80,10 @@ pub fn welch(a: &[f64], b: &[f64], level: f64) -> Result<WelchDifference, Statis
 /// [`welch`]'s interval from two runs a side on; calibration measures it below the limit too.
 pub fn any_welch_interval(a: &[f64], b: &[f64], level: f64) -> Result<Interval, StatisticsError> {
     let (standard_error, degrees_of_freedom) = equivalence::welch_error(a, b);
-    let half_width = match degrees_of_freedom > 0.0 {
-        true => t_for(level, degrees_of_freedom)? * standard_error,
-        false => t_for(level, 1.0)? * 0.0,
+    let half_width = if degrees_of_freedom > 0.0 {
+        t_for(level, degrees_of_freedom)? * standard_error
+    } else {
+        t_for(level, 1.0)? * 0.0
     };
     Ok(Interval::around(estimators::mean(b) - estimators::mean(a), half_width, level))
 }
@@ -139,9 +136,10 @@ pub fn permutation_test(a: &[f64], b: &[f64]) -> Result<PermutationTest, Statist
     let threshold = observed.abs() - 1e-12 * scale;
     let smallest = smallest_p(a.len(), b.len());
     let all = splits(a.len(), b.len());
-    let (extreme, looked_at, exact) = match all <= MOST_SPLITS {
-        true => (count_splits(&values, b.len(), threshold), all, true),
-        false => (1 + count_random_splits(&values, b.len(), threshold), MOST_SPLITS, false),
+    let (extreme, looked_at, exact) = if all <= MOST_SPLITS {
+        (count_splits(&values, b.len(), threshold), all, true)
+    } else {
+        (1 + count_random_splits(&values, b.len(), threshold), MOST_SPLITS, false)
     };
     let p = extreme as f64 / looked_at as f64;
     Ok(PermutationTest { p, splits: looked_at, exact, smallest_p: smallest })
@@ -223,18 +221,15 @@ pub fn blocks(differences: &[f64], level: f64) -> Result<BlockDifference, Statis
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BlockDifference {
-    /// Mean over the blocks.
     pub difference: f64,
-    /// Sample standard deviation over the blocks.
     pub deviation: f64,
     pub interval: Option<Interval>,
     pub test: PermutationTest,
 }
 
-/// Sign-flip permutation test on the sum of paired differences. The pair is the unit: of problems, the
-/// question is about another draw of problems, never about another training run. It is exact over all 2ⁿ
-/// flips if there are at most `most`; otherwise it draws `most` − 1 random flips beside the
-/// observed one, from a fixed stream.
+/// Sign-flip permutation test on the sum of paired differences. The pair is the unit: of problems, the question
+/// is about another draw of problems, never about another training run. It is exact over all 2ⁿ flips if there
+/// are at most `most`; otherwise it draws `most` − 1 random flips beside the observed one, from a fixed stream.
 pub(crate) fn sign_flips_up_to(
     differences: &[f64],
     most: u64,
@@ -286,12 +281,11 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
     adjusted
 }
 
-/// The true difference that a comparison of `n_a` with `n_b` runs finds with probability `power` at
-/// a two-sided level `alpha` (for a family of m, α/m is the cautious choice), when runs are normal
-/// with standard deviation `sigma`. The result is in sigma's unit. It is the power of the t test
-/// (noncentral t, n_a + n_b − 2 degrees of freedom) at the largest level ≤ α that the permutation
-/// test can have with so many runs; infinite where there is no such level, or where a side has no
-/// run. For reading, never a decision rule.
+/// The true difference that a comparison of `n_a` with `n_b` runs finds with probability `power` at a two-sided
+/// level `alpha` (for a family of m, α/m is the cautious choice), when runs are normal with standard deviation
+/// `sigma`. The result is in sigma's unit. It is the power of the t test (noncentral t, n_a + n_b − 2 degrees
+/// of freedom) at the largest level ≤ α that the permutation test can have with so many runs; infinite where
+/// there is no such level, or where a side has no run. For reading, never a decision rule.
 pub fn minimum_detectable_effect(
     sigma: f64,
     n_a: usize,
@@ -314,9 +308,10 @@ pub fn minimum_detectable_effect(
     // Relative to sigma, to 1e-10.
     while high - low > 1e-10 * high {
         let middle = 0.5 * (low + high);
-        match t_test_power(middle / spread, critical, df) < power {
-            true => low = middle,
-            false => high = middle,
+        if t_test_power(middle / spread, critical, df) < power {
+            low = middle
+        } else {
+            high = middle
         }
     }
     sigma * 0.5 * (low + high)

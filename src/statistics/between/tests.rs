@@ -119,8 +119,7 @@ fn holm_multiplies_and_keeps_the_order() {
 
 #[test]
 fn a_detectable_effect_agrees_with_the_power_of_the_t_test() {
-    // Ten against ten: 9,236 of 184,756 splits are the level; statsmodels' TTestIndPower gives
-    // 1.3249 at 0.05.
+    // Ten against ten: 9,236 of 184,756 splits are the level; statsmodels' TTestIndPower gives 1.3249 at 0.05.
     let ten = minimum_detectable_effect(1.0, 10, 10, 0.05, 0.8);
     assert_close(ten, 1.3249, 2e-4);
     assert_close(minimum_detectable_effect(0.02, 10, 10, 0.05, 0.8), 0.02 * ten, 1e-9);
@@ -179,14 +178,14 @@ proptest! {
 fn differences_of_blocks_agree_with_scipy() {
     // scipy 1.17.1: ttest_1samp(d, 0).confidence_interval(0.95), permutation_test(samples), t.ppf(0.95, 7).
     let differences = [0.031, -0.012, 0.052, 0.044, 0.018, 0.027, -0.003, 0.061];
-    let found = blocks(&differences, 0.95).unwrap();
+    let effect = blocks(&differences, 0.95).unwrap();
     let close = |got: f64, expected: f64| assert!((got - expected).abs() < 1e-12, "{got}");
-    close(found.difference, 0.02725);
-    close(found.deviation, 0.025599944196367748);
-    let interval = found.interval.unwrap();
+    close(effect.difference, 0.02725);
+    close(effect.deviation, 0.025599944196367748);
+    let interval = effect.interval.unwrap();
     close(interval.low, 0.005847911059283461);
     close(interval.high, 0.04865208894071654);
-    assert_eq!((found.test.p, found.test.splits), (8.0 / 256.0, 256));
+    assert_eq!((effect.test.p, effect.test.splits), (8.0 / 256.0, 256));
     let same = equivalence::of_blocks(&differences, 0.05, 0.05).unwrap();
     close(same.half_width, 0.01714773067391251);
     assert_eq!(same.verdict, equivalence::EquivalenceVerdict::Reproduced);

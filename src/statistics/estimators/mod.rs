@@ -50,8 +50,7 @@ pub fn avg_at_k(problems: &[Vec<Sample>]) -> f64 {
     mean(&accuracies(problems))
 }
 
-/// Decoding noise of avg@k, for this checkpoint on these problems: SE² = (1/n²) Σᵢ
-/// p̂ᵢ(1−p̂ᵢ)/(kᵢ−1).
+/// Decoding noise of avg@k, for this checkpoint on these problems: SE² = (1/n²) Σᵢ p̂ᵢ(1−p̂ᵢ)/(kᵢ−1).
 ///
 /// A problem with one sample shows no spread of its own; it counts with μ̂(1−μ̂), which is at least
 /// the mean of p(1−p) over problems, so the result errs upwards.
@@ -59,9 +58,8 @@ pub fn standard_error_fixed_problems(problems: &[Vec<Sample>]) -> f64 {
     outcomes::standard_error_fixed_problems(&counts(problems))
 }
 
-/// Noise of avg@k for this checkpoint when the problems are a draw too (clustered by problem,
-/// Miller 2024): SE² = Σᵢ (p̂ᵢ−μ̂)² / (n(n−1)). With equal kᵢ this is the clustered estimator
-/// n/(n−1) · (nk)⁻² Σᵢ (Σⱼ (xᵢⱼ−μ̂))².
+/// Noise of avg@k for this checkpoint when the problems are a draw too (clustered by problem, Miller 2024): SE²
+/// = Σᵢ (p̂ᵢ−μ̂)² / (n(n−1)). With equal kᵢ this is the clustered estimator n/(n−1) · (nk)⁻² Σᵢ (Σⱼ (xᵢⱼ−μ̂))².
 ///
 /// For one problem the result is ½, the largest standard deviation of a quantity in [0, 1].
 pub fn standard_error_new_problems(problems: &[Vec<Sample>]) -> f64 {

@@ -23,8 +23,7 @@ pub struct LogRank {
     pub observed_minus_expected: f64,
     /// (O − E)²/V with the hypergeometric variance; 0 where V is 0.
     pub chi_square: f64,
-    /// P(χ²₁ ≥ `chi_square`). Too small for few runs; reported for comparison with other programs
-    /// only.
+    /// P(χ²₁ ≥ `chi_square`). Too small for few runs; reported for comparison with other programs only.
     pub chi_square_p: f64,
 }
 
@@ -55,9 +54,10 @@ pub fn log_rank(a: &[TimeToEvent], b: &[TimeToEvent]) -> Result<LogRank, Statist
     };
     let scores = |runs: &[TimeToEvent]| runs.iter().map(score).collect::<Vec<f64>>();
     let observed_minus_expected: f64 = scores(b).iter().sum();
-    let chi_square = match variance > 0.0 {
-        true => observed_minus_expected * observed_minus_expected / variance,
-        false => 0.0,
+    let chi_square = if variance > 0.0 {
+        observed_minus_expected * observed_minus_expected / variance
+    } else {
+        0.0
     };
     Ok(LogRank {
         permutation: between::permutation_test(&scores(a), &scores(b))?,

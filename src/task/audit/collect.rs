@@ -114,7 +114,6 @@ impl Collected {
         *is_shared |= *first != problem;
     }
 
-    /// The audit, without its findings.
     pub fn finish(
         mut self,
         path: &Path,
@@ -311,11 +310,10 @@ fn conflicts(problems: &BTreeMap<[u8; 32], KnownQuestions>) -> Conflicts {
 
 /// Counts a name; the names beyond a limit are counted together.
 fn count(names: &mut BTreeMap<String, u64>, name: Option<&str>) {
-    let name = start(name.unwrap_or_default());
-    let name = match names.len() < MOST_NAMES || names.contains_key(&name) {
-        true => name,
-        false => "(others)".to_string(),
-    };
+    let mut name = start(name.unwrap_or_default());
+    if names.len() >= MOST_NAMES && !names.contains_key(&name) {
+        name = "(others)".to_string();
+    }
     *names.entry(name).or_default() += 1;
 }
 

@@ -4,7 +4,6 @@ use crate::task::data::problem_file;
 use crate::task::{Audit, FindingKind, audit::AuditFinding, audit::AuditOptions};
 use serde::Deserialize;
 
-/// Published files by their SHA-256.
 const KNOWN: &str = include_str!("../../../golden/data/known.json");
 
 #[derive(Deserialize)]
@@ -13,7 +12,6 @@ struct KnownFiles {
     sha256: String,
 }
 
-/// The published file with this SHA-256.
 pub fn known_as(sha256: &str) -> Option<String> {
     let known: Vec<KnownFiles> =
         serde_json::from_str(KNOWN).expect("the list is part of the program");
@@ -27,7 +25,6 @@ fn is_routed(data_source: &str) -> bool {
         || data_source.starts_with("aime")
 }
 
-/// All findings, those about repetition first.
 pub fn of(audit: &Audit, options: &AuditOptions) -> Vec<AuditFinding> {
     let mut findings = AuditFindings(Vec::new());
     repetition(audit, options, &mut findings);
@@ -156,7 +153,7 @@ fn prompts(audit: &Audit, findings: &mut AuditFindings) {
     findings.warn(prompts.blank, || {
         format!("{} rows have an empty question. Training refuses the file.", prompts.blank)
     });
-    let told = || {
+    let other_template = || {
         format!(
             "{} prompts are not in the released template, which asks for the `Answer:` line that \
              the verifier reads. With `prompt.template = \"dapo\"` the harness puts it around the \
@@ -164,10 +161,11 @@ fn prompts(audit: &Audit, findings: &mut AuditFindings) {
             prompts.other_template
         )
     };
-    match prompts.other_template == audit.problems {
-        // Questions alone: what a file of one's own holds.
-        true => findings.note(told()),
-        false => findings.warn(prompts.other_template, told),
+    // Questions alone: what a file of one's own holds.
+    if prompts.other_template == audit.problems {
+        findings.note(other_template());
+    } else {
+        findings.warn(prompts.other_template, other_template);
     }
     findings.warn(prompts.raw_problem_differs, || {
         format!(

@@ -18,7 +18,6 @@ pub const LISTED: usize = 10;
 /// Names of data sources, styles and roles that are counted apart.
 const MOST_NAMES: usize = 64;
 
-/// What an audit needs beside the file.
 pub struct AuditOptions<'a> {
     pub keys: RowKeys,
     /// Tokens of a row's prompt, and with what they were counted; else characters are counted.
@@ -34,7 +33,6 @@ pub struct TokenCount<'a> {
     pub count: &'a dyn Fn(&SourceRow) -> Result<u64, String>,
 }
 
-/// What a file of problems holds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Audit {
     pub file: String,
@@ -71,12 +69,10 @@ pub struct AuditContent {
     pub problems_sha256: String,
 }
 
-/// How often a problem stands in the file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Copies {
     pub fewest: u64,
     pub most: u64,
-    /// Rows / problems.
     pub mean: f64,
 }
 
@@ -96,7 +92,6 @@ pub struct AuditPrompts {
     pub lengths: Lengths,
 }
 
-/// Lengths of the prompts of distinct problems.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Lengths {
     pub unit: String,
@@ -109,7 +104,6 @@ pub struct Lengths {
     pub limit_tokens: u64,
 }
 
-/// The ground truths of distinct (question, answer) pairs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Answers {
     pub distinct: u64,
@@ -122,11 +116,9 @@ pub struct Answers {
     pub padded: u64,
     pub blank: u64,
     pub other: u64,
-    /// The first of these.
     pub other_listed: Vec<String>,
     /// Those for which `Answer: <ground truth>` is graded wrong, or saying nothing is graded right.
     pub unverifiable: u64,
-    /// The first of these.
     pub unverifiable_listed: Vec<String>,
     /// The same in the other forms in which an answer is asked for: form → how many, and the first.
     pub unverifiable_otherwise: BTreeMap<String, (u64, String)>,
@@ -135,12 +127,10 @@ pub struct Answers {
     pub shared_listed: Vec<(String, u64)>,
 }
 
-/// Questions that stand in the file with several answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Conflicts {
     pub problems: u64,
     pub rows: u64,
-    /// The first of them, with each answer and its rows.
     pub listed: Vec<ConflictListed>,
 }
 
@@ -161,7 +151,6 @@ pub struct Indices {
     pub of_several_problems: u64,
 }
 
-/// Something that a user of the file should know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AuditFinding {
     pub kind: FindingKind,

@@ -1,5 +1,3 @@
-//! Tests of the audit on small files whose content is known.
-
 use super::*;
 use crate::base::files;
 use crate::task::data::template;
@@ -27,7 +25,6 @@ fn audited(rows: &[Value]) -> Audit {
     audit(&path, &options(), &mut |_done, _total| {}).unwrap()
 }
 
-/// A row in the released schema and template.
 fn row(question: &str, answer: &str, index: Value) -> Value {
     json!({
         "data_source": "math_dapo",

@@ -18,8 +18,7 @@ use std::path::{Path, PathBuf};
 /// Template files have up to 20 kB.
 const MOST_TEMPLATE_BYTES: u64 = 1 << 20;
 
-/// Instructions of one rendering. The longest published template takes a few thousand for a
-/// message.
+/// Instructions of one rendering. The longest published template takes a few thousand for a message.
 const FUEL: u64 = 2_000_000;
 
 /// What a rendering may use when it is tried for the first time.
@@ -30,7 +29,6 @@ const LIMITS: apart::ApartLimits =
 const SPECIAL_TOKENS: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
-/// A template with the special tokens that it may use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChatTemplate {
     path: PathBuf,
@@ -84,8 +82,7 @@ impl ChatTemplate {
         Ok(Some(template))
     }
 
-    /// The text of a conversation. `add_generation_prompt` ends it with the beginning of an
-    /// assistant's turn.
+    /// The text of a conversation. `add_generation_prompt` ends it with the beginning of an assistant's turn.
     pub fn render(
         &self,
         messages: &[Message],
@@ -167,7 +164,6 @@ impl ChatTemplate {
     }
 }
 
-/// How a request to render begins.
 const REQUEST: &str = "chat template\n";
 
 /// The answer of the second process, when the request is one to render.

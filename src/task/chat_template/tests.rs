@@ -1,9 +1,6 @@
-//! Tests of chat templates: published ones against transformers, and files that are none.
-
 use super::*;
 use serde_json::json;
 
-/// One rendering by transformers.
 #[derive(Deserialize)]
 struct Rendered {
     conversation: String,

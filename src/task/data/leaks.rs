@@ -71,10 +71,8 @@ pub fn identity(question: &str) -> [u8; 32] {
     }
 }
 
-/// Two questions that look alike.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Alike {
-    /// Place of the first set's question.
     pub question: usize,
     /// Place of the second set's question that it has most in common with.
     pub other: usize,
@@ -83,8 +81,7 @@ pub struct Alike {
     pub share: f64,
 }
 
-/// Each of `questions` that looks like one of `others`. Time grows with the number of words, times
-/// at most 64.
+/// Each of `questions` that looks like one of `others`. Time grows with the number of words, times at most 64.
 pub fn alike<T: AsRef<str>>(questions: &[T], others: &[T]) -> Vec<Alike> {
     let hashed = |questions: &[T]| -> Vec<Vec<u64>> {
         questions
@@ -114,7 +111,7 @@ pub fn alike<T: AsRef<str>>(questions: &[T], others: &[T]) -> Vec<Alike> {
             }
         }
     }
-    let mut found = Vec::new();
+    let mut pairs = Vec::new();
     for (question, words) in questions.iter().enumerate() {
         let mut best: Option<Alike> = None;
         for length in lengths(words.len(), &short_others) {
@@ -137,9 +134,9 @@ pub fn alike<T: AsRef<str>>(questions: &[T], others: &[T]) -> Vec<Alike> {
                 }
             }
         }
-        found.extend(best);
+        pairs.extend(best);
     }
-    found
+    pairs
 }
 
 /// Lengths of the sequences of a question with so many words, where others are as short as these.
@@ -149,7 +146,6 @@ fn lengths(words: usize, short: &BTreeSet<usize>) -> impl Iterator<Item = usize>
     short.range(..usual.unwrap_or(0)).copied().chain(usual)
 }
 
-/// The different sequences of so many words.
 fn sequences(words: &[u64], length: usize) -> Vec<u64> {
     let joined = |words: &[u64]| {
         words.iter().fold(0_u64, |sum, word| {
@@ -198,9 +194,9 @@ mod tests {
             "Find the product of all primes below 50, and then add the digits of it.",
             "Ann asked me yesterday: what is 17 + 25?",
         ];
-        let found: Vec<(usize, usize)> =
+        let pairs: Vec<(usize, usize)> =
             alike(&questions, &others).iter().map(|alike| (alike.question, alike.other)).collect();
-        assert_eq!(found, [(0, 1), (1, 1), (2, 0), (5, 0)]);
+        assert_eq!(pairs, [(0, 1), (1, 1), (2, 0), (5, 0)]);
     }
 
     #[test]

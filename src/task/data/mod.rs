@@ -104,8 +104,7 @@ fn refuse_overlap(
     Err(TaskError::Overlap { train, evaluated, count: shared.len(), listed })
 }
 
-/// SHA-256 over the problems' canonical JSON lines, in order: the content of a set, whatever
-/// file it came from.
+/// SHA-256 over the problems' canonical JSON lines, in order: the content of a set, whatever file it came from.
 pub fn digest(problems: &[Problem]) -> String {
     let line = |problem| files::canonical_json_line(problem) + "\n";
     files::sha256(problems.iter().map(line).collect::<String>().as_bytes())
@@ -134,10 +133,7 @@ pub fn write_tagged(
 }
 
 fn content(problem: &Problem, templated: bool) -> String {
-    match templated {
-        true => template::wrap(&problem.question),
-        false => problem.question.clone(),
-    }
+    if templated { template::wrap(&problem.question) } else { problem.question.clone() }
 }
 
 /// As [`write()`], with the `data_source` of each problem; a problem may stand in several rows.

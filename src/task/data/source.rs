@@ -21,7 +21,6 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format by the file's name.
     pub fn of(path: &Path) -> Result<Self, TaskError> {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("parquet") => Ok(Self::Parquet),
@@ -31,7 +30,6 @@ impl Format {
     }
 }
 
-/// One row with its place in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceRow {
     /// From 0; a blank line of a JSON-lines file is none.
@@ -44,7 +42,6 @@ pub struct SourceRow {
     pub done: u64,
     /// It promises that its index is unique: it has an `id`.
     pub is_named: bool,
-    /// Keys of the question and of the ground truth.
     pub keys: [String; 2],
     pub truth: Truth,
     /// What stands there. A question as text is the only message and `raw_problem`.
@@ -65,8 +62,7 @@ impl SourceRow {
         raw.unwrap_or_else(|| template::unwrap(prompt).unwrap_or(prompt))
     }
 
-    /// Whether the prompt is one message of the user: what training takes. A system message
-    /// would be lost.
+    /// Whether the prompt is one message of the user: what training takes. A system message would be lost.
     pub fn is_one_user_message(&self) -> bool {
         matches!(&self.row.prompt[..], [message] if message.role == "user")
     }

@@ -1,5 +1,4 @@
-//! The released data's instruction around a question (the `prompt` column of
-//! DAPO-Math-17k and AIME 2024).
+//! The released data's instruction around a question (the `prompt` column of DAPO-Math-17k and AIME 2024).
 
 const BEFORE: &str = "Solve the following math problem step by step. The last line of your \
     response should be of the form Answer: $Answer (without quotes) where $Answer is the answer \

@@ -10,7 +10,6 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// A line of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenText {
@@ -135,7 +134,8 @@ mod tests {
         ];
         let mut texts = read(&lines.concat()).unwrap();
         let held: Vec<_> = texts.hold_out(2, Verifier::AnswerLine).unwrap();
-        let held: Vec<_> = held.iter().map(|it| (&it.question[..], &it.answer[..])).collect();
+        let held: Vec<_> =
+            held.iter().map(|problem| (&problem.question[..], &problem.answer[..])).collect();
         assert_eq!(held, [("2+2?", "4"), ("3+3?", "6")]);
         let left: Vec<_> = texts.iter().map(|(question, _)| question).collect();
         assert_eq!(left, ["1+1?", "1 + 1"]);

@@ -44,7 +44,6 @@ impl Tokenizer {
         Ok(Self { inner, stop_tokens, sha256, folder, chat_template })
     }
 
-    /// The chat template of the folder; `None` when it has none.
     pub fn chat_template(&self) -> Result<Option<&ChatTemplate>, TaskError> {
         if let Some(template) = self.chat_template.get() {
             return Ok(template.as_ref());
@@ -108,8 +107,7 @@ impl Tokenizer {
         contained::contained(decode).and_then(|result| result).unwrap_or_default()
     }
 
-    /// Number of tokens, special and added ones included. A model's vocabulary may be padded
-    /// beyond it.
+    /// Number of tokens, special and added ones included. A model's vocabulary may be padded beyond it.
     pub fn vocabulary_size(&self) -> usize {
         self.inner.get_vocab_size(true)
     }
@@ -238,7 +236,6 @@ fn stop_tokens(folder: &Path, largest: u32) -> Result<Vec<u32>, TaskError> {
     Err(TaskError::NoStopToken { folder: folder.to_path_buf() })
 }
 
-/// The text that the policy continues.
 pub fn render(
     problem: &Problem,
     template: PromptTemplate,

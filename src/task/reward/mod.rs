@@ -72,8 +72,7 @@ pub const FORMS: [(&str, &str, Verifier); 3] = [
     ("\\boxed{", "}", Verifier::StrictBox),
 ];
 
-/// Whether a response that states the ground truth in this form is graded right, and not for saying
-/// nothing.
+/// Whether a response that states the ground truth in this form is graded right, and not for saying nothing.
 pub fn is_earned(ground_truth: &str, (before, after, verifier): (&str, &str, Verifier)) -> bool {
     let says_something = match verifier {
         Verifier::AnswerLine => !answer::normalise(ground_truth).is_empty(),
@@ -85,7 +84,6 @@ pub fn is_earned(ground_truth: &str, (before, after, verifier): (&str, &str, Ver
         && !grade("", ground_truth, verifier).is_correct
 }
 
-/// A decision with what led to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
     pub grade: Grade,
@@ -95,7 +93,6 @@ pub struct Explanation {
     pub reason: Reason,
 }
 
-/// Why a response was accepted or rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Reason {
     #[error("both sides are equal")]
@@ -169,8 +166,7 @@ pub fn explain(response: &str, ground_truth: &str, verifier: Verifier) -> Explan
     Explanation { matched: matched.map(str::to_owned), compared_ground_truth, reason, grade }
 }
 
-/// Scores every rollout of a group by Eq. 7. The length penalty is left at 0: it belongs to
-/// `dapo::overlong`.
+/// Scores every rollout of a group by Eq. 7. The length penalty is left at 0: it belongs to `dapo::overlong`.
 pub fn grade_group(group: Group<Rollout>, verifier: Verifier) -> Group<ScoredRollout> {
     let ground_truth = &group.prompt.problem.answer;
     let score = |rollout: Rollout| {
@@ -208,8 +204,8 @@ mod tests {
 
     #[test]
     fn half_of_the_responses_without_an_answer_are_told_by_what_the_verifier_reads() {
-        let found = unanswered(28, 30, Verifier::AnswerLine).unwrap();
-        assert!(found.starts_with("28 of 30 responses state no answer line"), "{found}");
+        let sentence = unanswered(28, 30, Verifier::AnswerLine).unwrap();
+        assert!(sentence.starts_with("28 of 30 responses state no answer line"), "{sentence}");
         assert!(unanswered(1, 2, Verifier::StrictBox).unwrap().contains("\\boxed"));
         for (none, all) in [(0, 0), (0, 30), (14, 30)] {
             assert_eq!(unanswered(none, all, Verifier::AnswerLine), None);

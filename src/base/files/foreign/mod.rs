@@ -1,6 +1,5 @@
-//! Reading what somebody else made: how much of it is read at most, and which of its names may
-//! become a path. One place for both, so that a reader of a run folder, a table or a checkpoint
-//! need not think of it again.
+//! Reading what somebody else made: how much of it is read at most, and which of its names may become a path.
+//! One place for both, so that a reader of a run folder, a table or a checkpoint need not think of it again.
 //!
 //! | What | At most | Why so much |
 //! |---|---|---|
@@ -32,13 +31,10 @@ use std::io::{self, BufRead, Read, Seek};
 use std::path::{Component, Path, PathBuf};
 use std::{fmt, fs};
 
-/// How much of a JSON-lines file is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ForeignLimits {
     pub bytes: u64,
-    /// Bytes of one line, without its end.
     pub line_bytes: u64,
-    /// Lines, blank ones included.
     pub lines: usize,
 }
 
@@ -56,10 +52,8 @@ pub const HELD_DATA: ForeignLimits =
 
 pub const MOST_JSON_BYTES: u64 = 16 << 20;
 
-/// Any file that is read whole.
 pub const MOST_FILE_BYTES: u64 = 512 << 20;
 
-/// Any text that is read whole.
 pub const MOST_TEXT_BYTES: u64 = 64 << 20;
 
 /// Any file that is hashed: AdamW's moments of a policy of 32 B, in one file.
@@ -72,7 +66,6 @@ const HOLES_ARE_LOOKED_FOR_FROM_BYTES: u64 = 1 << 16;
 /// `tokenizer.json`.
 pub const MOST_TOKENIZER_BYTES: u64 = 64 << 20;
 
-/// Entries of a folder.
 pub const MOST_ENTRIES: usize = 1 << 20;
 
 /// Bytes of a name that becomes a path.
@@ -106,7 +99,6 @@ pub fn open(path: &Path) -> Result<fs::File, FileError> {
     Ok(file)
 }
 
-/// Refuses a file that is almost all holes.
 fn refuse_holes(path: &Path, file: &mut fs::File, size: u64) -> Result<(), FileError> {
     if size >= HOLES_ARE_LOOKED_FOR_FROM_BYTES && !has_data(file, size / 8) {
         let reason = format!("of its {size} bytes almost all are holes");
@@ -118,14 +110,14 @@ fn refuse_holes(path: &Path, file: &mut fs::File, size: u64) -> Result<(), FileE
 fn is_standard_input(path: &Path) -> bool {
     ["/dev/stdin", "/dev/tty", "/dev/fd/0", "/proc/self/fd/0"]
         .iter()
-        .any(|it| path == Path::new(it))
+        .any(|name| path == Path::new(name))
 }
 
 /// What a parser says of a text that may be somebody else's, with the place and without the text.
 pub fn without_text(text: &str, message: &str, span: Option<std::ops::Range<usize>>) -> String {
     let before = span.and_then(|span| text.get(..span.start)).unwrap_or_default();
     let line = before.matches('\n').count() + 1;
-    let column = before.chars().rev().take_while(|it| *it != '\n').count() + 1;
+    let column = before.chars().rev().take_while(|character| *character != '\n').count() + 1;
     format!("line {line}, column {column}: {}", without_values(message))
 }
 
@@ -148,10 +140,10 @@ pub fn open_regular(path: &Path) -> Result<(fs::File, u64), FileError> {
     if facts.is_dir() {
         return Err(io_error("read", path)(io::ErrorKind::IsADirectory.into()));
     }
-    match facts.is_file() {
-        true => Ok((file, facts.len())),
-        false => Err(invalid("read", path, "it is no regular file".to_string())),
+    if facts.is_file() {
+        return Ok((file, facts.len()));
     }
+    Err(invalid("read", path, "it is no regular file".to_string()))
 }
 
 /// Calls `each` with the bytes of a file, piece by piece.
@@ -212,7 +204,6 @@ fn has_data(file: &fs::File, least: u64) -> bool {
     true
 }
 
-/// A file that another process has opened for this one.
 pub fn reopened(descriptor: std::os::fd::OwnedFd) -> fs::File {
     fs::File::from(descriptor)
 }
@@ -366,7 +357,6 @@ pub fn refuse_repeated_keys(text: &str) -> Result<(), serde_json::Error> {
     Distinct.deserialize(&mut deserializer)
 }
 
-/// Values without keys.
 macro_rules! accepted {
     ($($visit:ident: $value:ty),*) => {
         $(fn $visit<E>(self, _value: $value) -> Result<(), E> {
@@ -375,7 +365,6 @@ macro_rules! accepted {
     };
 }
 
-/// A value whose objects have distinct keys.
 #[derive(Clone, Copy)]
 struct Distinct;
 

@@ -37,10 +37,8 @@ pub trait NativeEngine: Debug + Send + Sync {
     /// small.
     fn is_large(&self) -> bool;
 
-    /// Gradients of the parameters.
     fn of_parameters(&self, gradients: NativeGradients, parameters: &Parameters) -> Parameters;
 
-    /// A generation without rows.
     fn generation(self: Arc<Self>) -> Box<dyn NativeGeneration>;
 
     /// What rounding changed of the weights.
@@ -64,7 +62,6 @@ pub trait NativeGeneration {
 /// A token from the logits `[vocab]` of a row, by its place among the rows.
 pub type DrawToken<'a> = &'a (dyn Fn(usize, &[f64]) -> Token + Sync);
 
-/// Weights and settings of one policy.
 #[derive(Debug)]
 pub struct NativePolicy<A> {
     settings: NativeSettings,
@@ -89,7 +86,6 @@ const KEPT_PARTS: usize = 2;
 /// Logits that are held at once while tokens are drawn, and about so many while an update is made.
 const MOST_LOGITS: usize = 1 << 22;
 
-/// What the training forward says about each target.
 #[derive(Debug, Default)]
 pub struct Statistics {
     /// Log-prob of each target, in nats.
@@ -98,7 +94,6 @@ pub struct Statistics {
     pub entropy: Vec<f64>,
 }
 
-/// What an update needs beside its loss.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct UpdateScale {
     /// The largest weight that a token's log-prob has in the loss: gradients are held in units of
@@ -144,11 +139,11 @@ pub fn computes(config: &Config) -> bool {
     parameters < MANY
 }
 
-/// The windows of a policy of this shape, for exact sums.
 pub fn windows(config: &Config) -> Result<Windows, NumericsError> {
-    match config.family.has_head_norms() {
-        true => Err(NumericsError::HeadNorms),
-        false => Windows::new(shape(config)),
+    if config.family.has_head_norms() {
+        Err(NumericsError::HeadNorms)
+    } else {
+        Windows::new(shape(config))
     }
 }
 
@@ -183,9 +178,10 @@ impl<A: Arithmetic> NativePolicy<A> {
             tally.add(weight.tally);
             Arc::new(weight)
         };
-        let decoder = match is_large {
-            true => workers::in_pool(|| folded.map(&mut weight)),
-            false => folded.map(&mut weight),
+        let decoder = if is_large {
+            workers::in_pool(|| folded.map(&mut weight))
+        } else {
+            folded.map(&mut weight)
         };
         let hidden = config.hidden_size as usize;
         Ok(Self {
@@ -203,10 +199,7 @@ impl<A: Arithmetic> NativePolicy<A> {
 
     /// Runs work whose operations all threads share, where the policy is large enough for that.
     fn shared<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        match self.is_large() {
-            true => workers::in_pool(work),
-            false => work(),
-        }
+        if self.is_large() { workers::in_pool(work) } else { work() }
     }
 
     /// The states of `sequences` that predict a target, after the final norm.
@@ -315,9 +308,9 @@ impl<A: Arithmetic> NativeEngine for NativePolicy<A> {
             let parts = last.values.chunks(part * self.hidden);
             for (last, targets) in parts.zip(sequences.targets.chunks(part)) {
                 let one = |row: usize, logits: &mut [A]| {
-                    let it = Distribution::new(logits, temperature)?;
+                    let distribution = Distribution::new(logits, temperature)?;
                     let target = logits[targets[row] as usize].to_f64();
-                    Some((it.log_prob(target), it.entropy(logits)))
+                    Some((distribution.log_prob(target), distribution.entropy(logits)))
                 };
                 for pair in self.each_logits(last, finite, one).1 {
                     let (log_prob, entropy) = pair.unwrap_or((f64::NAN, f64::NAN));
@@ -346,15 +339,14 @@ impl<A: Arithmetic> NativeEngine for NativePolicy<A> {
         by_log_probs: &mut dyn FnMut(&[f64]) -> Vec<f64>,
     ) -> Result<NativeGradients, NumericsError> {
         let windows = self.settings.windows;
-        let window = match A::EXACT {
-            true => windows.gradient(self.shape, scale.tokens)?,
-            false => windows.residual,
-        };
+        let window =
+            if A::EXACT { windows.gradient(self.shape, scale.tokens)? } else { windows.residual };
         let targets = &sequences.targets;
         let part = self.logits_part().min(targets.len().max(1));
         let log_prob = |logits: &[A], target: u32| {
-            let it = Distribution::new(logits, temperature);
-            it.map_or(f64::NAN, |it| it.log_prob(logits[target as usize].to_f64()))
+            let distribution = Distribution::new(logits, temperature);
+            let target = logits[target as usize].to_f64();
+            distribution.map_or(f64::NAN, |distribution| distribution.log_prob(target))
         };
         // The logits of the first parts stay for the backward pass, those of others are computed twice.
         let (operations, last, kept, log_probs) = self.shared(|| {
@@ -417,9 +409,10 @@ impl<A: Arithmetic> NativeEngine for NativePolicy<A> {
         });
         // A parameter may be in the table and the head, and in two weights of a layer.
         let (table, mut ends) = (all.remove(0), all.split_off(slot - 3));
-        match ends[1].1 == table.1 {
-            true => ends.swap(0, 1),
-            false => ends.insert(0, table),
+        if ends[1].1 == table.1 {
+            ends.swap(0, 1)
+        } else {
+            ends.insert(0, table)
         }
         let of_a_layer = all.len() / self.folded.layers.len().max(1);
         let layers = all.chunks(of_a_layer.max(1)).map(<[_]>::to_vec);

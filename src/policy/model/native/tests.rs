@@ -1,6 +1,5 @@
 use super::*;
-use crate::numerics::{Numerics, NumericsError, native::orders};
-use crate::policy::optimizer::on_device::plain;
+use crate::numerics::{Numerics, NumericsError, fast, native::orders};
 use crate::policy::{Family, Qwen2};
 use crate::records::ledger;
 use std::collections::BTreeMap;
@@ -34,7 +33,6 @@ fn of_family(family: Family, kind: Kind, numerics: Numerics) -> Qwen2 {
     with_parameters(Config { family, ..config() }, kind, numerics, |_| ())
 }
 
-/// The same with other parameters.
 fn with_parameters(
     config: Config,
     kind: Kind,
@@ -94,7 +92,7 @@ fn gradients(model: &Qwen2, sequences: &Sequences) -> BTreeMap<String, Vec<f32>>
         return sums.values(model, &model.plain_parameters());
     }
     let names = model.parameters().keys().cloned();
-    names.zip(sums.into_tensors().iter().map(plain)).collect()
+    names.zip(sums.into_tensors().iter().map(fast::values)).collect()
 }
 
 /// The logits that a generation gives to draw from, `[rows, vocab]`, instead of tokens.
@@ -178,14 +176,14 @@ fn responses_that_share_a_prompt_are_as_behind_copies_of_it() {
     assert!(shared.tokens.len() < copied.tokens.len());
     for (family, numerics, distance) in DISTANCES {
         let model = of_family(family, Kind::Float, numerics);
-        let said = [&shared, &copied].map(|sequences| model.statistics(sequences, 0.9));
-        let bits = |it: &Tensor| values(it).iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-        assert_eq!(bits(&said[0].0), bits(&said[1].0));
-        assert_eq!(bits(&said[0].1), bits(&said[1].1));
-        let made = [&shared, &copied].map(|sequences| gradients(&model, sequences));
-        for (name, copied) in &made[1] {
+        let statistics = [&shared, &copied].map(|sequences| model.statistics(sequences, 0.9));
+        let bits = |tensor: &Tensor| values(tensor).iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&statistics[0].0), bits(&statistics[1].0));
+        assert_eq!(bits(&statistics[0].1), bits(&statistics[1].1));
+        let by_weights = [&shared, &copied].map(|sequences| gradients(&model, sequences));
+        for (name, copied) in &by_weights[1] {
             let size = copied.iter().fold(0f32, |most, x| most.max(x.abs()));
-            for (shared, copied) in made[0][name].iter().zip(copied) {
+            for (shared, copied) in by_weights[0][name].iter().zip(copied) {
                 assert!((shared - copied).abs() <= distance as f32 * size, "{name}");
             }
         }
@@ -253,15 +251,18 @@ fn a_large_policy_has_the_same_bits_with_any_number_of_threads_on_any_machine() 
         let mut generation = generation(&model);
         let first = generation.join(&[&[1, 2, 3], &[4]], &[0, 1, 1]);
         let next = generation.feed(&[5, 6, 7], &[3, 1, 1]);
-        let said = [values(&log_probs), values(&entropy), first, next];
-        (ledger::log_probs(&said), gradients(&model, &sequences))
+        let outputs = [values(&log_probs), values(&entropy), first, next];
+        (ledger::log_probs(&outputs), gradients(&model, &sequences))
     };
-    let (said, by_weights) = all(1);
+    let (outputs, by_weights) = all(1);
     for threads in [2, 5] {
-        assert_eq!(all(threads), (said.clone(), by_weights.clone()));
+        assert_eq!(all(threads), (outputs.clone(), by_weights.clone()));
     }
-    let digests = [said, ledger::tensors(&by_weights)];
-    assert_eq!(digests.map(|it| it[..16].to_string()), ["aaa8a27cebe1b6a8", "8d8a0a577bb32ea2"]);
+    let digests = [outputs, ledger::tensors(&by_weights)];
+    assert_eq!(
+        digests.map(|digest| digest[..16].to_string()),
+        ["aaa8a27cebe1b6a8", "8d8a0a577bb32ea2"]
+    );
     let expected = gradients(&policy_of_doubles(&model), &sequences);
     for (name, expected) in expected {
         let size = expected.iter().fold(0f32, |most, x| most.max(x.abs()));

@@ -10,14 +10,12 @@ use crate::policy::{Decoder, Gradients, Qwen2, Sequences, Weight};
 use std::collections::BTreeMap;
 use tch::{Device, Tensor};
 
-/// One pass over whole sequences.
 pub struct RecomputePass<'a> {
     model: &'a Qwen2,
     memory: Memory,
     folded: Decoder<Folded>,
     /// `[sequences · longest]`.
     tokens: Tensor,
-    /// Length of the padded sequences.
     length: i64,
     /// e^{iφ} of each token's position.
     rotation: Tensor,
@@ -27,11 +25,9 @@ pub struct RecomputePass<'a> {
     temperature: f64,
 }
 
-/// Sums of gradients by parameter.
 type RecomputeSums<'a> = BTreeMap<&'a str, &'a mut Tensor>;
 
 impl<'a> RecomputePass<'a> {
-    /// A pass of a policy.
     pub fn new(model: &'a Qwen2, memory: Memory, sequences: &Sequences, temperature: f64) -> Self {
         let device = model.device();
         let (tokens, states) = sequences.padded();
@@ -73,13 +69,12 @@ impl<'a> RecomputePass<'a> {
     ) -> R {
         let names = self.model.parameters().keys().map(String::as_str);
         let mut sums: RecomputeSums = names.zip(sums.fast(self.model.parameters().len())).collect();
-        match self.memory.recompute_layers {
-            true => self.by_layer(loss, &mut sums),
-            false => self.whole(loss, &mut sums),
+        if self.memory.recompute_layers {
+            return self.by_layer(loss, &mut sums);
         }
+        self.whole(loss, &mut sums)
     }
 
-    /// With the graph of all layers.
     fn whole<R>(&self, loss: impl FnOnce(&Tensor) -> (Tensor, R), sums: &mut RecomputeSums) -> R {
         let tokens = self.tokens.view([-1, self.length]);
         let hidden = self.model.forward(&tokens).flatten(0, 1);
@@ -200,7 +195,6 @@ impl<'a> RecomputePass<'a> {
         self.with_operations(|operations| layer.run(operations, index, hidden, width))
     }
 
-    /// The final norm.
     fn finish(&self, hidden: &Tensor) -> Tensor {
         let norm = Weight::new(&self.folded.norm, self.model.parameters());
         let width = self.model.config().hidden_size as usize;

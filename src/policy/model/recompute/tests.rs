@@ -1,5 +1,3 @@
-//! Tests of passes that hold less: their gradients are those of the plain pass.
-
 use super::*;
 use crate::experiment::Place;
 use crate::policy::{Config, Family, UpdateScale};
@@ -23,9 +21,10 @@ fn policy(family: Family, tied: bool) -> Qwen2 {
     };
     // Ten times the fresh size, and norms and biases that are not 1 and 0: all of it acts.
     let change = |(name, tensor): (&String, &Tensor)| {
-        let changed = match name.ends_with("norm.weight") || name.ends_with("bias") {
-            true => tensor + 0.25,
-            false => tensor * 10.0,
+        let changed = if name.ends_with("norm.weight") || name.ends_with("bias") {
+            tensor + 0.25
+        } else {
+            tensor * 10.0
         };
         (name.clone(), changed.to_kind(Kind::Double).set_requires_grad(true))
     };
@@ -74,10 +73,10 @@ fn gradients_are_those_of_the_plain_pass() {
         for recompute_layers in [false, true] {
             for logits_chunk_tokens in [0, 1, 4, 100] {
                 let memory = Memory { recompute_layers, logits_chunk_tokens };
-                let (found, value) = gradients(policy(family, tied), Some(memory));
+                let (in_memory, value) = gradients(policy(family, tied), Some(memory));
                 assert!((value - loss).abs() < 1e-12, "{memory:?}");
                 for (name, plain) in &plain {
-                    let distance = (plain - &found[name]).abs().max().double_value(&[]);
+                    let distance = (plain - &in_memory[name]).abs().max().double_value(&[]);
                     let size = plain.abs().max().double_value(&[]);
                     assert!(
                         size > 0.0 && distance <= 1e-12 * size,
@@ -118,9 +117,9 @@ fn statistics_are_those_of_the_plain_pass() {
     for logits_chunk_tokens in [0, 3] {
         let memory = Memory { recompute_layers: true, logits_chunk_tokens };
         let model = placed(policy(Family::Qwen2, true), Some(memory));
-        let found = model.statistics(&sequences(), 0.8);
-        for (plain, found) in [(&plain.0, found.0), (&plain.1, found.1)] {
-            assert!((plain - found).abs().max().double_value(&[]) < 1e-12);
+        let in_memory = model.statistics(&sequences(), 0.8);
+        for (plain, other) in [(&plain.0, in_memory.0), (&plain.1, in_memory.1)] {
+            assert!((plain - other).abs().max().double_value(&[]) < 1e-12);
         }
     }
 }

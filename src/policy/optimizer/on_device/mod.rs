@@ -2,18 +2,18 @@
 //! values. The same updates as [`crate::policy::optimizer::AdamW`], with element arithmetic in f32.
 
 use crate::experiment::Optimizer;
+use crate::numerics::fast;
 use crate::policy::optimizer::{
     OptimizerError, OptimizerState, OptimizerTensors, clip_coefficient,
 };
 use crate::policy::{Element, Update};
 use crate::records::ledger;
 use std::collections::BTreeMap;
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 /// Tensors by name, all f32 and on one device.
 pub type OnDevice = BTreeMap<String, Tensor>;
 
-/// f32 weights and moments of a policy.
 #[derive(Debug)]
 pub struct DeviceAdamW {
     config: Optimizer,
@@ -38,31 +38,28 @@ impl DeviceAdamW {
         Self { config: config.clone(), updates: state.updates, moments: moments.collect(), weights }
     }
 
-    /// The f32 weights.
     pub fn weights(&self) -> &OnDevice {
         &self.weights
     }
 
-    /// Updates so far.
     pub fn updates(&self) -> u64 {
         self.updates
     }
 
-    /// First and second moment of a tensor.
     pub fn moments(&self, name: &str) -> [Vec<f32>; 2] {
         let [first, second] = &self.moments[name];
-        [plain(first), plain(second)]
+        [fast::values(first), fast::values(second)]
     }
 
     /// SHA-256 of the weights, and of the moments, as the ledger has them.
     pub fn digests(&self) -> [String; 2] {
         let moments = [0, 1].map(|which| {
             // Before the first update there are none.
-            let made = if self.updates == 0 { 0 } else { self.moments.len() };
-            let all: Vec<_> = self.moments.iter().take(made).collect();
-            all.into_iter().map(move |(name, both)| (name, plain(&both[which])))
+            let count = if self.updates == 0 { 0 } else { self.moments.len() };
+            let all: Vec<_> = self.moments.iter().take(count).collect();
+            all.into_iter().map(move |(name, both)| (name, fast::values(&both[which])))
         });
-        let weights = self.weights.iter().map(|(name, weight)| (name, plain(weight)));
+        let weights = self.weights.iter().map(|(name, weight)| (name, fast::values(weight)));
         [ledger::each_tensor(weights), ledger::each_moment(self.updates, moments)]
     }
 
@@ -84,13 +81,14 @@ impl DeviceAdamW {
         // f32's largest number is the update first tried on copies, part by part.
         if !update.stays_finite(self.largest(), norm * scale) {
             self.each_part(gradients, scale, |name, weight, moments, gradient| {
-                let (mut weight, mut moments) = (weight.copy(), moments.map(|it| it.copy()));
+                let (mut weight, mut moments) =
+                    (weight.copy(), moments.map(|moment| moment.copy()));
                 update.apply_to(&mut weight, &mut moments, gradient);
                 let [first, second] = &moments;
-                for (what, made) in
+                for (what, new) in
                     [("weight", &weight), ("first moment", first), ("second moment", second)]
                 {
-                    if !bool::try_from(made.isfinite().all()).expect("one truth value") {
+                    if !bool::try_from(new.isfinite().all()).expect("one truth value") {
                         return Err(OptimizerError::Overflow { what, tensor: name.clone() });
                     }
                 }
@@ -142,10 +140,7 @@ impl DeviceAdamW {
                     most.maximum(&-least)
                 })
                 .collect();
-            match sizes.is_empty() {
-                true => 0.0,
-                false => Tensor::stack(&sizes, 0).max().double_value(&[]),
-            }
+            if sizes.is_empty() { 0.0 } else { Tensor::stack(&sizes, 0).max().double_value(&[]) }
         };
         Element {
             parameter: largest(&mut self.weights.values()),
@@ -154,8 +149,7 @@ impl DeviceAdamW {
         }
     }
 
-    /// The device sums the squares of each part of a tensor in f64; one number comes to the
-    /// processor.
+    /// The device sums the squares of each part of a tensor in f64; one number comes to the processor.
     fn finite_norm(&self, gradients: &[Tensor]) -> Result<f64, OptimizerError> {
         let sum = |part: Tensor| part.square().sum(Kind::Double);
         let defined = gradients.iter().filter(|gradient| gradient.defined());
@@ -170,7 +164,8 @@ impl DeviceAdamW {
         }
         for (tensor, gradient) in self.weights.keys().zip(gradients) {
             if gradient.defined()
-                && let Some(index) = plain(gradient).iter().position(|value| !value.is_finite())
+                && let Some(index) =
+                    fast::values(gradient).iter().position(|value| !value.is_finite())
             {
                 let (tensor, count) = (tensor.clone(), gradient.numel());
                 return Err(OptimizerError::NotFinite { tensor, index, count });
@@ -181,9 +176,8 @@ impl DeviceAdamW {
 }
 
 impl Update {
-    /// Whether weights and moments surely stay finite in f32, and every number on the way, when none
-    /// is larger than `largest`, no second moment is negative, and no clipped gradient is larger than
-    /// `gradient`.
+    /// Whether weights and moments surely stay finite in f32, and every number on the way, when none is larger
+    /// than `largest`, no second moment is negative, and no clipped gradient is larger than `gradient`.
     fn stays_finite(&self, largest: Element, gradient: f64) -> bool {
         let first_moment = largest.first_moment + gradient;
         let second_moment = largest.second_moment + gradient * gradient;
@@ -215,18 +209,11 @@ fn parts(tensor: &Tensor) -> impl Iterator<Item = (i64, i64)> {
     (0..rows).step_by(size as usize).map(move |from| (from, size.min(rows - from)))
 }
 
-/// Some rows of a tensor, or its one number.
 fn part(tensor: &Tensor, (from, count): (i64, i64)) -> Tensor {
     match tensor.dim() {
         0 => tensor.shallow_clone(),
         _ => tensor.narrow(0, from, count),
     }
-}
-
-/// A tensor's numbers.
-pub fn plain(tensor: &Tensor) -> Vec<f32> {
-    let flat = tensor.detach().to_kind(Kind::Float).to_device(Device::Cpu).contiguous();
-    Vec::try_from(flat.flatten(0, -1)).expect("a dense f32 tensor")
 }
 
 #[cfg(test)]

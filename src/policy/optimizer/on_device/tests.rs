@@ -1,6 +1,7 @@
 use super::*;
 use crate::experiment::{WarmUp, WarmUpStart};
 use crate::policy::AdamW;
+use tch::Device;
 
 fn config() -> Optimizer {
     Optimizer {
@@ -36,7 +37,8 @@ fn updates_of_tensors_are_those_of_plain_values_to_the_rounding_of_f32() {
     ];
     for gradient in gradients {
         let norm = plain.step(&mut parameters, &gradient, 2e-3).unwrap().norm;
-        let gradient: Vec<Tensor> = gradient.values().map(|it| Tensor::from_slice(it)).collect();
+        let gradient: Vec<Tensor> =
+            gradient.values().map(|values| Tensor::from_slice(values)).collect();
         let ours = tensors.step(&gradient, 2e-3).unwrap();
         assert!((ours - norm).abs() < 1e-6 * norm);
         for (name, values) in &parameters {
@@ -70,12 +72,13 @@ fn an_update_after_which_a_number_would_not_be_finite_changes_no_tensor() {
         (unclipped, 100.0, pair(&[1.0], &[3e38]), pair(&[0.1], &[1.0]), "weight", "b"),
     ] {
         let tensors = |values: &OptimizerTensors| -> Vec<Tensor> {
-            values.values().map(|it| Tensor::from_slice(it)).collect()
+            values.values().map(|values| Tensor::from_slice(values)).collect()
         };
-        let weights = weights.iter().map(|(name, it)| (name.clone(), Tensor::from_slice(it)));
+        let weights =
+            weights.iter().map(|(name, values)| (name.clone(), Tensor::from_slice(values)));
         let mut adamw = DeviceAdamW::new(&config, weights.collect(), &OptimizerState::default());
         let small: Vec<Tensor> =
-            tensors(&gradient).iter().map(|it| it.ones_like() * 1e-3).collect();
+            tensors(&gradient).iter().map(|tensor| tensor.ones_like() * 1e-3).collect();
         adamw.step(&small, 0.0).unwrap();
         let before = adamw.digests();
         let error = adamw.step(&tensors(&gradient), rate).unwrap_err();
@@ -105,8 +108,8 @@ fn sizes_leave_no_doubt_about_an_update_of_usual_size() {
 #[test]
 fn a_large_tensor_is_updated_part_by_part_without_a_gap() {
     let large = Tensor::zeros([5, 1 << 23], (Kind::Float, Device::Cpu));
-    let found: Vec<(i64, i64)> = parts(&large).collect();
-    assert_eq!(found, [(0, 2), (2, 2), (4, 1)]);
+    let cuts: Vec<(i64, i64)> = parts(&large).collect();
+    assert_eq!(cuts, [(0, 2), (2, 2), (4, 1)]);
     let vector = Tensor::zeros([7], (Kind::Float, Device::Cpu));
     assert_eq!(parts(&vector).collect::<Vec<_>>(), [(0, 7)]);
 }

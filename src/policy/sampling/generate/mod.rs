@@ -15,7 +15,6 @@ use std::sync::Arc;
 /// in vain on average.
 pub const BLOCK: usize = 16;
 
-/// One response to sample.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
     /// Prompt token ids, at least one.
@@ -24,11 +23,9 @@ pub struct Request<'a> {
     pub stream: Stream,
 }
 
-/// How responses are drawn and when they end.
 #[derive(Debug, Clone)]
 pub struct Limits<'a> {
     pub sampling: Sampling,
-    /// L_max.
     pub max_response_tokens: usize,
     /// Whether responses say the entropy of what their tokens were drawn from.
     pub entropy: bool,
@@ -37,7 +34,6 @@ pub struct Limits<'a> {
     pub batch_rows: usize,
 }
 
-/// One sampled response.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Response {
     /// Token ids, the stop token included.
@@ -57,7 +53,6 @@ impl Response {
         Self { tokens, log_probs, entropy, finish: Finish::Length }
     }
 
-    /// Appends a token.
     fn push(&mut self, token: u32, log_prob: f64, entropy: Option<f64>) {
         self.tokens.push(token);
         self.log_probs.push(log_prob);
@@ -72,8 +67,7 @@ const REQUESTS_PER_THREAD: usize = 16;
 const ROWS: usize = 48;
 /// The same where threads share each operation: weights are read once for all of them.
 const MANY_ROWS: usize = 256;
-/// Waiting requests join when this share of the rows is free, so that their prompts are read
-/// together.
+/// Waiting requests join when this share of the rows is free, so that their prompts are read together.
 const JOIN_SHARE: usize = 8;
 
 /// Samples one response for each request, in order. `progress` is called often, with the number
@@ -113,9 +107,10 @@ pub fn generate(
         let rows = limits.batch_rows.min(requests.len());
         return workers::together(|| halving::fewer(rows, work));
     };
-    let threads = match native.is_large() {
-        true => 1,
-        false => workers::count().min(requests.len().div_ceil(REQUESTS_PER_THREAD)).max(1),
+    let threads = if native.is_large() {
+        1
+    } else {
+        workers::count().min(requests.len().div_ceil(REQUESTS_PER_THREAD)).max(1)
     };
     let size = requests.len().div_ceil(threads).max(1);
     let most = if native.is_large() { MANY_ROWS } else { ROWS };
@@ -159,9 +154,7 @@ fn check(model: &Qwen2, requests: &[Request], limits: &Limits) -> Result<(), Pol
     Ok(())
 }
 
-/// A row that is being generated.
 pub(super) struct GenerateRow {
-    /// Its request within the lane.
     request: usize,
     /// Its prompt among those that were read with it.
     pub prompt: usize,
@@ -171,7 +164,6 @@ pub(super) struct GenerateRow {
 /// What the rows go on from.
 #[derive(Default)]
 pub(super) struct Newest {
-    /// Each row's newest token.
     pub tokens: Vec<u32>,
     /// The position of that token in its row.
     pub positions: Vec<usize>,
@@ -179,8 +171,7 @@ pub(super) struct Newest {
     pub most: usize,
 }
 
-/// What draws the tokens of a lane's rows. A token that could not be drawn has a log-prob that is
-/// not finite.
+/// What draws the tokens of a lane's rows. A token that could not be drawn has a log-prob that is not finite.
 pub(super) trait Drawing {
     /// Prompt tokens, padding included, that are read in one pass at most.
     const MOST_PROMPT_TOKENS: usize;
@@ -223,7 +214,6 @@ impl Drawing for Box<dyn NativeGeneration> {
     }
 }
 
-/// Draws the next token of each row from its logits.
 fn draw(rows: &mut [GenerateRow], limits: &Limits) -> impl Fn(usize, &[f64]) -> Token + Sync {
     let uniforms: Vec<f64> = rows.iter_mut().map(|row| row.stream.uniform()).collect();
     let (sampling, entropy) = (limits.sampling, limits.entropy);
@@ -233,7 +223,6 @@ fn draw(rows: &mut [GenerateRow], limits: &Limits) -> impl Fn(usize, &[f64]) -> 
     }
 }
 
-/// What one thread generates.
 struct Lane<'a, D> {
     drawing: D,
     /// Position of the lane's first request among all, for messages.
@@ -297,8 +286,7 @@ impl<'a, D: Drawing> Lane<'a, D> {
         self.take(old_rows, &drawn)
     }
 
-    /// Feeds each row's newest token and draws what follows. Returns how many responses that
-    /// finished.
+    /// Feeds each row's newest token and draws what follows. Returns how many responses that finished.
     fn feed(&mut self) -> Result<usize, PolicyError> {
         let mut newest = Newest::default();
         for row in &self.rows {
@@ -311,8 +299,7 @@ impl<'a, D: Drawing> Lane<'a, D> {
         self.take(0, &drawn)
     }
 
-    /// Appends what the rows from `from` on have drawn. Rows that have ended leave. Returns how
-    /// many.
+    /// Appends what the rows from `from` on have drawn. Rows that have ended leave. Returns how many.
     fn take(&mut self, from: usize, drawn: &[Token]) -> Result<usize, PolicyError> {
         let mut leaves = vec![false; self.rows.len()];
         for drawn in drawn.chunks(self.rows.len() - from) {

@@ -35,9 +35,8 @@ fn changed(model: &Qwen2, change: impl Fn(&str, &Tensor) -> Tensor) -> Qwen2 {
 
 /// Weights ten times as large as fresh ones: the context then decides about the next token.
 fn policy() -> Qwen2 {
-    changed(&Qwen2::initialise(config(), 1), |name, tensor| match name.ends_with("norm.weight") {
-        true => tensor.shallow_clone(),
-        false => tensor * 10.0,
+    changed(&Qwen2::initialise(config(), 1), |name, tensor| {
+        if name.ends_with("norm.weight") { tensor.shallow_clone() } else { tensor * 10.0 }
     })
 }
 
@@ -137,11 +136,11 @@ fn entropy_is_told_where_it_is_asked_for_and_changes_no_draw() {
     let (model, prompts) = (policy(), prompts());
     let request = |prompt| Request { prompt, stream: stream(7, Purpose::Generate, &[]) };
     let requests: Vec<Request> = prompts.iter().map(|prompt| request(&prompt[..])).collect();
-    let made = |entropy| {
+    let responses = |entropy| {
         let limits = Limits { entropy, ..limits(8) };
         generate(&model, &requests, &limits, |_| ()).unwrap()
     };
-    for (with, without) in made(true).into_iter().zip(made(false)) {
+    for (with, without) in responses(true).into_iter().zip(responses(false)) {
         assert!(with.entropy.iter().all(|&entropy| entropy > 0.0));
         assert_eq!(without, Response { entropy: Vec::new(), ..with });
     }
@@ -155,9 +154,8 @@ fn weights_whose_products_are_infinite_are_an_error_that_names_the_prompt_and_th
         .map(|prompt| Request { prompt, stream: stream(7, Purpose::Generate, &[]) })
         .collect();
     let error = |model: &Qwen2| generate(model, &requests, &limits(2), |_| ()).unwrap_err();
-    let huge = changed(&policy(), |name, tensor| match name.contains("gate_proj") {
-        true => tensor * 1e38,
-        false => tensor.shallow_clone(),
+    let huge = changed(&policy(), |name, tensor| {
+        if name.contains("gate_proj") { tensor * 1e38 } else { tensor.shallow_clone() }
     });
     assert!(matches!(error(&huge), PolicyError::Logits { index: 0, token: 0 }));
     // The prompts are read without harm (padding is token 0), the first token fed does it.

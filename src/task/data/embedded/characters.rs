@@ -10,11 +10,9 @@ use std::path::Path;
 /// Padding; never part of a prompt or response.
 pub const PAD_TOKEN: &str = "<pad>";
 pub const PAD_TOKEN_ID: u32 = 0;
-/// Ends a response.
 pub const EOS_TOKEN: &str = "<eos>";
 pub const EOS_TOKEN_ID: u32 = 1;
 
-/// Number of tokens, special ones included.
 pub fn vocabulary_size(alphabet: &str) -> usize {
     2 + characters(alphabet).len()
 }
@@ -26,7 +24,6 @@ pub fn write_tokenizer(folder: &Path, alphabet: &str) -> Result<(), files::FileE
     files::write_json(&folder.join("tokenizer_config.json"), &tokenizer_config())
 }
 
-/// Without repetition, in order.
 fn characters(alphabet: &str) -> Vec<char> {
     let mut seen = BTreeSet::new();
     alphabet.chars().filter(|character| seen.insert(*character)).collect()

@@ -8,8 +8,8 @@ use crate::experiment::ChainsVariant;
 use crate::experiment::sets::{CHECKED_CHAINS, TRAIN};
 use crate::task::DataSets;
 use crate::task::data::embedded::{
-    Embedded, Shares, Solutions, Written, between, draw_outside, evaluated, share, shares_of,
-    usual_sets,
+    Embedded, Shares, Solutions, Written, between, draw_outside, evaluated, measured, share,
+    shares_of, usual_sets,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -139,7 +139,6 @@ fn read(question: &str, response: &str) -> Vec<WrittenOperation> {
     written
 }
 
-/// A number of at most two digits.
 fn two_digits(text: &str) -> Option<u64> {
     let digits = text.len() <= 2 && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| digits)
@@ -214,21 +213,26 @@ impl Embedded for CheckedChains {
     /// and `style_corrected_share` (right after the check); and `decisions_mean`, the operations and
     /// repetitions of a response.
     fn measures(&self, responses: &[(&str, &str)]) -> BTreeMap<String, f64> {
-        let written: Vec<WrittenOperation> =
+        let operations: Vec<WrittenOperation> =
             responses.iter().flat_map(|(question, response)| read(question, response)).collect();
-        let of = |of: fn(&WrittenOperation) -> bool, has: fn(&WrittenOperation) -> bool| {
-            share(written.iter().filter(|it| of(it)).map(has))
+        type Case = fn(&WrittenOperation) -> bool;
+        let (any, checked): (Case, Case) = (|_| true, |written| written.checks > 0);
+        let (right, wrong): (Case, Case) =
+            (|written| written.direct_right, |written| !written.direct_right);
+        let (repeated, corrected): (Case, Case) =
+            (|written| written.checks > 1, |written| written.right);
+        let of = |of: Case, has: Case| {
+            share(operations.iter().filter(|operation| of(operation)).map(has))
         };
-        let decisions: usize = written.iter().map(|it| it.checks.max(1)).sum();
-        let values = [
-            ("style_checked_share", of(|_| true, |it| it.checks > 0)),
-            ("style_checked_wrong_share", of(|it| !it.direct_right, |it| it.checks > 0)),
-            ("style_checked_right_share", of(|it| it.direct_right, |it| it.checks > 0)),
-            ("style_repeated_share", of(|it| it.checks > 0, |it| it.checks > 1)),
-            ("style_corrected_share", of(|it| it.checks > 0, |it| it.right)),
+        let decisions: usize = operations.iter().map(|operation| operation.checks.max(1)).sum();
+        measured([
+            ("style_checked_share", of(any, checked)),
+            ("style_checked_wrong_share", of(wrong, checked)),
+            ("style_checked_right_share", of(right, checked)),
+            ("style_repeated_share", of(checked, repeated)),
+            ("style_corrected_share", of(checked, corrected)),
             ("decisions_mean", Some(decisions as f64 / responses.len() as f64)),
-        ];
-        values.into_iter().filter_map(|(name, value)| Some((name.to_string(), value?))).collect()
+        ])
     }
 }
 
@@ -254,8 +258,8 @@ mod tests {
     fn answer(question: &str) -> i64 {
         let chain = question.strip_suffix('?').unwrap();
         chain
-            .split(|it: char| !it.is_ascii_digit())
-            .filter_map(|it| it.parse::<i64>().ok())
+            .split(|character: char| !character.is_ascii_digit())
+            .filter_map(|digits| digits.parse::<i64>().ok())
             .sum::<i64>()
             % 100
     }
@@ -267,7 +271,9 @@ mod tests {
             forms.map(|form| check(37, 85, form)),
             ["?1:22", "?12,12:22", "?7+5=12,3+8+1=12:22"]
         );
-        for (value, operand) in (0..100).flat_map(|value| (10..100).map(move |it| (value, it))) {
+        for (value, operand) in
+            (0..100).flat_map(|value| (10..100).map(move |operand| (value, operand)))
+        {
             let columns = check(value, operand, CheckForm::Columns);
             let last = |text: &str| text.chars().last().unwrap();
             let (work, result) = columns.split_once(':').unwrap();
@@ -286,10 +292,10 @@ mod tests {
             assert_eq!(last.parse(), Ok(answer(&question)), "{question} {solution}");
         }
         let unchecked = written([0.0; 6], 300);
-        let right = |it: &&Written| {
-            let operations = read(&it.question, &it.solution);
-            assert_eq!(operations.len(), it.question.matches('+').count());
-            operations.iter().all(|it| it.right)
+        let right = |written: &&Written| {
+            let operations = read(&written.question, &written.solution);
+            assert_eq!(operations.len(), written.question.matches('+').count());
+            operations.iter().all(|operation| operation.right)
         };
         let right = unchecked.iter().filter(right).count();
         assert!((40..110).contains(&right), "{right} of 300");

@@ -37,8 +37,7 @@ struct MiniAimeSet {
     evaluation: bool,
 }
 
-/// In the order in which the sets take their questions: a question that an earlier set has is
-/// drawn again.
+/// In the order in which the sets take their questions: a question that an earlier set has is drawn again.
 const SETS: [MiniAimeSet; 4] = [
     MiniAimeSet { name: MINI_AIME, problems: 30, digits: 4, evaluation: true },
     MiniAimeSet { name: MINI_AIME_PLUS, problems: 256, digits: 4, evaluation: true },
@@ -92,9 +91,12 @@ impl Task {
     pub fn draw(&self, stream: &mut Stream) -> Expression {
         let first = between(stream, self.operand_min, self.operand_max);
         let count = between(stream, self.operations_min, self.operations_max);
-        let operation = |_| match stream.uniform() < self.multiply_share {
-            true => Operation::Multiply(between(stream, self.factor_min, self.factor_max)),
-            false => Operation::Add(between(stream, self.operand_min, self.operand_max)),
+        let operation = |_| {
+            if stream.uniform() < self.multiply_share {
+                Operation::Multiply(between(stream, self.factor_min, self.factor_max))
+            } else {
+                Operation::Add(between(stream, self.operand_min, self.operand_max))
+            }
         };
         let operations = (0..count).map(operation).collect();
         Expression { first, operations, digits: self.digits }
@@ -151,7 +153,6 @@ impl Expression {
         self.operations.iter().map(step).collect()
     }
 
-    /// The value of the whole chain, in [0, 10^digits).
     pub fn answer(&self) -> u64 {
         self.steps().last().map_or(self.first, |step| step.2)
     }
@@ -166,7 +167,6 @@ pub fn generate(variant: MiniAimeVariant) -> DataSets {
     DataSets { train, dev, tests, ..DataSets::default() }
 }
 
-/// mini-AIME, by variant.
 #[derive(Debug)]
 pub struct MiniAime(pub MiniAimeVariant);
 
@@ -181,7 +181,6 @@ impl Solutions for MiniAime {
         &STYLES
     }
 
-    /// The styles' shares are relative to their sum.
     fn check(&self, shares: &Shares) -> Result<(), String> {
         check_relative(&shares_of(shares, STYLES))
     }
@@ -258,7 +257,6 @@ pub enum Style {
     Ramble,
 }
 
-/// The names of [`Style::ALL`].
 const STYLES: [&str; 4] = ["guess", "steps", "careful", "ramble"];
 
 impl Style {

@@ -23,7 +23,6 @@ pub struct Written {
     pub question: String,
     /// Without a stop token.
     pub solution: String,
-    /// Whether a stop token follows.
     pub ends: bool,
 }
 
@@ -62,7 +61,6 @@ pub trait Solutions: Sync {
     fn write(&self, shares: &Shares, max_characters: usize, draws: &mut Stream) -> Written;
 }
 
-/// A task that is generated.
 pub trait Embedded: Solutions {
     /// The same on every machine, disjoint by question.
     fn sets(&self) -> DataSets;
@@ -96,8 +94,8 @@ pub const KINDS: [(&str, Data); 4] = [
 /// # Errors
 /// [`TaskError::Kind`] when there is none of this name.
 pub fn named(name: &str) -> Result<Box<dyn Embedded>, TaskError> {
-    let found = KINDS.iter().find(|(kind, _)| *kind == name).and_then(|(_, data)| of(data));
-    found.ok_or_else(|| TaskError::Kind { name: name.to_string() })
+    let task = KINDS.iter().find(|(kind, _)| *kind == name).and_then(|(_, data)| of(data));
+    task.ok_or_else(|| TaskError::Kind { name: name.to_string() })
 }
 
 /// A uniform integer in [min, max].
@@ -110,14 +108,13 @@ fn shares_of<const N: usize>(shares: &Shares, names: [&str; N]) -> [f64; N] {
     names.map(|name| shares.get(name).copied().unwrap_or(f64::NAN))
 }
 
-/// What is wrong with shares that are relative to their sum.
 fn check_relative(shares: &[f64]) -> Result<(), String> {
     let sums = shares.iter().all(|share| *share >= 0.0 && share.is_finite())
         && shares.iter().sum::<f64>() > 0.0;
-    match sums {
-        true => Ok(()),
-        false => Err(format!("must be at least 0 with a sum above 0, got {shares:?}")),
+    if sums {
+        return Ok(());
     }
+    Err(format!("must be at least 0 with a sum above 0, got {shares:?}"))
 }
 
 /// The index that a uniform number draws by shares that are relative to their sum.
@@ -170,11 +167,13 @@ fn usual_sets(
 ) -> DataSets {
     let mut taken = BTreeSet::new();
     let mut set = |name, problems| {
-        draw_set(SetShape { name, problems, digits: 4 }, seed, &mut taken, |it| draw(name, it))
+        draw_set(SetShape { name, problems, digits: 4 }, seed, &mut taken, |stream| {
+            draw(name, stream)
+        })
     };
     let (tested, dev, train) = (set(test, 256), set(sets::DEV, 64), set(sets::TRAIN, 8192));
     let tags = |problems: &[Problem]| {
-        problems.iter().map(|it| (it.id.clone(), vec![tag(&it.question)])).collect()
+        problems.iter().map(|problem| (problem.id.clone(), vec![tag(&problem.question)])).collect()
     };
     let of_sets = [(test, &tested), (sets::DEV, &dev)];
     let tags = of_sets.map(|(name, problems)| (name.to_string(), tags(problems)));
@@ -200,6 +199,11 @@ fn draw_outside<P>(
             return (problem, asked);
         }
     }
+}
+
+/// By name, what there is something to say of.
+fn measured<const N: usize>(values: [(&str, Option<f64>); N]) -> BTreeMap<String, f64> {
+    values.into_iter().filter_map(|(name, value)| Some((name.to_string(), value?))).collect()
 }
 
 /// The share of cases that hold; `None` without a case.

@@ -6,8 +6,8 @@ use crate::base::rng::Stream;
 use crate::experiment::sets::SIGNED_SUMS;
 use crate::task::DataSets;
 use crate::task::data::embedded::{
-    Embedded, Shares, Solutions, Written, between, draw_outside, evaluated, share, shares_of,
-    usual_sets,
+    Embedded, Shares, Solutions, Written, between, draw_outside, evaluated, measured, share,
+    shares_of, usual_sets,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -38,7 +38,8 @@ impl SumProblem {
             let patterns = 1u32 << (count - 1);
             let solution = draws.below(patterns.into()) as u32;
             let drawn = Self { numbers, solution };
-            let reaching = (0..patterns).filter(|it| drawn.total(*it) == drawn.total(solution));
+            let target = drawn.total(solution);
+            let reaching = (0..patterns).filter(|pattern| drawn.total(*pattern) == target);
             if reaching.count() == 1 {
                 return drawn;
             }
@@ -135,18 +136,18 @@ impl Embedded for SignedSums {
                 attempts += 1;
                 let sum = sum.split(':').next().and_then(|sums| sums.rsplit('=').next());
                 let last = answered && index + 1 == written.len();
-                match sum == Some(target) {
-                    true => stopped.push(last && attempt.ends_with('.')),
-                    false => gave_up.push(last),
+                if sum == Some(target) {
+                    stopped.push(last && attempt.ends_with('.'))
+                } else {
+                    gave_up.push(last)
                 }
             }
         }
-        let values = [
+        measured([
             ("style_stopped_share", share(stopped.into_iter())),
             ("style_gave_up_share", share(gave_up.into_iter())),
             ("decisions_mean", Some(f64::from(attempts) / responses.len() as f64)),
-        ];
-        values.into_iter().filter_map(|(name, value)| Some((name.to_string(), value?))).collect()
+        ])
     }
 }
 
@@ -213,7 +214,7 @@ mod tests {
                 let signs: &[i64] = if index == 0 { &[1] } else { &[1, -1] };
                 sums = sums
                     .iter()
-                    .flat_map(|sum| signs.iter().map(move |it| sum + it * number))
+                    .flat_map(|sum| signs.iter().map(move |sign| sum + sign * number))
                     .collect();
             }
             let target: i64 = target.parse().unwrap();

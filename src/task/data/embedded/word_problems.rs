@@ -205,7 +205,6 @@ fn word(sign: char) -> &'static str {
     }
 }
 
-/// How a solution is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SolutionForm {
     /// `Answer: 17` at once.
@@ -218,7 +217,6 @@ enum SolutionForm {
     Words,
 }
 
-/// The names of [`SolutionForm::ALL`].
 const FORMS: [&str; 4] = ["direct", "equations", "lines", "words"];
 
 impl SolutionForm {
@@ -232,7 +230,7 @@ impl SolutionForm {
             (true, ..) => Some(Self::Direct),
             (_, true, true) => Some(Self::Lines),
             (_, true, false) => Some(Self::Equations),
-            _ => in_words.iter().any(|it| work.contains(it)).then_some(Self::Words),
+            _ => in_words.iter().any(|operator| work.contains(operator)).then_some(Self::Words),
         }
     }
 }
@@ -242,10 +240,9 @@ impl Solutions for WordProblems {
         let solutions = ["0123456789+-*/=.,:? \n", "Answer plus minus times divided by is"];
         let wordings = KINDS.iter().flat_map(|kind| kind.wordings);
         let texts = solutions.iter().chain(&NAMES).chain(&THINGS).chain(wordings);
-        texts.flat_map(|text| text.chars()).filter(|it| !"{}".contains(*it)).collect()
+        texts.flat_map(|text| text.chars()).filter(|character| !"{}".contains(*character)).collect()
     }
 
-    /// How often each form is written, relative to their sum.
     fn shares(&self) -> &'static [&'static str] {
         &FORMS
     }
@@ -279,8 +276,10 @@ impl Embedded for WordProblems {
         };
         let (tested, dev, train) = (set(WORD_PROBLEMS, 400), set(DEV, 200), set(TRAIN, 5000));
         let tags = [(WORD_PROBLEMS, &tested), (DEV, &dev)].map(|(name, problems)| {
-            let of = |id: &String, question| (id.clone(), tags_of.borrow()[question].clone());
-            (name.to_string(), problems.iter().map(|it| of(&it.id, &it.question)).collect())
+            let of_set = problems
+                .iter()
+                .map(|problem| (problem.id.clone(), tags_of.borrow()[&problem.question].clone()));
+            (name.to_string(), of_set.collect())
         });
         DataSets { tags: tags.into(), train, dev, tests: vec![(WORD_PROBLEMS.into(), tested)] }
     }
@@ -356,7 +355,11 @@ mod tests {
             let grade = reward::grade(&solution, &answer, Verifier::AnswerLine);
             assert!(ends && grade.is_correct && solution.len() <= 50, "{solution}");
             assert!(!HELD_OUT.contains(&question), "{question}");
-            assert!((question.clone() + &solution).chars().all(|it| alphabet.contains(it)));
+            assert!(
+                (question.clone() + &solution)
+                    .chars()
+                    .all(|character| alphabet.contains(character))
+            );
             forms.insert(SolutionForm::of(&solution).map(|form| form as usize));
         }
         assert_eq!(forms.len(), 4);
@@ -367,7 +370,7 @@ mod tests {
         let mut kinds: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
         for problem in drawn(4000) {
             let stated = numbers(&problem.question);
-            assert!(stated.iter().all(|it| (2..50).contains(it)), "{problem:?}");
+            assert!(stated.iter().all(|number| (2..50).contains(number)), "{problem:?}");
             let mut value = stated[0];
             for ((sign, number), step) in
                 problem.kind.signs.chars().zip(&stated[1..]).zip(&problem.steps)

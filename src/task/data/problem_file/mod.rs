@@ -1,8 +1,7 @@
 //! A file of problems without its repetitions.
 //!
-//! The released files repeat themselves: AIME 2024 is 30 problems × 32 copies, DAPO-Math-17k
-//! about 17,400 × 103. Rows with the same question, however it is spaced, and the same answer are
-//! one problem.
+//! The released files repeat themselves: AIME 2024 is 30 problems × 32 copies, DAPO-Math-17k about 17,400 ×
+//! 103. Rows with the same question, however it is spaced, and the same answer are one problem.
 
 use crate::algorithm::Problem;
 use crate::experiment::sets;
@@ -12,19 +11,16 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// How many conflicting questions a message lists.
 const LISTED_CONFLICTS: usize = 10;
 
 /// Bytes of distinct questions and answers that are held at most.
 const MOST_BYTES: usize = 1 << 30;
 
-/// What a file holds, without repetitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProblemFile {
     pub records: usize,
     /// Problems in the order of their first record, without those of `conflicts`.
     pub problems: Vec<Problem>,
-    /// Questions that stand in the file with more than one answer.
     pub conflicts: Vec<Conflict>,
     /// Id of a problem → its tags; only of problems that have any.
     pub tags: BTreeMap<String, Vec<String>>,
@@ -35,7 +31,6 @@ pub struct ProblemFile {
 /// each kind: what stands there, and what was read.
 pub type Readings = BTreeMap<Reading, (u64, String, String)>;
 
-/// Adds a row to what is told of a file.
 pub fn count_readings(readings: &mut Readings, row: &SourceRow) {
     for reading in &row.truth.readings {
         let first = || {
@@ -54,7 +49,6 @@ pub fn told(readings: &Readings) -> Vec<String> {
     readings.iter().map(told).collect()
 }
 
-/// A question with more than one answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     /// As it first stands in the file.
@@ -90,7 +84,6 @@ impl Conflict {
     }
 }
 
-/// The first record of a question.
 struct FirstSeen {
     question: String,
     answers: Vec<(String, usize)>,
@@ -146,9 +139,10 @@ pub fn read_with(path: &Path, keys: &RowKeys) -> Result<ProblemFile, TaskError> 
                 }
             }
         }
-        match bytes > MOST_BYTES {
-            true => Err(TaskError::TooMuch { path: path.to_path_buf(), most: MOST_BYTES }),
-            false => Ok(()),
+        if bytes > MOST_BYTES {
+            Err(TaskError::TooMuch { path: path.to_path_buf(), most: MOST_BYTES })
+        } else {
+            Ok(())
         }
     })?;
     if records == 0 {

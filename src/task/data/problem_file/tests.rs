@@ -1,5 +1,3 @@
-//! Tests of reading problems from files.
-
 use super::*;
 use crate::base::files;
 use crate::records::NamedProblem;
@@ -15,7 +13,6 @@ fn jsonl(lines: &str) -> (tempfile::TempDir, PathBuf) {
     (folder, path)
 }
 
-/// The error's text without the folder.
 fn refusal(lines: &str) -> String {
     let (folder, path) = jsonl(lines);
     let error = match read(&path) {

@@ -62,18 +62,15 @@ pub enum Reading {
     Boxed,
 }
 
-/// A row as it is trained on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReadRow {
     pub row: ProblemRow,
     /// It promises that its index is unique: it has a key `id`.
     pub is_named: bool,
-    /// Keys of the question and of the ground truth.
     pub keys: [String; 2],
     pub truth: Truth,
 }
 
-/// How a ground truth was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Truth {
     pub readings: Vec<Reading>,
@@ -81,7 +78,6 @@ pub struct Truth {
     pub stated: Option<String>,
 }
 
-/// What is wrong with a row, at a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowError {
     pub key: String,
@@ -146,7 +142,6 @@ fn at<'a>(row: &'a Map<String, Value>, key: &str) -> Option<Cow<'a, Value>> {
     }
 }
 
-/// Why there is nothing at any of the keys.
 fn absent<T>(row: &Map<String, Value>, what: &str, keys: &[&str]) -> Result<T, RowError> {
     let null = keys.iter().find(|key| row.get(**key).is_some_and(Value::is_null));
     if let Some(key) = null {
@@ -168,7 +163,7 @@ type QuestionRead = (String, Vec<Message>, Option<String>);
 fn question(row: &Map<String, Value>, chosen: Option<&str>) -> Result<QuestionRead, RowError> {
     let user = |content: &str| vec![Message { role: "user".into(), content: content.into() }];
     let keys = chosen.map_or(QUESTIONS.to_vec(), |key| vec![key]);
-    let mut found: Option<(&str, String)> = None;
+    let mut question: Option<(&str, String)> = None;
     let mut messages: Option<Vec<Message>> = None;
     for &key in &keys {
         let Some(value) = at(row, key) else { continue };
@@ -181,9 +176,9 @@ fn question(row: &Map<String, Value>, chosen: Option<&str>) -> Result<QuestionRe
             Value::String(text) if key == "prompt" => {
                 messages = Some(user(text));
                 let text = template::unwrap(text).unwrap_or(text);
-                found = found.or_else(|| Some((key, text.to_string())));
+                question = question.or_else(|| Some((key, text.to_string())));
             }
-            Value::String(text) => match &found {
+            Value::String(text) => match &question {
                 Some((first, other)) if data::identity(other) != data::identity(text) => {
                     let reason = format!(
                         "it differs from `{first}`; --question-key says which one is meant (`dapo data prepare`)"
@@ -191,7 +186,7 @@ fn question(row: &Map<String, Value>, chosen: Option<&str>) -> Result<QuestionRe
                     return refuse(key, reason);
                 }
                 Some(_) => {}
-                None => found = Some((key, text.clone())),
+                None => question = Some((key, text.clone())),
             },
             Value::Array(_) => match serde_json::from_value(value.into_owned()) {
                 Ok(list) => messages = Some(list),
@@ -210,19 +205,20 @@ fn question(row: &Map<String, Value>, chosen: Option<&str>) -> Result<QuestionRe
             }
         }
     }
-    match (found, messages) {
+    match (question, messages) {
         (Some((key, text)), None) => Ok((key.to_string(), user(&text), Some(text))),
         (Some((key, text)), Some(messages)) => {
             let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
             let prompt = messages.last().map_or("", |message| &message.content);
-            match words(prompt).contains(&words(&text)) {
-                true => Ok((key.to_string(), messages, Some(text))),
-                false => refuse(
+            if words(prompt).contains(&words(&text)) {
+                Ok((key.to_string(), messages, Some(text)))
+            } else {
+                refuse(
                     "prompt",
                     format!(
                         "it does not hold `{key}`; --question-key says which one is meant (`dapo data prepare`)"
                     ),
-                ),
+                )
             }
         }
         (None, Some(messages)) => {
@@ -339,7 +335,7 @@ fn taken_from_text(text: &str, readings: &mut Vec<Reading>) -> Result<String, St
         let is_interval =
             |values: &Vec<Value>| values.len() > 1 && values.iter().all(Value::is_number);
         !value.as_array().is_some_and(is_interval)
-            && value.as_object().is_none_or(|it| !it.is_empty())
+            && value.as_object().is_none_or(|object| !object.is_empty())
     });
     if let Some(inside) = inside {
         readings.push(Reading::JsonInText);

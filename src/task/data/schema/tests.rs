@@ -1,5 +1,3 @@
-//! Tests of reading rows under the names that data sets use.
-
 use super::*;
 use serde_json::json;
 
